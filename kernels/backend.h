@@ -1,0 +1,81 @@
+// A device that runs step programs: the one seam between the worker and its kernels.
+//
+// Owned by the runner; called from the engine's thread only. A Backend owns its thread pool, a
+// LoadedProgram owns the packed weights, the page pool and all workspace.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/kv_layout.h"
+#include "kernels/step_batch.h"
+#include "kernels/step_program.h"
+
+namespace quire::kernels {
+
+struct ProgramOptions {
+  KvLayout kv;
+  int64_t page_count = 0;   // of the pool; page ids are 0 … page_count − 1
+  int max_tokens = 2048;    // per step, largest StepBatch::tokens
+  int max_rows = 64;        // largest StepBatch::rows
+  int max_samples = 64;     // largest StepBatch::sampled_tokens
+  // Told how far packing has come: bytes of source weights packed, of the total. May be empty.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
+  // Called when source memory has been packed and will not be read again, so that its pages can be
+  // dropped from memory. May be empty.
+  std::function<void(const void* data, int64_t bytes)> release_source;
+};
+
+class LoadedProgram {
+ public:
+  virtual ~LoadedProgram() = default;
+
+  // Runs one step to its end and fills batch.sample_outputs. Requires: sizes within ProgramOptions.
+  virtual void Run(const StepBatch& batch) = 0;
+
+  // For tests and prompt logprobs: also copies the logits of the sampled rows, [samples, vocabulary].
+  virtual void RunWithLogits(const StepBatch& batch, std::span<float> logits) = 0;
+
+  // Fills a page with NaN: tests do so with every page that is given back.
+  virtual void PoisonPage(int32_t page) = 0;
+
+  virtual int64_t WeightBytes() const = 0;     // packed, resident
+  virtual int64_t WorkspaceBytes() const = 0;
+  virtual int64_t PoolBytes() const = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Packs the weights and reserves pages and workspace. Requires: a program whose shapes agree (the model
+  // builder has checked them). Throws nothing; running out of memory ends the process.
+  virtual std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
+                                              const ProgramOptions& options) = 0;
+
+  // Bytes that Load would keep resident, without loading: packed weights and workspace.
+  virtual int64_t EstimateWeightBytes(const StepProgram& program) const = 0;
+  virtual int64_t EstimateWorkspaceBytes(const StepProgram& program,
+                                         const ProgramOptions& options) const = 0;
+
+  // All that changes bits: device kind, kernel revision, numerics class. Part of numerics_id.
+  virtual std::string NumericsClass() const = 0;
+  // For the log: instruction set, threads.
+  virtual std::string Description() const = 0;
+};
+
+struct CpuOptions {
+  int threads = 0;  // 0: one per CPU in the affinity mask
+  // "auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16": the best that is allowed and there.
+  std::string isa = "auto";
+  // "float32" (default class), "bfloat16": the type that activations are multiplied in.
+  std::string activation_dtype = "float32";
+};
+
+// Returns null and an explanation in `error` when the host lacks what the options ask for.
+std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions& options, std::string& error);
+
+}  // namespace quire::kernels

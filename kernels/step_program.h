@@ -1,0 +1,156 @@
+// The step program: a model as a flat list of semantic operations over named buffers.
+//
+// A model file writes it once from its configuration; a backend lowers it once (packs weights, plans
+// buffers, may fuse neighbours) and runs it for every step. Activations are [tokens, width] float32 in
+// meaning; a backend may hold them otherwise if its numerics class says so.
+//
+// Invariants:
+// 1. Ops run in list order. A buffer is written before it is read within one step.
+// 2. `kNoId` stands for "absent".
+// 3. An op here has a clear CPU reference in kernels/cpu and a parity test.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/kv_layout.h"
+#include "kernels/tensor.h"
+
+namespace quire::kernels {
+
+using BufferId = int;
+using WeightId = int;
+inline constexpr int kNoId = -1;
+
+// One tensor of the model. `parts` are stacked along rows (separate q, k and v matrices, or gate and up,
+// of possibly different types, that one product computes).
+struct Weight {
+  std::string name;  // of the first part, for messages
+  std::vector<WeightSource> parts;
+  int64_t rows = 0;  // sum over parts
+  int64_t cols = 0;
+};
+
+struct Buffer {
+  std::string name;
+  int width = 0;
+  bool sampled_rows_only = false;  // [sampled rows, width] instead of [tokens, width]
+};
+
+// out[t] = table[token[t]] * scale, plus positions[position[t] + position_offset] when present.
+struct EmbedOp {
+  WeightId table = kNoId;
+  float scale = 1.0f;
+  WeightId positions = kNoId;
+  int position_offset = 0;
+  BufferId out = kNoId;
+};
+
+// y = norm(in) * (weight + weight_offset) + bias over the width; then out = y, or out += y.
+struct NormOp {
+  enum class Kind : uint8_t { kRms, kLayer };
+  Kind kind = Kind::kRms;
+  WeightId weight = kNoId;
+  WeightId bias = kNoId;
+  float epsilon = 1e-6f;
+  float weight_offset = 0.0f;  // 1 for Gemma as stored by Hugging Face, 0 elsewhere and in GGUF
+  bool accumulate = false;
+  BufferId in = kNoId;
+  BufferId out = kNoId;
+};
+
+// y = in · weightᵀ + bias, then the activation; then out = y, or out += y.
+struct LinearOp {
+  // The two gated forms take weight rows [gate; up] of equal height: y = act(gate) * up, width rows / 2.
+  enum class Activation : uint8_t { kNone, kRelu, kSiluGated, kGeluTanhGated };
+  WeightId weight = kNoId;
+  WeightId bias = kNoId;  // [1, rows]
+  Activation activation = Activation::kNone;
+  bool accumulate = false;
+  BufferId in = kNoId;
+  BufferId out = kNoId;
+};
+
+// Takes qkv = [tokens, (heads + 2 kv_heads) * head_dim] with heads in the order q, k, v. Normalises q and k
+// per head (RMS) when the weights are given, rotates both in place, and appends k and v to the layer's page.
+struct RopeAppendOp {
+  BufferId qkv = kNoId;
+  int layer = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  WeightId q_norm = kNoId;  // [1, head_dim]
+  WeightId k_norm = kNoId;
+  float norm_epsilon = 1e-6f;
+  float norm_weight_offset = 0.0f;
+  int rope = kNoId;  // index into StepProgram::ropes; kNoId leaves positions out
+};
+
+// out[t] = softmax(scale · q[t] · Kᵀ, causal, within the layer's window) · V, read through the block table.
+struct AttentionOp {
+  BufferId qkv = kNoId;  // only the q part is read
+  BufferId out = kNoId;  // [tokens, heads * head_dim]
+  int layer = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  float scale = 1.0f;
+  int window = 0;  // 0 is full attention
+  float softcap = 0.0f;
+};
+
+// out = the rows of `in` whose logits are wanted in this step.
+struct GatherRowsOp {
+  BufferId in = kNoId;
+  BufferId out = kNoId;  // sampled_rows_only
+};
+
+// out = (in · headᵀ) * scale, soft-capped when softcap > 0.
+struct LogitsOp {
+  WeightId head = kNoId;  // [vocabulary, width]
+  WeightId bias = kNoId;
+  float scale = 1.0f;
+  float softcap = 0.0f;
+  BufferId in = kNoId;
+  BufferId out = kNoId;
+};
+
+// Turns logits into one token per sampled row (kernels/sampling).
+struct SampleOp {
+  BufferId logits = kNoId;
+};
+
+// Sums a buffer over the tensor-parallel ranks; nothing with one rank.
+struct AllReduceOp {
+  BufferId buffer = kNoId;
+};
+
+using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp, LogitsOp,
+                        SampleOp, AllReduceOp>;
+
+// Rotation angles: position p turns pair i by p * inverse_frequency[i]; cos and sin are multiplied by
+// attention_factor. Pairs are (i, i + rotary_dim / 2) ("NeoX" order). rotary_dim ≤ head_dim.
+struct Rope {
+  int rotary_dim = 0;
+  std::vector<double> inverse_frequency;  // rotary_dim / 2
+  double attention_factor = 1.0;
+};
+
+struct StepProgram {
+  std::string family;  // "llama", "gemma3", …
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int max_positions = 0;  // longest context
+  std::vector<Weight> weights;
+  std::vector<Buffer> buffers;
+  std::vector<Rope> ropes;
+  std::vector<int> layer_windows;  // by attention layer, 0 is full
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  std::vector<Op> ops;
+};
+
+}  // namespace quire::kernels

@@ -1,0 +1,87 @@
+// Element and block types of weights, and unowned views of them as they lie in a model file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quire::kernels {
+
+// The types that weights may have in a file. Quantised ones are GGUF's block formats: rows are cut along K
+// into blocks of BlockElements(type) elements that share scales.
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+};
+
+// Elements that share one block: 1 for floats, 32 for Q*_0 and Q*_1, 256 for Q*_K.
+constexpr int BlockElements(DType type) {
+  switch (type) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      return 1;
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+    case DType::kQ6_K:
+      return 256;
+    default:
+      return 32;
+  }
+}
+
+// Bytes of one block as it lies in a file.
+constexpr int BlockBytes(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return 4;
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
+    case DType::kQ8_0:
+      return 34;
+    case DType::kQ4_0:
+      return 18;
+    case DType::kQ4_1:
+      return 20;
+    case DType::kQ5_0:
+      return 22;
+    case DType::kQ5_1:
+      return 24;
+    case DType::kQ4_K:
+      return 144;
+    case DType::kQ5_K:
+      return 176;
+    case DType::kQ6_K:
+      return 210;
+  }
+  return 0;
+}
+
+constexpr const char* DTypeName(DType type) {
+  constexpr const char* kNames[] = {"F32",  "F16",  "BF16", "Q8_0", "Q4_0", "Q4_1",
+                                    "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"};
+  return kNames[static_cast<int>(type)];
+}
+
+// A matrix [rows, cols] of a model file, row-major, cols = K a multiple of BlockElements(type); a vector
+// is [1, cols]. The memory belongs to the mapped file and may be dropped once a backend has packed it.
+struct WeightSource {
+  DType type = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const std::byte* data = nullptr;
+
+  int64_t RowBytes() const { return cols / BlockElements(type) * BlockBytes(type); }
+  int64_t Bytes() const { return rows * RowBytes(); }
+};
+
+}  // namespace quire::kernels
