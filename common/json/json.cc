@@ -1,0 +1,236 @@
+#include "common/json/json.h"
+
+#include <boost/json/stream_parser.hpp>
+
+#include <charconv>
+#include <cmath>
+
+namespace quire::json {
+namespace {
+
+const char* KindName(const Value& value) {
+  switch (value.kind()) {
+    case boost::json::kind::null:
+      return "null";
+    case boost::json::kind::bool_:
+      return "a boolean";
+    case boost::json::kind::int64:
+    case boost::json::kind::uint64:
+      return "an integer";
+    case boost::json::kind::double_:
+      return "a number";
+    case boost::json::kind::string:
+      return "a string";
+    case boost::json::kind::array:
+      return "a list";
+    case boost::json::kind::object:
+      return "an object";
+  }
+  return "unknown";
+}
+
+absl::Status WrongType(std::string_view name, std::string_view wanted, const Value& value) {
+  return InvalidArgument(std::string(name) + ": must be " + std::string(wanted) + ", is " +
+                         KindName(value));
+}
+
+// Length of the valid UTF-8 character at s[i], or 0.
+size_t Utf8Length(std::string_view s, size_t i) {
+  auto byte = [&](size_t k) { return static_cast<unsigned char>(k < s.size() ? s[k] : 0); };
+  auto tail = [&](size_t k) { return (byte(k) & 0xC0) == 0x80; };
+  const unsigned char b = byte(i);
+  if (b < 0x80) return 1;
+  if (b >= 0xC2 && b <= 0xDF) return tail(i + 1) ? 2 : 0;
+  if (b >= 0xE0 && b <= 0xEF) {
+    if (!tail(i + 1) || !tail(i + 2)) return 0;
+    if (b == 0xE0 && byte(i + 1) < 0xA0) return 0;
+    if (b == 0xED && byte(i + 1) > 0x9F) return 0;
+    return 3;
+  }
+  if (b >= 0xF0 && b <= 0xF4) {
+    if (!tail(i + 1) || !tail(i + 2) || !tail(i + 3)) return 0;
+    if (b == 0xF0 && byte(i + 1) < 0x90) return 0;
+    if (b == 0xF4 && byte(i + 1) > 0x8F) return 0;
+    return 4;
+  }
+  return 0;
+}
+
+void AppendNumber(double value, std::string& out) {
+  if (!std::isfinite(value)) {
+    out += "null";
+    return;
+  }
+  char buffer[32];
+  const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value);
+  std::string_view text(buffer, result.ptr - buffer);
+  out += text;
+  if (text.find_first_of(".e") == std::string_view::npos) out += ".0";
+}
+
+void Append(const Value& value, std::string& out);
+
+void AppendObject(const Object& object, std::string& out) {
+  out += '{';
+  bool first = true;
+  for (const auto& member : object) {
+    if (!first) out += ',';
+    first = false;
+    AppendQuoted({member.key().data(), member.key().size()}, out);
+    out += ':';
+    Append(member.value(), out);
+  }
+  out += '}';
+}
+
+void Append(const Value& value, std::string& out) {
+  switch (value.kind()) {
+    case boost::json::kind::null:
+      out += "null";
+      return;
+    case boost::json::kind::bool_:
+      out += value.get_bool() ? "true" : "false";
+      return;
+    case boost::json::kind::int64:
+      out += std::to_string(value.get_int64());
+      return;
+    case boost::json::kind::uint64:
+      out += std::to_string(value.get_uint64());
+      return;
+    case boost::json::kind::double_:
+      AppendNumber(value.get_double(), out);
+      return;
+    case boost::json::kind::string:
+      AppendQuoted(View(value.get_string()), out);
+      return;
+    case boost::json::kind::array: {
+      out += '[';
+      bool first = true;
+      for (const Value& element : value.get_array()) {
+        if (!first) out += ',';
+        first = false;
+        Append(element, out);
+      }
+      out += ']';
+      return;
+    }
+    case boost::json::kind::object:
+      AppendObject(value.get_object(), out);
+      return;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return absl::ResourceExhaustedError(
+        AbslView("JSON has " + std::to_string(text.size()) + " bytes; the limit is " +
+                 std::to_string(limits.max_bytes)));
+  }
+  boost::json::parse_options options;
+  options.max_depth = limits.max_depth;
+  boost::json::stream_parser parser({}, options);
+  boost::json::error_code error;
+  const size_t used = parser.write_some(text.data(), text.size(), error);
+  if (error) {
+    if (error == boost::json::error::too_deep) {
+      return absl::ResourceExhaustedError(AbslView(
+          "JSON is nested deeper than the limit of " + std::to_string(limits.max_depth)));
+    }
+    return InvalidArgument("JSON is malformed at byte " + std::to_string(used) + ": " +
+                           error.message());
+  }
+  if (!parser.done()) {
+    parser.finish(error);
+    if (error || !parser.done()) return InvalidArgument("JSON is cut short: it ends too early");
+  }
+  for (size_t i = used; i < text.size(); ++i) {
+    if (text[i] != ' ' && text[i] != '\n' && text[i] != '\r' && text[i] != '\t') {
+      return InvalidArgument("JSON has extra text at byte " + std::to_string(i));
+    }
+  }
+  return parser.release();
+}
+
+std::string Serialize(const Value& value) {
+  std::string out;
+  Append(value, out);
+  return out;
+}
+
+void AppendQuoted(std::string_view s, std::string& out) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  for (size_t i = 0; i < s.size();) {
+    const unsigned char c = s[i];
+    if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') {
+      out += static_cast<char>(c);
+      ++i;
+    } else if (c < 0x80) {
+      switch (c) {
+        case '"': out += "\\\""; break;
+        case '\\': out += "\\\\"; break;
+        case '\n': out += "\\n"; break;
+        case '\r': out += "\\r"; break;
+        case '\t': out += "\\t"; break;
+        default:
+          out += "\\u00";
+          out += kHex[c >> 4];
+          out += kHex[c & 15];
+      }
+      ++i;
+    } else if (const size_t length = Utf8Length(s, i); length > 0) {
+      out.append(s.substr(i, length));
+      i += length;
+    } else {
+      out += "\xEF\xBF\xBD";
+      ++i;
+    }
+  }
+  out += '"';
+}
+
+const Value* Find(const Object& object, std::string_view key) {
+  const auto it = object.find(BoostView(key));
+  if (it == object.end() || it->value().is_null()) return nullptr;
+  return &it->value();
+}
+
+absl::StatusOr<int64_t> AsInt(const Value& value, std::string_view name) {
+  if (value.is_int64()) return value.get_int64();
+  if (value.is_double()) {
+    const double d = value.get_double();
+    if (std::floor(d) == d && std::fabs(d) < 9.0e15) return static_cast<int64_t>(d);
+  }
+  return WrongType(name, "an integer in the 64-bit range", value);
+}
+
+absl::StatusOr<double> AsDouble(const Value& value, std::string_view name) {
+  if (value.is_double()) return value.get_double();
+  if (value.is_int64()) return static_cast<double>(value.get_int64());
+  if (value.is_uint64()) return static_cast<double>(value.get_uint64());
+  return WrongType(name, "a number", value);
+}
+
+absl::StatusOr<bool> AsBool(const Value& value, std::string_view name) {
+  if (value.is_bool()) return value.get_bool();
+  return WrongType(name, "a boolean", value);
+}
+
+absl::StatusOr<std::string_view> AsString(const Value& value, std::string_view name) {
+  if (value.is_string()) return View(value.get_string());
+  return WrongType(name, "a string", value);
+}
+
+absl::StatusOr<const Array*> AsArray(const Value& value, std::string_view name) {
+  if (value.is_array()) return &value.get_array();
+  return WrongType(name, "a list", value);
+}
+
+absl::StatusOr<const Object*> AsObject(const Value& value, std::string_view name) {
+  if (value.is_object()) return &value.get_object();
+  return WrongType(name, "an object", value);
+}
+
+}  // namespace quire::json

@@ -1,0 +1,53 @@
+// JSON read with limits and written in one place: a thin face over Boost.JSON.
+//
+// Any thread; values own their memory. Input is hostile: size, depth, and number of values are bounded, and
+// an error says at which byte and why.
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/string.hpp>
+#include <boost/json/value.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace quire::json {
+
+using Value = boost::json::value;
+using Object = boost::json::object;
+using Array = boost::json::array;
+using String = boost::json::string;
+
+struct Limits {
+  size_t max_bytes = 64u << 20;
+  size_t max_depth = 64;
+};
+
+inline std::string_view View(const String& s) { return {s.data(), s.size()}; }
+inline boost::json::string_view BoostView(std::string_view s) { return {s.data(), s.size()}; }
+
+// INVALID_ARGUMENT with byte offset for malformed text, RESOURCE_EXHAUSTED past a limit. Duplicate keys
+// keep the last; numbers that fit no int64 or uint64 become doubles; comments and trailing commas are refused.
+absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits = {});
+
+// Compact text. Doubles are written in the shortest form that reads back equal; NaN and infinity as null.
+std::string Serialize(const Value& value);
+// `s` as a JSON string, quotes included, invalid UTF-8 replaced by U+FFFD.
+void AppendQuoted(std::string_view s, std::string& out);
+
+// Members by name, absent or null → nullptr.
+const Value* Find(const Object& object, std::string_view key);
+
+// Typed reads; INVALID_ARGUMENT "key: must be …, is …". Integral doubles (3.0) count as integers.
+absl::StatusOr<int64_t> AsInt(const Value& value, std::string_view name);
+absl::StatusOr<double> AsDouble(const Value& value, std::string_view name);
+absl::StatusOr<bool> AsBool(const Value& value, std::string_view name);
+absl::StatusOr<std::string_view> AsString(const Value& value, std::string_view name);
+absl::StatusOr<const Array*> AsArray(const Value& value, std::string_view name);
+absl::StatusOr<const Object*> AsObject(const Value& value, std::string_view name);
+
+}  // namespace quire::json
