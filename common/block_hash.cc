@@ -1,0 +1,40 @@
+#include "common/block_hash.h"
+
+#include <xxhash.h>
+
+#include <string>
+
+namespace quire {
+namespace {
+
+// Each field is preceded by its length, so that no two lists of fields share their bytes.
+void AppendField(std::string_view field, std::string& out) {
+  uint64_t size = field.size();
+  for (int i = 0; i < 8; ++i) {
+    out += static_cast<char>(size & 0xFF);
+    size >>= 8;
+  }
+  out += field;
+}
+
+}  // namespace
+
+BlockHash RootHash(std::string_view model_id, std::string_view numerics_id, std::string_view adapter,
+                   std::string_view salt) {
+  std::string bytes;
+  for (std::string_view field : {model_id, numerics_id, adapter, salt}) AppendField(field, bytes);
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.low64, hash.high64};
+}
+
+BlockHash HashBlock(BlockHash parent, std::span<const TokenId> tokens) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  const uint64_t words[2] = {parent.low, parent.high};
+  XXH3_128bits_update(&state, words, sizeof(words));
+  XXH3_128bits_update(&state, tokens.data(), tokens.size_bytes());
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  return {hash.low64, hash.high64};
+}
+
+}  // namespace quire
