@@ -80,6 +80,15 @@ class Dialer {
                                std::function<void(absl::StatusOr<std::string>)> done) = 0;
 };
 
+// Work off the event loop (tokenising, templates).
+class Background {
+ public:
+  virtual ~Background() = default;
+  // Runs `work` on some thread, then `done` on the executor. False, and neither runs, when the bounded
+  // queue is full.
+  virtual bool Run(std::function<void()> work, std::function<void()> done) = 0;
+};
+
 class Rng {
  public:
   virtual ~Rng() = default;

@@ -1,0 +1,152 @@
+// A request and its answer as the pipeline sees them, whichever protocol they came by.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+
+namespace quire {
+
+// Why a request failed, with the field to blame and, for overload, when to come back.
+enum class ApiCode : uint8_t {
+  kInvalidArgument,   // 400 / INVALID_ARGUMENT
+  kUnauthenticated,   // 401 / UNAUTHENTICATED
+  kPermissionDenied,  // 403 / PERMISSION_DENIED
+  kNotFound,          // 404 / NOT_FOUND
+  kConflict,          // 409 / FAILED_PRECONDITION
+  kTooLarge,          // 413 / RESOURCE_EXHAUSTED
+  kRateLimited,       // 429 / RESOURCE_EXHAUSTED
+  kCancelled,         // 499 / CANCELLED
+  kInternal,          // 500 / INTERNAL
+  kUnimplemented,     // 501 / UNIMPLEMENTED
+  kUnavailable,       // 503 / UNAVAILABLE
+  kDeadlineExceeded,  // 504 / DEADLINE_EXCEEDED
+};
+
+struct ApiError {
+  ApiCode code = ApiCode::kInternal;
+  std::string message;
+  std::string param;           // the offending field, in the client's spelling; may be empty
+  uint32_t retry_after_ms = 0; // with kRateLimited and kUnavailable
+};
+
+// Sampling wishes; what is unset takes the model's generation defaults.
+struct SamplingOptions {
+  std::optional<float> temperature, top_p, min_p, typical_p;
+  std::optional<float> repetition_penalty, frequency_penalty, presence_penalty;
+  std::optional<int32_t> top_k;  // −1 and 0 are off
+  std::optional<uint64_t> seed;
+  std::optional<int32_t> max_tokens;
+  std::optional<int32_t> min_tokens;
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_token_ids;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+  int32_t n = 1;
+  std::optional<int32_t> logprobs;         // number of top candidates, 0 … 20
+  std::optional<int32_t> prompt_logprobs;
+  std::map<int32_t, float> logit_bias;
+  std::vector<TokenId> allowed_token_ids;
+  std::vector<std::string> bad_words;
+  bool skip_special_tokens = true;
+  bool use_beam_search = false;
+  float length_penalty = 1.0f;
+};
+
+struct TextPrompt {
+  std::string text;
+  bool add_special_tokens = true;
+};
+struct TokenPrompt {
+  std::vector<TokenId> ids;
+};
+// A conversation in OpenAI's shape, as JSON text checked to be a list of objects.
+struct ChatPrompt {
+  std::string messages_json;
+  std::string tools_json;            // empty: none
+  std::string template_kwargs_json;  // empty: none
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  bool add_special_tokens = false;
+};
+using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
+
+struct ResumeRequest {
+  uint64_t seed = 0;
+  int64_t created = 0;
+  std::string model_id;
+  std::vector<std::vector<TokenId>> outputs;  // one per choice
+};
+
+struct GenerateRequest {
+  std::string request_id;  // x-request-id or made by the edge
+  std::string model;       // a served name; empty: the only one
+  Prompt prompt;
+  SamplingOptions sampling;
+  bool chat_defaults = false;  // max_tokens defaults to the rest of the context, not to 16
+  bool streaming = false;      // false: the pipeline is the taker, there is no client window
+  bool echo = false;
+  std::optional<int32_t> truncate_prompt_tokens;
+  int32_t priority = 0;
+  std::string tenant;
+  std::string cache_salt;
+  uint64_t timeout_ms = 0;  // 0 is none
+  std::string traceparent;
+  bool want_text = true;
+  std::optional<ResumeRequest> resume;
+};
+
+struct Started {
+  std::string model;     // the served name
+  std::string model_id;
+  uint64_t seed = 0;
+  int64_t created = 0;   // unix seconds
+  std::vector<TokenId> prompt_ids;
+  std::string worker;    // that took the first attempt
+};
+
+struct TokenLogprob {
+  TokenId id = 0;
+  std::string token;  // its text, U+FFFD for bytes that are no UTF-8
+  std::string bytes;  // its bytes
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+};
+
+// Some outputs of one choice. Text may lag behind the ids (half characters, possible stop strings) and never
+// the other way round.
+struct Delta {
+  uint32_t choice = 0;
+  uint64_t first_index = 0;
+  std::string text;
+  std::vector<TokenId> ids;
+  std::vector<TokenLogprob> logprobs;
+};
+
+struct ChoiceEnd {
+  uint32_t choice = 0;
+  std::string finish_reason;               // "stop", "length"
+  std::optional<std::string> stop_string;  // that matched
+  std::optional<TokenId> stop_token;       // that matched and was asked for
+};
+
+struct Usage {
+  uint32_t prompt_tokens = 0;
+  uint32_t completion_tokens = 0;
+  uint32_t cached_tokens = 0;
+};
+
+struct ModelEntry {
+  std::string name;
+  std::string model_id;
+  uint32_t max_model_len = 0;
+  uint32_t workers_ready = 0;
+  int64_t created = 0;
+};
+
+}  // namespace quire

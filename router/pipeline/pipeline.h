@@ -1,0 +1,64 @@
+// The life of a request in the router: pool → template and tokens → admission → worker → stream → end.
+//
+// Owner: the router's event loop; every call and every callback happens on its executor. The edges (http,
+// grpc) hold a sink per request.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+#include "router/core/api.h"
+
+namespace quire {
+
+// Where an answer goes. Calls come in the order OnStarted, (OnDelta | OnChoiceEnd)*, then exactly one of
+// OnFinished and OnError; after it, or after Pipeline::Cancel, the pipeline forgets the sink.
+class ResponseSink {
+ public:
+  virtual ~ResponseSink() = default;
+  virtual void OnStarted(const Started& started) = 0;  // the first output is at hand
+  virtual void OnDelta(const Delta& delta) = 0;
+  virtual void OnChoiceEnd(const ChoiceEnd& end) = 0;
+  virtual void OnFinished(const Usage& usage) = 0;
+  virtual void OnError(const ApiError& error) = 0;
+};
+
+using RequestId = uint64_t;  // 0 is none
+
+struct TokenizeResult {
+  std::vector<TokenId> ids;
+  std::vector<std::string> pieces;  // the text of each id
+  uint32_t max_model_len = 0;
+};
+
+class Pipeline {
+ public:
+  virtual ~Pipeline() = default;
+
+  // `sink` outlives the request or is released by Cancel. No callback happens inside this call.
+  virtual RequestId Start(GenerateRequest request, ResponseSink* sink) = 0;
+  // The client is gone or wants no more: frees everything, calls nothing back.
+  virtual void Cancel(RequestId request) = 0;
+  // The client has taken the outputs of this choice below `index`; moves the window.
+  virtual void Taken(RequestId request, uint32_t choice, uint64_t index) = 0;
+
+  virtual std::vector<ModelEntry> Models() const = 0;
+  virtual void Tokenize(const std::string& model, Prompt prompt,
+                        std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
+  virtual void Detokenize(const std::string& model, std::vector<TokenId> ids,
+                          std::function<void(absl::StatusOr<std::string>)> done) = 0;
+
+  // The process may serve: listening, peers found, not draining (/readyz); a request would be served now:
+  // some worker ended a step within 10 s and is not stuck (/health).
+  virtual bool Ready() const = 0;
+  virtual bool Healthy() const = 0;
+  // No new requests; running ones go on.
+  virtual void StartDraining() = 0;
+  virtual size_t LiveRequests() const = 0;
+};
+
+}  // namespace quire
