@@ -1,0 +1,60 @@
+// A model's chat template: messages to prompt text, as `transformers` renders it.
+//
+// Owned by whoever loaded the text bundle; immutable once compiled, so any number of threads may
+// render. The template comes from the model and is hostile input, so do messages and tools.
+//  1. The text equals that of apply_chat_template byte for byte (Jinja with trim_blocks and
+//     lstrip_blocks, Python's spelling of values, json.dumps for tojson), or an error is returned.
+//  2. Work and memory are bounded: instructions and bytes touched grow linearly with the input,
+//     nesting and output have fixed limits. No template can hang or exhaust the process.
+//  3. The clock is an argument: the same input renders to the same text for ever.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace quire::text {
+
+inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
+inline constexpr size_t kMaxTemplateInputBytes = size_t{32} << 20;  // with tools and extras
+inline constexpr size_t kMaxTemplateOutputBytes = size_t{64} << 20;  // the rendered text
+
+struct RenderOptions {
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the text ends inside the last message
+  int64_t now_unix_seconds = 0;         // what strftime_now shows, in UTC
+  // Named special tokens as template variables: {"bos_token", "<s>"}, ...
+  std::vector<std::pair<std::string, std::string>> special_tokens;
+  std::string extra_json;  // an object of further template variables, or empty
+};
+
+class ChatTemplate {
+ public:
+  // INVALID_ARGUMENT with the line of a syntax error; RESOURCE_EXHAUSTED over kMaxTemplateBytes.
+  static absl::StatusOr<std::unique_ptr<ChatTemplate>> Compile(std::string_view source);
+
+  ~ChatTemplate();
+  ChatTemplate(const ChatTemplate&) = delete;
+  ChatTemplate& operator=(const ChatTemplate&) = delete;
+
+  // Renders a JSON array of messages with an optional JSON array of tools (empty: none). Keys whose
+  // value is null are dropped from each message, as apply_chat_template does. INVALID_ARGUMENT
+  // carries what the template said by raise_exception or why the input doesn't fit;
+  // RESOURCE_EXHAUSTED names the limit that was hit.
+  absl::StatusOr<std::string> Render(std::string_view messages_json, std::string_view tools_json,
+                                     const RenderOptions& options) const;
+
+ private:
+  struct Impl;
+  explicit ChatTemplate(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::text

@@ -1,0 +1,92 @@
+// Text to token ids and back, by the rules of one tokenizer.json.
+//
+// Owned by whoever loaded the model's text bundle. Immutable once made: every method may be called
+// by any number of threads at once. Encoding a long prompt takes a while (linear time), so callers
+// keep it off event loops.
+//  1. Ids equal those of Hugging Face `tokenizers` for the same file (BPE models; others are
+//     refused at load).
+//  2. Encode costs time and memory linear in the text, up to a logarithm, whatever text and file
+//     say.
+//  3. Decode(ids) equals what a Detokenizer emits for the same ids at any split.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace quire::text {
+
+inline constexpr size_t kMaxTokenizerJsonBytes = size_t{64} << 20;
+inline constexpr size_t kMaxVocabSize = 2'000'000;  // also the bound of every token id
+inline constexpr size_t kMaxEncodeBytes = size_t{32} << 20;
+
+// How pieces become text; filled at load, read by the Detokenizer.
+struct DecodeRules {
+  // Bytes that are no UTF-8 become U+FFFD: one per byte where bytes have tokens of their own
+  // (SentencePiece's byte fallback), else one per maximal broken sequence (byte-level BPE), as
+  // Hugging Face decoders do.
+  bool replace_each_byte = false;
+  int32_t strip_leading_spaces = 0;     // cut from the start of the text, at most
+  bool strip_first_token_spaces = false;  // marks of the first token vanish
+};
+
+class Tokenizer {
+ public:
+  // Reads the text of a tokenizer.json of at most kMaxTokenizerJsonBytes. INVALID_ARGUMENT says
+  // which part is malformed or not supported; RESOURCE_EXHAUSTED names the limit that the file is
+  // over.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(std::string_view tokenizer_json);
+
+  ~Tokenizer();
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // The ids of `text`, which must be UTF-8 of at most kMaxEncodeBytes. With `add_special_tokens`
+  // the tokenizer's own tokens are put around them (a completion's beginning-of-sequence token);
+  // rendered chats carry theirs in the text and pass false.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
+
+  // The same ids computed by the reference library's own pipeline, slower and without the linear
+  // bound. Tests and fuzzing hold Encode against it.
+  absl::StatusOr<std::vector<int32_t>> EncodeByReference(std::string_view text,
+                                                         bool add_special_tokens) const;
+
+  // The text of `ids`; ids that don't exist contribute nothing. Special tokens are left out if
+  // asked.
+  std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
+
+  // The largest id plus one: ids in [0, VocabSize()) may exist.
+  int32_t VocabSize() const;
+
+  bool Exists(int32_t id) const;
+  bool IsSpecial(int32_t id) const;
+
+  // The bytes that the token adds to a text (a space for a word-boundary mark, one byte for a byte
+  // token). Need not be UTF-8. Empty for ids that don't exist. Lives as long as the tokenizer.
+  std::string_view TokenBytes(int32_t id) const;
+
+  // The token as the vocabulary spells it, byte-level letters and marks included.
+  std::string IdToPiece(int32_t id) const;
+  std::optional<int32_t> PieceToId(std::string_view piece) const;
+
+  // Tokens that Encode(…, true) puts before and after the text.
+  std::span<const int32_t> PrefixTokens() const;
+  std::span<const int32_t> SuffixTokens() const;
+
+  const DecodeRules& decode_rules() const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::text
