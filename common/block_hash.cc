@@ -1,5 +1,6 @@
 #include "common/block_hash.h"
 
+#define XXH_INLINE_ALL  // blocks are short: the call would cost as much as the hash
 #include <xxhash.h>
 
 #include <string>

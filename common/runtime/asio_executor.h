@@ -1,0 +1,76 @@
+// The real event loop: one thread that runs an Asio io_context, behind the Executor face.
+//
+// Owner: main. Post and PostAt may be called on any thread; all else on the loop's thread. Run returns after
+// Stop. Edges that speak Asio themselves (HTTP, front) use context() and so share the loop's thread.
+#pragma once
+
+#include <memory>
+
+#include "common/runtime/runtime.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace quire {
+
+class RealClock final : public Clock {
+ public:
+  Micros Now() const override;
+  int64_t UnixSeconds() const override;
+};
+
+class AsioExecutor final : public Executor {
+ public:
+  AsioExecutor();
+  ~AsioExecutor() override;
+
+  void Post(std::function<void()> work) override;
+  TimerId PostAt(Micros due, std::function<void()> work) override;
+  bool Cancel(TimerId timer) override;
+  const Clock& clock() const override { return clock_; }
+
+  // Runs the loop on the calling thread until Stop.
+  void Run();
+  // Any thread.
+  void Stop();
+  boost::asio::io_context& context();
+
+  // Calls `handler` on the loop for every SIGTERM and SIGINT that the process gets.
+  void OnTerminationSignal(std::function<void(int signal)> handler);
+
+ private:
+  struct State;
+  RealClock clock_;
+  std::unique_ptr<State> state_;
+};
+
+// Seeds from the operating system, then SplitMix64: for ids, jitter and seeds of requests, not for secrets.
+class RealRng final : public Rng {
+ public:
+  RealRng();
+  uint64_t Next() override;
+
+ private:
+  uint64_t state_;
+};
+
+// A few threads with one bounded queue.
+class ThreadBackground final : public Background {
+ public:
+  ThreadBackground(Executor& executor, int threads, size_t max_queued);
+  ~ThreadBackground() override;  // waits for what runs, drops what is queued
+  bool Run(std::function<void()> work, std::function<void()> done) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class RealFiles final : public Files {
+ public:
+  // NOT_FOUND, PERMISSION_DENIED or RESOURCE_EXHAUSTED, naming the path.
+  absl::StatusOr<std::string> Read(const std::string& path, size_t max_bytes) override;
+};
+
+}  // namespace quire
