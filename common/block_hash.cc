@@ -20,8 +20,8 @@ void AppendField(std::string_view field, std::string& out) {
 
 }  // namespace
 
-BlockHash RootHash(std::string_view model_id, std::string_view numerics_id, std::string_view adapter,
-                   std::string_view salt) {
+BlockHash RootHash(std::string_view model_id, std::string_view numerics_id,
+                   std::string_view adapter, std::string_view salt) {
   std::string bytes;
   for (std::string_view field : {model_id, numerics_id, adapter, salt}) AppendField(field, bytes);
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());

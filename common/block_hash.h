@@ -1,5 +1,5 @@
-// Identity of a block of tokens: hash(block) = XXH3-128(parent hash, token ids). The same function on both
-// sides of the wire; the root is keyed by all that makes keys and values differ.
+// Identity of a block of tokens: hash(block) = XXH3-128(parent hash, token ids). The same function
+// on both sides of the wire; the root is keyed by all that makes keys and values differ.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct BlockHash {
 inline constexpr std::string_view kHashScheme = "xxh3-128-low64";
 
 // The parent of a sequence's first block.
-BlockHash RootHash(std::string_view model_id, std::string_view numerics_id, std::string_view adapter,
-                   std::string_view salt);
+BlockHash RootHash(std::string_view model_id, std::string_view numerics_id,
+                   std::string_view adapter, std::string_view salt);
 
 BlockHash HashBlock(BlockHash parent, std::span<const TokenId> tokens);
 

@@ -43,7 +43,8 @@ struct SamplingParams {
   float length_penalty = 1.0f;
 };
 
-// INVALID_ARGUMENT naming the first field out of its range, with the range. `vocab_size` bounds token ids.
+// INVALID_ARGUMENT naming the first field out of its range, with the range. `vocab_size` bounds
+// token ids.
 absl::Status ValidateSamplingParams(const SamplingParams& params, int32_t vocab_size);
 
 }  // namespace quire

@@ -12,8 +12,8 @@
 #define QUIRE_STATUS_NAME_(a, b) QUIRE_STATUS_CONCAT_(a, b)
 
 // Returns from the enclosing function when `expression` is not OK.
-#define QUIRE_RETURN_IF_ERROR(expression)               \
-  do {                                                  \
+#define QUIRE_RETURN_IF_ERROR(expression)                                                       \
+  do {                                                                                          \
     if (::absl::Status quire_status_ = (expression); !quire_status_.ok()) return quire_status_; \
   } while (false)
 

@@ -1,5 +1,5 @@
-// Mutexes and condition variables with thread-safety annotations; std::mutex under ThreadSanitizer, which
-// cannot see inside Debian's uninstrumented Abseil.
+// Mutexes and condition variables with thread-safety annotations; std::mutex under ThreadSanitizer,
+// which cannot see inside Debian's uninstrumented Abseil.
 #pragma once
 
 #include <condition_variable>

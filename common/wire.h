@@ -1,33 +1,50 @@
-// What router and worker tell each other, as plain values: the meaning of proto/quire/v1/worker.proto,
-// free of Protobuf. `worker/rpc` and `router/link` turn them into frames and back.
+// What router and worker tell each other, as plain values: the meaning of
+// proto/quire/v1/worker.proto, free of Protobuf. `worker/rpc` and `router/link` turn them into
+// frames and back.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "common/hello.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
 
 namespace quire {
 
-inline constexpr uint32_t kProtocolMin = 1;
-inline constexpr uint32_t kProtocolMax = 1;
 inline constexpr size_t kMaxFrameBytes = 1u << 20;
 inline constexpr size_t kMaxPromptIdsPerFrame = 131072;  // more travel in SubmitPart frames
 inline constexpr int kFrameIntervalMs = 200;             // a worker is never silent for longer
-inline constexpr int kRouterSilenceMs = 5000;            // a router silent for longer has lost its Attach
+inline constexpr int kRouterSilenceMs = 5000;  // a router silent for longer has lost its Attach
 inline constexpr size_t kMaxSaltBytes = 64;
 inline constexpr size_t kMaxTenantBytes = 256;
 inline constexpr size_t kTextBundleChunkBytes = 512u << 10;
 inline constexpr size_t kMaxTextBundleBytes = 128u << 20;
 
 enum class EndReason : uint8_t {
-  kUnspecified, kStop, kLength, kCancelled, kFailed, kDeadline, kRouterLost, kDrained, kSlowClient
+  kUnspecified,
+  kStop,
+  kLength,
+  kCancelled,
+  kFailed,
+  kDeadline,
+  kRouterLost,
+  kDrained,
+  kSlowClient
 };
 enum class RefusalCode : uint8_t {
-  kUnspecified, kInvalid, kQueueFull, kNotReady, kDraining, kTooLarge, kUnsupported, kStaleAttempt,
-  kDuplicate, kWrongModel, kDeadlinePassed
+  kUnspecified,
+  kInvalid,
+  kQueueFull,
+  kNotReady,
+  kDraining,
+  kTooLarge,
+  kUnsupported,
+  kStaleAttempt,
+  kDuplicate,
+  kWrongModel,
+  kDeadlinePassed
 };
 enum class WorkerState : uint8_t { kStarting, kReady, kStuck, kDraining, kRecovering };
 
@@ -155,50 +172,6 @@ struct StepFrame {
   bool events_dropped = false;
   uint64_t heartbeat_echo_ms = 0;
   uint64_t first_event_seq = 0;
-};
-
-struct CacheGroupInfo {
-  std::string kind;  // "full", "sliding"
-  uint32_t groups = 0;
-  uint32_t window = 0;
-};
-
-struct WorkerLimits {
-  uint32_t max_model_len = 0;
-  uint32_t max_num_seqs = 0;
-  uint32_t max_waiting_requests = 0;
-  uint32_t max_choices = 1;
-  uint32_t max_logprobs = 0;
-  uint32_t max_stop_token_ids = 0;
-  uint32_t max_logit_bias = 0;
-  uint32_t max_frame_bytes = 0;
-};
-
-struct WorkerHello {
-  std::string worker_id;
-  Epoch epoch;
-  uint32_t protocol = kProtocolMax;
-  std::vector<std::string> features;
-  std::string model_id;
-  std::string numerics_id;
-  std::vector<CacheGroupInfo> cache_groups;
-  uint32_t block_size = 0;
-  std::string hash_scheme;
-  uint64_t capacity_blocks = 0;
-  WorkerLimits limits;
-  std::string text_bundle_sha256;  // 32 bytes
-  std::vector<std::string> served_names;
-  uint32_t vocab_size = 0;
-  bool prefix_caching = false;
-};
-
-struct RouterHello {
-  RouterInstance instance;
-  uint64_t attach_number = 0;
-  uint32_t protocol_min = kProtocolMin;
-  uint32_t protocol_max = kProtocolMax;
-  std::vector<std::string> features;
-  bool wants_events = false;
 };
 
 struct Cancel {

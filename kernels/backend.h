@@ -18,10 +18,10 @@ namespace quire::kernels {
 
 struct ProgramOptions {
   KvLayout kv;
-  int64_t page_count = 0;   // of the pool; page ids are 0 … page_count − 1
-  int max_tokens = 2048;    // per step, largest StepBatch::tokens
-  int max_rows = 64;        // largest StepBatch::rows
-  int max_samples = 64;     // largest StepBatch::sampled_tokens
+  int64_t page_count = 0;  // of the pool; page ids are 0 … page_count − 1
+  int max_tokens = 2048;   // per step, largest StepBatch::tokens
+  int max_rows = 64;       // largest StepBatch::rows
+  int max_samples = 64;    // largest StepBatch::sampled_tokens
   // Told how far packing has come: bytes of source weights packed, of the total. May be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
   // Called when source memory has been packed and will not be read again, so that its pages can be
@@ -36,13 +36,14 @@ class LoadedProgram {
   // Runs one step to its end and fills batch.sample_outputs. Requires: sizes within ProgramOptions.
   virtual void Run(const StepBatch& batch) = 0;
 
-  // For tests and prompt logprobs: also copies the logits of the sampled rows, [samples, vocabulary].
+  // For tests and prompt logprobs: also copies the logits of the sampled rows, [samples,
+  // vocabulary].
   virtual void RunWithLogits(const StepBatch& batch, std::span<float> logits) = 0;
 
   // Fills a page with NaN: tests do so with every page that is given back.
   virtual void PoisonPage(int32_t page) = 0;
 
-  virtual int64_t WeightBytes() const = 0;     // packed, resident
+  virtual int64_t WeightBytes() const = 0;  // packed, resident
   virtual int64_t WorkspaceBytes() const = 0;
   virtual int64_t PoolBytes() const = 0;
 };
@@ -51,8 +52,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Packs the weights and reserves pages and workspace. Requires: a program whose shapes agree (the model
-  // builder has checked them). Throws nothing; running out of memory ends the process.
+  // Packs the weights and reserves pages and workspace. Requires: a program whose shapes agree (the
+  // model builder has checked them). Throws nothing; running out of memory ends the process.
   virtual std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
                                               const ProgramOptions& options) = 0;
 
@@ -69,7 +70,8 @@ class Backend {
 
 struct CpuOptions {
   int threads = 0;  // 0: one per CPU in the affinity mask
-  // "auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16": the best that is allowed and there.
+  // "auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16": the best that is allowed and
+  // there.
   std::string isa = "auto";
   // "float32" (default class), "bfloat16": the type that activations are multiplied in.
   std::string activation_dtype = "float32";

@@ -3,7 +3,8 @@
 // Invariants:
 // 1. Every page has the same size and fits any cache group: layers_per_group layers of K and V for
 //    block_size tokens and all KV heads of this rank.
-// 2. Layers of one kind (full attention, or sliding with one window) are dealt in order into groups of
+// 2. Layers of one kind (full attention, or sliding with one window) are dealt in order into groups
+// of
 //    layers_per_group; the last group of a kind may have unused layer slots (padding).
 // 3. Groups of one kind are allocated, published and evicted together.
 #pragma once
@@ -49,9 +50,9 @@ struct KvShape {
   KvType type = KvType::kF32;
 };
 
-// Deals layers into groups. `windows`: one entry per attention layer, 0 for full attention. At most two
-// kinds are served: full and one sliding window. layers_per_group is the layer count of the smaller kind,
-// or of the only one.
+// Deals layers into groups. `windows`: one entry per attention layer, 0 for full attention. At most
+// two kinds are served: full and one sliding window. layers_per_group is the layer count of the
+// smaller kind, or of the only one.
 KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape);
 
 }  // namespace quire::kernels

@@ -1,8 +1,8 @@
 // The step program: a model as a flat list of semantic operations over named buffers.
 //
-// A model file writes it once from its configuration; a backend lowers it once (packs weights, plans
-// buffers, may fuse neighbours) and runs it for every step. Activations are [tokens, width] float32 in
-// meaning; a backend may hold them otherwise if its numerics class says so.
+// A model file writes it once from its configuration; a backend lowers it once (packs weights,
+// plans buffers, may fuse neighbours) and runs it for every step. Activations are [tokens, width]
+// float32 in meaning; a backend may hold them otherwise if its numerics class says so.
 //
 // Invariants:
 // 1. Ops run in list order. A buffer is written before it is read within one step.
@@ -24,8 +24,8 @@ using BufferId = int;
 using WeightId = int;
 inline constexpr int kNoId = -1;
 
-// One tensor of the model. `parts` are stacked along rows (separate q, k and v matrices, or gate and up,
-// of possibly different types, that one product computes).
+// One tensor of the model. `parts` are stacked along rows (separate q, k and v matrices, or gate
+// and up, of possibly different types, that one product computes).
 struct Weight {
   std::string name;  // of the first part, for messages
   std::vector<WeightSource> parts;
@@ -63,7 +63,8 @@ struct NormOp {
 
 // y = in · weightᵀ + bias, then the activation; then out = y, or out += y.
 struct LinearOp {
-  // The two gated forms take weight rows [gate; up] of equal height: y = act(gate) * up, width rows / 2.
+  // The two gated forms take weight rows [gate; up] of equal height: y = act(gate) * up, width rows
+  // / 2.
   enum class Activation : uint8_t { kNone, kRelu, kSiluGated, kGeluTanhGated };
   WeightId weight = kNoId;
   WeightId bias = kNoId;  // [1, rows]
@@ -73,8 +74,9 @@ struct LinearOp {
   BufferId out = kNoId;
 };
 
-// Takes qkv = [tokens, (heads + 2 kv_heads) * head_dim] with heads in the order q, k, v. Normalises q and k
-// per head (RMS) when the weights are given, rotates both in place, and appends k and v to the layer's page.
+// Takes qkv = [tokens, (heads + 2 kv_heads) * head_dim] with heads in the order q, k, v. Normalises
+// q and k per head (RMS) when the weights are given, rotates both in place, and appends k and v to
+// the layer's page.
 struct RopeAppendOp {
   BufferId qkv = kNoId;
   int layer = 0;
@@ -88,7 +90,8 @@ struct RopeAppendOp {
   int rope = kNoId;  // index into StepProgram::ropes; kNoId leaves positions out
 };
 
-// out[t] = softmax(scale · q[t] · Kᵀ, causal, within the layer's window) · V, read through the block table.
+// out[t] = softmax(scale · q[t] · Kᵀ, causal, within the layer's window) · V, read through the
+// block table.
 struct AttentionOp {
   BufferId qkv = kNoId;  // only the q part is read
   BufferId out = kNoId;  // [tokens, heads * head_dim]
@@ -127,11 +130,11 @@ struct AllReduceOp {
   BufferId buffer = kNoId;
 };
 
-using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp, LogitsOp,
-                        SampleOp, AllReduceOp>;
+using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp,
+                        LogitsOp, SampleOp, AllReduceOp>;
 
-// Rotation angles: position p turns pair i by p * inverse_frequency[i]; cos and sin are multiplied by
-// attention_factor. Pairs are (i, i + rotary_dim / 2) ("NeoX" order). rotary_dim ≤ head_dim.
+// Rotation angles: position p turns pair i by p * inverse_frequency[i]; cos and sin are multiplied
+// by attention_factor. Pairs are (i, i + rotary_dim / 2) ("NeoX" order). rotary_dim ≤ head_dim.
 struct Rope {
   int rotary_dim = 0;
   std::vector<double> inverse_frequency;  // rotary_dim / 2

@@ -6,8 +6,8 @@
 
 namespace quire::kernels {
 
-// The types that weights may have in a file. Quantised ones are GGUF's block formats: rows are cut along K
-// into blocks of BlockElements(type) elements that share scales.
+// The types that weights may have in a file. Quantised ones are GGUF's block formats: rows are cut
+// along K into blocks of BlockElements(type) elements that share scales.
 enum class DType : uint8_t {
   kF32,
   kF16,
@@ -72,8 +72,9 @@ constexpr const char* DTypeName(DType type) {
   return kNames[static_cast<int>(type)];
 }
 
-// A matrix [rows, cols] of a model file, row-major, cols = K a multiple of BlockElements(type); a vector
-// is [1, cols]. The memory belongs to the mapped file and may be dropped once a backend has packed it.
+// A matrix [rows, cols] of a model file, row-major, cols = K a multiple of BlockElements(type); a
+// vector is [1, cols]. The memory belongs to the mapped file and may be dropped once a backend has
+// packed it.
 struct WeightSource {
   DType type = DType::kF32;
   int64_t rows = 0;

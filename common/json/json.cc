@@ -124,9 +124,9 @@ void Append(const Value& value, std::string& out) {
 
 absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits) {
   if (text.size() > limits.max_bytes) {
-    return absl::ResourceExhaustedError(
-        AbslView("JSON has " + std::to_string(text.size()) + " bytes; the limit is " +
-                 std::to_string(limits.max_bytes)));
+    return absl::ResourceExhaustedError(AbslView("JSON has " + std::to_string(text.size()) +
+                                                 " bytes; the limit is " +
+                                                 std::to_string(limits.max_bytes)));
   }
   boost::json::parse_options options;
   options.max_depth = limits.max_depth;
@@ -135,8 +135,8 @@ absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits) {
   const size_t used = parser.write_some(text.data(), text.size(), error);
   if (error) {
     if (error == boost::json::error::too_deep) {
-      return absl::ResourceExhaustedError(AbslView(
-          "JSON is nested deeper than the limit of " + std::to_string(limits.max_depth)));
+      return absl::ResourceExhaustedError(
+          AbslView("JSON is nested deeper than the limit of " + std::to_string(limits.max_depth)));
     }
     return InvalidArgument("JSON is malformed at byte " + std::to_string(used) + ": " +
                            error.message());
@@ -169,11 +169,21 @@ void AppendQuoted(std::string_view s, std::string& out) {
       ++i;
     } else if (c < 0x80) {
       switch (c) {
-        case '"': out += "\\\""; break;
-        case '\\': out += "\\\\"; break;
-        case '\n': out += "\\n"; break;
-        case '\r': out += "\\r"; break;
-        case '\t': out += "\\t"; break;
+        case '"':
+          out += "\\\"";
+          break;
+        case '\\':
+          out += "\\\\";
+          break;
+        case '\n':
+          out += "\\n";
+          break;
+        case '\r':
+          out += "\\r";
+          break;
+        case '\t':
+          out += "\\t";
+          break;
         default:
           out += "\\u00";
           out += kHex[c >> 4];

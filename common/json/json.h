@@ -1,7 +1,7 @@
 // JSON read with limits and written in one place: a thin face over Boost.JSON.
 //
-// Any thread; values own their memory. Input is hostile: size, depth, and number of values are bounded, and
-// an error says at which byte and why.
+// Any thread; values own their memory. Input is hostile: size, depth, and number of values are
+// bounded, and an error says at which byte and why.
 #pragma once
 
 #include <boost/json/array.hpp>
@@ -30,11 +30,13 @@ struct Limits {
 inline std::string_view View(const String& s) { return {s.data(), s.size()}; }
 inline boost::json::string_view BoostView(std::string_view s) { return {s.data(), s.size()}; }
 
-// INVALID_ARGUMENT with byte offset for malformed text, RESOURCE_EXHAUSTED past a limit. Duplicate keys
-// keep the last; numbers that fit no int64 or uint64 become doubles; comments and trailing commas are refused.
+// INVALID_ARGUMENT with byte offset for malformed text, RESOURCE_EXHAUSTED past a limit. Duplicate
+// keys keep the last; numbers that fit no int64 or uint64 become doubles; comments and trailing
+// commas are refused.
 absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits = {});
 
-// Compact text. Doubles are written in the shortest form that reads back equal; NaN and infinity as null.
+// Compact text. Doubles are written in the shortest form that reads back equal; NaN and infinity as
+// null.
 std::string Serialize(const Value& value);
 // `s` as a JSON string, quotes included, invalid UTF-8 replaced by U+FFFD.
 void AppendQuoted(std::string_view s, std::string& out);

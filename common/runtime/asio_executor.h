@@ -1,7 +1,8 @@
 // The real event loop: one thread that runs an Asio io_context, behind the Executor face.
 //
-// Owner: main. Post and PostAt may be called on any thread; all else on the loop's thread. Run returns after
-// Stop. Edges that speak Asio themselves (HTTP, front) use context() and so share the loop's thread.
+// Owner: main. Post and PostAt may be called on any thread; all else on the loop's thread. Run
+// returns after Stop. Edges that speak Asio themselves (HTTP, front) use context() and so share the
+// loop's thread.
 #pragma once
 
 #include <memory>
@@ -45,7 +46,8 @@ class AsioExecutor final : public Executor {
   std::unique_ptr<State> state_;
 };
 
-// Seeds from the operating system, then SplitMix64: for ids, jitter and seeds of requests, not for secrets.
+// Seeds from the operating system, then SplitMix64: for ids, jitter and seeds of requests, not for
+// secrets.
 class RealRng final : public Rng {
  public:
   RealRng();

@@ -18,9 +18,7 @@
 
 namespace quire {
 
-RealRng::RealRng() {
-  QUIRE_CHECK(getrandom(&state_, sizeof(state_), 0) == sizeof(state_));
-}
+RealRng::RealRng() { QUIRE_CHECK(getrandom(&state_, sizeof(state_), 0) == sizeof(state_)); }
 
 uint64_t RealRng::Next() {
   state_ += 0x9E3779B97F4A7C15ull;

@@ -1,11 +1,13 @@
-// The seam to time, threads, network, disk and randomness. Sessions (pipeline, dispatch, link, fleet,
-// stream, engine, rpc) touch the world only through these faces, so that a whole cluster can run on one
-// thread and virtual time.
+// The seam to time, threads, network, disk and randomness. Sessions (pipeline, dispatch, link,
+// fleet, stream, engine, rpc) touch the world only through these faces, so that a whole cluster can
+// run on one thread and virtual time.
 //
 // Invariants:
-// 1. Everything given to one Executor runs on one thread at a time, in order of due time, then of posting.
+// 1. Everything given to one Executor runs on one thread at a time, in order of due time, then of
+// posting.
 // 2. A callback never runs inside the call that registered it.
-// 3. Durations and time points are whole microseconds since an arbitrary start and never run backwards.
+// 3. Durations and time points are whole microseconds since an arbitrary start and never run
+// backwards.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,7 @@ inline constexpr Micros kMicrosPerSecond = 1'000'000;
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual Micros Now() const = 0;          // monotonic
+  virtual Micros Now() const = 0;           // monotonic
   virtual int64_t UnixSeconds() const = 0;  // wall time, for `created` and templates
 };
 
@@ -45,8 +47,8 @@ class Executor {
 
 // A two-way, ordered, reliable stream of frames (byte strings) to one peer.
 //
-// Owner: a session on its executor; every call and every callback happens there. The receiver must outlive
-// the stream or be detached by destroying the stream.
+// Owner: a session on its executor; every call and every callback happens there. The receiver must
+// outlive the stream or be detached by destroying the stream.
 class FrameStream {
  public:
   class Receiver {
@@ -61,8 +63,8 @@ class FrameStream {
 
   virtual ~FrameStream() = default;  // cancels the stream; no callback follows
   virtual void Start(Receiver* receiver) = 0;
-  // Takes the frame in any case. False: more than the limit now waits; hold back until OnWritable. A write
-  // that stays blocked for 5 s closes the stream.
+  // Takes the frame in any case. False: more than the limit now waits; hold back until OnWritable.
+  // A write that stays blocked for 5 s closes the stream.
   virtual bool Write(std::string frame) = 0;
   virtual size_t PendingBytes() const = 0;
   // Ends our side in order after what was written; OnClosed follows.
@@ -74,7 +76,8 @@ class Dialer {
  public:
   virtual ~Dialer() = default;
   virtual std::unique_ptr<FrameStream> Dial(const std::string& target) = 0;
-  // Fetches the text bundle of `model_id` from a worker, at most max_bytes; `done` runs on the executor.
+  // Fetches the text bundle of `model_id` from a worker, at most max_bytes; `done` runs on the
+  // executor.
   virtual void FetchTextBundle(const std::string& target, const std::string& model_id,
                                size_t max_bytes,
                                std::function<void(absl::StatusOr<std::string>)> done) = 0;
@@ -84,8 +87,8 @@ class Dialer {
 class Background {
  public:
   virtual ~Background() = default;
-  // Runs `work` on some thread, then `done` on the executor. False, and neither runs, when the bounded
-  // queue is full.
+  // Runs `work` on some thread, then `done` on the executor. False, and neither runs, when the
+  // bounded queue is full.
   virtual bool Run(std::function<void()> work, std::function<void()> done) = 0;
 };
 

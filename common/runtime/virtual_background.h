@@ -1,5 +1,5 @@
-// Background work on virtual time: both halves run on the executor, the first at once, the second after a
-// set delay, so that a simulation stays on one thread.
+// Background work on virtual time: both halves run on the executor, the first at once, the second
+// after a set delay, so that a simulation stays on one thread.
 #pragma once
 
 #include <functional>

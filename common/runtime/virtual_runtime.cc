@@ -92,7 +92,8 @@ struct VirtualWorld::State {
   std::vector<std::weak_ptr<Pipe>> pipes;  // in order of dialling
 };
 
-// One direction of a pipe delivers its frames in order: a frame is never due before the one ahead of it.
+// One direction of a pipe delivers its frames in order: a frame is never due before the one ahead
+// of it.
 struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::State::Pipe> {
   static constexpr size_t kPendingLimit = 4u << 20;
   struct Direction {
@@ -105,7 +106,7 @@ struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::St
   State* state = nullptr;
   std::string target;
   FrameStream::Receiver* receivers[2] = {nullptr, nullptr};
-  bool alive[2] = {true, true};    // the end object exists
+  bool alive[2] = {true, true};     // the end object exists
   bool closed[2] = {false, false};  // OnClosed has been or will be told to this end
   Direction directions[2];          // [i]: frames that end i wrote
 
@@ -204,7 +205,8 @@ namespace {
 // A dialled target where nobody listens: closes as a refused connection does.
 class RefusedStream final : public FrameStream {
  public:
-  explicit RefusedStream(Executor& executor) : executor_(executor), alive_(std::make_shared<bool>(true)) {}
+  explicit RefusedStream(Executor& executor)
+      : executor_(executor), alive_(std::make_shared<bool>(true)) {}
   ~RefusedStream() override { *alive_ = false; }
   void Start(Receiver* receiver) override {
     executor_.Post([receiver, alive = alive_] {

@@ -1,5 +1,5 @@
-// A world on one thread and virtual time: clock, executors, links between dialers and listeners, random
-// numbers, all from one seed. The same seed gives the same run.
+// A world on one thread and virtual time: clock, executors, links between dialers and listeners,
+// random numbers, all from one seed. The same seed gives the same run.
 //
 // One thread. Work runs in order of (due time, sequence number).
 #pragma once
@@ -47,7 +47,8 @@ class VirtualWorld {
   // While held, frames to and from `target` wait; streams stay open.
   void HoldLinks(const std::string& target, bool held);
 
-  // Runs until nothing is due before `until`, or `done` returns true. Returns the count of work items run.
+  // Runs until nothing is due before `until`, or `done` returns true. Returns the count of work
+  // items run.
   size_t RunUntil(Micros until, const std::function<bool()>& done = nullptr);
   bool Idle() const;
 

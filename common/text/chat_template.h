@@ -22,7 +22,7 @@
 namespace quire::text {
 
 inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
-inline constexpr size_t kMaxTemplateInputBytes = size_t{32} << 20;  // with tools and extras
+inline constexpr size_t kMaxTemplateInputBytes = size_t{32} << 20;   // with tools and extras
 inline constexpr size_t kMaxTemplateOutputBytes = size_t{64} << 20;  // the rendered text
 
 struct RenderOptions {

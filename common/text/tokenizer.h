@@ -33,7 +33,7 @@ struct DecodeRules {
   // (SentencePiece's byte fallback), else one per maximal broken sequence (byte-level BPE), as
   // Hugging Face decoders do.
   bool replace_each_byte = false;
-  int32_t strip_leading_spaces = 0;     // cut from the start of the text, at most
+  int32_t strip_leading_spaces = 0;       // cut from the start of the text, at most
   bool strip_first_token_spaces = false;  // marks of the first token vanish
 };
 

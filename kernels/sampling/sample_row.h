@@ -1,10 +1,11 @@
-// What the sampling kernel is told about one row, and what it answers. Flat and unowned: the runner keeps it.
+// What the sampling kernel is told about one row, and what it answers. Flat and unowned: the runner
+// keeps it.
 //
-// Order of work (the same on every device): float32 logits → logprobs (raw) → allowed ids / grammar →
-// bad words → min_tokens → logit_bias → repetition, frequency, presence penalties → greedy if temperature
-// < 1e-5 → temperature → min_p → top_k → top_p → typical_p → draw.
-// Draw: argmax over the survivors of z / T + Gumbel noise from Philox4x32-10, key = seed, counter =
-// (choice, output index, token id, purpose). Ties go to the lowest id.
+// Order of work (the same on every device): float32 logits → logprobs (raw) → allowed ids / grammar
+// → bad words → min_tokens → logit_bias → repetition, frequency, presence penalties → greedy if
+// temperature < 1e-5 → temperature → min_p → top_k → top_p → typical_p → draw. Draw: argmax over
+// the survivors of z / T + Gumbel noise from Philox4x32-10, key = seed, counter = (choice, output
+// index, token id, purpose). Ties go to the lowest id.
 #pragma once
 
 #include <cstdint>
@@ -37,17 +38,17 @@ struct SampleRow {
   uint64_t seed = 0;
   uint32_t choice = 0;
   uint64_t output_index = 0;
-  int32_t logprobs = 0;  // 0 none, 1 the chosen token only, 1 + k also the k best
-  std::span<const uint32_t> allowed_mask;    // one bit per id, or empty: all
-  std::span<const int32_t> banned_ids;       // bad words that would complete now; ends before min_tokens
+  int32_t logprobs = 0;                    // 0 none, 1 the chosen token only, 1 + k also the k best
+  std::span<const uint32_t> allowed_mask;  // one bit per id, or empty: all
+  std::span<const int32_t> banned_ids;  // bad words that would complete now; ends before min_tokens
   std::span<const TokenBias> logit_bias;     // sorted by id
   std::span<const TokenCount> token_counts;  // sorted by id; needed only with penalties
 };
 
 struct SampleOutput {
-  int32_t token = -1;     // −1: no token could be chosen (NaN logits, or nothing allowed)
+  int32_t token = -1;  // −1: no token could be chosen (NaN logits, or nothing allowed)
   bool not_a_number = false;
-  float logprob = 0.0f;   // raw, of the chosen token; set when logprobs ≥ 1
+  float logprob = 0.0f;  // raw, of the chosen token; set when logprobs ≥ 1
   int32_t top_count = 0;
   int32_t top_ids[kMaxTopLogprobs] = {};
   float top_logprobs[kMaxTopLogprobs] = {};

@@ -31,8 +31,8 @@ enum class ApiCode : uint8_t {
 struct ApiError {
   ApiCode code = ApiCode::kInternal;
   std::string message;
-  std::string param;           // the offending field, in the client's spelling; may be empty
-  uint32_t retry_after_ms = 0; // with kRateLimited and kUnavailable
+  std::string param;            // the offending field, in the client's spelling; may be empty
+  uint32_t retry_after_ms = 0;  // with kRateLimited and kUnavailable
 };
 
 // Sampling wishes; what is unset takes the model's generation defaults.
@@ -48,7 +48,7 @@ struct SamplingOptions {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   int32_t n = 1;
-  std::optional<int32_t> logprobs;         // number of top candidates, 0 … 20
+  std::optional<int32_t> logprobs;  // number of top candidates, 0 … 20
   std::optional<int32_t> prompt_logprobs;
   std::map<int32_t, float> logit_bias;
   std::vector<TokenId> allowed_token_ids;
@@ -102,12 +102,12 @@ struct GenerateRequest {
 };
 
 struct Started {
-  std::string model;     // the served name
+  std::string model;  // the served name
   std::string model_id;
   uint64_t seed = 0;
-  int64_t created = 0;   // unix seconds
+  int64_t created = 0;  // unix seconds
   std::vector<TokenId> prompt_ids;
-  std::string worker;    // that took the first attempt
+  std::string worker;  // that took the first attempt
 };
 
 struct TokenLogprob {
@@ -118,8 +118,8 @@ struct TokenLogprob {
   std::vector<TokenLogprob> top;
 };
 
-// Some outputs of one choice. Text may lag behind the ids (half characters, possible stop strings) and never
-// the other way round.
+// Some outputs of one choice. Text may lag behind the ids (half characters, possible stop strings)
+// and never the other way round.
 struct Delta {
   uint32_t choice = 0;
   uint64_t first_index = 0;

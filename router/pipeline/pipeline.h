@@ -1,7 +1,8 @@
-// The life of a request in the router: pool → template and tokens → admission → worker → stream → end.
+// The life of a request in the router: pool → template and tokens → admission → worker → stream →
+// end.
 //
-// Owner: the router's event loop; every call and every callback happens on its executor. The edges (http,
-// grpc) hold a sink per request.
+// Owner: the router's event loop; every call and every callback happens on its executor. The edges
+// (http, grpc) hold a sink per request.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,9 @@
 
 namespace quire {
 
-// Where an answer goes. Calls come in the order OnStarted, (OnDelta | OnChoiceEnd)*, then exactly one of
-// OnFinished and OnError; after it, or after Pipeline::Cancel, the pipeline forgets the sink.
+// Where an answer goes. Calls come in the order OnStarted, (OnDelta | OnChoiceEnd)*, then exactly
+// one of OnFinished and OnError; after it, or after Pipeline::Cancel, the pipeline forgets the
+// sink.
 class ResponseSink {
  public:
   virtual ~ResponseSink() = default;
@@ -52,8 +54,8 @@ class Pipeline {
   virtual void Detokenize(const std::string& model, std::vector<TokenId> ids,
                           std::function<void(absl::StatusOr<std::string>)> done) = 0;
 
-  // The process may serve: listening, peers found, not draining (/readyz); a request would be served now:
-  // some worker ended a step within 10 s and is not stuck (/health).
+  // The process may serve: listening, peers found, not draining (/readyz); a request would be
+  // served now: some worker ended a step within 10 s and is not stuck (/health).
   virtual bool Ready() const = 0;
   virtual bool Healthy() const = 0;
   // No new requests; running ones go on.

@@ -16,7 +16,8 @@ TEST(SamplingParams, EachLimitWorksAndOnePastItIsRefusedByName) {
     std::function<void(SamplingParams&)> good, bad;
   };
   const Case cases[] = {
-      {"temperature", [](auto& p) { p.temperature = 100; }, [](auto& p) { p.temperature = 100.1f; }},
+      {"temperature", [](auto& p) { p.temperature = 100; },
+       [](auto& p) { p.temperature = 100.1f; }},
       {"temperature", [](auto& p) { p.temperature = 0; }, [](auto& p) { p.temperature = NAN; }},
       {"top_p", [](auto& p) { p.top_p = 1e-6f; }, [](auto& p) { p.top_p = 0; }},
       {"top_k", [](auto& p) { p.top_k = 0; }, [](auto& p) { p.top_k = -1; }},
@@ -35,11 +36,20 @@ TEST(SamplingParams, EachLimitWorksAndOnePastItIsRefusedByName) {
        [](auto& p) { p.stop_token_ids.assign(kMaxStopTokenIds + 1, 0); }},
       {"stop_token_ids", [](auto& p) { p.stop_token_ids = {0}; },
        [](auto& p) { p.stop_token_ids = {100}; }},
-      {"logit_bias", [](auto& p) { p.logit_bias.assign(kMaxLogitBias, {1, -100.f}); },
-       [](auto& p) { p.logit_bias = {{1, 101.f}}; }},
+      {"logit_bias",
+       [](auto& p) {
+         p.logit_bias.assign(kMaxLogitBias, {1, -100.f});
+       },
+       [](auto& p) {
+         p.logit_bias = {{1, 101.f}};
+       }},
       {"allowed_token_ids", [](auto& p) { p.allowed_token_ids = {99}; },
        [](auto& p) { p.allowed_token_ids = {-1}; }},
-      {"bad_words", [](auto& p) { p.bad_words = {{1, 2}}; }, [](auto& p) { p.bad_words = {{}}; }},
+      {"bad_words",
+       [](auto& p) {
+         p.bad_words = {{1, 2}};
+       },
+       [](auto& p) { p.bad_words = {{}}; }},
   };
   for (const Case& c : cases) {
     SamplingParams good, bad;

@@ -1,7 +1,7 @@
 // What goes into the engine and what comes out of it: plain values in two bounded queues.
 //
-// The engine's thread owns Engine; the rpc thread owns the sessions. They share nothing else than these
-// queues and StepProgress.
+// The engine's thread owns Engine; the rpc thread owns the sessions. They share nothing else than
+// these queues and StepProgress.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ inline constexpr int64_t kNeverMicros = std::numeric_limits<int64_t>::max();
 
 struct SubmitCommand {
   RouterInstance router;
-  Submit submit;                         // its shape has been checked by rpc, its values not yet
-  int64_t deadline_us = kNeverMicros;    // from remaining_ms at arrival
+  Submit submit;                       // its shape has been checked by rpc, its values not yet
+  int64_t deadline_us = kNeverMicros;  // from remaining_ms at arrival
 };
 struct CancelCommand {
   RouterInstance router;
@@ -36,7 +36,8 @@ struct GrantCommand {
   RouterInstance router;
   Grant grant;
 };
-// Its Attach has ended: all its attempts end as ROUTER_LOST within a step; nothing more is told to it.
+// Its Attach has ended: all its attempts end as ROUTER_LOST within a step; nothing more is told to
+// it.
 struct RouterLostCommand {
   RouterInstance router;
 };
@@ -44,8 +45,8 @@ struct SnapshotCommand {
   RouterInstance router;
   uint64_t snapshot_number = 0;
 };
-// No new work is admitted; waiting work is handed back as DRAINED (retryable); running work goes on until
-// deadline_us and is then ended as DRAINED.
+// No new work is admitted; waiting work is handed back as DRAINED (retryable); running work goes on
+// until deadline_us and is then ended as DRAINED.
 struct DrainCommand {
   int64_t deadline_us = 0;
 };
@@ -79,19 +80,19 @@ struct EngineOutput {
   bool stepped = false;                   // a step ran and was committed
   int64_t step_predicted_us = 0;          // of that step
   std::vector<RouterOutput> routers;
-  uint64_t event_seq = 0;                 // after this call
-  uint64_t first_event_seq = 0;           // of `events`
+  uint64_t event_seq = 0;        // after this call
+  uint64_t first_event_seq = 0;  // of `events`
   std::vector<CacheEvents> events;
   std::vector<SnapshotPart> snapshot_parts;
   Load load;
-  bool drained = false;                   // draining, and nothing is left
+  bool drained = false;  // draining, and nothing is left
 };
 
 // The engine's pulse, read by other threads (health, frames) without waiting for it.
 struct StepProgress {
-  std::atomic<int64_t> running_since_us{0};   // 0: no step is running
-  std::atomic<int64_t> running_limit_us{0};   // max(2 s, 10 × predicted) of the running step
-  std::atomic<int64_t> last_step_end_us{0};   // a real step or the idle probe
+  std::atomic<int64_t> running_since_us{0};  // 0: no step is running
+  std::atomic<int64_t> running_limit_us{0};  // max(2 s, 10 × predicted) of the running step
+  std::atomic<int64_t> last_step_end_us{0};  // a real step or the idle probe
   std::atomic<uint64_t> steps_total{0};
 };
 

@@ -1,8 +1,8 @@
-// The engine: takes commands, plans a step, has the runner execute it, commits the result, says what came
-// of it. See worker/README.md for the life of a request.
+// The engine: takes commands, plans a step, has the runner execute it, commits the result, says
+// what came of it. See worker/README.md for the life of a request.
 //
-// Owner: the engine thread (or the simulation's one thread). Nothing here blocks, reads a clock or starts a
-// thread; time comes in as an argument.
+// Owner: the engine thread (or the simulation's one thread). Nothing here blocks, reads a clock or
+// starts a thread; time comes in as an argument.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ namespace quire {
 
 struct EngineOptions {
   int32_t max_model_len = 2048;
-  int32_t max_num_seqs = 64;             // rows in a batch
+  int32_t max_num_seqs = 64;  // rows in a batch
   int32_t max_num_batched_tokens = 2048;
   int32_t max_waiting_requests = 1024;
-  int32_t max_choices = 1;               // n served per request
+  int32_t max_choices = 1;  // n served per request
   int32_t block_size = 16;
   int64_t page_count = 0;
   std::string model_id;
   std::string numerics_id;
-  std::vector<TokenId> eos_token_ids;    // of the model's generation settings
+  std::vector<TokenId> eos_token_ids;  // of the model's generation settings
   int32_t vocab_size = 0;
   int64_t slow_client_timeout_us = 30'000'000;
   int64_t idle_probe_interval_us = 5'000'000;

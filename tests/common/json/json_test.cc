@@ -6,10 +6,13 @@ namespace quire::json {
 namespace {
 
 TEST(Json, ReadsAndWritesBack) {
-  const std::string text = R"({"a":[1,-2,3.5,true,null],"b":{"c":"x\n\u00e9"},"d":18446744073709551615})";
+  const std::string text =
+      R"({"a":[1,-2,3.5,true,null],"b":{"c":"x\n\u00e9"},"d":18446744073709551615})";
   auto value = Parse(text);
   ASSERT_TRUE(value.ok());
-  EXPECT_EQ(Serialize(*value), "{\"a\":[1,-2,3.5,true,null],\"b\":{\"c\":\"x\\n\xC3\xA9\"},\"d\":18446744073709551615}");
+  EXPECT_EQ(
+      Serialize(*value),
+      "{\"a\":[1,-2,3.5,true,null],\"b\":{\"c\":\"x\\n\xC3\xA9\"},\"d\":18446744073709551615}");
 }
 
 TEST(Json, NamesTheByteOfAnError) {

@@ -58,7 +58,12 @@ TEST(ThreadBackground, RefusesWhenItsQueueIsFullAndReportsBackOnTheExecutor) {
   const auto finish = [&] {
     if (++done == 3) executor.Stop();
   };
-  ASSERT_TRUE(background.Run([&] { started.set_value(); gate.wait(); }, finish));
+  ASSERT_TRUE(background.Run(
+      [&] {
+        started.set_value();
+        gate.wait();
+      },
+      finish));
   started.get_future().wait();
   EXPECT_TRUE(background.Run([] {}, finish));
   EXPECT_TRUE(background.Run([] {}, finish));

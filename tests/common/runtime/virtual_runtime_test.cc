@@ -12,7 +12,8 @@ class Recorder final : public FrameStream::Receiver {
   Recorder(VirtualWorld& world, std::string name) : world_(world), name_(std::move(name)) {}
   void OnFrame(std::string_view frame) override {
     frames.emplace_back(frame);
-    world_.Trace(name_ + " got " + std::string(frame) + " at " + std::to_string(world_.clock().Now()));
+    world_.Trace(name_ + " got " + std::string(frame) + " at " +
+                 std::to_string(world_.clock().Now()));
   }
   void OnClosed(const absl::Status& status) override {
     closed.push_back(status);
