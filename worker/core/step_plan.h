@@ -1,0 +1,101 @@
+// One step as plain data: what the scheduler wants done (StepPlan) and what came of it (StepResult).
+//
+// A runner keeps the state of rows between plans: tokens, positions, sampling state, block tables. A plan
+// names only what changes. It is applied in the order of its fields, top to bottom.
+//
+// Invariants of a plan:
+// 1. A row appears at most once in each of `retired`, `born` and `rows`; a row in `rows` is alive.
+// 2. A row's new tokens follow those it has. Its input is its tokens [first_position, first_position +
+//    q_len); when the last of these has not been told, it is the row's last sample.
+// 3. A row samples only when its input ends at its last token.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/sampling_params.h"
+
+namespace quire {
+
+// A sequence takes a row of the runner's table.
+struct RowBirth {
+  int32_t row = 0;
+  uint64_t sequence = 0;  // never used twice; the result names it again
+  uint32_t choice = 0;
+  int32_t prompt_length = 0;  // tokens from this position on are outputs
+  SamplingParams sampling;
+  std::vector<TokenId> end_ids;  // sorted: stop and end-of-sequence ids, not sampled before min_tokens
+};
+
+// Blocks of a row's group below `first_live` are gone (behind a window) and never read again.
+struct BlockDrop {
+  int32_t row = 0;
+  int32_t group = 0;
+  int32_t first_live = 0;
+};
+
+// Logical block `block` of a row's group is in `page`.
+struct BlockAppend {
+  int32_t row = 0;
+  int32_t group = 0;
+  int32_t block = 0;
+  int32_t page = 0;
+};
+
+// A page to be copied before anything is computed.
+struct PlannedCopy {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
+// Work of one row in this step.
+struct StepRow {
+  int32_t row = 0;
+  int32_t first_position = 0;
+  int32_t q_len = 0;         // tokens computed; at least 1
+  int32_t token_offset = 0;  // new tokens of the row: StepPlan::tokens[offset, offset + count)
+  int32_t token_count = 0;
+  bool sample = false;
+};
+
+struct StepPlan {
+  uint64_t number = 0;  // contiguous from 1
+  std::vector<int32_t> retired;
+  std::vector<RowBirth> born;
+  std::vector<BlockDrop> drops;
+  std::vector<BlockAppend> appends;
+  std::vector<PlannedCopy> copies;
+  std::vector<StepRow> rows;
+  std::vector<TokenId> tokens;
+
+  // Empties the lists and keeps their memory.
+  void Clear() {
+    retired.clear();
+    born.clear();
+    drops.clear();
+    appends.clear();
+    copies.clear();
+    rows.clear();
+    tokens.clear();
+  }
+};
+
+// What one sampling row gave.
+struct SampledToken {
+  int32_t row = 0;
+  uint64_t sequence = 0;
+  TokenId token = -1;  // −1: none could be chosen
+  bool not_a_number = false;
+  float logprob = 0.0f;              // when asked for
+  std::vector<TokenId> top_ids;      // when asked for, best first
+  std::vector<float> top_logprobs;
+};
+
+struct StepResult {
+  uint64_t number = 0;                // of the plan
+  std::vector<SampledToken> samples;  // one per sampling row, in the plan's order
+  int64_t elapsed_us = 0;             // how long the device took
+};
+
+}  // namespace quire

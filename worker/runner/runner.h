@@ -1,0 +1,35 @@
+// Executes step packets in order on some device; the engine's only view of kernels.
+//
+// Owner: whoever built the engine; called from the engine's thread only.
+//
+// Invariants:
+// 1. Steps complete in the order in which they were launched.
+// 2. At most MaxInFlight() steps are launched and not yet collected.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "worker/core/step_plan.h"
+
+namespace quire {
+
+class Runner {
+ public:
+  virtual ~Runner() = default;
+
+  // Starts a step. `packet` (see step_packet.h) is only read during the call.
+  virtual void Launch(std::span<const std::byte> packet, int64_t now_us) = 0;
+
+  // When the oldest step in flight can be collected without time having to pass: 0 on a real device, where
+  // Collect waits for it; in simulation the virtual time at which it ends. Requires: a step in flight.
+  virtual int64_t ReadyAt() const { return 0; }
+
+  // The result of the oldest step in flight; waits for it. `result` is overwritten.
+  virtual void Collect(StepResult& result) = 0;
+
+  virtual int MaxInFlight() const { return 1; }
+};
+
+}  // namespace quire
