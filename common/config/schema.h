@@ -1,0 +1,136 @@
+// One schema for flags, environment and file: what a program can be told, by whichever way it is
+// told.
+//
+// Why not CLI11: it has neither YAML nor a nearest match nor a record of where a value came from,
+// and its errors are exceptions; what would be left of it is splitting "--name=value".
+//
+// Built and used once, in main, before other threads exist.
+//  1. Precedence: flag, then environment, then file, then default. A list is replaced as a whole.
+//  2. An unknown flag or file key is an error with its nearest match; an unknown QUIRE_ variable
+//  only a
+//     warning, and what Kubernetes injects for a Service named quire is ignored.
+//  3. Parse writes to the fields only what passed its checks; on an error they are unspecified.
+//  4. Environment and arguments come in as data: nothing here reads the process's own.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/config/values.h"
+#include "common/status.h"
+
+namespace quire::config {
+
+inline constexpr size_t kMaxConfigFileBytes = 1u << 20;
+
+// The field a setting is written to; its type says how the text is read. The value it holds when
+// the setting is added is the default.
+using Target = std::variant<std::string*, std::vector<std::string>*, bool*, int32_t*, int64_t*,
+                            double*, Bytes*, Duration*>;
+
+struct Flag {
+  std::string name =
+      {};  // "max-model-len": --max-model-len, QUIRE_MAX_MODEL_LEN, key max-model-len
+  std::string help = {};  // one or two sentences
+  Target target = {};
+  std::string value_name = {};  // in --help; by the target's type when empty
+  // Inclusive; of numbers, of Bytes in bytes, of Duration in milliseconds. The unset bounds are the
+  // type's.
+  double min = std::numeric_limits<double>::lowest();
+  double max = std::numeric_limits<double>::max();
+  std::vector<std::string> choices = {};  // of a string; empty is any
+  std::string default_text = {};  // shown instead of the field's value ("all that are allowed")
+  bool hidden = false;            // not in --help
+};
+
+enum class Origin { kDefault, kFile, kEnvironment, kFlag };
+std::string_view OriginName(Origin origin);
+
+// What a setting is in the end.
+struct Setting {
+  std::string name;
+  std::vector<std::string> values;  // as text; several only for a list
+  Origin origin = Origin::kDefault;
+  std::string where;  // "--name", "QUIRE_NAME", "file.yaml:3", or ""
+};
+
+struct ParseResult {
+  bool help = false;                  // --help was given: print HelpText and exit with 0
+  bool version = false;               // --version was given
+  std::vector<Setting> settings;      // in the order of Add
+  std::vector<std::string> warnings;  // one line each
+
+  // Of the setting `name`, which the schema has.
+  const Setting& Find(std::string_view name) const;
+  bool IsSet(std::string_view name) const { return Find(name).origin != Origin::kDefault; }
+};
+
+using Environment = std::map<std::string, std::string>;
+
+// The third argument of main, or an empty one.
+Environment EnvironmentFromMain(const char* const* envp);
+std::vector<std::string> ArgumentsFromMain(int argc,
+                                           const char* const* argv);  // without the program
+
+class Schema {
+ public:
+  // `program` as it is called ("quire-worker", "quire serve"), `summary` in one sentence.
+  Schema(std::string program, std::string summary);
+
+  // Settings added from here on stand under this title in --help.
+  void Group(std::string title);
+  // Dies on a name that was added before: our own bug. The target outlives Parse.
+  void Add(Flag flag);
+  // An argument without a name, in order of adding. Flag.name is what it is called ("MODEL"); it is
+  // taken from the command line alone.
+  void AddPositional(Flag flag, bool required);
+
+  // `args` without the program's name. Reads the file that --config (QUIRE_CONFIG) names. Errors
+  // are INVALID_ARGUMENT, one line that names the flag, variable or file:line and what would be
+  // right. With
+  // --help or --version nothing else is checked.
+  absl::StatusOr<ParseResult> Parse(const std::vector<std::string>& args,
+                                    const Environment& environment);
+
+  std::string HelpText() const;
+
+ private:
+  struct Entry {
+    Flag flag;
+    std::string group;
+    std::string default_text;
+    Setting setting;
+  };
+  struct Positional {
+    Flag flag;
+    bool required = false;
+  };
+
+  Entry* FindEntry(std::string_view name);
+  std::vector<std::string> Names() const;
+  // Overwrites what a weaker origin said; a list grows within one origin.
+  absl::Status Give(Entry& entry, const std::string& value, Origin origin,
+                    const std::string& where);
+  absl::Status TakeArguments(const std::vector<std::string>& args, ParseResult& result);
+  absl::Status TakeFlag(const std::vector<std::string>& args, size_t& index);
+  absl::Status TakeEnvironment(const Environment& environment, ParseResult& result);
+  absl::Status TakeFile(const std::string& path);
+  absl::Status TakePositionals(const std::vector<std::string>& values);
+  absl::Status Store();
+  std::string UnknownName(std::string_view shown, std::string_view name,
+                          std::string_view prefix) const;
+
+  std::string program_;
+  std::string summary_;
+  std::string group_;
+  std::string config_path_;
+  std::vector<Entry> entries_;
+  std::vector<Positional> positionals_;
+};
+
+}  // namespace quire::config

@@ -1,0 +1,87 @@
+#include "common/log/log.h"
+
+#include <spdlog/async_logger.h>
+#include <spdlog/details/thread_pool.h>
+#include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+
+namespace quire {
+namespace {
+
+// Writes ready-made lines to a file descriptor, whole, whatever the pipe takes at once.
+class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit DescriptorSink(int file_descriptor) : file_descriptor_(file_descriptor) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    std::string line(message.payload.data(), message.payload.size());
+    line += '\n';
+    std::string_view rest = line;
+    while (!rest.empty()) {
+      const ssize_t written = write(file_descriptor_, rest.data(), rest.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return;  // nobody listens: there is no other place to say so
+      rest.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+  void flush_() override {}
+
+  const int file_descriptor_;
+};
+
+spdlog::level::level_enum SpdlogLevel(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    default:
+      return spdlog::level::err;
+  }
+}
+
+class SpdlogLogger final : public Logger {
+ public:
+  explicit SpdlogLogger(const LoggerOptions& options)
+      : Logger(options.level),
+        json_(options.format == LogFormat::kJson ||
+              (options.format == LogFormat::kAuto && isatty(options.file_descriptor) == 0)),
+        // One thread behind a queue; spdlog shares both with the logger, hence the shared pointers.
+        pool_(std::make_shared<spdlog::details::thread_pool>(kMaxQueuedLogLines, 1)),
+        logger_(std::make_shared<spdlog::async_logger>(
+            "quire", std::make_shared<DescriptorSink>(options.file_descriptor), pool_,
+            spdlog::async_overflow_policy::overrun_oldest)) {
+    logger_->set_level(spdlog::level::trace);
+  }
+
+  uint64_t DroppedCount() const override { return pool_->overrun_counter(); }
+
+ private:
+  void Write(LogLevel level, std::string_view message, std::span<const LogField> fields) override {
+    const int64_t unix_micros = std::chrono::duration_cast<std::chrono::microseconds>(
+                                    std::chrono::system_clock::now().time_since_epoch())
+                                    .count();
+    const std::string line = json_ ? FormatJsonLine(unix_micros, level, message, fields)
+                                   : FormatTextLine(unix_micros, level, message, fields);
+    logger_->log(SpdlogLevel(level), spdlog::string_view_t(line.data(), line.size()));
+  }
+
+  const bool json_;
+  std::shared_ptr<spdlog::details::thread_pool> pool_;
+  std::shared_ptr<spdlog::async_logger> logger_;
+};
+
+}  // namespace
+
+std::unique_ptr<Logger> MakeLogger(const LoggerOptions& options) {
+  return std::make_unique<SpdlogLogger>(options);
+}
+
+}  // namespace quire

@@ -1,0 +1,57 @@
+#include "common/metrics/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace quire {
+namespace {
+
+TEST(Metrics, RendersCountersGaugesAndLabels) {
+  Metrics metrics;
+  metrics.AddCounter({"quire_steps_total", "Steps."}).Add(3);
+  metrics.AddGauge({"quire_rows", "Rows.", {{"state", "running"}}}).Set(2.5);
+  metrics.AddGauge({"quire_rows", "", {{"state", "wai\"ting\n"}}}).Set(1);
+  EXPECT_EQ(metrics.Render(),
+            "# HELP quire_steps_total Steps.\n# TYPE quire_steps_total counter\n"
+            "quire_steps_total 3\n"
+            "# HELP quire_rows Rows.\n# TYPE quire_rows gauge\n"
+            "quire_rows{state=\"running\"} 2.5\n"
+            "quire_rows{state=\"wai\\\"ting\\n\"} 1\n");
+}
+
+TEST(Metrics, HistogramBucketsAreCumulativeAndBoundsInclusive) {
+  Metrics metrics;
+  Histogram& histogram = metrics.AddHistogram({"quire_seconds", "S."}, {1, 2});
+  for (const double value : {0.5, 1.0, 1.5, 9.0}) histogram.Observe(value);
+  EXPECT_EQ(metrics.Render(),
+            "# HELP quire_seconds S.\n# TYPE quire_seconds histogram\n"
+            "quire_seconds_count 4\nquire_seconds_sum 12\n"
+            "quire_seconds_bucket{le=\"1\"} 2\nquire_seconds_bucket{le=\"2\"} 3\n"
+            "quire_seconds_bucket{le=\"+Inf\"} 4\n");
+}
+
+TEST(Metrics, CountsFromManyThreadsAreAllThere) {
+  Metrics metrics;
+  Counter& counter = metrics.AddCounter({"quire_events_total", "E."});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) counter.Add();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(counter.value(), 4000u);
+}
+
+TEST(MetricsDeathTest, OurOwnMistakesDie) {
+  Metrics metrics;
+  metrics.AddCounter({"quire_a_total", "A."});
+  EXPECT_DEATH(metrics.AddCounter({"quire_a_total", "A."}), "twice");
+  EXPECT_DEATH(metrics.AddGauge({"quire_a_total", "A."}), "two types");
+  EXPECT_DEATH(metrics.AddGauge({"9lives", "A."}), "9lives");
+}
+
+}  // namespace
+}  // namespace quire
