@@ -1,0 +1,90 @@
+// Reads a GGUF file (versions 2 and 3, little-endian): metadata and where each tensor lies.
+//
+// The format: the GGUF specification of the ggml project. Read as hostile input: every length is checked
+// against the bytes that are left before it is used, so work and memory are bounded by the file's size.
+// 1. Views (strings, arrays, tensors) point into the mapped file and live as long as it does.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/load/tensor_table.h"
+
+namespace quire::load {
+
+inline constexpr uint64_t kMaxGgufPairs = 65'536;
+inline constexpr uint64_t kMaxGgufTensors = 1'000'000;
+inline constexpr uint64_t kMaxGgufKeyBytes = 65'535;
+inline constexpr uint64_t kMaxGgufStringBytes = 64 << 20;
+inline constexpr uint64_t kMaxGgufArrayElements = 1 << 26;
+inline constexpr int kMaxGgufArrayDepth = 4;
+inline constexpr uint64_t kMaxGgufAlignment = 1 << 20;
+inline constexpr int kMaxGgufRank = 4;
+
+// Numbers are those of the format.
+enum class GgufType : uint32_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUint64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12,
+};
+
+// An array of the metadata, decoded when asked for. Its bytes have been walked once, so decoding cannot run
+// past them.
+struct GgufArray {
+  GgufType type = GgufType::kUint8;
+  uint64_t count = 0;
+  std::span<const std::byte> bytes;
+
+  // INVALID_ARGUMENT when the elements are of another type.
+  absl::StatusOr<std::vector<std::string_view>> Strings() const;
+  absl::StatusOr<std::vector<int64_t>> Integers() const;  // booleans count as 0 and 1
+  absl::StatusOr<std::vector<double>> Numbers() const;    // integers too
+};
+
+using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray>;
+
+class GgufFile {
+ public:
+  // INVALID_ARGUMENT naming the file and what is wrong in it. `path` is for messages and TensorInfo.
+  static absl::StatusOr<GgufFile> Parse(std::span<const std::byte> bytes, const std::string& path);
+
+  uint32_t version() const { return version_; }
+  const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
+  TensorTable& tensors() { return tensors_; }
+  const TensorTable& tensors() const { return tensors_; }
+
+  bool Has(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }
+  // NOT_FOUND naming the key when it is absent, INVALID_ARGUMENT when it has another type.
+  absl::StatusOr<int64_t> Integer(std::string_view key) const;
+  absl::StatusOr<double> Number(std::string_view key) const;
+  absl::StatusOr<std::string_view> String(std::string_view key) const;
+  absl::StatusOr<bool> Bool(std::string_view key) const;
+  absl::StatusOr<GgufArray> Array(std::string_view key) const;
+
+ private:
+  friend class GgufParser;
+
+  std::string path_;
+  uint32_t version_ = 0;
+  std::map<std::string, GgufValue, std::less<>> metadata_;
+  TensorTable tensors_;
+};
+
+}  // namespace quire::load

@@ -1,0 +1,152 @@
+#include "worker/load/model_config.h"
+
+#include <cmath>
+#include <initializer_list>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/status.h"
+
+namespace quire::load {
+namespace {
+
+struct Range {
+  const char* name;
+  int64_t value;
+  int64_t low;
+  int64_t high;
+};
+
+absl::Status CheckRanges(std::initializer_list<Range> ranges) {
+  for (const Range& range : ranges) {
+    if (range.value < range.low || range.value > range.high) {
+      return absl::InvalidArgumentError(absl::StrCat(range.name, " is ", range.value,
+                                                     ", allowed are ", range.low, " to ", range.high));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPositive(const char* name, double value) {
+  if (std::isfinite(value) && value > 0.0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " is ", value, ", it must be above 0"));
+}
+
+absl::Status CheckRope(const RopeConfig& rope) {
+  QUIRE_RETURN_IF_ERROR(CheckPositive("rope_theta", rope.theta));
+  QUIRE_RETURN_IF_ERROR(CheckPositive("rope factor", rope.factor));
+  QUIRE_RETURN_IF_ERROR(CheckPositive("rope attention_factor", rope.attention_factor));
+  if (rope.scaling == RopeConfig::Scaling::kLlama3) {
+    QUIRE_RETURN_IF_ERROR(CheckPositive("rope low_freq_factor", rope.low_frequency_factor));
+    QUIRE_RETURN_IF_ERROR(CheckPositive("rope high_freq_factor", rope.high_frequency_factor));
+    if (rope.high_frequency_factor == rope.low_frequency_factor) {
+      return InvalidArgument("rope high_freq_factor equals low_freq_factor, it must be larger");
+    }
+  }
+  if (rope.scaling == RopeConfig::Scaling::kLlama3 || rope.scaling == RopeConfig::Scaling::kYarn) {
+    QUIRE_RETURN_IF_ERROR(CheckPositive("rope original_max_position_embeddings", rope.original_context));
+  }
+  if (rope.scaling == RopeConfig::Scaling::kYarn) {
+    QUIRE_RETURN_IF_ERROR(CheckPositive("rope beta_fast", rope.beta_fast));
+    QUIRE_RETURN_IF_ERROR(CheckPositive("rope beta_slow", rope.beta_slow));
+    if (rope.theta == 1.0) return InvalidArgument("rope_theta is 1, YaRN needs another base");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWindows(const ModelConfig& config) {
+  if (config.layer_windows.size() != static_cast<size_t>(config.layers)) {
+    return absl::InvalidArgumentError(absl::StrCat("layer_types has ", config.layer_windows.size(),
+                                                   " entries for ", config.layers, " layers"));
+  }
+  for (int window : config.layer_windows) {
+    QUIRE_RETURN_IF_ERROR(CheckRanges({{"sliding_window", window, 0, kMaxPositions}}));
+  }
+  return absl::OkStatus();
+}
+
+std::string RopeText(const RopeConfig& rope) {
+  return absl::StrFormat("%.17g,%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d", rope.theta,
+                         static_cast<int>(rope.scaling), rope.factor, rope.low_frequency_factor,
+                         rope.high_frequency_factor, rope.original_context, rope.beta_fast,
+                         rope.beta_slow, rope.attention_factor, rope.truncate ? 1 : 0);
+}
+
+}  // namespace
+
+absl::Status CheckModelConfig(const ModelConfig& config) {
+  QUIRE_RETURN_IF_ERROR(CheckRanges({
+      {"vocab_size", config.vocab_size, 1, kMaxVocabulary},
+      {"hidden_size", config.hidden_size, 1, kMaxWidth},
+      {"intermediate_size", config.intermediate_size, 1, kMaxWidth},
+      {"num_hidden_layers", config.layers, 1, kMaxLayers},
+      {"num_attention_heads", config.heads, 1, kMaxHeads},
+      {"num_key_value_heads", config.kv_heads, 1, kMaxHeads},
+      {"head_dim", config.head_dim, 1, kMaxHeadDimension},
+      {"max_position_embeddings", config.max_positions, 1, kMaxPositions},
+      {"word_embed_proj_dim", config.embedding_size, 1, kMaxWidth},
+  }));
+  if (config.heads % config.kv_heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("num_attention_heads is ", config.heads,
+                                                   ", no multiple of num_key_value_heads ",
+                                                   config.kv_heads));
+  }
+  if (config.family != "opt" && config.head_dim % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("head_dim is ", config.head_dim, ", rotary positions need an even one"));
+  }
+  if (!(config.norm_epsilon >= 0.0 && config.norm_epsilon < 1.0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("norm epsilon is ", config.norm_epsilon, ", it must lie in [0, 1)"));
+  }
+  QUIRE_RETURN_IF_ERROR(CheckPositive("the attention scale", config.attention_scale));
+  for (double softcap : {config.attention_softcap, config.logit_softcap}) {
+    if (!std::isfinite(softcap) || softcap < 0.0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a softcap is ", softcap, ", it must be above 0 or absent"));
+    }
+  }
+  QUIRE_RETURN_IF_ERROR(CheckRope(config.rope));
+  QUIRE_RETURN_IF_ERROR(CheckRope(config.sliding_rope));
+  return CheckWindows(config);
+}
+
+absl::Status UnknownArchitecture(const std::string& path, std::string_view name) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": architecture \"", AbslView(name),
+      "\" is not served; served are Llama (2, 3), Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 3 (text), OPT"));
+}
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFiles& files) {
+  if (files.is_gguf()) return ModelConfigFromGguf(files.gguf(), files.path());
+  return ModelConfigFromJson(files.config(), files.path() + "/config.json");
+}
+
+double YarnMagnitude(double factor, double scale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+}
+
+std::string CanonicalText(const ModelConfig& config) {
+  std::string text = absl::StrCat("family=", config.family, "\nvocab_size=", config.vocab_size,
+                                  "\nhidden_size=", config.hidden_size,
+                                  "\nintermediate_size=", config.intermediate_size,
+                                  "\nlayers=", config.layers, "\nheads=", config.heads,
+                                  "\nkv_heads=", config.kv_heads, "\nhead_dim=", config.head_dim,
+                                  "\nmax_positions=", config.max_positions);
+  absl::StrAppendFormat(&text, "\nnorm_epsilon=%.17g\nactivation=%d", config.norm_epsilon,
+                        static_cast<int>(config.activation));
+  absl::StrAppend(&text, "\ntied=", config.tied_embeddings, "\nqkv_bias=", config.qkv_bias,
+                  "\noutput_bias=", config.output_bias, "\nmlp_bias=", config.mlp_bias);
+  absl::StrAppendFormat(&text, "\nattention_scale=%.17g\nsoftcaps=%.17g,%.17g\nnorm_offset=%.17g",
+                        config.attention_scale, config.attention_softcap, config.logit_softcap,
+                        config.norm_weight_offset);
+  absl::StrAppend(&text, "\nwindows=", absl::StrJoin(config.layer_windows, ","), "\nrope=",
+                  RopeText(config.rope), "\nsliding_rope=", RopeText(config.sliding_rope),
+                  "\ninterleaved=", config.interleaved_rope, "\nembedding_size=", config.embedding_size,
+                  "\nnorm_before=", config.norm_before, "\nfinal_norm=", config.final_norm,
+                  "\nnorm_affine=", config.norm_affine, "\n");
+  return text;
+}
+
+}  // namespace quire::load

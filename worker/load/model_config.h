@@ -1,0 +1,94 @@
+// What a model is made of, read from config.json or GGUF metadata into one form.
+//
+// A value; the model files of worker/model and the memory plan read it.
+// 1. Every count is positive and bounded, heads are a multiple of kv_heads, layer_windows has one entry per
+//    layer: whoever reads a ModelConfig need not check it again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/load/model_files.h"
+
+namespace quire::load {
+
+inline constexpr int64_t kMaxVocabulary = 1 << 24;
+inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden, intermediate
+inline constexpr int64_t kMaxLayers = 1'024;
+inline constexpr int64_t kMaxHeads = 1'024;
+inline constexpr int64_t kMaxHeadDimension = 1'024;
+inline constexpr int64_t kMaxPositions = 1 << 26;
+
+// Rotary position embeddings. Absent values have been filled in with the family's defaults.
+struct RopeConfig {
+  enum class Scaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+  double theta = 10'000.0;
+  Scaling scaling = Scaling::kNone;
+  double factor = 1.0;
+  double low_frequency_factor = 1.0;   // Llama 3
+  double high_frequency_factor = 4.0;  // Llama 3
+  double original_context = 0.0;       // Llama 3, YaRN
+  double beta_fast = 32.0;             // YaRN
+  double beta_slow = 1.0;              // YaRN
+  double attention_factor = 1.0;       // YaRN: what cos and sin are multiplied by
+  bool truncate = true;                // YaRN: correction range rounded to whole dimensions
+};
+
+struct ModelConfig {
+  enum class Activation : uint8_t { kSilu, kGeluTanh, kRelu };
+
+  std::string family;  // "llama", "mistral", "qwen2", "qwen3", "gemma3", "opt"
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int intermediate_size = 0;
+  int layers = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int max_positions = 0;  // longest context
+  double norm_epsilon = 1e-6;
+  Activation activation = Activation::kSilu;
+  bool tied_embeddings = false;  // the head is the embedding table
+  bool qkv_bias = false;
+  bool output_bias = false;  // of the attention's output projection
+  bool mlp_bias = false;
+  double attention_scale = 0.0;  // of q · k
+  double attention_softcap = 0.0;
+  double logit_softcap = 0.0;
+  std::vector<int> layer_windows;  // tokens that a query sees, itself included; 0 is full attention
+  RopeConfig rope;                 // of full layers
+  RopeConfig sliding_rope;         // of sliding layers
+  double norm_weight_offset = 0.0;  // added to RMS norm weights: 1 for Gemma as Hugging Face stores it
+  // GGUF's "llama" rotates neighbouring pairs: its q and k rows are put back into halves at load.
+  bool interleaved_rope = false;
+
+  // OPT only.
+  int embedding_size = 0;  // of the embedding table; other families: hidden_size
+  bool norm_before = true;
+  bool final_norm = true;
+  bool norm_affine = true;
+};
+
+// INVALID_ARGUMENT naming file and field, with what is served. An unknown architecture is named with the
+// list of served ones.
+absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFiles& files);
+
+// The two readers behind it. `path` is for messages.
+absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config, const std::string& path);
+absl::StatusOr<ModelConfig> ModelConfigFromGguf(const GgufFile& file, const std::string& path);
+
+// Invariant 1 as a status naming the field: both readers end with it.
+absl::Status CheckModelConfig(const ModelConfig& config);
+
+// "architecture X is not served; served are …".
+absl::Status UnknownArchitecture(const std::string& path, std::string_view name);
+
+// One line per field, the same text for equal configurations: the digest of model_id is taken over it.
+std::string CanonicalText(const ModelConfig& config);
+
+// YaRN's default for attention_factor (arXiv 2309.00071, section 3.4).
+double YarnMagnitude(double factor, double scale = 1.0);
+
+}  // namespace quire::load

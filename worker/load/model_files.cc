@@ -1,0 +1,158 @@
+#include "worker/load/model_files.h"
+
+#include <sys/stat.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "worker/load/safetensors.h"
+
+namespace quire::load {
+namespace {
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+bool Exists(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0;
+}
+
+// A shard's name comes from a file: it must stay inside the model's directory.
+bool IsPlainName(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
+         name.find('\0') == std::string_view::npos;
+}
+
+absl::StatusOr<json::Object> ParseObject(const std::string& text, const std::string& path,
+                                         size_t max_bytes) {
+  json::Limits limits;
+  limits.max_bytes = max_bytes;
+  limits.max_depth = 32;
+  absl::StatusOr<json::Value> value = json::Parse(text, limits);
+  if (!value.ok()) return Annotate(value.status(), path);
+  if (!value->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": must hold a JSON object"));
+  }
+  return std::move(value->as_object());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) {
+    return absl::NotFoundError(absl::StrCat(
+        path, ": no such model; give a Hugging Face directory (config.json, *.safetensors) or a GGUF file"));
+  }
+  std::unique_ptr<ModelFiles> files(new ModelFiles);
+  files->path_ = path;
+  QUIRE_RETURN_IF_ERROR(S_ISDIR(info.st_mode) ? files->OpenDirectory() : files->OpenGguf());
+  return files;
+}
+
+absl::Status ModelFiles::OpenGguf() {
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, MappedFile::Open(path_));
+  QUIRE_ASSIGN_OR_RETURN(gguf_, GgufFile::Parse(map->bytes(), path_));
+  maps_.push_back(std::move(map));
+  return absl::OkStatus();
+}
+
+absl::Status ModelFiles::OpenDirectory() {
+  QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> config, ReadText("config.json", kMaxConfigBytes));
+  if (!config.has_value()) {
+    return absl::NotFoundError(absl::StrCat(
+        path_, ": has no config.json; give a Hugging Face directory or a GGUF file"));
+  }
+  QUIRE_ASSIGN_OR_RETURN(config_,
+                         ParseObject(*config, absl::StrCat(path_, "/config.json"), kMaxConfigBytes));
+  QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> index, ReadText(kIndexFile, kMaxIndexBytes));
+  if (index.has_value()) {
+    QUIRE_ASSIGN_OR_RETURN(
+        json::Object object,
+        ParseObject(*index, absl::StrCat(path_, "/", kIndexFile), kMaxIndexBytes));
+    return OpenShards(object);
+  }
+  if (!Exists(absl::StrCat(path_, "/", kSingleFile))) {
+    return absl::NotFoundError(absl::StrCat(path_, ": has neither ", kSingleFile, " nor ", kIndexFile));
+  }
+  return AddSafetensors(kSingleFile);
+}
+
+absl::Status ModelFiles::OpenShards(const json::Object& index) {
+  const std::string path = absl::StrCat(path_, "/", kIndexFile);
+  const json::Value* map = json::Find(index, "weight_map");
+  if (map == nullptr || !map->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": needs an object \"weight_map\""));
+  }
+  std::set<std::string> shards;
+  for (const auto& member : map->as_object()) {
+    const std::string_view tensor(member.key().data(), member.key().size());
+    absl::StatusOr<std::string_view> shard = json::AsString(member.value(), tensor);
+    if (!shard.ok()) return Annotate(shard.status(), path);
+    if (!IsPlainName(*shard)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": tensor \"", AbslView(tensor),
+                                                     "\" names the shard \"", AbslView(*shard),
+                                                     "\", which is no plain file name"));
+    }
+    shards.emplace(*shard);
+    if (shards.size() > kMaxShards) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": names more than ", kMaxShards, " shards"));
+    }
+  }
+  for (const std::string& shard : shards) {
+    if (!Exists(absl::StrCat(path_, "/", shard))) {
+      return absl::NotFoundError(
+          absl::StrCat(path_, "/", shard, ": the shard is missing, ", kIndexFile, " names it"));
+    }
+    QUIRE_RETURN_IF_ERROR(AddSafetensors(shard));
+  }
+  for (const auto& member : map->as_object()) {
+    const std::string_view tensor(member.key().data(), member.key().size());
+    if (tensors_.Find(tensor) == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path_, "/", AbslView(json::View(member.value().as_string())), ": tensor \"",
+          AbslView(tensor), "\" is missing, ", kIndexFile, " says that it is there"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelFiles::AddSafetensors(const std::string& name) {
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map,
+                         MappedFile::Open(absl::StrCat(path_, "/", name)));
+  QUIRE_RETURN_IF_ERROR(ReadSafetensors(map->bytes(), map->path(), tensors_));
+  maps_.push_back(std::move(map));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<std::string>> ModelFiles::ReadText(std::string_view name,
+                                                                size_t max_bytes) const {
+  const std::string path = absl::StrCat(path_, "/", AbslView(name));
+  if (!Exists(path)) return std::optional<std::string>();
+  std::ifstream stream(path, std::ios::binary);
+  std::string text;
+  constexpr size_t kPieceBytes = 1 << 16;
+  std::string piece(kPieceBytes, '\0');
+  while (stream.good()) {
+    stream.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    text.append(piece, 0, static_cast<size_t>(stream.gcount()));
+    if (text.size() > max_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(path, ": larger than the ", max_bytes, " bytes that are read"));
+    }
+  }
+  if (!stream.eof()) return absl::FailedPreconditionError(absl::StrCat(path, ": cannot read it"));
+  return std::optional<std::string>(std::move(text));
+}
+
+void ModelFiles::Release(const void* data, int64_t bytes) const {
+  for (const std::unique_ptr<MappedFile>& map : maps_) map->Release(data, bytes);
+}
+
+}  // namespace quire::load
