@@ -1,0 +1,149 @@
+#include "worker/model/decoder_blocks.h"
+
+namespace quire::model {
+
+using kernels::BufferId;
+using kernels::kNoId;
+using kernels::WeightId;
+
+DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch) {
+  const load::ModelConfig& config = builder.config();
+  const int64_t heads_width = int64_t{config.heads} * config.head_dim;
+  const int64_t kv_width = int64_t{config.kv_heads} * config.head_dim;
+  DecoderBuffers buffers;
+  buffers.hidden = builder.Buffer("hidden", config.hidden_size);
+  buffers.normed = builder.Buffer("normed", config.hidden_size);
+  buffers.qkv = builder.Buffer("qkv", heads_width + 2 * kv_width);
+  buffers.attended = builder.Buffer("attended", heads_width);
+  buffers.gated = builder.Buffer("gated", config.intermediate_size);
+  if (with_branch) buffers.branch = builder.Buffer("branch", config.hidden_size);
+  return buffers;
+}
+
+WeightId AddEmbedding(ProgramBuilder& builder, const DecoderBuffers& buffers, float scale) {
+  const load::ModelConfig& config = builder.config();
+  kernels::EmbedOp embed;
+  embed.table = builder.Matrix({{Part::kEmbedding, config.vocab_size}}, config.hidden_size);
+  embed.scale = scale;
+  embed.out = buffers.hidden;
+  builder.Add(embed);
+  return embed.table;
+}
+
+void AddRmsNorm(ProgramBuilder& builder, Part part, int layer, BufferId in, BufferId out,
+                bool accumulate) {
+  const load::ModelConfig& config = builder.config();
+  kernels::NormOp norm;
+  norm.weight = builder.Vector({{part, config.hidden_size}}, "weight", layer);
+  norm.epsilon = static_cast<float>(config.norm_epsilon);
+  norm.weight_offset = static_cast<float>(config.norm_weight_offset);
+  norm.accumulate = accumulate;
+  norm.in = in;
+  norm.out = out;
+  builder.Add(norm);
+}
+
+void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers, const AttentionBlock& block) {
+  const load::ModelConfig& config = builder.config();
+  const int64_t q_width = int64_t{config.heads} * config.head_dim;
+  const int64_t kv_width = int64_t{config.kv_heads} * config.head_dim;
+
+  kernels::LinearOp project;
+  project.weight = builder.Matrix({{Part::kQuery, q_width}, {Part::kKey, kv_width}, {Part::kValue, kv_width}},
+                                  config.hidden_size, block.layer);
+  if (config.qkv_bias) {
+    project.bias = builder.Vector({{Part::kQuery, q_width}, {Part::kKey, kv_width}, {Part::kValue, kv_width}},
+                                  "bias", block.layer);
+  }
+  project.in = buffers.normed;
+  project.out = buffers.qkv;
+  builder.Add(project);
+
+  kernels::RopeAppendOp append;
+  append.qkv = buffers.qkv;
+  append.layer = block.layer;
+  append.heads = config.heads;
+  append.kv_heads = config.kv_heads;
+  append.head_dim = config.head_dim;
+  if (block.head_norms) {
+    append.q_norm = builder.Vector({{Part::kQueryNorm, config.head_dim}}, "weight", block.layer);
+    append.k_norm = builder.Vector({{Part::kKeyNorm, config.head_dim}}, "weight", block.layer);
+    append.norm_epsilon = static_cast<float>(config.norm_epsilon);
+    append.norm_weight_offset = static_cast<float>(config.norm_weight_offset);
+  }
+  append.rope = block.rope;
+  builder.Add(append);
+
+  kernels::AttentionOp attention;
+  attention.qkv = buffers.qkv;
+  attention.out = buffers.attended;
+  attention.layer = block.layer;
+  attention.heads = config.heads;
+  attention.kv_heads = config.kv_heads;
+  attention.head_dim = config.head_dim;
+  attention.scale = static_cast<float>(config.attention_scale);
+  attention.window = config.layer_windows[static_cast<size_t>(block.layer)];
+  attention.softcap = static_cast<float>(config.attention_softcap);
+  builder.Add(attention);
+
+  kernels::LinearOp output;
+  output.weight = builder.Matrix({{Part::kOutput, config.hidden_size}}, q_width, block.layer);
+  if (config.output_bias) {
+    output.bias = builder.Vector({{Part::kOutput, config.hidden_size}}, "bias", block.layer);
+  }
+  output.accumulate = block.accumulate;
+  output.in = buffers.attended;
+  output.out = block.out;
+  builder.Add(output);
+}
+
+void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
+                 bool accumulate) {
+  const load::ModelConfig& config = builder.config();
+  const int64_t width = config.intermediate_size;
+  kernels::LinearOp gate_up;
+  gate_up.weight = builder.Matrix({{Part::kGate, width}, {Part::kUp, width}}, config.hidden_size, layer);
+  if (config.mlp_bias) gate_up.bias = builder.Vector({{Part::kGate, width}, {Part::kUp, width}}, "bias", layer);
+  gate_up.activation = config.activation == load::ModelConfig::Activation::kGeluTanh
+                           ? kernels::LinearOp::Activation::kGeluTanhGated
+                           : kernels::LinearOp::Activation::kSiluGated;
+  gate_up.in = buffers.normed;
+  gate_up.out = buffers.gated;
+  builder.Add(gate_up);
+
+  kernels::LinearOp down;
+  down.weight = builder.Matrix({{Part::kDown, config.hidden_size}}, width, layer);
+  if (config.mlp_bias) down.bias = builder.Vector({{Part::kDown, config.hidden_size}}, "bias", layer);
+  down.accumulate = accumulate;
+  down.in = buffers.gated;
+  down.out = out;
+  builder.Add(down);
+}
+
+void AddPreNormLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, int rope,
+                     bool head_norms) {
+  AddRmsNorm(builder, Part::kAttentionNorm, layer, buffers.hidden, buffers.normed);
+  AddAttention(builder, buffers, {layer, rope, head_norms, buffers.hidden, /*accumulate=*/true});
+  AddRmsNorm(builder, Part::kMlpNorm, layer, buffers.hidden, buffers.normed);
+  AddGatedMlp(builder, buffers, layer, buffers.hidden, /*accumulate=*/true);
+}
+
+void AddHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId embedding) {
+  const load::ModelConfig& config = builder.config();
+  const BufferId last = builder.Buffer("last", config.hidden_size, /*sampled_rows_only=*/true);
+  const BufferId last_normed = builder.Buffer("last_normed", config.hidden_size, true);
+  const BufferId logits = builder.Buffer("logits", config.vocab_size, true);
+  builder.Add(kernels::GatherRowsOp{buffers.hidden, last});
+  AddRmsNorm(builder, Part::kFinalNorm, kNoLayer, last, last_normed);
+  kernels::LogitsOp head;
+  head.head = config.tied_embeddings
+                  ? embedding
+                  : builder.Matrix({{Part::kHead, config.vocab_size}}, config.hidden_size);
+  head.softcap = static_cast<float>(config.logit_softcap);
+  head.in = last_normed;
+  head.out = logits;
+  builder.Add(head);
+  builder.Add(kernels::SampleOp{logits});
+}
+
+}  // namespace quire::model

@@ -1,0 +1,18 @@
+// Llama 2 and 3: pre-norm layers, rotary positions (scaled in 3.1 and later), gated SiLU MLP.
+#include "worker/model/decoder_blocks.h"
+#include "worker/model/model_table.h"
+
+namespace quire::model {
+
+void WriteLlama(ProgramBuilder& builder) {
+  const load::ModelConfig& config = builder.config();
+  const DecoderBuffers buffers = MakeBuffers(builder, /*with_branch=*/false);
+  const kernels::WeightId embedding = AddEmbedding(builder, buffers, 1.0f);
+  const int rope = builder.AddRope(config.rope);
+  for (int layer = 0; layer < config.layers; ++layer) {
+    AddPreNormLayer(builder, buffers, layer, rope, /*head_norms=*/false);
+  }
+  AddHead(builder, buffers, embedding);
+}
+
+}  // namespace quire::model

@@ -1,0 +1,32 @@
+#include "worker/model/model_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+
+namespace quire::model {
+namespace {
+
+struct Family {
+  std::string_view name;  // ModelConfig::family
+  void (*write)(ProgramBuilder& builder);
+};
+
+constexpr Family kFamilies[] = {
+    {"llama", WriteLlama}, {"mistral", WriteMistral}, {"qwen2", WriteQwen2},
+    {"qwen3", WriteQwen3}, {"gemma3", WriteGemma3},   {"opt", WriteOpt},
+};
+
+}  // namespace
+
+absl::StatusOr<kernels::StepProgram> BuildProgram(const load::ModelConfig& config,
+                                                  const load::ModelFiles& files, WeightMemory& memory) {
+  for (const Family& family : kFamilies) {
+    if (family.name != config.family) continue;
+    ProgramBuilder builder(config, files, memory);
+    family.write(builder);
+    return builder.Finish();
+  }
+  return load::UnknownArchitecture(files.path(), config.family);
+}
+
+}  // namespace quire::model

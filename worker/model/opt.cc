@@ -1,0 +1,133 @@
+// OPT: learned positions, LayerNorm before each block (after it in the 350M model), biases, a ReLU MLP, and
+// embeddings that may be narrower than the layers.
+#include "worker/model/decoder_blocks.h"
+#include "worker/model/model_table.h"
+
+namespace quire::model {
+namespace {
+
+using kernels::BufferId;
+using kernels::WeightId;
+
+// The table of positions begins with two rows that no token uses.
+constexpr int kPositionOffset = 2;
+
+void AddLayerNorm(ProgramBuilder& builder, Part part, int layer, BufferId in, BufferId out) {
+  const load::ModelConfig& config = builder.config();
+  kernels::NormOp norm;
+  norm.kind = kernels::NormOp::Kind::kLayer;
+  norm.weight = config.norm_affine ? builder.Vector({{part, config.hidden_size}}, "weight", layer)
+                                   : builder.Ones(config.hidden_size);
+  if (config.norm_affine) norm.bias = builder.Vector({{part, config.hidden_size}}, "bias", layer);
+  norm.epsilon = static_cast<float>(config.norm_epsilon);
+  norm.in = in;
+  norm.out = out;
+  builder.Add(norm);
+}
+
+WeightId AddEmbeddings(ProgramBuilder& builder, BufferId hidden) {
+  const load::ModelConfig& config = builder.config();
+  kernels::EmbedOp embed;
+  embed.table = builder.Matrix({{Part::kEmbedding, config.vocab_size}}, config.embedding_size);
+  const WeightId positions = builder.Matrix(
+      {{Part::kPositions, int64_t{config.max_positions} + kPositionOffset}}, config.hidden_size);
+  if (config.embedding_size == config.hidden_size) {
+    embed.positions = positions;
+    embed.position_offset = kPositionOffset;
+    embed.out = hidden;
+    builder.Add(embed);
+    return embed.table;
+  }
+  embed.out = builder.Buffer("embedded", config.embedding_size);
+  builder.Add(embed);
+  kernels::EmbedOp place;  // positions only
+  place.positions = positions;
+  place.position_offset = kPositionOffset;
+  place.out = hidden;
+  builder.Add(place);
+  kernels::LinearOp project;
+  project.weight = builder.Matrix({{Part::kProjectIn, config.hidden_size}}, config.embedding_size);
+  project.accumulate = true;
+  project.in = embed.out;
+  project.out = hidden;
+  builder.Add(project);
+  return embed.table;
+}
+
+// out += fc2(relu(fc1(in))).
+void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId in, BufferId out) {
+  const load::ModelConfig& config = builder.config();
+  kernels::LinearOp up;
+  up.weight = builder.Matrix({{Part::kUp, config.intermediate_size}}, config.hidden_size, layer);
+  if (config.mlp_bias) up.bias = builder.Vector({{Part::kUp, config.intermediate_size}}, "bias", layer);
+  up.activation = kernels::LinearOp::Activation::kRelu;
+  up.in = in;
+  up.out = buffers.gated;
+  builder.Add(up);
+  kernels::LinearOp down;
+  down.weight = builder.Matrix({{Part::kDown, config.hidden_size}}, config.intermediate_size, layer);
+  if (config.mlp_bias) down.bias = builder.Vector({{Part::kDown, config.hidden_size}}, "bias", layer);
+  down.accumulate = true;
+  down.in = buffers.gated;
+  down.out = out;
+  builder.Add(down);
+}
+
+// Norms before the blocks leave the residual stream alone; norms after them replace it, so that it moves to
+// the other buffer and back within a layer.
+void AddLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer) {
+  const bool before = builder.config().norm_before;
+  DecoderBuffers view = buffers;
+  if (before) {
+    AddLayerNorm(builder, Part::kAttentionNorm, layer, buffers.hidden, buffers.normed);
+  } else {
+    view.normed = buffers.hidden;  // attention reads the stream itself
+  }
+  AddAttention(builder, view, {layer, kernels::kNoId, /*head_norms=*/false, buffers.hidden,
+                               /*accumulate=*/true});
+  if (before) {
+    AddLayerNorm(builder, Part::kMlpNorm, layer, buffers.hidden, buffers.normed);
+    AddMlp(builder, buffers, layer, buffers.normed, buffers.hidden);
+  } else {
+    AddLayerNorm(builder, Part::kAttentionNorm, layer, buffers.hidden, buffers.normed);
+    AddMlp(builder, buffers, layer, buffers.normed, buffers.normed);
+    AddLayerNorm(builder, Part::kMlpNorm, layer, buffers.normed, buffers.hidden);
+  }
+}
+
+void AddOptHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId embedding) {
+  const load::ModelConfig& config = builder.config();
+  BufferId last = builder.Buffer("last", config.hidden_size, /*sampled_rows_only=*/true);
+  builder.Add(kernels::GatherRowsOp{buffers.hidden, last});
+  if (config.final_norm) {
+    const BufferId normed = builder.Buffer("last_normed", config.hidden_size, true);
+    AddLayerNorm(builder, Part::kFinalNorm, kNoLayer, last, normed);
+    last = normed;
+  }
+  if (config.embedding_size != config.hidden_size) {
+    kernels::LinearOp project;
+    project.weight = builder.Matrix({{Part::kProjectOut, config.embedding_size}}, config.hidden_size);
+    project.in = last;
+    project.out = last = builder.Buffer("last_projected", config.embedding_size, true);
+    builder.Add(project);
+  }
+  kernels::LogitsOp head;
+  head.head = config.tied_embeddings
+                  ? embedding
+                  : builder.Matrix({{Part::kHead, config.vocab_size}}, config.embedding_size);
+  head.in = last;
+  head.out = builder.Buffer("logits", config.vocab_size, true);
+  builder.Add(head);
+  builder.Add(kernels::SampleOp{head.out});
+}
+
+}  // namespace
+
+void WriteOpt(ProgramBuilder& builder) {
+  const DecoderBuffers buffers = MakeBuffers(builder, /*with_branch=*/false);
+  const WeightId embedding = AddEmbeddings(builder, buffers.hidden);
+  for (int layer = 0; layer < builder.config().layers; ++layer) AddLayer(builder, buffers, layer);
+  AddOptHead(builder, buffers, embedding);
+}
+
+}  // namespace quire::model

@@ -1,0 +1,225 @@
+#include "worker/model/program_builder.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/status.h"
+#include "worker/model/rope.h"
+
+namespace quire::model {
+namespace {
+
+using kernels::DType;
+using kernels::WeightId;
+using kernels::WeightSource;
+
+bool IsFloat(DType type) { return kernels::BlockElements(type) == 1; }
+
+float HalfToFloat(uint16_t half) {
+  _Float16 value;
+  std::memcpy(&value, &half, sizeof(value));
+  return static_cast<float>(value);
+}
+
+float Bfloat16ToFloat(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value = 0.0f;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+// Element i of a vector of floats, whatever its type and alignment.
+float FloatAt(const WeightSource& source, int64_t i) {
+  if (source.type == DType::kF32) {
+    float value = 0.0f;
+    std::memcpy(&value, source.data + i * 4, sizeof(value));
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, source.data + i * 2, sizeof(bits));
+  return source.type == DType::kF16 ? HalfToFloat(bits) : Bfloat16ToFloat(bits);
+}
+
+}  // namespace
+
+ProgramBuilder::ProgramBuilder(const load::ModelConfig& config, const load::ModelFiles& files,
+                               WeightMemory& memory)
+    : config_(config), files_(files), memory_(memory) {
+  program_.family = config.family;
+  program_.vocab_size = config.vocab_size;
+  program_.hidden_size = config.hidden_size;
+  program_.max_positions = config.max_positions;
+  program_.layer_windows = config.layer_windows;
+  program_.heads = config.heads;
+  program_.kv_heads = config.kv_heads;
+  program_.head_dim = config.head_dim;
+}
+
+void ProgramBuilder::Fail(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
+}
+
+bool ProgramBuilder::Has(Part part, std::string_view suffix, int layer) const {
+  for (const std::string& name : TensorNames(config_.family, files_.is_gguf(), part, layer, suffix)) {
+    if (files_.tensors().Find(name) != nullptr) return true;
+  }
+  return false;
+}
+
+const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, int layer,
+                                         std::vector<int64_t> shape) {
+  const std::vector<std::string> names =
+      TensorNames(config_.family, files_.is_gguf(), part, layer, suffix);
+  const load::Tensor* tensor = nullptr;
+  for (const std::string& name : names) {
+    if (tensor == nullptr) tensor = files_.tensors().Find(name);
+  }
+  if (tensor == nullptr) {
+    Fail(absl::InvalidArgumentError(absl::StrCat(files_.path(), ": tensor \"",
+                                                 names.empty() ? "?" : names.front(),
+                                                 "\" is missing, the configuration demands it")));
+    return nullptr;
+  }
+  std::vector<int64_t> as_row = shape;
+  if (shape.size() == 1) as_row.insert(as_row.begin(), 1);
+  if (tensor->shape != shape && tensor->shape != as_row) {
+    Fail(absl::InvalidArgumentError(
+        absl::StrCat(tensor->file, ": tensor \"", tensor->name, "\" has shape ", tensor->ShapeText(),
+                     ", the configuration demands [", absl::StrJoin(shape, ", "), "]")));
+    return nullptr;
+  }
+  if (!tensor->type.has_value() || (shape.size() == 1 && !IsFloat(*tensor->type))) {
+    Fail(absl::InvalidArgumentError(
+        absl::StrCat(tensor->file, ": tensor \"", tensor->name, "\" has type ", tensor->type_name,
+                     shape.size() == 1 ? ", biases and norms may be" : ", served are", " F32, F16 or BF16",
+                     shape.size() == 1 || !files_.is_gguf() ? "" : " or quantised")));
+    return nullptr;
+  }
+  return tensor;
+}
+
+WeightSource ProgramBuilder::Source(const load::Tensor& tensor, int64_t rows, int64_t cols) {
+  WeightSource source{*tensor.type, rows, cols, tensor.bytes.data()};
+  QUIRE_CHECK(static_cast<size_t>(source.Bytes()) == tensor.bytes.size());
+  const uintptr_t alignment = source.type == DType::kF32 ? 4 : 2;
+  if (reinterpret_cast<uintptr_t>(source.data) % alignment == 0) return source;
+  // A file may place numbers at odd addresses; kernels read them in place, so they get a straight copy.
+  std::byte* copy = memory_.Allocate(source.Bytes());
+  std::memcpy(copy, source.data, static_cast<size_t>(source.Bytes()));
+  source.data = copy;
+  return source;
+}
+
+bool ProgramBuilder::IsInterleaved(Part part) const {
+  return config_.interleaved_rope && (part == Part::kQuery || part == Part::kKey);
+}
+
+WeightSource ProgramBuilder::Deinterleave(const WeightSource& source) {
+  // Of a matrix whole rows move, of a vector single elements.
+  const bool is_vector = source.rows == 1;
+  const int64_t items = is_vector ? source.cols : source.rows;
+  const int64_t item_bytes = is_vector ? source.Bytes() / source.cols : source.RowBytes();
+  const int64_t half = config_.head_dim / 2;
+  std::byte* copy = memory_.Allocate(source.Bytes());
+  for (int64_t item = 0; item < items; ++item) {
+    const int64_t head = item / config_.head_dim;
+    const int64_t within = item % config_.head_dim;
+    const int64_t to = head * config_.head_dim + within % 2 * half + within / 2;
+    std::memcpy(copy + to * item_bytes, source.data + item * item_bytes,
+                static_cast<size_t>(item_bytes));
+  }
+  WeightSource result = source;
+  result.data = copy;
+  return result;
+}
+
+WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t cols, int layer) {
+  kernels::Weight weight;
+  weight.cols = cols;
+  for (const Stack& stack : stacks) {
+    if (!status_.ok()) return kernels::kNoId;
+    const load::Tensor* tensor = Find(stack.part, "weight", layer, {stack.rows, cols});
+    if (tensor == nullptr) return kernels::kNoId;
+    if (weight.name.empty()) weight.name = tensor->name;
+    WeightSource source = Source(*tensor, stack.rows, cols);
+    weight.parts.push_back(IsInterleaved(stack.part) ? Deinterleave(source) : source);
+    weight.rows += stack.rows;
+  }
+  program_.weights.push_back(std::move(weight));
+  return static_cast<WeightId>(program_.weights.size()) - 1;
+}
+
+WeightId ProgramBuilder::Vector(std::initializer_list<Stack> stacks, std::string_view suffix,
+                                int layer) {
+  kernels::Weight weight;
+  weight.rows = 1;
+  std::vector<WeightSource> sources;
+  for (const Stack& stack : stacks) {
+    if (!status_.ok()) return kernels::kNoId;
+    const load::Tensor* tensor = Find(stack.part, suffix, layer, {stack.rows});
+    if (tensor == nullptr) return kernels::kNoId;
+    if (weight.name.empty()) weight.name = tensor->name;
+    WeightSource source = Source(*tensor, 1, stack.rows);
+    sources.push_back(IsInterleaved(stack.part) ? Deinterleave(source) : source);
+    weight.cols += stack.rows;
+  }
+  WeightSource joined = sources.front();
+  if (sources.size() > 1) {
+    // Vectors of several tensors become one of float32: they are small, and kernels want one address.
+    auto* values = reinterpret_cast<float*>(memory_.Allocate(weight.cols * 4));
+    joined = WeightSource{DType::kF32, 1, weight.cols, reinterpret_cast<std::byte*>(values)};
+    for (const WeightSource& source : sources) {
+      for (int64_t i = 0; i < source.cols; ++i) *values++ = FloatAt(source, i);
+    }
+  }
+  weight.parts.push_back(joined);
+  program_.weights.push_back(std::move(weight));
+  return static_cast<WeightId>(program_.weights.size()) - 1;
+}
+
+WeightId ProgramBuilder::Ones(int64_t length) {
+  auto* values = reinterpret_cast<float*>(memory_.Allocate(length * 4));
+  for (int64_t i = 0; i < length; ++i) values[i] = 1.0f;
+  const WeightSource source{DType::kF32, 1, length, reinterpret_cast<std::byte*>(values)};
+  program_.weights.push_back({"ones", {source}, 1, length});
+  return static_cast<WeightId>(program_.weights.size()) - 1;
+}
+
+kernels::BufferId ProgramBuilder::Buffer(std::string_view name, int64_t width, bool sampled_rows_only) {
+  program_.buffers.push_back({std::string(name), static_cast<int>(width), sampled_rows_only});
+  return static_cast<kernels::BufferId>(program_.buffers.size()) - 1;
+}
+
+std::vector<float> ProgramBuilder::RopeFactors() {
+  std::vector<float> factors;
+  if (!Has(Part::kRopeFactors, "weight")) return factors;
+  const int64_t half = config_.head_dim / 2;
+  const load::Tensor* tensor = Find(Part::kRopeFactors, "weight", kNoLayer, {half});
+  if (tensor == nullptr) return factors;
+  const WeightSource source = Source(*tensor, 1, half);
+  for (int64_t i = 0; i < half; ++i) {
+    factors.push_back(FloatAt(source, i));
+    if (!(factors.back() > 0.0f)) {
+      Fail(absl::InvalidArgumentError(absl::StrCat(tensor->file, ": tensor \"", tensor->name, "\" holds ",
+                                                   factors.back(), ", it must be above 0")));
+    }
+  }
+  return factors;
+}
+
+int ProgramBuilder::AddRope(const load::RopeConfig& rope) {
+  const std::vector<float> factors = RopeFactors();
+  if (!status_.ok()) return kernels::kNoId;
+  program_.ropes.push_back(MakeRope(rope, config_.head_dim, factors));
+  return static_cast<int>(program_.ropes.size()) - 1;
+}
+
+absl::StatusOr<kernels::StepProgram> ProgramBuilder::Finish() {
+  if (!status_.ok()) return status_;
+  return std::move(program_);
+}
+
+}  // namespace quire::model
