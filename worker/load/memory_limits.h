@@ -1,0 +1,40 @@
+// How much memory this process may use: the smallest of its cgroup limits and what the machine has available.
+//
+// Values and pure functions, except ReadMemoryFiles, which reads /proc and /sys once at start.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire::load {
+
+// One cgroup on the way from ours to the root: the text of its limit and usage files, v1 or v2.
+struct CgroupMemory {
+  std::string limit;  // "max", or bytes
+  std::string usage;  // bytes; may be empty
+};
+
+struct MemoryFiles {
+  std::string meminfo;                // /proc/meminfo
+  std::vector<CgroupMemory> cgroups;  // empty outside any
+};
+
+struct MemoryLimit {
+  int64_t usable_bytes = 0;  // what may still be allocated
+  bool from_cgroup = false;  // a cgroup is tighter than the machine
+};
+
+// `root` is "/", or a folder laid out like it in tests. Files that are missing stay empty.
+MemoryFiles ReadMemoryFiles(const std::string& root);
+
+// What is usable by the files' text; 0 bytes when none of them says anything. Unlimited cgroups ("max", or
+// v1's number near 2^63) do not count.
+MemoryLimit UsableMemory(const MemoryFiles& files);
+
+// A whole number with trailing white space; nothing for other text or above 2^63 − 1.
+std::optional<int64_t> ParseBytes(std::string_view text);
+
+}  // namespace quire::load

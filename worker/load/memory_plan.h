@@ -1,0 +1,54 @@
+// How memory is dealt before anything is loaded: weights, workspace, pages of keys and values, what stays free.
+//
+// Pure functions; the caller brings the sizes and prints the plan.
+// 1. weights + workspace + kv + free = usable, ÷ workers; none is negative.
+// 2. The pages hold at least one sequence of max_model_len, so that no accepted request can starve.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/kv_layout.h"
+
+namespace quire::load {
+
+struct MemoryRequest {
+  int64_t usable_bytes = 0;  // of all workers together
+  bool limited_by_cgroup = false;
+  int workers = 1;
+  int64_t weight_bytes = 0;     // of one worker, packed
+  int64_t workspace_bytes = 0;  // of one worker
+  kernels::KvLayout kv;
+  int64_t max_num_seqs = 64;
+  int64_t max_model_len = 0;
+  int64_t max_num_batched_tokens = 2048;
+  std::optional<int64_t> kv_cache_memory_bytes;  // of one worker, when the operator says so
+};
+
+// All of one worker.
+struct MemoryPlan {
+  int64_t usable_bytes = 0;
+  int64_t weight_bytes = 0;
+  int64_t workspace_bytes = 0;
+  int64_t kv_bytes = 0;
+  int64_t free_bytes = 0;
+  int64_t page_count = 0;
+  int64_t pages_per_sequence = 0;  // of max_model_len
+  bool limited_by_cgroup = false;
+};
+
+// Pages that one sequence of `tokens` holds at most: all blocks of full groups; of sliding ones those that
+// a window and one chunk of `chunk_tokens` overlap.
+int64_t PagesPerSequence(const kernels::KvLayout& kv, int64_t tokens, int64_t chunk_tokens);
+
+// KV gets what max_num_seqs sequences of max_model_len need, at most half of what is left after weights
+// and workspace; or what the operator says. RESOURCE_EXHAUSTED when weights and workspace, or one whole
+// sequence, do not fit, naming the largest setting that does.
+absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request);
+
+// The plan for people, several lines, the last without a line end.
+std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request);
+
+}  // namespace quire::load

@@ -1,0 +1,35 @@
+#include "worker/model/model.h"
+
+#include <utility>
+
+#include "common/status.h"
+#include "worker/load/model_id.h"
+#include "worker/load/text_files.h"
+#include "worker/model/model_table.h"
+
+namespace quire::model {
+
+void Model::ReleaseSource(const void* data, int64_t bytes) const {
+  files->Release(data, bytes);
+  memory->Release(data, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, const LoadOptions& options) {
+  auto model = std::make_unique<Model>();
+  model->memory = std::make_unique<WeightMemory>();
+  QUIRE_ASSIGN_OR_RETURN(model->files, load::ModelFiles::Open(path));
+  QUIRE_ASSIGN_OR_RETURN(model->config, load::ReadModelConfig(*model->files));
+  QUIRE_ASSIGN_OR_RETURN(model->program,
+                         BuildProgram(model->config, *model->files, *model->memory));
+  if (options.with_text) {
+    QUIRE_ASSIGN_OR_RETURN(model->bundle, load::LoadTextBundle(*model->files));
+    absl::StatusOr<std::string> bytes = text::SerializeTextBundle(model->bundle);
+    if (!bytes.ok()) return Annotate(bytes.status(), path);
+    model->bundle_bytes = *std::move(bytes);
+    model->bundle_digest = text::TextBundleDigest(model->bundle_bytes);
+  }
+  model->model_id = load::ModelId(model->config, model->bundle_digest, model->files->tensors());
+  return model;
+}
+
+}  // namespace quire::model

@@ -1,0 +1,44 @@
+// A model loaded from disk: what it is, the program that computes it, its text side and its identity.
+//
+// Owned by the worker's main; made on the loading thread, read-only afterwards.
+// 1. program's weights point into `files` and `memory`; both live as long as the Model.
+// 2. After ReleaseSource a weight's memory must not be read by a backend again.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/text/text_bundle.h"
+#include "kernels/step_program.h"
+#include "worker/load/model_config.h"
+#include "worker/load/model_files.h"
+#include "worker/load/progress.h"
+#include "worker/model/weight_memory.h"
+
+namespace quire::model {
+
+struct LoadOptions {
+  // Without it the bundle stays empty: for tests on models that have no tokenizer.
+  bool with_text = true;
+};
+
+struct Model {
+  load::ModelConfig config;
+  kernels::StepProgram program;
+  text::TextBundle bundle;
+  std::string bundle_bytes;   // as routers fetch them
+  std::string bundle_digest;  // SHA-256 of those bytes
+  std::string model_id;
+  std::unique_ptr<load::ModelFiles> files;
+  std::unique_ptr<WeightMemory> memory;
+
+  // For ProgramOptions::release_source: drops source pages that have been packed.
+  void ReleaseSource(const void* data, int64_t bytes) const;
+};
+
+// Opens a Hugging Face directory or a GGUF file and builds its step program. Nothing of the weights is read
+// but what model_id needs. NOT_FOUND, INVALID_ARGUMENT, … in one line that names file, field or tensor.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, const LoadOptions& options = {});
+
+}  // namespace quire::model
