@@ -1,0 +1,105 @@
+#include "cli/ask.h"
+
+#include <cstdio>
+
+namespace quire::cli {
+namespace {
+
+// The text of one chunk: choices[0].delta.content or choices[0].text.
+std::string TextOf(const json::Object& chunk) {
+  const json::Value* choices = json::Find(chunk, "choices");
+  if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return "";
+  const json::Value& choice = choices->get_array().front();
+  if (!choice.is_object()) return "";
+  const json::Value* text = json::Find(choice.get_object(), "text");
+  if (const json::Value* delta = json::Find(choice.get_object(), "delta");
+      delta != nullptr && delta->is_object()) {
+    text = json::Find(delta->get_object(), "content");
+  }
+  if (text == nullptr || !text->is_string()) return "";
+  return std::string(json::View(text->get_string()));
+}
+
+// The server's own sentence about what is wrong.
+std::string ErrorOf(const std::string& body, int status) {
+  const auto value = json::Parse(body);
+  if (value.ok() && value->is_object()) {
+    const json::Value* error = json::Find(value->get_object(), "error");
+    if (error != nullptr && error->is_object()) {
+      const json::Value* message = json::Find(error->get_object(), "message");
+      if (message != nullptr && message->is_string()) {
+        return std::string(json::View(message->get_string()));
+      }
+    }
+  }
+  return "the server answered with status " + std::to_string(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FirstModel(const AskOptions& options,
+                                       const std::atomic<bool>& cancelled) {
+  QUIRE_ASSIGN_OR_RETURN(const Url url, ParseUrl(options.url));
+  HttpRequest request;
+  request.path = "/v1/models";
+  request.api_key = options.api_key;
+  QUIRE_ASSIGN_OR_RETURN(const HttpAnswer answer,
+                         Exchange(url, request, cancelled, [](std::string_view) { return true; }));
+  if (answer.status != 200) {
+    return absl::UnavailableError(AbslView(ErrorOf(answer.body, answer.status)));
+  }
+  QUIRE_ASSIGN_OR_RETURN(const json::Value value, json::Parse(answer.body));
+  if (value.is_object()) {
+    const json::Value* data = json::Find(value.get_object(), "data");
+    if (data != nullptr && data->is_array() && !data->get_array().empty() &&
+        data->get_array().front().is_object()) {
+      const json::Value* id = json::Find(data->get_array().front().get_object(), "id");
+      if (id != nullptr && id->is_string()) return std::string(json::View(id->get_string()));
+    }
+  }
+  return absl::UnavailableError("the server lists no model; is a worker ready?");
+}
+
+void SetSampling(const AskOptions& options, json::Object& body) {
+  if (options.temperature >= 0) body["temperature"] = options.temperature;
+  if (options.top_p >= 0) body["top_p"] = options.top_p;
+  if (options.max_tokens > 0) body["max_tokens"] = options.max_tokens;
+  if (options.seed >= 0) body["seed"] = options.seed;
+}
+
+absl::StatusOr<std::string> Ask(const AskOptions& options, const std::string& path,
+                                const json::Object& body, const std::atomic<bool>& cancelled,
+                                std::string& partial) {
+  QUIRE_ASSIGN_OR_RETURN(const Url url, ParseUrl(options.url));
+  HttpRequest request;
+  request.method = "POST";
+  request.path = path;
+  request.body = json::Serialize(body);
+  request.api_key = options.api_key;
+  bool done = false;
+  absl::Status failed;
+  const auto on_event = [&](std::string_view data) {
+    if (data == "[DONE]") {
+      done = true;
+      return false;
+    }
+    const auto value = json::Parse(data);
+    if (!value.ok() || !value->is_object()) return true;
+    if (json::Find(value->get_object(), "error") != nullptr) {
+      failed = absl::InternalError(AbslView(ErrorOf(std::string(data), 200)));
+      return false;
+    }
+    const std::string text = TextOf(value->get_object());
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+    partial += text;
+    return true;
+  };
+  QUIRE_ASSIGN_OR_RETURN(const HttpAnswer answer, Exchange(url, request, cancelled, on_event));
+  QUIRE_RETURN_IF_ERROR(failed);
+  if (answer.status != 200 && !done) return InvalidArgument(ErrorOf(answer.body, answer.status));
+  if (!done) return absl::UnavailableError("the answer ended without its last word");
+  return partial;
+}
+
+}  // namespace quire::cli

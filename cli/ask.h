@@ -1,0 +1,40 @@
+// One question to a server, its answer written as it comes: what `quire chat` and `quire complete`
+// share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cli/http_client_asio.h"
+#include "common/json/json.h"
+#include "common/status.h"
+
+namespace quire::cli {
+
+struct AskOptions {
+  std::string url = "http://127.0.0.1:8000";
+  std::string model;  // empty: the first that the server lists
+  std::string api_key;
+  double temperature = -1;  // negative: the model's default
+  double top_p = -1;
+  int64_t max_tokens = 0;  // 0: the server's default
+  int64_t seed = -1;       // negative: drawn by the server
+};
+
+// The name of the first model that the server lists. UNAVAILABLE when there is none.
+absl::StatusOr<std::string> FirstModel(const AskOptions& options,
+                                       const std::atomic<bool>& cancelled);
+
+// Puts the options into a request body.
+void SetSampling(const AskOptions& options, json::Object& body);
+
+// Posts `body` as a stream to `path` and prints each piece of text (of chat deltas or completion
+// texts) as it comes. Returns the whole text. CANCELLED when interrupted: `partial` then holds what
+// came before.
+absl::StatusOr<std::string> Ask(const AskOptions& options, const std::string& path,
+                                const json::Object& body, const std::atomic<bool>& cancelled,
+                                std::string& partial);
+
+}  // namespace quire::cli

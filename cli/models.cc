@@ -1,0 +1,40 @@
+// `quire models`: what can be served by name on this machine.
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "cli/model_names.h"
+
+namespace quire::cli {
+
+int RunModels(const CommandInputs& inputs) {
+  std::vector<std::string> folders;
+  config::Schema schema("quire models", "Lists the models that `quire serve NAME` finds here.");
+  config::Flag models_dir;
+  models_dir.name = "models-dir";
+  models_dir.help = "Further folder of named models.";
+  models_dir.target = &folders;
+  schema.Add(models_dir);
+  const auto result = schema.Parse(inputs.args, inputs.environment);
+  if (!result.ok()) {
+    std::fprintf(stderr, "quire models: %s\n", StatusMessage(result.status()).c_str());
+    return 2;
+  }
+  if (result->help) {
+    std::fputs(schema.HelpText().c_str(), stdout);
+    return 0;
+  }
+  for (const std::string& folder : ModelFolders(ExecutablePath())) folders.push_back(folder);
+  const std::vector<NamedModel> models = ListModels(folders);
+  size_t width = 4;
+  for (const NamedModel& model : models) width = std::max(width, model.name.size());
+  std::printf("%-*s  %9s  %s\n", static_cast<int>(width), "NAME", "WEIGHTS", "PATH");
+  for (const NamedModel& model : models) {
+    std::printf("%-*s  %6.1f MB  %s\n", static_cast<int>(width), model.name.c_str(),
+                static_cast<double>(model.bytes) / 1e6, model.path.c_str());
+  }
+  if (models.empty()) std::printf("none; ./dev model gemma3-270m fetches one\n");
+  return 0;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,148 @@
+#include "cli/serve_plan.h"
+
+#include <algorithm>
+#include <deque>
+#include <string_view>
+
+#include "cli/known_flags.h"
+
+namespace quire::cli {
+namespace {
+
+// Chosen by serve itself; giving them would break what it promises.
+constexpr std::string_view kOwnOfRouter[] = {"worker",     "worker-file", "worker-dns",
+                                             "worker-k8s", "ready-fd",    "config"};
+constexpr std::string_view kOwnOfWorker[] = {"model",    "listen", "http-port",
+                                             "ready-fd", "config", "workers-on-host"};
+
+template <size_t N>
+bool Contains(const std::string_view (&names)[N], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// One flag of a child, with the place its value goes.
+struct Forwarded {
+  KnownFlag flag;
+  bool to_router = false;
+  bool to_worker = false;
+  std::vector<std::string> values;
+  std::string value;
+  bool on = false;
+};
+
+// Ordered as the children list them, the router's first; a flag that both have goes to both.
+std::deque<Forwarded> Gather(const ServeInputs& inputs) {
+  std::deque<Forwarded> all;
+  for (KnownFlag& flag : ParseHelp(inputs.router_help)) {
+    if (Contains(kOwnOfRouter, flag.name)) continue;
+    all.push_back({});
+    all.back().flag = std::move(flag);
+    all.back().to_router = true;
+  }
+  for (KnownFlag& flag : ParseHelp(inputs.worker_help)) {
+    if (Contains(kOwnOfWorker, flag.name)) continue;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Forwarded& other) {
+      return other.flag.name == flag.name;
+    });
+    if (same != all.end()) {
+      same->to_worker = true;
+      continue;
+    }
+    all.push_back({});
+    all.back().flag = std::move(flag);
+    all.back().to_worker = true;
+  }
+  return all;
+}
+
+void AddToSchema(Forwarded& f, config::Schema& schema) {
+  config::Flag flag;
+  flag.name = f.flag.name;
+  flag.help = f.flag.help;
+  flag.value_name = f.flag.value_name;
+  flag.default_text = f.flag.default_text;
+  if (f.flag.value_name.empty()) {
+    flag.target = &f.on;
+  } else if (f.flag.repeatable) {
+    flag.target = &f.values;
+  } else {
+    flag.target = &f.value;
+  }
+  schema.Add(std::move(flag));
+}
+
+// "--name=value" for every value of a setting that somebody gave.
+void AppendArguments(const Forwarded& f, const config::ParseResult& result,
+                     std::vector<std::string>& args) {
+  if (!result.IsSet(f.flag.name)) return;
+  const std::string start = "--" + f.flag.name;
+  if (f.flag.value_name.empty()) {
+    args.push_back(f.on ? start : "--no-" + f.flag.name);
+  } else if (f.flag.repeatable) {
+    for (const std::string& value : f.values) args.push_back(start + "=" + value);
+  } else {
+    args.push_back(start + "=" + f.value);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
+  config::Schema schema("quire serve",
+                        "Serves a model on this machine: a router and its workers, supervised.");
+  ServePlan plan;
+  std::string model = "demo";
+  std::vector<std::string> folders;
+  config::Flag positional;
+  positional.name = "MODEL";
+  positional.help =
+      "A name that `quire models` lists, a Hugging Face folder, or a .gguf file. [demo]";
+  positional.target = &model;
+  schema.AddPositional(positional, false);
+  schema.Group("Serving");
+  config::Flag workers;
+  workers.name = "workers";
+  workers.help = "Worker processes; threads and memory are shared out among them.";
+  workers.target = &plan.workers;
+  workers.min = 1;
+  workers.max = kMaxWorkers;
+  schema.Add(workers);
+  config::Flag models_dir;
+  models_dir.name = "models-dir";
+  models_dir.help = "Further folder of named models.";
+  models_dir.target = &folders;
+  schema.Add(models_dir);
+  std::deque<Forwarded> forwarded = Gather(inputs);
+  schema.Group("Router");
+  for (Forwarded& f : forwarded) {
+    if (f.to_router) AddToSchema(f, schema);
+  }
+  schema.Group("Workers");
+  for (Forwarded& f : forwarded) {
+    if (!f.to_router) AddToSchema(f, schema);
+  }
+  QUIRE_ASSIGN_OR_RETURN(const config::ParseResult result,
+                         schema.Parse(inputs.args, inputs.environment));
+  if (result.help) {
+    plan.help = true;
+    plan.help_text = schema.HelpText();
+    return plan;
+  }
+  plan.warnings = result.warnings;
+  folders.insert(folders.end(), inputs.model_folders.begin(), inputs.model_folders.end());
+  QUIRE_ASSIGN_OR_RETURN(plan.model, ResolveModel(model, folders));
+  plan.worker_args.push_back("--model=" + plan.model.path);
+  bool named = false;
+  for (const Forwarded& f : forwarded) {
+    if (f.to_router) AppendArguments(f, result, plan.router_args);
+    if (f.to_worker) AppendArguments(f, result, plan.worker_args);
+    named = named || (f.flag.name == "served-model-name" && result.IsSet(f.flag.name));
+  }
+  if (!named) plan.worker_args.push_back("--served-model-name=" + plan.model.served_name);
+  if (plan.workers > 1) {
+    plan.worker_args.push_back("--workers-on-host=" + std::to_string(plan.workers));
+  }
+  return plan;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,172 @@
+// `quire chat` and `quire complete`: a conversation in the terminal, and one completion.
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+
+#include "cli/ask.h"
+#include "cli/commands.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr size_t kMaxInputBytes = 1u << 20;
+
+void AddAskFlags(AskOptions& options, config::Schema& schema) {
+  const auto add = [&](const char* name, const char* help, config::Target target,
+                       const char* shown) {
+    config::Flag flag;
+    flag.name = name;
+    flag.help = help;
+    flag.target = target;
+    flag.default_text = shown;
+    schema.Add(flag);
+  };
+  add("url", "The server.", &options.url, "http://127.0.0.1:8000");
+  add("model", "A model that the server lists.", &options.model, "the first one");
+  add("api-key", "Sent as a bearer token.", &options.api_key, "none");
+  add("temperature", "0 always takes the likeliest token.", &options.temperature,
+      "the model's default");
+  add("top-p", "Keeps the likeliest tokens up to this mass.", &options.top_p,
+      "the model's default");
+  add("max-tokens", "Longest answer.", &options.max_tokens, "the server's default");
+  add("seed", "The same seed gives the same answer.", &options.seed, "drawn by the server");
+}
+
+// 0 to go on, else 1 + the exit code.
+int Prepare(const CommandInputs& inputs, config::Schema& schema, const char* command) {
+  const auto result = schema.Parse(inputs.args, inputs.environment);
+  if (!result.ok()) {
+    std::fprintf(stderr, "quire %s: %s\n", command, StatusMessage(result.status()).c_str());
+    return 1 + 2;
+  }
+  if (result->help) {
+    std::fputs(schema.HelpText().c_str(), stdout);
+    return 1 + 0;
+  }
+  return 0;
+}
+
+int Failed(const char* command, const absl::Status& status) {
+  std::fprintf(stderr, "quire %s: %s\n", command, StatusMessage(status).c_str());
+  return absl::IsInvalidArgument(status) ? 2 : 1;
+}
+
+json::Object Message(const char* role, const std::string& content) {
+  json::Object message;
+  message["role"] = role;
+  message["content"] = content;
+  return message;
+}
+
+// Reads one line; false at the end of input or when interrupted at an empty prompt.
+bool ReadLine(bool terminal, std::atomic<bool>& interrupted, std::string& line) {
+  while (true) {
+    if (terminal) {
+      std::fputs("> ", stdout);
+      std::fflush(stdout);
+    }
+    interrupted = false;
+    std::cin.clear();
+    if (std::getline(std::cin, line)) return true;
+    if (!interrupted) return false;
+    std::fputs("\n(Ctrl-D or /exit leaves)\n", stdout);
+    clearerr(stdin);
+  }
+}
+
+}  // namespace
+
+int RunComplete(const CommandInputs& inputs) {
+  AskOptions options;
+  std::string prompt;
+  config::Schema schema("quire complete", "Completes a prompt and prints the text as it comes.");
+  config::Flag positional;
+  positional.name = "PROMPT";
+  positional.help = "The prompt; \"-\" reads it from standard input.";
+  positional.target = &prompt;
+  schema.AddPositional(positional, true);
+  schema.Group("Completion");
+  AddAskFlags(options, schema);
+  if (const int code = Prepare(inputs, schema, "complete"); code > 0) return code - 1;
+  if (prompt == "-") {
+    prompt.clear();
+    char buffer[4096];
+    while (prompt.size() < kMaxInputBytes && std::cin.read(buffer, sizeof(buffer)).gcount() > 0) {
+      prompt.append(buffer, std::cin.gcount());
+    }
+  }
+  if (options.model.empty()) {
+    auto model = FirstModel(options, *inputs.interrupted);
+    if (!model.ok()) return Failed("complete", model.status());
+    options.model = *model;
+  }
+  json::Object body;
+  body["model"] = options.model;
+  body["prompt"] = prompt;
+  body["stream"] = true;
+  SetSampling(options, body);
+  std::string partial;
+  const auto text = Ask(options, "/v1/completions", body, *inputs.interrupted, partial);
+  std::fputs("\n", stdout);
+  if (absl::IsCancelled(text.status())) return 130;
+  return text.ok() ? 0 : Failed("complete", text.status());
+}
+
+int RunChat(const CommandInputs& inputs) {
+  AskOptions options;
+  std::string system;
+  config::Schema schema("quire chat", "A conversation in the terminal. Ctrl-C stops an answer.");
+  schema.Group("Conversation");
+  config::Flag flag;
+  flag.name = "system";
+  flag.help = "A system message that opens the conversation.";
+  flag.target = &system;
+  schema.Add(flag);
+  AddAskFlags(options, schema);
+  if (const int code = Prepare(inputs, schema, "chat"); code > 0) return code - 1;
+  if (options.model.empty()) {
+    auto model = FirstModel(options, *inputs.interrupted);
+    if (!model.ok()) return Failed("chat", model.status());
+    options.model = *model;
+  }
+  const bool terminal = isatty(STDIN_FILENO) != 0;
+  if (terminal)
+    std::printf("%s at %s. /clear forgets, /exit leaves.\n", options.model.c_str(),
+                options.url.c_str());
+  json::Array messages;
+  const auto clear = [&] {
+    messages.clear();
+    if (!system.empty()) messages.push_back(Message("system", system));
+  };
+  clear();
+  std::string line;
+  while (ReadLine(terminal, *inputs.interrupted, line)) {
+    if (line == "/exit") break;
+    if (line == "/clear") {
+      clear();
+      continue;
+    }
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    messages.push_back(Message("user", line));
+    json::Object body;
+    body["model"] = options.model;
+    body["messages"] = messages;
+    body["stream"] = true;
+    SetSampling(options, body);
+    std::string partial;
+    *inputs.interrupted = false;
+    const auto text = Ask(options, "/v1/chat/completions", body, *inputs.interrupted, partial);
+    std::fputs("\n", stdout);
+    if (!text.ok() && !absl::IsCancelled(text.status())) {
+      if (!terminal) return Failed("chat", text.status());
+      Failed("chat", text.status());
+      messages.pop_back();
+      continue;
+    }
+    messages.push_back(Message("assistant", partial));
+  }
+  return 0;
+}
+
+}  // namespace quire::cli

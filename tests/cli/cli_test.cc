@@ -1,0 +1,239 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "cli/child_process.h"
+#include "cli/http_client_asio.h"
+#include "cli/known_flags.h"
+#include "cli/model_names.h"
+#include "cli/restart_policy.h"
+#include "cli/serve_plan.h"
+
+namespace quire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TempFolder {
+ public:
+  TempFolder() {
+    char path[] = "/tmp/quire_cli_XXXXXX";
+    path_ = mkdtemp(path);
+  }
+  ~TempFolder() { fs::remove_all(path_); }
+  void Write(const std::string& name, const std::string& content) const {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name) << content;
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  fs::path path_;
+};
+
+// A help text made by the same library as the real one.
+std::string Help(const std::vector<std::string>& names, bool with_bool) {
+  config::Schema schema("program", "Summary.");
+  std::vector<std::string> values(names.size());
+  std::vector<std::string> list;
+  bool on = true;
+  for (size_t i = 0; i < names.size(); ++i) {
+    config::Flag flag;
+    flag.name = names[i];
+    flag.help =
+        "A rather long help text that is certainly wrapped over more than one line of output.";
+    flag.default_text = "something";
+    flag.target = &values[i];
+    schema.Add(flag);
+  }
+  config::Flag repeated;
+  repeated.name = "served-model-name";
+  repeated.target = &list;
+  schema.Add(repeated);
+  if (with_bool) {
+    config::Flag flag;
+    flag.name = "enable-prefix-caching";
+    flag.help = "Reuses blocks.";
+    flag.target = &on;
+    schema.Add(flag);
+  }
+  return schema.HelpText();
+}
+
+TEST(KnownFlags, ReadsWhatTheHelpSays) {
+  const std::vector<KnownFlag> flags =
+      ParseHelp(Help({"port", "a-very-long-name-of-a-flag-indeed"}, true));
+  std::vector<std::string> names;
+  for (const KnownFlag& flag : flags) names.push_back(flag.name);
+  EXPECT_NE(std::find(names.begin(), names.end(), "a-very-long-name-of-a-flag-indeed"),
+            names.end());
+  const auto port =
+      std::find_if(flags.begin(), flags.end(), [](auto& f) { return f.name == "port"; });
+  ASSERT_NE(port, flags.end());
+  EXPECT_FALSE(port->value_name.empty());
+  EXPECT_EQ(port->default_text, "something");
+  EXPECT_TRUE(port->help.ends_with("line of output."));
+  const auto list = std::find_if(flags.begin(), flags.end(),
+                                 [](auto& f) { return f.name == "served-model-name"; });
+  EXPECT_TRUE(list->repeatable);
+  const auto on = std::find_if(flags.begin(), flags.end(),
+                               [](auto& f) { return f.name == "enable-prefix-caching"; });
+  EXPECT_TRUE(on->value_name.empty());
+}
+
+struct Plans {
+  Plans() {
+    folder.Write("models/demo/config.json", "{}");
+    folder.Write("models/demo/model.safetensors", "x");
+    inputs.router_help = Help({"port", "host", "log-level"}, false);
+    inputs.worker_help = Help({"threads", "log-level", "listen"}, true);
+    inputs.model_folders = {folder.path() + "/models"};
+  }
+  absl::StatusOr<ServePlan> Plan(std::vector<std::string> args) {
+    inputs.args = std::move(args);
+    return PlanServe(inputs);
+  }
+  TempFolder folder;
+  ServeInputs inputs;
+};
+
+TEST(ServePlan, GivesEachChildItsFlags) {
+  Plans plans;
+  const auto plan = plans.Plan({"demo", "--port", "9", "--threads=2", "--log-level", "debug",
+                                "--no-enable-prefix-caching", "--workers", "3"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->router_args, (std::vector<std::string>{"--port=9", "--log-level=debug"}));
+  EXPECT_EQ(plan->worker_args, (std::vector<std::string>{
+                                   "--model=" + plans.folder.path() + "/models/demo",
+                                   "--log-level=debug", "--threads=2", "--no-enable-prefix-caching",
+                                   "--served-model-name=demo", "--workers-on-host=3"}));
+}
+
+TEST(ServePlan, DefaultsToTheDemoAndReadsTheEnvironment) {
+  Plans plans;
+  plans.inputs.environment = {{"QUIRE_THREADS", "4"}};
+  const auto plan = plans.Plan({});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->model.served_name, "demo");
+  EXPECT_NE(std::find(plan->worker_args.begin(), plan->worker_args.end(), "--threads=4"),
+            plan->worker_args.end());
+  EXPECT_TRUE(plan->router_args.empty());
+}
+
+TEST(ServePlan, RefusesInOneLineThatNamesWhatIsWrong) {
+  Plans plans;
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"demo", "--prot", "9"}, "--port"},
+      {{"nothing-here"}, "demo"},
+      {{"demo", "--workers", "0"}, "--workers"},
+      {{"demo", "--workers", "65"}, "--workers"},
+      {{"demo", "--listen", "1.2.3.4:5"}, "--listen"},
+      {{"demo", "second"}, "second"},
+  };
+  for (const auto& [args, needle] : cases) {
+    const auto plan = plans.Plan(args);
+    ASSERT_FALSE(plan.ok()) << needle;
+    const std::string message = StatusMessage(plan.status());
+    EXPECT_NE(message.find(needle), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+  EXPECT_TRUE(plans.Plan({"demo", "--workers", "64"}).ok());
+}
+
+TEST(ServePlan, HelpListsAllFlags) {
+  Plans plans;
+  const auto plan = plans.Plan({"--help"});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->help);
+  for (const char* name : {"--workers", "--port", "--threads", "MODEL"}) {
+    EXPECT_NE(plan->help_text.find(name), std::string::npos) << name;
+  }
+  EXPECT_EQ(plan->help_text.find("--listen"), std::string::npos);
+}
+
+TEST(ModelNames, AFolderIsAModelOnlyWithWeights) {
+  TempFolder folder;
+  folder.Write("a/config.json", "{}");
+  folder.Write("a/model.safetensors", "1234");
+  folder.Write("b/model.gguf", "12");
+  folder.Write("c/config.json", "{}");
+  folder.Write("d/one.gguf", "1");
+  folder.Write("d/two.gguf", "1");
+  const auto models = ListModels({folder.path(), folder.path() + "/absent"});
+  ASSERT_EQ(models.size(), 2u);
+  EXPECT_EQ(models[0].name, "a");
+  EXPECT_EQ(models[0].bytes, 4);
+  EXPECT_EQ(models[1].path, folder.path() + "/b/model.gguf");
+  const auto by_path = ResolveModel(folder.path() + "/d/one.gguf", {});
+  ASSERT_TRUE(by_path.ok());
+  EXPECT_EQ(by_path->served_name, "one");
+  EXPECT_EQ(ResolveModel(folder.path() + "/c/", {})->served_name, "c");
+  EXPECT_EQ(ResolveModel("zzz", {folder.path()}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(RestartPolicy, WaitsLongerEachTimeAndGivesUpAtTheFifthFailureInAMinute) {
+  RestartPolicy policy;
+  EXPECT_EQ(policy.OnDeath(0), 200);
+  EXPECT_EQ(policy.OnDeath(1000), 400);
+  EXPECT_EQ(policy.OnDeath(2000), 800);
+  EXPECT_EQ(policy.OnDeath(3000), 1600);
+  EXPECT_EQ(policy.OnDeath(4000), -1);
+  RestartPolicy slow;
+  for (int i = 0; i < 100; ++i) EXPECT_GE(slow.OnDeath(i * 20'000), 200) << i;
+}
+
+// Polls a bounded number of times; the child is a shell that ends by itself.
+std::optional<int> Reap(ChildProcess& child) {
+  for (int i = 0; i < 2000; ++i) {
+    if (auto code = child.TryReap()) return code;
+    usleep(5000);
+  }
+  return std::nullopt;
+}
+
+TEST(ChildProcess, ReportsItsReadyLineAndItsExitCode) {
+  TempFolder folder;
+  folder.Write(
+      "child",
+      "#!/bin/sh\nfd=${1#--ready-fd=}\neval \"echo '{\\\"listen\\\":\\\"x\\\"}' >&$fd\"\nexit 7\n");
+  fs::permissions(folder.path() + "/child", fs::perms::owner_all);
+  auto child = ChildProcess::Start(folder.path() + "/child", {}, {"PATH=/bin:/usr/bin"});
+  ASSERT_TRUE(child.ok()) << child.status();
+  EXPECT_EQ(Reap(*child), 7);
+  EXPECT_EQ(child->ReadReadyLine(), "{\"listen\":\"x\"}");
+  EXPECT_EQ(child->ready_fd(), -1);
+}
+
+TEST(ChildProcess, ASignalIsToldAs128PlusItsNumber) {
+  auto child = ChildProcess::Start("/bin/sleep", {"100"}, {});
+  ASSERT_TRUE(child.ok());
+  // sleep refuses the added flag by itself: code 1.
+  EXPECT_EQ(Reap(*child), 1);
+  EXPECT_EQ(child->ReadReadyLine(), "");
+  TempFolder folder;
+  folder.Write("child", "#!/bin/sh\nkill -9 $$\n");
+  fs::permissions(folder.path() + "/child", fs::perms::owner_all);
+  auto killed = ChildProcess::Start(folder.path() + "/child", {}, {"PATH=/bin"});
+  EXPECT_EQ(Reap(*killed), 128 + SIGKILL);
+}
+
+TEST(ChildProcess, AMissingProgramIsNamed) {
+  const auto child = ChildProcess::Start("/nowhere/quire-worker", {}, {});
+  EXPECT_NE(StatusMessage(child.status()).find("/nowhere/quire-worker"), std::string::npos);
+}
+
+TEST(ParseUrl, TakesHostAndPort) {
+  EXPECT_EQ(ParseUrl("http://127.0.0.1:8000/v1")->port, "8000");
+  EXPECT_EQ(ParseUrl("localhost")->port, "80");
+  EXPECT_EQ(ParseUrl("h:1")->host, "h");
+  EXPECT_FALSE(ParseUrl("https://x").ok());
+  EXPECT_FALSE(ParseUrl("http://").ok());
+  EXPECT_FALSE(ParseUrl(":80").ok());
+}
+
+}  // namespace
+}  // namespace quire::cli
