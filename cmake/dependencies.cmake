@@ -35,7 +35,7 @@ add_library(yaml_cpp_interface INTERFACE)
 # The Rust bridge: one static library behind common/text/bridge/quire_text_bridge.h.
 find_program(QUIRE_CARGO cargo REQUIRED)
 set(QUIRE_BRIDGE_DIR ${CMAKE_SOURCE_DIR}/common/text/bridge)
-set(QUIRE_BRIDGE_TARGET ${CMAKE_SOURCE_DIR}/.cache/cargo-target)
+set(QUIRE_BRIDGE_TARGET ${CMAKE_SOURCE_DIR}/.cache/cargo-target CACHE PATH "Where cargo builds the text bridge")
 set(QUIRE_BRIDGE_LIB ${QUIRE_BRIDGE_TARGET}/release/libquire_text_bridge.a)
 file(GLOB QUIRE_BRIDGE_SOURCES CONFIGURE_DEPENDS ${QUIRE_BRIDGE_DIR}/src/*.rs)
 if(EXISTS ${QUIRE_BRIDGE_DIR}/Cargo.toml)

@@ -1,0 +1,228 @@
+//! The C functions. Pointers with sizes come in, owned buffers go out and are freed by
+//! `qtb_*_free`.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use crate::tokenizer::LoadedTokenizer;
+use crate::{Failure, EXHAUSTED, INTERNAL, OK};
+
+/// A span of bytes that the caller owns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct QtbSpan {
+    pub data: *const u8,
+    pub size: usize,
+}
+
+/// Bytes that belong to the bridge until `qtb_bytes_free`.
+#[repr(C)]
+pub struct QtbBytes {
+    pub data: *mut u8,
+    pub size: usize,
+}
+
+/// Ids that belong to the bridge until `qtb_ids_free`.
+#[repr(C)]
+pub struct QtbIds {
+    pub data: *mut u32,
+    pub size: usize,
+}
+
+/// Tables that live as long as the tokenizer.
+#[repr(C)]
+pub struct QtbTables {
+    pub bytes: *const u8,
+    pub offsets: *const u32,
+    pub flags: *const u8,
+    pub vocab_size: usize,
+    pub prefix: *const u32,
+    pub prefix_size: usize,
+    pub suffix: *const u32,
+    pub suffix_size: usize,
+    pub byte_fallback: u8,
+    pub strip_first_token_spaces: u8,
+    pub strip_leading_spaces: u32,
+}
+
+impl QtbSpan {
+    /// SAFETY: `data` points at `size` readable bytes that outlive the call, or `size` is 0.
+    pub unsafe fn bytes<'a>(self) -> &'a [u8] {
+        if self.size == 0 {
+            return &[];
+        }
+        std::slice::from_raw_parts(self.data, self.size)
+    }
+
+    /// SAFETY: as `bytes`.
+    pub unsafe fn text<'a>(self, what: &str) -> Result<&'a str, Failure> {
+        std::str::from_utf8(self.bytes()).map_err(|e| {
+            Failure::invalid(format!("{what} is not UTF-8 at byte {}", e.valid_up_to()))
+        })
+    }
+}
+
+fn leak_bytes(bytes: Vec<u8>) -> QtbBytes {
+    let boxed = bytes.into_boxed_slice();
+    let size = boxed.len();
+    QtbBytes { data: Box::into_raw(boxed) as *mut u8, size }
+}
+
+fn leak_ids(ids: Vec<u32>) -> QtbIds {
+    let boxed = ids.into_boxed_slice();
+    let size = boxed.len();
+    QtbIds { data: Box::into_raw(boxed) as *mut u32, size }
+}
+
+/// Runs `work`, writes what it returns through `out`, and turns failures and panics into a code and
+/// a message.
+///
+/// SAFETY: `out` and `error` are writable.
+unsafe fn guarded<T>(
+    out: *mut T,
+    error: *mut QtbBytes,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> i32 {
+    let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let said = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        Err(Failure { code: INTERNAL, message: format!("the text library gave up: {said}") })
+    });
+    match result {
+        Ok(value) => {
+            out.write(value);
+            OK
+        }
+        Err(failure) => {
+            let line = failure.message.replace(['\n', '\r'], " ");
+            error.write(leak_bytes(line.into_bytes()));
+            failure.code
+        }
+    }
+}
+
+/// The panics of hostile input are reported as errors, so the default hook's report on stderr is
+/// noise.
+fn quiet_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| std::panic::set_hook(Box::new(|_| {})));
+}
+
+/// # Safety
+/// `bytes` came from this bridge and is freed once.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_bytes_free(bytes: QtbBytes) {
+    if !bytes.data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(bytes.data, bytes.size)));
+    }
+}
+
+/// # Safety
+/// `ids` came from this bridge and is freed once.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_ids_free(ids: QtbIds) {
+    if !ids.data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(ids.data, ids.size)));
+    }
+}
+
+/// # Safety
+/// `json` is readable; `out` and `error` are writable.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_tokenizer_new(
+    json: QtbSpan,
+    max_vocab: usize,
+    out: *mut *mut LoadedTokenizer,
+    error: *mut QtbBytes,
+) -> i32 {
+    quiet_panics();
+    guarded(out, error, || {
+        Ok(Box::into_raw(Box::new(LoadedTokenizer::load(json.bytes(), max_vocab)?)))
+    })
+}
+
+/// # Safety
+/// `tokenizer` came from `qtb_tokenizer_new` and is freed once.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_tokenizer_free(tokenizer: *mut LoadedTokenizer) {
+    if !tokenizer.is_null() {
+        let tokenizer = Box::from_raw(tokenizer);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(tokenizer)));
+    }
+}
+
+/// # Safety
+/// `tokenizer` is alive and outlives the tables.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_tokenizer_tables(tokenizer: *const LoadedTokenizer) -> QtbTables {
+    let tokenizer = &*tokenizer;
+    QtbTables {
+        bytes: tokenizer.tables.bytes.as_ptr(),
+        offsets: tokenizer.tables.offsets.as_ptr(),
+        flags: tokenizer.tables.flags.as_ptr(),
+        vocab_size: tokenizer.tables.flags.len(),
+        prefix: tokenizer.prefix.as_ptr(),
+        prefix_size: tokenizer.prefix.len(),
+        suffix: tokenizer.suffix.as_ptr(),
+        suffix_size: tokenizer.suffix.len(),
+        byte_fallback: tokenizer.rules.byte_fallback as u8,
+        strip_first_token_spaces: tokenizer.rules.strip_first_token_spaces as u8,
+        strip_leading_spaces: tokenizer.rules.strip_leading_spaces,
+    }
+}
+
+/// # Safety
+/// `tokenizer` is alive, `text` is readable, `out` and `error` are writable.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_tokenizer_encode(
+    tokenizer: *const LoadedTokenizer,
+    text: QtbSpan,
+    add_special_tokens: u8,
+    by_reference: u8,
+    out: *mut QtbIds,
+    error: *mut QtbBytes,
+) -> i32 {
+    guarded(out, error, || {
+        let text = text.text("the text")?;
+        let tokenizer = &*tokenizer;
+        let ids = if by_reference != 0 {
+            tokenizer.encode_by_reference(text, add_special_tokens != 0)?
+        } else {
+            tokenizer.encode(text, add_special_tokens != 0)?
+        };
+        Ok(leak_ids(ids))
+    })
+}
+
+/// # Safety `tokenizer` is alive, `out` and `error` are writable. `out` gets the piece as the
+/// vocabulary spells it.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_tokenizer_piece(
+    tokenizer: *const LoadedTokenizer,
+    id: u32,
+    out: *mut QtbBytes,
+    error: *mut QtbBytes,
+) -> i32 {
+    guarded(out, error, || {
+        let piece = (*tokenizer).library.id_to_token(id).unwrap_or_default();
+        Ok(leak_bytes(piece.into_bytes()))
+    })
+}
+
+/// # Safety
+/// `tokenizer` is alive and `piece` is readable. -1: no such piece.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_tokenizer_id(
+    tokenizer: *const LoadedTokenizer,
+    piece: QtbSpan,
+) -> i64 {
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        let piece = std::str::from_utf8(piece.bytes()).ok()?;
+        (*tokenizer).library.token_to_id(piece)
+    }));
+    found.ok().flatten().map_or(-1, i64::from)
+}
+
+const _: () = assert!(EXHAUSTED == 2);

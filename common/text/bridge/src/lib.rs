@@ -1,0 +1,31 @@
+//! Tokenizers and chat templates for C++, behind `quire_text_bridge.h`.
+//!
+//! Every entry catches panics: a hostile file may confuse a library, it must not take the process
+//! down. Objects are immutable once made and may be used by any number of threads.
+
+mod encode;
+mod ffi;
+mod pattern;
+mod tokenizer;
+
+/// Why a call failed, as the C side sees it: a code and a one-line message.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: i32,
+    pub message: String,
+}
+
+pub const OK: i32 = 0;
+pub const INVALID: i32 = 1;
+pub const EXHAUSTED: i32 = 2;
+pub const INTERNAL: i32 = 3;
+
+impl Failure {
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Failure { code: INVALID, message: message.into() }
+    }
+
+    pub fn exhausted(message: impl Into<String>) -> Self {
+        Failure { code: EXHAUSTED, message: message.into() }
+    }
+}

@@ -1,0 +1,251 @@
+//! Splitting text by the regular expressions of a tokenizer.json, in linear time where that is
+//! possible.
+//!
+//! Nearly every byte-level tokenizer ends its expression in `|\s+(?!\S)|\s+`: a run of white space
+//! leaves its last character to the word that follows. The look-ahead is the only part that needs
+//! backtracking, so it is taken off and computed here, and the rest runs on an automaton. Other
+//! expressions with look-around run on a backtracking engine with a step limit, and running into
+//! that limit is an error, never a silent difference.
+
+/// The tail that `SplitPattern` computes itself.
+const SPACE_TAIL: &str = r"|\s+(?!\S)|\s+";
+/// A match is the byte range of a piece; text between matches is a piece of its own.
+pub enum SplitPattern {
+    /// A plain string.
+    Literal(String),
+    /// No look-around: one automaton.
+    Automaton(regex::Regex),
+    /// An automaton over two patterns, the head and `\s+`; a match of the second needs the
+    /// look-ahead.
+    SpaceTail(regex_automata::meta::Regex),
+    /// Whatever else: backtracking with a step limit.
+    Backtracking(Box<fancy_regex::Regex>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Behavior {
+    Removed,
+    Isolated,
+    MergedWithPrevious,
+    MergedWithNext,
+    Contiguous,
+}
+
+type Span = (usize, usize, bool);
+
+impl SplitPattern {
+    pub fn literal(text: &str) -> Self {
+        SplitPattern::Literal(text.to_owned())
+    }
+
+    pub fn regex(source: &str) -> Result<Self, String> {
+        if let Some(head) = source.strip_suffix(SPACE_TAIL) {
+            // The head must stand alone: an open group or class would change what the tail means,
+            // and then the head doesn't compile. Of two patterns that match at one place the first
+            // wins, as in an alternation.
+            if let Ok(automaton) = regex_automata::meta::Regex::new_many(&[head, r"\s+"]) {
+                return Ok(SplitPattern::SpaceTail(automaton));
+            }
+        }
+        if let Ok(automaton) = regex::Regex::new(source) {
+            return Ok(SplitPattern::Automaton(automaton));
+        }
+        match fancy_regex::Regex::new(source) {
+            Ok(regex) => Ok(SplitPattern::Backtracking(Box::new(regex))),
+            Err(e) => Err(format!("the regular expression can't be compiled: {e}")),
+        }
+    }
+
+    /// Calls `sink(start, end)` for each match, in order.
+    pub fn for_each_match(
+        &self,
+        text: &str,
+        mut sink: impl FnMut(usize, usize) -> Result<(), String>,
+    ) -> Result<(), String> {
+        match self {
+            SplitPattern::Literal(literal) => {
+                if literal.is_empty() {
+                    return Ok(());
+                }
+                for (start, found) in text.match_indices(literal.as_str()) {
+                    sink(start, start + found.len())?;
+                }
+                Ok(())
+            }
+            SplitPattern::Automaton(regex) => {
+                for found in regex.find_iter(text) {
+                    sink(found.start(), found.end())?;
+                }
+                Ok(())
+            }
+            SplitPattern::SpaceTail(regex) => for_each_with_space_tail(regex, text, sink),
+            SplitPattern::Backtracking(regex) => {
+                for found in regex.find_iter(text) {
+                    let found = found
+                        .map_err(|e| format!("the tokenizer's regular expression gave up: {e}"))?;
+                    sink(found.start(), found.end())?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Calls `sink(piece)` for each piece that splitting leaves, empty ones left out.
+    pub fn split<'t>(
+        &self,
+        text: &'t str,
+        behavior: Behavior,
+        invert: bool,
+        mut sink: impl FnMut(&'t str) -> Result<(), String>,
+    ) -> Result<(), String> {
+        // Isolated pieces need no look at their neighbours, and are what long prompts meet.
+        if behavior == Behavior::Isolated {
+            let mut last = 0;
+            self.for_each_match(text, |start, end| {
+                if last < start {
+                    sink(&text[last..start])?;
+                }
+                if start < end {
+                    sink(&text[start..end])?;
+                }
+                last = end;
+                Ok(())
+            })?;
+            if last < text.len() {
+                sink(&text[last..])?;
+            }
+            return Ok(());
+        }
+        let mut spans: Vec<Span> = Vec::new();
+        let mut last = 0;
+        self.for_each_match(text, |start, end| {
+            if last < start {
+                spans.push((last, start, invert));
+            }
+            spans.push((start, end, !invert));
+            last = end;
+            Ok(())
+        })?;
+        if last < text.len() {
+            spans.push((last, text.len(), invert));
+        }
+        for (start, end) in merge(spans, behavior) {
+            if start < end {
+                sink(&text[start..end])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn for_each_with_space_tail(
+    regex: &regex_automata::meta::Regex,
+    text: &str,
+    mut sink: impl FnMut(usize, usize) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut at = 0;
+    while at <= text.len() {
+        let Some(found) = regex.search(&regex_automata::Input::new(text).range(at..)) else {
+            break;
+        };
+        let (start, mut end) = (found.start(), found.end());
+        if found.pattern().as_usize() == 1 && end < text.len() {
+            // `\s+(?!\S)` leaves the last character of the run; if that was the only one, it
+            // doesn't match and plain `\s+` takes it.
+            let last = text[start..end].char_indices().next_back().map_or(0, |(i, _)| i);
+            if last > 0 {
+                end = start + last;
+            }
+        }
+        sink(start, end)?;
+        // After an empty match step over one character, as find_iter does.
+        let step =
+            if end > start { 0 } else { text[end..].chars().next().map_or(1, char::len_utf8) };
+        at = end + step;
+    }
+    Ok(())
+}
+
+/// The pieces that remain of spans (start, end, is a match), by the rules of Hugging Face
+/// `tokenizers`.
+fn merge(spans: Vec<Span>, behavior: Behavior) -> Vec<(usize, usize)> {
+    let mut merged: Vec<(usize, usize)> = Vec::new();
+    let mut previous = false;
+    match behavior {
+        Behavior::Removed => {
+            merged.extend(spans.iter().filter(|s| !s.2).map(|s| (s.0, s.1)));
+        }
+        Behavior::Isolated => merged.extend(spans.iter().map(|s| (s.0, s.1))),
+        Behavior::Contiguous => {
+            for (start, end, is_match) in spans {
+                match merged.last_mut() {
+                    Some(last) if is_match == previous => last.1 = end,
+                    _ => merged.push((start, end)),
+                }
+                previous = is_match;
+            }
+        }
+        Behavior::MergedWithPrevious => {
+            for (start, end, is_match) in spans {
+                match merged.last_mut() {
+                    Some(last) if is_match && !previous => last.1 = end,
+                    _ => merged.push((start, end)),
+                }
+                previous = is_match;
+            }
+        }
+        Behavior::MergedWithNext => {
+            for (start, end, is_match) in spans.into_iter().rev() {
+                match merged.last_mut() {
+                    Some(last) if is_match && !previous => last.0 = start,
+                    _ => merged.push((start, end)),
+                }
+                previous = is_match;
+            }
+            merged.reverse();
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(pattern: &SplitPattern, text: &str) -> Vec<String> {
+        let mut out = Vec::new();
+        pattern
+            .split(text, Behavior::Isolated, false, |p| {
+                out.push(p.to_owned());
+                Ok(())
+            })
+            .unwrap();
+        out
+    }
+
+    #[test]
+    fn the_space_tail_equals_the_look_ahead() {
+        let head = r"'s|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+";
+        let source = &format!("{head}{SPACE_TAIL}");
+        let fast = SplitPattern::regex(source).unwrap();
+        assert!(matches!(fast, SplitPattern::SpaceTail(..)));
+        let slow = SplitPattern::Backtracking(Box::new(fancy_regex::Regex::new(source).unwrap()));
+        for text in [
+            "",
+            " ",
+            "  ",
+            "a  b",
+            "a   ",
+            "\u{3000}\u{3000}x",
+            "a \t\n  b",
+            "x\n\n  \n y",
+            "  1234  ",
+            "it's  ok",
+            "\u{a0}\u{a0}\u{a0}.",
+            "\r\n \r\n  a",
+            "a\u{2028}\u{2028}b",
+        ] {
+            assert_eq!(pieces(&fast, text), pieces(&slow, text), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+// Between the bridge's C types and ours: spans, owned buffers, codes to status. Internal to
+// common/text.
+//
+// Values only; any thread.
+//  1. An OwnedBytes frees its buffer exactly once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "common/text/bridge/quire_text_bridge.h"
+
+namespace quire::text {
+
+inline QtbSpan ToSpan(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// A buffer of the bridge, freed with this object. Empty until a call has filled it.
+class OwnedBytes {
+ public:
+  OwnedBytes() = default;
+  ~OwnedBytes() { qtb_bytes_free(bytes_); }
+  OwnedBytes(const OwnedBytes&) = delete;
+  OwnedBytes& operator=(const OwnedBytes&) = delete;
+
+  QtbBytes* out() { return &bytes_; }
+  std::string_view view() const {
+    return {reinterpret_cast<const char*>(bytes_.data), bytes_.size};
+  }
+
+ private:
+  QtbBytes bytes_ = {nullptr, 0};
+};
+
+// The status of a bridge call: its code with the message that it left in `error`.
+inline absl::Status BridgeStatus(int32_t code, const OwnedBytes& error) {
+  const absl::string_view message(error.view().data(), error.view().size());
+  switch (code) {
+    case QTB_OK:
+      return absl::OkStatus();
+    case QTB_INVALID:
+      return absl::InvalidArgumentError(message);
+    case QTB_EXHAUSTED:
+      return absl::ResourceExhaustedError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+}  // namespace quire::text

@@ -1,0 +1,178 @@
+#include "common/text/tokenizer.h"
+
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/common/text/text_fixtures.h"
+
+namespace quire::text {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::string_view kByteLevelSplit = "\"pre_tokenizer\":{\"type\":\"ByteLevel\"";
+
+std::unique_ptr<Tokenizer> Load(const std::string& json) {
+  auto tokenizer = Tokenizer::FromJson(json);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return tokenizer.ok() ? std::move(*tokenizer) : nullptr;
+}
+
+std::string Replaced(std::string text, std::string_view from, std::string_view to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(TokenizerTest, EncodesByMergesAndAddsSpecialTokensOnlyWhenAsked) {
+  const auto tokenizer = Load(TinyByteLevelJson());
+  EXPECT_THAT(*tokenizer->Encode("hello w", false), ElementsAre(259, 260));
+  EXPECT_THAT(*tokenizer->Encode("hello w", true), ElementsAre(261, 259, 260));
+  EXPECT_THAT(*tokenizer->Encode("", false), ElementsAre());
+  EXPECT_THAT(*tokenizer->Encode("", true), ElementsAre(261));
+  EXPECT_THAT(*tokenizer->Encode("<|user|>he</s>", false), ElementsAre(263, 256, 262));
+}
+
+TEST(TokenizerTest, TellsItsVocabulary) {
+  const auto tokenizer = Load(TinyByteLevelJson());
+  EXPECT_EQ(tokenizer->VocabSize(), 265);
+  EXPECT_TRUE(tokenizer->Exists(264));
+  EXPECT_FALSE(tokenizer->Exists(265));
+  EXPECT_FALSE(tokenizer->Exists(-1));
+  EXPECT_TRUE(tokenizer->IsSpecial(261));
+  EXPECT_FALSE(tokenizer->IsSpecial(259));
+  EXPECT_EQ(tokenizer->TokenBytes(260), " w");
+  EXPECT_EQ(tokenizer->TokenBytes(0x80), "\x80");
+  EXPECT_EQ(tokenizer->TokenBytes(999), "");
+  EXPECT_EQ(tokenizer->IdToPiece(260), "Ġw");
+  EXPECT_EQ(tokenizer->IdToPiece(-5), "");
+  EXPECT_EQ(tokenizer->PieceToId("<|user|>"), 263);
+  EXPECT_EQ(tokenizer->PieceToId("nothing"), std::nullopt);
+  EXPECT_THAT(tokenizer->PrefixTokens(), ElementsAre(261));
+  EXPECT_THAT(tokenizer->SuffixTokens(), ElementsAre());
+}
+
+TEST(TokenizerTest, DecodesWithAndWithoutSpecialTokens) {
+  const auto tokenizer = Load(TinyByteLevelJson());
+  const std::vector<int32_t> ids = {261, 259, 260, 262, 70000, -1};
+  EXPECT_EQ(tokenizer->Decode(ids, true), "hello w");
+  EXPECT_EQ(tokenizer->Decode(ids, false), "<s>hello w</s>");
+}
+
+TEST(TokenizerTest, FallsBackToBytesAndStripsTheAddedSpace) {
+  const auto tokenizer = Load(TinySentencePieceJson());
+  const auto ids = *tokenizer->Encode("hi 好 ab", false);
+  EXPECT_THAT(ids, ElementsAre(265, 259, 3 + 0xE5, 3 + 0xA5, 3 + 0xBD, 259, 266));
+  EXPECT_EQ(tokenizer->Decode(ids, true), "hi 好 ab");
+  EXPECT_TRUE(tokenizer->decode_rules().replace_each_byte);
+}
+
+TEST(TokenizerTest, EqualsTheLibrarysOwnPipeline) {
+  for (const std::string& json : {TinyByteLevelJson(), TinySentencePieceJson()}) {
+    const auto tokenizer = Load(json);
+    for (const std::string& text : ReferenceStrings()) {
+      ASSERT_EQ(*tokenizer->Encode(text, true), *tokenizer->EncodeByReference(text, true)) << text;
+    }
+  }
+}
+
+TEST(TokenizerTest, ThreadsShareOneTokenizer) {
+  const auto tokenizer = Load(TinyByteLevelJson());
+  const auto expected = *tokenizer->Encode("hello w hello", true);
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        wrong[t] += *tokenizer->Encode("hello w hello", true) != expected;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(wrong, ElementsAre(0, 0, 0, 0));
+}
+
+TEST(TokenizerTest, RefusesTextThatIsNotUtf8OrTooLong) {
+  const auto tokenizer = Load(TinyByteLevelJson());
+  const auto broken = tokenizer->Encode("ab\xFFz", false);
+  EXPECT_EQ(broken.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(broken.status().message()), HasSubstr("not UTF-8 at byte 2"));
+  const auto at_limit = tokenizer->Encode(std::string(1 << 20, 'x'), false);
+  EXPECT_EQ(at_limit->size(), size_t{1} << 20);
+  const auto over = tokenizer->Encode(std::string(kMaxEncodeBytes + 1, 'x'), false);
+  EXPECT_EQ(over.status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(TokenizerTest, RefusesFilesThatItCannotServeAndSaysWhy) {
+  const std::string good = TinyByteLevelJson();
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "malformed"},
+      {"{}", "model"},
+      {good.substr(0, good.size() / 2), "malformed"},
+      {std::string(100'000, '['), "malformed"},
+      {Replaced(good, "\"type\":\"BPE\"", "\"type\":\"Unigram\""), "supported: BPE"},
+      {Replaced(good, "\"dropout\":null", "\"dropout\":0.5"), "dropout"},
+      {Replaced(good, "\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"#\""),
+       "continuing_subword_prefix"},
+      {Replaced(good, "\"he\":256", "\"he\":99999999999"), "malformed"},
+      {Replaced(good, "\"he\":256", "\"he\":-1"), "malformed"},
+      {Replaced(good, "h e\"", "h zz\""), "zz"},
+      {Replaced(good, "\"normalizer\":null", "\"normalizer\":{\"type\":\"Precompiled\"}"),
+       "normalizer type 'Precompiled'"},
+      {Replaced(good, kByteLevelSplit, "\"pre_tokenizer\":{\"type\":\"X\""),
+       "pre_tokenizer type 'X'"},
+      {Replaced(good, "\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"CTC\""),
+       "decoder type 'CTC'"},
+      {Replaced(good, "{\"Sequence\":{\"id\":\"A\"", "{\"SpecialToken\":{\"id\":\"<s>\""),
+       "post_processor must keep the text"},
+  };
+  for (const auto& [json, why] : cases) {
+    const auto tokenizer = Tokenizer::FromJson(json);
+    ASSERT_FALSE(tokenizer.ok()) << why;
+    EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr(why));
+    EXPECT_EQ(tokenizer.status().message().find('\n'), absl::string_view::npos);
+  }
+}
+
+TEST(TokenizerTest, RefusesAVocabularyOverTheLimit) {
+  const std::string good = TinyByteLevelJson();
+  const auto far = Tokenizer::FromJson(Replaced(good, "\"he\":256", "\"he\":2000000"));
+  EXPECT_EQ(far.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(far.status().message()), HasSubstr("2000000"));
+  const auto near = Tokenizer::FromJson(Replaced(good, "\"he\":256", "\"he\":1999999"));
+  EXPECT_TRUE(near.ok()) << near.status();
+  const auto big = Tokenizer::FromJson(std::string(kMaxTokenizerJsonBytes + 1, ' '));
+  EXPECT_EQ(big.status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// The tiny tokenizer with a splitting expression (as JSON spells it) before the byte letters.
+std::string WithExpression(std::string_view regex) {
+  const std::string json = Replaced(
+      TinyByteLevelJson(), kByteLevelSplit,
+      "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":"
+      "{\"Regex\":\"" +
+          std::string(regex) +
+          "\"},\"behavior\":\"Isolated\",\"invert\":false},"
+          "{\"type\":\"ByteLevel\"");
+  return Replaced(json, "\"use_regex\":true},\"post", "\"use_regex\":true}]},\"post");
+}
+
+// An expression that takes exponential time when it backtracks ends in an error or in an answer,
+// soon.
+TEST(TokenizerTest, ExpensiveExpressionsAreBounded) {
+  for (const char* regex : {"(a+)+$", "(?=(a+)+b)x|.", "(x+x+)+y(?!z)", "(.*)*\\\\1"}) {
+    const auto tokenizer = Tokenizer::FromJson(WithExpression(regex));
+    ASSERT_TRUE(tokenizer.ok()) << regex << ": " << tokenizer.status();
+    const auto ids = (*tokenizer)->Encode(std::string(3000, 'a') + std::string(3000, 'x'), false);
+    if (!ids.ok()) {
+      EXPECT_THAT(std::string(ids.status().message()), HasSubstr("gave up")) << regex;
+    }
+  }
+  EXPECT_FALSE(Tokenizer::FromJson(WithExpression("((\\\\p{L}{1000}){1000}){1000}")).ok());
+  EXPECT_FALSE(Tokenizer::FromJson(WithExpression("(unclosed")).ok());
+}
+
+}  // namespace
+}  // namespace quire::text
