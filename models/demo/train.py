@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Trains the demo model from nothing: generates its texts, its tokenizer and its weights.
+
+    python -m venv venv && venv/bin/pip install -r models/demo/requirements.txt
+    venv/bin/python models/demo/train.py --work /tmp/demo --out models/demo
+
+Everything follows from --seed; the same machine, versions and thread count give the same bits.
+A run that is interrupted goes on from the last checkpoint in --work.
+"""
+import argparse
+import json
+import math
+import pathlib
+import random
+import time
+
+import numpy
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import chats
+import stories
+
+HERE = pathlib.Path(__file__).parent
+SPECIAL = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>", "<|pad|>")
+BOS, EOS, IM_START, IM_END, PAD = range(5)
+CONTEXT = 2048
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 2048,
+    "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "hidden_act": "silu",
+    "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False,
+    "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": True,
+    "bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "torch_dtype": "bfloat16",
+}
+GENERATION = {"bos_token_id": BOS, "eos_token_id": [EOS, IM_END], "pad_token_id": PAD,
+              "do_sample": True, "temperature": 0.7, "top_p": 0.95}
+STORY_SHARE = 0.55
+LONG_EVERY = 4  # one step in four sees whole contexts, so that late positions are learned too
+LONG_SHARE = 0.08  # and so do the last steps
+SHORT_LENGTH = 512
+STEP_TOKENS = 4096
+
+
+def make_document(rng):
+    """One training text in the form the tokenizer takes, without its beginning-of-text token."""
+    if rng.random() < STORY_SHARE:
+        return stories.make_story(rng)[0]
+    return chats.render(chats.make_chat(rng))
+
+
+def train_tokenizer(seed):
+    """Byte-level BPE: every byte is in the vocabulary, so any text can be said."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=CONFIG["vocab_size"], special_tokens=list(SPECIAL), show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    rng = random.Random(seed)
+    tokenizer.train_from_iterator((make_document(rng) for _ in range(8000)), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|bos|> $A", pair="<|bos|> $A $B", special_tokens=[("<|bos|>", BOS)])
+    return tokenizer
+
+
+def write_texts(out, tokenizer):
+    """All files of the model but its weights."""
+    tokenizer.save(str(out / "tokenizer.json"))
+    template = (HERE / "chat_template.jinja").read_text()
+    (out / "chat_template.jinja").write_text(template)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|bos|>",
+        "eos_token": "<|eos|>", "pad_token": "<|pad|>", "model_max_length": CONTEXT,
+        "clean_up_tokenization_spaces": False, "chat_template": template,
+        "added_tokens_decoder": {
+            str(i): {"content": name, "lstrip": False, "normalized": False, "rstrip": False,
+                     "single_word": False, "special": True} for i, name in enumerate(SPECIAL)},
+    }
+    for name, value in (("tokenizer_config.json", config), ("config.json", CONFIG),
+                        ("generation_config.json", GENERATION)):
+        (out / name).write_text(json.dumps(value, indent=2) + "\n")
+
+
+def encode_documents(tokenizer, seed, token_count):
+    """At least token_count ids: each document is <|bos|> text <|eos|>."""
+    rng = random.Random(seed)
+    parts, total = [], 0
+    while total < token_count:
+        for code in tokenizer.encode_batch([make_document(rng) for _ in range(500)]):
+            parts.append(numpy.array(code.ids + [EOS], dtype=numpy.uint16))
+            total += len(parts[-1])
+    return numpy.concatenate(parts)[:token_count]
+
+
+def learning_rate(step, steps, peak):
+    """Linear warm-up, then a cosine down to a fiftieth of the peak."""
+    warm_up = min(100, steps // 10)
+    if step < warm_up:
+        return peak * (step + 1) / warm_up
+    done = (step - warm_up) / max(1, steps - warm_up)
+    return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+class Optimizer:
+    """Muon for the matrices inside the layers, AdamW for embeddings and norms.
+
+    At this size and budget Muon reaches a loss in half the steps that AdamW alone needs.
+    """
+
+    def __init__(self, model, peak):
+        inner = {name: p for name, p in model.named_parameters()
+                 if p.ndim == 2 and ".layers." in name}
+        outer = [p for name, p in model.named_parameters() if name not in inner]
+        self.parts = (
+            torch.optim.Muon(list(inner.values()), lr=peak, momentum=0.95, weight_decay=0.05,
+                             adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(outer, lr=peak, betas=(0.9, 0.97), eps=1e-9, weight_decay=0.0))
+
+    def step(self, rate):
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = rate
+            part.step()
+            part.zero_grad(set_to_none=True)
+
+    def state_dict(self):
+        return [part.state_dict() for part in self.parts]
+
+    def load_state_dict(self, states):
+        for part, state in zip(self.parts, states):
+            part.load_state_dict(state)
+
+
+def train(model, ids, args):
+    """Runs all steps and returns seconds and the mean loss of the last hundred."""
+    optimizer = Optimizer(model, args.peak)
+    path = args.work / "checkpoint.pt"
+    first, seconds, losses = 0, 0.0, []
+    if path.exists():
+        state = torch.load(path, weights_only=False)
+        if state["steps"] == args.steps:
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            first, seconds, losses = state["step"], state["seconds"], state["losses"]
+    begin = time.monotonic() - seconds
+    for step in range(first, args.steps):
+        long_step = step % LONG_EVERY == LONG_EVERY - 1 or step >= args.steps * (1 - LONG_SHARE)
+        length = CONTEXT if long_step else SHORT_LENGTH
+        batch = ids[step * STEP_TOKENS:(step + 1) * STEP_TOKENS].astype(numpy.int64)
+        batch = torch.from_numpy(batch).view(-1, length)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = model(input_ids=batch, use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(
+            logits[:, :-1].float().flatten(0, 1), batch[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step(learning_rate(step, args.steps, args.peak))
+        losses.append(loss.item())
+        seconds = time.monotonic() - begin
+        if step % 25 == 24:
+            print(f"step {step + 1}/{args.steps} loss {sum(losses[-25:]) / 25:.4f} "
+                  f"{seconds:.0f} s", flush=True)
+        if step % 250 == 249:
+            torch.save({"steps": args.steps, "step": step + 1, "seconds": seconds,
+                        "losses": losses, "model": model.state_dict(),
+                        "optimizer": optimizer.state_dict()}, path)
+    return seconds, sum(losses[-100:]) / len(losses[-100:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--steps", type=int, default=1800)
+    parser.add_argument("--peak", type=float, default=5e-3, help="highest learning rate")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=20)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    args.out.mkdir(parents=True, exist_ok=True)
+    args.work.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(args.seed)
+    write_texts(args.out, tokenizer)
+    ids = encode_documents(tokenizer, args.seed + 1, args.steps * STEP_TOKENS)
+    model = LlamaForCausalLM(LlamaConfig(**CONFIG))
+    model.float()
+    count = sum(p.numel() for p in model.parameters())
+    print(f"{count} parameters, {len(ids)} tokens", flush=True)
+    seconds, loss = train(model, ids, args)
+    weights = {name: value.to(torch.bfloat16).contiguous()
+               for name, value in model.state_dict().items() if name != "lm_head.weight"}
+    save_file(weights, str(args.out / "model.safetensors"), metadata={"format": "pt"})
+    record = {"parameters": count, "steps": args.steps, "tokens": len(ids), "seed": args.seed,
+              "threads": args.threads, "seconds": round(seconds), "final_loss": round(loss, 4)}
+    (args.out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
+    print(record)
+
+
+if __name__ == "__main__":
+    main()
