@@ -1,0 +1,119 @@
+// Whole step programs against the float64 interpreter, and bit for bit against
+// themselves in every other batch, chunking, thread count and instruction set.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/kernels/double_model.h"
+#include "tests/kernels/harness.h"
+
+namespace quire::kernels::test {
+namespace {
+
+using Logits = std::vector<std::vector<float>>;
+
+Logits Prefill(const StepProgram &program, PagedRunner::Options options,
+               const std::vector<int32_t> &tokens) {
+  PagedRunner runner(program, options);
+  return runner.Step({{0, 0, tokens}});
+}
+
+// Largest |a − b| over the largest |b| of its row.
+double WorstError(const Logits &got,
+                  const std::vector<std::vector<double>> &wanted) {
+  double worst = 0.0;
+  for (size_t t = 0; t < wanted.size(); ++t) {
+    double size = 0.0;
+    double error = 0.0;
+    for (size_t i = 0; i < wanted[t].size(); ++i) {
+      size = std::max(size, std::fabs(wanted[t][i]));
+      const double difference = std::fabs(got[t][i] - wanted[t][i]);
+      error = std::isnan(difference) ? 1e30 : std::max(error, difference);
+    }
+    worst = std::max(worst, error / size);
+  }
+  return worst;
+}
+
+ModelShape ShapeOf(DType type) {
+  ModelShape shape;
+  shape.type = type;
+  shape.second_type = type;
+  return shape;
+}
+
+class EveryType : public ::testing::TestWithParam<DType> {};
+
+TEST_P(EveryType, LogitsAgreeWithFloat64) {
+  WeightStore store(1);
+  const StepProgram program = MakeProgram(ShapeOf(GetParam()), store);
+  const std::vector<int32_t> tokens = RandomTokens(20, 90, 2);
+  const auto wanted = DoubleModel(program).Run(tokens);
+  for (const std::string &isa : AvailableIsas()) {
+    const Logits got =
+        Prefill(program, {.cpu = {.threads = 2, .isa = isa}}, tokens);
+    EXPECT_LT(WorstError(got, wanted), 1e-5) << isa;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Program, EveryType, ::testing::ValuesIn(kAllTypes),
+                         [](const auto &info) {
+                           return std::string(DTypeName(info.param));
+                         });
+
+TEST(Program, LayerNormLearnedPositionsAndRelu) {
+  WeightStore store(3);
+  ModelShape shape;
+  shape.layer_norm = true;
+  shape.hidden = 72;
+  shape.head_dim = 20;
+  shape.inner = 100;
+  const StepProgram program = MakeProgram(shape, store);
+  const std::vector<int32_t> tokens = RandomTokens(40, 90, 4);
+  const Logits got =
+      Prefill(program, {.cpu = {.threads = 2, .isa = "reference"}}, tokens);
+  EXPECT_LT(WorstError(got, DoubleModel(program).Run(tokens)), 1e-5);
+}
+
+TEST(Program, WindowsHeadNormsAndSoftCaps) {
+  WeightStore store(5);
+  ModelShape shape;
+  shape.layers = 3;
+  shape.windows = {24, 0, 24};
+  shape.head_norm = true;
+  shape.logits_softcap = 3.0f;
+  shape.attention_softcap = 2.0f;
+  const StepProgram program = MakeProgram(shape, store);
+  const std::vector<int32_t> tokens = RandomTokens(100, 90, 6);
+  const Logits got =
+      Prefill(program, {.cpu = {.threads = 2, .isa = "reference"}}, tokens);
+  EXPECT_LT(WorstError(got, DoubleModel(program).Run(tokens)), 1e-5);
+}
+
+TEST(Program, PrefillChunksAndDecodeGiveTheSameBits) {
+  WeightStore store(7);
+  ModelShape shape;
+  shape.layers = 3;
+  shape.windows = {24, 0, 24};
+  shape.type = DType::kQ8_0;
+  shape.second_type = DType::kQ5_0;
+  const StepProgram program = MakeProgram(shape, store);
+  const std::vector<int32_t> tokens = RandomTokens(90, 90, 8);
+  const Logits whole =
+      Prefill(program, {.cpu = {.threads = 1, .isa = "reference"}}, tokens);
+  for (const int chunk : {1, 7, 16, 33}) {
+    PagedRunner runner(program, {.cpu = {.threads = 2, .isa = "reference"}});
+    Logits pieces;
+    for (int begin = 0; begin < 90; begin += chunk) {
+      const int end = std::min(90, begin + chunk);
+      runner.DropBehindWindow(0, begin);
+      const Logits part = runner.Step(
+          {{0, begin, {tokens.begin() + begin, tokens.begin() + end}}});
+      pieces.insert(pieces.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(pieces, whole) << "chunk " << chunk;
+  }
+}
+
+} // namespace
+} // namespace quire::kernels::test
