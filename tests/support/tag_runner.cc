@@ -1,0 +1,191 @@
+#include "tests/support/tag_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "common/check.h"
+
+namespace quire::test {
+namespace {
+
+constexpr uint64_t kPoison = 0xDEADDEADDEADDEADull;
+
+uint64_t Mix(uint64_t a, uint64_t b) {  // SplitMix64's finaliser over both
+  uint64_t x = a * 0x9E3779B97F4A7C15ull + b + 0x7F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+StepLimits MakeLimits(const TagRunnerOptions& options) {
+  StepLimits limits;
+  limits.max_rows = options.max_num_seqs;
+  limits.max_tokens = options.max_step_tokens;
+  limits.max_model_len = options.max_model_len;
+  limits.block_size = options.cache.block_size;
+  limits.groups = options.cache.GroupCount();
+  limits.page_count = options.cache.page_count;
+  limits.vocab_size = options.vocab_size;
+  return limits;
+}
+
+// Stands in for the sampling kernel: argmax over z and noise that depends on seed, choice, output
+// index and id alone, without the banned ids.
+void SampleByNoise(std::span<const float> logits, const kernels::SampleRow& row,
+                   kernels::SampleOutput& output) {
+  output = {};
+  double best = 0;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (std::isnan(logits[id])) {
+      output.token = -1;
+      output.not_a_number = true;
+      return;
+    }
+    if (std::find(row.banned_ids.begin(), row.banned_ids.end(), static_cast<int32_t>(id)) !=
+        row.banned_ids.end()) {
+      continue;
+    }
+    double value = logits[id];
+    for (const kernels::TokenCount& count : row.token_counts) {
+      if (count.id != static_cast<int32_t>(id)) continue;
+      value -= static_cast<double>(row.frequency_penalty) * count.output_count;
+    }
+    if (row.temperature >= 1e-5f) {
+      const uint64_t noise =
+          Mix(Mix(row.seed, row.choice), Mix(row.output_index, static_cast<uint64_t>(id)));
+      value += static_cast<double>(noise % 1024) / 128 * row.temperature;
+    }
+    if (output.token >= 0 && value <= best) continue;
+    best = value;
+    output.token = static_cast<int32_t>(id);
+    output.logprob = logits[id];
+  }
+}
+
+}  // namespace
+
+TagProgram::TagProgram(const CacheShape& shape, int32_t vocab_size)
+    : shape_(shape), vocab_size_(vocab_size) {
+  for (const CacheKindShape& kind : shape_.kinds) {
+    QUIRE_CHECK_MSG(kind.window != 1, "a window of one cannot see the previous tag");
+    windows_.insert(windows_.end(), static_cast<size_t>(kind.groups), kind.window);
+  }
+  tags_.assign(static_cast<size_t>(shape_.page_count * shape_.block_size), kPoison);
+}
+
+void TagProgram::PoisonPage(int32_t page) {
+  const auto first = tags_.begin() + int64_t{page} * shape_.block_size;
+  std::fill(first, first + shape_.block_size, kPoison);
+}
+
+uint64_t& TagProgram::Tag(const kernels::BatchRow& row, int32_t group, int64_t position) {
+  const std::span<const int32_t> table = row.block_tables[static_cast<size_t>(group)];
+  const int64_t block = position / shape_.block_size;
+  QUIRE_CHECK_MSG(block < static_cast<int64_t>(table.size()), "a position has no block");
+  const int32_t page = table[static_cast<size_t>(block)];
+  QUIRE_CHECK_MSG(page >= 0 && page < shape_.page_count, "a block behind the window is read");
+  return tags_[static_cast<size_t>(int64_t{page} * shape_.block_size +
+                                   position % shape_.block_size)];
+}
+
+void TagProgram::Append(const kernels::StepBatch& batch, const kernels::BatchRow& row) {
+  for (int i = 0; i < row.token_count; ++i) {
+    const int64_t position = row.first_position + i;
+    const int32_t token = batch.tokens[static_cast<size_t>(row.first_token + i)];
+    QUIRE_CHECK(batch.positions[static_cast<size_t>(row.first_token + i)] == position);
+    for (int32_t group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
+      const uint64_t previous = position == 0 ? 0 : Tag(row, group, position - 1);
+      Tag(row, group, position) =
+          Mix(Mix(previous, static_cast<uint64_t>(token)),
+              static_cast<uint64_t>(position) * 64 + static_cast<uint64_t>(group));
+    }
+    ++tokens_computed_;
+  }
+}
+
+uint64_t TagProgram::Attend(const kernels::BatchRow& row, int64_t position) {
+  uint64_t seen = 1;
+  for (int32_t group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
+    const int64_t window = windows_[static_cast<size_t>(group)];
+    const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+    for (int64_t key = first; key <= position; ++key) seen = Mix(seen, Tag(row, group, key));
+  }
+  return seen;
+}
+
+void TagProgram::Logits(const kernels::StepBatch& batch, size_t sample, std::span<float> logits) {
+  const int32_t token = batch.sampled_tokens[sample];
+  const auto row = std::find_if(batch.rows.begin(), batch.rows.end(), [&](const auto& candidate) {
+    return token >= candidate.first_token && token < candidate.first_token + candidate.token_count;
+  });
+  QUIRE_CHECK(row != batch.rows.end());
+  const uint64_t seen = Attend(*row, row->first_position + (token - row->first_token));
+  for (size_t id = 0; id < logits.size(); ++id) {
+    logits[id] = static_cast<float>(Mix(seen, id) % 8);
+  }
+  if (nan_seed_ != 0 && batch.sample_rows[sample].seed == nan_seed_) {
+    logits[0] = std::numeric_limits<float>::quiet_NaN();
+  }
+}
+
+void TagProgram::Run(const kernels::StepBatch& batch) {
+  std::vector<float> logits(batch.sampled_tokens.size() * static_cast<size_t>(vocab_size_));
+  RunWithLogits(batch, logits);
+}
+
+void TagProgram::RunWithLogits(const kernels::StepBatch& batch, std::span<float> logits) {
+  const size_t vocab = static_cast<size_t>(vocab_size_);
+  QUIRE_CHECK(logits.size() == batch.sampled_tokens.size() * vocab);
+  for (const kernels::PageCopy& copy : batch.copies) {
+    for (int32_t slot = 0; slot < shape_.block_size; ++slot) {
+      tags_[static_cast<size_t>(copy.to * shape_.block_size + slot)] =
+          tags_[static_cast<size_t>(copy.from * shape_.block_size + slot)];
+    }
+  }
+  for (const kernels::BatchRow& row : batch.rows) Append(batch, row);
+  for (size_t sample = 0; sample < batch.sampled_tokens.size(); ++sample) {
+    const std::span<float> row = logits.subspan(sample * vocab, vocab);
+    Logits(batch, sample, row);
+    SampleByNoise(row, batch.sample_rows[sample], batch.sample_outputs[sample]);
+  }
+}
+
+TagRunner::TagRunner(const TagRunnerOptions& options)
+    : options_(options),
+      limits_(MakeLimits(options)),
+      program_(options.cache, options.vocab_size),
+      runner_(program_, {.limits = limits_, .max_in_flight = options.max_in_flight, .now_us = {}}) {
+}
+
+void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
+  StepPlan plan;
+  QUIRE_CHECK(DecodeStepPlan(packet, limits_, plan).ok());
+  int64_t tokens = 0;
+  for (const StepRow& row : plan.rows) tokens += row.q_len;
+  runner_.Launch(packet, now_us);
+  ++steps_launched_;
+  const int64_t elapsed = options_.step_micros ? options_.step_micros(tokens) : 0;
+  const int64_t start = in_flight_.empty() ? now_us : std::max(now_us, in_flight_.back().ready_us);
+  in_flight_.push_back({start + elapsed, elapsed});
+}
+
+int64_t TagRunner::ReadyAt() const {
+  QUIRE_CHECK(!in_flight_.empty());
+  return in_flight_.front().ready_us;
+}
+
+void TagRunner::Collect(StepResult& result) {
+  QUIRE_CHECK(!in_flight_.empty());
+  runner_.Collect(result);
+  result.elapsed_us = in_flight_.front().elapsed_us;
+  in_flight_.pop_front();
+}
+
+void TagRunner::DelayStep(int64_t micros) {
+  QUIRE_CHECK(!in_flight_.empty());
+  in_flight_.back().ready_us += micros;
+}
+
+}  // namespace quire::test

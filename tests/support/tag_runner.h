@@ -1,0 +1,91 @@
+// The tag model: a fake model for engine tests whose output depends on every key that a real one
+// would read.
+//
+// Each KV slot stores a tag of (token, position, previous tag, group). "Attention" of a sampled
+// token re-reads all tags in its window through the block table and turns them into a row of
+// small-integer logits; the sampler is the real one. A stale, foreign, unwritten or misplaced block
+// changes the output.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "worker/core/cache_shape.h"
+#include "worker/runner/cpu_runner.h"
+
+namespace quire::test {
+
+class TagProgram final : public kernels::LoadedProgram {
+ public:
+  TagProgram(const CacheShape& shape, int32_t vocab_size);
+
+  void Run(const kernels::StepBatch& batch) override;
+  void RunWithLogits(const kernels::StepBatch& batch, std::span<float> logits) override;
+  void PoisonPage(int32_t page) override;
+  int64_t WeightBytes() const override { return 0; }
+  int64_t WorkspaceBytes() const override { return 0; }
+  int64_t PoolBytes() const override { return static_cast<int64_t>(tags_.size() * 8); }
+
+  // Rows sampled with this seed get NaN logits; 0 is none.
+  void SetNanSeed(uint64_t seed) { nan_seed_ = seed; }
+  int64_t tokens_computed() const { return tokens_computed_; }
+
+ private:
+  uint64_t& Tag(const kernels::BatchRow& row, int32_t group, int64_t position);
+  void Append(const kernels::StepBatch& batch, const kernels::BatchRow& row);
+  uint64_t Attend(const kernels::BatchRow& row, int64_t position);
+  void Logits(const kernels::StepBatch& batch, size_t sample, std::span<float> logits);
+
+  CacheShape shape_;
+  int32_t vocab_size_;
+  std::vector<int32_t> windows_;  // by group
+  std::vector<uint64_t> tags_;    // [page, slot]
+  uint64_t nan_seed_ = 0;
+  int64_t tokens_computed_ = 0;
+};
+
+struct TagRunnerOptions {
+  CacheShape cache;
+  int32_t vocab_size = 64;
+  int32_t max_num_seqs = 64;
+  int32_t max_step_tokens = 4096;
+  int32_t max_model_len = 2048;
+  int max_in_flight = 1;
+  // Virtual time that a step of so many tokens takes; empty: none passes.
+  std::function<int64_t(int64_t tokens)> step_micros;
+};
+
+// The real row state and packets over the tag model, in virtual time.
+class TagRunner final : public Runner {
+ public:
+  explicit TagRunner(const TagRunnerOptions& options);
+
+  void Launch(std::span<const std::byte> packet, int64_t now_us) override;
+  int64_t ReadyAt() const override;
+  void Collect(StepResult& result) override;
+  int MaxInFlight() const override { return runner_.MaxInFlight(); }
+
+  TagProgram& program() { return program_; }
+  // The newest step in flight ends later (or, with a large value, never).
+  void DelayStep(int64_t micros);
+  int64_t steps_launched() const { return steps_launched_; }
+
+ private:
+  struct InFlight {
+    int64_t ready_us = 0;
+    int64_t elapsed_us = 0;
+  };
+
+  TagRunnerOptions options_;
+  StepLimits limits_;
+  TagProgram program_;
+  CpuRunner runner_;
+  std::deque<InFlight> in_flight_;
+  int64_t steps_launched_ = 0;
+};
+
+}  // namespace quire::test

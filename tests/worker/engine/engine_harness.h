@@ -1,0 +1,163 @@
+// An engine over the tag model, driven by hand in virtual time, with its outputs gathered per
+// request.
+//
+// CheckInvariants runs after every call. A token that comes out of order fails the test at once.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/tag_runner.h"
+#include "worker/engine/engine.h"
+#include "worker/scheduler/scheduler.h"
+
+namespace quire::test {
+
+struct HarnessOptions {
+  EngineOptions engine;
+  int max_in_flight = 1;
+  std::function<int64_t(int64_t tokens)> step_micros;
+};
+
+inline HarnessOptions SmallEngine() {
+  HarnessOptions options;
+  options.engine.max_model_len = 256;
+  options.engine.max_num_seqs = 8;
+  options.engine.max_num_batched_tokens = 64;
+  options.engine.max_waiting_requests = 100;
+  options.engine.block_size = 4;
+  options.engine.page_count = 512;
+  options.engine.cache_kinds = {{0, 1}, {9, 2}};
+  options.engine.model_id = "tag";
+  options.engine.eos_token_ids = {63};
+  options.engine.vocab_size = 64;
+  return options;
+}
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<Ended> ended;
+  std::vector<Refused> refused;
+  int admitted = 0;
+};
+
+class Harness {
+ public:
+  explicit Harness(HarnessOptions options) : options_(std::move(options)) {
+    EngineOptions& engine = options_.engine;
+    TagRunnerOptions runner;
+    runner.cache = {engine.block_size, engine.page_count, engine.cache_kinds};
+    runner.vocab_size = engine.vocab_size;
+    runner.max_num_seqs = engine.max_num_seqs;
+    runner.max_step_tokens =
+        MaxStepTokens(engine.max_num_seqs, engine.max_num_batched_tokens, engine.block_size);
+    runner.max_model_len = engine.max_model_len;
+    runner.max_in_flight = options_.max_in_flight;
+    runner.step_micros = options_.step_micros;
+    runner_ = std::make_unique<TagRunner>(runner);
+    engine.on_page_freed = [this](int32_t page) { runner_->program().PoisonPage(page); };
+    engine_ = std::make_unique<Engine>(engine, *runner_, progress_);
+  }
+
+  Submit MakeSubmit(uint64_t request, std::vector<TokenId> prompt, int32_t max_tokens) const {
+    Submit submit;
+    submit.key = {RequestNumber(request), Attempt(1)};
+    submit.submit_number = request;
+    submit.prompt_ids = std::move(prompt);
+    submit.choices.resize(1);
+    submit.sampling.max_tokens = max_tokens;
+    submit.sampling.seed = request * 1000 + 7;
+    submit.model_id = options_.engine.model_id;
+    return submit;
+  }
+
+  void Send(Submit submit, int64_t deadline_us = kNeverMicros,
+            RouterInstance router = RouterInstance(1)) {
+    for (const ResumedChoice& choice : submit.choices) {
+      answers_[submit.key.request.value()].tokens = choice.outputs;
+    }
+    engine_->Apply(SubmitCommand{router, std::move(submit), deadline_us}, now_us);
+  }
+  void Apply(EngineCommand command) { engine_->Apply(std::move(command), now_us); }
+  void Cancel(uint64_t request) {
+    Apply(CancelCommand{RouterInstance(1), {{RequestNumber(request), Attempt(1)}, false, 0}});
+  }
+  void GrantUpTo(uint64_t request, uint64_t up_to) {
+    Apply(GrantCommand{RouterInstance(1), {{RequestNumber(request), Attempt(1)}, 0, up_to}});
+  }
+
+  // One round; takes its outputs.
+  const EngineOutput& Once() {
+    last = engine_->RunOnce(now_us);
+    engine_->CheckInvariants();
+    for (const RouterOutput& router : last.routers) Take(router);
+    return last;
+  }
+  // Rounds, following the wake-ups, until the next one is beyond `until_us` from now.
+  void RunFor(int64_t until_us) {
+    const int64_t end = now_us + until_us;
+    for (int rounds = 0; rounds < 100000; ++rounds) {
+      Once();
+      if (last.next_wakeup_us > end) return;
+      now_us = std::max(now_us, last.next_wakeup_us);
+    }
+    FAIL() << "the engine never comes to rest";
+  }
+
+  Answer& answer(uint64_t request) { return answers_[request]; }
+  TagRunner& runner() { return *runner_; }
+  const StepProgress& progress() const { return progress_; }
+  const EngineOptions& options() const { return options_.engine; }
+
+  int64_t now_us = 1'000'000;
+  EngineOutput last;
+
+ private:
+  void Take(const RouterOutput& router) {
+    for (const Admitted& admitted : router.admitted) {
+      ++answers_[admitted.key.request.value()].admitted;
+    }
+    for (const Output& output : router.outputs) {
+      Answer& answer = answers_[output.key.request.value()];
+      ASSERT_TRUE(answer.ended.empty()) << "a token after the end";
+      ASSERT_EQ(output.first_index, answer.tokens.size());
+      answer.tokens.insert(answer.tokens.end(), output.ids.begin(), output.ids.end());
+    }
+    for (const Ended& ended : router.ended)
+      answers_[ended.key.request.value()].ended.push_back(ended);
+    for (const Refused& refused : router.refused) {
+      answers_[refused.key.request.value()].refused.push_back(refused);
+    }
+  }
+
+  HarnessOptions options_;
+  StepProgress progress_;
+  std::unique_ptr<TagRunner> runner_;
+  std::unique_ptr<Engine> engine_;
+  std::map<uint64_t, Answer> answers_;
+};
+
+inline std::vector<TokenId> RandomPrompt(std::mt19937_64& rng, size_t length, int32_t vocab = 64) {
+  std::vector<TokenId> prompt(length);
+  for (TokenId& token : prompt) token = static_cast<TokenId>(rng() % static_cast<uint64_t>(vocab));
+  return prompt;
+}
+
+// The answer of an engine that serves this request alone, in one chunk.
+inline Answer Solo(HarnessOptions options, const Submit& submit) {
+  options.max_in_flight = 1;
+  options.step_micros = nullptr;
+  options.engine.max_num_batched_tokens = options.engine.max_model_len;
+  options.engine.page_count = 4096;
+  Harness harness(options);
+  harness.Send(submit);
+  harness.RunFor(0);
+  return harness.answer(submit.key.request.value());
+}
+
+}  // namespace quire::test

@@ -1,0 +1,277 @@
+// The engine in one file: commands come in (engine_commands.cc), then RunOnce goes round: expire →
+// plan → launch → collect → commit → report. Scheduling is in worker/scheduler, pages in worker/kv,
+// arithmetic behind Runner; here is what happens to a request between its Submit and its one end.
+#include "worker/engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "common/check.h"
+#include "worker/engine/engine_state.h"
+#include "worker/runner/step_packet.h"
+#include "worker/sample/stop_rules.h"
+
+namespace quire {
+namespace {
+
+// A step above max(2 s, 10 × predicted) is stuck; a slow step is never a failure.
+constexpr int64_t kMinStepLimitMicros = 2'000'000;
+constexpr int64_t kStepLimitFactor = 10;
+
+SchedulerOptions MakeSchedulerOptions(const EngineOptions& options) {
+  SchedulerOptions scheduler;
+  scheduler.max_num_seqs = options.max_num_seqs;
+  scheduler.max_num_batched_tokens = options.max_num_batched_tokens;
+  scheduler.cache.block_size = options.block_size;
+  scheduler.cache.page_count = options.page_count;
+  scheduler.cache.kinds = options.cache_kinds;
+  if (scheduler.cache.kinds.empty()) scheduler.cache.kinds.push_back({});
+  scheduler.on_page_freed = options.on_page_freed;
+  return scheduler;
+}
+
+}  // namespace
+
+Engine::State::State(const EngineOptions& engine_options, Runner& step_runner,
+                     StepProgress& step_progress)
+    : options(engine_options),
+      runner(step_runner),
+      progress(step_progress),
+      scheduler(MakeSchedulerOptions(engine_options)) {
+  QUIRE_CHECK(options.vocab_size > 0 && options.max_model_len > 1);
+  QUIRE_CHECK_MSG(scheduler.CanEverFit(1), "the pool holds not even one block");
+  probe_sampling.temperature = 0.0f;
+  probe_sampling.max_tokens = 1;
+}
+
+Engine::Engine(const EngineOptions& options, Runner& runner, StepProgress& progress)
+    : state_(std::make_unique<State>(options, runner, progress)) {}
+
+Engine::~Engine() = default;
+
+void Engine::Apply(EngineCommand command, int64_t now_us) {
+  std::visit([&](auto& value) { state_->On(std::move(value), now_us); }, command);
+}
+
+EngineOutput Engine::RunOnce(int64_t now_us) {
+  State& state = *state_;
+  state.Expire(now_us);
+  // With the runner full, the oldest step has to end before another can be planned; otherwise
+  // planning comes first, so that the device has its next step while this one is committed.
+  const bool full = static_cast<int>(state.in_flight.size()) == state.runner.MaxInFlight();
+  const bool committed = full && state.CommitReady(now_us);
+  state.ProbeWhenIdle(now_us);
+  state.LaunchSteps(now_us);
+  if (!committed) state.CommitReady(now_us);
+  return state.Report(now_us);
+}
+
+// ----------------------------------------------------------------------------------------------
+// ends
+
+void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
+  QUIRE_CHECK(!choice.ended && choice.request != nullptr);
+  Request& request = *choice.request;
+  // What steps in flight still sample for it is dropped when it comes, and booked now.
+  choice.generated += choice.samples_in_flight;
+  choice.discarded += choice.samples_in_flight;
+  scheduler.Remove(choice);
+  choice.ended = true;
+  QUIRE_CHECK(request.open_choices > 0);
+  --request.open_choices;
+  out.AddEnded(choice, end);
+  if (request.open_choices == 0) requests.Retire(request);
+}
+
+void Engine::State::EndRequest(Request& request, const ChoiceEnd& end) {
+  // With the last choice the request leaves the table, but not yet memory.
+  for (const std::unique_ptr<Choice>& choice : request.choices) {
+    if (!choice->ended) EndChoice(*choice, end);
+  }
+  QUIRE_CHECK(request.open_choices == 0);
+}
+
+void Engine::State::Expire(int64_t now_us) {
+  if (now_us >= drain_deadline_us) {
+    while (!requests.live().empty()) {
+      EndRequest(*requests.live().begin()->second,
+                 {.reason = EndReason::kDrained, .retryable = true});
+    }
+  }
+  if (now_us < next_timeout_us) return;
+  next_timeout_us = kNeverMicros;
+  for (auto at = requests.live().begin(); at != requests.live().end();) {
+    Request& request = *(at++)->second;
+    if (now_us >= request.deadline_us) {
+      EndRequest(request, {.reason = EndReason::kDeadline});
+      continue;
+    }
+    next_timeout_us = std::min(next_timeout_us, request.deadline_us);
+    // The last choice to end takes the request with it: after that nothing of it is looked at.
+    const size_t choices = request.choices.size();
+    for (size_t i = 0; i < choices; ++i) {
+      Choice& choice = *request.choices[i];
+      if (choice.ended || choice.stalled_since_us == kNeverMicros) continue;
+      const int64_t end_us = choice.stalled_since_us + options.slow_client_timeout_us;
+      if (now_us >= end_us) {
+        EndChoice(choice, {.reason = EndReason::kSlowClient});
+      } else {
+        next_timeout_us = std::min(next_timeout_us, end_us);
+      }
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// steps
+
+// An idle worker proves every few seconds that a token can be produced: one row, outside all books.
+void Engine::State::ProbeWhenIdle(int64_t now_us) {
+  if (now_us < next_probe_us || !scheduler.Idle() || !in_flight.empty()) return;
+  if (draining && requests.Empty()) return;
+  QUIRE_CHECK(probe.place == SequencePlace::kNone);
+  probe = Choice();
+  probe.id = next_sequence++;
+  probe.priority = INT32_MAX;
+  probe.prompt_length = 1;
+  probe.output_limit = 1;
+  probe.sampling = &probe_sampling;
+  probe.tokens = {0};
+  scheduler.Enqueue(probe);
+}
+
+void Engine::State::LaunchSteps(int64_t now_us) {
+  while (static_cast<int>(in_flight.size()) < runner.MaxInFlight()) {
+    Launched step;
+    if (!scheduler.Plan(plan, step.rows)) return;
+    step.number = plan.number;
+    step.launched_us = now_us;
+    step.probe = plan.rows.size() == 1 && step.rows[0].sequence == &probe;
+    for (const StepRow& row : plan.rows) step.tokens += row.q_len;
+    step.predicted_us = cost.PredictMicros(step.tokens);
+    for (const PlannedRow& row : step.rows) {
+      Request* request = static_cast<Choice*>(row.sequence)->request;
+      if (request == nullptr || request->told_admitted) continue;
+      request->told_admitted = true;
+      out.AddAdmitted(*request, /*cached_tokens=*/0, kNoEvents);
+    }
+    EncodeStepPlan(plan, packet);
+    const int64_t limit_us = std::max(kMinStepLimitMicros, kStepLimitFactor * step.predicted_us);
+    if (in_flight.empty()) {
+      progress.running_limit_us.store(limit_us);
+      progress.running_since_us.store(std::max<int64_t>(1, now_us));
+    }
+    runner.Launch(packet, now_us);
+    in_flight.push_back(std::move(step));
+  }
+}
+
+// Commits the oldest step in flight if its result is there (on a real device: waits for it).
+bool Engine::State::CommitReady(int64_t now_us) {
+  if (in_flight.empty() || runner.ReadyAt() > now_us) return false;
+  runner.Collect(result);
+  const Launched step = std::move(in_flight.front());
+  in_flight.pop_front();
+  QUIRE_CHECK_MSG(result.number == step.number, "a step's result is another's");
+
+  size_t next_sample = 0;
+  for (const PlannedRow& row : step.rows) {
+    const SampledToken* sample = nullptr;
+    if (row.sample) {
+      QUIRE_CHECK(next_sample < result.samples.size());
+      sample = &result.samples[next_sample++];
+      QUIRE_CHECK_MSG(sample->sequence == row.sequence->id, "a sample belongs to another row");
+    }
+    // A sequence that ended while the step ran takes nothing: its overrun was booked at its end.
+    if (!scheduler.CommitRow(row, sample == nullptr ? -1 : sample->token)) continue;
+    if (sample != nullptr) CommitSample(static_cast<Choice&>(*row.sequence), *sample, now_us);
+  }
+  QUIRE_CHECK(next_sample == result.samples.size());
+  scheduler.CommitStep(step.number, step.rows);
+
+  const int64_t end_us = std::max(now_us, step.launched_us + result.elapsed_us);
+  cost.Observe(step.tokens, end_us - step.launched_us);
+  progress.last_step_end_us.store(std::max<int64_t>(1, end_us));
+  progress.running_since_us.store(in_flight.empty() ? 0 : std::max<int64_t>(1, end_us));
+  next_probe_us = end_us + options.idle_probe_interval_us;
+  if (step.probe) return true;
+  progress.steps_total.store(++steps_total);
+  stepped = true;
+  stepped_predicted_us = step.predicted_us;
+  return true;
+}
+
+void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us) {
+  if (choice.request == nullptr)
+    return scheduler.Remove(choice);  // the idle probe has done its work
+  if (sample.token < 0) {
+    const char* why = sample.not_a_number
+                          ? "INTERNAL: the model's logits are not numbers"
+                          : "INTERNAL: no token may follow under this request's limits";
+    return EndRequest(*choice.request, {.reason = EndReason::kFailed, .message = why});
+  }
+  ++choice.generated;
+  out.AddToken(choice, sample);
+  const StopRules rules{choice.end_ids, choice.sampling->min_tokens, choice.output_limit};
+  if (const auto stop = CheckStop(rules, sample.token, choice.OutputCount())) {
+    return EndChoice(choice, {.reason = stop->reason,
+                              .by_stop_token = stop->by_stop_token,
+                              .stop_token_id = stop->stop_token_id});
+  }
+  if (choice.OutputCount() < choice.window_end) return;
+  choice.stalled_since_us = now_us;
+  next_timeout_us = std::min(next_timeout_us, now_us + options.slow_client_timeout_us);
+}
+
+// --------------------------------------------------------------------------------------------
+// report
+
+quire::Load Engine::State::MakeLoad() const {
+  const SchedulerLoad scheduled = scheduler.Load();
+  const BlockPool& pool = scheduler.kv().pool();
+  quire::Load load;
+  const bool probing = probe.place == SequencePlace::kRunning;
+  load.running_rows = scheduled.running_rows - (probing ? 1 : 0);
+  load.waiting_requests = scheduled.waiting;
+  load.waiting_prefill_tokens = scheduled.waiting_prefill_tokens;
+  load.running_prefill_tokens = scheduled.running_prefill_tokens;
+  const int64_t probe_pages = probing ? scheduler.kv().PeakPages(1, 1) : 0;
+  QUIRE_CHECK(probe_pages <= pool.held());
+  load.free_blocks = static_cast<uint64_t>(pool.free() + probe_pages);
+  load.evictable_blocks = static_cast<uint64_t>(pool.evictable());
+  load.held_blocks = static_cast<uint64_t>(pool.held() - probe_pages);
+  load.steps_total = steps_total;
+  return load;
+}
+
+int64_t Engine::State::NextWakeup(int64_t now_us) const {
+  const int64_t timeout_us = std::min(next_timeout_us, drain_deadline_us);
+  if (!in_flight.empty()) return std::min(std::max(now_us, runner.ReadyAt()), timeout_us);
+  if (!scheduler.Idle()) return now_us;
+  return std::min(timeout_us, next_probe_us);
+}
+
+EngineOutput Engine::State::Report(int64_t now_us) {
+  requests.Sweep();
+  EngineOutput output = out.Take();
+  output.stepped = std::exchange(stepped, false);
+  output.step_predicted_us = std::exchange(stepped_predicted_us, 0);
+  output.event_seq = kNoEvents;
+  output.first_event_seq = kNoEvents;
+  output.load = MakeLoad();
+  output.drained = draining && requests.Empty() && in_flight.empty();
+  output.next_wakeup_us = output.drained ? kNeverMicros : NextWakeup(now_us);
+  return output;
+}
+
+void Engine::CheckInvariants() const {
+  const State& state = *state_;
+  state.scheduler.CheckInvariants();
+  state.requests.CheckInvariants();
+  QUIRE_CHECK(static_cast<int>(state.in_flight.size()) <= state.runner.MaxInFlight());
+  QUIRE_CHECK(state.scheduler.StepsInFlight() == !state.in_flight.empty());
+  QUIRE_CHECK((state.progress.running_since_us.load() != 0) == !state.in_flight.empty());
+}
+
+}  // namespace quire

@@ -1,0 +1,204 @@
+// What each command does to the engine's state. Everything in a command comes from a peer: what
+// does not fit (an attempt that has ended, a choice that is none) is refused or was overtaken,
+// never asserted on.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/check.h"
+#include "worker/engine/engine_state.h"
+#include "worker/engine/submit_check.h"
+#include "worker/sample/stop_rules.h"
+
+namespace quire {
+namespace {
+
+constexpr uint32_t kQueueFullRetryMs = 1000;
+
+}  // namespace
+
+void Engine::State::On(SubmitCommand command, int64_t now_us) {
+  out.SubmitSeen(command.router, command.submit.submit_number);
+  if (std::optional<Refused> refused = RefusalOf(command, now_us)) {
+    refused->key = command.submit.key;
+    out.AddRefused(command.router, std::move(*refused));
+    return;
+  }
+  // The router has given an older attempt up when it sends a newer one.
+  const WireKey key{command.router, command.submit.key.request};
+  if (Request* older = requests.FindAnyAttempt(key)) {
+    EndRequest(*older, {.reason = EndReason::kCancelled, .message = "a newer attempt has come"});
+  }
+  Accept(std::move(command));
+}
+
+// Nothing of a refused request stays behind.
+std::optional<Refused> Engine::State::RefusalOf(const SubmitCommand& command, int64_t now_us) {
+  const Submit& submit = command.submit;
+  const WireKey key{command.router, submit.key.request};
+  std::optional<Attempt> known = requests.EndedAttempt(key);
+  if (const Request* live = requests.FindAnyAttempt(key)) known = live->submit.key.attempt;
+  Refused refused;
+  if (known.has_value() && submit.key.attempt <= *known) {
+    const bool same = submit.key.attempt == *known;
+    refused.code = same ? RefusalCode::kDuplicate : RefusalCode::kStaleAttempt;
+    refused.message = same ? "this attempt is known already" : "a newer attempt is known";
+    return refused;
+  }
+  if (draining) {
+    refused.code = RefusalCode::kDraining;
+    refused.message = "this worker is leaving";
+    return refused;
+  }
+  if (std::optional<Refused> invalid = CheckSubmit(submit, options)) return invalid;
+  if (now_us >= command.deadline_us) {
+    refused.code = RefusalCode::kDeadlinePassed;
+    refused.message = "its deadline has passed";
+    return refused;
+  }
+  const int64_t prompt_length = static_cast<int64_t>(submit.prompt_ids.size());
+  const int64_t longest =
+      prompt_length + OutputLimit(submit.sampling, prompt_length, options.max_model_len);
+  if (!scheduler.CanEverFit(longest)) {
+    refused.code = RefusalCode::kTooLarge;
+    refused.field = "prompt_ids";
+    refused.message = "prompt_ids: prompt and max_tokens, " + std::to_string(longest) +
+                      " tokens, can never fit in this worker's cache";
+    return refused;
+  }
+  if (scheduler.waiting_count() >= static_cast<size_t>(options.max_waiting_requests)) {
+    refused.code = RefusalCode::kQueueFull;
+    refused.message = std::to_string(options.max_waiting_requests) + " requests are waiting";
+    refused.retry_after_ms = kQueueFullRetryMs;
+    return refused;
+  }
+  return std::nullopt;
+}
+
+void Engine::State::Accept(SubmitCommand command) {
+  auto owned = std::make_unique<Request>();
+  owned->router = command.router;
+  owned->submit = std::move(command.submit);
+  owned->deadline_us = command.deadline_us;
+  next_timeout_us = std::min(next_timeout_us, owned->deadline_us);
+  const uint32_t choices = static_cast<uint32_t>(owned->submit.choices.size());
+  for (uint32_t i = 0; i < choices; ++i) owned->choices.push_back(std::make_unique<Choice>());
+  owned->open_choices = choices;
+  Request& request = requests.Add(std::move(owned));
+  // Choices that had ended elsewhere first: the last to end here is then really the last.
+  for (uint32_t i = 0; i < choices; ++i) {
+    if (!request.submit.choices[i].ended) continue;
+    request.choices[i]->ended = true;
+    request.choices[i]->request = &request;
+    --request.open_choices;
+  }
+  QUIRE_CHECK(request.open_choices > 0);
+  const uint64_t arrival = next_arrival++;
+  std::vector<Choice*> open;
+  for (uint32_t i = 0; i < choices; ++i) {
+    if (request.choices[i]->ended) continue;
+    request.choices[i]->arrival = arrival;
+    open.push_back(request.choices[i].get());
+    AddChoice(request, i);
+  }
+  // A journal may already hold the token that ends a choice, when only the end itself was lost.
+  for (Choice* choice : open) {
+    if (choice->OutputCount() == 0) continue;
+    const StopRules rules{choice->end_ids, choice->sampling->min_tokens, choice->output_limit};
+    const auto stop = CheckStop(rules, choice->tokens.back(), choice->OutputCount());
+    if (!stop.has_value()) continue;
+    EndChoice(*choice, {.reason = stop->reason,
+                        .by_stop_token = stop->by_stop_token,
+                        .stop_token_id = stop->stop_token_id});
+  }
+}
+
+// Outputs that come with the Submit count as outputs: penalties, limits and noise go on where they
+// stood.
+void Engine::State::AddChoice(Request& request, uint32_t index) {
+  const Submit& submit = request.submit;
+  const std::vector<TokenId>& outputs = submit.choices[index].outputs;
+  Choice& choice = *request.choices[index];
+  choice.request = &request;
+  choice.index = index;
+  choice.choice = index;
+  choice.id = next_sequence++;
+  choice.priority = submit.priority;
+  choice.prompt_length = static_cast<int32_t>(submit.prompt_ids.size());
+  choice.output_limit = OutputLimit(submit.sampling, choice.prompt_length, options.max_model_len);
+  choice.sampling = &submit.sampling;
+  choice.end_ids = EndIds(submit.sampling, options.eos_token_ids);
+  choice.tokens = submit.prompt_ids;
+  choice.tokens.insert(choice.tokens.end(), outputs.begin(), outputs.end());
+  if (!outputs.empty()) choice.high_water = static_cast<int64_t>(choice.tokens.size());
+  if (submit.initial_window > 0) {
+    choice.window_end = static_cast<int64_t>(outputs.size()) + submit.initial_window;
+  }
+  QUIRE_CHECK(choice.OutputCount() <= choice.output_limit);
+  scheduler.Enqueue(choice);
+}
+
+void Engine::State::On(const CancelCommand& command, int64_t /*now_us*/) {
+  Request* request = requests.Find(command.router, command.cancel.key);
+  if (request == nullptr) return;  // it has ended in the meantime
+  const ChoiceEnd end{.reason = EndReason::kCancelled};
+  if (!command.cancel.one_choice) return EndRequest(*request, end);
+  if (command.cancel.choice >= request->choices.size()) return;
+  Choice& choice = *request->choices[command.cancel.choice];
+  if (!choice.ended) EndChoice(choice, end);
+}
+
+void Engine::State::On(const FinishCommand& command, int64_t /*now_us*/) {
+  const Finish& finish = command.finish;
+  Request* request = requests.Find(command.router, finish.key);
+  if (request == nullptr || finish.choice >= request->choices.size()) return;
+  Choice& choice = *request->choices[finish.choice];
+  if (choice.ended) return;
+  const int64_t past_end = choice.OutputCount() - int64_t{finish.output_count};
+  choice.discarded += std::clamp<int64_t>(past_end, 0, choice.generated);
+  const bool named = finish.reason != EndReason::kUnspecified;
+  EndChoice(choice, {.reason = named ? finish.reason : EndReason::kStop});
+}
+
+void Engine::State::On(const GrantCommand& command, int64_t /*now_us*/) {
+  const Grant& grant = command.grant;
+  Request* request = requests.Find(command.router, grant.key);
+  if (request == nullptr || grant.choice >= request->choices.size()) return;
+  Choice& choice = *request->choices[grant.choice];
+  if (choice.ended || choice.window_end == kUnlimitedWindow) return;
+  const uint64_t up_to = std::min<uint64_t>(grant.up_to_index, INT32_MAX);
+  scheduler.Grant(choice, static_cast<int64_t>(up_to));
+  if (!choice.WindowUsedUp()) choice.stalled_since_us = kNeverMicros;
+}
+
+void Engine::State::On(const RouterLostCommand& command, int64_t /*now_us*/) {
+  auto at = requests.live().lower_bound({command.router, RequestNumber(0)});
+  while (at != requests.live().end() && at->first.router == command.router) {
+    Request& request = *at->second;
+    ++at;  // ending the request takes it out of the map
+    EndRequest(request, {.reason = EndReason::kRouterLost, .retryable = true});
+  }
+  out.ForgetRouter(command.router);
+}
+
+void Engine::State::On(const SnapshotCommand& command, int64_t /*now_us*/) {
+  SnapshotPart part;
+  part.router = command.router;
+  part.snapshot_number = command.snapshot_number;
+  part.last = true;
+  part.event_seq = kNoEvents;
+  out.AddSnapshotPart(std::move(part));
+}
+
+// Waiting work goes elsewhere at once; running work may finish until the deadline (see Expire).
+void Engine::State::On(const DrainCommand& command, int64_t /*now_us*/) {
+  draining = true;
+  drain_deadline_us = std::min(drain_deadline_us, command.deadline_us);
+  for (auto at = requests.live().begin(); at != requests.live().end();) {
+    Request& request = *(at++)->second;
+    if (request.Admitted()) continue;
+    EndRequest(request, {.reason = EndReason::kDrained, .retryable = true});
+  }
+}
+
+}  // namespace quire

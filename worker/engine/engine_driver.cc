@@ -1,0 +1,52 @@
+#include "worker/engine/engine_driver.h"
+
+#include <iterator>
+#include <utility>
+
+#include "common/check.h"
+
+namespace quire {
+namespace {
+
+template <class T>
+void Append(std::vector<T>& into, std::vector<T>&& from) {
+  into.insert(into.end(), std::make_move_iterator(from.begin()),
+              std::make_move_iterator(from.end()));
+}
+
+}  // namespace
+
+void MergeOutput(EngineOutput& into, EngineOutput from) {
+  QUIRE_CHECK_MSG(from.event_seq >= into.event_seq, "outputs are merged in order");
+  into.next_wakeup_us = from.next_wakeup_us;
+  into.stepped = into.stepped || from.stepped;
+  if (from.stepped) into.step_predicted_us = from.step_predicted_us;
+  if (into.events.empty()) into.first_event_seq = from.first_event_seq;
+  into.event_seq = from.event_seq;
+  into.load = from.load;
+  into.drained = into.drained || from.drained;
+  Append(into.routers, std::move(from.routers));
+  Append(into.events, std::move(from.events));
+  Append(into.snapshot_parts, std::move(from.snapshot_parts));
+}
+
+bool OutputQueue::Push(EngineOutput output) {
+  if (outputs_.size() < kMaxQueuedOutputs) {
+    outputs_.push_back(std::move(output));
+  } else {
+    MergeOutput(outputs_.back(), std::move(output));
+  }
+  return !std::exchange(told_, true);
+}
+
+std::vector<EngineOutput> OutputQueue::Take() {
+  told_ = false;
+  return std::exchange(outputs_, {});
+}
+
+bool HasRoom(const EngineCommand& command, size_t queued) {
+  return queued <
+         (std::holds_alternative<SubmitCommand>(command) ? kMaxQueuedSubmits : kMaxQueuedCommands);
+}
+
+}  // namespace quire

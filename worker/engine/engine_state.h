@@ -1,0 +1,89 @@
+// What the engine remembers between two calls. engine.cc holds the round, engine_commands.cc the
+// commands.
+//
+// Owner: Engine, on its thread. Invariants: those of its parts, see Engine::CheckInvariants.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "worker/engine/engine.h"
+#include "worker/engine/output_builder.h"
+#include "worker/engine/request_table.h"
+#include "worker/scheduler/scheduler.h"
+#include "worker/scheduler/step_cost.h"
+
+namespace quire {
+
+// Without a prefix cache nothing is ever published: the sequence of its events stands still.
+inline constexpr uint64_t kNoEvents = 0;
+
+struct Engine::State {
+  // A launched step: which rows it holds, so that its result can be committed.
+  struct Launched {
+    uint64_t number = 0;
+    std::vector<PlannedRow> rows;
+    int64_t tokens = 0;
+    int64_t launched_us = 0;
+    int64_t predicted_us = 0;
+    bool probe = false;  // the idle probe alone
+  };
+
+  State(const EngineOptions& engine_options, Runner& step_runner, StepProgress& step_progress);
+
+  // --- commands
+  void On(SubmitCommand command, int64_t now_us);
+  void On(const CancelCommand& command, int64_t now_us);
+  void On(const FinishCommand& command, int64_t now_us);
+  void On(const GrantCommand& command, int64_t now_us);
+  void On(const RouterLostCommand& command, int64_t now_us);
+  void On(const SnapshotCommand& command, int64_t now_us);
+  void On(const DrainCommand& command, int64_t now_us);
+  std::optional<Refused> RefusalOf(const SubmitCommand& command, int64_t now_us);
+  void Accept(SubmitCommand command);
+  void AddChoice(Request& request, uint32_t index);
+
+  // --- the round
+  void Expire(int64_t now_us);
+  void ProbeWhenIdle(int64_t now_us);
+  void LaunchSteps(int64_t now_us);
+  bool CommitReady(int64_t now_us);
+  void CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us);
+  EngineOutput Report(int64_t now_us);
+
+  // --- ends
+  void EndChoice(Choice& choice, const ChoiceEnd& end);
+  void EndRequest(Request& request, const ChoiceEnd& end);
+
+  int64_t NextWakeup(int64_t now_us) const;
+  quire::Load MakeLoad() const;
+
+  EngineOptions options;
+  Runner& runner;
+  StepProgress& progress;
+  Scheduler scheduler;
+  StepCost cost;
+  RequestTable requests;
+  OutputBuilder out;
+
+  std::deque<Launched> in_flight;
+  StepPlan plan;                  // reused
+  std::vector<std::byte> packet;  // reused
+  StepResult result;              // reused
+
+  Choice probe;
+  SamplingParams probe_sampling;
+  int64_t next_probe_us = 0;  // the first one is the canary of start-up
+
+  uint64_t next_sequence = 1;
+  uint64_t next_arrival = 1;
+  int64_t next_timeout_us = kNeverMicros;  // no deadline or stall ends before
+  bool draining = false;
+  int64_t drain_deadline_us = kNeverMicros;
+  uint64_t steps_total = 0;
+  bool stepped = false;
+  int64_t stepped_predicted_us = 0;
+};
+
+}  // namespace quire

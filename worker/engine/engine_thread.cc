@@ -1,0 +1,83 @@
+#include "worker/engine/engine_thread.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "common/check.h"
+
+namespace quire {
+namespace {
+
+// A wait is cut so that a wake-up far away never meets the clock's limits.
+constexpr int64_t kLongestWaitMicros = 60 * kMicrosPerSecond;
+
+}  // namespace
+
+EngineThread::EngineThread(Engine& engine, const StepProgress& progress, const Clock& clock,
+                           std::function<void()> on_output)
+    : engine_(engine), progress_(progress), clock_(clock), on_output_(std::move(on_output)) {
+  QUIRE_CHECK(on_output_ != nullptr);
+}
+
+EngineThread::~EngineThread() { Stop(); }
+
+void EngineThread::Start() {
+  QUIRE_CHECK(!thread_.joinable());
+  thread_ = std::thread([this] { Run(); });
+}
+
+void EngineThread::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool EngineThread::TryPush(EngineCommand command) {
+  {
+    MutexLock lock(mutex_);
+    if (!HasRoom(command, commands_.size())) return false;
+    commands_.push_back(std::move(command));
+  }
+  wake_.notify_one();
+  return true;
+}
+
+std::vector<EngineOutput> EngineThread::TakeOutputs() {
+  MutexLock lock(mutex_);
+  return outputs_.Take();
+}
+
+bool EngineThread::WaitForWork(int64_t until_us, std::deque<EngineCommand>& commands) {
+  std::unique_lock<std::mutex> lock(mutex_.native());
+  while (commands_.empty() && !stopping_) {
+    const int64_t wait_us = std::min(until_us - clock_.Now(), kLongestWaitMicros);
+    if (wait_us <= 0) break;
+    wake_.wait_for(lock, std::chrono::microseconds(wait_us));
+  }
+  commands.swap(commands_);
+  return !stopping_;
+}
+
+void EngineThread::Run() {
+  std::deque<EngineCommand> commands;
+  int64_t next_wakeup_us = 0;
+  while (WaitForWork(next_wakeup_us, commands)) {
+    for (EngineCommand& command : commands) engine_.Apply(std::move(command), clock_.Now());
+    commands.clear();
+    EngineOutput output = engine_.RunOnce(clock_.Now());
+    next_wakeup_us = output.next_wakeup_us;
+    bool tell = false;
+    {
+      MutexLock lock(mutex_);
+      tell = outputs_.Push(std::move(output));
+    }
+    if (tell) on_output_();
+  }
+}
+
+}  // namespace quire

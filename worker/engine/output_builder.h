@@ -1,0 +1,48 @@
+// Gathers what the engine has to say to each router until the next RunOnce hands it out.
+//
+// Owner: Engine, on its thread. Invariant: nothing is kept for a router whose Attach has ended.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "worker/core/engine_io.h"
+#include "worker/core/step_plan.h"
+#include "worker/engine/request_table.h"
+
+namespace quire {
+
+// How a choice ends.
+struct ChoiceEnd {
+  EndReason reason = EndReason::kUnspecified;
+  std::string message{};
+  bool retryable = false;
+  bool by_stop_token = false;
+  TokenId stop_token_id = 0;
+};
+
+class OutputBuilder {
+ public:
+  void SubmitSeen(RouterInstance router, uint64_t submit_number);
+  void ForgetRouter(RouterInstance router);
+
+  void AddAdmitted(const Request& request, uint32_t cached_tokens, uint64_t event_seq);
+  void AddToken(const Choice& choice, const SampledToken& sample);
+  // Requires: choice.ended. The usage goes with the last of a request's choices.
+  void AddEnded(const Choice& choice, const ChoiceEnd& end);
+  void AddRefused(RouterInstance router, Refused refused);
+  void AddSnapshotPart(SnapshotPart part) { out_.snapshot_parts.push_back(std::move(part)); }
+
+  // Everything since the last call.
+  EngineOutput Take();
+
+ private:
+  RouterOutput& For(RouterInstance router);
+
+  EngineOutput out_;
+  std::map<RouterInstance, RouterOutput> routers_;  // with news
+  std::map<RouterInstance, uint64_t> last_submits_;
+};
+
+}  // namespace quire

@@ -1,0 +1,92 @@
+#include "worker/engine/request_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace quire {
+
+bool Request::Admitted() const {
+  return std::any_of(choices.begin(), choices.end(), [](const auto& c) { return c->admitted; });
+}
+
+bool Request::StepsInFlight() const {
+  return std::any_of(choices.begin(), choices.end(),
+                     [](const auto& c) { return c->steps_in_flight > 0; });
+}
+
+AttemptUsage Request::Usage() const {
+  AttemptUsage usage;
+  usage.prompt_tokens = static_cast<uint32_t>(submit.prompt_ids.size());
+  for (const std::unique_ptr<Choice>& choice : choices) {
+    QUIRE_CHECK(choice->recomputed_total <= choice->computed_total);
+    QUIRE_CHECK(choice->discarded <= choice->generated);
+    usage.computed_tokens += static_cast<uint32_t>(choice->computed_total);
+    usage.recomputed_tokens += static_cast<uint32_t>(choice->recomputed_total);
+    usage.generated_tokens += static_cast<uint32_t>(choice->generated);
+    usage.discarded_tokens += static_cast<uint32_t>(choice->discarded);
+  }
+  return usage;
+}
+
+Request& RequestTable::Add(std::unique_ptr<Request> request) {
+  QUIRE_CHECK(!request->choices.empty());
+  const auto [at, added] = live_.emplace(request->key(), std::move(request));
+  QUIRE_CHECK_MSG(added, "two attempts of one request live");
+  return *at->second;
+}
+
+Request* RequestTable::Find(RouterInstance router, const AttemptKey& key) {
+  Request* request = FindAnyAttempt({router, key.request});
+  return request != nullptr && request->submit.key.attempt == key.attempt ? request : nullptr;
+}
+
+Request* RequestTable::FindAnyAttempt(const WireKey& key) {
+  const auto found = live_.find(key);
+  return found == live_.end() ? nullptr : found->second.get();
+}
+
+std::optional<Attempt> RequestTable::EndedAttempt(const WireKey& key) const {
+  const auto found = ended_.find(key);
+  if (found == ended_.end()) return std::nullopt;
+  return found->second;
+}
+
+void RequestTable::Retire(Request& request) {
+  QUIRE_CHECK(request.open_choices == 0);
+  const auto found = live_.find(request.key());
+  QUIRE_CHECK(found != live_.end() && found->second.get() == &request);
+  const auto [at, added] = ended_.emplace(request.key(), request.submit.key.attempt);
+  at->second = request.submit.key.attempt;
+  if (added) ended_order_.push_back(request.key());
+  if (ended_order_.size() > kRememberedAttempts) {
+    ended_.erase(ended_order_.front());
+    ended_order_.pop_front();
+  }
+  retired_.push_back(std::move(found->second));
+  live_.erase(found);
+}
+
+void RequestTable::Sweep() {
+  std::erase_if(retired_, [](const auto& request) { return !request->StepsInFlight(); });
+}
+
+void RequestTable::CheckInvariants() const {
+  QUIRE_CHECK(ended_.size() == ended_order_.size() && ended_.size() <= kRememberedAttempts);
+  for (const auto& [key, request] : live_) {
+    QUIRE_CHECK(key == request->key());
+    QUIRE_CHECK(request->open_choices > 0);
+    size_t open = 0;
+    for (const std::unique_ptr<Choice>& choice : request->choices) {
+      open += !choice->ended;
+      QUIRE_CHECK(choice->request == request.get());
+      QUIRE_CHECK(choice->ended == (choice->place == SequencePlace::kNone));
+      QUIRE_CHECK(choice->ended || choice->OutputCount() < choice->output_limit);
+      QUIRE_CHECK(choice->OutputCount() <= choice->window_end || choice->ended);
+    }
+    QUIRE_CHECK(open == request->open_choices);
+  }
+}
+
+}  // namespace quire

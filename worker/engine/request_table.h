@@ -1,0 +1,79 @@
+// The requests that live in this worker, and the last of those that did.
+//
+// Owner: Engine, on its thread. Invariants:
+// 1. At most one attempt of a request lives; its key is (router instance, request number).
+// 2. A request is kept until no step in flight names one of its choices, also after its end.
+// 3. Iteration is in order of (router, request).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/wire.h"
+#include "worker/core/engine_io.h"
+#include "worker/scheduler/sequence.h"
+
+namespace quire {
+
+// Ended attempts that are remembered, so that a late or repeated Submit of theirs is refused.
+inline constexpr size_t kRememberedAttempts = 4096;
+
+struct Request;
+
+struct Choice : Sequence {
+  Request* request = nullptr;  // null: the idle probe
+  uint32_t index = 0;
+  bool ended = false;
+  int64_t stalled_since_us = kNeverMicros;  // when its window was used up
+  int64_t generated = 0;                    // by this attempt
+  int64_t discarded = 0;                    // of these, past the end
+};
+
+struct Request {
+  RouterInstance router;
+  Submit submit;
+  int64_t deadline_us = kNeverMicros;
+  std::vector<std::unique_ptr<Choice>> choices;
+  size_t open_choices = 0;
+  bool told_admitted = false;
+
+  WireKey key() const { return {router, submit.key.request}; }
+  bool Admitted() const;       // one of its choices has been in a batch
+  bool StepsInFlight() const;  // a step in flight names one of its choices
+  AttemptUsage Usage() const;
+};
+
+class RequestTable {
+ public:
+  using Map = std::map<WireKey, std::unique_ptr<Request>>;
+
+  Request& Add(std::unique_ptr<Request> request);
+  // The living attempt, or null.
+  Request* Find(RouterInstance router, const AttemptKey& key);
+  Request* FindAnyAttempt(const WireKey& key);
+  // The attempt number of the request's last end that is remembered.
+  std::optional<Attempt> EndedAttempt(const WireKey& key) const;
+
+  // The request has ended: all its choices have. It stays in memory while steps in flight name it.
+  void Retire(Request& request);
+  // Frees ended requests that no step names any more.
+  void Sweep();
+
+  Map& live() { return live_; }
+  bool Empty() const { return live_.empty() && retired_.empty(); }
+
+  void CheckInvariants() const;
+
+ private:
+  Map live_;
+  std::vector<std::unique_ptr<Request>> retired_;
+  std::map<WireKey, Attempt> ended_;
+  std::deque<WireKey> ended_order_;
+};
+
+}  // namespace quire

@@ -1,0 +1,116 @@
+#include "worker/engine/submit_check.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/check.h"
+#include "worker/sample/row_sampler.h"
+
+namespace quire {
+namespace {
+
+Refused Refuse(RefusalCode code, std::string field, std::string message) {
+  Refused refused;
+  refused.code = code;
+  refused.field = std::move(field);
+  refused.message = refused.field + ": " + std::move(message);
+  return refused;
+}
+
+std::optional<Refused> CheckTokens(const std::vector<TokenId>& ids, std::string field,
+                                   int32_t vocab_size) {
+  for (TokenId id : ids) {
+    if (id >= 0 && id < vocab_size) continue;
+    return Refuse(RefusalCode::kInvalid, std::move(field),
+                  "token id " + std::to_string(id) + " is outside the vocabulary [0, " +
+                      std::to_string(vocab_size) + ")");
+  }
+  return std::nullopt;
+}
+
+std::optional<Refused> CheckFeatures(const Submit& submit, const EngineOptions& options) {
+  for (const std::string& feature : submit.required_features) {
+    if (std::find(options.features.begin(), options.features.end(), feature) !=
+        options.features.end()) {
+      continue;
+    }
+    return Refuse(RefusalCode::kUnsupported, "required_features",
+                  "this worker does not serve '" + feature.substr(0, 64) + "'");
+  }
+  if (!submit.adapter.empty()) {
+    return Refuse(RefusalCode::kUnsupported, "adapter", "this worker serves no adapters");
+  }
+  if (submit.constrained) {
+    return Refuse(RefusalCode::kUnsupported, "constraint",
+                  "this worker does not serve constrained decoding");
+  }
+  const std::string unserved = UnservedSampling(submit.sampling);
+  if (!unserved.empty()) {
+    return Refuse(RefusalCode::kUnsupported, unserved, "this worker does not serve it yet");
+  }
+  return std::nullopt;
+}
+
+std::optional<Refused> CheckPrompt(const Submit& submit, const EngineOptions& options) {
+  if (submit.prompt_ids.empty()) {
+    return Refuse(RefusalCode::kInvalid, "prompt_ids", "is empty; at least one token is needed");
+  }
+  if (submit.prompt_ids.size() >= static_cast<size_t>(options.max_model_len)) {
+    return Refuse(RefusalCode::kInvalid, "prompt_ids",
+                  "has " + std::to_string(submit.prompt_ids.size()) + " tokens; at most " +
+                      std::to_string(options.max_model_len - 1) + " leave room for an answer");
+  }
+  return CheckTokens(submit.prompt_ids, "prompt_ids", options.vocab_size);
+}
+
+std::optional<Refused> CheckChoices(const Submit& submit, const EngineOptions& options) {
+  const size_t limit = static_cast<size_t>(options.max_choices);
+  if (submit.choices.empty() || submit.choices.size() > limit) {
+    return Refuse(RefusalCode::kInvalid, "n", "must be in [1, " + std::to_string(limit) + "]");
+  }
+  bool any_open = false;
+  for (const ResumedChoice& choice : submit.choices) {
+    any_open = any_open || !choice.ended;
+    const size_t length = submit.prompt_ids.size() + choice.outputs.size();
+    if (choice.outputs.size() > static_cast<size_t>(submit.sampling.max_tokens) ||
+        length > static_cast<size_t>(options.max_model_len)) {
+      return Refuse(RefusalCode::kInvalid, "choices.outputs",
+                    "has more tokens than max_tokens or the context allow");
+    }
+    if (auto refused = CheckTokens(choice.outputs, "choices.outputs", options.vocab_size)) {
+      return refused;
+    }
+  }
+  if (any_open) return std::nullopt;
+  return Refuse(RefusalCode::kInvalid, "choices.ended", "every choice has ended already");
+}
+
+}  // namespace
+
+std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& options) {
+  QUIRE_CHECK(options.vocab_size > 0 && options.max_model_len > 1);
+  QUIRE_CHECK(options.max_choices >= 1);
+  if (submit.model_id != options.model_id) {
+    return Refuse(RefusalCode::kWrongModel, "model_id", "is not the model that is served here");
+  }
+  if (submit.salt.size() > kMaxSaltBytes) {
+    return Refuse(RefusalCode::kInvalid, "salt", "has more than 64 bytes");
+  }
+  if (submit.tenant.size() > kMaxTenantBytes) {
+    return Refuse(RefusalCode::kInvalid, "tenant", "has more than 256 bytes");
+  }
+  const absl::Status sampling = ValidateSamplingParams(submit.sampling, options.vocab_size);
+  if (!sampling.ok()) {
+    // The message opens with the field's name and a colon.
+    const std::string message = StatusMessage(sampling);
+    const size_t colon = std::min(message.find(':'), message.size());
+    const size_t rest = message.find_first_not_of(": ", colon);
+    return Refuse(RefusalCode::kInvalid, message.substr(0, colon),
+                  rest == std::string::npos ? "is invalid" : message.substr(rest));
+  }
+  if (auto refused = CheckFeatures(submit, options)) return refused;
+  if (auto refused = CheckPrompt(submit, options)) return refused;
+  return CheckChoices(submit, options);
+}
+
+}  // namespace quire

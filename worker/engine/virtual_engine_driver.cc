@@ -1,0 +1,58 @@
+#include "worker/engine/virtual_engine_driver.h"
+
+#include <utility>
+
+#include "common/check.h"
+
+namespace quire {
+
+VirtualEngineDriver::VirtualEngineDriver(Engine& engine, const StepProgress& progress,
+                                         Executor& executor, std::function<void()> on_output)
+    : engine_(engine), progress_(progress), executor_(executor), on_output_(std::move(on_output)) {
+  QUIRE_CHECK(on_output_ != nullptr);
+}
+
+VirtualEngineDriver::~VirtualEngineDriver() {
+  if (timer_ != 0) executor_.Cancel(timer_);
+}
+
+void VirtualEngineDriver::SetFrozen(bool frozen) {
+  frozen_ = frozen;
+  if (!frozen_) Wake(executor_.clock().Now());
+}
+
+bool VirtualEngineDriver::TryPush(EngineCommand command) {
+  if (!HasRoom(command, commands_.size())) return false;
+  commands_.push_back(std::move(command));
+  if (!frozen_) Wake(executor_.clock().Now());
+  return true;
+}
+
+// One timer at a time, for the earliest wake-up asked for.
+void VirtualEngineDriver::Wake(Micros due) {
+  if (timer_ != 0) {
+    if (timer_due_ <= due) return;
+    executor_.Cancel(timer_);
+  }
+  timer_due_ = due;
+  timer_ = executor_.PostAt(due, [this] {
+    timer_ = 0;
+    Run();
+  });
+}
+
+void VirtualEngineDriver::Run() {
+  if (frozen_) return;
+  const Micros now = executor_.clock().Now();
+  while (!commands_.empty()) {
+    EngineCommand command = std::move(commands_.front());
+    commands_.pop_front();
+    engine_.Apply(std::move(command), now);
+  }
+  EngineOutput output = engine_.RunOnce(now);
+  engine_.CheckInvariants();
+  if (output.next_wakeup_us != kNeverMicros) Wake(output.next_wakeup_us);
+  if (outputs_.Push(std::move(output))) on_output_();
+}
+
+}  // namespace quire

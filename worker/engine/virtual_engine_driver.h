@@ -1,0 +1,46 @@
+// Runs an engine on an executor, in virtual time: the driver of simulation.
+//
+// One thread, the executor's. Steps take the time that the runner's ReadyAt says. A frozen driver
+// does nothing, as a stopped process or a step that never ends would.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/engine_driver.h"
+
+namespace quire {
+
+class VirtualEngineDriver final : public EngineDriver {
+ public:
+  // All outlive this object. `on_output` runs on the executor.
+  VirtualEngineDriver(Engine& engine, const StepProgress& progress, Executor& executor,
+                      std::function<void()> on_output);
+  ~VirtualEngineDriver() override;
+
+  void Start() { Wake(executor_.clock().Now()); }
+  void SetFrozen(bool frozen);
+
+  bool TryPush(EngineCommand command) override;
+  std::vector<EngineOutput> TakeOutputs() override { return outputs_.Take(); }
+  const StepProgress& progress() const override { return progress_; }
+
+ private:
+  void Wake(Micros due);
+  void Run();
+
+  Engine& engine_;
+  const StepProgress& progress_;
+  Executor& executor_;
+  std::function<void()> on_output_;
+  std::deque<EngineCommand> commands_;
+  OutputQueue outputs_;
+  TimerId timer_ = 0;
+  Micros timer_due_ = 0;
+  bool frozen_ = false;
+};
+
+}  // namespace quire

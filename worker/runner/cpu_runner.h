@@ -1,0 +1,44 @@
+// The runner of one CPU rank in this process: row state here, arithmetic in a loaded program.
+//
+// Owner: worker/main; called from the engine's thread. Invariants: those of Runner; a launched step
+// runs when it is collected, on the caller's thread and the backend's pool.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "worker/runner/row_table.h"
+#include "worker/runner/runner.h"
+#include "worker/runner/step_packet.h"
+
+namespace quire {
+
+struct CpuRunnerOptions {
+  StepLimits limits;
+  int max_in_flight = 1;            // more gains nothing here; tests use 2
+  std::function<int64_t()> now_us;  // for StepResult::elapsed_us; empty: 0
+};
+
+class CpuRunner final : public Runner {
+ public:
+  // `program` outlives the runner. Its block tables are in the order of its KvLayout's groups;
+  // groups are numbered kind by kind, as CacheShape numbers them.
+  CpuRunner(kernels::LoadedProgram& program, CpuRunnerOptions options);
+
+  void Launch(std::span<const std::byte> packet, int64_t now_us) override;
+  void Collect(StepResult& result) override;
+  int MaxInFlight() const override { return options_.max_in_flight; }
+
+ private:
+  kernels::LoadedProgram& program_;
+  CpuRunnerOptions options_;
+  RowTable rows_;
+  std::deque<StepPlan> in_flight_;
+  uint64_t last_number_ = 0;
+};
+
+}  // namespace quire

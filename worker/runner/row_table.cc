@@ -1,0 +1,141 @@
+#include "worker/runner/row_table.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace quire {
+
+RowTable::RowTable(const StepLimits& limits) : limits_(limits) {
+  QUIRE_CHECK(limits_.max_rows > 0 && limits_.groups > 0 && limits_.vocab_size > 0);
+  rows_.resize(static_cast<size_t>(limits_.max_rows));
+  for (Row& row : rows_) row.tables.resize(static_cast<size_t>(limits_.groups));
+  table_spans_.resize(rows_.size() * static_cast<size_t>(limits_.groups));
+}
+
+void RowTable::Apply(const StepPlan& plan) {
+  for (int32_t index : plan.retired) {
+    QUIRE_CHECK_MSG(rows_[index].alive, "a row is retired that was not born");
+    rows_[index].alive = false;
+  }
+  for (const RowBirth& birth : plan.born) {
+    Row& row = rows_[birth.row];
+    QUIRE_CHECK_MSG(!row.alive, "a row is born twice");
+    row.alive = true;
+    row.sequence = birth.sequence;
+    row.prompt_length = birth.prompt_length;
+    row.computed = 0;
+    row.tokens.clear();
+    for (std::vector<int32_t>& table : row.tables) table.clear();
+    row.sampler.Reset(birth.sampling, birth.choice, birth.end_ids, limits_.vocab_size);
+  }
+  for (const BlockDrop& drop : plan.drops) {
+    std::vector<int32_t>& table = rows_[drop.row].tables[drop.group];
+    if (static_cast<int32_t>(table.size()) < drop.first_live) table.resize(drop.first_live, -1);
+    std::fill(table.begin(), table.begin() + drop.first_live, -1);
+  }
+  for (const BlockAppend& append : plan.appends) {
+    QUIRE_CHECK(rows_[append.row].alive);
+    std::vector<int32_t>& table = rows_[append.row].tables[append.group];
+    QUIRE_CHECK_MSG(static_cast<int32_t>(table.size()) == append.block,
+                    "blocks are appended out of order");
+    table.push_back(append.page);
+  }
+}
+
+void RowTable::AddTokens(Row& row, std::span<const TokenId> tokens) {
+  QUIRE_CHECK(row.tokens.size() + tokens.size() <= static_cast<size_t>(limits_.max_model_len));
+  for (TokenId token : tokens) {
+    row.sampler.Observe(token, static_cast<int64_t>(row.tokens.size()) >= row.prompt_length);
+    row.tokens.push_back(token);
+  }
+}
+
+const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
+  Apply(plan);
+  tokens_.clear();
+  positions_.clear();
+  batch_rows_.clear();
+  copies_.clear();
+  sampled_tokens_.clear();
+  sample_rows_.clear();
+  for (const PlannedCopy& copy : plan.copies) copies_.push_back({copy.from, copy.to});
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const StepRow& planned = plan.rows[i];
+    Row& row = rows_[planned.row];
+    QUIRE_CHECK_MSG(row.alive, "a row is computed that is not alive");
+    AddTokens(row, std::span<const TokenId>(plan.tokens)
+                       .subspan(static_cast<size_t>(planned.token_offset),
+                                static_cast<size_t>(planned.token_count)));
+    AddToBatch(planned, static_cast<int32_t>(i));
+  }
+  sample_outputs_.assign(sample_rows_.size(), {});
+  batch_ = {.tokens = tokens_,
+            .positions = positions_,
+            .rows = batch_rows_,
+            .copies = copies_,
+            .sampled_tokens = sampled_tokens_,
+            .sample_rows = sample_rows_,
+            .sample_outputs = sample_outputs_};
+  return batch_;
+}
+
+void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
+  Row& row = rows_[planned.row];
+  const int64_t first = planned.first_position;
+  const int64_t end = first + planned.q_len;
+  // A row that comes back from a pause or a cache hit starts beyond 0 with its earlier keys in
+  // place.
+  QUIRE_CHECK_MSG(first >= row.computed, "a row would be computed twice");
+  QUIRE_CHECK_MSG(end <= static_cast<int64_t>(row.tokens.size()), "a row's input is not known");
+  QUIRE_CHECK(!planned.sample || end == static_cast<int64_t>(row.tokens.size()));
+  kernels::BatchRow batch_row;
+  batch_row.first_token = static_cast<int>(tokens_.size());
+  batch_row.token_count = planned.q_len;
+  batch_row.first_position = planned.first_position;
+  for (int64_t position = first; position < end; ++position) {
+    tokens_.push_back(row.tokens[position]);
+    positions_.push_back(static_cast<int32_t>(position));
+  }
+  row.computed = end;
+  const size_t span_base = static_cast<size_t>(index) * row.tables.size();
+  for (size_t group = 0; group < row.tables.size(); ++group) {
+    QUIRE_CHECK_MSG(static_cast<int64_t>(row.tables[group].size()) * limits_.block_size >= end,
+                    "a row's tokens have no page");
+    table_spans_[span_base + group] = row.tables[group];
+  }
+  batch_row.block_tables = std::span(table_spans_).subspan(span_base, row.tables.size());
+  batch_rows_.push_back(batch_row);
+  if (!planned.sample) return;
+  QUIRE_CHECK(end >= row.prompt_length);
+  sampled_tokens_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+  sample_rows_.push_back(row.sampler.Row(
+      std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length))));
+}
+
+void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
+  result.number = plan.number;
+  result.samples.clear();
+  size_t sample = 0;
+  for (const StepRow& planned : plan.rows) {
+    if (!planned.sample) continue;
+    QUIRE_CHECK(sample < sample_outputs_.size());
+    const kernels::SampleOutput& output = sample_outputs_[sample++];
+    Row& row = rows_[planned.row];
+    SampledToken& told = result.samples.emplace_back();
+    told.row = planned.row;
+    told.sequence = row.sequence;
+    told.token = output.token;
+    told.not_a_number = output.not_a_number;
+    told.logprob = output.logprob;
+    told.top_ids.assign(output.top_ids, output.top_ids + output.top_count);
+    told.top_logprobs.assign(output.top_logprobs, output.top_logprobs + output.top_count);
+    QUIRE_CHECK(output.token < limits_.vocab_size);
+    // Without a token the request fails; a step that is already in flight still needs some input.
+    const TokenId next = output.token >= 0 ? output.token : 0;
+    if (static_cast<int32_t>(row.tokens.size()) < limits_.max_model_len) AddTokens(row, {&next, 1});
+  }
+  QUIRE_CHECK(sample == sample_outputs_.size());
+}
+
+}  // namespace quire

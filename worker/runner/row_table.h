@@ -1,0 +1,62 @@
+// The state of rows that a runner keeps between packets, and how a plan turns it into a kernels'
+// batch.
+//
+// Owner: a runner. Pure. Invariants:
+// 1. A row's tokens are those told and those sampled, in order; its computed length never exceeds
+// them.
+// 2. A plan that contradicts the rows' state is a bug of this worker and ends the process.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/step_batch.h"
+#include "worker/core/step_plan.h"
+#include "worker/runner/step_packet.h"
+#include "worker/sample/row_sampler.h"
+
+namespace quire {
+
+class RowTable {
+ public:
+  explicit RowTable(const StepLimits& limits);
+
+  // Applies the plan up to its rows' tokens and lays out the batch, which is valid until the next
+  // call on this object.
+  const kernels::StepBatch& BuildBatch(const StepPlan& plan);
+
+  // After the batch has run: takes its samples into the rows and says what they were.
+  void TakeSamples(const StepPlan& plan, StepResult& result);
+
+ private:
+  struct Row {
+    bool alive = false;
+    uint64_t sequence = 0;
+    int64_t prompt_length = 0;
+    int64_t computed = 0;
+    std::vector<TokenId> tokens;
+    std::vector<std::vector<int32_t>> tables;  // by group, page by logical block; −1: gone
+    RowSampler sampler;
+  };
+
+  void Apply(const StepPlan& plan);
+  void AddTokens(Row& row, std::span<const TokenId> tokens);
+  void AddToBatch(const StepRow& planned, int32_t index);
+
+  StepLimits limits_;
+  std::vector<Row> rows_;
+
+  // The batch and what it points at.
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> positions_;
+  std::vector<kernels::BatchRow> batch_rows_;
+  std::vector<std::span<const int32_t>> table_spans_;  // [batch rows, groups]
+  std::vector<kernels::PageCopy> copies_;
+  std::vector<int32_t> sampled_tokens_;
+  std::vector<kernels::SampleRow> sample_rows_;
+  std::vector<kernels::SampleOutput> sample_outputs_;
+  kernels::StepBatch batch_;
+};
+
+}  // namespace quire

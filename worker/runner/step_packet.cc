@@ -1,0 +1,277 @@
+#include "worker/runner/step_packet.h"
+
+#include <bit>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "common/check.h"
+
+namespace quire {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "packets are little endian");
+
+constexpr uint32_t kMagic = 0x31505351;  // "QSP1"
+
+class Writer {
+ public:
+  explicit Writer(std::vector<std::byte>& out) : out_(out) {}
+
+  template <class T>
+  void Put(T value) {
+    static_assert(std::is_arithmetic_v<T>);
+    const size_t at = out_.size();
+    out_.resize(at + sizeof(T));
+    std::memcpy(out_.data() + at, &value, sizeof(T));
+  }
+  template <class T>
+  void PutList(const std::vector<T>& values) {
+    Put(static_cast<uint32_t>(values.size()));
+    for (const T& value : values) Put(value);
+  }
+
+ private:
+  std::vector<std::byte>& out_;
+};
+
+// Reads until the first fault, then gives zeros; the fault is asked for at the end of each part.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> in) : in_(in) {}
+
+  template <class T>
+  T Get() {
+    T value{};
+    if (!ok_ || in_.size() - at_ < sizeof(T)) {
+      ok_ = false;
+      return value;
+    }
+    std::memcpy(&value, in_.data() + at_, sizeof(T));
+    at_ += sizeof(T);
+    return value;
+  }
+  bool GetFlag() {
+    const uint8_t value = Get<uint8_t>();
+    if (value > 1) ok_ = false;
+    return value == 1;
+  }
+  // A count of elements of at least `element_bytes` each: never more than the bytes that are left.
+  size_t Count(size_t element_bytes, int64_t limit) {
+    const uint32_t count = Get<uint32_t>();
+    if (count > limit || count > (in_.size() - at_) / element_bytes) ok_ = false;
+    return ok_ ? count : 0;
+  }
+  template <class T>
+  void GetList(std::vector<T>& values, int64_t limit) {
+    values.resize(Count(sizeof(T), limit));
+    for (T& value : values) value = Get<T>();
+  }
+  int32_t InRange(int64_t low, int64_t end) {
+    const int32_t value = Get<int32_t>();
+    if (value < low || value >= end) ok_ = false;
+    return ok_ ? value : static_cast<int32_t>(low);
+  }
+  bool ok() const { return ok_; }
+  bool AtEnd() const { return at_ == in_.size(); }
+
+ private:
+  std::span<const std::byte> in_;
+  size_t at_ = 0;
+  bool ok_ = true;
+};
+
+absl::Status Damaged(std::string_view part) {
+  return InvalidArgument("step packet: " + std::string(part) +
+                         " is damaged or beyond the runner's limits");
+}
+
+void PutSampling(Writer& out, const SamplingParams& p) {
+  for (float value : {p.temperature, p.top_p, p.min_p, p.typical_p, p.repetition_penalty,
+                      p.frequency_penalty, p.presence_penalty, p.length_penalty}) {
+    out.Put(value);
+  }
+  for (int32_t value :
+       {p.top_k, p.max_tokens, p.min_tokens, p.logprobs, p.prompt_logprobs, p.beam_width}) {
+    out.Put(value);
+  }
+  out.Put(p.seed);
+  out.Put<uint8_t>(p.ignore_eos ? 1 : 0);
+  out.PutList(p.stop_token_ids);
+  out.PutList(p.allowed_token_ids);
+  out.Put(static_cast<uint32_t>(p.logit_bias.size()));
+  for (const auto& [id, bias] : p.logit_bias) {
+    out.Put(id);
+    out.Put(bias);
+  }
+  out.Put(static_cast<uint32_t>(p.bad_words.size()));
+  for (const std::vector<TokenId>& word : p.bad_words) out.PutList(word);
+}
+
+absl::Status GetSampling(Reader& in, const StepLimits& limits, SamplingParams& p) {
+  for (float* value : {&p.temperature, &p.top_p, &p.min_p, &p.typical_p, &p.repetition_penalty,
+                       &p.frequency_penalty, &p.presence_penalty, &p.length_penalty}) {
+    *value = in.Get<float>();
+  }
+  for (int32_t* value :
+       {&p.top_k, &p.max_tokens, &p.min_tokens, &p.logprobs, &p.prompt_logprobs, &p.beam_width}) {
+    *value = in.Get<int32_t>();
+  }
+  p.seed = in.Get<uint64_t>();
+  p.ignore_eos = in.GetFlag();
+  in.GetList(p.stop_token_ids, kMaxStopTokenIds);
+  in.GetList(p.allowed_token_ids, kMaxAllowedTokenIds);
+  p.logit_bias.resize(in.Count(8, kMaxLogitBias));
+  for (auto& [id, bias] : p.logit_bias) {
+    id = in.Get<int32_t>();
+    bias = in.Get<float>();
+  }
+  p.bad_words.resize(in.Count(4, kMaxBadWords));
+  for (std::vector<TokenId>& word : p.bad_words) in.GetList(word, kMaxBadWordTokens);
+  if (!in.ok()) return Damaged("sampling");
+  return Annotate(ValidateSamplingParams(p, limits.vocab_size), "step packet: sampling");
+}
+
+void PutBirth(Writer& out, const RowBirth& birth) {
+  out.Put(birth.row);
+  out.Put(birth.sequence);
+  out.Put(birth.choice);
+  out.Put(birth.prompt_length);
+  out.PutList(birth.end_ids);
+  PutSampling(out, birth.sampling);
+}
+
+absl::Status GetBirth(Reader& in, const StepLimits& limits, RowBirth& birth) {
+  birth.row = in.InRange(0, limits.max_rows);
+  birth.sequence = in.Get<uint64_t>();
+  birth.choice = in.Get<uint32_t>();
+  birth.prompt_length = in.InRange(1, int64_t{limits.max_model_len} + 1);
+  in.GetList(birth.end_ids, limits.vocab_size);
+  for (size_t i = 0; i < birth.end_ids.size(); ++i) {
+    const TokenId id = birth.end_ids[i];
+    if (id < 0 || id >= limits.vocab_size || (i > 0 && id <= birth.end_ids[i - 1])) {
+      return Damaged("born.end_ids");
+    }
+  }
+  if (!in.ok()) return Damaged("born");
+  return GetSampling(in, limits, birth.sampling);
+}
+
+absl::Status GetBlocks(Reader& in, const StepLimits& limits, StepPlan& plan) {
+  const int64_t blocks =
+      (int64_t{limits.max_model_len} + limits.block_size - 1) / limits.block_size;
+  const int64_t table_entries = int64_t{limits.max_rows} * limits.groups * blocks;
+  plan.drops.resize(in.Count(12, int64_t{limits.max_rows} * limits.groups));
+  for (BlockDrop& drop : plan.drops) {
+    drop.row = in.InRange(0, limits.max_rows);
+    drop.group = in.InRange(0, limits.groups);
+    drop.first_live = in.InRange(0, blocks + 1);
+  }
+  plan.appends.resize(in.Count(16, table_entries));
+  for (BlockAppend& append : plan.appends) {
+    append.row = in.InRange(0, limits.max_rows);
+    append.group = in.InRange(0, limits.groups);
+    append.block = in.InRange(0, blocks);
+    append.page = in.InRange(0, limits.page_count);
+  }
+  plan.copies.resize(in.Count(8, limits.page_count));
+  for (PlannedCopy& copy : plan.copies) {
+    copy.from = in.InRange(0, limits.page_count);
+    copy.to = in.InRange(0, limits.page_count);
+  }
+  return in.ok() ? absl::OkStatus() : Damaged("blocks");
+}
+
+absl::Status GetRows(Reader& in, const StepLimits& limits, StepPlan& plan) {
+  int64_t computed = 0;
+  std::vector<bool> seen(static_cast<size_t>(limits.max_rows), false);
+  plan.rows.resize(in.Count(21, limits.max_rows));
+  for (StepRow& row : plan.rows) {
+    row.row = in.InRange(0, limits.max_rows);
+    row.first_position = in.InRange(0, limits.max_model_len);
+    row.q_len = in.InRange(1, int64_t{limits.max_tokens} + 1);
+    row.token_offset = in.Get<int32_t>();
+    row.token_count = in.InRange(0, int64_t{limits.max_model_len} + 1);
+    row.sample = in.GetFlag();
+    if (!in.ok()) return Damaged("rows");
+    computed += row.q_len;
+    if (seen[row.row]) return Damaged("rows (one stands twice)");
+    seen[row.row] = true;
+    if (int64_t{row.first_position} + row.q_len > limits.max_model_len)
+      return Damaged("rows.q_len");
+  }
+  if (computed > limits.max_tokens) return Damaged("rows (tokens of the step)");
+  in.GetList(plan.tokens, int64_t{limits.max_rows} * limits.max_model_len);
+  for (TokenId token : plan.tokens) {
+    if (token < 0 || token >= limits.vocab_size) return Damaged("tokens");
+  }
+  int64_t offset = 0;
+  for (const StepRow& row : plan.rows) {
+    if (row.token_offset != offset) return Damaged("rows.token_offset");
+    offset += row.token_count;
+  }
+  if (offset != static_cast<int64_t>(plan.tokens.size())) return Damaged("tokens (their count)");
+  return in.ok() ? absl::OkStatus() : Damaged("tokens");
+}
+
+}  // namespace
+
+void EncodeStepPlan(const StepPlan& plan, std::vector<std::byte>& packet) {
+  packet.clear();
+  Writer out(packet);
+  out.Put(kMagic);
+  out.Put(kStepPacketVersion);
+  out.Put(plan.number);
+  out.PutList(plan.retired);
+  out.Put(static_cast<uint32_t>(plan.born.size()));
+  for (const RowBirth& birth : plan.born) PutBirth(out, birth);
+  out.Put(static_cast<uint32_t>(plan.drops.size()));
+  for (const BlockDrop& drop : plan.drops) {
+    for (int32_t value : {drop.row, drop.group, drop.first_live}) out.Put(value);
+  }
+  out.Put(static_cast<uint32_t>(plan.appends.size()));
+  for (const BlockAppend& append : plan.appends) {
+    for (int32_t value : {append.row, append.group, append.block, append.page}) out.Put(value);
+  }
+  out.Put(static_cast<uint32_t>(plan.copies.size()));
+  for (const PlannedCopy& copy : plan.copies) {
+    for (int32_t value : {copy.from, copy.to}) out.Put(value);
+  }
+  out.Put(static_cast<uint32_t>(plan.rows.size()));
+  for (const StepRow& row : plan.rows) {
+    for (int32_t value :
+         {row.row, row.first_position, row.q_len, row.token_offset, row.token_count}) {
+      out.Put(value);
+    }
+    out.Put<uint8_t>(row.sample ? 1 : 0);
+  }
+  out.PutList(plan.tokens);
+}
+
+absl::Status DecodeStepPlan(std::span<const std::byte> packet, const StepLimits& limits,
+                            StepPlan& plan) {
+  QUIRE_CHECK(limits.max_rows > 0 && limits.block_size > 0 && limits.groups > 0);
+  plan.Clear();
+  Reader in(packet);
+  if (in.Get<uint32_t>() != kMagic) return Damaged("magic");
+  const uint32_t version = in.Get<uint32_t>();
+  if (version != kStepPacketVersion) {
+    return InvalidArgument("step packet: version " + std::to_string(version) +
+                           " is not served; this runner reads version " +
+                           std::to_string(kStepPacketVersion));
+  }
+  plan.number = in.Get<uint64_t>();
+  in.GetList(plan.retired, limits.max_rows);
+  for (int32_t row : plan.retired) {
+    if (row < 0 || row >= limits.max_rows) return Damaged("retired");
+  }
+  const size_t births = in.Count(24, limits.max_rows);
+  plan.born.resize(births);
+  for (RowBirth& birth : plan.born) QUIRE_RETURN_IF_ERROR(GetBirth(in, limits, birth));
+  QUIRE_RETURN_IF_ERROR(GetBlocks(in, limits, plan));
+  QUIRE_RETURN_IF_ERROR(GetRows(in, limits, plan));
+  if (!in.ok() || !in.AtEnd()) return Damaged("its end");
+  return absl::OkStatus();
+}
+
+}  // namespace quire

@@ -1,0 +1,122 @@
+#include "worker/sample/row_sampler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace quire {
+namespace {
+
+bool ById(const kernels::TokenCount& a, const kernels::TokenCount& b) { return a.id < b.id; }
+
+// Appends to a list that is sorted by id, adding up equal ids.
+void Append(std::vector<kernels::TokenCount>& list, kernels::TokenCount count) {
+  if (!list.empty() && list.back().id == count.id) {
+    list.back().output_count += count.output_count;
+  } else {
+    list.push_back(count);
+  }
+}
+
+}  // namespace
+
+std::string UnservedSampling(const SamplingParams& params) {
+  if (params.beam_width > 0) return "beam_width";
+  if (params.prompt_logprobs > 0) return "prompt_logprobs";
+  return "";
+}
+
+void RowSampler::Reset(const SamplingParams& params, uint32_t choice, std::vector<TokenId> end_ids,
+                       int32_t vocab_size) {
+  QUIRE_CHECK(vocab_size > 0);
+  QUIRE_CHECK(UnservedSampling(params).empty());
+  params_ = params;
+  choice_ = choice;
+  end_ids_ = std::move(end_ids);
+  QUIRE_CHECK(std::is_sorted(end_ids_.begin(), end_ids_.end()));
+  counts_.clear();
+  pending_.clear();
+  bias_.clear();
+  for (const auto& [id, bias] : params_.logit_bias) bias_.push_back({id, bias});
+  std::stable_sort(bias_.begin(), bias_.end(),
+                   [](const auto& a, const auto& b) { return a.id < b.id; });
+  allowed_mask_.clear();
+  if (params_.allowed_token_ids.empty()) return;
+  allowed_mask_.resize((static_cast<size_t>(vocab_size) + 31) / 32, 0);
+  for (TokenId id : params_.allowed_token_ids) {
+    QUIRE_CHECK(id >= 0 && id < vocab_size);
+    allowed_mask_[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+  }
+}
+
+bool RowSampler::Penalised() const {
+  return params_.repetition_penalty != 1.0f || params_.frequency_penalty != 0.0f ||
+         params_.presence_penalty != 0.0f;
+}
+
+void RowSampler::Observe(TokenId token, bool is_output) {
+  if (!Penalised()) return;
+  pending_.push_back({token, is_output ? 1 : 0});
+}
+
+// A prompt is merged in one go, an output costs one pass over the distinct tokens.
+void RowSampler::MergePending() {
+  if (pending_.empty()) return;
+  std::sort(pending_.begin(), pending_.end(), ById);
+  merged_.clear();
+  merged_.reserve(counts_.size() + pending_.size());
+  auto a = counts_.begin();
+  auto b = pending_.begin();
+  while (a != counts_.end() || b != pending_.end()) {
+    const bool take_a = b == pending_.end() || (a != counts_.end() && a->id <= b->id);
+    Append(merged_, take_a ? *a++ : *b++);
+  }
+  counts_.swap(merged_);
+  pending_.clear();
+}
+
+// Ids that would complete a bad word now (matched over the outputs), and the end ids before
+// min_tokens.
+void RowSampler::FillBanned(std::span<const TokenId> outputs) {
+  banned_.clear();
+  for (const std::vector<TokenId>& word : params_.bad_words) {
+    QUIRE_CHECK(!word.empty());
+    const size_t lead = word.size() - 1;
+    if (lead > outputs.size()) continue;
+    if (!std::equal(word.begin(), word.end() - 1, outputs.end() - static_cast<ptrdiff_t>(lead))) {
+      continue;
+    }
+    banned_.push_back(word.back());
+  }
+  if (static_cast<int64_t>(outputs.size()) < params_.min_tokens) {
+    banned_.insert(banned_.end(), end_ids_.begin(), end_ids_.end());
+  }
+  std::sort(banned_.begin(), banned_.end());
+  banned_.erase(std::unique(banned_.begin(), banned_.end()), banned_.end());
+}
+
+kernels::SampleRow RowSampler::Row(std::span<const TokenId> outputs) {
+  MergePending();
+  FillBanned(outputs);
+  kernels::SampleRow row;
+  row.temperature = params_.temperature;
+  row.top_p = params_.top_p;
+  row.top_k = params_.top_k;
+  row.min_p = params_.min_p;
+  row.typical_p = params_.typical_p;
+  row.repetition_penalty = params_.repetition_penalty;
+  row.frequency_penalty = params_.frequency_penalty;
+  row.presence_penalty = params_.presence_penalty;
+  row.seed = params_.seed;
+  row.choice = choice_;
+  row.output_index = outputs.size();
+  row.logprobs = params_.logprobs;
+  row.allowed_mask = allowed_mask_;
+  row.banned_ids = banned_;
+  row.logit_bias = bias_;
+  row.token_counts = counts_;
+  return row;
+}
+
+}  // namespace quire

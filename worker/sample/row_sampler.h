@@ -1,0 +1,53 @@
+// Turns a request's sampling parameters and its tokens so far into what the sampling kernel wants
+// to know.
+//
+// Owner: the runner's row. Invariants:
+// 1. The row depends on parameters, prompt and outputs alone: never on the batch, the chunks or the
+// past of
+//    the process, so that a resumed or preempted request goes on as if nothing had happened.
+// 2. What is served is what Row() fills in; UnservedSampling names the rest.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/sampling_params.h"
+#include "kernels/sampling/sample_row.h"
+
+namespace quire {
+
+// The first field that asks for something this worker does not do yet, or empty.
+std::string UnservedSampling(const SamplingParams& params);
+
+class RowSampler {
+ public:
+  // `end_ids`: not sampled before min_tokens. The rest of `params` must have been validated.
+  void Reset(const SamplingParams& params, uint32_t choice, std::vector<TokenId> end_ids,
+             int32_t vocab_size);
+
+  // A further token of the row, in order.
+  void Observe(TokenId token, bool is_output);
+
+  // How to sample the next output. `outputs`: those so far. Valid until the next call on this
+  // object.
+  kernels::SampleRow Row(std::span<const TokenId> outputs);
+
+ private:
+  bool Penalised() const;
+  void MergePending();
+  void FillBanned(std::span<const TokenId> outputs);
+
+  SamplingParams params_;
+  uint32_t choice_ = 0;
+  std::vector<TokenId> end_ids_;
+  std::vector<uint32_t> allowed_mask_;
+  std::vector<kernels::TokenBias> bias_;
+  std::vector<kernels::TokenCount> counts_;   // sorted by id
+  std::vector<kernels::TokenCount> pending_;  // observed, not yet merged into counts_
+  std::vector<kernels::TokenCount> merged_;
+  std::vector<int32_t> banned_;
+};
+
+}  // namespace quire

@@ -1,0 +1,39 @@
+// When a choice is over: the model's end tokens, the request's stop tokens, its limits.
+//
+// Pure. Stop strings belong to the router's stream, which ends the choice by Finish.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/sampling_params.h"
+#include "common/wire.h"
+
+namespace quire {
+
+// Sorted, without duplicates: the request's stop token ids and, unless it ignores them, the model's
+// end-of-sequence ids.
+std::vector<TokenId> EndIds(const SamplingParams& params, std::span<const TokenId> eos_token_ids);
+
+// Outputs that a choice may have in all: max_tokens, or fewer where the context ends first.
+int64_t OutputLimit(const SamplingParams& params, int64_t prompt_length, int64_t max_model_len);
+
+struct StopVerdict {
+  EndReason reason = EndReason::kStop;
+  bool by_stop_token = false;
+  TokenId stop_token_id = 0;
+};
+
+struct StopRules {
+  std::span<const TokenId> end_ids;  // sorted
+  int64_t min_tokens = 0;
+  int64_t output_limit = 0;
+};
+
+// Whether a choice is over whose last of `output_count` outputs is `token`. An end token among the
+// first min_tokens outputs does not end it (it can only be one that was forced).
+std::optional<StopVerdict> CheckStop(const StopRules& rules, TokenId token, int64_t output_count);
+
+}  // namespace quire

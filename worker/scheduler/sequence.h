@@ -1,0 +1,76 @@
+// One choice of one request as the scheduler sees it: its tokens, how far they are computed, its
+// blocks.
+//
+// Owner: the engine's request table; changed by the scheduler and, for `tokens`, by the engine's
+// commit.
+//
+// Invariants (lengths count tokens from the start of the prompt):
+// 1. computed ≤ planned ≤ KnownLength(): keys and values of [0, computed) are in the blocks, those
+// of
+//    [computed, planned) will be when the steps in flight have ended.
+// 2. A sequence is in at most one of the scheduler's lists, named by `place`.
+// 3. Only a running sequence has a row.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/sampling_params.h"
+#include "worker/kv/kv_cache.h"
+
+namespace quire {
+
+inline constexpr int64_t kUnlimitedWindow = std::numeric_limits<int64_t>::max();
+
+// Where a sequence stands: wants a row, has one, has used up its window, or is in none of the
+// lists.
+enum class SequencePlace : uint8_t { kNone, kWaiting, kRunning, kPaused };
+
+struct Sequence {
+  // Fixed at birth.
+  uint64_t id = 0;
+  uint64_t arrival = 0;  // order of the request's arrival
+  int32_t priority = 0;  // lower runs first
+  uint32_t choice = 0;
+  int32_t prompt_length = 0;
+  int64_t output_limit = 0;  // outputs in all, resumed ones included
+  const SamplingParams* sampling = nullptr;
+  std::vector<TokenId> end_ids;  // sorted
+
+  // The tokens known: prompt and outputs.
+  std::vector<TokenId> tokens;
+  int64_t window_end = kUnlimitedWindow;  // outputs with an index below this may be produced
+
+  // Progress.
+  SequencePlace place = SequencePlace::kNone;
+  int32_t row = -1;
+  int64_t computed = 0;
+  int64_t planned = 0;
+  int64_t prefill_end = 0;        // tokens below this are prefill work of the current run
+  int64_t high_water = 0;         // tokens below this have been computed before, here or elsewhere
+  int32_t steps_in_flight = 0;    // launched steps that name it
+  int32_t samples_in_flight = 0;  // of these, those that sample for it
+  uint64_t last_plan = 0;         // the last plan that names it
+  uint32_t incarnation = 0;       // grows with every preemption: older steps' progress is void
+  bool admitted = false;          // has been in a batch
+  SequenceBlocks blocks;
+  std::vector<int32_t> told_blocks;      // by kind: blocks that the runner's row knows of
+  std::vector<int32_t> told_first_live;  // by kind
+  int64_t told_tokens = 0;               // tokens that the runner's row knows of
+
+  // Work done, for usage.
+  int64_t computed_total = 0;    // prefill tokens
+  int64_t recomputed_total = 0;  // of these, done again
+
+  int64_t KnownLength() const { return static_cast<int64_t>(tokens.size()) + samples_in_flight; }
+  int64_t OutputsKnown() const { return KnownLength() - prompt_length; }
+  int64_t OutputCount() const { return static_cast<int64_t>(tokens.size()) - prompt_length; }
+  int64_t Pending() const { return KnownLength() - planned; }
+  bool Prefilling() const { return planned < prefill_end; }
+  bool WindowUsedUp() const { return OutputsKnown() >= window_end; }
+  bool HoldsBlocks() const { return !blocks.kinds.empty(); }
+};
+
+}  // namespace quire
