@@ -5,16 +5,12 @@
 namespace quire::kernels {
 namespace {
 
-constexpr int64_t RoundUp(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
+constexpr int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// The kind of a window, in the order full, sliding; a new one when it has not
-// been seen.
-int KindOf(std::vector<KvKind> &kinds, int window) {
+// The kind of a window, in the order full, sliding; a new one when it has not been seen.
+int KindOf(std::vector<KvKind>& kinds, int window) {
   for (size_t i = 0; i < kinds.size(); ++i) {
-    if (kinds[i].window == window)
-      return static_cast<int>(i);
+    if (kinds[i].window == window) return static_cast<int>(i);
   }
   KvKind kind;
   kind.window = window;
@@ -22,19 +18,17 @@ int KindOf(std::vector<KvKind> &kinds, int window) {
   return static_cast<int>(kinds.size()) - 1;
 }
 
-} // namespace
+}  // namespace
 
-KvLayout DealLayers(const std::vector<int> &windows, const KvShape &shape) {
+KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
   KvLayout layout;
   layout.block_size = shape.block_size;
   layout.kv_heads = shape.kv_heads;
   layout.head_dim = shape.head_dim;
   layout.type = shape.type;
-  if (windows.empty())
-    return layout;
+  if (windows.empty()) return layout;
 
-  if (std::find(windows.begin(), windows.end(), 0) != windows.end())
-    KindOf(layout.kinds, 0);
+  if (std::find(windows.begin(), windows.end(), 0) != windows.end()) KindOf(layout.kinds, 0);
   std::vector<int> counts;
   for (int window : windows) {
     const int kind = KindOf(layout.kinds, window);
@@ -47,26 +41,22 @@ KvLayout DealLayers(const std::vector<int> &windows, const KvShape &shape) {
   for (size_t kind = 0; kind < layout.kinds.size(); ++kind) {
     int dealt = 0;
     for (size_t layer = 0; layer < windows.size(); ++layer) {
-      if (windows[layer] != layout.kinds[kind].window)
-        continue;
+      if (windows[layer] != layout.kinds[kind].window) continue;
       if (dealt % layout.layers_per_group == 0) {
-        layout.groups.push_back(
-            KvGroup{.kind = static_cast<int>(kind), .layers = 0});
+        layout.groups.push_back(KvGroup{.kind = static_cast<int>(kind), .layers = 0});
         ++layout.kinds[kind].groups;
       }
-      KvGroup &group = layout.groups.back();
-      layout.layers[layer] = {static_cast<int>(layout.groups.size()) - 1,
-                              group.layers++};
+      KvGroup& group = layout.groups.back();
+      layout.layers[layer] = {static_cast<int>(layout.groups.size()) - 1, group.layers++};
       ++dealt;
     }
   }
-  // Rows of keys and values are padded to 16 elements, so that a kernel reads
-  // whole vectors.
+  // Rows of keys and values are padded to 16 elements, so that a kernel reads whole vectors.
   const int64_t element = shape.type == KvType::kF32 ? 4 : 2;
-  const int64_t layer_bytes = 2 * shape.kv_heads * RoundUp(shape.head_dim, 16) *
-                              shape.block_size * element;
+  const int64_t layer_bytes =
+      2 * shape.kv_heads * RoundUp(shape.head_dim, 16) * shape.block_size * element;
   layout.page_bytes = RoundUp(layout.layers_per_group * layer_bytes, 64);
   return layout;
 }
 
-} // namespace quire::kernels
+}  // namespace quire::kernels

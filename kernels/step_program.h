@@ -39,8 +39,7 @@ struct Buffer {
   bool sampled_rows_only = false;  // [sampled rows, width] instead of [tokens, width]
 };
 
-// out[t] = table[token[t]] * scale, plus positions[position[t] + position_offset] when present. One of the two
-// tables may be absent; it then adds nothing (OPT with narrow embeddings places its positions apart).
+// out[t] = table[token[t]] * scale, plus positions[position[t] + position_offset] when present.
 struct EmbedOp {
   WeightId table = kNoId;
   float scale = 1.0f;

@@ -11,81 +11,82 @@ using cpu::CpuProgram;
 using cpu::KernelTable;
 using cpu::ThreadPool;
 
-constexpr int kKernelRevision = 1; // raised whenever a change may change bits
+constexpr int kKernelRevision = 1;  // raised whenever a change may change bits
 constexpr int kMaxThreads = 256;
 
 int CpusAllowed() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0)
-    return 1;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
   const int count = CPU_COUNT(&set);
   return count > 0 ? count : 1;
 }
 
 class CpuBackend final : public Backend {
-public:
-  CpuBackend(const KernelTable &kernels, int threads)
-      : kernels_(kernels), pool_(threads) {}
+ public:
+  CpuBackend(const KernelTable& kernels, int threads) : kernels_(kernels), pool_(threads) {}
 
-  std::unique_ptr<LoadedProgram> Load(const StepProgram &program,
-                                      const ProgramOptions &options) override {
+  std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
+                                      const ProgramOptions& options) override {
     return std::make_unique<CpuProgram>(program, options, kernels_, pool_);
   }
-  int64_t EstimateWeightBytes(const StepProgram &program) const override {
+  int64_t EstimateWeightBytes(const StepProgram& program) const override {
     return CpuProgram::EstimateWeights(program);
   }
-  int64_t EstimateWorkspaceBytes(const StepProgram &program,
-                                 const ProgramOptions &options) const override {
+  int64_t EstimateWorkspaceBytes(const StepProgram& program,
+                                 const ProgramOptions& options) const override {
     return CpuProgram::EstimateWorkspace(program, options, pool_.threads());
   }
   std::string NumericsClass() const override {
     return "cpu-" + std::to_string(kKernelRevision) + "-float32";
   }
   std::string Description() const override {
-    return std::string("cpu, ") + kernels_.name + " kernels, " +
-           std::to_string(pool_.threads()) +
+    return std::string("cpu, ") + kernels_.name + " kernels, " + std::to_string(pool_.threads()) +
            (pool_.threads() == 1 ? " thread" : " threads");
   }
 
-private:
-  const KernelTable &kernels_;
+ private:
+  const KernelTable& kernels_;
   ThreadPool pool_;
 };
 
-const KernelTable *ChooseKernels(const CpuOptions &options,
-                                 std::string &error) {
+const KernelTable* ChooseKernels(const CpuOptions& options, std::string& error) {
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
-    error = "this processor lacks AVX2 or FMA, which the CPU kernels need";
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("f16c")) {
+    error = "this processor lacks AVX2, FMA or F16C, which the CPU kernels need";
     return nullptr;
   }
   if (options.activation_dtype != "float32") {
-    error = "activation dtype '" + options.activation_dtype +
-            "' is not served; use float32";
+    error = "activation dtype '" + options.activation_dtype + "' is not served; use float32";
     return nullptr;
   }
-  if (options.isa == "reference" || options.isa == "auto")
-    return &cpu::ReferenceKernels();
-  error = "cpu isa '" + options.isa + "' is not served; use auto or reference";
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (options.isa == "reference") return &cpu::ReferenceKernels();
+  if (options.isa == "avx2") return &cpu::Avx2Kernels();
+  if (options.isa == "auto") return has_avx512 ? &cpu::Avx512Kernels() : &cpu::Avx2Kernels();
+  if (options.isa == "avx512") {
+    if (has_avx512) return &cpu::Avx512Kernels();
+    error = "this processor lacks AVX-512 (F, BW, DQ, VL); use cpu isa auto or avx2";
+    return nullptr;
+  }
+  error = "unknown cpu isa '" + options.isa + "'; use auto, reference, avx2 or avx512";
   return nullptr;
 }
 
-} // namespace
+}  // namespace
 
-std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions &options,
-                                        std::string &error) {
+std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions& options, std::string& error) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
-    error = "threads must be 0 (one per CPU) to " +
-            std::to_string(kMaxThreads) + ", not " +
+    error = "threads must be 0 (one per CPU) to " + std::to_string(kMaxThreads) + ", not " +
             std::to_string(options.threads);
     return nullptr;
   }
-  const KernelTable *kernels = ChooseKernels(options, error);
-  if (kernels == nullptr)
-    return nullptr;
-  return std::make_unique<CpuBackend>(
-      *kernels, options.threads > 0 ? options.threads : CpusAllowed());
+  const KernelTable* kernels = ChooseKernels(options, error);
+  if (kernels == nullptr) return nullptr;
+  return std::make_unique<CpuBackend>(*kernels,
+                                      options.threads > 0 ? options.threads : CpusAllowed());
 }
 
-} // namespace quire::kernels
+}  // namespace quire::kernels

@@ -6,26 +6,22 @@
 namespace quire::kernels::cpu {
 namespace {
 
-constexpr int64_t kSlabBytes =
-    8 << 20; // of source weights packed before they are released
+constexpr int64_t kSlabBytes = 8 << 20;  // of source weights packed before they are released
 
-int64_t SourceBytes(const Weight &weight) {
+int64_t SourceBytes(const Weight& weight) {
   int64_t bytes = 0;
-  for (const WeightSource &part : weight.parts)
-    bytes += part.Bytes();
+  for (const WeightSource& part : weight.parts) bytes += part.Bytes();
   return bytes;
 }
 
-void MarkMatrix(std::vector<WeightRole> &roles, WeightId id, bool gated) {
-  if (id == kNoId)
-    return;
+void MarkMatrix(std::vector<WeightRole>& roles, WeightId id, bool gated) {
+  if (id == kNoId) return;
   roles[id].matrix = true;
   roles[id].gated = roles[id].gated || gated;
 }
 
-void MarkVector(std::vector<WeightRole> &roles, WeightId id) {
-  if (id != kNoId)
-    roles[id].vector = true;
+void MarkVector(std::vector<WeightRole>& roles, WeightId id) {
+  if (id != kNoId) roles[id].vector = true;
 }
 
 bool IsGated(LinearOp::Activation activation) {
@@ -34,54 +30,51 @@ bool IsGated(LinearOp::Activation activation) {
 }
 
 // Widest row that a product reads, for the tiles of x.
-int64_t WidestInput(const StepProgram &program) {
+int64_t WidestInput(const StepProgram& program) {
   int64_t widest = 0;
-  for (const Op &op : program.ops) {
-    if (const auto *linear = std::get_if<LinearOp>(&op)) {
+  for (const Op& op : program.ops) {
+    if (const auto* linear = std::get_if<LinearOp>(&op)) {
       widest = std::max(widest, program.weights[linear->weight].cols);
-    } else if (const auto *logits = std::get_if<LogitsOp>(&op)) {
+    } else if (const auto* logits = std::get_if<LogitsOp>(&op)) {
       widest = std::max(widest, program.weights[logits->head].cols);
     }
   }
   return widest;
 }
 
-int64_t RowsOf(const Buffer &buffer, const ProgramOptions &options) {
+int64_t RowsOf(const Buffer& buffer, const ProgramOptions& options) {
   return buffer.sampled_rows_only ? options.max_samples : options.max_tokens;
 }
 
-int64_t ScratchFloats(const StepProgram &program,
-                      const ProgramOptions &options) {
-  const int64_t linear =
-      LinearScratchFloats(std::max(options.max_tokens, options.max_samples));
+int64_t ScratchFloats(const StepProgram& program, const ProgramOptions& options) {
+  const int64_t linear = LinearScratchFloats(std::max(options.max_tokens, options.max_samples));
   int64_t attention = 0;
   if (program.kv_heads > 0) {
-    attention = AttentionScratchFloats(program.heads, program.kv_heads,
-                                       program.head_dim);
+    attention = AttentionScratchFloats(program.heads, program.kv_heads, program.head_dim);
   }
   return (std::max(linear, attention) + 63) / 64 * 64;
 }
 
-} // namespace
+}  // namespace
 
 int64_t BufferStride(int width) { return (int64_t{width} + 15) / 16 * 16; }
 
-std::vector<WeightRole> FindRoles(const StepProgram &program) {
+std::vector<WeightRole> FindRoles(const StepProgram& program) {
   std::vector<WeightRole> roles(program.weights.size());
-  for (const Op &op : program.ops) {
-    if (const auto *embed = std::get_if<EmbedOp>(&op)) {
+  for (const Op& op : program.ops) {
+    if (const auto* embed = std::get_if<EmbedOp>(&op)) {
       MarkMatrix(roles, embed->table, false);
       MarkMatrix(roles, embed->positions, false);
-    } else if (const auto *norm = std::get_if<NormOp>(&op)) {
+    } else if (const auto* norm = std::get_if<NormOp>(&op)) {
       MarkVector(roles, norm->weight);
       MarkVector(roles, norm->bias);
-    } else if (const auto *linear = std::get_if<LinearOp>(&op)) {
+    } else if (const auto* linear = std::get_if<LinearOp>(&op)) {
       MarkMatrix(roles, linear->weight, IsGated(linear->activation));
       MarkVector(roles, linear->bias);
-    } else if (const auto *rope = std::get_if<RopeAppendOp>(&op)) {
+    } else if (const auto* rope = std::get_if<RopeAppendOp>(&op)) {
       MarkVector(roles, rope->q_norm);
       MarkVector(roles, rope->k_norm);
-    } else if (const auto *logits = std::get_if<LogitsOp>(&op)) {
+    } else if (const auto* logits = std::get_if<LogitsOp>(&op)) {
       MarkMatrix(roles, logits->head, false);
       MarkVector(roles, logits->bias);
     }
@@ -89,30 +82,31 @@ std::vector<WeightRole> FindRoles(const StepProgram &program) {
   return roles;
 }
 
-CpuProgram::CpuProgram(const StepProgram &program,
-                       const ProgramOptions &options,
-                       const KernelTable &kernels, ThreadPool &pool)
-    : kernels_(kernels), pool_(pool), kv_(options.kv), ops_(program.ops),
-      ropes_(program.ropes), buffer_infos_(program.buffers),
-      vocab_size_(program.vocab_size), samplers_(pool.threads()) {
+CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options,
+                       const KernelTable& kernels, ThreadPool& pool)
+    : kernels_(kernels),
+      pool_(pool),
+      kv_(options.kv),
+      ops_(program.ops),
+      ropes_(program.ropes),
+      buffer_infos_(program.buffers),
+      vocab_size_(program.vocab_size),
+      samplers_(pool.threads()) {
   LoadWeights(program, options);
   pages_ = Pages(options.page_count * kv_.page_bytes, true);
   scratch_floats_ = ScratchFloats(program, options);
-  tiles_ = Pages(4 * WidestInput(program) *
-                 std::max(options.max_tokens, options.max_samples));
+  tiles_ = Pages(4 * WidestInput(program) * std::max(options.max_tokens, options.max_samples));
   ReserveWorkspace(options);
 }
 
-void CpuProgram::LoadWeights(const StepProgram &program,
-                             const ProgramOptions &options) {
+void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& options) {
   const std::vector<WeightRole> roles = FindRoles(program);
   int64_t total_bytes = 0;
-  for (const Weight &weight : program.weights)
-    total_bytes += SourceBytes(weight);
+  for (const Weight& weight : program.weights) total_bytes += SourceBytes(weight);
   matrices_.resize(program.weights.size());
   vectors_.resize(program.weights.size());
   for (size_t id = 0; id < program.weights.size(); ++id) {
-    const Weight &weight = program.weights[id];
+    const Weight& weight = program.weights[id];
     if (roles[id].matrix) {
       matrices_[id] = PlanMatrix(weight, roles[id].gated);
       AllocateMatrix(matrices_[id]);
@@ -124,20 +118,16 @@ void CpuProgram::LoadWeights(const StepProgram &program,
       packed_source_bytes_ += SourceBytes(weight);
     }
   }
-  if (options.progress)
-    options.progress(total_bytes, total_bytes);
+  if (options.progress) options.progress(total_bytes, total_bytes);
 }
 
-void CpuProgram::PackWeight(const Weight &weight, PackedMatrix &matrix,
-                            const ProgramOptions &options,
-                            int64_t total_bytes) {
+void CpuProgram::PackWeight(const Weight& weight, PackedMatrix& matrix,
+                            const ProgramOptions& options, int64_t total_bytes) {
   for (int begin = 0; begin < matrix.PanelCount();) {
-    const Panel &first = matrix.panels[begin];
-    const WeightSource &source = weight.parts[first.part];
-    const int64_t panel_bytes =
-        std::max<int64_t>(1, kPanelRows * source.RowBytes());
-    const int slab =
-        static_cast<int>(std::max<int64_t>(1, kSlabBytes / panel_bytes));
+    const Panel& first = matrix.panels[begin];
+    const WeightSource& source = weight.parts[first.part];
+    const int64_t panel_bytes = std::max<int64_t>(1, kPanelRows * source.RowBytes());
+    const int slab = static_cast<int>(std::max<int64_t>(1, kSlabBytes / panel_bytes));
     int end = begin;
     while (end < matrix.PanelCount() && end - begin < slab &&
            matrix.panels[end].part == first.part) {
@@ -146,79 +136,70 @@ void CpuProgram::PackWeight(const Weight &weight, PackedMatrix &matrix,
     pool_.Run(end - begin, [&](int index, int) {
       PackPanels(matrix, weight, begin + index, begin + index + 1);
     });
-    const Panel &last = matrix.panels[end - 1];
-    const int64_t bytes =
-        (last.part_row + last.rows - first.part_row) * source.RowBytes();
+    const Panel& last = matrix.panels[end - 1];
+    const int64_t bytes = (last.part_row + last.rows - first.part_row) * source.RowBytes();
     if (options.release_source) {
-      options.release_source(source.data + first.part_row * source.RowBytes(),
-                             bytes);
+      options.release_source(source.data + first.part_row * source.RowBytes(), bytes);
     }
     packed_source_bytes_ += bytes;
-    if (options.progress)
-      options.progress(packed_source_bytes_, total_bytes);
+    if (options.progress) options.progress(packed_source_bytes_, total_bytes);
     begin = end;
   }
 }
 
-void CpuProgram::ReserveWorkspace(const ProgramOptions &options) {
-  for (const Buffer &buffer : buffer_infos_) {
-    buffers_.emplace_back(4 * BufferStride(buffer.width) *
-                          RowsOf(buffer, options));
+void CpuProgram::ReserveWorkspace(const ProgramOptions& options) {
+  for (const Buffer& buffer : buffer_infos_) {
+    buffers_.emplace_back(4 * BufferStride(buffer.width) * RowsOf(buffer, options));
     workspace_bytes_ += buffers_.back().size();
   }
-  for (const Rope &rope : ropes_) {
-    angles_.emplace_back(4 * std::max<int64_t>(1, rope.rotary_dim) *
-                         options.max_tokens);
+  for (const Rope& rope : ropes_) {
+    angles_.emplace_back(4 * std::max<int64_t>(1, rope.rotary_dim) * options.max_tokens);
     workspace_bytes_ += angles_.back().size();
   }
   scratch_ = Pages(4 * scratch_floats_ * pool_.threads());
   workspace_bytes_ += scratch_.size() + tiles_.size();
 }
 
-int64_t CpuProgram::EstimateWeights(const StepProgram &program) {
+int64_t CpuProgram::EstimateWeights(const StepProgram& program) {
   const std::vector<WeightRole> roles = FindRoles(program);
   int64_t bytes = 0;
   for (size_t id = 0; id < program.weights.size(); ++id) {
-    const Weight &weight = program.weights[id];
+    const Weight& weight = program.weights[id];
     if (roles[id].matrix) {
       bytes += PackedBytes(PlanMatrix(weight, roles[id].gated));
     } else if (roles[id].vector) {
-      for (const WeightSource &part : weight.parts)
-        bytes += part.rows * part.cols * 4;
+      for (const WeightSource& part : weight.parts) bytes += part.rows * part.cols * 4;
     }
   }
   return bytes;
 }
 
-int64_t CpuProgram::EstimateWorkspace(const StepProgram &program,
-                                      const ProgramOptions &options,
+int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
                                       int threads) {
   int64_t bytes = 4 * ScratchFloats(program, options) * threads +
-                  4 * WidestInput(program) *
-                      std::max(options.max_tokens, options.max_samples);
-  for (const Buffer &buffer : program.buffers) {
+                  4 * WidestInput(program) * std::max(options.max_tokens, options.max_samples);
+  for (const Buffer& buffer : program.buffers) {
     bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
   }
-  for (const Rope &rope : program.ropes) {
+  for (const Rope& rope : program.ropes) {
     bytes += 4 * std::max<int64_t>(1, rope.rotary_dim) * options.max_tokens;
   }
   return bytes;
 }
 
 void CpuProgram::PoisonPage(int32_t page) {
-  std::memset(pages_.data() + page * kv_.page_bytes, 0xff,
-              static_cast<size_t>(kv_.page_bytes));
+  std::memset(pages_.data() + page * kv_.page_bytes, 0xff, static_cast<size_t>(kv_.page_bytes));
 }
 
 void CpuProgram::PoisonWorkspace() {
-  for (Pages &buffer : buffers_) {
+  for (Pages& buffer : buffers_) {
     std::memset(buffer.data(), 0xff, static_cast<size_t>(buffer.size()));
   }
-  for (Pages &angles : angles_) {
+  for (Pages& angles : angles_) {
     std::memset(angles.data(), 0xff, static_cast<size_t>(angles.size()));
   }
   std::memset(scratch_.data(), 0xff, static_cast<size_t>(scratch_.size()));
   std::memset(tiles_.data(), 0xff, static_cast<size_t>(tiles_.size()));
 }
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

@@ -1,12 +1,11 @@
-// A step program lowered for the CPU: packed weights, page pool, workspace, and
-// the loop over its ops.
+// A step program lowered for the CPU: packed weights, page pool, workspace, and the loop over its
+// ops.
 //
-// Owned by the runner; called from the engine's thread, which shares every job
-// with the backend's pool. Invariants:
-// 1. Weights and pages are written by Load and by ops only; a step allocates
-// nothing but small task lists.
-// 2. The bits of a result do not depend on the number of threads, rows or
-// tasks.
+// Owned by the runner; called from the engine's thread, which shares every job with the backend's
+// pool. Invariants:
+// 1. Weights and pages are written by Load and by ops only; a step allocates nothing but small task
+// lists.
+// 2. The bits of a result do not depend on the number of threads, rows or tasks.
 #pragma once
 
 #include <memory>
@@ -27,19 +26,18 @@ struct WeightRole {
   bool gated = false;
   bool vector = false;
 };
-std::vector<WeightRole> FindRoles(const StepProgram &program);
+std::vector<WeightRole> FindRoles(const StepProgram& program);
 
-// Floats of every workspace buffer of a program, in the order of
-// StepProgram::buffers.
+// Floats of every workspace buffer of a program, in the order of StepProgram::buffers.
 int64_t BufferStride(int width);
 
 class CpuProgram final : public LoadedProgram {
-public:
-  CpuProgram(const StepProgram &program, const ProgramOptions &options,
-             const KernelTable &kernels, ThreadPool &pool);
+ public:
+  CpuProgram(const StepProgram& program, const ProgramOptions& options, const KernelTable& kernels,
+             ThreadPool& pool);
 
-  void Run(const StepBatch &batch) override { Execute(batch, {}); }
-  void RunWithLogits(const StepBatch &batch, std::span<float> logits) override {
+  void Run(const StepBatch& batch) override { Execute(batch, {}); }
+  void RunWithLogits(const StepBatch& batch, std::span<float> logits) override {
     Execute(batch, logits);
   }
   void PoisonPage(int32_t page) override;
@@ -50,86 +48,78 @@ public:
   // For tests: fills all workspace with NaN.
   void PoisonWorkspace();
 
-  static int64_t EstimateWeights(const StepProgram &program);
-  static int64_t EstimateWorkspace(const StepProgram &program,
-                                   const ProgramOptions &options, int threads);
+  static int64_t EstimateWeights(const StepProgram& program);
+  static int64_t EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
+                                   int threads);
 
-private:
+ private:
   // What one step runs with; set by Execute.
   struct Step {
-    const StepBatch *batch = nullptr;
+    const StepBatch* batch = nullptr;
     std::span<float> logits;
     int tokens = 0;
     int samples = 0;
   };
 
-  void LoadWeights(const StepProgram &program, const ProgramOptions &options);
-  void PackWeight(const Weight &weight, PackedMatrix &matrix,
-                  const ProgramOptions &options, int64_t total_bytes);
-  void ReserveWorkspace(const ProgramOptions &options);
+  void LoadWeights(const StepProgram& program, const ProgramOptions& options);
+  void PackWeight(const Weight& weight, PackedMatrix& matrix, const ProgramOptions& options,
+                  int64_t total_bytes);
+  void ReserveWorkspace(const ProgramOptions& options);
 
-  void Execute(const StepBatch &batch, std::span<float> logits);
+  void Execute(const StepBatch& batch, std::span<float> logits);
   void CopyPages();
   void ComputeAngles();
 
-  void RunOp(const EmbedOp &op);
-  void RunOp(const NormOp &op);
-  void RunOp(const LinearOp &op);
-  void RunOp(const RopeAppendOp &op);
-  void RunOp(const AttentionOp &op);
-  void RunOp(const GatherRowsOp &op);
-  void RunOp(const LogitsOp &op);
-  void RunOp(const SampleOp &op);
-  void RunOp(const AllReduceOp &op);
+  void RunOp(const EmbedOp& op);
+  void RunOp(const NormOp& op);
+  void RunOp(const LinearOp& op);
+  void RunOp(const RopeAppendOp& op);
+  void RunOp(const AttentionOp& op);
+  void RunOp(const GatherRowsOp& op);
+  void RunOp(const LogitsOp& op);
+  void RunOp(const SampleOp& op);
+  void RunOp(const AllReduceOp& op);
 
-  void RunLinear(LinearJob &job);
+  void RunLinear(LinearJob& job);
   LayerPages PagesOf(int layer) const;
 
-  float *BufferData(BufferId id) {
-    return reinterpret_cast<float *>(buffers_[id].data());
-  }
-  int64_t Stride(BufferId id) const {
-    return BufferStride(buffer_infos_[id].width);
-  }
+  float* BufferData(BufferId id) { return reinterpret_cast<float*>(buffers_[id].data()); }
+  int64_t Stride(BufferId id) const { return BufferStride(buffer_infos_[id].width); }
   int RowCount(BufferId id) const {
     return buffer_infos_[id].sampled_rows_only ? step_.samples : step_.tokens;
   }
-  const float *Vector(WeightId id) const {
-    return id == kNoId ? nullptr : vectors_[id].data();
+  const float* Vector(WeightId id) const { return id == kNoId ? nullptr : vectors_[id].data(); }
+  float* Scratch(int thread) {
+    return reinterpret_cast<float*>(scratch_.data()) + thread * scratch_floats_;
   }
-  float *Scratch(int thread) {
-    return reinterpret_cast<float *>(scratch_.data()) +
-           thread * scratch_floats_;
-  }
-  // Runs task(begin, end, thread) over [0, count) in about four pieces per
-  // thread of at least `least`.
-  template <class Task> void Share(int count, int least, const Task &task);
+  // Runs task(begin, end, thread) over [0, count) in about four pieces per thread of at least
+  // `least`.
+  template <class Task>
+  void Share(int count, int least, const Task& task);
 
-  const KernelTable &kernels_;
-  ThreadPool &pool_;
+  const KernelTable& kernels_;
+  ThreadPool& pool_;
   KvLayout kv_;
   std::vector<Op> ops_;
   std::vector<Rope> ropes_;
   std::vector<Buffer> buffer_infos_;
   int vocab_size_ = 0;
 
-  std::vector<PackedMatrix>
-      matrices_; // by weight; empty where the weight is a vector
-  std::vector<std::vector<float>>
-      vectors_; // by weight; empty where it is a matrix
+  std::vector<PackedMatrix> matrices_;       // by weight; empty where the weight is a vector
+  std::vector<std::vector<float>> vectors_;  // by weight; empty where it is a matrix
   int64_t weight_bytes_ = 0;
   int64_t packed_source_bytes_ = 0;
 
   Pages pages_;
   std::vector<Pages> buffers_;
-  Pages tiles_;               // x in register tiles, of the product in hand
-  std::vector<Pages> angles_; // by rope: [tokens][cos | sin]
-  Pages scratch_;             // by thread
+  Pages tiles_;                // x in register tiles, of the product in hand
+  std::vector<Pages> angles_;  // by rope: [tokens][cos | sin]
+  Pages scratch_;              // by thread
   int64_t scratch_floats_ = 0;
   int64_t workspace_bytes_ = 0;
-  std::vector<sampling::Sampler> samplers_; // by thread
+  std::vector<sampling::Sampler> samplers_;  // by thread
   std::vector<AttentionTask> attention_tasks_;
   Step step_;
 };
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

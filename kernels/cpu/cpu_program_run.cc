@@ -8,94 +8,83 @@
 namespace quire::kernels::cpu {
 namespace {
 
-constexpr int kLeastNormFloats =
-    8192; // smaller jobs cost less than waking a thread
+constexpr int kLeastNormFloats = 8192;  // smaller jobs cost less than waking a thread
 constexpr int kLeastTokens = 4;
 constexpr int kPiecesPerThread = 4;
 
-} // namespace
+}  // namespace
 
 template <class Task>
-void CpuProgram::Share(int count, int least, const Task &task) {
-  if (count <= 0)
-    return;
-  const int pieces = std::clamp(count / std::max(1, least), 1,
-                                pool_.threads() * kPiecesPerThread);
+void CpuProgram::Share(int count, int least, const Task& task) {
+  if (count <= 0) return;
+  const int pieces = std::clamp(count / std::max(1, least), 1, pool_.threads() * kPiecesPerThread);
   if (pieces == 1) {
     task(0, count, 0);
     return;
   }
   pool_.Run(pieces, [&](int piece, int thread) {
-    const int begin =
-        static_cast<int>(static_cast<int64_t>(count) * piece / pieces);
-    const int end =
-        static_cast<int>(static_cast<int64_t>(count) * (piece + 1) / pieces);
+    const int begin = static_cast<int>(static_cast<int64_t>(count) * piece / pieces);
+    const int end = static_cast<int>(static_cast<int64_t>(count) * (piece + 1) / pieces);
     task(begin, end, thread);
   });
 }
 
-void CpuProgram::Execute(const StepBatch &batch, std::span<float> logits) {
+void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
   step_.batch = &batch;
   step_.logits = logits;
   step_.tokens = static_cast<int>(batch.tokens.size());
   step_.samples = static_cast<int>(batch.sampled_tokens.size());
   CopyPages();
   ComputeAngles();
-  for (const Op &op : ops_) {
-    std::visit([this](const auto &one) { RunOp(one); }, op);
+  for (const Op& op : ops_) {
+    std::visit([this](const auto& one) { RunOp(one); }, op);
   }
   step_ = Step{};
 }
 
 void CpuProgram::CopyPages() {
-  for (const PageCopy &copy : step_.batch->copies) {
+  for (const PageCopy& copy : step_.batch->copies) {
     std::memcpy(pages_.data() + copy.to * kv_.page_bytes,
-                pages_.data() + copy.from * kv_.page_bytes,
-                static_cast<size_t>(kv_.page_bytes));
+                pages_.data() + copy.from * kv_.page_bytes, static_cast<size_t>(kv_.page_bytes));
   }
 }
 
-// The angle is the float32 product of position and frequency, as models are
-// trained with; its cosine and sine are taken in double.
+// The angle is the float32 product of position and frequency, as models are trained with; its
+// cosine and sine are taken in double.
 void CpuProgram::ComputeAngles() {
   for (size_t i = 0; i < ropes_.size(); ++i) {
-    const Rope &rope = ropes_[i];
+    const Rope& rope = ropes_[i];
     const int half = rope.rotary_dim / 2;
-    float *table = reinterpret_cast<float *>(angles_[i].data());
+    float* table = reinterpret_cast<float*>(angles_[i].data());
     Share(step_.tokens, kLeastTokens, [&](int begin, int end, int) {
       for (int t = begin; t < end; ++t) {
         const float position = static_cast<float>(step_.batch->positions[t]);
-        float *angles = table + int64_t{t} * 2 * half;
+        float* angles = table + int64_t{t} * 2 * half;
         for (int j = 0; j < half; ++j) {
-          const double angle =
-              position * static_cast<float>(rope.inverse_frequency[j]);
-          angles[j] =
-              static_cast<float>(std::cos(angle) * rope.attention_factor);
-          angles[half + j] =
-              static_cast<float>(std::sin(angle) * rope.attention_factor);
+          const double angle = position * static_cast<float>(rope.inverse_frequency[j]);
+          angles[j] = static_cast<float>(std::cos(angle) * rope.attention_factor);
+          angles[half + j] = static_cast<float>(std::sin(angle) * rope.attention_factor);
         }
       }
     });
   }
 }
 
-void CpuProgram::RunOp(const EmbedOp &op) {
-  float *out = BufferData(op.out);
-  const int64_t stride = Stride(op.out);
+void CpuProgram::RunOp(const EmbedOp& op) {
+  const EmbedJob words{.table = &matrices_[op.table], .scale = op.scale};
+  EmbedJob places{.add = true};
+  if (op.positions != kNoId) places.table = &matrices_[op.positions];
   Share(step_.tokens, kLeastTokens, [&](int begin, int end, int thread) {
     for (int t = begin; t < end; ++t) {
-      kernels_.embed(matrices_[op.table], step_.batch->tokens[t], op.scale,
-                     false, out + t * stride, Scratch(thread));
-      if (op.positions == kNoId)
-        continue;
-      kernels_.embed(matrices_[op.positions],
-                     step_.batch->positions[t] + op.position_offset, 1.0f, true,
-                     out + t * stride, Scratch(thread));
+      float* out = BufferData(op.out) + t * Stride(op.out);
+      kernels_.embed(words, step_.batch->tokens[t], out, Scratch(thread));
+      if (places.table == nullptr) continue;
+      kernels_.embed(places, step_.batch->positions[t] + op.position_offset, out, Scratch(thread));
     }
   });
 }
 
-void CpuProgram::RunOp(const NormOp &op) {
+void CpuProgram::RunOp(const NormOp& op) {
   NormJob job;
   job.kind = op.kind;
   job.weight = Vector(op.weight);
@@ -112,24 +101,20 @@ void CpuProgram::RunOp(const NormOp &op) {
         [&](int begin, int end, int) { kernels_.norm(job, begin, end); });
 }
 
-void CpuProgram::RunLinear(LinearJob &job) {
-  if (job.rows == 0)
-    return;
+void CpuProgram::RunLinear(LinearJob& job) {
+  if (job.rows == 0) return;
   if (job.rows > kernels_.direct_rows) {
     const RowTiles tiles(job.rows, kernels_.tile_rows);
-    float *packed = reinterpret_cast<float *>(tiles_.data());
-    Share(tiles.count, 2, [&](int begin, int end, int) {
-      kernels_.pack_tiles(job.x, job.x_stride, job.weight->k, tiles, begin, end,
-                          packed);
-    });
+    float* packed = reinterpret_cast<float*>(tiles_.data());
+    Share(tiles.count, 2,
+          [&](int begin, int end, int) { kernels_.pack_tiles(job, begin, end, packed); });
     job.x_tiles = packed;
   }
-  Share(LinearUnits(*job.weight), 1, [&](int begin, int end, int thread) {
-    kernels_.linear(job, begin, end, Scratch(thread));
-  });
+  Share(LinearUnits(*job.weight), 1,
+        [&](int begin, int end, int thread) { kernels_.linear(job, begin, end, Scratch(thread)); });
 }
 
-void CpuProgram::RunOp(const LinearOp &op) {
+void CpuProgram::RunOp(const LinearOp& op) {
   LinearJob job;
   job.weight = &matrices_[op.weight];
   job.x = BufferData(op.in);
@@ -143,7 +128,7 @@ void CpuProgram::RunOp(const LinearOp &op) {
   RunLinear(job);
 }
 
-void CpuProgram::RunOp(const LogitsOp &op) {
+void CpuProgram::RunOp(const LogitsOp& op) {
   LinearJob job;
   job.weight = &matrices_[op.head];
   job.x = BufferData(op.in);
@@ -155,24 +140,22 @@ void CpuProgram::RunOp(const LogitsOp &op) {
   job.out = BufferData(op.out);
   job.out_stride = Stride(op.out);
   RunLinear(job);
-  if (step_.logits.empty())
-    return;
+  if (step_.logits.empty()) return;
   const int64_t width = buffer_infos_[op.out].width;
   for (int row = 0; row < job.rows; ++row) {
-    std::memcpy(step_.logits.data() + row * width,
-                job.out + row * job.out_stride, static_cast<size_t>(width) * 4);
+    std::memcpy(step_.logits.data() + row * width, job.out + row * job.out_stride,
+                static_cast<size_t>(width) * 4);
   }
 }
 
 LayerPages CpuProgram::PagesOf(int layer) const {
-  const KvLayerPlace &place = kv_.layers[layer];
+  const KvLayerPlace& place = kv_.layers[layer];
   const int64_t element = kv_.type == KvType::kF32 ? 4 : 2;
   LayerPages pages;
   pages.pool = pages_.data();
   pages.page_bytes = kv_.page_bytes;
   pages.head_elements = kv_.block_size * PaddedDim(kv_.head_dim);
-  const int64_t half =
-      kv_.kv_heads * pages.head_elements * element; // the keys of one layer
+  const int64_t half = kv_.kv_heads * pages.head_elements * element;  // the keys of one layer
   pages.key_offset = place.slot * 2 * half;
   pages.value_offset = pages.key_offset + half;
   pages.block_size = kv_.block_size;
@@ -181,7 +164,7 @@ LayerPages CpuProgram::PagesOf(int layer) const {
   return pages;
 }
 
-void CpuProgram::RunOp(const RopeAppendOp &op) {
+void CpuProgram::RunOp(const RopeAppendOp& op) {
   RopeJob job;
   job.qkv = BufferData(op.qkv);
   job.stride = Stride(op.qkv);
@@ -194,7 +177,7 @@ void CpuProgram::RunOp(const RopeAppendOp &op) {
   job.weight_offset = op.norm_weight_offset;
   if (op.rope != kNoId) {
     job.rotary_dim = ropes_[op.rope].rotary_dim;
-    job.angles = reinterpret_cast<const float *>(angles_[op.rope].data());
+    job.angles = reinterpret_cast<const float*>(angles_[op.rope].data());
   }
   job.pages = PagesOf(op.layer);
   job.rows = step_.batch->rows;
@@ -203,13 +186,12 @@ void CpuProgram::RunOp(const RopeAppendOp &op) {
       const int first = job.rows[row].first_token;
       const int from = std::max(begin, first) - first;
       const int to = std::min(end, first + job.rows[row].token_count) - first;
-      if (from < to)
-        kernels_.rope_append(job, static_cast<int>(row), from, to);
+      if (from < to) kernels_.rope_append(job, static_cast<int>(row), from, to);
     }
   });
 }
 
-void CpuProgram::RunOp(const AttentionOp &op) {
+void CpuProgram::RunOp(const AttentionOp& op) {
   AttentionJob job;
   job.qkv = BufferData(op.qkv);
   job.stride = Stride(op.qkv);
@@ -224,50 +206,43 @@ void CpuProgram::RunOp(const AttentionOp &op) {
   job.pages = PagesOf(op.layer);
   job.rows = step_.batch->rows;
 
-  // The last tokens of a prompt see the most keys: they go first, so that
-  // threads end together.
+  // The last tokens of a prompt see the most keys: they go first, so that threads end together.
   attention_tasks_.clear();
   const int tokens = AttentionTokens(op.heads, op.kv_heads);
   for (int row = 0; row < static_cast<int>(job.rows.size()); ++row) {
     const int count = job.rows[row].token_count;
-    for (int begin = (count - 1) / tokens * tokens; begin >= 0;
-         begin -= tokens) {
+    for (int begin = (count - 1) / tokens * tokens; begin >= 0; begin -= tokens) {
       for (int head = 0; head < op.kv_heads; ++head) {
-        attention_tasks_.push_back(
-            {row, head, begin, std::min(count, begin + tokens)});
+        attention_tasks_.push_back({row, head, begin, std::min(count, begin + tokens)});
       }
     }
   }
-  pool_.Run(static_cast<int>(attention_tasks_.size()),
-            [&](int index, int thread) {
-              kernels_.attend(job, attention_tasks_[index], Scratch(thread));
-            });
+  pool_.Run(static_cast<int>(attention_tasks_.size()), [&](int index, int thread) {
+    kernels_.attend(job, attention_tasks_[index], Scratch(thread));
+  });
 }
 
-void CpuProgram::RunOp(const GatherRowsOp &op) {
-  const float *in = BufferData(op.in);
-  float *out = BufferData(op.out);
+void CpuProgram::RunOp(const GatherRowsOp& op) {
+  const float* in = BufferData(op.in);
+  float* out = BufferData(op.out);
   const size_t bytes = static_cast<size_t>(buffer_infos_[op.in].width) * 4;
   for (int i = 0; i < step_.samples; ++i) {
-    std::memcpy(out + i * Stride(op.out),
-                in + step_.batch->sampled_tokens[i] * Stride(op.in), bytes);
+    std::memcpy(out + i * Stride(op.out), in + step_.batch->sampled_tokens[i] * Stride(op.in),
+                bytes);
   }
 }
 
-void CpuProgram::RunOp(const SampleOp &op) {
-  float *logits = BufferData(op.logits);
+void CpuProgram::RunOp(const SampleOp& op) {
+  float* logits = BufferData(op.logits);
   const size_t width = static_cast<size_t>(buffer_infos_[op.logits].width);
-  // Prompt logprobs ask for logits of rows that are not sampled: those have no
-  // sample row.
-  const int count = std::min(step_.samples,
-                             static_cast<int>(step_.batch->sample_rows.size()));
+  // Prompt logprobs ask for logits of rows that are not sampled: those have no sample row.
+  const int count = std::min(step_.samples, static_cast<int>(step_.batch->sample_rows.size()));
   pool_.Run(count, [&](int i, int thread) {
-    samplers_[thread].Sample({logits + i * Stride(op.logits), width},
-                             step_.batch->sample_rows[i],
+    samplers_[thread].Sample({logits + i * Stride(op.logits), width}, step_.batch->sample_rows[i],
                              step_.batch->sample_outputs[i]);
   });
 }
 
-void CpuProgram::RunOp(const AllReduceOp &) {}
+void CpuProgram::RunOp(const AllReduceOp&) {}
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

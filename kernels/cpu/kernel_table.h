@@ -1,9 +1,7 @@
-// The kernels of one instruction set as a table of functions, and the jobs that
-// they take.
+// The kernels of one instruction set as a table of functions, and the jobs that they take.
 //
-// A job is plain data that points into the loaded program. Its functions work
-// on a range of units, so that threads can share a job; no result depends on
-// how units are dealt.
+// A job is plain data that points into the loaded program. Its functions work on a range of units,
+// so that threads can share a job; no result depends on how units are dealt.
 #pragma once
 
 #include <cstdint>
@@ -16,95 +14,97 @@
 
 namespace quire::kernels::cpu {
 
-// Sums over K are cut every kChunk elements: each chunk starts from zero,
-// chunks are added in order.
+// Sums over K are cut every kChunk elements: each chunk starts from zero, chunks are added in
+// order.
 inline constexpr int kChunk = 128;
-inline constexpr int kTileKeys = 64; // keys that are scored together
-inline constexpr int kSpanKeys =
-    512; // keys that share one maximum and sum before merging
+inline constexpr int kTileKeys = 64;   // keys that are scored together
+inline constexpr int kSpanKeys = 512;  // keys that share one maximum and sum before merging
 
-// y = x · Wᵀ and what follows it, for one matrix. A unit is a pair of panels
-// (of gates and values when gated, else neighbours).
+// y = x · Wᵀ and what follows it, for one matrix. A unit is a pair of panels (of gates and values
+// when gated, else neighbours).
 struct LinearJob {
-  const PackedMatrix *weight = nullptr;
-  const float *x = nullptr; // [rows, k], stride x_stride
+  const PackedMatrix* weight = nullptr;
+  const float* x = nullptr;  // [rows, k], stride x_stride
   int64_t x_stride = 0;
-  const float *x_tiles = nullptr; // x in register tiles (PackTiles); null for
-                                  // up to direct_rows rows
+  const float* x_tiles =
+      nullptr;  // x in register tiles (PackTiles); null for up to direct_rows rows
   int rows = 0;
-  const float *bias = nullptr; // [weight rows] or null
+  const float* bias = nullptr;  // [weight rows] or null
   LinearOp::Activation activation = LinearOp::Activation::kNone;
   bool accumulate = false;
   float scale = 1.0f;
   float softcap = 0.0f;
-  float *out = nullptr;
+  float* out = nullptr;
   int64_t out_stride = 0;
 };
 
-inline int LinearUnits(const PackedMatrix &weight) {
+inline int LinearUnits(const PackedMatrix& weight) {
   return weight.gated ? weight.PanelCount() / 2 : (weight.PanelCount() + 1) / 2;
 }
 
-// Rows are dealt evenly to register tiles of at most `tile_rows`; tile i starts
-// at this row.
+// Rows are dealt evenly to register tiles of at most `tile_rows`; tile i starts at this row.
 struct RowTiles {
   int rows = 0;
   int count = 0;
   RowTiles(int row_count, int tile_rows)
       : rows(row_count), count((row_count + tile_rows - 1) / tile_rows) {}
-  int Begin(int tile) const {
-    return static_cast<int>(static_cast<int64_t>(rows) * tile / count);
-  }
+  int Begin(int tile) const { return static_cast<int>(static_cast<int64_t>(rows) * tile / count); }
+};
+
+// out = row · scale, or out += row · scale.
+struct EmbedJob {
+  const PackedMatrix* table = nullptr;
+  float scale = 1.0f;
+  bool add = false;
 };
 
 struct NormJob {
   NormOp::Kind kind = NormOp::Kind::kRms;
-  const float *weight = nullptr;
-  const float *bias = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
   float epsilon = 0.0f;
   float weight_offset = 0.0f;
   bool accumulate = false;
   int width = 0;
-  const float *in = nullptr;
+  const float* in = nullptr;
   int64_t in_stride = 0;
-  float *out = nullptr;
+  float* out = nullptr;
   int64_t out_stride = 0;
 };
 
-// Where one layer's keys and values lie in a page. Keys are [head][token /
-// 16][dim][16], values are [head][token][dim padded to 16].
+// Where one layer's keys and values lie in a page. Keys are [head][token / 16][dim][16], values are
+// [head][token][dim padded to 16].
 struct LayerPages {
-  std::byte *pool = nullptr;
+  std::byte* pool = nullptr;
   int64_t page_bytes = 0;
-  int64_t key_offset = 0; // of the layer's keys within a page
+  int64_t key_offset = 0;  // of the layer's keys within a page
   int64_t value_offset = 0;
-  int64_t head_elements = 0; // of keys, and of values, of one head in one page
+  int64_t head_elements = 0;  // of keys, and of values, of one head in one page
   int block_size = 16;
-  int group = 0; // which block table of a row
+  int group = 0;  // which block table of a row
   KvType type = KvType::kF32;
 };
 
 struct RopeJob {
-  float *qkv = nullptr;
+  float* qkv = nullptr;
   int64_t stride = 0;
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  const float *q_norm = nullptr;
-  const float *k_norm = nullptr;
+  const float* q_norm = nullptr;
+  const float* k_norm = nullptr;
   float epsilon = 0.0f;
   float weight_offset = 0.0f;
-  int rotary_dim = 0; // 0: no rotation
-  const float *angles =
-      nullptr; // [tokens][cos of rotary_dim / 2, sin of rotary_dim / 2]
+  int rotary_dim = 0;             // 0: no rotation
+  const float* angles = nullptr;  // [tokens][cos of rotary_dim / 2, sin of rotary_dim / 2]
   LayerPages pages;
   std::span<const BatchRow> rows;
 };
 
 struct AttentionJob {
-  const float *qkv = nullptr;
+  const float* qkv = nullptr;
   int64_t stride = 0;
-  float *out = nullptr;
+  float* out = nullptr;
   int64_t out_stride = 0;
   int heads = 0;
   int kv_heads = 0;
@@ -116,45 +116,34 @@ struct AttentionJob {
   std::span<const BatchRow> rows;
 };
 
-// Some query tokens of one row against one KV head. Only span `span` when it is
-// not −1: the result is then left in `partial` (see AttentionPartialFloats)
-// instead of the output.
+// Some query tokens of one row against one KV head.
 struct AttentionTask {
   int row = 0;
   int kv_head = 0;
-  int token_begin = 0; // within the row
+  int token_begin = 0;  // within the row
   int token_end = 0;
 };
 
 struct KernelTable {
-  const char *name = "";
+  const char* name = "";
   int tile_rows = 0;
   int direct_rows = 0;
 
-  // Rewrites rows of x as [tile][k][rows of the tile].
-  void (*pack_tiles)(const float *x, int64_t stride, int64_t k,
-                     const RowTiles &tiles, int tile_begin, int tile_end,
-                     float *out);
+  // Rewrites the rows of job.x as [tile][k][rows of the tile], tiles of tile_rows.
+  void (*pack_tiles)(const LinearJob& job, int tile_begin, int tile_end, float* out);
   // `scratch` has LinearScratchFloats(rows) floats.
-  void (*linear)(const LinearJob &job, int unit_begin, int unit_end,
-                 float *scratch);
-  // out[0 … k) = row · scale, or added to what is there. `scratch` as above.
-  void (*embed)(const PackedMatrix &table, int64_t row, float scale, bool add,
-                float *out, float *scratch);
-  void (*norm)(const NormJob &job, int row_begin, int row_end);
+  void (*linear)(const LinearJob& job, int unit_begin, int unit_end, float* scratch);
+  // One row of a table to out[0 … k). `scratch` as above.
+  void (*embed)(const EmbedJob& job, int64_t row, float* out, float* scratch);
+  void (*norm)(const NormJob& job, int row_begin, int row_end);
   // Tokens of the step, counted over all rows.
-  void (*rope_append)(const RopeJob &job, int row, int token_begin,
-                      int token_end);
-  void (*attend)(const AttentionJob &job, const AttentionTask &task,
-                 float *scratch);
+  void (*rope_append)(const RopeJob& job, int row, int token_begin, int token_end);
+  void (*attend)(const AttentionJob& job, const AttentionTask& task, float* scratch);
 };
 
-inline int64_t LinearScratchFloats(int64_t rows) {
-  return 2 * 16 * (kChunk + rows + 1) + 64;
-}
+inline int64_t LinearScratchFloats(int64_t rows) { return 2 * 16 * (kChunk + rows + 1) + 64; }
 
-inline constexpr int kAttentionRows =
-    48; // query rows (tokens × heads of a KV head) of one task
+inline constexpr int kAttentionRows = 48;  // query rows (tokens × heads of a KV head) of one task
 
 inline int AttentionTokens(int heads, int kv_heads) {
   const int group = heads / kv_heads;
@@ -163,15 +152,17 @@ inline int AttentionTokens(int heads, int kv_heads) {
 
 inline int64_t PaddedDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
-// Floats of scratch that `attend` needs: queries, scores, sums of a span and of
-// all spans, widened keys and values.
+// Floats of scratch that `attend` needs: queries, scores, sums of a span and of all spans, widened
+// keys and values.
 inline int64_t AttentionScratchFloats(int heads, int kv_heads, int head_dim) {
-  const int64_t rows =
-      int64_t{AttentionTokens(heads, kv_heads)} * (heads / kv_heads);
+  const int64_t rows = int64_t{AttentionTokens(heads, kv_heads)} * (heads / kv_heads);
   const int64_t dim = PaddedDim(head_dim);
   return rows * (3 * dim + kTileKeys + 2 * 20) + 2 * kTileKeys * dim + 256;
 }
 
-const KernelTable &ReferenceKernels();
+// One table per instruction set; the host must have it.
+const KernelTable& ReferenceKernels();
+const KernelTable& Avx2Kernels();
+const KernelTable& Avx512Kernels();
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

@@ -1,6 +1,5 @@
-// The reference kernels: plain C++ lanes. Compiled with fma because the
-// language's own is a slow library call without it; a host without AVX2 and fma
-// is not served.
+// The reference kernels: plain C++ lanes. Compiled with fma because the language's own is a slow
+// library call without it; a host without AVX2 and fma is not served.
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/norm.h"
@@ -8,7 +7,7 @@
 
 namespace quire::kernels::cpu {
 
-const KernelTable &ReferenceKernels() {
+const KernelTable& ReferenceKernels() {
   using V = Vec16Plain;
   static constexpr KernelTable kTable = {
       "reference", V::kTileRows, V::kDirectRows, PackTiles<V>, Linear<V>,
@@ -17,4 +16,4 @@ const KernelTable &ReferenceKernels() {
   return kTable;
 }
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

@@ -1,6 +1,5 @@
-// Products with packed weights, for every count of rows: the same fma chains
-// whether a weight is decoded in registers (few rows) or once into a scratch
-// that register tiles read (many rows).
+// Products with packed weights, for every count of rows: the same fma chains whether a weight is
+// decoded in registers (few rows) or once into a scratch that register tiles read (many rows).
 #pragma once
 
 #include <algorithm>
@@ -13,38 +12,35 @@
 namespace quire::kernels::cpu {
 
 template <class V>
-void PackTiles(const float *x, int64_t stride, int64_t k, const RowTiles &tiles,
-               int tile_begin, int tile_end, float *out) {
+void PackTiles(const LinearJob& job, int tile_begin, int tile_end, float* out) {
+  const RowTiles tiles(job.rows, V::kTileRows);
+  const int64_t k = job.weight->k;
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     const int begin = tiles.Begin(tile);
     const int rows = tiles.Begin(tile + 1) - begin;
-    float *to = out + begin * k;
+    float* to = out + begin * k;
     for (int r = 0; r < rows; ++r) {
-      const float *from = x + (begin + r) * stride;
-      for (int64_t i = 0; i < k; ++i)
-        to[i * rows + r] = from[i];
+      const float* from = job.x + (begin + r) * job.x_stride;
+      for (int64_t i = 0; i < k; ++i) to[i * rows + r] = from[i];
     }
   }
 }
 
-// totals[panel][16] for one row of x. Panels of one type go side by side, so
-// that chains overlap.
+// totals[panel][16] for one row of x. Panels of one type go side by side, so that chains overlap.
 template <class V, DType kType, int kPanels>
-void DirectPanels(const std::byte *const (&panels)[kPanels],
-                  const PanelGeometry &g, const float *x, float *totals) {
+void DirectPanels(const std::byte* const (&panels)[kPanels], const PanelGeometry& g, const float* x,
+                  float* totals) {
   using F = typename V::F;
   F total[kPanels];
   for (int64_t begin = 0; begin < g.k; begin += kChunk) {
     const int64_t end = std::min<int64_t>(g.k, begin + kChunk);
     F acc[kPanels];
-    for (int p = 0; p < kPanels; ++p)
-      acc[p] = V::Zero();
+    for (int p = 0; p < kPanels; ++p) acc[p] = V::Zero();
     int64_t k = begin;
     for (; k + kBlock <= end; k += kBlock) {
       for (int p = 0; p < kPanels; ++p) {
         DecodeBlock<V, kType>(
-            panels[p], g,
-            k / kBlock, [&](int i, F w) __attribute__((always_inline)) {
+            panels[p], g, k / kBlock, [&](int i, F w) __attribute__((always_inline)) {
               acc[p] = V::Fma(w, V::Set(x[k + i]), acc[p]);
             });
       }
@@ -52,106 +48,100 @@ void DirectPanels(const std::byte *const (&panels)[kPanels],
     if constexpr (!IsQuantised(kType)) {
       for (; k < end; ++k) {
         for (int p = 0; p < kPanels; ++p) {
-          acc[p] =
-              V::Fma(ReadFloat<V, kType>(panels[p], k), V::Set(x[k]), acc[p]);
+          acc[p] = V::Fma(ReadFloat<V, kType>(panels[p], k), V::Set(x[k]), acc[p]);
         }
       }
     }
-    for (int p = 0; p < kPanels; ++p)
-      total[p] = begin == 0 ? acc[p] : V::Add(total[p], acc[p]);
+    for (int p = 0; p < kPanels; ++p) total[p] = begin == 0 ? acc[p] : V::Add(total[p], acc[p]);
   }
-  for (int p = 0; p < kPanels; ++p)
-    V::Store(totals + 16 * p, total[p]);
+  for (int p = 0; p < kPanels; ++p) V::Store(totals + 16 * p, total[p]);
 }
 
 template <class V>
-void DirectUnit(const PackedMatrix &w, const Panel &a, const Panel &b,
-                const float *x, float *totals) {
-  const PanelGeometry &ga = w.geometries[a.geometry];
-  const PanelGeometry &gb = w.geometries[b.geometry];
+void DirectUnit(const PackedMatrix& w, const Panel& a, const Panel& b, const float* x,
+                float* totals) {
+  const PanelGeometry& ga = w.geometries[a.geometry];
+  const PanelGeometry& gb = w.geometries[b.geometry];
   if (ga.type == gb.type) {
     WithType(ga.type, [&](auto type) {
-      const std::byte *panels[2] = {a.data, b.data};
+      const std::byte* panels[2] = {a.data, b.data};
       DirectPanels<V, decltype(type)::value, 2>(panels, ga, x, totals);
     });
     return;
   }
-  const Panel *both[2] = {&a, &b};
+  const Panel* both[2] = {&a, &b};
   for (int p = 0; p < 2; ++p) {
-    const PanelGeometry &g = w.geometries[both[p]->geometry];
+    const PanelGeometry& g = w.geometries[both[p]->geometry];
     WithType(g.type, [&](auto type) {
-      const std::byte *panels[1] = {both[p]->data};
+      const std::byte* panels[1] = {both[p]->data};
       DirectPanels<V, decltype(type)::value, 1>(panels, g, x, totals + 16 * p);
     });
   }
 }
 
-// One chunk of K for the rows of one tile: totals[row][32] = or += the chunk's
+// One chunk of K for the rows of one tile and both panels: totals[row][32] = or += the chunk's
 // sums.
 template <class V, int kRows>
-void TileChunk(const float *x, const float *weights, int count, bool first,
-               float *totals) {
-  using F = typename V::F;
-  F acc[kRows][2];
-  for (int r = 0; r < kRows; ++r)
-    acc[r][0] = acc[r][1] = V::Zero();
-  MultiplyTile<V, kRows, 2, XLayout<kRows, 1>>(
-      acc, x, count, [&](int k, int p) __attribute__((always_inline)) {
-        return V::Load(weights + p * (16 * kChunk) + k * 16);
-      });
-  for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < 2; ++p) {
-      float *total = totals + r * 32 + p * 16;
-      V::Store(total, first ? acc[r][p] : V::Add(V::Load(total), acc[r][p]));
+void TileChunk(const float* x, const float* weights, int count, bool first, float* totals) {
+  constexpr int kPanels = V::kTilePanels;
+  for (int panel = 0; panel < 2; panel += kPanels) {
+    const float* from = weights + panel * (16 * kChunk);
+    typename V::F acc[kRows][kPanels];
+    for (int r = 0; r < kRows; ++r) {
+      for (int p = 0; p < kPanels; ++p) acc[r][p] = V::Zero();
+    }
+    MultiplyTile<V, kRows, kPanels, XLayout<kRows, 1>>(
+        acc, x, count, [&](int k, int p) __attribute__((always_inline)) {
+          return V::Load(from + p * (16 * kChunk) + k * 16);
+        });
+    for (int r = 0; r < kRows; ++r) {
+      for (int p = 0; p < kPanels; ++p) {
+        float* total = totals + r * 32 + (panel + p) * 16;
+        V::Store(total, first ? acc[r][p] : V::Add(V::Load(total), acc[r][p]));
+      }
     }
   }
 }
 
 template <class V>
-void TiledUnit(const LinearJob &job, const Panel &a, const Panel &b,
-               float *scratch, float *totals) {
-  const PackedMatrix &w = *job.weight;
+void TiledUnit(const LinearJob& job, const Panel& a, const Panel& b, float* scratch,
+               float* totals) {
+  const PackedMatrix& w = *job.weight;
   const RowTiles tiles(job.rows, V::kTileRows);
   for (int64_t begin = 0; begin < w.k; begin += kChunk) {
     const int64_t end = std::min<int64_t>(w.k, begin + kChunk);
     DecodeAny<V>(a.data, w.geometries[a.geometry], begin, end, scratch);
-    DecodeAny<V>(b.data, w.geometries[b.geometry], begin, end,
-                 scratch + 16 * kChunk);
+    DecodeAny<V>(b.data, w.geometries[b.geometry], begin, end, scratch + 16 * kChunk);
     for (int tile = 0; tile < tiles.count; ++tile) {
       const int first = tiles.Begin(tile);
       const int rows = tiles.Begin(tile + 1) - first;
-      const float *x = job.x_tiles + first * w.k + begin * rows;
+      const float* x = job.x_tiles + first * w.k + begin * rows;
       WithRows<V::kTileRows>(rows, [&](auto count) {
-        TileChunk<V, decltype(count)::value>(x, scratch,
-                                             static_cast<int>(end - begin),
-                                             begin == 0, totals + first * 32);
+        TileChunk<V, decltype(count)::value>(x, scratch, static_cast<int>(end - begin), begin == 0,
+                                             totals + first * 32);
       });
     }
   }
 }
 
-// bias, scale, soft cap, activation, then the output; `y` are the sums of panel
-// `panel`.
+// bias, scale, soft cap, activation, then the output; `y` are the sums of panel `panel`.
 template <class V>
-[[gnu::always_inline]] inline typename V::F
-Biased(const LinearJob &job, const Panel &panel, typename V::F y) {
-  if (job.bias == nullptr)
-    return y;
+[[gnu::always_inline]] inline typename V::F Biased(const LinearJob& job, const Panel& panel,
+                                                   typename V::F y) {
+  if (job.bias == nullptr) return y;
   return V::Add(y, V::LoadPartial(job.bias + panel.out_row, panel.rows));
 }
 
 template <class V>
-[[gnu::always_inline]] inline void PutOut(const LinearJob &job, int row,
-                                          const Panel &panel, typename V::F y) {
-  float *out = job.out + row * job.out_stride + panel.out_row;
-  if (job.accumulate)
-    y = V::Add(V::LoadPartial(out, panel.rows), y);
+[[gnu::always_inline]] inline void PutOut(const LinearJob& job, int row, const Panel& panel,
+                                          typename V::F y) {
+  float* out = job.out + row * job.out_stride + panel.out_row;
+  if (job.accumulate) y = V::Add(V::LoadPartial(out, panel.rows), y);
   V::StorePartial(out, y, panel.rows);
 }
 
 template <class V>
-void FinishUnit(const LinearJob &job, const Panel &a, const Panel &b,
-                const float *totals) {
+void FinishUnit(const LinearJob& job, const Panel& a, const Panel& b, const float* totals) {
   using Activation = LinearOp::Activation;
   for (int row = 0; row < job.rows; ++row) {
     auto y = Biased<V>(job, a, V::Load(totals + row * 32));
@@ -177,21 +167,18 @@ void FinishUnit(const LinearJob &job, const Panel &a, const Panel &b,
       z = SoftCap<V>(z, job.softcap);
     }
     PutOut<V>(job, row, a, y);
-    if (&b != &a)
-      PutOut<V>(job, row, b, z);
+    if (&b != &a) PutOut<V>(job, row, b, z);
   }
 }
 
 template <class V>
-void Linear(const LinearJob &job, int unit_begin, int unit_end,
-            float *scratch) {
-  const PackedMatrix &w = *job.weight;
+void Linear(const LinearJob& job, int unit_begin, int unit_end, float* scratch) {
+  const PackedMatrix& w = *job.weight;
   const int count = w.PanelCount();
-  float *totals = scratch + 2 * 16 * kChunk;
+  float* totals = scratch + 2 * 16 * kChunk;
   for (int unit = unit_begin; unit < unit_end; ++unit) {
-    const Panel &a = w.panels[w.gated ? unit : 2 * unit];
-    const Panel &b = w.panels[w.gated ? unit + count / 2
-                                      : std::min(2 * unit + 1, count - 1)];
+    const Panel& a = w.panels[w.gated ? unit : 2 * unit];
+    const Panel& b = w.panels[w.gated ? unit + count / 2 : std::min(2 * unit + 1, count - 1)];
     if (job.x_tiles == nullptr) {
       if constexpr (V::kDirectRows > 0) {
         for (int row = 0; row < job.rows; ++row) {
@@ -206,25 +193,24 @@ void Linear(const LinearJob &job, int unit_begin, int unit_end,
 }
 
 template <class V>
-void Embed(const PackedMatrix &table, int64_t row, float scale, bool add,
-           float *out, float *scratch) {
+void Embed(const EmbedJob& job, int64_t row, float* out, float* scratch) {
+  const PackedMatrix& table = *job.table;
   // Panels of one part are full but for the last; parts are few.
   size_t index = static_cast<size_t>(row / kPanelRows);
   while (index + 1 < table.panels.size() &&
          table.panels[index].out_row + table.panels[index].rows <= row) {
     ++index;
   }
-  const Panel &panel = table.panels[index];
+  const Panel& panel = table.panels[index];
   const int lane = static_cast<int>(row - panel.out_row);
   for (int64_t begin = 0; begin < table.k; begin += kChunk) {
     const int64_t end = std::min<int64_t>(table.k, begin + kChunk);
-    DecodeAny<V>(panel.data, table.geometries[panel.geometry], begin, end,
-                 scratch);
+    DecodeAny<V>(panel.data, table.geometries[panel.geometry], begin, end, scratch);
     for (int64_t k = begin; k < end; ++k) {
-      const float value = scratch[(k - begin) * 16 + lane] * scale;
-      out[k] = add ? out[k] + value : value;
+      const float value = scratch[(k - begin) * 16 + lane] * job.scale;
+      out[k] = job.add ? out[k] + value : value;
     }
   }
 }
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

@@ -13,12 +13,9 @@
 namespace quire::kernels::cpu {
 namespace {
 
-constexpr int64_t RoundUp(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
+constexpr int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Bytes of one panel's block of 32 k: values, then scales of the block, then
-// scales of 256 k.
+// Bytes of one panel's block of 32 k: values, then scales of the block, then scales of 256 k.
 struct BlockSizes {
   int64_t values;
   int64_t block_scales;
@@ -27,28 +24,28 @@ struct BlockSizes {
 
 BlockSizes SizesOf(DType type) {
   switch (type) {
-  case DType::kQ8_0:
-    return {512, 32, 0};
-  case DType::kQ4_0:
-    return {256, 32, 0};
-  case DType::kQ4_1:
-    return {256, 64, 0};
-  case DType::kQ5_0:
-    return {320, 32, 0};
-  case DType::kQ5_1:
-    return {320, 64, 0};
-  case DType::kQ4_K:
-    return {256, 32, 64};
-  case DType::kQ5_K:
-    return {320, 32, 64};
-  case DType::kQ6_K:
-    return {384, 32, 32};
-  default:
-    return {0, 0, 0};
+    case DType::kQ8_0:
+      return {512, 32, 0};
+    case DType::kQ4_0:
+      return {256, 32, 0};
+    case DType::kQ4_1:
+      return {256, 64, 0};
+    case DType::kQ5_0:
+      return {320, 32, 0};
+    case DType::kQ5_1:
+      return {320, 64, 0};
+    case DType::kQ4_K:
+      return {256, 32, 64};
+    case DType::kQ5_K:
+      return {320, 32, 64};
+    case DType::kQ6_K:
+      return {384, 32, 32};
+    default:
+      return {0, 0, 0};
   }
 }
 
-} // namespace
+}  // namespace
 
 PanelGeometry MakePanelGeometry(DType type, int64_t k) {
   PanelGeometry geometry;
@@ -57,58 +54,52 @@ PanelGeometry MakePanelGeometry(DType type, int64_t k) {
   int64_t values = 0;
   const BlockSizes sizes = SizesOf(type);
   switch (type) {
-  case DType::kF32:
-    values = k * 64;
-    break;
-  case DType::kF16:
-    values = k * 32;
-    break;
-  case DType::kBF16:
-    values = RoundUp(k, 2) * 32;
-    break;
-  default:
-    values = k / kBlock * sizes.values;
+    case DType::kF32:
+      values = k * 64;
+      break;
+    case DType::kF16:
+      values = k * 32;
+      break;
+    case DType::kBF16:
+      values = RoundUp(k, 2) * 32;
+      break;
+    default:
+      values = k / kBlock * sizes.values;
   }
   geometry.block_scale_offset = RoundUp(values, 64);
-  geometry.super_scale_offset = RoundUp(
-      geometry.block_scale_offset + k / kBlock * sizes.block_scales, 64);
-  geometry.bytes =
-      RoundUp(geometry.super_scale_offset + k / 256 * sizes.super_scales, 64);
+  geometry.super_scale_offset =
+      RoundUp(geometry.block_scale_offset + k / kBlock * sizes.block_scales, 64);
+  geometry.bytes = RoundUp(geometry.super_scale_offset + k / 256 * sizes.super_scales, 64);
   return geometry;
 }
 
 Pages::Pages(int64_t bytes, bool huge_pages) : bytes_(bytes) {
-  if (bytes == 0)
-    return;
-  void *memory =
-      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (bytes == 0) return;
+  void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     std::fprintf(stderr, "out of memory: cannot reserve %lld bytes\n",
                  static_cast<long long>(bytes));
     std::abort();
   }
-  if (huge_pages)
-    madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  data_ = static_cast<std::byte *>(memory);
+  if (huge_pages) madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(memory);
 }
 
 Pages::~Pages() {
-  if (data_ != nullptr)
-    munmap(data_, static_cast<size_t>(bytes_));
+  if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
 }
 
-Pages::Pages(Pages &&other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
+Pages::Pages(Pages&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
 
-Pages &Pages::operator=(Pages &&other) noexcept {
+Pages& Pages::operator=(Pages&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }
 
-PackedMatrix PlanMatrix(const Weight &weight, bool gated) {
+PackedMatrix PlanMatrix(const Weight& weight, bool gated) {
   PackedMatrix matrix;
   matrix.rows = weight.rows;
   matrix.k = weight.cols;
@@ -116,12 +107,11 @@ PackedMatrix PlanMatrix(const Weight &weight, bool gated) {
   const int64_t half = gated ? weight.rows / 2 : -1;
   int64_t out_row = 0;
   for (size_t part = 0; part < weight.parts.size(); ++part) {
-    const WeightSource &source = weight.parts[part];
+    const WeightSource& source = weight.parts[part];
     matrix.geometries.push_back(MakePanelGeometry(source.type, source.cols));
     for (int64_t row = 0; row < source.rows;) {
       int64_t rows = std::min<int64_t>(kPanelRows, source.rows - row);
-      if (out_row < half)
-        rows = std::min(rows, half - out_row);
+      if (out_row < half) rows = std::min(rows, half - out_row);
       Panel panel;
       panel.geometry = panel.part = static_cast<int32_t>(part);
       panel.part_row = row;
@@ -135,20 +125,19 @@ PackedMatrix PlanMatrix(const Weight &weight, bool gated) {
   return matrix;
 }
 
-int64_t PackedBytes(const PackedMatrix &matrix) {
+int64_t PackedBytes(const PackedMatrix& matrix) {
   int64_t bytes = 0;
-  for (const Panel &panel : matrix.panels)
-    bytes += matrix.geometries[panel.geometry].bytes;
+  for (const Panel& panel : matrix.panels) bytes += matrix.geometries[panel.geometry].bytes;
   return bytes;
 }
 
-void AllocateMatrix(PackedMatrix &matrix) {
+void AllocateMatrix(PackedMatrix& matrix) {
   matrix.memory = Pages(PackedBytes(matrix), true);
   int64_t offset = 0;
-  for (Panel &panel : matrix.panels) {
+  for (Panel& panel : matrix.panels) {
     panel.data = matrix.memory.data() + offset;
     offset += matrix.geometries[panel.geometry].bytes;
   }
 }
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

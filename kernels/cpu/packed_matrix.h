@@ -1,15 +1,12 @@
-// Weights as CPU kernels read them: panels of 16 output rows, K-major,
-// quantised blocks kept quantised.
+// Weights as CPU kernels read them: panels of 16 output rows, K-major, quantised blocks kept
+// quantised.
 //
-// Owned by the loaded program; written once by PackPanels, then read by every
-// thread. Invariants:
-// 1. A panel holds rows of one part only; lanes behind its last row are zero
-// weights.
-// 2. A 32-bit lane of a quantised panel belongs to one row and holds
-// consecutive k in its bytes, as
+// Owned by the loaded program; written once by PackPanels, then read by every thread.
+// Invariants:
+// 1. A panel holds rows of one part only; lanes behind its last row are zero weights.
+// 2. A 32-bit lane of a quantised panel belongs to one row and holds consecutive k in its bytes, as
 //    int8 dot-product instructions want them.
-// 3. kernels/README.md draws the layouts; decode.h is the only code that reads
-// them.
+// 3. kernels/README.md draws the layouts; decode.h is the only code that reads them.
 #pragma once
 
 #include <cstddef>
@@ -23,70 +20,68 @@
 namespace quire::kernels::cpu {
 
 inline constexpr int kPanelRows = 16;
-inline constexpr int kBlock = 32; // elements of K that are decoded together
+inline constexpr int kBlock = 32;  // elements of K that are decoded together
 
-// Offsets inside a panel of one type and K, in bytes. A panel is [values][block
-// scales][super scales].
+// Offsets inside a panel of one type and K, in bytes. A panel is [values][block scales][super
+// scales].
 struct PanelGeometry {
   DType type = DType::kF32;
   int64_t k = 0;
   int64_t block_scale_offset = 0;
   int64_t super_scale_offset = 0;
-  int64_t bytes = 0; // a multiple of 64
+  int64_t bytes = 0;  // a multiple of 64
 };
 
 PanelGeometry MakePanelGeometry(DType type, int64_t k);
 
 struct Panel {
-  const std::byte *data = nullptr;
-  int32_t geometry = 0; // index into PackedMatrix::geometries
+  const std::byte* data = nullptr;
+  int32_t geometry = 0;  // index into PackedMatrix::geometries
   int32_t part = 0;
-  int64_t part_row = 0; // first row, within the part
-  int64_t out_row = 0;  // first row, within the matrix
-  int32_t rows = 0;     // 1 … 16
+  int64_t part_row = 0;  // first row, within the part
+  int64_t out_row = 0;   // first row, within the matrix
+  int32_t rows = 0;      // 1 … 16
 };
 
-// Memory from the system, zeroed, aligned to a page, returned when the owner
-// goes.
+// Memory from the system, zeroed, aligned to a page, returned when the owner goes.
 class Pages {
-public:
+ public:
   Pages() = default;
   explicit Pages(int64_t bytes, bool huge_pages = false);
   ~Pages();
-  Pages(Pages &&other) noexcept;
-  Pages &operator=(Pages &&other) noexcept;
-  std::byte *data() const { return data_; }
+  Pages(Pages&& other) noexcept;
+  Pages& operator=(Pages&& other) noexcept;
+  std::byte* data() const { return data_; }
   int64_t size() const { return bytes_; }
 
-private:
-  std::byte *data_ = nullptr;
+ private:
+  std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
 };
 
 struct PackedMatrix {
   int64_t rows = 0;
   int64_t k = 0;
-  bool gated =
-      false; // panels [0, n/2) are gates, panel i + n/2 is the value of gate i
-  std::vector<PanelGeometry> geometries; // by part
+  bool gated = false;  // panels [0, n/2) are gates, panel i + n/2 is the value of gate i
+  std::vector<PanelGeometry> geometries;  // by part
   std::vector<Panel> panels;
   Pages memory;
 
   int PanelCount() const { return static_cast<int>(panels.size()); }
 };
 
-// Cuts the rows into panels without packing them. Gated: also cut at half
-// height, and both halves must then be cut alike (they are whenever gate and up
-// are two parts, or half the height is a multiple of 16).
-PackedMatrix PlanMatrix(const Weight &weight, bool gated);
-int64_t PackedBytes(const PackedMatrix &matrix);
-void AllocateMatrix(PackedMatrix &matrix);
+// Cuts the rows into panels without packing them. Gated: also cut at half height, and both halves
+// must then be cut alike (they are whenever gate and up are two parts, or half the height is a
+// multiple of 16).
+PackedMatrix PlanMatrix(const Weight& weight, bool gated);
+int64_t PackedBytes(const PackedMatrix& matrix);
+void AllocateMatrix(PackedMatrix& matrix);
 
-// Packs panels begin … end − 1 from their sources. Different panels may be
-// packed by different threads.
-void PackPanels(PackedMatrix &matrix, const Weight &weight, int begin, int end);
+// Packs panels begin … end − 1 from their sources. Different panels may be packed by different
+// threads.
+void PackPanels(PackedMatrix& matrix, const Weight& weight, int begin, int end);
 
 // All elements of a vector weight (its parts one after another) as float32.
-std::vector<float> UnpackVector(const Weight &weight);
+std::vector<float> UnpackVector(const Weight& weight);
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

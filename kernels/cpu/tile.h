@@ -1,5 +1,5 @@
-// The register tile: up to kTileRows rows of x against panels of 16 columns,
-// one fma chain per output.
+// The register tile: up to kTileRows rows of x against panels of 16 columns, one fma chain per
+// output.
 #pragma once
 
 #include <array>
@@ -10,39 +10,35 @@
 
 namespace quire::kernels::cpu {
 
-// How x is laid out for a tile: element (k, row) stands at k · kStrideK + row ·
-// kStrideRow.
-template <int kK, int kRow> struct XLayout {
+// How x is laid out for a tile: element (k, row) stands at k · kStrideK + row · kStrideRow.
+template <int kK, int kRow>
+struct XLayout {
   static constexpr int kStrideK = kK;
   static constexpr int kStrideRow = kRow;
 };
 
-// acc[row][panel] += Σ_k w(k, panel) · x(k, row), in the order of k. `load(k,
-// panel)` gives 16 weights.
+// acc[row][panel] += Σ_k w(k, panel) · x(k, row), in the order of k. `load(k, panel)` gives 16
+// weights.
 template <class V, int kRows, int kPanels, class X, class LoadWeights>
-[[gnu::always_inline]] inline void
-MultiplyTile(typename V::F (&acc)[kRows][kPanels], const float *x, int count,
-             LoadWeights &&load) {
+[[gnu::always_inline]] inline void MultiplyTile(typename V::F (&acc)[kRows][kPanels],
+                                                const float* x, int count, LoadWeights&& load) {
   for (int k = 0; k < count; ++k) {
     typename V::F w[kPanels];
-    for (int p = 0; p < kPanels; ++p)
-      w[p] = load(k, p);
+    for (int p = 0; p < kPanels; ++p) w[p] = load(k, p);
     for (int r = 0; r < kRows; ++r) {
       const auto value = V::Set(x[k * X::kStrideK + r * X::kStrideRow]);
-      for (int p = 0; p < kPanels; ++p)
-        acc[r][p] = V::Fma(w[p], value, acc[r][p]);
+      for (int p = 0; p < kPanels; ++p) acc[r][p] = V::Fma(w[p], value, acc[r][p]);
     }
   }
 }
 
 // Calls function(integral_constant rows) for rows in 1 … kMax.
 template <int kMax, class Function>
-[[gnu::always_inline]] inline void WithRows(int rows, Function &&function) {
+[[gnu::always_inline]] inline void WithRows(int rows, Function&& function) {
   if constexpr (kMax > 1) {
-    if (rows < kMax)
-      return WithRows<kMax - 1>(rows, std::forward<Function>(function));
+    if (rows < kMax) return WithRows<kMax - 1>(rows, std::forward<Function>(function));
   }
   function(std::integral_constant<int, kMax>{});
 }
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

@@ -1,12 +1,11 @@
-// exp, tanh, sigmoid on sixteen lanes by our own polynomials: the same bits on
-// every instruction set.
+// exp, tanh, sigmoid on sixteen lanes by our own polynomials: the same bits on every instruction
+// set.
 #pragma once
 
 namespace quire::kernels::cpu {
 
-// e^x, within 2 units in the last place; 0 below −87.336, held at e^88.02
-// above. NaN stays NaN. Cody–Waite reduction and the polynomial of Cephes'
-// expf.
+// e^x, within 2 units in the last place; 0 below −87.336, held at e^88.02 above. NaN stays NaN.
+// Cody–Waite reduction and the polynomial of Cephes' expf.
 template <class V>
 [[gnu::always_inline]] inline typename V::F Exp(typename V::F x) {
   using F = typename V::F;
@@ -14,8 +13,7 @@ template <class V>
   const F low = V::Set(kLow);
   const F input = x;
   x = V::Max(low, V::Min(V::Set(88.02f), x));
-  // Adding 1.5 · 2^23 rounds to an integer and leaves it in the low bits of the
-  // sum.
+  // Adding 1.5 · 2^23 rounds to an integer and leaves it in the low bits of the sum.
   const F magic = V::Set(12582912.0f);
   const F shifted = V::Fma(x, V::Set(1.44269504088896341f), magic);
   const F n = V::Sub(shifted, magic);
@@ -28,16 +26,15 @@ template <class V>
   p = V::Fma(p, r, V::Set(1.6666665459e-1f));
   p = V::Fma(p, r, V::Set(5.0000001201e-1f));
   p = V::Fma(p, V::Mul(r, r), V::Add(r, V::Set(1.0f)));
-  const auto exponent = V::AddInt(V::template ShiftLeft<23>(V::AsInt(shifted)),
-                                  V::SetInt(0x3f800000u));
+  const auto exponent =
+      V::AddInt(V::template ShiftLeft<23>(V::AsInt(shifted)), V::SetInt(0x3f800000u));
   return V::SelectLess(input, low, V::Zero(), V::Mul(p, V::AsFloat(exponent)));
 }
 
-// x / (1 + e^−z). SiLU is z = x; GELU's tanh form is z = 2 √(2/π) (x + 0.044715
-// x³), since (1 + tanh u) / 2 = 1 / (1 + e^−2u).
+// x / (1 + e^−z). SiLU is z = x; GELU's tanh form is z = 2 √(2/π) (x + 0.044715 x³), since
+// (1 + tanh u) / 2 = 1 / (1 + e^−2u).
 template <class V>
-[[gnu::always_inline]] inline typename V::F GatedBySigmoid(typename V::F x,
-                                                           typename V::F z) {
+[[gnu::always_inline]] inline typename V::F GatedBySigmoid(typename V::F x, typename V::F z) {
   return V::Div(x, V::Add(V::Set(1.0f), Exp<V>(V::Neg(z))));
 }
 
@@ -74,9 +71,8 @@ template <class V>
 
 // cap · tanh(x / cap).
 template <class V>
-[[gnu::always_inline]] inline typename V::F SoftCap(typename V::F x,
-                                                    float cap) {
+[[gnu::always_inline]] inline typename V::F SoftCap(typename V::F x, float cap) {
   return V::Mul(V::Set(cap), Tanh<V>(V::Div(x, V::Set(cap))));
 }
 
-} // namespace quire::kernels::cpu
+}  // namespace quire::kernels::cpu

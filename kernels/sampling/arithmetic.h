@@ -1,8 +1,8 @@
-// The arithmetic of sampling, the same on host and device: exp and log by fma
-// polynomials, Philox noise, ordered keys, fixed-point masses.
+// The arithmetic of sampling, the same on host and device: exp and log by fma polynomials, Philox
+// noise, ordered keys, fixed-point masses.
 //
-// Pure functions. Every device must give the same bits, so nothing here calls a
-// maths library but fma.
+// Pure functions. Every device must give the same bits, so nothing here calls a maths library but
+// fma.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,11 @@ QUIRE_SAMPLING_FUNCTION float FloatOf(uint32_t bits) {
   return x;
 }
 
-// e^x for x ≤ 0, within 2 units in the last place; 0 below −87.336. Cephes'
-// expf.
+// e^x for x ≤ 0, within 2 units in the last place; 0 below −87.336. Cephes' expf.
 QUIRE_SAMPLING_FUNCTION float ExpOfNegative(float x) {
   const float low = -87.3365478515625f;
   const float clamped = x < low ? low : x;
-  const float shifted =
-      FusedMultiplyAdd(clamped, 1.44269504088896341f, 12582912.0f);
+  const float shifted = FusedMultiplyAdd(clamped, 1.44269504088896341f, 12582912.0f);
   const float n = shifted - 12582912.0f;
   float r = FusedMultiplyAdd(n, -0.693359375f, clamped);
   r = FusedMultiplyAdd(n, 2.12194440e-4f, r);
@@ -55,8 +53,8 @@ QUIRE_SAMPLING_FUNCTION float ExpOfNegative(float x) {
   return x < low ? 0.0f : y;
 }
 
-// ln x for normal x > 0, within 1e-15 relative to max(1, |ln x|). The mantissa
-// is brought to [√½, √2); ln m = 2 artanh((m − 1) / (m + 1)) by its series.
+// ln x for normal x > 0, within 1e-15 relative to max(1, |ln x|). The mantissa is brought to
+// [√½, √2); ln m = 2 artanh((m − 1) / (m + 1)) by its series.
 QUIRE_SAMPLING_FUNCTION double Log(double x) {
   uint64_t bits;
   memcpy(&bits, &x, 8);
@@ -81,8 +79,7 @@ QUIRE_SAMPLING_FUNCTION double Log(double x) {
   p = FusedMultiplyAdd(p, z, 1.0 / 5.0);
   p = FusedMultiplyAdd(p, z, 1.0 / 3.0);
   p = FusedMultiplyAdd(p, z, 1.0);
-  return FusedMultiplyAdd(static_cast<double>(exponent), 0.6931471805599453,
-                          2.0 * s * p);
+  return FusedMultiplyAdd(static_cast<double>(exponent), 0.6931471805599453, 2.0 * s * p);
 }
 
 struct PhiloxBlock {
@@ -90,16 +87,13 @@ struct PhiloxBlock {
 };
 
 // Philox4x32-10 (Salmon et al., 2011).
-QUIRE_SAMPLING_FUNCTION PhiloxBlock Philox(PhiloxBlock counter, uint32_t key0,
-                                           uint32_t key1) {
+QUIRE_SAMPLING_FUNCTION PhiloxBlock Philox(PhiloxBlock counter, uint32_t key0, uint32_t key1) {
   PhiloxBlock c = counter;
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53u} * c.word[0];
     const uint64_t b = uint64_t{0xCD9E8D57u} * c.word[2];
-    c = PhiloxBlock{{static_cast<uint32_t>(b >> 32) ^ c.word[1] ^ key0,
-                     static_cast<uint32_t>(b),
-                     static_cast<uint32_t>(a >> 32) ^ c.word[3] ^ key1,
-                     static_cast<uint32_t>(a)}};
+    c = PhiloxBlock{{static_cast<uint32_t>(b >> 32) ^ c.word[1] ^ key0, static_cast<uint32_t>(b),
+                     static_cast<uint32_t>(a >> 32) ^ c.word[3] ^ key1, static_cast<uint32_t>(a)}};
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }
@@ -117,18 +111,15 @@ struct NoisePosition {
   Purpose purpose = Purpose::kSample;
 };
 
-// Standard Gumbel noise of one token: −ln(−ln u), u = (n + ½) / 2^52 from 52
-// bits of Philox(key = seed; counter = token, output index, choice, purpose
-// with the index's high bits).
-QUIRE_SAMPLING_FUNCTION double Gumbel(const NoisePosition &at, uint32_t token) {
+// Standard Gumbel noise of one token: −ln(−ln u), u = (n + ½) / 2^52 from 52 bits of
+// Philox(key = seed; counter = token, output index, choice, purpose with the index's high bits).
+QUIRE_SAMPLING_FUNCTION double Gumbel(const NoisePosition& at, uint32_t token) {
   const uint32_t high = static_cast<uint32_t>(at.output_index >> 32);
-  const PhiloxBlock counter{{token, static_cast<uint32_t>(at.output_index),
-                             at.choice,
+  const PhiloxBlock counter{{token, static_cast<uint32_t>(at.output_index), at.choice,
                              static_cast<uint32_t>(at.purpose) ^ (high << 8)}};
-  const PhiloxBlock random = Philox(counter, static_cast<uint32_t>(at.seed),
-                                    static_cast<uint32_t>(at.seed >> 32));
-  const uint64_t bits =
-      (static_cast<uint64_t>(random.word[0]) << 20) | (random.word[1] >> 12);
+  const PhiloxBlock random =
+      Philox(counter, static_cast<uint32_t>(at.seed), static_cast<uint32_t>(at.seed >> 32));
+  const uint64_t bits = (static_cast<uint64_t>(random.word[0]) << 20) | (random.word[1] >> 12);
   const double u = (static_cast<double>(bits) + 0.5) * 2.220446049250313e-16;
   return -Log(-Log(u));
 }
@@ -142,13 +133,12 @@ QUIRE_SAMPLING_FUNCTION uint32_t OrderedKey(float x) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// A weight of at most 2^11 in units of 2^−40, to the nearest: sums of up to
-// 2^23 weights e^(z − max) are exact in any order. Adding 2^52 leaves the
-// integer in the low bits of the sum.
+// A weight of at most 2^11 in units of 2^−40, to the nearest: sums of up to 2^23 weights e^(z −
+// max) are exact in any order. Adding 2^52 leaves the integer in the low bits of the sum.
 inline constexpr double kMassUnit = 1099511627776.0;
 QUIRE_SAMPLING_FUNCTION uint64_t Mass(float weight) {
-  const double shifted = FusedMultiplyAdd(static_cast<double>(weight),
-                                          kMassUnit, 4503599627370496.0);
+  const double shifted =
+      FusedMultiplyAdd(static_cast<double>(weight), kMassUnit, 4503599627370496.0);
   uint64_t bits;
   memcpy(&bits, &shifted, 8);
   return bits & 0x000fffffffffffffull;
@@ -156,17 +146,14 @@ QUIRE_SAMPLING_FUNCTION uint64_t Mass(float weight) {
 
 // The share `fraction` of a mass, rounded up to a unit.
 QUIRE_SAMPLING_FUNCTION uint64_t ShareOf(float fraction, uint64_t mass) {
-  const double share =
-      static_cast<double>(fraction) * static_cast<double>(mass);
+  const double share = static_cast<double>(fraction) * static_cast<double>(mass);
   const uint64_t floor = static_cast<uint64_t>(share);
   return static_cast<double>(floor) < share ? floor + 1 : floor;
 }
 
-// Penalties of one token. Repetition counts prompt and outputs, the others
-// outputs only.
-QUIRE_SAMPLING_FUNCTION float Penalise(float logit, int32_t output_count,
-                                       float repetition, float frequency,
-                                       float presence) {
+// Penalties of one token. Repetition counts prompt and outputs, the others outputs only.
+QUIRE_SAMPLING_FUNCTION float Penalise(float logit, int32_t output_count, float repetition,
+                                       float frequency, float presence) {
   float z = logit > 0.0f ? logit / repetition : logit * repetition;
   if (output_count > 0) {
     z = FusedMultiplyAdd(-frequency, static_cast<float>(output_count), z);
@@ -175,4 +162,4 @@ QUIRE_SAMPLING_FUNCTION float Penalise(float logit, int32_t output_count,
   return z;
 }
 
-} // namespace quire::kernels::sampling
+}  // namespace quire::kernels::sampling

@@ -12,133 +12,114 @@ namespace {
 double SigmoidTimes(double x, double z) { return x / (1.0 + std::exp(-z)); }
 
 double GeluTanh(double x) {
-  return 0.5 * x *
-         (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+  return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-std::vector<double> Normed(const NormOp &op, const std::vector<double> &x,
-                           const std::vector<double> *weight,
-                           const std::vector<double> *bias) {
+std::vector<double> Normed(const NormOp& op, const std::vector<double>& x,
+                           const std::vector<double>* weight, const std::vector<double>* bias) {
   double mean = 0.0;
   if (op.kind == NormOp::Kind::kLayer) {
-    for (double v : x)
-      mean += v / static_cast<double>(x.size());
+    for (double v : x) mean += v / static_cast<double>(x.size());
   }
   double variance = 0.0;
-  for (double v : x)
-    variance += (v - mean) * (v - mean) / static_cast<double>(x.size());
+  for (double v : x) variance += (v - mean) * (v - mean) / static_cast<double>(x.size());
   std::vector<double> y(x.size());
   for (size_t i = 0; i < x.size(); ++i) {
     y[i] = (x[i] - mean) / std::sqrt(variance + op.epsilon);
-    if (weight != nullptr)
-      y[i] *= (*weight)[i] + op.weight_offset;
-    if (bias != nullptr)
-      y[i] += (*bias)[i];
+    if (weight != nullptr) y[i] *= (*weight)[i] + op.weight_offset;
+    if (bias != nullptr) y[i] += (*bias)[i];
   }
   return y;
 }
 
-} // namespace
+}  // namespace
 
-DoubleModel::DoubleModel(const StepProgram &program) : program_(program) {
-  for (const Weight &weight : program.weights) {
+DoubleModel::DoubleModel(const StepProgram& program) : program_(program) {
+  for (const Weight& weight : program.weights) {
     Rows rows;
     if (weight.rows == 1) {
       rows.emplace_back();
-      for (const WeightSource &part : weight.parts) {
+      for (const WeightSource& part : weight.parts) {
         for (int64_t i = 0; i < part.rows * part.cols; ++i) {
           rows[0].push_back(ElementOf(part, i / part.cols, i % part.cols));
         }
       }
     } else {
-      for (int64_t row = 0; row < weight.rows; ++row)
-        rows.push_back(RowOf(weight, row));
+      for (int64_t row = 0; row < weight.rows; ++row) rows.push_back(RowOf(weight, row));
     }
     weights_.push_back(std::move(rows));
   }
 }
 
-std::vector<std::vector<double>>
-DoubleModel::Run(std::span<const int32_t> tokens) {
+std::vector<std::vector<double>> DoubleModel::Run(std::span<const int32_t> tokens) {
   tokens_.assign(tokens.begin(), tokens.end());
   buffers_.assign(program_.buffers.size(), Rows(tokens.size()));
   BufferId logits = kNoId;
-  for (const Op &op : program_.ops) {
-    std::visit([this](const auto &one) { Apply(one); }, op);
-    if (const auto *last = std::get_if<LogitsOp>(&op))
-      logits = last->out;
+  for (const Op& op : program_.ops) {
+    std::visit([this](const auto& one) { Apply(one); }, op);
+    if (const auto* last = std::get_if<LogitsOp>(&op)) logits = last->out;
   }
   return logits == kNoId ? Rows{} : buffers_[logits];
 }
 
-void DoubleModel::Apply(const EmbedOp &op) {
+void DoubleModel::Apply(const EmbedOp& op) {
   for (size_t t = 0; t < tokens_.size(); ++t) {
     buffers_[op.out][t] = weights_[op.table][tokens_[t]];
-    for (double &v : buffers_[op.out][t])
-      v *= op.scale;
-    if (op.positions == kNoId)
-      continue;
-    const std::vector<double> &place =
-        weights_[op.positions][t + op.position_offset];
-    for (size_t i = 0; i < place.size(); ++i)
-      buffers_[op.out][t][i] += place[i];
+    for (double& v : buffers_[op.out][t]) v *= op.scale;
+    if (op.positions == kNoId) continue;
+    const std::vector<double>& place = weights_[op.positions][t + op.position_offset];
+    for (size_t i = 0; i < place.size(); ++i) buffers_[op.out][t][i] += place[i];
   }
 }
 
-void DoubleModel::Apply(const NormOp &op) {
+void DoubleModel::Apply(const NormOp& op) {
   for (size_t t = 0; t < tokens_.size(); ++t) {
     std::vector<double> y =
-        Normed(op, buffers_[op.in][t],
-               op.weight == kNoId ? nullptr : &Vector(op.weight),
+        Normed(op, buffers_[op.in][t], op.weight == kNoId ? nullptr : &Vector(op.weight),
                op.bias == kNoId ? nullptr : &Vector(op.bias));
     if (op.accumulate) {
-      for (size_t i = 0; i < y.size(); ++i)
-        y[i] += buffers_[op.out][t][i];
+      for (size_t i = 0; i < y.size(); ++i) y[i] += buffers_[op.out][t][i];
     }
     buffers_[op.out][t] = y;
   }
 }
 
 std::vector<double> DoubleModel::Product(WeightId weight, WeightId bias,
-                                         const std::vector<double> &x) const {
+                                         const std::vector<double>& x) const {
   std::vector<double> y;
   for (size_t row = 0; row < weights_[weight].size(); ++row) {
     double sum = bias == kNoId ? 0.0 : Vector(bias)[row];
-    for (size_t k = 0; k < x.size(); ++k)
-      sum += weights_[weight][row][k] * x[k];
+    for (size_t k = 0; k < x.size(); ++k) sum += weights_[weight][row][k] * x[k];
     y.push_back(sum);
   }
   return y;
 }
 
-void DoubleModel::Apply(const LinearOp &op) {
+void DoubleModel::Apply(const LinearOp& op) {
   using Activation = LinearOp::Activation;
   for (size_t t = 0; t < tokens_.size(); ++t) {
     std::vector<double> y = Product(op.weight, op.bias, buffers_[op.in][t]);
     if (op.activation == Activation::kRelu) {
-      for (double &v : y)
-        v = std::max(v, 0.0);
+      for (double& v : y) v = std::max(v, 0.0);
     } else if (op.activation != Activation::kNone) {
       const size_t half = y.size() / 2;
       for (size_t i = 0; i < half; ++i) {
-        const double gate = op.activation == Activation::kSiluGated
-                                ? SigmoidTimes(y[i], y[i])
-                                : GeluTanh(y[i]);
+        const double gate =
+            op.activation == Activation::kSiluGated ? SigmoidTimes(y[i], y[i]) : GeluTanh(y[i]);
         y[i] = gate * y[i + half];
       }
       y.resize(half);
     }
     if (op.accumulate) {
-      for (size_t i = 0; i < y.size(); ++i)
-        y[i] += buffers_[op.out][t][i];
+      for (size_t i = 0; i < y.size(); ++i) y[i] += buffers_[op.out][t][i];
     }
     buffers_[op.out][t] = y;
   }
 }
 
-void DoubleModel::Apply(const RopeAppendOp &op) {
+void DoubleModel::Apply(const RopeAppendOp& op) {
   for (size_t t = 0; t < tokens_.size(); ++t) {
-    std::vector<double> &qkv = buffers_[op.qkv][t];
+    std::vector<double>& qkv = buffers_[op.qkv][t];
     for (int head = 0; head < op.heads + op.kv_heads; ++head) {
       const auto begin = qkv.begin() + head * op.head_dim;
       std::vector<double> x(begin, begin + op.head_dim);
@@ -150,11 +131,10 @@ void DoubleModel::Apply(const RopeAppendOp &op) {
         x = Normed(norm, x, &Vector(weight), nullptr);
       }
       if (op.rope != kNoId) {
-        const Rope &rope = program_.ropes[op.rope];
+        const Rope& rope = program_.ropes[op.rope];
         const int half = rope.rotary_dim / 2;
         for (int i = 0; i < half; ++i) {
-          const double angle =
-              static_cast<double>(t) * rope.inverse_frequency[i];
+          const double angle = static_cast<double>(t) * rope.inverse_frequency[i];
           const double c = std::cos(angle) * rope.attention_factor;
           const double s = std::sin(angle) * rope.attention_factor;
           const double a = x[i];
@@ -168,58 +148,49 @@ void DoubleModel::Apply(const RopeAppendOp &op) {
   }
 }
 
-void DoubleModel::Apply(const AttentionOp &op) {
+void DoubleModel::Apply(const AttentionOp& op) {
   const int group = op.heads / op.kv_heads;
   for (size_t t = 0; t < tokens_.size(); ++t) {
     std::vector<double> out;
     for (int head = 0; head < op.heads; ++head) {
-      const int first =
-          op.window > 0 ? std::max(0, static_cast<int>(t) - op.window + 1) : 0;
-      const double *q = buffers_[op.qkv][t].data() + head * op.head_dim;
+      const int first = op.window > 0 ? std::max(0, static_cast<int>(t) - op.window + 1) : 0;
+      const double* q = buffers_[op.qkv][t].data() + head * op.head_dim;
       std::vector<double> sum(op.head_dim, 0.0);
       std::vector<double> scores;
       for (size_t key = first; key <= t; ++key) {
-        const double *k = buffers_[op.qkv][key].data() +
-                          (op.heads + head / group) * op.head_dim;
+        const double* k = buffers_[op.qkv][key].data() + (op.heads + head / group) * op.head_dim;
         double score = 0.0;
-        for (int d = 0; d < op.head_dim; ++d)
-          score += q[d] * k[d];
+        for (int d = 0; d < op.head_dim; ++d) score += q[d] * k[d];
         score *= op.scale;
-        if (op.softcap > 0)
-          score = op.softcap * std::tanh(score / op.softcap);
+        if (op.softcap > 0) score = op.softcap * std::tanh(score / op.softcap);
         scores.push_back(score);
       }
       const double top = *std::max_element(scores.begin(), scores.end());
       double total = 0.0;
       for (size_t key = first; key <= t; ++key) {
         const double p = std::exp(scores[key - first] - top);
-        const double *v = buffers_[op.qkv][key].data() +
-                          (op.heads + op.kv_heads + head / group) * op.head_dim;
-        for (int d = 0; d < op.head_dim; ++d)
-          sum[d] += p * v[d];
+        const double* v =
+            buffers_[op.qkv][key].data() + (op.heads + op.kv_heads + head / group) * op.head_dim;
+        for (int d = 0; d < op.head_dim; ++d) sum[d] += p * v[d];
         total += p;
       }
-      for (double v : sum)
-        out.push_back(v / total);
+      for (double v : sum) out.push_back(v / total);
     }
     buffers_[op.out][t] = out;
   }
 }
 
-void DoubleModel::Apply(const GatherRowsOp &op) {
-  buffers_[op.out] = buffers_[op.in];
-}
+void DoubleModel::Apply(const GatherRowsOp& op) { buffers_[op.out] = buffers_[op.in]; }
 
-void DoubleModel::Apply(const LogitsOp &op) {
+void DoubleModel::Apply(const LogitsOp& op) {
   for (size_t t = 0; t < tokens_.size(); ++t) {
     std::vector<double> y = Product(op.head, op.bias, buffers_[op.in][t]);
-    for (double &v : y) {
+    for (double& v : y) {
       v *= op.scale;
-      if (op.softcap > 0)
-        v = op.softcap * std::tanh(v / op.softcap);
+      if (op.softcap > 0) v = op.softcap * std::tanh(v / op.softcap);
     }
     buffers_[op.out][t] = y;
   }
 }
 
-} // namespace quire::kernels::test
+}  // namespace quire::kernels::test

@@ -1,5 +1,5 @@
-// A float64 interpreter of step programs: one sequence, no pages, no tiles.
-// What the kernels are held to.
+// A float64 interpreter of step programs: one sequence, no pages, no tiles. What the kernels are
+// held to.
 #pragma once
 
 #include <cstdint>
@@ -11,35 +11,32 @@
 namespace quire::kernels::test {
 
 class DoubleModel {
-public:
-  explicit DoubleModel(const StepProgram &program);
+ public:
+  explicit DoubleModel(const StepProgram& program);
 
   // Logits of every token of a sequence, [tokens][vocabulary].
   std::vector<std::vector<double>> Run(std::span<const int32_t> tokens);
 
-private:
+ private:
   using Rows = std::vector<std::vector<double>>;
 
-  void Apply(const EmbedOp &op);
-  void Apply(const NormOp &op);
-  void Apply(const LinearOp &op);
-  void Apply(const RopeAppendOp &op);
-  void Apply(const AttentionOp &op);
-  void Apply(const GatherRowsOp &op);
-  void Apply(const LogitsOp &op);
-  void Apply(const SampleOp &) {}
-  void Apply(const AllReduceOp &) {}
+  void Apply(const EmbedOp& op);
+  void Apply(const NormOp& op);
+  void Apply(const LinearOp& op);
+  void Apply(const RopeAppendOp& op);
+  void Apply(const AttentionOp& op);
+  void Apply(const GatherRowsOp& op);
+  void Apply(const LogitsOp& op);
+  void Apply(const SampleOp&) {}
+  void Apply(const AllReduceOp&) {}
 
-  const std::vector<double> &Vector(WeightId id) const {
-    return weights_[id][0];
-  }
-  std::vector<double> Product(WeightId weight, WeightId bias,
-                              const std::vector<double> &x) const;
+  const std::vector<double>& Vector(WeightId id) const { return weights_[id][0]; }
+  std::vector<double> Product(WeightId weight, WeightId bias, const std::vector<double>& x) const;
 
-  const StepProgram &program_;
-  std::vector<Rows> weights_; // by weight, vectors flattened to one row
+  const StepProgram& program_;
+  std::vector<Rows> weights_;  // by weight, vectors flattened to one row
   std::vector<Rows> buffers_;
   std::vector<int32_t> tokens_;
 };
 
-} // namespace quire::kernels::test
+}  // namespace quire::kernels::test

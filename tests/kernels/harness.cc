@@ -11,11 +11,11 @@ namespace {
 
 // Appends buffers, weights and ops to a program.
 struct Builder {
-  StepProgram &program;
-  WeightStore &store;
-  const ModelShape &shape;
+  StepProgram& program;
+  WeightStore& store;
+  const ModelShape& shape;
 
-  BufferId AddBuffer(const std::string &name, int width, bool sampled = false) {
+  BufferId AddBuffer(const std::string& name, int width, bool sampled = false) {
     program.buffers.push_back({name, width, sampled});
     return static_cast<int>(program.buffers.size()) - 1;
   }
@@ -28,7 +28,7 @@ struct Builder {
     weight.name = "matrix";
     weight.cols = cols;
     const float size = 1.0f / std::sqrt(static_cast<float>(cols));
-    for (const auto &[type, rows] : parts) {
+    for (const auto& [type, rows] : parts) {
       weight.parts.push_back(store.Random(type, rows, cols, size));
       weight.rows += rows;
     }
@@ -37,9 +37,7 @@ struct Builder {
   WeightId Vector(int64_t cols, float centre) {
     return Add(store.RandomVector(cols, centre, 0.1f));
   }
-  WeightId Bias(int64_t cols) {
-    return shape.layer_norm ? Vector(cols, 0.0f) : kNoId;
-  }
+  WeightId Bias(int64_t cols) { return shape.layer_norm ? Vector(cols, 0.0f) : kNoId; }
 
   NormOp Norm(BufferId in, BufferId out) {
     NormOp op;
@@ -52,20 +50,17 @@ struct Builder {
     return op;
   }
 
-  void Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId attended,
-             BufferId inner);
+  void Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId attended, BufferId inner);
 };
 
-void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv,
-                    BufferId attended, BufferId inner) {
+void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId attended,
+                    BufferId inner) {
   const int q_width = shape.heads * shape.head_dim;
   const int kv_width = shape.kv_heads * shape.head_dim;
   program.ops.push_back(Norm(x, h));
   LinearOp project;
-  project.weight = Matrix({{shape.type, q_width},
-                           {shape.type, kv_width},
-                           {shape.second_type, kv_width}},
-                          shape.hidden);
+  project.weight = Matrix(
+      {{shape.type, q_width}, {shape.type, kv_width}, {shape.second_type, kv_width}}, shape.hidden);
   project.bias = Bias(q_width + 2 * kv_width);
   project.in = h;
   project.out = qkv;
@@ -103,15 +98,13 @@ void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv,
   program.ops.push_back(back);
   program.ops.push_back(Norm(x, h));
   LinearOp up;
-  up.activation = shape.layer_norm ? LinearOp::Activation::kRelu
-                  : shape.layers % 2 == 0
-                      ? LinearOp::Activation::kSiluGated
-                      : LinearOp::Activation::kGeluTanhGated;
-  up.weight = shape.layer_norm
-                  ? Matrix({{shape.type, shape.inner}}, shape.hidden)
-                  : Matrix({{shape.type, shape.inner},
-                            {shape.second_type, shape.inner}},
-                           shape.hidden);
+  up.activation = shape.layer_norm        ? LinearOp::Activation::kRelu
+                  : shape.layers % 2 == 0 ? LinearOp::Activation::kSiluGated
+                                          : LinearOp::Activation::kGeluTanhGated;
+  up.weight =
+      shape.layer_norm
+          ? Matrix({{shape.type, shape.inner}}, shape.hidden)
+          : Matrix({{shape.type, shape.inner}, {shape.second_type, shape.inner}}, shape.hidden);
   up.bias = Bias(shape.inner);
   up.in = h;
   up.out = inner;
@@ -125,9 +118,9 @@ void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv,
   program.ops.push_back(down);
 }
 
-} // namespace
+}  // namespace
 
-StepProgram MakeProgram(const ModelShape &shape, WeightStore &store) {
+StepProgram MakeProgram(const ModelShape& shape, WeightStore& store) {
   StepProgram program;
   program.family = "test";
   program.vocab_size = shape.vocabulary;
@@ -141,34 +134,29 @@ StepProgram MakeProgram(const ModelShape &shape, WeightStore &store) {
   Rope rope;
   rope.rotary_dim = shape.head_dim;
   for (int i = 0; i < shape.head_dim / 2; ++i) {
-    rope.inverse_frequency.push_back(
-        std::pow(10000.0, -2.0 * i / shape.head_dim));
+    rope.inverse_frequency.push_back(std::pow(10000.0, -2.0 * i / shape.head_dim));
   }
   program.ropes.push_back(rope);
 
   Builder b{program, store, shape};
   const BufferId x = b.AddBuffer("x", shape.hidden);
   const BufferId h = b.AddBuffer("h", shape.hidden);
-  const BufferId qkv =
-      b.AddBuffer("qkv", (shape.heads + 2 * shape.kv_heads) * shape.head_dim);
-  const BufferId attended =
-      b.AddBuffer("attended", shape.heads * shape.head_dim);
+  const BufferId qkv = b.AddBuffer("qkv", (shape.heads + 2 * shape.kv_heads) * shape.head_dim);
+  const BufferId attended = b.AddBuffer("attended", shape.heads * shape.head_dim);
   const BufferId inner = b.AddBuffer("inner", shape.inner);
   const BufferId last = b.AddBuffer("last", shape.hidden, true);
   const BufferId logits = b.AddBuffer("logits", shape.vocabulary, true);
   EmbedOp embed;
-  embed.table = b.Add(
-      store.RandomWeight(shape.type, shape.vocabulary, shape.hidden, 1.0f));
+  embed.table = b.Add(store.RandomWeight(shape.type, shape.vocabulary, shape.hidden, 1.0f));
   embed.scale = 1.5f;
   if (shape.layer_norm) {
-    embed.positions = b.Add(store.RandomWeight(
-        DType::kF16, program.max_positions + 2, shape.hidden, 0.5f));
+    embed.positions =
+        b.Add(store.RandomWeight(DType::kF16, program.max_positions + 2, shape.hidden, 0.5f));
     embed.position_offset = 2;
   }
   embed.out = x;
   program.ops.push_back(embed);
-  for (int layer = 0; layer < shape.layers; ++layer)
-    b.Layer(layer, x, h, qkv, attended, inner);
+  for (int layer = 0; layer < shape.layers; ++layer) b.Layer(layer, x, h, qkv, attended, inner);
   program.ops.push_back(b.Norm(x, h));
   GatherRowsOp gather;
   gather.in = h;
@@ -187,36 +175,32 @@ StepProgram MakeProgram(const ModelShape &shape, WeightStore &store) {
   return program;
 }
 
-PagedRunner::PagedRunner(const StepProgram &program, const Options &options)
+PagedRunner::PagedRunner(const StepProgram& program, const Options& options)
     : options_(options), vocabulary_(program.vocab_size) {
   layout_ = DealLayers(program.layer_windows, {.block_size = options.block_size,
                                                .kv_heads = program.kv_heads,
                                                .head_dim = program.head_dim,
                                                .type = options.kv_type});
-  const int blocks =
-      (options.max_context + options.block_size - 1) / options.block_size;
+  const int blocks = (options.max_context + options.block_size - 1) / options.block_size;
   const int groups = static_cast<int>(layout_.groups.size());
   std::string error;
   backend_ = MakeCpuBackend(options.cpu, error);
-  if (backend_ == nullptr)
-    std::abort();
+  if (backend_ == nullptr) std::abort();
   ProgramOptions load;
   load.kv = layout_;
   load.page_count = int64_t{blocks} * groups * options.sequences;
   load.max_tokens = options.max_tokens;
   load.max_samples = options.max_tokens;
   loaded_ = backend_->Load(program, load);
-  static_cast<cpu::CpuProgram &>(*loaded_).PoisonWorkspace();
+  static_cast<cpu::CpuProgram&>(*loaded_).PoisonWorkspace();
 
   std::vector<int32_t> free_pages(static_cast<size_t>(load.page_count));
-  for (size_t i = 0; i < free_pages.size(); ++i)
-    free_pages[i] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < free_pages.size(); ++i) free_pages[i] = static_cast<int32_t>(i);
   std::mt19937 random(7);
   std::shuffle(free_pages.begin(), free_pages.end(), random);
-  for (const int32_t page : free_pages)
-    loaded_->PoisonPage(page);
+  for (const int32_t page : free_pages) loaded_->PoisonPage(page);
   tables_.resize(options.sequences);
-  for (auto &sequence : tables_) {
+  for (auto& sequence : tables_) {
     for (int group = 0; group < groups; ++group) {
       sequence.emplace_back(free_pages.end() - blocks, free_pages.end());
       free_pages.resize(free_pages.size() - blocks);
@@ -224,17 +208,15 @@ PagedRunner::PagedRunner(const StepProgram &program, const Options &options)
   }
 }
 
-std::vector<std::vector<float>>
-PagedRunner::Step(const std::vector<Piece> &pieces) {
+std::vector<std::vector<float>> PagedRunner::Step(const std::vector<Piece>& pieces) {
   std::vector<int32_t> tokens;
   std::vector<int32_t> positions;
   std::vector<int32_t> sampled;
   std::vector<BatchRow> rows;
   std::vector<std::vector<std::span<const int32_t>>> tables(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece &piece = pieces[i];
-    for (const auto &table : tables_[piece.sequence])
-      tables[i].emplace_back(table);
+    const Piece& piece = pieces[i];
+    for (const auto& table : tables_[piece.sequence]) tables[i].emplace_back(table);
     BatchRow row;
     row.first_token = static_cast<int>(tokens.size());
     row.token_count = static_cast<int>(piece.tokens.size());
@@ -261,8 +243,7 @@ PagedRunner::Step(const std::vector<Piece> &pieces) {
   std::vector<std::vector<float>> result;
   for (size_t i = 0; i < sampled.size(); ++i) {
     result.emplace_back(logits.begin() + static_cast<int64_t>(i) * vocabulary_,
-                        logits.begin() +
-                            static_cast<int64_t>(i + 1) * vocabulary_);
+                        logits.begin() + static_cast<int64_t>(i + 1) * vocabulary_);
   }
   return result;
 }
@@ -270,13 +251,11 @@ PagedRunner::Step(const std::vector<Piece> &pieces) {
 void PagedRunner::DropBehindWindow(int sequence, int position) {
   for (size_t group = 0; group < layout_.groups.size(); ++group) {
     const int window = layout_.kinds[layout_.groups[group].kind].window;
-    if (window == 0)
-      continue;
+    if (window == 0) continue;
     const int first_seen = std::max(0, position - window + 1);
     for (int block = 0; block < first_seen / layout_.block_size; ++block) {
-      int32_t &page = tables_[sequence][group][block];
-      if (page >= 0)
-        loaded_->PoisonPage(page);
+      int32_t& page = tables_[sequence][group][block];
+      if (page >= 0) loaded_->PoisonPage(page);
       page = -1;
     }
   }
@@ -285,19 +264,17 @@ void PagedRunner::DropBehindWindow(int sequence, int position) {
 std::vector<int32_t> RandomTokens(int count, int vocabulary, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<int32_t> tokens;
-  for (int i = 0; i < count; ++i)
-    tokens.push_back(static_cast<int32_t>(random() % vocabulary));
+  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(random() % vocabulary));
   return tokens;
 }
 
 std::vector<std::string> AvailableIsas() {
   std::vector<std::string> isas;
-  for (const char *isa : {"reference", "avx2", "avx512"}) {
+  for (const char* isa : {"reference", "avx2", "avx512"}) {
     std::string error;
-    if (MakeCpuBackend({.threads = 1, .isa = isa}, error) != nullptr)
-      isas.emplace_back(isa);
+    if (MakeCpuBackend({.threads = 1, .isa = isa}, error) != nullptr) isas.emplace_back(isa);
   }
   return isas;
 }
 
-} // namespace quire::kernels::test
+}  // namespace quire::kernels::test

@@ -1,5 +1,5 @@
-// Small random models and a page table to run them through a backend, with
-// every unwritten byte NaN.
+// Small random models and a page table to run them through a backend, with every unwritten byte
+// NaN.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace quire::kernels::test {
 // What a test model is made of; the rest follows from it.
 struct ModelShape {
   DType type = DType::kF32;
-  DType second_type = DType::kF32; // of v and of the down projection
+  DType second_type = DType::kF32;  // of v and of the down projection
   int layers = 2;
   int hidden = 256;
   int heads = 4;
@@ -22,19 +22,19 @@ struct ModelShape {
   int head_dim = 64;
   int inner = 512;
   int vocabulary = 90;
-  std::vector<int> windows; // by layer; empty: all full
-  bool layer_norm = false;  // LayerNorm, biases, learned positions, ReLU (as in
-                            // OPT); else gated and RoPE
+  std::vector<int> windows;  // by layer; empty: all full
+  bool layer_norm =
+      false;  // LayerNorm, biases, learned positions, ReLU (as in OPT); else gated and RoPE
   bool head_norm = false;
   float logits_softcap = 0.0f;
   float attention_softcap = 0.0f;
 };
 
-StepProgram MakeProgram(const ModelShape &shape, WeightStore &store);
+StepProgram MakeProgram(const ModelShape& shape, WeightStore& store);
 
 // One sequence's pages in a scrambled pool, which starts as NaN.
 class PagedRunner {
-public:
+ public:
   struct Options {
     CpuOptions cpu;
     int block_size = 16;
@@ -43,39 +43,35 @@ public:
     int max_context = 1024;
     int max_tokens = 1024;
   };
-  PagedRunner(const StepProgram &program, const Options &options);
+  PagedRunner(const StepProgram& program, const Options& options);
 
-  // A piece of a sequence to run in one step; logits are wanted for each of its
-  // tokens.
+  // A piece of a sequence to run in one step; logits are wanted for each of its tokens.
   struct Piece {
     int sequence = 0;
     int begin = 0;
     std::vector<int32_t> tokens;
   };
   // Logits of all tokens of all pieces, in order.
-  std::vector<std::vector<float>> Step(const std::vector<Piece> &pieces);
+  std::vector<std::vector<float>> Step(const std::vector<Piece>& pieces);
 
-  // Marks blocks wholly before `position` of sliding kinds as gone, and poisons
-  // their pages.
+  // Marks blocks wholly before `position` of sliding kinds as gone, and poisons their pages.
   void DropBehindWindow(int sequence, int position);
 
-  LoadedProgram &program() { return *loaded_; }
-  Backend &backend() { return *backend_; }
+  LoadedProgram& program() { return *loaded_; }
+  Backend& backend() { return *backend_; }
 
-private:
+ private:
   Options options_;
   KvLayout layout_;
   int vocabulary_ = 0;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<LoadedProgram> loaded_;
-  std::vector<std::vector<std::vector<int32_t>>>
-      tables_; // [sequence][group][block]
+  std::vector<std::vector<std::vector<int32_t>>> tables_;  // [sequence][group][block]
 };
 
 std::vector<int32_t> RandomTokens(int count, int vocabulary, uint32_t seed);
 
-// The instruction sets of the float32 class that this host can run, the
-// reference first.
+// The instruction sets of the float32 class that this host can run, the reference first.
 std::vector<std::string> AvailableIsas();
 
-} // namespace quire::kernels::test
+}  // namespace quire::kernels::test

@@ -1,5 +1,5 @@
-// The host sampler against a float64 implementation of the same rules, and its
-// draws against the distribution that they must have.
+// The host sampler against a float64 implementation of the same rules, and its draws against the
+// distribution that they must have.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,12 +21,11 @@ std::vector<float> RandomLogits(int count, uint32_t seed, float size) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.0f, size);
   std::vector<float> logits(count);
-  for (float &z : logits)
-    z = normal(random);
+  for (float& z : logits) z = normal(random);
   return logits;
 }
 
-SampleOutput SampleOf(std::vector<float> logits, const SampleRow &row) {
+SampleOutput SampleOf(std::vector<float> logits, const SampleRow& row) {
   Sampler sampler;
   SampleOutput output;
   sampler.Sample(logits, row, output);
@@ -39,90 +38,71 @@ SampleRow Greedy() {
   return row;
 }
 
-std::vector<double> Softmax(const std::vector<double> &z) {
+std::vector<double> Softmax(const std::vector<double>& z) {
   const double top = *std::max_element(z.begin(), z.end());
   std::vector<double> p;
-  for (double v : z)
-    p.push_back(std::exp(v - top));
+  for (double v : z) p.push_back(std::exp(v - top));
   const double sum = std::accumulate(p.begin(), p.end(), 0.0);
-  for (double &v : p)
-    v /= sum;
+  for (double& v : p) v /= sum;
   return p;
 }
 
-// Keeps the shortest prefix of `order` that has the mass; the rest of z is
-// gone.
-void KeepMass(std::vector<double> &z, const std::vector<int> &order,
-              double mass) {
+// Keeps the shortest prefix of `order` that has the mass; the rest of z is gone.
+void KeepMass(std::vector<double>& z, const std::vector<int>& order, double mass) {
   const std::vector<double> p = Softmax(z);
   double sum = 0.0;
   for (int id : order) {
-    if (sum >= mass)
-      z[id] = kGone;
+    if (sum >= mass) z[id] = kGone;
     sum += p[id];
   }
 }
 
-std::vector<int> Ordered(const std::vector<double> &key) {
+std::vector<int> Ordered(const std::vector<double>& key) {
   std::vector<int> order(key.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return key[a] > key[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key[a] > key[b]; });
   return order;
 }
 
-// The distribution that a row samples from, in float64, straight from the
-// definitions.
-std::vector<double> Distribution(const std::vector<float> &logits,
-                                 const SampleRow &row) {
+// The distribution that a row samples from, in float64, straight from the definitions.
+std::vector<double> Distribution(const std::vector<float>& logits, const SampleRow& row) {
   std::vector<double> z(logits.begin(), logits.end());
   for (size_t i = 0; i < z.size(); ++i) {
-    if (!row.allowed_mask.empty() &&
-        ((row.allowed_mask[i / 32] >> (i % 32)) & 1) == 0)
+    if (!row.allowed_mask.empty() && ((row.allowed_mask[i / 32] >> (i % 32)) & 1) == 0)
       z[i] = kGone;
   }
-  for (int32_t id : row.banned_ids)
-    z[id] = kGone;
-  for (const TokenBias &bias : row.logit_bias)
-    z[bias.id] += bias.bias;
-  for (const TokenCount &count : row.token_counts) {
-    double &v = z[count.id];
+  for (int32_t id : row.banned_ids) z[id] = kGone;
+  for (const TokenBias& bias : row.logit_bias) z[bias.id] += bias.bias;
+  for (const TokenCount& count : row.token_counts) {
+    double& v = z[count.id];
     v = v > 0 ? v / row.repetition_penalty : v * row.repetition_penalty;
     v -= row.frequency_penalty * count.output_count;
-    if (count.output_count > 0)
-      v -= row.presence_penalty;
+    if (count.output_count > 0) v -= row.presence_penalty;
   }
-  for (double &v : z)
-    v /= row.temperature;
+  for (double& v : z) v /= row.temperature;
   const double top = *std::max_element(z.begin(), z.end());
-  for (double &v : z) {
-    if (row.min_p > 0 && std::exp(v - top) < row.min_p)
-      v = kGone;
+  for (double& v : z) {
+    if (row.min_p > 0 && std::exp(v - top) < row.min_p) v = kGone;
   }
   if (row.top_k > 0) {
     const std::vector<int> order = Ordered(z);
-    for (size_t i = row.top_k; i < order.size(); ++i)
-      z[order[i]] = kGone;
+    for (size_t i = row.top_k; i < order.size(); ++i) z[order[i]] = kGone;
   }
-  if (row.top_p < 1)
-    KeepMass(z, Ordered(z), row.top_p);
+  if (row.top_p < 1) KeepMass(z, Ordered(z), row.top_p);
   if (row.typical_p < 1) {
     const std::vector<double> p = Softmax(z);
     double entropy = 0.0;
-    for (double v : p)
-      entropy -= v > 0 ? v * std::log(v) : 0.0;
+    for (double v : p) entropy -= v > 0 ? v * std::log(v) : 0.0;
     std::vector<double> key;
-    for (double v : p)
-      key.push_back(v > 0 ? -std::fabs(-std::log(v) - entropy) : kGone);
+    for (double v : p) key.push_back(v > 0 ? -std::fabs(-std::log(v) - entropy) : kGone);
     KeepMass(z, Ordered(key), row.typical_p);
   }
   return Softmax(z);
 }
 
-// Draws at many output indices; the counts must fit the distribution
-// (chi-square, 6 sigma) and never hit a token of no probability.
-void ExpectDistribution(const std::vector<float> &logits, SampleRow row,
-                        int draws) {
+// Draws at many output indices; the counts must fit the distribution (chi-square, 6 sigma) and
+// never hit a token of no probability.
+void ExpectDistribution(const std::vector<float>& logits, SampleRow row, int draws) {
   const std::vector<double> p = Distribution(logits, row);
   std::vector<int> counts(logits.size());
   Sampler sampler;
@@ -147,13 +127,11 @@ void ExpectDistribution(const std::vector<float> &logits, SampleRow row,
       rest_got += counts[i];
       continue;
     }
-    chi_square += (counts[i] - p[i] * draws) * (counts[i] - p[i] * draws) /
-                  (p[i] * draws);
+    chi_square += (counts[i] - p[i] * draws) * (counts[i] - p[i] * draws) / (p[i] * draws);
     ++freedom;
   }
   if (rest_wanted >= 10) {
-    chi_square +=
-        (rest_got - rest_wanted) * (rest_got - rest_wanted) / rest_wanted;
+    chi_square += (rest_got - rest_wanted) * (rest_got - rest_wanted) / rest_wanted;
     ++freedom;
   }
   EXPECT_LT(chi_square, freedom + 6.0 * std::sqrt(2.0 * freedom + 1.0));
@@ -168,8 +146,7 @@ TEST(Sampler, GreedyTakesTheLowestOfEqualIds) {
 
 TEST(Sampler, NotANumberIsReported) {
   std::vector<float> logits = RandomLogits(100, 2, 1.0f);
-  for (const float bad :
-       {kNaN, -kNaN, std::numeric_limits<float>::infinity()}) {
+  for (const float bad : {kNaN, -kNaN, std::numeric_limits<float>::infinity()}) {
     logits[77] = bad;
     const SampleOutput output = SampleOf(logits, Greedy());
     EXPECT_TRUE(output.not_a_number);
@@ -209,8 +186,7 @@ TEST(Sampler, LogprobsAreRawAndSorted) {
   EXPECT_EQ(output.top_ids[1], 40);
   for (int i = 0; i < 5; ++i) {
     EXPECT_NEAR(output.top_logprobs[i], std::log(p[output.top_ids[i]]), 1e-6);
-    if (i == 0)
-      continue;
+    if (i == 0) continue;
     EXPECT_LE(output.top_logprobs[i], output.top_logprobs[i - 1]);
   }
 }
@@ -239,22 +215,17 @@ TEST(Sampler, DrawsFollowEveryFilter) {
     row.repetition_penalty = 1.3f;
     row.frequency_penalty = 0.2f;
     row.presence_penalty = 0.4f;
-    if (filter == 1 || filter == 5)
-      row.top_k = 17;
-    if (filter == 2 || filter == 5)
-      row.top_p = 0.83f;
-    if (filter == 3 || filter == 5)
-      row.min_p = 0.04f;
-    if (filter == 4 || filter == 5)
-      row.typical_p = 0.71f;
-    if (filter == 6)
-      row.temperature = 1.7f;
+    if (filter == 1 || filter == 5) row.top_k = 17;
+    if (filter == 2 || filter == 5) row.top_p = 0.83f;
+    if (filter == 3 || filter == 5) row.min_p = 0.04f;
+    if (filter == 4 || filter == 5) row.typical_p = 0.71f;
+    if (filter == 6) row.temperature = 1.7f;
     ExpectDistribution(logits, row, 20000);
   }
 }
 
 // The tokens that can ever be drawn.
-std::set<int32_t> Reachable(const std::vector<float> &logits, SampleRow row) {
+std::set<int32_t> Reachable(const std::vector<float>& logits, SampleRow row) {
   std::set<int32_t> seen;
   for (int i = 0; i < 3000; ++i) {
     row.output_index = static_cast<uint64_t>(i);
@@ -269,7 +240,7 @@ TEST(Sampler, TiesAtACutGoToTheLowestIds) {
   row.top_k = 3;
   EXPECT_EQ(Reachable(equal, row), (std::set<int32_t>{0, 1, 2}));
   row.top_k = 0;
-  row.top_p = 0.1f; // a little more than four fortieths in float32
+  row.top_p = 0.1f;  // a little more than four fortieths in float32
   EXPECT_EQ(Reachable(equal, row), (std::set<int32_t>{0, 1, 2, 3, 4}));
   row.top_p = 0.099f;
   EXPECT_EQ(Reachable(equal, row), (std::set<int32_t>{0, 1, 2, 3}));
@@ -298,14 +269,10 @@ TEST(Sampler, ADrawDependsOnSeedIndexAndChoiceOnly) {
   std::set<int32_t> others;
   for (int change = 0; change < 4; ++change) {
     SampleRow other = row;
-    if (change == 0)
-      other.seed = 6;
-    if (change == 1)
-      other.output_index = 4;
-    if (change == 2)
-      other.choice = 0;
-    if (change == 3)
-      other.output_index = 3 + (uint64_t{1} << 32);
+    if (change == 0) other.seed = 6;
+    if (change == 1) other.output_index = 4;
+    if (change == 2) other.choice = 0;
+    if (change == 3) other.output_index = 3 + (uint64_t{1} << 32);
     others.insert(SampleOf(logits, other).token);
   }
   EXPECT_EQ(others.count(token), 0u);
@@ -326,8 +293,7 @@ TEST(Cut, FindsThresholdsExactlyOnLargeInputs) {
     }
     std::sort(sorted.begin(), sorted.end());
     const bool by_mass = round % 4 < 2;
-    const uint64_t target =
-        by_mass ? 1 + random() % 20000 : 1 + random() % 5000;
+    const uint64_t target = by_mass ? 1 + random() % 20000 : 1 + random() % 5000;
     std::set<int32_t> wanted;
     uint64_t sum = 0;
     for (size_t i = 0; i < sorted.size() && sum < target; ++i) {
@@ -339,5 +305,5 @@ TEST(Cut, FindsThresholdsExactlyOnLargeInputs) {
   }
 }
 
-} // namespace
-} // namespace quire::kernels::sampling
+}  // namespace
+}  // namespace quire::kernels::sampling

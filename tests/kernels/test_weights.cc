@@ -6,131 +6,113 @@
 namespace quire::kernels::test {
 namespace {
 
-uint8_t Byte(const std::byte *p, int64_t i) {
-  return static_cast<uint8_t>(p[i]);
-}
-int8_t Signed(const std::byte *p, int64_t i) {
-  return static_cast<int8_t>(p[i]);
-}
-uint16_t Word(const std::byte *p) {
+uint8_t Byte(const std::byte* p, int64_t i) { return static_cast<uint8_t>(p[i]); }
+int8_t Signed(const std::byte* p, int64_t i) { return static_cast<int8_t>(p[i]); }
+uint16_t Word(const std::byte* p) {
   uint16_t bits;
   std::memcpy(&bits, p, 2);
   return bits;
 }
 
-int Nibble(const std::byte *p, int j) {
-  return j < 16 ? Byte(p, j) & 15 : Byte(p, j - 16) >> 4;
-}
-int Bit(const std::byte *p, int j) { return (Byte(p, j / 8) >> (j % 8)) & 1; }
+int Nibble(const std::byte* p, int j) { return j < 16 ? Byte(p, j) & 15 : Byte(p, j - 16) >> 4; }
+int Bit(const std::byte* p, int j) { return (Byte(p, j / 8) >> (j % 8)) & 1; }
 
 // Six-bit scale or minimum `j` of a K block's 12 bytes.
-int SixBits(const std::byte *p, int j, bool minimum) {
-  if (j < 4)
-    return Byte(p, minimum ? j + 4 : j) & 63;
+int SixBits(const std::byte* p, int j, bool minimum) {
+  if (j < 4) return Byte(p, minimum ? j + 4 : j) & 63;
   const int low = minimum ? Byte(p, j + 4) >> 4 : Byte(p, j + 4) & 15;
   const int high = Byte(p, minimum ? j : j - 4) >> 6;
   return low | (high << 4);
 }
 
-double ElementOfK45(const std::byte *block, int j, bool five) {
+double ElementOfK45(const std::byte* block, int j, bool five) {
   const double d = HalfValue(Word(block));
   const double dmin = HalfValue(Word(block + 2));
   const int sub = j / 32;
-  const std::byte *nibbles = block + (five ? 48 : 16);
+  const std::byte* nibbles = block + (five ? 48 : 16);
   const int byte = Byte(nibbles, sub / 2 * 32 + j % 32);
   int q = sub % 2 == 0 ? byte & 15 : byte >> 4;
-  if (five)
-    q += 16 * ((Byte(block + 16, j % 32) >> sub) & 1);
-  return d * SixBits(block + 4, sub, false) * q -
-         dmin * SixBits(block + 4, sub, true);
+  if (five) q += 16 * ((Byte(block + 16, j % 32) >> sub) & 1);
+  return d * SixBits(block + 4, sub, false) * q - dmin * SixBits(block + 4, sub, true);
 }
 
-double ElementOfQ6(const std::byte *block, int j) {
+double ElementOfQ6(const std::byte* block, int j) {
   const int half = j / 128;
   const int within = j % 128;
   const int low_byte = Byte(block, half * 64 + within % 64);
   const int low = within < 64 ? low_byte & 15 : low_byte >> 4;
-  const int high =
-      (Byte(block + 128, half * 32 + within % 32) >> (within / 32 * 2)) & 3;
+  const int high = (Byte(block + 128, half * 32 + within % 32) >> (within / 32 * 2)) & 3;
   const double d = HalfValue(Word(block + 208));
   return d * Signed(block + 192, j / 16) * ((low | (high << 4)) - 32);
 }
 
-} // namespace
+}  // namespace
 
 double HalfValue(uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
   const double mantissa = bits & 1023;
   const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
-  if (exponent == 0)
-    return sign * std::ldexp(mantissa, -24);
+  if (exponent == 0) return sign * std::ldexp(mantissa, -24);
   return sign * std::ldexp(1024.0 + mantissa, exponent - 25);
 }
 
 uint16_t HalfBits(float value) {
   int exponent = 0;
-  const double mantissa =
-      std::frexp(std::fabs(static_cast<double>(value)), &exponent);
-  if (value == 0.0f || exponent + 14 <= 0)
-    return 0;
+  const double mantissa = std::frexp(std::fabs(static_cast<double>(value)), &exponent);
+  if (value == 0.0f || exponent + 14 <= 0) return 0;
   int bits = static_cast<int>(std::lrint(mantissa * 2048.0));
   if (bits == 2048) {
     bits = 1024;
     ++exponent;
   }
-  return static_cast<uint16_t>((value < 0 ? 0x8000 : 0) |
-                               ((exponent + 14) << 10) | (bits - 1024));
+  return static_cast<uint16_t>((value < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) | (bits - 1024));
 }
 
-double ElementOf(const WeightSource &source, int64_t row, int64_t col) {
+double ElementOf(const WeightSource& source, int64_t row, int64_t col) {
   const int elements = BlockElements(source.type);
-  const std::byte *block = source.data + row * source.RowBytes() +
-                           col / elements * BlockBytes(source.type);
+  const std::byte* block =
+      source.data + row * source.RowBytes() + col / elements * BlockBytes(source.type);
   const int j = static_cast<int>(col % elements);
   switch (source.type) {
-  case DType::kF32: {
-    float value;
-    std::memcpy(&value, block, 4);
-    return value;
-  }
-  case DType::kF16:
-    return HalfValue(Word(block));
-  case DType::kBF16: {
-    const uint32_t bits = static_cast<uint32_t>(Word(block)) << 16;
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
-  }
-  case DType::kQ8_0:
-    return HalfValue(Word(block)) * Signed(block + 2, j);
-  case DType::kQ4_0:
-    return HalfValue(Word(block)) * (Nibble(block + 2, j) - 8);
-  case DType::kQ4_1:
-    return HalfValue(Word(block)) * Nibble(block + 4, j) +
-           HalfValue(Word(block + 2));
-  case DType::kQ5_0:
-    return HalfValue(Word(block)) *
-           (Nibble(block + 6, j) + 16 * Bit(block + 2, j) - 16);
-  case DType::kQ5_1:
-    return HalfValue(Word(block)) *
-               (Nibble(block + 8, j) + 16 * Bit(block + 4, j)) +
-           HalfValue(Word(block + 2));
-  case DType::kQ4_K:
-    return ElementOfK45(block, j, false);
-  case DType::kQ5_K:
-    return ElementOfK45(block, j, true);
-  case DType::kQ6_K:
-    return ElementOfQ6(block, j);
+    case DType::kF32: {
+      float value;
+      std::memcpy(&value, block, 4);
+      return value;
+    }
+    case DType::kF16:
+      return HalfValue(Word(block));
+    case DType::kBF16: {
+      const uint32_t bits = static_cast<uint32_t>(Word(block)) << 16;
+      float value;
+      std::memcpy(&value, &bits, 4);
+      return value;
+    }
+    case DType::kQ8_0:
+      return HalfValue(Word(block)) * Signed(block + 2, j);
+    case DType::kQ4_0:
+      return HalfValue(Word(block)) * (Nibble(block + 2, j) - 8);
+    case DType::kQ4_1:
+      return HalfValue(Word(block)) * Nibble(block + 4, j) + HalfValue(Word(block + 2));
+    case DType::kQ5_0:
+      return HalfValue(Word(block)) * (Nibble(block + 6, j) + 16 * Bit(block + 2, j) - 16);
+    case DType::kQ5_1:
+      return HalfValue(Word(block)) * (Nibble(block + 8, j) + 16 * Bit(block + 4, j)) +
+             HalfValue(Word(block + 2));
+    case DType::kQ4_K:
+      return ElementOfK45(block, j, false);
+    case DType::kQ5_K:
+      return ElementOfK45(block, j, true);
+    case DType::kQ6_K:
+      return ElementOfQ6(block, j);
   }
   return 0.0;
 }
 
-std::vector<double> RowOf(const Weight &weight, int64_t row) {
+std::vector<double> RowOf(const Weight& weight, int64_t row) {
   std::vector<double> values;
-  for (const WeightSource &part : weight.parts) {
+  for (const WeightSource& part : weight.parts) {
     if (row < part.rows) {
-      for (int64_t col = 0; col < part.cols; ++col)
-        values.push_back(ElementOf(part, row, col));
+      for (int64_t col = 0; col < part.cols; ++col) values.push_back(ElementOf(part, row, col));
       return values;
     }
     row -= part.rows;
@@ -138,15 +120,14 @@ std::vector<double> RowOf(const Weight &weight, int64_t row) {
   return values;
 }
 
-std::byte *WeightStore::Reserve(int64_t bytes) {
+std::byte* WeightStore::Reserve(int64_t bytes) {
   memory_.push_back(std::make_unique<std::byte[]>(static_cast<size_t>(bytes)));
   return memory_.back().get();
 }
 
-WeightSource WeightStore::Random(DType type, int64_t rows, int64_t cols,
-                                 float size) {
+WeightSource WeightStore::Random(DType type, int64_t rows, int64_t cols, float size) {
   WeightSource source{type, rows, cols, nullptr};
-  std::byte *data = Reserve(source.Bytes());
+  std::byte* data = Reserve(source.Bytes());
   source.data = data;
   std::normal_distribution<float> normal(0.0f, size);
   if (BlockElements(type) == 1) {
@@ -157,36 +138,26 @@ WeightSource WeightStore::Random(DType type, int64_t rows, int64_t cols,
         std::memcpy(&bits, &value, 4);
         return static_cast<uint16_t>(bits >> 16);
       }();
-      if (type == DType::kF32)
-        std::memcpy(data + 4 * i, &value, 4);
-      if (type != DType::kF32)
-        std::memcpy(data + 2 * i, &half, 2);
+      if (type == DType::kF32) std::memcpy(data + 4 * i, &value, 4);
+      if (type != DType::kF32) std::memcpy(data + 2 * i, &half, 2);
     }
     return source;
   }
   std::uniform_real_distribution<float> factor(0.5f, 1.5f);
   const int block_bytes = BlockBytes(type);
   for (int64_t at = 0; at < source.Bytes(); at += block_bytes) {
-    for (int i = 0; i < block_bytes; ++i)
-      data[at + i] = static_cast<std::byte>(random_() & 255);
-    // Scales such that an element is about `size`; the rest of a block is any
-    // bits.
+    for (int i = 0; i < block_bytes; ++i) data[at + i] = static_cast<std::byte>(random_() & 255);
+    // Scales such that an element is about `size`; the rest of a block is any bits.
     float d = size / 8.0f;
-    if (type == DType::kQ8_0)
-      d = size / 73.0f;
-    if (type == DType::kQ5_0 || type == DType::kQ5_1)
-      d = size / 16.0f;
-    if (type == DType::kQ4_K)
-      d = size / (8.0f * 32.0f);
-    if (type == DType::kQ5_K)
-      d = size / (16.0f * 32.0f);
-    if (type == DType::kQ6_K)
-      d = size / (18.0f * 73.0f);
+    if (type == DType::kQ8_0) d = size / 73.0f;
+    if (type == DType::kQ5_0 || type == DType::kQ5_1) d = size / 16.0f;
+    if (type == DType::kQ4_K) d = size / (8.0f * 32.0f);
+    if (type == DType::kQ5_K) d = size / (16.0f * 32.0f);
+    if (type == DType::kQ6_K) d = size / (18.0f * 73.0f);
     const uint16_t scale = HalfBits(d * factor(random_));
     const uint16_t minimum =
-        HalfBits(type == DType::kQ4_1 || type == DType::kQ5_1
-                     ? -size * factor(random_)
-                     : size / 32.0f * factor(random_));
+        HalfBits(type == DType::kQ4_1 || type == DType::kQ5_1 ? -size * factor(random_)
+                                                              : size / 32.0f * factor(random_));
     std::memcpy(data + at + (type == DType::kQ6_K ? 208 : 0), &scale, 2);
     if (type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K ||
         type == DType::kQ5_K) {
@@ -196,8 +167,7 @@ WeightSource WeightStore::Random(DType type, int64_t rows, int64_t cols,
   return source;
 }
 
-Weight WeightStore::RandomWeight(DType type, int64_t rows, int64_t cols,
-                                 float size) {
+Weight WeightStore::RandomWeight(DType type, int64_t rows, int64_t cols, float size) {
   return Weight{.name = DTypeName(type),
                 .parts = {Random(type, rows, cols, size)},
                 .rows = rows,
@@ -206,7 +176,7 @@ Weight WeightStore::RandomWeight(DType type, int64_t rows, int64_t cols,
 
 Weight WeightStore::RandomVector(int64_t cols, float centre, float size) {
   WeightSource source{DType::kF32, 1, cols, nullptr};
-  std::byte *data = Reserve(source.Bytes());
+  std::byte* data = Reserve(source.Bytes());
   source.data = data;
   std::normal_distribution<float> normal(centre, size);
   for (int64_t i = 0; i < cols; ++i) {
@@ -216,4 +186,4 @@ Weight WeightStore::RandomVector(int64_t cols, float centre, float size) {
   return Weight{.name = "vector", .parts = {source}, .rows = 1, .cols = cols};
 }
 
-} // namespace quire::kernels::test
+}  // namespace quire::kernels::test

@@ -1,5 +1,4 @@
-// Random weights in every file format, and an independent float64 reading of
-// those formats.
+// Random weights in every file format, and an independent float64 reading of those formats.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +12,13 @@
 namespace quire::kernels::test {
 
 // All formats that a weight may have.
-inline constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,
-                                      DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
-                                      DType::kQ5_0, DType::kQ5_1, DType::kQ4_K,
-                                      DType::kQ5_K, DType::kQ6_K};
+inline constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
+                                      DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+                                      DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 // Owns the bytes that WeightSources point into.
 class WeightStore {
-public:
+ public:
   explicit WeightStore(uint32_t seed) : random_(seed) {}
 
   // Weights of about the given size, as a file would hold them.
@@ -29,22 +27,22 @@ public:
   Weight RandomWeight(DType type, int64_t rows, int64_t cols, float size);
   // A float32 vector with elements around `centre`.
   Weight RandomVector(int64_t cols, float centre, float size);
-  std::mt19937 &random() { return random_; }
+  std::mt19937& random() { return random_; }
 
-private:
-  std::byte *Reserve(int64_t bytes);
+ private:
+  std::byte* Reserve(int64_t bytes);
 
   std::mt19937 random_;
   std::vector<std::unique_ptr<std::byte[]>> memory_;
 };
 
 // Value of element (row, col), from the description of the format, in float64.
-double ElementOf(const WeightSource &source, int64_t row, int64_t col);
+double ElementOf(const WeightSource& source, int64_t row, int64_t col);
 
 // Row `row` of a weight of several parts.
-std::vector<double> RowOf(const Weight &weight, int64_t row);
+std::vector<double> RowOf(const Weight& weight, int64_t row);
 
 double HalfValue(uint16_t bits);
-uint16_t HalfBits(float value); // nearest, for normal values
+uint16_t HalfBits(float value);  // nearest, for normal values
 
-} // namespace quire::kernels::test
+}  // namespace quire::kernels::test

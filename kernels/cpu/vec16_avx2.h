@@ -1,0 +1,154 @@
+// Sixteen lanes in two AVX2 registers. Each member gives the bits of its twin in vec16_plain.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quire::kernels::cpu {
+
+struct Vec16Avx2 {
+  struct F {
+    __m256 low, high;
+  };
+  struct I {
+    __m256i low, high;
+  };
+  static constexpr int kTileRows = 6;
+  static constexpr int kTilePanels = 1;
+  static constexpr int kDirectRows = 2;
+
+#define QUIRE_INLINE [[gnu::always_inline]] static inline
+#define QUIRE_BOTH(operation) \
+  { operation(a.low, b.low), operation(a.high, b.high) }
+
+  QUIRE_INLINE F Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  QUIRE_INLINE F Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  QUIRE_INLINE F Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  // All ones in lanes first … of which the number is below n.
+  QUIRE_INLINE __m256i Below(int n, int first) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - first), lane);
+  }
+  QUIRE_INLINE F LoadPartial(const float* p, int n) {
+    return {_mm256_maskload_ps(p, Below(n, 0)), _mm256_maskload_ps(p + 8, Below(n, 8))};
+  }
+  QUIRE_INLINE void Store(float* p, F x) {
+    _mm256_storeu_ps(p, x.low);
+    _mm256_storeu_ps(p + 8, x.high);
+  }
+  QUIRE_INLINE void StorePartial(float* p, F x, int n) {
+    _mm256_maskstore_ps(p, Below(n, 0), x.low);
+    _mm256_maskstore_ps(p + 8, Below(n, 8), x.high);
+  }
+  QUIRE_INLINE F Add(F a, F b) { return QUIRE_BOTH(_mm256_add_ps); }
+  QUIRE_INLINE F Sub(F a, F b) { return QUIRE_BOTH(_mm256_sub_ps); }
+  QUIRE_INLINE F Mul(F a, F b) { return QUIRE_BOTH(_mm256_mul_ps); }
+  QUIRE_INLINE F Div(F a, F b) { return QUIRE_BOTH(_mm256_div_ps); }
+  QUIRE_INLINE F Max(F a, F b) { return QUIRE_BOTH(_mm256_max_ps); }
+  QUIRE_INLINE F Min(F a, F b) { return QUIRE_BOTH(_mm256_min_ps); }
+  QUIRE_INLINE F Fma(F a, F b, F c) {
+    return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+  }
+  QUIRE_INLINE F Neg(F a) {
+    const F b = Set(-0.0f);
+    return QUIRE_BOTH(_mm256_xor_ps);
+  }
+  QUIRE_INLINE F Abs(F b) {
+    const F a = Set(-0.0f);
+    return QUIRE_BOTH(_mm256_andnot_ps);
+  }
+  QUIRE_INLINE F SelectLess(F a, F b, F x, F y) {
+    return {_mm256_blendv_ps(y.low, x.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
+            _mm256_blendv_ps(y.high, x.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
+  }
+  QUIRE_INLINE F KeepRange(F x, int begin, int end, float fill) {
+    const __m256 other = _mm256_set1_ps(fill);
+    const __m256i low = _mm256_andnot_si256(Below(begin, 0), Below(end, 0));
+    const __m256i high = _mm256_andnot_si256(Below(begin, 8), Below(end, 8));
+    return {_mm256_blendv_ps(other, x.low, _mm256_castsi256_ps(low)),
+            _mm256_blendv_ps(other, x.high, _mm256_castsi256_ps(high))};
+  }
+  QUIRE_INLINE float ReduceAdd(F x) {
+    const __m256 a = _mm256_add_ps(x.low, x.high);
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+  QUIRE_INLINE float ReduceMax(F x) {
+    const __m256 a = _mm256_max_ps(x.low, x.high);
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+
+  QUIRE_INLINE I SetInt(uint32_t x) {
+    const __m256i all = _mm256_set1_epi32(static_cast<int>(x));
+    return {all, all};
+  }
+  QUIRE_INLINE __m256i Load256(const std::byte* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  QUIRE_INLINE I LoadInt(const std::byte* p) { return {Load256(p), Load256(p + 32)}; }
+  QUIRE_INLINE I And(I a, I b) { return QUIRE_BOTH(_mm256_and_si256); }
+  QUIRE_INLINE I Or(I a, I b) { return QUIRE_BOTH(_mm256_or_si256); }
+  QUIRE_INLINE I AddInt(I a, I b) { return QUIRE_BOTH(_mm256_add_epi32); }
+  template <int kBits>
+  QUIRE_INLINE I ShiftLeft(I a) {
+    return {_mm256_slli_epi32(a.low, kBits), _mm256_slli_epi32(a.high, kBits)};
+  }
+  template <int kBits>
+  QUIRE_INLINE I ShiftRight(I a) {
+    return {_mm256_srli_epi32(a.low, kBits), _mm256_srli_epi32(a.high, kBits)};
+  }
+  QUIRE_INLINE I ShiftRightBy(I a, int bits) {
+    const __m128i count = _mm_cvtsi32_si128(bits);
+    return {_mm256_srl_epi32(a.low, count), _mm256_srl_epi32(a.high, count)};
+  }
+  template <int kBits>
+  QUIRE_INLINE I ShiftRightSigned(I a) {
+    return {_mm256_srai_epi32(a.low, kBits), _mm256_srai_epi32(a.high, kBits)};
+  }
+  QUIRE_INLINE F ToFloat(I a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
+  QUIRE_INLINE F AsFloat(I a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
+  QUIRE_INLINE I AsInt(F a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
+
+  QUIRE_INLINE __m128i Load128(const std::byte* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  }
+  QUIRE_INLINE I LoadUnsignedBytes(const std::byte* p) {
+    const __m128i bytes = Load128(p);
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+  }
+  QUIRE_INLINE I LoadSignedBytes(const std::byte* p) {
+    const __m128i bytes = Load128(p);
+    return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+  }
+  QUIRE_INLINE F LoadHalf(const std::byte* p) {
+    return {_mm256_cvtph_ps(Load128(p)), _mm256_cvtph_ps(Load128(p + 16))};
+  }
+  QUIRE_INLINE F LoadBFloat(const std::byte* p) {
+    const I words = {_mm256_cvtepu16_epi32(Load128(p)), _mm256_cvtepu16_epi32(Load128(p + 16))};
+    return AsFloat(ShiftLeft<16>(words));
+  }
+  QUIRE_INLINE __m256i RoundToBFloat(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i top = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
+    const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256i quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), quiet, nan);
+  }
+  // To the nearest even; NaN stays NaN.
+  QUIRE_INLINE void StoreBFloat(std::byte* p, F x) {
+    // Packing works within halves of 128 bits; the permutation puts the four quarters in order.
+    const __m256i words = _mm256_packus_epi32(RoundToBFloat(x.low), RoundToBFloat(x.high));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
+  }
+#undef QUIRE_BOTH
+#undef QUIRE_INLINE
+};
+
+}  // namespace quire::kernels::cpu

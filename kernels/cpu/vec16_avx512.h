@@ -1,0 +1,114 @@
+// Sixteen lanes in one AVX-512 register. Each member gives the bits of its twin in vec16_plain.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quire::kernels::cpu {
+
+struct Vec16Avx512 {
+  using F = __m512;
+  using I = __m512i;
+  static constexpr int kTileRows = 12;
+  static constexpr int kTilePanels = 2;
+  static constexpr int kDirectRows = 3;
+
+#define QUIRE_INLINE [[gnu::always_inline]] static inline
+  QUIRE_INLINE __mmask16 FirstLanes(int n) {
+    return n >= 16 ? __mmask16{0xffff} : static_cast<__mmask16>((1u << n) - 1);
+  }
+
+  QUIRE_INLINE F Set(float x) { return _mm512_set1_ps(x); }
+  QUIRE_INLINE F Zero() { return _mm512_setzero_ps(); }
+  QUIRE_INLINE F Load(const float* p) { return _mm512_loadu_ps(p); }
+  QUIRE_INLINE F LoadPartial(const float* p, int n) {
+    return _mm512_maskz_loadu_ps(FirstLanes(n), p);
+  }
+  QUIRE_INLINE void Store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  QUIRE_INLINE void StorePartial(float* p, F x, int n) {
+    _mm512_mask_storeu_ps(p, FirstLanes(n), x);
+  }
+  QUIRE_INLINE F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  QUIRE_INLINE F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  QUIRE_INLINE F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  QUIRE_INLINE F Div(F a, F b) { return _mm512_div_ps(a, b); }
+  QUIRE_INLINE F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  QUIRE_INLINE F Max(F a, F b) { return _mm512_max_ps(a, b); }
+  QUIRE_INLINE F Min(F a, F b) { return _mm512_min_ps(a, b); }
+  QUIRE_INLINE F Neg(F a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+  QUIRE_INLINE F Abs(F a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
+  QUIRE_INLINE F SelectLess(F a, F b, F x, F y) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+  }
+  QUIRE_INLINE F KeepRange(F x, int begin, int end, float fill) {
+    const I lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __mmask16 keep = _mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(begin)) &
+                           _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(end));
+    return _mm512_mask_blend_ps(keep, _mm512_set1_ps(fill), x);
+  }
+  QUIRE_INLINE float ReduceAdd(F x) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+  QUIRE_INLINE float ReduceMax(F x) {
+    const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+
+  QUIRE_INLINE I SetInt(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+  QUIRE_INLINE I LoadInt(const std::byte* p) { return _mm512_loadu_si512(p); }
+  QUIRE_INLINE I And(I a, I b) { return _mm512_and_si512(a, b); }
+  QUIRE_INLINE I Or(I a, I b) { return _mm512_or_si512(a, b); }
+  QUIRE_INLINE I AddInt(I a, I b) { return _mm512_add_epi32(a, b); }
+  template <int kBits>
+  QUIRE_INLINE I ShiftLeft(I a) {
+    return _mm512_slli_epi32(a, kBits);
+  }
+  template <int kBits>
+  QUIRE_INLINE I ShiftRight(I a) {
+    return _mm512_srli_epi32(a, kBits);
+  }
+  QUIRE_INLINE I ShiftRightBy(I a, int bits) {
+    return _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits));
+  }
+  template <int kBits>
+  QUIRE_INLINE I ShiftRightSigned(I a) {
+    return _mm512_srai_epi32(a, kBits);
+  }
+  QUIRE_INLINE F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
+  QUIRE_INLINE F AsFloat(I a) { return _mm512_castsi512_ps(a); }
+  QUIRE_INLINE I AsInt(F a) { return _mm512_castps_si512(a); }
+
+  QUIRE_INLINE I LoadUnsignedBytes(const std::byte* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  QUIRE_INLINE I LoadSignedBytes(const std::byte* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  QUIRE_INLINE __m256i Load256(const std::byte* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  QUIRE_INLINE F LoadHalf(const std::byte* p) { return _mm512_cvtph_ps(Load256(p)); }
+  QUIRE_INLINE F LoadBFloat(const std::byte* p) {
+    return AsFloat(_mm512_slli_epi32(_mm512_cvtepu16_epi32(Load256(p)), 16));
+  }
+  // To the nearest even; NaN stays NaN.
+  QUIRE_INLINE void StoreBFloat(std::byte* p, F x) {
+    const I bits = AsInt(x);
+    const I odd = And(_mm512_srli_epi32(bits, 16), SetInt(1));
+    const I rounded = _mm512_srli_epi32(AddInt(AddInt(bits, SetInt(0x7fff)), odd), 16);
+    const I quiet = Or(_mm512_srli_epi32(bits, 16), SetInt(0x40));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
+  }
+#undef QUIRE_INLINE
+};
+
+}  // namespace quire::kernels::cpu
