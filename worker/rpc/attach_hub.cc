@@ -1,0 +1,204 @@
+#include "worker/rpc/attach_hub.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "common/check.h"
+
+namespace quire {
+
+AttachHub::AttachHub(WorkerHello worker, Executor& executor, EngineDriver& engine, Logger& log,
+                     RpcMetrics& metrics)
+    : worker_(std::move(worker)),
+      executor_(executor),
+      engine_(engine),
+      log_(log),
+      metrics_(metrics),
+      alive_(std::make_shared<bool>(true)) {}
+
+AttachHub::~AttachHub() {
+  *alive_ = false;
+  if (owed_timer_ != 0) executor_.Cancel(owed_timer_);
+  if (drain_timer_ != 0) executor_.Cancel(drain_timer_);
+}
+
+void AttachHub::Accept(std::unique_ptr<FrameStream> stream) {
+  auto owned =
+      std::make_unique<AttachSession>(std::move(stream), worker_, executor_, *this, metrics_);
+  AttachSession* session = owned.get();
+  sessions_.emplace(session, std::move(owned));
+  session->Start();
+  if (sessions_.size() <= kMaxSessions && !closed_) return;
+  metrics_.attaches_refused.Add();
+  session->End(absl::ResourceExhaustedError("too many Attaches"),
+               closed_ ? "this worker is leaving" : "this worker has too many Attaches", false);
+}
+
+AttachVerdict AttachHub::OnHello(AttachSession& session) {
+  const RouterInstance router = session.router().instance;
+  const uint64_t number = session.router().attach_number;
+  const auto newest = newest_attach_.find(router);
+  if (newest != newest_attach_.end() && number <= newest->second) {
+    return {"attach number " + std::to_string(number) + " is not above " +
+                std::to_string(newest->second) + ", which this router has used",
+            true};
+  }
+  const auto current = by_router_.find(router);
+  if (current == by_router_.end() && by_router_.size() >= kMaxRouters) {
+    return {"this worker has 256 routers, its limit", false};
+  }
+  if (current != by_router_.end()) {
+    metrics_.attaches_fenced.Add();
+    current->second->End(absl::AbortedError("fenced by a newer Attach"),
+                         "a newer Attach of this router has taken its place", true);
+  }
+  Remember(router, number);
+  by_router_[router] = &session;
+  metrics_.routers_attached.Set(static_cast<double>(by_router_.size()));
+  log_.Info("router attached", {{"router", router.value()}, {"attach", number}});
+  return {};
+}
+
+void AttachHub::Remember(RouterInstance router, uint64_t attach_number) {
+  const auto [it, is_new] = newest_attach_.insert_or_assign(router, attach_number);
+  if (!is_new) return;
+  remembered_.push_back(router);
+  if (remembered_.size() <= kMaxRememberedRouters) return;
+  // Attached routers stay known: there are far fewer of them than are remembered.
+  while (by_router_.contains(remembered_.front())) {
+    remembered_.push_back(remembered_.front());
+    remembered_.pop_front();
+  }
+  newest_attach_.erase(remembered_.front());
+  remembered_.pop_front();
+}
+
+void AttachHub::OnSessionEnded(AttachSession& session, const absl::Status& why) {
+  const RouterInstance router = session.router().instance;
+  const auto it = by_router_.find(router);
+  QUIRE_CHECK(it != by_router_.end() && it->second == &session);
+  by_router_.erase(it);
+  metrics_.routers_lost.Add();
+  metrics_.routers_attached.Set(static_cast<double>(by_router_.size()));
+  log_.Info("router lost", {{"router", router.value()},
+                            {"attach", session.router().attach_number},
+                            {"why", StatusMessage(why)}});
+  Owe(RouterLostCommand{router});
+}
+
+void AttachHub::OnSessionGone(AttachSession& session) {
+  auto node = sessions_.extract(&session);
+  QUIRE_CHECK(!node.empty());
+  // Its own code is still on the stack.
+  std::shared_ptr<AttachSession> gone = std::move(node.mapped());
+  executor_.Post([gone] {});
+  if (closed_ && sessions_.empty() && on_closed_) std::exchange(on_closed_, nullptr)();
+}
+
+void AttachHub::Owe(EngineCommand command) {
+  owed_.push_back(std::move(command));
+  PayOwed();
+}
+
+void AttachHub::PayOwed() {
+  while (!owed_.empty()) {
+    if (!engine_.TryPush(owed_.front())) break;
+    owed_.pop_front();
+  }
+  if (owed_.empty() || owed_timer_ != 0) return;
+  owed_timer_ = executor_.PostAt(Now() + kOwedRetryInterval, [this] {
+    owed_timer_ = 0;
+    PayOwed();
+  });
+}
+
+bool AttachHub::Push(EngineCommand command) {
+  return owed_.empty() && engine_.TryPush(std::move(command));
+}
+
+WorkerState AttachHub::StateNow() const {
+  const int64_t since = engine_.progress().running_since_us.load();
+  const int64_t limit = engine_.progress().running_limit_us.load();
+  if (since != 0 && limit != 0 && Now() - since > limit) return WorkerState::kStuck;
+  return draining_ ? WorkerState::kDraining : WorkerState::kReady;
+}
+
+StepFrame AttachHub::Pulse() const {
+  StepFrame step;
+  step.event_seq = event_seq_;
+  step.load = load_;
+  step.routers_attached = static_cast<uint32_t>(by_router_.size());
+  step.state = StateNow();
+  const int64_t since = engine_.progress().running_since_us.load();
+  if (since == 0) return step;
+  const auto millis = [](int64_t micros) {
+    return static_cast<uint32_t>(std::clamp<int64_t>(micros / kMicrosPerMilli, 0, UINT32_MAX));
+  };
+  step.step_age_ms = millis(Now() - since);
+  step.step_limit_ms = millis(engine_.progress().running_limit_us.load());
+  return step;
+}
+
+void AttachHub::OnEngineOutput() {
+  for (EngineOutput& output : engine_.TakeOutputs()) Route(std::move(output));
+  for (const auto& [router, session] : std::map(by_router_)) session->Flush();
+  CheckDrained();
+}
+
+void AttachHub::Route(EngineOutput output) {
+  load_ = output.load;
+  event_seq_ = output.event_seq;
+  for (RouterOutput& words : output.routers) {
+    const auto it = by_router_.find(words.router);
+    if (it != by_router_.end()) it->second->Deliver(std::move(words));
+  }
+  if (!output.events.empty()) {
+    for (const auto& [router, session] : std::map(by_router_)) {
+      session->DeliverEvents(output.events, output.first_event_seq);
+    }
+  }
+  for (const SnapshotPart& part : output.snapshot_parts) {
+    const auto it = by_router_.find(part.router);
+    if (it != by_router_.end()) it->second->DeliverSnapshot(part);
+  }
+  engine_drained_ |= output.drained;
+}
+
+uint64_t AttachHub::drain_remaining_ms() const {
+  return static_cast<uint64_t>(std::max<Micros>(0, drain_deadline_ - Now()) / kMicrosPerMilli);
+}
+
+void AttachHub::Drain(Micros deadline, std::function<void(bool)> done) {
+  QUIRE_CHECK_MSG(!draining_, "a worker drains once");
+  draining_ = true;
+  drain_deadline_ = deadline;
+  on_drained_ = std::move(done);
+  Owe(DrainCommand{deadline});
+  for (const auto& [router, session] : std::map(by_router_)) session->TellDraining();
+  drain_timer_ = executor_.PostAt(deadline + kDrainGrace, [this] {
+    drain_timer_ = 0;
+    if (on_drained_) std::exchange(on_drained_, nullptr)(false);
+  });
+}
+
+void AttachHub::CheckDrained() {
+  if (draining_ && engine_drained_ && on_drained_) std::exchange(on_drained_, nullptr)(true);
+}
+
+void AttachHub::Close(std::string_view parting, std::function<void()> done) {
+  closed_ = true;
+  on_closed_ = std::move(done);
+  std::vector<AttachSession*> open;
+  for (const auto& [session, owned] : sessions_) open.push_back(session);
+  for (AttachSession* session : open) {
+    session->End(absl::UnavailableError("the worker leaves"), parting, false);
+  }
+  if (sessions_.empty() && on_closed_) {
+    executor_.Post([this, alive = alive_] {
+      if (*alive && on_closed_) std::exchange(on_closed_, nullptr)();
+    });
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,100 @@
+// All Attaches of a worker: which router has which session, and the way between them and the
+// engine.
+//
+// Owner: main (or the simulation). Everything runs on the rpc executor.
+//  1. A router instance has at most one session. A newer attach number ends the older session, an
+//     older or equal one is refused, also after the newer has ended.
+//  2. Every accepted Attach that ends is told to the engine exactly once (RouterLost), before any
+//     Submit of the same router's next Attach: nothing of a router is pushed while that is owed.
+//  3. Commands that must arrive (RouterLost, Drain) are kept and tried again; others may be
+//  refused.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "common/log/log.h"
+#include "common/runtime/runtime.h"
+#include "worker/engine/engine_driver.h"
+#include "worker/rpc/attach_session.h"
+
+namespace quire {
+
+inline constexpr size_t kMaxRouters = 256;             // attached at once
+inline constexpr size_t kMaxSessions = 512;            // with those that say hello or good-bye
+inline constexpr size_t kMaxRememberedRouters = 4096;  // attach numbers of routers that have gone
+inline constexpr Micros kOwedRetryInterval = 20 * kMicrosPerMilli;
+
+class AttachHub final : private SessionHost {
+ public:
+  // All outlive the hub. `worker` is the Hello that every router gets.
+  AttachHub(WorkerHello worker, Executor& executor, EngineDriver& engine, Logger& log,
+            RpcMetrics& metrics);
+  ~AttachHub() override;
+
+  // A router has opened a stream.
+  void Accept(std::unique_ptr<FrameStream> stream);
+
+  // The driver has outputs: takes them to the sessions. Posted by the driver's callback.
+  void OnEngineOutput();
+
+  // No new work from here on. Running work may go on until `deadline`; then `done` runs (once):
+  // true when the engine had nothing left, false when it had not said so kDrainGrace after the
+  // deadline.
+  void Drain(Micros deadline, std::function<void(bool)> done);
+
+  // Ends all sessions in order, with a word to their routers; `done` runs when they are gone.
+  void Close(std::string_view parting, std::function<void()> done);
+
+  size_t attached_count() const { return by_router_.size(); }
+  const Load& load() const { return load_; }
+  uint64_t epoch() const { return worker_.epoch.value(); }
+
+ private:
+  AttachVerdict OnHello(AttachSession& session) override;
+  bool Push(EngineCommand command) override;
+  StepFrame Pulse() const override;
+  bool draining() const override { return draining_; }
+  uint64_t drain_remaining_ms() const override;
+  void OnSessionEnded(AttachSession& session, const absl::Status& why) override;
+  void OnSessionGone(AttachSession& session) override;
+
+  Micros Now() const { return executor_.clock().Now(); }
+  WorkerState StateNow() const;
+  void Remember(RouterInstance router, uint64_t attach_number);
+  void Owe(EngineCommand command);
+  void PayOwed();
+  void Route(EngineOutput output);
+  void CheckDrained();
+
+  const WorkerHello worker_;
+  Executor& executor_;
+  EngineDriver& engine_;
+  Logger& log_;
+  RpcMetrics& metrics_;
+
+  std::map<AttachSession*, std::unique_ptr<AttachSession>> sessions_;
+  std::map<RouterInstance, AttachSession*> by_router_;
+  std::map<RouterInstance, uint64_t> newest_attach_;
+  std::deque<RouterInstance> remembered_;  // keys of newest_attach_, oldest first
+  std::deque<EngineCommand> owed_;         // at most one per session, and the Drain
+  TimerId owed_timer_ = 0;
+  Load load_;
+  uint64_t event_seq_ = 0;
+  bool draining_ = false;
+  bool engine_drained_ = false;
+  Micros drain_deadline_ = 0;
+  TimerId drain_timer_ = 0;
+  std::function<void(bool)> on_drained_;
+  std::function<void()> on_closed_;
+  bool closed_ = false;
+  std::shared_ptr<bool> alive_;  // false once the hub is gone: work it posted then does nothing
+};
+
+inline constexpr Micros kDrainGrace = 5 * kMicrosPerSecond;
+
+}  // namespace quire

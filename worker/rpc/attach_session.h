@@ -1,0 +1,161 @@
+// One Attach: the conversation with one router over one frame stream, as a state machine.
+//
+// Owner: AttachHub; everything runs on the rpc executor. Never waits for the engine: commands are
+// pushed into a bounded queue, and what doesn't fit is refused.
+//  1. The first frame is the Hello; its answer is a Hello or AttachRefused. Every later frame comes
+//     from the router that said Hello.
+//  2. A frame leaves at least every kFrameIntervalMs, busy or idle, unless the stream is blocked.
+//  3. An attempt that was handed to the engine is in live_ until its terminal word (Ended with
+//     last_choice, Refused) passes; words about other attempts are those of an older Attach and are
+//     dropped.
+//  4. Outputs are never dropped: more than kMaxUnsentBytes of them ends the Attach. Cache events
+//  are
+//     dropped past kMaxUnsentHashes, and the next frame says so.
+//  5. Of parts of Submits at most kMaxAssembling × max_model_len token ids are held.
+//  6. A router silent for kRouterSilenceMs loses its Attach; time by which our own timer ran late
+//  is
+//     not counted.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+#include "common/wire.h"
+#include "worker/core/engine_io.h"
+#include "worker/rpc/codec.h"
+#include "worker/rpc/rpc_metrics.h"
+
+namespace quire {
+
+inline constexpr size_t kMaxUnsentBytes = 8u << 20;
+inline constexpr size_t kMaxUnsentHashes = 65536;
+inline constexpr size_t kMaxAssembling = 16;
+inline constexpr size_t kMaxLiveAttempts = 8192;
+inline constexpr Micros kPulseInterval = 150 * kMicrosPerMilli;  // leaves room below the 200 ms
+inline constexpr Micros kCloseGrace = 2 * kMicrosPerSecond;      // for the last frames to leave
+inline constexpr uint32_t kQueueFullRetryMs = 1000;
+
+class AttachSession;
+
+// Why a Hello is turned down; an empty message is an acceptance.
+struct AttachVerdict {
+  std::string message;
+  bool fenced = false;
+};
+
+// What a session needs of its hub.
+class SessionHost {
+ public:
+  virtual ~SessionHost() = default;
+  // OK makes this session the one of its router.
+  virtual AttachVerdict OnHello(AttachSession& session) = 0;
+  virtual bool Push(EngineCommand command) = 0;
+  // Load, state, ages and event_seq of now; the lists are empty.
+  virtual StepFrame Pulse() const = 0;
+  virtual bool draining() const = 0;
+  virtual uint64_t drain_remaining_ms() const = 0;
+  // Once, after an accepted Hello: the router is lost. The session still exists to say its last
+  // words.
+  virtual void OnSessionEnded(AttachSession& session, const absl::Status& why) = 0;
+  // Once, last: to be destroyed, but not within this call.
+  virtual void OnSessionGone(AttachSession& session) = 0;
+};
+
+class AttachSession final : public FrameStream::Receiver {
+ public:
+  // All references outlive the session.
+  AttachSession(std::unique_ptr<FrameStream> stream, const WorkerHello& worker, Executor& executor,
+                SessionHost& host, RpcMetrics& metrics);
+  ~AttachSession() override;
+
+  void Start();
+  const RouterHello& router() const { return router_; }
+  bool attached() const { return state_ == State::kAttached; }
+
+  // What the engine says to this router.
+  void Deliver(RouterOutput output);
+  // Cache events with numbers from `first_event_seq` on.
+  void DeliverEvents(const std::vector<CacheEvents>& events, uint64_t first_event_seq);
+  void DeliverSnapshot(const SnapshotPart& part);
+  // Writes what was delivered as one step, unless the stream is blocked.
+  void Flush();
+  void TellDraining();
+
+  // Ends the Attach: `parting` non-empty is said in an AttachRefused frame first.
+  void End(const absl::Status& why, std::string_view parting, bool fenced);
+
+  void OnFrame(std::string_view frame) override;
+  void OnClosed(const absl::Status& status) override;
+  void OnWritable() override;
+
+ private:
+  enum class State { kAwaitingHello, kAttached, kClosing, kGone };
+  struct Live {
+    uint32_t choices = 1;
+  };
+  struct Assembly {
+    SubmitCommand command;
+    uint32_t parts = 0;
+    uint32_t next_part = 0;
+    std::map<uint32_t, uint64_t> grants;  // by choice; told after the Submit
+  };
+
+  Micros Now() const { return executor_.clock().Now(); }
+  void Handle(RouterMessage message);
+  void Handle(RouterHello hello);
+  void Handle(SubmitFrame frame);
+  void Handle(BadSubmit bad);
+  void Handle(SubmitPart part);
+  void Handle(const Cancel& cancel);
+  void Handle(const Finish& finish);
+  void Handle(const Grant& grant);
+  void Handle(const SnapshotRequest& request);
+  void Handle(const Heartbeat& heartbeat);
+
+  // False, and the Attach has ended, when the number does not follow.
+  bool TakeSubmitNumber(uint64_t number);
+  // Refused with kUnspecified when the Submit may go to the engine.
+  Refused CheckSubmit(const Submit& submit) const;
+  void Submitted(SubmitCommand command);
+  void Assembled(const AttemptKey& key);
+  void EndAssembling(const AttemptKey& key, uint32_t choice, bool one_choice, EndReason reason);
+  // True when the attempt is live and has this choice; a choice that it lacks ends the Attach.
+  bool FindLive(const AttemptKey& key, uint32_t choice, std::string_view what);
+  void PushOrEnd(EngineCommand command);
+  void Refuse(Refused refused);
+  void ProtocolError(const std::string& message);
+  void AddToBacklog(RouterOutput output);
+  void WriteStep();
+  void Tick();
+  void ArmTick(Micros due);
+  void Gone();
+
+  std::unique_ptr<FrameStream> stream_;
+  const WorkerHello& worker_;
+  Executor& executor_;
+  SessionHost& host_;
+  RpcMetrics& metrics_;
+  State state_ = State::kAwaitingHello;
+  RouterHello router_;
+  TimerId timer_ = 0;
+  Micros tick_due_ = 0;
+  Micros last_received_ = 0;
+  Micros last_sent_ = 0;
+  bool writable_ = true;
+  StepFrame backlog_;  // its lists wait to be sent
+  size_t backlog_bytes_ = 0;
+  size_t backlog_hashes_ = 0;
+  bool has_news_ = false;
+  uint64_t next_frame_seq_ = 1;
+  uint64_t heartbeat_echo_ms_ = 0;
+  uint64_t last_submit_number_ = 0;
+  uint64_t last_admitted_submit_ = 0;
+  std::map<AttemptKey, Live> live_;
+  std::map<AttemptKey, Assembly> assembling_;
+};
+
+}  // namespace quire

@@ -1,0 +1,267 @@
+// From bytes of a router to plain values.
+#include <algorithm>
+#include <string>
+
+#include "quire/v1/worker.pb.h"
+#include "worker/rpc/codec.h"
+
+namespace quire {
+namespace {
+
+namespace pb = ::quire::worker::v1;
+
+template <class Message>
+AttemptKey KeyOf(const Message& message) {
+  return {RequestNumber(message.request_number()), Attempt(message.attempt())};
+}
+
+absl::Status CheckBytes(std::string_view field, size_t size, size_t limit) {
+  if (size <= limit) return absl::OkStatus();
+  return InvalidArgument(std::string(field) + ": has " + std::to_string(size) + " bytes; at most " +
+                         std::to_string(limit) + " are served");
+}
+
+absl::Status CheckCount(std::string_view field, int count, size_t limit) {
+  if (static_cast<size_t>(count) <= limit) return absl::OkStatus();
+  return InvalidArgument(std::string(field) + ": has " + std::to_string(count) +
+                         " entries; at most " + std::to_string(limit) + " are served");
+}
+
+absl::Status CheckNoUnknownFields(std::string_view name, const google::protobuf::Message& message) {
+  const auto& unknown = message.GetReflection()->GetUnknownFields(message);
+  if (unknown.field_count() == 0) return absl::OkStatus();
+  return absl::UnimplementedError(AbslView(std::string(name) + ": field number " +
+                                           std::to_string(unknown.field(0).number()) +
+                                           " is unknown to this worker"));
+}
+
+absl::StatusOr<std::vector<std::string>> ReadFeatures(
+    std::string_view field, const google::protobuf::RepeatedPtrField<std::string>& from) {
+  QUIRE_RETURN_IF_ERROR(CheckCount(field, from.size(), kMaxFeatures));
+  for (const std::string& feature : from) {
+    QUIRE_RETURN_IF_ERROR(CheckBytes(field, feature.size(), kMaxFeatureBytes));
+  }
+  return std::vector<std::string>(from.begin(), from.end());
+}
+
+template <class Ids>
+std::vector<TokenId> Copy(const Ids& ids) {
+  return {ids.begin(), ids.end()};
+}
+
+// Zero is "not set" where it is outside the field's range.
+float OrNeutral(float value, float neutral) { return value == 0.0f ? neutral : value; }
+
+absl::StatusOr<SamplingParams> ReadSampling(const pb::SamplingParams& from, int32_t vocab_size) {
+  QUIRE_RETURN_IF_ERROR(CheckNoUnknownFields("sampling", from));
+  QUIRE_RETURN_IF_ERROR(CheckCount("stop_token_ids", from.stop_token_ids_size(), kMaxStopTokenIds));
+  QUIRE_RETURN_IF_ERROR(
+      CheckCount("logit_bias", static_cast<int>(from.logit_bias().size()), kMaxLogitBias));
+  QUIRE_RETURN_IF_ERROR(
+      CheckCount("allowed_token_ids", from.allowed_token_ids_size(), kMaxAllowedTokenIds));
+  QUIRE_RETURN_IF_ERROR(CheckCount("bad_words", from.bad_words_size(), kMaxBadWords));
+  if (from.logprobs() > kMaxLogprobs + 1 || from.prompt_logprobs() > kMaxLogprobs + 1) {
+    return InvalidArgument("logprobs: must be in [0, 20]");
+  }
+  if (from.beam_width() > kMaxBeamWidth) return InvalidArgument("beam_width: must be in [0, 16]");
+  SamplingParams to;
+  to.temperature = from.temperature();
+  to.top_p = OrNeutral(from.top_p(), 1.0f);
+  to.top_k = from.top_k();
+  to.min_p = from.min_p();
+  to.typical_p = OrNeutral(from.typical_p(), 1.0f);
+  to.repetition_penalty = OrNeutral(from.repetition_penalty(), 1.0f);
+  to.frequency_penalty = from.frequency_penalty();
+  to.presence_penalty = from.presence_penalty();
+  to.seed = from.seed();
+  to.max_tokens = from.max_tokens();
+  to.min_tokens = from.min_tokens();
+  to.stop_token_ids = Copy(from.stop_token_ids());
+  to.ignore_eos = from.ignore_eos();
+  to.logit_bias.assign(from.logit_bias().begin(), from.logit_bias().end());
+  std::sort(to.logit_bias.begin(), to.logit_bias.end());  // a map has no order of its own
+  to.allowed_token_ids = Copy(from.allowed_token_ids());
+  for (const pb::TokenSequence& word : from.bad_words()) to.bad_words.push_back(Copy(word.ids()));
+  to.logprobs = static_cast<int32_t>(from.logprobs());
+  to.prompt_logprobs = static_cast<int32_t>(from.prompt_logprobs());
+  to.beam_width = static_cast<int32_t>(from.beam_width());
+  // Zero is a length penalty of its own, but only a beam search has one.
+  to.length_penalty =
+      from.beam_width() == 0 ? OrNeutral(from.length_penalty(), 1.0f) : from.length_penalty();
+  QUIRE_RETURN_IF_ERROR(ValidateSamplingParams(to, vocab_size));
+  return to;
+}
+
+absl::Status ReadChoices(const pb::Submit& from, const DecodeLimits& limits, Submit& to) {
+  if (from.choices_size() == 0) return InvalidArgument("choices: must hold at least one");
+  const size_t max_choices = std::min<size_t>(limits.max_choices, kMaxChoices);
+  QUIRE_RETURN_IF_ERROR(CheckCount("choices", from.choices_size(), max_choices));
+  for (const pb::ResumedChoice& choice : from.choices()) {
+    QUIRE_RETURN_IF_ERROR(CheckNoUnknownFields("choices", choice));
+    to.choices.push_back({Copy(choice.outputs()), choice.ended()});
+    QUIRE_RETURN_IF_ERROR(
+        CheckTokenIds("choices.outputs", to.choices.back().outputs, limits.vocab_size));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadConstraint(const pb::Constraint& from, Submit& to) {
+  QUIRE_RETURN_IF_ERROR(CheckNoUnknownFields("constraint", from));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("constraint", from.source().size(), kMaxConstraintBytes));
+  if (!pb::Constraint::Kind_IsValid(from.kind())) {
+    return InvalidArgument("constraint: kind " + std::to_string(from.kind()) +
+                           " is unknown to this worker");
+  }
+  if (from.kind() == pb::Constraint::NONE && !from.source().empty()) {
+    return InvalidArgument("constraint: has a source but no kind");
+  }
+  to.constrained = from.kind() != pb::Constraint::NONE;
+  return absl::OkStatus();
+}
+
+absl::Status ReadSubmitStrings(const pb::Submit& from, Submit& to) {
+  QUIRE_RETURN_IF_ERROR(CheckBytes("tenant", from.tenant().size(), kMaxTenantBytes));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("salt", from.salt().size(), kMaxSaltBytes));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("adapter", from.adapter().size(), kMaxAdapterBytes));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("traceparent", from.traceparent().size(), kMaxTraceparentBytes));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("request_id", from.request_id().size(), kMaxRequestIdBytes));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("model_id", from.model_id().size(), kMaxModelIdBytes));
+  QUIRE_ASSIGN_OR_RETURN(to.required_features,
+                         ReadFeatures("required_features", from.required_features()));
+  to.tenant = from.tenant();
+  to.salt = from.salt();
+  to.adapter = from.adapter();
+  to.traceparent = from.traceparent();
+  to.request_id = from.request_id();
+  to.model_id = from.model_id();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SubmitFrame> ReadSubmit(const pb::Submit& from, const DecodeLimits& limits) {
+  QUIRE_RETURN_IF_ERROR(CheckNoUnknownFields("submit", from));
+  SubmitFrame to;
+  QUIRE_RETURN_IF_ERROR(
+      CheckCount("parts", static_cast<int>(std::min(from.parts(), 1u << 30)), kMaxSubmitParts));
+  to.parts = from.parts();
+  QUIRE_RETURN_IF_ERROR(CheckCount("prompt_ids", from.prompt_ids_size(), kMaxPromptIdsPerFrame));
+  to.submit.key = KeyOf(from);
+  to.submit.submit_number = from.submit_number();
+  to.submit.prompt_ids = Copy(from.prompt_ids());
+  QUIRE_RETURN_IF_ERROR(CheckTokenIds("prompt_ids", to.submit.prompt_ids, limits.vocab_size));
+  if (to.parts == 0 && to.submit.prompt_ids.empty()) {
+    return InvalidArgument("prompt_ids: is empty; at least one token is needed");
+  }
+  QUIRE_RETURN_IF_ERROR(ReadChoices(from, limits, to.submit));
+  QUIRE_ASSIGN_OR_RETURN(to.submit.sampling, ReadSampling(from.sampling(), limits.vocab_size));
+  QUIRE_RETURN_IF_ERROR(ReadConstraint(from.constraint(), to.submit));
+  QUIRE_RETURN_IF_ERROR(ReadSubmitStrings(from, to.submit));
+  to.submit.remaining_ms = from.remaining_ms();
+  to.submit.priority = from.priority();
+  to.submit.initial_window = from.initial_window();
+  return to;
+}
+
+// The field is what stands before the first colon of the message.
+BadSubmit Refuse(const pb::Submit& from, const absl::Status& status) {
+  BadSubmit bad;
+  bad.submit_number = from.submit_number();
+  bad.refused.key = KeyOf(from);
+  bad.refused.code = status.code() == absl::StatusCode::kUnimplemented ? RefusalCode::kUnsupported
+                                                                       : RefusalCode::kInvalid;
+  bad.refused.message = StatusMessage(status);
+  const size_t colon = bad.refused.message.find(':');
+  if (colon != std::string::npos) bad.refused.field = bad.refused.message.substr(0, colon);
+  return bad;
+}
+
+absl::StatusOr<RouterMessage> ReadHello(const pb::RouterHello& from) {
+  RouterHello to;
+  to.instance = RouterInstance(from.router_instance());
+  to.attach_number = from.attach_number();
+  to.protocol_min = from.protocol_min();
+  to.protocol_max = from.protocol_max();
+  if (to.protocol_min > to.protocol_max) {
+    return InvalidArgument("hello.protocol_min: is above protocol_max");
+  }
+  QUIRE_ASSIGN_OR_RETURN(to.features, ReadFeatures("hello.features", from.features()));
+  to.wants_events = from.wants_events();
+  return RouterMessage(std::move(to));
+}
+
+absl::StatusOr<RouterMessage> ReadPart(const pb::SubmitPart& from) {
+  SubmitPart to{KeyOf(from), from.index(), {}};
+  QUIRE_RETURN_IF_ERROR(
+      CheckCount("submit_part.prompt_ids", from.prompt_ids_size(), kMaxPromptIdsPerFrame));
+  if (from.prompt_ids().empty()) return InvalidArgument("submit_part.prompt_ids: is empty");
+  to.prompt_ids = Copy(from.prompt_ids());
+  return RouterMessage(std::move(to));
+}
+
+absl::StatusOr<RouterMessage> ReadFinish(const pb::Finish& from) {
+  Finish to{KeyOf(from), from.choice(), EndReason::kStop, from.output_count()};
+  // A router ends a choice by a stop string or by a limit of the response; other ends aren't its
+  // own.
+  switch (from.reason()) {
+    case pb::STOP:
+      to.reason = EndReason::kStop;
+      break;
+    case pb::LENGTH:
+      to.reason = EndReason::kLength;
+      break;
+    default:
+      return InvalidArgument("finish.reason: must be STOP or LENGTH, is " +
+                             std::to_string(from.reason()));
+  }
+  return RouterMessage(to);
+}
+
+}  // namespace
+
+absl::Status CheckTokenIds(std::string_view field, const std::vector<TokenId>& ids,
+                           int32_t vocab_size) {
+  for (const TokenId id : ids) {
+    if (id >= 0 && id < vocab_size) continue;
+    return InvalidArgument(std::string(field) + ": token id " + std::to_string(id) +
+                           " is outside the vocabulary [0, " + std::to_string(vocab_size) + ")");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RouterMessage> DecodeRouterFrame(std::string_view bytes,
+                                                const DecodeLimits& limits) {
+  QUIRE_RETURN_IF_ERROR(CheckBytes("frame", bytes.size(), kMaxFrameBytes));
+  pb::RouterFrame frame;
+  if (!frame.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return InvalidArgument("frame: is no RouterFrame (cut short, or text that is not UTF-8)");
+  }
+  switch (frame.frame_case()) {
+    case pb::RouterFrame::kHello:
+      return ReadHello(frame.hello());
+    case pb::RouterFrame::kSubmit: {
+      absl::StatusOr<SubmitFrame> submit = ReadSubmit(frame.submit(), limits);
+      if (!submit.ok()) return RouterMessage(Refuse(frame.submit(), submit.status()));
+      return RouterMessage(*std::move(submit));
+    }
+    case pb::RouterFrame::kSubmitPart:
+      return ReadPart(frame.submit_part());
+    case pb::RouterFrame::kCancel: {
+      const pb::Cancel& from = frame.cancel();
+      return RouterMessage(Cancel{KeyOf(from), from.one_choice(), from.choice()});
+    }
+    case pb::RouterFrame::kFinish:
+      return ReadFinish(frame.finish());
+    case pb::RouterFrame::kGrant: {
+      const pb::Grant& from = frame.grant();
+      return RouterMessage(Grant{KeyOf(from), from.choice(), from.up_to_index()});
+    }
+    case pb::RouterFrame::kSnapshotRequest:
+      return RouterMessage(SnapshotRequest{frame.snapshot_request().snapshot_number()});
+    case pb::RouterFrame::kHeartbeat:
+      return RouterMessage(Heartbeat{frame.heartbeat().sent_at_ms()});
+    case pb::RouterFrame::FRAME_NOT_SET:
+      break;
+  }
+  return InvalidArgument("frame: is of a kind unknown to this worker");
+}
+
+}  // namespace quire

@@ -1,0 +1,31 @@
+// What the worker's side of the wire counts, and the names under which Prometheus sees it.
+//
+// Owner: main. Written on the rpc executor.
+#pragma once
+
+#include <array>
+
+#include "common/metrics/metrics.h"
+#include "common/wire.h"
+
+namespace quire {
+
+struct RpcMetrics {
+  explicit RpcMetrics(Metrics& metrics);
+
+  Counter& frames_received;
+  Counter& frames_sent;
+  Counter& bytes_sent;
+  Counter& attaches;
+  Counter& attaches_refused;
+  Counter& attaches_fenced;
+  Counter& routers_lost;
+  Counter& protocol_errors;
+  Counter& stale_words;        // about attempts of an older Attach
+  Counter& unsent_limit_hits;  // an Attach ended because its router read too slowly
+  Counter& events_dropped;
+  Gauge& routers_attached;
+  std::array<Counter*, 11> refusals;  // by RefusalCode
+};
+
+}  // namespace quire
