@@ -24,10 +24,10 @@ AttachHub::~AttachHub() {
 }
 
 void AttachHub::Accept(std::unique_ptr<FrameStream> stream) {
-  auto owned =
-      std::make_unique<AttachSession>(std::move(stream), worker_, executor_, *this, metrics_);
+  const SessionContext context{worker_, executor_, *this, metrics_};
+  auto owned = std::make_unique<AttachSession>(++last_session_, std::move(stream), context);
   AttachSession* session = owned.get();
-  sessions_.emplace(session, std::move(owned));
+  sessions_.emplace(session->id(), std::move(owned));
   session->Start();
   if (sessions_.size() <= kMaxSessions && !closed_) return;
   metrics_.attaches_refused.Add();
@@ -88,7 +88,7 @@ void AttachHub::OnSessionEnded(AttachSession& session, const absl::Status& why) 
 }
 
 void AttachHub::OnSessionGone(AttachSession& session) {
-  auto node = sessions_.extract(&session);
+  auto node = sessions_.extract(session.id());
   QUIRE_CHECK(!node.empty());
   // Its own code is still on the stack.
   std::shared_ptr<AttachSession> gone = std::move(node.mapped());
@@ -190,7 +190,7 @@ void AttachHub::Close(std::string_view parting, std::function<void()> done) {
   closed_ = true;
   on_closed_ = std::move(done);
   std::vector<AttachSession*> open;
-  for (const auto& [session, owned] : sessions_) open.push_back(session);
+  for (const auto& [id, session] : sessions_) open.push_back(session.get());
   for (AttachSession* session : open) {
     session->End(absl::UnavailableError("the worker leaves"), parting, false);
   }

@@ -77,7 +77,8 @@ class AttachHub final : private SessionHost {
   Logger& log_;
   RpcMetrics& metrics_;
 
-  std::map<AttachSession*, std::unique_ptr<AttachSession>> sessions_;
+  uint64_t last_session_ = 0;
+  std::map<uint64_t, std::unique_ptr<AttachSession>> sessions_;  // by id
   std::map<RouterInstance, AttachSession*> by_router_;
   std::map<RouterInstance, uint64_t> newest_attach_;
   std::deque<RouterInstance> remembered_;  // keys of newest_attach_, oldest first

@@ -15,13 +15,14 @@ void MoveAppend(std::vector<Value>& from, std::vector<Value>& to) {
 
 }  // namespace
 
-AttachSession::AttachSession(std::unique_ptr<FrameStream> stream, const WorkerHello& worker,
-                             Executor& executor, SessionHost& host, RpcMetrics& metrics)
-    : stream_(std::move(stream)),
-      worker_(worker),
-      executor_(executor),
-      host_(host),
-      metrics_(metrics) {}
+AttachSession::AttachSession(uint64_t id, std::unique_ptr<FrameStream> stream,
+                             const SessionContext& context)
+    : id_(id),
+      stream_(std::move(stream)),
+      worker_(context.worker),
+      executor_(context.executor),
+      host_(context.host),
+      metrics_(context.metrics) {}
 
 AttachSession::~AttachSession() {
   if (timer_ != 0) executor_.Cancel(timer_);

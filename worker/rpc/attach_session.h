@@ -65,14 +65,21 @@ class SessionHost {
   virtual void OnSessionGone(AttachSession& session) = 0;
 };
 
+// What all sessions of a hub share; outlives them.
+struct SessionContext {
+  const WorkerHello& worker;  // the Hello that every router gets
+  Executor& executor;
+  SessionHost& host;
+  RpcMetrics& metrics;
+};
+
 class AttachSession final : public FrameStream::Receiver {
  public:
-  // All references outlive the session.
-  AttachSession(std::unique_ptr<FrameStream> stream, const WorkerHello& worker, Executor& executor,
-                SessionHost& host, RpcMetrics& metrics);
+  AttachSession(uint64_t id, std::unique_ptr<FrameStream> stream, const SessionContext& context);
   ~AttachSession() override;
 
   void Start();
+  uint64_t id() const { return id_; }
   const RouterHello& router() const { return router_; }
   bool attached() const { return state_ == State::kAttached; }
 
@@ -134,6 +141,7 @@ class AttachSession final : public FrameStream::Receiver {
   void ArmTick(Micros due);
   void Gone();
 
+  const uint64_t id_;  // in its hub
   std::unique_ptr<FrameStream> stream_;
   const WorkerHello& worker_;
   Executor& executor_;
