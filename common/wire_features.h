@@ -1,8 +1,8 @@
-// The names by which a worker's Hello says what it serves beyond the plain path, and which of them a request
-// needs. Router and worker share this one table.
+// The names by which a worker's Hello says what it serves beyond the plain path, and which of them
+// a request needs. Router and worker share this one table.
 //
-// The plain path, served by every worker: one choice, greedy or temperature with top_p, top_k and min_p, a
-// seed, stop token ids, max_tokens, ignore_eos. Pure functions; any thread.
+// The plain path, served by every worker: one choice, greedy or temperature with top_p, top_k and
+// min_p, a seed, stop token ids, max_tokens, ignore_eos. Pure functions; any thread.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@
 namespace quire {
 
 inline constexpr std::string_view kFeatureTypicalP = "typical_p";
-inline constexpr std::string_view kFeaturePenalties = "penalties";  // repetition, frequency, presence
+inline constexpr std::string_view kFeaturePenalties =
+    "penalties";  // repetition, frequency, presence
 inline constexpr std::string_view kFeatureMinTokens = "min_tokens";
 inline constexpr std::string_view kFeatureLogitBias = "logit_bias";
 inline constexpr std::string_view kFeatureAllowedTokenIds = "allowed_token_ids";
@@ -26,7 +27,8 @@ inline constexpr std::string_view kFeatureChoices = "choices";  // n > 1, up to 
 inline constexpr std::string_view kFeatureResume = "resume";    // choices that already have outputs
 inline constexpr std::string_view kFeatureConstraint = "constraint";
 inline constexpr std::string_view kFeatureAdapter = "adapter";
-inline constexpr std::string_view kFeatureSnapshot = "snapshot";  // cache events and SnapshotRequest
+inline constexpr std::string_view kFeatureSnapshot =
+    "snapshot";  // cache events and SnapshotRequest
 
 // The features that these parameters use, in the order of the list above.
 std::vector<std::string> RequiredFeatures(const SamplingParams& params, size_t choice_count);

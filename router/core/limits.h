@@ -1,0 +1,35 @@
+// The named limits of the router, in one place: every queue, retry and buffer is bounded by one of
+// them.
+//
+// Plain values, fixed at start.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/ids.h"
+
+namespace quire {
+
+// A worker that this router knows, by its place in the list.
+using WorkerIndex = StrongId<struct WorkerIndexTag, uint32_t>;
+
+struct RouterLimits {
+  uint32_t max_live_requests = 4096;           // accepted and not yet ended
+  uint32_t max_workers = 1024;                 // known at once
+  uint32_t max_pools = 256;                    // (served name, model_id) pairs
+  size_t max_text_bundles_bytes = 512u << 20;  // all bundles being read at once
+  size_t max_prompt_bytes = 16u << 20;         // text of one prompt, before it is tokenised
+  size_t max_response_bytes = 16u << 20;       // text of one answer that is not streamed
+  size_t max_stop_strings = 16;
+  size_t max_stop_string_bytes = 256;
+  size_t max_bad_words = 64;
+  size_t max_bad_word_bytes = 256;
+  size_t max_tokenize_requests = 64;   // /tokenize and /detokenize work under way
+  uint32_t window_tokens = 256;        // outputs a worker may be ahead of the client, per choice
+  uint32_t max_placement_retries = 3;  // second attempts before anything was accepted
+  uint32_t max_carry_ons = 8;          // attempts that resume one request
+  uint32_t empty_pool_wait_ms = 1500;  // for a worker when none is ready
+};
+
+}  // namespace quire

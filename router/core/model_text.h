@@ -1,0 +1,61 @@
+// What the router needs of a model's text side: prompts to tokens, tokens to text. The face that
+// chat, stream and pipeline see; router/chat fills it from a worker's text bundle, tests from a few
+// lines.
+//
+// Shared (shared_ptr) by the pipeline's pool table, by running requests, and by work in the
+// background. Immutable: any number of threads may call a ModelText. A TextDecoder belongs to one
+// stream.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "router/core/api.h"
+
+namespace quire {
+
+// Token ids to text as they come. All results together are the text of all ids, at any split.
+class TextDecoder {
+ public:
+  virtual ~TextDecoder() = default;
+  virtual std::string Append(std::span<const TokenId> ids) = 0;
+  // What was held back of an open character, as final.
+  virtual std::string Flush() = 0;
+};
+
+// Sampling defaults of the model's generation settings; what is unset has no opinion.
+struct GenerationSettings {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+  std::vector<TokenId> eos_token_ids;
+};
+
+class ModelText {
+ public:
+  virtual ~ModelText() = default;
+  // May take a while for a long text: called off the event loop only.
+  virtual absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
+                                                      bool add_special_tokens) const = 0;
+  // The conversation as the model's chat template writes it. INVALID_ARGUMENT with what the
+  // template said.
+  virtual absl::StatusOr<std::string> Render(const ChatPrompt& prompt,
+                                             int64_t now_unix_seconds) const = 0;
+  virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
+  virtual std::unique_ptr<TextDecoder> NewDecoder(bool skip_special_tokens) const = 0;
+  // The bytes that the token adds to a text; need not be UTF-8, empty for ids that don't exist.
+  virtual std::string_view TokenBytes(TokenId id) const = 0;
+  virtual const GenerationSettings& generation() const = 0;
+};
+
+// Reads the bytes of a text bundle, which are hostile input. Called off the event loop.
+using ModelTextFactory =
+    std::function<absl::StatusOr<std::shared_ptr<const ModelText>>(const std::string& bundle)>;
+
+}  // namespace quire

@@ -1,0 +1,53 @@
+// A value, or the error that the client shall see, with the field that it should change.
+//
+// Plain values; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "router/core/api.h"
+
+namespace quire {
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}         // NOLINT: implicit by design
+  Result(ApiError error) : state_(std::move(error)) {}  // NOLINT: implicit by design
+
+  bool ok() const { return std::holds_alternative<T>(state_); }
+  T& value() {
+    QUIRE_CHECK(ok());
+    return std::get<T>(state_);
+  }
+  const T& value() const {
+    QUIRE_CHECK(ok());
+    return std::get<T>(state_);
+  }
+  const ApiError& error() const {
+    QUIRE_CHECK(!ok());
+    return std::get<ApiError>(state_);
+  }
+
+ private:
+  std::variant<T, ApiError> state_;
+};
+
+// "param: message" to the client as one sentence, the field kept apart for protocols that name it.
+inline ApiError InvalidField(std::string_view param, std::string_view message) {
+  return {ApiCode::kInvalidArgument, std::string(param) + ": " + std::string(message),
+          std::string(param), 0};
+}
+
+// An error that a library returned; `param` is blamed when it is the client's fault.
+ApiError ErrorFromStatus(const absl::Status& status, std::string_view param);
+
+// The other way round, for interfaces that carry a Status.
+absl::Status StatusFromError(const ApiError& error);
+
+}  // namespace quire
