@@ -1,0 +1,160 @@
+#include <algorithm>
+
+#include "common/check.h"
+#include "quire/v1/worker.pb.h"
+#include "router/link/codec.h"
+
+namespace quire {
+namespace {
+
+namespace pb = ::quire::worker::v1;
+
+std::string Bytes(const pb::RouterFrame& frame) {
+  std::string bytes = frame.SerializeAsString();
+  QUIRE_CHECK_MSG(bytes.size() <= kMaxFrameBytes, "a frame of ours fits the wire's limit");
+  return bytes;
+}
+
+void FillSampling(const SamplingParams& from, pb::SamplingParams* to) {
+  to->set_temperature(from.temperature);
+  to->set_top_p(from.top_p);
+  to->set_top_k(from.top_k);
+  to->set_min_p(from.min_p);
+  to->set_typical_p(from.typical_p);
+  to->set_repetition_penalty(from.repetition_penalty);
+  to->set_frequency_penalty(from.frequency_penalty);
+  to->set_presence_penalty(from.presence_penalty);
+  to->set_seed(from.seed);
+  to->set_max_tokens(from.max_tokens);
+  to->set_min_tokens(from.min_tokens);
+  to->mutable_stop_token_ids()->Add(from.stop_token_ids.begin(), from.stop_token_ids.end());
+  to->set_ignore_eos(from.ignore_eos);
+  for (const auto& [id, bias] : from.logit_bias) (*to->mutable_logit_bias())[id] = bias;
+  to->mutable_allowed_token_ids()->Add(from.allowed_token_ids.begin(),
+                                       from.allowed_token_ids.end());
+  for (const std::vector<TokenId>& word : from.bad_words) {
+    to->add_bad_words()->mutable_ids()->Add(word.begin(), word.end());
+  }
+  to->set_logprobs(static_cast<uint32_t>(from.logprobs));
+  to->set_prompt_logprobs(static_cast<uint32_t>(from.prompt_logprobs));
+  to->set_beam_width(static_cast<uint32_t>(from.beam_width));
+  to->set_length_penalty(from.length_penalty);
+}
+
+// Resumed outputs share the first frame with the prompt's start; what remains of the frame after
+// them is the prompt's.
+size_t FirstFrameIds(const Submit& submit) {
+  size_t resumed = 0;
+  for (const ResumedChoice& choice : submit.choices) resumed += choice.outputs.size();
+  return resumed >= kMaxPromptIdsPerFrame ? 0 : kMaxPromptIdsPerFrame - resumed;
+}
+
+void FillSubmit(const Submit& submit, pb::Submit* to) {
+  to->set_request_number(submit.key.request.value());
+  to->set_attempt(submit.key.attempt.value());
+  to->set_submit_number(submit.submit_number);
+  for (const ResumedChoice& choice : submit.choices) {
+    pb::ResumedChoice* resumed = to->add_choices();
+    resumed->mutable_outputs()->Add(choice.outputs.begin(), choice.outputs.end());
+    resumed->set_ended(choice.ended);
+  }
+  FillSampling(submit.sampling, to->mutable_sampling());
+  to->set_remaining_ms(submit.remaining_ms);
+  to->set_priority(submit.priority);
+  to->set_tenant(submit.tenant);
+  to->set_salt(submit.salt);
+  to->set_adapter(submit.adapter);
+  to->set_initial_window(submit.initial_window);
+  for (const std::string& feature : submit.required_features) to->add_required_features(feature);
+  to->set_traceparent(submit.traceparent);
+  to->set_request_id(submit.request_id);
+  to->set_model_id(submit.model_id);
+}
+
+}  // namespace
+
+std::string EncodeHello(const RouterHello& hello) {
+  pb::RouterFrame frame;
+  pb::RouterHello* to = frame.mutable_hello();
+  to->set_router_instance(hello.instance.value());
+  to->set_attach_number(hello.attach_number);
+  to->set_protocol_min(hello.protocol_min);
+  to->set_protocol_max(hello.protocol_max);
+  for (const std::string& feature : hello.features) to->add_features(feature);
+  to->set_wants_events(hello.wants_events);
+  return Bytes(frame);
+}
+
+std::vector<std::string> EncodeSubmit(const Submit& submit) {
+  QUIRE_CHECK_MSG(!submit.choices.empty(), "a submit has at least one choice");
+  QUIRE_CHECK_MSG(!submit.constrained, "constraints are refused before a submit is made");
+  const std::vector<TokenId>& ids = submit.prompt_ids;
+  const size_t first = std::min(ids.size(), FirstFrameIds(submit));
+  const size_t parts = (ids.size() - first + kMaxPromptIdsPerFrame - 1) / kMaxPromptIdsPerFrame;
+  std::vector<std::string> frames;
+  frames.reserve(1 + parts);
+  pb::RouterFrame frame;
+  FillSubmit(submit, frame.mutable_submit());
+  frame.mutable_submit()->set_parts(static_cast<uint32_t>(parts));
+  frame.mutable_submit()->mutable_prompt_ids()->Add(ids.begin(), ids.begin() + first);
+  frames.push_back(Bytes(frame));
+  for (size_t part = 0; part < parts; ++part) {
+    const size_t begin = first + part * kMaxPromptIdsPerFrame;
+    const size_t end = std::min(ids.size(), begin + kMaxPromptIdsPerFrame);
+    pb::RouterFrame part_frame;
+    pb::SubmitPart* to = part_frame.mutable_submit_part();
+    to->set_request_number(submit.key.request.value());
+    to->set_attempt(submit.key.attempt.value());
+    to->set_index(static_cast<uint32_t>(part));
+    to->mutable_prompt_ids()->Add(ids.begin() + begin, ids.begin() + end);
+    frames.push_back(Bytes(part_frame));
+  }
+  return frames;
+}
+
+std::string EncodeCancel(const Cancel& cancel) {
+  pb::RouterFrame frame;
+  pb::Cancel* to = frame.mutable_cancel();
+  to->set_request_number(cancel.key.request.value());
+  to->set_attempt(cancel.key.attempt.value());
+  to->set_one_choice(cancel.one_choice);
+  to->set_choice(cancel.choice);
+  return Bytes(frame);
+}
+
+std::string EncodeFinish(const Finish& finish) {
+  QUIRE_CHECK_MSG(finish.reason == EndReason::kStop || finish.reason == EndReason::kLength,
+                  "a router ends a choice by a stop string or a length");
+  pb::RouterFrame frame;
+  pb::Finish* to = frame.mutable_finish();
+  to->set_request_number(finish.key.request.value());
+  to->set_attempt(finish.key.attempt.value());
+  to->set_choice(finish.choice);
+  to->set_reason(finish.reason == EndReason::kStop ? pb::STOP : pb::LENGTH);
+  to->set_output_count(finish.output_count);
+  return Bytes(frame);
+}
+
+std::string EncodeGrant(const Grant& grant) {
+  pb::RouterFrame frame;
+  pb::Grant* to = frame.mutable_grant();
+  to->set_request_number(grant.key.request.value());
+  to->set_attempt(grant.key.attempt.value());
+  to->set_choice(grant.choice);
+  to->set_up_to_index(grant.up_to_index);
+  return Bytes(frame);
+}
+
+std::string EncodeSnapshotRequest(uint64_t snapshot_number) {
+  pb::RouterFrame frame;
+  frame.mutable_snapshot_request()->set_snapshot_number(snapshot_number);
+  return Bytes(frame);
+}
+
+std::string EncodeHeartbeat(uint64_t sent_at_ms) {
+  pb::RouterFrame frame;
+  frame.mutable_heartbeat()->set_sent_at_ms(sent_at_ms);
+  return Bytes(frame);
+}
+
+}  // namespace quire

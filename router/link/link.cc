@@ -1,0 +1,248 @@
+#include "router/link/link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace quire {
+namespace {
+
+constexpr Micros kTickInterval = 100 * kMicrosPerMilli;
+
+Micros FromMillis(uint32_t millis) { return static_cast<Micros>(millis) * kMicrosPerMilli; }
+
+}  // namespace
+
+Link::Link(LinkOptions options, Dialer& dialer, Executor& executor, Rng& rng,
+           LinkListener& listener)
+    : options_(std::move(options)),
+      dialer_(dialer),
+      executor_(executor),
+      rng_(rng),
+      listener_(listener),
+      backoff_ms_(options_.backoff_min_ms) {
+  QUIRE_CHECK(options_.backoff_min_ms > 0 && options_.backoff_min_ms <= options_.backoff_max_ms);
+}
+
+Link::~Link() {
+  if (timer_ != 0) executor_.Cancel(timer_);
+}
+
+void Link::Start() {
+  QUIRE_CHECK(phase_ == Phase::kIdle);
+  Dial();
+}
+
+void Link::Dial() {
+  QUIRE_CHECK(stream_ == nullptr && waiting_.empty());
+  phase_ = Phase::kGreeting;
+  ++attach_number_;
+  submit_number_ = 0;
+  next_frame_seq_ = 0;
+  writable_ = true;
+  dialled_at_ = last_frame_at_ = last_heartbeat_at_ = executor_.clock().Now();
+  stream_ = dialer_.Dial(options_.target);
+  stream_->Start(this);
+  RouterHello hello;
+  hello.instance = options_.router;
+  hello.attach_number = attach_number_;
+  hello.wants_events = options_.wants_events;
+  writable_ = stream_->Write(EncodeHello(hello));
+  ScheduleTick();
+}
+
+void Link::ScheduleTick() {
+  const Micros due = executor_.clock().Now() + kTickInterval;
+  timer_ = executor_.PostAt(due, [this, due] {
+    timer_ = 0;
+    Tick(due);
+  });
+}
+
+// Lateness of the tick is lateness of this process: frames may lie unread in the socket for as
+// long, so the silence clock moves on by it.
+void Link::Tick(Micros due) {
+  const Micros now = executor_.clock().Now();
+  const Micros late = std::max<Micros>(0, now - due);
+  last_frame_at_ = std::min(now, last_frame_at_ + late);
+  dialled_at_ = std::min(now, dialled_at_ + late);
+  if (phase_ == Phase::kGreeting && now - dialled_at_ > FromMillis(options_.hello_timeout_ms)) {
+    Down(LinkDownReason::kSilent, absl::DeadlineExceededError("the worker sent no Hello"));
+    return;
+  }
+  if (phase_ == Phase::kUp) {
+    if (now - last_frame_at_ > FromMillis(options_.silence_ms)) {
+      Down(LinkDownReason::kSilent, absl::DeadlineExceededError("the worker is silent"));
+      return;
+    }
+    if (now - last_heartbeat_at_ >= FromMillis(options_.heartbeat_ms)) {
+      last_heartbeat_at_ = now;
+      stream_->Write(EncodeHeartbeat(static_cast<uint64_t>(now / kMicrosPerMilli)));
+    }
+  }
+  ScheduleTick();
+}
+
+void Link::OnFrame(std::string_view frame) {
+  QUIRE_CHECK(phase_ == Phase::kGreeting || phase_ == Phase::kUp);
+  last_frame_at_ = executor_.clock().Now();
+  absl::StatusOr<WorkerMessage> message = DecodeWorkerFrame(frame);
+  if (!message.ok()) {
+    Down(LinkDownReason::kProtocol, message.status());
+    return;
+  }
+  if (auto* refused = std::get_if<AttachRefused>(&*message)) {
+    Down(LinkDownReason::kRefused,
+         absl::FailedPreconditionError(AbslView("the worker refused: " + refused->message)));
+    return;
+  }
+  if (auto* hello = std::get_if<WorkerHello>(&*message)) {
+    HandleHello(std::move(*hello));
+    return;
+  }
+  if (phase_ != Phase::kUp) {
+    Down(LinkDownReason::kProtocol, InvalidArgument("the worker's first frame is no Hello"));
+    return;
+  }
+  if (auto* step = std::get_if<StepFrame>(&*message)) {
+    HandleStep(*step);
+  } else if (auto* draining = std::get_if<DrainingNotice>(&*message)) {
+    listener_.OnDraining(options_.worker, draining->remaining_ms);
+  } else if (auto* chunk = std::get_if<SnapshotChunk>(&*message)) {
+    listener_.OnSnapshotChunk(options_.worker, *chunk);
+  }
+}
+
+void Link::HandleHello(WorkerHello hello) {
+  if (phase_ == Phase::kUp) {
+    Down(LinkDownReason::kProtocol, InvalidArgument("the worker greeted twice"));
+    return;
+  }
+  if (hello.protocol < kProtocolMin || hello.protocol > kProtocolMax) {
+    Down(LinkDownReason::kRefused,
+         absl::FailedPreconditionError(AbslView(
+             "the worker speaks protocol " + std::to_string(hello.protocol) + "; this router " +
+             std::to_string(kProtocolMin) + " to " + std::to_string(kProtocolMax))));
+    return;
+  }
+  phase_ = Phase::kUp;
+  vocab_size_ = hello.vocab_size;
+  listener_.OnLinkUp(options_.worker, hello);
+}
+
+void Link::HandleStep(const StepFrame& step) {
+  if (next_frame_seq_ != 0 && step.frame_seq != next_frame_seq_) {
+    Down(LinkDownReason::kProtocol,
+         InvalidArgument("frame_seq is " + std::to_string(step.frame_seq) + ", expected " +
+                         std::to_string(next_frame_seq_)));
+    return;
+  }
+  next_frame_seq_ = step.frame_seq + 1;
+  for (const Output& output : step.outputs) {
+    for (TokenId id : output.ids) {
+      if (static_cast<uint32_t>(id) < vocab_size_) continue;
+      Down(LinkDownReason::kProtocol, InvalidArgument("an output lies outside the vocabulary"));
+      return;
+    }
+  }
+  listener_.OnStep(options_.worker, step);
+}
+
+void Link::OnClosed(const absl::Status& status) {
+  Down(LinkDownReason::kClosed,
+       status.ok() ? absl::UnavailableError("the worker closed the stream") : status);
+}
+
+void Link::Down(LinkDownReason reason, const absl::Status& why) {
+  QUIRE_CHECK(phase_ == Phase::kGreeting || phase_ == Phase::kUp);
+  const Micros now = executor_.clock().Now();
+  const bool lived =
+      phase_ == Phase::kUp && now - dialled_at_ >= FromMillis(options_.backoff_reset_ms);
+  phase_ = Phase::kBackoff;
+  waiting_.clear();
+  stream_.reset();
+  if (timer_ != 0) executor_.Cancel(timer_);
+  if (lived) backoff_ms_ = options_.backoff_min_ms;
+  // Between half and all of the back-off, so that routers do not dial in step.
+  const Micros whole = FromMillis(backoff_ms_);
+  const Micros delay =
+      whole / 2 + static_cast<Micros>(rng_.Next() % static_cast<uint64_t>(whole / 2 + 1));
+  backoff_ms_ = std::min(backoff_ms_ * 2, options_.backoff_max_ms);
+  timer_ = executor_.PostAt(now + delay, [this] {
+    timer_ = 0;
+    Dial();
+  });
+  listener_.OnLinkDown(options_.worker, reason, why);
+}
+
+void Link::SendSubmit(Submit submit) {
+  QUIRE_CHECK_MSG(up(), "a submit needs a link that is up");
+  waiting_.emplace_back();
+  waiting_.back().submit = std::move(submit);
+  Pump();
+}
+
+void Link::SendCancel(const Cancel& cancel) {
+  QUIRE_CHECK_MSG(up(), "a cancel needs a link that is up");
+  const auto waiting = FindWaiting(cancel.key);
+  if (waiting != waiting_.end() && !waiting->begun && !cancel.one_choice) {
+    waiting_.erase(waiting);  // the worker never heard of it, and shall not
+    return;
+  }
+  WriteControl(cancel.key, EncodeCancel(cancel));
+}
+
+void Link::SendFinish(const Finish& finish) {
+  QUIRE_CHECK_MSG(up(), "a finish needs a link that is up");
+  WriteControl(finish.key, EncodeFinish(finish));
+}
+
+void Link::SendGrant(const Grant& grant) {
+  QUIRE_CHECK_MSG(up(), "a grant needs a link that is up");
+  WriteControl(grant.key, EncodeGrant(grant));
+}
+
+void Link::WriteControl(const AttemptKey& key, std::string frame) {
+  if (const auto waiting = FindWaiting(key); waiting != waiting_.end()) {
+    waiting->after.push_back(std::move(frame));
+    return;
+  }
+  if (!stream_->Write(std::move(frame))) writable_ = false;
+}
+
+std::deque<Link::Waiting>::iterator Link::FindWaiting(const AttemptKey& key) {
+  return std::find_if(waiting_.begin(), waiting_.end(),
+                      [&key](const Waiting& waiting) { return waiting.submit.key == key; });
+}
+
+void Link::OnWritable() {
+  writable_ = true;
+  Pump();
+}
+
+void Link::Pump() {
+  while (writable_ && !waiting_.empty()) {
+    Waiting& head = waiting_.front();
+    if (!head.begun) {
+      head.begun = true;
+      head.submit.submit_number = ++submit_number_;
+      std::vector<std::string> frames = EncodeSubmit(head.submit);
+      head.submit.prompt_ids.clear();
+      head.submit.choices.clear();
+      head.frames.assign(std::make_move_iterator(frames.begin()),
+                         std::make_move_iterator(frames.end()));
+    }
+    while (writable_ && !head.frames.empty()) {
+      writable_ = stream_->Write(std::move(head.frames.front()));
+      head.frames.pop_front();
+    }
+    if (!head.frames.empty()) return;
+    for (std::string& frame : head.after) {
+      if (!stream_->Write(std::move(frame))) writable_ = false;
+    }
+    waiting_.pop_front();
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,119 @@
+// One link to one worker: dials, greets, keeps the Attach alive, dials again when it ends.
+//
+// Owner: the dispatcher, on the router's executor; every call and every callback happens there. The
+// listener outlives the link and may call Send* inside a callback, but must not destroy the link
+// there.
+//  1. Callbacks come as OnLinkUp, (OnStep | OnDraining | OnSnapshotChunk)*, OnLinkDown; then again
+//     from the start, each time with a higher attach number.
+//  2. Frames go up in the order in which they came; a gap in frame_seq ends the Attach.
+//  3. A link that is not up takes nothing: Send* needs up().
+//  4. Cancel, Finish and Grant overtake Submits that wait for the wire, but never the Submit of
+//     their own attempt. submit_number is contiguous in an Attach.
+//  5. Time by which this router's own timer ran late never counts as a worker's silence.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+#include "common/wire.h"
+#include "router/core/limits.h"
+#include "router/link/codec.h"
+
+namespace quire {
+
+struct LinkOptions {
+  std::string target;  // HOST:PORT
+  WorkerIndex worker;
+  RouterInstance router;
+  uint32_t silence_ms = 2000;        // no frame for longer: the worker is silent
+  uint32_t hello_timeout_ms = 5000;  // from dialling to the worker's Hello
+  uint32_t heartbeat_ms = 1000;
+  uint32_t backoff_min_ms = 100;  // before dialling again; doubles up to the maximum, with jitter
+  uint32_t backoff_max_ms = 5000;
+  uint32_t backoff_reset_ms = 5000;  // an Attach that lived this long starts the back-off anew
+  bool wants_events = false;
+};
+
+// Why an Attach ended; kSilent and kProtocol are this router's decision.
+enum class LinkDownReason : uint8_t { kClosed, kSilent, kProtocol, kRefused, kStopped };
+
+class LinkListener {
+ public:
+  virtual ~LinkListener() = default;
+  virtual void OnLinkUp(WorkerIndex worker, const WorkerHello& hello) = 0;
+  virtual void OnStep(WorkerIndex worker, const StepFrame& step) = 0;
+  virtual void OnDraining(WorkerIndex worker, uint64_t remaining_ms) = 0;
+  virtual void OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) = 0;
+  // Also without an OnLinkUp before it, when dialling failed. Nothing that was sent will be
+  // answered.
+  virtual void OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) = 0;
+};
+
+class Link final : private FrameStream::Receiver {
+ public:
+  // `dialer`, `executor`, `rng` and `listener` outlive the link.
+  Link(LinkOptions options, Dialer& dialer, Executor& executor, Rng& rng, LinkListener& listener);
+  ~Link() override;
+
+  void Start();  // once; dials at once
+  bool up() const { return phase_ == Phase::kUp; }
+  const std::string& target() const { return options_.target; }
+  uint64_t attach_number() const { return attach_number_; }
+  size_t WaitingSubmits() const { return waiting_.size(); }
+
+  // Numbers the Submit when it is written. Needs up().
+  void SendSubmit(Submit submit);
+  void SendCancel(const Cancel& cancel);
+  void SendFinish(const Finish& finish);
+  void SendGrant(const Grant& grant);
+
+ private:
+  enum class Phase : uint8_t { kIdle, kGreeting, kUp, kBackoff };
+  // A Submit that waits for the wire; encoded when its turn comes.
+  struct Waiting {
+    Submit submit;
+    std::deque<std::string> frames;  // what is left of it, once begun
+    bool begun = false;
+    std::vector<std::string> after;  // control frames of the same attempt that follow it
+  };
+
+  void OnFrame(std::string_view frame) override;
+  void OnClosed(const absl::Status& status) override;
+  void OnWritable() override;
+
+  void Dial();
+  void HandleHello(WorkerHello hello);
+  void HandleStep(const StepFrame& step);
+  void Down(LinkDownReason reason, const absl::Status& why);
+  void ScheduleTick();
+  void Tick(Micros due);
+  void Pump();
+  void WriteControl(const AttemptKey& key, std::string frame);
+  std::deque<Waiting>::iterator FindWaiting(const AttemptKey& key);
+
+  const LinkOptions options_;
+  Dialer& dialer_;
+  Executor& executor_;
+  Rng& rng_;
+  LinkListener& listener_;
+
+  Phase phase_ = Phase::kIdle;
+  std::unique_ptr<FrameStream> stream_;
+  TimerId timer_ = 0;
+  uint64_t attach_number_ = 0;
+  uint64_t submit_number_ = 0;   // of the last Submit on this Attach
+  uint64_t next_frame_seq_ = 0;  // 0: the first one is still to come
+  uint32_t vocab_size_ = 0;      // of the worker's model
+  uint32_t backoff_ms_ = 0;
+  Micros dialled_at_ = 0;
+  Micros last_frame_at_ = 0;  // moved on by our own lateness
+  Micros last_heartbeat_at_ = 0;
+  bool writable_ = true;
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace quire
