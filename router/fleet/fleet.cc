@@ -1,0 +1,229 @@
+#include "router/fleet/fleet.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace quire {
+
+std::string_view WorkerPhaseName(WorkerPhase phase) {
+  switch (phase) {
+    case WorkerPhase::kConnecting:
+      return "connecting";
+    case WorkerPhase::kPreparing:
+      return "preparing";
+    case WorkerPhase::kReady:
+      return "ready";
+    case WorkerPhase::kDraining:
+      return "draining";
+    case WorkerPhase::kStuck:
+      return "stuck";
+    case WorkerPhase::kRefused:
+      return "refused";
+  }
+  return "unknown";
+}
+
+WorkerRecord& Fleet::Get(WorkerIndex index) {
+  QUIRE_CHECK_MSG(index.value() < workers_.size(), "a worker index comes from AddWorker");
+  return workers_[index.value()];
+}
+const WorkerRecord& Fleet::worker(WorkerIndex index) const {
+  QUIRE_CHECK_MSG(index.value() < workers_.size(), "a worker index comes from AddWorker");
+  return workers_[index.value()];
+}
+
+absl::StatusOr<WorkerIndex> Fleet::AddWorker(const std::string& target) {
+  for (const WorkerRecord& worker : workers_) {
+    if (worker.target == target) {
+      return absl::AlreadyExistsError(AbslView("worker " + target + " is listed twice"));
+    }
+  }
+  if (workers_.size() >= limits_.max_workers) {
+    return absl::ResourceExhaustedError(AbslView("worker " + target + " is over the limit of " +
+                                                 std::to_string(limits_.max_workers) + " workers"));
+  }
+  WorkerRecord& worker = workers_.emplace_back();
+  worker.index = WorkerIndex(static_cast<uint32_t>(workers_.size() - 1));
+  worker.target = target;
+  return worker.index;
+}
+
+absl::Status Fleet::AddPools(const WorkerHello& hello, int64_t now_unix_seconds) {
+  for (const std::string& name : hello.served_names) {
+    const bool known = std::any_of(pools_.begin(), pools_.end(), [&](const Pool& pool) {
+      return pool.name == name && pool.model_id == hello.model_id;
+    });
+    if (known) continue;
+    if (pools_.size() >= limits_.max_pools) {
+      return absl::ResourceExhaustedError(AbslView("model " + name + " is over the limit of " +
+                                                   std::to_string(limits_.max_pools) + " pools"));
+    }
+    pools_.push_back(
+        {PoolIndex(static_cast<uint32_t>(pools_.size())), name, hello.model_id, now_unix_seconds});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
+                             int64_t now_unix_seconds) {
+  WorkerRecord& worker = Get(index);
+  QUIRE_CHECK_MSG(!worker.attached, "an Attach ends before the next one begins");
+  worker.attached = true;
+  worker.draining = false;
+  worker.stuck = false;
+  worker.state = WorkerState::kStarting;
+  worker.hello = hello;
+  worker.load = {};
+  worker.refusal.clear();
+  const auto [text, first] = texts_.try_emplace(hello.model_id);
+  if (first) text->second.sha256 = hello.text_bundle_sha256;
+  if (text->second.sha256 != hello.text_bundle_sha256) {
+    worker.refusal = "its text bundle differs from the first one seen of its model";
+  } else if (absl::Status pools = AddPools(hello, now_unix_seconds); !pools.ok()) {
+    worker.refusal = StatusMessage(pools);
+  }
+  Settle(worker);
+  if (worker.refusal.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      AbslView("worker " + worker.target + " is refused: " + worker.refusal));
+}
+
+void Fleet::Detached(WorkerIndex index) {
+  WorkerRecord& worker = Get(index);
+  worker.attached = false;
+  worker.load = {};
+  Settle(worker);
+}
+
+void Fleet::Draining(WorkerIndex index) {
+  WorkerRecord& worker = Get(index);
+  worker.draining = true;
+  Settle(worker);
+}
+
+void Fleet::Stepped(WorkerIndex index, const StepFrame& step, Micros now) {
+  WorkerRecord& worker = Get(index);
+  QUIRE_CHECK_MSG(worker.attached, "steps come on an Attach");
+  if (step.load.steps_total != worker.load.steps_total) worker.last_progress_at = now;
+  worker.load = step.load;
+  worker.state = step.state;
+  worker.routers_attached = std::max<uint32_t>(1, step.routers_attached);
+  const bool over = step.step_limit_ms != 0 && step.step_age_ms > step.step_limit_ms;
+  worker.stuck = over || step.state == WorkerState::kStuck;
+  if (step.state == WorkerState::kDraining) worker.draining = true;
+  Settle(worker);
+}
+
+void Fleet::TextReady(const std::string& model_id) {
+  texts_[model_id].ready = true;
+  for (WorkerRecord& worker : workers_) Settle(worker);
+}
+
+void Fleet::TextRefused(const std::string& model_id, const std::string& reason) {
+  texts_[model_id].refusal = reason;
+  for (WorkerRecord& worker : workers_) Settle(worker);
+}
+
+void Fleet::Settle(WorkerRecord& worker) {
+  if (!worker.attached) {
+    worker.phase = WorkerPhase::kConnecting;
+    return;
+  }
+  const Text& text = texts_[worker.hello.model_id];
+  if (worker.refusal.empty()) worker.refusal = text.refusal;
+  if (!worker.refusal.empty()) {
+    worker.phase = WorkerPhase::kRefused;
+  } else if (worker.draining) {
+    worker.phase = WorkerPhase::kDraining;
+  } else if (worker.stuck) {
+    worker.phase = WorkerPhase::kStuck;
+  } else if (text.ready && worker.state == WorkerState::kReady) {
+    worker.phase = WorkerPhase::kReady;
+  } else {
+    worker.phase = WorkerPhase::kPreparing;
+  }
+}
+
+void Fleet::AttemptStarted(WorkerIndex index) {
+  WorkerRecord& worker = Get(index);
+  ++worker.live_attempts;
+  ++worker.unadmitted_submits;
+}
+
+void Fleet::AttemptAnswered(WorkerIndex index) {
+  WorkerRecord& worker = Get(index);
+  QUIRE_CHECK(worker.unadmitted_submits > 0);
+  --worker.unadmitted_submits;
+}
+
+void Fleet::AttemptEnded(WorkerIndex index, bool was_answered) {
+  WorkerRecord& worker = Get(index);
+  QUIRE_CHECK(worker.live_attempts > 0);
+  --worker.live_attempts;
+  if (!was_answered) AttemptAnswered(index);
+}
+
+uint32_t Fleet::ReadyCount(const std::string& model_id) const {
+  return static_cast<uint32_t>(
+      std::count_if(workers_.begin(), workers_.end(), [&](const WorkerRecord& worker) {
+        return worker.phase == WorkerPhase::kReady && worker.hello.model_id == model_id;
+      }));
+}
+
+const Pool* Fleet::FindPool(std::string_view name) const {
+  if (name.empty()) {
+    if (pools_.empty()) return nullptr;
+    const Pool& first = pools_.front();
+    for (const Pool& pool : pools_) {
+      if (pool.name != first.name && pool.model_id != first.model_id) return nullptr;
+    }
+    name = pools_.front().name;
+  }
+  const Pool* best = nullptr;
+  uint32_t best_ready = 0;
+  for (const Pool& pool : pools_) {
+    if (pool.name != name) continue;
+    const uint32_t ready = ReadyCount(pool.model_id);
+    if (best == nullptr || ready > best_ready) {
+      best = &pool;
+      best_ready = ready;
+    }
+  }
+  return best;
+}
+
+const WorkerRecord* Fleet::Representative(const std::string& model_id) const {
+  const WorkerRecord* any = nullptr;
+  for (const WorkerRecord& worker : workers_) {
+    if (worker.hello.model_id != model_id) continue;
+    if (worker.phase == WorkerPhase::kReady) return &worker;
+    if (any == nullptr) any = &worker;
+  }
+  return any;
+}
+
+FleetView Fleet::View(const std::string& model_id) const {
+  FleetView view;
+  for (const WorkerRecord& worker : workers_) {
+    if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
+    view.workers.push_back({worker.index, worker.hello.worker_id, worker.hello.features,
+                            worker.load, worker.live_attempts, worker.unadmitted_submits,
+                            worker.hello.limits.max_waiting_requests, worker.routers_attached, 0});
+  }
+  return view;
+}
+
+void Fleet::CheckInvariants() const {
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const WorkerRecord& worker = workers_[i];
+    QUIRE_CHECK(worker.index.value() == i);
+    QUIRE_CHECK(worker.unadmitted_submits <= worker.live_attempts);
+    QUIRE_CHECK(worker.attached == (worker.phase != WorkerPhase::kConnecting));
+    QUIRE_CHECK((worker.phase == WorkerPhase::kRefused) == !worker.refusal.empty() ||
+                !worker.attached);
+  }
+  for (size_t i = 0; i < pools_.size(); ++i) QUIRE_CHECK(pools_[i].index.value() == i);
+}
+
+}  // namespace quire

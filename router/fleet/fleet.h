@@ -1,0 +1,133 @@
+// What this router knows of its workers and of the models that they serve: plain state, fed by the
+// links.
+//
+// Owner: the dispatcher, on the router's executor. No I/O, no clock: time comes in as an argument.
+//  1. A worker has one phase at a time; only kReady workers take new work.
+//  2. A pool is a pair (served name, model_id), in the order in which they were first seen; it
+//     outlives its workers, so that a name stays known while they restart.
+//  3. A model_id has one text bundle: the first one seen. A worker with another is refused and
+//     reported.
+//  4. Workers and pools are listed in index order, so that decisions do not depend on hashing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+#include "common/status.h"
+#include "common/wire.h"
+#include "router/core/limits.h"
+
+namespace quire {
+
+enum class WorkerPhase : uint8_t {
+  kConnecting,  // no Attach
+  kPreparing,  // attached; its model's text is not at hand yet, or it has not said that it is ready
+  kReady,
+  kDraining,
+  kStuck,    // a step is running past its limit
+  kRefused,  // attached, and unusable: see refusal
+};
+std::string_view WorkerPhaseName(WorkerPhase phase);
+
+using PoolIndex = StrongId<struct PoolIndexTag, uint32_t>;
+
+struct WorkerRecord {
+  WorkerIndex index;
+  std::string target;
+  WorkerPhase phase = WorkerPhase::kConnecting;
+  bool attached = false;
+  bool draining = false;
+  std::string refusal;  // with kRefused
+  WorkerHello hello;    // of the last Attach
+  Load load;
+  WorkerState state = WorkerState::kStarting;
+  bool stuck = false;
+  uint32_t routers_attached = 1;
+  Micros last_progress_at = 0;      // when steps_total last grew, as this router saw it
+  uint32_t live_attempts = 0;       // of this router
+  uint32_t unadmitted_submits = 0;  // sent by this router and not yet seen admitted or refused
+};
+
+struct Pool {
+  PoolIndex index;
+  std::string name;
+  std::string model_id;
+  int64_t created = 0;  // unix seconds when this router first saw it
+};
+
+// One worker as a routing policy sees it.
+struct WorkerView {
+  WorkerIndex worker;
+  // These two live as long as the fleet is not changed.
+  std::string_view worker_id;
+  std::span<const std::string> features;
+  Load load;
+  uint32_t live_attempts = 0;
+  uint32_t unadmitted_submits = 0;
+  uint32_t max_waiting_requests = 0;
+  uint32_t routers_attached = 1;
+  uint32_t cached_tokens = 0;  // of the prompt at hand; 0 unless the worker's index is exact
+};
+struct FleetView {
+  std::vector<WorkerView> workers;  // ready ones of one model, in index order
+};
+
+class Fleet {
+ public:
+  explicit Fleet(const RouterLimits& limits) : limits_(limits) {}
+
+  // RESOURCE_EXHAUSTED past max_workers; ALREADY_EXISTS for a target that is listed.
+  absl::StatusOr<WorkerIndex> AddWorker(const std::string& target);
+
+  // A Hello arrived. Says whether the worker may be used; it becomes ready with its first ready
+  // Step and once its model's text is.
+  absl::Status Attached(WorkerIndex worker, const WorkerHello& hello, int64_t now_unix_seconds);
+  void Detached(WorkerIndex worker);
+  void Draining(WorkerIndex worker);
+  void Stepped(WorkerIndex worker, const StepFrame& step, Micros now);
+  // The text of this model can be used from now on, or is refused for good with the reason.
+  void TextReady(const std::string& model_id);
+  void TextRefused(const std::string& model_id, const std::string& reason);
+
+  void AttemptStarted(WorkerIndex worker);
+  void AttemptAnswered(WorkerIndex worker);  // admitted or refused
+  void AttemptEnded(WorkerIndex worker, bool was_answered);
+
+  const WorkerRecord& worker(WorkerIndex index) const;
+  const std::vector<WorkerRecord>& workers() const { return workers_; }
+  const std::vector<Pool>& pools() const { return pools_; }
+
+  // The pool of this name with most ready workers, the first of several; an empty name stands for
+  // the only name there is. nullptr: nobody ever served it, or the empty name is ambiguous.
+  const Pool* FindPool(std::string_view name) const;
+  uint32_t ReadyCount(const std::string& model_id) const;
+  // A worker whose Hello tells the limits and features of this model: a ready one if there is one.
+  const WorkerRecord* Representative(const std::string& model_id) const;
+  FleetView View(const std::string& model_id) const;
+
+  void CheckInvariants() const;
+
+ private:
+  struct Text {
+    std::string sha256;  // of the first bundle seen
+    bool ready = false;
+    std::string refusal;
+  };
+
+  WorkerRecord& Get(WorkerIndex index);
+  void Settle(WorkerRecord& worker);  // recomputes the phase
+  absl::Status AddPools(const WorkerHello& hello, int64_t now_unix_seconds);
+
+  const RouterLimits limits_;
+  std::vector<WorkerRecord> workers_;
+  std::vector<Pool> pools_;
+  std::map<std::string, Text> texts_;  // by model_id
+};
+
+}  // namespace quire
