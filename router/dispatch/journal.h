@@ -1,0 +1,53 @@
+// What has been accepted of every choice of a request: the exactly-once check, and what the next
+// attempt is resumed from.
+//
+// Owner: one request of the dispatcher, on the router's executor.
+//  1. Outputs of a choice are accepted in order of index, each index once.
+//  2. A choice that has ended accepts nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/wire.h"
+
+namespace quire {
+
+enum class Verdict : uint8_t {
+  kAccepted,
+  kEnded,      // the choice is over: late outputs, to be dropped
+  kDuplicate,  // begins below what has been accepted: to be dropped
+  kGap,        // begins above it: tokens are missing, the attempt is broken
+  kOverrun,    // more than the window or max_tokens allows: the attempt is broken
+  kNoChoice,   // the request has no such choice: the attempt is broken
+};
+
+class Journal {
+ public:
+  // `choices`: where the first attempt starts from; `max_tokens` bounds each choice.
+  Journal(std::vector<ResumedChoice> choices, uint64_t max_tokens);
+
+  // Accepts all of `ids` or none. `granted` is the index that the worker may not reach; 0 is no
+  // bound.
+  Verdict Accept(uint32_t choice, uint64_t first_index, std::span<const TokenId> ids,
+                 uint64_t granted);
+  // The choice is over; its outputs from `output_count` on are forgotten.
+  void End(uint32_t choice, uint64_t output_count);
+
+  size_t choice_count() const { return choices_.size(); }
+  uint64_t accepted(uint32_t choice) const;
+  bool ended(uint32_t choice) const;
+  bool AllEnded() const;
+  // True once this router has accepted an output, those that a client brought along not counted.
+  bool AnyAccepted() const { return any_accepted_; }
+  uint64_t TotalOutputs() const;
+  const std::vector<ResumedChoice>& choices() const { return choices_; }
+
+ private:
+  std::vector<ResumedChoice> choices_;
+  uint64_t max_tokens_;
+  bool any_accepted_ = false;
+};
+
+}  // namespace quire

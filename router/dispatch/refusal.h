@@ -1,0 +1,25 @@
+// What the ways in which a worker gives up an attempt mean for its request.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <string>
+
+#include "common/wire.h"
+#include "router/core/api.h"
+
+namespace quire {
+
+// True when another worker, or this one later, may take the request.
+bool WorthAnotherWorker(RefusalCode code);
+// What the client hears when no other worker is left.
+ApiError ErrorOfRefusal(const Refused& refused);
+
+// For ends that are neither STOP nor LENGTH.
+bool WorthAnotherAttempt(const Ended& ended);
+ApiError ErrorOfEnd(const Ended& ended);
+
+// No worker can take a request, or go on with one.
+ApiError NoWorkerError(const std::string& model, bool stream_had_begun);
+
+}  // namespace quire
