@@ -1,0 +1,93 @@
+#include "router/chat/bundle_text.h"
+
+#include <map>
+#include <utility>
+
+#include "common/text/chat_template.h"
+#include "common/text/detokenizer.h"
+#include "common/text/text_bundle.h"
+#include "common/text/tokenizer.h"
+
+namespace quire {
+namespace {
+
+class BundleDecoder final : public TextDecoder {
+ public:
+  BundleDecoder(const text::Tokenizer& tokenizer, bool skip_special_tokens)
+      : detokenizer_(tokenizer, {.skip_special_tokens = skip_special_tokens}) {}
+  std::string Append(std::span<const TokenId> ids) override { return detokenizer_.Append(ids); }
+  std::string Flush() override { return detokenizer_.Flush(); }
+
+ private:
+  text::Detokenizer detokenizer_;
+};
+
+class BundleText final : public ModelText {
+ public:
+  absl::Status Read(const std::string& bytes) {
+    QUIRE_ASSIGN_OR_RETURN(bundle_, text::ParseTextBundle(bytes));
+    QUIRE_ASSIGN_OR_RETURN(tokenizer_, text::Tokenizer::FromJson(bundle_.tokenizer_json));
+    bundle_.tokenizer_json = {};
+    for (const text::NamedTemplate& named : bundle_.chat_templates) {
+      QUIRE_ASSIGN_OR_RETURN(templates_[named.source], text::ChatTemplate::Compile(named.source));
+    }
+    const text::GenerationDefaults& from = bundle_.generation;
+    const auto number = [](const std::optional<double>& value) {
+      return value ? std::optional<float>(static_cast<float>(*value)) : std::nullopt;
+    };
+    generation_.temperature = number(from.temperature);
+    generation_.top_p = number(from.top_p);
+    generation_.min_p = number(from.min_p);
+    generation_.repetition_penalty = number(from.repetition_penalty);
+    if (from.top_k) generation_.top_k = static_cast<int32_t>(*from.top_k);
+    generation_.eos_token_ids = bundle_.eos_token_ids;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
+                                              bool add_special_tokens) const override {
+    return tokenizer_->Encode(text, add_special_tokens);
+  }
+
+  absl::StatusOr<std::string> Render(const ChatPrompt& prompt,
+                                     int64_t now_unix_seconds) const override {
+    const std::string* source = bundle_.ChatTemplateSource(!prompt.tools_json.empty());
+    if (source == nullptr) {
+      return InvalidArgument("the model has no chat template; use completions instead");
+    }
+    text::RenderOptions options;
+    options.add_generation_prompt = prompt.add_generation_prompt;
+    options.continue_final_message = prompt.continue_final_message;
+    options.now_unix_seconds = now_unix_seconds;
+    for (const text::NamedToken& token : bundle_.special_tokens) {
+      options.special_tokens.emplace_back(token.name, token.text);
+    }
+    options.extra_json = prompt.template_kwargs_json;
+    return templates_.at(*source)->Render(prompt.messages_json, prompt.tools_json, options);
+  }
+
+  std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {
+    return tokenizer_->Decode(ids, skip_special_tokens);
+  }
+  std::unique_ptr<TextDecoder> NewDecoder(bool skip_special_tokens) const override {
+    return std::make_unique<BundleDecoder>(*tokenizer_, skip_special_tokens);
+  }
+  std::string_view TokenBytes(TokenId id) const override { return tokenizer_->TokenBytes(id); }
+  const GenerationSettings& generation() const override { return generation_; }
+
+ private:
+  text::TextBundle bundle_;  // without the tokenizer's text
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::map<std::string, std::unique_ptr<text::ChatTemplate>> templates_;  // by source
+  GenerationSettings generation_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const ModelText>> MakeBundleText(const std::string& bundle) {
+  auto model = std::make_shared<BundleText>();
+  QUIRE_RETURN_IF_ERROR(model->Read(bundle));
+  return std::shared_ptr<const ModelText>(std::move(model));
+}
+
+}  // namespace quire

@@ -1,0 +1,112 @@
+#include "router/chat/prompt.h"
+
+#include <algorithm>
+
+#include "common/sampling_params.h"
+#include "router/core/utf8.h"
+
+namespace quire {
+namespace {
+
+std::optional<ApiError> CheckSize(std::string_view field, size_t bytes,
+                                  const RouterLimits& limits) {
+  if (bytes <= limits.max_prompt_bytes) return std::nullopt;
+  ApiError error = InvalidField(field, "has " + std::to_string(bytes) + " bytes; at most " +
+                                           std::to_string(limits.max_prompt_bytes) + " are served");
+  error.code = ApiCode::kTooLarge;
+  return error;
+}
+
+Result<std::vector<TokenId>> Encode(const ModelText& model, std::string_view text,
+                                    bool add_special_tokens, std::string_view field) {
+  if (!IsValidUtf8(text)) return InvalidField(field, "is not valid UTF-8");
+  absl::StatusOr<std::vector<TokenId>> ids = model.Encode(text, add_special_tokens);
+  if (!ids.ok()) return ErrorFromStatus(Annotate(ids.status(), field), field);
+  return *std::move(ids);
+}
+
+Result<std::vector<TokenId>> EncodeChat(const ModelText& text, const ChatPrompt& chat,
+                                        const PromptOptions& options) {
+  const size_t bytes =
+      chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
+  if (auto error = CheckSize("messages", bytes, options.limits)) return *error;
+  absl::StatusOr<std::string> rendered = text.Render(chat, options.now_unix_seconds);
+  if (!rendered.ok()) {
+    return ErrorFromStatus(Annotate(rendered.status(), "messages"), "messages");
+  }
+  return Encode(text, *rendered, chat.add_special_tokens, "messages");
+}
+
+Result<std::vector<TokenId>> EncodeAny(const ModelText& text, const Prompt& prompt,
+                                       const PromptOptions& options) {
+  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return EncodeChat(text, *chat, options);
+  if (const auto* plain = std::get_if<TextPrompt>(&prompt)) {
+    if (auto error = CheckSize("prompt", plain->text.size(), options.limits)) return *error;
+    return Encode(text, plain->text, plain->add_special_tokens, "prompt");
+  }
+  const std::vector<TokenId>& ids = std::get<TokenPrompt>(prompt).ids;
+  if (auto error = CheckSize("prompt", ids.size() * sizeof(TokenId), options.limits)) return *error;
+  for (const TokenId id : ids) {
+    if (id >= 0 && static_cast<uint32_t>(id) < options.vocab_size) continue;
+    return InvalidField("prompt", "token id " + std::to_string(id) +
+                                      " is outside the vocabulary [0, " +
+                                      std::to_string(options.vocab_size) + ")");
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::string_view PromptField(const Prompt& prompt) {
+  return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
+}
+
+Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& prompt,
+                                         const PromptOptions& options) {
+  const std::optional<int32_t>& truncate = options.truncate_prompt_tokens;
+  if (truncate && (*truncate < -1 || *truncate == 0)) {
+    return InvalidField("truncate_prompt_tokens",
+                        "must be -1 or in [1, " + std::to_string(options.max_model_len) + "]");
+  }
+  Result<std::vector<TokenId>> ids = EncodeAny(text, prompt, options);
+  if (!ids.ok()) return ids;
+  std::vector<TokenId>& list = ids.value();
+  if (list.empty()) {
+    return InvalidField(PromptField(prompt), "is empty; it needs at least one token");
+  }
+  for (const TokenId id : list) {
+    if (id >= 0 && static_cast<uint32_t>(id) < options.vocab_size) continue;
+    // The tokenizer knows more ids than the model has embeddings for.
+    return InvalidField(PromptField(prompt),
+                        "holds token id " + std::to_string(id) + ", which the model does not have");
+  }
+  if (truncate) {
+    const size_t keep =
+        *truncate == -1 ? options.max_model_len - 1 : static_cast<size_t>(*truncate);
+    if (list.size() > keep) list.erase(list.begin(), list.end() - static_cast<ptrdiff_t>(keep));
+  }
+  return ids;
+}
+
+Result<std::vector<std::vector<TokenId>>> BuildBadWords(const ModelText& text,
+                                                        const std::vector<std::string>& words) {
+  std::vector<std::vector<TokenId>> sequences;
+  for (const std::string& word : words) {
+    const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
+    for (const std::string& form : {bare, " " + bare}) {
+      Result<std::vector<TokenId>> ids = Encode(text, form, false, "bad_words");
+      if (!ids.ok()) return ids.error();
+      if (ids.value().empty() || ids.value().size() > kMaxBadWordTokens) {
+        return InvalidField("bad_words", "a word has " + std::to_string(ids.value().size()) +
+                                             " tokens; must be in [1, " +
+                                             std::to_string(kMaxBadWordTokens) + "]");
+      }
+      const bool known =
+          std::find(sequences.begin(), sequences.end(), ids.value()) != sequences.end();
+      if (!known) sequences.push_back(std::move(ids.value()));
+    }
+  }
+  return sequences;
+}
+
+}  // namespace quire

@@ -1,0 +1,41 @@
+// A prompt in any of its forms becomes token ids.
+//
+// Pure functions of their arguments, called off the event loop: templates and long texts take their
+// time.
+//  1. Special tokens are added to a text as its request says (completions do), and never to a
+//     rendered chat a second time.
+//  2. A prompt has at least one token, and every id lies in the vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "router/core/limits.h"
+#include "router/core/model_text.h"
+#include "router/core/result.h"
+
+namespace quire {
+
+struct PromptOptions {
+  uint32_t vocab_size = 0;
+  uint32_t max_model_len = 0;
+  int64_t now_unix_seconds = 0;  // what a template's clock shows
+  // Keeps the last so many tokens; −1 is as many as the context holds.
+  std::optional<int32_t> truncate_prompt_tokens;
+  RouterLimits limits;
+};
+
+Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& prompt,
+                                         const PromptOptions& options);
+
+// The token sequences that keep these words from being written: each word as it stands and after a
+// space, as vLLM does.
+Result<std::vector<std::vector<TokenId>>> BuildBadWords(const ModelText& text,
+                                                        const std::vector<std::string>& words);
+
+// The client's name for the prompt's field.
+std::string_view PromptField(const Prompt& prompt);
+
+}  // namespace quire

@@ -1,0 +1,176 @@
+#include "router/chat/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "common/wire_features.h"
+#include "router/core/utf8.h"
+
+namespace quire {
+namespace {
+
+constexpr int32_t kCompletionMaxTokens = 16;
+
+bool Serves(const ModelFacts& model, std::string_view feature) {
+  return std::find(model.features.begin(), model.features.end(), feature) != model.features.end();
+}
+
+// "field: what" as ValidateSamplingParams words it.
+ApiError FromRangeError(const absl::Status& status) {
+  const std::string message = StatusMessage(status);
+  return {ApiCode::kInvalidArgument, message, message.substr(0, message.find(':')), 0};
+}
+
+ApiError OutOfRange(std::string_view field, int64_t low, int64_t high) {
+  return InvalidField(field,
+                      "must be in [" + std::to_string(low) + ", " + std::to_string(high) + "]");
+}
+
+ApiError Unserved(std::string_view field, std::string_view neutral) {
+  return InvalidField(
+      field, "is not served by this model's workers; leave it unset or at " + std::string(neutral));
+}
+
+void SetNumbers(const SamplingOptions& options, const GenerationSettings& defaults,
+                const ModelFacts& model, SamplingParams& params) {
+  const auto pick = [](const auto& asked, const auto& given, auto neutral) {
+    return asked.value_or(given.value_or(neutral));
+  };
+  params.temperature = pick(options.temperature, defaults.temperature, 1.0f);
+  params.top_p = pick(options.top_p, defaults.top_p, 1.0f);
+  params.min_p = pick(options.min_p, defaults.min_p, 0.0f);
+  const int32_t top_k = pick(options.top_k, defaults.top_k, 0);
+  params.top_k = top_k == -1 ? 0 : top_k;
+  params.typical_p = options.typical_p.value_or(1.0f);
+  const std::optional<float> none;
+  const bool penalties = Serves(model, kFeaturePenalties);
+  params.repetition_penalty =
+      pick(options.repetition_penalty, penalties ? defaults.repetition_penalty : none, 1.0f);
+  params.frequency_penalty = options.frequency_penalty.value_or(0.0f);
+  params.presence_penalty = options.presence_penalty.value_or(0.0f);
+  params.min_tokens = options.min_tokens.value_or(0);
+}
+
+// The first parameter that is set to something and that the workers do not list.
+std::optional<ApiError> CheckServed(const SamplingOptions& options, const SamplingParams& params,
+                                    const ModelFacts& model) {
+  struct Row {
+    std::string_view feature;
+    std::string_view field;
+    bool used;
+    std::string_view neutral;
+  };
+  const Row rows[] = {
+      {kFeatureTypicalP, "typical_p", params.typical_p != 1.0f, "1"},
+      {kFeaturePenalties, "repetition_penalty", params.repetition_penalty != 1.0f, "1"},
+      {kFeaturePenalties, "frequency_penalty", params.frequency_penalty != 0.0f, "0"},
+      {kFeaturePenalties, "presence_penalty", params.presence_penalty != 0.0f, "0"},
+      {kFeatureMinTokens, "min_tokens", params.min_tokens != 0, "0"},
+      {kFeatureLogitBias, "logit_bias", !options.logit_bias.empty(), "{}"},
+      {kFeatureAllowedTokenIds, "allowed_token_ids", !options.allowed_token_ids.empty(), "[]"},
+      {kFeatureBadWords, "bad_words", !options.bad_words.empty(), "[]"},
+      {kFeatureLogprobs, "logprobs", options.logprobs.has_value(), "null"},
+      {kFeatureBeamSearch, "use_beam_search", options.use_beam_search, "false"},
+      // Nothing carries prompt logprobs to a client yet, whatever a worker serves.
+      {"", "prompt_logprobs", options.prompt_logprobs.has_value(), "null"},
+      {"", "length_penalty", options.length_penalty != 1.0f, "1"},
+  };
+  for (const Row& row : rows) {
+    if (row.used && !Serves(model, row.feature)) return Unserved(row.field, row.neutral);
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> CheckStrings(std::string_view field,
+                                     const std::vector<std::string>& strings, size_t max_count,
+                                     size_t max_bytes) {
+  if (strings.size() > max_count) {
+    return InvalidField(field, "has " + std::to_string(strings.size()) + " strings; at most " +
+                                   std::to_string(max_count) + " are served");
+  }
+  for (const std::string& string : strings) {
+    if (string.empty() || string.size() > max_bytes) {
+      return InvalidField(field, "a string has " + std::to_string(string.size()) +
+                                     " bytes; must be in [1, " + std::to_string(max_bytes) + "]");
+    }
+    if (!IsValidUtf8(string)) return InvalidField(field, "a string is not valid UTF-8");
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> CheckCounts(const SamplingOptions& options, const ModelFacts& model,
+                                    const RouterLimits& limits) {
+  const int64_t max_choices = Serves(model, kFeatureChoices)
+                                  ? std::clamp<int64_t>(model.limits.max_choices, 1, kMaxChoices)
+                                  : 1;
+  if (options.n < 1 || options.n > max_choices) return OutOfRange("n", 1, max_choices);
+  if (options.logprobs) {
+    const int64_t most = std::min<int64_t>(kMaxLogprobs, model.limits.max_logprobs);
+    if (*options.logprobs < 0 || *options.logprobs > most) return OutOfRange("logprobs", 0, most);
+  }
+  const size_t max_ids = std::min<size_t>(kMaxStopTokenIds, model.limits.max_stop_token_ids == 0
+                                                                ? kMaxStopTokenIds
+                                                                : model.limits.max_stop_token_ids);
+  if (options.stop_token_ids.size() > max_ids) {
+    return InvalidField("stop_token_ids", "at most " + std::to_string(max_ids) + " are served");
+  }
+  if (options.logit_bias.size() > std::min<size_t>(kMaxLogitBias, model.limits.max_logit_bias)) {
+    return InvalidField("logit_bias", "has more entries than the workers serve, " +
+                                          std::to_string(model.limits.max_logit_bias));
+  }
+  if (auto error = CheckStrings("stop", options.stop, limits.max_stop_strings,
+                                limits.max_stop_string_bytes)) {
+    return error;
+  }
+  return CheckStrings("bad_words", options.bad_words, limits.max_bad_words,
+                      limits.max_bad_word_bytes);
+}
+
+}  // namespace
+
+Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
+                                       const GenerationSettings& defaults, const ModelFacts& model,
+                                       const RouterLimits& limits, uint64_t fresh_seed) {
+  SamplingParams params;
+  SetNumbers(options, defaults, model, params);
+  params.seed = options.seed.value_or(fresh_seed);
+  params.stop_token_ids = options.stop_token_ids;
+  params.ignore_eos = options.ignore_eos;
+  params.logit_bias.assign(options.logit_bias.begin(), options.logit_bias.end());
+  params.allowed_token_ids = options.allowed_token_ids;
+  params.logprobs = options.logprobs ? 1 + std::clamp(*options.logprobs, 0, kMaxLogprobs) : 0;
+  params.length_penalty = options.length_penalty;
+  // The client's, or the widest, so that min_tokens is judged against what it is meant for.
+  params.max_tokens = options.max_tokens.value_or(static_cast<int32_t>(model.max_model_len));
+  if (absl::Status valid = ValidateSamplingParams(params, static_cast<int32_t>(model.vocab_size));
+      !valid.ok()) {
+    return FromRangeError(valid);
+  }
+  if (auto error = CheckServed(options, params, model)) return *error;
+  if (auto error = CheckCounts(options, model, limits)) return *error;
+  return params;
+}
+
+Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, size_t prompt_tokens,
+                                 const ModelFacts& model, bool rest_of_context) {
+  const std::string context =
+      "the context of " + std::to_string(model.max_model_len) + " tokens of model " + model.name;
+  if (prompt_tokens >= model.max_model_len) {
+    return InvalidField("prompt", "has " + std::to_string(prompt_tokens) +
+                                      " tokens; with at least one to answer it must fit " +
+                                      context);
+  }
+  const int32_t rest = static_cast<int32_t>(model.max_model_len - prompt_tokens);
+  if (!options.max_tokens) return rest_of_context ? rest : std::min(rest, kCompletionMaxTokens);
+  if (*options.max_tokens < 1 || *options.max_tokens > rest) {
+    return InvalidField("max_tokens", "is " + std::to_string(*options.max_tokens) +
+                                          "; the prompt of " + std::to_string(prompt_tokens) +
+                                          " tokens leaves [1, " + std::to_string(rest) + "] of " +
+                                          context);
+  }
+  return *options.max_tokens;
+}
+
+}  // namespace quire

@@ -1,0 +1,42 @@
+// A client's sampling wishes, the model's defaults and the workers' limits become sampling
+// parameters.
+//
+// Pure functions; any thread.
+//  1. Every error names the client's field and the range that is served.
+//  2. A parameter that no worker of the model serves is accepted at its neutral value only; a
+//     default of the model that is not served becomes neutral.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/sampling_params.h"
+#include "common/wire.h"
+#include "router/core/limits.h"
+#include "router/core/model_text.h"
+#include "router/core/result.h"
+
+namespace quire {
+
+// What a worker's Hello says about the model that a request is for.
+struct ModelFacts {
+  std::string name;  // for messages
+  uint32_t max_model_len = 0;
+  uint32_t vocab_size = 0;
+  WorkerLimits limits;
+  std::vector<std::string> features;
+};
+
+// All but max_tokens, which needs the prompt's length, and bad_words, which need the tokenizer. The
+// seed is the client's or `fresh_seed`.
+Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
+                                       const GenerationSettings& defaults, const ModelFacts& model,
+                                       const RouterLimits& limits, uint64_t fresh_seed);
+
+// max_tokens for a prompt of this length: the client's, or 16, or with `rest_of_context` all that
+// is left. The prompt leaves room for one token at least.
+Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, size_t prompt_tokens,
+                                 const ModelFacts& model, bool rest_of_context);
+
+}  // namespace quire
