@@ -1,0 +1,43 @@
+// How main builds a pipeline: settings, and the world that it lives in.
+//
+// Called once on the executor's thread before the loop runs, or inside it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/log/log.h"
+#include "common/metrics/metrics.h"
+#include "common/runtime/runtime.h"
+#include "router/core/limits.h"
+#include "router/core/model_text.h"
+#include "router/pipeline/pipeline.h"
+
+namespace quire {
+
+struct PipelineOptions {
+  std::vector<std::string> workers;  // HOST:PORT
+  std::string routing_policy = "round-robin";
+  RouterLimits limits;
+  uint32_t worker_silence_ms = 2000;
+  bool carry_on = true;           // resume streams of lost workers on others
+  std::string salt_key;           // empty: the public key
+  ModelTextFactory text_factory;  // MakeBundleText of router/chat; tests fake it
+};
+
+// All outlive the pipeline.
+struct PipelineRuntime {
+  Executor& executor;
+  Background& background;
+  Dialer& dialer;
+  Rng& rng;
+  Logger& logger;
+  Metrics& metrics;
+};
+
+// INVALID_ARGUMENT names the setting: an unknown policy, a worker listed twice.
+absl::StatusOr<std::unique_ptr<Pipeline>> MakePipeline(PipelineOptions options,
+                                                       const PipelineRuntime& runtime);
+
+}  // namespace quire

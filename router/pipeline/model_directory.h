@@ -1,0 +1,46 @@
+// Which models this router serves now: names, text sides, limits, health.
+//
+// Owner: the pipeline, on the router's executor. Watches the dispatcher's fleet and feeds it with
+// what becomes of each model's text.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/log/log.h"
+#include "router/core/result.h"
+#include "router/dispatch/dispatcher.h"
+#include "router/pipeline/make_pipeline.h"
+#include "router/pipeline/model_texts.h"
+#include "router/pipeline/request.h"
+
+namespace quire {
+
+class ModelDirectory {
+ public:
+  // The dispatcher and the runtime outlive the directory.
+  ModelDirectory(const PipelineOptions& options, const PipelineRuntime& runtime,
+                 Dispatcher& dispatcher);
+
+  // NOT_FOUND names what is served; UNAVAILABLE while nobody is there yet.
+  Result<ServedModel> Find(const std::string& name) const;
+  std::vector<ModelEntry> Entries() const;  // one per served name
+  bool AnyReady() const;
+
+  // A worker attached, left, or changed its phase.
+  void Changed(WorkerIndex worker);
+  // Asks again for texts that could not be fetched. Call every second.
+  void Refresh();
+
+ private:
+  void TextChanged(const std::string& model_id, const absl::Status& status);
+  void LogSettings(const std::string& model_id) const;
+
+  Logger& logger_;
+  Dispatcher& dispatcher_;
+  std::map<WorkerIndex, WorkerPhase> phases_;  // as last logged
+  ModelTexts texts_;
+};
+
+}  // namespace quire

@@ -1,0 +1,385 @@
+// The router in one file: what happens to a request, from top to bottom.
+//
+//   Start      a place in this router (admission); then, in a turn of the loop of its own,
+//   Begin      the pool that serves the model, sampling parameters, all held to the client's fields
+//   Tokenize   template and tokens, in the background
+//   Dispatch   lengths, seed, salt: a Submit, which the dispatcher places, and again if need be
+//   OnOutput   accepted tokens become text, stop strings end a choice, deltas go to the sink
+//   EndChoice  after the last one OnFinished, and nothing of the request is left
+//
+// Invariants:
+//  1. A request is found by its number each time; no reference to one is kept across a call to its
+//     sink, since a sink may cancel.
+//  2. Each request that Start named ends by exactly one of OnFinished, OnError and Cancel, which
+//     give its place back.
+#include "router/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/check.h"
+#include "router/admission/admission.h"
+#include "router/chat/prompt.h"
+#include "router/dispatch/dispatcher.h"
+#include "router/pipeline/make_pipeline.h"
+#include "router/pipeline/model_directory.h"
+#include "router/pipeline/request.h"
+#include "router/pipeline/router_metrics.h"
+#include "router/pipeline/tokenize_service.h"
+
+namespace quire {
+namespace {
+
+constexpr Micros kHousekeepingInterval = kMicrosPerSecond;
+
+using Outcome = RouterMetrics::Outcome;
+
+class RouterPipeline final : public Pipeline, private DispatchListener {
+ public:
+  RouterPipeline(PipelineOptions options, const PipelineRuntime& runtime);
+  ~RouterPipeline() override;
+  absl::Status AddWorkers();
+
+  RequestId Start(GenerateRequest ask, ResponseSink* sink) override;
+  void Cancel(RequestId id) override;
+  void Taken(RequestId id, uint32_t choice, uint64_t index) override;
+  std::vector<ModelEntry> Models() const override;
+  void Tokenize(const std::string& model, Prompt prompt,
+                std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
+  void Detokenize(const std::string& model, std::vector<TokenId> ids,
+                  std::function<void(absl::StatusOr<std::string>)> done) override;
+  bool Ready() const override;
+  bool Healthy() const override;
+  void StartDraining() override { admission_.StartDraining(); }
+  size_t LiveRequests() const override { return requests_.size(); }
+
+ private:
+  // The life of a request.
+  void Begin(RequestId id);
+  void TokenizePrompt(RequestId id, Request& request);
+  void Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_ids);
+  void OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) override;
+  void OnOutput(RequestNumber number, const Output& output) override;
+  void OnChoiceOver(RequestNumber number, const Ended& ended) override;
+  void OnRequestFailed(RequestNumber number, const ApiError& error) override;
+  bool EnsureStarted(RequestId id);
+  void EndChoice(RequestId id, const ChoiceEnd& end);
+  void Fail(RequestId id, const ApiError& error);
+  void Release(RequestId id, Outcome outcome);
+  Request* Find(RequestId id);
+
+  void OnFleetChanged(WorkerIndex worker) override { models_.Changed(worker); }
+  void Housekeep();
+  double SecondsSince(Micros then) const;
+
+  const PipelineOptions options_;
+  const PipelineRuntime runtime_;
+  Executor& executor_;
+  RouterMetrics metrics_;
+  Admission admission_;
+  Dispatcher dispatcher_;
+  ModelDirectory models_;
+  TokenizeService tokenize_;
+  std::map<RequestId, Request> requests_;
+  RequestId last_id_ = 0;
+  TimerId housekeeping_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
+};
+
+DispatchOptions MakeDispatchOptions(const PipelineOptions& options, Rng& rng) {
+  DispatchOptions dispatch;
+  dispatch.instance = RouterInstance(rng.Next());
+  dispatch.policy = FindPolicy(options.routing_policy);
+  dispatch.limits = options.limits;
+  dispatch.link.silence_ms = options.worker_silence_ms;
+  dispatch.carry_on = options.carry_on;
+  return dispatch;
+}
+
+RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& runtime)
+    : options_(std::move(options)),
+      runtime_(runtime),
+      executor_(runtime.executor),
+      metrics_(runtime.metrics),
+      admission_(options_.limits),
+      dispatcher_(MakeDispatchOptions(options_, runtime.rng), runtime.dialer, runtime.executor,
+                  runtime.rng, *this),
+      models_(options_, runtime, dispatcher_),
+      tokenize_(options_.limits, runtime.executor, runtime.background) {
+  Housekeep();
+}
+
+RouterPipeline::~RouterPipeline() {
+  if (housekeeping_ != 0) executor_.Cancel(housekeeping_);
+  for (auto& [id, request] : requests_) {
+    if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
+  }
+}
+
+// ----------------------------------------------------------------------------- the life of a
+// request
+
+RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
+  QUIRE_CHECK(sink != nullptr);
+  const RequestId id = ++last_id_;
+  Request& request = requests_[id];
+  request.ask = std::move(ask);
+  request.sink = sink;
+  request.arrived = executor_.clock().Now();
+  request.refused = admission_.TryAdmit();
+  metrics_.LiveRequests(requests_.size());
+  if (request.ask.timeout_ms > 0) {
+    constexpr uint64_t kLongest = uint64_t{7} * 24 * 3600 * 1000;
+    const uint64_t timeout = std::min(request.ask.timeout_ms, kLongest);
+    request.deadline = request.arrived + static_cast<Micros>(timeout) * kMicrosPerMilli;
+    request.deadline_timer = executor_.PostAt(request.deadline, [this, id] {
+      requests_.at(id).deadline_timer = 0;
+      Fail(id, {ApiCode::kDeadlineExceeded, "the request's deadline passed", "", 0});
+    });
+  }
+  executor_.Post([this, id, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired()) Begin(id);
+  });
+  return id;
+}
+
+void RouterPipeline::Begin(RequestId id) {
+  Request* request = Find(id);
+  if (request == nullptr) return;
+  if (request->refused) return Fail(id, *request->refused);
+  Result<ServedModel> model = models_.Find(request->ask.model);
+  if (!model.ok()) return Fail(id, model.error());
+  request->model = std::move(model.value());
+
+  const GenerateRequest& ask = request->ask;
+  if (const auto error = CheckRequest(ask, request->model)) return Fail(id, *error);
+  // A client that resumes says what the first router drew and when.
+  request->created = ask.resume ? ask.resume->created : executor_.clock().UnixSeconds();
+  const uint64_t seed = ask.resume ? ask.resume->seed : runtime_.rng.Next();
+  Result<SamplingParams> sampling = ResolveSampling(ask.sampling, request->model.text->generation(),
+                                                    request->model.facts, options_.limits, seed);
+  if (!sampling.ok()) return Fail(id, sampling.error());
+  request->sampling = std::move(sampling.value());
+  TokenizePrompt(id, *request);
+}
+
+// What the background thread works on; shared with it, read here when it is done.
+struct PromptWork {
+  std::shared_ptr<const ModelText> text;
+  Prompt prompt;
+  std::vector<std::string> bad_words;
+  PromptOptions options;
+  Result<std::vector<TokenId>> ids = std::vector<TokenId>();
+  Result<std::vector<std::vector<TokenId>>> bad_word_ids = std::vector<std::vector<TokenId>>();
+};
+
+void RouterPipeline::TokenizePrompt(RequestId id, Request& request) {
+  const ModelFacts& facts = request.model.facts;
+  auto work = std::make_shared<PromptWork>();
+  work->text = request.model.text;
+  work->prompt = std::move(request.ask.prompt);
+  work->bad_words = request.ask.sampling.bad_words;
+  work->options = {facts.vocab_size, facts.max_model_len, request.created,
+                   request.ask.truncate_prompt_tokens, options_.limits};
+  const bool queued = runtime_.background.Run(
+      [work] {
+        work->ids = BuildPrompt(*work->text, work->prompt, work->options);
+        work->bad_word_ids = BuildBadWords(*work->text, work->bad_words);
+      },
+      [this, id, work, alive = std::weak_ptr(alive_)] {
+        Request* waiting = alive.expired() ? nullptr : Find(id);
+        if (waiting == nullptr) return;
+        if (!work->bad_word_ids.ok()) return Fail(id, work->bad_word_ids.error());
+        waiting->sampling.bad_words = std::move(work->bad_word_ids.value());
+        Dispatch(id, std::move(work->ids));
+      });
+  if (!queued) {
+    Fail(id, {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000});
+  }
+}
+
+void RouterPipeline::Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_ids) {
+  Request& request = *Find(id);
+  if (!prompt_ids.ok()) return Fail(id, prompt_ids.error());
+  request.prompt_ids = std::move(prompt_ids.value());
+  const Result<int32_t> max_tokens =
+      ResolveMaxTokens(request.ask.sampling, request.prompt_ids.size(), request.model.facts,
+                       request.ask.chat_defaults);
+  if (!max_tokens.ok()) return Fail(id, max_tokens.error());
+  request.sampling.max_tokens = max_tokens.value();
+  if (request.sampling.min_tokens > request.sampling.max_tokens) {
+    return Fail(id, InvalidField("min_tokens", "must be in [0, max_tokens], and max_tokens is " +
+                                                   std::to_string(max_tokens.value())));
+  }
+  if (const auto error = MakeStreams(request)) return Fail(id, *error);
+
+  DispatchRequest dispatch;
+  dispatch.number = RequestNumber(id);
+  dispatch.submit = MakeSubmit(request, options_.salt_key);
+  dispatch.model_name = request.model.facts.name;
+  dispatch.deadline = request.deadline;
+  dispatch.router_is_taker = !request.ask.streaming;
+  dispatcher_.Start(std::move(dispatch));
+}
+
+void RouterPipeline::OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) {
+  Request* request = Find(number.value());
+  QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
+  if (request->cached_tokens) return;
+  request->cached_tokens = cached;
+  request->worker = worker.hello.worker_id;
+}
+
+bool RouterPipeline::EnsureStarted(RequestId id) {
+  Request* request = Find(id);
+  if (request == nullptr || request->started) return request != nullptr;
+  request->started = true;
+  metrics_.FirstToken(SecondsSince(request->arrived));
+  request->sink->OnStarted(StartedOf(*request));
+  return Find(id) != nullptr;
+}
+
+void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
+  const RequestId id = number.value();
+  if (!EnsureStarted(id)) return;
+  Request& request = *Find(id);
+  ChoiceStream& stream = request.streams.at(output.choice);
+  const Delta delta = stream.Append(output);
+  const std::optional<std::string> stop = stream.stop_string();
+  const bool too_long =
+      !request.ask.streaming && stream.text_bytes() > options_.limits.max_response_bytes;
+  if (stop || too_long) {
+    dispatcher_.FinishChoice(number, output.choice, stop ? EndReason::kStop : EndReason::kLength,
+                             stream.completion_tokens());
+  }
+  request.sink->OnDelta(delta);
+  if (stop || too_long) EndChoice(id, {output.choice, stop ? "stop" : "length", stop, {}});
+}
+
+void RouterPipeline::OnChoiceOver(RequestNumber number, const Ended& ended) {
+  const RequestId id = number.value();
+  if (!EnsureStarted(id)) return;
+  Request& request = *Find(id);
+  ChoiceStream& stream = request.streams.at(ended.choice);
+  const Delta rest = stream.Finish();
+  const ChoiceEnd end = ChoiceEndOf(request, ended);
+  if (!rest.text.empty()) request.sink->OnDelta(rest);
+  EndChoice(id, end);
+}
+
+void RouterPipeline::EndChoice(RequestId id, const ChoiceEnd& end) {
+  Request* request = Find(id);
+  if (request == nullptr) return;
+  QUIRE_CHECK_MSG(!request->ended.at(end.choice), "a choice ends once");
+  request->ended[end.choice] = true;
+  request->sink->OnChoiceEnd(end);
+  request = Find(id);
+  if (request == nullptr || std::count(request->ended.begin(), request->ended.end(), false) > 0) {
+    return;
+  }
+  const Usage usage = UsageOf(*request);
+  metrics_.Tokens(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
+  ResponseSink* sink = request->sink;
+  Release(id, Outcome::kFinished);
+  sink->OnFinished(usage);
+}
+
+void RouterPipeline::OnRequestFailed(RequestNumber number, const ApiError& error) {
+  Fail(number.value(), error);
+}
+
+void RouterPipeline::Fail(RequestId id, const ApiError& error) {
+  Request* request = Find(id);
+  if (request == nullptr) return;
+  dispatcher_.Cancel(RequestNumber(id));
+  ResponseSink* sink = request->sink;
+  Release(id, request->refused ? Outcome::kRejected : Outcome::kFailed);
+  sink->OnError(error);
+}
+
+void RouterPipeline::Cancel(RequestId id) {
+  if (Find(id) == nullptr) return;
+  dispatcher_.Cancel(RequestNumber(id));
+  Release(id, Outcome::kCancelled);
+}
+
+void RouterPipeline::Release(RequestId id, Outcome outcome) {
+  const auto it = requests_.find(id);
+  QUIRE_CHECK_MSG(it != requests_.end(), "a request ends once");
+  const Request& request = it->second;
+  if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
+  if (!request.refused) admission_.Release();
+  metrics_.RequestEnded(outcome, SecondsSince(request.arrived));
+  requests_.erase(it);
+  metrics_.LiveRequests(requests_.size());
+}
+
+void RouterPipeline::Taken(RequestId id, uint32_t choice, uint64_t index) {
+  dispatcher_.Taken(RequestNumber(id), choice, index);
+}
+
+Request* RouterPipeline::Find(RequestId id) {
+  const auto it = requests_.find(id);
+  return it == requests_.end() ? nullptr : &it->second;
+}
+
+// ------------------------------------------------------------------------------------- around it
+
+std::vector<ModelEntry> RouterPipeline::Models() const { return models_.Entries(); }
+
+void RouterPipeline::Tokenize(const std::string& model, Prompt prompt,
+                              std::function<void(absl::StatusOr<TokenizeResult>)> done) {
+  tokenize_.Tokenize(models_.Find(model), std::move(prompt), std::move(done));
+}
+
+void RouterPipeline::Detokenize(const std::string& model, std::vector<TokenId> ids,
+                                std::function<void(absl::StatusOr<std::string>)> done) {
+  tokenize_.Detokenize(models_.Find(model), std::move(ids), std::move(done));
+}
+
+bool RouterPipeline::Ready() const { return !admission_.draining() && models_.AnyReady(); }
+
+// A ready worker has said so within the silence time, and no step of its own, the idle probe's
+// included, is over its limit.
+bool RouterPipeline::Healthy() const { return models_.AnyReady(); }
+
+void RouterPipeline::Housekeep() {
+  models_.Refresh();
+  metrics_.Update(dispatcher_);
+  housekeeping_ = executor_.PostAt(executor_.clock().Now() + kHousekeepingInterval, [this] {
+    housekeeping_ = 0;
+    Housekeep();
+  });
+}
+
+double RouterPipeline::SecondsSince(Micros then) const {
+  return static_cast<double>(executor_.clock().Now() - then) / kMicrosPerSecond;
+}
+
+absl::Status RouterPipeline::AddWorkers() {
+  for (const std::string& target : options_.workers) {
+    QUIRE_RETURN_IF_ERROR(Annotate(dispatcher_.AddWorker(target), "--worker"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Pipeline>> MakePipeline(PipelineOptions options,
+                                                       const PipelineRuntime& runtime) {
+  if (FindPolicy(options.routing_policy) == nullptr) {
+    std::string known;
+    for (const Policy& policy : Policies()) {
+      known += (known.empty() ? "" : ", ") + std::string(policy.name);
+    }
+    return InvalidArgument("--routing-policy: '" + options.routing_policy +
+                           "' is unknown; must be one of " + known);
+  }
+  QUIRE_CHECK_MSG(options.text_factory != nullptr, "main says who reads text bundles");
+  auto pipeline = std::make_unique<RouterPipeline>(std::move(options), runtime);
+  QUIRE_RETURN_IF_ERROR(pipeline->AddWorkers());
+  return std::unique_ptr<Pipeline>(std::move(pipeline));
+}
+
+}  // namespace quire

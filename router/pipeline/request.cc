@@ -1,0 +1,135 @@
+#include "router/pipeline/request.h"
+
+#include <algorithm>
+
+#include "common/wire_features.h"
+#include "router/chat/salt.h"
+#include "router/core/utf8.h"
+#include "router/link/codec.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 256;  // longer ones are cut: they are for logs only
+constexpr size_t kMaxTraceparentBytes = 128;
+
+std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedModel& model) {
+  const ResumeRequest& resume = *ask.resume;
+  if (resume.model_id != model.model_id) {
+    return ApiError{
+        ApiCode::kConflict,
+        "resume: the answer was begun by another model than the one served as " + model.facts.name,
+        "resume", 0};
+  }
+  if (resume.outputs.size() != static_cast<size_t>(ask.sampling.n)) {
+    return InvalidField("resume", "must hold the outputs of each of the n choices");
+  }
+  size_t total = 0;
+  for (const std::vector<TokenId>& ids : resume.outputs) {
+    total += ids.size();
+    for (const TokenId id : ids) {
+      if (id >= 0 && static_cast<uint32_t>(id) < model.facts.vocab_size) continue;
+      return InvalidField("resume", "holds a token id outside the vocabulary");
+    }
+  }
+  if (total > std::min<size_t>(kMaxResumedIds, model.facts.max_model_len)) {
+    return InvalidField("resume", "holds more outputs than the context has room for");
+  }
+  if (total > 0 && !MissingFeature({std::string(kFeatureResume)}, model.facts.features).empty()) {
+    return InvalidField("resume", "is not served by this model's workers");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model) {
+  if (ask.echo) return InvalidField("echo", "is not served; must be false");
+  if (ask.cache_salt.size() > kMaxCacheSaltBytes) {
+    return InvalidField("cache_salt",
+                        "must have at most " + std::to_string(kMaxCacheSaltBytes) + " bytes");
+  }
+  if (ask.tenant.size() > kMaxTenantBytes) {
+    return InvalidField("tenant",
+                        "must have at most " + std::to_string(kMaxTenantBytes) + " bytes");
+  }
+  return ask.resume ? CheckResume(ask, model) : std::nullopt;
+}
+
+std::optional<ApiError> MakeStreams(Request& request) {
+  const SamplingOptions& sampling = request.ask.sampling;
+  ChoiceStreamOptions options;
+  options.stop = sampling.stop;
+  options.include_stop_str_in_output = sampling.include_stop_str_in_output;
+  options.skip_special_tokens = sampling.skip_special_tokens;
+  options.want_text = request.ask.want_text;
+  options.min_tokens = static_cast<uint64_t>(request.sampling.min_tokens);
+  options.stop_token_ids.insert(sampling.stop_token_ids.begin(), sampling.stop_token_ids.end());
+  if (!request.sampling.ignore_eos) {
+    const std::vector<TokenId>& eos = request.model.text->generation().eos_token_ids;
+    options.stop_token_ids.insert(eos.begin(), eos.end());
+  }
+  const uint64_t max_tokens = static_cast<uint64_t>(request.sampling.max_tokens);
+  for (uint32_t choice = 0; choice < static_cast<uint32_t>(sampling.n); ++choice) {
+    options.choice = choice;
+    ChoiceStream& stream = request.streams.emplace_back(options, *request.model.text);
+    if (!request.ask.resume) continue;
+    stream.Replay(request.ask.resume->outputs[choice]);
+    if (stream.stop_string() || stream.completion_tokens() >= max_tokens) {
+      return InvalidField("resume", "the answer was complete already");
+    }
+  }
+  request.ended.assign(request.streams.size(), false);
+  return std::nullopt;
+}
+
+Submit MakeSubmit(const Request& request, std::string_view salt_key) {
+  const GenerateRequest& ask = request.ask;
+  Submit submit;
+  submit.prompt_ids = request.prompt_ids;
+  submit.choices.resize(request.streams.size());
+  for (size_t i = 0; ask.resume && i < submit.choices.size(); ++i) {
+    submit.choices[i].outputs = ask.resume->outputs[i];
+  }
+  submit.sampling = request.sampling;
+  submit.priority = ask.priority;
+  submit.tenant = ValidUtf8(ask.tenant);
+  submit.salt = CacheSalt(salt_key.empty() ? kPublicSaltKey : salt_key, ask.tenant, ask.cache_salt);
+  if (ask.traceparent.size() <= kMaxTraceparentBytes) {
+    submit.traceparent = ValidUtf8(ask.traceparent);
+  }
+  submit.request_id = ValidUtf8(std::string_view(ask.request_id).substr(0, kMaxRequestIdBytes));
+  submit.model_id = request.model.model_id;
+  return submit;
+}
+
+Started StartedOf(const Request& request) {
+  return {request.model.facts.name, request.model.model_id, request.sampling.seed,
+          request.created,          request.prompt_ids,     request.worker};
+}
+
+Usage UsageOf(const Request& request) {
+  Usage usage;
+  usage.prompt_tokens = static_cast<uint32_t>(request.prompt_ids.size());
+  usage.cached_tokens = std::min(request.cached_tokens.value_or(0), usage.prompt_tokens);
+  for (const ChoiceStream& stream : request.streams) {
+    usage.completion_tokens += static_cast<uint32_t>(stream.completion_tokens());
+  }
+  return usage;
+}
+
+ChoiceEnd ChoiceEndOf(const Request& request, const Ended& ended) {
+  ChoiceEnd end;
+  end.choice = ended.choice;
+  end.stop_string = request.streams.at(ended.choice).stop_string();
+  // Text that was held back may have completed a stop string at the very end.
+  const bool stopped = ended.reason == EndReason::kStop || end.stop_string.has_value();
+  end.finish_reason = stopped ? "stop" : "length";
+  const std::vector<TokenId>& asked = request.ask.sampling.stop_token_ids;
+  const bool by_asked = ended.by_stop_token &&
+                        std::find(asked.begin(), asked.end(), ended.stop_token_id) != asked.end();
+  if (by_asked) end.stop_token = ended.stop_token_id;
+  return end;
+}
+
+}  // namespace quire

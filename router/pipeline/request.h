@@ -1,0 +1,63 @@
+// A request between Start and its end, and what is made of it on the way to a worker.
+//
+// Owner: the pipeline, on the router's executor. Plain values and pure functions.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+#include "common/wire.h"
+#include "router/chat/sampling.h"
+#include "router/core/api.h"
+#include "router/core/model_text.h"
+#include "router/pipeline/pipeline.h"
+#include "router/stream/choice_stream.h"
+
+namespace quire {
+
+// The model that a request's name stands for, as it was when the request began.
+struct ServedModel {
+  std::shared_ptr<const ModelText> text;
+  ModelFacts facts;
+  std::string model_id;
+};
+
+struct Request {
+  GenerateRequest ask;
+  ResponseSink* sink = nullptr;
+  Micros arrived = 0;
+  std::optional<ApiError> refused;  // by admission; it holds no place
+  TimerId deadline_timer = 0;
+  Micros deadline = 0;  // 0 is none
+  // Since its model is known:
+  ServedModel model;
+  int64_t created = 0;
+  SamplingParams sampling;
+  // Since its prompt is tokenised:
+  std::vector<TokenId> prompt_ids;
+  std::vector<ChoiceStream> streams;      // by choice
+  std::vector<bool> ended;                // by choice
+  bool started = false;                   // OnStarted has been called
+  std::optional<uint32_t> cached_tokens;  // of the first attempt
+  std::string worker;                     // that took the first attempt
+};
+
+// What may be wrong apart from prompt and sampling, with the client's field.
+std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model);
+
+// A stream per choice; those of a resumed answer have taken its outputs already. An error when
+// nothing is left to generate.
+std::optional<ApiError> MakeStreams(Request& request);
+
+// All that a worker needs, apart from what the dispatcher fills in.
+Submit MakeSubmit(const Request& request, std::string_view salt_key);
+
+Started StartedOf(const Request& request);
+Usage UsageOf(const Request& request);
+// How a choice ended that the worker ended, once its stream is finished.
+ChoiceEnd ChoiceEndOf(const Request& request, const Ended& ended);
+
+}  // namespace quire

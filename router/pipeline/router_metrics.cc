@@ -1,0 +1,83 @@
+#include "router/pipeline/router_metrics.h"
+
+#include <string>
+
+namespace quire {
+namespace {
+
+Counter& Requests(Metrics& metrics, const char* outcome) {
+  return metrics.AddCounter({"quire_router_requests_total",
+                             "Requests by the way in which they ended.",
+                             {{"outcome", outcome}}});
+}
+
+}  // namespace
+
+RouterMetrics::RouterMetrics(Metrics& metrics)
+    : requests_{&Requests(metrics, "finished"), &Requests(metrics, "cancelled"),
+                &Requests(metrics, "failed"), &Requests(metrics, "rejected")},
+      request_seconds_(metrics.AddHistogram(
+          {"quire_router_request_seconds", "From a request's arrival to its last byte of answer."},
+          LatencyBuckets())),
+      first_token_seconds_(
+          metrics.AddHistogram({"quire_router_time_to_first_token_seconds",
+                                "From a request's arrival to the first output at hand."},
+                               LatencyBuckets())),
+      prompt_tokens_(metrics.AddCounter(
+          {"quire_router_prompt_tokens_total", "Prompt tokens of finished requests."})),
+      cached_tokens_(metrics.AddCounter(
+          {"quire_router_cached_tokens_total", "Prompt tokens that a worker had cached."})),
+      generation_tokens_(metrics.AddCounter(
+          {"quire_router_generation_tokens_total", "Output tokens of finished requests."})),
+      live_requests_(metrics.AddGauge(
+          {"quire_router_live_requests", "Requests accepted and not yet ended."})) {
+  for (size_t phase = 0; phase < workers_.size(); ++phase) {
+    const std::string name(WorkerPhaseName(static_cast<WorkerPhase>(phase)));
+    workers_[phase] = &metrics.AddGauge(
+        {"quire_router_workers", "Known workers by their phase.", {{"phase", name}}});
+  }
+  const auto counter = [&metrics](const char* name, const char* help) {
+    return &metrics.AddCounter({std::string("quire_router_") + name + "_total", help});
+  };
+  dispatch_ = {counter("attempts", "Submits sent to workers."),
+               counter("accepted_tokens", "Output tokens accepted from workers."),
+               counter("stale_outputs", "Outputs dropped: their attempt is not current."),
+               counter("duplicate_outputs", "Outputs dropped: their tokens had come already."),
+               counter("broken_attempts", "Attempts given up: outputs were missing or too many."),
+               counter("placement_retries", "Second attempts before any output."),
+               counter("carry_ons", "Attempts that resumed an answer on another worker."),
+               counter("lost_links", "Attaches that ended, for whatever reason.")};
+}
+
+void RouterMetrics::RequestEnded(Outcome outcome, double seconds) {
+  requests_[static_cast<size_t>(outcome)]->Add();
+  request_seconds_.Observe(seconds);
+}
+
+void RouterMetrics::Tokens(uint64_t prompt, uint64_t cached, uint64_t generated) {
+  prompt_tokens_.Add(prompt);
+  cached_tokens_.Add(cached);
+  generation_tokens_.Add(generated);
+}
+
+void RouterMetrics::Update(const Dispatcher& dispatcher) {
+  const DispatchCounters& now = dispatcher.counters();
+  const uint64_t changes[] = {now.attempts - last_.attempts,
+                              now.tokens_accepted - last_.tokens_accepted,
+                              now.outputs_stale - last_.outputs_stale,
+                              now.outputs_duplicate - last_.outputs_duplicate,
+                              now.attempts_broken - last_.attempts_broken,
+                              now.placement_retries - last_.placement_retries,
+                              now.carry_ons - last_.carry_ons,
+                              now.links_lost - last_.links_lost};
+  static_assert(std::size(changes) == std::tuple_size_v<decltype(dispatch_)>);
+  for (size_t i = 0; i < dispatch_.size(); ++i) dispatch_[i]->Add(changes[i]);
+  last_ = now;
+  std::array<int, 6> phases{};
+  for (const WorkerRecord& worker : dispatcher.fleet().workers()) {
+    ++phases[static_cast<size_t>(worker.phase)];
+  }
+  for (size_t i = 0; i < phases.size(); ++i) workers_[i]->Set(phases[i]);
+}
+
+}  // namespace quire

@@ -1,0 +1,38 @@
+// What the router counts, by the names under which Prometheus sees it.
+//
+// Owner: the pipeline; written on its executor only.
+#pragma once
+
+#include <array>
+
+#include "common/metrics/metrics.h"
+#include "router/dispatch/dispatcher.h"
+
+namespace quire {
+
+class RouterMetrics {
+ public:
+  explicit RouterMetrics(Metrics& metrics);
+
+  enum class Outcome : uint8_t { kFinished, kCancelled, kFailed, kRejected };
+  void RequestEnded(Outcome outcome, double seconds);
+  void FirstToken(double seconds) { first_token_seconds_.Observe(seconds); }
+  void Tokens(uint64_t prompt, uint64_t cached, uint64_t generated);
+  void LiveRequests(size_t count) { live_requests_.Set(static_cast<double>(count)); }
+  // Counters since the last call, and workers by phase.
+  void Update(const Dispatcher& dispatcher);
+
+ private:
+  std::array<Counter*, 4> requests_;  // by Outcome
+  Histogram& request_seconds_;
+  Histogram& first_token_seconds_;
+  Counter& prompt_tokens_;
+  Counter& cached_tokens_;
+  Counter& generation_tokens_;
+  Gauge& live_requests_;
+  std::array<Gauge*, 6> workers_;     // by WorkerPhase
+  std::array<Counter*, 8> dispatch_;  // in the order of router_metrics.cc
+  DispatchCounters last_;
+};
+
+}  // namespace quire

@@ -1,0 +1,68 @@
+// A model's text side in a few lines: a token is a byte, 256 begins a sequence, 257 ends it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "router/core/model_text.h"
+
+namespace quire {
+
+inline constexpr TokenId kFakeBos = 256;
+inline constexpr TokenId kFakeEos = 257;
+inline constexpr uint32_t kFakeVocab = 258;
+
+class FakeText final : public ModelText {
+ public:
+  FakeText() { generation_.eos_token_ids = {kFakeEos}; }
+
+  absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
+                                              bool add_special_tokens) const override {
+    std::vector<TokenId> ids;
+    if (add_special_tokens) ids.push_back(kFakeBos);
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  absl::StatusOr<std::string> Render(const ChatPrompt& prompt, int64_t) const override {
+    if (prompt.messages_json == "[]") return InvalidArgument("a conversation needs a message");
+    return "<chat>" + prompt.messages_json;
+  }
+  std::string Decode(std::span<const TokenId> ids, bool) const override {
+    std::string text;
+    for (const TokenId id : ids) text += TokenBytes(id);
+    return text;
+  }
+  std::unique_ptr<TextDecoder> NewDecoder(bool) const override {
+    class Decoder final : public TextDecoder {
+     public:
+      explicit Decoder(const FakeText& text) : text_(text) {}
+      std::string Append(std::span<const TokenId> ids) override { return text_.Decode(ids, true); }
+      std::string Flush() override { return ""; }
+
+     private:
+      const FakeText& text_;
+    };
+    return std::make_unique<Decoder>(*this);
+  }
+  std::string_view TokenBytes(TokenId id) const override {
+    static const std::string bytes = [] {
+      std::string all;
+      for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
+      return all;
+    }();
+    return id >= 0 && id < 256 ? std::string_view(bytes).substr(static_cast<size_t>(id), 1) : "";
+  }
+  const GenerationSettings& generation() const override { return generation_; }
+  GenerationSettings& mutable_generation() { return generation_; }
+
+ private:
+  GenerationSettings generation_;
+};
+
+inline std::vector<TokenId> FakeIds(std::string_view text) {
+  return FakeText().Encode(text, false).value();
+}
+
+}  // namespace quire

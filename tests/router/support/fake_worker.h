@@ -1,0 +1,277 @@
+// A worker played on the virtual runtime: speaks the wire, writes a fixed text, does what a test
+// asks.
+//
+// Its "model" writes `script`, again and again, whatever the prompt; then the end-of-sequence token
+// if asked. So an answer resumed anywhere is the same answer.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/runtime/virtual_runtime.h"
+#include "common/wire.h"
+#include "quire/v1/worker.pb.h"
+#include "router/fleet/text_bundles.h"
+#include "tests/router/support/fake_text.h"
+
+namespace quire {
+
+namespace pb = ::quire::worker::v1;
+
+inline constexpr char kFakeBundle[] = "bundle of the fake model";
+
+struct FakeWorkerOptions {
+  std::string target = "worker-0:9000";
+  std::string worker_id = "worker-0";
+  std::string model_id = "model-a";
+  std::vector<std::string> names = {"fake"};
+  std::string bundle = kFakeBundle;
+  std::string script = "abcdefghijklmnopqrstuvwxyz";
+  int end_at = -1;  // output index of an end-of-sequence token; −1: never
+  Micros step = 10 * kMicrosPerMilli;
+  int tokens_per_step = 1;
+  uint32_t max_model_len = 4096;
+  uint32_t max_waiting = 64;
+  std::vector<std::string> features = {"resume"};
+};
+
+class FakeWorker {
+ public:
+  struct Attempt {
+    pb::Submit submit;
+    std::vector<TokenId> prompt;
+    uint64_t index = 0;    // of the next output
+    uint64_t granted = 0;  // 0 is unlimited
+    size_t parts_left = 0;
+    bool admitted = false;
+  };
+
+  FakeWorker(VirtualWorld& world, FakeWorkerOptions options)
+      : world_(world), options_(std::move(options)), alive_(std::make_shared<bool>(true)) {
+    Up();
+  }
+  ~FakeWorker() { Down(); }
+
+  void Up() {
+    ++epoch_;
+    up_ = true;
+    draining_ = false;
+    world_.Listen(options_.target, [this](std::unique_ptr<FrameStream> stream) {
+      session_ = std::make_unique<Session>(*this, std::move(stream));
+      session_->stream->Start(session_.get());
+      ++attaches;
+    });
+    world_.ServeTextBundle(options_.target, [this](const std::string& id) {
+      ++bundle_fetches;
+      if (!up_) return absl::StatusOr<std::string>(absl::UnavailableError("down"));
+      if (id != options_.model_id) {
+        return absl::StatusOr<std::string>(absl::FailedPreconditionError("another model"));
+      }
+      return absl::StatusOr<std::string>(options_.bundle);
+    });
+  }
+  // As kill -9 does: the connection breaks, all state is gone.
+  void Down() {
+    up_ = false;
+    world_.StopListening(options_.target);
+    world_.CutLinks(options_.target);
+    session_.reset();
+    attempts.clear();
+  }
+
+  // What a test reads and sets.
+  std::map<uint64_t, Attempt> attempts;  // by request number
+  std::vector<pb::RouterFrame> heard;    // everything but heartbeats
+  int attaches = 0;
+  int heartbeats = 0;
+  int bundle_fetches = 0;
+  bool paused = false;  // sends nothing at all, as a frozen process
+  bool frozen = false;  // sends frames, makes no tokens
+  uint32_t step_age_ms = 0;
+  uint32_t step_limit_ms = 2000;
+  pb::WorkerState state = pb::READY;
+  std::function<bool(const pb::Submit&, pb::Refused*)> refuse;
+  std::function<void(pb::Step&)> tamper;  // before a frame leaves
+  std::function<void(pb::WorkerHello&)> tamper_hello;
+  uint64_t frame_seq = 0;
+
+  FakeWorkerOptions& options() { return options_; }
+  bool attached() const { return session_ != nullptr; }
+  void SendFrame(const pb::WorkerFrame& frame) {
+    if (session_ != nullptr) session_->stream->Write(frame.SerializeAsString());
+  }
+  void SendBytes(std::string bytes) {
+    if (session_ != nullptr) session_->stream->Write(std::move(bytes));
+  }
+  void SendStep(pb::Step step) {
+    step.set_frame_seq(++frame_seq);
+    step.set_state(draining_ ? pb::DRAIN : state);
+    step.set_step_age_ms(step_age_ms);
+    step.set_step_limit_ms(step_limit_ms);
+    step.set_routers_attached(1);
+    step.mutable_load()->set_steps_total(++steps_);
+    if (tamper) tamper(step);
+    pb::WorkerFrame frame;
+    *frame.mutable_step() = std::move(step);
+    SendFrame(frame);
+  }
+  void CloseStream() { session_.reset(); }
+
+ private:
+  struct Session final : FrameStream::Receiver {
+    Session(FakeWorker& w, std::unique_ptr<FrameStream> s) : worker(w), stream(std::move(s)) {}
+    void OnFrame(std::string_view frame) override { worker.OnFrame(frame); }
+    void OnClosed(const absl::Status&) override {
+      worker.attempts.clear();  // the router is lost
+      stream.reset();
+      worker.dead_.push_back(std::move(worker.session_));
+    }
+    FakeWorker& worker;
+    std::unique_ptr<FrameStream> stream;
+  };
+
+  void OnFrame(std::string_view bytes) {
+    pb::RouterFrame frame;
+    if (!frame.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
+    if (frame.has_heartbeat()) {
+      ++heartbeats;
+      return;
+    }
+    heard.push_back(frame);
+    if (frame.has_hello()) Greet();
+    if (frame.has_submit()) Take(frame.submit());
+    if (frame.has_submit_part()) {
+      Attempt& attempt = attempts.at(frame.submit_part().request_number());
+      for (const TokenId id : frame.submit_part().prompt_ids()) attempt.prompt.push_back(id);
+      --attempt.parts_left;
+    }
+    if (frame.has_cancel()) attempts.erase(frame.cancel().request_number());
+    if (frame.has_finish()) attempts.erase(frame.finish().request_number());
+    if (frame.has_grant()) {
+      const auto it = attempts.find(frame.grant().request_number());
+      if (it != attempts.end()) it->second.granted = frame.grant().up_to_index();
+    }
+  }
+
+  void Greet() {
+    attempts.clear();
+    frame_seq = 0;
+    pb::WorkerFrame frame;
+    pb::WorkerHello* hello = frame.mutable_hello();
+    hello->set_worker_id(options_.worker_id);
+    hello->set_epoch(epoch_);
+    hello->set_protocol(1);
+    for (const std::string& feature : options_.features) hello->add_features(feature);
+    hello->set_model_id(options_.model_id);
+    hello->set_numerics_id("fake");
+    hello->set_block_size(16);
+    hello->mutable_limits()->set_max_model_len(options_.max_model_len);
+    hello->mutable_limits()->set_max_num_seqs(64);
+    hello->mutable_limits()->set_max_waiting_requests(options_.max_waiting);
+    hello->mutable_limits()->set_max_choices(1);
+    hello->mutable_limits()->set_max_logprobs(20);
+    hello->mutable_limits()->set_max_stop_token_ids(128);
+    hello->mutable_limits()->set_max_logit_bias(300);
+    hello->set_text_bundle_sha256(Sha256(options_.bundle));
+    for (const std::string& name : options_.names) hello->add_served_names(name);
+    hello->set_vocab_size(kFakeVocab);
+    if (tamper_hello) tamper_hello(*hello);
+    SendFrame(frame);
+    ++generation_;
+    Tick(generation_);
+  }
+
+  void Take(const pb::Submit& submit) {
+    pb::Refused refused;
+    refused.set_request_number(submit.request_number());
+    refused.set_attempt(submit.attempt());
+    if (refuse && refuse(submit, &refused)) {
+      pb::Step step;
+      *step.add_refused() = refused;
+      SendStep(step);
+      return;
+    }
+    Attempt attempt;
+    attempt.submit = submit;
+    attempt.prompt.assign(submit.prompt_ids().begin(), submit.prompt_ids().end());
+    attempt.index = static_cast<uint64_t>(submit.choices(0).outputs_size());
+    attempt.granted = submit.initial_window() == 0 ? 0 : attempt.index + submit.initial_window();
+    attempt.parts_left = submit.parts();
+    attempts[submit.request_number()] = attempt;
+  }
+
+  void Tick(uint64_t generation) {
+    world_.executor().PostAt(world_.clock().Now() + options_.step,
+                             [this, generation, alive = std::weak_ptr(alive_)] {
+                               if (alive.expired() || generation != generation_) return;
+                               dead_.clear();
+                               if (session_ == nullptr) return;
+                               if (!paused) SendStep(frozen ? pb::Step() : Advance());
+                               Tick(generation);
+                             });
+  }
+
+  pb::Step Advance() {
+    pb::Step step;
+    std::vector<uint64_t> over;
+    for (auto& [number, attempt] : attempts) {
+      if (attempt.parts_left > 0) continue;
+      if (!attempt.admitted) {
+        attempt.admitted = true;
+        pb::Admitted* admitted = step.add_admitted();
+        admitted->set_request_number(number);
+        admitted->set_attempt(attempt.submit.attempt());
+      }
+      if (Produce(number, attempt, step)) over.push_back(number);
+    }
+    for (const uint64_t number : over) attempts.erase(number);
+    return step;
+  }
+
+  // True when the attempt is over.
+  bool Produce(uint64_t number, Attempt& attempt, pb::Step& step) {
+    const uint64_t limit = static_cast<uint64_t>(attempt.submit.sampling().max_tokens());
+    pb::Output output;
+    output.set_request_number(number);
+    output.set_attempt(attempt.submit.attempt());
+    output.set_first_index(attempt.index);
+    bool eos = false;
+    for (int i = 0; i < options_.tokens_per_step && attempt.index < limit && !eos; ++i) {
+      if (attempt.granted != 0 && attempt.index >= attempt.granted) break;
+      eos = options_.end_at >= 0 && attempt.index == static_cast<uint64_t>(options_.end_at);
+      const char c = options_.script[attempt.index % options_.script.size()];
+      output.add_ids(eos ? kFakeEos : static_cast<unsigned char>(c));
+      ++attempt.index;
+    }
+    if (output.ids_size() > 0) *step.add_outputs() = output;
+    if (!eos && attempt.index < limit) return false;
+    pb::Ended* ended = step.add_ended();
+    ended->set_request_number(number);
+    ended->set_attempt(attempt.submit.attempt());
+    ended->set_reason(eos ? pb::STOP : pb::LENGTH);
+    ended->set_by_stop_token(eos);
+    ended->set_stop_token_id(eos ? kFakeEos : 0);
+    ended->set_last_choice(true);
+    return true;
+  }
+
+  VirtualWorld& world_;
+  FakeWorkerOptions options_;
+  std::unique_ptr<Session> session_;
+  std::vector<std::unique_ptr<Session>> dead_;  // ended inside their own callback
+  std::shared_ptr<bool> alive_;
+  uint64_t epoch_ = 0;
+  uint64_t generation_ = 0;
+  uint64_t steps_ = 0;
+  bool up_ = false;
+  bool draining_ = false;
+};
+
+}  // namespace quire
