@@ -76,7 +76,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
   // What steps in flight still sample for it is dropped when it comes, and booked now.
   choice.generated += choice.samples_in_flight;
   choice.discarded += choice.samples_in_flight;
-  scheduler.Remove(choice);
+  if (choice.place != SequencePlace::kNone) scheduler.Remove(choice);
   choice.ended = true;
   QUIRE_CHECK(request.open_choices > 0);
   --request.open_choices;

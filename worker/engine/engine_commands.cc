@@ -103,13 +103,16 @@ void Engine::State::Accept(SubmitCommand command) {
   }
   // A journal may already hold the token that ends a choice, when only the end itself was lost.
   for (Choice* choice : open) {
-    if (choice->OutputCount() == 0) continue;
     const StopRules rules{choice->end_ids, choice->sampling->min_tokens, choice->output_limit};
-    const auto stop = CheckStop(rules, choice->tokens.back(), choice->OutputCount());
-    if (!stop.has_value()) continue;
-    EndChoice(*choice, {.reason = stop->reason,
-                        .by_stop_token = stop->by_stop_token,
-                        .stop_token_id = stop->stop_token_id});
+    std::optional<StopVerdict> stop;
+    if (choice->OutputCount() > 0) stop = CheckStop(rules, choice->tokens.back(), choice->OutputCount());
+    if (stop.has_value()) {
+      EndChoice(*choice, {.reason = stop->reason,
+                          .by_stop_token = stop->by_stop_token,
+                          .stop_token_id = stop->stop_token_id});
+    } else {
+      scheduler.Enqueue(*choice);
+    }
   }
 }
 
@@ -135,7 +138,6 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
     choice.window_end = static_cast<int64_t>(outputs.size()) + submit.initial_window;
   }
   QUIRE_CHECK(choice.OutputCount() <= choice.output_limit);
-  scheduler.Enqueue(choice);
 }
 
 void Engine::State::On(const CancelCommand& command, int64_t /*now_us*/) {

@@ -294,10 +294,11 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   }
   sequence.told_tokens = end + (row.sample ? 1 : 0);  // the runner knows its own sample
 
-  const int64_t prefill = std::clamp<int64_t>(sequence.prefill_end - sequence.planned, 0, q_len);
-  sequence.computed_total += prefill;
-  sequence.recomputed_total +=
-      std::clamp<int64_t>(sequence.high_water - sequence.planned, 0, prefill);
+  // The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.
+  const int64_t booked_end = std::max<int64_t>(sequence.prompt_length, sequence.high_water);
+  const int64_t booked = std::clamp<int64_t>(booked_end - sequence.planned, 0, q_len);
+  sequence.computed_total += booked;
+  sequence.recomputed_total += std::clamp<int64_t>(sequence.high_water - sequence.planned, 0, booked);
   sequence.planned = end;
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;
@@ -353,15 +354,10 @@ void Scheduler::CommitStep(uint64_t number, std::span<const PlannedRow> rows) {
   QUIRE_CHECK_MSG(number == committed_ + 1, "steps are committed in order");
   QUIRE_CHECK(number <= launched_ && !rows.empty());
   committed_ = number;
-  size_t kept = 0;
   for (Leaving& leaving : leaving_) {
-    if (leaving.last_plan <= committed_) {
-      kv_.Release(leaving.blocks);
-    } else {
-      leaving_[kept++] = std::move(leaving);
-    }
+    if (leaving.last_plan <= committed_) kv_.Release(leaving.blocks);
   }
-  leaving_.resize(kept);
+  std::erase_if(leaving_, [](const Leaving& leaving) { return leaving.blocks.kinds.empty(); });
 }
 
 void Scheduler::ReleaseRow(Sequence& sequence) {
