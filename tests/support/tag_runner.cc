@@ -1,7 +1,6 @@
 #include "tests/support/tag_runner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -29,39 +28,6 @@ StepLimits MakeLimits(const TagRunnerOptions& options) {
   limits.page_count = options.cache.page_count;
   limits.vocab_size = options.vocab_size;
   return limits;
-}
-
-// Stands in for the sampling kernel: argmax over z and noise that depends on seed, choice, output
-// index and id alone, without the banned ids.
-void SampleByNoise(std::span<const float> logits, const kernels::SampleRow& row,
-                   kernels::SampleOutput& output) {
-  output = {};
-  double best = 0;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    if (std::isnan(logits[id])) {
-      output.token = -1;
-      output.not_a_number = true;
-      return;
-    }
-    if (std::find(row.banned_ids.begin(), row.banned_ids.end(), static_cast<int32_t>(id)) !=
-        row.banned_ids.end()) {
-      continue;
-    }
-    double value = logits[id];
-    for (const kernels::TokenCount& count : row.token_counts) {
-      if (count.id != static_cast<int32_t>(id)) continue;
-      value -= static_cast<double>(row.frequency_penalty) * count.output_count;
-    }
-    if (row.temperature >= 1e-5f) {
-      const uint64_t noise =
-          Mix(Mix(row.seed, row.choice), Mix(row.output_index, static_cast<uint64_t>(id)));
-      value += static_cast<double>(noise % 1024) / 128 * row.temperature;
-    }
-    if (output.token >= 0 && value <= best) continue;
-    best = value;
-    output.token = static_cast<int32_t>(id);
-    output.logprob = logits[id];
-  }
 }
 
 }  // namespace
@@ -148,7 +114,7 @@ void TagProgram::RunWithLogits(const kernels::StepBatch& batch, std::span<float>
   for (size_t sample = 0; sample < batch.sampled_tokens.size(); ++sample) {
     const std::span<float> row = logits.subspan(sample * vocab, vocab);
     Logits(batch, sample, row);
-    SampleByNoise(row, batch.sample_rows[sample], batch.sample_outputs[sample]);
+    sampler_.Sample(row, batch.sample_rows[sample], batch.sample_outputs[sample]);
   }
 }
 

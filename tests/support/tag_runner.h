@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/sampling/sampler.h"
 #include "worker/core/cache_shape.h"
 #include "worker/runner/cpu_runner.h"
 
@@ -44,6 +45,7 @@ class TagProgram final : public kernels::LoadedProgram {
   int32_t vocab_size_;
   std::vector<int32_t> windows_;  // by group
   std::vector<uint64_t> tags_;    // [page, slot]
+  kernels::sampling::Sampler sampler_;
   uint64_t nan_seed_ = 0;
   int64_t tokens_computed_ = 0;
 };

@@ -1,11 +1,13 @@
-// One step as plain data: what the scheduler wants done (StepPlan) and what came of it (StepResult).
+// One step as plain data: what the scheduler wants done (StepPlan) and what came of it
+// (StepResult).
 //
-// A runner keeps the state of rows between plans: tokens, positions, sampling state, block tables. A plan
-// names only what changes. It is applied in the order of its fields, top to bottom.
+// A runner keeps the state of rows between plans: tokens, positions, sampling state, block tables.
+// A plan names only what changes. It is applied in the order of its fields, top to bottom.
 //
 // Invariants of a plan:
 // 1. A row appears at most once in each of `retired`, `born` and `rows`; a row in `rows` is alive.
-// 2. A row's new tokens follow those it has. Its input is its tokens [first_position, first_position +
+// 2. A row's new tokens follow those it has. Its input is its tokens [first_position,
+// first_position +
 //    q_len); when the last of these has not been told, it is the row's last sample.
 // 3. A row samples only when its input ends at its last token.
 #pragma once
@@ -25,7 +27,8 @@ struct RowBirth {
   uint32_t choice = 0;
   int32_t prompt_length = 0;  // tokens from this position on are outputs
   SamplingParams sampling;
-  std::vector<TokenId> end_ids;  // sorted: stop and end-of-sequence ids, not sampled before min_tokens
+  std::vector<TokenId>
+      end_ids;  // sorted: stop and end-of-sequence ids, not sampled before min_tokens
 };
 
 // Blocks of a row's group below `first_live` are gone (behind a window) and never read again.
@@ -87,8 +90,8 @@ struct SampledToken {
   uint64_t sequence = 0;
   TokenId token = -1;  // −1: none could be chosen
   bool not_a_number = false;
-  float logprob = 0.0f;              // when asked for
-  std::vector<TokenId> top_ids;      // when asked for, best first
+  float logprob = 0.0f;          // when asked for
+  std::vector<TokenId> top_ids;  // when asked for, best first
   std::vector<float> top_logprobs;
 };
 

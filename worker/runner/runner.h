@@ -22,8 +22,9 @@ class Runner {
   // Starts a step. `packet` (see step_packet.h) is only read during the call.
   virtual void Launch(std::span<const std::byte> packet, int64_t now_us) = 0;
 
-  // When the oldest step in flight can be collected without time having to pass: 0 on a real device, where
-  // Collect waits for it; in simulation the virtual time at which it ends. Requires: a step in flight.
+  // When the oldest step in flight can be collected without time having to pass: 0 on a real
+  // device, where Collect waits for it; in simulation the virtual time at which it ends. Requires:
+  // a step in flight.
   virtual int64_t ReadyAt() const { return 0; }
 
   // The result of the oldest step in flight; waits for it. `result` is overwritten.

@@ -298,7 +298,8 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   const int64_t booked_end = std::max<int64_t>(sequence.prompt_length, sequence.high_water);
   const int64_t booked = std::clamp<int64_t>(booked_end - sequence.planned, 0, q_len);
   sequence.computed_total += booked;
-  sequence.recomputed_total += std::clamp<int64_t>(sequence.high_water - sequence.planned, 0, booked);
+  sequence.recomputed_total +=
+      std::clamp<int64_t>(sequence.high_water - sequence.planned, 0, booked);
   sequence.planned = end;
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;

@@ -1,5 +1,5 @@
-// One answer: whatever the neighbours, chunks, preemptions, pauses, cancels and resumes, a request's tokens
-// are those of an engine that serves it alone.
+// One answer: whatever the neighbours, chunks, preemptions, pauses, cancels and resumes, a
+// request's tokens are those of an engine that serves it alone.
 #include <gtest/gtest.h>
 
 #include "tests/worker/engine/engine_harness.h"
@@ -22,13 +22,14 @@ HarnessOptions RandomEngine(std::mt19937_64& rng, int max_in_flight) {
   CacheShape shape{options.engine.block_size, 1 << 20, options.engine.cache_kinds};
   const KvCache measure(shape, nullptr);
   const int64_t least = measure.PeakPages(140, options.engine.block_size);
-  options.engine.page_count = least + static_cast<int64_t>(rng() % static_cast<uint64_t>(3 * least));
+  options.engine.page_count =
+      least + static_cast<int64_t>(rng() % static_cast<uint64_t>(3 * least));
   return options;
 }
 
 Submit RandomSubmit(std::mt19937_64& rng, const Harness& harness, uint64_t request) {
-  Submit submit =
-      harness.MakeSubmit(request, RandomPrompt(rng, 1 + rng() % 80), static_cast<int32_t>(1 + rng() % 60));
+  Submit submit = harness.MakeSubmit(request, RandomPrompt(rng, 1 + rng() % 80),
+                                     static_cast<int32_t>(1 + rng() % 60));
   submit.sampling.temperature = rng() % 3 == 0 ? 0.0f : 1.0f;
   submit.sampling.ignore_eos = rng() % 2 == 0;
   if (rng() % 4 == 0) submit.sampling.frequency_penalty = 1.5f;
@@ -45,8 +46,8 @@ Submit Unlimited(Submit submit) {
 
 class IdentityTest : public testing::TestWithParam<int> {};
 
-// Random arrivals, grants and cancels; every answer is a prefix of the solo one, and all that were neither
-// cancelled nor stalled are all of it.
+// Random arrivals, grants and cancels; every answer is a prefix of the solo one, and all that were
+// neither cancelled nor stalled are all of it.
 TEST_P(IdentityTest, RandomNeighboursChangeNothing) {
   uint64_t recomputed = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
