@@ -71,13 +71,16 @@ void CpuProgram::ComputeAngles() {
 }
 
 void CpuProgram::RunOp(const EmbedOp& op) {
-  const EmbedJob words{.table = &matrices_[op.table], .scale = op.scale};
-  EmbedJob places{.add = true};
+  EmbedJob words{.scale = op.scale};
+  EmbedJob places{.add = op.table != kNoId};  // the first table writes, the second adds
+  if (op.table != kNoId) words.table = &matrices_[op.table];
   if (op.positions != kNoId) places.table = &matrices_[op.positions];
   Share(step_.tokens, kLeastTokens, [&](int begin, int end, int thread) {
     for (int t = begin; t < end; ++t) {
       float* out = BufferData(op.out) + t * Stride(op.out);
-      kernels_.embed(words, step_.batch->tokens[t], out, Scratch(thread));
+      if (words.table != nullptr) {
+        kernels_.embed(words, step_.batch->tokens[t], out, Scratch(thread));
+      }
       if (places.table == nullptr) continue;
       kernels_.embed(places, step_.batch->positions[t] + op.position_offset, out, Scratch(thread));
     }

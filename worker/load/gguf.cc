@@ -77,17 +77,17 @@ struct TensorType {
 
 using kernels::DType;
 constexpr TensorType kTensorTypes[] = {
-    {0, "F32", DType::kF32},        {1, "F16", DType::kF16},        {2, "Q4_0", DType::kQ4_0},
-    {3, "Q4_1", DType::kQ4_1},      {6, "Q5_0", DType::kQ5_0},      {7, "Q5_1", DType::kQ5_1},
-    {8, "Q8_0", DType::kQ8_0},      {9, "Q8_1", std::nullopt},      {10, "Q2_K", std::nullopt},
-    {11, "Q3_K", std::nullopt},     {12, "Q4_K", DType::kQ4_K},     {13, "Q5_K", DType::kQ5_K},
-    {14, "Q6_K", DType::kQ6_K},     {15, "Q8_K", std::nullopt},     {16, "IQ2_XXS", std::nullopt},
-    {17, "IQ2_XS", std::nullopt},   {18, "IQ3_XXS", std::nullopt},  {19, "IQ1_S", std::nullopt},
-    {20, "IQ4_NL", std::nullopt},   {21, "IQ3_S", std::nullopt},    {22, "IQ2_S", std::nullopt},
-    {23, "IQ4_XS", std::nullopt},   {24, "I8", std::nullopt},       {25, "I16", std::nullopt},
-    {26, "I32", std::nullopt},      {27, "I64", std::nullopt},      {28, "F64", std::nullopt},
-    {29, "IQ1_M", std::nullopt},    {30, "BF16", DType::kBF16},     {34, "TQ1_0", std::nullopt},
-    {35, "TQ2_0", std::nullopt},    {39, "MXFP4", std::nullopt},
+    {0, "F32", DType::kF32},      {1, "F16", DType::kF16},       {2, "Q4_0", DType::kQ4_0},
+    {3, "Q4_1", DType::kQ4_1},    {6, "Q5_0", DType::kQ5_0},     {7, "Q5_1", DType::kQ5_1},
+    {8, "Q8_0", DType::kQ8_0},    {9, "Q8_1", std::nullopt},     {10, "Q2_K", std::nullopt},
+    {11, "Q3_K", std::nullopt},   {12, "Q4_K", DType::kQ4_K},    {13, "Q5_K", DType::kQ5_K},
+    {14, "Q6_K", DType::kQ6_K},   {15, "Q8_K", std::nullopt},    {16, "IQ2_XXS", std::nullopt},
+    {17, "IQ2_XS", std::nullopt}, {18, "IQ3_XXS", std::nullopt}, {19, "IQ1_S", std::nullopt},
+    {20, "IQ4_NL", std::nullopt}, {21, "IQ3_S", std::nullopt},   {22, "IQ2_S", std::nullopt},
+    {23, "IQ4_XS", std::nullopt}, {24, "I8", std::nullopt},      {25, "I16", std::nullopt},
+    {26, "I32", std::nullopt},    {27, "I64", std::nullopt},     {28, "F64", std::nullopt},
+    {29, "IQ1_M", std::nullopt},  {30, "BF16", DType::kBF16},    {34, "TQ1_0", std::nullopt},
+    {35, "TQ2_0", std::nullopt},  {39, "MXFP4", std::nullopt},
 };
 constexpr const char* kServedTypes =
     "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K";
@@ -97,7 +97,8 @@ constexpr const char* kServedTypes =
 // One pass over the file: `position_` only moves forward, `Take` is the only place that reads.
 class GgufParser {
  public:
-  GgufParser(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+  GgufParser(std::span<const std::byte> bytes, const std::string& path)
+      : bytes_(bytes), path_(path) {}
 
   absl::StatusOr<GgufFile> Run();
 
@@ -186,11 +187,13 @@ absl::Status GgufParser::ReadHeader() {
 
 absl::StatusOr<GgufArray> GgufParser::ReadArray(const std::string& key, int depth) {
   if (depth > kMaxGgufArrayDepth) {
-    return Error(absl::StrCat("metadata \"", key, "\" nests arrays deeper than ", kMaxGgufArrayDepth));
+    return Error(
+        absl::StrCat("metadata \"", key, "\" nests arrays deeper than ", kMaxGgufArrayDepth));
   }
   uint32_t number = 0;
   GgufArray array;
-  if (!Read(&number) || !Read(&array.count)) return Truncated(absl::StrCat("metadata \"", key, "\""));
+  if (!Read(&number) || !Read(&array.count))
+    return Truncated(absl::StrCat("metadata \"", key, "\""));
   array.type = static_cast<GgufType>(number);
   if (array.count > kMaxGgufArrayElements) {
     return Error(absl::StrCat("metadata \"", key, "\" has ", array.count, " elements, at most ",
@@ -203,7 +206,8 @@ absl::StatusOr<GgufArray> GgufParser::ReadArray(const std::string& key, int dept
   } else if (array.type == GgufType::kString) {
     for (uint64_t i = 0; i < array.count; ++i) {
       std::string_view text;
-      if (!ReadString(&text, kMaxGgufStringBytes)) return Truncated(absl::StrCat("metadata \"", key, "\""));
+      if (!ReadString(&text, kMaxGgufStringBytes))
+        return Truncated(absl::StrCat("metadata \"", key, "\""));
     }
   } else if (array.type == GgufType::kArray) {
     for (uint64_t i = 0; i < array.count; ++i) {
@@ -224,13 +228,14 @@ absl::StatusOr<GgufValue> GgufParser::ReadValue(GgufType type, const std::string
   }
   if (type == GgufType::kString) {
     std::string_view text;
-    if (!ReadString(&text, kMaxGgufStringBytes)) return Truncated(absl::StrCat("metadata \"", key, "\""));
+    if (!ReadString(&text, kMaxGgufStringBytes))
+      return Truncated(absl::StrCat("metadata \"", key, "\""));
     return GgufValue(text);
   }
   const uint64_t size = ScalarBytes(type);
   if (size == 0) {
-    return Error(absl::StrCat("metadata \"", key, "\" has the unknown type ",
-                              static_cast<uint32_t>(type)));
+    return Error(
+        absl::StrCat("metadata \"", key, "\" has the unknown type ", static_cast<uint32_t>(type)));
   }
   const std::byte* data = nullptr;
   if (!Take(size, &data)) return Truncated(absl::StrCat("metadata \"", key, "\""));
@@ -260,22 +265,24 @@ absl::Status GgufParser::ReadTensor() {
   pending.tensor.file = path_;
   const std::string quoted = absl::StrCat("tensor \"", pending.tensor.name, "\" ");
   if (rank > static_cast<uint32_t>(kMaxGgufRank)) {
-    return Error(absl::StrCat(quoted, "has ", rank, " dimensions, at most ", kMaxGgufRank, " are read"));
+    return Error(
+        absl::StrCat(quoted, "has ", rank, " dimensions, at most ", kMaxGgufRank, " are read"));
   }
   pending.tensor.shape.resize(rank);
   for (uint32_t i = 0; i < rank; ++i) {
     uint64_t dimension = 0;
     if (!Read(&dimension)) return Truncated("the list of tensors");
     // The file names the innermost dimension first. Values beyond the limit stay beyond it.
-    pending.tensor.shape[rank - 1 - i] = static_cast<int64_t>(
-        std::min(dimension, static_cast<uint64_t>(kMaxTensorDimension) + 1));
+    pending.tensor.shape[rank - 1 - i] =
+        static_cast<int64_t>(std::min(dimension, static_cast<uint64_t>(kMaxTensorDimension) + 1));
   }
   uint32_t number = 0;
   if (!Read(&number) || !Read(&pending.offset)) return Truncated("the list of tensors");
   const auto* type = std::find_if(std::begin(kTensorTypes), std::end(kTensorTypes),
                                   [&](const TensorType& entry) { return entry.number == number; });
   if (type == std::end(kTensorTypes) || !type->type.has_value()) {
-    const std::string spelled = type == std::end(kTensorTypes) ? absl::StrCat("number ", number) : type->name;
+    const std::string spelled =
+        type == std::end(kTensorTypes) ? absl::StrCat("number ", number) : type->name;
     return Error(absl::StrCat(quoted, "has type ", spelled, "; served are ", kServedTypes));
   }
   pending.tensor.type = type->type;
@@ -301,7 +308,8 @@ absl::Status GgufParser::PlaceTensors() {
     alignment = static_cast<uint64_t>(*value);
   }
   const std::optional<uint64_t> start = CheckedAlign(position_, alignment);
-  const uint64_t available = start.has_value() && *start < bytes_.size() ? bytes_.size() - *start : 0;
+  const uint64_t available =
+      start.has_value() && *start < bytes_.size() ? bytes_.size() - *start : 0;
   std::sort(pending_.begin(), pending_.end(),
             [](const PendingTensor& a, const PendingTensor& b) { return a.offset < b.offset; });
   uint64_t end_of_last = 0;
@@ -309,18 +317,21 @@ absl::Status GgufParser::PlaceTensors() {
     const std::string quoted = absl::StrCat("tensor \"", pending.tensor.name, "\" ");
     const std::optional<uint64_t> end = CheckedAdd(pending.offset, pending.size);
     if (pending.offset % alignment != 0) {
-      return Error(absl::StrCat(quoted, "begins at ", pending.offset, ", no multiple of the alignment ",
-                                alignment));
+      return Error(absl::StrCat(quoted, "begins at ", pending.offset,
+                                ", no multiple of the alignment ", alignment));
     }
     if (!end.has_value() || *end > available) {
       return Error(absl::StrCat(quoted, "needs ", pending.size, " bytes at offset ", pending.offset,
-                                ", the file has ", available, " bytes of tensors: it is truncated"));
+                                ", the file has ", available,
+                                " bytes of tensors: it is truncated"));
     }
     if (pending.offset < end_of_last) {
-      return Error(absl::StrCat(quoted, "overlaps the tensor before it at offset ", pending.offset));
+      return Error(
+          absl::StrCat(quoted, "overlaps the tensor before it at offset ", pending.offset));
     }
     end_of_last = *end;
-    if (pending.size > 0) pending.tensor.bytes = bytes_.subspan(*start + pending.offset, pending.size);
+    if (pending.size > 0)
+      pending.tensor.bytes = bytes_.subspan(*start + pending.offset, pending.size);
     if (absl::Status status = file_.tensors_.Add(std::move(pending.tensor)); !status.ok()) {
       return absl::InvalidArgumentError(status.message());
     }
@@ -338,7 +349,8 @@ absl::StatusOr<GgufFile> GgufParser::Run() {
     absl::StatusOr<int64_t> count = file_.Integer("split.count");
     if (!count.ok()) return count.status();
     if (*count > 1) {
-      return Error(absl::StrCat("one of ", *count, " parts of a split GGUF file; merge them into one "
+      return Error(absl::StrCat("one of ", *count,
+                                " parts of a split GGUF file; merge them into one "
                                 "file first (llama-gguf-split --merge)"));
     }
   }
@@ -349,14 +361,16 @@ absl::StatusOr<GgufFile> GgufParser::Run() {
   return std::move(file_);
 }
 
-absl::StatusOr<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes, const std::string& path) {
+absl::StatusOr<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes,
+                                         const std::string& path) {
   return GgufParser(bytes, path).Run();
 }
 
 absl::StatusOr<int64_t> GgufFile::Integer(std::string_view key) const {
   const auto place = metadata_.find(key);
   if (place == metadata_.end()) {
-    return absl::NotFoundError(absl::StrCat(path_, ": metadata \"", AbslView(key), "\" is missing"));
+    return absl::NotFoundError(
+        absl::StrCat(path_, ": metadata \"", AbslView(key), "\" is missing"));
   }
   if (const auto* value = std::get_if<int64_t>(&place->second)) return *value;
   if (const auto* value = std::get_if<uint64_t>(&place->second);
@@ -382,7 +396,8 @@ absl::StatusOr<double> GgufFile::Number(std::string_view key) const {
 absl::StatusOr<std::string_view> GgufFile::String(std::string_view key) const {
   const auto place = metadata_.find(key);
   if (place == metadata_.end()) {
-    return absl::NotFoundError(absl::StrCat(path_, ": metadata \"", AbslView(key), "\" is missing"));
+    return absl::NotFoundError(
+        absl::StrCat(path_, ": metadata \"", AbslView(key), "\" is missing"));
   }
   if (const auto* value = std::get_if<std::string_view>(&place->second)) return *value;
   return absl::InvalidArgumentError(
@@ -392,7 +407,8 @@ absl::StatusOr<std::string_view> GgufFile::String(std::string_view key) const {
 absl::StatusOr<bool> GgufFile::Bool(std::string_view key) const {
   const auto place = metadata_.find(key);
   if (place == metadata_.end()) {
-    return absl::NotFoundError(absl::StrCat(path_, ": metadata \"", AbslView(key), "\" is missing"));
+    return absl::NotFoundError(
+        absl::StrCat(path_, ": metadata \"", AbslView(key), "\" is missing"));
   }
   if (const auto* value = std::get_if<bool>(&place->second)) return *value;
   return absl::InvalidArgumentError(
@@ -402,7 +418,8 @@ absl::StatusOr<bool> GgufFile::Bool(std::string_view key) const {
 absl::StatusOr<GgufArray> GgufFile::Array(std::string_view key) const {
   const auto place = metadata_.find(key);
   if (place == metadata_.end()) {
-    return absl::NotFoundError(absl::StrCat(path_, ": metadata \"", AbslView(key), "\" is missing"));
+    return absl::NotFoundError(
+        absl::StrCat(path_, ": metadata \"", AbslView(key), "\" is missing"));
   }
   if (const auto* value = std::get_if<GgufArray>(&place->second)) return *value;
   return absl::InvalidArgumentError(
@@ -432,7 +449,8 @@ absl::StatusOr<std::vector<int64_t>> GgufArray::Integers() const {
   for (uint64_t i = 0; i < count; ++i) {
     const GgufValue value = LoadScalar(type, bytes.data() + i * size);
     if (const auto* natural = std::get_if<uint64_t>(&value)) {
-      integers.push_back(static_cast<int64_t>(std::min(*natural, static_cast<uint64_t>(INT64_MAX))));
+      integers.push_back(
+          static_cast<int64_t>(std::min(*natural, static_cast<uint64_t>(INT64_MAX))));
     } else if (const auto* integer = std::get_if<int64_t>(&value)) {
       integers.push_back(*integer);
     } else {

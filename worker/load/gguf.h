@@ -1,7 +1,8 @@
 // Reads a GGUF file (versions 2 and 3, little-endian): metadata and where each tensor lies.
 //
-// The format: the GGUF specification of the ggml project. Read as hostile input: every length is checked
-// against the bytes that are left before it is used, so work and memory are bounded by the file's size.
+// The format: the GGUF specification of the ggml project. Read as hostile input: every length is
+// checked against the bytes that are left before it is used, so work and memory are bounded by the
+// file's size.
 // 1. Views (strings, arrays, tensors) point into the mapped file and live as long as it does.
 #pragma once
 
@@ -45,8 +46,8 @@ enum class GgufType : uint32_t {
   kFloat64 = 12,
 };
 
-// An array of the metadata, decoded when asked for. Its bytes have been walked once, so decoding cannot run
-// past them.
+// An array of the metadata, decoded when asked for. Its bytes have been walked once, so decoding
+// cannot run past them.
 struct GgufArray {
   GgufType type = GgufType::kUint8;
   uint64_t count = 0;
@@ -62,7 +63,8 @@ using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view
 
 class GgufFile {
  public:
-  // INVALID_ARGUMENT naming the file and what is wrong in it. `path` is for messages and TensorInfo.
+  // INVALID_ARGUMENT naming the file and what is wrong in it. `path` is for messages and
+  // TensorInfo.
   static absl::StatusOr<GgufFile> Parse(std::span<const std::byte> bytes, const std::string& path);
 
   uint32_t version() const { return version_; }

@@ -18,8 +18,7 @@ namespace {
 
 absl::Status FileError(const std::string& path, std::string_view what) {
   const int error = errno;
-  std::string message = absl::StrCat(path, ": cannot ", AbslView(what),
-                                     ": ", std::strerror(error));
+  std::string message = absl::StrCat(path, ": cannot ", AbslView(what), ": ", std::strerror(error));
   return error == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
 }
 
@@ -36,12 +35,13 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   }
   if (!S_ISREG(info.st_mode) || info.st_size <= 0) {
     close(fd);
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": ", S_ISREG(info.st_mode) ? "the file is empty" : "not a regular file"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": ", S_ISREG(info.st_mode) ? "the file is empty" : "not a regular file"));
   }
   const auto size = static_cast<size_t>(info.st_size);
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  absl::Status status = data == MAP_FAILED ? FileError(path, "map it into memory") : absl::OkStatus();
+  absl::Status status =
+      data == MAP_FAILED ? FileError(path, "map it into memory") : absl::OkStatus();
   close(fd);
   if (!status.ok()) return status;
   return std::unique_ptr<MappedFile>(new MappedFile(path, static_cast<std::byte*>(data), size));
@@ -67,7 +67,8 @@ void DropPages(const void* data, int64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(data);
   const uintptr_t first = (begin + page - 1) / page * page;
   const uintptr_t last = (begin + static_cast<uintptr_t>(bytes)) / page * page;
-  // The result is only advice: when it is refused the pages stay, which costs memory and breaks nothing.
+  // The result is only advice: when it is refused the pages stay, which costs memory and breaks
+  // nothing.
   if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 

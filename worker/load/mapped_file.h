@@ -1,7 +1,8 @@
 // A file mapped read-only into memory: weights are read where they lie.
 //
 // Owned by ModelFiles; read from any thread once open, Release from the loading thread.
-// 1. The bytes stay valid until the object ends; Release only drops resident pages, it never unmaps.
+// 1. The bytes stay valid until the object ends; Release only drops resident pages, it never
+// unmaps.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ namespace quire::load {
 
 class MappedFile {
  public:
-  // NOT_FOUND or FAILED_PRECONDITION naming the path when it cannot be opened, is no regular file, or is empty.
+  // NOT_FOUND or FAILED_PRECONDITION naming the path when it cannot be opened, is no regular file,
+  // or is empty.
   static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -26,7 +28,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   bool Contains(const void* data) const;
 
-  // Lets the kernel drop the whole pages inside the range; a later read fetches them from disk again.
+  // Lets the kernel drop the whole pages inside the range; a later read fetches them from disk
+  // again.
   void Release(const void* data, int64_t bytes) const;
 
  private:

@@ -21,7 +21,8 @@ std::string ReadSmallFile(const std::string& path) {
   return text;
 }
 
-// The group's own path in a line "<number>:<controllers>:<path>" of /proc/self/cgroup; v2's has no controllers.
+// The group's own path in a line "<number>:<controllers>:<path>" of /proc/self/cgroup; v2's has no
+// controllers.
 std::optional<std::string> GroupPath(const std::string& table, std::string_view controller) {
   std::istringstream lines(table);
   for (std::string line; std::getline(lines, line);) {
@@ -37,10 +38,12 @@ std::optional<std::string> GroupPath(const std::string& table, std::string_view 
 
 void WalkUp(const std::string& mount, std::string path, const char* limit, const char* usage,
             std::vector<CgroupMemory>& out) {
-  // In a container the path may be the host's, which is not mounted here; the mount's own files then count.
+  // In a container the path may be the host's, which is not mounted here; the mount's own files
+  // then count.
   for (size_t depth = 0; depth < kMaxCgroupDepth; ++depth) {
     while (!path.empty() && path.back() == '/') path.pop_back();
-    CgroupMemory group{ReadSmallFile(mount + path + "/" + limit), ReadSmallFile(mount + path + "/" + usage)};
+    CgroupMemory group{ReadSmallFile(mount + path + "/" + limit),
+                       ReadSmallFile(mount + path + "/" + usage)};
     if (!group.limit.empty()) out.push_back(std::move(group));
     if (path.empty()) return;
     path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));

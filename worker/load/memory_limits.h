@@ -1,4 +1,5 @@
-// How much memory this process may use: the smallest of its cgroup limits and what the machine has available.
+// How much memory this process may use: the smallest of its cgroup limits and what the machine has
+// available.
 //
 // Values and pure functions, except ReadMemoryFiles, which reads /proc and /sys once at start.
 #pragma once
@@ -30,8 +31,8 @@ struct MemoryLimit {
 // `root` is "/", or a folder laid out like it in tests. Files that are missing stay empty.
 MemoryFiles ReadMemoryFiles(const std::string& root);
 
-// What is usable by the files' text; 0 bytes when none of them says anything. Unlimited cgroups ("max", or
-// v1's number near 2^63) do not count.
+// What is usable by the files' text; 0 bytes when none of them says anything. Unlimited cgroups
+// ("max", or v1's number near 2^63) do not count.
 MemoryLimit UsableMemory(const MemoryFiles& files);
 
 // A whole number with trailing white space; nothing for other text or above 2^63 − 1.

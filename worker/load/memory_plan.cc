@@ -11,7 +11,9 @@
 namespace quire::load {
 namespace {
 
-int64_t BlocksOf(int64_t tokens, int64_t block_size) { return (tokens + block_size - 1) / block_size; }
+int64_t BlocksOf(int64_t tokens, int64_t block_size) {
+  return (tokens + block_size - 1) / block_size;
+}
 
 // The longest max_model_len whose pages fit; 0 when not even one block does.
 int64_t LongestSequence(const MemoryRequest& request, int64_t pages) {
@@ -33,9 +35,9 @@ absl::Status DoesNotFit(const MemoryRequest& request, int64_t kv_bytes) {
       PagesPerSequence(request.kv, request.max_model_len, request.max_num_batched_tokens) *
       request.kv.page_bytes;
   const int64_t longest = LongestSequence(request, kv_bytes / request.kv.page_bytes);
-  std::string message = absl::StrCat("max_model_len ", request.max_model_len, " needs ",
-                                     BytesText(needed), " of KV cache, ", BytesText(kv_bytes),
-                                     " are to be had");
+  std::string message =
+      absl::StrCat("max_model_len ", request.max_model_len, " needs ", BytesText(needed),
+                   " of KV cache, ", BytesText(kv_bytes), " are to be had");
   if (longest > 0) {
     absl::StrAppend(&message, "; --max-model-len ", longest, " fits");
     if (!request.kv_cache_memory_bytes.has_value()) {

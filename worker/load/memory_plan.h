@@ -1,4 +1,5 @@
-// How memory is dealt before anything is loaded: weights, workspace, pages of keys and values, what stays free.
+// How memory is dealt before anything is loaded: weights, workspace, pages of keys and values, what
+// stays free.
 //
 // Pure functions; the caller brings the sizes and prints the plan.
 // 1. weights + workspace + kv + free = usable, ÷ workers; none is negative.
@@ -39,13 +40,13 @@ struct MemoryPlan {
   bool limited_by_cgroup = false;
 };
 
-// Pages that one sequence of `tokens` holds at most: all blocks of full groups; of sliding ones those that
-// a window and one chunk of `chunk_tokens` overlap.
+// Pages that one sequence of `tokens` holds at most: all blocks of full groups; of sliding ones
+// those that a window and one chunk of `chunk_tokens` overlap.
 int64_t PagesPerSequence(const kernels::KvLayout& kv, int64_t tokens, int64_t chunk_tokens);
 
-// KV gets what max_num_seqs sequences of max_model_len need, at most half of what is left after weights
-// and workspace; or what the operator says. RESOURCE_EXHAUSTED when weights and workspace, or one whole
-// sequence, do not fit, naming the largest setting that does.
+// KV gets what max_num_seqs sequences of max_model_len need, at most half of what is left after
+// weights and workspace; or what the operator says. RESOURCE_EXHAUSTED when weights and workspace,
+// or one whole sequence, do not fit, naming the largest setting that does.
 absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request);
 
 // The plan for people, several lines, the last without a line end.

@@ -21,8 +21,8 @@ struct Range {
 absl::Status CheckRanges(std::initializer_list<Range> ranges) {
   for (const Range& range : ranges) {
     if (range.value < range.low || range.value > range.high) {
-      return absl::InvalidArgumentError(absl::StrCat(range.name, " is ", range.value,
-                                                     ", allowed are ", range.low, " to ", range.high));
+      return absl::InvalidArgumentError(absl::StrCat(
+          range.name, " is ", range.value, ", allowed are ", range.low, " to ", range.high));
     }
   }
   return absl::OkStatus();
@@ -45,7 +45,8 @@ absl::Status CheckRope(const RopeConfig& rope) {
     }
   }
   if (rope.scaling == RopeConfig::Scaling::kLlama3 || rope.scaling == RopeConfig::Scaling::kYarn) {
-    QUIRE_RETURN_IF_ERROR(CheckPositive("rope original_max_position_embeddings", rope.original_context));
+    QUIRE_RETURN_IF_ERROR(
+        CheckPositive("rope original_max_position_embeddings", rope.original_context));
   }
   if (rope.scaling == RopeConfig::Scaling::kYarn) {
     QUIRE_RETURN_IF_ERROR(CheckPositive("rope beta_fast", rope.beta_fast));
@@ -113,9 +114,10 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
 }
 
 absl::Status UnknownArchitecture(const std::string& path, std::string_view name) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      path, ": architecture \"", AbslView(name),
-      "\" is not served; served are Llama (2, 3), Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 3 (text), OPT"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": architecture \"", AbslView(name),
+                   "\" is not served; served are Llama (2, 3), Mistral, Qwen2, Qwen2.5, Qwen3, "
+                   "Gemma 3 (text), OPT"));
 }
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFiles& files) {
@@ -128,12 +130,11 @@ double YarnMagnitude(double factor, double scale) {
 }
 
 std::string CanonicalText(const ModelConfig& config) {
-  std::string text = absl::StrCat("family=", config.family, "\nvocab_size=", config.vocab_size,
-                                  "\nhidden_size=", config.hidden_size,
-                                  "\nintermediate_size=", config.intermediate_size,
-                                  "\nlayers=", config.layers, "\nheads=", config.heads,
-                                  "\nkv_heads=", config.kv_heads, "\nhead_dim=", config.head_dim,
-                                  "\nmax_positions=", config.max_positions);
+  std::string text = absl::StrCat(
+      "family=", config.family, "\nvocab_size=", config.vocab_size,
+      "\nhidden_size=", config.hidden_size, "\nintermediate_size=", config.intermediate_size,
+      "\nlayers=", config.layers, "\nheads=", config.heads, "\nkv_heads=", config.kv_heads,
+      "\nhead_dim=", config.head_dim, "\nmax_positions=", config.max_positions);
   absl::StrAppendFormat(&text, "\nnorm_epsilon=%.17g\nactivation=%d", config.norm_epsilon,
                         static_cast<int>(config.activation));
   absl::StrAppend(&text, "\ntied=", config.tied_embeddings, "\nqkv_bias=", config.qkv_bias,
@@ -141,11 +142,12 @@ std::string CanonicalText(const ModelConfig& config) {
   absl::StrAppendFormat(&text, "\nattention_scale=%.17g\nsoftcaps=%.17g,%.17g\nnorm_offset=%.17g",
                         config.attention_scale, config.attention_softcap, config.logit_softcap,
                         config.norm_weight_offset);
-  absl::StrAppend(&text, "\nwindows=", absl::StrJoin(config.layer_windows, ","), "\nrope=",
-                  RopeText(config.rope), "\nsliding_rope=", RopeText(config.sliding_rope),
-                  "\ninterleaved=", config.interleaved_rope, "\nembedding_size=", config.embedding_size,
-                  "\nnorm_before=", config.norm_before, "\nfinal_norm=", config.final_norm,
-                  "\nnorm_affine=", config.norm_affine, "\n");
+  absl::StrAppend(&text, "\nwindows=", absl::StrJoin(config.layer_windows, ","),
+                  "\nrope=", RopeText(config.rope),
+                  "\nsliding_rope=", RopeText(config.sliding_rope),
+                  "\ninterleaved=", config.interleaved_rope,
+                  "\nembedding_size=", config.embedding_size, "\nnorm_before=", config.norm_before,
+                  "\nfinal_norm=", config.final_norm, "\nnorm_affine=", config.norm_affine, "\n");
   return text;
 }
 

@@ -1,7 +1,8 @@
 // What a model is made of, read from config.json or GGUF metadata into one form.
 //
 // A value; the model files of worker/model and the memory plan read it.
-// 1. Every count is positive and bounded, heads are a multiple of kv_heads, layer_windows has one entry per
+// 1. Every count is positive and bounded, heads are a multiple of kv_heads, layer_windows has one
+// entry per
 //    layer: whoever reads a ModelConfig need not check it again.
 #pragma once
 
@@ -60,7 +61,8 @@ struct ModelConfig {
   std::vector<int> layer_windows;  // tokens that a query sees, itself included; 0 is full attention
   RopeConfig rope;                 // of full layers
   RopeConfig sliding_rope;         // of sliding layers
-  double norm_weight_offset = 0.0;  // added to RMS norm weights: 1 for Gemma as Hugging Face stores it
+  double norm_weight_offset =
+      0.0;  // added to RMS norm weights: 1 for Gemma as Hugging Face stores it
   // GGUF's "llama" rotates neighbouring pairs: its q and k rows are put back into halves at load.
   bool interleaved_rope = false;
 
@@ -71,12 +73,13 @@ struct ModelConfig {
   bool norm_affine = true;
 };
 
-// INVALID_ARGUMENT naming file and field, with what is served. An unknown architecture is named with the
-// list of served ones.
+// INVALID_ARGUMENT naming file and field, with what is served. An unknown architecture is named
+// with the list of served ones.
 absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFiles& files);
 
 // The two readers behind it. `path` is for messages.
-absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config, const std::string& path);
+absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config,
+                                                const std::string& path);
 absl::StatusOr<ModelConfig> ModelConfigFromGguf(const GgufFile& file, const std::string& path);
 
 // Invariant 1 as a status naming the field: both readers end with it.
@@ -85,7 +88,8 @@ absl::Status CheckModelConfig(const ModelConfig& config);
 // "architecture X is not served; served are …".
 absl::Status UnknownArchitecture(const std::string& path, std::string_view name);
 
-// One line per field, the same text for equal configurations: the digest of model_id is taken over it.
+// One line per field, the same text for equal configurations: the digest of model_id is taken over
+// it.
 std::string CanonicalText(const ModelConfig& config);
 
 // YaRN's default for attention_factor (arXiv 2309.00071, section 3.4).

@@ -1,4 +1,5 @@
-// ModelConfig from the metadata of a GGUF file; what the metadata leaves out is read off the tensors.
+// ModelConfig from the metadata of a GGUF file; what the metadata leaves out is read off the
+// tensors.
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -17,11 +18,15 @@ class Reader {
       : file_(file), prefix_(std::string(architecture) + ".") {}
 
   bool Has(std::string_view key) const { return file_.Has(prefix_ + std::string(key)); }
-  int64_t RequiredInt(std::string_view key) { return Take(file_.Integer(prefix_ + std::string(key)), int64_t{0}); }
+  int64_t RequiredInt(std::string_view key) {
+    return Take(file_.Integer(prefix_ + std::string(key)), int64_t{0});
+  }
   int64_t Int(std::string_view key, int64_t otherwise) {
     return Has(key) ? RequiredInt(key) : otherwise;
   }
-  double RequiredDouble(std::string_view key) { return Take(file_.Number(prefix_ + std::string(key)), 0.0); }
+  double RequiredDouble(std::string_view key) {
+    return Take(file_.Number(prefix_ + std::string(key)), 0.0);
+  }
   double Double(std::string_view key, double otherwise) {
     return Has(key) ? RequiredDouble(key) : otherwise;
   }
@@ -36,7 +41,8 @@ class Reader {
     if (!array.ok()) return Int(key, otherwise);
     absl::StatusOr<std::vector<int64_t>> values = array->Integers();
     if (!values.ok() || values->empty() ||
-        std::any_of(values->begin(), values->end(), [&](int64_t v) { return v != values->front(); })) {
+        std::any_of(values->begin(), values->end(),
+                    [&](int64_t v) { return v != values->front(); })) {
       Fail(absl::InvalidArgumentError(absl::StrCat(full, ": layers that differ are not served")));
       return otherwise;
     }
@@ -60,7 +66,9 @@ class Reader {
   absl::Status status_;
 };
 
-int Clamp(int64_t value) { return static_cast<int>(std::clamp<int64_t>(value, -1, int64_t{1} << 30)); }
+int Clamp(int64_t value) {
+  return static_cast<int>(std::clamp<int64_t>(value, -1, int64_t{1} << 30));
+}
 
 void ReadRope(Reader& reader, ModelConfig& config) {
   config.rope.theta = reader.Double("rope.freq_base", 10'000.0);
@@ -68,26 +76,26 @@ void ReadRope(Reader& reader, ModelConfig& config) {
   // Before rope.scaling.* there was only a linear scale.
   const double old_scale = reader.Double("rope.scale_linear", 1.0);
   config.rope.factor = reader.Double("rope.scaling.factor", old_scale);
-  config.rope.original_context = reader.Double("rope.scaling.original_context_length",
-                                               static_cast<double>(config.max_positions));
   const bool named = reader.Has("rope.scaling.type");
   if (type == "linear" || (!named && config.rope.factor != 1.0 && config.rope.factor != 0.0)) {
     config.rope.scaling = RopeConfig::Scaling::kLinear;
   } else if (type == "yarn") {
     config.rope.scaling = RopeConfig::Scaling::kYarn;
+    config.rope.original_context = reader.Double("rope.scaling.original_context_length",
+                                                 static_cast<double>(config.max_positions));
     config.rope.attention_factor =
         YarnMagnitude(config.rope.factor) * reader.Double("rope.scaling.attn_factor", 1.0);
   } else if (type == "none") {
     config.rope.factor = 1.0;
   } else {
-    reader.Fail(absl::InvalidArgumentError(
-        absl::StrCat("rope.scaling.type \"", type, "\" is not served; served are none, linear and yarn")));
+    reader.Fail(absl::InvalidArgumentError(absl::StrCat(
+        "rope.scaling.type \"", type, "\" is not served; served are none, linear and yarn")));
   }
   config.sliding_rope = config.rope;
   const int64_t rotary = reader.Int("rope.dimension_count", config.head_dim);
   if (rotary != config.head_dim) {
-    reader.Fail(absl::InvalidArgumentError(absl::StrCat("rope.dimension_count is ", rotary,
-                                                        ", served is the head dimension ", config.head_dim)));
+    reader.Fail(absl::InvalidArgumentError(absl::StrCat(
+        "rope.dimension_count is ", rotary, ", served is the head dimension ", config.head_dim)));
   }
 }
 
@@ -109,7 +117,8 @@ void ReadCommon(Reader& reader, const GgufFile& file, ModelConfig& config) {
   if (reader.Int("expert_count", 0) > 0) {
     reader.Fail(InvalidArgument("expert_count: mixture-of-experts models are not served"));
   }
-  if (config.head_dim > 0) config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  if (config.head_dim > 0)
+    config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   // The table of embeddings decides, not the vocabulary: it may be padded.
   if (const Tensor* table = file.tensors().Find("token_embd.weight");
       table != nullptr && table->shape.size() == 2) {
@@ -141,7 +150,8 @@ void ReadGemma3(Reader& reader, ModelConfig& config) {
   // The 27B model scales by the hidden size per head; its depth is how GGUF files tell it.
   constexpr int kLayersOf27B = 62;
   if (config.layers == kLayersOf27B && config.heads > 0) {
-    config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.hidden_size) / config.heads);
+    config.attention_scale =
+        1.0 / std::sqrt(static_cast<double>(config.hidden_size) / config.heads);
   }
   const int64_t window = reader.Int("attention.sliding_window", 0);
   const int64_t pattern = reader.Int("attention.sliding_window_pattern", 6);

@@ -1,4 +1,5 @@
-// ModelConfig from Hugging Face's config.json, in the older and the newer spelling of its rope settings.
+// ModelConfig from Hugging Face's config.json, in the older and the newer spelling of its rope
+// settings.
 #include <cmath>
 #include <optional>
 #include <string_view>
@@ -28,7 +29,8 @@ class Reader {
     const json::Value* value = json::Find(object_, key);
     if (value == nullptr) return otherwise;
     const int64_t result = Take(json::AsInt(*value, key), otherwise);
-    if (result < -kAnyInt || result > kAnyInt) Fail(absl::StrCat(AbslView(key), " is out of range: ", result));
+    if (result < -kAnyInt || result > kAnyInt)
+      Fail(absl::StrCat(AbslView(key), " is out of range: ", result));
     return status_.ok() ? result : otherwise;
   }
   double Double(std::string_view key, double otherwise) {
@@ -53,7 +55,8 @@ class Reader {
     return value == nullptr ? nullptr : Take(json::AsArray(*value, key), nullptr);
   }
   void Fail(std::string_view what) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(path_, ": ", AbslView(what)));
+    if (status_.ok())
+      status_ = absl::InvalidArgumentError(absl::StrCat(path_, ": ", AbslView(what)));
   }
   const absl::Status& status() const { return status_; }
   const std::string& path() const { return path_; }
@@ -71,8 +74,10 @@ class Reader {
   absl::Status status_;
 };
 
-// Fills in what the scaling object says, over what `rope` holds. `type` is its older spelling of rope_type.
-void ReadScaling(Reader& reader, const json::Object& object, int64_t max_positions, RopeConfig& rope) {
+// Fills in what the scaling object says, over what `rope` holds. `type` is its older spelling of
+// rope_type.
+void ReadScaling(Reader& reader, const json::Object& object, int64_t max_positions,
+                 RopeConfig& rope) {
   Reader scaling(object, reader.path());
   const std::string type = scaling.String("rope_type", scaling.String("type", "default"));
   rope.theta = scaling.Double("rope_theta", rope.theta);
@@ -86,31 +91,41 @@ void ReadScaling(Reader& reader, const json::Object& object, int64_t max_positio
   } else if (type == "yarn") {
     rope.scaling = RopeConfig::Scaling::kYarn;
   } else if (type != "default") {
-    reader.Fail("rope type \"" + type + "\" is not served; served are default, linear, llama3 and yarn");
+    reader.Fail("rope type \"" + type +
+                "\" is not served; served are default, linear, llama3 and yarn");
   }
   if (rope.scaling != RopeConfig::Scaling::kNone) {
     if (!scaling.Has("factor")) reader.Fail("the rope scaling \"" + type + "\" needs a factor");
     rope.factor = scaling.Double("factor", 1.0);
   }
-  const double original = static_cast<double>(max_positions);
-  rope.original_context = scaling.Double("original_max_position_embeddings", original);
-  rope.low_frequency_factor = scaling.Double("low_freq_factor", rope.low_frequency_factor);
-  rope.high_frequency_factor = scaling.Double("high_freq_factor", rope.high_frequency_factor);
-  rope.beta_fast = scaling.Double("beta_fast", rope.beta_fast);
-  rope.beta_slow = scaling.Double("beta_slow", rope.beta_slow);
-  rope.truncate = scaling.Bool("truncate", rope.truncate);
-  if (rope.scaling == RopeConfig::Scaling::kYarn) {
+  // Fields that a scaling does not use keep their defaults: equal ropes must be equal values.
+  const bool yarn = rope.scaling == RopeConfig::Scaling::kYarn;
+  const bool llama3 = rope.scaling == RopeConfig::Scaling::kLlama3;
+  if (yarn || llama3) {
+    rope.original_context =
+        scaling.Double("original_max_position_embeddings", static_cast<double>(max_positions));
+  }
+  if (llama3) {
+    rope.low_frequency_factor = scaling.Double("low_freq_factor", rope.low_frequency_factor);
+    rope.high_frequency_factor = scaling.Double("high_freq_factor", rope.high_frequency_factor);
+  }
+  if (yarn) {
+    rope.beta_fast = scaling.Double("beta_fast", rope.beta_fast);
+    rope.beta_slow = scaling.Double("beta_slow", rope.beta_slow);
+    rope.truncate = scaling.Bool("truncate", rope.truncate);
     const double scale = scaling.Double("mscale", 0.0);
     const double scale_all = scaling.Double("mscale_all_dim", 0.0);
-    const double inferred = scale != 0.0 && scale_all != 0.0
-                                ? YarnMagnitude(rope.factor, scale) / YarnMagnitude(rope.factor, scale_all)
-                                : YarnMagnitude(rope.factor);
+    const double inferred =
+        scale != 0.0 && scale_all != 0.0
+            ? YarnMagnitude(rope.factor, scale) / YarnMagnitude(rope.factor, scale_all)
+            : YarnMagnitude(rope.factor);
     rope.attention_factor = scaling.Double("attention_factor", inferred);
   }
   if (!scaling.status().ok()) reader.Fail("rope: " + StatusMessage(scaling.status()));
 }
 
-// One rope for all layers. Newer files have rope_parameters; older ones rope_theta and rope_scaling.
+// One rope for all layers. Newer files have rope_parameters; older ones rope_theta and
+// rope_scaling.
 void ReadRope(Reader& reader, ModelConfig& config) {
   config.rope.theta = reader.Double("rope_theta", config.rope.theta);
   if (reader.Double("partial_rotary_factor", 1.0) != 1.0) {
@@ -136,7 +151,8 @@ void ReadGemmaRope(Reader& reader, ModelConfig& config) {
     const json::Object* full = nested.ObjectAt("full_attention");
     const json::Object* sliding = nested.ObjectAt("sliding_attention");
     if (full != nullptr) ReadScaling(reader, *full, config.max_positions, config.rope);
-    if (sliding != nullptr) ReadScaling(reader, *sliding, config.max_positions, config.sliding_rope);
+    if (sliding != nullptr)
+      ReadScaling(reader, *sliding, config.max_positions, config.sliding_rope);
     if (!nested.status().ok()) reader.Fail(StatusMessage(nested.status()));
   }
   if (const json::Object* scaling = reader.ObjectAt("rope_scaling"); scaling != nullptr) {
@@ -144,7 +160,8 @@ void ReadGemmaRope(Reader& reader, ModelConfig& config) {
   }
 }
 
-void ReadActivation(Reader& reader, std::string_view key, std::string_view served, ModelConfig& config) {
+void ReadActivation(Reader& reader, std::string_view key, std::string_view served,
+                    ModelConfig& config) {
   const std::string name = reader.String(key, served);
   if (name != served) {
     reader.Fail(absl::StrCat(AbslView(key), " \"", name, "\" is not served for ", config.family,
@@ -158,13 +175,15 @@ void ReadWindows(Reader& reader, int64_t window, Windowed windowed, ModelConfig&
   const json::Array* types = reader.ArrayAt("layer_types");
   if (config.layers < 1 || config.layers > kMaxLayers) return;  // CheckModelConfig refuses it
   if (types != nullptr && types->size() != static_cast<size_t>(config.layers)) {
-    reader.Fail(absl::StrCat("layer_types has ", types->size(), " entries for ", config.layers, " layers"));
+    reader.Fail(
+        absl::StrCat("layer_types has ", types->size(), " entries for ", config.layers, " layers"));
     return;
   }
   for (int i = 0; i < config.layers; ++i) {
     bool sliding = windowed(i);
     if (types != nullptr) {
-      absl::StatusOr<std::string_view> type = json::AsString((*types)[static_cast<size_t>(i)], "layer_types");
+      absl::StatusOr<std::string_view> type =
+          json::AsString((*types)[static_cast<size_t>(i)], "layer_types");
       if (!type.ok() || (*type != "sliding_attention" && *type != "full_attention")) {
         reader.Fail("layer_types may hold \"full_attention\" and \"sliding_attention\" only");
         return;
@@ -188,7 +207,8 @@ void ReadCommon(Reader& reader, ModelConfig& config) {
   const int64_t divided = config.heads > 0 ? config.hidden_size / config.heads : 0;
   config.head_dim = static_cast<int>(reader.Int("head_dim", divided));
   config.embedding_size = config.hidden_size;
-  if (config.head_dim > 0) config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  if (config.head_dim > 0)
+    config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   if (reader.Has("quantization_config")) {
     reader.Fail("quantization_config is not served; give the unquantised model or a GGUF file");
   }
@@ -207,7 +227,8 @@ void ReadLlama(Reader& reader, ModelConfig& config) {
   config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
   config.mlp_bias = reader.Bool("mlp_bias", false);
   ReadRope(reader, config);
-  ReadWindows(reader, 0, [](int) { return false; }, config);
+  ReadWindows(
+      reader, 0, [](int) { return false; }, config);
 }
 
 void ReadMistral(Reader& reader, ModelConfig& config) {
@@ -215,14 +236,17 @@ void ReadMistral(Reader& reader, ModelConfig& config) {
   ReadActivation(reader, "hidden_act", "silu", config);
   ReadRope(reader, config);
   // Absent means the family's default, null means none.
-  const int64_t window = reader.Int("sliding_window", reader.Mentions("sliding_window") ? 0 : 4'096);
-  ReadWindows(reader, window, [window](int) { return window > 0; }, config);
+  const int64_t window =
+      reader.Int("sliding_window", reader.Mentions("sliding_window") ? 0 : 4'096);
+  ReadWindows(
+      reader, window, [window](int) { return window > 0; }, config);
 }
 
 void ReadQwen(Reader& reader, ModelConfig& config) {
   if (config.family == "qwen3") {
     config.head_dim = static_cast<int>(reader.Int("head_dim", 128));
-    config.attention_scale = config.head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(config.head_dim)) : 0.0;
+    config.attention_scale =
+        config.head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(config.head_dim)) : 0.0;
     config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
   } else {
     config.qkv_bias = true;
@@ -233,7 +257,8 @@ void ReadQwen(Reader& reader, ModelConfig& config) {
   const bool slides = reader.Bool("use_sliding_window", false);
   const int64_t window = slides ? reader.Int("sliding_window", 4'096) : 0;
   const int64_t first = reader.Int("max_window_layers", 28);
-  ReadWindows(reader, window, [=](int i) { return slides && window > 0 && i >= first; }, config);
+  ReadWindows(
+      reader, window, [=](int i) { return slides && window > 0 && i >= first; }, config);
 }
 
 void ReadGemma3(Reader& reader, ModelConfig& config) {
@@ -251,10 +276,12 @@ void ReadGemma3(Reader& reader, ModelConfig& config) {
   config.logit_softcap = reader.Double("final_logit_softcapping", 0.0);
   config.norm_weight_offset = 1.0;
   ReadGemmaRope(reader, config);
-  const int64_t pattern = reader.Int("sliding_window_pattern", reader.Int("_sliding_window_pattern", 6));
+  const int64_t pattern =
+      reader.Int("sliding_window_pattern", reader.Int("_sliding_window_pattern", 6));
   if (pattern < 1) reader.Fail("sliding_window_pattern must be at least 1");
-  ReadWindows(reader, reader.Int("sliding_window", 4'096),
-              [pattern](int i) { return pattern >= 1 && (i + 1) % pattern != 0; }, config);
+  ReadWindows(
+      reader, reader.Int("sliding_window", 4'096),
+      [pattern](int i) { return pattern >= 1 && (i + 1) % pattern != 0; }, config);
 }
 
 void ReadOpt(Reader& reader, ModelConfig& config) {
@@ -272,7 +299,8 @@ void ReadOpt(Reader& reader, ModelConfig& config) {
   if (config.heads > 0 && config.hidden_size % config.heads != 0) {
     reader.Fail("hidden_size must be a multiple of num_attention_heads");
   }
-  ReadWindows(reader, 0, [](int) { return false; }, config);
+  ReadWindows(
+      reader, 0, [](int) { return false; }, config);
 }
 
 struct Architecture {
@@ -303,7 +331,8 @@ std::string ArchitectureName(Reader& reader) {
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config, const std::string& path) {
+absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config,
+                                                const std::string& path) {
   Reader outer(config, path);
   const std::string name = ArchitectureName(outer);
   QUIRE_RETURN_IF_ERROR(outer.status());

@@ -47,8 +47,9 @@ absl::StatusOr<json::Object> ParseObject(const std::string& text, const std::str
 absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
-    return absl::NotFoundError(absl::StrCat(
-        path, ": no such model; give a Hugging Face directory (config.json, *.safetensors) or a GGUF file"));
+    return absl::NotFoundError(absl::StrCat(path,
+                                            ": no such model; give a Hugging Face directory "
+                                            "(config.json, *.safetensors) or a GGUF file"));
   }
   std::unique_ptr<ModelFiles> files(new ModelFiles);
   files->path_ = path;
@@ -64,13 +65,14 @@ absl::Status ModelFiles::OpenGguf() {
 }
 
 absl::Status ModelFiles::OpenDirectory() {
-  QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> config, ReadText("config.json", kMaxConfigBytes));
+  QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> config,
+                         ReadText("config.json", kMaxConfigBytes));
   if (!config.has_value()) {
-    return absl::NotFoundError(absl::StrCat(
-        path_, ": has no config.json; give a Hugging Face directory or a GGUF file"));
+    return absl::NotFoundError(
+        absl::StrCat(path_, ": has no config.json; give a Hugging Face directory or a GGUF file"));
   }
-  QUIRE_ASSIGN_OR_RETURN(config_,
-                         ParseObject(*config, absl::StrCat(path_, "/config.json"), kMaxConfigBytes));
+  QUIRE_ASSIGN_OR_RETURN(
+      config_, ParseObject(*config, absl::StrCat(path_, "/config.json"), kMaxConfigBytes));
   QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> index, ReadText(kIndexFile, kMaxIndexBytes));
   if (index.has_value()) {
     QUIRE_ASSIGN_OR_RETURN(
@@ -79,7 +81,8 @@ absl::Status ModelFiles::OpenDirectory() {
     return OpenShards(object);
   }
   if (!Exists(absl::StrCat(path_, "/", kSingleFile))) {
-    return absl::NotFoundError(absl::StrCat(path_, ": has neither ", kSingleFile, " nor ", kIndexFile));
+    return absl::NotFoundError(
+        absl::StrCat(path_, ": has neither ", kSingleFile, " nor ", kIndexFile));
   }
   return AddSafetensors(kSingleFile);
 }
@@ -102,7 +105,8 @@ absl::Status ModelFiles::OpenShards(const json::Object& index) {
     }
     shards.emplace(*shard);
     if (shards.size() > kMaxShards) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": names more than ", kMaxShards, " shards"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": names more than ", kMaxShards, " shards"));
     }
   }
   for (const std::string& shard : shards) {
@@ -115,9 +119,9 @@ absl::Status ModelFiles::OpenShards(const json::Object& index) {
   for (const auto& member : map->as_object()) {
     const std::string_view tensor(member.key().data(), member.key().size());
     if (tensors_.Find(tensor) == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path_, "/", AbslView(json::View(member.value().as_string())), ": tensor \"",
-          AbslView(tensor), "\" is missing, ", kIndexFile, " says that it is there"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, "/", AbslView(json::View(member.value().as_string())), ": tensor \"",
+                       AbslView(tensor), "\" is missing, ", kIndexFile, " says that it is there"));
     }
   }
   return absl::OkStatus();

@@ -1,7 +1,7 @@
 // The files of one model, opened and mapped: a Hugging Face directory or a GGUF file.
 //
-// Owned by the loaded Model; read from any thread once open. Everything read from the files stays mapped as
-// long as this object lives.
+// Owned by the loaded Model; read from any thread once open. Everything read from the files stays
+// mapped as long as this object lives.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,8 @@ inline constexpr size_t kMaxShards = 4'096;
 class ModelFiles {
  public:
   // `path` is a directory with config.json and *.safetensors (one file, or shards named by
-  // model.safetensors.index.json), or a GGUF file. Errors name the file and tensor, and what would work.
+  // model.safetensors.index.json), or a GGUF file. Errors name the file and tensor, and what would
+  // work.
   static absl::StatusOr<std::unique_ptr<ModelFiles>> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -36,9 +37,10 @@ class ModelFiles {
   const json::Object& config() const { return config_; }
   const TensorTable& tensors() const { return is_gguf() ? gguf_->tensors() : tensors_; }
 
-  // The text of a file of the directory (tokenizer.json, chat_template.jinja, …), or nothing when it is
-  // absent. RESOURCE_EXHAUSTED above max_bytes. Requires !is_gguf().
-  absl::StatusOr<std::optional<std::string>> ReadText(std::string_view name, size_t max_bytes) const;
+  // The text of a file of the directory (tokenizer.json, chat_template.jinja, …), or nothing when
+  // it is absent. RESOURCE_EXHAUSTED above max_bytes. Requires !is_gguf().
+  absl::StatusOr<std::optional<std::string>> ReadText(std::string_view name,
+                                                      size_t max_bytes) const;
 
   // Drops resident pages of the mapped files inside the range; other memory is left alone.
   void Release(const void* data, int64_t bytes) const;

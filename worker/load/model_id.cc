@@ -14,7 +14,8 @@ namespace {
 class Sha256 {
  public:
   Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    QUIRE_CHECK(context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
+    QUIRE_CHECK(context_ != nullptr &&
+                EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
   }
   void Add(std::span<const std::byte> bytes) {
     QUIRE_CHECK(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);

@@ -13,9 +13,9 @@ namespace quire::load {
 
 inline constexpr size_t kDigestedBytes = 64 << 10;
 
-// SHA-256 over the canonical configuration, the digest of the text bundle, and for every tensor in order of
-// name its name, type, shape and kDigestedBytes from start, middle and end (all of it when it is smaller
-// than three times that). As 64 hexadecimal digits.
+// SHA-256 over the canonical configuration, the digest of the text bundle, and for every tensor in
+// order of name its name, type, shape and kDigestedBytes from start, middle and end (all of it when
+// it is smaller than three times that). As 64 hexadecimal digits.
 std::string ModelId(const ModelConfig& config, std::string_view text_bundle_digest,
                     const TensorTable& tensors);
 

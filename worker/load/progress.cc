@@ -62,9 +62,10 @@ std::string LoadProgress::Bar(const ProgressUpdate& update, double seconds, bool
                                            0.0, 1.0)
                               : 1.0;
   const int filled = static_cast<int>(fraction * kCells);
-  std::string line = absl::StrFormat("\r%-8s [%s%s] %3.0f%% %s of %s", phase_, std::string(filled, '#'),
-                                     std::string(kCells - filled, '.'), fraction * 100.0,
-                                     BytesText(update.done_bytes), BytesText(update.total_bytes));
+  std::string line =
+      absl::StrFormat("\r%-8s [%s%s] %3.0f%% %s of %s", phase_, std::string(filled, '#'),
+                      std::string(kCells - filled, '.'), fraction * 100.0,
+                      BytesText(update.done_bytes), BytesText(update.total_bytes));
   if (const double rate = Rate(update, seconds); rate > 0.0) {
     absl::StrAppend(&line, ", ", BytesText(static_cast<int64_t>(rate)), "/s");
   }

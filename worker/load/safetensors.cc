@@ -22,12 +22,12 @@ struct ElementType {
 };
 
 constexpr ElementType kElementTypes[] = {
-    {"F32", 4, DType::kF32},        {"F16", 2, DType::kF16},        {"BF16", 2, DType::kBF16},
-    {"F64", 8, std::nullopt},       {"I64", 8, std::nullopt},       {"I32", 4, std::nullopt},
-    {"I16", 2, std::nullopt},       {"I8", 1, std::nullopt},        {"U64", 8, std::nullopt},
-    {"U32", 4, std::nullopt},       {"U16", 2, std::nullopt},       {"U8", 1, std::nullopt},
-    {"BOOL", 1, std::nullopt},      {"F8_E4M3", 1, std::nullopt},   {"F8_E5M2", 1, std::nullopt},
-    {"F8_E8M0", 1, std::nullopt},   {"C64", 8, std::nullopt},
+    {"F32", 4, DType::kF32},      {"F16", 2, DType::kF16},      {"BF16", 2, DType::kBF16},
+    {"F64", 8, std::nullopt},     {"I64", 8, std::nullopt},     {"I32", 4, std::nullopt},
+    {"I16", 2, std::nullopt},     {"I8", 1, std::nullopt},      {"U64", 8, std::nullopt},
+    {"U32", 4, std::nullopt},     {"U16", 2, std::nullopt},     {"U8", 1, std::nullopt},
+    {"BOOL", 1, std::nullopt},    {"F8_E4M3", 1, std::nullopt}, {"F8_E5M2", 1, std::nullopt},
+    {"F8_E8M0", 1, std::nullopt}, {"C64", 8, std::nullopt},
 };
 
 struct Entry {
@@ -41,9 +41,8 @@ absl::Status ReadShape(const json::Object& object, Tensor& tensor) {
   if (shape == nullptr) return InvalidArgument("has no \"shape\"");
   QUIRE_ASSIGN_OR_RETURN(const json::Array* dimensions, json::AsArray(*shape, "shape"));
   if (dimensions->size() > static_cast<size_t>(kMaxTensorRank)) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", dimensions->size(),
-                                                   " dimensions, at most ", kMaxTensorRank,
-                                                   " are read"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "has ", dimensions->size(), " dimensions, at most ", kMaxTensorRank, " are read"));
   }
   for (const json::Value& dimension : *dimensions) {
     if (dimension.is_uint64() || dimension.is_double()) {
@@ -77,11 +76,12 @@ absl::Status ReadEntry(const json::Value& value, Entry& entry) {
   const json::Value* dtype = json::Find(*object, "dtype");
   if (dtype == nullptr) return InvalidArgument("has no \"dtype\"");
   QUIRE_ASSIGN_OR_RETURN(std::string_view type_name, json::AsString(*dtype, "dtype"));
-  const auto* type = std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
-                                  [&](const ElementType& known) { return known.name == type_name; });
+  const auto* type =
+      std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
+                   [&](const ElementType& known) { return known.name == type_name; });
   if (type == std::end(kElementTypes)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has the unknown type \"", AbslView(type_name), "\"; served are F32, F16 and BF16"));
+    return absl::InvalidArgumentError(absl::StrCat("has the unknown type \"", AbslView(type_name),
+                                                   "\"; served are F32, F16 and BF16"));
   }
   entry.tensor.type_name = std::string(type_name);
   entry.tensor.type = type->type;
@@ -90,13 +90,14 @@ absl::Status ReadEntry(const json::Value& value, Entry& entry) {
   QUIRE_ASSIGN_OR_RETURN(uint64_t needed, TensorBytes(entry.tensor.shape, 1, type->bytes));
   if (entry.end - entry.begin != needed) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "has ", entry.end - entry.begin, " bytes by its data_offsets, its type ", entry.tensor.type_name,
-        " and shape ", entry.tensor.ShapeText(), " need ", needed));
+        "has ", entry.end - entry.begin, " bytes by its data_offsets, its type ",
+        entry.tensor.type_name, " and shape ", entry.tensor.ShapeText(), " need ", needed));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Entry>> ReadEntries(const json::Object& header, const std::string& path) {
+absl::StatusOr<std::vector<Entry>> ReadEntries(const json::Object& header,
+                                               const std::string& path) {
   std::vector<Entry> entries;
   entries.reserve(header.size());
   for (const auto& member : header) {
@@ -111,7 +112,8 @@ absl::StatusOr<std::vector<Entry>> ReadEntries(const json::Object& header, const
     }
     entries.push_back(std::move(entry));
   }
-  // Ties (empty tensors) are put in order of their end, then of their name, so that messages do not vary.
+  // Ties (empty tensors) are put in order of their end, then of their name, so that messages do not
+  // vary.
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     if (a.begin != b.begin) return a.begin < b.begin;
     if (a.end != b.end) return a.end < b.end;
@@ -133,15 +135,16 @@ absl::Status ReadSafetensors(std::span<const std::byte> bytes, const std::string
   const uint64_t rest = bytes.size() - sizeof(header_bytes);
   if (header_bytes > kMaxSafetensorsHeaderBytes || header_bytes > rest) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, ": the header claims ", header_bytes, " bytes, the file has ", rest,
-        " and at most ", kMaxSafetensorsHeaderBytes, " are read: truncated or no safetensors file"));
+        path, ": the header claims ", header_bytes, " bytes, the file has ", rest, " and at most ",
+        kMaxSafetensorsHeaderBytes, " are read: truncated or no safetensors file"));
   }
   const auto* text = reinterpret_cast<const char*>(bytes.data() + sizeof(header_bytes));
   json::Limits limits;
   limits.max_bytes = kMaxSafetensorsHeaderBytes;
   limits.max_depth = 8;
   absl::StatusOr<json::Value> header = json::Parse({text, header_bytes}, limits);
-  if (!header.ok()) return Annotate(header.status(), absl::StrCat(path, ": the safetensors header"));
+  if (!header.ok())
+    return Annotate(header.status(), absl::StrCat(path, ": the safetensors header"));
   absl::StatusOr<const json::Object*> object = json::AsObject(*header, "the safetensors header");
   if (!object.ok()) return Annotate(object.status(), path);
 
@@ -158,8 +161,9 @@ absl::Status ReadSafetensors(std::span<const std::byte> bytes, const std::string
                        expected));
     }
     if (entry.end > data.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(quoted, "ends at ", entry.end, ", the file has ",
-                                                     data.size(), " bytes of tensors: it is truncated"));
+      return absl::InvalidArgumentError(absl::StrCat(quoted, "ends at ", entry.end,
+                                                     ", the file has ", data.size(),
+                                                     " bytes of tensors: it is truncated"));
     }
     expected = entry.end;
     entry.tensor.bytes = data.subspan(entry.begin, entry.end - entry.begin);

@@ -1,4 +1,5 @@
-// The tensors of a model's files by name, whatever the file format: where each lies, its type and shape.
+// The tensors of a model's files by name, whatever the file format: where each lies, its type and
+// shape.
 //
 // Owned by ModelFiles; read-only once the files are open.
 // 1. Every tensor's bytes lie inside its mapped file, and are exactly what its type and shape need.
@@ -35,8 +36,9 @@ struct Tensor {
 };
 
 // Bytes that a tensor of this shape needs when `block` elements of the innermost dimension share
-// `block_bytes` bytes; INVALID_ARGUMENT (saying what is wrong, without the tensor's name) when a dimension is
-// out of range, the innermost one is no multiple of the block, or the product overflows.
+// `block_bytes` bytes; INVALID_ARGUMENT (saying what is wrong, without the tensor's name) when a
+// dimension is out of range, the innermost one is no multiple of the block, or the product
+// overflows.
 absl::StatusOr<uint64_t> TensorBytes(std::span<const int64_t> shape, uint64_t block,
                                      uint64_t block_bytes);
 

@@ -18,9 +18,12 @@ struct TextFile {
   size_t max_bytes;
 };
 constexpr TextFile kTextFiles[] = {
-    {"tokenizer.json", text::kMaxTokenizerJsonBytes}, {"tokenizer_config.json", 16 << 20},
-    {"special_tokens_map.json", 4 << 20},             {"chat_template.jinja", 1 << 20},
-    {"chat_template.json", 4 << 20},                  {"generation_config.json", 1 << 20},
+    {"tokenizer.json", text::kMaxTokenizerJsonBytes},
+    {"tokenizer_config.json", 16 << 20},
+    {"special_tokens_map.json", 4 << 20},
+    {"chat_template.jinja", 1 << 20},
+    {"chat_template.json", 4 << 20},
+    {"generation_config.json", 1 << 20},
     {"config.json", kMaxConfigBytes},
 };
 
@@ -37,8 +40,8 @@ absl::Status ReadId(const GgufFile& file, std::string_view key, std::optional<in
   // An id of all ones is how some writers say "none".
   if (value == UINT32_MAX || value == -1) return absl::OkStatus();
   if (value < 0 || value > INT32_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata \"", AbslView(key), "\" is ", value,
-                                                   ", no token id"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata \"", AbslView(key), "\" is ", value, ", no token id"));
   }
   out = static_cast<int32_t>(value);
   return absl::OkStatus();
@@ -50,11 +53,13 @@ absl::Status ReadBool(const GgufFile& file, std::string_view key, std::optional<
   return absl::OkStatus();
 }
 
-absl::Status ReadStrings(const GgufFile& file, std::string_view key, std::vector<std::string>& out) {
+absl::Status ReadStrings(const GgufFile& file, std::string_view key,
+                         std::vector<std::string>& out) {
   if (!file.Has(key)) return absl::OkStatus();
   QUIRE_ASSIGN_OR_RETURN(GgufArray array, file.Array(key));
   absl::StatusOr<std::vector<std::string_view>> strings = array.Strings();
-  if (!strings.ok()) return Annotate(strings.status(), absl::StrCat("metadata \"", AbslView(key), "\""));
+  if (!strings.ok())
+    return Annotate(strings.status(), absl::StrCat("metadata \"", AbslView(key), "\""));
   out.assign(strings->begin(), strings->end());
   return absl::OkStatus();
 }
@@ -102,7 +107,8 @@ absl::StatusOr<text::TextBundle> LoadTextBundle(const ModelFiles& files) {
   } else {
     std::map<std::string, std::string> texts;
     for (const TextFile& file : kTextFiles) {
-      QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> text, files.ReadText(file.name, file.max_bytes));
+      QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> text,
+                             files.ReadText(file.name, file.max_bytes));
       if (text.has_value()) texts.emplace(file.name, *std::move(text));
     }
     bundle = text::TextBundleFromFiles(texts);

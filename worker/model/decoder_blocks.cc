@@ -30,30 +30,32 @@ WeightId AddEmbedding(ProgramBuilder& builder, const DecoderBuffers& buffers, fl
   return embed.table;
 }
 
-void AddRmsNorm(ProgramBuilder& builder, Part part, int layer, BufferId in, BufferId out,
-                bool accumulate) {
+void AddRmsNorm(ProgramBuilder& builder, const NormBlock& block) {
   const load::ModelConfig& config = builder.config();
   kernels::NormOp norm;
-  norm.weight = builder.Vector({{part, config.hidden_size}}, "weight", layer);
+  norm.weight = builder.Vector({{block.part, config.hidden_size}}, "weight", block.layer);
   norm.epsilon = static_cast<float>(config.norm_epsilon);
   norm.weight_offset = static_cast<float>(config.norm_weight_offset);
-  norm.accumulate = accumulate;
-  norm.in = in;
-  norm.out = out;
+  norm.accumulate = block.accumulate;
+  norm.in = block.in;
+  norm.out = block.out;
   builder.Add(norm);
 }
 
-void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers, const AttentionBlock& block) {
+void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
+                  const AttentionBlock& block) {
   const load::ModelConfig& config = builder.config();
   const int64_t q_width = int64_t{config.heads} * config.head_dim;
   const int64_t kv_width = int64_t{config.kv_heads} * config.head_dim;
 
   kernels::LinearOp project;
-  project.weight = builder.Matrix({{Part::kQuery, q_width}, {Part::kKey, kv_width}, {Part::kValue, kv_width}},
-                                  config.hidden_size, block.layer);
+  project.weight =
+      builder.Matrix({{Part::kQuery, q_width}, {Part::kKey, kv_width}, {Part::kValue, kv_width}},
+                     config.hidden_size, block.layer);
   if (config.qkv_bias) {
-    project.bias = builder.Vector({{Part::kQuery, q_width}, {Part::kKey, kv_width}, {Part::kValue, kv_width}},
-                                  "bias", block.layer);
+    project.bias =
+        builder.Vector({{Part::kQuery, q_width}, {Part::kKey, kv_width}, {Part::kValue, kv_width}},
+                       "bias", block.layer);
   }
   project.in = buffers.normed;
   project.out = buffers.qkv;
@@ -102,8 +104,10 @@ void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int lay
   const load::ModelConfig& config = builder.config();
   const int64_t width = config.intermediate_size;
   kernels::LinearOp gate_up;
-  gate_up.weight = builder.Matrix({{Part::kGate, width}, {Part::kUp, width}}, config.hidden_size, layer);
-  if (config.mlp_bias) gate_up.bias = builder.Vector({{Part::kGate, width}, {Part::kUp, width}}, "bias", layer);
+  gate_up.weight =
+      builder.Matrix({{Part::kGate, width}, {Part::kUp, width}}, config.hidden_size, layer);
+  if (config.mlp_bias)
+    gate_up.bias = builder.Vector({{Part::kGate, width}, {Part::kUp, width}}, "bias", layer);
   gate_up.activation = config.activation == load::ModelConfig::Activation::kGeluTanh
                            ? kernels::LinearOp::Activation::kGeluTanhGated
                            : kernels::LinearOp::Activation::kSiluGated;
@@ -113,7 +117,8 @@ void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int lay
 
   kernels::LinearOp down;
   down.weight = builder.Matrix({{Part::kDown, config.hidden_size}}, width, layer);
-  if (config.mlp_bias) down.bias = builder.Vector({{Part::kDown, config.hidden_size}}, "bias", layer);
+  if (config.mlp_bias)
+    down.bias = builder.Vector({{Part::kDown, config.hidden_size}}, "bias", layer);
   down.accumulate = accumulate;
   down.in = buffers.gated;
   down.out = out;
@@ -122,9 +127,9 @@ void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int lay
 
 void AddPreNormLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, int rope,
                      bool head_norms) {
-  AddRmsNorm(builder, Part::kAttentionNorm, layer, buffers.hidden, buffers.normed);
+  AddRmsNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
   AddAttention(builder, buffers, {layer, rope, head_norms, buffers.hidden, /*accumulate=*/true});
-  AddRmsNorm(builder, Part::kMlpNorm, layer, buffers.hidden, buffers.normed);
+  AddRmsNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
   AddGatedMlp(builder, buffers, layer, buffers.hidden, /*accumulate=*/true);
 }
 
@@ -134,7 +139,7 @@ void AddHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId em
   const BufferId last_normed = builder.Buffer("last_normed", config.hidden_size, true);
   const BufferId logits = builder.Buffer("logits", config.vocab_size, true);
   builder.Add(kernels::GatherRowsOp{buffers.hidden, last});
-  AddRmsNorm(builder, Part::kFinalNorm, kNoLayer, last, last_normed);
+  AddRmsNorm(builder, {Part::kFinalNorm, kNoLayer, last, last_normed});
   kernels::LogitsOp head;
   head.head = config.tied_embeddings
                   ? embedding

@@ -1,6 +1,7 @@
 // The blocks that decoder families share: attention with rotary positions, the gated MLP, the head.
 //
-// Pure functions over a ProgramBuilder; each appends its ops and weights in the order in which they run.
+// Pure functions over a ProgramBuilder; each appends its ops and weights in the order in which they
+// run.
 #pragma once
 
 #include "worker/model/program_builder.h"
@@ -9,12 +10,12 @@ namespace quire::model {
 
 // The activations that flow through the layers, made once per program.
 struct DecoderBuffers {
-  kernels::BufferId hidden = kernels::kNoId;    // the residual stream
-  kernels::BufferId normed = kernels::kNoId;    // hidden after a norm
+  kernels::BufferId hidden = kernels::kNoId;  // the residual stream
+  kernels::BufferId normed = kernels::kNoId;  // hidden after a norm
   kernels::BufferId qkv = kernels::kNoId;
   kernels::BufferId attended = kernels::kNoId;  // heads * head_dim
   kernels::BufferId gated = kernels::kNoId;     // intermediate
-  kernels::BufferId branch = kernels::kNoId;    // a block's result that is normed before it is added
+  kernels::BufferId branch = kernels::kNoId;  // a block's result that is normed before it is added
 };
 
 DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch);
@@ -22,9 +23,16 @@ DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch);
 // hidden = embedding[token] * scale.
 kernels::WeightId AddEmbedding(ProgramBuilder& builder, const DecoderBuffers& buffers, float scale);
 
-// out = RMS norm of `in` with the weights of `part`, or added to `out`.
-void AddRmsNorm(ProgramBuilder& builder, Part part, int layer, kernels::BufferId in,
-                kernels::BufferId out, bool accumulate = false);
+struct NormBlock {
+  Part part = Part::kFinalNorm;
+  int layer = kNoLayer;
+  kernels::BufferId in = kernels::kNoId;
+  kernels::BufferId out = kernels::kNoId;
+  bool accumulate = false;
+};
+
+// out (+)= RMS norm of `in` with the weights of `part`.
+void AddRmsNorm(ProgramBuilder& builder, const NormBlock& block);
 
 struct AttentionBlock {
   int layer = 0;
@@ -35,13 +43,15 @@ struct AttentionBlock {
 };
 
 // out (+)= output projection of attention over `normed`.
-void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers, const AttentionBlock& block);
+void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
+                  const AttentionBlock& block);
 
 // out (+)= down(act(gate(normed)) * up(normed)).
 void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
                  kernels::BufferId out, bool accumulate);
 
-// The pre-norm layer of Llama and its kin: hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)).
+// The pre-norm layer of Llama and its kin: hidden += attention(norm(hidden)); hidden +=
+// mlp(norm(hidden)).
 void AddPreNormLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, int rope,
                      bool head_norms);
 

@@ -1,4 +1,5 @@
-// Mistral: Llama with every layer attending to a sliding window only, where the configuration has one.
+// Mistral: Llama with every layer attending to a sliding window only, where the configuration has
+// one.
 #include "worker/model/decoder_blocks.h"
 #include "worker/model/model_table.h"
 

@@ -14,7 +14,8 @@ void Model::ReleaseSource(const void* data, int64_t bytes) const {
   memory->Release(data, bytes);
 }
 
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, const LoadOptions& options) {
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
+                                                 const LoadOptions& options) {
   auto model = std::make_unique<Model>();
   model->memory = std::make_unique<WeightMemory>();
   QUIRE_ASSIGN_OR_RETURN(model->files, load::ModelFiles::Open(path));

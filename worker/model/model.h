@@ -1,4 +1,5 @@
-// A model loaded from disk: what it is, the program that computes it, its text side and its identity.
+// A model loaded from disk: what it is, the program that computes it, its text side and its
+// identity.
 //
 // Owned by the worker's main; made on the loading thread, read-only afterwards.
 // 1. program's weights point into `files` and `memory`; both live as long as the Model.
@@ -37,8 +38,10 @@ struct Model {
   void ReleaseSource(const void* data, int64_t bytes) const;
 };
 
-// Opens a Hugging Face directory or a GGUF file and builds its step program. Nothing of the weights is read
-// but what model_id needs. NOT_FOUND, INVALID_ARGUMENT, … in one line that names file, field or tensor.
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, const LoadOptions& options = {});
+// Opens a Hugging Face directory or a GGUF file and builds its step program. Nothing of the weights
+// is read but what model_id needs. NOT_FOUND, INVALID_ARGUMENT, … in one line that names file,
+// field or tensor.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
+                                                 const LoadOptions& options = {});
 
 }  // namespace quire::model

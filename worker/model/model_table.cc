@@ -19,7 +19,8 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 absl::StatusOr<kernels::StepProgram> BuildProgram(const load::ModelConfig& config,
-                                                  const load::ModelFiles& files, WeightMemory& memory) {
+                                                  const load::ModelFiles& files,
+                                                  WeightMemory& memory) {
   for (const Family& family : kFamilies) {
     if (family.name != config.family) continue;
     ProgramBuilder builder(config, files, memory);

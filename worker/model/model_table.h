@@ -24,6 +24,7 @@ void WriteOpt(ProgramBuilder& builder);
 // The step program of a model. Its weights point into `files` and `memory`, which must outlive it.
 // INVALID_ARGUMENT names the tensor that is missing or misshapen, with what was got and expected.
 absl::StatusOr<kernels::StepProgram> BuildProgram(const load::ModelConfig& config,
-                                                  const load::ModelFiles& files, WeightMemory& memory);
+                                                  const load::ModelFiles& files,
+                                                  WeightMemory& memory);
 
 }  // namespace quire::model

@@ -1,5 +1,5 @@
-// OPT: learned positions, LayerNorm before each block (after it in the 350M model), biases, a ReLU MLP, and
-// embeddings that may be narrower than the layers.
+// OPT: learned positions, LayerNorm before each block (after it in the 350M model), biases, a ReLU
+// MLP, and embeddings that may be narrower than the layers.
 #include "worker/model/decoder_blocks.h"
 #include "worker/model/model_table.h"
 
@@ -55,26 +55,30 @@ WeightId AddEmbeddings(ProgramBuilder& builder, BufferId hidden) {
 }
 
 // out += fc2(relu(fc1(in))).
-void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId in, BufferId out) {
+void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId in,
+            BufferId out) {
   const load::ModelConfig& config = builder.config();
   kernels::LinearOp up;
   up.weight = builder.Matrix({{Part::kUp, config.intermediate_size}}, config.hidden_size, layer);
-  if (config.mlp_bias) up.bias = builder.Vector({{Part::kUp, config.intermediate_size}}, "bias", layer);
+  if (config.mlp_bias)
+    up.bias = builder.Vector({{Part::kUp, config.intermediate_size}}, "bias", layer);
   up.activation = kernels::LinearOp::Activation::kRelu;
   up.in = in;
   up.out = buffers.gated;
   builder.Add(up);
   kernels::LinearOp down;
-  down.weight = builder.Matrix({{Part::kDown, config.hidden_size}}, config.intermediate_size, layer);
-  if (config.mlp_bias) down.bias = builder.Vector({{Part::kDown, config.hidden_size}}, "bias", layer);
+  down.weight =
+      builder.Matrix({{Part::kDown, config.hidden_size}}, config.intermediate_size, layer);
+  if (config.mlp_bias)
+    down.bias = builder.Vector({{Part::kDown, config.hidden_size}}, "bias", layer);
   down.accumulate = true;
   down.in = buffers.gated;
   down.out = out;
   builder.Add(down);
 }
 
-// Norms before the blocks leave the residual stream alone; norms after them replace it, so that it moves to
-// the other buffer and back within a layer.
+// Norms before the blocks leave the residual stream alone; norms after them replace it, so that it
+// moves to the other buffer and back within a layer.
 void AddLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer) {
   const bool before = builder.config().norm_before;
   DecoderBuffers view = buffers;
@@ -83,8 +87,9 @@ void AddLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer)
   } else {
     view.normed = buffers.hidden;  // attention reads the stream itself
   }
-  AddAttention(builder, view, {layer, kernels::kNoId, /*head_norms=*/false, buffers.hidden,
-                               /*accumulate=*/true});
+  AddAttention(builder, view,
+               {layer, kernels::kNoId, /*head_norms=*/false, buffers.hidden,
+                /*accumulate=*/true});
   if (before) {
     AddLayerNorm(builder, Part::kMlpNorm, layer, buffers.hidden, buffers.normed);
     AddMlp(builder, buffers, layer, buffers.normed, buffers.hidden);
@@ -106,7 +111,8 @@ void AddOptHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId
   }
   if (config.embedding_size != config.hidden_size) {
     kernels::LinearOp project;
-    project.weight = builder.Matrix({{Part::kProjectOut, config.embedding_size}}, config.hidden_size);
+    project.weight =
+        builder.Matrix({{Part::kProjectOut, config.embedding_size}}, config.hidden_size);
     project.in = last;
     project.out = last = builder.Buffer("last_projected", config.embedding_size, true);
     builder.Add(project);

@@ -63,7 +63,8 @@ void ProgramBuilder::Fail(const absl::Status& status) {
 }
 
 bool ProgramBuilder::Has(Part part, std::string_view suffix, int layer) const {
-  for (const std::string& name : TensorNames(config_.family, files_.is_gguf(), part, layer, suffix)) {
+  for (const std::string& name :
+       TensorNames(config_.family, files_.is_gguf(), part, layer, suffix)) {
     if (files_.tensors().Find(name) != nullptr) return true;
   }
   return false;
@@ -86,16 +87,16 @@ const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, int
   std::vector<int64_t> as_row = shape;
   if (shape.size() == 1) as_row.insert(as_row.begin(), 1);
   if (tensor->shape != shape && tensor->shape != as_row) {
-    Fail(absl::InvalidArgumentError(
-        absl::StrCat(tensor->file, ": tensor \"", tensor->name, "\" has shape ", tensor->ShapeText(),
-                     ", the configuration demands [", absl::StrJoin(shape, ", "), "]")));
+    Fail(absl::InvalidArgumentError(absl::StrCat(
+        tensor->file, ": tensor \"", tensor->name, "\" has shape ", tensor->ShapeText(),
+        ", the configuration demands [", absl::StrJoin(shape, ", "), "]")));
     return nullptr;
   }
   if (!tensor->type.has_value() || (shape.size() == 1 && !IsFloat(*tensor->type))) {
-    Fail(absl::InvalidArgumentError(
-        absl::StrCat(tensor->file, ": tensor \"", tensor->name, "\" has type ", tensor->type_name,
-                     shape.size() == 1 ? ", biases and norms may be" : ", served are", " F32, F16 or BF16",
-                     shape.size() == 1 || !files_.is_gguf() ? "" : " or quantised")));
+    Fail(absl::InvalidArgumentError(absl::StrCat(
+        tensor->file, ": tensor \"", tensor->name, "\" has type ", tensor->type_name,
+        shape.size() == 1 ? ", biases and norms may be" : ", served are", " F32, F16 or BF16",
+        shape.size() == 1 || !files_.is_gguf() ? "" : " or quantised")));
     return nullptr;
   }
   return tensor;
@@ -106,7 +107,8 @@ WeightSource ProgramBuilder::Source(const load::Tensor& tensor, int64_t rows, in
   QUIRE_CHECK(static_cast<size_t>(source.Bytes()) == tensor.bytes.size());
   const uintptr_t alignment = source.type == DType::kF32 ? 4 : 2;
   if (reinterpret_cast<uintptr_t>(source.data) % alignment == 0) return source;
-  // A file may place numbers at odd addresses; kernels read them in place, so they get a straight copy.
+  // A file may place numbers at odd addresses; kernels read them in place, so they get a straight
+  // copy.
   std::byte* copy = memory_.Allocate(source.Bytes());
   std::memcpy(copy, source.data, static_cast<size_t>(source.Bytes()));
   source.data = copy;
@@ -168,7 +170,8 @@ WeightId ProgramBuilder::Vector(std::initializer_list<Stack> stacks, std::string
   }
   WeightSource joined = sources.front();
   if (sources.size() > 1) {
-    // Vectors of several tensors become one of float32: they are small, and kernels want one address.
+    // Vectors of several tensors become one of float32: they are small, and kernels want one
+    // address.
     auto* values = reinterpret_cast<float*>(memory_.Allocate(weight.cols * 4));
     joined = WeightSource{DType::kF32, 1, weight.cols, reinterpret_cast<std::byte*>(values)};
     for (const WeightSource& source : sources) {
@@ -188,7 +191,8 @@ WeightId ProgramBuilder::Ones(int64_t length) {
   return static_cast<WeightId>(program_.weights.size()) - 1;
 }
 
-kernels::BufferId ProgramBuilder::Buffer(std::string_view name, int64_t width, bool sampled_rows_only) {
+kernels::BufferId ProgramBuilder::Buffer(std::string_view name, int64_t width,
+                                         bool sampled_rows_only) {
   program_.buffers.push_back({std::string(name), static_cast<int>(width), sampled_rows_only});
   return static_cast<kernels::BufferId>(program_.buffers.size()) - 1;
 }
@@ -203,8 +207,9 @@ std::vector<float> ProgramBuilder::RopeFactors() {
   for (int64_t i = 0; i < half; ++i) {
     factors.push_back(FloatAt(source, i));
     if (!(factors.back() > 0.0f)) {
-      Fail(absl::InvalidArgumentError(absl::StrCat(tensor->file, ": tensor \"", tensor->name, "\" holds ",
-                                                   factors.back(), ", it must be above 0")));
+      Fail(absl::InvalidArgumentError(absl::StrCat(tensor->file, ": tensor \"", tensor->name,
+                                                   "\" holds ", factors.back(),
+                                                   ", it must be above 0")));
     }
   }
   return factors;

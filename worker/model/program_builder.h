@@ -1,7 +1,8 @@
-// Writes step programs: finds tensors, checks their shapes, and appends the blocks that families share.
+// Writes step programs: finds tensors, checks their shapes, and appends the blocks that families
+// share.
 //
-// Lives while one program is built, on the loading thread. The first error sticks: later calls do nothing, and
-// Finish returns it, so that a family file reads as a plain list.
+// Lives while one program is built, on the loading thread. The first error sticks: later calls do
+// nothing, and Finish returns it, so that a family file reads as a plain list.
 // 1. A weight that is in the program has exactly the shape that the configuration demands.
 #pragma once
 
@@ -22,7 +23,8 @@ namespace quire::model {
 class ProgramBuilder {
  public:
   // All three must outlive the program.
-  ProgramBuilder(const load::ModelConfig& config, const load::ModelFiles& files, WeightMemory& memory);
+  ProgramBuilder(const load::ModelConfig& config, const load::ModelFiles& files,
+                 WeightMemory& memory);
 
   const load::ModelConfig& config() const { return config_; }
 
@@ -51,10 +53,13 @@ class ProgramBuilder {
   absl::StatusOr<kernels::StepProgram> Finish();
 
  private:
-  // Null, with the error kept, when it is missing or not shaped so. `shape` of one entry also fits [1, n].
-  const load::Tensor* Find(Part part, std::string_view suffix, int layer, std::vector<int64_t> shape);
+  // Null, with the error kept, when it is missing or not shaped so. `shape` of one entry also fits
+  // [1, n].
+  const load::Tensor* Find(Part part, std::string_view suffix, int layer,
+                           std::vector<int64_t> shape);
   kernels::WeightSource Source(const load::Tensor& tensor, int64_t rows, int64_t cols);
-  // GGUF's "llama" keeps the rows of q and k in pairs; returns them in halves, as everyone else has them.
+  // GGUF's "llama" keeps the rows of q and k in pairs; returns them in halves, as everyone else has
+  // them.
   kernels::WeightSource Deinterleave(const kernels::WeightSource& source);
   bool IsInterleaved(Part part) const;
   std::vector<float> RopeFactors();

@@ -44,14 +44,16 @@ YarnRange FindYarnRange(const load::RopeConfig& config, int rotary_dim) {
   return range;
 }
 
-float YarnFrequency(const load::RopeConfig& config, const YarnRange& range, float frequency, int i) {
+float YarnFrequency(const load::RopeConfig& config, const YarnRange& range, float frequency,
+                    int i) {
   const double ramp = std::clamp((i - range.low) / (range.high - range.low), 0.0, 1.0);
   return static_cast<float>(frequency / config.factor * ramp + frequency * (1.0 - ramp));
 }
 
 }  // namespace
 
-kernels::Rope MakeRope(const load::RopeConfig& config, int rotary_dim, std::span<const float> factors) {
+kernels::Rope MakeRope(const load::RopeConfig& config, int rotary_dim,
+                       std::span<const float> factors) {
   QUIRE_CHECK(rotary_dim > 0 && rotary_dim % 2 == 0);
   QUIRE_CHECK(factors.empty() || factors.size() == static_cast<size_t>(rotary_dim / 2));
   kernels::Rope rope;

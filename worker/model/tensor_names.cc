@@ -92,7 +92,8 @@ std::vector<std::string> TensorNames(std::string_view family, bool gguf, Part pa
   if (name == nullptr) return {};
   const std::string end = absl::StrCat(".", AbslView(suffix));
   if (gguf) {
-    return {layer == kNoLayer ? absl::StrCat(name, end) : absl::StrCat("blk.", layer, ".", name, end)};
+    return {layer == kNoLayer ? absl::StrCat(name, end)
+                              : absl::StrCat("blk.", layer, ".", name, end)};
   }
   const std::string inner =
       layer == kNoLayer ? absl::StrCat(name, end) : absl::StrCat("layers.", layer, ".", name, end);
@@ -102,7 +103,8 @@ std::vector<std::string> TensorNames(std::string_view family, bool gguf, Part pa
   if (family == "opt") {
     return {absl::StrCat("model.decoder.", inner), absl::StrCat("decoder.", inner)};
   }
-  // Image-and-text checkpoints hold the language model one level down; bare ones leave "model." out.
+  // Image-and-text checkpoints hold the language model one level down; bare ones leave "model."
+  // out.
   return {absl::StrCat("model.", inner), absl::StrCat("language_model.model.", inner),
           absl::StrCat("model.language_model.", inner), inner};
 }

@@ -1,0 +1,458 @@
+#!/usr/bin/env python3
+"""Writes the tiny random-weight models of tests/golden/models and what they must compute.
+
+Needs torch 2.15.0, transformers 5.23.0, safetensors 0.8.0, gguf 0.19.0, numpy 2.4.6. Run it from anywhere:
+    python3 tests/golden/models/make_model_goldens.py [name …]
+
+Each fixture is a folder with a model as it would be published, and golden.json: a prompt and 64 greedy tokens
+of the float32 reference, logits of some rows, and the error that the reference itself makes in bfloat16.
+Weights are drawn so that every float format of the file holds them exactly, and seeds so that the two best
+logits are never closer than MIN_GAP, which is checked.
+"""
+import base64
+import json
+import pathlib
+import shutil
+import sys
+
+import gguf
+import numpy
+import safetensors.torch
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).resolve().parent
+VOCAB = 256
+PROMPT = 40
+GENERATED = 64
+# Rows whose logits are kept: the prompt's last, and some of the generated ones.
+KEPT_ROWS = [PROMPT - 1, PROMPT, PROMPT + 9, PROMPT + 23, PROMPT + 40, PROMPT + GENERATED - 2]
+MIN_GAP = 1e-3
+VERSIONS = {"torch": "2.15.0", "transformers": "5.23.0", "safetensors": "0.8.0", "gguf": "0.19.0",
+            "numpy": "2.4.6"}
+
+BASE = {"vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}
+
+
+def model(architecture, model_type, **settings):
+    return {"architectures": [architecture], "model_type": model_type, **BASE, **settings}
+
+
+def llama(**settings):
+    return model("LlamaForCausalLM", "llama", rms_norm_eps=1e-5, **settings)
+
+
+def gemma3(**settings):
+    return model("Gemma3ForCausalLM", "gemma3_text", rms_norm_eps=1e-6, num_hidden_layers=6,
+                 **settings)
+
+
+def opt(**settings):
+    config = model("OPTForCausalLM", "opt", num_attention_heads=4, ffn_dim=96, pad_token_id=1,
+                   activation_function="relu", **settings)
+    del config["intermediate_size"]
+    return config
+
+
+# name: (config.json, element type of the file, shards)
+CHECKPOINTS = {
+    "llama-tied-mha": (llama(num_attention_heads=4, rope_theta=10000.0, tie_word_embeddings=True),
+                       torch.bfloat16, 1),
+    "llama3-sharded-gqa4": (
+        llama(num_attention_heads=4, num_key_value_heads=1, tie_word_embeddings=False,
+              rope_parameters={"rope_type": "llama3", "rope_theta": 500000.0, **LLAMA3}),
+        torch.bfloat16, 3),
+    "llama3-gqa8-bias": (
+        llama(num_attention_heads=8, num_key_value_heads=1, head_dim=16, attention_bias=True,
+              mlp_bias=True, rope_theta=500000.0, rope_scaling={"rope_type": "llama3", **LLAMA3}),
+        torch.float32, 1),
+    "llama-linear-f16": (
+        llama(num_attention_heads=4, num_key_value_heads=2, rope_theta=10000.0,
+              rope_scaling={"type": "linear", "factor": 2.0}), torch.float16, 1),
+    "llama-yarn": (
+        llama(num_attention_heads=4, num_key_value_heads=2,
+              rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                               "original_max_position_embeddings": 128}), torch.bfloat16, 1),
+    "mistral-window": (
+        model("MistralForCausalLM", "mistral", num_attention_heads=4, num_key_value_heads=1,
+              head_dim=32, rope_theta=10000.0, sliding_window=12, rms_norm_eps=1e-5,
+              tie_word_embeddings=False), torch.bfloat16, 1),
+    "mistral-full": (
+        model("MistralForCausalLM", "mistral", num_attention_heads=4, num_key_value_heads=4,
+              rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+              sliding_window=None, rms_norm_eps=1e-5, tie_word_embeddings=True), torch.bfloat16, 1),
+    "qwen2-untied": (
+        model("Qwen2ForCausalLM", "qwen2", num_attention_heads=4, num_key_value_heads=1,
+              rope_theta=1000000.0, use_sliding_window=False, sliding_window=32, max_window_layers=1,
+              rms_norm_eps=1e-6, tie_word_embeddings=False), torch.bfloat16, 1),
+    "qwen2-tied-window": (
+        model("Qwen2ForCausalLM", "qwen2", num_attention_heads=4, num_key_value_heads=2,
+              rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+              use_sliding_window=True, sliding_window=17, max_window_layers=1, rms_norm_eps=1e-6,
+              tie_word_embeddings=True), torch.bfloat16, 1),
+    "qwen3-tied-gqa8": (
+        model("Qwen3ForCausalLM", "qwen3", num_attention_heads=8, num_key_value_heads=1, head_dim=16,
+              rope_theta=1000000.0, rms_norm_eps=1e-6, attention_bias=False,
+              tie_word_embeddings=True), torch.bfloat16, 1),
+    "qwen3-untied-mha": (
+        model("Qwen3ForCausalLM", "qwen3", num_attention_heads=4, num_key_value_heads=4, head_dim=32,
+              rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}, rms_norm_eps=1e-6,
+              tie_word_embeddings=False), torch.bfloat16, 1),
+    # The older spelling: a pattern, a local base, tied because the family is.
+    "gemma3-pattern": (
+        gemma3(num_attention_heads=4, num_key_value_heads=1, head_dim=16, query_pre_attn_scalar=24,
+               hidden_activation="gelu_pytorch_tanh", sliding_window=16, sliding_window_pattern=3,
+               rope_theta=1000000.0, rope_local_base_freq=10000.0), torch.bfloat16, 1),
+    # The newer one: a type and a rope for each kind of layer.
+    "gemma3-layer-types": (
+        gemma3(num_attention_heads=2, num_key_value_heads=2, head_dim=32, query_pre_attn_scalar=32,
+               hidden_activation="gelu_pytorch_tanh", sliding_window=10, final_logit_softcapping=30.0,
+               layer_types=["sliding_attention", "full_attention", "sliding_attention",
+                            "sliding_attention", "sliding_attention", "full_attention"],
+               rope_parameters={
+                   "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+                   "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+               tie_word_embeddings=False), torch.bfloat16, 1),
+    "opt-pre-norm": (opt(do_layer_norm_before=True, word_embed_proj_dim=64), torch.bfloat16, 1),
+    "opt-post-norm-projected": (opt(do_layer_norm_before=False, word_embed_proj_dim=32),
+                                torch.bfloat16, 1),
+    "opt-untied": (opt(do_layer_norm_before=True, word_embed_proj_dim=64, tie_word_embeddings=False),
+                   torch.float16, 1),
+}
+
+
+def randomise(network, generator, dtype):
+    """Draws every parameter so that activations and logits keep a size of about one."""
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "norm" in name and name.endswith("weight"):
+                centre = 0.0 if "gemma3" in network.config.model_type else 1.0
+                value = centre + 0.2 * noise
+            elif name.endswith("bias"):
+                value = 0.1 * noise
+            elif "embed" in name:
+                # Tied tables would predict the last token for ever if they spoke too loudly.
+                loud = 0.08 if "gemma3" in network.config.model_type else 0.25
+                value = noise * (loud if network.config.tie_word_embeddings else 1.0)
+            else:
+                value = noise * (1.5 / parameter.shape[-1] ** 0.5)
+            parameter.copy_(value.to(dtype).to(torch.float32))
+
+
+def greedy(network, prompt):
+    tokens = list(prompt)
+    smallest = float("inf")
+    cache = None
+    feed = torch.tensor([tokens])
+    for _ in range(GENERATED):
+        with torch.no_grad():
+            out = network(input_ids=feed, past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        best = torch.topk(out.logits[0, -1].float(), 2)
+        smallest = min(smallest, float(best.values[0] - best.values[1]))
+        tokens.append(int(best.indices[0]))
+        feed = torch.tensor([[tokens[-1]]])
+    return tokens, smallest
+
+
+def all_logits(network, tokens):
+    with torch.no_grad():
+        return network(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
+
+
+def reference(folder):
+    network = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager")
+    return network.eval()
+
+
+def in_bfloat16(network):
+    """The network as transformers loads it in bfloat16: rotary frequencies stay float32."""
+    frequencies = {name: buffer.clone() for name, buffer in network.named_buffers()
+                   if "inv_freq" in name}
+    network = network.to(torch.bfloat16)
+    for name, buffer in network.named_buffers():
+        if name in frequencies:
+            buffer.data = frequencies[name]
+    return network
+
+
+def pack(row):
+    return base64.b64encode(row.numpy().astype("<f4").tobytes()).decode()
+
+
+def write_golden(folder, network, tokens, smallest):
+    """`network` is the float32 reference; logits come from one pass over all tokens."""
+    full = all_logits(network, tokens[:-1])
+    for position in range(PROMPT - 1, len(tokens) - 1):
+        assert int(full[position].argmax()) == tokens[position + 1], "cache and full pass disagree"
+    coarse = all_logits(in_bfloat16(network), tokens[:-1])
+    rows = []
+    for position in KEPT_ROWS:
+        best = torch.topk(full[position], 2).values
+        rows.append({"position": position, "logits": pack(full[position]),
+                     "gap": float(best[0] - best[1]),
+                     "bfloat16_error": float((coarse[position] - full[position]).abs().max())})
+    golden = {"versions": VERSIONS, "prompt_length": PROMPT, "tokens": tokens,
+              "smallest_gap": round(smallest, 6), "rows": rows}
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
+def save_checkpoint(folder, network, dtype, shards):
+    tensors = {name: tensor.to(dtype).contiguous() for name, tensor in network.state_dict().items()}
+    if network.config.tie_word_embeddings:
+        tensors.pop("lm_head.weight", None)
+    if shards == 1:
+        safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        return
+    names = sorted(tensors)
+    weight_map = {}
+    for index in range(shards):
+        file = f"model-{index + 1:05d}-of-{shards:05d}.safetensors"
+        part = {name: tensors[name] for name in names[index::shards]}
+        safetensors.torch.save_file(part, folder / file, {"format": "pt"})
+        weight_map.update({name: file for name in part})
+    total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
+
+
+def make_checkpoint(name):
+    config, dtype, shards = CHECKPOINTS[name]
+    folder = HERE / name
+    for seed in range(1, 100):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+        parsed = transformers.AutoConfig.from_pretrained(folder)
+        network = transformers.AutoModelForCausalLM.from_config(parsed, attn_implementation="eager")
+        generator = torch.Generator().manual_seed(seed)
+        randomise(network, generator, dtype)
+        save_checkpoint(folder, network, dtype, shards)
+        network = reference(folder)
+        prompt = torch.randint(3, VOCAB, (PROMPT,), generator=generator).tolist()
+        tokens, smallest = greedy(network, prompt)
+        if smallest >= MIN_GAP and len(set(tokens[PROMPT:])) >= 8:
+            write_golden(folder, network, tokens, smallest)
+            return seed
+    raise SystemExit(f"{name}: no seed keeps the two best logits apart")
+
+
+# --- GGUF ---------------------------------------------------------------------------------------
+
+TYPES = gguf.GGMLQuantizationType
+K_QUANTS = {TYPES.Q4_K, TYPES.Q5_K, TYPES.Q6_K}
+
+
+def random_blocks(kind, rows, cols, rng):
+    """A matrix of a K-quant: random quants under scales that give values a size of 1 / sqrt(cols)."""
+    size, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    data = rng.integers(0, 256, (rows, cols // size, block_bytes), dtype=numpy.uint8)
+    if kind == TYPES.Q6_K:
+        scales = rng.integers(-64, 64, (rows, cols // size, 16), dtype=numpy.int8)
+        data[:, :, 192:208] = scales.view(numpy.uint8)
+        step = numpy.full((rows, cols // size, 1), 1.5 / cols ** 0.5 / (18.5 * 37), numpy.float16)
+        data[:, :, 208:210] = step.view(numpy.uint8)
+    else:
+        levels = 15 if kind == TYPES.Q4_K else 31
+        step = numpy.full((rows, cols // size, 1), 3.0 / cols ** 0.5 / (levels * 40), numpy.float16)
+        least = (step * (levels / 2)).astype(numpy.float16)
+        data[:, :, 0:2] = step.view(numpy.uint8)
+        data[:, :, 2:4] = least.view(numpy.uint8)
+    return data.reshape(rows, -1)
+
+
+class Writer:
+    """Adds tensors of given types to a GGUF file and remembers what they mean as float32."""
+
+    def __init__(self, path, architecture, rng):
+        self.writer = gguf.GGUFWriter(path, architecture)
+        self.rng = rng
+        self.values = {}
+
+    def add(self, name, shape, kind, centre=0.0, spread=None):
+        shape = tuple(shape)
+        if kind in K_QUANTS:
+            data = random_blocks(kind, *shape, self.rng)
+        else:
+            spread = 1.5 / shape[-1] ** 0.5 if spread is None else spread
+            values = (centre + spread * self.rng.standard_normal(shape)).astype(numpy.float32)
+            data = gguf.quants.quantize(values, kind)
+        self.values[name] = gguf.quants.dequantize(data, kind).astype(numpy.float32).reshape(shape)
+        if kind in (TYPES.F32, TYPES.F16):
+            self.writer.add_tensor(name, data)
+        else:
+            self.writer.add_tensor(name, data, raw_dtype=kind)
+
+    def save(self):
+        self.writer.write_header_to_file()
+        self.writer.write_kv_data_to_file()
+        self.writer.write_tensors_to_file()
+        self.writer.close()
+
+
+def add_layer(writer, index, config, kinds):
+    """The tensors of one layer; `kinds` is cycled over its matrices in this order."""
+    hidden, inter = config["hidden_size"], config["intermediate_size"]
+    q = config["num_attention_heads"] * config["head_dim"]
+    kv = config["num_key_value_heads"] * config["head_dim"]
+    matrices = [("attn_q", q, hidden), ("attn_k", kv, hidden), ("attn_v", kv, hidden),
+                ("attn_output", hidden, q), ("ffn_gate", inter, hidden), ("ffn_up", inter, hidden),
+                ("ffn_down", hidden, inter)]
+    for place, (name, rows, cols) in enumerate(matrices):
+        writer.add(f"blk.{index}.{name}.weight", (rows, cols), kinds[place % len(kinds)])
+    family = config["model_type"]
+    norms = [("attn_norm", hidden), ("ffn_norm", hidden)]
+    if family in ("qwen3", "gemma3_text"):
+        norms += [("attn_q_norm", config["head_dim"]), ("attn_k_norm", config["head_dim"])]
+    if family == "gemma3_text":
+        norms += [("post_attention_norm", hidden), ("post_ffw_norm", hidden)]
+    for name, length in norms:
+        writer.add(f"blk.{index}.{name}.weight", (length,), TYPES.F32, 1.0, 0.2)
+    if family == "qwen2":
+        for name, length in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+            writer.add(f"blk.{index}.{name}.bias", (length,), TYPES.F32, 0.0, 0.1)
+
+
+def to_halves(values, heads):
+    """GGUF's llama keeps rotary pairs as neighbours; Hugging Face keeps them half a head apart."""
+    rows = values.reshape(heads, values.shape[0] // heads // 2, 2, *values.shape[1:])
+    return rows.swapaxes(1, 2).reshape(values.shape)
+
+
+NAMES = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+         "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+         "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+         "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+         "ffn_norm": "post_attention_layernorm"}
+GEMMA_NAMES = {**NAMES, "ffn_norm": "pre_feedforward_layernorm",
+               "post_attention_norm": "post_attention_layernorm",
+               "post_ffw_norm": "post_feedforward_layernorm"}
+
+
+def hugging_face_weights(values, config):
+    gemma = config["model_type"] == "gemma3_text"
+    names = GEMMA_NAMES if gemma else NAMES
+    result = {}
+    for name, value in values.items():
+        if name == "rope_freqs.weight":
+            continue
+        if gemma and "norm" in name:
+            value = value - 1.0  # the file has one added
+        if name.startswith("blk."):
+            _, index, part, suffix = name.split(".")
+            if config["model_type"] == "llama" and part in ("attn_q", "attn_k"):
+                heads = "num_attention_heads" if part == "attn_q" else "num_key_value_heads"
+                value = to_halves(value, config[heads])
+            result[f"model.layers.{index}.{names[part]}.{suffix}"] = value
+        else:
+            whole = {"token_embd.weight": "model.embed_tokens.weight",
+                     "output_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight"}
+            result[whole[name]] = value
+    return {name: torch.from_numpy(value.copy()) for name, value in result.items()}
+
+
+GGUF_ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
+Q = TYPES
+# name: (config of the reference, types cycled over the matrices of each layer, type of the embedding)
+GGUF_MODELS = {
+    # Every served type once, q and k interleaved, Llama 3's frequencies as factors.
+    "gguf-llama-all-types": (
+        llama(num_attention_heads=4, num_key_value_heads=1, head_dim=64,
+              rope_theta=500000.0, rope_scaling={"rope_type": "llama3", **LLAMA3},
+              tie_word_embeddings=False) | {"hidden_size": 256, "intermediate_size": 256},
+        [[Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.Q8_0, Q.Q4_0, Q.Q4_1, Q.Q5_0],
+         [Q.Q5_1, Q.F16, Q.BF16, Q.F32, Q.Q6_K, Q.Q4_K, Q.Q5_K]], Q.Q8_0),
+    "gguf-qwen2": (
+        model("Qwen2ForCausalLM", "qwen2", num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+              rope_theta=1000000.0, rms_norm_eps=1e-6, tie_word_embeddings=True),
+        [[Q.Q8_0, Q.Q5_0, Q.Q4_0]] * 2, Q.Q8_0),
+    "gguf-qwen3": (
+        model("Qwen3ForCausalLM", "qwen3", num_attention_heads=4, num_key_value_heads=1, head_dim=32,
+              rope_theta=1000000.0, rms_norm_eps=1e-6, tie_word_embeddings=False),
+        [[Q.Q4_1, Q.Q8_0, Q.Q5_1]] * 2, Q.F16),
+    "gguf-gemma3": (
+        gemma3(num_attention_heads=4, num_key_value_heads=1, head_dim=32, query_pre_attn_scalar=32,
+               hidden_activation="gelu_pytorch_tanh", sliding_window=16, rope_theta=1000000.0,
+               rope_local_base_freq=10000.0, tie_word_embeddings=True) | {"num_hidden_layers": 7},
+        [[Q.Q5_0, Q.Q8_0, Q.Q4_0]] * 7, Q.Q8_0),
+}
+
+
+def add_metadata(writer, config):
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if config.get("sliding_window"):
+        writer.add_sliding_window(config["sliding_window"])
+
+
+def write_gguf(folder, config, kinds, embedding, seed):
+    rng = numpy.random.default_rng(seed)
+    writer = Writer(folder / "model.gguf", GGUF_ARCHITECTURES[config["model_type"]], rng)
+    add_metadata(writer.writer, config)
+    writer.add("token_embd.weight", (VOCAB, config["hidden_size"]), embedding, 0.0,
+               0.08 if config["model_type"] == "gemma3_text" else 0.25)
+    writer.add("output_norm.weight", (config["hidden_size"],), TYPES.F32, 1.0, 0.2)
+    if not config["tie_word_embeddings"]:
+        writer.add("output.weight", (VOCAB, config["hidden_size"]), TYPES.Q8_0)
+    for index in range(config["num_hidden_layers"]):
+        add_layer(writer, index, config, kinds[index])
+    return writer
+
+
+def make_gguf(name):
+    config, kinds, embedding = GGUF_MODELS[name]
+    folder = HERE / name
+    for seed in range(1, 100):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        writer = write_gguf(folder, config, kinds, embedding, seed)
+        (folder / "config.json").write_text(json.dumps(config))
+        parsed = transformers.AutoConfig.from_pretrained(folder)
+        (folder / "config.json").unlink()
+        network = transformers.AutoModelForCausalLM.from_config(parsed, attn_implementation="eager")
+        if "rope_scaling" in config:
+            plain = 1.0 / config["rope_theta"] ** (
+                torch.arange(0, config["head_dim"], 2).float() / config["head_dim"])
+            factors = (plain / network.model.rotary_emb.inv_freq).numpy().astype(numpy.float32)
+            writer.writer.add_tensor("rope_freqs.weight", factors)
+        writer.save()
+        missing = network.load_state_dict(hugging_face_weights(writer.values, config), strict=False)
+        allowed = {"lm_head.weight"} if config["tie_word_embeddings"] else set()
+        assert set(missing.missing_keys) <= allowed and not missing.unexpected_keys, missing
+        network.tie_weights()
+        network = network.float().eval()
+        prompt = torch.randint(3, VOCAB, (PROMPT,), generator=torch.Generator().manual_seed(seed))
+        tokens, smallest = greedy(network, prompt.tolist())
+        if smallest >= MIN_GAP and len(set(tokens[PROMPT:])) >= 8:
+            write_golden(folder, network, tokens, smallest)
+            return seed
+    raise SystemExit(f"{name}: no seed keeps the two best logits apart")
+
+
+def main():
+    for module in (torch, transformers, safetensors, numpy):
+        found = module.__version__.split("+")[0]
+        if found != VERSIONS[module.__name__]:
+            raise SystemExit(f"{module.__name__} is {found}, the goldens come from {VERSIONS[module.__name__]}")
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or [*CHECKPOINTS, *GGUF_MODELS]:
+        seed = make_checkpoint(name) if name in CHECKPOINTS else make_gguf(name)
+        size = sum(file.stat().st_size for file in (HERE / name).iterdir())
+        print(f"{name}: seed {seed}, {size} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()
