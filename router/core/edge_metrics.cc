@@ -1,0 +1,53 @@
+#include "router/core/edge_metrics.h"
+
+namespace quire {
+namespace {
+
+Counter& Add(Metrics& metrics, const char* name, const char* help) {
+  return metrics.AddCounter({.name = name, .help = help});
+}
+
+Counter& AddResponses(Metrics& metrics, const char* status_class) {
+  return metrics.AddCounter({.name = "quire_router_http_responses_total",
+                             .help = "HTTP answers by class of status",
+                             .labels = {{"class", status_class}}});
+}
+
+}  // namespace
+
+EdgeMetrics::EdgeMetrics(Metrics& m)
+    : connections_accepted(
+          Add(m, "quire_router_connections_accepted_total", "Connections accepted")),
+      connections_refused(Add(m, "quire_router_connections_refused_total",
+                              "Connections refused because too many were open")),
+      connections_open(
+          m.AddGauge({.name = "quire_router_connections_open", .help = "Connections open now"})),
+      first_bytes_timeouts(Add(m, "quire_router_first_bytes_timeouts_total",
+                               "Connections closed because nothing came on them")),
+      http_requests(Add(m, "quire_router_http_requests_total", "HTTP requests read whole")),
+      http_responses_2xx(AddResponses(m, "2xx")),
+      http_responses_4xx(AddResponses(m, "4xx")),
+      http_responses_5xx(AddResponses(m, "5xx")),
+      http_headers_too_large(Add(m, "quire_router_http_headers_too_large_total",
+                                 "Requests refused because of their headers' size")),
+      http_bodies_too_large(Add(m, "quire_router_http_bodies_too_large_total",
+                                "Requests refused because of their body's size")),
+      http_request_timeouts(Add(m, "quire_router_http_request_timeouts_total",
+                                "Requests refused because they came too slowly")),
+      http_write_timeouts(Add(m, "quire_router_http_write_timeouts_total",
+                              "Clients given up because they took their answer too slowly")),
+      http_unknown_fields(Add(m, "quire_router_http_unknown_fields_total",
+                              "Unknown JSON fields of requests, ignored")),
+      client_disconnects(Add(m, "quire_router_client_disconnects_total",
+                             "HTTP clients that left before their answer's end")),
+      stream_error_events(Add(m, "quire_router_stream_error_events_total",
+                              "HTTP streams that ended in an error event")),
+      grpc_requests(Add(m, "quire_router_grpc_requests_total", "gRPC calls begun")),
+      grpc_errors(Add(m, "quire_router_grpc_errors_total", "gRPC calls that ended in an error")),
+      grpc_cancelled(Add(m, "quire_router_grpc_cancelled_total",
+                         "gRPC calls cancelled by their client or deadline")),
+      http2_connections(Add(m, "quire_router_http2_connections_total", "HTTP/2 connections begun")),
+      http2_guard_closed(Add(m, "quire_router_http2_guard_closed_total",
+                             "HTTP/2 connections closed past a rate of the guard")) {}
+
+}  // namespace quire

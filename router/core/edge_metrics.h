@@ -1,0 +1,35 @@
+// What the edge counts, by name: every limit and refusal of the ports, HTTP and gRPC.
+//
+// Owner: main; any thread may count. References live as long as the Metrics they were added to.
+#pragma once
+
+#include "common/metrics/metrics.h"
+
+namespace quire {
+
+struct EdgeMetrics {
+  explicit EdgeMetrics(Metrics& metrics);
+
+  Counter& connections_accepted;
+  Counter& connections_refused;  // over --max-connections
+  Gauge& connections_open;
+  Counter& first_bytes_timeouts;  // said nothing before the deadline
+  Counter& http_requests;
+  Counter& http_responses_2xx;
+  Counter& http_responses_4xx;
+  Counter& http_responses_5xx;
+  Counter& http_headers_too_large;
+  Counter& http_bodies_too_large;
+  Counter& http_request_timeouts;  // headers or body came too slowly
+  Counter& http_write_timeouts;    // the client took nothing for too long, or far too little
+  Counter& http_unknown_fields;    // JSON fields that were ignored
+  Counter& client_disconnects;     // while an answer was under way
+  Counter& stream_error_events;
+  Counter& grpc_requests;
+  Counter& grpc_errors;
+  Counter& grpc_cancelled;  // by the client or its deadline
+  Counter& http2_connections;
+  Counter& http2_guard_closed;  // connections past a rate of the guard
+};
+
+}  // namespace quire

@@ -1,0 +1,62 @@
+// The ports of the router: accepts connections, tells HTTP/1.1 from HTTP/2 by the first bytes, and
+// hands them on.
+//
+// Owner: main; event loop only.
+//
+// Invariants:
+// 1. At most max_connections are open; one more gets a 503 and is closed.
+// 2. A connection that says nothing for first_bytes_timeout is closed.
+// 3. HTTP/2 bytes reach gRPC only past the guard.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "router/front/http2_guard.h"
+#include "router/http/http_server.h"
+
+namespace quire {
+
+struct FrontOptions {
+  struct Port {
+    uint16_t number = 0;  // 0: the system picks one
+    std::string flag;     // to name in errors
+  };
+  std::string host = "127.0.0.1";
+  std::vector<Port> ports;  // each speaks HTTP/1.1 and HTTP/2
+  size_t max_connections = 4096;
+  Micros first_bytes_timeout = 10 * kMicrosPerSecond;
+  GuardLimits guard;
+};
+
+class Front {
+ public:
+  // Takes over one end of a socket pair on which a client's HTTP/2 arrives.
+  using AdoptHttp2 = std::function<void(int fd)>;
+
+  Front(boost::asio::io_context& context, HttpServices& services, FrontOptions options,
+        AdoptHttp2 adopt_http2);
+  ~Front();  // closes all connections
+
+  // INVALID_ARGUMENT for a host that is no address, UNAVAILABLE for a port that is taken.
+  absl::Status Listen();
+  // After Listen, in the order of FrontOptions::ports.
+  const std::vector<uint16_t>& ports() const;
+
+  // No new connections; HTTP/1.1 connections end after the answer they are in.
+  void StartDraining();
+  size_t connections() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// True for 127.0.0.0/8, ::1 and "localhost".
+bool IsLoopback(const std::string& host);
+
+}  // namespace quire

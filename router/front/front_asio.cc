@@ -1,0 +1,272 @@
+#include "router/front/front.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include "common/check.h"
+#include "router/front/http2_pump_asio.h"
+
+namespace quire {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr int kBacklog = 1024;
+constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;  // when the process is out of descriptors
+// Enough of the preface to be sure; no HTTP/1.1 method is called PRI.
+constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n";
+constexpr std::string_view kTooMany =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+    "Connection: close\r\nContent-Length: 118\r\n\r\n"
+    "{\"error\":{\"message\":\"too many connections are "
+    "open\",\"type\":\"server_error\",\"param\":null,"
+    "\"code\":\"too_many_connections\"}}";
+
+absl::StatusOr<asio::ip::address> AddressOf(const std::string& host) {
+  error_code error;
+  const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
+  if (error) {
+    return InvalidArgument("--host: \"" + host +
+                           "\" is not an IP address; 127.0.0.1 and 0.0.0.0 are");
+  }
+  return address;
+}
+
+}  // namespace
+
+// A connection of which the first bytes are awaited.
+struct Sniff {
+  Http2Pump::Socket socket;
+  std::string bytes;
+  TimerId timer = 0;
+};
+
+struct Front::State {
+  State(asio::io_context& loop, HttpServices& http_services, FrontOptions front_options,
+        AdoptHttp2 adopt)
+      : context(loop),
+        services(http_services),
+        options(std::move(front_options)),
+        adopt_http2(std::move(adopt)),
+        http(loop, http_services) {}
+
+  absl::Status ListenOn(const FrontOptions::Port& port);
+  void Accept(size_t listener);
+  void Accepted(tcp::socket socket);
+  void AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff);
+  void OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error_code& error);
+  void Forget(const std::shared_ptr<Sniff>& sniff);
+  void ToHttp2(Http2Pump::Socket client, std::string first_bytes);
+  void ConnectionClosed();
+
+  asio::io_context& context;
+  HttpServices& services;
+  FrontOptions options;
+  AdoptHttp2 adopt_http2;
+  HttpServer http;
+  std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
+  std::vector<uint16_t> ports;
+  std::vector<std::shared_ptr<Sniff>> sniffs;
+  std::map<uint64_t, std::shared_ptr<Http2Pump>> pumps;
+  std::vector<TimerId> accept_timers;
+  uint64_t next_pump = 1;
+  size_t open = 0;
+  bool stopping = false;
+  // Handlers that were queued before the front went away look here first.
+  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+};
+
+Front::Front(asio::io_context& context, HttpServices& services, FrontOptions options,
+             AdoptHttp2 adopt_http2)
+    : state_(
+          std::make_unique<State>(context, services, std::move(options), std::move(adopt_http2))) {}
+
+Front::~Front() {
+  StartDraining();
+  while (!state_->sniffs.empty()) state_->Forget(state_->sniffs.back());
+  while (!state_->pumps.empty()) {
+    const std::shared_ptr<Http2Pump> pump = state_->pumps.begin()->second;
+    pump->Close();
+  }
+  *state_->alive = false;
+}
+
+absl::Status Front::Listen() {
+  for (const FrontOptions::Port& port : state_->options.ports) {
+    QUIRE_RETURN_IF_ERROR(state_->ListenOn(port));
+  }
+  state_->accept_timers.resize(state_->acceptors.size(), 0);
+  for (size_t i = 0; i < state_->acceptors.size(); ++i) state_->Accept(i);
+  return absl::OkStatus();
+}
+
+const std::vector<uint16_t>& Front::ports() const { return state_->ports; }
+size_t Front::connections() const { return state_->open; }
+
+void Front::StartDraining() {
+  if (state_->stopping) return;
+  state_->stopping = true;
+  error_code ignored;
+  for (const auto& acceptor : state_->acceptors) acceptor->close(ignored);
+  for (const TimerId timer : state_->accept_timers) {
+    if (timer != 0) state_->services.executor.Cancel(timer);
+  }
+  state_->http.StartDraining();
+}
+
+absl::Status Front::State::ListenOn(const FrontOptions::Port& port) {
+  QUIRE_ASSIGN_OR_RETURN(const asio::ip::address address, AddressOf(options.host));
+  const tcp::endpoint endpoint(address, port.number);
+  auto acceptor = std::make_unique<tcp::acceptor>(context);
+  error_code error;
+  acceptor->open(endpoint.protocol(), error);
+  if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor->bind(endpoint, error);
+  if (!error) acceptor->listen(kBacklog, error);
+  if (error) {
+    return absl::UnavailableError(AbslView(
+        port.flag + ": cannot listen on " + options.host + " port " + std::to_string(port.number) +
+        ": " + error.message() + "; free the port or choose another, such as " +
+        std::to_string(port.number < 65000 ? port.number + 10 : 8000)));
+  }
+  ports.push_back(acceptor->local_endpoint(error).port());
+  acceptors.push_back(std::move(acceptor));
+  return absl::OkStatus();
+}
+
+void Front::State::Accept(size_t listener) {
+  acceptors[listener]->async_accept(
+      context, [this, listener, alive = alive](const error_code& error, tcp::socket socket) {
+        if (!*alive || error == asio::error::operation_aborted) return;
+        if (!error) {
+          Accepted(std::move(socket));
+          Accept(listener);
+          return;
+        }
+        accept_timers[listener] = services.executor.PostAt(
+            services.executor.clock().Now() + kAcceptPause, [this, listener] {
+              accept_timers[listener] = 0;
+              Accept(listener);
+            });
+      });
+}
+
+void Front::State::Accepted(tcp::socket socket) {
+  error_code ignored;
+  if (open >= options.max_connections) {
+    services.counters.connections_refused.Add();
+    // Best effort: a client whose buffer is full on the first write is not owed more.
+    (void)::send(socket.native_handle(), kTooMany.data(), kTooMany.size(),
+                 MSG_DONTWAIT | MSG_NOSIGNAL);
+    socket.close(ignored);
+    return;
+  }
+  services.counters.connections_accepted.Add();
+  services.counters.connections_open.Set(static_cast<double>(++open));
+  socket.set_option(tcp::no_delay(true), ignored);
+  socket.non_blocking(true, ignored);
+  auto sniff = std::make_shared<Sniff>(Sniff{std::move(socket), {}, 0});
+  sniffs.push_back(sniff);
+  sniff->timer = services.executor.PostAt(
+      services.executor.clock().Now() + options.first_bytes_timeout, [this, sniff] {
+        sniff->timer = 0;
+        services.counters.first_bytes_timeouts.Add();
+        Forget(sniff);
+        ConnectionClosed();
+      });
+  AwaitFirstBytes(sniff);
+}
+
+void Front::State::AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff) {
+  sniff->socket.async_wait(Http2Pump::Socket::wait_read,
+                           [this, sniff, alive = alive](const error_code& error) {
+                             if (!*alive || error == asio::error::operation_aborted) return;
+                             OnFirstBytes(sniff, error);
+                           });
+}
+
+void Front::State::Forget(const std::shared_ptr<Sniff>& sniff) {
+  const std::shared_ptr<Sniff> keep = sniff;
+  if (keep->timer != 0) services.executor.Cancel(keep->timer);
+  keep->timer = 0;
+  error_code ignored;
+  keep->socket.close(ignored);
+  sniffs.erase(std::find(sniffs.begin(), sniffs.end(), keep));
+}
+
+void Front::State::OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error_code& wait_error) {
+  error_code error = wait_error;
+  if (!sniff->socket.is_open()) return;
+  char buffer[kPreface.size()];
+  size_t bytes = 0;
+  if (!error) {
+    bytes =
+        sniff->socket.read_some(asio::buffer(buffer, kPreface.size() - sniff->bytes.size()), error);
+  }
+  if (error == asio::error::would_block || error == asio::error::interrupted) {
+    AwaitFirstBytes(sniff);
+    return;
+  }
+  if (error) {
+    Forget(sniff);
+    ConnectionClosed();
+    return;
+  }
+  sniff->bytes.append(buffer, bytes);
+  const bool may_be_http2 = kPreface.starts_with(sniff->bytes);
+  if (may_be_http2 && sniff->bytes.size() < kPreface.size()) {
+    AwaitFirstBytes(sniff);
+    return;
+  }
+  Http2Pump::Socket socket = std::move(sniff->socket);
+  std::string first_bytes = std::move(sniff->bytes);
+  Forget(sniff);
+  if (may_be_http2) {
+    ToHttp2(std::move(socket), std::move(first_bytes));
+  } else {
+    http.Adopt(socket.release(), std::move(first_bytes), [this] { ConnectionClosed(); });
+  }
+}
+
+void Front::State::ToHttp2(Http2Pump::Socket client, std::string first_bytes) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
+    services.counters.connections_refused.Add();
+    ConnectionClosed();
+    return;
+  }
+  services.counters.http2_connections.Add();
+  Http2Pump::Socket inner(context);
+  error_code ignored;
+  inner.assign(asio::generic::stream_protocol(AF_UNIX, 0), pair[0], ignored);
+  const uint64_t number = next_pump++;
+  auto pump = std::make_shared<Http2Pump>(
+      std::move(client), std::move(inner),
+      Http2Pump::Options{options.guard, services.executor.clock(), services.counters, services.log},
+      [this, number] {
+        pumps.erase(number);
+        ConnectionClosed();
+      });
+  pumps.emplace(number, pump);
+  adopt_http2(pair[1]);
+  pump->Start(std::move(first_bytes));
+}
+
+void Front::State::ConnectionClosed() {
+  QUIRE_CHECK(open > 0);
+  services.counters.connections_open.Set(static_cast<double>(--open));
+}
+
+bool IsLoopback(const std::string& host) {
+  const auto address = AddressOf(host);
+  return address.ok() && address->is_loopback();
+}
+
+}  // namespace quire

@@ -1,0 +1,74 @@
+// Reads the frame headers of an HTTP/2 client connection and says when it goes past a named rate,
+// before gRPC sees the bytes: floods of cheap frames make gRPC 1.51 allocate without bound.
+//
+// Owner: one connection's pump; event loop only; pure but for the time handed in.
+//
+// Invariants:
+// 1. Bytes are looked at, never changed or kept; any split of the input gives the same verdict.
+// 2. A verdict is final.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "common/runtime/runtime.h"
+
+namespace quire {
+
+// Tokens refill evenly; a burst of `burst` is free.
+struct RateLimit {
+  double per_second;
+  double burst;
+};
+
+// What well-behaved clients stay far below, per connection.
+struct GuardLimits {
+  RateLimit new_streams{1000, 4000};  // all HEADERS frames
+  RateLimit resets{100, 400};         // RST_STREAM
+  RateLimit pings{20, 100};
+  RateLimit settings{2, 32};
+  RateLimit window_updates{20'000, 40'000};
+  RateLimit continuations{100, 200};
+  RateLimit empty_data{1000, 4000};             // DATA frames without payload
+  RateLimit other_frames{100, 1000};            // PRIORITY, GOAWAY, PUSH_PROMISE and unknown types
+  RateLimit header_bytes{2 << 20, 8 << 20};     // HEADERS and CONTINUATION payloads
+  uint32_t max_header_block_bytes = 64u << 10;  // of one stream: HEADERS and its CONTINUATIONs
+  uint32_t max_frame_bytes = 1u << 20;
+};
+
+class Http2Guard {
+ public:
+  Http2Guard(const GuardLimits& limits, Micros now);
+
+  // Bytes from the client, the connection preface included. Returns nullptr while they are fine,
+  // else the name of the limit that was passed.
+  const char* Inspect(std::string_view bytes, Micros now);
+
+ private:
+  struct Bucket {
+    double tokens;
+    Micros last;
+  };
+  struct Frame {
+    uint32_t length;
+    uint8_t type;
+    uint8_t flags;
+  };
+
+  static bool Take(Bucket& bucket, const RateLimit& limit, double amount, Micros now);
+  const char* OnFrame(const Frame& frame, Micros now);
+  const char* OnHeaders(const Frame& frame, Micros now);
+
+  GuardLimits limits_;
+  const char* verdict_ = nullptr;
+  uint32_t preface_seen_ = 0;   // bytes of the connection preface
+  uint64_t payload_left_ = 0;   // of the current frame
+  uint32_t header_filled_ = 0;  // bytes of the next frame header
+  uint8_t header_[9] = {};
+  uint32_t block_bytes_ = 0;  // of the header block that is being received
+  bool in_block_ = false;     // until a frame with END_HEADERS
+  Bucket new_streams_, resets_, pings_, settings_, window_updates_, continuations_, empty_data_,
+      other_frames_, header_bytes_;
+};
+
+}  // namespace quire

@@ -1,0 +1,129 @@
+#include "router/front/http2_pump_asio.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+
+namespace quire {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr size_t kPumpChunkBytes = 32u << 10;
+constexpr int kMaxStepsPerTurn = 8;  // then other connections have their turn
+
+bool MustWait(const error_code& error) {
+  return error == asio::error::would_block || error == asio::error::try_again ||
+         error == asio::error::interrupted;
+}
+
+}  // namespace
+
+Http2Pump::Http2Pump(Socket client, Socket inner, const Options& options,
+                     std::function<void()> on_closed)
+    : client_(std::move(client)),
+      inner_(std::move(inner)),
+      clock_(options.clock),
+      counters_(options.counters),
+      log_(options.log),
+      guard_(options.limits, options.clock.Now()),
+      on_closed_(std::move(on_closed)),
+      to_grpc_{client_, inner_, true, {}, 0, false},
+      to_client_{inner_, client_, false, {}, 0, false} {}
+
+void Http2Pump::Start(std::string first_bytes) {
+  error_code ignored;
+  client_.non_blocking(true, ignored);
+  inner_.non_blocking(true, ignored);
+  if (!Inspect(first_bytes)) return;
+  to_grpc_.pending = std::move(first_bytes);
+  Step(to_grpc_);
+  if (!closed_) Step(to_client_);
+}
+
+void Http2Pump::Close() {
+  if (closed_) return;
+  closed_ = true;
+  error_code ignored;
+  client_.close(ignored);
+  inner_.close(ignored);
+  if (on_closed_) on_closed_();
+  on_closed_ = nullptr;
+}
+
+bool Http2Pump::Inspect(std::string_view bytes) {
+  const char* limit = guard_.Inspect(bytes, clock_.Now());
+  if (limit == nullptr) return true;
+  log_.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
+  counters_.http2_guard_closed.Add();
+  asio::post(client_.get_executor(), [self = shared_from_this()] { self->Close(); });
+  to_grpc_.ended = to_client_.ended = true;
+  return false;
+}
+
+void Http2Pump::Wait(Direction& direction, Socket& socket, bool for_read) {
+  socket.async_wait(for_read ? Socket::wait_read : Socket::wait_write,
+                    [self = shared_from_this(), &direction](const error_code& error) {
+                      if (self->closed_) return;
+                      if (error) {
+                        self->Close();
+                      } else {
+                        self->Step(direction);
+                      }
+                    });
+}
+
+bool Http2Pump::Flush(Direction& direction) {
+  while (direction.offset < direction.pending.size()) {
+    error_code error;
+    direction.offset +=
+        direction.to.write_some(asio::buffer(direction.pending.data() + direction.offset,
+                                             direction.pending.size() - direction.offset),
+                                error);
+    if (MustWait(error)) {
+      Wait(direction, direction.to, false);
+      return false;
+    }
+    if (error) {
+      Close();
+      return false;
+    }
+  }
+  direction.pending.clear();
+  direction.offset = 0;
+  return true;
+}
+
+bool Http2Pump::Fill(Direction& direction) {
+  char buffer[kPumpChunkBytes];
+  error_code error;
+  const size_t bytes = direction.from.read_some(asio::buffer(buffer), error);
+  if (MustWait(error)) {
+    direction.pending.shrink_to_fit();
+    Wait(direction, direction.from, true);
+    return false;
+  }
+  if (error) {
+    direction.ended = true;
+    ::shutdown(direction.to.native_handle(), SHUT_WR);
+    if (error != asio::error::eof || (to_grpc_.ended && to_client_.ended)) Close();
+    return false;
+  }
+  if (direction.inspected && !Inspect({buffer, bytes})) return false;
+  direction.pending.assign(buffer, bytes);
+  return true;
+}
+
+void Http2Pump::Step(Direction& direction) {
+  for (int step = 0; step < kMaxStepsPerTurn; ++step) {
+    if (closed_ || direction.ended) return;
+    if (!Flush(direction) || !Fill(direction)) return;
+  }
+  asio::post(client_.get_executor(),
+             [self = shared_from_this(), &direction] { self->Step(direction); });
+}
+
+}  // namespace quire

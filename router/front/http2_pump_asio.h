@@ -1,0 +1,69 @@
+// Carries the bytes of one HTTP/2 connection between its client and gRPC, past the guard.
+//
+// Owner: its own pending socket operations (a shared_ptr in each); the front keeps a weak reference
+// to close it. Event loop only.
+//
+// Invariants:
+// 1. At most one read's worth of bytes waits in each direction: a slow side slows the other down.
+// 2. After a verdict of the guard no further byte reaches gRPC.
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/system/error_code.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/log/log.h"
+#include "router/core/edge_metrics.h"
+#include "router/front/http2_guard.h"
+
+namespace quire {
+
+class Http2Pump final : public std::enable_shared_from_this<Http2Pump> {
+ public:
+  using Socket = boost::asio::generic::stream_protocol::socket;
+  struct Options {
+    GuardLimits limits;
+    const Clock& clock;
+    EdgeMetrics& counters;
+    Logger& log;
+  };
+
+  Http2Pump(Socket client, Socket inner, const Options& options, std::function<void()> on_closed);
+
+  // `first_bytes` were read from the client already.
+  void Start(std::string first_bytes);
+  void Close();
+
+ private:
+  struct Direction {
+    Socket& from;
+    Socket& to;
+    bool inspected;
+    std::string pending;
+    size_t offset = 0;
+    bool ended = false;
+  };
+
+  void Step(Direction& direction);
+  bool Flush(Direction& direction);  // false: waits or closed
+  bool Fill(Direction& direction);   // false: waits, ended or closed
+  bool Inspect(std::string_view bytes);
+  void Wait(Direction& direction, Socket& socket, bool for_read);
+
+  Socket client_;
+  Socket inner_;
+  const Clock& clock_;
+  EdgeMetrics& counters_;
+  Logger& log_;
+  Http2Guard guard_;
+  std::function<void()> on_closed_;
+  Direction to_grpc_;
+  Direction to_client_;
+  bool closed_ = false;
+};
+
+}  // namespace quire

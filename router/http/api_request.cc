@@ -1,0 +1,326 @@
+#include "router/http/api_request.h"
+
+#include <charconv>
+
+#include "common/sampling_params.h"
+#include "router/core/sampling_checks.h"
+#include "router/http/api_fields.h"
+#include "router/http/errors.h"
+
+namespace quire {
+namespace {
+
+using json::Value;
+
+constexpr size_t kMaxUnknownFieldsListed = 16;
+constexpr size_t kMaxMessages = 16'384;
+
+FieldError ParseBody(std::string_view body, Value& out) {
+  auto value = json::Parse(body);
+  if (!value.ok()) {
+    ApiError error;
+    error.code = ApiCode::kInvalidArgument;
+    error.message = "the body must be a JSON object: " + StatusMessage(value.status());
+    return error;
+  }
+  if (!value->is_object()) {
+    ApiError error;
+    error.code = ApiCode::kInvalidArgument;
+    error.message = "the body must be a JSON object";
+    return error;
+  }
+  out = std::move(*value);
+  return std::nullopt;
+}
+
+FieldError ReadFields(const json::Object& object, unsigned where, ApiDraft& draft) {
+  for (const auto& member : object) {
+    const std::string_view name(member.key().data(), member.key().size());
+    const ApiField* known = nullptr;
+    for (const ApiField& field : ApiFields()) {
+      if (field.name == name && (field.where & where) != 0) known = &field;
+    }
+    if (!known) {
+      if (draft.out.unknown_fields.size() < kMaxUnknownFieldsListed) {
+        draft.out.unknown_fields.emplace_back(name.substr(0, 64));
+      }
+      continue;
+    }
+    if (member.value().is_null()) continue;
+    if (auto problem = known->read(member.value(), name, draft)) return problem;
+  }
+  return std::nullopt;
+}
+
+FieldError AddTextPrompt(const Value& value, ApiDraft& draft) {
+  const std::string_view text = json::View(value.get_string());
+  if (text.empty()) return BadParam("prompt", "must not be empty; give at least one character");
+  GenerateRequest request = draft.common;
+  request.prompt = TextPrompt{std::string(text), draft.add_special_tokens};
+  draft.out.requests.push_back(std::move(request));
+  return std::nullopt;
+}
+
+FieldError AddTokenPrompt(const Value& value, ApiDraft& draft) {
+  TokenPrompt prompt;
+  if (auto problem = ReadTokenIds(value, "prompt", prompt.ids)) return problem;
+  if (prompt.ids.empty()) return BadParam("prompt", "must not be empty; give at least one token");
+  GenerateRequest request = draft.common;
+  request.prompt = std::move(prompt);
+  draft.out.requests.push_back(std::move(request));
+  return std::nullopt;
+}
+
+FieldError ReadPrompts(ApiDraft& draft, const RequestLimits& limits) {
+  constexpr std::string_view kShapes =
+      "must be a string, a list of strings, a list of token ids, or a list of such lists";
+  if (!draft.prompt) return BadParam("prompt", "is missing");
+  const Value& value = *draft.prompt;
+  if (value.is_string()) return AddTextPrompt(value, draft);
+  if (!value.is_array()) return BadParam("prompt", kShapes);
+  const json::Array& list = value.get_array();
+  if (list.empty()) return BadParam("prompt", "must not be an empty list");
+  if (list[0].is_number()) return AddTokenPrompt(value, draft);
+  if (list.size() > limits.max_prompts) {
+    return BadParam("prompt", "has " + std::to_string(list.size()) + " entries; at most " +
+                                  std::to_string(limits.max_prompts) + " are served");
+  }
+  for (const Value& element : list) {
+    if (element.kind() != list[0].kind()) return BadParam("prompt", kShapes);
+    FieldError problem;
+    if (element.is_string()) {
+      problem = AddTextPrompt(element, draft);
+    } else if (element.is_array()) {
+      problem = AddTokenPrompt(element, draft);
+    } else {
+      problem = BadParam("prompt", kShapes);
+    }
+    if (problem) return problem;
+  }
+  return std::nullopt;
+}
+
+FieldError ReadChat(ApiDraft& draft) {
+  if (!draft.messages) return BadParam("messages", "is missing");
+  if (auto problem = ReadMessages(*draft.messages, draft.chat.messages_json)) return problem;
+  if (draft.add_special_tokens_set) draft.chat.add_special_tokens = draft.add_special_tokens;
+  if (draft.chat.add_generation_prompt && draft.chat.continue_final_message) {
+    return BadParam("continue_final_message",
+                    "needs add_generation_prompt to be false: only one of the two can be true");
+  }
+  GenerateRequest request = draft.common;
+  request.chat_defaults = true;
+  request.prompt = std::move(draft.chat);
+  draft.out.requests.push_back(std::move(request));
+  return std::nullopt;
+}
+
+FieldError SettleSampling(ApiKind kind, ApiDraft& draft) {
+  SamplingOptions& sampling = draft.common.sampling;
+  if (draft.max_completion_tokens) {
+    if (*draft.max_completion_tokens < 1) {
+      return BadParam("max_completion_tokens", "must be in [1, the context less the prompt]");
+    }
+    sampling.max_tokens = draft.max_completion_tokens;
+  }
+  if (kind == ApiKind::kChat) {
+    if (draft.top_logprobs) {
+      if (*draft.top_logprobs < 0 || *draft.top_logprobs > kMaxLogprobs) {
+        return BadParam("top_logprobs", "must be in [0, 20]");
+      }
+      if (!draft.logprobs_flag && *draft.top_logprobs > 0) {
+        return BadParam("top_logprobs", "needs logprobs to be true");
+      }
+    }
+    if (draft.logprobs_flag) sampling.logprobs = draft.top_logprobs.value_or(0);
+  }
+  if (draft.out.continuous_usage && !draft.out.include_usage) draft.out.include_usage = true;
+  return CheckSampling(sampling);
+}
+
+FieldError FlattenContent(const Value& content, const std::string& where, std::string& out) {
+  bool first = true;
+  for (const Value& part : content.get_array()) {
+    if (!part.is_object()) return BadParam(where, "each part must be an object with type and text");
+    const Value* type = json::Find(part.get_object(), "type");
+    const Value* text = json::Find(part.get_object(), "text");
+    if (!type || !type->is_string()) return BadParam(where, "each part needs a type");
+    if (json::View(type->get_string()) != "text") {
+      return BadParam(where, "parts of type \"" + std::string(json::View(type->get_string())) +
+                                 "\" are not served; only \"text\" is");
+    }
+    if (!text || !text->is_string()) return BadParam(where, "a part of type text needs its text");
+    if (!first) out += '\n';
+    first = false;
+    out += json::View(text->get_string());
+  }
+  return std::nullopt;
+}
+
+FieldError CheckMessage(Value& message, const std::string& where) {
+  if (!message.is_object()) return BadParam(where, "must be an object with role and content");
+  json::Object& object = message.get_object();
+  const Value* role = json::Find(object, "role");
+  if (!role || !role->is_string() || role->get_string().empty()) {
+    return BadParam(where + ".role", "must be a string such as \"user\"");
+  }
+  auto content = object.find("content");
+  if (content == object.end() || content->value().is_null()) {
+    if (json::Find(object, "tool_calls")) return std::nullopt;
+    return BadParam(where + ".content", "is missing");
+  }
+  if (content->value().is_array()) {
+    std::string flat;
+    if (auto problem = FlattenContent(content->value(), where + ".content", flat)) return problem;
+    content->value() = json::BoostView(flat);
+  } else if (!content->value().is_string()) {
+    return BadParam(where + ".content", "must be a string or a list of text parts");
+  }
+  return std::nullopt;
+}
+
+// Gathers the few fields of /tokenize and /detokenize by name; the rest is listed as unknown.
+void ListUnknown(const json::Object& object, std::initializer_list<std::string_view> known,
+                 std::vector<std::string>& out) {
+  for (const auto& member : object) {
+    const std::string_view name(member.key().data(), member.key().size());
+    bool found = false;
+    for (std::string_view k : known) found = found || k == name;
+    if (!found && out.size() < kMaxUnknownFieldsListed) out.emplace_back(name.substr(0, 64));
+  }
+}
+
+FieldError ReadTokenizeChat(const json::Object& object, const Value& messages, TokenizeBody& out) {
+  ChatPrompt chat;
+  if (auto problem = ReadMessages(messages, chat.messages_json)) return problem;
+  const struct {
+    std::string_view name;
+    bool& target;
+  } flags[] = {{"add_generation_prompt", chat.add_generation_prompt},
+               {"continue_final_message", chat.continue_final_message},
+               {"add_special_tokens", chat.add_special_tokens}};
+  for (const auto& flag : flags) {
+    if (const Value* v = json::Find(object, flag.name)) {
+      if (auto problem = ReadBool(*v, flag.name, flag.target)) return problem;
+    }
+  }
+  if (const Value* v = json::Find(object, "chat_template_kwargs")) {
+    if (!v->is_object()) return BadParam("chat_template_kwargs", "must be an object");
+    chat.template_kwargs_json = json::Serialize(*v);
+  }
+  if (const Value* v = json::Find(object, "tools")) {
+    if (!v->is_array()) return BadParam("tools", "must be a list");
+    if (!v->get_array().empty()) chat.tools_json = json::Serialize(*v);
+  }
+  out.prompt = std::move(chat);
+  return std::nullopt;
+}
+
+}  // namespace
+
+FieldError ReadMessages(const Value& value, std::string& out) {
+  if (!value.is_array()) return BadParam("messages", "must be a list of messages");
+  if (value.get_array().empty()) return BadParam("messages", "must hold at least one message");
+  if (value.get_array().size() > kMaxMessages) {
+    return BadParam("messages", "has more than " + std::to_string(kMaxMessages) + " entries");
+  }
+  Value copy = value;
+  size_t index = 0;
+  for (Value& message : copy.get_array()) {
+    if (auto problem = CheckMessage(message, "messages[" + std::to_string(index) + "]")) {
+      return problem;
+    }
+    ++index;
+  }
+  out = json::Serialize(copy);
+  return std::nullopt;
+}
+
+std::optional<ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
+                                        const RequestLimits& limits, ApiRequest& out) {
+  out = ApiRequest();
+  out.kind = kind;
+  Value root;
+  if (auto problem = ParseBody(body, root)) return problem;
+  ApiDraft draft(out);
+  const unsigned where = kind == ApiKind::kChat ? kInChat : kInCompletion;
+  if (auto problem = ReadFields(root.get_object(), where, draft)) return problem;
+  if (auto problem = SettleSampling(kind, draft)) return problem;
+  if (draft.common.truncate_prompt_tokens && *draft.common.truncate_prompt_tokens < -1) {
+    return BadParam("truncate_prompt_tokens", "must be -1 or more");
+  }
+  draft.common.streaming = out.stream;
+  if (auto problem = kind == ApiKind::kChat ? ReadChat(draft) : ReadPrompts(draft, limits)) {
+    return problem;
+  }
+  if (draft.common.resume && out.requests.size() > 1) {
+    return BadParam("resume", "is served for one prompt at a time");
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& out) {
+  out = TokenizeBody();
+  Value root;
+  if (auto problem = ParseBody(body, root)) return problem;
+  const json::Object& object = root.get_object();
+  ListUnknown(object,
+              {"model", "prompt", "messages", "add_special_tokens", "return_token_strs",
+               "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools"},
+              out.unknown_fields);
+  if (const Value* v = json::Find(object, "model")) {
+    if (auto problem = ReadString(*v, "model", out.model)) return problem;
+  }
+  if (const Value* v = json::Find(object, "return_token_strs")) {
+    if (auto problem = ReadBool(*v, "return_token_strs", out.return_token_strings)) return problem;
+  }
+  if (const Value* messages = json::Find(object, "messages")) {
+    return ReadTokenizeChat(object, *messages, out);
+  }
+  const Value* prompt = json::Find(object, "prompt");
+  if (!prompt) return BadParam("prompt", "is missing; give prompt or messages");
+  TextPrompt text;
+  if (auto problem = ReadString(*prompt, "prompt", text.text)) return problem;
+  if (const Value* v = json::Find(object, "add_special_tokens")) {
+    if (auto problem = ReadBool(*v, "add_special_tokens", text.add_special_tokens)) return problem;
+  }
+  out.prompt = std::move(text);
+  return std::nullopt;
+}
+
+std::optional<ApiError> ParseDetokenizeBody(std::string_view body, DetokenizeBody& out) {
+  out = DetokenizeBody();
+  Value root;
+  if (auto problem = ParseBody(body, root)) return problem;
+  const json::Object& object = root.get_object();
+  ListUnknown(object, {"model", "tokens"}, out.unknown_fields);
+  if (const Value* v = json::Find(object, "model")) {
+    if (auto problem = ReadString(*v, "model", out.model)) return problem;
+  }
+  const Value* tokens = json::Find(object, "tokens");
+  if (!tokens) return BadParam("tokens", "is missing");
+  return ReadTokenIds(*tokens, "tokens", out.ids);
+}
+
+std::optional<uint64_t> ParseTimeoutMs(std::string_view text, double default_unit_ms) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view unit(rest, end - rest);
+  double scale = default_unit_ms;
+  if (unit == "ms") {
+    scale = 1;
+  } else if (unit == "s") {
+    scale = 1000;
+  } else if (unit == "m") {
+    scale = 60'000;
+  } else if (!unit.empty()) {
+    return std::nullopt;
+  }
+  const double ms = number * scale;
+  if (!(ms >= 1 && ms <= 86'400'000)) return std::nullopt;
+  return static_cast<uint64_t>(ms);
+}
+
+}  // namespace quire

@@ -1,0 +1,64 @@
+// One HTTP request and the way back to its client, free of sockets: handlers are written against
+// this.
+//
+// Owner: the HTTP session that read the request; everything happens on the router's event loop.
+//
+// Invariants:
+// 1. A request gets exactly one Reply, or one StartStream followed by Writes and one of EndStream
+// and Abort.
+// 2. The session owns the running Call and destroys it when the answer has been written or the
+// client is
+//    gone, never from inside a function that the Call itself is running.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace quire {
+
+using HeaderList = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  std::string method;  // "GET"
+  std::string path;    // percent-decoded, without the query
+  std::string body;
+  std::string request_id;  // from x-request-id where it is usable, else made by the session
+  std::string traceparent;
+  std::string timeout;     // x-quire-timeout, as it came
+  std::string timeout_ms;  // x-request-timeout-ms, as it came
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  HeaderList headers;
+  std::string body;
+};
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual void Reply(HttpResponse response) = 0;
+  // Status line and headers leave now; the body follows by Write.
+  virtual void StartStream(int status, std::string_view content_type,
+                           const HeaderList& headers) = 0;
+  // Queues bytes of the body. Returns how many body bytes have been queued in all.
+  virtual uint64_t Write(std::string_view bytes) = 0;
+  virtual void EndStream() = 0;
+  // Closes the connection in mid-answer: the client sees that it is cut short.
+  virtual void Abort() = 0;
+};
+
+// A request that is being answered. Destroying it gives up all its work.
+class Call {
+ public:
+  virtual ~Call() = default;
+  // The first `total` body bytes have been handed to the network.
+  virtual void OnWritten(uint64_t total) { (void)total; }
+};
+
+}  // namespace quire

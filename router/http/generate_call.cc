@@ -1,0 +1,331 @@
+#include "router/http/generate_call.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "router/http/errors.h"
+#include "router/http/routes.h"
+
+namespace quire {
+
+// A large body is parsed off the event loop; `call` is cleared when its request is given up
+// meanwhile.
+struct GenerateCall::ParseJob {
+  GenerateCall* call = nullptr;
+  ApiKind kind = ApiKind::kCompletion;
+  std::string body;
+  RequestLimits limits;
+  std::optional<ApiError> problem;
+  ApiRequest parsed;
+};
+
+std::unique_ptr<Call> GenerateCall::Begin(HttpServices& services, ApiKind kind, HttpRequest request,
+                                          Exchange& exchange) {
+  std::unique_ptr<GenerateCall> call(
+      new GenerateCall(services, kind, std::move(request), exchange));
+  const RequestLimits limits{.max_prompts = services.limits.max_prompts};
+  if (call->http_.body.size() <= services.limits.background_parse_bytes) {
+    ApiRequest parsed;
+    auto problem = ParseApiRequest(kind, call->http_.body, limits, parsed);
+    call->Parsed(std::move(problem), std::move(parsed));
+  } else {
+    auto job = std::make_shared<ParseJob>();
+    job->call = call.get();
+    job->kind = kind;
+    job->limits = limits;
+    job->body = std::move(call->http_.body);
+    call->parse_job_ = job;
+    const bool queued = services.background.Run(
+        [job] { job->problem = ParseApiRequest(job->kind, job->body, job->limits, job->parsed); },
+        [job] {
+          if (job->call) job->call->Parsed(std::move(job->problem), std::move(job->parsed));
+        });
+    if (!queued) {
+      ApiError busy;
+      busy.code = ApiCode::kUnavailable;
+      busy.message = "too many large requests are being read; try again shortly";
+      busy.retry_after_ms = 1000;
+      call->Refuse(busy);
+    }
+  }
+  if (call->finished_) return nullptr;
+  return call;
+}
+
+GenerateCall::GenerateCall(HttpServices& services, ApiKind kind, HttpRequest request,
+                           Exchange& exchange)
+    : services_(services), exchange_(exchange), http_(std::move(request)), kind_(kind) {}
+
+GenerateCall::~GenerateCall() {
+  if (parse_job_) parse_job_->call = nullptr;
+  CancelAll();
+}
+
+void GenerateCall::CancelAll() {
+  if (timer_ != 0) services_.executor.Cancel(timer_);
+  timer_ = 0;
+  if (release_timer_ != 0) services_.executor.Cancel(release_timer_);
+  release_timer_ = 0;
+  for (const std::unique_ptr<Part>& part : parts_) {
+    if (part->id != 0) services_.pipeline.Cancel(part->id);
+    part->id = 0;
+  }
+  parts_live_ = 0;
+}
+
+void GenerateCall::Refuse(const ApiError& error) {
+  QUIRE_CHECK(!committed_);
+  finished_ = true;
+  CancelAll();
+  exchange_.Reply(ErrorResponse(error));
+}
+
+void GenerateCall::Parsed(std::optional<ApiError> problem, ApiRequest parsed) {
+  parse_job_.reset();
+  http_.body.clear();
+  http_.body.shrink_to_fit();
+  uint64_t timeout_ms = 0;
+  if (!problem) problem = ReadTimeouts(timeout_ms);
+  if (problem) {
+    Refuse(*problem);
+    return;
+  }
+  CountUnknownFields(services_, http_.request_id, parsed.unknown_fields);
+  api_ = std::move(parsed);
+  Launch(timeout_ms);
+}
+
+std::optional<ApiError> GenerateCall::ReadTimeouts(uint64_t& timeout_ms) const {
+  const struct {
+    const char* name;
+    const std::string& text;
+    double unit_ms;
+  } headers[] = {{"x-request-timeout-ms", http_.timeout_ms, 1},
+                 {"x-quire-timeout", http_.timeout, 1000}};
+  for (const auto& header : headers) {
+    if (header.text.empty()) continue;
+    const std::optional<uint64_t> ms = ParseTimeoutMs(header.text, header.unit_ms);
+    if (!ms) {
+      return BadParam(header.name, "must be a time from 1 ms to a day, such as 30s or 1500ms");
+    }
+    timeout_ms = *ms;
+  }
+  return std::nullopt;
+}
+
+void GenerateCall::Launch(uint64_t timeout_ms) {
+  const SamplingOptions& sampling = api_.requests[0].sampling;
+  choices_per_prompt_ = static_cast<uint32_t>(sampling.n);
+  const std::string id =
+      api_.requests[0].request_id.empty() ? http_.request_id : api_.requests[0].request_id;
+  writer_ = std::make_unique<AnswerWriter>(
+      AnswerHead{.kind = kind_,
+                 .id = (kind_ == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + id,
+                 .logprobs = sampling.logprobs.has_value(),
+                 .return_token_ids = api_.return_token_ids,
+                 .tokens_as_ids = api_.return_tokens_as_ids,
+                 .include_usage = api_.include_usage});
+  const size_t choice_count = api_.requests.size() * choices_per_prompt_;
+  choice_states_.resize(choice_count);
+  if (!api_.stream) {
+    whole_choices_.resize(choice_count);
+    for (size_t i = 0; i < choice_count; ++i) whole_choices_[i].index = static_cast<uint32_t>(i);
+  }
+  const bool several = api_.requests.size() > 1;
+  for (size_t i = 0; i < api_.requests.size(); ++i) {
+    GenerateRequest request = std::move(api_.requests[i]);
+    request.request_id = several ? id + "-" + std::to_string(i) : id;
+    request.timeout_ms = timeout_ms;
+    request.traceparent = http_.traceparent;
+    parts_.push_back(std::make_unique<Part>(*this, i));
+    ++parts_live_;
+    parts_.back()->id = services_.pipeline.Start(std::move(request), parts_.back().get());
+  }
+  if (api_.stream) ArmTimer(services_.limits.sse_commit_after);
+}
+
+uint32_t GenerateCall::IndexOf(const Part& part, uint32_t choice) const {
+  return static_cast<uint32_t>(part.index_) * choices_per_prompt_ + choice;
+}
+
+void GenerateCall::PartStarted(Part& part, const Started& started) {
+  if (!begun_) writer_->Begin(started);
+  begun_ = true;
+  part.prompt_ids = started.prompt_ids;
+}
+
+void GenerateCall::PartDelta(Part& part, const Delta& delta) {
+  const uint32_t index = IndexOf(part, delta.choice);
+  QUIRE_CHECK(begun_ && delta.choice < choices_per_prompt_);
+  choice_states_[index].tokens += delta.ids.size();
+  if (!api_.stream) {
+    AnswerChoice& choice = whole_choices_[index];
+    choice.text += delta.text;
+    choice.ids.insert(choice.ids.end(), delta.ids.begin(), delta.ids.end());
+    choice.logprobs.insert(choice.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+    return;
+  }
+  Commit();
+  const bool says_something =
+      !delta.text.empty() || api_.return_token_ids || !delta.logprobs.empty();
+  // The role comes with the first token, never before it: it must not pass for a first token.
+  if (kind_ == ApiKind::kChat && !choice_states_[index].role_sent) {
+    choice_states_[index].role_sent = true;
+    SendChunk(part, {.index = index, .role = true});
+  }
+  if (says_something) SendChunk(part, {.index = index, .delta = &delta});
+  WriteOut();
+  marks_.push_back(
+      {queued_bytes_, part.index_, delta.choice, delta.first_index + delta.ids.size()});
+  if (marks_.front().bytes <= written_bytes_ && release_timer_ == 0) {
+    // Nothing waits to be written, as the text is still held back: the outputs are taken all the
+    // same, but not from inside the pipeline's own call.
+    release_timer_ = services_.executor.PostAt(services_.executor.clock().Now(), [this] {
+      release_timer_ = 0;
+      ReleaseMarks();
+    });
+  }
+}
+
+void GenerateCall::SendChunk(Part& part, ChunkParts parts) {
+  if (!part.prompt_ids_sent) {
+    parts.prompt_ids = &part.prompt_ids;
+    part.prompt_ids_sent = true;
+  }
+  Usage running;
+  if (api_.continuous_usage) {
+    running.prompt_tokens = static_cast<uint32_t>(part.prompt_ids.size());
+    running.completion_tokens = static_cast<uint32_t>(choice_states_[parts.index].tokens);
+    parts.usage = &running;
+  }
+  writer_->AppendChunk(parts, scratch_);
+}
+
+void GenerateCall::PartChoiceEnd(Part& part, const ChoiceEnd& end) {
+  const uint32_t index = IndexOf(part, end.choice);
+  QUIRE_CHECK(begun_ && end.choice < choices_per_prompt_);
+  ++part.choices_ended;
+  if (!api_.stream) {
+    whole_choices_[index].end = end;
+    return;
+  }
+  Commit();
+  if (kind_ == ApiKind::kChat && !choice_states_[index].role_sent) {
+    choice_states_[index].role_sent = true;
+    SendChunk(part, {.index = index, .role = true});
+  }
+  SendChunk(part, {.index = index, .end = &end});
+  WriteOut();
+}
+
+void GenerateCall::PartFinished(Part& part, const Usage& usage) {
+  part.id = 0;
+  if (part.choices_ended != choices_per_prompt_) {
+    ApiError error;
+    error.message = "the answer ended before every choice had a finish reason";
+    PartError(part, error);
+    return;
+  }
+  usage_.prompt_tokens += usage.prompt_tokens;
+  usage_.completion_tokens += usage.completion_tokens;
+  usage_.cached_tokens += usage.cached_tokens;
+  QUIRE_CHECK(parts_live_ > 0);
+  if (--parts_live_ > 0) return;
+  finished_ = true;
+  CancelAll();
+  if (api_.stream) {
+    FinishStream();
+  } else {
+    FinishWhole();
+  }
+}
+
+void GenerateCall::PartError(Part& part, const ApiError& error) {
+  part.id = 0;
+  if (!committed_) {
+    Refuse(error);
+    return;
+  }
+  finished_ = true;
+  CancelAll();
+  services_.counters.stream_error_events.Add();
+  AnswerWriter::AppendErrorEvent(error, scratch_);
+  WriteOut();
+  exchange_.EndStream();
+}
+
+void GenerateCall::FinishStream() {
+  Commit();
+  if (api_.include_usage) writer_->AppendUsageChunk(usage_, scratch_);
+  AnswerWriter::AppendDone(scratch_);
+  WriteOut();
+  exchange_.EndStream();
+}
+
+void GenerateCall::FinishWhole() {
+  std::vector<std::vector<TokenId>> prompt_ids;
+  prompt_ids.reserve(parts_.size());
+  for (const std::unique_ptr<Part>& part : parts_)
+    prompt_ids.push_back(std::move(part->prompt_ids));
+  HttpResponse response;
+  response.body = writer_->WholeAnswer(whole_choices_, usage_, prompt_ids, choices_per_prompt_);
+  exchange_.Reply(std::move(response));
+}
+
+void GenerateCall::Commit() {
+  if (committed_) return;
+  committed_ = true;
+  static const HeaderList kHeaders = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  exchange_.StartStream(200, "text/event-stream; charset=utf-8", kHeaders);
+  if (!finished_) ArmTimer(services_.limits.sse_keep_alive);
+}
+
+void GenerateCall::WriteOut() {
+  if (scratch_.empty()) return;
+  queued_bytes_ = exchange_.Write(scratch_);
+  scratch_.clear();
+  last_write_ = services_.executor.clock().Now();
+}
+
+void GenerateCall::OnWritten(uint64_t total) {
+  written_bytes_ = total;
+  ReleaseMarks();
+}
+
+void GenerateCall::ReleaseMarks() {
+  while (!marks_.empty() && marks_.front().bytes <= written_bytes_) {
+    const Mark mark = marks_.front();
+    marks_.pop_front();
+    // Later marks of the same choice that are also due say all that this one says.
+    if (!marks_.empty() && marks_.front().bytes <= written_bytes_ &&
+        marks_.front().part == mark.part && marks_.front().choice == mark.choice) {
+      continue;
+    }
+    const RequestId id = parts_[mark.part]->id;
+    if (id != 0) services_.pipeline.Taken(id, mark.choice, mark.index);
+  }
+}
+
+void GenerateCall::ArmTimer(Micros delay) {
+  if (timer_ != 0) services_.executor.Cancel(timer_);
+  timer_ = services_.executor.PostAt(services_.executor.clock().Now() + delay, [this] {
+    timer_ = 0;
+    OnTimer();
+  });
+}
+
+void GenerateCall::OnTimer() {
+  if (finished_) return;
+  const Micros now = services_.executor.clock().Now();
+  const Micros silence = services_.limits.sse_keep_alive;
+  if (committed_ && now < last_write_ + silence) {
+    ArmTimer(last_write_ + silence - now);
+    return;
+  }
+  Commit();
+  scratch_ += ": keep-alive\n\n";
+  WriteOut();
+  ArmTimer(silence);
+}
+
+}  // namespace quire

@@ -1,0 +1,118 @@
+// One HTTP/1.1 connection: parses requests, answers them one at a time, keeps its deadlines.
+//
+// Owner: HttpServer's table, and its own pending socket operations (a shared_ptr in each); event
+// loop only.
+//
+// Invariants:
+// 1. `call_` lives only in state kAnswering and is never destroyed from inside one of its own
+// functions.
+// 2. Bytes wait in `out_` (bounded by max_write_buffer_bytes) while `writing_` is under way.
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/beast/core/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "router/http/exchange.h"
+#include "router/http/services.h"
+
+namespace quire {
+
+// What the sessions of one server share.
+struct HttpShared {
+  HttpServices& services;
+  size_t body_bytes = 0;  // of all requests being read
+  bool draining = false;
+};
+
+class HttpSession final : public Exchange, public std::enable_shared_from_this<HttpSession> {
+ public:
+  using Socket = boost::asio::generic::stream_protocol::socket;
+
+  HttpSession(Socket socket, HttpShared& shared, std::function<void()> on_closed);
+  ~HttpSession() override;
+
+  void Start(std::string first_bytes);
+  void StartDraining();
+  void Close();
+
+  // Exchange:
+  void Reply(HttpResponse response) override;
+  void StartStream(int status, std::string_view content_type, const HeaderList& headers) override;
+  uint64_t Write(std::string_view bytes) override;
+  void EndStream() override;
+  void Abort() override;
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  enum class State { kIdle, kHead, kBody, kAnswering, kLinger, kClosed };
+
+  void Read();
+  void OnReadable(boost::beast::error_code error);
+  void OnInputEnd(bool in_order);
+  size_t ReadLimit() const;
+  void Parse();
+  bool CheckHead();  // false: refused
+  void OnParseError(const boost::beast::error_code& error);
+  void Refuse(int status, std::string_view message, std::string_view code);
+  HttpRequest TakeRequest(bool& usable);
+  void BeginAnswer();
+  void CountBody(size_t bytes);
+
+  void AppendHead(int status, std::string_view content_type, const HeaderList& headers,
+                  std::optional<size_t> length);
+  void StartWrite();
+  void OnWrite(const boost::beast::error_code& error, size_t bytes);
+  void AnswerWritten();
+  void Linger();
+
+  void SetDeadline(Micros delay);  // 0: none
+  void OnTimer();
+  void OnDeadline();
+  void PostClose();
+
+  Socket socket_;
+  HttpShared& shared_;
+  HttpServices& services_;
+  std::function<void()> on_closed_;
+  State state_ = State::kIdle;
+
+  std::string in_;  // bytes that the parser has not taken yet
+  bool reading_ = false;
+  bool input_ended_ = false;
+  size_t lingered_bytes_ = 0;
+  std::optional<Parser> parser_;
+  size_t counted_body_bytes_ = 0;  // our part of shared_.body_bytes
+  uint64_t request_wire_bytes_ = 0;
+  bool continue_sent_ = false;
+
+  std::unique_ptr<Call> call_;
+  bool dispatching_ = false;
+  std::string request_id_;
+  bool head_only_ = false;  // HEAD
+  bool http10_ = false;
+  bool keep_alive_ = true;
+  bool chunked_ = false;
+  bool answer_begun_ = false;
+  bool answer_done_ = false;
+
+  std::string out_;
+  std::string writing_;
+  size_t written_ = 0;  // of writing_
+  bool write_active_ = false;
+  uint64_t body_queued_ = 0;     // body bytes of this answer
+  uint64_t body_in_flight_ = 0;  // body_queued_ when writing_ was taken
+  Micros last_progress_ = 0;
+
+  Micros deadline_ = 0;
+  TimerId timer_ = 0;
+  Micros timer_due_ = 0;
+};
+
+}  // namespace quire

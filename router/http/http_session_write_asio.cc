@@ -1,0 +1,175 @@
+// The writing half of HttpSession.
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/write.hpp>
+
+#include <charconv>
+#include <ctime>
+
+#include "common/check.h"
+#include "router/http/errors.h"
+#include "router/http/http_session_asio.h"
+
+namespace quire {
+namespace {
+
+namespace asio = boost::asio;
+using boost::beast::error_code;
+
+std::string HttpDate(int64_t unix_seconds) {
+  const std::time_t seconds = unix_seconds;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[64];
+  const size_t length = strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &parts);
+  return std::string(text, length);
+}
+
+}  // namespace
+
+void HttpSession::AppendHead(int status, std::string_view content_type, const HeaderList& headers,
+                             std::optional<size_t> length) {
+  QUIRE_CHECK(!answer_begun_);
+  answer_begun_ = true;
+  EdgeMetrics& counters = services_.counters;
+  if (status >= 500) {
+    counters.http_responses_5xx.Add();
+  } else if (status >= 400) {
+    counters.http_responses_4xx.Add();
+  } else {
+    counters.http_responses_2xx.Add();
+  }
+  if (shared_.draining) keep_alive_ = false;
+  out_ += "HTTP/1.1 " + std::to_string(status) + ' ' + HttpReason(status) + "\r\n";
+  out_ += "Date: " + HttpDate(services_.executor.clock().UnixSeconds()) + "\r\nServer: quire\r\n";
+  if (!content_type.empty()) {
+    out_ += "Content-Type: ";
+    out_ += content_type;
+    out_ += "\r\n";
+  }
+  if (length) {
+    if (status != 204) out_ += "Content-Length: " + std::to_string(*length) + "\r\n";
+  } else if (http10_) {
+    keep_alive_ = false;  // the end of the connection is the end of the body
+  } else {
+    chunked_ = true;
+    out_ += "Transfer-Encoding: chunked\r\n";
+  }
+  out_ += "X-Request-Id: " + request_id_ + "\r\n";
+  for (const auto& [name, value] : headers) out_ += name + ": " + value + "\r\n";
+  out_ += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+}
+
+void HttpSession::Reply(HttpResponse response) {
+  if (state_ != State::kAnswering) return;
+  AppendHead(response.status, response.content_type, response.headers, response.body.size());
+  if (!head_only_) out_ += response.body;
+  answer_done_ = true;
+  StartWrite();
+}
+
+void HttpSession::StartStream(int status, std::string_view content_type,
+                              const HeaderList& headers) {
+  if (state_ != State::kAnswering) return;
+  AppendHead(status, content_type, headers, std::nullopt);
+  StartWrite();
+}
+
+uint64_t HttpSession::Write(std::string_view bytes) {
+  if (state_ != State::kAnswering || bytes.empty()) return body_queued_;
+  QUIRE_CHECK(answer_begun_ && !answer_done_);
+  if (chunked_) {
+    char size[20];
+    const auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16).ptr;
+    out_.append(size, end);
+    out_ += "\r\n";
+    out_ += bytes;
+    out_ += "\r\n";
+  } else {
+    out_ += bytes;
+  }
+  body_queued_ += bytes.size();
+  if (out_.size() > services_.limits.max_write_buffer_bytes) {
+    services_.counters.http_write_timeouts.Add();
+    PostClose();
+    return body_queued_;
+  }
+  StartWrite();
+  return body_queued_;
+}
+
+void HttpSession::EndStream() {
+  if (state_ != State::kAnswering) return;
+  QUIRE_CHECK(answer_begun_ && !answer_done_);
+  if (chunked_) out_ += "0\r\n\r\n";
+  answer_done_ = true;
+  StartWrite();
+}
+
+void HttpSession::Abort() {
+  if (state_ != State::kAnswering) return;
+  PostClose();
+}
+
+void HttpSession::StartWrite() {
+  if (write_active_ || state_ == State::kClosed) return;
+  if (out_.empty() && written_ == writing_.size()) {
+    // HTTP/1.0 streams end with no bytes of their own: the end still takes its turn on the loop.
+    if (answer_done_) {
+      asio::post(socket_.get_executor(), [self = shared_from_this()] { self->AnswerWritten(); });
+    }
+    return;
+  }
+  if (written_ == writing_.size()) {
+    writing_.clear();
+    writing_.swap(out_);
+    written_ = 0;
+    body_in_flight_ = body_queued_;
+  }
+  write_active_ = true;
+  last_progress_ = services_.executor.clock().Now();
+  if (state_ == State::kAnswering && deadline_ == 0) SetDeadline(services_.limits.write_timeout);
+  socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
+                           [self = shared_from_this()](const error_code& error, size_t bytes) {
+                             self->OnWrite(error, bytes);
+                           });
+}
+
+void HttpSession::OnWrite(const error_code& error, size_t bytes) {
+  write_active_ = false;
+  if (state_ == State::kClosed) return;
+  if (error) {
+    if (state_ == State::kAnswering && !answer_done_) services_.counters.client_disconnects.Add();
+    Close();
+    return;
+  }
+  written_ += bytes;
+  if (written_ < writing_.size()) {
+    StartWrite();
+    return;
+  }
+  if (call_) call_->OnWritten(body_in_flight_);
+  if (state_ != State::kAnswering) return;
+  if (!out_.empty()) {
+    StartWrite();
+  } else if (answer_done_) {
+    AnswerWritten();
+  }
+}
+
+void HttpSession::AnswerWritten() {
+  if (state_ != State::kAnswering || write_active_ || !out_.empty()) return;
+  call_.reset();
+  request_id_.clear();
+  if (!keep_alive_ || shared_.draining) {
+    Linger();
+    return;
+  }
+  state_ = State::kIdle;
+  SetDeadline(services_.limits.idle_timeout);
+  if (in_.empty()) in_.shrink_to_fit();
+  writing_.shrink_to_fit();
+  Parse();
+  Read();
+}
+
+}  // namespace quire

@@ -1,0 +1,215 @@
+#include "router/http/routes.h"
+
+#include "common/json/json.h"
+#include "router/http/errors.h"
+#include "router/http/generate_call.h"
+#include "router/http/tokenize_call.h"
+
+namespace quire {
+namespace {
+
+using CallPtr = std::unique_ptr<Call>;
+
+CallPtr Completions(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  return GenerateCall::Begin(services, ApiKind::kCompletion, std::move(request), exchange);
+}
+
+CallPtr ChatCompletions(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  return GenerateCall::Begin(services, ApiKind::kChat, std::move(request), exchange);
+}
+
+void AppendModel(const ModelEntry& model, std::string& out) {
+  out += "{\"id\":";
+  json::AppendQuoted(model.name, out);
+  out += ",\"object\":\"model\",\"created\":" + std::to_string(model.created) +
+         ",\"owned_by\":\"quire\",\"root\":";
+  json::AppendQuoted(model.name, out);
+  out += ",\"parent\":null,\"max_model_len\":" + std::to_string(model.max_model_len) + "}";
+}
+
+CallPtr ListModels(HttpServices& services, HttpRequest, Exchange& exchange) {
+  HttpResponse response;
+  response.body = "{\"object\":\"list\",\"data\":[";
+  bool first = true;
+  for (const ModelEntry& model : services.pipeline.Models()) {
+    if (!first) response.body += ',';
+    first = false;
+    AppendModel(model, response.body);
+  }
+  response.body += "]}";
+  exchange.Reply(std::move(response));
+  return nullptr;
+}
+
+CallPtr OneModel(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
+  std::string known;
+  for (const ModelEntry& model : services.pipeline.Models()) {
+    if (model.name == name) {
+      HttpResponse response;
+      AppendModel(model, response.body);
+      exchange.Reply(std::move(response));
+      return nullptr;
+    }
+    if (!known.empty()) known += ", ";
+    known += model.name;
+  }
+  ApiError error;
+  error.code = ApiCode::kNotFound;
+  error.param = "model";
+  error.message = "model: \"" + name.substr(0, 256) +
+                  "\" is not served; served: " + (known.empty() ? "none yet" : known);
+  exchange.Reply(ErrorResponse(error));
+  return nullptr;
+}
+
+void ReplyHealth(Exchange& exchange, bool good, std::string_view what) {
+  HttpResponse response;
+  response.status = good ? 200 : 503;
+  response.body = "{\"status\":\"";
+  response.body += good ? "ok" : what;
+  response.body += "\"}";
+  response.headers.emplace_back("Cache-Control", "no-store");
+  exchange.Reply(std::move(response));
+}
+
+CallPtr Livez(HttpServices&, HttpRequest, Exchange& exchange) {
+  ReplyHealth(exchange, true, "");
+  return nullptr;
+}
+
+CallPtr Readyz(HttpServices& services, HttpRequest, Exchange& exchange) {
+  ReplyHealth(exchange, services.pipeline.Ready(), "not ready");
+  return nullptr;
+}
+
+CallPtr Health(HttpServices& services, HttpRequest, Exchange& exchange) {
+  ReplyHealth(exchange, services.pipeline.Healthy(), "no worker can produce a token now");
+  return nullptr;
+}
+
+CallPtr Version(HttpServices& services, HttpRequest, Exchange& exchange) {
+  HttpResponse response;
+  response.body = "{\"version\":";
+  json::AppendQuoted(services.version, response.body);
+  response.body += '}';
+  exchange.Reply(std::move(response));
+  return nullptr;
+}
+
+CallPtr Metrics(HttpServices& services, HttpRequest, Exchange& exchange) {
+  if (!services.metrics_text) {
+    exchange.Reply(ErrorResponse(404, "metrics are switched off", "not_found"));
+    return nullptr;
+  }
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = services.metrics_text();
+  exchange.Reply(std::move(response));
+  return nullptr;
+}
+
+constexpr Route kRoutes[] = {
+    {"POST", "/v1/chat/completions", ChatCompletions},
+    {"POST", "/v1/completions", Completions},
+    {"GET", "/v1/models", ListModels},
+    {"GET", "/v1/models/", OneModel},
+    {"POST", "/tokenize", BeginTokenize},
+    {"POST", "/detokenize", BeginDetokenize},
+    {"GET", "/livez", Livez},
+    {"GET", "/readyz", Readyz},
+    {"GET", "/health", Health},
+    {"GET", "/version", Version},
+    {"GET", "/metrics", Metrics},
+};
+
+bool Fits(const Route& route, std::string_view path) {
+  if (route.path.ends_with('/')) {
+    return path.size() > route.path.size() && path.starts_with(route.path);
+  }
+  return path == route.path;
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+std::span<const Route> Routes() { return kRoutes; }
+
+std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  const std::string_view wanted =
+      request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  std::string allowed;
+  for (const Route& route : kRoutes) {
+    if (!Fits(route, request.path)) continue;
+    if (route.method == wanted) return route.handle(services, std::move(request), exchange);
+    if (!allowed.empty()) allowed += ", ";
+    allowed += route.method;
+    if (route.method == "GET") allowed += ", HEAD";
+  }
+  HttpResponse response;
+  if (allowed.empty()) {
+    response = ErrorResponse(404,
+                             "nothing is served at " + request.method + " " +
+                                 request.path.substr(0, 256) + "; try /v1/models",
+                             "not_found");
+  } else if (request.method == "OPTIONS") {
+    response.status = 204;
+    response.content_type.clear();
+    response.headers.emplace_back("Allow", allowed + ", OPTIONS");
+  } else {
+    response = ErrorResponse(405, request.path + " is served by " + allowed + " only",
+                             "method_not_allowed");
+    response.headers.emplace_back("Allow", allowed + ", OPTIONS");
+  }
+  exchange.Reply(std::move(response));
+  return nullptr;
+}
+
+void CountUnknownFields(HttpServices& services, const std::string& request_id,
+                        const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  services.counters.http_unknown_fields.Add(names.size());
+  if (!services.log.Enabled(LogLevel::kDebug)) return;
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  services.log.Debug("unknown fields of a request are ignored",
+                     {{"request_id", request_id}, {"fields", list}});
+}
+
+bool PathOfTarget(std::string_view target, std::string& path) {
+  path.clear();
+  // A proxy's absolute form names the host again.
+  for (std::string_view scheme : {std::string_view("http://"), std::string_view("https://")}) {
+    if (!target.starts_with(scheme)) continue;
+    const size_t slash = target.find('/', scheme.size());
+    target = slash == std::string_view::npos ? std::string_view("/") : target.substr(slash);
+    break;
+  }
+  if (target == "*") {
+    path = "*";
+    return true;
+  }
+  if (target.empty() || target[0] != '/') return false;
+  target = target.substr(0, target.find_first_of("?#"));
+  for (size_t i = 0; i < target.size(); ++i) {
+    if (target[i] != '%') {
+      path += target[i];
+      continue;
+    }
+    if (i + 2 >= target.size()) return false;
+    const int high = HexDigit(target[i + 1]);
+    const int low = HexDigit(target[i + 2]);
+    if (high < 0 || low < 0 || high * 16 + low == 0) return false;
+    path += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return true;
+}
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+// The one table of what is served over HTTP, and the dispatch through it.
+//
+// Event loop only.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "router/http/exchange.h"
+#include "router/http/services.h"
+
+namespace quire {
+
+struct Route {
+  std::string_view method;
+  std::string_view path;  // one that ends in '/' serves all that lies below it
+  // Answers at once and returns nullptr, or returns the call that will answer.
+  std::unique_ptr<Call> (*handle)(HttpServices& services, HttpRequest request, Exchange& exchange);
+};
+std::span<const Route> Routes();
+
+// 404 and 405 where no route fits. HEAD goes where GET goes; the session drops the body.
+std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exchange& exchange);
+
+// Counts fields that nobody knows, and names them in the log for whoever looks.
+void CountUnknownFields(HttpServices& services, const std::string& request_id,
+                        const std::vector<std::string>& names);
+
+// Percent-decodes the path of a request target and cuts the query off. False: not a path.
+bool PathOfTarget(std::string_view target, std::string& path);
+
+}  // namespace quire

@@ -1,0 +1,45 @@
+// What the HTTP edge is given: the pipeline behind it, its limits, and its ways to the world.
+//
+// Owner: main; outlives every session. Event loop only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/log/log.h"
+#include "common/runtime/runtime.h"
+#include "router/core/edge_metrics.h"
+#include "router/pipeline/pipeline.h"
+
+namespace quire {
+
+struct HttpLimits {
+  size_t max_header_bytes = 64u << 10;
+  size_t max_body_bytes = 32u << 20;
+  size_t max_pipelined_bytes = 64u << 10;         // read ahead while an answer is under way
+  size_t max_write_buffer_bytes = 16u << 20;      // beyond it the client is given up
+  size_t max_prompts = 1024;                      // of one completion request
+  size_t background_parse_bytes = 256u << 10;     // larger bodies are parsed off the event loop
+  Micros header_timeout = 10 * kMicrosPerSecond;  // from a request's first byte to its headers' end
+  Micros body_timeout = 60 * kMicrosPerSecond;    // for the whole body
+  Micros idle_timeout = 75 * kMicrosPerSecond;    // between requests of a connection
+  Micros write_timeout = 30 * kMicrosPerSecond;   // the client takes nothing at all
+  Micros linger_timeout = 2 * kMicrosPerSecond;   // reading on after a refusal, so that it arrives
+  Micros sse_commit_after = 10 * kMicrosPerSecond;
+  Micros sse_keep_alive = 15 * kMicrosPerSecond;
+};
+
+struct HttpServices {
+  Executor& executor;
+  Pipeline& pipeline;
+  Background& background;
+  Rng& rng;
+  EdgeMetrics& counters;
+  Logger& log;
+  HttpLimits limits;
+  std::string version;
+  std::function<std::string()> metrics_text;  // Prometheus text; empty function: 404
+};
+
+}  // namespace quire

@@ -1,0 +1,270 @@
+#include "router/http/api_request.h"
+
+#include <gtest/gtest.h>
+
+#include "common/json/json.h"
+
+namespace quire {
+namespace {
+
+ApiRequest MustParse(ApiKind kind, const std::string& body) {
+  ApiRequest out;
+  const auto problem = ParseApiRequest(kind, body, {}, out);
+  EXPECT_FALSE(problem.has_value()) << body << ": " << (problem ? problem->message : "");
+  return out;
+}
+
+struct BadCase {
+  ApiKind kind;
+  std::string body;
+  std::string param;
+};
+constexpr ApiKind kText = ApiKind::kCompletion;
+constexpr ApiKind kTalk = ApiKind::kChat;
+
+TEST(ApiRequest, PromptShapes) {
+  EXPECT_EQ(std::get<TextPrompt>(MustParse(kText, R"({"prompt":"hi"})").requests[0].prompt).text,
+            "hi");
+  EXPECT_EQ(MustParse(kText, R"({"prompt":["a","b","c"]})").requests.size(), 3u);
+  const ApiRequest ids = MustParse(kText, R"({"prompt":[1,2,3]})");
+  ASSERT_EQ(ids.requests.size(), 1u);
+  EXPECT_EQ(std::get<TokenPrompt>(ids.requests[0].prompt).ids, (std::vector<TokenId>{1, 2, 3}));
+  const ApiRequest lists = MustParse(kText, R"({"prompt":[[1],[2,3]]})");
+  ASSERT_EQ(lists.requests.size(), 2u);
+  EXPECT_EQ(std::get<TokenPrompt>(lists.requests[1].prompt).ids, (std::vector<TokenId>{2, 3}));
+  EXPECT_FALSE(
+      std::get<TextPrompt>(
+          MustParse(kText, R"({"prompt":"x","add_special_tokens":false})").requests[0].prompt)
+          .add_special_tokens);
+}
+
+TEST(ApiRequest, EverySamplingFieldArrives) {
+  const ApiRequest r = MustParse(kText, R"({"prompt":"x","model":"m","temperature":0.5,"top_p":0.9,
+    "top_k":5,"min_p":0.1,"typical_p":0.8,"repetition_penalty":1.1,"frequency_penalty":-0.5,
+    "presence_penalty":0.25,
+    "seed":18446744073709551615,"max_tokens":7,"min_tokens":2,"stop":["a","b"],
+    "stop_token_ids":[3],"include_stop_str_in_output":true,"ignore_eos":true,"n":2,"logprobs":4,
+    "prompt_logprobs":1,"logit_bias":{"5":-1.5},"allowed_token_ids":[1,2],"bad_words":["w"],
+    "skip_special_tokens":false,"use_beam_search":true,"length_penalty":0.7,"stream":true,
+    "stream_options":{"include_usage":true},"return_token_ids":true,"echo":true,
+    "truncate_prompt_tokens":9,"priority":-3,"cache_salt":"s"})");
+  const GenerateRequest& g = r.requests[0];
+  const SamplingOptions& s = g.sampling;
+  EXPECT_EQ(g.model, "m");
+  EXPECT_FLOAT_EQ(*s.temperature, 0.5f);
+  EXPECT_FLOAT_EQ(*s.top_p, 0.9f);
+  EXPECT_EQ(*s.top_k, 5);
+  EXPECT_FLOAT_EQ(*s.min_p, 0.1f);
+  EXPECT_FLOAT_EQ(*s.typical_p, 0.8f);
+  EXPECT_FLOAT_EQ(*s.repetition_penalty, 1.1f);
+  EXPECT_FLOAT_EQ(*s.frequency_penalty, -0.5f);
+  EXPECT_FLOAT_EQ(*s.presence_penalty, 0.25f);
+  EXPECT_EQ(*s.seed, 18446744073709551615ull);
+  EXPECT_EQ(*s.max_tokens, 7);
+  EXPECT_EQ(*s.min_tokens, 2);
+  EXPECT_EQ(s.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(s.stop_token_ids, (std::vector<TokenId>{3}));
+  EXPECT_TRUE(s.include_stop_str_in_output && s.ignore_eos && s.use_beam_search);
+  EXPECT_EQ(s.n, 2);
+  EXPECT_EQ(*s.logprobs, 4);
+  EXPECT_EQ(*s.prompt_logprobs, 1);
+  EXPECT_FLOAT_EQ(s.logit_bias.at(5), -1.5f);
+  EXPECT_EQ(s.allowed_token_ids, (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(s.bad_words, (std::vector<std::string>{"w"}));
+  EXPECT_FALSE(s.skip_special_tokens);
+  EXPECT_FLOAT_EQ(s.length_penalty, 0.7f);
+  EXPECT_TRUE(r.stream && r.include_usage && r.return_token_ids && g.streaming && g.echo);
+  EXPECT_EQ(*g.truncate_prompt_tokens, 9);
+  EXPECT_EQ(g.priority, -3);
+  EXPECT_EQ(g.cache_salt, "s");
+  EXPECT_FALSE(g.chat_defaults);
+}
+
+TEST(ApiRequest, ChatJoinsTextPartsAndKeepsTheRest) {
+  const ApiRequest r = MustParse(kTalk, R"({"messages":[
+    {"role":"system","content":"s"},
+    {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"joe"},
+    {"role":"assistant","content":null,"tool_calls":[]}],
+    "max_tokens":5,"max_completion_tokens":6,"logprobs":true,"top_logprobs":2,
+    "chat_template_kwargs":{"x":1}})");
+  const GenerateRequest& g = r.requests[0];
+  const ChatPrompt& chat = std::get<ChatPrompt>(g.prompt);
+  EXPECT_EQ(chat.messages_json,
+            R"([{"role":"system","content":"s"},{"role":"user","content":"a\nb","name":"joe"},)"
+            R"({"role":"assistant","content":null,"tool_calls":[]}])");
+  EXPECT_EQ(chat.template_kwargs_json, R"({"x":1})");
+  EXPECT_EQ(*g.sampling.max_tokens, 6);
+  EXPECT_EQ(*g.sampling.logprobs, 2);
+  EXPECT_TRUE(g.chat_defaults);
+  EXPECT_FALSE(chat.add_special_tokens);
+  EXPECT_TRUE(chat.add_generation_prompt);
+}
+
+TEST(ApiRequest, KnownFieldsPassAtTheirNeutralValue) {
+  MustParse(
+      kText,
+      R"({"prompt":"x","best_of":1,"suffix":null,"logit_bias":{},"response_format":{"type":"text"},
+    "stop":null,"n":1,"logprobs":null,"echo":false,"user":"u","early_stopping":false,
+    "spaces_between_special_tokens":true,"guided_json":null})");
+  MustParse(kTalk, R"({"messages":[{"role":"user","content":"x"}],"tools":[],"tool_choice":"auto",
+    "functions":null,"parallel_tool_calls":true,"logprobs":false,"top_logprobs":0,
+    "modalities":["text"],
+    "store":false,"metadata":{"a":"b"},"service_tier":"auto","reasoning_effort":null})");
+}
+
+TEST(ApiRequest, UnknownFieldsAreListedAndIgnored) {
+  const ApiRequest r = MustParse(kText, R"({"prompt":"x","foo":1,"bar":{"deep":[1]}})");
+  EXPECT_EQ(r.unknown_fields, (std::vector<std::string>{"foo", "bar"}));
+}
+
+TEST(ApiRequest, BadInputNamesTheField) {
+  const BadCase cases[] = {
+      {kText, "", ""},
+      {kText, "not json", ""},
+      {kText, "{\"prompt\":\"x\"", ""},
+      {kText, "[1]", ""},
+      {kText, std::string(100, '[') + std::string(100, ']'), ""},
+      {kText, "{}", "prompt"},
+      {kText, R"({"prompt":""})", "prompt"},
+      {kText, R"({"prompt":[]})", "prompt"},
+      {kText, R"({"prompt":[[]]})", "prompt"},
+      {kText, R"({"prompt":["a",""]})", "prompt"},
+      {kText, R"({"prompt":["a",1]})", "prompt"},
+      {kText, R"({"prompt":[1,"a"]})", "prompt"},
+      {kText, R"({"prompt":[1,-2]})", "prompt"},
+      {kText, R"({"prompt":[1.5]})", "prompt"},
+      {kText, R"({"prompt":[4294967296]})", "prompt"},
+      {kText, R"({"prompt":{"a":1}})", "prompt"},
+      {kText, R"({"prompt":[{"a":1}]})", "prompt"},
+      {kText, R"({"prompt":3})", "prompt"},
+      {kText, R"({"prompt":"x","model":3})", "model"},
+      {kText, R"({"prompt":"x","temperature":"hot"})", "temperature"},
+      {kText, R"({"prompt":"x","temperature":-1})", "temperature"},
+      {kText, R"({"prompt":"x","temperature":1e999})", "temperature"},
+      {kText, R"({"prompt":"x","temperature":NaN})", ""},
+      {kText, R"({"prompt":"x","temperature":101})", "temperature"},
+      {kText, R"({"prompt":"x","top_p":0})", "top_p"},
+      {kText, R"({"prompt":"x","top_p":1.1})", "top_p"},
+      {kText, R"({"prompt":"x","top_k":-2})", "top_k"},
+      {kText, R"({"prompt":"x","top_k":99999999999})", "top_k"},
+      {kText, R"({"prompt":"x","min_p":-0.1})", "min_p"},
+      {kText, R"({"prompt":"x","repetition_penalty":0})", "repetition_penalty"},
+      {kText, R"({"prompt":"x","frequency_penalty":3})", "frequency_penalty"},
+      {kText, R"({"prompt":"x","presence_penalty":-3})", "presence_penalty"},
+      {kText, R"({"prompt":"x","max_tokens":0})", "max_tokens"},
+      {kText, R"({"prompt":"x","max_tokens":-1})", "max_tokens"},
+      {kText, R"({"prompt":"x","max_tokens":2.5})", "max_tokens"},
+      {kText, R"({"prompt":"x","max_tokens":1e300})", "max_tokens"},
+      {kText, R"({"prompt":"x","max_tokens":2,"min_tokens":3})", "min_tokens"},
+      {kText, R"({"prompt":"x","n":0})", "n"},
+      {kText, R"({"prompt":"x","n":129})", "n"},
+      {kText, R"({"prompt":"x","logprobs":21})", "logprobs"},
+      {kText, R"({"prompt":"x","seed":"s"})", "seed"},
+      {kText, R"({"prompt":"x","stop":3})", "stop"},
+      {kText, R"({"prompt":"x","stop":[""]})", "stop"},
+      {kText,
+       R"({"prompt":"x","stop":["1","2","3","4","5","6","7","8","9",)"
+       R"("10","11","12","13","14","15","16","17"]})",
+       "stop"},
+      {kText, "{\"prompt\":\"x\",\"stop\":\"" + std::string(257, 'a') + "\"}", "stop"},
+      {kText, R"({"prompt":"x","logit_bias":{"a":1}})", "logit_bias"},
+      {kText, R"({"prompt":"x","logit_bias":{"1":101}})", "logit_bias"},
+      {kText, R"({"prompt":"x","stream":"yes"})", "stream"},
+      {kText, R"({"prompt":"x","stream_options":[]})", "stream_options"},
+      {kText, R"({"prompt":"x","stream_options":{"include_usage":3}})",
+       "stream_options.include_usage"},
+      {kText, R"({"prompt":"x","best_of":2})", "best_of"},
+      {kText, R"({"prompt":"x","suffix":"end"})", "suffix"},
+      {kText, R"({"prompt":"x","response_format":{"type":"json_object"}})", "response_format"},
+      {kText, R"({"prompt":"x","guided_regex":"a+"})", "guided_regex"},
+      {kText, R"({"prompt":"x","resume":{"seed":1}})", "resume"},
+      {kText, R"({"prompt":"x","truncate_prompt_tokens":-2})", "truncate_prompt_tokens"},
+      {kTalk, "{}", "messages"},
+      {kTalk, R"({"messages":"hi"})", "messages"},
+      {kTalk, R"({"messages":[]})", "messages"},
+      {kTalk, R"({"messages":["hi"]})", "messages[0]"},
+      {kTalk, R"({"messages":[{"role":"user","content":"x"},{"content":"x"}]})",
+       "messages[1].role"},
+      {kTalk, R"({"messages":[{"role":"user"}]})", "messages[0].content"},
+      {kTalk, R"({"messages":[{"role":"user","content":3}]})", "messages[0].content"},
+      {kTalk, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})",
+       "messages[0].content"},
+      {kTalk, R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})",
+       "messages[0].content"},
+      {kTalk, R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function"}]})",
+       "tools"},
+      {kTalk, R"({"messages":[{"role":"user","content":"x"}],"tool_choice":"required"})",
+       "tool_choice"},
+      {kTalk, R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":2})", "top_logprobs"},
+      {kTalk, R"({"messages":[{"role":"user","content":"x"}],"logprobs":true,"top_logprobs":21})",
+       "top_logprobs"},
+      {kTalk, R"({"messages":[{"role":"user","content":"x"}],"logprobs":2})", "logprobs"},
+      {kTalk, R"({"messages":[{"role":"user","content":"x"}],"max_completion_tokens":0})",
+       "max_completion_tokens"},
+      {kTalk, R"({"messages":[{"role":"user","content":"x"}],"continue_final_message":true})",
+       "continue_final_message"},
+  };
+  for (const BadCase& bad : cases) {
+    ApiRequest out;
+    const auto problem = ParseApiRequest(bad.kind, bad.body, {}, out);
+    ASSERT_TRUE(problem.has_value()) << bad.body.substr(0, 200);
+    EXPECT_EQ(problem->code, ApiCode::kInvalidArgument) << bad.body.substr(0, 200);
+    EXPECT_EQ(problem->param, bad.param) << bad.body.substr(0, 200);
+    EXPECT_FALSE(problem->message.empty());
+    EXPECT_EQ(problem->message.find('\n'), std::string::npos);
+  }
+}
+
+TEST(ApiRequest, PromptCountAtLimitPassesAndLimitPlusOneDoesNot) {
+  const RequestLimits limits{.max_prompts = 3};
+  ApiRequest out;
+  EXPECT_FALSE(ParseApiRequest(kText, R"({"prompt":["a","b","c"]})", limits, out).has_value());
+  const auto problem = ParseApiRequest(kText, R"({"prompt":["a","b","c","d"]})", limits, out);
+  ASSERT_TRUE(problem.has_value());
+  EXPECT_EQ(problem->param, "prompt");
+}
+
+TEST(ApiRequest, ResumeIsRead) {
+  const ApiRequest r =
+      MustParse(kText, R"({"prompt":"x","resume":{"seed":5,"created":9,"model_id":"m",
+    "outputs":[{"token_ids":[1,2]}]}})");
+  ASSERT_TRUE(r.requests[0].resume.has_value());
+  EXPECT_EQ(r.requests[0].resume->seed, 5u);
+  EXPECT_EQ(r.requests[0].resume->created, 9);
+  EXPECT_EQ(r.requests[0].resume->outputs[0], (std::vector<TokenId>{1, 2}));
+}
+
+TEST(ApiRequest, Timeouts) {
+  EXPECT_EQ(ParseTimeoutMs("2.5", 1000), 2500u);
+  EXPECT_EQ(ParseTimeoutMs("300ms", 1000), 300u);
+  EXPECT_EQ(ParseTimeoutMs("2m", 1000), 120'000u);
+  EXPECT_EQ(ParseTimeoutMs("1500", 1), 1500u);
+  for (const char* bad : {"", "x", "-1", "0", "nan", "inf", "1e9", "1h", "99999999"}) {
+    EXPECT_FALSE(ParseTimeoutMs(bad, 1000).has_value()) << bad;
+  }
+}
+
+TEST(ApiRequest, TokenizeAndDetokenizeBodies) {
+  TokenizeBody tokenize;
+  EXPECT_FALSE(
+      ParseTokenizeBody(
+          R"({"model":"m","prompt":"x","add_special_tokens":false,"return_token_strs":true})",
+          tokenize)
+          .has_value());
+  EXPECT_EQ(tokenize.model, "m");
+  EXPECT_TRUE(tokenize.return_token_strings);
+  EXPECT_FALSE(std::get<TextPrompt>(tokenize.prompt).add_special_tokens);
+  EXPECT_FALSE(
+      ParseTokenizeBody(R"({"messages":[{"role":"user","content":"x"}]})", tokenize).has_value());
+  EXPECT_TRUE(std::holds_alternative<ChatPrompt>(tokenize.prompt));
+  EXPECT_EQ(ParseTokenizeBody("{}", tokenize)->param, "prompt");
+  EXPECT_EQ(ParseTokenizeBody(R"({"prompt":["a"]})", tokenize)->param, "prompt");
+  DetokenizeBody detokenize;
+  EXPECT_FALSE(ParseDetokenizeBody(R"({"tokens":[65,66]})", detokenize).has_value());
+  EXPECT_EQ(detokenize.ids, (std::vector<TokenId>{65, 66}));
+  EXPECT_EQ(ParseDetokenizeBody("{}", detokenize)->param, "tokens");
+  EXPECT_EQ(ParseDetokenizeBody(R"({"tokens":[-1]})", detokenize)->param, "tokens");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,407 @@
+#include <gtest/gtest.h>
+
+#include "common/json/json.h"
+#include "tests/router/support/edge_harness.h"
+
+namespace quire {
+namespace {
+
+json::Object Object(const std::string& text) {
+  auto value = json::Parse(text);
+  EXPECT_TRUE(value.ok()) << text;
+  return value.ok() && value->is_object() ? value->get_object() : json::Object();
+}
+
+std::string At(const json::Object& object, std::initializer_list<std::string_view> keys) {
+  const json::Object* current = &object;
+  const json::Value* value = nullptr;
+  for (std::string_view key : keys) {
+    value = current ? json::Find(*current, key) : nullptr;
+    current = value && value->is_object() ? &value->get_object() : nullptr;
+  }
+  return value ? json::Serialize(*value) : "absent";
+}
+
+TEST(HttpServer, ServesTheSmallRoutes) {
+  EdgeHarness edge;
+  EXPECT_EQ(edge.Ask(edge.Get("/livez")).status, 200);
+  EXPECT_EQ(edge.Ask(edge.Get("/readyz")).status, 200);
+  EXPECT_EQ(edge.Ask(edge.Get("/health")).status, 200);
+  EXPECT_EQ(edge.Ask(edge.Get("/version")).body, R"({"version":"0.0.0-test"})");
+  EXPECT_EQ(edge.Ask(edge.Get("/metrics?x=1")).body, "# HELP x y\nx 1\n");
+  const json::Object models = Object(edge.Ask(edge.Get("/v1/models")).body);
+  EXPECT_EQ(At(models, {"object"}), "\"list\"");
+  const json::Object one = Object(edge.Ask(edge.Get("/v1/models/%64emo")).body);
+  EXPECT_EQ(At(one, {"id"}), "\"demo\"");
+  EXPECT_EQ(At(one, {"max_model_len"}), "2048");
+  const RawResponse none = edge.Ask(edge.Get("/v1/models/other"));
+  EXPECT_EQ(none.status, 404);
+  EXPECT_EQ(At(Object(none.body), {"error", "code"}), "\"model_not_found\"");
+}
+
+TEST(HttpServer, HealthFollowsThePipeline) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.ready = edge.pipeline.healthy = false; });
+  EXPECT_EQ(edge.Ask(edge.Get("/livez")).status, 200);
+  EXPECT_EQ(edge.Ask(edge.Get("/readyz")).status, 503);
+  EXPECT_EQ(edge.Ask(edge.Get("/health")).status, 503);
+}
+
+TEST(HttpServer, UnknownPathsAndMethods) {
+  EdgeHarness edge;
+  const RawResponse missing = edge.Ask(edge.Get("/nope"));
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_EQ(At(Object(missing.body), {"error", "type"}), "\"invalid_request_error\"");
+  const RawResponse method = edge.Ask(edge.Get("/v1/completions"));
+  EXPECT_EQ(method.status, 405);
+  EXPECT_EQ(method.headers.at("allow"), "POST, OPTIONS");
+  const RawResponse options = edge.Ask("OPTIONS /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(options.status, 204);
+  EXPECT_EQ(options.headers.at("allow"), "GET, HEAD, OPTIONS");
+  const RawResponse head = edge.Ask("HEAD /version HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.headers.at("content-length"), "24");
+}
+
+TEST(HttpServer, CompletionWhole) {
+  EdgeHarness edge;
+  const RawResponse r = edge.Ask(edge.Post(
+      "/v1/completions", R"({"model":"demo","prompt":"x","return_token_ids":true,"max_tokens":2})",
+      "X-Request-Id: abc\r\n"));
+  ASSERT_EQ(r.status, 200) << r.body;
+  EXPECT_EQ(r.headers.at("x-request-id"), "abc");
+  EXPECT_EQ(r.body,
+            R"({"id":"cmpl-abc","object":"text_completion","created":1700000001,"model":"demo",)"
+            R"("choices":[{"index":0,"text":"tok0 tok1","logprobs":null,"finish_reason":"length",)"
+            R"("stop_reason":null,"prompt_token_ids":[1,2,3],"token_ids":[100,101]}],)"
+            R"("usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,)"
+            R"("prompt_tokens_details":{"cached_tokens":1}},"seed":42,"model_id":"id-of-demo"})");
+}
+
+TEST(HttpServer, ChatWholeWithLogprobs) {
+  EdgeHarness edge;
+  const RawResponse r = edge.Ask(edge.Post("/v1/chat/completions",
+                                           R"({"messages":[{"role":"user","content":"x"}],
+      "logprobs":true,"top_logprobs":1,"max_tokens":1})",
+                                           "X-Request-Id: q\r\n"));
+  ASSERT_EQ(r.status, 200) << r.body;
+  EXPECT_EQ(r.body,
+            R"({"id":"chatcmpl-q","object":"chat.completion","created":1700000001,"model":"demo",)"
+            R"("choices":[{"index":0,"message":{"role":"assistant","content":"tok0"},)"
+            R"("logprobs":{"content":[{"token":"tok0","logprob":-0.5,"bytes":[116,111,107,48],)"
+            R"("top_logprobs":[{"token":"alt","logprob":-1.5,"bytes":[97,108,116]}]}]},)"
+            R"("finish_reason":"length","stop_reason":null}],)"
+            R"("usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4,)"
+            R"("prompt_tokens_details":{"cached_tokens":1}}})");
+}
+
+TEST(HttpServer, EachPromptOfAListIsItsOwnRequest) {
+  EdgeHarness edge;
+  const RawResponse r = edge.Ask(edge.Post(
+      "/v1/completions", R"({"prompt":[[5],[6,7]],"n":2,"max_tokens":1,"return_token_ids":true})"));
+  ASSERT_EQ(r.status, 200) << r.body;
+  const json::Object body = Object(r.body);
+  const json::Array& choices = json::Find(body, "choices")->get_array();
+  ASSERT_EQ(choices.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(At(choices[i].get_object(), {"index"}), std::to_string(i));
+    EXPECT_EQ(At(choices[i].get_object(), {"prompt_token_ids"}), i < 2 ? "[5]" : "[6,7]");
+  }
+  EXPECT_EQ(At(body, {"usage", "prompt_tokens"}), "6");
+  EXPECT_EQ(At(body, {"usage", "completion_tokens"}), "4");
+  edge.OnLoop([&] { EXPECT_EQ(edge.pipeline.seen.size(), 2u); });
+}
+
+TEST(HttpServer, CompletionStreamFraming) {
+  EdgeHarness edge;
+  const RawResponse r =
+      edge.Ask(edge.Post("/v1/completions", R"({"prompt":"x","stream":true,"max_tokens":2,
+      "stream_options":{"include_usage":true}})",
+                         "x-request-id: s\r\n"));
+  ASSERT_EQ(r.status, 200);
+  EXPECT_EQ(r.headers.at("content-type"), "text/event-stream; charset=utf-8");
+  EXPECT_EQ(r.headers.at("cache-control"), "no-cache");
+  EXPECT_TRUE(r.whole);
+  const std::string head =
+      R"(data: {"id":"cmpl-s","object":"text_completion","created":1700000001,)"
+      R"("model":"demo","choices":[)";
+  EXPECT_EQ(r.body,
+            head +
+                R"({"index":0,"text":"tok0","logprobs":null,"finish_reason":null}],"usage":null})"
+                "\n\n" +
+                head +
+                R"({"index":0,"text":" tok1","logprobs":null,"finish_reason":null}],"usage":null})"
+                "\n\n" +
+                head +
+                R"({"index":0,"text":"","logprobs":null,"finish_reason":"length",)"
+                R"("stop_reason":null}],"usage":null})"
+                "\n\n" +
+                head +
+                R"(],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,)"
+                R"("prompt_tokens_details":{"cached_tokens":1}}})"
+                "\n\n"
+                "data: [DONE]\n\n");
+}
+
+TEST(HttpServer, ChatStreamFraming) {
+  EdgeHarness edge;
+  const RawResponse r = edge.Ask(
+      edge.Post("/v1/chat/completions",
+                R"({"messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":1,
+      "return_token_ids":true})",
+                "x-request-id: s\r\n"));
+  ASSERT_EQ(r.status, 200);
+  const std::string head =
+      R"(data: {"id":"chatcmpl-s","object":"chat.completion.chunk","created":1700000001,)"
+      R"("model":"demo","choices":[)";
+  EXPECT_EQ(
+      r.body,
+      head +
+          R"({"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,)"
+          R"("finish_reason":null}],)"
+          R"("prompt_token_ids":[1,2,3],"seed":42,"model_id":"id-of-demo"})"
+          "\n\n" +
+          head +
+          R"({"index":0,"delta":{"content":"tok0"},"logprobs":null,"finish_reason":null,)"
+          R"("token_ids":[100]}]})"
+          "\n\n" +
+          head +
+          R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"length","stop_reason":null}]})"
+          "\n\n"
+          "data: [DONE]\n\n");
+}
+
+TEST(HttpServer, RefusalBeforeTheFirstTokenIsARealStatus) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kRefuse; });
+  for (const char* stream : {"true", "false"}) {
+    const RawResponse r = edge.Ask(
+        edge.Post("/v1/completions", std::string(R"({"prompt":"x","stream":)") + stream + "}"));
+    EXPECT_EQ(r.status, 429);
+    EXPECT_EQ(r.headers.at("retry-after"), "2");
+    EXPECT_EQ(r.headers.at("retry-after-ms"), "2000");
+    EXPECT_EQ(At(Object(r.body), {"error", "type"}), "\"rate_limit_error\"");
+  }
+}
+
+TEST(HttpServer, StreamsThatBreakEndInAnErrorEventAndNeverInDone) {
+  EdgeHarness edge;
+  for (const auto mode : {FakePipeline::Mode::kBreak, FakePipeline::Mode::kSilentEnd}) {
+    edge.OnLoop([&] { edge.pipeline.mode = mode; });
+    const RawResponse r = edge.Ask(edge.Post("/v1/completions", R"({"prompt":"x","stream":true})"));
+    EXPECT_EQ(r.status, 200);
+    EXPECT_TRUE(r.whole);
+    EXPECT_NE(r.body.find("data: {\"error\":{"), std::string::npos);
+    EXPECT_EQ(r.body.find("[DONE]"), std::string::npos);
+    const RawResponse whole = edge.Ask(edge.Post("/v1/completions", R"({"prompt":"x"})"));
+    EXPECT_EQ(whole.status, mode == FakePipeline::Mode::kBreak ? 503 : 500);
+  }
+  EXPECT_EQ(edge.counters.stream_error_events.value(), 2u);
+}
+
+TEST(HttpServer, CommitsAndKeepsAliveWithCommentsWhileNothingComes) {
+  HttpLimits limits;
+  limits.sse_commit_after = 1;  // microseconds
+  limits.sse_keep_alive = 1;
+  EdgeHarness edge(limits);
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  RawClient client = edge.Connect();
+  client.Send(edge.Post("/v1/completions", R"({"prompt":"x","stream":true})"));
+  EXPECT_TRUE(client.ReadUntil("\r\n\r\n").starts_with("HTTP/1.1 200 "));
+  EXPECT_NE(client.ReadUntil(": keep-alive\n\n").find(": keep-alive\n\n"), std::string::npos);
+  EXPECT_NE(client.ReadUntil(": keep-alive\n\n").find(": keep-alive\n\n"), std::string::npos);
+  // A refusal after the commit can only be an event.
+  edge.OnLoop([&] {
+    auto live = edge.pipeline.live.begin()->second;
+    edge.pipeline.live.clear();
+    live.sink->OnError({ApiCode::kUnavailable, "no worker", "", 0});
+  });
+  const std::string rest = client.ReadUntil("0\r\n\r\n");
+  EXPECT_NE(rest.find("data: {\"error\":{\"message\":\"no worker\""), std::string::npos);
+  EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
+}
+
+TEST(HttpServer, AClientThatLeavesIsCancelledAtOnce) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  for (const char* stream : {"true", "false"}) {
+    RawClient client = edge.Connect();
+    client.Send(edge.Post("/v1/completions",
+                          std::string(R"({"prompt":["x","y"],"stream":)") + stream + "}"));
+    ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 2; }));
+    client.Close();
+    EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.live.empty(); }));
+  }
+  edge.OnLoop([&] {
+    EXPECT_EQ(edge.pipeline.cancelled.size(), 4u);
+    EXPECT_EQ(edge.http->connections(), 0u);
+  });
+  EXPECT_EQ(edge.counters.client_disconnects.value(), 2u);
+}
+
+TEST(HttpServer, OneFailedPromptCancelsTheOthers) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  RawClient client = edge.Connect();
+  client.Send(edge.Post("/v1/completions", R"({"prompt":["x","y"]})"));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 2; }));
+  edge.OnLoop([&] {
+    ResponseSink* sink = edge.pipeline.live.begin()->second.sink;
+    edge.pipeline.live.erase(edge.pipeline.live.begin());
+    sink->OnError({ApiCode::kInvalidArgument, "prompt: too long", "prompt", 0});
+    EXPECT_TRUE(edge.pipeline.live.empty());
+  });
+  const RawResponse r = client.ReadResponse();
+  EXPECT_EQ(r.status, 400);
+  EXPECT_EQ(At(Object(r.body), {"error", "param"}), "\"prompt\"");
+}
+
+TEST(HttpServer, SlowReadersHoldTheirWindowBackAndGetEverything) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kFlood; });
+  RawClient client = edge.Connect();
+  int size = 4096;
+  ::setsockopt(client.fd(), SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+  client.Send(edge.Post("/v1/completions", R"({"prompt":"x","stream":true,"max_tokens":20000})"));
+  // The client reads nothing until the window is used up and the socket is full.
+  ASSERT_TRUE(edge.Eventually([&] {
+    if (edge.pipeline.live.empty()) return false;
+    const auto& live = edge.pipeline.live.begin()->second;
+    return live.sent > 0 && live.sent - live.taken == edge.pipeline.window;
+  }));
+  const RawResponse r = client.ReadResponse();
+  EXPECT_TRUE(r.whole);
+  EXPECT_TRUE(r.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_NE(r.body.find("tok19999"), std::string::npos);
+  edge.OnLoop([&] { EXPECT_LE(edge.pipeline.max_ahead, edge.pipeline.window); });
+}
+
+TEST(HttpServer, WindowMovesWhileTextIsHeldBack) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  RawClient client = edge.Connect();
+  client.Send(edge.Post("/v1/completions", R"({"prompt":"x","stream":true})"));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  edge.OnLoop([&] {
+    auto& live = edge.pipeline.live.begin()->second;
+    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+    Delta held = FakePipeline::Token(0, 0);
+    held.text.clear();
+    live.sink->OnDelta(held);
+  });
+  EXPECT_TRUE(client.ReadUntil("\r\n\r\n").starts_with("HTTP/1.1 200 "));
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.live.begin()->second.taken == 1; }));
+  edge.OnLoop([&] {
+    Delta held = FakePipeline::Token(0, 1);
+    held.text.clear();
+    edge.pipeline.live.begin()->second.sink->OnDelta(held);
+  });
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.live.begin()->second.taken == 2; }));
+}
+
+TEST(HttpServer, AClientThatTakesNothingIsGivenUp) {
+  HttpLimits limits;
+  limits.write_timeout = 1000;  // microseconds
+  EdgeHarness edge(limits);
+  edge.OnLoop([&] {
+    edge.pipeline.mode = FakePipeline::Mode::kFlood;
+    edge.pipeline.window = 1u << 20;
+  });
+  RawClient client = edge.Connect();
+  client.Send(edge.Post("/v1/completions", R"({"prompt":"x","stream":true,"max_tokens":1000000})"));
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.cancelled.size() == 1; }));
+  EXPECT_GE(edge.counters.http_write_timeouts.value(), 1u);
+}
+
+TEST(HttpServer, TheWriteBufferIsBounded) {
+  HttpLimits limits;
+  limits.max_write_buffer_bytes = 64u << 10;
+  EdgeHarness edge(limits);
+  edge.OnLoop([&] {
+    edge.pipeline.mode = FakePipeline::Mode::kFlood;
+    edge.pipeline.window = 1u << 20;  // a pipeline that does not hold back
+  });
+  RawClient client = edge.Connect();
+  client.Send(edge.Post("/v1/completions", R"({"prompt":"x","stream":true,"max_tokens":1000000})"));
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.cancelled.size() == 1; }));
+}
+
+TEST(HttpServer, TimeoutHeadersReachThePipelineOrAreRefused) {
+  EdgeHarness edge;
+  EXPECT_EQ(edge.Ask(edge.Post("/v1/completions", R"({"prompt":"x"})", "X-Quire-Timeout: 2.5\r\n"))
+                .status,
+            200);
+  EXPECT_EQ(
+      edge.Ask(edge.Post("/v1/completions", R"({"prompt":"x"})", "X-Request-Timeout-Ms: 70\r\n"))
+          .status,
+      200);
+  edge.OnLoop([&] {
+    EXPECT_EQ(edge.pipeline.seen[0].timeout_ms, 2500u);
+    EXPECT_EQ(edge.pipeline.seen[1].timeout_ms, 70u);
+  });
+  const RawResponse bad =
+      edge.Ask(edge.Post("/v1/completions", R"({"prompt":"x"})", "X-Quire-Timeout: soon\r\n"));
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_EQ(At(Object(bad.body), {"error", "param"}), "\"x-quire-timeout\"");
+}
+
+TEST(HttpServer, UnknownModelIs404WithItsCode) {
+  EdgeHarness edge;
+  const RawResponse r = edge.Ask(edge.Post(
+      "/v1/chat/completions", R"({"model":"gpt","messages":[{"role":"user","content":"x"}]})"));
+  EXPECT_EQ(r.status, 404);
+  EXPECT_EQ(At(Object(r.body), {"error", "code"}), "\"model_not_found\"");
+  EXPECT_EQ(At(Object(r.body), {"error", "param"}), "\"model\"");
+}
+
+TEST(HttpServer, TokenizeAndDetokenize) {
+  EdgeHarness edge;
+  EXPECT_EQ(edge.Ask(edge.Post("/tokenize", R"({"prompt":"AB"})")).body,
+            R"({"count":3,"max_model_len":2048,"tokens":[1,65,66],"token_strs":null})");
+  EXPECT_EQ(
+      edge.Ask(edge.Post("/tokenize",
+                         R"({"prompt":"A","add_special_tokens":false,"return_token_strs":true})"))
+          .body,
+      R"({"count":1,"max_model_len":2048,"tokens":[65],"token_strs":["A"]})");
+  EXPECT_EQ(edge.Ask(edge.Post("/detokenize", R"({"tokens":[72,105]})")).body,
+            R"({"prompt":"Hi"})");
+  EXPECT_EQ(edge.Ask(edge.Post("/tokenize", R"({"model":"other","prompt":"A"})")).status, 404);
+  EXPECT_EQ(edge.Ask(edge.Post("/detokenize", "{}")).status, 400);
+}
+
+TEST(HttpServer, LargeBodiesAreParsedOffTheLoop) {
+  HttpLimits limits;
+  limits.background_parse_bytes = 64;
+  EdgeHarness edge(limits);
+  const std::string prompt(200'000, 'a');
+  EXPECT_EQ(edge.Ask(edge.Post("/v1/completions", "{\"prompt\":\"" + prompt + "\"}")).status, 200);
+  edge.OnLoop([&] { EXPECT_EQ(std::get<TextPrompt>(edge.pipeline.seen[0].prompt).text, prompt); });
+  EXPECT_EQ(edge.Ask(edge.Post("/v1/completions", "{\"prompt\":\"" + prompt + "\"")).status, 400);
+}
+
+TEST(HttpServer, DrainEndsIdleConnectionsAndFinishesTheOthers) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  RawClient idle = edge.Connect();
+  idle.Send(edge.Get("/livez"));
+  EXPECT_EQ(idle.ReadResponse().headers.at("connection"), "keep-alive");
+  RawClient busy = edge.Connect();
+  busy.Send(edge.Post("/v1/completions", R"({"prompt":"x"})"));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  edge.OnLoop([&] { edge.http->StartDraining(); });
+  EXPECT_EQ(idle.ReadToEnd(), "");
+  edge.OnLoop([&] {
+    auto live = edge.pipeline.live.begin()->second;
+    edge.pipeline.live.clear();
+    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+    live.sink->OnChoiceEnd({0, "stop", "###", {}});
+    live.sink->OnFinished({});
+  });
+  const RawResponse r = busy.ReadResponse();
+  EXPECT_EQ(r.status, 200);
+  EXPECT_EQ(r.headers.at("connection"), "close");
+  EXPECT_NE(r.body.find("\"stop_reason\":\"###\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace quire

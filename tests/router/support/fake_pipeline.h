@@ -1,0 +1,208 @@
+// A pipeline that a test plays by hand: it records what the edge asked for, and answers by script.
+//
+// Event loop only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "router/pipeline/pipeline.h"
+
+namespace quire {
+
+class FakePipeline : public Pipeline {
+ public:
+  enum class Mode {
+    kEcho,  // answers "tok0 tok1 …" with max_tokens (default 3) tokens, one per turn of the loop
+    kManual,     // the test calls the sinks
+    kRefuse,     // answers with `refusal`
+    kSilentEnd,  // two tokens, then OnFinished without a finish reason
+    kBreak,      // two tokens, then an error
+    kFlood,      // echoes within a window: at most `window` tokens beyond what was taken
+  };
+  struct Live {
+    GenerateRequest request;
+    ResponseSink* sink = nullptr;
+    uint64_t sent = 0;
+    uint64_t taken = 0;
+    bool ended = false;
+  };
+
+  explicit FakePipeline(Executor& executor) : executor_(executor) {}
+  ~FakePipeline() override { *alive_ = false; }
+
+  Mode mode = Mode::kEcho;
+  ApiError refusal{ApiCode::kRateLimited, "the queue is full", "", 2000};
+  uint64_t window = 16;
+  bool ready = true;
+  bool healthy = true;
+  bool draining = false;
+  std::vector<GenerateRequest> seen;  // every request, in order
+  std::vector<RequestId> cancelled;
+  uint64_t max_ahead = 0;  // the most tokens that were ever out and not taken
+  std::map<RequestId, Live> live;
+
+  RequestId Start(GenerateRequest request, ResponseSink* sink) override {
+    const RequestId id = next_id_++;
+    seen.push_back(request);
+    live[id] = Live{std::move(request), sink};
+    if (mode != Mode::kManual) Later([this, id] { Turn(id); });
+    return id;
+  }
+
+  void Cancel(RequestId request) override {
+    cancelled.push_back(request);
+    live.erase(request);
+  }
+
+  void Taken(RequestId request, uint32_t, uint64_t index) override {
+    auto found = live.find(request);
+    if (found == live.end()) return;
+    const bool stalled = mode == Mode::kFlood && Ahead(found->second) >= window;
+    found->second.taken = std::max(found->second.taken, index);
+    if (stalled) Later([this, request] { Turn(request); });
+  }
+
+  std::vector<ModelEntry> Models() const override {
+    return {{"demo", "id-of-demo", 2048, 1, 1700000000}};
+  }
+
+  void Tokenize(const std::string& model, Prompt prompt,
+                std::function<void(absl::StatusOr<TokenizeResult>)> done) override {
+    absl::StatusOr<TokenizeResult> answer;
+    if (model != "demo" && !model.empty()) {
+      answer = absl::NotFoundError("model: \"" + model + "\" is not served; served: demo");
+    } else {
+      TokenizeResult result;
+      result.max_model_len = 2048;
+      if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
+        if (text->add_special_tokens) Add(result, 1, "<s>");
+        for (const char c : text->text) Add(result, c, std::string(1, c));
+      } else {
+        Add(result, 7, "chat");
+      }
+      answer = std::move(result);
+    }
+    Later([done = std::move(done), answer = std::move(answer)] { done(answer); });
+  }
+
+  void Detokenize(const std::string&, std::vector<TokenId> ids,
+                  std::function<void(absl::StatusOr<std::string>)> done) override {
+    std::string text;
+    for (const TokenId id : ids) text += static_cast<char>(id);
+    Later([done = std::move(done), text] { done(text); });
+  }
+
+  bool Ready() const override { return ready && !draining; }
+  bool Healthy() const override { return healthy; }
+  void StartDraining() override { draining = true; }
+  size_t LiveRequests() const override { return live.size(); }
+
+  static Started StartedFor(const GenerateRequest& request) {
+    Started started;
+    started.model = "demo";
+    started.model_id = "id-of-demo";
+    started.seed = request.sampling.seed.value_or(42);
+    started.created = 1700000001;
+    started.prompt_ids = {1, 2, 3};
+    started.worker = "w0";
+    if (const auto* ids = std::get_if<TokenPrompt>(&request.prompt)) started.prompt_ids = ids->ids;
+    return started;
+  }
+
+  static Delta Token(uint32_t choice, uint64_t index) {
+    Delta delta;
+    delta.choice = choice;
+    delta.first_index = index;
+    delta.text = (index > 0 ? " tok" : "tok") + std::to_string(index);
+    delta.ids = {static_cast<TokenId>(100 + index)};
+    return delta;
+  }
+
+ private:
+  static void Add(TokenizeResult& result, TokenId id, std::string piece) {
+    result.ids.push_back(id);
+    result.pieces.push_back(std::move(piece));
+  }
+  static uint64_t Ahead(const Live& request) { return request.sent - request.taken; }
+
+  void Later(std::function<void()> work) {
+    executor_.Post([alive = alive_, work = std::move(work)] {
+      if (*alive) work();
+    });
+  }
+
+  // One step of a request: the next token of every choice, or its end.
+  void Turn(RequestId id) {
+    auto found = live.find(id);
+    if (found == live.end()) return;
+    Live& request = found->second;
+    ResponseSink* sink = request.sink;
+    if (mode == Mode::kRefuse ||
+        (!request.request.model.empty() && request.request.model != "demo")) {
+      ApiError error = refusal;
+      if (mode != Mode::kRefuse) {
+        error = {ApiCode::kNotFound, "model: not served; served: demo", "model", 0};
+      }
+      live.erase(found);
+      sink->OnError(error);
+      return;
+    }
+    const uint64_t wanted =
+        mode == Mode::kEcho || mode == Mode::kFlood
+            ? static_cast<uint64_t>(request.request.sampling.max_tokens.value_or(3))
+            : 2;
+    if (request.sent == 0) sink->OnStarted(StartedFor(request.request));
+    if (live.count(id) == 0) return;
+    if (request.sent == wanted) {
+      End(id);
+      return;
+    }
+    const uint64_t index = request.sent++;
+    if (request.request.streaming) max_ahead = std::max(max_ahead, Ahead(request));
+    for (int32_t choice = 0; choice < request.request.sampling.n; ++choice) {
+      Delta delta = Token(static_cast<uint32_t>(choice), index);
+      if (request.request.sampling.logprobs) {
+        delta.logprobs = {
+            {delta.ids[0], delta.text, delta.text, -0.5f, {{9, "alt", "alt", -1.5f, {}}}}};
+      }
+      sink->OnDelta(delta);
+      if (live.count(id) == 0) return;
+    }
+    const bool stalled =
+        mode == Mode::kFlood && request.request.streaming && Ahead(request) >= window;
+    if (!stalled) Later([this, id] { Turn(id); });
+  }
+
+  void End(RequestId id) {
+    Live request = std::move(live[id]);
+    live.erase(id);
+    ResponseSink* sink = request.sink;
+    if (mode == Mode::kBreak) {
+      sink->OnError({ApiCode::kUnavailable, "the worker went away", "", 0});
+      return;
+    }
+    if (mode != Mode::kSilentEnd) {
+      for (int32_t choice = 0; choice < request.request.sampling.n; ++choice) {
+        ChoiceEnd end;
+        end.choice = static_cast<uint32_t>(choice);
+        end.finish_reason = "length";
+        sink->OnChoiceEnd(end);
+      }
+    }
+    Usage usage;
+    usage.prompt_tokens = 3;
+    usage.completion_tokens = static_cast<uint32_t>(request.sent * request.request.sampling.n);
+    usage.cached_tokens = 1;
+    sink->OnFinished(usage);
+  }
+
+  Executor& executor_;
+  RequestId next_id_ = 1;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace quire
