@@ -1,0 +1,49 @@
+// A FrameStream over one gRPC bidirectional call whose messages are frames, bytes as they are.
+//
+// Two owners share the call's state: the stream (executor's thread) and gRPC's reactor (its own
+// threads), which meet in a mutex that is never held across a call into gRPC or a callback.
+//  1. Callbacks to the receiver happen on the executor, in order, and never after the stream is
+//     destroyed.
+//  2. gRPC reads at most kMaxReadAhead frames ahead of the executor.
+//  3. A single write that takes longer than kWriteBlocked ends the call.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <condition_variable>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "common/runtime/runtime.h"
+#include "common/sync.h"
+
+namespace quire {
+
+inline constexpr size_t kMaxReadAhead = 64;
+inline constexpr size_t kMaxPendingWriteBytes = 4u << 20;
+inline constexpr Micros kWriteBlocked = 5 * kMicrosPerSecond;
+
+// The calls under way, so that whoever made them can wait until gRPC has let go of all.
+class GrpcCalls {
+ public:
+  void Add(std::shared_ptr<grpc::ClientContext> context);
+  void Remove(const std::shared_ptr<grpc::ClientContext>& context);
+  void CancelAllAndWait();
+
+ private:
+  Mutex mutex_;
+  std::condition_variable gone_;
+  std::set<std::shared_ptr<grpc::ClientContext>> contexts_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
+// `executor` outlives the call.
+std::unique_ptr<FrameStream> MakeGrpcStream(Executor& executor, std::shared_ptr<GrpcCalls> calls,
+                                            std::shared_ptr<grpc::Channel> channel,
+                                            const std::string& method);
+
+}  // namespace quire
