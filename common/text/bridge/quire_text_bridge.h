@@ -57,6 +57,24 @@ typedef struct {
   uint32_t strip_leading_spaces;
 } QtbTables;
 
+typedef struct {
+  QtbSpan name;
+  QtbSpan text;
+} QtbNamed;
+
+// What to render. tools_json and extra_json may be empty.
+typedef struct {
+  QtbSpan messages_json;
+  QtbSpan tools_json;
+  QtbSpan extra_json;
+  const QtbNamed* special_tokens;
+  size_t special_tokens_size;
+  int64_t now_unix_seconds;
+  size_t max_output_bytes;
+  uint8_t add_generation_prompt;
+  uint8_t continue_final_message;
+} QtbRender;
+
 void qtb_bytes_free(QtbBytes bytes);
 void qtb_ids_free(QtbIds ids);
 
@@ -69,6 +87,11 @@ int32_t qtb_tokenizer_encode(const QtbTokenizer* tokenizer, QtbSpan text,
 int32_t qtb_tokenizer_piece(const QtbTokenizer* tokenizer, uint32_t id, QtbBytes* out,
                             QtbBytes* error);
 int64_t qtb_tokenizer_id(const QtbTokenizer* tokenizer, QtbSpan piece);
+
+int32_t qtb_template_new(QtbSpan source, QtbTemplate** out, QtbBytes* error);
+void qtb_template_free(QtbTemplate* chat_template);
+int32_t qtb_template_render(const QtbTemplate* chat_template, const QtbRender* render,
+                            QtbBytes* out, QtbBytes* error);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -173,7 +173,7 @@ def make_chats():
         [user("weather?"), {"role": "assistant", "content": None, "tool_calls": [call("get_weather", "{\"city\": \"Bern\"}")]}, answer("12°")],
         [user("weather?"), {"role": "assistant", "content": "", "tool_calls": [call("get_weather", {"city": "Bern", "unit": "c"})]}, answer("12°"), bot("12 degrees"), user("thanks")],
         [user("two"), {"role": "assistant", "content": "calling", "tool_calls": [call("add", {"a": 1, "b": -2}, "c1"), call("get_weather", {"city": "São Paulo \"x\" </s> 'y'"}, "c2")]}, answer("-1"), answer("30", "c2"), user("ok")],
-        [system("tools!"), user("go"), {"role": "assistant", "content": "", "tool_calls": [call("add", {"a": 0.1, "b": 10**20, "c": 1e22, "d": [None, True, {"é": "\u2028"}], "e": 1e-7, "f": -0.0, "g": 100.0})]}, answer("{\"r\": 1}")],
+        [system("tools!"), user("go"), {"role": "assistant", "content": "", "tool_calls": [call("add", {"a": 0.1, "b": 2**63, "c": 1e22, "d": [None, True, {"é": "\u2028"}], "e": 1e-7, "f": -0.0, "g": 100.0})]}, answer("{\"r\": 1}")],
     ]
     chats = []
     for number, messages in enumerate(base):
@@ -189,6 +189,75 @@ def make_chats():
         chats.append({"messages": messages, "tools": None, "add_generation_prompt": False, "extra": {},
                       "continue_final_message": True})
     return chats
+
+
+TEMPLATES = [
+    # whitespace control
+    "{% if true %}\n  a\n{% endif %}\n  {% for i in [1, 2] %}\n{{ i }},\n  {% endfor %}\nend\n",
+    "a  {%- if true -%}  b  {%- endif -%}  c {{- ' d ' -}} e {#- comment -#} f",
+    "  {%+ if true %}x{% endif +%}\n y\n\n",
+    "{% raw %}{{ x }} {% if %}{% endraw %}|{# {{ y }} #}|",
+    # printing
+    "{{ none }} {{ true }} {{ False }} {{ 1.0 }} {{ 1e16 }} {{ 1e-5 }} {{ 123456789012345678 }} {{ 0.1 + 0.2 }} {{ 1/3 }}",
+    "{{ [1, 'a', none, true, 1.5, \"it's\", 'q\"', 'é\\n\\x07'] }} {{ {'a': [1], 'b': {}} }} {{ (1,) }} {{ () }}",
+    "{{ messages }}", "{{ tools }}", "{{ messages | string }}", "{{ 'a' ~ none ~ 1 ~ true ~ 1.0 ~ [1] }}",
+    # tojson
+    "{{ tools | tojson }}", "{{ tools | tojson(indent=2) }}", "{{ tools | tojson(ensure_ascii=True) }}",
+    "{{ tools | tojson(indent=4, sort_keys=True) }}", "{{ tools | tojson(separators=(',', ':')) }}",
+    "{{ {'b': 1, 'a': [none, true, 1.0, 1e30, 0.00001, -5, '\\u2028 é \\t /'], 3: {}, 'e': []} | tojson }}",
+    "{{ [] | tojson(indent=2) }}{{ {} | tojson(indent=2) }}{{ [[]] | tojson(indent=1) }}{{ 'x' | tojson }}",
+    # strings
+    "{{ ' \\x1f a b ' | trim }}|{{ '  x  '.strip() }}|{{ 'xxaxx'.strip('x') }}|{{ 'xxa'.lstrip('x') }}|{{ 'a\\n\\n'.rstrip('\\n') }}",
+    "{{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a,b,c'.split(',', 1) }} {{ 'a b c'.rsplit(' ', 1) }} {{ 'a b c d'.split(maxsplit=2) }}",
+    "{{ 'a\\nb\\r\\nc\\n'.splitlines() }} {{ 'aXbX'.replace('X', '-', 1) }} {{ 'abc'.find('c') }} {{ 'abc'.find('z') }}",
+    "{{ 'Hello'.startswith('He') }} {{ 'Hello'.endswith(('x', 'lo')) }} {{ 'hELLO wORLD'.title() }} {{ 'ab'.upper() }} {{ 'éA'.lower() }} {{ 'abc'.capitalize() }}",
+    "{{ 'a-b-c'.partition('-') }} {{ 'a-b-c'.rpartition('-') }} {{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.txt'.removesuffix('.txt') }}",
+    "{{ ', '.join(['a', 'b']) }} {{ ['a', 1, none] | join('-') }} {{ messages | map(attribute='role') | join(',') }}",
+    "{{ 'abc'[0] }}{{ 'abc'[-1] }}{{ 'abc'[1:] }}{{ 'abc'[::-1] }}{{ [1,2,3][::-1] }}{{ [1,2,3,4][1:3] }}{{ [1,2,3][-2:] }}{{ [1,2,3,4,5][::2] }}",
+    "{{ '%s is %d and %.2f' % ('x', 3, 1.5) }} {{ '%05d' % 42 }} {{ 'a' * 3 }} {{ [0] * 2 }} {{ '{} {}'.format('a', 1) }} {{ '7'.zfill(3) }}",
+    "{{ 'a\\nb\\n\\nc' | indent }}|{{ 'a\\nb' | indent(2, true) }}|{{ 'x' | replace('x', 'y') }}|{{ 'ab' | upper }}|{{ 'ab cd' | title }}|{{ '<&>' | e }}",
+    # numbers and logic
+    "{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % 3 }} {{ -7 % 3 }} {{ 2 ** 10 }} {{ 4 / 2 }} {{ 1 < 2 < 3 }} {{ 1 == 1.0 }} {{ not 0 }} {{ 3 and 4 }} {{ 0 or 'x' }}",
+    "{{ 'a' in 'cat' }} {{ 'x' not in ['a'] }} {{ 'k' in {'k': 1} }} {{ 1 if false }}|{{ 1 if none else 2 }} {{ '5' | int + 1 }} {{ 3.7 | int }} {{ 2.5 | round }}",
+    "{{ undefined_thing }}|{{ undefined_thing is defined }}|{{ undefined_thing | default('d') }}|{{ '' | default('e', true) }}|{{ none | default('n') }}",
+    "{{ x is string }}{{ 'x' is string }}{{ 1 is number }}{{ true is number }}{{ {} is mapping }}{{ [] is sequence }}{{ 'a' is sequence }}{{ 'a' is iterable }}{{ 1 is iterable }}{{ none is none }}{{ 1 is integer }}{{ 1.0 is float }}{{ true is boolean }}{{ 3 is odd }}{{ 4 is divisibleby(2) }}{{ [] is iterable }}{{ {} is iterable }}",
+    # control
+    "{% for i in range(10) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+    "{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ loop.first }}{{ loop.last }}{{ loop.revindex0 }}{{ loop.cycle('a', 'b') }}{% if loop.previtem is defined %}{{ loop.previtem.role }}{% endif %}{% if loop.nextitem is defined %}>{{ loop.nextitem.role }}{% endif %};{% else %}none{% endfor %}",
+    "{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }} {% endfor %}{% for k in {'x': 1} %}{{ k }}{% endfor %}{% for x in [] %}{% else %}empty{% endfor %}",
+    "{% for m in messages if m.role == 'user' %}{{ loop.index }}{{ m.content }}{% endfor %}",
+    "{% set ns = namespace(n=0, s='') %}{% for i in [1, 2, 3] %}{% set ns.n = ns.n + i %}{% set x = i %}{% endfor %}{{ ns.n }}{{ x }}",
+    "{% macro f(a, b='d', c=none) %}[{{ a }}|{{ b }}|{{ c }}|{{ varargs }}]{% endmacro %}{{ f(1) }}{{ f(1, c=2) }}{{ f('x', 'y') }}" .replace("|{{ varargs }}", ""),
+    "{% macro outer() %}<{{ caller() }}>{% endmacro %}{% call outer() %}in{% endcall %}{% set y %}blk{{ 1 }}{% endset %}{{ y }}{% filter upper %}abc{% endfilter %}",
+    "{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a }}{% set a, b = 1, 2 %}{{ a }}{{ b }}",
+    "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}{%- generation -%} x {%- endgeneration -%}",
+    # data
+    "{{ messages[0].content }}{{ messages[0]['role'] }}{{ messages[-1].role }}{{ messages | length }}{{ messages[0].get('x', 'dflt') }}{{ messages[0].get('nope') }}{{ messages[5] is defined }}",
+    "{{ messages[0].keys() | list }}{{ messages[0].values() | list }}{{ messages[0].items() | list }}{{ {'items': 1}.items() | list }}{{ dict(a=1, **{'b': 2}) }}",
+    "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ messages | rejectattr('role', 'eq', 'user') | map(attribute='content') | list }}{{ [3, 1, 2] | sort }}{{ [1, 1, 2] | unique | list }}{{ [1, 2, 3] | sum }}{{ [1, 5] | max }}{{ [1, 5] | first }}{{ [1, 5] | last }}{{ {'b': 1, 'a': 2} | dictsort }}{{ [1, 2, 3] | reverse | list }}{{ [1,2,3] | batch(2) | list }}",
+    "{{ [1, 2] + [3] }}{{ 'a' + 'b' }}{{ [[1, 2], [3]] | map('length') | list }}{{ ['a', 'b'] | map('upper') | join }}{{ [0, 1] | select | list }}",
+    "{% if tools %}{% for t in tools %}{{ t.function.name }}:{% for p, d in t.function.parameters.properties.items() %}{{ p }}({{ d.type }}){% if d.enum %}{{ d.enum | join('|') }}{% endif %},{% endfor %}{% endfor %}{% endif %}",
+    # errors
+    "{{ raise_exception('no') }}", "{{ undefined_thing.x }}", "{{ 'a' + 1 }}", "{{ 'a' + undefined_thing }}", "{{ undefined_thing | tojson }}",
+    "{{ messages[0].content.nothing() }}", "{% set ns = namespace() %}{% set ns._x = 1 %}", "{% set messages.x = 1 %}", "{{ [].append(1) }}",
+    "{{ 1 / 0 }}", "{{ 'a' | nothing }}", "{% if %}",
+]
+TEMPLATE_MESSAGES = [{"role": "user", "content": "it's \"q\" é\n"}, {"role": "assistant", "content": "b", "n": 1.5}]
+
+
+def write_templates():
+    cases = []
+    for source in TEMPLATES:
+        try:
+            text = transformers.utils.chat_template_utils.render_jinja_template(
+                [TEMPLATE_MESSAGES], tools=TOOLS, chat_template=source)[0][0]
+        except Exception:  # whatever Jinja raises
+            text = None
+        cases.append({"source": source, "text": text})
+    (HERE / "templates.json").write_text(json.dumps(
+        {"messages": json.dumps(TEMPLATE_MESSAGES), "tools": json.dumps(TOOLS), "cases": cases},
+        ensure_ascii=False, indent=0) + "\n")
+    print(f"{len(cases)} templates, {sum(c['text'] is None for c in cases)} refused")
 
 
 def render(tokenizer, chat):
@@ -209,6 +278,7 @@ def main():
     longs = [(seed, 100_000) for seed in range(1, 9)] + [(99, 20_000)]
     write_strings(strings, longs)
     everything = strings + [expand(strings, seed, size) for seed, size in longs]
+    write_templates()
     chats = make_chats()
     (HERE / "chats.json").write_text(json.dumps([
         {"messages": json.dumps(c["messages"], ensure_ascii=False),

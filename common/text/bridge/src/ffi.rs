@@ -3,8 +3,9 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use crate::template::{LoadedTemplate, Request};
 use crate::tokenizer::LoadedTokenizer;
-use crate::{Failure, EXHAUSTED, INTERNAL, OK};
+use crate::{Failure, INTERNAL, OK};
 
 /// A span of bytes that the caller owns.
 #[repr(C)]
@@ -225,4 +226,79 @@ pub unsafe extern "C" fn qtb_tokenizer_id(
     found.ok().flatten().map_or(-1, i64::from)
 }
 
-const _: () = assert!(EXHAUSTED == 2);
+/// A special token under its name, as a template variable.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct QtbNamed {
+    pub name: QtbSpan,
+    pub text: QtbSpan,
+}
+
+/// What to render.
+#[repr(C)]
+pub struct QtbRender {
+    pub messages_json: QtbSpan,
+    pub tools_json: QtbSpan,
+    pub extra_json: QtbSpan,
+    pub special_tokens: *const QtbNamed,
+    pub special_tokens_size: usize,
+    pub now_unix_seconds: i64,
+    pub max_output_bytes: usize,
+    pub add_generation_prompt: u8,
+    pub continue_final_message: u8,
+}
+
+/// # Safety
+/// `source` is readable; `out` and `error` are writable.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_template_new(
+    source: QtbSpan,
+    out: *mut *mut LoadedTemplate,
+    error: *mut QtbBytes,
+) -> i32 {
+    quiet_panics();
+    guarded(out, error, || {
+        let source = source.text("the chat template")?;
+        Ok(Box::into_raw(Box::new(LoadedTemplate::load(source)?)))
+    })
+}
+
+/// # Safety
+/// `template` came from `qtb_template_new` and is freed once.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_template_free(template: *mut LoadedTemplate) {
+    if !template.is_null() {
+        drop(Box::from_raw(template));
+    }
+}
+
+/// # Safety
+/// `template` is alive, all spans of `render` are readable, `out` and `error` are writable.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_template_render(
+    template: *const LoadedTemplate,
+    render: *const QtbRender,
+    out: *mut QtbBytes,
+    error: *mut QtbBytes,
+) -> i32 {
+    guarded(out, error, || {
+        let render = &*render;
+        let mut special_tokens = Vec::with_capacity(render.special_tokens_size);
+        for i in 0..render.special_tokens_size {
+            let named = *render.special_tokens.add(i);
+            special_tokens
+                .push((named.name.text("special token")?, named.text.text("special token")?));
+        }
+        let request = Request {
+            messages: render.messages_json.text("messages")?,
+            tools: render.tools_json.text("tools")?,
+            extra: render.extra_json.text("chat_template_kwargs")?,
+            special_tokens,
+            add_generation_prompt: render.add_generation_prompt != 0,
+            continue_final_message: render.continue_final_message != 0,
+            now: render.now_unix_seconds,
+            max_output: render.max_output_bytes,
+        };
+        Ok(leak_bytes((*template).render(&request)?.into_bytes()))
+    })
+}

@@ -88,7 +88,7 @@ impl LoadedTokenizer {
         let normals = normals(&outline.normalizer)?;
         let steps = steps(&outline.pre_tokenizer)?;
         let rules = decode_rules(&outline.decoder)?;
-        check_post_processor(&outline.post_processor, 0)?;
+        check_post_processor(&outline.post_processor)?;
 
         let mut library = Tokenizer::from_bytes(json)
             .map_err(|e| invalid(format!("tokenizer.json is malformed: {e}")))?;
@@ -353,7 +353,7 @@ fn decode_rules(json: &Json) -> Result<DecodeRules, Failure> {
     Ok(rules)
 }
 
-fn check_post_processor(json: &Json, _depth: usize) -> Result<(), Failure> {
+fn check_post_processor(json: &Json) -> Result<(), Failure> {
     for step in flatten(json, "processors", "post_processor")? {
         let kind = kind_of(step);
         if !matches!(

@@ -1,0 +1,138 @@
+#include <algorithm>
+
+#include "common/json/json.h"
+#include "common/text/chat_template.h"
+#include "common/text/text_bundle.h"
+#include "common/text/tokenizer.h"
+#include "gtest/gtest.h"
+#include "tests/common/text/text_fixtures.h"
+
+namespace quire::text {
+namespace {
+
+json::Value ReadJson(const std::string& name) {
+  auto value = json::Parse(ReadFile(FixturePath(name)).value_or(""));
+  EXPECT_TRUE(value.ok()) << name << ": " << value.status();
+  return value.ok() ? *value : json::Value(json::Object{});
+}
+
+std::string_view Text(const json::Value& object, const char* name) {
+  return json::View(object.at(name).as_string());
+}
+
+// Expects that `text` is what the reference rendered, or an error where the reference refused.
+void ExpectSame(const absl::StatusOr<std::string>& text, const json::Value& expected,
+                std::string_view what) {
+  if (expected.is_null()) {
+    EXPECT_FALSE(text.ok()) << what << "\nrendered: " << *text;
+    return;
+  }
+  ASSERT_TRUE(text.ok()) << what << "\n" << text.status();
+  EXPECT_EQ(*text, json::View(expected.as_string())) << what;
+}
+
+TEST(ReferenceTemplatesTest, SmallTemplatesRenderAsInTransformers) {
+  const json::Value file = ReadJson("templates.json");
+  const json::Array& cases = file.at("cases").as_array();
+  ASSERT_GE(cases.size(), 50u);
+  for (const json::Value& item : cases) {
+    const std::string_view source = Text(item, "source");
+    const auto compiled = ChatTemplate::Compile(source);
+    if (!compiled.ok()) {
+      EXPECT_TRUE(item.at("text").is_null()) << source << "\n" << compiled.status();
+      continue;
+    }
+    RenderOptions options;
+    options.add_generation_prompt = false;
+    ExpectSame((*compiled)->Render(Text(file, "messages"), Text(file, "tools"), options),
+               item.at("text"), source);
+  }
+}
+
+// The files of a real tokenizer, or nothing if they have not been fetched.
+std::map<std::string, std::string> RealFiles(const std::string& name) {
+  std::map<std::string, std::string> files;
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    const auto content = ReadFile(RealTokenizerDir(name) + "/" + file);
+    if (!content) return {};
+    files[file] = *content;
+  }
+  return files;
+}
+
+RenderOptions OptionsFor(const TextBundle& bundle) {
+  RenderOptions options;
+  for (const NamedToken& token : bundle.special_tokens) {
+    options.special_tokens.emplace_back(token.name, token.text);
+  }
+  return options;
+}
+
+class RealTemplateTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(RealTemplateTest, ConversationsRenderAsInTransformers) {
+  const auto files = RealFiles(GetParam());
+  if (files.empty()) GTEST_SKIP() << "not fetched: tests/golden/text/fetch_tokenizers.sh";
+  const auto bundle = TextBundleFromFiles(files);
+  ASSERT_TRUE(bundle.ok()) << bundle.status();
+  const std::string* source = bundle->ChatTemplateSource(/*with_tools=*/false);
+  ASSERT_NE(source, nullptr);
+  const auto compiled = ChatTemplate::Compile(*source);
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  const json::Value chats = ReadJson("chats.json");
+  const json::Value expected = ReadJson(std::string("chats_") + GetParam() + ".json");
+  ASSERT_EQ(chats.as_array().size(), expected.as_array().size());
+  ASSERT_GE(chats.as_array().size(), 40u);
+  for (size_t i = 0; i < chats.as_array().size(); ++i) {
+    const json::Value& chat = chats.as_array()[i];
+    RenderOptions options = OptionsFor(*bundle);
+    options.add_generation_prompt = chat.at("add_generation_prompt").as_bool();
+    options.continue_final_message = chat.at("continue_final_message").as_bool();
+    options.extra_json = std::string(Text(chat, "extra"));
+    ExpectSame((*compiled)->Render(Text(chat, "messages"), Text(chat, "tools"), options),
+               expected.as_array()[i], Text(chat, "messages"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RealTemplateTest,
+                         testing::Values("llama3", "qwen3", "gemma3", "deepseek_v3"));
+
+// A completion gets the beginning-of-sequence tokens that the tokenizer adds; a rendered chat
+// carries its own in the text and gets no others.
+TEST(BeginningOfSequenceTest, CompletionsAndChatsHaveAsManyAsTheReference) {
+  struct Case {
+    const char* name;
+    const char* bos;
+    int in_completion;
+    int in_chat;
+  };
+  int tested = 0;
+  for (const Case& c :
+       {Case{"llama3", "<|begin_of_text|>", 0, 1}, Case{"qwen3", "<|endoftext|>", 0, 0},
+        Case{"gemma3", "<bos>", 1, 1}, Case{"gptoss", "<|startoftext|>", 0, -1},
+        Case{"deepseek_v3", "<｜begin▁of▁sentence｜>", 0, 1}}) {
+    const auto files = RealFiles(c.name);
+    if (files.empty()) continue;
+    ++tested;
+    const auto bundle = TextBundleFromFiles(files);
+    ASSERT_TRUE(bundle.ok()) << bundle.status();
+    const auto tokenizer = *Tokenizer::FromJson(bundle->tokenizer_json);
+    const int32_t bos = tokenizer->PieceToId(c.bos).value();
+    const auto completion = *tokenizer->Encode("Once upon a time", true);
+    EXPECT_EQ(std::count(completion.begin(), completion.end(), bos), c.in_completion) << c.name;
+    const std::string* source = bundle->ChatTemplateSource(false);
+    ASSERT_EQ(source == nullptr, c.in_chat < 0) << c.name;
+    if (source == nullptr) continue;
+    const auto compiled = *ChatTemplate::Compile(*source);
+    const auto text =
+        *compiled->Render(R"([{"role":"user","content":"Hi"},{"role":"assistant","content":"Yes"},)"
+                          R"({"role":"user","content":"Once upon a time"}])",
+                          "", OptionsFor(*bundle));
+    const auto chat = *tokenizer->Encode(text, false);
+    EXPECT_EQ(std::count(chat.begin(), chat.end(), bos), c.in_chat) << c.name << ": " << text;
+  }
+  if (tested == 0) GTEST_SKIP() << "not fetched: tests/golden/text/fetch_tokenizers.sh";
+}
+
+}  // namespace
+}  // namespace quire::text
