@@ -25,18 +25,20 @@ struct EngineOptions {
   int32_t max_choices = 1;  // n served per request
   int32_t block_size = 16;
   int64_t page_count = 0;
-  std::vector<CacheKindShape>
-      cache_kinds;  // as the model's KvLayout has them; empty: one full group
+  // CacheKindsOf the model's KvLayout; empty: one full group.
+  std::vector<CacheKindShape> cache_kinds;
   std::string model_id;
   std::string numerics_id;
   std::vector<TokenId> eos_token_ids;  // of the model's generation settings
   int32_t vocab_size = 0;
   int64_t slow_client_timeout_us = 30'000'000;
   int64_t idle_probe_interval_us = 5'000'000;
-  std::vector<std::string> features;  // that a Submit may require
-  std::function<void(int32_t page)>
-      on_page_freed;  // tests poison pages that are given back; may be empty
+  // Told each page that is given back, so that tests can poison it. May be empty.
+  std::function<void(int32_t page)> on_page_freed;
 };
+
+// What a Submit may ask for here (common/wire_features.h), for the worker's Hello.
+std::vector<std::string> ServedFeatures(const EngineOptions& options);
 
 class Engine {
  public:

@@ -105,8 +105,9 @@ void Engine::State::Accept(SubmitCommand command) {
   for (Choice* choice : open) {
     const StopRules rules{choice->end_ids, choice->sampling->min_tokens, choice->output_limit};
     std::optional<StopVerdict> stop;
-    if (choice->OutputCount() > 0)
+    if (choice->OutputCount() > 0) {
       stop = CheckStop(rules, choice->tokens.back(), choice->OutputCount());
+    }
     if (stop.has_value()) {
       EndChoice(*choice, {.reason = stop->reason,
                           .by_stop_token = stop->by_stop_token,

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/check.h"
-#include "worker/sample/row_sampler.h"
+#include "common/wire_features.h"
 
 namespace quire {
 namespace {
@@ -29,26 +32,14 @@ std::optional<Refused> CheckTokens(const std::vector<TokenId>& ids, std::string 
 }
 
 std::optional<Refused> CheckFeatures(const Submit& submit, const EngineOptions& options) {
-  for (const std::string& feature : submit.required_features) {
-    if (std::find(options.features.begin(), options.features.end(), feature) !=
-        options.features.end()) {
-      continue;
-    }
-    return Refuse(RefusalCode::kUnsupported, "required_features",
-                  "this worker does not serve '" + feature.substr(0, 64) + "'");
-  }
-  if (!submit.adapter.empty()) {
-    return Refuse(RefusalCode::kUnsupported, "adapter", "this worker serves no adapters");
-  }
-  if (submit.constrained) {
-    return Refuse(RefusalCode::kUnsupported, "constraint",
-                  "this worker does not serve constrained decoding");
-  }
-  const std::string unserved = UnservedSampling(submit.sampling);
-  if (!unserved.empty()) {
-    return Refuse(RefusalCode::kUnsupported, unserved, "this worker does not serve it yet");
-  }
-  return std::nullopt;
+  std::vector<std::string> required = RequiredFeatures(submit.sampling, submit.choices.size());
+  if (!submit.adapter.empty()) required.emplace_back(kFeatureAdapter);
+  if (submit.constrained) required.emplace_back(kFeatureConstraint);
+  required.insert(required.end(), submit.required_features.begin(), submit.required_features.end());
+  const std::vector<std::string> served = ServedFeatures(options);
+  const std::string missing(MissingFeature(required, served).substr(0, 64));
+  if (missing.empty()) return std::nullopt;
+  return Refuse(RefusalCode::kUnsupported, missing, "this worker does not serve it");
 }
 
 std::optional<Refused> CheckPrompt(const Submit& submit, const EngineOptions& options) {
@@ -87,6 +78,17 @@ std::optional<Refused> CheckChoices(const Submit& submit, const EngineOptions& o
 
 }  // namespace
 
+std::vector<std::string> ServedFeatures(const EngineOptions& options) {
+  std::vector<std::string> features;
+  for (std::string_view feature :
+       {kFeatureTypicalP, kFeaturePenalties, kFeatureMinTokens, kFeatureLogitBias,
+        kFeatureAllowedTokenIds, kFeatureBadWords, kFeatureLogprobs, kFeatureResume}) {
+    features.emplace_back(feature);
+  }
+  if (options.max_choices > 1) features.emplace_back(kFeatureChoices);
+  return features;
+}
+
 std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& options) {
   QUIRE_CHECK(options.vocab_size > 0 && options.max_model_len > 1);
   QUIRE_CHECK(options.max_choices >= 1);
@@ -108,9 +110,9 @@ std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& op
     return Refuse(RefusalCode::kInvalid, message.substr(0, colon),
                   rest == std::string::npos ? "is invalid" : message.substr(rest));
   }
-  if (auto refused = CheckFeatures(submit, options)) return refused;
   if (auto refused = CheckPrompt(submit, options)) return refused;
-  return CheckChoices(submit, options);
+  if (auto refused = CheckChoices(submit, options)) return refused;
+  return CheckFeatures(submit, options);
 }
 
 }  // namespace quire

@@ -6,6 +6,21 @@
 
 namespace quire {
 
+std::vector<CacheKindShape> CacheKindsOf(const kernels::KvLayout& layout) {
+  std::vector<CacheKindShape> kinds;
+  for (const kernels::KvKind& kind : layout.kinds) kinds.push_back({kind.window, kind.groups});
+  size_t group = 0;
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    for (int32_t i = 0; i < kinds[kind].groups; ++i, ++group) {
+      QUIRE_CHECK_MSG(
+          group < layout.groups.size() && layout.groups[group].kind == static_cast<int>(kind),
+          "groups are numbered kind by kind");
+    }
+  }
+  QUIRE_CHECK(group == layout.groups.size());
+  return kinds;
+}
+
 CpuRunner::CpuRunner(kernels::LoadedProgram& program, CpuRunnerOptions options)
     : program_(program), options_(std::move(options)), rows_(options_.limits) {
   QUIRE_CHECK(options_.max_in_flight >= 1);

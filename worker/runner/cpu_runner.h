@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "worker/core/cache_shape.h"
 #include "worker/runner/row_table.h"
 #include "worker/runner/runner.h"
 #include "worker/runner/step_packet.h"
@@ -22,6 +23,9 @@ struct CpuRunnerOptions {
   int max_in_flight = 1;            // more gains nothing here; tests use 2
   std::function<int64_t()> now_us;  // for StepResult::elapsed_us; empty: 0
 };
+
+// The cache kinds of a model's pages, in the order in which CacheShape numbers groups.
+std::vector<CacheKindShape> CacheKindsOf(const kernels::KvLayout& layout);
 
 class CpuRunner final : public Runner {
  public:

@@ -21,16 +21,10 @@ void Append(std::vector<kernels::TokenCount>& list, kernels::TokenCount count) {
 
 }  // namespace
 
-std::string UnservedSampling(const SamplingParams& params) {
-  if (params.beam_width > 0) return "beam_width";
-  if (params.prompt_logprobs > 0) return "prompt_logprobs";
-  return "";
-}
-
 void RowSampler::Reset(const SamplingParams& params, uint32_t choice, std::vector<TokenId> end_ids,
                        int32_t vocab_size) {
   QUIRE_CHECK(vocab_size > 0);
-  QUIRE_CHECK(UnservedSampling(params).empty());
+  QUIRE_CHECK(params.beam_width == 0 && params.prompt_logprobs == 0);
   params_ = params;
   choice_ = choice;
   end_ids_ = std::move(end_ids);

@@ -5,21 +5,17 @@
 // 1. The row depends on parameters, prompt and outputs alone: never on the batch, the chunks or the
 // past of
 //    the process, so that a resumed or preempted request goes on as if nothing had happened.
-// 2. What is served is what Row() fills in; UnservedSampling names the rest.
+// 2. Parameters that Row() does not fill in are refused at Submit, before they get here.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "common/sampling_params.h"
 #include "kernels/sampling/sample_row.h"
 
 namespace quire {
-
-// The first field that asks for something this worker does not do yet, or empty.
-std::string UnservedSampling(const SamplingParams& params);
 
 class RowSampler {
  public:

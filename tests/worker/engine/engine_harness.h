@@ -91,10 +91,14 @@ class Harness {
     Apply(GrantCommand{RouterInstance(1), {{RequestNumber(request), Attempt(1)}, 0, up_to}});
   }
 
-  // One round; takes its outputs.
-  const EngineOutput& Once() {
+  // One round; leaves its outputs in `last`.
+  void OnceRaw() {
     last = engine_->RunOnce(now_us);
     engine_->CheckInvariants();
+  }
+  // One round; takes its outputs.
+  const EngineOutput& Once() {
+    OnceRaw();
     for (const RouterOutput& router : last.routers) Take(router);
     return last;
   }

@@ -1,0 +1,30 @@
+// A small decoder with random weights as a step program: real kernels without a model file.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "kernels/step_program.h"
+
+namespace quire::test {
+
+// Two full-attention and two sliding layers (window 24), grouped queries, tied head, 97 tokens.
+struct TinyProgram {
+  explicit TinyProgram(uint64_t seed);
+  TinyProgram(const TinyProgram&) = delete;
+  TinyProgram& operator=(const TinyProgram&) = delete;
+
+  kernels::StepProgram program;  // its weights point into this object
+
+ private:
+  kernels::WeightId AddWeight(int64_t rows, int64_t cols, float scale, float offset);
+  kernels::BufferId AddBuffer(int width, bool sampled_rows_only = false);
+  void AddLayer(int layer, int window, kernels::BufferId hidden);
+
+  uint64_t state_;
+  std::deque<std::vector<float>> memory_;
+};
+
+}  // namespace quire::test
