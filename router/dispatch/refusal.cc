@@ -10,6 +10,18 @@ namespace {
 constexpr uint32_t kRetryAfterMs = 1000;
 constexpr uint32_t kMaxRetryAfterMs = 60'000;  // whatever a worker proposes
 
+// The client's name for a field of the wire.
+std::string ClientField(const std::string& field) {
+  if (field.empty() || field == "prompt_ids") return "prompt";
+  return field == "choices.outputs" ? "resume" : field;
+}
+
+// Workers open their message with the field's name.
+std::string WithoutField(const std::string& message, const std::string& field) {
+  const std::string opening = field + ": ";
+  return message.rfind(opening, 0) == 0 ? message.substr(opening.size()) : message;
+}
+
 }  // namespace
 
 bool WorthAnotherWorker(RefusalCode code) {
@@ -37,8 +49,9 @@ ApiError ErrorOfRefusal(const Refused& refused) {
     case RefusalCode::kInvalid:
     case RefusalCode::kUnsupported:
     case RefusalCode::kTooLarge: {
-      const std::string field = refused.field.empty() ? "prompt" : refused.field;
-      return {ApiCode::kInvalidArgument, field + ": " + said, field, 0};
+      const std::string field = ClientField(refused.field);
+      return {ApiCode::kInvalidArgument, field + ": " + WithoutField(said, refused.field), field,
+              0};
     }
     case RefusalCode::kDeadlinePassed:
       return {ApiCode::kDeadlineExceeded, "the deadline passed before a worker began", "", 0};

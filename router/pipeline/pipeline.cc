@@ -53,6 +53,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   bool Healthy() const override;
   void StartDraining() override { admission_.StartDraining(); }
   size_t LiveRequests() const override { return requests_.size(); }
+  void CheckInvariants() const override;
 
  private:
   // The life of a request.
@@ -351,6 +352,18 @@ void RouterPipeline::Housekeep() {
     housekeeping_ = 0;
     Housekeep();
   });
+}
+
+void RouterPipeline::CheckInvariants() const {
+  dispatcher_.CheckInvariants();
+  size_t placed = 0;
+  for (const auto& [id, request] : requests_) {
+    placed += request.refused ? 0 : 1;
+    QUIRE_CHECK(request.ended.size() == request.streams.size());
+    QUIRE_CHECK(request.refused || request.sink != nullptr);
+  }
+  QUIRE_CHECK_MSG(placed == admission_.live(), "a live request holds a place, and nobody else");
+  QUIRE_CHECK(dispatcher_.LiveRequests() <= requests_.size());
 }
 
 double RouterPipeline::SecondsSince(Micros then) const {

@@ -61,6 +61,8 @@ class Pipeline {
   // No new requests; running ones go on.
   virtual void StartDraining() = 0;
   virtual size_t LiveRequests() const = 0;
+  // Dies when an invariant is broken; run by tests and simulation.
+  virtual void CheckInvariants() const {}
 };
 
 }  // namespace quire

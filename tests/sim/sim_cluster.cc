@@ -1,0 +1,234 @@
+#include "tests/sim/sim_cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace quire::sim {
+namespace {
+
+constexpr Micros kMilli = kMicrosPerMilli;
+constexpr Micros kSecond = kMicrosPerSecond;
+
+class Cluster;
+
+class Client final : public ResponseSink {
+ public:
+  Client(Cluster& cluster, size_t index, const ClientPlan& plan)
+      : cluster_(cluster), index_(index), plan_(plan) {}
+  void Start();
+  void OnStarted(const Started& started) override;
+  void OnDelta(const Delta& delta) override;
+  void OnChoiceEnd(const ChoiceEnd& end) override;
+  void OnFinished(const Usage& usage) override;
+  void OnError(const ApiError& error) override;
+  bool Over() const { return result.cancelled || result.terminal_events > 0; }
+
+  ClientResult result;
+
+ private:
+  void Say(const std::string& what);
+  Cluster& cluster_;
+  const size_t index_;
+  const ClientPlan& plan_;
+  RequestId id_ = 0;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const Scenario& scenario)
+      : world(scenario.seed), scenario_(scenario), background_(world.executor(), 200) {
+    world.SetDelay(20, 2 * kMilli);
+    PipelineOptions options;
+    for (int i = 0; i < 2; ++i) {
+      workers_.push_back(
+          std::make_unique<SimWorker>(world, "worker-" + std::to_string(i), scenario.page_count));
+      options.workers.push_back(workers_.back()->target());
+    }
+    options.text_factory = [](const std::string&) {
+      return absl::StatusOr<std::shared_ptr<const ModelText>>(std::make_shared<FakeText>());
+    };
+    auto made = MakePipeline(std::move(options), {world.executor(), background_, *dialer_,
+                                                  world.rng(), logger_, metrics_});
+    EXPECT_TRUE(made.ok()) << made.status();
+    pipeline = *std::move(made);
+    for (size_t i = 0; i < scenario.clients.size(); ++i) {
+      clients_.push_back(std::make_unique<Client>(*this, i, scenario.clients[i]));
+      At(scenario.clients[i].starts_at, [this, i] { clients_[i]->Start(); });
+    }
+    for (const FaultPlan& fault : scenario.faults) Plan(fault);
+  }
+
+  RunResult Run() {
+    const Micros start = world.clock().Now();
+    const Micros limit = start + 300 * kSecond;
+    bool over = false;
+    while (!over && world.clock().Now() < limit) {
+      world.RunUntil(world.clock().Now() + 20 * kMilli);
+      pipeline->CheckInvariants();
+      over = healed_ >= scenario_.faults.size() &&
+             std::all_of(clients_.begin(), clients_.end(), [](const auto& c) { return c->Over(); });
+    }
+    RunResult result;
+    result.took = world.clock().Now() - start;
+    // Time for the last Cancels, and for what a lost router left to be given up.
+    world.RunUntil(world.clock().Now() + 12 * kSecond);
+    pipeline->CheckInvariants();
+    result.all_over = over && pipeline->LiveRequests() == 0;
+    result.at_rest = std::all_of(workers_.begin(), workers_.end(),
+                                 [](const auto& worker) { return worker->AtRest(); });
+    for (const auto& client : clients_) result.clients.push_back(client->result);
+    result.trace = world.trace();
+    return result;
+  }
+
+  void At(Micros when, std::function<void()> work) {
+    world.executor().PostAt(kSecond + when, std::move(work));
+  }
+
+  VirtualWorld world;
+  std::unique_ptr<Pipeline> pipeline;
+
+ private:
+  void Plan(const FaultPlan& fault) {
+    SimWorker& worker = *workers_[static_cast<size_t>(fault.worker)];
+    const auto trace = [this, fault](const char* what) {
+      world.Trace(std::to_string(world.clock().Now()) + " worker-" + std::to_string(fault.worker) +
+                  " " + what);
+    };
+    using Kind = FaultPlan::Kind;
+    At(fault.at, [this, fault, &worker, trace] {
+      switch (fault.kind) {
+        case Kind::kCut:
+          trace("cut");
+          world.CutLinks(worker.target());
+          break;
+        case Kind::kCrash:
+          trace("crash");
+          worker.Crash();
+          break;
+        case Kind::kHold:
+          trace("hold");
+          world.HoldLinks(worker.target(), true);
+          break;
+        case Kind::kFreeze:
+          trace("freeze");
+          worker.SetFrozen(true);
+          break;
+      }
+    });
+    At(fault.at + fault.lasts, [this, fault, &worker, trace] {
+      trace("heals");
+      if (fault.kind == Kind::kCrash) worker.Start();
+      if (fault.kind == Kind::kHold) world.HoldLinks(worker.target(), false);
+      if (fault.kind == Kind::kFreeze) worker.SetFrozen(false);
+      ++healed_;
+    });
+  }
+
+  const Scenario& scenario_;
+  VirtualBackground background_;
+  std::unique_ptr<Dialer> dialer_ = world.MakeDialer();
+  NullLogger logger_;
+  Metrics metrics_;
+  std::vector<std::unique_ptr<SimWorker>> workers_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  size_t healed_ = 0;
+};
+
+void Client::Say(const std::string& what) {
+  EXPECT_FALSE(Over()) << "client " << index_ << " hears " << what << " after its end";
+  cluster_.world.Trace(std::to_string(cluster_.world.clock().Now()) + " client-" +
+                       std::to_string(index_) + " " + what);
+}
+
+void Client::Start() {
+  id_ = cluster_.pipeline->Start(plan_.ask, this);
+  if (plan_.cancels_after < 0) return;
+  cluster_.world.executor().PostAt(cluster_.world.clock().Now() + plan_.cancels_after, [this] {
+    if (Over()) return;
+    Say("cancels");
+    result.cancelled = true;
+    cluster_.pipeline->Cancel(id_);
+  });
+}
+
+void Client::OnStarted(const Started& started) { Say("started " + started.worker); }
+
+void Client::OnDelta(const Delta& delta) {
+  EXPECT_EQ(delta.first_index, result.ids.size()) << "each index once, in order";
+  result.ids.insert(result.ids.end(), delta.ids.begin(), delta.ids.end());
+  result.text += delta.text;
+  Say("delta " + std::to_string(result.ids.size()) + " " +
+      (delta.ids.empty() ? "-" : std::to_string(delta.ids.back())));
+  const uint64_t taken = result.ids.size();
+  cluster_.world.executor().PostAt(cluster_.world.clock().Now() + plan_.takes_after,
+                                   [this, taken] { cluster_.pipeline->Taken(id_, 0, taken); });
+}
+
+void Client::OnChoiceEnd(const ChoiceEnd& end) {
+  result.finish_reason = end.finish_reason;
+  Say("end " + end.finish_reason);
+}
+
+void Client::OnFinished(const Usage& usage) {
+  Say("finished");
+  result.usage = usage;
+  ++result.terminal_events;
+}
+
+void Client::OnError(const ApiError& error) {
+  Say("error " + error.message);
+  result.error = error;
+  ++result.terminal_events;
+}
+
+ClientPlan DrawClient(VirtualRng& rng) {
+  const auto below = [&rng](uint64_t n) { return rng.Next() % n; };
+  ClientPlan plan;
+  plan.starts_at = static_cast<Micros>(100 + below(3000)) * kMilli;  // workers are known by then
+  GenerateRequest& ask = plan.ask;
+  std::vector<TokenId> prompt(1 + below(below(3) == 0 ? 300 : 40));
+  // Few different openings, so that prefixes are shared.
+  const uint64_t opening = below(3);
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    prompt[i] = static_cast<TokenId>(i < 32 ? (opening * 31 + i) % 256 : below(256));
+  }
+  ask.prompt = TokenPrompt{std::move(prompt)};
+  ask.sampling.max_tokens = static_cast<int32_t>(1 + below(below(4) == 0 ? 200 : 60));
+  ask.sampling.seed = rng.Next();
+  if (below(3) == 0) ask.sampling.temperature = 0.0f;
+  if (below(3) == 0) ask.sampling.top_k = 5;
+  if (below(4) == 0) ask.sampling.stop = {std::string(1, static_cast<char>('a' + below(26))), "zz"};
+  ask.streaming = below(2) == 0;
+  plan.takes_after = static_cast<Micros>(below(20)) * kMilli;
+  if (below(6) == 0) plan.cancels_after = static_cast<Micros>(below(1500)) * kMilli;
+  return plan;
+}
+
+}  // namespace
+
+Scenario DrawScenario(uint64_t seed) {
+  VirtualRng rng(seed ^ 0x5117ull);
+  Scenario scenario;
+  scenario.seed = seed;
+  const size_t clients = 6 + rng.Next() % 10;
+  for (size_t i = 0; i < clients; ++i) scenario.clients.push_back(DrawClient(rng));
+  const size_t faults = 1 + rng.Next() % 4;
+  for (size_t i = 0; i < faults; ++i) {
+    FaultPlan fault;
+    fault.kind = static_cast<FaultPlan::Kind>(rng.Next() % 4);
+    fault.worker = static_cast<int>(rng.Next() % 2);
+    fault.at = static_cast<Micros>(200 + rng.Next() % 4000) * kMilli;
+    fault.lasts = static_cast<Micros>(10 + rng.Next() % 4000) * kMilli;
+    scenario.faults.push_back(fault);
+  }
+  // Sometimes so few that requests are preempted.
+  scenario.page_count = rng.Next() % 3 == 0 ? 150 : 600;
+  return scenario;
+}
+
+RunResult RunScenario(const Scenario& scenario) { return Cluster(scenario).Run(); }
+
+}  // namespace quire::sim

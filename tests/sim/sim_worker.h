@@ -1,0 +1,146 @@
+// A whole worker on virtual time: the real sessions and engine over the tag model.
+//
+// One thread, that of the world. Crash and Start may follow each other; every Start is a new epoch.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/log/log.h"
+#include "common/metrics/metrics.h"
+#include "common/runtime/virtual_runtime.h"
+#include "common/wire_features.h"
+#include "router/fleet/text_bundles.h"
+#include "tests/router/support/fake_text.h"
+#include "tests/support/tag_runner.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/virtual_engine_driver.h"
+#include "worker/rpc/attach_hub.h"
+#include "worker/scheduler/scheduler.h"
+
+namespace quire::sim {
+
+inline constexpr char kSimBundle[] = "bundle of the tag model";
+inline constexpr char kSimModel[] = "tag";
+
+class SimWorker {
+ public:
+  SimWorker(VirtualWorld& world, std::string name, int64_t page_count)
+      : world_(world), name_(std::move(name)), target_(name_ + ":9000") {
+    options_.max_model_len = 512;
+    options_.max_num_seqs = 8;
+    options_.max_num_batched_tokens = 64;
+    options_.max_waiting_requests = 16;
+    options_.block_size = 16;
+    options_.page_count = page_count;
+    options_.cache_kinds = {{0, 1}, {20, 2}};
+    options_.model_id = kSimModel;
+    options_.numerics_id = "tag";
+    options_.eos_token_ids = {kFakeEos};
+    options_.vocab_size = static_cast<int32_t>(kFakeVocab);
+    options_.features = {std::string(kFeatureResume)};
+    Start();
+  }
+  ~SimWorker() { Crash(); }
+
+  const std::string& target() const { return target_; }
+  bool up() const { return parts_ != nullptr; }
+
+  void Start() {
+    if (up()) return;
+    ++epoch_;
+    parts_ = std::make_unique<Parts>(*this);
+    world_.Listen(target_, [this](std::unique_ptr<FrameStream> stream) {
+      parts_->hub.Accept(std::move(stream));
+    });
+    world_.ServeTextBundle(target_, [](const std::string& model_id) {
+      if (model_id == kSimModel) return absl::StatusOr<std::string>(kSimBundle);
+      return absl::StatusOr<std::string>(absl::FailedPreconditionError("another model"));
+    });
+    parts_->driver.Start();
+  }
+  // As kill -9: streams break at once, nothing is said.
+  void Crash() {
+    if (!up()) return;
+    world_.StopListening(target_);
+    world_.CutLinks(target_);
+    parts_.reset();
+  }
+  void SetFrozen(bool frozen) {
+    if (up()) parts_->driver.SetFrozen(frozen);
+  }
+
+  // Nothing of any request is left: no block is held, no row runs.
+  bool AtRest() const {
+    const Load& load = parts_->hub.load();
+    return load.held_blocks == 0 && load.running_rows == 0 && load.waiting_requests == 0;
+  }
+  const Load& load() const { return parts_->hub.load(); }
+
+ private:
+  struct Parts {
+    explicit Parts(SimWorker& w)
+        : runner(RunnerOptions(w.options_)),
+          engine(WithPoison(w.options_, runner), runner, progress),
+          driver(engine, progress, w.world_.executor(),
+                 [this, &w] {
+                   w.world_.executor().Post([this, alive = std::weak_ptr(alive)] {
+                     if (!alive.expired()) hub.OnEngineOutput();
+                   });
+                 }),
+          rpc_metrics(metrics),
+          hub(Hello(w), w.world_.executor(), driver, log, rpc_metrics) {}
+
+    StepProgress progress;
+    test::TagRunner runner;
+    Engine engine;
+    VirtualEngineDriver driver;
+    NullLogger log;
+    Metrics metrics;
+    RpcMetrics rpc_metrics;
+    AttachHub hub;
+    std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+  };
+
+  static test::TagRunnerOptions RunnerOptions(const EngineOptions& engine) {
+    test::TagRunnerOptions runner;
+    runner.cache = {engine.block_size, engine.page_count, engine.cache_kinds};
+    runner.vocab_size = engine.vocab_size;
+    runner.max_num_seqs = engine.max_num_seqs;
+    runner.max_step_tokens =
+        MaxStepTokens(engine.max_num_seqs, engine.max_num_batched_tokens, engine.block_size);
+    runner.max_model_len = engine.max_model_len;
+    runner.step_micros = [](int64_t tokens) { return 3000 + 200 * tokens; };
+    return runner;
+  }
+  static EngineOptions WithPoison(EngineOptions options, test::TagRunner& runner) {
+    options.on_page_freed = [&runner](int32_t page) { runner.program().PoisonPage(page); };
+    return options;
+  }
+  static WorkerHello Hello(const SimWorker& w) {
+    WorkerHello hello;
+    hello.worker_id = w.name_;
+    hello.epoch = Epoch(w.epoch_);
+    hello.features = w.options_.features;
+    hello.model_id = w.options_.model_id;
+    hello.numerics_id = w.options_.numerics_id;
+    hello.block_size = static_cast<uint32_t>(w.options_.block_size);
+    hello.limits.max_model_len = static_cast<uint32_t>(w.options_.max_model_len);
+    hello.limits.max_num_seqs = static_cast<uint32_t>(w.options_.max_num_seqs);
+    hello.limits.max_waiting_requests = static_cast<uint32_t>(w.options_.max_waiting_requests);
+    hello.text_bundle_sha256 = Sha256(kSimBundle);
+    hello.served_names = {"tag"};
+    hello.vocab_size = kFakeVocab;
+    return hello;
+  }
+
+  VirtualWorld& world_;
+  const std::string name_;
+  const std::string target_;
+  EngineOptions options_;
+  uint64_t epoch_ = 0;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace quire::sim
