@@ -1,0 +1,31 @@
+// What tests/golden/models/make_model_goldens.py wrote about a model: tokens, and logits of some
+// rows.
+//
+// Plain values; read from files of this repository, so anything malformed ends the test.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace quire::golden {
+
+struct GoldenRow {
+  int position = 0;
+  double gap = 0.0;             // between the two best logits
+  double bfloat16_error = 0.0;  // largest difference of the reference's own bfloat16 run
+  std::vector<float> logits;
+};
+
+struct Golden {
+  int prompt_length = 0;
+  std::vector<int32_t> tokens;  // the prompt and what the reference continued it with
+  std::vector<GoldenRow> rows;
+};
+
+Golden ReadGolden(const std::string& path);
+
+// The whole of a file of this repository.
+std::string ReadFile(const std::string& path);
+
+}  // namespace quire::golden

@@ -1,0 +1,211 @@
+// Golden parity: every family computes what the reference implementation computes, on tiny random
+// models.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/golden/driver.h"
+#include "tests/golden/golden_file.h"
+#include "worker/model/model.h"
+
+namespace quire::golden {
+namespace {
+
+// Of the largest logit of a row.
+constexpr double kFloat32Tolerance = 1e-5;
+
+const char* const kFixtures[] = {
+    "llama-tied-mha",     "llama3-sharded-gqa4",  "llama3-gqa8-bias",
+    "llama-linear-f16",   "llama-yarn",           "mistral-window",
+    "mistral-full",       "qwen2-untied",         "qwen2-tied-window",
+    "qwen3-tied-gqa8",    "qwen3-untied-mha",     "gemma3-pattern",
+    "gemma3-layer-types", "opt-pre-norm",         "opt-post-norm-projected",
+    "opt-untied",         "gguf-llama-all-types", "gguf-qwen2",
+    "gguf-qwen3",         "gguf-gemma3",
+};
+
+std::string Folder() { return std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models"; }
+
+// Rows by position of one run over a golden's tokens: the prompt in chunks of `chunk`, then one by
+// one. chunk 0: everything in one pass.
+std::map<int, Row> RunTokens(Driver& driver, const Golden& golden, int chunk) {
+  driver.Reset();
+  std::map<int, Row> rows;
+  // The last token is predicted, never fed.
+  const std::span<const int32_t> tokens(golden.tokens.data(), golden.tokens.size() - 1);
+  size_t begin = 0;
+  while (begin < tokens.size()) {
+    const auto prompt = static_cast<size_t>(golden.prompt_length);
+    size_t count = 1;
+    if (chunk == 0) {
+      count = tokens.size();
+    } else if (begin < prompt) {
+      count = std::min(static_cast<size_t>(chunk), prompt - begin);
+    }
+    std::vector<int32_t> wanted;
+    for (size_t i = 0; i < count; ++i) {
+      if (begin + i + 1 >= prompt) wanted.push_back(static_cast<int32_t>(i));
+    }
+    const std::vector<Row> results = driver.Feed(tokens.subspan(begin, count), wanted);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      rows[static_cast<int>(begin) + wanted[i]] = results[i];
+    }
+    begin += count;
+  }
+  return rows;
+}
+
+double LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
+    if (!(difference <= largest)) largest = difference;  // NaN wins too
+  }
+  return largest;
+}
+
+double LargestSize(const std::vector<float>& a) {
+  double largest = 0.0;
+  for (float value : a) largest = std::max(largest, std::abs(static_cast<double>(value)));
+  return largest;
+}
+
+// One fixture: its model and what it must compute.
+class Fixture {
+ public:
+  explicit Fixture(const std::string& name) {
+    std::string path = Folder() + "/" + name;
+    golden_ = ReadGolden(path + "/golden.json");
+    if (std::filesystem::exists(path + "/model.gguf")) path += "/model.gguf";
+    auto model = model::LoadModel(path, {.with_text = false});
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (model.ok()) model_ = *std::move(model);
+  }
+  const model::Model& model() const { return *model_; }
+  const Golden& golden() const { return golden_; }
+
+  // Holds logits and greedy tokens of one run against the golden.
+  void ExpectFloat32(const std::map<int, Row>& rows) const {
+    for (const GoldenRow& row : golden_.rows) {
+      const Row& got = rows.at(row.position);
+      ASSERT_EQ(got.logits.size(), row.logits.size());
+      EXPECT_LE(LargestDifference(got.logits, row.logits),
+                kFloat32Tolerance * LargestSize(row.logits))
+          << "at position " << row.position;
+    }
+    for (size_t i = static_cast<size_t>(golden_.prompt_length); i < golden_.tokens.size(); ++i) {
+      ASSERT_EQ(rows.at(static_cast<int>(i) - 1).token, golden_.tokens[i]) << "at position " << i;
+    }
+  }
+
+  // The bfloat16 rule: no further from float32 than twice the reference's own bfloat16.
+  void ExpectBfloat16(const std::map<int, Row>& rows) const {
+    for (const GoldenRow& row : golden_.rows) {
+      const Row& got = rows.at(row.position);
+      const double bound = 2.0 * row.bfloat16_error;
+      EXPECT_LE(LargestDifference(got.logits, row.logits), bound) << "at position " << row.position;
+      if (row.gap > 2.0 * bound) {
+        EXPECT_EQ(got.token, golden_.tokens[static_cast<size_t>(row.position) + 1])
+            << "at position " << row.position;
+      }
+    }
+  }
+
+  bool ok() const { return model_ != nullptr; }
+
+ private:
+  Golden golden_;
+  std::unique_ptr<model::Model> model_;
+};
+
+class ParityTest : public testing::TestWithParam<const char*> {
+ protected:
+  ParityTest() : fixture_(GetParam()) {}
+  void SetUp() override { ASSERT_TRUE(fixture_.ok()); }
+
+  Fixture fixture_;
+};
+
+TEST_P(ParityTest, Float32LogitsAndTokensAtAnyChunking) {
+  for (const char* isa : {"reference", "auto"}) {
+    SCOPED_TRACE(isa);
+    std::string error;
+    const std::unique_ptr<Driver> driver = Driver::Make(fixture_.model(), {.isa = isa}, error);
+    ASSERT_NE(driver, nullptr) << error;
+    const std::map<int, Row> whole = RunTokens(*driver, fixture_.golden(), 0);
+    fixture_.ExpectFloat32(whole);
+    for (int chunk : {1, 7, 16, 33}) {
+      SCOPED_TRACE(chunk);
+      const std::map<int, Row> chunked = RunTokens(*driver, fixture_.golden(), chunk);
+      fixture_.ExpectFloat32(chunked);
+      for (const auto& [position, row] : whole) {
+        ASSERT_EQ(row.logits, chunked.at(position).logits)
+            << "other bits than in one pass at position " << position;
+      }
+    }
+  }
+}
+
+TEST_P(ParityTest, OtherBlockSizesGiveTheSameBits) {
+  std::string error;
+  std::map<int, Row> first;
+  for (int block_size : {16, 32, 64}) {
+    SCOPED_TRACE(block_size);
+    const std::unique_ptr<Driver> driver =
+        Driver::Make(fixture_.model(), {.block_size = block_size, .threads = 1}, error);
+    ASSERT_NE(driver, nullptr) << error;
+    const std::map<int, Row> rows = RunTokens(*driver, fixture_.golden(), 16);
+    if (first.empty()) first = rows;
+    for (const auto& [position, row] : first) {
+      ASSERT_EQ(row.logits, rows.at(position).logits) << "at position " << position;
+    }
+  }
+}
+
+TEST_P(ParityTest, Bfloat16KeysAndValues) {
+  std::string error;
+  const std::unique_ptr<Driver> driver =
+      Driver::Make(fixture_.model(), {.kv_type = kernels::KvType::kBF16}, error);
+  ASSERT_NE(driver, nullptr) << error;
+  fixture_.ExpectBfloat16(RunTokens(*driver, fixture_.golden(), 16));
+}
+
+TEST(ParityFixtures, Bfloat16Activations) {
+  for (const char* name : kFixtures) {
+    SCOPED_TRACE(name);
+    const Fixture fixture(name);
+    ASSERT_TRUE(fixture.ok());
+    std::string error;
+    const std::unique_ptr<Driver> driver =
+        Driver::Make(fixture.model(),
+                     {.activation_dtype = "bfloat16", .kv_type = kernels::KvType::kBF16}, error);
+    if (driver == nullptr) GTEST_SKIP() << "no bfloat16 activations: " << error;
+    fixture.ExpectBfloat16(RunTokens(*driver, fixture.golden(), 16));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ParityTest, testing::ValuesIn(kFixtures),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           std::string name = info.param;
+                           for (char& c : name) {
+                             if (c == '-') c = '_';
+                           }
+                           return name;
+                         });
+
+TEST(ParityFixtures, EveryFolderIsTested) {
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(Folder())) {
+    if (entry.is_directory()) found.insert(entry.path().filename());
+  }
+  EXPECT_EQ(found, std::set<std::string>(std::begin(kFixtures), std::end(kFixtures)));
+}
+
+}  // namespace
+}  // namespace quire::golden

@@ -1,0 +1,260 @@
+// From files to a step program: what is demanded of a checkpoint's tensors, and what the program
+// then holds.
+#include "worker/model/model.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/status.h"
+#include "tests/worker/load/file_maker.h"
+
+namespace quire::model {
+namespace {
+
+using load::Append;
+using load::GgufMaker;
+using load::Safetensors;
+using load::TempFolder;
+
+struct Shape {
+  std::vector<int> dimensions;
+  std::string type = "BF16";
+};
+using Checkpoint = std::map<std::string, Shape>;
+
+// The tensors of a one-layer Llama of width 8 with two heads and one KV head.
+Checkpoint Llama() {
+  const std::string layer = "model.layers.0.";
+  return {{"model.embed_tokens.weight", {{10, 8}}},
+          {"model.norm.weight", {{8}}},
+          {"lm_head.weight", {{10, 8}}},
+          {layer + "input_layernorm.weight", {{8}}},
+          {layer + "self_attn.q_proj.weight", {{8, 8}}},
+          {layer + "self_attn.k_proj.weight", {{4, 8}}},
+          {layer + "self_attn.v_proj.weight", {{4, 8}}},
+          {layer + "self_attn.o_proj.weight", {{8, 8}}},
+          {layer + "post_attention_layernorm.weight", {{8}}},
+          {layer + "mlp.gate_proj.weight", {{12, 8}}},
+          {layer + "mlp.up_proj.weight", {{12, 8}}},
+          {layer + "mlp.down_proj.weight", {{8, 12}}}};
+}
+
+constexpr const char* kConfig =
+    R"({"architectures":["LlamaForCausalLM"],"vocab_size":10,"hidden_size":8,)"
+    R"("intermediate_size":12,"num_hidden_layers":1,"num_attention_heads":2,)"
+    R"("num_key_value_heads":1)";
+
+void WriteCheckpoint(const TempFolder& folder, const Checkpoint& checkpoint,
+                     const std::string& more = "") {
+  std::string header = "{";
+  size_t offset = 0;
+  for (const auto& [name, shape] : checkpoint) {
+    size_t bytes = shape.type == "F32" ? 4 : shape.type == "U8" ? 1 : 2;
+    std::string dimensions;
+    for (int dimension : shape.dimensions) {
+      bytes *= static_cast<size_t>(dimension);
+      dimensions += (dimensions.empty() ? "" : ",") + std::to_string(dimension);
+    }
+    header += (offset == 0 ? "\"" : ",\"") + name + R"(":{"dtype":")" + shape.type +
+              R"(","shape":[)" + dimensions + R"(],"data_offsets":[)" + std::to_string(offset) +
+              "," + std::to_string(offset + bytes) + "]}";
+    offset += bytes;
+  }
+  folder.Write("config.json", kConfig + more + "}");
+  folder.Write("model.safetensors", Safetensors(header + "}", offset));
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Load(const Checkpoint& checkpoint,
+                                            const std::string& more = "") {
+  const TempFolder folder;
+  WriteCheckpoint(folder, checkpoint, more);
+  return LoadModel(folder.path(), {.with_text = false});
+}
+
+void ExpectRefused(const Checkpoint& checkpoint, std::string_view saying,
+                   const std::string& more = "") {
+  const auto model = Load(checkpoint, more);
+  ASSERT_FALSE(model.ok()) << saying;
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(StatusMessage(model.status()).find(saying), std::string::npos) << model.status();
+  EXPECT_EQ(StatusMessage(model.status()).find('\n'), std::string::npos);
+}
+
+const kernels::LogitsOp& HeadOf(const kernels::StepProgram& program) {
+  for (const kernels::Op& op : program.ops) {
+    if (const auto* head = std::get_if<kernels::LogitsOp>(&op)) return *head;
+  }
+  ADD_FAILURE() << "no logits";
+  static const kernels::LogitsOp kNone;
+  return kNone;
+}
+
+TEST(LoadModel, WritesAProgramWhoseShapesAgree) {
+  const auto model = Load(Llama());
+  ASSERT_TRUE(model.ok()) << model.status();
+  const kernels::StepProgram& program = (*model)->program;
+  EXPECT_EQ(program.vocab_size, 10);
+  EXPECT_EQ(program.head_dim, 4);
+  EXPECT_EQ(program.layer_windows, (std::vector<int>{0}));
+  for (const kernels::Weight& weight : program.weights) {
+    int64_t rows = 0;
+    for (const kernels::WeightSource& part : weight.parts) {
+      EXPECT_EQ(part.cols, weight.cols) << weight.name;
+      rows += part.rows;
+    }
+    EXPECT_EQ(rows, weight.rows) << weight.name;
+  }
+  EXPECT_TRUE(std::holds_alternative<kernels::EmbedOp>(program.ops.front()));
+  EXPECT_TRUE(std::holds_alternative<kernels::SampleOp>(program.ops.back()));
+  EXPECT_EQ((*model)->model_id.size(), 64u);
+}
+
+TEST(LoadModel, TiedHeadsAreTheEmbedding) {
+  Checkpoint checkpoint = Llama();
+  const auto untied = Load(checkpoint);
+  ASSERT_TRUE(untied.ok()) << untied.status();
+  EXPECT_NE(HeadOf((*untied)->program).head,
+            std::get<kernels::EmbedOp>((*untied)->program.ops.front()).table);
+  checkpoint.erase("lm_head.weight");
+  ExpectRefused(checkpoint, "tensor \"lm_head.weight\" is missing");
+  const auto tied = Load(checkpoint, R"(,"tie_word_embeddings":true)");
+  ASSERT_TRUE(tied.ok()) << tied.status();
+  EXPECT_EQ(HeadOf((*tied)->program).head,
+            std::get<kernels::EmbedOp>((*tied)->program.ops.front()).table);
+}
+
+TEST(LoadModel, NamesTensorGotAndExpected) {
+  Checkpoint checkpoint = Llama();
+  checkpoint["model.layers.0.self_attn.k_proj.weight"] = {{8, 8}};
+  ExpectRefused(checkpoint,
+                "tensor \"model.layers.0.self_attn.k_proj.weight\" has shape [8, 8], the "
+                "configuration demands [4, 8]");
+  checkpoint = Llama();
+  checkpoint["model.norm.weight"] = {{9}};
+  ExpectRefused(checkpoint, "\"model.norm.weight\" has shape [9], the configuration demands [8]");
+  checkpoint = Llama();
+  checkpoint["model.embed_tokens.weight"] = {{80}};
+  ExpectRefused(checkpoint, "has shape [80], the configuration demands [10, 8]");
+}
+
+TEST(LoadModel, NamesMissingTensors) {
+  for (const auto& [name, shape] : Llama()) {
+    Checkpoint checkpoint = Llama();
+    checkpoint.erase(name);
+    ExpectRefused(checkpoint, "tensor \"" + name + "\" is missing");
+  }
+  ExpectRefused(Llama(), "tensor \"model.layers.1.input_layernorm.weight\" is missing",
+                R"(,"num_hidden_layers":2)");
+  ExpectRefused(Llama(), "tensor \"model.layers.0.self_attn.q_proj.bias\" is missing",
+                R"(,"attention_bias":true)");
+}
+
+TEST(LoadModel, NamesTypesThatCannotBeComputedWith) {
+  Checkpoint checkpoint = Llama();
+  checkpoint["model.layers.0.mlp.up_proj.weight"].type = "U8";
+  ExpectRefused(checkpoint, "tensor \"model.layers.0.mlp.up_proj.weight\" has type U8");
+}
+
+TEST(LoadModel, FindsTheLanguageModelOfImageAndTextCheckpoints) {
+  for (const char* prefix : {"language_model.", ""}) {
+    Checkpoint checkpoint;
+    for (const auto& [name, shape] : Llama()) checkpoint[prefix + name] = shape;
+    EXPECT_TRUE(Load(checkpoint).ok()) << prefix << Load(checkpoint).status();
+  }
+}
+
+TEST(LoadModel, TheSameModelElsewhereHasTheSameIdentity) {
+  const auto here = Load(Llama());
+  const auto there = Load(Llama());
+  ASSERT_TRUE(here.ok() && there.ok());
+  EXPECT_EQ((*here)->model_id, (*there)->model_id);
+  const auto other = Load(Llama(), R"(,"rope_theta":5000)");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_NE((*here)->model_id, (*other)->model_id);
+}
+
+// Files may place numbers at odd addresses; kernels read them in place.
+TEST(LoadModel, WeightsAreAligned) {
+  Checkpoint checkpoint = Llama();
+  checkpoint["a_byte"] = {{1}, "U8"};
+  const auto model = Load(checkpoint);
+  ASSERT_TRUE(model.ok()) << model.status();
+  for (const kernels::Weight& weight : (*model)->program.weights) {
+    for (const kernels::WeightSource& part : weight.parts) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(part.data) % 2, 0u) << weight.name;
+    }
+  }
+}
+
+TEST(LoadModel, ReleasedSourcesStayReadable) {
+  const TempFolder folder;
+  WriteCheckpoint(folder, Llama());
+  const auto model = LoadModel(folder.path(), {.with_text = false});
+  ASSERT_TRUE(model.ok()) << model.status();
+  for (const kernels::Weight& weight : (*model)->program.weights) {
+    for (const kernels::WeightSource& part : weight.parts) {
+      (*model)->ReleaseSource(part.data, part.Bytes());
+      EXPECT_EQ(part.data[0], std::byte{0});
+    }
+  }
+}
+
+TEST(LoadModel, PassesOnWhatIsWrongWithTheFiles) {
+  EXPECT_EQ(LoadModel("/nowhere").status().code(), absl::StatusCode::kNotFound);
+  const TempFolder folder;
+  const std::string path =
+      folder.Write("m.gguf", GgufMaker().String("general.architecture", "rwkv").Make(0));
+  const auto model = LoadModel(path);
+  EXPECT_NE(StatusMessage(model.status()).find("architecture \"rwkv\" is not served"),
+            std::string::npos);
+}
+
+// A one-layer GGUF Llama whose q and k rows hold their own number: pairs must come apart into
+// halves.
+TEST(LoadModel, GgufLlamaRowsAreDeinterleaved) {
+  GgufMaker maker;
+  maker.String("general.architecture", "llama").Uint32("llama.context_length", 16);
+  maker.Uint32("llama.embedding_length", 8).Uint32("llama.block_count", 1);
+  maker.Uint32("llama.feed_forward_length", 8).Uint32("llama.attention.head_count", 2);
+  maker.Float32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  const std::vector<std::pair<std::string, std::vector<uint64_t>>> tensors = {
+      {"blk.0.attn_q.weight", {8, 8}},   {"blk.0.attn_k.weight", {8, 8}},
+      {"blk.0.attn_v.weight", {8, 8}},   {"blk.0.attn_output.weight", {8, 8}},
+      {"blk.0.ffn_gate.weight", {8, 8}}, {"blk.0.ffn_up.weight", {8, 8}},
+      {"blk.0.ffn_down.weight", {8, 8}}, {"token_embd.weight", {8, 4}},
+      {"blk.0.attn_norm.weight", {8}},   {"blk.0.ffn_norm.weight", {8}},
+      {"output_norm.weight", {8}},
+  };
+  uint64_t offset = 0;
+  for (const auto& [name, dimensions] : tensors) {
+    maker.Tensor(name, dimensions, 0, offset);
+    offset += dimensions.size() == 2 ? dimensions[0] * dimensions[1] * 4 : 32;
+  }
+  std::string bytes = maker.Make(offset);
+  // q is first: row r is filled with r.
+  for (int row = 0; row < 8; ++row) {
+    std::string values;
+    for (int i = 0; i < 8; ++i) Append(values, static_cast<float>(row));
+    bytes.replace(bytes.size() - offset + static_cast<size_t>(row) * 32, 32, values);
+  }
+  const TempFolder folder;
+  const auto model = LoadModel(folder.Write("m.gguf", bytes), {.with_text = false});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const kernels::Weight* qkv = nullptr;
+  for (const kernels::Weight& weight : (*model)->program.weights) {
+    if (weight.name == "blk.0.attn_q.weight") qkv = &weight;
+  }
+  ASSERT_NE(qkv, nullptr);
+  const auto* values = reinterpret_cast<const float*>(qkv->parts[0].data);
+  const std::vector<float> expected = {0, 2, 1, 3, 4, 6, 5, 7};  // two heads of four
+  for (size_t row = 0; row < expected.size(); ++row) {
+    EXPECT_EQ(values[row * 8], expected[row]) << row;
+  }
+}
+
+}  // namespace
+}  // namespace quire::model
