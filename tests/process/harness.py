@@ -1,0 +1,167 @@
+"""Starts real processes of Quire on ports of the system's choice and talks to them. Standard library only."""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = ROOT / "build" / "bin"
+DEMO = ROOT / "models" / "demo"
+START_LIMIT_S = 120  # only ends what hangs
+
+
+class Failure(AssertionError):
+    pass
+
+
+def expect(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+class Process:
+    """A child whose output lines are collected; ended and reaped on exit of the context."""
+
+    def __init__(self, command, env=None, stdin=subprocess.DEVNULL):
+        self.lines = []
+        self.queue = queue.Queue()
+        self.child = subprocess.Popen([str(c) for c in command], stdin=stdin,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                      errors="replace", env={**os.environ, **(env or {})},
+                                      start_new_session=True)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.child.stdout:
+            self.lines.append(line.rstrip("\n"))
+            self.queue.put(line.rstrip("\n"))
+        self.queue.put(None)
+
+    def wait_for_line(self, text, limit_s=START_LIMIT_S):
+        end = time.monotonic() + limit_s
+        while True:
+            try:
+                line = self.queue.get(timeout=max(0.01, end - time.monotonic()))
+            except queue.Empty:
+                raise Failure(f"no line with {text!r}; last lines: {self.lines[-15:]}")
+            if line is None:
+                raise Failure(f"ended before a line with {text!r}: {self.lines[-15:]}")
+            if text in line:
+                return line
+
+    def signal(self, number):
+        self.child.send_signal(number)
+
+    def wait(self, limit_s=60):
+        code = self.child.wait(timeout=limit_s)
+        self.reader.join(timeout=5)
+        return code
+
+    def output(self):
+        return "\n".join(self.lines)
+
+    def close(self):
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def run(command, env=None, limit_s=60, stdin=None):
+    """Runs to the end; returns (code, output)."""
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          input=stdin, timeout=limit_s, env={**os.environ, **(env or {})})
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+class Server:
+    """`quire serve` with ports chosen by the system."""
+
+    def __init__(self, *args, model=DEMO):
+        self.process = Process([BIN / "quire", "serve", model, "--port=0", "--grpc-port=0", *args])
+        try:
+            line = self.process.wait_for_line("ready: http://")
+        except Failure:
+            self.process.close()
+            raise
+        self.port = int(line.split("http://")[1].split()[0].rsplit(":", 1)[1])
+        self.model = line.split(" serves ")[1].split()[0]
+
+    def children(self, name):
+        """Process ids of this server's children with that program name."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                stat = (entry / "stat").read_text()
+                parent = int(stat.rsplit(")", 1)[1].split()[1])
+                argv0 = (entry / "cmdline").read_bytes().split(b"\0")[0].decode()
+                if parent == self.process.child.pid and argv0.endswith("/" + name):
+                    found.append(int(entry.name))
+        return sorted(found)
+
+    def connection(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def get(self, path):
+        connection = self.connection()
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+    def post(self, path, body):
+        connection = self.connection()
+        connection.request("POST", path, json.dumps(body) if not isinstance(body, (bytes, str)) else body,
+                           {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        with contextlib.suppress(ValueError):
+            return answer.status, json.loads(text)
+        return answer.status, text
+
+    def stream(self, path, body):
+        """Yields the data of each event; ends at the end of the answer."""
+        connection = self.connection()
+        connection.request("POST", path, json.dumps({**body, "stream": True}),
+                           {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise Failure(f"status {answer.status}: {answer.read()[:300]}")
+        while True:
+            line = answer.readline()
+            if not line:
+                return
+            if line.startswith(b"data: "):
+                yield line[6:].strip().decode()
+
+    def wait_until(self, condition, what, limit_s=60):
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if condition():
+                    return
+            time.sleep(0.05)
+        raise Failure(f"did not happen: {what}; last lines: {self.process.lines[-15:]}")
+
+    def stop(self):
+        self.process.signal(signal.SIGTERM)
+        return self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.close()

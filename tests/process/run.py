@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Real processes: the command line, supervision, bad input, a worker killed in mid-stream, Ctrl-C."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from harness import BIN, DEMO, Failure, Process, Server, expect, run  # noqa: E402
+
+PROMPT = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
+
+
+def text_of(answer):
+    return answer["choices"][0]["text"]
+
+
+def test_serve_answers_and_stops_cleanly():
+    with Server() as server:
+        for path in ("/livez", "/readyz", "/health"):
+            status, _ = server.get(path)
+            expect(status == 200, f"{path} gave {status}")
+        status, models = server.get("/v1/models")
+        expect(status == 200 and json.loads(models)["data"][0]["id"] == "demo", models)
+        status, answer = server.post("/v1/completions", PROMPT)
+        expect(status == 200, answer)
+        expect(answer["usage"]["completion_tokens"] == 24, answer)
+        expect(len(text_of(answer)) > 20, answer)
+        streamed = ""
+        last = None
+        for data in server.stream("/v1/completions", PROMPT):
+            last = data
+            if data != "[DONE]":
+                streamed += "".join(c["text"] for c in json.loads(data)["choices"])
+        expect(last == "[DONE]", f"the stream ended with {last}")
+        expect(streamed == text_of(answer), f"{streamed!r} != {text_of(answer)!r}")
+        status, chat = server.post("/v1/chat/completions", {
+            "model": "demo", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16})
+        expect(status == 200 and chat["choices"][0]["message"]["role"] == "assistant", chat)
+        expect(server.stop() == 0, server.process.output())
+        expect("Traceback" not in server.process.output(), "")
+
+
+def test_the_same_answer_alone_and_in_a_crowd():
+    with Server() as server:
+        alone = [text_of(server.post("/v1/completions", {**PROMPT, "prompt": p, "seed": 5,
+                                                         "temperature": 0.9})[1])
+                 for p in ("Once upon a time", "The fox", "A small bird said")]
+        results = {}
+
+        def ask(i):
+            prompt = ("Once upon a time", "The fox", "A small bird said")[i % 3]
+            results[i] = text_of(server.post("/v1/completions", {
+                **PROMPT, "prompt": prompt, "seed": 5, "temperature": 0.9})[1])
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(24)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for i in range(24):
+            expect(results[i] == alone[i % 3], f"{i}: {results[i]!r} != {alone[i % 3]!r}")
+
+
+def test_a_killed_worker_ends_the_stream_with_an_error_and_comes_back():
+    with Server() as server:
+        events = []
+        killed = False
+        for data in server.stream("/v1/completions", {**PROMPT, "max_tokens": 1500, "ignore_eos": True}):
+            events.append(data)
+            if not killed and len(events) == 3:
+                os.kill(server.children("quire-worker")[0], signal.SIGKILL)
+                killed = True
+        expect(killed, "the stream was too short")
+        expect(events[-1] != "[DONE]", "a stream that was cut off must not end with [DONE]")
+        expect("error" in json.loads(events[-1]), events[-1])
+        server.wait_until(lambda: server.post("/v1/completions", PROMPT)[0] == 200,
+                          "service after the worker's restart")
+        expect(server.stop() == 0, server.process.output())
+
+
+def test_a_killed_router_comes_back_on_its_port():
+    with Server() as server:
+        os.kill(server.children("quire-router")[0], signal.SIGKILL)
+        server.wait_until(lambda: server.post("/v1/completions", PROMPT)[0] == 200,
+                          "service after the router's restart")
+
+
+def test_two_workers_share_the_work_and_survive_one():
+    with Server("--workers=2", "--threads=1") as server:
+        expect(len(server.children("quire-worker")) == 2, server.process.output())
+        for _ in range(4):
+            expect(server.post("/v1/completions", PROMPT)[0] == 200, "two workers")
+        os.kill(server.children("quire-worker")[0], signal.SIGKILL)
+        server.wait_until(lambda: server.post("/v1/completions", PROMPT)[0] == 200, "one worker left")
+
+
+def test_interrupt_drains_and_a_second_one_ends_at_once():
+    with Server() as server:
+        stream = server.stream("/v1/completions", {**PROMPT, "max_tokens": 1800, "ignore_eos": True})
+        next(stream)
+        server.process.signal(signal.SIGINT)
+        server.process.wait_for_line("draining")
+        server.process.signal(signal.SIGINT)
+        server.process.wait(limit_s=20)
+        expect(not server.children("quire-worker"), "a worker outlived its parent")
+
+
+def test_children_die_with_their_parent():
+    with Server() as server:
+        children = server.children("quire-worker") + server.children("quire-router")
+        server.process.child.kill()
+        server.process.wait()
+
+        def gone():
+            for pid in children:
+                try:
+                    if pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                        return False
+                except OSError:
+                    pass
+            return True
+
+        server.wait_until(gone, "the children's end")
+
+
+def test_a_client_that_leaves_frees_the_worker():
+    with Server("--max-num-seqs=2") as server:
+        for _ in range(6):
+            stream = server.stream("/v1/completions", {**PROMPT, "max_tokens": 1900, "ignore_eos": True})
+            next(stream)
+            stream.close()
+        status, answer = server.post("/v1/completions", PROMPT)
+        expect(status == 200, answer)
+
+
+BAD_REQUESTS = [
+    # (path, body, status, needle in the answer)
+    ("/v1/completions", "{", 400, "JSON"),
+    ("/v1/completions", "[" * 10000, 400, ""),
+    ("/v1/completions", "[]", 400, ""),
+    ("/v1/completions", {}, 400, "prompt"),
+    ("/v1/completions", {**PROMPT, "model": "nobody"}, 404, "nobody"),
+    ("/v1/completions", {**PROMPT, "prompt": ""}, 400, "prompt"),
+    ("/v1/completions", {**PROMPT, "prompt": 7}, 400, "prompt"),
+    ("/v1/completions", {**PROMPT, "prompt": [-1]}, 400, "prompt"),
+    ("/v1/completions", {**PROMPT, "prompt": [10**9]}, 400, "prompt"),
+    ("/v1/completions", {**PROMPT, "max_tokens": 0}, 400, "max_tokens"),
+    ("/v1/completions", {**PROMPT, "max_tokens": -1}, 400, "max_tokens"),
+    ("/v1/completions", {**PROMPT, "max_tokens": 10**7}, 400, "max_tokens"),
+    ("/v1/completions", {**PROMPT, "max_tokens": "many"}, 400, "max_tokens"),
+    ("/v1/completions", {**PROMPT, "temperature": -1}, 400, "temperature"),
+    ("/v1/completions", '{"model":"demo","prompt":"x","temperature":NaN}', 400, "JSON"),
+    ("/v1/completions", {**PROMPT, "top_p": 0}, 400, "top_p"),
+    ("/v1/completions", {**PROMPT, "top_p": 1.5}, 400, "top_p"),
+    ("/v1/completions", {**PROMPT, "top_k": -2}, 400, "top_k"),
+    ("/v1/completions", {**PROMPT, "min_p": 2}, 400, "min_p"),
+    ("/v1/completions", {**PROMPT, "n": 2}, 400, "n"),
+    ("/v1/completions", {**PROMPT, "stop": ["x"] * 17}, 400, "stop"),
+    ("/v1/completions", {**PROMPT, "prompt": "word " * 5000}, 400, "context"),
+    ("/v1/chat/completions", {"model": "demo"}, 400, "messages"),
+    ("/v1/chat/completions", {"model": "demo", "messages": []}, 400, "messages"),
+    ("/v1/chat/completions", {"model": "demo", "messages": [{"role": 1}]}, 400, "messages"),
+    ("/nowhere", {}, 404, ""),
+]
+
+
+def test_bad_requests_name_what_is_wrong_and_hurt_nobody():
+    with Server() as server:
+        for path, body, wanted, needle in BAD_REQUESTS:
+            status, answer = server.post(path, body)
+            expect(status == wanted, f"{path} {str(body)[:80]}: {status} {answer}")
+            message = json.dumps(answer.get("error", {})) if isinstance(answer, dict) else str(answer)
+            expect(needle in message, f"{path} {str(body)[:80]}: {message}")
+        status, _ = server.post("/v1/completions", b"x" * (64 << 20))
+        expect(status == 413, f"a huge body gave {status}")
+        expect(server.post("/v1/completions", PROMPT)[0] == 200, "service afterwards")
+
+
+def one_line(output):
+    return len([line for line in output.splitlines() if line.strip()])
+
+
+def test_the_command_line_refuses_in_one_line_with_its_code():
+    cases = [
+        ([BIN / "quire", "serve", "demo", "--prot=1"], 2, "--port"),
+        ([BIN / "quire", "serve", "/nowhere/model"], 3, "/nowhere/model"),
+        ([BIN / "quire", "serve", DEMO, "--workers=0"], 2, "--workers"),
+        ([BIN / "quire", "nonsense"], 2, "nonsense"),
+        ([BIN / "quire-worker", "--modle=x"], 2, "--model"),
+        ([BIN / "quire-worker"], 2, "--model"),
+        ([BIN / "quire-worker", "--model=/nowhere"], 3, "/nowhere"),
+        ([BIN / "quire-worker", f"--model={DEMO}", "--block-size=7"], 2, "--block-size"),
+        ([BIN / "quire-worker", f"--model={DEMO}", "--device=cuda"], 4, "cuda"),
+        ([BIN / "quire-worker", f"--model={DEMO}", "--max-num-seqs=0"], 2, "--max-num-seqs"),
+        ([BIN / "quire-worker", f"--model={DEMO}", "--listen=0.0.0.0:0"], 2, "--insecure"),
+        ([BIN / "quire-router", "--host=0.0.0.0", "--worker=127.0.0.1:1"], 2, "--insecure"),
+        ([BIN / "quire-router", "--worker=nonsense"], 2, "--worker"),
+        ([BIN / "quire-router"], 2, "--worker"),
+        ([BIN / "quire", "complete", "x", "--url=http://127.0.0.1:1"], 1, "127.0.0.1:1"),
+    ]
+    for command, wanted, needle in cases:
+        code, output = run(command)
+        shown = " ".join(str(c) for c in command[:3])
+        expect(code == wanted, f"{shown}: code {code}, wanted {wanted}: {output}")
+        expect(needle in output, f"{shown}: {output!r} does not name {needle}")
+        expect(one_line(output) == 1, f"{shown}: not one line: {output!r}")
+
+
+def test_a_taken_port_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        code, output = run([BIN / "quire-router", "--worker=127.0.0.1:1", f"--port={port}", "--grpc-port=0"])
+        expect(code == 1 and str(port) in output and "--port" in output, f"{code} {output}")
+        code, output = run([BIN / "quire-worker", f"--model={DEMO}", f"--listen=127.0.0.1:{port}",
+                            "--http-port=0"])
+        expect(code == 1 and str(port) in output and "--listen" in output, f"{code} {output}")
+
+
+def test_broken_model_files_are_refused_by_name():
+    with tempfile.TemporaryDirectory() as folder:
+        broken = pathlib.Path(folder) / "broken"
+        shutil.copytree(DEMO, broken)
+        weights = broken / "model.safetensors"
+        whole = weights.read_bytes()
+        weights.write_bytes(whole[:len(whole) // 2])
+        code, output = run([BIN / "quire-worker", f"--model={broken}"])
+        expect(code == 3 and "model.safetensors" in output, f"{code} {output}")
+        weights.write_bytes(b"\xff" * 100)
+        code, output = run([BIN / "quire-worker", f"--model={broken}"])
+        expect(code == 3 and "model.safetensors" in output, f"{code} {output}")
+        weights.write_bytes(whole)
+        config = json.loads((broken / "config.json").read_text())
+        (broken / "config.json").write_text(json.dumps({**config, "architectures": ["NobodyForCausalLM"],
+                                                        "model_type": "nobody"}))
+        code, output = run([BIN / "quire-worker", f"--model={broken}"])
+        expect(code == 3 and "nobody" in output.lower(), f"{code} {output}")
+        (broken / "config.json").write_text(json.dumps({**config, "hidden_size": config["hidden_size"] * 2}))
+        code, output = run([BIN / "quire-worker", f"--model={broken}"])
+        expect(code == 3, f"{code} {output}")
+
+
+def test_chat_and_complete_talk_to_a_server():
+    with Server() as server:
+        url = f"--url=http://127.0.0.1:{server.port}"
+        code, output = run([BIN / "quire", "complete", "Once upon a time", url, "--max-tokens=12",
+                            "--temperature=0"])
+        expect(code == 0 and len(output.strip()) > 10, f"{code} {output}")
+        code, output = run([BIN / "quire", "chat", url, "--max-tokens=12"],
+                           stdin=b"Hello\n/clear\nTell me a story\n/exit\n")
+        expect(code == 0 and len(output.strip()) > 10, f"{code} {output}")
+        with Process([BIN / "quire", "chat", url, "--max-tokens=1800"], stdin=subprocess.PIPE) as chat:
+            chat.child.stdin.write("Tell me a very long story\n")
+            chat.child.stdin.flush()
+            chat.signal(signal.SIGINT)
+            chat.child.stdin.write("/exit\n")
+            chat.child.stdin.flush()
+            expect(chat.wait(limit_s=60) == 0, chat.output())
+
+
+def main():
+    tests = [(n, f) for n, f in sorted(globals().items()) if n.startswith("test_")]
+    wanted = sys.argv[1:]
+    passed = failed = 0
+    for name, test in tests:
+        if wanted and not any(w in name for w in wanted):
+            continue
+        try:
+            test()
+            passed += 1
+            print(f"ok   {name}", flush=True)
+        except (Failure, Exception):  # every failure is told, and the next test runs
+            failed += 1
+            print(f"FAIL {name}\n{traceback.format_exc()}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
