@@ -1,0 +1,162 @@
+// Loads a server with a fixed number of concurrent streams and says what came back, as one line of
+// JSON.
+//
+//   load_generator --url=http://127.0.0.1:8000 --model=demo --streams=16 --requests=64
+//   --max-tokens=128
+//
+// Each stream sends its requests one after the other: POST /v1/completions with token ids as the
+// prompt, so that both ends agree on the count.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "cli/http_client_asio.h"
+#include "common/config/schema.h"
+#include "common/json/json.h"
+
+namespace {
+
+using quire::cli::Exchange;
+using quire::cli::HttpRequest;
+
+struct Options {
+  std::string url = "http://127.0.0.1:8000";
+  std::string model = "demo";
+  int32_t streams = 16;
+  int32_t requests = 64;
+  int32_t prompt_tokens = 32;
+  int32_t max_tokens = 128;
+  int32_t vocab = 2048;
+};
+
+struct Tally {
+  std::mutex mutex;  // guards all below
+  int64_t tokens = 0;
+  int64_t failed = 0;
+  std::vector<double> first_token_ms;
+  std::vector<double> gap_ms;
+  std::string error;
+};
+
+double NowMs() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(since).count();
+}
+
+std::string Body(const Options& options, uint32_t seed) {
+  std::mt19937 random(seed);
+  quire::json::Array prompt;
+  for (int i = 0; i < options.prompt_tokens; ++i)
+    prompt.push_back(10 + random() % (options.vocab - 10));
+  quire::json::Object body;
+  body["model"] = options.model;
+  body["prompt"] = prompt;
+  body["max_tokens"] = options.max_tokens;
+  body["ignore_eos"] = true;
+  body["temperature"] = 0;
+  body["stream"] = true;
+  body["return_token_ids"] = true;
+  return quire::json::Serialize(body);
+}
+
+// Output tokens in one chunk.
+int64_t TokensIn(std::string_view data) {
+  const auto value = quire::json::Parse(data);
+  if (!value.ok() || !value->is_object()) return 0;
+  const auto* choices = quire::json::Find(value->get_object(), "choices");
+  if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return 0;
+  const auto* ids = quire::json::Find(choices->get_array()[0].get_object(), "token_ids");
+  return ids != nullptr && ids->is_array() ? static_cast<int64_t>(ids->get_array().size()) : 0;
+}
+
+void OneRequest(const Options& options, uint32_t seed, Tally& tally) {
+  const std::atomic<bool> cancelled = false;
+  HttpRequest request;
+  request.method = "POST";
+  request.path = "/v1/completions";
+  request.body = Body(options, seed);
+  const double begin = NowMs();
+  double last = 0, first = 0;
+  int64_t tokens = 0;
+  std::vector<double> gaps;
+  const auto answer =
+      Exchange(*quire::cli::ParseUrl(options.url), request, cancelled, [&](std::string_view data) {
+        if (data == "[DONE]") return false;
+        const int64_t count = TokensIn(data);
+        if (count == 0) return true;
+        const double now = NowMs();
+        if (tokens == 0) first = now - begin;
+        if (tokens > 0) gaps.push_back(now - last);
+        last = now;
+        tokens += count;
+        return true;
+      });
+  std::lock_guard<std::mutex> lock(tally.mutex);
+  tally.tokens += tokens;
+  tally.first_token_ms.push_back(first);
+  tally.gap_ms.insert(tally.gap_ms.end(), gaps.begin(), gaps.end());
+  if (!answer.ok() || answer->status != 200 || tokens != options.max_tokens) {
+    ++tally.failed;
+    tally.error = answer.ok() ? answer->body : quire::StatusMessage(answer.status());
+  }
+}
+
+double Percentile(std::vector<double>& values, double p) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(p * static_cast<double>(values.size() - 1))];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  quire::config::Schema schema("load_generator", "Loads a server with concurrent streams.");
+  const auto add = [&](const char* name, quire::config::Target target) {
+    quire::config::Flag flag;
+    flag.name = name;
+    flag.target = target;
+    schema.Add(flag);
+  };
+  add("url", &options.url);
+  add("model", &options.model);
+  add("streams", &options.streams);
+  add("requests", &options.requests);
+  add("prompt-tokens", &options.prompt_tokens);
+  add("max-tokens", &options.max_tokens);
+  add("vocab", &options.vocab);
+  const auto parsed = schema.Parse(quire::config::ArgumentsFromMain(argc, argv), {});
+  if (!parsed.ok()) {
+    std::fprintf(stderr, "load_generator: %s\n", quire::StatusMessage(parsed.status()).c_str());
+    return 2;
+  }
+  Tally tally;
+  std::atomic<int32_t> next = 0;
+  const double begin = NowMs();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < options.streams; ++i) {
+    threads.emplace_back([&] {
+      for (int32_t r; (r = next++) < options.requests;) OneRequest(options, r, tally);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const double seconds = (NowMs() - begin) / 1000;
+  quire::json::Object out;
+  out["streams"] = options.streams;
+  out["requests"] = options.requests;
+  out["failed"] = tally.failed;
+  out["error"] = tally.error;
+  out["tokens"] = tally.tokens;
+  out["seconds"] = seconds;
+  out["tokens_per_second"] = static_cast<double>(tally.tokens) / seconds;
+  out["first_token_ms_p50"] = Percentile(tally.first_token_ms, 0.5);
+  out["first_token_ms_p99"] = Percentile(tally.first_token_ms, 0.99);
+  out["gap_ms_p50"] = Percentile(tally.gap_ms, 0.5);
+  out["gap_ms_p99"] = Percentile(tally.gap_ms, 0.99);
+  std::printf("%s\n", quire::json::Serialize(out).c_str());
+  return tally.failed > 0 ? 1 : 0;
+}
