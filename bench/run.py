@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Runs a benchmark and records it: ./dev bench [cpu|serve|start]. Results go to bench/results/.
+
+Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
+alternating, with the median and the range of all cycles.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BIN = ROOT / "build" / "bin"
+RESULTS = ROOT / "bench" / "results"
+sys.path.insert(0, str(ROOT / "tests" / "process"))
+
+
+def machine():
+    cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    flags = re.search(r"flags\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text()).group(1).split()
+    isa = [f for f in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8") if f in flags]
+    return {"cpu": cpu.group(1) if cpu else "unknown", "threads": os.cpu_count(), "isa": isa,
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)}
+
+
+def commit():
+    return subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
+                          capture_output=True, text=True).stdout.strip()
+
+
+def spread(values):
+    return {"median": round(statistics.median(values), 3), "min": round(min(values), 3),
+            "max": round(max(values), 3), "n": len(values)}
+
+
+def record(name, body):
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"benchmark": name, "date": datetime.date.today().isoformat(),
+                                "commit": commit(), "machine": machine(), **body}, indent=1) + "\n")
+    print(f"written to {path.relative_to(ROOT)}")
+
+
+def last_json(command):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{command[0]}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    for line in reversed(done.stdout.strip().splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    return json.loads(done.stdout[done.stdout.index("["):])
+
+
+def gemma():
+    path = ROOT / ".cache" / "models" / "gemma3-270m" / "model.gguf"
+    if not path.exists():
+        subprocess.run([sys.executable, str(ROOT / "models/fetch/fetch_model.py"), "gemma3-270m"], check=True)
+    return path
+
+
+def ours(mode, model, threads, **options):
+    command = [BIN / "engine_bench", f"--model={model}", f"--mode={mode}", f"--threads={threads}"]
+    command += [f"--{k.replace('_', '-')}={v}" for k, v in options.items()]
+    return last_json(command)["tokens_per_second"]
+
+
+def llama_bench(folder, model, threads, flash, prompt, generate):
+    rows = last_json([folder / "llama-bench", "-m", model, "-t", threads, "-p", prompt, "-n", generate,
+                      "-fa", flash, "-r", 3, "-o", "json"])
+    return max(row["avg_ts"] for row in rows)
+
+
+def llama_batched(folder, model, threads, flash, batch):
+    done = subprocess.run([str(folder / "llama-batched-bench"), "-m", str(model), "-t", str(threads), "-c",
+                           "8192", "-b", "2048", "-ub", "512", "-npp", "128", "-ntg", "64", "-npl", str(batch),
+                           "-fa", "on" if flash else "off", "--output-format", "jsonl"],
+                          capture_output=True, text=True, check=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return rows[-1]["speed_tg"]
+
+
+def bench_cpu(args):
+    """Tokens/s of the bare engine against llama.cpp: same file, same threads, alternating."""
+    folder = pathlib.Path(subprocess.run(["bash", "bench/build_llama_cpp.sh"], cwd=ROOT, check=True,
+                                         stdout=subprocess.PIPE, text=True).stdout.strip().splitlines()[-1])
+    model, threads = gemma(), os.cpu_count()
+    cases = {
+        "prefill 512": (lambda: ours("prefill", model, threads, tokens=512),
+                        lambda fa: llama_bench(folder, model, threads, fa, 512, 0)),
+        "decode batch 1": (lambda: ours("decode", model, threads, batch=1, tokens=64),
+                           lambda fa: llama_bench(folder, model, threads, fa, 0, 64)),
+        "decode batch 16": (lambda: ours("decode", model, threads, batch=16, context=128, tokens=64),
+                            lambda fa: llama_batched(folder, model, threads, fa, 16)),
+    }
+    flash = {name: max((0, 1), key=peer) for name, (_, peer) in cases.items()}  # the peer's better setting
+    results = {name: {"quire": [], "llama.cpp": [], "ratio": []} for name in cases}
+    for cycle in range(args.cycles):
+        for name, (mine, peer) in cases.items():
+            a, b = mine(), peer(flash[name])
+            for key, value in (("quire", a), ("llama.cpp", b), ("ratio", a / b)):
+                results[name][key].append(value)
+            print(f"cycle {cycle + 1}: {name}: {a:.1f} and {b:.1f} tokens/s, {a / b:.2f}x", flush=True)
+    table = {name: {**{key: spread(v) for key, v in row.items()}, "llama.cpp flash attention": flash[name]}
+             for name, row in results.items()}
+    for name, row in table.items():
+        print(f"{name}: {row['ratio']['median']:.2f}x [{row['ratio']['min']:.2f}, {row['ratio']['max']:.2f}]")
+    record("cpu", {"model": "gemma3-270m Q4_K_M", "threads": threads, "unit": "tokens/s",
+                   "peer": folder.parent.name.replace("build-", "llama.cpp as vendored in llama-cpp-python "),
+                   "results": table})
+
+
+def bench_serve(args):
+    """Tokens/s through the router over tokens/s of the bare engine at the same batch, two cores shared."""
+    from harness import Server
+    model, threads = gemma(), os.cpu_count()
+    table = {}
+    for batch in (1, 16, 64):
+        ratios, through, bare, extra = [], [], [], []
+        requests = batch * (3 if batch == 1 else 1)
+        with Server("--max-num-seqs=64", model=str(model)) as server:
+            for _ in range(args.cycles):
+                row = last_json([BIN / "load_generator", f"--url=http://127.0.0.1:{server.port}",
+                                 f"--model={server.model}", f"--streams={batch}", f"--requests={requests}",
+                                 "--prompt-tokens=32", "--max-tokens=128"])
+                through.append(row["tokens_per_second"])
+                extra.append(row)
+                bare.append(ours("closed", model, threads, batch=batch, context=32, tokens=128,
+                                 requests=requests))
+                ratios.append(through[-1] / bare[-1])
+                print(f"{batch} streams: {through[-1]:.1f} of {bare[-1]:.1f} tokens/s, {ratios[-1]:.2f}",
+                      flush=True)
+            server.stop()
+        table[f"{batch} streams"] = {"through the router": spread(through), "bare engine": spread(bare),
+                                     "ratio": spread(ratios),
+                                     "first token p50 ms": spread([r["first_token_ms_p50"] for r in extra]),
+                                     "gap p99 ms": spread([r["gap_ms_p99"] for r in extra])}
+    record("serve", {"model": "gemma3-270m Q4_K_M", "unit": "tokens/s", "results": table})
+
+
+def resident(pids):
+    total = {}
+    for pid in pids:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        for key in ("VmRSS", "VmHWM"):
+            total[key] = total.get(key, 0) + int(re.search(rf"{key}:\s+(\d+)", status).group(1)) / 1024
+    return total
+
+
+def bench_start(args):
+    """Process start to first token (quire serve, one request of one token), and resident memory."""
+    from harness import Server
+    table = {}
+    for name, model in (("demo", ROOT / "models" / "demo"), ("gemma3-270m", gemma())):
+        ready, first, rss, peak, router = [], [], [], [], []
+        for _ in range(args.cycles):
+            begin = time.monotonic()
+            with Server(model=str(model)) as server:
+                ready.append(time.monotonic() - begin)
+                status, answer = server.post("/v1/completions", {
+                    "model": server.model, "prompt": "Once", "max_tokens": 1})
+                first.append(time.monotonic() - begin)
+                if status != 200:
+                    sys.exit(f"{status}: {answer}")
+                memory = resident(server.children("quire-worker"))
+                rss.append(memory["VmRSS"])
+                peak.append(memory["VmHWM"])
+                router.append(resident(server.children("quire-router"))["VmRSS"])
+                server.stop()
+        size = sum(f.stat().st_size for f in ([model] if model.is_file() else model.glob("*.safetensors")))
+        table[name] = {"ready s": spread(ready), "first token s": spread(first),
+                       "weights MiB": round(size / 2**20, 1), "worker resident MiB": spread(rss),
+                       "worker peak MiB": spread(peak), "router resident MiB": spread(router)}
+        print(name, json.dumps(table[name]))
+    record("start", {"page cache": "warm", "results": table})
+
+
+def main():
+    benches = {"cpu": bench_cpu, "serve": bench_serve, "start": bench_start}
+    parser = argparse.ArgumentParser(prog="./dev bench")
+    parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
+    parser.add_argument("--cycles", type=int, default=5)
+    args = parser.parse_args()
+    for name, bench in benches.items():
+        if args.name in (None, name):
+            bench(args)
+
+
+if __name__ == "__main__":
+    main()
