@@ -1,0 +1,210 @@
+// The bare engine on one thread's clock: no router, no wire. Prints one line of JSON.
+//
+//   engine_bench --model=PATH --mode=prefill --tokens=512
+//   engine_bench --model=PATH --mode=decode --batch=16 --context=128 --tokens=64
+//   engine_bench --model=PATH --mode=closed --batch=16 --requests=64 --context=32 --tokens=128
+//
+// prefill: prompt tokens per second of one prompt. decode: output tokens per second once every row
+// is past its prompt. closed: output tokens per second of `requests` requests, `batch` at a time,
+// prompts included.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include "common/config/schema.h"
+#include "common/json/json.h"
+#include "kernels/backend.h"
+#include "kernels/kv_layout.h"
+#include "worker/engine/engine.h"
+#include "worker/model/model.h"
+#include "worker/runner/cpu_runner.h"
+
+namespace quire {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string mode = "decode";
+  std::string isa = "auto";
+  std::string activation_dtype = "float32";
+  int32_t threads = 2;
+  int32_t batch = 1;
+  int32_t context = 16;
+  int32_t tokens = 64;
+  int32_t requests = 0;
+  int32_t repeats = 3;
+};
+
+int64_t NowMicros() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(since).count();
+}
+
+class Bench {
+ public:
+  Bench(const Options& options, const model::Model& model, kernels::Backend& backend)
+      : options_(options), vocab_size_(model.program.vocab_size) {
+    const int length = options.context + options.tokens + 32;
+    kernels::KvShape shape;
+    shape.kv_heads = model.program.kv_heads;
+    shape.head_dim = model.program.head_dim;
+    kernels::ProgramOptions program;
+    program.kv = kernels::DealLayers(model.program.layer_windows, shape);
+    program.page_count = static_cast<int64_t>(options.batch + 1) * (length / shape.block_size + 2) *
+                         static_cast<int64_t>(program.kv.groups.size());
+    program.max_rows = std::max(1, options.batch);
+    program.max_samples = program.max_rows;
+    program_ = backend.Load(model.program, program);
+    EngineOptions engine;
+    engine.max_model_len = length;
+    engine.max_num_seqs = program.max_rows;
+    engine.page_count = program.page_count;
+    for (const kernels::KvKind& kind : program.kv.kinds) {
+      engine.cache_kinds.push_back({kind.window, kind.groups});
+    }
+    engine.vocab_size = vocab_size_;
+    CpuRunnerOptions runner;
+    runner.limits.max_rows = program.max_rows;
+    runner.limits.max_model_len = length;
+    runner.limits.groups = static_cast<int>(program.kv.groups.size());
+    runner.limits.page_count = program.page_count;
+    runner.limits.vocab_size = vocab_size_;
+    runner.now_us = NowMicros;
+    runner_ = std::make_unique<CpuRunner>(*program_, runner);
+    engine_ = std::make_unique<Engine>(engine, *runner_, progress_);
+  }
+
+  void Submit(int prompt_tokens, int max_tokens) {
+    SubmitCommand command;
+    command.router = RouterInstance(1);
+    quire::Submit& submit = command.submit;
+    submit.key = {RequestNumber(++submitted_), Attempt(1)};
+    submit.submit_number = submitted_;
+    submit.choices.resize(1);
+    for (int i = 0; i < prompt_tokens; ++i) {
+      submit.prompt_ids.push_back(static_cast<TokenId>(10 + random_() % (vocab_size_ - 10)));
+    }
+    submit.sampling.temperature = 0;
+    submit.sampling.ignore_eos = true;
+    submit.sampling.max_tokens = max_tokens;
+    engine_->Apply(std::move(command), NowMicros());
+  }
+
+  // One step; counts what came of it.
+  void Step() {
+    const EngineOutput output = engine_->RunOnce(NowMicros());
+    for (const RouterOutput& router : output.routers) {
+      for (const Output& out : router.outputs) {
+        outputs += static_cast<int64_t>(out.ids.size());
+        started += out.first_index == 0 ? 1 : 0;
+      }
+      ended += static_cast<int64_t>(router.ended.size());
+      refused += static_cast<int64_t>(router.refused.size());
+    }
+  }
+
+  int64_t outputs = 0, started = 0, ended = 0, refused = 0;
+
+ private:
+  Options options_;
+  int32_t vocab_size_;
+  uint64_t submitted_ = 0;
+  std::mt19937 random_{7};
+  StepProgress progress_;
+  std::unique_ptr<kernels::LoadedProgram> program_;
+  std::unique_ptr<CpuRunner> runner_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// Tokens per second of one repeat.
+double Run(const Options& options, Bench& bench) {
+  bench.outputs = bench.started = bench.ended = bench.refused = 0;
+  if (options.mode == "prefill") {
+    bench.Submit(options.tokens, 1);
+    const int64_t begin = NowMicros();
+    while (bench.ended + bench.refused < 1) bench.Step();
+    return options.tokens * 1e6 / static_cast<double>(NowMicros() - begin);
+  }
+  if (options.mode == "decode") {
+    for (int i = 0; i < options.batch; ++i) bench.Submit(options.context, options.tokens + 1);
+    while (bench.started + bench.refused < options.batch) bench.Step();
+    const int64_t before = bench.outputs;
+    const int64_t begin = NowMicros();
+    while (bench.ended + bench.refused < options.batch) bench.Step();
+    return static_cast<double>(bench.outputs - before) * 1e6 /
+           static_cast<double>(NowMicros() - begin);
+  }
+  const int64_t begin = NowMicros();
+  const int requests = std::max(options.requests, options.batch);
+  int submitted = 0;
+  while (bench.ended + bench.refused < requests) {
+    for (; submitted < requests && submitted - bench.ended < options.batch; ++submitted) {
+      bench.Submit(options.context, options.tokens);
+    }
+    bench.Step();
+  }
+  return static_cast<double>(bench.outputs) * 1e6 / static_cast<double>(NowMicros() - begin);
+}
+
+int Main(const std::vector<std::string>& args) {
+  Options options;
+  config::Schema schema("engine_bench", "Measures the engine without router and wire.");
+  const auto add = [&](const char* name, config::Target target) {
+    config::Flag flag;
+    flag.name = name;
+    flag.target = target;
+    schema.Add(flag);
+  };
+  add("model", &options.model);
+  add("mode", &options.mode);
+  add("cpu-isa", &options.isa);
+  add("activation-dtype", &options.activation_dtype);
+  add("threads", &options.threads);
+  add("batch", &options.batch);
+  add("context", &options.context);
+  add("tokens", &options.tokens);
+  add("requests", &options.requests);
+  add("repeats", &options.repeats);
+  const auto parsed = schema.Parse(args, {});
+  const auto model = parsed.ok() ? model::LoadModel(options.model)
+                                 : absl::StatusOr<std::unique_ptr<model::Model>>(parsed.status());
+  if (!model.ok()) {
+    std::fprintf(stderr, "engine_bench: %s\n", StatusMessage(model.status()).c_str());
+    return 2;
+  }
+  std::string error;
+  const auto backend =
+      kernels::MakeCpuBackend({options.threads, options.isa, options.activation_dtype}, error);
+  if (backend == nullptr) {
+    std::fprintf(stderr, "engine_bench: %s\n", error.c_str());
+    return 2;
+  }
+  Bench bench(options, **model, *backend);
+  Run(options, bench);  // warms caches and threads
+  std::vector<double> rates;
+  for (int i = 0; i < std::max(1, options.repeats); ++i) {
+    rates.push_back(Run(options, bench));
+    if (bench.refused > 0) {
+      std::fprintf(stderr, "engine_bench: a request was refused\n");
+      return 1;
+    }
+  }
+  std::sort(rates.begin(), rates.end());
+  json::Object out;
+  out["mode"] = options.mode;
+  out["backend"] = backend->Description();
+  out["tokens_per_second"] = rates[rates.size() / 2];
+  out["min"] = rates.front();
+  out["max"] = rates.back();
+  std::printf("%s\n", json::Serialize(out).c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) {
+  return quire::Main(quire::config::ArgumentsFromMain(argc, argv));
+}
