@@ -1,0 +1,216 @@
+#include "worker/config.h"
+
+namespace quire {
+namespace {
+
+void AddModelFlags(config::Schema& schema, WorkerConfig& c) {
+  schema.Group("Model");
+  schema.Add({.name = "model",
+              .help = "Hugging Face folder or GGUF file to serve.",
+              .target = &c.model,
+              .value_name = "DIR|FILE.gguf"});
+  schema.Add({.name = "served-model-name",
+              .help = "Name under which clients ask for the model.",
+              .target = &c.served_model_names,
+              .value_name = "NAME",
+              .default_text = "the model's folder or file name"});
+  schema.Add({.name = "max-model-len",
+              .help = "Longest prompt and answer together, in tokens.",
+              .target = &c.max_model_len,
+              .min = 0,
+              .max = 1 << 26,
+              .default_text = "the model's context, or what fits in memory"});
+  schema.Add({.name = "dtype",
+              .help = "Type of the weights in memory; auto keeps them as they are stored.",
+              .target = &c.dtype,
+              .choices = {"auto"}});
+}
+
+void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
+  schema.Group("Batching and memory");
+  schema.Add({.name = "max-num-seqs",
+              .help = "Sequences that are computed at once.",
+              .target = &c.max_num_seqs,
+              .min = 1,
+              .max = 4096});
+  schema.Add({.name = "max-num-batched-tokens",
+              .help = "Tokens that one step computes at most.",
+              .target = &c.max_num_batched_tokens,
+              .min = 16,
+              .max = 65536});
+  schema.Add({.name = "max-waiting-requests",
+              .help = "Requests that wait for a place in the batch; more are refused.",
+              .target = &c.max_waiting_requests,
+              .min = 1,
+              .max = 1 << 20});
+  schema.Add({.name = "block-size",
+              .help = "Tokens per page of the KV cache: 16, 32 or 64.",
+              .target = &c.block_size,
+              .min = 16,
+              .max = 64});
+  schema.Add(
+      {.name = "kv-cache-memory-bytes",
+       .help = "Memory for keys and values.",
+       .target = &c.kv_cache_memory,
+       .min = 0,
+       .max = static_cast<double>(int64_t{1} << 50),
+       .default_text = "what the batch needs, at most half of what weights and workspace leave"});
+  schema.Add({.name = "enable-prefix-caching",
+              .help = "Share the pages of equal prompt beginnings between requests.",
+              .target = &c.enable_prefix_caching});
+}
+
+void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
+  schema.Group("Device");
+  schema.Add({.name = "device",
+              .help = "Where to compute.",
+              .target = &c.device,
+              .choices = {"cpu", "cuda", "auto"}});
+  schema.Add({.name = "threads",
+              .help = "Threads that compute.",
+              .target = &c.threads,
+              .min = 0,
+              .max = 1024,
+              .default_text = "CPU quota or affinity, divided by the workers on this host"});
+  schema.Add({.name = "cpu-isa",
+              .help = "Instruction set to use; auto takes the best that this CPU has.",
+              .target = &c.cpu_isa,
+              .value_name = "NAME",
+              .choices = {"auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16"}});
+  schema.Add({.name = "activation-dtype",
+              .help = "Type that activations are multiplied in; another type is another numerics "
+                      "class.",
+              .target = &c.activation_dtype,
+              .choices = {"float32", "bfloat16"}});
+  schema.Add({.name = "tensor-parallel-size",
+              .help = "Ranks that share the model.",
+              .target = &c.tensor_parallel_size,
+              .min = 1,
+              .max = 64});
+  schema.Add({.name = "workers-on-host",
+              .help = "Workers that share this machine's threads and memory.",
+              .target = &c.workers_on_host,
+              .min = 1,
+              .max = 1024});
+}
+
+void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
+  schema.Group("Network");
+  schema.Add({.name = "listen",
+              .help = "Address for routers; port 0 lets the system choose.",
+              .target = &c.listen,
+              .value_name = "HOST:PORT"});
+  schema.Add({.name = "http-port",
+              .help = "Port for probes and metrics on the same host; 0 lets the system choose.",
+              .target = &c.http_port,
+              .min = 0,
+              .max = 65535});
+  schema.Add(
+      {.name = "insecure",
+       .help = "Listen off loopback without TLS: whoever reaches the port can use the model.",
+       .target = &c.insecure});
+  schema.Add({.name = "drain-timeout",
+              .help = "Time for running requests to end after SIGTERM.",
+              .target = &c.drain_timeout,
+              .min = 0,
+              .max = 24 * 3600e3});
+  schema.Add({.name = "slow-client-timeout",
+              .help = "Time after which a request whose client takes no tokens is ended.",
+              .target = &c.slow_client_timeout,
+              .min = 100,
+              .max = 24 * 3600e3});
+  schema.Add({.name = "ready-fd",
+              .help = "Descriptor that gets one JSON line when the worker is ready.",
+              .target = &c.ready_fd,
+              .min = -1,
+              .max = 1 << 20,
+              .hidden = true});
+  schema.Group("Log");
+  schema.Add({.name = "log-level",
+              .help = "Least level that is logged.",
+              .target = &c.log_level,
+              .value_name = "LEVEL",
+              .choices = {"debug", "info", "warning", "error", "off"}});
+  schema.Add({.name = "log-format",
+              .help = "auto is text on a terminal and JSON lines elsewhere.",
+              .target = &c.log_format,
+              .choices = {"auto", "text", "json"}});
+}
+
+}  // namespace
+
+config::Schema MakeWorkerSchema(WorkerConfig& config) {
+  config::Schema schema("quire-worker",
+                        "Owns a model: computes what routers send to it, step by step.");
+  AddModelFlags(schema, config);
+  AddBatchFlags(schema, config);
+  AddDeviceFlags(schema, config);
+  AddNetworkFlags(schema, config);
+  return schema;
+}
+
+absl::Status CheckWorkerConfig(const WorkerConfig& c) {
+  if (c.model.empty()) {
+    return InvalidArgument("--model is missing; give a Hugging Face folder or a GGUF file");
+  }
+  if (c.block_size != 16 && c.block_size != 32 && c.block_size != 64) {
+    return InvalidArgument("--block-size: must be 16, 32 or 64, is " +
+                           std::to_string(c.block_size));
+  }
+  if (c.max_model_len == 1) return InvalidArgument("--max-model-len: must be at least 2, is 1");
+  if (c.tensor_parallel_size != 1) {
+    return InvalidArgument("--tensor-parallel-size: only 1 is served yet, is " +
+                           std::to_string(c.tensor_parallel_size));
+  }
+  if (c.enable_prefix_caching) {
+    return InvalidArgument("--enable-prefix-caching: is not served yet; leave it out");
+  }
+  for (const std::string& name : c.served_model_names) {
+    if (name.empty() || name.size() > 256) {
+      return InvalidArgument("--served-model-name: must have 1 to 256 bytes");
+    }
+  }
+  const absl::StatusOr<HostPort> listen = ParseHostPort(c.listen);
+  if (!listen.ok()) return Annotate(listen.status(), "--listen");
+  if (!IsLoopback(listen->host) && !c.insecure) {
+    return InvalidArgument("--listen: " + listen->host +
+                           " is not loopback and TLS is not configured; use 127.0.0.1:" +
+                           std::to_string(listen->port) + " or add --insecure");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
+  const absl::Status wrong =
+      InvalidArgument("must be HOST:PORT, as in 127.0.0.1:9000, is '" + std::string(text) + "'");
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return wrong;
+  std::string_view host = text.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']' && host.size() > 2) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return wrong;
+  }
+  const absl::StatusOr<int64_t> port = config::ParseInt(text.substr(colon + 1));
+  if (!port.ok() || *port < 0 || *port > 65535) return wrong;
+  return HostPort{std::string(host), static_cast<int>(*port)};
+}
+
+std::string JoinHostPort(const std::string& host, int port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+bool IsLoopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::string ModelBaseName(std::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  const size_t slash = path.rfind('/');
+  if (slash != std::string_view::npos) path.remove_prefix(slash + 1);
+  if (path.ends_with(".gguf")) path.remove_suffix(5);
+  return std::string(path.empty() || path == "." || path == ".." ? "model" : path);
+}
+
+}  // namespace quire

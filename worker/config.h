@@ -1,0 +1,65 @@
+// What a worker can be told: the settings, their flags, and what is checked before loading.
+//
+// A value; filled in by main once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/schema.h"
+#include "common/status.h"
+
+namespace quire {
+
+struct WorkerConfig {
+  std::string model;                            // folder or .gguf
+  std::vector<std::string> served_model_names;  // the model's own name when empty
+  std::string dtype = "auto";
+  int32_t max_model_len = 0;  // 0: the model's context, or what fits
+  int32_t max_num_seqs = 64;
+  int32_t max_num_batched_tokens = 2048;
+  int32_t max_waiting_requests = 1024;
+  int32_t block_size = 16;
+  config::Bytes kv_cache_memory{0};  // 0: by the memory plan
+  bool enable_prefix_caching = false;
+
+  std::string device = "auto";
+  int32_t threads = 0;  // 0: by quota and affinity
+  std::string cpu_isa = "auto";
+  std::string activation_dtype = "float32";
+  int32_t tensor_parallel_size = 1;
+  int32_t workers_on_host = 1;
+
+  std::string listen = "127.0.0.1:9000";
+  int32_t http_port = 9001;
+  bool insecure = false;
+  config::Duration drain_timeout{30'000};
+  config::Duration slow_client_timeout{30'000};
+  int32_t ready_fd = -1;
+
+  std::string log_level = "info";
+  std::string log_format = "auto";
+};
+
+// The schema of quire-worker; writes to `config`, which outlives it.
+config::Schema MakeWorkerSchema(WorkerConfig& config);
+
+// What no single flag's range says. INVALID_ARGUMENT names the flag and a value that works.
+absl::Status CheckWorkerConfig(const WorkerConfig& config);
+
+struct HostPort {
+  std::string host;  // without brackets
+  int port = 0;
+};
+// HOST:PORT or [HOST]:PORT. INVALID_ARGUMENT says what is wrong.
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
+// "[::1]:9000", "127.0.0.1:9000".
+std::string JoinHostPort(const std::string& host, int port);
+// 127.0.0.0/8, ::1 and localhost.
+bool IsLoopback(std::string_view host);
+
+// The last component of a model's path without ".gguf": the name it is served under by default.
+std::string ModelBaseName(std::string_view path);
+
+}  // namespace quire

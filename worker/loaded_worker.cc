@@ -1,0 +1,325 @@
+#include "worker/loaded_worker.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "common/wire.h"
+#include "common/wire_features.h"
+#include "worker/host_cpus.h"
+#include "worker/load/memory_limits.h"
+#include "worker/load/memory_plan.h"
+#include "worker/load/progress.h"
+#include "worker/scheduler/scheduler.h"
+
+namespace quire {
+namespace {
+
+constexpr int32_t kLeastModelLen = 256;  // a default is not made smaller than this to fit memory
+constexpr int kMaxCanaryRounds = 1000;
+
+// Prints how far loading has come.
+class ProgressPrinter {
+ public:
+  explicit ProgressPrinter(const Clock& clock)
+      : clock_(clock),
+        progress_(isatty(2) != 0 ? load::LoadProgress::Style::kBar
+                                 : load::LoadProgress::Style::kJsonLines) {}
+  void operator()(const load::ProgressUpdate& update) {
+    const double now = static_cast<double>(clock_.Now()) / kMicrosPerSecond;
+    const std::optional<std::string> text = progress_.Update(update, now);
+    if (text) std::fputs(text->c_str(), stderr);
+  }
+
+ private:
+  const Clock& clock_;
+  load::LoadProgress progress_;
+};
+
+class Loader {
+ public:
+  Loader(const WorkerConfig& config, const Clock& clock, Logger& log)
+      : config_(config), clock_(clock), log_(log), worker_(std::make_unique<LoadedWorker>()) {}
+
+  // Each step names the exit code of its failure.
+  std::unique_ptr<LoadedWorker> Run(StartFailure& failure) {
+    const std::pair<absl::Status (Loader::*)(), int> steps[] = {
+        {&Loader::OpenDevice, kExitDeviceUnusable},  {&Loader::OpenModel, kExitModelUnusable},
+        {&Loader::ChooseContext, kExitBadArguments}, {&Loader::PlanMemory, kExitModelUnusable},
+        {&Loader::LoadWeights, kExitModelUnusable},  {&Loader::BuildEngine, kExitFailed},
+        {&Loader::Canary, kExitModelUnusable}};
+    for (const auto& [step, exit_code] : steps) {
+      const absl::Status status = (this->*step)();
+      if (status.ok()) continue;
+      failure = {exit_code, StatusMessage(status)};
+      return nullptr;
+    }
+    return std::move(worker_);
+  }
+
+ private:
+  absl::Status OpenDevice();
+  absl::Status OpenModel();
+  absl::Status ChooseContext();
+  absl::Status PlanMemory();
+  absl::Status LoadWeights();
+  absl::Status BuildEngine();
+  absl::Status Canary();
+
+  load::MemoryRequest MakeMemoryRequest() const;
+  void SayPlan(const load::MemoryPlan& plan, const load::MemoryRequest& request);
+  void FillHello();
+
+  const WorkerConfig& config_;
+  const Clock& clock_;
+  Logger& log_;
+  std::unique_ptr<LoadedWorker> worker_;
+  int32_t max_model_len_ = 0;
+  kernels::ProgramOptions program_options_;
+};
+
+absl::Status Loader::OpenDevice() {
+  if (config_.device == "cuda") {
+    return absl::UnavailableError("--device: cuda is not served by this build; use cpu or auto");
+  }
+  kernels::CpuOptions options;
+  options.threads = config_.threads;
+  if (options.threads == 0) {
+    options.threads = DefaultThreads(ReadHostCpus(""), config_.workers_on_host);
+  }
+  options.isa = config_.cpu_isa;
+  options.activation_dtype = config_.activation_dtype;
+  std::string error;
+  worker_->backend = kernels::MakeCpuBackend(options, error);
+  if (worker_->backend == nullptr) {
+    return absl::UnavailableError(AbslView("--cpu-isa, --activation-dtype: " + error));
+  }
+  log_.Info("device", {{"device", worker_->backend->Description()},
+                       {"numerics", worker_->backend->NumericsClass()}});
+  return absl::OkStatus();
+}
+
+absl::Status Loader::OpenModel() {
+  absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model);
+  if (!model.ok()) return Annotate(model.status(), "--model");
+  worker_->model = *std::move(model);
+  log_.Info("model", {{"path", config_.model},
+                      {"family", worker_->model->config.family},
+                      {"model_id", worker_->model->model_id}});
+  return absl::OkStatus();
+}
+
+absl::Status Loader::ChooseContext() {
+  const int32_t context = worker_->model->program.max_positions;
+  max_model_len_ = config_.max_model_len == 0 ? context : config_.max_model_len;
+  if (max_model_len_ <= context) return absl::OkStatus();
+  return InvalidArgument("--max-model-len: " + std::to_string(max_model_len_) +
+                         " is beyond the model's context; use at most " + std::to_string(context));
+}
+
+load::MemoryRequest Loader::MakeMemoryRequest() const {
+  const kernels::StepProgram& program = worker_->model->program;
+  const load::MemoryLimit limit = load::UsableMemory(load::ReadMemoryFiles("/"));
+  load::MemoryRequest request;
+  request.usable_bytes = limit.usable_bytes;
+  request.limited_by_cgroup = limit.from_cgroup;
+  request.workers = config_.workers_on_host;
+  request.weight_bytes = worker_->backend->EstimateWeightBytes(program);
+  request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
+  request.kv = program_options_.kv;
+  request.max_num_seqs = config_.max_num_seqs;
+  request.max_model_len = max_model_len_;
+  request.max_num_batched_tokens = config_.max_num_batched_tokens;
+  if (config_.kv_cache_memory.value > 0) {
+    request.kv_cache_memory_bytes = config_.kv_cache_memory.value;
+  }
+  return request;
+}
+
+absl::Status Loader::PlanMemory() {
+  const kernels::StepProgram& program = worker_->model->program;
+  kernels::KvShape shape;
+  shape.block_size = config_.block_size;
+  shape.kv_heads = program.kv_heads;
+  shape.head_dim = program.head_dim;
+  program_options_.kv = kernels::DealLayers(program.layer_windows, shape);
+  program_options_.max_tokens =
+      MaxStepTokens(config_.max_num_seqs, config_.max_num_batched_tokens, config_.block_size);
+  program_options_.max_rows = config_.max_num_seqs;
+  program_options_.max_samples = config_.max_num_seqs;
+  load::MemoryRequest request = MakeMemoryRequest();
+  absl::StatusOr<load::MemoryPlan> plan = load::PlanMemory(request);
+  // A context that nobody asked for is shortened until it fits; one that was asked for is not.
+  while (!plan.ok() && config_.max_model_len == 0 && max_model_len_ / 2 >= kLeastModelLen) {
+    max_model_len_ /= 2;
+    request.max_model_len = max_model_len_;
+    plan = load::PlanMemory(request);
+  }
+  QUIRE_RETURN_IF_ERROR(plan.status());
+  if (config_.max_model_len == 0 && max_model_len_ < program.max_positions) {
+    log_.Warning("the model's whole context does not fit in memory",
+                 {{"context", program.max_positions}, {"max_model_len", max_model_len_}});
+  }
+  program_options_.page_count = plan->page_count;
+  SayPlan(*plan, request);
+  return absl::OkStatus();
+}
+
+void Loader::SayPlan(const load::MemoryPlan& plan, const load::MemoryRequest& request) {
+  worker_->memory_line = "weights " + load::BytesText(plan.weight_bytes) + ", workspace " +
+                         load::BytesText(plan.workspace_bytes) + ", kv cache " +
+                         load::BytesText(plan.kv_bytes) + ", free " +
+                         load::BytesText(plan.free_bytes);
+  if (isatty(2) != 0) {
+    std::fprintf(stderr, "%s\n", load::MemoryPlanText(plan, request).c_str());
+    return;
+  }
+  log_.Info("memory plan", {{"usable_bytes", plan.usable_bytes},
+                            {"limited_by_cgroup", plan.limited_by_cgroup},
+                            {"weight_bytes", plan.weight_bytes},
+                            {"workspace_bytes", plan.workspace_bytes},
+                            {"kv_bytes", plan.kv_bytes},
+                            {"free_bytes", plan.free_bytes},
+                            {"pages", plan.page_count},
+                            {"max_model_len", max_model_len_}});
+}
+
+absl::Status Loader::LoadWeights() {
+  ProgressPrinter print(clock_);
+  program_options_.progress = [&print](int64_t done, int64_t total) {
+    print({"weights", done, total});
+  };
+  program_options_.release_source = [model = worker_->model.get()](const void* data,
+                                                                   int64_t bytes) {
+    model->ReleaseSource(data, bytes);
+  };
+  worker_->program = worker_->backend->Load(worker_->model->program, program_options_);
+  return absl::OkStatus();
+}
+
+absl::Status Loader::BuildEngine() {
+  const model::Model& model = *worker_->model;
+  const kernels::KvLayout& kv = program_options_.kv;
+  CpuRunnerOptions runner;
+  runner.limits.max_rows = config_.max_num_seqs;
+  runner.limits.max_tokens = program_options_.max_tokens;
+  runner.limits.max_model_len = max_model_len_;
+  runner.limits.block_size = config_.block_size;
+  runner.limits.groups = static_cast<int32_t>(kv.groups.size());
+  runner.limits.page_count = program_options_.page_count;
+  runner.limits.vocab_size = model.program.vocab_size;
+  runner.now_us = [&clock = clock_] { return clock.Now(); };
+  worker_->runner = std::make_unique<CpuRunner>(*worker_->program, std::move(runner));
+  FillHello();
+  EngineOptions engine;
+  engine.max_model_len = max_model_len_;
+  engine.max_num_seqs = config_.max_num_seqs;
+  engine.max_num_batched_tokens = config_.max_num_batched_tokens;
+  engine.max_waiting_requests = config_.max_waiting_requests;
+  engine.max_choices = static_cast<int32_t>(worker_->hello.limits.max_choices);
+  engine.block_size = config_.block_size;
+  engine.page_count = program_options_.page_count;
+  for (const kernels::KvKind& kind : kv.kinds) {
+    engine.cache_kinds.push_back({kind.window, kind.groups});
+  }
+  engine.model_id = worker_->hello.model_id;
+  engine.numerics_id = worker_->hello.numerics_id;
+  engine.eos_token_ids = model.bundle.eos_token_ids;
+  engine.vocab_size = model.program.vocab_size;
+  engine.slow_client_timeout_us = config_.slow_client_timeout.milliseconds * kMicrosPerMilli;
+  engine.features = worker_->hello.features;
+  worker_->engine = std::make_unique<Engine>(engine, *worker_->runner, worker_->progress);
+  return absl::OkStatus();
+}
+
+// 64 hexadecimal digits as 32 bytes.
+std::string FromHex(std::string_view hex) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  }
+  return bytes;
+}
+
+void Loader::FillHello() {
+  const model::Model& model = *worker_->model;
+  WorkerHello& hello = worker_->hello;
+  for (const std::string_view feature :
+       {kFeatureTypicalP, kFeaturePenalties, kFeatureMinTokens, kFeatureLogitBias,
+        kFeatureAllowedTokenIds, kFeatureBadWords, kFeatureLogprobs, kFeatureResume}) {
+    hello.features.emplace_back(feature);
+  }
+  hello.model_id = model.model_id;
+  // All that changes bits: device kind, kernel revision and class, types, ranks, batch invariance.
+  hello.numerics_id = worker_->backend->NumericsClass() + "/kv-float32/tp-1/batch-invariant";
+  for (const kernels::KvKind& kind : program_options_.kv.kinds) {
+    hello.cache_groups.push_back({kind.window == 0 ? "full" : "sliding",
+                                  static_cast<uint32_t>(kind.groups),
+                                  static_cast<uint32_t>(kind.window)});
+  }
+  hello.block_size = static_cast<uint32_t>(config_.block_size);
+  hello.hash_scheme = "xxh3-128-low64";
+  hello.capacity_blocks = static_cast<uint64_t>(program_options_.page_count);
+  hello.limits.max_model_len = static_cast<uint32_t>(max_model_len_);
+  hello.limits.max_num_seqs = static_cast<uint32_t>(config_.max_num_seqs);
+  hello.limits.max_waiting_requests = static_cast<uint32_t>(config_.max_waiting_requests);
+  hello.limits.max_choices = 1;
+  hello.limits.max_logprobs = kMaxLogprobs;
+  hello.limits.max_stop_token_ids = kMaxStopTokenIds;
+  hello.limits.max_logit_bias = kMaxLogitBias;
+  hello.limits.max_frame_bytes = kMaxFrameBytes;
+  hello.text_bundle_sha256 = FromHex(model.bundle_digest);
+  hello.served_names = config_.served_model_names;
+  if (hello.served_names.empty()) hello.served_names.push_back(ModelBaseName(config_.model));
+  hello.vocab_size = static_cast<uint32_t>(model.program.vocab_size);
+  hello.prefix_caching = config_.enable_prefix_caching;
+}
+
+absl::Status Loader::Canary() {
+  const Micros start = clock_.Now();
+  QUIRE_RETURN_IF_ERROR(
+      Annotate(RunCanary(*worker_->engine, worker_->hello.model_id, clock_), "--model"));
+  log_.Info("first token", {{"ms", (clock_.Now() - start) / kMicrosPerMilli}});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<LoadedWorker> LoadWorker(const WorkerConfig& config, const Clock& clock,
+                                         Logger& log, StartFailure& failure) {
+  return Loader(config, clock, log).Run(failure);
+}
+
+absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock) {
+  // No router has instance 0: it is random, and this one is gone before any attaches.
+  const RouterInstance nobody(0);
+  SubmitCommand command;
+  command.router = nobody;
+  command.submit.key = {RequestNumber(1), Attempt(1)};
+  command.submit.submit_number = 1;
+  command.submit.prompt_ids = {0};
+  command.submit.choices.resize(1);
+  command.submit.sampling.temperature = 0.0f;
+  command.submit.sampling.max_tokens = 1;
+  command.submit.model_id = model_id;
+  engine.Apply(std::move(command), clock.Now());
+  size_t tokens = 0;
+  std::string why = "the engine did not answer";
+  bool ended = false;
+  for (int round = 0; round < kMaxCanaryRounds && !ended; ++round) {
+    for (const RouterOutput& words : engine.RunOnce(clock.Now()).routers) {
+      for (const Output& output : words.outputs) tokens += output.ids.size();
+      for (const Refused& refused : words.refused) why = refused.message;
+      for (const Ended& end : words.ended) why = end.message;
+      ended = ended || !words.ended.empty() || !words.refused.empty();
+    }
+  }
+  engine.Apply(RouterLostCommand{nobody}, clock.Now());
+  engine.RunOnce(clock.Now());
+  if (tokens == 1) return absl::OkStatus();
+  return absl::InternalError(AbslView("the model produces no token: " + why));
+}
+
+}  // namespace quire

@@ -1,0 +1,55 @@
+// From settings to an engine that has produced a token: device, model, memory, weights, canary.
+//
+// Owner: main. LoadWorker runs on the main thread before the engine has a thread of its own;
+// nothing here knows of the network.
+//  1. Members are destroyed in reverse order: each uses those above it.
+//  2. A LoadedWorker has computed a real token through engine, runner and kernels.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/hello.h"
+#include "common/log/log.h"
+#include "common/runtime/runtime.h"
+#include "kernels/backend.h"
+#include "worker/config.h"
+#include "worker/core/engine_io.h"
+#include "worker/engine/engine.h"
+#include "worker/model/model.h"
+#include "worker/runner/cpu_runner.h"
+
+namespace quire {
+
+// Of the programs of the house.
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitBadArguments = 2;
+inline constexpr int kExitModelUnusable = 3;
+inline constexpr int kExitDeviceUnusable = 4;
+
+struct LoadedWorker {
+  std::unique_ptr<model::Model> model;
+  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<kernels::LoadedProgram> program;
+  std::unique_ptr<CpuRunner> runner;
+  StepProgress progress;
+  std::unique_ptr<Engine> engine;
+  WorkerHello hello;        // epoch and worker_id are main's
+  std::string memory_line;  // the memory plan in one line
+};
+
+struct StartFailure {
+  int exit_code = kExitFailed;
+  std::string message;  // one line that names flag, file or tensor and what would work
+};
+
+// Null, with `failure` filled in, when something is in the way. Says what it does on `log` and,
+// while it loads, on standard error. `clock` outlives the worker.
+std::unique_ptr<LoadedWorker> LoadWorker(const WorkerConfig& config, const Clock& clock,
+                                         Logger& log, StartFailure& failure);
+
+// Has the engine answer one request of one token; INTERNAL when no token came of it.
+absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock);
+
+}  // namespace quire

@@ -1,0 +1,222 @@
+// quire-worker: loads a model, proves that it produces a token, then serves routers until told to
+// leave.
+//
+// Threads: this one becomes the rpc thread; the engine, the HTTP port, gRPC and the kernels have
+// their own. Exit codes: 0 done, 1 failed at run time, 2 bad arguments, 3 model unusable, 4 device
+// unusable.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "common/config/schema.h"
+#include "common/json/json.h"
+#include "common/runtime/asio_executor.h"
+#include "worker/config.h"
+#include "worker/engine/engine_thread.h"
+#include "worker/loaded_worker.h"
+#include "worker/rpc/attach_hub.h"
+#include "worker/rpc/health.h"
+#include "worker/rpc/http_asio.h"
+#include "worker/rpc/server_grpc.h"
+
+namespace quire {
+namespace {
+
+constexpr Micros kHealthInterval = 250 * kMicrosPerMilli;
+
+int Fail(int exit_code, const std::string& message) {
+  std::fprintf(stderr, "quire-worker: %s\n", message.c_str());
+  return exit_code;
+}
+
+std::string VersionJson(const WorkerConfig& config) {
+  json::Object version;
+  version["version"] = QUIRE_VERSION;
+  version["model"] = ModelBaseName(config.model);
+  return json::Serialize(version);
+}
+
+// Serves a loaded worker on the calling thread.
+class Service {
+ public:
+  Service(const WorkerConfig& config, LoadedWorker& worker, Health& health, Metrics& metrics,
+          Logger& log)
+      : config_(config),
+        worker_(worker),
+        health_(health),
+        log_(log),
+        rpc_metrics_(metrics),
+        engine_(*worker.engine, worker.progress, executor_.clock(),
+                [this] { executor_.Post([this] { hub_->OnEngineOutput(); }); }) {}
+
+  absl::Status Start(int http_port) {
+    WorkerHello hello = worker_.hello;
+    RealRng rng;
+    hello.epoch = Epoch(rng.Next());
+    hello.worker_id = "worker-" + std::to_string(hello.epoch.value() % 1'000'000'000);
+    hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
+    GrpcServerOptions options;
+    options.listen = config_.listen;
+    options.model_id = worker_.model->model_id;
+    options.text_bundle = worker_.model->bundle_bytes;
+    options.executor = &executor_;
+    options.accept = [this](std::unique_ptr<FrameStream> s) { hub_->Accept(std::move(s)); };
+    absl::StatusOr<std::unique_ptr<GrpcServer>> server = StartGrpcServer(std::move(options));
+    if (!server.ok()) {
+      return Annotate(server.status(), "--listen (port 0 lets the system choose)");
+    }
+    server_ = *std::move(server);
+    executor_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
+    engine_.Start();
+    health_.SetListening(true);
+    executor_.Post([this] { WatchHealth(); });
+    executor_.Post([this, http_port] { SayReady(http_port); });
+    return absl::OkStatus();
+  }
+
+  // Until the worker has left. The exit code.
+  int Run() {
+    executor_.Run();
+    if (leaving_.joinable()) leaving_.join();
+    if (!clean_) std::_Exit(kExitFailed);  // the engine's thread will not end: nothing to wait for
+    engine_.Stop();
+    return kExitDone;
+  }
+
+ private:
+  void WatchHealth() {
+    server_->SetServing(health_.Serving().ok);
+    executor_.PostAt(executor_.clock().Now() + kHealthInterval, [this] { WatchHealth(); });
+  }
+
+  void SayReady(int http_port) {
+    const absl::StatusOr<HostPort> listen = ParseHostPort(config_.listen);
+    const std::string wire = JoinHostPort(listen->host, server_->port());
+    const std::string http = JoinHostPort(listen->host, http_port);
+    json::Object line;
+    line["listen"] = wire;
+    line["http"] = http;
+    line["model"] = worker_.hello.served_names.front();
+    line["model_id"] = worker_.hello.model_id;
+    line["memory"] = worker_.memory_line;
+    line["max_model_len"] = worker_.hello.limits.max_model_len;
+    const std::string text = json::Serialize(line) + "\n";
+    if (config_.ready_fd >= 0) {
+      if (write(config_.ready_fd, text.data(), text.size()) < 0) {
+        log_.Warning("--ready-fd cannot be written to");
+      }
+      if (config_.ready_fd > 2) close(config_.ready_fd);
+    }
+    std::printf("ready: %s serves %s to routers (%s); probes: curl http://%s/health\n",
+                wire.c_str(), worker_.hello.served_names.front().c_str(),
+                worker_.memory_line.c_str(), http.c_str());
+    std::fflush(stdout);
+  }
+
+  void OnSignal(int signal) {
+    const std::string name = signal == SIGTERM ? "SIGTERM" : "SIGINT";
+    if (draining_) {
+      log_.Warning("second signal: leaving at once", {{"signal", name}});
+      std::_Exit(kExitFailed);
+    }
+    draining_ = true;
+    health_.SetDraining();
+    log_.Info("draining", {{"signal", name}, {"timeout_ms", config_.drain_timeout.milliseconds}});
+    const Micros deadline =
+        executor_.clock().Now() + config_.drain_timeout.milliseconds * kMicrosPerMilli;
+    hub_->Drain(deadline, [this](bool clean) {
+      clean_ = clean;
+      if (!clean) log_.Error("the engine did not end its work in time");
+      hub_->Close("this worker has left", [this] { Leave(); });
+    });
+  }
+
+  // gRPC's shutdown waits for work on this thread, so that it needs another.
+  void Leave() {
+    leaving_ = std::thread([this] {
+      server_->Shutdown();
+      executor_.Stop();
+    });
+  }
+
+  const WorkerConfig& config_;
+  LoadedWorker& worker_;
+  Health& health_;
+  Logger& log_;
+  RpcMetrics rpc_metrics_;
+  AsioExecutor executor_;
+  std::unique_ptr<AttachHub> hub_;
+  EngineThread engine_;
+  std::unique_ptr<GrpcServer> server_;
+  std::thread leaving_;
+  bool draining_ = false;
+  bool clean_ = true;
+};
+
+int RunWorker(const WorkerConfig& config, Logger& log) {
+  const RealClock clock;
+  Metrics metrics;
+  Health health(clock);
+  HttpServerOptions http_options;
+  const absl::StatusOr<HostPort> listen = ParseHostPort(config.listen);
+  http_options.host = listen->host == "localhost" ? "127.0.0.1" : listen->host;
+  http_options.port = config.http_port;
+  http_options.health = &health;
+  http_options.metrics = &metrics;
+  http_options.version_json = VersionJson(config);
+  absl::StatusOr<std::unique_ptr<HttpServer>> http = StartHttpServer(http_options);
+  if (!http.ok()) {
+    return Fail(kExitFailed,
+                "--http-port (0 lets the system choose): " + StatusMessage(http.status()));
+  }
+  StartFailure failure;
+  const std::unique_ptr<LoadedWorker> worker = LoadWorker(config, clock, log, failure);
+  if (worker == nullptr) return Fail(failure.exit_code, failure.message);
+  health.SetProgress(&worker->progress);
+  Service service(config, *worker, health, metrics, log);
+  if (const absl::Status started = service.Start((*http)->port()); !started.ok()) {
+    return Fail(kExitFailed, StatusMessage(started));
+  }
+  const int exit_code = service.Run();
+  http->reset();  // before what it reads goes
+  return exit_code;
+}
+
+LogFormat FormatFromName(const std::string& name) {
+  if (name == "text") return LogFormat::kText;
+  return name == "json" ? LogFormat::kJson : LogFormat::kAuto;
+}
+
+int Main(int argc, char** argv, char** envp) {
+  WorkerConfig config;
+  config::Schema schema = MakeWorkerSchema(config);
+  const absl::StatusOr<config::ParseResult> parsed =
+      schema.Parse(config::ArgumentsFromMain(argc, argv), config::EnvironmentFromMain(envp));
+  if (!parsed.ok()) return Fail(kExitBadArguments, StatusMessage(parsed.status()));
+  if (parsed->help) {
+    std::fputs(schema.HelpText().c_str(), stdout);
+    return kExitDone;
+  }
+  if (parsed->version) {
+    std::printf("quire-worker %s\n", QUIRE_VERSION);
+    return kExitDone;
+  }
+  if (const absl::Status checked = CheckWorkerConfig(config); !checked.ok()) {
+    return Fail(kExitBadArguments, StatusMessage(checked));
+  }
+  signal(SIGPIPE, SIG_IGN);
+  LoggerOptions options;
+  options.level = LogLevelFromName(config.log_level);
+  options.format = FormatFromName(config.log_format);
+  const std::unique_ptr<Logger> log = MakeLogger(options);
+  for (const std::string& warning : parsed->warnings) log->Warning(warning);
+  return RunWorker(config, *log);
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv, char** envp) { return quire::Main(argc, argv, envp); }

@@ -1,0 +1,197 @@
+#include "worker/rpc/http_asio.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace quire {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+
+using Request = http::request<http::empty_body>;
+using Response = http::response<http::string_body>;
+
+Response Answer(const Request& request, http::status status, std::string body,
+                std::string_view type = "text/plain; charset=utf-8") {
+  Response response(status, request.version());
+  response.set(http::field::content_type, boost::string_view(type.data(), type.size()));
+  response.set(http::field::cache_control, "no-store");
+  response.keep_alive(request.keep_alive());
+  response.body() = std::move(body);
+  response.prepare_payload();
+  return response;
+}
+
+Response AnswerReport(const Request& request, const HealthReport& report) {
+  return Answer(request, report.ok ? http::status::ok : http::status::service_unavailable,
+                report.why + "\n");
+}
+
+Response Route(const Request& request, const HttpServerOptions& options) {
+  if (request.method() != http::verb::get && request.method() != http::verb::head) {
+    Response response =
+        Answer(request, http::status::method_not_allowed, "only GET is served here\n");
+    response.set(http::field::allow, "GET, HEAD");
+    return response;
+  }
+  const std::string target(request.target().data(), request.target().size());
+  const std::string path = target.substr(0, target.find('?'));
+  if (path == "/livez") return Answer(request, http::status::ok, "ok\n");
+  if (path == "/readyz") return AnswerReport(request, options.health->Ready());
+  if (path == "/health") return AnswerReport(request, options.health->Serving());
+  if (path == "/metrics") {
+    return Answer(request, http::status::ok, options.metrics->Render(),
+                  "text/plain; version=0.0.4; charset=utf-8");
+  }
+  if (path == "/version") {
+    return Answer(request, http::status::ok, options.version_json + "\n", "application/json");
+  }
+  return Answer(request, http::status::not_found,
+                "served here: /livez /readyz /health /metrics /version\n");
+}
+
+// One connection; alive as long as an operation on it is under way.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, const HttpServerOptions& options, int& open)
+      : stream_(std::move(socket)), options_(options), open_(open) {
+    ++open_;
+  }
+  ~Connection() { --open_; }
+
+  void Read() {
+    parser_.emplace();
+    parser_->header_limit(kMaxHttpHeaderBytes);
+    parser_->body_limit(0);
+    stream_.expires_after(std::chrono::seconds(kHttpTimeoutSeconds));
+    http::async_read(
+        stream_, buffer_, *parser_,
+        [self = shared_from_this()](beast::error_code error, size_t) { self->OnRead(error); });
+  }
+
+ private:
+  void OnRead(beast::error_code error) {
+    if (error == http::error::header_limit) {
+      return Write(Refusal(http::status::request_header_fields_too_large,
+                           "headers are limited to 8192 bytes\n"));
+    }
+    if (error == http::error::body_limit) {
+      return Write(Refusal(http::status::payload_too_large, "no bodies are served here\n"));
+    }
+    if (error.category() == beast::error_code(http::error::bad_method).category() &&
+        error != http::error::end_of_stream && error != http::error::partial_message) {
+      return Write(Refusal(http::status::bad_request, "not an HTTP/1.1 request\n"));
+    }
+    if (error) return;
+    Response response = Route(parser_->get(), options_);
+    const bool head = parser_->get().method() == http::verb::head;
+    if (head) response.body().clear();  // the length of what GET would answer stays in the headers
+    Write(std::move(response));
+  }
+
+  static Response Refusal(http::status status, std::string body) {
+    Request none;
+    none.version(11);
+    none.keep_alive(false);
+    return Answer(none, status, std::move(body));
+  }
+
+  void Write(Response response) {
+    response_ = std::move(response);
+    stream_.expires_after(std::chrono::seconds(kHttpTimeoutSeconds));
+    http::async_write(stream_, response_,
+                      [self = shared_from_this()](beast::error_code error, size_t) {
+                        if (!error && self->response_.keep_alive()) self->Read();
+                      });
+  }
+
+  beast::tcp_stream stream_;
+  const HttpServerOptions& options_;
+  int& open_;
+  beast::flat_buffer buffer_{2 * kMaxHttpHeaderBytes};
+  std::optional<http::request_parser<http::empty_body>> parser_;
+  Response response_;
+};
+
+class HttpServerImpl final : public HttpServer {
+ public:
+  explicit HttpServerImpl(const HttpServerOptions& options)
+      : options_(options), acceptor_(context_) {}
+
+  ~HttpServerImpl() override {
+    context_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  absl::Status Start() {
+    beast::error_code error;
+    const asio::ip::address address = asio::ip::make_address(options_.host, error);
+    if (error) return InvalidArgument(options_.host + " is not an IP address, as in 127.0.0.1");
+    const tcp::endpoint endpoint(address, static_cast<uint16_t>(options_.port));
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(kMaxHttpConnections, error);
+    if (error) {
+      const std::string where = options_.host + ":" + std::to_string(options_.port);
+      return absl::UnavailableError(AbslView("cannot listen on " + where + ": " + error.message()));
+    }
+    port_ = acceptor_.local_endpoint().port();
+    Accept();
+    thread_ = std::thread([this] { context_.run(); });
+    return absl::OkStatus();
+  }
+
+  int port() const override { return port_; }
+
+ private:
+  void Accept() {
+    acceptor_.async_accept([this](beast::error_code error, tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      // Above the limit the connection is closed again at once.
+      if (!error && open_ < kMaxHttpConnections) {
+        std::make_shared<Connection>(std::move(socket), options_, open_)->Read();
+      }
+      if (!error) return Accept();
+      // Out of descriptors, most likely: try again when some may have been given back.
+      retry_.expires_after(std::chrono::milliseconds(100));
+      retry_.async_wait([this](beast::error_code stopped) {
+        if (!stopped) Accept();
+      });
+    });
+  }
+
+  const HttpServerOptions options_;
+  int open_ = 0;  // connections; outlives those that the context still holds
+  asio::io_context context_{1};
+  tcp::acceptor acceptor_;
+  asio::steady_timer retry_{context_};
+  int port_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpServer(const HttpServerOptions& options) {
+  auto server = std::make_unique<HttpServerImpl>(options);
+  QUIRE_RETURN_IF_ERROR(server->Start());
+  return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+}  // namespace quire
