@@ -122,8 +122,9 @@ TagRunner::TagRunner(const TagRunnerOptions& options)
     : options_(options),
       limits_(MakeLimits(options)),
       program_(options.cache, options.vocab_size),
-      runner_(program_, {.limits = limits_, .max_in_flight = options.max_in_flight, .now_us = {}}) {
-}
+      runner_(program_, {.limits = limits_, .max_in_flight = options.max_in_flight, .now_us = [] {
+                           return int64_t{0};
+                         }}) {}
 
 void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
   StepPlan plan;

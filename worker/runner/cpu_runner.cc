@@ -24,6 +24,7 @@ std::vector<CacheKindShape> CacheKindsOf(const kernels::KvLayout& layout) {
 CpuRunner::CpuRunner(kernels::LoadedProgram& program, CpuRunnerOptions options)
     : program_(program), options_(std::move(options)), rows_(options_.limits) {
   QUIRE_CHECK(options_.max_in_flight >= 1);
+  QUIRE_CHECK(options_.now_us != nullptr);
 }
 
 void CpuRunner::Launch(std::span<const std::byte> packet, int64_t /*now_us*/) {
@@ -39,10 +40,10 @@ void CpuRunner::Launch(std::span<const std::byte> packet, int64_t /*now_us*/) {
 void CpuRunner::Collect(StepResult& result) {
   QUIRE_CHECK(!in_flight_.empty());
   const StepPlan& plan = in_flight_.front();
-  const int64_t start_us = options_.now_us ? options_.now_us() : 0;
+  const int64_t start_us = options_.now_us();
   program_.Run(rows_.BuildBatch(plan));
   rows_.TakeSamples(plan, result);
-  result.elapsed_us = options_.now_us ? options_.now_us() - start_us : 0;
+  result.elapsed_us = options_.now_us() - start_us;
   in_flight_.pop_front();
 }
 

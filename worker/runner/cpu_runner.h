@@ -20,8 +20,9 @@ namespace quire {
 
 struct CpuRunnerOptions {
   StepLimits limits;
-  int max_in_flight = 1;            // more gains nothing here; tests use 2
-  std::function<int64_t()> now_us;  // for StepResult::elapsed_us; empty: 0
+  int max_in_flight = 1;  // more gains nothing here; tests use 2
+  // The engine's clock, for StepResult::elapsed_us. Not empty: the measure of a stuck step.
+  std::function<int64_t()> now_us;
 };
 
 // The cache kinds of a model's pages, in the order in which CacheShape numbers groups.

@@ -66,6 +66,7 @@ class RealModelTest : public testing::Test {
                              .groups = static_cast<int32_t>(layout_.groups.size()),
                              .page_count = kPages,
                              .vocab_size = options.vocab_size};
+    runner_options.now_us = [] { return int64_t{0}; };
     CpuRunner runner(*program_, runner_options);
     StepProgress progress;
     Engine engine(options, runner, progress);

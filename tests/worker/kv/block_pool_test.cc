@@ -1,0 +1,122 @@
+// Pages are in one state each, blocks come and go whole, running out is a result.
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "worker/kv/block_pool.h"
+#include "worker/kv/kv_cache.h"
+
+namespace quire {
+namespace {
+
+TEST(BlockPoolTest, ABlockIsAPagePerGroupAndAllOrNothing) {
+  BlockPool pool(5, nullptr);
+  const auto first = pool.Allocate(3);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(pool.held(), 3);
+  EXPECT_EQ(pool.free(), 2);
+  EXPECT_FALSE(pool.Allocate(3).has_value());
+  EXPECT_EQ(pool.free(), 2);
+  std::set<int32_t> pages;
+  for (int32_t page = first->value(); page >= 0; page = pool.NextPage(page)) pages.insert(page);
+  EXPECT_EQ(pages.size(), 3u);
+  const auto second = pool.Allocate(2);
+  ASSERT_TRUE(second.has_value());
+  for (int32_t page = second->value(); page >= 0; page = pool.NextPage(page)) pages.insert(page);
+  EXPECT_EQ(pages.size(), 5u);
+  pool.CheckInvariants();
+  pool.Release(*first);
+  EXPECT_EQ(pool.free(), 3);
+  pool.CheckInvariants();
+}
+
+TEST(BlockPoolTest, TheLastReferenceFrees) {
+  std::vector<int32_t> freed;
+  BlockPool pool(4, [&freed](int32_t page) { freed.push_back(page); });
+  const BlockId block = *pool.Allocate(2);
+  pool.AddReference(block);
+  EXPECT_EQ(pool.references(block), 2);
+  pool.Release(block);
+  EXPECT_TRUE(freed.empty());
+  EXPECT_EQ(pool.held(), 2);
+  pool.Release(block);
+  EXPECT_EQ(freed.size(), 2u);
+  EXPECT_EQ(pool.free() + pool.evictable() + pool.held(), pool.total());
+  pool.CheckInvariants();
+}
+
+TEST(BlockPoolDeathTest, GivingBackTwiceDies) {
+  BlockPool pool(4, nullptr);
+  const BlockId block = *pool.Allocate(1);
+  pool.Release(block);
+  EXPECT_DEATH(pool.Release(block), "given back twice");
+}
+
+CacheShape Gemma() { return {.block_size = 4, .page_count = 60, .kinds = {{0, 1}, {10, 5}}}; }
+
+TEST(KvCacheTest, ExtendTakesWhatTheLengthNeedsInEveryKind) {
+  KvCache cache(Gemma(), nullptr);
+  SequenceBlocks blocks;
+  EXPECT_EQ(cache.PagesToExtend(blocks, 9), 3 * 6);
+  ASSERT_TRUE(cache.Extend(blocks, 9));
+  EXPECT_EQ(cache.pool().held(), 18);
+  EXPECT_EQ(cache.PagesToExtend(blocks, 12), 0);
+  EXPECT_EQ(cache.PagesToExtend(blocks, 13), 6);
+  EXPECT_FALSE(cache.Extend(blocks, 41));  // eleven blocks would be 66 pages
+  EXPECT_EQ(cache.pool().held(), 18);
+  ASSERT_TRUE(cache.Extend(blocks, 40));
+  EXPECT_EQ(cache.pool().free(), 0);
+  const SequenceBlocks* tables[] = {&blocks};
+  cache.CheckInvariants(tables);
+  cache.Release(blocks);
+  EXPECT_EQ(cache.pool().free(), 60);
+  cache.CheckInvariants({});
+}
+
+// The next query, at position `computed`, sees [computed − 9, computed].
+TEST(KvCacheTest, BlocksBehindTheWindowGoBackExactlyWhenUnseen) {
+  KvCache cache(Gemma(), nullptr);
+  SequenceBlocks blocks;
+  ASSERT_TRUE(cache.Extend(blocks, 32));
+  for (int64_t computed = 0; computed <= 32; ++computed) {
+    cache.FreeBehindWindow(blocks, computed);
+    const int64_t first_seen = std::max<int64_t>(0, computed - 9);
+    EXPECT_EQ(blocks.kinds[1].first_live, first_seen / 4) << computed;
+    EXPECT_EQ(blocks.kinds[0].first_live, 0);
+    const SequenceBlocks* tables[] = {&blocks};
+    cache.CheckInvariants(tables);
+  }
+  EXPECT_EQ(cache.pool().held(), 8 + 3 * 5);
+  cache.Release(blocks);
+  EXPECT_EQ(cache.pool().held(), 0);
+}
+
+TEST(KvCacheTest, PeakIsNeverExceededByChunkedPrefillAndDecode) {
+  for (int64_t chunk = 1; chunk <= 20; ++chunk) {
+    for (int64_t length : {1, 4, 5, 17, 39, 64}) {
+      CacheShape shape = Gemma();
+      shape.page_count = 1000;
+      KvCache cache(shape, nullptr);
+      SequenceBlocks blocks;
+      int64_t peak = 0;
+      for (int64_t computed = 0; computed < length;) {
+        const int64_t end = std::min(length, computed + chunk);
+        ASSERT_TRUE(cache.Extend(blocks, end));
+        peak = std::max(peak, cache.pool().held());
+        computed = end;
+        cache.FreeBehindWindow(blocks, computed);
+      }
+      EXPECT_LE(peak, cache.PeakPages(length, chunk)) << chunk << " " << length;
+    }
+  }
+}
+
+TEST(KvCacheDeathTest, ALeakedReferenceIsSeen) {
+  KvCache cache(Gemma(), nullptr);
+  SequenceBlocks blocks;
+  ASSERT_TRUE(cache.Extend(blocks, 9));
+  EXPECT_DEATH(cache.CheckInvariants({}), "no sequence names");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,134 @@
+// Parameters and tokens so far become a sampling row; stop rules find the one end of a choice.
+#include <gtest/gtest.h>
+
+#include "worker/sample/row_sampler.h"
+#include "worker/sample/stop_rules.h"
+
+namespace quire {
+namespace {
+
+std::vector<int32_t> Ids(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }
+
+TEST(StopRulesTest, EndIdsAreStopIdsAndTheModelsOwn) {
+  SamplingParams params;
+  params.stop_token_ids = {9, 3, 9};
+  const std::vector<TokenId> eos = {5, 3};
+  EXPECT_EQ(EndIds(params, eos), (std::vector<TokenId>{3, 5, 9}));
+  params.ignore_eos = true;
+  EXPECT_EQ(EndIds(params, eos), (std::vector<TokenId>{3, 9}));
+}
+
+TEST(StopRulesTest, OrderOfEnds) {
+  const std::vector<TokenId> end_ids = {3, 5};
+  const StopRules rules{end_ids, 2, 4};
+  EXPECT_FALSE(CheckStop(rules, 7, 3).has_value());
+  EXPECT_FALSE(CheckStop(rules, 5, 2).has_value());  // among the first min_tokens
+  const auto stop = CheckStop(rules, 5, 4);          // both: the token is the reason
+  ASSERT_TRUE(stop.has_value());
+  EXPECT_EQ(stop->reason, EndReason::kStop);
+  EXPECT_TRUE(stop->by_stop_token);
+  EXPECT_EQ(stop->stop_token_id, 5);
+  const auto length = CheckStop(rules, 7, 4);
+  ASSERT_TRUE(length.has_value());
+  EXPECT_EQ(length->reason, EndReason::kLength);
+  EXPECT_FALSE(length->by_stop_token);
+}
+
+TEST(StopRulesTest, TheContextLimitsOutputs) {
+  SamplingParams params;
+  params.max_tokens = 100;
+  EXPECT_EQ(OutputLimit(params, 10, 2048), 100);
+  EXPECT_EQ(OutputLimit(params, 10, 50), 40);
+}
+
+TEST(RowSamplerTest, CountsAreSortedAndTellPromptFromOutput) {
+  SamplingParams params;
+  params.repetition_penalty = 1.1f;
+  RowSampler sampler;
+  sampler.Reset(params, 0, {}, 100);
+  for (TokenId token : {9, 4, 9, 70}) sampler.Observe(token, false);
+  kernels::SampleRow row = sampler.Row({});
+  ASSERT_EQ(row.token_counts.size(), 3u);
+  EXPECT_EQ(row.token_counts[0].id, 4);
+  EXPECT_EQ(row.token_counts[1].id, 9);
+  EXPECT_EQ(row.token_counts[1].output_count, 0);
+  const std::vector<TokenId> outputs = {9, 1, 9};
+  for (TokenId token : outputs) sampler.Observe(token, true);
+  row = sampler.Row(outputs);
+  ASSERT_EQ(row.token_counts.size(), 4u);
+  EXPECT_EQ(row.token_counts[0].id, 1);
+  EXPECT_EQ(row.token_counts[0].output_count, 1);
+  EXPECT_EQ(row.token_counts[2].id, 9);
+  EXPECT_EQ(row.token_counts[2].output_count, 2);
+  EXPECT_EQ(row.output_index, 3u);
+}
+
+// Told at once (a resumed row) or one by one (a running one): the same row.
+TEST(RowSamplerTest, ResumedEqualsRunning) {
+  SamplingParams params;
+  params.presence_penalty = 0.5f;
+  params.bad_words = {{1, 2}};
+  params.min_tokens = 9;
+  const std::vector<TokenId> outputs = {5, 5, 1};
+  RowSampler running;
+  RowSampler resumed;
+  running.Reset(params, 1, {7}, 100);
+  resumed.Reset(params, 1, {7}, 100);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    running.Observe(outputs[i], true);
+    running.Row(std::span(outputs).first(i + 1));
+    resumed.Observe(outputs[i], true);
+  }
+  const kernels::SampleRow a = running.Row(outputs);
+  const kernels::SampleRow b = resumed.Row(outputs);
+  ASSERT_EQ(a.token_counts.size(), b.token_counts.size());
+  for (size_t i = 0; i < a.token_counts.size(); ++i) {
+    EXPECT_EQ(a.token_counts[i].id, b.token_counts[i].id);
+    EXPECT_EQ(a.token_counts[i].output_count, b.token_counts[i].output_count);
+  }
+  EXPECT_EQ(Ids(a.banned_ids), Ids(b.banned_ids));
+  EXPECT_EQ(Ids(a.banned_ids), (std::vector<int32_t>{2, 7}));
+}
+
+TEST(RowSamplerTest, WithoutPenaltiesNothingIsCounted) {
+  RowSampler sampler;
+  sampler.Reset({}, 0, {}, 100);
+  sampler.Observe(5, true);
+  const std::vector<TokenId> outputs = {5};
+  EXPECT_TRUE(sampler.Row(outputs).token_counts.empty());
+}
+
+TEST(RowSamplerTest, BadWordsCompleteOnlyAfterTheirLead) {
+  SamplingParams params;
+  params.bad_words = {{8}, {1, 2, 3}, {2, 4}};
+  RowSampler sampler;
+  sampler.Reset(params, 0, {50}, 100);
+  const std::vector<TokenId> none;
+  EXPECT_EQ(Ids(sampler.Row(none).banned_ids), (std::vector<int32_t>{8}));
+  const std::vector<TokenId> lead = {7, 1, 2};
+  EXPECT_EQ(Ids(sampler.Row(lead).banned_ids), (std::vector<int32_t>{3, 4, 8}));
+}
+
+TEST(RowSamplerTest, MinTokensAllowedIdsAndBias) {
+  SamplingParams params;
+  params.min_tokens = 2;
+  params.allowed_token_ids = {0, 33, 99};
+  params.logit_bias = {{40, 1.0f}, {3, -2.0f}};
+  RowSampler sampler;
+  sampler.Reset(params, 6, {20, 30}, 100);
+  const std::vector<TokenId> outputs = {1, 2};
+  kernels::SampleRow row = sampler.Row(std::span(outputs).first(1));
+  EXPECT_EQ(Ids(row.banned_ids), (std::vector<int32_t>{20, 30}));
+  EXPECT_EQ(row.choice, 6u);
+  ASSERT_EQ(row.allowed_mask.size(), 4u);
+  EXPECT_EQ(row.allowed_mask[0], 1u);
+  EXPECT_EQ(row.allowed_mask[1], 2u);
+  EXPECT_EQ(row.allowed_mask[3], 8u);
+  ASSERT_EQ(row.logit_bias.size(), 2u);
+  EXPECT_EQ(row.logit_bias[0].id, 3);
+  row = sampler.Row(outputs);
+  EXPECT_TRUE(row.banned_ids.empty());
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,208 @@
+// What a step holds: decodes first, prefill within the budget and never less than a block, victims
+// by the least to recompute, nobody passed or starved.
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "worker/scheduler/scheduler.h"
+#include "worker/scheduler/step_cost.h"
+
+namespace quire {
+namespace {
+
+class SchedulerTest : public testing::Test {
+ protected:
+  void Make(int32_t seqs, int32_t tokens, int64_t pages) {
+    options_.max_num_seqs = seqs;
+    options_.max_num_batched_tokens = tokens;
+    options_.cache = {.block_size = 4, .page_count = pages, .kinds = {{0, 1}}};
+    scheduler_ = std::make_unique<Scheduler>(options_);
+  }
+
+  Sequence& Add(int32_t prompt, int64_t output_limit = 100, int32_t priority = 0) {
+    auto& sequence = *sequences_.emplace_back(std::make_unique<Sequence>());
+    sequence.id = sequence.arrival = sequences_.size();
+    sequence.priority = priority;
+    sequence.prompt_length = prompt;
+    sequence.output_limit = output_limit;
+    sequence.sampling = &sampling_;
+    sequence.tokens.assign(static_cast<size_t>(prompt), 1);
+    scheduler_->Enqueue(sequence);
+    return sequence;
+  }
+
+  // Plans one step; the q_len of each row by sequence id.
+  std::map<uint64_t, int32_t> PlanStep() {
+    std::map<uint64_t, int32_t> lengths;
+    if (!scheduler_->Plan(plan_, rows_)) return lengths;
+    for (const PlannedRow& row : rows_) lengths[row.sequence->id] = row.q_len;
+    in_flight_.push_back({plan_.number, rows_});
+    scheduler_->CheckInvariants();
+    return lengths;
+  }
+  void CommitOne() {
+    const auto [number, rows] = in_flight_.front();
+    in_flight_.erase(in_flight_.begin());
+    for (const PlannedRow& row : rows) {
+      if (!scheduler_->CommitRow(row, row.sample ? 2 : -1)) continue;
+      if (row.sequence->OutputCount() >= row.sequence->output_limit) {
+        scheduler_->Remove(*row.sequence);
+      }
+    }
+    scheduler_->CommitStep(number, rows);
+    scheduler_->CheckInvariants();
+  }
+  std::map<uint64_t, int32_t> Step() {
+    auto lengths = PlanStep();
+    if (!lengths.empty()) CommitOne();
+    return lengths;
+  }
+
+  using Lengths = std::map<uint64_t, int32_t>;
+  SchedulerOptions options_;
+  SamplingParams sampling_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
+  std::unique_ptr<Scheduler> scheduler_;
+  StepPlan plan_;
+  std::vector<PlannedRow> rows_;
+  std::vector<std::pair<uint64_t, std::vector<PlannedRow>>> in_flight_;
+};
+
+TEST_F(SchedulerTest, DecodesFirstThenPrefillWithinTheBudget) {
+  Make(8, 10, 100);
+  Add(3);
+  EXPECT_EQ(Step(), (Lengths{{1, 3}}));
+  Add(25);
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 9}}));
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 9}}));
+  Add(2);
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 7}, {3, 2}}));
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 1}, {3, 1}}));
+}
+
+TEST_F(SchedulerTest, PrefillGetsABlockWhateverDecodesTake) {
+  Make(8, 3, 100);
+  for (int i = 0; i < 3; ++i) Add(1);
+  Step();
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 1}, {3, 1}}));
+  Add(9);
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 1}, {3, 1}, {4, 4}}));
+  EXPECT_LE(3 + 4, MaxStepTokens(8, 3, 4));
+}
+
+TEST_F(SchedulerTest, RowsAreLimitedAndOrderIsPriorityThenArrival) {
+  Make(2, 64, 100);
+  Add(2, 1, 5);
+  Add(2, 1, 1);
+  Add(2, 1, 1);
+  Add(2, 1, 0);
+  EXPECT_EQ(Step(), (Lengths{{4, 2}, {2, 2}}));
+  EXPECT_EQ(Step(), (Lengths{{3, 2}, {1, 2}}));
+  EXPECT_TRUE(Step().empty());
+  EXPECT_TRUE(scheduler_->Idle());
+}
+
+TEST_F(SchedulerTest, TheFirstWaitingIsNotPassed) {
+  Make(8, 64, 10);
+  Add(20);
+  Step();
+  Add(30);  // eight blocks, five are free
+  Add(1);   // would fit, but does not pass
+  EXPECT_EQ(Step(), (Lengths{{1, 1}}));
+}
+
+TEST_F(SchedulerTest, TheVictimHasTheLeastToRecompute) {
+  Make(8, 64, 8);
+  Sequence& a = Add(7);
+  Sequence& b = Add(15);
+  EXPECT_EQ(Step(), (Lengths{{1, 7}, {2, 15}}));  // two blocks and four
+  for (int i = 0; i < 30 && a.place == SequencePlace::kRunning; ++i) Step();
+  EXPECT_EQ(a.place, SequencePlace::kWaiting);
+  EXPECT_EQ(b.place, SequencePlace::kRunning);
+  EXPECT_FALSE(a.HoldsBlocks());
+  EXPECT_EQ(a.computed, 0);
+  EXPECT_GT(a.high_water, 7);
+  const size_t known = a.tokens.size();
+  scheduler_->Remove(b);
+  EXPECT_EQ(Step(), (Lengths{{1, static_cast<int32_t>(known)}}));
+  EXPECT_EQ(a.computed_total - a.recomputed_total, 7);
+}
+
+TEST_F(SchedulerTest, PausedRowsKeepBlocksAndGiveWayFirst) {
+  Make(8, 64, 10);
+  Sequence& paused = Add(20);
+  paused.window_end = 1;
+  Step();
+  EXPECT_TRUE(Step().empty());
+  EXPECT_EQ(paused.place, SequencePlace::kPaused);
+  EXPECT_EQ(paused.row, -1);
+  EXPECT_EQ(scheduler_->kv().pool().held(), 5);
+  Add(24);  // needs six of the five that are free
+  EXPECT_EQ(Step(), (Lengths{{2, 24}}));
+  EXPECT_FALSE(paused.HoldsBlocks());
+  EXPECT_EQ(paused.place, SequencePlace::kPaused);
+  scheduler_->Grant(paused, 3);
+  EXPECT_EQ(paused.place, SequencePlace::kWaiting);
+}
+
+TEST_F(SchedulerTest, AGrantedRowGoesOnWithItsBlocks) {
+  Make(8, 64, 10);
+  Sequence& sequence = Add(6);
+  sequence.window_end = 1;
+  Step();
+  EXPECT_TRUE(Step().empty());
+  scheduler_->Grant(sequence, 2);
+  EXPECT_EQ(PlanStep(), (Lengths{{1, 1}}));
+  ASSERT_EQ(plan_.born.size(), 1u);
+  EXPECT_EQ(plan_.rows[0].first_position, 6);
+  EXPECT_EQ(plan_.tokens.size(), 7u);  // the runner is told the whole of it
+  EXPECT_EQ(plan_.appends.size(), 2u);
+  CommitOne();
+  EXPECT_EQ(sequence.recomputed_total, 0);
+}
+
+TEST_F(SchedulerTest, TwoStepsInFlightNameTheLastSampleNotItsValue) {
+  Make(8, 64, 10);
+  Add(3, 3);
+  EXPECT_EQ(PlanStep(), (Lengths{{1, 3}}));
+  EXPECT_EQ(PlanStep(), (Lengths{{1, 1}}));
+  EXPECT_TRUE(plan_.tokens.empty());
+  EXPECT_EQ(PlanStep(), (Lengths{{1, 1}}));
+  EXPECT_TRUE(PlanStep().empty());  // the limit is in flight: no overrun by length
+  CommitOne();
+  CommitOne();
+  CommitOne();
+  EXPECT_TRUE(scheduler_->Idle());
+  EXPECT_EQ(scheduler_->kv().pool().held(), 0);
+}
+
+TEST_F(SchedulerTest, BlocksOfTheEndedGoBackWithTheLastStepThatNamesThem) {
+  Make(8, 64, 10);
+  Sequence& sequence = Add(8);
+  PlanStep();
+  PlanStep();
+  scheduler_->Remove(sequence);
+  scheduler_->CheckInvariants();
+  EXPECT_GT(scheduler_->kv().pool().held(), 0);
+  CommitOne();
+  EXPECT_GT(scheduler_->kv().pool().held(), 0);
+  CommitOne();
+  EXPECT_EQ(scheduler_->kv().pool().held(), 0);
+}
+
+TEST(StepCostTest, LearnsAndErrsOnTheLongSide) {
+  StepCost cost;
+  EXPECT_GE(cost.PredictMicros(2048), 10'000'000);
+  cost.Observe(1, 1000);
+  EXPECT_EQ(cost.PredictMicros(1), 1000);
+  EXPECT_GE(cost.PredictMicros(64), 64'000);
+  for (int i = 0; i < 100; ++i) cost.Observe(64, 5000);
+  EXPECT_EQ(cost.PredictMicros(64), 5000);
+  EXPECT_GE(cost.PredictMicros(128), 10'000);
+}
+
+}  // namespace
+}  // namespace quire
