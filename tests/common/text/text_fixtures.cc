@@ -1,11 +1,12 @@
 #include "tests/common/text/text_fixtures.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "common/check.h"
 #include "common/json/json.h"
+#include "gtest/gtest.h"
 
 namespace quire::text {
 namespace {
@@ -47,10 +48,13 @@ std::string AddedToken(int id, std::string_view content) {
 
 }  // namespace
 
-std::optional<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+std::optional<std::string> ReadFile(const std::string& path, size_t max_bytes) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  std::string content(std::min<size_t>(file.tellg(), max_bytes), '\0');
+  file.seekg(0);
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  return content;
 }
 
 std::string FixturePath(std::string_view name) {
@@ -85,6 +89,44 @@ std::vector<std::string> ReferenceStrings() {
     strings.push_back(std::move(text));
   }
   return strings;
+}
+
+std::vector<ExpectedIds> ReadExpectedIds(std::string_view tokenizer) {
+  const std::string file =
+      ReadFile(FixturePath("ids_" + std::string(tokenizer) + ".bin")).value_or("");
+  std::string_view rest = file;
+  std::vector<ExpectedIds> expected;
+  while (!rest.empty()) {
+    ExpectedIds& next = expected.emplace_back();
+    next.count = Take<uint32_t>(&rest);
+    next.ids_hash = Take<uint64_t>(&rest);
+    next.text_hash = Take<uint64_t>(&rest);
+  }
+  return expected;
+}
+
+void ExpectReferenceIds(const Tokenizer& tokenizer, std::string_view name) {
+  const std::vector<std::string> strings = ReferenceStrings();
+  const std::vector<ExpectedIds> expected = ReadExpectedIds(name);
+  ASSERT_EQ(strings.size(), expected.size());
+  ASSERT_GE(strings.size(), 2000u);
+  int wrong = 0;
+  for (size_t i = 0; i < strings.size() && wrong < 20; ++i) {
+    const auto ids = tokenizer.Encode(strings[i], /*add_special_tokens=*/true);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    if (ids->size() != expected[i].count || Fnv1a(*ids) != expected[i].ids_hash) {
+      ++wrong;
+      ADD_FAILURE() << "ids of string " << i << " '" << strings[i].substr(0, 200)
+                    << "': " << ids->size() << " tokens, " << expected[i].count
+                    << " in the reference: " << testing::PrintToString(*ids).substr(0, 300);
+    }
+    const std::string text = tokenizer.Decode(*ids, /*skip_special_tokens=*/false);
+    if (Fnv1a(text) != expected[i].text_hash) {
+      ++wrong;
+      ADD_FAILURE() << "decoded string " << i << " '" << strings[i].substr(0, 200) << "' to '"
+                    << text.substr(0, 200) << "'";
+    }
+  }
 }
 
 uint64_t Fnv1a(std::string_view bytes) {

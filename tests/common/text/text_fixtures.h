@@ -11,16 +11,29 @@
 #include <string_view>
 #include <vector>
 
+#include "common/text/tokenizer.h"
+
 namespace quire::text {
 
-// The whole file, or nothing if it can't be read.
-std::optional<std::string> ReadFile(const std::string& path);
+// The file, or its first bytes; nothing if it can't be read.
+std::optional<std::string> ReadFile(const std::string& path, size_t max_bytes = size_t{1} << 30);
 
 std::string FixturePath(std::string_view name);            // tests/golden/text/name
 std::string RealTokenizerDir(std::string_view tokenizer);  // .cache/npm-tokenizers/tokenizer
 
 // The strings of strings.bin, long ones expanded.
 std::vector<std::string> ReferenceStrings();
+
+// What the reference made of each string: ids with special tokens and their decoded text, hashed.
+struct ExpectedIds {
+  uint32_t count;
+  uint64_t ids_hash;
+  uint64_t text_hash;
+};
+std::vector<ExpectedIds> ReadExpectedIds(std::string_view tokenizer);
+
+// Expects that `tokenizer` gives those ids and that text for every reference string.
+void ExpectReferenceIds(const Tokenizer& tokenizer, std::string_view name);
 
 uint64_t Fnv1a(std::string_view bytes);
 uint64_t Fnv1a(std::span<const int32_t> ids);
