@@ -106,19 +106,23 @@ std::optional<ApiError> CheckCounts(const SamplingOptions& options, const ModelF
                                   ? std::clamp<int64_t>(model.limits.max_choices, 1, kMaxChoices)
                                   : 1;
   if (options.n < 1 || options.n > max_choices) return OutOfRange("n", 1, max_choices);
-  if (options.logprobs) {
-    const int64_t most = std::min<int64_t>(kMaxLogprobs, model.limits.max_logprobs);
-    if (*options.logprobs < 0 || *options.logprobs > most) return OutOfRange("logprobs", 0, most);
+  // A limit of 0 is one that the worker does not name.
+  const auto limit = [](uint32_t workers, int64_t ours) {
+    return workers == 0 ? ours : std::min<int64_t>(workers, ours);
+  };
+  const int64_t logprobs = limit(model.limits.max_logprobs, kMaxLogprobs);
+  if (options.logprobs && (*options.logprobs < 0 || *options.logprobs > logprobs)) {
+    return OutOfRange("logprobs", 0, logprobs);
   }
-  const size_t max_ids = std::min<size_t>(kMaxStopTokenIds, model.limits.max_stop_token_ids == 0
-                                                                ? kMaxStopTokenIds
-                                                                : model.limits.max_stop_token_ids);
-  if (options.stop_token_ids.size() > max_ids) {
-    return InvalidField("stop_token_ids", "at most " + std::to_string(max_ids) + " are served");
+  const int64_t stop_ids = limit(model.limits.max_stop_token_ids, kMaxStopTokenIds);
+  if (static_cast<int64_t>(options.stop_token_ids.size()) > stop_ids) {
+    return InvalidField("stop_token_ids",
+                        "has more ids than are served, " + std::to_string(stop_ids));
   }
-  if (options.logit_bias.size() > std::min<size_t>(kMaxLogitBias, model.limits.max_logit_bias)) {
-    return InvalidField("logit_bias", "has more entries than the workers serve, " +
-                                          std::to_string(model.limits.max_logit_bias));
+  const int64_t biases = limit(model.limits.max_logit_bias, kMaxLogitBias);
+  if (static_cast<int64_t>(options.logit_bias.size()) > biases) {
+    return InvalidField("logit_bias",
+                        "has more entries than are served, " + std::to_string(biases));
   }
   if (auto error = CheckStrings("stop", options.stop, limits.max_stop_strings,
                                 limits.max_stop_string_bytes)) {

@@ -41,6 +41,7 @@ int Judge(const RunResult& run, const RunResult& calm) {
     ++finished;
     EXPECT_EQ(client.ids, expected.ids);
     EXPECT_EQ(client.text, expected.text);
+    EXPECT_EQ(client.logprobs, expected.logprobs);
     EXPECT_EQ(client.finish_reason, expected.finish_reason);
     EXPECT_EQ(client.usage->completion_tokens, client.ids.size());
   }

@@ -160,6 +160,10 @@ void Client::OnDelta(const Delta& delta) {
   EXPECT_EQ(delta.first_index, result.ids.size()) << "each index once, in order";
   result.ids.insert(result.ids.end(), delta.ids.begin(), delta.ids.end());
   result.text += delta.text;
+  for (const TokenLogprob& logprob : delta.logprobs) {
+    EXPECT_EQ(logprob.id, delta.ids.at(static_cast<size_t>(&logprob - delta.logprobs.data())));
+    result.logprobs.push_back(logprob.logprob);
+  }
   Say("delta " + std::to_string(result.ids.size()) + " " +
       (delta.ids.empty() ? "-" : std::to_string(delta.ids.back())));
   const uint64_t taken = result.ids.size();
@@ -201,6 +205,12 @@ ClientPlan DrawClient(VirtualRng& rng) {
   if (below(3) == 0) ask.sampling.temperature = 0.0f;
   if (below(3) == 0) ask.sampling.top_k = 5;
   if (below(4) == 0) ask.sampling.stop = {std::string(1, static_cast<char>('a' + below(26))), "zz"};
+  if (below(4) == 0) {
+    ask.sampling.repetition_penalty = 1.3f;
+    ask.sampling.presence_penalty = 0.5f;
+  }
+  if (below(4) == 0) ask.sampling.logit_bias = {{'e', 4.0f}, {kFakeEos, 6.0f}};
+  if (below(4) == 0) ask.sampling.logprobs = static_cast<int32_t>(below(3));
   ask.streaming = below(2) == 0;
   plan.takes_after = static_cast<Micros>(below(20)) * kMilli;
   if (below(6) == 0) plan.cancels_after = static_cast<Micros>(below(1500)) * kMilli;

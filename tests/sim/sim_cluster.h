@@ -44,6 +44,7 @@ Scenario DrawScenario(uint64_t seed);
 
 struct ClientResult {
   std::vector<TokenId> ids;
+  std::vector<float> logprobs;
   std::string text;
   std::string finish_reason;
   std::optional<ApiError> error;

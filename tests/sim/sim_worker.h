@@ -10,7 +10,6 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/runtime/virtual_runtime.h"
-#include "common/wire_features.h"
 #include "router/fleet/text_bundles.h"
 #include "tests/router/support/fake_text.h"
 #include "tests/support/tag_runner.h"
@@ -39,7 +38,6 @@ class SimWorker {
     options_.numerics_id = "tag";
     options_.eos_token_ids = {kFakeEos};
     options_.vocab_size = static_cast<int32_t>(kFakeVocab);
-    options_.features = {std::string(kFeatureResume)};
     Start();
   }
   ~SimWorker() { Crash(); }
@@ -122,7 +120,7 @@ class SimWorker {
     WorkerHello hello;
     hello.worker_id = w.name_;
     hello.epoch = Epoch(w.epoch_);
-    hello.features = w.options_.features;
+    hello.features = ServedFeatures(w.options_);
     hello.model_id = w.options_.model_id;
     hello.numerics_id = w.options_.numerics_id;
     hello.block_size = static_cast<uint32_t>(w.options_.block_size);
