@@ -33,11 +33,15 @@ struct EngineOptions {
   int32_t vocab_size = 0;
   int64_t slow_client_timeout_us = 30'000'000;
   int64_t idle_probe_interval_us = 5'000'000;
+  // What the Hello lists; empty: all of ServedFeatures. A Submit that needs more is refused by
+  // name.
+  std::vector<std::string> features;
   // Told each page that is given back, so that tests can poison it. May be empty.
   std::function<void(int32_t page)> on_page_freed;
 };
 
-// What a Submit may ask for here (common/wire_features.h), for the worker's Hello.
+// What a Submit may ask for here (common/wire_features.h): `options.features` or, when these are
+// empty, all that the engine can do.
 std::vector<std::string> ServedFeatures(const EngineOptions& options);
 
 class Engine {

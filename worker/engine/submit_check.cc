@@ -79,6 +79,7 @@ std::optional<Refused> CheckChoices(const Submit& submit, const EngineOptions& o
 }  // namespace
 
 std::vector<std::string> ServedFeatures(const EngineOptions& options) {
+  if (!options.features.empty()) return options.features;
   std::vector<std::string> features;
   for (std::string_view feature :
        {kFeatureTypicalP, kFeaturePenalties, kFeatureMinTokens, kFeatureLogitBias,
