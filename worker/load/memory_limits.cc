@@ -36,14 +36,20 @@ std::optional<std::string> GroupPath(const std::string& table, std::string_view 
   return std::nullopt;
 }
 
-void WalkUp(const std::string& mount, std::string path, const char* limit, const char* usage,
+struct FileNames {
+  const char* limit;
+  const char* usage;
+};
+
+void WalkUp(const std::string& mount, std::string path, const FileNames& names,
             std::vector<CgroupMemory>& out) {
   // In a container the path may be the host's, which is not mounted here; the mount's own files
   // then count.
   for (size_t depth = 0; depth < kMaxCgroupDepth; ++depth) {
     while (!path.empty() && path.back() == '/') path.pop_back();
-    CgroupMemory group{ReadSmallFile(mount + path + "/" + limit),
-                       ReadSmallFile(mount + path + "/" + usage)};
+    const std::string folder = mount + path + "/";
+    CgroupMemory group{ReadSmallFile(folder + names.limit), ReadSmallFile(folder + names.usage),
+                       ReadSmallFile(folder + "memory.stat")};
     if (!group.limit.empty()) out.push_back(std::move(group));
     if (path.empty()) return;
     path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
@@ -58,6 +64,30 @@ std::optional<int64_t> MeminfoBytes(std::string_view text, std::string_view key)
   const std::optional<int64_t> kilobytes = ParseBytes(rest.substr(0, rest.find(' ')));
   if (!kilobytes.has_value() || *kilobytes > INT64_MAX / 1024) return std::nullopt;
   return *kilobytes * 1024;
+}
+
+// The value of a line "name value"; 0 when there is none.
+int64_t StatBytes(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.starts_with(name) && line.size() > name.size() && line[name.size()] == ' ') {
+      return ParseBytes(line.substr(name.size() + 1)).value_or(0);
+    }
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return 0;
+}
+
+// Usage without the file pages that are given back under pressure. v1 counts its own group's pages
+// in plain names and those of the groups below it in "total_" ones.
+int64_t FirmUsage(const CgroupMemory& group) {
+  const int64_t usage = ParseBytes(group.usage).value_or(0);
+  int64_t file = 0;
+  for (const char* name : {"inactive_file", "active_file"}) {
+    const int64_t total = StatBytes(group.stat, std::string("total_") + name);
+    file += std::min(std::max(total, StatBytes(group.stat, name)), usage);
+  }
+  return std::max<int64_t>(usage - file, 0);
 }
 
 }  // namespace
@@ -75,11 +105,11 @@ MemoryFiles ReadMemoryFiles(const std::string& root) {
   files.meminfo = ReadSmallFile(root + "/proc/meminfo");
   const std::string table = ReadSmallFile(root + "/proc/self/cgroup");
   if (const std::optional<std::string> path = GroupPath(table, ""); path.has_value()) {
-    WalkUp(root + "/sys/fs/cgroup", *path, "memory.max", "memory.current", files.cgroups);
+    WalkUp(root + "/sys/fs/cgroup", *path, {"memory.max", "memory.current"}, files.cgroups);
   }
   if (const std::optional<std::string> path = GroupPath(table, "memory"); path.has_value()) {
-    WalkUp(root + "/sys/fs/cgroup/memory", *path, "memory.limit_in_bytes", "memory.usage_in_bytes",
-           files.cgroups);
+    WalkUp(root + "/sys/fs/cgroup/memory", *path,
+           {"memory.limit_in_bytes", "memory.usage_in_bytes"}, files.cgroups);
   }
   return files;
 }
@@ -94,7 +124,7 @@ MemoryLimit UsableMemory(const MemoryFiles& files) {
   for (const CgroupMemory& group : files.cgroups) {
     const std::optional<int64_t> limit = ParseBytes(group.limit);
     if (!limit.has_value() || *limit >= kUnlimited) continue;
-    const int64_t left = std::max<int64_t>(*limit - ParseBytes(group.usage).value_or(0), 0);
+    const int64_t left = std::max<int64_t>(*limit - FirmUsage(group), 0);
     if (known && left >= result.usable_bytes) continue;
     result = {left, true};
     known = true;

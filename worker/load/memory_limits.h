@@ -12,10 +12,12 @@
 
 namespace quire::load {
 
-// One cgroup on the way from ours to the root: the text of its limit and usage files, v1 or v2.
+// One cgroup on the way from ours to the root: the text of its limit, usage and statistics files,
+// v1 or v2.
 struct CgroupMemory {
   std::string limit;  // "max", or bytes
   std::string usage;  // bytes; may be empty
+  std::string stat;   // "name bytes" lines; may be empty
 };
 
 struct MemoryFiles {
@@ -31,7 +33,9 @@ struct MemoryLimit {
 // `root` is "/", or a folder laid out like it in tests. Files that are missing stay empty.
 MemoryFiles ReadMemoryFiles(const std::string& root);
 
-// What is usable by the files' text; 0 bytes when none of them says anything. Unlimited cgroups
+// What is usable by the files' text: a cgroup's usage counts file pages that the kernel gives back
+// when memory is asked for (a model file that was read before, say), so these are taken off; 0
+// bytes when none of them says anything. Unlimited cgroups
 // ("max", or v1's number near 2^63) do not count.
 MemoryLimit UsableMemory(const MemoryFiles& files);
 

@@ -30,20 +30,29 @@ TEST(UsableMemory, IsWhatTheMachineHasAvailable) {
 }
 
 TEST(UsableMemory, IsTheTightestCgroupsRest) {
-  const MemoryLimit limit =
-      UsableMemory({kMeminfo, {{"max\n", "5\n"}, {"4000\n", "1000\n"}, {"9000\n", "100\n"}}});
+  const MemoryLimit limit = UsableMemory(
+      {kMeminfo, {{"max\n", "5\n", ""}, {"4000\n", "1000\n", ""}, {"9000\n", "100\n", ""}}});
   EXPECT_EQ(limit.usable_bytes, 3'000);
   EXPECT_TRUE(limit.from_cgroup);
 }
 
 TEST(UsableMemory, IgnoresUnlimitedCgroups) {
-  const MemoryLimit limit = UsableMemory({kMeminfo, {{"9223372036854771712\n", "5\n"}}});
+  const MemoryLimit limit = UsableMemory({kMeminfo, {{"9223372036854771712\n", "5\n", ""}}});
   EXPECT_FALSE(limit.from_cgroup);
   EXPECT_EQ(limit.usable_bytes, 20'000'000ll * 1024);
 }
 
+TEST(UsableMemory, DoesNotCountFilePagesAsUsed) {
+  const char* const kStat = "anon 500\ninactive_file 2000\nactive_file 1000\n";
+  EXPECT_EQ(UsableMemory({kMeminfo, {{"4000\n", "3900\n", kStat}}}).usable_bytes, 3'100);
+  const char* const kStatV1 = "inactive_file 1\nactive_file 1\ntotal_inactive_file 900\n";
+  EXPECT_EQ(UsableMemory({kMeminfo, {{"4000\n", "1000\n", kStatV1}}}).usable_bytes, 3'901);
+  const char* const kLies = "inactive_file 9223372036854775807\nactive_file 9223372036854775807\n";
+  EXPECT_EQ(UsableMemory({kMeminfo, {{"4000\n", "1000\n", kLies}}}).usable_bytes, 4'000);
+}
+
 TEST(UsableMemory, NeverFallsBelowNothing) {
-  EXPECT_EQ(UsableMemory({kMeminfo, {{"1000\n", "5000\n"}}}).usable_bytes, 0);
+  EXPECT_EQ(UsableMemory({kMeminfo, {{"1000\n", "5000\n", ""}}}).usable_bytes, 0);
 }
 
 TEST(ReadMemoryFiles, WalksVersionTwoUpToTheRoot) {
@@ -53,8 +62,9 @@ TEST(ReadMemoryFiles, WalksVersionTwoUpToTheRoot) {
   root.Write("sys/fs/cgroup/a/b/memory.max", "max\n");
   root.Write("sys/fs/cgroup/a/memory.max", "5000\n");
   root.Write("sys/fs/cgroup/a/memory.current", "2000\n");
+  root.Write("sys/fs/cgroup/a/memory.stat", "anon 10\ninactive_file 500\n");
   const MemoryLimit limit = UsableMemory(ReadMemoryFiles(root.path()));
-  EXPECT_EQ(limit.usable_bytes, 3'000);
+  EXPECT_EQ(limit.usable_bytes, 3'500);
   EXPECT_TRUE(limit.from_cgroup);
 }
 
