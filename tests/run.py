@@ -34,6 +34,7 @@ NOT_QUICK = {"test_router_front"}
 # Scripts: (name, tiers, declared minutes, command, runs alone). They print `N passed, N failed[, N skipped]`.
 SCRIPTS = [
     ("tidy", ("quick", "normal", "long"), 0.2, ["python3", "tests/tidy/run.py"], False),
+    ("fetch", ("normal", "long"), 0.3, ["python3", "tests/models/fetch_test.py"], False),
     ("prepare", ("normal", "long"), 2.0, ["python3", "tests/prepare.py"], True),
     ("conformance", ("normal", "long"), 2.0, ["bash", "tests/conformance/run.sh"], True),
     ("process", ("normal", "long"), 1.0, ["python3", "tests/process/run.py"], True),
