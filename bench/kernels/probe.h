@@ -1,0 +1,20 @@
+// The limits of the machine at this moment: what a kernel's rate is measured against.
+#pragma once
+
+#include <cstdint>
+
+namespace quire::bench {
+
+struct Limits {
+  double fma_gflops = 0.0;   // float32 fused multiply-adds of all threads, two operations each
+  double read_gbytes = 0.0;  // sequential reads of memory by all threads
+};
+
+Limits ProbeLimits(int threads);
+
+// One thread's share; returns a value that depends on the work, so that none is left out.
+float FmaLoopAvx512(int64_t rounds);
+float FmaLoopAvx2(int64_t rounds);
+inline constexpr int64_t kFlopsPerFmaRound = 12 * 16 * 2;
+
+}  // namespace quire::bench
