@@ -6,51 +6,13 @@
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
+#include "kernels/cpu/formats.h"
 #include "kernels/cpu/packed_matrix.h"
 
 namespace quire::kernels::cpu {
 
-template <int... kIndex, class Function>
-[[gnu::always_inline]] inline void UnrollSequence(std::integer_sequence<int, kIndex...>,
-                                                  Function&& function) {
-  (function(std::integral_constant<int, kIndex>{}), ...);
-}
-
-// function(integral_constant 0) … function(integral_constant kCount − 1).
-template <int kCount, class Function>
-[[gnu::always_inline]] inline void Unroll(Function&& function) {
-  UnrollSequence(std::make_integer_sequence<int, kCount>{}, std::forward<Function>(function));
-}
-
-// Decodes four k that lie in the bytes of a vector of lanes: bits kShift … of each byte.
-template <class V, int kByte, int kShift, int kMask>
-[[gnu::always_inline]] inline typename V::I Field(typename V::I lanes) {
-  return V::And(V::template ShiftRight<8 * kByte + kShift>(lanes), V::SetInt(kMask));
-}
-
-constexpr bool IsQuantised(DType type) { return BlockElements(type) > 1; }
-constexpr bool HasMinimum(DType type) {
-  return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K ||
-         type == DType::kQ5_K;
-}
-constexpr bool HasFifthBit(DType type) {
-  return type == DType::kQ5_0 || type == DType::kQ5_1 || type == DType::kQ5_K;
-}
-// What is subtracted from a stored value.
-constexpr int Offset(DType type) {
-  if (type == DType::kQ4_0) return 8;
-  if (type == DType::kQ5_0) return 16;
-  return type == DType::kQ6_K ? 32 : 0;
-}
-constexpr int ValueBytes(DType type) {  // of a block of 32 k
-  if (type == DType::kQ8_0) return 512;
-  if (type == DType::kQ6_K) return 384;
-  return HasFifthBit(type) ? 320 : 256;
-}
-
-// The factor and the addend of each row for 16 k (Q6_K) or 32 k.
+// The factor (over 2^24) and the addend of each row for 16 k (Q6_K) or 32 k.
 template <class V>
 struct Scales {
   typename V::F scale;
@@ -77,50 +39,37 @@ template <class V, DType kType>
   } else {
     s.scale = V::LoadHalf(blocks + block * 32);
   }
+  s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
   return s;
 }
 
-// The vectors that hold eight k of a block: `group` is 0 … 3.
+// Shifts lanes left by `bits`, right where it is negative.
 template <class V>
-struct EightK {
-  typename V::I values[2];  // one byte per k (Q8_0), or two nibbles per byte in the first
-  typename V::I high;       // the high bits of these k in the lowest bits of each byte's field
-};
-
-template <class V, DType kType>
-[[gnu::always_inline]] inline EightK<V> ReadEight(const std::byte* values, int group) {
-  EightK<V> eight;
-  if constexpr (kType == DType::kQ8_0) {
-    eight.values[0] = V::LoadInt(values + group * 128);
-    eight.values[1] = V::LoadInt(values + group * 128 + 64);
-  } else {
-    eight.values[0] = V::LoadInt(values + group * 64);
-    if constexpr (HasFifthBit(kType)) {
-      eight.high = V::ShiftRightBy(V::LoadInt(values + 256), 2 * group);
-    } else if constexpr (kType == DType::kQ6_K) {
-      eight.high = V::ShiftRightBy(V::LoadInt(values + 256 + group / 2 * 64), group % 2 * 4);
-    }
-  }
-  return eight;
+[[gnu::always_inline]] inline typename V::I ShiftUp(typename V::I lanes, int bits) {
+  return bits >= 0 ? V::ShiftLeftBy(lanes, bits) : V::ShiftRightBy(lanes, -bits);
 }
 
-// The stored value of k = kIndex (0 … 7) of the eight, as a float.
-template <class V, DType kType, int kIndex>
-[[gnu::always_inline]] inline typename V::F ReadValue(const EightK<V>& eight) {
-  constexpr int kByte = kIndex % 4;
-  constexpr int kUpper = kIndex / 4;
+// Four k of each row as signed bytes of its lane: what an int8 dot product takes. `quad` is 0 … 7.
+template <class V, DType kType>
+[[gnu::always_inline]] inline typename V::I ReadBytes(const std::byte* values, int quad) {
   if constexpr (kType == DType::kQ8_0) {
-    return V::ToFloat(V::template ShiftRightSigned<24>(
-        V::template ShiftLeft<24 - 8 * kByte>(eight.values[kUpper])));
+    return V::LoadInt(values + quad * 64);
   } else {
-    auto q = Field<V, kByte, 4 * kUpper, 15>(eight.values[0]);
+    auto nibbles = V::LoadInt(values + quad / 2 * 64);
+    if (quad % 2 == 1) nibbles = V::template ShiftRight<4>(nibbles);
+    auto q = V::And(nibbles, V::SetInt(0x0f0f0f0fu));
     if constexpr (HasFifthBit(kType)) {
-      q = V::Or(q, V::template ShiftLeft<4>(Field<V, kByte, kUpper, 1>(eight.high)));
+      // Bit `quad` of each byte, moved to bit 4.
+      const auto high = ShiftUp<V>(V::LoadInt(values + 256), 4 - quad);
+      q = V::Or(q, V::And(high, V::SetInt(0x10101010u)));
     } else if constexpr (kType == DType::kQ6_K) {
-      q = V::Or(q, V::template ShiftLeft<4>(Field<V, kByte, 2 * kUpper, 3>(eight.high)));
+      // Bits 2 (quad % 4) and the next of each byte, moved to bits 4 and 5.
+      const auto pairs = V::LoadInt(values + 256 + quad / 4 * 64);
+      const auto high = ShiftUp<V>(pairs, 4 - quad % 4 * 2);
+      q = V::Or(q, V::And(high, V::SetInt(0x30303030u)));
     }
-    if constexpr (Offset(kType) != 0) q = V::AddInt(q, V::SetInt(-Offset(kType)));
-    return V::ToFloat(q);
+    if constexpr (Offset(kType) != 0) q = V::SubBytes(q, V::SetInt(Offset(kType) * 0x01010101u));
+    return q;
   }
 }
 
@@ -153,13 +102,20 @@ template <class V, DType kType, class Use>
     const Scales<V> first = ReadScales<V, kType>(panel, g, block, 0);
     const Scales<V> second =
         kType == DType::kQ6_K ? ReadScales<V, kType>(panel, g, block, 1) : first;
-    for (int group = 0; group < 4; ++group) {
-      const Scales<V> s = group < 2 ? first : second;
-      const EightK<V> eight = ReadEight<V, kType>(values, group);
-      Unroll<8>([&](auto i) __attribute__((always_inline)) {
-        constexpr int kIndex = decltype(i)::value;
-        use(group * 8 + kIndex, Scaled<V, kType>(s, ReadValue<V, kType, kIndex>(eight)));
+    const auto four = [&](int quad) __attribute__((always_inline)) {
+      const Scales<V> s = quad < 4 ? first : second;
+      const auto bytes = ReadBytes<V, kType>(values, quad);
+      Unroll<4>([&](auto i) __attribute__((always_inline)) {
+        constexpr int kByte = decltype(i)::value;
+        // The byte at the top of its lane is q · 2^24; the scale makes up for it without rounding.
+        const auto q = V::ToFloat(V::template ByteToTop<kByte>(bytes));
+        use(quad * 4 + kByte, Scaled<V, kType>(s, q));
       });
+    };
+    if constexpr (V::kUnrollBlocks) {
+      Unroll<8>(four);
+    } else {
+      for (int quad = 0; quad < 8; ++quad) four(quad);
     }
   } else {
     for (int i = 0; i < kBlock; i += 2) {
@@ -182,28 +138,6 @@ void DecodeRange(const std::byte* panel, const PanelGeometry& g, int64_t begin, 
   }
   if constexpr (!IsQuantised(kType)) {
     for (; k < end; ++k) V::Store(out + (k - begin) * 16, ReadFloat<V, kType>(panel, k));
-  }
-}
-
-// Calls function(integral_constant<DType, type>).
-template <class Function>
-[[gnu::always_inline]] inline void WithType(DType type, Function&& function) {
-  switch (type) {
-#define QUIRE_TYPE(name) \
-  case DType::name:      \
-    return function(std::integral_constant<DType, DType::name>{})
-    QUIRE_TYPE(kF32);
-    QUIRE_TYPE(kF16);
-    QUIRE_TYPE(kBF16);
-    QUIRE_TYPE(kQ8_0);
-    QUIRE_TYPE(kQ4_0);
-    QUIRE_TYPE(kQ4_1);
-    QUIRE_TYPE(kQ5_0);
-    QUIRE_TYPE(kQ5_1);
-    QUIRE_TYPE(kQ4_K);
-    QUIRE_TYPE(kQ5_K);
-    QUIRE_TYPE(kQ6_K);
-#undef QUIRE_TYPE
   }
 }
 

@@ -17,7 +17,8 @@ struct Vec16Avx2 {
   };
   static constexpr int kTileRows = 6;
   static constexpr int kTilePanels = 1;
-  static constexpr int kDirectRows = 2;
+  static constexpr bool kUnrollBlocks = true;
+  static constexpr int kDirectRows = 1;
 
 #define QUIRE_INLINE [[gnu::always_inline]] static inline
 #define QUIRE_BOTH(operation) \
@@ -103,12 +104,23 @@ struct Vec16Avx2 {
     return {_mm256_srli_epi32(a.low, kBits), _mm256_srli_epi32(a.high, kBits)};
   }
   QUIRE_INLINE I ShiftRightBy(I a, int bits) {
-    const __m128i count = _mm_cvtsi32_si128(bits);
-    return {_mm256_srl_epi32(a.low, count), _mm256_srl_epi32(a.high, count)};
+    return {_mm256_srli_epi32(a.low, bits), _mm256_srli_epi32(a.high, bits)};
   }
-  template <int kBits>
-  QUIRE_INLINE I ShiftRightSigned(I a) {
-    return {_mm256_srai_epi32(a.low, kBits), _mm256_srai_epi32(a.high, kBits)};
+  QUIRE_INLINE I ShiftLeftBy(I a, int bits) {
+    return {_mm256_slli_epi32(a.low, bits), _mm256_slli_epi32(a.high, bits)};
+  }
+  QUIRE_INLINE I SubBytes(I a, I b) { return QUIRE_BOTH(_mm256_sub_epi8); }
+  template <int kByte>
+  QUIRE_INLINE I ByteToTop(I a) {
+    if constexpr (kByte == 0) return ShiftLeft<24>(a);
+    if constexpr (kByte == 3) return And(a, SetInt(0xff000000u));
+    // An index with its highest bit set gives zero.
+    constexpr int kZero = 0x00808080;
+    const __m256i index = _mm256_setr_epi32(
+        kZero | (kByte << 24), kZero | ((4 + kByte) << 24), kZero | ((8 + kByte) << 24),
+        kZero | ((12 + kByte) << 24), kZero | (kByte << 24), kZero | ((4 + kByte) << 24),
+        kZero | ((8 + kByte) << 24), kZero | ((12 + kByte) << 24));
+    return {_mm256_shuffle_epi8(a.low, index), _mm256_shuffle_epi8(a.high, index)};
   }
   QUIRE_INLINE F ToFloat(I a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
   QUIRE_INLINE F AsFloat(I a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }

@@ -13,7 +13,8 @@ struct Vec16Avx512 {
   using I = __m512i;
   static constexpr int kTileRows = 12;
   static constexpr int kTilePanels = 2;
-  static constexpr int kDirectRows = 3;
+  static constexpr bool kUnrollBlocks = true;
+  static constexpr int kDirectRows = 1;
 
 #define QUIRE_INLINE [[gnu::always_inline]] static inline
   QUIRE_INLINE __mmask16 FirstLanes(int n) {
@@ -75,11 +76,21 @@ struct Vec16Avx512 {
     return _mm512_srli_epi32(a, kBits);
   }
   QUIRE_INLINE I ShiftRightBy(I a, int bits) {
-    return _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits));
+    return _mm512_srli_epi32(a, static_cast<unsigned>(bits));
   }
-  template <int kBits>
-  QUIRE_INLINE I ShiftRightSigned(I a) {
-    return _mm512_srai_epi32(a, kBits);
+  QUIRE_INLINE I ShiftLeftBy(I a, int bits) {
+    return _mm512_slli_epi32(a, static_cast<unsigned>(bits));
+  }
+  QUIRE_INLINE I SubBytes(I a, I b) { return _mm512_sub_epi8(a, b); }
+  template <int kByte>
+  QUIRE_INLINE I ByteToTop(I a) {
+    if constexpr (kByte == 0) return _mm512_slli_epi32(a, 24);
+    if constexpr (kByte == 3) return And(a, SetInt(0xff000000u));
+    // Only the highest byte of each lane is written.
+    constexpr __mmask64 kTop = 0x8888888888888888ull;
+    const I index = _mm512_set4_epi32(((12 + kByte) << 24), ((8 + kByte) << 24),
+                                      ((4 + kByte) << 24), (kByte << 24));
+    return _mm512_maskz_shuffle_epi8(kTop, a, index);
   }
   QUIRE_INLINE F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
   QUIRE_INLINE F AsFloat(I a) { return _mm512_castsi512_ps(a); }

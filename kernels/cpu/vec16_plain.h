@@ -23,6 +23,7 @@ struct Vec16Plain {
   };
   static constexpr int kTileRows = 4;    // rows of one register tile of a product
   static constexpr int kTilePanels = 2;  // panels beside each other in it
+  static constexpr bool kUnrollBlocks = false;
   static constexpr int kDirectRows = 0;  // up to here weights are decoded in registers
 
 #define QUIRE_LANES(expression)                       \
@@ -89,11 +90,23 @@ struct Vec16Plain {
   static I ShiftRight(I a) {
     QUIRE_INT_LANES(a.v[i] >> kBits);
   }
-  static I ShiftRightBy(I a, int bits) { QUIRE_INT_LANES(a.v[i] >> bits); }
-  template <int kBits>
-  static I ShiftRightSigned(I a) {
-    QUIRE_INT_LANES(static_cast<uint32_t>(static_cast<int32_t>(a.v[i]) >> kBits));
+  static I ShiftLeftBy(I a, int bits) { QUIRE_INT_LANES(a.v[i] << bits); }
+  // Byte kByte of each lane in its highest byte, zeros below.
+  template <int kByte>
+  static I ByteToTop(I a) {
+    QUIRE_INT_LANES(a.v[i] >> (8 * kByte) << 24);
   }
+  static I SubBytes(I a, I b) {
+    I r;
+    for (int i = 0; i < 16; ++i) {
+      r.v[i] = 0;
+      for (int shift = 0; shift < 32; shift += 8) {
+        r.v[i] |= (((a.v[i] >> shift) - (b.v[i] >> shift)) & 255u) << shift;
+      }
+    }
+    return r;
+  }
+  static I ShiftRightBy(I a, int bits) { QUIRE_INT_LANES(a.v[i] >> bits); }
   static F ToFloat(I a) { QUIRE_LANES(static_cast<float>(static_cast<int32_t>(a.v[i]))); }
   static F AsFloat(I a) { QUIRE_LANES(std::bit_cast<float>(a.v[i])); }
   static I AsInt(F a) { QUIRE_INT_LANES(std::bit_cast<uint32_t>(a.v[i])); }

@@ -8,32 +8,32 @@ namespace {
 
 constexpr int kBins = 2048;
 
-// One digit of the radix search: among candidates whose order agrees with `prefix` above the digit,
-// finds the digit at which the weights, added from the highest digit down, reach what is left of
-// the target.
-struct Digit {
-  int shift;
-  int bits;
-};
-
 uint64_t WeightOf(const Candidates& c, CutBy by, size_t i) {
   return by == CutBy::kCount ? 1 : c.mass[i];
 }
 
-// Returns the digit; `above` grows by the weights of higher digits.
-uint32_t SearchDigit(const Candidates& c, CutBy by, Digit digit, uint64_t prefix, uint64_t target,
-                     uint64_t& above) {
-  std::array<uint64_t, kBins> weights{};
-  const uint32_t mask = (1u << digit.bits) - 1;
-  for (size_t i = 0; i < c.ids.size(); ++i) {
-    const uint64_t order = c.order[i];
-    if ((order >> (digit.shift + digit.bits)) != prefix) continue;
-    weights[(order >> digit.shift) & mask] += WeightOf(c, by, i);
+// A radix search for the order at which the weights, added from the highest order down, reach the
+// target, one digit after another.
+struct Search {
+  const Candidates& c;
+  CutBy by;
+  uint64_t target;
+  uint64_t prefix = 0;  // the digits found
+  uint64_t above = 0;   // weight of candidates of higher order
+
+  void NextDigit(int shift, int bits) {
+    std::array<uint64_t, kBins> weights{};
+    const uint32_t mask = (1u << bits) - 1;
+    for (size_t i = 0; i < c.ids.size(); ++i) {
+      const uint64_t order = c.order[i];
+      if ((order >> (shift + bits)) != prefix) continue;
+      weights[(order >> shift) & mask] += WeightOf(c, by, i);
+    }
+    uint32_t value = mask;
+    while (value > 0 && above + weights[value] < target) above += weights[value--];
+    prefix = (prefix << bits) | value;
   }
-  uint32_t value = mask;
-  while (value > 0 && above + weights[value] < target) above += weights[value--];
-  return value;
-}
+};
 
 }  // namespace
 
@@ -45,15 +45,14 @@ void Cut(Candidates& c, CutBy by, uint64_t target) {
   if (total <= target && by == CutBy::kCount) return;
   target = std::min(target, total);
 
-  uint64_t prefix = 0;
-  uint64_t above = 0;
-  for (const Digit digit : {Digit{21, 11}, Digit{10, 11}, Digit{0, 10}}) {
-    const uint32_t value = SearchDigit(c, by, digit, prefix, target, above);
-    prefix = (prefix << digit.bits) | value;
-  }
+  Search search{c, by, target};
+  search.NextDigit(21, 11);
+  search.NextDigit(10, 11);
+  search.NextDigit(0, 10);
   // Candidates above the threshold stay; of those at it, as many of the lowest ids as the target
   // needs.
-  const uint32_t threshold = static_cast<uint32_t>(prefix);
+  const uint32_t threshold = static_cast<uint32_t>(search.prefix);
+  uint64_t above = search.above;
   size_t kept = 0;
   for (size_t i = 0; i < c.ids.size(); ++i) {
     if (c.order[i] < threshold) continue;

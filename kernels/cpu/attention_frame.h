@@ -1,0 +1,125 @@
+// What one attention task works on: its queries, its running sums, and where a tile's keys lie.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace quire::kernels::cpu {
+
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// (maximum, sum by lane, output) of every query row. Rows are tokens × heads of the group,
+// token-major.
+struct AttentionSums {
+  float* maximum = nullptr;  // [rows]
+  float* sum = nullptr;      // [rows][16]
+  float* out = nullptr;      // [rows][padded dim]
+};
+
+// What one task works on; pointers into its scratch.
+struct AttentionFrame {
+  const AttentionJob* job = nullptr;
+  const AttentionTask* task = nullptr;
+  const BatchRow* row = nullptr;
+  int group = 1;
+  int rows = 0;
+  int64_t dim = 0;  // padded
+  int first_position = 0;
+  float* queries = nullptr;     // tiles of [dim][rows of the tile]
+  float* scores = nullptr;      // [rows][64]
+  float* correction = nullptr;  // [rows]
+  float* wide_keys = nullptr;   // [64 keys] widened from bfloat16
+  float* wide_values = nullptr;
+  AttentionSums span;
+  AttentionSums all;
+  const float* key_panels[4] = {};          // [dim][16] each
+  const float* value_rows[kTileKeys] = {};  // [dim] each
+
+  int Position(int r) const { return first_position + r / group; }
+  int FirstKey(int r) const {
+    return job->window > 0 ? std::max(0, Position(r) - job->window + 1) : 0;
+  }
+  int EndKey(int r) const { return Position(r) + 1; }
+};
+
+template <class V>
+void SetUpFrame(AttentionFrame& f, const AttentionJob& job, const AttentionTask& task,
+                float* scratch) {
+  f.job = &job;
+  f.task = &task;
+  f.row = &job.rows[task.row];
+  f.group = job.heads / job.kv_heads;
+  f.rows = (task.token_end - task.token_begin) * f.group;
+  f.dim = PaddedDim(job.head_dim);
+  f.first_position = f.row->first_position + task.token_begin;
+  auto take = [&scratch](int64_t floats) {
+    float* p = scratch;
+    scratch += (floats + 15) / 16 * 16;
+    return p;
+  };
+  f.queries = take(f.rows * f.dim);
+  f.span.out = take(f.rows * f.dim);
+  f.all.out = take(f.rows * f.dim);
+  f.wide_keys = take(kTileKeys * f.dim);
+  f.wide_values = take(kTileKeys * f.dim);
+  f.scores = take(f.rows * kTileKeys);
+  f.span.sum = take(f.rows * 16);
+  f.all.sum = take(f.rows * 16);
+  f.span.maximum = take(f.rows);
+  f.all.maximum = take(f.rows);
+  f.correction = take(f.rows);
+
+  const RowTiles tiles(f.rows, V::kTileRows);
+  for (int tile = 0; tile < tiles.count; ++tile) {
+    const int begin = tiles.Begin(tile);
+    const int count = tiles.Begin(tile + 1) - begin;
+    for (int r = 0; r < count; ++r) {
+      const int token = f.row->first_token + task.token_begin + (begin + r) / f.group;
+      const int head = task.kv_head * f.group + (begin + r) % f.group;
+      const float* q = job.qkv + token * job.stride + head * job.head_dim;
+      float* to = f.queries + begin * f.dim + r;
+      for (int d = 0; d < job.head_dim; ++d) to[d * count] = q[d];
+    }
+  }
+}
+
+template <class V>
+void Reset(const AttentionFrame& f, const AttentionSums& sums) {
+  std::fill(sums.maximum, sums.maximum + f.rows, kMinusInfinity);
+  std::fill(sums.sum, sums.sum + f.rows * 16, 0.0f);
+  std::fill(sums.out, sums.out + f.rows * f.dim, 0.0f);
+}
+
+// Points at the keys and values of the tile's slots that lie in [begin, end), widening them if need
+// be.
+template <class V>
+void FindKeys(AttentionFrame& f, int tile_key, int begin, int end) {
+  const LayerPages& pages = f.job->pages;
+  const auto table = f.row->block_tables[pages.group];
+  const int64_t head = f.task->kv_head * pages.head_elements;
+  for (int panel = 0; panel < kTileKeys / 16; ++panel) {
+    const int key = tile_key + 16 * panel;
+    if (key + 16 <= begin || key >= end) continue;
+    const std::byte* page = pages.pool + table[key / pages.block_size] * pages.page_bytes;
+    const int slot = key % pages.block_size;
+    const int64_t offset = head + slot * f.dim;
+    if (pages.type == KvType::kF32) {
+      f.key_panels[panel] = reinterpret_cast<const float*>(page + pages.key_offset) + offset;
+      const float* values = reinterpret_cast<const float*>(page + pages.value_offset) + offset;
+      for (int i = 0; i < 16; ++i) f.value_rows[16 * panel + i] = values + i * f.dim;
+      continue;
+    }
+    float* keys = f.wide_keys + 16 * panel * f.dim;
+    float* values = f.wide_values + 16 * panel * f.dim;
+    for (int64_t i = 0; i < 16 * f.dim; i += 16) {
+      V::Store(keys + i, V::LoadBFloat(page + pages.key_offset + 2 * (offset + i)));
+      V::Store(values + i, V::LoadBFloat(page + pages.value_offset + 2 * (offset + i)));
+    }
+    f.key_panels[panel] = keys;
+    for (int i = 0; i < 16; ++i) f.value_rows[16 * panel + i] = values + i * f.dim;
+  }
+}
+
+}  // namespace quire::kernels::cpu

@@ -1,0 +1,65 @@
+// What distinguishes the weight formats, as constants that kernels are instantiated with.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "kernels/tensor.h"
+
+namespace quire::kernels::cpu {
+
+constexpr bool IsQuantised(DType type) { return BlockElements(type) > 1; }
+constexpr bool HasMinimum(DType type) {
+  return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K ||
+         type == DType::kQ5_K;
+}
+constexpr bool HasFifthBit(DType type) {
+  return type == DType::kQ5_0 || type == DType::kQ5_1 || type == DType::kQ5_K;
+}
+// What is subtracted from a stored value.
+constexpr int Offset(DType type) {
+  if (type == DType::kQ4_0) return 8;
+  if (type == DType::kQ5_0) return 16;
+  return type == DType::kQ6_K ? 32 : 0;
+}
+constexpr int ValueBytes(DType type) {  // of a block of 32 k
+  if (type == DType::kQ8_0) return 512;
+  if (type == DType::kQ6_K) return 384;
+  return HasFifthBit(type) ? 320 : 256;
+}
+
+// Calls function(integral_constant<DType, type>).
+template <class Function>
+[[gnu::always_inline]] inline void WithType(DType type, Function&& function) {
+  switch (type) {
+#define QUIRE_TYPE(name) \
+  case DType::name:      \
+    return function(std::integral_constant<DType, DType::name>{})
+    QUIRE_TYPE(kF32);
+    QUIRE_TYPE(kF16);
+    QUIRE_TYPE(kBF16);
+    QUIRE_TYPE(kQ8_0);
+    QUIRE_TYPE(kQ4_0);
+    QUIRE_TYPE(kQ4_1);
+    QUIRE_TYPE(kQ5_0);
+    QUIRE_TYPE(kQ5_1);
+    QUIRE_TYPE(kQ4_K);
+    QUIRE_TYPE(kQ5_K);
+    QUIRE_TYPE(kQ6_K);
+#undef QUIRE_TYPE
+  }
+}
+
+template <int... kIndex, class Function>
+[[gnu::always_inline]] inline void UnrollSequence(std::integer_sequence<int, kIndex...>,
+                                                  Function&& function) {
+  (function(std::integral_constant<int, kIndex>{}), ...);
+}
+
+// function(integral_constant 0) … function(integral_constant kCount − 1).
+template <int kCount, class Function>
+[[gnu::always_inline]] inline void Unroll(Function&& function) {
+  UnrollSequence(std::make_integer_sequence<int, kCount>{}, std::forward<Function>(function));
+}
+
+}  // namespace quire::kernels::cpu
