@@ -1,5 +1,6 @@
 // Speed of the CPU kernels on a model of Gemma 3 270M's shape, beside the limits of the machine in
-// the same run: quire-bench-kernels [threads] [isa] [repetitions].
+// the same run: quire-bench-kernels [threads] [isa] [repetitions] [name].
+// A name ("prefill 512", "decode 16") runs that one alone.
 #include <time.h>
 
 #include <algorithm>
@@ -136,10 +137,15 @@ int Main(int argc, char** argv) {
   const SyntheticGemma model;
   Bench bench = Load(model, options);
   bench.Step(1, 0, 16);
-  Measure("prefill 512", options.threads, repetitions, [&] { return 512 / bench.Step(1, 0, 512); });
+  const std::string only = argc > 4 ? argv[4] : "";
+  if (only.empty() || only == "prefill 512") {
+    Measure("prefill 512", options.threads, repetitions,
+            [&] { return 512 / bench.Step(1, 0, 512); });
+  }
   for (const int batch : {1, 4, 16, 64}) {
-    for (int s = 0; s < 2; ++s) bench.Step(batch, 0, 2048 / batch < 128 ? 2048 / batch : 128);
     const std::string name = "decode " + std::to_string(batch);
+    if (!only.empty() && only != name) continue;
+    for (int s = 0; s < 2; ++s) bench.Step(batch, 0, 2048 / batch < 128 ? 2048 / batch : 128);
     Measure(name.c_str(), options.threads, repetitions, [&] {
       double seconds = 0.0;
       for (int i = 0; i < 8; ++i) seconds += bench.Step(batch, 128 + i, 1);

@@ -20,24 +20,24 @@ struct Scales {
 };
 
 template <class V, DType kType>
-[[gnu::always_inline]] inline Scales<V> ReadScales(const std::byte* panel, const PanelGeometry& g,
-                                                   int64_t block, int half) {
-  const std::byte* blocks = panel + g.block_scale_offset;
-  const std::byte* supers = panel + g.super_scale_offset;
+[[gnu::always_inline]] inline Scales<V> ReadScales(const std::byte* panel, int64_t block,
+                                                   int half) {
+  const std::byte* scales = panel + BlockOffset(kType, block);
+  const std::byte* supers = panel + SuperOffset(kType, block);
   Scales<V> s{V::Zero(), V::Zero()};
   if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
-    const auto d = V::LoadHalf(supers + block / 8 * 64);
-    const auto dmin = V::LoadHalf(supers + block / 8 * 64 + 32);
-    s.scale = V::Mul(d, V::ToFloat(V::LoadUnsignedBytes(blocks + block * 32)));
-    s.minimum = V::Neg(V::Mul(dmin, V::ToFloat(V::LoadUnsignedBytes(blocks + block * 32 + 16))));
+    const auto d = V::LoadHalf(supers);
+    const auto dmin = V::LoadHalf(supers + 32);
+    s.scale = V::Mul(d, V::ToFloat(V::LoadUnsignedBytes(scales)));
+    s.minimum = V::Neg(V::Mul(dmin, V::ToFloat(V::LoadUnsignedBytes(scales + 16))));
   } else if constexpr (kType == DType::kQ6_K) {
-    const auto d = V::LoadHalf(supers + block / 8 * 32);
-    s.scale = V::Mul(d, V::ToFloat(V::LoadSignedBytes(blocks + block * 32 + 16 * half)));
+    const auto d = V::LoadHalf(supers);
+    s.scale = V::Mul(d, V::ToFloat(V::LoadSignedBytes(scales + 16 * half)));
   } else if constexpr (HasMinimum(kType)) {
-    s.scale = V::LoadHalf(blocks + block * 64);
-    s.minimum = V::LoadHalf(blocks + block * 64 + 32);
+    s.scale = V::LoadHalf(scales);
+    s.minimum = V::LoadHalf(scales + 32);
   } else {
-    s.scale = V::LoadHalf(blocks + block * 32);
+    s.scale = V::LoadHalf(scales);
   }
   s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
   return s;
@@ -93,51 +93,69 @@ template <class V, DType kType>
   }
 }
 
-// Calls use(i, weights of k = 32 · block + i) for i = 0 … 31.
+// The scales of one block: of its first and its second 16 k (the same but for Q6_K).
+template <class V>
+struct BlockScales {
+  Scales<V> half[2];
+};
+
+template <class V, DType kType>
+[[gnu::always_inline]] inline BlockScales<V> ReadBlockScales(const std::byte* panel,
+                                                             int64_t block) {
+  const Scales<V> first = ReadScales<V, kType>(panel, block, 0);
+  if constexpr (kType != DType::kQ6_K) return {{first, first}};
+  return {{first, ReadScales<V, kType>(panel, block, 1)}};
+}
+
+template <DType kType>
+[[gnu::always_inline]] inline const std::byte* ValuesOf(const std::byte* panel, int64_t block) {
+  return panel + BlockOffset(kType, block) + ScaleBytes(kType);
+}
+
+// Calls use(i, weights) for the k = 4 · quad + i of a block, i = 0 … 3.
 template <class V, DType kType, class Use>
-[[gnu::always_inline]] inline void DecodeBlock(const std::byte* panel, const PanelGeometry& g,
-                                               int64_t block, Use&& use) {
-  if constexpr (IsQuantised(kType)) {
-    const std::byte* values = panel + block * ValueBytes(kType);
-    const Scales<V> first = ReadScales<V, kType>(panel, g, block, 0);
-    const Scales<V> second =
-        kType == DType::kQ6_K ? ReadScales<V, kType>(panel, g, block, 1) : first;
-    const auto four = [&](int quad) __attribute__((always_inline)) {
-      const Scales<V> s = quad < 4 ? first : second;
-      const auto bytes = ReadBytes<V, kType>(values, quad);
-      Unroll<4>([&](auto i) __attribute__((always_inline)) {
-        constexpr int kByte = decltype(i)::value;
-        // The byte at the top of its lane is q · 2^24; the scale makes up for it without rounding.
-        const auto q = V::ToFloat(V::template ByteToTop<kByte>(bytes));
-        use(quad * 4 + kByte, Scaled<V, kType>(s, q));
-      });
-    };
-    if constexpr (V::kUnrollBlocks) {
-      Unroll<8>(four);
-    } else {
-      for (int quad = 0; quad < 8; ++quad) four(quad);
-    }
+[[gnu::always_inline]] inline void DecodeQuad(const std::byte* values, const BlockScales<V>& scales,
+                                              int quad, Use&& use) {
+  const auto bytes = ReadBytes<V, kType>(values, quad);
+  const Scales<V>& s = scales.half[quad < 4 ? 0 : 1];
+  Unroll<4>([&](auto i) __attribute__((always_inline)) {
+    constexpr int kByte = decltype(i)::value;
+    // The byte at the top of its lane is q · 2^24; the scale makes up for it without rounding.
+    const auto q = V::ToFloat(V::template ByteToTop<kByte>(bytes));
+    use(kByte, Scaled<V, kType>(s, q));
+  });
+}
+
+// Calls four(0) … four(7): unrolled where that pays.
+template <class V, class Four>
+[[gnu::always_inline]] inline void ForEachQuad(Four&& four) {
+  if constexpr (V::kUnrollBlocks) {
+    Unroll<8>(four);
   } else {
-    for (int i = 0; i < kBlock; i += 2) {
-      use(i, ReadFloat<V, kType>(panel, block * kBlock + i));
-      use(i + 1, ReadFloat<V, kType>(panel, block * kBlock + i + 1));
-    }
+    for (int quad = 0; quad < 8; ++quad) four(quad);
   }
 }
 
 // Weights of k = begin … end − 1 as [k][16] float32. `begin` is a multiple of 32.
 template <class V, DType kType>
-void DecodeRange(const std::byte* panel, const PanelGeometry& g, int64_t begin, int64_t end,
-                 float* out) {
-  int64_t k = begin;
-  for (; k + kBlock <= end; k += kBlock) {
-    DecodeBlock<V, kType>(
-        panel, g, k / kBlock, [&](int i, typename V::F w) __attribute__((always_inline)) {
-          V::Store(out + (k - begin + i) * 16, w);
-        });
-  }
-  if constexpr (!IsQuantised(kType)) {
-    for (; k < end; ++k) V::Store(out + (k - begin) * 16, ReadFloat<V, kType>(panel, k));
+void DecodeRange(const std::byte* panel, int64_t begin, int64_t end, float* out) {
+  if constexpr (IsQuantised(kType)) {
+    for (int64_t k = begin; k < end; k += kBlock) {
+      const int64_t block = k / kBlock;
+      const auto scales = ReadBlockScales<V, kType>(panel, block);
+      ForEachQuad<V>([&](int quad) __attribute__((always_inline)) {
+        float* to = out + (k - begin + 4 * quad) * 16;
+        DecodeQuad<V, kType>(
+            ValuesOf<kType>(panel, block), scales,
+            quad, [&](int i, typename V::F w) __attribute__((always_inline)) {
+              V::Store(to + 16 * i, w);
+            });
+      });
+    }
+  } else {
+    for (int64_t k = begin; k < end; ++k) {
+      V::Store(out + (k - begin) * 16, ReadFloat<V, kType>(panel, k));
+    }
   }
 }
 
@@ -145,7 +163,7 @@ template <class V>
 void DecodeAny(const std::byte* panel, const PanelGeometry& g, int64_t begin, int64_t end,
                float* out) {
   WithType(g.type,
-           [&](auto type) { DecodeRange<V, decltype(type)::value>(panel, g, begin, end, out); });
+           [&](auto type) { DecodeRange<V, decltype(type)::value>(panel, begin, end, out); });
 }
 
 }  // namespace quire::kernels::cpu

@@ -22,10 +22,29 @@ constexpr int Offset(DType type) {
   if (type == DType::kQ5_0) return 16;
   return type == DType::kQ6_K ? 32 : 0;
 }
-constexpr int ValueBytes(DType type) {  // of a block of 32 k
+
+// A panel of 16 rows is a stream: for the K formats [super scales][8 blocks] per 256 k, else
+// blocks; a block of 32 k is [scales][values].
+constexpr int ValueBytes(DType type) {
   if (type == DType::kQ8_0) return 512;
   if (type == DType::kQ6_K) return 384;
   return HasFifthBit(type) ? 320 : 256;
+}
+constexpr int ScaleBytes(DType type) {
+  return type == DType::kQ4_1 || type == DType::kQ5_1 ? 64 : 32;
+}
+constexpr int SuperBytes(DType type) {
+  if (type == DType::kQ4_K || type == DType::kQ5_K) return 64;
+  return type == DType::kQ6_K ? 32 : 0;
+}
+constexpr int PackedBlockBytes(DType type) { return ScaleBytes(type) + ValueBytes(type); }
+// Where the super scales that hold for a block, and the block itself, begin in their panel.
+constexpr int64_t SuperOffset(DType type, int64_t block) {
+  return block / 8 * (SuperBytes(type) + 8 * PackedBlockBytes(type));
+}
+constexpr int64_t BlockOffset(DType type, int64_t block) {
+  if (SuperBytes(type) == 0) return block * PackedBlockBytes(type);
+  return SuperOffset(type, block) + SuperBytes(type) + block % 8 * PackedBlockBytes(type);
 }
 
 // Calls function(integral_constant<DType, type>).

@@ -20,8 +20,8 @@ inline constexpr int kChunk = 128;
 inline constexpr int kTileKeys = 64;   // keys that are scored together
 inline constexpr int kSpanKeys = 512;  // keys that share one maximum and sum before merging
 
-// y = x · Wᵀ and what follows it, for one matrix. A unit is a pair of panels (of gates and values
-// when gated, else neighbours).
+// y = x · Wᵀ and what follows it, for one matrix. A unit is panel i of the first half of the panels
+// (the gates of a gated matrix) and its partner in the second half: two streams through memory.
 struct LinearJob {
   const PackedMatrix* weight = nullptr;
   const float* x = nullptr;  // [rows, k], stride x_stride
@@ -38,9 +38,7 @@ struct LinearJob {
   int64_t out_stride = 0;
 };
 
-inline int LinearUnits(const PackedMatrix& weight) {
-  return weight.gated ? weight.PanelCount() / 2 : (weight.PanelCount() + 1) / 2;
-}
+inline int LinearUnits(const PackedMatrix& weight) { return (weight.PanelCount() + 1) / 2; }
 
 // Rows are dealt evenly to register tiles of at most `tile_rows`; tile i starts at this row.
 struct RowTiles {

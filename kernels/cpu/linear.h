@@ -123,10 +123,11 @@ template <class V>
 void Linear(const LinearJob& job, int unit_begin, int unit_end, float* scratch) {
   const PackedMatrix& w = *job.weight;
   const int count = w.PanelCount();
+  const int units = LinearUnits(w);
   float* totals = scratch + 2 * 16 * kChunk;
   for (int unit = unit_begin; unit < unit_end; ++unit) {
-    const Panel& a = w.panels[w.gated ? unit : 2 * unit];
-    const Panel& b = w.panels[w.gated ? unit + count / 2 : std::min(2 * unit + 1, count - 1)];
+    const Panel& a = w.panels[unit];
+    const Panel& b = w.panels[unit + units < count ? unit + units : unit];
     if (job.x_tiles == nullptr) {
       if constexpr (V::kDirectRows > 0) {
         for (int row = 0; row < job.rows; ++row) {

@@ -8,7 +8,35 @@
 
 namespace quire::kernels::cpu {
 
-// totals[panel][16] for one row of x. Panels of one type go side by side, so that chains overlap.
+// How far ahead of use packed weights are fetched.
+inline constexpr int kPrefetchBytes = 1536;
+
+// One block of K of each panel: acc[panel] += Σ w · x. Panels alternate every four k, so that their
+// chains overlap.
+template <class V, DType kType, int kPanels>
+[[gnu::always_inline]] inline void DirectBlock(const std::byte* const (&panels)[kPanels],
+                                               int64_t block, const float* x,
+                                               typename V::F (&acc)[kPanels]) {
+  BlockScales<V> scales[kPanels];
+  const std::byte* values[kPanels];
+  Unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
+    scales[p] = ReadBlockScales<V, kType>(panels[p], block);
+    values[p] = ValuesOf<kType>(panels[p], block);
+    for (int line = 0; line < PackedBlockBytes(kType); line += 64) {
+      __builtin_prefetch(values[p] + kPrefetchBytes + line);
+    }
+  });
+  ForEachQuad<V>([&](int quad) __attribute__((always_inline)) {
+    Unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
+      DecodeQuad<V, kType>(
+          values[p], scales[p], quad, [&](int i, typename V::F w) __attribute__((always_inline)) {
+            acc[p] = V::Fma(w, V::Set(x[4 * quad + i]), acc[p]);
+          });
+    });
+  });
+}
+
+// totals[panel][16] for one row of x.
 template <class V, DType kType, int kPanels>
 void DirectPanels(const std::byte* const (&panels)[kPanels], const PanelGeometry& g, const float* x,
                   float* totals) {
@@ -17,24 +45,21 @@ void DirectPanels(const std::byte* const (&panels)[kPanels], const PanelGeometry
   for (int64_t begin = 0; begin < g.k; begin += kChunk) {
     const int64_t end = std::min<int64_t>(g.k, begin + kChunk);
     F acc[kPanels];
-    for (int p = 0; p < kPanels; ++p) acc[p] = V::Zero();
-    int64_t k = begin;
-    for (; k + kBlock <= end; k += kBlock) {
-      for (int p = 0; p < kPanels; ++p) {
-        DecodeBlock<V, kType>(
-            panels[p], g, k / kBlock, [&](int i, F w) __attribute__((always_inline)) {
-              acc[p] = V::Fma(w, V::Set(x[k + i]), acc[p]);
-            });
+    Unroll<kPanels>([&](auto p) __attribute__((always_inline)) { acc[p] = V::Zero(); });
+    if constexpr (IsQuantised(kType)) {
+      for (int64_t k = begin; k < end; k += kBlock) {
+        DirectBlock<V, kType, kPanels>(panels, k / kBlock, x + k, acc);
       }
-    }
-    if constexpr (!IsQuantised(kType)) {
-      for (; k < end; ++k) {
-        for (int p = 0; p < kPanels; ++p) {
+    } else {
+      for (int64_t k = begin; k < end; ++k) {
+        Unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
           acc[p] = V::Fma(ReadFloat<V, kType>(panels[p], k), V::Set(x[k]), acc[p]);
-        }
+        });
       }
     }
-    for (int p = 0; p < kPanels; ++p) total[p] = begin == 0 ? acc[p] : V::Add(total[p], acc[p]);
+    Unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
+      total[p] = begin == 0 ? acc[p] : V::Add(total[p], acc[p]);
+    });
   }
   for (int p = 0; p < kPanels; ++p) V::Store(totals + 16 * p, total[p]);
 }

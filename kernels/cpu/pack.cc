@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/formats.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/packed_matrix.h"
 
@@ -14,11 +15,10 @@ struct LaneWriter {
   const PanelGeometry* geometry;
   int lane;
 
-  std::byte* BlockScales(int64_t block, int64_t bytes) const {
-    return panel + geometry->block_scale_offset + block * bytes;
-  }
-  std::byte* SuperScales(int64_t index, int64_t bytes) const {
-    return panel + geometry->super_scale_offset + index * bytes;
+  std::byte* Scales(int64_t block) const { return panel + BlockOffset(geometry->type, block); }
+  std::byte* Values(int64_t block) const { return Scales(block) + ScaleBytes(geometry->type); }
+  std::byte* SuperScales(int64_t super) const {
+    return panel + SuperOffset(geometry->type, 8 * super);
   }
 };
 
@@ -77,13 +77,13 @@ void PackSimple(DType type, const std::byte* row, int64_t k, const LaneWriter& t
   const int scale_bytes = has_min ? 4 : 2;
   for (int64_t block = 0; block < k / kBlock; ++block) {
     const std::byte* from = row + block * BlockBytes(type);
-    std::byte* scales = to.BlockScales(block, has_min ? 64 : 32);
+    std::byte* scales = to.Scales(block);
     std::memcpy(scales + 2 * to.lane, from, 2);
     if (has_min) std::memcpy(scales + 32 + 2 * to.lane, from + 2, 2);
     from += scale_bytes;
     uint8_t q[32];
     ReadSimpleBlock(from + (has_high ? 4 : 0), has_high ? from : nullptr, q);
-    std::byte* values = to.panel + block * (has_high ? 320 : 256);
+    std::byte* values = to.Values(block);
     PutNibbles(values, to.lane, q);
     if (has_high) PutFifthBits(values + 256, to.lane, q);
   }
@@ -92,9 +92,9 @@ void PackSimple(DType type, const std::byte* row, int64_t k, const LaneWriter& t
 void PackQ8(const std::byte* row, int64_t k, const LaneWriter& to) {
   for (int64_t block = 0; block < k / kBlock; ++block) {
     const std::byte* from = row + block * 34;
-    std::memcpy(to.BlockScales(block, 32) + 2 * to.lane, from, 2);
+    std::memcpy(to.Scales(block) + 2 * to.lane, from, 2);
     for (int v = 0; v < 8; ++v) {
-      std::memcpy(to.panel + block * 512 + 64 * v + 4 * to.lane, from + 2 + 4 * v, 4);
+      std::memcpy(to.Values(block) + 64 * v + 4 * to.lane, from + 2 + 4 * v, 4);
     }
   }
 }
@@ -118,7 +118,7 @@ void PackK45(DType type, const std::byte* row, int64_t k, const LaneWriter& to) 
   const bool has_high = type == DType::kQ5_K;
   for (int64_t super = 0; super < k / 256; ++super) {
     const std::byte* from = row + super * BlockBytes(type);
-    std::byte* super_scales = to.SuperScales(super, 64);
+    std::byte* super_scales = to.SuperScales(super);
     std::memcpy(super_scales + 2 * to.lane, from, 2);
     std::memcpy(super_scales + 32 + 2 * to.lane, from + 2, 2);
     const std::byte* high = from + 16;
@@ -131,13 +131,13 @@ void PackK45(DType type, const std::byte* row, int64_t k, const LaneWriter& to) 
         if (has_high) q[i] = static_cast<uint8_t>(q[i] | (((U8(high + i) >> sub) & 1) << 4));
       }
       const int64_t block = super * 8 + sub;
-      std::byte* values = to.panel + block * (has_high ? 320 : 256);
+      std::byte* values = to.Values(block);
       PutNibbles(values, to.lane, q);
       if (has_high) PutFifthBits(values + 256, to.lane, q);
       uint8_t scale = 0;
       uint8_t minimum = 0;
       ReadScaleMin(from + 4, sub, scale, minimum);
-      std::byte* scales = to.BlockScales(block, 32);
+      std::byte* scales = to.Scales(block);
       scales[to.lane] = static_cast<std::byte>(scale);
       scales[16 + to.lane] = static_cast<std::byte>(minimum);
     }
@@ -148,7 +148,7 @@ void PackK45(DType type, const std::byte* row, int64_t k, const LaneWriter& to) 
 void PackQ6(const std::byte* row, int64_t k, const LaneWriter& to) {
   for (int64_t super = 0; super < k / 256; ++super) {
     const std::byte* from = row + super * 210;
-    std::memcpy(to.SuperScales(super, 32) + 2 * to.lane, from + 208, 2);
+    std::memcpy(to.SuperScales(super) + 2 * to.lane, from + 208, 2);
     for (int sub = 0; sub < 8; ++sub) {
       const int half = sub / 4;  // 128 elements each
       const int quarter = sub % 4;
@@ -160,10 +160,10 @@ void PackQ6(const std::byte* row, int64_t k, const LaneWriter& to) {
                                     (((high >> (2 * quarter)) & 3) << 4));
       }
       const int64_t block = super * 8 + sub;
-      std::byte* values = to.panel + block * 384;
+      std::byte* values = to.Values(block);
       PutNibbles(values, to.lane, q);
       PutHighPairs(values + 256, to.lane, q);
-      std::byte* scales = to.BlockScales(block, 32);
+      std::byte* scales = to.Scales(block);
       scales[to.lane] = from[192 + 2 * sub];
       scales[16 + to.lane] = from[192 + 2 * sub + 1];
     }

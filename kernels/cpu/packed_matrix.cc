@@ -8,42 +8,12 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cpu/half.h"
+#include "kernels/cpu/formats.h"
 
 namespace quire::kernels::cpu {
 namespace {
 
 constexpr int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-
-// Bytes of one panel's block of 32 k: values, then scales of the block, then scales of 256 k.
-struct BlockSizes {
-  int64_t values;
-  int64_t block_scales;
-  int64_t super_scales;
-};
-
-BlockSizes SizesOf(DType type) {
-  switch (type) {
-    case DType::kQ8_0:
-      return {512, 32, 0};
-    case DType::kQ4_0:
-      return {256, 32, 0};
-    case DType::kQ4_1:
-      return {256, 64, 0};
-    case DType::kQ5_0:
-      return {320, 32, 0};
-    case DType::kQ5_1:
-      return {320, 64, 0};
-    case DType::kQ4_K:
-      return {256, 32, 64};
-    case DType::kQ5_K:
-      return {320, 32, 64};
-    case DType::kQ6_K:
-      return {384, 32, 32};
-    default:
-      return {0, 0, 0};
-  }
-}
 
 }  // namespace
 
@@ -51,25 +21,21 @@ PanelGeometry MakePanelGeometry(DType type, int64_t k) {
   PanelGeometry geometry;
   geometry.type = type;
   geometry.k = k;
-  int64_t values = 0;
-  const BlockSizes sizes = SizesOf(type);
+  int64_t bytes = 0;
   switch (type) {
     case DType::kF32:
-      values = k * 64;
+      bytes = k * 64;
       break;
     case DType::kF16:
-      values = k * 32;
+      bytes = k * 32;
       break;
     case DType::kBF16:
-      values = RoundUp(k, 2) * 32;
+      bytes = RoundUp(k, 2) * 32;
       break;
     default:
-      values = k / kBlock * sizes.values;
+      bytes = k / kBlock * PackedBlockBytes(type) + k / 256 * SuperBytes(type);
   }
-  geometry.block_scale_offset = RoundUp(values, 64);
-  geometry.super_scale_offset =
-      RoundUp(geometry.block_scale_offset + k / kBlock * sizes.block_scales, 64);
-  geometry.bytes = RoundUp(geometry.super_scale_offset + k / 256 * sizes.super_scales, 64);
+  geometry.bytes = RoundUp(bytes, 64);
   return geometry;
 }
 

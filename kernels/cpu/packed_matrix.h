@@ -22,13 +22,10 @@ namespace quire::kernels::cpu {
 inline constexpr int kPanelRows = 16;
 inline constexpr int kBlock = 32;  // elements of K that are decoded together
 
-// Offsets inside a panel of one type and K, in bytes. A panel is [values][block scales][super
-// scales].
+// The panels of one type and K; formats.h says how they are laid out.
 struct PanelGeometry {
   DType type = DType::kF32;
   int64_t k = 0;
-  int64_t block_scale_offset = 0;
-  int64_t super_scale_offset = 0;
   int64_t bytes = 0;  // a multiple of 64
 };
 
