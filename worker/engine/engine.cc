@@ -76,6 +76,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
   // What steps in flight still sample for it is dropped when it comes, and booked now.
   choice.generated += choice.samples_in_flight;
   choice.discarded += choice.samples_in_flight;
+  ++totals.choices_ended[static_cast<size_t>(end.reason)];
   if (choice.place != SequencePlace::kNone) scheduler.Remove(choice);
   choice.ended = true;
   QUIRE_CHECK(request.open_choices > 0);
@@ -134,6 +135,7 @@ void Engine::State::ProbeWhenIdle(int64_t now_us) {
   probe = Choice();
   probe.id = next_sequence++;
   probe.priority = INT32_MAX;
+  probe.off_the_books = true;
   probe.prompt_length = 1;
   probe.output_limit = 1;
   probe.sampling = &probe_sampling;
@@ -184,7 +186,11 @@ bool Engine::State::CommitReady(int64_t now_us) {
       QUIRE_CHECK_MSG(sample->sequence == row.sequence->id, "a sample belongs to another row");
     }
     // A sequence that ended while the step ran takes nothing: its overrun was booked at its end.
-    if (!scheduler.CommitRow(row, sample == nullptr ? -1 : sample->token)) continue;
+    if (!scheduler.CommitRow(row, sample == nullptr ? -1 : sample->token)) {
+      totals.generated_tokens += row.sample;
+      totals.discarded_tokens += row.sample;
+      continue;
+    }
     if (sample != nullptr) CommitSample(static_cast<Choice&>(*row.sequence), *sample, now_us);
   }
   QUIRE_CHECK(next_sample == result.samples.size());
@@ -195,8 +201,9 @@ bool Engine::State::CommitReady(int64_t now_us) {
   progress.last_step_end_us.store(std::max<int64_t>(1, end_us));
   progress.running_since_us.store(in_flight.empty() ? 0 : std::max<int64_t>(1, end_us));
   next_probe_us = end_us + options.idle_probe_interval_us;
+  totals.probes += step.probe;
   if (step.probe) return true;
-  progress.steps_total.store(++steps_total);
+  progress.steps_total.store(++totals.steps);
   stepped = true;
   stepped_predicted_us = step.predicted_us;
   return true;
@@ -212,6 +219,7 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
     return EndRequest(*choice.request, {.reason = EndReason::kFailed, .message = why});
   }
   ++choice.generated;
+  ++totals.generated_tokens;
   out.AddToken(choice, sample);
   const StopRules rules{choice.end_ids, choice.sampling->min_tokens, choice.output_limit};
   if (const auto stop = CheckStop(rules, sample.token, choice.OutputCount())) {
@@ -221,6 +229,7 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
   }
   if (choice.OutputCount() < choice.window_end) return;
   choice.stalled_since_us = now_us;
+  ++totals.windows_used_up;
   next_timeout_us = std::min(next_timeout_us, now_us + options.slow_client_timeout_us);
 }
 
@@ -241,7 +250,7 @@ quire::Load Engine::State::MakeLoad() const {
   load.free_blocks = static_cast<uint64_t>(pool.free() + probe_pages);
   load.evictable_blocks = static_cast<uint64_t>(pool.evictable());
   load.held_blocks = static_cast<uint64_t>(pool.held() - probe_pages);
-  load.steps_total = steps_total;
+  load.steps_total = totals.steps;
   return load;
 }
 
@@ -260,10 +269,17 @@ EngineOutput Engine::State::Report(int64_t now_us) {
   output.event_seq = kNoEvents;
   output.first_event_seq = kNoEvents;
   output.load = MakeLoad();
+  const SchedulerTotals& scheduled = scheduler.totals();
+  totals.computed_tokens = scheduled.computed_tokens;
+  totals.recomputed_tokens = scheduled.recomputed_tokens;
+  totals.preemptions = scheduled.preemptions;
+  if (options.metrics != nullptr) options.metrics->Publish(totals, output.load);
   output.drained = draining && requests.Empty() && in_flight.empty();
   output.next_wakeup_us = output.drained ? kNeverMicros : NextWakeup(now_us);
   return output;
 }
+
+const EngineTotals& Engine::totals() const { return state_->totals; }
 
 void Engine::CheckInvariants() const {
   const State& state = *state_;

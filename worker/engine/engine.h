@@ -13,6 +13,7 @@
 
 #include "worker/core/cache_shape.h"
 #include "worker/core/engine_io.h"
+#include "worker/engine/engine_metrics.h"
 #include "worker/runner/runner.h"
 
 namespace quire {
@@ -36,6 +37,7 @@ struct EngineOptions {
   // What the Hello lists; empty: all of ServedFeatures. A Submit that needs more is refused by
   // name.
   std::vector<std::string> features;
+  EngineMetrics* metrics = nullptr;  // outlives the engine; may be absent
   // Told each page that is given back, so that tests can poison it. May be empty.
   std::function<void(int32_t page)> on_page_freed;
 };
@@ -55,6 +57,8 @@ class Engine {
 
   // Runs at most one step. In simulation the step's end may lie in the future: see Runner.
   EngineOutput RunOnce(int64_t now_us);
+
+  const EngineTotals& totals() const;
 
   // Dies when an invariant is broken; run after every step in tests and simulation.
   void CheckInvariants() const;

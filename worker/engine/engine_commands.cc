@@ -21,6 +21,7 @@ void Engine::State::On(SubmitCommand command, int64_t now_us) {
   out.SubmitSeen(command.router, command.submit.submit_number);
   if (std::optional<Refused> refused = RefusalOf(command, now_us)) {
     refused->key = command.submit.key;
+    ++totals.refused[static_cast<size_t>(refused->code)];
     out.AddRefused(command.router, std::move(*refused));
     return;
   }
@@ -84,6 +85,8 @@ void Engine::State::Accept(SubmitCommand command) {
   const uint32_t choices = static_cast<uint32_t>(owned->submit.choices.size());
   for (uint32_t i = 0; i < choices; ++i) owned->choices.push_back(std::make_unique<Choice>());
   owned->open_choices = choices;
+  ++totals.attempts;
+  totals.prompt_tokens += owned->submit.prompt_ids.size();
   Request& request = requests.Add(std::move(owned));
   // Choices that had ended elsewhere first: the last to end here is then really the last.
   for (uint32_t i = 0; i < choices; ++i) {
@@ -159,7 +162,9 @@ void Engine::State::On(const FinishCommand& command, int64_t /*now_us*/) {
   Choice& choice = *request->choices[finish.choice];
   if (choice.ended) return;
   const int64_t past_end = choice.OutputCount() - int64_t{finish.output_count};
-  choice.discarded += std::clamp<int64_t>(past_end, 0, choice.generated);
+  const int64_t discarded = std::clamp<int64_t>(past_end, 0, choice.generated);
+  choice.discarded += discarded;
+  totals.discarded_tokens += static_cast<uint64_t>(discarded);
   const bool named = finish.reason != EndReason::kUnspecified;
   EndChoice(choice, {.reason = named ? finish.reason : EndReason::kStop});
 }

@@ -66,6 +66,7 @@ struct Engine::State {
   StepCost cost;
   RequestTable requests;
   OutputBuilder out;
+  EngineTotals totals;
 
   std::deque<Launched> in_flight;
   StepPlan plan;                  // reused
@@ -81,7 +82,6 @@ struct Engine::State {
   int64_t next_timeout_us = kNeverMicros;  // no deadline or stall ends before
   bool draining = false;
   int64_t drain_deadline_us = kNeverMicros;
-  uint64_t steps_total = 0;
   bool stepped = false;
   int64_t stepped_predicted_us = 0;
 };

@@ -244,7 +244,7 @@ Sequence* Scheduler::PickVictim(bool with_rows, const Sequence* spared) const {
 void Scheduler::Preempt(Sequence& victim) {
   QUIRE_CHECK(victim.HoldsBlocks());
   QUIRE_CHECK(victim.last_plan <= launched_);
-  ++preemptions_total_;
+  ++totals_.preemptions;
   if (victim.row >= 0) ReleaseRow(victim);
   ReleaseBlocks(victim);
   victim.high_water = std::max(victim.high_water, victim.planned);
@@ -297,9 +297,13 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   // The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.
   const int64_t booked_end = std::max<int64_t>(sequence.prompt_length, sequence.high_water);
   const int64_t booked = std::clamp<int64_t>(booked_end - sequence.planned, 0, q_len);
+  const int64_t again = std::clamp<int64_t>(sequence.high_water - sequence.planned, 0, booked);
   sequence.computed_total += booked;
-  sequence.recomputed_total +=
-      std::clamp<int64_t>(sequence.high_water - sequence.planned, 0, booked);
+  sequence.recomputed_total += again;
+  if (!sequence.off_the_books) {
+    totals_.computed_tokens += static_cast<uint64_t>(booked);
+    totals_.recomputed_tokens += static_cast<uint64_t>(again);
+  }
   sequence.planned = end;
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;
@@ -423,7 +427,6 @@ SchedulerLoad Scheduler::Load() const {
     if (!sequence->Prefilling()) continue;
     load.running_prefill_tokens += static_cast<uint64_t>(sequence->prefill_end - sequence->planned);
   }
-  load.preemptions_total = preemptions_total_;
   return load;
 }
 

@@ -53,7 +53,13 @@ struct SchedulerLoad {
   uint32_t waiting = 0;
   uint64_t waiting_prefill_tokens = 0;
   uint64_t running_prefill_tokens = 0;
-  uint64_t preemptions_total = 0;
+};
+
+// Work planned since the start; a planned step is always computed.
+struct SchedulerTotals {
+  uint64_t computed_tokens = 0;
+  uint64_t recomputed_tokens = 0;
+  uint64_t preemptions = 0;
 };
 
 class Scheduler {
@@ -79,6 +85,7 @@ class Scheduler {
   void CommitStep(uint64_t number, std::span<const PlannedRow> rows);
 
   SchedulerLoad Load() const;
+  const SchedulerTotals& totals() const { return totals_; }
   size_t waiting_count() const { return waiting_.size(); }
   bool Idle() const { return waiting_.empty() && running_.empty(); }
   bool StepsInFlight() const { return committed_ < launched_; }
@@ -129,7 +136,7 @@ class Scheduler {
   std::vector<Leaving> leaving_;
   uint64_t launched_ = 0;  // number of the last plan
   uint64_t committed_ = 0;
-  uint64_t preemptions_total_ = 0;
+  SchedulerTotals totals_;
 
   // Of the pass that is being made.
   StepPlan* plan_ = nullptr;

@@ -34,6 +34,7 @@ struct Sequence {
   uint64_t arrival = 0;  // order of the request's arrival
   int32_t priority = 0;  // lower runs first
   uint32_t choice = 0;
+  bool off_the_books = false;  // its work is not counted
   int32_t prompt_length = 0;
   int64_t output_limit = 0;  // outputs in all, resumed ones included
   const SamplingParams* sampling = nullptr;

@@ -113,6 +113,30 @@ class Harness {
     FAIL() << "the engine never comes to rest";
   }
 
+  // At rest: what attempts were billed is what the engine did. Every attempt must have been told
+  // its end (none was lost with its router).
+  void ExpectBooksBalance() {
+    AttemptUsage sum;
+    uint64_t attempts = 0;
+    for (const auto& [request, answer] : answers_) {
+      for (const Ended& ended : answer.ended) {
+        attempts += ended.last_choice;
+        sum.prompt_tokens += ended.usage.prompt_tokens;
+        sum.computed_tokens += ended.usage.computed_tokens;
+        sum.recomputed_tokens += ended.usage.recomputed_tokens;
+        sum.generated_tokens += ended.usage.generated_tokens;
+        sum.discarded_tokens += ended.usage.discarded_tokens;
+      }
+    }
+    const EngineTotals& totals = engine_->totals();
+    EXPECT_EQ(totals.attempts, attempts);
+    EXPECT_EQ(totals.prompt_tokens, sum.prompt_tokens);
+    EXPECT_EQ(totals.computed_tokens, sum.computed_tokens);
+    EXPECT_EQ(totals.recomputed_tokens, sum.recomputed_tokens);
+    EXPECT_EQ(totals.generated_tokens, sum.generated_tokens);
+    EXPECT_EQ(totals.discarded_tokens, sum.discarded_tokens);
+  }
+
   Answer& answer(uint64_t request) { return answers_[request]; }
   TagRunner& runner() { return *runner_; }
   const StepProgress& progress() const { return progress_; }

@@ -279,6 +279,28 @@ TEST(EngineTest, SnapshotOfAnEmptyCacheIsOneLastChunk) {
   EXPECT_EQ(harness.last.snapshot_parts[0].router, RouterInstance(5));
 }
 
+TEST(EngineTest, MetricsFollowTheTotals) {
+  Metrics metrics;
+  EngineMetrics engine_metrics(metrics);
+  HarnessOptions options = SmallEngine();
+  options.engine.metrics = &engine_metrics;
+  Harness harness(options);
+  Submit submit = harness.MakeSubmit(1, {1, 2, 3}, 4);
+  submit.sampling.ignore_eos = true;
+  harness.Send(submit);
+  submit.key.request = RequestNumber(2);
+  submit.prompt_ids.clear();
+  harness.Send(submit);
+  harness.RunFor(0);
+  const std::string text = metrics.Render();
+  for (const char* line : {"quire_worker_generated_tokens_total 4", "quire_worker_attempts_total 1",
+                           "quire_worker_prompt_tokens_total 3", "quire_worker_pages_held 0",
+                           "quire_worker_choices_ended_total{reason=\"length\"} 1",
+                           "quire_worker_refused_total{code=\"invalid\"} 1"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
+}
+
 TEST(EngineTest, LastAdmittedSubmitIsTold) {
   Harness harness(SmallEngine());
   Submit submit = harness.MakeSubmit(1, {1, 2, 3}, 3);

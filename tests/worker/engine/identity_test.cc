@@ -77,6 +77,7 @@ TEST_P(IdentityTest, RandomNeighboursChangeNothing) {
       }
     }
     EXPECT_EQ(harness.last.load.held_blocks, 0u);
+    harness.ExpectBooksBalance();
     for (const auto& [request, submit] : submits) {
       SCOPED_TRACE(request);
       const Answer solo = Solo(options, Unlimited(submit));

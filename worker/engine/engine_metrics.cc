@@ -1,0 +1,90 @@
+#include "worker/engine/engine_metrics.h"
+
+#include <string>
+
+#include "common/check.h"
+
+namespace quire {
+namespace {
+
+constexpr const char* kEndReasons[] = {"unspecified", "stop",    "length",
+                                       "cancelled",   "failed",  "deadline",
+                                       "router_lost", "drained", "slow_client"};
+constexpr const char* kRefusals[] = {
+    "unspecified", "invalid",       "queue_full", "not_ready",   "draining",       "too_large",
+    "unsupported", "stale_attempt", "duplicate",  "wrong_model", "deadline_passed"};
+constexpr size_t kPlainSeries = 10;
+
+// All totals in the order in which EngineMetrics adds their counters.
+std::array<uint64_t, kPlainSeries + 9 + 11> Flatten(const EngineTotals& t) {
+  std::array<uint64_t, kPlainSeries + 9 + 11> flat = {t.steps,
+                                                      t.attempts,
+                                                      t.prompt_tokens,
+                                                      t.computed_tokens,
+                                                      t.recomputed_tokens,
+                                                      t.generated_tokens,
+                                                      t.discarded_tokens,
+                                                      t.preemptions,
+                                                      t.probes,
+                                                      t.windows_used_up};
+  size_t at = kPlainSeries;
+  for (uint64_t count : t.choices_ended) flat[at++] = count;
+  for (uint64_t count : t.refused) flat[at++] = count;
+  return flat;
+}
+
+}  // namespace
+
+EngineMetrics::EngineMetrics(Metrics& metrics)
+    : running_(metrics.AddGauge({"quire_worker_running_rows", "rows in the batch"})),
+      waiting_(metrics.AddGauge({"quire_worker_waiting_requests", "choices that wait for a row"})),
+      blocks_free_(
+          metrics.AddGauge({"quire_worker_pages_free", "pages of the cache that are free"})),
+      blocks_evictable_(metrics.AddGauge(
+          {"quire_worker_pages_evictable", "pages that are cached and can be taken"})),
+      blocks_held_(metrics.AddGauge({"quire_worker_pages_held", "pages that requests hold"})) {
+  const MetricName plain[kPlainSeries] = {
+      {"quire_worker_steps_total", "steps committed, idle probes left out"},
+      {"quire_worker_attempts_total", "attempts accepted"},
+      {"quire_worker_prompt_tokens_total", "prompt tokens of accepted attempts"},
+      {"quire_worker_computed_tokens_total", "tokens computed in prefill"},
+      {"quire_worker_recomputed_tokens_total",
+       "of these, done again after a preemption or a resume"},
+      {"quire_worker_generated_tokens_total", "tokens sampled"},
+      {"quire_worker_discarded_tokens_total", "of these, past the end of their choice"},
+      {"quire_worker_preemptions_total", "sequences that gave their pages up"},
+      {"quire_worker_idle_probes_total", "steps that only prove that the worker can"},
+      {"quire_worker_windows_used_up_total", "times that a choice waited for its taker"}};
+  for (const MetricName& name : plain) series_.push_back({&metrics.AddCounter(name), 0});
+  for (const char* reason : kEndReasons) {
+    series_.push_back(
+        {&metrics.AddCounter(
+             {"quire_worker_choices_ended_total", "choices that have ended", {{"reason", reason}}}),
+         0});
+  }
+  for (const char* code : kRefusals) {
+    series_.push_back(
+        {&metrics.AddCounter(
+             {"quire_worker_refused_total", "submits that were refused", {{"code", code}}}),
+         0});
+  }
+}
+
+void EngineMetrics::Raise(Series& series, uint64_t total) {
+  QUIRE_CHECK_MSG(total >= series.published, "a total went down");
+  series.counter->Add(total - series.published);
+  series.published = total;
+}
+
+void EngineMetrics::Publish(const EngineTotals& totals, const Load& load) {
+  const auto flat = Flatten(totals);
+  QUIRE_CHECK(flat.size() == series_.size());
+  for (size_t i = 0; i < flat.size(); ++i) Raise(series_[i], flat[i]);
+  running_.Set(load.running_rows);
+  waiting_.Set(load.waiting_requests);
+  blocks_free_.Set(static_cast<double>(load.free_blocks));
+  blocks_evictable_.Set(static_cast<double>(load.evictable_blocks));
+  blocks_held_.Set(static_cast<double>(load.held_blocks));
+}
+
+}  // namespace quire

@@ -1,0 +1,55 @@
+// What the engine has done since it started, counted when it happens, and its names for Prometheus.
+//
+// Owner: Engine (totals), main (metrics). Totals are counted independently of the usage that
+// attempts carry, so that the two can be held against each other: at rest their sums are equal.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "common/metrics/metrics.h"
+#include "common/wire.h"
+
+namespace quire {
+
+struct EngineTotals {
+  uint64_t steps = 0;
+  uint64_t attempts = 0;  // accepted
+  uint64_t prompt_tokens = 0;
+  uint64_t computed_tokens = 0;
+  uint64_t recomputed_tokens = 0;
+  uint64_t generated_tokens = 0;
+  uint64_t discarded_tokens = 0;
+  uint64_t preemptions = 0;
+  uint64_t probes = 0;
+  uint64_t windows_used_up = 0;
+  std::array<uint64_t, 9> choices_ended{};  // by EndReason
+  std::array<uint64_t, 11> refused{};       // by RefusalCode
+};
+
+// Adds the growth of the totals to counters and sets the gauges. One writer: the engine's thread.
+class EngineMetrics {
+ public:
+  // `metrics` outlives this object.
+  explicit EngineMetrics(Metrics& metrics);
+
+  void Publish(const EngineTotals& totals, const Load& load);
+
+ private:
+  // Each counter with what it has been given so far.
+  struct Series {
+    Counter* counter = nullptr;
+    uint64_t published = 0;
+  };
+  static void Raise(Series& series, uint64_t total);
+
+  std::vector<Series> series_;  // in the order of Flatten
+  Gauge& running_;
+  Gauge& waiting_;
+  Gauge& blocks_free_;
+  Gauge& blocks_evictable_;
+  Gauge& blocks_held_;
+};
+
+}  // namespace quire
