@@ -199,11 +199,16 @@ void ReadWindows(Reader& reader, int64_t window, Windowed windowed, ModelConfig&
 }
 
 void ReadCommon(Reader& reader, ModelConfig& config) {
-  config.vocab_size = static_cast<int>(reader.RequiredInt("vocab_size"));
+  // Image-and-text checkpoints of Gemma 3 leave out what equals the family's defaults.
+  const bool gemma = config.family == "gemma3";
+  const auto read = [&](std::string_view key, int64_t of_gemma) {
+    return static_cast<int>(gemma ? reader.Int(key, of_gemma) : reader.RequiredInt(key));
+  };
+  config.vocab_size = read("vocab_size", 262'208);
   config.hidden_size = static_cast<int>(reader.RequiredInt("hidden_size"));
   config.layers = static_cast<int>(reader.RequiredInt("num_hidden_layers"));
-  config.heads = static_cast<int>(reader.RequiredInt("num_attention_heads"));
-  config.kv_heads = static_cast<int>(reader.Int("num_key_value_heads", config.heads));
+  config.heads = read("num_attention_heads", 8);
+  config.kv_heads = static_cast<int>(reader.Int("num_key_value_heads", gemma ? 4 : config.heads));
   const int64_t divided = config.heads > 0 ? config.hidden_size / config.heads : 0;
   config.head_dim = static_cast<int>(reader.Int("head_dim", divided));
   config.embedding_size = config.hidden_size;

@@ -1,6 +1,8 @@
 #include "worker/model/program_builder.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,10 +20,20 @@ using kernels::WeightSource;
 
 bool IsFloat(DType type) { return kernels::BlockElements(type) == 1; }
 
+// IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits.
 float HalfToFloat(uint16_t half) {
-  _Float16 value;
-  std::memcpy(&value, &half, sizeof(value));
-  return static_cast<float>(value);
+  const int exponent = half >> 10 & 31;
+  const int mantissa = half & 1023;
+  float size = 0.0f;
+  if (exponent == 31) {
+    size = mantissa == 0 ? std::numeric_limits<float>::infinity()
+                         : std::numeric_limits<float>::quiet_NaN();
+  } else if (exponent == 0) {
+    size = std::ldexp(static_cast<float>(mantissa), -24);
+  } else {
+    size = std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
+  }
+  return (half & 0x8000) != 0 ? -size : size;
 }
 
 float Bfloat16ToFloat(uint16_t bits) {

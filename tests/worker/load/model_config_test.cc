@@ -137,6 +137,23 @@ TEST(ModelConfigJson, ImageAndTextCheckpointsKeepTheTextOneLevelDown) {
   EXPECT_EQ(config->head_dim, 32);
 }
 
+// As google/gemma-3-4b-it publishes it.
+TEST(ModelConfigJson, GemmaFillsInWhatImageAndTextCheckpointsLeaveOut) {
+  const absl::StatusOr<ModelConfig> config = Parse(
+      R"({"architectures":["Gemma3ForConditionalGeneration"],"text_config":{"hidden_size":2560,)"
+      R"("intermediate_size":10240,"model_type":"gemma3_text","num_hidden_layers":34,)"
+      R"("rope_scaling":{"factor":8.0,"rope_type":"linear"},"sliding_window":1024}})");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->vocab_size, 262'208);
+  EXPECT_EQ(config->heads, 8);
+  EXPECT_EQ(config->kv_heads, 4);
+  EXPECT_EQ(config->head_dim, 256);
+  EXPECT_EQ(config->layer_windows[4], 1'024);
+  EXPECT_EQ(config->layer_windows[5], 0);
+  EXPECT_EQ(config->rope.factor, 8.0);
+  EXPECT_TRUE(config->tied_embeddings);
+}
+
 TEST(ModelConfigJson, ModelTypeStandsInForArchitectures) {
   const absl::StatusOr<ModelConfig> config = Parse(
       R"({"model_type":"opt","vocab_size":100,"hidden_size":64,"ffn_dim":96,"num_hidden_layers":2,)"
