@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/json/json.h"
+#include "common/text/tokenizer.h"
 #include "tests/golden/driver.h"
 #include "tests/golden/golden_file.h"
 #include "worker/model/model.h"
@@ -45,8 +46,7 @@ double NegativeLogLikelihood(const std::vector<float>& logits, int32_t token) {
 class DemoTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto model =
-        model::LoadModel(std::string(QUIRE_SOURCE_DIR) + "/models/demo", {.with_text = false});
+    auto model = model::LoadModel(std::string(QUIRE_SOURCE_DIR) + "/models/demo");
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
     std::string error;
@@ -76,6 +76,24 @@ TEST_F(DemoTest, TellsItsStoriesUpToTheFirstNearTie) {
       ASSERT_EQ(token, expected[i]) << "at output " << i;
       feed = {token};
     }
+  }
+}
+
+TEST_F(DemoTest, BringsItsText) {
+  EXPECT_EQ(model_->bundle_digest.size(), 64u);
+  EXPECT_EQ(model_->bundle_digest, text::TextBundleDigest(model_->bundle_bytes));
+  EXPECT_NE(model_->bundle.ChatTemplateSource(/*with_tools=*/false), nullptr);
+  EXPECT_FALSE(model_->bundle.eos_token_ids.empty());
+  absl::StatusOr<std::unique_ptr<text::Tokenizer>> tokenizer =
+      text::Tokenizer::FromJson(model_->bundle.tokenizer_json);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const json::Object golden = ReadJson("stories.json");
+  for (const json::Value& entry : golden.at("stories").as_array()) {
+    const json::Object& story = entry.as_object();
+    absl::StatusOr<std::vector<int32_t>> ids =
+        (*tokenizer)->Encode(json::View(story.at("prompt").as_string()), true);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ(*ids, Ids(story.at("prompt_ids")));
   }
 }
 
