@@ -188,7 +188,7 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   std::string_view host = text.substr(0, colon);
   if (host.front() == '[' && host.back() == ']' && host.size() > 2) {
     host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
+  } else if (host.find_first_of(":[]") != std::string_view::npos) {
     return wrong;
   }
   const absl::StatusOr<int64_t> port = config::ParseInt(text.substr(colon + 1));

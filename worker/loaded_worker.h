@@ -1,7 +1,7 @@
 // From settings to an engine that has produced a token: device, model, memory, weights, canary.
 //
-// Owner: main. LoadWorker runs on the main thread before the engine has a thread of its own;
-// nothing here knows of the network.
+// Owner: main. LoadWorker runs on the main thread before the engine has its own; nothing here knows
+// of the network.
 //  1. Members are destroyed in reverse order: each uses those above it.
 //  2. A LoadedWorker has computed a real token through engine, runner and kernels.
 #pragma once

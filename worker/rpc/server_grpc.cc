@@ -1,5 +1,7 @@
 #include "worker/rpc/server_grpc.h"
 
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -124,7 +126,11 @@ class GrpcServerImpl final : public GrpcServer {
   ~GrpcServerImpl() override { Shutdown(); }
 
   absl::Status Start() {
-    // Both are switches of the library for the whole process; a worker has one server.
+    // Switches of the libraries for the whole process; a worker has one server. What they would log
+    // is free text among our lines, made to order by any hostile peer; what matters of it comes
+    // back as a status.
+    gpr_set_log_function([](gpr_log_func_args*) {});
+    google::protobuf::SetLogHandler(nullptr);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;

@@ -1,0 +1,133 @@
+#include "worker/config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "worker/host_cpus.h"
+
+namespace quire {
+namespace {
+
+std::string CheckError(const std::vector<std::string>& args) {
+  WorkerConfig config;
+  config::Schema schema = MakeWorkerSchema(config);
+  const auto parsed = schema.Parse(args, {});
+  if (!parsed.ok()) return StatusMessage(parsed.status());
+  return StatusMessage(CheckWorkerConfig(config));
+}
+
+TEST(WorkerConfig, DefaultsAreThoseOfTheDesign) {
+  const WorkerConfig c;
+  EXPECT_EQ(c.listen, "127.0.0.1:9000");
+  EXPECT_EQ(c.http_port, 9001);
+  EXPECT_EQ(c.max_num_seqs, 64);
+  EXPECT_EQ(c.max_num_batched_tokens, 2048);
+  EXPECT_EQ(c.block_size, 16);
+  EXPECT_EQ(c.drain_timeout.milliseconds, 30000);
+  EXPECT_EQ(CheckError({"--model=m"}), "");
+}
+
+TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
+  EXPECT_EQ(CheckError({}), "--model is missing; give a Hugging Face folder or a GGUF file");
+  EXPECT_EQ(CheckError({"--model=m", "--block-size=48"}),
+            "--block-size: must be 16, 32 or 64, is 48");
+  EXPECT_EQ(CheckError({"--model=m", "--tensor-parallel-size=2"}),
+            "--tensor-parallel-size: only 1 is served yet, is 2");
+  EXPECT_EQ(CheckError({"--model=m", "--enable-prefix-caching"}),
+            "--enable-prefix-caching: is not served yet; leave it out");
+  EXPECT_EQ(CheckError({"--model=m", "--no-enable-prefix-caching"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--max-num-seqs=0"}),
+            "--max-num-seqs: must be in [1, 4096], is 0");
+  EXPECT_EQ(CheckError({"--model=m", "--max-model-len=1"}),
+            "--max-model-len: must be at least 2, is 1");
+  EXPECT_EQ(CheckError({"--model=m", "--device=gpu"}),
+            "--device: must be one of cpu, cuda, auto, is 'gpu'; did you mean cpu?");
+  EXPECT_EQ(CheckError({"--modle=m"}), "unknown flag --modle; did you mean --model?");
+  EXPECT_EQ(CheckError({"--model=m", "--listen=nonsense"}),
+            "--listen: must be HOST:PORT, as in 127.0.0.1:9000, is 'nonsense'");
+  EXPECT_EQ(CheckError({"--model=m", "--served-model-name="}),
+            "--served-model-name: must have 1 to 256 bytes");
+}
+
+TEST(WorkerConfig, OffLoopbackNeedsInsecure) {
+  EXPECT_EQ(CheckError({"--model=m", "--listen=0.0.0.0:9000"}),
+            "--listen: 0.0.0.0 is not loopback and TLS is not configured; use 127.0.0.1:9000 or "
+            "add --insecure");
+  EXPECT_EQ(CheckError({"--model=m", "--listen=0.0.0.0:9000", "--insecure"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--listen=[::1]:9000"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--listen=localhost:0"}), "");
+}
+
+TEST(HostPort, ReadsBothForms) {
+  EXPECT_EQ(ParseHostPort("10.0.0.1:80")->host, "10.0.0.1");
+  EXPECT_EQ(ParseHostPort("[::1]:0")->host, "::1");
+  EXPECT_EQ(ParseHostPort("host:65535")->port, 65535);
+  for (const char* bad : {"", ":", "host", ":80", "host:", "host:x", "host:65536", "host:-1",
+                          "::1:80", "[]:80", "host:80 "}) {
+    EXPECT_FALSE(ParseHostPort(bad).ok()) << bad;
+  }
+  EXPECT_EQ(JoinHostPort("::1", 5), "[::1]:5");
+  EXPECT_EQ(JoinHostPort("h", 5), "h:5");
+}
+
+TEST(ModelBaseName, IsTheLastComponent) {
+  EXPECT_EQ(ModelBaseName("models/demo/"), "demo");
+  EXPECT_EQ(ModelBaseName("/a/b.gguf"), "b");
+  EXPECT_EQ(ModelBaseName("."), "model");
+}
+
+TEST(HostCpus, QuotaTexts) {
+  EXPECT_EQ(QuotaCpus("200000 100000"), 2.0);
+  EXPECT_EQ(QuotaCpus("50000 100000"), 0.5);
+  for (const char* unlimited : {"max 100000", "-1 100000", "", "0 100000", "100000 0", "junk"}) {
+    EXPECT_EQ(QuotaCpus(unlimited), 0.0) << unlimited;
+  }
+}
+
+TEST(HostCpus, ThreadsAreTheTightestLimitByWorkers) {
+  EXPECT_EQ(DefaultThreads({8, {}}, 1), 8);
+  EXPECT_EQ(DefaultThreads({8, {"max 100000", "350000 100000"}}, 1), 3);
+  EXPECT_EQ(DefaultThreads({8, {"300000 100000", "200000 100000"}}, 1), 2);
+  EXPECT_EQ(DefaultThreads({8, {}}, 3), 2);
+  EXPECT_EQ(DefaultThreads({1, {"10000 100000"}}, 4), 1);
+}
+
+class FakeRoot {
+ public:
+  FakeRoot() : path_(testing::TempDir() + "quire_host_cpus") { std::filesystem::remove_all(path_); }
+  ~FakeRoot() { std::filesystem::remove_all(path_); }
+  void Write(const std::string& name, const std::string& text) {
+    const std::filesystem::path file = path_ + name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(HostCpus, ReadsEveryCgroupUpToTheRoot) {
+  FakeRoot root;
+  root.Write("/proc/self/cgroup", "0::/pod/container\n");
+  root.Write("/sys/fs/cgroup/pod/container/cpu.max", "150000 100000\n");
+  root.Write("/sys/fs/cgroup/pod/cpu.max", "max 100000\n");
+  const HostCpus cpus = ReadHostCpus(root.path());
+  EXPECT_GE(cpus.affinity, 1);
+  EXPECT_EQ(cpus.quotas, (std::vector<std::string>{"150000 100000", "max 100000"}));
+}
+
+TEST(HostCpus, ReadsVersionOne) {
+  FakeRoot root;
+  root.Write("/proc/self/cgroup", "5:memory:/m\n4:cpu,cpuacct:/c\n");
+  root.Write("/sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "400000\n");
+  root.Write("/sys/fs/cgroup/cpu/c/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(ReadHostCpus(root.path()).quotas, std::vector<std::string>{"400000 100000"});
+}
+
+TEST(HostCpus, NothingThereIsNoQuota) { EXPECT_TRUE(ReadHostCpus("/nonexistent").quotas.empty()); }
+
+}  // namespace
+}  // namespace quire
