@@ -196,6 +196,7 @@ WeightId ProgramBuilder::Vector(std::initializer_list<Stack> stacks, std::string
 }
 
 WeightId ProgramBuilder::Ones(int64_t length) {
+  if (!status_.ok()) return kernels::kNoId;
   auto* values = reinterpret_cast<float*>(memory_.Allocate(length * 4));
   for (int64_t i = 0; i < length; ++i) values[i] = 1.0f;
   const WeightSource source{DType::kF32, 1, length, reinterpret_cast<std::byte*>(values)};
