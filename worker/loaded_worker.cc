@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/wire.h"
-#include "common/wire_features.h"
 #include "worker/host_cpus.h"
 #include "worker/load/memory_limits.h"
 #include "worker/load/memory_plan.h"
@@ -40,8 +39,10 @@ class ProgressPrinter {
 
 class Loader {
  public:
-  Loader(const WorkerConfig& config, const Clock& clock, Logger& log)
-      : config_(config), clock_(clock), log_(log), worker_(std::make_unique<LoadedWorker>()) {}
+  Loader(const WorkerConfig& config, const Clock& clock, Metrics& metrics, Logger& log)
+      : config_(config), clock_(clock), log_(log), worker_(std::make_unique<LoadedWorker>()) {
+    worker_->metrics = std::make_unique<EngineMetrics>(metrics);
+  }
 
   // Each step names the exit code of its failure.
   std::unique_ptr<LoadedWorker> Run(StartFailure& failure) {
@@ -221,15 +222,14 @@ absl::Status Loader::BuildEngine() {
   engine.max_choices = static_cast<int32_t>(worker_->hello.limits.max_choices);
   engine.block_size = config_.block_size;
   engine.page_count = program_options_.page_count;
-  for (const kernels::KvKind& kind : kv.kinds) {
-    engine.cache_kinds.push_back({kind.window, kind.groups});
-  }
+  engine.cache_kinds = CacheKindsOf(kv);
   engine.model_id = worker_->hello.model_id;
   engine.numerics_id = worker_->hello.numerics_id;
   engine.eos_token_ids = model.bundle.eos_token_ids;
   engine.vocab_size = model.program.vocab_size;
   engine.slow_client_timeout_us = config_.slow_client_timeout.milliseconds * kMicrosPerMilli;
-  engine.features = worker_->hello.features;
+  engine.metrics = worker_->metrics.get();
+  worker_->hello.features = ServedFeatures(engine);
   worker_->engine = std::make_unique<Engine>(engine, *worker_->runner, worker_->progress);
   return absl::OkStatus();
 }
@@ -246,11 +246,6 @@ std::string FromHex(std::string_view hex) {
 void Loader::FillHello() {
   const model::Model& model = *worker_->model;
   WorkerHello& hello = worker_->hello;
-  for (const std::string_view feature :
-       {kFeatureTypicalP, kFeaturePenalties, kFeatureMinTokens, kFeatureLogitBias,
-        kFeatureAllowedTokenIds, kFeatureBadWords, kFeatureLogprobs, kFeatureResume}) {
-    hello.features.emplace_back(feature);
-  }
   hello.model_id = model.model_id;
   // All that changes bits: device kind, kernel revision and class, types, ranks, batch invariance.
   hello.numerics_id = worker_->backend->NumericsClass() + "/kv-float32/tp-1/batch-invariant";
@@ -288,8 +283,8 @@ absl::Status Loader::Canary() {
 }  // namespace
 
 std::unique_ptr<LoadedWorker> LoadWorker(const WorkerConfig& config, const Clock& clock,
-                                         Logger& log, StartFailure& failure) {
-  return Loader(config, clock, log).Run(failure);
+                                         Metrics& metrics, Logger& log, StartFailure& failure) {
+  return Loader(config, clock, metrics, log).Run(failure);
 }
 
 absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock) {

@@ -11,6 +11,7 @@
 
 #include "common/hello.h"
 #include "common/log/log.h"
+#include "common/metrics/metrics.h"
 #include "common/runtime/runtime.h"
 #include "kernels/backend.h"
 #include "worker/config.h"
@@ -34,6 +35,7 @@ struct LoadedWorker {
   std::unique_ptr<kernels::LoadedProgram> program;
   std::unique_ptr<CpuRunner> runner;
   StepProgress progress;
+  std::unique_ptr<EngineMetrics> metrics;
   std::unique_ptr<Engine> engine;
   WorkerHello hello;        // epoch and worker_id are main's
   std::string memory_line;  // the memory plan in one line
@@ -45,9 +47,9 @@ struct StartFailure {
 };
 
 // Null, with `failure` filled in, when something is in the way. Says what it does on `log` and,
-// while it loads, on standard error. `clock` outlives the worker.
+// while it loads, on standard error. `clock` and `metrics` outlive the worker.
 std::unique_ptr<LoadedWorker> LoadWorker(const WorkerConfig& config, const Clock& clock,
-                                         Logger& log, StartFailure& failure);
+                                         Metrics& metrics, Logger& log, StartFailure& failure);
 
 // Has the engine answer one request of one token; INTERNAL when no token came of it.
 absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock);

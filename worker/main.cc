@@ -173,7 +173,7 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
                 "--http-port (0 lets the system choose): " + StatusMessage(http.status()));
   }
   StartFailure failure;
-  const std::unique_ptr<LoadedWorker> worker = LoadWorker(config, clock, log, failure);
+  const std::unique_ptr<LoadedWorker> worker = LoadWorker(config, clock, metrics, log, failure);
   if (worker == nullptr) return Fail(failure.exit_code, failure.message);
   health.SetProgress(&worker->progress);
   Service service(config, *worker, health, metrics, log);

@@ -1,0 +1,130 @@
+// The program quire-worker over its wire: a router attaches and gets tokens of the demo model.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "quire/v1/worker.grpc.pb.h"
+#include "tests/worker/config/child_process.h"
+
+namespace quire {
+namespace {
+
+namespace pb = ::quire::worker::v1;
+
+class WorkerWireTest : public testing::Test {
+ protected:
+  WorkerWireTest() : child(WorkerArguments({"--model", kDemo})) {
+    channel = grpc::CreateChannel(child.Ready("listen"), grpc::InsecureChannelCredentials());
+    stub = pb::Worker::NewStub(channel);
+    stream = stub->Attach(&context);
+    pb::RouterFrame frame;
+    frame.mutable_hello()->set_router_instance(42);
+    frame.mutable_hello()->set_attach_number(1);
+    frame.mutable_hello()->set_protocol_min(1);
+    frame.mutable_hello()->set_protocol_max(1);
+    stream->Write(frame);
+    pb::WorkerFrame answer;
+    EXPECT_TRUE(stream->Read(&answer));
+    hello = answer.hello();
+  }
+  ~WorkerWireTest() override { context.TryCancel(); }
+
+  void Submit(uint64_t request, int max_tokens, uint64_t seed) {
+    pb::RouterFrame frame;
+    pb::Submit* submit = frame.mutable_submit();
+    submit->set_request_number(request);
+    submit->set_attempt(1);
+    submit->set_submit_number(request);
+    submit->set_model_id(hello.model_id());
+    for (const int id : {5, 6, 7, 8, 9}) submit->add_prompt_ids(id);
+    submit->add_choices();
+    submit->mutable_sampling()->set_max_tokens(max_tokens);
+    submit->mutable_sampling()->set_ignore_eos(true);
+    submit->mutable_sampling()->set_temperature(seed == 0 ? 0.0f : 1.0f);
+    submit->mutable_sampling()->set_seed(seed);
+    ASSERT_TRUE(stream->Write(frame));
+  }
+
+  // Reads until `count` attempts have ended.
+  void ReadEnds(size_t count) {
+    pb::WorkerFrame frame;
+    while (ends.size() < count && stream->Read(&frame)) {
+      draining = draining || frame.has_draining();
+      for (const pb::Output& output : frame.step().outputs()) {
+        std::vector<int>& all = tokens[output.request_number()];
+        EXPECT_EQ(output.first_index(), all.size());
+        all.insert(all.end(), output.ids().begin(), output.ids().end());
+      }
+      for (const pb::Ended& end : frame.step().ended()) ends[end.request_number()] = end;
+    }
+  }
+
+  WorkerChild child;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<pb::Worker::Stub> stub;
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReaderWriter<pb::RouterFrame, pb::WorkerFrame>> stream;
+  pb::WorkerHello hello;
+  std::map<uint64_t, std::vector<int>> tokens;
+  std::map<uint64_t, pb::Ended> ends;
+  bool draining = false;
+};
+
+TEST_F(WorkerWireTest, HelloDescribesTheModelAndItsBundle) {
+  EXPECT_EQ(hello.model_id().size(), 64u);
+  EXPECT_EQ(hello.limits().max_model_len(), 2048u);
+  EXPECT_EQ(hello.block_size(), 16u);
+  EXPECT_GT(hello.capacity_blocks(), 0u);
+  EXPECT_NE(hello.epoch(), 0u);
+  EXPECT_EQ(hello.served_names(0), "demo");
+  EXPECT_EQ(hello.text_bundle_sha256().size(), 32u);
+  grpc::ClientContext bundle_context;
+  pb::GetTextBundleRequest request;
+  request.set_model_id(hello.model_id());
+  auto reader = stub->GetTextBundle(&bundle_context, request);
+  pb::TextBundleChunk chunk;
+  uint64_t bytes = 0;
+  while (reader->Read(&chunk)) bytes += chunk.data().size();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(bytes, chunk.total_bytes());
+}
+
+TEST_F(WorkerWireTest, SameRequestSameTokensAloneAndInABatch) {
+  Submit(1, 20, 0);
+  ReadEnds(1);
+  Submit(2, 20, 99);
+  ReadEnds(2);
+  for (uint64_t request = 3; request < 11; ++request) Submit(request, 20, request % 2 ? 0 : 99);
+  ReadEnds(10);
+  ASSERT_EQ(ends.size(), 10u);
+  for (const auto& [request, end] : ends) {
+    EXPECT_EQ(end.reason(), pb::LENGTH);
+    EXPECT_EQ(end.usage().prompt_tokens(), 5u);
+    EXPECT_EQ(end.usage().generated_tokens(), 20u);
+    EXPECT_EQ(tokens[request], tokens[request % 2 ? 1 : 2]) << request;
+  }
+  EXPECT_EQ(tokens[1].size(), 20u);
+}
+
+TEST_F(WorkerWireTest, ADrainEndsWhatRunsInOrder) {
+  Submit(1, 40, 0);
+  child.Signal(SIGTERM);
+  ReadEnds(1);
+  ASSERT_EQ(ends.size(), 1u);
+  // It was running and went on to its end, or it had not begun and is handed back.
+  if (ends[1].reason() == pb::LENGTH) {
+    EXPECT_EQ(tokens[1].size(), 40u);
+  } else {
+    EXPECT_EQ(ends[1].reason(), pb::DRAINED);
+    EXPECT_TRUE(ends[1].retryable());
+  }
+  pb::WorkerFrame frame;
+  while (stream->Read(&frame)) draining = draining || frame.has_draining();
+  EXPECT_TRUE(draining);
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(child.Wait(), 0);
+}
+
+}  // namespace
+}  // namespace quire
