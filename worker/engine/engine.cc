@@ -82,6 +82,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
   QUIRE_CHECK(request.open_choices > 0);
   --request.open_choices;
   out.AddEnded(choice, end);
+  QUIRE_CHECK(!choice.HoldsBlocks() && choice.row < 0);
   if (request.open_choices == 0) requests.Retire(request);
 }
 
@@ -263,6 +264,7 @@ int64_t Engine::State::NextWakeup(int64_t now_us) const {
 
 EngineOutput Engine::State::Report(int64_t now_us) {
   requests.Sweep();
+  QUIRE_CHECK(totals.discarded_tokens <= totals.generated_tokens);
   EngineOutput output = out.Take();
   output.stepped = std::exchange(stepped, false);
   output.step_predicted_us = std::exchange(stepped_predicted_us, 0);

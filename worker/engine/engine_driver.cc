@@ -41,6 +41,7 @@ bool OutputQueue::Push(EngineOutput output) {
 
 std::vector<EngineOutput> OutputQueue::Take() {
   told_ = false;
+  QUIRE_CHECK(outputs_.size() <= kMaxQueuedOutputs);
   return std::exchange(outputs_, {});
 }
 
