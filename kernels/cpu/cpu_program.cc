@@ -29,6 +29,11 @@ bool IsGated(LinearOp::Activation activation) {
          activation == LinearOp::Activation::kGeluTanhGated;
 }
 
+// Rows of x that a product may hold in tiles; few rows are padded to 16.
+int64_t TileRows(const ProgramOptions& options) {
+  return std::max({options.max_tokens, options.max_samples, 16});
+}
+
 // Widest row that a product reads, for the tiles of x.
 int64_t WidestInput(const StepProgram& program) {
   int64_t widest = 0;
@@ -95,7 +100,7 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
   LoadWeights(program, options);
   pages_ = Pages(options.page_count * kv_.page_bytes, true);
   scratch_floats_ = ScratchFloats(program, options);
-  tiles_ = Pages(4 * WidestInput(program) * std::max(options.max_tokens, options.max_samples));
+  tiles_ = Pages(4 * WidestInput(program) * TileRows(options));
   ReserveWorkspace(options);
 }
 
@@ -176,8 +181,8 @@ int64_t CpuProgram::EstimateWeights(const StepProgram& program) {
 
 int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
                                       int threads) {
-  int64_t bytes = 4 * ScratchFloats(program, options) * threads +
-                  4 * WidestInput(program) * std::max(options.max_tokens, options.max_samples);
+  int64_t bytes =
+      4 * ScratchFloats(program, options) * threads + 4 * WidestInput(program) * TileRows(options);
   for (const Buffer& buffer : program.buffers) {
     bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
   }

@@ -106,11 +106,12 @@ void CpuProgram::RunOp(const NormOp& op) {
 
 void CpuProgram::RunLinear(LinearJob& job) {
   if (job.rows == 0) return;
-  if (job.rows > kernels_.direct_rows) {
-    const RowTiles tiles(job.rows, kernels_.tile_rows);
+  if (job.rows > 1 || kernels_.direct_rows == 0) {
+    // Few rows are one tile, whatever the tile size of many.
+    const int tiles =
+        job.rows <= kernels_.direct_rows ? 1 : RowTiles(job.rows, kernels_.tile_rows).count;
     float* packed = reinterpret_cast<float*>(tiles_.data());
-    Share(tiles.count, 2,
-          [&](int begin, int end, int) { kernels_.pack_tiles(job, begin, end, packed); });
+    Share(tiles, 2, [&](int begin, int end, int) { kernels_.pack_tiles(job, begin, end, packed); });
     job.x_tiles = packed;
   }
   Share(LinearUnits(*job.weight), 1,

@@ -26,8 +26,8 @@ struct LinearJob {
   const PackedMatrix* weight = nullptr;
   const float* x = nullptr;  // [rows, k], stride x_stride
   int64_t x_stride = 0;
-  const float* x_tiles =
-      nullptr;  // x in register tiles (PackTiles); null for up to direct_rows rows
+  // x in register tiles (pack_tiles). One row needs none where direct_rows is at least 1.
+  const float* x_tiles = nullptr;
   int rows = 0;
   const float* bias = nullptr;  // [weight rows] or null
   LinearOp::Activation activation = LinearOp::Activation::kNone;
@@ -139,7 +139,9 @@ struct KernelTable {
   void (*attend)(const AttentionJob& job, const AttentionTask& task, float* scratch);
 };
 
-inline int64_t LinearScratchFloats(int64_t rows) { return 2 * 16 * (kChunk + rows + 1) + 64; }
+inline int64_t LinearScratchFloats(int64_t rows) {
+  return 2 * 16 * (kChunk + (rows < 16 ? 16 : rows)) + 64;
+}
 
 inline constexpr int kAttentionRows = 48;  // query rows (tokens × heads of a KV head) of one task
 

@@ -12,8 +12,20 @@
 
 namespace quire::kernels::cpu {
 
+// Few rows form one tile, padded with zeros.
+template <class V>
+void PackDirect(const LinearJob& job, float* out) {
+  const int count = DirectRows(job.rows);
+  const int64_t k = job.weight->k;
+  for (int r = 0; r < count; ++r) {
+    const float* from = job.x + r * job.x_stride;
+    for (int64_t i = 0; i < k; ++i) out[i * count + r] = r < job.rows ? from[i] : 0.0f;
+  }
+}
+
 template <class V>
 void PackTiles(const LinearJob& job, int tile_begin, int tile_end, float* out) {
+  if (job.rows <= V::kDirectRows) return PackDirect<V>(job, out);
   const RowTiles tiles(job.rows, V::kTileRows);
   const int64_t k = job.weight->k;
   for (int tile = tile_begin; tile < tile_end; ++tile) {
@@ -128,12 +140,11 @@ void Linear(const LinearJob& job, int unit_begin, int unit_end, float* scratch) 
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     const Panel& a = w.panels[unit];
     const Panel& b = w.panels[unit + units < count ? unit + units : unit];
-    if (job.x_tiles == nullptr) {
-      if constexpr (V::kDirectRows > 0) {
-        for (int row = 0; row < job.rows; ++row) {
-          DirectUnit<V>(w, a, b, job.x + row * job.x_stride, totals + row * 32);
-        }
-      }
+    if (job.rows <= V::kDirectRows) {
+      const float* x = job.x_tiles == nullptr ? job.x : job.x_tiles;
+      WithDirectRows<V>(DirectRows(job.rows), [&](auto count) {
+        DirectUnit<V, decltype(count)::value>(w, a, b, x, totals);
+      });
     } else {
       TiledUnit<V>(job, a, b, scratch, totals);
     }

@@ -18,7 +18,8 @@ struct Vec16Avx2 {
   static constexpr int kTileRows = 6;
   static constexpr int kTilePanels = 1;
   static constexpr bool kUnrollBlocks = true;
-  static constexpr int kDirectRows = 1;
+  static constexpr int kDirectRows = 4;      // up to here weights are decoded in registers
+  static constexpr int kDirectPairRows = 1;  // … for two panels at a time
 
 #define QUIRE_INLINE [[gnu::always_inline]] static inline
 #define QUIRE_BOTH(operation) \

@@ -14,7 +14,8 @@ struct Vec16Avx512 {
   static constexpr int kTileRows = 12;
   static constexpr int kTilePanels = 2;
   static constexpr bool kUnrollBlocks = true;
-  static constexpr int kDirectRows = 1;
+  static constexpr int kDirectRows = 16;     // up to here weights are decoded in registers
+  static constexpr int kDirectPairRows = 8;  // … for two panels at a time
 
 #define QUIRE_INLINE [[gnu::always_inline]] static inline
   QUIRE_INLINE __mmask16 FirstLanes(int n) {

@@ -24,7 +24,8 @@ struct Vec16Plain {
   static constexpr int kTileRows = 4;    // rows of one register tile of a product
   static constexpr int kTilePanels = 2;  // panels beside each other in it
   static constexpr bool kUnrollBlocks = false;
-  static constexpr int kDirectRows = 0;  // up to here weights are decoded in registers
+  static constexpr int kDirectRows = 0;      // up to here weights are decoded in registers
+  static constexpr int kDirectPairRows = 0;  // … for two panels at a time
 
 #define QUIRE_LANES(expression)                       \
   F r;                                                \
