@@ -76,9 +76,9 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
   worker.hello = hello;
   worker.load = {};
   worker.refusal.clear();
-  const auto [text, first] = texts_.try_emplace(hello.model_id);
-  if (first) text->second.sha256 = hello.text_bundle_sha256;
-  if (text->second.sha256 != hello.text_bundle_sha256) {
+  Text& text = texts_[hello.model_id];
+  if (text.sha256.empty()) text.sha256 = hello.text_bundle_sha256;
+  if (text.sha256 != hello.text_bundle_sha256) {
     worker.refusal = "its text bundle differs from the first one seen of its model";
   } else if (absl::Status pools = AddPools(hello, now_unix_seconds); !pools.ok()) {
     worker.refusal = StatusMessage(pools);

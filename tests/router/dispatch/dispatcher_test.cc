@@ -1,0 +1,439 @@
+// The dispatcher against played workers: exactly once, whatever they send; attempts, windows,
+// waiting.
+#include "router/dispatch/dispatcher.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "router/dispatch/refusal.h"
+#include "tests/router/support/fake_worker.h"
+
+namespace quire {
+namespace {
+
+constexpr Micros kMilli = kMicrosPerMilli;
+
+class Listener final : public DispatchListener {
+ public:
+  void OnAdmitted(RequestNumber, const WorkerRecord& worker, uint32_t) override {
+    admitted.push_back(worker.hello.worker_id);
+  }
+  void OnOutput(RequestNumber request, const Output& output) override {
+    std::vector<TokenId>& list = ids[request.value()];
+    EXPECT_EQ(output.first_index, list.size());
+    list.insert(list.end(), output.ids.begin(), output.ids.end());
+    if (on_output) on_output(request, output);
+  }
+  void OnChoiceOver(RequestNumber request, const Ended& ended) override {
+    over[request.value()].push_back(ended.reason);
+  }
+  void OnRequestFailed(RequestNumber request, const ApiError& error) override {
+    failed[request.value()].push_back(error);
+  }
+  void OnFleetChanged(WorkerIndex) override {}
+
+  std::vector<std::string> admitted;
+  std::map<uint64_t, std::vector<TokenId>> ids;
+  std::map<uint64_t, std::vector<EndReason>> over;
+  std::map<uint64_t, std::vector<ApiError>> failed;
+  std::function<void(RequestNumber, const Output&)> on_output;
+};
+
+class DispatcherTest : public ::testing::Test {
+ protected:
+  void Start(int workers, FakeWorkerOptions worker_options = {}) {
+    options_.instance = RouterInstance(1);
+    options_.policy = &Policies().front();
+    dispatcher_ = std::make_unique<Dispatcher>(options_, *dialer_, world_.executor(), world_.rng(),
+                                               listener_);
+    dispatcher_->fleet().TextReady("model-a");
+    for (int i = 0; i < workers; ++i) {
+      worker_options.worker_id = "worker-" + std::to_string(i);
+      worker_options.target = worker_options.worker_id + ":1";
+      workers_.push_back(std::make_unique<FakeWorker>(world_, worker_options));
+      ASSERT_TRUE(dispatcher_->AddWorker(worker_options.target).ok());
+    }
+    Run(500 * kMilli);
+  }
+  void Run(Micros duration) {
+    world_.RunUntil(world_.clock().Now() + duration);
+    dispatcher_->CheckInvariants();
+  }
+  void Ask(uint64_t number, int32_t max_tokens = 10, bool router_is_taker = true) {
+    DispatchRequest request;
+    request.number = RequestNumber(number);
+    request.submit.prompt_ids = {1, 2, 3};
+    request.submit.choices.resize(1);
+    request.submit.sampling.max_tokens = max_tokens;
+    request.submit.model_id = "model-a";
+    request.model_name = "fake";
+    request.router_is_taker = router_is_taker;
+    dispatcher_->Start(std::move(request));
+  }
+  std::string TextOf(uint64_t number) {
+    std::string text;
+    for (const TokenId id : listener_.ids[number]) text.push_back(static_cast<char>(id));
+    return text;
+  }
+  FakeWorker& Running() {
+    for (const auto& worker : workers_) {
+      if (!worker->attempts.empty()) return *worker;
+    }
+    ADD_FAILURE() << "no worker runs anything";
+    return *workers_[0];
+  }
+  FakeWorker& Idle() { return &Running() == workers_[0].get() ? *workers_[1] : *workers_[0]; }
+
+  VirtualWorld world_{11};
+  std::unique_ptr<Dialer> dialer_ = world_.MakeDialer();
+  Listener listener_;
+  DispatchOptions options_;
+  std::vector<std::unique_ptr<FakeWorker>> workers_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+};
+
+TEST_F(DispatcherTest, DuplicatesOfTheCurrentAttemptAreDropped) {
+  Start(1);
+  workers_[0]->tamper = [](pb::Step& step) {
+    const int count = step.outputs_size();
+    for (int i = 0; i < count; ++i) {
+      const pb::Output copy = step.outputs(i);
+      *step.add_outputs() = copy;
+    }
+  };
+  Ask(1);
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(TextOf(1), "abcdefghij");
+  EXPECT_EQ(dispatcher_->counters().outputs_duplicate, 10u);
+  EXPECT_EQ(listener_.over[1], std::vector<EndReason>{EndReason::kLength});
+}
+
+TEST_F(DispatcherTest, AGapIsMendedByTheNextAttempt) {
+  Start(2);
+  for (const auto& worker : workers_) {
+    worker->tamper = [](pb::Step& step) {
+      // The fourth token of a first attempt is lost.
+      if (step.outputs_size() > 0 && step.outputs(0).first_index() == 3 &&
+          step.outputs(0).attempt() == 1) {
+        step.clear_outputs();
+      }
+    };
+  }
+  Ask(1);
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(TextOf(1), "abcdefghij");
+  EXPECT_EQ(dispatcher_->counters().attempts_broken, 1u);
+  EXPECT_EQ(dispatcher_->counters().carry_ons, 1u);
+}
+
+TEST_F(DispatcherTest, ReorderedOutputsAreNeverDelivered) {
+  FakeWorkerOptions swapper;
+  swapper.tokens_per_step = 1;
+  Start(2, swapper);
+  pb::Output kept;
+  for (const auto& worker : workers_) {
+    worker->tamper = [&kept](pb::Step& step) {
+      if (step.outputs_size() == 0 || step.outputs(0).attempt() != 1) return;
+      if (step.outputs(0).first_index() == 4) {
+        kept = step.outputs(0);
+        step.clear_outputs();
+      } else if (step.outputs(0).first_index() == 5) {
+        *step.add_outputs() = kept;  // behind its successor
+      }
+    };
+  }
+  Ask(1);
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(TextOf(1), "abcdefghij");
+}
+
+TEST_F(DispatcherTest, OutputsOfAnEarlierAttemptAreStale) {
+  Start(2);
+  Ask(1, 50);
+  Run(100 * kMilli);
+  FakeWorker& old = Running();
+  FakeWorker& next = Idle();
+  const uint64_t index = listener_.ids[1].size();
+  old.frozen = true;
+  old.step_age_ms = 5000;  // stuck: its attempt is given up
+  Run(50 * kMilli);
+  ASSERT_EQ(next.attempts.size(), 1u);
+  // It wakes and says what fits the index exactly, for its own attempt.
+  pb::Step late;
+  pb::Output* output = late.add_outputs();
+  output->set_request_number(1);
+  output->set_attempt(1);
+  output->set_first_index(listener_.ids[1].size());
+  output->add_ids('!');
+  old.SendStep(late);
+  // And it claims the attempt that another worker has.
+  late.mutable_outputs(0)->set_attempt(2);
+  old.SendStep(late);
+  Run(5 * kMicrosPerSecond);
+  EXPECT_GE(listener_.ids[1].size(), index);
+  EXPECT_EQ(TextOf(1), "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwx");
+  EXPECT_EQ(dispatcher_->counters().outputs_stale, 2u);
+}
+
+TEST_F(DispatcherTest, MoreThanTheWindowBreaksTheAttempt) {
+  options_.limits.window_tokens = 8;
+  Start(2);
+  for (const auto& worker : workers_) {
+    worker->tamper = [](pb::Step& step) {
+      for (pb::Output& output : *step.mutable_outputs()) {
+        if (output.first_index() == 7 && output.attempt() == 1) output.add_ids('!');
+      }
+    };
+  }
+  Ask(1, 20, /*router_is_taker=*/false);
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(TextOf(1), "abcdefgh") << "all eight, from the second attempt";
+  EXPECT_EQ(dispatcher_->counters().attempts_broken, 1u);
+}
+
+TEST_F(DispatcherTest, MoreThanMaxTokensBreaksTheAttempt) {
+  Start(2);
+  for (const auto& worker : workers_) {
+    worker->tamper = [](pb::Step& step) {
+      for (pb::Output& output : *step.mutable_outputs()) {
+        if (output.first_index() == 4 && output.attempt() == 1) output.add_ids('!');
+      }
+    };
+  }
+  Ask(1, 5);
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(TextOf(1), "abcde");
+  EXPECT_EQ(dispatcher_->counters().attempts_broken, 1u);
+}
+
+TEST_F(DispatcherTest, AChoiceThatDoesNotExistBreaksTheAttempt) {
+  Start(1);
+  workers_[0]->tamper = [](pb::Step& step) {
+    for (pb::Output& output : *step.mutable_outputs()) output.set_choice(1);
+  };
+  Ask(1);
+  Run(5 * kMicrosPerSecond);
+  ASSERT_EQ(listener_.failed[1].size(), 1u);
+  EXPECT_EQ(listener_.failed[1][0].code, ApiCode::kInternal);
+  EXPECT_TRUE(workers_[0]->attempts.empty()) << "it was told to stop";
+}
+
+TEST_F(DispatcherTest, AWorkerThatEndsAChoiceTwiceEndsItOnce) {
+  Start(1);
+  workers_[0]->tamper = [](pb::Step& step) {
+    if (step.ended_size() == 0) return;
+    const pb::Ended copy = step.ended(0);
+    *step.add_ended() = copy;
+  };
+  Ask(1);
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(listener_.over[1].size(), 1u);
+}
+
+TEST_F(DispatcherTest, EndsThatBlameTheRequestAreFinal) {
+  struct Case {
+    pb::EndReason reason;
+    ApiCode code;
+  };
+  for (const Case& c :
+       {Case{pb::FAILED, ApiCode::kInternal}, Case{pb::DEADLINE, ApiCode::kDeadlineExceeded},
+        Case{pb::SLOW_CLIENT, ApiCode::kCancelled}, Case{pb::CANCELLED, ApiCode::kInternal}}) {
+    workers_.clear();
+    listener_ = Listener();
+    Start(2);
+    for (const auto& worker : workers_) {
+      worker->tamper = [&c](pb::Step& step) {
+        for (pb::Ended& ended : *step.mutable_ended()) ended.set_reason(c.reason);
+      };
+    }
+    Ask(1, 3);
+    Run(kMicrosPerSecond);
+    ASSERT_EQ(listener_.failed[1].size(), 1u) << c.reason;
+    EXPECT_EQ(listener_.failed[1][0].code, c.code);
+    EXPECT_EQ(dispatcher_->LiveRequests(), 0u);
+  }
+}
+
+TEST_F(DispatcherTest, ARetryableFailureIsCarriedOn) {
+  Start(2);
+  int failures = 0;
+  for (const auto& worker : workers_) {
+    worker->tamper = [&failures](pb::Step& step) {
+      if (step.outputs_size() == 0 || step.outputs(0).first_index() != 4 || failures > 0) return;
+      ++failures;
+      pb::Ended* ended = step.add_ended();
+      ended->set_request_number(step.outputs(0).request_number());
+      ended->set_attempt(step.outputs(0).attempt());
+      ended->set_reason(pb::FAILED);
+      ended->set_retryable(true);
+    };
+  }
+  Ask(1);
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(TextOf(1), "abcdefghij");
+  EXPECT_EQ(dispatcher_->counters().carry_ons, 1u);
+}
+
+TEST_F(DispatcherTest, CarryOnsAreBounded) {
+  options_.limits.max_carry_ons = 2;
+  Start(4);
+  Ask(1, 5000);
+  for (int i = 0; i < 4; ++i) {
+    Run(200 * kMilli);
+    if (!listener_.failed[1].empty()) break;
+    Running().Down();
+  }
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(dispatcher_->counters().carry_ons, 2u);
+  ASSERT_EQ(listener_.failed[1].size(), 1u);
+}
+
+TEST_F(DispatcherTest, WithoutCarryOnALostStreamFailsAtOnce) {
+  options_.carry_on = false;
+  Start(2);
+  Ask(1, 50);
+  Run(100 * kMilli);
+  Running().Down();
+  Run(50 * kMilli);
+  ASSERT_EQ(listener_.failed[1].size(), 1u);
+  EXPECT_EQ(listener_.failed[1][0].code, ApiCode::kUnavailable);
+}
+
+TEST_F(DispatcherTest, ALossBeforeAnyOutputIsAPlacementRetry) {
+  Start(2);
+  for (const auto& worker : workers_) worker->frozen = true;
+  Ask(1);
+  Run(50 * kMilli);
+  FakeWorker& first = Running();
+  FakeWorker& second = Idle();
+  second.frozen = false;
+  first.Down();
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(TextOf(1), "abcdefghij");
+  EXPECT_EQ(dispatcher_->counters().placement_retries, 1u);
+  EXPECT_EQ(dispatcher_->counters().carry_ons, 0u);
+  EXPECT_EQ(second.heard.back().submit().choices(0).outputs_size(), 0);
+}
+
+TEST_F(DispatcherTest, UnansweredSubmitsKeepToTheirCredit) {
+  FakeWorkerOptions small;
+  small.max_waiting = 2;
+  Start(1, small);
+  workers_[0]->frozen = true;
+  for (uint64_t i = 1; i <= 5; ++i) Ask(i);
+  Run(100 * kMilli);
+  EXPECT_EQ(workers_[0]->attempts.size(), 2u);
+  workers_[0]->frozen = false;
+  Run(kMicrosPerSecond);
+  for (uint64_t i = 1; i <= 5; ++i) EXPECT_EQ(TextOf(i), "abcdefghij") << i;
+}
+
+TEST_F(DispatcherTest, WaitingForAWorkerIsBounded) {
+  Start(1);
+  workers_[0]->Down();
+  Run(50 * kMilli);
+  Ask(1);
+  EXPECT_TRUE(listener_.failed.empty()) << "never inside the call";
+  Run(1400 * kMilli);
+  EXPECT_TRUE(listener_.failed.empty());
+  Run(200 * kMilli);
+  EXPECT_EQ(listener_.failed[1].size(), 1u);
+}
+
+TEST_F(DispatcherTest, ResumedRequestsStartBehindWhatTheClientHas) {
+  options_.limits.window_tokens = 8;
+  Start(1);
+  DispatchRequest request;
+  request.number = RequestNumber(1);
+  request.submit.prompt_ids = {1};
+  request.submit.choices = {{FakeIds("abc"), false}};
+  request.submit.sampling.max_tokens = 100;
+  request.submit.model_id = "model-a";
+  listener_.ids[1] = FakeIds("abc");
+  dispatcher_->Start(std::move(request));
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(TextOf(1), "abcdefghijk") << "three that it had, and a window of eight";
+}
+
+TEST_F(DispatcherTest, AWindowThatIsUsedUpSurvivesACarryOn) {
+  options_.limits.window_tokens = 8;
+  Start(2);
+  Ask(1, 100, /*router_is_taker=*/false);
+  Run(500 * kMilli);
+  EXPECT_EQ(listener_.ids[1].size(), 8u);
+  Running().Down();
+  Run(500 * kMilli);
+  // 0 would be without limit on the wire, so an attempt always gets one token.
+  EXPECT_EQ(listener_.ids[1].size(), 9u);
+  dispatcher_->Taken(RequestNumber(1), 0, 9);
+  Run(500 * kMilli);
+  EXPECT_EQ(listener_.ids[1].size(), 17u);
+  dispatcher_->Cancel(RequestNumber(1));
+}
+
+TEST_F(DispatcherTest, TheListenerMayCancelOthersInTheSameFrame) {
+  Start(1);
+  Ask(1, 50);
+  Ask(2, 50);
+  listener_.on_output = [this](RequestNumber request, const Output&) {
+    dispatcher_->Cancel(RequestNumber(3 - request.value()));
+  };
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 50u);
+  EXPECT_EQ(listener_.ids[2].size(), 0u);
+}
+
+TEST(Window, GrantsMoveInQuarters) {
+  Window window(100);
+  EXPECT_EQ(window.Room(0), 100u);
+  window.Begin(100);
+  EXPECT_FALSE(window.Take(24).has_value());
+  EXPECT_EQ(window.Take(25), 125u);
+  EXPECT_FALSE(window.Take(10).has_value()) << "what was taken stays taken";
+  EXPECT_EQ(window.taken(), 25u);
+  EXPECT_EQ(window.Room(125), 1u) << "used up";
+  EXPECT_EQ(window.Room(130), 1u);
+}
+
+TEST(Refusals, BlameTheClientsField) {
+  const ApiError error =
+      ErrorOfRefusal({{}, RefusalCode::kInvalid, "prompt_ids", "prompt_ids: is too odd", 0});
+  EXPECT_EQ(error.param, "prompt");
+  EXPECT_EQ(error.message, "prompt: is too odd");
+  EXPECT_EQ(ErrorOfRefusal({{}, RefusalCode::kQueueFull, "", "", 9'999'999}).retry_after_ms,
+            60'000u)
+      << "whatever a worker proposes";
+  for (int code = 0; code <= static_cast<int>(RefusalCode::kDeadlinePassed); ++code) {
+    const Refused refused{{}, static_cast<RefusalCode>(code), "", "", 0};
+    const bool again = WorthAnotherWorker(refused.code);
+    EXPECT_EQ(again, ErrorOfRefusal(refused).code == ApiCode::kUnavailable ||
+                         ErrorOfRefusal(refused).code == ApiCode::kInternal)
+        << code;
+  }
+}
+
+TEST(JournalTest, TakesEachIndexOnce) {
+  Journal journal({{}, {}}, 100);
+  const std::vector<TokenId> two = {1, 2};
+  EXPECT_EQ(journal.Accept(0, 0, two, 0), Verdict::kAccepted);
+  EXPECT_EQ(journal.Accept(0, 0, two, 0), Verdict::kDuplicate);
+  EXPECT_EQ(journal.Accept(0, 1, two, 0), Verdict::kDuplicate) << "also where they overlap";
+  EXPECT_EQ(journal.Accept(0, 3, two, 0), Verdict::kGap);
+  EXPECT_EQ(journal.Accept(2, 0, two, 0), Verdict::kNoChoice);
+  EXPECT_EQ(journal.Accept(1, 0, two, 2), Verdict::kAccepted) << "up to the window";
+  EXPECT_EQ(journal.Accept(1, 2, two, 3), Verdict::kOverrun);
+  EXPECT_EQ(journal.accepted(0), 2u);
+  journal.End(0, 1);
+  EXPECT_EQ(journal.accepted(0), 1u);
+  EXPECT_EQ(journal.Accept(0, 1, two, 0), Verdict::kEnded);
+  EXPECT_FALSE(journal.AllEnded());
+  journal.End(1, 2);
+  EXPECT_TRUE(journal.AllEnded());
+  EXPECT_EQ(journal.TotalOutputs(), 3u);
+}
+
+}  // namespace
+}  // namespace quire
