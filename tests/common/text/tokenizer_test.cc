@@ -1,5 +1,7 @@
 #include "common/text/tokenizer.h"
 
+#include <algorithm>
+#include <ctime>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -172,6 +174,26 @@ TEST(TokenizerTest, ExpensiveExpressionsAreBounded) {
   }
   EXPECT_FALSE(Tokenizer::FromJson(WithExpression("((\\\\p{L}{1000}){1000}){1000}")).ok());
   EXPECT_FALSE(Tokenizer::FromJson(WithExpression("(unclosed")).ok());
+}
+
+// Eight times the text may cost some twelve times the work of the processor (the merge queue has a
+// logarithm); a quadratic step would cost sixty-four times.
+TEST(TokenizerTest, LongTextsCostLinearWork) {
+  for (const std::string& json : {TinyByteLevelJson(), TinySentencePieceJson()}) {
+    const auto tokenizer = Load(json);
+    for (const std::string_view unit : {"hello w ", " ", "a", "<s>", "\n \n", "好", "\xCC\x81"}) {
+      const auto cost = [&](size_t bytes) {
+        std::string text;
+        while (text.size() < bytes) text += unit;
+        const std::clock_t start = std::clock();
+        EXPECT_TRUE(tokenizer->Encode(text, false).ok());
+        return static_cast<double>(std::clock() - start);
+      };
+      cost(1 << 12);
+      const double small = std::max(cost(1 << 17), 1000.0);
+      EXPECT_LT(cost(1 << 20) / small, 32) << "'" << unit << "'";
+    }
+  }
 }
 
 }  // namespace
