@@ -37,30 +37,28 @@ class ProgressPrinter {
   load::LoadProgress progress_;
 };
 
-class Loader {
+}  // namespace
+
+class WorkerLoader::Steps {
  public:
-  Loader(const WorkerConfig& config, const Clock& clock, Metrics& metrics, Logger& log)
+  Steps(const WorkerConfig& config, const Clock& clock, Metrics& metrics, Logger& log)
       : config_(config), clock_(clock), log_(log), worker_(std::make_unique<LoadedWorker>()) {
     worker_->metrics = std::make_unique<EngineMetrics>(metrics);
   }
 
   // Each step names the exit code of its failure.
-  std::unique_ptr<LoadedWorker> Run(StartFailure& failure) {
-    const std::pair<absl::Status (Loader::*)(), int> steps[] = {
-        {&Loader::OpenDevice, kExitDeviceUnusable},  {&Loader::OpenModel, kExitModelUnusable},
-        {&Loader::ChooseContext, kExitBadArguments}, {&Loader::PlanMemory, kExitModelUnusable},
-        {&Loader::LoadWeights, kExitModelUnusable},  {&Loader::BuildEngine, kExitFailed},
-        {&Loader::Canary, kExitModelUnusable}};
+  using Step = std::pair<absl::Status (Steps::*)(), int>;
+  bool Run(std::initializer_list<Step> steps, StartFailure& failure) {
     for (const auto& [step, exit_code] : steps) {
       const absl::Status status = (this->*step)();
       if (status.ok()) continue;
       failure = {exit_code, StatusMessage(status)};
-      return nullptr;
+      return false;
     }
-    return std::move(worker_);
+    return true;
   }
+  std::unique_ptr<LoadedWorker> Take() { return std::move(worker_); }
 
- private:
   absl::Status OpenDevice();
   absl::Status OpenModel();
   absl::Status ChooseContext();
@@ -69,8 +67,9 @@ class Loader {
   absl::Status BuildEngine();
   absl::Status Canary();
 
+ private:
   load::MemoryRequest MakeMemoryRequest() const;
-  void SayPlan(const load::MemoryPlan& plan, const load::MemoryRequest& request);
+  void SayPlan() const;
   void FillHello();
 
   const WorkerConfig& config_;
@@ -78,10 +77,12 @@ class Loader {
   Logger& log_;
   std::unique_ptr<LoadedWorker> worker_;
   int32_t max_model_len_ = 0;
+  load::MemoryRequest memory_request_;
+  load::MemoryPlan memory_plan_;
   kernels::ProgramOptions program_options_;
 };
 
-absl::Status Loader::OpenDevice() {
+absl::Status WorkerLoader::Steps::OpenDevice() {
   if (config_.device == "cuda") {
     return absl::UnavailableError("--device: cuda is not served by this build; use cpu or auto");
   }
@@ -97,22 +98,17 @@ absl::Status Loader::OpenDevice() {
   if (worker_->backend == nullptr) {
     return absl::UnavailableError(AbslView("--cpu-isa, --activation-dtype: " + error));
   }
-  log_.Info("device", {{"device", worker_->backend->Description()},
-                       {"numerics", worker_->backend->NumericsClass()}});
   return absl::OkStatus();
 }
 
-absl::Status Loader::OpenModel() {
+absl::Status WorkerLoader::Steps::OpenModel() {
   absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model);
   if (!model.ok()) return Annotate(model.status(), "--model");
   worker_->model = *std::move(model);
-  log_.Info("model", {{"path", config_.model},
-                      {"family", worker_->model->config.family},
-                      {"model_id", worker_->model->model_id}});
   return absl::OkStatus();
 }
 
-absl::Status Loader::ChooseContext() {
+absl::Status WorkerLoader::Steps::ChooseContext() {
   const int32_t context = worker_->model->program.max_positions;
   max_model_len_ = config_.max_model_len == 0 ? context : config_.max_model_len;
   if (max_model_len_ <= context) return absl::OkStatus();
@@ -120,7 +116,7 @@ absl::Status Loader::ChooseContext() {
                          " is beyond the model's context; use at most " + std::to_string(context));
 }
 
-load::MemoryRequest Loader::MakeMemoryRequest() const {
+load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   const kernels::StepProgram& program = worker_->model->program;
   const load::MemoryLimit limit = load::UsableMemory(load::ReadMemoryFiles("/"));
   load::MemoryRequest request;
@@ -139,7 +135,7 @@ load::MemoryRequest Loader::MakeMemoryRequest() const {
   return request;
 }
 
-absl::Status Loader::PlanMemory() {
+absl::Status WorkerLoader::Steps::PlanMemory() {
   const kernels::StepProgram& program = worker_->model->program;
   kernels::KvShape shape;
   shape.block_size = config_.block_size;
@@ -159,22 +155,30 @@ absl::Status Loader::PlanMemory() {
     plan = load::PlanMemory(request);
   }
   QUIRE_RETURN_IF_ERROR(plan.status());
-  if (config_.max_model_len == 0 && max_model_len_ < program.max_positions) {
-    log_.Warning("the model's whole context does not fit in memory",
-                 {{"context", program.max_positions}, {"max_model_len", max_model_len_}});
-  }
   program_options_.page_count = plan->page_count;
-  SayPlan(*plan, request);
+  memory_request_ = std::move(request);
+  memory_plan_ = *plan;
   return absl::OkStatus();
 }
 
-void Loader::SayPlan(const load::MemoryPlan& plan, const load::MemoryRequest& request) {
+void WorkerLoader::Steps::SayPlan() const {
+  const model::Model& model = *worker_->model;
+  const load::MemoryPlan& plan = memory_plan_;
+  log_.Info("device", {{"device", worker_->backend->Description()},
+                       {"numerics", worker_->backend->NumericsClass()}});
+  log_.Info(
+      "model",
+      {{"path", config_.model}, {"family", model.config.family}, {"model_id", model.model_id}});
+  if (config_.max_model_len == 0 && max_model_len_ < model.program.max_positions) {
+    log_.Warning("the model's whole context does not fit in memory",
+                 {{"context", model.program.max_positions}, {"max_model_len", max_model_len_}});
+  }
   worker_->memory_line = "weights " + load::BytesText(plan.weight_bytes) + ", workspace " +
                          load::BytesText(plan.workspace_bytes) + ", kv cache " +
                          load::BytesText(plan.kv_bytes) + ", free " +
                          load::BytesText(plan.free_bytes);
   if (isatty(2) != 0) {
-    std::fprintf(stderr, "%s\n", load::MemoryPlanText(plan, request).c_str());
+    std::fprintf(stderr, "%s\n", load::MemoryPlanText(plan, memory_request_).c_str());
     return;
   }
   log_.Info("memory plan", {{"usable_bytes", plan.usable_bytes},
@@ -187,7 +191,8 @@ void Loader::SayPlan(const load::MemoryPlan& plan, const load::MemoryRequest& re
                             {"max_model_len", max_model_len_}});
 }
 
-absl::Status Loader::LoadWeights() {
+absl::Status WorkerLoader::Steps::LoadWeights() {
+  SayPlan();
   ProgressPrinter print(clock_);
   program_options_.progress = [&print](int64_t done, int64_t total) {
     print({"weights", done, total});
@@ -200,7 +205,7 @@ absl::Status Loader::LoadWeights() {
   return absl::OkStatus();
 }
 
-absl::Status Loader::BuildEngine() {
+absl::Status WorkerLoader::Steps::BuildEngine() {
   const model::Model& model = *worker_->model;
   const kernels::KvLayout& kv = program_options_.kv;
   CpuRunnerOptions runner;
@@ -234,6 +239,8 @@ absl::Status Loader::BuildEngine() {
   return absl::OkStatus();
 }
 
+namespace {
+
 // 64 hexadecimal digits as 32 bytes.
 std::string FromHex(std::string_view hex) {
   std::string bytes;
@@ -243,7 +250,9 @@ std::string FromHex(std::string_view hex) {
   return bytes;
 }
 
-void Loader::FillHello() {
+}  // namespace
+
+void WorkerLoader::Steps::FillHello() {
   const model::Model& model = *worker_->model;
   WorkerHello& hello = worker_->hello;
   hello.model_id = model.model_id;
@@ -272,7 +281,7 @@ void Loader::FillHello() {
   hello.prefix_caching = config_.enable_prefix_caching;
 }
 
-absl::Status Loader::Canary() {
+absl::Status WorkerLoader::Steps::Canary() {
   const Micros start = clock_.Now();
   QUIRE_RETURN_IF_ERROR(
       Annotate(RunCanary(*worker_->engine, worker_->hello.model_id, clock_), "--model"));
@@ -280,11 +289,25 @@ absl::Status Loader::Canary() {
   return absl::OkStatus();
 }
 
-}  // namespace
+WorkerLoader::WorkerLoader(const WorkerConfig& config, const Clock& clock, Metrics& metrics,
+                           Logger& log)
+    : steps_(std::make_unique<Steps>(config, clock, metrics, log)) {}
+WorkerLoader::~WorkerLoader() = default;
 
-std::unique_ptr<LoadedWorker> LoadWorker(const WorkerConfig& config, const Clock& clock,
-                                         Metrics& metrics, Logger& log, StartFailure& failure) {
-  return Loader(config, clock, metrics, log).Run(failure);
+bool WorkerLoader::Prepare(StartFailure& failure) {
+  return steps_->Run({{&Steps::OpenDevice, kExitDeviceUnusable},
+                      {&Steps::OpenModel, kExitModelUnusable},
+                      {&Steps::ChooseContext, kExitBadArguments},
+                      {&Steps::PlanMemory, kExitModelUnusable}},
+                     failure);
+}
+
+std::unique_ptr<LoadedWorker> WorkerLoader::Load(StartFailure& failure) {
+  const bool done = steps_->Run({{&Steps::LoadWeights, kExitModelUnusable},
+                                 {&Steps::BuildEngine, kExitFailed},
+                                 {&Steps::Canary, kExitModelUnusable}},
+                                failure);
+  return done ? steps_->Take() : nullptr;
 }
 
 absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock) {

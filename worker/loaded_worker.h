@@ -46,10 +46,24 @@ struct StartFailure {
   std::string message;  // one line that names flag, file or tensor and what would work
 };
 
-// Null, with `failure` filled in, when something is in the way. Says what it does on `log` and,
-// while it loads, on standard error. `clock` and `metrics` outlive the worker.
-std::unique_ptr<LoadedWorker> LoadWorker(const WorkerConfig& config, const Clock& clock,
-                                         Metrics& metrics, Logger& log, StartFailure& failure);
+// Loads in two halves: Prepare finds out in a moment whether it can work, Load takes its time. All
+// that is passed in outlives the loader; `clock` and `metrics` outlive the worker too.
+class WorkerLoader {
+ public:
+  WorkerLoader(const WorkerConfig& config, const Clock& clock, Metrics& metrics, Logger& log);
+  ~WorkerLoader();
+
+  // Opens device and model, chooses the context, plans memory. False with `failure` filled in; says
+  // nothing on `log` then, so that the failure is the one line that is read.
+  bool Prepare(StartFailure& failure);
+  // After Prepare, once: packs the weights, shows progress on standard error, builds the engine and
+  // has it produce a token. Null with `failure` filled in.
+  std::unique_ptr<LoadedWorker> Load(StartFailure& failure);
+
+ private:
+  class Steps;
+  std::unique_ptr<Steps> steps_;
+};
 
 // Has the engine answer one request of one token; INTERNAL when no token came of it.
 absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock);

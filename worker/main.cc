@@ -26,6 +26,8 @@ namespace quire {
 namespace {
 
 constexpr Micros kHealthInterval = 250 * kMicrosPerMilli;
+constexpr std::string_view kListenFlag = "--listen (port 0 lets the system choose)";
+constexpr std::string_view kHttpPortFlag = "--http-port (0 lets the system choose)";
 
 int Fail(int exit_code, const std::string& message) {
   std::fprintf(stderr, "quire-worker: %s\n", message.c_str());
@@ -66,7 +68,7 @@ class Service {
     options.accept = [this](std::unique_ptr<FrameStream> s) { hub_->Accept(std::move(s)); };
     absl::StatusOr<std::unique_ptr<GrpcServer>> server = StartGrpcServer(std::move(options));
     if (!server.ok()) {
-      return Annotate(server.status(), "--listen (port 0 lets the system choose)");
+      return Annotate(server.status(), kListenFlag);
     }
     server_ = *std::move(server);
     executor_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
@@ -160,20 +162,25 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
   const RealClock clock;
   Metrics metrics;
   Health health(clock);
-  HttpServerOptions http_options;
+  WorkerLoader loader(config, clock, metrics, log);
+  StartFailure failure;
+  if (!loader.Prepare(failure)) return Fail(failure.exit_code, failure.message);
+
+  // Probes are answered while the weights load; the wire opens when a token has been produced.
   const absl::StatusOr<HostPort> listen = ParseHostPort(config.listen);
+  HttpServerOptions http_options;
   http_options.host = listen->host == "localhost" ? "127.0.0.1" : listen->host;
   http_options.port = config.http_port;
   http_options.health = &health;
   http_options.metrics = &metrics;
   http_options.version_json = VersionJson(config);
-  absl::StatusOr<std::unique_ptr<HttpServer>> http = StartHttpServer(http_options);
-  if (!http.ok()) {
-    return Fail(kExitFailed,
-                "--http-port (0 lets the system choose): " + StatusMessage(http.status()));
+  if (const absl::Status free = CheckAddressFree(http_options.host, listen->port); !free.ok()) {
+    return Fail(kExitFailed, StatusMessage(Annotate(free, kListenFlag)));
   }
-  StartFailure failure;
-  const std::unique_ptr<LoadedWorker> worker = LoadWorker(config, clock, metrics, log, failure);
+  absl::StatusOr<std::unique_ptr<HttpServer>> http = StartHttpServer(http_options);
+  if (!http.ok()) return Fail(kExitFailed, StatusMessage(Annotate(http.status(), kHttpPortFlag)));
+
+  const std::unique_ptr<LoadedWorker> worker = loader.Load(failure);
   if (worker == nullptr) return Fail(failure.exit_code, failure.message);
   health.SetProgress(&worker->progress);
   Service service(config, *worker, health, metrics, log);

@@ -129,6 +129,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Response response_;
 };
 
+absl::Status Listen(tcp::acceptor& acceptor, const std::string& host, int port) {
+  beast::error_code error;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (error) return InvalidArgument(host + " is not an IP address, as in 127.0.0.1");
+  const tcp::endpoint endpoint(address, static_cast<uint16_t>(port));
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(kMaxHttpConnections, error);
+  if (!error) return absl::OkStatus();
+  const std::string where = host + ":" + std::to_string(port);
+  return absl::UnavailableError(AbslView("cannot listen on " + where + ": " + error.message()));
+}
+
 class HttpServerImpl final : public HttpServer {
  public:
   explicit HttpServerImpl(const HttpServerOptions& options)
@@ -140,18 +154,7 @@ class HttpServerImpl final : public HttpServer {
   }
 
   absl::Status Start() {
-    beast::error_code error;
-    const asio::ip::address address = asio::ip::make_address(options_.host, error);
-    if (error) return InvalidArgument(options_.host + " is not an IP address, as in 127.0.0.1");
-    const tcp::endpoint endpoint(address, static_cast<uint16_t>(options_.port));
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(kMaxHttpConnections, error);
-    if (error) {
-      const std::string where = options_.host + ":" + std::to_string(options_.port);
-      return absl::UnavailableError(AbslView("cannot listen on " + where + ": " + error.message()));
-    }
+    QUIRE_RETURN_IF_ERROR(Listen(acceptor_, options_.host, options_.port));
     port_ = acceptor_.local_endpoint().port();
     Accept();
     thread_ = std::thread([this] { context_.run(); });
@@ -187,6 +190,12 @@ class HttpServerImpl final : public HttpServer {
 };
 
 }  // namespace
+
+absl::Status CheckAddressFree(const std::string& host, int port) {
+  asio::io_context context;
+  tcp::acceptor acceptor(context);
+  return Listen(acceptor, host, port);
+}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpServer(const HttpServerOptions& options) {
   auto server = std::make_unique<HttpServerImpl>(options);

@@ -36,4 +36,7 @@ class HttpServer {
 // UNAVAILABLE or INVALID_ARGUMENT when the address cannot be listened on.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpServer(const HttpServerOptions& options);
 
+// The same errors without listening: whether a server that starts later could, as things stand now.
+absl::Status CheckAddressFree(const std::string& host, int port);
+
 }  // namespace quire

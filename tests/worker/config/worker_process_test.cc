@@ -60,6 +60,7 @@ TEST(WorkerProcess, BadArgumentsExitWithTwo) {
 TEST(WorkerProcess, UnusableModelsExitWithThreeAndNameTheFile) {
   const Outcome missing = RunToEnd({"--model=/nonexistent/model"});
   EXPECT_EQ(missing.exit_code, 3);
+  EXPECT_EQ(missing.output.find('\n'), missing.output.size() - 1) << missing.output;
   EXPECT_NE(missing.output.find("/nonexistent/model"), std::string::npos) << missing.output;
   const std::string folder = testing::TempDir() + "quire_broken_model";
   std::filesystem::remove_all(folder);
