@@ -2,12 +2,14 @@
 #include <sched.h>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_program.h"
 
 namespace quire::kernels {
 namespace {
 
 using cpu::CpuProgram;
+using cpu::Isa;
 using cpu::KernelTable;
 using cpu::ThreadPool;
 
@@ -51,9 +53,7 @@ class CpuBackend final : public Backend {
 };
 
 const KernelTable* ChooseKernels(const CpuOptions& options, std::string& error) {
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-      !__builtin_cpu_supports("f16c")) {
+  if (!cpu::HostHas(Isa::kAvx2)) {
     error = "this processor lacks AVX2, FMA or F16C, which the CPU kernels need";
     return nullptr;
   }
@@ -61,8 +61,7 @@ const KernelTable* ChooseKernels(const CpuOptions& options, std::string& error) 
     error = "activation dtype '" + options.activation_dtype + "' is not served; use float32";
     return nullptr;
   }
-  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool has_avx512 = cpu::HostHas(Isa::kAvx512);
   if (options.isa == "reference") return &cpu::ReferenceKernels();
   if (options.isa == "avx2") return &cpu::Avx2Kernels();
   if (options.isa == "auto") return has_avx512 ? &cpu::Avx512Kernels() : &cpu::Avx2Kernels();

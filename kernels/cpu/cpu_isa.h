@@ -1,0 +1,12 @@
+// What the processor and the system can run.
+#pragma once
+
+namespace quire::kernels::cpu {
+
+enum class Isa { kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
+
+// kAvx2 includes FMA and F16C, kAvx512 the F, BW, DQ and VL parts; each needs the system's support
+// for its registers.
+bool HostHas(Isa isa);
+
+}  // namespace quire::kernels::cpu

@@ -1,0 +1,143 @@
+// Attention over pages: contexts of several spans, windows, groups of heads, block sizes and page
+// types, each against float64 and bit for bit between one prefill, chunks, single tokens and mixed
+// batches.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/cpu/cpu_isa.h"
+#include "tests/kernels/double_model.h"
+#include "tests/kernels/harness.h"
+
+namespace quire::kernels::test {
+namespace {
+
+using Logits = std::vector<std::vector<float>>;
+
+constexpr int kContext = 1100;  // two spans and a part, ending inside a tile and a page
+
+ModelShape Small(int heads, int kv_heads, int window) {
+  ModelShape shape;
+  shape.layers = 2;
+  shape.hidden = 32;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads;
+  shape.head_dim = 16;
+  shape.inner = 32;
+  shape.vocabulary = 40;
+  shape.windows = {window, 0};
+  return shape;
+}
+
+double WorstError(const Logits& got, const std::vector<std::vector<double>>& wanted) {
+  double worst = 0.0;
+  for (size_t t = 0; t < wanted.size(); ++t) {
+    double size = 0.0;
+    for (double v : wanted[t]) size = std::max(size, std::fabs(v));
+    for (size_t i = 0; i < wanted[t].size(); ++i) {
+      const double error = std::fabs(got[t][i] - wanted[t][i]) / size;
+      worst = std::isnan(error) ? 1e30 : std::max(worst, error);
+    }
+  }
+  return worst;
+}
+
+PagedRunner::Options Options(int block_size, KvType type, const char* isa) {
+  PagedRunner::Options options;
+  options.cpu = {.threads = 2, .isa = isa};
+  options.block_size = block_size;
+  options.kv_type = type;
+  options.max_context = kContext;
+  options.max_tokens = kContext;
+  return options;
+}
+
+// Runs the tokens in pieces of the given sizes, the last one repeated; what is behind a window is
+// dropped.
+Logits InPieces(const StepProgram& program, const PagedRunner::Options& options,
+                const std::vector<int32_t>& tokens, std::vector<int> sizes) {
+  PagedRunner runner(program, options);
+  Logits logits;
+  size_t next = 0;
+  for (int begin = 0; begin < static_cast<int>(tokens.size());) {
+    const int size = sizes[std::min(next++, sizes.size() - 1)];
+    const int end = std::min<int>(static_cast<int>(tokens.size()), begin + size);
+    runner.DropBehindWindow(0, begin);
+    const Logits part = runner.Step({{0, begin, {tokens.begin() + begin, tokens.begin() + end}}});
+    logits.insert(logits.end(), part.begin(), part.end());
+    begin = end;
+  }
+  return logits;
+}
+
+struct Case {
+  int heads;
+  int kv_heads;
+  int window;
+  int block_size;
+};
+
+class Attention : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Attention, AgreesWithFloat64AndInAnyPieces) {
+  const Case c = GetParam();
+  WeightStore store(41);
+  const StepProgram program = MakeProgram(Small(c.heads, c.kv_heads, c.window), store);
+  const std::vector<int32_t> tokens = RandomTokens(kContext, 40, 42);
+  const auto wanted = DoubleModel(program).Run(tokens);
+  const auto options = Options(c.block_size, KvType::kF32, "auto");
+  const Logits whole = InPieces(program, options, tokens, {kContext});
+  EXPECT_LT(WorstError(whole, wanted), 2e-5);
+  EXPECT_EQ(InPieces(program, options, tokens, {1000, 1}), whole);
+  EXPECT_EQ(InPieces(program, options, tokens, {5, 507, 1, 63, 129}), whole);
+  EXPECT_EQ(InPieces(program, Options(c.block_size, KvType::kF32, "reference"), tokens, {400}),
+            whole);
+  EXPECT_EQ(InPieces(program, Options(c.block_size, KvType::kF32, "avx2"), tokens, {333}), whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, Attention,
+                         ::testing::Values(Case{2, 2, 100, 16}, Case{4, 1, 512, 16},
+                                           Case{8, 1, 70, 32}, Case{8, 2, 0, 64}));
+
+TEST(AttentionPages, BFloat16PagesAreNearAndGiveTheSameBitsInPieces) {
+  WeightStore store(43);
+  const StepProgram program = MakeProgram(Small(4, 2, 100), store);
+  const std::vector<int32_t> tokens = RandomTokens(600, 40, 44);
+  const auto wanted = DoubleModel(program).Run(tokens);
+  const auto options = Options(16, KvType::kBF16, "auto");
+  const Logits whole = InPieces(program, options, tokens, {600});
+  EXPECT_LT(WorstError(whole, wanted), 2e-2);
+  EXPECT_EQ(InPieces(program, options, tokens, {570, 1}), whole);
+  EXPECT_EQ(InPieces(program, Options(16, KvType::kBF16, "reference"), tokens, {77}), whole);
+  EXPECT_EQ(InPieces(program, Options(16, KvType::kBF16, "avx2"), tokens, {600}), whole);
+}
+
+TEST(AttentionPages, NeighboursInABatchChangeNothing) {
+  WeightStore store(47);
+  const StepProgram program = MakeProgram(Small(4, 1, 60), store);
+  auto options = Options(16, KvType::kF32, "auto");
+  options.sequences = 3;
+  options.max_context = 256;
+  const std::vector<int32_t> a = RandomTokens(150, 40, 1);
+  const std::vector<int32_t> b = RandomTokens(90, 40, 2);
+  const Logits alone_a = InPieces(program, options, a, {150});
+  const Logits alone_b = InPieces(program, options, b, {90});
+  PagedRunner runner(program, options);
+  runner.Step({{2, 0, b}});
+  const Logits first =
+      runner.Step({{0, 0, {a.begin(), a.begin() + 100}}, {1, 0, {b.begin(), b.begin() + 89}}});
+  const Logits second = runner.Step({{1, 89, {b[89]}}, {0, 100, {a.begin() + 100, a.end()}}});
+  EXPECT_EQ(Logits(first.begin(), first.begin() + 100),
+            Logits(alone_a.begin(), alone_a.begin() + 100));
+  EXPECT_EQ(second[0], alone_b[89]);
+  EXPECT_EQ(Logits(second.begin() + 1, second.end()), Logits(alone_a.begin() + 100, alone_a.end()));
+}
+
+TEST(Host, HasAvx512) {
+  if (!cpu::HostHas(cpu::Isa::kAvx512)) {
+    GTEST_SKIP() << "this host has no AVX-512: its kernels were not tested";
+  }
+}
+
+}  // namespace
+}  // namespace quire::kernels::test

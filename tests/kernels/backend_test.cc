@@ -1,0 +1,119 @@
+// The backend's edges: what it refuses, what it reports, page copies, and the pool of threads.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "kernels/cpu/cpu_program.h"
+#include "kernels/cpu/thread_pool.h"
+#include "tests/kernels/harness.h"
+
+namespace quire::kernels::test {
+namespace {
+
+TEST(Backend, RefusesWhatItCannotServeAndNamesWhatItCan) {
+  std::string error;
+  EXPECT_EQ(MakeCpuBackend({.threads = -1}, error), nullptr);
+  EXPECT_NE(error.find("threads"), std::string::npos);
+  EXPECT_EQ(MakeCpuBackend({.threads = 1, .isa = "sse"}, error), nullptr);
+  EXPECT_NE(error.find("avx2"), std::string::npos);
+  EXPECT_EQ(MakeCpuBackend({.threads = 1, .activation_dtype = "int3"}, error), nullptr);
+  EXPECT_NE(error.find("float32"), std::string::npos);
+}
+
+TEST(Backend, EveryInstructionSetHasTheSameNumericsClass) {
+  std::string error;
+  const auto reference = MakeCpuBackend({.threads = 1, .isa = "reference"}, error);
+  for (const std::string& isa : AvailableIsas()) {
+    const auto backend = MakeCpuBackend({.threads = 2, .isa = isa}, error);
+    EXPECT_EQ(backend->NumericsClass(), reference->NumericsClass());
+    EXPECT_NE(backend->Description().find(isa), std::string::npos);
+  }
+}
+
+TEST(Backend, ReportsPackingAndReleasesEverySourceOnce) {
+  WeightStore store(3);
+  ModelShape shape;
+  shape.type = DType::kQ4_0;
+  const StepProgram program = MakeProgram(shape, store);
+  std::string error;
+  const auto backend = MakeCpuBackend({.threads = 2}, error);
+  ProgramOptions options;
+  options.kv = DealLayers(program.layer_windows, {.kv_heads = 2, .head_dim = 64});
+  options.page_count = 4;
+  int64_t last = 0;
+  int64_t total = 0;
+  int64_t released = 0;
+  options.progress = [&](int64_t done, int64_t all) {
+    EXPECT_GE(done, last);
+    last = done;
+    total = all;
+  };
+  options.release_source = [&](const void*, int64_t bytes) { released += bytes; };
+  const auto loaded = backend->Load(program, options);
+  EXPECT_EQ(last, total);
+  int64_t matrices = 0;
+  for (const Weight& weight : program.weights) {
+    for (const WeightSource& part : weight.parts) {
+      if (weight.rows > 1) matrices += part.Bytes();
+    }
+  }
+  EXPECT_EQ(released, matrices);
+  EXPECT_EQ(loaded->WeightBytes(), backend->EstimateWeightBytes(program));
+  EXPECT_EQ(loaded->WorkspaceBytes(), backend->EstimateWorkspaceBytes(program, options));
+  EXPECT_EQ(loaded->PoolBytes(), 4 * options.kv.page_bytes);
+}
+
+TEST(ThreadPool, RunsEveryTaskOnceInEveryJob) {
+  for (const int threads : {1, 2, 5}) {
+    cpu::ThreadPool pool(threads);
+    for (int job = 0; job < 300; ++job) {
+      std::vector<std::atomic<int>> runs(1 + job % 23);
+      pool.Run(static_cast<int>(runs.size()), [&](int index, int thread) {
+        EXPECT_LT(thread, threads);
+        runs[index].fetch_add(1);
+      });
+      for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
+    }
+    pool.Run(0, [](int, int) { FAIL(); });
+  }
+}
+
+TEST(Backend, CopiedPagesServeAnotherSequence) {
+  WeightStore store(9);
+  const StepProgram program = MakeProgram(ModelShape{}, store);
+  std::string error;
+  const auto backend = MakeCpuBackend({.threads = 1}, error);
+  ProgramOptions options;
+  options.kv = DealLayers(program.layer_windows, {.kv_heads = 2, .head_dim = 64});
+  options.page_count = 2;
+  const auto loaded = backend->Load(program, options);
+  const std::vector<int32_t> tokens = RandomTokens(9, 90, 10);
+  const auto run = [&](int32_t page, int begin, int end, std::vector<PageCopy> copies) {
+    const std::vector<int32_t> table = {page};
+    const std::vector<std::span<const int32_t>> tables = {table};
+    std::vector<int32_t> positions;
+    for (int i = begin; i < end; ++i) positions.push_back(i);
+    const BatchRow row{.token_count = end - begin, .first_position = begin, .block_tables = tables};
+    const std::vector<int32_t> sampled = {end - begin - 1};
+    const std::vector<SampleRow> sample_rows(1);
+    std::vector<SampleOutput> outputs(1);
+    const StepBatch batch{std::span(tokens).subspan(begin, end - begin),
+                          positions,
+                          {&row, 1},
+                          copies,
+                          sampled,
+                          sample_rows,
+                          outputs};
+    std::vector<float> logits(90, std::nanf(""));
+    loaded->RunWithLogits(batch, logits);
+    return logits;
+  };
+  run(0, 0, 8, {});
+  loaded->PoisonPage(1);
+  const auto wanted = run(0, 8, 9, {});
+  EXPECT_EQ(run(1, 8, 9, {{0, 1}}), wanted);
+}
+
+}  // namespace
+}  // namespace quire::kernels::test

@@ -1,0 +1,96 @@
+// Every weight format as the reference reader of GGUF files understands it: the recorded values,
+// the float64 reading that other tests use, and what kernels multiply with must be the same.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/half.h"
+#include "kernels/cpu/kernel_table.h"
+#include "tests/kernels/test_weights.h"
+
+namespace quire::kernels::cpu {
+namespace {
+
+struct Recorded {
+  WeightSource source;
+  std::vector<float> values;
+};
+
+std::vector<Recorded> ReadFixture(std::vector<char>& bytes) {
+  std::ifstream file(QUIRE_SOURCE_DIR "/tests/kernels/fixtures/gguf_blocks.bin", std::ios::binary);
+  bytes.assign(std::istreambuf_iterator<char>(file), {});
+  std::vector<Recorded> formats;
+  for (size_t at = 0; at + 12 <= bytes.size();) {
+    uint32_t header[3];
+    std::memcpy(header, bytes.data() + at, 12);
+    at += 12;
+    Recorded format;
+    format.source = {static_cast<DType>(header[0]), 1, header[2],
+                     reinterpret_cast<const std::byte*>(bytes.data() + at)};
+    at += header[1];
+    format.values.resize(header[2]);
+    std::memcpy(format.values.data(), bytes.data() + at, 4 * format.values.size());
+    at += 4 * format.values.size();
+    formats.push_back(format);
+  }
+  return formats;
+}
+
+// The row that a kernel decodes.
+std::vector<float> Decoded(const KernelTable& kernels, const WeightSource& source) {
+  const Weight weight{.name = "w", .parts = {source}, .rows = 1, .cols = source.cols};
+  PackedMatrix matrix = PlanMatrix(weight, false);
+  AllocateMatrix(matrix);
+  PackPanels(matrix, weight, 0, matrix.PanelCount());
+  std::vector<float> out(source.cols, std::nanf(""));
+  std::vector<float> scratch(LinearScratchFloats(1));
+  kernels.embed({.table = &matrix}, 0, out.data(), scratch.data());
+  return out;
+}
+
+TEST(Format, KernelsReadWhatTheReferenceReads) {
+  std::vector<char> bytes;
+  const std::vector<Recorded> formats = ReadFixture(bytes);
+  ASSERT_EQ(formats.size(), 8u);
+  for (const Recorded& format : formats) {
+    const char* name = DTypeName(format.source.type);
+    const std::vector<float> got = Decoded(ReferenceKernels(), format.source);
+    for (size_t i = 0; i < format.values.size(); ++i) {
+      const double exact = test::ElementOf(format.source, 0, static_cast<int64_t>(i));
+      // Formats with a minimum subtract rounded products: an error relative to those.
+      const double size = std::fabs(exact) + 2.0 * 63 * 63;
+      ASSERT_NEAR(format.values[i], exact, 1e-7 * size) << name << " " << i;
+      ASSERT_NEAR(got[i], exact, 1e-7 * size) << name << " " << i;
+    }
+    EXPECT_EQ(Decoded(Avx2Kernels(), format.source), got) << name;
+    if (HostHas(Isa::kAvx512)) {
+      EXPECT_EQ(Decoded(Avx512Kernels(), format.source), got) << name;
+    }
+  }
+}
+
+TEST(Half, WidensEveryValue) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const uint16_t half = static_cast<uint16_t>(bits);
+    if ((half & 0x7c00) == 0x7c00) continue;
+    ASSERT_EQ(HalfToFloat(half), static_cast<float>(test::HalfValue(half))) << bits;
+  }
+  EXPECT_EQ(HalfToFloat(0x7c00), INFINITY);
+  EXPECT_EQ(HalfToFloat(0xfc00), -INFINITY);
+  EXPECT_TRUE(std::isnan(HalfToFloat(0x7c01)));
+}
+
+TEST(BFloat, RoundsToTheNearestEven) {
+  EXPECT_EQ(FloatToBFloat(1.0f), 0x3f80);
+  EXPECT_EQ(FloatToBFloat(1.00390625f), 0x3f80);  // half way, even below
+  EXPECT_EQ(FloatToBFloat(1.01171875f), 0x3f82);  // half way, even above
+  EXPECT_EQ(FloatToBFloat(-INFINITY), 0xff80);
+  EXPECT_TRUE(std::isnan(BFloatToFloat(FloatToBFloat(std::nanf("")))));
+}
+
+}  // namespace
+}  // namespace quire::kernels::cpu

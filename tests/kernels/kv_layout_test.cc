@@ -1,0 +1,51 @@
+// How layers are dealt to cache groups.
+#include "kernels/kv_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace quire::kernels {
+namespace {
+
+TEST(DealLayers, GemmaGivesOneFullGroupAndFiveSlidingOnes) {
+  std::vector<int> windows;
+  for (int layer = 0; layer < 18; ++layer) windows.push_back(layer % 6 == 5 ? 0 : 512);
+  const KvLayout layout = DealLayers(windows, {.block_size = 16, .kv_heads = 1, .head_dim = 256});
+  EXPECT_EQ(layout.layers_per_group, 3);
+  ASSERT_EQ(layout.kinds.size(), 2u);
+  EXPECT_EQ(layout.kinds[0].window, 0);
+  EXPECT_EQ(layout.kinds[0].groups, 1);
+  EXPECT_EQ(layout.kinds[1].window, 512);
+  EXPECT_EQ(layout.kinds[1].groups, 5);
+  EXPECT_EQ(layout.groups.size(), 6u);
+  EXPECT_EQ(layout.page_bytes, int64_t{3} * 2 * 256 * 16 * 4);
+  EXPECT_EQ(layout.layers[5].group, 0);
+  EXPECT_EQ(layout.layers[11].slot, 1);
+}
+
+TEST(DealLayers, OneKindIsOneGroup) {
+  for (const int window : {0, 64}) {
+    const KvLayout layout =
+        DealLayers({window, window, window}, {.block_size = 32, .kv_heads = 2, .head_dim = 20});
+    EXPECT_EQ(layout.groups.size(), 1u);
+    EXPECT_EQ(layout.layers_per_group, 3);
+    EXPECT_EQ(layout.page_bytes, int64_t{3} * 2 * 2 * 32 * 32 * 4);
+  }
+}
+
+TEST(DealLayers, TheLastGroupOfAKindMayBePadded) {
+  const KvLayout layout = DealLayers({8, 0, 8, 0, 8}, {.kv_heads = 1, .head_dim = 16});
+  EXPECT_EQ(layout.layers_per_group, 2);
+  ASSERT_EQ(layout.groups.size(), 3u);
+  EXPECT_EQ(layout.groups[0].kind, 0);
+  EXPECT_EQ(layout.groups[2].layers, 1);
+  std::set<std::pair<int, int>> places;
+  for (const KvLayerPlace& place : layout.layers) places.insert({place.group, place.slot});
+  EXPECT_EQ(places.size(), 5u);
+}
+
+TEST(DealLayers, NoLayersNoPages) { EXPECT_EQ(DealLayers({}, {}).page_bytes, 0); }
+
+}  // namespace
+}  // namespace quire::kernels
