@@ -1,0 +1,60 @@
+// Results, statuses and UTF-8.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "router/core/result.h"
+#include "router/core/utf8.h"
+
+namespace quire {
+namespace {
+
+TEST(ResultTest, HoldsAValueOrAnError) {
+  const Result<int> value = 5;
+  EXPECT_TRUE(value.ok());
+  EXPECT_EQ(value.value(), 5);
+  const Result<int> error = InvalidField("n", "must be 1");
+  EXPECT_FALSE(error.ok());
+  EXPECT_EQ(error.error().param, "n");
+  EXPECT_EQ(error.error().message, "n: must be 1");
+}
+
+TEST(ErrorFromStatusTest, BlamesTheFieldOnlyWhenTheClientIsAtFault) {
+  EXPECT_EQ(ErrorFromStatus(absl::InvalidArgumentError("x"), "prompt").param, "prompt");
+  EXPECT_EQ(ErrorFromStatus(absl::ResourceExhaustedError("x"), "prompt").code, ApiCode::kTooLarge);
+  EXPECT_EQ(ErrorFromStatus(absl::InternalError("x"), "prompt").param, "");
+}
+
+TEST(ErrorFromStatusTest, CodesComeBack) {
+  for (const ApiCode code :
+       {ApiCode::kInvalidArgument, ApiCode::kUnauthenticated, ApiCode::kPermissionDenied,
+        ApiCode::kNotFound, ApiCode::kConflict, ApiCode::kTooLarge, ApiCode::kCancelled,
+        ApiCode::kInternal, ApiCode::kUnimplemented, ApiCode::kUnavailable,
+        ApiCode::kDeadlineExceeded}) {
+    EXPECT_EQ(ErrorFromStatus(StatusFromError({code, "m", "", 0}), "").code, code);
+  }
+}
+
+TEST(Utf8, ValidTextStays) {
+  for (const std::string text : {"", "abc", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80",
+                                 "\xED\x9F\xBF", "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_TRUE(IsValidUtf8(text)) << text;
+    EXPECT_EQ(ValidUtf8(text), text);
+  }
+}
+
+TEST(Utf8, BrokenBytesAreShownAsReplacements) {
+  const std::string mark = "\xEF\xBF\xBD";
+  EXPECT_EQ(ValidUtf8("a\xFF"
+                      "b"),
+            "a" + mark + "b");
+  EXPECT_EQ(ValidUtf8("\xE2\x82"), mark + mark);
+  for (const std::string text : {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80",
+                                 "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80"}) {
+    EXPECT_FALSE(IsValidUtf8(text));
+    EXPECT_TRUE(IsValidUtf8(ValidUtf8(text)));
+  }
+}
+
+}  // namespace
+}  // namespace quire

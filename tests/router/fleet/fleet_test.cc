@@ -1,0 +1,245 @@
+// Workers' phases, pools, bundles.
+#include "router/fleet/fleet.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/runtime/virtual_runtime.h"
+#include "router/fleet/text_bundles.h"
+
+namespace quire {
+namespace {
+
+WorkerHello Hello(const std::string& model = "m", const std::string& name = "n",
+                  const std::string& sha = std::string(32, 'a')) {
+  WorkerHello hello;
+  hello.worker_id = "w";
+  hello.model_id = model;
+  hello.served_names = {name};
+  hello.text_bundle_sha256 = sha;
+  hello.vocab_size = 10;
+  hello.limits.max_model_len = 100;
+  return hello;
+}
+StepFrame Step(WorkerState state = WorkerState::kReady, uint32_t age = 0, uint32_t limit = 2000) {
+  StepFrame step;
+  step.state = state;
+  step.step_age_ms = age;
+  step.step_limit_ms = limit;
+  return step;
+}
+
+class FleetTest : public ::testing::Test {
+ protected:
+  WorkerIndex Add(const std::string& target) { return fleet_.AddWorker(target).value(); }
+  WorkerPhase PhaseOf(WorkerIndex worker) {
+    fleet_.CheckInvariants();
+    return fleet_.worker(worker).phase;
+  }
+  RouterLimits limits_;
+  Fleet fleet_{limits_};
+};
+
+TEST_F(FleetTest, AWorkerIsReadyOnceItSaysSoAndItsTextIsAtHand) {
+  const WorkerIndex worker = Add("a:1");
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kConnecting);
+  ASSERT_TRUE(fleet_.Attached(worker, Hello(), 5).ok());
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kPreparing);
+  fleet_.TextReady("m");
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kPreparing) << "it has not said that it is ready";
+  fleet_.Stepped(worker, Step(), 1);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kReady);
+  EXPECT_EQ(fleet_.ReadyCount("m"), 1u);
+  for (const WorkerState state : {WorkerState::kStarting, WorkerState::kRecovering}) {
+    fleet_.Stepped(worker, Step(state), 2);
+    EXPECT_EQ(PhaseOf(worker), WorkerPhase::kPreparing);
+  }
+  fleet_.Detached(worker);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kConnecting);
+}
+
+TEST_F(FleetTest, StuckIsAStepPastItsLimitOrTheWorkersOwnWord) {
+  const WorkerIndex worker = Add("a:1");
+  ASSERT_TRUE(fleet_.Attached(worker, Hello(), 5).ok());
+  fleet_.TextReady("m");
+  fleet_.Stepped(worker, Step(WorkerState::kReady, 2000), 1);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kReady) << "at the limit it is merely slow";
+  fleet_.Stepped(worker, Step(WorkerState::kReady, 2001), 1);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kStuck);
+  fleet_.Stepped(worker, Step(), 1);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kReady) << "it got going again";
+  fleet_.Stepped(worker, Step(WorkerState::kStuck), 1);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kStuck);
+  fleet_.Stepped(worker, Step(WorkerState::kReady, 5, 0), 1);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kReady) << "no limit is known before the first step";
+}
+
+TEST_F(FleetTest, DrainingLastsUntilTheNextAttach) {
+  const WorkerIndex worker = Add("a:1");
+  ASSERT_TRUE(fleet_.Attached(worker, Hello(), 5).ok());
+  fleet_.TextReady("m");
+  fleet_.Stepped(worker, Step(), 1);
+  fleet_.Draining(worker);
+  fleet_.Stepped(worker, Step(), 2);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kDraining);
+  fleet_.Detached(worker);
+  ASSERT_TRUE(fleet_.Attached(worker, Hello(), 5).ok());
+  fleet_.Stepped(worker, Step(), 3);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kReady);
+  fleet_.Stepped(worker, Step(WorkerState::kDraining), 3);
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kDraining);
+}
+
+TEST_F(FleetTest, AnotherBundleOfTheSameModelIsRefusedByName) {
+  const WorkerIndex first = Add("a:1");
+  const WorkerIndex second = Add("b:1");
+  ASSERT_TRUE(fleet_.Attached(first, Hello(), 5).ok());
+  const absl::Status refused = fleet_.Attached(second, Hello("m", "n", std::string(32, 'b')), 5);
+  EXPECT_NE(StatusMessage(refused).find("b:1"), std::string::npos);
+  EXPECT_EQ(PhaseOf(second), WorkerPhase::kRefused);
+  fleet_.TextReady("m");
+  fleet_.Stepped(second, Step(), 1);
+  EXPECT_EQ(PhaseOf(second), WorkerPhase::kRefused);
+  fleet_.Detached(second);
+  ASSERT_TRUE(fleet_.Attached(second, Hello(), 5).ok()) << "it came back with the right one";
+}
+
+TEST_F(FleetTest, AnUnusableTextRefusesAllItsWorkers) {
+  const WorkerIndex worker = Add("a:1");
+  ASSERT_TRUE(fleet_.Attached(worker, Hello(), 5).ok());
+  fleet_.TextRefused("m", "broken");
+  EXPECT_EQ(PhaseOf(worker), WorkerPhase::kRefused);
+  EXPECT_EQ(fleet_.worker(worker).refusal, "broken");
+}
+
+TEST_F(FleetTest, TargetsAreListedOnceAndBounded) {
+  limits_.max_workers = 2;
+  Fleet fleet(limits_);
+  EXPECT_TRUE(fleet.AddWorker("a:1").ok());
+  EXPECT_EQ(fleet.AddWorker("a:1").status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(fleet.AddWorker("b:1").ok());
+  EXPECT_EQ(fleet.AddWorker("c:1").status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(FleetTest, PoolsAreBounded) {
+  limits_.max_pools = 2;
+  Fleet fleet(limits_);
+  const WorkerIndex worker = fleet.AddWorker("a:1").value();
+  WorkerHello hello = Hello();
+  hello.served_names = {"1", "2", "3"};
+  EXPECT_FALSE(fleet.Attached(worker, hello, 5).ok());
+  EXPECT_EQ(fleet.pools().size(), 2u);
+  EXPECT_EQ(fleet.worker(worker).phase, WorkerPhase::kRefused);
+}
+
+TEST_F(FleetTest, ANameFindsItsPoolWithMostReadyWorkers) {
+  const WorkerIndex old_worker = Add("a:1");
+  ASSERT_TRUE(fleet_.Attached(old_worker, Hello("old", "chat"), 5).ok());
+  const WorkerIndex new_worker = Add("b:1");
+  ASSERT_TRUE(fleet_.Attached(new_worker, Hello("new", "chat"), 6).ok());
+  EXPECT_EQ(fleet_.FindPool("chat")->model_id, "old") << "the first of equals";
+  fleet_.TextReady("new");
+  fleet_.Stepped(new_worker, Step(), 1);
+  EXPECT_EQ(fleet_.FindPool("chat")->model_id, "new");
+  EXPECT_EQ(fleet_.FindPool("other"), nullptr);
+  fleet_.Detached(new_worker);
+  EXPECT_NE(fleet_.FindPool("chat"), nullptr) << "a name outlives its workers";
+  EXPECT_EQ(fleet_.Representative("new")->index, new_worker);
+  EXPECT_EQ(fleet_.Representative("none"), nullptr);
+}
+
+TEST_F(FleetTest, AnEmptyNameIsTheOnlyModel) {
+  EXPECT_EQ(fleet_.FindPool(""), nullptr);
+  const WorkerIndex worker = Add("a:1");
+  WorkerHello hello = Hello("m", "n");
+  hello.served_names.push_back("alias");
+  ASSERT_TRUE(fleet_.Attached(worker, hello, 5).ok());
+  EXPECT_EQ(fleet_.FindPool("")->name, "n") << "two names of one model";
+  ASSERT_TRUE(fleet_.Attached(Add("b:1"), Hello("other", "o"), 5).ok());
+  EXPECT_EQ(fleet_.FindPool(""), nullptr);
+}
+
+TEST_F(FleetTest, AViewHoldsReadyWorkersInOrderWithWhatThisRouterSent) {
+  for (const char* target : {"a:1", "b:1", "c:1"}) {
+    const WorkerIndex worker = Add(target);
+    ASSERT_TRUE(fleet_.Attached(worker, Hello(), 5).ok());
+  }
+  fleet_.TextReady("m");
+  fleet_.Stepped(WorkerIndex(2), Step(), 1);
+  fleet_.Stepped(WorkerIndex(0), Step(), 1);
+  fleet_.AttemptStarted(WorkerIndex(2));
+  fleet_.AttemptStarted(WorkerIndex(2));
+  fleet_.AttemptAnswered(WorkerIndex(2));
+  const FleetView view = fleet_.View("m");
+  ASSERT_EQ(view.workers.size(), 2u);
+  EXPECT_EQ(view.workers[0].worker, WorkerIndex(0));
+  EXPECT_EQ(view.workers[1].worker, WorkerIndex(2));
+  EXPECT_EQ(view.workers[1].live_attempts, 2u);
+  EXPECT_EQ(view.workers[1].unadmitted_submits, 1u);
+  fleet_.AttemptEnded(WorkerIndex(2), true);
+  fleet_.AttemptEnded(WorkerIndex(2), false);
+  EXPECT_EQ(fleet_.View("m").workers[1].live_attempts, 0u);
+  EXPECT_EQ(fleet_.View("m").workers[1].unadmitted_submits, 0u);
+  fleet_.CheckInvariants();
+}
+
+class TextBundlesTest : public ::testing::Test {
+ protected:
+  void Fetch(const std::string& sha) {
+    fetched_ = bundles_->Fetch({"w:1", "m", sha}, [this](auto result) { result_ = result; });
+  }
+  VirtualWorld world_{1};
+  std::unique_ptr<Dialer> dialer_ = world_.MakeDialer();
+  RouterLimits limits_;
+  std::unique_ptr<TextBundles> bundles_ = std::make_unique<TextBundles>(limits_, *dialer_);
+  bool fetched_ = false;
+  absl::StatusOr<std::string> result_ = absl::UnknownError("not called");
+};
+
+TEST_F(TextBundlesTest, HandsOnWhatHasTheDigest) {
+  world_.ServeTextBundle("w:1", [](const std::string&) -> absl::StatusOr<std::string> {
+    return std::string("bytes");
+  });
+  Fetch(Sha256("bytes"));
+  EXPECT_TRUE(fetched_);
+  Fetch(Sha256("bytes"));
+  EXPECT_FALSE(fetched_) << "one at a time";
+  world_.RunUntil(world_.clock().Now() + kMicrosPerSecond);
+  EXPECT_EQ(result_.value_or(""), "bytes");
+  Fetch(Sha256("other"));
+  world_.RunUntil(world_.clock().Now() + kMicrosPerSecond);
+  EXPECT_EQ(result_.status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(TextBundlesTest, AFailureCanBeTriedAgain) {
+  Fetch(Sha256("bytes"));
+  world_.RunUntil(world_.clock().Now() + kMicrosPerSecond);
+  EXPECT_EQ(result_.status().code(), absl::StatusCode::kUnavailable);
+  Fetch(Sha256("bytes"));
+  EXPECT_TRUE(fetched_);
+}
+
+TEST_F(TextBundlesTest, ResultsForOneThatIsGoneAreDropped) {
+  Fetch(Sha256("bytes"));
+  bundles_.reset();
+  world_.RunUntil(world_.clock().Now() + kMicrosPerSecond);
+  EXPECT_EQ(result_.status().code(), absl::StatusCode::kUnknown);
+}
+
+TEST_F(TextBundlesTest, BytesUnderWayAreBounded) {
+  limits_.max_text_bundles_bytes = kMaxTextBundleBytes;
+  bundles_ = std::make_unique<TextBundles>(limits_, *dialer_);
+  Fetch("x");
+  EXPECT_TRUE(fetched_);
+  EXPECT_FALSE(bundles_->Fetch({"w:1", "another", "x"}, [](auto) {}));
+}
+
+TEST(Sha256Test, KnownDigest) {
+  // FIPS 180-2, the digest of "abc".
+  EXPECT_EQ(Sha256("abc").substr(0, 4), "\xba\x78\x16\xbf");
+}
+
+}  // namespace
+}  // namespace quire
