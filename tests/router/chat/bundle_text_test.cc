@@ -1,0 +1,90 @@
+// A text side read from a real bundle: the demo model's files as a worker packs them.
+#include "router/chat/bundle_text.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "common/text/text_bundle.h"
+
+namespace quire {
+namespace {
+
+std::string ReadFile(const std::string& name) {
+  std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/models/demo/" + name, std::ios::binary);
+  EXPECT_TRUE(file.good()) << name;
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
+
+std::string DemoBundle() {
+  std::map<std::string, std::string> files;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                           "generation_config.json", "config.json"}) {
+    files[name] = ReadFile(name);
+  }
+  const auto bundle = text::TextBundleFromFiles(files);
+  EXPECT_TRUE(bundle.ok()) << bundle.status();
+  return text::SerializeTextBundle(*bundle).value();
+}
+
+class BundleTextTest : public ::testing::Test {
+ protected:
+  BundleTextTest() {
+    auto made = MakeBundleText(DemoBundle());
+    EXPECT_TRUE(made.ok()) << made.status();
+    text_ = *std::move(made);
+  }
+  std::shared_ptr<const ModelText> text_;
+};
+
+TEST_F(BundleTextTest, TokensAndTextGoRoundTrip) {
+  const std::string story = "Once upon a time there was a little fox.";
+  const auto ids = text_->Encode(story, false);
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(text_->Decode(*ids, true), story);
+  const auto decoder = text_->NewDecoder(true);
+  std::string streamed;
+  for (const TokenId id : *ids) streamed += decoder->Append(std::span(&id, 1));
+  EXPECT_EQ(streamed + decoder->Flush(), story);
+  std::string bytes;
+  for (const TokenId id : *ids) bytes += text_->TokenBytes(id);
+  EXPECT_EQ(bytes, story);
+}
+
+TEST_F(BundleTextTest, CompletionsBeginASequenceAndChatsBringTheirOwn) {
+  const auto plain = text_->Encode("x", false);
+  const auto special = text_->Encode("x", true);
+  ASSERT_TRUE(plain.ok() && special.ok());
+  EXPECT_GE(special->size(), plain->size());
+  ChatPrompt chat;
+  chat.messages_json = R"([{"role":"user","content":"Tell me a story."}])";
+  const auto rendered = text_->Render(chat, 1'700'000'000);
+  ASSERT_TRUE(rendered.ok()) << rendered.status();
+  EXPECT_NE(rendered->find("Tell me a story."), std::string::npos);
+}
+
+TEST_F(BundleTextTest, SettingsKnowTheEnd) {
+  EXPECT_FALSE(text_->generation().eos_token_ids.empty());
+}
+
+TEST_F(BundleTextTest, MessagesThatTheTemplateCannotTakeAreTheClientsFault) {
+  ChatPrompt chat;
+  chat.messages_json = "not json";
+  EXPECT_EQ(text_->Render(chat, 0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(BundleText, HostileBytesAreRefused) {
+  EXPECT_FALSE(MakeBundleText("").ok());
+  EXPECT_FALSE(MakeBundleText(std::string(1000, '\xff')).ok());
+  std::string broken = DemoBundle();
+  broken.resize(broken.size() / 2);
+  EXPECT_FALSE(MakeBundleText(broken).ok());
+}
+
+}  // namespace
+}  // namespace quire
