@@ -55,7 +55,8 @@ struct Front::State {
         services(http_services),
         options(std::move(front_options)),
         adopt_http2(std::move(adopt)),
-        http(loop, http_services) {}
+        http(loop, http_services),
+        abandoned(options.guard.abandoned_streams, http_services.executor.clock().Now()) {}
 
   absl::Status ListenOn(const FrontOptions::Port& port);
   void Accept(size_t listener);
@@ -71,6 +72,7 @@ struct Front::State {
   FrontOptions options;
   AdoptHttp2 adopt_http2;
   HttpServer http;
+  RateBucket abandoned;  // streams, by clients of HTTP/2
   std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
   std::vector<uint16_t> ports;
   std::vector<std::shared_ptr<Sniff>> sniffs;
@@ -247,13 +249,14 @@ void Front::State::ToHttp2(Http2Pump::Socket client, std::string first_bytes) {
   error_code ignored;
   inner.assign(asio::generic::stream_protocol(AF_UNIX, 0), pair[0], ignored);
   const uint64_t number = next_pump++;
-  auto pump = std::make_shared<Http2Pump>(
-      std::move(client), std::move(inner),
-      Http2Pump::Options{options.guard, services.executor.clock(), services.counters, services.log},
-      [this, number] {
-        pumps.erase(number);
-        ConnectionClosed();
-      });
+  auto pump =
+      std::make_shared<Http2Pump>(std::move(client), std::move(inner),
+                                  Http2Pump::Options{options.guard, abandoned, services.executor,
+                                                     services.counters, services.log},
+                                  [this, number] {
+                                    pumps.erase(number);
+                                    ConnectionClosed();
+                                  });
   pumps.emplace(number, pump);
   adopt_http2(pair[1]);
   pump->Start(std::move(first_bytes));

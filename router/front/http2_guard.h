@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "common/runtime/runtime.h"
+#include "router/front/http2_frames.h"
 
 namespace quire {
 
@@ -29,11 +30,34 @@ struct GuardLimits {
   RateLimit settings{2, 32};
   RateLimit window_updates{20'000, 40'000};
   RateLimit continuations{100, 200};
-  RateLimit empty_data{1000, 4000};             // DATA frames without payload
-  RateLimit other_frames{100, 1000};            // PRIORITY, GOAWAY, PUSH_PROMISE and unknown types
-  RateLimit header_bytes{2 << 20, 8 << 20};     // HEADERS and CONTINUATION payloads
+  RateLimit empty_data{1000, 4000};          // DATA frames without payload
+  RateLimit other_frames{100, 1000};         // PRIORITY, GOAWAY, PUSH_PROMISE and unknown types
+  RateLimit header_bytes{2 << 20, 8 << 20};  // HEADERS and CONTINUATION payloads
+  // Of all connections together: streams reset, or open when their connection ends. gRPC frees them
+  // more slowly than they can be made; beyond this their makers are read from no faster than it
+  // goes.
+  RateLimit abandoned_streams{1000, 2000};
   uint32_t max_header_block_bytes = 64u << 10;  // of one stream: HEADERS and its CONTINUATIONs
-  uint32_t max_frame_bytes = 1u << 20;
+  // Of all frames but DATA, which gRPC bounds by the frame size that it announces.
+  uint32_t max_control_frame_bytes = 64u << 10;
+};
+
+class RateBucket {
+ public:
+  RateBucket(const RateLimit& limit, Micros now);
+  // False, and nothing taken, when less than `amount` is there.
+  bool Take(double amount, Micros now);
+  // Takes in any case, below zero if need be.
+  void Debit(double amount, Micros now);
+  // How long until something is there again; 0 now.
+  Micros UntilPositive(Micros now);
+
+ private:
+  void Refill(Micros now);
+
+  RateLimit limit_;
+  double tokens_;
+  Micros last_;
 };
 
 class Http2Guard {
@@ -44,30 +68,23 @@ class Http2Guard {
   // else the name of the limit that was passed.
   const char* Inspect(std::string_view bytes, Micros now);
 
- private:
-  struct Bucket {
-    double tokens;
-    Micros last;
-  };
-  struct Frame {
-    uint32_t length;
-    uint8_t type;
-    uint8_t flags;
-  };
+  // Streams that the client began, and those that it reset.
+  uint64_t streams_opened() const { return streams_opened_; }
+  uint64_t resets_seen() const { return resets_seen_; }
 
-  static bool Take(Bucket& bucket, const RateLimit& limit, double amount, Micros now);
-  const char* OnFrame(const Frame& frame, Micros now);
-  const char* OnHeaders(const Frame& frame, Micros now);
+ private:
+  const char* OnFrame(const Http2Frame& frame, Micros now);
+  const char* OnHeaders(const Http2Frame& frame, Micros now);
 
   GuardLimits limits_;
   const char* verdict_ = nullptr;
-  uint32_t preface_seen_ = 0;   // bytes of the connection preface
-  uint64_t payload_left_ = 0;   // of the current frame
-  uint32_t header_filled_ = 0;  // bytes of the next frame header
-  uint8_t header_[9] = {};
+  uint32_t preface_seen_ = 0;  // bytes of the connection preface
+  Http2Frames frames_;
+  uint64_t streams_opened_ = 0;
+  uint64_t resets_seen_ = 0;
   uint32_t block_bytes_ = 0;  // of the header block that is being received
   bool in_block_ = false;     // until a frame with END_HEADERS
-  Bucket new_streams_, resets_, pings_, settings_, window_updates_, continuations_, empty_data_,
+  RateBucket new_streams_, resets_, pings_, settings_, window_updates_, continuations_, empty_data_,
       other_frames_, header_bytes_;
 };
 

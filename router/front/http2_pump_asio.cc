@@ -26,10 +26,11 @@ Http2Pump::Http2Pump(Socket client, Socket inner, const Options& options,
                      std::function<void()> on_closed)
     : client_(std::move(client)),
       inner_(std::move(inner)),
-      clock_(options.clock),
+      executor_(options.executor),
+      abandoned_(options.abandoned),
       counters_(options.counters),
       log_(options.log),
-      guard_(options.limits, options.clock.Now()),
+      guard_(options.limits, options.executor.clock().Now()),
       on_closed_(std::move(on_closed)),
       to_grpc_{client_, inner_, true, {}, 0, false},
       to_client_{inner_, client_, false, {}, 0, false} {}
@@ -38,6 +39,7 @@ void Http2Pump::Start(std::string first_bytes) {
   error_code ignored;
   client_.non_blocking(true, ignored);
   inner_.non_blocking(true, ignored);
+  suspect_ = abandoned_.UntilPositive(executor_.clock().Now()) > 0;
   if (!Inspect(first_bytes)) return;
   to_grpc_.pending = std::move(first_bytes);
   Step(to_grpc_);
@@ -47,6 +49,12 @@ void Http2Pump::Start(std::string first_bytes) {
 void Http2Pump::Close() {
   if (closed_) return;
   closed_ = true;
+  if (pause_timer_ != 0) executor_.Cancel(pause_timer_);
+  pause_timer_ = 0;
+  const uint64_t ended = streams_finished_ + resets_debited_;
+  if (guard_.streams_opened() > ended) {
+    abandoned_.Debit(static_cast<double>(guard_.streams_opened() - ended), executor_.clock().Now());
+  }
   error_code ignored;
   client_.close(ignored);
   inner_.close(ignored);
@@ -55,13 +63,44 @@ void Http2Pump::Close() {
 }
 
 bool Http2Pump::Inspect(std::string_view bytes) {
-  const char* limit = guard_.Inspect(bytes, clock_.Now());
+  const Micros now = executor_.clock().Now();
+  const char* limit = guard_.Inspect(bytes, now);
+  if (guard_.resets_seen() > resets_debited_) {
+    suspect_ = true;
+    abandoned_.Debit(static_cast<double>(guard_.resets_seen() - resets_debited_), now);
+    resets_debited_ = guard_.resets_seen();
+  }
   if (limit == nullptr) return true;
   log_.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
   counters_.http2_guard_closed.Add();
   asio::post(client_.get_executor(), [self = shared_from_this()] { self->Close(); });
   to_grpc_.ended = to_client_.ended = true;
   return false;
+}
+
+bool Http2Pump::Paused() {
+  if (!suspect_) return false;
+  if (pause_timer_ != 0) return true;
+  const Micros now = executor_.clock().Now();
+  const Micros wait = abandoned_.UntilPositive(now);
+  if (wait == 0) return false;
+  pause_timer_ = executor_.PostAt(now + wait, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->pause_timer_ = 0;
+    self->Step(self->to_grpc_);
+  });
+  return true;
+}
+
+// A stream has ended when gRPC sends its trailers or resets it.
+void Http2Pump::CountFinished(std::string_view bytes) {
+  Http2Frame frame;
+  while (answers_.Next(bytes, frame)) {
+    const bool trailers =
+        frame.type == Http2Frame::kHeaders && (frame.flags & Http2Frame::kEndStream) != 0;
+    if (trailers || frame.type == Http2Frame::kRstStream) ++streams_finished_;
+  }
 }
 
 void Http2Pump::Wait(Direction& direction, Socket& socket, bool for_read) {
@@ -98,6 +137,7 @@ bool Http2Pump::Flush(Direction& direction) {
 }
 
 bool Http2Pump::Fill(Direction& direction) {
+  if (direction.inspected && Paused()) return false;
   char buffer[kPumpChunkBytes];
   error_code error;
   const size_t bytes = direction.from.read_some(asio::buffer(buffer), error);
@@ -112,7 +152,11 @@ bool Http2Pump::Fill(Direction& direction) {
     if (error != asio::error::eof || (to_grpc_.ended && to_client_.ended)) Close();
     return false;
   }
-  if (direction.inspected && !Inspect({buffer, bytes})) return false;
+  if (direction.inspected) {
+    if (!Inspect({buffer, bytes})) return false;
+  } else {
+    CountFinished({buffer, bytes});
+  }
   direction.pending.assign(buffer, bytes);
   return true;
 }

@@ -5,7 +5,9 @@
 //
 // Invariants:
 // 1. At most one read's worth of bytes waits in each direction: a slow side slows the other down.
-// 2. After a verdict of the guard no further byte reaches gRPC.
+// 2. A connection that abandons streams is read from only as fast as gRPC can be trusted to free
+// them.
+// 3. After a verdict of the guard no further byte reaches gRPC.
 #pragma once
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -27,7 +29,8 @@ class Http2Pump final : public std::enable_shared_from_this<Http2Pump> {
   using Socket = boost::asio::generic::stream_protocol::socket;
   struct Options {
     GuardLimits limits;
-    const Clock& clock;
+    RateBucket& abandoned;  // of all connections together
+    Executor& executor;
     EdgeMetrics& counters;
     Logger& log;
   };
@@ -52,17 +55,26 @@ class Http2Pump final : public std::enable_shared_from_this<Http2Pump> {
   bool Flush(Direction& direction);  // false: waits or closed
   bool Fill(Direction& direction);   // false: waits, ended or closed
   bool Inspect(std::string_view bytes);
+  // True: too many streams were abandoned, here too; reading goes on by itself later.
+  bool Paused();
+  void CountFinished(std::string_view bytes);
   void Wait(Direction& direction, Socket& socket, bool for_read);
 
   Socket client_;
   Socket inner_;
-  const Clock& clock_;
+  Executor& executor_;
+  RateBucket& abandoned_;
   EdgeMetrics& counters_;
   Logger& log_;
   Http2Guard guard_;
   std::function<void()> on_closed_;
   Direction to_grpc_;
   Direction to_client_;
+  Http2Frames answers_;
+  uint64_t streams_finished_ = 0;  // by gRPC
+  uint64_t resets_debited_ = 0;
+  bool suspect_ = false;  // has abandoned streams, or came while too many were being abandoned
+  TimerId pause_timer_ = 0;
   bool closed_ = false;
 };
 

@@ -114,7 +114,7 @@ TEST(Http2Guard, OrderOfFramesAndSizes) {
       {"PRI * HTTP/2.0\r\n\r\nXX", "connection preface"},
       {kPreface + Frame(kContinuation, 4, 1, 1), "stray CONTINUATION"},
       {kPreface + Frame(kHeaders, 0, 1, 1) + Frame(kData, 0, 1, 1), "interrupted header block"},
-      {kPreface + std::string("\xff\xff\xff\0\0\0\0\0\1", 9), "frame size"},
+      {kPreface + std::string("\1\0\1\1\4\0\0\0\1", 9), "frame size"},
   };
   for (const auto& [bytes, verdict] : cases) {
     Http2Guard guard({}, 0);

@@ -1,0 +1,115 @@
+#include "router/grpc/answer_call_grpc.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "router/grpc/messages_grpc.h"
+
+namespace quire {
+
+AnswerCall::~AnswerCall() { QUIRE_CHECK(reactor_ == nullptr && id_ == 0); }
+
+void AnswerCall::Begin(GenerateRequest request) {
+  if (broken_) {
+    End(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled"));
+    return;
+  }
+  request_id_ = request.request_id;
+  choices_left_ = static_cast<uint32_t>(request.sampling.n);
+  id_ = services_.pipeline.Start(std::move(request), this);
+}
+
+void AnswerCall::Refuse(const ApiError& error) { OnError(error); }
+
+void AnswerCall::GiveUp() {
+  if (id_ != 0) services_.pipeline.Cancel(id_);
+  id_ = 0;
+  waiting_.clear();
+}
+
+void AnswerCall::Cancelled() {
+  if (reactor_ == nullptr || broken_) return;
+  services_.counters.grpc_cancelled.Add();
+  broken_ = true;
+  GiveUp();
+  End(grpc::Status(grpc::StatusCode::CANCELLED, "the client gave the call up"));
+}
+
+void AnswerCall::WriteDone(bool ok) {
+  const std::unique_ptr<Message> written = std::move(writing_);
+  if (reactor_ == nullptr) return;
+  if (!ok && !broken_) {
+    broken_ = true;
+    GiveUp();
+    final_status_ = grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone");
+  } else if (ok && id_ != 0 && written->is_delta) {
+    services_.pipeline.Taken(id_, written->choice, written->taken);
+  }
+  WriteNext();
+}
+
+AnswerCall::Message& AnswerCall::Append() {
+  waiting_.push_back(std::make_unique<Message>());
+  return *waiting_.back();
+}
+
+void AnswerCall::OnStarted(const Started& started) {
+  ToProto(started, request_id_, *Append().response.mutable_started());
+  WriteNext();
+}
+
+void AnswerCall::OnDelta(const Delta& delta) {
+  // While a write is under way its followers of the same choice travel together.
+  const bool joins =
+      !waiting_.empty() && waiting_.back()->is_delta && waiting_.back()->choice == delta.choice;
+  Message& message = joins ? *waiting_.back() : Append();
+  message.is_delta = true;
+  message.choice = delta.choice;
+  message.taken = delta.first_index + delta.ids.size();
+  AppendToProto(delta, *message.response.mutable_delta());
+  WriteNext();
+}
+
+void AnswerCall::OnChoiceEnd(const ChoiceEnd& end) {
+  QUIRE_CHECK(choices_left_ > 0);
+  --choices_left_;
+  ToProto(end, *Append().response.mutable_done());
+  WriteNext();
+}
+
+void AnswerCall::OnFinished(const Usage& usage) {
+  id_ = 0;
+  if (choices_left_ > 0) {
+    End(grpc::Status(grpc::StatusCode::INTERNAL,
+                     "the answer ended before every choice had a finish reason"));
+    return;
+  }
+  ToProto(usage, *Append().response.mutable_usage());
+  End(grpc::Status::OK);
+}
+
+void AnswerCall::OnError(const ApiError& error) {
+  id_ = 0;
+  services_.counters.grpc_errors.Add();
+  End(ToStatus(error));
+}
+
+void AnswerCall::End(grpc::Status status) {
+  if (!final_status_) final_status_ = std::move(status);
+  WriteNext();
+}
+
+void AnswerCall::WriteNext() {
+  if (reactor_ == nullptr || writing_) return;
+  if (!waiting_.empty() && !broken_) {
+    writing_ = std::move(waiting_.front());
+    waiting_.pop_front();
+    reactor_->StartWrite(&writing_->response);
+    return;
+  }
+  if (!final_status_) return;
+  Reactor* reactor = std::exchange(reactor_, nullptr);
+  reactor->Finish(*final_status_);
+}
+
+}  // namespace quire

@@ -1,0 +1,61 @@
+// quire.v1.Inference over gRPC, with health and reflection.
+//
+// Owner: main; made, started and destroyed on the event loop's thread. gRPC's own threads only post
+// to the loop.
+//
+// Invariants:
+// 1. Every pipeline call and callback happens on the event loop.
+// 2. An output counts as taken when its message has gone to the transport.
+// 3. It listens nowhere: connections come by Adopt, past the front's guard.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/log/log.h"
+#include "common/runtime/runtime.h"
+#include "common/status.h"
+#include "router/core/edge_metrics.h"
+#include "router/pipeline/pipeline.h"
+
+namespace quire {
+
+struct GrpcLimits {
+  int max_receive_bytes = 16 << 20;
+  int max_send_bytes = 16 << 20;
+  int max_metadata_bytes = 16 << 10;
+  int max_concurrent_streams = 256;        // of one connection
+  size_t memory_quota_bytes = 512u << 20;  // of gRPC's own buffers
+  Micros health_interval = 500 * kMicrosPerMilli;
+};
+
+struct GrpcServices {
+  Executor& executor;
+  Pipeline& pipeline;
+  Rng& rng;
+  EdgeMetrics& counters;
+  Logger& log;
+  GrpcLimits limits;
+};
+
+class InferenceServer {
+ public:
+  explicit InferenceServer(GrpcServices& services);
+  // Shut down before, unless Start failed.
+  ~InferenceServer();
+
+  absl::Status Start();
+  // Takes over a connected socket on which a client's HTTP/2 arrives.
+  void Adopt(int fd);
+  // Health says NOT_SERVING from now on.
+  void StartDraining();
+  // Ends all calls within `grace`. Blocks, and needs the loop to run meanwhile: any other thread.
+  void Shutdown(Micros grace);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

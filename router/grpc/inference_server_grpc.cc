@@ -1,0 +1,243 @@
+#include "router/grpc/inference_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "common/check.h"
+#include "quire/v1/inference.grpc.pb.h"
+#include "router/grpc/answer_call_grpc.h"
+#include "router/grpc/messages_grpc.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 128;
+constexpr uint64_t kMaxTimeoutMs = 86'400'000;
+
+std::string MetadataValue(const grpc::CallbackServerContext& context, const char* name) {
+  const auto found = context.client_metadata().find(name);
+  if (found == context.client_metadata().end()) return {};
+  return std::string(found->second.data(), found->second.size());
+}
+
+bool UsableRequestId(const std::string& id) {
+  return !id.empty() && id.size() <= kMaxRequestIdBytes &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+std::string NewRequestId(Rng& rng) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string id;
+  for (int half = 0; half < 2; ++half) {
+    uint64_t bits = rng.Next();
+    for (int i = 0; i < 16; ++i, bits >>= 4) id += kHex[bits & 15];
+  }
+  return id;
+}
+
+// What remains until the call's deadline; 0 when it has none.
+uint64_t RemainingMs(const grpc::CallbackServerContext& context) {
+  const auto left = context.deadline() - std::chrono::system_clock::now();
+  const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
+  if (ms > static_cast<int64_t>(kMaxTimeoutMs)) return 0;
+  return static_cast<uint64_t>(std::max<int64_t>(ms, 1));
+}
+
+// The face that gRPC's threads see of an AnswerCall; deletes itself when gRPC is done with it.
+class AnswerReactor final : public AnswerCall::Reactor {
+ public:
+  explicit AnswerReactor(GrpcServices& services)
+      : services_(services), call_(std::make_shared<AnswerCall>(services, this)) {}
+
+  template <class Message>
+  void Begin(const grpc::CallbackServerContext& context, const Message& message) {
+    GenerateRequest request;
+    std::optional<ApiError> problem = FromProto(message, request);
+    const std::string from_header = MetadataValue(context, "x-request-id");
+    request.request_id = UsableRequestId(message.request_id()) ? message.request_id()
+                         : UsableRequestId(from_header)        ? from_header
+                                                               : std::string();
+    request.timeout_ms = RemainingMs(context);
+    request.traceparent = MetadataValue(context, "traceparent").substr(0, 256);
+    services_.executor.Post([&services = services_, call = call_, problem = std::move(problem),
+                             request = std::move(request)]() mutable {
+      services.counters.grpc_requests.Add();
+      if (problem) {
+        call->Refuse(*problem);
+        return;
+      }
+      if (request.request_id.empty()) request.request_id = NewRequestId(services.rng);
+      call->Begin(std::move(request));
+    });
+  }
+
+  void OnWriteDone(bool ok) override {
+    services_.executor.Post([call = call_, ok] { call->WriteDone(ok); });
+  }
+  void OnCancel() override {
+    services_.executor.Post([call = call_] { call->Cancelled(); });
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  GrpcServices& services_;
+  std::shared_ptr<AnswerCall> call_;
+};
+
+class InferenceService final : public v1::Inference::CallbackService {
+ public:
+  explicit InferenceService(GrpcServices& services) : services_(services) {}
+
+  AnswerCall::Reactor* Generate(grpc::CallbackServerContext* context,
+                                const v1::GenerateRequest* request) override {
+    auto* reactor = new AnswerReactor(services_);
+    reactor->Begin(*context, *request);
+    return reactor;
+  }
+
+  AnswerCall::Reactor* Chat(grpc::CallbackServerContext* context,
+                            const v1::ChatRequest* request) override {
+    auto* reactor = new AnswerReactor(services_);
+    reactor->Begin(*context, *request);
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest*,
+                                       v1::ListModelsResponse* response) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    services_.executor.Post([&services = services_, reactor, response] {
+      services.counters.grpc_requests.Add();
+      for (const ModelEntry& model : services.pipeline.Models()) {
+        ToProto(model, *response->add_models());
+      }
+      reactor->Finish(grpc::Status::OK);
+    });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const v1::TokenizeRequest* request,
+                                     v1::TokenizeResponse* response) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    Prompt prompt;
+    if (const auto problem = FromProto(*request, prompt)) {
+      reactor->Finish(ToStatus(*problem));
+      return reactor;
+    }
+    services_.executor.Post([&services = services_, reactor, response, model = request->model(),
+                             prompt = std::move(prompt)]() mutable {
+      services.counters.grpc_requests.Add();
+      services.pipeline.Tokenize(
+          model, std::move(prompt), [reactor, response](absl::StatusOr<TokenizeResult> result) {
+            if (!result.ok()) {
+              // The codes of Abseil's statuses are gRPC's.
+              reactor->Finish(grpc::Status(static_cast<grpc::StatusCode>(result.status().code()),
+                                           StatusMessage(result.status())));
+              return;
+            }
+            response->mutable_token_ids()->Add(result->ids.begin(), result->ids.end());
+            response->set_max_model_len(result->max_model_len);
+            reactor->Finish(grpc::Status::OK);
+          });
+    });
+    return reactor;
+  }
+
+ private:
+  GrpcServices& services_;
+};
+
+void SetLimits(const GrpcLimits& limits, grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(limits.max_receive_bytes);
+  builder.SetMaxSendMessageSize(limits.max_send_bytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  // A client that vanished without a word is noticed by these pings, through the front.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  grpc::ResourceQuota quota("quire-router");
+  quota.Resize(limits.memory_quota_bytes);
+  builder.SetResourceQuota(quota);
+}
+
+}  // namespace
+
+struct InferenceServer::State {
+  explicit State(GrpcServices& grpc_services) : services(grpc_services), service(grpc_services) {}
+
+  void RefreshHealth() {
+    const bool serving = !draining && services.pipeline.Ready() && services.pipeline.Healthy();
+    grpc::HealthCheckServiceInterface* health = server->GetHealthCheckService();
+    if (health != nullptr && (!health_set || serving != healthy)) {
+      health->SetServingStatus("", serving);
+      health->SetServingStatus(v1::Inference::service_full_name(), serving);
+      healthy = serving;
+      health_set = true;
+    }
+    health_timer = services.executor.PostAt(
+        services.executor.clock().Now() + services.limits.health_interval, [this] {
+          health_timer = 0;
+          RefreshHealth();
+        });
+  }
+
+  GrpcServices& services;
+  InferenceService service;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<grpc::Server> server;
+  TimerId health_timer = 0;
+  bool health_set = false;
+  bool healthy = false;
+  bool draining = false;
+};
+
+InferenceServer::InferenceServer(GrpcServices& services)
+    : state_(std::make_unique<State>(services)) {}
+
+InferenceServer::~InferenceServer() {
+  if (state_->health_timer != 0) state_->services.executor.Cancel(state_->health_timer);
+}
+
+absl::Status InferenceServer::Start() {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  SetLimits(state_->services.limits, builder);
+  builder.RegisterService(&state_->service);
+  state_->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
+  state_->server = builder.BuildAndStart();
+  if (!state_->server) return absl::InternalError("the gRPC server did not start");
+  state_->RefreshHealth();
+  return absl::OkStatus();
+}
+
+void InferenceServer::Adopt(int fd) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.fd = fd;
+  state_->acceptor->HandleNewConnection(&connection);
+}
+
+void InferenceServer::StartDraining() {
+  state_->draining = true;
+  if (state_->health_timer != 0) state_->services.executor.Cancel(state_->health_timer);
+  state_->health_timer = 0;
+  state_->RefreshHealth();
+}
+
+void InferenceServer::Shutdown(Micros grace) {
+  if (!state_->server) return;
+  state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::microseconds(grace));
+}
+
+}  // namespace quire

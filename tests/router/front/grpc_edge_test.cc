@@ -1,0 +1,216 @@
+// gRPC clients against the whole edge, through the front and its guard.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "quire/v1/inference.grpc.pb.h"
+#include "tests/router/support/grpc_edge.h"
+
+namespace quire {
+namespace {
+
+using Stub = v1::Inference::Stub;
+
+std::unique_ptr<Stub> Connect(const GrpcEdge& edge, size_t port = 1) {
+  return v1::Inference::NewStub(
+      grpc::CreateChannel(edge.Target(port), grpc::InsecureChannelCredentials()));
+}
+
+struct Answer {
+  grpc::Status status;
+  v1::Started started;
+  std::string text;
+  std::vector<int32_t> ids;
+  std::vector<v1::Done> done;
+  v1::Usage usage;
+  int messages = 0;
+};
+
+template <class Reader>
+Answer ReadAll(Reader& reader) {
+  Answer answer;
+  v1::GenerateResponse response;
+  while (reader.Read(&response)) {
+    ++answer.messages;
+    if (response.has_started()) answer.started = response.started();
+    if (response.has_delta()) {
+      EXPECT_EQ(response.delta().first_index(), answer.ids.size());
+      answer.text += response.delta().text();
+      for (const int32_t id : response.delta().token_ids()) answer.ids.push_back(id);
+    }
+    if (response.has_done()) answer.done.push_back(response.done());
+    if (response.has_usage()) answer.usage = response.usage();
+  }
+  answer.status = reader.Finish();
+  return answer;
+}
+
+Answer Generate(Stub& stub, const v1::GenerateRequest& request) {
+  grpc::ClientContext context;
+  auto reader = stub.Generate(&context, request);
+  return ReadAll(*reader);
+}
+
+v1::GenerateRequest Prompted(int max_tokens) {
+  v1::GenerateRequest request;
+  request.set_text("x");
+  request.mutable_sampling()->set_max_tokens(max_tokens);
+  request.set_request_id("rid");
+  return request;
+}
+
+TEST(GrpcEdge, GenerateStreamsOnBothPorts) {
+  GrpcEdge edge;
+  for (size_t port = 0; port < 2; ++port) {
+    auto stub = Connect(edge, port);
+    const Answer answer = Generate(*stub, Prompted(5));
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.text, "tok0 tok1 tok2 tok3 tok4");
+    EXPECT_EQ(answer.ids, (std::vector<int32_t>{100, 101, 102, 103, 104}));
+    EXPECT_EQ(answer.started.request_id(), "rid");
+    EXPECT_EQ(answer.started.model_id(), "id-of-demo");
+    EXPECT_EQ(answer.started.prompt_token_ids_size(), 3);
+    ASSERT_EQ(answer.done.size(), 1u);
+    EXPECT_EQ(answer.done[0].finish_reason(), "length");
+    EXPECT_EQ(answer.usage.completion_tokens(), 5u);
+  }
+}
+
+TEST(GrpcEdge, ChatModelsAndTokenize) {
+  GrpcEdge edge;
+  auto stub = Connect(edge);
+  v1::ChatRequest chat;
+  auto* message = chat.add_messages();
+  message->set_role("user");
+  message->set_content("hi");
+  grpc::ClientContext chat_context;
+  auto reader = stub->Chat(&chat_context, chat);
+  EXPECT_EQ(ReadAll(*reader).text, "tok0 tok1 tok2");
+  {
+    grpc::ClientContext context;
+    v1::ListModelsResponse models;
+    ASSERT_TRUE(stub->ListModels(&context, {}, &models).ok());
+    ASSERT_EQ(models.models_size(), 1);
+    EXPECT_EQ(models.models(0).name(), "demo");
+  }
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("AB");
+  v1::TokenizeResponse tokens;
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub->Tokenize(&context, tokenize, &tokens).ok());
+    EXPECT_EQ(tokens.token_ids_size(), 3);
+  }
+  tokenize.set_model("other");
+  grpc::ClientContext context;
+  EXPECT_EQ(stub->Tokenize(&context, tokenize, &tokens).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST(GrpcEdge, ErrorsAreStatusesWithTheField) {
+  GrpcEdge edge;
+  auto stub = Connect(edge);
+  v1::GenerateRequest bad = Prompted(0);
+  Answer answer = Generate(*stub, bad);
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(answer.status.error_message().find("max_tokens"), std::string::npos);
+  v1::GenerateRequest unknown = Prompted(1);
+  unknown.set_model("other");
+  answer = Generate(*stub, unknown);
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::NOT_FOUND);
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kRefuse; });
+  answer = Generate(*stub, Prompted(1));
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(answer.messages, 0);
+}
+
+TEST(GrpcEdge, StreamsThatBreakEndInAStatus) {
+  GrpcEdge edge;
+  auto stub = Connect(edge);
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kBreak; });
+  Answer answer = Generate(*stub, Prompted(5));
+  EXPECT_EQ(answer.text, "tok0 tok1");
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kSilentEnd; });
+  answer = Generate(*stub, Prompted(5));
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INTERNAL);
+}
+
+TEST(GrpcEdge, AClientThatLeavesIsCancelled) {
+  GrpcEdge edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  auto stub = Connect(edge);
+  {
+    grpc::ClientContext context;
+    auto reader = stub->Generate(&context, Prompted(5));
+    ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+    context.TryCancel();
+    EXPECT_EQ(ReadAll(*reader).status.error_code(), grpc::StatusCode::CANCELLED);
+  }
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.cancelled.size() == 1; }));
+  // A connection that just ends, too.
+  RawClient raw = RawClient::Connect(edge.ports[0]);
+  raw.Close();
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.live.empty(); }));
+}
+
+TEST(GrpcEdge, TheDeadlineReachesThePipeline) {
+  GrpcEdge edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  auto stub = Connect(edge);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::hours(1));
+  auto reader = stub->Generate(&context, Prompted(5));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  edge.OnLoop([&] {
+    const uint64_t timeout = edge.pipeline.seen[0].timeout_ms;
+    EXPECT_GT(timeout, 3'000'000u);
+    EXPECT_LE(timeout, 3'700'000u);  // gRPC rounds deadlines up on the wire
+  });
+  context.TryCancel();
+  ReadAll(*reader);
+}
+
+TEST(GrpcEdge, APassedDeadlineFreesTheRequest) {
+  GrpcEdge edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  auto stub = Connect(edge);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  auto reader = stub->Generate(&context, Prompted(5));
+  EXPECT_EQ(ReadAll(*reader).status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.live.empty(); }));
+}
+
+TEST(GrpcEdge, SlowReadersHoldTheirWindowBackAndGetEverything) {
+  GrpcEdge edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kFlood; });
+  auto stub = Connect(edge);
+  const Answer answer = Generate(*stub, Prompted(3000));
+  EXPECT_TRUE(answer.status.ok());
+  EXPECT_EQ(answer.ids.size(), 3000u);
+  edge.OnLoop([&] { EXPECT_LE(edge.pipeline.max_ahead, edge.pipeline.window); });
+}
+
+TEST(GrpcEdge, MessagesOverTheLimitAreRefused) {
+  GrpcEdge edge;
+  auto stub = Connect(edge);
+  v1::GenerateRequest big = Prompted(1);
+  big.set_text(std::string(17u << 20, 'a'));
+  EXPECT_EQ(Generate(*stub, big).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Generate(*stub, Prompted(1)).status.ok());
+}
+
+TEST(GrpcEdge, ManyStreamsAtOnce) {
+  GrpcEdge edge;
+  auto stub = Connect(edge);
+  constexpr int kStreams = 64;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
+  for (int i = 0; i < kStreams; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub->Generate(contexts.back().get(), Prompted(20)));
+  }
+  for (auto& reader : readers) EXPECT_EQ(ReadAll(*reader).ids.size(), 20u);
+}
+
+}  // namespace
+}  // namespace quire

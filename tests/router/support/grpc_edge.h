@@ -1,0 +1,46 @@
+// The whole edge on loopback ports chosen by the system: front, HTTP and gRPC over a fake pipeline.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "router/front/front.h"
+#include "router/grpc/inference_server.h"
+#include "tests/router/support/edge_harness.h"
+
+namespace quire {
+
+class GrpcEdge : public EdgeHarness {
+ public:
+  explicit GrpcEdge(FrontOptions options = {}, const HttpLimits& http_limits = {})
+      : EdgeHarness(http_limits), grpc_services{executor, pipeline, rng,
+                                                counters, log,      GrpcLimits()} {
+    grpc_services.limits.health_interval = 1000;  // microseconds
+    options.ports = {{0, "--port"}, {0, "--grpc-port"}};
+    OnLoop([&] {
+      server = std::make_unique<InferenceServer>(grpc_services);
+      EXPECT_TRUE(server->Start().ok());
+      front = std::make_unique<Front>(executor.context(), services, options,
+                                      [this](int fd) { server->Adopt(fd); });
+      EXPECT_TRUE(front->Listen().ok());
+      ports = front->ports();
+    });
+  }
+  ~GrpcEdge() {
+    OnLoop([&] { front->StartDraining(); });
+    server->Shutdown(0);
+    OnLoop([&] {
+      front.reset();
+      server.reset();
+    });
+  }
+
+  std::string Target(size_t port = 1) const { return "127.0.0.1:" + std::to_string(ports[port]); }
+
+  GrpcServices grpc_services;
+  std::unique_ptr<InferenceServer> server;
+  std::unique_ptr<Front> front;
+  std::vector<uint16_t> ports;
+};
+
+}  // namespace quire
