@@ -50,6 +50,7 @@ class Front {
   // No new connections; HTTP/1.1 connections end after the answer they are in.
   void StartDraining();
   size_t connections() const;
+  size_t http_connections() const;  // that speak HTTP/1.1
 
  private:
   struct State;

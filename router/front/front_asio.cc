@@ -111,6 +111,7 @@ absl::Status Front::Listen() {
 
 const std::vector<uint16_t>& Front::ports() const { return state_->ports; }
 size_t Front::connections() const { return state_->open; }
+size_t Front::http_connections() const { return state_->http.connections(); }
 
 void Front::StartDraining() {
   if (state_->stopping) return;

@@ -79,7 +79,7 @@ CallPtr Livez(HttpServices&, HttpRequest, Exchange& exchange) {
 }
 
 CallPtr Readyz(HttpServices& services, HttpRequest, Exchange& exchange) {
-  ReplyHealth(exchange, services.pipeline.Ready(), "not ready");
+  ReplyHealth(exchange, !services.leaving && services.pipeline.Ready(), "not ready");
   return nullptr;
 }
 

@@ -22,11 +22,16 @@ namespace quire {
 class EdgeHarness {
  public:
   explicit EdgeHarness(const HttpLimits& limits = {})
-      : background(executor, 1, 16),
-        pipeline(executor),
-        services{executor, pipeline,     background,
-                 rng,      counters,     log,
-                 limits,   "0.0.0-test", [] { return std::string("# HELP x y\nx 1\n"); }} {
+      : background(executor, 1, 16), pipeline(executor), services{executor,
+                                                                  pipeline,
+                                                                  background,
+                                                                  rng,
+                                                                  counters,
+                                                                  log,
+                                                                  limits,
+                                                                  "0.0.0-test",
+                                                                  false,
+                                                                  [] { return std::string("# HELP x y\nx 1\n"); }} {
     http = std::make_unique<HttpServer>(executor.context(), services);
     thread_ = std::thread([this] { executor.Run(); });
   }

@@ -1,0 +1,182 @@
+#include "router/config.h"
+
+#include "router/front/front.h"
+
+namespace quire {
+namespace {
+
+constexpr double kDayMs = 24 * 3600e3;
+
+void AddPortFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Ports");
+  schema.Add({.name = "host",
+              .help = "IP address to listen on; off loopback it needs --insecure.",
+              .target = &c.host,
+              .value_name = "ADDRESS"});
+  schema.Add({.name = "port",
+              .help = "Port for HTTP; it speaks gRPC too. 0 lets the system choose.",
+              .target = &c.port,
+              .min = 0,
+              .max = 65535});
+  schema.Add({.name = "grpc-port",
+              .help = "Port for gRPC; it speaks HTTP too. 0 lets the system choose.",
+              .target = &c.grpc_port,
+              .min = 0,
+              .max = 65535});
+  schema.Add({.name = "insecure",
+              .help = "Listen off loopback without keys: whoever reaches the port can use it.",
+              .target = &c.insecure});
+  schema.Add({.name = "metrics", .help = "Serve /metrics.", .target = &c.metrics});
+}
+
+void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Limits");
+  schema.Add({.name = "max-connections",
+              .help = "Connections that are open at once; more are told to come back.",
+              .target = &c.max_connections,
+              .min = 1,
+              .max = 1 << 20});
+  schema.Add({.name = "max-live-requests",
+              .help = "Requests that are served at once; more are refused with 429.",
+              .target = &c.max_live_requests,
+              .min = 1,
+              .max = 1 << 20});
+  schema.Add({.name = "max-header-bytes",
+              .help = "Size of a request's headers.",
+              .target = &c.max_header,
+              .min = 1024,
+              .max = 1 << 20});
+  schema.Add({.name = "max-body-bytes",
+              .help = "Size of a request's body.",
+              .target = &c.max_body,
+              .min = 1024,
+              .max = 1 << 30});
+  schema.Add({.name = "max-response-bytes",
+              .help = "Size of the text of an answer that is not streamed.",
+              .target = &c.max_response,
+              .min = 1024,
+              .max = 1 << 30});
+  schema.Add({.name = "header-timeout",
+              .help = "Time for a request's headers to come.",
+              .target = &c.header_timeout,
+              .min = 1,
+              .max = kDayMs});
+  schema.Add({.name = "body-timeout",
+              .help = "Time for a request's body to come.",
+              .target = &c.body_timeout,
+              .min = 1,
+              .max = kDayMs});
+  schema.Add({.name = "idle-timeout",
+              .help = "Time that a connection may stay open without a request.",
+              .target = &c.idle_timeout,
+              .min = 1,
+              .max = kDayMs});
+  schema.Add({.name = "slow-client-timeout",
+              .help = "Time after which a client that takes nothing of its answer is given up.",
+              .target = &c.slow_client_timeout,
+              .min = 100,
+              .max = kDayMs});
+  schema.Add({.name = "sse-commit-after",
+              .help = "Time after which a stream without a token yet gets its status and comments "
+                      "that keep it alive.",
+              .target = &c.sse_commit_after,
+              .min = 1,
+              .max = kDayMs});
+}
+
+void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Workers");
+  schema.Add({.name = "worker",
+              .help = "A worker to send requests to.",
+              .target = &c.workers,
+              .value_name = "HOST:PORT"});
+  schema.Add({.name = "routing-policy",
+              .help = "How a worker is chosen.",
+              .target = &c.routing_policy,
+              .choices = {"round-robin"}});
+  schema.Add({.name = "worker-silence-ms",
+              .help = "Milliseconds without a word after which a worker is taken out.",
+              .target = &c.worker_silence_ms,
+              .min = 100,
+              .max = 600'000});
+}
+
+void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Process");
+  schema.Add({.name = "drain-delay",
+              .help = "Time after SIGTERM in which the router says that it is not ready and still "
+                      "takes requests, for load balancers to notice.",
+              .target = &c.drain_delay,
+              .min = -1,
+              .max = kDayMs,
+              .default_text = "5s; 0s on loopback"});
+  schema.Add({.name = "drain-timeout",
+              .help = "Time for running requests to end after that.",
+              .target = &c.drain_timeout,
+              .min = 0,
+              .max = kDayMs});
+  schema.Add({.name = "ready-fd",
+              .help = "Descriptor that gets one JSON line when a request would be served.",
+              .target = &c.ready_fd,
+              .min = -1,
+              .max = 1 << 20,
+              .hidden = true});
+  schema.Add({.name = "log-level",
+              .help = "Least level that is logged.",
+              .target = &c.log_level,
+              .value_name = "LEVEL",
+              .choices = {"debug", "info", "warning", "error", "off"}});
+  schema.Add({.name = "log-format",
+              .help = "auto is text on a terminal and JSON lines elsewhere.",
+              .target = &c.log_format,
+              .choices = {"auto", "text", "json"}});
+}
+
+absl::Status CheckWorker(const std::string& worker) {
+  const size_t colon = worker.rfind(':');
+  std::string host = worker.substr(0, std::min(colon, worker.size()));
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const bool host_fits = !host.empty() && (bracketed || host.find(':') == std::string::npos);
+  if (colon != std::string::npos && host_fits) {
+    const absl::StatusOr<int64_t> port = config::ParseInt(worker.substr(colon + 1));
+    if (port.ok() && *port >= 1 && *port <= 65535) return absl::OkStatus();
+  }
+  return InvalidArgument("--worker: must be HOST:PORT, as in 127.0.0.1:9000, is '" +
+                         worker.substr(0, 200) + "'");
+}
+
+}  // namespace
+
+config::Schema MakeRouterSchema(RouterConfig& config) {
+  config::Schema schema("quire-router",
+                        "Serves clients over HTTP and gRPC, and sends their requests to workers.");
+  AddPortFlags(schema, config);
+  AddLimitFlags(schema, config);
+  AddWorkerFlags(schema, config);
+  AddProcessFlags(schema, config);
+  return schema;
+}
+
+absl::Status CheckRouterConfig(const RouterConfig& c) {
+  if (c.workers.empty()) {
+    return InvalidArgument("--worker is missing; give at least one, as in --worker 127.0.0.1:9000");
+  }
+  for (const std::string& worker : c.workers) QUIRE_RETURN_IF_ERROR(CheckWorker(worker));
+  if (c.port != 0 && c.port == c.grpc_port) {
+    return InvalidArgument("--grpc-port: is the same as --port; each of them speaks both, choose " +
+                           std::to_string(c.port % 65535 + 1));
+  }
+  if (!IsLoopback(c.host) && !c.insecure) {
+    return InvalidArgument("--host: " + c.host +
+                           " is not a loopback address and no keys are configured; use 127.0.0.1 "
+                           "or add --insecure");
+  }
+  return absl::OkStatus();
+}
+
+std::string HostAndPort(const std::string& host, int port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+}  // namespace quire

@@ -1,0 +1,52 @@
+// What a router can be told: the settings, their flags, and what is checked before listening.
+//
+// A value; filled in by main once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/schema.h"
+#include "common/status.h"
+
+namespace quire {
+
+struct RouterConfig {
+  std::string host = "127.0.0.1";
+  int32_t port = 8000;
+  int32_t grpc_port = 8001;
+  bool insecure = false;
+  int32_t max_connections = 4096;
+  config::Bytes max_header{64 << 10};
+  config::Bytes max_body{32 << 20};
+  config::Bytes max_response{16 << 20};
+  config::Duration header_timeout{10'000};
+  config::Duration body_timeout{60'000};
+  config::Duration idle_timeout{75'000};
+  config::Duration slow_client_timeout{30'000};
+  config::Duration sse_commit_after{10'000};
+  bool metrics = true;
+
+  std::vector<std::string> workers;  // HOST:PORT
+  std::string routing_policy = "round-robin";
+  int32_t worker_silence_ms = 2000;
+  int32_t max_live_requests = 4096;
+
+  config::Duration drain_delay{-1};  // not given: 5 s, on loopback none
+  config::Duration drain_timeout{30'000};
+  int32_t ready_fd = -1;
+  std::string log_level = "info";
+  std::string log_format = "auto";
+};
+
+// The schema of quire-router; writes to `config`, which outlives it.
+config::Schema MakeRouterSchema(RouterConfig& config);
+
+// What no single flag's range says. INVALID_ARGUMENT names the flag and a value that works.
+absl::Status CheckRouterConfig(const RouterConfig& config);
+
+// "[::1]:9000", "127.0.0.1:9000".
+std::string HostAndPort(const std::string& host, int port);
+
+}  // namespace quire

@@ -1,0 +1,30 @@
+// The router's parts put together, from listening to leaving.
+//
+// Owner: main, on whose thread the event loop runs. Threads: the loop; two for tokenising,
+// templates and large bodies; gRPC's own; one for gRPC's shutdown at the end.
+#pragma once
+
+#include <memory>
+
+#include "common/log/log.h"
+#include "router/config.h"
+
+namespace quire {
+
+class RouterProcess {
+ public:
+  RouterProcess(const RouterConfig& config, Logger& log);
+  ~RouterProcess();
+
+  // Listens and dials the workers. The message names the flag; UNAVAILABLE for a port that is
+  // taken, INVALID_ARGUMENT for settings that do not fit together.
+  absl::Status Start();
+  // Serves until SIGTERM or SIGINT and the drain after it. The exit code.
+  int Run();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

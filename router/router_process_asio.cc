@@ -1,0 +1,222 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "common/json/json.h"
+#include "common/runtime/asio_executor.h"
+#include "router/chat/bundle_text.h"
+#include "router/front/front.h"
+#include "router/grpc/inference_server.h"
+#include "router/link/dialer_grpc.h"
+#include "router/pipeline/make_pipeline.h"
+#include "router/router_process.h"
+
+namespace quire {
+namespace {
+
+constexpr int kBackgroundThreads = 2;
+constexpr size_t kMaxBackgroundQueue = 1024;
+constexpr Micros kWatchInterval = 20 * kMicrosPerMilli;
+constexpr Micros kFlushTimeout = 2 * kMicrosPerSecond;  // for last bytes after the last request
+constexpr Micros kGrpcGrace = kMicrosPerSecond;
+constexpr int64_t kDefaultDrainDelayMs = 5000;
+
+Micros MicrosOf(config::Duration duration) { return duration.milliseconds * kMicrosPerMilli; }
+
+HttpLimits LimitsOf(const RouterConfig& config) {
+  HttpLimits limits;
+  limits.max_header_bytes = static_cast<size_t>(config.max_header.value);
+  limits.max_body_bytes = static_cast<size_t>(config.max_body.value);
+  limits.header_timeout = MicrosOf(config.header_timeout);
+  limits.body_timeout = MicrosOf(config.body_timeout);
+  limits.idle_timeout = MicrosOf(config.idle_timeout);
+  limits.write_timeout = MicrosOf(config.slow_client_timeout);
+  limits.sse_commit_after = MicrosOf(config.sse_commit_after);
+  return limits;
+}
+
+FrontOptions FrontOf(const RouterConfig& config) {
+  FrontOptions options;
+  options.host = config.host;
+  options.ports = {{static_cast<uint16_t>(config.port), "--port"},
+                   {static_cast<uint16_t>(config.grpc_port), "--grpc-port"}};
+  options.max_connections = static_cast<size_t>(config.max_connections);
+  options.first_bytes_timeout = MicrosOf(config.header_timeout);
+  return options;
+}
+
+PipelineOptions PipelineOf(const RouterConfig& config) {
+  PipelineOptions options;
+  options.workers = config.workers;
+  options.routing_policy = config.routing_policy;
+  options.worker_silence_ms = static_cast<uint32_t>(config.worker_silence_ms);
+  options.limits.max_live_requests = static_cast<uint32_t>(config.max_live_requests);
+  options.limits.max_response_bytes = static_cast<size_t>(config.max_response.value);
+  options.text_factory = MakeBundleText;
+  return options;
+}
+
+}  // namespace
+
+struct RouterProcess::State {
+  State(const RouterConfig& router_config, Logger& logger)
+      : config(router_config),
+        log(logger),
+        counters(metrics),
+        background(executor, kBackgroundThreads, kMaxBackgroundQueue),
+        dialer(MakeGrpcDialer(executor)) {}
+
+  absl::Status Start();
+  void Watch();
+  void SayReady();
+  void OnSignal(int signal);
+  void Drain();
+  void AwaitEnd();
+  void Leave();
+  void After(Micros delay, void (State::*step)());
+
+  const RouterConfig& config;
+  Logger& log;
+  Metrics metrics;
+  EdgeMetrics counters;
+  RealRng rng;
+  AsioExecutor executor;
+  ThreadBackground background;
+  std::unique_ptr<Dialer> dialer;
+  std::unique_ptr<Pipeline> pipeline;
+  std::unique_ptr<HttpServices> http_services;
+  std::unique_ptr<GrpcServices> grpc_services;
+  std::unique_ptr<InferenceServer> grpc;
+  std::unique_ptr<Front> front;
+  std::thread leaving;
+  bool said_ready = false;
+  bool draining = false;
+  Micros drain_deadline = 0;
+  Micros flush_deadline = 0;
+};
+
+RouterProcess::RouterProcess(const RouterConfig& config, Logger& log)
+    : state_(std::make_unique<State>(config, log)) {}
+
+RouterProcess::~RouterProcess() = default;
+
+absl::Status RouterProcess::Start() { return state_->Start(); }
+
+int RouterProcess::Run() {
+  state_->executor.Run();
+  if (state_->leaving.joinable()) state_->leaving.join();
+  state_->front.reset();
+  state_->grpc.reset();
+  state_->pipeline.reset();
+  return 0;
+}
+
+absl::Status RouterProcess::State::Start() {
+  const PipelineRuntime runtime{executor, background, *dialer, rng, log, metrics};
+  QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(PipelineOf(config), runtime));
+  http_services = std::make_unique<HttpServices>(HttpServices{executor, *pipeline, background, rng,
+                                                              counters, log, LimitsOf(config),
+                                                              QUIRE_VERSION, false, nullptr});
+  if (config.metrics) http_services->metrics_text = [this] { return metrics.Render(); };
+  grpc_services = std::make_unique<GrpcServices>(
+      GrpcServices{executor, *pipeline, rng, counters, log, GrpcLimits()});
+  grpc = std::make_unique<InferenceServer>(*grpc_services);
+  front = std::make_unique<Front>(executor.context(), *http_services, FrontOf(config),
+                                  [this](int fd) { grpc->Adopt(fd); });
+  QUIRE_RETURN_IF_ERROR(front->Listen());
+  QUIRE_RETURN_IF_ERROR(grpc->Start());
+  executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
+  log.Info("listening", {{"http", HostAndPort(config.host, front->ports()[0])},
+                         {"grpc", HostAndPort(config.host, front->ports()[1])},
+                         {"workers", config.workers.size()}});
+  executor.Post([this] { Watch(); });
+  return absl::OkStatus();
+}
+
+void RouterProcess::State::After(Micros delay, void (State::*step)()) {
+  executor.PostAt(executor.clock().Now() + delay, [this, step] { (this->*step)(); });
+}
+
+// Until the first worker would serve a request.
+void RouterProcess::State::Watch() {
+  if (draining) return;
+  if (pipeline->Ready() && pipeline->Healthy()) {
+    SayReady();
+  } else {
+    After(kWatchInterval, &State::Watch);
+  }
+}
+
+void RouterProcess::State::SayReady() {
+  const std::string http = HostAndPort(config.host, front->ports()[0]);
+  json::Object line;
+  line["listen"] = http;
+  line["grpc"] = HostAndPort(config.host, front->ports()[1]);
+  const std::string text = json::Serialize(line) + "\n";
+  if (config.ready_fd >= 0) {
+    if (write(config.ready_fd, text.data(), text.size()) < 0) {
+      log.Warning("--ready-fd cannot be written to");
+    }
+    if (config.ready_fd > 2) close(config.ready_fd);
+    return;  // the supervisor announces
+  }
+  const std::vector<ModelEntry> models = pipeline->Models();
+  const std::string model = models.empty() ? "" : models.front().name;
+  std::printf(
+      "ready: http://%s serves %s\n"
+      "  curl http://%s/v1/completions -H 'Content-Type: application/json' "
+      "-d '{\"model\": \"%s\", \"prompt\": \"Once upon a time\", \"max_tokens\": 40}'\n",
+      http.c_str(), model.c_str(), http.c_str(), model.c_str());
+  std::fflush(stdout);
+}
+
+void RouterProcess::State::OnSignal(int signal) {
+  if (draining) {
+    log.Warning("second signal: leaving at once");
+    std::_Exit(1);
+  }
+  draining = true;
+  int64_t delay_ms = config.drain_delay.milliseconds;
+  if (delay_ms < 0) delay_ms = IsLoopback(config.host) ? 0 : kDefaultDrainDelayMs;
+  log.Info("draining",
+           {{"signal", signal}, {"delay_ms", delay_ms}, {"requests", pipeline->LiveRequests()}});
+  http_services->leaving = true;
+  grpc->StartDraining();
+  After(delay_ms * kMicrosPerMilli, &State::Drain);
+}
+
+void RouterProcess::State::Drain() {
+  pipeline->StartDraining();
+  front->StartDraining();
+  drain_deadline = executor.clock().Now() + MicrosOf(config.drain_timeout);
+  AwaitEnd();
+}
+
+void RouterProcess::State::AwaitEnd() {
+  const Micros now = executor.clock().Now();
+  if (pipeline->LiveRequests() == 0) {
+    if (flush_deadline == 0) flush_deadline = now + kFlushTimeout;
+    if (front->http_connections() == 0 || now >= flush_deadline) {
+      Leave();
+      return;
+    }
+  } else if (now >= drain_deadline) {
+    log.Warning("--drain-timeout has passed: running requests are given up",
+                {{"requests", pipeline->LiveRequests()}});
+    Leave();
+    return;
+  }
+  After(kWatchInterval, &State::AwaitEnd);
+}
+
+// gRPC's shutdown waits for work on this thread, so that it needs another.
+void RouterProcess::State::Leave() {
+  leaving = std::thread([this] {
+    grpc->Shutdown(kGrpcGrace);
+    executor.Stop();
+  });
+}
+
+}  // namespace quire

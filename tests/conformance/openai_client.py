@@ -1,0 +1,173 @@
+"""The unmodified OpenAI client against a running router. Run by run.py with the pinned package.
+
+usage: openai_client.py BASE_URL MODEL
+"""
+import concurrent.futures
+import sys
+
+import openai
+
+BASE_URL, MODEL = sys.argv[1], sys.argv[2]
+client = openai.OpenAI(base_url=BASE_URL + "/v1", api_key="unused", max_retries=0, timeout=120)
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def refusal(kind, call):
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"was served; wanted {kind.__name__}")
+
+
+@check
+def models_are_listed():
+    ids = [model.id for model in client.models.list()]
+    assert MODEL in ids, ids
+    assert client.models.retrieve(MODEL).id == MODEL
+    error = refusal(openai.NotFoundError, lambda: client.models.retrieve("no-such-model"))
+    assert error.code == "model_not_found", error.code
+
+
+@check
+def completion():
+    answer = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=8,
+                                       temperature=0)
+    assert answer.object == "text_completion" and answer.id.startswith("cmpl-")
+    assert answer.choices[0].text
+    assert answer.choices[0].finish_reason in ("length", "stop")
+    assert answer.usage.completion_tokens <= 8
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer._request_id
+
+
+@check
+def completion_default_length_is_16():
+    answer = client.completions.create(model=MODEL, prompt="Once upon a time", temperature=0,
+                                       extra_body={"ignore_eos": True})
+    assert answer.usage.completion_tokens == 16, answer.usage
+
+
+@check
+def completion_stream_equals_whole():
+    whole = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=24,
+                                      temperature=0)
+    chunks = list(client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=24,
+                                            temperature=0, stream=True,
+                                            stream_options={"include_usage": True}))
+    assert "".join(c.choices[0].text for c in chunks if c.choices) == whole.choices[0].text
+    assert chunks[-1].choices == [] and chunks[-1].usage == whole.usage
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == whole.choices[0].finish_reason
+    assert len({c.id for c in chunks}) == 1 and len({c.created for c in chunks}) == 1
+
+
+@check
+def prompts_as_lists_and_token_ids():
+    two = client.completions.create(model=MODEL, prompt=["Once upon", "The cat"], max_tokens=4,
+                                    temperature=0, extra_body={"return_token_ids": True})
+    assert [c.index for c in two.choices] == [0, 1]
+    ids = [c.prompt_token_ids for c in two.choices]
+    again = client.completions.create(model=MODEL, prompt=ids, max_tokens=4, temperature=0)
+    assert [c.text for c in again.choices] == [c.text for c in two.choices]
+    one = client.completions.create(model=MODEL, prompt=ids[1], max_tokens=4, temperature=0)
+    assert one.choices[0].text == two.choices[1].text
+
+
+@check
+def seeds_repeat():
+    def draw(seed):
+        return client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=16,
+                                         temperature=1.0, seed=seed).choices[0].text
+    assert draw(7) == draw(7)
+    assert len({draw(seed) for seed in range(4)}) > 1
+
+
+@check
+def chat():
+    answer = client.chat.completions.create(model=MODEL, max_tokens=8, temperature=0,
+                                            messages=[{"role": "user", "content": "Tell me a story."}])
+    assert answer.object == "chat.completion" and answer.id.startswith("chatcmpl-")
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].message.content
+
+
+@check
+def chat_stream_equals_whole():
+    messages = [{"role": "user", "content": [{"type": "text", "text": "Tell me a story."}]}]
+    whole = client.chat.completions.create(model=MODEL, max_completion_tokens=24, temperature=0,
+                                           messages=messages)
+    chunks = list(client.chat.completions.create(model=MODEL, max_completion_tokens=24, temperature=0,
+                                                 messages=messages, stream=True))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    text = "".join(c.choices[0].delta.content or "" for c in chunks)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert all(c.object == "chat.completion.chunk" for c in chunks)
+
+
+@check
+def stop_strings():
+    whole = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=24,
+                                      temperature=0).choices[0].text
+    stop = whole[len(whole) // 2:len(whole) // 2 + 3]
+    answer = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=24,
+                                       temperature=0, stop=[stop]).choices[0]
+    assert answer.finish_reason == "stop" and answer.text == whole[:whole.index(stop)]
+    assert answer.stop_reason == stop
+
+
+@check
+def leaving_a_stream_early():
+    stream = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=512,
+                                       temperature=0, stream=True, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    stream.close()
+    assert client.completions.create(model=MODEL, prompt="x", max_tokens=1).choices
+
+
+@check
+def many_at_once():
+    def ask(index):
+        return client.completions.create(model=MODEL, prompt=f"Once upon a time {index % 4}",
+                                         max_tokens=12, temperature=0).choices[0].text
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        texts = list(pool.map(ask, range(32)))
+    for index, text in enumerate(texts):
+        assert text == texts[index % 4]
+
+
+@check
+def bad_requests_name_their_field():
+    def ask(**fields):
+        return lambda: client.completions.create(**{"model": MODEL, "prompt": "x", **fields})
+    for fields, param in [({"max_tokens": 0}, "max_tokens"), ({"temperature": -1}, "temperature"),
+                          ({"prompt": ""}, "prompt"), ({"max_tokens": 10**6}, "max_tokens"),
+                          ({"prompt": "a " * 20000}, "prompt"), ({"best_of": 3}, "best_of"),
+                          ({"suffix": "end"}, "suffix"),
+                          ({"extra_body": {"top_p": "x"}}, "top_p")]:
+        error = refusal(openai.BadRequestError, ask(**fields))
+        assert error.param == param, (fields.keys(), error.param, error.message)
+    error = refusal(openai.NotFoundError, ask(model="no-such-model"))
+    assert error.code == "model_not_found" and error.param == "model"
+    # Fields that nobody knows do no harm.
+    assert ask(max_tokens=1, extra_body={"no_such_field": 1})().choices
+
+
+def main():
+    failed = 0
+    for function in CHECKS:
+        try:
+            function()
+            print(f"ok   openai {function.__name__}", flush=True)
+        except Exception as error:  # noqa: BLE001: each check is judged on its own
+            failed += 1
+            print(f"FAIL openai {function.__name__}: {type(error).__name__}: {error}", flush=True)
+    print(f"COUNTS {len(CHECKS) - failed} {failed}")
+
+
+main()

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Unmodified clients against a real router and a real worker that serve the demo model.
+
+Starts both on ports of the system's choice, runs the openai package and grpcurl (fetched by setup.sh), and
+prints `N passed, N failed`.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "process"))
+from harness import BIN, DEMO, Process, expect  # noqa: E402
+
+PYTHON = ROOT / ".cache" / "venv-conformance" / "bin" / "python"
+GRPCURL = ROOT / ".cache" / "go-bin" / "grpcurl"
+MODEL = "demo"
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def grpcurl(target, method, body=None, flags=(), want=0):
+    command = [str(GRPCURL), "-plaintext", *flags]
+    if body is not None:
+        command += ["-d", json.dumps(body)]
+    command += [target] + ([method] if method else [])
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+    expect((done.returncode == 0) == (want == 0), f"{command}: {done.returncode}: {done.stderr}")
+    return done.stdout + done.stderr
+
+
+def messages(text):
+    """The JSON objects that grpcurl prints one after the other."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        value, at = decoder.raw_decode(text, at)
+        found.append(value)
+    return found
+
+
+@check
+def reflection_lists_the_services(target):
+    services = grpcurl(target, "list").split()
+    for name in ("quire.v1.Inference", "grpc.health.v1.Health"):
+        expect(name in services, services)
+    described = subprocess.run([str(GRPCURL), "-plaintext", target, "describe", "quire.v1.Inference"],
+                               stdout=subprocess.PIPE, text=True, timeout=60).stdout
+    for method in ("Generate", "Chat", "ListModels", "Tokenize"):
+        expect(f"rpc {method} " in described, described)
+
+
+@check
+def generate_streams(target):
+    request = {"text": "Once upon a time", "sampling": {"max_tokens": 8, "temperature": 0}}
+    events = messages(grpcurl(target, "quire.v1.Inference/Generate", request))
+    expect("started" in events[0] and events[0]["started"]["model"] == MODEL, events[:1])
+    deltas = [e["delta"] for e in events if "delta" in e]
+    ids = [i for d in deltas for i in d.get("tokenIds", [])]
+    expect(len(ids) == int(events[-1]["usage"]["completionTokens"]), events[-1])
+    expect([e["done"]["finishReason"] for e in events if "done" in e] in (["length"], ["stop"]), events)
+    expect("".join(d.get("text", "") for d in deltas), "no text came")
+    by_ids = {"token_ids": {"ids": events[0]["started"]["promptTokenIds"]},
+              "sampling": {"max_tokens": 8, "temperature": 0}}
+    again = messages(grpcurl(target, "quire.v1.Inference/Generate", by_ids))
+    expect([i for e in again if "delta" in e for i in e["delta"].get("tokenIds", [])] == ids,
+           "token ids as prompt gave other tokens")
+
+
+@check
+def chat_streams(target):
+    request = {"messages": [{"role": "user", "content": "Tell me a story."}],
+               "sampling": {"max_tokens": 8, "temperature": 0}}
+    events = messages(grpcurl(target, "quire.v1.Inference/Chat", request))
+    expect("".join(e["delta"].get("text", "") for e in events if "delta" in e), events)
+    expect("usage" in events[-1], events[-1])
+
+
+@check
+def models_and_tokens(target):
+    models = messages(grpcurl(target, "quire.v1.Inference/ListModels", {}))[0]["models"]
+    expect([m["name"] for m in models] == [MODEL], models)
+    tokens = messages(grpcurl(target, "quire.v1.Inference/Tokenize", {"text": "Once upon a time"}))[0]
+    expect(len(tokens["tokenIds"]) > 1, tokens)
+
+
+@check
+def health_is_served(target):
+    health = messages(grpcurl(target, "grpc.health.v1.Health/Check", {}))[0]
+    expect(health["status"] == "SERVING", health)
+
+
+@check
+def bad_requests_name_their_field(target):
+    for request, field in [({"text": ""}, "text"), ({}, "prompt"),
+                           ({"text": "x", "sampling": {"max_tokens": 0}}, "max_tokens"),
+                           ({"text": "x", "sampling": {"temperature": -1}}, "temperature")]:
+        output = grpcurl(target, "quire.v1.Inference/Generate", request, want=1)
+        expect("InvalidArgument" in output and field in output, output)
+    output = grpcurl(target, "quire.v1.Inference/Generate", {"text": "x", "model": "nope"}, want=1)
+    expect("NotFound" in output, output)
+
+
+def check_http(port):
+    def get(path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    for path in ("/livez", "/readyz", "/health", "/version", "/metrics"):
+        status, body = get(path)
+        expect(status == 200 and body, f"{path}: {status} {body}")
+    expect("quire_router_http_requests_total" in get("/metrics")[1], "no counter of requests")
+
+
+def run_grpcurl(ports):
+    passed = failed = 0
+    for port in ports:
+        for function in CHECKS:
+            try:
+                function(f"127.0.0.1:{port}")
+                passed += 1
+                print(f"ok   grpcurl {function.__name__}", flush=True)
+            except Exception as error:  # noqa: BLE001: each check is judged on its own
+                failed += 1
+                print(f"FAIL grpcurl {function.__name__}: {error}", flush=True)
+    return passed, failed
+
+
+def run_openai(port):
+    done = subprocess.run([str(PYTHON), str(ROOT / "tests/conformance/openai_client.py"),
+                           f"http://127.0.0.1:{port}", MODEL], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=600)
+    print(done.stdout, end="")
+    counts = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("COUNTS ")]
+    return (int(counts[0][0]), int(counts[0][1])) if counts else (0, 1)
+
+
+def main():
+    worker_command = [BIN / "quire-worker", "--model", DEMO, "--served-model-name", MODEL,
+                      "--listen=127.0.0.1:0", "--http-port=0"]
+    with Process(worker_command) as worker:
+        wire = worker.wait_for_line("ready: ").split()[1]
+        router_command = [BIN / "quire-router", f"--worker={wire}", "--port=0", "--grpc-port=0",
+                          "--ready-fd=1"]
+        with Process(router_command) as router:
+            line = json.loads(router.wait_for_line('"listen"'))
+            http_port, grpc_port = (int(line[key].rsplit(":", 1)[1]) for key in ("listen", "grpc"))
+            results = [run_openai(http_port), run_grpcurl((grpc_port, http_port))]
+            try:
+                check_http(http_port)
+                check_http(grpc_port)
+                results.append((1, 0))
+            except Exception as error:  # noqa: BLE001
+                print(f"FAIL http: {error}")
+                results.append((0, 1))
+            passed, failed = (sum(r[i] for r in results) for i in (0, 1))
+            if failed:
+                print("\n".join(router.lines[-20:]))
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
