@@ -116,11 +116,21 @@ class Cluster {
           trace("freeze");
           worker.SetFrozen(true);
           break;
+        case Kind::kDrain:
+          trace("drains");
+          // A worker drains once in its life.
+          if (!draining_[fault.worker]) worker.Drain(fault.lasts / 2);
+          draining_[fault.worker] = true;
+          break;
       }
     });
     At(fault.at + fault.lasts, [this, fault, &worker, trace] {
       trace("heals");
-      if (fault.kind == Kind::kCrash) worker.Start();
+      if (fault.kind == Kind::kDrain) worker.Crash();
+      if (fault.kind == Kind::kCrash || fault.kind == Kind::kDrain) {
+        worker.Start();
+        draining_[fault.worker] = false;
+      }
       if (fault.kind == Kind::kHold) world.HoldLinks(worker.target(), false);
       if (fault.kind == Kind::kFreeze) worker.SetFrozen(false);
       ++healed_;
@@ -134,6 +144,7 @@ class Cluster {
   Metrics metrics_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
   std::vector<std::unique_ptr<Client>> clients_;
+  std::map<int, bool> draining_;
   size_t healed_ = 0;
 };
 
@@ -212,6 +223,7 @@ ClientPlan DrawClient(VirtualRng& rng) {
   if (below(4) == 0) ask.sampling.logit_bias = {{'e', 4.0f}, {kFakeEos, 6.0f}};
   if (below(4) == 0) ask.sampling.logprobs = static_cast<int32_t>(below(3));
   ask.streaming = below(2) == 0;
+  if (below(8) == 0) ask.timeout_ms = 200 + below(3000);
   plan.takes_after = static_cast<Micros>(below(20)) * kMilli;
   if (below(6) == 0) plan.cancels_after = static_cast<Micros>(below(1500)) * kMilli;
   return plan;
@@ -228,7 +240,7 @@ Scenario DrawScenario(uint64_t seed) {
   const size_t faults = 1 + rng.Next() % 4;
   for (size_t i = 0; i < faults; ++i) {
     FaultPlan fault;
-    fault.kind = static_cast<FaultPlan::Kind>(rng.Next() % 4);
+    fault.kind = static_cast<FaultPlan::Kind>(rng.Next() % 5);
     fault.worker = static_cast<int>(rng.Next() % 2);
     fault.at = static_cast<Micros>(200 + rng.Next() % 4000) * kMilli;
     fault.lasts = static_cast<Micros>(10 + rng.Next() % 4000) * kMilli;

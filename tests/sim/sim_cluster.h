@@ -25,7 +25,7 @@ struct ClientPlan {
 };
 
 struct FaultPlan {
-  enum class Kind : uint8_t { kCut, kCrash, kHold, kFreeze };
+  enum class Kind : uint8_t { kCut, kCrash, kHold, kFreeze, kDrain };
   Kind kind = Kind::kCut;
   int worker = 0;
   Micros at = 0;

@@ -69,6 +69,11 @@ class SimWorker {
     if (up()) parts_->driver.SetFrozen(frozen);
   }
 
+  // As SIGTERM: no new work, running work goes on for `grace` and is then handed back.
+  void Drain(Micros grace) {
+    if (up()) parts_->hub.Drain(world_.clock().Now() + grace, [](bool) {});
+  }
+
   // Nothing of any request is left: no block is held, no row runs.
   bool AtRest() const {
     const Load& load = parts_->hub.load();
