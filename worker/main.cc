@@ -121,7 +121,7 @@ class Service {
   void OnSignal(int signal) {
     const std::string name = signal == SIGTERM ? "SIGTERM" : "SIGINT";
     if (draining_) {
-      log_.Warning("second signal: leaving at once", {{"signal", name}});
+      std::fprintf(stderr, "quire-worker: a second signal (%s): leaving at once\n", name.c_str());
       std::_Exit(kExitFailed);
     }
     draining_ = true;
