@@ -33,6 +33,14 @@ std::string Member(const std::string& line, std::string_view key) {
   return std::string(json::View(member->get_string()));
 }
 
+std::string PortOf(const std::string& address) { return address.substr(address.rfind(':') + 1); }
+
+// Gives flag `name` another value.
+void Replace(const std::string& name, const std::string& value, std::vector<std::string>& args) {
+  std::erase_if(args, [&](const std::string& arg) { return arg.starts_with(name + "="); });
+  args.push_back(name + "=" + value);
+}
+
 bool IsConfigurationCode(int code) { return code >= 2 && code <= 4; }
 
 }  // namespace
@@ -48,6 +56,7 @@ struct Supervisor::Child {
   bool given_up = false;
   std::string listen;  // of the first start, kept for the next ones
   std::string http;
+  std::string grpc;
   std::string ready_line;
 };
 
@@ -72,15 +81,16 @@ Supervisor::~Supervisor() {
 std::vector<std::string> Supervisor::Arguments(const Child& child) const {
   std::vector<std::string> args = child.is_router ? options_.router_args : options_.worker_args;
   if (child.is_router) {
+    // Once it has served, its ports are kept, also those that the system chose.
+    if (!child.listen.empty()) Replace("--port", PortOf(child.listen), args);
+    if (!child.grpc.empty()) Replace("--grpc-port", PortOf(child.grpc), args);
     for (const auto& other : children_) {
       if (!other->is_router && !other->listen.empty()) args.push_back("--worker=" + other->listen);
     }
     return args;
   }
   args.push_back("--listen=" + (child.listen.empty() ? "127.0.0.1:0" : child.listen));
-  const size_t colon = child.http.rfind(':');
-  args.push_back("--http-port=" +
-                 (colon == std::string::npos ? "0" : child.http.substr(colon + 1)));
+  args.push_back("--http-port=" + (child.http.empty() ? "0" : PortOf(child.http)));
   return args;
 }
 
@@ -111,6 +121,7 @@ void Supervisor::OnReady(Child& child, const std::string& line) {
   child.ready_line = line;
   child.listen = Member(line, "listen");
   child.http = Member(line, "http");
+  child.grpc = Member(line, "grpc");
   Child& router = *children_.back();
   if (!child.is_router && !router.process && !router.ready_once && WorkersReadyOnce() &&
       !stopping_) {

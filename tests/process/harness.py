@@ -124,9 +124,14 @@ class Server:
 
     def post(self, path, body):
         connection = self.connection()
-        connection.request("POST", path, json.dumps(body) if not isinstance(body, (bytes, str)) else body,
-                           {"Content-Type": "application/json"})
-        answer = connection.getresponse()
+        try:
+            connection.request("POST", path,
+                               json.dumps(body) if not isinstance(body, (bytes, str)) else body,
+                               {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+        except BrokenPipeError:  # refused before the whole body was sent: the answer is there to be read
+            answer = http.client.HTTPResponse(connection.sock, method="POST")
+            answer.begin()
         text = answer.read().decode()
         with contextlib.suppress(ValueError):
             return answer.status, json.loads(text)

@@ -263,13 +263,19 @@ def test_chat_and_complete_talk_to_a_server():
         code, output = run([BIN / "quire", "chat", url, "--max-tokens=12"],
                            stdin=b"Hello\n/clear\nTell me a story\n/exit\n")
         expect(code == 0 and len(output.strip()) > 10, f"{code} {output}")
-        with Process([BIN / "quire", "chat", url, "--max-tokens=1800"], stdin=subprocess.PIPE) as chat:
-            chat.child.stdin.write("Tell me a very long story\n")
-            chat.child.stdin.flush()
-            chat.signal(signal.SIGINT)
-            chat.child.stdin.write("/exit\n")
-            chat.child.stdin.flush()
-            expect(chat.wait(limit_s=60) == 0, chat.output())
+        chat = subprocess.Popen([BIN / "quire", "chat", url, "--max-tokens=1800"], bufsize=0,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            chat.stdin.write(b"Tell me a very long story\n")
+            expect(len(chat.stdout.read(1)) == 1, "the answer begins")
+            chat.send_signal(signal.SIGINT)  # stops the answer, not the program
+            chat.stdin.write(b"Hello\n/exit\n")
+            chat.stdin.close()
+            chat.stdout.read()
+            expect(chat.wait(timeout=60) == 0, f"code {chat.returncode}")
+        finally:
+            chat.kill()
+            chat.wait()
 
 
 def main():
