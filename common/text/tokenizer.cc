@@ -17,27 +17,16 @@ std::span<const int32_t> ToIds(const uint32_t* ids, size_t count) {
   return {reinterpret_cast<const int32_t*>(ids), count};
 }
 
+std::vector<int32_t> TakeIds(QtbIds ids) {
+  std::vector<int32_t> result(ids.data, ids.data + ids.size);
+  qtb_ids_free(ids);
+  return result;
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
   ~Impl() { qtb_tokenizer_free(handle); }
-
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens,
-                                              bool by_reference) const {
-    if (text.size() > kMaxEncodeBytes) {
-      return absl::ResourceExhaustedError(absl::StrCat("the text has ", text.size(),
-                                                       " bytes; at most ", kMaxEncodeBytes,
-                                                       " can be tokenized at once"));
-    }
-    QtbIds ids = {nullptr, 0};
-    OwnedBytes error;
-    const int32_t code = qtb_tokenizer_encode(handle, ToSpan(text), add_special_tokens,
-                                              by_reference, &ids, error.out());
-    if (code != QTB_OK) return BridgeStatus(code, error);
-    std::vector<int32_t> result(ids.data, ids.data + ids.size);
-    qtb_ids_free(ids);
-    return result;
-  }
 
   uint8_t Flags(int32_t id) const {
     return id >= 0 && static_cast<size_t>(id) < tables.vocab_size ? tables.flags[id] : 0;
@@ -71,12 +60,28 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(std::string_view 
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                        bool add_special_tokens) const {
-  return impl_->Encode(text, add_special_tokens, /*by_reference=*/false);
+  if (text.size() > kMaxEncodeBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the text has ", text.size(),
+                                                     " bytes; at most ", kMaxEncodeBytes,
+                                                     " can be tokenized at once"));
+  }
+  QtbIds ids = {nullptr, 0};
+  OwnedBytes error;
+  const int32_t code =
+      qtb_encode(impl_->handle, ToSpan(text), add_special_tokens, &ids, error.out());
+  if (code != QTB_OK) return BridgeStatus(code, error);
+  return TakeIds(ids);
 }
 
-absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeByReference(std::string_view text,
-                                                                  bool add_special_tokens) const {
-  return impl_->Encode(text, add_special_tokens, /*by_reference=*/true);
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeByReference(std::string_view tokenizer_json,
+                                                                  std::string_view text,
+                                                                  bool add_special_tokens) {
+  QtbIds ids = {nullptr, 0};
+  OwnedBytes error;
+  const int32_t code = qtb_encode_by_reference(ToSpan(tokenizer_json), ToSpan(text),
+                                               add_special_tokens, &ids, error.out());
+  if (code != QTB_OK) return BridgeStatus(code, error);
+  return TakeIds(ids);
 }
 
 std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

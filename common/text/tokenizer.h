@@ -53,10 +53,11 @@ class Tokenizer {
   // rendered chats carry theirs in the text and pass false.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
 
-  // The same ids computed by the reference library's own pipeline, slower and without the linear
-  // bound. Tests and fuzzing hold Encode against it.
-  absl::StatusOr<std::vector<int32_t>> EncodeByReference(std::string_view text,
-                                                         bool add_special_tokens) const;
+  // The same ids computed by the reference library's own pipeline, which reads the whole file
+  // first and has no linear bound. Tests and fuzzing hold Encode against it.
+  static absl::StatusOr<std::vector<int32_t>> EncodeByReference(std::string_view tokenizer_json,
+                                                                std::string_view text,
+                                                                bool add_special_tokens);
 
   // The text of `ids`; ids that don't exist contribute nothing. Special tokens are left out if
   // asked.

@@ -81,9 +81,10 @@ void qtb_ids_free(QtbIds ids);
 int32_t qtb_tokenizer_new(QtbSpan json, size_t max_vocab, QtbTokenizer** out, QtbBytes* error);
 void qtb_tokenizer_free(QtbTokenizer* tokenizer);
 QtbTables qtb_tokenizer_tables(const QtbTokenizer* tokenizer);
-int32_t qtb_tokenizer_encode(const QtbTokenizer* tokenizer, QtbSpan text,
-                             uint8_t add_special_tokens, uint8_t by_reference, QtbIds* out,
-                             QtbBytes* error);
+int32_t qtb_encode(const QtbTokenizer* tokenizer, QtbSpan text, uint8_t add_special_tokens,
+                   QtbIds* out, QtbBytes* error);
+int32_t qtb_encode_by_reference(QtbSpan json, QtbSpan text, uint8_t add_special_tokens, QtbIds* out,
+                                QtbBytes* error);
 int32_t qtb_tokenizer_piece(const QtbTokenizer* tokenizer, uint32_t id, QtbBytes* out,
                             QtbBytes* error);
 int64_t qtb_tokenizer_id(const QtbTokenizer* tokenizer, QtbSpan piece);

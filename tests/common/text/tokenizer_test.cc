@@ -75,9 +75,51 @@ TEST(TokenizerTest, EqualsTheLibrarysOwnPipeline) {
   for (const std::string& json : {TinyByteLevelJson(), TinySentencePieceJson()}) {
     const auto tokenizer = Load(json);
     for (const std::string& text : ReferenceStrings()) {
-      ASSERT_EQ(*tokenizer->Encode(text, true), *tokenizer->EncodeByReference(text, true)) << text;
+      ASSERT_EQ(*tokenizer->Encode(text, true), *Tokenizer::EncodeByReference(json, text, true))
+          << text;
     }
   }
+}
+
+// Five pieces that overlap, so that each merge makes and spoils others of higher and lower rank.
+std::string OverlappingMerges() {
+  std::string json = TinyByteLevelJson();
+  json = Replaced(json, "\"he\":256,\"ll\":257,\"hell\":258,\"hello\":259,\"\u0120w\":260",
+                  "\"aa\":256,\"ab\":257,\"aaaa\":258,\"aba\":259,\"aaab\":260");
+  return Replaced(json, R"(["h e","l l","he ll","hell o","Ġ w"])",
+                  R"([["aa","aa"],["ab","a"],["a","b"],["a","a"],["aa","ab"]])");
+}
+
+TEST(TokenizerTest, WordsOfAnyLengthMergeInTheLibrarysOrder) {
+  const std::string json = OverlappingMerges();
+  const auto tokenizer = Load(json);
+  uint32_t state = 1;
+  for (size_t length = 1; length < 400; length += 1 + length / 8) {
+    for (int round = 0; round < 4; ++round) {
+      std::string word;
+      while (word.size() < length) {
+        state = state * 1664525 + 1013904223;
+        word += round == 0 || (state >> 28) % 4 != 0 ? 'a' : 'b';
+      }
+      ASSERT_EQ(*tokenizer->Encode(word, false), *Tokenizer::EncodeByReference(json, word, false))
+          << word;
+    }
+  }
+}
+
+TEST(TokenizerTest, MergesMayStandBeforeTheVocabulary) {
+  const std::string json = OverlappingMerges();
+  const size_t vocab = json.find("\"vocab\":{");
+  const size_t merges = json.find(",\"merges\":");
+  const std::string list = json.substr(merges + 1, json.size() - 2 - merges - 1);
+  const std::string early =
+      json.substr(0, vocab) + list + "," + json.substr(vocab, merges - vocab) + "}}";
+  const std::string lines =
+      Replaced(early, R"([["aa","aa"],["ab","a"],["a","b"],["a","a"],["aa","ab"]])",
+               R"(["#version: 0.2","aa aa","ab a","a b","a a","aa ab"])");
+  const auto expected = *Load(json)->Encode("aaabaaaaba", false);
+  EXPECT_EQ(*Load(early)->Encode("aaabaaaaba", false), expected);
+  EXPECT_EQ(*Load(lines)->Encode("aaabaaaaba", false), expected);
 }
 
 TEST(TokenizerTest, ThreadsShareOneTokenizer) {
@@ -121,6 +163,13 @@ TEST(TokenizerTest, RefusesFilesThatItCannotServeAndSaysWhy) {
       {Replaced(good, "\"he\":256", "\"he\":99999999999"), "malformed"},
       {Replaced(good, "\"he\":256", "\"he\":-1"), "malformed"},
       {Replaced(good, "h e\"", "h zz\""), "zz"},
+      {Replaced(good, "\"h e\"", "\"h e l\""), "not two pieces"},
+      {Replaced(good, "\"h e\"", "[\"h\",\"e\",\"l\"]"), "not a list of two pieces"},
+      {Replaced(good, "\"h e\"", "[\"h\",\"e\"]"), "mixes strings and lists"},
+      {Replaced(good, "\"h e\"", "7"), "malformed"},
+      {Replaced(good, "\"merges\":", "\"vocab\":{},\"merges\":"), "duplicate field"},
+      {Replaced(good, "\"merges\":", "\"more\":"), "needs vocab and merges"},
+      {Replaced(good, "\"version\":\"1.0\"", "\"version\":\"2.0\""), "version '2.0'"},
       {Replaced(good, "\"normalizer\":null", "\"normalizer\":{\"type\":\"Precompiled\"}"),
        "normalizer type 'Precompiled'"},
       {Replaced(good, kByteLevelSplit, "\"pre_tokenizer\":{\"type\":\"X\""),

@@ -1,20 +1,21 @@
 //! From text to ids without the library's string bookkeeping: added tokens, normalizer, splitting,
-//! model.
+//! words.
 //!
 //! The library keeps 16 bytes of alignment per byte of text through every step, for offsets that
 //! nobody here asks for. This pipeline walks borrowed slices instead, and each step is the same
-//! rule as the library's; `lib.rs` offers the library's own path beside it, and tests hold the two
-//! together.
+//! rule as the library's; `reference.rs` offers the library's own path beside it, and tests hold
+//! the two together.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use daachorse::{DoubleArrayAhoCorasick, DoubleArrayAhoCorasickBuilder, MatchKind};
 use tokenizers::normalizers::NormalizerWrapper;
-use tokenizers::{AddedToken, Model, NormalizedString, Normalizer};
+use tokenizers::{AddedToken, NormalizedString, Normalizer};
 use unicode_normalization_alignments::UnicodeNormalization;
 
 use crate::pattern::{Behavior, SplitPattern};
+use crate::words::{Model, Words};
 
 /// A step from raw to normalized text.
 pub enum Normal {
@@ -190,11 +191,11 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    pub fn encode(&self, text: &str, model: &impl Model) -> Result<Vec<u32>, String> {
-        let mut ids = Vec::with_capacity(text.len() / 4 + 4);
+    pub fn encode(&self, text: &str, model: &Model) -> Result<Vec<u32>, String> {
+        let mut words = Words::new(model, text.len() / 4 + 4);
         self.raw_added.for_each(text, |added, slice| {
             if let Some(id) = added {
-                ids.push(id);
+                words.ids.push(id);
                 return Ok(());
             }
             let at_start = slice.as_ptr() == text.as_ptr();
@@ -205,36 +206,29 @@ impl Pipeline {
             let normal: &str = &normal;
             self.normalized_added.for_each(normal, |added, piece| {
                 if let Some(id) = added {
-                    ids.push(id);
+                    words.ids.push(id);
                     return Ok(());
                 }
                 let first = at_start && piece.as_ptr() == normal.as_ptr();
-                self.split(0, piece, first, model, &mut ids)
+                self.split(0, piece, first, &mut words)
             })
         })?;
-        Ok(ids)
+        Ok(words.ids)
     }
 
-    fn split(
-        &self,
-        step: usize,
-        text: &str,
-        first: bool,
-        model: &impl Model,
-        ids: &mut Vec<u32>,
-    ) -> Result<(), String> {
+    fn split(&self, step: usize, text: &str, first: bool, words: &mut Words) -> Result<(), String> {
         if text.is_empty() {
             return Ok(());
         }
         let Some(rule) = self.steps.get(step) else {
-            return self.cut(text, model, ids);
+            return self.cut(text, words);
         };
         let next = step + 1;
         match rule {
             Step::Split { pattern, behavior, invert } => {
                 pattern.split(text, *behavior, *invert, |piece| {
                     let first = first && piece.as_ptr() == text.as_ptr();
-                    self.split(next, piece, first, model, ids)
+                    self.split(next, piece, first, words)
                 })
             }
             Step::ByteLevel { add_prefix_space, split } => {
@@ -249,7 +243,7 @@ impl Pipeline {
                     letters.clear();
                     letters.extend(piece.bytes().map(|b| self.letters[b as usize]));
                     let first = first && piece.as_ptr() == spaced.as_ptr();
-                    self.split(next, &letters, first, model, ids)
+                    self.split(next, &letters, first, words)
                 };
                 match split {
                     Some(pattern) => pattern.split(spaced, Behavior::Isolated, false, each),
@@ -263,12 +257,12 @@ impl Pipeline {
                     marked.insert(0, *mark);
                 }
                 if !split {
-                    return self.split(next, &marked, first, model, ids);
+                    return self.split(next, &marked, first, words);
                 }
                 let pattern = SplitPattern::Literal(mark.to_string());
                 pattern.split(&marked, Behavior::MergedWithNext, false, |piece| {
                     let first = first && piece.as_ptr() == marked.as_ptr();
-                    self.split(next, piece, first, model, ids)
+                    self.split(next, piece, first, words)
                 })
             }
             Step::Digits { individual } => {
@@ -281,7 +275,7 @@ impl Pipeline {
                         rest.find(|c: char| c.is_numeric() != numeric).unwrap_or(rest.len())
                     };
                     let first = first && rest.as_ptr() == text.as_ptr();
-                    self.split(next, &rest[..end], first, model, ids)?;
+                    self.split(next, &rest[..end], first, words)?;
                     rest = &rest[end..];
                 }
                 Ok(())
@@ -289,27 +283,21 @@ impl Pipeline {
         }
     }
 
-    /// Hands a piece to the model, cut at word marks where that changes nothing: words are then
-    /// found in the model's cache, and a text without other splits needs no heap of its own size.
-    fn cut(&self, text: &str, model: &impl Model, ids: &mut Vec<u32>) -> Result<(), String> {
+    /// Hands a text to the model, cut at word marks where that changes nothing: words are then
+    /// short, and ones seen before.
+    fn cut(&self, text: &str, words: &mut Words) -> Result<(), String> {
         let Some((mark, spanned)) = &self.cut_mark else {
-            return tokenize(text, model, ids);
+            return words.add(text);
         };
         let mut from = 0;
         let mut previous = *mark;
         for (at, c) in text.char_indices() {
             if c == *mark && previous != *mark && !spanned.contains(&previous) {
-                tokenize(&text[from..at], model, ids)?;
+                words.add(&text[from..at])?;
                 from = at;
             }
             previous = c;
         }
-        tokenize(&text[from..], model, ids)
+        words.add(&text[from..])
     }
-}
-
-fn tokenize(piece: &str, model: &impl Model, ids: &mut Vec<u32>) -> Result<(), String> {
-    let tokens = model.tokenize(piece).map_err(|e| e.to_string())?;
-    ids.extend(tokens.iter().map(|t| t.id));
-    Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use crate::reference;
 use crate::template::{LoadedTemplate, Request};
 use crate::tokenizer::LoadedTokenizer;
 use crate::{Failure, INTERNAL, OK};
@@ -140,7 +141,7 @@ pub unsafe extern "C" fn qtb_tokenizer_new(
 ) -> i32 {
     quiet_panics();
     guarded(out, error, || {
-        Ok(Box::into_raw(Box::new(LoadedTokenizer::load(json.bytes(), max_vocab)?)))
+        Ok(Box::into_raw(Box::new(LoadedTokenizer::load(json.text("tokenizer.json")?, max_vocab)?)))
     })
 }
 
@@ -177,23 +178,33 @@ pub unsafe extern "C" fn qtb_tokenizer_tables(tokenizer: *const LoadedTokenizer)
 /// # Safety
 /// `tokenizer` is alive, `text` is readable, `out` and `error` are writable.
 #[no_mangle]
-pub unsafe extern "C" fn qtb_tokenizer_encode(
+pub unsafe extern "C" fn qtb_encode(
     tokenizer: *const LoadedTokenizer,
     text: QtbSpan,
     add_special_tokens: u8,
-    by_reference: u8,
     out: *mut QtbIds,
     error: *mut QtbBytes,
 ) -> i32 {
     guarded(out, error, || {
         let text = text.text("the text")?;
-        let tokenizer = &*tokenizer;
-        let ids = if by_reference != 0 {
-            tokenizer.encode_by_reference(text, add_special_tokens != 0)?
-        } else {
-            tokenizer.encode(text, add_special_tokens != 0)?
-        };
-        Ok(leak_ids(ids))
+        Ok(leak_ids((*tokenizer).encode(text, add_special_tokens != 0)?))
+    })
+}
+
+/// # Safety
+/// `json` and `text` are readable, `out` and `error` are writable.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_encode_by_reference(
+    json: QtbSpan,
+    text: QtbSpan,
+    add_special_tokens: u8,
+    out: *mut QtbIds,
+    error: *mut QtbBytes,
+) -> i32 {
+    quiet_panics();
+    guarded(out, error, || {
+        let text = text.text("the text")?;
+        Ok(leak_ids(reference::encode(json.bytes(), text, add_special_tokens != 0)?))
     })
 }
 
@@ -207,8 +218,8 @@ pub unsafe extern "C" fn qtb_tokenizer_piece(
     error: *mut QtbBytes,
 ) -> i32 {
     guarded(out, error, || {
-        let piece = (*tokenizer).library.id_to_token(id).unwrap_or_default();
-        Ok(leak_bytes(piece.into_bytes()))
+        let piece = (*tokenizer).piece(id).unwrap_or_default();
+        Ok(leak_bytes(piece.as_bytes().to_vec()))
     })
 }
 
@@ -221,7 +232,7 @@ pub unsafe extern "C" fn qtb_tokenizer_id(
 ) -> i64 {
     let found = catch_unwind(AssertUnwindSafe(|| {
         let piece = std::str::from_utf8(piece.bytes()).ok()?;
-        (*tokenizer).library.token_to_id(piece)
+        (*tokenizer).id(piece)
     }));
     found.ok().flatten().map_or(-1, i64::from)
 }

@@ -3,18 +3,23 @@
 //! Every entry catches panics: a hostile file may confuse a library, it must not take the process
 //! down. Objects are immutable once made and may be used by any number of threads.
 
+mod added;
+mod bpe;
 mod budget;
 mod conversation;
 mod encode;
 mod ffi;
 mod filters;
 mod guard;
+mod merge;
 mod methods;
 mod pattern;
 mod python;
+mod reference;
 mod strftime;
 mod template;
 mod tokenizer;
+mod words;
 
 /// Why a call failed, as the C side sees it: a code and a one-line message.
 #[derive(Debug)]

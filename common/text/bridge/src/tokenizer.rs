@@ -1,21 +1,24 @@
 //! A tokenizer.json, read as hostile input: what it may contain, and the tables that encoding and
 //! decoding need.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
+use serde::de::DeserializeOwned;
 use serde::Deserialize;
 use serde_json::Value as Json;
-use tokenizers::models::bpe::BPE;
-use tokenizers::{
-    AddedToken, Encoding, Model, ModelWrapper, NormalizedString, Normalizer, Token, Tokenizer,
-};
+use tokenizers::normalizers::NormalizerWrapper;
+use tokenizers::processors::PostProcessorWrapper;
+use tokenizers::{DecoderWrapper, Encoding, PostProcessor, PreTokenizerWrapper, Token};
 
-use crate::encode::{byte_letters, AddedMatcher, Normal, Pipeline, Prepend, Step};
+use crate::added::{AddedTokenFile, AddedTokens};
+use crate::bpe::{ModelFile, Pieces};
+use crate::encode::{byte_letters, Normal, Pipeline, Prepend, Step};
 use crate::pattern::{Behavior, SplitPattern};
+use crate::words::Model;
 use crate::Failure;
 
 const MAX_STEPS: usize = 32;
-const MAX_ADDED_TOKENS: usize = 100_000;
 const MAX_PIECE_BYTES: usize = 4096;
 const MAX_SPECIALS_AROUND: usize = 16;
 
@@ -23,9 +26,13 @@ pub const FLAG_EXISTS: u8 = 1;
 pub const FLAG_SPECIAL: u8 = 2;
 pub const FLAG_BYTE: u8 = 4;
 
-/// The parts that decide what is supported, read before the library sees the file.
+/// The file as it is spelled.
 #[derive(Deserialize)]
 struct Outline {
+    #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
+    added_tokens: Vec<AddedTokenFile>,
     #[serde(default)]
     normalizer: Json,
     #[serde(default)]
@@ -34,19 +41,7 @@ struct Outline {
     post_processor: Json,
     #[serde(default)]
     decoder: Json,
-    model: ModelOutline,
-}
-
-#[derive(Deserialize)]
-struct ModelOutline {
-    #[serde(default, rename = "type")]
-    kind: Option<String>,
-    #[serde(default)]
-    continuing_subword_prefix: Option<String>,
-    #[serde(default)]
-    end_of_word_suffix: Option<String>,
-    #[serde(default)]
-    dropout: Option<f64>,
+    model: ModelFile,
 }
 
 /// What each id adds to a text.
@@ -68,8 +63,9 @@ pub struct DecodeRules {
 }
 
 pub struct LoadedTokenizer {
-    pub library: Tokenizer,
-    pub pipeline: Pipeline,
+    model: Model,
+    added: AddedTokens,
+    pipeline: Pipeline,
     pub tables: Tables,
     pub rules: DecodeRules,
     pub prefix: Vec<u32>,
@@ -81,35 +77,37 @@ fn invalid(message: impl Into<String>) -> Failure {
 }
 
 impl LoadedTokenizer {
-    pub fn load(json: &[u8], max_vocab: usize) -> Result<Self, Failure> {
-        let outline: Outline = serde_json::from_slice(json)
+    pub fn load(json: &str, max_vocab: usize) -> Result<Self, Failure> {
+        let mut outline: Outline = serde_json::from_str(json)
             .map_err(|e| invalid(format!("tokenizer.json is malformed: {e}")))?;
+        if let Some(version) = outline.version.filter(|version| version != "1.0") {
+            return Err(invalid(format!("tokenizer.json: unknown version '{version}'")));
+        }
         check_model(&outline.model)?;
         let normals = normals(&outline.normalizer)?;
         let steps = steps(&outline.pre_tokenizer)?;
         let rules = decode_rules(&outline.decoder)?;
         check_post_processor(&outline.post_processor)?;
+        let normalizer: Option<NormalizerWrapper> = part(outline.normalizer, "normalizer")?;
+        part::<PreTokenizerWrapper>(outline.pre_tokenizer, "pre_tokenizer")?;
+        part::<DecoderWrapper>(outline.decoder, "decoder")?;
+        let (prefix, suffix) = specials_around(part(outline.post_processor, "post_processor")?)?;
 
-        let mut library = Tokenizer::from_bytes(json)
-            .map_err(|e| invalid(format!("tokenizer.json is malformed: {e}")))?;
-        library.with_padding(None);
-        library.with_truncation(None).map_err(|e| invalid(e.to_string()))?;
-        let size = vocab_size(&library, max_vocab)?;
-        let (raw_added, normalized_added) = added_matchers(&library)?;
-        let ModelWrapper::BPE(bpe) = library.get_model() else {
-            return Err(invalid("tokenizer.json: model must be of type BPE"));
-        };
+        let pieces = outline.model.pieces.get_or_insert_with(Pieces::default);
+        let added = AddedTokens::new(outline.added_tokens, pieces, normalizer.as_ref())?;
+        let size = vocab_size(pieces, &added, max_vocab)?;
+        let (raw_added, normalized_added) = added.matchers()?;
+        let model = Model::new(outline.model, size)?;
         let letters = byte_letters();
         let byte_level = steps.iter().any(|s| matches!(s, Step::ByteLevel { .. }));
-        let cut_mark = if byte_level { None } else { cut_mark(bpe) };
-        let tables = tables(&library, size, &rules, &letters)?;
-        let (prefix, suffix) = specials_around(&library)?;
+        let cut_mark = if byte_level { None } else { cut_mark(&model) };
+        let tables = tables(&model.pieces, &added, size, &rules)?;
         let pipeline = Pipeline { raw_added, normals, normalized_added, steps, letters, cut_mark };
-        Ok(LoadedTokenizer { library, pipeline, tables, rules, prefix, suffix })
+        Ok(LoadedTokenizer { model, added, pipeline, tables, rules, prefix, suffix })
     }
 
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, Failure> {
-        let mut ids = self.pipeline.encode(text, self.library.get_model()).map_err(invalid)?;
+        let mut ids = self.pipeline.encode(text, &self.model).map_err(invalid)?;
         if add_special_tokens {
             ids.extend_from_slice(&self.suffix);
             if !self.prefix.is_empty() {
@@ -119,13 +117,21 @@ impl LoadedTokenizer {
         Ok(ids)
     }
 
-    pub fn encode_by_reference(&self, text: &str, specials: bool) -> Result<Vec<u32>, Failure> {
-        let encoding = self.library.encode_fast(text, specials);
-        Ok(encoding.map_err(|e| invalid(e.to_string()))?.get_ids().to_vec())
+    pub fn piece(&self, id: u32) -> Option<&str> {
+        self.added.piece(id).or_else(|| self.model.pieces.piece(id))
+    }
+
+    pub fn id(&self, piece: &str) -> Option<u32> {
+        self.added.id(piece).or_else(|| self.model.pieces.id(piece))
     }
 }
 
-fn check_model(model: &ModelOutline) -> Result<(), Failure> {
+/// A part in the library's own reading, which is stricter than ours about missing members.
+fn part<T: DeserializeOwned>(json: Json, what: &str) -> Result<Option<T>, Failure> {
+    serde_json::from_value(json).map_err(|e| invalid(format!("tokenizer.json: {what}: {e}")))
+}
+
+fn check_model(model: &ModelFile) -> Result<(), Failure> {
     if !matches!(model.kind.as_deref(), None | Some("BPE")) {
         let kind = model.kind.as_deref().unwrap_or("");
         return Err(invalid(format!(
@@ -369,10 +375,11 @@ fn check_post_processor(json: &Json) -> Result<(), Failure> {
     Ok(())
 }
 
-fn vocab_size(library: &Tokenizer, max_vocab: usize) -> Result<usize, Failure> {
+fn vocab_size(pieces: &Pieces, added: &AddedTokens, max_vocab: usize) -> Result<usize, Failure> {
     let mut size = 0usize;
     let mut count = 0usize;
-    for (piece, id) in library.get_vocab(true) {
+    let new = added.iter().filter(|(content, _)| pieces.id(content).is_none());
+    for (piece, id) in pieces.iter().chain(new) {
         size = size.max(id as usize + 1);
         count += 1;
         if piece.len() > MAX_PIECE_BYTES {
@@ -393,52 +400,17 @@ fn vocab_size(library: &Tokenizer, max_vocab: usize) -> Result<usize, Failure> {
     Ok(size)
 }
 
-fn added_matchers(library: &Tokenizer) -> Result<(AddedMatcher, AddedMatcher), Failure> {
-    let mut added: Vec<(u32, AddedToken)> =
-        library.get_added_tokens_decoder().into_iter().collect();
-    if added.len() > MAX_ADDED_TOKENS {
-        return Err(Failure::exhausted(format!(
-            "tokenizer.json: more than {MAX_ADDED_TOKENS} added tokens"
-        )));
-    }
-    added.sort_by_key(|a| a.0);
-    let (mut raw, mut normalized) = (Vec::new(), Vec::new());
-    for (id, token) in added {
-        let mut pattern = token.content.clone();
-        if !token.normalized {
-            raw.push((id, token, pattern));
-            continue;
-        }
-        if let Some(normalizer) = library.get_normalizer() {
-            let mut content = NormalizedString::from(token.content.as_str());
-            normalizer.normalize(&mut content).map_err(|e| invalid(e.to_string()))?;
-            pattern = content.get().to_owned();
-        }
-        normalized.push((id, token, pattern));
-    }
-    Ok((AddedMatcher::new(raw).map_err(invalid)?, AddedMatcher::new(normalized).map_err(invalid)?))
-}
-
 /// The word mark of SentencePiece, and the characters that some token holds directly before it.
 /// None if cutting before marks could change ids.
-fn cut_mark(bpe: &BPE) -> Option<(char, Vec<char>)> {
+fn cut_mark(model: &Model) -> Option<(char, Vec<char>)> {
     const MARK: char = '\u{2581}';
-    if bpe.ignore_merges {
-        return None;
-    }
-    let vocab = bpe.get_vocab();
-    let bytes = (0..=255u8).all(|b| vocab.contains_key(&format!("<{b:#04X}>")));
-    if bpe.unk_token.is_some() && bpe.fuse_unk && !(bpe.byte_fallback && bytes) {
+    if model.ignore_merges || model.fuses_unknowns() {
         return None;
     }
     let mut spanned = HashSet::new();
-    for piece in vocab.keys() {
-        let mut previous = MARK;
-        for c in piece.chars() {
-            if c == MARK && previous != MARK {
-                spanned.insert(previous);
-            }
-            previous = c;
+    for (piece, _) in model.pieces.iter() {
+        for (at, _) in piece.match_indices(MARK) {
+            spanned.extend(piece[..at].chars().next_back().filter(|c| *c != MARK));
         }
     }
     let mut spanned: Vec<char> = spanned.into_iter().collect();
@@ -455,36 +427,41 @@ fn byte_token(piece: &str) -> Option<u8> {
 }
 
 fn tables(
-    library: &Tokenizer,
+    pieces: &Pieces,
+    added: &AddedTokens,
     size: usize,
     rules: &DecodeRules,
-    letters: &[char; 256],
 ) -> Result<Tables, Failure> {
-    let added = library.get_added_vocabulary();
     let mut byte_of = std::collections::HashMap::new();
-    for (byte, letter) in letters.iter().enumerate() {
+    for (byte, letter) in byte_letters().iter().enumerate() {
         byte_of.insert(*letter, byte as u8);
     }
     let mut tables = Tables { offsets: vec![0], ..Default::default() };
     for id in 0..size as u32 {
-        let piece = added.simple_id_to_token(id).or_else(|| library.get_model().id_to_token(id));
         let mut flags = 0;
-        if let Some(mut piece) = piece {
+        if let Some(spelled) = added.piece(id).or_else(|| pieces.piece(id)) {
             flags |= FLAG_EXISTS;
-            if added.is_special_token(&piece) {
+            if added.is_special(spelled) {
                 flags |= FLAG_SPECIAL;
             }
+            let mut piece = Cow::Borrowed(spelled);
             for (from, to) in &rules.replaces {
-                piece = piece.replace(from.as_str(), to);
+                if piece.contains(from.as_str()) {
+                    piece = Cow::Owned(piece.replace(from.as_str(), to));
+                }
             }
             let byte = if rules.byte_fallback { byte_token(&piece) } else { None };
+            let start = tables.bytes.len();
             if let Some(byte) = byte {
                 flags |= FLAG_BYTE;
                 tables.bytes.push(byte);
             } else if rules.byte_level {
-                let bytes: Option<Vec<u8>> =
-                    piece.chars().map(|c| byte_of.get(&c).copied()).collect();
-                tables.bytes.extend(bytes.unwrap_or_else(|| piece.into_bytes()));
+                tables.bytes.extend(piece.chars().map_while(|c| byte_of.get(&c).copied()));
+                if tables.bytes.len() - start < piece.chars().count() {
+                    // Spelled as plain text.
+                    tables.bytes.truncate(start);
+                    tables.bytes.extend_from_slice(piece.as_bytes());
+                }
             } else {
                 tables.bytes.extend_from_slice(piece.as_bytes());
             }
@@ -498,12 +475,15 @@ fn tables(
 }
 
 /// What the post-processor puts before and after a text, learnt from one sentinel token.
-fn specials_around(library: &Tokenizer) -> Result<(Vec<u32>, Vec<u32>), Failure> {
+fn specials_around(
+    processor: Option<PostProcessorWrapper>,
+) -> Result<(Vec<u32>, Vec<u32>), Failure> {
+    let Some(processor) = processor else { return Ok((Vec::new(), Vec::new())) };
     let sentinel = u32::MAX;
     let token = Token::new(sentinel, "x".to_owned(), (0, 1));
     let encoding = Encoding::from_tokens(vec![token], 0);
-    let processed = library
-        .post_process(encoding, None, true)
+    let processed = processor
+        .process(encoding, None, true)
         .map_err(|e| invalid(format!("tokenizer.json: post_processor: {e}")))?;
     let ids = processed.get_ids();
     if ids.len() > MAX_SPECIALS_AROUND || ids.iter().filter(|id| **id == sentinel).count() != 1 {
