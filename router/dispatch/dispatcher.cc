@@ -283,11 +283,9 @@ void Dispatcher::OnLinkUp(WorkerIndex worker, const WorkerHello& hello) {
   listener_.OnFleetChanged(worker);
 }
 
-void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason, const absl::Status&) {
-  if (fleet_.worker(worker).attached) {
-    ++counters_.links_lost;
-    fleet_.Detached(worker);
-  }
+void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason, const absl::Status& why) {
+  if (fleet_.worker(worker).attached) ++counters_.links_lost;
+  fleet_.Detached(worker, StatusMessage(why).substr(0, kMaxHelloStringBytes));
   LoseAttemptsOf(worker);
   listener_.OnFleetChanged(worker);
 }

@@ -76,6 +76,7 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
   worker.hello = hello;
   worker.load = {};
   worker.refusal.clear();
+  worker.last_error.clear();
   Text& text = texts_[hello.model_id];
   if (text.sha256.empty()) text.sha256 = hello.text_bundle_sha256;
   if (text.sha256 != hello.text_bundle_sha256) {
@@ -89,8 +90,9 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
       AbslView("worker " + worker.target + " is refused: " + worker.refusal));
 }
 
-void Fleet::Detached(WorkerIndex index) {
+void Fleet::Detached(WorkerIndex index, const std::string& why) {
   WorkerRecord& worker = Get(index);
+  worker.last_error = why;
   worker.attached = false;
   worker.load = {};
   Settle(worker);

@@ -43,8 +43,9 @@ struct WorkerRecord {
   WorkerPhase phase = WorkerPhase::kConnecting;
   bool attached = false;
   bool draining = false;
-  std::string refusal;  // with kRefused
-  WorkerHello hello;    // of the last Attach
+  std::string refusal;     // with kRefused
+  std::string last_error;  // why the last Attach ended or could not begin
+  WorkerHello hello;       // of the last Attach
   Load load;
   WorkerState state = WorkerState::kStarting;
   bool stuck = false;
@@ -88,7 +89,8 @@ class Fleet {
   // A Hello arrived. Says whether the worker may be used; it becomes ready with its first ready
   // Step and once its model's text is.
   absl::Status Attached(WorkerIndex worker, const WorkerHello& hello, int64_t now_unix_seconds);
-  void Detached(WorkerIndex worker);
+  // The Attach ended, or dialling failed.
+  void Detached(WorkerIndex worker, const std::string& why);
   void Draining(WorkerIndex worker);
   void Stepped(WorkerIndex worker, const StepFrame& step, Micros now);
   // The text of this model can be used from now on, or is refused for good with the reason.

@@ -76,18 +76,16 @@ bool ModelDirectory::AnyReady() const {
 void ModelDirectory::Changed(WorkerIndex index) {
   const WorkerRecord& worker = dispatcher_.fleet().worker(index);
   if (worker.attached && worker.refusal.empty()) texts_.Want(worker);
-  WorkerPhase& last = phases_.try_emplace(index, WorkerPhase::kConnecting).first->second;
-  if (last == worker.phase) return;
-  last = worker.phase;
-  const LogLevel level =
-      worker.phase == WorkerPhase::kReady || worker.phase == WorkerPhase::kPreparing
-          ? LogLevel::kInfo
-          : LogLevel::kWarning;
-  logger_.Log(level, "worker changed",
+  const std::string& why = worker.refusal.empty() ? worker.last_error : worker.refusal;
+  std::pair<WorkerPhase, std::string>& last = logged_[index];
+  if (last == std::pair(worker.phase, why)) return;
+  last = {worker.phase, why};
+  const bool well = worker.phase == WorkerPhase::kReady || worker.phase == WorkerPhase::kPreparing;
+  logger_.Log(well ? LogLevel::kInfo : LogLevel::kWarning, "worker changed",
               {{"worker", worker.target},
                {"phase", WorkerPhaseName(worker.phase)},
                {"worker_id", worker.hello.worker_id},
-               {"reason", worker.refusal}});
+               {"reason", why}});
 }
 
 void ModelDirectory::Refresh() {

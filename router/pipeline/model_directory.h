@@ -5,7 +5,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/log/log.h"
@@ -39,7 +41,8 @@ class ModelDirectory {
 
   Logger& logger_;
   Dispatcher& dispatcher_;
-  std::map<WorkerIndex, WorkerPhase> phases_;  // as last logged
+  // As last logged: a worker that cannot be reached is said once, not at every try.
+  std::map<WorkerIndex, std::pair<WorkerPhase, std::string>> logged_;
   ModelTexts texts_;
 };
 

@@ -56,8 +56,9 @@ TEST_F(FleetTest, AWorkerIsReadyOnceItSaysSoAndItsTextIsAtHand) {
     fleet_.Stepped(worker, Step(state), 2);
     EXPECT_EQ(PhaseOf(worker), WorkerPhase::kPreparing);
   }
-  fleet_.Detached(worker);
+  fleet_.Detached(worker, "gone");
   EXPECT_EQ(PhaseOf(worker), WorkerPhase::kConnecting);
+  EXPECT_EQ(fleet_.worker(worker).last_error, "gone");
 }
 
 TEST_F(FleetTest, StuckIsAStepPastItsLimitOrTheWorkersOwnWord) {
@@ -84,7 +85,7 @@ TEST_F(FleetTest, DrainingLastsUntilTheNextAttach) {
   fleet_.Draining(worker);
   fleet_.Stepped(worker, Step(), 2);
   EXPECT_EQ(PhaseOf(worker), WorkerPhase::kDraining);
-  fleet_.Detached(worker);
+  fleet_.Detached(worker, "gone");
   ASSERT_TRUE(fleet_.Attached(worker, Hello(), 5).ok());
   fleet_.Stepped(worker, Step(), 3);
   EXPECT_EQ(PhaseOf(worker), WorkerPhase::kReady);
@@ -102,7 +103,7 @@ TEST_F(FleetTest, AnotherBundleOfTheSameModelIsRefusedByName) {
   fleet_.TextReady("m");
   fleet_.Stepped(second, Step(), 1);
   EXPECT_EQ(PhaseOf(second), WorkerPhase::kRefused);
-  fleet_.Detached(second);
+  fleet_.Detached(second, "gone");
   ASSERT_TRUE(fleet_.Attached(second, Hello(), 5).ok()) << "it came back with the right one";
 }
 
@@ -144,7 +145,7 @@ TEST_F(FleetTest, ANameFindsItsPoolWithMostReadyWorkers) {
   fleet_.Stepped(new_worker, Step(), 1);
   EXPECT_EQ(fleet_.FindPool("chat")->model_id, "new");
   EXPECT_EQ(fleet_.FindPool("other"), nullptr);
-  fleet_.Detached(new_worker);
+  fleet_.Detached(new_worker, "gone");
   EXPECT_NE(fleet_.FindPool("chat"), nullptr) << "a name outlives its workers";
   EXPECT_EQ(fleet_.Representative("new")->index, new_worker);
   EXPECT_EQ(fleet_.Representative("none"), nullptr);

@@ -77,7 +77,22 @@ class PipelineTest : public ::testing::Test {
   VirtualWorld world_{1};
   VirtualBackground background_{world_.executor(), kMicrosPerMilli};
   std::unique_ptr<Dialer> dialer_ = world_.MakeDialer();
-  NullLogger logger_;
+  // Keeps what is said of workers.
+  class KeepingLogger final : public Logger {
+   public:
+    KeepingLogger() : Logger(LogLevel::kInfo) {}
+    std::vector<std::string> lines;
+
+   private:
+    void Write(LogLevel, std::string_view message, std::span<const LogField> fields) override {
+      std::string line(message);
+      for (const LogField& field : fields) {
+        line += " " + std::string(field.key) + "=" + field.value.text;
+      }
+      lines.push_back(line);
+    }
+  };
+  KeepingLogger logger_;
   Metrics metrics_;
   std::shared_ptr<FakeText> text_ = std::make_shared<FakeText>();
   std::vector<std::unique_ptr<FakeWorker>> workers_;
@@ -325,6 +340,24 @@ TEST_F(PipelineTest, AWorkerThatGoesAwayComesBack) {
   EXPECT_TRUE(pipeline_->Ready());
   EXPECT_EQ(RunOne(Ask("x")).text(), "abcde");
   EXPECT_EQ(worker.bundle_fetches, 1) << "the text is known";
+}
+
+TEST_F(PipelineTest, AWorkerThatCannotBeReachedIsLoggedOnceWithTheReason) {
+  AddWorker().Down();
+  StartRouter();
+  Run(30 * kSecond);
+  const auto says = [this](const std::string& what) {
+    return std::count_if(logger_.lines.begin(), logger_.lines.end(), [&](const std::string& line) {
+      return line.find(what) != std::string::npos;
+    });
+  };
+  EXPECT_EQ(says("connection refused"), 1);
+  workers_[0]->Up();
+  Run(6 * kSecond);
+  EXPECT_EQ(says("phase=ready"), 1);
+  workers_[0]->Down();
+  Run(kSecond);
+  EXPECT_EQ(says("phase=connecting"), 2) << "refused, then lost";
 }
 
 TEST_F(PipelineTest, ARequestWaitsForAWorkerThatComesBackSoon) {
