@@ -116,9 +116,8 @@ int RouterProcess::Run() {
 absl::Status RouterProcess::State::Start() {
   const PipelineRuntime runtime{executor, background, *dialer, rng, log, metrics};
   QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(PipelineOf(config), runtime));
-  http_services = std::make_unique<HttpServices>(HttpServices{executor, *pipeline, background, rng,
-                                                              counters, log, LimitsOf(config),
-                                                              QUIRE_VERSION, false, nullptr});
+  http_services = std::make_unique<HttpServices>(HttpServices{
+      executor, *pipeline, background, rng, counters, log, LimitsOf(config), QUIRE_VERSION});
   if (config.metrics) http_services->metrics_text = [this] { return metrics.Render(); };
   grpc_services = std::make_unique<GrpcServices>(
       GrpcServices{executor, *pipeline, rng, counters, log, GrpcLimits()});

@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include "common/check.h"
+#include "grpc/health/v1/health.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "router/grpc/answer_call_grpc.h"
 #include "router/grpc/messages_grpc.h"
@@ -209,6 +210,8 @@ InferenceServer::~InferenceServer() {
 
 absl::Status InferenceServer::Start() {
   grpc::EnableDefaultHealthCheckService(true);
+  // Naming the messages brings their descriptors into the program, where reflection looks for them.
+  QUIRE_CHECK(grpc::health::v1::HealthCheckRequest::descriptor() != nullptr);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetLimits(state_->services.limits, builder);

@@ -39,8 +39,8 @@ struct HttpServices {
   Logger& log;
   HttpLimits limits;
   std::string version;
-  bool leaving = false;                       // not ready any more, though it still serves
-  std::function<std::string()> metrics_text;  // Prometheus text; empty function: 404
+  bool leaving = false;  // not ready any more, though it still serves
+  std::function<std::string()> metrics_text = nullptr;  // Prometheus text; empty function: 404
 };
 
 }  // namespace quire

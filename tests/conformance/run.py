@@ -64,14 +64,14 @@ def generate_streams(target):
     events = messages(grpcurl(target, "quire.v1.Inference/Generate", request))
     expect("started" in events[0] and events[0]["started"]["model"] == MODEL, events[:1])
     deltas = [e["delta"] for e in events if "delta" in e]
-    ids = [i for d in deltas for i in d.get("tokenIds", [])]
-    expect(len(ids) == int(events[-1]["usage"]["completionTokens"]), events[-1])
-    expect([e["done"]["finishReason"] for e in events if "done" in e] in (["length"], ["stop"]), events)
+    ids = [i for d in deltas for i in d.get("token_ids", [])]
+    expect(len(ids) == int(events[-1]["usage"]["completion_tokens"]), events[-1])
+    expect([e["done"]["finish_reason"] for e in events if "done" in e] in (["length"], ["stop"]), events)
     expect("".join(d.get("text", "") for d in deltas), "no text came")
-    by_ids = {"token_ids": {"ids": events[0]["started"]["promptTokenIds"]},
+    by_ids = {"token_ids": {"ids": events[0]["started"]["prompt_token_ids"]},
               "sampling": {"max_tokens": 8, "temperature": 0}}
     again = messages(grpcurl(target, "quire.v1.Inference/Generate", by_ids))
-    expect([i for e in again if "delta" in e for i in e["delta"].get("tokenIds", [])] == ids,
+    expect([i for e in again if "delta" in e for i in e["delta"].get("token_ids", [])] == ids,
            "token ids as prompt gave other tokens")
 
 
@@ -89,7 +89,7 @@ def models_and_tokens(target):
     models = messages(grpcurl(target, "quire.v1.Inference/ListModels", {}))[0]["models"]
     expect([m["name"] for m in models] == [MODEL], models)
     tokens = messages(grpcurl(target, "quire.v1.Inference/Tokenize", {"text": "Once upon a time"}))[0]
-    expect(len(tokens["tokenIds"]) > 1, tokens)
+    expect(len(tokens["token_ids"]) > 1, tokens)
 
 
 @check

@@ -29,7 +29,8 @@ PLACEMENT = [
      or p in ("router/main.cc", "worker/main.cc")),
     (re.compile(r'grpcpp/|grpc/|\.grpc\.pb\.h'), "grpc",
      lambda p: p.endswith(("_grpc.cc", "_grpc.h")) or p.startswith(
-         ("router/grpc/", "router/front/", "tests/", "bench/", "cli/"))),
+         ("router/grpc/", "router/front/", "router/router_process_asio.cc", "tests/", "bench/",
+          "cli/"))),
     (re.compile(r'\.pb\.h|google/protobuf'), "protobuf",
      lambda p: re.search(r'(^|/)(rpc|grpc|link)/', p) is not None or p.startswith(
          ("common/trace/", "tests/", "bench/", "cli/"))),

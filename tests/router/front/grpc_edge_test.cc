@@ -2,6 +2,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "tests/router/support/grpc_edge.h"
 
@@ -210,6 +211,32 @@ TEST(GrpcEdge, ManyStreamsAtOnce) {
     readers.push_back(stub->Generate(contexts.back().get(), Prompted(20)));
   }
   for (auto& reader : readers) EXPECT_EQ(ReadAll(*reader).ids.size(), 20u);
+}
+
+TEST(GrpcEdge, HealthFollowsThePipelineAndTheDrain) {
+  GrpcEdge edge;
+  auto stub = grpc::health::v1::Health::NewStub(
+      grpc::CreateChannel(edge.Target(), grpc::InsecureChannelCredentials()));
+  using Response = grpc::health::v1::HealthCheckResponse;
+  auto becomes = [&](const std::string& service, Response::ServingStatus wanted) {
+    for (int i = 0; i < 10'000; ++i) {
+      grpc::ClientContext context;
+      grpc::health::v1::HealthCheckRequest request;
+      request.set_service(service);
+      Response response;
+      if (!stub->Check(&context, request, &response).ok()) return false;
+      if (response.status() == wanted) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(becomes("", Response::SERVING));
+  EXPECT_TRUE(becomes("quire.v1.Inference", Response::SERVING));
+  edge.OnLoop([&] { edge.pipeline.healthy = false; });
+  EXPECT_TRUE(becomes("", Response::NOT_SERVING));
+  edge.OnLoop([&] { edge.pipeline.healthy = true; });
+  EXPECT_TRUE(becomes("", Response::SERVING));
+  edge.OnLoop([&] { edge.server->StartDraining(); });
+  EXPECT_TRUE(becomes("quire.v1.Inference", Response::NOT_SERVING));
 }
 
 }  // namespace

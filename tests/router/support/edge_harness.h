@@ -22,16 +22,7 @@ namespace quire {
 class EdgeHarness {
  public:
   explicit EdgeHarness(const HttpLimits& limits = {})
-      : background(executor, 1, 16), pipeline(executor), services{executor,
-                                                                  pipeline,
-                                                                  background,
-                                                                  rng,
-                                                                  counters,
-                                                                  log,
-                                                                  limits,
-                                                                  "0.0.0-test",
-                                                                  false,
-                                                                  [] { return std::string("# HELP x y\nx 1\n"); }} {
+      : background(executor, 1, 16), pipeline(executor), services(MakeServices(limits)) {
     http = std::make_unique<HttpServer>(executor.context(), services);
     thread_ = std::thread([this] { executor.Run(); });
   }
@@ -101,6 +92,12 @@ class EdgeHarness {
   std::unique_ptr<HttpServer> http;
 
  private:
+  HttpServices MakeServices(const HttpLimits& limits) {
+    HttpServices made{executor, pipeline, background, rng, counters, log, limits, "0.0.0-test"};
+    made.metrics_text = [] { return std::string("# HELP x y\nx 1\n"); };
+    return made;
+  }
+
   std::thread thread_;
 };
 

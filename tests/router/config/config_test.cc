@@ -1,0 +1,68 @@
+#include "router/config.h"
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+struct Outcome {
+  RouterConfig config;
+  absl::Status status;
+};
+
+Outcome Read(std::vector<std::string> args) {
+  Outcome outcome;
+  config::Schema schema = MakeRouterSchema(outcome.config);
+  const auto parsed = schema.Parse(args, {});
+  outcome.status = parsed.ok() ? CheckRouterConfig(outcome.config) : parsed.status();
+  return outcome;
+}
+
+TEST(RouterConfig, DefaultsNeedOnlyAWorker) {
+  const Outcome outcome = Read({"--worker=127.0.0.1:9000", "--worker", "[::1]:9001"});
+  ASSERT_TRUE(outcome.status.ok()) << StatusMessage(outcome.status);
+  EXPECT_EQ(outcome.config.workers.size(), 2u);
+  EXPECT_EQ(outcome.config.host, "127.0.0.1");
+  EXPECT_EQ(outcome.config.port, 8000);
+  EXPECT_EQ(outcome.config.grpc_port, 8001);
+}
+
+TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{}, "--worker"},
+      {{"--worker=nonsense"}, "--worker"},
+      {{"--worker=host:"}, "--worker"},
+      {{"--worker=host:0"}, "--worker"},
+      {{"--worker=host:70000"}, "--worker"},
+      {{"--worker=:9000"}, "--worker"},
+      {{"--worker=a:b:9000"}, "--worker"},
+      {{"--worker=h:1", "--port=70000"}, "--port"},
+      {{"--worker=h:1", "--port=5", "--grpc-port=5"}, "--grpc-port"},
+      {{"--worker=h:1", "--host=0.0.0.0"}, "--insecure"},
+      {{"--worker=h:1", "--host=example.org"}, "--host"},
+      {{"--worker=h:1", "--routing-policy=magic"}, "--routing-policy"},
+      {{"--worker=h:1", "--max-body-bytes=1"}, "--max-body-bytes"},
+      {{"--worker=h:1", "--pot=1"}, "--port"},
+  };
+  for (const auto& [args, mention] : cases) {
+    const Outcome outcome = Read(args);
+    ASSERT_FALSE(outcome.status.ok()) << mention;
+    const std::string message = StatusMessage(outcome.status);
+    EXPECT_NE(message.find(mention), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST(RouterConfig, OffLoopbackWithInsecure) {
+  EXPECT_TRUE(Read({"--worker=h:1", "--host=0.0.0.0", "--insecure"}).status.ok());
+  EXPECT_TRUE(Read({"--worker=h:1", "--host=::1"}).status.ok());
+  EXPECT_TRUE(Read({"--worker=h:1", "--port=0", "--grpc-port=0"}).status.ok());
+}
+
+TEST(RouterConfig, HostAndPort) {
+  EXPECT_EQ(HostAndPort("127.0.0.1", 80), "127.0.0.1:80");
+  EXPECT_EQ(HostAndPort("::1", 80), "[::1]:80");
+}
+
+}  // namespace
+}  // namespace quire
