@@ -1,9 +1,13 @@
 // Chooses the kernels that the host has and the options allow.
 #include <sched.h>
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_program.h"
+#include "kernels/ops.h"
 
 namespace quire::kernels {
 namespace {
@@ -30,6 +34,10 @@ class CpuBackend final : public Backend {
 
   std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
                                       const ProgramOptions& options) override {
+    if (const std::string error = CheckProgram(program); !error.empty()) {
+      std::fprintf(stderr, "step program: %s\n", error.c_str());
+      std::abort();
+    }
     return std::make_unique<CpuProgram>(program, options, kernels_, pool_);
   }
   int64_t EstimateWeightBytes(const StepProgram& program) const override {
@@ -61,16 +69,22 @@ const KernelTable* ChooseKernels(const CpuOptions& options, std::string& error) 
     error = "activation dtype '" + options.activation_dtype + "' is not served; use float32";
     return nullptr;
   }
-  const bool has_avx512 = cpu::HostHas(Isa::kAvx512);
   if (options.isa == "reference") return &cpu::ReferenceKernels();
   if (options.isa == "avx2") return &cpu::Avx2Kernels();
-  if (options.isa == "auto") return has_avx512 ? &cpu::Avx512Kernels() : &cpu::Avx2Kernels();
-  if (options.isa == "avx512") {
-    if (has_avx512) return &cpu::Avx512Kernels();
-    error = "this processor lacks AVX-512 (F, BW, DQ, VL); use cpu isa auto or avx2";
+  if (options.isa == "auto") {
+    return cpu::HostHas(Isa::kAvx512) ? &cpu::Avx512Kernels() : &cpu::Avx2Kernels();
+  }
+  // With float32 activations the narrower sets add nothing to AVX-512.
+  const std::pair<const char*, Isa> names[] = {
+      {"avx512", Isa::kAvx512}, {"avx512vnni", Isa::kAvx512Vnni}, {"avx512bf16", Isa::kAvx512Bf16}};
+  for (const auto& [name, isa] : names) {
+    if (options.isa != name) continue;
+    if (cpu::HostHas(isa)) return &cpu::Avx512Kernels();
+    error = "this processor lacks " + options.isa + "; use cpu isa auto or avx2";
     return nullptr;
   }
-  error = "unknown cpu isa '" + options.isa + "'; use auto, reference, avx2 or avx512";
+  error = "unknown cpu isa '" + options.isa +
+          "'; use auto, reference, avx2, avx512, avx512vnni or avx512bf16";
   return nullptr;
 }
 

@@ -1,0 +1,168 @@
+#include "kernels/ops.h"
+
+#include <cstddef>
+
+namespace quire::kernels {
+namespace {
+
+// Checks one op; keeps the first complaint.
+class OpChecker {
+ public:
+  OpChecker(const StepProgram& program, std::string& error) : program_(program), error_(error) {}
+
+  void operator()(const EmbedOp& op) {
+    if (op.table == kNoId && op.positions == kNoId) Complain("neither table nor positions");
+    if (op.table != kNoId) Matrix(op.table, program_.vocab_size, Width(op.out), "table");
+    if (op.positions != kNoId) Matrix(op.positions, kAnyRows, Width(op.out), "positions");
+    Rows(op.out, false);
+  }
+  void operator()(const NormOp& op) {
+    Same(Width(op.in), Width(op.out), "width of in and out");
+    Vector(op.weight, Width(op.in), "weight");
+    Vector(op.bias, Width(op.in), "bias");
+    SameRows(op.in, op.out);
+  }
+  void operator()(const LinearOp& op) {
+    const bool gated = op.activation == LinearOp::Activation::kSiluGated ||
+                       op.activation == LinearOp::Activation::kGeluTanhGated;
+    const int64_t rows = int64_t{Width(op.out)} * (gated ? 2 : 1);
+    Matrix(op.weight, rows, Width(op.in), "weight");
+    Vector(op.bias, rows, "bias");
+    SameRows(op.in, op.out);
+  }
+  void operator()(const RopeAppendOp& op) {
+    Same(Width(op.qkv), (op.heads + 2 * op.kv_heads) * op.head_dim, "width of qkv");
+    Vector(op.q_norm, op.head_dim, "q_norm");
+    Vector(op.k_norm, op.head_dim, "k_norm");
+    Heads(op.heads, op.kv_heads, op.head_dim, op.layer);
+    if (op.rope != kNoId) RopeOf(op.rope, op.head_dim);
+    Rows(op.qkv, false);
+  }
+  void operator()(const AttentionOp& op) {
+    Same(Width(op.qkv), (op.heads + 2 * op.kv_heads) * op.head_dim, "width of qkv");
+    Same(Width(op.out), op.heads * op.head_dim, "width of out");
+    Heads(op.heads, op.kv_heads, op.head_dim, op.layer);
+    Rows(op.out, false);
+  }
+  void operator()(const GatherRowsOp& op) {
+    Same(Width(op.in), Width(op.out), "width of in and out");
+    Rows(op.in, false);
+    Rows(op.out, true);
+  }
+  void operator()(const LogitsOp& op) {
+    Same(Width(op.out), program_.vocab_size, "width of out");
+    Matrix(op.head, program_.vocab_size, Width(op.in), "head");
+    Vector(op.bias, program_.vocab_size, "bias");
+    Rows(op.in, true);
+    Rows(op.out, true);
+  }
+  void operator()(const SampleOp& op) {
+    Same(Width(op.logits), program_.vocab_size, "width of logits");
+    Rows(op.logits, true);
+  }
+  void operator()(const AllReduceOp& op) { Width(op.buffer); }
+
+ private:
+  static constexpr int64_t kAnyRows = -1;
+
+  void Complain(const std::string& what) {
+    if (error_.empty()) error_ = what;
+  }
+  void Same(int64_t got, int64_t wanted, const char* what) {
+    if (got == wanted) return;
+    Complain(std::string(what) + " is " + std::to_string(got) + ", not " + std::to_string(wanted));
+  }
+  bool Has(BufferId id) {
+    if (id >= 0 && static_cast<size_t>(id) < program_.buffers.size()) return true;
+    Complain("buffer " + std::to_string(id) + " does not exist");
+    return false;
+  }
+  int Width(BufferId id) { return Has(id) ? program_.buffers[id].width : 0; }
+  void Rows(BufferId id, bool sampled) {
+    if (Has(id) && program_.buffers[id].sampled_rows_only != sampled) {
+      Complain("buffer " + program_.buffers[id].name +
+               (sampled ? " must hold sampled rows" : " must hold all tokens"));
+    }
+  }
+  void SameRows(BufferId a, BufferId b) {
+    if (Has(a)) Rows(b, program_.buffers[a].sampled_rows_only);
+  }
+  const Weight* Find(WeightId id, const char* what) {
+    if (id >= 0 && static_cast<size_t>(id) < program_.weights.size()) return &program_.weights[id];
+    Complain(std::string(what) + " " + std::to_string(id) + " does not exist");
+    return nullptr;
+  }
+  void Matrix(WeightId id, int64_t rows, int64_t cols, const char* what) {
+    const Weight* weight = Find(id, what);
+    if (weight == nullptr) return;
+    const std::string name = std::string(what) + " " + weight->name;
+    int64_t part_rows = 0;
+    for (const WeightSource& part : weight->parts) {
+      part_rows += part.rows;
+      Same(part.cols, weight->cols, (name + ": columns of a part").c_str());
+      Same(part.cols % BlockElements(part.type), 0,
+           (name + ": columns beyond whole blocks").c_str());
+    }
+    Same(part_rows, weight->rows, (name + ": rows of all parts").c_str());
+    if (rows != kAnyRows) Same(weight->rows, rows, (name + ": rows").c_str());
+    Same(weight->cols, cols, (name + ": columns").c_str());
+  }
+  void Vector(WeightId id, int64_t size, const char* what) {
+    if (id == kNoId) return;
+    const Weight* weight = Find(id, what);
+    if (weight == nullptr) return;
+    int64_t elements = 0;
+    for (const WeightSource& part : weight->parts) {
+      elements += part.rows * part.cols;
+      if (BlockElements(part.type) != 1) Complain(std::string(what) + " is a quantised vector");
+    }
+    Same(elements, size, (std::string(what) + " " + weight->name + ": elements").c_str());
+  }
+  void Heads(int heads, int kv_heads, int head_dim, int layer) {
+    if (kv_heads <= 0 || heads <= 0 || heads % kv_heads != 0) {
+      Complain(std::to_string(heads) + " heads do not divide into " + std::to_string(kv_heads) +
+               " groups");
+    }
+    Same(kv_heads, program_.kv_heads, "kv_heads");
+    Same(head_dim, program_.head_dim, "head_dim");
+    if (layer < 0 || static_cast<size_t>(layer) >= program_.layer_windows.size()) {
+      Complain("attention layer " + std::to_string(layer) + " does not exist");
+    }
+  }
+  void RopeOf(int id, int head_dim) {
+    if (id < 0 || static_cast<size_t>(id) >= program_.ropes.size()) {
+      return Complain("rope " + std::to_string(id) + " does not exist");
+    }
+    const Rope& rope = program_.ropes[id];
+    if (rope.rotary_dim > head_dim || rope.rotary_dim % 2 != 0) {
+      Complain("rotary_dim " + std::to_string(rope.rotary_dim) + " must be even and at most " +
+               std::to_string(head_dim));
+    }
+    Same(static_cast<int64_t>(rope.inverse_frequency.size()), rope.rotary_dim / 2,
+         "count of frequencies");
+  }
+
+  const StepProgram& program_;
+  std::string& error_;
+};
+
+}  // namespace
+
+const char* OpName(const Op& op) {
+  constexpr const char* kNames[] = {"embed",       "norm",   "linear", "rope_append", "attention",
+                                    "gather_rows", "logits", "sample", "all_reduce"};
+  return kNames[op.index()];
+}
+
+std::string CheckProgram(const StepProgram& program) {
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    std::string error;
+    std::visit(OpChecker(program, error), program.ops[i]);
+    if (!error.empty()) {
+      return "op " + std::to_string(i) + " (" + OpName(program.ops[i]) + "): " + error;
+    }
+  }
+  return "";
+}
+
+}  // namespace quire::kernels
