@@ -39,8 +39,8 @@ struct Buffer {
   bool sampled_rows_only = false;  // [sampled rows, width] instead of [tokens, width]
 };
 
-// out[t] = table[token[t]] * scale + positions[position[t] + position_offset]; one of the two may be
-// absent.
+// out[t] = table[token[t]] * scale + positions[position[t] + position_offset]; one of the two may
+// be absent.
 struct EmbedOp {
   WeightId table = kNoId;
   float scale = 1.0f;

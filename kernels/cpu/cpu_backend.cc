@@ -30,7 +30,10 @@ int CpusAllowed() {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const KernelTable& kernels, int threads) : kernels_(kernels), pool_(threads) {}
+  CpuBackend(const KernelTable& kernels, const CpuOptions& options)
+      : kernels_(kernels),
+        activation_dtype_(options.activation_dtype),
+        pool_(options.threads > 0 ? options.threads : CpusAllowed()) {}
 
   std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
                                       const ProgramOptions& options) override {
@@ -48,7 +51,7 @@ class CpuBackend final : public Backend {
     return CpuProgram::EstimateWorkspace(program, options, pool_.threads());
   }
   std::string NumericsClass() const override {
-    return "cpu-" + std::to_string(kKernelRevision) + "-float32";
+    return "cpu-" + std::to_string(kKernelRevision) + "-" + activation_dtype_;
   }
   std::string Description() const override {
     return std::string("cpu, ") + kernels_.name + " kernels, " + std::to_string(pool_.threads()) +
@@ -57,6 +60,7 @@ class CpuBackend final : public Backend {
 
  private:
   const KernelTable& kernels_;
+  std::string activation_dtype_;
   ThreadPool pool_;
 };
 
@@ -65,8 +69,17 @@ const KernelTable* ChooseKernels(const CpuOptions& options, std::string& error) 
     error = "this processor lacks AVX2, FMA or F16C, which the CPU kernels need";
     return nullptr;
   }
+  if (options.activation_dtype == "bfloat16") {
+    if (cpu::HostHas(Isa::kAvx512Bf16) && (options.isa == "auto" || options.isa == "avx512bf16")) {
+      return &cpu::Avx512Bf16Kernels();
+    }
+    error =
+        "activation dtype bfloat16 needs a processor with AVX-512 BF16 and cpu isa auto or "
+        "avx512bf16; use float32";
+    return nullptr;
+  }
   if (options.activation_dtype != "float32") {
-    error = "activation dtype '" + options.activation_dtype + "' is not served; use float32";
+    error = "unknown activation dtype '" + options.activation_dtype + "'; use float32 or bfloat16";
     return nullptr;
   }
   if (options.isa == "reference") return &cpu::ReferenceKernels();
@@ -98,8 +111,7 @@ std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions& options, std::string& 
   }
   const KernelTable* kernels = ChooseKernels(options, error);
   if (kernels == nullptr) return nullptr;
-  return std::make_unique<CpuBackend>(*kernels,
-                                      options.threads > 0 ? options.threads : CpusAllowed());
+  return std::make_unique<CpuBackend>(*kernels, options);
 }
 
 }  // namespace quire::kernels

@@ -164,5 +164,7 @@ inline int64_t AttentionScratchFloats(int heads, int kv_heads, int head_dim) {
 const KernelTable& ReferenceKernels();
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
+// The bfloat16 class.
+const KernelTable& Avx512Bf16Kernels();
 
 }  // namespace quire::kernels::cpu

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/cpu/cpu_isa.h"
 #include "tests/kernels/double_model.h"
 #include "tests/kernels/harness.h"
 
@@ -59,6 +60,31 @@ TEST_P(EveryType, LogitsAgreeWithFloat64) {
 
 INSTANTIATE_TEST_SUITE_P(Program, EveryType, ::testing::ValuesIn(kAllTypes),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
+
+// The bfloat16 class: near float64, and the same bits for any pieces and threads.
+TEST(Program, BFloat16Activations) {
+  if (!cpu::HostHas(cpu::Isa::kAvx512Bf16)) {
+    GTEST_SKIP() << "this host has no AVX-512 BF16: its kernels were not tested";
+  }
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
+    WeightStore store(11);
+    const StepProgram program = MakeProgram(ShapeOf(type), store);
+    const std::vector<int32_t> tokens = RandomTokens(70, 90, 12);
+    const CpuOptions cpu{.threads = 2, .activation_dtype = "bfloat16"};
+    const Logits whole = Prefill(program, {.cpu = cpu}, tokens);
+    EXPECT_LT(WorstError(whole, DoubleModel(program).Run(tokens)), 3e-2) << DTypeName(type);
+    PagedRunner runner(program, {.cpu = {.threads = 1, .activation_dtype = "bfloat16"}});
+    Logits pieces;
+    for (int begin = 0; begin < 70;) {
+      const int end = std::min(70, begin + 1 + begin % 20);
+      const Logits part = runner.Step({{0, begin, {tokens.begin() + begin, tokens.begin() + end}}});
+      pieces.insert(pieces.end(), part.begin(), part.end());
+      begin = end;
+    }
+    EXPECT_EQ(pieces, whole) << DTypeName(type);
+    EXPECT_NE(runner.backend().NumericsClass().find("bfloat16"), std::string::npos);
+  }
+}
 
 TEST(Program, LayerNormLearnedPositionsAndRelu) {
   WeightStore store(3);

@@ -1,0 +1,17 @@
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/linear_bf16.h"
+#include "kernels/cpu/norm.h"
+
+namespace quire::kernels::cpu {
+
+// All but the products is of the float32 class. No rows go without tiles.
+const KernelTable& Avx512Bf16Kernels() {
+  using V = Vec16Bf16;
+  static constexpr KernelTable kTable = {
+      "avx512bf16", V::kTileRows,  0,         PackPairs, LinearBFloat, Embed<V>,
+      Norm<V>,      RopeAppend<V>, Attend<V>,
+  };
+  return kTable;
+}
+
+}  // namespace quire::kernels::cpu
