@@ -4,9 +4,9 @@
 #include <cmath>
 #include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/json/json.h"
 #include "common/status.h"
@@ -86,6 +86,14 @@ std::string Quoted(std::string_view text) {
   return out;
 }
 
+void AppendMerge(std::string_view left, std::string_view right, std::string* out) {
+  *out += out->empty() ? "[" : ",[";
+  json::AppendQuoted(left, *out);
+  out->push_back(',');
+  json::AppendQuoted(right, *out);
+  out->push_back(']');
+}
+
 absl::Status CheckIds(const GgufVocab& vocab) {
   const std::pair<const char*, std::optional<int32_t>> ids[] = {
       {"bos_token_id", vocab.bos_id},         {"eos_token_id", vocab.eos_id},
@@ -152,7 +160,9 @@ class Converter {
     out += rule != nullptr && rule->ignore_merges ? R"(,"ignore_merges":true)" : "";
     out += R"(,"vocab":{)";
     for (size_t id = 0; id < pieces_.size(); ++id) {
-      absl::StrAppend(&out, id == 0 ? "" : ",", Quoted(pieces_[id]), ":", id);
+      if (id > 0) out.push_back(',');
+      json::AppendQuoted(pieces_[id], out);
+      absl::StrAppend(&out, ":", id);
     }
     absl::StrAppend(&out, "},\"merges\":[", merges, "]}}");
     if (out.size() > kMaxTokenizerJsonBytes) {
@@ -208,7 +218,7 @@ class Converter {
       }
       const std::string_view left = std::string_view(merge).substr(0, space);
       const std::string_view right = std::string_view(merge).substr(space + 1);
-      absl::StrAppend(&out, out.empty() ? "[" : ",[", Quoted(left), ",", Quoted(right), "]");
+      AppendMerge(left, right, &out);
     }
     return out;
   }
@@ -222,7 +232,7 @@ class Converter {
   const GgufVocab& vocab_;
   const bool sentence_piece_;
   std::vector<std::string> pieces_;
-  std::unordered_map<std::string_view, int32_t> ids_;  // looked up only, never iterated
+  absl::flat_hash_map<std::string_view, int32_t> ids_;  // looked up only, never iterated
 };
 
 struct ScoredMerge {
@@ -269,8 +279,7 @@ absl::StatusOr<std::string> Converter::MergesFromScores() const {
   });
   std::string out;
   for (const ScoredMerge& merge : merges) {
-    absl::StrAppend(&out, out.empty() ? "[" : ",[", Quoted(pieces_[merge.left]), ",",
-                    Quoted(pieces_[merge.right]), "]");
+    AppendMerge(pieces_[merge.left], pieces_[merge.right], &out);
   }
   return out;
 }
