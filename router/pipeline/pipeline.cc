@@ -66,7 +66,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void OnRequestFailed(RequestNumber number, const ApiError& error) override;
   bool EnsureStarted(RequestId id);
   void EndChoice(RequestId id, const ChoiceEnd& end);
-  void Fail(RequestId id, const ApiError& error);
+  void Fail(RequestId id, ApiError error);  // by value: it may be a part of the request
   void Release(RequestId id, Outcome outcome);
   Request* Find(RequestId id);
 
@@ -290,7 +290,7 @@ void RouterPipeline::OnRequestFailed(RequestNumber number, const ApiError& error
   Fail(number.value(), error);
 }
 
-void RouterPipeline::Fail(RequestId id, const ApiError& error) {
+void RouterPipeline::Fail(RequestId id, ApiError error) {
   Request* request = Find(id);
   if (request == nullptr) return;
   dispatcher_.Cancel(RequestNumber(id));
