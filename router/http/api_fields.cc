@@ -44,6 +44,13 @@ FieldError ReadString(const Value& value, std::string_view name, std::string& ou
   return std::nullopt;
 }
 
+FieldError ReadName(const Value& value, std::string_view name, std::string& out) {
+  if (value.is_string() && value.get_string().size() > kMaxNameBytes) {
+    return BadParam(name, "must have at most " + std::to_string(kMaxNameBytes) + " bytes");
+  }
+  return ReadString(value, name, out);
+}
+
 FieldError ReadTokenIds(const Value& value, std::string_view name, std::vector<TokenId>& out) {
   auto list = json::AsArray(value, name);
   if (!list.ok()) return BadParamStatus(name, list.status());
@@ -135,7 +142,7 @@ FieldError ReadResume(const Value& value, std::string_view name, ApiDraft& draft
   auto created_at = json::AsInt(*created, "resume.created");
   if (!created_at.ok()) return BadParamStatus("resume.created", created_at.status());
   resume.created = *created_at;
-  if (auto p = ReadString(*model_id, "resume.model_id", resume.model_id)) return p;
+  if (auto p = ReadName(*model_id, "resume.model_id", resume.model_id)) return p;
   auto list = json::AsArray(*outputs, "resume.outputs");
   if (!list.ok()) return BadParamStatus("resume.outputs", list.status());
   if ((*list)->size() > kMaxChoices) {
@@ -200,7 +207,7 @@ using D = ApiDraft&;
 
 constexpr ApiField kFields[] = {
     // What the pipeline serves.
-    {"model", kInBoth, [](V v, N n, D d) { return ReadString(v, n, d.common.model); }},
+    {"model", kInBoth, [](V v, N n, D d) { return ReadName(v, n, d.common.model); }},
     {"prompt", kInCompletion,
      [](V v, N, D d) -> FieldError {
        d.prompt = &v;
@@ -284,8 +291,8 @@ constexpr ApiField kFields[] = {
        if (!problem) d.common.priority = *priority;
        return problem;
      }},
-    {"cache_salt", kInBoth, [](V v, N n, D d) { return ReadString(v, n, d.common.cache_salt); }},
-    {"request_id", kInBoth, [](V v, N n, D d) { return ReadString(v, n, d.common.request_id); }},
+    {"cache_salt", kInBoth, [](V v, N n, D d) { return ReadName(v, n, d.common.cache_salt); }},
+    {"request_id", kInBoth, [](V v, N n, D d) { return ReadName(v, n, d.common.request_id); }},
     {"resume", kInBoth, ReadResume},
     {"add_special_tokens", kInBoth,
      [](V v, N n, D d) {

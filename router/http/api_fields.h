@@ -49,6 +49,9 @@ FieldError ReadBool(const json::Value& value, std::string_view name, bool& out);
 FieldError ReadFloat(const json::Value& value, std::string_view name, std::optional<float>& out);
 FieldError ReadInt(const json::Value& value, std::string_view name, std::optional<int32_t>& out);
 FieldError ReadString(const json::Value& value, std::string_view name, std::string& out);
+// Names and the like: every prompt's request gets a copy, so that they must be short.
+inline constexpr size_t kMaxNameBytes = 1024;
+FieldError ReadName(const json::Value& value, std::string_view name, std::string& out);
 // A list of token ids in [0, 2^31).
 FieldError ReadTokenIds(const json::Value& value, std::string_view name, std::vector<TokenId>& out);
 // The messages of a chat: roles checked, text parts joined, written back as JSON.

@@ -85,6 +85,9 @@ FieldError ReadPrompts(ApiDraft& draft, const RequestLimits& limits) {
     return BadParam("prompt", "has " + std::to_string(list.size()) + " entries; at most " +
                                   std::to_string(limits.max_prompts) + " are served");
   }
+  if (draft.common.resume && list.size() > 1) {
+    return BadParam("resume", "is served for one prompt at a time");
+  }
   for (const Value& element : list) {
     if (element.kind() != list[0].kind()) return BadParam("prompt", kShapes);
     FieldError problem;
@@ -146,7 +149,8 @@ FieldError FlattenContent(const Value& content, const std::string& where, std::s
     const Value* text = json::Find(part.get_object(), "text");
     if (!type || !type->is_string()) return BadParam(where, "each part needs a type");
     if (json::View(type->get_string()) != "text") {
-      return BadParam(where, "parts of type \"" + std::string(json::View(type->get_string())) +
+      return BadParam(where, "parts of type \"" +
+                                 std::string(json::View(type->get_string()).substr(0, 64)) +
                                  "\" are not served; only \"text\" is");
     }
     if (!text || !text->is_string()) return BadParam(where, "a part of type text needs its text");
@@ -253,9 +257,6 @@ std::optional<ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
   if (auto problem = kind == ApiKind::kChat ? ReadChat(draft) : ReadPrompts(draft, limits)) {
     return problem;
   }
-  if (draft.common.resume && out.requests.size() > 1) {
-    return BadParam("resume", "is served for one prompt at a time");
-  }
   return std::nullopt;
 }
 
@@ -269,7 +270,7 @@ std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& o
                "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools"},
               out.unknown_fields);
   if (const Value* v = json::Find(object, "model")) {
-    if (auto problem = ReadString(*v, "model", out.model)) return problem;
+    if (auto problem = ReadName(*v, "model", out.model)) return problem;
   }
   if (const Value* v = json::Find(object, "return_token_strs")) {
     if (auto problem = ReadBool(*v, "return_token_strs", out.return_token_strings)) return problem;
@@ -295,7 +296,7 @@ std::optional<ApiError> ParseDetokenizeBody(std::string_view body, DetokenizeBod
   const json::Object& object = root.get_object();
   ListUnknown(object, {"model", "tokens"}, out.unknown_fields);
   if (const Value* v = json::Find(object, "model")) {
-    if (auto problem = ReadString(*v, "model", out.model)) return problem;
+    if (auto problem = ReadName(*v, "model", out.model)) return problem;
   }
   const Value* tokens = json::Find(object, "tokens");
   if (!tokens) return BadParam("tokens", "is missing");

@@ -41,11 +41,7 @@ std::unique_ptr<Call> GenerateCall::Begin(HttpServices& services, ApiKind kind, 
           if (job->call) job->call->Parsed(std::move(job->problem), std::move(job->parsed));
         });
     if (!queued) {
-      ApiError busy;
-      busy.code = ApiCode::kUnavailable;
-      busy.message = "too many large requests are being read; try again shortly";
-      busy.retry_after_ms = 1000;
-      call->Refuse(busy);
+      call->Refuse(TooManyLargeRequests());
     }
   }
   if (call->finished_) return nullptr;

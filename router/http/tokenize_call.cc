@@ -1,5 +1,7 @@
 #include "router/http/tokenize_call.h"
 
+#include <optional>
+
 #include "common/json/json.h"
 #include "router/http/api_request.h"
 #include "router/http/errors.h"
@@ -8,18 +10,26 @@
 namespace quire {
 namespace {
 
-// The pipeline's answer may come after the client has gone: `exchange` is cleared then.
-struct Waiting {
+// One request; what it waits for (a parse off the loop, the pipeline) may end after the client has
+// gone: `exchange` is cleared then.
+template <class Body>
+struct TextJob {
+  HttpServices& services;
   Exchange* exchange;
+  std::string request_id;
+  std::string text;
+  Body body;
+  std::optional<ApiError> problem;
 };
 
+template <class Body>
 class TextCall final : public Call {
  public:
-  explicit TextCall(std::shared_ptr<Waiting> waiting) : waiting_(std::move(waiting)) {}
-  ~TextCall() override { waiting_->exchange = nullptr; }
+  explicit TextCall(std::shared_ptr<TextJob<Body>> job) : job_(std::move(job)) {}
+  ~TextCall() override { job_->exchange = nullptr; }
 
  private:
-  std::shared_ptr<Waiting> waiting_;
+  std::shared_ptr<TextJob<Body>> job_;
 };
 
 HttpResponse TokenizeResponse(const TokenizeResult& result, bool with_strings) {
@@ -45,50 +55,77 @@ HttpResponse TokenizeResponse(const TokenizeResult& result, bool with_strings) {
   return response;
 }
 
-}  // namespace
-
-std::unique_ptr<Call> BeginTokenize(HttpServices& services, HttpRequest request,
-                                    Exchange& exchange) {
-  TokenizeBody body;
-  if (auto problem = ParseTokenizeBody(request.body, body)) {
-    exchange.Reply(ErrorResponse(*problem));
-    return nullptr;
-  }
-  CountUnknownFields(services, request.request_id, body.unknown_fields);
-  auto waiting = std::make_shared<Waiting>(&exchange);
-  services.pipeline.Tokenize(
-      body.model, std::move(body.prompt),
-      [waiting, strings = body.return_token_strings](absl::StatusOr<TokenizeResult> result) {
-        if (!waiting->exchange) return;
-        waiting->exchange->Reply(result.ok() ? TokenizeResponse(*result, strings)
-                                             : ErrorResponse(ErrorFromStatus(result.status())));
-      });
-  return std::make_unique<TextCall>(std::move(waiting));
+void Reply(Exchange* exchange, const absl::StatusOr<TokenizeResult>& result, bool with_strings) {
+  if (exchange == nullptr) return;
+  exchange->Reply(result.ok() ? TokenizeResponse(*result, with_strings)
+                              : ErrorResponse(ErrorFromStatus(result.status())));
 }
 
-std::unique_ptr<Call> BeginDetokenize(HttpServices& services, HttpRequest request,
-                                      Exchange& exchange) {
-  DetokenizeBody body;
-  if (auto problem = ParseDetokenizeBody(request.body, body)) {
-    exchange.Reply(ErrorResponse(*problem));
-    return nullptr;
-  }
-  CountUnknownFields(services, request.request_id, body.unknown_fields);
-  auto waiting = std::make_shared<Waiting>(&exchange);
-  services.pipeline.Detokenize(
-      body.model, std::move(body.ids), [waiting](absl::StatusOr<std::string> text) {
-        if (!waiting->exchange) return;
+void Ask(const std::shared_ptr<TextJob<TokenizeBody>>& job) {
+  TokenizeBody& body = job->body;
+  job->services.pipeline.Tokenize(body.model, std::move(body.prompt),
+                                  [job](const absl::StatusOr<TokenizeResult>& result) {
+                                    Reply(job->exchange, result, job->body.return_token_strings);
+                                  });
+}
+
+void Ask(const std::shared_ptr<TextJob<DetokenizeBody>>& job) {
+  DetokenizeBody& body = job->body;
+  job->services.pipeline.Detokenize(
+      body.model, std::move(body.ids), [job](const absl::StatusOr<std::string>& text) {
+        if (job->exchange == nullptr) return;
         if (!text.ok()) {
-          waiting->exchange->Reply(ErrorResponse(ErrorFromStatus(text.status())));
+          job->exchange->Reply(ErrorResponse(ErrorFromStatus(text.status())));
           return;
         }
         HttpResponse response;
         response.body = "{\"prompt\":";
         json::AppendQuoted(*text, response.body);
         response.body += '}';
-        waiting->exchange->Reply(std::move(response));
+        job->exchange->Reply(std::move(response));
       });
-  return std::make_unique<TextCall>(std::move(waiting));
+}
+
+void Parse(TextJob<TokenizeBody>& job) { job.problem = ParseTokenizeBody(job.text, job.body); }
+void Parse(TextJob<DetokenizeBody>& job) { job.problem = ParseDetokenizeBody(job.text, job.body); }
+
+template <class Body>
+void Parsed(const std::shared_ptr<TextJob<Body>>& job) {
+  if (job->exchange == nullptr) return;
+  if (job->problem) {
+    job->exchange->Reply(ErrorResponse(*job->problem));
+    return;
+  }
+  job->text.clear();
+  job->text.shrink_to_fit();
+  CountUnknownFields(job->services, job->request_id, job->body.unknown_fields);
+  Ask(job);
+}
+
+template <class Body>
+std::unique_ptr<Call> Begin(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  auto job = std::make_shared<TextJob<Body>>(TextJob<Body>{
+      services, &exchange, std::move(request.request_id), std::move(request.body), {}, {}});
+  auto call = std::make_unique<TextCall<Body>>(job);
+  if (job->text.size() <= services.limits.background_parse_bytes) {
+    Parse(*job);
+    Parsed(job);
+  } else if (!services.background.Run([job] { Parse(*job); }, [job] { Parsed(job); })) {
+    exchange.Reply(ErrorResponse(TooManyLargeRequests()));
+  }
+  return call;
+}
+
+}  // namespace
+
+std::unique_ptr<Call> BeginTokenize(HttpServices& services, HttpRequest request,
+                                    Exchange& exchange) {
+  return Begin<TokenizeBody>(services, std::move(request), exchange);
+}
+
+std::unique_ptr<Call> BeginDetokenize(HttpServices& services, HttpRequest request,
+                                      Exchange& exchange) {
+  return Begin<DetokenizeBody>(services, std::move(request), exchange);
 }
 
 }  // namespace quire

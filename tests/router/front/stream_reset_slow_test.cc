@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kResets = 1'000'000;
 constexpr size_t kResetsPerSend = 500;
 constexpr size_t kConnections = 32;
+constexpr uint32_t kStreamsPerConnection = 256;
+constexpr size_t kLeavers = 100;
 constexpr double kMaxGrowthMib = 64;
 
 double ResidentMib() {
@@ -76,6 +78,18 @@ class Attacker {
       client_.reset();
       ++thrown_out_;
     }
+  }
+  // Opens as many streams as a connection may have and leaves.
+  void OpenAndLeave() {
+    RawClient client = RawClient::Connect(port_);
+    std::string burst = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    AppendFrame(4, 0, 0, "", burst);
+    for (uint32_t i = 0; i < kStreamsPerConnection; ++i) {
+      AppendFrame(1, 4, 2 * i + 1, block_, burst);
+    }
+    client.Send(burst);
+    // gRPC has seen the streams when it answers.
+    client.ReadUntil("\x04");
   }
   size_t thrown_out() const { return thrown_out_; }
 
@@ -156,6 +170,29 @@ TEST(StreamResetSlow, AMillionResetsGrowMemoryByLessThan64MibAndOtherStreamsGoOn
   RecordProperty("thrown_out", std::to_string(thrown_out));
   std::printf("%zu resets, thrown out %zu times, resident %.1f MiB, at most %.1f MiB more\n", sent,
               thrown_out, before, most - before);
+}
+
+TEST(StreamResetSlow, StreamsLeftOpenByConnectionsThatEndAreBoundedToo) {
+  GrpcEdge edge;
+  edge.OnLoop([&] {
+    edge.pipeline.mode = FakePipeline::Mode::kFlood;
+    edge.pipeline.window = 4;
+  });
+  Bystander bystander(edge.Target());
+  ASSERT_TRUE(edge.Eventually([&] { return bystander.tokens() > 100; }));
+  const double before = ResidentMib();
+  double most = before;
+  Attacker attacker(edge.ports[0]);
+  for (size_t i = 0; i < kLeavers; ++i) {
+    const uint64_t tokens = bystander.tokens();
+    attacker.OpenAndLeave();
+    most = std::max(most, ResidentMib());
+    ASSERT_TRUE(edge.Eventually([&] { return bystander.tokens() > tokens; })) << i;
+  }
+  EXPECT_TRUE(bystander.in_order());
+  EXPECT_LT(most - before, kMaxGrowthMib);
+  std::printf("%zu streams left open, resident %.1f MiB, at most %.1f MiB more\n",
+              kLeavers * kStreamsPerConnection, before, most - before);
 }
 
 }  // namespace
