@@ -51,10 +51,7 @@ void Http2Pump::Close() {
   closed_ = true;
   if (pause_timer_ != 0) executor_.Cancel(pause_timer_);
   pause_timer_ = 0;
-  const uint64_t ended = streams_finished_ + resets_debited_;
-  if (guard_.streams_opened() > ended) {
-    abandoned_.Debit(static_cast<double>(guard_.streams_opened() - ended), executor_.clock().Now());
-  }
+  DebitOpenStreams();
   error_code ignored;
   client_.close(ignored);
   inner_.close(ignored);
@@ -76,6 +73,16 @@ bool Http2Pump::Inspect(std::string_view bytes) {
   asio::post(client_.get_executor(), [self = shared_from_this()] { self->Close(); });
   to_grpc_.ended = to_client_.ended = true;
   return false;
+}
+
+// When the client ends, and before gRPC answers to that: it writes the end of every stream then,
+// and frees them later.
+void Http2Pump::DebitOpenStreams() {
+  if (open_debited_) return;
+  open_debited_ = true;
+  const uint64_t ended = streams_finished_ + resets_debited_;
+  if (guard_.streams_opened() <= ended) return;
+  abandoned_.Debit(static_cast<double>(guard_.streams_opened() - ended), executor_.clock().Now());
 }
 
 bool Http2Pump::Paused() {
@@ -148,6 +155,7 @@ bool Http2Pump::Fill(Direction& direction) {
   }
   if (error) {
     direction.ended = true;
+    if (direction.inspected) DebitOpenStreams();
     ::shutdown(direction.to.native_handle(), SHUT_WR);
     if (error != asio::error::eof || (to_grpc_.ended && to_client_.ended)) Close();
     return false;

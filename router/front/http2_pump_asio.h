@@ -58,6 +58,7 @@ class Http2Pump final : public std::enable_shared_from_this<Http2Pump> {
   // True: too many streams were abandoned, here too; reading goes on by itself later.
   bool Paused();
   void CountFinished(std::string_view bytes);
+  void DebitOpenStreams();
   void Wait(Direction& direction, Socket& socket, bool for_read);
 
   Socket client_;
@@ -73,7 +74,8 @@ class Http2Pump final : public std::enable_shared_from_this<Http2Pump> {
   Http2Frames answers_;
   uint64_t streams_finished_ = 0;  // by gRPC
   uint64_t resets_debited_ = 0;
-  bool suspect_ = false;  // has abandoned streams, or came while too many were being abandoned
+  bool open_debited_ = false;  // the streams that were open when the client ended
+  bool suspect_ = false;       // has abandoned streams, or came while too many were being abandoned
   TimerId pause_timer_ = 0;
   bool closed_ = false;
 };

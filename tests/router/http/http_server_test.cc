@@ -401,8 +401,17 @@ TEST(HttpServer, MoreLargeBodiesThanTheQueueHoldsAreToldToComeBack) {
   EdgeHarness edge(limits);
   std::mutex gate;
   gate.lock();
+  std::atomic<bool> holds{false};
   edge.OnLoop([&] {
-    // One piece of work holds the only thread, the rest fills the queue.
+    edge.background.Run(
+        [&] {
+          holds = true;
+          std::lock_guard<std::mutex> wait(gate);
+        },
+        [] {});
+  });
+  ASSERT_TRUE(edge.Eventually([&] { return holds.load(); }));
+  edge.OnLoop([&] {
     while (edge.background.Run([&] { std::lock_guard<std::mutex> wait(gate); }, [] {})) {
     }
   });
