@@ -76,10 +76,16 @@ class BundleFetch final : public grpc::ClientReadReactor<pb::TextBundleChunk> {
     } else if (result->size() != total_) {
       result = absl::DataLossError("the text bundle has not the size that was announced");
     }
-    executor_.Post([done = std::move(done_), result = std::make_shared<absl::StatusOr<std::string>>(
-                                                 std::move(result))] { done(std::move(*result)); });
-    calls_->Remove(context_);
-    delete this;
+    // The executor lets go of the call: see GrpcCalls.
+    const std::shared_ptr<GrpcCalls> calls = calls_;
+    const grpc::ClientContext* context = context_.get();
+    Executor& executor = executor_;
+    executor.Post([self = std::shared_ptr<BundleFetch>(this),
+                   result = std::make_shared<absl::StatusOr<std::string>>(std::move(result))] {
+      self->calls_->Release(self->context_);
+      self->done_(std::move(*result));
+    });
+    calls->Done(context);
   }
 
  private:

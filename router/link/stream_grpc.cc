@@ -16,24 +16,31 @@ namespace quire {
 
 void GrpcCalls::Add(std::shared_ptr<grpc::ClientContext> context) {
   MutexLock lock(mutex_);
-  contexts_.insert(std::move(context));
+  live_.emplace(context.get(), std::move(context));
 }
 
-void GrpcCalls::Remove(const std::shared_ptr<grpc::ClientContext>& context) {
+void GrpcCalls::Done(const grpc::ClientContext* context) {
   MutexLock lock(mutex_);
-  contexts_.erase(context);
+  if (auto node = live_.extract(context); !node.empty()) done_.insert(std::move(node));
+  gone_.notify_all();
+}
+
+void GrpcCalls::Release(const std::shared_ptr<grpc::ClientContext>& context) {
+  MutexLock lock(mutex_);
+  live_.erase(context.get());
+  done_.erase(context.get());
   gone_.notify_all();
 }
 
 void GrpcCalls::CancelAllAndWait() {
-  std::set<std::shared_ptr<grpc::ClientContext>> contexts;
+  std::map<const grpc::ClientContext*, std::shared_ptr<grpc::ClientContext>> contexts;
   {
     MutexLock lock(mutex_);
-    contexts = contexts_;
+    contexts = live_;
   }
-  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& [key, context] : contexts) context->TryCancel();
   std::unique_lock<std::mutex> lock(mutex_.native());
-  gone_.wait(lock, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return contexts_.empty(); });
+  gone_.wait(lock, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return live_.empty(); });
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
@@ -183,14 +190,18 @@ class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     if (release) RemoveHold();
   }
 
+  // The executor lets go of the call: see GrpcCalls. Nothing here may be touched once it is posted.
   void OnDone(const grpc::Status& status) override {
-    executor_.Post([self = shared_from_this(), closed = FromGrpcStatus(status)] {
+    const std::shared_ptr<GrpcCalls> calls = calls_;
+    const grpc::ClientContext* context = context_.get();
+    Executor& executor = executor_;
+    executor.Post([self = std::move(self_), closed = FromGrpcStatus(status)] {
+      self->calls_->Release(self->context_);
       if (self->watch_ != 0) self->executor_.Cancel(self->watch_);
       self->watch_ = 0;
       if (self->receiver_ != nullptr) self->receiver_->OnClosed(closed);
     });
-    const std::shared_ptr<Call> self = std::move(self_);
-    calls_->Remove(context_);
+    calls->Done(context);
   }
 
  private:

@@ -12,8 +12,8 @@
 #include <grpcpp/client_context.h>
 
 #include <condition_variable>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -26,17 +26,27 @@ inline constexpr size_t kMaxReadAhead = 64;
 inline constexpr size_t kMaxPendingWriteBytes = 4u << 20;
 inline constexpr Micros kWriteBlocked = 5 * kMicrosPerSecond;
 
-// The calls under way, so that whoever made them can wait until gRPC has let go of all.
+// The calls under way, so that whoever made them can wait until gRPC has let go of all. Any thread.
+//
+// A channel whose last reference goes away on one of gRPC's own threads makes that thread wait for
+// itself, and contexts hold channels. So gRPC's threads only say that a call is done; what it held
+// is let go on the executor.
 class GrpcCalls {
  public:
   void Add(std::shared_ptr<grpc::ClientContext> context);
-  void Remove(const std::shared_ptr<grpc::ClientContext>& context);
+  // gRPC's threads: gRPC will not touch the call again.
+  void Done(const grpc::ClientContext* context);
+  // The executor's thread.
+  void Release(const std::shared_ptr<grpc::ClientContext>& context);
   void CancelAllAndWait();
 
  private:
   Mutex mutex_;
   std::condition_variable gone_;
-  std::set<std::shared_ptr<grpc::ClientContext>> contexts_ ABSL_GUARDED_BY(mutex_);
+  std::map<const grpc::ClientContext*, std::shared_ptr<grpc::ClientContext>> live_
+      ABSL_GUARDED_BY(mutex_);
+  std::map<const grpc::ClientContext*, std::shared_ptr<grpc::ClientContext>> done_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status FromGrpcStatus(const grpc::Status& status);

@@ -174,6 +174,7 @@ TEST_F(LinkTest, ItsOwnSleepIsNotTheWorkersSilence) {
   worker_.paused = false;
   Run(3 * kMicrosPerSecond);
   EXPECT_TRUE(listener_.downs.empty());
+  link_.reset();  // before its executor
 }
 
 TEST_F(LinkTest, AGapInFrameNumbersEndsTheAttach) {
