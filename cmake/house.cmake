@@ -16,6 +16,7 @@ if(QUIRE_USE_PCH)
   target_precompile_headers(quire_pch PRIVATE ${QUIRE_PCH_HEADERS})
   add_library(quire_test_pch STATIC ${CMAKE_BINARY_DIR}/pch/empty_test.cc)
   target_precompile_headers(quire_test_pch PRIVATE ${QUIRE_PCH_HEADERS} <gtest/gtest.h>)
+  target_link_libraries(quire_test_pch PRIVATE GTest::gtest)  # brings its definitions
 endif()
 function(quire_use_pch name from)
   if(QUIRE_USE_PCH)
