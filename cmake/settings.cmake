@@ -15,7 +15,7 @@ add_compile_options(-ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports false positives of these inside the standard library and Boost at -O2.
   add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-dangling-pointer
-                      -Wno-array-bounds -Wno-psabi)
+                      -Wno-array-bounds -Wno-stringop-overread -Wno-psabi)
 endif()
 
 option(QUIRE_ASAN "AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
