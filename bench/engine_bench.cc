@@ -35,6 +35,7 @@ struct Options {
   int32_t tokens = 64;
   int32_t requests = 0;
   int32_t repeats = 3;
+  int32_t warmups = 1;
 };
 
 int64_t NowMicros() {
@@ -167,6 +168,7 @@ int Main(const std::vector<std::string>& args) {
   add("tokens", &options.tokens);
   add("requests", &options.requests);
   add("repeats", &options.repeats);
+  add("warmups", &options.warmups);
   const auto parsed = schema.Parse(args, {});
   const auto model = parsed.ok() ? model::LoadModel(options.model)
                                  : absl::StatusOr<std::unique_ptr<model::Model>>(parsed.status());
@@ -182,7 +184,7 @@ int Main(const std::vector<std::string>& args) {
     return 2;
   }
   Bench bench(options, **model, *backend);
-  Run(options, bench);  // warms caches and threads
+  for (int i = 0; i < options.warmups; ++i) Run(options, bench);  // caches and threads
   std::vector<double> rates;
   for (int i = 0; i < std::max(1, options.repeats); ++i) {
     rates.push_back(Run(options, bench));
