@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # One AddressSanitizer and UndefinedBehaviorSanitizer build of the core, the parsers and the sessions, with
-# every fuzz corpus replayed in it. The fast kernels and the real-process tests stay in the release build.
+# every fuzz corpus replayed in it. Fast kernels, simulation and real processes run in the release build.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 mkdir -p .cache
 TARGETS=(test_common test_common_json test_common_config test_common_runtime test_common_text
   test_worker_load test_worker_kv test_worker_scheduler test_worker_engine test_worker_rpc
   test_router_link test_router_dispatch test_router_stream test_router_chat test_router_pipeline
-  test_router_http test_sim fuzz_json fuzz_tokenizer fuzz_chat_template fuzz_safetensors fuzz_gguf
+  test_router_http fuzz_json fuzz_tokenizer fuzz_chat_template fuzz_safetensors fuzz_gguf
   fuzz_model_config fuzz_worker_frame fuzz_router_frame fuzz_http_request fuzz_http2_guard fuzz_step_packet)
 log=.cache/build-asan.log
 cmake -G Ninja -S . -B build-asan -DQUIRE_ASAN=ON -DCMAKE_CXX_FLAGS_RELEASE=-O1 >"$log" 2>&1 || {
