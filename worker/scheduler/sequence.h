@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "common/ids.h"
@@ -73,5 +74,11 @@ struct Sequence {
   bool WindowUsedUp() const { return OutputsKnown() >= window_end; }
   bool HoldsBlocks() const { return !blocks.kinds.empty(); }
 };
+
+// The order in which sequences get rows and pages; those last in it give way first.
+inline bool RunsBefore(const Sequence* a, const Sequence* b) {
+  return std::tie(a->priority, a->arrival, a->choice) <
+         std::tie(b->priority, b->arrival, b->choice);
+}
 
 }  // namespace quire

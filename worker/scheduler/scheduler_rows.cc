@@ -1,0 +1,137 @@
+// Rows of a plan: what the runner is told of a sequence, and what a step's end gives back.
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "worker/scheduler/scheduler.h"
+
+namespace quire {
+
+void Scheduler::GiveBirth(Sequence& sequence) {
+  QUIRE_CHECK(sequence.row < 0 && sequence.steps_in_flight == 0);
+  QUIRE_CHECK(!free_rows_.empty());
+  sequence.row = free_rows_.back();
+  free_rows_.pop_back();
+  sequence.admitted = true;
+  sequence.told_blocks.assign(options_.cache.kinds.size(), 0);
+  sequence.told_first_live.assign(options_.cache.kinds.size(), 0);
+  sequence.told_tokens = 0;
+  RowBirth& birth = plan_->born.emplace_back();
+  birth.row = sequence.row;
+  birth.sequence = sequence.id;
+  birth.choice = sequence.choice;
+  birth.prompt_length = sequence.prompt_length;
+  birth.sampling = *sequence.sampling;
+  birth.end_ids = sequence.end_ids;
+}
+
+void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
+  QUIRE_CHECK(sequence.row >= 0 && sequence.last_plan <= launched_);
+  QUIRE_CHECK(q_len > 0 && q_len <= sequence.Pending());
+  TellBlocks(sequence);
+  const int64_t end = sequence.planned + q_len;
+  const int64_t tell_end = std::min<int64_t>(end, static_cast<int64_t>(sequence.tokens.size()));
+  StepRow& row = plan_->rows.emplace_back();
+  row.row = sequence.row;
+  row.first_position = static_cast<int32_t>(sequence.planned);
+  row.q_len = q_len;
+  row.token_offset = static_cast<int32_t>(plan_->tokens.size());
+  row.token_count = static_cast<int32_t>(std::max<int64_t>(0, tell_end - sequence.told_tokens));
+  row.sample = end == sequence.KnownLength();
+  if (row.token_count > 0) {
+    const auto first = sequence.tokens.begin() + sequence.told_tokens;
+    plan_->tokens.insert(plan_->tokens.end(), first, first + row.token_count);
+  }
+  sequence.told_tokens = end + (row.sample ? 1 : 0);  // the runner knows its own sample
+
+  // The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.
+  const int64_t booked_end = std::max<int64_t>(sequence.prompt_length, sequence.high_water);
+  const int64_t booked = std::clamp<int64_t>(booked_end - sequence.planned, 0, q_len);
+  const int64_t again = std::clamp<int64_t>(sequence.high_water - sequence.planned, 0, booked);
+  sequence.computed_total += booked;
+  sequence.recomputed_total += again;
+  if (!sequence.off_the_books) {
+    totals_.computed_tokens += static_cast<uint64_t>(booked);
+    totals_.recomputed_tokens += static_cast<uint64_t>(again);
+  }
+  sequence.planned = end;
+  sequence.last_plan = plan_->number;
+  ++sequence.steps_in_flight;
+  if (row.sample) ++sequence.samples_in_flight;
+  rows_->push_back({&sequence, sequence.incarnation, q_len, row.sample});
+}
+
+// Tells the runner's row which of its blocks are new and which are gone.
+void Scheduler::TellBlocks(Sequence& sequence) {
+  int32_t group = 0;
+  for (size_t kind = 0; kind < sequence.blocks.kinds.size(); ++kind) {
+    const KindBlocks& table = sequence.blocks.kinds[kind];
+    const int32_t groups = options_.cache.kinds[kind].groups;
+    const int32_t count = static_cast<int32_t>(table.blocks.size());
+    QUIRE_CHECK(sequence.told_blocks[kind] <= count);
+    if (table.first_live > sequence.told_first_live[kind]) {
+      for (int32_t g = 0; g < groups; ++g) {
+        plan_->drops.push_back({sequence.row, group + g, table.first_live});
+      }
+      sequence.told_first_live[kind] = table.first_live;
+    }
+    for (int32_t b = std::max(sequence.told_blocks[kind], table.first_live); b < count; ++b) {
+      int32_t page = table.blocks[b].value();
+      for (int32_t g = 0; g < groups; ++g, page = kv_.pool().NextPage(page)) {
+        QUIRE_CHECK(page >= 0);
+        plan_->appends.push_back({sequence.row, group + g, b, page});
+      }
+    }
+    sequence.told_blocks[kind] = count;
+    group += groups;
+  }
+}
+
+bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
+  Sequence& sequence = *row.sequence;
+  QUIRE_CHECK(sequence.steps_in_flight > 0);
+  --sequence.steps_in_flight;
+  if (row.sample) {
+    QUIRE_CHECK(sequence.samples_in_flight > 0);
+    --sequence.samples_in_flight;
+  }
+  if (sequence.place == SequencePlace::kNone) return false;
+  if (sequence.incarnation == row.incarnation) {
+    sequence.computed += row.q_len;
+    QUIRE_CHECK(sequence.computed <= sequence.planned);
+    kv_.FreeBehindWindow(sequence.blocks, sequence.computed);
+  }
+  if (row.sample && token >= 0) sequence.tokens.push_back(token);
+  return true;
+}
+
+void Scheduler::CommitStep(uint64_t number, std::span<const PlannedRow> rows) {
+  QUIRE_CHECK_MSG(number == committed_ + 1, "steps are committed in order");
+  QUIRE_CHECK(number <= launched_ && !rows.empty());
+  committed_ = number;
+  for (Leaving& leaving : leaving_) {
+    if (leaving.last_plan <= committed_) kv_.Release(leaving.blocks);
+  }
+  std::erase_if(leaving_, [](const Leaving& leaving) { return leaving.blocks.kinds.empty(); });
+}
+
+void Scheduler::ReleaseRow(Sequence& sequence) {
+  QUIRE_CHECK(sequence.row >= 0);
+  retiring_rows_.push_back(sequence.row);
+  free_rows_.push_back(sequence.row);
+  sequence.row = -1;
+}
+
+void Scheduler::ReleaseBlocks(Sequence& sequence) {
+  if (!sequence.HoldsBlocks()) return;
+  if (sequence.steps_in_flight == 0) {
+    kv_.Release(sequence.blocks);
+  } else {
+    QUIRE_CHECK(sequence.last_plan > committed_);
+    leaving_.push_back({sequence.last_plan, PagesHeldBy(sequence), std::move(sequence.blocks)});
+    sequence.blocks.kinds.clear();
+  }
+  QUIRE_CHECK(!sequence.HoldsBlocks());
+}
+
+}  // namespace quire
