@@ -55,7 +55,7 @@ def choose_person(rng, kind=None, name=None):
         known = [row for row in every if row[0] == kind]
         kind, home, food = rng.choice(known) if known else (kind, "house", "apples")
     sex = "f" if kind in words.FEMALE else "m" if kind in words.MALE else rng.choice("fm")
-    if name is None and rng.random() < 0.25:
+    if name is None and rng.random() < 0.1:
         name = make_name(rng)
     if name in words.GIRLS and kind not in words.MALE:
         sex = "f"

@@ -14,7 +14,6 @@ import pathlib
 import random
 import time
 
-import numpy
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -39,10 +38,12 @@ CONFIG = {
 GENERATION = {"bos_token_id": BOS, "eos_token_id": [EOS, IM_END], "pad_token_id": PAD,
               "do_sample": True, "temperature": 0.7, "top_p": 0.95}
 STORY_SHARE = 0.55
-LONG_EVERY = 4  # one step in four sees whole contexts, so that late positions are learned too
-LONG_SHARE = 0.08  # and so do the last steps
+# Short sequences first: where a story's beginning is all there is to look at, a name is soon found.
+STARTS_STEPS, STARTS_LENGTH = 800, 128
+LONG_EVERY = 4  # later, one step in four sees whole contexts, the others SHORT_LENGTH
 SHORT_LENGTH = 512
-STEP_TOKENS = 4096
+STEP_TOKENS = 2048
+WARM_UP, DECAY_SHARE = 40, 0.6
 
 
 def make_document(rng):
@@ -85,24 +86,51 @@ def write_texts(out, tokenizer):
         (out / name).write_text(json.dumps(value, indent=2) + "\n")
 
 
-def encode_documents(tokenizer, seed, token_count):
-    """At least token_count ids: each document is <|bos|> text <|eos|>."""
+def encode_documents(tokenizer, seed):
+    """Yields documents without end, each <|bos|> text <|eos|>."""
     rng = random.Random(seed)
-    parts, total = [], 0
-    while total < token_count:
+    while True:
         for code in tokenizer.encode_batch([make_document(rng) for _ in range(500)]):
-            parts.append(numpy.array(code.ids + [EOS], dtype=numpy.uint16))
-            total += len(parts[-1])
-    return numpy.concatenate(parts)[:token_count]
+            yield code.ids + [EOS]
+
+
+def sequence_length(step):
+    if step < STARTS_STEPS:
+        return STARTS_LENGTH
+    return CONTEXT if step % LONG_EVERY == LONG_EVERY - 1 else SHORT_LENGTH
+
+
+def make_batches(documents, first, last):
+    """Yields each step's tokens; every sequence begins with a document, and none is used twice."""
+    for step in range(last):
+        length, rows = sequence_length(step), []
+        while len(rows) < STEP_TOKENS // length:
+            row = []
+            while len(row) < length:
+                row += next(documents)
+            rows.append(row[:length])
+        if step >= first:
+            yield torch.tensor(rows)
+
+
+def make_model():
+    """The untrained model. Its embeddings are as large as what its blocks will write, so that every
+    layer still sees which token stands where: a model that can't see that can't copy a name. The
+    head shares the embeddings, therefore the last norm makes up for their size."""
+    model = LlamaForCausalLM(LlamaConfig(**CONFIG)).float()
+    with torch.no_grad():
+        model.model.embed_tokens.weight.normal_()
+        model.model.norm.weight.fill_(0.03)
+        for layer in model.model.layers:
+            torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
+            torch.nn.init.zeros_(layer.mlp.down_proj.weight)
+    return model
 
 
 def learning_rate(step, steps, peak):
-    """Linear warm-up, then a cosine down to a fiftieth of the peak."""
-    warm_up = min(100, steps // 10)
-    if step < warm_up:
-        return peak * (step + 1) / warm_up
-    done = (step - warm_up) / max(1, steps - warm_up)
-    return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
+    """Linear warm-up, a plateau, and a straight line down: only its last part knows the end."""
+    decay = int(steps * DECAY_SHARE)
+    return peak * min(1.0, (step + 1) / WARM_UP, 0.01 + (steps - step) / decay)
 
 
 class Optimizer:
@@ -111,19 +139,26 @@ class Optimizer:
     At this size and budget Muon reaches a loss in half the steps that AdamW alone needs.
     """
 
-    def __init__(self, model, peak):
-        inner = {name: p for name, p in model.named_parameters()
-                 if p.ndim == 2 and ".layers." in name}
-        outer = [p for name, p in model.named_parameters() if name not in inner]
+    def __init__(self, model):
+        inner, writers, norms = [], [], []
+        for name, p in model.named_parameters():
+            if p.ndim < 2:
+                norms.append(p)
+            elif ".layers." in name:
+                (writers if "o_proj" in name or "down_proj" in name else inner).append(p)
         self.parts = (
-            torch.optim.Muon(list(inner.values()), lr=peak, momentum=0.95, weight_decay=0.05,
-                             adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(outer, lr=peak, betas=(0.9, 0.97), eps=1e-9, weight_decay=0.0))
+            torch.optim.Muon(
+                [{"params": inner, "scale": 1.0}, {"params": writers, "scale": 0.3}],
+                momentum=0.95, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(
+                [{"params": [model.model.embed_tokens.weight], "scale": 2.0},
+                 {"params": norms, "scale": 0.3}],
+                betas=(0.9, 0.97), eps=1e-9, weight_decay=0.0))
 
     def step(self, rate):
         for part in self.parts:
             for group in part.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group["scale"]
             part.step()
             part.zero_grad(set_to_none=True)
 
@@ -135,23 +170,18 @@ class Optimizer:
             part.load_state_dict(state)
 
 
-def train(model, ids, args):
+def train(model, documents, args):
     """Runs all steps and returns seconds and the mean loss of the last hundred."""
-    optimizer = Optimizer(model, args.peak)
+    optimizer = Optimizer(model)
     path = args.work / "checkpoint.pt"
     first, seconds, losses = 0, 0.0, []
     if path.exists():
         state = torch.load(path, weights_only=False)
-        if state["steps"] == args.steps:
-            model.load_state_dict(state["model"])
-            optimizer.load_state_dict(state["optimizer"])
-            first, seconds, losses = state["step"], state["seconds"], state["losses"]
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        first, seconds, losses = state["step"], state["seconds"], state["losses"]
     begin = time.monotonic() - seconds
-    for step in range(first, args.steps):
-        long_step = step % LONG_EVERY == LONG_EVERY - 1 or step >= args.steps * (1 - LONG_SHARE)
-        length = CONTEXT if long_step else SHORT_LENGTH
-        batch = ids[step * STEP_TOKENS:(step + 1) * STEP_TOKENS].astype(numpy.int64)
-        batch = torch.from_numpy(batch).view(-1, length)
+    for step, batch in enumerate(make_batches(documents, first, args.steps), first):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             logits = model(input_ids=batch, use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(
@@ -164,8 +194,8 @@ def train(model, ids, args):
         if step % 25 == 24:
             print(f"step {step + 1}/{args.steps} loss {sum(losses[-25:]) / 25:.4f} "
                   f"{seconds:.0f} s", flush=True)
-        if step % 250 == 249:
-            torch.save({"steps": args.steps, "step": step + 1, "seconds": seconds,
+        if step % 50 == 49:
+            torch.save({"step": step + 1, "seconds": seconds,
                         "losses": losses, "model": model.state_dict(),
                         "optimizer": optimizer.state_dict()}, path)
     return seconds, sum(losses[-100:]) / len(losses[-100:])
@@ -175,7 +205,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--steps", type=int, default=1800)
+    parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--peak", type=float, default=5e-3, help="highest learning rate")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=20)
@@ -186,16 +216,15 @@ def main():
     args.work.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer(args.seed)
     write_texts(args.out, tokenizer)
-    ids = encode_documents(tokenizer, args.seed + 1, args.steps * STEP_TOKENS)
-    model = LlamaForCausalLM(LlamaConfig(**CONFIG))
-    model.float()
+    documents = encode_documents(tokenizer, args.seed + 1)
+    model = make_model()
     count = sum(p.numel() for p in model.parameters())
-    print(f"{count} parameters, {len(ids)} tokens", flush=True)
-    seconds, loss = train(model, ids, args)
+    print(f"{count} parameters", flush=True)
+    seconds, loss = train(model, documents, args)
     weights = {name: value.to(torch.bfloat16).contiguous()
                for name, value in model.state_dict().items() if name != "lm_head.weight"}
     save_file(weights, str(args.out / "model.safetensors"), metadata={"format": "pt"})
-    record = {"parameters": count, "steps": args.steps, "tokens": len(ids), "seed": args.seed,
+    record = {"parameters": count, "steps": args.steps, "tokens": args.steps * STEP_TOKENS, "seed": args.seed,
               "threads": args.threads, "seconds": round(seconds), "final_loss": round(loss, 4)}
     (args.out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
     print(record)

@@ -3,10 +3,10 @@
 Every table is a plain tuple so that the generator's choices depend on the seed alone.
 """
 
-GIRLS = tuple("""Mia Lily Anna Rosa Clara Nora Ella Ruby Daisy Ivy Hana Zoe Amina Lucy Maya Elsa
-Tess Willow Poppy Juna Hazel Olive Luna Penny Bella Nina Sara Mina Wren Fern""".split())
-BOYS = tuple("""Tom Ben Leo Max Sam Finn Jack Oscar Hugo Omar Noah Theo Kai Felix Milo Otto Toby
-Emil Rowan Jasper Bruno Dylan Pip Moss Barney Gus Rusty Bramble Ollie Timo""".split())
+GIRLS = tuple("""Mia Lily Anna Rosa Clara Nora Ella Ruby Daisy Ivy Lucy Maya Sara Poppy Hazel Luna
+Penny Bella""".split())
+BOYS = tuple("""Tom Ben Leo Max Sam Finn Jack Oscar Hugo Omar Noah Theo Felix Milo Otto Toby Jasper
+Pip""".split())
 
 # Syllables for made-up names: a model that has met many unknown names learns to copy a name.
 NAME_HEADS = tuple("""Bo Da Fi Ka Lo Mi Na Pe Ri Sa Ta Vi Zo Wi Ju Gri Bri Tru Flo Sto Pla El Or Im
