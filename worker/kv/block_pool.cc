@@ -15,43 +15,110 @@ BlockPool::BlockPool(int64_t page_count, std::function<void(int32_t)> on_page_fr
   for (int64_t page = page_count; page-- > 0;) free_.push_back(static_cast<int32_t>(page));
 }
 
+const BlockPool::Page& BlockPool::Entry(BlockId block) const {
+  QUIRE_CHECK(block.value() >= 0 && block.value() < total());
+  return pages_[static_cast<size_t>(block.value())];
+}
+
 std::optional<BlockId> BlockPool::Allocate(int32_t pages) {
-  QUIRE_CHECK(pages > 0);
+  QUIRE_CHECK(pages > 0 && pages <= std::numeric_limits<uint16_t>::max());
   if (free() < pages) return std::nullopt;
   const int32_t first = free_.back();
   int32_t previous = -1;
   for (int32_t i = 0; i < pages; ++i) {
     const int32_t page = free_.back();
     free_.pop_back();
-    Page& entry = pages_[page];
-    QUIRE_CHECK_MSG(entry.state == State::kFree, "a page of the free list is in use");
-    entry = Page{.state = State::kHeld, .first = i == 0, .references = i == 0 ? 1 : 0};
+    QUIRE_CHECK_MSG(pages_[page].state == State::kFree, "a page of the free list is in use");
+    pages_[page] = Page();
+    pages_[page].state = i == 0 ? State::kHeld : State::kFollower;
     if (previous >= 0) pages_[previous].next = page;
     previous = page;
   }
+  pages_[first].size = static_cast<uint16_t>(pages);
+  pages_[first].references = 1;
   held_ += pages;
   return BlockId(first);
 }
 
 void BlockPool::AddReference(BlockId block) {
-  Page& first = pages_[block.value()];
-  QUIRE_CHECK(first.first && first.state == State::kHeld);
-  QUIRE_CHECK(first.references > 0);
+  Page& first = Entry(block);
+  if (first.state == State::kEvictable) {
+    QUIRE_CHECK(first.references == 0);
+    Unlink(block.value());
+    first.state = State::kHeld;
+    evictable_ -= first.size;
+    held_ += first.size;
+  } else {
+    QUIRE_CHECK(first.state == State::kHeld && first.references > 0);
+  }
   ++first.references;
 }
 
-void BlockPool::Release(BlockId block) {
-  QUIRE_CHECK(block.value() >= 0 && block.value() < total());
-  Page& first = pages_[block.value()];
-  QUIRE_CHECK_MSG(first.first && first.references > 0, "a block is given back twice");
+void BlockPool::Release(BlockId block, EvictionOrder order) {
+  Page& first = Entry(block);
+  QUIRE_CHECK_MSG(first.state == State::kHeld && first.references > 0,
+                  "a block is given back twice");
   if (--first.references > 0) return;
+  held_ -= first.size;
+  if (first.node < 0) return FreePages(block);
+  first.state = State::kEvictable;
+  first.order = order;
+  evictable_ += first.size;
+  Append(block.value());
+}
+
+void BlockPool::Publish(BlockId block, int32_t node, int32_t kind) {
+  Page& first = Entry(block);
+  QUIRE_CHECK_MSG(first.state == State::kHeld, "a block is published that nobody has written");
+  QUIRE_CHECK_MSG(first.node < 0, "a block is published twice");
+  QUIRE_CHECK(node >= 0 && kind >= 0 && kind <= std::numeric_limits<uint8_t>::max());
+  first.node = node;
+  first.kind = static_cast<uint8_t>(kind);
+}
+
+void BlockPool::Withdraw(BlockId block) {
+  Page& first = Entry(block);
+  QUIRE_CHECK_MSG(first.node >= 0, "a block is withdrawn that is not published");
+  first.node = -1;
+  if (first.state == State::kHeld) return;
+  QUIRE_CHECK(first.state == State::kEvictable);
+  Unlink(block.value());
+  evictable_ -= first.size;
+  FreePages(block);
+}
+
+void BlockPool::Touch(BlockId block) {
+  if (Entry(block).state != State::kEvictable) return;
+  Unlink(block.value());
+  Append(block.value());
+}
+
+BlockId BlockPool::Oldest() const {
+  const int32_t behind = queues_[0].oldest;
+  return BlockId(behind >= 0 ? behind : queues_[1].oldest);
+}
+
+void BlockPool::Append(int32_t page) {
+  Queue& queue = queues_[static_cast<size_t>(pages_[page].order)];
+  pages_[page].older = queue.newest;
+  pages_[page].newer = -1;
+  (queue.newest < 0 ? queue.oldest : pages_[queue.newest].newer) = page;
+  queue.newest = page;
+}
+
+void BlockPool::Unlink(int32_t page) {
+  Page& entry = pages_[page];
+  Queue& queue = queues_[static_cast<size_t>(entry.order)];
+  (entry.older < 0 ? queue.oldest : pages_[entry.older].newer) = entry.newer;
+  (entry.newer < 0 ? queue.newest : pages_[entry.newer].older) = entry.older;
+  entry.older = entry.newer = -1;
+}
+
+void BlockPool::FreePages(BlockId block) {
   for (int32_t page = block.value(); page >= 0;) {
-    Page& entry = pages_[page];
-    QUIRE_CHECK(entry.state == State::kHeld);
-    const int32_t next = entry.next;
-    entry = Page{};
+    const int32_t next = pages_[page].next;
+    pages_[page] = Page();
     free_.push_back(page);
-    --held_;
     if (on_page_freed_) on_page_freed_(page);
     page = next;
   }
@@ -59,8 +126,9 @@ void BlockPool::Release(BlockId block) {
 }
 
 int32_t BlockPool::references(BlockId block) const {
-  QUIRE_CHECK(pages_[block.value()].first);
-  return pages_[block.value()].references;
+  const Page& first = Entry(block);
+  QUIRE_CHECK(first.state == State::kHeld || first.state == State::kEvictable);
+  return first.references;
 }
 
 int32_t BlockPool::NextPage(int32_t page) const {
@@ -70,23 +138,39 @@ int32_t BlockPool::NextPage(int32_t page) const {
 
 void BlockPool::CheckInvariants() const {
   int64_t free_pages = 0, evictable_pages = 0, held_pages = 0, in_blocks = 0;
-  for (const Page& page : pages_) {
-    free_pages += page.state == State::kFree;
-    evictable_pages += page.state == State::kEvictable;
-    held_pages += page.state == State::kHeld;
-    QUIRE_CHECK(page.state != State::kFree || (!page.first && page.next < 0));
-    QUIRE_CHECK(page.first == (page.references > 0) || page.state == State::kEvictable);
-    if (!page.first) continue;
-    for (int32_t next = static_cast<int32_t>(&page - pages_.data()); next >= 0;
-         next = pages_[next].next) {
-      QUIRE_CHECK_MSG(pages_[next].state == page.state, "a block's pages differ in state");
-      QUIRE_CHECK_MSG(++in_blocks <= total(), "a block's pages form a ring");
+  for (int32_t page = 0; page < total(); ++page) {
+    const Page& first = pages_[page];
+    free_pages += first.state == State::kFree;
+    if (first.state != State::kHeld && first.state != State::kEvictable) {
+      QUIRE_CHECK(first.references == 0 && first.node < 0);
+      continue;
     }
+    const bool held = first.state == State::kHeld;
+    QUIRE_CHECK(held == (first.references > 0));
+    QUIRE_CHECK_MSG(held || first.node >= 0, "an evictable block is not published");
+    (held ? held_pages : evictable_pages) += first.size;
+    int32_t size = 1;
+    for (int32_t next = first.next; next >= 0; next = pages_[next].next, ++size) {
+      QUIRE_CHECK_MSG(pages_[next].state == State::kFollower, "a page stands in two blocks");
+      QUIRE_CHECK_MSG(size < first.size, "a block's pages form a ring");
+    }
+    QUIRE_CHECK(size == first.size);
+    in_blocks += size;
   }
   QUIRE_CHECK(free_pages == free() && evictable_pages == evictable_ && held_pages == held_);
   QUIRE_CHECK(free_pages + evictable_pages + held_pages == total());
   QUIRE_CHECK_MSG(in_blocks == held_pages + evictable_pages, "a page is held by no block");
   for (int32_t page : free_) QUIRE_CHECK(pages_[page].state == State::kFree);
+  int64_t queued = 0;
+  for (size_t order = 0; order < queues_.size(); ++order) {
+    for (int32_t page = queues_[order].oldest; page >= 0; page = pages_[page].newer) {
+      QUIRE_CHECK(pages_[page].state == State::kEvictable);
+      QUIRE_CHECK(pages_[page].order == static_cast<EvictionOrder>(order));
+      queued += pages_[page].size;
+      QUIRE_CHECK_MSG(queued <= evictable_, "the eviction order is a ring");
+    }
+  }
+  QUIRE_CHECK_MSG(queued == evictable_, "an evictable block stands in no order");
 }
 
 }  // namespace quire

@@ -77,6 +77,53 @@ void KvCache::Release(SequenceBlocks& blocks) {
   blocks.kinds.clear();
 }
 
+bool KvCache::Fork(const SequenceBlocks& parent, int64_t length, SequenceBlocks& child,
+                   std::vector<PlannedCopy>& copies) {
+  QUIRE_CHECK(length > 0 && child.kinds.empty());
+  QUIRE_CHECK(parent.kinds.size() == shape_.kinds.size());
+  const size_t full = static_cast<size_t>(length / shape_.block_size);
+  const bool partial = length % shape_.block_size != 0;
+  if (partial && shape_.GroupCount() > pool_.free()) return false;
+  child.kinds.resize(shape_.kinds.size());
+  for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
+    const KindBlocks& from = parent.kinds[kind];
+    KindBlocks& to = child.kinds[kind];
+    QUIRE_CHECK_MSG(from.blocks.size() >= full + (partial ? 1 : 0),
+                    "a fork is longer than what its parent holds");
+    const int32_t window = shape_.kinds[kind].window;
+    const int64_t first_seen = window == 0 ? 0 : std::max<int64_t>(0, length - window + 1);
+    QUIRE_CHECK_MSG(from.first_live <= first_seen / shape_.block_size,
+                    "the parent has given back what its fork needs");
+    to.first_live = from.first_live;
+    to.blocks.assign(from.blocks.begin(), from.blocks.begin() + static_cast<ptrdiff_t>(full));
+    for (size_t i = static_cast<size_t>(to.first_live); i < full; ++i) {
+      pool_.AddReference(to.blocks[i]);
+    }
+    if (!partial) continue;
+    const std::optional<BlockId> copy = pool_.Allocate(shape_.kinds[kind].groups);
+    QUIRE_CHECK_MSG(copy.has_value(), "the pages counted as free were not there");
+    to.blocks.push_back(*copy);
+    int32_t source = from.blocks[full].value();
+    for (int32_t page = copy->value(); page >= 0; page = pool_.NextPage(page)) {
+      QUIRE_CHECK(source >= 0);
+      copies.push_back({.from = source, .to = page});
+      source = pool_.NextPage(source);
+    }
+  }
+  return true;
+}
+
+int64_t KvCache::PagesToReturn(const SequenceBlocks& blocks) const {
+  int64_t pages = 0;
+  for (size_t kind = 0; kind < blocks.kinds.size(); ++kind) {
+    const KindBlocks& table = blocks.kinds[kind];
+    for (size_t i = static_cast<size_t>(table.first_live); i < table.blocks.size(); ++i) {
+      if (pool_.references(table.blocks[i]) == 1) pages += shape_.kinds[kind].groups;
+    }
+  }
+  return pages;
+}
+
 int64_t KvCache::PeakPages(int64_t length, int64_t chunk) const {
   QUIRE_CHECK(length >= 0 && chunk > 0);
   int64_t pages = 0;

@@ -7,7 +7,8 @@
 // sliding kind
 //    those of them that some query at or after the committed length can still see.
 // 2. Extending is all or nothing over the kinds; running out is a result.
-// 3. Every reference in the pool is named by exactly one block table.
+// 3. Every reference in the pool is named by exactly one block table; a block that forks share is
+//    named by several and is never written again: all of its tokens are behind their lengths.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "worker/core/cache_shape.h"
+#include "worker/core/step_plan.h"
 #include "worker/kv/block_pool.h"
 
 namespace quire {
@@ -45,6 +47,22 @@ class KvCache {
   void FreeBehindWindow(SequenceBlocks& blocks, int64_t computed);
 
   void Release(SequenceBlocks& blocks);
+
+  // A second sequence that begins with the first `length` tokens of `parent`: `child`, which holds
+  // nothing, shares its full blocks and gets a page of its own in each group for the partial last
+  // one (none when `length` ends a block), with the copies that fill it appended to `copies`.
+  // False, and nothing has changed, when too few pages are free.
+  // Requires: the parent's tokens [0, length) have been planned, in no later plan than the one
+  // that carries the copies, and none of the parent's blocks below `length` has been given back
+  // except those behind a window at `length`. Copies run before anything that their plan computes,
+  // so what is copied must have been planned earlier; the parent (or whoever holds its partial
+  // block) gives it back only after that plan has been committed. From then on either may be
+  // extended, released or forked again by itself.
+  bool Fork(const SequenceBlocks& parent, int64_t length, SequenceBlocks& child,
+            std::vector<PlannedCopy>& copies);
+
+  // Pages that Release would give back: those of blocks that nobody else holds.
+  int64_t PagesToReturn(const SequenceBlocks& blocks) const;
 
   // Pages that a sequence of `length` tokens holds at most at one time when it is computed in
   // chunks of at most `chunk` tokens.

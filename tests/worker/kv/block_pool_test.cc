@@ -111,6 +111,85 @@ TEST(KvCacheTest, PeakIsNeverExceededByChunkedPrefillAndDecode) {
   }
 }
 
+TEST(BlockPoolTest, APublishedBlockStaysUntilItsPagesAreNeeded) {
+  std::vector<int32_t> freed;
+  BlockPool pool(6, [&freed](int32_t page) { freed.push_back(page); });
+  const BlockId a = *pool.Allocate(2), b = *pool.Allocate(2), c = *pool.Allocate(1);
+  pool.Publish(a, 7, 0);
+  pool.Publish(b, 8, 1);
+  pool.Publish(c, 9, 1);
+  pool.Release(a);
+  pool.Release(b, EvictionOrder::kBehindWindow);
+  pool.Release(c);
+  EXPECT_TRUE(freed.empty());
+  EXPECT_EQ(pool.evictable(), 5);
+  EXPECT_EQ(pool.available(), 6);
+  pool.CheckInvariants();
+  EXPECT_EQ(pool.Oldest(), b) << "behind a window goes first";
+  pool.AddReference(b);
+  EXPECT_EQ(pool.held(), 2);
+  EXPECT_EQ(pool.Oldest(), a);
+  pool.Touch(a);
+  EXPECT_EQ(pool.Oldest(), c);
+  pool.Withdraw(b);  // held: stays so, and is free with its last reference
+  EXPECT_TRUE(freed.empty());
+  pool.Release(b);
+  EXPECT_EQ(freed.size(), 2u);
+  pool.Withdraw(c);
+  EXPECT_EQ(pool.free(), 4);
+  EXPECT_EQ(pool.node(a), 7);
+  pool.Withdraw(a);
+  EXPECT_EQ(pool.free(), 6);
+  EXPECT_EQ(pool.Oldest(), kNoBlock);
+  pool.CheckInvariants();
+}
+
+TEST(KvCacheTest, AForkSharesFullBlocksAndCopiesThePartialOne) {
+  KvCache cache(Gemma(), nullptr);
+  SequenceBlocks parent, child;
+  std::vector<PlannedCopy> copies;
+  ASSERT_TRUE(cache.Extend(parent, 18));  // five blocks, the last with two tokens
+  cache.FreeBehindWindow(parent, 18);
+  ASSERT_EQ(parent.kinds[1].first_live, 2);
+  const int64_t held = cache.pool().held();
+  ASSERT_TRUE(cache.Fork(parent, 18, child, copies));
+  EXPECT_EQ(cache.pool().held(), held + 6);
+  ASSERT_EQ(copies.size(), 6u);
+  EXPECT_EQ(copies[0].from, parent.kinds[0].blocks[4].value());
+  EXPECT_EQ(copies[0].to, child.kinds[0].blocks[4].value());
+  EXPECT_EQ(copies[1].from, parent.kinds[1].blocks[4].value());
+  EXPECT_EQ(cache.PagesToReturn(parent), 6);
+  const SequenceBlocks* tables[] = {&parent, &child};
+  cache.CheckInvariants(tables);
+  for (size_t kind = 0; kind < 2; ++kind) {
+    for (size_t i = 2; i < 4; ++i) {
+      EXPECT_EQ(parent.kinds[kind].blocks[i], child.kinds[kind].blocks[i]);
+    }
+  }
+  cache.FreeBehindWindow(child, 24);
+  cache.CheckInvariants(tables);
+  cache.Release(parent);
+  cache.CheckInvariants(std::span(tables).subspan(1));
+  cache.Release(child);
+  EXPECT_EQ(cache.pool().free(), 60);
+}
+
+TEST(KvCacheTest, AForkAtABlocksEndCopiesNothingAndOneWithoutRoomChangesNothing) {
+  KvCache cache(Gemma(), nullptr);
+  SequenceBlocks parent, child, other;
+  std::vector<PlannedCopy> copies;
+  ASSERT_TRUE(cache.Extend(parent, 36));  // 54 of 60 pages
+  ASSERT_TRUE(cache.Fork(parent, 8, child, copies));
+  EXPECT_TRUE(copies.empty());
+  EXPECT_EQ(cache.pool().free(), 6);
+  SequenceBlocks filler;
+  ASSERT_TRUE(cache.Extend(filler, 1));
+  EXPECT_FALSE(cache.Fork(parent, 10, other, copies));
+  EXPECT_TRUE(other.kinds.empty() && copies.empty());
+  const SequenceBlocks* tables[] = {&parent, &child, &filler};
+  cache.CheckInvariants(tables);
+}
+
 TEST(KvCacheDeathTest, ALeakedReferenceIsSeen) {
   KvCache cache(Gemma(), nullptr);
   SequenceBlocks blocks;
