@@ -1,5 +1,7 @@
 #include "worker/config.h"
 
+#include "common/sampling_params.h"
+
 namespace quire {
 namespace {
 
@@ -43,6 +45,11 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.max_waiting_requests,
               .min = 1,
               .max = 1 << 20});
+  schema.Add({.name = "max-choices",
+              .help = "Choices (n) that one request may ask for; more are refused.",
+              .target = &c.max_choices,
+              .min = 1,
+              .max = kMaxChoices});
   schema.Add({.name = "block-size",
               .help = "Tokens per page of the KV cache: 16, 32 or 64.",
               .target = &c.block_size,

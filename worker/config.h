@@ -20,6 +20,7 @@ struct WorkerConfig {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 2048;
   int32_t max_waiting_requests = 1024;
+  int32_t max_choices = 16;
   int32_t block_size = 16;
   config::Bytes kv_cache_memory{0};  // 0: by the memory plan
   bool enable_prefix_caching = false;

@@ -269,7 +269,7 @@ void WorkerLoader::Steps::FillHello() {
   hello.limits.max_model_len = static_cast<uint32_t>(max_model_len_);
   hello.limits.max_num_seqs = static_cast<uint32_t>(config_.max_num_seqs);
   hello.limits.max_waiting_requests = static_cast<uint32_t>(config_.max_waiting_requests);
-  hello.limits.max_choices = 1;
+  hello.limits.max_choices = static_cast<uint32_t>(config_.max_choices);
   hello.limits.max_logprobs = kMaxLogprobs;
   hello.limits.max_stop_token_ids = kMaxStopTokenIds;
   hello.limits.max_logit_bias = kMaxLogitBias;

@@ -105,6 +105,7 @@ void Engine::State::Accept(SubmitCommand command) {
     AddChoice(request, i);
   }
   // A journal may already hold the token that ends a choice, when only the end itself was lost.
+  Choice* leader = nullptr;  // computes the prompt for all
   for (Choice* choice : open) {
     const StopRules rules{choice->end_ids, choice->sampling->min_tokens, choice->output_limit};
     std::optional<StopVerdict> stop;
@@ -115,8 +116,11 @@ void Engine::State::Accept(SubmitCommand command) {
       EndChoice(*choice, {.reason = stop->reason,
                           .by_stop_token = stop->by_stop_token,
                           .stop_token_id = stop->stop_token_id});
-    } else {
+    } else if (leader == nullptr) {
+      leader = choice;
       scheduler.Enqueue(*choice);
+    } else {
+      scheduler.EnqueueBehind(*choice, *leader);
     }
   }
 }

@@ -66,6 +66,65 @@ void KvCache::FreeBehindWindow(SequenceBlocks& blocks, int64_t computed) {
   }
 }
 
+SequenceBlocks KvCache::Fork(const SequenceBlocks& from, int64_t length) {
+  QUIRE_CHECK(length > 0 && from.kinds.size() == shape_.kinds.size());
+  SequenceBlocks fork;
+  fork.kinds.resize(shape_.kinds.size());
+  for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
+    const int32_t window = shape_.kinds[kind].window;
+    const int64_t first_seen = window == 0 ? 0 : std::max<int64_t>(0, length - window + 1);
+    const int64_t count = BlockCount(length);
+    const KindBlocks& source = from.kinds[kind];
+    KindBlocks& table = fork.kinds[kind];
+    table.first_live = static_cast<int32_t>(std::min(first_seen / shape_.block_size, count));
+    QUIRE_CHECK_MSG(static_cast<int64_t>(source.blocks.size()) >= count,
+                    "a fork is longer than what it comes from");
+    QUIRE_CHECK_MSG(source.first_live <= table.first_live || table.first_live == count,
+                    "a fork needs blocks that have been given back");
+    table.blocks.assign(static_cast<size_t>(count), kNoBlock);
+    for (int64_t i = table.first_live; i < count; ++i) {
+      table.blocks[i] = source.blocks[i];
+      pool_.AddReference(table.blocks[i]);
+    }
+  }
+  return fork;
+}
+
+int64_t KvCache::PagesToOwn(const SequenceBlocks& blocks, int64_t position) const {
+  int64_t pages = 0;
+  for (size_t kind = 0; kind < blocks.kinds.size(); ++kind) {
+    const KindBlocks& table = blocks.kinds[kind];
+    const int64_t at = position / shape_.block_size;
+    if (at < table.first_live || at >= static_cast<int64_t>(table.blocks.size())) continue;
+    if (Shared(table.blocks[at])) pages += shape_.kinds[kind].groups;
+  }
+  return pages;
+}
+
+SequenceBlocks KvCache::TakeOwn(SequenceBlocks& blocks, int64_t position,
+                                std::vector<PlannedCopy>& copies) {
+  QUIRE_CHECK(blocks.kinds.size() == shape_.kinds.size());
+  const int64_t at = position / shape_.block_size;
+  SequenceBlocks shared;
+  for (size_t kind = 0; kind < blocks.kinds.size(); ++kind) {
+    KindBlocks& table = blocks.kinds[kind];
+    if (at < table.first_live || at >= static_cast<int64_t>(table.blocks.size())) continue;
+    const BlockId old_block = table.blocks[at];
+    if (!Shared(old_block)) continue;
+    const std::optional<BlockId> own = pool_.Allocate(shape_.kinds[kind].groups);
+    QUIRE_CHECK_MSG(own.has_value(), "the pages counted as free were not there");
+    int32_t from = old_block.value();
+    for (int32_t to = own->value(); to >= 0; to = pool_.NextPage(to), from = pool_.NextPage(from)) {
+      QUIRE_CHECK(from >= 0);
+      copies.push_back({from, to});
+    }
+    table.blocks[at] = *own;
+    shared.kinds.resize(shape_.kinds.size());
+    shared.kinds[kind].blocks.push_back(old_block);
+  }
+  return shared;
+}
+
 void KvCache::Release(SequenceBlocks& blocks) {
   for (KindBlocks& table : blocks.kinds) {
     // From the end: the first blocks of a sequence are the last to be reused.
@@ -75,42 +134,6 @@ void KvCache::Release(SequenceBlocks& blocks) {
     }
   }
   blocks.kinds.clear();
-}
-
-bool KvCache::Fork(const SequenceBlocks& parent, int64_t length, SequenceBlocks& child,
-                   std::vector<PlannedCopy>& copies) {
-  QUIRE_CHECK(length > 0 && child.kinds.empty());
-  QUIRE_CHECK(parent.kinds.size() == shape_.kinds.size());
-  const size_t full = static_cast<size_t>(length / shape_.block_size);
-  const bool partial = length % shape_.block_size != 0;
-  if (partial && shape_.GroupCount() > pool_.free()) return false;
-  child.kinds.resize(shape_.kinds.size());
-  for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
-    const KindBlocks& from = parent.kinds[kind];
-    KindBlocks& to = child.kinds[kind];
-    QUIRE_CHECK_MSG(from.blocks.size() >= full + (partial ? 1 : 0),
-                    "a fork is longer than what its parent holds");
-    const int32_t window = shape_.kinds[kind].window;
-    const int64_t first_seen = window == 0 ? 0 : std::max<int64_t>(0, length - window + 1);
-    QUIRE_CHECK_MSG(from.first_live <= first_seen / shape_.block_size,
-                    "the parent has given back what its fork needs");
-    to.first_live = from.first_live;
-    to.blocks.assign(from.blocks.begin(), from.blocks.begin() + static_cast<ptrdiff_t>(full));
-    for (size_t i = static_cast<size_t>(to.first_live); i < full; ++i) {
-      pool_.AddReference(to.blocks[i]);
-    }
-    if (!partial) continue;
-    const std::optional<BlockId> copy = pool_.Allocate(shape_.kinds[kind].groups);
-    QUIRE_CHECK_MSG(copy.has_value(), "the pages counted as free were not there");
-    to.blocks.push_back(*copy);
-    int32_t source = from.blocks[full].value();
-    for (int32_t page = copy->value(); page >= 0; page = pool_.NextPage(page)) {
-      QUIRE_CHECK(source >= 0);
-      copies.push_back({.from = source, .to = page});
-      source = pool_.NextPage(source);
-    }
-  }
-  return true;
 }
 
 int64_t KvCache::PagesToReturn(const SequenceBlocks& blocks) const {

@@ -7,8 +7,8 @@
 // sliding kind
 //    those of them that some query at or after the committed length can still see.
 // 2. Extending is all or nothing over the kinds; running out is a result.
-// 3. Every reference in the pool is named by exactly one block table; a block that forks share is
-//    named by several and is never written again: all of its tokens are behind their lengths.
+// 3. Every reference in the pool is named by exactly one block table. A block that forks share is
+//    named by several: all tokens that they share are in it, and one of them at most writes on.
 #pragma once
 
 #include <cstdint>
@@ -48,18 +48,21 @@ class KvCache {
 
   void Release(SequenceBlocks& blocks);
 
-  // A second sequence that begins with the first `length` tokens of `parent`: `child`, which holds
-  // nothing, shares its full blocks and gets a page of its own in each group for the partial last
-  // one (none when `length` ends a block), with the copies that fill it appended to `copies`.
-  // False, and nothing has changed, when too few pages are free.
-  // Requires: the parent's tokens [0, length) have been planned, in no later plan than the one
-  // that carries the copies, and none of the parent's blocks below `length` has been given back
-  // except those behind a window at `length`. Copies run before anything that their plan computes,
-  // so what is copied must have been planned earlier; the parent (or whoever holds its partial
-  // block) gives it back only after that plan has been committed. From then on either may be
-  // extended, released or forked again by itself.
-  bool Fork(const SequenceBlocks& parent, int64_t length, SequenceBlocks& child,
-            std::vector<PlannedCopy>& copies);
+  // A table of its own for the first `length` tokens of `from`, sharing their blocks: those that a
+  // query at or after `length` sees. Requires: `from` still holds these. A last block that is only
+  // partly filled is shared too: who stands at its end goes on writing it, the others need TakeOwn
+  // before they do.
+  SequenceBlocks Fork(const SequenceBlocks& from, int64_t length);
+
+  // Pages that TakeOwn would take.
+  int64_t PagesToOwn(const SequenceBlocks& blocks, int64_t position) const;
+
+  // Copy on write: the blocks at `position` that others name too are replaced by new ones. Adds
+  // what has to be copied to `copies`, which run before anything that their plan computes. The old
+  // references are the result, to be released when that plan has been committed.
+  // Requires: PagesToOwn pages are free.
+  SequenceBlocks TakeOwn(SequenceBlocks& blocks, int64_t position,
+                         std::vector<PlannedCopy>& copies);
 
   // Pages that Release would give back: those of blocks that nobody else holds.
   int64_t PagesToReturn(const SequenceBlocks& blocks) const;
@@ -75,6 +78,8 @@ class KvCache {
   void CheckInvariants(std::span<const SequenceBlocks* const> tables) const;
 
  private:
+  // Whether somebody else names the block, be it the prefix index.
+  bool Shared(BlockId block) const { return pool_.references(block) > 1 || pool_.published(block); }
   int64_t BlockCount(int64_t length) const {
     return (length + shape_.block_size - 1) / shape_.block_size;
   }

@@ -28,8 +28,22 @@ void Scheduler::Enqueue(Sequence& sequence) {
   Insert(waiting_, sequence, SequencePlace::kWaiting);
 }
 
+void Scheduler::EnqueueBehind(Sequence& sequence, Sequence& leader) {
+  // The last token of the prompt is computed by each choice: its logits are theirs alone.
+  if (sequence.prompt_length < 2) return Enqueue(sequence);
+  QUIRE_CHECK(leader.place == SequencePlace::kWaiting && leader.computed == 0);
+  QUIRE_CHECK(sequence.prompt_length == leader.prompt_length);
+  QUIRE_CHECK(sequence.OutputCount() < sequence.output_limit);
+  sequence.leader = &leader;
+  ++leader.followers;
+  Insert(following_, sequence, SequencePlace::kFollowing);
+}
+
 void Scheduler::Remove(Sequence& sequence) {
   QUIRE_CHECK(sequence.place != SequencePlace::kNone);
+  if (sequence.followers > 0) ReplaceLeader(sequence);
+  if (sequence.leader != nullptr) --sequence.leader->followers;
+  sequence.leader = nullptr;
   Take(sequence);
   if (sequence.row >= 0) ReleaseRow(sequence);
   ReleaseBlocks(sequence);
@@ -133,7 +147,8 @@ void Scheduler::Insert(std::vector<Sequence*>& list, Sequence& sequence, Sequenc
 void Scheduler::Take(Sequence& sequence) {
   std::vector<Sequence*>& list = sequence.place == SequencePlace::kWaiting   ? waiting_
                                  : sequence.place == SequencePlace::kRunning ? running_
-                                                                             : paused_;
+                                 : sequence.place == SequencePlace::kPaused  ? paused_
+                                                                             : following_;
   const auto found = std::find(list.begin(), list.end(), &sequence);
   QUIRE_CHECK_MSG(found != list.end(), "a sequence is not where it says");
   list.erase(found);
@@ -143,7 +158,8 @@ void Scheduler::Take(Sequence& sequence) {
 SchedulerLoad Scheduler::Load() const {
   SchedulerLoad load;
   load.running_rows = static_cast<uint32_t>(running_.size());
-  load.waiting = static_cast<uint32_t>(waiting_.size());
+  load.waiting = static_cast<uint32_t>(waiting_.size() + following_.size());
+  load.waiting_prefill_tokens = following_.size();  // each its last token of the prompt
   for (const Sequence* sequence : waiting_) {
     load.waiting_prefill_tokens += static_cast<uint64_t>(sequence->Pending());
   }
@@ -175,6 +191,15 @@ void Scheduler::CheckInvariants() const {
   check(waiting_, SequencePlace::kWaiting);
   check(running_, SequencePlace::kRunning);
   check(paused_, SequencePlace::kPaused);
+  check(following_, SequencePlace::kFollowing);
+  for (const Sequence* sequence : following_) {
+    QUIRE_CHECK(sequence->leader != nullptr && !sequence->HoldsBlocks());
+    const SequencePlace place = sequence->leader->place;
+    QUIRE_CHECK(place == SequencePlace::kWaiting || place == SequencePlace::kRunning ||
+                (place == SequencePlace::kPaused && sequence->leader->steps_in_flight > 0));
+    QUIRE_CHECK_MSG(sequence->leader->computed < sequence->prompt_length - 1,
+                    "a prompt is computed and not shared");
+  }
   QUIRE_CHECK(free_rows_.size() + running_.size() == row_in_use.size());
   for (int32_t row : free_rows_) QUIRE_CHECK(!row_in_use[row]);
   for (const Leaving& leaving : leaving_) {

@@ -70,6 +70,10 @@ class Scheduler {
   bool CanEverFit(int64_t length) const;
 
   void Enqueue(Sequence& sequence);
+  // The same for a choice of a request whose prompt `leader`, just enqueued, computes: it waits for
+  // that and then shares the prompt's blocks. When the leader leaves before, another takes its
+  // part.
+  void EnqueueBehind(Sequence& sequence, Sequence& leader);
   // The sequence has ended; steps in flight may still name it.
   void Remove(Sequence& sequence);
   // Outputs with an index below `up_to` may be produced. Windows only grow.
@@ -94,7 +98,7 @@ class Scheduler {
   void CheckInvariants() const;
 
  private:
-  // Blocks of a sequence that left while steps in flight named them.
+  // Blocks that steps in flight still name, of a sequence that left or that copied them.
   struct Leaving {
     uint64_t last_plan = 0;
     int64_t pages = 0;
@@ -108,11 +112,18 @@ class Scheduler {
   void PlanAdmissions();
   bool Admit(Sequence& sequence);
 
+  void ForkFollowers(Sequence& leader);
+  void Share(Sequence& sequence, const Sequence& from, int64_t length);
+  void ReplaceLeader(Sequence& leader);
+  void TakeOwnBlocks(Sequence& sequence);
+
   bool WantsDecode(const Sequence& sequence) const;
   int64_t LargestChunk() const;
   int64_t AffordableChunk(const Sequence& sequence) const;
   bool MakeRoomForPrefill(Sequence& sequence);
-  bool ReclaimForAdmission(const Sequence& head, int64_t pages);
+  int64_t PagesToAdmit(const Sequence& head) const;
+  int64_t PagesToOwn(const Sequence& sequence) const;
+  bool ReclaimForAdmission(const Sequence& head);
   Sequence* PickVictim(bool with_rows, const Sequence* spared) const;
   void Preempt(Sequence& victim);
 
@@ -123,7 +134,7 @@ class Scheduler {
   void ReleaseBlocks(Sequence& sequence);
   void Insert(std::vector<Sequence*>& list, Sequence& sequence, SequencePlace place);
   void Take(Sequence& sequence);
-  int64_t PagesHeldBy(const Sequence& sequence) const;
+  int64_t PagesHeldBy(const Sequence& sequence) const;  // those shared with others included
   int64_t LeavingPages() const;
 
   SchedulerOptions options_;
@@ -131,6 +142,7 @@ class Scheduler {
   std::vector<Sequence*> waiting_;
   std::vector<Sequence*> running_;
   std::vector<Sequence*> paused_;
+  std::vector<Sequence*> following_;
   std::vector<int32_t> free_rows_;
   std::vector<int32_t> retiring_rows_;  // told to the runner by the next plan
   std::vector<Leaving> leaving_;

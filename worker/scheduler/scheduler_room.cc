@@ -34,7 +34,8 @@ int64_t Scheduler::AffordableChunk(const Sequence& sequence) const {
   const int64_t block_size = options_.cache.block_size;
   int64_t end =
       sequence.planned + std::min(sequence.prefill_end - sequence.planned, prefill_budget_);
-  while (end > sequence.planned && kv_.PagesToExtend(sequence.blocks, end) > kv_.pool().free()) {
+  const int64_t free = kv_.pool().free() - PagesToOwn(sequence);
+  while (end > sequence.planned && kv_.PagesToExtend(sequence.blocks, end) > free) {
     end = (end - 1) / block_size * block_size;
   }
   return std::max<int64_t>(0, end - sequence.planned);
@@ -57,18 +58,22 @@ int64_t Scheduler::LargestChunk() const {
   return std::max(options_.max_num_batched_tokens, options_.cache.block_size);
 }
 
-bool Scheduler::Admit(Sequence& head) {
+// Room for the whole of it, so that those admitted seldom have to give way again.
+int64_t Scheduler::PagesToAdmit(const Sequence& head) const {
   const int64_t length = static_cast<int64_t>(head.tokens.size());
-  // Room for the whole of it, so that those admitted seldom have to give way again.
-  int64_t pages = head.HoldsBlocks() ? kv_.PagesToExtend(head.blocks, head.planned + 1)
-                                     : kv_.PeakPages(length, LargestChunk());
+  int64_t pages = head.HoldsBlocks()
+                      ? kv_.PagesToExtend(head.blocks, head.planned + 1) + PagesToOwn(head)
+                      : kv_.PeakPages(length, LargestChunk());
   if (!running_.empty()) pages += kv_.pool().total() / 100;
-  pages = std::min(pages, kv_.pool().total() - (head.HoldsBlocks() ? PagesHeldBy(head) : 0));
-  if (pages > kv_.pool().free() && !ReclaimForAdmission(head, pages)) return false;
+  return std::min(pages, kv_.pool().total() - (head.HoldsBlocks() ? PagesHeldBy(head) : 0));
+}
+
+bool Scheduler::Admit(Sequence& head) {
+  if (PagesToAdmit(head) > kv_.pool().free() && !ReclaimForAdmission(head)) return false;
   Take(head);
   if (!head.HoldsBlocks()) {
     QUIRE_CHECK(head.planned == 0 && head.computed == 0);
-    head.prefill_end = length;
+    head.prefill_end = static_cast<int64_t>(head.tokens.size());
   }
   Insert(running_, head, SequencePlace::kRunning);
   GiveBirth(head);
@@ -82,14 +87,19 @@ bool Scheduler::Admit(Sequence& head) {
 }
 
 // Takes pages from those without a row: they do not advance and may hold up those that could.
-bool Scheduler::ReclaimForAdmission(const Sequence& head, int64_t pages) {
+bool Scheduler::ReclaimForAdmission(const Sequence& head) {
   int64_t reclaimable = 0;
-  for (const Sequence* holder : paused_) reclaimable += PagesHeldBy(*holder);
-  for (const Sequence* holder : waiting_) {
-    if (holder != &head) reclaimable += PagesHeldBy(*holder);
-  }
-  if (pages > kv_.pool().free() + reclaimable) return false;
-  while (pages > kv_.pool().free()) {
+  const auto add = [&](const std::vector<Sequence*>& holders) {
+    for (const Sequence* holder : holders) {
+      if (holder == &head) continue;
+      // What it shares with a row comes back with that row; when none runs, all of it does.
+      reclaimable += running_.empty() ? PagesHeldBy(*holder) : kv_.PagesToReturn(holder->blocks);
+    }
+  };
+  add(paused_);
+  add(waiting_);
+  if (PagesToAdmit(head) > kv_.pool().free() + reclaimable) return false;
+  while (PagesToAdmit(head) > kv_.pool().free()) {
     Sequence* victim = PickVictim(/*with_rows=*/false, &head);
     if (victim == nullptr) return false;  // their pages come back with a step in flight
     Preempt(*victim);
@@ -107,8 +117,15 @@ Sequence* Scheduler::PickVictim(bool with_rows, const Sequence* spared) const {
       victim = candidate;
     }
   };
-  for (Sequence* candidate : paused_) consider(candidate);
-  for (Sequence* candidate : waiting_) consider(candidate);
+  // Who shares all its pages gives none back: such are taken only when there is nobody else.
+  for (const bool giving : {true, false}) {
+    for (const std::vector<Sequence*>* holders : {&paused_, &waiting_}) {
+      for (Sequence* candidate : *holders) {
+        if (!giving || kv_.PagesToReturn(candidate->blocks) > 0) consider(candidate);
+      }
+    }
+    if (victim != nullptr) break;
+  }
   if (victim != nullptr || !with_rows) return victim;
   for (Sequence* candidate : running_) consider(candidate);
   return victim;
@@ -124,7 +141,10 @@ void Scheduler::Preempt(Sequence& victim) {
   victim.computed = 0;
   victim.planned = 0;
   victim.prefill_end = 0;
+  victim.copy_position = -1;
   ++victim.incarnation;
+  // Paused, it may not come back for long.
+  if (victim.followers > 0 && victim.place == SequencePlace::kPaused) ReplaceLeader(victim);
   if (victim.place != SequencePlace::kRunning) return;
   Take(victim);
   Insert(waiting_, victim, SequencePlace::kWaiting);
@@ -138,6 +158,11 @@ int64_t Scheduler::PagesHeldBy(const Sequence& sequence) const {
              options_.cache.kinds[kind].groups;
   }
   return pages;
+}
+
+int64_t Scheduler::PagesToOwn(const Sequence& sequence) const {
+  if (sequence.copy_position < 0) return 0;
+  return kv_.PagesToOwn(sequence.blocks, sequence.copy_position);
 }
 
 int64_t Scheduler::LeavingPages() const {

@@ -28,6 +28,7 @@ void Scheduler::GiveBirth(Sequence& sequence) {
 void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   QUIRE_CHECK(sequence.row >= 0 && sequence.last_plan <= launched_);
   QUIRE_CHECK(q_len > 0 && q_len <= sequence.Pending());
+  if (sequence.copy_position >= 0) TakeOwnBlocks(sequence);
   TellBlocks(sequence);
   const int64_t end = sequence.planned + q_len;
   const int64_t tell_end = std::min<int64_t>(end, static_cast<int64_t>(sequence.tokens.size()));
@@ -99,6 +100,8 @@ bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
   if (sequence.incarnation == row.incarnation) {
     sequence.computed += row.q_len;
     QUIRE_CHECK(sequence.computed <= sequence.planned);
+    // Before the window moves on: those who follow stand at the prompt's last token.
+    if (sequence.followers > 0) ForkFollowers(sequence);
     kv_.FreeBehindWindow(sequence.blocks, sequence.computed);
   }
   if (row.sample && token >= 0) sequence.tokens.push_back(token);

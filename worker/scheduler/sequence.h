@@ -25,9 +25,9 @@ namespace quire {
 
 inline constexpr int64_t kUnlimitedWindow = std::numeric_limits<int64_t>::max();
 
-// Where a sequence stands: wants a row, has one, has used up its window, or is in none of the
-// lists.
-enum class SequencePlace : uint8_t { kNone, kWaiting, kRunning, kPaused };
+// Where a sequence stands: wants a row, has one, has used up its window, waits for a sibling to
+// compute their prompt, or is in none of the lists.
+enum class SequencePlace : uint8_t { kNone, kWaiting, kRunning, kPaused, kFollowing };
 
 struct Sequence {
   // Fixed at birth.
@@ -58,6 +58,9 @@ struct Sequence {
   uint32_t incarnation = 0;       // grows with every preemption: older steps' progress is void
   bool admitted = false;          // has been in a batch
   SequenceBlocks blocks;
+  int64_t copy_position = -1;  // the blocks at this position are shared until they are written
+  Sequence* leader = nullptr;  // computes the prompt that this one will share
+  int32_t followers = 0;       // sequences whose leader this is
   std::vector<int32_t> told_blocks;      // by kind: blocks that the runner's row knows of
   std::vector<int32_t> told_first_live;  // by kind
   int64_t told_tokens = 0;               // tokens that the runner's row knows of

@@ -40,10 +40,20 @@ inline HarnessOptions SmallEngine() {
 }
 
 struct Answer {
-  std::vector<TokenId> tokens;
+  std::vector<TokenId> tokens;                       // of the first choice
+  std::map<uint32_t, std::vector<TokenId>> further;  // of the others
+  std::map<uint32_t, std::vector<float>> logprobs;   // by choice, of the tokens sampled here
   std::vector<Ended> ended;
   std::vector<Refused> refused;
   int admitted = 0;
+
+  std::vector<TokenId>& of(uint32_t choice) { return choice == 0 ? tokens : further[choice]; }
+  const Ended* end_of(uint32_t choice) const {
+    for (const Ended& end : ended) {
+      if (end.choice == choice) return &end;
+    }
+    return nullptr;
+  }
 };
 
 class Harness {
@@ -78,8 +88,8 @@ class Harness {
 
   void Send(Submit submit, int64_t deadline_us = kNeverMicros,
             RouterInstance router = RouterInstance(1)) {
-    for (const ResumedChoice& choice : submit.choices) {
-      answers_[submit.key.request.value()].tokens = choice.outputs;
+    for (uint32_t i = 0; i < submit.choices.size(); ++i) {
+      answers_[submit.key.request.value()].of(i) = submit.choices[i].outputs;
     }
     engine_->Apply(SubmitCommand{router, std::move(submit), deadline_us}, now_us);
   }
@@ -87,8 +97,8 @@ class Harness {
   void Cancel(uint64_t request) {
     Apply(CancelCommand{RouterInstance(1), {{RequestNumber(request), Attempt(1)}, false, 0}});
   }
-  void GrantUpTo(uint64_t request, uint64_t up_to) {
-    Apply(GrantCommand{RouterInstance(1), {{RequestNumber(request), Attempt(1)}, 0, up_to}});
+  void GrantUpTo(uint64_t request, uint64_t up_to, uint32_t choice = 0) {
+    Apply(GrantCommand{RouterInstance(1), {{RequestNumber(request), Attempt(1)}, choice, up_to}});
   }
 
   // One round; leaves its outputs in `last`.
@@ -152,9 +162,12 @@ class Harness {
     }
     for (const Output& output : router.outputs) {
       Answer& answer = answers_[output.key.request.value()];
-      ASSERT_TRUE(answer.ended.empty()) << "a token after the end";
-      ASSERT_EQ(output.first_index, answer.tokens.size());
-      answer.tokens.insert(answer.tokens.end(), output.ids.begin(), output.ids.end());
+      ASSERT_EQ(answer.end_of(output.choice), nullptr) << "a token after the end";
+      std::vector<TokenId>& tokens = answer.of(output.choice);
+      ASSERT_EQ(output.first_index, tokens.size());
+      tokens.insert(tokens.end(), output.ids.begin(), output.ids.end());
+      std::vector<float>& logprobs = answer.logprobs[output.choice];
+      logprobs.insert(logprobs.end(), output.logprobs.begin(), output.logprobs.end());
     }
     for (const Ended& ended : router.ended)
       answers_[ended.key.request.value()].ended.push_back(ended);

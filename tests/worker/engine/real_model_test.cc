@@ -20,6 +20,8 @@ constexpr int32_t kMaxModelLen = 160;
 constexpr int32_t kMaxRows = 6;
 constexpr int32_t kBlockSize = 16;
 constexpr int64_t kPages = 40;  // fewer than six requests need
+constexpr int32_t kMaxChoicesHere = 8;
+constexpr uint64_t kFurtherChoice = 1000;  // further choices stand under request + 1000 × choice
 
 struct RealAnswer {
   std::vector<TokenId> tokens;
@@ -57,6 +59,7 @@ class RealModelTest : public testing::Test {
     options.page_count = kPages;
     options.cache_kinds = CacheKindsOf(layout_);
     options.vocab_size = model_.program.vocab_size;
+    options.max_choices = kMaxChoicesHere;
     options.on_page_freed = [this](int32_t page) { program_->PoisonPage(page); };
     CpuRunnerOptions runner_options;
     runner_options.limits = {.max_rows = kMaxRows,
@@ -86,14 +89,15 @@ class RealModelTest : public testing::Test {
 
   static void Take(const RouterOutput& router, std::map<uint64_t, RealAnswer>& answers) {
     for (const Output& output : router.outputs) {
-      RealAnswer& answer = answers[output.key.request.value()];
+      RealAnswer& answer = answers[output.key.request.value() + kFurtherChoice * output.choice];
       ASSERT_EQ(output.first_index, answer.tokens.size());
       ASSERT_EQ(output.logprobs.size(), 1u);
       answer.tokens.push_back(output.ids[0]);
       answer.logprob_bits.push_back(std::bit_cast<uint32_t>(output.logprobs[0]));
     }
-    for (const Ended& ended : router.ended)
-      answers[ended.key.request.value()].ended.push_back(ended);
+    for (const Ended& ended : router.ended) {
+      answers[ended.key.request.value() + kFurtherChoice * ended.choice].ended.push_back(ended);
+    }
     EXPECT_TRUE(router.refused.empty());
   }
 
@@ -139,6 +143,45 @@ TEST_F(RealModelTest, BatchedEqualsAloneBitForBit) {
     }
   }
   EXPECT_GT(recomputed, 0u) << "memory was meant to run out";
+}
+
+// Choices share the prompt's pages, copy the partial one, are preempted and chunked: each gives the
+// bits that it gives with its siblings gone from the start.
+TEST_F(RealModelTest, EachOfSeveralChoicesEqualsItAloneBitForBit) {
+  std::mt19937_64 rng(6);
+  std::vector<Submit> submits;
+  for (uint64_t request = 1; request <= 4; ++request) {
+    Submit& submit = submits.emplace_back();
+    submit.key = {RequestNumber(request), Attempt(1)};
+    submit.choices.resize(request == 1 ? kMaxChoicesHere : 2 + rng() % 4);
+    submit.prompt_ids.resize(request == 2 ? 32 : 2 + rng() % 80);
+    for (TokenId& id : submit.prompt_ids) {
+      id = static_cast<TokenId>(rng() % static_cast<uint64_t>(model_.program.vocab_size));
+    }
+    submit.sampling.max_tokens = static_cast<int32_t>(4 + rng() % 30);
+    submit.sampling.repetition_penalty = request % 2 == 0 ? 1.2f : 1.0f;
+    submit.sampling.seed = rng();
+    submit.sampling.logprobs = 1;
+  }
+  std::map<uint64_t, RealAnswer> alone;
+  for (const Submit& submit : submits) {
+    for (uint32_t choice = 0; choice < submit.choices.size(); ++choice) {
+      Submit one = submit;
+      for (uint32_t i = 0; i < one.choices.size(); ++i) one.choices[i].ended = i != choice;
+      alone.merge(Serve({one}, 200));
+    }
+  }
+  for (int32_t step_tokens : {200, 9}) {
+    SCOPED_TRACE(step_tokens);
+    std::map<uint64_t, RealAnswer> together = Serve(submits, step_tokens);
+    ASSERT_EQ(together.size(), alone.size());
+    for (const auto& [slot, answer] : together) {
+      SCOPED_TRACE(slot);
+      EXPECT_EQ(answer.tokens, alone[slot].tokens);
+      EXPECT_EQ(answer.logprob_bits, alone[slot].logprob_bits);
+      ASSERT_EQ(answer.ended.size(), 1u);
+    }
+  }
 }
 
 }  // namespace

@@ -144,50 +144,49 @@ TEST(BlockPoolTest, APublishedBlockStaysUntilItsPagesAreNeeded) {
   pool.CheckInvariants();
 }
 
-TEST(KvCacheTest, AForkSharesFullBlocksAndCopiesThePartialOne) {
+TEST(KvCacheTest, AForkSharesAllBlocksAndCopiesThePartialOneAtItsFirstWrite) {
   KvCache cache(Gemma(), nullptr);
-  SequenceBlocks parent, child;
+  SequenceBlocks parent;
   std::vector<PlannedCopy> copies;
   ASSERT_TRUE(cache.Extend(parent, 18));  // five blocks, the last with two tokens
   cache.FreeBehindWindow(parent, 18);
   ASSERT_EQ(parent.kinds[1].first_live, 2);
   const int64_t held = cache.pool().held();
-  ASSERT_TRUE(cache.Fork(parent, 18, child, copies));
+  SequenceBlocks child = cache.Fork(parent, 18);
+  EXPECT_EQ(cache.pool().held(), held) << "shared blocks are counted once";
+  EXPECT_EQ(cache.PagesToReturn(parent), 0);
+  EXPECT_EQ(cache.PagesToOwn(child, 18), 6);
+  SequenceBlocks shared = cache.TakeOwn(child, 18, copies);
   EXPECT_EQ(cache.pool().held(), held + 6);
   ASSERT_EQ(copies.size(), 6u);
   EXPECT_EQ(copies[0].from, parent.kinds[0].blocks[4].value());
   EXPECT_EQ(copies[0].to, child.kinds[0].blocks[4].value());
   EXPECT_EQ(copies[1].from, parent.kinds[1].blocks[4].value());
-  EXPECT_EQ(cache.PagesToReturn(parent), 6);
-  const SequenceBlocks* tables[] = {&parent, &child};
+  const SequenceBlocks* tables[] = {&parent, &child, &shared};
   cache.CheckInvariants(tables);
-  for (size_t kind = 0; kind < 2; ++kind) {
-    for (size_t i = 2; i < 4; ++i) {
-      EXPECT_EQ(parent.kinds[kind].blocks[i], child.kinds[kind].blocks[i]);
-    }
-  }
+  cache.Release(shared);
+  EXPECT_EQ(cache.PagesToReturn(parent), 6);
+  EXPECT_EQ(cache.PagesToOwn(child, 18), 0) << "it is its own now";
   cache.FreeBehindWindow(child, 24);
   cache.CheckInvariants(tables);
   cache.Release(parent);
-  cache.CheckInvariants(std::span(tables).subspan(1));
+  cache.CheckInvariants(tables);
   cache.Release(child);
   EXPECT_EQ(cache.pool().free(), 60);
 }
 
-TEST(KvCacheTest, AForkAtABlocksEndCopiesNothingAndOneWithoutRoomChangesNothing) {
+TEST(KvCacheTest, TheLastHolderOfAPartialBlockWritesItInPlace) {
   KvCache cache(Gemma(), nullptr);
-  SequenceBlocks parent, child, other;
+  SequenceBlocks parent;
   std::vector<PlannedCopy> copies;
-  ASSERT_TRUE(cache.Extend(parent, 36));  // 54 of 60 pages
-  ASSERT_TRUE(cache.Fork(parent, 8, child, copies));
+  ASSERT_TRUE(cache.Extend(parent, 6));
+  SequenceBlocks child = cache.Fork(parent, 5);
+  cache.Release(parent);
+  EXPECT_EQ(cache.PagesToOwn(child, 5), 0);
+  EXPECT_TRUE(cache.TakeOwn(child, 5, copies).kinds.empty());
   EXPECT_TRUE(copies.empty());
-  EXPECT_EQ(cache.pool().free(), 6);
-  SequenceBlocks filler;
-  ASSERT_TRUE(cache.Extend(filler, 1));
-  EXPECT_FALSE(cache.Fork(parent, 10, other, copies));
-  EXPECT_TRUE(other.kinds.empty() && copies.empty());
-  const SequenceBlocks* tables[] = {&parent, &child, &filler};
-  cache.CheckInvariants(tables);
+  cache.Release(child);
+  EXPECT_EQ(cache.pool().free(), 60);
 }
 
 TEST(KvCacheDeathTest, ALeakedReferenceIsSeen) {

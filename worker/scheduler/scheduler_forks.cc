@@ -1,0 +1,69 @@
+// Several choices of one prompt: one of them computes it, the others wait and then share its
+// blocks.
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "worker/scheduler/scheduler.h"
+
+namespace quire {
+
+// The leader's prompt is there but for its last token, which every choice computes itself. They
+// share its blocks and wait for a row with those in hand.
+void Scheduler::ForkFollowers(Sequence& leader) {
+  const int64_t length = leader.prompt_length - 1;
+  if (leader.computed < length) return;
+  scan_ = following_;
+  for (Sequence* sequence : scan_) {
+    if (sequence->leader != &leader) continue;
+    Take(*sequence);
+    sequence->leader = nullptr;
+    --leader.followers;
+    Share(*sequence, leader, length);
+    sequence->prefill_end = static_cast<int64_t>(sequence->tokens.size());
+    sequence->high_water = std::max<int64_t>(sequence->high_water, sequence->prompt_length);
+    Insert(waiting_, *sequence, SequencePlace::kWaiting);
+  }
+  QUIRE_CHECK(leader.followers == 0);
+}
+
+// What `from` has computed below `length` is computed for the sequence too.
+void Scheduler::Share(Sequence& sequence, const Sequence& from, int64_t length) {
+  QUIRE_CHECK(!sequence.HoldsBlocks() && from.computed >= length);
+  sequence.blocks = kv_.Fork(from.blocks, length);
+  sequence.computed = length;
+  sequence.planned = length;
+  sequence.copy_position = length % options_.cache.block_size == 0 ? -1 : length;
+}
+
+// The first of those that follow computes the prompt instead, from its start.
+void Scheduler::ReplaceLeader(Sequence& leader) {
+  Sequence* next = nullptr;
+  for (Sequence* sequence : following_) {
+    if (sequence->leader != &leader) continue;
+    if (next == nullptr) {
+      next = sequence;
+    } else {
+      sequence->leader = next;
+      ++next->followers;
+    }
+  }
+  QUIRE_CHECK(next != nullptr && next->followers + 1 == leader.followers);
+  leader.followers = 0;
+  Take(*next);
+  next->leader = nullptr;
+  Insert(waiting_, *next, SequencePlace::kWaiting);
+}
+
+// The first write into a block that siblings read: copy it. The old one is held until the copy has
+// been made.
+void Scheduler::TakeOwnBlocks(Sequence& sequence) {
+  Leaving shared{plan_->number, 0, {}};
+  const size_t copies = plan_->copies.size();
+  shared.blocks = kv_.TakeOwn(sequence.blocks, sequence.copy_position, plan_->copies);
+  shared.pages = static_cast<int64_t>(plan_->copies.size() - copies);
+  sequence.copy_position = -1;
+  if (!shared.blocks.kinds.empty()) leaving_.push_back(std::move(shared));
+}
+
+}  // namespace quire
