@@ -238,6 +238,10 @@ bool RouterPipeline::EnsureStarted(RequestId id) {
   request->started = true;
   metrics_.FirstToken(SecondsSince(request->arrived));
   request->sink->OnStarted(StartedOf(*request));
+  request = Find(id);
+  if (request == nullptr) return false;
+  const std::vector<ChoiceEnd> ends = std::move(request->resumed_ends);
+  for (const ChoiceEnd& end : ends) EndChoice(id, end);
   return Find(id) != nullptr;
 }
 

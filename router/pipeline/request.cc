@@ -75,9 +75,12 @@ std::optional<ApiError> MakeStreams(Request& request) {
     ChoiceStream& stream = request.streams.emplace_back(options, *request.model.text);
     if (!request.ask.resume) continue;
     stream.Replay(request.ask.resume->outputs[choice]);
-    if (stream.stop_string() || stream.completion_tokens() >= max_tokens) {
-      return InvalidField("resume", "the answer was complete already");
-    }
+    if (!stream.stop_string() && stream.completion_tokens() < max_tokens) continue;
+    const bool stopped = stream.stop_string().has_value();
+    request.resumed_ends.push_back({choice, stopped ? "stop" : "length", stream.stop_string(), {}});
+  }
+  if (request.resumed_ends.size() == request.streams.size()) {
+    return InvalidField("resume", "the answer was complete already");
   }
   request.ended.assign(request.streams.size(), false);
   return std::nullopt;
@@ -91,6 +94,7 @@ Submit MakeSubmit(const Request& request, std::string_view salt_key) {
   for (size_t i = 0; ask.resume && i < submit.choices.size(); ++i) {
     submit.choices[i].outputs = ask.resume->outputs[i];
   }
+  for (const ChoiceEnd& end : request.resumed_ends) submit.choices[end.choice].ended = true;
   submit.sampling = request.sampling;
   submit.priority = ask.priority;
   submit.tenant = ValidUtf8(ask.tenant);

@@ -40,6 +40,7 @@ struct Request {
   std::vector<TokenId> prompt_ids;
   std::vector<ChoiceStream> streams;      // by choice
   std::vector<bool> ended;                // by choice
+  std::vector<ChoiceEnd> resumed_ends;    // choices that were complete when they were resumed
   bool started = false;                   // OnStarted has been called
   std::optional<uint32_t> cached_tokens;  // of the first attempt
   std::string worker;                     // that took the first attempt
@@ -48,8 +49,9 @@ struct Request {
 // What may be wrong apart from prompt and sampling, with the client's field.
 std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model);
 
-// A stream per choice; those of a resumed answer have taken its outputs already. An error when
-// nothing is left to generate.
+// A stream per choice; those of a resumed answer have taken its outputs already, and choices that
+// are complete by a stop string or their length are told their end anew. An error when nothing is
+// left to generate.
 std::optional<ApiError> MakeStreams(Request& request);
 
 // All that a worker needs, apart from what the dispatcher fills in.

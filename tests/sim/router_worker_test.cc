@@ -1,4 +1,6 @@
 // The seam's proof: router and workers as they are, on one thread and virtual time, through faults.
+#include <set>
+
 #include <gtest/gtest.h>
 
 #include "tests/sim/sim_cluster.h"
@@ -36,7 +38,17 @@ int Judge(const RunResult& run, const RunResult& calm, const Scenario& scenario)
     EXPECT_TRUE(expected.usage.has_value())
         << "a calm world finishes everything: " << (expected.error ? expected.error->message : "");
     EXPECT_EQ(client.terminal_events, client.cancelled ? 0 : 1);
-    EXPECT_TRUE(IsPrefix(client.ids, expected.ids)) << "tokens differ from the undisturbed run";
+    for (const auto& [index, choice] : client.choices) {
+      SCOPED_TRACE("choice " + std::to_string(index));
+      const ChoiceResult& whole = expected.choices.at(index);
+      EXPECT_TRUE(IsPrefix(choice.ids, whole.ids)) << "tokens differ from the undisturbed run";
+      if (choice.finish_reason.empty()) continue;
+      // It may have ended before something befell the others.
+      EXPECT_EQ(choice.ids, whole.ids);
+      EXPECT_EQ(choice.text, whole.text);
+      EXPECT_EQ(choice.logprobs, whole.logprobs);
+      EXPECT_EQ(choice.finish_reason, whole.finish_reason);
+    }
     if (client.error) {
       const bool late = scenario.clients[i].ask.timeout_ms > 0 &&
                         client.error->code == ApiCode::kDeadlineExceeded;
@@ -45,11 +57,14 @@ int Judge(const RunResult& run, const RunResult& calm, const Scenario& scenario)
     }
     if (!client.usage) continue;
     ++finished;
-    EXPECT_EQ(client.ids, expected.ids);
-    EXPECT_EQ(client.text, expected.text);
-    EXPECT_EQ(client.logprobs, expected.logprobs);
-    EXPECT_EQ(client.finish_reason, expected.finish_reason);
-    EXPECT_EQ(client.usage->completion_tokens, client.ids.size());
+    size_t tokens = 0;
+    for (const auto& [index, choice] : client.choices) {
+      EXPECT_NE(choice.finish_reason, "") << "choice " << index;
+      tokens += choice.ids.size();
+    }
+    EXPECT_EQ(client.choices.size(), static_cast<size_t>(scenario.clients[i].ask.sampling.n));
+    EXPECT_EQ(client.usage->completion_tokens, tokens);
+    EXPECT_EQ(client.usage->prompt_tokens, expected.usage->prompt_tokens);
   }
   return finished;
 }
@@ -80,6 +95,38 @@ TEST(RouterAndWorkers, ALinkCutInMidStreamIsCarriedOn) {
   const RunResult calm = Undisturbed(scenario);
   EXPECT_EQ(Judge(RunScenario(scenario), calm, scenario), 4)
       << "each of them met a cut, and went on";
+}
+
+// Four choices in one request: some end at their stop string, one worker after the other is cut off
+// in mid-stream, and each index of each choice comes once and is that of the undisturbed run.
+TEST(RouterAndWorkers, SeveralChoicesAreCarriedOn) {
+  Scenario scenario;
+  scenario.seed = 4;
+  ClientPlan client;
+  client.ask.prompt = TokenPrompt{{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21}};
+  client.ask.sampling.max_tokens = 120;
+  client.ask.sampling.n = kSimChoices;
+  client.ask.sampling.logprobs = 1;
+  client.ask.sampling.repetition_penalty = 1.2f;
+  client.ask.sampling.stop = {"x", "qu"};
+  client.ask.streaming = true;
+  client.starts_at = 1000 * kMicrosPerMilli;
+  scenario.clients.assign(4, client);
+  for (size_t i = 0; i < 4; ++i) {
+    scenario.clients[i].ask.sampling.seed = 100 + i;
+    scenario.clients[i].ask.streaming = i % 2 == 0;
+  }
+  for (int worker = 0; worker < 2; ++worker) {
+    const auto kind = worker == 0 ? FaultPlan::Kind::kCrash : FaultPlan::Kind::kCut;
+    scenario.faults.push_back({kind, worker, (1150 + 300 * worker) * kMicrosPerMilli, 100'000});
+  }
+  const RunResult calm = Undisturbed(scenario);
+  EXPECT_EQ(Judge(RunScenario(scenario), calm, scenario), 4);
+  std::set<std::string> reasons;
+  for (const ClientResult& result : calm.clients) {
+    for (const auto& [index, choice] : result.choices) reasons.insert(choice.finish_reason);
+  }
+  EXPECT_EQ(reasons, (std::set<std::string>{"length", "stop"}));
 }
 
 TEST(RouterAndWorkers, SeedsOfFaults) {

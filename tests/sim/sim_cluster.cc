@@ -168,23 +168,27 @@ void Client::Start() {
 void Client::OnStarted(const Started& started) { Say("started " + started.worker); }
 
 void Client::OnDelta(const Delta& delta) {
-  EXPECT_EQ(delta.first_index, result.ids.size()) << "each index once, in order";
-  result.ids.insert(result.ids.end(), delta.ids.begin(), delta.ids.end());
-  result.text += delta.text;
+  ChoiceResult& choice = result.choices[delta.choice];
+  EXPECT_EQ(choice.finish_reason, "") << "a choice says nothing after its end";
+  EXPECT_EQ(delta.first_index, choice.ids.size()) << "each index once, in order";
+  choice.ids.insert(choice.ids.end(), delta.ids.begin(), delta.ids.end());
+  choice.text += delta.text;
   for (const TokenLogprob& logprob : delta.logprobs) {
     EXPECT_EQ(logprob.id, delta.ids.at(static_cast<size_t>(&logprob - delta.logprobs.data())));
-    result.logprobs.push_back(logprob.logprob);
+    choice.logprobs.push_back(logprob.logprob);
   }
-  Say("delta " + std::to_string(result.ids.size()) + " " +
+  Say("delta " + std::to_string(delta.choice) + ":" + std::to_string(choice.ids.size()) + " " +
       (delta.ids.empty() ? "-" : std::to_string(delta.ids.back())));
-  const uint64_t taken = result.ids.size();
   cluster_.world.executor().PostAt(cluster_.world.clock().Now() + plan_.takes_after,
-                                   [this, taken] { cluster_.pipeline->Taken(id_, 0, taken); });
+                                   [this, index = delta.choice, taken = choice.ids.size()] {
+                                     cluster_.pipeline->Taken(id_, index, taken);
+                                   });
 }
 
 void Client::OnChoiceEnd(const ChoiceEnd& end) {
-  result.finish_reason = end.finish_reason;
-  Say("end " + end.finish_reason);
+  EXPECT_EQ(result.choices[end.choice].finish_reason, "") << "a choice ends once";
+  result.choices[end.choice].finish_reason = end.finish_reason;
+  Say("end " + std::to_string(end.choice) + " " + end.finish_reason);
 }
 
 void Client::OnFinished(const Usage& usage) {
@@ -222,6 +226,7 @@ ClientPlan DrawClient(VirtualRng& rng) {
   }
   if (below(4) == 0) ask.sampling.logit_bias = {{'e', 4.0f}, {kFakeEos, 6.0f}};
   if (below(4) == 0) ask.sampling.logprobs = static_cast<int32_t>(below(3));
+  if (below(3) == 0) ask.sampling.n = static_cast<int32_t>(2 + below(kSimChoices - 1));
   ask.streaming = below(2) == 0;
   if (below(8) == 0) ask.timeout_ms = 200 + below(3000);
   plan.takes_after = static_cast<Micros>(below(20)) * kMilli;

@@ -42,11 +42,15 @@ struct Scenario {
 // Everything from the seed: requests of all kinds, faults of all kinds.
 Scenario DrawScenario(uint64_t seed);
 
-struct ClientResult {
+struct ChoiceResult {
   std::vector<TokenId> ids;
   std::vector<float> logprobs;
   std::string text;
   std::string finish_reason;
+};
+
+struct ClientResult {
+  std::map<uint32_t, ChoiceResult> choices;
   std::optional<ApiError> error;
   std::optional<Usage> usage;
   bool cancelled = false;

@@ -22,6 +22,7 @@ namespace quire::sim {
 
 inline constexpr char kSimBundle[] = "bundle of the tag model";
 inline constexpr char kSimModel[] = "tag";
+inline constexpr uint32_t kSimChoices = 4;  // that a request may have at most
 
 class SimWorker {
  public:
@@ -31,6 +32,7 @@ class SimWorker {
     options_.max_num_seqs = 8;
     options_.max_num_batched_tokens = 64;
     options_.max_waiting_requests = 16;
+    options_.max_choices = kSimChoices;
     options_.block_size = 16;
     options_.page_count = page_count;
     options_.cache_kinds = {{0, 1}, {20, 2}};
@@ -132,6 +134,7 @@ class SimWorker {
     hello.limits.max_model_len = static_cast<uint32_t>(w.options_.max_model_len);
     hello.limits.max_num_seqs = static_cast<uint32_t>(w.options_.max_num_seqs);
     hello.limits.max_waiting_requests = static_cast<uint32_t>(w.options_.max_waiting_requests);
+    hello.limits.max_choices = static_cast<uint32_t>(w.options_.max_choices);
     hello.text_bundle_sha256 = Sha256(kSimBundle);
     hello.served_names = {"tag"};
     hello.vocab_size = kFakeVocab;

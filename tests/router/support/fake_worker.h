@@ -39,16 +39,22 @@ struct FakeWorkerOptions {
   int tokens_per_step = 1;
   uint32_t max_model_len = 4096;
   uint32_t max_waiting = 64;
+  uint32_t max_choices = 1;
   std::vector<std::string> features = {"resume"};
 };
 
 class FakeWorker {
  public:
+  // Choice i writes the script from its i-th letter on.
+  struct Choice {
+    uint64_t index = 0;    // of the next output
+    uint64_t granted = 0;  // 0 is unlimited
+    bool over = false;
+  };
   struct Attempt {
     pb::Submit submit;
     std::vector<TokenId> prompt;
-    uint64_t index = 0;    // of the next output
-    uint64_t granted = 0;  // 0 is unlimited
+    std::vector<Choice> choices;
     size_t parts_left = 0;
     bool admitted = false;
   };
@@ -153,10 +159,15 @@ class FakeWorker {
       --attempt.parts_left;
     }
     if (frame.has_cancel()) attempts.erase(frame.cancel().request_number());
-    if (frame.has_finish()) attempts.erase(frame.finish().request_number());
+    if (frame.has_finish()) {
+      const auto it = attempts.find(frame.finish().request_number());
+      if (it != attempts.end()) it->second.choices.at(frame.finish().choice()).over = true;
+    }
     if (frame.has_grant()) {
       const auto it = attempts.find(frame.grant().request_number());
-      if (it != attempts.end()) it->second.granted = frame.grant().up_to_index();
+      if (it != attempts.end()) {
+        it->second.choices.at(frame.grant().choice()).granted = frame.grant().up_to_index();
+      }
     }
   }
 
@@ -175,7 +186,7 @@ class FakeWorker {
     hello->mutable_limits()->set_max_model_len(options_.max_model_len);
     hello->mutable_limits()->set_max_num_seqs(64);
     hello->mutable_limits()->set_max_waiting_requests(options_.max_waiting);
-    hello->mutable_limits()->set_max_choices(1);
+    hello->mutable_limits()->set_max_choices(options_.max_choices);
     hello->mutable_limits()->set_max_logprobs(20);
     hello->mutable_limits()->set_max_stop_token_ids(128);
     hello->mutable_limits()->set_max_logit_bias(300);
@@ -201,8 +212,12 @@ class FakeWorker {
     Attempt attempt;
     attempt.submit = submit;
     attempt.prompt.assign(submit.prompt_ids().begin(), submit.prompt_ids().end());
-    attempt.index = static_cast<uint64_t>(submit.choices(0).outputs_size());
-    attempt.granted = submit.initial_window() == 0 ? 0 : attempt.index + submit.initial_window();
+    for (const pb::ResumedChoice& resumed : submit.choices()) {
+      Choice& choice = attempt.choices.emplace_back();
+      choice.index = static_cast<uint64_t>(resumed.outputs_size());
+      choice.granted = submit.initial_window() == 0 ? 0 : choice.index + submit.initial_window();
+      choice.over = resumed.ended();
+    }
     attempt.parts_left = submit.parts();
     attempts[submit.request_number()] = attempt;
   }
@@ -229,37 +244,45 @@ class FakeWorker {
         admitted->set_request_number(number);
         admitted->set_attempt(attempt.submit.attempt());
       }
-      if (Produce(number, attempt, step)) over.push_back(number);
+      for (uint32_t i = 0; i < attempt.choices.size(); ++i) {
+        if (!attempt.choices[i].over) Produce(number, attempt, i, step);
+      }
+      const bool all = std::all_of(attempt.choices.begin(), attempt.choices.end(),
+                                   [](const Choice& choice) { return choice.over; });
+      if (all) over.push_back(number);
     }
     for (const uint64_t number : over) attempts.erase(number);
     return step;
   }
 
-  // True when the attempt is over.
-  bool Produce(uint64_t number, Attempt& attempt, pb::Step& step) {
+  void Produce(uint64_t number, Attempt& attempt, uint32_t which, pb::Step& step) {
     const uint64_t limit = static_cast<uint64_t>(attempt.submit.sampling().max_tokens());
+    Choice& choice = attempt.choices[which];
     pb::Output output;
     output.set_request_number(number);
     output.set_attempt(attempt.submit.attempt());
-    output.set_first_index(attempt.index);
+    output.set_choice(which);
+    output.set_first_index(choice.index);
     bool eos = false;
-    for (int i = 0; i < options_.tokens_per_step && attempt.index < limit && !eos; ++i) {
-      if (attempt.granted != 0 && attempt.index >= attempt.granted) break;
-      eos = options_.end_at >= 0 && attempt.index == static_cast<uint64_t>(options_.end_at);
-      const char c = options_.script[attempt.index % options_.script.size()];
+    for (int i = 0; i < options_.tokens_per_step && choice.index < limit && !eos; ++i) {
+      if (choice.granted != 0 && choice.index >= choice.granted) break;
+      eos = options_.end_at >= 0 && choice.index == static_cast<uint64_t>(options_.end_at);
+      const char c = options_.script[(choice.index + which) % options_.script.size()];
       output.add_ids(eos ? kFakeEos : static_cast<unsigned char>(c));
-      ++attempt.index;
+      ++choice.index;
     }
     if (output.ids_size() > 0) *step.add_outputs() = output;
-    if (!eos && attempt.index < limit) return false;
+    if (!eos && choice.index < limit) return;
+    choice.over = true;
     pb::Ended* ended = step.add_ended();
     ended->set_request_number(number);
     ended->set_attempt(attempt.submit.attempt());
+    ended->set_choice(which);
     ended->set_reason(eos ? pb::STOP : pb::LENGTH);
     ended->set_by_stop_token(eos);
     ended->set_stop_token_id(eos ? kFakeEos : 0);
-    ended->set_last_choice(true);
-    return true;
+    ended->set_last_choice(std::all_of(attempt.choices.begin(), attempt.choices.end(),
+                                       [](const Choice& each) { return each.over; }));
   }
 
   VirtualWorld& world_;
