@@ -32,6 +32,16 @@ StepLimits MakeLimits(const TagRunnerOptions& options) {
 
 }  // namespace
 
+uint64_t TagRoot(uint64_t salt) { return Mix(salt, 0x5A17); }
+uint64_t TagOf(uint64_t previous, int32_t token, int64_t position, int32_t group) {
+  return Mix(Mix(previous, static_cast<uint64_t>(token)),
+             static_cast<uint64_t>(position) * 64 + static_cast<uint64_t>(group));
+}
+uint64_t TagSeen(uint64_t seen, uint64_t tag) { return Mix(seen, tag); }
+float TagLogit(uint64_t seen, int32_t id) {
+  return static_cast<float>(Mix(seen, static_cast<uint64_t>(id)) % 8);
+}
+
 TagProgram::TagProgram(const CacheShape& shape, int32_t vocab_size)
     : shape_(shape), vocab_size_(vocab_size) {
   for (const CacheKindShape& kind : shape_.kinds) {
@@ -56,16 +66,17 @@ uint64_t& TagProgram::Tag(const kernels::BatchRow& row, int32_t group, int64_t p
                                    position % shape_.block_size)];
 }
 
-void TagProgram::Append(const kernels::StepBatch& batch, const kernels::BatchRow& row) {
+void TagProgram::Append(const kernels::StepBatch& batch, size_t index) {
+  const kernels::BatchRow& row = batch.rows[index];
+  const uint64_t root = TagRoot(index < row_salts_.size() ? row_salts_[index] : 0);
   for (int i = 0; i < row.token_count; ++i) {
     const int64_t position = row.first_position + i;
     const int32_t token = batch.tokens[static_cast<size_t>(row.first_token + i)];
     QUIRE_CHECK(batch.positions[static_cast<size_t>(row.first_token + i)] == position);
     for (int32_t group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
-      const uint64_t previous = position == 0 ? 0 : Tag(row, group, position - 1);
-      Tag(row, group, position) =
-          Mix(Mix(previous, static_cast<uint64_t>(token)),
-              static_cast<uint64_t>(position) * 64 + static_cast<uint64_t>(group));
+      const uint64_t previous = position == 0 ? root : Tag(row, group, position - 1);
+      QUIRE_CHECK_MSG(previous != kPoison, "a key is read that nobody wrote");
+      Tag(row, group, position) = TagOf(previous, token, position, group);
     }
     ++tokens_computed_;
   }
@@ -76,7 +87,11 @@ uint64_t TagProgram::Attend(const kernels::BatchRow& row, int64_t position) {
   for (int32_t group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
     const int64_t window = windows_[static_cast<size_t>(group)];
     const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
-    for (int64_t key = first; key <= position; ++key) seen = Mix(seen, Tag(row, group, key));
+    for (int64_t key = first; key <= position; ++key) {
+      const uint64_t tag = Tag(row, group, key);
+      QUIRE_CHECK_MSG(tag != kPoison, "a key is read that nobody wrote");
+      seen = TagSeen(seen, tag);
+    }
   }
   return seen;
 }
@@ -89,7 +104,7 @@ void TagProgram::Logits(const kernels::StepBatch& batch, size_t sample, std::spa
   QUIRE_CHECK(row != batch.rows.end());
   const uint64_t seen = Attend(*row, row->first_position + (token - row->first_token));
   for (size_t id = 0; id < logits.size(); ++id) {
-    logits[id] = static_cast<float>(Mix(seen, id) % 8);
+    logits[id] = TagLogit(seen, static_cast<int32_t>(id));
   }
   if (nan_seed_ != 0 && batch.sample_rows[sample].seed == nan_seed_) {
     logits[0] = std::numeric_limits<float>::quiet_NaN();
@@ -110,7 +125,8 @@ void TagProgram::RunWithLogits(const kernels::StepBatch& batch, std::span<float>
           tags_[static_cast<size_t>(copy.from * shape_.block_size + slot)];
     }
   }
-  for (const kernels::BatchRow& row : batch.rows) Append(batch, row);
+  for (size_t row = 0; row < batch.rows.size(); ++row) Append(batch, row);
+  row_salts_.clear();
   for (size_t sample = 0; sample < batch.sampled_tokens.size(); ++sample) {
     const std::span<float> row = logits.subspan(sample * vocab, vocab);
     Logits(batch, sample, row);
@@ -122,20 +138,30 @@ TagRunner::TagRunner(const TagRunnerOptions& options)
     : options_(options),
       limits_(MakeLimits(options)),
       program_(options.cache, options.vocab_size),
-      runner_(program_, {.limits = limits_, .max_in_flight = options.max_in_flight, .now_us = [] {
-                           return int64_t{0};
-                         }}) {}
+      runner_(program_, {.limits = limits_,
+                         .max_in_flight = options.max_in_flight,
+                         .now_us = [] { return int64_t{0}; }}),
+      salts_(static_cast<size_t>(options.max_num_seqs), 0) {}
 
 void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
   StepPlan plan;
   QUIRE_CHECK(DecodeStepPlan(packet, limits_, plan).ok());
   int64_t tokens = 0;
-  for (const StepRow& row : plan.rows) tokens += row.q_len;
+  for (const RowBirth& birth : plan.born) {
+    const uint64_t seed = birth.sampling.seed;
+    salts_[static_cast<size_t>(birth.row)] =
+        options_.salt_of_seed ? options_.salt_of_seed(seed) : 0;
+  }
+  std::vector<uint64_t> salts;
+  for (const StepRow& row : plan.rows) {
+    tokens += row.q_len;
+    salts.push_back(salts_[static_cast<size_t>(row.row)]);
+  }
   runner_.Launch(packet, now_us);
   ++steps_launched_;
   const int64_t elapsed = options_.step_micros ? options_.step_micros(tokens) : 0;
   const int64_t start = in_flight_.empty() ? now_us : std::max(now_us, in_flight_.back().ready_us);
-  in_flight_.push_back({start + elapsed, elapsed});
+  in_flight_.push_back({start + elapsed, elapsed, std::move(salts)});
 }
 
 int64_t TagRunner::ReadyAt() const {
@@ -145,6 +171,7 @@ int64_t TagRunner::ReadyAt() const {
 
 void TagRunner::Collect(StepResult& result) {
   QUIRE_CHECK(!in_flight_.empty());
+  program_.SetRowSalts(std::move(in_flight_.front().salts));
   runner_.Collect(result);
   result.elapsed_us = in_flight_.front().elapsed_us;
   in_flight_.pop_front();

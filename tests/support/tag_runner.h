@@ -1,16 +1,17 @@
 // The tag model: a fake model for engine tests whose output depends on every key that a real one
 // would read.
 //
-// Each KV slot stores a tag of (token, position, previous tag, group). "Attention" of a sampled
-// token re-reads all tags in its window through the block table and turns them into a row of
-// small-integer logits; the sampler is the real one. A stale, foreign, unwritten or misplaced block
-// changes the output.
+// Each KV slot stores a tag of (token, position, previous tag, group, salt). "Attention" of a
+// sampled token re-reads all tags in its window through the block table and turns them into a row
+// of small-integer logits; the sampler is the real one. A stale, foreign or misplaced block changes
+// the output; a slot that was never written, or given back since, ends the process.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -19,6 +20,12 @@
 #include "worker/runner/cpu_runner.h"
 
 namespace quire::test {
+
+// The arithmetic of the model, for whoever wants to foretell its answers (tag_reference.h).
+uint64_t TagRoot(uint64_t salt);  // the tag before position 0
+uint64_t TagOf(uint64_t previous, int32_t token, int64_t position, int32_t group);
+uint64_t TagSeen(uint64_t seen, uint64_t tag);  // folds one more key into what a query saw; from 1
+float TagLogit(uint64_t seen, int32_t id);
 
 class TagProgram final : public kernels::LoadedProgram {
  public:
@@ -31,13 +38,15 @@ class TagProgram final : public kernels::LoadedProgram {
   int64_t WorkspaceBytes() const override { return 0; }
   int64_t PoolBytes() const override { return static_cast<int64_t>(tags_.size() * 8); }
 
+  // The salts of the rows of the next Run, in order; those beyond have salt 0.
+  void SetRowSalts(std::vector<uint64_t> salts) { row_salts_ = std::move(salts); }
   // Rows sampled with this seed get NaN logits; 0 is none.
   void SetNanSeed(uint64_t seed) { nan_seed_ = seed; }
   int64_t tokens_computed() const { return tokens_computed_; }
 
  private:
   uint64_t& Tag(const kernels::BatchRow& row, int32_t group, int64_t position);
-  void Append(const kernels::StepBatch& batch, const kernels::BatchRow& row);
+  void Append(const kernels::StepBatch& batch, size_t index);
   uint64_t Attend(const kernels::BatchRow& row, int64_t position);
   void Logits(const kernels::StepBatch& batch, size_t sample, std::span<float> logits);
 
@@ -45,6 +54,7 @@ class TagProgram final : public kernels::LoadedProgram {
   int32_t vocab_size_;
   std::vector<int32_t> windows_;  // by group
   std::vector<uint64_t> tags_;    // [page, slot]
+  std::vector<uint64_t> row_salts_;
   kernels::sampling::Sampler sampler_;
   uint64_t nan_seed_ = 0;
   int64_t tokens_computed_ = 0;
@@ -59,6 +69,8 @@ struct TagRunnerOptions {
   int max_in_flight = 1;
   // Virtual time that a step of so many tokens takes; empty: none passes.
   std::function<int64_t(int64_t tokens)> step_micros;
+  // The salt of a request, told by its seed (packets carry no salt); empty: all have salt 0.
+  std::function<uint64_t(uint64_t seed)> salt_of_seed;
 };
 
 // The real row state and packets over the tag model, in virtual time.
@@ -80,6 +92,7 @@ class TagRunner final : public Runner {
   struct InFlight {
     int64_t ready_us = 0;
     int64_t elapsed_us = 0;
+    std::vector<uint64_t> salts;  // of its rows, in order
   };
 
   TagRunnerOptions options_;
@@ -87,6 +100,7 @@ class TagRunner final : public Runner {
   TagProgram program_;
   CpuRunner runner_;
   std::deque<InFlight> in_flight_;
+  std::vector<uint64_t> salts_;  // by row
   int64_t steps_launched_ = 0;
 };
 

@@ -13,6 +13,7 @@
 
 #include "common/ids.h"
 #include "common/wire.h"
+#include "worker/core/attempt_record.h"
 
 namespace quire {
 
@@ -84,6 +85,7 @@ struct EngineOutput {
   uint64_t first_event_seq = 0;  // of `events`
   std::vector<CacheEvents> events;
   std::vector<SnapshotPart> snapshot_parts;
+  std::vector<AttemptRecord> records;  // of the attempts that ended
   Load load;
   bool drained = false;  // draining, and nothing is left
 };

@@ -51,11 +51,13 @@ Engine::Engine(const EngineOptions& options, Runner& runner, StepProgress& progr
 Engine::~Engine() = default;
 
 void Engine::Apply(EngineCommand command, int64_t now_us) {
+  state_->record_us = now_us;
   std::visit([&](auto& value) { state_->On(std::move(value), now_us); }, command);
 }
 
 EngineOutput Engine::RunOnce(int64_t now_us) {
   State& state = *state_;
+  state.record_us = now_us;
   state.Expire(now_us);
   // With the runner full, the oldest step has to end before another can be planned; otherwise
   // planning comes first, so that the device has its next step while this one is committed.
@@ -83,7 +85,9 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
   --request.open_choices;
   out.AddEnded(choice, end);
   QUIRE_CHECK(!choice.HoldsBlocks() && choice.row < 0);
-  if (request.open_choices == 0) requests.Retire(request);
+  if (request.open_choices > 0) return;
+  out.AddRecord(request.Record(end.reason, record_us));
+  requests.Retire(request);
 }
 
 void Engine::State::EndRequest(Request& request, const ChoiceEnd& end) {
@@ -157,6 +161,7 @@ void Engine::State::LaunchSteps(int64_t now_us) {
       Request* request = static_cast<Choice*>(row.sequence)->request;
       if (request == nullptr || request->told_admitted) continue;
       request->told_admitted = true;
+      request->launched_us = now_us;
       out.AddAdmitted(*request, /*cached_tokens=*/0, kNoEvents);
     }
     EncodeStepPlan(plan, packet);
@@ -178,6 +183,8 @@ bool Engine::State::CommitReady(int64_t now_us) {
   in_flight.pop_front();
   QUIRE_CHECK_MSG(result.number == step.number, "a step's result is another's");
 
+  const int64_t end_us = std::max(now_us, step.launched_us + result.elapsed_us);
+  record_us = end_us;
   size_t next_sample = 0;
   for (const PlannedRow& row : step.rows) {
     const SampledToken* sample = nullptr;
@@ -197,7 +204,6 @@ bool Engine::State::CommitReady(int64_t now_us) {
   QUIRE_CHECK(next_sample == result.samples.size());
   scheduler.CommitStep(step.number, step.rows);
 
-  const int64_t end_us = std::max(now_us, step.launched_us + result.elapsed_us);
   cost.Observe(step.tokens, end_us - step.launched_us);
   progress.last_step_end_us.store(std::max<int64_t>(1, end_us));
   progress.running_since_us.store(in_flight.empty() ? 0 : std::max<int64_t>(1, end_us));
@@ -221,6 +227,7 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
   }
   ++choice.generated;
   ++totals.generated_tokens;
+  choice.request->first_token_us = std::min(choice.request->first_token_us, record_us);
   out.AddToken(choice, sample);
   const StopRules rules{choice.end_ids, choice.sampling->min_tokens, choice.output_limit};
   if (const auto stop = CheckStop(rules, sample.token, choice.OutputCount())) {

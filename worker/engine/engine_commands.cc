@@ -81,6 +81,7 @@ void Engine::State::Accept(SubmitCommand command) {
   owned->router = command.router;
   owned->submit = std::move(command.submit);
   owned->deadline_us = command.deadline_us;
+  owned->accepted_us = record_us;
   next_timeout_us = std::min(next_timeout_us, owned->deadline_us);
   const uint32_t choices = static_cast<uint32_t>(owned->submit.choices.size());
   for (uint32_t i = 0; i < choices; ++i) owned->choices.push_back(std::make_unique<Choice>());

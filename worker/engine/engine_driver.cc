@@ -28,6 +28,7 @@ void MergeOutput(EngineOutput& into, EngineOutput from) {
   Append(into.routers, std::move(from.routers));
   Append(into.events, std::move(from.events));
   Append(into.snapshot_parts, std::move(from.snapshot_parts));
+  Append(into.records, std::move(from.records));
 }
 
 bool OutputQueue::Push(EngineOutput output) {

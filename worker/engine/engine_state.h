@@ -79,6 +79,7 @@ struct Engine::State {
 
   uint64_t next_sequence = 1;
   uint64_t next_arrival = 1;
+  int64_t record_us = 0;  // the time that records take: of the call, or of the step's end
   int64_t next_timeout_us = kNeverMicros;  // no deadline or stall ends before
   bool draining = false;
   int64_t drain_deadline_us = kNeverMicros;

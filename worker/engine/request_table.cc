@@ -30,6 +30,29 @@ AttemptUsage Request::Usage() const {
   return usage;
 }
 
+AttemptRecord Request::Record(EndReason reason, int64_t now_us) const {
+  QUIRE_CHECK(open_choices == 0 && accepted_us <= now_us);
+  AttemptRecord record;
+  record.router = router;
+  record.key = submit.key;
+  record.request_id = submit.request_id;
+  record.tenant = submit.tenant;
+  record.reason = reason;
+  record.usage = Usage();
+  record.choices = 0;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    record.choices += !submit.choices[i].ended;
+    record.preemptions += choices[i]->incarnation;
+  }
+  const int64_t launched = std::min(launched_us, now_us);
+  const int64_t first_token = std::min(first_token_us, now_us);
+  QUIRE_CHECK(accepted_us <= launched && launched <= first_token);
+  record.queue_us = launched - accepted_us;
+  record.prefill_us = first_token - launched;
+  record.decode_us = now_us - first_token;
+  return record;
+}
+
 Request& RequestTable::Add(std::unique_ptr<Request> request) {
   QUIRE_CHECK(!request->choices.empty());
   const auto [at, added] = live_.emplace(request->key(), std::move(request));

@@ -41,11 +41,17 @@ struct Request {
   std::vector<std::unique_ptr<Choice>> choices;
   size_t open_choices = 0;
   bool told_admitted = false;
+  // When it got so far; never, until it has.
+  int64_t accepted_us = kNeverMicros;
+  int64_t launched_us = kNeverMicros;     // the first step that names it
+  int64_t first_token_us = kNeverMicros;  // its first sample
 
   WireKey key() const { return {router, submit.key.request}; }
   bool Admitted() const;       // one of its choices has been in a batch
   bool StepsInFlight() const;  // a step in flight names one of its choices
   AttemptUsage Usage() const;
+  // At its end. Phases that it never reached are 0.
+  AttemptRecord Record(EndReason reason, int64_t now_us) const;
 };
 
 class RequestTable {

@@ -162,6 +162,9 @@ void AttachHub::Route(EngineOutput output) {
     const auto it = by_router_.find(part.router);
     if (it != by_router_.end()) it->second->DeliverSnapshot(part);
   }
+  if (on_record_) {
+    for (const AttemptRecord& record : output.records) on_record_(record);
+  }
   engine_drained_ |= output.drained;
 }
 

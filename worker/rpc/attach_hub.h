@@ -42,6 +42,11 @@ class AttachHub final : private SessionHost {
   // The driver has outputs: takes them to the sessions. Posted by the driver's callback.
   void OnEngineOutput();
 
+  // Told every record of an attempt that has ended, whether its router is still there or not. Must
+  // not wait. May be absent.
+  using RecordTaker = std::function<void(const AttemptRecord&)>;
+  void SetRecordTaker(RecordTaker taker) { on_record_ = std::move(taker); }
+
   // No new work from here on. Running work may go on until `deadline`; then `done` runs (once):
   // true when the engine had nothing left, false when it had not said so kDrainGrace after the
   // deadline.
@@ -92,6 +97,7 @@ class AttachHub final : private SessionHost {
   TimerId drain_timer_ = 0;
   std::function<void(bool)> on_drained_;
   std::function<void()> on_closed_;
+  RecordTaker on_record_;
   bool closed_ = false;
   std::shared_ptr<bool> alive_;  // false once the hub is gone: work it posted then does nothing
 };

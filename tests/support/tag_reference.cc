@@ -1,0 +1,159 @@
+#include "tests/support/tag_reference.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+
+#include "common/check.h"
+#include "kernels/sampling/sampler.h"
+#include "tests/support/tag_runner.h"
+
+namespace quire::test {
+namespace {
+
+// The keys of all groups, position by position.
+class Keys {
+ public:
+  Keys(const CacheShape& shape, uint64_t salt) : root_(TagRoot(salt)) {
+    for (const CacheKindShape& kind : shape.kinds) {
+      windows_.insert(windows_.end(), static_cast<size_t>(kind.groups), kind.window);
+    }
+    tags_.resize(windows_.size());
+  }
+
+  void Append(TokenId token) {
+    for (size_t group = 0; group < tags_.size(); ++group) {
+      std::vector<uint64_t>& tags = tags_[group];
+      const uint64_t previous = tags.empty() ? root_ : tags.back();
+      tags.push_back(
+          TagOf(previous, token, static_cast<int64_t>(tags.size()), static_cast<int32_t>(group)));
+    }
+  }
+
+  // What the query at the last position sees.
+  uint64_t Seen() const {
+    uint64_t seen = 1;
+    for (size_t group = 0; group < tags_.size(); ++group) {
+      const size_t length = tags_[group].size();
+      const size_t window = windows_[group] == 0 ? length : static_cast<size_t>(windows_[group]);
+      for (size_t key = length - std::min(window, length); key < length; ++key) {
+        seen = TagSeen(seen, tags_[group][key]);
+      }
+    }
+    return seen;
+  }
+
+ private:
+  uint64_t root_;
+  std::vector<int32_t> windows_;             // by group
+  std::vector<std::vector<uint64_t>> tags_;  // by group
+};
+
+// What the sampling kernel is told, made anew for every token.
+struct RowMaker {
+  const SamplingParams& params;
+  std::set<TokenId> end_ids;
+  std::vector<uint32_t> mask;
+  std::vector<int32_t> banned;
+  std::vector<kernels::TokenBias> bias;
+  std::vector<kernels::TokenCount> counts;
+
+  kernels::SampleRow Make(const std::vector<TokenId>& prompt, const std::vector<TokenId>& outputs,
+                          int32_t vocab_size) {
+    kernels::SampleRow row;
+    row.temperature = params.temperature;
+    row.top_p = params.top_p;
+    row.top_k = params.top_k;
+    row.min_p = params.min_p;
+    row.typical_p = params.typical_p;
+    row.repetition_penalty = params.repetition_penalty;
+    row.frequency_penalty = params.frequency_penalty;
+    row.presence_penalty = params.presence_penalty;
+    row.seed = params.seed;
+    row.output_index = outputs.size();
+    row.logprobs = params.logprobs;
+    std::map<TokenId, int32_t> count;
+    for (TokenId id : prompt) count[id] += 0;
+    for (TokenId id : outputs) count[id] += 1;
+    counts.clear();
+    for (const auto& [id, times] : count) counts.push_back({id, times});
+    row.token_counts = counts;
+    std::set<int32_t> ban;
+    for (const std::vector<TokenId>& word : params.bad_words) {
+      std::vector<TokenId> text(outputs);
+      text.push_back(word.back());
+      if (text.size() < word.size()) continue;
+      if (std::equal(word.rbegin(), word.rend(), text.rbegin())) ban.insert(word.back());
+    }
+    if (static_cast<int64_t>(outputs.size()) < params.min_tokens) {
+      ban.insert(end_ids.begin(), end_ids.end());
+    }
+    banned.assign(ban.begin(), ban.end());
+    row.banned_ids = banned;
+    std::map<TokenId, float> biases(params.logit_bias.begin(), params.logit_bias.end());
+    bias.clear();
+    for (const auto& [id, value] : biases) bias.push_back({id, value});
+    row.logit_bias = bias;
+    if (!params.allowed_token_ids.empty()) {
+      mask.assign((static_cast<size_t>(vocab_size) + 31) / 32, 0);
+      for (TokenId id : params.allowed_token_ids) {
+        mask[static_cast<size_t>(id / 32)] |= 1u << (id % 32);
+      }
+      row.allowed_mask = mask;
+    }
+    return row;
+  }
+};
+
+}  // namespace
+
+ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t choice,
+                          uint64_t salt) {
+  const SamplingParams& params = submit.sampling;
+  RowMaker maker{params, {}, {}, {}, {}, {}};
+  maker.end_ids.insert(params.stop_token_ids.begin(), params.stop_token_ids.end());
+  if (!params.ignore_eos) {
+    maker.end_ids.insert(model.eos_token_ids.begin(), model.eos_token_ids.end());
+  }
+  const size_t room = static_cast<size_t>(model.max_model_len) - submit.prompt_ids.size();
+  const size_t limit = std::min(static_cast<size_t>(params.max_tokens), room);
+  Keys keys(model.cache, salt);
+  for (TokenId token : submit.prompt_ids) keys.Append(token);
+  kernels::sampling::Sampler sampler;
+  std::vector<float> logits(static_cast<size_t>(model.vocab_size));
+  ReferenceAnswer answer;
+  while (answer.reason == EndReason::kUnspecified) {
+    const uint64_t seen = keys.Seen();
+    for (int32_t id = 0; id < model.vocab_size; ++id) {
+      logits[static_cast<size_t>(id)] = TagLogit(seen, id);
+    }
+    kernels::SampleRow row = maker.Make(submit.prompt_ids, answer.tokens, model.vocab_size);
+    row.choice = choice;
+    kernels::SampleOutput output;
+    sampler.Sample(logits, row, output);
+    if (output.token < 0) {
+      answer.reason = EndReason::kFailed;  // nothing may follow
+      break;
+    }
+    answer.tokens.push_back(output.token);
+    keys.Append(output.token);
+    if (params.logprobs >= 1)
+      answer.logprob_bits.push_back(std::bit_cast<uint32_t>(output.logprob));
+    if (params.logprobs > 1) {
+      answer.top.push_back({{output.top_ids, output.top_ids + output.top_count},
+                            {output.top_logprobs, output.top_logprobs + output.top_count}});
+    }
+    const bool may_end = static_cast<int64_t>(answer.tokens.size()) > params.min_tokens;
+    if (may_end && maker.end_ids.contains(output.token)) {
+      answer.reason = EndReason::kStop;
+      answer.by_stop_token = true;
+      answer.stop_token_id = output.token;
+    } else if (answer.tokens.size() >= limit) {
+      answer.reason = EndReason::kLength;
+    }
+  }
+  return answer;
+}
+
+}  // namespace quire::test

@@ -1,0 +1,36 @@
+// What the tag model answers to a request, worked out from the request alone: no engine, no
+// scheduler, no pages, no row state. The oracle that engines are held against.
+//
+// Pure. The sampling kernel is shared with the engine (it has tests of its own); what it is told
+// (counts, bans, biases) is made here a second time, in the plainest way.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/wire.h"
+#include "worker/core/cache_shape.h"
+
+namespace quire::test {
+
+struct TagModel {
+  CacheShape cache;  // only windows and groups matter
+  int32_t vocab_size = 64;
+  int32_t max_model_len = 2048;
+  std::vector<TokenId> eos_token_ids;
+};
+
+struct ReferenceAnswer {
+  std::vector<TokenId> tokens;
+  std::vector<uint32_t> logprob_bits;  // with sampling.logprobs ≥ 1
+  std::vector<TopLogprobs> top;        // with sampling.logprobs > 1
+  EndReason reason = EndReason::kUnspecified;
+  bool by_stop_token = false;
+  TokenId stop_token_id = 0;
+};
+
+// The whole answer of one choice, from its first output on; resumed outputs are ignored.
+ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t choice,
+                          uint64_t salt);
+
+}  // namespace quire::test
