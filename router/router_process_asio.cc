@@ -114,6 +114,8 @@ int RouterProcess::Run() {
 }
 
 absl::Status RouterProcess::State::Start() {
+  const FrontOptions front_options = FrontOf(config);
+  QUIRE_ASSIGN_OR_RETURN(FrontPorts ports, FrontPorts::Bind(executor.context(), front_options));
   const PipelineRuntime runtime{executor, background, *dialer, rng, log, metrics};
   QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(PipelineOf(config), runtime));
   http_services = std::make_unique<HttpServices>(HttpServices{
@@ -122,10 +124,10 @@ absl::Status RouterProcess::State::Start() {
   grpc_services = std::make_unique<GrpcServices>(
       GrpcServices{executor, *pipeline, rng, counters, log, GrpcLimits()});
   grpc = std::make_unique<InferenceServer>(*grpc_services);
-  front = std::make_unique<Front>(executor.context(), *http_services, FrontOf(config),
+  front = std::make_unique<Front>(executor.context(), *http_services, front_options,
                                   [this](int fd) { grpc->Adopt(fd); });
-  QUIRE_RETURN_IF_ERROR(front->Listen());
   QUIRE_RETURN_IF_ERROR(grpc->Start());
+  front->Listen(std::move(ports));
   executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
   log.Info("listening", {{"http", HostAndPort(config.host, front->ports()[0])},
                          {"grpc", HostAndPort(config.host, front->ports()[1])},

@@ -33,6 +33,23 @@ struct FrontOptions {
   GuardLimits guard;
 };
 
+// The listening sockets of a front. They are bound before anything that a client could use stands,
+// so that a port that is taken is told before there is anything to take down.
+class FrontPorts {
+ public:
+  // INVALID_ARGUMENT for a host that is no address, UNAVAILABLE for a port that is taken.
+  static absl::StatusOr<FrontPorts> Bind(boost::asio::io_context& context,
+                                         const FrontOptions& options);
+  FrontPorts(FrontPorts&&) noexcept;
+  ~FrontPorts();
+
+ private:
+  friend class Front;
+  struct State;
+  explicit FrontPorts(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
 class Front {
  public:
   // Takes over one end of a socket pair on which a client's HTTP/2 arrives.
@@ -42,7 +59,9 @@ class Front {
         AdoptHttp2 adopt_http2);
   ~Front();  // closes all connections
 
-  // INVALID_ARGUMENT for a host that is no address, UNAVAILABLE for a port that is taken.
+  // Accepts on the ports, which it takes over.
+  void Listen(FrontPorts ports);
+  // Binds the ports first; fails as FrontPorts::Bind does.
   absl::Status Listen();
   // After Listen, in the order of FrontOptions::ports.
   const std::vector<uint16_t>& ports() const;

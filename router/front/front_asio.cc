@@ -41,6 +41,50 @@ absl::StatusOr<asio::ip::address> AddressOf(const std::string& host) {
 
 }  // namespace
 
+struct FrontPorts::State {
+  absl::Status ListenOn(asio::io_context& context, const asio::ip::address& address,
+                        const FrontOptions::Port& port);
+
+  std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
+  std::vector<uint16_t> ports;
+};
+
+absl::Status FrontPorts::State::ListenOn(asio::io_context& context,
+                                         const asio::ip::address& address,
+                                         const FrontOptions::Port& port) {
+  const tcp::endpoint endpoint(address, port.number);
+  auto acceptor = std::make_unique<tcp::acceptor>(context);
+  error_code error;
+  acceptor->open(endpoint.protocol(), error);
+  if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor->bind(endpoint, error);
+  if (!error) acceptor->listen(kBacklog, error);
+  if (error) {
+    return absl::UnavailableError(
+        AbslView(port.flag + ": cannot listen on " + address.to_string() + " port " +
+                 std::to_string(port.number) + ": " + error.message() +
+                 "; free the port or choose another, such as " +
+                 std::to_string(port.number < 65000 ? port.number + 10 : 8000)));
+  }
+  ports.push_back(acceptor->local_endpoint(error).port());
+  acceptors.push_back(std::move(acceptor));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FrontPorts> FrontPorts::Bind(asio::io_context& context,
+                                            const FrontOptions& options) {
+  QUIRE_ASSIGN_OR_RETURN(const asio::ip::address address, AddressOf(options.host));
+  auto state = std::make_unique<State>();
+  for (const FrontOptions::Port& port : options.ports) {
+    QUIRE_RETURN_IF_ERROR(state->ListenOn(context, address, port));
+  }
+  return FrontPorts(std::move(state));
+}
+
+FrontPorts::FrontPorts(std::unique_ptr<State> state) : state_(std::move(state)) {}
+FrontPorts::FrontPorts(FrontPorts&&) noexcept = default;
+FrontPorts::~FrontPorts() = default;
+
 // A connection of which the first bytes are awaited.
 struct Sniff {
   Http2Pump::Socket socket;
@@ -58,7 +102,6 @@ struct Front::State {
         http(loop, http_services),
         abandoned(options.guard.abandoned_streams, http_services.executor.clock().Now()) {}
 
-  absl::Status ListenOn(const FrontOptions::Port& port);
   void Accept(size_t listener);
   void Accepted(tcp::socket socket);
   void AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff);
@@ -101,12 +144,17 @@ Front::~Front() {
 }
 
 absl::Status Front::Listen() {
-  for (const FrontOptions::Port& port : state_->options.ports) {
-    QUIRE_RETURN_IF_ERROR(state_->ListenOn(port));
-  }
+  QUIRE_ASSIGN_OR_RETURN(FrontPorts bound, FrontPorts::Bind(state_->context, state_->options));
+  Listen(std::move(bound));
+  return absl::OkStatus();
+}
+
+void Front::Listen(FrontPorts bound) {
+  QUIRE_CHECK_MSG(state_->acceptors.empty(), "a front listens once");
+  state_->acceptors = std::move(bound.state_->acceptors);
+  state_->ports = std::move(bound.state_->ports);
   state_->accept_timers.resize(state_->acceptors.size(), 0);
   for (size_t i = 0; i < state_->acceptors.size(); ++i) state_->Accept(i);
-  return absl::OkStatus();
 }
 
 const std::vector<uint16_t>& Front::ports() const { return state_->ports; }
@@ -122,26 +170,6 @@ void Front::StartDraining() {
     if (timer != 0) state_->services.executor.Cancel(timer);
   }
   state_->http.StartDraining();
-}
-
-absl::Status Front::State::ListenOn(const FrontOptions::Port& port) {
-  QUIRE_ASSIGN_OR_RETURN(const asio::ip::address address, AddressOf(options.host));
-  const tcp::endpoint endpoint(address, port.number);
-  auto acceptor = std::make_unique<tcp::acceptor>(context);
-  error_code error;
-  acceptor->open(endpoint.protocol(), error);
-  if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor->bind(endpoint, error);
-  if (!error) acceptor->listen(kBacklog, error);
-  if (error) {
-    return absl::UnavailableError(AbslView(
-        port.flag + ": cannot listen on " + options.host + " port " + std::to_string(port.number) +
-        ": " + error.message() + "; free the port or choose another, such as " +
-        std::to_string(port.number < 65000 ? port.number + 10 : 8000)));
-  }
-  ports.push_back(acceptor->local_endpoint(error).port());
-  acceptors.push_back(std::move(acceptor));
-  return absl::OkStatus();
 }
 
 void Front::State::Accept(size_t listener) {

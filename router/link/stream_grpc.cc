@@ -33,14 +33,20 @@ void GrpcCalls::Release(const std::shared_ptr<grpc::ClientContext>& context) {
 }
 
 void GrpcCalls::CancelAllAndWait() {
-  std::map<const grpc::ClientContext*, std::shared_ptr<grpc::ClientContext>> contexts;
+  Contexts running;
   {
     MutexLock lock(mutex_);
-    contexts = live_;
+    running = live_;
   }
-  for (const auto& [key, context] : contexts) context->TryCancel();
-  std::unique_lock<std::mutex> lock(mutex_.native());
-  gone_.wait(lock, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return live_.empty(); });
+  for (const auto& [key, context] : running) context->TryCancel();
+  {
+    std::unique_lock<std::mutex> lock(mutex_.native());
+    gone_.wait(lock, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return live_.empty(); });
+  }
+  // The thread that said Done last may be the last to hold this object: it must find nothing in it.
+  Contexts done;
+  MutexLock lock(mutex_);
+  done.swap(done_);
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {

@@ -29,8 +29,9 @@ inline constexpr Micros kWriteBlocked = 5 * kMicrosPerSecond;
 // The calls under way, so that whoever made them can wait until gRPC has let go of all. Any thread.
 //
 // A channel whose last reference goes away on one of gRPC's own threads makes that thread wait for
-// itself, and contexts hold channels. So gRPC's threads only say that a call is done; what it held
-// is let go on the executor.
+// itself and then use the queue that it has destroyed; contexts hold channels. So gRPC's threads
+// only say that a call is done; what it held is let go on the executor, or by CancelAllAndWait,
+// after which this object holds no context.
 class GrpcCalls {
  public:
   void Add(std::shared_ptr<grpc::ClientContext> context);
@@ -38,15 +39,16 @@ class GrpcCalls {
   void Done(const grpc::ClientContext* context);
   // The executor's thread.
   void Release(const std::shared_ptr<grpc::ClientContext>& context);
+  // The executor's thread; no call is added afterwards.
   void CancelAllAndWait();
 
  private:
+  using Contexts = std::map<const grpc::ClientContext*, std::shared_ptr<grpc::ClientContext>>;
+
   Mutex mutex_;
   std::condition_variable gone_;
-  std::map<const grpc::ClientContext*, std::shared_ptr<grpc::ClientContext>> live_
-      ABSL_GUARDED_BY(mutex_);
-  std::map<const grpc::ClientContext*, std::shared_ptr<grpc::ClientContext>> done_
-      ABSL_GUARDED_BY(mutex_);
+  Contexts live_ ABSL_GUARDED_BY(mutex_);
+  Contexts done_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status FromGrpcStatus(const grpc::Status& status);

@@ -231,6 +231,23 @@ def test_a_taken_port_is_named():
         expect(code == 1 and str(port) in output and "--listen" in output, f"{code} {output}")
 
 
+def test_a_router_without_workers_leaves_in_order():
+    """While it dials a worker that is not there: by a signal at any moment, and by a port that is taken."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        for attempt in range(20):
+            code, output = run([BIN / "quire-router", "--worker=127.0.0.1:1", f"--port={port}", "--grpc-port=0"])
+            expect(code == 1 and one_line(output) == 1, f"taken port, {attempt}: {code} {output}")
+        for attempt in range(20):
+            with Process([BIN / "quire-router", "--worker=127.0.0.1:1", "--worker=127.0.0.1:2", "--port=0",
+                          "--grpc-port=0"]) as router:
+                router.wait_for_line("listening")
+                router.signal(signal.SIGTERM)
+                expect(router.wait() == 0, f"SIGTERM, {attempt}: {router.output()}")
+
+
 def test_broken_model_files_are_refused_by_name():
     with tempfile.TemporaryDirectory() as folder:
         broken = pathlib.Path(folder) / "broken"

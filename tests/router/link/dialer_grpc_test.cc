@@ -8,12 +8,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/runtime/asio_executor.h"
 #include "common/wire.h"
 #include "quire/v1/worker.grpc.pb.h"
 #include "router/link/codec.h"
+#include "router/link/stream_grpc.h"
 
 namespace quire {
 namespace {
@@ -202,6 +204,38 @@ TEST_F(DialerGrpcTest, ADestroyedStreamIsSilentAndTheDialerCanGo) {
   Run();
   EXPECT_TRUE(client.frames.empty());
   EXPECT_FALSE(client.closed.has_value());
+}
+
+// No server in the process: gRPC's threads are the dialer's alone, and end with its last channel.
+TEST(DialerGrpcExitTest, EverythingCanGoWhileItDials) {
+  for (int round = 0; round < 300; ++round) {
+    auto executor = std::make_unique<AsioExecutor>();
+    auto dialer = MakeGrpcDialer(*executor);
+    Client client(*executor);
+    auto stream = dialer->Dial("127.0.0.1:1");
+    stream->Start(&client);
+    stream->Write(EncodeHeartbeat(1));
+    for (int i = 0; i < round % 50; ++i) std::this_thread::yield();
+    stream.reset();
+    dialer.reset();
+    executor.reset();
+  }
+}
+
+// gRPC's thread holds the calls until it returns from the last Done: whoever lets go of them then
+// must not let go of a channel.
+TEST(DialerGrpcExitTest, CallsHoldNoContextOnceAllAreDone) {
+  auto calls = std::make_shared<GrpcCalls>();
+  auto context = std::make_shared<grpc::ClientContext>();
+  calls->Add(context);
+  std::thread grpc_thread([&] {
+    while (context.use_count() < 3) std::this_thread::yield();  // until the wait has begun
+    calls->Done(context.get());
+  });
+  calls->CancelAllAndWait();
+  grpc_thread.join();
+  EXPECT_EQ(context.use_count(), 1);
+  calls->Release(context);
 }
 
 TEST_F(DialerGrpcTest, FetchesTextBundlesWithinTheLimit) {
