@@ -25,6 +25,7 @@ DECLARED = {
     "test_golden": 2.0,
     "test_sim": 1.0,
     "test_worker_engine": 1.0,
+    "test_worker_sim": 1.0,
     "test_common_text": 1.0,
     "test_router_front": 1.0,
 }

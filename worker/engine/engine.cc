@@ -263,7 +263,9 @@ quire::Load Engine::State::MakeLoad() const {
 }
 
 int64_t Engine::State::NextWakeup(int64_t now_us) const {
-  const int64_t timeout_us = std::min(next_timeout_us, drain_deadline_us);
+  // A drain's deadline that has passed has done its work: only the steps in flight are waited for.
+  const int64_t drain_us = now_us < drain_deadline_us ? drain_deadline_us : kNeverMicros;
+  const int64_t timeout_us = std::min(next_timeout_us, drain_us);
   if (!in_flight.empty()) return std::min(std::max(now_us, runner.ReadyAt()), timeout_us);
   if (!scheduler.Idle()) return now_us;
   return std::min(timeout_us, next_probe_us);

@@ -1,0 +1,286 @@
+#include "tests/worker/sim/engine_sim.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include "common/log/log.h"
+#include "common/metrics/metrics.h"
+#include "tests/support/tag_runner.h"
+#include "worker/engine/virtual_engine_driver.h"
+#include "worker/rpc/attach_hub.h"
+#include "worker/scheduler/scheduler.h"
+
+namespace quire::sim {
+namespace {
+
+constexpr Micros kPatience = 60 * kMicrosPerSecond;  // virtual time in which all has to end
+constexpr Micros kRest = 500 * kMicrosPerMilli;
+
+class Worker {
+ public:
+  Worker(SimWorld& shared, uint64_t epoch)
+      : shared_(shared),
+        draw_(shared.scenario.seed * 77 + epoch),
+        runner_(RunnerOptions()),
+        engine_(MakeEngineOptions(), runner_, progress_),
+        driver_(engine_, progress_, shared.world.executor(),
+                [this] {
+                  shared_.world.executor().Post([this, alive = std::weak_ptr(alive_)] {
+                    if (!alive.expired()) hub_.OnEngineOutput();
+                  });
+                }),
+        rpc_metrics_(metrics_),
+        hub_(Hello(epoch), shared.world.executor(), driver_, log_, rpc_metrics_) {
+    hub_.SetRecordTaker([this](const AttemptRecord& record) { Take(record); });
+    for (const RequestPlan& plan : shared.scenario.requests) {
+      if (plan.nan) runner_.program().SetNanSeed(plan.submit.sampling.seed);
+    }
+    shared.world.Listen("worker",
+                        [this](std::unique_ptr<FrameStream> s) { hub_.Accept(std::move(s)); });
+    driver_.Start();
+  }
+  ~Worker() {
+    shared_.world.StopListening("worker");
+    shared_.world.CutLinks("worker");
+    Count();
+  }
+
+  void SetFrozen(bool frozen) { driver_.SetFrozen(frozen); }
+  void SlowStep(Micros by) {
+    if (progress_.running_since_us.load() == 0) return;
+    shared_.coverage.Add("slow steps");
+    runner_.DelayStep(by);
+  }
+  void Drain(Micros grace) {
+    hub_.Drain(shared_.Now() + grace, [this](bool clean) {
+      drained_ = true;
+      if (!clean && shared_.excuse_us == 0) shared_.Violate("the engine did not drain in time");
+    });
+  }
+
+  // When everything is over: nothing is held, and the books balance.
+  void JudgeTheRest(bool draining) {
+    const Load& load = hub_.load();
+    if (load.held_blocks != 0 || load.running_rows != 0 || load.waiting_requests != 0) {
+      shared_.Violate("at rest " + std::to_string(load.held_blocks) + " pages are held, " +
+                      std::to_string(load.running_rows) + " rows run, " +
+                      std::to_string(load.waiting_requests) + " wait");
+    }
+    if (draining && !drained_) shared_.Violate("the engine never said that it has drained");
+    const EngineTotals& totals = engine_.totals();
+    const auto same = [this](const char* what, uint64_t total, uint64_t records) {
+      if (total == records) return;
+      shared_.Violate(std::string(what) + ": the engine counts " + std::to_string(total) +
+                      ", its records " + std::to_string(records));
+    };
+    same("attempts", totals.attempts, records_);
+    same("prompt", totals.prompt_tokens, sum_.prompt_tokens);
+    same("computed", totals.computed_tokens, sum_.computed_tokens);
+    same("recomputed", totals.recomputed_tokens, sum_.recomputed_tokens);
+    same("generated", totals.generated_tokens, sum_.generated_tokens);
+    same("discarded", totals.discarded_tokens, sum_.discarded_tokens);
+    same("preemptions", totals.preemptions, preemptions_);
+  }
+
+ private:
+  test::TagRunnerOptions RunnerOptions() {
+    const Scenario& scenario = shared_.scenario;
+    const EngineOptions& engine = scenario.engine;
+    test::TagRunnerOptions runner;
+    runner.cache = {engine.block_size, engine.page_count, engine.cache_kinds};
+    runner.vocab_size = engine.vocab_size;
+    runner.max_num_seqs = engine.max_num_seqs;
+    runner.max_step_tokens =
+        MaxStepTokens(engine.max_num_seqs, engine.max_num_batched_tokens, engine.block_size);
+    runner.max_model_len = engine.max_model_len;
+    runner.max_in_flight = scenario.max_in_flight;
+    runner.salt_of_seed = [](uint64_t seed) { return seed % kSalts; };
+    runner.step_micros = [this](int64_t tokens) {
+      const Micros even = shared_.scenario.step_base_us + shared_.scenario.step_token_us * tokens;
+      return even / 2 + static_cast<Micros>(draw_.Next() % static_cast<uint64_t>(even + 1));
+    };
+    return runner;
+  }
+  EngineOptions MakeEngineOptions() {
+    EngineOptions options = shared_.scenario.engine;
+    options.on_page_freed = [this](int32_t page) { runner_.program().PoisonPage(page); };
+    return options;
+  }
+  WorkerHello Hello(uint64_t epoch) const {
+    const EngineOptions& engine = shared_.scenario.engine;
+    WorkerHello hello;
+    hello.worker_id = "worker";
+    hello.epoch = Epoch(epoch);
+    hello.features = ServedFeatures(engine);
+    hello.model_id = engine.model_id;
+    hello.numerics_id = engine.numerics_id;
+    hello.block_size = static_cast<uint32_t>(engine.block_size);
+    hello.limits.max_model_len = static_cast<uint32_t>(engine.max_model_len);
+    hello.limits.max_num_seqs = static_cast<uint32_t>(engine.max_num_seqs);
+    hello.limits.max_waiting_requests = static_cast<uint32_t>(engine.max_waiting_requests);
+    hello.limits.max_choices = static_cast<uint32_t>(engine.max_choices);
+    hello.text_bundle_sha256 = std::string(32, 'x');
+    hello.served_names = {"tag"};
+    hello.vocab_size = static_cast<uint32_t>(engine.vocab_size);
+    return hello;
+  }
+
+  void Take(const AttemptRecord& record) {
+    ++records_;
+    preemptions_ += record.preemptions;
+    sum_.prompt_tokens += record.usage.prompt_tokens;
+    sum_.computed_tokens += record.usage.computed_tokens;
+    sum_.recomputed_tokens += record.usage.recomputed_tokens;
+    sum_.generated_tokens += record.usage.generated_tokens;
+    sum_.discarded_tokens += record.usage.discarded_tokens;
+    if (record.reason == EndReason::kUnspecified || record.choices == 0 ||
+        record.request_id.empty() ||
+        std::min({record.queue_us, record.prefill_us, record.decode_us}) < 0) {
+      shared_.Violate("a record is not whole");
+    }
+  }
+
+  void Count() {
+    const EngineTotals& totals = engine_.totals();
+    Coverage& coverage = shared_.coverage;
+    coverage.Add("steps", totals.steps);
+    coverage.Add("attempts", totals.attempts);
+    coverage.Add("preemptions", totals.preemptions);
+    coverage.Add("recomputed", totals.recomputed_tokens);
+    coverage.Add("discarded", totals.discarded_tokens);
+    coverage.Add("windows used up", totals.windows_used_up);
+    coverage.Add("probes", totals.probes);
+    coverage.Add("records", records_);
+    coverage.Add("lost with their router",
+                 totals.choices_ended[static_cast<size_t>(EndReason::kRouterLost)]);
+  }
+
+  SimWorld& shared_;
+  VirtualRng draw_;
+  StepProgress progress_;
+  test::TagRunner runner_;
+  Engine engine_;
+  VirtualEngineDriver driver_;
+  NullLogger log_;
+  Metrics metrics_;
+  RpcMetrics rpc_metrics_;
+  AttachHub hub_;
+  bool drained_ = false;
+  uint64_t records_ = 0;
+  uint64_t preemptions_ = 0;
+  AttemptUsage sum_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+class Life {
+ public:
+  Life(const Scenario& scenario, Coverage& coverage)
+      : world_(scenario.seed),
+        dialer_(world_.MakeDialer()),
+        shared_{world_, *dialer_, scenario, coverage, {}} {
+    world_.SetDelay(20, 2 * kMicrosPerMilli);
+    worker_ = std::make_unique<Worker>(shared_, ++epoch_);
+    for (int i = 0; i < scenario.routers; ++i) {
+      routers_.push_back(std::make_unique<SimRouter>(shared_, i));
+      routers_.back()->Start();
+    }
+    for (const FaultPlan& fault : scenario.faults) Plan(fault);
+    if (scenario.drains_at >= 0) At(scenario.drains_at, [this] { Drain(); });
+  }
+
+  SimResult Run() {
+    const Micros begin = shared_.Now();
+    const auto bad = [this] { return !shared_.violations.empty(); };
+    const auto over = [&] {
+      return bad() ||
+             (to_heal_ == 0 && std::all_of(routers_.begin(), routers_.end(),
+                                           [](const auto& router) { return router->AllOver(); }));
+    };
+    // The first steps of the phase are those with faults, the last are peace.
+    world_.RunUntil(begin + kPatience, over);
+    if (!bad()) {
+      for (const auto& router : routers_) router->JudgeTheEnd();
+    }
+    SimResult result;
+    result.took = shared_.Now() - begin;
+    if (!bad()) {
+      world_.RunUntil(shared_.Now() + kRest + shared_.scenario.drain_grace, bad);
+      worker_->JudgeTheRest(shared_.draining);
+    }
+    result.violations = shared_.violations;
+    result.trace = shared_.trace;
+    return result;
+  }
+
+ private:
+  void At(Micros when, std::function<void()> work) {
+    ++to_heal_;
+    world_.executor().PostAt(shared_.Now() + when, [this, work = std::move(work)] {
+      --to_heal_;
+      work();
+    });
+  }
+
+  void Plan(const FaultPlan& fault) {
+    using Kind = FaultPlan::Kind;
+    SimRouter& router = *routers_[static_cast<size_t>(fault.router)];
+    switch (fault.kind) {
+      case Kind::kCut:
+        return At(fault.at, [&router] { router.Cut(); });
+      case Kind::kFence:
+        return At(fault.at, [&router] { router.Fence(); });
+      case Kind::kOldHello:
+        return At(fault.at, [&router] { router.SayOldHello(); });
+      case Kind::kSilence:
+        At(fault.at, [&router] { router.SetSilent(true); });
+        return At(fault.at + fault.lasts, [&router] { router.SetSilent(false); });
+      case Kind::kSlowStep:
+        return At(fault.at, [this, fault] { worker_->SlowStep(fault.lasts); });
+      case Kind::kFreeze:
+        At(fault.at, [this, fault] {
+          shared_.coverage.Add("freezes");
+          shared_.excuse_us += fault.lasts;
+          ++frozen_;
+          worker_->SetFrozen(true);
+        });
+        return At(fault.at + fault.lasts, [this] {
+          if (--frozen_ == 0) worker_->SetFrozen(false);
+        });
+      case Kind::kCrash:
+        return At(fault.at, [this] { Crash(); });
+    }
+  }
+
+  void Crash() {
+    if (shared_.draining) return;  // it is leaving anyhow
+    shared_.coverage.Add("crashes");
+    worker_.reset();
+    worker_ = std::make_unique<Worker>(shared_, ++epoch_);
+    worker_->SetFrozen(frozen_ > 0);
+  }
+
+  void Drain() {
+    shared_.coverage.Add("drains");
+    shared_.draining = true;
+    worker_->Drain(shared_.scenario.drain_grace);
+  }
+
+  VirtualWorld world_;
+  std::unique_ptr<Dialer> dialer_;
+  SimWorld shared_;
+  uint64_t epoch_ = 0;
+  int frozen_ = 0;
+  int to_heal_ = 0;  // faults that begin or end later
+  std::unique_ptr<Worker> worker_;
+  std::vector<std::unique_ptr<SimRouter>> routers_;
+};
+
+}  // namespace
+
+SimResult RunEngineSeed(uint64_t seed, Coverage& coverage) {
+  const Scenario scenario = DrawScenario(seed);
+  return Life(scenario, coverage).Run();
+}
+
+}  // namespace quire::sim

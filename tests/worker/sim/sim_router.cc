@@ -1,0 +1,525 @@
+#include "tests/worker/sim/sim_router.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace quire::sim {
+namespace {
+
+constexpr Micros kRedial = 15 * kMicrosPerMilli;
+constexpr Micros kRetry = 30 * kMicrosPerMilli;
+constexpr Micros kSlack = 10 * kMicrosPerMilli;  // both ways on the link, and a rounded millisecond
+constexpr size_t kMaxViolations = 20;
+
+}  // namespace
+
+void SimWorld::Violate(const std::string& what) {
+  if (violations.size() < kMaxViolations) {
+    violations.push_back(std::to_string(Now()) + " us: " + what);
+  }
+}
+
+void SimWorld::Trace(std::string_view bytes) {
+  uint64_t hash = trace ^ static_cast<uint64_t>(Now());
+  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001B3ull;
+  trace = hash;
+}
+
+SimRouter::SimRouter(SimWorld& shared, int index)
+    : shared_(shared), index_(index), instance_(1000 + static_cast<uint64_t>(index)) {
+  const EngineOptions& engine = shared_.scenario.engine;
+  const test::TagModel model{{engine.block_size, engine.page_count, engine.cache_kinds},
+                             engine.vocab_size,
+                             engine.max_model_len,
+                             engine.eos_token_ids};
+  uint64_t number = 0;
+  for (const RequestPlan& plan : shared_.scenario.requests) {
+    if (plan.router != index) continue;
+    Client& client = clients_[++number];
+    client.plan = &plan;
+    client.number = RequestNumber(number);
+    client.choices.resize(plan.submit.choices.size());
+    for (uint32_t i = 0; i < client.choices.size() && !plan.bad; ++i) {
+      client.choices[i].expected =
+          test::TagAnswer(model, plan.submit, i, plan.submit.sampling.seed % kSalts);
+    }
+  }
+}
+
+void SimRouter::Start() {
+  DialNew();
+  Beat();
+  for (auto& [number, client] : clients_) {
+    shared_.world.executor().PostAt(shared_.Now() + client.plan->starts_at,
+                                    [this, at = &client] { StartClient(*at); });
+  }
+}
+
+std::string SimRouter::Name(const Client& client) const {
+  return "router " + std::to_string(index_) + " request " + std::to_string(client.number.value()) +
+         "." + std::to_string(client.attempt);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Attaches
+
+void SimRouter::Dial(uint64_t number, bool old_hello) {
+  auto attachment = std::make_unique<Attachment>(*this, number);
+  attachment->old_hello = old_hello;
+  attachment->stream = shared_.dialer.Dial("worker");
+  attachment->stream->Start(attachment.get());
+  RouterHello hello;
+  hello.instance = instance_;
+  hello.attach_number = number;
+  hello.wants_events = true;
+  attachment->stream->Write(EncodeHello(hello));
+  if (old_hello) {
+    attachments_.insert(attachments_.begin(), std::move(attachment));
+  } else {
+    attachments_.push_back(std::move(attachment));
+  }
+}
+
+// Whatever ran on the older Attach is given up; it is submitted again when the worker has greeted.
+void SimRouter::DialNew() {
+  for (auto& [number, client] : clients_) {
+    if (!client.started || client.over) continue;
+    client.attempt_live = false;
+    client.waits_for_attach = true;
+  }
+  next_submit_number_ = 1;
+  Dial(++attach_number_, false);
+}
+
+void SimRouter::Cut() {
+  if (attachments_.empty() || silent_) return;
+  attachments_.back()->closed = true;
+  attachments_.back()->stream.reset();
+  shared_.coverage.Add("cuts");
+  DialNew();
+}
+
+void SimRouter::Fence() {
+  if (silent_) return;
+  shared_.coverage.Add("fences");
+  DialNew();
+}
+
+void SimRouter::SayOldHello() {
+  if (silent_ || attachments_.empty()) return;
+  if (!attachments_.back()->greeted || attachments_.back()->closed) return;
+  shared_.coverage.Add("old hellos");
+  Dial(attach_number_, true);
+}
+
+void SimRouter::SetSilent(bool silent) {
+  if (silent_ == silent) return;
+  silent_ = silent;
+  if (silent) return;
+  shared_.coverage.Add("silences");
+  DialNew();
+}
+
+void SimRouter::OnClosed(Attachment& from) {
+  from.closed = true;
+  if (from.old_hello || silent_ || attachments_.back().get() != &from) return;
+  shared_.world.executor().PostAt(shared_.Now() + kRedial, [this, at = &from] {
+    if (!silent_ && attachments_.back().get() == at) DialNew();
+  });
+}
+
+void SimRouter::Beat() {
+  shared_.world.executor().PostAt(shared_.Now() + kMicrosPerSecond, [this] {
+    if (!silent_) Send(EncodeHeartbeat(static_cast<uint64_t>(shared_.Now() / kMicrosPerMilli)));
+    Beat();
+  });
+}
+
+void SimRouter::Send(std::string frame) {
+  if (silent_ || attachments_.empty()) return;
+  Attachment& current = *attachments_.back();
+  if (current.closed || !current.greeted) return;
+  current.stream->Write(std::move(frame));
+}
+
+void SimRouter::SendSoon(Micros lag, std::function<void()> work) {
+  // What a router does later belongs to the Attach on which it decided so.
+  shared_.world.executor().PostAt(shared_.Now() + lag,
+                                  [this, number = attach_number_, work = std::move(work)] {
+                                    if (number == attach_number_ && !silent_) work();
+                                  });
+}
+
+// ---------------------------------------------------------------------------------------------
+// what the worker says
+
+void SimRouter::OnFrame(Attachment& from, std::string_view frame) {
+  shared_.Trace(frame);
+  if (silent_) return;
+  absl::StatusOr<WorkerMessage> message = DecodeWorkerFrame(frame);
+  if (!message.ok()) return shared_.Violate("a frame of the worker is broken");
+  if (const auto* refused = std::get_if<AttachRefused>(&*message)) return Hear(from, *refused);
+  if (from.old_hello) {  // a worker that has started again cannot know the number
+    const auto* hello = std::get_if<WorkerHello>(&*message);
+    if (hello == nullptr || hello->epoch != greeted_epoch_) return;
+    return shared_.Violate("an Attach number was taken twice");
+  }
+  if (attachments_.back().get() != &from) return;  // fenced: its words are under way
+  if (const auto* hello = std::get_if<WorkerHello>(&*message)) return Hear(from, *hello);
+  if (const auto* step = std::get_if<StepFrame>(&*message)) return Hear(from, *step);
+  if (std::holds_alternative<DrainingNotice>(*message) && !shared_.draining) {
+    shared_.Violate("draining is told though nobody asked for it");
+  }
+}
+
+void SimRouter::Hear(Attachment& from, const AttachRefused& refused) {
+  const bool current = attachments_.back().get() == &from;
+  if (from.old_hello ? !refused.fenced : current) {
+    shared_.Violate("the Attach was ended: " + refused.message);
+  }
+}
+
+void SimRouter::Hear(Attachment& from, const WorkerHello& hello) {
+  from.greeted = true;
+  greeted_epoch_ = hello.epoch;
+  for (auto& [number, client] : clients_) {
+    if (!client.waits_for_attach) continue;
+    client.waits_for_attach = false;
+    shared_.coverage.Add("resumes");
+    SendSubmit(client);
+  }
+}
+
+void SimRouter::Hear(Attachment& from, const StepFrame& step) {
+  if (step.frame_seq != from.next_frame_seq++) shared_.Violate("a frame number is left out");
+  const Load& load = step.load;
+  const uint64_t pages = load.free_blocks + load.evictable_blocks + load.held_blocks;
+  const bool told = pages + load.steps_total > 0;  // nothing is known before the first output
+  if (told && pages != static_cast<uint64_t>(shared_.scenario.engine.page_count)) {
+    shared_.Violate("free, evictable and held pages are " + std::to_string(pages));
+  }
+  if (step.last_admitted_submit >= next_submit_number_) {
+    shared_.Violate("a Submit is said to be seen that was not sent");
+  }
+  if (step.state == WorkerState::kStuck) shared_.coverage.Add("stuck frames");
+  for (const Admitted& admitted : step.admitted) {
+    Client* client = CurrentAttempt(admitted.key);
+    if (client != nullptr && client->plan->bad) shared_.Violate("a bad Submit was admitted");
+  }
+  for (const Output& output : step.outputs) Take(output);
+  for (const Ended& ended : step.ended) Take(ended);
+  for (const Refused& refused : step.refused) Take(refused);
+}
+
+SimRouter::Client* SimRouter::CurrentAttempt(const AttemptKey& key) {
+  const auto found = clients_.find(key.request.value());
+  if (found == clients_.end()) {
+    shared_.Violate("a word about a request that nobody made");
+    return nullptr;
+  }
+  return found->second.attempt == key.attempt.value() ? &found->second : nullptr;
+}
+
+void SimRouter::Take(const Output& output) {
+  Client* client = CurrentAttempt(output.key);
+  if (client == nullptr) return;  // of an attempt that was given up
+  const std::string name = Name(*client);
+  if (!client->attempt_live) return shared_.Violate(name + " gets tokens after its end");
+  if (output.choice >= client->choices.size()) {
+    return shared_.Violate(name + " gets tokens of a choice that is none");
+  }
+  Choice& choice = client->choices[output.choice];
+  if (choice.ended) return shared_.Violate(name + " gets tokens after its choice's end");
+  if (output.first_index != choice.tokens.size()) {
+    return shared_.Violate(name + " gets index " + std::to_string(output.first_index) + " after " +
+                           std::to_string(choice.tokens.size()));
+  }
+  if (client->plan->nan) shared_.Violate(name + " gets tokens out of what are no numbers");
+  if (client->deadline >= 0 && shared_.Now() > client->deadline + kSlack + shared_.excuse_us) {
+    shared_.Violate(name + " gets tokens after its deadline");
+  }
+  if (client->plan->submit.initial_window > 0 &&
+      output.first_index + output.ids.size() > choice.granted) {
+    shared_.Violate(name + " gets tokens beyond its window");
+  }
+  for (size_t i = 0; i < output.ids.size(); ++i) {
+    choice.tokens.push_back(output.ids[i]);
+    Check(choice, output, i);
+  }
+  GrantAfter(*client, output.choice);
+  const int64_t finish = client->plan->finishes_at;
+  const int64_t count = static_cast<int64_t>(choice.tokens.size());
+  if (output.choice == 0 && finish >= 0 && count >= finish && choice.finish_count < 0) {
+    choice.finish_count = std::max(finish, static_cast<int64_t>(choice.resumed));
+    Send(EncodeFinish({output.key, 0, EndReason::kStop, static_cast<uint32_t>(finish)}));
+    shared_.coverage.Add("finishes");
+  }
+}
+
+// The token just taken, and its logprobs, against the reference.
+void SimRouter::Check(const Choice& choice, const Output& output, size_t at) {
+  const size_t index = choice.tokens.size() - 1;
+  const test::ReferenceAnswer& expected = choice.expected;
+  shared_.coverage.Add("tokens");
+  if (index >= expected.tokens.size() || expected.tokens[index] != choice.tokens[index]) {
+    return shared_.Violate("token " + std::to_string(index) + " differs from the reference");
+  }
+  if (!expected.logprob_bits.empty() &&
+      (at >= output.logprobs.size() ||
+       std::bit_cast<uint32_t>(output.logprobs[at]) != expected.logprob_bits[index])) {
+    return shared_.Violate("a logprob differs from the reference");
+  }
+  if (expected.top.empty()) return;
+  if (at >= output.top.size() || output.top[at].ids != expected.top[index].ids ||
+      output.top[at].logprobs != expected.top[index].logprobs) {
+    shared_.Violate("the best candidates differ from the reference");
+  }
+}
+
+void SimRouter::Take(const Ended& ended) {
+  Client* client = CurrentAttempt(ended.key);
+  if (client == nullptr) return;
+  const std::string name = Name(*client);
+  if (!client->attempt_live || ended.choice >= client->choices.size()) {
+    return shared_.Violate(name + " hears of an end that cannot be");
+  }
+  Choice& choice = client->choices[ended.choice];
+  if (choice.ended) return shared_.Violate(name + " hears of the same end twice");
+  choice.ended = choice.ended_here = true;
+  shared_.coverage.Add("ends " + std::to_string(static_cast<int>(ended.reason)));
+  CheckEnd(*client, choice, ended);
+  const bool all = std::all_of(client->choices.begin(), client->choices.end(),
+                               [](const Choice& c) { return c.ended; });
+  if (ended.last_choice != all) shared_.Violate(name + ": last_choice is not what it says");
+  if (!ended.last_choice) return;
+  CheckUsage(*client, ended.usage);
+  told_usage_[ended.key] = ended.usage;
+  client->attempt_live = false;
+  if (client->plan->repeats_ended && !shared_.draining) {
+    shared_.coverage.Add("repeats of ended");
+    ++client->repeats;
+    for (std::string& frame : EncodeSubmit(MakeSubmit(*client))) Send(std::move(frame));
+  }
+  Over(*client);
+}
+
+void SimRouter::CheckEnd(const Client& client, Choice& choice, const Ended& ended) {
+  const RequestPlan& plan = *client.plan;
+  const test::ReferenceAnswer& expected = choice.expected;
+  const bool whole = choice.tokens == expected.tokens && expected.reason == ended.reason;
+  bool may = false;
+  switch (ended.reason) {
+    case EndReason::kStop:
+      may = whole && expected.by_stop_token == ended.by_stop_token &&
+            expected.stop_token_id == ended.stop_token_id;
+      if (!may && choice.finish_count >= 0) may = choice.counted_by_finish = true;
+      break;
+    case EndReason::kLength:
+      may = whole;
+      break;
+    case EndReason::kCancelled:
+      may = client.cancelled || client.cancelled_one;
+      break;
+    case EndReason::kFailed:
+      may = plan.nan || std::any_of(client.choices.begin(), client.choices.end(), [](auto& c) {
+              return c.expected.reason == EndReason::kFailed;
+            });
+      break;
+    case EndReason::kDeadline:
+      may = client.deadline >= 0 && shared_.Now() + 2 * kMicrosPerMilli >= client.deadline;
+      break;
+    case EndReason::kSlowClient:
+      may = plan.stalls_at >= 0 || shared_.excuse_us > 0;
+      break;
+    case EndReason::kDrained:
+      may = shared_.draining && ended.retryable;
+      break;
+    default:
+      break;
+  }
+  if (!may) {
+    shared_.Violate(Name(client) + " ended with reason " +
+                    std::to_string(static_cast<int>(ended.reason)) + " after " +
+                    std::to_string(choice.tokens.size()) + " tokens");
+  }
+  if (client.deadline >= 0 && shared_.Now() > client.deadline + kSlack + shared_.excuse_us) {
+    shared_.Violate(Name(client) + " ended long after its deadline");
+  }
+}
+
+void SimRouter::CheckUsage(const Client& client, const AttemptUsage& usage) {
+  uint64_t counted = 0;
+  for (const Choice& choice : client.choices) {
+    if (!choice.ended_here) continue;
+    const uint64_t taken = choice.counted_by_finish ? static_cast<uint64_t>(choice.finish_count)
+                                                    : choice.tokens.size();
+    counted += taken - choice.resumed;
+  }
+  const std::string name = Name(client);
+  if (usage.generated_tokens - usage.discarded_tokens != counted) {
+    shared_.Violate(name + " is billed " + std::to_string(usage.generated_tokens) + " less " +
+                    std::to_string(usage.discarded_tokens) + " tokens for " +
+                    std::to_string(counted));
+  }
+  if (usage.prompt_tokens != client.plan->submit.prompt_ids.size()) {
+    shared_.Violate(name + " is billed another prompt");
+  }
+  if (usage.recomputed_tokens > usage.computed_tokens ||
+      usage.cached_tokens > usage.prompt_tokens + counted) {
+    shared_.Violate(name + " is billed work that cannot be");
+  }
+}
+
+void SimRouter::Take(const Refused& refused) {
+  Client* client = CurrentAttempt(refused.key);
+  if (client == nullptr) return;
+  shared_.coverage.Add("refused " + std::to_string(static_cast<int>(refused.code)));
+  if (client->repeats > 0) {  // one of the two that were sent
+    --client->repeats;
+    const RefusalCode code = refused.code;
+    if (code != RefusalCode::kDuplicate && code != RefusalCode::kQueueFull &&
+        code != RefusalCode::kDraining && code != RefusalCode::kDeadlinePassed &&
+        !client->plan->bad) {
+      shared_.Violate(Name(*client) + " is refused: " + refused.message);
+    }
+    return;
+  }
+  if (!client->attempt_live) {
+    return shared_.Violate(Name(*client) + " is refused though it is not waiting for that");
+  }
+  client->attempt_live = false;
+  switch (refused.code) {
+    case RefusalCode::kQueueFull:
+      SendSoon(kRetry, [this, client] {
+        if (!client->over && !client->attempt_live && !client->waits_for_attach) {
+          SendSubmit(*client);
+        }
+      });
+      return;
+    case RefusalCode::kDraining:
+      if (!shared_.draining) shared_.Violate("a worker refuses as draining that is not");
+      return Over(*client);
+    case RefusalCode::kDeadlinePassed:
+      if (client->deadline < 0 || shared_.Now() + 2 * kMicrosPerMilli < client->deadline) {
+        shared_.Violate(Name(*client) + " is refused before its deadline");
+      }
+      return Over(*client);
+    default:
+      if (!client->plan->bad) {
+        shared_.Violate(Name(*client) + " is refused: " + refused.message);
+      }
+      return Over(*client);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// what the router does
+
+void SimRouter::StartClient(Client& client) {
+  const RequestPlan& plan = *client.plan;
+  client.started = true;
+  if (plan.deadline_after >= 0) client.deadline = shared_.Now() + plan.deadline_after;
+  const Micros now = shared_.Now();
+  Executor& executor = shared_.world.executor();
+  if (plan.cancels_after >= 0) {
+    executor.PostAt(now + plan.cancels_after, [this, at = &client] { CancelClient(*at); });
+  }
+  if (plan.retries_after >= 0) {
+    executor.PostAt(now + plan.retries_after, [this, at = &client] {
+      if (silent_ || !at->attempt_live || at->cancelled) return;
+      shared_.coverage.Add("newer attempts");
+      SendSubmit(*at);
+    });
+  }
+  if (silent_ || attachments_.empty() || !attachments_.back()->greeted) {
+    client.waits_for_attach = true;
+    return;
+  }
+  SendSubmit(client);
+}
+
+Submit SimRouter::MakeSubmit(const Client& client) {
+  Submit submit = client.plan->submit;
+  submit.key = {client.number, Attempt(client.attempt)};
+  submit.submit_number = next_submit_number_++;
+  submit.request_id = Name(client);
+  for (size_t i = 0; i < client.choices.size(); ++i) {
+    submit.choices[i].outputs = client.choices[i].tokens;
+    submit.choices[i].ended = client.choices[i].ended;
+  }
+  if (client.deadline >= 0) {
+    const Micros remaining = std::max<Micros>(0, client.deadline - shared_.Now());
+    submit.remaining_ms = static_cast<uint64_t>(remaining / kMicrosPerMilli);
+  }
+  return submit;
+}
+
+void SimRouter::SendSubmit(Client& client) {
+  if (client.over) return;
+  // Its own clock says so: nothing is sent. (0 on the wire would mean: no deadline.)
+  const bool late = client.deadline >= 0 && client.deadline - shared_.Now() < kMicrosPerMilli;
+  if (late || (client.cancelled && !client.attempt_live)) return Over(client);
+  ++client.attempt;
+  client.repeats = 0;
+  for (Choice& choice : client.choices) {
+    choice.resumed = choice.tokens.size();
+    choice.granted = choice.resumed + client.plan->submit.initial_window;
+    choice.ended_here = false;
+    if (!choice.ended) choice.finish_count = -1;
+  }
+  const Submit submit = MakeSubmit(client);
+  client.attempt_live = true;
+  for (std::string& frame : EncodeSubmit(submit)) Send(std::move(frame));
+  for (uint32_t i = 0; i < client.choices.size(); ++i) GrantAfter(client, i);
+  if (!client.plan->repeats_live) return;
+  shared_.coverage.Add("repeats of live");
+  ++client.repeats;
+  Submit again = submit;
+  again.submit_number = next_submit_number_++;
+  for (std::string& frame : EncodeSubmit(again)) Send(std::move(frame));
+}
+
+void SimRouter::GrantAfter(Client& client, uint32_t choice) {
+  const RequestPlan& plan = *client.plan;
+  if (plan.submit.initial_window == 0) return;
+  const uint64_t taken = client.choices[choice].tokens.size();
+  if (plan.stalls_at >= 0 && static_cast<int64_t>(taken) >= plan.stalls_at) return;
+  SendSoon(plan.grant_lag, [this, at = &client, choice, taken, attempt = client.attempt] {
+    if (at->attempt != attempt || !at->attempt_live || at->choices[choice].ended) return;
+    const uint64_t up_to = taken + at->plan->grant_step;
+    Choice& granted = at->choices[choice];
+    granted.granted = std::max(granted.granted, up_to);
+    Send(EncodeGrant({{at->number, Attempt(attempt)}, choice, up_to}));
+  });
+}
+
+void SimRouter::CancelClient(Client& client) {
+  if (client.over) return;
+  const bool one = client.plan->cancels_one_choice && client.choices.size() > 1;
+  (one ? client.cancelled_one : client.cancelled) = true;
+  shared_.coverage.Add("cancels");
+  if (!client.attempt_live) {
+    if (one) return;
+    return Over(client);
+  }
+  Send(EncodeCancel({{client.number, Attempt(client.attempt)}, one, 0}));
+}
+
+void SimRouter::Over(Client& client) {
+  client.over = true;
+  client.waits_for_attach = false;
+}
+
+bool SimRouter::AllOver() const {
+  return std::all_of(clients_.begin(), clients_.end(),
+                     [](const auto& entry) { return entry.second.over; });
+}
+
+void SimRouter::JudgeTheEnd() const {
+  for (const auto& [number, client] : clients_) {
+    if (!client.over) shared_.Violate(Name(client) + " waits for ever");
+  }
+}
+
+}  // namespace quire::sim

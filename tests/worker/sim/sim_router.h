@@ -1,0 +1,137 @@
+// A router as the worker meets it: attaches, submits, takes tokens, grants, cancels, loses its
+// stream and carries on from its journal. It holds every word of the worker against what it must
+// be: the reference answer, the windows, the deadlines, one end for each choice.
+//
+// One thread, that of the world.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/runtime/virtual_runtime.h"
+#include "router/link/codec.h"
+#include "tests/support/tag_reference.h"
+#include "tests/worker/sim/sim_scenario.h"
+
+namespace quire::sim {
+
+// What a run of many seeds must have met, so that the suite does not grow blind.
+struct Coverage {
+  std::map<std::string, uint64_t> counts;
+  void Add(const std::string& what, uint64_t count = 1) { counts[what] += count; }
+};
+
+// What all routers of a world share.
+struct SimWorld {
+  VirtualWorld& world;
+  Dialer& dialer;
+  const Scenario& scenario;
+  Coverage& coverage;
+  std::vector<std::string> violations;
+  uint64_t trace = 0;    // a hash of everything that routers heard, and when
+  Micros excuse_us = 0;  // time for which the engine did nothing, by our own doing
+  bool draining = false;
+
+  Micros Now() const { return world.clock().Now(); }
+  void Violate(const std::string& what);
+  void Trace(std::string_view bytes);
+};
+
+class SimRouter {
+ public:
+  SimRouter(SimWorld& shared, int index);
+
+  void Start();
+  // Faults.
+  void Cut();
+  void Fence();
+  void SayOldHello();
+  void SetSilent(bool silent);
+
+  bool AllOver() const;
+  // What was never told though it should have been.
+  void JudgeTheEnd() const;
+  const std::map<AttemptKey, AttemptUsage>& told_usage() const { return told_usage_; }
+  RouterInstance instance() const { return instance_; }
+
+ private:
+  struct Choice {
+    std::vector<TokenId> tokens;  // the journal
+    size_t resumed = 0;           // of these, before the current attempt
+    uint64_t granted = 0;
+    bool ended = false;         // for good
+    bool ended_here = false;    // in the current attempt
+    int64_t finish_count = -1;  // a Finish was sent with this count
+    bool counted_by_finish = false;
+    test::ReferenceAnswer expected;
+  };
+  struct Client {
+    const RequestPlan* plan = nullptr;
+    RequestNumber number;
+    uint32_t attempt = 0;  // 0: not submitted yet
+    bool started = false;
+    bool waits_for_attach = false;
+    bool over = false;
+    bool cancelled = false;
+    bool cancelled_one = false;
+    bool attempt_live = false;  // submitted on the current Attach and not told to be over
+    int repeats = 0;            // Submits sent again whose refusal is due
+    Micros deadline = -1;
+    std::vector<Choice> choices;
+  };
+  struct Attachment final : FrameStream::Receiver {
+    Attachment(SimRouter& its_router, uint64_t its_number)
+        : router(its_router), number(its_number) {}
+    void OnFrame(std::string_view frame) override { router.OnFrame(*this, frame); }
+    void OnClosed(const absl::Status&) override { router.OnClosed(*this); }
+    SimRouter& router;
+    uint64_t number;
+    std::unique_ptr<FrameStream> stream;
+    bool greeted = false;
+    bool closed = false;
+    bool old_hello = false;  // sent to be refused
+    uint64_t next_frame_seq = 1;
+  };
+
+  void Dial(uint64_t number, bool old_hello);
+  void DialNew();
+  void OnFrame(Attachment& from, std::string_view frame);
+  void OnClosed(Attachment& from);
+  void Hear(Attachment& from, const WorkerHello& hello);
+  void Hear(Attachment& from, const StepFrame& step);
+  void Hear(Attachment& from, const AttachRefused& refused);
+  void Take(const Output& output);
+  void Check(const Choice& choice, const Output& output, size_t at);
+  void Take(const Ended& ended);
+  void CheckEnd(const Client& client, Choice& choice, const Ended& ended);
+  void CheckUsage(const Client& client, const AttemptUsage& usage);
+  void Take(const Refused& refused);
+  Client* CurrentAttempt(const AttemptKey& key);
+
+  void StartClient(Client& client);
+  void SendSubmit(Client& client);
+  Submit MakeSubmit(const Client& client);
+  void SendSoon(Micros lag, std::function<void()> work);
+  void Send(std::string frame);
+  void GrantAfter(Client& client, uint32_t choice);
+  void CancelClient(Client& client);
+  void Beat();
+  void Over(Client& client);
+  std::string Name(const Client& client) const;
+
+  SimWorld& shared_;
+  const int index_;
+  const RouterInstance instance_;
+  uint64_t attach_number_ = 0;
+  std::vector<std::unique_ptr<Attachment>> attachments_;  // the last one is the current
+  Epoch greeted_epoch_;
+  uint64_t next_submit_number_ = 1;
+  bool silent_ = false;
+  std::map<uint64_t, Client> clients_;  // by request number
+  std::map<AttemptKey, AttemptUsage> told_usage_;
+};
+
+}  // namespace quire::sim

@@ -1,0 +1,165 @@
+#include "tests/worker/sim/sim_scenario.h"
+
+#include <algorithm>
+
+#include "common/runtime/virtual_runtime.h"
+#include "worker/kv/kv_cache.h"
+
+namespace quire::sim {
+namespace {
+
+constexpr Micros kMilli = kMicrosPerMilli;
+constexpr int32_t kVocab = 64;
+constexpr int64_t kLongest = 112;  // tokens of a request: every one fits alone
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : rng_(seed) {}
+  uint64_t Below(uint64_t n) { return rng_.Next() % n; }
+  bool OneIn(uint64_t n) { return Below(n) == 0; }
+  int64_t From(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(Below(static_cast<uint64_t>(high - low + 1)));
+  }
+  TokenId Token() { return static_cast<TokenId>(Below(kVocab)); }
+
+ private:
+  VirtualRng rng_;
+};
+
+EngineOptions DrawEngine(Draw& draw) {
+  EngineOptions engine;
+  constexpr int32_t kBlockSizes[] = {1, 2, 4, 16};
+  engine.block_size = kBlockSizes[draw.Below(4)];
+  engine.max_model_len = static_cast<int32_t>(draw.OneIn(4) ? kLongest - 20 : 256);
+  engine.max_num_seqs = static_cast<int32_t>(draw.From(1, 8));
+  engine.max_num_batched_tokens = static_cast<int32_t>(draw.From(1, draw.OneIn(2) ? 12 : 70));
+  engine.max_waiting_requests = static_cast<int32_t>(draw.OneIn(4) ? draw.From(1, 4) : 100);
+  engine.max_choices = 3;
+  engine.cache_kinds = {{0, 1}, {static_cast<int32_t>(draw.From(2, 30)), 2}};
+  if (draw.OneIn(3)) engine.cache_kinds = {{0, 1}};
+  if (draw.OneIn(4)) engine.cache_kinds = {{static_cast<int32_t>(draw.From(2, 30)), 1}};
+  // From barely enough for one request to enough for several.
+  const KvCache measure({engine.block_size, 1 << 20, engine.cache_kinds}, nullptr);
+  const int64_t least = measure.PeakPages(kLongest, engine.block_size);
+  engine.page_count = least + draw.From(0, draw.OneIn(2) ? least / 2 : 4 * least);
+  engine.model_id = "tag";
+  engine.numerics_id = "tag";
+  engine.eos_token_ids = {kVocab - 1};
+  engine.vocab_size = kVocab;
+  engine.slow_client_timeout_us = draw.From(300, 2000) * kMilli;
+  engine.idle_probe_interval_us = draw.From(20, 3000) * kMilli;
+  return engine;
+}
+
+void DrawSampling(Draw& draw, SamplingParams& sampling) {
+  sampling.temperature = draw.OneIn(3) ? 0.0f : 1.0f;
+  sampling.ignore_eos = draw.OneIn(2);
+  if (draw.OneIn(4)) sampling.top_k = static_cast<int32_t>(draw.From(1, 20));
+  if (draw.OneIn(5)) sampling.top_p = 0.8f;
+  if (draw.OneIn(6)) sampling.min_p = 0.05f;
+  if (draw.OneIn(4)) sampling.frequency_penalty = 1.5f;
+  if (draw.OneIn(4)) sampling.presence_penalty = 0.7f;
+  if (draw.OneIn(4)) sampling.repetition_penalty = 1.3f;
+  if (draw.OneIn(4)) sampling.min_tokens = sampling.max_tokens / 2;
+  if (draw.OneIn(4)) sampling.stop_token_ids = {draw.Token(), draw.Token()};
+  if (draw.OneIn(5)) {
+    const TokenId biased = draw.Token();
+    sampling.logit_bias = {{biased, 3.0f}, {(biased + 7) % kVocab, -4.0f}};
+  }
+  if (draw.OneIn(6)) sampling.bad_words = {{draw.Token()}, {draw.Token(), draw.Token()}};
+  if (draw.OneIn(8)) {
+    for (int i = 0; i < 20; ++i) sampling.allowed_token_ids.push_back(draw.Token());
+  }
+  if (draw.OneIn(2)) sampling.logprobs = static_cast<int32_t>(draw.From(1, 4));
+}
+
+void DrawClient(Draw& draw, RequestPlan& plan) {
+  if (draw.OneIn(2)) {
+    plan.submit.initial_window = static_cast<uint32_t>(draw.From(1, 10));
+    plan.grant_lag = draw.From(0, 40) * kMilli;
+    plan.grant_step = static_cast<uint64_t>(draw.From(1, 9));
+    if (draw.OneIn(8)) plan.stalls_at = draw.From(0, 20);
+  }
+  if (draw.OneIn(6)) plan.cancels_after = draw.From(0, 200) * kMilli;
+  plan.cancels_one_choice = draw.OneIn(2);
+  if (draw.OneIn(6)) plan.finishes_at = draw.From(1, 20);
+  if (draw.OneIn(8)) plan.retries_after = draw.From(0, 150) * kMilli;
+  if (draw.OneIn(6)) plan.deadline_after = draw.From(2, 300) * kMilli;
+  plan.repeats_live = draw.OneIn(8);
+  plan.repeats_ended = draw.OneIn(8);
+}
+
+RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
+  RequestPlan plan;
+  plan.router = static_cast<int>(draw.Below(static_cast<uint64_t>(scenario.routers)));
+  plan.starts_at = draw.From(0, draw.OneIn(2) ? 20 : 600) * kMilli;
+  Submit& submit = plan.submit;
+  submit.model_id = scenario.engine.model_id;
+  const int64_t length = draw.From(1, draw.OneIn(3) ? 64 : 24);
+  // Few different openings, so that prefixes are shared.
+  const uint64_t opening = draw.Below(3);
+  const int64_t shared = draw.From(0, length);
+  for (int64_t i = 0; i < length; ++i) {
+    submit.prompt_ids.push_back(
+        i < shared ? static_cast<TokenId>((opening * 31 + static_cast<uint64_t>(i) * 7) % kVocab)
+                   : draw.Token());
+  }
+  submit.sampling.max_tokens = static_cast<int32_t>(draw.From(1, draw.OneIn(4) ? 48 : 20));
+  submit.sampling.seed = draw.Below(uint64_t{1} << 48);
+  const uint64_t salt = submit.sampling.seed % kSalts;
+  if (salt != 0) submit.salt = "salt " + std::to_string(salt);
+  DrawSampling(draw, submit.sampling);
+  submit.choices.resize(draw.OneIn(4) ? static_cast<size_t>(draw.From(2, 3)) : 1);
+  submit.priority = static_cast<int32_t>(draw.Below(2));
+  submit.tenant = draw.OneIn(2) ? "a" : "b";
+  DrawClient(draw, plan);
+  if (draw.OneIn(20)) {
+    plan.bad = true;
+    switch (draw.Below(4)) {
+      case 0:
+        submit.prompt_ids.back() = kVocab;
+        break;
+      case 1:
+        submit.model_id = "another";
+        break;
+      case 2:
+        submit.required_features = {"no such feature"};
+        break;
+      default:
+        submit.prompt_ids.resize(256, 1);
+        break;
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+Scenario DrawScenario(uint64_t seed) {
+  Draw draw(seed * 0x9E3779B97F4A7C15ull + 11);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.engine = DrawEngine(draw);
+  scenario.max_in_flight = static_cast<int>(draw.From(1, 2));
+  scenario.routers = static_cast<int>(draw.From(1, 3));
+  scenario.step_base_us = draw.From(100, 3000);
+  scenario.step_token_us = draw.From(0, 60);
+  const int64_t requests = draw.From(3, 12);
+  for (int64_t i = 0; i < requests; ++i) scenario.requests.push_back(DrawRequest(draw, scenario));
+  if (draw.OneIn(4)) scenario.requests[draw.Below(scenario.requests.size())].nan = true;
+  const int64_t faults = draw.OneIn(4) ? 0 : draw.From(1, 3);
+  for (int64_t i = 0; i < faults; ++i) {
+    FaultPlan& fault = scenario.faults.emplace_back();
+    fault.kind = static_cast<FaultPlan::Kind>(draw.Below(FaultPlan::kKinds));
+    fault.router = static_cast<int>(draw.Below(static_cast<uint64_t>(scenario.routers)));
+    fault.at = draw.From(0, 400) * kMilli;
+    fault.lasts = draw.From(1, draw.OneIn(4) ? 6000 : 100) * kMilli;
+  }
+  if (draw.OneIn(5)) {
+    scenario.drains_at = draw.From(0, 400) * kMilli;
+    scenario.drain_grace = draw.From(0, 200) * kMilli;
+  }
+  return scenario;
+}
+
+}  // namespace quire::sim

@@ -1,0 +1,68 @@
+// What happens in one simulated life of a worker: its shape, its routers, their requests, the
+// faults. Everything is drawn from the seed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+#include "common/wire.h"
+#include "worker/engine/engine.h"
+
+namespace quire::sim {
+
+inline constexpr uint64_t kSalts = 3;  // a request's salt is its seed modulo this; 0 is none
+
+struct RequestPlan {
+  int router = 0;
+  Micros starts_at = 0;
+  Submit submit;               // key, submit number and remaining time are the router's to fill in
+  Micros deadline_after = -1;  // from its start; −1: none
+  bool bad = false;            // to be refused whatever happens
+  bool nan = false;            // the model fails it
+
+  // The client, as its router relays it.
+  Micros grant_lag = 0;     // from a token to the Grant that it causes
+  uint64_t grant_step = 1;  // outputs beyond those taken
+  int64_t stalls_at = -1;   // takes nothing beyond so many tokens; −1: takes all
+  Micros cancels_after = -1;
+  bool cancels_one_choice = false;  // the first
+  int64_t finishes_at = -1;         // choice 0 meets a stop string with so many tokens
+  Micros retries_after = -1;        // the router gives the attempt up and sends a newer one
+  bool repeats_live = false;        // sends its Submit a second time at once
+  bool repeats_ended = false;       // and once more when it is over
+};
+
+struct FaultPlan {
+  enum class Kind : uint8_t {
+    kCut,       // a router's stream breaks; it attaches anew
+    kFence,     // a router attaches anew while its older Attach stands
+    kOldHello,  // somebody attaches with a number that has been used
+    kSilence,   // a router stops, sending and reading, and attaches anew when it wakes
+    kSlowStep,  // the step in flight takes longer
+    kFreeze,    // the engine does nothing: a step that never ends, until it does
+    kCrash,     // the worker is killed and starts again, with a new epoch
+  };
+  static constexpr int kKinds = 7;
+  Kind kind = Kind::kCut;
+  int router = 0;
+  Micros at = 0;
+  Micros lasts = 0;
+};
+
+struct Scenario {
+  uint64_t seed = 0;
+  EngineOptions engine;
+  int max_in_flight = 1;
+  int routers = 1;
+  Micros step_base_us = 0;
+  Micros step_token_us = 0;
+  std::vector<RequestPlan> requests;
+  std::vector<FaultPlan> faults;
+  Micros drains_at = -1;  // −1: never
+  Micros drain_grace = 0;
+};
+
+Scenario DrawScenario(uint64_t seed);
+
+}  // namespace quire::sim
