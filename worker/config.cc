@@ -50,6 +50,18 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.max_choices,
               .min = 1,
               .max = kMaxChoices});
+  schema.Add({.name = "scheduling-policy",
+              .help = "fcfs serves requests as they come, priority the lower number first; either "
+                      "way tenants get equal shares.",
+              .target = &c.scheduling_policy,
+              .choices = {"fcfs", "priority"}});
+  schema.Add({.name = "max-step-time-ms",
+              .help = "Longest step that prefill may make: the bound on the gap between two tokens "
+                      "of a stream; 0 is none.",
+              .target = &c.max_step_time_ms,
+              .min = -1,
+              .max = 60'000,
+              .default_text = "200 on a CPU, 50 on a GPU"});
   schema.Add({.name = "block-size",
               .help = "Tokens per page of the KV cache: 16, 32 or 64.",
               .target = &c.block_size,

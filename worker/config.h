@@ -21,6 +21,8 @@ struct WorkerConfig {
   int32_t max_num_batched_tokens = 2048;
   int32_t max_waiting_requests = 1024;
   int32_t max_choices = 16;
+  std::string scheduling_policy = "fcfs";
+  int32_t max_step_time_ms = -1;  // −1: by the device; 0: no limit
   int32_t block_size = 16;
   config::Bytes kv_cache_memory{0};  // 0: by the memory plan
   bool enable_prefix_caching = false;

@@ -23,6 +23,7 @@ SchedulerOptions MakeSchedulerOptions(const EngineOptions& options) {
   SchedulerOptions scheduler;
   scheduler.max_num_seqs = options.max_num_seqs;
   scheduler.max_num_batched_tokens = options.max_num_batched_tokens;
+  scheduler.policy = options.scheduling_policy;
   scheduler.cache.block_size = options.block_size;
   scheduler.cache.page_count = options.page_count;
   scheduler.cache.kinds = options.cache_kinds;
@@ -63,6 +64,11 @@ EngineOutput Engine::RunOnce(int64_t now_us) {
   // planning comes first, so that the device has its next step while this one is committed.
   const bool full = static_cast<int>(state.in_flight.size()) == state.runner.MaxInFlight();
   const bool committed = full && state.CommitReady(now_us);
+  if (committed) {
+    // A device was waited for: what has expired in the meantime is not planned.
+    now_us = std::max(now_us, state.progress.last_step_end_us.load());
+    state.Expire(now_us);
+  }
   state.ProbeWhenIdle(now_us);
   state.LaunchSteps(now_us);
   if (!committed) state.CommitReady(now_us);
@@ -87,6 +93,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
   QUIRE_CHECK(!choice.HoldsBlocks() && choice.row < 0);
   if (request.open_choices > 0) return;
   out.AddRecord(request.Record(end.reason, record_us));
+  if (!request.told_admitted) --waiting_requests;
   requests.Retire(request);
 }
 
@@ -151,8 +158,9 @@ void Engine::State::ProbeWhenIdle(int64_t now_us) {
 void Engine::State::LaunchSteps(int64_t now_us) {
   while (static_cast<int>(in_flight.size()) < runner.MaxInFlight()) {
     Launched step;
-    if (!scheduler.Plan(plan, step.rows)) return;
+    if (!PlanStep(step)) return;
     step.number = plan.number;
+    step.work = scheduler.work();
     step.launched_us = now_us;
     step.probe = plan.rows.size() == 1 && step.rows[0].sequence == &probe;
     for (const StepRow& row : plan.rows) step.tokens += row.q_len;
@@ -162,6 +170,7 @@ void Engine::State::LaunchSteps(int64_t now_us) {
       if (request == nullptr || request->told_admitted) continue;
       request->told_admitted = true;
       request->launched_us = now_us;
+      --waiting_requests;
       out.AddAdmitted(*request, /*cached_tokens=*/0, kNoEvents);
     }
     EncodeStepPlan(plan, packet);
@@ -172,7 +181,26 @@ void Engine::State::LaunchSteps(int64_t now_us) {
     }
     runner.Launch(packet, now_us);
     in_flight.push_back(std::move(step));
+    if (scheduler.unfit() != nullptr) EndUnfit();
   }
+}
+
+// A request that can never be served is ended by name, and the pass is made again.
+bool Engine::State::PlanStep(Launched& step) {
+  const StepBudget budget{options.max_step_time_us, step_time.times()};
+  while (!scheduler.Plan(plan, step.rows, budget)) {
+    if (scheduler.unfit() == nullptr) return false;
+    EndUnfit();
+  }
+  return true;
+}
+
+void Engine::State::EndUnfit() {
+  Choice& choice = static_cast<Choice&>(*scheduler.unfit());
+  QUIRE_CHECK_MSG(choice.request != nullptr, "the pool has no room for the idle probe");
+  EndRequest(*choice.request, {.reason = EndReason::kFailed,
+                               .message = "TOO_LARGE: its tokens can never fit in the cache"});
+  QUIRE_CHECK(scheduler.unfit() == nullptr);
 }
 
 // Commits the oldest step in flight if its result is there (on a real device: waits for it).
@@ -205,6 +233,7 @@ bool Engine::State::CommitReady(int64_t now_us) {
   scheduler.CommitStep(step.number, step.rows);
 
   cost.Observe(step.tokens, end_us - step.launched_us);
+  step_time.Observe(step.work, result.elapsed_us);
   progress.last_step_end_us.store(std::max<int64_t>(1, end_us));
   progress.running_since_us.store(in_flight.empty() ? 0 : std::max<int64_t>(1, end_us));
   next_probe_us = end_us + options.idle_probe_interval_us;

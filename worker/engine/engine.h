@@ -15,6 +15,7 @@
 #include "worker/core/engine_io.h"
 #include "worker/engine/engine_metrics.h"
 #include "worker/runner/runner.h"
+#include "worker/scheduler/policy.h"
 
 namespace quire {
 
@@ -23,6 +24,8 @@ struct EngineOptions {
   int32_t max_num_seqs = 64;  // rows in a batch
   int32_t max_num_batched_tokens = 2048;
   int32_t max_waiting_requests = 1024;
+  SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
+  int64_t max_step_time_us = 0;  // prefill chunks are cut so that a step takes no longer; 0: off
   int32_t max_choices = 1;  // n served per request
   int32_t block_size = 16;
   int64_t page_count = 0;

@@ -67,7 +67,7 @@ std::optional<Refused> Engine::State::RefusalOf(const SubmitCommand& command, in
                       " tokens, can never fit in this worker's cache";
     return refused;
   }
-  if (scheduler.waiting_count() >= static_cast<size_t>(options.max_waiting_requests)) {
+  if (waiting_requests >= static_cast<size_t>(options.max_waiting_requests)) {
     refused.code = RefusalCode::kQueueFull;
     refused.message = std::to_string(options.max_waiting_requests) + " requests are waiting";
     refused.retry_after_ms = kQueueFullRetryMs;
@@ -87,6 +87,7 @@ void Engine::State::Accept(SubmitCommand command) {
   for (uint32_t i = 0; i < choices; ++i) owned->choices.push_back(std::make_unique<Choice>());
   owned->open_choices = choices;
   ++totals.attempts;
+  ++waiting_requests;
   totals.prompt_tokens += owned->submit.prompt_ids.size();
   Request& request = requests.Add(std::move(owned));
   // Choices that had ended elsewhere first: the last to end here is then really the last.
@@ -137,6 +138,7 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   choice.choice = index;
   choice.id = next_sequence++;
   choice.priority = submit.priority;
+  choice.tenant = submit.tenant;
   choice.prompt_length = static_cast<int32_t>(submit.prompt_ids.size());
   choice.output_limit = OutputLimit(submit.sampling, choice.prompt_length, options.max_model_len);
   choice.sampling = &submit.sampling;

@@ -13,6 +13,7 @@
 #include "worker/engine/request_table.h"
 #include "worker/scheduler/scheduler.h"
 #include "worker/scheduler/step_cost.h"
+#include "worker/scheduler/step_time.h"
 
 namespace quire {
 
@@ -25,6 +26,7 @@ struct Engine::State {
     uint64_t number = 0;
     std::vector<PlannedRow> rows;
     int64_t tokens = 0;
+    StepWork work;
     int64_t launched_us = 0;
     int64_t predicted_us = 0;
     bool probe = false;  // the idle probe alone
@@ -48,6 +50,8 @@ struct Engine::State {
   void Expire(int64_t now_us);
   void ProbeWhenIdle(int64_t now_us);
   void LaunchSteps(int64_t now_us);
+  bool PlanStep(Launched& step);
+  void EndUnfit();
   bool CommitReady(int64_t now_us);
   void CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us);
   EngineOutput Report(int64_t now_us);
@@ -63,7 +67,8 @@ struct Engine::State {
   Runner& runner;
   StepProgress& progress;
   Scheduler scheduler;
-  StepCost cost;
+  StepCost cost;            // generous: what is stuck
+  StepTimeModel step_time;  // in the middle: how much prefill fits into a step
   RequestTable requests;
   OutputBuilder out;
   EngineTotals totals;
@@ -77,6 +82,7 @@ struct Engine::State {
   SamplingParams probe_sampling;
   int64_t next_probe_us = 0;  // the first one is the canary of start-up
 
+  size_t waiting_requests = 0;  // accepted, and none of their choices has been in a batch
   uint64_t next_sequence = 1;
   uint64_t next_arrival = 1;
   int64_t record_us = 0;  // the time that records take: of the call, or of the step's end

@@ -14,7 +14,14 @@ Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options), kv_(options.cache, options.on_page_freed) {
   QUIRE_CHECK(options_.max_num_seqs > 0);
   QUIRE_CHECK(options_.max_num_batched_tokens > 0);
+  const size_t rows = static_cast<size_t>(options_.max_num_seqs);
   for (int32_t row = options_.max_num_seqs; row-- > 0;) free_rows_.push_back(row);
+  for (auto* list : {&running_, &prefilling_, &protected_}) list->reserve(rows);
+  retiring_rows_.reserve(rows);
+  for (const CacheKindShape& kind : options_.cache.kinds) {
+    block_pages_ += kind.groups;
+    windowed_ = windowed_ || kind.window > 0;
+  }
 }
 
 bool Scheduler::CanEverFit(int64_t length) const {
@@ -25,7 +32,8 @@ void Scheduler::Enqueue(Sequence& sequence) {
   QUIRE_CHECK(sequence.place == SequencePlace::kNone);
   QUIRE_CHECK(!sequence.tokens.empty() && sequence.prompt_length > 0);
   QUIRE_CHECK(sequence.OutputCount() < sequence.output_limit);
-  Insert(waiting_, sequence, SequencePlace::kWaiting);
+  Join(sequence);
+  Insert(sequence, SequencePlace::kWaiting);
 }
 
 void Scheduler::EnqueueBehind(Sequence& sequence, Sequence& leader) {
@@ -36,7 +44,8 @@ void Scheduler::EnqueueBehind(Sequence& sequence, Sequence& leader) {
   QUIRE_CHECK(sequence.OutputCount() < sequence.output_limit);
   sequence.leader = &leader;
   ++leader.followers;
-  Insert(following_, sequence, SequencePlace::kFollowing);
+  Join(sequence);
+  Insert(sequence, SequencePlace::kFollowing);
 }
 
 void Scheduler::Remove(Sequence& sequence) {
@@ -47,34 +56,44 @@ void Scheduler::Remove(Sequence& sequence) {
   Take(sequence);
   if (sequence.row >= 0) ReleaseRow(sequence);
   ReleaseBlocks(sequence);
+  shares_.Leave(*sequence.share);
+  sequence.share = nullptr;
+  if (unfit_ == &sequence) unfit_ = nullptr;
 }
 
 void Scheduler::Grant(Sequence& sequence, int64_t up_to) {
   sequence.window_end = std::max(sequence.window_end, up_to);
   if (sequence.place != SequencePlace::kPaused || sequence.WindowUsedUp()) return;
   Take(sequence);
-  Insert(waiting_, sequence, SequencePlace::kWaiting);
+  Insert(sequence, SequencePlace::kWaiting);
 }
 
-bool Scheduler::Plan(StepPlan& plan, std::vector<PlannedRow>& rows) {
+bool Scheduler::Plan(StepPlan& plan, std::vector<PlannedRow>& rows, const StepBudget& budget) {
+  QUIRE_CHECK_MSG(unfit_ == nullptr, "the sequence that was named is still here");
   plan.Clear();
   rows.clear();
   plan.number = launched_ + 1;
   plan_ = &plan;
   rows_ = &rows;
-  PauseStalled();
+  budget_ = budget;
+  work_ = StepWork();
+  ++pass_;
+  admitting_ = true;
+  shares_.StartPass();
+  GiveShares();
   MakeRoomForDecodes();
   PlanDecodes();
+  PlanResumes();
   // Decodes are never held back, and prefill always gets a block: whatever the budget says.
   prefill_budget_ =
       std::max<int64_t>(options_.cache.block_size, int64_t{options_.max_num_batched_tokens} -
                                                        static_cast<int64_t>(plan.rows.size()));
   PlanPrefills();
-  PlanAdmissions();
   plan_ = nullptr;
   rows_ = nullptr;
   if (plan.rows.empty()) {
-    QUIRE_CHECK_MSG(StepsInFlight() || Idle(), "a pass made no progress and named nobody");
+    QUIRE_CHECK_MSG(StepsInFlight() || Idle() || unfit_ != nullptr,
+                    "a pass made no progress and named nobody");
     return false;
   }
   QUIRE_CHECK(plan.rows.size() == rows.size());
@@ -84,129 +103,160 @@ bool Scheduler::Plan(StepPlan& plan, std::vector<PlannedRow>& rows) {
   return true;
 }
 
-// A row whose window is used up leaves the batch and keeps its blocks.
 void Scheduler::PauseStalled() {
-  scan_ = running_;
-  for (Sequence* sequence : scan_) {
-    if (sequence->Prefilling() || !sequence->WindowUsedUp()) continue;
-    if (sequence->OutputsKnown() >= sequence->output_limit) continue;  // its end is in flight
-    ReleaseRow(*sequence);
-    Take(*sequence);
-    Insert(paused_, *sequence, SequencePlace::kPaused);
+  for (size_t i = 0; i < running_.size();) {
+    Sequence& sequence = *running_[i];
+    const bool ending = sequence.OutputsKnown() >= sequence.output_limit;
+    if (sequence.Prefilling() || ending || !sequence.WindowUsedUp()) {
+      ++i;
+    } else {
+      Pause(sequence);  // the last of the list takes its place
+    }
   }
 }
 
-bool Scheduler::WantsDecode(const Sequence& sequence) const {
-  return !sequence.Prefilling() && sequence.OutputsKnown() < sequence.output_limit &&
-         !sequence.WindowUsedUp();
+// A row whose window is used up leaves the batch and keeps its blocks.
+void Scheduler::Pause(Sequence& sequence) {
+  Take(sequence);
+  ReleaseRow(sequence);
+  Insert(sequence, SequencePlace::kPaused);
 }
 
 void Scheduler::PlanDecodes() {
-  for (Sequence* sequence : running_) {
-    if (!WantsDecode(*sequence)) continue;
-    QUIRE_CHECK(sequence->Pending() == 1);
-    if (!kv_.Extend(sequence->blocks, sequence->planned + 1)) {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    if (sequence.Prefilling()) continue;
+    if (sequence.OutputsKnown() >= sequence.output_limit) continue;  // its end is in flight
+    if (sequence.WindowUsedUp()) {
+      Pause(sequence);
+      --i;  // the last of the list has taken its place
+      continue;
+    }
+    QUIRE_CHECK(sequence.Pending() == 1);
+    const bool grows = sequence.planned >= sequence.room || sequence.copy_position >= 0;
+    if (grows && !Extend(sequence, sequence.planned + 1)) {
       QUIRE_CHECK_MSG(StepsInFlight(), "a decode row was held back");
       continue;
     }
-    ScheduleRow(*sequence, 1);
+    ScheduleRow(sequence, 1);
+  }
+}
+
+// Rows that come back from a pause: they hold their blocks and wait for no prefill.
+void Scheduler::PlanResumes() {
+  for (size_t i = 0; i < resuming_.size() && !free_rows_.empty();) {
+    Sequence& sequence = *resuming_[i];
+    const bool claimed =
+        claimant_ != nullptr && claimant_ != &sequence && free_rows_.size() == 1;
+    if (sequence.steps_in_flight > 0 || sequence.Prefilling() || claimed) {
+      ++i;
+      continue;
+    }
+    QUIRE_CHECK(sequence.Pending() == 1);
+    if (PagesToAdmit(sequence) > PagesFor(&sequence) && !ReclaimForAdmission(sequence)) {
+      admitting_ = false;  // nobody takes the pages that it waits for
+      return;
+    }
+    i = 0;  // reclaiming may have taken others out of the list
+    Take(sequence);
+    Insert(sequence, SequencePlace::kRunning);
+    GiveBirth(sequence);
+    const bool extended = Extend(sequence, sequence.planned + 1);
+    QUIRE_CHECK(extended);
+    ScheduleRow(sequence, 1);
   }
 }
 
 void Scheduler::PlanPrefills() {
-  scan_ = running_;
-  for (Sequence* sequence : scan_) {
-    if (prefill_budget_ <= 0) return;
-    if (sequence->place != SequencePlace::kRunning || !sequence->Prefilling()) continue;
-    int64_t chunk = AffordableChunk(*sequence);
-    if (chunk == 0) {
-      if (!MakeRoomForPrefill(*sequence)) continue;
-      chunk = AffordableChunk(*sequence);
+  while (prefill_budget_ > 0) {
+    Sequence* next = NextForPrefill();
+    if (next == nullptr || ChunkLimit(*next) == 0) return;  // no work, or no time
+    if (next->row < 0) {
+      if (next->steps_in_flight > 0 || !Admit(*next)) admitting_ = false;
+    } else if (!ContinuePrefill(*next)) {
+      next->passed_over = pass_;
     }
-    QUIRE_CHECK(chunk > 0);
-    const bool extended = kv_.Extend(sequence->blocks, sequence->planned + chunk);
-    QUIRE_CHECK(extended);
-    prefill_budget_ -= chunk;
-    ScheduleRow(*sequence, static_cast<int32_t>(chunk));
   }
 }
 
-void Scheduler::PlanAdmissions() {
-  while (!waiting_.empty() && prefill_budget_ > 0 && !free_rows_.empty()) {
-    Sequence& head = *waiting_.front();
-    if (head.steps_in_flight > 0 || !Admit(head)) return;
+// Who prefills next: of the tenant that is first in line, a row that has begun before one that
+// waits.
+Sequence* Scheduler::NextForPrefill() const {
+  Sequence* next = nullptr;
+  for (Sequence* sequence : prefilling_) {
+    if (sequence->last_plan > launched_ || sequence->passed_over == pass_) continue;
+    if (next == nullptr || GoesBefore(*sequence, *next)) next = sequence;
   }
+  if (!admitting_ || free_rows_.empty()) return next;
+  for (Sequence* sequence : resuming_) {  // those that share a prompt have some of it left
+    if (!sequence->Prefilling()) continue;
+    if (next == nullptr || GoesBefore(*sequence, *next)) next = sequence;
+  }
+  for (const Tenant* tenant : shares_.present()) {
+    if (tenant->waiting.empty()) continue;
+    Sequence* first = tenant->waiting.front();
+    if (next == nullptr || GoesBefore(*first, *next)) next = first;
+  }
+  return next;
 }
 
-void Scheduler::Insert(std::vector<Sequence*>& list, Sequence& sequence, SequencePlace place) {
-  QUIRE_CHECK(sequence.place == SequencePlace::kNone);
-  list.insert(std::upper_bound(list.begin(), list.end(), &sequence, RunsBefore), &sequence);
-  sequence.place = place;
+bool Scheduler::GoesBefore(const Sequence& a, const Sequence& b) const {
+  if (a.rank != b.rank) return a.rank < b.rank;
+  if (a.share != b.share && a.share->served != b.share->served) {
+    return a.share->served < b.share->served;
+  }
+  if (a.share == b.share && (a.row >= 0) != (b.row >= 0)) return a.row >= 0;
+  return RunsBefore(&a, &b);
 }
 
-void Scheduler::Take(Sequence& sequence) {
-  std::vector<Sequence*>& list = sequence.place == SequencePlace::kWaiting   ? waiting_
-                                 : sequence.place == SequencePlace::kRunning ? running_
-                                 : sequence.place == SequencePlace::kPaused  ? paused_
-                                                                             : following_;
-  const auto found = std::find(list.begin(), list.end(), &sequence);
-  QUIRE_CHECK_MSG(found != list.end(), "a sequence is not where it says");
-  list.erase(found);
-  sequence.place = SequencePlace::kNone;
+// What budget and time leave for a chunk of it; 0: nothing more in this step.
+int64_t Scheduler::ChunkLimit(const Sequence& sequence) const {
+  const int64_t end =
+      sequence.row < 0 ? static_cast<int64_t>(sequence.tokens.size()) : sequence.prefill_end;
+  const int64_t chunk = std::min(end - sequence.planned, prefill_budget_);
+  QUIRE_CHECK(chunk > 0);
+  if (budget_.max_us == 0) return chunk;
+  const int64_t block_size = options_.cache.block_size;
+  const double time_left = static_cast<double>(budget_.max_us) - budget_.times.Predict(work_);
+  const int64_t in_time =
+      std::min(budget_.times.PrefillWithin(time_left, sequence.planned),
+               std::max<int64_t>(0, budget_.times.longest_prefill - work_.prefill_tokens));
+  if (in_time >= chunk) return chunk;
+  const int64_t whole_blocks =
+      (sequence.planned + in_time) / block_size * block_size - sequence.planned;
+  if (whole_blocks > 0) return whole_blocks;
+  return work_.prefill_tokens == 0 ? std::min(chunk, block_size) : 0;
+}
+
+bool Scheduler::ContinuePrefill(Sequence& sequence) {
+  if (AffordableChunk(sequence) == 0 && !MakeRoomForPrefill(sequence)) return false;
+  const int64_t chunk = AffordableChunk(sequence);
+  QUIRE_CHECK(chunk > 0);
+  const bool extended = Extend(sequence, sequence.planned + chunk);
+  QUIRE_CHECK(extended);
+  prefill_budget_ -= chunk;
+  ScheduleRow(sequence, static_cast<int32_t>(chunk));
+  if (!sequence.Prefilling()) std::erase(prefilling_, &sequence);
+  return true;
 }
 
 SchedulerLoad Scheduler::Load() const {
   SchedulerLoad load;
   load.running_rows = static_cast<uint32_t>(running_.size());
-  load.waiting = static_cast<uint32_t>(waiting_.size() + following_.size());
+  load.waiting = static_cast<uint32_t>(waiting_count_ + following_.size());
   load.waiting_prefill_tokens = following_.size();  // each its last token of the prompt
-  for (const Sequence* sequence : waiting_) {
+  for (const Sequence* sequence : resuming_) {
     load.waiting_prefill_tokens += static_cast<uint64_t>(sequence->Pending());
   }
-  for (const Sequence* sequence : running_) {
-    if (!sequence->Prefilling()) continue;
+  for (const Tenant* tenant : shares_.present()) {
+    for (const Sequence* sequence : tenant->waiting) {
+      load.waiting_prefill_tokens += static_cast<uint64_t>(sequence->Pending());
+    }
+  }
+  for (const Sequence* sequence : prefilling_) {
     load.running_prefill_tokens += static_cast<uint64_t>(sequence->prefill_end - sequence->planned);
   }
   return load;
-}
-
-void Scheduler::CheckInvariants() const {
-  std::vector<const SequenceBlocks*> tables;
-  std::vector<bool> row_in_use(static_cast<size_t>(options_.max_num_seqs), false);
-  const auto check = [&](const std::vector<Sequence*>& list, SequencePlace place) {
-    QUIRE_CHECK(std::is_sorted(list.begin(), list.end(), RunsBefore));
-    for (const Sequence* sequence : list) {
-      QUIRE_CHECK(sequence->place == place);
-      QUIRE_CHECK((sequence->row >= 0) == (place == SequencePlace::kRunning));
-      QUIRE_CHECK(sequence->computed <= sequence->planned);
-      QUIRE_CHECK(sequence->planned <= sequence->KnownLength());
-      QUIRE_CHECK(sequence->HoldsBlocks() || sequence->planned == 0);
-      QUIRE_CHECK(sequence->steps_in_flight == 0 || sequence->last_plan > committed_);
-      tables.push_back(&sequence->blocks);
-      if (sequence->row < 0) continue;
-      QUIRE_CHECK_MSG(!row_in_use[sequence->row], "two sequences share a row");
-      row_in_use[sequence->row] = true;
-    }
-  };
-  check(waiting_, SequencePlace::kWaiting);
-  check(running_, SequencePlace::kRunning);
-  check(paused_, SequencePlace::kPaused);
-  check(following_, SequencePlace::kFollowing);
-  for (const Sequence* sequence : following_) {
-    QUIRE_CHECK(sequence->leader != nullptr && !sequence->HoldsBlocks());
-    const SequencePlace place = sequence->leader->place;
-    QUIRE_CHECK(place == SequencePlace::kWaiting || place == SequencePlace::kRunning ||
-                (place == SequencePlace::kPaused && sequence->leader->steps_in_flight > 0));
-    QUIRE_CHECK_MSG(sequence->leader->computed < sequence->prompt_length - 1,
-                    "a prompt is computed and not shared");
-  }
-  QUIRE_CHECK(free_rows_.size() + running_.size() == row_in_use.size());
-  for (int32_t row : free_rows_) QUIRE_CHECK(!row_in_use[row]);
-  for (const Leaving& leaving : leaving_) {
-    QUIRE_CHECK(leaving.last_plan > committed_);
-    tables.push_back(&leaving.blocks);
-  }
-  kv_.CheckInvariants(tables);
 }
 
 }  // namespace quire

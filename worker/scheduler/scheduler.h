@@ -1,66 +1,38 @@
-// Decides what the next step computes: decode rows first, then prefill chunks, then new rows, and
-// who has to give way when pages run out.
+// Decides what the next step computes: decode rows first, then prefill chunks within a token and a
+// time budget, then new rows, and who has to give way when rows or pages run out.
 //
 // Owner: Engine, on its thread. Pure: no clock, no I/O, no threads, no randomness. Sequences belong
 // to the caller and outlive their stay in the scheduler and every step in flight that names them.
 //
-// Order is (priority, arrival, choice) throughout. Preemption is by recompute; the victim is one
-// without a row that holds blocks (paused ones) if there is any, else the one with the least to
-// recompute.
+// Order: by priority where the policy is one of priorities, then the tenant that has been served
+// least (fairness.h), then arrival and choice. Preemption is by recompute; the victim is one without
+// a row that holds blocks (paused ones) if there is any, else of the last priority the one with the
+// least to recompute. Who has lost its row kMaxPreemptions times comes back with all the pages that
+// it can ever need kept for it, and is not a victim again.
 //
 // Invariants:
 // 1. Every decoding row is in every plan unless it waits for pages that a step in flight gives
-// back.
+//    back. Rows that come back from a pause go before prefill.
 // 2. A step with prefill work computes at least one block of it (or all of it), whatever decodes
-// take.
-// 3. The first of the waiting is never passed by another: no starvation.
+//    take and whatever the time budget says.
+// 3. The first of the waiting, in the order above, is never passed by another: no starvation.
 // 4. Blocks and rows are given back when the last plan that names them has been committed.
-// 5. With work that is not paused and nothing in flight, a plan is not empty.
+// 5. With work that is not paused and nothing in flight, a pass plans something or names a sequence
+//    that can never be served.
+// 6. Equal calls give equal plans.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "worker/core/step_plan.h"
 #include "worker/kv/kv_cache.h"
+#include "worker/scheduler/fairness.h"
+#include "worker/scheduler/scheduler_values.h"
 #include "worker/scheduler/sequence.h"
 
 namespace quire {
-
-struct SchedulerOptions {
-  int32_t max_num_seqs = 64;  // rows in a step
-  int32_t max_num_batched_tokens = 2048;
-  CacheShape cache;
-  std::function<void(int32_t)> on_page_freed;  // may be empty
-};
-
-// The largest number of tokens that a step holds: the token budget, or more where decode rows and
-// one block of prefill need it.
-int32_t MaxStepTokens(int32_t max_num_seqs, int32_t max_num_batched_tokens, int32_t block_size);
-
-// One row of a plan, as its commit needs it.
-struct PlannedRow {
-  Sequence* sequence = nullptr;
-  uint32_t incarnation = 0;
-  int32_t q_len = 0;
-  bool sample = false;
-};
-
-struct SchedulerLoad {
-  uint32_t running_rows = 0;
-  uint32_t waiting = 0;
-  uint64_t waiting_prefill_tokens = 0;
-  uint64_t running_prefill_tokens = 0;
-};
-
-// Work planned since the start; a planned step is always computed.
-struct SchedulerTotals {
-  uint64_t computed_tokens = 0;
-  uint64_t recomputed_tokens = 0;
-  uint64_t preemptions = 0;
-};
 
 class Scheduler {
  public:
@@ -80,7 +52,12 @@ class Scheduler {
   void Grant(Sequence& sequence, int64_t up_to);
 
   // Fills `plan` and, in the order of plan.rows, `rows`. False: there is nothing to launch now.
-  bool Plan(StepPlan& plan, std::vector<PlannedRow>& rows);
+  // When unfit() then names a sequence, it must be removed before the next call.
+  bool Plan(StepPlan& plan, std::vector<PlannedRow>& rows, const StepBudget& budget = {});
+  // What the last plan holds.
+  const StepWork& work() const { return work_; }
+  // A sequence that can never be served: its tokens do not fit in the pool. Null: none.
+  Sequence* unfit() const { return unfit_; }
 
   // Commits one row of the oldest step in flight; `token` is −1 when it sampled none. False: the
   // sequence has ended in the meantime and the token is dropped.
@@ -90,10 +67,11 @@ class Scheduler {
 
   SchedulerLoad Load() const;
   const SchedulerTotals& totals() const { return totals_; }
-  size_t waiting_count() const { return waiting_.size(); }
-  bool Idle() const { return waiting_.empty() && running_.empty(); }
+  size_t waiting_count() const { return waiting_count_; }
+  bool Idle() const { return waiting_count_ == 0 && running_.empty(); }
   bool StepsInFlight() const { return committed_ < launched_; }
   const KvCache& kv() const { return kv_; }
+  const FairShare& shares() const { return shares_; }
 
   void CheckInvariants() const;
 
@@ -105,56 +83,85 @@ class Scheduler {
     SequenceBlocks blocks;
   };
 
+  // scheduler.cc: the pass
   void PauseStalled();
-  void MakeRoomForDecodes();
+  void Pause(Sequence& sequence);
   void PlanDecodes();
+  void PlanResumes();
   void PlanPrefills();
-  void PlanAdmissions();
-  bool Admit(Sequence& sequence);
+  Sequence* NextForPrefill() const;
+  bool GoesBefore(const Sequence& a, const Sequence& b) const;
+  bool ContinuePrefill(Sequence& sequence);
+  int64_t ChunkLimit(const Sequence& sequence) const;
 
+  // scheduler_lists.cc: who is where
+  void Join(Sequence& sequence);
+  void Insert(Sequence& sequence, SequencePlace place);
+  void Take(Sequence& sequence);
+  void SyncRoom(Sequence& sequence);
+
+  // scheduler_forks.cc: choices that share a prompt
   void ForkFollowers(Sequence& leader);
   void Share(Sequence& sequence, const Sequence& from, int64_t length);
   void ReplaceLeader(Sequence& leader);
   void TakeOwnBlocks(Sequence& sequence);
 
-  bool WantsDecode(const Sequence& sequence) const;
+  // scheduler_room.cc: pages, and who gives way
+  void GiveShares();
+  Sequence* FairVictim(const Sequence& head, bool for_row) const;
+  void MakeRoomForDecodes();
+  bool Admit(Sequence& sequence);
+  int64_t PagesToAdmit(const Sequence& head) const;
   int64_t LargestChunk() const;
   int64_t AffordableChunk(const Sequence& sequence) const;
   bool MakeRoomForPrefill(Sequence& sequence);
-  int64_t PagesToAdmit(const Sequence& head) const;
-  int64_t PagesToOwn(const Sequence& sequence) const;
   bool ReclaimForAdmission(const Sequence& head);
+  int64_t Reclaimable(const Sequence& head) const;
   Sequence* PickVictim(bool with_rows, const Sequence* spared) const;
   void Preempt(Sequence& victim);
-
-  void GiveBirth(Sequence& sequence);
-  void ScheduleRow(Sequence& sequence, int32_t q_len);
-  void TellBlocks(Sequence& sequence);
-  void ReleaseRow(Sequence& sequence);
-  void ReleaseBlocks(Sequence& sequence);
-  void Insert(std::vector<Sequence*>& list, Sequence& sequence, SequencePlace place);
-  void Take(Sequence& sequence);
+  bool Extend(Sequence& sequence, int64_t length);
+  int64_t PagesFor(const Sequence* sequence) const;
+  int64_t PagesToOwn(const Sequence& sequence) const;
   int64_t PagesHeldBy(const Sequence& sequence) const;  // those shared with others included
   int64_t LeavingPages() const;
 
+  // scheduler_rows.cc: what the runner is told, and what a step's end gives back
+  void GiveBirth(Sequence& sequence);
+  void ScheduleRow(Sequence& sequence, int32_t q_len);
+  void Book(Sequence& sequence, int32_t q_len);
+  void TellBlocks(Sequence& sequence);
+  void ReleaseRow(Sequence& sequence);
+  void ReleaseBlocks(Sequence& sequence);
+
   SchedulerOptions options_;
   KvCache kv_;
-  std::vector<Sequence*> waiting_;
-  std::vector<Sequence*> running_;
-  std::vector<Sequence*> paused_;
-  std::vector<Sequence*> following_;
+  FairShare shares_;                   // with the waiting of each tenant
+  std::vector<Sequence*> resuming_;    // waiting with their blocks; sorted by RunsBefore
+  std::vector<Sequence*> following_;   // sorted by RunsBefore
+  std::vector<Sequence*> running_;     // in no order
+  std::vector<Sequence*> prefilling_;  // of these, those that prefill; in no order
+  std::vector<Sequence*> paused_;      // in no order
+  std::vector<Sequence*> protected_;   // running with reserved pages
+  size_t waiting_count_ = 0;           // without those that follow
   std::vector<int32_t> free_rows_;
   std::vector<int32_t> retiring_rows_;  // told to the runner by the next plan
   std::vector<Leaving> leaving_;
-  uint64_t launched_ = 0;  // number of the last plan
+  int64_t block_pages_ = 0;  // pages of one block in every kind
+  bool windowed_ = false;    // some kind has a window
+  uint64_t launched_ = 0;    // number of the last plan
   uint64_t committed_ = 0;
   SchedulerTotals totals_;
 
   // Of the pass that is being made.
   StepPlan* plan_ = nullptr;
   std::vector<PlannedRow>* rows_ = nullptr;
+  uint64_t pass_ = 0;
+  StepBudget budget_;
+  StepWork work_;
   int64_t prefill_budget_ = 0;
-  std::vector<Sequence*> scan_;
+  bool admitting_ = false;  // the first of the waiting has not been held up yet
+  const Sequence* claimant_ = nullptr;  // the last free row was taken from another for it
+  Sequence* unfit_ = nullptr;
 };
 
 }  // namespace quire

@@ -13,16 +13,19 @@ namespace quire {
 void Scheduler::ForkFollowers(Sequence& leader) {
   const int64_t length = leader.prompt_length - 1;
   if (leader.computed < length) return;
-  scan_ = following_;
-  for (Sequence* sequence : scan_) {
-    if (sequence->leader != &leader) continue;
+  for (size_t i = 0; i < following_.size();) {
+    Sequence* sequence = following_[i];
+    if (sequence->leader != &leader) {
+      ++i;
+      continue;
+    }
     Take(*sequence);
     sequence->leader = nullptr;
     --leader.followers;
     Share(*sequence, leader, length);
     sequence->prefill_end = static_cast<int64_t>(sequence->tokens.size());
     sequence->high_water = std::max<int64_t>(sequence->high_water, sequence->prompt_length);
-    Insert(waiting_, *sequence, SequencePlace::kWaiting);
+    Insert(*sequence, SequencePlace::kWaiting);
   }
   QUIRE_CHECK(leader.followers == 0);
 }
@@ -34,6 +37,7 @@ void Scheduler::Share(Sequence& sequence, const Sequence& from, int64_t length) 
   sequence.computed = length;
   sequence.planned = length;
   sequence.copy_position = length % options_.cache.block_size == 0 ? -1 : length;
+  SyncRoom(sequence);
 }
 
 // The first of those that follow computes the prompt instead, from its start.
@@ -52,7 +56,7 @@ void Scheduler::ReplaceLeader(Sequence& leader) {
   leader.followers = 0;
   Take(*next);
   next->leader = nullptr;
-  Insert(waiting_, *next, SequencePlace::kWaiting);
+  Insert(*next, SequencePlace::kWaiting);
 }
 
 // The first write into a block that siblings read: copy it. The old one is held until the copy has
@@ -63,6 +67,7 @@ void Scheduler::TakeOwnBlocks(Sequence& sequence) {
   shared.blocks = kv_.TakeOwn(sequence.blocks, sequence.copy_position, plan_->copies);
   shared.pages = static_cast<int64_t>(plan_->copies.size() - copies);
   sequence.copy_position = -1;
+  sequence.blocks_changed = true;
   if (!shared.blocks.kinds.empty()) leaving_.push_back(std::move(shared));
 }
 

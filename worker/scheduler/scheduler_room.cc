@@ -1,5 +1,5 @@
 // Whose pages are enough: admission, the length of a chunk, and who gives way when there is no
-// room.
+// room or a tenant has less than its share.
 #include <algorithm>
 
 #include "common/check.h"
@@ -7,23 +7,72 @@
 
 namespace quire {
 
+// A tenant that waits below its share of rows or cache, and is well behind, takes from the one
+// that is furthest above its own. Before rows are planned, so that none of them is spared.
+void Scheduler::GiveShares() {
+  claimant_ = nullptr;
+  if (shares_.busy_count() < 2) return;
+  Sequence* head = resuming_.empty() ? nullptr : resuming_.front();
+  for (const Tenant* tenant : shares_.present()) {
+    if (tenant->waiting.empty()) continue;
+    Sequence* first = tenant->waiting.front();
+    if (head == nullptr || GoesBefore(*first, *head)) head = first;
+  }
+  if (head == nullptr || head->steps_in_flight > 0) return;
+  while (free_rows_.empty() || PagesToAdmit(*head) > PagesFor(head) + Reclaimable(*head)) {
+    if (LeavingPages() > 0) return;  // wait for what is coming back
+    Sequence* victim = FairVictim(*head, free_rows_.empty());
+    if (victim == nullptr) return;
+    if (free_rows_.empty()) claimant_ = head;
+    ++totals_.fairness_preemptions;
+    Preempt(*victim);
+  }
+}
+
+Sequence* Scheduler::FairVictim(const Sequence& head, bool for_row) const {
+  const Tenant& claimant = *head.share;
+  const int64_t busy = shares_.busy_count();
+  const int64_t all = for_row ? options_.max_num_seqs
+                              : kv_.pool().total() / block_pages_ * options_.cache.block_size;
+  const auto held = [for_row](const Tenant& t) { return for_row ? t.running : t.held_tokens; };
+  if (held(claimant) * busy >= all) return nullptr;
+  Sequence* victim = nullptr;
+  for (Sequence* candidate : running_) {
+    const Tenant& donor = *candidate->share;
+    if (held(donor) * busy <= all || candidate->rank < head.rank) continue;
+    if (candidate->reserved_pages > 0) continue;
+    const int64_t cost = kRecomputeFactor * candidate->planned * kPrefillTokenService;
+    if (donor.served - claimant.served < kFairnessSlack + cost) continue;
+    if (victim != nullptr && victim->share->served > donor.served) continue;
+    if (victim == nullptr || victim->share->served < donor.served ||
+        candidate->planned < victim->planned ||
+        (candidate->planned == victim->planned && RunsBefore(victim, candidate))) {
+      victim = candidate;
+    }
+  }
+  return victim;
+}
+
 // Victims are chosen before any row is planned, so that they are the right ones and not the last
 // ones.
 void Scheduler::MakeRoomForDecodes() {
-  int64_t needed = 0;
-  for (const Sequence* sequence : running_) {
-    if (WantsDecode(*sequence))
-      needed += kv_.PagesToExtend(sequence->blocks, sequence->planned + 1);
-  }
-  while (needed > kv_.pool().free()) {
-    if (needed <= kv_.pool().free() + LeavingPages()) return;
+  if (static_cast<int64_t>(running_.size()) * block_pages_ <= PagesFor(nullptr)) return;
+  PauseStalled();  // they are to give way first
+  int64_t needed = 0;  // by those for whom nothing is reserved
+  const auto grows_by = [this](const Sequence& sequence) {
+    const bool grows = !sequence.Prefilling() && sequence.reserved_pages == 0 &&
+                       sequence.OutputsKnown() < sequence.output_limit;
+    if (!grows) return int64_t{0};
+    return PagesToOwn(sequence) + (sequence.planned >= sequence.room ? block_pages_ : 0);
+  };
+  for (const Sequence* sequence : running_) needed += grows_by(*sequence);
+  while (needed > PagesFor(nullptr)) {
+    if (needed <= PagesFor(nullptr) + LeavingPages()) return;
     Sequence* victim = PickVictim(/*with_rows=*/true, nullptr);
     QUIRE_CHECK_MSG(victim != nullptr, "pages are needed and nobody holds any");
     if (victim->row >= 0 && running_.size() == 1 && StepsInFlight()) return;
     QUIRE_CHECK_MSG(victim->row < 0 || running_.size() > 1, "one sequence alone does not fit");
-    if (victim->row >= 0 && WantsDecode(*victim)) {
-      needed -= kv_.PagesToExtend(victim->blocks, victim->planned + 1);
-    }
+    if (victim->row >= 0) needed -= grows_by(*victim);
     Preempt(*victim);
   }
 }
@@ -32,9 +81,8 @@ void Scheduler::MakeRoomForDecodes() {
 // are.
 int64_t Scheduler::AffordableChunk(const Sequence& sequence) const {
   const int64_t block_size = options_.cache.block_size;
-  int64_t end =
-      sequence.planned + std::min(sequence.prefill_end - sequence.planned, prefill_budget_);
-  const int64_t free = kv_.pool().free() - PagesToOwn(sequence);
+  const int64_t free = PagesFor(&sequence) - PagesToOwn(sequence);
+  int64_t end = sequence.planned + ChunkLimit(sequence);
   while (end > sequence.planned && kv_.PagesToExtend(sequence.blocks, end) > free) {
     end = (end - 1) / block_size * block_size;
   }
@@ -58,48 +106,66 @@ int64_t Scheduler::LargestChunk() const {
   return std::max(options_.max_num_batched_tokens, options_.cache.block_size);
 }
 
-// Room for the whole of it, so that those admitted seldom have to give way again.
+// Pages that must be free for it: room for the whole of it, so that those admitted seldom have to
+// give way again, and above that a block for each running row as a watermark against thrashing.
+// Who may not lose its row again gets room for all that it can become.
 int64_t Scheduler::PagesToAdmit(const Sequence& head) const {
-  const int64_t length = static_cast<int64_t>(head.tokens.size());
-  int64_t pages = head.HoldsBlocks()
-                      ? kv_.PagesToExtend(head.blocks, head.planned + 1) + PagesToOwn(head)
-                      : kv_.PeakPages(length, LargestChunk());
-  if (!running_.empty()) pages += kv_.pool().total() / 100;
-  return std::min(pages, kv_.pool().total() - (head.HoldsBlocks() ? PagesHeldBy(head) : 0));
+  const int64_t held = PagesHeldBy(head);
+  const int64_t total = kv_.pool().total();
+  const int64_t most = head.prompt_length + head.output_limit;
+  int64_t pages = PagesToOwn(head);
+  if (head.preemptions >= kMaxPreemptions) {
+    pages += std::max<int64_t>(0, kv_.PeakPages(most, LargestChunk()) - held);
+  } else if (head.HoldsBlocks()) {
+    pages += kv_.PagesToExtend(head.blocks, head.planned + 1);
+  } else {
+    pages += kv_.PeakPages(static_cast<int64_t>(head.tokens.size()), LargestChunk());
+  }
+  if (!running_.empty() && !head.HoldsBlocks()) {
+    pages += std::max(total / 100, static_cast<int64_t>(running_.size()) * block_pages_);
+  }
+  return std::min(pages, total - held);
 }
 
 bool Scheduler::Admit(Sequence& head) {
-  if (PagesToAdmit(head) > kv_.pool().free() && !ReclaimForAdmission(head)) return false;
+  if (!CanEverFit(static_cast<int64_t>(head.tokens.size()))) {
+    unfit_ = &head;
+    return false;
+  }
+  if (PagesToAdmit(head) > PagesFor(&head) && !ReclaimForAdmission(head)) return false;
   Take(head);
   if (!head.HoldsBlocks()) {
     QUIRE_CHECK(head.planned == 0 && head.computed == 0);
     head.prefill_end = static_cast<int64_t>(head.tokens.size());
   }
-  Insert(running_, head, SequencePlace::kRunning);
+  Insert(head, SequencePlace::kRunning);
   GiveBirth(head);
-  const int64_t chunk = head.Prefilling() ? AffordableChunk(head) : 1;
+  const int64_t chunk = AffordableChunk(head);
   QUIRE_CHECK_MSG(chunk > 0, "a sequence was admitted without room");
-  const bool extended = kv_.Extend(head.blocks, head.planned + chunk);
+  const bool extended = Extend(head, head.planned + chunk);
   QUIRE_CHECK(extended);
   prefill_budget_ -= chunk;
   ScheduleRow(head, static_cast<int32_t>(chunk));
+  if (head.Prefilling()) prefilling_.push_back(&head);
   return true;
+}
+
+int64_t Scheduler::Reclaimable(const Sequence& head) const {
+  int64_t pages = 0;
+  for (const std::vector<Sequence*>* holders : {&paused_, &resuming_}) {
+    for (const Sequence* holder : *holders) {
+      if (holder == &head) continue;
+      // What it shares with a row comes back with that row; when none runs, all of it does.
+      pages += running_.empty() ? PagesHeldBy(*holder) : kv_.PagesToReturn(holder->blocks);
+    }
+  }
+  return pages;
 }
 
 // Takes pages from those without a row: they do not advance and may hold up those that could.
 bool Scheduler::ReclaimForAdmission(const Sequence& head) {
-  int64_t reclaimable = 0;
-  const auto add = [&](const std::vector<Sequence*>& holders) {
-    for (const Sequence* holder : holders) {
-      if (holder == &head) continue;
-      // What it shares with a row comes back with that row; when none runs, all of it does.
-      reclaimable += running_.empty() ? PagesHeldBy(*holder) : kv_.PagesToReturn(holder->blocks);
-    }
-  };
-  add(paused_);
-  add(waiting_);
-  if (PagesToAdmit(head) > kv_.pool().free() + reclaimable) return false;
-  while (PagesToAdmit(head) > kv_.pool().free()) {
+  if (PagesToAdmit(head) > PagesFor(&head) + Reclaimable(head)) return false;
+  while (PagesToAdmit(head) > PagesFor(&head)) {
     Sequence* victim = PickVictim(/*with_rows=*/false, &head);
     if (victim == nullptr) return false;  // their pages come back with a step in flight
     Preempt(*victim);
@@ -112,14 +178,17 @@ Sequence* Scheduler::PickVictim(bool with_rows, const Sequence* spared) const {
   const auto consider = [&](Sequence* candidate) {
     if (!candidate->HoldsBlocks() || candidate == spared) return;
     if (candidate->last_plan > launched_) return;  // part of the plan that is being made
-    if (victim == nullptr || candidate->planned < victim->planned ||
-        (candidate->planned == victim->planned && RunsBefore(victim, candidate))) {
+    if (candidate->reserved_pages > 0) return;
+    if (victim == nullptr || candidate->rank > victim->rank ||
+        (candidate->rank == victim->rank &&
+         (candidate->planned < victim->planned ||
+          (candidate->planned == victim->planned && RunsBefore(victim, candidate))))) {
       victim = candidate;
     }
   };
   // Who shares all its pages gives none back: such are taken only when there is nobody else.
   for (const bool giving : {true, false}) {
-    for (const std::vector<Sequence*>* holders : {&paused_, &waiting_}) {
+    for (const std::vector<Sequence*>* holders : {&paused_, &resuming_}) {
       for (Sequence* candidate : *holders) {
         if (!giving || kv_.PagesToReturn(candidate->blocks) > 0) consider(candidate);
       }
@@ -132,10 +201,15 @@ Sequence* Scheduler::PickVictim(bool with_rows, const Sequence* spared) const {
 }
 
 void Scheduler::Preempt(Sequence& victim) {
-  QUIRE_CHECK(victim.HoldsBlocks());
+  QUIRE_CHECK(victim.HoldsBlocks() && victim.reserved_pages == 0);
   QUIRE_CHECK(victim.last_plan <= launched_);
   ++totals_.preemptions;
-  if (victim.row >= 0) ReleaseRow(victim);
+  const SequencePlace place = victim.place;
+  Take(victim);
+  if (victim.row >= 0) {
+    ++victim.preemptions;  // one without a row was held up by its own client
+    ReleaseRow(victim);
+  }
   ReleaseBlocks(victim);
   victim.high_water = std::max(victim.high_water, victim.planned);
   victim.computed = 0;
@@ -143,11 +217,30 @@ void Scheduler::Preempt(Sequence& victim) {
   victim.prefill_end = 0;
   victim.copy_position = -1;
   ++victim.incarnation;
+  Insert(victim, place == SequencePlace::kPaused ? place : SequencePlace::kWaiting);
   // Paused, it may not come back for long.
-  if (victim.followers > 0 && victim.place == SequencePlace::kPaused) ReplaceLeader(victim);
-  if (victim.place != SequencePlace::kRunning) return;
-  Take(victim);
-  Insert(waiting_, victim, SequencePlace::kWaiting);
+  if (victim.followers > 0 && place == SequencePlace::kPaused) ReplaceLeader(victim);
+}
+
+// Makes room up to `length`, and keeps what its own copies of shared blocks need.
+bool Scheduler::Extend(Sequence& sequence, int64_t length) {
+  const int64_t pages = kv_.PagesToExtend(sequence.blocks, length) + PagesToOwn(sequence);
+  if (pages > PagesFor(&sequence)) return false;
+  const bool extended = kv_.Extend(sequence.blocks, length);
+  QUIRE_CHECK(extended);
+  SyncRoom(sequence);
+  return true;
+}
+
+// Free pages less those reserved for others.
+int64_t Scheduler::PagesFor(const Sequence* sequence) const {
+  int64_t pages = kv_.pool().free();
+  for (const Sequence* other : protected_) {
+    if (other != sequence) {
+      pages -= std::max<int64_t>(0, other->reserved_pages - PagesHeldBy(*other));
+    }
+  }
+  return pages;
 }
 
 int64_t Scheduler::PagesHeldBy(const Sequence& sequence) const {

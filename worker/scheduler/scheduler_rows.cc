@@ -16,6 +16,13 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   sequence.told_blocks.assign(options_.cache.kinds.size(), 0);
   sequence.told_first_live.assign(options_.cache.kinds.size(), 0);
   sequence.told_tokens = 0;
+  sequence.blocks_changed = true;
+  if (sequence.preemptions >= kMaxPreemptions) {
+    const int64_t most = sequence.prompt_length + sequence.output_limit;
+    sequence.reserved_pages = std::min(kv_.PeakPages(most, LargestChunk()), kv_.pool().total());
+    QUIRE_CHECK(sequence.reserved_pages > 0);
+    protected_.push_back(&sequence);
+  }
   RowBirth& birth = plan_->born.emplace_back();
   birth.row = sequence.row;
   birth.sequence = sequence.id;
@@ -29,7 +36,7 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   QUIRE_CHECK(sequence.row >= 0 && sequence.last_plan <= launched_);
   QUIRE_CHECK(q_len > 0 && q_len <= sequence.Pending());
   if (sequence.copy_position >= 0) TakeOwnBlocks(sequence);
-  TellBlocks(sequence);
+  if (sequence.blocks_changed) TellBlocks(sequence);
   const int64_t end = sequence.planned + q_len;
   const int64_t tell_end = std::min<int64_t>(end, static_cast<int64_t>(sequence.tokens.size()));
   StepRow& row = plan_->rows.emplace_back();
@@ -44,26 +51,40 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
     plan_->tokens.insert(plan_->tokens.end(), first, first + row.token_count);
   }
   sequence.told_tokens = end + (row.sample ? 1 : 0);  // the runner knows its own sample
-
-  // The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.
-  const int64_t booked_end = std::max<int64_t>(sequence.prompt_length, sequence.high_water);
-  const int64_t booked = std::clamp<int64_t>(booked_end - sequence.planned, 0, q_len);
-  const int64_t again = std::clamp<int64_t>(sequence.high_water - sequence.planned, 0, booked);
-  sequence.computed_total += booked;
-  sequence.recomputed_total += again;
-  if (!sequence.off_the_books) {
-    totals_.computed_tokens += static_cast<uint64_t>(booked);
-    totals_.recomputed_tokens += static_cast<uint64_t>(again);
+  if (sequence.Prefilling()) {
+    const int64_t again = std::clamp<int64_t>(sequence.served_end - sequence.planned, 0, q_len);
+    work_.AddPrefill(sequence.planned, q_len);
+    sequence.share->served += (q_len - again) * kPrefillTokenService;
+  } else {
+    work_.AddDecode(sequence.planned);
+    sequence.share->served += kDecodeTokenService;
+  }
+  if (sequence.planned < std::max<int64_t>(sequence.prompt_length, sequence.high_water)) {
+    Book(sequence, q_len);
   }
   sequence.planned = end;
+  sequence.served_end = std::max(sequence.served_end, end);
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;
   if (row.sample) ++sequence.samples_in_flight;
   rows_->push_back({&sequence, sequence.incarnation, q_len, row.sample});
 }
 
+// The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.
+void Scheduler::Book(Sequence& sequence, int32_t q_len) {
+  const int64_t booked_end = std::max<int64_t>(sequence.prompt_length, sequence.high_water);
+  const int64_t booked = std::clamp<int64_t>(booked_end - sequence.planned, 0, q_len);
+  const int64_t again = std::clamp<int64_t>(sequence.high_water - sequence.planned, 0, booked);
+  sequence.computed_total += booked;
+  sequence.recomputed_total += again;
+  if (sequence.off_the_books) return;
+  totals_.computed_tokens += static_cast<uint64_t>(booked);
+  totals_.recomputed_tokens += static_cast<uint64_t>(again);
+}
+
 // Tells the runner's row which of its blocks are new and which are gone.
 void Scheduler::TellBlocks(Sequence& sequence) {
+  sequence.blocks_changed = false;
   int32_t group = 0;
   for (size_t kind = 0; kind < sequence.blocks.kinds.size(); ++kind) {
     const KindBlocks& table = sequence.blocks.kinds[kind];
@@ -102,7 +123,10 @@ bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
     QUIRE_CHECK(sequence.computed <= sequence.planned);
     // Before the window moves on: those who follow stand at the prompt's last token.
     if (sequence.followers > 0) ForkFollowers(sequence);
-    kv_.FreeBehindWindow(sequence.blocks, sequence.computed);
+    if (windowed_) {
+      kv_.FreeBehindWindow(sequence.blocks, sequence.computed);
+      sequence.blocks_changed = true;
+    }
   }
   if (row.sample && token >= 0) sequence.tokens.push_back(token);
   return true;
@@ -123,6 +147,9 @@ void Scheduler::ReleaseRow(Sequence& sequence) {
   retiring_rows_.push_back(sequence.row);
   free_rows_.push_back(sequence.row);
   sequence.row = -1;
+  if (sequence.reserved_pages == 0) return;
+  sequence.reserved_pages = 0;
+  std::erase(protected_, &sequence);
 }
 
 void Scheduler::ReleaseBlocks(Sequence& sequence) {
@@ -135,6 +162,7 @@ void Scheduler::ReleaseBlocks(Sequence& sequence) {
     sequence.blocks.kinds.clear();
   }
   QUIRE_CHECK(!sequence.HoldsBlocks());
+  SyncRoom(sequence);
 }
 
 }  // namespace quire

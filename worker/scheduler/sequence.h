@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -29,11 +30,14 @@ inline constexpr int64_t kUnlimitedWindow = std::numeric_limits<int64_t>::max();
 // compute their prompt, or is in none of the lists.
 enum class SequencePlace : uint8_t { kNone, kWaiting, kRunning, kPaused, kFollowing };
 
+struct Tenant;
+
 struct Sequence {
   // Fixed at birth.
   uint64_t id = 0;
-  uint64_t arrival = 0;  // order of the request's arrival
-  int32_t priority = 0;  // lower runs first
+  uint64_t arrival = 0;     // order of the request's arrival
+  int32_t priority = 0;     // lower runs first, where the policy looks at it
+  std::string_view tenant;  // outlives the sequence
   uint32_t choice = 0;
   bool off_the_books = false;  // its work is not counted
   int32_t prompt_length = 0;
@@ -57,6 +61,15 @@ struct Sequence {
   uint64_t last_plan = 0;         // the last plan that names it
   uint32_t incarnation = 0;       // grows with every preemption: older steps' progress is void
   bool admitted = false;          // has been in a batch
+  int32_t rank = 0;               // priority, or 0 where the policy does not look at it
+  int32_t preemptions = 0;        // times that it lost its row to others
+  int32_t list_index = -1;        // in the scheduler's list of running or paused ones
+  Tenant* share = nullptr;        // while it is in the scheduler
+  int64_t room = 0;               // tokens that its blocks hold
+  int64_t reserved_pages = 0;     // kept for it while it runs, once it may not lose its row again
+  uint64_t passed_over = 0;       // the last pass in which it could not go on
+  int64_t served_end = 0;         // tokens below this have counted as its tenant's service
+  bool blocks_changed = false;    // since the runner was told of them
   SequenceBlocks blocks;
   int64_t copy_position = -1;  // the blocks at this position are shared until they are written
   Sequence* leader = nullptr;  // computes the prompt that this one will share
@@ -80,8 +93,7 @@ struct Sequence {
 
 // The order in which sequences get rows and pages; those last in it give way first.
 inline bool RunsBefore(const Sequence* a, const Sequence* b) {
-  return std::tie(a->priority, a->arrival, a->choice) <
-         std::tie(b->priority, b->arrival, b->choice);
+  return std::tie(a->rank, a->arrival, a->choice) < std::tie(b->rank, b->arrival, b->choice);
 }
 
 }  // namespace quire

@@ -19,7 +19,7 @@ namespace {
 constexpr int32_t kMaxModelLen = 160;
 constexpr int32_t kMaxRows = 6;
 constexpr int32_t kBlockSize = 16;
-constexpr int64_t kPages = 40;  // fewer than six requests need
+constexpr int64_t kPages = 22;  // fewer than three requests need
 constexpr int32_t kMaxChoicesHere = 8;
 constexpr uint64_t kFurtherChoice = 1000;  // further choices stand under request + 1000 × choice
 
@@ -118,7 +118,7 @@ TEST_F(RealModelTest, BatchedEqualsAloneBitForBit) {
     for (TokenId& id : submit.prompt_ids) {
       id = static_cast<TokenId>(rng() % static_cast<uint64_t>(model_.program.vocab_size));
     }
-    submit.sampling.max_tokens = static_cast<int32_t>(4 + rng() % 40);
+    submit.sampling.max_tokens = static_cast<int32_t>(20 + rng() % 50);
     submit.sampling.temperature = request % 3 == 0 ? 0.0f : 0.9f;
     submit.sampling.top_k = request % 2 == 0 ? 40 : 0;
     submit.sampling.top_p = request % 4 == 0 ? 0.9f : 1.0f;

@@ -94,6 +94,7 @@ TEST_F(SchedulerTest, PrefillGetsABlockWhateverDecodesTake) {
 }
 
 TEST_F(SchedulerTest, RowsAreLimitedAndOrderIsPriorityThenArrival) {
+  options_.policy = SchedulingPolicy::kPriority;
   Make(2, 64, 100);
   Add(2, 1, 5);
   Add(2, 1, 1);

@@ -1,0 +1,12 @@
+// The order in which requests get rows and pages.
+#pragma once
+
+#include <cstdint>
+
+namespace quire {
+
+// kFcfs: as they come, priorities are not looked at. kPriority: the lower number first. Within a
+// priority tenants get equal shares, and within a tenant arrival decides.
+enum class SchedulingPolicy : uint8_t { kFcfs, kPriority };
+
+}  // namespace quire

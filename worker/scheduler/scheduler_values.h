@@ -1,0 +1,58 @@
+// What the scheduler is told and what it tells: plain values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "worker/core/cache_shape.h"
+#include "worker/scheduler/policy.h"
+#include "worker/scheduler/sequence.h"
+#include "worker/scheduler/step_time.h"
+
+namespace quire {
+
+// Times that a sequence loses its row to others before it is protected.
+inline constexpr int32_t kMaxPreemptions = 8;
+
+struct SchedulerOptions {
+  int32_t max_num_seqs = 64;  // rows in a step
+  int32_t max_num_batched_tokens = 2048;
+  SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  CacheShape cache;
+  std::function<void(int32_t)> on_page_freed;  // may be empty
+};
+
+// What a step may take. The first block of prefill is planned whatever it takes.
+struct StepBudget {
+  int64_t max_us = 0;  // 0: no limit
+  StepTimes times;
+};
+
+// The largest number of tokens that a step holds: the token budget, or more where decode rows and
+// one block of prefill need it.
+int32_t MaxStepTokens(int32_t max_num_seqs, int32_t max_num_batched_tokens, int32_t block_size);
+
+// One row of a plan, as its commit needs it.
+struct PlannedRow {
+  Sequence* sequence = nullptr;
+  uint32_t incarnation = 0;
+  int32_t q_len = 0;
+  bool sample = false;
+};
+
+struct SchedulerLoad {
+  uint32_t running_rows = 0;
+  uint32_t waiting = 0;
+  uint64_t waiting_prefill_tokens = 0;
+  uint64_t running_prefill_tokens = 0;
+};
+
+// Work planned since the start; a planned step is always computed.
+struct SchedulerTotals {
+  uint64_t computed_tokens = 0;
+  uint64_t recomputed_tokens = 0;
+  uint64_t preemptions = 0;
+  uint64_t fairness_preemptions = 0;  // of these, so that another tenant got its share
+};
+
+}  // namespace quire
