@@ -26,7 +26,7 @@ struct EngineOptions {
   int32_t max_waiting_requests = 1024;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   int64_t max_step_time_us = 0;  // prefill chunks are cut so that a step takes no longer; 0: off
-  int32_t max_choices = 1;  // n served per request
+  int32_t max_choices = 1;       // n served per request
   int32_t block_size = 16;
   int64_t page_count = 0;
   // CacheKindsOf the model's KvLayout; empty: one full group.

@@ -39,11 +39,11 @@ inline constexpr int64_t kRecomputeFactor = 4;
 struct Tenant {
   std::string name;
   int64_t served = 0;
-  int64_t held_tokens = 0;  // cache room of its sequences
-  int32_t running = 0;      // rows
-  int32_t rows_wanted = 0;  // sequences that wait for one
-  int32_t sequences = 0;    // in any of the scheduler's lists
-  bool busy = false;        // it has rows or waits for some
+  int64_t held_tokens = 0;         // cache room of its sequences
+  int32_t running = 0;             // rows
+  int32_t rows_wanted = 0;         // sequences that wait for one
+  int32_t sequences = 0;           // in any of the scheduler's lists
+  bool busy = false;               // it has rows or waits for some
   std::vector<Sequence*> waiting;  // sorted by RunsBefore; those that have to be prefilled
 };
 

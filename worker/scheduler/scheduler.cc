@@ -146,8 +146,7 @@ void Scheduler::PlanDecodes() {
 void Scheduler::PlanResumes() {
   for (size_t i = 0; i < resuming_.size() && !free_rows_.empty();) {
     Sequence& sequence = *resuming_[i];
-    const bool claimed =
-        claimant_ != nullptr && claimant_ != &sequence && free_rows_.size() == 1;
+    const bool claimed = claimant_ != nullptr && claimant_ != &sequence && free_rows_.size() == 1;
     if (sequence.steps_in_flight > 0 || sequence.Prefilling() || claimed) {
       ++i;
       continue;

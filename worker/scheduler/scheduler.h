@@ -5,10 +5,10 @@
 // to the caller and outlive their stay in the scheduler and every step in flight that names them.
 //
 // Order: by priority where the policy is one of priorities, then the tenant that has been served
-// least (fairness.h), then arrival and choice. Preemption is by recompute; the victim is one without
-// a row that holds blocks (paused ones) if there is any, else of the last priority the one with the
-// least to recompute. Who has lost its row kMaxPreemptions times comes back with all the pages that
-// it can ever need kept for it, and is not a victim again.
+// least (fairness.h), then arrival and choice. Preemption is by recompute; the victim is one
+// without a row that holds blocks (paused ones) if there is any, else of the last priority the one
+// with the least to recompute. Who has lost its row kMaxPreemptions times comes back with all the
+// pages that it can ever need kept for it, and is not a victim again.
 //
 // Invariants:
 // 1. Every decoding row is in every plan unless it waits for pages that a step in flight gives
@@ -159,7 +159,7 @@ class Scheduler {
   StepBudget budget_;
   StepWork work_;
   int64_t prefill_budget_ = 0;
-  bool admitting_ = false;  // the first of the waiting has not been held up yet
+  bool admitting_ = false;              // the first of the waiting has not been held up yet
   const Sequence* claimant_ = nullptr;  // the last free row was taken from another for it
   Sequence* unfit_ = nullptr;
 };

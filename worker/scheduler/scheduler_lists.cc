@@ -99,9 +99,9 @@ void Scheduler::Take(Sequence& sequence) {
 // After its blocks have changed.
 void Scheduler::SyncRoom(Sequence& sequence) {
   const int64_t room =
-      sequence.HoldsBlocks() ? static_cast<int64_t>(sequence.blocks.kinds[0].blocks.size()) *
-                                   options_.cache.block_size
-                             : 0;
+      sequence.HoldsBlocks()
+          ? static_cast<int64_t>(sequence.blocks.kinds[0].blocks.size()) * options_.cache.block_size
+          : 0;
   sequence.share->held_tokens += room - sequence.room;
   sequence.room = room;
   sequence.blocks_changed = true;

@@ -57,7 +57,7 @@ Sequence* Scheduler::FairVictim(const Sequence& head, bool for_row) const {
 // ones.
 void Scheduler::MakeRoomForDecodes() {
   if (static_cast<int64_t>(running_.size()) * block_pages_ <= PagesFor(nullptr)) return;
-  PauseStalled();  // they are to give way first
+  PauseStalled();      // they are to give way first
   int64_t needed = 0;  // by those for whom nothing is reserved
   const auto grows_by = [this](const Sequence& sequence) {
     const bool grows = !sequence.Prefilling() && sequence.reserved_pages == 0 &&

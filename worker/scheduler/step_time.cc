@@ -11,7 +11,7 @@ namespace {
 
 // Before anything is known: slow enough for a large model on few cores.
 constexpr double kUnknownMicrosPerToken = 20'000;
-constexpr double kContextUnit = 1024;  // brings the terms to similar sizes
+constexpr double kContextUnit = 1024;   // brings the terms to similar sizes
 constexpr double kNewShare = 1.0 / 16;  // of a further step in its bucket's mean
 // A step that took much longer than its bucket says was disturbed: it counts as so many times the
 // mean, so that one hiccup moves little and a lasting change is still followed.

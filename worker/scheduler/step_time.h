@@ -39,8 +39,8 @@ struct StepWork {
 struct StepTimes {
   double fixed_us = 0;
   double row_us = 0;
-  double token_us = 0;    // of prefill
-  double context_us = 0;  // per key read
+  double token_us = 0;                                            // of prefill
+  double context_us = 0;                                          // per key read
   int64_t longest_prefill = std::numeric_limits<int64_t>::max();  // a chunk is at most so long
 
   double Predict(const StepWork& work) const;

@@ -45,7 +45,7 @@ TEST(FairShareTest, ADebtIsRememberedForABoundedNumberOfTenants) {
     shares.CheckInvariants();
   }
   EXPECT_EQ(shares.idle_count(), kMaxIdleTenants);
-  EXPECT_EQ(shares.Join("5").served, 0);      // the smallest debts were forgotten
+  EXPECT_EQ(shares.Join("5").served, 0);        // the smallest debts were forgotten
   EXPECT_EQ(shares.Join("1000").served, 1001);  // the others come back with theirs
 }
 
@@ -132,8 +132,8 @@ TEST(FairnessTest, NoTenantWithWorkFallsBelowItsShare) {
     SchedulerOptions options;
     options.max_num_seqs = static_cast<int32_t>(2 + rng() % 12);
     options.max_num_batched_tokens = static_cast<int32_t>(32 + rng() % 400);
-    options.cache = {.block_size = 16, .page_count = static_cast<int64_t>(80 + rng() % 400),
-                     .kinds = {{0, 1}}};
+    options.cache = {
+        .block_size = 16, .page_count = static_cast<int64_t>(80 + rng() % 400), .kinds = {{0, 1}}};
     const size_t count = 2 + rng() % 4;
     Tenants world(options, count);
     std::vector<int32_t> prompts(count), answers(count);
