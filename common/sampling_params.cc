@@ -40,7 +40,7 @@ absl::Status ValidateNumbers(const SamplingParams& p) {
   QUIRE_RETURN_IF_ERROR(CheckRange("presence_penalty", p.presence_penalty,
                                    std::fabs(p.presence_penalty) <= 2, "[-2, 2]"));
   QUIRE_RETURN_IF_ERROR(
-      CheckRange("max_tokens", p.max_tokens, p.max_tokens >= 1, "[1, max_model_len - prompt]"));
+      CheckRange("max_tokens", p.max_tokens, p.max_tokens >= 0, "[0, max_model_len - prompt]"));
   QUIRE_RETURN_IF_ERROR(CheckRange("min_tokens", p.min_tokens,
                                    p.min_tokens >= 0 && p.min_tokens <= p.max_tokens,
                                    "[0, max_tokens]"));

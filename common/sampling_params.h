@@ -30,7 +30,7 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // [−2, 2]
   float presence_penalty = 0.0f;    // [−2, 2]
   uint64_t seed = 0;
-  int32_t max_tokens = 16;  // ≥ 1; outputs in all, resumed ones included
+  int32_t max_tokens = 16;  // ≥ 0; outputs in all, resumed ones included
   int32_t min_tokens = 0;   // [0, max_tokens]
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;

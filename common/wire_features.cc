@@ -18,7 +18,7 @@ std::vector<std::string> RequiredFeatures(const SamplingParams& params, size_t c
   need(!params.allowed_token_ids.empty(), kFeatureAllowedTokenIds);
   need(!params.bad_words.empty(), kFeatureBadWords);
   need(params.logprobs > 0, kFeatureLogprobs);
-  need(params.prompt_logprobs > 0, kFeaturePromptLogprobs);
+  need(params.prompt_logprobs > 0 || params.max_tokens == 0, kFeaturePromptLogprobs);
   need(params.beam_width > 0, kFeatureBeamSearch);
   need(choice_count > 1, kFeatureChoices);
   return features;

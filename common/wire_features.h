@@ -21,7 +21,8 @@ inline constexpr std::string_view kFeatureLogitBias = "logit_bias";
 inline constexpr std::string_view kFeatureAllowedTokenIds = "allowed_token_ids";
 inline constexpr std::string_view kFeatureBadWords = "bad_words";
 inline constexpr std::string_view kFeatureLogprobs = "logprobs";
-inline constexpr std::string_view kFeaturePromptLogprobs = "prompt_logprobs";
+inline constexpr std::string_view kFeaturePromptLogprobs =
+    "prompt_logprobs";  // and max_tokens 0, which asks for nothing else
 inline constexpr std::string_view kFeatureBeamSearch = "beam_search";
 inline constexpr std::string_view kFeatureChoices = "choices";  // n > 1, up to Limits.max_choices
 inline constexpr std::string_view kFeatureResume = "resume";    // choices that already have outputs

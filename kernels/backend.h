@@ -21,7 +21,7 @@ struct ProgramOptions {
   int64_t page_count = 0;  // of the pool; page ids are 0 … page_count − 1
   int max_tokens = 2048;   // per step, largest StepBatch::tokens
   int max_rows = 64;       // largest StepBatch::rows
-  int max_samples = 64;    // largest StepBatch::sampled_tokens
+  int max_samples = 64;    // logits held at once; a larger StepBatch::sampled_tokens goes in slices
   // Told how far packing has come: bytes of source weights packed, of the total. May be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
   // Called when source memory has been packed and will not be read again, so that its pages can be

@@ -94,6 +94,12 @@ void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
               .help = "How a worker is chosen.",
               .target = &c.routing_policy,
               .choices = {"round-robin"}});
+  schema.Add({.name = "generation-config",
+              .help = "Sampling defaults where a request is silent: auto takes the model's own "
+                      "generation settings, vllm the API's neutral ones. The model's "
+                      "end-of-sequence ids hold with both.",
+              .target = &c.generation_config,
+              .choices = {"auto", "vllm"}});
   schema.Add({.name = "worker-silence-ms",
               .help = "Milliseconds without a word after which a worker is taken out.",
               .target = &c.worker_silence_ms,

@@ -30,6 +30,7 @@ struct RouterConfig {
 
   std::vector<std::string> workers;  // HOST:PORT
   std::string routing_policy = "round-robin";
+  std::string generation_config = "auto";
   int32_t worker_silence_ms = 2000;
   int32_t max_live_requests = 4096;
 

@@ -51,6 +51,7 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   PipelineOptions options;
   options.workers = config.workers;
   options.routing_policy = config.routing_policy;
+  options.generation_defaults = config.generation_config == "auto";
   options.worker_silence_ms = static_cast<uint32_t>(config.worker_silence_ms);
   options.limits.max_live_requests = static_cast<uint32_t>(config.max_live_requests);
   options.limits.max_response_bytes = static_cast<size_t>(config.max_response.value);

@@ -96,6 +96,7 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
       ropes_(program.ropes),
       buffer_infos_(program.buffers),
       vocab_size_(program.vocab_size),
+      max_samples_(options.max_samples),
       samplers_(pool.threads()) {
   LoadWeights(program, options);
   pages_ = Pages(options.page_count * kv_.page_bytes, true);

@@ -58,7 +58,8 @@ class CpuProgram final : public LoadedProgram {
     const StepBatch* batch = nullptr;
     std::span<float> logits;
     int tokens = 0;
-    int samples = 0;
+    int first_sample = 0;  // of the slice in hand
+    int samples = 0;       // in it
   };
 
   void LoadWeights(const StepProgram& program, const ProgramOptions& options);
@@ -104,6 +105,7 @@ class CpuProgram final : public LoadedProgram {
   std::vector<Rope> ropes_;
   std::vector<Buffer> buffer_infos_;
   int vocab_size_ = 0;
+  int max_samples_ = 0;  // logits held at once
 
   std::vector<PackedMatrix> matrices_;       // by weight; empty where the weight is a vector
   std::vector<std::vector<float>> vectors_;  // by weight; empty where it is a matrix

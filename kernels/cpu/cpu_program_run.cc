@@ -33,11 +33,20 @@ void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
   step_.batch = &batch;
   step_.logits = logits;
   step_.tokens = static_cast<int>(batch.tokens.size());
-  step_.samples = static_cast<int>(batch.sampled_tokens.size());
   CopyPages();
   ComputeAngles();
-  for (const Op& op : ops_) {
-    std::visit([this](const auto& one) { RunOp(one); }, op);
+  const auto run = [this](auto begin, auto end) {
+    for (; begin != end; ++begin) std::visit([this](const auto& one) { RunOp(one); }, *begin);
+  };
+  // What follows the gathering of rows sees these rows alone, so it is done again for every slice.
+  const auto gather = std::find_if(ops_.begin(), ops_.end(), [](const Op& op) {
+    return std::holds_alternative<GatherRowsOp>(op);
+  });
+  run(ops_.begin(), gather);
+  const int samples = static_cast<int>(batch.sampled_tokens.size());
+  for (step_.first_sample = 0; step_.first_sample < samples; step_.first_sample += max_samples_) {
+    step_.samples = std::min(samples - step_.first_sample, max_samples_);
+    run(gather, ops_.end());
   }
   step_ = Step{};
 }
@@ -147,7 +156,8 @@ void CpuProgram::RunOp(const LogitsOp& op) {
   if (step_.logits.empty()) return;
   const int64_t width = buffer_infos_[op.out].width;
   for (int row = 0; row < job.rows; ++row) {
-    std::memcpy(step_.logits.data() + row * width, job.out + row * job.out_stride,
+    std::memcpy(step_.logits.data() + (step_.first_sample + row) * width,
+                job.out + row * job.out_stride,
                 static_cast<size_t>(width) * 4);
   }
 }
@@ -231,8 +241,7 @@ void CpuProgram::RunOp(const GatherRowsOp& op) {
   float* out = BufferData(op.out);
   const size_t bytes = static_cast<size_t>(buffer_infos_[op.in].width) * 4;
   for (int i = 0; i < step_.samples; ++i) {
-    std::memcpy(out + i * Stride(op.out), in + step_.batch->sampled_tokens[i] * Stride(op.in),
-                bytes);
+    std::memcpy(out + i * Stride(op.out), in + step_.batch->sampled_tokens[step_.first_sample + i] * Stride(op.in), bytes);
   }
 }
 
@@ -240,10 +249,12 @@ void CpuProgram::RunOp(const SampleOp& op) {
   float* logits = BufferData(op.logits);
   const size_t width = static_cast<size_t>(buffer_infos_[op.logits].width);
   // Prompt logprobs ask for logits of rows that are not sampled: those have no sample row.
-  const int count = std::min(step_.samples, static_cast<int>(step_.batch->sample_rows.size()));
-  pool_.Run(count, [&](int i, int thread) {
-    samplers_[thread].Sample({logits + i * Stride(op.logits), width}, step_.batch->sample_rows[i],
-                             step_.batch->sample_outputs[i]);
+  const int first = step_.first_sample;
+  const int rows = static_cast<int>(step_.batch->sample_rows.size());
+  pool_.Run(std::clamp(rows - first, 0, step_.samples), [&](int i, int thread) {
+    samplers_[thread].Sample({logits + i * Stride(op.logits), width},
+                             step_.batch->sample_rows[first + i],
+                             step_.batch->sample_outputs[first + i]);
   });
 }
 

@@ -38,7 +38,8 @@ struct SampleRow {
   uint64_t seed = 0;
   uint32_t choice = 0;
   uint64_t output_index = 0;
-  int32_t logprobs = 0;                    // 0 none, 1 the chosen token only, 1 + k also the k best
+  int32_t logprobs = 0;       // 0 none, 1 the chosen token only, 1 + k also the k best
+  int32_t scored_token = -1;  // ≥ 0: nothing is chosen; this token's logprob and rank are told
   std::span<const uint32_t> allowed_mask;  // one bit per id, or empty: all
   std::span<const int32_t> banned_ids;  // bad words that would complete now; ends before min_tokens
   std::span<const TokenBias> logit_bias;     // sorted by id
@@ -49,6 +50,7 @@ struct SampleOutput {
   int32_t token = -1;  // −1: no token could be chosen (NaN logits, or nothing allowed)
   bool not_a_number = false;
   float logprob = 0.0f;  // raw, of the chosen token; set when logprobs ≥ 1
+  int32_t rank = 0;      // of a scored token among the raw logits, from 1; 0: not scored
   int32_t top_count = 0;
   int32_t top_ids[kMaxTopLogprobs] = {};
   float top_logprobs[kMaxTopLogprobs] = {};

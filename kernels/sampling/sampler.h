@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/sampling/sample_row.h"
+#include "kernels/sampling/scan.h"
 
 namespace quire::kernels::sampling {
 
@@ -25,11 +26,29 @@ struct Candidates {
 
 class Sampler {
  public:
-  // Changes `logits` ([vocabulary]) in place. NaN or +∞ among them gives not_a_number.
+  // Leaves in `logits` ([vocabulary]) what biases, bans and penalties made of them. NaN or +∞ among them gives not_a_number. A row with a
+  // scored token (which lies in the vocabulary) is only measured.
   void Sample(std::span<float> logits, const SampleRow& row, SampleOutput& output);
 
+  // The tokens among which the last row was drawn, when its parameters cut any away. For tests.
+  const Candidates& candidates() const { return candidates_; }
+
  private:
+  void KeepRaw(std::span<const float> z, const SampleRow& row);
+  float RawOf(std::span<const float> z, const SampleRow& row, int32_t id) const;
+  static bool ChangeLogits(std::span<float> z, const SampleRow& row);
+  void Gather(std::span<const float> z, const Peak& peak, float least, float temperature);
+  template <class Keep>
+  void KeepIf(const Keep& keep);
+  void CutRowToTopP(std::span<const float> z, const Peak& peak, const SampleRow& row);
+  void CutRowToTypical(std::span<const float> z, const Peak& peak, const SampleRow& row);
+  void Filter(std::span<const float> z, const Peak& peak, const SampleRow& row);
+  int32_t Draw(std::span<const float> z, const Peak& peak, const SampleRow& row);
+
+  RowPeaks peaks_;
   Candidates candidates_;
+  std::vector<float> raw_biased_;   // by entry of the row's list
+  std::vector<float> raw_counted_;
 };
 
 // Keeps the shortest prefix, in the order (order descending, id ascending), whose weights reach

@@ -64,7 +64,8 @@ std::string_view PromptField(const Prompt& prompt) {
 Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& prompt,
                                          const PromptOptions& options) {
   const std::optional<int32_t>& truncate = options.truncate_prompt_tokens;
-  if (truncate && (*truncate < -1 || *truncate == 0)) {
+  if (truncate && (*truncate < -1 || *truncate == 0 ||
+                   *truncate > static_cast<int64_t>(options.max_model_len))) {
     return InvalidField("truncate_prompt_tokens",
                         "must be -1 or in [1, " + std::to_string(options.max_model_len) + "]");
   }
@@ -81,8 +82,9 @@ Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& pr
                         "holds token id " + std::to_string(id) + ", which the model does not have");
   }
   if (truncate) {
+    const size_t answer = std::clamp<size_t>(options.answer_tokens, 1, options.max_model_len - 1);
     const size_t keep =
-        *truncate == -1 ? options.max_model_len - 1 : static_cast<size_t>(*truncate);
+        *truncate == -1 ? options.max_model_len - answer : static_cast<size_t>(*truncate);
     if (list.size() > keep) list.erase(list.begin(), list.end() - static_cast<ptrdiff_t>(keep));
   }
   return ids;

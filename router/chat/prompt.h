@@ -22,8 +22,9 @@ struct PromptOptions {
   uint32_t vocab_size = 0;
   uint32_t max_model_len = 0;
   int64_t now_unix_seconds = 0;  // what a template's clock shows
-  // Keeps the last so many tokens; −1 is as many as the context holds.
+  // Keeps the last so many tokens; −1 is as many as the context holds beside the answer.
   std::optional<int32_t> truncate_prompt_tokens;
+  uint32_t answer_tokens = 1;  // that the client asked for
   RouterLimits limits;
 };
 

@@ -73,8 +73,8 @@ std::optional<ApiError> CheckServed(const SamplingOptions& options, const Sampli
       {kFeatureBadWords, "bad_words", !options.bad_words.empty(), "[]"},
       {kFeatureLogprobs, "logprobs", options.logprobs.has_value(), "null"},
       {kFeatureBeamSearch, "use_beam_search", options.use_beam_search, "false"},
-      // Nothing carries prompt logprobs to a client yet, whatever a worker serves.
-      {"", "prompt_logprobs", options.prompt_logprobs.has_value(), "null"},
+      {kFeaturePromptLogprobs, "prompt_logprobs", params.prompt_logprobs > 0, "null"},
+      {kFeaturePromptLogprobs, "max_tokens", params.max_tokens == 0, "1"},
       {"", "length_penalty", options.length_penalty != 1.0f, "1"},
   };
   for (const Row& row : rows) {
@@ -114,6 +114,10 @@ std::optional<ApiError> CheckCounts(const SamplingOptions& options, const ModelF
   if (options.logprobs && (*options.logprobs < 0 || *options.logprobs > logprobs)) {
     return OutOfRange("logprobs", 0, logprobs);
   }
+  if (options.prompt_logprobs &&
+      (*options.prompt_logprobs < 0 || *options.prompt_logprobs > logprobs)) {
+    return OutOfRange("prompt_logprobs", 0, logprobs);
+  }
   const int64_t stop_ids = limit(model.limits.max_stop_token_ids, kMaxStopTokenIds);
   if (static_cast<int64_t>(options.stop_token_ids.size()) > stop_ids) {
     return InvalidField("stop_token_ids",
@@ -145,6 +149,9 @@ Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
   params.logit_bias.assign(options.logit_bias.begin(), options.logit_bias.end());
   params.allowed_token_ids = options.allowed_token_ids;
   params.logprobs = options.logprobs ? 1 + std::clamp(*options.logprobs, 0, kMaxLogprobs) : 0;
+  if (options.prompt_logprobs) {
+    params.prompt_logprobs = 1 + std::clamp(*options.prompt_logprobs, 0, kMaxLogprobs);
+  }
   params.length_penalty = options.length_penalty;
   // The client's, or the widest, so that min_tokens is judged against what it is meant for.
   params.max_tokens = options.max_tokens.value_or(static_cast<int32_t>(model.max_model_len));
@@ -168,10 +175,10 @@ Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, size_t prompt_t
   }
   const int32_t rest = static_cast<int32_t>(model.max_model_len - prompt_tokens);
   if (!options.max_tokens) return rest_of_context ? rest : std::min(rest, kCompletionMaxTokens);
-  if (*options.max_tokens < 1 || *options.max_tokens > rest) {
+  if (*options.max_tokens < 0 || *options.max_tokens > rest) {
     return InvalidField("max_tokens", "is " + std::to_string(*options.max_tokens) +
                                           "; the prompt of " + std::to_string(prompt_tokens) +
-                                          " tokens leaves [1, " + std::to_string(rest) + "] of " +
+                                          " tokens leaves [0, " + std::to_string(rest) + "] of " +
                                           context);
   }
   return *options.max_tokens;

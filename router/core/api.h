@@ -90,7 +90,7 @@ struct GenerateRequest {
   SamplingOptions sampling;
   bool chat_defaults = false;  // max_tokens defaults to the rest of the context, not to 16
   bool streaming = false;      // false: the pipeline is the taker, there is no client window
-  bool echo = false;
+  bool echo = false;           // the prompt's text is a part of the answer
   std::optional<int32_t> truncate_prompt_tokens;
   int32_t priority = 0;
   std::string tenant;
@@ -101,6 +101,16 @@ struct GenerateRequest {
   std::optional<ResumeRequest> resume;
 };
 
+struct TokenLogprob {
+  TokenId id = 0;
+  std::string token;  // its text, U+FFFD for bytes that are no UTF-8
+  std::string bytes;  // its bytes
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+  uint32_t rank = 0;      // of a prompt token among all, from 1; 0: not told
+  bool unscored = false;  // the first token of a prompt: it follows nothing
+};
+
 struct Started {
   std::string model;  // the served name
   std::string model_id;
@@ -108,14 +118,9 @@ struct Started {
   int64_t created = 0;  // unix seconds
   std::vector<TokenId> prompt_ids;
   std::string worker;  // that took the first attempt
-};
-
-struct TokenLogprob {
-  TokenId id = 0;
-  std::string token;  // its text, U+FFFD for bytes that are no UTF-8
-  std::string bytes;  // its bytes
-  float logprob = 0;
-  std::vector<TokenLogprob> top;
+  // Empty when a client goes on with an answer: it has had them.
+  std::string prompt_text;                    // with echo
+  std::vector<TokenLogprob> prompt_logprobs;  // when asked for: one per prompt id
 };
 
 // Some outputs of one choice. Text may lag behind the ids (half characters, possible stop strings)

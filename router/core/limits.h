@@ -25,6 +25,8 @@ struct RouterLimits {
   size_t max_stop_string_bytes = 256;
   size_t max_bad_words = 64;
   size_t max_bad_word_bytes = 256;
+  // Logprobs of one prompt: its tokens times (1 + candidates).
+  size_t max_prompt_logprobs = 131'072;
   size_t max_tokenize_requests = 64;   // /tokenize and /detokenize work under way
   uint32_t window_tokens = 256;        // outputs a worker may be ahead of the client, per choice
   uint32_t max_placement_retries = 3;  // second attempts before anything was accepted

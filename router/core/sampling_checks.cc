@@ -30,7 +30,7 @@ bool Positive(const std::optional<float>& value, double high) {
   return !value || (std::isfinite(*value) && *value > 0 && *value <= high);
 }
 
-Problem CheckNumbers(const SamplingOptions& o) {
+Problem CheckNumbers(const SamplingOptions& o, bool echo) {
   if (!Within(o.temperature, 0, 100)) return OutOf("temperature", "[0, 100]");
   if (!Positive(o.top_p, 1)) return OutOf("top_p", "(0, 1]");
   if (!Within(o.top_k, -1, INT32_MAX)) return OutOf("top_k", "[-1, 2147483647] (-1 and 0 are off)");
@@ -39,8 +39,11 @@ Problem CheckNumbers(const SamplingOptions& o) {
   if (!Positive(o.repetition_penalty, 10)) return OutOf("repetition_penalty", "(0, 10]");
   if (!Within(o.frequency_penalty, -2, 2)) return OutOf("frequency_penalty", "[-2, 2]");
   if (!Within(o.presence_penalty, -2, 2)) return OutOf("presence_penalty", "[-2, 2]");
-  if (!Within(o.max_tokens, 1, INT32_MAX)) {
+  if (!Within(o.max_tokens, 0, INT32_MAX)) {
     return OutOf("max_tokens", "[1, the context less the prompt]");
+  }
+  if (o.max_tokens == 0 && !echo && !o.prompt_logprobs) {
+    return Refuse("max_tokens", "0 is served with echo or prompt_logprobs only; use 1 or more");
   }
   if (!Within(o.min_tokens, 0, o.max_tokens.value_or(INT32_MAX))) {
     return OutOf("min_tokens", "[0, max_tokens]");
@@ -83,12 +86,20 @@ Problem CheckIds(std::string_view field, const std::vector<TokenId>& ids, size_t
 
 }  // namespace
 
-std::optional<ApiError> CheckSampling(const SamplingOptions& options) {
-  if (auto problem = CheckNumbers(options)) return problem;
+std::optional<ApiError> CheckTruncation(const std::optional<int32_t>& truncate_prompt_tokens) {
+  if (!truncate_prompt_tokens || *truncate_prompt_tokens == -1 || *truncate_prompt_tokens >= 1) {
+    return std::nullopt;
+  }
+  return Refuse("truncate_prompt_tokens", "must be -1 or in [1, the model's context]");
+}
+
+std::optional<ApiError> CheckSampling(const SamplingOptions& options, bool echo) {
+  if (auto problem = CheckNumbers(options, echo)) return problem;
   if (auto problem = CheckStrings("stop", options.stop, kMaxStopStrings, kMaxStopStringBytes)) {
     return problem;
   }
-  if (auto problem = CheckStrings("bad_words", options.bad_words, kMaxBadWords, kMaxBadWordBytes)) {
+  if (auto problem = CheckStrings("bad_words", options.bad_words, kMaxBadWordStrings,
+                                 kMaxBadWordBytes)) {
     return problem;
   }
   if (auto problem = CheckIds("stop_token_ids", options.stop_token_ids, kMaxStopTokenIds)) {

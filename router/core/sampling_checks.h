@@ -6,15 +6,22 @@
 
 #include <optional>
 
+#include "common/sampling_params.h"
 #include "router/core/api.h"
 
 namespace quire {
 
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 256;
+// Each becomes two token sequences, without and with a space before it.
+inline constexpr size_t kMaxBadWordStrings = kMaxBadWords / 2;
 inline constexpr size_t kMaxBadWordBytes = 256;
 
-// The first field out of its range, with the range; nullopt when all are served.
-std::optional<ApiError> CheckSampling(const SamplingOptions& options);
+// The first field out of its range, with the range; nullopt when all are served. With `echo` the
+// prompt is a part of the answer. max_tokens may be 0 when something of the prompt is asked for.
+std::optional<ApiError> CheckSampling(const SamplingOptions& options, bool echo = false);
+
+// −1 (as many as fit beside the answer) or at least 1.
+std::optional<ApiError> CheckTruncation(const std::optional<int32_t>& truncate_prompt_tokens);
 
 }  // namespace quire

@@ -23,6 +23,9 @@ Dispatcher::Live::Live(DispatchRequest r, uint32_t window_size)
       journal(std::move(request.submit.choices),
               static_cast<uint64_t>(std::max(0, request.submit.sampling.max_tokens))) {
   request.submit.choices.clear();
+  const size_t prompt = request.submit.prompt_ids.size();
+  const bool scores = request.submit.sampling.prompt_logprobs > 0 && prompt > 0;
+  journal.ExpectPrompt(scores ? static_cast<uint32_t>(prompt - 1) : 0);
   for (uint32_t choice = 0; choice < journal.choice_count(); ++choice) {
     windows.emplace_back(window_size).Take(journal.accepted(choice));
   }
@@ -303,6 +306,7 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
   const WorkerPhase before = fleet_.worker(worker).phase;
   fleet_.Stepped(worker, step, executor_.clock().Now());
   for (const Admitted& admitted : step.admitted) HandleAdmitted(worker, admitted);
+  for (const PromptLogprobs& part : step.prompt_logprobs) HandlePrompt(worker, part);
   for (const Output& output : step.outputs) HandleOutput(worker, output);
   for (const Ended& ended : step.ended) HandleEnded(worker, ended);
   for (const Refused& refused : step.refused) HandleRefused(worker, refused);
@@ -327,6 +331,38 @@ void Dispatcher::HandleAdmitted(WorkerIndex worker, const Admitted& admitted) {
   listener_.OnAdmitted(admitted.key.request, fleet_.worker(worker), admitted.cached_tokens);
 }
 
+void Dispatcher::HandlePrompt(WorkerIndex worker, const PromptLogprobs& part) {
+  Live* live = FindCurrent(worker, part.key);
+  if (live == nullptr) return;
+  Answered(*live);
+  const uint32_t count = static_cast<uint32_t>(part.logprobs.size());
+  const bool shaped =
+      part.ranks.size() == count &&
+      (live->request.submit.sampling.prompt_logprobs <= 1 || part.top.size() == count);
+  const std::optional<uint32_t> known =
+      shaped ? live->journal.AcceptPrompt(part.first_position, count) : std::nullopt;
+  if (!known) return HandleBroken(*live);
+  // What is known is not asked for again: a worker that carries on need not compute it.
+  if (live->journal.PromptComplete()) live->request.submit.sampling.prompt_logprobs = 0;
+  if (*known == count) return;
+  if (*known == 0) return listener_.OnPromptLogprobs(part.key.request, part);
+  PromptLogprobs rest = part;
+  rest.first_position += *known;
+  rest.logprobs.erase(rest.logprobs.begin(), rest.logprobs.begin() + *known);
+  rest.ranks.erase(rest.ranks.begin(), rest.ranks.begin() + *known);
+  if (!rest.top.empty()) rest.top.erase(rest.top.begin(), rest.top.begin() + *known);
+  listener_.OnPromptLogprobs(part.key.request, rest);
+}
+
+void Dispatcher::HandleBroken(Live& live) {
+  ++counters_.attempts_broken;
+  const WorkerIndex worker = live.worker;
+  Abandon(live, /*tell_worker=*/true);
+  live.excluded.push_back(worker);
+  NextAttempt(live, {ApiCode::kInternal, "a worker broke the order of its outputs", "", 0},
+              /*may_wait=*/false);
+}
+
 void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
   Live* live = FindCurrent(worker, output.key);
   if (live == nullptr) {
@@ -334,6 +370,7 @@ void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
     return;
   }
   Answered(*live);
+  if (!live->journal.PromptComplete()) return HandleBroken(*live);
   const uint64_t granted =
       output.choice < live->windows.size() ? live->windows[output.choice].granted() : 0;
   switch (live->journal.Accept(output.choice, output.first_index, output.ids, granted)) {
@@ -345,14 +382,8 @@ void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
       return;
     case Verdict::kGap:
     case Verdict::kOverrun:
-    case Verdict::kNoChoice: {
-      ++counters_.attempts_broken;
-      Abandon(*live, /*tell_worker=*/true);
-      live->excluded.push_back(worker);
-      NextAttempt(*live, {ApiCode::kInternal, "a worker broke the order of its outputs", "", 0},
-                  /*may_wait=*/false);
-      return;
-    }
+    case Verdict::kNoChoice:
+      return HandleBroken(*live);
     case Verdict::kAccepted:
       break;
   }
@@ -369,6 +400,7 @@ void Dispatcher::HandleEnded(WorkerIndex worker, const Ended& ended) {
   if (live->journal.ended(ended.choice)) return;  // this router ended it first
   Answered(*live);
   if (ended.reason == EndReason::kStop || ended.reason == EndReason::kLength) {
+    if (!live->journal.PromptComplete()) return HandleBroken(*live);
     live->journal.End(ended.choice, live->journal.accepted(ended.choice));
     if (live->journal.AllEnded()) {
       Abandon(*live, /*tell_worker=*/false);

@@ -66,6 +66,8 @@ class DispatchListener {
   // A worker admitted the current attempt; its cache served so many tokens of prompt and outputs.
   virtual void OnAdmitted(RequestNumber request, const WorkerRecord& worker,
                           uint32_t cached_tokens) = 0;
+  // Logprobs of the prompt: each position once, in order, all before the first output.
+  virtual void OnPromptLogprobs(RequestNumber /*request*/, const PromptLogprobs& /*part*/) {}
   virtual void OnOutput(RequestNumber request, const Output& output) = 0;
   // The reason is STOP or LENGTH.
   virtual void OnChoiceOver(RequestNumber request, const Ended& ended) = 0;
@@ -131,7 +133,9 @@ class Dispatcher final : private LinkListener {
   // The request whose current attempt this is; nullptr for every other one.
   Live* FindCurrent(WorkerIndex worker, const AttemptKey& key);
   void HandleAdmitted(WorkerIndex worker, const Admitted& admitted);
+  void HandlePrompt(WorkerIndex worker, const PromptLogprobs& part);
   void HandleOutput(WorkerIndex worker, const Output& output);
+  void HandleBroken(Live& live);
   void HandleEnded(WorkerIndex worker, const Ended& ended);
   void HandleRefused(WorkerIndex worker, const Refused& refused);
 

@@ -28,6 +28,16 @@ Verdict Journal::Accept(uint32_t choice, uint64_t first_index, std::span<const T
   return Verdict::kAccepted;
 }
 
+std::optional<uint32_t> Journal::AcceptPrompt(uint32_t first, uint32_t count) {
+  const uint64_t next = uint64_t{prompt_accepted_} + 1;
+  const uint64_t end = uint64_t{first} + count;
+  if (first < 1 || first > next || end > uint64_t{prompt_expected_} + 1) return std::nullopt;
+  const uint64_t known = std::min<uint64_t>(next - first, count);
+  prompt_accepted_ = static_cast<uint32_t>(std::max(end, next) - 1);
+  QUIRE_CHECK(prompt_accepted_ <= prompt_expected_);
+  return static_cast<uint32_t>(known);
+}
+
 void Journal::End(uint32_t choice, uint64_t output_count) {
   QUIRE_CHECK(choice < choices_.size());
   ResumedChoice& entry = choices_[choice];

@@ -4,9 +4,11 @@
 // Owner: one request of the dispatcher, on the router's executor.
 //  1. Outputs of a choice are accepted in order of index, each index once.
 //  2. A choice that has ended accepts nothing.
+//  3. Logprobs of the prompt are accepted in order of position, each once, and before any output.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +30,13 @@ class Journal {
   // `choices`: where the first attempt starts from; `max_tokens` bounds each choice.
   Journal(std::vector<ResumedChoice> choices, uint64_t max_tokens);
 
+  // So many positions of the prompt are to be told, from position 1 on.
+  void ExpectPrompt(uint32_t positions) { prompt_expected_ = positions; }
+  // How many of `count` positions from `first` on are known already; the rest is accepted now.
+  // Nothing when they leave a gap or go beyond the prompt: the attempt is broken.
+  std::optional<uint32_t> AcceptPrompt(uint32_t first, uint32_t count);
+  bool PromptComplete() const { return prompt_accepted_ == prompt_expected_; }
+
   // Accepts all of `ids` or none. `granted` is the index that the worker may not reach; 0 is no
   // bound.
   Verdict Accept(uint32_t choice, uint64_t first_index, std::span<const TokenId> ids,
@@ -48,6 +57,8 @@ class Journal {
   std::vector<ResumedChoice> choices_;
   uint64_t max_tokens_;
   bool any_accepted_ = false;
+  uint32_t prompt_expected_ = 0;
+  uint32_t prompt_accepted_ = 0;
 };
 
 }  // namespace quire

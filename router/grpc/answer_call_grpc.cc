@@ -1,11 +1,20 @@
 #include "router/grpc/answer_call_grpc.h"
 
 #include <algorithm>
+#include <span>
+#include <string_view>
 
 #include "common/check.h"
 #include "router/grpc/messages_grpc.h"
 
 namespace quire {
+
+namespace {
+
+constexpr size_t kPromptPartBytes = 64u << 10;
+constexpr size_t kPromptPartTokens = 512;
+
+}  // namespace
 
 AnswerCall::~AnswerCall() { QUIRE_CHECK(reactor_ == nullptr && id_ == 0); }
 
@@ -55,7 +64,24 @@ AnswerCall::Message& AnswerCall::Append() {
 
 void AnswerCall::OnStarted(const Started& started) {
   ToProto(started, request_id_, *Append().response.mutable_started());
+  AppendPrompt(started);
   WriteNext();
+}
+
+// In messages of a moderate size, whatever the prompt's.
+void AnswerCall::AppendPrompt(const Started& started) {
+  const std::string_view text = started.prompt_text;
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+    end = std::min(text.size(), begin + kPromptPartBytes);
+    // Never within a character: bytes that continue one go with those before them.
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+    Append().response.mutable_prompt()->set_text(std::string(text.substr(begin, end - begin)));
+  }
+  const std::span<const TokenLogprob> logprobs(started.prompt_logprobs);
+  for (size_t begin = 0; begin < logprobs.size(); begin += kPromptPartTokens) {
+    const size_t count = std::min(kPromptPartTokens, logprobs.size() - begin);
+    ToProto(logprobs.subspan(begin, count), begin, *Append().response.mutable_prompt());
+  }
 }
 
 void AnswerCall::OnDelta(const Delta& delta) {

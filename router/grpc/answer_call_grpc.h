@@ -47,6 +47,7 @@ class AnswerCall final : public ResponseSink, public std::enable_shared_from_thi
   };
 
   Message& Append();
+  void AppendPrompt(const Started& started);
   void WriteNext();
   void End(grpc::Status status);  // after what waits has been written
   void GiveUp();                  // cancels the pipeline's request

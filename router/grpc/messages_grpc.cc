@@ -1,5 +1,7 @@
 #include "router/grpc/messages_grpc.h"
 
+#include <algorithm>
+
 #include "common/json/json.h"
 #include "common/sampling_params.h"
 #include "router/core/sampling_checks.h"
@@ -34,7 +36,7 @@ void ReadNumbers(const v1::SamplingOptions& in, SamplingOptions& out) {
   if (in.has_prompt_logprobs()) out.prompt_logprobs = in.prompt_logprobs();
 }
 
-Problem ReadSampling(const v1::SamplingOptions& in, SamplingOptions& out) {
+Problem ReadSampling(const v1::SamplingOptions& in, bool echo, SamplingOptions& out) {
   ReadNumbers(in, out);
   out.stop.assign(in.stop().begin(), in.stop().end());
   out.stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
@@ -44,7 +46,7 @@ Problem ReadSampling(const v1::SamplingOptions& in, SamplingOptions& out) {
   out.allowed_token_ids.assign(in.allowed_token_ids().begin(), in.allowed_token_ids().end());
   out.bad_words.assign(in.bad_words().begin(), in.bad_words().end());
   if (in.has_skip_special_tokens()) out.skip_special_tokens = in.skip_special_tokens();
-  return CheckSampling(out);
+  return CheckSampling(out, echo);
 }
 
 Problem ReadIds(const v1::TokenIds& in, const char* field, std::vector<TokenId>& out) {
@@ -73,13 +75,21 @@ Problem ReadResume(const v1::Resume& in, std::optional<ResumeRequest>& out) {
 
 // The parts that Generate and Chat share.
 template <class Message>
-Problem ReadCommon(const Message& in, GenerateRequest& out) {
+Problem ReadCommon(const Message& in, bool echo, GenerateRequest& out) {
   out.model = in.model();
   out.streaming = true;
   out.priority = in.priority();
   out.cache_salt = in.cache_salt();
   out.want_text = !in.omit_text();
-  if (auto problem = ReadSampling(in.sampling(), out.sampling)) return problem;
+  out.echo = echo;
+  SamplingOptions& sampling = out.sampling;
+  if (auto problem = ReadSampling(in.sampling(), echo, sampling)) return problem;
+  // An echo shows the logprobs of the prompt as it does those of the outputs.
+  if (echo && sampling.logprobs) {
+    sampling.prompt_logprobs = std::max(sampling.prompt_logprobs.value_or(0), *sampling.logprobs);
+  }
+  if (in.has_truncate_prompt_tokens()) out.truncate_prompt_tokens = in.truncate_prompt_tokens();
+  if (auto problem = CheckTruncation(out.truncate_prompt_tokens)) return problem;
   if (in.has_resume()) return ReadResume(in.resume(), out.resume);
   return std::nullopt;
 }
@@ -175,20 +185,15 @@ void ToProto(const TokenLogprob& in, v1::TokenLogprob& out) {
   out.set_token(in.token);
   out.set_token_bytes(in.bytes);
   out.set_logprob(in.logprob);
+  out.set_rank(in.rank);
+  out.set_unscored(in.unscored);
   for (const TokenLogprob& top : in.top) ToProto(top, *out.add_top());
 }
 
 }  // namespace
 
 Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out) {
-  if (auto problem = ReadCommon(in, out)) return problem;
-  out.echo = in.echo();
-  if (in.has_truncate_prompt_tokens()) {
-    if (in.truncate_prompt_tokens() < -1) {
-      return Bad("truncate_prompt_tokens", "must be -1 or more");
-    }
-    out.truncate_prompt_tokens = in.truncate_prompt_tokens();
-  }
+  if (auto problem = ReadCommon(in, in.echo(), out)) return problem;
   if (in.prompt_case() == v1::GenerateRequest::kText) {
     if (in.text().empty()) return Bad("text", "must not be empty; give at least one character");
     TextPrompt prompt{in.text(), true};
@@ -209,7 +214,7 @@ Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out) {
 }
 
 Problem FromProto(const v1::ChatRequest& in, GenerateRequest& out) {
-  if (auto problem = ReadCommon(in, out)) return problem;
+  if (auto problem = ReadCommon(in, false, out)) return problem;
   out.chat_defaults = true;
   ChatPrompt prompt;
   if (auto problem = ReadChat(in, prompt)) return problem;
@@ -241,6 +246,12 @@ void ToProto(const Started& in, const std::string& request_id, v1::Started& out)
   out.set_seed(in.seed);
   out.set_created(in.created);
   out.mutable_prompt_token_ids()->Add(in.prompt_ids.begin(), in.prompt_ids.end());
+}
+
+void ToProto(std::span<const TokenLogprob> logprobs, uint64_t first_position,
+             v1::PromptPart& out) {
+  out.set_first_position(first_position);
+  for (const TokenLogprob& logprob : logprobs) ToProto(logprob, *out.add_logprobs());
 }
 
 void AppendToProto(const Delta& in, v1::Delta& out) {

@@ -7,6 +7,7 @@
 #include <grpcpp/support/status.h>
 
 #include <optional>
+#include <span>
 
 #include "quire/v1/inference.pb.h"
 #include "router/core/api.h"
@@ -20,6 +21,7 @@ std::optional<ApiError> FromProto(const v1::ChatRequest& in, GenerateRequest& ou
 std::optional<ApiError> FromProto(const v1::TokenizeRequest& in, Prompt& out);
 
 void ToProto(const Started& in, const std::string& request_id, v1::Started& out);
+void ToProto(std::span<const TokenLogprob> logprobs, uint64_t first_position, v1::PromptPart& out);
 // Appends to what `out` holds already of the same choice.
 void AppendToProto(const Delta& in, v1::Delta& out);
 void ToProto(const ChoiceEnd& in, v1::Done& out);

@@ -1,5 +1,6 @@
 #include "router/http/answer_writer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -112,6 +113,30 @@ void AppendChatLogprobs(const std::vector<TokenLogprob>& logprobs, bool as_id, s
   out += "]}";
 }
 
+// The candidates as one object. The token itself is always among them, as in OpenAI's answers; of
+// several that are shown alike the likeliest stands.
+void AppendTopOf(const TokenLogprob& token, bool as_id, std::string& out) {
+  if (token.unscored) {
+    out += "null";
+    return;
+  }
+  out += '{';
+  std::vector<const TokenLogprob*> written;
+  const auto append = [&](const TokenLogprob& entry) {
+    for (const TokenLogprob* other : written) {
+      if (as_id ? other->id == entry.id : other->token == entry.token) return;
+    }
+    if (!written.empty()) out += ',';
+    written.push_back(&entry);
+    AppendTokenText(entry, as_id, out);
+    out += ':';
+    AppendLogprob(entry.logprob, out);
+  };
+  for (const TokenLogprob& entry : token.top) append(entry);
+  append(token);
+  out += '}';
+}
+
 // `offset` is the number of characters of the choice before these tokens, and moves on.
 void AppendCompletionLogprobs(const std::vector<TokenLogprob>& logprobs, bool as_id,
                               uint64_t& offset, std::string& out) {
@@ -122,22 +147,32 @@ void AppendCompletionLogprobs(const std::vector<TokenLogprob>& logprobs, bool as
     tokens += comma;
     AppendTokenText(token, as_id, tokens);
     values += comma;
-    AppendLogprob(token.logprob, values);
+    if (token.unscored) {
+      values += "null";
+    } else {
+      AppendLogprob(token.logprob, values);
+    }
     offsets += comma;
     AppendNumber(offset, offsets);
     offset += CountCharacters(token.token);
     tops += comma;
-    tops += '{';
-    for (size_t k = 0; k < token.top.size(); ++k) {
-      if (k > 0) tops += ',';
-      AppendTokenText(token.top[k], as_id, tops);
-      tops += ':';
-      AppendLogprob(token.top[k].logprob, tops);
-    }
-    tops += '}';
+    AppendTopOf(token, as_id, tops);
   }
   out += "{\"tokens\":[" + tokens + "],\"token_logprobs\":[" + values + "],\"top_logprobs\":[" +
          tops + "],\"text_offset\":[" + offsets + "]}";
+}
+
+// vLLM's shape: by id, with the rank among all tokens.
+void AppendRanked(const TokenLogprob& entry, uint32_t rank, bool first, std::string& out) {
+  out += first ? "\"" : ",\"";
+  AppendSigned(entry.id, out);
+  out += "\":{\"logprob\":";
+  AppendLogprob(entry.logprob, out);
+  out += ",\"rank\":";
+  AppendNumber(rank, out);
+  out += ",\"decoded_token\":";
+  json::AppendQuoted(entry.token, out);
+  out += '}';
 }
 
 }  // namespace
@@ -177,6 +212,28 @@ void AnswerWriter::AppendLogprobs(const std::vector<TokenLogprob>& logprobs, uin
   }
 }
 
+void AnswerWriter::AppendPromptLogprobs(const std::vector<TokenLogprob>& logprobs,
+                                        std::string& out) const {
+  const size_t shown = static_cast<size_t>(head_.prompt_logprobs.value_or(0));
+  out += ",\"prompt_logprobs\":[";
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    if (i > 0) out += ',';
+    const TokenLogprob& token = logprobs[i];
+    if (token.unscored) {
+      out += "null";
+      continue;
+    }
+    out += '{';
+    AppendRanked(token, token.rank, true, out);
+    for (size_t k = 0; k < std::min(shown, token.top.size()); ++k) {
+      if (token.top[k].id == token.id) continue;
+      AppendRanked(token.top[k], static_cast<uint32_t>(k + 1), false, out);
+    }
+    out += '}';
+  }
+  out += ']';
+}
+
 void AnswerWriter::AppendChatParts(const ChunkParts& parts, std::string& out) {
   out += ",\"delta\":{";
   if (parts.role) out += "\"role\":\"assistant\",\"content\":\"\"";
@@ -205,6 +262,7 @@ void AnswerWriter::AppendChunk(const ChunkParts& parts, std::string& out) {
   }
   AppendLogprobs(parts.delta ? parts.delta->logprobs : kNoLogprobs, parts.index, out);
   AppendFinish(parts.end, out);
+  if (!chat && parts.prompt_logprobs) AppendPromptLogprobs(*parts.prompt_logprobs, out);
   if (head_.return_token_ids) {
     if (!chat && parts.prompt_ids) {
       out += ",\"prompt_token_ids\":";
@@ -216,6 +274,7 @@ void AnswerWriter::AppendChunk(const ChunkParts& parts, std::string& out) {
     }
   }
   out += "}]";
+  if (chat && parts.prompt_logprobs) AppendPromptLogprobs(*parts.prompt_logprobs, out);
   if (head_.return_token_ids && chat && parts.prompt_ids) {
     out += ",\"prompt_token_ids\":";
     AppendIds(*parts.prompt_ids, out);
@@ -252,46 +311,53 @@ void AnswerWriter::AppendErrorEvent(const ApiError& error, std::string& out) {
 
 void AnswerWriter::AppendDone(std::string& out) { out += "data: [DONE]\n\n"; }
 
+void AnswerWriter::AppendWholeChoice(const AnswerChoice& choice, const AnswerPrompt& prompt,
+                                     std::string& out) const {
+  const bool chat = head_.kind == ApiKind::kChat;
+  out += "{\"index\":";
+  AppendNumber(choice.index, out);
+  out += chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":";
+  json::AppendQuoted(choice.text, out);
+  if (chat) out += '}';
+  out += ",\"logprobs\":";
+  if (!head_.logprobs) {
+    out += "null";
+  } else if (chat) {
+    AppendChatLogprobs(choice.logprobs, head_.tokens_as_ids, out);
+  } else {
+    uint64_t offset = 0;
+    AppendCompletionLogprobs(choice.logprobs, head_.tokens_as_ids, offset, out);
+  }
+  AppendFinish(choice.end ? &*choice.end : nullptr, out);
+  if (!chat && head_.prompt_logprobs) AppendPromptLogprobs(prompt.logprobs, out);
+  if (head_.return_token_ids) {
+    if (!chat) {
+      out += ",\"prompt_token_ids\":";
+      AppendIds(prompt.ids, out);
+    }
+    out += ",\"token_ids\":";
+    AppendIds(choice.ids, out);
+  }
+  out += '}';
+}
+
 std::string AnswerWriter::WholeAnswer(const std::vector<AnswerChoice>& choices, const Usage& usage,
-                                      const std::vector<std::vector<TokenId>>& prompt_ids,
+                                      const std::vector<AnswerPrompt>& prompts,
                                       uint32_t choices_per_prompt) const {
   const bool chat = head_.kind == ApiKind::kChat;
   std::string out;
   AppendHead(chat ? "chat.completion" : "text_completion", out);
   for (size_t i = 0; i < choices.size(); ++i) {
-    const AnswerChoice& choice = choices[i];
     if (i > 0) out += ',';
-    out += "{\"index\":";
-    AppendNumber(choice.index, out);
-    out += chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":";
-    json::AppendQuoted(choice.text, out);
-    if (chat) out += '}';
-    out += ",\"logprobs\":";
-    if (!head_.logprobs) {
-      out += "null";
-    } else if (chat) {
-      AppendChatLogprobs(choice.logprobs, head_.tokens_as_ids, out);
-    } else {
-      uint64_t offset = 0;
-      AppendCompletionLogprobs(choice.logprobs, head_.tokens_as_ids, offset, out);
-    }
-    AppendFinish(choice.end ? &*choice.end : nullptr, out);
-    if (head_.return_token_ids) {
-      if (!chat) {
-        out += ",\"prompt_token_ids\":";
-        AppendIds(prompt_ids[choice.index / choices_per_prompt], out);
-      }
-      out += ",\"token_ids\":";
-      AppendIds(choice.ids, out);
-    }
-    out += '}';
+    AppendWholeChoice(choices[i], prompts[choices[i].index / choices_per_prompt], out);
   }
   out += "],\"usage\":";
   AppendUsage(usage, out);
+  if (chat && head_.prompt_logprobs) AppendPromptLogprobs(prompts[0].logprobs, out);
   if (head_.return_token_ids) {
     if (chat) {
       out += ",\"prompt_token_ids\":";
-      AppendIds(prompt_ids[0], out);
+      AppendIds(prompts[0].ids, out);
     }
     out += ",\"seed\":";
     AppendNumber(seed_, out);

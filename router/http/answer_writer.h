@@ -14,6 +14,12 @@
 
 namespace quire {
 
+// What an answer says of one prompt.
+struct AnswerPrompt {
+  std::vector<TokenId> ids;
+  std::vector<TokenLogprob> logprobs;  // when asked for
+};
+
 // One choice of an answer that is not streamed, as it grows.
 struct AnswerChoice {
   uint32_t index = 0;
@@ -26,7 +32,8 @@ struct AnswerChoice {
 struct AnswerHead {
   ApiKind kind = ApiKind::kCompletion;
   std::string id;  // "cmpl-…", "chatcmpl-…"
-  bool logprobs = false;
+  std::optional<int32_t> logprobs;         // candidates shown beside each token
+  std::optional<int32_t> prompt_logprobs;  // the same for the prompt's
   bool return_token_ids = false;
   bool tokens_as_ids = false;
   bool include_usage = false;
@@ -39,6 +46,7 @@ struct ChunkParts {
   const Delta* delta = nullptr;
   const ChoiceEnd* end = nullptr;
   const std::vector<TokenId>* prompt_ids = nullptr;
+  const std::vector<TokenLogprob>* prompt_logprobs = nullptr;
   const Usage* usage = nullptr;  // running usage
 };
 
@@ -56,12 +64,15 @@ class AnswerWriter {
   static void AppendErrorEvent(const ApiError& error, std::string& out);
   static void AppendDone(std::string& out);
 
-  // The whole answer. `prompt_ids` has one list per prompt; choices come in order of their index.
+  // The whole answer. `prompts` in order; choices come in order of their index.
   std::string WholeAnswer(const std::vector<AnswerChoice>& choices, const Usage& usage,
-                          const std::vector<std::vector<TokenId>>& prompt_ids,
+                          const std::vector<AnswerPrompt>& prompts,
                           uint32_t choices_per_prompt) const;
 
  private:
+  void AppendWholeChoice(const AnswerChoice& choice, const AnswerPrompt& prompt,
+                         std::string& out) const;
+  void AppendPromptLogprobs(const std::vector<TokenLogprob>& logprobs, std::string& out) const;
   void AppendChatParts(const ChunkParts& parts, std::string& out);
   void AppendCompletionParts(const ChunkParts& parts, std::string& out);
   void AppendLogprobs(const std::vector<TokenLogprob>& logprobs, uint32_t index, std::string& out);

@@ -163,10 +163,6 @@ FieldError OnlyFalse(const Value& v, std::string_view name, ApiDraft&) {
   if (v.is_bool() && !v.get_bool()) return std::nullopt;
   return BadParam(name, "is not served; only false is accepted");
 }
-FieldError OnlyTrue(const Value& v, std::string_view name, ApiDraft&) {
-  if (v.is_bool() && v.get_bool()) return std::nullopt;
-  return BadParam(name, "only true is served");
-}
 FieldError OnlyOne(const Value& v, std::string_view name, ApiDraft&) {
   if (v.is_int64() && v.get_int64() == 1) return std::nullopt;
   return BadParam(name, "is not served; only 1 is accepted");
@@ -266,6 +262,12 @@ constexpr ApiField kFields[] = {
      [](V v, N n, D d) { return ReadStrings(v, n, d.common.sampling.bad_words); }},
     {"skip_special_tokens", kInBoth,
      [](V v, N n, D d) { return ReadBool(v, n, d.common.sampling.skip_special_tokens); }},
+    {"spaces_between_special_tokens", kInBoth,
+     [](V v, N n, D) {
+       // No served tokenizer puts spaces there, so that both values mean the same.
+       bool ignored = true;
+       return ReadBool(v, n, ignored);
+     }},
     {"use_beam_search", kInBoth,
      [](V v, N n, D d) { return ReadBool(v, n, d.common.sampling.use_beam_search); }},
     {"length_penalty", kInBoth,
@@ -344,7 +346,6 @@ constexpr ApiField kFields[] = {
     {"prompt_embeds", kInCompletion, OnlyEmpty},
     {"logits_processors", kInBoth, OnlyEmpty},
     {"early_stopping", kInBoth, OnlyFalse},
-    {"spaces_between_special_tokens", kInBoth, OnlyTrue},
     {"truncation_side", kInBoth, OnlyEmpty},
     {"kv_transfer_params", kInBoth, OnlyEmpty},
     {"thinking_token_budget", kInBoth, OnlyEmpty},

@@ -1,5 +1,6 @@
 #include "router/http/api_request.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "common/sampling_params.h"
@@ -138,7 +139,13 @@ FieldError SettleSampling(ApiKind kind, ApiDraft& draft) {
     if (draft.logprobs_flag) sampling.logprobs = draft.top_logprobs.value_or(0);
   }
   if (draft.out.continuous_usage && !draft.out.include_usage) draft.out.include_usage = true;
-  return CheckSampling(sampling);
+  draft.out.prompt_logprobs = sampling.prompt_logprobs;
+  if (auto problem = CheckSampling(sampling, draft.common.echo)) return problem;
+  // An echo shows the logprobs of the prompt as it does those of the outputs.
+  if (draft.common.echo && sampling.logprobs) {
+    sampling.prompt_logprobs = std::max(sampling.prompt_logprobs.value_or(0), *sampling.logprobs);
+  }
+  return std::nullopt;
 }
 
 FieldError FlattenContent(const Value& content, const std::string& where, std::string& out) {
@@ -250,9 +257,7 @@ std::optional<ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
   const unsigned where = kind == ApiKind::kChat ? kInChat : kInCompletion;
   if (auto problem = ReadFields(root.get_object(), where, draft)) return problem;
   if (auto problem = SettleSampling(kind, draft)) return problem;
-  if (draft.common.truncate_prompt_tokens && *draft.common.truncate_prompt_tokens < -1) {
-    return BadParam("truncate_prompt_tokens", "must be -1 or more");
-  }
+  if (auto problem = CheckTruncation(draft.common.truncate_prompt_tokens)) return problem;
   draft.common.streaming = out.stream;
   if (auto problem = kind == ApiKind::kChat ? ReadChat(draft) : ReadPrompts(draft, limits)) {
     return problem;

@@ -22,6 +22,8 @@ struct ApiRequest {
   bool include_usage = false;
   bool continuous_usage = false;
   bool return_token_ids = false;
+  // What the client asked to see of the prompt's logprobs; the requests may ask for more.
+  std::optional<int32_t> prompt_logprobs;
   bool return_tokens_as_ids = false;      // "token_id:N" for the text of logprob tokens
   std::vector<GenerateRequest> requests;  // one per prompt, in order; never empty
   std::vector<std::string> unknown_fields;

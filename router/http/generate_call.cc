@@ -117,10 +117,12 @@ void GenerateCall::Launch(uint64_t timeout_ms) {
   writer_ = std::make_unique<AnswerWriter>(
       AnswerHead{.kind = kind_,
                  .id = (kind_ == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + id,
-                 .logprobs = sampling.logprobs.has_value(),
+                 .logprobs = sampling.logprobs,
+                 .prompt_logprobs = api_.prompt_logprobs,
                  .return_token_ids = api_.return_token_ids,
                  .tokens_as_ids = api_.return_tokens_as_ids,
                  .include_usage = api_.include_usage});
+  echo_ = api_.requests[0].echo;
   const size_t choice_count = api_.requests.size() * choices_per_prompt_;
   choice_states_.resize(choice_count);
   if (!api_.stream) {
@@ -147,7 +149,52 @@ uint32_t GenerateCall::IndexOf(const Part& part, uint32_t choice) const {
 void GenerateCall::PartStarted(Part& part, const Started& started) {
   if (!begun_) writer_->Begin(started);
   begun_ = true;
-  part.prompt_ids = started.prompt_ids;
+  part.prompt = {started.prompt_ids, started.prompt_logprobs};
+  part.echo_text = started.prompt_text;
+  // Completions write them with every choice.
+  const size_t copies = kind_ == ApiKind::kChat ? 1 : choices_per_prompt_;
+  for (const TokenLogprob& token : started.prompt_logprobs) {
+    prompt_logprobs_ += copies * (1 + token.top.size());
+  }
+  const size_t limit = services_.limits.max_prompt_logprobs;
+  if (prompt_logprobs_ > limit) {
+    return FailAll(BadParam("prompt_logprobs",
+                            "the prompts and their choices have more of them than are served, " +
+                                std::to_string(limit)));
+  }
+  if (api_.stream || !echo_) return;
+  for (uint32_t choice = 0; choice < choices_per_prompt_; ++choice) {
+    Delta echo = EchoOf(part);
+    AnswerChoice& whole = whole_choices_[IndexOf(part, choice)];
+    whole.text = std::move(echo.text);
+    whole.logprobs = std::move(echo.logprobs);
+  }
+}
+
+Delta GenerateCall::EchoOf(const Part& part) const {
+  Delta echo;
+  echo.text = part.echo_text;
+  if (!writer_->head().logprobs) return echo;
+  echo.logprobs = part.prompt.logprobs;
+  const size_t shown = static_cast<size_t>(*writer_->head().logprobs);
+  for (TokenLogprob& token : echo.logprobs) {
+    if (token.top.size() > shown) token.top.erase(token.top.begin() + shown, token.top.end());
+  }
+  return echo;
+}
+
+// A chat's role comes with the first token, never before it: it must not pass for a first token.
+void GenerateCall::OpenChoice(Part& part, uint32_t index) {
+  if (choice_states_[index].opened) return;
+  choice_states_[index].opened = true;
+  const bool chat = kind_ == ApiKind::kChat;
+  ChunkParts parts{.index = index, .role = chat};
+  const Delta echo = echo_ ? EchoOf(part) : Delta();
+  if (echo_) parts.delta = &echo;
+  // In a chat it stands beside the choices, once.
+  const bool shows = writer_->head().prompt_logprobs && !part.prompt.logprobs.empty();
+  if (shows && (!chat || index == 0)) parts.prompt_logprobs = &part.prompt.logprobs;
+  if (chat || echo_ || parts.prompt_logprobs) SendChunk(part, parts);
 }
 
 void GenerateCall::PartDelta(Part& part, const Delta& delta) {
@@ -164,11 +211,7 @@ void GenerateCall::PartDelta(Part& part, const Delta& delta) {
   Commit();
   const bool says_something =
       !delta.text.empty() || api_.return_token_ids || !delta.logprobs.empty();
-  // The role comes with the first token, never before it: it must not pass for a first token.
-  if (kind_ == ApiKind::kChat && !choice_states_[index].role_sent) {
-    choice_states_[index].role_sent = true;
-    SendChunk(part, {.index = index, .role = true});
-  }
+  OpenChoice(part, index);
   if (says_something) SendChunk(part, {.index = index, .delta = &delta});
   WriteOut();
   marks_.push_back(
@@ -185,12 +228,12 @@ void GenerateCall::PartDelta(Part& part, const Delta& delta) {
 
 void GenerateCall::SendChunk(Part& part, ChunkParts parts) {
   if (!part.prompt_ids_sent) {
-    parts.prompt_ids = &part.prompt_ids;
+    parts.prompt_ids = &part.prompt.ids;
     part.prompt_ids_sent = true;
   }
   Usage running;
   if (api_.continuous_usage) {
-    running.prompt_tokens = static_cast<uint32_t>(part.prompt_ids.size());
+    running.prompt_tokens = static_cast<uint32_t>(part.prompt.ids.size());
     running.completion_tokens = static_cast<uint32_t>(choice_states_[parts.index].tokens);
     parts.usage = &running;
   }
@@ -206,10 +249,7 @@ void GenerateCall::PartChoiceEnd(Part& part, const ChoiceEnd& end) {
     return;
   }
   Commit();
-  if (kind_ == ApiKind::kChat && !choice_states_[index].role_sent) {
-    choice_states_[index].role_sent = true;
-    SendChunk(part, {.index = index, .role = true});
-  }
+  OpenChoice(part, index);
   SendChunk(part, {.index = index, .end = &end});
   WriteOut();
 }
@@ -238,6 +278,10 @@ void GenerateCall::PartFinished(Part& part, const Usage& usage) {
 
 void GenerateCall::PartError(Part& part, const ApiError& error) {
   part.id = 0;
+  FailAll(error);
+}
+
+void GenerateCall::FailAll(const ApiError& error) {
   if (!committed_) {
     Refuse(error);
     return;
@@ -259,12 +303,11 @@ void GenerateCall::FinishStream() {
 }
 
 void GenerateCall::FinishWhole() {
-  std::vector<std::vector<TokenId>> prompt_ids;
-  prompt_ids.reserve(parts_.size());
-  for (const std::unique_ptr<Part>& part : parts_)
-    prompt_ids.push_back(std::move(part->prompt_ids));
+  std::vector<AnswerPrompt> prompts;
+  prompts.reserve(parts_.size());
+  for (const std::unique_ptr<Part>& part : parts_) prompts.push_back(std::move(part->prompt));
   HttpResponse response;
-  response.body = writer_->WholeAnswer(whole_choices_, usage_, prompt_ids, choices_per_prompt_);
+  response.body = writer_->WholeAnswer(whole_choices_, usage_, prompts, choices_per_prompt_);
   exchange_.Reply(std::move(response));
 }
 

@@ -48,10 +48,11 @@ class GenerateCall final : public Call {
     RequestId id = 0;  // 0 once it has ended
     uint32_t choices_ended = 0;
     bool prompt_ids_sent = false;
-    std::vector<TokenId> prompt_ids;
+    std::string echo_text;
+    AnswerPrompt prompt;
   };
   struct ChoiceState {
-    bool role_sent = false;
+    bool opened = false;  // the role, or what was asked of the prompt, has been sent
     uint64_t tokens = 0;
   };
   // Outputs of a choice below `index` are in the first `bytes` of the body.
@@ -74,8 +75,12 @@ class GenerateCall final : public Call {
   void PartChoiceEnd(Part& part, const ChoiceEnd& end);
   void PartFinished(Part& part, const Usage& usage);
   void PartError(Part& part, const ApiError& error);
+  void FailAll(const ApiError& error);
 
   uint32_t IndexOf(const Part& part, uint32_t choice) const;
+  // What an echo adds before the first output of a choice.
+  Delta EchoOf(const Part& part) const;
+  void OpenChoice(Part& part, uint32_t index);
   void SendChunk(Part& part, ChunkParts parts);
   void Commit();
   void WriteOut();
@@ -101,6 +106,8 @@ class GenerateCall final : public Call {
   std::string scratch_;
   Usage usage_;
   size_t parts_live_ = 0;
+  bool echo_ = false;
+  size_t prompt_logprobs_ = 0;  // of all prompts so far, candidates included
   uint64_t written_bytes_ = 0;  // that the session reported
   uint64_t queued_bytes_ = 0;
   Micros last_write_ = 0;

@@ -20,6 +20,7 @@ struct HttpLimits {
   size_t max_pipelined_bytes = 64u << 10;         // read ahead while an answer is under way
   size_t max_write_buffer_bytes = 16u << 20;      // beyond it the client is given up
   size_t max_prompts = 1024;                      // of one completion request
+  size_t max_prompt_logprobs = 131'072;           // of one answer: every time they are written
   size_t background_parse_bytes = 256u << 10;     // larger bodies are parsed off the event loop
   Micros header_timeout = 10 * kMicrosPerSecond;  // from a request's first byte to its headers' end
   Micros body_timeout = 60 * kMicrosPerSecond;    // for the whole body

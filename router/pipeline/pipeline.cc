@@ -61,6 +61,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void TokenizePrompt(RequestId id, Request& request);
   void Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_ids);
   void OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) override;
+  void OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) override;
   void OnOutput(RequestNumber number, const Output& output) override;
   void OnChoiceOver(RequestNumber number, const Ended& ended) override;
   void OnRequestFailed(RequestNumber number, const ApiError& error) override;
@@ -76,6 +77,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
 
   const PipelineOptions options_;
   const PipelineRuntime runtime_;
+  const GenerationSettings no_defaults_;
   Executor& executor_;
   RouterMetrics metrics_;
   Admission admission_;
@@ -158,8 +160,10 @@ void RouterPipeline::Begin(RequestId id) {
   // A client that resumes says what the first router drew and when.
   request->created = ask.resume ? ask.resume->created : executor_.clock().UnixSeconds();
   const uint64_t seed = ask.resume ? ask.resume->seed : runtime_.rng.Next();
-  Result<SamplingParams> sampling = ResolveSampling(ask.sampling, request->model.text->generation(),
-                                                    request->model.facts, options_.limits, seed);
+  const GenerationSettings& defaults =
+      options_.generation_defaults ? request->model.text->generation() : no_defaults_;
+  Result<SamplingParams> sampling =
+      ResolveSampling(ask.sampling, defaults, request->model.facts, options_.limits, seed);
   if (!sampling.ok()) return Fail(id, sampling.error());
   request->sampling = std::move(sampling.value());
   TokenizePrompt(id, *request);
@@ -167,11 +171,14 @@ void RouterPipeline::Begin(RequestId id) {
 
 // What the background thread works on; shared with it, read here when it is done.
 struct PromptWork {
+  bool echo = false;
+  bool skip_special_tokens = true;
   std::shared_ptr<const ModelText> text;
   Prompt prompt;
   std::vector<std::string> bad_words;
   PromptOptions options;
   Result<std::vector<TokenId>> ids = std::vector<TokenId>();
+  std::string echo_text;
   Result<std::vector<std::vector<TokenId>>> bad_word_ids = std::vector<std::vector<TokenId>>();
 };
 
@@ -180,12 +187,19 @@ void RouterPipeline::TokenizePrompt(RequestId id, Request& request) {
   auto work = std::make_shared<PromptWork>();
   work->text = request.model.text;
   work->prompt = std::move(request.ask.prompt);
+  work->echo = request.ask.echo;
+  work->skip_special_tokens = request.ask.sampling.skip_special_tokens;
   work->bad_words = request.ask.sampling.bad_words;
   work->options = {facts.vocab_size, facts.max_model_len, request.created,
-                   request.ask.truncate_prompt_tokens, options_.limits};
+                   request.ask.truncate_prompt_tokens,
+                   static_cast<uint32_t>(request.ask.sampling.max_tokens.value_or(1)),
+                   options_.limits};
   const bool queued = runtime_.background.Run(
       [work] {
         work->ids = BuildPrompt(*work->text, work->prompt, work->options);
+        if (work->echo && work->ids.ok()) {
+          work->echo_text = work->text->Decode(work->ids.value(), work->skip_special_tokens);
+        }
         work->bad_word_ids = BuildBadWords(*work->text, work->bad_words);
       },
       [this, id, work, alive = std::weak_ptr(alive_)] {
@@ -193,6 +207,7 @@ void RouterPipeline::TokenizePrompt(RequestId id, Request& request) {
         if (waiting == nullptr) return;
         if (!work->bad_word_ids.ok()) return Fail(id, work->bad_word_ids.error());
         waiting->sampling.bad_words = std::move(work->bad_word_ids.value());
+        waiting->prompt_text = std::move(work->echo_text);
         Dispatch(id, std::move(work->ids));
       });
   if (!queued) {
@@ -213,6 +228,7 @@ void RouterPipeline::Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_
     return Fail(id, InvalidField("min_tokens", "must be in [0, max_tokens], and max_tokens is " +
                                                    std::to_string(max_tokens.value())));
   }
+  if (const auto error = CheckPromptLogprobs(request, options_.limits)) return Fail(id, *error);
   if (const auto error = MakeStreams(request)) return Fail(id, *error);
 
   DispatchRequest dispatch;
@@ -243,6 +259,16 @@ bool RouterPipeline::EnsureStarted(RequestId id) {
   const std::vector<ChoiceEnd> ends = std::move(request->resumed_ends);
   for (const ChoiceEnd& end : ends) EndChoice(id, end);
   return Find(id) != nullptr;
+}
+
+void RouterPipeline::OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) {
+  Request* request = Find(number.value());
+  QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
+  PromptLogprobs& all = request->prompt_logprobs;
+  QUIRE_CHECK_MSG(part.first_position == all.logprobs.size() + 1, "each position comes once");
+  all.logprobs.insert(all.logprobs.end(), part.logprobs.begin(), part.logprobs.end());
+  all.ranks.insert(all.ranks.end(), part.ranks.begin(), part.ranks.end());
+  all.top.insert(all.top.end(), part.top.begin(), part.top.end());
 }
 
 void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {

@@ -1,6 +1,7 @@
 #include "router/pipeline/request.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/wire_features.h"
 #include "router/chat/salt.h"
@@ -41,10 +42,33 @@ std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedMode
   return std::nullopt;
 }
 
+// Whether the client has had the beginning of the answer.
+bool Resumes(const Request& request) {
+  if (!request.ask.resume) return false;
+  const auto& outputs = request.ask.resume->outputs;
+  return std::any_of(outputs.begin(), outputs.end(), [](const auto& ids) { return !ids.empty(); });
+}
+
+// Position 0 follows nothing.
+std::vector<TokenLogprob> PromptLogprobsOf(const Request& request) {
+  const PromptLogprobs& from = request.prompt_logprobs;
+  const ModelText& text = *request.model.text;
+  std::vector<TokenLogprob> all;
+  all.reserve(request.prompt_ids.size());
+  all.push_back(MakeTokenLogprob(text, request.prompt_ids.front(), 0.0f));
+  all.back().unscored = true;
+  for (size_t i = 0; i < from.logprobs.size(); ++i) {
+    TokenLogprob& entry =
+        all.emplace_back(MakeTokenLogprob(text, request.prompt_ids.at(i + 1), from.logprobs[i]));
+    entry.rank = from.ranks[i];
+    if (i < from.top.size()) entry.top = MakeTopLogprobs(text, from.top[i]);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model) {
-  if (ask.echo) return InvalidField("echo", "is not served; must be false");
   if (ask.cache_salt.size() > kMaxCacheSaltBytes) {
     return InvalidField("cache_salt",
                         "must have at most " + std::to_string(kMaxCacheSaltBytes) + " bytes");
@@ -96,6 +120,8 @@ Submit MakeSubmit(const Request& request, std::string_view salt_key) {
   }
   for (const ChoiceEnd& end : request.resumed_ends) submit.choices[end.choice].ended = true;
   submit.sampling = request.sampling;
+  // Who brings outputs along was told the prompt's logprobs before them.
+  if (Resumes(request)) submit.sampling.prompt_logprobs = 0;
   submit.priority = ask.priority;
   submit.tenant = ValidUtf8(ask.tenant);
   submit.salt = CacheSalt(salt_key.empty() ? kPublicSaltKey : salt_key, ask.tenant, ask.cache_salt);
@@ -107,9 +133,29 @@ Submit MakeSubmit(const Request& request, std::string_view salt_key) {
   return submit;
 }
 
-Started StartedOf(const Request& request) {
-  return {request.model.facts.name, request.model.model_id, request.sampling.seed,
-          request.created,          request.prompt_ids,     request.worker};
+std::optional<ApiError> CheckPromptLogprobs(const Request& request, const RouterLimits& limits) {
+  const size_t tokens = request.prompt_ids.size();
+  const size_t each = static_cast<size_t>(request.sampling.prompt_logprobs);
+  if (each * tokens <= limits.max_prompt_logprobs) return std::nullopt;
+  return InvalidField("prompt_logprobs",
+                      "a prompt of " + std::to_string(tokens) + " tokens has more of them than " +
+                          "are served, " + std::to_string(limits.max_prompt_logprobs) +
+                          ", at 1 + candidates for each token");
+}
+
+Started StartedOf(Request& request) {
+  Started started;
+  started.model = request.model.facts.name;
+  started.model_id = request.model.model_id;
+  started.seed = request.sampling.seed;
+  started.created = request.created;
+  started.prompt_ids = request.prompt_ids;
+  started.worker = request.worker;
+  if (Resumes(request)) return started;
+  started.prompt_text = std::exchange(request.prompt_text, {});
+  if (request.sampling.prompt_logprobs > 0) started.prompt_logprobs = PromptLogprobsOf(request);
+  request.prompt_logprobs = {};
+  return started;
 }
 
 Usage UsageOf(const Request& request) {

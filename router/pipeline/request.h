@@ -38,6 +38,8 @@ struct Request {
   SamplingParams sampling;
   // Since its prompt is tokenised:
   std::vector<TokenId> prompt_ids;
+  std::string prompt_text;                // with echo
+  PromptLogprobs prompt_logprobs;         // as they come; first_position is 1
   std::vector<ChoiceStream> streams;      // by choice
   std::vector<bool> ended;                // by choice
   std::vector<ChoiceEnd> resumed_ends;    // choices that were complete when they were resumed
@@ -57,7 +59,11 @@ std::optional<ApiError> MakeStreams(Request& request);
 // All that a worker needs, apart from what the dispatcher fills in.
 Submit MakeSubmit(const Request& request, std::string_view salt_key);
 
-Started StartedOf(const Request& request);
+// An error when the prompt's logprobs would be more than a router keeps.
+std::optional<ApiError> CheckPromptLogprobs(const Request& request, const RouterLimits& limits);
+
+// The prompt's text and logprobs move into it, if they were asked for.
+Started StartedOf(Request& request);
 Usage UsageOf(const Request& request);
 // How a choice ended that the worker ended, once its stream is finished.
 ChoiceEnd ChoiceEndOf(const Request& request, const Ended& ended);

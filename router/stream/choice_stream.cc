@@ -18,6 +18,24 @@ float ShownLogprob(float logprob) {
 
 }  // namespace
 
+TokenLogprob MakeTokenLogprob(const ModelText& text, TokenId id, float logprob) {
+  TokenLogprob entry;
+  entry.id = id;
+  entry.bytes = std::string(text.TokenBytes(id));
+  entry.token = ValidUtf8(entry.bytes);
+  entry.logprob = ShownLogprob(logprob);
+  return entry;
+}
+
+std::vector<TokenLogprob> MakeTopLogprobs(const ModelText& text, const TopLogprobs& top) {
+  std::vector<TokenLogprob> entries;
+  entries.reserve(top.ids.size());
+  for (size_t i = 0; i < top.ids.size(); ++i) {
+    entries.push_back(MakeTokenLogprob(text, top.ids[i], top.logprobs[i]));
+  }
+  return entries;
+}
+
 ChoiceStream::ChoiceStream(ChoiceStreamOptions options, const ModelText& text)
     : options_(std::move(options)), text_(text), matcher_(options_.stop) {
   if (options_.want_text || !options_.stop.empty()) {
@@ -94,19 +112,8 @@ bool ChoiceStream::AppendText(std::string_view piece, std::string& out) {
 }
 
 TokenLogprob ChoiceStream::LogprobOf(const Output& output, size_t index) const {
-  const auto make = [this](TokenId id, float logprob) {
-    TokenLogprob entry;
-    entry.id = id;
-    entry.bytes = std::string(text_.TokenBytes(id));
-    entry.token = ValidUtf8(entry.bytes);
-    entry.logprob = ShownLogprob(logprob);
-    return entry;
-  };
-  TokenLogprob entry = make(output.ids[index], output.logprobs[index]);
-  if (output.top.empty()) return entry;
-  const TopLogprobs& top = output.top[index];
-  for (size_t i = 0; i < top.ids.size(); ++i)
-    entry.top.push_back(make(top.ids[i], top.logprobs[i]));
+  TokenLogprob entry = MakeTokenLogprob(text_, output.ids[index], output.logprobs[index]);
+  if (!output.top.empty()) entry.top = MakeTopLogprobs(text_, output.top[index]);
   return entry;
 }
 

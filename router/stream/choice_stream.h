@@ -33,6 +33,10 @@ struct ChoiceStreamOptions {
   uint64_t min_tokens = 0;           // nothing before this index ends the choice
 };
 
+// A token as clients are shown it.
+TokenLogprob MakeTokenLogprob(const ModelText& text, TokenId id, float logprob);
+std::vector<TokenLogprob> MakeTopLogprobs(const ModelText& text, const TopLogprobs& top);
+
 class ChoiceStream {
  public:
   ChoiceStream(ChoiceStreamOptions options, const ModelText& text);

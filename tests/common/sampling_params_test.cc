@@ -29,7 +29,7 @@ TEST(SamplingParams, EachLimitWorksAndOnePastItIsRefusedByName) {
        [](auto& p) { p.frequency_penalty = -2.1f; }},
       {"presence_penalty", [](auto& p) { p.presence_penalty = 2; },
        [](auto& p) { p.presence_penalty = INFINITY; }},
-      {"max_tokens", [](auto& p) { p.max_tokens = 1; }, [](auto& p) { p.max_tokens = 0; }},
+      {"max_tokens", [](auto& p) { p.max_tokens = 0; }, [](auto& p) { p.max_tokens = -1; }},
       {"min_tokens", [](auto& p) { p.min_tokens = 16; }, [](auto& p) { p.min_tokens = 17; }},
       {"logprobs", [](auto& p) { p.logprobs = 21; }, [](auto& p) { p.logprobs = 22; }},
       {"stop_token_ids", [](auto& p) { p.stop_token_ids.assign(kMaxStopTokenIds, 99); },

@@ -220,7 +220,7 @@ TEST(Sampler, DrawsFollowEveryFilter) {
     if (filter == 3 || filter == 5) row.min_p = 0.04f;
     if (filter == 4 || filter == 5) row.typical_p = 0.71f;
     if (filter == 6) row.temperature = 1.7f;
-    ExpectDistribution(logits, row, 20000);
+    ExpectDistribution(logits, row, 100000);
   }
 }
 

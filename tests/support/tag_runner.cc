@@ -106,7 +106,7 @@ void TagProgram::Logits(const kernels::StepBatch& batch, size_t sample, std::spa
   for (size_t id = 0; id < logits.size(); ++id) {
     logits[id] = TagLogit(seen, static_cast<int32_t>(id));
   }
-  if (nan_seed_ != 0 && batch.sample_rows[sample].seed == nan_seed_) {
+  if (nan_seeds_.contains(batch.sample_rows[sample].seed)) {
     logits[0] = std::numeric_limits<float>::quiet_NaN();
   }
 }

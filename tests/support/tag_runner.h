@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -40,8 +41,9 @@ class TagProgram final : public kernels::LoadedProgram {
 
   // The salts of the rows of the next Run, in order; those beyond have salt 0.
   void SetRowSalts(std::vector<uint64_t> salts) { row_salts_ = std::move(salts); }
-  // Rows sampled with this seed get NaN logits; 0 is none.
-  void SetNanSeed(uint64_t seed) { nan_seed_ = seed; }
+  // Rows sampled with these seeds get NaN logits.
+  void SetNanSeed(uint64_t seed) { nan_seeds_ = {seed}; }
+  void SetNanSeeds(std::set<uint64_t> seeds) { nan_seeds_ = std::move(seeds); }
   int64_t tokens_computed() const { return tokens_computed_; }
 
  private:
@@ -56,7 +58,7 @@ class TagProgram final : public kernels::LoadedProgram {
   std::vector<uint64_t> tags_;    // [page, slot]
   std::vector<uint64_t> row_salts_;
   kernels::sampling::Sampler sampler_;
-  uint64_t nan_seed_ = 0;
+  std::set<uint64_t> nan_seeds_;
   int64_t tokens_computed_ = 0;
 };
 

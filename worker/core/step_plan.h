@@ -10,6 +10,7 @@
 // first_position +
 //    q_len); when the last of these has not been told, it is the row's last sample.
 // 3. A row samples only when its input ends at its last token.
+// 4. A scored position lies in the row's input, and the token after it is one of the prompt.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +61,10 @@ struct StepRow {
   int32_t token_offset = 0;  // new tokens of the row: StepPlan::tokens[offset, offset + count)
   int32_t token_count = 0;
   bool sample = false;
+  // Prompt logprobs: at positions [score_from, score_from + score_count) of the input the token
+  // that follows, which has been told, is scored.
+  int32_t score_from = 0;
+  int32_t score_count = 0;
 };
 
 struct StepPlan {
@@ -95,9 +100,20 @@ struct SampledToken {
   std::vector<float> top_logprobs;
 };
 
+// What one scored position gave.
+struct ScoredToken {
+  int32_t position = 0;  // of the token, not of what it followed
+  bool not_a_number = false;
+  float logprob = 0.0f;
+  int32_t rank = 0;              // from 1
+  std::vector<TokenId> top_ids;  // when asked for, best first
+  std::vector<float> top_logprobs;
+};
+
 struct StepResult {
   uint64_t number = 0;                // of the plan
   std::vector<SampledToken> samples;  // one per sampling row, in the plan's order
+  std::vector<ScoredToken> scores;    // one per scored position, in the plan's order
   int64_t elapsed_us = 0;             // how long the device took
 };
 

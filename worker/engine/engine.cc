@@ -18,6 +18,7 @@ namespace {
 // A step above max(2 s, 10 × predicted) is stuck; a slow step is never a failure.
 constexpr int64_t kMinStepLimitMicros = 2'000'000;
 constexpr int64_t kStepLimitFactor = 10;
+constexpr char kNotANumber[] = "INTERNAL: the model's logits are not numbers";
 
 SchedulerOptions MakeSchedulerOptions(const EngineOptions& options) {
   SchedulerOptions scheduler;
@@ -214,6 +215,7 @@ bool Engine::State::CommitReady(int64_t now_us) {
   const int64_t end_us = std::max(now_us, step.launched_us + result.elapsed_us);
   record_us = end_us;
   size_t next_sample = 0;
+  std::span<const ScoredToken> scores(result.scores);
   for (const PlannedRow& row : step.rows) {
     const SampledToken* sample = nullptr;
     if (row.sample) {
@@ -221,14 +223,20 @@ bool Engine::State::CommitReady(int64_t now_us) {
       sample = &result.samples[next_sample++];
       QUIRE_CHECK_MSG(sample->sequence == row.sequence->id, "a sample belongs to another row");
     }
+    const std::span<const ScoredToken> scored = scores.first(static_cast<size_t>(row.score_count));
+    scores = scores.subspan(scored.size());
     // A sequence that ended while the step ran takes nothing: its overrun was booked at its end.
-    if (!scheduler.CommitRow(row, sample == nullptr ? -1 : sample->token)) {
+    const bool taken = scheduler.CommitRow(row, sample == nullptr ? -1 : sample->token);
+    if (!taken) {
       totals.generated_tokens += row.sample;
       totals.discarded_tokens += row.sample;
-      continue;
     }
-    if (sample != nullptr) CommitSample(static_cast<Choice&>(*row.sequence), *sample, now_us);
+    // Scores are the request's, also when the choice that computed them has ended.
+    Choice& choice = static_cast<Choice&>(*row.sequence);
+    if (!CommitScores(choice, scored) || !taken) continue;
+    if (sample != nullptr) CommitSample(choice, *sample, now_us);
   }
+  QUIRE_CHECK(scores.empty());
   QUIRE_CHECK(next_sample == result.samples.size());
   scheduler.CommitStep(step.number, step.rows);
 
@@ -245,18 +253,36 @@ bool Engine::State::CommitReady(int64_t now_us) {
   return true;
 }
 
+// False: the logits were not numbers, and the request has failed.
+bool Engine::State::CommitScores(Choice& choice, std::span<const ScoredToken> scored) {
+  if (scored.empty() || choice.request->open_choices == 0) return true;
+  QUIRE_CHECK(choice.wants_prompt_logprobs);
+  for (const ScoredToken& score : scored) {
+    if (!score.not_a_number) continue;
+    EndRequest(*choice.request, {.reason = EndReason::kFailed, .message = kNotANumber});
+    return false;
+  }
+  out.AddPromptLogprobs(*choice.request, scored);
+  return true;
+}
+
 void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us) {
   if (choice.request == nullptr)
     return scheduler.Remove(choice);  // the idle probe has done its work
   if (sample.token < 0) {
     const char* why = sample.not_a_number
-                          ? "INTERNAL: the model's logits are not numbers"
+                          ? kNotANumber
                           : "INTERNAL: no token may follow under this request's limits";
     return EndRequest(*choice.request, {.reason = EndReason::kFailed, .message = why});
   }
   ++choice.generated;
   ++totals.generated_tokens;
   choice.request->first_token_us = std::min(choice.request->first_token_us, record_us);
+  if (choice.sampling->max_tokens == 0) {  // only the prompt was asked for
+    ++choice.discarded;
+    ++totals.discarded_tokens;
+    return EndChoice(choice, {.reason = EndReason::kLength});
+  }
   out.AddToken(choice, sample);
   const StopRules rules{choice.end_ids, choice.sampling->min_tokens, choice.output_limit};
   if (const auto stop = CheckStop(rules, sample.token, choice.OutputCount())) {

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "worker/engine/engine.h"
@@ -53,6 +54,7 @@ struct Engine::State {
   bool PlanStep(Launched& step);
   void EndUnfit();
   bool CommitReady(int64_t now_us);
+  bool CommitScores(Choice& choice, std::span<const ScoredToken> scored);
   void CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us);
   EngineOutput Report(int64_t now_us);
 

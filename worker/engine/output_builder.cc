@@ -44,6 +44,22 @@ void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample) {
   if (logprobs > 1) output.top.push_back({sample.top_ids, sample.top_logprobs});
 }
 
+void OutputBuilder::AddPromptLogprobs(const Request& request,
+                                      std::span<const ScoredToken> scored) {
+  QUIRE_CHECK(!scored.empty() && request.open_choices > 0);
+  const bool with_top = request.submit.sampling.prompt_logprobs > 1;
+  PromptLogprobs& part = For(request.router).prompt_logprobs.emplace_back();
+  part.key = request.submit.key;
+  part.first_position = static_cast<uint32_t>(scored.front().position);
+  int32_t position = scored.front().position;
+  for (const ScoredToken& score : scored) {
+    QUIRE_CHECK_MSG(score.position == position++, "scored positions are consecutive");
+    part.logprobs.push_back(score.logprob);
+    part.ranks.push_back(static_cast<uint32_t>(score.rank));
+    if (with_top) part.top.push_back({score.top_ids, score.top_logprobs});
+  }
+}
+
 void OutputBuilder::AddEnded(const Choice& choice, const ChoiceEnd& end) {
   QUIRE_CHECK(choice.request != nullptr && choice.ended);
   QUIRE_CHECK(end.reason != EndReason::kUnspecified);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 
 #include "worker/core/engine_io.h"
@@ -29,6 +30,8 @@ class OutputBuilder {
 
   void AddAdmitted(const Request& request, uint32_t cached_tokens, uint64_t event_seq);
   void AddToken(const Choice& choice, const SampledToken& sample);
+  // `scored`: consecutive positions.
+  void AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored);
   // Requires: choice.ended. The usage goes with the last of a request's choices.
   void AddEnded(const Choice& choice, const ChoiceEnd& end);
   void AddRefused(RouterInstance router, Refused refused);

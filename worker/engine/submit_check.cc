@@ -83,7 +83,8 @@ std::vector<std::string> ServedFeatures(const EngineOptions& options) {
   std::vector<std::string> features;
   for (std::string_view feature :
        {kFeatureTypicalP, kFeaturePenalties, kFeatureMinTokens, kFeatureLogitBias,
-        kFeatureAllowedTokenIds, kFeatureBadWords, kFeatureLogprobs, kFeatureResume}) {
+        kFeatureAllowedTokenIds, kFeatureBadWords, kFeatureLogprobs, kFeaturePromptLogprobs,
+        kFeatureResume}) {
     features.emplace_back(feature);
   }
   if (options.max_choices > 1) features.emplace_back(kFeatureChoices);

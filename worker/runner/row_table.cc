@@ -69,6 +69,10 @@ const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
                                 static_cast<size_t>(planned.token_count)));
     AddToBatch(planned, static_cast<int32_t>(i));
   }
+  // Scores come after the samples of all rows: with few of them no second slice is needed.
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    if (plan.rows[i].score_count > 0) AddScores(plan.rows[i], static_cast<int32_t>(i));
+  }
   sample_outputs_.assign(sample_rows_.size(), {});
   batch_ = {.tokens = tokens_,
             .positions = positions_,
@@ -113,6 +117,19 @@ void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
       std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length))));
 }
 
+void RowTable::AddScores(const StepRow& planned, int32_t index) {
+  const Row& row = rows_[planned.row];
+  const kernels::BatchRow& batch_row = batch_rows_[static_cast<size_t>(index)];
+  for (int32_t i = 0; i < planned.score_count; ++i) {
+    const int32_t position = planned.score_from + i;
+    QUIRE_CHECK_MSG(position + 1 < row.prompt_length &&
+                        position + 1 < static_cast<int64_t>(row.tokens.size()),
+                    "a position is scored whose next token is not told");
+    sampled_tokens_.push_back(batch_row.first_token + position - planned.first_position);
+    sample_rows_.push_back(row.sampler.ScoreRow(row.tokens[static_cast<size_t>(position) + 1]));
+  }
+}
+
 void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
   result.number = plan.number;
   result.samples.clear();
@@ -135,7 +152,26 @@ void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
     const TokenId next = output.token >= 0 ? output.token : 0;
     if (static_cast<int32_t>(row.tokens.size()) < limits_.max_model_len) AddTokens(row, {&next, 1});
   }
-  QUIRE_CHECK(sample == sample_outputs_.size());
+  TakeScores(plan, sample, result);
+}
+
+void RowTable::TakeScores(const StepPlan& plan, size_t first, StepResult& result) {
+  result.scores.clear();
+  size_t next = first;
+  for (const StepRow& planned : plan.rows) {
+    for (int32_t i = 0; i < planned.score_count; ++i) {
+      QUIRE_CHECK(next < sample_outputs_.size());
+      const kernels::SampleOutput& output = sample_outputs_[next++];
+      ScoredToken& told = result.scores.emplace_back();
+      told.position = planned.score_from + i + 1;
+      told.not_a_number = output.not_a_number;
+      told.logprob = output.logprob;
+      told.rank = output.rank;
+      told.top_ids.assign(output.top_ids, output.top_ids + output.top_count);
+      told.top_logprobs.assign(output.top_logprobs, output.top_logprobs + output.top_count);
+    }
+  }
+  QUIRE_CHECK(next == sample_outputs_.size());
 }
 
 }  // namespace quire

@@ -43,6 +43,8 @@ class RowTable {
   void Apply(const StepPlan& plan);
   void AddTokens(Row& row, std::span<const TokenId> tokens);
   void AddToBatch(const StepRow& planned, int32_t index);
+  void AddScores(const StepRow& planned, int32_t index);
+  void TakeScores(const StepPlan& plan, size_t first, StepResult& result);
 
   StepLimits limits_;
   std::vector<Row> rows_;

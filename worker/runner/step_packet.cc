@@ -185,7 +185,7 @@ absl::Status GetBlocks(Reader& in, const StepLimits& limits, StepPlan& plan) {
 absl::Status GetRows(Reader& in, const StepLimits& limits, StepPlan& plan) {
   int64_t computed = 0;
   std::vector<bool> seen(static_cast<size_t>(limits.max_rows), false);
-  plan.rows.resize(in.Count(21, limits.max_rows));
+  plan.rows.resize(in.Count(29, limits.max_rows));
   for (StepRow& row : plan.rows) {
     row.row = in.InRange(0, limits.max_rows);
     row.first_position = in.InRange(0, limits.max_model_len);
@@ -193,7 +193,14 @@ absl::Status GetRows(Reader& in, const StepLimits& limits, StepPlan& plan) {
     row.token_offset = in.Get<int32_t>();
     row.token_count = in.InRange(0, int64_t{limits.max_model_len} + 1);
     row.sample = in.GetFlag();
+    row.score_from = in.InRange(0, limits.max_model_len);
+    row.score_count = in.InRange(0, int64_t{limits.max_tokens} + 1);
     if (!in.ok()) return Damaged("rows");
+    if (row.score_count > 0 &&
+        (row.score_from < row.first_position ||
+         int64_t{row.score_from} + row.score_count > int64_t{row.first_position} + row.q_len)) {
+      return Damaged("rows.score_count");
+    }
     computed += row.q_len;
     if (seen[row.row]) return Damaged("rows (one stands twice)");
     seen[row.row] = true;
@@ -244,6 +251,8 @@ void EncodeStepPlan(const StepPlan& plan, std::vector<std::byte>& packet) {
       out.Put(value);
     }
     out.Put<uint8_t>(row.sample ? 1 : 0);
+    out.Put(row.score_from);
+    out.Put(row.score_count);
   }
   out.PutList(plan.tokens);
 }

@@ -16,7 +16,7 @@
 
 namespace quire {
 
-inline constexpr uint32_t kStepPacketVersion = 1;
+inline constexpr uint32_t kStepPacketVersion = 2;
 
 // What a runner can hold; a packet that goes beyond is refused.
 struct StepLimits {

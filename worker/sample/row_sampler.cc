@@ -24,7 +24,7 @@ void Append(std::vector<kernels::TokenCount>& list, kernels::TokenCount count) {
 void RowSampler::Reset(const SamplingParams& params, uint32_t choice, std::vector<TokenId> end_ids,
                        int32_t vocab_size) {
   QUIRE_CHECK(vocab_size > 0);
-  QUIRE_CHECK(params.beam_width == 0 && params.prompt_logprobs == 0);
+  QUIRE_CHECK(params.beam_width == 0);
   params_ = params;
   choice_ = choice;
   end_ids_ = std::move(end_ids);
@@ -110,6 +110,15 @@ kernels::SampleRow RowSampler::Row(std::span<const TokenId> outputs) {
   row.banned_ids = banned_;
   row.logit_bias = bias_;
   row.token_counts = counts_;
+  return row;
+}
+
+kernels::SampleRow RowSampler::ScoreRow(TokenId token) const {
+  QUIRE_CHECK(params_.prompt_logprobs >= 1 && token >= 0);
+  kernels::SampleRow row;
+  row.scored_token = token;
+  row.seed = params_.seed;
+  row.logprobs = params_.prompt_logprobs;
   return row;
 }
 

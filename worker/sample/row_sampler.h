@@ -29,6 +29,8 @@ class RowSampler {
   // How to sample the next output. `outputs`: those so far. Valid until the next call on this
   // object.
   kernels::SampleRow Row(std::span<const TokenId> outputs);
+  // How to score a token of the prompt.
+  kernels::SampleRow ScoreRow(TokenId token) const;
 
  private:
   bool Penalised() const;

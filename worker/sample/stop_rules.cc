@@ -16,7 +16,8 @@ std::vector<TokenId> EndIds(const SamplingParams& params, std::span<const TokenI
 
 int64_t OutputLimit(const SamplingParams& params, int64_t prompt_length, int64_t max_model_len) {
   QUIRE_CHECK(prompt_length > 0 && max_model_len > 0);
-  return std::min<int64_t>(params.max_tokens, max_model_len - prompt_length);
+  // With max_tokens 0 one is sampled and dropped: what is wanted is the prompt's side of the step.
+  return std::min<int64_t>(std::max(1, params.max_tokens), max_model_len - prompt_length);
 }
 
 std::optional<StopVerdict> CheckStop(const StopRules& rules, TokenId token, int64_t output_count) {

@@ -212,14 +212,20 @@ bool Scheduler::GoesBefore(const Sequence& a, const Sequence& b) const {
 int64_t Scheduler::ChunkLimit(const Sequence& sequence) const {
   const int64_t end =
       sequence.row < 0 ? static_cast<int64_t>(sequence.tokens.size()) : sequence.prefill_end;
-  const int64_t chunk = std::min(end - sequence.planned, prefill_budget_);
+  const int64_t block_size = options_.cache.block_size;
+  int64_t budget = prefill_budget_;
+  StepTimes times = budget_.times;
+  if (sequence.Scoring()) {  // a scored position has the logits of a decode row
+    budget = std::min(budget, std::max(block_size, budget / kScoredTokenWeight));
+    times.token_us += times.row_us;
+  }
+  const int64_t chunk = std::min(end - sequence.planned, budget);
   QUIRE_CHECK(chunk > 0);
   if (budget_.max_us == 0) return chunk;
-  const int64_t block_size = options_.cache.block_size;
   const double time_left = static_cast<double>(budget_.max_us) - budget_.times.Predict(work_);
   const int64_t in_time =
-      std::min(budget_.times.PrefillWithin(time_left, sequence.planned),
-               std::max<int64_t>(0, budget_.times.longest_prefill - work_.prefill_tokens));
+      std::min(times.PrefillWithin(time_left, sequence.planned),
+               std::max<int64_t>(0, times.longest_prefill - work_.prefill_tokens));
   if (in_time >= chunk) return chunk;
   const int64_t whole_blocks =
       (sequence.planned + in_time) / block_size * block_size - sequence.planned;
@@ -233,7 +239,7 @@ bool Scheduler::ContinuePrefill(Sequence& sequence) {
   QUIRE_CHECK(chunk > 0);
   const bool extended = Extend(sequence, sequence.planned + chunk);
   QUIRE_CHECK(extended);
-  prefill_budget_ -= chunk;
+  prefill_budget_ -= BudgetTaken(sequence, chunk);
   ScheduleRow(sequence, static_cast<int32_t>(chunk));
   if (!sequence.Prefilling()) std::erase(prefilling_, &sequence);
   return true;

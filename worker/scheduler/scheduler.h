@@ -114,6 +114,7 @@ class Scheduler {
   int64_t PagesToAdmit(const Sequence& head) const;
   int64_t LargestChunk() const;
   int64_t AffordableChunk(const Sequence& sequence) const;
+  int64_t BudgetTaken(const Sequence& sequence, int64_t chunk) const;
   bool MakeRoomForPrefill(Sequence& sequence);
   bool ReclaimForAdmission(const Sequence& head);
   int64_t Reclaimable(const Sequence& head) const;

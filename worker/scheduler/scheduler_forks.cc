@@ -54,6 +54,8 @@ void Scheduler::ReplaceLeader(Sequence& leader) {
   }
   QUIRE_CHECK(next != nullptr && next->followers + 1 == leader.followers);
   leader.followers = 0;
+  next->wants_prompt_logprobs = leader.wants_prompt_logprobs;
+  next->scored = leader.scored;
   Take(*next);
   next->leader = nullptr;
   Insert(*next, SequencePlace::kWaiting);

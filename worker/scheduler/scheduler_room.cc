@@ -89,6 +89,10 @@ int64_t Scheduler::AffordableChunk(const Sequence& sequence) const {
   return std::max<int64_t>(0, end - sequence.planned);
 }
 
+int64_t Scheduler::BudgetTaken(const Sequence& sequence, int64_t chunk) const {
+  return sequence.Scoring() ? chunk * kScoredTokenWeight : chunk;
+}
+
 bool Scheduler::MakeRoomForPrefill(Sequence& sequence) {
   while (AffordableChunk(sequence) == 0) {
     if (LeavingPages() > 0) return false;  // wait for what is coming back
@@ -144,7 +148,7 @@ bool Scheduler::Admit(Sequence& head) {
   QUIRE_CHECK_MSG(chunk > 0, "a sequence was admitted without room");
   const bool extended = Extend(head, head.planned + chunk);
   QUIRE_CHECK(extended);
-  prefill_budget_ -= chunk;
+  prefill_budget_ -= BudgetTaken(head, chunk);
   ScheduleRow(head, static_cast<int32_t>(chunk));
   if (head.Prefilling()) prefilling_.push_back(&head);
   return true;

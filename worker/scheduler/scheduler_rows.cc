@@ -38,7 +38,11 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   if (sequence.copy_position >= 0) TakeOwnBlocks(sequence);
   if (sequence.blocks_changed) TellBlocks(sequence);
   const int64_t end = sequence.planned + q_len;
-  const int64_t tell_end = std::min<int64_t>(end, static_cast<int64_t>(sequence.tokens.size()));
+  const int64_t score_from = std::max(sequence.planned, sequence.scored);
+  const int64_t score_end = std::min<int64_t>(end, sequence.prompt_length - 1);
+  const bool scores = sequence.Scoring() && score_from < score_end;
+  const int64_t tell_end =
+      std::min<int64_t>(end + (scores ? 1 : 0), static_cast<int64_t>(sequence.tokens.size()));
   StepRow& row = plan_->rows.emplace_back();
   row.row = sequence.row;
   row.first_position = static_cast<int32_t>(sequence.planned);
@@ -50,7 +54,14 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
     const auto first = sequence.tokens.begin() + sequence.told_tokens;
     plan_->tokens.insert(plan_->tokens.end(), first, first + row.token_count);
   }
-  sequence.told_tokens = end + (row.sample ? 1 : 0);  // the runner knows its own sample
+  // The runner knows its own sample.
+  sequence.told_tokens = std::max(tell_end, end + (row.sample ? 1 : 0));
+  if (scores) {
+    row.score_from = static_cast<int32_t>(score_from);
+    row.score_count = static_cast<int32_t>(score_end - score_from);
+    sequence.scored = score_end;
+    work_.decode_rows += row.score_count;
+  }
   if (sequence.Prefilling()) {
     const int64_t again = std::clamp<int64_t>(sequence.served_end - sequence.planned, 0, q_len);
     work_.AddPrefill(sequence.planned, q_len);
@@ -67,7 +78,7 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;
   if (row.sample) ++sequence.samples_in_flight;
-  rows_->push_back({&sequence, sequence.incarnation, q_len, row.sample});
+  rows_->push_back({&sequence, sequence.incarnation, q_len, row.sample, row.score_count});
 }
 
 // The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.

@@ -11,6 +11,10 @@
 
 namespace quire {
 
+// A position whose logits are wanted takes as much of the token budget as so many others: the
+// logits of a large vocabulary cost about what the layers of a small model do.
+inline constexpr int64_t kScoredTokenWeight = 32;
+
 // Times that a sequence loses its row to others before it is protected.
 inline constexpr int32_t kMaxPreemptions = 8;
 
@@ -38,6 +42,7 @@ struct PlannedRow {
   uint32_t incarnation = 0;
   int32_t q_len = 0;
   bool sample = false;
+  int32_t score_count = 0;
 };
 
 struct SchedulerLoad {

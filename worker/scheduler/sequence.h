@@ -44,6 +44,7 @@ struct Sequence {
   int64_t output_limit = 0;  // outputs in all, resumed ones included
   const SamplingParams* sampling = nullptr;
   std::vector<TokenId> end_ids;  // sorted
+  bool wants_prompt_logprobs = false;
 
   // The tokens known: prompt and outputs.
   std::vector<TokenId> tokens;
@@ -77,6 +78,7 @@ struct Sequence {
   std::vector<int32_t> told_blocks;      // by kind: blocks that the runner's row knows of
   std::vector<int32_t> told_first_live;  // by kind
   int64_t told_tokens = 0;               // tokens that the runner's row knows of
+  int64_t scored = 0;  // prompt positions below this are scored, or will be by a step in flight
 
   // Work done, for usage.
   int64_t computed_total = 0;    // prefill tokens
@@ -87,6 +89,8 @@ struct Sequence {
   int64_t OutputCount() const { return static_cast<int64_t>(tokens.size()) - prompt_length; }
   int64_t Pending() const { return KnownLength() - planned; }
   bool Prefilling() const { return planned < prefill_end; }
+  // Positions from here on whose next token is to be scored; the prompt's last one has none.
+  bool Scoring() const { return wants_prompt_logprobs && scored < prompt_length - 1; }
   bool WindowUsedUp() const { return OutputsKnown() >= window_end; }
   bool HoldsBlocks() const { return !blocks.kinds.empty(); }
 };

@@ -67,7 +67,8 @@ TEST(ApiRequest, EverySamplingFieldArrives) {
   EXPECT_TRUE(s.include_stop_str_in_output && s.ignore_eos && s.use_beam_search);
   EXPECT_EQ(s.n, 2);
   EXPECT_EQ(*s.logprobs, 4);
-  EXPECT_EQ(*s.prompt_logprobs, 1);
+  EXPECT_EQ(*s.prompt_logprobs, 4);  // an echo shows as many as the outputs have
+  EXPECT_EQ(*r.prompt_logprobs, 1);
   EXPECT_FLOAT_EQ(s.logit_bias.at(5), -1.5f);
   EXPECT_EQ(s.allowed_token_ids, (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(s.bad_words, (std::vector<std::string>{"w"}));

@@ -110,6 +110,21 @@ class FakePipeline : public Pipeline {
     started.prompt_ids = {1, 2, 3};
     started.worker = "w0";
     if (const auto* ids = std::get_if<TokenPrompt>(&request.prompt)) started.prompt_ids = ids->ids;
+    if (request.echo) started.prompt_text = "p0 p1 p2";
+    if (!request.sampling.prompt_logprobs) return started;
+    for (size_t i = 0; i < started.prompt_ids.size(); ++i) {
+      TokenLogprob& token = started.prompt_logprobs.emplace_back();
+      token.id = started.prompt_ids[i];
+      token.token = token.bytes = (i > 0 ? " p" : "p") + std::to_string(i);
+      token.unscored = i == 0;
+      if (i == 0) continue;
+      token.logprob = -0.25f * static_cast<float>(i);
+      token.rank = static_cast<uint32_t>(2 * i);
+      const int tops = *request.sampling.prompt_logprobs;
+      for (int k = 0; k < tops; ++k) {
+        token.top.push_back({50 + k, "t" + std::to_string(k), "", -0.125f * (k + 1), {}});
+      }
+    }
     return started;
   }
 

@@ -37,6 +37,7 @@ struct FakeWorkerOptions {
   int end_at = -1;  // output index of an end-of-sequence token; −1: never
   Micros step = 10 * kMicrosPerMilli;
   int tokens_per_step = 1;
+  size_t prompt_chunk = 3;  // prompt positions scored in a step, when asked for
   uint32_t max_model_len = 4096;
   uint32_t max_waiting = 64;
   uint32_t max_choices = 1;
@@ -55,6 +56,7 @@ class FakeWorker {
     pb::Submit submit;
     std::vector<TokenId> prompt;
     std::vector<Choice> choices;
+    size_t scored = 0;  // prompt positions told
     size_t parts_left = 0;
     bool admitted = false;
   };
@@ -244,6 +246,13 @@ class FakeWorker {
         admitted->set_request_number(number);
         admitted->set_attempt(attempt.submit.attempt());
       }
+      const bool scores = attempt.submit.sampling().prompt_logprobs() > 0 &&
+                          std::all_of(attempt.choices.begin(), attempt.choices.end(),
+                                      [](const Choice& choice) { return choice.index == 0; });
+      if (scores && attempt.scored + 1 < attempt.prompt.size()) {
+        Score(number, attempt, step);
+        if (attempt.scored + 1 < attempt.prompt.size()) continue;
+      }
       for (uint32_t i = 0; i < attempt.choices.size(); ++i) {
         if (!attempt.choices[i].over) Produce(number, attempt, i, step);
       }
@@ -253,6 +262,27 @@ class FakeWorker {
     }
     for (const uint64_t number : over) attempts.erase(number);
     return step;
+  }
+
+  // What position p is told: −p / 4, place p, and the next ids as candidates.
+  void Score(uint64_t number, Attempt& attempt, pb::Step& step) {
+    const size_t end =
+        std::min(attempt.prompt.size() - 1, attempt.scored + options_.prompt_chunk);
+    pb::PromptLogprobs* part = step.add_prompt_logprobs();
+    part->set_request_number(number);
+    part->set_attempt(attempt.submit.attempt());
+    part->set_first_position(static_cast<uint32_t>(attempt.scored + 1));
+    for (; attempt.scored < end; ++attempt.scored) {
+      const uint32_t position = static_cast<uint32_t>(attempt.scored + 1);
+      part->add_logprobs(-0.25f * static_cast<float>(position));
+      part->add_ranks(position);
+      if (attempt.submit.sampling().prompt_logprobs() < 2) continue;
+      pb::TopLogprobs* top = part->add_top();
+      for (uint32_t k = 1; k < attempt.submit.sampling().prompt_logprobs(); ++k) {
+        top->add_ids(static_cast<int32_t>('a' + k));
+        top->add_logprobs(-0.125f * static_cast<float>(k));
+      }
+    }
   }
 
   void Produce(uint64_t number, Attempt& attempt, uint32_t which, pb::Step& step) {

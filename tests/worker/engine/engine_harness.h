@@ -47,6 +47,7 @@ struct Answer {
   std::vector<Ended> ended;
   std::vector<Refused> refused;
   int admitted = 0;
+  PromptLogprobs prompt;  // all parts together; first_position is 1
 
   std::vector<TokenId>& of(uint32_t choice) { return choice == 0 ? tokens : further[choice]; }
   const Ended* end_of(uint32_t choice) const {
@@ -160,6 +161,7 @@ class Harness {
     for (const Admitted& admitted : router.admitted) {
       ++answers_[admitted.key.request.value()].admitted;
     }
+    for (const PromptLogprobs& part : router.prompt_logprobs) TakePrompt(part);
     for (const Output& output : router.outputs) {
       Answer& answer = answers_[output.key.request.value()];
       ASSERT_EQ(answer.end_of(output.choice), nullptr) << "a token after the end";
@@ -174,6 +176,20 @@ class Harness {
     for (const Refused& refused : router.refused) {
       answers_[refused.key.request.value()].refused.push_back(refused);
     }
+  }
+
+  void TakePrompt(const PromptLogprobs& part) {
+    Answer& answer = answers_[part.key.request.value()];
+    ASSERT_TRUE(answer.ended.empty() && answer.tokens.empty());
+    ASSERT_EQ(part.first_position, answer.prompt.logprobs.size() + 1);
+    ASSERT_EQ(part.ranks.size(), part.logprobs.size());
+    answer.prompt.first_position = 1;
+    const auto append = [](const auto& from, auto& to) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(part.logprobs, answer.prompt.logprobs);
+    append(part.ranks, answer.prompt.ranks);
+    append(part.top, answer.prompt.top);
   }
 
   HarnessOptions options_;

@@ -139,7 +139,7 @@ TEST_F(SubmitTest, RefusalsNameTheField) {
   using S = pb::Submit;
   EXPECT_EQ(refused([](S& s) { s.mutable_sampling()->set_temperature(-1); }).field(),
             "temperature");
-  EXPECT_EQ(refused([](S& s) { s.mutable_sampling()->set_max_tokens(0); }).field(), "max_tokens");
+  EXPECT_EQ(refused([](S& s) { s.mutable_sampling()->set_max_tokens(-1); }).field(), "max_tokens");
   EXPECT_EQ(refused([](S& s) { s.clear_prompt_ids(); }).field(), "prompt_ids");
   EXPECT_EQ(refused([](S& s) { s.add_prompt_ids(1000); }).field(), "prompt_ids");
   EXPECT_EQ(refused([](S& s) { s.add_prompt_ids(-1); }).field(), "prompt_ids");

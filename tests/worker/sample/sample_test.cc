@@ -1,6 +1,10 @@
 // Parameters and tokens so far become a sampling row; stop rules find the one end of a choice.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+#include <string>
+
 #include "worker/sample/row_sampler.h"
 #include "worker/sample/stop_rules.h"
 
@@ -128,6 +132,37 @@ TEST(RowSamplerTest, MinTokensAllowedIdsAndBias) {
   EXPECT_EQ(row.logit_bias[0].id, 3);
   row = sampler.Row(outputs);
   EXPECT_TRUE(row.banned_ids.empty());
+}
+
+// Sequences forbidden by `transformers` (tests/kernels/fixtures/make_logits_processors.py).
+TEST(RowSamplerTest, BadWordsAsTransformersForbidsThem) {
+  std::ifstream file(std::string(QUIRE_SOURCE_DIR) +
+                     "/tests/kernels/fixtures/logits_processors.txt");
+  const auto numbers = [](const std::string& text, char separator) {
+    std::vector<TokenId> ids;
+    std::istringstream in(text);
+    for (std::string id; std::getline(in, id, separator);) ids.push_back(std::stoi(id));
+    return ids;
+  };
+  int cases = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("bad_words ", 0) != 0) continue;
+    SCOPED_TRACE(line);
+    ++cases;
+    const size_t colon = line.find(": ");
+    const std::string parameter = line.substr(10, line.find(' ', 10) - 10);
+    const size_t slash = parameter.find('/');
+    SamplingParams params;
+    std::istringstream words(parameter.substr(0, slash));
+    for (std::string word; std::getline(words, word, '|');) {
+      params.bad_words.push_back(numbers(word, ','));
+    }
+    RowSampler sampler;
+    sampler.Reset(params, 0, {}, 60);
+    const std::vector<TokenId> outputs = numbers(parameter.substr(slash + 1), ',');
+    EXPECT_EQ(Ids(sampler.Row(outputs).banned_ids), numbers(line.substr(colon + 2), ' '));
+  }
+  EXPECT_EQ(cases, 120);
 }
 
 }  // namespace

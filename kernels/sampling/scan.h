@@ -1,0 +1,78 @@
+// Passes over a whole row of logits: its peak, its mass, its best tokens, and the draw among all of
+// them. Each gives what the plain loop over arithmetic.h gives, bit for bit, many tokens at a time.
+//
+// Pure but for RowPeaks, which belongs to one thread's sampler.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "kernels/sampling/arithmetic.h"
+
+namespace quire::kernels::sampling {
+
+inline constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+
+struct Peak {
+  bool usable = false;  // neither NaN nor +∞ anywhere
+  float value = kImpossible;
+  int32_t id = -1;  // the lowest id that has it; −1 when all are −∞
+};
+
+// (z − peak) / temperature: how far a token lies below the best one.
+inline float DistanceOf(float z, float peak, float temperature) {
+  return (z - peak) / temperature;
+}
+
+// The largest logits of pieces of a row, left behind by the search for its peak: what is above the
+// k-th largest of them is all that a cut to k tokens has to look at.
+class RowPeaks {
+ public:
+  // Reads the row once.
+  Peak Find(std::span<const float> z);
+
+  // At least `count` logits of the row last searched are this large or larger; −∞ when it has too
+  // few pieces to tell.
+  float LowerBound(int64_t count);
+
+ private:
+  std::vector<float> lanes_;  // [pieces of 256 logits][8 lanes]
+  std::vector<float> scratch_;
+};
+
+// Σ Mass(e^distance).
+uint64_t SumMasses(std::span<const float> z, float peak, float temperature);
+
+// Σ Mass(−distance · e^distance) of the tokens that are not −∞.
+uint64_t SumWeightedMasses(std::span<const float> z, float peak, float temperature);
+
+// Appends ids and logits of all tokens with a logit of at least `least` that is not −∞, in order of
+// id.
+void GatherAtLeast(std::span<const float> z, float least, std::vector<int32_t>& ids,
+                   std::vector<float>& values);
+
+// How many tokens come before `token`: those of a larger logit, and equal ones of a lower id.
+int32_t CountBefore(std::span<const float> z, int32_t token);
+
+// Sets the logits of all tokens that are not in the mask (one bit per id) to −∞.
+void ForbidOutsideMask(std::span<float> z, std::span<const uint32_t> mask);
+
+struct Best {
+  double score = -std::numeric_limits<double>::infinity();
+  int32_t id = -1;
+};
+
+// Draws the token's noise, unless it is out of reach, and keeps the better; equals to the lower id.
+inline void Consider(const NoisePosition& at, float distance, int32_t id, Best& best) {
+  if (static_cast<double>(distance) + kLargestGumbel < best.score) return;
+  const double score = static_cast<double>(distance) + Gumbel(at, static_cast<uint32_t>(id));
+  if (score > best.score || (score == best.score && id < best.id)) best = Best{score, id};
+}
+
+// The best of all tokens that are not −∞.
+Best DrawAmongAll(std::span<const float> z, const Peak& peak, float temperature,
+                  const NoisePosition& at);
+
+}  // namespace quire::kernels::sampling

@@ -1,0 +1,331 @@
+// Compiled for AVX2 and fma, which every served host has; the arithmetic is that of arithmetic.h.
+#include "kernels/sampling/scan.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+namespace quire::kernels::sampling {
+namespace {
+
+constexpr int kLanes = 8;
+constexpr int64_t kPiece = 256;
+constexpr uint64_t kMassOffset = 0x4330000000000000ull;  // the bits of 2^52
+
+float MaxOfLanes(const float* lanes) { return *std::max_element(lanes, lanes + kLanes); }
+
+__m256 Distances(const float* z, __m256 peak, __m256 temperature) {
+  return _mm256_div_ps(_mm256_sub_ps(_mm256_loadu_ps(z), peak), temperature);
+}
+
+// ExpOfNegative, step by step.
+__m256 ExpOfNegative8(__m256 x) {
+  const __m256 low = _mm256_set1_ps(-87.3365478515625f);
+  const __m256 magic = _mm256_set1_ps(12582912.0f);
+  const __m256 clamped = _mm256_max_ps(low, x);
+  const __m256 shifted = _mm256_fmadd_ps(clamped, _mm256_set1_ps(1.44269504088896341f), magic);
+  const __m256 n = _mm256_sub_ps(shifted, magic);
+  __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0.693359375f), clamped);
+  r = _mm256_fmadd_ps(n, _mm256_set1_ps(2.12194440e-4f), r);
+  __m256 p = _mm256_set1_ps(1.9875691500e-4f);
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
+  p = _mm256_fmadd_ps(p, _mm256_mul_ps(r, r), _mm256_add_ps(r, _mm256_set1_ps(1.0f)));
+  const __m256i power = _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23),
+                                         _mm256_set1_epi32(0x3f800000));
+  const __m256 y = _mm256_mul_ps(p, _mm256_castsi256_ps(power));
+  return _mm256_andnot_ps(_mm256_cmp_ps(x, low, _CMP_LT_OQ), y);
+}
+
+// Mass plus kMassOffset, of four weights.
+__m256i OffsetMasses(__m128 weights) {
+  const __m256d shifted = _mm256_fmadd_pd(_mm256_cvtps_pd(weights), _mm256_set1_pd(kMassUnit),
+                                          _mm256_set1_pd(4503599627370496.0));
+  return _mm256_castpd_si256(shifted);
+}
+
+uint64_t SumOfLanes(__m256i v) {
+  alignas(32) uint64_t lanes[4];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), v);
+  return lanes[0] + lanes[1] + lanes[2] + lanes[3];
+}
+
+void ForbidIn32(float* z, uint32_t allowed) {
+  const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256 gone = _mm256_set1_ps(kImpossible);
+  for (int part = 0; part < 4; ++part) {
+    const __m256i own = _mm256_set1_epi32(static_cast<int>((allowed >> (8 * part)) & 0xffu));
+    const __m256i keep = _mm256_cmpeq_epi32(_mm256_and_si256(own, bits), bits);
+    float* at = z + part * kLanes;
+    const __m256 values = _mm256_loadu_ps(at);
+    _mm256_storeu_ps(at, _mm256_blendv_ps(gone, values, _mm256_castsi256_ps(keep)));
+  }
+}
+
+// The first random word of eight consecutive tokens. Each half holds four of them in the low 32
+// bits of its 64-bit lanes, what stands above is noise: that is all that the products look at.
+struct NoiseWords {
+  __m256i even;
+  __m256i odd;
+};
+
+class PhiloxLanes {
+ public:
+  explicit PhiloxLanes(const NoisePosition& at) {
+    const uint32_t high = static_cast<uint32_t>(at.output_index >> 32);
+    index_ = Repeat(static_cast<uint32_t>(at.output_index));
+    choice_ = Repeat(at.choice);
+    purpose_ = Repeat(static_cast<uint32_t>(at.purpose) ^ (high << 8));
+    uint32_t key0 = static_cast<uint32_t>(at.seed);
+    uint32_t key1 = static_cast<uint32_t>(at.seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      keys0_[round] = Repeat(key0);
+      keys1_[round] = Repeat(key1);
+      key0 += 0x9E3779B9u;
+      key1 += 0xBB67AE85u;
+    }
+  }
+
+  // Tokens first, first + 2, … in one half, first + 1, first + 3, … in the other.
+  NoiseWords Words(uint32_t first) const {
+    const __m256i even = _mm256_add_epi64(_mm256_set1_epi64x(first), _mm256_setr_epi64x(0, 2, 4, 6));
+    return {Rounds(even), Rounds(_mm256_add_epi64(even, _mm256_set1_epi64x(1)))};
+  }
+
+ private:
+  static __m256i Repeat(uint32_t value) { return _mm256_set1_epi64x(value); }
+
+  __m256i Rounds(__m256i token) const {
+    __m256i c0 = token;
+    __m256i c1 = index_;
+    __m256i c2 = choice_;
+    __m256i c3 = purpose_;
+    const __m256i m0 = Repeat(0xD2511F53u);
+    const __m256i m1 = Repeat(0xCD9E8D57u);
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round) {
+      const __m256i a = _mm256_mul_epu32(c0, m0);
+      const __m256i b = _mm256_mul_epu32(c2, m1);
+      c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(b, 32), c1), keys0_[round]);
+      c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(a, 32), c3), keys1_[round]);
+      c1 = b;
+      c3 = a;
+    }
+    return c0;
+  }
+
+  __m256i index_, choice_, purpose_;
+  __m256i keys0_[10], keys1_[10];
+};
+
+// No score of a token is above this bound unless it is kept. With u its random number and c the 24
+// bits below which 1 − u does not lie, its noise −ln(−ln u) ≤ −ln(1 − u) ≤ −ln(c / 2^24), so that
+// e^distance · 2^24 · e^−best < c says that it cannot reach the best score. The scale leaves room
+// for the rounding of both exponentials.
+float ReachScale(const Best& best) {
+  return static_cast<float>(16777216.0 * 1.00001 * std::exp(-best.score));
+}
+
+}  // namespace
+
+Peak RowPeaks::Find(std::span<const float> z) {
+  const int64_t count = static_cast<int64_t>(z.size());
+  const int64_t pieces = count / kPiece;
+  lanes_.resize(static_cast<size_t>(pieces) * kLanes);
+  __m256 bad = _mm256_setzero_ps();
+  __m256 largest = _mm256_set1_ps(kImpossible);
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    const float* at = z.data() + piece * kPiece;
+    __m256 m0 = _mm256_set1_ps(kImpossible);
+    __m256 m1 = m0;
+    for (int64_t i = 0; i < kPiece; i += 4 * kLanes) {
+      const __m256 a = _mm256_loadu_ps(at + i);
+      const __m256 b = _mm256_loadu_ps(at + i + kLanes);
+      const __m256 c = _mm256_loadu_ps(at + i + 2 * kLanes);
+      const __m256 d = _mm256_loadu_ps(at + i + 3 * kLanes);
+      m0 = _mm256_max_ps(_mm256_max_ps(a, b), m0);
+      m1 = _mm256_max_ps(_mm256_max_ps(c, d), m1);
+      bad = _mm256_or_ps(bad, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+      bad = _mm256_or_ps(bad, _mm256_cmp_ps(c, d, _CMP_UNORD_Q));
+    }
+    m0 = _mm256_max_ps(m0, m1);
+    _mm256_storeu_ps(lanes_.data() + piece * kLanes, m0);
+    largest = _mm256_max_ps(largest, m0);
+  }
+  alignas(32) float lanes[kLanes];
+  _mm256_store_ps(lanes, largest);
+  Peak peak;
+  float best = MaxOfLanes(lanes);
+  bool numbers = _mm256_movemask_ps(bad) == 0;
+  for (int64_t i = pieces * kPiece; i < count; ++i) {
+    numbers = numbers && z[i] == z[i];
+    best = z[i] > best ? z[i] : best;
+  }
+  if (!numbers || best == std::numeric_limits<float>::infinity()) return peak;
+  peak.usable = true;
+  if (best == kImpossible) return peak;
+  int64_t piece = 0;
+  while (piece < pieces && MaxOfLanes(lanes_.data() + piece * kLanes) != best) ++piece;
+  for (int64_t i = piece * kPiece; i < count && peak.id < 0; ++i) {
+    if (z[i] == best) peak.id = static_cast<int32_t>(i);
+  }
+  peak.value = z[peak.id];
+  return peak;
+}
+
+float RowPeaks::LowerBound(int64_t count) {
+  const int64_t pieces = static_cast<int64_t>(lanes_.size()) / kLanes;
+  if (count < 1 || count > static_cast<int64_t>(lanes_.size())) return kImpossible;
+  // Few are found among whole pieces, which are less work to look through.
+  if (count <= pieces / 2) {
+    scratch_.resize(static_cast<size_t>(pieces));
+    for (int64_t i = 0; i < pieces; ++i) scratch_[i] = MaxOfLanes(lanes_.data() + i * kLanes);
+  } else {
+    scratch_ = lanes_;
+  }
+  const auto at = scratch_.begin() + (count - 1);
+  std::nth_element(scratch_.begin(), at, scratch_.end(), std::greater<float>());
+  return *at;
+}
+
+uint64_t SumMasses(std::span<const float> z, float peak, float temperature) {
+  const __m256 peaks = _mm256_set1_ps(peak);
+  const __m256 temperatures = _mm256_set1_ps(temperature);
+  __m256i sum0 = _mm256_setzero_si256();
+  __m256i sum1 = _mm256_setzero_si256();
+  size_t i = 0;
+  for (; i + kLanes <= z.size(); i += kLanes) {
+    const __m256 weights = ExpOfNegative8(Distances(z.data() + i, peaks, temperatures));
+    sum0 = _mm256_add_epi64(sum0, OffsetMasses(_mm256_castps256_ps128(weights)));
+    sum1 = _mm256_add_epi64(sum1, OffsetMasses(_mm256_extractf128_ps(weights, 1)));
+  }
+  // Offsets wrap around and come out again.
+  uint64_t sum = SumOfLanes(_mm256_add_epi64(sum0, sum1)) - kMassOffset * i;
+  for (; i < z.size(); ++i) sum += Mass(ExpOfNegative(DistanceOf(z[i], peak, temperature)));
+  return sum;
+}
+
+uint64_t SumWeightedMasses(std::span<const float> z, float peak, float temperature) {
+  const __m256 peaks = _mm256_set1_ps(peak);
+  const __m256 temperatures = _mm256_set1_ps(temperature);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  __m256i sum0 = _mm256_setzero_si256();
+  __m256i sum1 = _mm256_setzero_si256();
+  size_t i = 0;
+  for (; i + kLanes <= z.size(); i += kLanes) {
+    const __m256 distances = Distances(z.data() + i, peaks, temperatures);
+    const __m256 weights = ExpOfNegative8(distances);
+    const __m256 products = _mm256_mul_ps(_mm256_xor_ps(distances, sign), weights);
+    // Without a weight there is nothing, also where the distance is −∞.
+    const __m256 some = _mm256_cmp_ps(weights, _mm256_setzero_ps(), _CMP_GT_OQ);
+    const __m256 weighted = _mm256_and_ps(products, some);
+    sum0 = _mm256_add_epi64(sum0, OffsetMasses(_mm256_castps256_ps128(weighted)));
+    sum1 = _mm256_add_epi64(sum1, OffsetMasses(_mm256_extractf128_ps(weighted, 1)));
+  }
+  uint64_t sum = SumOfLanes(_mm256_add_epi64(sum0, sum1)) - kMassOffset * i;
+  for (; i < z.size(); ++i) {
+    const float distance = DistanceOf(z[i], peak, temperature);
+    const float weight = ExpOfNegative(distance);
+    if (weight > 0.0f) sum += Mass(-distance * weight);
+  }
+  return sum;
+}
+
+void GatherAtLeast(std::span<const float> z, float least, std::vector<int32_t>& ids,
+                   std::vector<float>& values) {
+  const float bound = std::max(least, std::numeric_limits<float>::lowest());
+  const __m256 bounds = _mm256_set1_ps(bound);
+  const auto append = [&](size_t i) {
+    ids.push_back(static_cast<int32_t>(i));
+    values.push_back(z[i]);
+  };
+  size_t i = 0;
+  for (; i + kLanes <= z.size(); i += kLanes) {
+    const __m256 eight = _mm256_loadu_ps(z.data() + i);
+    unsigned found = static_cast<unsigned>(
+        _mm256_movemask_ps(_mm256_cmp_ps(eight, bounds, _CMP_GE_OQ)));
+    for (; found != 0; found &= found - 1) {
+      append(i + static_cast<size_t>(__builtin_ctz(found)));
+    }
+  }
+  for (; i < z.size(); ++i) {
+    if (z[i] >= bound) append(i);
+  }
+}
+
+int32_t CountBefore(std::span<const float> z, int32_t token) {
+  const float own = z[token];
+  const __m256 owns = _mm256_set1_ps(own);
+  const auto count = [](__m256 found) {
+    return __builtin_popcount(static_cast<unsigned>(_mm256_movemask_ps(found)));
+  };
+  const size_t place = static_cast<size_t>(token);
+  int32_t before = 0;
+  size_t i = 0;
+  for (; i + kLanes <= z.size(); i += kLanes) {
+    const __m256 eight = _mm256_loadu_ps(z.data() + i);
+    // Equal ones count only before the token's own eight.
+    before += count(i + kLanes <= place ? _mm256_cmp_ps(eight, owns, _CMP_GE_OQ)
+                                        : _mm256_cmp_ps(eight, owns, _CMP_GT_OQ));
+  }
+  for (size_t k = i; k < z.size(); ++k) before += z[k] > own ? 1 : 0;
+  for (size_t k = place / kLanes * kLanes; k < place; ++k) before += z[k] == own ? 1 : 0;
+  return before;
+}
+
+void ForbidOutsideMask(std::span<float> z, std::span<const uint32_t> mask) {
+  for (size_t begin = 0; begin < z.size(); begin += 32) {
+    const uint32_t allowed = begin / 32 < mask.size() ? mask[begin / 32] : 0;
+    if (allowed == 0xffffffffu) continue;
+    if (begin + 32 <= z.size()) {
+      ForbidIn32(z.data() + begin, allowed);
+      continue;
+    }
+    const size_t end = std::min(begin + 32, z.size());
+    for (size_t i = begin; i < end; ++i) {
+      z[i] = ((allowed >> (i - begin)) & 1u) != 0 ? z[i] : kImpossible;
+    }
+  }
+}
+
+Best DrawAmongAll(std::span<const float> z, const Peak& peak, float temperature,
+                  const NoisePosition& at) {
+  const PhiloxLanes philox(at);
+  const __m256 peaks = _mm256_set1_ps(peak.value);
+  const __m256 temperatures = _mm256_set1_ps(temperature);
+  Best best;
+  Consider(at, 0.0f, peak.id, best);
+  __m256 scale = _mm256_set1_ps(ReachScale(best));
+  const auto consider = [&](size_t i) {
+    const float distance = DistanceOf(z[i], peak.value, temperature);
+    if (distance == kImpossible) return;
+    const int32_t before = best.id;
+    Consider(at, distance, static_cast<int32_t>(i), best);
+    if (best.id != before) scale = _mm256_set1_ps(ReachScale(best));
+  };
+  size_t i = 0;
+  for (; i + kLanes <= z.size(); i += kLanes) {
+    const __m256 weights = ExpOfNegative8(Distances(z.data() + i, peaks, temperatures));
+    // Out of reach of every noise: below −87.3 a weight is 0.
+    if (_mm256_testz_si256(_mm256_castps_si256(weights), _mm256_castps_si256(weights))) continue;
+    const NoiseWords words = philox.Words(static_cast<uint32_t>(i));
+    // Tokens in order again, then the upper 24 bits of what is missing to 2^32 − 1.
+    const __m256i word =
+        _mm256_blend_epi32(words.even, _mm256_slli_epi64(words.odd, 32), 0b10101010);
+    const __m256i missing =
+        _mm256_srli_epi32(_mm256_xor_si256(word, _mm256_set1_epi32(-1)), 8);
+    const __m256 bound = _mm256_cvtepi32_ps(missing);
+    unsigned kept = static_cast<unsigned>(_mm256_movemask_ps(
+        _mm256_cmp_ps(_mm256_mul_ps(weights, scale), bound, _CMP_GE_OQ)));
+    for (; kept != 0; kept &= kept - 1) consider(i + static_cast<size_t>(__builtin_ctz(kept)));
+  }
+  for (; i < z.size(); ++i) consider(i);
+  return best;
+}
+
+}  // namespace quire::kernels::sampling
