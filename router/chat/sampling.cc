@@ -178,7 +178,7 @@ Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, size_t prompt_t
   if (*options.max_tokens < 0 || *options.max_tokens > rest) {
     return InvalidField("max_tokens", "is " + std::to_string(*options.max_tokens) +
                                           "; the prompt of " + std::to_string(prompt_tokens) +
-                                          " tokens leaves [0, " + std::to_string(rest) + "] of " +
+                                          " tokens leaves [1, " + std::to_string(rest) + "] of " +
                                           context);
   }
   return *options.max_tokens;

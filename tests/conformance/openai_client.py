@@ -88,6 +88,72 @@ def seeds_repeat():
 
 
 @check
+def echo_scores_the_prompt_as_it_was_generated():
+    prompt, keep = "Once upon a time", {"return_token_ids": True, "ignore_eos": True}
+    written = client.completions.create(model=MODEL, prompt=prompt, max_tokens=12, temperature=0, logprobs=2,
+                                        extra_body=keep).choices[0]
+    whole = written.prompt_token_ids + written.token_ids
+    scored = client.completions.create(model=MODEL, prompt=whole, max_tokens=0, echo=True, logprobs=2)
+    choice = scored.choices[0]
+    assert choice.text.endswith(written.text), choice.text
+    assert choice.finish_reason == "length" and scored.usage.completion_tokens == 0
+    assert len(choice.logprobs.tokens) == len(whole) == scored.usage.prompt_tokens
+    assert choice.logprobs.token_logprobs[0] is None and choice.logprobs.top_logprobs[0] is None
+    assert choice.logprobs.token_logprobs[-12:] == written.logprobs.token_logprobs
+    assert choice.logprobs.top_logprobs[-12:] == written.logprobs.top_logprobs
+    assert all(len(top) in (2, 3) for top in choice.logprobs.top_logprobs[1:])
+
+
+@check
+def echo_stands_before_the_answer_streamed_and_not():
+    def ask(**more):
+        return client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=6, temperature=0,
+                                         echo=True, logprobs=1, **more)
+    whole = ask().choices[0]
+    plain = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=6,
+                                      temperature=0).choices[0]
+    assert whole.text == "Once upon a time" + plain.text, whole.text
+    chunks = [c.choices[0] for c in ask(stream=True)]
+    assert "".join(c.text for c in chunks) == whole.text
+    joined = [value for c in chunks if c.logprobs for value in c.logprobs.token_logprobs]
+    assert joined == whole.logprobs.token_logprobs
+    offsets = [value for c in chunks if c.logprobs for value in c.logprobs.text_offset]
+    assert offsets == whole.logprobs.text_offset
+
+
+@check
+def prompt_logprobs_as_vllm_shows_them():
+    body = {"prompt_logprobs": 2}
+    answer = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=1, temperature=0,
+                                       extra_body={**body, "return_token_ids": True}).choices[0]
+    assert answer.prompt_logprobs[0] is None
+    for token, place in zip(answer.prompt_token_ids[1:], answer.prompt_logprobs[1:]):
+        own = place[str(token)]
+        assert own["logprob"] <= 0 and own["rank"] >= 1 and "decoded_token" in own
+        best = sorted((entry for entry in place.values()), key=lambda entry: entry["rank"])
+        assert [entry["rank"] for entry in best[:2]] == [1, 2]
+        assert [entry["logprob"] for entry in best] == sorted((entry["logprob"] for entry in best), reverse=True)
+    messages = [{"role": "user", "content": "Tell me a story."}]
+    chat_answer = client.chat.completions.create(model=MODEL, max_tokens=1, messages=messages, extra_body=body)
+    assert len(chat_answer.prompt_logprobs) == chat_answer.usage.prompt_tokens
+    first = next(iter(client.chat.completions.create(model=MODEL, max_tokens=1, messages=messages, stream=True,
+                                                     extra_body=body)))
+    assert first.prompt_logprobs == chat_answer.prompt_logprobs
+
+
+@check
+def truncation_keeps_the_end_of_the_prompt():
+    def ask(prompt, **more):
+        return client.completions.create(model=MODEL, prompt=prompt, max_tokens=4, temperature=0,
+                                         extra_body={"return_token_ids": True, **more})
+    ids = ask("Once upon a time there was a cat").choices[0].prompt_token_ids
+    cut = ask(ids, truncate_prompt_tokens=3)
+    assert cut.choices[0].prompt_token_ids == ids[-3:] and cut.usage.prompt_tokens == 3
+    assert cut.choices[0].token_ids == ask(ids[-3:]).choices[0].token_ids
+    assert ask(ids * 2000, truncate_prompt_tokens=-1).usage.prompt_tokens > 3
+
+
+@check
 def chat():
     answer = client.chat.completions.create(model=MODEL, max_tokens=8, temperature=0,
                                             messages=[{"role": "user", "content": "Tell me a story."}])
