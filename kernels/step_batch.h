@@ -33,8 +33,8 @@ struct StepBatch {
   // [samples] indices into tokens whose logits are wanted. Any number: what goes beyond the
   // program's max_samples is done in slices, with the memory of one.
   std::span<const int32_t> sampled_tokens;
-  std::span<const SampleRow> sample_rows;   // [samples] how each is sampled
-  std::span<SampleOutput> sample_outputs;   // [samples] results
+  std::span<const SampleRow> sample_rows;  // [samples] how each is sampled
+  std::span<SampleOutput> sample_outputs;  // [samples] results
 };
 
 }  // namespace quire::kernels

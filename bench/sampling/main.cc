@@ -84,7 +84,8 @@ std::vector<Mix> MakeMixes(const Lists& lists) {
   });
   add("min_p 0.05", [](SampleRow& r) { r.min_p = 0.05f; });
   add("typical_p 0.9", [](SampleRow& r) { r.typical_p = 0.9f; });
-  add("penalties of 2,000 tokens, top_p 0.9",
+  add(
+      "penalties of 2,000 tokens, top_p 0.9",
       [&](SampleRow& r) {
         r.top_p = 0.9f;
         r.repetition_penalty = 1.1f;
@@ -92,8 +93,10 @@ std::vector<Mix> MakeMixes(const Lists& lists) {
         r.token_counts = lists.counts;
       },
       true);
-  add("300 biases, temperature", [&](SampleRow& r) { r.logit_bias = lists.bias; }, true);
-  add("4,000 allowed, temperature", [&](SampleRow& r) { r.allowed_mask = lists.mask; }, true);
+  add(
+      "300 biases, temperature", [&](SampleRow& r) { r.logit_bias = lists.bias; }, true);
+  add(
+      "4,000 allowed, temperature", [&](SampleRow& r) { r.allowed_mask = lists.mask; }, true);
   return mixes;
 }
 
@@ -148,13 +151,14 @@ int Run(int repetitions) {
     std::printf("%-38s %8.1f us per row, %6.1f to read it, %.2f x\n", mixes[i].name, sample, read,
                 ratio);
     char entry[256];
-    std::snprintf(entry, sizeof(entry), "%s\"%s\": {\"us\": %.2f, \"read_us\": %.2f, \"ratio\": %.3f}",
+    std::snprintf(entry, sizeof(entry),
+                  "%s\"%s\": {\"us\": %.2f, \"read_us\": %.2f, \"ratio\": %.3f}",
                   i == 0 ? "" : ", ", mixes[i].name, sample, read, ratio);
     json += entry;
   }
   // What was computed is used, so that none of it is left out.
-  std::printf("sums %.1f %lld\n%s}\n", static_cast<double>(largest),
-              static_cast<long long>(tokens), json.c_str());
+  std::printf("sums %.1f %lld\n%s}\n", static_cast<double>(largest), static_cast<long long>(tokens),
+              json.c_str());
   return 0;
 }
 

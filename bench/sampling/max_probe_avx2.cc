@@ -16,8 +16,8 @@ float ReadForMax(std::span<const float> row) {
     }
   }
   alignas(32) float lanes[8];
-  _mm256_store_ps(lanes, _mm256_max_ps(_mm256_max_ps(best[0], best[1]),
-                                       _mm256_max_ps(best[2], best[3])));
+  _mm256_store_ps(lanes,
+                  _mm256_max_ps(_mm256_max_ps(best[0], best[1]), _mm256_max_ps(best[2], best[3])));
   float largest = *std::max_element(lanes, lanes + 8);
   for (; i < row.size(); ++i) largest = std::max(largest, row[i]);
   return largest;

@@ -157,8 +157,7 @@ void CpuProgram::RunOp(const LogitsOp& op) {
   const int64_t width = buffer_infos_[op.out].width;
   for (int row = 0; row < job.rows; ++row) {
     std::memcpy(step_.logits.data() + (step_.first_sample + row) * width,
-                job.out + row * job.out_stride,
-                static_cast<size_t>(width) * 4);
+                job.out + row * job.out_stride, static_cast<size_t>(width) * 4);
   }
 }
 
@@ -241,7 +240,8 @@ void CpuProgram::RunOp(const GatherRowsOp& op) {
   float* out = BufferData(op.out);
   const size_t bytes = static_cast<size_t>(buffer_infos_[op.in].width) * 4;
   for (int i = 0; i < step_.samples; ++i) {
-    std::memcpy(out + i * Stride(op.out), in + step_.batch->sampled_tokens[step_.first_sample + i] * Stride(op.in), bytes);
+    std::memcpy(out + i * Stride(op.out),
+                in + step_.batch->sampled_tokens[step_.first_sample + i] * Stride(op.in), bytes);
   }
 }
 

@@ -26,8 +26,9 @@ struct Candidates {
 
 class Sampler {
  public:
-  // Leaves in `logits` ([vocabulary]) what biases, bans and penalties made of them. NaN or +∞ among them gives not_a_number. A row with a
-  // scored token (which lies in the vocabulary) is only measured.
+  // Leaves in `logits` ([vocabulary]) what biases, bans and penalties made of them. NaN or +∞ among
+  // them gives not_a_number. A row with a scored token (which lies in the vocabulary) is only
+  // measured.
   void Sample(std::span<float> logits, const SampleRow& row, SampleOutput& output);
 
   // The tokens among which the last row was drawn, when its parameters cut any away. For tests.
@@ -47,7 +48,7 @@ class Sampler {
 
   RowPeaks peaks_;
   Candidates candidates_;
-  std::vector<float> raw_biased_;   // by entry of the row's list
+  std::vector<float> raw_biased_;  // by entry of the row's list
   std::vector<float> raw_counted_;
 };
 

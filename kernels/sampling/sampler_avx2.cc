@@ -101,10 +101,9 @@ void Sampler::KeepRaw(std::span<const float> z, const SampleRow& row) {
 // The raw logit of a token that was chosen.
 float Sampler::RawOf(std::span<const float> z, const SampleRow& row, int32_t id) const {
   const auto find = [id](const auto& list, const std::vector<float>& raw) -> const float* {
-    const auto at = std::lower_bound(list.begin(), list.end(), id,
-                                     [](const auto& entry, int32_t wanted) {
-                                       return entry.id < wanted;
-                                     });
+    const auto at =
+        std::lower_bound(list.begin(), list.end(), id,
+                         [](const auto& entry, int32_t wanted) { return entry.id < wanted; });
     if (at == list.end() || at->id != id || raw.empty()) return nullptr;
     return &raw[static_cast<size_t>(at - list.begin())];
   };
@@ -134,8 +133,7 @@ bool Sampler::ChangeLogits(std::span<float> z, const SampleRow& row) {
          (HasPenalties(row) && !row.token_counts.empty());
 }
 
-void Sampler::Gather(std::span<const float> z, const Peak& peak, float least,
-                     float temperature) {
+void Sampler::Gather(std::span<const float> z, const Peak& peak, float least, float temperature) {
   Candidates& c = candidates_;
   c.ids.clear();
   c.distance.clear();
@@ -168,8 +166,7 @@ void Sampler::KeepIf(const Keep& keep) {
 // Gathers tokens from the peak downwards until they hold the target, which makes them all that a
 // cut there can keep, and cuts.
 void Sampler::CutRowToTopP(std::span<const float> z, const Peak& peak, const SampleRow& row) {
-  const uint64_t target =
-      ShareOf(row.top_p, SumMasses(z, peak.value, row.temperature));
+  const uint64_t target = ShareOf(row.top_p, SumMasses(z, peak.value, row.temperature));
   for (const float depth : kDepths) {
     Gather(z, peak, LogitAtDepth(peak.value, depth, row.temperature), row.temperature);
     WeighAll(candidates_);

@@ -22,9 +22,7 @@ struct Peak {
 };
 
 // (z − peak) / temperature: how far a token lies below the best one.
-inline float DistanceOf(float z, float peak, float temperature) {
-  return (z - peak) / temperature;
-}
+inline float DistanceOf(float z, float peak, float temperature) { return (z - peak) / temperature; }
 
 // The largest logits of pieces of a row, left behind by the search for its peak: what is above the
 // k-th largest of them is all that a cut to k tokens has to look at.

@@ -93,7 +93,8 @@ class PhiloxLanes {
 
   // Tokens first, first + 2, … in one half, first + 1, first + 3, … in the other.
   NoiseWords Words(uint32_t first) const {
-    const __m256i even = _mm256_add_epi64(_mm256_set1_epi64x(first), _mm256_setr_epi64x(0, 2, 4, 6));
+    const __m256i even =
+        _mm256_add_epi64(_mm256_set1_epi64x(first), _mm256_setr_epi64x(0, 2, 4, 6));
     return {Rounds(even), Rounds(_mm256_add_epi64(even, _mm256_set1_epi64x(1)))};
   }
 
@@ -247,8 +248,8 @@ void GatherAtLeast(std::span<const float> z, float least, std::vector<int32_t>& 
   size_t i = 0;
   for (; i + kLanes <= z.size(); i += kLanes) {
     const __m256 eight = _mm256_loadu_ps(z.data() + i);
-    unsigned found = static_cast<unsigned>(
-        _mm256_movemask_ps(_mm256_cmp_ps(eight, bounds, _CMP_GE_OQ)));
+    unsigned found =
+        static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(eight, bounds, _CMP_GE_OQ)));
     for (; found != 0; found &= found - 1) {
       append(i + static_cast<size_t>(__builtin_ctz(found)));
     }
@@ -317,11 +318,10 @@ Best DrawAmongAll(std::span<const float> z, const Peak& peak, float temperature,
     // Tokens in order again, then the upper 24 bits of what is missing to 2^32 − 1.
     const __m256i word =
         _mm256_blend_epi32(words.even, _mm256_slli_epi64(words.odd, 32), 0b10101010);
-    const __m256i missing =
-        _mm256_srli_epi32(_mm256_xor_si256(word, _mm256_set1_epi32(-1)), 8);
+    const __m256i missing = _mm256_srli_epi32(_mm256_xor_si256(word, _mm256_set1_epi32(-1)), 8);
     const __m256 bound = _mm256_cvtepi32_ps(missing);
-    unsigned kept = static_cast<unsigned>(_mm256_movemask_ps(
-        _mm256_cmp_ps(_mm256_mul_ps(weights, scale), bound, _CMP_GE_OQ)));
+    unsigned kept = static_cast<unsigned>(
+        _mm256_movemask_ps(_mm256_cmp_ps(_mm256_mul_ps(weights, scale), bound, _CMP_GE_OQ)));
     for (; kept != 0; kept &= kept - 1) consider(i + static_cast<size_t>(__builtin_ctz(kept)));
   }
   for (; i < z.size(); ++i) consider(i);

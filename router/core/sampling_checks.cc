@@ -98,8 +98,8 @@ std::optional<ApiError> CheckSampling(const SamplingOptions& options, bool echo)
   if (auto problem = CheckStrings("stop", options.stop, kMaxStopStrings, kMaxStopStringBytes)) {
     return problem;
   }
-  if (auto problem = CheckStrings("bad_words", options.bad_words, kMaxBadWordStrings,
-                                 kMaxBadWordBytes)) {
+  if (auto problem =
+          CheckStrings("bad_words", options.bad_words, kMaxBadWordStrings, kMaxBadWordBytes)) {
     return problem;
   }
   if (auto problem = CheckIds("stop_token_ids", options.stop_token_ids, kMaxStopTokenIds)) {

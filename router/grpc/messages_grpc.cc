@@ -248,8 +248,7 @@ void ToProto(const Started& in, const std::string& request_id, v1::Started& out)
   out.mutable_prompt_token_ids()->Add(in.prompt_ids.begin(), in.prompt_ids.end());
 }
 
-void ToProto(std::span<const TokenLogprob> logprobs, uint64_t first_position,
-             v1::PromptPart& out) {
+void ToProto(std::span<const TokenLogprob> logprobs, uint64_t first_position, v1::PromptPart& out) {
   out.set_first_position(first_position);
   for (const TokenLogprob& logprob : logprobs) ToProto(logprob, *out.add_logprobs());
 }

@@ -31,7 +31,7 @@ struct AnswerChoice {
 
 struct AnswerHead {
   ApiKind kind = ApiKind::kCompletion;
-  std::string id;  // "cmpl-…", "chatcmpl-…"
+  std::string id;                          // "cmpl-…", "chatcmpl-…"
   std::optional<int32_t> logprobs;         // candidates shown beside each token
   std::optional<int32_t> prompt_logprobs;  // the same for the prompt's
   bool return_token_ids = false;

@@ -22,9 +22,9 @@ struct PipelineOptions {
   RouterLimits limits;
   uint32_t worker_silence_ms = 2000;
   bool generation_defaults = true;  // the model's own sampling defaults where a request is silent
-  bool carry_on = true;           // resume streams of lost workers on others
-  std::string salt_key;           // empty: the public key
-  ModelTextFactory text_factory;  // MakeBundleText of router/chat; tests fake it
+  bool carry_on = true;             // resume streams of lost workers on others
+  std::string salt_key;             // empty: the public key
+  ModelTextFactory text_factory;    // MakeBundleText of router/chat; tests fake it
 };
 
 // All outlive the pipeline.

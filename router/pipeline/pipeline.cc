@@ -190,7 +190,9 @@ void RouterPipeline::TokenizePrompt(RequestId id, Request& request) {
   work->echo = request.ask.echo;
   work->skip_special_tokens = request.ask.sampling.skip_special_tokens;
   work->bad_words = request.ask.sampling.bad_words;
-  work->options = {facts.vocab_size, facts.max_model_len, request.created,
+  work->options = {facts.vocab_size,
+                   facts.max_model_len,
+                   request.created,
                    request.ask.truncate_prompt_tokens,
                    static_cast<uint32_t>(request.ask.sampling.max_tokens.value_or(1)),
                    options_.limits};

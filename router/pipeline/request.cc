@@ -137,10 +137,10 @@ std::optional<ApiError> CheckPromptLogprobs(const Request& request, const Router
   const size_t tokens = request.prompt_ids.size();
   const size_t each = static_cast<size_t>(request.sampling.prompt_logprobs);
   if (each * tokens <= limits.max_prompt_logprobs) return std::nullopt;
-  return InvalidField("prompt_logprobs",
-                      "a prompt of " + std::to_string(tokens) + " tokens has more of them than " +
-                          "are served, " + std::to_string(limits.max_prompt_logprobs) +
-                          ", at 1 + candidates for each token");
+  return InvalidField("prompt_logprobs", "a prompt of " + std::to_string(tokens) +
+                                             " tokens has more of them than " + "are served, " +
+                                             std::to_string(limits.max_prompt_logprobs) +
+                                             ", at 1 + candidates for each token");
 }
 
 Started StartedOf(Request& request) {

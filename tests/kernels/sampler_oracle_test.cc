@@ -328,9 +328,8 @@ TEST(Scan, TheDrawIsThatOfAPlainLoop) {
       const float temperature = index % 2 == 0 ? 1.0f : 0.6f;
       Best best;
       for (size_t i = 0; i < z.size(); ++i) {
-        const double score =
-            static_cast<double>(DistanceOf(z[i], peak.value, temperature)) +
-            Gumbel(at, static_cast<uint32_t>(i));
+        const double score = static_cast<double>(DistanceOf(z[i], peak.value, temperature)) +
+                             Gumbel(at, static_cast<uint32_t>(i));
         if (score > best.score) best = {score, static_cast<int32_t>(i)};
       }
       const Best got = DrawAmongAll(z, peak, temperature, at);

@@ -143,11 +143,11 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   choice.output_limit = OutputLimit(submit.sampling, choice.prompt_length, options.max_model_len);
   choice.sampling = &submit.sampling;
   // An attempt that resumes outputs does so for a router that has the prompt's logprobs.
-  choice.wants_prompt_logprobs = index == 0 && submit.sampling.prompt_logprobs > 0 &&
-                                 std::all_of(submit.choices.begin(), submit.choices.end(),
-                                             [](const ResumedChoice& resumed) {
-                                               return !resumed.ended && resumed.outputs.empty();
-                                             });
+  choice.wants_prompt_logprobs =
+      index == 0 && submit.sampling.prompt_logprobs > 0 &&
+      std::all_of(submit.choices.begin(), submit.choices.end(), [](const ResumedChoice& resumed) {
+        return !resumed.ended && resumed.outputs.empty();
+      });
   choice.end_ids = EndIds(submit.sampling, options.eos_token_ids);
   choice.tokens = submit.prompt_ids;
   choice.tokens.insert(choice.tokens.end(), outputs.begin(), outputs.end());

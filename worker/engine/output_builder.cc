@@ -44,8 +44,7 @@ void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample) {
   if (logprobs > 1) output.top.push_back({sample.top_ids, sample.top_logprobs});
 }
 
-void OutputBuilder::AddPromptLogprobs(const Request& request,
-                                      std::span<const ScoredToken> scored) {
+void OutputBuilder::AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored) {
   QUIRE_CHECK(!scored.empty() && request.open_choices > 0);
   const bool with_top = request.submit.sampling.prompt_logprobs > 1;
   PromptLogprobs& part = For(request.router).prompt_logprobs.emplace_back();

@@ -81,10 +81,9 @@ std::optional<Refused> CheckChoices(const Submit& submit, const EngineOptions& o
 std::vector<std::string> ServedFeatures(const EngineOptions& options) {
   if (!options.features.empty()) return options.features;
   std::vector<std::string> features;
-  for (std::string_view feature :
-       {kFeatureTypicalP, kFeaturePenalties, kFeatureMinTokens, kFeatureLogitBias,
-        kFeatureAllowedTokenIds, kFeatureBadWords, kFeatureLogprobs, kFeaturePromptLogprobs,
-        kFeatureResume}) {
+  for (std::string_view feature : {kFeatureTypicalP, kFeaturePenalties, kFeatureMinTokens,
+                                   kFeatureLogitBias, kFeatureAllowedTokenIds, kFeatureBadWords,
+                                   kFeatureLogprobs, kFeaturePromptLogprobs, kFeatureResume}) {
     features.emplace_back(feature);
   }
   if (options.max_choices > 1) features.emplace_back(kFeatureChoices);

@@ -122,9 +122,9 @@ void RowTable::AddScores(const StepRow& planned, int32_t index) {
   const kernels::BatchRow& batch_row = batch_rows_[static_cast<size_t>(index)];
   for (int32_t i = 0; i < planned.score_count; ++i) {
     const int32_t position = planned.score_from + i;
-    QUIRE_CHECK_MSG(position + 1 < row.prompt_length &&
-                        position + 1 < static_cast<int64_t>(row.tokens.size()),
-                    "a position is scored whose next token is not told");
+    QUIRE_CHECK_MSG(
+        position + 1 < row.prompt_length && position + 1 < static_cast<int64_t>(row.tokens.size()),
+        "a position is scored whose next token is not told");
     sampled_tokens_.push_back(batch_row.first_token + position - planned.first_position);
     sample_rows_.push_back(row.sampler.ScoreRow(row.tokens[static_cast<size_t>(position) + 1]));
   }

@@ -50,12 +50,12 @@ std::vector<Limit> Limits() {
        {[](Options& s) { s.set_repetition_penalty(10); }},
        {[](Options& s) { s.set_repetition_penalty(0); },
         [](Options& s) { s.set_repetition_penalty(10.01f); }}},
-      {"frequency_penalty",
-       {[](Options& s) { s.set_frequency_penalty(2); }},
-       {[](Options& s) { s.set_frequency_penalty(-2.01f); }}},
-      {"presence_penalty",
-       {[](Options& s) { s.set_presence_penalty(-2); }},
-       {[](Options& s) { s.set_presence_penalty(2.01f); }}},
+      {"frequency_penalty", {[](Options& s) { s.set_frequency_penalty(2); }}, {[](Options& s) {
+         s.set_frequency_penalty(-2.01f);
+       }}},
+      {"presence_penalty", {[](Options& s) { s.set_presence_penalty(-2); }}, {[](Options& s) {
+         s.set_presence_penalty(2.01f);
+       }}},
       {"seed", {[](Options& s) { s.set_seed(~uint64_t{0}); }}, {}},
       {"max_tokens",
        {[](Options& s) { s.set_max_tokens(INT32_MAX); }},
@@ -79,7 +79,8 @@ std::vector<Limit> Limits() {
        {[](Options& s) { s.set_logprobs(0); }, [](Options& s) { s.set_logprobs(20); }},
        {[](Options& s) { s.set_logprobs(-1); }, [](Options& s) { s.set_logprobs(21); }}},
       {"prompt_logprobs",
-       {[](Options& s) { s.set_prompt_logprobs(0); }, [](Options& s) { s.set_prompt_logprobs(20); }},
+       {[](Options& s) { s.set_prompt_logprobs(0); },
+        [](Options& s) { s.set_prompt_logprobs(20); }},
        {[](Options& s) { s.set_prompt_logprobs(-1); },
         [](Options& s) { s.set_prompt_logprobs(21); }}},
       {"logit_bias",

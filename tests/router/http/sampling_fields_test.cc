@@ -142,9 +142,9 @@ TEST(SamplingFields, EchoStandsBeforeTheAnswer) {
 
 TEST(SamplingFields, EchoStreamsAsTheFirstChunkOfEachChoice) {
   EdgeHarness edge;
-  const RawResponse r = edge.Ask(edge.Post(
-      "/v1/completions",
-      R"({"prompt":"x","echo":true,"logprobs":0,"max_tokens":1,"stream":true})"));
+  const RawResponse r = edge.Ask(
+      edge.Post("/v1/completions",
+                R"({"prompt":"x","echo":true,"logprobs":0,"max_tokens":1,"stream":true})"));
   ASSERT_EQ(r.status, 200);
   const size_t echo = r.body.find(
       R"({"index":0,"text":"p0 p1 p2","logprobs":{"tokens":["p0"," p1"," p2"],)"
@@ -164,8 +164,8 @@ TEST(SamplingFields, AnEchoAloneHasAnEnd) {
   EXPECT_NE(whole.body.find(R"("text":"p0 p1 p2","logprobs":null,"finish_reason":"length")"),
             std::string::npos)
       << whole.body;
-  const RawResponse stream = edge.Ask(edge.Post(
-      "/v1/completions", R"({"prompt":"x","echo":true,"max_tokens":0,"stream":true})"));
+  const RawResponse stream = edge.Ask(
+      edge.Post("/v1/completions", R"({"prompt":"x","echo":true,"max_tokens":0,"stream":true})"));
   EXPECT_NE(stream.body.find(R"("text":"p0 p1 p2")"), std::string::npos) << stream.body;
   EXPECT_NE(stream.body.find(R"("finish_reason":"length")"), std::string::npos);
   EXPECT_NE(stream.body.find("[DONE]"), std::string::npos);
@@ -180,10 +180,9 @@ constexpr char kPromptLogprobs[] =
 TEST(SamplingFields, PromptLogprobsByIdAsVllmShowsThem) {
   EdgeHarness edge;
   for (const bool stream : {false, true}) {
-    const std::string tail =
-        std::string(R"("prompt_logprobs":1,"max_tokens":1,"stream":)") + (stream ? "true}" : "false}");
-    const RawResponse text =
-        edge.Ask(edge.Post("/v1/completions", R"({"prompt":"x",)" + tail));
+    const std::string tail = std::string(R"("prompt_logprobs":1,"max_tokens":1,"stream":)") +
+                             (stream ? "true}" : "false}");
+    const RawResponse text = edge.Ask(edge.Post("/v1/completions", R"({"prompt":"x",)" + tail));
     const size_t in_choice = text.body.find(kPromptLogprobs);
     ASSERT_NE(in_choice, std::string::npos) << text.body;
     EXPECT_EQ(text.body.find(kPromptLogprobs, in_choice + 1), std::string::npos);

@@ -865,32 +865,31 @@ TEST_F(PipelineTest, ThePromptAloneIsAnAnswer) {
   EXPECT_TRUE(echoed.started->prompt_logprobs.empty());
 }
 
+class PromptLossTest : public PipelineTest, public ::testing::WithParamInterface<int> {};
+
 // Whenever the worker is lost: each position once, and none asked for again that is known.
-TEST_F(PipelineTest, PromptLogprobsSurviveALostWorker) {
+TEST_P(PromptLossTest, PromptLogprobsSurviveALostWorker) {
   const std::string prompt = "a prompt of some length";
-  for (int lost_after = 1; lost_after <= 12; ++lost_after) {
-    SCOPED_TRACE(lost_after);
-    workers_.clear();
-    FakeWorker& first = AddWorker(ScoringWorker());
-    FakeWorker& second = AddWorker(ScoringWorker());
-    StartRouter();
-    RecordingSink sink;
-    pipeline_->Start(Scored(prompt, 2), &sink);
-    Run(lost_after * 10 * kMicrosPerMilli + 5 * kMicrosPerMilli);
-    (first.attempts.empty() ? second : first).Down();
-    Run(10 * kSecond);
-    ASSERT_TRUE(sink.usage.has_value());
-    ExpectPrompt(*sink.started, prompt, 2);
-    EXPECT_EQ(sink.text(), "abcde");
-    for (const auto& worker : workers_) {
-      for (const pb::RouterFrame& frame : worker->heard) {
-        if (!frame.has_submit() || frame.submit().choices(0).outputs_size() == 0) continue;
-        EXPECT_EQ(frame.submit().sampling().prompt_logprobs(), 0u);
-      }
+  FakeWorker& first = AddWorker(ScoringWorker());
+  FakeWorker& second = AddWorker(ScoringWorker());
+  StartRouter();
+  RecordingSink sink;
+  pipeline_->Start(Scored(prompt, 2), &sink);
+  Run(GetParam() * 10 * kMicrosPerMilli + 5 * kMicrosPerMilli);
+  (first.attempts.empty() ? second : first).Down();
+  Run(10 * kSecond);
+  ASSERT_TRUE(sink.usage.has_value());
+  ExpectPrompt(*sink.started, prompt, 2);
+  EXPECT_EQ(sink.text(), "abcde");
+  for (const auto& worker : workers_) {
+    for (const pb::RouterFrame& frame : worker->heard) {
+      if (!frame.has_submit() || frame.submit().choices(0).outputs_size() == 0) continue;
+      EXPECT_EQ(frame.submit().sampling().prompt_logprobs(), 0u);
     }
-    pipeline_.reset();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Steps, PromptLossTest, ::testing::Range(1, 13));
 
 TEST_F(PipelineTest, AClientThatGoesOnHasHadThePrompt) {
   FakeWorker& worker = AddWorker(ScoringWorker());
@@ -908,44 +907,43 @@ TEST_F(PipelineTest, AClientThatGoesOnHasHadThePrompt) {
   EXPECT_EQ(worker.heard.at(1).submit().sampling().prompt_logprobs(), 0u);
 }
 
+using SpoilPrompt = void (*)(pb::Step&);
+class PromptOrderTest : public PipelineTest, public ::testing::WithParamInterface<SpoilPrompt> {};
+
 // What a worker may not do with the logprobs of a prompt: the attempt is broken, the request is
 // carried by the next worker.
-TEST_F(PipelineTest, PromptLogprobsOutOfOrderBreakTheAttempt) {
-  using Spoil = std::function<void(pb::Step&)>;
-  const std::vector<Spoil> spoils = {
-      [](pb::Step& step) { step.mutable_prompt_logprobs(0)->set_first_position(0); },
-      [](pb::Step& step) { step.mutable_prompt_logprobs(0)->set_first_position(4'000'000'000u); },
-      [](pb::Step& step) { step.mutable_prompt_logprobs(0)->clear_ranks(); },
-      [](pb::Step& step) { step.mutable_prompt_logprobs(0)->clear_top(); },
-      [](pb::Step& step) {
-        for (int i = 0; i < 50; ++i) {
-          step.mutable_prompt_logprobs(0)->add_logprobs(0);
-          step.mutable_prompt_logprobs(0)->add_ranks(1);
-          step.mutable_prompt_logprobs(0)->add_top();
-        }
-      },
-      [](pb::Step& step) { step.clear_prompt_logprobs(); },  // outputs come without them
+TEST_P(PromptOrderTest, PromptLogprobsOutOfOrderBreakTheAttempt) {
+  FakeWorker& bad = AddWorker(ScoringWorker());
+  FakeWorker& good = AddWorker(ScoringWorker());
+  bad.tamper = [](pb::Step& step) {
+    if (step.prompt_logprobs_size() > 0) GetParam()(step);
   };
-  for (size_t i = 0; i < spoils.size(); ++i) {
-    SCOPED_TRACE(i);
-    workers_.clear();
-    FakeWorker& bad = AddWorker(ScoringWorker());
-    FakeWorker& good = AddWorker(ScoringWorker());
-    const auto spoil = [&spoils, i](pb::Step& step) {
-      if (step.prompt_logprobs_size() > 0) spoils[i](step);
-    };
-    bad.tamper = spoil;
-    StartRouter();
-    const RecordingSink first = RunOne(Scored("hello", 1));
-    const RecordingSink second = RunOne(Scored("hello", 1));  // round robin: the other worker
-    for (const RecordingSink* sink : {&first, &second}) {
-      ASSERT_TRUE(sink->usage.has_value());
-      ExpectPrompt(*sink->started, "hello", 1);
-    }
-    EXPECT_FALSE(good.heard.empty());
-    pipeline_.reset();
+  StartRouter();
+  const RecordingSink first = RunOne(Scored("hello", 1));
+  const RecordingSink second = RunOne(Scored("hello", 1));  // round robin: the other worker
+  for (const RecordingSink* sink : {&first, &second}) {
+    ASSERT_TRUE(sink->usage.has_value());
+    ExpectPrompt(*sink->started, "hello", 1);
   }
+  EXPECT_GE(good.heard.size(), 3u);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, PromptOrderTest,
+    ::testing::Values(
+        [](pb::Step& step) { step.mutable_prompt_logprobs(0)->set_first_position(0); },
+        [](pb::Step& step) { step.mutable_prompt_logprobs(0)->set_first_position(4'000'000'000u); },
+        [](pb::Step& step) { step.mutable_prompt_logprobs(0)->clear_ranks(); },
+        [](pb::Step& step) { step.mutable_prompt_logprobs(0)->clear_top(); },
+        [](pb::Step& step) {
+          for (int i = 0; i < 50; ++i) {
+            step.mutable_prompt_logprobs(0)->add_logprobs(0);
+            step.mutable_prompt_logprobs(0)->add_ranks(1);
+            step.mutable_prompt_logprobs(0)->add_top();
+          }
+        },
+        // Outputs come without them.
+        [](pb::Step& step) { step.clear_prompt_logprobs(); }));
 
 TEST_F(PipelineTest, MorePromptLogprobsThanARouterKeepsAreRefused) {
   AddWorker(ScoringWorker());
@@ -970,25 +968,25 @@ TEST_F(PipelineTest, TruncationKeepsTheEndOfThePrompt) {
   EXPECT_EQ(sink.usage->completion_tokens, 10u);
 }
 
-TEST_F(PipelineTest, TheModelsDefaultsCanBeSwitchedOff) {
+class DefaultsTest : public PipelineTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(DefaultsTest, TheModelsDefaultsCanBeSwitchedOff) {
   text_->mutable_generation().temperature = 0.25f;
   text_->mutable_generation().top_k = 7;
-  for (const bool defaults : {true, false}) {
-    workers_.clear();
-    FakeWorkerOptions worker;
-    worker.end_at = 2;
-    AddWorker(worker);
-    PipelineOptions options;
-    options.generation_defaults = defaults;
-    StartRouter(options);
-    const RecordingSink sink = RunOne(Ask("x", 10));
-    const auto& sampling = workers_[0]->heard.at(1).submit().sampling();
-    EXPECT_EQ(sampling.temperature(), defaults ? 0.25f : 1.0f);
-    EXPECT_EQ(sampling.top_k(), defaults ? 7 : 0);
-    EXPECT_EQ(sink.text(), "ab") << "the model's end-of-sequence ids hold all the same";
-    pipeline_.reset();
-  }
+  FakeWorkerOptions worker;
+  worker.end_at = 2;
+  AddWorker(worker);
+  PipelineOptions options;
+  options.generation_defaults = GetParam();
+  StartRouter(options);
+  const RecordingSink sink = RunOne(Ask("x", 10));
+  const auto& sampling = workers_[0]->heard.at(1).submit().sampling();
+  EXPECT_EQ(sampling.temperature(), GetParam() ? 0.25f : 1.0f);
+  EXPECT_EQ(sampling.top_k(), GetParam() ? 7 : 0);
+  EXPECT_EQ(sink.text(), "ab") << "the model's end-of-sequence ids hold all the same";
 }
+
+INSTANTIATE_TEST_SUITE_P(OnAndOff, DefaultsTest, ::testing::Bool());
 
 }  // namespace
 }  // namespace quire

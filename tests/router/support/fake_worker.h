@@ -266,8 +266,7 @@ class FakeWorker {
 
   // What position p is told: −p / 4, place p, and the next ids as candidates.
   void Score(uint64_t number, Attempt& attempt, pb::Step& step) {
-    const size_t end =
-        std::min(attempt.prompt.size() - 1, attempt.scored + options_.prompt_chunk);
+    const size_t end = std::min(attempt.prompt.size() - 1, attempt.scored + options_.prompt_chunk);
     pb::PromptLogprobs* part = step.add_prompt_logprobs();
     part->set_request_number(number);
     part->set_attempt(attempt.submit.attempt());

@@ -73,12 +73,24 @@ std::vector<Limit> Limits() {
                     {[](Submit& s) { s.sampling.allowed_token_ids.assign(4097, 63); },
                      [](Submit& s) { s.sampling.allowed_token_ids = {64}; }}});
   limits.push_back({"logit_bias",
-                    {[](Submit& s) { s.sampling.logit_bias.assign(300, {63, 100.0f}); },
-                     [](Submit& s) { s.sampling.logit_bias = {{0, -100.0f}}; }},
-                    {[](Submit& s) { s.sampling.logit_bias.assign(301, {63, 1.0f}); },
-                     [](Submit& s) { s.sampling.logit_bias = {{64, 1.0f}}; },
-                     [](Submit& s) { s.sampling.logit_bias = {{1, 100.5f}}; },
-                     [](Submit& s) { s.sampling.logit_bias = {{1, std::nanf("")}}; }}});
+                    {[](Submit& s) {
+                       s.sampling.logit_bias.assign(300, {63, 100.0f});
+                     },
+                     [](Submit& s) {
+                       s.sampling.logit_bias = {{0, -100.0f}};
+                     }},
+                    {[](Submit& s) {
+                       s.sampling.logit_bias.assign(301, {63, 1.0f});
+                     },
+                     [](Submit& s) {
+                       s.sampling.logit_bias = {{64, 1.0f}};
+                     },
+                     [](Submit& s) {
+                       s.sampling.logit_bias = {{1, 100.5f}};
+                     },
+                     [](Submit& s) {
+                       s.sampling.logit_bias = {{1, std::nanf("")}};
+                     }}});
   limits.push_back(
       {"bad_words",
        {[](Submit& s) { s.sampling.bad_words.assign(128, std::vector<TokenId>(64, 63)); }},
@@ -86,19 +98,17 @@ std::vector<Limit> Limits() {
         [](Submit& s) { s.sampling.bad_words = {std::vector<TokenId>(65, 63)}; },
         [](Submit& s) { s.sampling.bad_words = {{}}; },
         [](Submit& s) { s.sampling.bad_words = {{64}}; }}});
-  limits.push_back({"salt",
-                    {[](Submit& s) { s.salt.assign(64, 's'); }},
-                    {[](Submit& s) { s.salt.assign(65, 's'); }}});
-  limits.push_back({"tenant",
-                    {[](Submit& s) { s.tenant.assign(256, 't'); }},
-                    {[](Submit& s) { s.tenant.assign(257, 't'); }}});
-  limits.push_back({"prompt_ids",
-                    {[](Submit& s) { s.prompt_ids.assign(255, 63); },
-                     [](Submit& s) { s.prompt_ids = {0}; }},
-                    {[](Submit& s) { s.prompt_ids.assign(256, 63); },
-                     [](Submit& s) { s.prompt_ids.clear(); },
-                     [](Submit& s) { s.prompt_ids = {64}; },
-                     [](Submit& s) { s.prompt_ids = {INT32_MIN}; }}});
+  limits.push_back({"salt", {[](Submit& s) { s.salt.assign(64, 's'); }}, {[](Submit& s) {
+                      s.salt.assign(65, 's');
+                    }}});
+  limits.push_back({"tenant", {[](Submit& s) { s.tenant.assign(256, 't'); }}, {[](Submit& s) {
+                      s.tenant.assign(257, 't');
+                    }}});
+  limits.push_back(
+      {"prompt_ids",
+       {[](Submit& s) { s.prompt_ids.assign(255, 63); }, [](Submit& s) { s.prompt_ids = {0}; }},
+       {[](Submit& s) { s.prompt_ids.assign(256, 63); }, [](Submit& s) { s.prompt_ids.clear(); },
+        [](Submit& s) { s.prompt_ids = {64}; }, [](Submit& s) { s.prompt_ids = {INT32_MIN}; }}});
   limits.push_back({"choices.outputs",
                     {[](Submit& s) { s.choices[0].outputs.assign(5, 63); },
                      [](Submit& s) { s.choices[0].outputs = {63}; }},
