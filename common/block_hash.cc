@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL  // blocks are short: the call would cost as much as the hash
 #include <xxhash.h>
 
+#include <cstring>
 #include <string>
 
 namespace quire {
@@ -29,12 +30,22 @@ BlockHash RootHash(std::string_view model_id, std::string_view numerics_id,
 }
 
 BlockHash HashBlock(BlockHash parent, std::span<const TokenId> tokens) {
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
+  // In one piece: the streaming state alone is larger than any block.
+  constexpr size_t kMaxTokens = 64;
   const uint64_t words[2] = {parent.low, parent.high};
-  XXH3_128bits_update(&state, words, sizeof(words));
-  XXH3_128bits_update(&state, tokens.data(), tokens.size_bytes());
-  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  XXH128_hash_t hash;
+  if (tokens.size() <= kMaxTokens) {
+    char bytes[sizeof(words) + kMaxTokens * sizeof(TokenId)];
+    std::memcpy(bytes, words, sizeof(words));
+    std::memcpy(bytes + sizeof(words), tokens.data(), tokens.size_bytes());
+    hash = XXH3_128bits(bytes, sizeof(words) + tokens.size_bytes());
+  } else {
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    XXH3_128bits_update(&state, words, sizeof(words));
+    XXH3_128bits_update(&state, tokens.data(), tokens.size_bytes());
+    hash = XXH3_128bits_digest(&state);
+  }
   return {hash.low64, hash.high64};
 }
 

@@ -75,7 +75,7 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
        .max = static_cast<double>(int64_t{1} << 50),
        .default_text = "what the batch needs, at most half of what weights and workspace leave"});
   schema.Add({.name = "enable-prefix-caching",
-              .help = "Share the pages of equal prompt beginnings between requests.",
+              .help = "Keep what has been computed and share it between requests that begin alike.",
               .target = &c.enable_prefix_caching});
 }
 
@@ -180,9 +180,6 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   if (c.tensor_parallel_size != 1) {
     return InvalidArgument("--tensor-parallel-size: only 1 is served yet, is " +
                            std::to_string(c.tensor_parallel_size));
-  }
-  if (c.enable_prefix_caching) {
-    return InvalidArgument("--enable-prefix-caching: is not served yet; leave it out");
   }
   for (const std::string& name : c.served_model_names) {
     if (name.empty() || name.size() > 256) {

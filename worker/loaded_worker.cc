@@ -231,6 +231,7 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   engine.max_step_time_us = step_ms * kMicrosPerMilli;
   engine.max_choices = static_cast<int32_t>(worker_->hello.limits.max_choices);
   engine.block_size = config_.block_size;
+  engine.prefix_caching = config_.enable_prefix_caching;
   engine.page_count = program_options_.page_count;
   engine.cache_kinds = CacheKindsOf(kv);
   engine.model_id = worker_->hello.model_id;

@@ -42,17 +42,32 @@ struct GrantCommand {
 struct RouterLostCommand {
   RouterInstance router;
 };
+// The router wants cache events, until its Attach ends.
+struct WatchCommand {
+  RouterInstance router;
+};
+// Resends what is cached, in parts; a newer one of the same router takes its place.
 struct SnapshotCommand {
   RouterInstance router;
   uint64_t snapshot_number = 0;
+};
+// So many more parts of a snapshot have been sent: as many may follow.
+struct SnapshotSentCommand {
+  RouterInstance router;
+  uint64_t snapshot_number = 0;
+  uint32_t parts = 0;
 };
 // No new work is admitted; waiting work is handed back as DRAINED (retryable); running work goes on
 // until deadline_us and is then ended as DRAINED.
 struct DrainCommand {
   int64_t deadline_us = 0;
 };
-using EngineCommand = std::variant<SubmitCommand, CancelCommand, FinishCommand, GrantCommand,
-                                   RouterLostCommand, SnapshotCommand, DrainCommand>;
+using EngineCommand =
+    std::variant<SubmitCommand, CancelCommand, FinishCommand, GrantCommand, RouterLostCommand,
+                 WatchCommand, SnapshotCommand, SnapshotSentCommand, DrainCommand>;
+
+// Parts of one snapshot that are made before one of them has been sent.
+inline constexpr int64_t kSnapshotWindow = 16;
 
 // What one RunOnce has to say to one router.
 struct RouterOutput {
@@ -65,6 +80,7 @@ struct RouterOutput {
   uint64_t last_admitted_submit = 0;
 };
 
+// A part of what is cached. It stands behind the events up to event_seq and before all later ones.
 struct SnapshotPart {
   RouterInstance router;
   uint64_t snapshot_number = 0;
@@ -81,9 +97,9 @@ struct EngineOutput {
   bool stepped = false;                   // a step ran and was committed
   int64_t step_predicted_us = 0;          // of that step
   std::vector<RouterOutput> routers;
-  uint64_t event_seq = 0;        // after this call
-  uint64_t first_event_seq = 0;  // of `events`
-  std::vector<CacheEvents> events;
+  uint64_t event_seq = 0;           // after this call
+  uint64_t first_event_seq = 0;     // of `events`
+  std::vector<CacheEvents> events;  // fewer than were numbered when nobody watches
   std::vector<SnapshotPart> snapshot_parts;
   std::vector<AttemptRecord> records;  // of the attempts that ended
   Load load;

@@ -29,6 +29,8 @@ SchedulerOptions MakeSchedulerOptions(const EngineOptions& options) {
   scheduler.cache.page_count = options.page_count;
   scheduler.cache.kinds = options.cache_kinds;
   if (scheduler.cache.kinds.empty()) scheduler.cache.kinds.push_back({});
+  scheduler.prefix_caching = options.prefix_caching;
+  scheduler.hash_mask = options.block_hash_mask;
   scheduler.on_page_freed = options.on_page_freed;
   return scheduler;
 }
@@ -172,7 +174,8 @@ void Engine::State::LaunchSteps(int64_t now_us) {
       request->told_admitted = true;
       request->launched_us = now_us;
       --waiting_requests;
-      out.AddAdmitted(*request, /*cached_tokens=*/0, kNoEvents);
+      out.AddAdmitted(*request, static_cast<uint32_t>(row.sequence->hit_length),
+                      row.sequence->hit_event_seq);
     }
     EncodeStepPlan(plan, packet);
     const int64_t limit_us = std::max(kMinStepLimitMicros, kStepLimitFactor * step.predicted_us);
@@ -322,7 +325,7 @@ int64_t Engine::State::NextWakeup(int64_t now_us) const {
   const int64_t drain_us = now_us < drain_deadline_us ? drain_deadline_us : kNeverMicros;
   const int64_t timeout_us = std::min(next_timeout_us, drain_us);
   if (!in_flight.empty()) return std::min(std::max(now_us, runner.ReadyAt()), timeout_us);
-  if (!scheduler.Idle()) return now_us;
+  if (!scheduler.Idle() || cache_reports.Pending()) return now_us;
   return std::min(timeout_us, next_probe_us);
 }
 
@@ -332,17 +335,36 @@ EngineOutput Engine::State::Report(int64_t now_us) {
   EngineOutput output = out.Take();
   output.stepped = std::exchange(stepped, false);
   output.step_predicted_us = std::exchange(stepped_predicted_us, 0);
-  output.event_seq = kNoEvents;
-  output.first_event_seq = kNoEvents;
+  ReportCache(output);
   output.load = MakeLoad();
   const SchedulerTotals& scheduled = scheduler.totals();
   totals.computed_tokens = scheduled.computed_tokens;
   totals.recomputed_tokens = scheduled.recomputed_tokens;
   totals.preemptions = scheduled.preemptions;
+  totals.cached_tokens = scheduled.cached_tokens;
+  totals.cache_queried_tokens = scheduler.kv().totals().queried_tokens;
+  totals.cache_hit_tokens = scheduler.kv().totals().hit_tokens;
+  totals.cache_stored_blocks = scheduler.kv().totals().stored_blocks;
+  totals.cache_evicted_blocks = scheduler.kv().totals().evicted_blocks;
+  totals.cache_unpublished_chains = scheduler.kv().totals().unpublished_chains;
   if (options.metrics != nullptr) options.metrics->Publish(totals, output.load);
   output.drained = draining && requests.Empty() && in_flight.empty();
   output.next_wakeup_us = output.drained ? kNeverMicros : NextWakeup(now_us);
   return output;
+}
+
+// What was published and withdrawn since the last round, and the next slice of a snapshot: behind
+// the step, and while there is none one after another.
+void Engine::State::ReportCache(EngineOutput& output) {
+  CacheEventLog& events = scheduler.cache().events();
+  output.event_seq = events.Seq();
+  output.first_event_seq = events.first_seq();
+  if (cache_reports.watched()) {
+    events.Take(output.events);
+  } else {
+    events.Forget();
+  }
+  cache_reports.Slice(scheduler.cache(), output.snapshot_parts);
 }
 
 const EngineTotals& Engine::totals() const { return state_->totals; }

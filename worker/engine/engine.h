@@ -29,6 +29,8 @@ struct EngineOptions {
   int32_t max_choices = 1;       // n served per request
   int32_t block_size = 16;
   int64_t page_count = 0;
+  bool prefix_caching = true;
+  uint64_t block_hash_mask = ~uint64_t{0};  // see KvCacheOptions
   // CacheKindsOf the model's KvLayout; empty: one full group.
   std::vector<CacheKindShape> cache_kinds;
   std::string model_id;

@@ -15,6 +15,15 @@ namespace {
 
 constexpr uint32_t kQueueFullRetryMs = 1000;
 
+// Whom a request shares computed blocks with.
+CacheIdentity IdentityOf(const Submit& submit, const EngineOptions& options) {
+  if (!options.prefix_caching) return {};
+  CacheIdentity identity;
+  identity.key = std::to_string(submit.adapter.size()) + ":" + submit.adapter + submit.salt;
+  identity.root = RootHash(options.model_id, options.numerics_id, submit.adapter, submit.salt);
+  return identity;
+}
+
 }  // namespace
 
 void Engine::State::On(SubmitCommand command, int64_t now_us) {
@@ -82,6 +91,7 @@ void Engine::State::Accept(SubmitCommand command) {
   owned->submit = std::move(command.submit);
   owned->deadline_us = command.deadline_us;
   owned->accepted_us = record_us;
+  owned->cache = IdentityOf(owned->submit, options);
   next_timeout_us = std::min(next_timeout_us, owned->deadline_us);
   const uint32_t choices = static_cast<uint32_t>(owned->submit.choices.size());
   for (uint32_t i = 0; i < choices; ++i) owned->choices.push_back(std::make_unique<Choice>());
@@ -151,7 +161,9 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   choice.end_ids = EndIds(submit.sampling, options.eos_token_ids);
   choice.tokens = submit.prompt_ids;
   choice.tokens.insert(choice.tokens.end(), outputs.begin(), outputs.end());
-  if (!outputs.empty()) choice.high_water = static_cast<int64_t>(choice.tokens.size());
+  choice.resumed = !outputs.empty();
+  if (choice.resumed) choice.high_water = static_cast<int64_t>(choice.tokens.size());
+  if (options.prefix_caching) choice.cache = &request.cache;
   if (submit.initial_window > 0) {
     choice.window_end = static_cast<int64_t>(outputs.size()) + submit.initial_window;
   }
@@ -201,15 +213,19 @@ void Engine::State::On(const RouterLostCommand& command, int64_t /*now_us*/) {
     EndRequest(request, {.reason = EndReason::kRouterLost, .retryable = true});
   }
   out.ForgetRouter(command.router);
+  cache_reports.Forget(command.router);
+}
+
+void Engine::State::On(const WatchCommand& command, int64_t /*now_us*/) {
+  cache_reports.Watch(command.router);
 }
 
 void Engine::State::On(const SnapshotCommand& command, int64_t /*now_us*/) {
-  SnapshotPart part;
-  part.router = command.router;
-  part.snapshot_number = command.snapshot_number;
-  part.last = true;
-  part.event_seq = kNoEvents;
-  out.AddSnapshotPart(std::move(part));
+  cache_reports.Begin(command.router, command.snapshot_number);
+}
+
+void Engine::State::On(const SnapshotSentCommand& command, int64_t /*now_us*/) {
+  cache_reports.PartsSent(command.router, command.snapshot_number, command.parts);
 }
 
 // Waiting work goes elsewhere at once; running work may finish until the deadline (see Expire).

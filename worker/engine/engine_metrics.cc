@@ -13,7 +13,7 @@ constexpr const char* kEndReasons[] = {"unspecified", "stop",    "length",
 constexpr const char* kRefusals[] = {
     "unspecified", "invalid",       "queue_full", "not_ready",   "draining",       "too_large",
     "unsupported", "stale_attempt", "duplicate",  "wrong_model", "deadline_passed"};
-constexpr size_t kPlainSeries = 10;
+constexpr size_t kPlainSeries = 16;
 
 // All totals in the order in which EngineMetrics adds their counters.
 std::array<uint64_t, kPlainSeries + 9 + 11> Flatten(const EngineTotals& t) {
@@ -26,7 +26,13 @@ std::array<uint64_t, kPlainSeries + 9 + 11> Flatten(const EngineTotals& t) {
                                                       t.discarded_tokens,
                                                       t.preemptions,
                                                       t.probes,
-                                                      t.windows_used_up};
+                                                      t.windows_used_up,
+                                                      t.cached_tokens,
+                                                      t.cache_queried_tokens,
+                                                      t.cache_hit_tokens,
+                                                      t.cache_stored_blocks,
+                                                      t.cache_evicted_blocks,
+                                                      t.cache_unpublished_chains};
   size_t at = kPlainSeries;
   for (uint64_t count : t.choices_ended) flat[at++] = count;
   for (uint64_t count : t.refused) flat[at++] = count;
@@ -54,7 +60,15 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
       {"quire_worker_discarded_tokens_total", "of these, past the end of their choice"},
       {"quire_worker_preemptions_total", "sequences that gave their pages up"},
       {"quire_worker_idle_probes_total", "steps that only prove that the worker can"},
-      {"quire_worker_windows_used_up_total", "times that a choice waited for its taker"}};
+      {"quire_worker_windows_used_up_total", "times that a choice waited for its taker"},
+      {"quire_worker_cached_tokens_total",
+       "prompt tokens of accepted attempts that did not have to be computed"},
+      {"quire_worker_prefix_cache_queries_total", "tokens looked up in the prefix cache"},
+      {"quire_worker_prefix_cache_hits_total", "of these, tokens found there"},
+      {"quire_worker_prefix_cache_stored_blocks_total", "blocks published"},
+      {"quire_worker_prefix_cache_evicted_blocks_total", "blocks given up for others"},
+      {"quire_worker_prefix_cache_unpublished_total",
+       "chains of blocks cut off by a collision of hashes or a full index"}};
   for (const MetricName& name : plain) series_.push_back({&metrics.AddCounter(name), 0});
   for (const char* reason : kEndReasons) {
     series_.push_back(

@@ -24,6 +24,12 @@ struct EngineTotals {
   uint64_t preemptions = 0;
   uint64_t probes = 0;
   uint64_t windows_used_up = 0;
+  uint64_t cached_tokens = 0;  // prompt tokens that the cache saved
+  uint64_t cache_queried_tokens = 0;
+  uint64_t cache_hit_tokens = 0;
+  uint64_t cache_stored_blocks = 0;
+  uint64_t cache_evicted_blocks = 0;
+  uint64_t cache_unpublished_chains = 0;
   std::array<uint64_t, 9> choices_ended{};  // by EndReason
   std::array<uint64_t, 11> refused{};       // by RefusalCode
 };

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "worker/engine/cache_reports.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/output_builder.h"
 #include "worker/engine/request_table.h"
@@ -17,9 +18,6 @@
 #include "worker/scheduler/step_time.h"
 
 namespace quire {
-
-// Without a prefix cache nothing is ever published: the sequence of its events stands still.
-inline constexpr uint64_t kNoEvents = 0;
 
 struct Engine::State {
   // A launched step: which rows it holds, so that its result can be committed.
@@ -41,7 +39,9 @@ struct Engine::State {
   void On(const FinishCommand& command, int64_t now_us);
   void On(const GrantCommand& command, int64_t now_us);
   void On(const RouterLostCommand& command, int64_t now_us);
+  void On(const WatchCommand& command, int64_t now_us);
   void On(const SnapshotCommand& command, int64_t now_us);
+  void On(const SnapshotSentCommand& command, int64_t now_us);
   void On(const DrainCommand& command, int64_t now_us);
   std::optional<Refused> RefusalOf(const SubmitCommand& command, int64_t now_us);
   void Accept(SubmitCommand command);
@@ -57,6 +57,7 @@ struct Engine::State {
   bool CommitScores(Choice& choice, std::span<const ScoredToken> scored);
   void CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us);
   EngineOutput Report(int64_t now_us);
+  void ReportCache(EngineOutput& output);
 
   // --- ends
   void EndChoice(Choice& choice, const ChoiceEnd& end);
@@ -73,6 +74,7 @@ struct Engine::State {
   StepTimeModel step_time;  // in the middle: how much prefill fits into a step
   RequestTable requests;
   OutputBuilder out;
+  CacheReports cache_reports;
   EngineTotals totals;
 
   std::deque<Launched> in_flight;

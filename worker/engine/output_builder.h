@@ -36,7 +36,6 @@ class OutputBuilder {
   void AddEnded(const Choice& choice, const ChoiceEnd& end);
   void AddRefused(RouterInstance router, Refused refused);
   void AddRecord(AttemptRecord record) { out_.records.push_back(std::move(record)); }
-  void AddSnapshotPart(SnapshotPart part) { out_.snapshot_parts.push_back(std::move(part)); }
 
   // Everything since the last call.
   EngineOutput Take();

@@ -22,6 +22,7 @@ AttemptUsage Request::Usage() const {
   for (const std::unique_ptr<Choice>& choice : choices) {
     QUIRE_CHECK(choice->recomputed_total <= choice->computed_total);
     QUIRE_CHECK(choice->discarded <= choice->generated);
+    usage.cached_tokens += static_cast<uint32_t>(choice->cached_total);
     usage.computed_tokens += static_cast<uint32_t>(choice->computed_total);
     usage.recomputed_tokens += static_cast<uint32_t>(choice->recomputed_total);
     usage.generated_tokens += static_cast<uint32_t>(choice->generated);

@@ -38,6 +38,7 @@ struct Request {
   RouterInstance router;
   Submit submit;
   int64_t deadline_us = kNeverMicros;
+  CacheIdentity cache;
   std::vector<std::unique_ptr<Choice>> choices;
   size_t open_choices = 0;
   bool told_admitted = false;

@@ -86,6 +86,7 @@ std::vector<std::string> ServedFeatures(const EngineOptions& options) {
                                    kFeatureLogprobs, kFeaturePromptLogprobs, kFeatureResume}) {
     features.emplace_back(feature);
   }
+  if (options.prefix_caching) features.emplace_back(kFeatureSnapshot);
   if (options.max_choices > 1) features.emplace_back(kFeatureChoices);
   return features;
 }

@@ -136,6 +136,12 @@ int32_t BlockPool::NextPage(int32_t page) const {
   return pages_[page].next;
 }
 
+int64_t BlockPool::PublishedCount() const {
+  int64_t count = 0;
+  for (const Page& page : pages_) count += page.node >= 0;
+  return count;
+}
+
 void BlockPool::CheckInvariants() const {
   int64_t free_pages = 0, evictable_pages = 0, held_pages = 0, in_blocks = 0;
   for (int32_t page = 0; page < total(); ++page) {

@@ -32,6 +32,8 @@ enum class EvictionOrder : uint8_t { kBehindWindow, kLeastRecent };
 
 class BlockPool {
  public:
+  static constexpr int64_t kBytesPerPage = 28;  // of book-keeping: an entry and a place in the list
+
   // `on_page_freed` is told each page that becomes free; it may be empty.
   BlockPool(int64_t page_count, std::function<void(int32_t)> on_page_freed);
 
@@ -73,6 +75,7 @@ class BlockPool {
   // Asks the processor for what AddReference and Release will touch.
   void Prefetch(BlockId block) const { __builtin_prefetch(&pages_[block.value()]); }
 
+  int64_t PublishedCount() const;  // counts: for checks
   void CheckInvariants() const;
 
  private:

@@ -7,14 +7,37 @@
 #include "common/check.h"
 
 namespace quire {
+namespace {
+
+// A node has a block in some kind, or stands between such nodes: without a full kind those behind
+// the window of a long sequence do. When none is left old ones are evicted.
+constexpr int64_t kNodesPerSlidingBlock = 4;
+constexpr int64_t kSpareNodes = 256;  // roots
+// An eviction passes over so many blocks whose chain goes on before it takes one of them.
+constexpr int kMaxPassedOver = 64;
+
+}  // namespace
 
 KvCache::KvCache(const CacheShape& shape, std::function<void(int32_t)> on_page_freed)
-    : shape_(shape), pool_(shape.page_count, std::move(on_page_freed)) {
+    : KvCache(KvCacheOptions{.shape = shape, .on_page_freed = std::move(on_page_freed)}) {}
+
+KvCache::KvCache(const KvCacheOptions& options)
+    : shape_(options.shape),
+      hash_mask_(options.hash_mask),
+      pool_(options.shape.page_count, options.on_page_freed) {
   QUIRE_CHECK(shape_.block_size > 0);
   QUIRE_CHECK(!shape_.kinds.empty());
+  int64_t blocks = 0;
   for (const CacheKindShape& kind : shape_.kinds) {
     QUIRE_CHECK(kind.groups > 0 && kind.window >= 0);
+    kinds_.push_back({kind.window});
+    has_full_kind_ = has_full_kind_ || kind.window == 0;
+    blocks += shape_.page_count / kind.groups;
   }
+  if (!options.prefix_caching) return;
+  const int64_t nodes = blocks * (has_full_kind_ ? 1 : kNodesPerSlidingBlock) + kSpareNodes;
+  index_ = std::make_unique<PrefixIndex>(nodes, shape_.block_size,
+                                         static_cast<int32_t>(shape_.kinds.size()));
 }
 
 int64_t KvCache::PagesToExtend(const SequenceBlocks& blocks, int64_t length) const {
@@ -31,36 +54,70 @@ int64_t KvCache::PagesToExtend(const SequenceBlocks& blocks, int64_t length) con
 bool KvCache::Extend(SequenceBlocks& blocks, int64_t length) {
   QUIRE_CHECK(blocks.kinds.empty() || blocks.kinds.size() == shape_.kinds.size());
   const int64_t needed = PagesToExtend(blocks, length);
-  if (needed > pool_.free()) return false;
+  if (needed > available()) return false;
   blocks.kinds.resize(shape_.kinds.size());
-  const int64_t free_before = pool_.free();
+  const int64_t held_before = pool_.held();
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
     std::vector<BlockId>& list = blocks.kinds[kind].blocks;
     while (static_cast<int64_t>(list.size()) < BlockCount(length)) {
-      const std::optional<BlockId> block = pool_.Allocate(shape_.kinds[kind].groups);
-      QUIRE_CHECK_MSG(block.has_value(), "the pages counted as free were not there");
-      list.push_back(*block);
+      list.push_back(Take(static_cast<int32_t>(kind)));
     }
   }
-  QUIRE_CHECK(free_before - pool_.free() == needed);
+  QUIRE_CHECK(pool_.held() - held_before == needed);
   return true;
+}
+
+// A block of pages that were counted as available.
+BlockId KvCache::Take(int32_t kind) {
+  const int32_t groups = shape_.kinds[static_cast<size_t>(kind)].groups;
+  while (pool_.free() < groups) {
+    const bool evicted = EvictOldest();
+    QUIRE_CHECK_MSG(evicted, "the pages counted as available were not there");
+  }
+  const std::optional<BlockId> block = pool_.Allocate(groups);
+  QUIRE_CHECK(block.has_value());
+  return *block;
+}
+
+bool KvCache::EvictOldest() {
+  BlockId block = pool_.Oldest();
+  if (block == kNoBlock) return false;
+  // Reverse order of release puts ends of chains first, except where a sequence continues a chain
+  // on a copy of its own: what it continues is then in use, too.
+  for (int passed = 0; passed < kMaxPassedOver && has_full_kind_; ++passed) {
+    if (pool_.order(block) == EvictionOrder::kBehindWindow || !index_->inner(pool_.node(block))) {
+      break;
+    }
+    pool_.Touch(block);
+    block = pool_.Oldest();
+  }
+  const NodeId node = pool_.node(block);
+  const int32_t kind = pool_.kind(block);
+  index_->ClearBlock(node, kind);
+  events_.Removed(static_cast<uint32_t>(kind), index_->hash(node));
+  pool_.Withdraw(block);
+  index_->Sweep(node);
+  ++totals_.evicted_blocks;
+  return true;
+}
+
+int64_t KvCache::FirstSeen(int32_t kind, int64_t length) const {
+  const int32_t window = shape_.kinds[static_cast<size_t>(kind)].window;
+  // The query at `length` sees [length − window + 1, length].
+  return window == 0 ? 0 : std::max<int64_t>(0, length - window + 1) / shape_.block_size;
 }
 
 void KvCache::FreeBehindWindow(SequenceBlocks& blocks, int64_t computed) {
   if (blocks.kinds.empty()) return;
   QUIRE_CHECK(blocks.kinds.size() == shape_.kinds.size());
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
-    const int32_t window = shape_.kinds[kind].window;
-    if (window == 0) continue;
+    const int64_t first_live = FirstSeen(static_cast<int32_t>(kind), computed);
     KindBlocks& table = blocks.kinds[kind];
-    // The next query stands at `computed` and sees [computed − window + 1, computed].
-    const int64_t first_seen = std::max<int64_t>(0, computed - window + 1);
-    const int64_t first_live = first_seen / shape_.block_size;
     QUIRE_CHECK(table.first_live <= static_cast<int64_t>(table.blocks.size()));
     while (table.first_live < first_live &&
            table.first_live < static_cast<int64_t>(table.blocks.size())) {
       BlockId& block = table.blocks[table.first_live++];
-      pool_.Release(block);
+      pool_.Release(block, EvictionOrder::kBehindWindow);
       block = kNoBlock;
     }
   }
@@ -71,12 +128,11 @@ SequenceBlocks KvCache::Fork(const SequenceBlocks& from, int64_t length) {
   SequenceBlocks fork;
   fork.kinds.resize(shape_.kinds.size());
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
-    const int32_t window = shape_.kinds[kind].window;
-    const int64_t first_seen = window == 0 ? 0 : std::max<int64_t>(0, length - window + 1);
     const int64_t count = BlockCount(length);
     const KindBlocks& source = from.kinds[kind];
     KindBlocks& table = fork.kinds[kind];
-    table.first_live = static_cast<int32_t>(std::min(first_seen / shape_.block_size, count));
+    table.first_live =
+        static_cast<int32_t>(std::min(FirstSeen(static_cast<int32_t>(kind), length), count));
     QUIRE_CHECK_MSG(static_cast<int64_t>(source.blocks.size()) >= count,
                     "a fork is longer than what it comes from");
     QUIRE_CHECK_MSG(source.first_live <= table.first_live || table.first_live == count,
@@ -111,14 +167,13 @@ SequenceBlocks KvCache::TakeOwn(SequenceBlocks& blocks, int64_t position,
     if (at < table.first_live || at >= static_cast<int64_t>(table.blocks.size())) continue;
     const BlockId old_block = table.blocks[at];
     if (!Shared(old_block)) continue;
-    const std::optional<BlockId> own = pool_.Allocate(shape_.kinds[kind].groups);
-    QUIRE_CHECK_MSG(own.has_value(), "the pages counted as free were not there");
+    const BlockId own = Take(static_cast<int32_t>(kind));
     int32_t from = old_block.value();
-    for (int32_t to = own->value(); to >= 0; to = pool_.NextPage(to), from = pool_.NextPage(from)) {
+    for (int32_t to = own.value(); to >= 0; to = pool_.NextPage(to), from = pool_.NextPage(from)) {
       QUIRE_CHECK(from >= 0);
       copies.push_back({from, to});
     }
-    table.blocks[at] = *own;
+    table.blocks[at] = own;
     shared.kinds.resize(shape_.kinds.size());
     shared.kinds[kind].blocks.push_back(old_block);
   }
@@ -126,9 +181,14 @@ SequenceBlocks KvCache::TakeOwn(SequenceBlocks& blocks, int64_t position,
 }
 
 void KvCache::Release(SequenceBlocks& blocks) {
-  for (KindBlocks& table : blocks.kinds) {
-    // From the end: the first blocks of a sequence are the last to be reused.
-    for (size_t i = table.blocks.size(); i-- > static_cast<size_t>(table.first_live);) {
+  // From the end: what others are likely to share is the last to be evicted.
+  size_t end = 0;
+  for (const KindBlocks& table : blocks.kinds) end = std::max(end, table.blocks.size());
+  for (size_t i = end; i-- > 0;) {
+    // The full kind last: without its block those of the others are worth nothing.
+    for (size_t kind = blocks.kinds.size(); kind-- > 0;) {
+      const KindBlocks& table = blocks.kinds[kind];
+      if (i >= table.blocks.size() || i < static_cast<size_t>(table.first_live)) continue;
       QUIRE_CHECK(table.blocks[i] != kNoBlock);
       pool_.Release(table.blocks[i]);
     }
@@ -181,6 +241,7 @@ void KvCache::CheckInvariants(std::span<const SequenceBlocks* const> tables) con
     QUIRE_CHECK_MSG(pool_.references(block) == count, "a block's references are not its tables'");
   }
   QUIRE_CHECK_MSG(pages == pool_.held(), "pages are held that no sequence names");
+  CheckPublished();
 }
 
 }  // namespace quire

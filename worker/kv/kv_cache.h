@@ -1,29 +1,41 @@
-// Gives sequences the blocks that their tokens need, in every cache kind, and takes them back.
+// Gives sequences the blocks that their tokens need, in every cache kind, takes them back, and
+// keeps what has been computed for sequences that begin alike.
 //
-// Owner: the scheduler, on the engine's thread. Pure: no clock, no I/O.
+// Owner: the scheduler, on the engine's thread. Pure: no clock, no I/O. kv_cache.cc deals with
+// blocks and pages, kv_cache_prefix.cc with what is shared by content.
 //
 // Invariants:
 // 1. A sequence of planned length L holds, in the full kind, the blocks [0, ⌈L / B⌉), and in a
-// sliding kind
-//    those of them that some query at or after the committed length can still see.
-// 2. Extending is all or nothing over the kinds; running out is a result.
-// 3. Every reference in the pool is named by exactly one block table. A block that forks share is
-//    named by several: all tokens that they share are in it, and one of them at most writes on.
+// sliding kind those of them that some query at or after the committed length can still see.
+// 2. Extending is all or nothing over the kinds; running out is a result. Evictable blocks go
+// before anything is refused.
+// 3. Every reference in the pool is named by exactly one block table; a block that forks share is
+// named by several and is never written again: all of its tokens are behind their lengths.
+// 4. A published block is full and its keys and values have been written. One is published per
+// (kind, hash); it is withdrawn, and that is told, before its pages are used for anything else.
+// 5. With a full kind, eviction takes ends of chains before what they continue, least recently
+// used first; only where a running sequence continues a chain on a copy of its own may an inner
+// block go.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "common/cached_prefix.h"
 #include "worker/core/cache_shape.h"
 #include "worker/core/step_plan.h"
 #include "worker/kv/block_pool.h"
+#include "worker/kv/cache_event_log.h"
+#include "worker/kv/prefix_chain.h"
+#include "worker/kv/prefix_index.h"
 
 namespace quire {
 
 // One sequence's blocks of one kind, by logical block. Entries below first_live have been given
-// back.
+// back, or were never needed after a cache hit.
 struct KindBlocks {
   int32_t first_live = 0;
   std::vector<BlockId> blocks;
@@ -33,19 +45,35 @@ struct SequenceBlocks {
   std::vector<KindBlocks> kinds;  // empty: nothing is held
 };
 
+struct KvCacheOptions {
+  CacheShape shape;
+  bool prefix_caching = false;
+  uint64_t hash_mask = ~uint64_t{0};  // bits of a block's hash that are used; fewer only in tests
+  std::function<void(int32_t)> on_page_freed;  // told each page that becomes free; may be empty
+};
+
+// Since the start.
+struct CacheTotals {
+  uint64_t queried_tokens = 0;  // of sequences that were admitted with a look-up
+  uint64_t hit_tokens = 0;
+  uint64_t stored_blocks = 0;
+  uint64_t evicted_blocks = 0;
+  uint64_t unpublished_chains = 0;  // cut by a collision of hashes, or because no node was free
+};
+
 class KvCache {
  public:
   KvCache(const CacheShape& shape, std::function<void(int32_t)> on_page_freed);
+  explicit KvCache(const KvCacheOptions& options);
+
+  // --- blocks of a sequence
 
   // Pages that Extend would take.
   int64_t PagesToExtend(const SequenceBlocks& blocks, int64_t length) const;
-
-  // Makes room for `length` tokens. False, and nothing has changed, when too few pages are free.
+  // Makes room for `length` tokens. False, and nothing has changed, when too few are available.
   bool Extend(SequenceBlocks& blocks, int64_t length);
-
   // Gives back the blocks that no query at a position ≥ `computed` can see.
   void FreeBehindWindow(SequenceBlocks& blocks, int64_t computed);
-
   void Release(SequenceBlocks& blocks);
 
   // A table of its own for the first `length` tokens of `from`, sharing their blocks: those that a
@@ -60,19 +88,52 @@ class KvCache {
   // Copy on write: the blocks at `position` that others name too are replaced by new ones. Adds
   // what has to be copied to `copies`, which run before anything that their plan computes. The old
   // references are the result, to be released when that plan has been committed.
-  // Requires: PagesToOwn pages are free.
+  // Requires: PagesToOwn pages are available.
   SequenceBlocks TakeOwn(SequenceBlocks& blocks, int64_t position,
                          std::vector<PlannedCopy>& copies);
 
   // Pages that Release would give back: those of blocks that nobody else holds.
   int64_t PagesToReturn(const SequenceBlocks& blocks) const;
-
   // Pages that a sequence of `length` tokens holds at most at one time when it is computed in
   // chunks of at most `chunk` tokens.
   int64_t PeakPages(int64_t length, int64_t chunk) const;
 
+  // --- what sequences share by content
+
+  // A sequence begins, or ends, to take part. A chain that is not open is left out of everything
+  // below: nothing is found for it, nothing of it is published. A sequence whose tokens change
+  // below its length has to be closed first. Forks have a chain of their own.
+  void Open(PrefixChain& chain, const CacheIdentity& identity);
+  void Close(PrefixChain& chain);
+  // What CachedPrefix says of `tokens`; nothing is taken yet.
+  CacheHit Lookup(PrefixChain& chain, std::span<const TokenId> tokens);
+  // Takes what Lookup has just found for this chain: `blocks`, which held nothing, holds the hit.
+  void Adopt(PrefixChain& chain, const CacheHit& hit, SequenceBlocks& blocks);
+  // Books a look-up of so many tokens whose sequence was admitted.
+  void CountQuery(int64_t tokens, const CacheHit& hit);
+  // The step that computed [0, computed) of `tokens` has been committed: its full blocks are there
+  // for others. Before FreeBehindWindow(computed).
+  void Publish(PrefixChain& chain, const SequenceBlocks& blocks, std::span<const TokenId> tokens,
+               int64_t computed);
+  // Its blocks are given up and it will be computed anew, or taken from the cache.
+  void Rewind(PrefixChain& chain);
+
+  // Withdraws everything. Chains that are open go on from where they stand.
+  void Clear();
+  // Tells the published blocks of the next `count` nodes from `from` on, and where to go on;
+  // kNoNode at the end. `tell(kind, hash, parent hash)`.
+  NodeId Scan(NodeId from, int32_t count,
+              const std::function<void(int32_t, uint64_t, uint64_t)>& tell) const;
+  CacheEventLog& events() { return events_; }
+
+  // Memory for the book-keeping of one cached block of one kind, its pages' entries included.
+  static int64_t StateBytesPerBlock(const CacheShape& shape);
+
   const CacheShape& shape() const { return shape_; }
   const BlockPool& pool() const { return pool_; }
+  int64_t available() const { return pool_.available(); }
+  const CacheTotals& totals() const { return totals_; }
+  bool prefix_caching() const { return index_ != nullptr; }
 
   // `tables`: all block tables there are.
   void CheckInvariants(std::span<const SequenceBlocks* const> tables) const;
@@ -83,9 +144,25 @@ class KvCache {
   int64_t BlockCount(int64_t length) const {
     return (length + shape_.block_size - 1) / shape_.block_size;
   }
+  int64_t FirstSeen(int32_t kind, int64_t length) const;  // first block that is needed at `length`
+  BlockId Take(int32_t kind);
+  bool EvictOldest();
+  void ExtendHashes(PrefixChain& chain, std::span<const TokenId> tokens, int64_t blocks);
+  void WalkPath(const PrefixChain& chain, std::span<const TokenId> tokens, int64_t blocks);
+  NodeId NodeFor(const PrefixChain& chain, std::span<const TokenId> tokens);
+  void PublishKind(int32_t kind, int64_t first, const KindBlocks& table);
+  void CheckPublished() const;
 
   CacheShape shape_;
+  uint64_t hash_mask_;
+  std::vector<CacheKind> kinds_;  // for CachedPrefix
+  bool has_full_kind_ = false;
   BlockPool pool_;
+  std::unique_ptr<PrefixIndex> index_;  // absent: prefix caching is off
+  CacheEventLog events_;
+  CacheTotals totals_;
+  int64_t open_chains_ = 0;
+  std::vector<NodeId> path_;  // of the last look-up, or of the publication at hand
 };
 
 }  // namespace quire

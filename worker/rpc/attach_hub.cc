@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
@@ -56,6 +57,7 @@ AttachVerdict AttachHub::OnHello(AttachSession& session) {
   Remember(router, number);
   by_router_[router] = &session;
   metrics_.routers_attached.Set(static_cast<double>(by_router_.size()));
+  if (session.router().wants_events) Owe(WatchCommand{router});
   log_.Info("router attached", {{"router", router.value()}, {"attach", number}});
   return {};
 }
@@ -148,24 +150,42 @@ void AttachHub::OnEngineOutput() {
 
 void AttachHub::Route(EngineOutput output) {
   load_ = output.load;
-  event_seq_ = output.event_seq;
   for (RouterOutput& words : output.routers) {
     const auto it = by_router_.find(words.router);
     if (it != by_router_.end()) it->second->Deliver(std::move(words));
   }
-  if (!output.events.empty()) {
-    for (const auto& [router, session] : std::map(by_router_)) {
-      session->DeliverEvents(output.events, output.first_event_seq);
-    }
-  }
-  for (const SnapshotPart& part : output.snapshot_parts) {
-    const auto it = by_router_.find(part.router);
-    if (it != by_router_.end()) it->second->DeliverSnapshot(part);
-  }
+  RouteCache(output);
   if (on_record_) {
     for (const AttemptRecord& record : output.records) on_record_(record);
   }
   engine_drained_ |= output.drained;
+}
+
+// Events and parts of snapshots leave in the order in which they were made.
+void AttachHub::RouteCache(const EngineOutput& output) {
+  QUIRE_CHECK(output.event_seq >= event_seq_);
+  if (output.event_seq - event_seq_ != output.events.size()) {
+    for (const auto& [router, session] : std::map(by_router_)) session->EventsMissed();
+  }
+  const std::span<const CacheEvents> events = output.events;
+  size_t routed = 0;
+  const auto route_until = [&](uint64_t event_seq) {
+    const uint64_t end = event_seq + 1 - std::min(output.first_event_seq, event_seq + 1);
+    const size_t count = std::min<size_t>(events.size(), end) - routed;
+    if (count > 0) {
+      for (const auto& [router, session] : std::map(by_router_)) {
+        session->DeliverEvents(events.subspan(routed, count), output.first_event_seq + routed);
+      }
+    }
+    routed += count;
+    event_seq_ = event_seq;
+  };
+  for (const SnapshotPart& part : output.snapshot_parts) {
+    route_until(part.event_seq);
+    const auto it = by_router_.find(part.router);
+    if (it != by_router_.end()) it->second->DeliverSnapshot(part);
+  }
+  route_until(output.event_seq);
 }
 
 uint64_t AttachHub::drain_remaining_ms() const {

@@ -74,6 +74,7 @@ class AttachHub final : private SessionHost {
   void Owe(EngineCommand command);
   void PayOwed();
   void Route(EngineOutput output);
+  void RouteCache(const EngineOutput& output);
   void CheckDrained();
 
   const WorkerHello worker_;
@@ -87,7 +88,7 @@ class AttachHub final : private SessionHost {
   std::map<RouterInstance, AttachSession*> by_router_;
   std::map<RouterInstance, uint64_t> newest_attach_;
   std::deque<RouterInstance> remembered_;  // keys of newest_attach_, oldest first
-  std::deque<EngineCommand> owed_;         // at most one per session, and the Drain
+  std::deque<EngineCommand> owed_;         // at most two per session, and the Drain
   TimerId owed_timer_ = 0;
   Load load_;
   uint64_t event_seq_ = 0;

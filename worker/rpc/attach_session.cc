@@ -57,6 +57,7 @@ void AttachSession::OnClosed(const absl::Status& status) {
 
 void AttachSession::OnWritable() {
   writable_ = true;
+  TellPartsSent();
   if (has_news_) Flush();
 }
 
@@ -108,6 +109,7 @@ void AttachSession::Tick() {
     return;
   }
   if (state_ == State::kAttached && writable_ && now - last_sent_ >= kPulseInterval) WriteStep();
+  TellPartsSent();
   const Micros next = last_sent_ + kPulseInterval;
   ArmTick(next > now ? next : now + kPulseInterval);  // the second while the stream is blocked
 }
@@ -151,18 +153,22 @@ void AttachSession::AddToBacklog(RouterOutput output) {
   }
 }
 
-void AttachSession::DeliverEvents(const std::vector<CacheEvents>& events,
-                                  uint64_t first_event_seq) {
+void AttachSession::EventsMissed() {
+  if (state_ != State::kAttached || !router_.wants_events) return;
+  backlog_.events.clear();
+  backlog_hashes_ = 0;
+  backlog_.events_dropped = true;
+  has_news_ = true;
+}
+
+void AttachSession::DeliverEvents(std::span<const CacheEvents> events, uint64_t first_event_seq) {
   if (state_ != State::kAttached || !router_.wants_events || events.empty()) return;
   has_news_ = true;
   size_t hashes = events.size();
   for (const CacheEvents& event : events) hashes += event.hashes.size();
   if (backlog_hashes_ + hashes > kMaxUnsentHashes) {
     metrics_.events_dropped.Add();
-    backlog_.events.clear();
-    backlog_hashes_ = 0;
-    backlog_.events_dropped = true;
-    return;
+    return EventsMissed();
   }
   if (backlog_.events.empty()) backlog_.first_event_seq = first_event_seq;
   backlog_hashes_ += hashes;
@@ -182,7 +188,18 @@ void AttachSession::DeliverSnapshot(const SnapshotPart& part) {
   }
   metrics_.frames_sent.Add();
   metrics_.bytes_sent.Add(frame.size());
+  if (part.snapshot_number != snapshot_number_) parts_sent_ = 0;
+  snapshot_number_ = part.snapshot_number;
+  ++parts_sent_;
   writable_ = stream_->Write(std::move(frame)) && writable_;
+  TellPartsSent();
+}
+
+// While the stream is blocked the engine makes no further parts.
+void AttachSession::TellPartsSent() {
+  if (state_ != State::kAttached || !writable_ || parts_sent_ == 0) return;
+  if (!host_.Push(SnapshotSentCommand{router_.instance, snapshot_number_, parts_sent_})) return;
+  parts_sent_ = 0;  // else told again by the next tick
 }
 
 void AttachSession::Flush() {

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -86,7 +87,9 @@ class AttachSession final : public FrameStream::Receiver {
   // What the engine says to this router.
   void Deliver(RouterOutput output);
   // Cache events with numbers from `first_event_seq` on.
-  void DeliverEvents(const std::vector<CacheEvents>& events, uint64_t first_event_seq);
+  void DeliverEvents(std::span<const CacheEvents> events, uint64_t first_event_seq);
+  // Events have been numbered that nobody kept: the router is told that it lacks some.
+  void EventsMissed();
   void DeliverSnapshot(const SnapshotPart& part);
   // Writes what was delivered as one step, unless the stream is blocked.
   void Flush();
@@ -137,6 +140,7 @@ class AttachSession final : public FrameStream::Receiver {
   void ProtocolError(const std::string& message);
   void AddToBacklog(RouterOutput output);
   void WriteStep();
+  void TellPartsSent();
   void Tick();
   void ArmTick(Micros due);
   void Gone();
@@ -158,6 +162,8 @@ class AttachSession final : public FrameStream::Receiver {
   size_t backlog_bytes_ = 0;
   size_t backlog_hashes_ = 0;
   bool has_news_ = false;
+  uint64_t snapshot_number_ = 0;  // of the part written last
+  uint32_t parts_sent_ = 0;       // of it, not yet told to the engine
   uint64_t next_frame_seq_ = 1;
   uint64_t heartbeat_echo_ms_ = 0;
   uint64_t last_submit_number_ = 0;

@@ -11,7 +11,11 @@ int32_t MaxStepTokens(int32_t max_num_seqs, int32_t max_num_batched_tokens, int3
 }
 
 Scheduler::Scheduler(const SchedulerOptions& options)
-    : options_(options), kv_(options.cache, options.on_page_freed) {
+    : options_(options),
+      kv_({.shape = options.cache,
+           .prefix_caching = options.prefix_caching,
+           .hash_mask = options.hash_mask,
+           .on_page_freed = options.on_page_freed}) {
   QUIRE_CHECK(options_.max_num_seqs > 0);
   QUIRE_CHECK(options_.max_num_batched_tokens > 0);
   const size_t rows = static_cast<size_t>(options_.max_num_seqs);
@@ -32,6 +36,7 @@ void Scheduler::Enqueue(Sequence& sequence) {
   QUIRE_CHECK(sequence.place == SequencePlace::kNone);
   QUIRE_CHECK(!sequence.tokens.empty() && sequence.prompt_length > 0);
   QUIRE_CHECK(sequence.OutputCount() < sequence.output_limit);
+  if (sequence.cache != nullptr) kv_.Open(sequence.chain, *sequence.cache);
   Join(sequence);
   Insert(sequence, SequencePlace::kWaiting);
 }
@@ -42,6 +47,8 @@ void Scheduler::EnqueueBehind(Sequence& sequence, Sequence& leader) {
   QUIRE_CHECK(leader.place == SequencePlace::kWaiting && leader.computed == 0);
   QUIRE_CHECK(sequence.prompt_length == leader.prompt_length);
   QUIRE_CHECK(sequence.OutputCount() < sequence.output_limit);
+  if (sequence.cache != nullptr) kv_.Open(sequence.chain, *sequence.cache);
+  sequence.resumed = false;  // what the cache holds of the prompt, it saves the leader
   sequence.leader = &leader;
   ++leader.followers;
   Join(sequence);
@@ -56,6 +63,7 @@ void Scheduler::Remove(Sequence& sequence) {
   Take(sequence);
   if (sequence.row >= 0) ReleaseRow(sequence);
   ReleaseBlocks(sequence);
+  kv_.Close(sequence.chain);
   shares_.Leave(*sequence.share);
   sequence.share = nullptr;
   if (unfit_ == &sequence) unfit_ = nullptr;
@@ -152,7 +160,9 @@ void Scheduler::PlanResumes() {
       continue;
     }
     QUIRE_CHECK(sequence.Pending() == 1);
-    if (PagesToAdmit(sequence) > PagesFor(&sequence) && !ReclaimForAdmission(sequence)) {
+    CacheHit none;  // it holds its blocks
+    if (PagesToAdmit(sequence, none) > PagesFor(&sequence) &&
+        !ReclaimForAdmission(sequence, none)) {
       admitting_ = false;  // nobody takes the pages that it waits for
       return;
     }
@@ -169,7 +179,7 @@ void Scheduler::PlanResumes() {
 void Scheduler::PlanPrefills() {
   while (prefill_budget_ > 0) {
     Sequence* next = NextForPrefill();
-    if (next == nullptr || ChunkLimit(*next) == 0) return;  // no work, or no time
+    if (next == nullptr || ChunkLimit(*next, next->planned) == 0) return;  // no work, or no time
     if (next->row < 0) {
       if (next->steps_in_flight > 0 || !Admit(*next)) admitting_ = false;
     } else if (!ContinuePrefill(*next)) {
@@ -208,8 +218,8 @@ bool Scheduler::GoesBefore(const Sequence& a, const Sequence& b) const {
   return RunsBefore(&a, &b);
 }
 
-// What budget and time leave for a chunk of it; 0: nothing more in this step.
-int64_t Scheduler::ChunkLimit(const Sequence& sequence) const {
+// What budget and time leave for a chunk of it behind `planned`; 0: nothing more in this step.
+int64_t Scheduler::ChunkLimit(const Sequence& sequence, int64_t planned) const {
   const int64_t end =
       sequence.row < 0 ? static_cast<int64_t>(sequence.tokens.size()) : sequence.prefill_end;
   const int64_t block_size = options_.cache.block_size;
@@ -219,16 +229,15 @@ int64_t Scheduler::ChunkLimit(const Sequence& sequence) const {
     budget = std::min(budget, std::max(block_size, budget / kScoredTokenWeight));
     times.token_us += times.row_us;
   }
-  const int64_t chunk = std::min(end - sequence.planned, budget);
+  const int64_t chunk = std::min(end - planned, budget);
   QUIRE_CHECK(chunk > 0);
   if (budget_.max_us == 0) return chunk;
   const double time_left = static_cast<double>(budget_.max_us) - budget_.times.Predict(work_);
   const int64_t in_time =
-      std::min(times.PrefillWithin(time_left, sequence.planned),
+      std::min(times.PrefillWithin(time_left, planned),
                std::max<int64_t>(0, times.longest_prefill - work_.prefill_tokens));
   if (in_time >= chunk) return chunk;
-  const int64_t whole_blocks =
-      (sequence.planned + in_time) / block_size * block_size - sequence.planned;
+  const int64_t whole_blocks = (planned + in_time) / block_size * block_size - planned;
   if (whole_blocks > 0) return whole_blocks;
   return work_.prefill_tokens == 0 ? std::min(chunk, block_size) : 0;
 }

@@ -72,6 +72,7 @@ class Scheduler {
   bool StepsInFlight() const { return committed_ < launched_; }
   const KvCache& kv() const { return kv_; }
   const FairShare& shares() const { return shares_; }
+  KvCache& cache() { return kv_; }  // its events and what snapshots read
 
   void CheckInvariants() const;
 
@@ -92,7 +93,7 @@ class Scheduler {
   Sequence* NextForPrefill() const;
   bool GoesBefore(const Sequence& a, const Sequence& b) const;
   bool ContinuePrefill(Sequence& sequence);
-  int64_t ChunkLimit(const Sequence& sequence) const;
+  int64_t ChunkLimit(const Sequence& sequence, int64_t planned) const;
 
   // scheduler_lists.cc: who is where
   void Join(Sequence& sequence);
@@ -111,12 +112,14 @@ class Scheduler {
   Sequence* FairVictim(const Sequence& head, bool for_row) const;
   void MakeRoomForDecodes();
   bool Admit(Sequence& sequence);
-  int64_t PagesToAdmit(const Sequence& head) const;
+  int64_t PagesToAdmit(const Sequence& head, const CacheHit& hit) const;
   int64_t LargestChunk() const;
   int64_t AffordableChunk(const Sequence& sequence) const;
   int64_t BudgetTaken(const Sequence& sequence, int64_t chunk) const;
   bool MakeRoomForPrefill(Sequence& sequence);
-  bool ReclaimForAdmission(const Sequence& head);
+  CacheHit LookUp(Sequence& head);
+  void TakeHit(Sequence& head, const CacheHit& hit);
+  bool ReclaimForAdmission(Sequence& head, CacheHit& hit);
   int64_t Reclaimable(const Sequence& head) const;
   Sequence* PickVictim(bool with_rows, const Sequence* spared) const;
   void Preempt(Sequence& victim);

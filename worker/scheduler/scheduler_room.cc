@@ -19,13 +19,15 @@ void Scheduler::GiveShares() {
     if (head == nullptr || GoesBefore(*first, *head)) head = first;
   }
   if (head == nullptr || head->steps_in_flight > 0) return;
-  while (free_rows_.empty() || PagesToAdmit(*head) > PagesFor(head) + Reclaimable(*head)) {
+  CacheHit hit = LookUp(*head);
+  while (free_rows_.empty() || PagesToAdmit(*head, hit) > PagesFor(head) + Reclaimable(*head)) {
     if (LeavingPages() > 0) return;  // wait for what is coming back
     Sequence* victim = FairVictim(*head, free_rows_.empty());
     if (victim == nullptr) return;
     if (free_rows_.empty()) claimant_ = head;
     ++totals_.fairness_preemptions;
     Preempt(*victim);
+    hit = LookUp(*head);  // what the victim held alone is held by nobody now
   }
 }
 
@@ -77,12 +79,12 @@ void Scheduler::MakeRoomForDecodes() {
   }
 }
 
-// The longest chunk within the budget for which pages are free, cut at a block's end; 0 when none
-// are.
+// The longest chunk within the budget for which pages are available, cut at a block's end; 0 when
+// none are.
 int64_t Scheduler::AffordableChunk(const Sequence& sequence) const {
   const int64_t block_size = options_.cache.block_size;
   const int64_t free = PagesFor(&sequence) - PagesToOwn(sequence);
-  int64_t end = sequence.planned + ChunkLimit(sequence);
+  int64_t end = sequence.planned + ChunkLimit(sequence, sequence.planned);
   while (end > sequence.planned && kv_.PagesToExtend(sequence.blocks, end) > free) {
     end = (end - 1) / block_size * block_size;
   }
@@ -110,14 +112,15 @@ int64_t Scheduler::LargestChunk() const {
   return std::max(options_.max_num_batched_tokens, options_.cache.block_size);
 }
 
-// Pages that must be free for it: room for the whole of it, so that those admitted seldom have to
-// give way again, and above that a block for each running row as a watermark against thrashing.
+// Pages that must be available for it: room for the whole of it, so that those admitted seldom have
+// to give way again, and above that a block for each running row as a watermark against thrashing.
 // Who may not lose its row again gets room for all that it can become.
-int64_t Scheduler::PagesToAdmit(const Sequence& head) const {
+int64_t Scheduler::PagesToAdmit(const Sequence& head, const CacheHit& hit) const {
   const int64_t held = PagesHeldBy(head);
   const int64_t total = kv_.pool().total();
   const int64_t most = head.prompt_length + head.output_limit;
-  int64_t pages = PagesToOwn(head);
+  // What is found needs no pages, but what nobody holds of it is no longer available then.
+  int64_t pages = PagesToOwn(head) - hit.pages + hit.evictable;
   if (head.preemptions >= kMaxPreemptions) {
     pages += std::max<int64_t>(0, kv_.PeakPages(most, LargestChunk()) - held);
   } else if (head.HoldsBlocks()) {
@@ -131,17 +134,52 @@ int64_t Scheduler::PagesToAdmit(const Sequence& head) const {
   return std::min(pages, total - held);
 }
 
+// What the cache holds of a sequence that holds nothing. Followers stand at the prompt's last
+// token: their leader finds no more than the prompt.
+CacheHit Scheduler::LookUp(Sequence& head) {
+  if (head.HoldsBlocks() || head.sampling->prompt_logprobs > 0) return {};
+  const std::span<const TokenId> tokens = head.tokens;
+  return kv_.Lookup(head.chain, head.followers > 0
+                                    ? tokens.first(static_cast<size_t>(head.prompt_length))
+                                    : tokens);
+}
+
+// The sequence begins behind what was found.
+void Scheduler::TakeHit(Sequence& head, const CacheHit& hit) {
+  QUIRE_CHECK(head.planned == 0 && head.computed == 0);
+  head.prefill_end = static_cast<int64_t>(head.tokens.size());
+  if (head.sampling->prompt_logprobs == 0 && head.cache != nullptr)
+    kv_.CountQuery(head.prefill_end, hit);
+  const bool first = !head.admitted;
+  if (first) {
+    head.hit_length = hit.length;
+    head.hit_event_seq = kv_.events().Seq();
+  }
+  kv_.Adopt(head.chain, hit, head.blocks);
+  head.planned = head.computed = hit.length;
+  // Tokens that this attempt has computed or found before are not saved again.
+  const int64_t known = first && head.resumed ? 0 : head.high_water;
+  const int64_t saved = std::min<int64_t>(hit.length, head.prompt_length) - known;
+  if (saved > 0) {
+    head.cached_total += saved;
+    totals_.cached_tokens += static_cast<uint64_t>(saved);
+  }
+  head.high_water = std::max(head.high_water, hit.length);
+  SyncRoom(head);
+  if (head.followers > 0) ForkFollowers(head);
+}
+
 bool Scheduler::Admit(Sequence& head) {
   if (!CanEverFit(static_cast<int64_t>(head.tokens.size()))) {
     unfit_ = &head;
     return false;
   }
-  if (PagesToAdmit(head) > PagesFor(&head) && !ReclaimForAdmission(head)) return false;
+  CacheHit hit = LookUp(head);
+  if (PagesToAdmit(head, hit) > PagesFor(&head) && !ReclaimForAdmission(head, hit)) return false;
+  // Behind what was found a token costs more than at the start: the time may not suffice.
+  if (ChunkLimit(head, std::max(head.planned, hit.length)) == 0) return false;
   Take(head);
-  if (!head.HoldsBlocks()) {
-    QUIRE_CHECK(head.planned == 0 && head.computed == 0);
-    head.prefill_end = static_cast<int64_t>(head.tokens.size());
-  }
+  if (!head.HoldsBlocks()) TakeHit(head, hit);
   Insert(head, SequencePlace::kRunning);
   GiveBirth(head);
   const int64_t chunk = AffordableChunk(head);
@@ -167,12 +205,13 @@ int64_t Scheduler::Reclaimable(const Sequence& head) const {
 }
 
 // Takes pages from those without a row: they do not advance and may hold up those that could.
-bool Scheduler::ReclaimForAdmission(const Sequence& head) {
-  if (PagesToAdmit(head) > PagesFor(&head) + Reclaimable(head)) return false;
-  while (PagesToAdmit(head) > PagesFor(&head)) {
+bool Scheduler::ReclaimForAdmission(Sequence& head, CacheHit& hit) {
+  if (PagesToAdmit(head, hit) > PagesFor(&head) + Reclaimable(head)) return false;
+  while (PagesToAdmit(head, hit) > PagesFor(&head)) {
     Sequence* victim = PickVictim(/*with_rows=*/false, &head);
     if (victim == nullptr) return false;  // their pages come back with a step in flight
     Preempt(*victim);
+    hit = LookUp(head);
   }
   return true;
 }
@@ -220,6 +259,7 @@ void Scheduler::Preempt(Sequence& victim) {
   victim.planned = 0;
   victim.prefill_end = 0;
   victim.copy_position = -1;
+  kv_.Rewind(victim.chain);
   ++victim.incarnation;
   Insert(victim, place == SequencePlace::kPaused ? place : SequencePlace::kWaiting);
   // Paused, it may not come back for long.
@@ -236,9 +276,9 @@ bool Scheduler::Extend(Sequence& sequence, int64_t length) {
   return true;
 }
 
-// Free pages less those reserved for others.
+// Pages that are free or can be evicted, less those reserved for others.
 int64_t Scheduler::PagesFor(const Sequence* sequence) const {
-  int64_t pages = kv_.pool().free();
+  int64_t pages = kv_.available();
   for (const Sequence* other : protected_) {
     if (other != sequence) {
       pages -= std::max<int64_t>(0, other->reserved_pages - PagesHeldBy(*other));

@@ -134,6 +134,7 @@ bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
     QUIRE_CHECK(sequence.computed <= sequence.planned);
     // Before the window moves on: those who follow stand at the prompt's last token.
     if (sequence.followers > 0) ForkFollowers(sequence);
+    kv_.Publish(sequence.chain, sequence.blocks, sequence.tokens, sequence.computed);
     if (windowed_) {
       kv_.FreeBehindWindow(sequence.blocks, sequence.computed);
       sequence.blocks_changed = true;

@@ -23,6 +23,8 @@ struct SchedulerOptions {
   int32_t max_num_batched_tokens = 2048;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   CacheShape cache;
+  bool prefix_caching = false;
+  uint64_t hash_mask = ~uint64_t{0};           // see KvCacheOptions
   std::function<void(int32_t)> on_page_freed;  // may be empty
 };
 
@@ -58,6 +60,7 @@ struct SchedulerTotals {
   uint64_t recomputed_tokens = 0;
   uint64_t preemptions = 0;
   uint64_t fairness_preemptions = 0;  // of these, so that another tenant got its share
+  uint64_t cached_tokens = 0;         // prompt tokens that did not have to be computed
 };
 
 }  // namespace quire

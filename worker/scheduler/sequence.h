@@ -45,6 +45,8 @@ struct Sequence {
   const SamplingParams* sampling = nullptr;
   std::vector<TokenId> end_ids;  // sorted
   bool wants_prompt_logprobs = false;
+  const CacheIdentity* cache = nullptr;  // whom it shares computed blocks with; null: nobody
+  bool resumed = false;                  // its tokens have been computed elsewhere
 
   // The tokens known: prompt and outputs.
   std::vector<TokenId> tokens;
@@ -72,6 +74,9 @@ struct Sequence {
   int64_t served_end = 0;         // tokens below this have counted as its tenant's service
   bool blocks_changed = false;    // since the runner was told of them
   SequenceBlocks blocks;
+  PrefixChain chain;
+  int64_t hit_length = 0;      // tokens that its first look-up found
+  uint64_t hit_event_seq = 0;  // of the cache at that look-up
   int64_t copy_position = -1;  // the blocks at this position are shared until they are written
   Sequence* leader = nullptr;  // computes the prompt that this one will share
   int32_t followers = 0;       // sequences whose leader this is
@@ -83,6 +88,7 @@ struct Sequence {
   // Work done, for usage.
   int64_t computed_total = 0;    // prefill tokens
   int64_t recomputed_total = 0;  // of these, done again
+  int64_t cached_total = 0;      // prompt tokens that the cache saved it
 
   int64_t KnownLength() const { return static_cast<int64_t>(tokens.size()) + samples_in_flight; }
   int64_t OutputsKnown() const { return KnownLength() - prompt_length; }

@@ -35,8 +35,7 @@ TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
             "--block-size: must be 16, 32 or 64, is 48");
   EXPECT_EQ(CheckError({"--model=m", "--tensor-parallel-size=2"}),
             "--tensor-parallel-size: only 1 is served yet, is 2");
-  EXPECT_EQ(CheckError({"--model=m", "--enable-prefix-caching"}),
-            "--enable-prefix-caching: is not served yet; leave it out");
+  EXPECT_EQ(CheckError({"--model=m", "--enable-prefix-caching"}), "");
   EXPECT_EQ(CheckError({"--model=m", "--no-enable-prefix-caching"}), "");
   EXPECT_EQ(CheckError({"--model=m", "--max-num-seqs=0"}),
             "--max-num-seqs: must be in [1, 4096], is 0");

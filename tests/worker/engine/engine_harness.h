@@ -133,6 +133,7 @@ class Harness {
       EXPECT_NE(record.reason, EndReason::kUnspecified);
       EXPECT_GE(std::min({record.queue_us, record.prefill_us, record.decode_us}), 0);
       sum.prompt_tokens += record.usage.prompt_tokens;
+      sum.cached_tokens += record.usage.cached_tokens;
       sum.computed_tokens += record.usage.computed_tokens;
       sum.recomputed_tokens += record.usage.recomputed_tokens;
       sum.generated_tokens += record.usage.generated_tokens;
@@ -141,6 +142,7 @@ class Harness {
     const EngineTotals& totals = engine_->totals();
     EXPECT_EQ(totals.attempts, records.size());
     EXPECT_EQ(totals.prompt_tokens, sum.prompt_tokens);
+    EXPECT_EQ(totals.cached_tokens, sum.cached_tokens);
     EXPECT_EQ(totals.computed_tokens, sum.computed_tokens);
     EXPECT_EQ(totals.recomputed_tokens, sum.recomputed_tokens);
     EXPECT_EQ(totals.generated_tokens, sum.generated_tokens);

@@ -134,7 +134,8 @@ TEST(EngineTest, DeadlineInQueuePrefillAndDecode) {
   Harness harness(options);
   const int64_t start = harness.now_us;
   for (uint64_t request = 1; request <= 3; ++request) {
-    Submit submit = harness.MakeSubmit(request, std::vector<TokenId>(20, 5), 200);
+    Submit submit =
+        harness.MakeSubmit(request, std::vector<TokenId>(20, static_cast<TokenId>(request)), 200);
     submit.sampling.ignore_eos = true;
     const int64_t after = request == 1 ? 20'000 : request == 2 ? 22'000 : 10'000;
     harness.Send(submit, start + after);
