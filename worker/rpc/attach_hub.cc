@@ -163,7 +163,6 @@ void AttachHub::Route(EngineOutput output) {
 
 // Events and parts of snapshots leave in the order in which they were made.
 void AttachHub::RouteCache(const EngineOutput& output) {
-  QUIRE_CHECK(output.event_seq >= event_seq_);
   if (output.event_seq - event_seq_ != output.events.size()) {
     for (const auto& [router, session] : std::map(by_router_)) session->EventsMissed();
   }
