@@ -23,6 +23,7 @@ struct HarnessOptions {
   EngineOptions engine;
   int max_in_flight = 1;
   std::function<int64_t(int64_t tokens)> step_micros;
+  std::function<uint64_t(uint64_t seed)> salt_of_seed;  // see TagRunnerOptions
 };
 
 inline HarnessOptions SmallEngine() {
@@ -48,6 +49,7 @@ struct Answer {
   std::vector<Refused> refused;
   int admitted = 0;
   PromptLogprobs prompt;  // all parts together; first_position is 1
+  Admitted admission;     // the last one
 
   std::vector<TokenId>& of(uint32_t choice) { return choice == 0 ? tokens : further[choice]; }
   const Ended* end_of(uint32_t choice) const {
@@ -71,6 +73,7 @@ class Harness {
     runner.max_model_len = engine.max_model_len;
     runner.max_in_flight = options_.max_in_flight;
     runner.step_micros = options_.step_micros;
+    runner.salt_of_seed = options_.salt_of_seed;
     runner_ = std::make_unique<TagRunner>(runner);
     engine.on_page_freed = [this](int32_t page) { runner_->program().PoisonPage(page); };
     engine_ = std::make_unique<Engine>(engine, *runner_, progress_);
@@ -151,6 +154,7 @@ class Harness {
 
   Answer& answer(uint64_t request) { return answers_[request]; }
   TagRunner& runner() { return *runner_; }
+  Engine& engine() { return *engine_; }
   const StepProgress& progress() const { return progress_; }
   const EngineOptions& options() const { return options_.engine; }
 
@@ -161,7 +165,9 @@ class Harness {
  private:
   void Take(const RouterOutput& router) {
     for (const Admitted& admitted : router.admitted) {
-      ++answers_[admitted.key.request.value()].admitted;
+      Answer& answer = answers_[admitted.key.request.value()];
+      ++answer.admitted;
+      answer.admission = admitted;
     }
     for (const PromptLogprobs& part : router.prompt_logprobs) TakePrompt(part);
     for (const Output& output : router.outputs) {

@@ -16,6 +16,10 @@ HarnessOptions RandomEngine(std::mt19937_64& rng, int max_in_flight) {
   options.engine.max_num_seqs = static_cast<int32_t>(1 + rng() % 8);
   options.engine.max_num_batched_tokens = static_cast<int32_t>(1 + rng() % 70);
   options.engine.max_choices = 3;
+  // Prompts share beginnings, under several salts; sometimes most block hashes collide.
+  options.salt_of_seed = [](uint64_t seed) { return seed % 3; };
+  if (rng() % 3 == 0) options.engine.block_hash_mask = 0xFF;
+  options.engine.prefix_caching = rng() % 6 != 0;
   if (rng() % 3 == 0) options.engine.cache_kinds = {{0, 1}};
   if (rng() % 3 == 0) options.engine.cache_kinds = {{static_cast<int32_t>(2 + rng() % 30), 1}};
   // From barely enough for one request to enough for several.
@@ -28,8 +32,15 @@ HarnessOptions RandomEngine(std::mt19937_64& rng, int max_in_flight) {
 }
 
 Submit RandomSubmit(std::mt19937_64& rng, const Harness& harness, uint64_t request) {
-  Submit submit = harness.MakeSubmit(request, RandomPrompt(rng, 1 + rng() % 80),
-                                     static_cast<int32_t>(1 + rng() % 60));
+  std::vector<TokenId> prompt = RandomPrompt(rng, 1 + rng() % 80);
+  if (rng() % 3 != 0) {
+    std::mt19937_64 shared(1 + rng() % 2);
+    prompt = RandomPrompt(shared, prompt.size());
+    if (rng() % 2 == 0) prompt.back() = 1;
+  }
+  Submit submit =
+      harness.MakeSubmit(request, std::move(prompt), static_cast<int32_t>(1 + rng() % 60));
+  submit.salt = std::to_string(submit.sampling.seed % 3);
   submit.sampling.temperature = rng() % 3 == 0 ? 0.0f : 1.0f;
   submit.sampling.ignore_eos = rng() % 2 == 0;
   if (rng() % 4 == 0) submit.sampling.frequency_penalty = 1.5f;
