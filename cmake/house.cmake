@@ -29,12 +29,19 @@ function(quire_target_name path out)
   set(${out} ${name} PARENT_SCOPE)
 endfunction()
 
+# Under a sanitizer the fast kernels are left as they are: instrumented, they take minutes each to compile,
+# and the reference kernels, which are not spared, walk the same layouts with the same indices.
 function(quire_apply_isa sources)
   foreach(source ${sources})
     foreach(isa avx2 avx512 avx512vnni avx512bf16 amx)
       if(source MATCHES "_${isa}\\.cc$")
-        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-O3;${QUIRE_ISA_${isa}}"
-                                    SKIP_PRECOMPILE_HEADERS ON)
+        set(options -O3 ${QUIRE_ISA_${isa}})
+        if(QUIRE_SANITIZED AND source MATCHES "_reference_")
+          set(options -O1 ${QUIRE_ISA_${isa}})
+        elseif(QUIRE_SANITIZED)
+          set(options -O1 -fno-sanitize=all ${QUIRE_ISA_${isa}})
+        endif()
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${options}" SKIP_PRECOMPILE_HEADERS ON)
       endif()
     endforeach()
   endforeach()

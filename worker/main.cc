@@ -7,12 +7,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
-#include "common/config/schema.h"
+#include "common/config/program.h"
 #include "common/json/json.h"
+#include "common/log/flags.h"
 #include "common/runtime/asio_executor.h"
 #include "worker/config.h"
 #include "worker/engine/engine_thread.h"
@@ -25,13 +27,13 @@
 namespace quire {
 namespace {
 
+constexpr std::string_view kProgram = "quire-worker";
 constexpr Micros kHealthInterval = 250 * kMicrosPerMilli;
 constexpr std::string_view kListenFlag = "--listen (port 0 lets the system choose)";
 constexpr std::string_view kHttpPortFlag = "--http-port (0 lets the system choose)";
 
-int Fail(int exit_code, const std::string& message) {
-  std::fprintf(stderr, "quire-worker: %s\n", message.c_str());
-  return exit_code;
+int Fail(int exit_code, std::string_view message) {
+  return config::Fail(kProgram, exit_code, message);
 }
 
 std::string VersionJson(const WorkerConfig& config) {
@@ -192,38 +194,41 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
   return exit_code;
 }
 
-LogFormat FormatFromName(const std::string& name) {
-  if (name == "text") return LogFormat::kText;
-  return name == "json" ? LogFormat::kJson : LogFormat::kAuto;
+// A model file that is cut short while it is mapped, or a disk that fails, ends the process when
+// the lost page is read: it shall say so. A handler has nothing but globals to speak from.
+char bus_error_message[512];
+size_t bus_error_size = 0;
+
+void OnBusError(int /*signal*/) {
+  [[maybe_unused]] const ssize_t said = write(STDERR_FILENO, bus_error_message, bus_error_size);
+  _exit(kExitFailed);
 }
 
-int Main(int argc, char** argv, char** envp) {
-  WorkerConfig config;
-  config::Schema schema = MakeWorkerSchema(config);
-  const absl::StatusOr<config::ParseResult> parsed =
-      schema.Parse(config::ArgumentsFromMain(argc, argv), config::EnvironmentFromMain(envp));
-  if (!parsed.ok()) return Fail(kExitBadArguments, StatusMessage(parsed.status()));
-  if (parsed->help) {
-    std::fputs(schema.HelpText().c_str(), stdout);
-    return kExitDone;
-  }
-  if (parsed->version) {
-    std::printf("quire-worker %s\n", QUIRE_VERSION);
-    return kExitDone;
-  }
-  if (const absl::Status checked = CheckWorkerConfig(config); !checked.ok()) {
-    return Fail(kExitBadArguments, StatusMessage(checked));
-  }
+void ExplainBusErrors(const std::string& model) {
+  const int size = std::snprintf(
+      bus_error_message, sizeof(bus_error_message),
+      "%s: %.300s: a file of the model can no longer be read (cut short, or its disk failed) while "
+      "it is in use; restore the file and start again\n",
+      std::string(kProgram).c_str(), model.c_str());
+  bus_error_size = std::min(static_cast<size_t>(size), sizeof(bus_error_message) - 1);
+  signal(SIGBUS, OnBusError);
+}
+
+int Main(const config::CommandLine& command) {
+  WorkerConfig settings;
+  config::Schema schema = MakeWorkerSchema(settings);
+  const config::ProgramStart start =
+      config::StartProgram(kProgram, schema, command, [&] { return CheckWorkerConfig(settings); });
+  if (start.exit_code) return *start.exit_code;
   signal(SIGPIPE, SIG_IGN);
-  LoggerOptions options;
-  options.level = LogLevelFromName(config.log_level);
-  options.format = FormatFromName(config.log_format);
-  const std::unique_ptr<Logger> log = MakeLogger(options);
-  for (const std::string& warning : parsed->warnings) log->Warning(warning);
-  return RunWorker(config, *log);
+  ExplainBusErrors(settings.model);
+  const std::unique_ptr<Logger> log =
+      MakeLogger(LoggerOptionsFromFlags(settings.log_level, settings.log_format));
+  for (const std::string& warning : start.warnings) log->Warning(warning);
+  return RunWorker(settings, *log);
 }
 
 }  // namespace
 }  // namespace quire
 
-int main(int argc, char** argv, char** envp) { return quire::Main(argc, argv, envp); }
+int main(int argc, char** argv, char** envp) { return quire::Main({argc, argv, envp}); }

@@ -11,7 +11,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = ROOT / "build" / "bin"
+BIN = ROOT / os.environ.get("QUIRE_TEST_BUILD", "build") / "bin"  # another build: the sanitizers' own
 DEMO = ROOT / "models" / "demo"
 START_LIMIT_S = 120  # only ends what hangs
 

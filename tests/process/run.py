@@ -167,7 +167,7 @@ BAD_REQUESTS = [
     ("/v1/completions", {**PROMPT, "top_p": 1.5}, 400, "top_p"),
     ("/v1/completions", {**PROMPT, "top_k": -2}, 400, "top_k"),
     ("/v1/completions", {**PROMPT, "min_p": 2}, 400, "min_p"),
-    ("/v1/completions", {**PROMPT, "n": 2}, 400, "n"),
+    ("/v1/completions", {**PROMPT, "n": 1000000}, 400, "n"),
     ("/v1/completions", {**PROMPT, "stop": ["x"] * 17}, 400, "stop"),
     ("/v1/completions", {**PROMPT, "prompt": "word " * 5000}, 400, "context"),
     ("/v1/chat/completions", {"model": "demo"}, 400, "messages"),
@@ -269,6 +269,24 @@ def test_broken_model_files_are_refused_by_name():
         (broken / "config.json").write_text(json.dumps({**config, "hidden_size": config["hidden_size"] * 2}))
         code, output = run([BIN / "quire-worker", f"--model={broken}"])
         expect(code == 3, f"{code} {output}")
+
+
+def test_a_model_file_cut_short_in_use_is_survived_or_told():
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder) / "shrinking"
+        shutil.copytree(DEMO, model)
+        with Server(model=model) as server:
+            os.truncate(model / "model.safetensors", 0)  # nothing of the map is read once it serves
+            status, answer = server.post("/v1/completions", {**PROMPT, "model": server.model})
+            expect(status == 200, f"{status} {answer}")
+            expect(server.stop() == 0, server.process.output())
+        shutil.copy(DEMO / "model.safetensors", model / "model.safetensors")
+        with Process([BIN / "quire-worker", f"--model={model}", "--listen=127.0.0.1:0",
+                      "--http-port=0"]) as worker:
+            worker.wait_for_line("ready:")
+            worker.signal(signal.SIGBUS)  # what reading a lost page gives, as while loading
+            expect(worker.wait() == 1, f"code {worker.child.returncode}")
+            expect(str(model) in worker.lines[-1], worker.output())
 
 
 def test_chat_and_complete_talk_to_a_server():
