@@ -39,7 +39,7 @@ quire_test(router/grpc DEPS router/grpc)
 quire_test(router/front DEPS router/front)
 quire_test(router/config DEPS router)
 quire_test(cli DEPS cli)
-quire_test(golden DEPS worker/engine)
+quire_test(golden DEPS worker/engine common/json)
 quire_test(sim DEPS router/pipeline worker/rpc LIBS quire_test_support)
 
 quire_fuzz(json DEPS common/json)

@@ -20,6 +20,13 @@ inline constexpr int kMaxBadWordTokens = 64;
 inline constexpr int kMaxChoices = 128;
 inline constexpr int kMaxBeamWidth = 16;
 
+// When a beam search gives up the beams that still run.
+enum class EarlyStopping : uint8_t {
+  kHeuristic,  // as many answers as beams, and the best beam, as long as it is now, is no better
+  kWhenFull,   // as many answers as beams
+  kNever,      // as many answers as beams, and no beam could become better at any length
+};
+
 struct SamplingParams {
   float temperature = 1.0f;         // [0, 100]; below 1e-5 is greedy
   float top_p = 1.0f;               // (0, 1]
@@ -40,7 +47,8 @@ struct SamplingParams {
   int32_t logprobs = 0;         // 0 none; 1 + k: the chosen token and the k ≤ 20 best
   int32_t prompt_logprobs = 0;  // the same, of prompt tokens
   int32_t beam_width = 0;       // 0 is no beam search
-  float length_penalty = 1.0f;
+  float length_penalty = 1.0f;  // [−10, 10]; of a beam search
+  EarlyStopping early_stopping = EarlyStopping::kHeuristic;
 };
 
 // INVALID_ARGUMENT naming the first field out of its range, with the range. `vocab_size` bounds

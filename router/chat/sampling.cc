@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "common/wire_features.h"
@@ -75,12 +76,48 @@ std::optional<ApiError> CheckServed(const SamplingOptions& options, const Sampli
       {kFeatureBeamSearch, "use_beam_search", options.use_beam_search, "false"},
       {kFeaturePromptLogprobs, "prompt_logprobs", params.prompt_logprobs > 0, "null"},
       {kFeaturePromptLogprobs, "max_tokens", params.max_tokens == 0, "1"},
-      {"", "length_penalty", options.length_penalty != 1.0f, "1"},
   };
   for (const Row& row : rows) {
     if (row.used && !Serves(model, row.feature)) return Unserved(row.field, row.neutral);
   }
   return std::nullopt;
+}
+
+// A beam search is steered by nothing but its own parameters.
+std::optional<ApiError> CheckBeams(const SamplingOptions& options, const SamplingParams& params,
+                                   const std::vector<TokenId>& eos_token_ids) {
+  struct Row {
+    std::string_view field;
+    bool used;
+  };
+  if (!options.use_beam_search) {
+    for (const Row& row :
+         {Row{"length_penalty", options.length_penalty != 1.0f},
+          Row{"early_stopping", options.early_stopping != EarlyStopping::kHeuristic}}) {
+      if (row.used) return InvalidField(row.field, "needs use_beam_search");
+    }
+    return std::nullopt;
+  }
+  const Row rows[] = {
+      {"repetition_penalty", options.repetition_penalty.value_or(1.0f) != 1.0f},
+      {"frequency_penalty", params.frequency_penalty != 0.0f},
+      {"presence_penalty", params.presence_penalty != 0.0f},
+      {"logit_bias", !options.logit_bias.empty()},
+      {"allowed_token_ids", !options.allowed_token_ids.empty()},
+      {"bad_words", !options.bad_words.empty()},
+      {"prompt_logprobs", options.prompt_logprobs.has_value()},
+  };
+  for (const Row& row : rows) {
+    if (row.used) return InvalidField(row.field, "cannot be used together with use_beam_search");
+  }
+  if (options.n > kMaxBeamWidth) return OutOfRange("n", 1, kMaxBeamWidth);
+  std::set<TokenId> ends(options.stop_token_ids.begin(), options.stop_token_ids.end());
+  if (!options.ignore_eos) ends.insert(eos_token_ids.begin(), eos_token_ids.end());
+  const size_t most = static_cast<size_t>(kMaxLogprobs - options.n);
+  if (ends.size() <= most) return std::nullopt;
+  return InvalidField("stop_token_ids", "a search with " + std::to_string(options.n) +
+                                            " beams leaves room for " + std::to_string(most) +
+                                            " tokens that end it, the model's own included");
 }
 
 std::optional<ApiError> CheckStrings(std::string_view field,
@@ -153,6 +190,7 @@ Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
     params.prompt_logprobs = 1 + std::clamp(*options.prompt_logprobs, 0, kMaxLogprobs);
   }
   params.length_penalty = options.length_penalty;
+  params.early_stopping = options.early_stopping;
   // The client's, or the widest, so that min_tokens is judged against what it is meant for.
   params.max_tokens = options.max_tokens.value_or(static_cast<int32_t>(model.max_model_len));
   if (absl::Status valid = ValidateSamplingParams(params, static_cast<int32_t>(model.vocab_size));
@@ -161,6 +199,11 @@ Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
   }
   if (auto error = CheckServed(options, params, model)) return *error;
   if (auto error = CheckCounts(options, model, limits)) return *error;
+  if (auto error = CheckBeams(options, params, defaults.eos_token_ids)) return *error;
+  if (options.use_beam_search) {
+    params.beam_width = options.n;
+    params.repetition_penalty = 1.0f;  // a default of the model's is not the client's wish
+  }
   return params;
 }
 

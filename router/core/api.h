@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/sampling_params.h"
 
 namespace quire {
 
@@ -54,8 +55,9 @@ struct SamplingOptions {
   std::vector<TokenId> allowed_token_ids;
   std::vector<std::string> bad_words;
   bool skip_special_tokens = true;
-  bool use_beam_search = false;
+  bool use_beam_search = false;  // n beams; all of them are the answer, best first
   float length_penalty = 1.0f;
+  EarlyStopping early_stopping = EarlyStopping::kHeuristic;
 };
 
 struct TextPrompt {

@@ -109,7 +109,7 @@ void Dispatcher::Taken(RequestNumber request, uint32_t choice, uint64_t index) {
   Live& live = *it->second;
   const uint64_t taken = std::min(index, live.journal.accepted(choice));
   const std::optional<uint64_t> grant = WindowOf(live, choice).Take(taken);
-  if (!grant || !live.running || live.journal.ended(choice)) return;
+  if (!grant || !live.Windowed() || !live.running || live.journal.ended(choice)) return;
   const AttemptKey key{request, live.attempt};
   if (LinkOf(live.worker).up()) LinkOf(live.worker).SendGrant({key, choice, *grant});
 }
@@ -157,9 +157,10 @@ void Dispatcher::Send(Live& live, WorkerIndex worker) {
     room = std::min(room, live.windows[choice].Room(live.journal.accepted(choice)));
   }
   QUIRE_CHECK(room > 0);
-  submit.initial_window = static_cast<uint32_t>(room);
+  submit.initial_window = live.Windowed() ? static_cast<uint32_t>(room) : 0;
   const AttemptKey key = submit.key;
   LinkOf(worker).SendSubmit(std::move(submit));
+  if (!live.Windowed()) return;
   for (uint32_t choice = 0; choice < live.windows.size(); ++choice) {
     if (live.journal.ended(choice)) continue;
     Window& window = live.windows[choice];
@@ -371,8 +372,9 @@ void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
   }
   Answered(*live);
   if (!live->journal.PromptComplete()) return HandleBroken(*live);
-  const uint64_t granted =
-      output.choice < live->windows.size() ? live->windows[output.choice].granted() : 0;
+  const uint64_t granted = live->Windowed() && output.choice < live->windows.size()
+                               ? live->windows[output.choice].granted()
+                               : 0;
   switch (live->journal.Accept(output.choice, output.first_index, output.ids, granted)) {
     case Verdict::kEnded:
       ++counters_.outputs_late;

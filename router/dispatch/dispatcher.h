@@ -114,6 +114,8 @@ class Dispatcher final : private LinkListener {
     Journal journal;
     std::vector<Window> windows;  // per choice
     Attempt attempt;
+    // A beam search is told at its end, whatever its taker does.
+    bool Windowed() const { return request.submit.sampling.beam_width == 0; }
     bool running = false;   // an attempt is with a worker
     bool answered = false;  // the worker admitted it
     WorkerIndex worker;     // of the running attempt

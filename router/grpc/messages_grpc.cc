@@ -36,6 +36,16 @@ void ReadNumbers(const v1::SamplingOptions& in, SamplingOptions& out) {
   if (in.has_prompt_logprobs()) out.prompt_logprobs = in.prompt_logprobs();
 }
 
+Problem ReadBeams(const v1::SamplingOptions& in, SamplingOptions& out) {
+  out.use_beam_search = in.use_beam_search();
+  if (in.has_length_penalty()) out.length_penalty = in.length_penalty();
+  if (in.early_stopping() < v1::HEURISTIC || in.early_stopping() > v1::NEVER) {
+    return Bad("early_stopping", "must be HEURISTIC, WHEN_FULL or NEVER");
+  }
+  out.early_stopping = static_cast<EarlyStopping>(in.early_stopping());
+  return std::nullopt;
+}
+
 Problem ReadSampling(const v1::SamplingOptions& in, bool echo, SamplingOptions& out) {
   ReadNumbers(in, out);
   out.stop.assign(in.stop().begin(), in.stop().end());
@@ -46,6 +56,7 @@ Problem ReadSampling(const v1::SamplingOptions& in, bool echo, SamplingOptions& 
   out.allowed_token_ids.assign(in.allowed_token_ids().begin(), in.allowed_token_ids().end());
   out.bad_words.assign(in.bad_words().begin(), in.bad_words().end());
   if (in.has_skip_special_tokens()) out.skip_special_tokens = in.skip_special_tokens();
+  if (auto problem = ReadBeams(in, out)) return problem;
   return CheckSampling(out, echo);
 }
 

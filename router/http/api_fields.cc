@@ -95,6 +95,18 @@ FieldError ReadUint64(const Value& value, std::string_view name, uint64_t& out) 
   return std::nullopt;
 }
 
+FieldError ReadEarlyStopping(const Value& value, std::string_view name, EarlyStopping& out) {
+  if (value.is_bool()) {
+    out = value.get_bool() ? EarlyStopping::kWhenFull : EarlyStopping::kHeuristic;
+    return std::nullopt;
+  }
+  if (value.is_string() && json::View(value.get_string()) == "never") {
+    out = EarlyStopping::kNever;
+    return std::nullopt;
+  }
+  return BadParam(name, "must be true, false or \"never\"");
+}
+
 FieldError ReadLogitBias(const Value& value, std::string_view name, ApiDraft& draft) {
   auto object = json::AsObject(value, name);
   if (!object.ok()) return BadParamStatus(name, object.status());
@@ -277,6 +289,8 @@ constexpr ApiField kFields[] = {
        if (!problem) d.common.sampling.length_penalty = *penalty;
        return problem;
      }},
+    {"early_stopping", kInBoth,
+     [](V v, N n, D d) { return ReadEarlyStopping(v, n, d.common.sampling.early_stopping); }},
     {"stream", kInBoth, [](V v, N n, D d) { return ReadBool(v, n, d.out.stream); }},
     {"stream_options", kInBoth, ReadStreamOptions},
     {"return_token_ids", kInBoth,
@@ -345,7 +359,6 @@ constexpr ApiField kFields[] = {
     {"mm_processor_kwargs", kInBoth, OnlyEmpty},
     {"prompt_embeds", kInCompletion, OnlyEmpty},
     {"logits_processors", kInBoth, OnlyEmpty},
-    {"early_stopping", kInBoth, OnlyFalse},
     {"truncation_side", kInBoth, OnlyEmpty},
     {"kv_transfer_params", kInBoth, OnlyEmpty},
     {"thinking_token_budget", kInBoth, OnlyEmpty},

@@ -39,6 +39,7 @@ void FillSampling(const SamplingParams& from, pb::SamplingParams* to) {
   to->set_prompt_logprobs(static_cast<uint32_t>(from.prompt_logprobs));
   to->set_beam_width(static_cast<uint32_t>(from.beam_width));
   to->set_length_penalty(from.length_penalty);
+  to->set_early_stopping(static_cast<uint32_t>(from.early_stopping));
 }
 
 // Resumed outputs share the first frame with the prompt's start; what remains of the frame after

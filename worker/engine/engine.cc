@@ -92,6 +92,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
   choice.ended = true;
   QUIRE_CHECK(request.open_choices > 0);
   --request.open_choices;
+  if (request.open_choices == 0 && request.beams != nullptr) StopBeams(request);
   out.AddEnded(choice, end);
   QUIRE_CHECK(!choice.HoldsBlocks() && choice.row < 0);
   if (request.open_choices > 0) return;
@@ -278,6 +279,7 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
                           : "INTERNAL: no token may follow under this request's limits";
     return EndRequest(*choice.request, {.reason = EndReason::kFailed, .message = why});
   }
+  if (choice.request->beams != nullptr) return CommitBeam(choice, sample);
   ++choice.generated;
   ++totals.generated_tokens;
   choice.request->first_token_us = std::min(choice.request->first_token_us, record_us);

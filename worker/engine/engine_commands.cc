@@ -116,6 +116,7 @@ void Engine::State::Accept(SubmitCommand command) {
     open.push_back(request.choices[i].get());
     AddChoice(request, i);
   }
+  if (request.submit.sampling.beam_width > 0) return StartBeams(request);
   // A journal may already hold the token that ends a choice, when only the end itself was lost.
   Choice* leader = nullptr;  // computes the prompt for all
   for (Choice* choice : open) {

@@ -59,6 +59,13 @@ struct Engine::State {
   EngineOutput Report(int64_t now_us);
   void ReportCache(EngineOutput& output);
 
+  // --- beam search
+  void StartBeams(Request& request);
+  void CommitBeam(Choice& beam, const SampledToken& sample);
+  void EndRound(Request& request);
+  void TellAnswers(Request& request);
+  void StopBeams(Request& request);
+
   // --- ends
   void EndChoice(Choice& choice, const ChoiceEnd& end);
   void EndRequest(Request& request, const ChoiceEnd& end);

@@ -59,6 +59,28 @@ void OutputBuilder::AddPromptLogprobs(const Request& request, std::span<const Sc
   }
 }
 
+void OutputBuilder::AddAnswer(const Choice& choice, const BeamAnswer& answer) {
+  QUIRE_CHECK(choice.request != nullptr && !choice.ended);
+  const Request& request = *choice.request;
+  const size_t first = static_cast<size_t>(choice.OutputCount());
+  if (first == answer.outputs.size()) return;
+  Output& output = For(request.router).outputs.emplace_back();
+  output.key = request.submit.key;
+  output.choice = choice.index;
+  output.first_index = first;
+  output.ids.assign(answer.outputs.begin() + static_cast<ptrdiff_t>(first), answer.outputs.end());
+  const int32_t logprobs = request.submit.sampling.logprobs;
+  for (size_t i = first; i < answer.outputs.size(); ++i) {
+    if (logprobs >= 1) output.logprobs.push_back(answer.logprobs[i]);
+    if (logprobs <= 1) continue;
+    const size_t count = std::min(static_cast<size_t>(logprobs - 1), answer.top[i].ids.size());
+    const auto end = static_cast<ptrdiff_t>(count);
+    TopLogprobs& top = output.top.emplace_back();
+    top.ids.assign(answer.top[i].ids.begin(), answer.top[i].ids.begin() + end);
+    top.logprobs.assign(answer.top[i].logprobs.begin(), answer.top[i].logprobs.begin() + end);
+  }
+}
+
 void OutputBuilder::AddEnded(const Choice& choice, const ChoiceEnd& end) {
   QUIRE_CHECK(choice.request != nullptr && choice.ended);
   QUIRE_CHECK(end.reason != EndReason::kUnspecified);

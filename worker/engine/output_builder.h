@@ -11,6 +11,7 @@
 #include "worker/core/engine_io.h"
 #include "worker/core/step_plan.h"
 #include "worker/engine/request_table.h"
+#include "worker/sample/beam_search.h"
 
 namespace quire {
 
@@ -32,6 +33,8 @@ class OutputBuilder {
   void AddToken(const Choice& choice, const SampledToken& sample);
   // `scored`: consecutive positions.
   void AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored);
+  // All of an answer that the router has not had.
+  void AddAnswer(const Choice& choice, const BeamAnswer& answer);
   // Requires: choice.ended. The usage goes with the last of a request's choices.
   void AddEnded(const Choice& choice, const ChoiceEnd& end);
   void AddRefused(RouterInstance router, Refused refused);

@@ -4,20 +4,26 @@
 #include <utility>
 
 #include "common/check.h"
+#include "worker/engine/beams.h"
 
 namespace quire {
 
+Request::Request() = default;
+Request::~Request() = default;
+
 bool Request::Admitted() const {
+  if (beams != nullptr) return told_admitted;
   return std::any_of(choices.begin(), choices.end(), [](const auto& c) { return c->admitted; });
 }
 
 bool Request::StepsInFlight() const {
-  return std::any_of(choices.begin(), choices.end(),
-                     [](const auto& c) { return c->steps_in_flight > 0; });
+  const auto named = [](const auto& c) { return c->steps_in_flight > 0; };
+  if (beams != nullptr) return std::any_of(beams->rows.begin(), beams->rows.end(), named);
+  return std::any_of(choices.begin(), choices.end(), named);
 }
 
 AttemptUsage Request::Usage() const {
-  AttemptUsage usage;
+  AttemptUsage usage = beams == nullptr ? AttemptUsage() : beams->usage;
   usage.prompt_tokens = static_cast<uint32_t>(submit.prompt_ids.size());
   for (const std::unique_ptr<Choice>& choice : choices) {
     QUIRE_CHECK(choice->recomputed_total <= choice->computed_total);
@@ -45,6 +51,7 @@ AttemptRecord Request::Record(EndReason reason, int64_t now_us) const {
     record.choices += !submit.choices[i].ended;
     record.preemptions += choices[i]->incarnation;
   }
+  if (beams != nullptr) record.preemptions += beams->preemptions;
   const int64_t launched = std::min(launched_us, now_us);
   const int64_t first_token = std::min(first_token_us, now_us);
   QUIRE_CHECK(accepted_us <= launched && launched <= first_token);
@@ -105,8 +112,9 @@ void RequestTable::CheckInvariants() const {
     for (const std::unique_ptr<Choice>& choice : request->choices) {
       open += !choice->ended;
       QUIRE_CHECK(choice->request == request.get());
-      QUIRE_CHECK(choice->ended == (choice->place == SequencePlace::kNone));
-      QUIRE_CHECK(choice->ended || choice->OutputCount() < choice->output_limit);
+      const bool placed = choice->place != SequencePlace::kNone;
+      QUIRE_CHECK(placed == (!choice->ended && request->beams == nullptr));
+      QUIRE_CHECK(!placed || choice->OutputCount() < choice->output_limit);
       QUIRE_CHECK(choice->OutputCount() <= choice->window_end || choice->ended);
     }
     QUIRE_CHECK(open == request->open_choices);

@@ -24,6 +24,7 @@ namespace quire {
 inline constexpr size_t kRememberedAttempts = 4096;
 
 struct Request;
+struct Beams;
 
 struct Choice : Sequence {
   Request* request = nullptr;  // null: the idle probe
@@ -35,6 +36,9 @@ struct Choice : Sequence {
 };
 
 struct Request {
+  Request();
+  ~Request();
+
   RouterInstance router;
   Submit submit;
   int64_t deadline_us = kNeverMicros;
@@ -46,6 +50,7 @@ struct Request {
   int64_t accepted_us = kNeverMicros;
   int64_t launched_us = kNeverMicros;     // the first step that names it
   int64_t first_token_us = kNeverMicros;  // its first sample
+  std::unique_ptr<Beams> beams;           // of a beam search; the choices are then its answers
 
   WireKey key() const { return {router, submit.key.request}; }
   bool Admitted() const;       // one of its choices has been in a batch

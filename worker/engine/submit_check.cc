@@ -8,6 +8,8 @@
 
 #include "common/check.h"
 #include "common/wire_features.h"
+#include "worker/engine/beams.h"
+#include "worker/sample/stop_rules.h"
 
 namespace quire {
 namespace {
@@ -81,9 +83,10 @@ std::optional<Refused> CheckChoices(const Submit& submit, const EngineOptions& o
 std::vector<std::string> ServedFeatures(const EngineOptions& options) {
   if (!options.features.empty()) return options.features;
   std::vector<std::string> features;
-  for (std::string_view feature : {kFeatureTypicalP, kFeaturePenalties, kFeatureMinTokens,
-                                   kFeatureLogitBias, kFeatureAllowedTokenIds, kFeatureBadWords,
-                                   kFeatureLogprobs, kFeaturePromptLogprobs, kFeatureResume}) {
+  for (std::string_view feature :
+       {kFeatureTypicalP, kFeaturePenalties, kFeatureMinTokens, kFeatureLogitBias,
+        kFeatureAllowedTokenIds, kFeatureBadWords, kFeatureLogprobs, kFeaturePromptLogprobs,
+        kFeatureBeamSearch, kFeatureResume}) {
     features.emplace_back(feature);
   }
   if (options.prefix_caching) features.emplace_back(kFeatureSnapshot);
@@ -114,6 +117,13 @@ std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& op
   }
   if (auto refused = CheckPrompt(submit, options)) return refused;
   if (auto refused = CheckChoices(submit, options)) return refused;
+  if (submit.sampling.beam_width > 0) {
+    const size_t ends = EndIds(submit.sampling, options.eos_token_ids).size();
+    if (auto problem = CheckBeams(submit.sampling, submit.choices.size(), ends)) {
+      return Refuse(RefusalCode::kInvalid, std::string(problem->field),
+                    std::string(problem->message));
+    }
+  }
   return CheckFeatures(submit, options);
 }
 

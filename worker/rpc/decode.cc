@@ -64,6 +64,9 @@ absl::StatusOr<SamplingParams> ReadSampling(const pb::SamplingParams& from, int3
     return InvalidArgument("logprobs: must be in [0, 20]");
   }
   if (from.beam_width() > kMaxBeamWidth) return InvalidArgument("beam_width: must be in [0, 16]");
+  if (from.early_stopping() > static_cast<uint32_t>(EarlyStopping::kNever)) {
+    return InvalidArgument("early_stopping: must be in [0, 2]");
+  }
   SamplingParams to;
   to.temperature = from.temperature();
   to.top_p = OrNeutral(from.top_p(), 1.0f);
@@ -88,6 +91,7 @@ absl::StatusOr<SamplingParams> ReadSampling(const pb::SamplingParams& from, int3
   // Zero is a length penalty of its own, but only a beam search has one.
   to.length_penalty =
       from.beam_width() == 0 ? OrNeutral(from.length_penalty(), 1.0f) : from.length_penalty();
+  to.early_stopping = static_cast<EarlyStopping>(from.early_stopping());
   QUIRE_RETURN_IF_ERROR(ValidateSamplingParams(to, vocab_size));
   return to;
 }

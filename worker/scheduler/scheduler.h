@@ -46,6 +46,12 @@ class Scheduler {
   // that and then shares the prompt's blocks. When the leader leaves before, another takes its
   // part.
   void EnqueueBehind(Sequence& sequence, Sequence& leader);
+  // The same for a sequence that goes on from `parent`: all its tokens but the last are the
+  // parent's, whose blocks it shares if these are computed, and computes anew if not.
+  void EnqueueFork(Sequence& sequence, const Sequence& parent);
+  // It computes nothing more before a Grant, and keeps its blocks while nobody needs them.
+  // Requires: no step in flight names it.
+  void Hold(Sequence& sequence);
   // The sequence has ended; steps in flight may still name it.
   void Remove(Sequence& sequence);
   // Outputs with an index below `up_to` may be produced. Windows only grow.

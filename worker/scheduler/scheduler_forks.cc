@@ -30,6 +30,27 @@ void Scheduler::ForkFollowers(Sequence& leader) {
   QUIRE_CHECK(leader.followers == 0);
 }
 
+void Scheduler::EnqueueFork(Sequence& sequence, const Sequence& parent) {
+  const int64_t length = static_cast<int64_t>(sequence.tokens.size()) - 1;
+  QUIRE_CHECK(length >= sequence.prompt_length);
+  QUIRE_CHECK(sequence.OutputCount() < sequence.output_limit);
+  sequence.high_water = length;
+  Join(sequence);
+  if (parent.HoldsBlocks() && parent.computed >= length) {
+    Share(sequence, parent, length);
+    sequence.prefill_end = length;
+  }
+  Insert(sequence, SequencePlace::kWaiting);
+}
+
+void Scheduler::Hold(Sequence& sequence) {
+  QUIRE_CHECK(sequence.steps_in_flight == 0 && sequence.followers == 0);
+  if (sequence.place == SequencePlace::kPaused) return;
+  Take(sequence);
+  if (sequence.row >= 0) ReleaseRow(sequence);
+  Insert(sequence, SequencePlace::kPaused);
+}
+
 // What `from` has computed below `length` is computed for the sequence too.
 void Scheduler::Share(Sequence& sequence, const Sequence& from, int64_t length) {
   QUIRE_CHECK(!sequence.HoldsBlocks() && from.computed >= length);

@@ -145,7 +145,8 @@ void Scheduler::CheckInvariants() const {
     const SequencePlace place = sequence->leader->place;
     QUIRE_CHECK(place == SequencePlace::kWaiting || place == SequencePlace::kRunning ||
                 (place == SequencePlace::kPaused && sequence->leader->steps_in_flight > 0));
-    QUIRE_CHECK_MSG(sequence->leader->computed < sequence->prompt_length - 1,
+    QUIRE_CHECK_MSG(sequence->leader->computed < sequence->prompt_length - 1 ||
+                        sequence->leader->steps_in_flight > 0,
                     "a prompt is computed and not shared");
   }
   QUIRE_CHECK_MSG(prefilling == prefilling_.size(), "a prefilling row is in no list");

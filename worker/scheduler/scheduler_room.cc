@@ -247,7 +247,10 @@ void Scheduler::Preempt(Sequence& victim) {
   QUIRE_CHECK(victim.HoldsBlocks() && victim.reserved_pages == 0);
   QUIRE_CHECK(victim.last_plan <= launched_);
   ++totals_.preemptions;
-  const SequencePlace place = victim.place;
+  // A row whose window has just been used up may not have been paused yet.
+  const bool pauses = victim.place == SequencePlace::kPaused ||
+                      (victim.place == SequencePlace::kRunning && victim.WindowUsedUp() &&
+                       victim.OutputsKnown() < victim.output_limit);
   Take(victim);
   if (victim.row >= 0) {
     ++victim.preemptions;  // one without a row was held up by its own client
@@ -261,9 +264,9 @@ void Scheduler::Preempt(Sequence& victim) {
   victim.copy_position = -1;
   kv_.Rewind(victim.chain);
   ++victim.incarnation;
-  Insert(victim, place == SequencePlace::kPaused ? place : SequencePlace::kWaiting);
+  Insert(victim, pauses ? SequencePlace::kPaused : SequencePlace::kWaiting);
   // Paused, it may not come back for long.
-  if (victim.followers > 0 && place == SequencePlace::kPaused) ReplaceLeader(victim);
+  if (victim.followers > 0 && pauses) ReplaceLeader(victim);
 }
 
 // Makes room up to `length`, and keeps what its own copies of shared blocks need.

@@ -192,6 +192,59 @@ TEST(Sampling, EveryErrorNamesItsFieldAndARange) {
   for (const Case& c : unserved) expect(c, PlainModel());
 }
 
+TEST(Sampling, ABeamSearchHasAsManyBeamsAsChoicesAndIsSteeredByNothingElse) {
+  ModelFacts model = FullModel();
+  model.features.emplace_back(kFeatureBeamSearch);
+  model.limits.max_choices = 32;
+  model.limits.max_stop_token_ids = 10;
+  GenerationSettings defaults;
+  defaults.repetition_penalty = 1.1f;
+  defaults.eos_token_ids = {48, 49};
+  SamplingOptions beams;
+  beams.use_beam_search = true;
+  beams.n = 16;
+  beams.length_penalty = 0.0f;
+  beams.early_stopping = EarlyStopping::kNever;
+  beams.stop_token_ids = {1, 2};
+  const Result<SamplingParams> params = Resolve(beams, model, defaults);
+  ASSERT_TRUE(params.ok()) << params.error().message;
+  EXPECT_EQ(params.value().beam_width, 16);
+  EXPECT_EQ(params.value().length_penalty, 0.0f);
+  EXPECT_EQ(params.value().early_stopping, EarlyStopping::kNever);
+  EXPECT_EQ(params.value().repetition_penalty, 1.0f) << "a default steers no beams";
+  const std::vector<std::pair<std::string, std::function<void(SamplingOptions&)>>> refused = {
+      {"n", [](auto& o) { o.n = 17; }},
+      {"stop_token_ids",
+       [](auto& o) {
+         o.stop_token_ids = {1, 2, 3};
+       }},
+      {"length_penalty", [](auto& o) { o.length_penalty = 11.0f; }},
+      {"repetition_penalty", [](auto& o) { o.repetition_penalty = 1.2f; }},
+      {"frequency_penalty", [](auto& o) { o.frequency_penalty = 0.5f; }},
+      {"presence_penalty", [](auto& o) { o.presence_penalty = 0.5f; }},
+      {"logit_bias", [](auto& o) { o.logit_bias[1] = 1.0f; }},
+      {"allowed_token_ids", [](auto& o) { o.allowed_token_ids = {1}; }},
+      {"bad_words", [](auto& o) { o.bad_words = {"x"}; }},
+      {"length_penalty",
+       [](auto& o) {
+         o.use_beam_search = false;
+         o.length_penalty = 0.5f;
+       }},
+      {"early_stopping",
+       [](auto& o) {
+         o.use_beam_search = false;
+         o.length_penalty = 1.0f;
+       }},
+  };
+  for (const auto& [field, change] : refused) {
+    SamplingOptions options = beams;
+    change(options);
+    const Result<SamplingParams> result = Resolve(options, model, defaults);
+    ASSERT_FALSE(result.ok()) << field;
+    EXPECT_EQ(result.error().param, field) << result.error().message;
+  }
+}
+
 TEST(Sampling, LimitsAreServedAndOneMoreIsNot) {
   SamplingOptions options;
   options.stop.assign(16, std::string(256, 'x'));

@@ -45,7 +45,8 @@ TEST(ApiRequest, EverySamplingFieldArrives) {
     "seed":18446744073709551615,"max_tokens":7,"min_tokens":2,"stop":["a","b"],
     "stop_token_ids":[3],"include_stop_str_in_output":true,"ignore_eos":true,"n":2,"logprobs":4,
     "prompt_logprobs":1,"logit_bias":{"5":-1.5},"allowed_token_ids":[1,2],"bad_words":["w"],
-    "skip_special_tokens":false,"use_beam_search":true,"length_penalty":0.7,"stream":true,
+    "skip_special_tokens":false,"use_beam_search":true,"length_penalty":0.7,
+    "early_stopping":"never","stream":true,
     "stream_options":{"include_usage":true},"return_token_ids":true,"echo":true,
     "truncate_prompt_tokens":9,"priority":-3,"cache_salt":"s"})");
   const GenerateRequest& g = r.requests[0];
@@ -74,6 +75,7 @@ TEST(ApiRequest, EverySamplingFieldArrives) {
   EXPECT_EQ(s.bad_words, (std::vector<std::string>{"w"}));
   EXPECT_FALSE(s.skip_special_tokens);
   EXPECT_FLOAT_EQ(s.length_penalty, 0.7f);
+  EXPECT_EQ(s.early_stopping, EarlyStopping::kNever);
   EXPECT_TRUE(r.stream && r.include_usage && r.return_token_ids && g.streaming && g.echo);
   EXPECT_EQ(*g.truncate_prompt_tokens, 9);
   EXPECT_EQ(g.priority, -3);
@@ -180,6 +182,8 @@ TEST(ApiRequest, BadInputNamesTheField) {
       {kText, R"({"prompt":"x","stream_options":{"include_usage":3}})",
        "stream_options.include_usage"},
       {kText, R"({"prompt":"x","best_of":2})", "best_of"},
+      {kText, R"({"prompt":"x","early_stopping":"sometimes"})", "early_stopping"},
+      {kText, R"({"prompt":"x","early_stopping":1})", "early_stopping"},
       {kText, R"({"prompt":"x","suffix":"end"})", "suffix"},
       {kText, R"({"prompt":"x","response_format":{"type":"json_object"}})", "response_format"},
       {kText, R"({"prompt":"x","guided_regex":"a+"})", "guided_regex"},

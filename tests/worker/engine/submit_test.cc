@@ -37,7 +37,7 @@ const std::vector<BadSubmit>& BadSubmits() {
       {"max_tokens", RefusalCode::kInvalid, [](Submit& s) { s.sampling.max_tokens = -1; }},
       {"stop_token_ids", RefusalCode::kInvalid,
        [](Submit& s) { s.sampling.stop_token_ids = {64}; }},
-      {"beam_search", RefusalCode::kUnsupported, [](Submit& s) { s.sampling.beam_width = 2; }},
+      {"beam_width", RefusalCode::kInvalid, [](Submit& s) { s.sampling.beam_width = 17; }},
       {"prompt_logprobs", RefusalCode::kInvalid,
        [](Submit& s) { s.sampling.prompt_logprobs = kMaxLogprobs + 2; }},
       {"adapter", RefusalCode::kUnsupported, [](Submit& s) { s.adapter = "lora"; }},

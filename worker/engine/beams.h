@@ -1,0 +1,45 @@
+// A request's beam search as the engine keeps it: the search, and a row for each beam.
+//
+// Owner: the request. Invariants:
+// 1. Beams are none of the request's choices: those are its answers, told when the search is over.
+// 2. A beam samples once in a round, which ends when all have. The beams of the next round share
+// the
+//    blocks of those that they come from.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "worker/engine/request_table.h"
+#include "worker/sample/beam_search.h"
+
+namespace quire {
+
+struct Beams {
+  explicit Beams(BeamSearchOptions options) : search(std::move(options)) {}
+
+  BeamSearch search;
+  SamplingParams sampling;                    // of every beam: its best tokens, nothing else
+  std::vector<std::unique_ptr<Choice>> rows;  // the beams, in the search's order
+  std::vector<BeamRow> results;               // of this round, by beam
+  size_t results_missing = 0;
+  // Those of the round before: the step that is being committed may still name them.
+  std::vector<std::unique_ptr<Choice>> last_rows;
+  AttemptUsage usage;        // of rows that have left, and of all tokens
+  int64_t told_tokens = 0;   // of the answers
+  uint32_t preemptions = 0;  // of rows that have left
+  bool stopped = false;
+};
+
+// What keeps a request from a beam search, by the parameter's name.
+struct BeamProblem {
+  std::string_view field;
+  std::string_view message;
+};
+std::optional<BeamProblem> CheckBeams(const SamplingParams& params, size_t choices, size_t end_ids);
+
+}  // namespace quire
