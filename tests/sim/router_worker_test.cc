@@ -38,6 +38,9 @@ int Judge(const RunResult& run, const RunResult& calm, const Scenario& scenario)
     EXPECT_TRUE(expected.usage.has_value())
         << "a calm world finishes everything: " << (expected.error ? expected.error->message : "");
     EXPECT_EQ(client.terminal_events, client.cancelled ? 0 : 1);
+    if (client.started) {
+      EXPECT_EQ(client.prompt_logprobs, expected.prompt_logprobs);
+    }
     for (const auto& [index, choice] : client.choices) {
       SCOPED_TRACE("choice " + std::to_string(index));
       const ChoiceResult& whole = expected.choices.at(index);

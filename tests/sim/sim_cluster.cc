@@ -165,7 +165,17 @@ void Client::Start() {
   });
 }
 
-void Client::OnStarted(const Started& started) { Say("started " + started.worker); }
+void Client::OnStarted(const Started& started) {
+  Say("started " + started.worker);
+  result.started = true;
+  const bool scored = plan_.ask.sampling.prompt_logprobs.has_value();
+  EXPECT_EQ(started.prompt_logprobs.size(), scored ? started.prompt_ids.size() : 0);
+  for (const TokenLogprob& token : started.prompt_logprobs) {
+    result.prompt_logprobs.push_back(token.logprob);
+    result.prompt_logprobs.push_back(static_cast<float>(token.rank));
+    for (const TokenLogprob& top : token.top) result.prompt_logprobs.push_back(top.logprob);
+  }
+}
 
 void Client::OnDelta(const Delta& delta) {
   ChoiceResult& choice = result.choices[delta.choice];
@@ -227,6 +237,7 @@ ClientPlan DrawClient(VirtualRng& rng) {
   if (below(4) == 0) ask.sampling.logit_bias = {{'e', 4.0f}, {kFakeEos, 6.0f}};
   if (below(4) == 0) ask.sampling.logprobs = static_cast<int32_t>(below(3));
   if (below(3) == 0) ask.sampling.n = static_cast<int32_t>(2 + below(kSimChoices - 1));
+  if (below(5) == 0) ask.sampling.prompt_logprobs = static_cast<int32_t>(below(3));
   ask.streaming = below(2) == 0;
   if (below(8) == 0) ask.timeout_ms = 200 + below(3000);
   plan.takes_after = static_cast<Micros>(below(20)) * kMilli;

@@ -51,6 +51,8 @@ struct ChoiceResult {
 
 struct ClientResult {
   std::map<uint32_t, ChoiceResult> choices;
+  bool started = false;
+  std::vector<float> prompt_logprobs;  // with the candidates of each place, when asked for
   std::optional<ApiError> error;
   std::optional<Usage> usage;
   bool cancelled = false;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "router/grpc/messages_grpc.h"
@@ -26,7 +27,7 @@ void Fill(List* list, Value value, int count) {
   for (int i = 0; i < count; ++i) *list->Add() = value;
 }
 
-std::vector<Limit> Limits() {
+std::vector<Limit> Numbers() {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   return {
@@ -56,6 +57,12 @@ std::vector<Limit> Limits() {
       {"presence_penalty", {[](Options& s) { s.set_presence_penalty(-2); }}, {[](Options& s) {
          s.set_presence_penalty(2.01f);
        }}},
+  };
+}
+
+std::vector<Limit> Lists() {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  return {
       {"seed", {[](Options& s) { s.set_seed(~uint64_t{0}); }}, {}},
       {"max_tokens",
        {[](Options& s) { s.set_max_tokens(INT32_MAX); }},
@@ -106,7 +113,9 @@ std::vector<Limit> Limits() {
 }
 
 TEST(GrpcSampling, AtTheLimitServedAndBeyondItRefusedByName) {
-  for (const Limit& limit : Limits()) {
+  std::vector<Limit> limits = Numbers();
+  for (Limit& limit : Lists()) limits.push_back(std::move(limit));
+  for (const Limit& limit : limits) {
     SCOPED_TRACE(limit.field);
     for (const bool chat : {false, true}) {
       const auto read = [chat](const Set& set) {

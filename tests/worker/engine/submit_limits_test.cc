@@ -46,9 +46,9 @@ Limit Count(const char* field, int32_t SamplingParams::*member, std::vector<int3
 }
 
 // The harness's vocabulary is [0, 64), its context 256.
-std::vector<Limit> Limits() {
+std::vector<Limit> Numbers() {
   using P = SamplingParams;
-  std::vector<Limit> limits = {
+  return {
       Range("temperature", &P::temperature, {0, 1e-30f, 100}, {-1e-6f, 100.01f}),
       Range("top_p", &P::top_p, {1e-30f, 1}, {0, 1.001f}),
       Range("min_p", &P::min_p, {0, 1}, {-0.001f, 1.001f}),
@@ -63,6 +63,10 @@ std::vector<Limit> Limits() {
       Count("logprobs", &P::logprobs, {0, 21}, {-1, 22, INT32_MAX}),
       Count("prompt_logprobs", &P::prompt_logprobs, {0, 21}, {-1, 22, INT32_MAX}),
   };
+}
+
+std::vector<Limit> Lists() {
+  std::vector<Limit> limits;
   limits.push_back({"stop_token_ids",
                     {[](Submit& s) { s.sampling.stop_token_ids.assign(128, 63); }},
                     {[](Submit& s) { s.sampling.stop_token_ids.assign(129, 63); },
@@ -130,7 +134,9 @@ TEST(SubmitLimitsTest, AtTheLimitServedAndBeyondItRefusedByName) {
     set(submit);
     harness.Send(submit);
   };
-  for (const Limit& limit : Limits()) {
+  std::vector<Limit> limits = Numbers();
+  for (Limit& limit : Lists()) limits.push_back(std::move(limit));
+  for (const Limit& limit : limits) {
     SCOPED_TRACE(limit.field);
     for (size_t i = 0; i < limit.refused.size(); ++i) {
       SCOPED_TRACE(i);
