@@ -124,23 +124,26 @@ int Run(int repetitions) {
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     for (size_t i = 0; i < mixes.size(); ++i) {
       if (mixes[i].changes) std::memcpy(logits.data(), original.data(), original.size() * 4);
-      double start = Seconds();
-      for (size_t row = 0; row < kRows; ++row) largest += ReadForMax(row_of(row));
-      const double read = 1e6 * (Seconds() - start) / kRows;
-      start = Seconds();
+      // Row by row, each read half a round before it is sampled and the other way round, so that
+      // both find it as far from the core; medians over rows leave out those that were interrupted.
+      std::vector<double> reads, samples;
       for (size_t row = 0; row < kRows; ++row) {
         SampleOutput output;
         mixes[i].row.seed = row;
         mixes[i].row.output_index = static_cast<uint64_t>(repetition);
-        sampler.Sample(row_of(row), mixes[i].row, output);
+        const double start = Seconds();
+        largest += ReadForMax(row_of(row));
+        const double middle = Seconds();
+        sampler.Sample(row_of((row + kRows / 2) % kRows), mixes[i].row, output);
+        samples.push_back(1e6 * (Seconds() - middle));
+        reads.push_back(1e6 * (middle - start));
         tokens += output.token;
       }
-      const double sample = 1e6 * (Seconds() - start) / kRows;
       if (mixes[i].changes) std::memcpy(logits.data(), original.data(), original.size() * 4);
       if (repetition == 0) continue;  // memory is touched for the first time
-      results[i].sample_us.push_back(sample);
-      results[i].read_us.push_back(read);
-      results[i].ratios.push_back(sample / read);
+      results[i].sample_us.push_back(Median(samples));
+      results[i].read_us.push_back(Median(reads));
+      results[i].ratios.push_back(Median(samples) / Median(reads));
     }
   }
   std::string json = "{";

@@ -7,6 +7,7 @@ namespace quire::kernels::sampling {
 namespace {
 
 constexpr int kBins = 2048;
+constexpr size_t kFew = 4096;  // candidates for which clearing so many bins is most of the work
 
 uint64_t WeightOf(const Candidates& c, CutBy by, size_t i) {
   return by == CutBy::kCount ? 1 : c.mass[i];
@@ -22,8 +23,9 @@ struct Search {
   uint64_t above = 0;   // weight of candidates of higher order
 
   void NextDigit(int shift, int bits) {
-    std::array<uint64_t, kBins> weights{};
+    std::array<uint64_t, kBins> weights;
     const uint32_t mask = (1u << bits) - 1;
+    std::fill_n(weights.begin(), mask + 1, 0);
     for (size_t i = 0; i < c.ids.size(); ++i) {
       const uint64_t order = c.order[i];
       if ((order >> (shift + bits)) != prefix) continue;
@@ -46,9 +48,13 @@ void Cut(Candidates& c, CutBy by, uint64_t target) {
   target = std::min(target, total);
 
   Search search{c, by, target};
-  search.NextDigit(21, 11);
-  search.NextDigit(10, 11);
-  search.NextDigit(0, 10);
+  if (c.ids.size() <= kFew) {
+    for (const int shift : {24, 16, 8, 0}) search.NextDigit(shift, 8);
+  } else {
+    search.NextDigit(21, 11);
+    search.NextDigit(10, 11);
+    search.NextDigit(0, 10);
+  }
   // Candidates above the threshold stay; of those at it, as many of the lowest ids as the target
   // needs.
   const uint32_t threshold = static_cast<uint32_t>(search.prefix);

@@ -73,6 +73,7 @@ class BundleText final : public ModelText {
     return std::make_unique<BundleDecoder>(*tokenizer_, skip_special_tokens);
   }
   std::string_view TokenBytes(TokenId id) const override { return tokenizer_->TokenBytes(id); }
+  bool IsSpecial(TokenId id) const override { return tokenizer_->IsSpecial(id); }
   const GenerationSettings& generation() const override { return generation_; }
 
  private:

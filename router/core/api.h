@@ -111,6 +111,7 @@ struct TokenLogprob {
   std::vector<TokenLogprob> top;
   uint32_t rank = 0;      // of a prompt token among all, from 1; 0: not told
   bool unscored = false;  // the first token of a prompt: it follows nothing
+  bool hidden = false;    // a special token that the text leaves out
 };
 
 struct Started {

@@ -51,6 +51,8 @@ class ModelText {
   virtual std::unique_ptr<TextDecoder> NewDecoder(bool skip_special_tokens) const = 0;
   // The bytes that the token adds to a text; need not be UTF-8, empty for ids that don't exist.
   virtual std::string_view TokenBytes(TokenId id) const = 0;
+  // Whether texts leave the token out when special tokens are skipped.
+  virtual bool IsSpecial(TokenId /*id*/) const { return false; }
   virtual const GenerationSettings& generation() const = 0;
 };
 

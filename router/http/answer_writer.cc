@@ -154,7 +154,7 @@ void AppendCompletionLogprobs(const std::vector<TokenLogprob>& logprobs, bool as
     }
     offsets += comma;
     AppendNumber(offset, offsets);
-    offset += CountCharacters(token.token);
+    if (!token.hidden) offset += CountCharacters(token.token);
     tops += comma;
     AppendTopOf(token, as_id, tops);
   }

@@ -53,14 +53,17 @@ bool Resumes(const Request& request) {
 std::vector<TokenLogprob> PromptLogprobsOf(const Request& request) {
   const PromptLogprobs& from = request.prompt_logprobs;
   const ModelText& text = *request.model.text;
+  const bool skips = request.ask.sampling.skip_special_tokens;
   std::vector<TokenLogprob> all;
   all.reserve(request.prompt_ids.size());
   all.push_back(MakeTokenLogprob(text, request.prompt_ids.front(), 0.0f));
   all.back().unscored = true;
+  all.back().hidden = skips && text.IsSpecial(all.back().id);
   for (size_t i = 0; i < from.logprobs.size(); ++i) {
     TokenLogprob& entry =
         all.emplace_back(MakeTokenLogprob(text, request.prompt_ids.at(i + 1), from.logprobs[i]));
     entry.rank = from.ranks[i];
+    entry.hidden = skips && text.IsSpecial(entry.id);
     if (i < from.top.size()) entry.top = MakeTopLogprobs(text, from.top[i]);
   }
   return all;

@@ -113,6 +113,7 @@ bool ChoiceStream::AppendText(std::string_view piece, std::string& out) {
 
 TokenLogprob ChoiceStream::LogprobOf(const Output& output, size_t index) const {
   TokenLogprob entry = MakeTokenLogprob(text_, output.ids[index], output.logprobs[index]);
+  entry.hidden = options_.skip_special_tokens && text_.IsSpecial(entry.id);
   if (!output.top.empty()) entry.top = MakeTopLogprobs(text_, output.top[index]);
   return entry;
 }

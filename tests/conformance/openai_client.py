@@ -119,6 +119,8 @@ def echo_stands_before_the_answer_streamed_and_not():
     assert joined == whole.logprobs.token_logprobs
     offsets = [value for c in chunks if c.logprobs for value in c.logprobs.text_offset]
     assert offsets == whole.logprobs.text_offset
+    for token, offset, following in zip(whole.logprobs.tokens, offsets, offsets[1:]):
+        assert whole.text[offset:following] in (token, ""), (token, offset, following)
 
 
 @check
