@@ -61,18 +61,18 @@ def reflection_lists_the_services(target):
 @check
 def a_prompt_alone_is_echoed_and_scored(target):
     answer = messages(grpcurl(target, "quire.v1.Inference/Generate", {
-        "text": "Once upon a time", "echo": True, "sampling": {"maxTokens": 0, "logprobs": 2}}))
+        "text": "Once upon a time", "echo": True, "sampling": {"max_tokens": 0, "logprobs": 2}}))
     prompt = [message["prompt"] for message in answer if "prompt" in message]
     expect("".join(part.get("text", "") for part in prompt) == "Once upon a time", answer)
     tokens = [token for part in prompt for token in part.get("logprobs", [])]
-    ids = answer[0]["started"]["promptTokenIds"]
+    ids = answer[0]["started"]["prompt_token_ids"]
     expect([token.get("id", 0) for token in tokens] == ids, answer)
     expect(tokens[0].get("unscored") and "top" not in tokens[0], tokens[0])
     for token in tokens[1:]:
         expect(token["logprob"] <= 0 and token["rank"] >= 1 and len(token["top"]) == 2, token)
     expect(not any("delta" in message for message in answer), answer)
-    expect([m["done"]["finishReason"] for m in answer if "done" in m] == ["length"], answer)
-    expect(answer[-1]["usage"].get("completionTokens", 0) == 0, answer[-1])
+    expect([m["done"]["finish_reason"] for m in answer if "done" in m] == ["length"], answer)
+    expect(answer[-1]["usage"].get("completion_tokens", 0) == 0, answer[-1])
 
 
 @check
