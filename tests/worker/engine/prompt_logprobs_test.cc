@@ -75,6 +75,24 @@ TEST(PromptLogprobsTest, TheSameWhateverTheChunksTheNeighboursAndThePreemptions)
   }
 }
 
+// A cached block has no logits: the prompt is computed anew, and then serves others.
+TEST(PromptLogprobsTest, TheCacheIsNotLookedUp) {
+  HarnessOptions options = SmallEngine();
+  Harness harness(options);
+  for (uint64_t request = 1; request <= 3; ++request) {
+    Submit submit = Scored(harness, 1, 4);  // one prompt for all
+    submit.key.request = RequestNumber(request);
+    if (request != 2) submit.sampling.prompt_logprobs = 0;
+    harness.Send(submit);
+    harness.RunFor(0);
+    ASSERT_EQ(harness.answer(request).ended.size(), 1u);
+    const uint32_t cached = harness.answer(request).ended[0].usage.cached_tokens;
+    EXPECT_EQ(cached > 0, request == 3) << request;
+    EXPECT_EQ(harness.answer(request).prompt.logprobs.size(), request == 2 ? kPrompt - 1 : 0);
+    EXPECT_EQ(harness.answer(request).tokens, harness.answer(1).tokens);
+  }
+}
+
 TEST(PromptLogprobsTest, NotSentAgainOnAResume) {
   Harness harness(SmallEngine());
   Submit whole = Scored(harness, 1, 8);
