@@ -3,10 +3,12 @@
 //   engine_bench --model=PATH --mode=prefill --tokens=512
 //   engine_bench --model=PATH --mode=decode --batch=16 --context=128 --tokens=64
 //   engine_bench --model=PATH --mode=closed --batch=16 --requests=64 --context=32 --tokens=128
+//   engine_bench --model=PATH --mode=hit --context=2000 --tokens=128
 //
 // prefill: prompt tokens per second of one prompt. decode: output tokens per second once every row
 // is past its prompt. closed: output tokens per second of `requests` requests, `batch` at a time,
-// prompts included.
+// prompts included. hit: time to the first token behind `context` cached tokens and `tokens` new
+// ones, beside that of the same new tokens at the same context and that of all of them.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -53,7 +55,9 @@ class Bench {
     shape.head_dim = model.program.head_dim;
     kernels::ProgramOptions program;
     program.kv = kernels::DealLayers(model.program.layer_windows, shape);
-    program.page_count = static_cast<int64_t>(options.batch + 1) * (length / shape.block_size + 2) *
+    // Room for what is cached besides.
+    const int sequences = options.batch + (options.mode == "hit" ? 3 : 1);
+    program.page_count = static_cast<int64_t>(sequences) * (length / shape.block_size + 2) *
                          static_cast<int64_t>(program.kv.groups.size());
     program.max_rows = std::max(1, options.batch);
     program.max_samples = program.max_rows;
@@ -62,6 +66,7 @@ class Bench {
     engine.max_model_len = length;
     engine.max_num_seqs = program.max_rows;
     engine.page_count = program.page_count;
+    if (options.mode == "hit") engine.max_num_batched_tokens = options.context;
     for (const kernels::KvKind& kind : program.kv.kinds) {
       engine.cache_kinds.push_back({kind.window, kind.groups});
     }
@@ -77,16 +82,22 @@ class Bench {
     engine_ = std::make_unique<Engine>(engine, *runner_, progress_);
   }
 
+  std::vector<TokenId> RandomPrompt(int tokens) {
+    std::vector<TokenId> prompt(static_cast<size_t>(tokens));
+    for (TokenId& id : prompt) id = static_cast<TokenId>(10 + random_() % (vocab_size_ - 10));
+    return prompt;
+  }
   void Submit(int prompt_tokens, int max_tokens) {
+    Submit(RandomPrompt(prompt_tokens), max_tokens);
+  }
+  void Submit(std::vector<TokenId> prompt, int max_tokens) {
     SubmitCommand command;
     command.router = RouterInstance(1);
     quire::Submit& submit = command.submit;
     submit.key = {RequestNumber(++submitted_), Attempt(1)};
     submit.submit_number = submitted_;
     submit.choices.resize(1);
-    for (int i = 0; i < prompt_tokens; ++i) {
-      submit.prompt_ids.push_back(static_cast<TokenId>(10 + random_() % (vocab_size_ - 10)));
-    }
+    submit.prompt_ids = std::move(prompt);
     submit.sampling.temperature = 0;
     submit.sampling.ignore_eos = true;
     submit.sampling.max_tokens = max_tokens;
@@ -149,6 +160,67 @@ double Run(const Options& options, Bench& bench) {
   return static_cast<double>(bench.outputs) * 1e6 / static_cast<double>(NowMicros() - begin);
 }
 
+struct FirstToken {
+  double hit_us = 0;
+  double same_context_us = 0;  // the step that computes the new tokens, when nothing is cached
+  double miss_us = 0;
+};
+
+FirstToken RunHit(const Options& options, Bench& bench) {
+  const auto until_token = [&bench] {
+    bench.started = bench.ended = bench.refused = 0;
+    while (bench.ended + bench.refused < 1) bench.Step();
+  };
+  FirstToken times;
+  std::vector<TokenId> shared = bench.RandomPrompt(options.context);
+  int64_t begin = NowMicros();
+  bench.Submit(bench.RandomPrompt(options.context + options.tokens), 1);
+  bench.Step();  // of `context` tokens: a step holds no more
+  const int64_t middle = NowMicros();
+  until_token();
+  int64_t end = NowMicros();
+  times.miss_us = static_cast<double>(end - begin);
+  times.same_context_us = static_cast<double>(end - middle);
+  bench.Submit(shared, 1);
+  until_token();
+  const std::vector<TokenId> fresh = bench.RandomPrompt(options.tokens);
+  shared.insert(shared.end(), fresh.begin(), fresh.end());
+  begin = NowMicros();
+  bench.Submit(std::move(shared), 1);
+  until_token();
+  end = NowMicros();
+  times.hit_us = static_cast<double>(end - begin);
+  return times;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+int ReportHit(const Options& options, Bench& bench) {
+  std::vector<double> hit, same, miss, over_same, over_miss;
+  for (int i = 0; i < std::max(1, options.repeats); ++i) {
+    const FirstToken times = RunHit(options, bench);
+    hit.push_back(times.hit_us / 1000);
+    same.push_back(times.same_context_us / 1000);
+    miss.push_back(times.miss_us / 1000);
+    over_same.push_back(times.hit_us / times.same_context_us);
+    over_miss.push_back(times.hit_us / times.miss_us);
+  }
+  json::Object out;
+  out["mode"] = options.mode;
+  out["cached_tokens"] = options.context;
+  out["new_tokens"] = options.tokens;
+  out["hit_ms"] = Median(hit);
+  out["same_context_ms"] = Median(same);
+  out["miss_ms"] = Median(miss);
+  out["hit_over_same_context"] = Median(over_same);
+  out["hit_over_miss"] = Median(over_miss);
+  std::printf("%s\n", json::Serialize(out).c_str());
+  return bench.refused > 0 ? 1 : 0;
+}
+
 int Main(const std::vector<std::string>& args) {
   Options options;
   config::Schema schema("engine_bench", "Measures the engine without router and wire.");
@@ -184,6 +256,10 @@ int Main(const std::vector<std::string>& args) {
     return 2;
   }
   Bench bench(options, **model, *backend);
+  if (options.mode == "hit") {
+    for (int i = 0; i < options.warmups; ++i) RunHit(options, bench);
+    return ReportHit(options, bench);
+  }
   for (int i = 0; i < options.warmups; ++i) Run(options, bench);  // caches and threads
   std::vector<double> rates;
   for (int i = 0; i < std::max(1, options.repeats); ++i) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [cpu|serve|start|sampling]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -194,8 +194,38 @@ def bench_sampling(args):
                         "results": table})
 
 
+def bench_prefix_cache(args):
+    """Look-up and insert among a million blocks; time to first token on a hit; the cache's share of a prefill."""
+    model, threads = gemma(), os.cpu_count()
+    cycles = []
+    for _ in range(args.cycles):
+        cycles.append(last_json([BIN / "prefix_cache_bench", "--blocks=1000000", "--prompt=4096", "--rounds=1000"]))
+        print(json.dumps(cycles[-1]), flush=True)
+    alone = {key: {q: spread([c[key][q] for c in cycles]) for q in ("p50", "p99")}
+             for key in ("lookup_and_insert_us", "eviction_and_release_us", "lookup_of_a_hit_us", "release_of_a_hit_us")}
+    alone["state bytes per block"] = cycles[0]["state_bytes_per_block"]
+    first_token = {}
+    for new in (16, 128, 512):
+        rows = [last_json([BIN / "engine_bench", f"--model={model}", f"--threads={threads}", "--mode=hit",
+                           "--context=2000", f"--tokens={new}", "--repeats=3"]) for _ in range(args.cycles)]
+        first_token[f"{new} new tokens"] = {key: spread([r[key] for r in rows]) for key in
+                                            ("hit_ms", "same_context_ms", "miss_ms", "hit_over_same_context",
+                                             "hit_over_miss")}
+        print(new, json.dumps(first_token[f"{new} new tokens"]), flush=True)
+    shares = []
+    for _ in range(args.cycles):  # of one kind with every block, one with a window, as this model has
+        row = last_json([BIN / "prefix_cache_bench", "--blocks=200000", "--sliding=5", "--prompt=2048", "--rounds=500"])
+        cache_us = row["lookup_and_insert_us"]["p50"] + row["eviction_and_release_us"]["p50"]
+        prefill_us = 2048 * 1e6 / ours("prefill", model, threads, tokens=2048)
+        shares.append(100 * cache_us / prefill_us)
+        print(f"{cache_us:.0f} us of {prefill_us:.0f} us of prefill: {shares[-1]:.3f} %", flush=True)
+    record("prefix_cache", {"model": "gemma3-270m Q4_K_M", "threads": threads, "1,000,000 blocks, 4,096 tokens": alone,
+                            "first token, 2,000 cached": first_token,
+                            "cache calls as % of a 2,048-token prefill without hits": spread(shares)})
+
+
 def main():
-    benches = {"cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling}
+    benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)

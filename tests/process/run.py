@@ -33,6 +33,12 @@ def test_serve_answers_and_stops_cleanly():
         expect(status == 200, answer)
         expect(answer["usage"]["completion_tokens"] == 24, answer)
         expect(len(text_of(answer)) > 20, answer)
+        longer = {**PROMPT, "prompt": PROMPT["prompt"] * 20}
+        for turn in range(2):
+            status, again = server.post("/v1/completions", longer)
+            expect(status == 200, again)
+            cached = again["usage"]["prompt_tokens_details"]["cached_tokens"]
+            expect((cached > 0) == (turn > 0) and cached < again["usage"]["prompt_tokens"], again)
         streamed = ""
         last = None
         for data in server.stream("/v1/completions", PROMPT):

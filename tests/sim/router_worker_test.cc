@@ -132,6 +132,32 @@ TEST(RouterAndWorkers, SeveralChoicesAreCarriedOn) {
   EXPECT_EQ(reasons, (std::set<std::string>{"length", "stop"}));
 }
 
+// One after the other, on two workers: each computes the prompt once.
+TEST(RouterAndWorkers, AClientIsToldWhatWasCached) {
+  Scenario scenario;
+  ClientPlan client;
+  std::vector<TokenId> prompt;
+  for (TokenId id = 0; id < 100; ++id) prompt.push_back(5 + id % 20);
+  client.ask.prompt = TokenPrompt{prompt};
+  client.ask.sampling.max_tokens = 10;
+  client.ask.sampling.seed = 1;
+  for (int i = 0; i < 6; ++i) {
+    client.starts_at = (1000 + 2000 * i) * kMicrosPerMilli;
+    scenario.clients.push_back(client);
+  }
+  const RunResult run = RunScenario(scenario);
+  EXPECT_EQ(Judge(run, Undisturbed(scenario), scenario), 6);
+  int cached = 0;
+  for (const ClientResult& result : run.clients) {
+    ASSERT_TRUE(result.usage.has_value());
+    EXPECT_EQ(result.usage->prompt_tokens, 100u);
+    EXPECT_EQ(result.usage->cached_tokens % 96, 0u);
+    cached += result.usage->cached_tokens == 96;
+    EXPECT_EQ(result.choices.at(0).ids, run.clients[0].choices.at(0).ids);
+  }
+  EXPECT_GE(cached, 4);
+}
+
 TEST(RouterAndWorkers, SeedsOfFaults) {
   int finished = 0;
   int clients = 0;

@@ -126,7 +126,8 @@ class KvCache {
               const std::function<void(int32_t, uint64_t, uint64_t)>& tell) const;
   CacheEventLog& events() { return events_; }
 
-  // Memory for the book-keeping of one cached block of one kind, its pages' entries included.
+  // Memory for the book-keeping of one block that is cached in every kind, its pages' entries
+  // included.
   static int64_t StateBytesPerBlock(const CacheShape& shape);
 
   const CacheShape& shape() const { return shape_; }

@@ -17,10 +17,8 @@ constexpr int kMaxEvictionsForNode = 16;
 }  // namespace
 
 int64_t KvCache::StateBytesPerBlock(const CacheShape& shape) {
-  int32_t groups = 0;
-  for (const CacheKindShape& kind : shape.kinds) groups = std::max(groups, kind.groups);
   return PrefixIndex::BytesPerNode(shape.block_size, static_cast<int32_t>(shape.kinds.size())) +
-         groups * BlockPool::kBytesPerPage;
+         shape.GroupCount() * BlockPool::kBytesPerPage;
 }
 
 void KvCache::Open(PrefixChain& chain, const CacheIdentity& identity) {

@@ -184,5 +184,40 @@ TEST_F(RealModelTest, EachOfSeveralChoicesEqualsItAloneBitForBit) {
   }
 }
 
+// What the cache saves is what would have been computed.
+TEST_F(RealModelTest, HitsEqualMissesBitForBit) {
+  std::mt19937_64 rng(6);
+  const auto random_id = [&] {
+    return static_cast<TokenId>(rng() % static_cast<uint64_t>(model_.program.vocab_size));
+  };
+  std::vector<TokenId> shared(80);
+  for (TokenId& id : shared) id = random_id();
+  std::vector<Submit> submits;
+  for (uint64_t request = 1; request <= 24; ++request) {
+    Submit& submit = submits.emplace_back();
+    submit.key = {RequestNumber(request), Attempt(1)};
+    submit.choices.resize(1);
+    submit.prompt_ids.assign(shared.begin(),
+                             shared.begin() + static_cast<ptrdiff_t>(20 + rng() % 60));
+    for (uint64_t i = rng() % 3; i > 0; --i) submit.prompt_ids.push_back(random_id());
+    submit.sampling.max_tokens = 6;
+    submit.sampling.seed = rng();
+    submit.sampling.logprobs = 1;
+  }
+  uint64_t cached = 0;
+  std::map<uint64_t, RealAnswer> together = Serve(submits, 23);
+  for (const Submit& submit : submits) {
+    const uint64_t request = submit.key.request.value();
+    SCOPED_TRACE(request);
+    std::map<uint64_t, RealAnswer> alone = Serve({submit}, 200);
+    EXPECT_EQ(together[request].tokens, alone[request].tokens);
+    EXPECT_EQ(together[request].logprob_bits, alone[request].logprob_bits);
+    ASSERT_EQ(together[request].ended.size(), 1u);
+    cached += together[request].ended[0].usage.cached_tokens;
+    EXPECT_EQ(alone[request].ended[0].usage.cached_tokens, 0u);
+  }
+  EXPECT_GT(cached, 200u);
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -329,5 +329,59 @@ TEST_F(EventsTest, SnapshotChunksLeaveBehindTheStepMadeBeforeThem) {
   EXPECT_TRUE(router->frames[count - 1].snapshot_chunk().last());
 }
 
+// Outputs are merged while their taker is away: the events behind a part stay behind it.
+TEST_F(EventsTest, EventsAndPartsOfOneOutputLeaveInTheirOrder) {
+  auto router = AttachForEvents(1);
+  ASSERT_EQ(engine.Taken<WatchCommand>().size(), 1u);
+  EngineOutput output = Events(1, 3, 1);
+  output.snapshot_parts.push_back({RouterInstance(1), 3, 0, false, 0, {1}, {0}, 2});
+  output.snapshot_parts.push_back({RouterInstance(1), 3, 1, true, 0, {2}, {0}, 2});
+  const size_t before = router->frames.size();
+  Say(std::move(output));
+  ASSERT_EQ(router->frames.size(), before + 4);
+  EXPECT_EQ(router->frames[before].step().events_size(), 2);
+  EXPECT_EQ(router->frames[before].step().event_seq(), 2u);
+  EXPECT_EQ(router->frames[before + 1].snapshot_chunk().index(), 0u);
+  EXPECT_EQ(router->frames[before + 2].snapshot_chunk().index(), 1u);
+  EXPECT_EQ(router->frames[before + 3].step().first_event_seq(), 3u);
+  EXPECT_EQ(router->frames[before + 3].step().event_seq(), 3u);
+  EXPECT_FALSE(router->frames[before + 3].step().events_dropped());
+  // The engine hears of every part that was written, and may make as many more.
+  uint32_t sent = 0;
+  for (const SnapshotSentCommand& command : engine.Taken<SnapshotSentCommand>()) {
+    EXPECT_EQ(command.snapshot_number, 3u);
+    sent += command.parts;
+  }
+  EXPECT_EQ(sent, 2u);
+}
+
+TEST_F(EventsTest, NumbersWithoutEventsAreToldAsDropped) {
+  auto watching = AttachForEvents(1);
+  auto other = Attach(2, 1);
+  Say(Events(1, 1, 1));
+  EngineOutput output;
+  output.event_seq = 4;  // nobody watched when they were made
+  Say(std::move(output));
+  EXPECT_TRUE(watching->frames.back().step().events_dropped());
+  EXPECT_EQ(watching->frames.back().step().event_seq(), 4u);
+  EXPECT_FALSE(other->frames.back().step().events_dropped());
+  Say(Events(5, 1, 1));
+  EXPECT_FALSE(watching->frames.back().step().events_dropped());
+  EXPECT_EQ(watching->frames.back().step().first_event_seq(), 5u);
+}
+
+TEST_F(EventsTest, PartsThatTheEngineCouldNotHearOfAreToldLater) {
+  auto router = AttachForEvents(1);
+  EngineOutput output;
+  output.snapshot_parts.push_back({RouterInstance(1), 3, 0, true, 0, {1}, {0}, 0});
+  engine.full = true;
+  Say(std::move(output));
+  EXPECT_TRUE(engine.Taken<SnapshotSentCommand>().empty());
+  engine.full = false;
+  Run(2 * kPulseInterval);
+  ASSERT_EQ(engine.Taken<SnapshotSentCommand>().size(), 1u);
+  EXPECT_EQ(engine.Taken<SnapshotSentCommand>()[0].parts, 1u);
+}
+
 }  // namespace
 }  // namespace quire
