@@ -138,6 +138,12 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.slow_client_timeout,
               .min = 100,
               .max = 24 * 3600e3});
+  schema.Add({.name = "watchdog-grace",
+              .help = "Time for a step over its limit to end after all; then the stacks have been "
+                      "logged and the worker exits. 0 lets it stay.",
+              .target = &c.watchdog_grace,
+              .min = 0,
+              .max = 24 * 3600e3});
   schema.Add({.name = "ready-fd",
               .help = "Descriptor that gets one JSON line when the worker is ready.",
               .target = &c.ready_fd,

@@ -39,6 +39,7 @@ struct WorkerConfig {
   bool insecure = false;
   config::Duration drain_timeout{30'000};
   config::Duration slow_client_timeout{30'000};
+  config::Duration watchdog_grace{10'000};
   int32_t ready_fd = -1;
 
   std::string log_level = "info";

@@ -23,6 +23,8 @@
 #include "worker/rpc/health.h"
 #include "worker/rpc/http_asio.h"
 #include "worker/rpc/server_grpc.h"
+#include "worker/thread_stacks.h"
+#include "worker/watchdog.h"
 
 namespace quire {
 namespace {
@@ -75,6 +77,7 @@ class Service {
     server_ = *std::move(server);
     executor_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
     engine_.Start();
+    StartWatchdog();
     health_.SetListening(true);
     executor_.Post([this] { WatchHealth(); });
     executor_.Post([this, http_port] { SayReady(http_port); });
@@ -91,6 +94,22 @@ class Service {
   }
 
  private:
+  // After the first token: what is slow from here on has been seen to be fast.
+  void StartWatchdog() {
+    WatchdogOptions options;
+    options.grace = config_.watchdog_grace.milliseconds * kMicrosPerMilli;
+    options.on_stuck = [this](const std::string& what) {
+      log_.Error("stuck; the stacks of all threads follow on standard error", {{"what", what}});
+      stacks_.Write(STDERR_FILENO);
+    };
+    options.on_recovered = [this](const std::string& what) { log_.Info(what); };
+    options.on_hopeless = [](const std::string& what) {
+      std::fprintf(stderr, "quire-worker: %s\n", what.c_str());
+      std::_Exit(kExitFailed);  // its threads do not end: nothing to wait for
+    };
+    watchdog_ = std::make_unique<Watchdog>(worker_.progress, executor_.clock(), options);
+  }
+
   void WatchHealth() {
     server_->SetServing(health_.Serving().ok);
     executor_.PostAt(executor_.clock().Now() + kHealthInterval, [this] { WatchHealth(); });
@@ -155,6 +174,8 @@ class Service {
   std::unique_ptr<AttachHub> hub_;
   EngineThread engine_;
   std::unique_ptr<GrpcServer> server_;
+  ThreadStacks stacks_;
+  std::unique_ptr<Watchdog> watchdog_;
   std::thread leaving_;
   bool draining_ = false;
   bool clean_ = true;

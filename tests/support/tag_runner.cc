@@ -159,7 +159,8 @@ void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
   }
   runner_.Launch(packet, now_us);
   ++steps_launched_;
-  const int64_t elapsed = options_.step_micros ? options_.step_micros(tokens) : 0;
+  int64_t elapsed = options_.step_micros ? options_.step_micros(tokens) : 0;
+  if (options_.plan_micros) elapsed = options_.plan_micros(plan);
   const int64_t start = in_flight_.empty() ? now_us : std::max(now_us, in_flight_.back().ready_us);
   in_flight_.push_back({start + elapsed, elapsed, std::move(salts)});
 }

@@ -71,6 +71,8 @@ struct TagRunnerOptions {
   int max_in_flight = 1;
   // Virtual time that a step of so many tokens takes; empty: none passes.
   std::function<int64_t(int64_t tokens)> step_micros;
+  // The same by all that the step holds; before step_micros where both are given.
+  std::function<int64_t(const StepPlan&)> plan_micros;
   // The salt of a request, told by its seed (packets carry no salt); empty: all have salt 0.
   std::function<uint64_t(uint64_t seed)> salt_of_seed;
 };

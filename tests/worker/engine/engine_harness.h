@@ -24,6 +24,7 @@ struct HarnessOptions {
   int max_in_flight = 1;
   std::function<int64_t(int64_t tokens)> step_micros;
   std::function<uint64_t(uint64_t seed)> salt_of_seed;  // see TagRunnerOptions
+  std::function<int64_t(const StepPlan&)> plan_micros;
 };
 
 inline HarnessOptions SmallEngine() {
@@ -74,6 +75,7 @@ class Harness {
     runner.max_in_flight = options_.max_in_flight;
     runner.step_micros = options_.step_micros;
     runner.salt_of_seed = options_.salt_of_seed;
+    runner.plan_micros = options_.plan_micros;
     runner_ = std::make_unique<TagRunner>(runner);
     engine.on_page_freed = [this](int32_t page) { runner_->program().PoisonPage(page); };
     engine_ = std::make_unique<Engine>(engine, *runner_, progress_);

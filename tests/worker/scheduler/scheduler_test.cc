@@ -37,7 +37,7 @@ class SchedulerTest : public testing::Test {
   // Plans one step; the q_len of each row by sequence id.
   std::map<uint64_t, int32_t> PlanStep() {
     std::map<uint64_t, int32_t> lengths;
-    if (!scheduler_->Plan(plan_, rows_)) return lengths;
+    if (!scheduler_->Plan(plan_, rows_, budget_)) return lengths;
     for (const PlannedRow& row : rows_) lengths[row.sequence->id] = row.q_len;
     in_flight_.push_back({plan_.number, rows_});
     scheduler_->CheckInvariants();
@@ -63,6 +63,7 @@ class SchedulerTest : public testing::Test {
 
   using Lengths = std::map<uint64_t, int32_t>;
   SchedulerOptions options_;
+  StepBudget budget_;
   SamplingParams sampling_;
   std::vector<std::unique_ptr<Sequence>> sequences_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -192,6 +193,90 @@ TEST_F(SchedulerTest, BlocksOfTheEndedGoBackWithTheLastStepThatNamesThem) {
   EXPECT_GT(scheduler_->kv().pool().held(), 0);
   CommitOne();
   EXPECT_EQ(scheduler_->kv().pool().held(), 0);
+}
+
+TEST_F(SchedulerTest, TheTimeBudgetCutsChunksAtABlocksEnd) {
+  Make(8, 200, 200);
+  budget_.max_us = 10'000;
+  budget_.times = {.fixed_us = 1'000, .row_us = 500, .token_us = 200, .context_us = 0};
+  Add(3);
+  EXPECT_EQ(Step(), (Lengths{{1, 3}}));
+  Add(100);
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 40}}));  // 42 fit in the 8,500 that the decode leaves
+  budget_.times.fixed_us = 50'000;                // no time at all: decodes and a block
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 4}}));
+  Add(5);
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 4}}));  // one block in all, not one each
+  budget_.max_us = 0;
+  EXPECT_EQ(Step(), (Lengths{{1, 1}, {2, 52}, {3, 5}}));
+}
+
+TEST_F(SchedulerTest, FcfsDoesNotLookAtPriorities) {
+  Make(1, 64, 100);
+  Add(2, 1, 9);
+  Add(2, 1, -9);
+  EXPECT_EQ(Step(), (Lengths{{1, 2}}));
+  EXPECT_EQ(Step(), (Lengths{{2, 2}}));
+}
+
+TEST_F(SchedulerTest, OfTheLastPriorityTheVictimIsTaken) {
+  options_.policy = SchedulingPolicy::kPriority;
+  Make(8, 64, 10);
+  Sequence& first = Add(15, 100, 0);  // four blocks and growing
+  Sequence& last = Add(11, 100, 1);   // three: more to recompute than the next
+  Sequence& small = Add(3, 100, 0);
+  Step();
+  ASSERT_EQ(last.place, SequencePlace::kRunning);
+  for (int i = 0; i < 30 && last.place == SequencePlace::kRunning; ++i) Step();
+  EXPECT_EQ(last.place, SequencePlace::kWaiting);
+  EXPECT_EQ(small.place, SequencePlace::kRunning);
+  EXPECT_EQ(first.place, SequencePlace::kRunning);
+}
+
+// More important work keeps coming and takes the row of the less important; who has lost it
+// kMaxPreemptions times has all its pages kept and runs to its end.
+TEST_F(SchedulerTest, WhoLostItsRowTooOftenIsProtected) {
+  options_.policy = SchedulingPolicy::kPriority;
+  for (const int32_t lost : {0, kMaxPreemptions}) {
+    SCOPED_TRACE(lost);
+    Make(4, 64, 16);
+    Sequence& low = Add(4, 40, 1);
+    low.preemptions = lost;
+    Sequence* high = nullptr;
+    for (int step = 0; step < 4000 && low.place != SequencePlace::kNone; ++step) {
+      if (high == nullptr || high->place == SequencePlace::kNone) high = &Add(9, 30, 0);
+      Step();
+    }
+    EXPECT_EQ(low.OutputCount(), 40);
+    if (lost == 0) {
+      EXPECT_GT(low.preemptions, 0);
+    } else {
+      EXPECT_EQ(low.preemptions, lost);
+    }
+  }
+}
+
+TEST_F(SchedulerTest, WhatCanNeverFitIsNamedAndTheOthersGoOn) {
+  Make(8, 64, 4);
+  Sequence& other = Add(3, 3);
+  Sequence& large = Add(100);  // 25 blocks of four
+  Step();
+  ASSERT_EQ(scheduler_->unfit(), &large);
+  scheduler_->Remove(large);
+  EXPECT_EQ(scheduler_->unfit(), nullptr);
+  Step();
+  Step();
+  EXPECT_EQ(other.OutputCount(), 3);
+  EXPECT_TRUE(scheduler_->Idle());
+}
+
+TEST_F(SchedulerTest, AWatermarkKeepsABlockForEachRunningRow) {
+  Make(8, 64, 6);
+  Add(7);  // two blocks
+  Add(7);  // two more, and one for the row that runs
+  Add(3);  // one, and two for the rows: it waits
+  EXPECT_EQ(Step(), (Lengths{{1, 7}, {2, 7}}));
+  EXPECT_EQ(scheduler_->totals().preemptions, 0u);
 }
 
 TEST(StepCostTest, LearnsAndErrsOnTheLongSide) {
