@@ -91,9 +91,17 @@ void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.workers,
               .value_name = "HOST:PORT"});
   schema.Add({.name = "routing-policy",
-              .help = "How a worker is chosen.",
+              .help = "How a worker is chosen: prefix-aware weighs what each worker has cached of "
+                      "the prompt against the work that it has.",
               .target = &c.routing_policy,
-              .choices = {"round-robin"}});
+              .choices = {"prefix-aware", "least-loaded", "power-of-two", "round-robin", "random",
+                          "consistent-hash"}});
+  schema.Add({.name = "max-index-bytes",
+              .help = "Memory for what workers have cached; a worker that needs more counts as one "
+                      "that has nothing.",
+              .target = &c.max_index,
+              .min = 1 << 20,
+              .max = 1ll << 40});
   schema.Add({.name = "generation-config",
               .help = "Sampling defaults where a request is silent: auto takes the model's own "
                       "generation settings, vllm the API's neutral ones. The model's "

@@ -29,7 +29,8 @@ struct RouterConfig {
   bool metrics = true;
 
   std::vector<std::string> workers;  // HOST:PORT
-  std::string routing_policy = "round-robin";
+  std::string routing_policy = "prefix-aware";
+  config::Bytes max_index{256 << 20};
   std::string generation_config = "auto";
   int32_t worker_silence_ms = 2000;
   int32_t max_live_requests = 4096;

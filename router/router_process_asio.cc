@@ -54,6 +54,7 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   options.generation_defaults = config.generation_config == "auto";
   options.worker_silence_ms = static_cast<uint32_t>(config.worker_silence_ms);
   options.limits.max_live_requests = static_cast<uint32_t>(config.max_live_requests);
+  options.limits.max_index_bytes = static_cast<size_t>(config.max_index.value);
   options.limits.max_response_bytes = static_cast<size_t>(config.max_response.value);
   options.text_factory = MakeBundleText;
   return options;

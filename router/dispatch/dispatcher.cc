@@ -16,6 +16,11 @@ std::vector<std::string> Features(const Submit& submit, const Journal& journal) 
   return features;
 }
 
+const Policy& PolicyOf(const DispatchOptions& options) {
+  QUIRE_CHECK_MSG(options.policy != nullptr, "a dispatcher has a routing policy");
+  return *options.policy;
+}
+
 }  // namespace
 
 Dispatcher::Live::Live(DispatchRequest r, uint32_t window_size)
@@ -38,9 +43,8 @@ Dispatcher::Dispatcher(DispatchOptions options, Dialer& dialer, Executor& execut
       executor_(executor),
       rng_(rng),
       listener_(listener),
-      fleet_(options_.limits) {
-  QUIRE_CHECK_MSG(options_.policy != nullptr, "a dispatcher has a routing policy");
-}
+      fleet_(options_.limits),
+      placement_(PolicyOf(options_), options_.limits.max_index_bytes, rng) {}
 
 Dispatcher::~Dispatcher() {
   for (auto& [number, live] : live_) StopWaiting(*live);
@@ -53,6 +57,7 @@ absl::Status Dispatcher::AddWorker(const std::string& target) {
   link.target = target;
   link.worker = worker;
   link.router = options_.instance;
+  link.wants_events = options_.policy->wants_caches;
   LinkListener& self = *this;
   links_.push_back(std::make_unique<Link>(std::move(link), dialer_, executor_, rng_, self));
   running_.emplace_back();
@@ -118,18 +123,26 @@ void Dispatcher::Taken(RequestNumber request, uint32_t choice, uint64_t index) {
 
 bool Dispatcher::Place(Live& live) {
   QUIRE_CHECK_MSG(!live.running, "one attempt at a time");
-  RouteQuery query;
-  query.prompt_tokens = static_cast<uint32_t>(live.request.submit.prompt_ids.size());
-  query.turn = turn_;
-  query.excluded = live.excluded;
-  query.required_features = Features(live.request.submit, live.journal);
-  const FleetView view = fleet_.View(live.request.submit.model_id);
-  const std::optional<RouteChoice> choice = Route(*options_.policy, view, query);
+  const std::optional<RouteChoice> choice = placement_.Choose(
+      ViewFor(live),
+      {live.request.submit, live.journal, live.excluded,
+       Features(live.request.submit, live.journal), live.request.session},
+      live.ticket);
   if (!choice) return false;
-  ++turn_;
   StopWaiting(live);
   Send(live, choice->worker);
   return true;
+}
+
+// The ready workers of its model, with what is on its way to them.
+FleetView Dispatcher::ViewFor(const Live& live) const {
+  FleetView view = fleet_.View(live.request.submit.model_id);
+  for (WorkerView& worker : view.workers) {
+    const Link& link = *links_[worker.worker.value()];
+    worker.unseen_submits = link.UnseenSubmits();
+    worker.unseen_tokens = link.UnseenTokens();
+  }
+  return view;
 }
 
 void Dispatcher::Send(Live& live, WorkerIndex worker) {
@@ -159,7 +172,7 @@ void Dispatcher::Send(Live& live, WorkerIndex worker) {
   QUIRE_CHECK(room > 0);
   submit.initial_window = live.Windowed() ? static_cast<uint32_t>(room) : 0;
   const AttemptKey key = submit.key;
-  LinkOf(worker).SendSubmit(std::move(submit));
+  LinkOf(worker).SendSubmit(std::move(submit), live.ticket.uncached_tokens);
   if (!live.Windowed()) return;
   for (uint32_t choice = 0; choice < live.windows.size(); ++choice) {
     if (live.journal.ended(choice)) continue;
@@ -249,6 +262,7 @@ void Dispatcher::Abandon(Live& live, bool tell_worker) {
   QUIRE_CHECK(running_[live.worker.value()].erase(number) == 1);
   fleet_.AttemptEnded(live.worker, live.answered);
   live.running = false;
+  live.ticket = {};  // the next attempt has more to look up
   if (tell_worker && LinkOf(live.worker).up()) {
     LinkOf(live.worker).SendCancel({{number, live.attempt}, false, 0});
   }
@@ -284,11 +298,16 @@ void Dispatcher::OnLinkUp(WorkerIndex worker, const WorkerHello& hello) {
   for (const RequestNumber number : waiting_) {
     std::erase(live_.at(number)->excluded, worker);  // it starts anew
   }
+  if (usable.ok() && options_.policy->wants_caches) {
+    placement_.index().Greeted(worker, hello, executor_.clock().Now());
+    AskForSnapshots();
+  }
   listener_.OnFleetChanged(worker);
 }
 
 void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason, const absl::Status& why) {
   if (fleet_.worker(worker).attached) ++counters_.links_lost;
+  placement_.index().Lost(worker);
   fleet_.Detached(worker, StatusMessage(why).substr(0, kMaxHelloStringBytes));
   LoseAttemptsOf(worker);
   listener_.OnFleetChanged(worker);
@@ -299,13 +318,25 @@ void Dispatcher::OnDraining(WorkerIndex worker, uint64_t) {
   listener_.OnFleetChanged(worker);
 }
 
-void Dispatcher::OnSnapshotChunk(WorkerIndex, const SnapshotChunk&) {
-  // Nothing asks for snapshots, so a worker that sends one is merely talkative.
+void Dispatcher::OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) {
+  placement_.index().Snapshot(
+      worker, {chunk.snapshot_number, chunk.cache_kind, chunk.hashes, chunk.last},
+      executor_.clock().Now());
+  AskForSnapshots();
+}
+
+void Dispatcher::AskForSnapshots() {
+  while (const auto ask = placement_.index().NextAsk(executor_.clock().Now())) {
+    QUIRE_CHECK_MSG(LinkOf(ask->worker).up(), "a worker without a link is not followed");
+    LinkOf(ask->worker).SendSnapshotRequest(ask->number);
+  }
 }
 
 void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
   const WorkerPhase before = fleet_.worker(worker).phase;
-  fleet_.Stepped(worker, step, executor_.clock().Now());
+  const Micros now = executor_.clock().Now();
+  fleet_.Stepped(worker, step, now);
+  placement_.index().Stepped(worker, step, now);
   for (const Admitted& admitted : step.admitted) HandleAdmitted(worker, admitted);
   for (const PromptLogprobs& part : step.prompt_logprobs) HandlePrompt(worker, part);
   for (const Output& output : step.outputs) HandleOutput(worker, output);
@@ -314,6 +345,7 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
   const WorkerPhase after = fleet_.worker(worker).phase;
   if (after == WorkerPhase::kStuck) LoseAttemptsOf(worker);
   if (after != before) listener_.OnFleetChanged(worker);
+  AskForSnapshots();
   TryWaiting();
 }
 
@@ -329,6 +361,7 @@ void Dispatcher::HandleAdmitted(WorkerIndex worker, const Admitted& admitted) {
   Live* live = FindCurrent(worker, admitted.key);
   if (live == nullptr) return;
   Answered(*live);
+  placement_.OnAdmitted(worker, admitted, live->ticket);
   listener_.OnAdmitted(admitted.key.request, fleet_.worker(worker), admitted.cached_tokens);
 }
 
@@ -439,6 +472,7 @@ void Dispatcher::HandleRefused(WorkerIndex worker, const Refused& refused) {
 
 void Dispatcher::CheckInvariants() const {
   fleet_.CheckInvariants();
+  placement_.index().CheckInvariants();
   size_t running = 0;
   for (const auto& [number, live] : live_) {
     QUIRE_CHECK(live->request.number == number);

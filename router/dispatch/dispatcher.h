@@ -22,6 +22,7 @@
 #include "common/runtime/runtime.h"
 #include "router/core/api.h"
 #include "router/dispatch/journal.h"
+#include "router/dispatch/placement.h"
 #include "router/dispatch/window.h"
 #include "router/fleet/fleet.h"
 #include "router/link/link.h"
@@ -43,6 +44,7 @@ struct DispatchRequest {
   // remaining time.
   Submit submit;
   std::string model_name;        // for messages
+  std::string session;           // of the client, for policies that keep one with its worker
   Micros deadline = 0;           // 0 is none
   bool router_is_taker = false;  // the answer is collected here: accepted outputs count as taken
 };
@@ -102,6 +104,7 @@ class Dispatcher final : private LinkListener {
   Fleet& fleet() { return fleet_; }
   const Fleet& fleet() const { return fleet_; }
   const DispatchCounters& counters() const { return counters_; }
+  const CacheIndex& cache_index() const { return placement_.index(); }
   size_t LiveRequests() const { return live_.size(); }
   // Places what waits for a worker; call when the fleet may have one now.
   void TryWaiting();
@@ -124,6 +127,7 @@ class Dispatcher final : private LinkListener {
     uint32_t carry_ons = 0;
     TimerId wait_timer = 0;
     bool waiting = false;
+    PlacementTicket ticket;
   };
 
   void OnLinkUp(WorkerIndex worker, const WorkerHello& hello) override;
@@ -155,6 +159,8 @@ class Dispatcher final : private LinkListener {
   void Forget(Live& live);
   void Answered(Live& live);
   Link& LinkOf(WorkerIndex worker);
+  FleetView ViewFor(const Live& live) const;
+  void AskForSnapshots();
   Window& WindowOf(Live& live, uint32_t choice);
 
   const DispatchOptions options_;
@@ -163,11 +169,11 @@ class Dispatcher final : private LinkListener {
   Rng& rng_;
   DispatchListener& listener_;
   Fleet fleet_;
+  Placement placement_;
   std::vector<std::unique_ptr<Link>> links_;      // by WorkerIndex
   std::vector<std::set<RequestNumber>> running_;  // by WorkerIndex: whose attempts it has
   std::map<RequestNumber, std::unique_ptr<Live>> live_;
   std::set<RequestNumber> waiting_;  // for a worker, the oldest first
-  uint64_t turn_ = 0;
   DispatchCounters counters_;
 };
 

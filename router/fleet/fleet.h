@@ -73,7 +73,9 @@ struct WorkerView {
   uint32_t unadmitted_submits = 0;
   uint32_t max_waiting_requests = 0;
   uint32_t routers_attached = 1;
-  uint32_t cached_tokens = 0;  // of the prompt at hand; 0 unless the worker's index is exact
+  uint32_t cached_tokens = 0;   // of the prompt at hand; 0 unless the worker's index is exact
+  uint64_t unseen_submits = 0;  // sent by this router; `load` does not know of them yet
+  uint64_t unseen_tokens = 0;   // prefill work in these
 };
 struct FleetView {
   std::vector<WorkerView> workers;  // ready ones of one model, in index order

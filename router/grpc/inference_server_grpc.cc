@@ -64,6 +64,7 @@ class AnswerReactor final : public AnswerCall::Reactor {
                          : UsableRequestId(from_header)        ? from_header
                                                                : std::string();
     request.timeout_ms = RemainingMs(context);
+    request.session = MetadataValue(context, "x-session-id").substr(0, 256);
     request.traceparent = MetadataValue(context, "traceparent").substr(0, 256);
     services_.executor.Post([&services = services_, call = call_, problem = std::move(problem),
                              request = std::move(request)]() mutable {

@@ -28,6 +28,7 @@ struct HttpRequest {
   std::string body;
   std::string request_id;  // from x-request-id where it is usable, else made by the session
   std::string traceparent;
+  std::string session;
   std::string timeout;     // x-quire-timeout, as it came
   std::string timeout_ms;  // x-request-timeout-ms, as it came
 };

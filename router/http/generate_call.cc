@@ -135,6 +135,7 @@ void GenerateCall::Launch(uint64_t timeout_ms) {
     request.request_id = several ? id + "-" + std::to_string(i) : id;
     request.timeout_ms = timeout_ms;
     request.traceparent = http_.traceparent;
+    request.session = http_.session;
     parts_.push_back(std::make_unique<Part>(*this, i));
     ++parts_live_;
     parts_.back()->id = services_.pipeline.Start(std::move(request), parts_.back().get());

@@ -254,6 +254,7 @@ HttpRequest HttpSession::TakeRequest(bool& usable) {
   request.request_id = UsableRequestId(id) ? std::string(id) : NewRequestId(services_.rng);
   request.traceparent = std::string(StdView(message["traceparent"]).substr(0, 256));
   request.timeout = std::string(StdView(message["x-quire-timeout"]).substr(0, 64));
+  request.session = std::string(StdView(message["x-session-id"]).substr(0, 256));
   request.timeout_ms = std::string(StdView(message["x-request-timeout-ms"]).substr(0, 64));
   request.body = std::move(message.body());
   return request;

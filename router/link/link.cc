@@ -146,7 +146,16 @@ void Link::HandleStep(const StepFrame& step) {
       return;
     }
   }
+  while (!unseen_.empty() && unseen_.front().submit_number <= step.last_admitted_submit) {
+    unseen_tokens_ -= unseen_.front().work_tokens;
+    unseen_.pop_front();
+  }
   listener_.OnStep(options_.worker, step);
+}
+
+uint64_t Link::UnseenSubmits() const {
+  const bool counted_twice = !waiting_.empty() && waiting_.front().begun;
+  return waiting_.size() + unseen_.size() - (counted_twice ? 1 : 0);
 }
 
 void Link::OnClosed(const absl::Status& status) {
@@ -161,6 +170,8 @@ void Link::Down(LinkDownReason reason, const absl::Status& why) {
       phase_ == Phase::kUp && now - dialled_at_ >= FromMillis(options_.backoff_reset_ms);
   phase_ = Phase::kBackoff;
   waiting_.clear();
+  unseen_.clear();
+  unseen_tokens_ = 0;
   stream_.reset();
   if (timer_ != 0) executor_.Cancel(timer_);
   if (lived) backoff_ms_ = options_.backoff_min_ms;
@@ -176,10 +187,12 @@ void Link::Down(LinkDownReason reason, const absl::Status& why) {
   listener_.OnLinkDown(options_.worker, reason, why);
 }
 
-void Link::SendSubmit(Submit submit) {
+void Link::SendSubmit(Submit submit, uint64_t work_tokens) {
   QUIRE_CHECK_MSG(up(), "a submit needs a link that is up");
   waiting_.emplace_back();
   waiting_.back().submit = std::move(submit);
+  waiting_.back().work_tokens = work_tokens;
+  unseen_tokens_ += work_tokens;
   Pump();
 }
 
@@ -187,6 +200,7 @@ void Link::SendCancel(const Cancel& cancel) {
   QUIRE_CHECK_MSG(up(), "a cancel needs a link that is up");
   const auto waiting = FindWaiting(cancel.key);
   if (waiting != waiting_.end() && !waiting->begun && !cancel.one_choice) {
+    unseen_tokens_ -= waiting->work_tokens;
     waiting_.erase(waiting);  // the worker never heard of it, and shall not
     return;
   }
@@ -201,6 +215,11 @@ void Link::SendFinish(const Finish& finish) {
 void Link::SendGrant(const Grant& grant) {
   QUIRE_CHECK_MSG(up(), "a grant needs a link that is up");
   WriteControl(grant.key, EncodeGrant(grant));
+}
+
+void Link::SendSnapshotRequest(uint64_t snapshot_number) {
+  QUIRE_CHECK_MSG(up(), "a snapshot request needs a link that is up");
+  if (!stream_->Write(EncodeSnapshotRequest(snapshot_number))) writable_ = false;
 }
 
 void Link::WriteControl(const AttemptKey& key, std::string frame) {
@@ -227,6 +246,7 @@ void Link::Pump() {
     if (!head.begun) {
       head.begun = true;
       head.submit.submit_number = ++submit_number_;
+      unseen_.push_back({submit_number_, head.work_tokens});
       std::vector<std::string> frames = EncodeSubmit(head.submit);
       head.submit.prompt_ids.clear();
       head.submit.choices.clear();

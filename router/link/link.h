@@ -65,17 +65,24 @@ class Link final : private FrameStream::Receiver {
   uint64_t attach_number() const { return attach_number_; }
   size_t WaitingSubmits() const { return waiting_.size(); }
 
-  // Numbers the Submit when it is written. Needs up().
-  void SendSubmit(Submit submit);
+  // Numbers the Submit when it is written; `work_tokens` is the prefill work that it means. Needs
+  // up().
+  void SendSubmit(Submit submit, uint64_t work_tokens);
   void SendCancel(const Cancel& cancel);
   void SendFinish(const Finish& finish);
   void SendGrant(const Grant& grant);
+  void SendSnapshotRequest(uint64_t snapshot_number);
+
+  // Submits of this Attach that the worker's load does not tell of yet, and their work.
+  uint64_t UnseenSubmits() const;
+  uint64_t UnseenTokens() const { return unseen_tokens_; }
 
  private:
   enum class Phase : uint8_t { kIdle, kGreeting, kUp, kBackoff };
   // A Submit that waits for the wire; encoded when its turn comes.
   struct Waiting {
     Submit submit;
+    uint64_t work_tokens = 0;
     std::deque<std::string> frames;  // what is left of it, once begun
     bool begun = false;
     std::vector<std::string> after;  // control frames of the same attempt that follow it
@@ -114,6 +121,12 @@ class Link final : private FrameStream::Receiver {
   Micros last_heartbeat_at_ = 0;
   bool writable_ = true;
   std::deque<Waiting> waiting_;
+  struct Unseen {
+    uint64_t submit_number = 0;
+    uint64_t work_tokens = 0;
+  };
+  std::deque<Unseen> unseen_;   // begun, in order; one that is being written is in waiting_ too
+  uint64_t unseen_tokens_ = 0;  // of waiting_ and unseen_
 };
 
 }  // namespace quire

@@ -18,7 +18,7 @@ namespace quire {
 
 struct PipelineOptions {
   std::vector<std::string> workers;  // HOST:PORT
-  std::string routing_policy = "round-robin";
+  std::string routing_policy = "prefix-aware";
   RouterLimits limits;
   uint32_t worker_silence_ms = 2000;
   bool generation_defaults = true;  // the model's own sampling defaults where a request is silent

@@ -237,6 +237,7 @@ void RouterPipeline::Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_
   dispatch.number = RequestNumber(id);
   dispatch.submit = MakeSubmit(request, options_.salt_key);
   dispatch.model_name = request.model.facts.name;
+  dispatch.session = request.ask.session;
   dispatch.deadline = request.deadline;
   dispatch.router_is_taker = !request.ask.streaming;
   dispatcher_.Start(std::move(dispatch));

@@ -30,7 +30,22 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
       generation_tokens_(metrics.AddCounter(
           {"quire_router_generation_tokens_total", "Output tokens of finished requests."})),
       live_requests_(metrics.AddGauge(
-          {"quire_router_live_requests", "Requests accepted and not yet ended."})) {
+          {"quire_router_live_requests", "Requests accepted and not yet ended."})),
+      index_bytes_(metrics.AddGauge({"quire_router_cache_index_bytes",
+                                     "Memory of what is known of the workers' caches."})) {
+  for (size_t i = 0; i < predictions_.size(); ++i) {
+    const char* verdicts[] = {"exact", "raced", "wrong"};
+    predictions_[i] = &metrics.AddCounter(
+        {"quire_router_cache_predictions_total",
+         "Predicted cached tokens held against the worker's; raced: an event lay between.",
+         {{"verdict", verdicts[i]}}});
+  }
+  for (size_t state = 0; state < cache_workers_.size(); ++state) {
+    const std::string name(CacheStateName(static_cast<CacheState>(state)));
+    cache_workers_[state] = &metrics.AddGauge({"quire_router_cache_index_workers",
+                                               "Known workers by the state of their cache's index.",
+                                               {{"state", name}}});
+  }
   for (size_t phase = 0; phase < workers_.size(); ++phase) {
     const std::string name(WorkerPhaseName(static_cast<WorkerPhase>(phase)));
     workers_[phase] = &metrics.AddGauge(
@@ -47,6 +62,9 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
                counter("placement_retries", "Second attempts before any output."),
                counter("carry_ons", "Attempts that resumed an answer on another worker."),
                counter("lost_links", "Attaches that ended, for whatever reason.")};
+  cache_index_ = {counter("cache_index_stale", "Times that a worker's cache events had a gap."),
+                  counter("cache_index_snapshots", "Snapshots asked for."),
+                  counter("cache_index_over_limit", "Workers left out by --max-index-bytes.")};
 }
 
 void RouterMetrics::RequestEnded(Outcome outcome, double seconds) {
@@ -78,6 +96,22 @@ void RouterMetrics::Update(const Dispatcher& dispatcher) {
     ++phases[static_cast<size_t>(worker.phase)];
   }
   for (size_t i = 0; i < phases.size(); ++i) workers_[i]->Set(phases[i]);
+  UpdateIndex(dispatcher.cache_index(), dispatcher.fleet().workers().size());
+}
+
+void RouterMetrics::UpdateIndex(const CacheIndex& index, size_t workers) {
+  const CacheIndexCounters& now = index.counters();
+  predictions_[0]->Add(now.predictions_exact - last_index_.predictions_exact);
+  predictions_[1]->Add(now.predictions_raced - last_index_.predictions_raced);
+  predictions_[2]->Add(now.predictions_wrong - last_index_.predictions_wrong);
+  cache_index_[0]->Add(now.became_stale - last_index_.became_stale);
+  cache_index_[1]->Add(now.snapshots - last_index_.snapshots);
+  cache_index_[2]->Add(now.over_limit - last_index_.over_limit);
+  last_index_ = now;
+  std::array<int, 6> states{};
+  for (uint32_t i = 0; i < workers; ++i) ++states[static_cast<size_t>(index.state(WorkerIndex(i)))];
+  for (size_t i = 0; i < states.size(); ++i) cache_workers_[i]->Set(states[i]);
+  index_bytes_.Set(static_cast<double>(index.Bytes()));
 }
 
 }  // namespace quire

@@ -1,5 +1,8 @@
 #include "router/routing/policy.h"
 
+#define XXH_INLINE_ALL  // keys are short: the call would cost as much as the hash
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "common/check.h"
@@ -8,7 +11,12 @@ namespace quire {
 namespace {
 
 constexpr Policy kPolicies[] = {
+    {"prefix-aware", &ChoosePrefixAware, /*wants_caches=*/true},
+    {"least-loaded", &ChooseLeastLoaded},
+    {"power-of-two", &ChoosePowerOfTwo},
     {"round-robin", &ChooseRoundRobin},
+    {"random", &ChooseRandom},
+    {"consistent-hash", &ChooseConsistentHash},
 };
 
 bool Offers(const WorkerView& worker, const std::vector<std::string>& required) {
@@ -34,6 +42,23 @@ uint32_t SubmitCredit(const WorkerView& worker) {
   return std::max<uint32_t>(1, worker.max_waiting_requests / worker.routers_attached);
 }
 
+uint64_t WorkAhead(const WorkerView& worker) {
+  return worker.load.waiting_prefill_tokens + worker.load.running_prefill_tokens +
+         worker.unseen_tokens;
+}
+
+uint64_t RowsWanted(const WorkerView& worker) {
+  return uint64_t{worker.load.running_rows} + worker.load.waiting_requests + worker.unseen_submits;
+}
+
+uint64_t RendezvousKey(std::string_view bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+uint64_t RendezvousWeight(uint64_t key, std::string_view worker_id) {
+  return XXH3_64bits_withSeed(worker_id.data(), worker_id.size(), key);
+}
+
 std::optional<RouteChoice> Route(const Policy& policy, const FleetView& view,
                                  const RouteQuery& query) {
   QUIRE_CHECK(policy.choose != nullptr);
@@ -49,10 +74,12 @@ std::optional<RouteChoice> Route(const Policy& policy, const FleetView& view,
     if (!excluded) candidates.push_back(worker);
   }
   if (candidates.empty()) return std::nullopt;
-  const RouteChoice choice = policy.choose(candidates, query);
-  QUIRE_CHECK_MSG(std::any_of(candidates.begin(), candidates.end(),
-                              [&](const WorkerView& w) { return w.worker == choice.worker; }),
-                  "a policy chooses one of its candidates");
+  RouteChoice choice = policy.choose(candidates, query);
+  const auto chosen = std::find_if(candidates.begin(), candidates.end(), [&](const WorkerView& w) {
+    return w.worker == choice.worker;
+  });
+  QUIRE_CHECK_MSG(chosen != candidates.end(), "a policy chooses one of its candidates");
+  choice.cached_tokens = chosen->cached_tokens;
   return choice;
 }
 

@@ -21,7 +21,10 @@ namespace quire {
 
 struct RouteQuery {
   uint32_t prompt_tokens = 0;
-  uint64_t turn = 0;                  // grows by one with every decision of this router
+  uint64_t turn = 0;      // grows by one with every decision of this router
+  uint64_t random = 0;    // drawn for this decision
+  uint64_t affinity = 0;  // the same for requests that begin alike
+  std::string_view session;  // of the client's header; empty: none
   std::vector<WorkerIndex> excluded;  // that this request has already failed on
   std::vector<std::string> required_features;
 };
@@ -29,6 +32,7 @@ struct RouteQuery {
 struct RouteChoice {
   WorkerIndex worker;
   std::string_view reason;  // why this one, for logs and metrics
+  uint32_t cached_tokens = 0;  // that it was chosen with; filled in by Route
 };
 
 // `candidates` is not empty.
@@ -37,6 +41,7 @@ using PolicyFunction = RouteChoice (*)(std::span<const WorkerView> candidates,
 struct Policy {
   std::string_view name;
   PolicyFunction choose;
+  bool wants_caches = false;  // it looks at cached_tokens
 };
 
 // All policies; the first one is the default.
@@ -50,7 +55,22 @@ uint32_t SubmitCredit(const WorkerView& worker);
 std::optional<RouteChoice> Route(const Policy& policy, const FleetView& view,
                                  const RouteQuery& query);
 
+// What the worker has to do before a new prompt: prefill work that it told of, and what was sent
+// since. In tokens.
+uint64_t WorkAhead(const WorkerView& worker);
+// Rows that it runs, and requests that will want one.
+uint64_t RowsWanted(const WorkerView& worker);
+// Highest-random-weight hashing (Thaler and Ravishankar): every router picks the same worker for a
+// key, and a worker that comes or goes moves only its own keys.
+uint64_t RendezvousKey(std::string_view bytes);
+uint64_t RendezvousWeight(uint64_t key, std::string_view worker_id);
+
 // The policies, one per file.
+RouteChoice ChoosePrefixAware(std::span<const WorkerView> candidates, const RouteQuery& query);
+RouteChoice ChooseLeastLoaded(std::span<const WorkerView> candidates, const RouteQuery& query);
+RouteChoice ChoosePowerOfTwo(std::span<const WorkerView> candidates, const RouteQuery& query);
+RouteChoice ChooseRandom(std::span<const WorkerView> candidates, const RouteQuery& query);
+RouteChoice ChooseConsistentHash(std::span<const WorkerView> candidates, const RouteQuery& query);
 RouteChoice ChooseRoundRobin(std::span<const WorkerView> candidates, const RouteQuery& query);
 
 }  // namespace quire

@@ -258,14 +258,14 @@ TEST_F(LinkTest, DrainingAndSnapshotChunksGoUp) {
 TEST_F(LinkTest, SubmitsAreNumberedPerAttach) {
   Start();
   Run(kMicrosPerSecond);
-  link_->SendSubmit(MakeSubmit(1));
-  link_->SendSubmit(MakeSubmit(2));
+  link_->SendSubmit(MakeSubmit(1), 0);
+  link_->SendSubmit(MakeSubmit(2), 0);
   Run(30 * kMilli);
   EXPECT_EQ(worker_.heard.at(1).submit().submit_number(), 1u);
   EXPECT_EQ(worker_.heard.at(2).submit().submit_number(), 2u);
   worker_.CloseStream();
   Run(kMicrosPerSecond);
-  link_->SendSubmit(MakeSubmit(3));
+  link_->SendSubmit(MakeSubmit(3), 0);
   Run(30 * kMilli);
   EXPECT_EQ(worker_.heard.back().submit().submit_number(), 1u);
 }
@@ -319,8 +319,8 @@ class GatedLinkTest : public LinkTest {
 TEST_F(GatedLinkTest, CancelAndGrantOvertakeSubmitsThatWait) {
   Greet();
   gate_.open = false;
-  link_->SendSubmit(MakeSubmit(1, 3 * kMaxPromptIdsPerFrame));  // its first frame fills the buffer
-  link_->SendSubmit(MakeSubmit(2));
+  link_->SendSubmit(MakeSubmit(1, 3 * kMaxPromptIdsPerFrame), 0);  // its first frame fills the buffer
+  link_->SendSubmit(MakeSubmit(2), 0);
   ASSERT_EQ(gate_.written.size(), 1u);
   link_->SendGrant({{RequestNumber(7), Attempt(1)}, 0, 10});
   link_->SendCancel({{RequestNumber(8), Attempt(1)}, false, 0});
@@ -339,9 +339,9 @@ TEST_F(GatedLinkTest, CancelAndGrantOvertakeSubmitsThatWait) {
 TEST_F(GatedLinkTest, WhatConcernsAWaitingSubmitStaysBehindIt) {
   Greet();
   gate_.open = false;
-  link_->SendSubmit(MakeSubmit(1, 3 * kMaxPromptIdsPerFrame));
-  link_->SendSubmit(MakeSubmit(2));
-  link_->SendSubmit(MakeSubmit(3));
+  link_->SendSubmit(MakeSubmit(1, 3 * kMaxPromptIdsPerFrame), 0);
+  link_->SendSubmit(MakeSubmit(2), 0);
+  link_->SendSubmit(MakeSubmit(3), 0);
   link_->SendCancel({{RequestNumber(2), Attempt(1)}, false, 0});  // never heard of
   link_->SendCancel({{RequestNumber(1), Attempt(1)}, false, 0});  // half heard of
   link_->SendGrant({{RequestNumber(3), Attempt(1)}, 0, 10});

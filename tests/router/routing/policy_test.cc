@@ -97,5 +97,120 @@ TEST(Route, NobodyIsNoChoice) {
   EXPECT_FALSE(Route(Policies().front(), FleetView(), {}).has_value());
 }
 
+// A worker like the others, with this much to do.
+WorkerView Busy(WorkerView worker, uint32_t rows, uint64_t work, uint32_t cached) {
+  worker.load.running_rows = rows;
+  worker.load.running_prefill_tokens = work;
+  worker.cached_tokens = cached;
+  return worker;
+}
+
+TEST(PrefixAware, WeighsWhatIsCachedAgainstTheQueue) {
+  const Policy& policy = *FindPolicy("prefix-aware");
+  RouteQuery query;
+  query.prompt_tokens = 1000;
+  const auto chosen = [&](FleetView view) { return Route(policy, view, query)->worker.value(); };
+  FleetView view = ViewOf(2);
+  view.workers[1] = Busy(view.workers[1], 0, 0, 800);
+  EXPECT_EQ(chosen(view), 1u);
+  EXPECT_EQ(Route(policy, view, query)->cached_tokens, 800u);
+  EXPECT_EQ(Route(policy, view, query)->reason, "cached-prefix");
+  view.workers[1] = Busy(view.workers[1], 0, 790, 800);  // 990 tokens of work against 1000
+  EXPECT_EQ(chosen(view), 1u);
+  view.workers[1] = Busy(view.workers[1], 0, 810, 800);
+  EXPECT_EQ(chosen(view), 0u);
+  view.workers[1] = Busy(view.workers[1], 3, 0, 800);  // 200 tokens, shared by four rows
+  EXPECT_EQ(chosen(view), 1u);
+  view.workers[1] = Busy(view.workers[1], 5, 0, 800);
+  EXPECT_EQ(chosen(view), 0u);
+}
+
+TEST(PrefixAware, CountsWhatIsOnItsWay) {
+  const Policy& policy = *FindPolicy("prefix-aware");
+  RouteQuery query;
+  query.prompt_tokens = 100;
+  FleetView view = ViewOf(2);
+  const uint32_t first = Route(policy, view, query)->worker.value();
+  view.workers[first].unseen_submits = 1;
+  view.workers[first].unseen_tokens = 100;
+  EXPECT_EQ(Route(policy, view, query)->worker.value(), 1 - first);
+}
+
+// Several routers that know nothing of each other send what begins alike to the same worker.
+TEST(PrefixAware, TiesGoByHowThePromptBeginsOnEveryRouter) {
+  const Policy& policy = *FindPolicy("prefix-aware");
+  std::map<uint32_t, int> dealt;
+  for (uint64_t key = 0; key < 400; ++key) {
+    RouteQuery query;
+    query.prompt_tokens = 100;
+    query.affinity = key * 0x9E3779B97F4A7C15ull;
+    std::vector<std::string> names = {"a", "b", "c", "d"};
+    FleetView view = ViewOf(4);
+    for (uint32_t i = 0; i < 4; ++i) view.workers[i].worker_id = names[i];
+    const auto here = Route(policy, view, query);
+    EXPECT_EQ(here->reason, "rendezvous");
+    // Another router lists the workers in another order.
+    FleetView other = ViewOf(4);
+    for (uint32_t i = 0; i < 4; ++i) other.workers[i].worker_id = names[3 - i];
+    query.turn = 17;
+    EXPECT_EQ(other.workers[Route(policy, other, query)->worker.value()].worker_id,
+              view.workers[here->worker.value()].worker_id);
+    ++dealt[here->worker.value()];
+    // Without that worker only its own keys move.
+    FleetView fewer = view;
+    const uint32_t gone = (here->worker.value() + 1) % 4;
+    fewer.workers.erase(fewer.workers.begin() + gone);
+    EXPECT_EQ(Route(policy, fewer, query)->worker, here->worker);
+  }
+  for (uint32_t i = 0; i < 4; ++i) EXPECT_GT(dealt[i], 60);
+}
+
+TEST(LeastLoaded, TakesTheOneWithFewestRowsAndTurnsAmongEquals) {
+  const Policy& policy = *FindPolicy("least-loaded");
+  FleetView view = ViewOf(3);
+  RouteQuery query;
+  std::map<uint32_t, int> dealt;
+  for (query.turn = 0; query.turn < 9; ++query.turn) {
+    ++dealt[Route(policy, view, query)->worker.value()];
+  }
+  EXPECT_EQ(dealt, (std::map<uint32_t, int>{{0, 3}, {1, 3}, {2, 3}}));
+  view.workers[0] = Busy(view.workers[0], 2, 0, 0);
+  view.workers[1] = Busy(view.workers[1], 1, 50, 0);
+  view.workers[2] = Busy(view.workers[2], 1, 40, 0);
+  EXPECT_EQ(Route(policy, view, query)->worker.value(), 2u);
+}
+
+TEST(PowerOfTwo, NeverTakesTheBusierOfItsTwo) {
+  const Policy& policy = *FindPolicy("power-of-two");
+  FleetView view = ViewOf(5);
+  for (uint32_t i = 0; i < 5; ++i) view.workers[i] = Busy(view.workers[i], i, 0, 0);
+  std::map<uint32_t, int> dealt;
+  for (uint64_t i = 0; i < 5000; ++i) {
+    RouteQuery query;
+    query.random = i * 0x9E3779B97F4A7C15ull;
+    ++dealt[Route(policy, view, query)->worker.value()];
+  }
+  EXPECT_EQ(dealt[4], 0);  // it is always the busier one
+  for (uint32_t i = 1; i < 4; ++i) EXPECT_GT(dealt[i - 1], dealt[i]);
+}
+
+TEST(ConsistentHash, KeepsASessionWithItsWorker) {
+  const Policy& policy = *FindPolicy("consistent-hash");
+  std::vector<std::string> names = {"a", "b", "c"};
+  for (int session = 0; session < 50; ++session) {
+    const std::string key = "session-" + std::to_string(session);
+    RouteQuery query;
+    query.session = key;
+    FleetView view = ViewOf(3);
+    for (uint32_t i = 0; i < 3; ++i) view.workers[i].worker_id = names[i];
+    const auto here = Route(policy, view, query);
+    query.turn = 5;
+    query.affinity = 99;
+    view.workers[here->worker.value()] = Busy(view.workers[here->worker.value()], 30, 9000, 0);
+    EXPECT_EQ(Route(policy, view, query)->worker, here->worker);
+    EXPECT_EQ(here->reason, "session");
+  }
+}
+
 }  // namespace
 }  // namespace quire

@@ -1,0 +1,62 @@
+// Where an attempt goes: the fleet's view with what each worker has cached of this request, and the
+// policy's choice; later, whether the prediction was right.
+//
+// Owner: the dispatcher, on the router's executor.
+//  1. A request that wants prompt logprobs is not looked up: nor does its worker, which needs the
+//     logits of every position.
+//  2. Block hashes are made once per attempt, however long the request waits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+#include "common/wire.h"
+#include "router/dispatch/journal.h"
+#include "router/fleet/cache_index.h"
+#include "router/fleet/fleet.h"
+#include "router/fleet/prompt_chains.h"
+#include "router/routing/policy.h"
+
+namespace quire {
+
+// What placing one request keeps between its attempts' beginnings and ends.
+struct PlacementTicket {
+  std::unique_ptr<PromptChains> chains;  // of the attempt that is to be placed, or was
+  CachePrediction prediction;
+  uint64_t uncached_tokens = 0;  // prefill work where it was placed
+};
+
+class Placement {
+ public:
+  // `rng` outlives it.
+  Placement(const Policy& policy, size_t max_index_bytes, Rng& rng)
+      : policy_(policy), rng_(rng), index_(max_index_bytes, rng) {}
+
+  struct Request {
+    const Submit& submit;    // prompt and names; outlives the ticket's chains
+    const Journal& journal;  // its outputs are looked up too
+    const std::vector<WorkerIndex>& excluded;
+    std::vector<std::string> required_features;
+    std::string_view session;
+  };
+  // Empty: no worker can take it now. Fills in the ticket for the attempt.
+  std::optional<RouteChoice> Choose(FleetView view, const Request& request,
+                                    PlacementTicket& ticket);
+  // The worker's answer to an attempt that was placed with this ticket.
+  void OnAdmitted(WorkerIndex worker, const Admitted& admitted, PlacementTicket& ticket);
+
+  CacheIndex& index() { return index_; }
+  const CacheIndex& index() const { return index_; }
+
+ private:
+  const Policy& policy_;
+  Rng& rng_;
+  CacheIndex index_;
+  uint64_t turn_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,142 @@
+// What every worker has cached, as its events and snapshots tell it: how much of a prompt each
+// candidate would not have to compute.
+//
+// Owner: the dispatcher, on the router's executor. No I/O, no clock: time comes in as an argument.
+// Nothing that a worker says is believed further than a wrong choice of worker: whatever
+// does not fit makes the worker STALE and is counted.
+//  1. Only an EXACT worker counts: in every other state its cached tokens are 0.
+//  2. COLD → SYNCING → EXACT, and from any of them STALE, which asks for a snapshot again. A lost
+//     link makes a worker COLD: what it held is forgotten.
+//  3. At most kMaxSnapshotsAtOnce workers are asked at a time, each after a jitter that grows with
+//     its failures.
+//  4. Tables take at most max_bytes (while one grows, its old half besides): a worker that would need
+//     more is OVER_LIMIT until it attaches again.
+//
+// Snapshots are fuzzy: parts and events are set operations, applied in the order in which they come,
+// so what stands at the end marker is exact.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/cached_prefix.h"
+#include "common/runtime/runtime.h"
+#include "common/wire.h"
+#include "router/core/limits.h"
+#include "router/fleet/fleet.h"
+#include "router/fleet/holder_table.h"
+#include "router/fleet/prompt_chains.h"
+
+namespace quire {
+
+enum class CacheState : uint8_t { kNone, kCold, kSyncing, kExact, kStale, kOverLimit };
+std::string_view CacheStateName(CacheState state);
+
+// One part of a worker's answer to a snapshot request.
+struct CacheSnapshotPart {
+  uint64_t number = 0;  // of the request
+  uint32_t cache_kind = 0;
+  std::span<const uint64_t> hashes;
+  bool last = false;
+};
+
+// What was known when a request was placed, kept until the worker says what it found.
+struct CachePrediction {
+  bool made = false;  // the worker was EXACT
+  uint32_t tokens = 0;
+  uint64_t event_seq = 0;   // the last event that was known
+  uint64_t generation = 0;  // of the worker's index
+};
+
+// Predicted beside real: a wrong one is a bug here or in the worker.
+enum class CacheVerdict : uint8_t { kUnknown, kExact, kRaced, kWrong };
+
+struct CacheIndexCounters {
+  uint64_t predictions_exact = 0;
+  uint64_t predictions_raced = 0;  // an event on that chain lay between
+  uint64_t predictions_wrong = 0;
+  uint64_t became_stale = 0;
+  uint64_t snapshots = 0;
+  uint64_t over_limit = 0;
+};
+
+class CacheIndex {
+ public:
+  static constexpr int kMaxSnapshotsAtOnce = 4;
+  static constexpr size_t kRecentEvents = 8192;  // per worker, to tell a race from an error
+  static constexpr Micros kFirstRetry = 50'000;
+  static constexpr Micros kLastRetry = 10'000'000;
+  static constexpr Micros kSnapshotTimeout = 60'000'000;
+
+  // `rng` outlives the index.
+  CacheIndex(size_t max_bytes, Rng& rng) : max_bytes_(max_bytes), rng_(rng) {}
+
+  void Greeted(WorkerIndex worker, const WorkerHello& hello, Micros now);
+  void Lost(WorkerIndex worker);
+  void Stepped(WorkerIndex worker, const StepFrame& step, Micros now);
+  void Snapshot(WorkerIndex worker, const CacheSnapshotPart& part, Micros now);
+
+  // The next worker to ask for a snapshot, if one is due.
+  struct Ask {
+    WorkerIndex worker;
+    uint64_t number = 0;
+  };
+  std::optional<Ask> NextAsk(Micros now);
+
+  // Fills in cached_tokens.
+  void Score(std::span<WorkerView> workers, PromptChains& chains) const;
+
+  CachePrediction Predict(WorkerIndex worker, uint32_t cached_tokens) const;
+  // What the worker found at its event `lookup_seq`, held against the prediction. Counts it.
+  CacheVerdict Judge(WorkerIndex worker, const CachePrediction& prediction, PromptChains& chains,
+                     uint32_t real_tokens, uint64_t lookup_seq);
+
+  CacheState state(WorkerIndex worker) const;
+  size_t Bytes() const;
+  const CacheIndexCounters& counters() const { return counters_; }
+  void CheckInvariants() const;
+
+ private:
+  struct Follower {
+    CacheState state = CacheState::kNone;
+    std::string numerics_id;
+    uint32_t block_size = 0;
+    std::vector<CacheKind> kinds;
+    uint64_t generation = 0;       // grows whenever EXACT is left
+    uint64_t event_seq = 0;        // of the last event applied
+    bool sequence_known = false;   // event_seq is of this snapshot
+    uint64_t snapshot_number = 0;  // of the last request
+    Micros ask_at = 0;             // not before
+    Micros asked_at = 0;
+    Micros retry = kFirstRetry;
+    std::deque<std::pair<uint64_t, uint64_t>> recent;  // (seq, hash); hash 0: all
+  };
+  // 64 workers, a table for each cache kind.
+  struct Shard {
+    std::vector<HolderTable> kinds;
+  };
+  struct Group;
+
+  Follower& Get(WorkerIndex worker);
+  bool Apply(WorkerIndex worker, Follower& follower, const CacheEvents& event, uint64_t seq);
+  bool Store(WorkerIndex worker, uint32_t kind, std::span<const uint64_t> hashes);
+  void Remember(Follower& follower, uint64_t seq, uint64_t hash);
+  void Forget(WorkerIndex worker);
+  void MakeStale(WorkerIndex worker, Follower& follower, Micros now);
+  void MakeOverLimit(WorkerIndex worker, Follower& follower);
+  void ScoreGroup(const Group& group, std::span<WorkerView> workers, int64_t token_count) const;
+
+  const size_t max_bytes_;
+  Rng& rng_;
+  std::vector<Follower> followers_;  // by WorkerIndex
+  std::vector<Shard> shards_;
+  CacheIndexCounters counters_;
+};
+
+}  // namespace quire

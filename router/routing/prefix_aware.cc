@@ -1,0 +1,35 @@
+// Prefix aware: the worker that would answer first and hurt the others least. Work before the prompt
+// and the part of it that is not cached, times the rows that share each step. Ties, such as an idle
+// fleet that knows nothing of the prompt, go by rendezvous of the prompt's first blocks, so that
+// several routers send what begins alike to the same worker without a word between them.
+#include <algorithm>
+#include <tuple>
+
+#include "common/check.h"
+#include "router/routing/policy.h"
+
+namespace quire {
+
+RouteChoice ChoosePrefixAware(std::span<const WorkerView> candidates, const RouteQuery& query) {
+  QUIRE_CHECK(!candidates.empty());
+  const auto cost = [&query](const WorkerView& worker) {
+    const uint64_t cached = std::min(worker.cached_tokens, query.prompt_tokens);
+    return (WorkAhead(worker) + query.prompt_tokens - cached) * (RowsWanted(worker) + 1);
+  };
+  const auto weight = [&query](const WorkerView& worker) {
+    return RendezvousWeight(query.affinity, worker.worker_id);
+  };
+  const WorkerView* best = &candidates.front();
+  bool tied = false;
+  for (const WorkerView& worker : candidates.subspan(1)) {
+    const uint64_t cost_here = cost(worker);
+    const uint64_t cost_best = cost(*best);
+    tied = cost_here == cost_best || (tied && cost_here > cost_best);
+    if (std::tuple(cost_here, ~weight(worker)) < std::tuple(cost_best, ~weight(*best))) {
+      best = &worker;
+    }
+  }
+  return {best->worker, best->cached_tokens > 0 ? "cached-prefix" : tied ? "rendezvous" : "cost"};
+}
+
+}  // namespace quire

@@ -1,0 +1,12 @@
+// Random: any candidate, whatever the load.
+#include "common/check.h"
+#include "router/routing/policy.h"
+
+namespace quire {
+
+RouteChoice ChooseRandom(std::span<const WorkerView> candidates, const RouteQuery& query) {
+  QUIRE_CHECK(!candidates.empty());
+  return {candidates[query.random % candidates.size()].worker, "random"};
+}
+
+}  // namespace quire
