@@ -148,7 +148,13 @@ uint32_t GenerateCall::IndexOf(const Part& part, uint32_t choice) const {
 }
 
 void GenerateCall::PartStarted(Part& part, const Started& started) {
-  if (!begun_) writer_->Begin(started);
+  if (!begun_) {
+    writer_->Begin(started);
+    // A worker names itself: no name may end a header's line.
+    const bool clean = std::all_of(started.worker.begin(), started.worker.end(),
+                                   [](char c) { return c > ' ' && c <= '~'; });
+    if (clean) worker_ = started.worker;
+  }
   begun_ = true;
   part.prompt = {started.prompt_ids, started.prompt_logprobs};
   part.echo_text = started.prompt_text;
@@ -309,14 +315,16 @@ void GenerateCall::FinishWhole() {
   for (const std::unique_ptr<Part>& part : parts_) prompts.push_back(std::move(part->prompt));
   HttpResponse response;
   response.body = writer_->WholeAnswer(whole_choices_, usage_, prompts, choices_per_prompt_);
+  if (!worker_.empty()) response.headers.emplace_back("X-Quire-Worker", worker_);
   exchange_.Reply(std::move(response));
 }
 
 void GenerateCall::Commit() {
   if (committed_) return;
   committed_ = true;
-  static const HeaderList kHeaders = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  exchange_.StartStream(200, "text/event-stream; charset=utf-8", kHeaders);
+  HeaderList headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  if (!worker_.empty()) headers.emplace_back("X-Quire-Worker", worker_);
+  exchange_.StartStream(200, "text/event-stream; charset=utf-8", headers);
   if (!finished_) ArmTimer(services_.limits.sse_keep_alive);
 }
 

@@ -105,6 +105,7 @@ class GenerateCall final : public Call {
   std::deque<Mark> marks_;
   std::string scratch_;
   Usage usage_;
+  std::string worker_;  // that took the first prompt
   size_t parts_live_ = 0;
   bool echo_ = false;
   size_t prompt_logprobs_ = 0;  // of all prompts so far, candidates included

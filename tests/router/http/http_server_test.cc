@@ -70,6 +70,7 @@ TEST(HttpServer, CompletionWhole) {
       "X-Request-Id: abc\r\n"));
   ASSERT_EQ(r.status, 200) << r.body;
   EXPECT_EQ(r.headers.at("x-request-id"), "abc");
+  EXPECT_EQ(r.headers.at("x-quire-worker"), "w0");
   EXPECT_EQ(r.body,
             R"({"id":"cmpl-abc","object":"text_completion","created":1700000001,"model":"demo",)"
             R"("choices":[{"index":0,"text":"tok0 tok1","logprobs":null,"finish_reason":"length",)"
