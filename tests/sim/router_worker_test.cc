@@ -1,4 +1,5 @@
 // The seam's proof: router and workers as they are, on one thread and virtual time, through faults.
+#include <map>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -156,12 +157,15 @@ TEST(RouterAndWorkers, AClientIsToldWhatWasCached) {
     EXPECT_EQ(result.choices.at(0).ids, run.clients[0].choices.at(0).ids);
   }
   EXPECT_GE(cached, 4);
+  EXPECT_EQ(run.predictions.at("exact"), 6);
+  EXPECT_EQ(run.predictions.at("wrong"), 0);
 }
 
 TEST(RouterAndWorkers, SeedsOfFaults) {
   int finished = 0;
   int clients = 0;
   int cancelled = 0;
+  std::map<std::string, int> predictions;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Scenario scenario = DrawScenario(seed);
@@ -169,6 +173,8 @@ TEST(RouterAndWorkers, SeedsOfFaults) {
     finished += Judge(run, Undisturbed(scenario), scenario);
     clients += static_cast<int>(run.clients.size());
     for (const ClientResult& client : run.clients) cancelled += client.cancelled ? 1 : 0;
+    for (const auto& [verdict, count] : run.predictions) predictions[verdict] += count;
+    EXPECT_EQ(run.predictions.at("wrong"), 0) << "the router thought it knew what was cached";
     const RunResult again = RunScenario(scenario);
     ASSERT_EQ(run.trace, again.trace) << "the same seed gives the same run";
     if (::testing::Test::HasFailure()) break;
@@ -177,6 +183,8 @@ TEST(RouterAndWorkers, SeedsOfFaults) {
   EXPECT_GT(finished + cancelled, clients * 9 / 10) << finished << " of " << clients;
   RecordProperty("finished", finished);
   RecordProperty("clients", clients);
+  EXPECT_GT(predictions["exact"], 10 * predictions["raced"]);
+  EXPECT_GT(predictions["exact"], clients / 2);
 }
 
 }  // namespace

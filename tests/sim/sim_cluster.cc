@@ -80,6 +80,14 @@ class Cluster {
                                  [](const auto& worker) { return worker->AtRest(); });
     for (const auto& client : clients_) result.clients.push_back(client->result);
     result.trace = world.trace();
+    const std::string metrics = metrics_.Render();
+    for (const char* verdict : {"exact", "raced", "wrong"}) {
+      const std::string name =
+          std::string("quire_router_cache_predictions_total{verdict=\"") + verdict + "\"} ";
+      const size_t at = metrics.find(name);
+      EXPECT_NE(at, std::string::npos);
+      result.predictions[verdict] = std::atoi(metrics.c_str() + at + name.size());
+    }
     return result;
   }
 

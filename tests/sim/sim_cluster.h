@@ -65,6 +65,8 @@ struct RunResult {
   bool all_over = false;  // every client has its end
   bool at_rest = false;   // no worker holds a block or a row
   Micros took = 0;
+  // What the router foretold of the workers' caches, by what came of it.
+  std::map<std::string, int> predictions;
 };
 
 // Runs the scenario to its end, at most five virtual minutes.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/log/log.h"
+#include "common/block_hash.h"
 #include "common/metrics/metrics.h"
 #include "common/runtime/virtual_runtime.h"
 #include "router/fleet/text_bundles.h"
@@ -138,6 +139,14 @@ class SimWorker {
     hello.text_bundle_sha256 = Sha256(kSimBundle);
     hello.served_names = {"tag"};
     hello.vocab_size = kFakeVocab;
+    hello.prefix_caching = w.options_.prefix_caching;
+    hello.hash_scheme = std::string(kHashScheme);
+    if (w.options_.cache_kinds.empty()) hello.cache_groups.push_back({"full", 1, 0});
+    for (const CacheKindShape& kind : w.options_.cache_kinds) {
+      hello.cache_groups.push_back({kind.window == 0 ? "full" : "sliding",
+                                    static_cast<uint32_t>(kind.groups),
+                                    static_cast<uint32_t>(kind.window)});
+    }
     return hello;
   }
 
