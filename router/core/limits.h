@@ -27,12 +27,12 @@ struct RouterLimits {
   size_t max_bad_word_bytes = 256;
   // Logprobs of one prompt: its tokens times (1 + candidates).
   size_t max_prompt_logprobs = 131'072;
-  size_t max_tokenize_requests = 64;   // /tokenize and /detokenize work under way
-  uint32_t window_tokens = 256;        // outputs a worker may be ahead of the client, per choice
-  uint32_t max_placement_retries = 3;  // second attempts before anything was accepted
-  uint32_t max_carry_ons = 8;          // attempts that resume one request
+  size_t max_tokenize_requests = 64;    // /tokenize and /detokenize work under way
+  uint32_t window_tokens = 256;         // outputs a worker may be ahead of the client, per choice
+  uint32_t max_placement_retries = 3;   // second attempts before anything was accepted
+  uint32_t max_carry_ons = 8;           // attempts that resume one request
   size_t max_index_bytes = 256u << 20;  // what workers have cached
-  uint32_t empty_pool_wait_ms = 1500;  // for a worker when none is ready
+  uint32_t empty_pool_wait_ms = 1500;   // for a worker when none is ready
 };
 
 }  // namespace quire

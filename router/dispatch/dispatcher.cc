@@ -123,11 +123,11 @@ void Dispatcher::Taken(RequestNumber request, uint32_t choice, uint64_t index) {
 
 bool Dispatcher::Place(Live& live) {
   QUIRE_CHECK_MSG(!live.running, "one attempt at a time");
-  const std::optional<RouteChoice> choice = placement_.Choose(
-      ViewFor(live),
-      {live.request.submit, live.journal, live.excluded,
-       Features(live.request.submit, live.journal), live.request.session},
-      live.ticket);
+  const std::optional<RouteChoice> choice =
+      placement_.Choose(ViewFor(live),
+                        {live.request.submit, live.journal, live.excluded,
+                         Features(live.request.submit, live.journal), live.request.session},
+                        live.ticket);
   if (!choice) return false;
   StopWaiting(live);
   Send(live, choice->worker);
@@ -319,9 +319,9 @@ void Dispatcher::OnDraining(WorkerIndex worker, uint64_t) {
 }
 
 void Dispatcher::OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) {
-  placement_.index().Snapshot(
-      worker, {chunk.snapshot_number, chunk.cache_kind, chunk.hashes, chunk.last},
-      executor_.clock().Now());
+  placement_.index().Snapshot(worker,
+                              {chunk.snapshot_number, chunk.cache_kind, chunk.hashes, chunk.last},
+                              executor_.clock().Now());
   AskForSnapshots();
 }
 

@@ -58,8 +58,7 @@ std::optional<RouteChoice> Placement::Choose(FleetView view, const Request& requ
   return choice;
 }
 
-void Placement::OnAdmitted(WorkerIndex worker, const Admitted& admitted,
-                           PlacementTicket& ticket) {
+void Placement::OnAdmitted(WorkerIndex worker, const Admitted& admitted, PlacementTicket& ticket) {
   if (ticket.chains == nullptr || !ticket.prediction.made) return;
   index_.Judge(worker, ticket.prediction, *ticket.chains, admitted.cached_tokens,
                admitted.event_seq);

@@ -55,7 +55,8 @@ CacheState CacheIndex::state(WorkerIndex worker) const {
   return worker.value() < followers_.size() ? followers_[worker.value()].state : CacheState::kNone;
 }
 
-// ------------------------------------------------------------------------------- following a worker
+// ------------------------------------------------------------------------------- following a
+// worker
 
 void CacheIndex::Greeted(WorkerIndex worker, const WorkerHello& hello, Micros now) {
   Lost(worker);
@@ -66,7 +67,8 @@ void CacheIndex::Greeted(WorkerIndex worker, const WorkerHello& hello, Micros no
   follower.block_size = hello.block_size;
   follower.kinds.clear();
   for (const CacheGroupInfo& group : hello.cache_groups) {
-    follower.kinds.push_back({.window = static_cast<int>(std::min<uint32_t>(group.window, 1u << 30))});
+    follower.kinds.push_back(
+        {.window = static_cast<int>(std::min<uint32_t>(group.window, 1u << 30))});
   }
   follower.sequence_known = false;
   follower.event_seq = 0;
@@ -114,8 +116,7 @@ std::optional<CacheIndex::Ask> CacheIndex::NextAsk(Micros now) {
   if (asking >= kMaxSnapshotsAtOnce) return std::nullopt;
   for (size_t i = 0; i < followers_.size(); ++i) {
     Follower& follower = followers_[i];
-    const bool wants =
-        follower.state == CacheState::kCold || follower.state == CacheState::kStale;
+    const bool wants = follower.state == CacheState::kCold || follower.state == CacheState::kStale;
     if (!wants || now < follower.ask_at) continue;
     const WorkerIndex worker(static_cast<uint32_t>(i));
     follower.state = CacheState::kSyncing;
@@ -197,7 +198,8 @@ void CacheIndex::Snapshot(WorkerIndex worker, const CacheSnapshotPart& part, Mic
   follower.retry = kFirstRetry;
 }
 
-// --------------------------------------------------------------------------------- asking the index
+// --------------------------------------------------------------------------------- asking the
+// index
 
 // Candidates whose blocks are hashed alike and stand in the same tables.
 struct CacheIndex::Group {
@@ -225,7 +227,8 @@ void CacheIndex::Score(std::span<WorkerView> workers, PromptChains& chains) cons
     };
     auto group = std::find_if(groups.begin(), groups.end(), fits);
     if (group == groups.end()) {
-      groups.push_back({&chains.For(follower.numerics_id, follower.block_size), &shard, &follower, {}});
+      groups.push_back(
+          {&chains.For(follower.numerics_id, follower.block_size), &shard, &follower, {}});
       group = groups.end() - 1;
     }
     group->members.push_back(i);
@@ -241,7 +244,8 @@ void CacheIndex::ScoreGroup(const Group& group, std::span<WorkerView> workers,
   for (const size_t member : group.members) {
     members |= uint64_t{1} << BitOf(workers[member].worker);
   }
-  // Who holds which block. Only the full kind is prefix-closed: past its last holder nothing counts.
+  // Who holds which block. Only the full kind is prefix-closed: past its last holder nothing
+  // counts.
   std::array<std::vector<uint64_t>, kMaxKinds> holders;
   size_t blocks = chain.size();
   std::vector<size_t> order;  // full kinds first
@@ -263,12 +267,11 @@ void CacheIndex::ScoreGroup(const Group& group, std::span<WorkerView> workers,
   if (blocks == 0) return;
   for (const size_t member : group.members) {
     const uint64_t bit = uint64_t{1} << BitOf(workers[member].worker);
-    workers[member].cached_tokens = static_cast<uint32_t>(
-        CachedPrefix(kinds, static_cast<int>(group.like->block_size), token_count,
-                     [&](int kind, int64_t block) {
-                       return static_cast<size_t>(block) < blocks &&
-                              (holders[static_cast<size_t>(kind)][static_cast<size_t>(block)] & bit);
-                     }));
+    workers[member].cached_tokens = static_cast<uint32_t>(CachedPrefix(
+        kinds, static_cast<int>(group.like->block_size), token_count, [&](int kind, int64_t block) {
+          return static_cast<size_t>(block) < blocks &&
+                 (holders[static_cast<size_t>(kind)][static_cast<size_t>(block)] & bit);
+        }));
   }
 }
 

@@ -9,11 +9,12 @@
 //     link makes a worker COLD: what it held is forgotten.
 //  3. At most kMaxSnapshotsAtOnce workers are asked at a time, each after a jitter that grows with
 //     its failures.
-//  4. Tables take at most max_bytes (while one grows, its old half besides): a worker that would need
+//  4. Tables take at most max_bytes (while one grows, its old half besides): a worker that would
+//  need
 //     more is OVER_LIMIT until it attaches again.
 //
-// Snapshots are fuzzy: parts and events are set operations, applied in the order in which they come,
-// so what stands at the end marker is exact.
+// Snapshots are fuzzy: parts and events are set operations, applied in the order in which they
+// come, so what stands at the end marker is exact.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@ bool Full(size_t used, size_t slots) { return used * 3 >= slots * 2; }
 
 }  // namespace
 
-// Block hashes are uniform, but a hostile worker may say what it likes: mixing keeps its chains from
-// lining up with the probes of others.
+// Block hashes are uniform, but a hostile worker may say what it likes: mixing keeps its chains
+// from lining up with the probes of others.
 size_t HolderTable::Home(uint64_t key) const {
   const uint64_t mixed = (key ^ (key >> 32)) * 0x9E3779B97F4A7C15ull;
   return static_cast<size_t>(mixed >> 20) & (slots_.size() - 1);

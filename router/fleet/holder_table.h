@@ -17,7 +17,8 @@ class HolderTable {
   static constexpr int kWorkers = 64;
   static constexpr size_t kSlotBytes = 16;
 
-  // Sets bit `worker`. False when the table would have to grow past `max_bytes`: nothing is changed.
+  // Sets bit `worker`. False when the table would have to grow past `max_bytes`: nothing is
+  // changed.
   bool Add(uint64_t hash, int worker, size_t max_bytes);
   // A hash that nobody holds is ignored.
   void Remove(uint64_t hash, int worker);

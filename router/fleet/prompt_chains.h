@@ -1,8 +1,9 @@
-// The block hashes of one request's tokens, one chain for each way in which the workers of its model
-// hash them.
+// The block hashes of one request's tokens, one chain for each way in which the workers of its
+// model hash them.
 //
-// Owner: the dispatcher's request. Chains are made when they are first asked for and kept: a request
-// that waits is placed many times. Only the low 64 bits of each hash travel, so only they are kept.
+// Owner: the dispatcher's request. Chains are made when they are first asked for and kept: a
+// request that waits is placed many times. Only the low 64 bits of each hash travel, so only they
+// are kept.
 #pragma once
 
 #include <cstdint>

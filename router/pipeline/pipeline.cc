@@ -58,7 +58,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
  private:
   // The life of a request.
   void Begin(RequestId id);
-  void TokenizePrompt(RequestId id, Request& request);
+  void TokenizePrompt(RequestId id, LiveRequest& request);
   void Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_ids);
   void OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) override;
   void OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) override;
@@ -69,7 +69,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void EndChoice(RequestId id, const ChoiceEnd& end);
   void Fail(RequestId id, ApiError error);  // by value: it may be a part of the request
   void Release(RequestId id, Outcome outcome);
-  Request* Find(RequestId id);
+  LiveRequest* Find(RequestId id);
 
   void OnFleetChanged(WorkerIndex worker) override { models_.Changed(worker); }
   void Housekeep();
@@ -84,7 +84,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   Dispatcher dispatcher_;
   ModelDirectory models_;
   TokenizeService tokenize_;
-  std::map<RequestId, Request> requests_;
+  std::map<RequestId, LiveRequest> requests_;
   RequestId last_id_ = 0;
   TimerId housekeeping_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
@@ -126,7 +126,7 @@ RouterPipeline::~RouterPipeline() {
 RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   QUIRE_CHECK(sink != nullptr);
   const RequestId id = ++last_id_;
-  Request& request = requests_[id];
+  LiveRequest& request = requests_[id];
   request.ask = std::move(ask);
   request.sink = sink;
   request.arrived = executor_.clock().Now();
@@ -148,7 +148,7 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
 }
 
 void RouterPipeline::Begin(RequestId id) {
-  Request* request = Find(id);
+  LiveRequest* request = Find(id);
   if (request == nullptr) return;
   if (request->refused) return Fail(id, *request->refused);
   Result<ServedModel> model = models_.Find(request->ask.model);
@@ -182,7 +182,7 @@ struct PromptWork {
   Result<std::vector<std::vector<TokenId>>> bad_word_ids = std::vector<std::vector<TokenId>>();
 };
 
-void RouterPipeline::TokenizePrompt(RequestId id, Request& request) {
+void RouterPipeline::TokenizePrompt(RequestId id, LiveRequest& request) {
   const ModelFacts& facts = request.model.facts;
   auto work = std::make_shared<PromptWork>();
   work->text = request.model.text;
@@ -205,7 +205,7 @@ void RouterPipeline::TokenizePrompt(RequestId id, Request& request) {
         work->bad_word_ids = BuildBadWords(*work->text, work->bad_words);
       },
       [this, id, work, alive = std::weak_ptr(alive_)] {
-        Request* waiting = alive.expired() ? nullptr : Find(id);
+        LiveRequest* waiting = alive.expired() ? nullptr : Find(id);
         if (waiting == nullptr) return;
         if (!work->bad_word_ids.ok()) return Fail(id, work->bad_word_ids.error());
         waiting->sampling.bad_words = std::move(work->bad_word_ids.value());
@@ -218,7 +218,7 @@ void RouterPipeline::TokenizePrompt(RequestId id, Request& request) {
 }
 
 void RouterPipeline::Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_ids) {
-  Request& request = *Find(id);
+  LiveRequest& request = *Find(id);
   if (!prompt_ids.ok()) return Fail(id, prompt_ids.error());
   request.prompt_ids = std::move(prompt_ids.value());
   const Result<int32_t> max_tokens =
@@ -244,7 +244,7 @@ void RouterPipeline::Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_
 }
 
 void RouterPipeline::OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) {
-  Request* request = Find(number.value());
+  LiveRequest* request = Find(number.value());
   QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
   if (request->cached_tokens) return;
   request->cached_tokens = cached;
@@ -252,7 +252,7 @@ void RouterPipeline::OnAdmitted(RequestNumber number, const WorkerRecord& worker
 }
 
 bool RouterPipeline::EnsureStarted(RequestId id) {
-  Request* request = Find(id);
+  LiveRequest* request = Find(id);
   if (request == nullptr || request->started) return request != nullptr;
   request->started = true;
   metrics_.FirstToken(SecondsSince(request->arrived));
@@ -265,7 +265,7 @@ bool RouterPipeline::EnsureStarted(RequestId id) {
 }
 
 void RouterPipeline::OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) {
-  Request* request = Find(number.value());
+  LiveRequest* request = Find(number.value());
   QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
   PromptLogprobs& all = request->prompt_logprobs;
   QUIRE_CHECK_MSG(part.first_position == all.logprobs.size() + 1, "each position comes once");
@@ -277,7 +277,7 @@ void RouterPipeline::OnPromptLogprobs(RequestNumber number, const PromptLogprobs
 void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
   const RequestId id = number.value();
   if (!EnsureStarted(id)) return;
-  Request& request = *Find(id);
+  LiveRequest& request = *Find(id);
   ChoiceStream& stream = request.streams.at(output.choice);
   const Delta delta = stream.Append(output);
   const std::optional<std::string> stop = stream.stop_string();
@@ -294,7 +294,7 @@ void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
 void RouterPipeline::OnChoiceOver(RequestNumber number, const Ended& ended) {
   const RequestId id = number.value();
   if (!EnsureStarted(id)) return;
-  Request& request = *Find(id);
+  LiveRequest& request = *Find(id);
   ChoiceStream& stream = request.streams.at(ended.choice);
   const Delta rest = stream.Finish();
   const ChoiceEnd end = ChoiceEndOf(request, ended);
@@ -303,7 +303,7 @@ void RouterPipeline::OnChoiceOver(RequestNumber number, const Ended& ended) {
 }
 
 void RouterPipeline::EndChoice(RequestId id, const ChoiceEnd& end) {
-  Request* request = Find(id);
+  LiveRequest* request = Find(id);
   if (request == nullptr) return;
   QUIRE_CHECK_MSG(!request->ended.at(end.choice), "a choice ends once");
   request->ended[end.choice] = true;
@@ -324,7 +324,7 @@ void RouterPipeline::OnRequestFailed(RequestNumber number, const ApiError& error
 }
 
 void RouterPipeline::Fail(RequestId id, ApiError error) {
-  Request* request = Find(id);
+  LiveRequest* request = Find(id);
   if (request == nullptr) return;
   dispatcher_.Cancel(RequestNumber(id));
   ResponseSink* sink = request->sink;
@@ -341,7 +341,7 @@ void RouterPipeline::Cancel(RequestId id) {
 void RouterPipeline::Release(RequestId id, Outcome outcome) {
   const auto it = requests_.find(id);
   QUIRE_CHECK_MSG(it != requests_.end(), "a request ends once");
-  const Request& request = it->second;
+  const LiveRequest& request = it->second;
   if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
   if (!request.refused) admission_.Release();
   metrics_.RequestEnded(outcome, SecondsSince(request.arrived));
@@ -353,7 +353,7 @@ void RouterPipeline::Taken(RequestId id, uint32_t choice, uint64_t index) {
   dispatcher_.Taken(RequestNumber(id), choice, index);
 }
 
-Request* RouterPipeline::Find(RequestId id) {
+LiveRequest* RouterPipeline::Find(RequestId id) {
   const auto it = requests_.find(id);
   return it == requests_.end() ? nullptr : &it->second;
 }

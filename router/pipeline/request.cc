@@ -43,14 +43,14 @@ std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedMode
 }
 
 // Whether the client has had the beginning of the answer.
-bool Resumes(const Request& request) {
+bool Resumes(const LiveRequest& request) {
   if (!request.ask.resume) return false;
   const auto& outputs = request.ask.resume->outputs;
   return std::any_of(outputs.begin(), outputs.end(), [](const auto& ids) { return !ids.empty(); });
 }
 
 // Position 0 follows nothing.
-std::vector<TokenLogprob> PromptLogprobsOf(const Request& request) {
+std::vector<TokenLogprob> PromptLogprobsOf(const LiveRequest& request) {
   const PromptLogprobs& from = request.prompt_logprobs;
   const ModelText& text = *request.model.text;
   const bool skips = request.ask.sampling.skip_special_tokens;
@@ -83,7 +83,7 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
   return ask.resume ? CheckResume(ask, model) : std::nullopt;
 }
 
-std::optional<ApiError> MakeStreams(Request& request) {
+std::optional<ApiError> MakeStreams(LiveRequest& request) {
   const SamplingOptions& sampling = request.ask.sampling;
   ChoiceStreamOptions options;
   options.stop = sampling.stop;
@@ -113,7 +113,7 @@ std::optional<ApiError> MakeStreams(Request& request) {
   return std::nullopt;
 }
 
-Submit MakeSubmit(const Request& request, std::string_view salt_key) {
+Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key) {
   const GenerateRequest& ask = request.ask;
   Submit submit;
   submit.prompt_ids = request.prompt_ids;
@@ -136,7 +136,8 @@ Submit MakeSubmit(const Request& request, std::string_view salt_key) {
   return submit;
 }
 
-std::optional<ApiError> CheckPromptLogprobs(const Request& request, const RouterLimits& limits) {
+std::optional<ApiError> CheckPromptLogprobs(const LiveRequest& request,
+                                            const RouterLimits& limits) {
   const size_t tokens = request.prompt_ids.size();
   const size_t each = static_cast<size_t>(request.sampling.prompt_logprobs);
   if (each * tokens <= limits.max_prompt_logprobs) return std::nullopt;
@@ -146,7 +147,7 @@ std::optional<ApiError> CheckPromptLogprobs(const Request& request, const Router
                                              ", at 1 + candidates for each token");
 }
 
-Started StartedOf(Request& request) {
+Started StartedOf(LiveRequest& request) {
   Started started;
   started.model = request.model.facts.name;
   started.model_id = request.model.model_id;
@@ -161,7 +162,7 @@ Started StartedOf(Request& request) {
   return started;
 }
 
-Usage UsageOf(const Request& request) {
+Usage UsageOf(const LiveRequest& request) {
   Usage usage;
   usage.prompt_tokens = static_cast<uint32_t>(request.prompt_ids.size());
   usage.cached_tokens = std::min(request.cached_tokens.value_or(0), usage.prompt_tokens);
@@ -171,7 +172,7 @@ Usage UsageOf(const Request& request) {
   return usage;
 }
 
-ChoiceEnd ChoiceEndOf(const Request& request, const Ended& ended) {
+ChoiceEnd ChoiceEndOf(const LiveRequest& request, const Ended& ended) {
   ChoiceEnd end;
   end.choice = ended.choice;
   end.stop_string = request.streams.at(ended.choice).stop_string();

@@ -25,7 +25,7 @@ struct ServedModel {
   std::string model_id;
 };
 
-struct Request {
+struct LiveRequest {
   GenerateRequest ask;
   ResponseSink* sink = nullptr;
   Micros arrived = 0;
@@ -54,18 +54,18 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
 // A stream per choice; those of a resumed answer have taken its outputs already, and choices that
 // are complete by a stop string or their length are told their end anew. An error when nothing is
 // left to generate.
-std::optional<ApiError> MakeStreams(Request& request);
+std::optional<ApiError> MakeStreams(LiveRequest& request);
 
 // All that a worker needs, apart from what the dispatcher fills in.
-Submit MakeSubmit(const Request& request, std::string_view salt_key);
+Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key);
 
 // An error when the prompt's logprobs would be more than a router keeps.
-std::optional<ApiError> CheckPromptLogprobs(const Request& request, const RouterLimits& limits);
+std::optional<ApiError> CheckPromptLogprobs(const LiveRequest& request, const RouterLimits& limits);
 
 // The prompt's text and logprobs move into it, if they were asked for.
-Started StartedOf(Request& request);
-Usage UsageOf(const Request& request);
+Started StartedOf(LiveRequest& request);
+Usage UsageOf(const LiveRequest& request);
 // How a choice ended that the worker ended, once its stream is finished.
-ChoiceEnd ChoiceEndOf(const Request& request, const Ended& ended);
+ChoiceEnd ChoiceEndOf(const LiveRequest& request, const Ended& ended);
 
 }  // namespace quire

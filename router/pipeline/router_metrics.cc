@@ -29,10 +29,10 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
           {"quire_router_cached_tokens_total", "Prompt tokens that a worker had cached."})),
       generation_tokens_(metrics.AddCounter(
           {"quire_router_generation_tokens_total", "Output tokens of finished requests."})),
-      live_requests_(metrics.AddGauge(
-          {"quire_router_live_requests", "Requests accepted and not yet ended."})),
-      index_bytes_(metrics.AddGauge({"quire_router_cache_index_bytes",
-                                     "Memory of what is known of the workers' caches."})) {
+      live_requests_(
+          metrics.AddGauge({"quire_router_live_requests", "Requests accepted and not yet ended."})),
+      index_bytes_(metrics.AddGauge(
+          {"quire_router_cache_index_bytes", "Memory of what is known of the workers' caches."})) {
   for (size_t i = 0; i < predictions_.size(); ++i) {
     const char* verdicts[] = {"exact", "raced", "wrong"};
     predictions_[i] = &metrics.AddCounter(

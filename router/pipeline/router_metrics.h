@@ -35,9 +35,9 @@ class RouterMetrics {
   std::array<Gauge*, 6> workers_;     // by WorkerPhase
   std::array<Counter*, 8> dispatch_;  // in the order of router_metrics.cc
   DispatchCounters last_;
-  std::array<Counter*, 3> predictions_;   // exact, raced, wrong
-  std::array<Counter*, 3> cache_index_;   // stale, snapshots, over the limit
-  std::array<Gauge*, 6> cache_workers_;   // by CacheState
+  std::array<Counter*, 3> predictions_;  // exact, raced, wrong
+  std::array<Counter*, 3> cache_index_;  // stale, snapshots, over the limit
+  std::array<Gauge*, 6> cache_workers_;  // by CacheState
   Gauge& index_bytes_;
   CacheIndexCounters last_index_;
 };

@@ -1,5 +1,5 @@
-// Consistent hash: a session stays with its worker as long as that worker is there; requests without
-// a session go by how they begin.
+// Consistent hash: a session stays with its worker as long as that worker is there; requests
+// without a session go by how they begin.
 #include <algorithm>
 
 #include "common/check.h"
@@ -10,8 +10,7 @@ namespace quire {
 RouteChoice ChooseConsistentHash(std::span<const WorkerView> candidates, const RouteQuery& query) {
   QUIRE_CHECK(!candidates.empty());
   const bool session = !query.session.empty();
-  const uint64_t key =
-      session ? RendezvousKey(query.session) : query.affinity;
+  const uint64_t key = session ? RendezvousKey(query.session) : query.affinity;
   const auto best = std::max_element(
       candidates.begin(), candidates.end(), [key](const WorkerView& a, const WorkerView& b) {
         return RendezvousWeight(key, a.worker_id) < RendezvousWeight(key, b.worker_id);

@@ -51,9 +51,7 @@ uint64_t RowsWanted(const WorkerView& worker) {
   return uint64_t{worker.load.running_rows} + worker.load.waiting_requests + worker.unseen_submits;
 }
 
-uint64_t RendezvousKey(std::string_view bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
+uint64_t RendezvousKey(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 uint64_t RendezvousWeight(uint64_t key, std::string_view worker_id) {
   return XXH3_64bits_withSeed(worker_id.data(), worker_id.size(), key);
@@ -75,9 +73,8 @@ std::optional<RouteChoice> Route(const Policy& policy, const FleetView& view,
   }
   if (candidates.empty()) return std::nullopt;
   RouteChoice choice = policy.choose(candidates, query);
-  const auto chosen = std::find_if(candidates.begin(), candidates.end(), [&](const WorkerView& w) {
-    return w.worker == choice.worker;
-  });
+  const auto chosen = std::find_if(candidates.begin(), candidates.end(),
+                                   [&](const WorkerView& w) { return w.worker == choice.worker; });
   QUIRE_CHECK_MSG(chosen != candidates.end(), "a policy chooses one of its candidates");
   choice.cached_tokens = chosen->cached_tokens;
   return choice;

@@ -21,17 +21,17 @@ namespace quire {
 
 struct RouteQuery {
   uint32_t prompt_tokens = 0;
-  uint64_t turn = 0;      // grows by one with every decision of this router
-  uint64_t random = 0;    // drawn for this decision
-  uint64_t affinity = 0;  // the same for requests that begin alike
-  std::string_view session;  // of the client's header; empty: none
+  uint64_t turn = 0;                  // grows by one with every decision of this router
+  uint64_t random = 0;                // drawn for this decision
+  uint64_t affinity = 0;              // the same for requests that begin alike
+  std::string_view session;           // of the client's header; empty: none
   std::vector<WorkerIndex> excluded;  // that this request has already failed on
   std::vector<std::string> required_features;
 };
 
 struct RouteChoice {
   WorkerIndex worker;
-  std::string_view reason;  // why this one, for logs and metrics
+  std::string_view reason;     // why this one, for logs and metrics
   uint32_t cached_tokens = 0;  // that it was chosen with; filled in by Route
 };
 

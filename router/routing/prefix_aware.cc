@@ -1,7 +1,7 @@
-// Prefix aware: the worker that would answer first and hurt the others least. Work before the prompt
-// and the part of it that is not cached, times the rows that share each step. Ties, such as an idle
-// fleet that knows nothing of the prompt, go by rendezvous of the prompt's first blocks, so that
-// several routers send what begins alike to the same worker without a word between them.
+// Prefix aware: the worker that would answer first and hurt the others least. Work before the
+// prompt and the part of it that is not cached, times the rows that share each step. Ties, such as
+// an idle fleet that knows nothing of the prompt, go by rendezvous of the prompt's first blocks, so
+// that several routers send what begins alike to the same worker without a word between them.
 #include <algorithm>
 #include <tuple>
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "common/log/log.h"
 #include "common/block_hash.h"
+#include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/runtime/virtual_runtime.h"
 #include "router/fleet/text_bundles.h"

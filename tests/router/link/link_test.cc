@@ -319,7 +319,8 @@ class GatedLinkTest : public LinkTest {
 TEST_F(GatedLinkTest, CancelAndGrantOvertakeSubmitsThatWait) {
   Greet();
   gate_.open = false;
-  link_->SendSubmit(MakeSubmit(1, 3 * kMaxPromptIdsPerFrame), 0);  // its first frame fills the buffer
+  link_->SendSubmit(MakeSubmit(1, 3 * kMaxPromptIdsPerFrame),
+                    0);  // its first frame fills the buffer
   link_->SendSubmit(MakeSubmit(2), 0);
   ASSERT_EQ(gate_.written.size(), 1u);
   link_->SendGrant({{RequestNumber(7), Attempt(1)}, 0, 10});
