@@ -19,7 +19,27 @@ quire_test(worker/runner DEPS worker/runner LIBS quire_test_support)
 quire_test(worker/kv DEPS worker/kv)
 quire_test(worker/scheduler DEPS worker/scheduler LIBS quire_test_support)
 quire_test(worker/engine DEPS worker/engine LIBS quire_test_support)
-quire_test(worker/sim DEPS worker/rpc router/link LIBS quire_test_support)
+# The lives of a worker, and the planted bugs that they must find: the listed sources are compiled once
+# more with QUIRE_PLANTED_BUGS and take the place of their library's. A bug in a file that is not listed is
+# never found, and the test says so.
+file(GLOB QUIRE_ENGINE_SIM CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/engine_sim/*.cc)
+add_library(quire_engine_sim STATIC ${QUIRE_ENGINE_SIM})
+quire_use_pch(quire_engine_sim quire_pch)
+target_link_libraries(quire_engine_sim PUBLIC quire_test_support quire_worker_rpc quire_router_link)
+quire_test(worker/sim DEPS worker/rpc LIBS quire_engine_sim)
+set(QUIRE_PLANTED
+    worker/engine/engine.cc worker/engine/engine_commands.cc worker/engine/output_builder.cc
+    worker/engine/request_table.cc worker/scheduler/scheduler.cc worker/scheduler/scheduler_forks.cc
+    worker/scheduler/scheduler_rows.cc worker/kv/kv_cache.cc worker/kv/prefix_index.cc worker/runner/row_table.cc
+    worker/sample/row_sampler.cc worker/sample/stop_rules.cc worker/rpc/attach_hub.cc
+    worker/rpc/attach_session.cc)
+quire_test(worker/planted DEPS worker/rpc LIBS quire_engine_sim)
+list(TRANSFORM QUIRE_PLANTED PREPEND ${CMAKE_SOURCE_DIR}/)
+target_sources(test_worker_planted PRIVATE ${QUIRE_PLANTED})
+target_compile_definitions(test_worker_planted PRIVATE QUIRE_PLANTED_BUGS)
+if(TARGET quire-worker)
+  add_dependencies(test_worker_planted quire-worker)  # is held to have none of it
+endif()
 quire_test(worker/rpc DEPS worker/rpc LIBS quire_test_support)
 quire_test(worker/config DEPS worker common/json)
 if(TARGET test_worker_config)

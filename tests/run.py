@@ -26,6 +26,7 @@ DECLARED = {
     "test_sim": 1.0,
     "test_worker_engine": 1.0,
     "test_worker_sim": 1.0,
+    "test_worker_planted": 0.5,
     "test_common_text": 1.0,
     "test_router_front": 1.0,
 }

@@ -151,6 +151,13 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .max = 1 << 20,
               .hidden = true});
   schema.Group("Log");
+  schema.Add({.name = "request-log",
+              .help =
+                  "File that gets one JSON line per attempt: its tokens, end and phases. It may "
+                  "be rotated by renaming it.",
+              .target = &c.request_log,
+              .value_name = "FILE",
+              .default_text = "none"});
   schema.Add({.name = "log-level",
               .help = "Least level that is logged.",
               .target = &c.log_level,

@@ -42,6 +42,8 @@ struct WorkerConfig {
   config::Duration watchdog_grace{10'000};
   int32_t ready_fd = -1;
 
+  std::string request_log;  // empty: none
+
   std::string log_level = "info";
   std::string log_format = "auto";
 };

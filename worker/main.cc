@@ -19,6 +19,7 @@
 #include "worker/config.h"
 #include "worker/engine/engine_thread.h"
 #include "worker/loaded_worker.h"
+#include "worker/records/attempt_log.h"
 #include "worker/rpc/attach_hub.h"
 #include "worker/rpc/health.h"
 #include "worker/rpc/http_asio.h"
@@ -58,12 +59,17 @@ class Service {
         engine_(*worker.engine, worker.progress, executor_.clock(),
                 [this] { executor_.Post([this] { hub_->OnEngineOutput(); }); }) {}
 
-  absl::Status Start(int http_port) {
+  // `attempt_log` outlives the service; absent: no records are written.
+  absl::Status Start(int http_port, AttemptLog* attempt_log) {
     WorkerHello hello = worker_.hello;
     RealRng rng;
     hello.epoch = Epoch(rng.Next());
     hello.worker_id = "worker-" + std::to_string(hello.epoch.value() % 1'000'000'000);
     hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
+    if (attempt_log != nullptr) {
+      attempt_log->Start(Epoch(hub_->epoch()));
+      hub_->SetRecordTaker([attempt_log](const AttemptRecord& r) { attempt_log->Write(r); });
+    }
     GrpcServerOptions options;
     options.listen = config_.listen;
     options.model_id = worker_.model->model_id;
@@ -184,6 +190,14 @@ class Service {
 int RunWorker(const WorkerConfig& config, Logger& log) {
   const RealClock clock;
   Metrics metrics;
+  std::unique_ptr<AttemptLog> attempt_log;
+  if (!config.request_log.empty()) {
+    auto opened = AttemptLog::Open(config.request_log, clock, metrics);
+    if (!opened.ok()) {
+      return Fail(kExitBadArguments, StatusMessage(Annotate(opened.status(), "--request-log")));
+    }
+    attempt_log = *std::move(opened);
+  }
   Health health(clock);
   WorkerLoader loader(config, clock, metrics, log);
   StartFailure failure;
@@ -207,7 +221,8 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
   if (worker == nullptr) return Fail(failure.exit_code, failure.message);
   health.SetProgress(&worker->progress);
   Service service(config, *worker, health, metrics, log);
-  if (const absl::Status started = service.Start((*http)->port()); !started.ok()) {
+  if (const absl::Status started = service.Start((*http)->port(), attempt_log.get());
+      !started.ok()) {
     return Fail(kExitFailed, StatusMessage(started));
   }
   const int exit_code = service.Run();

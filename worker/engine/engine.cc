@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "worker/engine/engine_state.h"
 #include "worker/runner/step_packet.h"
 #include "worker/sample/stop_rules.h"
@@ -83,10 +84,11 @@ EngineOutput Engine::RunOnce(int64_t now_us) {
 
 void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
   QUIRE_CHECK(!choice.ended && choice.request != nullptr);
+  QUIRE_CHECK(end.reason != EndReason::kUnspecified);
   Request& request = *choice.request;
   // What steps in flight still sample for it is dropped when it comes, and booked now.
   choice.generated += choice.samples_in_flight;
-  choice.discarded += choice.samples_in_flight;
+  if (!QUIRE_BUG(overrun_not_booked)) choice.discarded += choice.samples_in_flight;
   ++totals.choices_ended[static_cast<size_t>(end.reason)];
   if (choice.place != SequencePlace::kNone) scheduler.Remove(choice);
   choice.ended = true;
@@ -94,6 +96,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
   --request.open_choices;
   if (request.open_choices == 0 && request.beams != nullptr) StopBeams(request);
   out.AddEnded(choice, end);
+  if (QUIRE_BUG(end_told_twice)) out.AddEnded(choice, end);
   QUIRE_CHECK(!choice.HoldsBlocks() && choice.row < 0);
   if (request.open_choices > 0) return;
   out.AddRecord(request.Record(end.reason, record_us));
@@ -120,6 +123,7 @@ void Engine::State::Expire(int64_t now_us) {
   next_timeout_us = kNeverMicros;
   for (auto at = requests.live().begin(); at != requests.live().end();) {
     Request& request = *(at++)->second;
+    if (QUIRE_BUG(deadline_ignored_in_queue) && !request.Admitted()) continue;
     if (now_us >= request.deadline_us) {
       EndRequest(request, {.reason = EndReason::kDeadline});
       continue;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "worker/engine/engine_state.h"
 #include "worker/engine/submit_check.h"
 #include "worker/sample/stop_rules.h"
@@ -19,6 +20,7 @@ constexpr uint32_t kQueueFullRetryMs = 1000;
 CacheIdentity IdentityOf(const Submit& submit, const EngineOptions& options) {
   if (!options.prefix_caching) return {};
   CacheIdentity identity;
+  if (QUIRE_BUG(salt_ignored)) return identity;
   identity.key = std::to_string(submit.adapter.size()) + ":" + submit.adapter + submit.salt;
   identity.root = RootHash(options.model_id, options.numerics_id, submit.adapter, submit.salt);
   return identity;
@@ -167,6 +169,7 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   if (options.prefix_caching) choice.cache = &request.cache;
   if (submit.initial_window > 0) {
     choice.window_end = static_cast<int64_t>(outputs.size()) + submit.initial_window;
+    if (QUIRE_BUG(window_off_by_one)) ++choice.window_end;
   }
   QUIRE_CHECK(choice.OutputCount() <= choice.output_limit);
 }
@@ -174,8 +177,10 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
 void Engine::State::On(const CancelCommand& command, int64_t /*now_us*/) {
   Request* request = requests.Find(command.router, command.cancel.key);
   if (request == nullptr) return;  // it has ended in the meantime
+  if (QUIRE_BUG(cancel_lost_in_queue) && !request->Admitted()) return;
   const ChoiceEnd end{.reason = EndReason::kCancelled};
-  if (!command.cancel.one_choice) return EndRequest(*request, end);
+  const bool one_choice = command.cancel.one_choice && !QUIRE_BUG(cancel_of_one_choice_ends_all);
+  if (!one_choice) return EndRequest(*request, end);
   if (command.cancel.choice >= request->choices.size()) return;
   Choice& choice = *request->choices[command.cancel.choice];
   if (!choice.ended) EndChoice(choice, end);
@@ -189,7 +194,7 @@ void Engine::State::On(const FinishCommand& command, int64_t /*now_us*/) {
   if (choice.ended) return;
   const int64_t past_end = choice.OutputCount() - int64_t{finish.output_count};
   const int64_t discarded = std::clamp<int64_t>(past_end, 0, choice.generated);
-  choice.discarded += discarded;
+  if (!QUIRE_BUG(finish_not_billed)) choice.discarded += discarded;
   totals.discarded_tokens += static_cast<uint64_t>(discarded);
   const bool named = finish.reason != EndReason::kUnspecified;
   EndChoice(choice, {.reason = named ? finish.reason : EndReason::kStop});
@@ -199,7 +204,7 @@ void Engine::State::On(const GrantCommand& command, int64_t /*now_us*/) {
   const Grant& grant = command.grant;
   Request* request = requests.Find(command.router, grant.key);
   if (request == nullptr || grant.choice >= request->choices.size()) return;
-  Choice& choice = *request->choices[grant.choice];
+  Choice& choice = *request->choices[QUIRE_BUG(grant_of_another_choice) ? 0 : grant.choice];
   if (choice.ended || choice.window_end == kUnlimitedWindow) return;
   const uint64_t up_to = std::min<uint64_t>(grant.up_to_index, INT32_MAX);
   scheduler.Grant(choice, static_cast<int64_t>(up_to));
@@ -212,6 +217,7 @@ void Engine::State::On(const RouterLostCommand& command, int64_t /*now_us*/) {
     Request& request = *at->second;
     ++at;  // ending the request takes it out of the map
     EndRequest(request, {.reason = EndReason::kRouterLost, .retryable = true});
+    if (QUIRE_BUG(router_lost_ends_one_request)) break;
   }
   out.ForgetRouter(command.router);
   cache_reports.Forget(command.router);

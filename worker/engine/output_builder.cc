@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 
@@ -38,6 +39,7 @@ void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample) {
   output.key = request.submit.key;
   output.choice = choice.index;
   output.first_index = static_cast<uint64_t>(choice.OutputCount() - 1);
+  if (QUIRE_BUG(first_index_after_preemption) && choice.incarnation > 0) ++output.first_index;
   output.ids.push_back(sample.token);
   const int32_t logprobs = request.submit.sampling.logprobs;
   if (logprobs >= 1) output.logprobs.push_back(sample.logprob);
@@ -93,7 +95,7 @@ void OutputBuilder::AddEnded(const Choice& choice, const ChoiceEnd& end) {
   ended.retryable = end.retryable;
   ended.by_stop_token = end.by_stop_token;
   ended.stop_token_id = end.stop_token_id;
-  ended.last_choice = request.open_choices == 0;
+  ended.last_choice = request.open_choices == 0 || QUIRE_BUG(first_end_is_the_last);
   if (ended.last_choice) ended.usage = request.Usage();
 }
 

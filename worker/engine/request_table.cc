@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "worker/engine/beams.h"
 
 namespace quire {
@@ -88,6 +89,11 @@ void RequestTable::Retire(Request& request) {
   QUIRE_CHECK(request.open_choices == 0);
   const auto found = live_.find(request.key());
   QUIRE_CHECK(found != live_.end() && found->second.get() == &request);
+  if (QUIRE_BUG(ended_attempt_forgotten)) {
+    retired_.push_back(std::move(found->second));
+    live_.erase(found);
+    return;
+  }
   const auto [at, added] = ended_.emplace(request.key(), request.submit.key.attempt);
   at->second = request.submit.key.attempt;
   if (added) ended_order_.push_back(request.key());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 namespace {
@@ -111,13 +112,16 @@ void KvCache::FreeBehindWindow(SequenceBlocks& blocks, int64_t computed) {
   if (blocks.kinds.empty()) return;
   QUIRE_CHECK(blocks.kinds.size() == shape_.kinds.size());
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
-    const int64_t first_live = FirstSeen(static_cast<int32_t>(kind), computed);
+    int64_t first_live = FirstSeen(static_cast<int32_t>(kind), computed);
+    if (QUIRE_BUG(first_live_off_by_one) && first_live > 0) ++first_live;
     KindBlocks& table = blocks.kinds[kind];
     QUIRE_CHECK(table.first_live <= static_cast<int64_t>(table.blocks.size()));
     while (table.first_live < first_live &&
            table.first_live < static_cast<int64_t>(table.blocks.size())) {
       BlockId& block = table.blocks[table.first_live++];
-      pool_.Release(block, EvictionOrder::kBehindWindow);
+      if (!QUIRE_BUG(release_forgotten_behind_window)) {
+        pool_.Release(block, EvictionOrder::kBehindWindow);
+      }
       block = kNoBlock;
     }
   }
@@ -191,6 +195,7 @@ void KvCache::Release(SequenceBlocks& blocks) {
       if (i >= table.blocks.size() || i < static_cast<size_t>(table.first_live)) continue;
       QUIRE_CHECK(table.blocks[i] != kNoBlock);
       pool_.Release(table.blocks[i]);
+      if (QUIRE_BUG(double_free) && i == 0) pool_.Release(table.blocks[i]);
     }
   }
   blocks.kinds.clear();

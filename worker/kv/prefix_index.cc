@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 
@@ -77,7 +78,8 @@ void PrefixIndex::PrefetchNode(uint64_t hash) const {
 bool PrefixIndex::Is(NodeId node, NodeId parent, std::span<const TokenId> tokens) const {
   QUIRE_CHECK(tokens.size() == static_cast<size_t>(block_size_));
   return nodes_[node].parent == parent &&
-         std::memcmp(Tokens(node), tokens.data(), tokens.size_bytes()) == 0;
+         (QUIRE_BUG(hit_not_verified) ||
+          std::memcmp(Tokens(node), tokens.data(), tokens.size_bytes()) == 0);
 }
 
 NodeId PrefixIndex::Find(NodeId parent, uint64_t hash, std::span<const TokenId> tokens) const {

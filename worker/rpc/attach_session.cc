@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 namespace {
@@ -127,7 +128,7 @@ void AttachSession::Deliver(RouterOutput output) {
   std::erase_if(output.ended, is_stale);
   std::erase_if(output.refused, is_stale);
   for (const Ended& ended : output.ended) {
-    if (ended.last_choice) live_.erase(ended.key);
+    if (ended.last_choice || QUIRE_BUG(one_end_ends_the_attempt)) live_.erase(ended.key);
   }
   for (const Refused& refused : output.refused) {
     metrics_.refusals[static_cast<size_t>(refused.code)]->Add();

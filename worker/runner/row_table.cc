@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 
@@ -46,7 +47,11 @@ void RowTable::Apply(const StepPlan& plan) {
 void RowTable::AddTokens(Row& row, std::span<const TokenId> tokens) {
   QUIRE_CHECK(row.tokens.size() + tokens.size() <= static_cast<size_t>(limits_.max_model_len));
   for (TokenId token : tokens) {
-    row.sampler.Observe(token, static_cast<int64_t>(row.tokens.size()) >= row.prompt_length);
+    const bool is_output = static_cast<int64_t>(row.tokens.size()) >= row.prompt_length;
+    row.sampler.Observe(token, is_output);
+    if (QUIRE_BUG(resume_counts_penalties_twice) && is_output && tokens.size() > 1) {
+      row.sampler.Observe(token, is_output);
+    }
     row.tokens.push_back(token);
   }
 }
@@ -115,6 +120,9 @@ void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
   sampled_tokens_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
   sample_rows_.push_back(row.sampler.Row(
       std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length))));
+  if (QUIRE_BUG(noise_keyed_by_batch_slot)) {
+    sample_rows_.back().choice = static_cast<uint32_t>(planned.row);
+  }
 }
 
 void RowTable::AddScores(const StepRow& planned, int32_t index) {
@@ -145,6 +153,9 @@ void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
     told.token = output.token;
     told.not_a_number = output.not_a_number;
     told.logprob = output.logprob;
+    if (QUIRE_BUG(logprob_of_the_row_before) && sample > 1) {
+      told.logprob = sample_outputs_[sample - 2].logprob;
+    }
     told.top_ids.assign(output.top_ids, output.top_ids + output.top_count);
     told.top_logprobs.assign(output.top_logprobs, output.top_logprobs + output.top_count);
     QUIRE_CHECK(output.token < limits_.vocab_size);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 namespace {
@@ -29,7 +30,7 @@ void RowSampler::Reset(const SamplingParams& params, uint32_t choice, std::vecto
   choice_ = choice;
   end_ids_ = std::move(end_ids);
   QUIRE_CHECK(std::is_sorted(end_ids_.begin(), end_ids_.end()));
-  counts_.clear();
+  if (!QUIRE_BUG(stale_counts_in_a_used_row)) counts_.clear();
   pending_.clear();
   bias_.clear();
   for (const auto& [id, bias] : params_.logit_bias) bias_.push_back({id, bias});
@@ -83,7 +84,8 @@ void RowSampler::FillBanned(std::span<const TokenId> outputs) {
     }
     banned_.push_back(word.back());
   }
-  if (static_cast<int64_t>(outputs.size()) < params_.min_tokens) {
+  const int64_t ahead = QUIRE_BUG(min_tokens_off_by_one) ? 1 : 0;
+  if (static_cast<int64_t>(outputs.size()) + ahead < params_.min_tokens) {
     banned_.insert(banned_.end(), end_ids_.begin(), end_ids_.end());
   }
   std::sort(banned_.begin(), banned_.end());
@@ -103,7 +105,7 @@ kernels::SampleRow RowSampler::Row(std::span<const TokenId> outputs) {
   row.frequency_penalty = params_.frequency_penalty;
   row.presence_penalty = params_.presence_penalty;
   row.seed = params_.seed;
-  row.choice = choice_;
+  row.choice = QUIRE_BUG(noise_without_choice) ? 0 : choice_;
   row.output_index = outputs.size();
   row.logprobs = params_.logprobs;
   row.allowed_mask = allowed_mask_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 int32_t MaxStepTokens(int32_t max_num_seqs, int32_t max_num_batched_tokens, int32_t block_size) {
@@ -72,6 +73,7 @@ void Scheduler::Remove(Sequence& sequence) {
 void Scheduler::Grant(Sequence& sequence, int64_t up_to) {
   sequence.window_end = std::max(sequence.window_end, up_to);
   if (sequence.place != SequencePlace::kPaused || sequence.WindowUsedUp()) return;
+  if (QUIRE_BUG(grant_wakes_nobody)) return;
   Take(sequence);
   Insert(sequence, SequencePlace::kWaiting);
 }

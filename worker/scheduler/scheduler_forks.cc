@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "worker/scheduler/scheduler.h"
 
 namespace quire {
@@ -85,6 +86,10 @@ void Scheduler::ReplaceLeader(Sequence& leader) {
 // The first write into a block that siblings read: copy it. The old one is held until the copy has
 // been made.
 void Scheduler::TakeOwnBlocks(Sequence& sequence) {
+  if (QUIRE_BUG(shared_block_written)) {
+    sequence.copy_position = -1;
+    return;
+  }
   Leaving shared{plan_->number, 0, {}};
   const size_t copies = plan_->copies.size();
   shared.blocks = kv_.TakeOwn(sequence.blocks, sequence.copy_position, plan_->copies);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "worker/scheduler/scheduler.h"
 
 namespace quire {
@@ -129,7 +130,7 @@ bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
     --sequence.samples_in_flight;
   }
   if (sequence.place == SequencePlace::kNone) return false;
-  if (sequence.incarnation == row.incarnation) {
+  if (sequence.incarnation == row.incarnation || QUIRE_BUG(void_progress_counts)) {
     sequence.computed += row.q_len;
     QUIRE_CHECK(sequence.computed <= sequence.planned);
     // Before the window moves on: those who follow stand at the prompt's last token.
@@ -166,7 +167,7 @@ void Scheduler::ReleaseRow(Sequence& sequence) {
 
 void Scheduler::ReleaseBlocks(Sequence& sequence) {
   if (!sequence.HoldsBlocks()) return;
-  if (sequence.steps_in_flight == 0) {
+  if (sequence.steps_in_flight == 0 || QUIRE_BUG(blocks_back_before_the_step_ends)) {
     kv_.Release(sequence.blocks);
   } else {
     QUIRE_CHECK(sequence.last_plan > committed_);

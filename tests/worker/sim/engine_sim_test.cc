@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/worker/sim/engine_sim.h"
+#include "tests/support/engine_sim/engine_sim.h"
 
 namespace quire::sim {
 namespace {
@@ -72,6 +72,7 @@ TEST(EngineSim, EveryPromiseIsKeptUnderEverySeed) {
                            "finishes",
                            "cancels",
                            "preemptions",
+                           "cached",
                            "recomputed",
                            "discarded",
                            "windows used up",

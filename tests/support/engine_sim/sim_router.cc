@@ -1,4 +1,4 @@
-#include "tests/worker/sim/sim_router.h"
+#include "tests/support/engine_sim/sim_router.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,6 +11,7 @@ constexpr Micros kRedial = 15 * kMicrosPerMilli;
 constexpr Micros kRetry = 30 * kMicrosPerMilli;
 constexpr Micros kSlack = 10 * kMicrosPerMilli;  // both ways on the link, and a rounded millisecond
 constexpr size_t kMaxViolations = 20;
+constexpr uint64_t kMaxLength = 256;
 
 }  // namespace
 
@@ -183,6 +184,8 @@ void SimRouter::Hear(Attachment& from, const AttachRefused& refused) {
 void SimRouter::Hear(Attachment& from, const WorkerHello& hello) {
   from.greeted = true;
   greeted_epoch_ = hello.epoch;
+  greeted_number_ = from.number;
+  greeted_at_ = shared_.Now();
   for (auto& [number, client] : clients_) {
     if (!client.waits_for_attach) continue;
     client.waits_for_attach = false;
@@ -234,6 +237,10 @@ void SimRouter::Take(const Output& output) {
   if (output.first_index != choice.tokens.size()) {
     return shared_.Violate(name + " gets index " + std::to_string(output.first_index) + " after " +
                            std::to_string(choice.tokens.size()));
+  }
+  if (client->cancelled_at >= 0 &&
+      shared_.Now() > client->cancelled_at + kSlack + shared_.excuse_us) {
+    shared_.Violate(name + " gets tokens long after its Cancel");
   }
   if (client->plan->nan) shared_.Violate(name + " gets tokens out of what are no numbers");
   if (client->deadline >= 0 && shared_.Now() > client->deadline + kSlack + shared_.excuse_us) {
@@ -319,7 +326,7 @@ void SimRouter::CheckEnd(const Client& client, Choice& choice, const Ended& ende
       may = whole;
       break;
     case EndReason::kCancelled:
-      may = client.cancelled || client.cancelled_one;
+      may = client.cancelled || (client.cancelled_one && &choice == &client.choices.front());
       break;
     case EndReason::kFailed:
       may = plan.nan || std::any_of(client.choices.begin(), client.choices.end(), [](auto& c) {
@@ -366,7 +373,7 @@ void SimRouter::CheckUsage(const Client& client, const AttemptUsage& usage) {
     shared_.Violate(name + " is billed another prompt");
   }
   if (usage.recomputed_tokens > usage.computed_tokens ||
-      usage.cached_tokens > usage.prompt_tokens + counted) {
+      usage.cached_tokens > client.choices.size() * kMaxLength) {
     shared_.Violate(name + " is billed work that cannot be");
   }
 }
@@ -469,6 +476,7 @@ void SimRouter::SendSubmit(Client& client) {
     if (!choice.ended) choice.finish_count = -1;
   }
   const Submit submit = MakeSubmit(client);
+  attach_of_[submit.key] = attach_number_;
   client.attempt_live = true;
   for (std::string& frame : EncodeSubmit(submit)) Send(std::move(frame));
   for (uint32_t i = 0; i < client.choices.size(); ++i) GrantAfter(client, i);
@@ -503,12 +511,34 @@ void SimRouter::CancelClient(Client& client) {
     if (one) return;
     return Over(client);
   }
+  if (!one) client.cancelled_at = shared_.Now();
   Send(EncodeCancel({{client.number, Attempt(client.attempt)}, one, 0}));
 }
 
 void SimRouter::Over(Client& client) {
   client.over = true;
   client.waits_for_attach = false;
+}
+
+void SimRouter::OnRecord(const AttemptRecord& record) {
+  const auto told = told_usage_.find(record.key);
+  if (told != told_usage_.end() && told->second.generated_tokens != record.usage.generated_tokens) {
+    shared_.Violate("a record says another thing than the end did");
+  }
+  const auto found = attach_of_.find(record.key);
+  if (found == attach_of_.end()) return shared_.Violate("a record of an attempt that nobody made");
+  const Client& client = clients_.at(record.key.request.value());
+  if (found->second < greeted_number_) {
+    // The router is lost before its next Attach is served.
+    const bool cancelled = client.cancelled || client.cancelled_one;
+    const bool late = shared_.Now() > greeted_at_ + kSlack + shared_.excuse_us;
+    if (late || (record.reason == EndReason::kCancelled && !cancelled)) {
+      shared_.Violate(Name(client) + ": an attempt outlives its Attach");
+    }
+  } else if (record.reason == EndReason::kRouterLost && !silent_ &&
+             found->second == attach_number_ && !attachments_.back()->closed) {
+    shared_.Violate(Name(client) + " is lost though its router is there");
+  }
 }
 
 bool SimRouter::AllOver() const {

@@ -1,4 +1,4 @@
-#include "tests/worker/sim/engine_sim.h"
+#include "tests/support/engine_sim/engine_sim.h"
 
 #include <algorithm>
 #include <functional>
@@ -50,6 +50,7 @@ class Worker {
   void SlowStep(Micros by) {
     if (progress_.running_since_us.load() == 0) return;
     shared_.coverage.Add("slow steps");
+    shared_.slow_us += by;
     runner_.DelayStep(by);
   }
   void Drain(Micros grace) {
@@ -76,6 +77,7 @@ class Worker {
     };
     same("attempts", totals.attempts, records_);
     same("prompt", totals.prompt_tokens, sum_.prompt_tokens);
+    same("cached", totals.cached_tokens, sum_.cached_tokens);
     same("computed", totals.computed_tokens, sum_.computed_tokens);
     same("recomputed", totals.recomputed_tokens, sum_.recomputed_tokens);
     same("generated", totals.generated_tokens, sum_.generated_tokens);
@@ -128,8 +130,10 @@ class Worker {
 
   void Take(const AttemptRecord& record) {
     ++records_;
+    shared_.routers.at(record.router)->OnRecord(record);
     preemptions_ += record.preemptions;
     sum_.prompt_tokens += record.usage.prompt_tokens;
+    sum_.cached_tokens += record.usage.cached_tokens;
     sum_.computed_tokens += record.usage.computed_tokens;
     sum_.recomputed_tokens += record.usage.recomputed_tokens;
     sum_.generated_tokens += record.usage.generated_tokens;
@@ -147,6 +151,7 @@ class Worker {
     coverage.Add("steps", totals.steps);
     coverage.Add("attempts", totals.attempts);
     coverage.Add("preemptions", totals.preemptions);
+    coverage.Add("cached", totals.cached_tokens);
     coverage.Add("recomputed", totals.recomputed_tokens);
     coverage.Add("discarded", totals.discarded_tokens);
     coverage.Add("windows used up", totals.windows_used_up);
@@ -183,6 +188,7 @@ class Life {
     worker_ = std::make_unique<Worker>(shared_, ++epoch_);
     for (int i = 0; i < scenario.routers; ++i) {
       routers_.push_back(std::make_unique<SimRouter>(shared_, i));
+      shared_.routers[routers_.back()->instance()] = routers_.back().get();
       routers_.back()->Start();
     }
     for (const FaultPlan& fault : scenario.faults) Plan(fault);
@@ -205,7 +211,7 @@ class Life {
     SimResult result;
     result.took = shared_.Now() - begin;
     if (!bad()) {
-      world_.RunUntil(shared_.Now() + kRest + shared_.scenario.drain_grace, bad);
+      world_.RunUntil(shared_.Now() + kRest + shared_.scenario.drain_grace + shared_.slow_us, bad);
       worker_->JudgeTheRest(shared_.draining);
     }
     result.violations = shared_.violations;

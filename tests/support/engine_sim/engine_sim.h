@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/worker/sim/sim_router.h"
+#include "tests/support/engine_sim/sim_router.h"
 
 namespace quire::sim {
 

@@ -13,8 +13,8 @@
 
 #include "common/runtime/virtual_runtime.h"
 #include "router/link/codec.h"
+#include "tests/support/engine_sim/sim_scenario.h"
 #include "tests/support/tag_reference.h"
-#include "tests/worker/sim/sim_scenario.h"
 
 namespace quire::sim {
 
@@ -23,6 +23,8 @@ struct Coverage {
   std::map<std::string, uint64_t> counts;
   void Add(const std::string& what, uint64_t count = 1) { counts[what] += count; }
 };
+
+class SimRouter;
 
 // What all routers of a world share.
 struct SimWorld {
@@ -33,7 +35,9 @@ struct SimWorld {
   std::vector<std::string> violations;
   uint64_t trace = 0;    // a hash of everything that routers heard, and when
   Micros excuse_us = 0;  // time for which the engine did nothing, by our own doing
+  Micros slow_us = 0;    // by which steps were made slower, all together
   bool draining = false;
+  std::map<RouterInstance, SimRouter*> routers{};
 
   Micros Now() const { return world.clock().Now(); }
   void Violate(const std::string& what);
@@ -50,6 +54,9 @@ class SimRouter {
   void Fence();
   void SayOldHello();
   void SetSilent(bool silent);
+
+  // What the worker wrote down about one of its attempts.
+  void OnRecord(const AttemptRecord& record);
 
   bool AllOver() const;
   // What was never told though it should have been.
@@ -77,6 +84,7 @@ class SimRouter {
     bool over = false;
     bool cancelled = false;
     bool cancelled_one = false;
+    Micros cancelled_at = -1;   // when a Cancel of the whole was sent
     bool attempt_live = false;  // submitted on the current Attach and not told to be over
     int repeats = 0;            // Submits sent again whose refusal is due
     Micros deadline = -1;
@@ -128,10 +136,13 @@ class SimRouter {
   uint64_t attach_number_ = 0;
   std::vector<std::unique_ptr<Attachment>> attachments_;  // the last one is the current
   Epoch greeted_epoch_;
+  uint64_t greeted_number_ = 0;
+  Micros greeted_at_ = 0;
   uint64_t next_submit_number_ = 1;
   bool silent_ = false;
   std::map<uint64_t, Client> clients_;  // by request number
   std::map<AttemptKey, AttemptUsage> told_usage_;
+  std::map<AttemptKey, uint64_t> attach_of_;  // on which it was submitted
 };
 
 }  // namespace quire::sim

@@ -1,4 +1,4 @@
-#include "tests/worker/sim/sim_scenario.h"
+#include "tests/support/engine_sim/sim_scenario.h"
 
 #include <algorithm>
 
@@ -30,11 +30,15 @@ EngineOptions DrawEngine(Draw& draw) {
   EngineOptions engine;
   constexpr int32_t kBlockSizes[] = {1, 2, 4, 16};
   engine.block_size = kBlockSizes[draw.Below(4)];
-  engine.max_model_len = static_cast<int32_t>(draw.OneIn(4) ? kLongest - 20 : 256);
+  engine.max_model_len = static_cast<int32_t>(draw.OneIn(3) ? draw.From(30, 60) : 256);
   engine.max_num_seqs = static_cast<int32_t>(draw.From(1, 8));
   engine.max_num_batched_tokens = static_cast<int32_t>(draw.From(1, draw.OneIn(2) ? 12 : 70));
   engine.max_waiting_requests = static_cast<int32_t>(draw.OneIn(4) ? draw.From(1, 4) : 100);
   engine.max_choices = 3;
+  engine.prefix_caching = !draw.OneIn(4);
+  if (draw.OneIn(2)) engine.block_hash_mask = 0x3F;  // collisions are misses
+  if (draw.OneIn(2)) engine.scheduling_policy = SchedulingPolicy::kPriority;
+  if (draw.OneIn(2)) engine.max_step_time_us = draw.From(500, 5000);
   engine.cache_kinds = {{0, 1}, {static_cast<int32_t>(draw.From(2, 30)), 2}};
   if (draw.OneIn(3)) engine.cache_kinds = {{0, 1}};
   if (draw.OneIn(4)) engine.cache_kinds = {{static_cast<int32_t>(draw.From(2, 30)), 1}};
@@ -46,7 +50,7 @@ EngineOptions DrawEngine(Draw& draw) {
   engine.numerics_id = "tag";
   engine.eos_token_ids = {kVocab - 1};
   engine.vocab_size = kVocab;
-  engine.slow_client_timeout_us = draw.From(300, 2000) * kMilli;
+  engine.slow_client_timeout_us = draw.From(120, 2000) * kMilli;
   engine.idle_probe_interval_us = draw.From(20, 3000) * kMilli;
   return engine;
 }
@@ -60,7 +64,10 @@ void DrawSampling(Draw& draw, SamplingParams& sampling) {
   if (draw.OneIn(4)) sampling.frequency_penalty = 1.5f;
   if (draw.OneIn(4)) sampling.presence_penalty = 0.7f;
   if (draw.OneIn(4)) sampling.repetition_penalty = 1.3f;
-  if (draw.OneIn(4)) sampling.min_tokens = sampling.max_tokens / 2;
+  if (draw.OneIn(4)) {  // and then it would end soon
+    sampling.min_tokens = sampling.max_tokens / 2;
+    for (int i = 0; i < 10; ++i) sampling.stop_token_ids.push_back(draw.Token());
+  }
   if (draw.OneIn(4)) sampling.stop_token_ids = {draw.Token(), draw.Token()};
   if (draw.OneIn(5)) {
     const TokenId biased = draw.Token();
@@ -76,11 +83,11 @@ void DrawSampling(Draw& draw, SamplingParams& sampling) {
 void DrawClient(Draw& draw, RequestPlan& plan) {
   if (draw.OneIn(2)) {
     plan.submit.initial_window = static_cast<uint32_t>(draw.From(1, 10));
-    plan.grant_lag = draw.From(0, 40) * kMilli;
-    plan.grant_step = static_cast<uint64_t>(draw.From(1, 9));
+    plan.grant_lag = draw.From(0, draw.OneIn(2) ? 20 : 80) * kMilli;
+    plan.grant_step = static_cast<uint64_t>(draw.OneIn(2) ? 1 : draw.From(2, 9));
     if (draw.OneIn(8)) plan.stalls_at = draw.From(0, 20);
   }
-  if (draw.OneIn(6)) plan.cancels_after = draw.From(0, 200) * kMilli;
+  if (draw.OneIn(5)) plan.cancels_after = draw.From(0, 200) * kMilli;
   plan.cancels_one_choice = draw.OneIn(2);
   if (draw.OneIn(6)) plan.finishes_at = draw.From(1, 20);
   if (draw.OneIn(8)) plan.retries_after = draw.From(0, 150) * kMilli;
@@ -95,7 +102,8 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   plan.starts_at = draw.From(0, draw.OneIn(2) ? 20 : 600) * kMilli;
   Submit& submit = plan.submit;
   submit.model_id = scenario.engine.model_id;
-  const int64_t length = draw.From(1, draw.OneIn(3) ? 64 : 24);
+  const int64_t length =
+      std::min<int64_t>(draw.From(1, draw.OneIn(3) ? 64 : 24), scenario.engine.max_model_len - 1);
   // Few different openings, so that prefixes are shared.
   const uint64_t opening = draw.Below(3);
   const int64_t shared = draw.From(0, length);
@@ -109,7 +117,7 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   const uint64_t salt = submit.sampling.seed % kSalts;
   if (salt != 0) submit.salt = "salt " + std::to_string(salt);
   DrawSampling(draw, submit.sampling);
-  submit.choices.resize(draw.OneIn(4) ? static_cast<size_t>(draw.From(2, 3)) : 1);
+  submit.choices.resize(draw.OneIn(3) ? static_cast<size_t>(draw.From(2, 3)) : 1);
   submit.priority = static_cast<int32_t>(draw.Below(2));
   submit.tenant = draw.OneIn(2) ? "a" : "b";
   DrawClient(draw, plan);
@@ -142,7 +150,7 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.engine = DrawEngine(draw);
   scenario.max_in_flight = static_cast<int>(draw.From(1, 2));
   scenario.routers = static_cast<int>(draw.From(1, 3));
-  scenario.step_base_us = draw.From(100, 3000);
+  scenario.step_base_us = draw.From(100, draw.OneIn(4) ? 20'000 : 3000);
   scenario.step_token_us = draw.From(0, 60);
   const int64_t requests = draw.From(3, 12);
   for (int64_t i = 0; i < requests; ++i) scenario.requests.push_back(DrawRequest(draw, scenario));

@@ -1,0 +1,77 @@
+#include "worker/records/attempt_log.h"
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "common/check.h"
+#include "common/json/json.h"
+
+namespace quire {
+namespace {
+
+constexpr std::array<const char*, 9> kReasons = {"unspecified", "stop",    "length",
+                                                 "cancelled",   "failed",  "deadline",
+                                                 "router_lost", "drained", "slow_client"};
+
+std::string Hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+}  // namespace
+
+std::string AttemptRecordJson(const AttemptRecord& record, Epoch epoch, int64_t unix_seconds) {
+  const size_t reason = static_cast<size_t>(record.reason);
+  QUIRE_CHECK(reason < kReasons.size());
+  json::Object line;
+  line["time"] = unix_seconds;
+  line["epoch"] = Hex(epoch.value());
+  line["router"] = Hex(record.router.value());
+  line["request"] = record.key.request.value();
+  line["attempt"] = record.key.attempt.value();
+  line["request_id"] = record.request_id;
+  line["tenant"] = record.tenant;
+  line["choices"] = record.choices;
+  line["reason"] = kReasons[reason];
+  line["prompt_tokens"] = record.usage.prompt_tokens;
+  line["cached_tokens"] = record.usage.cached_tokens;
+  line["computed_tokens"] = record.usage.computed_tokens;
+  line["recomputed_tokens"] = record.usage.recomputed_tokens;
+  line["generated_tokens"] = record.usage.generated_tokens;
+  line["discarded_tokens"] = record.usage.discarded_tokens;
+  line["preemptions"] = record.preemptions;
+  line["queue_us"] = record.queue_us;
+  line["prefill_us"] = record.prefill_us;
+  line["decode_us"] = record.decode_us;
+  return json::Serialize(line);
+}
+
+AttemptLog::AttemptLog(const Clock& clock, Metrics& metrics)
+    : clock_(clock),
+      offered_(metrics.AddCounter(
+          {"quire_worker_records_total", "attempt records that were to be written"})),
+      lost_(metrics.AddCounter({"quire_worker_records_lost_total",
+                                "of these, lost to a full queue or a file that takes no more"})) {}
+
+absl::StatusOr<std::unique_ptr<AttemptLog>> AttemptLog::Open(const std::string& path,
+                                                             const Clock& clock, Metrics& metrics) {
+  std::unique_ptr<AttemptLog> log(new AttemptLog(clock, metrics));
+  QUIRE_ASSIGN_OR_RETURN(
+      log->file_,
+      LineFile::Open({path, [&lost = log->lost_](uint64_t lines) { lost.Add(lines); }}));
+  return log;
+}
+
+void AttemptLog::Start(Epoch epoch) {
+  epoch_ = epoch;
+  file_->Start();
+}
+
+void AttemptLog::Write(const AttemptRecord& record) {
+  offered_.Add();
+  file_->Offer(AttemptRecordJson(record, epoch_, clock_.UnixSeconds()));
+}
+
+}  // namespace quire
