@@ -214,7 +214,7 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
   if (const absl::Status free = CheckAddressFree(http_options.host, listen->port); !free.ok()) {
     return Fail(kExitFailed, StatusMessage(Annotate(free, kListenFlag)));
   }
-  absl::StatusOr<std::unique_ptr<HttpServer>> http = StartHttpServer(http_options);
+  absl::StatusOr<std::unique_ptr<ProbeServer>> http = StartHttpServer(http_options);
   if (!http.ok()) return Fail(kExitFailed, StatusMessage(Annotate(http.status(), kHttpPortFlag)));
 
   const std::unique_ptr<LoadedWorker> worker = loader.Load(failure);

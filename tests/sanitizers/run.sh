@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # One AddressSanitizer and UndefinedBehaviorSanitizer build of the core, the parsers and the sessions, with every
 # fuzz corpus replayed in it, and the faults that real processes meet. The fast kernels are compiled as ever
-# (cmake/house.cmake says why); the reference kernels are watched. The simulation is not: it links the router's and
-# the worker's quire::Request, two structs of one name, into one program.
+# (cmake/house.cmake says why); the reference kernels are watched.
 #   run.sh          all of it
 #   run.sh NAME...  only these targets, or `process`
 set -uo pipefail
@@ -12,7 +11,7 @@ BUILD=build-asan
 TESTS=(test_common test_common_json test_common_config test_common_runtime test_common_text test_kernels
   test_worker_load test_worker_model test_worker_runner test_worker_kv test_worker_scheduler test_worker_engine
   test_worker_rpc test_router_link test_router_dispatch test_router_stream test_router_chat test_router_pipeline
-  test_router_http fuzz_json fuzz_tokenizer fuzz_chat_template fuzz_safetensors fuzz_gguf
+  test_router_http test_sim fuzz_json fuzz_tokenizer fuzz_chat_template fuzz_safetensors fuzz_gguf
   fuzz_model_config fuzz_worker_frame fuzz_router_frame fuzz_http_request fuzz_http2_guard fuzz_step_packet)
 PROGRAMS=(quire quire-router quire-worker)
 # Of tests/process: what takes things down while they are in use, and bad input.

@@ -19,6 +19,7 @@ void CacheReports::Begin(RouterInstance router, uint64_t snapshot_number) {
 void CacheReports::PartsSent(RouterInstance router, uint64_t snapshot_number, uint32_t parts) {
   const auto found = snapshots_.find(router);
   if (found == snapshots_.end() || found->second.number != snapshot_number) return;
+  QUIRE_CHECK(found->second.unsent >= 0);
   found->second.unsent = std::max<int64_t>(0, found->second.unsent - parts);
 }
 
@@ -38,6 +39,7 @@ void CacheReports::Slice(KvCache& cache, std::vector<SnapshotPart>& parts) {
   }
   last_served_ = at->first;
   Snapshot& snapshot = at->second;
+  QUIRE_CHECK_MSG(Ready(snapshot), "a snapshot was pending and none is ready");
   std::vector<SnapshotPart> by_kind(cache.shape().kinds.size());
   snapshot.cursor = cache.Scan(snapshot.cursor, kSliceNodes,
                                [&by_kind](int32_t kind, uint64_t hash, uint64_t parent) {
@@ -56,6 +58,8 @@ void CacheReports::Slice(KvCache& cache, std::vector<SnapshotPart>& parts) {
     part.index = snapshot.next_index++;
     part.cache_kind = static_cast<uint32_t>(kind);
     part.event_seq = event_seq;
+    QUIRE_CHECK(part.hashes.size() == part.parents.size());
+    QUIRE_CHECK(part.hashes.size() <= static_cast<size_t>(kSliceNodes));
     ++snapshot.unsent;
     parts.push_back(std::move(part));
   }

@@ -82,7 +82,7 @@ EngineOutput Engine::RunOnce(int64_t now_us) {
 // ----------------------------------------------------------------------------------------------
 // ends
 
-void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
+void Engine::State::EndChoice(Choice& choice, const ChoiceOutcome& end) {
   QUIRE_CHECK(!choice.ended && choice.request != nullptr);
   QUIRE_CHECK(end.reason != EndReason::kUnspecified);
   Request& request = *choice.request;
@@ -104,7 +104,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceEnd& end) {
   requests.Retire(request);
 }
 
-void Engine::State::EndRequest(Request& request, const ChoiceEnd& end) {
+void Engine::State::EndRequest(Request& request, const ChoiceOutcome& end) {
   // With the last choice the request leaves the table, but not yet memory.
   for (const std::unique_ptr<Choice>& choice : request.choices) {
     if (!choice->ended) EndChoice(*choice, end);

@@ -152,7 +152,7 @@ void Engine::State::TellAnswers(Request& request) {
   for (size_t i = 0, count = answers.size(); i < count; ++i) {
     Choice& choice = *request.choices[i];
     if (choice.ended) continue;
-    ChoiceEnd end{.reason = answers[i].by_end ? EndReason::kStop : EndReason::kLength};
+    ChoiceOutcome end{.reason = answers[i].by_end ? EndReason::kStop : EndReason::kLength};
     end.by_stop_token = answers[i].by_end;
     end.stop_token_id = answers[i].by_end ? answers[i].outputs.back() : 0;
     EndChoice(choice, end);

@@ -178,7 +178,7 @@ void Engine::State::On(const CancelCommand& command, int64_t /*now_us*/) {
   Request* request = requests.Find(command.router, command.cancel.key);
   if (request == nullptr) return;  // it has ended in the meantime
   if (QUIRE_BUG(cancel_lost_in_queue) && !request->Admitted()) return;
-  const ChoiceEnd end{.reason = EndReason::kCancelled};
+  const ChoiceOutcome end{.reason = EndReason::kCancelled};
   const bool one_choice = command.cancel.one_choice && !QUIRE_BUG(cancel_of_one_choice_ends_all);
   if (!one_choice) return EndRequest(*request, end);
   if (command.cancel.choice >= request->choices.size()) return;

@@ -41,6 +41,7 @@ bool OutputQueue::Push(EngineOutput output) {
 }
 
 std::vector<EngineOutput> OutputQueue::Take() {
+  QUIRE_CHECK_MSG(told_ || outputs_.empty(), "outputs wait and nobody was told");
   told_ = false;
   QUIRE_CHECK(outputs_.size() <= kMaxQueuedOutputs);
   return std::exchange(outputs_, {});

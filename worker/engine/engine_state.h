@@ -67,8 +67,8 @@ struct Engine::State {
   void StopBeams(Request& request);
 
   // --- ends
-  void EndChoice(Choice& choice, const ChoiceEnd& end);
-  void EndRequest(Request& request, const ChoiceEnd& end);
+  void EndChoice(Choice& choice, const ChoiceOutcome& end);
+  void EndRequest(Request& request, const ChoiceOutcome& end);
 
   int64_t NextWakeup(int64_t now_us) const;
   quire::Load MakeLoad() const;

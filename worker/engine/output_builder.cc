@@ -83,7 +83,7 @@ void OutputBuilder::AddAnswer(const Choice& choice, const BeamAnswer& answer) {
   }
 }
 
-void OutputBuilder::AddEnded(const Choice& choice, const ChoiceEnd& end) {
+void OutputBuilder::AddEnded(const Choice& choice, const ChoiceOutcome& end) {
   QUIRE_CHECK(choice.request != nullptr && choice.ended);
   QUIRE_CHECK(end.reason != EndReason::kUnspecified);
   const Request& request = *choice.request;

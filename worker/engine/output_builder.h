@@ -16,7 +16,7 @@
 namespace quire {
 
 // How a choice ends.
-struct ChoiceEnd {
+struct ChoiceOutcome {
   EndReason reason = EndReason::kUnspecified;
   std::string message{};
   bool retryable = false;
@@ -36,7 +36,7 @@ class OutputBuilder {
   // All of an answer that the router has not had.
   void AddAnswer(const Choice& choice, const BeamAnswer& answer);
   // Requires: choice.ended. The usage goes with the last of a request's choices.
-  void AddEnded(const Choice& choice, const ChoiceEnd& end);
+  void AddEnded(const Choice& choice, const ChoiceOutcome& end);
   void AddRefused(RouterInstance router, Refused refused);
   void AddRecord(AttemptRecord record) { out_.records.push_back(std::move(record)); }
 

@@ -28,6 +28,7 @@ AttemptUsage Request::Usage() const {
   usage.prompt_tokens = static_cast<uint32_t>(submit.prompt_ids.size());
   for (const std::unique_ptr<Choice>& choice : choices) {
     QUIRE_CHECK(choice->recomputed_total <= choice->computed_total);
+    QUIRE_CHECK(choice->cached_total >= 0 && choice->recomputed_total >= 0);
     QUIRE_CHECK(choice->discarded <= choice->generated);
     usage.cached_tokens += static_cast<uint32_t>(choice->cached_total);
     usage.computed_tokens += static_cast<uint32_t>(choice->computed_total);

@@ -143,7 +143,7 @@ absl::Status Listen(tcp::acceptor& acceptor, const std::string& host, int port) 
   return absl::UnavailableError(AbslView("cannot listen on " + where + ": " + error.message()));
 }
 
-class HttpServerImpl final : public HttpServer {
+class HttpServerImpl final : public ProbeServer {
  public:
   explicit HttpServerImpl(const HttpServerOptions& options)
       : options_(options), acceptor_(context_) {}
@@ -197,10 +197,10 @@ absl::Status CheckAddressFree(const std::string& host, int port) {
   return Listen(acceptor, host, port);
 }
 
-absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpServer(const HttpServerOptions& options) {
+absl::StatusOr<std::unique_ptr<ProbeServer>> StartHttpServer(const HttpServerOptions& options) {
   auto server = std::make_unique<HttpServerImpl>(options);
   QUIRE_RETURN_IF_ERROR(server->Start());
-  return std::unique_ptr<HttpServer>(std::move(server));
+  return std::unique_ptr<ProbeServer>(std::move(server));
 }
 
 }  // namespace quire

@@ -27,14 +27,14 @@ struct HttpServerOptions {
   std::string version_json;  // the answer to /version
 };
 
-class HttpServer {
+class ProbeServer {
  public:
-  virtual ~HttpServer() = default;  // stops
+  virtual ~ProbeServer() = default;  // stops
   virtual int port() const = 0;
 };
 
 // UNAVAILABLE or INVALID_ARGUMENT when the address cannot be listened on.
-absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpServer(const HttpServerOptions& options);
+absl::StatusOr<std::unique_ptr<ProbeServer>> StartHttpServer(const HttpServerOptions& options);
 
 // The same errors without listening: whether a server that starts later could, as things stand now.
 absl::Status CheckAddressFree(const std::string& host, int port);

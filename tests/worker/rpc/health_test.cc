@@ -101,7 +101,7 @@ class HttpTest : public HealthTest {
   }
 
   Metrics metrics;
-  std::unique_ptr<HttpServer> server;
+  std::unique_ptr<ProbeServer> server;
 };
 
 TEST_F(HttpTest, AnswersProbesMetricsAndVersion) {
