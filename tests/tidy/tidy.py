@@ -297,6 +297,24 @@ def check_assertions(root, names, report):
                    f"{checks} in {code_lines} lines; at least 1 per {LINES_PER_ASSERTION}")
 
 
+TYPE = re.compile(r'^(?:struct|class|enum class)\s+(?:\w+\s+)*?(\w+)(?:\s+final)?(?:\s*:(?!:)[^;{]*)?\s*\{', re.M)
+
+
+def check_type_names(root, names, report):
+    """Router and worker share a namespace, and tests link both: a type's name stands in one header only."""
+    defined = {}
+    for name in names:
+        if not name.endswith(".h") or name.startswith(("tests/", "bench/")):
+            continue
+        code = strip_code((root / name).read_text(errors="replace"))
+        for m in TYPE.finditer(code):
+            namespaces = re.findall(r'^namespace\s+([\w:]*)', code[:m.start()], re.M)
+            key = (namespaces[-1] if namespaces else "", m.group(1))
+            if defined.setdefault(key, name) != name:
+                report(name, code.count("\n", 0, m.start()) + 1, "type name",
+                       f"{m.group(1)} is defined in {defined[key]} too")
+
+
 def run(root):
     violations = []
 
@@ -319,6 +337,7 @@ def run(root):
                 names_here |= unordered_names(strip_code(header.read_text()))
             check_decisions(name, code, names_here, report)
     check_assertions(root, sources, report)
+    check_type_names(root, sources, report)
     for name in names:
         if name.startswith("tests/tidy/") or not (root / name).is_file():
             continue

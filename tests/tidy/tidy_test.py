@@ -100,6 +100,13 @@ class TidyTest(unittest.TestCase):
         self.expect("width", {"common/a.cc": "int " + "x" * 100 + ";\n"})
         self.expect("leftover", {"docs/a.md": "see /work/main\n"})
 
+    def test_one_type_name_in_two_headers(self):
+        header = "// One idea.\n#pragma once\nnamespace q {\nstruct Request {\n};\n}\n"
+        self.expect("type name", {"router/a.h": header, "worker/b.h": header})
+        other = header.replace("namespace q", "namespace q::other")
+        self.assertEqual(violations({"router/a.h": header, "worker/b.h": other}), [])
+        self.assertEqual(violations({"router/a.h": header, "worker/b.h": HEADER + "struct Request;\n"}), [])
+
     def test_too_few_assertions(self):
         self.expect("assertions", {"worker/kv/b.cc": (body(30) + "\n") * 5})
 
