@@ -246,6 +246,13 @@ ClientPlan DrawClient(VirtualRng& rng) {
   if (below(4) == 0) ask.sampling.logprobs = static_cast<int32_t>(below(3));
   if (below(3) == 0) ask.sampling.n = static_cast<int32_t>(2 + below(kSimChoices - 1));
   if (below(5) == 0) ask.sampling.prompt_logprobs = static_cast<int32_t>(below(3));
+  if (below(8) == 0) {
+    ask.sampling.use_beam_search = true;
+    ask.sampling.repetition_penalty.reset();
+    ask.sampling.presence_penalty.reset();
+    ask.sampling.logit_bias.clear();
+    ask.sampling.prompt_logprobs.reset();
+  }
   ask.streaming = below(2) == 0;
   if (below(8) == 0) ask.timeout_ms = 200 + below(3000);
   plan.takes_after = static_cast<Micros>(below(20)) * kMilli;
