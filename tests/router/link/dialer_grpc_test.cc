@@ -45,7 +45,11 @@ class EchoWorker final : public pb::Worker::CallbackService {
         }
       }
       void OnWriteDone(bool ok) override {
-        if (ok) StartRead(&in_);
+        if (ok) {
+          StartRead(&in_);
+        } else {
+          Finish(grpc::Status::CANCELLED);  // the client is gone: no read will say so
+        }
       }
       void OnDone() override { delete this; }
 
