@@ -1,0 +1,243 @@
+// What befalls workers and what the client sees of it: losses, refusals, silence, deadlines,
+// resuming.
+#include "tests/router/pipeline/pipeline_fixture.h"
+
+namespace quire {
+namespace {
+
+TEST_F(PipelineTest, ALostWorkersStreamIsCarriedOnByAnother) {
+  FakeWorker& first = AddWorker();
+  FakeWorker& second = AddWorker();
+  StartRouter();
+  RecordingSink sink;
+  GenerateRequest ask = Ask("x", 50);
+  ask.sampling.stop = {"stop"};
+  pipeline_->Start(ask, &sink);
+  Run(200 * kMicrosPerMilli);
+  FakeWorker& running = first.attempts.empty() ? second : first;
+  FakeWorker& other = first.attempts.empty() ? first : second;
+  EXPECT_GT(sink.ids.at(0).size(), 3u);
+  running.Down();
+  Run(10 * kSecond);
+  ASSERT_TRUE(sink.usage.has_value());
+  EXPECT_EQ(sink.text(), "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwx");
+  EXPECT_EQ(other.heard.back().submit().attempt(), 2u);
+  EXPECT_GT(other.heard.back().submit().choices(0).outputs_size(), 3);
+  EXPECT_EQ(sink.usage->completion_tokens, 50u);
+  ExpectNothingLeft();
+}
+
+TEST_F(PipelineTest, WithNobodyLeftAStreamEndsInExactlyOneError) {
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  RecordingSink sink;
+  pipeline_->Start(Ask("x", 50), &sink);
+  Run(200 * kMicrosPerMilli);
+  worker.Down();
+  Run(10 * kSecond);
+  ASSERT_TRUE(sink.error.has_value());
+  EXPECT_EQ(sink.error->code, ApiCode::kUnavailable);
+  EXPECT_GT(sink.error->retry_after_ms, 0u);
+  EXPECT_TRUE(sink.started.has_value());
+  EXPECT_FALSE(pipeline_->Ready());
+  ExpectNothingLeft();
+}
+
+TEST_F(PipelineTest, AWorkerThatCannotResumeLeavesTheStreamWithAnError) {
+  FakeWorkerOptions options;
+  options.features.clear();
+  FakeWorker& first = AddWorker(options);
+  FakeWorker& second = AddWorker(options);
+  StartRouter();
+  RecordingSink sink;
+  pipeline_->Start(Ask("x", 50), &sink);
+  Run(200 * kMicrosPerMilli);
+  (first.attempts.empty() ? second : first).Down();
+  Run(10 * kSecond);
+  EXPECT_TRUE(sink.error.has_value());
+  ExpectNothingLeft();
+}
+
+TEST_F(PipelineTest, AWorkerThatGoesAwayComesBack) {
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  EXPECT_TRUE(pipeline_->Ready());
+  worker.Down();
+  Run(kSecond);
+  EXPECT_FALSE(pipeline_->Ready());
+  EXPECT_EQ(pipeline_->Models().at(0).workers_ready, 0u);
+  const RecordingSink refused = RunOne(Ask("x"));
+  EXPECT_EQ(refused.error->code, ApiCode::kUnavailable);
+  worker.Up();
+  Run(6 * kSecond);
+  EXPECT_TRUE(pipeline_->Ready());
+  EXPECT_EQ(RunOne(Ask("x")).text(), "abcde");
+  EXPECT_EQ(worker.bundle_fetches, 1) << "the text is known";
+}
+
+TEST_F(PipelineTest, AWorkerThatCannotBeReachedIsLoggedOnceWithTheReason) {
+  AddWorker().Down();
+  StartRouter();
+  Run(30 * kSecond);
+  const auto says = [this](const std::string& what) {
+    return std::count_if(logger_.lines.begin(), logger_.lines.end(), [&](const std::string& line) {
+      return line.find(what) != std::string::npos;
+    });
+  };
+  EXPECT_EQ(says("connection refused"), 1);
+  workers_[0]->Up();
+  Run(6 * kSecond);
+  EXPECT_EQ(says("phase=ready"), 1);
+  workers_[0]->Down();
+  Run(kSecond);
+  EXPECT_EQ(says("phase=connecting"), 2) << "refused, then lost";
+}
+
+TEST_F(PipelineTest, ARequestWaitsForAWorkerThatComesBackSoon) {
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  worker.Down();
+  Run(50 * kMicrosPerMilli);
+  RecordingSink sink;
+  pipeline_->Start(Ask("x"), &sink);
+  Run(50 * kMicrosPerMilli);
+  worker.Up();
+  Run(5 * kSecond);
+  EXPECT_EQ(sink.text(), "abcde");
+}
+
+TEST_F(PipelineTest, ASilentWorkerIsLeftWithinTheSilenceTime) {
+  FakeWorker& first = AddWorker();
+  FakeWorker& second = AddWorker();
+  StartRouter();
+  RecordingSink sink;
+  pipeline_->Start(Ask("x", 50), &sink);
+  Run(200 * kMicrosPerMilli);
+  FakeWorker& running = first.attempts.empty() ? second : first;
+  running.paused = true;
+  Run(1800 * kMicrosPerMilli);
+  EXPECT_EQ((&running == &first ? second : first).attempts.size(), 0u) << "not yet";
+  Run(10 * kSecond);
+  EXPECT_EQ(sink.text(), "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwx");
+}
+
+TEST_F(PipelineTest, AStuckWorkerIsLeftAndASlowOneIsNot) {
+  FakeWorker& first = AddWorker();
+  FakeWorker& second = AddWorker();
+  StartRouter();
+  RecordingSink sink;
+  pipeline_->Start(Ask("x", 50), &sink);
+  Run(200 * kMicrosPerMilli);
+  FakeWorker& running = first.attempts.empty() ? second : first;
+  FakeWorker& other = first.attempts.empty() ? first : second;
+  running.frozen = true;
+  running.step_age_ms = running.step_limit_ms;  // at the limit: slow
+  Run(5 * kSecond);
+  EXPECT_TRUE(other.attempts.empty());
+  running.step_age_ms = running.step_limit_ms + 1;
+  Run(5 * kSecond);
+  EXPECT_EQ(sink.text().size(), 50u);
+  EXPECT_TRUE(running.attempts.empty()) << "told to stop";
+}
+
+TEST_F(PipelineTest, ARefusalIsTriedElsewhereAtMostThreeTimes) {
+  int asked = 0;
+  for (int i = 0; i < 6; ++i) {
+    AddWorker().refuse = [&asked](const pb::Submit&, pb::Refused* refused) {
+      ++asked;
+      refused->set_code(pb::QUEUE_FULL);
+      refused->set_retry_after_ms(2500);
+      return true;
+    };
+  }
+  StartRouter();
+  const RecordingSink sink = RunOne(Ask("x"));
+  EXPECT_EQ(asked, 4);
+  EXPECT_EQ(sink.error->code, ApiCode::kUnavailable);
+  EXPECT_EQ(sink.error->retry_after_ms, 2500u);
+  ExpectNothingLeft();
+}
+
+TEST_F(PipelineTest, ARefusalThatBlamesTheRequestIsFinal) {
+  int asked = 0;
+  for (int i = 0; i < 2; ++i) {
+    AddWorker().refuse = [&asked](const pb::Submit&, pb::Refused* refused) {
+      ++asked;
+      refused->set_code(pb::INVALID);
+      refused->set_field("prompt");
+      refused->set_message("too strange");
+      return true;
+    };
+  }
+  StartRouter();
+  ExpectBlamed(Ask("x"), "prompt");
+  EXPECT_EQ(asked, 1);
+}
+
+TEST_F(PipelineTest, ADeadlineEndsTheRequestOnBothSides) {
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  GenerateRequest ask = Ask("x", 1000);
+  ask.timeout_ms = 500;
+  const RecordingSink sink = RunOne(ask);
+  EXPECT_EQ(sink.error->code, ApiCode::kDeadlineExceeded);
+  EXPECT_GT(sink.ids.at(0).size(), 10u);
+  EXPECT_LE(worker.heard.at(1).submit().remaining_ms(), 500u);
+  EXPECT_GT(worker.heard.at(1).submit().remaining_ms(), 400u);
+  ExpectNothingLeft();
+}
+
+TEST_F(PipelineTest, LiveRequestsAreBounded) {
+  AddWorker();
+  PipelineOptions options;
+  options.limits.max_live_requests = 2;
+  StartRouter(options);
+  std::vector<RecordingSink> sinks(3);
+  for (RecordingSink& sink : sinks) pipeline_->Start(Ask("x", 10), &sink);
+  Run(5 * kSecond);
+  EXPECT_TRUE(sinks[0].usage && sinks[1].usage);
+  ASSERT_TRUE(sinks[2].error.has_value());
+  EXPECT_EQ(sinks[2].error->code, ApiCode::kUnavailable);
+  EXPECT_GT(sinks[2].error->retry_after_ms, 0u);
+  EXPECT_TRUE(RunOne(Ask("x")).usage.has_value()) << "places are given back";
+}
+
+TEST_F(PipelineTest, DrainingRefusesNewRequestsAndFinishesOldOnes) {
+  AddWorker();
+  StartRouter();
+  RecordingSink old;
+  pipeline_->Start(Ask("x", 20), &old);
+  Run(100 * kMicrosPerMilli);
+  pipeline_->StartDraining();
+  EXPECT_FALSE(pipeline_->Ready());
+  EXPECT_EQ(RunOne(Ask("x")).error->code, ApiCode::kUnavailable);
+  EXPECT_TRUE(old.usage.has_value());
+}
+
+TEST_F(PipelineTest, AClientThatLostItsRouterGoesOnWhereItStood) {
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  GenerateRequest ask = Ask("x", 10);
+  ask.resume = ResumeRequest{77, 1234, "model-a", {FakeIds("abcd")}};
+  RecordingSink sink;
+  sink.base = 4;
+  pipeline_->Start(ask, &sink);
+  Run(kSecond);
+  ASSERT_TRUE(sink.usage.has_value()) << sink.error->message;
+  EXPECT_EQ(sink.text(), "efghij");
+  EXPECT_EQ(sink.started->seed, 77u);
+  EXPECT_EQ(sink.started->created, 1234);
+  EXPECT_EQ(worker.heard.at(1).submit().choices(0).outputs_size(), 4);
+  EXPECT_EQ(worker.heard.at(1).submit().required_features(0), "resume");
+
+  ask.resume->model_id = "model-z";
+  EXPECT_EQ(RunOne(ask).error->code, ApiCode::kConflict);
+  ask.resume->model_id = "model-a";
+  ask.resume->outputs = {FakeIds("abcdefghij")};
+  ExpectBlamed(ask, "resume");
+  ask.resume->outputs = {};
+  ExpectBlamed(ask, "resume");
+}
+
+}  // namespace
+}  // namespace quire
