@@ -104,7 +104,7 @@ class Dispatcher final : private LinkListener {
   Fleet& fleet() { return fleet_; }
   const Fleet& fleet() const { return fleet_; }
   const DispatchCounters& counters() const { return counters_; }
-  const CacheIndex& cache_index() const { return placement_.index(); }
+  const Placement& placement() const { return placement_; }
   size_t LiveRequests() const { return live_.size(); }
   // Places what waits for a worker; call when the fleet may have one now.
   void TryWaiting();

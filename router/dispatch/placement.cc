@@ -21,9 +21,15 @@ uint64_t AffinityOf(const Submit& submit) {
 
 }  // namespace
 
-std::optional<RouteChoice> Placement::Choose(FleetView view, const Request& request,
+std::optional<RouteChoice> Placement::Choose(const FleetView& view, const Request& request,
                                              PlacementTicket& ticket) {
   const Submit& submit = request.submit;
+  RouteQuery query;
+  query.excluded = request.excluded;
+  query.required_features = request.required_features;
+  // A request that waits asks again with every step: who cannot take it is not looked up.
+  std::vector<WorkerView> candidates = Candidates(view, query);
+  if (candidates.empty()) return std::nullopt;
   // Choices share their prompt; what one of them has written is its own.
   std::span<const TokenId> outputs;
   if (request.journal.choice_count() == 1) outputs = request.journal.choices().front().outputs;
@@ -34,26 +40,23 @@ std::optional<RouteChoice> Placement::Choose(FleetView view, const Request& requ
                                                      submit.prompt_ids, outputs);
     }
     QUIRE_CHECK(ticket.chains->token_count() == static_cast<int64_t>(tokens));
-    index_.Score(view.workers, *ticket.chains);
+    index_.Score(candidates, *ticket.chains);
   }
-  RouteQuery query;
   query.prompt_tokens = static_cast<uint32_t>(tokens);
   query.turn = turn_;
   query.random = rng_.Next();
   query.affinity = AffinityOf(submit);
   query.session = request.session;
-  query.excluded = request.excluded;
-  query.required_features = request.required_features;
-  const std::optional<RouteChoice> choice = Route(policy_, view, query);
-  if (!choice) return std::nullopt;
+  const RouteChoice choice = quire::Choose(policy_, candidates, query);
   ++turn_;
-  QUIRE_CHECK(choice->cached_tokens <= tokens);
-  ticket.uncached_tokens = tokens - choice->cached_tokens;
+  ++decisions_[choice.reason];
+  QUIRE_CHECK(choice.cached_tokens <= tokens);
+  ticket.uncached_tokens = tokens - choice.cached_tokens;
   ticket.prediction = {};
   // Which of several resumed choices a worker looks up first is its own affair.
   const bool fresh = request.journal.choice_count() == 1 || request.journal.TotalOutputs() == 0;
   if (ticket.chains != nullptr && fresh) {
-    ticket.prediction = index_.Predict(choice->worker, choice->cached_tokens);
+    ticket.prediction = index_.Predict(choice.worker, choice.cached_tokens);
   }
   return choice;
 }

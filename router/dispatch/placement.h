@@ -8,9 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/runtime/runtime.h"
@@ -44,19 +46,22 @@ class Placement {
     std::string_view session;
   };
   // Empty: no worker can take it now. Fills in the ticket for the attempt.
-  std::optional<RouteChoice> Choose(FleetView view, const Request& request,
+  std::optional<RouteChoice> Choose(const FleetView& view, const Request& request,
                                     PlacementTicket& ticket);
   // The worker's answer to an attempt that was placed with this ticket.
   void OnAdmitted(WorkerIndex worker, const Admitted& admitted, PlacementTicket& ticket);
 
   CacheIndex& index() { return index_; }
   const CacheIndex& index() const { return index_; }
+  // Decisions so far by their reason.
+  const std::map<std::string_view, uint64_t>& decisions() const { return decisions_; }
 
  private:
   const Policy& policy_;
   Rng& rng_;
   CacheIndex index_;
   uint64_t turn_ = 0;
+  std::map<std::string_view, uint64_t> decisions_;
 };
 
 }  // namespace quire

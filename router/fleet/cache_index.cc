@@ -93,6 +93,8 @@ void CacheIndex::Forget(WorkerIndex worker) {
 void CacheIndex::MakeStale(WorkerIndex worker, Follower& follower, Micros now) {
   ++counters_.became_stale;
   ++follower.generation;
+  const bool lasted = follower.state == CacheState::kExact && now - follower.exact_at > kLastRetry;
+  if (lasted) follower.retry = kFirstRetry;
   follower.state = CacheState::kStale;
   follower.sequence_known = false;
   follower.event_seq = 0;
@@ -195,7 +197,7 @@ void CacheIndex::Snapshot(WorkerIndex worker, const CacheSnapshotPart& part, Mic
   if (!Store(worker, part.cache_kind, part.hashes)) return MakeOverLimit(worker, follower);
   if (!part.last) return;
   follower.state = CacheState::kExact;
-  follower.retry = kFirstRetry;
+  follower.exact_at = now;
 }
 
 // --------------------------------------------------------------------------------- asking the

@@ -7,8 +7,8 @@
 //  1. Only an EXACT worker counts: in every other state its cached tokens are 0.
 //  2. COLD → SYNCING → EXACT, and from any of them STALE, which asks for a snapshot again. A lost
 //     link makes a worker COLD: what it held is forgotten.
-//  3. At most kMaxSnapshotsAtOnce workers are asked at a time, each after a jitter that grows with
-//     its failures.
+//  3. At most kMaxSnapshotsAtOnce workers are asked at a time, each after a wait that grows with
+//     its failures until it has been EXACT for a while: forgetting a worker walks a table.
 //  4. Tables take at most max_bytes (while one grows, its old half besides): a worker that would
 //  need
 //     more is OVER_LIMIT until it attaches again.
@@ -115,6 +115,7 @@ class CacheIndex {
     uint64_t snapshot_number = 0;  // of the last request
     Micros ask_at = 0;             // not before
     Micros asked_at = 0;
+    Micros exact_at = 0;
     Micros retry = kFirstRetry;
     std::deque<std::pair<uint64_t, uint64_t>> recent;  // (seq, hash); hash 0: all
   };

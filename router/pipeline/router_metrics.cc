@@ -14,7 +14,8 @@ Counter& Requests(Metrics& metrics, const char* outcome) {
 }  // namespace
 
 RouterMetrics::RouterMetrics(Metrics& metrics)
-    : requests_{&Requests(metrics, "finished"), &Requests(metrics, "cancelled"),
+    : metrics_(metrics),
+      requests_{&Requests(metrics, "finished"), &Requests(metrics, "cancelled"),
                 &Requests(metrics, "failed"), &Requests(metrics, "rejected")},
       request_seconds_(metrics.AddHistogram(
           {"quire_router_request_seconds", "From a request's arrival to its last byte of answer."},
@@ -96,7 +97,17 @@ void RouterMetrics::Update(const Dispatcher& dispatcher) {
     ++phases[static_cast<size_t>(worker.phase)];
   }
   for (size_t i = 0; i < phases.size(); ++i) workers_[i]->Set(phases[i]);
-  UpdateIndex(dispatcher.cache_index(), dispatcher.fleet().workers().size());
+  UpdateIndex(dispatcher.placement().index(), dispatcher.fleet().workers().size());
+  for (const auto& [reason, count] : dispatcher.placement().decisions()) {
+    auto [it, is_new] = decisions_.try_emplace(std::string(reason));
+    if (is_new) {
+      it->second.counter = &metrics_.AddCounter({"quire_router_routing_decisions_total",
+                                                 "Attempts placed, by why their worker was chosen.",
+                                                 {{"reason", it->first}}});
+    }
+    it->second.counter->Add(count - it->second.last);
+    it->second.last = count;
+  }
 }
 
 void RouterMetrics::UpdateIndex(const CacheIndex& index, size_t workers) {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <string>
 
 #include "common/metrics/metrics.h"
 #include "router/dispatch/dispatcher.h"
@@ -25,6 +27,7 @@ class RouterMetrics {
  private:
   void UpdateIndex(const CacheIndex& index, size_t workers);
 
+  Metrics& metrics_;
   std::array<Counter*, 4> requests_;  // by Outcome
   Histogram& request_seconds_;
   Histogram& first_token_seconds_;
@@ -39,6 +42,11 @@ class RouterMetrics {
   std::array<Counter*, 3> cache_index_;  // stale, snapshots, over the limit
   std::array<Gauge*, 6> cache_workers_;  // by CacheState
   Gauge& index_bytes_;
+  struct Decisions {
+    Counter* counter = nullptr;
+    uint64_t last = 0;
+  };
+  std::map<std::string, Decisions> decisions_;  // by reason: as many as policies have
   CacheIndexCounters last_index_;
 };
 

@@ -57,9 +57,7 @@ uint64_t RendezvousWeight(uint64_t key, std::string_view worker_id) {
   return XXH3_64bits_withSeed(worker_id.data(), worker_id.size(), key);
 }
 
-std::optional<RouteChoice> Route(const Policy& policy, const FleetView& view,
-                                 const RouteQuery& query) {
-  QUIRE_CHECK(policy.choose != nullptr);
+std::vector<WorkerView> Candidates(const FleetView& view, const RouteQuery& query) {
   std::vector<WorkerView> candidates;
   candidates.reserve(view.workers.size());
   for (const WorkerView& worker : view.workers) {
@@ -71,7 +69,12 @@ std::optional<RouteChoice> Route(const Policy& policy, const FleetView& view,
                           query.excluded.end();
     if (!excluded) candidates.push_back(worker);
   }
-  if (candidates.empty()) return std::nullopt;
+  return candidates;
+}
+
+RouteChoice Choose(const Policy& policy, std::span<const WorkerView> candidates,
+                   const RouteQuery& query) {
+  QUIRE_CHECK(policy.choose != nullptr && !candidates.empty());
   RouteChoice choice = policy.choose(candidates, query);
   const auto chosen = std::find_if(candidates.begin(), candidates.end(),
                                    [&](const WorkerView& w) { return w.worker == choice.worker; });

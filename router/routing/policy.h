@@ -31,8 +31,8 @@ struct RouteQuery {
 
 struct RouteChoice {
   WorkerIndex worker;
-  std::string_view reason;     // why this one, for logs and metrics
-  uint32_t cached_tokens = 0;  // that it was chosen with; filled in by Route
+  std::string_view reason;     // why this one, for metrics; a literal
+  uint32_t cached_tokens = 0;  // that it was chosen with; filled in by Choose
 };
 
 // `candidates` is not empty.
@@ -51,9 +51,12 @@ const Policy* FindPolicy(std::string_view name);
 // This router may have so many submits unanswered at the worker: its share of the worker's queue.
 uint32_t SubmitCredit(const WorkerView& worker);
 
-// Filters, then lets the policy choose. Empty: no worker can take the request now.
-std::optional<RouteChoice> Route(const Policy& policy, const FleetView& view,
-                                 const RouteQuery& query);
+// The workers of the view that can take the request now, in index order.
+std::vector<WorkerView> Candidates(const FleetView& view, const RouteQuery& query);
+
+// Lets the policy choose. Requires: `candidates` is not empty.
+RouteChoice Choose(const Policy& policy, std::span<const WorkerView> candidates,
+                   const RouteQuery& query);
 
 // What the worker has to do before a new prompt: prefill work that it told of, and what was sent
 // since. In tokens.

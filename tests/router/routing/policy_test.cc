@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,14 @@ FleetView ViewOf(uint32_t count) {
     view.workers.push_back(worker);
   }
   return view;
+}
+
+// As a dispatcher does it; empty: nobody can take the request.
+std::optional<RouteChoice> Route(const Policy& policy, const FleetView& view,
+                                 const RouteQuery& query) {
+  const std::vector<WorkerView> candidates = Candidates(view, query);
+  if (candidates.empty()) return std::nullopt;
+  return Choose(policy, candidates, query);
 }
 
 TEST(Policies, AreFoundByName) {
