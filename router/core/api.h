@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -10,6 +11,7 @@
 
 #include "common/ids.h"
 #include "common/sampling_params.h"
+#include "router/core/tenant.h"
 
 namespace quire {
 
@@ -95,7 +97,7 @@ struct GenerateRequest {
   bool echo = false;           // the prompt's text is a part of the answer
   std::optional<int32_t> truncate_prompt_tokens;
   int32_t priority = 0;
-  std::string tenant;
+  std::shared_ptr<const Tenant> tenant;  // from the credential alone; nullptr: none was asked for
   std::string cache_salt;
   uint64_t timeout_ms = 0;  // 0 is none
   std::string traceparent;

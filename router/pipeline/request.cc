@@ -76,10 +76,6 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
     return InvalidField("cache_salt",
                         "must have at most " + std::to_string(kMaxCacheSaltBytes) + " bytes");
   }
-  if (ask.tenant.size() > kMaxTenantBytes) {
-    return InvalidField("tenant",
-                        "must have at most " + std::to_string(kMaxTenantBytes) + " bytes");
-  }
   return ask.resume ? CheckResume(ask, model) : std::nullopt;
 }
 
@@ -126,8 +122,9 @@ Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key) {
   // Who brings outputs along was told the prompt's logprobs before them.
   if (Resumes(request)) submit.sampling.prompt_logprobs = 0;
   submit.priority = ask.priority;
-  submit.tenant = ValidUtf8(ask.tenant);
-  submit.salt = CacheSalt(salt_key.empty() ? kPublicSaltKey : salt_key, ask.tenant, ask.cache_salt);
+  const std::string group = ask.tenant == nullptr ? "" : ask.tenant->CacheGroup();
+  if (ask.tenant != nullptr) submit.tenant = ask.tenant->name;
+  submit.salt = CacheSalt(salt_key.empty() ? kPublicSaltKey : salt_key, group, ask.cache_salt);
   if (ask.traceparent.size() <= kMaxTraceparentBytes) {
     submit.traceparent = ValidUtf8(ask.traceparent);
   }

@@ -1,0 +1,30 @@
+// Who a request counts for, and what that one may do.
+//
+// Immutable values, made by whoever reads credentials; shared by the key table and by the requests
+// that came in under it, so that a reload changes only what comes later.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+struct Tenant {
+  std::string name;     // of queues, quotas and metric labels; empty without credentials
+  uint32_t weight = 1;  // share of what is scarce, against other tenants
+  std::optional<int32_t>
+      highest_priority;  // who asks for a smaller number, which goes first, gets this
+  // Of the whole fleet; 0 is none.
+  uint32_t requests_per_minute = 0;
+  uint64_t tokens_per_minute = 0;  // prompt and output
+  uint32_t max_concurrent = 0;
+  std::vector<std::string> models;  // served names; empty: all
+  std::string cache_group;          // who may share cached prompts; empty: the name
+  bool delegate = false;            // a gateway: names the tenant in x-quire-tenant
+
+  const std::string& CacheGroup() const { return cache_group.empty() ? name : cache_group; }
+};
+
+}  // namespace quire
