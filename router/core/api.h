@@ -97,7 +97,8 @@ struct GenerateRequest {
   bool echo = false;           // the prompt's text is a part of the answer
   std::optional<int32_t> truncate_prompt_tokens;
   int32_t priority = 0;
-  std::shared_ptr<const Tenant> tenant;  // from the credential alone; nullptr: none was asked for
+  std::shared_ptr<const TenantProfile>
+      tenant;  // from the credential alone; nullptr: none was asked for
   std::string cache_salt;
   uint64_t timeout_ms = 0;  // 0 is none
   std::string traceparent;

@@ -11,11 +11,12 @@
 
 namespace quire {
 
-struct Tenant {
-  std::string name;     // of queues, quotas and metric labels; empty without credentials
+struct TenantProfile {
+  std::string name;  // at most kMaxTenantBytes; of queues, quotas and metric labels; empty without
+                     // credentials
   uint32_t weight = 1;  // share of what is scarce, against other tenants
-  std::optional<int32_t>
-      highest_priority;  // who asks for a smaller number, which goes first, gets this
+  // Who asks for a smaller number, which goes first, gets this.
+  std::optional<int32_t> highest_priority;
   // Of the whole fleet; 0 is none.
   uint32_t requests_per_minute = 0;
   uint64_t tokens_per_minute = 0;  // prompt and output
