@@ -33,6 +33,7 @@ struct RouterLimits {
   uint32_t max_carry_ons = 8;           // attempts that resume one request
   size_t max_index_bytes = 256u << 20;  // what workers have cached
   uint32_t empty_pool_wait_ms = 1500;   // for a worker when none is ready
+  uint64_t max_prefill_ahead = 65'536;  // prefill tokens at a worker before new requests wait here
 };
 
 }  // namespace quire

@@ -44,7 +44,7 @@ Dispatcher::Dispatcher(DispatchOptions options, Dialer& dialer, Executor& execut
       rng_(rng),
       listener_(listener),
       fleet_(options_.limits),
-      placement_(PolicyOf(options_), options_.limits.max_index_bytes, rng) {}
+      placement_(PolicyOf(options_), options_.limits, rng) {}
 
 Dispatcher::~Dispatcher() {
   for (auto& [number, live] : live_) StopWaiting(*live);
@@ -89,7 +89,7 @@ void Dispatcher::Start(DispatchRequest request) {
 void Dispatcher::Cancel(RequestNumber request) {
   const auto it = live_.find(request);
   if (it == live_.end()) return;
-  Abandon(*it->second, /*tell_worker=*/true);
+  Abandon(*it->second, AttemptEnd::kCancelled, /*tell_worker=*/true);
   Forget(*it->second);
 }
 
@@ -104,7 +104,7 @@ void Dispatcher::FinishChoice(RequestNumber request, uint32_t choice, EndReason 
     LinkOf(live.worker).SendFinish({key, choice, reason, static_cast<uint32_t>(output_count)});
   }
   if (!live.journal.AllEnded()) return;
-  Abandon(live, /*tell_worker=*/false);
+  Abandon(live, AttemptEnd::kFinished, /*tell_worker=*/false);
   Forget(live);
 }
 
@@ -124,7 +124,7 @@ void Dispatcher::Taken(RequestNumber request, uint32_t choice, uint64_t index) {
 bool Dispatcher::Place(Live& live) {
   QUIRE_CHECK_MSG(!live.running, "one attempt at a time");
   const std::optional<RouteChoice> choice =
-      placement_.Choose(ViewFor(live),
+      placement_.Choose(ViewOf(live.request.submit.model_id),
                         {live.request.submit, live.journal, live.excluded,
                          Features(live.request.submit, live.journal), live.request.session},
                         live.ticket);
@@ -132,17 +132,6 @@ bool Dispatcher::Place(Live& live) {
   StopWaiting(live);
   Send(live, choice->worker);
   return true;
-}
-
-// The ready workers of its model, with what is on its way to them.
-FleetView Dispatcher::ViewFor(const Live& live) const {
-  FleetView view = fleet_.View(live.request.submit.model_id);
-  for (WorkerView& worker : view.workers) {
-    const Link& link = *links_[worker.worker.value()];
-    worker.unseen_submits = link.UnseenSubmits();
-    worker.unseen_tokens = link.UnseenTokens();
-  }
-  return view;
 }
 
 void Dispatcher::Send(Live& live, WorkerIndex worker) {
@@ -154,6 +143,8 @@ void Dispatcher::Send(Live& live, WorkerIndex worker) {
   running_[worker.value()].insert(live.request.number);
   fleet_.AttemptStarted(worker);
   ++counters_.attempts;
+  live.report =
+      BeginReport(fleet_.worker(worker), live.attempt, live.report, executor_.clock().Now());
 
   Submit submit = live.request.submit;
   submit.key = {live.request.number, live.attempt};
@@ -242,13 +233,13 @@ void Dispatcher::NextAttempt(Live& live, const ApiError& error, bool may_wait) {
   }
 }
 
-void Dispatcher::LoseAttemptsOf(WorkerIndex worker) {
+void Dispatcher::LoseAttemptsOf(WorkerIndex worker, AttemptEnd end) {
   const std::set<RequestNumber> numbers = running_[worker.value()];
   for (const RequestNumber number : numbers) {
     const auto it = live_.find(number);
     if (it == live_.end() || !it->second->running || it->second->worker != worker) continue;
     Live& live = *it->second;
-    Abandon(live, /*tell_worker=*/true);
+    Abandon(live, end, /*tell_worker=*/true);
     live.excluded.push_back(worker);
     NextAttempt(live, NoWorkerError(live.request.model_name, live.journal.AnyAccepted()),
                 /*may_wait=*/true);
@@ -256,7 +247,7 @@ void Dispatcher::LoseAttemptsOf(WorkerIndex worker) {
   QUIRE_CHECK_MSG(running_[worker.value()].empty(), "a lost worker runs nothing");
 }
 
-void Dispatcher::Abandon(Live& live, bool tell_worker) {
+void Dispatcher::Abandon(Live& live, AttemptEnd end, bool tell_worker) {
   if (!live.running) return;
   const RequestNumber number = live.request.number;
   QUIRE_CHECK(running_[live.worker.value()].erase(number) == 1);
@@ -266,6 +257,9 @@ void Dispatcher::Abandon(Live& live, bool tell_worker) {
   if (tell_worker && LinkOf(live.worker).up()) {
     LinkOf(live.worker).SendCancel({{number, live.attempt}, false, 0});
   }
+  live.report.end = end;
+  live.report.over_at = executor_.clock().Now();
+  listener_.OnAttemptOver(number, live.report);
 }
 
 void Dispatcher::Fail(Live& live, const ApiError& error) {
@@ -309,7 +303,7 @@ void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason, const absl::Stat
   if (fleet_.worker(worker).attached) ++counters_.links_lost;
   placement_.index().Lost(worker);
   fleet_.Detached(worker, StatusMessage(why).substr(0, kMaxHelloStringBytes));
-  LoseAttemptsOf(worker);
+  LoseAttemptsOf(worker, AttemptEnd::kLost);
   listener_.OnFleetChanged(worker);
 }
 
@@ -343,10 +337,11 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
   for (const Ended& ended : step.ended) HandleEnded(worker, ended);
   for (const Refused& refused : step.refused) HandleRefused(worker, refused);
   const WorkerPhase after = fleet_.worker(worker).phase;
-  if (after == WorkerPhase::kStuck) LoseAttemptsOf(worker);
+  if (after == WorkerPhase::kStuck) LoseAttemptsOf(worker, AttemptEnd::kStuck);
   if (after != before) listener_.OnFleetChanged(worker);
   AskForSnapshots();
   TryWaiting();
+  listener_.OnRoom();
 }
 
 Dispatcher::Live* Dispatcher::FindCurrent(WorkerIndex worker, const AttemptKey& key) {
@@ -361,6 +356,8 @@ void Dispatcher::HandleAdmitted(WorkerIndex worker, const Admitted& admitted) {
   Live* live = FindCurrent(worker, admitted.key);
   if (live == nullptr) return;
   Answered(*live);
+  live->report.admitted = true;
+  live->report.cached_tokens = admitted.cached_tokens;
   placement_.OnAdmitted(worker, admitted, live->ticket);
   listener_.OnAdmitted(admitted.key.request, fleet_.worker(worker), admitted.cached_tokens);
 }
@@ -391,7 +388,7 @@ void Dispatcher::HandlePrompt(WorkerIndex worker, const PromptLogprobs& part) {
 void Dispatcher::HandleBroken(Live& live) {
   ++counters_.attempts_broken;
   const WorkerIndex worker = live.worker;
-  Abandon(live, /*tell_worker=*/true);
+  Abandon(live, AttemptEnd::kBroken, /*tell_worker=*/true);
   live.excluded.push_back(worker);
   NextAttempt(live, {ApiCode::kInternal, "a worker broke the order of its outputs", "", 0},
               /*may_wait=*/false);
@@ -423,6 +420,7 @@ void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
       break;
   }
   counters_.tokens_accepted += output.ids.size();
+  live->report.accepted_tokens += output.ids.size();
   if (live->request.router_is_taker) {
     Taken(output.key.request, output.choice, live->journal.accepted(output.choice));
   }
@@ -438,13 +436,13 @@ void Dispatcher::HandleEnded(WorkerIndex worker, const Ended& ended) {
     if (!live->journal.PromptComplete()) return HandleBroken(*live);
     live->journal.End(ended.choice, live->journal.accepted(ended.choice));
     if (live->journal.AllEnded()) {
-      Abandon(*live, /*tell_worker=*/false);
+      Abandon(*live, AttemptEnd::kFinished, /*tell_worker=*/false);
       Forget(*live);
     }
     listener_.OnChoiceOver(ended.key.request, ended);
     return;
   }
-  Abandon(*live, /*tell_worker=*/true);
+  Abandon(*live, AttemptEndOf(ended.reason), /*tell_worker=*/true);
   const ApiError error = ErrorOfEnd(ended);
   if (!WorthAnotherAttempt(ended)) {
     Fail(*live, error);
@@ -460,7 +458,7 @@ void Dispatcher::HandleRefused(WorkerIndex worker, const Refused& refused) {
   Live* live = FindCurrent(worker, refused.key);
   if (live == nullptr) return;
   Answered(*live);
-  Abandon(*live, /*tell_worker=*/false);
+  Abandon(*live, AttemptEnd::kRefused, /*tell_worker=*/false);
   const ApiError error = ErrorOfRefusal(refused);
   if (!WorthAnotherWorker(refused.code)) {
     Fail(*live, error);

@@ -21,6 +21,7 @@
 
 #include "common/runtime/runtime.h"
 #include "router/core/api.h"
+#include "router/dispatch/attempt_report.h"
 #include "router/dispatch/journal.h"
 #include "router/dispatch/placement.h"
 #include "router/dispatch/window.h"
@@ -74,8 +75,13 @@ class DispatchListener {
   // The reason is STOP or LENGTH.
   virtual void OnChoiceOver(RequestNumber request, const Ended& ended) = 0;
   virtual void OnRequestFailed(RequestNumber request, const ApiError& error) = 0;
+  // An attempt is over, whatever becomes of its request; also inside Cancel and FinishChoice. The
+  // only callback that must not call anything here.
+  virtual void OnAttemptOver(RequestNumber /*request*/, const AttemptReport& /*report*/) {}
   // A worker attached, left, or changed its phase.
   virtual void OnFleetChanged(WorkerIndex worker) = 0;
+  // A worker may have room now that had none: ask RoomFor again. Carry-ons have been placed before.
+  virtual void OnRoom() {}
 };
 
 class Dispatcher final : private LinkListener {
@@ -106,6 +112,9 @@ class Dispatcher final : private LinkListener {
   const DispatchCounters& counters() const { return counters_; }
   const Placement& placement() const { return placement_; }
   size_t LiveRequests() const { return live_.size(); }
+  // Whether a new request would be placed at once. What finds no room waits with the caller, who
+  // knows whose turn it is; Start is for requests that find some, or whose pool is empty.
+  Room RoomFor(const std::string& model_id, const RoomNeed& need) const;
   // Places what waits for a worker; call when the fleet may have one now.
   void TryWaiting();
   void CheckInvariants() const;
@@ -128,6 +137,7 @@ class Dispatcher final : private LinkListener {
     TimerId wait_timer = 0;
     bool waiting = false;
     PlacementTicket ticket;
+    AttemptReport report;  // of the running attempt, or the last one
   };
 
   void OnLinkUp(WorkerIndex worker, const WorkerHello& hello) override;
@@ -152,14 +162,14 @@ class Dispatcher final : private LinkListener {
   // The attempt is over, the request is not: starts the next attempt, or fails with `error`.
   // Without `may_wait` it fails when no worker can take it at once.
   void NextAttempt(Live& live, const ApiError& error, bool may_wait);
-  void LoseAttemptsOf(WorkerIndex worker);
+  void LoseAttemptsOf(WorkerIndex worker, AttemptEnd end);
   // Detaches the running attempt, telling the worker if it still listens.
-  void Abandon(Live& live, bool tell_worker);
+  void Abandon(Live& live, AttemptEnd end, bool tell_worker);
   void Fail(Live& live, const ApiError& error);
   void Forget(Live& live);
   void Answered(Live& live);
   Link& LinkOf(WorkerIndex worker);
-  FleetView ViewFor(const Live& live) const;
+  FleetView ViewOf(const std::string& model_id) const;
   void AskForSnapshots();
   Window& WindowOf(Live& live, uint32_t choice);
 

@@ -27,6 +27,8 @@ std::optional<RouteChoice> Placement::Choose(const FleetView& view, const Reques
   RouteQuery query;
   query.excluded = request.excluded;
   query.required_features = request.required_features;
+  query.need = {{}, submit.prompt_ids.size() + request.journal.TotalOutputs(), 0};
+  query.max_prefill_ahead = max_prefill_ahead_;
   // A request that waits asks again with every step: who cannot take it is not looked up.
   std::vector<WorkerView> candidates = Candidates(view, query);
   if (candidates.empty()) return std::nullopt;

@@ -35,8 +35,11 @@ struct PlacementTicket {
 class Placement {
  public:
   // `rng` outlives it.
-  Placement(const Policy& policy, size_t max_index_bytes, Rng& rng)
-      : policy_(policy), rng_(rng), index_(max_index_bytes, rng) {}
+  Placement(const Policy& policy, const RouterLimits& limits, Rng& rng)
+      : policy_(policy),
+        max_prefill_ahead_(limits.max_prefill_ahead),
+        rng_(rng),
+        index_(limits.max_index_bytes, rng) {}
 
   struct Request {
     const Submit& submit;    // prompt and names; outlives the ticket's chains
@@ -58,6 +61,7 @@ class Placement {
 
  private:
   const Policy& policy_;
+  const uint64_t max_prefill_ahead_;
   Rng& rng_;
   CacheIndex index_;
   uint64_t turn_ = 0;

@@ -107,6 +107,28 @@ ApiError ErrorOfEnd(const Ended& ended) {
   return {ApiCode::kInternal, "the worker failed the request: " + said, "", 0};
 }
 
+AttemptEnd AttemptEndOf(EndReason reason) {
+  switch (reason) {
+    case EndReason::kStop:
+    case EndReason::kLength:
+      return AttemptEnd::kFinished;
+    case EndReason::kCancelled:
+      return AttemptEnd::kCancelled;
+    case EndReason::kDeadline:
+      return AttemptEnd::kDeadline;
+    case EndReason::kRouterLost:
+      return AttemptEnd::kRouterLost;
+    case EndReason::kDrained:
+      return AttemptEnd::kDrained;
+    case EndReason::kSlowClient:
+      return AttemptEnd::kSlowClient;
+    case EndReason::kFailed:
+    case EndReason::kUnspecified:
+      break;
+  }
+  return AttemptEnd::kFailed;
+}
+
 ApiError NoWorkerError(const std::string& model, bool stream_had_begun) {
   const std::string message = stream_had_begun
                                   ? "the worker was lost and no other could carry the answer on"

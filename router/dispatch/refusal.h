@@ -7,6 +7,7 @@
 
 #include "common/wire.h"
 #include "router/core/api.h"
+#include "router/dispatch/attempt_report.h"
 
 namespace quire {
 
@@ -18,6 +19,7 @@ ApiError ErrorOfRefusal(const Refused& refused);
 // For ends that are neither STOP nor LENGTH.
 bool WorthAnotherAttempt(const Ended& ended);
 ApiError ErrorOfEnd(const Ended& ended);
+AttemptEnd AttemptEndOf(EndReason reason);
 
 // No worker can take a request, or go on with one.
 ApiError NoWorkerError(const std::string& model, bool stream_had_begun);

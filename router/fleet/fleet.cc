@@ -211,7 +211,9 @@ FleetView Fleet::View(const std::string& model_id) const {
     if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
     view.workers.push_back({worker.index, worker.hello.worker_id, worker.hello.features,
                             worker.load, worker.live_attempts, worker.unadmitted_submits,
-                            worker.hello.limits.max_waiting_requests, worker.routers_attached, 0});
+                            worker.hello.limits.max_waiting_requests, worker.routers_attached, 0, 0,
+                            0, worker.hello.limits.max_num_seqs, worker.hello.block_size,
+                            worker.hello.capacity_blocks});
   }
   return view;
 }

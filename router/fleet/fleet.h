@@ -76,6 +76,9 @@ struct WorkerView {
   uint32_t cached_tokens = 0;   // of the prompt at hand; 0 unless the worker's index is exact
   uint64_t unseen_submits = 0;  // sent by this router; `load` does not know of them yet
   uint64_t unseen_tokens = 0;   // prefill work in these
+  uint32_t max_num_seqs = 0;    // these three: 0 where the worker does not tell
+  uint32_t block_size = 0;
+  uint64_t capacity_blocks = 0;
 };
 struct FleetView {
   std::vector<WorkerView> workers;  // ready ones of one model, in index order

@@ -19,14 +19,15 @@ constexpr Policy kPolicies[] = {
     {"consistent-hash", &ChooseConsistentHash},
 };
 
-bool Offers(const WorkerView& worker, const std::vector<std::string>& required) {
-  return std::all_of(required.begin(), required.end(), [&](const std::string& feature) {
-    return std::find(worker.features.begin(), worker.features.end(), feature) !=
-           worker.features.end();
-  });
-}
-
 }  // namespace
+
+bool Offers(const WorkerView& worker, const std::vector<std::string>& required_features) {
+  return std::all_of(required_features.begin(), required_features.end(),
+                     [&](const std::string& feature) {
+                       return std::find(worker.features.begin(), worker.features.end(), feature) !=
+                              worker.features.end();
+                     });
+}
 
 std::span<const Policy> Policies() { return kPolicies; }
 
@@ -69,6 +70,10 @@ std::vector<WorkerView> Candidates(const FleetView& view, const RouteQuery& quer
                           query.excluded.end();
     if (!excluded) candidates.push_back(worker);
   }
+  const auto full = [&](const WorkerView& worker) {
+    return !HasRoom(worker, query.need, query.max_prefill_ahead);
+  };
+  if (!std::all_of(candidates.begin(), candidates.end(), full)) std::erase_if(candidates, full);
   return candidates;
 }
 

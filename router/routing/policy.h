@@ -16,6 +16,7 @@
 
 #include "router/core/limits.h"
 #include "router/fleet/fleet.h"
+#include "router/routing/room.h"
 
 namespace quire {
 
@@ -27,6 +28,9 @@ struct RouteQuery {
   std::string_view session;           // of the client's header; empty: none
   std::vector<WorkerIndex> excluded;  // that this request has already failed on
   std::vector<std::string> required_features;
+  // Workers with room for it are preferred to those that have no more than credit.
+  RoomNeed need;
+  uint64_t max_prefill_ahead = UINT64_MAX;
 };
 
 struct RouteChoice {
@@ -50,6 +54,8 @@ const Policy* FindPolicy(std::string_view name);
 
 // This router may have so many submits unanswered at the worker: its share of the worker's queue.
 uint32_t SubmitCredit(const WorkerView& worker);
+
+bool Offers(const WorkerView& worker, const std::vector<std::string>& required_features);
 
 // The workers of the view that can take the request now, in index order.
 std::vector<WorkerView> Candidates(const FleetView& view, const RouteQuery& query);

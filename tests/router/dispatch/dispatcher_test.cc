@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "router/dispatch/refusal.h"
 #include "tests/router/support/fake_worker.h"
 
 namespace quire {
@@ -33,12 +32,18 @@ class Listener final : public DispatchListener {
   void OnRequestFailed(RequestNumber request, const ApiError& error) override {
     failed[request.value()].push_back(error);
   }
+  void OnAttemptOver(RequestNumber request, const AttemptReport& report) override {
+    attempts[request.value()].push_back(report);
+  }
   void OnFleetChanged(WorkerIndex) override {}
+  void OnRoom() override { ++rooms; }
 
   std::vector<std::string> admitted;
   std::map<uint64_t, std::vector<TokenId>> ids;
   std::map<uint64_t, std::vector<EndReason>> over;
   std::map<uint64_t, std::vector<ApiError>> failed;
+  std::map<uint64_t, std::vector<AttemptReport>> attempts;
+  int rooms = 0;
   std::function<void(RequestNumber, const Output&)> on_output;
 };
 
@@ -386,53 +391,73 @@ TEST_F(DispatcherTest, TheListenerMayCancelOthersInTheSameFrame) {
   EXPECT_EQ(listener_.ids[2].size(), 0u);
 }
 
-TEST(Window, GrantsMoveInQuarters) {
-  Window window(100);
-  EXPECT_EQ(window.Room(0), 100u);
-  window.Begin(100);
-  EXPECT_FALSE(window.Take(24).has_value());
-  EXPECT_EQ(window.Take(25), 125u);
-  EXPECT_FALSE(window.Take(10).has_value()) << "what was taken stays taken";
-  EXPECT_EQ(window.taken(), 25u);
-  EXPECT_EQ(window.Room(125), 1u) << "used up";
-  EXPECT_EQ(window.Room(130), 1u);
-}
-
-TEST(Refusals, BlameTheClientsField) {
-  const ApiError error =
-      ErrorOfRefusal({{}, RefusalCode::kInvalid, "prompt_ids", "prompt_ids: is too odd", 0});
-  EXPECT_EQ(error.param, "prompt");
-  EXPECT_EQ(error.message, "prompt: is too odd");
-  EXPECT_EQ(ErrorOfRefusal({{}, RefusalCode::kQueueFull, "", "", 9'999'999}).retry_after_ms,
-            60'000u)
-      << "whatever a worker proposes";
-  for (int code = 0; code <= static_cast<int>(RefusalCode::kDeadlinePassed); ++code) {
-    const Refused refused{{}, static_cast<RefusalCode>(code), "", "", 0};
-    const bool again = WorthAnotherWorker(refused.code);
-    EXPECT_EQ(again, ErrorOfRefusal(refused).code == ApiCode::kUnavailable ||
-                         ErrorOfRefusal(refused).code == ApiCode::kInternal)
-        << code;
+TEST_F(DispatcherTest, EveryAttemptIsReportedOnceWithHowItEnded) {
+  Start(2);
+  for (const auto& worker : workers_) {
+    worker->tamper_hello = [&worker](pb::WorkerHello& hello) {
+      hello.set_numerics_id("numerics of " + worker->options().worker_id);
+    };
+    worker->CloseStream();
   }
+  Run(kMicrosPerSecond);
+  Ask(1, 100);
+  Run(200 * kMilli);
+  const std::string first = Running().options().worker_id;
+  Running().Down();
+  Run(200 * kMilli);
+  dispatcher_->Cancel(RequestNumber(1));
+  const std::vector<AttemptReport>& reports = listener_.attempts[1];
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_EQ(reports[0].worker_id, first);
+  EXPECT_EQ(reports[0].end, AttemptEnd::kLost);
+  EXPECT_FALSE(reports[0].inexact);
+  EXPECT_TRUE(reports[0].admitted && reports[1].admitted);
+  EXPECT_EQ(reports[0].attempt, Attempt(1));
+  EXPECT_EQ(reports[0].epoch, Epoch(1));
+  EXPECT_GT(reports[0].over_at, reports[0].sent_at);
+  EXPECT_NE(reports[1].worker_id, first);
+  EXPECT_EQ(reports[1].end, AttemptEnd::kCancelled);
+  EXPECT_TRUE(reports[1].inexact) << "it went on under other numerics";
+  EXPECT_EQ(reports[0].accepted_tokens + reports[1].accepted_tokens, listener_.ids[1].size());
 }
 
-TEST(JournalTest, TakesEachIndexOnce) {
-  Journal journal({{}, {}}, 100);
-  const std::vector<TokenId> two = {1, 2};
-  EXPECT_EQ(journal.Accept(0, 0, two, 0), Verdict::kAccepted);
-  EXPECT_EQ(journal.Accept(0, 0, two, 0), Verdict::kDuplicate);
-  EXPECT_EQ(journal.Accept(0, 1, two, 0), Verdict::kDuplicate) << "also where they overlap";
-  EXPECT_EQ(journal.Accept(0, 3, two, 0), Verdict::kGap);
-  EXPECT_EQ(journal.Accept(2, 0, two, 0), Verdict::kNoChoice);
-  EXPECT_EQ(journal.Accept(1, 0, two, 2), Verdict::kAccepted) << "up to the window";
-  EXPECT_EQ(journal.Accept(1, 2, two, 3), Verdict::kOverrun);
-  EXPECT_EQ(journal.accepted(0), 2u);
-  journal.End(0, 1);
-  EXPECT_EQ(journal.accepted(0), 1u);
-  EXPECT_EQ(journal.Accept(0, 1, two, 0), Verdict::kEnded);
-  EXPECT_FALSE(journal.AllEnded());
-  journal.End(1, 2);
-  EXPECT_TRUE(journal.AllEnded());
-  EXPECT_EQ(journal.TotalOutputs(), 3u);
+TEST_F(DispatcherTest, ReportsTellRefusalsEndsAndFinishesApart) {
+  Start(1);
+  workers_[0]->refuse = [](const pb::Submit& submit, pb::Refused* refused) {
+    refused->set_code(pb::INVALID);
+    return submit.request_number() == 1;
+  };
+  Ask(1);
+  Ask(2, 3);
+  Ask(3, 100);
+  Run(300 * kMilli);
+  dispatcher_->FinishChoice(RequestNumber(3), 0, EndReason::kStop, 5);
+  ASSERT_EQ(listener_.attempts[1].size(), 1u);
+  EXPECT_EQ(listener_.attempts[1][0].end, AttemptEnd::kRefused);
+  EXPECT_FALSE(listener_.attempts[1][0].admitted);
+  ASSERT_EQ(listener_.attempts[2].size(), 1u);
+  EXPECT_EQ(listener_.attempts[2][0].end, AttemptEnd::kFinished);
+  EXPECT_EQ(listener_.attempts[2][0].accepted_tokens, 3u);
+  ASSERT_EQ(listener_.attempts[3].size(), 1u);
+  EXPECT_EQ(listener_.attempts[3][0].end, AttemptEnd::kFinished);
+}
+
+TEST_F(DispatcherTest, RoomIsToldAndAskedFor) {
+  FakeWorkerOptions options;
+  options.max_waiting = 2;
+  Start(1, options);
+  EXPECT_GT(listener_.rooms, 0);
+  EXPECT_EQ(dispatcher_->RoomFor("model-a", {}), Room::kSome);
+  EXPECT_EQ(dispatcher_->RoomFor("model-a", {{"telepathy"}, 0, 0}), Room::kUnfit);
+  EXPECT_EQ(dispatcher_->RoomFor("model-b", {}), Room::kEmptyPool);
+  Ask(1);
+  Ask(2);
+  EXPECT_EQ(dispatcher_->RoomFor("model-a", {}), Room::kFull);
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(dispatcher_->RoomFor("model-a", {}), Room::kSome);
+  workers_[0]->Down();
+  Run(100 * kMilli);
+  EXPECT_EQ(dispatcher_->RoomFor("model-a", {}), Room::kEmptyPool);
 }
 
 }  // namespace

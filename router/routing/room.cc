@@ -1,0 +1,43 @@
+#include "router/routing/room.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "router/routing/policy.h"
+
+namespace quire {
+namespace {
+
+uint64_t BlocksFor(uint64_t tokens, uint32_t block_size) {
+  QUIRE_CHECK(block_size > 0);
+  return (tokens + block_size - 1) / block_size;
+}
+
+}  // namespace
+
+bool HasRoom(const WorkerView& worker, const RoomNeed& need, uint64_t max_prefill_ahead) {
+  if (worker.unadmitted_submits >= SubmitCredit(worker)) return false;
+  const uint64_t waiting = uint64_t{worker.load.waiting_requests} + worker.unseen_submits;
+  if (waiting == 0) return true;
+  if (worker.max_num_seqs > 0 && waiting >= worker.max_num_seqs) return false;
+  if (WorkAhead(worker) + need.prefill_tokens > max_prefill_ahead) return false;
+  if (worker.capacity_blocks == 0 || worker.block_size == 0) return true;
+  const uint64_t free = worker.load.free_blocks + worker.load.evictable_blocks;
+  const uint64_t spoken_for =
+      BlocksFor(worker.load.waiting_prefill_tokens + worker.unseen_tokens, worker.block_size);
+  return spoken_for + BlocksFor(need.prefill_tokens + need.output_tokens, worker.block_size) <=
+         free;
+}
+
+Room RoomIn(const FleetView& view, const RoomNeed& need, uint64_t max_prefill_ahead) {
+  if (view.workers.empty()) return Room::kEmptyPool;
+  bool fits = false;
+  for (const WorkerView& worker : view.workers) {
+    if (!Offers(worker, need.required_features)) continue;
+    if (HasRoom(worker, need, max_prefill_ahead)) return Room::kSome;
+    fits = true;
+  }
+  return fits ? Room::kFull : Room::kUnfit;
+}
+
+}  // namespace quire

@@ -1,0 +1,38 @@
+// Whether a pool can take a new request now: credit at a worker, blocks for it, and not too much
+// waiting there already.
+//
+// Pure functions; any thread. What finds no room waits in admission's queue, where order is fair,
+// and not at a worker, where it would be stuck behind others.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "router/fleet/fleet.h"
+
+namespace quire {
+
+struct RoomNeed {
+  std::vector<std::string> required_features;
+  uint64_t prefill_tokens = 0;  // prompt, and outputs that it comes with
+  uint64_t output_tokens = 0;   // that it is expected to write, over all choices
+};
+
+enum class Room : uint8_t {
+  kSome,
+  kFull,       // workers could serve it, and none has room
+  kUnfit,      // there are ready workers, and none offers what it needs
+  kEmptyPool,  // no worker of the model is ready
+};
+
+// The worker has credit for one more submit, and
+//   nothing waits there, or
+//   less than a batch (max_num_seqs) waits, prefill work ahead stays within `max_prefill_ahead`
+//   tokens, and blocks that are neither held nor spoken for suffice.
+// Numbers that a worker does not tell bound nothing.
+bool HasRoom(const WorkerView& worker, const RoomNeed& need, uint64_t max_prefill_ahead);
+
+Room RoomIn(const FleetView& view, const RoomNeed& need, uint64_t max_prefill_ahead);
+
+}  // namespace quire
