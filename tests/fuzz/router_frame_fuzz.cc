@@ -62,7 +62,9 @@ class AnsweringEngine final : public EngineDriver {
     outputs_.push_back(std::move(output));
     return true;
   }
-  std::vector<EngineOutput> TakeOutputs() override { return std::exchange(outputs_, {}); }
+  void TakeOutputs(std::vector<EngineOutput>& outputs) override {
+    outputs = std::exchange(outputs_, {});
+  }
   const StepProgress& progress() const override { return progress_; }
 
  private:

@@ -77,6 +77,15 @@ struct StepPlan {
   std::vector<StepRow> rows;
   std::vector<TokenId> tokens;
 
+  // Memory for steps of that size, so that no later one needs more: rows, tokens, and pages that
+  // one step appends or drops.
+  void Reserve(size_t row_count, size_t token_count, size_t page_count) {
+    retired.reserve(row_count);
+    rows.reserve(row_count);
+    drops.reserve(page_count);
+    appends.reserve(page_count);
+    tokens.reserve(token_count);
+  }
   // Empties the lists and keeps their memory.
   void Clear() {
     retired.clear();

@@ -43,11 +43,31 @@ Engine::State::State(const EngineOptions& engine_options, Runner& step_runner,
     : options(engine_options),
       runner(step_runner),
       progress(step_progress),
-      scheduler(MakeSchedulerOptions(engine_options)) {
+      scheduler(MakeSchedulerOptions(engine_options)),
+      out(engine_options.max_num_seqs) {
   QUIRE_CHECK(options.vocab_size > 0 && options.max_model_len > 1);
   QUIRE_CHECK_MSG(scheduler.CanEverFit(1), "the pool holds not even one block");
+  in_flight.reserve(static_cast<size_t>(runner.MaxInFlight()));
+  ReserveStep();
   probe_sampling.temperature = 0.0f;
   probe_sampling.max_tokens = 1;
+}
+
+// Memory for the largest step there can be.
+void Engine::State::ReserveStep() {
+  StepLimits limits;
+  limits.max_rows = options.max_num_seqs;
+  limits.max_tokens =
+      MaxStepTokens(options.max_num_seqs, options.max_num_batched_tokens, options.block_size);
+  limits.block_size = options.block_size;
+  limits.groups = scheduler.kv().shape().GroupCount();
+  const size_t rows = static_cast<size_t>(limits.max_rows);
+  const size_t tokens = static_cast<size_t>(limits.max_tokens);
+  plan.Reserve(rows, tokens, MaxAppends(limits));
+  packet.reserve(rows * sizeof(StepRow) + tokens * sizeof(TokenId) +
+                 MaxAppends(limits) * (sizeof(BlockAppend) + sizeof(BlockDrop)) + 1024);
+  result.samples.reserve(rows);
+  for (int i = 0; i < runner.MaxInFlight() + 1; ++i) spare_rows.emplace_back().reserve(rows);
 }
 
 Engine::Engine(const EngineOptions& options, Runner& runner, StepProgress& progress)
@@ -61,6 +81,12 @@ void Engine::Apply(EngineCommand command, int64_t now_us) {
 }
 
 EngineOutput Engine::RunOnce(int64_t now_us) {
+  EngineOutput output;
+  RunOnce(now_us, output);
+  return output;
+}
+
+void Engine::RunOnce(int64_t now_us, EngineOutput& output) {
   State& state = *state_;
   state.record_us = now_us;
   state.Expire(now_us);
@@ -76,7 +102,7 @@ EngineOutput Engine::RunOnce(int64_t now_us) {
   state.ProbeWhenIdle(now_us);
   state.LaunchSteps(now_us);
   if (!committed) state.CommitReady(now_us);
-  return state.Report(now_us);
+  state.Report(now_us, output);
 }
 
 // ----------------------------------------------------------------------------------------------
@@ -166,14 +192,19 @@ void Engine::State::ProbeWhenIdle(int64_t now_us) {
 void Engine::State::LaunchSteps(int64_t now_us) {
   while (static_cast<int>(in_flight.size()) < runner.MaxInFlight()) {
     Launched step;
-    if (!PlanStep(step)) return;
+    if (!spare_rows.empty()) {
+      step.rows = std::move(spare_rows.back());
+      spare_rows.pop_back();
+    }
+    if (!PlanStep(step)) return spare_rows.push_back(std::move(step.rows));
     step.number = plan.number;
     step.work = scheduler.work();
     step.launched_us = now_us;
     step.probe = plan.rows.size() == 1 && step.rows[0].sequence == &probe;
-    for (const StepRow& row : plan.rows) step.tokens += row.q_len;
+    step.tokens = step.work.decode_rows + step.work.prefill_tokens;
     step.predicted_us = cost.PredictMicros(step.tokens);
     for (const PlannedRow& row : step.rows) {
+      if (plan.born.empty()) break;  // only a row's first step can admit a request
       Request* request = static_cast<Choice*>(row.sequence)->request;
       if (request == nullptr || request->told_admitted) continue;
       request->told_admitted = true;
@@ -216,8 +247,8 @@ void Engine::State::EndUnfit() {
 bool Engine::State::CommitReady(int64_t now_us) {
   if (in_flight.empty() || runner.ReadyAt() > now_us) return false;
   runner.Collect(result);
-  const Launched step = std::move(in_flight.front());
-  in_flight.pop_front();
+  Launched step = std::move(in_flight.front());
+  in_flight.erase(in_flight.begin());  // there are one or two
   QUIRE_CHECK_MSG(result.number == step.number, "a step's result is another's");
 
   const int64_t end_us = std::max(now_us, step.launched_us + result.elapsed_us);
@@ -253,6 +284,7 @@ bool Engine::State::CommitReady(int64_t now_us) {
   progress.last_step_end_us.store(std::max<int64_t>(1, end_us));
   progress.running_since_us.store(in_flight.empty() ? 0 : std::max<int64_t>(1, end_us));
   next_probe_us = end_us + options.idle_probe_interval_us;
+  spare_rows.push_back(std::move(step.rows));
   totals.probes += step.probe;
   if (step.probe) return true;
   progress.steps_total.store(++totals.steps);
@@ -335,10 +367,10 @@ int64_t Engine::State::NextWakeup(int64_t now_us) const {
   return std::min(timeout_us, next_probe_us);
 }
 
-EngineOutput Engine::State::Report(int64_t now_us) {
+void Engine::State::Report(int64_t now_us, EngineOutput& output) {
   requests.Sweep();
   QUIRE_CHECK(totals.discarded_tokens <= totals.generated_tokens);
-  EngineOutput output = out.Take();
+  out.Take(output);
   output.stepped = std::exchange(stepped, false);
   output.step_predicted_us = std::exchange(stepped_predicted_us, 0);
   ReportCache(output);
@@ -356,7 +388,6 @@ EngineOutput Engine::State::Report(int64_t now_us) {
   if (options.metrics != nullptr) options.metrics->Publish(totals, output.load);
   output.drained = draining && requests.Empty() && in_flight.empty();
   output.next_wakeup_us = output.drained ? kNeverMicros : NextWakeup(now_us);
-  return output;
 }
 
 // What was published and withdrawn since the last round, and the next slice of a snapshot: behind
@@ -368,6 +399,7 @@ void Engine::State::ReportCache(EngineOutput& output) {
   if (cache_reports.watched()) {
     events.Take(output.events);
   } else {
+    output.events.clear();
     events.Forget();
   }
   cache_reports.Slice(scheduler.cache(), output.snapshot_parts);

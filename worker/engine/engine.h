@@ -62,6 +62,9 @@ class Engine {
 
   // Runs at most one step. In simulation the step's end may lie in the future: see Runner.
   EngineOutput RunOnce(int64_t now_us);
+  // The same into `output`, whose memory is used again: with the output of the call before last
+  // handed in, a step of rows that run allocates nothing.
+  void RunOnce(int64_t now_us, EngineOutput& output);
 
   const EngineTotals& totals() const;
 

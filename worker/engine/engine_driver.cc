@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "worker/core/recycle.h"
 
 namespace quire {
 namespace {
@@ -31,20 +32,32 @@ void MergeOutput(EngineOutput& into, EngineOutput from) {
   Append(into.records, std::move(from.records));
 }
 
-bool OutputQueue::Push(EngineOutput output) {
+OutputQueue::OutputQueue() {
+  outputs_.reserve(kMaxQueuedOutputs);
+  spare_.reserve(kMaxSpareOutputs);
+}
+
+bool OutputQueue::Push(EngineOutput& output) {
   if (outputs_.size() < kMaxQueuedOutputs) {
     outputs_.push_back(std::move(output));
   } else {
     MergeOutput(outputs_.back(), std::move(output));
   }
+  output = EngineOutput();
+  if (!spare_.empty()) {
+    output = std::move(spare_.back());
+    spare_.pop_back();
+  }
   return !std::exchange(told_, true);
 }
 
-std::vector<EngineOutput> OutputQueue::Take() {
+void OutputQueue::Take(std::vector<EngineOutput>& outputs) {
   QUIRE_CHECK_MSG(told_ || outputs_.empty(), "outputs wait and nobody was told");
-  told_ = false;
   QUIRE_CHECK(outputs_.size() <= kMaxQueuedOutputs);
-  return std::exchange(outputs_, {});
+  told_ = false;
+  ResizeRecycling(outputs, 0, spare_, kMaxSpareOutputs);
+  outputs.reserve(kMaxQueuedOutputs);
+  outputs.swap(outputs_);
 }
 
 bool HasRoom(const EngineCommand& command, size_t queued) {

@@ -26,9 +26,12 @@ class EngineDriver {
   // Any thread. False: the queue is full, the command was not taken.
   virtual bool TryPush(EngineCommand command) = 0;
 
-  // The taker's thread. All outputs made so far, oldest first. After the callback `on_output`
-  // (given to the driver) has been called it is not called again before the next TakeOutputs.
-  virtual std::vector<EngineOutput> TakeOutputs() = 0;
+  // The taker's thread. Puts all outputs made so far into `outputs`, oldest first. What `outputs`
+  // held, outputs that have been read, is written into again: so that the engine allocates nothing
+  // for what it says, the taker copies out of them and hands them back. After the callback
+  // `on_output` (given to the driver) has been called it is not called again before the next
+  // TakeOutputs.
+  virtual void TakeOutputs(std::vector<EngineOutput>& outputs) = 0;
 
   // Any thread, any time.
   virtual const StepProgress& progress() const = 0;
@@ -37,15 +40,25 @@ class EngineDriver {
 // Makes one output of two that follow each other; a router may then stand in it more than once.
 void MergeOutput(EngineOutput& into, EngineOutput from);
 
-// The outputs that wait for their taker. Not thread-safe: a driver guards it.
+// Outputs that have been read and wait to be written into again; further ones are given up.
+inline constexpr size_t kMaxSpareOutputs = 32;
+
+// The outputs that wait for their taker. Not thread-safe: a driver guards it. Push and Take move a
+// bounded number of values, whatever these hold.
 class OutputQueue {
  public:
-  // True when the taker has to be told: it has taken everything since it was told last.
-  bool Push(EngineOutput output);
-  std::vector<EngineOutput> Take();
+  OutputQueue();
+
+  // Takes `output` and leaves one to be written into in its place. True when the taker has to be
+  // told: it has taken everything since it was told last.
+  bool Push(EngineOutput& output);
+  // See EngineDriver::TakeOutputs. Of what comes back the caller keeps no more than
+  // kMaxSpareOutputs: what is given up is not destroyed under its lock.
+  void Take(std::vector<EngineOutput>& outputs);
 
  private:
   std::vector<EngineOutput> outputs_;
+  std::vector<EngineOutput> spare_;
   bool told_ = false;
 };
 

@@ -4,7 +4,6 @@
 // Owner: Engine, on its thread. Invariants: those of its parts, see Engine::CheckInvariants.
 #pragma once
 
-#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -48,6 +47,7 @@ struct Engine::State {
   void AddChoice(Request& request, uint32_t index);
 
   // --- the round
+  void ReserveStep();
   void Expire(int64_t now_us);
   void ProbeWhenIdle(int64_t now_us);
   void LaunchSteps(int64_t now_us);
@@ -56,7 +56,7 @@ struct Engine::State {
   bool CommitReady(int64_t now_us);
   bool CommitScores(Choice& choice, std::span<const ScoredToken> scored);
   void CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us);
-  EngineOutput Report(int64_t now_us);
+  void Report(int64_t now_us, EngineOutput& output);
   void ReportCache(EngineOutput& output);
 
   // --- beam search
@@ -84,7 +84,8 @@ struct Engine::State {
   CacheReports cache_reports;
   EngineTotals totals;
 
-  std::deque<Launched> in_flight;
+  std::vector<Launched> in_flight;
+  std::vector<std::vector<PlannedRow>> spare_rows;  // reused
   StepPlan plan;                  // reused
   std::vector<std::byte> packet;  // reused
   StepResult result;              // reused

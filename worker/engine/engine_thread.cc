@@ -47,9 +47,12 @@ bool EngineThread::TryPush(EngineCommand command) {
   return true;
 }
 
-std::vector<EngineOutput> EngineThread::TakeOutputs() {
+void EngineThread::TakeOutputs(std::vector<EngineOutput>& outputs) {
+  // Not under the lock: the engine's thread must not wait while they are destroyed.
+  if (outputs.size() > kMaxSpareOutputs) outputs.resize(kMaxSpareOutputs);
+  outputs.reserve(kMaxQueuedOutputs);
   MutexLock lock(mutex_);
-  return outputs_.Take();
+  outputs_.Take(outputs);
 }
 
 bool EngineThread::WaitForWork(int64_t until_us, std::deque<EngineCommand>& commands) {
@@ -65,16 +68,17 @@ bool EngineThread::WaitForWork(int64_t until_us, std::deque<EngineCommand>& comm
 
 void EngineThread::Run() {
   std::deque<EngineCommand> commands;
+  EngineOutput output;
   int64_t next_wakeup_us = 0;
   while (WaitForWork(next_wakeup_us, commands)) {
     for (EngineCommand& command : commands) engine_.Apply(std::move(command), clock_.Now());
     commands.clear();
-    EngineOutput output = engine_.RunOnce(clock_.Now());
+    engine_.RunOnce(clock_.Now(), output);
     next_wakeup_us = output.next_wakeup_us;
     bool tell = false;
     {
       MutexLock lock(mutex_);
-      tell = outputs_.Push(std::move(output));
+      tell = outputs_.Push(output);
     }
     if (tell) on_output_();
   }

@@ -2,7 +2,8 @@
 // none.
 //
 // Owner: worker/main. Invariants: those of EngineDriver. The thread waits only for commands and for
-// the engine's next wake-up, never for a taker; no callback runs under the lock.
+// the engine's next wake-up, never for a taker; no callback runs under the lock, and what is done
+// under it moves a bounded number of values.
 #pragma once
 
 #include <condition_variable>
@@ -31,7 +32,7 @@ class EngineThread final : public EngineDriver {
   void Stop();
 
   bool TryPush(EngineCommand command) override;
-  std::vector<EngineOutput> TakeOutputs() override;
+  void TakeOutputs(std::vector<EngineOutput>& outputs) override;
   const StepProgress& progress() const override { return progress_; }
 
  private:

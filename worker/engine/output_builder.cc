@@ -5,13 +5,32 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "worker/core/recycle.h"
 
 namespace quire {
 
-RouterOutput& OutputBuilder::For(RouterInstance router) {
-  RouterOutput& output = routers_[router];
-  output.router = router;
-  return output;
+OutputBuilder::OutputBuilder(int32_t rows) : max_spare_(static_cast<size_t>(rows)) {
+  spare_words_.reserve(kMaxSpareWords);
+  spare_outputs_.reserve(max_spare_);
+  spare_tops_.reserve(max_spare_);
+}
+
+// There are few routers: a walk over them is quicker than a tree.
+size_t OutputBuilder::IndexOf(RouterInstance router) {
+  size_t at = 0;
+  while (at < out_.routers.size() && out_.routers[at].router < router) ++at;
+  if (at == out_.routers.size() || out_.routers[at].router != router) {
+    RouterOutput words;
+    if (!spare_words_.empty()) {
+      words = std::move(spare_words_.back());
+      spare_words_.pop_back();
+    }
+    words.router = router;
+    out_.routers.insert(out_.routers.begin() + static_cast<ptrdiff_t>(at), std::move(words));
+    fills_.insert(fills_.begin() + static_cast<ptrdiff_t>(at), Fill());
+  }
+  fills_[at].news = true;
+  return at;
 }
 
 void OutputBuilder::SubmitSeen(RouterInstance router, uint64_t submit_number) {
@@ -21,8 +40,12 @@ void OutputBuilder::SubmitSeen(RouterInstance router, uint64_t submit_number) {
 }
 
 void OutputBuilder::ForgetRouter(RouterInstance router) {
-  routers_.erase(router);
   last_submits_.erase(router);
+  for (size_t i = out_.routers.size(); i-- > 0;) {
+    if (out_.routers[i].router != router) continue;
+    out_.routers.erase(out_.routers.begin() + static_cast<ptrdiff_t>(i));
+    fills_.erase(fills_.begin() + static_cast<ptrdiff_t>(i));
+  }
 }
 
 void OutputBuilder::AddAdmitted(const Request& request, uint32_t cached_tokens,
@@ -30,20 +53,46 @@ void OutputBuilder::AddAdmitted(const Request& request, uint32_t cached_tokens,
   For(request.router).admitted.push_back({request.submit.key, cached_tokens, event_seq});
 }
 
-void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample) {
+// The next output of the choice's router, in memory that may have been used before.
+Output& OutputBuilder::NextOutput(const Choice& choice) {
   QUIRE_CHECK(choice.request != nullptr && !choice.ended);
-  QUIRE_CHECK(choice.OutputCount() > 0 && choice.tokens.back() == sample.token);
-  const Request& request = *choice.request;
-  std::vector<Output>& outputs = For(request.router).outputs;
-  Output& output = outputs.emplace_back();
-  output.key = request.submit.key;
+  const size_t router = IndexOf(choice.request->router);
+  std::vector<Output>& outputs = out_.routers[router].outputs;
+  size_t& filled = fills_[router].outputs;
+  if (filled == outputs.size()) {
+    ResizeRecycling(outputs, filled + 1, spare_outputs_, max_spare_);
+    outputs.back().ids.reserve(1);
+    outputs.back().logprobs.reserve(1);
+  }
+  Output& output = outputs[filled++];
+  output.key = choice.request->submit.key;
   output.choice = choice.index;
+  output.ids.clear();
+  output.logprobs.clear();
+  return output;
+}
+
+// Lists of top tokens go from those who don't want them to those who do.
+void OutputBuilder::SetTopCount(Output& output, size_t count) {
+  const size_t had = output.top.size();
+  ResizeRecycling(output.top, count, spare_tops_, max_spare_);
+  if (count <= had) return;
+  output.top.back().ids.reserve(kMaxLogprobs);
+  output.top.back().logprobs.reserve(kMaxLogprobs);
+}
+
+void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample) {
+  QUIRE_CHECK(choice.OutputCount() > 0 && choice.tokens.back() == sample.token);
+  Output& output = NextOutput(choice);
   output.first_index = static_cast<uint64_t>(choice.OutputCount() - 1);
   if (QUIRE_BUG(first_index_after_preemption) && choice.incarnation > 0) ++output.first_index;
-  output.ids.push_back(sample.token);
-  const int32_t logprobs = request.submit.sampling.logprobs;
-  if (logprobs >= 1) output.logprobs.push_back(sample.logprob);
-  if (logprobs > 1) output.top.push_back({sample.top_ids, sample.top_logprobs});
+  output.ids.assign(1, sample.token);
+  const int32_t logprobs = choice.request->submit.sampling.logprobs;
+  output.logprobs.assign(logprobs >= 1 ? 1 : 0, sample.logprob);
+  SetTopCount(output, logprobs > 1 ? 1 : 0);
+  if (logprobs <= 1) return;
+  output.top[0].ids.assign(sample.top_ids.begin(), sample.top_ids.end());
+  output.top[0].logprobs.assign(sample.top_logprobs.begin(), sample.top_logprobs.end());
 }
 
 void OutputBuilder::AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored) {
@@ -66,10 +115,9 @@ void OutputBuilder::AddAnswer(const Choice& choice, const BeamAnswer& answer) {
   const Request& request = *choice.request;
   const size_t first = static_cast<size_t>(choice.OutputCount());
   if (first == answer.outputs.size()) return;
-  Output& output = For(request.router).outputs.emplace_back();
-  output.key = request.submit.key;
-  output.choice = choice.index;
+  Output& output = NextOutput(choice);
   output.first_index = first;
+  SetTopCount(output, 0);
   output.ids.assign(answer.outputs.begin() + static_cast<ptrdiff_t>(first), answer.outputs.end());
   const int32_t logprobs = request.submit.sampling.logprobs;
   for (size_t i = first; i < answer.outputs.size(); ++i) {
@@ -104,16 +152,45 @@ void OutputBuilder::AddRefused(RouterInstance router, Refused refused) {
   For(router).refused.push_back(std::move(refused));
 }
 
-EngineOutput OutputBuilder::Take() {
-  EngineOutput out = std::move(out_);
-  out_ = EngineOutput();
-  for (auto& [router, output] : routers_) {
-    const auto last = last_submits_.find(router);
-    output.last_admitted_submit = last == last_submits_.end() ? 0 : last->second;
-    out.routers.push_back(std::move(output));
+void OutputBuilder::Take(EngineOutput& into) {
+  QUIRE_CHECK(fills_.size() == out_.routers.size());
+  for (size_t i = out_.routers.size(); i-- > 0;) {
+    RouterOutput& output = out_.routers[i];
+    if (fills_[i].news) {
+      ResizeRecycling(output.outputs, fills_[i].outputs, spare_outputs_, max_spare_);
+      const auto last = last_submits_.find(output.router);
+      output.last_admitted_submit = last == last_submits_.end() ? 0 : last->second;
+      continue;
+    }
+    if (spare_words_.size() < kMaxSpareWords) spare_words_.push_back(std::move(output));
+    out_.routers.erase(out_.routers.begin() + static_cast<ptrdiff_t>(i));
   }
-  routers_.clear();
-  return out;
+  std::swap(out_, into);
+  StartRound();
+}
+
+// What was handed back holds an earlier round's words: its outputs are overwritten one by one, so
+// that their memory stays.
+void OutputBuilder::StartRound() {
+  for (RouterOutput& output : out_.routers) {
+    output.admitted.clear();
+    output.prompt_logprobs.clear();
+    output.ended.clear();
+    output.refused.clear();
+  }
+  // After a merge a router may stand there more than once, and in any order.
+  const auto by_router = [](const RouterOutput& a, const RouterOutput& b) {
+    return a.router < b.router;
+  };
+  if (!std::is_sorted(out_.routers.begin(), out_.routers.end(), by_router)) out_.routers.clear();
+  const auto twice = std::adjacent_find(
+      out_.routers.begin(), out_.routers.end(),
+      [](const RouterOutput& a, const RouterOutput& b) { return a.router == b.router; });
+  if (twice != out_.routers.end()) out_.routers.clear();
+  fills_.assign(out_.routers.size(), Fill());
+  out_.snapshot_parts.clear();
+  out_.records.clear();
+  out_.drained = false;
 }
 
 }  // namespace quire

@@ -1,12 +1,16 @@
 // Gathers what the engine has to say to each router until the next RunOnce hands it out.
 //
-// Owner: Engine, on its thread. Invariant: nothing is kept for a router whose Attach has ended.
+// Owner: Engine, on its thread. Invariants:
+// 1. Nothing is kept for a router whose Attach has ended.
+// 2. Once every router and row has spoken, a round allocates nothing: outputs are written into
+//    those of the round before last, which come back through Take.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "worker/core/engine_io.h"
 #include "worker/core/step_plan.h"
@@ -26,6 +30,9 @@ struct ChoiceOutcome {
 
 class OutputBuilder {
  public:
+  // `rows`: outputs in a round, at most, where none is a beam search's.
+  explicit OutputBuilder(int32_t rows);
+
   void SubmitSeen(RouterInstance router, uint64_t submit_number);
   void ForgetRouter(RouterInstance router);
 
@@ -40,14 +47,31 @@ class OutputBuilder {
   void AddRefused(RouterInstance router, Refused refused);
   void AddRecord(AttemptRecord record) { out_.records.push_back(std::move(record)); }
 
-  // Everything since the last call.
-  EngineOutput Take();
+  // Everything since the last call, into `into`, whose memory is used again for the next.
+  void Take(EngineOutput& into);
 
  private:
-  RouterOutput& For(RouterInstance router);
+  // Words kept for other routers: as many as there are of these.
+  static constexpr size_t kMaxSpareWords = 256;
 
-  EngineOutput out_;
-  std::map<RouterInstance, RouterOutput> routers_;  // with news
+  // How much of a router's words is of this round; beyond it stands memory to be used again.
+  struct Fill {
+    bool news = false;
+    size_t outputs = 0;
+  };
+
+  size_t IndexOf(RouterInstance router);
+  RouterOutput& For(RouterInstance router) { return out_.routers[IndexOf(router)]; }
+  Output& NextOutput(const Choice& choice);
+  void SetTopCount(Output& output, size_t count);
+  void StartRound();
+
+  EngineOutput out_;         // its routers are sorted
+  std::vector<Fill> fills_;  // of out_.routers
+  size_t max_spare_;
+  std::vector<RouterOutput> spare_words_;
+  std::vector<Output> spare_outputs_;
+  std::vector<TopLogprobs> spare_tops_;
   std::map<RouterInstance, uint64_t> last_submits_;
 };
 

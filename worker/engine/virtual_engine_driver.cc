@@ -49,10 +49,10 @@ void VirtualEngineDriver::Run() {
     commands_.pop_front();
     engine_.Apply(std::move(command), now);
   }
-  EngineOutput output = engine_.RunOnce(now);
+  engine_.RunOnce(now, output_);
   engine_.CheckInvariants();
-  if (output.next_wakeup_us != kNeverMicros) Wake(output.next_wakeup_us);
-  if (outputs_.Push(std::move(output))) on_output_();
+  if (output_.next_wakeup_us != kNeverMicros) Wake(output_.next_wakeup_us);
+  if (outputs_.Push(output_)) on_output_();
 }
 
 }  // namespace quire

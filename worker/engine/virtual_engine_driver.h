@@ -25,7 +25,7 @@ class VirtualEngineDriver final : public EngineDriver {
   void SetFrozen(bool frozen);
 
   bool TryPush(EngineCommand command) override;
-  std::vector<EngineOutput> TakeOutputs() override { return outputs_.Take(); }
+  void TakeOutputs(std::vector<EngineOutput>& outputs) override { outputs_.Take(outputs); }
   const StepProgress& progress() const override { return progress_; }
 
  private:
@@ -37,6 +37,7 @@ class VirtualEngineDriver final : public EngineDriver {
   Executor& executor_;
   std::function<void()> on_output_;
   std::deque<EngineCommand> commands_;
+  EngineOutput output_;  // reused
   OutputQueue outputs_;
   TimerId timer_ = 0;
   Micros timer_due_ = 0;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "worker/core/recycle.h"
+
 namespace quire {
 
 CacheEventLog::Event& CacheEventLog::Add(CacheEvents::Kind kind, uint32_t cache_kind) {
@@ -38,12 +40,14 @@ uint64_t CacheEventLog::Seq() {
 }
 
 void CacheEventLog::Take(std::vector<CacheEvents>& out) {
-  for (const Event& event : events_) {
+  ResizeRecycling(out, events_.size(), spare_, kMaxSpare);
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const Event& event = events_[i];
     const auto first = hashes_.begin() + static_cast<ptrdiff_t>(event.first);
-    out.push_back({.kind = event.kind,
-                   .cache_kind = event.cache_kind,
-                   .parent = event.parent,
-                   .hashes = {first, first + static_cast<ptrdiff_t>(event.count)}});
+    out[i].kind = event.kind;
+    out[i].cache_kind = event.cache_kind;
+    out[i].parent = event.parent;
+    out[i].hashes.assign(first, first + static_cast<ptrdiff_t>(event.count));
   }
   Forget();
 }

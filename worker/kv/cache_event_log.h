@@ -28,7 +28,8 @@ class CacheEventLog {
   // Of the first event that Take gives, when it gives any.
   uint64_t first_seq() const { return seq_ - events_.size() + 1; }
 
-  // Hands out all events and forgets them.
+  // Hands out all events and forgets them. What `out` held is overwritten; its memory is used
+  // again.
   void Take(std::vector<CacheEvents>& out);
   void Forget();
 
@@ -40,10 +41,12 @@ class CacheEventLog {
     size_t first = 0;  // of its hashes
     size_t count = 0;
   };
+  static constexpr size_t kMaxSpare = 1024;
   Event& Add(CacheEvents::Kind kind, uint32_t cache_kind);
 
   std::vector<Event> events_;
   std::vector<uint64_t> hashes_;
+  std::vector<CacheEvents> spare_;
   uint64_t seq_ = 0;
   bool open_ = false;  // the last event may still grow
 };

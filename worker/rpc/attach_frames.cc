@@ -183,7 +183,7 @@ void AttachSession::EndAssembling(const AttemptKey& key, uint32_t choice, bool o
   if (all_ended) assembling_.erase(key);
   if (output.ended.empty()) return;
   output.ended.back().last_choice = all_ended;
-  AddToBacklog(std::move(output));
+  AddToBacklog(output);
 }
 
 bool AttachSession::FindLive(const AttemptKey& key, uint32_t choice, std::string_view what) {

@@ -146,16 +146,17 @@ StepFrame AttachHub::Pulse() const {
 }
 
 void AttachHub::OnEngineOutput() {
-  for (EngineOutput& output : engine_.TakeOutputs()) Route(std::move(output));
+  engine_.TakeOutputs(outputs_);
+  for (EngineOutput& output : outputs_) Route(output);
   for (const auto& [router, session] : std::map(by_router_)) session->Flush();
   CheckDrained();
 }
 
-void AttachHub::Route(EngineOutput output) {
+void AttachHub::Route(EngineOutput& output) {
   load_ = output.load;
   for (RouterOutput& words : output.routers) {
     const auto it = by_router_.find(words.router);
-    if (it != by_router_.end()) it->second->Deliver(std::move(words));
+    if (it != by_router_.end()) it->second->Deliver(words);
   }
   RouteCache(output);
   if (on_record_) {

@@ -115,7 +115,7 @@ void AttachSession::Tick() {
   ArmTick(next > now ? next : now + kPulseInterval);  // the second while the stream is blocked
 }
 
-void AttachSession::Deliver(RouterOutput output) {
+void AttachSession::Deliver(RouterOutput& output) {
   if (state_ != State::kAttached) return;
   const auto is_stale = [this](const auto& word) {
     const bool stale = !live_.contains(word.key);
@@ -136,14 +136,15 @@ void AttachSession::Deliver(RouterOutput output) {
   }
   // What the engine had seen of an older Attach of this router has higher numbers.
   last_admitted_submit_ = std::min(output.last_admitted_submit, last_submit_number_);
-  AddToBacklog(std::move(output));
+  AddToBacklog(output);
 }
 
-void AttachSession::AddToBacklog(RouterOutput output) {
+void AttachSession::AddToBacklog(RouterOutput& output) {
   backlog_bytes_ += EncodedBytesBound(output);
   has_news_ = true;
   MoveAppend(output.admitted, backlog_.admitted);
-  MoveAppend(output.outputs, backlog_.outputs);
+  // Copied: their memory goes back to the engine.
+  backlog_.outputs.insert(backlog_.outputs.end(), output.outputs.begin(), output.outputs.end());
   MoveAppend(output.prompt_logprobs, backlog_.prompt_logprobs);
   MoveAppend(output.ended, backlog_.ended);
   MoveAppend(output.refused, backlog_.refused);
@@ -242,7 +243,7 @@ void AttachSession::Refuse(Refused refused) {
   metrics_.refusals[static_cast<size_t>(refused.code)]->Add();
   RouterOutput output;
   output.refused.push_back(std::move(refused));
-  AddToBacklog(std::move(output));
+  AddToBacklog(output);
 }
 
 }  // namespace quire

@@ -84,8 +84,9 @@ class AttachSession final : public FrameStream::Receiver {
   const RouterHello& router() const { return router_; }
   bool attached() const { return state_ == State::kAttached; }
 
-  // What the engine says to this router.
-  void Deliver(RouterOutput output);
+  // What the engine says to this router. Takes all but the outputs, whose memory the engine writes
+  // into again; those of attempts that are not this Attach's are dropped from it.
+  void Deliver(RouterOutput& output);
   // Cache events with numbers from `first_event_seq` on.
   void DeliverEvents(std::span<const CacheEvents> events, uint64_t first_event_seq);
   // Events have been numbered that nobody kept: the router is told that it lacks some.
@@ -138,7 +139,7 @@ class AttachSession final : public FrameStream::Receiver {
   void PushOrEnd(EngineCommand command);
   void Refuse(Refused refused);
   void ProtocolError(const std::string& message);
-  void AddToBacklog(RouterOutput output);
+  void AddToBacklog(RouterOutput& output);
   void WriteStep();
   void TellPartsSent();
   void Tick();

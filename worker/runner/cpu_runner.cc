@@ -25,11 +25,19 @@ CpuRunner::CpuRunner(kernels::LoadedProgram& program, CpuRunnerOptions options)
     : program_(program), options_(std::move(options)), rows_(options_.limits) {
   QUIRE_CHECK(options_.max_in_flight >= 1);
   QUIRE_CHECK(options_.now_us != nullptr);
+  in_flight_.reserve(static_cast<size_t>(options_.max_in_flight));
+  spare_.resize(static_cast<size_t>(options_.max_in_flight));
+  for (StepPlan& plan : spare_) {
+    plan.Reserve(static_cast<size_t>(options_.limits.max_rows),
+                 static_cast<size_t>(options_.limits.max_tokens), MaxAppends(options_.limits));
+  }
 }
 
 void CpuRunner::Launch(std::span<const std::byte> packet, int64_t /*now_us*/) {
   QUIRE_CHECK(static_cast<int>(in_flight_.size()) < options_.max_in_flight);
-  StepPlan& plan = in_flight_.emplace_back();
+  in_flight_.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  StepPlan& plan = in_flight_.back();
   const absl::Status decoded = DecodeStepPlan(packet, options_.limits, plan);
   // The packet comes from this process: a damaged one is our own bug.
   QUIRE_CHECK_MSG(decoded.ok(), StatusMessage(decoded).c_str());
@@ -44,7 +52,8 @@ void CpuRunner::Collect(StepResult& result) {
   program_.Run(rows_.BuildBatch(plan));
   rows_.TakeSamples(plan, result);
   result.elapsed_us = options_.now_us() - start_us;
-  in_flight_.pop_front();
+  spare_.push_back(std::move(in_flight_.front()));
+  in_flight_.erase(in_flight_.begin());  // there are one or two
 }
 
 }  // namespace quire

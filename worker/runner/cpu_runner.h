@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <span>
 #include <vector>
@@ -42,7 +41,8 @@ class CpuRunner final : public Runner {
   kernels::LoadedProgram& program_;
   CpuRunnerOptions options_;
   RowTable rows_;
-  std::deque<StepPlan> in_flight_;
+  std::vector<StepPlan> in_flight_;
+  std::vector<StepPlan> spare_;  // reused
   uint64_t last_number_ = 0;
 };
 

@@ -27,7 +27,14 @@ void RowTable::Apply(const StepPlan& plan) {
     row.prompt_length = birth.prompt_length;
     row.computed = 0;
     row.tokens.clear();
-    for (std::vector<int32_t>& table : row.tables) table.clear();
+    // Its longest, so that no step of it allocates.
+    const int64_t longest = std::min<int64_t>(
+        limits_.max_model_len, int64_t{birth.prompt_length} + birth.sampling.max_tokens);
+    row.tokens.reserve(static_cast<size_t>(longest));
+    for (std::vector<int32_t>& table : row.tables) {
+      table.clear();
+      table.reserve(static_cast<size_t>(longest / limits_.block_size + 1));
+    }
     row.sampler.Reset(birth.sampling, birth.choice, birth.end_ids, limits_.vocab_size);
   }
   for (const BlockDrop& drop : plan.drops) {
@@ -140,14 +147,16 @@ void RowTable::AddScores(const StepRow& planned, int32_t index) {
 
 void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
   result.number = plan.number;
-  result.samples.clear();
+  const auto samples = std::count_if(plan.rows.begin(), plan.rows.end(),
+                                     [](const StepRow& planned) { return planned.sample; });
+  result.samples.resize(static_cast<size_t>(samples));  // its elements keep their memory
   size_t sample = 0;
   for (const StepRow& planned : plan.rows) {
     if (!planned.sample) continue;
     QUIRE_CHECK(sample < sample_outputs_.size());
+    SampledToken& told = result.samples[sample];
     const kernels::SampleOutput& output = sample_outputs_[sample++];
     Row& row = rows_[planned.row];
-    SampledToken& told = result.samples.emplace_back();
     told.row = planned.row;
     told.sequence = row.sequence;
     told.token = output.token;

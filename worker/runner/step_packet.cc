@@ -1,6 +1,9 @@
 #include "worker/runner/step_packet.h"
 
+#include <algorithm>
 #include <bit>
+#include <bitset>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -14,25 +17,42 @@ static_assert(std::endian::native == std::endian::little, "packets are little en
 
 constexpr uint32_t kMagic = 0x31505351;  // "QSP1"
 
+// A row travels as five numbers, as they stand in memory, a byte, and two numbers.
+constexpr size_t kRowHead = 20;
+constexpr size_t kRowTail = 8;
+constexpr size_t kRowBytes = kRowHead + 1 + kRowTail;
+static_assert(offsetof(StepRow, sample) == kRowHead);
+static_assert(offsetof(StepRow, score_count) == offsetof(StepRow, score_from) + 4);
+
+// These lists travel as they stand in memory.
+template <class T>
+concept Plain = std::has_unique_object_representations_v<T> || std::is_floating_point_v<T>;
+
+// Writes over what the vector held, so that a packet of the usual size costs no growth.
 class Writer {
  public:
   explicit Writer(std::vector<std::byte>& out) : out_(out) {}
 
+  void PutBytes(const void* bytes, size_t size) {
+    if (out_.size() - at_ < size) out_.resize(std::max(out_.size() * 2, at_ + size));
+    if (size > 0) std::memcpy(out_.data() + at_, bytes, size);
+    at_ += size;
+  }
   template <class T>
   void Put(T value) {
     static_assert(std::is_arithmetic_v<T>);
-    const size_t at = out_.size();
-    out_.resize(at + sizeof(T));
-    std::memcpy(out_.data() + at, &value, sizeof(T));
+    PutBytes(&value, sizeof(T));
   }
-  template <class T>
+  template <Plain T>
   void PutList(const std::vector<T>& values) {
     Put(static_cast<uint32_t>(values.size()));
-    for (const T& value : values) Put(value);
+    PutBytes(values.data(), values.size() * sizeof(T));
   }
+  void End() { out_.resize(at_); }
 
  private:
   std::vector<std::byte>& out_;
+  size_t at_ = 0;
 };
 
 // Reads until the first fault, then gives zeros; the fault is asked for at the end of each part.
@@ -62,10 +82,12 @@ class Reader {
     if (count > limit || count > (in_.size() - at_) / element_bytes) ok_ = false;
     return ok_ ? count : 0;
   }
-  template <class T>
+  template <Plain T>
   void GetList(std::vector<T>& values, int64_t limit) {
     values.resize(Count(sizeof(T), limit));
-    for (T& value : values) value = Get<T>();
+    if (values.empty()) return;
+    std::memcpy(values.data(), in_.data() + at_, values.size() * sizeof(T));
+    at_ += values.size() * sizeof(T);
   }
   int32_t InRange(int64_t low, int64_t end) {
     const int32_t value = Get<int32_t>();
@@ -161,30 +183,29 @@ absl::Status GetBlocks(Reader& in, const StepLimits& limits, StepPlan& plan) {
   const int64_t blocks =
       (int64_t{limits.max_model_len} + limits.block_size - 1) / limits.block_size;
   const int64_t table_entries = int64_t{limits.max_rows} * limits.groups * blocks;
-  plan.drops.resize(in.Count(12, int64_t{limits.max_rows} * limits.groups));
-  for (BlockDrop& drop : plan.drops) {
-    drop.row = in.InRange(0, limits.max_rows);
-    drop.group = in.InRange(0, limits.groups);
-    drop.first_live = in.InRange(0, blocks + 1);
+  const auto within = [](int64_t value, int64_t end) { return value >= 0 && value < end; };
+  bool valid = true;
+  in.GetList(plan.drops, int64_t{limits.max_rows} * limits.groups);
+  for (const BlockDrop& drop : plan.drops) {
+    valid = valid && within(drop.row, limits.max_rows) && within(drop.group, limits.groups) &&
+            within(drop.first_live, blocks + 1);
   }
-  plan.appends.resize(in.Count(16, table_entries));
-  for (BlockAppend& append : plan.appends) {
-    append.row = in.InRange(0, limits.max_rows);
-    append.group = in.InRange(0, limits.groups);
-    append.block = in.InRange(0, blocks);
-    append.page = in.InRange(0, limits.page_count);
+  in.GetList(plan.appends, table_entries);
+  for (const BlockAppend& append : plan.appends) {
+    valid = valid && within(append.row, limits.max_rows) && within(append.group, limits.groups) &&
+            within(append.block, blocks) && within(append.page, limits.page_count);
   }
-  plan.copies.resize(in.Count(8, limits.page_count));
-  for (PlannedCopy& copy : plan.copies) {
-    copy.from = in.InRange(0, limits.page_count);
-    copy.to = in.InRange(0, limits.page_count);
+  in.GetList(plan.copies, limits.page_count);
+  for (const PlannedCopy& copy : plan.copies) {
+    valid = valid && within(copy.from, limits.page_count) && within(copy.to, limits.page_count);
   }
-  return in.ok() ? absl::OkStatus() : Damaged("blocks");
+  return in.ok() && valid ? absl::OkStatus() : Damaged("blocks");
 }
 
 absl::Status GetRows(Reader& in, const StepLimits& limits, StepPlan& plan) {
   int64_t computed = 0;
-  std::vector<bool> seen(static_cast<size_t>(limits.max_rows), false);
+  std::bitset<kMaxStepRows> seen;
+  QUIRE_CHECK(static_cast<size_t>(limits.max_rows) <= seen.size());
   plan.rows.resize(in.Count(29, limits.max_rows));
   for (StepRow& row : plan.rows) {
     row.row = in.InRange(0, limits.max_rows);
@@ -223,8 +244,12 @@ absl::Status GetRows(Reader& in, const StepLimits& limits, StepPlan& plan) {
 
 }  // namespace
 
+size_t MaxAppends(const StepLimits& limits) {
+  const int64_t prefilled = limits.max_tokens / limits.block_size + 1;
+  return static_cast<size_t>((limits.max_rows + prefilled) * limits.groups);
+}
+
 void EncodeStepPlan(const StepPlan& plan, std::vector<std::byte>& packet) {
-  packet.clear();
   Writer out(packet);
   out.Put(kMagic);
   out.Put(kStepPacketVersion);
@@ -232,29 +257,19 @@ void EncodeStepPlan(const StepPlan& plan, std::vector<std::byte>& packet) {
   out.PutList(plan.retired);
   out.Put(static_cast<uint32_t>(plan.born.size()));
   for (const RowBirth& birth : plan.born) PutBirth(out, birth);
-  out.Put(static_cast<uint32_t>(plan.drops.size()));
-  for (const BlockDrop& drop : plan.drops) {
-    for (int32_t value : {drop.row, drop.group, drop.first_live}) out.Put(value);
-  }
-  out.Put(static_cast<uint32_t>(plan.appends.size()));
-  for (const BlockAppend& append : plan.appends) {
-    for (int32_t value : {append.row, append.group, append.block, append.page}) out.Put(value);
-  }
-  out.Put(static_cast<uint32_t>(plan.copies.size()));
-  for (const PlannedCopy& copy : plan.copies) {
-    for (int32_t value : {copy.from, copy.to}) out.Put(value);
-  }
+  out.PutList(plan.drops);
+  out.PutList(plan.appends);
+  out.PutList(plan.copies);
   out.Put(static_cast<uint32_t>(plan.rows.size()));
   for (const StepRow& row : plan.rows) {
-    for (int32_t value :
-         {row.row, row.first_position, row.q_len, row.token_offset, row.token_count}) {
-      out.Put(value);
-    }
-    out.Put<uint8_t>(row.sample ? 1 : 0);
-    out.Put(row.score_from);
-    out.Put(row.score_count);
+    std::byte bytes[kRowBytes];
+    std::memcpy(bytes, &row, kRowHead);
+    bytes[kRowHead] = row.sample ? std::byte{1} : std::byte{0};
+    std::memcpy(bytes + kRowHead + 1, &row.score_from, kRowTail);
+    out.PutBytes(bytes, kRowBytes);
   }
   out.PutList(plan.tokens);
+  out.End();
 }
 
 absl::Status DecodeStepPlan(std::span<const std::byte> packet, const StepLimits& limits,

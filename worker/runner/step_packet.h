@@ -29,6 +29,12 @@ struct StepLimits {
   int32_t vocab_size = 0;
 };
 
+inline constexpr size_t kMaxStepRows = 4096;  // max_rows is at most so many
+
+// Pages that one step appends at most: a block for each row, and those of its prefill, in each
+// group.
+size_t MaxAppends(const StepLimits& limits);
+
 // Overwrites `packet`, keeping its memory.
 void EncodeStepPlan(const StepPlan& plan, std::vector<std::byte>& packet);
 

@@ -276,6 +276,11 @@ bool Scheduler::Extend(Sequence& sequence, int64_t length) {
   const bool extended = kv_.Extend(sequence.blocks, length);
   QUIRE_CHECK(extended);
   SyncRoom(sequence);
+  // Room in the tables for its longest, so that no later step of it allocates.
+  const size_t most = static_cast<size_t>(
+      (sequence.prompt_length + sequence.output_limit) / options_.cache.block_size + 1);
+  for (KindBlocks& kind : sequence.blocks.kinds) kind.blocks.reserve(most);
+  if (sequence.chain.root != kNoNode) sequence.chain.hashes.reserve(most);
   return true;
 }
 

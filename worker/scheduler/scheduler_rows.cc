@@ -14,6 +14,8 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   sequence.row = free_rows_.back();
   free_rows_.pop_back();
   sequence.admitted = true;
+  // Its longest, so that no step of it allocates.
+  sequence.tokens.reserve(static_cast<size_t>(sequence.prompt_length + sequence.output_limit));
   sequence.told_blocks.assign(options_.cache.kinds.size(), 0);
   sequence.told_first_live.assign(options_.cache.kinds.size(), 0);
   sequence.told_tokens = 0;

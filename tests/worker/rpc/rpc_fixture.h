@@ -26,7 +26,9 @@ class ScriptedEngine final : public EngineDriver {
     commands.push_back(std::move(command));
     return true;
   }
-  std::vector<EngineOutput> TakeOutputs() override { return std::exchange(outputs, {}); }
+  void TakeOutputs(std::vector<EngineOutput>& taken) override {
+    taken = std::exchange(outputs, {});
+  }
   const StepProgress& progress() const override { return pulse; }
 
   template <class Command>
