@@ -5,6 +5,8 @@
 //   engine_bench --model=PATH --mode=closed --batch=16 --requests=64 --context=32 --tokens=128
 //   engine_bench --model=PATH --mode=hit --context=2000 --tokens=128
 //
+// With --mixed=1 a closed run's prompts and answers have half to one and a half times that length.
+//
 // prefill: prompt tokens per second of one prompt. decode: output tokens per second once every row
 // is past its prompt. closed: output tokens per second of `requests` requests, `batch` at a time,
 // prompts included. hit: time to the first token behind `context` cached tokens and `tokens` new
@@ -36,6 +38,7 @@ struct Options {
   int32_t context = 16;
   int32_t tokens = 64;
   int32_t requests = 0;
+  int32_t mixed = 0;
   int32_t repeats = 3;
   int32_t warmups = 1;
 };
@@ -49,7 +52,7 @@ class Bench {
  public:
   Bench(const Options& options, const model::Model& model, kernels::Backend& backend)
       : options_(options), vocab_size_(model.program.vocab_size) {
-    const int length = options.context + options.tokens + 32;
+    const int length = (options.context + options.tokens) * (options.mixed != 0 ? 2 : 1) + 32;
     kernels::KvShape shape;
     shape.kv_heads = model.program.kv_heads;
     shape.head_dim = model.program.head_dim;
@@ -153,7 +156,8 @@ double Run(const Options& options, Bench& bench) {
   int submitted = 0;
   while (bench.ended + bench.refused < requests) {
     for (; submitted < requests && submitted - bench.ended < options.batch; ++submitted) {
-      bench.Submit(options.context, options.tokens);
+      const int share = options.mixed == 0 ? 64 : 32 + submitted * 37 % 64;  // of 64
+      bench.Submit(options.context * share / 64, options.tokens * share / 64);
     }
     bench.Step();
   }
@@ -239,6 +243,7 @@ int Main(const std::vector<std::string>& args) {
   add("context", &options.context);
   add("tokens", &options.tokens);
   add("requests", &options.requests);
+  add("mixed", &options.mixed);
   add("repeats", &options.repeats);
   add("warmups", &options.warmups);
   const auto parsed = schema.Parse(args, {});

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -143,6 +143,36 @@ def bench_serve(args):
     record("serve", {"model": "gemma3-270m Q4_K_M", "unit": "tokens/s", "results": table})
 
 
+def scheduler_run(mode, **options):
+    command = [BIN / "scheduler_bench", f"--mode={mode}"]
+    return last_json(command + [f"--{k.replace('_', '-')}={v}" for k, v in options.items()])
+
+
+def bench_scheduler(args):
+    """The engine around the model: a pass over 1,024 decodes, gaps beside long prompts, batching, waste."""
+    passes = {}
+    for name, options in (("one full kind", {}), ("full and five sliding groups", {"windowed": 5})):
+        rows = [scheduler_run("pass", rows=1024, **options) for _ in range(args.cycles)]
+        passes[name] = {key: spread([r[key] for r in rows]) for key in ("p50_us", "p99_us")}
+        print(f"pass, {name}: p50 {passes[name]['p50_us']['median']} µs, p99 {passes[name]['p99_us']['median']} µs")
+    gaps = {f"budget {budget} ms": scheduler_run("gap", budget_ms=budget) for budget in (200, 100, 0)}
+    for name, row in gaps.items():
+        print(f"gap, {name}: p99 {row['p99_ms']:.0f} ms, longest {row['max_ms']:.0f} ms")
+    waste = {f"block {size}": scheduler_run("waste", block_size=size)["wasted_percent"] for size in (16, 32, 64)}
+    print("waste in percent:", waste)
+    model, threads, batching = gemma(), os.cpu_count(), []
+    for _ in range(args.cycles):
+        together, alone = (ours("closed", model, threads, batch=batch, requests=64, context=32, tokens=64,
+                                mixed=1, repeats=1, warmups=0) for batch in (64, 1))
+        batching.append({"together": together, "one by one": alone, "ratio": together / alone})
+        print(f"batching: {together:.1f} and {alone:.1f} tokens/s, {together / alone:.2f}x", flush=True)
+    record("scheduler", {"pass over 1024 decodes": passes,
+                         "gap of 8 streams beside 16,000-token prompts, virtual time": gaps,
+                         "held cache without tokens, percent": waste,
+                         "64 mixed requests, gemma3-270m Q4_K_M, tokens/s":
+                             {key: spread([row[key] for row in batching]) for key in batching[0]}})
+
+
 def resident(pids):
     total = {}
     for pid in pids:
@@ -225,7 +255,8 @@ def bench_prefix_cache(args):
 
 
 def main():
-    benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling}
+    benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
+               "scheduler": bench_scheduler}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)
