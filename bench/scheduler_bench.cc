@@ -111,8 +111,8 @@ class World {
     engine_options.vocab_size = 32000;
     StepLimits limits;
     limits.max_rows = rows;
-    limits.max_tokens = MaxStepTokens(rows, engine_options.max_num_batched_tokens,
-                                      engine_options.block_size);
+    limits.max_tokens =
+        MaxStepTokens(rows, engine_options.max_num_batched_tokens, engine_options.block_size);
     limits.max_model_len = length;
     limits.block_size = options.block_size;
     limits.groups = 1 + options.windowed;

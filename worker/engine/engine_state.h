@@ -86,9 +86,9 @@ struct Engine::State {
 
   std::vector<Launched> in_flight;
   std::vector<std::vector<PlannedRow>> spare_rows;  // reused
-  StepPlan plan;                  // reused
-  std::vector<std::byte> packet;  // reused
-  StepResult result;              // reused
+  StepPlan plan;                                    // reused
+  std::vector<std::byte> packet;                    // reused
+  StepResult result;                                // reused
 
   Choice probe;
   SamplingParams probe_sampling;

@@ -88,8 +88,8 @@ class AttachHub final : private SessionHost {
   std::map<RouterInstance, AttachSession*> by_router_;
   std::map<RouterInstance, uint64_t> newest_attach_;
   std::deque<RouterInstance> remembered_;  // keys of newest_attach_, oldest first
-  std::vector<EngineOutput> outputs_;      // of the engine; handed back with the next that are taken
-  std::deque<EngineCommand> owed_;         // at most two per session, and the Drain
+  std::vector<EngineOutput> outputs_;  // of the engine; handed back with the next that are taken
+  std::deque<EngineCommand> owed_;     // at most two per session, and the Drain
   TimerId owed_timer_ = 0;
   Load load_;
   uint64_t event_seq_ = 0;

@@ -15,7 +15,8 @@ namespace pb = ::quire::worker::v1;
 
 class WorkerWireTest : public testing::Test {
  protected:
-  WorkerWireTest() : child(WorkerArguments({"--model", kDemo})) {
+  explicit WorkerWireTest(const std::vector<std::string>& arguments = {"--model", kDemo})
+      : child(WorkerArguments(arguments)) {
     channel = grpc::CreateChannel(child.Ready("listen"), grpc::InsecureChannelCredentials());
     stub = pb::Worker::NewStub(channel);
     stream = stub->Attach(&context);
@@ -124,6 +125,28 @@ TEST_F(WorkerWireTest, ADrainEndsWhatRunsInOrder) {
   EXPECT_TRUE(draining);
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(child.Wait(), 0);
+}
+
+class StoppedWorkerTest : public WorkerWireTest {
+ protected:
+  StoppedWorkerTest() : WorkerWireTest({"--model", kDemo, "--watchdog-grace=100ms"}) {}
+};
+
+// Stopped in mid-decode for longer than a step's limit and the grace: it goes on as if nothing had
+// been. The time that passes is the thing under test, so that this one does wait.
+TEST_F(StoppedWorkerTest, GoesOnWithoutBeingTakenForStuck) {
+  Submit(1, 1500, 0);
+  ReadUntil([this] { return tokens[1].size() > 10; });
+  child.Signal(SIGSTOP);
+  usleep(2'600'000);
+  child.Signal(SIGCONT);
+  ReadEnds(1);
+  EXPECT_EQ(tokens[1].size(), 1500u);
+  child.Signal(SIGTERM);
+  pb::WorkerFrame frame;
+  while (stream->Read(&frame)) continue;
+  EXPECT_EQ(child.Wait(), 0);
+  EXPECT_EQ(child.output.find("stuck"), std::string::npos) << child.output;
 }
 
 }  // namespace

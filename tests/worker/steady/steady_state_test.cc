@@ -1,5 +1,5 @@
-// After its warm-up a step of rows that run allocates nothing: plan, packet, row state, commit, stop
-// rules, outputs. This binary counts every call of operator new while a step is made.
+// After its warm-up a step of rows that run allocates nothing: plan, packet, row state, commit,
+// stop rules, outputs. This binary counts every call of operator new while a step is made.
 #include <atomic>
 #include <cstdlib>
 #include <new>
