@@ -10,7 +10,7 @@ constexpr double kDayMs = 24 * 3600e3;
 void AddPortFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Ports");
   schema.Add({.name = "host",
-              .help = "IP address to listen on; off loopback it needs --insecure.",
+              .help = "IP address to listen on; off loopback it needs API keys or --insecure.",
               .target = &c.host,
               .value_name = "ADDRESS"});
   schema.Add({.name = "port",
@@ -27,6 +27,28 @@ void AddPortFlags(config::Schema& schema, RouterConfig& c) {
               .help = "Listen off loopback without keys: whoever reaches the port can use it.",
               .target = &c.insecure});
   schema.Add({.name = "metrics", .help = "Serve /metrics.", .target = &c.metrics});
+}
+
+void AddKeyFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Keys");
+  schema.Add({.name = "api-key-file",
+              .help = "JSON file of hashed API keys with their tenants, limits and models "
+                      "(docs/api-keys.md); read again when it changes.",
+              .target = &c.api_key_file,
+              .value_name = "FILE",
+              .default_text = "none: everyone is served"});
+  schema.Add({.name = "api-key",
+              .help =
+                  "A key of the tenant 'default', which has no limits, to try things out: other "
+                  "users of the machine may read it off the process list.",
+              .target = &c.api_keys,
+              .value_name = "KEY"});
+  schema.Add({.name = "salt-key-file",
+              .help = "File with the secret that keeps tenants' cached prompts apart, the same for "
+                      "all routers; needed with --api-key-file.",
+              .target = &c.salt_key_file,
+              .value_name = "FILE",
+              .default_text = "a key that everyone knows; with --api-key a random one"});
 }
 
 void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
@@ -165,6 +187,7 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   config::Schema schema("quire-router",
                         "Serves clients over HTTP and gRPC, and sends their requests to workers.");
   AddPortFlags(schema, config);
+  AddKeyFlags(schema, config);
   AddLimitFlags(schema, config);
   AddWorkerFlags(schema, config);
   AddProcessFlags(schema, config);
@@ -180,13 +203,20 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
     return InvalidArgument("--grpc-port: is the same as --port; each of them speaks both, choose " +
                            std::to_string(c.port % 65535 + 1));
   }
-  if (!IsLoopback(c.host) && !c.insecure) {
+  if (!IsLoopback(c.host) && !c.insecure && !HasKeys(c)) {
     return InvalidArgument("--host: " + c.host +
-                           " is not a loopback address and no keys are configured; use 127.0.0.1 "
-                           "or add --insecure");
+                           " is not a loopback address and no keys are configured; use 127.0.0.1, "
+                           "give --api-key-file or add --insecure");
+  }
+  if (!c.api_key_file.empty() && c.salt_key_file.empty()) {
+    return InvalidArgument(
+        "--salt-key-file is missing: with --api-key-file cached prompts are kept apart by a secret "
+        "that all routers share; `openssl rand -hex 32 > FILE` makes one");
   }
   return absl::OkStatus();
 }
+
+bool HasKeys(const RouterConfig& c) { return !c.api_key_file.empty() || !c.api_keys.empty(); }
 
 std::string HostAndPort(const std::string& host, int port) {
   const bool v6 = host.find(':') != std::string::npos;

@@ -27,6 +27,9 @@ struct RouterConfig {
   config::Duration slow_client_timeout{30'000};
   config::Duration sse_commit_after{10'000};
   bool metrics = true;
+  std::string api_key_file;
+  std::vector<std::string> api_keys;
+  std::string salt_key_file;
 
   std::vector<std::string> workers;  // HOST:PORT
   std::string routing_policy = "prefix-aware";
@@ -47,6 +50,9 @@ config::Schema MakeRouterSchema(RouterConfig& config);
 
 // What no single flag's range says. INVALID_ARGUMENT names the flag and a value that works.
 absl::Status CheckRouterConfig(const RouterConfig& config);
+
+// Whether requests need an API key.
+bool HasKeys(const RouterConfig& config);
 
 // "[::1]:9000", "127.0.0.1:9000".
 std::string HostAndPort(const std::string& host, int port);

@@ -12,6 +12,7 @@
 #include "router/link/dialer_grpc.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/router_process.h"
+#include "router/secrets.h"
 
 namespace quire {
 namespace {
@@ -86,6 +87,8 @@ struct RouterProcess::State {
   RealRng rng;
   AsioExecutor executor;
   ThreadBackground background;
+  RealFiles files;
+  std::unique_ptr<KeyRing> keys;
   std::unique_ptr<Dialer> dialer;
   std::unique_ptr<Pipeline> pipeline;
   std::unique_ptr<HttpServices> http_services;
@@ -118,13 +121,18 @@ int RouterProcess::Run() {
 absl::Status RouterProcess::State::Start() {
   const FrontOptions front_options = FrontOf(config);
   QUIRE_ASSIGN_OR_RETURN(FrontPorts ports, FrontPorts::Bind(executor.context(), front_options));
+  QUIRE_ASSIGN_OR_RETURN(keys, MakeKeyRing(config, {executor, background, files}, metrics, log));
+  PipelineOptions pipeline_options = PipelineOf(config);
+  QUIRE_ASSIGN_OR_RETURN(pipeline_options.salt_key, ReadSaltKey(config, files));
   const PipelineRuntime runtime{executor, background, *dialer, rng, log, metrics};
-  QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(PipelineOf(config), runtime));
+  QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(std::move(pipeline_options), runtime));
   http_services = std::make_unique<HttpServices>(HttpServices{
       executor, *pipeline, background, rng, counters, log, LimitsOf(config), QUIRE_VERSION});
+  if (keys->required()) http_services->keys = keys.get();
   if (config.metrics) http_services->metrics_text = [this] { return metrics.Render(); };
   grpc_services = std::make_unique<GrpcServices>(
       GrpcServices{executor, *pipeline, rng, counters, log, GrpcLimits()});
+  grpc_services->keys = http_services->keys;
   grpc = std::make_unique<InferenceServer>(*grpc_services);
   front = std::make_unique<Front>(executor.context(), *http_services, front_options,
                                   [this](int fd) { grpc->Adopt(fd); });

@@ -17,6 +17,7 @@
 #include "common/runtime/runtime.h"
 #include "common/status.h"
 #include "router/core/edge_metrics.h"
+#include "router/keys/key_ring.h"
 #include "router/pipeline/pipeline.h"
 
 namespace quire {
@@ -37,6 +38,7 @@ struct GrpcServices {
   EdgeMetrics& counters;
   Logger& log;
   GrpcLimits limits;
+  KeyRing* keys = nullptr;  // who may come in; nullptr: everyone
 };
 
 class InferenceServer {

@@ -12,7 +12,9 @@
 #include "grpc/health/v1/health.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "router/grpc/answer_call_grpc.h"
+#include "router/grpc/auth_grpc.h"
 #include "router/grpc/messages_grpc.h"
+#include "router/keys/tenant_access.h"
 
 namespace quire {
 namespace {
@@ -56,9 +58,16 @@ class AnswerReactor final : public AnswerCall::Reactor {
       : services_(services), call_(std::make_shared<AnswerCall>(services, this)) {}
 
   template <class Message>
-  void Begin(const grpc::CallbackServerContext& context, const Message& message) {
+  void Begin(grpc::CallbackServerContext& context, const Message& message) {
     GenerateRequest request;
-    std::optional<ApiError> problem = FromProto(message, request);
+    std::optional<ApiError> problem;
+    Result<KeyRing::Tenant> tenant = TenantOf(context, services_.keys);
+    if (tenant.ok()) {
+      problem = FromProto(message, request);
+      ApplyTenant(std::move(tenant.value()), request);
+    } else {
+      problem = tenant.error();
+    }
     const std::string from_header = MetadataValue(context, "x-request-id");
     request.request_id = UsableRequestId(message.request_id()) ? message.request_id()
                          : UsableRequestId(from_header)        ? from_header
@@ -66,14 +75,19 @@ class AnswerReactor final : public AnswerCall::Reactor {
     request.timeout_ms = RemainingMs(context);
     request.session = MetadataValue(context, "x-session-id").substr(0, 256);
     request.traceparent = MetadataValue(context, "traceparent").substr(0, 256);
-    services_.executor.Post([&services = services_, call = call_, problem = std::move(problem),
-                             request = std::move(request)]() mutable {
+    services_.executor.Post([&services = services_, &context, call = call_,
+                             problem = std::move(problem), request = std::move(request)]() mutable {
       services.counters.grpc_requests.Add();
+      if (request.request_id.empty()) request.request_id = NewRequestId(services.rng);
+      // Nothing has been written and the call has not been finished: the context is still there.
+      context.AddInitialMetadata("x-request-id", request.request_id);
+      if (!problem && NarrowsModels(request.tenant)) {
+        problem = CheckModelAccess(services.pipeline.Models(), request.tenant.get(), request.model);
+      }
       if (problem) {
         call->Refuse(*problem);
         return;
       }
-      if (request.request_id.empty()) request.request_id = NewRequestId(services.rng);
       call->Begin(std::move(request));
     });
   }
@@ -113,13 +127,19 @@ class InferenceService final : public v1::Inference::CallbackService {
                                        const v1::ListModelsRequest*,
                                        v1::ListModelsResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    services_.executor.Post([&services = services_, reactor, response] {
-      services.counters.grpc_requests.Add();
-      for (const ModelEntry& model : services.pipeline.Models()) {
-        ToProto(model, *response->add_models());
-      }
-      reactor->Finish(grpc::Status::OK);
-    });
+    Result<KeyRing::Tenant> tenant = TenantOf(*context, services_.keys);
+    if (!tenant.ok()) {
+      reactor->Finish(ToStatus(tenant.error()));
+      return reactor;
+    }
+    services_.executor.Post(
+        [&services = services_, reactor, response, tenant = std::move(tenant.value())] {
+          services.counters.grpc_requests.Add();
+          for (const ModelEntry& model : VisibleModels(services.pipeline.Models(), tenant.get())) {
+            ToProto(model, *response->add_models());
+          }
+          reactor->Finish(grpc::Status::OK);
+        });
     return reactor;
   }
 
@@ -128,13 +148,21 @@ class InferenceService final : public v1::Inference::CallbackService {
                                      v1::TokenizeResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     Prompt prompt;
-    if (const auto problem = FromProto(*request, prompt)) {
+    Result<KeyRing::Tenant> tenant = TenantOf(*context, services_.keys);
+    const std::optional<ApiError> problem =
+        tenant.ok() ? FromProto(*request, prompt) : std::optional(tenant.error());
+    if (problem) {
       reactor->Finish(ToStatus(*problem));
       return reactor;
     }
     services_.executor.Post([&services = services_, reactor, response, model = request->model(),
-                             prompt = std::move(prompt)]() mutable {
+                             prompt = std::move(prompt),
+                             tenant = std::move(tenant.value())]() mutable {
       services.counters.grpc_requests.Add();
+      if (NarrowsModels(tenant)) {
+        const auto forbidden = CheckModelAccess(services.pipeline.Models(), tenant.get(), model);
+        if (forbidden) return reactor->Finish(ToStatus(*forbidden));
+      }
       services.pipeline.Tokenize(
           model, std::move(prompt), [reactor, response](absl::StatusOr<TokenizeResult> result) {
             if (!result.ok()) {
@@ -219,7 +247,7 @@ absl::Status InferenceServer::Start() {
   builder.RegisterService(&state_->service);
   state_->acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      MakeEdgeCredentials(state_->services.keys));
   state_->server = builder.BuildAndStart();
   if (!state_->server) return absl::InternalError("the gRPC server did not start");
   state_->RefreshHealth();

@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "router/core/tenant.h"
+
 namespace quire {
 
 using HeaderList = std::vector<std::pair<std::string, std::string>>;
@@ -29,8 +31,9 @@ struct HttpRequest {
   std::string request_id;  // from x-request-id where it is usable, else made by the session
   std::string traceparent;
   std::string session;
-  std::string timeout;     // x-quire-timeout, as it came
-  std::string timeout_ms;  // x-request-timeout-ms, as it came
+  std::string timeout;                          // x-quire-timeout, as it came
+  std::string timeout_ms;                       // x-request-timeout-ms, as it came
+  std::shared_ptr<const TenantProfile> tenant;  // by its credential; nullptr: none was asked for
 };
 
 struct HttpResponse {

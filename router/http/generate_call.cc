@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "router/http/errors.h"
 #include "router/http/routes.h"
+#include "router/keys/tenant_access.h"
 
 namespace quire {
 
@@ -86,6 +87,14 @@ void GenerateCall::Parsed(std::optional<ApiError> problem, ApiRequest parsed) {
     Refuse(*problem);
     return;
   }
+  if (NarrowsModels(http_.tenant)) {
+    problem =
+        CheckModelAccess(services_.pipeline.Models(), http_.tenant.get(), parsed.requests[0].model);
+  }
+  if (problem) {
+    Refuse(*problem);
+    return;
+  }
   CountUnknownFields(services_, http_.request_id, parsed.unknown_fields);
   api_ = std::move(parsed);
   Launch(timeout_ms);
@@ -136,6 +145,7 @@ void GenerateCall::Launch(uint64_t timeout_ms) {
     request.timeout_ms = timeout_ms;
     request.traceparent = http_.traceparent;
     request.session = http_.session;
+    ApplyTenant(http_.tenant, request);
     parts_.push_back(std::make_unique<Part>(*this, i));
     ++parts_live_;
     parts_.back()->id = services_.pipeline.Start(std::move(request), parts_.back().get());

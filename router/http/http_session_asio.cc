@@ -176,7 +176,41 @@ void HttpSession::Parse() {
   }
 }
 
+// Before the body is read: whoever may not come in costs no more than a header.
+bool HttpSession::Authorize() {
+  tenant_.reset();
+  if (services_.keys == nullptr) return true;
+  const auto& head = parser_->get();
+  std::string path;
+  if (PathOfTarget(StdView(head.target()), path) && AccessOf(path) == Access::kOpen) return true;
+  const size_t authorizations = head.count(beast_http::field::authorization);
+  const size_t tenants = head.count("x-quire-tenant");
+  Result<KeyRing::Tenant> tenant = services_.keys->Authenticate(
+      {StdView(head[beast_http::field::authorization]), StdView(head["x-quire-tenant"]),
+       authorizations > 1 || tenants > 1});
+  if (tenant.ok()) {
+    tenant_ = std::move(tenant.value());
+    return true;
+  }
+  HttpResponse response = ErrorResponse(tenant.error());
+  if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  Refuse(std::move(response));
+  return false;
+}
+
 bool HttpSession::CheckHead() {
+  if (!CheckFraming() || !Authorize()) return false;
+  const auto& head = parser_->get();
+  const std::string_view expect = StdView(head[beast_http::field::expect]);
+  if (!expect.empty() && !http10_ && !parser_->is_done() && !continue_sent_) {
+    continue_sent_ = true;
+    out_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    StartWrite();
+  }
+  return true;
+}
+
+bool HttpSession::CheckFraming() {
   const auto& head = parser_->get();
   http10_ = head.version() < 11;
   keep_alive_ = parser_->keep_alive();
@@ -201,11 +235,6 @@ bool HttpSession::CheckHead() {
   if (!expect.empty() && !EqualsIgnoringCase(expect, "100-continue")) {
     Refuse(417, "Expect: only 100-continue is served", "unsupported");
     return false;
-  }
-  if (!expect.empty() && !http10_ && !parser_->is_done() && !continue_sent_) {
-    continue_sent_ = true;
-    out_ += "HTTP/1.1 100 Continue\r\n\r\n";
-    StartWrite();
   }
   return true;
 }
@@ -232,6 +261,10 @@ void HttpSession::OnParseError(const error_code& error) {
 
 // Answers without a call and ends the connection: what follows on it cannot be told apart any more.
 void HttpSession::Refuse(int status, std::string_view message, std::string_view code) {
+  Refuse(ErrorResponse(status, message, code));
+}
+
+void HttpSession::Refuse(HttpResponse response) {
   keep_alive_ = false;
   head_only_ = false;
   answer_begun_ = false;
@@ -240,7 +273,7 @@ void HttpSession::Refuse(int status, std::string_view message, std::string_view 
   state_ = State::kAnswering;
   parser_.reset();
   CountBody(0);
-  Reply(ErrorResponse(status, message, code));
+  Reply(std::move(response));
 }
 
 HttpRequest HttpSession::TakeRequest(bool& usable) {
@@ -257,6 +290,7 @@ HttpRequest HttpSession::TakeRequest(bool& usable) {
   request.session = std::string(StdView(message["x-session-id"]).substr(0, 256));
   request.timeout_ms = std::string(StdView(message["x-request-timeout-ms"]).substr(0, 64));
   request.body = std::move(message.body());
+  request.tenant = std::move(tenant_);
   return request;
 }
 
@@ -270,6 +304,7 @@ void HttpSession::BeginAnswer() {
   HttpRequest request = TakeRequest(usable);
   request_id_ = request.request_id;
   head_only_ = request.method == "HEAD";
+  if (services_.keys != nullptr) services_.keys->CountRequest(request.tenant);
   if (!usable) {
     Reply(ErrorResponse(400, "the request's target is not a path", "bad_request"));
     return;

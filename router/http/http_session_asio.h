@@ -58,9 +58,12 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   void OnInputEnd(bool in_order);
   size_t ReadLimit() const;
   void Parse();
-  bool CheckHead();  // false: refused
+  bool CheckHead();     // false: refused
+  bool CheckFraming();  // false: refused
+  bool Authorize();     // false: refused
   void OnParseError(const boost::beast::error_code& error);
   void Refuse(int status, std::string_view message, std::string_view code);
+  void Refuse(HttpResponse response);
   HttpRequest TakeRequest(bool& usable);
   void BeginAnswer();
   void CountBody(size_t bytes);
@@ -91,6 +94,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   size_t counted_body_bytes_ = 0;  // our part of shared_.body_bytes
   uint64_t request_wire_bytes_ = 0;
   bool continue_sent_ = false;
+  std::shared_ptr<const TenantProfile> tenant_;  // of the request that is being read
 
   std::unique_ptr<Call> call_;
   bool dispatching_ = false;

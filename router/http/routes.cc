@@ -1,9 +1,12 @@
 #include "router/http/routes.h"
 
+#include <algorithm>
+
 #include "common/json/json.h"
 #include "router/http/errors.h"
 #include "router/http/generate_call.h"
 #include "router/http/tokenize_call.h"
+#include "router/keys/tenant_access.h"
 
 namespace quire {
 namespace {
@@ -27,11 +30,11 @@ void AppendModel(const ModelEntry& model, std::string& out) {
   out += ",\"parent\":null,\"max_model_len\":" + std::to_string(model.max_model_len) + "}";
 }
 
-CallPtr ListModels(HttpServices& services, HttpRequest, Exchange& exchange) {
+CallPtr ListModels(HttpServices& services, HttpRequest request, Exchange& exchange) {
   HttpResponse response;
   response.body = "{\"object\":\"list\",\"data\":[";
   bool first = true;
-  for (const ModelEntry& model : services.pipeline.Models()) {
+  for (const ModelEntry& model : VisibleModels(services.pipeline.Models(), request.tenant.get())) {
     if (!first) response.body += ',';
     first = false;
     AppendModel(model, response.body);
@@ -44,7 +47,7 @@ CallPtr ListModels(HttpServices& services, HttpRequest, Exchange& exchange) {
 CallPtr OneModel(HttpServices& services, HttpRequest request, Exchange& exchange) {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
   std::string known;
-  for (const ModelEntry& model : services.pipeline.Models()) {
+  for (const ModelEntry& model : VisibleModels(services.pipeline.Models(), request.tenant.get())) {
     if (model.name == name) {
       HttpResponse response;
       AppendModel(model, response.body);
@@ -110,17 +113,17 @@ CallPtr Metrics(HttpServices& services, HttpRequest, Exchange& exchange) {
 }
 
 constexpr Route kRoutes[] = {
-    {"POST", "/v1/chat/completions", ChatCompletions},
-    {"POST", "/v1/completions", Completions},
-    {"GET", "/v1/models", ListModels},
-    {"GET", "/v1/models/", OneModel},
-    {"POST", "/tokenize", BeginTokenize},
-    {"POST", "/detokenize", BeginDetokenize},
-    {"GET", "/livez", Livez},
-    {"GET", "/readyz", Readyz},
-    {"GET", "/health", Health},
-    {"GET", "/version", Version},
-    {"GET", "/metrics", Metrics},
+    {Access::kKey, "POST", "/v1/chat/completions", ChatCompletions},
+    {Access::kKey, "POST", "/v1/completions", Completions},
+    {Access::kKey, "GET", "/v1/models", ListModels},
+    {Access::kKey, "GET", "/v1/models/", OneModel},
+    {Access::kKey, "POST", "/tokenize", BeginTokenize},
+    {Access::kKey, "POST", "/detokenize", BeginDetokenize},
+    {Access::kOpen, "GET", "/livez", Livez},
+    {Access::kOpen, "GET", "/readyz", Readyz},
+    {Access::kOpen, "GET", "/health", Health},
+    {Access::kKey, "GET", "/version", Version},
+    {Access::kOpen, "GET", "/metrics", Metrics},
 };
 
 bool Fits(const Route& route, std::string_view path) {
@@ -140,6 +143,13 @@ int HexDigit(char c) {
 }  // namespace
 
 std::span<const Route> Routes() { return kRoutes; }
+
+Access AccessOf(std::string_view path) {
+  const bool open = std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) {
+    return route.access == Access::kOpen && Fits(route, path);
+  });
+  return open ? Access::kOpen : Access::kKey;
+}
 
 std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exchange& exchange) {
   const std::string_view wanted =

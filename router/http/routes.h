@@ -12,13 +12,23 @@
 
 namespace quire {
 
+// Who may call a route.
+enum class Access : uint8_t {
+  kOpen,  // anyone: probes, and what is scraped
+  kKey,   // holders of a key, where keys are configured
+};
+
 struct Route {
+  Access access;
   std::string_view method;
   std::string_view path;  // one that ends in '/' serves all that lies below it
   // Answers at once and returns nullptr, or returns the call that will answer.
   std::unique_ptr<Call> (*handle)(HttpServices& services, HttpRequest request, Exchange& exchange);
 };
 std::span<const Route> Routes();
+
+// Of whatever is served at the path, by any method; what is not served needs a key too.
+Access AccessOf(std::string_view path);
 
 // 404 and 405 where no route fits. HEAD goes where GET goes; the session drops the body.
 std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exchange& exchange);

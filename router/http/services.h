@@ -10,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/runtime/runtime.h"
 #include "router/core/edge_metrics.h"
+#include "router/keys/key_ring.h"
 #include "router/pipeline/pipeline.h"
 
 namespace quire {
@@ -42,6 +43,7 @@ struct HttpServices {
   std::string version;
   bool leaving = false;  // not ready any more, though it still serves
   std::function<std::string()> metrics_text = nullptr;  // Prometheus text; empty function: 404
+  KeyRing* keys = nullptr;                              // who may come in; nullptr: everyone
 };
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 #include "router/http/api_request.h"
 #include "router/http/errors.h"
 #include "router/http/routes.h"
+#include "router/keys/tenant_access.h"
 
 namespace quire {
 namespace {
@@ -17,6 +18,7 @@ struct TextJob {
   HttpServices& services;
   Exchange* exchange;
   std::string request_id;
+  std::shared_ptr<const TenantProfile> tenant;
   std::string text;
   Body body;
   std::optional<ApiError> problem;
@@ -98,14 +100,24 @@ void Parsed(const std::shared_ptr<TextJob<Body>>& job) {
   }
   job->text.clear();
   job->text.shrink_to_fit();
+  if (NarrowsModels(job->tenant)) {
+    const auto forbidden =
+        CheckModelAccess(job->services.pipeline.Models(), job->tenant.get(), job->body.model);
+    if (forbidden) return job->exchange->Reply(ErrorResponse(*forbidden));
+  }
   CountUnknownFields(job->services, job->request_id, job->body.unknown_fields);
   Ask(job);
 }
 
 template <class Body>
 std::unique_ptr<Call> Begin(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  auto job = std::make_shared<TextJob<Body>>(TextJob<Body>{
-      services, &exchange, std::move(request.request_id), std::move(request.body), {}, {}});
+  auto job = std::make_shared<TextJob<Body>>(TextJob<Body>{services,
+                                                           &exchange,
+                                                           std::move(request.request_id),
+                                                           std::move(request.tenant),
+                                                           std::move(request.body),
+                                                           {},
+                                                           {}});
   auto call = std::make_unique<TextCall<Body>>(job);
   if (job->text.size() <= services.limits.background_parse_bytes) {
     Parse(*job);

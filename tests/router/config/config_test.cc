@@ -39,6 +39,8 @@ TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
       {{"--worker=h:1", "--port=70000"}, "--port"},
       {{"--worker=h:1", "--port=5", "--grpc-port=5"}, "--grpc-port"},
       {{"--worker=h:1", "--host=0.0.0.0"}, "--insecure"},
+      {{"--worker=h:1", "--host=0.0.0.0"}, "--api-key-file"},
+      {{"--worker=h:1", "--api-key-file=keys.json"}, "--salt-key-file"},
       {{"--worker=h:1", "--host=example.org"}, "--host"},
       {{"--worker=h:1", "--routing-policy=magic"}, "--routing-policy"},
       {{"--worker=h:1", "--max-body-bytes=1"}, "--max-body-bytes"},
@@ -51,6 +53,12 @@ TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
     EXPECT_NE(message.find(mention), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
+}
+
+TEST(RouterConfig, KeysOpenTheWayOffLoopback) {
+  EXPECT_TRUE(Read({"--worker=h:1", "--host=0.0.0.0", "--api-key=secret-key"}).status.ok());
+  EXPECT_TRUE(Read({"--worker=h:1", "--host=0.0.0.0", "--api-key-file=k", "--salt-key-file=s"})
+                  .status.ok());
 }
 
 TEST(RouterConfig, OffLoopbackWithInsecure) {

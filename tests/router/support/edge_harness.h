@@ -21,8 +21,13 @@ namespace quire {
 
 class EdgeHarness {
  public:
-  explicit EdgeHarness(const HttpLimits& limits = {})
-      : background(executor, 1, 16), pipeline(executor), services(MakeServices(limits)) {
+  // `key_table`: nullptr lets everyone in.
+  explicit EdgeHarness(const HttpLimits& limits = {},
+                       std::shared_ptr<const KeyTable> key_table = nullptr)
+      : background(executor, 1, 16),
+        pipeline(executor),
+        keys(std::move(key_table), metrics, log),
+        services(MakeServices(limits)) {
     http = std::make_unique<HttpServer>(executor.context(), services);
     thread_ = std::thread([this] { executor.Run(); });
   }
@@ -88,12 +93,14 @@ class EdgeHarness {
   EdgeMetrics counters{metrics};
   ThreadBackground background;
   FakePipeline pipeline;
+  KeyRing keys;
   HttpServices services;
   std::unique_ptr<HttpServer> http;
 
  private:
   HttpServices MakeServices(const HttpLimits& limits) {
     HttpServices made{executor, pipeline, background, rng, counters, log, limits, "0.0.0-test"};
+    if (keys.required()) made.keys = &keys;
     made.metrics_text = [] { return std::string("# HELP x y\nx 1\n"); };
     return made;
   }

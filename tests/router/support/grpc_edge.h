@@ -12,9 +12,12 @@ namespace quire {
 
 class GrpcEdge : public EdgeHarness {
  public:
-  explicit GrpcEdge(FrontOptions options = {}, const HttpLimits& http_limits = {})
-      : EdgeHarness(http_limits), grpc_services{executor, pipeline, rng,
-                                                counters, log,      GrpcLimits()} {
+  explicit GrpcEdge(FrontOptions options = {}, const HttpLimits& http_limits = {},
+                    std::shared_ptr<const KeyTable> key_table = nullptr)
+      : EdgeHarness(http_limits, std::move(key_table)), grpc_services{executor, pipeline,
+                                                                      rng,      counters,
+                                                                      log,      GrpcLimits()} {
+    grpc_services.keys = services.keys;
     grpc_services.limits.health_interval = 1000;  // microseconds
     options.ports = {{0, "--port"}, {0, "--grpc-port"}};
     OnLoop([&] {

@@ -1,0 +1,61 @@
+// Files that may change while the router runs: read again and again, told when they differ.
+//
+// Owner: whoever uses their contents; event loop only. They are read in the background, since a
+// disk may be slow.
+//
+// Invariants:
+// 1. Contents are told once for each change, all files together; never from inside Start.
+// 2. What cannot be read changes nothing: it is told once as an error until a reading succeeds.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+
+namespace quire {
+
+struct WatchedFilesOptions {
+  std::vector<std::string> paths;
+  size_t max_bytes = 4u << 20;  // of each
+  Micros interval = kMicrosPerSecond;
+};
+
+using FileContents = std::vector<std::string>;  // in the order of the paths
+
+// All of the paths now; the error names the one that is missing, unreadable or too large.
+absl::StatusOr<FileContents> ReadAll(Files& files, const WatchedFilesOptions& options);
+
+class WatchedFiles {
+ public:
+  using OnRead = std::function<void(absl::StatusOr<FileContents>)>;
+
+  struct World {
+    Executor& executor;
+    Background& background;
+    Files& files;  // is read on background threads
+  };
+
+  // `known` is what the caller has read already.
+  WatchedFiles(const World& world, WatchedFilesOptions options, FileContents known, OnRead on_read);
+  ~WatchedFiles();
+
+ private:
+  struct Job;
+  void Schedule();
+  void Read();
+  void Done(absl::StatusOr<FileContents> contents);
+
+  const World world_;
+  const std::shared_ptr<const WatchedFilesOptions> options_;  // and jobs in the background
+  FileContents known_;
+  bool failing_ = false;
+  OnRead on_read_;
+  TimerId timer_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
+};
+
+}  // namespace quire

@@ -1,0 +1,175 @@
+#include "router/keys/key_ring.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "router/keys/tenant_access.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kBearer = "bearer ";
+
+Counter& Refusals(Metrics& metrics, const char* reason) {
+  return metrics.AddCounter({"quire_router_auth_refusals_total",
+                             "Requests refused because of their credentials.",
+                             {{"reason", reason}}});
+}
+
+// The key of "Bearer KEY"; empty when the header says something else.
+std::string_view KeyOf(std::string_view authorization) {
+  if (authorization.size() <= kBearer.size()) return {};
+  for (size_t i = 0; i < kBearer.size(); ++i) {
+    const char c = authorization[i];
+    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+    if (lower != kBearer[i]) return {};
+  }
+  authorization.remove_prefix(kBearer.size());
+  const size_t begin = authorization.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return {};
+  authorization.remove_prefix(begin);
+  return authorization.substr(0, authorization.find_last_not_of(' ') + 1);
+}
+
+ApiError Forbidden(std::string message) {
+  return {ApiCode::kPermissionDenied, std::move(message), "x-quire-tenant", 0};
+}
+
+// Both must allow what is done in the tenant's name.
+void Narrow(const TenantProfile& gateway, TenantProfile& tenant) {
+  if (!gateway.models.empty()) {
+    std::vector<std::string> both;
+    for (const std::string& model : gateway.models) {
+      if (MayUse(&tenant, model)) both.push_back(model);
+    }
+    // A list that is empty would allow all; no served name is empty.
+    if (both.empty()) both.emplace_back();
+    tenant.models = std::move(both);
+  }
+  if (gateway.highest_priority) {
+    tenant.highest_priority = std::max(*gateway.highest_priority,
+                                       tenant.highest_priority.value_or(*gateway.highest_priority));
+  }
+}
+
+}  // namespace
+
+KeyMetrics::KeyMetrics(Metrics& m)
+    : missing(Refusals(m, "missing")),
+      unknown(Refusals(m, "unknown")),
+      forbidden(Refusals(m, "forbidden")),
+      reloads(m.AddCounter(
+          {"quire_router_api_key_reloads_total", "Times that a changed key file came in force."})),
+      reload_failures(m.AddCounter({"quire_router_api_key_reload_failures_total",
+                                    "Times that a key file was unreadable or wrong, so that the "
+                                    "last good keys went on to hold."})),
+      keys(m.AddGauge({"quire_router_api_keys", "API keys in force."})) {}
+
+KeyRing::KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger& log)
+    : required_(keys != nullptr),
+      log_(log),
+      metrics_(metrics),
+      tenants_(metrics),
+      table_(std::move(keys)) {
+  const std::shared_ptr<const KeyTable> table = Table();
+  if (!table) return;
+  tenants_.Know(table->tenants());
+  metrics_.keys.Set(static_cast<double>(table->size()));
+}
+
+void KeyRing::Watch(const WatchedFiles::World& world, WatchedFilesOptions options,
+                    FileContents known, std::shared_ptr<const KeyTable> fixed) {
+  QUIRE_CHECK(required_ && fixed != nullptr && options.paths.size() == 1);
+  path_ = options.paths[0];
+  fixed_ = std::move(fixed);
+  watch_ = std::make_unique<WatchedFiles>(
+      world, std::move(options), std::move(known),
+      [this](absl::StatusOr<FileContents> contents) { OnRead(std::move(contents)); });
+}
+
+void KeyRing::OnRead(absl::StatusOr<FileContents> contents) {
+  absl::StatusOr<std::shared_ptr<const KeyTable>> table;
+  if (contents.ok()) {
+    table = KeyTable::Parse(contents->front());
+  } else {
+    table = contents.status();
+  }
+  if (table.ok()) table = KeyTable::Join(**table, *fixed_);
+  if (!table.ok()) {
+    metrics_.reload_failures.Add();
+    log_.Error("the key file cannot be used; the last good keys hold",
+               {{"file", path_}, {"error", StatusMessage(table.status())}});
+    return;
+  }
+  tenants_.Know((*table)->tenants());
+  metrics_.reloads.Add();
+  metrics_.keys.Set(static_cast<double>((*table)->size()));
+  log_.Info("the key file has changed and is in force",
+            {{"file", path_}, {"keys", (*table)->size()}});
+  MutexLock lock(mutex_);
+  table_ = *std::move(table);
+}
+
+std::shared_ptr<const KeyTable> KeyRing::Table() const {
+  MutexLock lock(mutex_);
+  return table_;
+}
+
+Result<KeyRing::Tenant> KeyRing::Authenticate(const Credentials& credentials) {
+  if (!required_) return Tenant();
+  if (credentials.ambiguous) {
+    metrics_.unknown.Add();
+    return ApiError{ApiCode::kUnauthenticated,
+                    "more than one Authorization or x-quire-tenant header was sent; send one", "",
+                    0};
+  }
+  const std::string_view key = KeyOf(credentials.authorization);
+  if (key.empty()) {
+    metrics_.missing.Add();
+    return ApiError{ApiCode::kUnauthenticated,
+                    "an API key is needed; send it as Authorization: Bearer KEY", "", 0};
+  }
+  const std::shared_ptr<const KeyTable> table = Table();
+  Tenant tenant = table->Find(key);
+  if (!tenant) {
+    metrics_.unknown.Add();
+    return ApiError{ApiCode::kUnauthenticated, "the API key that was sent is not known here", "",
+                    0};
+  }
+  if (!credentials.tenant.empty() && credentials.tenant != tenant->name) {
+    Result<Tenant> named = Delegated(*table, *tenant, credentials.tenant);
+    if (!named.ok()) {
+      metrics_.forbidden.Add();
+      return named;
+    }
+    tenant = named.value();
+  }
+  return tenant;
+}
+
+void KeyRing::CountRequest(const Tenant& tenant) {
+  if (tenant) tenants_.Count(tenant->name);
+}
+
+Result<KeyRing::Tenant> KeyRing::Delegated(const KeyTable& table, const TenantProfile& gateway,
+                                           std::string_view name) {
+  if (!gateway.delegate) {
+    return Forbidden("x-quire-tenant: this API key may not act for another tenant");
+  }
+  if (!IsTenantName(name)) {
+    return Forbidden("x-quire-tenant: must be 1 to " + std::to_string(kMaxTenantNameBytes) +
+                     " letters, digits, '-', '_' or '.'");
+  }
+  const Tenant known = table.FindTenant(name);
+  auto tenant = std::make_shared<TenantProfile>(known ? *known : gateway);
+  tenant->delegate = false;
+  if (known) {
+    Narrow(gateway, *tenant);
+  } else {
+    tenant->name = std::string(name);
+    tenant->cache_group.clear();
+  }
+  return Tenant(std::move(tenant));
+}
+
+}  // namespace quire

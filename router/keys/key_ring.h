@@ -1,0 +1,79 @@
+// Who a request counts for, from its headers: the keys that hold now, exchanged when their file
+// changes.
+//
+// Owner: main; made, reloaded and destroyed on the event loop. Authenticate may be called on any
+// thread.
+//
+// Invariants:
+// 1. Without keys everyone is served as nobody in particular (a null profile).
+// 2. A key file that cannot be read or is wrong changes nothing: the last good keys hold.
+// 3. Neither a log line nor an error holds a key.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "common/log/log.h"
+#include "common/metrics/metrics.h"
+#include "common/sync.h"
+#include "router/core/result.h"
+#include "router/core/watched_files.h"
+#include "router/keys/key_table.h"
+#include "router/keys/tenant_metrics.h"
+
+namespace quire {
+
+struct KeyMetrics {
+  explicit KeyMetrics(Metrics& metrics);
+
+  Counter& missing;    // requests refused: no credential
+  Counter& unknown;    // a credential that is no key of ours
+  Counter& forbidden;  // a tenant named without the right to
+  Counter& reloads;
+  Counter& reload_failures;
+  Gauge& keys;
+};
+
+// What a request says about itself. Empty: the header is absent.
+struct Credentials {
+  std::string_view authorization;  // "Bearer …"
+  std::string_view tenant;         // x-quire-tenant
+  bool ambiguous = false;          // a header came more than once
+};
+
+class KeyRing {
+ public:
+  using Tenant = std::shared_ptr<const TenantProfile>;
+
+  // nullptr: no keys are configured, everyone is served.
+  KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger& log);
+
+  // Reads the file from now on; its keys are joined with `fixed` (which may be empty).
+  void Watch(const WatchedFiles::World& world, WatchedFilesOptions options, FileContents known,
+             std::shared_ptr<const KeyTable> fixed);
+
+  bool required() const { return required_; }
+
+  // Counts what it refuses. kUnauthenticated or kPermissionDenied.
+  Result<Tenant> Authenticate(const Credentials& credentials);
+  // A request that was let in began.
+  void CountRequest(const Tenant& tenant);
+
+ private:
+  std::shared_ptr<const KeyTable> Table() const;
+  Result<Tenant> Delegated(const KeyTable& table, const TenantProfile& gateway,
+                           std::string_view name);
+  void OnRead(absl::StatusOr<FileContents> contents);
+
+  const bool required_;
+  Logger& log_;
+  KeyMetrics metrics_;
+  TenantMetrics tenants_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const KeyTable> table_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const KeyTable> fixed_;
+  std::string path_;
+  std::unique_ptr<WatchedFiles> watch_;
+};
+
+}  // namespace quire

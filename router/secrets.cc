@@ -1,0 +1,66 @@
+#include "router/secrets.h"
+
+#include <openssl/rand.h>
+
+namespace quire {
+namespace {
+
+constexpr size_t kMinSaltKeyBytes = 16;
+constexpr size_t kMaxSaltKeyBytes = 4096;
+constexpr size_t kRandomSaltKeyBytes = 32;
+
+absl::Status WrongFile(std::string_view flag, const std::string& path, const absl::Status& status) {
+  std::string message = StatusMessage(status);
+  if (message.find(path) == std::string::npos) message = path + ": " + message;
+  return InvalidArgument(std::string(flag) + ": " + message);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
+                                                     const WatchedFiles::World& world,
+                                                     Metrics& metrics, Logger& log) {
+  if (!HasKeys(config)) return std::make_unique<KeyRing>(nullptr, metrics, log);
+  absl::StatusOr<std::shared_ptr<const KeyTable>> fixed =
+      KeyTable::OfPlainKeys(config.api_keys, "default");
+  if (!fixed.ok()) return Annotate(fixed.status(), "--api-key");
+  if (config.api_key_file.empty()) return std::make_unique<KeyRing>(*fixed, metrics, log);
+
+  constexpr std::string_view kFlag = "--api-key-file";
+  const std::string& path = config.api_key_file;
+  WatchedFilesOptions options{.paths = {path}, .max_bytes = kMaxKeyFileBytes};
+  absl::StatusOr<FileContents> contents = ReadAll(world.files, options);
+  if (!contents.ok()) return WrongFile(kFlag, path, contents.status());
+  absl::StatusOr<std::shared_ptr<const KeyTable>> table = KeyTable::Parse(contents->front());
+  if (table.ok()) table = KeyTable::Join(**table, **fixed);
+  if (!table.ok()) return WrongFile(kFlag, path, table.status());
+  if ((*table)->size() == 0) log.Warning("the key file has no keys: nobody is let in");
+  auto keys = std::make_unique<KeyRing>(*std::move(table), metrics, log);
+  keys->Watch(world, std::move(options), *std::move(contents), *std::move(fixed));
+  return keys;
+}
+
+absl::StatusOr<std::string> ReadSaltKey(const RouterConfig& config, Files& files) {
+  if (config.salt_key_file.empty()) {
+    if (!HasKeys(config)) return std::string();
+    std::string key(kRandomSaltKeyBytes, '\0');
+    if (RAND_bytes(reinterpret_cast<unsigned char*>(key.data()), static_cast<int>(key.size())) !=
+        1) {
+      return absl::InternalError("the system gives no random bytes");
+    }
+    return key;
+  }
+  constexpr std::string_view kFlag = "--salt-key-file";
+  const std::string& path = config.salt_key_file;
+  absl::StatusOr<std::string> key = files.Read(path, kMaxSaltKeyBytes);
+  if (!key.ok()) return WrongFile(kFlag, path, key.status());
+  while (!key->empty() && (key->back() == '\n' || key->back() == '\r')) key->pop_back();
+  if (key->size() < kMinSaltKeyBytes) {
+    return WrongFile(kFlag, path,
+                     InvalidArgument("must hold at least " + std::to_string(kMinSaltKeyBytes) +
+                                     " bytes; `openssl rand -hex 32 > FILE` makes a good one"));
+  }
+  return key;
+}
+
+}  // namespace quire

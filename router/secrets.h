@@ -1,0 +1,26 @@
+// What the router reads from files before it listens: API keys and the salt key.
+//
+// Called by the router process, once, on the event loop's thread. Errors are INVALID_ARGUMENT, name
+// the flag and the file, and never hold a secret.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/log/log.h"
+#include "common/runtime/runtime.h"
+#include "router/config.h"
+#include "router/keys/key_ring.h"
+
+namespace quire {
+
+// The keys of --api-key-file, which are watched, and of --api-key.
+absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
+                                                     const WatchedFiles::World& world,
+                                                     Metrics& metrics, Logger& log);
+
+// The secret of --salt-key-file; a random one where keys are given without it; else empty, which
+// stands for the public key.
+absl::StatusOr<std::string> ReadSaltKey(const RouterConfig& config, Files& files);
+
+}  // namespace quire

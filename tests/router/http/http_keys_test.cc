@@ -1,0 +1,153 @@
+// Credentials over HTTP: every route of the table without, with wrong and with another tenant's.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "router/http/routes.h"
+#include "tests/router/support/edge_harness.h"
+#include "tests/router/support/test_keys.h"
+
+namespace quire {
+namespace {
+
+struct Census {
+  std::string_view method;
+  std::string_view path;  // of the table
+  bool open = false;      // for everyone
+  std::string body = {};
+  std::string target = {};  // what is asked for, where it is not the path itself
+  int beta_status = 200;    // for a tenant that may use another model only
+};
+
+// What each route shall be. A route that is not listed here fails the test.
+const std::vector<Census>& Expected() {
+  static const auto& expected = *new std::vector<Census>{
+      {"POST", "/v1/chat/completions", false,
+       R"({"model":"demo","messages":[{"role":"user","content":"x"}]})", "", 404},
+      {"POST", "/v1/completions", false, R"({"model":"demo","prompt":"x"})", "", 404},
+      {"GET", "/v1/models", false},
+      {"GET", "/v1/models/", false, "", "/v1/models/demo", 404},
+      {"POST", "/tokenize", false, R"({"model":"demo","prompt":"x"})", "", 404},
+      {"POST", "/detokenize", false, R"({"model":"demo","tokens":[65]})", "", 404},
+      {"GET", "/livez", true},
+      {"GET", "/readyz", true},
+      {"GET", "/health", true},
+      {"GET", "/version", false},
+      {"GET", "/metrics", true},
+  };
+  return expected;
+}
+
+std::string Request(const Census& census, const std::string& headers) {
+  const std::string target(census.target.empty() ? std::string(census.path) : census.target);
+  return census.method == "POST" ? EdgeHarness::Post(target, census.body, headers)
+                                 : EdgeHarness::Get(target, headers);
+}
+
+std::string Bearer(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
+
+TEST(HttpKeys, EveryRouteIsInTheCensus) {
+  std::set<std::pair<std::string_view, std::string_view>> listed, served;
+  for (const Census& census : Expected()) listed.insert({census.method, census.path});
+  for (const Route& route : Routes()) served.insert({route.method, route.path});
+  EXPECT_EQ(listed, served);
+}
+
+TEST(HttpKeys, CensusOfRoutesAndCredentials) {
+  EdgeHarness edge({}, TestKeys());
+  for (const Census& census : Expected()) {
+    SCOPED_TRACE(std::string(census.path));
+    for (const std::string& wrong :
+         {std::string(), Bearer("wrong-key"), std::string("Authorization: Basic a2V5\r\n"),
+          std::string("Authorization: Bearer\r\n"), Bearer(kAcmeKey) + Bearer(kAcmeKey),
+          std::string("Api-Key: key-of-acme\r\n")}) {
+      const RawResponse refused = edge.Ask(Request(census, wrong));
+      EXPECT_EQ(refused.status, census.open ? 200 : 401) << wrong;
+      if (census.open) continue;
+      EXPECT_NE(refused.body.find("\"type\":\"authentication_error\""), std::string::npos);
+      EXPECT_NE(refused.body.find("\"code\":\"invalid_api_key\""), std::string::npos);
+      EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
+      EXPECT_EQ(refused.body.find("wrong-key"), std::string::npos);
+    }
+    EXPECT_EQ(edge.Ask(Request(census, Bearer(kAcmeKey))).status, 200);
+    // Another tenant's name under a key of one's own, and another tenant's model.
+    const int claimed =
+        edge.Ask(Request(census, Bearer(kAcmeKey) + "x-quire-tenant: beta\r\n")).status;
+    EXPECT_EQ(claimed, census.open ? 200 : 403);
+    EXPECT_EQ(edge.Ask(Request(census, Bearer(kBetaKey))).status, census.beta_status);
+  }
+  // What is not served tells a stranger nothing.
+  EXPECT_EQ(edge.Ask(EdgeHarness::Get("/nothing")).status, 401);
+  EXPECT_EQ(edge.Ask(EdgeHarness::Get("/v1/completions")).status, 401);
+  EXPECT_EQ(edge.Ask(EdgeHarness::Get("/nothing", Bearer(kAcmeKey))).status, 404);
+  EXPECT_EQ(edge.Ask("OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\n\r\n").status, 401);
+  EXPECT_EQ(edge.Ask(EdgeHarness::Get("/health/../v1/models")).status, 401);
+  EXPECT_EQ(edge.Ask(EdgeHarness::Get("/v1%2Fmodels")).status, 401);
+  EXPECT_EQ(edge.Ask("GET http://x/v1/models HTTP/1.1\r\nHost: x\r\n\r\n").status, 401);
+}
+
+TEST(HttpKeys, WithoutKeysNothingIsAsked) {
+  EdgeHarness edge;
+  for (const Census& census : Expected()) {
+    EXPECT_EQ(edge.Ask(Request(census, "")).status, 200) << census.path;
+    EXPECT_EQ(edge.Ask(Request(census, "x-quire-tenant: acme\r\n")).status, 200) << census.path;
+  }
+  edge.OnLoop([&] {
+    for (const GenerateRequest& request : edge.pipeline.seen) EXPECT_EQ(request.tenant, nullptr);
+  });
+}
+
+TEST(HttpKeys, StrangersAreRefusedBeforeTheirBodyIsRead) {
+  EdgeHarness edge({}, TestKeys());
+  RawClient client = edge.Connect();
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
+      "Expect: 100-continue\r\n\r\n");
+  const RawResponse refused = client.ReadResponse();
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(refused.head.find("100 Continue"), std::string::npos);
+  EXPECT_EQ(refused.headers.at("connection"), "close");
+}
+
+TEST(HttpKeys, TheTenantTravelsWithTheRequest) {
+  EdgeHarness edge({}, TestKeys());
+  const std::string body = R"({"model":"demo","prompt":"x","priority":-7})";
+  const auto ask = [&](const std::string& headers) {
+    return edge.Ask(EdgeHarness::Post("/v1/completions", body, headers)).status;
+  };
+  EXPECT_EQ(ask(Bearer(kAcmeKey)), 200);
+  EXPECT_EQ(ask(Bearer(kGatewayKey) + "x-quire-tenant: customer-7\r\n"), 200);
+  EXPECT_EQ(ask(Bearer(kGatewayKey) + "x-quire-tenant: a b\r\n"), 403);
+  EXPECT_EQ(ask(Bearer(kGatewayKey) + "x-quire-tenant: a\r\nX-Quire-Tenant: b\r\n"), 401);
+  edge.OnLoop([&] {
+    ASSERT_EQ(edge.pipeline.seen.size(), 2u);
+    EXPECT_EQ(edge.pipeline.seen[0].tenant->name, "acme");
+    EXPECT_EQ(edge.pipeline.seen[0].priority, 0);  // as far ahead as the tenant may go
+    EXPECT_EQ(edge.pipeline.seen[1].tenant->name, "customer-7");
+    EXPECT_EQ(edge.pipeline.seen[1].priority, -7);
+  });
+}
+
+TEST(HttpKeys, ModelsAreListedForThoseWhoMayUseThem) {
+  EdgeHarness edge({}, TestKeys());
+  const auto list = [&](const char* key) {
+    return edge.Ask(EdgeHarness::Get("/v1/models", Bearer(key))).body;
+  };
+  EXPECT_NE(list(kAcmeKey).find("\"demo\""), std::string::npos);
+  EXPECT_EQ(list(kBetaKey).find("\"demo\""), std::string::npos);
+  const RawResponse refused =
+      edge.Ask(EdgeHarness::Post("/v1/completions", R"({"prompt":"x"})", Bearer(kBetaKey)));
+  EXPECT_EQ(refused.status, 404);
+  EXPECT_NE(refused.body.find("model_not_found"), std::string::npos);
+}
+
+TEST(HttpKeys, PipelinedRequestsAreEachHeldToTheirOwnKey) {
+  EdgeHarness edge({}, TestKeys());
+  RawClient client = edge.Connect();
+  client.Send(EdgeHarness::Get("/v1/models", Bearer(kAcmeKey)) + EdgeHarness::Get("/v1/models"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  EXPECT_EQ(client.ReadResponse().status, 401);
+}
+
+}  // namespace
+}  // namespace quire
