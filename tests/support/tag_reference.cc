@@ -7,48 +7,10 @@
 
 #include "common/check.h"
 #include "kernels/sampling/sampler.h"
-#include "tests/support/tag_runner.h"
+#include "tests/support/tag_keys.h"
 
 namespace quire::test {
 namespace {
-
-// The keys of all groups, position by position.
-class Keys {
- public:
-  Keys(const CacheShape& shape, uint64_t salt) : root_(TagRoot(salt)) {
-    for (const CacheKindShape& kind : shape.kinds) {
-      windows_.insert(windows_.end(), static_cast<size_t>(kind.groups), kind.window);
-    }
-    tags_.resize(windows_.size());
-  }
-
-  void Append(TokenId token) {
-    for (size_t group = 0; group < tags_.size(); ++group) {
-      std::vector<uint64_t>& tags = tags_[group];
-      const uint64_t previous = tags.empty() ? root_ : tags.back();
-      tags.push_back(
-          TagOf(previous, token, static_cast<int64_t>(tags.size()), static_cast<int32_t>(group)));
-    }
-  }
-
-  // What the query at the last position sees.
-  uint64_t Seen() const {
-    uint64_t seen = 1;
-    for (size_t group = 0; group < tags_.size(); ++group) {
-      const size_t length = tags_[group].size();
-      const size_t window = windows_[group] == 0 ? length : static_cast<size_t>(windows_[group]);
-      for (size_t key = length - std::min(window, length); key < length; ++key) {
-        seen = TagSeen(seen, tags_[group][key]);
-      }
-    }
-    return seen;
-  }
-
- private:
-  uint64_t root_;
-  std::vector<int32_t> windows_;             // by group
-  std::vector<std::vector<uint64_t>> tags_;  // by group
-};
 
 // What the sampling kernel is told, made anew for every token.
 struct RowMaker {
@@ -118,16 +80,13 @@ ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t 
   }
   const size_t room = static_cast<size_t>(model.max_model_len) - submit.prompt_ids.size();
   const size_t limit = std::min(static_cast<size_t>(params.max_tokens), room);
-  Keys keys(model.cache, salt);
+  TagKeys keys(model.cache, salt);
   for (TokenId token : submit.prompt_ids) keys.Append(token);
   kernels::sampling::Sampler sampler;
   std::vector<float> logits(static_cast<size_t>(model.vocab_size));
   ReferenceAnswer answer;
   while (answer.reason == EndReason::kUnspecified) {
-    const uint64_t seen = keys.Seen();
-    for (int32_t id = 0; id < model.vocab_size; ++id) {
-      logits[static_cast<size_t>(id)] = TagLogit(seen, id);
-    }
+    TagLogits(keys.Seen(), logits);
     kernels::SampleRow row = maker.Make(submit.prompt_ids, answer.tokens, model.vocab_size);
     row.choice = choice;
     kernels::SampleOutput output;

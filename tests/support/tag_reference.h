@@ -33,4 +33,9 @@ struct ReferenceAnswer {
 ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t choice,
                           uint64_t salt);
 
+// The answers of a beam search (sampling.beam_width > 0), one for each choice, best first. When it
+// finds fewer, all of them fail.
+std::vector<ReferenceAnswer> TagBeamAnswers(const TagModel& model, const Submit& submit,
+                                            uint64_t salt);
+
 }  // namespace quire::test

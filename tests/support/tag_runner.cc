@@ -56,6 +56,11 @@ void TagProgram::PoisonPage(int32_t page) {
   std::fill(first, first + shape_.block_size, kPoison);
 }
 
+bool TagProgram::PageWritten(int32_t page) const {
+  const auto first = tags_.begin() + int64_t{page} * shape_.block_size;
+  return std::find(first, first + shape_.block_size, kPoison) == first + shape_.block_size;
+}
+
 uint64_t& TagProgram::Tag(const kernels::BatchRow& row, int32_t group, int64_t position) {
   const std::span<const int32_t> table = row.block_tables[static_cast<size_t>(group)];
   const int64_t block = position / shape_.block_size;
@@ -106,7 +111,9 @@ void TagProgram::Logits(const kernels::StepBatch& batch, size_t sample, std::spa
   for (size_t id = 0; id < logits.size(); ++id) {
     logits[id] = TagLogit(seen, static_cast<int32_t>(id));
   }
-  if (nan_seeds_.contains(batch.sample_rows[sample].seed)) {
+  const uint64_t seed = batch.sample_rows[sample].seed;
+  if (failed_ != nullptr) failed_->insert(seed);
+  if (failed_ != nullptr || nan_seeds_.contains(seed)) {
     logits[0] = std::numeric_limits<float>::quiet_NaN();
   }
 }
@@ -132,6 +139,7 @@ void TagProgram::RunWithLogits(const kernels::StepBatch& batch, std::span<float>
     Logits(batch, sample, row);
     sampler_.Sample(row, batch.sample_rows[sample], batch.sample_outputs[sample]);
   }
+  failed_ = nullptr;
 }
 
 TagRunner::TagRunner(const TagRunnerOptions& options)

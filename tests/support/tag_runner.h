@@ -44,6 +44,10 @@ class TagProgram final : public kernels::LoadedProgram {
   // Rows sampled with these seeds get NaN logits.
   void SetNanSeed(uint64_t seed) { nan_seeds_ = {seed}; }
   void SetNanSeeds(std::set<uint64_t> seeds) { nan_seeds_ = std::move(seeds); }
+  // All rows of the next Run get NaN logits; the seeds of those that sample are added to `failed`.
+  void FailNextRun(std::set<uint64_t>* failed) { failed_ = failed; }
+  // Whether every slot of the page has been written since it was given back last.
+  bool PageWritten(int32_t page) const;
   int64_t tokens_computed() const { return tokens_computed_; }
 
  private:
@@ -59,6 +63,7 @@ class TagProgram final : public kernels::LoadedProgram {
   std::vector<uint64_t> row_salts_;
   kernels::sampling::Sampler sampler_;
   std::set<uint64_t> nan_seeds_;
+  std::set<uint64_t>* failed_ = nullptr;  // in the next Run
   int64_t tokens_computed_ = 0;
 };
 

@@ -7,6 +7,10 @@
 
 namespace quire {
 
+CacheReports::CacheReports(int32_t slice_nodes) : slice_nodes_(slice_nodes) {
+  QUIRE_CHECK(slice_nodes_ > 0 && slice_nodes_ <= kSliceNodes);
+}
+
 void CacheReports::Forget(RouterInstance router) {
   watchers_.erase(router);
   snapshots_.erase(router);
@@ -41,7 +45,7 @@ void CacheReports::Slice(KvCache& cache, std::vector<SnapshotPart>& parts) {
   Snapshot& snapshot = at->second;
   QUIRE_CHECK_MSG(Ready(snapshot), "a snapshot was pending and none is ready");
   std::vector<SnapshotPart> by_kind(cache.shape().kinds.size());
-  snapshot.cursor = cache.Scan(snapshot.cursor, kSliceNodes,
+  snapshot.cursor = cache.Scan(snapshot.cursor, slice_nodes_,
                                [&by_kind](int32_t kind, uint64_t hash, uint64_t parent) {
                                  SnapshotPart& part = by_kind[static_cast<size_t>(kind)];
                                  part.hashes.push_back(hash);

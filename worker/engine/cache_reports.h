@@ -24,6 +24,9 @@ inline constexpr int32_t kSliceNodes = 4000;
 
 class CacheReports {
  public:
+  // A slice looks at `slice_nodes` nodes, at most kSliceNodes.
+  explicit CacheReports(int32_t slice_nodes);
+
   void Watch(RouterInstance router) { watchers_.insert(router); }
   void Forget(RouterInstance router);
   // Whether events have to be handed out.
@@ -47,6 +50,7 @@ class CacheReports {
   };
   static bool Ready(const Snapshot& snapshot) { return snapshot.unsent < kSnapshotWindow; }
 
+  const int32_t slice_nodes_;
   std::set<RouterInstance> watchers_;
   std::map<RouterInstance, Snapshot> snapshots_;
   RouterInstance last_served_;

@@ -44,7 +44,8 @@ Engine::State::State(const EngineOptions& engine_options, Runner& step_runner,
       runner(step_runner),
       progress(step_progress),
       scheduler(MakeSchedulerOptions(engine_options)),
-      out(engine_options.max_num_seqs) {
+      out(engine_options.max_num_seqs),
+      cache_reports(engine_options.snapshot_slice) {
   QUIRE_CHECK(options.vocab_size > 0 && options.max_model_len > 1);
   QUIRE_CHECK_MSG(scheduler.CanEverFit(1), "the pool holds not even one block");
   in_flight.reserve(static_cast<size_t>(runner.MaxInFlight()));
@@ -406,12 +407,14 @@ void Engine::State::ReportCache(EngineOutput& output) {
 }
 
 const EngineTotals& Engine::totals() const { return state_->totals; }
+const KvCache& Engine::kv() const { return state_->scheduler.kv(); }
 
 void Engine::CheckInvariants() const {
   const State& state = *state_;
   state.scheduler.CheckInvariants();
   state.requests.CheckInvariants();
   QUIRE_CHECK(static_cast<int>(state.in_flight.size()) <= state.runner.MaxInFlight());
+  QUIRE_CHECK(state.waiting_requests <= static_cast<size_t>(state.options.max_waiting_requests));
   QUIRE_CHECK(state.scheduler.StepsInFlight() == !state.in_flight.empty());
   QUIRE_CHECK((state.progress.running_since_us.load() != 0) == !state.in_flight.empty());
 }

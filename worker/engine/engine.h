@@ -19,6 +19,8 @@
 
 namespace quire {
 
+class KvCache;
+
 struct EngineOptions {
   int32_t max_model_len = 2048;
   int32_t max_num_seqs = 64;  // rows in a batch
@@ -31,6 +33,7 @@ struct EngineOptions {
   int64_t page_count = 0;
   bool prefix_caching = true;
   uint64_t block_hash_mask = ~uint64_t{0};  // see KvCacheOptions
+  int32_t snapshot_slice = 4000;            // nodes looked at behind a step; fewer only in tests
   // CacheKindsOf the model's KvLayout; empty: one full group.
   std::vector<CacheKindShape> cache_kinds;
   std::string model_id;
@@ -67,6 +70,7 @@ class Engine {
   void RunOnce(int64_t now_us, EngineOutput& output);
 
   const EngineTotals& totals() const;
+  const KvCache& kv() const;  // for tests that hold what is told of it against it
 
   // Dies when an invariant is broken; run after every step in tests and simulation.
   void CheckInvariants() const;

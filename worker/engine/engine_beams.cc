@@ -10,9 +10,17 @@
 namespace quire {
 namespace {
 
+// One of the answers that this attempt is asked for: those that ended elsewhere were never set up.
+const Choice& OneAnswer(const Request& request) {
+  const auto found = std::find_if(request.choices.begin(), request.choices.end(),
+                                  [](const auto& choice) { return choice->prompt_length > 0; });
+  QUIRE_CHECK_MSG(found != request.choices.end(), "a search without an open answer");
+  return **found;
+}
+
 // A beam may sample one more token: then it waits for the others.
 void InitBeam(Choice& beam, Request& request, uint32_t index, uint64_t id) {
-  const Choice& answer = *request.choices.front();
+  const Choice& answer = OneAnswer(request);
   beam.request = &request;
   beam.index = index;
   beam.choice = index;
@@ -77,7 +85,7 @@ void Engine::State::StartBeams(Request& request) {
   beams.sampling.logprobs = 1 + std::max(candidates, submit.sampling.logprobs - 1);
   auto first = std::make_unique<Choice>();
   InitBeam(*first, request, 0, next_sequence++);
-  first->cache = request.choices.front()->cache;  // the prompt alone; beams share by forks
+  first->cache = OneAnswer(request).cache;  // the prompt alone; beams share by forks
   first->tokens = submit.prompt_ids;
   first->window_end = 1;
   beams.results.resize(1);

@@ -21,6 +21,10 @@ void VirtualEngineDriver::SetFrozen(bool frozen) {
   if (!frozen_) Wake(executor_.clock().Now());
 }
 
+void VirtualEngineDriver::SetObserver(std::function<void(const EngineOutput&)> observer) {
+  observer_ = std::move(observer);
+}
+
 bool VirtualEngineDriver::TryPush(EngineCommand command) {
   if (!HasRoom(command, commands_.size())) return false;
   commands_.push_back(std::move(command));
@@ -48,9 +52,11 @@ void VirtualEngineDriver::Run() {
     EngineCommand command = std::move(commands_.front());
     commands_.pop_front();
     engine_.Apply(std::move(command), now);
+    engine_.CheckInvariants();
   }
   engine_.RunOnce(now, output_);
   engine_.CheckInvariants();
+  if (observer_) observer_(output_);
   if (output_.next_wakeup_us != kNeverMicros) Wake(output_.next_wakeup_us);
   if (outputs_.Push(output_)) on_output_();
 }

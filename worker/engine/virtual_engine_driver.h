@@ -23,6 +23,8 @@ class VirtualEngineDriver final : public EngineDriver {
 
   void Start() { Wake(executor_.clock().Now()); }
   void SetFrozen(bool frozen);
+  // Told what each round gave, before anybody else is. May be absent.
+  void SetObserver(std::function<void(const EngineOutput&)> observer);
 
   bool TryPush(EngineCommand command) override;
   void TakeOutputs(std::vector<EngineOutput>& outputs) override { outputs_.Take(outputs); }
@@ -36,6 +38,7 @@ class VirtualEngineDriver final : public EngineDriver {
   const StepProgress& progress_;
   Executor& executor_;
   std::function<void()> on_output_;
+  std::function<void(const EngineOutput&)> observer_;
   std::deque<EngineCommand> commands_;
   EngineOutput output_;  // reused
   OutputQueue outputs_;

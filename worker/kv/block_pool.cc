@@ -136,10 +136,12 @@ int32_t BlockPool::NextPage(int32_t page) const {
   return pages_[page].next;
 }
 
-int64_t BlockPool::PublishedCount() const {
-  int64_t count = 0;
-  for (const Page& page : pages_) count += page.node >= 0;
-  return count;
+std::vector<BlockId> BlockPool::Published() const {
+  std::vector<BlockId> blocks;
+  for (int32_t page = 0; page < total(); ++page) {
+    if (pages_[page].node >= 0) blocks.emplace_back(page);
+  }
+  return blocks;
 }
 
 void BlockPool::CheckInvariants() const {

@@ -95,7 +95,9 @@ bool KvCache::EvictOldest() {
   const NodeId node = pool_.node(block);
   const int32_t kind = pool_.kind(block);
   index_->ClearBlock(node, kind);
-  events_.Removed(static_cast<uint32_t>(kind), index_->hash(node));
+  if (!QUIRE_BUG(eviction_not_told)) {
+    events_.Removed(static_cast<uint32_t>(kind), index_->hash(node));
+  }
   pool_.Withdraw(block);
   index_->Sweep(node);
   ++totals_.evicted_blocks;

@@ -125,6 +125,8 @@ class KvCache {
   NodeId Scan(NodeId from, int32_t count,
               const std::function<void(int32_t, uint64_t, uint64_t)>& tell) const;
   CacheEventLog& events() { return events_; }
+  // What is published as the pool has it, in no order: for checks. `tell(kind, hash, block)`.
+  void ForEachPublished(const std::function<void(int32_t, uint64_t, BlockId)>& tell) const;
 
   // Memory for the book-keeping of one block that is cached in every kind, its pages' entries
   // included.

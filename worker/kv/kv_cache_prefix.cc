@@ -229,6 +229,12 @@ NodeId KvCache::Scan(NodeId from, int32_t count,
   return end < index_->end() ? end : kNoNode;
 }
 
+void KvCache::ForEachPublished(const std::function<void(int32_t, uint64_t, BlockId)>& tell) const {
+  for (const BlockId block : pool_.Published()) {
+    tell(pool_.kind(block), index_->hash(pool_.node(block)), block);
+  }
+}
+
 void KvCache::CheckPublished() const {
   if (index_ == nullptr) {
     QUIRE_CHECK(pool_.evictable() == 0 && open_chains_ == 0);
@@ -246,7 +252,8 @@ void KvCache::CheckPublished() const {
                       "index and pool differ about a published block");
     }
   }
-  QUIRE_CHECK_MSG(published == pool_.PublishedCount(), "a published block is not in the index");
+  QUIRE_CHECK_MSG(published == static_cast<int64_t>(pool_.Published().size()),
+                  "a published block is not in the index");
 }
 
 }  // namespace quire

@@ -26,7 +26,7 @@ AttachHub::~AttachHub() {
 }
 
 void AttachHub::Accept(std::unique_ptr<FrameStream> stream) {
-  const SessionContext context{worker_, executor_, *this, metrics_};
+  const SessionContext context{worker_, executor_, *this, metrics_, max_unsent_hashes_};
   auto owned = std::make_unique<AttachSession>(++last_session_, std::move(stream), context);
   AttachSession* session = owned.get();
   sessions_.emplace(session->id(), std::move(owned));
@@ -184,7 +184,7 @@ void AttachHub::RouteCache(const EngineOutput& output) {
     event_seq_ = event_seq;
   };
   for (const SnapshotPart& part : output.snapshot_parts) {
-    route_until(part.event_seq);
+    if (!QUIRE_BUG(snapshot_overtakes_events)) route_until(part.event_seq);
     const auto it = by_router_.find(part.router);
     if (it != by_router_.end()) it->second->DeliverSnapshot(part);
   }

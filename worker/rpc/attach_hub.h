@@ -47,6 +47,10 @@ class AttachHub final : private SessionHost {
   using RecordTaker = std::function<void(const AttemptRecord&)>;
   void SetRecordTaker(RecordTaker taker) { on_record_ = std::move(taker); }
 
+  // Cache events that wait for one router hold at most so many hashes (and events). Before the
+  // first Accept.
+  void LimitUnsentHashes(size_t hashes) { max_unsent_hashes_ = hashes; }
+
   // No new work from here on. Running work may go on until `deadline`; then `done` runs (once):
   // true when the engine had nothing left, false when it had not said so kDrainGrace after the
   // deadline.
@@ -83,6 +87,7 @@ class AttachHub final : private SessionHost {
   Logger& log_;
   RpcMetrics& metrics_;
 
+  size_t max_unsent_hashes_ = kMaxUnsentHashes;
   uint64_t last_session_ = 0;
   std::map<uint64_t, std::unique_ptr<AttachSession>> sessions_;  // by id
   std::map<RouterInstance, AttachSession*> by_router_;

@@ -23,7 +23,8 @@ AttachSession::AttachSession(uint64_t id, std::unique_ptr<FrameStream> stream,
       worker_(context.worker),
       executor_(context.executor),
       host_(context.host),
-      metrics_(context.metrics) {}
+      metrics_(context.metrics),
+      max_unsent_hashes_(context.max_unsent_hashes) {}
 
 AttachSession::~AttachSession() {
   if (timer_ != 0) executor_.Cancel(timer_);
@@ -159,7 +160,7 @@ void AttachSession::EventsMissed() {
   if (state_ != State::kAttached || !router_.wants_events) return;
   backlog_.events.clear();
   backlog_hashes_ = 0;
-  backlog_.events_dropped = true;
+  backlog_.events_dropped = !QUIRE_BUG(dropped_events_not_told);
   has_news_ = true;
 }
 
@@ -168,7 +169,7 @@ void AttachSession::DeliverEvents(std::span<const CacheEvents> events, uint64_t 
   has_news_ = true;
   size_t hashes = events.size();
   for (const CacheEvents& event : events) hashes += event.hashes.size();
-  if (backlog_hashes_ + hashes > kMaxUnsentHashes) {
+  if (backlog_hashes_ + hashes > max_unsent_hashes_) {
     metrics_.events_dropped.Add();
     return EventsMissed();
   }

@@ -10,7 +10,7 @@
 //     dropped.
 //  4. Outputs are never dropped: more than kMaxUnsentBytes of them ends the Attach. Cache events
 //  are
-//     dropped past kMaxUnsentHashes, and the next frame says so.
+//     dropped past max_unsent_hashes, and the next frame says so.
 //  5. Of parts of Submits at most kMaxAssembling × max_model_len token ids are held.
 //  6. A router silent for kRouterSilenceMs loses its Attach; time by which our own timer ran late
 //  is
@@ -72,6 +72,7 @@ struct SessionContext {
   Executor& executor;
   SessionHost& host;
   RpcMetrics& metrics;
+  size_t max_unsent_hashes = kMaxUnsentHashes;
 };
 
 class AttachSession final : public FrameStream::Receiver {
@@ -152,6 +153,7 @@ class AttachSession final : public FrameStream::Receiver {
   Executor& executor_;
   SessionHost& host_;
   RpcMetrics& metrics_;
+  const size_t max_unsent_hashes_;
   State state_ = State::kAwaitingHello;
   RouterHello router_;
   TimerId timer_ = 0;

@@ -119,6 +119,8 @@ void Scheduler::CheckInvariants() const {
       QUIRE_CHECK(sequence->planned <= sequence->KnownLength());
       QUIRE_CHECK(sequence->HoldsBlocks() || sequence->planned == 0);
       QUIRE_CHECK(sequence->planned <= sequence->room);
+      QUIRE_CHECK_MSG(sequence->chain.blocks * options_.cache.block_size <= sequence->computed,
+                      "a block is published that no step has written");
       QUIRE_CHECK(sequence->steps_in_flight == 0 || sequence->last_plan > committed_);
       tables.push_back(&sequence->blocks);
       if (sequence->row < 0) continue;

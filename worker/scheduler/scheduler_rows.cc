@@ -76,6 +76,10 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   if (sequence.planned < std::max<int64_t>(sequence.prompt_length, sequence.high_water)) {
     Book(sequence, q_len);
   }
+  if (QUIRE_BUG(publish_before_write) && sequence.HoldsBlocks()) {
+    kv_.Publish(sequence.chain, sequence.blocks, sequence.tokens,
+                std::min<int64_t>(end, static_cast<int64_t>(sequence.tokens.size())));
+  }
   sequence.planned = end;
   sequence.served_end = std::max(sequence.served_end, end);
   sequence.last_plan = plan_->number;

@@ -8,6 +8,7 @@
 #include "common/metrics/metrics.h"
 #include "tests/support/tag_runner.h"
 #include "worker/engine/virtual_engine_driver.h"
+#include "worker/kv/kv_cache.h"
 #include "worker/rpc/attach_hub.h"
 #include "worker/scheduler/scheduler.h"
 
@@ -21,6 +22,7 @@ class Worker {
  public:
   Worker(SimWorld& shared, uint64_t epoch)
       : shared_(shared),
+        epoch_(epoch),
         draw_(shared.scenario.seed * 77 + epoch),
         runner_(RunnerOptions()),
         engine_(MakeEngineOptions(), runner_, progress_),
@@ -32,6 +34,8 @@ class Worker {
                 }),
         rpc_metrics_(metrics_),
         hub_(Hello(epoch), shared.world.executor(), driver_, log_, rpc_metrics_) {
+    hub_.LimitUnsentHashes(shared.scenario.max_unsent_hashes);
+    driver_.SetObserver([this](const EngineOutput& output) { LookAtTheCache(output); });
     hub_.SetRecordTaker([this](const AttemptRecord& record) { Take(record); });
     for (const RequestPlan& plan : shared.scenario.requests) {
       if (plan.nan) runner_.program().SetNanSeed(plan.submit.sampling.seed);
@@ -52,6 +56,11 @@ class Worker {
     shared_.coverage.Add("slow steps");
     shared_.slow_us += by;
     runner_.DelayStep(by);
+  }
+  void FailStep() {
+    if (progress_.running_since_us.load() == 0) return;
+    shared_.coverage.Add("failed steps");
+    runner_.program().FailNextRun(&shared_.failed_seeds);
   }
   void Drain(Micros grace) {
     hub_.Drain(shared_.Now() + grace, [this](bool clean) {
@@ -128,6 +137,26 @@ class Worker {
     return hello;
   }
 
+  // What is really cached, for routers to be held against; and no block of it is unwritten.
+  void LookAtTheCache(const EngineOutput& output) {
+    std::map<uint64_t, uint64_t>& truth = shared_.cache_truth[epoch_];
+    if (truth.contains(output.event_seq)) return;
+    CacheSum sum;
+    const BlockPool& pool = engine_.kv().pool();
+    engine_.kv().ForEachPublished([&](int32_t kind, uint64_t hash, BlockId block) {
+      sum.Add(static_cast<uint32_t>(kind), hash);
+      for (int32_t page = block.value(); page >= 0; page = pool.NextPage(page)) {
+        if (!runner_.program().PageWritten(page)) {
+          shared_.Violate("a block is published that no step has written");
+        }
+      }
+    });
+    truth[output.event_seq] = sum.value();
+    if (output.load.running_rows > 0 && !output.snapshot_parts.empty()) {
+      shared_.coverage.Add("snapshot parts under load", output.snapshot_parts.size());
+    }
+  }
+
   void Take(const AttemptRecord& record) {
     ++records_;
     shared_.routers.at(record.router)->OnRecord(record);
@@ -162,6 +191,7 @@ class Worker {
   }
 
   SimWorld& shared_;
+  const uint64_t epoch_;
   VirtualRng draw_;
   StepProgress progress_;
   test::TagRunner runner_;
@@ -213,6 +243,7 @@ class Life {
     if (!bad()) {
       world_.RunUntil(shared_.Now() + kRest + shared_.scenario.drain_grace + shared_.slow_us, bad);
       worker_->JudgeTheRest(shared_.draining);
+      for (const auto& router : routers_) router->JudgeTheCache();
     }
     result.violations = shared_.violations;
     result.trace = shared_.trace;
@@ -243,6 +274,8 @@ class Life {
         return At(fault.at + fault.lasts, [&router] { router.SetSilent(false); });
       case Kind::kSlowStep:
         return At(fault.at, [this, fault] { worker_->SlowStep(fault.lasts); });
+      case Kind::kFailStep:
+        return At(fault.at, [this] { worker_->FailStep(); });
       case Kind::kFreeze:
         At(fault.at, [this, fault] {
           shared_.coverage.Add("freezes");

@@ -2,47 +2,23 @@
 // stream and carries on from its journal. It holds every word of the worker against what it must
 // be: the reference answer, the windows, the deadlines, one end for each choice.
 //
+// sim_router.cc holds what it does, sim_router_hear.cc what it hears.
+//
 // One thread, that of the world.
 #pragma once
 
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "common/runtime/virtual_runtime.h"
 #include "router/link/codec.h"
-#include "tests/support/engine_sim/sim_scenario.h"
+#include "tests/support/engine_sim/sim_cache_model.h"
+#include "tests/support/engine_sim/sim_world.h"
 #include "tests/support/tag_reference.h"
 
 namespace quire::sim {
-
-// What a run of many seeds must have met, so that the suite does not grow blind.
-struct Coverage {
-  std::map<std::string, uint64_t> counts;
-  void Add(const std::string& what, uint64_t count = 1) { counts[what] += count; }
-};
-
-class SimRouter;
-
-// What all routers of a world share.
-struct SimWorld {
-  VirtualWorld& world;
-  Dialer& dialer;
-  const Scenario& scenario;
-  Coverage& coverage;
-  std::vector<std::string> violations;
-  uint64_t trace = 0;    // a hash of everything that routers heard, and when
-  Micros excuse_us = 0;  // time for which the engine did nothing, by our own doing
-  Micros slow_us = 0;    // by which steps were made slower, all together
-  bool draining = false;
-  std::map<RouterInstance, SimRouter*> routers{};
-
-  Micros Now() const { return world.clock().Now(); }
-  void Violate(const std::string& what);
-  void Trace(std::string_view bytes);
-};
 
 class SimRouter {
  public:
@@ -61,6 +37,8 @@ class SimRouter {
   bool AllOver() const;
   // What was never told though it should have been.
   void JudgeTheEnd() const;
+  // At rest, what it knows of the cache.
+  void JudgeTheCache() const;
   const std::map<AttemptKey, AttemptUsage>& told_usage() const { return told_usage_; }
   RouterInstance instance() const { return instance_; }
 
@@ -126,6 +104,8 @@ class SimRouter {
   void Send(std::string frame);
   void GrantAfter(Client& client, uint32_t choice);
   void CancelClient(Client& client);
+  void AskForSnapshot();
+  void AskIfLost();
   void Beat();
   void Over(Client& client);
   std::string Name(const Client& client) const;
@@ -140,6 +120,9 @@ class SimRouter {
   Micros greeted_at_ = 0;
   uint64_t next_submit_number_ = 1;
   bool silent_ = false;
+  const FollowPlan& follow_;
+  CacheModel cache_;
+  bool asks_soon_ = false;
   std::map<uint64_t, Client> clients_;  // by request number
   std::map<AttemptKey, AttemptUsage> told_usage_;
   std::map<AttemptKey, uint64_t> attach_of_;  // on which it was submitted

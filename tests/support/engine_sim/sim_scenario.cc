@@ -4,6 +4,7 @@
 
 #include "common/runtime/virtual_runtime.h"
 #include "worker/kv/kv_cache.h"
+#include "worker/rpc/attach_session.h"
 
 namespace quire::sim {
 namespace {
@@ -39,6 +40,7 @@ EngineOptions DrawEngine(Draw& draw) {
   if (draw.OneIn(2)) engine.block_hash_mask = 0x3F;  // collisions are misses
   if (draw.OneIn(2)) engine.scheduling_policy = SchedulingPolicy::kPriority;
   if (draw.OneIn(2)) engine.max_step_time_us = draw.From(500, 5000);
+  if (!draw.OneIn(4)) engine.snapshot_slice = static_cast<int32_t>(draw.From(1, 40));
   engine.cache_kinds = {{0, 1}, {static_cast<int32_t>(draw.From(2, 30)), 2}};
   if (draw.OneIn(3)) engine.cache_kinds = {{0, 1}};
   if (draw.OneIn(4)) engine.cache_kinds = {{static_cast<int32_t>(draw.From(2, 30)), 1}};
@@ -80,6 +82,21 @@ void DrawSampling(Draw& draw, SamplingParams& sampling) {
   if (draw.OneIn(2)) sampling.logprobs = static_cast<int32_t>(draw.From(1, 4));
 }
 
+void DrawBeamSearch(Draw& draw, Submit& submit) {
+  SamplingParams beams;
+  beams.max_tokens = submit.sampling.max_tokens;
+  beams.seed = submit.sampling.seed;
+  beams.ignore_eos = draw.OneIn(2);
+  beams.beam_width = static_cast<int32_t>(draw.From(1, 5));
+  beams.length_penalty = static_cast<float>(draw.From(-1, 3)) * 0.7f;
+  beams.early_stopping = static_cast<EarlyStopping>(draw.Below(3));
+  if (draw.OneIn(2)) beams.stop_token_ids = {draw.Token(), draw.Token(), draw.Token()};
+  if (draw.OneIn(4)) beams.min_tokens = beams.max_tokens / 2;
+  if (draw.OneIn(2)) beams.logprobs = static_cast<int32_t>(draw.From(1, 4));
+  submit.sampling = beams;
+  submit.choices.resize(std::min(submit.choices.size(), static_cast<size_t>(beams.beam_width)));
+}
+
 void DrawClient(Draw& draw, RequestPlan& plan) {
   if (draw.OneIn(2)) {
     plan.submit.initial_window = static_cast<uint32_t>(draw.From(1, 10));
@@ -118,6 +135,7 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   if (salt != 0) submit.salt = "salt " + std::to_string(salt);
   DrawSampling(draw, submit.sampling);
   submit.choices.resize(draw.OneIn(3) ? static_cast<size_t>(draw.From(2, 3)) : 1);
+  if (draw.OneIn(10)) DrawBeamSearch(draw, submit);
   submit.priority = static_cast<int32_t>(draw.Below(2));
   submit.tenant = draw.OneIn(2) ? "a" : "b";
   DrawClient(draw, plan);
@@ -141,6 +159,16 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   return plan;
 }
 
+FollowPlan DrawFollow(Draw& draw) {
+  FollowPlan plan;
+  plan.wants_events = !draw.OneIn(4);
+  plan.asks_after = draw.From(0, 40) * kMilli;
+  for (uint64_t i = draw.Below(6); i > 0; --i) {
+    plan.asks_also.push_back(draw.From(0, draw.OneIn(2) ? 80 : 600) * kMilli);
+  }
+  return plan;
+}
+
 }  // namespace
 
 Scenario DrawScenario(uint64_t seed) {
@@ -150,6 +178,9 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.engine = DrawEngine(draw);
   scenario.max_in_flight = static_cast<int>(draw.From(1, 2));
   scenario.routers = static_cast<int>(draw.From(1, 3));
+  for (int i = 0; i < scenario.routers; ++i) scenario.follows.push_back(DrawFollow(draw));
+  scenario.max_unsent_hashes =
+      draw.OneIn(3) ? static_cast<size_t>(draw.From(1, 30)) : kMaxUnsentHashes;
   scenario.step_base_us = draw.From(100, draw.OneIn(4) ? 20'000 : 3000);
   scenario.step_token_us = draw.From(0, 60);
   const int64_t requests = draw.From(3, 12);
@@ -160,7 +191,7 @@ Scenario DrawScenario(uint64_t seed) {
     FaultPlan& fault = scenario.faults.emplace_back();
     fault.kind = static_cast<FaultPlan::Kind>(draw.Below(FaultPlan::kKinds));
     fault.router = static_cast<int>(draw.Below(static_cast<uint64_t>(scenario.routers)));
-    fault.at = draw.From(0, 400) * kMilli;
+    fault.at = draw.From(0, draw.OneIn(2) ? 50 : 400) * kMilli;
     fault.lasts = draw.From(1, draw.OneIn(4) ? 6000 : 100) * kMilli;
   }
   if (draw.OneIn(5)) {

@@ -40,14 +40,22 @@ struct FaultPlan {
     kOldHello,  // somebody attaches with a number that has been used
     kSilence,   // a router stops, sending and reading, and attaches anew when it wakes
     kSlowStep,  // the step in flight takes longer
+    kFailStep,  // the step in flight comes back without numbers
     kFreeze,    // the engine does nothing: a step that never ends, until it does
     kCrash,     // the worker is killed and starts again, with a new epoch
   };
-  static constexpr int kKinds = 7;
+  static constexpr int kKinds = 8;
   Kind kind = Kind::kCut;
   int router = 0;
   Micros at = 0;
   Micros lasts = 0;
+};
+
+// What a router wants to know of the worker's cache.
+struct FollowPlan {
+  bool wants_events = true;
+  Micros asks_after = 0;          // from a Hello, or from losing track, to a request for a snapshot
+  std::vector<Micros> asks_also;  // whatever it knows
 };
 
 struct Scenario {
@@ -55,6 +63,8 @@ struct Scenario {
   EngineOptions engine;
   int max_in_flight = 1;
   int routers = 1;
+  std::vector<FollowPlan> follows;  // by router
+  size_t max_unsent_hashes = 0;     // of events, by router
   Micros step_base_us = 0;
   Micros step_token_us = 0;
   std::vector<RequestPlan> requests;
