@@ -59,10 +59,34 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
               .min = 1,
               .max = 1 << 20});
   schema.Add({.name = "max-live-requests",
-              .help = "Requests that are served at once; more are refused with 429.",
+              .help = "Requests that are served at once, queued ones counted; more are refused "
+                      "with 503.",
               .target = &c.max_live_requests,
               .min = 1,
               .max = 1 << 20});
+  schema.Add({.name = "max-queued-requests",
+              .help = "Requests that wait for room at a worker; more are refused with 503, those "
+                      "of the tenant with most of them first.",
+              .target = &c.max_queued_requests,
+              .min = 1,
+              .max = 1 << 20});
+  schema.Add({.name = "max-queued-per-tenant",
+              .help = "The same for each tenant; 0 leaves it at --max-queued-requests.",
+              .target = &c.max_queued_per_tenant,
+              .min = 0,
+              .max = 1 << 20});
+  schema.Add({.name = "max-prefill-ahead",
+              .help = "Prompt tokens that a worker may have before it while more requests go to "
+                      "it; beyond that they wait here, where their order is fair.",
+              .target = &c.max_prefill_ahead,
+              .min = 1,
+              .max = 1ll << 40});
+  schema.Add({.name = "max-journal-bytes",
+              .help = "Memory for the tokens of running answers, kept to carry them on; at the "
+                      "limit new requests are refused with 503.",
+              .target = &c.max_journal,
+              .min = 1 << 16,
+              .max = 1ll << 40});
   schema.Add({.name = "max-header-bytes",
               .help = "Size of a request's headers.",
               .target = &c.max_header,

@@ -37,6 +37,10 @@ struct RouterConfig {
   std::string generation_config = "auto";
   int32_t worker_silence_ms = 2000;
   int32_t max_live_requests = 4096;
+  int32_t max_queued_requests = 1024;
+  int32_t max_queued_per_tenant = 0;
+  int64_t max_prefill_ahead = 65'536;
+  config::Bytes max_journal{256 << 20};
 
   config::Duration drain_delay{-1};  // not given: 5 s, on loopback none
   config::Duration drain_timeout{30'000};

@@ -55,6 +55,12 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   options.generation_defaults = config.generation_config == "auto";
   options.worker_silence_ms = static_cast<uint32_t>(config.worker_silence_ms);
   options.limits.max_live_requests = static_cast<uint32_t>(config.max_live_requests);
+  options.limits.max_queued_requests = static_cast<uint32_t>(config.max_queued_requests);
+  options.limits.max_queued_per_tenant =
+      static_cast<uint32_t>(config.max_queued_per_tenant == 0 ? config.max_queued_requests
+                                                              : config.max_queued_per_tenant);
+  options.limits.max_prefill_ahead = static_cast<uint64_t>(config.max_prefill_ahead);
+  options.limits.max_journal_bytes = static_cast<uint64_t>(config.max_journal.value);
   options.limits.max_index_bytes = static_cast<size_t>(config.max_index.value);
   options.limits.max_response_bytes = static_cast<size_t>(config.max_response.value);
   options.text_factory = MakeBundleText;

@@ -1,37 +1,142 @@
-// Who may come in: bounds what lives in this router at once, and refuses early with a time to come
-// back.
+// Who may come in, and when: quotas of tenants, a bounded queue before the workers, and early,
+// honest refusals with a time to come back.
 //
-// Owner: the pipeline, on the router's executor. No clock, no I/O.
-//  1. live() never exceeds max_live_requests, and every admission is released once.
-//  2. While draining nothing new comes in.
+// Owner: the pipeline, on the router's executor. A pure state machine: no clock, no I/O; time is an
+// argument. A request enters (Enter), waits for its turn (Queue), goes to a worker (Launch) and
+// leaves (Leave), from wherever it is; a refusal at Enter or Queue leaves nothing behind.
+//  1. At most max_live_requests are inside, at most max_queued_requests of them queued.
+//  2. 429 says that a tenant's own quota is used up, 503 that this service is short of something;
+//     both come with a Retry-After made from what is known.
+//  3. A quota is the fleet's: each router grants its share, the limit divided by the routers that
+//     the workers see. Shares of what is counted in whole requests are at least one.
+//  4. Tokens are reserved at what a request may cost; Leave gives back what it did not take.
+//  5. While draining nothing new comes in; what is inside goes on.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "router/admission/fair_queue.h"
+#include "router/admission/pace.h"
+#include "router/admission/token_bucket.h"
 #include "router/core/api.h"
 #include "router/core/limits.h"
 
 namespace quire {
 
+enum class RefusalCause : uint8_t {
+  kDraining,
+  kLiveRequests,       // max_live_requests
+  kQueueFull,          // max_queued_requests: it did not get in, or gave way to another
+  kTenantQueueFull,    // max_queued_per_tenant
+  kJournalFull,        // max_journal_bytes
+  kTenants,            // max_tenants
+  kRequestsPerMinute,  // from here on the tenant's own quotas
+  kTokensPerMinute,
+  kConcurrent,
+};
+inline constexpr size_t kRefusalCauses = 9;
+std::string_view RefusalCauseName(RefusalCause cause);
+
+struct Refusal {
+  RefusalCause cause = RefusalCause::kDraining;
+  ApiError error;
+};
+
+// What Queue is told of a request.
+struct QueueWish {
+  std::string model_id;
+  uint64_t tokens = 0;         // prompt and outputs that it may take at most, for the quota
+  uint64_t resumed_bytes = 0;  // of the journal, that it starts with
+};
+struct QueueResult {
+  std::optional<Refusal> refusal;
+  // Gave way to this one, and is to be ended by the caller with `push_out`.
+  std::optional<uint64_t> pushed_out;
+  Refusal push_out;
+};
+
 class Admission {
  public:
-  explicit Admission(const RouterLimits& limits) : limit_(limits.max_live_requests) {}
+  explicit Admission(const RouterLimits& limits);
 
-  // Empty: admitted, and to be released. Else the error that the client hears.
-  std::optional<ApiError> TryAdmit();
-  void Release();
+  // `id` is new. `tenant` may be null. Empty: it is inside, until Leave.
+  std::optional<Refusal> Enter(uint64_t id, std::shared_ptr<const TenantProfile> tenant,
+                               int32_t priority, Micros now);
+  // Once per request that entered.
+  QueueResult Queue(uint64_t id, const QueueWish& wish, Micros now);
+  // Whose turn it is among those that wait for this model.
+  std::optional<uint64_t> Next(const std::string& model_id) const;
+  // It goes to a worker.
+  void Launch(uint64_t id, Micros now);
+  // It has ended, and took so many tokens in all. Unknown ids (refused ones) are ignored.
+  void Leave(uint64_t id, uint64_t tokens, Micros now);
+
+  // Accepted tokens are kept for it, so many bytes more.
+  void JournalGrew(uint64_t id, uint64_t bytes);
+  // The fleet: routers that share it, at least 1; whether a model has a ready worker.
+  void SetRouters(uint32_t routers) { routers_ = std::max<uint32_t>(1, routers); }
+  void PoolEmpty(const std::string& model_id, bool empty, Micros now);
+  // Those that have waited for an empty pool for empty_pool_wait_ms, since it is empty.
+  std::vector<uint64_t> Expired(Micros now) const;
+  std::optional<Micros> NextExpiry() const;
   void StartDraining() { draining_ = true; }
 
   bool draining() const { return draining_; }
-  uint32_t live() const { return live_; }
-  uint64_t refused_total() const { return refused_total_; }
+  size_t live() const { return places_.size(); }
+  const FairQueue& queue() const { return queue_; }
+  uint64_t journal_bytes() const { return journal_bytes_; }
+  uint64_t admitted_total() const { return admitted_total_; }
+  uint64_t refused_total(RefusalCause cause) const;
+  // Quota refusals by tenant; at most max_tenant_labels names, the rest under "other".
+  const std::map<std::string, uint64_t>& quota_refusals() const { return quota_refusals_; }
+  void CheckInvariants() const;
 
  private:
-  const uint32_t limit_;
-  uint32_t live_ = 0;
-  uint64_t refused_total_ = 0;
+  struct Account {
+    uint32_t live = 0;
+    TokenBucket requests;
+    TokenBucket tokens;
+    double last_tokens = 1;  // that a request asked for: the next one may be like it
+    Pace ends;
+    Micros left_at = 0;
+  };
+  struct Place {
+    std::shared_ptr<const TenantProfile> tenant;
+    int32_t priority = 0;
+    uint64_t reserved = 0;  // tokens, of the quota
+    uint64_t journal_bytes = 0;
+    QueueEntry entry;  // since it was queued
+    bool launched = false;
+  };
+
+  Refusal Refuse(RefusalCause cause, const std::string& tenant, std::string message,
+                 uint32_t retry_after_ms);
+  std::optional<Refusal> CheckHouse(const std::string& name, Micros now);
+  std::optional<Refusal> CheckQuotas(const TenantProfile& tenant, Account& account, Micros now);
+  // nullptr: there are max_tenants already, all of them of use.
+  Account* AccountOf(const std::string& tenant, Micros now);
+  double Share(uint64_t limit) const;
+
+  const RouterLimits limits_;
+  uint32_t routers_ = 1;
   bool draining_ = false;
+  std::map<uint64_t, Place> places_;
+  std::map<std::string, Account> accounts_;
+  FairQueue queue_;
+  Pace launches_;
+  Pace ends_;
+  std::map<std::string, Micros> empty_since_;  // by model
+  uint64_t journal_bytes_ = 0;
+  uint64_t admitted_total_ = 0;
+  std::array<uint64_t, kRefusalCauses> refused_{};
+  std::map<std::string, uint64_t> quota_refusals_;
 };
 
 }  // namespace quire

@@ -16,6 +16,11 @@ using WorkerIndex = StrongId<struct WorkerIndexTag, uint32_t>;
 
 struct RouterLimits {
   uint32_t max_live_requests = 4096;           // accepted and not yet ended
+  uint32_t max_queued_requests = 1024;         // of these, waiting for room at a worker
+  uint32_t max_queued_per_tenant = 1024;       // of these again
+  uint64_t max_journal_bytes = 256u << 20;     // accepted tokens of running answers, all of them
+  uint32_t max_tenants = 4096;                 // with requests, or quotas in use
+  uint32_t max_tenant_labels = 100;            // in metrics; the rest is "other"
   uint32_t max_workers = 1024;                 // known at once
   uint32_t max_pools = 256;                    // (served name, model_id) pairs
   size_t max_text_bundles_bytes = 512u << 20;  // all bundles being read at once

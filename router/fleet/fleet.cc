@@ -173,6 +173,14 @@ uint32_t Fleet::ReadyCount(const std::string& model_id) const {
       }));
 }
 
+uint32_t Fleet::RoutersAttached() const {
+  uint32_t most = 1;
+  for (const WorkerRecord& worker : workers_) {
+    if (worker.attached) most = std::max(most, worker.routers_attached);
+  }
+  return most;
+}
+
 const Pool* Fleet::FindPool(std::string_view name) const {
   if (name.empty()) {
     if (pools_.empty()) return nullptr;

@@ -114,6 +114,8 @@ class Fleet {
   // the only name there is. nullptr: nobody ever served it, or the empty name is ambiguous.
   const Pool* FindPool(std::string_view name) const;
   uint32_t ReadyCount(const std::string& model_id) const;
+  // Routers that share this fleet, this one counted: the most that a worker sees.
+  uint32_t RoutersAttached() const;
   // A worker whose Hello tells the limits and features of this model: a ready one if there is one.
   const WorkerRecord* Representative(const std::string& model_id) const;
   FleetView View(const std::string& model_id) const;

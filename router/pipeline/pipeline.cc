@@ -1,9 +1,11 @@
 // The router in one file: what happens to a request, from top to bottom.
 //
 //   Start      a place in this router (admission); then, in a turn of the loop of its own,
-//   Begin      the pool that serves the model, sampling parameters, all held to the client's fields
-//   Tokenize   template and tokens, in the background
-//   Dispatch   lengths, seed, salt: a Submit, which the dispatcher places, and again if need be
+//   Begin      the pool that serves the model, sampling parameters, all held to the client's
+//   fields;
+//              template and tokens, in the background
+//   Enqueue    lengths; it waits for its turn, fair to all tenants, until a worker has room
+//   Launch     a Submit, which the dispatcher places, and again if need be
 //   OnOutput   accepted tokens become text, stop strings end a choice, deltas go to the sink
 //   EndChoice  after the last one OnFinished, and nothing of the request is left
 //
@@ -20,10 +22,12 @@
 
 #include "common/check.h"
 #include "router/admission/admission.h"
-#include "router/chat/prompt.h"
 #include "router/dispatch/dispatcher.h"
+#include "router/dispatch/refusal.h"
+#include "router/pipeline/admission_metrics.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/pipeline/model_directory.h"
+#include "router/pipeline/prompt_work.h"
 #include "router/pipeline/request.h"
 #include "router/pipeline/router_metrics.h"
 #include "router/pipeline/tokenize_service.h"
@@ -58,8 +62,9 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
  private:
   // The life of a request.
   void Begin(RequestId id);
-  void TokenizePrompt(RequestId id, LiveRequest& request);
-  void Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_ids);
+  void Enqueue(RequestId id, Result<PromptTokens> prompt);
+  void LaunchNext();
+  void Launch(RequestId id);
   void OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) override;
   void OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) override;
   void OnOutput(RequestNumber number, const Output& output) override;
@@ -67,12 +72,16 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void OnRequestFailed(RequestNumber number, const ApiError& error) override;
   bool EnsureStarted(RequestId id);
   void EndChoice(RequestId id, const ChoiceEnd& end);
+  void Reject(RequestId id, const Refusal& refusal);
   void Fail(RequestId id, ApiError error);  // by value: it may be a part of the request
   void Release(RequestId id, Outcome outcome);
   LiveRequest* Find(RequestId id);
 
-  void OnFleetChanged(WorkerIndex worker) override { models_.Changed(worker); }
+  void OnFleetChanged(WorkerIndex worker) override;
+  void OnRoom() override { LaunchNext(); }
+  void WatchEmptyPools();
   void Housekeep();
+  Micros Now() const { return executor_.clock().Now(); }
   double SecondsSince(Micros then) const;
 
   const PipelineOptions options_;
@@ -80,6 +89,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   const GenerationSettings no_defaults_;
   Executor& executor_;
   RouterMetrics metrics_;
+  AdmissionMetrics admission_metrics_;
   Admission admission_;
   Dispatcher dispatcher_;
   ModelDirectory models_;
@@ -87,6 +97,8 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   std::map<RequestId, LiveRequest> requests_;
   RequestId last_id_ = 0;
   TimerId housekeeping_ = 0;
+  TimerId empty_pools_ = 0;
+  Micros empty_pools_due_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
 
@@ -105,6 +117,7 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
       runtime_(runtime),
       executor_(runtime.executor),
       metrics_(runtime.metrics),
+      admission_metrics_(runtime.metrics),
       admission_(options_.limits),
       dispatcher_(MakeDispatchOptions(options_, runtime.rng), runtime.dialer, runtime.executor,
                   runtime.rng, *this),
@@ -115,6 +128,7 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
 
 RouterPipeline::~RouterPipeline() {
   if (housekeeping_ != 0) executor_.Cancel(housekeeping_);
+  if (empty_pools_ != 0) executor_.Cancel(empty_pools_);
   for (auto& [id, request] : requests_) {
     if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
   }
@@ -128,9 +142,14 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   const RequestId id = ++last_id_;
   LiveRequest& request = requests_[id];
   request.ask = std::move(ask);
+  request.ask.priority = PriorityOf(request.ask);
   request.sink = sink;
-  request.arrived = executor_.clock().Now();
-  request.refused = admission_.TryAdmit();
+  request.arrived = Now();
+  if (auto refusal =
+          admission_.Enter(id, request.ask.tenant, request.ask.priority, request.arrived)) {
+    request.refused = std::move(refusal->error);
+    request.rejected = true;
+  }
   metrics_.LiveRequests(requests_.size());
   if (request.ask.timeout_ms > 0) {
     constexpr uint64_t kLongest = uint64_t{7} * 24 * 3600 * 1000;
@@ -166,73 +185,50 @@ void RouterPipeline::Begin(RequestId id) {
       ResolveSampling(ask.sampling, defaults, request->model.facts, options_.limits, seed);
   if (!sampling.ok()) return Fail(id, sampling.error());
   request->sampling = std::move(sampling.value());
-  TokenizePrompt(id, *request);
+  const bool queued =
+      TokenizePrompt(*request, options_.limits, runtime_.background,
+                     [this, id, alive = std::weak_ptr(alive_)](Result<PromptTokens> prompt) {
+                       if (!alive.expired() && Find(id) != nullptr) Enqueue(id, std::move(prompt));
+                     });
+  if (queued) return;
+  Fail(id, {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000});
 }
 
-// What the background thread works on; shared with it, read here when it is done.
-struct PromptWork {
-  bool echo = false;
-  bool skip_special_tokens = true;
-  std::shared_ptr<const ModelText> text;
-  Prompt prompt;
-  std::vector<std::string> bad_words;
-  PromptOptions options;
-  Result<std::vector<TokenId>> ids = std::vector<TokenId>();
-  std::string echo_text;
-  Result<std::vector<std::vector<TokenId>>> bad_word_ids = std::vector<std::vector<TokenId>>();
-};
-
-void RouterPipeline::TokenizePrompt(RequestId id, LiveRequest& request) {
-  const ModelFacts& facts = request.model.facts;
-  auto work = std::make_shared<PromptWork>();
-  work->text = request.model.text;
-  work->prompt = std::move(request.ask.prompt);
-  work->echo = request.ask.echo;
-  work->skip_special_tokens = request.ask.sampling.skip_special_tokens;
-  work->bad_words = request.ask.sampling.bad_words;
-  work->options = {facts.vocab_size,
-                   facts.max_model_len,
-                   request.created,
-                   request.ask.truncate_prompt_tokens,
-                   static_cast<uint32_t>(request.ask.sampling.max_tokens.value_or(1)),
-                   options_.limits};
-  const bool queued = runtime_.background.Run(
-      [work] {
-        work->ids = BuildPrompt(*work->text, work->prompt, work->options);
-        if (work->echo && work->ids.ok()) {
-          work->echo_text = work->text->Decode(work->ids.value(), work->skip_special_tokens);
-        }
-        work->bad_word_ids = BuildBadWords(*work->text, work->bad_words);
-      },
-      [this, id, work, alive = std::weak_ptr(alive_)] {
-        LiveRequest* waiting = alive.expired() ? nullptr : Find(id);
-        if (waiting == nullptr) return;
-        if (!work->bad_word_ids.ok()) return Fail(id, work->bad_word_ids.error());
-        waiting->sampling.bad_words = std::move(work->bad_word_ids.value());
-        waiting->prompt_text = std::move(work->echo_text);
-        Dispatch(id, std::move(work->ids));
-      });
-  if (!queued) {
-    Fail(id, {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000});
-  }
-}
-
-void RouterPipeline::Dispatch(RequestId id, Result<std::vector<TokenId>> prompt_ids) {
+void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
   LiveRequest& request = *Find(id);
-  if (!prompt_ids.ok()) return Fail(id, prompt_ids.error());
-  request.prompt_ids = std::move(prompt_ids.value());
-  const Result<int32_t> max_tokens =
-      ResolveMaxTokens(request.ask.sampling, request.prompt_ids.size(), request.model.facts,
-                       request.ask.chat_defaults);
-  if (!max_tokens.ok()) return Fail(id, max_tokens.error());
-  request.sampling.max_tokens = max_tokens.value();
-  if (request.sampling.min_tokens > request.sampling.max_tokens) {
-    return Fail(id, InvalidField("min_tokens", "must be in [0, max_tokens], and max_tokens is " +
-                                                   std::to_string(max_tokens.value())));
+  if (!prompt.ok()) return Fail(id, prompt.error());
+  request.sampling.bad_words = std::move(prompt.value().bad_words);
+  request.prompt_text = std::move(prompt.value().echo_text);
+  if (const auto error = FitPrompt(request, std::move(prompt.value().ids), options_.limits)) {
+    return Fail(id, *error);
   }
-  if (const auto error = CheckPromptLogprobs(request, options_.limits)) return Fail(id, *error);
-  if (const auto error = MakeStreams(request)) return Fail(id, *error);
+  request.need = RoomNeedOf(request);
+  request.queued_at = Now();
+  const QueueResult result = admission_.Queue(id, QueueWishOf(request), Now());
+  if (result.refusal) return Reject(id, *result.refusal);
+  if (result.pushed_out) Reject(*result.pushed_out, result.push_out);
+  LaunchNext();
+}
 
+// Those whose turn it is go to the workers, as long as these have room. What needs a thing that no
+// worker offers goes too: the dispatcher waits for one that does, and others need not.
+void RouterPipeline::LaunchNext() {
+  if (admission_.queue().size() == 0) return;
+  for (const std::string& model_id : admission_.queue().Models()) {
+    while (const std::optional<RequestId> next = admission_.Next(model_id)) {
+      const Room room = dispatcher_.RoomFor(model_id, Find(*next)->need);
+      admission_.PoolEmpty(model_id, room == Room::kEmptyPool, Now());
+      if (room == Room::kFull || room == Room::kEmptyPool) break;
+      Launch(*next);
+    }
+  }
+  WatchEmptyPools();
+}
+
+void RouterPipeline::Launch(RequestId id) {
+  const LiveRequest& request = *Find(id);
+  admission_.Launch(id, Now());
+  admission_metrics_.Waited(SecondsSince(request.queued_at));
   DispatchRequest dispatch;
   dispatch.number = RequestNumber(id);
   dispatch.submit = MakeSubmit(request, options_.salt_key);
@@ -278,6 +274,8 @@ void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
   const RequestId id = number.value();
   if (!EnsureStarted(id)) return;
   LiveRequest& request = *Find(id);
+  request.accepted_tokens += output.ids.size();
+  admission_.JournalGrew(id, output.ids.size() * sizeof(TokenId));
   ChoiceStream& stream = request.streams.at(output.choice);
   const Delta delta = stream.Append(output);
   const std::optional<std::string> stop = stream.stop_string();
@@ -323,12 +321,17 @@ void RouterPipeline::OnRequestFailed(RequestNumber number, const ApiError& error
   Fail(number.value(), error);
 }
 
+void RouterPipeline::Reject(RequestId id, const Refusal& refusal) {
+  Find(id)->rejected = true;
+  Fail(id, refusal.error);
+}
+
 void RouterPipeline::Fail(RequestId id, ApiError error) {
   LiveRequest* request = Find(id);
   if (request == nullptr) return;
   dispatcher_.Cancel(RequestNumber(id));
   ResponseSink* sink = request->sink;
-  Release(id, request->refused ? Outcome::kRejected : Outcome::kFailed);
+  Release(id, request->rejected ? Outcome::kRejected : Outcome::kFailed);
   sink->OnError(error);
 }
 
@@ -343,7 +346,7 @@ void RouterPipeline::Release(RequestId id, Outcome outcome) {
   QUIRE_CHECK_MSG(it != requests_.end(), "a request ends once");
   const LiveRequest& request = it->second;
   if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
-  if (!request.refused) admission_.Release();
+  admission_.Leave(id, TokensTaken(request), Now());
   metrics_.RequestEnded(outcome, SecondsSince(request.arrived));
   requests_.erase(it);
   metrics_.LiveRequests(requests_.size());
@@ -378,9 +381,34 @@ bool RouterPipeline::Ready() const { return !admission_.draining() && models_.An
 // included, is over its limit.
 bool RouterPipeline::Healthy() const { return models_.AnyReady(); }
 
+void RouterPipeline::OnFleetChanged(WorkerIndex worker) {
+  models_.Changed(worker);
+  admission_.SetRouters(dispatcher_.fleet().RoutersAttached());
+  LaunchNext();
+}
+
+// Requests that find no worker at all wait for one, but not for ever.
+void RouterPipeline::WatchEmptyPools() {
+  const Micros due = admission_.NextExpiry().value_or(0);
+  if (due == empty_pools_due_) return;
+  if (empty_pools_ != 0) executor_.Cancel(std::exchange(empty_pools_, 0));
+  empty_pools_due_ = due;
+  if (due == 0) return;
+  empty_pools_ = executor_.PostAt(due, [this] {
+    empty_pools_ = empty_pools_due_ = 0;
+    for (const RequestId id : admission_.Expired(Now())) {
+      const LiveRequest* request = Find(id);  // a sink may have cancelled it
+      if (request != nullptr) Fail(id, NoWorkerError(request->model.facts.name, false));
+    }
+    LaunchNext();
+  });
+}
+
 void RouterPipeline::Housekeep() {
   models_.Refresh();
+  admission_.SetRouters(dispatcher_.fleet().RoutersAttached());
   metrics_.Update(dispatcher_);
+  admission_metrics_.Update(admission_, dispatcher_.fleet());
   housekeeping_ = executor_.PostAt(executor_.clock().Now() + kHousekeepingInterval, [this] {
     housekeeping_ = 0;
     Housekeep();
@@ -389,6 +417,7 @@ void RouterPipeline::Housekeep() {
 
 void RouterPipeline::CheckInvariants() const {
   dispatcher_.CheckInvariants();
+  admission_.CheckInvariants();
   size_t placed = 0;
   for (const auto& [id, request] : requests_) {
     placed += request.refused ? 0 : 1;
@@ -396,7 +425,7 @@ void RouterPipeline::CheckInvariants() const {
     QUIRE_CHECK(request.refused || request.sink != nullptr);
   }
   QUIRE_CHECK_MSG(placed == admission_.live(), "a live request holds a place, and nobody else");
-  QUIRE_CHECK(dispatcher_.LiveRequests() <= requests_.size());
+  QUIRE_CHECK(dispatcher_.LiveRequests() + admission_.queue().size() <= requests_.size());
 }
 
 double RouterPipeline::SecondsSince(Micros then) const {

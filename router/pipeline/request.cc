@@ -13,6 +13,10 @@ namespace {
 
 constexpr size_t kMaxRequestIdBytes = 256;  // longer ones are cut: they are for logs only
 constexpr size_t kMaxTraceparentBytes = 128;
+// Reserved of a tenant's tokens where max_tokens is not given.
+constexpr uint64_t kUnstatedOutputTokens = 1024;
+// For which a worker should have blocks at the start; more comes block by block, or by preemption.
+constexpr uint64_t kExpectedOutputTokens = 256;
 
 std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedModel& model) {
   const ResumeRequest& resume = *ask.resume;
@@ -69,7 +73,70 @@ std::vector<TokenLogprob> PromptLogprobsOf(const LiveRequest& request) {
   return all;
 }
 
+// More than a router keeps of the prompt's logprobs.
+std::optional<ApiError> CheckPromptLogprobs(const LiveRequest& request,
+                                            const RouterLimits& limits) {
+  const size_t tokens = request.prompt_ids.size();
+  const size_t each = static_cast<size_t>(request.sampling.prompt_logprobs);
+  if (each * tokens <= limits.max_prompt_logprobs) return std::nullopt;
+  return InvalidField("prompt_logprobs", "a prompt of " + std::to_string(tokens) +
+                                             " tokens has more of them than " + "are served, " +
+                                             std::to_string(limits.max_prompt_logprobs) +
+                                             ", at 1 + candidates for each token");
+}
+
 }  // namespace
+
+int32_t PriorityOf(const GenerateRequest& ask) {
+  if (ask.tenant == nullptr || !ask.tenant->highest_priority) return ask.priority;
+  return std::max(ask.priority, *ask.tenant->highest_priority);
+}
+
+std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> prompt_ids,
+                                  const RouterLimits& limits) {
+  request.prompt_ids = std::move(prompt_ids);
+  const Result<int32_t> max_tokens =
+      ResolveMaxTokens(request.ask.sampling, request.prompt_ids.size(), request.model.facts,
+                       request.ask.chat_defaults);
+  if (!max_tokens.ok()) return max_tokens.error();
+  request.sampling.max_tokens = max_tokens.value();
+  if (request.sampling.min_tokens > request.sampling.max_tokens) {
+    return InvalidField("min_tokens", "must be in [0, max_tokens], and max_tokens is " +
+                                          std::to_string(max_tokens.value()));
+  }
+  if (auto error = CheckPromptLogprobs(request, limits)) return error;
+  return MakeStreams(request);
+}
+
+QueueWish QueueWishOf(const LiveRequest& request) {
+  QueueWish wish;
+  wish.model_id = request.model.model_id;
+  uint64_t outputs = static_cast<uint64_t>(request.sampling.max_tokens);
+  // Who does not say how long an answer may be rarely means all of the context.
+  if (!request.ask.sampling.max_tokens) outputs = std::min(outputs, kUnstatedOutputTokens);
+  wish.tokens = request.prompt_ids.size() + outputs * request.streams.size();
+  for (size_t i = 0; request.ask.resume && i < request.streams.size(); ++i) {
+    wish.resumed_bytes += request.ask.resume->outputs[i].size() * sizeof(TokenId);
+  }
+  return wish;
+}
+
+RoomNeed RoomNeedOf(const LiveRequest& request) {
+  RoomNeed need;
+  need.required_features = RequiredFeatures(request.sampling, request.streams.size());
+  need.prefill_tokens = request.prompt_ids.size();
+  const auto outputs = static_cast<uint64_t>(request.sampling.max_tokens);
+  need.output_tokens = std::min(outputs, kExpectedOutputTokens) * request.streams.size();
+  for (size_t i = 0; request.ask.resume && i < request.streams.size(); ++i) {
+    need.prefill_tokens += request.ask.resume->outputs[i].size();
+  }
+  if (Resumes(request)) need.required_features.emplace_back(kFeatureResume);
+  return need;
+}
+
+uint64_t TokensTaken(const LiveRequest& request) {
+  return request.cached_tokens ? request.prompt_ids.size() + request.accepted_tokens : 0;
+}
 
 std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model) {
   if (ask.cache_salt.size() > kMaxCacheSaltBytes) {
@@ -131,17 +198,6 @@ Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key) {
   submit.request_id = ValidUtf8(std::string_view(ask.request_id).substr(0, kMaxRequestIdBytes));
   submit.model_id = request.model.model_id;
   return submit;
-}
-
-std::optional<ApiError> CheckPromptLogprobs(const LiveRequest& request,
-                                            const RouterLimits& limits) {
-  const size_t tokens = request.prompt_ids.size();
-  const size_t each = static_cast<size_t>(request.sampling.prompt_logprobs);
-  if (each * tokens <= limits.max_prompt_logprobs) return std::nullopt;
-  return InvalidField("prompt_logprobs", "a prompt of " + std::to_string(tokens) +
-                                             " tokens has more of them than " + "are served, " +
-                                             std::to_string(limits.max_prompt_logprobs) +
-                                             ", at 1 + candidates for each token");
 }
 
 Started StartedOf(LiveRequest& request) {

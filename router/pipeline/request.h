@@ -10,10 +10,12 @@
 
 #include "common/runtime/runtime.h"
 #include "common/wire.h"
+#include "router/admission/admission.h"
 #include "router/chat/sampling.h"
 #include "router/core/api.h"
 #include "router/core/model_text.h"
 #include "router/pipeline/pipeline.h"
+#include "router/routing/room.h"
 #include "router/stream/choice_stream.h"
 
 namespace quire {
@@ -29,14 +31,17 @@ struct LiveRequest {
   GenerateRequest ask;
   ResponseSink* sink = nullptr;
   Micros arrived = 0;
-  std::optional<ApiError> refused;  // by admission; it holds no place
+  std::optional<ApiError> refused;  // by admission, before it came in
+  bool rejected = false;            // by admission, then or later
   TimerId deadline_timer = 0;
   Micros deadline = 0;  // 0 is none
   // Since its model is known:
   ServedModel model;
   int64_t created = 0;
   SamplingParams sampling;
-  // Since its prompt is tokenised:
+  // Since its prompt is tokenised, which is when it is queued:
+  RoomNeed need;
+  Micros queued_at = 0;
   std::vector<TokenId> prompt_ids;
   std::string prompt_text;                // with echo
   PromptLogprobs prompt_logprobs;         // as they come; first_position is 1
@@ -46,10 +51,25 @@ struct LiveRequest {
   bool started = false;                   // OnStarted has been called
   std::optional<uint32_t> cached_tokens;  // of the first attempt
   std::string worker;                     // that took the first attempt
+  uint64_t accepted_tokens = 0;           // from workers
 };
+
+// A tenant's most urgent priority bounds what its clients ask for.
+int32_t PriorityOf(const GenerateRequest& ask);
 
 // What may be wrong apart from prompt and sampling, with the client's field.
 std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model);
+
+// Lengths against the context, max_tokens resolved, the prompt's logprobs against their limit, and
+// the streams made.
+std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> prompt_ids,
+                                  const RouterLimits& limits);
+
+// What admission is told of it: what it may take at most, and what it needs at a worker.
+QueueWish QueueWishOf(const LiveRequest& request);
+RoomNeed RoomNeedOf(const LiveRequest& request);
+// That it took: nothing until a worker has admitted it.
+uint64_t TokensTaken(const LiveRequest& request);
 
 // A stream per choice; those of a resumed answer have taken its outputs already, and choices that
 // are complete by a stop string or their length are told their end anew. An error when nothing is
@@ -58,9 +78,6 @@ std::optional<ApiError> MakeStreams(LiveRequest& request);
 
 // All that a worker needs, apart from what the dispatcher fills in.
 Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key);
-
-// An error when the prompt's logprobs would be more than a router keeps.
-std::optional<ApiError> CheckPromptLogprobs(const LiveRequest& request, const RouterLimits& limits);
 
 // The prompt's text and logprobs move into it, if they were asked for.
 Started StartedOf(LiveRequest& request);

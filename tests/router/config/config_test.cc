@@ -44,6 +44,10 @@ TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
       {{"--worker=h:1", "--host=example.org"}, "--host"},
       {{"--worker=h:1", "--routing-policy=magic"}, "--routing-policy"},
       {{"--worker=h:1", "--max-body-bytes=1"}, "--max-body-bytes"},
+      {{"--worker=h:1", "--max-queued-requests=0"}, "--max-queued-requests"},
+      {{"--worker=h:1", "--max-queued-per-tenant=-1"}, "--max-queued-per-tenant"},
+      {{"--worker=h:1", "--max-prefill-ahead=0"}, "--max-prefill-ahead"},
+      {{"--worker=h:1", "--max-journal-bytes=1"}, "--max-journal-bytes"},
       {{"--worker=h:1", "--pot=1"}, "--port"},
   };
   for (const auto& [args, mention] : cases) {

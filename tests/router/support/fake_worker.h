@@ -104,6 +104,7 @@ class FakeWorker {
   bool frozen = false;  // sends frames, makes no tokens
   uint32_t step_age_ms = 0;
   uint32_t step_limit_ms = 2000;
+  uint32_t routers_attached = 1;
   pb::WorkerState state = pb::READY;
   std::function<bool(const pb::Submit&, pb::Refused*)> refuse;
   std::function<void(pb::Step&)> tamper;  // before a frame leaves
@@ -123,7 +124,8 @@ class FakeWorker {
     step.set_state(draining_ ? pb::DRAIN : state);
     step.set_step_age_ms(step_age_ms);
     step.set_step_limit_ms(step_limit_ms);
-    step.set_routers_attached(1);
+    step.set_routers_attached(routers_attached);
+    step.set_last_admitted_submit(last_admitted_submit_);
     step.mutable_load()->set_steps_total(++steps_);
     if (tamper) tamper(step);
     pb::WorkerFrame frame;
@@ -176,6 +178,7 @@ class FakeWorker {
   void Greet() {
     attempts.clear();
     frame_seq = 0;
+    last_admitted_submit_ = 0;
     pb::WorkerFrame frame;
     pb::WorkerHello* hello = frame.mutable_hello();
     hello->set_worker_id(options_.worker_id);
@@ -242,6 +245,7 @@ class FakeWorker {
       if (attempt.parts_left > 0) continue;
       if (!attempt.admitted) {
         attempt.admitted = true;
+        last_admitted_submit_ = std::max(last_admitted_submit_, attempt.submit.submit_number());
         pb::Admitted* admitted = step.add_admitted();
         admitted->set_request_number(number);
         admitted->set_attempt(attempt.submit.attempt());
@@ -322,6 +326,7 @@ class FakeWorker {
   uint64_t epoch_ = 0;
   uint64_t generation_ = 0;
   uint64_t steps_ = 0;
+  uint64_t last_admitted_submit_ = 0;
   bool up_ = false;
   bool draining_ = false;
 };

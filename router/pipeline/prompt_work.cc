@@ -1,0 +1,55 @@
+#include "router/pipeline/prompt_work.h"
+
+#include <memory>
+#include <utility>
+
+#include "router/chat/prompt.h"
+
+namespace quire {
+namespace {
+
+// What the background thread works on; shared with it, read by `done` when it is through.
+struct PromptWork {
+  bool echo = false;
+  bool skip_special_tokens = true;
+  std::shared_ptr<const ModelText> text;
+  Prompt prompt;
+  std::vector<std::string> bad_words;
+  PromptOptions options;
+  Result<PromptTokens> tokens = PromptTokens();
+};
+
+Result<PromptTokens> Work(const PromptWork& work) {
+  Result<std::vector<TokenId>> ids = BuildPrompt(*work.text, work.prompt, work.options);
+  if (!ids.ok()) return ids.error();
+  Result<std::vector<std::vector<TokenId>>> bad_words = BuildBadWords(*work.text, work.bad_words);
+  if (!bad_words.ok()) return bad_words.error();
+  PromptTokens tokens;
+  if (work.echo) tokens.echo_text = work.text->Decode(ids.value(), work.skip_special_tokens);
+  tokens.ids = std::move(ids.value());
+  tokens.bad_words = std::move(bad_words.value());
+  return tokens;
+}
+
+}  // namespace
+
+bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background& background,
+                    std::function<void(Result<PromptTokens>)> done) {
+  const ModelFacts& facts = request.model.facts;
+  auto work = std::make_shared<PromptWork>();
+  work->text = request.model.text;
+  work->prompt = std::move(request.ask.prompt);
+  work->echo = request.ask.echo;
+  work->skip_special_tokens = request.ask.sampling.skip_special_tokens;
+  work->bad_words = request.ask.sampling.bad_words;
+  work->options = {facts.vocab_size,
+                   facts.max_model_len,
+                   request.created,
+                   request.ask.truncate_prompt_tokens,
+                   static_cast<uint32_t>(request.ask.sampling.max_tokens.value_or(1)),
+                   limits};
+  return background.Run([work] { work->tokens = Work(*work); },
+                        [work, done = std::move(done)] { done(std::move(work->tokens)); });
+}
+
+}  // namespace quire

@@ -1,0 +1,28 @@
+// A prompt's way through the background: template, tokens, bad words, the text that is echoed.
+//
+// Called on the router's executor; the work reads only immutable values and copies.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/runtime/runtime.h"
+#include "router/core/limits.h"
+#include "router/core/result.h"
+#include "router/pipeline/request.h"
+
+namespace quire {
+
+struct PromptTokens {
+  std::vector<TokenId> ids;
+  std::vector<std::vector<TokenId>> bad_words;
+  std::string echo_text;  // when asked for
+};
+
+// Takes the prompt out of the request. `done` runs on the executor, later. False, and it never
+// runs: the background's queue is full.
+bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background& background,
+                    std::function<void(Result<PromptTokens>)> done);
+
+}  // namespace quire
