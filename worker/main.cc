@@ -57,7 +57,7 @@ class Service {
         log_(log),
         rpc_metrics_(metrics),
         engine_(*worker.engine, worker.progress, executor_.clock(),
-                [this] { executor_.Post([this] { hub_->OnEngineOutput(); }); }) {}
+                executor_.MakeBell([this] { hub_->OnEngineOutput(); })) {}
 
   // `attempt_log` outlives the service; absent: no records are written.
   absl::Status Start(int http_port, AttemptLog* attempt_log) {

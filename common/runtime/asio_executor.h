@@ -31,6 +31,10 @@ class AsioExecutor final : public Executor {
   bool Cancel(TimerId timer) override;
   const Clock& clock() const override { return clock_; }
 
+  // What other threads call to have `work` run on the loop: it neither allocates nor waits for the
+  // loop, and calls that come before the work has begun count as one. The executor outlives it.
+  std::function<void()> MakeBell(std::function<void()> work);
+
   // Runs the loop on the calling thread until Stop.
   void Run();
   // Any thread.

@@ -1,12 +1,16 @@
 #include <atomic>
+#include <boost/asio/bind_allocator.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
+#include <deque>
 #include <unordered_map>
 #include <utility>
 
+#include "common/check.h"
 #include "common/runtime/asio_executor.h"
 
 namespace quire {
@@ -23,7 +27,47 @@ int64_t RealClock::UnixSeconds() const {
   return std::chrono::duration_cast<std::chrono::seconds>(since).count();
 }
 
+namespace {
+
+// One posted handler's memory. Asio gives it back before it calls the handler, so that it is free
+// whenever the bell may be rung again.
+struct BellMemory {
+  static constexpr size_t kBytes = 256;
+  alignas(std::max_align_t) std::byte bytes[kBytes];
+  bool used = false;
+};
+
+template <class T>
+struct BellAllocator {
+  using value_type = T;
+  explicit BellAllocator(BellMemory& of) : memory(&of) {}
+  template <class U>
+  BellAllocator(const BellAllocator<U>& other) : memory(other.memory) {}  // NOLINT
+
+  T* allocate(size_t count) {
+    QUIRE_CHECK(!memory->used && count * sizeof(T) <= BellMemory::kBytes);
+    memory->used = true;
+    return reinterpret_cast<T*>(memory->bytes);
+  }
+  void deallocate(T*, size_t) { memory->used = false; }
+  template <class U>
+  bool operator==(const BellAllocator<U>& other) const {
+    return memory == other.memory;
+  }
+
+  BellMemory* memory;
+};
+
+struct Bell {
+  std::function<void()> work;
+  BellMemory memory;
+  std::atomic<bool> rung{false};
+};
+
+}  // namespace
+
 struct AsioExecutor::State {
+  std::deque<Bell> bells;  // outlive the context, which may hold their handlers; before Run
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> guard{context.get_executor()};
   std::atomic<TimerId> last_id{0};
@@ -56,6 +100,18 @@ AsioExecutor::~AsioExecutor() = default;
 
 void AsioExecutor::Post(std::function<void()> work) {
   asio::post(state_->context, std::move(work));
+}
+
+std::function<void()> AsioExecutor::MakeBell(std::function<void()> work) {
+  Bell& bell = state_->bells.emplace_back();
+  bell.work = std::move(work);
+  return [state = state_.get(), &bell] {
+    if (bell.rung.exchange(true)) return;
+    asio::post(state->context, asio::bind_allocator(BellAllocator<std::byte>(bell.memory), [&bell] {
+                 bell.rung.store(false);
+                 bell.work();
+               }));
+  };
 }
 
 TimerId AsioExecutor::PostAt(Micros due, std::function<void()> work) {

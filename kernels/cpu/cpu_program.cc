@@ -60,6 +60,19 @@ int64_t ScratchFloats(const StepProgram& program, const ProgramOptions& options)
   return (std::max(linear, attention) + 63) / 64 * 64;
 }
 
+// Of one op in one step: pieces of a row's tokens, for each head of the cache.
+size_t MostAttentionTasks(const StepProgram& program, const ProgramOptions& options) {
+  int64_t most = 0;
+  for (const Op& op : program.ops) {
+    const auto* attention = std::get_if<AttentionOp>(&op);
+    if (attention == nullptr) continue;
+    const int tokens = AttentionTokens(attention->heads, attention->kv_heads);
+    const int64_t pieces = options.max_tokens / tokens + options.max_rows;
+    most = std::max(most, pieces * attention->kv_heads);
+  }
+  return static_cast<size_t>(most);
+}
+
 }  // namespace
 
 int64_t BufferStride(int width) { return (int64_t{width} + 15) / 16 * 16; }
@@ -103,6 +116,8 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
   scratch_floats_ = ScratchFloats(program, options);
   tiles_ = Pages(4 * WidestInput(program) * TileRows(options));
   ReserveWorkspace(options);
+  for (sampling::Sampler& sampler : samplers_) sampler.Reserve(vocab_size_);
+  attention_tasks_.reserve(MostAttentionTasks(program, options));
 }
 
 void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& options) {
@@ -164,6 +179,7 @@ void CpuProgram::ReserveWorkspace(const ProgramOptions& options) {
   }
   scratch_ = Pages(4 * scratch_floats_ * pool_.threads());
   workspace_bytes_ += scratch_.size() + tiles_.size();
+  workspace_bytes_ += sampling::Sampler::ReservedBytes(vocab_size_) * pool_.threads();
 }
 
 int64_t CpuProgram::EstimateWeights(const StepProgram& program) {
@@ -184,6 +200,7 @@ int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramO
                                       int threads) {
   int64_t bytes =
       4 * ScratchFloats(program, options) * threads + 4 * WidestInput(program) * TileRows(options);
+  bytes += sampling::Sampler::ReservedBytes(program.vocab_size) * threads;
   for (const Buffer& buffer : program.buffers) {
     bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
   }

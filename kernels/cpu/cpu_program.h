@@ -3,8 +3,7 @@
 //
 // Owned by the runner; called from the engine's thread, which shares every job with the backend's
 // pool. Invariants:
-// 1. Weights and pages are written by Load and by ops only; a step allocates nothing but small task
-// lists.
+// 1. Weights and pages are written by Load and by ops only; a step allocates nothing.
 // 2. The bits of a result do not depend on the number of threads, rows or tasks.
 #pragma once
 

@@ -26,6 +26,10 @@ struct Candidates {
 
 class Sampler {
  public:
+  // Takes all the memory that rows of so many tokens can need: none is allocated afterwards.
+  void Reserve(int64_t vocab_size);
+  static int64_t ReservedBytes(int64_t vocab_size);
+
   // Leaves in `logits` ([vocabulary]) what biases, bans and penalties made of them. NaN or +∞ among
   // them gives not_a_number. A row with a scored token (which lies in the vocabulary) is only
   // measured.

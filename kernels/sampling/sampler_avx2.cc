@@ -13,6 +13,8 @@ constexpr float kDepths[] = {-6.0f, -12.0f};
 // The same for a cut to what is typical, to both sides of the mean.
 constexpr float kWidths[] = {2.0f, 6.0f};
 
+constexpr size_t kMostBiases = 1024;  // of a row; more of them would only cost an allocation
+
 bool HasPenalties(const SampleRow& row) {
   return row.repetition_penalty != 1.0f || row.frequency_penalty != 0.0f ||
          row.presence_penalty != 0.0f;
@@ -84,6 +86,24 @@ void TopLogprobs(std::span<const float> z, RowPeaks& peaks, int count, Candidate
 }
 
 }  // namespace
+
+void Sampler::Reserve(int64_t vocab_size) {
+  const size_t tokens = static_cast<size_t>(vocab_size);
+  candidates_.ids.reserve(tokens);
+  candidates_.distance.reserve(tokens);
+  candidates_.order.reserve(tokens);
+  candidates_.mass.reserve(tokens);
+  raw_biased_.reserve(std::min(tokens, kMostBiases));
+  raw_counted_.reserve(tokens);
+  peaks_.Reserve(vocab_size);
+}
+
+int64_t Sampler::ReservedBytes(int64_t vocab_size) {
+  constexpr int64_t kPerToken =
+      sizeof(int32_t) + 2 * sizeof(float) + sizeof(uint32_t) + sizeof(uint64_t);
+  const int64_t biased = std::min<int64_t>(vocab_size, kMostBiases) * int64_t{sizeof(float)};
+  return vocab_size * kPerToken + biased + RowPeaks::ReservedBytes(vocab_size);
+}
 
 // Raw logits of the tokens that ChangeLogits may change and leave possible.
 void Sampler::KeepRaw(std::span<const float> z, const SampleRow& row) {

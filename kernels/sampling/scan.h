@@ -28,6 +28,9 @@ inline float DistanceOf(float z, float peak, float temperature) { return (z - pe
 // k-th largest of them is all that a cut to k tokens has to look at.
 class RowPeaks {
  public:
+  void Reserve(int64_t vocab_size);
+  static int64_t ReservedBytes(int64_t vocab_size);
+
   // Reads the row once.
   Peak Find(std::span<const float> z);
 

@@ -134,6 +134,16 @@ float ReachScale(const Best& best) {
 
 }  // namespace
 
+void RowPeaks::Reserve(int64_t vocab_size) {
+  const size_t floats = static_cast<size_t>(vocab_size / kPiece * kLanes);
+  lanes_.reserve(floats);
+  scratch_.reserve(floats);
+}
+
+int64_t RowPeaks::ReservedBytes(int64_t vocab_size) {
+  return 2 * (vocab_size / kPiece * kLanes) * int64_t{sizeof(float)};
+}
+
 Peak RowPeaks::Find(std::span<const float> z) {
   const int64_t count = static_cast<int64_t>(z.size());
   const int64_t pieces = count / kPiece;

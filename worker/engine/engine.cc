@@ -67,7 +67,11 @@ void Engine::State::ReserveStep() {
   plan.Reserve(rows, tokens, MaxAppends(limits));
   packet.reserve(rows * sizeof(StepRow) + tokens * sizeof(TokenId) +
                  MaxAppends(limits) * (sizeof(BlockAppend) + sizeof(BlockDrop)) + 1024);
-  result.samples.reserve(rows);
+  result.samples.resize(rows);
+  for (SampledToken& sample : result.samples) {
+    sample.top_ids.reserve(kMaxLogprobs);
+    sample.top_logprobs.reserve(kMaxLogprobs);
+  }
   for (int i = 0; i < runner.MaxInFlight() + 1; ++i) spare_rows.emplace_back().reserve(rows);
 }
 

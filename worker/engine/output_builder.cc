@@ -63,6 +63,7 @@ Output& OutputBuilder::NextOutput(const Choice& choice) {
     ResizeRecycling(outputs, filled + 1, spare_outputs_, max_spare_);
     outputs.back().ids.reserve(1);
     outputs.back().logprobs.reserve(1);
+    outputs.back().top.reserve(1);
   }
   Output& output = outputs[filled++];
   output.key = choice.request->submit.key;
@@ -72,11 +73,8 @@ Output& OutputBuilder::NextOutput(const Choice& choice) {
   return output;
 }
 
-// Lists of top tokens go from those who don't want them to those who do.
-void OutputBuilder::SetTopCount(Output& output, size_t count) {
-  const size_t had = output.top.size();
-  ResizeRecycling(output.top, count, spare_tops_, max_spare_);
-  if (count <= had) return;
+void OutputBuilder::AddTop(Output& output) {
+  ResizeRecycling(output.top, output.top.size() + 1, spare_tops_, max_spare_);
   output.top.back().ids.reserve(kMaxLogprobs);
   output.top.back().logprobs.reserve(kMaxLogprobs);
 }
@@ -89,8 +87,8 @@ void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample) {
   output.ids.assign(1, sample.token);
   const int32_t logprobs = choice.request->submit.sampling.logprobs;
   output.logprobs.assign(logprobs >= 1 ? 1 : 0, sample.logprob);
-  SetTopCount(output, logprobs > 1 ? 1 : 0);
   if (logprobs <= 1) return;
+  AddTop(output);
   output.top[0].ids.assign(sample.top_ids.begin(), sample.top_ids.end());
   output.top[0].logprobs.assign(sample.top_logprobs.begin(), sample.top_logprobs.end());
 }
@@ -117,7 +115,6 @@ void OutputBuilder::AddAnswer(const Choice& choice, const BeamAnswer& answer) {
   if (first == answer.outputs.size()) return;
   Output& output = NextOutput(choice);
   output.first_index = first;
-  SetTopCount(output, 0);
   output.ids.assign(answer.outputs.begin() + static_cast<ptrdiff_t>(first), answer.outputs.end());
   const int32_t logprobs = request.submit.sampling.logprobs;
   for (size_t i = first; i < answer.outputs.size(); ++i) {
@@ -177,6 +174,10 @@ void OutputBuilder::StartRound() {
     output.prompt_logprobs.clear();
     output.ended.clear();
     output.refused.clear();
+    // All lists of top tokens are taken back before any is given out: any output may want one.
+    for (Output& told : output.outputs) {
+      if (!told.top.empty()) ResizeRecycling(told.top, 0, spare_tops_, max_spare_);
+    }
   }
   // After a merge a router may stand there more than once, and in any order.
   const auto by_router = [](const RouterOutput& a, const RouterOutput& b) {

@@ -63,12 +63,12 @@ class OutputBuilder {
   size_t IndexOf(RouterInstance router);
   RouterOutput& For(RouterInstance router) { return out_.routers[IndexOf(router)]; }
   Output& NextOutput(const Choice& choice);
-  void SetTopCount(Output& output, size_t count);
+  void AddTop(Output& output);
   void StartRound();
 
   EngineOutput out_;         // its routers are sorted
   std::vector<Fill> fills_;  // of out_.routers
-  size_t max_spare_;
+  const size_t max_spare_;
   std::vector<RouterOutput> spare_words_;
   std::vector<Output> spare_outputs_;
   std::vector<TopLogprobs> spare_tops_;

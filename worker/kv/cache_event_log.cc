@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "worker/core/recycle.h"
-
 namespace quire {
 
 CacheEventLog::Event& CacheEventLog::Add(CacheEvents::Kind kind, uint32_t cache_kind) {
@@ -40,16 +38,45 @@ uint64_t CacheEventLog::Seq() {
 }
 
 void CacheEventLog::Take(std::vector<CacheEvents>& out) {
-  ResizeRecycling(out, events_.size(), spare_, kMaxSpare);
-  for (size_t i = 0; i < events_.size(); ++i) {
-    const Event& event = events_[i];
+  for (CacheEvents& read : out) Keep(read);
+  out.clear();
+  out.reserve(reserved_);
+  for (const Event& event : events_) {
+    Reuse(event.count, out);
+    CacheEvents& told = out.back();
     const auto first = hashes_.begin() + static_cast<ptrdiff_t>(event.first);
-    out[i].kind = event.kind;
-    out[i].cache_kind = event.cache_kind;
-    out[i].parent = event.parent;
-    out[i].hashes.assign(first, first + static_cast<ptrdiff_t>(event.count));
+    told.kind = event.kind;
+    told.cache_kind = event.cache_kind;
+    told.parent = event.parent;
+    told.hashes.assign(first, first + static_cast<ptrdiff_t>(event.count));
   }
   Forget();
+}
+
+void CacheEventLog::Reserve(size_t events) {
+  reserved_ = events;
+  events_.reserve(events);
+  hashes_.reserve(events);
+  spare_long_.reserve(kMaxSpareLong);
+  spare_short_.reserve(events);
+  while (spare_short_.size() < events) spare_short_.emplace_back().hashes.reserve(kShort);
+}
+
+void CacheEventLog::Keep(CacheEvents& event) {
+  const bool is_long = event.hashes.capacity() > kShort;
+  std::vector<CacheEvents>& spare = is_long ? spare_long_ : spare_short_;
+  const size_t most = is_long ? kMaxSpareLong : reserved_;
+  if (event.hashes.capacity() > 0 && spare.size() < most) spare.push_back(std::move(event));
+}
+
+void CacheEventLog::Reuse(size_t hash_count, std::vector<CacheEvents>& out) {
+  std::vector<CacheEvents>& spare = hash_count > kShort ? spare_long_ : spare_short_;
+  if (spare.empty()) {
+    out.emplace_back().hashes.reserve(hash_count > kShort ? kMaxHashes : kShort);
+    return;
+  }
+  out.push_back(std::move(spare.back()));
+  spare.pop_back();
 }
 
 void CacheEventLog::Forget() {

@@ -1,7 +1,8 @@
 // What has been published and withdrawn since the log was last taken, numbered in the order in
 // which it happened.
 //
-// Owner: KvCache, on the engine's thread. Reused memory: nothing is allocated once it has grown.
+// Owner: KvCache, on the engine's thread. Reused memory: rounds of as many events as were reserved
+// allocate nothing, once those to whom they are handed give them back.
 // Invariants:
 // 1. Events are numbered from 1 without gaps, whether anybody takes them or not.
 // 2. An event never grows after its number has been told (Seq).
@@ -18,6 +19,9 @@ class CacheEventLog {
  public:
   // The largest event: longer chains take several.
   static constexpr size_t kMaxHashes = 4096;
+
+  // Memory for so many events in a round.
+  void Reserve(size_t events);
 
   void Stored(uint32_t cache_kind, uint64_t parent, uint64_t hash);
   void Removed(uint32_t cache_kind, uint64_t hash);
@@ -41,12 +45,20 @@ class CacheEventLog {
     size_t first = 0;  // of its hashes
     size_t count = 0;
   };
-  static constexpr size_t kMaxSpare = 1024;
+  // Events of up to so many hashes, and longer ones, which get room for any, are kept apart: so
+  // neither has to grow.
+  static constexpr size_t kShort = 8;
+  static constexpr size_t kMaxSpareLong = 64;
+
   Event& Add(CacheEvents::Kind kind, uint32_t cache_kind);
+  void Keep(CacheEvents& event);
+  void Reuse(size_t hash_count, std::vector<CacheEvents>& out);
 
   std::vector<Event> events_;
   std::vector<uint64_t> hashes_;
-  std::vector<CacheEvents> spare_;
+  std::vector<CacheEvents> spare_short_;
+  std::vector<CacheEvents> spare_long_;
+  size_t reserved_ = 0;
   uint64_t seq_ = 0;
   bool open_ = false;  // the last event may still grow
 };

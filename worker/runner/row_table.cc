@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "worker/core/recycle.h"
 
 namespace quire {
 
@@ -12,6 +13,14 @@ RowTable::RowTable(const StepLimits& limits) : limits_(limits) {
   rows_.resize(static_cast<size_t>(limits_.max_rows));
   for (Row& row : rows_) row.tables.resize(static_cast<size_t>(limits_.groups));
   table_spans_.resize(rows_.size() * static_cast<size_t>(limits_.groups));
+  const size_t tokens = static_cast<size_t>(limits_.max_tokens);
+  tokens_.reserve(tokens);
+  positions_.reserve(tokens);
+  batch_rows_.reserve(rows_.size());
+  sampled_tokens_.reserve(rows_.size());
+  sample_rows_.reserve(rows_.size());
+  sample_outputs_.reserve(rows_.size());
+  spare_samples_.reserve(rows_.size());
 }
 
 void RowTable::Apply(const StepPlan& plan) {
@@ -35,7 +44,7 @@ void RowTable::Apply(const StepPlan& plan) {
       table.clear();
       table.reserve(static_cast<size_t>(longest / limits_.block_size + 1));
     }
-    row.sampler.Reset(birth.sampling, birth.choice, birth.end_ids, limits_.vocab_size);
+    row.sampler.Reset(birth.sampling, birth.choice, birth.end_ids, limits_.vocab_size, longest);
   }
   for (const BlockDrop& drop : plan.drops) {
     std::vector<int32_t>& table = rows_[drop.row].tables[drop.group];
@@ -149,7 +158,7 @@ void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
   result.number = plan.number;
   const auto samples = std::count_if(plan.rows.begin(), plan.rows.end(),
                                      [](const StepRow& planned) { return planned.sample; });
-  result.samples.resize(static_cast<size_t>(samples));  // its elements keep their memory
+  ResizeRecycling(result.samples, static_cast<size_t>(samples), spare_samples_, rows_.size());
   size_t sample = 0;
   for (const StepRow& planned : plan.rows) {
     if (!planned.sample) continue;

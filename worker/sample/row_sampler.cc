@@ -23,8 +23,8 @@ void Append(std::vector<kernels::TokenCount>& list, kernels::TokenCount count) {
 }  // namespace
 
 void RowSampler::Reset(const SamplingParams& params, uint32_t choice, std::vector<TokenId> end_ids,
-                       int32_t vocab_size) {
-  QUIRE_CHECK(vocab_size > 0);
+                       int32_t vocab_size, int64_t longest) {
+  QUIRE_CHECK(vocab_size > 0 && longest >= 0);
   QUIRE_CHECK(params.beam_width == 0);
   params_ = params;
   choice_ = choice;
@@ -32,6 +32,12 @@ void RowSampler::Reset(const SamplingParams& params, uint32_t choice, std::vecto
   QUIRE_CHECK(std::is_sorted(end_ids_.begin(), end_ids_.end()));
   if (!QUIRE_BUG(stale_counts_in_a_used_row)) counts_.clear();
   pending_.clear();
+  if (Penalised()) {
+    const size_t distinct = static_cast<size_t>(std::min<int64_t>(longest, vocab_size));
+    counts_.reserve(distinct);
+    merged_.reserve(distinct);
+  }
+  banned_.reserve(params_.bad_words.size() + end_ids_.size());
   bias_.clear();
   for (const auto& [id, bias] : params_.logit_bias) bias_.push_back({id, bias});
   std::stable_sort(bias_.begin(), bias_.end(),
@@ -60,7 +66,6 @@ void RowSampler::MergePending() {
   if (pending_.empty()) return;
   std::sort(pending_.begin(), pending_.end(), ById);
   merged_.clear();
-  merged_.reserve(counts_.size() + pending_.size());
   auto a = counts_.begin();
   auto b = pending_.begin();
   while (a != counts_.end() || b != pending_.end()) {

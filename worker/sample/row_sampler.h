@@ -19,9 +19,10 @@ namespace quire {
 
 class RowSampler {
  public:
-  // `end_ids`: not sampled before min_tokens. The rest of `params` must have been validated.
+  // `end_ids`: not sampled before min_tokens. `longest`: tokens that the row can come to, so that
+  // nothing is allocated while it does. The rest of `params` must have been validated.
   void Reset(const SamplingParams& params, uint32_t choice, std::vector<TokenId> end_ids,
-             int32_t vocab_size);
+             int32_t vocab_size, int64_t longest = 0);
 
   // A further token of the row, in order.
   void Observe(TokenId token, bool is_output);

@@ -23,6 +23,11 @@ Scheduler::Scheduler(const SchedulerOptions& options)
   for (int32_t row = options_.max_num_seqs; row-- > 0;) free_rows_.push_back(row);
   for (auto* list : {&running_, &prefilling_, &protected_}) list->reserve(rows);
   retiring_rows_.reserve(rows);
+  // A step publishes no more blocks than it has rows and blocks of prefill, and takes as many.
+  const int32_t step_tokens = MaxStepTokens(options_.max_num_seqs, options_.max_num_batched_tokens,
+                                            options_.cache.block_size);
+  const size_t blocks = rows + static_cast<size_t>(step_tokens / options_.cache.block_size) + 1;
+  kv_.events().Reserve(2 * blocks * options_.cache.kinds.size());
   for (const CacheKindShape& kind : options_.cache.kinds) {
     block_pages_ += kind.groups;
     windowed_ = windowed_ || kind.window > 0;

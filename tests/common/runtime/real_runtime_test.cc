@@ -49,6 +49,33 @@ TEST(AsioExecutor, TakesWorkFromOtherThreads) {
   EXPECT_EQ(count, 1000);
 }
 
+TEST(AsioExecutor, ABellRungSeveralTimesCountsOnceUntilItIsHeard) {
+  AsioExecutor executor;
+  int heard = 0;
+  std::function<void()> bell;
+  bell = executor.MakeBell([&] {
+    if (++heard == 1) {
+      bell();  // what comes from here on is another ring
+      bell();
+    } else {
+      executor.Stop();
+    }
+  });
+  std::thread ringer([&] {
+    for (int i = 0; i < 100; ++i) bell();
+  });
+  ringer.join();
+  EXPECT_EQ(heard, 0);
+  executor.Run();
+  EXPECT_EQ(heard, 2);
+}
+
+TEST(AsioExecutor, ABellThatNobodyHearsGoesWithTheExecutor) {
+  AsioExecutor executor;
+  const auto bell = executor.MakeBell([] { FAIL() << "nobody runs the loop"; });
+  bell();
+}
+
 TEST(ThreadBackground, RefusesWhenItsQueueIsFullAndReportsBackOnTheExecutor) {
   AsioExecutor executor;
   ThreadBackground background(executor, 1, 2);

@@ -1,65 +1,31 @@
-// After its warm-up a step of rows that run allocates nothing: plan, packet, row state, commit,
-// stop rules, outputs. This binary counts every call of operator new while a step is made.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-#include <random>
-
+// After its warm-up a step of rows that run allocates nothing: pass, packet, row state, kernels,
+// sampling, commit, stop rules, publication of the blocks that fill up, cache events, outputs and
+// their way to the taker's thread.
 #include <gtest/gtest.h>
 
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "common/runtime/asio_executor.h"
 #include "tests/support/tag_runner.h"
-#include "worker/engine/engine.h"
-#include "worker/runner/cpu_runner.h"
-#include "worker/scheduler/scheduler.h"
-
-namespace {
-
-std::atomic<bool> counting{false};
-std::atomic<int64_t> allocations{0};
-thread_local bool exempt = false;
-
-void* Allocate(std::size_t size) {
-  if (counting && !exempt) ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-void* AllocateAligned(std::size_t size, std::align_val_t alignment) {
-  if (counting && !exempt) ++allocations;
-  const std::size_t align = static_cast<std::size_t>(alignment);
-  if (void* memory = std::aligned_alloc(align, (size + align - 1) / align * align)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return Allocate(size); }
-void* operator new[](std::size_t size) { return Allocate(size); }
-void* operator new(std::size_t size, std::align_val_t a) { return AllocateAligned(size, a); }
-void* operator new[](std::size_t size, std::align_val_t a) { return AllocateAligned(size, a); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "tests/worker/steady/allocation_counter.h"
+#include "tests/worker/steady/steady_world.h"
+#include "worker/engine/engine_thread.h"
+#include "worker/model/model.h"
 
 namespace quire::test {
 namespace {
-
-constexpr int32_t kRows = 256;
-constexpr int32_t kVocab = 64;
-constexpr int32_t kLength = 600;
 
 // The tag model's own arithmetic is a fake's: what it allocates is not counted.
 class ExemptProgram final : public kernels::LoadedProgram {
  public:
   explicit ExemptProgram(kernels::LoadedProgram& inner) : inner_(inner) {}
   void Run(const kernels::StepBatch& batch) override {
-    exempt = true;
+    const ExemptScope exempt;
+    if (before_run) before_run();
     inner_.Run(batch);
-    exempt = false;
   }
   void RunWithLogits(const kernels::StepBatch& batch, std::span<float> logits) override {
     inner_.RunWithLogits(batch, logits);
@@ -69,101 +35,231 @@ class ExemptProgram final : public kernels::LoadedProgram {
   int64_t WorkspaceBytes() const override { return 0; }
   int64_t PoolBytes() const override { return 0; }
 
+  std::function<void()> before_run;
+
  private:
   kernels::LoadedProgram& inner_;
 };
 
-SubmitCommand Ask(uint64_t request, const EngineOptions& options) {
-  std::mt19937_64 rng(request);
-  SubmitCommand command;
-  command.router = RouterInstance(1 + request % 3);
-  Submit& submit = command.submit;
-  submit.key = {RequestNumber(request), Attempt(1)};
-  submit.submit_number = request;
-  submit.model_id = options.model_id;
-  submit.tenant = request % 2 == 0 ? "even" : "odd";
-  submit.prompt_ids.resize(1 + rng() % 60);
-  for (TokenId& id : submit.prompt_ids) id = static_cast<TokenId>(rng() % kVocab);
-  submit.choices.resize(1);
-  submit.sampling.max_tokens = 500;
-  submit.sampling.ignore_eos = true;
-  submit.sampling.seed = request;
-  submit.sampling.logprobs = static_cast<int32_t>(request % 4 == 0 ? request % 5 : 0);
-  submit.sampling.temperature = request % 3 == 0 ? 0.0f : 1.0f;
-  submit.sampling.top_k = request % 5 == 0 ? 10 : 0;
-  submit.sampling.min_tokens = request % 7 == 0 ? 400 : 0;
-  submit.initial_window = request % 2 == 0 ? 100'000 : 0;
-  return command;
-}
+struct TagWorld {
+  explicit TagWorld(int max_in_flight, int64_t pages_per_row = 0) {
+    options.max_in_flight = max_in_flight;
+    options.cache_kinds = {{0, 1}, {33, 2}};
+    if (pages_per_row == 0) pages_per_row = (options.max_model_len / 16 + 1) * 3;
+    options.page_count = options.rows * pages_per_row;
+    tags = std::make_unique<TagProgram>(
+        CacheShape{options.block_size, options.page_count, options.cache_kinds},
+        options.vocab_size);
+    program = std::make_unique<ExemptProgram>(*tags);
+    world = std::make_unique<SteadyWorld>(*program, options);
+  }
+  SteadyOptions options;
+  std::unique_ptr<TagProgram> tags;
+  std::unique_ptr<ExemptProgram> program;
+  std::unique_ptr<SteadyWorld> world;
+};
 
 class SteadyStateTest : public testing::TestWithParam<int> {};
 
 TEST_P(SteadyStateTest, AStepOfRunningRowsAllocatesNothing) {
-  EngineOptions options;
-  options.max_model_len = kLength;
-  options.max_num_seqs = kRows;
-  options.max_waiting_requests = kRows;
-  options.block_size = 16;
-  options.cache_kinds = {{0, 1}, {33, 2}};
-  options.page_count = int64_t{kRows} * (kLength / 16 + 1) * 3;
-  options.model_id = "tag";
-  options.vocab_size = kVocab;
-  Metrics metrics;
-  EngineMetrics engine_metrics(metrics);
-  options.metrics = &engine_metrics;
-  TagProgram tags({options.block_size, options.page_count, options.cache_kinds}, kVocab);
-  ExemptProgram program(tags);
-  CpuRunnerOptions runner_options;
-  runner_options.limits = {.max_rows = kRows,
-                           .max_tokens = MaxStepTokens(kRows, options.max_num_batched_tokens, 16),
-                           .max_model_len = kLength,
-                           .block_size = 16,
-                           .groups = 3,
-                           .page_count = options.page_count,
-                           .vocab_size = kVocab};
-  runner_options.max_in_flight = GetParam();
-  runner_options.now_us = [] { return int64_t{0}; };
-  CpuRunner runner(program, runner_options);
-  StepProgress progress;
-  Engine engine(options, runner, progress);
-  for (uint64_t request = 1; request <= kRows; ++request) {
-    engine.Apply(Ask(request, options), 1);
+  TagWorld tag(GetParam());
+  SteadyWorld& world = *tag.world;
+  world.Submit();
+  world.WarmUp(60);
+  world.tokens = world.tops = world.stored = 0;
+  const int64_t allocations = CountAllocations([&] {
+    for (int round = 0; round < 100; ++round) world.Step();
+  });
+  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(world.tokens, size_t{256} * 100);
+  EXPECT_GT(world.tops, 1000u);
+  EXPECT_GT(world.stored, 1000u);  // blocks filled up and were published
+  world.engine->CheckInvariants();
+}
+
+// Rows that leave change the others' places in plans, results and outputs.
+TEST_P(SteadyStateTest, RowsThatLeaveCostTheOthersNothing) {
+  TagWorld tag(GetParam());
+  SteadyWorld& world = *tag.world;
+  world.Submit();
+  world.WarmUp(60);
+  const int64_t allocations = CountAllocations([&] {
+    for (uint64_t round = 0; round < 100; ++round) {
+      if (round % 2 == 0) {  // an end is told and booked, which may cost something
+        const ExemptScope exempt;
+        const uint64_t request = 1 + round * 37 % 256;
+        const AttemptKey key{RequestNumber(request), Attempt(1)};
+        world.engine->Apply(CancelCommand{SteadyAsk(request, world.options).router, {key}},
+                            world.now_us);
+      }
+      world.Step();
+    }
+  });
+  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(world.output.load.running_rows, 256u - 50u);
+}
+
+// Where every page is cached, each block that is begun takes another's place.
+TEST_P(SteadyStateTest, NeitherDoesOneThatEvicts) {
+  TagWorld tag(GetParam(), 28);
+  SteadyWorld& world = *tag.world;
+  for (uint64_t request = 1; request <= 512; ++request) {
+    SubmitCommand command = SteadyAsk(1000 + request, world.options);
+    command.submit.sampling.max_tokens = 150;
+    command.submit.sampling.min_tokens = 0;
+    command.submit.initial_window = 0;
+    world.engine->Apply(std::move(command), world.now_us);
   }
-  EngineOutput output;
-  int64_t now = 1;
-  const auto step = [&] {
-    engine.RunOnce(++now, output);
-    ASSERT_EQ(output.load.waiting_requests, 0u);
-    ASSERT_EQ(output.load.running_rows, static_cast<uint32_t>(kRows));
-  };
-  engine.RunOnce(++now, output);
-  for (int round = 0; round < 40 && output.load.waiting_requests > 0; ++round) {
-    engine.RunOnce(++now, output);
-  }
-  for (int round = 0; round < 60; ++round) step();
-  size_t tokens = 0;
-  counting = true;
-  for (int round = 0; round < 100; ++round) {
-    engine.RunOnce(++now, output);
-    for (const RouterOutput& router : output.routers) tokens += router.outputs.size();
-  }
-  counting = false;
-  EXPECT_EQ(allocations.load(), 0);
-  EXPECT_EQ(tokens, size_t{kRows} * 100);
-  engine.CheckInvariants();
+  do {
+    world.Step();
+  } while (world.output.load.running_rows > 0);
+  world.Submit();
+  world.WarmUp(50);
+  world.removed = 0;
+  const int64_t allocations = CountAllocations([&] {
+    for (int round = 0; round < 60; ++round) world.Step();
+  });
+  EXPECT_EQ(allocations, 0);
+  EXPECT_GT(world.removed, 500u);
+  EXPECT_EQ(world.engine->totals().preemptions, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(StepsInFlight, SteadyStateTest, testing::Values(1, 2));
 
+// The kernels too, on models that between them have every weight type, window and norm.
+class SteadyKernelsTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(SteadyKernelsTest, AStepAllocatesNothing) {
+  std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + GetParam();
+  if (std::filesystem::exists(path + "/model.gguf")) path += "/model.gguf";
+  const auto model = model::LoadModel(path, {.with_text = false});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const kernels::StepProgram& program = (*model)->program;
+  std::string error;
+  const auto backend = kernels::MakeCpuBackend({.threads = 2}, error);
+  ASSERT_NE(backend, nullptr) << error;
+  SteadyOptions options;
+  options.max_model_len = 96;
+  options.max_prompt = 12;
+  options.vocab_size = program.vocab_size;
+  kernels::ProgramOptions program_options;
+  program_options.kv = kernels::DealLayers(program.layer_windows, {.block_size = options.block_size,
+                                                                   .kv_heads = program.kv_heads,
+                                                                   .head_dim = program.head_dim});
+  options.cache_kinds = CacheKindsOf(program_options.kv);
+  options.page_count =
+      int64_t{options.rows} * 7 * static_cast<int64_t>(program.layer_windows.size());
+  program_options.page_count = options.page_count;
+  program_options.max_rows = program_options.max_samples = options.rows;
+  const auto loaded = backend->Load(program, program_options);
+  SteadyWorld world(*loaded, options);
+  world.Submit();
+  world.WarmUp(10);
+  world.tokens = world.tops = 0;
+  const int64_t allocations = CountAllocations([&] {
+    for (int round = 0; round < 40; ++round) world.Step();
+  });
+  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(world.tokens, size_t{256} * 40);
+  EXPECT_GT(world.tops, 100u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SteadyKernelsTest,
+                         testing::Values("gemma3-pattern", "gguf-llama-all-types"));
+
+// With the engine on its thread: waking up, handing outputs over, ringing the taker's loop.
+class SteadyThreadTest : public testing::Test {
+ protected:
+  static constexpr int64_t kDeep = 24;  // outputs that wait for the taker at most
+
+  SteadyThreadTest() {
+    tag_.program->before_run = [this] { WaitForTaker(); };
+    bell_ = executor_.MakeBell([this] { TakeOutputs(); });
+    engine_ =
+        std::make_unique<EngineThread>(*tag_.world->engine, tag_.world->progress, clock_, bell_);
+    for (uint64_t request = 1; request <= 256; ++request) {
+      SubmitCommand command = SteadyAsk(request, tag_.world->options);
+      command.submit.initial_window = 0;
+      EXPECT_TRUE(engine_->TryPush(std::move(command)));
+    }
+    taker_ = std::thread([this] {
+      const ExemptScope exempt;
+      executor_.Run();
+    });
+  }
+  ~SteadyThreadTest() override {
+    engine_->Stop();
+    executor_.Stop();
+    taker_.join();
+  }
+
+  // On the engine's thread: a model so slow that no more than kDeep outputs ever wait.
+  void WaitForTaker() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++begun_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return begun_ - taken_ <= kDeep; });
+  }
+  // On the taker's: in time, or as late as it may.
+  void TakeOutputs() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (late_) changed_.wait(lock, [this] { return begun_ - taken_ >= kDeep; });
+    lock.unlock();
+    engine_->TakeOutputs(outputs_);
+    lock.lock();
+    for (const EngineOutput& output : outputs_) {
+      taken_ += output.stepped ? 1 : 0;
+      for (const RouterOutput& router : output.routers) tokens_ += router.outputs.size();
+    }
+    changed_.notify_all();
+  }
+  void WaitUntilTaken(int64_t steps) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return taken_ >= steps; });
+  }
+
+  TagWorld tag_{1};
+  AsioExecutor executor_;
+  const RealClock clock_;
+  std::function<void()> bell_;
+  std::unique_ptr<EngineThread> engine_;
+  std::thread taker_;
+  std::vector<EngineOutput> outputs_;  // of the taker
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t begun_ = 0;
+  int64_t taken_ = 0;
+  size_t tokens_ = 0;
+  bool late_ = true;
+};
+
+TEST_F(SteadyThreadTest, TheHandOverAllocatesNothing) {
+  engine_->Start();
+  WaitUntilTaken(200);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    late_ = false;
+  }
+  WaitUntilTaken(250);
+  const int64_t allocations = CountAllocations([&] {
+    const ExemptScope exempt;
+    WaitUntilTaken(400);
+  });
+  EXPECT_EQ(allocations, 0);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  EXPECT_GT(tokens_, size_t{256} * 150);
+}
+
 // The counter itself counts.
-TEST(SteadyStateTest, AnAllocationIsSeen) {
-  allocations = 0;
-  counting = true;
+TEST(AllocationCounterTest, AnAllocationIsSeen) {
   std::vector<int> list;
-  list.push_back(1);
-  counting = false;
-  EXPECT_EQ(allocations.exchange(0), 1);
-  EXPECT_EQ(list[0], 1);
+  EXPECT_EQ(CountAllocations([&] { list.push_back(1); }), 1);
+  EXPECT_EQ(CountAllocations([&] {
+              const ExemptScope exempt;
+              list.push_back(2);
+            }),
+            0);
+  EXPECT_EQ(list.size(), 2u);
 }
 
 }  // namespace
