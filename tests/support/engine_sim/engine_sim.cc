@@ -15,7 +15,7 @@
 namespace quire::sim {
 namespace {
 
-constexpr Micros kPatience = 60 * kMicrosPerSecond;  // virtual time in which all has to end
+constexpr Micros kPatience = 240 * kMicrosPerSecond;  // virtual time in which all has to end
 constexpr Micros kRest = 500 * kMicrosPerMilli;
 
 class Worker {

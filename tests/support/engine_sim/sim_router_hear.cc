@@ -297,7 +297,10 @@ void SimRouter::OnRecord(const AttemptRecord& record) {
   const Client& client = clients_.at(record.key.request.value());
   if (found->second < greeted_number_) {
     // The router is lost before its next Attach is served.
-    const bool cancelled = client.cancelled || client.cancelled_one;
+    const auto next =
+        attach_of_.find({record.key.request, Attempt(record.key.attempt.value() + 1)});
+    const bool replaced = next != attach_of_.end() && next->second == found->second;
+    const bool cancelled = client.cancelled || client.cancelled_one || replaced;
     const bool late = shared_.Now() > greeted_at_ + kSlack + shared_.excuse_us;
     if (late || (record.reason == EndReason::kCancelled && !cancelled)) {
       shared_.Violate(Name(client) + ": an attempt outlives its Attach");
