@@ -1,6 +1,7 @@
 // One answer on the real kernels: for every family, a hundred random requests give the same tokens
 // and the same logprob bits alone and together, in any order, with little memory, odd chunks, one
-// and two threads, one and two steps in flight, paused, and resumed somewhere in the middle.
+// and two threads, one and two steps in flight, found in the prefix cache wholly, partly or not at
+// all, paused, and resumed somewhere in the middle.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int32_t kMaxModelLen = 96;
 constexpr int32_t kBlockSize = 16;
-constexpr int32_t kMaxRows = 16;
+constexpr int32_t kMaxRows = 64;
 constexpr int32_t kMaxStepTokens = 128;
 constexpr int64_t kManyPages = 600;
 constexpr uint64_t kRequests = 100;
@@ -126,12 +127,33 @@ class Device {
     }
     engine.CheckInvariants();
     preemptions += engine.totals().preemptions;
+    for (const Submit& submit : submits) {
+      for (uint32_t c = 0; c < submit.choices.size(); ++c) {
+        const Answer& answer = answers[{submit.key.request.value(), c}];
+        if (!answer.ended.empty() && answer.ended[0].last_choice) Count(submit, answer.ended[0]);
+      }
+    }
     return answers;
   }
 
   uint64_t preemptions = 0;
+  // Requests by what the prefix cache had of their prompt, which a hit could have helped.
+  struct Found {
+    int all = 0;
+    int some = 0;
+    int nothing = 0;
+  };
+  Found found;
 
  private:
+  void Count(const Submit& submit, const Ended& last) {
+    const size_t most = (submit.prompt_ids.size() - 1) / kBlockSize * kBlockSize;
+    const size_t cached = last.usage.cached_tokens;
+    if (most == 0 || !submit.choices[last.choice].outputs.empty()) return;
+    EXPECT_LE(cached, most);
+    ++(cached == most ? found.all : cached > 0 ? found.some : found.nothing);
+  }
+
   // How many choices have ended.
   static size_t Take(const RouterOutput& router, Answers& answers) {
     for (const Output& output : router.outputs) {
@@ -155,17 +177,29 @@ class Device {
   std::unique_ptr<kernels::LoadedProgram> program_;
 };
 
+// Many begin alike, for as long as a few blocks and windows, and some are wholly alike.
+std::vector<TokenId> RandomPrompt(std::mt19937_64& rng, int32_t vocab,
+                                  const std::vector<Submit>& before) {
+  const auto random_id = [&] { return static_cast<TokenId>(rng() % static_cast<uint64_t>(vocab)); };
+  if (!before.empty() && rng() % 5 == 0) return before[rng() % before.size()].prompt_ids;
+  std::vector<TokenId> prompt(1 + rng() % (rng() % 2 == 0 ? 74 : 20));
+  const uint64_t opening = rng() % 3;
+  const size_t alike = rng() % 3 == 0 ? 0 : rng() % (prompt.size() + 1);
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    prompt[i] = i < alike ? static_cast<TokenId>((opening * 101 + i * 7) % 60) : random_id();
+  }
+  return prompt;
+}
+
 std::vector<Submit> RandomRequests(std::mt19937_64& rng, int32_t vocab) {
   std::vector<Submit> submits;
   for (uint64_t request = 1; request <= kRequests; ++request) {
     const auto one_in = [&rng](uint64_t n) { return rng() % n == 0; };
+    std::vector<TokenId> prompt = RandomPrompt(rng, vocab, submits);
     Submit& submit = submits.emplace_back();
     submit.key = {RequestNumber(request), Attempt(1)};
     submit.choices.resize(one_in(5) ? 2 : 1);
-    submit.prompt_ids.resize(1 + rng() % (one_in(3) ? 70 : 20));
-    for (TokenId& id : submit.prompt_ids) {
-      id = static_cast<TokenId>(rng() % static_cast<uint64_t>(vocab));
-    }
+    submit.prompt_ids = std::move(prompt);
     SamplingParams& sampling = submit.sampling;
     sampling.max_tokens = static_cast<int32_t>(2 + rng() % 18);
     sampling.temperature = one_in(3) ? 0.0f : 0.9f;
@@ -220,15 +254,23 @@ TEST_P(OneAnswerTest, HowEverTheWorkIsCut) {
   std::vector<Submit> submits = RandomRequests(rng, (*model)->program.vocab_size);
   Answers alone;
   for (const Submit& submit : submits) alone.merge(two.Serve({submit}, {}));
+  EXPECT_EQ(two.found.all + two.found.some, 0) << "alone, nothing can be found";
   const int64_t few = two.FewPages();
-  const Way ways[] = {
-      {16, 112, kManyPages, 1, 0}, {8, 7, 2 * few, 2, 0}, {5, 33, few + few / 2, 1, 3}};
+  const Way ways[] = {{64, 112, kManyPages, 1, 0},
+                      {6, 60, kManyPages, 2, 0},
+                      {8, 7, 2 * few, 2, 0},
+                      {5, 33, few + few / 2, 1, 3}};
   for (const Way& way : ways) {
     SCOPED_TRACE(testing::Message() << way.rows << " rows, steps of " << way.step_tokens);
     std::shuffle(submits.begin(), submits.end(), rng);
     Device& device = way.max_in_flight == 2 ? one : two;
     ExpectSame(device.Serve(submits, way), alone);
     if (HasFatalFailure()) return;
+  }
+  for (const Device* device : {&one, &two}) {
+    EXPECT_GE(device->found.all, 5);
+    EXPECT_GE(device->found.some, 5);
+    EXPECT_GE(device->found.nothing, 5);
   }
   EXPECT_GT(one.preemptions + two.preemptions, 0u) << "memory was meant to run out";
   SCOPED_TRACE("resumed");
