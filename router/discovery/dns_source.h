@@ -1,0 +1,40 @@
+// Workers from DNS: every address of a name, as a headless service of Kubernetes has it.
+//
+// Owner: main, on the router's executor. The name is resolved again every kInterval; while it
+// cannot be, the last addresses hold.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "router/discovery/resolver.h"
+#include "router/discovery/source.h"
+
+namespace quire {
+
+class DnsSource final : public WorkerSource {
+ public:
+  static constexpr Micros kInterval = 5 * kMicrosPerSecond;
+  static constexpr Micros kTimeout = 30 * kMicrosPerSecond;  // then the lookup is given up
+
+  // `name` is NAME:PORT and passes CheckTarget. `resolver` outlives the source.
+  DnsSource(const std::string& name, Resolver& resolver, const DiscoveryRuntime& runtime,
+            SourceMetrics& metrics);
+  ~DnsSource() override;
+  void Start() override;
+
+ private:
+  void Ask();
+  void Again(Micros delay);
+
+  const DiscoveryRuntime& runtime_;
+  Resolver& resolver_;
+  SourceReport report_;
+  std::string host_;
+  uint32_t port_ = 0;
+  uint64_t lookup_ = 0;  // the current one; answers of others are late
+  TimerId timer_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by lookups
+};
+
+}  // namespace quire

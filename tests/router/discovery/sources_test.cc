@@ -1,0 +1,129 @@
+// Files and names that change, break and heal.
+#include "discovery_fixture.h"
+#include "router/core/target.h"
+#include "router/discovery/dns_source.h"
+#include "router/discovery/list_file.h"
+
+namespace quire {
+namespace {
+
+TEST(Target, IsHostAndPort) {
+  for (const char* good : {"127.0.0.1:9000", "[::1]:1", "worker-0.quire.svc:65535", "a_b:80"}) {
+    EXPECT_TRUE(CheckTarget(good).ok()) << good;
+  }
+  for (const char* bad : {"", ":9000", "host", "host:", "host:0", "host:65536", "host:1x",
+                          "::1:9000", "[]:1", "a b:1", "a\n:1", "[::1:1", "host:-1", "host:+1"}) {
+    EXPECT_FALSE(CheckTarget(bad).ok()) << bad;
+  }
+  EXPECT_TRUE(CheckTarget(std::string(kMaxTargetBytes - 2, 'a') + ":1").ok());
+  EXPECT_FALSE(CheckTarget(std::string(kMaxTargetBytes - 1, 'a') + ":1").ok());
+  EXPECT_EQ(MakeTarget("::1", 9), "[::1]:9");
+}
+
+TEST(WorkerList, TakesCommentsAndEmptyLines) {
+  const auto list = ParseWorkerList("# workers\n\n a:1 # the first\r\n\tb:2\n[::1]:3");
+  ASSERT_TRUE(list.ok());
+  EXPECT_EQ(*list, (Targets{"a:1", "b:2", "[::1]:3"}));
+  EXPECT_TRUE(ParseWorkerList("")->empty());
+}
+
+TEST(WorkerList, NamesTheLineThatMakesNoSense) {
+  const auto list = ParseWorkerList("a:1\n\nb 2\n");
+  ASSERT_FALSE(list.ok());
+  EXPECT_EQ(StatusMessage(list.status()),
+            "line 3: must be HOST:PORT, as in 127.0.0.1:9000, is 'b 2'");
+}
+
+using ListFile = DiscoveryTest;
+
+TEST_F(ListFile, FollowsItsFile) {
+  files_.files["/w"] = "a:1\nb:1\n";
+  ListFileSource source("/w", runtime_, metrics_of_source_);
+  source.Start();
+  RunFor(3 * kMicrosPerSecond);
+  ASSERT_EQ(found_.size(), 1u) << "the same list is told once";
+  files_.files["/w"] = "b:1\nc:1\nb:1\n";
+  RunFor(kMicrosPerSecond);
+  ASSERT_EQ(found_.size(), 2u);
+  EXPECT_EQ(found_.back(), (Targets{"b:1", "c:1"}));
+  files_.files["/w"] = "";
+  RunFor(kMicrosPerSecond);
+  EXPECT_EQ(found_.back(), Targets{});
+  EXPECT_EQ(metrics_of_source_.changes.value(), 3u);
+  EXPECT_EQ(metrics_of_source_.workers.value(), 0);
+}
+
+TEST_F(ListFile, KeepsItsListWhileTheFileIsBrokenOrGone) {
+  files_.files["/w"] = "a:1\n";
+  ListFileSource source("/w", runtime_, metrics_of_source_);
+  source.Start();
+  RunFor(kMicrosPerSecond);
+  files_.files["/w"] = "b:1\nrubbish\n";
+  RunFor(5 * kMicrosPerSecond);
+  files_.files.erase("/w");
+  RunFor(5 * kMicrosPerSecond);
+  files_.files["/w"] = std::string(kMaxWorkerFileBytes + 1, '\n');
+  RunFor(5 * kMicrosPerSecond);
+  EXPECT_EQ(found_.size(), 1u);
+  EXPECT_GE(metrics_of_source_.failures.value(), 12u);
+  files_.files["/w"] = "b:1" + std::string(kMaxWorkerFileBytes - 3, '\n');
+  RunFor(kMicrosPerSecond);
+  EXPECT_EQ(found_.back(), Targets{"b:1"});
+}
+
+TEST_F(ListFile, CanGoWhileItIsBeingRead) {
+  files_.files["/w"] = "a:1\n";
+  auto source = std::make_unique<ListFileSource>("/w", runtime_, metrics_of_source_);
+  source->Start();
+  source.reset();
+  RunFor(5 * kMicrosPerSecond);
+  EXPECT_TRUE(found_.empty());
+}
+
+class Dns : public DiscoveryTest {
+ protected:
+  Dns() : resolver_(world_.executor()) {}
+  FakeResolver resolver_;
+};
+
+TEST_F(Dns, TakesEveryAddressAndAsksAgain) {
+  resolver_.names["workers.svc"] = {"10.0.0.2", "10.0.0.1", "fd00::1"};
+  DnsSource source("workers.svc:9000", resolver_, runtime_, metrics_of_source_);
+  source.Start();
+  RunFor(kMicrosPerSecond);
+  ASSERT_EQ(found_.size(), 1u);
+  EXPECT_EQ(found_.back(), (Targets{"10.0.0.1:9000", "10.0.0.2:9000", "[fd00::1]:9000"}));
+  resolver_.names["workers.svc"] = {"10.0.0.3"};
+  RunFor(DnsSource::kInterval);
+  EXPECT_EQ(found_.back(), Targets{"10.0.0.3:9000"});
+  EXPECT_EQ(resolver_.asked, 2);
+}
+
+TEST_F(Dns, AFailureKeepsTheLastAddresses) {
+  resolver_.names["w"] = {"10.0.0.1"};
+  DnsSource source("w:1", resolver_, runtime_, metrics_of_source_);
+  source.Start();
+  RunFor(kMicrosPerSecond);
+  resolver_.names.clear();
+  RunFor(10 * DnsSource::kInterval);
+  EXPECT_EQ(found_.size(), 1u);
+  EXPECT_EQ(metrics_of_source_.failures.value(), 10u);
+  resolver_.names["w"] = {"10.0.0.2"};
+  RunFor(DnsSource::kInterval);
+  EXPECT_EQ(found_.back(), Targets{"10.0.0.2:1"});
+}
+
+TEST_F(Dns, ALookupThatHangsIsAskedAgain) {
+  resolver_.hangs = true;
+  DnsSource source("w:1", resolver_, runtime_, metrics_of_source_);
+  source.Start();
+  RunFor(DnsSource::kTimeout - 1);
+  EXPECT_EQ(resolver_.asked, 1);
+  resolver_.hangs = false;
+  resolver_.names["w"] = {"10.0.0.1"};
+  RunFor(2);
+  EXPECT_EQ(found_.size(), 1u);
+}
+
+}  // namespace
+}  // namespace quire
