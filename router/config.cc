@@ -1,5 +1,7 @@
 #include "router/config.h"
 
+#include "router/core/target.h"
+#include "router/discovery/fetch_asio.h"
 #include "router/front/front.h"
 
 namespace quire {
@@ -130,12 +132,47 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
               .max = kDayMs});
 }
 
-void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
-  schema.Group("Workers");
+void AddDiscoveryFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Finding workers");
   schema.Add({.name = "worker",
               .help = "A worker to send requests to.",
               .target = &c.workers,
               .value_name = "HOST:PORT"});
+  schema.Add({.name = "worker-file",
+              .help = "A file with a HOST:PORT on each line; it is watched.",
+              .target = &c.worker_files,
+              .value_name = "PATH"});
+  schema.Add({.name = "worker-dns",
+              .help = "A name of which every address is a worker; it is resolved again every 5 s.",
+              .target = &c.worker_dns,
+              .value_name = "NAME:PORT"});
+  schema.Add({.name = "worker-k8s",
+              .help = "A Kubernetes service, or labels of its EndpointSlices, whose endpoints are "
+                      "workers.",
+              .target = &c.worker_kubernetes,
+              .value_name = "SERVICE|SELECTOR"});
+  schema.Add({.name = "worker-k8s-namespace",
+              .help = "Where that service is.",
+              .target = &c.worker_kubernetes_namespace,
+              .value_name = "NAMESPACE",
+              .default_text = "the pod's own"});
+  schema.Add({.name = "worker-k8s-port",
+              .help = "Name or number of the workers' port.",
+              .target = &c.worker_kubernetes_port,
+              .value_name = "PORT",
+              .default_text = "the only one, or the one named wire"});
+  schema.Add({.name = "k8s-api-server",
+              .help = "URL of the Kubernetes API; a token is sent over https only.",
+              .target = &c.kubernetes_api_server,
+              .value_name = "URL"});
+  schema.Add({.name = "k8s-service-account",
+              .help = "Directory with the token, ca.crt and namespace of a service account.",
+              .target = &c.kubernetes_service_account,
+              .value_name = "PATH"});
+}
+
+void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Workers");
   schema.Add({.name = "routing-policy",
               .help = "How a worker is chosen: prefix-aware weighs what each worker has cached of "
                       "the prompt against the work that it has.",
@@ -192,17 +229,21 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
               .choices = {"auto", "text", "json"}});
 }
 
-absl::Status CheckWorker(const std::string& worker) {
-  const size_t colon = worker.rfind(':');
-  std::string host = worker.substr(0, std::min(colon, worker.size()));
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  const bool host_fits = !host.empty() && (bracketed || host.find(':') == std::string::npos);
-  if (colon != std::string::npos && host_fits) {
-    const absl::StatusOr<int64_t> port = config::ParseInt(worker.substr(colon + 1));
-    if (port.ok() && *port >= 1 && *port <= 65535) return absl::OkStatus();
+absl::Status CheckDiscovery(const RouterConfig& c) {
+  if (c.workers.empty() && c.worker_files.empty() && c.worker_dns.empty() &&
+      c.worker_kubernetes.empty()) {
+    return InvalidArgument(
+        "--worker is missing; give at least one, as in --worker 127.0.0.1:9000, or one of "
+        "--worker-file, --worker-dns and --worker-k8s");
   }
-  return InvalidArgument("--worker: must be HOST:PORT, as in 127.0.0.1:9000, is '" +
-                         worker.substr(0, 200) + "'");
+  for (const std::string& worker : c.workers) {
+    QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(worker), "--worker"));
+  }
+  for (const std::string& name : c.worker_dns) {
+    QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(name), "--worker-dns"));
+  }
+  if (c.worker_kubernetes.empty()) return absl::OkStatus();
+  return Annotate(CheckServerUrl(c.kubernetes_api_server), "--k8s-api-server");
 }
 
 }  // namespace
@@ -213,16 +254,14 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   AddPortFlags(schema, config);
   AddKeyFlags(schema, config);
   AddLimitFlags(schema, config);
+  AddDiscoveryFlags(schema, config);
   AddWorkerFlags(schema, config);
   AddProcessFlags(schema, config);
   return schema;
 }
 
 absl::Status CheckRouterConfig(const RouterConfig& c) {
-  if (c.workers.empty()) {
-    return InvalidArgument("--worker is missing; give at least one, as in --worker 127.0.0.1:9000");
-  }
-  for (const std::string& worker : c.workers) QUIRE_RETURN_IF_ERROR(CheckWorker(worker));
+  QUIRE_RETURN_IF_ERROR(CheckDiscovery(c));
   if (c.port != 0 && c.port == c.grpc_port) {
     return InvalidArgument("--grpc-port: is the same as --port; each of them speaks both, choose " +
                            std::to_string(c.port % 65535 + 1));
@@ -243,8 +282,7 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
 bool HasKeys(const RouterConfig& c) { return !c.api_key_file.empty() || !c.api_keys.empty(); }
 
 std::string HostAndPort(const std::string& host, int port) {
-  const bool v6 = host.find(':') != std::string::npos;
-  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return MakeTarget(host, static_cast<uint32_t>(port));
 }
 
 }  // namespace quire

@@ -31,7 +31,14 @@ struct RouterConfig {
   std::vector<std::string> api_keys;
   std::string salt_key_file;
 
-  std::vector<std::string> workers;  // HOST:PORT
+  std::vector<std::string> workers;       // HOST:PORT
+  std::vector<std::string> worker_files;  // paths
+  std::vector<std::string> worker_dns;    // NAME:PORT
+  std::string worker_kubernetes;          // a service's name, or labels
+  std::string worker_kubernetes_namespace;
+  std::string worker_kubernetes_port;
+  std::string kubernetes_api_server = "https://kubernetes.default.svc";
+  std::string kubernetes_service_account = "/var/run/secrets/kubernetes.io/serviceaccount";
   std::string routing_policy = "prefix-aware";
   config::Bytes max_index{256 << 20};
   std::string generation_config = "auto";

@@ -13,6 +13,7 @@
 #include "router/pipeline/make_pipeline.h"
 #include "router/router_process.h"
 #include "router/secrets.h"
+#include "router/worker_discovery.h"
 
 namespace quire {
 namespace {
@@ -75,7 +76,15 @@ struct RouterProcess::State {
         log(logger),
         counters(metrics),
         background(executor, kBackgroundThreads, kMaxBackgroundQueue),
-        dialer(MakeGrpcDialer(executor)) {}
+        dialer(MakeGrpcDialer(executor)),
+        discovery_runtime{executor,
+                          background,
+                          files,
+                          rng,
+                          log,
+                          [this](const std::string& source, std::vector<std::string> targets) {
+                            pipeline->WorkersNamed(source, std::move(targets));
+                          }} {}
 
   absl::Status Start();
   void Watch();
@@ -97,6 +106,8 @@ struct RouterProcess::State {
   std::unique_ptr<KeyRing> keys;
   std::unique_ptr<Dialer> dialer;
   std::unique_ptr<Pipeline> pipeline;
+  const DiscoveryRuntime discovery_runtime;
+  std::unique_ptr<WorkerDiscovery> discovery;
   std::unique_ptr<HttpServices> http_services;
   std::unique_ptr<GrpcServices> grpc_services;
   std::unique_ptr<InferenceServer> grpc;
@@ -120,6 +131,7 @@ int RouterProcess::Run() {
   if (state_->leaving.joinable()) state_->leaving.join();
   state_->front.reset();
   state_->grpc.reset();
+  state_->discovery.reset();
   state_->pipeline.reset();
   return 0;
 }
@@ -132,6 +144,8 @@ absl::Status RouterProcess::State::Start() {
   QUIRE_ASSIGN_OR_RETURN(pipeline_options.salt_key, ReadSaltKey(config, files));
   const PipelineRuntime runtime{executor, background, *dialer, rng, log, metrics};
   QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(std::move(pipeline_options), runtime));
+  QUIRE_ASSIGN_OR_RETURN(discovery,
+                         WorkerDiscovery::Make(config, executor, discovery_runtime, metrics));
   http_services = std::make_unique<HttpServices>(HttpServices{
       executor, *pipeline, background, rng, counters, log, LimitsOf(config), QUIRE_VERSION});
   if (keys->required()) http_services->keys = keys.get();
@@ -148,6 +162,7 @@ absl::Status RouterProcess::State::Start() {
   log.Info("listening", {{"http", HostAndPort(config.host, front->ports()[0])},
                          {"grpc", HostAndPort(config.host, front->ports()[1])},
                          {"workers", config.workers.size()}});
+  discovery->Start();
   executor.Post([this] { Watch(); });
   return absl::OkStatus();
 }

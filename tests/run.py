@@ -43,6 +43,7 @@ SCRIPTS = [
     ("bridge", ("long",), 1.0, ["bash", "tests/common/text/bridge.sh"], False),
     ("conformance", ("normal", "long"), 2.0, ["bash", "tests/conformance/run.sh"], True),
     ("process", ("normal", "long"), 1.0, ["python3", "tests/process/run.py"], True),
+    ("discovery", ("normal", "long"), 0.5, ["python3", "tests/process/discovery.py"], True),
     ("sanitizers", ("normal", "long"), 9.0, ["bash", "tests/sanitizers/run.sh"], True),
     ("threads", ("long",), 4.0, ["bash", "tests/sanitizers/threads.sh"], True),
 ]

@@ -153,13 +153,9 @@ class Exchanging : public std::enable_shared_from_this<Exchanging> {
     Error error;
     tls_context_.emplace(asio::ssl::context::tls_client);
     tls_context_->set_verify_mode(asio::ssl::verify_peer);
-    if (!shared_.options.ca_file.empty()) {
-      QUIRE_ASSIGN_OR_RETURN(const std::string ca,
-                             shared_.files.Read(shared_.options.ca_file, kMaxSecretBytes));
-      tls_context_->add_certificate_authority(asio::buffer(ca), error);
-    } else {
-      tls_context_->set_default_verify_paths(error);
-    }
+    QUIRE_ASSIGN_OR_RETURN(const std::string ca,
+                           shared_.files.Read(shared_.options.ca_file, kMaxSecretBytes));
+    tls_context_->add_certificate_authority(asio::buffer(ca), error);
     if (error) return absl::UnavailableError(AbslView("certificates: " + error.message()));
     tls_.emplace(socket_, *tls_context_);
     tls_->set_verify_callback(asio::ssl::host_name_verification(shared_.url.host));
@@ -175,7 +171,7 @@ class Exchanging : public std::enable_shared_from_this<Exchanging> {
     request_.set(http::field::accept, "application/json");
     request_.set(http::field::user_agent, "quire-router/" QUIRE_VERSION);
     request_.set(http::field::connection, "close");
-    if (!shared_.options.token_file.empty()) {
+    if (shared_.url.tls) {
       const auto token = shared_.files.Read(shared_.options.token_file, kMaxSecretBytes);
       if (!token.ok()) return End(token.status());
       request_.set(http::field::authorization, "Bearer " + std::string(TrimEnd(*token)));

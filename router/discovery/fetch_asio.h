@@ -17,9 +17,10 @@ class io_context;
 namespace quire {
 
 struct FetcherOptions {
-  std::string server;      // "https://kubernetes.default.svc", "http://127.0.0.1:8080"
-  std::string token_file;  // empty: no token is sent
-  std::string ca_file;     // whom to trust; only for https
+  std::string server;  // "https://kubernetes.default.svc", "http://127.0.0.1:8080"
+  // Only for https: a token is never sent in the clear.
+  std::string token_file;
+  std::string ca_file;  // whom to trust
 };
 
 // INVALID_ARGUMENT for a server that is no URL of this form.

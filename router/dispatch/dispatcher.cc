@@ -50,23 +50,8 @@ Dispatcher::~Dispatcher() {
   for (auto& [number, live] : live_) StopWaiting(*live);
 }
 
-absl::Status Dispatcher::AddWorker(const std::string& target) {
-  QUIRE_ASSIGN_OR_RETURN(const WorkerIndex worker, fleet_.AddWorker(target));
-  QUIRE_CHECK(worker.value() == links_.size());
-  LinkOptions link = options_.link;
-  link.target = target;
-  link.worker = worker;
-  link.router = options_.instance;
-  link.wants_events = options_.policy->wants_caches;
-  LinkListener& self = *this;
-  links_.push_back(std::make_unique<Link>(std::move(link), dialer_, executor_, rng_, self));
-  running_.emplace_back();
-  links_.back()->Start();
-  return absl::OkStatus();
-}
-
 Link& Dispatcher::LinkOf(WorkerIndex worker) {
-  QUIRE_CHECK(worker.value() < links_.size());
+  QUIRE_CHECK(worker.value() < links_.size() && links_[worker.value()] != nullptr);
   return *links_[worker.value()];
 }
 

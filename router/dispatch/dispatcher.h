@@ -94,6 +94,8 @@ class Dispatcher final : private LinkListener {
 
   // Dials the worker from now on. The errors of Fleet::AddWorker.
   absl::Status AddWorker(const std::string& target);
+  // Ends its Attach and forgets it. Needs a worker without attempts; not inside a callback.
+  void RemoveWorker(WorkerIndex worker);
 
   // Places the request now or as soon as a worker can take it. Nothing is called back inside this
   // call.
@@ -180,7 +182,7 @@ class Dispatcher final : private LinkListener {
   DispatchListener& listener_;
   Fleet fleet_;
   Placement placement_;
-  std::vector<std::unique_ptr<Link>> links_;      // by WorkerIndex
+  std::vector<std::unique_ptr<Link>> links_;      // by WorkerIndex; nullptr: it is gone
   std::vector<std::set<RequestNumber>> running_;  // by WorkerIndex: whose attempts it has
   std::map<RequestNumber, std::unique_ptr<Live>> live_;
   std::set<RequestNumber> waiting_;  // for a worker, the oldest first

@@ -20,6 +20,8 @@ std::string_view WorkerPhaseName(WorkerPhase phase) {
       return "stuck";
     case WorkerPhase::kRefused:
       return "refused";
+    case WorkerPhase::kGone:
+      return "gone";
   }
   return "unknown";
 }
@@ -39,6 +41,16 @@ absl::StatusOr<WorkerIndex> Fleet::AddWorker(const std::string& target) {
       return absl::AlreadyExistsError(AbslView("worker " + target + " is listed twice"));
     }
   }
+  const auto free = std::find_if(workers_.begin(), workers_.end(), [](const WorkerRecord& worker) {
+    return worker.phase == WorkerPhase::kGone;
+  });
+  if (free != workers_.end()) {
+    const WorkerIndex index = free->index;
+    *free = WorkerRecord();
+    free->index = index;
+    free->target = target;
+    return index;
+  }
   if (workers_.size() >= limits_.max_workers) {
     return absl::ResourceExhaustedError(AbslView("worker " + target + " is over the limit of " +
                                                  std::to_string(limits_.max_workers) + " workers"));
@@ -47,6 +59,18 @@ absl::StatusOr<WorkerIndex> Fleet::AddWorker(const std::string& target) {
   worker.index = WorkerIndex(static_cast<uint32_t>(workers_.size() - 1));
   worker.target = target;
   return worker.index;
+}
+
+void Fleet::RemoveWorker(WorkerIndex index) {
+  WorkerRecord& worker = Get(index);
+  QUIRE_CHECK(!worker.attached && worker.live_attempts == 0);
+  const std::string model_id = worker.hello.model_id;
+  const bool known = std::any_of(pools_.begin(), pools_.end(),
+                                 [&](const Pool& pool) { return pool.model_id == model_id; });
+  if (known) remembered_[model_id] = worker;  // bounded by the pools
+  worker = WorkerRecord();
+  worker.index = index;
+  worker.phase = WorkerPhase::kGone;
 }
 
 absl::Status Fleet::AddPools(const WorkerHello& hello, int64_t now_unix_seconds) {
@@ -210,7 +234,9 @@ const WorkerRecord* Fleet::Representative(const std::string& model_id) const {
     if (worker.phase == WorkerPhase::kReady) return &worker;
     if (any == nullptr) any = &worker;
   }
-  return any;
+  if (any != nullptr) return any;
+  const auto remembered = remembered_.find(model_id);
+  return remembered == remembered_.end() ? nullptr : &remembered->second;
 }
 
 FleetView Fleet::View(const std::string& model_id) const {
@@ -231,7 +257,10 @@ void Fleet::CheckInvariants() const {
     const WorkerRecord& worker = workers_[i];
     QUIRE_CHECK(worker.index.value() == i);
     QUIRE_CHECK(worker.unadmitted_submits <= worker.live_attempts);
-    QUIRE_CHECK(worker.attached == (worker.phase != WorkerPhase::kConnecting));
+    const bool away =
+        worker.phase == WorkerPhase::kConnecting || worker.phase == WorkerPhase::kGone;
+    QUIRE_CHECK(worker.attached != away);
+    QUIRE_CHECK(worker.target.empty() == (worker.phase == WorkerPhase::kGone));
     QUIRE_CHECK((worker.phase == WorkerPhase::kRefused) == !worker.refusal.empty() ||
                 !worker.attached);
   }

@@ -32,6 +32,7 @@ enum class WorkerPhase : uint8_t {
   kDraining,
   kStuck,    // a step is running past its limit
   kRefused,  // attached, and unusable: see refusal
+  kGone,     // nobody: its place is free for another worker
 };
 std::string_view WorkerPhaseName(WorkerPhase phase);
 
@@ -90,6 +91,9 @@ class Fleet {
 
   // RESOURCE_EXHAUSTED past max_workers; ALREADY_EXISTS for a target that is listed.
   absl::StatusOr<WorkerIndex> AddWorker(const std::string& target);
+  // Forgets a worker that has no attempts and no Attach; its index may stand for another one later.
+  // What it told of its model stays known.
+  void RemoveWorker(WorkerIndex worker);
 
   // A Hello arrived. Says whether the worker may be used; it becomes ready with its first ready
   // Step and once its model's text is.
@@ -116,7 +120,8 @@ class Fleet {
   uint32_t ReadyCount(const std::string& model_id) const;
   // Routers that share this fleet, this one counted: the most that a worker sees.
   uint32_t RoutersAttached() const;
-  // A worker whose Hello tells the limits and features of this model: a ready one if there is one.
+  // A worker whose Hello tells the limits and features of this model: a ready one if there is one,
+  // and if they have all gone the last one as it was.
   const WorkerRecord* Representative(const std::string& model_id) const;
   FleetView View(const std::string& model_id) const;
 
@@ -136,7 +141,8 @@ class Fleet {
   const RouterLimits limits_;
   std::vector<WorkerRecord> workers_;
   std::vector<Pool> pools_;
-  std::map<std::string, Text> texts_;  // by model_id
+  std::map<std::string, WorkerRecord> remembered_;  // by model_id: the last one that went
+  std::map<std::string, Text> texts_;               // by model_id
 };
 
 }  // namespace quire

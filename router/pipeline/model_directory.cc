@@ -75,6 +75,10 @@ bool ModelDirectory::AnyReady() const {
 
 void ModelDirectory::Changed(WorkerIndex index) {
   const WorkerRecord& worker = dispatcher_.fleet().worker(index);
+  if (worker.phase == WorkerPhase::kGone) {
+    logged_.erase(index);
+    return;
+  }
   if (worker.attached && worker.refusal.empty()) texts_.Want(worker);
   const std::string& why = worker.refusal.empty() ? worker.last_error : worker.refusal;
   std::pair<WorkerPhase, std::string>& last = logged_[index];

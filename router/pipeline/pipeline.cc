@@ -31,6 +31,7 @@
 #include "router/pipeline/request.h"
 #include "router/pipeline/router_metrics.h"
 #include "router/pipeline/tokenize_service.h"
+#include "router/pipeline/worker_roster.h"
 
 namespace quire {
 namespace {
@@ -48,6 +49,9 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   RequestId Start(GenerateRequest ask, ResponseSink* sink) override;
   void Cancel(RequestId id) override;
   void Taken(RequestId id, uint32_t choice, uint64_t index) override;
+  void WorkersNamed(const std::string& source, std::vector<std::string> targets) override {
+    roster_.Named(source, std::move(targets));
+  }
   std::vector<ModelEntry> Models() const override;
   void Tokenize(const std::string& model, Prompt prompt,
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
@@ -94,6 +98,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   Dispatcher dispatcher_;
   ModelDirectory models_;
   TokenizeService tokenize_;
+  WorkerRoster roster_;
   std::map<RequestId, LiveRequest> requests_;
   RequestId last_id_ = 0;
   TimerId housekeeping_ = 0;
@@ -122,7 +127,8 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
       dispatcher_(MakeDispatchOptions(options_, runtime.rng), runtime.dialer, runtime.executor,
                   runtime.rng, *this),
       models_(options_, runtime, dispatcher_),
-      tokenize_(options_.limits, runtime.executor, runtime.background) {
+      tokenize_(options_.limits, runtime.executor, runtime.background),
+      roster_(options_.limits, dispatcher_, runtime.executor, runtime.logger) {
   Housekeep();
 }
 
@@ -405,6 +411,7 @@ void RouterPipeline::WatchEmptyPools() {
 }
 
 void RouterPipeline::Housekeep() {
+  roster_.Refresh();
   models_.Refresh();
   admission_.SetRouters(dispatcher_.fleet().RoutersAttached());
   metrics_.Update(dispatcher_);
@@ -436,6 +443,7 @@ absl::Status RouterPipeline::AddWorkers() {
   for (const std::string& target : options_.workers) {
     QUIRE_RETURN_IF_ERROR(Annotate(dispatcher_.AddWorker(target), "--worker"));
   }
+  roster_.Named("worker", options_.workers);
   return absl::OkStatus();
 }
 

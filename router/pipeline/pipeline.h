@@ -48,6 +48,10 @@ class Pipeline {
   // The client has taken the outputs of this choice below `index`; moves the window.
   virtual void Taken(RequestId request, uint32_t choice, uint64_t index) = 0;
 
+  // A source of workers tells its whole list. Those that no source names any more go when they are
+  // not needed.
+  virtual void WorkersNamed(const std::string& source, std::vector<std::string> targets) = 0;
+
   virtual std::vector<ModelEntry> Models() const = 0;
   virtual void Tokenize(const std::string& model, Prompt prompt,
                         std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;

@@ -94,7 +94,7 @@ void RouterMetrics::Update(const Dispatcher& dispatcher) {
   last_ = now;
   std::array<int, 6> phases{};
   for (const WorkerRecord& worker : dispatcher.fleet().workers()) {
-    ++phases[static_cast<size_t>(worker.phase)];
+    if (worker.phase != WorkerPhase::kGone) ++phases[static_cast<size_t>(worker.phase)];
   }
   for (size_t i = 0; i < phases.size(); ++i) workers_[i]->Set(phases[i]);
   UpdateIndex(dispatcher.placement().index(), dispatcher.fleet().workers().size());

@@ -7,8 +7,10 @@ import pathlib
 import queue
 import signal
 import subprocess
+import sys
 import threading
 import time
+import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = ROOT / os.environ.get("QUIRE_TEST_BUILD", "build") / "bin"  # another build: the sanitizers' own
@@ -170,3 +172,42 @@ class Server:
 
     def __exit__(self, *_):
         self.process.close()
+
+
+class RouterUnderTest(Server):
+    """`quire-router` alone, on ports of the system's choice, with what finds its workers."""
+
+    def __init__(self, *args):  # does not wait until it is ready: its workers may come later
+        self.process = Process([BIN / "quire-router", "--port=0", "--grpc-port=0", "--log-format=json", *args])
+        try:
+            line = json.loads(self.process.wait_for_line('"listening"'))
+        except Failure:
+            self.process.close()
+            raise
+        self.port = int(line["http"].rsplit(":", 1)[1])
+
+    def metric(self, name):
+        """Its value, or None while the series is not there."""
+        for line in self.get("/metrics")[1].splitlines():
+            if line.startswith(name + " "):
+                return float(line.rsplit(" ", 1)[1])
+        return None
+
+
+def main_of(names):
+    """Runs the functions test_* of a module, or those whose names hold one of the arguments."""
+    tests = [(n, f) for n, f in sorted(names.items()) if n.startswith("test_")]
+    wanted = sys.argv[1:]
+    passed = failed = 0
+    for name, test in tests:
+        if wanted and not any(w in name for w in wanted):
+            continue
+        try:
+            test()
+            passed += 1
+            print(f"ok   {name}", flush=True)
+        except (Failure, Exception):  # every failure is told, and the next test runs
+            failed += 1
+            print(f"FAIL {name}\n{traceback.format_exc()}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0

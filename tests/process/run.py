@@ -10,10 +10,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, DEMO, Failure, Process, Server, expect, run  # noqa: E402
+from harness import BIN, DEMO, Process, Server, expect, main_of, run  # noqa: E402
 
 PROMPT = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
 
@@ -319,23 +318,5 @@ def test_chat_and_complete_talk_to_a_server():
             chat.wait()
 
 
-def main():
-    tests = [(n, f) for n, f in sorted(globals().items()) if n.startswith("test_")]
-    wanted = sys.argv[1:]
-    passed = failed = 0
-    for name, test in tests:
-        if wanted and not any(w in name for w in wanted):
-            continue
-        try:
-            test()
-            passed += 1
-            print(f"ok   {name}", flush=True)
-        except (Failure, Exception):  # every failure is told, and the next test runs
-            failed += 1
-            print(f"FAIL {name}\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of(globals()))

@@ -124,6 +124,24 @@ TEST_F(FleetTest, TargetsAreListedOnceAndBounded) {
   EXPECT_EQ(fleet.AddWorker("c:1").status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST_F(FleetTest, AWorkerThatWentLeavesItsPlaceAndWhatItToldOfItsModel) {
+  const WorkerIndex first = Add("a:1");
+  const WorkerIndex second = Add("b:1");
+  ASSERT_TRUE(fleet_.Attached(first, Hello(), 5).ok());
+  fleet_.Detached(first, "gone");
+  fleet_.RemoveWorker(first);
+  EXPECT_EQ(PhaseOf(first), WorkerPhase::kGone);
+  ASSERT_NE(fleet_.FindPool("n"), nullptr);
+  ASSERT_NE(fleet_.Representative("m"), nullptr);
+  EXPECT_EQ(fleet_.Representative("m")->hello.limits.max_model_len, 100u);
+  EXPECT_EQ(fleet_.ReadyCount("m"), 0u);
+  fleet_.RemoveWorker(second);
+  EXPECT_EQ(Add("c:1"), first) << "the first place that is free";
+  EXPECT_EQ(PhaseOf(first), WorkerPhase::kConnecting);
+  EXPECT_TRUE(fleet_.worker(first).hello.model_id.empty()) << "it is another worker";
+  EXPECT_EQ(Add("a:1"), second) << "its name is free again";
+}
+
 TEST_F(FleetTest, PoolsAreBounded) {
   limits_.max_pools = 2;
   Fleet fleet(limits_);

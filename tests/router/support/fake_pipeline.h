@@ -66,6 +66,7 @@ class FakePipeline : public Pipeline {
     if (stalled) Later([this, request] { Turn(request); });
   }
 
+  void WorkersNamed(const std::string&, std::vector<std::string>) override {}
   std::vector<ModelEntry> Models() const override {
     return {{"demo", "id-of-demo", 2048, 1, 1700000000}};
   }

@@ -1,0 +1,39 @@
+// Which workers a dispatcher has: each has a link as long as it is here.
+#include <utility>
+
+#include "common/check.h"
+#include "router/dispatch/dispatcher.h"
+
+namespace quire {
+
+absl::Status Dispatcher::AddWorker(const std::string& target) {
+  QUIRE_ASSIGN_OR_RETURN(const WorkerIndex worker, fleet_.AddWorker(target));
+  if (worker.value() == links_.size()) {
+    links_.emplace_back();
+    running_.emplace_back();
+  }
+  std::unique_ptr<Link>& place = links_.at(worker.value());
+  QUIRE_CHECK_MSG(place == nullptr, "a worker that went left its place empty");
+  LinkOptions link = options_.link;
+  link.target = target;
+  link.worker = worker;
+  link.router = options_.instance;
+  link.wants_events = options_.policy->wants_caches;
+  LinkListener& self = *this;
+  place = std::make_unique<Link>(std::move(link), dialer_, executor_, rng_, self);
+  place->Start();
+  return absl::OkStatus();
+}
+
+void Dispatcher::RemoveWorker(WorkerIndex worker) {
+  QUIRE_CHECK_MSG(running_.at(worker.value()).empty(), "a worker with attempts stays");
+  links_.at(worker.value()).reset();
+  placement_.index().Lost(worker);
+  if (fleet_.worker(worker).attached) fleet_.Detached(worker, "named no more");
+  fleet_.RemoveWorker(worker);
+  // Its index may become another worker's.
+  for (auto& [number, live] : live_) std::erase(live->excluded, worker);
+  listener_.OnFleetChanged(worker);
+}
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+// Keeps the dispatcher's workers to what discovery names: dials those that are new, lets those go
+// that nobody names any more.
+//
+// Owner: the pipeline, on the router's executor; never called from inside a callback of a link.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/log/log.h"
+#include "common/runtime/runtime.h"
+#include "router/discovery/worker_set.h"
+#include "router/dispatch/dispatcher.h"
+
+namespace quire {
+
+class WorkerRoster {
+ public:
+  // All outlive the roster.
+  WorkerRoster(const RouterLimits& limits, Dispatcher& dispatcher, Executor& executor,
+               Logger& logger);
+
+  // The whole list of one source now.
+  void Named(const std::string& source, std::vector<std::string> targets);
+  // Call every second.
+  void Refresh();
+
+ private:
+  Dispatcher& dispatcher_;
+  Executor& executor_;
+  Logger& logger_;
+  WorkerSet set_;
+  uint64_t logged_left_out_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,84 @@
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "router/discovery/dns_source.h"
+#include "router/discovery/fetch_asio.h"
+#include "router/discovery/kubernetes_source.h"
+#include "router/discovery/list_file.h"
+#include "router/worker_discovery.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxNamespaceBytes = 4096;
+
+// The namespace of the pod that this router runs in.
+absl::StatusOr<std::string> OwnNamespace(Files& files, const std::string& path) {
+  absl::StatusOr<std::string> text = files.Read(path, kMaxNamespaceBytes);
+  if (!text.ok()) {
+    return Annotate(text.status(), "--worker-k8s-namespace is missing, and there is no pod's own");
+  }
+  while (!text->empty() && (text->back() == '\n' || text->back() == ' ')) text->pop_back();
+  return text;
+}
+
+}  // namespace
+
+struct WorkerDiscovery::State {
+  State(AsioExecutor& executor, const DiscoveryRuntime& discovery_runtime)
+      : runtime(discovery_runtime), resolver(MakeSystemResolver(executor)) {}
+
+  const DiscoveryRuntime& runtime;
+  std::unique_ptr<Resolver> resolver;
+  std::unique_ptr<Fetcher> fetcher;
+  std::map<std::string, std::unique_ptr<SourceMetrics>> metrics;
+  std::vector<std::unique_ptr<WorkerSource>> sources;
+};
+
+WorkerDiscovery::WorkerDiscovery(std::unique_ptr<State> state) : state_(std::move(state)) {}
+WorkerDiscovery::~WorkerDiscovery() = default;
+
+absl::StatusOr<std::unique_ptr<WorkerDiscovery>> WorkerDiscovery::Make(
+    const RouterConfig& config, AsioExecutor& executor, const DiscoveryRuntime& runtime,
+    Metrics& metrics) {
+  auto state = std::make_unique<State>(executor, runtime);
+  const auto metrics_of = [&](const std::string& flag) -> SourceMetrics& {
+    auto& of_flag = state->metrics[flag];
+    if (of_flag == nullptr) of_flag = std::make_unique<SourceMetrics>(metrics, flag);
+    return *of_flag;
+  };
+  for (const std::string& path : config.worker_files) {
+    // A file that is wrong at the start is a mistake of whoever starts; later ones keep the list.
+    QUIRE_RETURN_IF_ERROR(Annotate(ReadWorkerList(runtime.files, path).status(), "--worker-file"));
+    state->sources.push_back(
+        std::make_unique<ListFileSource>(path, runtime, metrics_of("worker-file")));
+  }
+  for (const std::string& name : config.worker_dns) {
+    state->sources.push_back(
+        std::make_unique<DnsSource>(name, *state->resolver, runtime, metrics_of("worker-dns")));
+  }
+  if (!config.worker_kubernetes.empty()) {
+    KubernetesOptions options{config.worker_kubernetes, config.worker_kubernetes_namespace,
+                              config.worker_kubernetes_port};
+    if (options.name_space.empty()) {
+      QUIRE_ASSIGN_OR_RETURN(
+          options.name_space,
+          OwnNamespace(runtime.files, config.kubernetes_service_account + "/namespace"));
+    }
+    const FetcherOptions fetcher{config.kubernetes_api_server,
+                                 config.kubernetes_service_account + "/token",
+                                 config.kubernetes_service_account + "/ca.crt"};
+    state->fetcher = MakeAsioFetcher(fetcher, executor.context(), *state->resolver, runtime.files);
+    state->sources.push_back(std::make_unique<KubernetesSource>(options, *state->fetcher, runtime,
+                                                                metrics_of("worker-k8s")));
+  }
+  return std::unique_ptr<WorkerDiscovery>(new WorkerDiscovery(std::move(state)));
+}
+
+void WorkerDiscovery::Start() {
+  for (const auto& source : state_->sources) source->Start();
+}
+
+}  // namespace quire
