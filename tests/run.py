@@ -45,6 +45,7 @@ SCRIPTS = [
     ("process", ("normal", "long"), 1.0, ["python3", "tests/process/run.py"], True),
     ("discovery", ("normal", "long"), 0.5, ["python3", "tests/process/discovery.py"], True),
     ("sanitizers", ("normal", "long"), 9.0, ["bash", "tests/sanitizers/run.sh"], True),
+    ("kubernetes", ("long",), 4.0, ["python3", "tests/kubernetes/run.py"], True),
     ("threads", ("long",), 4.0, ["bash", "tests/sanitizers/threads.sh"], True),
 ]
 
