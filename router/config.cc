@@ -66,29 +66,6 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.max_live_requests,
               .min = 1,
               .max = 1 << 20});
-  schema.Add({.name = "max-queued-requests",
-              .help = "Requests that wait for room at a worker; more are refused with 503, those "
-                      "of the tenant with most of them first.",
-              .target = &c.max_queued_requests,
-              .min = 1,
-              .max = 1 << 20});
-  schema.Add({.name = "max-queued-per-tenant",
-              .help = "The same for each tenant; 0 leaves it at --max-queued-requests.",
-              .target = &c.max_queued_per_tenant,
-              .min = 0,
-              .max = 1 << 20});
-  schema.Add({.name = "max-prefill-ahead",
-              .help = "Prompt tokens that a worker may have before it while more requests go to "
-                      "it; beyond that they wait here, where their order is fair.",
-              .target = &c.max_prefill_ahead,
-              .min = 1,
-              .max = 1ll << 40});
-  schema.Add({.name = "max-journal-bytes",
-              .help = "Memory for the tokens of running answers, kept to carry them on; at the "
-                      "limit new requests are refused with 503.",
-              .target = &c.max_journal,
-              .min = 1 << 16,
-              .max = 1ll << 40});
   schema.Add({.name = "max-header-bytes",
               .help = "Size of a request's headers.",
               .target = &c.max_header,
@@ -130,6 +107,33 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.sse_commit_after,
               .min = 1,
               .max = kDayMs});
+}
+
+// How much waits and is kept before new requests are refused.
+void AddAdmissionFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Add({.name = "max-queued-requests",
+              .help = "Requests that wait for room at a worker; more are refused with 503, those "
+                      "of the tenant with most of them first.",
+              .target = &c.max_queued_requests,
+              .min = 1,
+              .max = 1 << 20});
+  schema.Add({.name = "max-queued-per-tenant",
+              .help = "The same for each tenant; 0 leaves it at --max-queued-requests.",
+              .target = &c.max_queued_per_tenant,
+              .min = 0,
+              .max = 1 << 20});
+  schema.Add({.name = "max-prefill-ahead",
+              .help = "Prompt tokens that a worker may have before it while more requests go to "
+                      "it; beyond that they wait here, where their order is fair.",
+              .target = &c.max_prefill_ahead,
+              .min = 1,
+              .max = 1ll << 40});
+  schema.Add({.name = "max-journal-bytes",
+              .help = "Memory for the tokens of running answers, kept to carry them on; at the "
+                      "limit new requests are refused with 503.",
+              .target = &c.max_journal,
+              .min = 1 << 16,
+              .max = 1ll << 40});
 }
 
 void AddDiscoveryFlags(config::Schema& schema, RouterConfig& c) {
@@ -218,6 +222,12 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
               .min = -1,
               .max = 1 << 20,
               .hidden = true});
+  schema.Add({.name = "request-log",
+              .help = "File to which one JSON line is appended for every request that has ended: "
+                      "its tenant, tokens, attempts and times. Opened anew when it was moved.",
+              .target = &c.request_log,
+              .value_name = "FILE",
+              .default_text = "none"});
   schema.Add({.name = "log-level",
               .help = "Least level that is logged.",
               .target = &c.log_level,
@@ -254,6 +264,7 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   AddPortFlags(schema, config);
   AddKeyFlags(schema, config);
   AddLimitFlags(schema, config);
+  AddAdmissionFlags(schema, config);
   AddDiscoveryFlags(schema, config);
   AddWorkerFlags(schema, config);
   AddProcessFlags(schema, config);

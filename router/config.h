@@ -52,6 +52,7 @@ struct RouterConfig {
   config::Duration drain_delay{-1};  // not given: 5 s, on loopback none
   config::Duration drain_timeout{30'000};
   int32_t ready_fd = -1;
+  std::string request_log;  // empty: none
   std::string log_level = "info";
   std::string log_format = "auto";
 };

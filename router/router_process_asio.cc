@@ -11,6 +11,7 @@
 #include "router/grpc/inference_server.h"
 #include "router/link/dialer_grpc.h"
 #include "router/pipeline/make_pipeline.h"
+#include "router/records/request_log.h"
 #include "router/router_process.h"
 #include "router/secrets.h"
 #include "router/worker_discovery.h"
@@ -105,6 +106,7 @@ struct RouterProcess::State {
   RealFiles files;
   std::unique_ptr<KeyRing> keys;
   std::unique_ptr<Dialer> dialer;
+  std::unique_ptr<RequestLog> request_log;
   std::unique_ptr<Pipeline> pipeline;
   const DiscoveryRuntime discovery_runtime;
   std::unique_ptr<WorkerDiscovery> discovery;
@@ -142,6 +144,12 @@ absl::Status RouterProcess::State::Start() {
   QUIRE_ASSIGN_OR_RETURN(keys, MakeKeyRing(config, {executor, background, files}, metrics, log));
   PipelineOptions pipeline_options = PipelineOf(config);
   QUIRE_ASSIGN_OR_RETURN(pipeline_options.salt_key, ReadSaltKey(config, files));
+  if (!config.request_log.empty()) {
+    auto opened = RequestLog::Open(config.request_log, executor.clock(), metrics);
+    if (!opened.ok()) return Annotate(opened.status(), "--request-log");
+    request_log = *std::move(opened);
+    pipeline_options.records = request_log.get();
+  }
   const PipelineRuntime runtime{executor, background, *dialer, rng, log, metrics};
   QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(std::move(pipeline_options), runtime));
   QUIRE_ASSIGN_OR_RETURN(discovery,

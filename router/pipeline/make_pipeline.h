@@ -13,6 +13,7 @@
 #include "router/core/limits.h"
 #include "router/core/model_text.h"
 #include "router/pipeline/pipeline.h"
+#include "router/records/request_record.h"
 
 namespace quire {
 
@@ -25,6 +26,7 @@ struct PipelineOptions {
   bool carry_on = true;             // resume streams of lost workers on others
   std::string salt_key;             // empty: the public key
   ModelTextFactory text_factory;    // MakeBundleText of router/chat; tests fake it
+  RecordSink* records = nullptr;    // outlives the pipeline; nullptr: none are kept
 };
 
 // All outlive the pipeline.

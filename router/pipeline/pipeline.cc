@@ -38,8 +38,6 @@ namespace {
 
 constexpr Micros kHousekeepingInterval = kMicrosPerSecond;
 
-using Outcome = RouterMetrics::Outcome;
-
 class RouterPipeline final : public Pipeline, private DispatchListener {
  public:
   RouterPipeline(PipelineOptions options, const PipelineRuntime& runtime);
@@ -70,6 +68,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void LaunchNext();
   void Launch(RequestId id);
   void OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) override;
+  void OnAttemptOver(RequestNumber number, const AttemptReport& report) override;
   void OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) override;
   void OnOutput(RequestNumber number, const Output& output) override;
   void OnChoiceOver(RequestNumber number, const Ended& ended) override;
@@ -78,7 +77,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void EndChoice(RequestId id, const ChoiceEnd& end);
   void Reject(RequestId id, const Refusal& refusal);
   void Fail(RequestId id, ApiError error);  // by value: it may be a part of the request
-  void Release(RequestId id, Outcome outcome);
+  void Release(RequestId id, RequestEnd end);
   LiveRequest* Find(RequestId id);
 
   void OnFleetChanged(WorkerIndex worker) override;
@@ -90,6 +89,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
 
   const PipelineOptions options_;
   const PipelineRuntime runtime_;
+  const RouterInstance instance_;
   const GenerationSettings no_defaults_;
   Executor& executor_;
   RouterMetrics metrics_;
@@ -107,9 +107,9 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
 
-DispatchOptions MakeDispatchOptions(const PipelineOptions& options, Rng& rng) {
+DispatchOptions MakeDispatchOptions(const PipelineOptions& options, RouterInstance instance) {
   DispatchOptions dispatch;
-  dispatch.instance = RouterInstance(rng.Next());
+  dispatch.instance = instance;
   dispatch.policy = FindPolicy(options.routing_policy);
   dispatch.limits = options.limits;
   dispatch.link.silence_ms = options.worker_silence_ms;
@@ -120,11 +120,12 @@ DispatchOptions MakeDispatchOptions(const PipelineOptions& options, Rng& rng) {
 RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& runtime)
     : options_(std::move(options)),
       runtime_(runtime),
+      instance_(runtime.rng.Next()),
       executor_(runtime.executor),
       metrics_(runtime.metrics),
       admission_metrics_(runtime.metrics),
       admission_(options_.limits),
-      dispatcher_(MakeDispatchOptions(options_, runtime.rng), runtime.dialer, runtime.executor,
+      dispatcher_(MakeDispatchOptions(options_, instance_), runtime.dialer, runtime.executor,
                   runtime.rng, *this),
       models_(options_, runtime, dispatcher_),
       tokenize_(options_.limits, runtime.executor, runtime.background),
@@ -135,9 +136,7 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
 RouterPipeline::~RouterPipeline() {
   if (housekeeping_ != 0) executor_.Cancel(housekeeping_);
   if (empty_pools_ != 0) executor_.Cancel(empty_pools_);
-  for (auto& [id, request] : requests_) {
-    if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
-  }
+  while (!requests_.empty()) Cancel(requests_.begin()->first);  // each has its record
 }
 
 // ----------------------------------------------------------------------------- the life of a
@@ -150,6 +149,8 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   request.ask = std::move(ask);
   request.ask.priority = PriorityOf(request.ask);
   request.sink = sink;
+  request.record.router = instance_;
+  request.record.request = RequestNumber(id);
   request.arrived = Now();
   if (auto refusal =
           admission_.Enter(id, request.ask.tenant, request.ask.priority, request.arrived)) {
@@ -232,8 +233,9 @@ void RouterPipeline::LaunchNext() {
 }
 
 void RouterPipeline::Launch(RequestId id) {
-  const LiveRequest& request = *Find(id);
+  LiveRequest& request = *Find(id);
   admission_.Launch(id, Now());
+  request.record.queued_us = Now() - request.queued_at;
   admission_metrics_.Waited(SecondsSince(request.queued_at));
   DispatchRequest dispatch;
   dispatch.number = RequestNumber(id);
@@ -253,10 +255,17 @@ void RouterPipeline::OnAdmitted(RequestNumber number, const WorkerRecord& worker
   request->worker = worker.hello.worker_id;
 }
 
+void RouterPipeline::OnAttemptOver(RequestNumber number, const AttemptReport& report) {
+  LiveRequest* request = Find(number.value());
+  QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
+  RecordAttempt(request->record, report);
+}
+
 bool RouterPipeline::EnsureStarted(RequestId id) {
   LiveRequest* request = Find(id);
   if (request == nullptr || request->started) return request != nullptr;
   request->started = true;
+  request->record.first_token_us = Now() - request->arrived;
   metrics_.FirstToken(SecondsSince(request->arrived));
   request->sink->OnStarted(StartedOf(*request));
   request = Find(id);
@@ -311,15 +320,15 @@ void RouterPipeline::EndChoice(RequestId id, const ChoiceEnd& end) {
   if (request == nullptr) return;
   QUIRE_CHECK_MSG(!request->ended.at(end.choice), "a choice ends once");
   request->ended[end.choice] = true;
+  request->finish_reasons[end.choice] = end.finish_reason;
   request->sink->OnChoiceEnd(end);
   request = Find(id);
   if (request == nullptr || std::count(request->ended.begin(), request->ended.end(), false) > 0) {
     return;
   }
   const Usage usage = UsageOf(*request);
-  metrics_.Tokens(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
   ResponseSink* sink = request->sink;
-  Release(id, Outcome::kFinished);
+  Release(id, RequestEnd::kFinished);
   sink->OnFinished(usage);
 }
 
@@ -337,23 +346,27 @@ void RouterPipeline::Fail(RequestId id, ApiError error) {
   if (request == nullptr) return;
   dispatcher_.Cancel(RequestNumber(id));
   ResponseSink* sink = request->sink;
-  Release(id, request->rejected ? Outcome::kRejected : Outcome::kFailed);
+  request->record.error = error.code;
+  Release(id, request->rejected ? RequestEnd::kRejected : RequestEnd::kFailed);
   sink->OnError(error);
 }
 
 void RouterPipeline::Cancel(RequestId id) {
   if (Find(id) == nullptr) return;
   dispatcher_.Cancel(RequestNumber(id));
-  Release(id, Outcome::kCancelled);
+  Release(id, RequestEnd::kCancelled);
 }
 
-void RouterPipeline::Release(RequestId id, Outcome outcome) {
+void RouterPipeline::Release(RequestId id, RequestEnd end) {
   const auto it = requests_.find(id);
   QUIRE_CHECK_MSG(it != requests_.end(), "a request ends once");
   const LiveRequest& request = it->second;
   if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
   admission_.Leave(id, TokensTaken(request), Now());
-  metrics_.RequestEnded(outcome, SecondsSince(request.arrived));
+  const RequestRecord record = RecordOf(request, end, Now());
+  const bool accepted = !request.refused;  // it came in, whatever became of it then
+  metrics_.RequestEnded(record, accepted);
+  if (accepted && options_.records != nullptr) options_.records->Write(record);
   requests_.erase(it);
   metrics_.LiveRequests(requests_.size());
 }

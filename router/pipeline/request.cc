@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
 #include "common/wire_features.h"
 #include "router/chat/salt.h"
 #include "router/core/utf8.h"
@@ -165,6 +166,7 @@ std::optional<ApiError> MakeStreams(LiveRequest& request) {
     ChoiceStream& stream = request.streams.emplace_back(options, *request.model.text);
     if (!request.ask.resume) continue;
     stream.Replay(request.ask.resume->outputs[choice]);
+    request.resumed_tokens += stream.completion_tokens();
     if (!stream.stop_string() && stream.completion_tokens() < max_tokens) continue;
     const bool stopped = stream.stop_string().has_value();
     request.resumed_ends.push_back({choice, stopped ? "stop" : "length", stream.stop_string(), {}});
@@ -173,6 +175,7 @@ std::optional<ApiError> MakeStreams(LiveRequest& request) {
     return InvalidField("resume", "the answer was complete already");
   }
   request.ended.assign(request.streams.size(), false);
+  request.finish_reasons.assign(request.streams.size(), "");
   return std::nullopt;
 }
 
@@ -213,6 +216,30 @@ Started StartedOf(LiveRequest& request) {
   if (request.sampling.prompt_logprobs > 0) started.prompt_logprobs = PromptLogprobsOf(request);
   request.prompt_logprobs = {};
   return started;
+}
+
+RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {
+  RequestRecord record = request.record;
+  record.request_id = request.ask.request_id.substr(0, kMaxRequestIdBytes);
+  if (request.ask.tenant != nullptr) record.tenant = request.ask.tenant->name;
+  record.model = request.model.model_id.empty() ? request.ask.model : request.model.facts.name;
+  record.model_id = request.model.model_id;
+  record.priority = request.ask.priority;
+  record.streaming = request.ask.streaming;
+  record.end = end;
+  record.finish_reasons = request.finish_reasons;
+  record.resumed_tokens = request.resumed_tokens;
+  record.accepted_tokens = request.accepted_tokens;
+  record.total_us = now - request.arrived;
+  if (!request.cached_tokens) return record;
+  const Usage usage = UsageOf(request);
+  record.prompt_tokens = usage.prompt_tokens;
+  record.cached_tokens = usage.cached_tokens;
+  record.delivered_tokens = usage.completion_tokens - request.resumed_tokens;
+  QUIRE_CHECK_MSG(record.delivered_tokens <= record.accepted_tokens,
+                  "what was delivered was accepted first");
+  record.discarded_tokens = record.accepted_tokens - record.delivered_tokens;
+  return record;
 }
 
 Usage UsageOf(const LiveRequest& request) {

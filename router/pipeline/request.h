@@ -15,6 +15,7 @@
 #include "router/core/api.h"
 #include "router/core/model_text.h"
 #include "router/pipeline/pipeline.h"
+#include "router/records/request_record.h"
 #include "router/routing/room.h"
 #include "router/stream/choice_stream.h"
 
@@ -43,15 +44,18 @@ struct LiveRequest {
   RoomNeed need;
   Micros queued_at = 0;
   std::vector<TokenId> prompt_ids;
-  std::string prompt_text;                // with echo
-  PromptLogprobs prompt_logprobs;         // as they come; first_position is 1
-  std::vector<ChoiceStream> streams;      // by choice
-  std::vector<bool> ended;                // by choice
-  std::vector<ChoiceEnd> resumed_ends;    // choices that were complete when they were resumed
-  bool started = false;                   // OnStarted has been called
-  std::optional<uint32_t> cached_tokens;  // of the first attempt
-  std::string worker;                     // that took the first attempt
-  uint64_t accepted_tokens = 0;           // from workers
+  std::string prompt_text;                  // with echo
+  PromptLogprobs prompt_logprobs;           // as they come; first_position is 1
+  std::vector<ChoiceStream> streams;        // by choice
+  std::vector<bool> ended;                  // by choice
+  std::vector<ChoiceEnd> resumed_ends;      // choices that were complete when they were resumed
+  bool started = false;                     // OnStarted has been called
+  std::optional<uint32_t> cached_tokens;    // of the first attempt
+  std::string worker;                       // that took the first attempt
+  uint64_t accepted_tokens = 0;             // from workers
+  uint64_t resumed_tokens = 0;              // outputs that count and that the client brought along
+  std::vector<std::string> finish_reasons;  // by choice
+  RequestRecord record;                     // its attempts and times, as they come
 };
 
 // A tenant's most urgent priority bounds what its clients ask for.
@@ -78,6 +82,9 @@ std::optional<ApiError> MakeStreams(LiveRequest& request);
 
 // All that a worker needs, apart from what the dispatcher fills in.
 Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key);
+
+// The books of a request that has ended; `now` is its end.
+RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now);
 
 // The prompt's text and logprobs move into it, if they were asked for.
 Started StartedOf(LiveRequest& request);

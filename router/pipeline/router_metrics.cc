@@ -24,12 +24,17 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
           metrics.AddHistogram({"quire_router_time_to_first_token_seconds",
                                 "From a request's arrival to the first output at hand."},
                                LatencyBuckets())),
-      prompt_tokens_(metrics.AddCounter(
-          {"quire_router_prompt_tokens_total", "Prompt tokens of finished requests."})),
+      prompt_tokens_(metrics.AddCounter({"quire_router_prompt_tokens_total",
+                                         "Prompt tokens of requests that a worker admitted."})),
       cached_tokens_(metrics.AddCounter(
-          {"quire_router_cached_tokens_total", "Prompt tokens that a worker had cached."})),
+          {"quire_router_cached_tokens_total", "Of these, what its cache served."})),
       generation_tokens_(metrics.AddCounter(
-          {"quire_router_generation_tokens_total", "Output tokens of finished requests."})),
+          {"quire_router_generation_tokens_total", "Output tokens handed to clients."})),
+      discarded_tokens_(metrics.AddCounter({"quire_router_discarded_tokens_total",
+                                            "Output tokens accepted and not handed on, such as "
+                                            "those behind a stop string."})),
+      inexact_(metrics.AddCounter(
+          {"quire_router_inexact_requests_total", "Requests carried on under other numerics."})),
       live_requests_(
           metrics.AddGauge({"quire_router_live_requests", "Requests accepted and not yet ended."})),
       index_bytes_(metrics.AddGauge(
@@ -68,15 +73,15 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
                   counter("cache_index_over_limit", "Workers left out by --max-index-bytes.")};
 }
 
-void RouterMetrics::RequestEnded(Outcome outcome, double seconds) {
-  requests_[static_cast<size_t>(outcome)]->Add();
-  request_seconds_.Observe(seconds);
-}
-
-void RouterMetrics::Tokens(uint64_t prompt, uint64_t cached, uint64_t generated) {
-  prompt_tokens_.Add(prompt);
-  cached_tokens_.Add(cached);
-  generation_tokens_.Add(generated);
+void RouterMetrics::RequestEnded(const RequestRecord& record, bool accepted) {
+  requests_[static_cast<size_t>(record.end)]->Add();
+  request_seconds_.Observe(static_cast<double>(record.total_us) / kMicrosPerSecond);
+  if (!accepted) return;
+  prompt_tokens_.Add(record.prompt_tokens);
+  cached_tokens_.Add(record.cached_tokens);
+  generation_tokens_.Add(record.delivered_tokens);
+  discarded_tokens_.Add(record.discarded_tokens);
+  inexact_.Add(record.inexact ? 1 : 0);
 }
 
 void RouterMetrics::Update(const Dispatcher& dispatcher) {

@@ -9,6 +9,7 @@
 
 #include "common/metrics/metrics.h"
 #include "router/dispatch/dispatcher.h"
+#include "router/records/request_record.h"
 
 namespace quire {
 
@@ -16,10 +17,9 @@ class RouterMetrics {
  public:
   explicit RouterMetrics(Metrics& metrics);
 
-  enum class Outcome : uint8_t { kFinished, kCancelled, kFailed, kRejected };
-  void RequestEnded(Outcome outcome, double seconds);
+  // Every request ends once, here; `accepted` ones have a record that says what they cost.
+  void RequestEnded(const RequestRecord& record, bool accepted);
   void FirstToken(double seconds) { first_token_seconds_.Observe(seconds); }
-  void Tokens(uint64_t prompt, uint64_t cached, uint64_t generated);
   void LiveRequests(size_t count) { live_requests_.Set(static_cast<double>(count)); }
   // Counters since the last call, and workers by phase.
   void Update(const Dispatcher& dispatcher);
@@ -28,12 +28,14 @@ class RouterMetrics {
   void UpdateIndex(const CacheIndex& index, size_t workers);
 
   Metrics& metrics_;
-  std::array<Counter*, 4> requests_;  // by Outcome
+  std::array<Counter*, 4> requests_;  // by RequestEnd
   Histogram& request_seconds_;
   Histogram& first_token_seconds_;
   Counter& prompt_tokens_;
   Counter& cached_tokens_;
   Counter& generation_tokens_;
+  Counter& discarded_tokens_;
+  Counter& inexact_;
   Gauge& live_requests_;
   std::array<Gauge*, 6> workers_;     // by WorkerPhase
   std::array<Counter*, 8> dispatch_;  // in the order of router_metrics.cc

@@ -35,7 +35,7 @@ class Client final : public ResponseSink {
   RequestId id_ = 0;
 };
 
-class Cluster {
+class Cluster final : private RecordSink {
  public:
   explicit Cluster(const Scenario& scenario)
       : world(scenario.seed), scenario_(scenario), background_(world.executor(), 200) {
@@ -45,7 +45,17 @@ class Cluster {
       workers_.push_back(
           std::make_unique<SimWorker>(world, "worker-" + std::to_string(i), scenario.page_count));
       options.workers.push_back(workers_.back()->target());
+      workers_.back()->SetRecordTaker([this, i](Epoch epoch, const AttemptRecord& record) {
+        const bool fresh =
+            attempts_
+                .try_emplace({"worker-" + std::to_string(i), epoch.value(),
+                              record.key.request.value(), record.key.attempt.value()},
+                             record)
+                .second;
+        EXPECT_TRUE(fresh) << "an attempt is booked once";
+      });
     }
+    options.records = this;
     options.text_factory = [](const std::string&) {
       return absl::StatusOr<std::shared_ptr<const ModelText>>(std::make_shared<FakeText>());
     };
@@ -80,7 +90,10 @@ class Cluster {
                                  [](const auto& worker) { return worker->AtRest(); });
     for (const auto& client : clients_) result.clients.push_back(client->result);
     result.trace = world.trace();
-    const std::string metrics = metrics_.Render();
+    result.records = records_;
+    result.attempts = attempts_;
+    result.metrics = metrics_.Render();
+    const std::string& metrics = result.metrics;
     for (const char* verdict : {"exact", "raced", "wrong"}) {
       const std::string name =
           std::string("quire_router_cache_predictions_total{verdict=\"") + verdict + "\"} ";
@@ -145,7 +158,11 @@ class Cluster {
     });
   }
 
+  void Write(const RequestRecord& record) override { records_.push_back(record); }
+
   const Scenario& scenario_;
+  std::vector<RequestRecord> records_;
+  std::map<std::tuple<std::string, uint64_t, uint64_t, uint32_t>, AttemptRecord> attempts_;
   VirtualBackground background_;
   std::unique_ptr<Dialer> dialer_ = world.MakeDialer();
   NullLogger logger_;

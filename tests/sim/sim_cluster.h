@@ -8,11 +8,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/runtime/virtual_background.h"
 #include "common/runtime/virtual_runtime.h"
 #include "router/pipeline/make_pipeline.h"
+#include "router/records/request_record.h"
 #include "tests/sim/sim_worker.h"
 
 namespace quire::sim {
@@ -65,6 +67,11 @@ struct RunResult {
   bool all_over = false;  // every client has its end
   bool at_rest = false;   // no worker holds a block or a row
   Micros took = 0;
+  // The books: the router's, one for each request that ended, and the workers', by the name of the
+  // worker, its epoch, and the key of the attempt.
+  std::vector<RequestRecord> records;
+  std::map<std::tuple<std::string, uint64_t, uint64_t, uint32_t>, AttemptRecord> attempts;
+  std::string metrics;
   // What the router foretold of the workers' caches, by what came of it.
   std::map<std::string, int> predictions;
 };

@@ -46,12 +46,18 @@ class SimWorker {
   ~SimWorker() { Crash(); }
 
   const std::string& target() const { return target_; }
+  // Told each attempt's record with the epoch that it is of.
+  void SetRecordTaker(std::function<void(Epoch, const AttemptRecord&)> taker) {
+    take_record_ = std::move(taker);
+    if (up()) parts_->hub.SetRecordTaker(Taker());
+  }
   bool up() const { return parts_ != nullptr; }
 
   void Start() {
     if (up()) return;
     ++epoch_;
     parts_ = std::make_unique<Parts>(*this);
+    parts_->hub.SetRecordTaker(Taker());
     world_.Listen(target_, [this](std::unique_ptr<FrameStream> stream) {
       parts_->hub.Accept(std::move(stream));
     });
@@ -150,11 +156,18 @@ class SimWorker {
     return hello;
   }
 
+  AttachHub::RecordTaker Taker() {
+    return [this, epoch = Epoch(epoch_)](const AttemptRecord& record) {
+      if (take_record_) take_record_(epoch, record);
+    };
+  }
+
   VirtualWorld& world_;
   const std::string name_;
   const std::string target_;
   EngineOptions options_;
   uint64_t epoch_ = 0;
+  std::function<void(Epoch, const AttemptRecord&)> take_record_;
   std::unique_ptr<Parts> parts_;
 };
 

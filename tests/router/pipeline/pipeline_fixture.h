@@ -36,6 +36,7 @@ class PipelineTest : public ::testing::Test {
       if (bundle != kFakeBundle) return InvalidArgument("not the fake bundle");
       return std::shared_ptr<const ModelText>(text_);
     };
+    options.records = &records_;
     const PipelineRuntime runtime{world_.executor(), background_, *dialer_,
                                   world_.rng(),      logger_,     metrics_};
     auto made = MakePipeline(std::move(options), runtime);
@@ -93,6 +94,14 @@ class PipelineTest : public ::testing::Test {
     }
   };
   KeepingLogger logger_;
+  class KeepingRecords final : public RecordSink {
+   public:
+    std::vector<RequestRecord> all;
+
+   private:
+    void Write(const RequestRecord& record) override { all.push_back(record); }
+  };
+  KeepingRecords records_;
   Metrics metrics_;
   std::shared_ptr<FakeText> text_ = std::make_shared<FakeText>();
   std::vector<std::unique_ptr<FakeWorker>> workers_;

@@ -1,0 +1,137 @@
+#include "router/records/request_record.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/json/json.h"
+#include "common/log/line_file.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;  // of what workers and clients chose
+
+std::string Hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string Cut(const std::string& name) { return name.substr(0, kMaxNameBytes); }
+
+std::string_view ErrorName(ApiCode code) {
+  switch (code) {
+    case ApiCode::kInvalidArgument:
+      return "invalid_argument";
+    case ApiCode::kUnauthenticated:
+      return "unauthenticated";
+    case ApiCode::kPermissionDenied:
+      return "permission_denied";
+    case ApiCode::kNotFound:
+      return "not_found";
+    case ApiCode::kConflict:
+      return "conflict";
+    case ApiCode::kTooLarge:
+      return "too_large";
+    case ApiCode::kRateLimited:
+      return "rate_limited";
+    case ApiCode::kCancelled:
+      return "cancelled";
+    case ApiCode::kInternal:
+      return "internal";
+    case ApiCode::kUnimplemented:
+      return "unimplemented";
+    case ApiCode::kUnavailable:
+      return "unavailable";
+    case ApiCode::kDeadlineExceeded:
+      return "deadline_exceeded";
+  }
+  return "unknown";
+}
+
+json::Object AttemptJson(const AttemptReport& report) {
+  json::Object line;
+  line["attempt"] = report.attempt.value();
+  line["worker"] = Cut(report.worker_id);
+  line["epoch"] = Hex(report.epoch.value());
+  line["end"] = std::string(AttemptEndName(report.end));
+  line["admitted"] = report.admitted;
+  line["cached_tokens"] = report.cached_tokens;
+  line["accepted_tokens"] = report.accepted_tokens;
+  if (report.inexact) line["inexact"] = true;
+  line["us"] = report.over_at - report.sent_at;
+  return line;
+}
+
+std::string Line(const RequestRecord& record, int64_t unix_seconds, size_t most_attempts) {
+  json::Object line;
+  line["time"] = unix_seconds;
+  line["router"] = Hex(record.router.value());
+  line["request"] = record.request.value();
+  line["request_id"] = Cut(record.request_id);
+  line["tenant"] = Cut(record.tenant);
+  line["model"] = Cut(record.model);
+  line["model_id"] = Cut(record.model_id);
+  line["priority"] = record.priority;
+  line["streaming"] = record.streaming;
+  line["reason"] = std::string(RequestEndName(record.end));
+  const bool failed = record.end == RequestEnd::kFailed || record.end == RequestEnd::kRejected;
+  if (failed) line["error"] = std::string(ErrorName(record.error));
+  json::Array reasons;
+  for (const std::string& reason : record.finish_reasons) reasons.emplace_back(reason);
+  line["finish_reasons"] = std::move(reasons);
+  line["prompt_tokens"] = record.prompt_tokens;
+  line["cached_tokens"] = record.cached_tokens;
+  line["resumed_tokens"] = record.resumed_tokens;
+  line["accepted_tokens"] = record.accepted_tokens;
+  line["delivered_tokens"] = record.delivered_tokens;
+  line["discarded_tokens"] = record.discarded_tokens;
+  if (record.inexact) line["inexact"] = true;
+  line["attempts_total"] = record.attempts_total;
+  json::Array attempts;
+  for (const AttemptReport& report : record.attempts) {
+    if (attempts.size() < most_attempts) attempts.emplace_back(AttemptJson(report));
+  }
+  line["attempts"] = std::move(attempts);
+  line["queued_us"] = record.queued_us;
+  line["first_token_us"] = record.first_token_us;
+  line["total_us"] = record.total_us;
+  return json::Serialize(line);
+}
+
+}  // namespace
+
+std::string_view RequestEndName(RequestEnd end) {
+  switch (end) {
+    case RequestEnd::kFinished:
+      return "finished";
+    case RequestEnd::kCancelled:
+      return "cancelled";
+    case RequestEnd::kFailed:
+      return "failed";
+    case RequestEnd::kRejected:
+      return "rejected";
+  }
+  return "unknown";
+}
+
+void RecordAttempt(RequestRecord& record, const AttemptReport& report) {
+  ++record.attempts_total;
+  record.inexact = record.inexact || report.inexact;
+  if (record.attempts.size() == kMaxRecordedAttempts) {
+    record.attempts.erase(record.attempts.begin() + kMaxRecordedAttempts / 2);
+  }
+  record.attempts.push_back(report);
+}
+
+std::string RequestRecordJson(const RequestRecord& record, int64_t unix_seconds) {
+  size_t most = record.attempts.size();
+  std::string line = Line(record, unix_seconds, most);
+  while (line.size() > kMaxFileLineBytes && most > 0) {
+    most /= 2;
+    line = Line(record, unix_seconds, most);
+  }
+  return line;
+}
+
+}  // namespace quire

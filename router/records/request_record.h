@@ -1,0 +1,77 @@
+// What one accepted request was and what it cost: the router's half of the books, one per request.
+//
+// A value, made by the pipeline when the request has ended, whichever way. No prompt text, no
+// output. delivered + discarded = accepted; what was accepted of an attempt is at most what its
+// worker generated; sums of records are the router's counters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/runtime/runtime.h"
+#include "router/core/api.h"
+#include "router/dispatch/attempt_report.h"
+
+namespace quire {
+
+enum class RequestEnd : uint8_t {
+  kFinished,   // every choice had its finish reason
+  kCancelled,  // the client left
+  kFailed,     // see error
+  kRejected,   // by admission, after it had come in: see error
+};
+std::string_view RequestEndName(RequestEnd end);
+
+struct RequestRecord {
+  // The key under which workers book its attempts.
+  RouterInstance router;
+  RequestNumber request;
+  std::string request_id;  // the client's, only carried along
+  std::string tenant;
+  std::string model;  // the served name
+  std::string model_id;
+  int32_t priority = 0;
+  bool streaming = false;
+
+  RequestEnd end = RequestEnd::kFinished;
+  ApiCode error = ApiCode::kInternal;       // with kFailed and kRejected
+  std::vector<std::string> finish_reasons;  // by choice; empty: it had none
+
+  // Prompt and cached are 0 unless a worker admitted the request.
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;
+  uint64_t resumed_tokens = 0;    // outputs that the client brought along from another router
+  uint64_t accepted_tokens = 0;   // outputs taken from workers
+  uint64_t delivered_tokens = 0;  // of these, handed to the client
+  uint64_t discarded_tokens = 0;  // of these, behind a stop string or the like
+
+  std::vector<AttemptReport> attempts;  // at most kMaxRecordedAttempts: the first and the last ones
+  uint32_t attempts_total = 0;
+  bool inexact = false;  // some attempt carried on under other numerics
+
+  // Microseconds; −1 where it never came to that. Queued is the time between its turn to wait and
+  // its first Submit.
+  Micros queued_us = -1;
+  Micros first_token_us = -1;  // since arrival
+  Micros total_us = 0;
+};
+
+inline constexpr size_t kMaxRecordedAttempts = 32;
+// Keeps the first half and the latest of the other.
+void RecordAttempt(RequestRecord& record, const AttemptReport& report);
+
+// One line without its newline, at most kMaxFileLineBytes: attempts are left out where it would be
+// longer. `unix_seconds` is the wall time of the end.
+std::string RequestRecordJson(const RequestRecord& record, int64_t unix_seconds);
+
+// Takes each record, without waiting.
+class RecordSink {
+ public:
+  virtual ~RecordSink() = default;
+  virtual void Write(const RequestRecord& record) = 0;
+};
+
+}  // namespace quire
