@@ -10,10 +10,20 @@ namespace quire::cli {
 namespace {
 
 // Chosen by serve itself; giving them would break what it promises.
-constexpr std::string_view kOwnOfRouter[] = {"worker",     "worker-file", "worker-dns",
-                                             "worker-k8s", "ready-fd",    "config"};
-constexpr std::string_view kOwnOfWorker[] = {"model",    "listen", "http-port",
-                                             "ready-fd", "config", "workers-on-host"};
+// Between its own children, on loopback, it needs no certificates: those given are for clients.
+constexpr std::string_view kOwnOfRouter[] = {"worker",
+                                             "worker-file",
+                                             "worker-dns",
+                                             "worker-k8s",
+                                             "ready-fd",
+                                             "config",
+                                             "worker-tls-ca-file",
+                                             "worker-tls-cert-file",
+                                             "worker-tls-key-file",
+                                             "worker-tls-name"};
+constexpr std::string_view kOwnOfWorker[] = {"model",         "listen",       "http-port",
+                                             "ready-fd",      "config",       "workers-on-host",
+                                             "tls-cert-file", "tls-key-file", "tls-ca-file"};
 
 template <size_t N>
 bool Contains(const std::string_view (&names)[N], std::string_view name) {

@@ -134,7 +134,8 @@ void Supervisor::OnReady(Child& child, const std::string& line) {
 }
 
 void Supervisor::PrintReady() const {
-  const std::string url = "http://" + children_.back()->listen;
+  const std::string scheme = Member(children_.back()->ready_line, "scheme");
+  const std::string url = (scheme.empty() ? "http" : scheme) + "://" + children_.back()->listen;
   std::string plan;
   for (const auto& child : children_) {
     if (!child->is_router && plan.empty()) plan = Member(child->ready_line, "memory");

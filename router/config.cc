@@ -31,6 +31,33 @@ void AddPortFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "metrics", .help = "Serve /metrics.", .target = &c.metrics});
 }
 
+void AddTlsFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("TLS");
+  schema.Add({.name = "tls-cert-file",
+              .help = "PEM file with the certificate to show clients and those that vouch for it; "
+                      "both ports speak TLS only. Read again when it changes.",
+              .target = &c.tls_cert_file,
+              .value_name = "FILE",
+              .default_text = "none: in the clear"});
+  schema.Add({.name = "tls-key-file",
+              .help = "PEM file with the certificate's private key.",
+              .target = &c.tls_key_file,
+              .value_name = "FILE"});
+  schema.Add({.name = "ssl-certfile",
+              .help = "Another name of --tls-cert-file.",
+              .target = &c.tls_cert_file,
+              .value_name = "FILE"});
+  schema.Add({.name = "ssl-keyfile",
+              .help = "Another name of --tls-key-file.",
+              .target = &c.tls_key_file,
+              .value_name = "FILE"});
+  schema.Add({.name = "max-tls-handshakes",
+              .help = "TLS handshakes that are under way at once; more connections are closed.",
+              .target = &c.max_tls_handshakes,
+              .min = 1,
+              .max = 1 << 20});
+}
+
 void AddKeyFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Keys");
   schema.Add({.name = "api-key-file",
@@ -262,6 +289,7 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   config::Schema schema("quire-router",
                         "Serves clients over HTTP and gRPC, and sends their requests to workers.");
   AddPortFlags(schema, config);
+  AddTlsFlags(schema, config);
   AddKeyFlags(schema, config);
   AddLimitFlags(schema, config);
   AddAdmissionFlags(schema, config);
@@ -281,6 +309,10 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
     return InvalidArgument("--host: " + c.host +
                            " is not a loopback address and no keys are configured; use 127.0.0.1, "
                            "give --api-key-file or add --insecure");
+  }
+  if (c.tls_cert_file.empty() != c.tls_key_file.empty()) {
+    const std::string missing = c.tls_cert_file.empty() ? "--tls-cert-file" : "--tls-key-file";
+    return InvalidArgument(missing + " is missing: a certificate and its key go together");
   }
   if (!c.api_key_file.empty() && c.salt_key_file.empty()) {
     return InvalidArgument(

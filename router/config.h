@@ -17,6 +17,9 @@ struct RouterConfig {
   int32_t port = 8000;
   int32_t grpc_port = 8001;
   bool insecure = false;
+  std::string tls_cert_file;
+  std::string tls_key_file;
+  int32_t max_tls_handshakes = 256;
   int32_t max_connections = 4096;
   config::Bytes max_header{64 << 10};
   config::Bytes max_body{32 << 20};

@@ -47,6 +47,9 @@ FrontOptions FrontOf(const RouterConfig& config) {
                    {static_cast<uint16_t>(config.grpc_port), "--grpc-port"}};
   options.max_connections = static_cast<size_t>(config.max_connections);
   options.first_bytes_timeout = MicrosOf(config.header_timeout);
+  options.max_tls_handshakes = static_cast<size_t>(config.max_tls_handshakes);
+  options.tls_timeouts.handshake = MicrosOf(config.header_timeout);
+  options.tls_timeouts.write = MicrosOf(config.slow_client_timeout);
   return options;
 }
 
@@ -105,6 +108,7 @@ struct RouterProcess::State {
   ThreadBackground background;
   RealFiles files;
   std::unique_ptr<KeyRing> keys;
+  std::unique_ptr<TlsIdentity> tls;
   std::unique_ptr<Dialer> dialer;
   std::unique_ptr<RequestLog> request_log;
   std::unique_ptr<Pipeline> pipeline;
@@ -139,9 +143,12 @@ int RouterProcess::Run() {
 }
 
 absl::Status RouterProcess::State::Start() {
-  const FrontOptions front_options = FrontOf(config);
+  FrontOptions front_options = FrontOf(config);
+  const WatchedFiles::World watching{executor, background, files};
+  QUIRE_ASSIGN_OR_RETURN(tls, MakeTlsIdentity(config, watching, counters, log));
+  front_options.tls = tls.get();
   QUIRE_ASSIGN_OR_RETURN(FrontPorts ports, FrontPorts::Bind(executor.context(), front_options));
-  QUIRE_ASSIGN_OR_RETURN(keys, MakeKeyRing(config, {executor, background, files}, metrics, log));
+  QUIRE_ASSIGN_OR_RETURN(keys, MakeKeyRing(config, watching, metrics, log));
   PipelineOptions pipeline_options = PipelineOf(config);
   QUIRE_ASSIGN_OR_RETURN(pipeline_options.salt_key, ReadSaltKey(config, files));
   if (!config.request_log.empty()) {
@@ -191,7 +198,9 @@ void RouterProcess::State::Watch() {
 
 void RouterProcess::State::SayReady() {
   const std::string http = HostAndPort(config.host, front->ports()[0]);
+  const std::string scheme = tls == nullptr ? "http" : "https";
   json::Object line;
+  line["scheme"] = scheme;
   line["listen"] = http;
   line["grpc"] = HostAndPort(config.host, front->ports()[1]);
   const std::string text = json::Serialize(line) + "\n";
@@ -205,10 +214,10 @@ void RouterProcess::State::SayReady() {
   const std::vector<ModelEntry> models = pipeline->Models();
   const std::string model = models.empty() ? "" : models.front().name;
   std::printf(
-      "ready: http://%s serves %s\n"
-      "  curl http://%s/v1/completions -H 'Content-Type: application/json' "
+      "ready: %s://%s serves %s\n"
+      "  curl %s://%s/v1/completions -H 'Content-Type: application/json' "
       "-d '{\"model\": \"%s\", \"prompt\": \"Once upon a time\", \"max_tokens\": 40}'\n",
-      http.c_str(), model.c_str(), http.c_str(), model.c_str());
+      scheme.c_str(), http.c_str(), model.c_str(), scheme.c_str(), http.c_str(), model.c_str());
   std::fflush(stdout);
 }
 

@@ -8,6 +8,7 @@ namespace {
 constexpr size_t kMinSaltKeyBytes = 16;
 constexpr size_t kMaxSaltKeyBytes = 4096;
 constexpr size_t kRandomSaltKeyBytes = 32;
+constexpr size_t kMaxPemBytes = 1u << 20;
 
 absl::Status WrongFile(std::string_view flag, const std::string& path, const absl::Status& status) {
   std::string message = StatusMessage(status);
@@ -38,6 +39,24 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
   auto keys = std::make_unique<KeyRing>(*std::move(table), metrics, log);
   keys->Watch(world, std::move(options), *std::move(contents), *std::move(fixed));
   return keys;
+}
+
+absl::StatusOr<std::unique_ptr<TlsIdentity>> MakeTlsIdentity(const RouterConfig& config,
+                                                             const WatchedFiles::World& world,
+                                                             EdgeMetrics& counters, Logger& log) {
+  if (config.tls_cert_file.empty()) return nullptr;
+  constexpr std::string_view kFlags = "--tls-cert-file, --tls-key-file";
+  WatchedFilesOptions options{.paths = {config.tls_cert_file, config.tls_key_file},
+                              .max_bytes = kMaxPemBytes};
+  absl::StatusOr<FileContents> contents = ReadAll(world.files, options);
+  if (!contents.ok()) {
+    return InvalidArgument(std::string(kFlags) + ": " + StatusMessage(contents.status()));
+  }
+  absl::StatusOr<TlsContext> context = MakeTlsContext((*contents)[0], (*contents)[1]);
+  if (!context.ok()) return WrongFile(kFlags, config.tls_cert_file, context.status());
+  auto identity = std::make_unique<TlsIdentity>(*std::move(context), counters, log);
+  identity->Watch(world, std::move(options), *std::move(contents));
+  return identity;
 }
 
 absl::StatusOr<std::string> ReadSaltKey(const RouterConfig& config, Files& files) {

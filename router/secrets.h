@@ -1,4 +1,4 @@
-// What the router reads from files before it listens: API keys and the salt key.
+// What the router reads from files before it listens: API keys, the salt key, certificates.
 //
 // Called by the router process, once, on the event loop's thread. Errors are INVALID_ARGUMENT, name
 // the flag and the file, and never hold a secret.
@@ -10,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/runtime/runtime.h"
 #include "router/config.h"
+#include "router/front/tls_identity.h"
 #include "router/keys/key_ring.h"
 
 namespace quire {
@@ -22,5 +23,10 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
 // The secret of --salt-key-file; a random one where keys are given without it; else empty, which
 // stands for the public key.
 absl::StatusOr<std::string> ReadSaltKey(const RouterConfig& config, Files& files);
+
+// The certificate of --tls-cert-file and --tls-key-file, which are watched; nullptr without.
+absl::StatusOr<std::unique_ptr<TlsIdentity>> MakeTlsIdentity(const RouterConfig& config,
+                                                             const WatchedFiles::World& world,
+                                                             EdgeMetrics& counters, Logger& log);
 
 }  // namespace quire

@@ -27,7 +27,12 @@ struct EdgeMetrics {
   Counter& stream_error_events;
   Counter& grpc_requests;
   Counter& grpc_errors;
-  Counter& grpc_cancelled;  // by the client or its deadline
+  Counter& grpc_cancelled;          // by the client or its deadline
+  Counter& tls_handshakes;          // that ended well
+  Counter& tls_handshake_failures;  // broken, or too slow
+  Counter& tls_handshakes_refused;  // over --max-tls-handshakes
+  Counter& tls_reloads;
+  Counter& tls_reload_failures;
   Counter& http2_connections;
   Counter& http2_guard_closed;  // connections past a rate of the guard
 };

@@ -7,6 +7,8 @@
 // 1. At most max_connections are open; one more gets a 503 and is closed.
 // 2. A connection that says nothing for first_bytes_timeout is closed.
 // 3. HTTP/2 bytes reach gRPC only past the guard.
+// 4. With TLS no byte is looked at before a handshake has ended; at most max_tls_handshakes are
+// under way.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +19,7 @@
 
 #include "common/status.h"
 #include "router/front/http2_guard.h"
+#include "router/front/tls_tunnel_asio.h"
 #include "router/http/http_server.h"
 
 namespace quire {
@@ -31,6 +34,9 @@ struct FrontOptions {
   size_t max_connections = 4096;
   Micros first_bytes_timeout = 10 * kMicrosPerSecond;
   GuardLimits guard;
+  const TlsIdentity* tls = nullptr;  // outlives the front; nullptr: in the clear
+  size_t max_tls_handshakes = 256;   // under way at once
+  TlsTimeouts tls_timeouts;
 };
 
 // The listening sockets of a front. They are bound before anything that a client could use stands,
@@ -69,7 +75,8 @@ class Front {
   // No new connections; HTTP/1.1 connections end after the answer they are in.
   void StartDraining();
   size_t connections() const;
-  size_t http_connections() const;  // that speak HTTP/1.1
+  // That speak HTTP/1.1, or whose last bytes are under way.
+  size_t http_connections() const;
 
  private:
   struct State;

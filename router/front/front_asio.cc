@@ -90,6 +90,12 @@ struct Sniff {
   Http2Pump::Socket socket;
   std::string bytes;
   TimerId timer = 0;
+  uint64_t tunnel = 0;  // that it comes out of; 0: none
+};
+
+struct Tunnel {
+  std::shared_ptr<TlsTunnel> tls;
+  bool is_http2 = false;
 };
 
 struct Front::State {
@@ -104,10 +110,16 @@ struct Front::State {
 
   void Accept(size_t listener);
   void Accepted(tcp::socket socket);
+  void ShakeHands(tcp::socket socket);
+  void Sniffed(Http2Pump::Socket socket, uint64_t tunnel);
   void AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff);
   void OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error_code& error);
   void Forget(const std::shared_ptr<Sniff>& sniff);
-  void ToHttp2(Http2Pump::Socket client, std::string first_bytes);
+  void ToHttp2(Http2Pump::Socket client, std::string first_bytes, uint64_t tunnel);
+  // A connection counts until its client's socket is closed: that of a tunnel, or its own.
+  void Closed(uint64_t tunnel) {
+    if (tunnel == 0) ConnectionClosed();
+  }
   void ConnectionClosed();
 
   asio::io_context& context;
@@ -120,8 +132,10 @@ struct Front::State {
   std::vector<uint16_t> ports;
   std::vector<std::shared_ptr<Sniff>> sniffs;
   std::map<uint64_t, std::shared_ptr<Http2Pump>> pumps;
+  std::map<uint64_t, Tunnel> tunnels;
   std::vector<TimerId> accept_timers;
-  uint64_t next_pump = 1;
+  uint64_t next_number = 1;  // of pumps and tunnels
+  size_t handshakes = 0;
   size_t open = 0;
   bool stopping = false;
   // Handlers that were queued before the front went away look here first.
@@ -139,6 +153,10 @@ Front::~Front() {
   while (!state_->pumps.empty()) {
     const std::shared_ptr<Http2Pump> pump = state_->pumps.begin()->second;
     pump->Close();
+  }
+  while (!state_->tunnels.empty()) {
+    const std::shared_ptr<TlsTunnel> tunnel = state_->tunnels.begin()->second.tls;
+    tunnel->Close();
   }
   *state_->alive = false;
 }
@@ -159,7 +177,12 @@ void Front::Listen(FrontPorts bound) {
 
 const std::vector<uint16_t>& Front::ports() const { return state_->ports; }
 size_t Front::connections() const { return state_->open; }
-size_t Front::http_connections() const { return state_->http.connections(); }
+size_t Front::http_connections() const {
+  if (state_->options.tls == nullptr) return state_->http.connections();
+  return static_cast<size_t>(std::count_if(
+      state_->tunnels.begin(), state_->tunnels.end(),
+      [](const auto& entry) { return entry.second.tls->open() && !entry.second.is_http2; }));
+}
 
 void Front::StartDraining() {
   if (state_->stopping) return;
@@ -200,17 +223,54 @@ void Front::State::Accepted(tcp::socket socket) {
     return;
   }
   services.counters.connections_accepted.Add();
-  services.counters.connections_open.Set(static_cast<double>(++open));
+  ++open;
+  services.counters.connections_open.Add(1);
   socket.set_option(tcp::no_delay(true), ignored);
   socket.non_blocking(true, ignored);
-  auto sniff = std::make_shared<Sniff>(Sniff{std::move(socket), {}, 0});
+  if (options.tls != nullptr) {
+    ShakeHands(std::move(socket));
+  } else {
+    Sniffed(std::move(socket), 0);
+  }
+}
+
+void Front::State::ShakeHands(tcp::socket socket) {
+  if (handshakes >= options.max_tls_handshakes) {
+    services.counters.tls_handshakes_refused.Add();
+    ConnectionClosed();  // the socket is closed as it goes out of scope
+    return;
+  }
+  ++handshakes;
+  const uint64_t number = next_number++;
+  auto tunnel =
+      std::make_shared<TlsTunnel>(std::move(socket),
+                                  TlsTunnel::Options{options.tls->current(), options.tls_timeouts,
+                                                     services.executor, services.counters},
+                                  TlsTunnel::Events{.on_open =
+                                                        [this, number](TlsTunnel::Socket near) {
+                                                          --handshakes;
+                                                          Sniffed(std::move(near), number);
+                                                        },
+                                                    .on_closed =
+                                                        [this, number] {
+                                                          if (!tunnels.at(number).tls->open())
+                                                            --handshakes;
+                                                          tunnels.erase(number);
+                                                          ConnectionClosed();
+                                                        }});
+  tunnels.emplace(number, Tunnel{tunnel});
+  tunnel->Start();
+}
+
+void Front::State::Sniffed(Http2Pump::Socket socket, uint64_t tunnel) {
+  auto sniff = std::make_shared<Sniff>(Sniff{std::move(socket), {}, 0, tunnel});
   sniffs.push_back(sniff);
   sniff->timer = services.executor.PostAt(
       services.executor.clock().Now() + options.first_bytes_timeout, [this, sniff] {
         sniff->timer = 0;
         services.counters.first_bytes_timeouts.Add();
         Forget(sniff);
-        ConnectionClosed();
+        Closed(sniff->tunnel);
       });
   AwaitFirstBytes(sniff);
 }
@@ -247,7 +307,7 @@ void Front::State::OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error
   }
   if (error) {
     Forget(sniff);
-    ConnectionClosed();
+    Closed(sniff->tunnel);
     return;
   }
   sniff->bytes.append(buffer, bytes);
@@ -260,31 +320,36 @@ void Front::State::OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error
   std::string first_bytes = std::move(sniff->bytes);
   Forget(sniff);
   if (may_be_http2) {
-    ToHttp2(std::move(socket), std::move(first_bytes));
+    ToHttp2(std::move(socket), std::move(first_bytes), sniff->tunnel);
   } else {
-    http.Adopt(socket.release(), std::move(first_bytes), [this] { ConnectionClosed(); });
+    http.Adopt(socket.release(), std::move(first_bytes),
+               [this, tunnel = sniff->tunnel] { Closed(tunnel); });
   }
 }
 
-void Front::State::ToHttp2(Http2Pump::Socket client, std::string first_bytes) {
+void Front::State::ToHttp2(Http2Pump::Socket client, std::string first_bytes, uint64_t tunnel) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
     services.counters.connections_refused.Add();
-    ConnectionClosed();
+    Closed(tunnel);
     return;
+  }
+  // A tunnel that has closed meanwhile leaves what it had brought.
+  if (const auto found = tunnels.find(tunnel); found != tunnels.end()) {
+    found->second.is_http2 = true;
   }
   services.counters.http2_connections.Add();
   Http2Pump::Socket inner(context);
   error_code ignored;
   inner.assign(asio::generic::stream_protocol(AF_UNIX, 0), pair[0], ignored);
-  const uint64_t number = next_pump++;
+  const uint64_t number = next_number++;
   auto pump =
       std::make_shared<Http2Pump>(std::move(client), std::move(inner),
                                   Http2Pump::Options{options.guard, abandoned, services.executor,
                                                      services.counters, services.log},
-                                  [this, number] {
+                                  [this, number, tunnel] {
                                     pumps.erase(number);
-                                    ConnectionClosed();
+                                    Closed(tunnel);
                                   });
   pumps.emplace(number, pump);
   adopt_http2(pair[1]);
@@ -293,7 +358,8 @@ void Front::State::ToHttp2(Http2Pump::Socket client, std::string first_bytes) {
 
 void Front::State::ConnectionClosed() {
   QUIRE_CHECK(open > 0);
-  services.counters.connections_open.Set(static_cast<double>(--open));
+  --open;
+  services.counters.connections_open.Add(-1);
 }
 
 bool IsLoopback(const std::string& host) {

@@ -1,0 +1,47 @@
+// The certificate that the edge shows, exchanged while connections go on.
+//
+// Owner: main; event loop only. A connection keeps the context that it began with.
+//
+// Invariants:
+// 1. What is shown is a chain whose first certificate fits the private key.
+// 2. Files that cannot be read, or do not fit each other, change nothing: the last good ones are
+// shown. Neither a log line nor an error holds a key.
+// 3. TLS 1.2 and later; ALPN is http/1.1 whenever it is offered, h2 only when offered without it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/log/log.h"
+#include "router/core/edge_metrics.h"
+#include "router/core/watched_files.h"
+
+struct ssl_ctx_st;
+
+namespace quire {
+
+using TlsContext = std::shared_ptr<ssl_ctx_st>;
+
+// From PEM: the certificate with those that vouch for it after it, and its private key.
+// INVALID_ARGUMENT says which of both is wrong.
+absl::StatusOr<TlsContext> MakeTlsContext(const std::string& certificates, const std::string& key);
+
+class TlsIdentity {
+ public:
+  TlsIdentity(TlsContext context, EdgeMetrics& counters, Logger& log);
+
+  // Reads certificate and key, in this order, from now on.
+  void Watch(const WatchedFiles::World& world, WatchedFilesOptions options, FileContents known);
+  const TlsContext& current() const { return context_; }
+
+ private:
+  void OnRead(absl::StatusOr<FileContents> contents);
+
+  TlsContext context_;
+  EdgeMetrics& counters_;
+  Logger& log_;
+  std::string path_;  // of the certificate, for the log
+  std::unique_ptr<WatchedFiles> watch_;
+};
+
+}  // namespace quire
