@@ -227,6 +227,40 @@ void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.worker_silence_ms,
               .min = 100,
               .max = 600'000});
+  schema.Add({.name = "empty-pool-wait",
+              .help = "Time that requests and answers under way wait for a worker when a model has "
+                      "none; then 503, or an error event. Minutes for pools that scale to zero.",
+              .target = &c.empty_pool_wait,
+              .min = 0,
+              .max = kDayMs});
+}
+
+void AddFailoverFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Lost workers");
+  schema.Add({.name = "carry-on",
+              .help = "Where an answer goes on whose worker is gone: tokens prefers a worker that "
+                      "computes the same bits and takes any other for want of one; exact waits for "
+                      "such a worker.",
+              .target = &c.carry_on,
+              .choices = {"tokens", "exact"}});
+  schema.Add({.name = "max-carry-on-tokens",
+              .help = "Tokens that a worker may have to compute again at once for answers that it "
+                      "takes over; more of them wait, and new requests behind them.",
+              .target = &c.max_carry_on_tokens,
+              .min = 1,
+              .max = 1 << 30});
+  schema.Add({.name = "placement-retry-percent",
+              .help = "Requests in a hundred that may be offered to another worker after one has "
+                      "refused them.",
+              .target = &c.placement_retry_percent,
+              .min = 0,
+              .max = 100});
+  schema.Add({.name = "max-worker-deaths",
+              .help = "Workers that may die under one request; then it ends with request_suspect "
+                      "and its prompt is refused for 10 minutes.",
+              .target = &c.max_worker_deaths,
+              .min = 1,
+              .max = 1000});
 }
 
 void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
@@ -295,6 +329,7 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   AddAdmissionFlags(schema, config);
   AddDiscoveryFlags(schema, config);
   AddWorkerFlags(schema, config);
+  AddFailoverFlags(schema, config);
   AddProcessFlags(schema, config);
   return schema;
 }

@@ -46,6 +46,11 @@ struct RouterConfig {
   config::Bytes max_index{256 << 20};
   std::string generation_config = "auto";
   int32_t worker_silence_ms = 2000;
+  std::string carry_on = "tokens";
+  int32_t max_carry_on_tokens = 8192;
+  int32_t placement_retry_percent = 10;
+  int32_t max_worker_deaths = 3;
+  config::Duration empty_pool_wait{1500};
   int32_t max_live_requests = 4096;
   int32_t max_queued_requests = 1024;
   int32_t max_queued_per_tenant = 0;

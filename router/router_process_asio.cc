@@ -68,6 +68,11 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   options.limits.max_journal_bytes = static_cast<uint64_t>(config.max_journal.value);
   options.limits.max_index_bytes = static_cast<size_t>(config.max_index.value);
   options.limits.max_response_bytes = static_cast<size_t>(config.max_response.value);
+  options.limits.max_carry_on_tokens = static_cast<uint64_t>(config.max_carry_on_tokens);
+  options.limits.placement_retry_percent = static_cast<uint32_t>(config.placement_retry_percent);
+  options.limits.max_worker_deaths = static_cast<uint32_t>(config.max_worker_deaths);
+  options.limits.empty_pool_wait_ms = static_cast<uint32_t>(config.empty_pool_wait.milliseconds);
+  options.carry_on_exact = config.carry_on == "exact";
   options.text_factory = MakeBundleText;
   return options;
 }

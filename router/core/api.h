@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct ApiError {
   std::string message;
   std::string param;            // the offending field, in the client's spelling; may be empty
   uint32_t retry_after_ms = 0;  // with kRateLimited and kUnavailable
+  // What a program may act on where the code says too little, a literal such as "request_suspect";
+  // empty: that of the code.
+  std::string_view reason = {};
 };
 
 // Sampling wishes; what is unset takes the model's generation defaults.

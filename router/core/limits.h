@@ -32,10 +32,20 @@ struct RouterLimits {
   size_t max_bad_word_bytes = 256;
   // Logprobs of one prompt: its tokens times (1 + candidates).
   size_t max_prompt_logprobs = 131'072;
-  size_t max_tokenize_requests = 64;    // /tokenize and /detokenize work under way
-  uint32_t window_tokens = 256;         // outputs a worker may be ahead of the client, per choice
-  uint32_t max_placement_retries = 3;   // second attempts before anything was accepted
-  uint32_t max_carry_ons = 8;           // attempts that resume one request
+  size_t max_tokenize_requests = 64;  // /tokenize and /detokenize work under way
+  uint32_t window_tokens = 256;       // outputs a worker may be ahead of the client, per choice
+  // Second attempts of one request that was refused or failed before anything was accepted, and of
+  // all requests together: so many percent of them, saved up to a burst.
+  uint32_t max_placement_retries = 3;
+  uint32_t placement_retry_percent = 10;
+  uint32_t placement_retry_burst = 10;
+  // Carry-ons of one request since its last accepted token, and attempts of it that workers failed.
+  uint32_t max_stalled_carry_ons = 16;
+  uint32_t max_failed_attempts = 8;
+  uint64_t max_carry_on_tokens = 8192;  // recompute of carry-ons in flight, per worker
+  uint32_t max_worker_deaths = 3;       // under one request, which is suspect then
+  size_t max_suspect_prompts = 1024;    // remembered, to be refused
+  uint32_t suspect_prompt_s = 600;      // for so long
   size_t max_index_bytes = 256u << 20;  // what workers have cached
   uint32_t empty_pool_wait_ms = 1500;   // for a worker when none is ready
   uint64_t max_prefill_ahead = 65'536;  // prefill tokens at a worker before new requests wait here

@@ -42,6 +42,7 @@ struct AttemptReport {
   // It went on with outputs of a worker with other numerics: tokens may differ from an undisturbed
   // run's.
   bool inexact = false;
+  bool carry_on = false;  // taken over from a worker that was lost, stuck, or drained
   Micros sent_at = 0;
   Micros over_at = 0;
 };

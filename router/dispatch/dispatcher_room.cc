@@ -1,17 +1,19 @@
-// What the dispatcher sees of a pool before it places anything.
+// What a pool offers now, with what this router has on the way to it.
 #include "router/dispatch/dispatcher.h"
 
 namespace quire {
 
 Room Dispatcher::RoomFor(const std::string& model_id, const RoomNeed& need) const {
-  return RoomIn(ViewOf(model_id), need, options_.limits.max_prefill_ahead);
+  const Room room = RoomIn(ViewOf(model_id), need, options_.limits.max_prefill_ahead);
+  // Who waits here already goes first.
+  return room == Room::kSome && line_.Blocked(model_id) ? Room::kFull : room;
 }
 
-// The ready workers of a model, with what is on its way to them.
+// The ready and trusted workers of a model, with what is on its way to them.
 FleetView Dispatcher::ViewOf(const std::string& model_id) const {
-  FleetView view = fleet_.View(model_id);
+  FleetView view = fleet_.View(model_id, Now());
   for (WorkerView& worker : view.workers) {
-    const Link& link = *links_[worker.worker.value()];
+    const Link& link = *at_[worker.worker.value()].link;
     worker.unseen_submits = link.UnseenSubmits();
     worker.unseen_tokens = link.UnseenTokens();
   }

@@ -8,11 +8,8 @@ namespace quire {
 
 absl::Status Dispatcher::AddWorker(const std::string& target) {
   QUIRE_ASSIGN_OR_RETURN(const WorkerIndex worker, fleet_.AddWorker(target));
-  if (worker.value() == links_.size()) {
-    links_.emplace_back();
-    running_.emplace_back();
-  }
-  std::unique_ptr<Link>& place = links_.at(worker.value());
+  if (worker.value() == at_.size()) at_.emplace_back();
+  std::unique_ptr<Link>& place = at_.at(worker.value()).link;
   QUIRE_CHECK_MSG(place == nullptr, "a worker that went left its place empty");
   LinkOptions link = options_.link;
   link.target = target;
@@ -26,9 +23,12 @@ absl::Status Dispatcher::AddWorker(const std::string& target) {
 }
 
 void Dispatcher::RemoveWorker(WorkerIndex worker) {
-  QUIRE_CHECK_MSG(running_.at(worker.value()).empty(), "a worker with attempts stays");
-  links_.at(worker.value()).reset();
+  AtWorker& at = at_.at(worker.value());
+  QUIRE_CHECK_MSG(at.running.empty(), "a worker with attempts stays");
+  if (at.move_timer != 0) executor_.Cancel(at.move_timer);
+  at = AtWorker();
   placement_.index().Lost(worker);
+  ledger_.Lives(worker);  // nobody will say any more whether it died
   if (fleet_.worker(worker).attached) fleet_.Detached(worker, "named no more");
   fleet_.RemoveWorker(worker);
   // Its index may become another worker's.

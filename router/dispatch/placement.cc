@@ -19,19 +19,44 @@ uint64_t AffinityOf(const Submit& submit) {
   return RendezvousWeight(RendezvousKey(submit.salt), bytes);
 }
 
+// Where the same bits come out, if such a worker is there at all; its being busy is no reason to
+// go on with others.
+void KeepNumerics(const Placement::Request& request, std::vector<WorkerView>& workers) {
+  if (request.numerics_id.empty()) return;
+  const auto differs = [&request](const WorkerView& worker) {
+    return worker.numerics_id != request.numerics_id;
+  };
+  if (!request.exact && std::all_of(workers.begin(), workers.end(), differs)) return;
+  std::erase_if(workers, differs);
+}
+
+// Workers that have just come back take what the others have no room for, and a little more with
+// every moment.
+void PreferWarm(std::vector<WorkerView>& workers) {
+  const auto starting = [](const WorkerView& worker) {
+    return worker.slow_start_cap && worker.live_attempts >= *worker.slow_start_cap;
+  };
+  if (std::all_of(workers.begin(), workers.end(), starting)) return;
+  std::erase_if(workers, starting);
+}
+
 }  // namespace
 
-std::optional<RouteChoice> Placement::Choose(const FleetView& view, const Request& request,
-                                             PlacementTicket& ticket) {
+Placement::Placed Placement::Choose(const FleetView& view, const Request& request,
+                                    PlacementTicket& ticket) {
   const Submit& submit = request.submit;
   RouteQuery query;
   query.excluded = request.excluded;
   query.required_features = request.required_features;
   query.need = {{}, submit.prompt_ids.size() + request.journal.TotalOutputs(), 0};
   query.max_prefill_ahead = max_prefill_ahead_;
+  std::vector<WorkerView> candidates = Fitting(view, query);
+  KeepNumerics(request, candidates);
+  if (candidates.empty()) return {PlaceOutcome::kNobody, {}, false};
   // A request that waits asks again with every step: who cannot take it is not looked up.
-  std::vector<WorkerView> candidates = Candidates(view, query);
-  if (candidates.empty()) return std::nullopt;
+  KeepThoseWithRoom(query, candidates);
+  PreferWarm(candidates);
+  if (candidates.empty()) return {PlaceOutcome::kBusy, {}, false};
   // Choices share their prompt; what one of them has written is its own.
   std::span<const TokenId> outputs;
   if (request.journal.choice_count() == 1) outputs = request.journal.choices().front().outputs;
@@ -44,6 +69,14 @@ std::optional<RouteChoice> Placement::Choose(const FleetView& view, const Reques
     QUIRE_CHECK(ticket.chains->token_count() == static_cast<int64_t>(tokens));
     index_.Score(candidates, *ticket.chains);
   }
+  const uint64_t work = submit.prompt_ids.size() + request.journal.TotalOutputs();
+  if (request.pacer != nullptr) {
+    std::erase_if(candidates, [&](const WorkerView& worker) {
+      QUIRE_CHECK(worker.cached_tokens <= work);
+      return !request.pacer->MayStart(worker.worker, work - worker.cached_tokens);
+    });
+    if (candidates.empty()) return {PlaceOutcome::kBusy, {}, true};
+  }
   query.prompt_tokens = static_cast<uint32_t>(tokens);
   query.turn = turn_;
   query.random = rng_.Next();
@@ -53,14 +86,14 @@ std::optional<RouteChoice> Placement::Choose(const FleetView& view, const Reques
   ++turn_;
   ++decisions_[choice.reason];
   QUIRE_CHECK(choice.cached_tokens <= tokens);
-  ticket.uncached_tokens = tokens - choice.cached_tokens;
+  ticket.uncached_tokens = work - choice.cached_tokens;
   ticket.prediction = {};
   // Which of several resumed choices a worker looks up first is its own affair.
   const bool fresh = request.journal.choice_count() == 1 || request.journal.TotalOutputs() == 0;
   if (ticket.chains != nullptr && fresh) {
     ticket.prediction = index_.Predict(choice.worker, choice.cached_tokens);
   }
-  return choice;
+  return {PlaceOutcome::kPlaced, choice, false};
 }
 
 void Placement::OnAdmitted(WorkerIndex worker, const Admitted& admitted, PlacementTicket& ticket) {

@@ -5,6 +5,7 @@
 //  1. A request that wants prompt logprobs is not looked up: nor does its worker, which needs the
 //     logits of every position.
 //  2. Block hashes are made once per attempt, however long the request waits.
+//  3. Who drains, is ejected, saturated or full of carry-ons is filtered before anything is scored.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 
 #include "common/runtime/runtime.h"
 #include "common/wire.h"
+#include "router/dispatch/carry_on_pacer.h"
 #include "router/dispatch/journal.h"
 #include "router/fleet/cache_index.h"
 #include "router/fleet/fleet.h"
@@ -30,6 +32,13 @@ struct PlacementTicket {
   std::unique_ptr<PromptChains> chains;  // of the attempt that is to be placed, or was
   CachePrediction prediction;
   uint64_t uncached_tokens = 0;  // prefill work where it was placed
+};
+
+enum class PlaceOutcome : uint8_t {
+  kPlaced,
+  kBusy,    // somebody serves such requests and has no room now
+  kHeld,    // it has to wait for something of its own, and stands in nobody's way
+  kNobody,  // nobody is there who serves such requests
 };
 
 class Placement {
@@ -47,10 +56,19 @@ class Placement {
     const std::vector<WorkerIndex>& excluded;
     std::vector<std::string> required_features;
     std::string_view session;
+    // Of the outputs so far: workers that compute the same bits are preferred, or, with `exact`,
+    // the only ones. Empty: any.
+    std::string_view numerics_id;
+    bool exact = false;
+    const CarryOnPacer* pacer = nullptr;  // for carry-ons
   };
-  // Empty: no worker can take it now. Fills in the ticket for the attempt.
-  std::optional<RouteChoice> Choose(const FleetView& view, const Request& request,
-                                    PlacementTicket& ticket);
+  struct Placed {
+    PlaceOutcome outcome = PlaceOutcome::kNobody;
+    RouteChoice choice;  // with kPlaced
+    bool paced = false;  // with kBusy: there would be room but for recompute in flight
+  };
+  // Fills in the ticket for the attempt.
+  Placed Choose(const FleetView& view, const Request& request, PlacementTicket& ticket);
   // The worker's answer to an attempt that was placed with this ticket.
   void OnAdmitted(WorkerIndex worker, const Admitted& admitted, PlacementTicket& ticket);
 

@@ -7,6 +7,7 @@
 namespace quire {
 namespace {
 
+constexpr std::string_view kRequestSuspect = "request_suspect";
 constexpr uint32_t kRetryAfterMs = 1000;
 constexpr uint32_t kMaxRetryAfterMs = 60'000;  // whatever a worker proposes
 
@@ -134,6 +135,17 @@ ApiError NoWorkerError(const std::string& model, bool stream_had_begun) {
                                   ? "the worker was lost and no other could carry the answer on"
                                   : "no worker is ready to serve model " + model;
   return {ApiCode::kUnavailable, message, "", kRetryAfterMs};
+}
+
+ApiError SuspectError(uint32_t deaths) {
+  return {ApiCode::kInternal,
+          "workers died under this request, " + std::to_string(deaths) + " of them: it is given up",
+          "", 0, kRequestSuspect};
+}
+
+ApiError SuspectPromptError() {
+  return {ApiCode::kInternal, "workers died under this prompt shortly before: it is refused", "", 0,
+          kRequestSuspect};
 }
 
 }  // namespace quire

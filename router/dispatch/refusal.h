@@ -24,4 +24,8 @@ AttemptEnd AttemptEndOf(EndReason reason);
 // No worker can take a request, or go on with one.
 ApiError NoWorkerError(const std::string& model, bool stream_had_begun);
 
+// So many workers died under a request; and its prompt comes again too soon.
+ApiError SuspectError(uint32_t deaths);
+ApiError SuspectPromptError();
+
 }  // namespace quire

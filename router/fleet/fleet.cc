@@ -18,6 +18,8 @@ std::string_view WorkerPhaseName(WorkerPhase phase) {
       return "draining";
     case WorkerPhase::kStuck:
       return "stuck";
+    case WorkerPhase::kSilent:
+      return "silent";
     case WorkerPhase::kRefused:
       return "refused";
     case WorkerPhase::kGone:
@@ -96,6 +98,8 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
   worker.attached = true;
   worker.draining = false;
   worker.stuck = false;
+  worker.silent = false;
+  worker.given_up = false;
   worker.state = WorkerState::kStarting;
   worker.hello = hello;
   worker.load = {};
@@ -125,7 +129,44 @@ void Fleet::Detached(WorkerIndex index, const std::string& why) {
 void Fleet::Draining(WorkerIndex index) {
   WorkerRecord& worker = Get(index);
   worker.draining = true;
+  worker.health.Draining();
   Settle(worker);
+}
+
+DeathNews Fleet::Greeted(WorkerIndex index, Epoch epoch, Micros now) {
+  return Get(index).health.Greeted(epoch, now);
+}
+
+void Fleet::LinkLost(WorkerIndex index, bool for_silence, Micros now) {
+  WorkerRecord& worker = Get(index);
+  worker.given_up = worker.given_up || for_silence;
+  worker.health.LinkLost(now);
+}
+
+DeathNews Fleet::Refused(WorkerIndex index, Micros now) {
+  Get(index).given_up = false;  // it is known to be gone
+  return Get(index).health.Refused(now);
+}
+
+DeathNews Fleet::StepSeen(WorkerIndex index, Micros now) {
+  WorkerRecord& worker = Get(index);
+  return worker.health.StepSeen(worker.stuck, now);
+}
+
+bool Fleet::MayGiveUpSilent(WorkerIndex index) {
+  WorkerRecord& worker = Get(index);
+  size_t pool = 0;
+  size_t gone = 1;  // with this one
+  for (const WorkerRecord& other : workers_) {
+    if (other.hello.model_id != worker.hello.model_id) continue;
+    if (!other.attached && !other.given_up) continue;
+    ++pool;
+    gone += other.given_up ? 1 : 0;
+  }
+  if (2 * gone <= pool) return true;
+  worker.silent = true;
+  Settle(worker);
+  return false;
 }
 
 void Fleet::Stepped(WorkerIndex index, const StepFrame& step, Micros now) {
@@ -137,7 +178,11 @@ void Fleet::Stepped(WorkerIndex index, const StepFrame& step, Micros now) {
   worker.routers_attached = std::max<uint32_t>(1, step.routers_attached);
   const bool over = step.step_limit_ms != 0 && step.step_age_ms > step.step_limit_ms;
   worker.stuck = over || step.state == WorkerState::kStuck;
-  if (step.state == WorkerState::kDraining) worker.draining = true;
+  worker.silent = false;
+  if (step.state == WorkerState::kDraining) {
+    worker.draining = true;
+    worker.health.Draining();
+  }
   Settle(worker);
 }
 
@@ -164,6 +209,8 @@ void Fleet::Settle(WorkerRecord& worker) {
     worker.phase = WorkerPhase::kDraining;
   } else if (worker.stuck) {
     worker.phase = WorkerPhase::kStuck;
+  } else if (worker.silent) {
+    worker.phase = WorkerPhase::kSilent;
   } else if (text.ready && worker.state == WorkerState::kReady) {
     worker.phase = WorkerPhase::kReady;
   } else {
@@ -239,15 +286,50 @@ const WorkerRecord* Fleet::Representative(const std::string& model_id) const {
   return remembered == remembered_.end() ? nullptr : &remembered->second;
 }
 
-FleetView Fleet::View(const std::string& model_id) const {
-  FleetView view;
+// Those with most deaths first: when half of the ready ones are left out already, the others serve,
+// since a worker that may die is better than none.
+std::vector<WorkerIndex> Fleet::Ejected(const std::string& model_id, Micros now) const {
+  std::vector<const WorkerRecord*> ejected;
+  size_t ready = 0;
   for (const WorkerRecord& worker : workers_) {
     if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
-    view.workers.push_back({worker.index, worker.hello.worker_id, worker.hello.features,
-                            worker.load, worker.live_attempts, worker.unadmitted_submits,
-                            worker.hello.limits.max_waiting_requests, worker.routers_attached, 0, 0,
-                            0, worker.hello.limits.max_num_seqs, worker.hello.block_size,
-                            worker.hello.capacity_blocks});
+    ++ready;
+    if (worker.health.Ejected(now)) ejected.push_back(&worker);
+  }
+  std::stable_sort(ejected.begin(), ejected.end(),
+                   [](const WorkerRecord* left, const WorkerRecord* right) {
+                     return left->health.deaths() > right->health.deaths();
+                   });
+  ejected.resize(std::min(ejected.size(), ready / 2));
+  std::vector<WorkerIndex> indices;
+  for (const WorkerRecord* worker : ejected) indices.push_back(worker->index);
+  return indices;
+}
+
+uint32_t Fleet::EjectedCount(const std::string& model_id, Micros now) const {
+  return static_cast<uint32_t>(Ejected(model_id, now).size());
+}
+
+FleetView Fleet::View(const std::string& model_id, Micros now) const {
+  FleetView view;
+  const std::vector<WorkerIndex> ejected = Ejected(model_id, now);
+  for (const WorkerRecord& worker : workers_) {
+    if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
+    if (std::find(ejected.begin(), ejected.end(), worker.index) != ejected.end()) continue;
+    WorkerView& one = view.workers.emplace_back();
+    one.worker = worker.index;
+    one.worker_id = worker.hello.worker_id;
+    one.features = worker.hello.features;
+    one.load = worker.load;
+    one.live_attempts = worker.live_attempts;
+    one.unadmitted_submits = worker.unadmitted_submits;
+    one.max_waiting_requests = worker.hello.limits.max_waiting_requests;
+    one.routers_attached = worker.routers_attached;
+    one.max_num_seqs = worker.hello.limits.max_num_seqs;
+    one.block_size = worker.hello.block_size;
+    one.capacity_blocks = worker.hello.capacity_blocks;
+    one.numerics_id = worker.hello.numerics_id;
+    one.slow_start_cap = worker.health.SlowStartCap(now, worker.hello.limits.max_num_seqs);
   }
   return view;
 }

@@ -8,6 +8,8 @@
 //  3. A model_id has one text bundle: the first one seen. A worker with another is refused and
 //     reported.
 //  4. Workers and pools are listed in index order, so that decisions do not depend on hashing.
+//  5. At most half of a pool's ready workers are left out for their deaths, and at most half of
+//     its workers are given up for their silence.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +24,7 @@
 #include "common/status.h"
 #include "common/wire.h"
 #include "router/core/limits.h"
+#include "router/fleet/worker_health.h"
 
 namespace quire {
 
@@ -31,6 +34,7 @@ enum class WorkerPhase : uint8_t {
   kReady,
   kDraining,
   kStuck,    // a step is running past its limit
+  kSilent,   // nothing comes from it, and too many others are gone to give it up
   kRefused,  // attached, and unusable: see refusal
   kGone,     // nobody: its place is free for another worker
 };
@@ -50,6 +54,9 @@ struct WorkerRecord {
   Load load;
   WorkerState state = WorkerState::kStarting;
   bool stuck = false;
+  bool silent = false;    // attached, and nothing comes
+  bool given_up = false;  // its last Attach ended for its silence
+  WorkerHealth health;
   uint32_t routers_attached = 1;
   Micros last_progress_at = 0;      // when steps_total last grew, as this router saw it
   uint32_t live_attempts = 0;       // of this router
@@ -80,9 +87,11 @@ struct WorkerView {
   uint32_t max_num_seqs = 0;    // these three: 0 where the worker does not tell
   uint32_t block_size = 0;
   uint64_t capacity_blocks = 0;
+  std::string_view numerics_id = {};
+  std::optional<uint32_t> slow_start_cap = {};  // attempts at once for now, after a return
 };
 struct FleetView {
-  std::vector<WorkerView> workers;  // ready ones of one model, in index order
+  std::vector<WorkerView> workers;  // ready and trusted ones of one model, in index order
 };
 
 class Fleet {
@@ -100,6 +109,16 @@ class Fleet {
   absl::Status Attached(WorkerIndex worker, const WorkerHello& hello, int64_t now_unix_seconds);
   // The Attach ended, or dialling failed.
   void Detached(WorkerIndex worker, const std::string& why);
+
+  // What words of a worker mean for its health; these come before Attached, after Detached, and
+  // with each Stepped.
+  DeathNews Greeted(WorkerIndex worker, Epoch epoch, Micros now);
+  void LinkLost(WorkerIndex worker, bool for_silence, Micros now);
+  DeathNews Refused(WorkerIndex worker, Micros now);
+  DeathNews StepSeen(WorkerIndex worker, Micros now);
+  // Nothing has come from the worker for the silence time. False: it is not to be given up, since
+  // then more than half of its pool would be; it takes no new work until it is heard again.
+  bool MayGiveUpSilent(WorkerIndex worker);
   void Draining(WorkerIndex worker);
   void Stepped(WorkerIndex worker, const StepFrame& step, Micros now);
   // The text of this model can be used from now on, or is refused for good with the reason.
@@ -123,7 +142,9 @@ class Fleet {
   // A worker whose Hello tells the limits and features of this model: a ready one if there is one,
   // and if they have all gone the last one as it was.
   const WorkerRecord* Representative(const std::string& model_id) const;
-  FleetView View(const std::string& model_id) const;
+  FleetView View(const std::string& model_id, Micros now) const;
+  // Left out for their deaths now.
+  uint32_t EjectedCount(const std::string& model_id, Micros now) const;
 
   void CheckInvariants() const;
 
@@ -136,6 +157,7 @@ class Fleet {
 
   WorkerRecord& Get(WorkerIndex index);
   void Settle(WorkerRecord& worker);  // recomputes the phase
+  std::vector<WorkerIndex> Ejected(const std::string& model_id, Micros now) const;
   absl::Status AddPools(const WorkerHello& hello, int64_t now_unix_seconds);
 
   const RouterLimits limits_;

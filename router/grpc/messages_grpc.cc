@@ -302,6 +302,7 @@ grpc::Status ToStatus(const ApiError& error) {
   if (!error.param.empty() && message.find(error.param) == std::string::npos) {
     message = error.param + ": " + message;
   }
+  if (!error.reason.empty()) message = std::string(error.reason) + ": " + message;
   return grpc::Status(CodeOf(error.code), message);
 }
 

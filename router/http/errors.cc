@@ -49,6 +49,7 @@ const char* TypeOf(int status) {
 }
 
 std::string_view CodeOf(const ApiError& error) {
+  if (!error.reason.empty()) return error.reason;
   switch (error.code) {
     case ApiCode::kInvalidArgument:
       return error.param.empty() ? "invalid_request" : "invalid_value";

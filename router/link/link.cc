@@ -10,6 +10,14 @@ namespace {
 
 constexpr Micros kTickInterval = 100 * kMicrosPerMilli;
 
+// The system's word for it, which gRPC hands on within its own message, and the virtual network
+// too.
+bool IsConnectionRefused(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return false;
+  const std::string message = StatusMessage(status);
+  return message.find("onnection refused") != std::string::npos;
+}
+
 Micros FromMillis(uint32_t millis) { return static_cast<Micros>(millis) * kMicrosPerMilli; }
 
 }  // namespace
@@ -72,7 +80,8 @@ void Link::Tick(Micros due) {
     return;
   }
   if (phase_ == Phase::kUp) {
-    if (now - last_frame_at_ > FromMillis(options_.silence_ms)) {
+    const bool silent = now - last_frame_at_ > FromMillis(options_.silence_ms);
+    if (silent && listener_.OnSilent(options_.worker)) {
       Down(LinkDownReason::kSilent, absl::DeadlineExceededError("the worker is silent"));
       return;
     }
@@ -159,7 +168,8 @@ uint64_t Link::UnseenSubmits() const {
 }
 
 void Link::OnClosed(const absl::Status& status) {
-  Down(LinkDownReason::kClosed,
+  const bool refused = phase_ == Phase::kGreeting && IsConnectionRefused(status);
+  Down(refused ? LinkDownReason::kConnectionRefused : LinkDownReason::kClosed,
        status.ok() ? absl::UnavailableError("the worker closed the stream") : status);
 }
 

@@ -3,7 +3,8 @@
 // Owner: the dispatcher, on the router's executor; every call and every callback happens there. The
 // listener outlives the link and may call Send* inside a callback, but must not destroy the link
 // there.
-//  1. Callbacks come as OnLinkUp, (OnStep | OnDraining | OnSnapshotChunk)*, OnLinkDown; then again
+//  1. Callbacks come as OnLinkUp, (OnStep | OnDraining | OnSnapshotChunk | OnSilent)*, OnLinkDown;
+//  then again
 //     from the start, each time with a higher attach number.
 //  2. Frames go up in the order in which they came; a gap in frame_seq ends the Attach.
 //  3. A link that is not up takes nothing: Send* needs up().
@@ -34,12 +35,15 @@ struct LinkOptions {
   uint32_t heartbeat_ms = 1000;
   uint32_t backoff_min_ms = 100;  // before dialling again; doubles up to the maximum, with jitter
   uint32_t backoff_max_ms = 5000;
-  uint32_t backoff_reset_ms = 5000;  // an Attach that lived this long starts the back-off anew
+  // An Attach that lived this long starts the back-off anew: a link that breaks now and then is
+  // dialled at once, an address that lets nobody in ever more seldom.
+  uint32_t backoff_reset_ms = 250;
   bool wants_events = false;
 };
 
-// Why an Attach ended; kSilent and kProtocol are this router's decision.
-enum class LinkDownReason : uint8_t { kClosed, kSilent, kProtocol, kRefused, kStopped };
+// Why an Attach ended or could not begin; kSilent and kProtocol are this router's decision. With
+// kConnectionRefused nobody listens at the worker's address: its process is gone.
+enum class LinkDownReason : uint8_t { kClosed, kSilent, kProtocol, kRefused, kConnectionRefused };
 
 class LinkListener {
  public:
@@ -48,6 +52,8 @@ class LinkListener {
   virtual void OnStep(WorkerIndex worker, const StepFrame& step) = 0;
   virtual void OnDraining(WorkerIndex worker, uint64_t remaining_ms) = 0;
   virtual void OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) = 0;
+  // Nothing has come for the silence time; asked again with every tick. False: the Attach stays.
+  virtual bool OnSilent(WorkerIndex /*worker*/) { return true; }
   // Also without an OnLinkUp before it, when dialling failed. Nothing that was sent will be
   // answered.
   virtual void OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) = 0;

@@ -24,6 +24,7 @@ struct PipelineOptions {
   uint32_t worker_silence_ms = 2000;
   bool generation_defaults = true;  // the model's own sampling defaults where a request is silent
   bool carry_on = true;             // resume streams of lost workers on others
+  bool carry_on_exact = false;      // only on workers that compute the same bits
   std::string salt_key;             // empty: the public key
   ModelTextFactory text_factory;    // MakeBundleText of router/chat; tests fake it
   RecordSink* records = nullptr;    // outlives the pipeline; nullptr: none are kept

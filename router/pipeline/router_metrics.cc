@@ -37,6 +37,8 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
           {"quire_router_inexact_requests_total", "Requests carried on under other numerics."})),
       live_requests_(
           metrics.AddGauge({"quire_router_live_requests", "Requests accepted and not yet ended."})),
+      waiting_requests_(metrics.AddGauge(
+          {"quire_router_waiting_requests", "Requests that wait for a worker, carry-ons too."})),
       index_bytes_(metrics.AddGauge(
           {"quire_router_cache_index_bytes", "Memory of what is known of the workers' caches."})) {
   for (size_t i = 0; i < predictions_.size(); ++i) {
@@ -60,14 +62,23 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
   const auto counter = [&metrics](const char* name, const char* help) {
     return &metrics.AddCounter({std::string("quire_router_") + name + "_total", help});
   };
-  dispatch_ = {counter("attempts", "Submits sent to workers."),
-               counter("accepted_tokens", "Output tokens accepted from workers."),
-               counter("stale_outputs", "Outputs dropped: their attempt is not current."),
-               counter("duplicate_outputs", "Outputs dropped: their tokens had come already."),
-               counter("broken_attempts", "Attempts given up: outputs were missing or too many."),
-               counter("placement_retries", "Second attempts before any output."),
-               counter("carry_ons", "Attempts that resumed an answer on another worker."),
-               counter("lost_links", "Attaches that ended, for whatever reason.")};
+  dispatch_ = {
+      counter("attempts", "Submits sent to workers."),
+      counter("accepted_tokens", "Output tokens accepted from workers."),
+      counter("stale_outputs", "Outputs dropped: their attempt is not current."),
+      counter("duplicate_outputs", "Outputs dropped: their tokens had come already."),
+      counter("broken_attempts", "Attempts given up: outputs were missing or too many."),
+      counter("placement_retries", "Second attempts before any output."),
+      counter("carry_ons", "Attempts that resumed an answer on another worker."),
+      counter("lost_links", "Attaches that ended, for whatever reason."),
+      counter("placement_retries_denied", "Retries that --placement-retry-percent denied."),
+      counter("inexact_carry_ons", "Carry-ons on a worker of other numerics."),
+      counter("paced_carry_ons", "Carry-ons that --max-carry-on-tokens made wait."),
+      counter("worker_deaths", "Workers that died: epochs that ended without draining."),
+      counter("worker_deaths_taken_back", "Deaths counted early of workers that lived."),
+      counter("kept_silences", "Silent workers that were kept, since too many were."),
+      counter("suspect_requests", "Requests ended by --max-worker-deaths."),
+      counter("suspect_prompts_refused", "Prompts refused, workers had died under them.")};
   cache_index_ = {counter("cache_index_stale", "Times that a worker's cache events had a gap."),
                   counter("cache_index_snapshots", "Snapshots asked for."),
                   counter("cache_index_over_limit", "Workers left out by --max-index-bytes.")};
@@ -93,11 +104,20 @@ void RouterMetrics::Update(const Dispatcher& dispatcher) {
                               now.attempts_broken - last_.attempts_broken,
                               now.placement_retries - last_.placement_retries,
                               now.carry_ons - last_.carry_ons,
-                              now.links_lost - last_.links_lost};
+                              now.links_lost - last_.links_lost,
+                              now.placement_retries_denied - last_.placement_retries_denied,
+                              now.carry_ons_inexact - last_.carry_ons_inexact,
+                              now.carry_ons_paced - last_.carry_ons_paced,
+                              now.worker_deaths - last_.worker_deaths,
+                              now.worker_deaths_taken_back - last_.worker_deaths_taken_back,
+                              now.silences_kept - last_.silences_kept,
+                              now.requests_suspect - last_.requests_suspect,
+                              now.suspect_prompts_refused - last_.suspect_prompts_refused};
+  waiting_requests_.Set(static_cast<double>(dispatcher.WaitingRequests()));
   static_assert(std::size(changes) == std::tuple_size_v<decltype(dispatch_)>);
   for (size_t i = 0; i < dispatch_.size(); ++i) dispatch_[i]->Add(changes[i]);
   last_ = now;
-  std::array<int, 6> phases{};
+  std::array<int, 8> phases{};
   for (const WorkerRecord& worker : dispatcher.fleet().workers()) {
     if (worker.phase != WorkerPhase::kGone) ++phases[static_cast<size_t>(worker.phase)];
   }

@@ -37,8 +37,9 @@ class RouterMetrics {
   Counter& discarded_tokens_;
   Counter& inexact_;
   Gauge& live_requests_;
-  std::array<Gauge*, 6> workers_;     // by WorkerPhase
-  std::array<Counter*, 8> dispatch_;  // in the order of router_metrics.cc
+  std::array<Gauge*, 8> workers_;      // by WorkerPhase
+  std::array<Counter*, 16> dispatch_;  // in the order of router_metrics.cc
+  Gauge& waiting_requests_;
   DispatchCounters last_;
   std::array<Counter*, 3> predictions_;  // exact, raced, wrong
   std::array<Counter*, 3> cache_index_;  // stale, snapshots, over the limit

@@ -58,22 +58,33 @@ uint64_t RendezvousWeight(uint64_t key, std::string_view worker_id) {
   return XXH3_64bits_withSeed(worker_id.data(), worker_id.size(), key);
 }
 
-std::vector<WorkerView> Candidates(const FleetView& view, const RouteQuery& query) {
-  std::vector<WorkerView> candidates;
-  candidates.reserve(view.workers.size());
+std::vector<WorkerView> Fitting(const FleetView& view, const RouteQuery& query) {
+  std::vector<WorkerView> fitting;
+  fitting.reserve(view.workers.size());
   for (const WorkerView& worker : view.workers) {
-    QUIRE_CHECK_MSG(candidates.empty() || candidates.back().worker < worker.worker,
+    QUIRE_CHECK_MSG(fitting.empty() || fitting.back().worker < worker.worker,
                     "a fleet view is in index order");
-    if (worker.unadmitted_submits >= SubmitCredit(worker)) continue;
     if (!Offers(worker, query.required_features)) continue;
     const bool excluded = std::find(query.excluded.begin(), query.excluded.end(), worker.worker) !=
                           query.excluded.end();
-    if (!excluded) candidates.push_back(worker);
+    if (!excluded) fitting.push_back(worker);
   }
+  return fitting;
+}
+
+void KeepThoseWithRoom(const RouteQuery& query, std::vector<WorkerView>& workers) {
+  std::erase_if(workers, [](const WorkerView& worker) {
+    return worker.unadmitted_submits >= SubmitCredit(worker);
+  });
   const auto full = [&](const WorkerView& worker) {
     return !HasRoom(worker, query.need, query.max_prefill_ahead);
   };
-  if (!std::all_of(candidates.begin(), candidates.end(), full)) std::erase_if(candidates, full);
+  if (!std::all_of(workers.begin(), workers.end(), full)) std::erase_if(workers, full);
+}
+
+std::vector<WorkerView> Candidates(const FleetView& view, const RouteQuery& query) {
+  std::vector<WorkerView> candidates = Fitting(view, query);
+  KeepThoseWithRoom(query, candidates);
   return candidates;
 }
 

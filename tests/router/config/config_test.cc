@@ -52,6 +52,11 @@ TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
       {{"--worker=h:1", "--max-prefill-ahead=0"}, "--max-prefill-ahead"},
       {{"--worker=h:1", "--max-journal-bytes=1"}, "--max-journal-bytes"},
       {{"--worker=h:1", "--pot=1"}, "--port"},
+      {{"--worker=h:1", "--carry-on=never"}, "--carry-on"},
+      {{"--worker=h:1", "--max-carry-on-tokens=0"}, "--max-carry-on-tokens"},
+      {{"--worker=h:1", "--placement-retry-percent=101"}, "--placement-retry-percent"},
+      {{"--worker=h:1", "--max-worker-deaths=0"}, "--max-worker-deaths"},
+      {{"--worker=h:1", "--empty-pool-wait=2d"}, "--empty-pool-wait"},
   };
   for (const auto& [args, mention] : cases) {
     const Outcome outcome = Read(args);

@@ -2,103 +2,10 @@
 // waiting.
 #include "router/dispatch/dispatcher.h"
 
-#include <gtest/gtest.h>
-
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "tests/router/support/fake_worker.h"
+#include "tests/router/dispatch/dispatcher_fixture.h"
 
 namespace quire {
 namespace {
-
-constexpr Micros kMilli = kMicrosPerMilli;
-
-class Listener final : public DispatchListener {
- public:
-  void OnAdmitted(RequestNumber, const WorkerRecord& worker, uint32_t) override {
-    admitted.push_back(worker.hello.worker_id);
-  }
-  void OnOutput(RequestNumber request, const Output& output) override {
-    std::vector<TokenId>& list = ids[request.value()];
-    EXPECT_EQ(output.first_index, list.size());
-    list.insert(list.end(), output.ids.begin(), output.ids.end());
-    if (on_output) on_output(request, output);
-  }
-  void OnChoiceOver(RequestNumber request, const Ended& ended) override {
-    over[request.value()].push_back(ended.reason);
-  }
-  void OnRequestFailed(RequestNumber request, const ApiError& error) override {
-    failed[request.value()].push_back(error);
-  }
-  void OnAttemptOver(RequestNumber request, const AttemptReport& report) override {
-    attempts[request.value()].push_back(report);
-  }
-  void OnFleetChanged(WorkerIndex) override {}
-  void OnRoom() override { ++rooms; }
-
-  std::vector<std::string> admitted;
-  std::map<uint64_t, std::vector<TokenId>> ids;
-  std::map<uint64_t, std::vector<EndReason>> over;
-  std::map<uint64_t, std::vector<ApiError>> failed;
-  std::map<uint64_t, std::vector<AttemptReport>> attempts;
-  int rooms = 0;
-  std::function<void(RequestNumber, const Output&)> on_output;
-};
-
-class DispatcherTest : public ::testing::Test {
- protected:
-  void Start(int workers, FakeWorkerOptions worker_options = {}) {
-    options_.instance = RouterInstance(1);
-    options_.policy = &Policies().front();
-    dispatcher_ = std::make_unique<Dispatcher>(options_, *dialer_, world_.executor(), world_.rng(),
-                                               listener_);
-    dispatcher_->fleet().TextReady("model-a");
-    for (int i = 0; i < workers; ++i) {
-      worker_options.worker_id = "worker-" + std::to_string(i);
-      worker_options.target = worker_options.worker_id + ":1";
-      workers_.push_back(std::make_unique<FakeWorker>(world_, worker_options));
-      ASSERT_TRUE(dispatcher_->AddWorker(worker_options.target).ok());
-    }
-    Run(500 * kMilli);
-  }
-  void Run(Micros duration) {
-    world_.RunUntil(world_.clock().Now() + duration);
-    dispatcher_->CheckInvariants();
-  }
-  void Ask(uint64_t number, int32_t max_tokens = 10, bool router_is_taker = true) {
-    DispatchRequest request;
-    request.number = RequestNumber(number);
-    request.submit.prompt_ids = {1, 2, 3};
-    request.submit.choices.resize(1);
-    request.submit.sampling.max_tokens = max_tokens;
-    request.submit.model_id = "model-a";
-    request.model_name = "fake";
-    request.router_is_taker = router_is_taker;
-    dispatcher_->Start(std::move(request));
-  }
-  std::string TextOf(uint64_t number) {
-    std::string text;
-    for (const TokenId id : listener_.ids[number]) text.push_back(static_cast<char>(id));
-    return text;
-  }
-  FakeWorker& Running() {
-    for (const auto& worker : workers_) {
-      if (!worker->attempts.empty()) return *worker;
-    }
-    ADD_FAILURE() << "no worker runs anything";
-    return *workers_[0];
-  }
-  FakeWorker& Idle() { return &Running() == workers_[0].get() ? *workers_[1] : *workers_[0]; }
-
-  VirtualWorld world_{11};
-  std::unique_ptr<Dialer> dialer_ = world_.MakeDialer();
-  Listener listener_;
-  DispatchOptions options_;
-  std::vector<std::unique_ptr<FakeWorker>> workers_;
-  std::unique_ptr<Dispatcher> dispatcher_;
-};
 
 TEST_F(DispatcherTest, DuplicatesOfTheCurrentAttemptAreDropped) {
   Start(1);
@@ -247,7 +154,7 @@ TEST_F(DispatcherTest, EndsThatBlameTheRequestAreFinal) {
        {Case{pb::FAILED, ApiCode::kInternal}, Case{pb::DEADLINE, ApiCode::kDeadlineExceeded},
         Case{pb::SLOW_CLIENT, ApiCode::kCancelled}, Case{pb::CANCELLED, ApiCode::kInternal}}) {
     workers_.clear();
-    listener_ = Listener();
+    listener_ = DispatchRecorder();
     Start(2);
     for (const auto& worker : workers_) {
       worker->tamper = [&c](pb::Step& step) {
@@ -282,18 +189,37 @@ TEST_F(DispatcherTest, ARetryableFailureIsCarriedOn) {
   EXPECT_EQ(dispatcher_->counters().carry_ons, 1u);
 }
 
-TEST_F(DispatcherTest, CarryOnsAreBounded) {
-  options_.limits.max_carry_ons = 2;
+// Workers that are lost one after the other before they say a word: nothing of it is a retry, and
+// it ends.
+TEST_F(DispatcherTest, CarryOnsWithoutProgressAreBounded) {
+  options_.limits.max_stalled_carry_ons = 2;
+  options_.limits.max_worker_deaths = 100;
   Start(4);
+  for (const auto& worker : workers_) worker->frozen = true;
   Ask(1, 5000);
   for (int i = 0; i < 4; ++i) {
     Run(200 * kMilli);
     if (!listener_.failed[1].empty()) break;
-    Running().Down();
+    Running().CloseStream();
   }
   Run(kMicrosPerSecond);
   EXPECT_EQ(dispatcher_->counters().carry_ons, 2u);
+  EXPECT_EQ(dispatcher_->counters().placement_retries, 0u);
   ASSERT_EQ(listener_.failed[1].size(), 1u);
+}
+
+TEST_F(DispatcherTest, CarryOnsThatMakeProgressAreNotBounded) {
+  options_.limits.max_stalled_carry_ons = 2;
+  Start(2);
+  Ask(1, 150);
+  for (int i = 0; i < 6; ++i) {
+    Run(200 * kMilli);
+    Running().CloseStream();  // the link breaks, the worker lives
+  }
+  Run(5 * kMicrosPerSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 150u);
+  EXPECT_EQ(dispatcher_->counters().carry_ons, 6u);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 0u);
 }
 
 TEST_F(DispatcherTest, WithoutCarryOnALostStreamFailsAtOnce) {
@@ -307,7 +233,7 @@ TEST_F(DispatcherTest, WithoutCarryOnALostStreamFailsAtOnce) {
   EXPECT_EQ(listener_.failed[1][0].code, ApiCode::kUnavailable);
 }
 
-TEST_F(DispatcherTest, ALossBeforeAnyOutputIsAPlacementRetry) {
+TEST_F(DispatcherTest, ALossBeforeAnyOutputIsACarryOnFromNothing) {
   Start(2);
   for (const auto& worker : workers_) worker->frozen = true;
   Ask(1);
@@ -318,8 +244,8 @@ TEST_F(DispatcherTest, ALossBeforeAnyOutputIsAPlacementRetry) {
   first.Down();
   Run(kMicrosPerSecond);
   EXPECT_EQ(TextOf(1), "abcdefghij");
-  EXPECT_EQ(dispatcher_->counters().placement_retries, 1u);
-  EXPECT_EQ(dispatcher_->counters().carry_ons, 0u);
+  EXPECT_EQ(dispatcher_->counters().placement_retries, 0u) << "no refusal, no budget";
+  EXPECT_EQ(dispatcher_->counters().carry_ons, 1u);
   EXPECT_EQ(second.heard.back().submit().choices(0).outputs_size(), 0);
 }
 

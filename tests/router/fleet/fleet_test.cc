@@ -191,7 +191,7 @@ TEST_F(FleetTest, AViewHoldsReadyWorkersInOrderWithWhatThisRouterSent) {
   fleet_.AttemptStarted(WorkerIndex(2));
   fleet_.AttemptStarted(WorkerIndex(2));
   fleet_.AttemptAnswered(WorkerIndex(2));
-  const FleetView view = fleet_.View("m");
+  const FleetView view = fleet_.View("m", 0);
   ASSERT_EQ(view.workers.size(), 2u);
   EXPECT_EQ(view.workers[0].worker, WorkerIndex(0));
   EXPECT_EQ(view.workers[1].worker, WorkerIndex(2));
@@ -199,8 +199,8 @@ TEST_F(FleetTest, AViewHoldsReadyWorkersInOrderWithWhatThisRouterSent) {
   EXPECT_EQ(view.workers[1].unadmitted_submits, 1u);
   fleet_.AttemptEnded(WorkerIndex(2), true);
   fleet_.AttemptEnded(WorkerIndex(2), false);
-  EXPECT_EQ(fleet_.View("m").workers[1].live_attempts, 0u);
-  EXPECT_EQ(fleet_.View("m").workers[1].unadmitted_submits, 0u);
+  EXPECT_EQ(fleet_.View("m", 0).workers[1].live_attempts, 0u);
+  EXPECT_EQ(fleet_.View("m", 0).workers[1].unadmitted_submits, 0u);
   fleet_.CheckInvariants();
 }
 

@@ -112,7 +112,7 @@ TEST_F(LinkTest, BacksOffWithinBoundsWhileNobodyListens) {
     EXPECT_GE(pause, whole / 2) << i;
     EXPECT_LE(pause, whole + kMilli) << i;
   }
-  EXPECT_EQ(listener_.reasons.front(), LinkDownReason::kClosed);
+  EXPECT_EQ(listener_.reasons.front(), LinkDownReason::kConnectionRefused);
 }
 
 TEST_F(LinkTest, ASilentWorkerIsLeftAfterTheSilenceTimeAndNotBefore) {

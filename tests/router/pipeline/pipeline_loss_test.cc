@@ -90,7 +90,7 @@ TEST_F(PipelineTest, AWorkerThatCannotBeReachedIsLoggedOnceWithTheReason) {
   EXPECT_EQ(says("phase=ready"), 1);
   workers_[0]->Down();
   Run(kSecond);
-  EXPECT_EQ(says("phase=connecting"), 2) << "refused, then lost";
+  EXPECT_EQ(says("phase=connecting"), 3) << "refused, then lost, then refused";
 }
 
 TEST_F(PipelineTest, ARequestWaitsForAWorkerThatComesBackSoon) {

@@ -69,8 +69,12 @@ class FakeWorker {
 
   void Up() {
     ++epoch_;
-    up_ = true;
     draining_ = false;
+    ListenAgain();
+  }
+  // The same process, reached again.
+  void ListenAgain() {
+    up_ = true;
     world_.Listen(options_.target, [this](std::unique_ptr<FrameStream> stream) {
       session_ = std::make_unique<Session>(*this, std::move(stream));
       session_->stream->Start(session_.get());
@@ -132,7 +136,16 @@ class FakeWorker {
     *frame.mutable_step() = std::move(step);
     SendFrame(frame);
   }
-  void CloseStream() { session_.reset(); }
+  void CloseStream() {
+    session_.reset();
+    attempts.clear();  // the router is lost
+  }
+  void SayDraining(uint64_t remaining_ms) {
+    draining_ = true;
+    pb::WorkerFrame frame;
+    frame.mutable_draining()->set_remaining_ms(remaining_ms);
+    SendFrame(frame);
+  }
 
  private:
   struct Session final : FrameStream::Receiver {
@@ -155,7 +168,7 @@ class FakeWorker {
       return;
     }
     heard.push_back(frame);
-    if (frame.has_hello()) Greet();
+    if (frame.has_hello() && !paused) Greet();
     if (frame.has_submit()) Take(frame.submit());
     if (frame.has_submit_part()) {
       Attempt& attempt = attempts.at(frame.submit_part().request_number());

@@ -1,0 +1,85 @@
+// What the dispatcher is told, what it tells, and what it counts.
+//
+// Plain values, and the face of its listener.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/runtime/runtime.h"
+#include "common/wire.h"
+#include "router/core/api.h"
+#include "router/dispatch/attempt_report.h"
+#include "router/fleet/fleet.h"
+#include "router/link/link.h"
+#include "router/routing/policy.h"
+
+namespace quire {
+
+// Where an answer may go on whose worker is gone: only where the same bits come out (equal
+// numerics_id), or, for want of such a worker, anywhere from the same tokens.
+enum class CarryOnMode : uint8_t { kTokens, kExact };
+
+struct DispatchOptions {
+  RouterInstance instance;
+  const Policy* policy = nullptr;  // one of Policies()
+  RouterLimits limits;
+  LinkOptions link;      // target and worker are filled in
+  bool carry_on = true;  // resume on another worker what has already produced output
+  CarryOnMode carry_on_mode = CarryOnMode::kTokens;
+};
+
+struct DispatchRequest {
+  RequestNumber number;  // unique in this router
+  // Prompt, choices as they stand, sampling, names. The dispatcher fills in key, window and
+  // remaining time.
+  Submit submit;
+  std::string model_name;        // for messages
+  std::string session;           // of the client, for policies that keep one with its worker
+  Micros deadline = 0;           // 0 is none
+  bool router_is_taker = false;  // the answer is collected here: accepted outputs count as taken
+};
+
+// For metrics; all count events since start.
+struct DispatchCounters {
+  uint64_t attempts = 0;
+  uint64_t tokens_accepted = 0;
+  uint64_t outputs_stale = 0;  // of attempts that are not current
+  uint64_t outputs_duplicate = 0;
+  uint64_t outputs_late = 0;     // of choices that have ended
+  uint64_t attempts_broken = 0;  // by a gap, an overrun or an unknown choice
+  uint64_t placement_retries = 0;
+  uint64_t placement_retries_denied = 0;  // by the budget of the router
+  uint64_t carry_ons = 0;
+  uint64_t carry_ons_inexact = 0;  // to a worker of another numerics_id
+  uint64_t carry_ons_paced = 0;    // times that one waited for recompute in flight
+  uint64_t links_lost = 0;
+  uint64_t worker_deaths = 0;
+  uint64_t worker_deaths_taken_back = 0;
+  uint64_t silences_kept = 0;            // silent workers not given up: too many were
+  uint64_t requests_suspect = 0;         // ended because workers kept dying under them
+  uint64_t suspect_prompts_refused = 0;  // came again too soon
+};
+
+class DispatchListener {
+ public:
+  virtual ~DispatchListener() = default;
+  // A worker admitted the current attempt; its cache served so many tokens of prompt and outputs.
+  virtual void OnAdmitted(RequestNumber request, const WorkerRecord& worker,
+                          uint32_t cached_tokens) = 0;
+  // Logprobs of the prompt: each position once, in order, all before the first output.
+  virtual void OnPromptLogprobs(RequestNumber /*request*/, const PromptLogprobs& /*part*/) {}
+  virtual void OnOutput(RequestNumber request, const Output& output) = 0;
+  // The reason is STOP or LENGTH.
+  virtual void OnChoiceOver(RequestNumber request, const Ended& ended) = 0;
+  virtual void OnRequestFailed(RequestNumber request, const ApiError& error) = 0;
+  // A worker attached, left, or changed its phase.
+  virtual void OnFleetChanged(WorkerIndex worker) = 0;
+  // An attempt is over, whatever becomes of its request; also inside Cancel and FinishChoice. The
+  // only callback that must not call anything here.
+  virtual void OnAttemptOver(RequestNumber /*request*/, const AttemptReport& /*report*/) {}
+  // A worker may have room now that had none: ask RoomFor again. Carry-ons have been placed before.
+  virtual void OnRoom() {}
+};
+
+}  // namespace quire

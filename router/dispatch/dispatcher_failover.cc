@@ -1,0 +1,235 @@
+// What becomes of requests whose worker refuses, leaves or dies: the next attempt, or the end.
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "router/dispatch/dispatcher.h"
+#include "router/dispatch/refusal.h"
+
+namespace quire {
+
+// ------------------------------------------------------------------------------- from the links
+
+void Dispatcher::OnLinkUp(WorkerIndex worker, const WorkerHello& hello) {
+  const DeathNews news = fleet_.Greeted(worker, hello.epoch, Now());
+  CountNews(news);
+  std::vector<RequestNumber> under;
+  if (news == DeathNews::kLives || news == DeathNews::kTakenBack) {
+    ledger_.Lives(worker);
+  } else {
+    under = ledger_.Died(worker);
+  }
+  // Whether it may be used shows in its phase, and why not in its refusal.
+  const absl::Status usable = fleet_.Attached(worker, hello, executor_.clock().UnixSeconds());
+  QUIRE_CHECK(usable.ok() || fleet_.worker(worker).phase == WorkerPhase::kRefused);
+  // It starts anew with those that it failed.
+  for (auto& [number, live] : live_) std::erase(live->excluded, worker);
+  if (usable.ok() && options_.policy->wants_caches) {
+    placement_.index().Greeted(worker, hello, Now());
+    AskForSnapshots();
+  }
+  Condemn(under);
+  listener_.OnFleetChanged(worker);
+  TryWaiting();
+  listener_.OnRoom();
+}
+
+void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) {
+  AtWorker& at = at_[worker.value()];
+  const bool attached = fleet_.worker(worker).attached;
+  const bool draining = attached && fleet_.worker(worker).draining;
+  if (at.move_timer != 0) executor_.Cancel(at.move_timer);
+  at.move_timer = 0;
+  at.moving = false;
+  if (attached) {
+    ++counters_.links_lost;
+    fleet_.LinkLost(worker, reason == LinkDownReason::kSilent, Now());
+    if (!draining) ledger_.Lost(worker, at.running);
+  }
+  placement_.index().Lost(worker);
+  fleet_.Detached(worker, StatusMessage(why).substr(0, kMaxHelloStringBytes));
+  LoseAttemptsOf(worker, draining ? AttemptEnd::kDrained : AttemptEnd::kLost);
+  if (reason == LinkDownReason::kConnectionRefused) {
+    const DeathNews news = fleet_.Refused(worker, Now());
+    CountNews(news);
+    if (news == DeathNews::kDied) Condemn(ledger_.Refused(worker));
+  }
+  listener_.OnFleetChanged(worker);
+  TryWaiting();
+}
+
+bool Dispatcher::OnSilent(WorkerIndex worker) {
+  const WorkerPhase before = fleet_.worker(worker).phase;
+  if (fleet_.MayGiveUpSilent(worker)) return true;
+  if (fleet_.worker(worker).phase != before) {
+    ++counters_.silences_kept;
+    listener_.OnFleetChanged(worker);
+    TryWaiting();
+  }
+  return false;
+}
+
+// The worker goes on with what it has; when it says that its time is up, this router moves what
+// has somewhere to go. What has not runs on there until the worker ends it.
+void Dispatcher::OnDraining(WorkerIndex worker, uint64_t remaining_ms) {
+  fleet_.Draining(worker);
+  AtWorker& at = at_[worker.value()];
+  if (at.move_timer != 0) executor_.Cancel(at.move_timer);
+  constexpr uint64_t kLongest = uint64_t{7} * 24 * 3600 * 1000;
+  const Micros remaining = static_cast<Micros>(std::min(remaining_ms, kLongest)) * kMicrosPerMilli;
+  at.move_timer = executor_.PostAt(Now() + remaining, [this, worker] {
+    AtWorker& leaving = at_[worker.value()];
+    leaving.move_timer = 0;
+    leaving.moving = true;
+    MoveAway(worker);
+  });
+  listener_.OnFleetChanged(worker);
+}
+
+void Dispatcher::MoveAway(WorkerIndex worker) {
+  const std::set<RequestNumber> numbers = at_[worker.value()].running;
+  for (const RequestNumber number : numbers) {
+    LiveDispatch& live = *live_.at(number);
+    if (live.journal.TotalOutputs() > kMaxResumedIds || !options_.carry_on || Held(live)) continue;
+    const bool before = std::exchange(live.carry_on, true);
+    PlacementTicket ticket;
+    const Placement::Placed placed = ChooseFor(live, ticket);
+    if (placed.outcome != PlaceOutcome::kPlaced) {
+      live.carry_on = before;
+      continue;
+    }
+    Abandon(live, /*tell_worker=*/true, AttemptEnd::kDrained);
+    ++counters_.carry_ons;
+    live.ticket = std::move(ticket);
+    Send(live, placed.choice.worker);
+  }
+}
+
+void Dispatcher::OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) {
+  placement_.index().Snapshot(worker,
+                              {chunk.snapshot_number, chunk.cache_kind, chunk.hashes, chunk.last},
+                              executor_.clock().Now());
+  AskForSnapshots();
+}
+
+void Dispatcher::AskForSnapshots() {
+  while (const auto ask = placement_.index().NextAsk(executor_.clock().Now())) {
+    QUIRE_CHECK_MSG(LinkOf(ask->worker).up(), "a worker without a link is not followed");
+    LinkOf(ask->worker).SendSnapshotRequest(ask->number);
+  }
+}
+
+// -------------------------------------------------------------------------- the next attempt
+
+void Dispatcher::RetryPlacement(LiveDispatch& live, const ApiError& error) {
+  QUIRE_CHECK(!live.running);
+  if (live.failures > options_.limits.max_failed_attempts) return Fail(live, error);
+  // What has begun is not subject to the budget: that would lose a client's tokens.
+  if (live.carry_on || live.journal.AnyAccepted()) {
+    CarryOn(live, error);
+    return;
+  }
+  if (live.placement_retries >= options_.limits.max_placement_retries) return Fail(live, error);
+  if (!budget_.TryTake()) {
+    ++counters_.placement_retries_denied;
+    return Fail(live, error);
+  }
+  const PlaceOutcome outcome = Place(live);
+  if (outcome == PlaceOutcome::kNobody) {
+    budget_.GiveBack();
+    return Fail(live, error);
+  }
+  ++live.placement_retries;
+  ++counters_.placement_retries;
+  if (outcome != PlaceOutcome::kPlaced) Wait(live, outcome);
+}
+
+bool Dispatcher::CarryOn(LiveDispatch& live, const ApiError& error) {
+  QUIRE_CHECK(!live.running);
+  const bool begun = live.journal.AnyAccepted();
+  const bool too_long = live.journal.TotalOutputs() > kMaxResumedIds;
+  const bool stalled = live.stalled_carry_ons >= options_.limits.max_stalled_carry_ons;
+  if (stalled || too_long || (begun && !options_.carry_on)) {
+    Fail(live, error);
+    return false;
+  }
+  ++live.stalled_carry_ons;
+  ++counters_.carry_ons;
+  live.carry_on = true;
+  Wait(live, PlaceOutcome::kHeld);  // it takes its place among the carry-ons of its pool
+  return true;
+}
+
+void Dispatcher::LoseAttemptsOf(WorkerIndex worker, AttemptEnd end) {
+  const std::set<RequestNumber> numbers = at_[worker.value()].running;
+  for (const RequestNumber number : numbers) {
+    LiveDispatch* live = Find(number);
+    if (live == nullptr || !live->running || live->worker != worker) continue;
+    Abandon(*live, /*tell_worker=*/true, end);
+    if (ledger_.Of(number).total() >= options_.limits.max_worker_deaths) {
+      live->hold_until = Now() + kDeathVerdictWait;
+    }
+    CarryOn(*live, NoWorkerError(live->request.model_name, live->journal.AnyAccepted()));
+  }
+  QUIRE_CHECK_MSG(at_[worker.value()].running.empty(), "a lost worker runs nothing");
+}
+
+void Dispatcher::CountNews(DeathNews news) {
+  if (news == DeathNews::kDied) ++counters_.worker_deaths;
+  if (news == DeathNews::kTakenBack) ++counters_.worker_deaths_taken_back;
+}
+
+// Ends those under which too many workers have died.
+void Dispatcher::Condemn(const std::vector<RequestNumber>& requests) {
+  for (const RequestNumber number : requests) {
+    LiveDispatch* live = Find(number);
+    if (live == nullptr) continue;
+    if (ledger_.Of(number).deaths < options_.limits.max_worker_deaths) continue;
+    Abandon(*live, /*tell_worker=*/true, AttemptEnd::kFailed);
+    suspects_.Add(live->request.submit, Now());
+    ++counters_.requests_suspect;
+    Fail(*live, SuspectError(options_.limits.max_worker_deaths));
+  }
+}
+
+// ------------------------------------------------------------------------------------- the end
+
+void Dispatcher::Abandon(LiveDispatch& live, bool tell_worker, AttemptEnd end) {
+  if (!live.running) return;
+  const RequestNumber number = live.request.number;
+  StopPacing(live);
+  QUIRE_CHECK(at_[live.worker.value()].running.erase(number) == 1);
+  fleet_.AttemptEnded(live.worker, live.answered);
+  live.running = false;
+  live.ticket = {};  // the next attempt has more to look up
+  if (live.suspect_turn) suspect_turns_.erase(live.pool());
+  live.suspect_turn = false;
+  if (tell_worker && LinkOf(live.worker).up()) {
+    LinkOf(live.worker).SendCancel({{number, live.attempt}, false, 0});
+  }
+  live.report.end = end;
+  live.report.over_at = Now();
+  listener_.OnAttemptOver(number, live.report);
+}
+
+void Dispatcher::StopPacing(LiveDispatch& live) {
+  if (live.recompute_tokens == 0) return;
+  pacer_.Over(live.worker, std::exchange(live.recompute_tokens, 0));
+}
+
+void Dispatcher::Fail(LiveDispatch& live, const ApiError& error) {
+  QUIRE_CHECK(!live.running);
+  const RequestNumber number = live.request.number;
+  const ApiError copy = error;
+  Forget(live);
+  listener_.OnRequestFailed(number, copy);
+}
+
+void Dispatcher::Forget(LiveDispatch& live) {
+  QUIRE_CHECK(!live.running);
+  StopWaiting(live);
+  ledger_.Forget(live.request.number);
+  QUIRE_CHECK(live_.erase(live.request.number) == 1);
+}
+
+}  // namespace quire

@@ -1,0 +1,51 @@
+#include "router/dispatch/live_dispatch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/wire_features.h"
+
+namespace quire {
+
+LiveDispatch::LiveDispatch(DispatchRequest r, uint32_t window_size)
+    : request(std::move(r)),
+      journal(std::move(request.submit.choices),
+              static_cast<uint64_t>(std::max(0, request.submit.sampling.max_tokens))) {
+  request.submit.choices.clear();
+  const size_t prompt = request.submit.prompt_ids.size();
+  const bool scores = request.submit.sampling.prompt_logprobs > 0 && prompt > 0;
+  journal.ExpectPrompt(scores ? static_cast<uint32_t>(prompt - 1) : 0);
+  for (uint32_t choice = 0; choice < journal.choice_count(); ++choice) {
+    windows.emplace_back(window_size).Take(journal.accepted(choice));
+  }
+}
+
+std::vector<std::string> LiveDispatch::Features() const {
+  std::vector<std::string> features =
+      RequiredFeatures(request.submit.sampling, journal.choice_count());
+  if (journal.TotalOutputs() > 0) features.emplace_back(kFeatureResume);
+  return features;
+}
+
+uint32_t LiveDispatch::InitialWindow() const {
+  if (!Windowed()) return 0;
+  std::optional<uint64_t> room;
+  for (uint32_t choice = 0; choice < windows.size(); ++choice) {
+    if (journal.ended(choice)) continue;
+    const uint64_t here = windows[choice].Room(journal.accepted(choice));
+    room = std::min(room.value_or(here), here);
+  }
+  QUIRE_CHECK_MSG(room && *room > 0, "an attempt has a choice to go on with");
+  return static_cast<uint32_t>(*room);
+}
+
+Submit LiveDispatch::MakeSubmit() const {
+  Submit submit = request.submit;
+  submit.choices = journal.choices();
+  submit.required_features = Features();
+  submit.initial_window = InitialWindow();
+  return submit;
+}
+
+}  // namespace quire

@@ -1,0 +1,382 @@
+// Failover in the dispatcher: budgets, pacing, who goes first, deaths and suspects, silence, drain.
+#include "tests/router/dispatch/dispatcher_fixture.h"
+
+namespace quire {
+namespace {
+
+constexpr Micros kSecond = kMicrosPerSecond;
+
+bool IsQueueFull(const pb::Submit&, pb::Refused* refused) {
+  refused->set_code(pb::QUEUE_FULL);
+  return true;
+}
+
+TEST_F(DispatcherTest, PlacementRetriesKeepToTheRoutersBudget) {
+  options_.limits.placement_retry_burst = 4;
+  options_.limits.placement_retry_percent = 0;
+  options_.limits.max_placement_retries = 2;
+  Start(4);
+  for (const auto& worker : workers_) worker->refuse = IsQueueFull;
+  Ask(1);
+  Ask(2);
+  Run(kSecond);
+  EXPECT_EQ(dispatcher_->counters().placement_retries, 4u) << "two each";
+  EXPECT_EQ(dispatcher_->counters().placement_retries_denied, 0u);
+  Ask(3);
+  Run(kSecond);
+  EXPECT_EQ(dispatcher_->counters().placement_retries, 4u);
+  EXPECT_EQ(dispatcher_->counters().placement_retries_denied, 1u) << "one above the limit";
+  for (uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_EQ(listener_.failed[i].size(), 1u);
+    EXPECT_EQ(listener_.failed[i][0].code, ApiCode::kUnavailable);
+    EXPECT_GT(listener_.failed[i][0].retry_after_ms, 0u);
+  }
+}
+
+TEST_F(DispatcherTest, ARefusedCarryOnIsOfferedAgainAndCostsNoBudget) {
+  options_.limits.placement_retry_burst = 0;
+  Start(2);
+  Ask(1, 50);
+  Run(100 * kMilli);
+  FakeWorker& other = Idle();
+  other.refuse = IsQueueFull;
+  Running().Down();
+  Run(kSecond);
+  EXPECT_TRUE(listener_.failed.empty());
+  EXPECT_EQ(dispatcher_->WaitingRequests(), 1u);
+  other.refuse = nullptr;
+  Run(kSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 50u);
+  EXPECT_EQ(dispatcher_->counters().placement_retries, 0u);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 1u);
+  EXPECT_EQ(listener_.attempts[1].front().end, AttemptEnd::kLost);
+  EXPECT_EQ(listener_.attempts[1][1].end, AttemptEnd::kRefused);
+  EXPECT_EQ(listener_.attempts[1].back().end, AttemptEnd::kFinished);
+}
+
+// Ten answers under way, of 3 + some tokens each; at most 30 tokens may be computed again at once.
+TEST_F(DispatcherTest, CarryOnsArePacedAndNewRequestsQueueBehindThem) {
+  options_.limits.max_carry_on_tokens = 30;
+  Start(2);
+  for (uint64_t i = 1; i <= 10; ++i) Ask(i, 60);
+  Run(100 * kMilli);
+  FakeWorker& lost = *workers_[0];
+  FakeWorker& survivor = *workers_[1];
+  const size_t moved = lost.attempts.size();
+  ASSERT_GE(moved, 4u);
+  survivor.frozen = true;
+  const size_t before = survivor.attempts.size();
+  lost.Down();
+  Run(20 * kMilli);
+  const size_t at_once = survivor.attempts.size() - before;
+  EXPECT_GE(at_once, 1u);
+  EXPECT_LE(at_once, 3u) << "of about 10 tokens each";
+  EXPECT_GT(dispatcher_->counters().carry_ons_paced, 0u);
+  Ask(11);
+  Run(100 * kMilli);
+  EXPECT_FALSE(survivor.attempts.contains(11)) << "carry-ons go first";
+  EXPECT_EQ(survivor.attempts.size() - before, at_once);
+  survivor.frozen = false;
+  Run(3 * kSecond);
+  EXPECT_TRUE(listener_.failed.empty());
+  for (uint64_t i = 1; i <= 10; ++i) EXPECT_EQ(listener_.ids[i].size(), 60u) << i;
+  EXPECT_EQ(TextOf(11), "abcdefghij");
+  EXPECT_EQ(listener_.attempts[11].size(), 1u);
+  // In the order of their submits: all ten were there before the new one.
+  std::vector<uint64_t> order;
+  for (const pb::RouterFrame& frame : survivor.heard) {
+    if (frame.has_submit()) order.push_back(frame.submit().request_number());
+  }
+  EXPECT_EQ(order.back(), 11u);
+}
+
+TEST_F(DispatcherTest, ACarryOnPrefersTheSameBits) {
+  Start(0);
+  const auto add = [this](const std::string& name, const std::string& numerics) {
+    FakeWorkerOptions one;
+    one.worker_id = name;
+    one.target = name + ":1";
+    workers_.push_back(std::make_unique<FakeWorker>(world_, one));
+    workers_.back()->tamper_hello = [numerics](pb::WorkerHello& hello) {
+      hello.set_numerics_id(numerics);
+    };
+    ASSERT_TRUE(dispatcher_->AddWorker(one.target).ok());
+    Run(500 * kMilli);
+  };
+  add("first", "cpu");
+  Ask(1, 1000);
+  Run(100 * kMilli);
+  for (int i = 0; i < 3; ++i) add("gpu-" + std::to_string(i), "gpu");
+  add("second", "cpu");
+  workers_[0]->Down();
+  Run(100 * kMilli);
+  EXPECT_EQ(workers_[4]->attempts.size(), 1u);
+  workers_[4]->Down();  // none of them is left: any will do
+  Run(15 * kSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 1000u);
+  ASSERT_EQ(listener_.attempts[1].size(), 3u);
+  EXPECT_FALSE(listener_.attempts[1][0].carry_on);
+  EXPECT_TRUE(listener_.attempts[1][1].carry_on);
+  EXPECT_FALSE(listener_.attempts[1][1].inexact);
+  EXPECT_TRUE(listener_.attempts[1][2].inexact);
+  EXPECT_EQ(dispatcher_->counters().carry_ons_inexact, 1u);
+}
+
+TEST_F(DispatcherTest, ExactCarryOnsWaitForTheSameBits) {
+  options_.carry_on_mode = CarryOnMode::kExact;
+  options_.limits.empty_pool_wait_ms = 60'000;
+  Start(2);
+  workers_[1]->tamper_hello = [](pb::WorkerHello& hello) { hello.set_numerics_id("other"); };
+  workers_[1]->Down();
+  Run(kSecond);
+  Ask(1, 100);
+  Run(100 * kMilli);
+  workers_[1]->Up();
+  Run(2 * kSecond);
+  Ask(2, 300);
+  Run(100 * kMilli);
+  const bool was_there = workers_[0]->attempts.contains(2);
+  workers_[0]->Down();
+  Run(5 * kSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 100u);
+  EXPECT_EQ(dispatcher_->WaitingRequests(), was_there ? 1u : 0u);
+  workers_[0]->Up();
+  Run(10 * kSecond);
+  EXPECT_EQ(listener_.ids[2].size(), 300u);
+  EXPECT_EQ(dispatcher_->counters().carry_ons_inexact, 0u);
+}
+
+// ------------------------------------------------------------------------------------- poison
+
+// Kills its worker as soon as the poisonous request has its fifth token there. Restarts it later.
+class PoisonTest : public DispatcherTest {
+ protected:
+  void Poison(uint64_t number, Micros restart_after) {
+    for (const auto& worker : workers_) {
+      FakeWorker* victim = worker.get();
+      victim->tamper = [this, victim, number, restart_after](pb::Step& step) {
+        for (const pb::Output& output : step.outputs()) {
+          if (output.request_number() != number || output.first_index() < 4) continue;
+          if (output.attempt() != last_attempt_) ++deaths_;
+          last_attempt_ = output.attempt();
+          step.clear_outputs();
+          world_.executor().Post([victim] { victim->Down(); });
+          world_.executor().PostAt(world_.clock().Now() + restart_after,
+                                   [victim] { victim->Up(); });
+          return;
+        }
+      };
+    }
+  }
+  int deaths_ = 0;
+  uint32_t last_attempt_ = 0;
+};
+
+TEST_F(PoisonTest, ARequestThatKillsEveryWorkerIsGivenUpAfterThree) {
+  Start(6);
+  DispatchRequest poison = Request(1000, 50);
+  poison.submit.prompt_ids = {6, 6, 6};
+  Poison(1000, 700 * kMilli);
+  for (uint64_t i = 1; i <= 50; ++i) Ask(i, 40);
+  dispatcher_->Start(poison);
+  Run(30 * kSecond);
+  EXPECT_LE(deaths_, 3);
+  ASSERT_EQ(listener_.failed[1000].size(), 1u);
+  EXPECT_EQ(listener_.failed[1000][0].code, ApiCode::kInternal);
+  EXPECT_EQ(listener_.failed[1000][0].reason, "request_suspect");
+  for (uint64_t i = 1; i <= 50; ++i) {
+    EXPECT_EQ(TextOf(i), "abcdefghijklmnopqrstuvwxyzabcdefghijklmn") << i;
+  }
+  EXPECT_EQ(dispatcher_->counters().requests_suspect, 1u);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 3u);
+
+  // The same prompt again, with other words around it, and another prompt.
+  poison.number = RequestNumber(1001);
+  poison.submit.sampling.max_tokens = 3;
+  dispatcher_->Start(poison);
+  Ask(1002, 3);
+  EXPECT_TRUE(listener_.failed[1001].empty()) << "never inside the call";
+  Run(kSecond);
+  ASSERT_EQ(listener_.failed[1001].size(), 1u);
+  EXPECT_EQ(listener_.failed[1001][0].reason, "request_suspect");
+  EXPECT_EQ(TextOf(1002), "abc");
+  Run(600 * kSecond);
+  poison.number = RequestNumber(1003);
+  dispatcher_->Start(poison);
+  Run(kSecond);
+  EXPECT_EQ(TextOf(1003), "abc") << "after ten minutes it may come again";
+}
+
+TEST_F(PoisonTest, AtTwoDeathsOneRunsAtATime) {
+  Start(1);
+  FakeWorker& worker = *workers_[0];
+  worker.frozen = true;
+  for (uint64_t i = 1; i <= 3; ++i) Ask(i, 10);
+  for (int death = 0; death < 2; ++death) {
+    Run(50 * kMilli);
+    EXPECT_EQ(worker.attempts.size(), 3u) << "together, after " << death << " deaths";
+    worker.Down();
+    worker.Up();
+    Run(300 * kMilli);
+  }
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 2u);
+  worker.frozen = false;
+  size_t most = 0;
+  for (int i = 0; i < 1000; ++i) {
+    Run(5 * kMilli);
+    most = std::max(most, worker.attempts.size());
+  }
+  EXPECT_EQ(most, 1u);
+  for (uint64_t i = 1; i <= 3; ++i) EXPECT_EQ(TextOf(i), "abcdefghij");
+}
+
+TEST_F(DispatcherTest, LinksThatBreakAreNoDeaths) {
+  Start(3);
+  Ask(1, 400);
+  for (int i = 0; i < 12; ++i) {
+    Run(250 * kMilli);
+    if (dispatcher_->LiveRequests() == 0) break;
+    Running().CloseStream();
+  }
+  Run(5 * kSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 400u);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 0u);
+  EXPECT_GE(dispatcher_->counters().carry_ons, 10u);
+}
+
+TEST_F(DispatcherTest, ADeathCountedEarlyIsTakenBack) {
+  Start(1);
+  world_.StopListening(workers_[0]->options().target);
+  workers_[0]->CloseStream();
+  Run(kSecond);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 1u) << "its address refuses connections";
+  workers_[0]->ListenAgain();
+  Run(6 * kSecond);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths_taken_back, 1u);
+  Ask(1);
+  Run(kSecond);
+  EXPECT_EQ(TextOf(1), "abcdefghij");
+}
+
+TEST_F(DispatcherTest, AStuckStepIsADeath) {
+  Start(2);
+  Ask(1, 50);
+  Run(100 * kMilli);
+  FakeWorker& stuck = Running();
+  stuck.frozen = true;
+  stuck.step_age_ms = 5000;
+  Run(5 * kSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 50u);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 1u);
+  stuck.Down();
+  stuck.frozen = false;
+  stuck.step_age_ms = 0;
+  stuck.Up();
+  Run(5 * kSecond);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 1u) << "the same one";
+}
+
+// ------------------------------------------------------------------------------------- silence
+
+TEST_F(DispatcherTest, SilenceTakesHalfOfAPoolAtMost) {
+  Start(4);
+  for (uint64_t i = 1; i <= 8; ++i) Ask(i, 2000);
+  Run(200 * kMilli);
+  for (const auto& worker : workers_) worker->paused = true;
+  Run(5 * kSecond);
+  EXPECT_EQ(dispatcher_->counters().links_lost, 2u);
+  EXPECT_EQ(dispatcher_->counters().silences_kept, 2u);
+  Ask(9);
+  Run(kSecond);
+  EXPECT_TRUE(listener_.ids[9].empty());
+  Run(kSecond);
+  EXPECT_EQ(listener_.failed[9].size(), 1u) << "nobody takes new work";
+  for (const auto& worker : workers_) worker->paused = false;
+  Run(60 * kSecond);
+  for (uint64_t i = 1; i <= 8; ++i) {
+    EXPECT_EQ(listener_.ids[i].size() + (listener_.failed[i].empty() ? 0 : 2000), 2000u) << i;
+  }
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 0u);
+}
+
+// ------------------------------------------------------------------------------------- nobody
+
+TEST_F(DispatcherTest, TheWaitCountsWhileNobodyIsThere) {
+  options_.limits.empty_pool_wait_ms = 1000;
+  FakeWorkerOptions small;
+  small.max_waiting = 1;
+  Start(1, small);
+  workers_[0]->frozen = true;
+  Ask(1);
+  Ask(2);
+  Run(10 * kSecond);
+  EXPECT_TRUE(listener_.failed.empty()) << "it is busy, and there";
+  workers_[0]->CloseStream();
+  world_.StopListening(workers_[0]->options().target);
+  Run(900 * kMilli);
+  EXPECT_TRUE(listener_.failed.empty());
+  Run(200 * kMilli);
+  EXPECT_EQ(listener_.failed[1].size(), 1u);
+  EXPECT_EQ(listener_.failed[2].size(), 1u);
+  EXPECT_GT(listener_.failed[2][0].retry_after_ms, 0u);
+}
+
+TEST_F(DispatcherTest, AWorkerThatReturnedTakesWhatItHadFailedOn) {
+  Start(2);
+  Ask(1, 200);
+  Run(100 * kMilli);
+  FakeWorker& first = Running();
+  FakeWorker& second = Idle();
+  first.CloseStream();
+  Run(500 * kMilli);  // it is back
+  ASSERT_EQ(second.attempts.size(), 1u);
+  second.Down();
+  Run(5 * kSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 200u);
+}
+
+// ------------------------------------------------------------------------------------- drain
+
+TEST_F(DispatcherTest, ADrainingWorkerKeepsItsStreamsUntilItsTimeIsUp) {
+  Start(2);
+  Ask(1, 300);
+  Run(100 * kMilli);
+  FakeWorker& leaving = Running();
+  FakeWorker& other = Idle();
+  leaving.SayDraining(1000);
+  Run(900 * kMilli);
+  EXPECT_EQ(leaving.attempts.size(), 1u);
+  Ask(2, 300);
+  Run(50 * kMilli);
+  EXPECT_EQ(other.attempts.size(), 1u) << "new work goes elsewhere";
+  Run(200 * kMilli);
+  EXPECT_TRUE(leaving.attempts.empty());
+  EXPECT_EQ(other.attempts.size(), 2u);
+  Run(5 * kSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 300u);
+  EXPECT_EQ(listener_.attempts[1].front().end, AttemptEnd::kDrained);
+  EXPECT_EQ(listener_.attempts[1].back().end, AttemptEnd::kFinished);
+  leaving.Down();
+  leaving.Up();
+  Run(5 * kSecond);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 0u);
+}
+
+TEST_F(DispatcherTest, WithNowhereToGoAStreamRunsOnAtTheDrainingWorker) {
+  Start(2);
+  Ask(1, 300);
+  Run(100 * kMilli);
+  FakeWorker& leaving = Running();
+  FakeWorker& other = Idle();
+  other.Down();
+  leaving.SayDraining(500);
+  Run(1500 * kMilli);
+  EXPECT_EQ(leaving.attempts.size(), 1u);
+  other.Up();
+  Run(6 * kSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 300u);
+  EXPECT_TRUE(listener_.failed.empty());
+}
+
+}  // namespace
+}  // namespace quire
