@@ -5,7 +5,8 @@
 //   engine_bench --model=PATH --mode=closed --batch=16 --requests=64 --context=32 --tokens=128
 //   engine_bench --model=PATH --mode=hit --context=2000 --tokens=128
 //
-// With --mixed=1 a closed run's prompts and answers have half to one and a half times that length.
+// With --mixed=1 a closed run's prompts and answers have half to one and a half times that length;
+// with --show=1 the requests of the last repeat are printed too, for others to answer.
 //
 // prefill: prompt tokens per second of one prompt. decode: output tokens per second once every row
 // is past its prompt. closed: output tokens per second of `requests` requests, `batch` at a time,
@@ -14,10 +15,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <random>
 #include <vector>
 
-#include "common/config/schema.h"
+#include "bench/flags.h"
 #include "common/json/json.h"
 #include "kernels/backend.h"
 #include "kernels/kv_layout.h"
@@ -39,6 +41,7 @@ struct Options {
   int32_t tokens = 64;
   int32_t requests = 0;
   int32_t mixed = 0;
+  int32_t show = 0;
   int32_t repeats = 3;
   int32_t warmups = 1;
 };
@@ -101,6 +104,7 @@ class Bench {
     submit.submit_number = submitted_;
     submit.choices.resize(1);
     submit.prompt_ids = std::move(prompt);
+    if (options_.show != 0) asked[submitted_].prompt = submit.prompt_ids;
     submit.sampling.temperature = 0;
     submit.sampling.ignore_eos = true;
     submit.sampling.max_tokens = max_tokens;
@@ -114,6 +118,9 @@ class Bench {
       for (const Output& out : router.outputs) {
         outputs += static_cast<int64_t>(out.ids.size());
         started += out.first_index == 0 ? 1 : 0;
+        if (options_.show == 0) continue;
+        std::vector<TokenId>& told = asked[out.key.request.value()].outputs;
+        told.insert(told.end(), out.ids.begin(), out.ids.end());
       }
       ended += static_cast<int64_t>(router.ended.size());
       refused += static_cast<int64_t>(router.refused.size());
@@ -121,6 +128,11 @@ class Bench {
   }
 
   int64_t outputs = 0, started = 0, ended = 0, refused = 0;
+  struct Request {
+    std::vector<TokenId> prompt;
+    std::vector<TokenId> outputs;
+  };
+  std::map<uint64_t, Request> asked;  // with --show, by request number
 
  private:
   Options options_;
@@ -135,6 +147,7 @@ class Bench {
 
 // Tokens per second of one repeat.
 double Run(const Options& options, Bench& bench) {
+  bench.asked.clear();
   bench.outputs = bench.started = bench.ended = bench.refused = 0;
   if (options.mode == "prefill") {
     bench.Submit(options.tokens, 1);
@@ -225,30 +238,37 @@ int ReportHit(const Options& options, Bench& bench) {
   return bench.refused > 0 ? 1 : 0;
 }
 
+json::Array Shown(const Bench& bench) {
+  const auto list = [](const std::vector<TokenId>& ids) {
+    return json::Array(ids.begin(), ids.end());
+  };
+  json::Array requests;
+  for (const auto& [number, request] : bench.asked) {
+    json::Object& shown = requests.emplace_back(json::Object()).as_object();
+    shown["prompt"] = list(request.prompt);
+    shown["outputs"] = list(request.outputs);
+  }
+  return requests;
+}
+
 int Main(const std::vector<std::string>& args) {
   Options options;
-  config::Schema schema("engine_bench", "Measures the engine without router and wire.");
-  const auto add = [&](const char* name, config::Target target) {
-    config::Flag flag;
-    flag.name = name;
-    flag.target = target;
-    schema.Add(flag);
-  };
-  add("model", &options.model);
-  add("mode", &options.mode);
-  add("cpu-isa", &options.isa);
-  add("activation-dtype", &options.activation_dtype);
-  add("threads", &options.threads);
-  add("batch", &options.batch);
-  add("context", &options.context);
-  add("tokens", &options.tokens);
-  add("requests", &options.requests);
-  add("mixed", &options.mixed);
-  add("repeats", &options.repeats);
-  add("warmups", &options.warmups);
-  const auto parsed = schema.Parse(args, {});
-  const auto model = parsed.ok() ? model::LoadModel(options.model)
-                                 : absl::StatusOr<std::unique_ptr<model::Model>>(parsed.status());
+  if (!bench::ParseFlags("engine_bench", args,
+                         {{"model", &options.model},
+                          {"mode", &options.mode},
+                          {"cpu-isa", &options.isa},
+                          {"activation-dtype", &options.activation_dtype},
+                          {"threads", &options.threads},
+                          {"batch", &options.batch},
+                          {"context", &options.context},
+                          {"tokens", &options.tokens},
+                          {"requests", &options.requests},
+                          {"mixed", &options.mixed},
+                          {"show", &options.show},
+                          {"repeats", &options.repeats},
+                          {"warmups", &options.warmups}}))
+    return 2;
+  const auto model = model::LoadModel(options.model, {.with_text = false});
   if (!model.ok()) {
     std::fprintf(stderr, "engine_bench: %s\n", StatusMessage(model.status()).c_str());
     return 2;
@@ -281,6 +301,7 @@ int Main(const std::vector<std::string>& args) {
   out["tokens_per_second"] = rates[rates.size() / 2];
   out["min"] = rates.front();
   out["max"] = rates.back();
+  if (options.show != 0) out["requests"] = Shown(bench);
   std::printf("%s\n", json::Serialize(out).c_str());
   return 0;
 }

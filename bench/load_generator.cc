@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "bench/flags.h"
 #include "cli/http_client_asio.h"
-#include "common/config/schema.h"
 #include "common/json/json.h"
 
 namespace {
@@ -115,25 +115,15 @@ double Percentile(std::vector<double>& values, double p) {
 
 int main(int argc, char** argv) {
   Options options;
-  quire::config::Schema schema("load_generator", "Loads a server with concurrent streams.");
-  const auto add = [&](const char* name, quire::config::Target target) {
-    quire::config::Flag flag;
-    flag.name = name;
-    flag.target = target;
-    schema.Add(flag);
-  };
-  add("url", &options.url);
-  add("model", &options.model);
-  add("streams", &options.streams);
-  add("requests", &options.requests);
-  add("prompt-tokens", &options.prompt_tokens);
-  add("max-tokens", &options.max_tokens);
-  add("vocab", &options.vocab);
-  const auto parsed = schema.Parse(quire::config::ArgumentsFromMain(argc, argv), {});
-  if (!parsed.ok()) {
-    std::fprintf(stderr, "load_generator: %s\n", quire::StatusMessage(parsed.status()).c_str());
+  if (!quire::bench::ParseFlags("load_generator", quire::config::ArgumentsFromMain(argc, argv),
+                                {{"url", &options.url},
+                                 {"model", &options.model},
+                                 {"streams", &options.streams},
+                                 {"requests", &options.requests},
+                                 {"prompt-tokens", &options.prompt_tokens},
+                                 {"max-tokens", &options.max_tokens},
+                                 {"vocab", &options.vocab}}))
     return 2;
-  }
   Tally tally;
   std::atomic<int32_t> next = 0;
   const double begin = NowMs();

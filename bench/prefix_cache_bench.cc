@@ -15,7 +15,7 @@
 #include <random>
 #include <vector>
 
-#include "common/config/schema.h"
+#include "bench/flags.h"
 #include "common/json/json.h"
 #include "worker/kv/kv_cache.h"
 
@@ -113,22 +113,13 @@ json::Object Spread(std::vector<double> values) {
 
 int Main(const std::vector<std::string>& args) {
   Options options;
-  config::Schema schema("prefix_cache_bench", "Measures the prefix cache alone.");
-  const auto add = [&](const char* name, config::Target target) {
-    config::Flag flag;
-    flag.name = name;
-    flag.target = target;
-    schema.Add(flag);
-  };
-  add("blocks", &options.blocks);
-  add("block-size", &options.block_size);
-  add("prompt", &options.prompt);
-  add("rounds", &options.rounds);
-  add("sliding", &options.sliding);
-  if (const auto parsed = schema.Parse(args, {}); !parsed.ok()) {
-    std::fprintf(stderr, "prefix_cache_bench: %s\n", StatusMessage(parsed.status()).c_str());
+  if (!bench::ParseFlags("prefix_cache_bench", args,
+                         {{"blocks", &options.blocks},
+                          {"block-size", &options.block_size},
+                          {"prompt", &options.prompt},
+                          {"rounds", &options.rounds},
+                          {"sliding", &options.sliding}}))
     return 2;
-  }
   Bench bench(options);
   std::mt19937_64 random(1);
   const int64_t held = bench.newest();

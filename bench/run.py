@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -64,10 +64,13 @@ def gemma():
     return path
 
 
-def ours(mode, model, threads, **options):
+def engine(mode, model, threads, **options):
     command = [BIN / "engine_bench", f"--model={model}", f"--mode={mode}", f"--threads={threads}"]
-    command += [f"--{k.replace('_', '-')}={v}" for k, v in options.items()]
-    return last_json(command)["tokens_per_second"]
+    return last_json(command + [f"--{k.replace('_', '-')}={v}" for k, v in options.items()])
+
+
+def ours(mode, model, threads, **options):
+    return engine(mode, model, threads, **options)["tokens_per_second"]
 
 
 def llama_bench(folder, model, threads, flash, prompt, generate):
@@ -149,7 +152,7 @@ def scheduler_run(mode, **options):
 
 
 def bench_scheduler(args):
-    """The engine around the model: a pass over 1,024 decodes, gaps beside long prompts, batching, waste."""
+    """The engine around the model: a pass over 1,024 decodes, gaps beside long prompts, waste."""
     passes = {}
     for name, options in (("one full kind", {}), ("full and five sliding groups", {"windowed": 5})):
         rows = [scheduler_run("pass", rows=1024, **options) for _ in range(args.cycles)]
@@ -160,17 +163,64 @@ def bench_scheduler(args):
         print(f"gap, {name}: p99 {row['p99_ms']:.0f} ms, longest {row['max_ms']:.0f} ms")
     waste = {f"block {size}": scheduler_run("waste", block_size=size)["wasted_percent"] for size in (16, 32, 64)}
     print("waste in percent:", waste)
-    model, threads, batching = gemma(), os.cpu_count(), []
-    for _ in range(args.cycles):
-        together, alone = (ours("closed", model, threads, batch=batch, requests=64, context=32, tokens=64,
-                                mixed=1, repeats=1, warmups=0) for batch in (64, 1))
-        batching.append({"together": together, "one by one": alone, "ratio": together / alone})
-        print(f"batching: {together:.1f} and {alone:.1f} tokens/s, {together / alone:.2f}x", flush=True)
     record("scheduler", {"pass over 1024 decodes": passes,
                          "gap of 8 streams beside 16,000-token prompts, virtual time": gaps,
-                         "held cache without tokens, percent": waste,
-                         "64 mixed requests, gemma3-270m Q4_K_M, tokens/s":
-                             {key: spread([row[key] for row in batching]) for key in batching[0]}})
+                         "held cache without tokens, percent": waste})
+
+
+def transformers_python(args):
+    """A Python that has transformers: the one given, or an environment of pinned packages under .cache."""
+    if args.python:
+        return args.python
+    folder = ROOT / ".cache" / "venv-transformers"
+    if not (folder / "made").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([folder / "bin" / "pip", "install", "--quiet", "-r",
+                        str(ROOT / "bench" / "transformers" / "requirements.txt")], check=True)
+        (folder / "made").touch()
+    return folder / "bin" / "python"
+
+
+def agreement(requests, answers):
+    """Greedy tokens that are equal up to the first difference, of all. Near ties may fall either way."""
+    same = total = whole = 0
+    for request, answer in zip(requests, answers):
+        total += len(answer)
+        equal = [a == b for a, b in zip(request["outputs"], answer)]
+        same += equal.index(False) if False in equal else len(equal)
+        whole += request["outputs"] == answer
+    return {"requests wholly equal": whole, "of": len(answers), "tokens before a difference, percent":
+            round(100 * same / total, 1)}
+
+
+def bench_batching(args):
+    """64 mixed requests together over one by one, and over transformers one by one on the same float32 weights."""
+    threads, python = os.cpu_count(), transformers_python(args)
+    peer = ROOT / "bench" / "transformers" / "generate.py"
+    exact = ROOT / ".cache" / "models" / "gemma3-270m-float32"
+    if not (exact / "made").exists():
+        subprocess.run([python, peer, "export", gemma(), exact], check=True)
+        (exact / "made").touch()
+    mixed = {"requests": 64, "context": 32, "tokens": 64, "mixed": 1, "repeats": 1, "warmups": 0}
+    rows, agreed = [], []
+    for _ in range(args.cycles):
+        together, alone = (ours("closed", gemma(), threads, batch=batch, **mixed) for batch in (64, 1))
+        exact_run = engine("closed", exact, threads, batch=64, show=1, **mixed)
+        some = exact_run["requests"][::8]  # one by one a few say as much as all
+        asked = json.dumps([{"prompt": r["prompt"], "tokens": len(r["outputs"])} for r in some])
+        done = subprocess.run([python, peer, "run", exact, str(threads)], input=asked, capture_output=True,
+                              text=True, check=True)
+        theirs = json.loads(done.stdout.strip().splitlines()[-1])
+        agreed.append(agreement(some, theirs["outputs"]))
+        rows.append({"Q4_K_M together": together, "Q4_K_M one by one": alone, "Q4_K_M ratio": together / alone,
+                     "float32 together": exact_run["tokens_per_second"],
+                     "transformers float32 one by one": theirs["tokens_per_second"],
+                     "float32 ratio to transformers": exact_run["tokens_per_second"] / theirs["tokens_per_second"]})
+        print(json.dumps(rows[-1]), json.dumps(agreed[-1]), flush=True)
+    record("batching", {"model": "gemma3-270m", "threads": threads, "unit": "output tokens/s, prompts included",
+                        "requests": "64, prompts of 16 to 47 tokens, answers of 32 to 95; every eighth of them for "
+                                    "transformers", "greedy tokens compared": agreed[0],
+                        "results": {key: spread([row[key] for row in rows]) for key in rows[0]}})
 
 
 def resident(pids):
@@ -256,10 +306,11 @@ def bench_prefix_cache(args):
 
 def main():
     benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
-               "scheduler": bench_scheduler}
+               "scheduler": bench_scheduler, "batching": bench_batching}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)
+    parser.add_argument("--python", help="batching: a Python that has what bench/transformers/requirements.txt names")
     args = parser.parse_args()
     for name, bench in benches.items():
         if args.name in (None, name):

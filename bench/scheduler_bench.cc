@@ -15,7 +15,7 @@
 #include <random>
 #include <vector>
 
-#include "common/config/schema.h"
+#include "bench/flags.h"
 #include "common/json/json.h"
 #include "worker/engine/engine.h"
 #include "worker/runner/step_packet.h"
@@ -259,24 +259,14 @@ json::Object Waste(const Options& options) {
 
 int Main(const std::vector<std::string>& args) {
   Options options;
-  config::Schema schema("scheduler_bench", "Measures the engine around the model.");
-  const auto add = [&](const char* name, config::Target target) {
-    config::Flag flag;
-    flag.name = name;
-    flag.target = target;
-    schema.Add(flag);
-  };
-  add("mode", &options.mode);
-  add("rows", &options.rows);
-  add("steps", &options.steps);
-  add("block-size", &options.block_size);
-  add("windowed", &options.windowed);
-  add("budget-ms", &options.budget_ms);
-  const auto parsed = schema.Parse(args, {});
-  if (!parsed.ok()) {
-    std::fprintf(stderr, "scheduler_bench: %s\n", StatusMessage(parsed.status()).c_str());
+  if (!bench::ParseFlags("scheduler_bench", args,
+                         {{"mode", &options.mode},
+                          {"rows", &options.rows},
+                          {"steps", &options.steps},
+                          {"block-size", &options.block_size},
+                          {"windowed", &options.windowed},
+                          {"budget-ms", &options.budget_ms}}))
     return 2;
-  }
   const json::Object out = options.mode == "gap"     ? Gap(options)
                            : options.mode == "waste" ? Waste(options)
                                                      : Pass(options);
