@@ -44,6 +44,8 @@ SCRIPTS = [
     ("conformance", ("normal", "long"), 2.0, ["bash", "tests/conformance/run.sh"], True),
     ("process", ("normal", "long"), 1.0, ["python3", "tests/process/run.py"], True),
     ("discovery", ("normal", "long"), 0.5, ["python3", "tests/process/discovery.py"], True),
+    ("soak", ("normal",), 0.3, ["python3", "tests/process/soak.py", "8"], True),
+    ("soak", ("long",), 10.5, ["python3", "tests/process/soak.py", "600"], True),
     ("sanitizers", ("normal", "long"), 9.0, ["bash", "tests/sanitizers/run.sh"], True),
     ("kubernetes", ("long",), 4.0, ["python3", "tests/kubernetes/run.py"], True),
     ("threads", ("long",), 4.0, ["bash", "tests/sanitizers/threads.sh"], True),
