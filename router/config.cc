@@ -58,6 +58,28 @@ void AddTlsFlags(config::Schema& schema, RouterConfig& c) {
               .max = 1 << 20});
 }
 
+void AddWorkerTlsFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Add({.name = "worker-tls-ca-file",
+              .help = "PEM file with the authorities whose certificates workers must show: two "
+                      "while one takes over from the other. Read again when it changes.",
+              .target = &c.worker_tls_ca_file,
+              .value_name = "FILE",
+              .default_text = "none: workers are dialled in the clear"});
+  schema.Add({.name = "worker-tls-cert-file",
+              .help = "PEM file with the certificate to show workers.",
+              .target = &c.worker_tls_cert_file,
+              .value_name = "FILE"});
+  schema.Add({.name = "worker-tls-key-file",
+              .help = "PEM file with that certificate's private key.",
+              .target = &c.worker_tls_key_file,
+              .value_name = "FILE"});
+  schema.Add({.name = "worker-tls-name",
+              .help = "Subject alternative name that a worker's certificate must have, at whatever "
+                      "address it is dialled.",
+              .target = &c.worker_tls_name,
+              .value_name = "NAME"});
+}
+
 void AddKeyFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Keys");
   schema.Add({.name = "api-key-file",
@@ -324,6 +346,7 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
                         "Serves clients over HTTP and gRPC, and sends their requests to workers.");
   AddPortFlags(schema, config);
   AddTlsFlags(schema, config);
+  AddWorkerTlsFlags(schema, config);
   AddKeyFlags(schema, config);
   AddLimitFlags(schema, config);
   AddAdmissionFlags(schema, config);
@@ -348,6 +371,16 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
   if (c.tls_cert_file.empty() != c.tls_key_file.empty()) {
     const std::string missing = c.tls_cert_file.empty() ? "--tls-cert-file" : "--tls-key-file";
     return InvalidArgument(missing + " is missing: a certificate and its key go together");
+  }
+  const int worker_tls = !c.worker_tls_ca_file.empty() + !c.worker_tls_cert_file.empty() +
+                         !c.worker_tls_key_file.empty();
+  if (worker_tls != 0 && worker_tls != 3) {
+    return InvalidArgument(
+        "--worker-tls-ca-file, --worker-tls-cert-file, --worker-tls-key-file: routers and workers "
+        "show each other certificates, so all three are needed");
+  }
+  if (c.worker_tls_name.empty() || c.worker_tls_name.size() > 253) {
+    return InvalidArgument("--worker-tls-name: must have 1 to 253 bytes, such as quire-worker");
   }
   if (!c.api_key_file.empty() && c.salt_key_file.empty()) {
     return InvalidArgument(

@@ -19,6 +19,10 @@ struct RouterConfig {
   bool insecure = false;
   std::string tls_cert_file;
   std::string tls_key_file;
+  std::string worker_tls_ca_file;
+  std::string worker_tls_cert_file;
+  std::string worker_tls_key_file;
+  std::string worker_tls_name = "quire-worker";
   int32_t max_tls_handshakes = 256;
   int32_t max_connections = 4096;
   config::Bytes max_header{64 << 10};

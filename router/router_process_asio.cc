@@ -85,7 +85,7 @@ struct RouterProcess::State {
         log(logger),
         counters(metrics),
         background(executor, kBackgroundThreads, kMaxBackgroundQueue),
-        dialer(MakeGrpcDialer(executor)),
+        dialer(MakeGrpcDialer(executor, [this] { return worker_tls->current(); })),
         discovery_runtime{executor,
                           background,
                           files,
@@ -114,6 +114,7 @@ struct RouterProcess::State {
   RealFiles files;
   std::unique_ptr<KeyRing> keys;
   std::unique_ptr<TlsIdentity> tls;
+  std::unique_ptr<WorkerTlsFiles> worker_tls;
   std::unique_ptr<Dialer> dialer;
   std::unique_ptr<RequestLog> request_log;
   std::unique_ptr<Pipeline> pipeline;
@@ -152,6 +153,7 @@ absl::Status RouterProcess::State::Start() {
   const WatchedFiles::World watching{executor, background, files};
   QUIRE_ASSIGN_OR_RETURN(tls, MakeTlsIdentity(config, watching, counters, log));
   front_options.tls = tls.get();
+  QUIRE_ASSIGN_OR_RETURN(worker_tls, WorkerTlsFiles::Make(config, watching, metrics, log));
   QUIRE_ASSIGN_OR_RETURN(FrontPorts ports, FrontPorts::Bind(executor.context(), front_options));
   QUIRE_ASSIGN_OR_RETURN(keys, MakeKeyRing(config, watching, metrics, log));
   PipelineOptions pipeline_options = PipelineOf(config);

@@ -8,7 +8,6 @@ namespace {
 constexpr size_t kMinSaltKeyBytes = 16;
 constexpr size_t kMaxSaltKeyBytes = 4096;
 constexpr size_t kRandomSaltKeyBytes = 32;
-constexpr size_t kMaxPemBytes = 1u << 20;
 
 absl::Status WrongFile(std::string_view flag, const std::string& path, const absl::Status& status) {
   std::string message = StatusMessage(status);
@@ -39,6 +38,54 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
   auto keys = std::make_unique<KeyRing>(*std::move(table), metrics, log);
   keys->Watch(world, std::move(options), *std::move(contents), *std::move(fixed));
   return keys;
+}
+
+WorkerTlsFiles::WorkerTlsFiles(Metrics& metrics, Logger& log)
+    : log_(log),
+      reloads_(metrics.AddCounter({"quire_router_worker_tls_reloads_total",
+                                   "Times that changed certificates for workers came in force."})),
+      reload_failures_(
+          metrics.AddCounter({"quire_router_worker_tls_reload_failures_total",
+                              "Times that certificates for workers were unreadable or wrong."})) {}
+
+absl::StatusOr<std::unique_ptr<WorkerTlsFiles>> WorkerTlsFiles::Make(
+    const RouterConfig& config, const WatchedFiles::World& world, Metrics& metrics, Logger& log) {
+  std::unique_ptr<WorkerTlsFiles> made(new WorkerTlsFiles(metrics, log));
+  if (config.worker_tls_ca_file.empty()) return made;
+  constexpr std::string_view kFlags =
+      "--worker-tls-ca-file, --worker-tls-cert-file, --worker-tls-key-file";
+  made->name_ = config.worker_tls_name;
+  WatchedFilesOptions options{
+      .paths = {config.worker_tls_ca_file, config.worker_tls_cert_file, config.worker_tls_key_file},
+      .max_bytes = kMaxPemBytes};
+  absl::StatusOr<FileContents> contents = ReadAll(world.files, options);
+  if (!contents.ok()) {
+    return InvalidArgument(std::string(kFlags) + ": " + StatusMessage(contents.status()));
+  }
+  QUIRE_RETURN_IF_ERROR(Annotate(made->Take(*contents), kFlags));
+  made->watch_ = std::make_unique<WatchedFiles>(
+      world, std::move(options), *std::move(contents),
+      [files = made.get()](const absl::StatusOr<FileContents>& read) { files->OnRead(read); });
+  return made;
+}
+
+absl::Status WorkerTlsFiles::Take(const FileContents& contents) {
+  WorkerTls tls{{contents[0], contents[1], contents[2]}, name_};
+  QUIRE_RETURN_IF_ERROR(CheckMutualTls(tls.pem));
+  tls_ = std::move(tls);
+  return absl::OkStatus();
+}
+
+void WorkerTlsFiles::OnRead(const absl::StatusOr<FileContents>& contents) {
+  const absl::Status status = contents.ok() ? Take(*contents) : contents.status();
+  if (status.ok()) {
+    reloads_.Add();
+    log_.Info("the certificates for workers have changed and hold for new links");
+    return;
+  }
+  reload_failures_.Add();
+  log_.Error("the certificates for workers cannot be used; the last good ones hold",
+             {{"error", StatusMessage(status)}});
 }
 
 absl::StatusOr<std::unique_ptr<TlsIdentity>> MakeTlsIdentity(const RouterConfig& config,

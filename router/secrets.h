@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/log/log.h"
@@ -12,6 +13,7 @@
 #include "router/config.h"
 #include "router/front/tls_identity.h"
 #include "router/keys/key_ring.h"
+#include "router/link/dialer_grpc.h"
 
 namespace quire {
 
@@ -19,6 +21,28 @@ namespace quire {
 absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
                                                      const WatchedFiles::World& world,
                                                      Metrics& metrics, Logger& log);
+
+// What workers are shown and asked for, exchanged when its files change: a link that stands keeps
+// what it was dialled with. Owner: the router process, event loop only; outlives the dialer.
+class WorkerTlsFiles {
+ public:
+  static absl::StatusOr<std::unique_ptr<WorkerTlsFiles>> Make(const RouterConfig& config,
+                                                              const WatchedFiles::World& world,
+                                                              Metrics& metrics, Logger& log);
+  const WorkerTls* current() const { return tls_ ? &*tls_ : nullptr; }  // nullptr: in the clear
+
+ private:
+  WorkerTlsFiles(Metrics& metrics, Logger& log);
+  absl::Status Take(const FileContents& contents);
+  void OnRead(const absl::StatusOr<FileContents>& contents);
+
+  Logger& log_;
+  Counter& reloads_;
+  Counter& reload_failures_;
+  std::string name_;
+  std::optional<WorkerTls> tls_;
+  std::unique_ptr<WatchedFiles> watch_;
+};
 
 // The secret of --salt-key-file; a random one where keys are given without it; else empty, which
 // stands for the public key.

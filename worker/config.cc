@@ -128,6 +128,22 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
       {.name = "insecure",
        .help = "Listen off loopback without TLS: whoever reaches the port can use the model.",
        .target = &c.insecure});
+  schema.Add({.name = "tls-cert-file",
+              .help = "PEM file with the certificate to show routers, whose subject alternative "
+                      "name is what they ask for (--worker-tls-name); with --tls-key-file and "
+                      "--tls-ca-file, all read again when they change.",
+              .target = &c.tls_cert_file,
+              .value_name = "FILE",
+              .default_text = "none: in the clear"});
+  schema.Add({.name = "tls-key-file",
+              .help = "PEM file with the certificate's private key.",
+              .target = &c.tls_key_file,
+              .value_name = "FILE"});
+  schema.Add({.name = "tls-ca-file",
+              .help = "PEM file with the authorities whose certificates routers must show: two "
+                      "while one takes over from the other.",
+              .target = &c.tls_ca_file,
+              .value_name = "FILE"});
   schema.Add({.name = "drain-timeout",
               .help = "Time for running requests to end after SIGTERM.",
               .target = &c.drain_timeout,
@@ -201,10 +217,18 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   }
   const absl::StatusOr<HostPort> listen = ParseHostPort(c.listen);
   if (!listen.ok()) return Annotate(listen.status(), "--listen");
-  if (!IsLoopback(listen->host) && !c.insecure) {
+  const int tls_files = !c.tls_cert_file.empty() + !c.tls_key_file.empty() + !c.tls_ca_file.empty();
+  if (tls_files != 0 && tls_files != 3) {
+    return InvalidArgument(
+        "--tls-cert-file, --tls-key-file, --tls-ca-file: routers and workers show each other "
+        "certificates, so all three are needed");
+  }
+  if (!IsLoopback(listen->host) && !c.insecure && tls_files == 0) {
     return InvalidArgument("--listen: " + listen->host +
                            " is not loopback and TLS is not configured; use 127.0.0.1:" +
-                           std::to_string(listen->port) + " or add --insecure");
+                           std::to_string(listen->port) +
+                           ", give --tls-cert-file, --tls-key-file and --tls-ca-file, or add "
+                           "--insecure");
   }
   return absl::OkStatus();
 }

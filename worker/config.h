@@ -37,6 +37,9 @@ struct WorkerConfig {
   std::string listen = "127.0.0.1:9000";
   int32_t http_port = 9001;
   bool insecure = false;
+  std::string tls_cert_file;
+  std::string tls_key_file;
+  std::string tls_ca_file;
   config::Duration drain_timeout{30'000};
   config::Duration slow_client_timeout{30'000};
   config::Duration watchdog_grace{10'000};

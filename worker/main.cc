@@ -15,6 +15,7 @@
 #include "common/config/program.h"
 #include "common/json/json.h"
 #include "common/log/flags.h"
+#include "common/pem.h"
 #include "common/runtime/asio_executor.h"
 #include "worker/config.h"
 #include "worker/engine/engine_thread.h"
@@ -47,6 +48,20 @@ std::string VersionJson(const WorkerConfig& config) {
 }
 
 // Serves a loaded worker on the calling thread.
+// Told at the start: gRPC would only refuse every connection.
+absl::Status CheckTlsFiles(const WorkerConfig& config) {
+  RealFiles files;
+  MutualTlsPem pem;
+  const std::pair<const std::string*, std::string*> reads[] = {
+      {&config.tls_cert_file, &pem.certificate},
+      {&config.tls_key_file, &pem.key},
+      {&config.tls_ca_file, &pem.authorities}};
+  for (const auto& [path, text] : reads) {
+    QUIRE_ASSIGN_OR_RETURN(*text, files.Read(*path, kMaxPemBytes));
+  }
+  return Annotate(CheckMutualTls(pem), "--tls-cert-file, --tls-key-file, --tls-ca-file");
+}
+
 class Service {
  public:
   Service(const WorkerConfig& config, LoadedWorker& worker, Health& health, Metrics& metrics,
@@ -74,6 +89,11 @@ class Service {
     options.listen = config_.listen;
     options.model_id = worker_.model->model_id;
     options.text_bundle = worker_.model->bundle_bytes;
+    if (!config_.tls_cert_file.empty()) {
+      QUIRE_RETURN_IF_ERROR(CheckTlsFiles(config_));
+      options.tls =
+          ServerTlsFiles{config_.tls_cert_file, config_.tls_key_file, config_.tls_ca_file};
+    }
     options.executor = &executor_;
     options.accept = [this](std::unique_ptr<FrameStream> s) { hub_->Accept(std::move(s)); };
     absl::StatusOr<std::unique_ptr<GrpcServer>> server = StartGrpcServer(std::move(options));

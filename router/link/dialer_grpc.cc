@@ -19,7 +19,8 @@ namespace pb = ::quire::worker::v1;
 
 constexpr auto kBundleDeadline = std::chrono::seconds(120);
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, size_t max_receive) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, size_t max_receive,
+                                           const WorkerTls* tls) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(max_receive));
   arguments.SetMaxSendMessageSize(static_cast<int>(kMaxFrameBytes));
@@ -30,7 +31,14 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, size_t max
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 2);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  if (tls == nullptr) {
+    return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  }
+  // An address says nothing of who is there: the certificate's name does.
+  arguments.SetSslTargetNameOverride(tls->name);
+  const grpc::SslCredentialsOptions options{tls->pem.authorities, tls->pem.key,
+                                            tls->pem.certificate};
+  return grpc::CreateCustomChannel(target, grpc::SslCredentials(options), arguments);
 }
 
 // One GetTextBundle: collects the chunks, within the limit.
@@ -43,8 +51,8 @@ class BundleFetch final : public grpc::ClientReadReactor<pb::TextBundleChunk> {
         max_bytes_(max_bytes),
         done_(std::move(done)) {}
 
-  void Run(const std::string& target, const std::string& model_id) {
-    stub_ = pb::Worker::NewStub(MakeChannel(target, 2 * kTextBundleChunkBytes));
+  void Run(const std::string& target, const std::string& model_id, const WorkerTls* tls) {
+    stub_ = pb::Worker::NewStub(MakeChannel(target, 2 * kTextBundleChunkBytes, tls));
     request_.set_model_id(model_id);
     context_->set_deadline(std::chrono::system_clock::now() + kBundleDeadline);
     calls_->Add(context_);
@@ -104,29 +112,32 @@ class BundleFetch final : public grpc::ClientReadReactor<pb::TextBundleChunk> {
 
 class GrpcDialer final : public Dialer {
  public:
-  explicit GrpcDialer(Executor& executor)
-      : executor_(executor), calls_(std::make_shared<GrpcCalls>()) {}
+  GrpcDialer(Executor& executor, CurrentWorkerTls tls)
+      : executor_(executor), tls_(std::move(tls)), calls_(std::make_shared<GrpcCalls>()) {}
   ~GrpcDialer() override { calls_->CancelAllAndWait(); }
 
   std::unique_ptr<FrameStream> Dial(const std::string& target) override {
-    return MakeGrpcStream(executor_, calls_, MakeChannel(target, kMaxFrameBytes),
+    return MakeGrpcStream(executor_, calls_, MakeChannel(target, kMaxFrameBytes, Tls()),
                           "/quire.worker.v1.Worker/Attach");
   }
 
   void FetchTextBundle(const std::string& target, const std::string& model_id, size_t max_bytes,
                        std::function<void(absl::StatusOr<std::string>)> done) override {
-    (new BundleFetch(executor_, calls_, max_bytes, std::move(done)))->Run(target, model_id);
+    (new BundleFetch(executor_, calls_, max_bytes, std::move(done)))->Run(target, model_id, Tls());
   }
 
  private:
+  const WorkerTls* Tls() const { return tls_ ? tls_() : nullptr; }
+
   Executor& executor_;
+  const CurrentWorkerTls tls_;
   const std::shared_ptr<GrpcCalls> calls_;
 };
 
 }  // namespace
 
-std::unique_ptr<Dialer> MakeGrpcDialer(Executor& executor) {
-  return std::make_unique<GrpcDialer>(executor);
+std::unique_ptr<Dialer> MakeGrpcDialer(Executor& executor, CurrentWorkerTls tls) {
+  return std::make_unique<GrpcDialer>(executor, std::move(tls));
 }
 
 }  // namespace quire

@@ -9,14 +9,25 @@
 //  3. Streams are destroyed before the dialer; its destructor waits for gRPC to let go.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "common/pem.h"
 #include "common/runtime/runtime.h"
 
 namespace quire {
 
+// What a router shows workers, and what it asks of them.
+struct WorkerTls {
+  MutualTlsPem pem;
+  std::string
+      name;  // a subject alternative name of the worker's certificate, wherever it is dialled
+};
+// What holds for the next dial; nullptr: in the clear. Called on the executor's thread.
+using CurrentWorkerTls = std::function<const WorkerTls*()>;
+
 // `executor` outlives the dialer.
-std::unique_ptr<Dialer> MakeGrpcDialer(Executor& executor);
+std::unique_ptr<Dialer> MakeGrpcDialer(Executor& executor, CurrentWorkerTls tls = nullptr);
 
 }  // namespace quire

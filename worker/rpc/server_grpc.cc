@@ -6,6 +6,9 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
 #include <atomic>
@@ -119,10 +122,25 @@ void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetResourceQuota(quota);
 }
 
+constexpr unsigned kTlsRefreshSeconds = 1;
+
+// A router must show a certificate of one of the authorities, whatever its address.
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const std::optional<ServerTlsFiles>& tls) {
+  if (!tls) return grpc::InsecureServerCredentials();
+  namespace secure = grpc::experimental;
+  secure::TlsServerCredentialsOptions options(
+      std::make_shared<secure::FileWatcherCertificateProvider>(
+          tls->key, tls->certificate, tls->authorities, kTlsRefreshSeconds));
+  options.watch_identity_key_cert_pairs();
+  options.watch_root_certs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return secure::TlsServerCredentials(options);
+}
+
 class GrpcServerImpl final : public GrpcServer {
  public:
   explicit GrpcServerImpl(GrpcServerOptions options)
-      : listen_(options.listen), service_(std::move(options)) {}
+      : listen_(options.listen), tls_(options.tls), service_(std::move(options)) {}
   ~GrpcServerImpl() override { Shutdown(); }
 
   absl::Status Start() {
@@ -135,7 +153,7 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     SetLimits(builder);
-    builder.AddListeningPort(listen_, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(listen_, CredentialsOf(tls_), &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
@@ -165,6 +183,7 @@ class GrpcServerImpl final : public GrpcServer {
 
  private:
   const std::string listen_;
+  const std::optional<ServerTlsFiles> tls_;
   int port_ = 0;
   WorkerService service_;
   std::unique_ptr<grpc::Server> server_;

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/runtime/runtime.h"
@@ -14,10 +15,19 @@
 
 namespace quire {
 
+// Files of a server on whose connections both sides show a certificate. They are read again every
+// second; connections that stand keep what they began with.
+struct ServerTlsFiles {
+  std::string certificate;
+  std::string key;
+  std::string authorities;  // who may vouch for routers
+};
+
 struct GrpcServerOptions {
-  std::string listen;            // HOST:PORT; port 0 lets the system choose
-  std::string model_id;          // of the bundle
-  std::string text_bundle;       // served by GetTextBundle
+  std::string listen;                                // HOST:PORT; port 0 lets the system choose
+  std::string model_id;                              // of the bundle
+  std::string text_bundle;                           // served by GetTextBundle
+  std::optional<ServerTlsFiles> tls = std::nullopt;  // none: in the clear
   Executor* executor = nullptr;  // outlives the server, runs until Shutdown has returned
   // On the executor, for every Attach that a router opens.
   std::function<void(std::unique_ptr<FrameStream>)> accept;

@@ -43,6 +43,8 @@ TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
       {{"--worker=h:1", "--api-key-file=keys.json"}, "--salt-key-file"},
       {{"--worker=h:1", "--tls-cert-file=c"}, "--tls-key-file is missing"},
       {{"--worker=h:1", "--ssl-keyfile=k"}, "--tls-cert-file is missing"},
+      {{"--worker=h:1", "--worker-tls-ca-file=c"}, "--worker-tls-cert-file"},
+      {{"--worker=h:1", "--worker-tls-name="}, "--worker-tls-name"},
       {{"--worker=h:1", "--max-tls-handshakes=0"}, "--max-tls-handshakes"},
       {{"--worker=h:1", "--host=example.org"}, "--host"},
       {{"--worker=h:1", "--routing-policy=magic"}, "--routing-policy"},

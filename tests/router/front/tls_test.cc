@@ -13,7 +13,7 @@
 #include "quire/v1/inference.grpc.pb.h"
 #include "router/front/tls_identity.h"
 #include "tests/router/support/grpc_edge.h"
-#include "tests/router/support/test_certificates.h"
+#include "tests/support/test_certificates.h"
 
 namespace quire {
 namespace {

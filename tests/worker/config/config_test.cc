@@ -52,9 +52,14 @@ TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
 
 TEST(WorkerConfig, OffLoopbackNeedsInsecure) {
   EXPECT_EQ(CheckError({"--model=m", "--listen=0.0.0.0:9000"}),
-            "--listen: 0.0.0.0 is not loopback and TLS is not configured; use 127.0.0.1:9000 or "
-            "add --insecure");
+            "--listen: 0.0.0.0 is not loopback and TLS is not configured; use 127.0.0.1:9000, "
+            "give --tls-cert-file, --tls-key-file and --tls-ca-file, or add --insecure");
   EXPECT_EQ(CheckError({"--model=m", "--listen=0.0.0.0:9000", "--insecure"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--listen=0.0.0.0:9000", "--tls-cert-file=c",
+                        "--tls-key-file=k", "--tls-ca-file=a"}),
+            "");
+  EXPECT_NE(CheckError({"--model=m", "--tls-cert-file=c"}).find("--tls-key-file"),
+            std::string::npos);
   EXPECT_EQ(CheckError({"--model=m", "--listen=[::1]:9000"}), "");
   EXPECT_EQ(CheckError({"--model=m", "--listen=localhost:0"}), "");
 }

@@ -1,0 +1,128 @@
+// The worker's port with certificates on both sides, exchanged while it runs.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/pem.h"
+#include "common/runtime/asio_executor.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/support/test_certificates.h"
+#include "worker/rpc/server_grpc.h"
+
+namespace quire {
+namespace {
+
+class ServerTlsTest : public testing::Test {
+ protected:
+  ServerTlsTest() : thread([this] { executor.Run(); }) {
+    const std::string pattern = testing::TempDir() + "quire-tls-XXXXXX";
+    folder = pattern;
+    EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    Show(authority.Issue("quire-worker"), authority.pem());
+    GrpcServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.executor = &executor;
+    options.tls = ServerTlsFiles{folder + "/cert", folder + "/key", folder + "/ca"};
+    server = *StartGrpcServer(std::move(options));
+    server->SetServing(true);
+  }
+  ~ServerTlsTest() override {
+    server->Shutdown();
+    executor.Stop();
+    thread.join();
+    std::filesystem::remove_all(folder);
+  }
+
+  void Show(const TestPem& pem, const std::string& authorities) {
+    const std::pair<const char*, const std::string*> files[] = {
+        {"/cert", &pem.certificate}, {"/key", &pem.key}, {"/ca", &authorities}};
+    for (const auto& [name, text] : files) {
+      std::ofstream(folder + name + std::string(".new")) << *text;
+      std::filesystem::rename(folder + name + std::string(".new"), folder + name);
+    }
+  }
+  std::unique_ptr<grpc::health::v1::Health::Stub> Dial(const TestAuthority& trusted,
+                                                       const TestAuthority* signer) {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = trusted.pem();
+    if (signer != nullptr) {
+      const TestPem own = signer->Issue("quire-router");
+      options.pem_cert_chain = own.certificate;
+      options.pem_private_key = own.key;
+    }
+    grpc::ChannelArguments arguments;
+    arguments.SetSslTargetNameOverride("quire-worker");
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return grpc::health::v1::Health::NewStub(grpc::CreateCustomChannel(
+        "127.0.0.1:" + std::to_string(server->port()), grpc::SslCredentials(options), arguments));
+  }
+  static bool Serves(grpc::health::v1::Health::Stub& stub) {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckResponse response;
+    return stub.Check(&context, {}, &response).ok();
+  }
+
+  AsioExecutor executor;
+  std::thread thread;
+  std::string folder;
+  TestAuthority authority{"authority"};
+  TestAuthority other{"other authority"};
+  std::unique_ptr<GrpcServer> server;
+};
+
+TEST_F(ServerTlsTest, OnlyRoutersWithACertificateAreServed) {
+  EXPECT_TRUE(Serves(*Dial(authority, &authority)));
+  EXPECT_FALSE(Serves(*Dial(authority, nullptr)));
+  EXPECT_FALSE(Serves(*Dial(authority, &other)));
+  EXPECT_FALSE(Serves(*Dial(other, &authority)));
+  const auto plain = grpc::health::v1::Health::NewStub(grpc::CreateChannel(
+      "127.0.0.1:" + std::to_string(server->port()), grpc::InsecureChannelCredentials()));
+  EXPECT_FALSE(Serves(*plain));
+}
+
+TEST_F(ServerTlsTest, AnotherAuthorityTakesOverUnderOpenCalls) {
+  const auto before = Dial(authority, &authority);
+  grpc::ClientContext context;
+  auto watch = before->Watch(&context, {});
+  grpc::health::v1::HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+
+  Show(other.Issue("quire-worker"), authority.pem() + other.pem());
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  bool taken_over = false;
+  while (!taken_over && std::chrono::steady_clock::now() < limit) {
+    taken_over = Serves(*Dial(other, &other));
+  }
+  EXPECT_TRUE(taken_over);
+  EXPECT_TRUE(Serves(*Dial(other, &authority)));  // routers of the old one still come in
+  server->SetServing(false);
+  ASSERT_TRUE(watch->Read(&response));  // the call that was open goes on
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  context.TryCancel();
+  while (watch->Read(&response)) {
+  }
+  (void)watch->Finish();
+}
+
+TEST(CheckMutualTls, WhatIsWrongIsNamed) {
+  const TestAuthority authority("authority");
+  const TestPem one = authority.Issue("one");
+  const TestPem two = authority.Issue("two");
+  const std::string ca = authority.pem();
+  EXPECT_TRUE(CheckMutualTls({ca, one.certificate, one.key}).ok());
+  const std::pair<MutualTlsPem, const char*> cases[] = {
+      {{"", one.certificate, one.key}, "authorities"},
+      {{ca, "nonsense", one.key}, "certificate file"},
+      {{ca, one.certificate, one.certificate}, "private key"},
+      {{ca, one.certificate, two.key}, "does not fit"}};
+  for (const auto& [pem, mention] : cases) {
+    const std::string message = StatusMessage(CheckMutualTls(pem));
+    EXPECT_NE(message.find(mention), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace quire
