@@ -62,6 +62,7 @@ void Engine::State::ReserveStep() {
       MaxStepTokens(options.max_num_seqs, options.max_num_batched_tokens, options.block_size);
   limits.block_size = options.block_size;
   limits.groups = scheduler.kv().shape().GroupCount();
+  QUIRE_CHECK(limits.max_rows > 0 && static_cast<size_t>(limits.max_rows) <= kMaxStepRows);
   const size_t rows = static_cast<size_t>(limits.max_rows);
   const size_t tokens = static_cast<size_t>(limits.max_tokens);
   plan.Reserve(rows, tokens, MaxAppends(limits));

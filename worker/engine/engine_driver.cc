@@ -56,6 +56,7 @@ void OutputQueue::Take(std::vector<EngineOutput>& outputs) {
   QUIRE_CHECK(outputs_.size() <= kMaxQueuedOutputs);
   told_ = false;
   ResizeRecycling(outputs, 0, spare_, kMaxSpareOutputs);
+  QUIRE_CHECK(outputs.empty() && spare_.size() <= kMaxSpareOutputs);
   outputs.reserve(kMaxQueuedOutputs);
   outputs.swap(outputs_);
 }

@@ -59,6 +59,7 @@ Output& OutputBuilder::NextOutput(const Choice& choice) {
   const size_t router = IndexOf(choice.request->router);
   std::vector<Output>& outputs = out_.routers[router].outputs;
   size_t& filled = fills_[router].outputs;
+  QUIRE_CHECK(filled <= outputs.size());
   if (filled == outputs.size()) {
     ResizeRecycling(outputs, filled + 1, spare_outputs_, max_spare_);
     outputs.back().ids.reserve(1);
@@ -74,6 +75,7 @@ Output& OutputBuilder::NextOutput(const Choice& choice) {
 }
 
 void OutputBuilder::AddTop(Output& output) {
+  QUIRE_CHECK(output.top.size() < output.ids.size());
   ResizeRecycling(output.top, output.top.size() + 1, spare_tops_, max_spare_);
   output.top.back().ids.reserve(kMaxLogprobs);
   output.top.back().logprobs.reserve(kMaxLogprobs);
