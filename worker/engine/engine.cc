@@ -36,6 +36,14 @@ SchedulerOptions MakeSchedulerOptions(const EngineOptions& options) {
   return scheduler;
 }
 
+// What the rows behind the one in hand will touch.
+void PrefetchRows(std::span<const PlannedRow> rows, size_t i) {
+  if (i + kRowsAhead < rows.size()) {
+    rows[i + kRowsAhead].sequence->Prefetch();
+  }
+  if (i + kTokensAhead < rows.size()) rows[i + kTokensAhead].sequence->PrefetchNextToken();
+}
+
 }  // namespace
 
 Engine::State::State(const EngineOptions& engine_options, Runner& step_runner,
@@ -261,7 +269,10 @@ bool Engine::State::CommitReady(int64_t now_us) {
   record_us = end_us;
   size_t next_sample = 0;
   std::span<const ScoredToken> scores(result.scores);
-  for (const PlannedRow& row : step.rows) {
+  scheduler.PrepareCommit(step.rows);
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const PlannedRow& row = step.rows[i];
+    PrefetchRows(step.rows, i);
     const SampledToken* sample = nullptr;
     if (row.sample) {
       QUIRE_CHECK(next_sample < result.samples.size());
@@ -321,21 +332,24 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
                           : "INTERNAL: no token may follow under this request's limits";
     return EndRequest(*choice.request, {.reason = EndReason::kFailed, .message = why});
   }
-  if (choice.request->beams != nullptr) return CommitBeam(choice, sample);
-  ++choice.generated;
+  if (choice.is_beam) return CommitBeam(choice, sample);
   ++totals.generated_tokens;
-  choice.request->first_token_us = std::min(choice.request->first_token_us, record_us);
-  if (choice.sampling->max_tokens == 0) {  // only the prompt was asked for
-    ++choice.discarded;
-    ++totals.discarded_tokens;
-    return EndChoice(choice, {.reason = EndReason::kLength});
+  if (++choice.generated == 1) {
+    choice.request->first_token_us = std::min(choice.request->first_token_us, record_us);
+    if (choice.sampling->max_tokens == 0) {  // only the prompt was asked for
+      ++choice.discarded;
+      ++totals.discarded_tokens;
+      return EndChoice(choice, {.reason = EndReason::kLength});
+    }
   }
   out.AddToken(choice, sample);
-  const StopRules rules{choice.end_ids, choice.sampling->min_tokens, choice.output_limit};
-  if (const auto stop = CheckStop(rules, sample.token, choice.OutputCount())) {
-    return EndChoice(choice, {.reason = stop->reason,
-                              .by_stop_token = stop->by_stop_token,
-                              .stop_token_id = stop->stop_token_id});
+  if (MayStop(choice.end_filter, sample.token, choice.OutputCount(), choice.output_limit)) {
+    const StopRules rules{choice.end_ids, choice.min_tokens, choice.output_limit};
+    if (const auto stop = CheckStop(rules, sample.token, choice.OutputCount())) {
+      return EndChoice(choice, {.reason = stop->reason,
+                                .by_stop_token = stop->by_stop_token,
+                                .stop_token_id = stop->stop_token_id});
+    }
   }
   if (choice.OutputCount() < choice.window_end) return;
   choice.stalled_since_us = now_us;

@@ -22,6 +22,7 @@ const Choice& OneAnswer(const Request& request) {
 void InitBeam(Choice& beam, Request& request, uint32_t index, uint64_t id) {
   const Choice& answer = OneAnswer(request);
   beam.request = &request;
+  beam.is_beam = true;
   beam.index = index;
   beam.choice = index;
   beam.id = id;

@@ -122,7 +122,7 @@ void Engine::State::Accept(SubmitCommand command) {
   // A journal may already hold the token that ends a choice, when only the end itself was lost.
   Choice* leader = nullptr;  // computes the prompt for all
   for (Choice* choice : open) {
-    const StopRules rules{choice->end_ids, choice->sampling->min_tokens, choice->output_limit};
+    const StopRules rules{choice->end_ids, choice->min_tokens, choice->output_limit};
     std::optional<StopVerdict> stop;
     if (choice->OutputCount() > 0) {
       stop = CheckStop(rules, choice->tokens.back(), choice->OutputCount());
@@ -147,7 +147,11 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   const std::vector<TokenId>& outputs = submit.choices[index].outputs;
   Choice& choice = *request.choices[index];
   choice.request = &request;
+  choice.router = request.router;
+  choice.key = submit.key;
   choice.index = index;
+  choice.logprobs = submit.sampling.logprobs;
+  choice.min_tokens = submit.sampling.min_tokens;
   choice.choice = index;
   choice.id = next_sequence++;
   choice.priority = submit.priority;
@@ -162,6 +166,7 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
         return !resumed.ended && resumed.outputs.empty();
       });
   choice.end_ids = EndIds(submit.sampling, options.eos_token_ids);
+  choice.end_filter = EndFilter(choice.end_ids);
   choice.tokens = submit.prompt_ids;
   choice.tokens.insert(choice.tokens.end(), outputs.begin(), outputs.end());
   choice.resumed = !outputs.empty();

@@ -16,7 +16,7 @@ OutputBuilder::OutputBuilder(int32_t rows) : max_spare_(static_cast<size_t>(rows
 }
 
 // There are few routers: a walk over them is quicker than a tree.
-size_t OutputBuilder::IndexOf(RouterInstance router) {
+size_t OutputBuilder::FindIndex(RouterInstance router) {
   size_t at = 0;
   while (at < out_.routers.size() && out_.routers[at].router < router) ++at;
   if (at == out_.routers.size() || out_.routers[at].router != router) {
@@ -30,6 +30,7 @@ size_t OutputBuilder::IndexOf(RouterInstance router) {
     fills_.insert(fills_.begin() + static_cast<ptrdiff_t>(at), Fill());
   }
   fills_[at].news = true;
+  last_ = at;
   return at;
 }
 
@@ -53,28 +54,33 @@ void OutputBuilder::AddAdmitted(const Request& request, uint32_t cached_tokens,
   For(request.router).admitted.push_back({request.submit.key, cached_tokens, event_seq});
 }
 
-// The next output of the choice's router, in memory that may have been used before.
-Output& OutputBuilder::NextOutput(const Choice& choice) {
+// A further output, in memory that may have been used before.
+void OutputBuilder::AddOutput(std::vector<Output>& outputs) {
+  ResizeRecycling(outputs, outputs.size() + 1, spare_outputs_, max_spare_);
+  outputs.back().ids.reserve(1);
+  outputs.back().logprobs.reserve(1);
+  outputs.back().top.reserve(1);
+}
+
+// The next output of the choice's router.
+inline Output& OutputBuilder::NextOutput(const Choice& choice) {
   QUIRE_CHECK(choice.request != nullptr && !choice.ended);
-  const size_t router = IndexOf(choice.request->router);
+  const size_t router = IndexOf(choice.router);
   std::vector<Output>& outputs = out_.routers[router].outputs;
   size_t& filled = fills_[router].outputs;
   QUIRE_CHECK(filled <= outputs.size());
-  if (filled == outputs.size()) {
-    ResizeRecycling(outputs, filled + 1, spare_outputs_, max_spare_);
-    outputs.back().ids.reserve(1);
-    outputs.back().logprobs.reserve(1);
-    outputs.back().top.reserve(1);
-  }
+  if (filled == outputs.size()) AddOutput(outputs);
   Output& output = outputs[filled++];
-  output.key = choice.request->submit.key;
+  output.key = choice.key;
   output.choice = choice.index;
   output.ids.clear();
   output.logprobs.clear();
+  if (!output.top.empty()) ResizeRecycling(output.top, 0, spare_tops_, max_spare_);
   return output;
 }
 
 void OutputBuilder::AddTop(Output& output) {
+  tops_wanted_ = true;
   QUIRE_CHECK(output.top.size() < output.ids.size());
   ResizeRecycling(output.top, output.top.size() + 1, spare_tops_, max_spare_);
   output.top.back().ids.reserve(kMaxLogprobs);
@@ -82,14 +88,13 @@ void OutputBuilder::AddTop(Output& output) {
 }
 
 void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample) {
-  QUIRE_CHECK(choice.OutputCount() > 0 && choice.tokens.back() == sample.token);
+  QUIRE_CHECK(choice.OutputCount() > 0 && sample.token >= 0);
   Output& output = NextOutput(choice);
   output.first_index = static_cast<uint64_t>(choice.OutputCount() - 1);
   if (QUIRE_BUG(first_index_after_preemption) && choice.incarnation > 0) ++output.first_index;
-  output.ids.assign(1, sample.token);
-  const int32_t logprobs = choice.request->submit.sampling.logprobs;
-  output.logprobs.assign(logprobs >= 1 ? 1 : 0, sample.logprob);
-  if (logprobs <= 1) return;
+  output.ids.push_back(sample.token);
+  if (choice.logprobs >= 1) output.logprobs.push_back(sample.logprob);
+  if (choice.logprobs <= 1) return;
   AddTop(output);
   output.top[0].ids.assign(sample.top_ids.begin(), sample.top_ids.end());
   output.top[0].logprobs.assign(sample.top_logprobs.begin(), sample.top_logprobs.end());
@@ -124,6 +129,7 @@ void OutputBuilder::AddAnswer(const Choice& choice, const BeamAnswer& answer) {
     if (logprobs <= 1) continue;
     const size_t count = std::min(static_cast<size_t>(logprobs - 1), answer.top[i].ids.size());
     const auto end = static_cast<ptrdiff_t>(count);
+    tops_wanted_ = true;
     TopLogprobs& top = output.top.emplace_back();
     top.ids.assign(answer.top[i].ids.begin(), answer.top[i].ids.begin() + end);
     top.logprobs.assign(answer.top[i].logprobs.begin(), answer.top[i].logprobs.begin() + end);
@@ -178,6 +184,7 @@ void OutputBuilder::StartRound() {
     output.refused.clear();
     // All lists of top tokens are taken back before any is given out: any output may want one.
     for (Output& told : output.outputs) {
+      if (!tops_wanted_) break;
       if (!told.top.empty()) ResizeRecycling(told.top, 0, spare_tops_, max_spare_);
     }
   }

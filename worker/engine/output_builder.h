@@ -60,7 +60,12 @@ class OutputBuilder {
     size_t outputs = 0;
   };
 
-  size_t IndexOf(RouterInstance router);
+  size_t IndexOf(RouterInstance router) {
+    const bool same = last_ < out_.routers.size() && out_.routers[last_].router == router;
+    return same && fills_[last_].news ? last_ : FindIndex(router);
+  }
+  size_t FindIndex(RouterInstance router);
+  void AddOutput(std::vector<Output>& outputs);
   RouterOutput& For(RouterInstance router) { return out_.routers[IndexOf(router)]; }
   Output& NextOutput(const Choice& choice);
   void AddTop(Output& output);
@@ -68,10 +73,12 @@ class OutputBuilder {
 
   EngineOutput out_;         // its routers are sorted
   std::vector<Fill> fills_;  // of out_.routers
+  size_t last_ = 0;          // the router that was spoken to last
   const size_t max_spare_;
   std::vector<RouterOutput> spare_words_;
   std::vector<Output> spare_outputs_;
   std::vector<TopLogprobs> spare_tops_;
+  bool tops_wanted_ = false;  // by any choice so far
   std::map<RouterInstance, uint64_t> last_submits_;
 };
 

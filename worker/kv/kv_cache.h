@@ -115,6 +115,12 @@ class KvCache {
   // for others. Before FreeBehindWindow(computed).
   void Publish(PrefixChain& chain, const SequenceBlocks& blocks, std::span<const TokenId> tokens,
                int64_t computed);
+  // Before Publish of the same, for speed alone: hashes its full blocks and asks the processor for
+  // what Publish reads, first where their nodes stand, some sequences later the nodes.
+  void PreparePublish(PrefixChain& chain, std::span<const TokenId> tokens, int64_t computed);
+  void PrefetchPublish(const PrefixChain& chain, const SequenceBlocks& blocks) const;
+  // The next length, above `computed`, at which Publish or FreeBehindWindow has something to do.
+  int64_t NextDue(int64_t computed) const;
   // Its blocks are given up and it will be computed anew, or taken from the cache.
   void Rewind(PrefixChain& chain);
 

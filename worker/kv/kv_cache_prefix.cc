@@ -180,6 +180,38 @@ void KvCache::Publish(PrefixChain& chain, const SequenceBlocks& blocks,
   }
 }
 
+void KvCache::PreparePublish(PrefixChain& chain, std::span<const TokenId> tokens,
+                             int64_t computed) {
+  const int64_t full = computed / shape_.block_size;
+  if (chain.root == kNoNode || chain.cut || chain.blocks >= full) return;
+  ExtendHashes(chain, tokens, full);
+  index_->PrefetchSlot(chain.hashes[static_cast<size_t>(chain.blocks)]);
+  index_->PrefetchPin(chain.node);
+}
+
+void KvCache::PrefetchPublish(const PrefixChain& chain, const SequenceBlocks& blocks) const {
+  const size_t next = static_cast<size_t>(chain.blocks);
+  if (chain.root == kNoNode || chain.cut || next >= chain.hashes.size()) return;
+  index_->PrefetchNode(chain.hashes[next]);
+  for (const KindBlocks& kind : blocks.kinds) {
+    if (next < kind.blocks.size() && kind.blocks[next] != kNoBlock) {
+      pool_.Prefetch(kind.blocks[next]);
+    }
+  }
+}
+
+int64_t KvCache::NextDue(int64_t computed) const {
+  const int64_t block_size = shape_.block_size;
+  int64_t due = (computed / block_size + 1) * block_size;
+  for (int32_t kind = 0; kind < static_cast<int32_t>(kinds_.size()); ++kind) {
+    const int32_t window = shape_.kinds[static_cast<size_t>(kind)].window;
+    if (window == 0) continue;
+    // The first length that no longer sees the first block that is seen now.
+    due = std::min(due, (FirstSeen(kind, computed) + 1) * block_size + window - 1);
+  }
+  return due;
+}
+
 // The blocks of the nodes in path_, the first of which is that of block `first`.
 void KvCache::PublishKind(int32_t kind, int64_t first, const KindBlocks& table) {
   for (size_t i = 0; i < path_.size(); ++i) {

@@ -43,6 +43,7 @@ class PrefixIndex {
   // Asks the processor for what Find reads: first the slot, some hashes later the node.
   void PrefetchSlot(uint64_t hash) const { __builtin_prefetch(&slots_[Home(hash)]); }
   void PrefetchNode(uint64_t hash) const;
+  void PrefetchPin(NodeId node) const { __builtin_prefetch(&nodes_[node], 1); }
 
   void Pin(NodeId node) { ++nodes_[node].uses; }
   void Unpin(NodeId node);

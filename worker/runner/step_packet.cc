@@ -33,10 +33,15 @@ class Writer {
  public:
   explicit Writer(std::vector<std::byte>& out) : out_(out) {}
 
-  void PutBytes(const void* bytes, size_t size) {
+  // Room for so many bytes, to be written by the caller.
+  std::byte* Grow(size_t size) {
     if (out_.size() - at_ < size) out_.resize(std::max(out_.size() * 2, at_ + size));
-    if (size > 0) std::memcpy(out_.data() + at_, bytes, size);
     at_ += size;
+    return out_.data() + at_ - size;
+  }
+  void PutBytes(const void* bytes, size_t size) {
+    std::byte* const to = Grow(size);
+    if (size > 0) std::memcpy(to, bytes, size);
   }
   template <class T>
   void Put(T value) {
@@ -261,12 +266,12 @@ void EncodeStepPlan(const StepPlan& plan, std::vector<std::byte>& packet) {
   out.PutList(plan.appends);
   out.PutList(plan.copies);
   out.Put(static_cast<uint32_t>(plan.rows.size()));
+  std::byte* at = out.Grow(plan.rows.size() * kRowBytes);
   for (const StepRow& row : plan.rows) {
-    std::byte bytes[kRowBytes];
-    std::memcpy(bytes, &row, kRowHead);
-    bytes[kRowHead] = row.sample ? std::byte{1} : std::byte{0};
-    std::memcpy(bytes + kRowHead + 1, &row.score_from, kRowTail);
-    out.PutBytes(bytes, kRowBytes);
+    std::memcpy(at, &row, kRowHead);
+    at[kRowHead] = row.sample ? std::byte{1} : std::byte{0};
+    std::memcpy(at + kRowHead + 1, &row.score_from, kRowTail);
+    at += kRowBytes;
   }
   out.PutList(plan.tokens);
   out.End();

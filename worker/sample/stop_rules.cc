@@ -15,6 +15,12 @@ std::vector<TokenId> EndIds(const SamplingParams& params, std::span<const TokenI
   return ids;
 }
 
+uint64_t EndFilter(std::span<const TokenId> end_ids) {
+  uint64_t filter = 0;
+  for (const TokenId id : end_ids) filter |= uint64_t{1} << (static_cast<uint32_t>(id) % 64);
+  return filter;
+}
+
 int64_t OutputLimit(const SamplingParams& params, int64_t prompt_length, int64_t max_model_len) {
   QUIRE_CHECK(prompt_length > 0 && max_model_len > 0);
   if (QUIRE_BUG(limit_without_context)) return std::max(1, params.max_tokens);

@@ -17,6 +17,9 @@ namespace quire {
 // end-of-sequence ids.
 std::vector<TokenId> EndIds(const SamplingParams& params, std::span<const TokenId> eos_token_ids);
 
+// One bit for each id's remainder by 64: a token whose bit is missing is none of them.
+uint64_t EndFilter(std::span<const TokenId> end_ids);
+
 // Outputs that a choice may have in all: max_tokens, or fewer where the context ends first.
 int64_t OutputLimit(const SamplingParams& params, int64_t prompt_length, int64_t max_model_len);
 
@@ -31,6 +34,14 @@ struct StopRules {
   int64_t min_tokens = 0;
   int64_t output_limit = 0;
 };
+
+// False for nearly every token, at the cost of next to nothing: CheckStop would say that it is not
+// over.
+inline bool MayStop(uint64_t end_filter, TokenId token, int64_t output_count,
+                    int64_t output_limit) {
+  return ((end_filter >> (static_cast<uint32_t>(token) % 64)) & 1) != 0 ||
+         output_count >= output_limit;
+}
 
 // Whether a choice is over whose last of `output_count` outputs is `token`. An end token among the
 // first min_tokens outputs does not end it (it can only be one that was forced).

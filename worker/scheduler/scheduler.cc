@@ -23,6 +23,7 @@ Scheduler::Scheduler(const SchedulerOptions& options)
   for (int32_t row = options_.max_num_seqs; row-- > 0;) free_rows_.push_back(row);
   for (auto* list : {&running_, &prefilling_, &protected_}) list->reserve(rows);
   retiring_rows_.reserve(rows);
+  settling_.reserve(rows);
   // A step publishes no more blocks than it has rows and blocks of prefill, and takes as many.
   const int32_t step_tokens = MaxStepTokens(options_.max_num_seqs, options_.max_num_batched_tokens,
                                             options_.cache.block_size);
@@ -140,6 +141,7 @@ void Scheduler::Pause(Sequence& sequence) {
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
+    if (i + kRowsAhead < running_.size()) running_[i + kRowsAhead]->Prefetch();
     if (sequence.Prefilling()) continue;
     if (sequence.OutputsKnown() >= sequence.output_limit) continue;  // its end is in flight
     if (sequence.WindowUsedUp()) {
@@ -153,7 +155,7 @@ void Scheduler::PlanDecodes() {
       QUIRE_CHECK_MSG(StepsInFlight(), "a decode row was held back");
       continue;
     }
-    ScheduleRow(sequence, 1);
+    ScheduleDecode(sequence);
   }
 }
 

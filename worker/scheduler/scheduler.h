@@ -65,6 +65,8 @@ class Scheduler {
   // A sequence that can never be served: its tokens do not fit in the pool. Null: none.
   Sequence* unfit() const { return unfit_; }
 
+  // Before the rows of a step are committed, for speed alone.
+  void PrepareCommit(std::span<const PlannedRow> rows);
   // Commits one row of the oldest step in flight; `token` is −1 when it sampled none. False: the
   // sequence has ended in the meantime and the token is dropped.
   bool CommitRow(const PlannedRow& row, TokenId token);
@@ -138,8 +140,11 @@ class Scheduler {
   // scheduler_rows.cc: what the runner is told, and what a step's end gives back
   void GiveBirth(Sequence& sequence);
   void ScheduleRow(Sequence& sequence, int32_t q_len);
+  void ScheduleDecode(Sequence& sequence);
+  void AddPlannedRow(Sequence& sequence, const StepRow& row, int64_t end);
   void Book(Sequence& sequence, int32_t q_len);
   void TellBlocks(Sequence& sequence);
+  void SettleBlocks(Sequence& sequence);
   void ReleaseRow(Sequence& sequence);
   void ReleaseBlocks(Sequence& sequence);
 
@@ -156,6 +161,7 @@ class Scheduler {
   std::vector<int32_t> free_rows_;
   std::vector<int32_t> retiring_rows_;  // told to the runner by the next plan
   std::vector<Leaving> leaving_;
+  std::vector<const PlannedRow*> settling_;  // of the step that is about to be committed
   int64_t block_pages_ = 0;  // pages of one block in every kind
   bool windowed_ = false;    // some kind has a window
   uint64_t launched_ = 0;    // number of the last plan

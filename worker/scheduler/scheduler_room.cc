@@ -262,6 +262,7 @@ void Scheduler::Preempt(Sequence& victim) {
   victim.planned = 0;
   victim.prefill_end = 0;
   victim.copy_position = -1;
+  victim.blocks_due = 0;
   kv_.Rewind(victim.chain);
   ++victim.incarnation;
   Insert(victim, pauses ? SequencePlace::kPaused : SequencePlace::kWaiting);

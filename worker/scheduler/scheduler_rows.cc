@@ -15,7 +15,8 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   free_rows_.pop_back();
   sequence.admitted = true;
   // Its longest, so that no step of it allocates.
-  sequence.tokens.reserve(static_cast<size_t>(sequence.prompt_length + sequence.output_limit));
+  const int64_t longest = sequence.prompt_length + sequence.output_limit;
+  sequence.tokens.reserve(static_cast<size_t>(longest));
   sequence.told_blocks.assign(options_.cache.kinds.size(), 0);
   sequence.told_first_live.assign(options_.cache.kinds.size(), 0);
   sequence.told_tokens = 0;
@@ -33,6 +34,17 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   birth.prompt_length = sequence.prompt_length;
   birth.sampling = *sequence.sampling;
   birth.end_ids = sequence.end_ids;
+}
+
+// Field by field: a value put together elsewhere would be read back before it has been written.
+void Scheduler::AddPlannedRow(Sequence& sequence, const StepRow& row, int64_t end) {
+  PlannedRow& planned = rows_->emplace_back();
+  planned.sequence = &sequence;
+  planned.incarnation = sequence.incarnation;
+  planned.q_len = row.q_len;
+  planned.sample = row.sample;
+  planned.blocks_due = end >= sequence.blocks_due;
+  planned.score_count = row.score_count;
 }
 
 void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
@@ -85,7 +97,34 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;
   if (row.sample) ++sequence.samples_in_flight;
-  rows_->push_back({&sequence, sequence.incarnation, q_len, row.sample, row.score_count});
+  AddPlannedRow(sequence, row, end);
+}
+
+// The same for a row that decodes, of which the runner knows all but that it goes on: nearly all
+// rows of nearly all steps.
+void Scheduler::ScheduleDecode(Sequence& sequence) {
+  const bool plain = sequence.copy_position < 0 && !sequence.blocks_changed &&
+                     sequence.told_tokens > sequence.planned &&
+                     sequence.planned >= sequence.high_water &&
+                     sequence.planned >= sequence.prompt_length && !QUIRE_BUG(publish_before_write);
+  if (!plain) return ScheduleRow(sequence, 1);
+  QUIRE_CHECK(sequence.row >= 0 && sequence.Pending() == 1);
+  const int64_t end = sequence.planned + 1;
+  StepRow& row = plan_->rows.emplace_back();
+  row.row = sequence.row;
+  row.first_position = static_cast<int32_t>(sequence.planned);
+  row.q_len = 1;
+  row.token_offset = static_cast<int32_t>(plan_->tokens.size());
+  row.sample = true;
+  work_.AddDecode(sequence.planned);
+  sequence.share->served += kDecodeTokenService;
+  sequence.told_tokens = end + 1;
+  sequence.planned = end;
+  sequence.served_end = std::max(sequence.served_end, end);
+  sequence.last_plan = plan_->number;
+  ++sequence.steps_in_flight;
+  ++sequence.samples_in_flight;
+  AddPlannedRow(sequence, row, end);
 }
 
 // The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.
@@ -141,14 +180,44 @@ bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
     QUIRE_CHECK(sequence.computed <= sequence.planned);
     // Before the window moves on: those who follow stand at the prompt's last token.
     if (sequence.followers > 0) ForkFollowers(sequence);
-    kv_.Publish(sequence.chain, sequence.blocks, sequence.tokens, sequence.computed);
-    if (windowed_) {
-      kv_.FreeBehindWindow(sequence.blocks, sequence.computed);
-      sequence.blocks_changed = true;
-    }
+    if (sequence.computed >= sequence.blocks_due) SettleBlocks(sequence);
   }
   if (row.sample && token >= 0) sequence.tokens.push_back(token);
   return true;
+}
+
+// Others may have what is full now, and what is behind a window goes back.
+void Scheduler::SettleBlocks(Sequence& sequence) {
+  kv_.Publish(sequence.chain, sequence.blocks, sequence.tokens, sequence.computed);
+  if (windowed_) {
+    kv_.FreeBehindWindow(sequence.blocks, sequence.computed);
+    sequence.blocks_changed = true;
+  }
+  sequence.blocks_due = kv_.NextDue(sequence.computed);
+  QUIRE_CHECK(sequence.blocks_due > sequence.computed);
+}
+
+// What the rows' blocks meet in the index is far apart in memory: it is asked for, for all rows,
+// before the first of them is committed.
+void Scheduler::PrepareCommit(std::span<const PlannedRow> rows) {
+  settling_.clear();
+  for (const PlannedRow& row : rows) {
+    if (!row.blocks_due) continue;
+    settling_.push_back(&row);
+    row.sequence->Prefetch();
+    row.sequence->PrefetchBlocks();
+  }
+  std::erase_if(settling_, [](const PlannedRow* row) {
+    const Sequence& sequence = *row->sequence;
+    return sequence.place == SequencePlace::kNone || sequence.incarnation != row->incarnation;
+  });
+  for (const PlannedRow* row : settling_) {
+    Sequence& sequence = *row->sequence;
+    kv_.PreparePublish(sequence.chain, sequence.tokens, sequence.computed + row->q_len);
+  }
+  for (const PlannedRow* row : settling_) {
+    kv_.PrefetchPublish(row->sequence->chain, row->sequence->blocks);
+  }
 }
 
 void Scheduler::CommitStep(uint64_t number, std::span<const PlannedRow> rows) {

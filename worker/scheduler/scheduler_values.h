@@ -44,6 +44,7 @@ struct PlannedRow {
   uint32_t incarnation = 0;
   int32_t q_len = 0;
   bool sample = false;
+  bool blocks_due = false;  // a block fills up, or falls behind a window
   int32_t score_count = 0;
 };
 

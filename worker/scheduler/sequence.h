@@ -12,6 +12,7 @@
 // 3. Only a running sequence has a row.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -34,61 +35,63 @@ struct Tenant;
 
 struct Sequence {
   // Fixed at birth.
-  uint64_t id = 0;
   uint64_t arrival = 0;     // order of the request's arrival
   int32_t priority = 0;     // lower runs first, where the policy looks at it
   std::string_view tenant;  // outlives the sequence
   uint32_t choice = 0;
   bool off_the_books = false;  // its work is not counted
-  int32_t prompt_length = 0;
-  int64_t output_limit = 0;  // outputs in all, resumed ones included
   const SamplingParams* sampling = nullptr;
-  std::vector<TokenId> end_ids;  // sorted
-  bool wants_prompt_logprobs = false;
+  std::vector<TokenId> end_ids;          // sorted
   const CacheIdentity* cache = nullptr;  // whom it shares computed blocks with; null: nobody
   bool resumed = false;                  // its tokens have been computed elsewhere
 
-  // The tokens known: prompt and outputs.
-  std::vector<TokenId> tokens;
-  int64_t window_end = kUnlimitedWindow;  // outputs with an index below this may be produced
-
   // Progress.
-  SequencePlace place = SequencePlace::kNone;
-  int32_t row = -1;
-  int64_t computed = 0;
-  int64_t planned = 0;
-  int64_t prefill_end = 0;        // tokens below this are prefill work of the current run
-  int64_t high_water = 0;         // tokens below this have been computed before, here or elsewhere
-  int32_t steps_in_flight = 0;    // launched steps that name it
-  int32_t samples_in_flight = 0;  // of these, those that sample for it
-  uint64_t last_plan = 0;         // the last plan that names it
-  uint32_t incarnation = 0;       // grows with every preemption: older steps' progress is void
-  bool admitted = false;          // has been in a batch
-  int32_t rank = 0;               // priority, or 0 where the policy does not look at it
-  int32_t preemptions = 0;        // times that it lost its row to others
-  int32_t list_index = -1;        // in the scheduler's list of running or paused ones
-  Tenant* share = nullptr;        // while it is in the scheduler
-  int64_t room = 0;               // tokens that its blocks hold
-  int64_t reserved_pages = 0;     // kept for it while it runs, once it may not lose its row again
-  uint64_t passed_over = 0;       // the last pass in which it could not go on
-  int64_t served_end = 0;         // tokens below this have counted as its tenant's service
-  bool blocks_changed = false;    // since the runner was told of them
-  SequenceBlocks blocks;
-  PrefixChain chain;
-  int64_t hit_length = 0;      // tokens that its first look-up found
-  uint64_t hit_event_seq = 0;  // of the cache at that look-up
-  int64_t copy_position = -1;  // the blocks at this position are shared until they are written
-  Sequence* leader = nullptr;  // computes the prompt that this one will share
-  int32_t followers = 0;       // sequences whose leader this is
+  bool admitted = false;         // has been in a batch
+  int32_t rank = 0;              // priority, or 0 where the policy does not look at it
+  int32_t preemptions = 0;       // times that it lost its row to others
+  int32_t list_index = -1;       // in the scheduler's list of running or paused ones
+  int64_t reserved_pages = 0;    // kept for it while it runs, once it may not lose its row again
+  uint64_t passed_over = 0;      // the last pass in which it could not go on
+  int64_t hit_length = 0;        // tokens that its first look-up found
+  uint64_t hit_event_seq = 0;    // of the cache at that look-up
+  Sequence* leader = nullptr;    // computes the prompt that this one will share
   std::vector<int32_t> told_blocks;      // by kind: blocks that the runner's row knows of
   std::vector<int32_t> told_first_live;  // by kind
-  int64_t told_tokens = 0;               // tokens that the runner's row knows of
   int64_t scored = 0;  // prompt positions below this are scored, or will be by a step in flight
 
   // Work done, for usage.
   int64_t computed_total = 0;    // prefill tokens
   int64_t recomputed_total = 0;  // of these, done again
   int64_t cached_total = 0;      // prompt tokens that the cache saved it
+
+  SequenceBlocks blocks;
+  PrefixChain chain;
+
+  // From here on, what every step of a decoding row touches: few cache lines, asked for ahead.
+  alignas(64) std::vector<TokenId> tokens;  // those known: prompt and outputs
+  int64_t planned = 0;
+  int64_t computed = 0;
+  int64_t prefill_end = 0;                // tokens below this are prefill work of the current run
+  int64_t output_limit = 0;               // outputs in all, resumed ones included
+  int64_t window_end = kUnlimitedWindow;  // outputs with an index below this may be produced
+  int64_t room = 0;                       // tokens that its blocks hold
+  int64_t copy_position = -1;   // the blocks at this position are shared until they are written
+  int64_t told_tokens = 0;      // tokens that the runner's row knows of
+  int64_t high_water = 0;       // tokens below this have been computed before, here or elsewhere
+  int64_t served_end = 0;       // tokens below this have counted as its tenant's service
+  int64_t blocks_due = 0;       // computed tokens at which a block fills up or falls behind a window
+  uint64_t last_plan = 0;       // the last plan that names it
+  uint64_t id = 0;              // fixed at birth, never used twice
+  Tenant* share = nullptr;      // while it is in the scheduler
+  int32_t prompt_length = 0;    // fixed at birth
+  int32_t row = -1;
+  int32_t steps_in_flight = 0;    // launched steps that name it
+  int32_t samples_in_flight = 0;  // of these, those that sample for it
+  uint32_t incarnation = 0;       // grows with every preemption: older steps' progress is void
+  int32_t followers = 0;          // sequences whose leader this is
+  SequencePlace place = SequencePlace::kNone;
+  bool blocks_changed = false;  // since the runner was told of them
+  bool wants_prompt_logprobs = false;
 
   int64_t KnownLength() const { return static_cast<int64_t>(tokens.size()) + samples_in_flight; }
   int64_t OutputsKnown() const { return KnownLength() - prompt_length; }
@@ -99,7 +102,26 @@ struct Sequence {
   bool Scoring() const { return wants_prompt_logprobs && scored < prompt_length - 1; }
   bool WindowUsedUp() const { return OutputsKnown() >= window_end; }
   bool HoldsBlocks() const { return !blocks.kinds.empty(); }
+
+  // Asks the processor for what a step touches; and, once that has come, for the place of its next
+  // token.
+  void Prefetch() const {
+    const std::byte* const first = reinterpret_cast<const std::byte*>(&tokens);
+    for (int line = 0; line < 4; ++line) __builtin_prefetch(first + line * 64, 1);
+  }
+  // The same for what SettleBlocks and Extend touch.
+  void PrefetchBlocks() const {
+    __builtin_prefetch(&blocks);
+    __builtin_prefetch(&chain);
+    __builtin_prefetch(&chain.hashes);
+  }
+  void PrefetchNextToken() const { __builtin_prefetch(tokens.data() + tokens.size(), 1); }
 };
+static_assert(alignof(Sequence) == 64);
+
+// Rows ahead of the one in hand that Prefetch and PrefetchNextToken are called for.
+inline constexpr size_t kRowsAhead = 12;
+inline constexpr size_t kTokensAhead = 6;
 
 // The order in which sequences get rows and pages; those last in it give way first.
 inline bool RunsBefore(const Sequence* a, const Sequence* b) {
