@@ -162,9 +162,9 @@ class Scheduler {
   std::vector<int32_t> retiring_rows_;  // told to the runner by the next plan
   std::vector<Leaving> leaving_;
   std::vector<const PlannedRow*> settling_;  // of the step that is about to be committed
-  int64_t block_pages_ = 0;  // pages of one block in every kind
-  bool windowed_ = false;    // some kind has a window
-  uint64_t launched_ = 0;    // number of the last plan
+  int64_t block_pages_ = 0;                  // pages of one block in every kind
+  bool windowed_ = false;                    // some kind has a window
+  uint64_t launched_ = 0;                    // number of the last plan
   uint64_t committed_ = 0;
   SchedulerTotals totals_;
 

@@ -46,15 +46,15 @@ struct Sequence {
   bool resumed = false;                  // its tokens have been computed elsewhere
 
   // Progress.
-  bool admitted = false;         // has been in a batch
-  int32_t rank = 0;              // priority, or 0 where the policy does not look at it
-  int32_t preemptions = 0;       // times that it lost its row to others
-  int32_t list_index = -1;       // in the scheduler's list of running or paused ones
-  int64_t reserved_pages = 0;    // kept for it while it runs, once it may not lose its row again
-  uint64_t passed_over = 0;      // the last pass in which it could not go on
-  int64_t hit_length = 0;        // tokens that its first look-up found
-  uint64_t hit_event_seq = 0;    // of the cache at that look-up
-  Sequence* leader = nullptr;    // computes the prompt that this one will share
+  bool admitted = false;       // has been in a batch
+  int32_t rank = 0;            // priority, or 0 where the policy does not look at it
+  int32_t preemptions = 0;     // times that it lost its row to others
+  int32_t list_index = -1;     // in the scheduler's list of running or paused ones
+  int64_t reserved_pages = 0;  // kept for it while it runs, once it may not lose its row again
+  uint64_t passed_over = 0;    // the last pass in which it could not go on
+  int64_t hit_length = 0;      // tokens that its first look-up found
+  uint64_t hit_event_seq = 0;  // of the cache at that look-up
+  Sequence* leader = nullptr;  // computes the prompt that this one will share
   std::vector<int32_t> told_blocks;      // by kind: blocks that the runner's row knows of
   std::vector<int32_t> told_first_live;  // by kind
   int64_t scored = 0;  // prompt positions below this are scored, or will be by a step in flight
@@ -75,15 +75,15 @@ struct Sequence {
   int64_t output_limit = 0;               // outputs in all, resumed ones included
   int64_t window_end = kUnlimitedWindow;  // outputs with an index below this may be produced
   int64_t room = 0;                       // tokens that its blocks hold
-  int64_t copy_position = -1;   // the blocks at this position are shared until they are written
-  int64_t told_tokens = 0;      // tokens that the runner's row knows of
-  int64_t high_water = 0;       // tokens below this have been computed before, here or elsewhere
-  int64_t served_end = 0;       // tokens below this have counted as its tenant's service
-  int64_t blocks_due = 0;       // computed tokens at which a block fills up or falls behind a window
-  uint64_t last_plan = 0;       // the last plan that names it
-  uint64_t id = 0;              // fixed at birth, never used twice
-  Tenant* share = nullptr;      // while it is in the scheduler
-  int32_t prompt_length = 0;    // fixed at birth
+  int64_t copy_position = -1;  // the blocks at this position are shared until they are written
+  int64_t told_tokens = 0;     // tokens that the runner's row knows of
+  int64_t high_water = 0;      // tokens below this have been computed before, here or elsewhere
+  int64_t served_end = 0;      // tokens below this have counted as its tenant's service
+  int64_t blocks_due = 0;      // computed tokens at which a block fills up or falls behind a window
+  uint64_t last_plan = 0;      // the last plan that names it
+  uint64_t id = 0;             // fixed at birth, never used twice
+  Tenant* share = nullptr;     // while it is in the scheduler
+  int32_t prompt_length = 0;   // fixed at birth
   int32_t row = -1;
   int32_t steps_in_flight = 0;    // launched steps that name it
   int32_t samples_in_flight = 0;  // of these, those that sample for it
