@@ -1,0 +1,419 @@
+#!/usr/bin/env python3
+"""Faults between and in real processes. One oracle: every stream has the tokens, text, logprobs and ends of the
+undisturbed run; afterwards nothing is held anywhere.
+
+  run.py [--long] [NAME...]
+"""
+import asyncio
+import pathlib
+import signal
+import statistics
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from client import Answer, ask, requests  # noqa: E402
+from fleet import Fleet  # noqa: E402
+from harness import expect, main_of  # noqa: E402
+from proxy import DOWN, UP  # noqa: E402
+
+LONG = "--long" in sys.argv
+CARRIED = "quire_router_carry_ons_total"
+READY = 'quire_router_workers{phase="ready"}'
+
+
+async def all_of(port, bodies, on_event=None):
+    return await asyncio.gather(*(ask(port, body, on_event) for body in bodies))
+
+
+async def undisturbed(fleet, bodies):
+    answers = await all_of(fleet.router.port, bodies)
+    for body, answer in zip(bodies, answers):
+        expect(answer.done and not answer.error, f"{body}: {answer.error}")
+    return [answer.result() for answer in answers]
+
+
+def same(bodies, answers, wanted, what):
+    for body, answer, result in zip(bodies, answers, wanted):
+        expect(answer.error is None and answer.done, f"{what}: {body}: {answer.status} {answer.error}")
+        expect(answer.result() == result, f"{what}: {body}: {answer.result()} != {result}")
+
+
+async def nothing_is_held(fleet):
+    await fleet.worker_metrics_are("quire_worker_pages_held", 0)
+    await fleet.worker_metrics_are("quire_worker_running_rows", 0)
+    await fleet.worker_metrics_are("quire_worker_waiting_requests", 0)
+    for router in fleet.routers:
+        await fleet.until(lambda: router.metric("quire_router_live_requests") == 0, "no request lives in the router")
+
+
+def longest_gap(answers):
+    gaps = [b - a for answer in answers for a, b in zip(answer.times, answer.times[1:])]
+    return max(gaps, default=0)
+
+
+def at_token(k, act):
+    """An on_event that acts once, when some stream has k tokens."""
+    state = {"done": False}
+
+    def seen(answer):
+        if not state["done"] and answer.count() >= k:
+            state["done"] = True
+            act()
+    return seen
+
+
+async def kill_at(fleet, worker, bodies, wanted, k):
+    if k == 0:
+        streams = asyncio.ensure_future(all_of(fleet.router.port, bodies))
+        await asyncio.sleep(0.01)
+        worker.signal(signal.SIGKILL)
+        answers = await streams
+    else:
+        answers = await all_of(fleet.router.port, bodies, at_token(k, lambda: worker.signal(signal.SIGKILL)))
+    same(bodies, answers, wanted, f"kill -9 at token {k}")
+    await asyncio.to_thread(worker.process.wait)
+    await worker.start()
+    await fleet.until(lambda: fleet.router.metric(READY) == len(fleet.workers), "it is back")
+    return longest_gap(answers)
+
+
+async def killed_workers():
+    bodies = requests(50, seed=1)
+    async with Fleet(workers=2) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        ks = range(0, 33) if LONG else (0, 1, 2, 7, 19, 32)
+        gaps = [await kill_at(fleet, fleet.workers[turn % 2], bodies, wanted, k) for turn, k in enumerate(ks)]
+        await fleet.until(lambda: fleet.router.metric(CARRIED) > 0, "streams were carried on")
+        print(f"longest gap after kill -9: median {statistics.median(gaps):.3f} s, worst {max(gaps):.3f} s")
+        await nothing_is_held(fleet)
+
+
+def test_kill_at_any_token_is_not_seen_by_any_of_fifty_streams():
+    asyncio.run(killed_workers())
+
+
+async def stopped_worker():
+    bodies = requests(12, seed=2, max_tokens=900)
+    async with Fleet(workers=2) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        stopped = []
+
+        def stop(answer):
+            if not stopped and answer.count() >= 3:
+                stopped.append(fleet.worker_named(answer.worker))
+                stopped[0].signal(signal.SIGSTOP)
+        answers = await all_of(fleet.router.port, bodies, stop)
+        worker = stopped[0]
+        same(bodies, answers, wanted, "SIGSTOP")
+        await fleet.until(lambda: fleet.router.metric(CARRIED) > 0, "streams moved")
+        gap = longest_gap(answers)
+        if LONG:
+            await asyncio.sleep(30)
+        worker.signal(signal.SIGCONT)  # its late tokens are of attempts that are not current
+        await fleet.until(lambda: fleet.router.metric(READY) == 2, "it is back")
+        same(bodies, await all_of(fleet.router.port, bodies), wanted, "after SIGCONT")
+        print(f"longest gap after SIGSTOP: {gap:.3f} s (silent after 2 s)")
+        await nothing_is_held(fleet)
+
+
+def test_streams_move_on_from_a_stopped_worker_and_its_late_tokens_are_dropped():
+    asyncio.run(stopped_worker())
+
+
+async def stopped_router():
+    bodies = requests(20, seed=3, max_tokens=96)
+    async with Fleet(workers=2) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        process = fleet.router.process
+        stopped = asyncio.Event()
+
+        def stop():
+            process.signal(signal.SIGSTOP)
+            stopped.set()
+        streams = asyncio.ensure_future(all_of(fleet.router.port, bodies, at_token(2, stop)))
+        await stopped.wait()
+        await asyncio.sleep(10 if LONG else 6)  # longer than the 5 s after which workers give a router up
+        before = len(process.lines)
+        process.signal(signal.SIGCONT)
+        same(bodies, await streams, wanted, "SIGSTOP of the router")
+        expect(not any("silent" in line for line in process.lines[before:]), process.lines[before:])
+        await fleet.until(lambda: fleet.router.metric(READY) == 2, "no worker is out")
+        await nothing_is_held(fleet)
+
+
+def test_a_stopped_router_loses_no_stream_and_ejects_no_worker():
+    asyncio.run(stopped_router())
+
+
+async def nobody_left():
+    body = requests(1, seed=4, max_tokens=8)[0]
+    async with Fleet(workers=2) as fleet:
+        wanted = await undisturbed(fleet, [body])
+        await asyncio.gather(*(worker.kill() for worker in fleet.workers))
+        begin = time.monotonic()
+        answer = await ask(fleet.router.port, body)
+        refused = time.monotonic() - begin
+        expect(answer.status == 503, f"{answer.status} {answer.error}")
+        await fleet.workers[0].start()
+        begin = time.monotonic()
+        await fleet.until(lambda: fleet.router.metric(READY) == 1, "it is found again")
+        found = time.monotonic() - begin
+        same([body], [await ask(fleet.router.port, body)], wanted, "service again")
+        print(f"503 after {refused:.2f} s; served again {found:.2f} s after the worker was ready")
+
+
+def test_with_both_workers_dead_the_answer_is_503_and_service_comes_back():
+    asyncio.run(nobody_left())
+
+
+async def drained_worker():
+    bodies = requests(20, seed=5, max_tokens=400)
+    async with Fleet(workers=2, worker_flags=("--drain-timeout=1s",)) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        worker = fleet.workers[0]
+        answers = await all_of(fleet.router.port, bodies, at_token(2, lambda: worker.signal(signal.SIGTERM)))
+        same(bodies, answers, wanted, "drain")
+        expect(await asyncio.to_thread(worker.process.wait) == 0, worker.process.output())
+        print(f"longest gap at a drain: {longest_gap(answers):.3f} s")
+        await nothing_is_held(fleet)
+
+
+def test_a_drained_worker_leaves_with_its_streams_finished_or_moved():
+    asyncio.run(drained_worker())
+
+
+async def resuming(fleet, body, over):
+    """A client that goes on with another router when its own goes away."""
+    had = Answer()
+    port = fleet.routers[0].port
+    for _ in range(40):
+        answer = await ask(port, body if not had.resume else {**body, "resume": {
+            **had.resume, "outputs": [{"token_ids": had.tokens.get(i, [])} for i in range(body.get("n", 1))]}})
+        for i, tokens in answer.tokens.items():
+            had.tokens.setdefault(i, []).extend(tokens)
+        had.resume = had.resume or answer.resume
+        had.finish |= answer.finish
+        if answer.done and answer.error is None:
+            return had
+        await asyncio.sleep(0.1)
+        port = fleet.routers[over["turn"] % len(fleet.routers)].port
+        over["turn"] += 1
+        had.error = answer.error
+    raise AssertionError(f"{body}: never served: {had.error}")
+
+
+async def rolling_restart():
+    bodies = requests(24, seed=6, max_tokens=64)
+    async with Fleet(workers=3, routers=2, router_flags=("--drain-delay=0s", "--drain-timeout=1s"),
+                     worker_flags=("--drain-timeout=1s",)) as fleet:
+        wanted = [tokens for tokens, _, _, _ in await undisturbed(fleet, bodies)]
+        stop, failed, served, over = asyncio.Event(), [], [0], {"turn": 0}
+
+        async def load(i):
+            while not stop.is_set():
+                had = await resuming(fleet, bodies[i], over)
+                served[0] += 1
+                if had.tokens != wanted[i]:
+                    failed.append((bodies[i], had.tokens, wanted[i]))
+        clients = [asyncio.ensure_future(load(i)) for i in range(len(bodies))]
+        for worker in fleet.workers:
+            await asyncio.sleep(0.3)
+            worker.signal(signal.SIGTERM)
+            expect(await asyncio.to_thread(worker.process.wait) == 0, worker.process.output())
+            await worker.start()
+            for router in fleet.routers:
+                await fleet.until(lambda: router.metric(READY) == 3, "it is back")
+        for i, router in enumerate(fleet.routers):
+            await asyncio.sleep(0.3)
+            router.process.signal(signal.SIGTERM)
+            expect(await asyncio.to_thread(router.process.wait) == 0, router.process.output())
+            fleet.routers[i] = await fleet.start_router()
+        stop.set()
+        await asyncio.gather(*clients)
+        expect(not failed, failed[:1])
+        print(f"{served[0]} answers during a rolling restart of 3 workers and 2 routers, 0 failed")
+        await nothing_is_held(fleet)
+
+
+def test_a_rolling_restart_under_load_fails_no_request():
+    asyncio.run(rolling_restart())
+
+
+async def crash_loop():
+    bodies = requests(8, seed=7, max_tokens=24)
+    async with Fleet(workers=2) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        loop_ends, crashes = asyncio.Event(), [0]
+
+        async def crash():
+            while not loop_ends.is_set():
+                await asyncio.sleep(0.05)
+                await fleet.workers[0].kill()
+                crashes[0] += 1
+                await fleet.workers[0].start()
+        crashing = asyncio.ensure_future(crash())
+        total = taken = 0
+        end = time.monotonic() + (60 if LONG else 8)
+        settled = time.monotonic() + 4
+        while time.monotonic() < end:
+            answers = await all_of(fleet.router.port, bodies)
+            same(bodies, answers, wanted, "crash loop")
+            if time.monotonic() > settled:
+                total += len(answers)
+                taken += sum(1 for a in answers if a.worker != survivor(answers))
+        loop_ends.set()
+        await crashing
+        print(f"{crashes[0]} crashes; {taken} of {total} requests began on the crashing worker")
+
+
+def survivor(answers):
+    """The worker that most answers began on."""
+    names = [a.worker for a in answers]
+    return max(set(names), key=names.count)
+
+
+def test_a_worker_that_crashes_again_and_again_hurts_nobody():
+    asyncio.run(crash_loop())
+
+
+async def bad_network(what, act, seconds, moves=True):
+    bodies = requests(16, seed=8, max_tokens=300)
+    async with Fleet(workers=2, proxied=True) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        ends, busy = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+        def first_tokens(answer):
+            if answer.count() >= 2 and not busy.done():
+                busy.set_result(fleet.proxies[fleet.workers.index(fleet.worker_named(answer.worker))])
+        acting = asyncio.ensure_future(act(fleet, ends, busy))
+        end = time.monotonic() + seconds
+        rounds, worst = 0, 0.0
+        while rounds == 0 or time.monotonic() < end:
+            answers = await all_of(fleet.router.port, bodies, first_tokens)
+            same(bodies, answers, wanted, what)
+            worst = max(worst, longest_gap(answers))
+            rounds += 1
+        ends.set()
+        await acting
+        if moves:
+            await fleet.until(lambda: fleet.router.metric(CARRIED) > 0, "streams moved")
+        print(f"{what}: {rounds} rounds of {len(bodies)} streams, longest gap {worst:.2f} s")
+        await nothing_is_held(fleet)
+
+
+async def hold(ends, busy, direction):
+    proxy = await busy  # before a worker that has streams
+    proxy.held[direction] = True
+    await ends.wait()
+    proxy.held[direction] = False
+
+
+async def reset_often(fleet, ends, _):
+    while not ends.is_set():
+        await asyncio.sleep(0.5)
+        fleet.proxies[0].reset_all()
+
+
+async def end_inside_frames(fleet, ends, _):
+    while not ends.is_set():
+        fleet.proxies[0].end_after_bytes = 3001
+        await asyncio.sleep(0.7)
+
+
+async def narrow(fleet, ends, _):
+    for proxy in fleet.proxies:
+        proxy.bytes_per_s = 125_000
+    await ends.wait()
+
+
+async def far_away(fleet, ends, _):
+    for proxy in fleet.proxies:
+        proxy.delay_s = 0.05
+    await ends.wait()
+
+
+def test_a_link_that_hears_nothing_is_left():
+    asyncio.run(bad_network("worker's frames held", lambda f, e, b: hold(e, b, DOWN), 20 if LONG else 4))
+
+
+def test_a_link_that_is_not_heard_is_left():
+    asyncio.run(bad_network("router's frames held", lambda f, e, b: hold(e, b, UP), 20 if LONG else 8))
+
+
+def test_a_link_that_is_reset_again_and_again():
+    asyncio.run(bad_network("reset every 500 ms", reset_often, 60 if LONG else 4))
+
+
+def test_a_link_that_ends_inside_frames():
+    asyncio.run(bad_network("end inside a frame", end_inside_frames, 30 if LONG else 3))
+
+
+def test_narrow_links():
+    asyncio.run(bad_network("1 Mbit/s", narrow, 20 if LONG else 2, moves=False))
+
+
+def test_far_links():
+    asyncio.run(bad_network("50 ms each way", far_away, 20 if LONG else 2, moves=False))
+
+
+async def leaving_clients():
+    bodies = requests(6, seed=9, max_tokens=32)
+    async with Fleet(workers=2) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+
+        async def leave_after(body, seconds):
+            task = asyncio.ensure_future(ask(fleet.router.port, {**body, "max_tokens": 500}))
+            await asyncio.sleep(seconds)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        storm = 10_000 if LONG else 600
+        at_once = asyncio.Semaphore(64)
+
+        async def one(i):
+            async with at_once:
+                await leave_after(bodies[i % len(bodies)], (i % 10) * 0.004)
+        leaving = asyncio.gather(*(one(i) for i in range(storm)))
+        rounds = 0
+        while rounds == 0 or not leaving.done():
+            same(bodies, await all_of(fleet.router.port, bodies), wanted, "while others leave")
+            rounds += 1
+        await leaving
+        print(f"{storm} clients left in all phases; {rounds} rounds beside them")
+        await nothing_is_held(fleet)
+
+
+def test_clients_that_leave_free_everything_and_change_nothing_for_others():
+    asyncio.run(leaving_clients())
+
+
+async def slow_readers():
+    body = requests(1, seed=10, max_tokens=16)[0]
+    # Their windows are used up long before their answers end; together they could fill the pool.
+    flags = ("--slow-client-timeout=2s",)
+    async with Fleet(workers=1, router_flags=flags, worker_flags=("--kv-cache-memory-bytes=4MiB",)) as fleet:
+        wanted = await undisturbed(fleet, [body])
+        big = {**body, "max_tokens": 1000, "logprobs": 20, "temperature": 1}
+        readers = [asyncio.ensure_future(ask(fleet.router.port, {**big, "seed": i}, bytes_per_s=1))
+                   for i in range(100)]
+        begin = time.monotonic()
+        end = begin + 60
+        while await fleet.workers[0].metric("quire_worker_windows_used_up_total") == 0:
+            expect(time.monotonic() < end, "no reader was slow enough to be felt")
+            await asyncio.sleep(0.05)
+        same([body], [await ask(fleet.router.port, body)], wanted, "beside 100 slow readers")
+        print(f"a window was used up after {time.monotonic() - begin:.1f} s")
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        await nothing_is_held(fleet)
+
+
+def test_a_normal_request_is_served_beside_a_hundred_readers_of_a_byte_a_second():
+    asyncio.run(slow_readers())
+
+
+if __name__ == "__main__":
+    sys.argv = [a for a in sys.argv if a != "--long"]
+    sys.exit(main_of(globals()))
