@@ -1,5 +1,7 @@
 #include "router/front/front.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <boost/asio/io_context.hpp>
@@ -19,6 +21,9 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr int kBacklog = 1024;
+// What a client has no room for waits here, where its slowness is felt, and not in the kernel's
+// buffers, which grow to megabytes for each connection.
+constexpr int kMaxUnsentBytes = 64 << 10;
 constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;  // when the process is out of descriptors
 // Enough of the preface to be sure; no HTTP/1.1 method is called PRI.
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n";
@@ -226,6 +231,8 @@ void Front::State::Accepted(tcp::socket socket) {
   ++open;
   services.counters.connections_open.Add(1);
   socket.set_option(tcp::no_delay(true), ignored);
+  (void)::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsentBytes,
+                     sizeof(kMaxUnsentBytes));
   socket.non_blocking(true, ignored);
   if (options.tls != nullptr) {
     ShakeHands(std::move(socket));
