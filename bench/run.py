@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -274,6 +274,14 @@ def bench_sampling(args):
                         "results": table})
 
 
+def bench_failover(args):
+    import failover
+    record("failover", {
+        "model": "demo", "workload": "2 workers of one thread, 16 streams of 300 tokens; the worker of a stream is "
+        "struck when that stream has 1 to 19 tokens; tokens equal to the undisturbed run",
+        "unit": "longest pause of each stream that the worker had", **failover.run(max(2, args.cycles * 2))})
+
+
 def bench_prefix_cache(args):
     """Look-up and insert among a million blocks; time to first token on a hit; the cache's share of a prefill."""
     model, threads = gemma(), os.cpu_count()
@@ -306,7 +314,7 @@ def bench_prefix_cache(args):
 
 def main():
     benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
-               "scheduler": bench_scheduler, "batching": bench_batching}
+               "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)

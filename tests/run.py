@@ -47,7 +47,7 @@ SCRIPTS = [
     ("soak", ("normal",), 0.3, ["python3", "tests/process/soak.py", "8"], True),
     ("soak", ("long",), 10.5, ["python3", "tests/process/soak.py", "600"], True),
     ("faults", ("normal",), 2.5, ["python3", "tests/fault/run.py"], True),
-    ("faults-long", ("long",), 12.0, ["python3", "tests/fault/run.py", "--long"], True),
+    ("faults", ("long",), 12.0, ["python3", "tests/fault/run.py", "--long"], True),
     ("sanitizers", ("normal", "long"), 9.0, ["bash", "tests/sanitizers/run.sh"], True),
     ("kubernetes", ("long",), 4.0, ["python3", "tests/kubernetes/run.py"], True),
     ("threads", ("long",), 4.0, ["bash", "tests/sanitizers/threads.sh"], True),
