@@ -75,10 +75,11 @@ class Bench {
     program.page_count = static_cast<int64_t>(sequences) * (length / shape.block_size + 2) *
                          static_cast<int64_t>(program.kv.groups.size());
     if (options.mode == "gap") {  // one long prompt at a time beside short streams
-      program.page_count = length / shape.block_size * 2 +
-                           static_cast<int64_t>(sequences * (kLongestStream / shape.block_size + 2) +
-                                                kWidestWindow / shape.block_size) *
-                               static_cast<int64_t>(program.kv.groups.size());
+      program.page_count =
+          length / shape.block_size * 2 +
+          static_cast<int64_t>(sequences * (kLongestStream / shape.block_size + 2) +
+                               kWidestWindow / shape.block_size) *
+              static_cast<int64_t>(program.kv.groups.size());
     }
     program.max_rows = std::max(1, options.batch) + (options.mode == "gap" ? 1 : 0);
     program.max_samples = program.max_rows;
