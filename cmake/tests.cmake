@@ -78,6 +78,7 @@ quire_fuzz(http_request DEPS router/http)
 quire_fuzz(http2_guard DEPS router/front)
 quire_fuzz(step_packet DEPS worker/runner)
 quire_fuzz(endpoint_slices DEPS router/discovery)
+quire_fuzz(key_file DEPS router/keys)
 
 # What ./dev test runs: a binary of a test that is gone from the tree is not run again.
 get_property(QUIRE_TEST_NAMES GLOBAL PROPERTY QUIRE_TESTS)
