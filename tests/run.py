@@ -43,6 +43,7 @@ SCRIPTS = [
     ("bridge", ("long",), 1.0, ["bash", "tests/common/text/bridge.sh"], False),
     ("conformance", ("normal", "long"), 2.0, ["bash", "tests/conformance/run.sh"], True),
     ("process", ("normal", "long"), 1.0, ["python3", "tests/process/run.py"], True),
+    ("edge", ("normal", "long"), 0.4, ["python3", "tests/process/edge.py"], True),
     ("discovery", ("normal", "long"), 0.5, ["python3", "tests/process/discovery.py"], True),
     ("soak", ("normal",), 0.3, ["python3", "tests/process/soak.py", "8"], True),
     ("soak", ("long",), 10.5, ["python3", "tests/process/soak.py", "600"], True),
