@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -151,15 +151,6 @@ def scheduler_run(mode, **options):
     return last_json(command + [f"--{k.replace('_', '-')}={v}" for k, v in options.items()])
 
 
-def gap_run(budget_ms, seconds):
-    command = [BIN / "engine_bench", f"--model={gemma()}", "--mode=gap", "--batch=8", "--context=16000",
-               f"--threads={os.cpu_count()}", f"--budget-ms={budget_ms}", f"--seconds={seconds}"]
-    row = last_json(command)
-    print(f"gap with gemma, budget {budget_ms} ms: p50 {row['p50_ms']:.0f} ms, p99 {row['p99_ms']:.0f} ms, "
-          f"longest {row['max_ms']:.0f} ms", flush=True)
-    return row
-
-
 def bench_scheduler(args):
     """The engine around the model: a pass over 1,024 decodes, gaps beside long prompts, waste."""
     passes = {}
@@ -170,14 +161,10 @@ def bench_scheduler(args):
     gaps = {f"budget {budget} ms": scheduler_run("gap", budget_ms=budget) for budget in (200, 100, 0)}
     for name, row in gaps.items():
         print(f"gap, {name}: p99 {row['p99_ms']:.0f} ms, longest {row['max_ms']:.0f} ms")
-    real = {f"budget {budget} ms": gap_run(budget, args.seconds) for budget in (200, 0)}
-    waste = {f"block {size}, {groups} sliding groups":
-                 round(scheduler_run("waste", block_size=size, windowed=groups)["wasted_percent"], 2)
-             for size in (16, 32, 64) for groups in (0, 5)}
+    waste = {f"block {size}": scheduler_run("waste", block_size=size)["wasted_percent"] for size in (16, 32, 64)}
     print("waste in percent:", waste)
     record("scheduler", {"pass over 1024 decodes": passes,
                          "gap of 8 streams beside 16,000-token prompts, virtual time": gaps,
-                         "the same with gemma3-270m Q4_K_M, real time": real,
                          "held cache without tokens, percent": waste})
 
 
@@ -287,14 +274,6 @@ def bench_sampling(args):
                         "results": table})
 
 
-def bench_failover(args):
-    import failover
-    record("failover", {
-        "model": "demo", "workload": "2 workers of one thread, 16 streams of 300 tokens; the worker of a stream is "
-        "struck when that stream has 1 to 19 tokens; tokens equal to the undisturbed run",
-        "unit": "longest pause of each stream that the worker had", **failover.run(max(2, args.cycles * 2))})
-
-
 def bench_prefix_cache(args):
     """Look-up and insert among a million blocks; time to first token on a hit; the cache's share of a prefill."""
     model, threads = gemma(), os.cpu_count()
@@ -327,11 +306,10 @@ def bench_prefix_cache(args):
 
 def main():
     benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
-               "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover}
+               "scheduler": bench_scheduler, "batching": bench_batching}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=60, help="scheduler: of each run of gaps in real time")
     parser.add_argument("--python", help="batching: a Python that has what bench/transformers/requirements.txt names")
     args = parser.parse_args()
     for name, bench in benches.items():

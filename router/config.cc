@@ -31,22 +31,6 @@ void AddPortFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "metrics", .help = "Serve /metrics.", .target = &c.metrics});
 }
 
-void AddAdminFlags(config::Schema& schema, RouterConfig& c) {
-  schema.Group("Admin");
-  schema.Add({.name = "admin-port",
-              .help =
-                  "Port on 127.0.0.1 for operators: workers, log level, drain, what became of a "
-                  "request (router/README.md). 0 lets the system choose.",
-              .target = &c.admin_port,
-              .min = -1,
-              .max = 65535,
-              .default_text = "none"});
-  schema.Add({.name = "admin-token-file",
-              .help = "File with the token that the admin port asks for, as Authorization: Bearer.",
-              .target = &c.admin_token_file,
-              .value_name = "FILE"});
-}
-
 void AddTlsFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("TLS");
   schema.Add({.name = "tls-cert-file",
@@ -240,6 +224,26 @@ void AddDiscoveryFlags(config::Schema& schema, RouterConfig& c) {
               .value_name = "PATH"});
 }
 
+// Which model a name stands for.
+void AddModelFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Models");
+  schema.Add({.name = "model-alias",
+              .help = "Another name for a served one.",
+              .target = &c.model_aliases,
+              .value_name = "NAME=SERVED"});
+  schema.Add({.name = "model-weights",
+              .help = "Shares of new requests while several models are served under one name; "
+                      "without it each has its share of ready rows. A model_id may be given by "
+                      "its beginning; those left out get nothing.",
+              .target = &c.model_weights,
+              .value_name = "NAME=MODEL_ID:WEIGHT,..."});
+  schema.Add({.name = "pin-model",
+              .help = "The only model of a name: workers that serve another one under it are "
+                      "refused.",
+              .target = &c.pinned_models,
+              .value_name = "NAME=MODEL_ID"});
+}
+
 void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Workers");
   schema.Add({.name = "routing-policy",
@@ -361,7 +365,6 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   config::Schema schema("quire-router",
                         "Serves clients over HTTP and gRPC, and sends their requests to workers.");
   AddPortFlags(schema, config);
-  AddAdminFlags(schema, config);
   AddTlsFlags(schema, config);
   AddWorkerTlsFlags(schema, config);
   AddKeyFlags(schema, config);
@@ -370,12 +373,14 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   AddDiscoveryFlags(schema, config);
   AddWorkerFlags(schema, config);
   AddFailoverFlags(schema, config);
+  AddModelFlags(schema, config);
   AddProcessFlags(schema, config);
   return schema;
 }
 
 absl::Status CheckRouterConfig(const RouterConfig& c) {
   QUIRE_RETURN_IF_ERROR(CheckDiscovery(c));
+  QUIRE_RETURN_IF_ERROR(PoolRulesOf(c).status());
   if (c.port != 0 && c.port == c.grpc_port) {
     return InvalidArgument("--grpc-port: is the same as --port; each of them speaks both, choose " +
                            std::to_string(c.port % 65535 + 1));
@@ -388,15 +393,6 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
   if (c.tls_cert_file.empty() != c.tls_key_file.empty()) {
     const std::string missing = c.tls_cert_file.empty() ? "--tls-cert-file" : "--tls-key-file";
     return InvalidArgument(missing + " is missing: a certificate and its key go together");
-  }
-  if ((c.admin_port >= 0) == c.admin_token_file.empty()) {
-    const std::string missing = c.admin_port >= 0 ? "--admin-token-file" : "--admin-port";
-    return InvalidArgument(missing +
-                           " is missing: the admin port and the file with its token go together; "
-                           "`openssl rand -hex 24 > FILE` makes one");
-  }
-  if (c.admin_port > 0 && (c.admin_port == c.port || c.admin_port == c.grpc_port)) {
-    return InvalidArgument("--admin-port: is the same as another port; choose one of its own");
   }
   const int worker_tls = !c.worker_tls_ca_file.empty() + !c.worker_tls_cert_file.empty() +
                          !c.worker_tls_key_file.empty();
@@ -417,6 +413,10 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
 }
 
 bool HasKeys(const RouterConfig& c) { return !c.api_key_file.empty() || !c.api_keys.empty(); }
+
+absl::StatusOr<PoolRules> PoolRulesOf(const RouterConfig& c) {
+  return ReadPoolRules({c.model_aliases, c.pinned_models, c.model_weights});
+}
 
 std::string HostAndPort(const std::string& host, int port) {
   return MakeTarget(host, static_cast<uint32_t>(port));

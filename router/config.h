@@ -9,6 +9,7 @@
 
 #include "common/config/schema.h"
 #include "common/status.h"
+#include "router/fleet/pools.h"
 
 namespace quire {
 
@@ -34,8 +35,6 @@ struct RouterConfig {
   config::Duration slow_client_timeout{30'000};
   config::Duration sse_commit_after{10'000};
   bool metrics = true;
-  int32_t admin_port = -1;
-  std::string admin_token_file;
   std::string api_key_file;
   std::vector<std::string> api_keys;
   std::string salt_key_file;
@@ -48,6 +47,9 @@ struct RouterConfig {
   std::string worker_kubernetes_port;
   std::string kubernetes_api_server = "https://kubernetes.default.svc";
   std::string kubernetes_service_account = "/var/run/secrets/kubernetes.io/serviceaccount";
+  std::vector<std::string> model_aliases;  // NAME=SERVED
+  std::vector<std::string> model_weights;  // NAME=MODEL_ID:WEIGHT,...
+  std::vector<std::string> pinned_models;  // NAME=MODEL_ID
   std::string routing_policy = "prefix-aware";
   config::Bytes max_index{256 << 20};
   std::string generation_config = "auto";
@@ -79,6 +81,9 @@ absl::Status CheckRouterConfig(const RouterConfig& config);
 
 // Whether requests need an API key.
 bool HasKeys(const RouterConfig& config);
+
+// Aliases, pins and weights. INVALID_ARGUMENT names the flag.
+absl::StatusOr<PoolRules> PoolRulesOf(const RouterConfig& config);
 
 // "[::1]:9000", "127.0.0.1:9000".
 std::string HostAndPort(const std::string& host, int port);

@@ -9,7 +9,6 @@
 //  3. Control characters never reach the output raw: a value cannot forge a line.
 #pragma once
 
-#include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
@@ -50,10 +49,7 @@ using LogFields = std::initializer_list<LogField>;
 class Logger {
  public:
   virtual ~Logger() = default;
-  bool Enabled(LogLevel level) const { return level >= this->level(); }
-  LogLevel level() const { return level_.load(std::memory_order_relaxed); }
-  // Any thread; holds for what is logged from now on.
-  void SetLevel(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
+  bool Enabled(LogLevel level) const { return level >= level_; }
   void Debug(std::string_view message, LogFields fields = {}) {
     Log(LogLevel::kDebug, message, fields);
   }
@@ -78,7 +74,7 @@ class Logger {
                      std::span<const LogField> fields) = 0;
 
  private:
-  std::atomic<LogLevel> level_;
+  const LogLevel level_;
 };
 
 // Says nothing; for tests and tools.

@@ -158,11 +158,12 @@ struct Usage {
 };
 
 struct ModelEntry {
-  std::string name;
-  std::string model_id;
+  std::string name;      // or an alias
+  std::string model_id;  // of several the one with the largest share
   uint32_t max_model_len = 0;
-  uint32_t workers_ready = 0;
+  uint32_t workers_ready = 0;  // of all of them
   int64_t created = 0;
+  std::vector<std::string> model_ids = {};  // that have a worker; with none the one last seen
 };
 
 }  // namespace quire

@@ -81,7 +81,7 @@ absl::Status Fleet::AddPools(const WorkerHello& hello, int64_t now_unix_seconds)
       return pool.name == name && pool.model_id == hello.model_id;
     });
     if (known) continue;
-    if (pools_.size() >= limits_.max_pools) {
+    if (pools_.size() >= limits_.max_pools && !ForgetPool()) {
       return absl::ResourceExhaustedError(AbslView("model " + name + " is over the limit of " +
                                                    std::to_string(limits_.max_pools) + " pools"));
     }
@@ -89,6 +89,37 @@ absl::Status Fleet::AddPools(const WorkerHello& hello, int64_t now_unix_seconds)
         {PoolIndex(static_cast<uint32_t>(pools_.size())), name, hello.model_id, now_unix_seconds});
   }
   return absl::OkStatus();
+}
+
+// Makes room: the first one whose model nobody serves goes, for it is what is left of an update
+// long past.
+bool Fleet::ForgetPool() {
+  const auto forgotten = std::find_if(pools_.begin(), pools_.end(), [&](const Pool& pool) {
+    return std::none_of(workers_.begin(), workers_.end(), [&](const WorkerRecord& worker) {
+      return worker.attached && worker.hello.model_id == pool.model_id;
+    });
+  });
+  if (forgotten == pools_.end()) return false;
+  remembered_.erase(forgotten->model_id);
+  pools_.erase(forgotten);
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    pools_[i].index = PoolIndex(static_cast<uint32_t>(i));
+  }
+  return true;
+}
+
+// What a model's bundle was is forgotten with its pools and workers, so that those who greet under
+// ever new model_ids fill nothing.
+void Fleet::ForgetTexts() {
+  if (texts_.size() < 2 * limits_.max_pools) return;
+  std::erase_if(texts_, [&](const auto& entry) {
+    const std::string& model_id = entry.first;
+    return std::none_of(pools_.begin(), pools_.end(),
+                        [&](const Pool& pool) { return pool.model_id == model_id; }) &&
+           std::none_of(workers_.begin(), workers_.end(), [&](const WorkerRecord& worker) {
+             return worker.attached && worker.hello.model_id == model_id;
+           });
+  });
 }
 
 absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
@@ -105,10 +136,13 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
   worker.load = {};
   worker.refusal.clear();
   worker.last_error.clear();
+  ForgetTexts();
   Text& text = texts_[hello.model_id];
   if (text.sha256.empty()) text.sha256 = hello.text_bundle_sha256;
   if (text.sha256 != hello.text_bundle_sha256) {
     worker.refusal = "its text bundle differs from the first one seen of its model";
+  } else if (std::string pin = RefusalByPin(rules_, hello, pools_); !pin.empty()) {
+    worker.refusal = std::move(pin);
   } else if (absl::Status pools = AddPools(hello, now_unix_seconds); !pools.ok()) {
     worker.refusal = StatusMessage(pools);
   }
@@ -252,26 +286,22 @@ uint32_t Fleet::RoutersAttached() const {
   return most;
 }
 
-const Pool* Fleet::FindPool(std::string_view name) const {
-  if (name.empty()) {
-    if (pools_.empty()) return nullptr;
-    const Pool& first = pools_.front();
-    for (const Pool& pool : pools_) {
-      if (pool.name != first.name && pool.model_id != first.model_id) return nullptr;
-    }
-    name = pools_.front().name;
-  }
-  const Pool* best = nullptr;
-  uint32_t best_ready = 0;
+std::vector<PoolCapacity> Fleet::PoolsOf(std::string_view name) const {
+  std::vector<PoolCapacity> of_name;
   for (const Pool& pool : pools_) {
     if (pool.name != name) continue;
-    const uint32_t ready = ReadyCount(pool.model_id);
-    if (best == nullptr || ready > best_ready) {
-      best = &pool;
-      best_ready = ready;
+    PoolCapacity& capacity = of_name.emplace_back();
+    capacity.pool = &pool;
+    for (const WorkerRecord& worker : workers_) {
+      if (worker.hello.model_id != pool.model_id) continue;
+      if (worker.phase == WorkerPhase::kReady) {
+        capacity.ready_rows += std::max<uint32_t>(1, worker.hello.limits.max_num_seqs);
+      }
+      const bool usable = worker.attached && worker.phase != WorkerPhase::kRefused;
+      capacity.attached = capacity.attached || usable;
     }
   }
-  return best;
+  return of_name;
 }
 
 const WorkerRecord* Fleet::Representative(const std::string& model_id) const {

@@ -4,7 +4,8 @@
 // Owner: the dispatcher, on the router's executor. No I/O, no clock: time comes in as an argument.
 //  1. A worker has one phase at a time; only kReady workers take new work.
 //  2. A pool is a pair (served name, model_id), in the order in which they were first seen; it
-//     outlives its workers, so that a name stays known while they restart.
+//     outlives its workers, so that a name stays known while they restart, until max_pools are
+//     reached and its place is needed.
 //  3. A model_id has one text bundle: the first one seen. A worker with another is refused and
 //     reported.
 //  4. Workers and pools are listed in index order, so that decisions do not depend on hashing.
@@ -24,6 +25,7 @@
 #include "common/status.h"
 #include "common/wire.h"
 #include "router/core/limits.h"
+#include "router/fleet/pools.h"
 #include "router/fleet/worker_health.h"
 
 namespace quire {
@@ -39,8 +41,6 @@ enum class WorkerPhase : uint8_t {
   kGone,     // nobody: its place is free for another worker
 };
 std::string_view WorkerPhaseName(WorkerPhase phase);
-
-using PoolIndex = StrongId<struct PoolIndexTag, uint32_t>;
 
 struct WorkerRecord {
   WorkerIndex index;
@@ -61,13 +61,6 @@ struct WorkerRecord {
   Micros last_progress_at = 0;      // when steps_total last grew, as this router saw it
   uint32_t live_attempts = 0;       // of this router
   uint32_t unadmitted_submits = 0;  // sent by this router and not yet seen admitted or refused
-};
-
-struct Pool {
-  PoolIndex index;
-  std::string name;
-  std::string model_id;
-  int64_t created = 0;  // unix seconds when this router first saw it
 };
 
 // One worker as a routing policy sees it.
@@ -97,6 +90,9 @@ struct FleetView {
 class Fleet {
  public:
   explicit Fleet(const RouterLimits& limits) : limits_(limits) {}
+  // Before the first worker attaches.
+  void SetPoolRules(PoolRules rules) { rules_ = std::move(rules); }
+  const PoolRules& pool_rules() const { return rules_; }
 
   // RESOURCE_EXHAUSTED past max_workers; ALREADY_EXISTS for a target that is listed.
   absl::StatusOr<WorkerIndex> AddWorker(const std::string& target);
@@ -133,9 +129,8 @@ class Fleet {
   const std::vector<WorkerRecord>& workers() const { return workers_; }
   const std::vector<Pool>& pools() const { return pools_; }
 
-  // The pool of this name with most ready workers, the first of several; an empty name stands for
-  // the only name there is. nullptr: nobody ever served it, or the empty name is ambiguous.
-  const Pool* FindPool(std::string_view name) const;
+  // The pools of this name, in the order in which they were seen. None: nobody ever served it.
+  std::vector<PoolCapacity> PoolsOf(std::string_view name) const;
   uint32_t ReadyCount(const std::string& model_id) const;
   // Routers that share this fleet, this one counted: the most that a worker sees.
   uint32_t RoutersAttached() const;
@@ -159,8 +154,11 @@ class Fleet {
   void Settle(WorkerRecord& worker);  // recomputes the phase
   std::vector<WorkerIndex> Ejected(const std::string& model_id, Micros now) const;
   absl::Status AddPools(const WorkerHello& hello, int64_t now_unix_seconds);
+  bool ForgetPool();
+  void ForgetTexts();
 
   const RouterLimits limits_;
+  PoolRules rules_;
   std::vector<WorkerRecord> workers_;
   std::vector<Pool> pools_;
   std::map<std::string, WorkerRecord> remembered_;  // by model_id: the last one that went

@@ -27,7 +27,13 @@ void AppendModel(const ModelEntry& model, std::string& out) {
   out += ",\"object\":\"model\",\"created\":" + std::to_string(model.created) +
          ",\"owned_by\":\"quire\",\"root\":";
   json::AppendQuoted(model.name, out);
-  out += ",\"parent\":null,\"max_model_len\":" + std::to_string(model.max_model_len) + "}";
+  out += ",\"parent\":null,\"max_model_len\":" + std::to_string(model.max_model_len) +
+         ",\"model_ids\":[";
+  for (size_t i = 0; i < model.model_ids.size(); ++i) {
+    if (i > 0) out += ',';
+    json::AppendQuoted(model.model_ids[i], out);
+  }
+  out += "]}";
 }
 
 CallPtr ListModels(HttpServices& services, HttpRequest request, Exchange& exchange) {
@@ -126,8 +132,6 @@ constexpr Route kRoutes[] = {
     {Access::kOpen, "GET", "/metrics", Metrics},
 };
 
-constexpr RouteTable kTable{kRoutes};
-
 bool Fits(const Route& route, std::string_view path) {
   if (route.path.ends_with('/')) {
     return path.size() > route.path.size() && path.starts_with(route.path);
@@ -144,10 +148,10 @@ int HexDigit(char c) {
 
 }  // namespace
 
-const RouteTable& PublicRoutes() { return kTable; }
+std::span<const Route> Routes() { return kRoutes; }
 
-Access AccessOf(const RouteTable& table, std::string_view path) {
-  const bool open = std::any_of(table.routes.begin(), table.routes.end(), [&](const Route& route) {
+Access AccessOf(std::string_view path) {
+  const bool open = std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) {
     return route.access == Access::kOpen && Fits(route, path);
   });
   return open ? Access::kOpen : Access::kKey;
@@ -157,7 +161,7 @@ std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exch
   const std::string_view wanted =
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
   std::string allowed;
-  for (const Route& route : services.routes->routes) {
+  for (const Route& route : kRoutes) {
     if (!Fits(route, request.path)) continue;
     if (route.method == wanted) return route.handle(services, std::move(request), exchange);
     if (!allowed.empty()) allowed += ", ";

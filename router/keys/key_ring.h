@@ -24,8 +24,7 @@
 namespace quire {
 
 struct KeyMetrics {
-  // `prefix` begins the names: "quire_router", or that of another port with keys of its own.
-  KeyMetrics(Metrics& metrics, const std::string& prefix);
+  explicit KeyMetrics(Metrics& metrics);
 
   Counter& missing;    // requests refused: no credential
   Counter& unknown;    // a credential that is no key of ours
@@ -47,8 +46,7 @@ class KeyRing {
   using Tenant = std::shared_ptr<const TenantProfile>;
 
   // nullptr: no keys are configured, everyone is served.
-  KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger& log,
-          const std::string& prefix = "quire_router");
+  KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger& log);
 
   // Reads the file from now on; its keys are joined with `fixed` (which may be empty).
   void Watch(const WatchedFiles::World& world, WatchedFilesOptions options, FileContents known,

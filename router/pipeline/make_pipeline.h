@@ -12,6 +12,7 @@
 #include "common/runtime/runtime.h"
 #include "router/core/limits.h"
 #include "router/core/model_text.h"
+#include "router/fleet/pools.h"
 #include "router/pipeline/pipeline.h"
 #include "router/records/request_record.h"
 
@@ -27,6 +28,7 @@ struct PipelineOptions {
   bool carry_on_exact = false;      // only on workers that compute the same bits
   std::string salt_key;             // empty: the public key
   ModelTextFactory text_factory;    // MakeBundleText of router/chat; tests fake it
+  PoolRules pool_rules;             // aliases, pins, weights
   RecordSink* records = nullptr;    // outlives the pipeline; nullptr: none are kept
 };
 

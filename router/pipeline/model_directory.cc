@@ -16,53 +16,101 @@ ModelDirectory::ModelDirectory(const PipelineOptions& options, const PipelineRun
                                Dispatcher& dispatcher)
     : logger_(runtime.logger),
       dispatcher_(dispatcher),
-      texts_(options.limits, runtime.dialer, runtime.background, options.text_factory,
-             [this](const std::string& model_id, const absl::Status& status) {
+      texts_(options.limits, runtime.dialer, runtime.executor, runtime.background,
+             options.text_factory, [this](const std::string& model_id, const absl::Status& status) {
                TextChanged(model_id, status);
-             }) {}
+             }) {
+  dispatcher_.fleet().SetPoolRules(options.pool_rules);
+}
 
-Result<ServedModel> ModelDirectory::Find(const std::string& name) const {
+Result<const Pool*> ModelDirectory::FindPool(const std::string& name, uint64_t key,
+                                             const std::string& model_id) const {
   const Fleet& fleet = dispatcher_.fleet();
   if (fleet.pools().empty()) {
     return ApiError{ApiCode::kUnavailable, "no worker has said yet which models it serves", "",
                     1000};
   }
-  const Pool* pool = fleet.FindPool(name);
-  if (pool == nullptr) {
-    std::string served;
-    for (const ModelEntry& entry : Entries()) {
-      served += (served.empty() ? "" : ", ") + entry.name;
-    }
+  const std::string* only = name.empty() ? OnlyName(fleet.pools()) : nullptr;
+  const std::string& served = only != nullptr ? *only : Unaliased(fleet.pool_rules(), name);
+  const std::vector<PoolCapacity> of_name = fleet.PoolsOf(served);
+  if (of_name.empty()) {
+    std::string known;
+    for (const ModelEntry& entry : Entries()) known += (known.empty() ? "" : ", ") + entry.name;
     if (name.empty()) {
-      return InvalidField("model", "must name one of the models that are served: " + served);
+      return InvalidField("model", "must name one of the models that are served: " + known);
     }
-    return ApiError{ApiCode::kNotFound,
-                    "model: '" + name.substr(0, kMaxHelloStringBytes) +
-                        "' is not served; served are: " + served,
-                    "model", 0};
+    return ApiError{
+        ApiCode::kNotFound,
+        "model: '" + name.substr(0, kMaxHelloStringBytes) + "' is not served; served are: " + known,
+        "model", 0};
   }
-  const WorkerRecord* worker = fleet.Representative(pool->model_id);
+  if (model_id.empty()) {
+    const Pool* chosen = ChoosePool(fleet.pool_rules(), of_name, key);
+    if (chosen != nullptr) return chosen;
+    return ApiError{ApiCode::kUnavailable, "model " + served + " is not ready yet", "", 1000};
+  }
+  for (const PoolCapacity& each : of_name) {
+    if (each.pool->model_id == model_id) return each.pool;
+  }
+  return ApiError{ApiCode::kConflict,
+                  "resume: the answer was begun by a model that is not among those served as " +
+                      served + " now",
+                  "resume", 0};
+}
+
+Result<ServedModel> ModelDirectory::Find(const std::string& name, uint64_t key,
+                                         const std::string& model_id) const {
+  const Result<const Pool*> found = FindPool(name, key, model_id);
+  if (!found.ok()) return found.error();
+  const Pool& pool = *found.value();
+  const WorkerRecord* worker = dispatcher_.fleet().Representative(pool.model_id);
   ServedModel model;
-  model.text = texts_.Find(pool->model_id);
+  model.text = texts_.Find(pool.model_id);
   if (model.text == nullptr || worker == nullptr) {
-    return ApiError{ApiCode::kUnavailable, "model " + pool->name + " is not ready yet", "", 1000};
+    return ApiError{ApiCode::kUnavailable, "model " + pool.name + " is not ready yet", "", 1000};
   }
-  model.facts = {pool->name, worker->hello.limits.max_model_len, worker->hello.vocab_size,
-                 worker->hello.limits, worker->hello.features};
-  model.model_id = pool->model_id;
+  // Clients hear the name that they asked for.
+  model.facts = {name.empty() ? pool.name : name, worker->hello.limits.max_model_len,
+                 worker->hello.vocab_size, worker->hello.limits, worker->hello.features};
+  model.model_id = pool.model_id;
   return model;
+}
+
+std::optional<ModelEntry> ModelDirectory::EntryOf(const std::string& name) const {
+  const Fleet& fleet = dispatcher_.fleet();
+  const std::vector<PoolCapacity> of_name = fleet.PoolsOf(Unaliased(fleet.pool_rules(), name));
+  if (of_name.empty()) return std::nullopt;
+  const std::vector<uint64_t> shares = PoolShares(fleet.pool_rules(), of_name);
+  ModelEntry entry;
+  entry.name = name;
+  entry.model_id = of_name.back().pool->model_id;
+  entry.created = of_name.front().pool->created;
+  uint64_t most = 0;
+  for (size_t i = 0; i < of_name.size(); ++i) {
+    const std::string& model_id = of_name[i].pool->model_id;
+    entry.workers_ready += fleet.ReadyCount(model_id);
+    if (of_name[i].attached) entry.model_ids.push_back(model_id);
+    if (shares[i] <= most) continue;
+    most = shares[i];
+    entry.model_id = model_id;
+  }
+  if (entry.model_ids.empty()) entry.model_ids = {entry.model_id};
+  const WorkerRecord* worker = fleet.Representative(entry.model_id);
+  entry.max_model_len = worker == nullptr ? 0 : worker->hello.limits.max_model_len;
+  return entry;
 }
 
 std::vector<ModelEntry> ModelDirectory::Entries() const {
   const Fleet& fleet = dispatcher_.fleet();
   std::vector<ModelEntry> entries;
-  for (const Pool& pool : fleet.pools()) {
-    if (fleet.FindPool(pool.name)->index != pool.index) continue;
-    const WorkerRecord* worker = fleet.Representative(pool.model_id);
-    const uint32_t length = worker == nullptr ? 0 : worker->hello.limits.max_model_len;
-    entries.push_back(
-        {pool.name, pool.model_id, length, fleet.ReadyCount(pool.model_id), pool.created});
-  }
+  const auto add = [&](const std::string& name) {
+    const bool listed = std::any_of(entries.begin(), entries.end(),
+                                    [&](const ModelEntry& entry) { return entry.name == name; });
+    if (listed) return;
+    if (std::optional<ModelEntry> entry = EntryOf(name)) entries.push_back(*std::move(entry));
+  };
+  for (const Pool& pool : fleet.pools()) add(pool.name);
+  for (const auto& [alias, served] : fleet.pool_rules().aliases) add(alias);
   return entries;
 }
 
@@ -96,6 +144,7 @@ void ModelDirectory::Refresh() {
   for (const WorkerRecord& worker : dispatcher_.fleet().workers()) {
     if (worker.attached && worker.refusal.empty()) texts_.Want(worker);
   }
+  texts_.EndRound(dispatcher_.fleet().pools());
 }
 
 void ModelDirectory::TextChanged(const std::string& model_id, const absl::Status& status) {

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,9 +26,12 @@ class ModelDirectory {
   ModelDirectory(const PipelineOptions& options, const PipelineRuntime& runtime,
                  Dispatcher& dispatcher);
 
-  // NOT_FOUND names what is served; UNAVAILABLE while nobody is there yet.
-  Result<ServedModel> Find(const std::string& name) const;
-  std::vector<ModelEntry> Entries() const;  // one per served name
+  // The model that a request with this key begins with; `model_id` is that of an answer which is
+  // gone on with, or empty. NOT_FOUND names what is served; CONFLICT: nobody serves that model_id
+  // under this name; UNAVAILABLE while nobody is there yet.
+  Result<ServedModel> Find(const std::string& name, uint64_t key = 0,
+                           const std::string& model_id = "") const;
+  std::vector<ModelEntry> Entries() const;  // one per served name and alias
   bool AnyReady() const;
 
   // A worker attached, left, or changed its phase.
@@ -36,6 +40,9 @@ class ModelDirectory {
   void Refresh();
 
  private:
+  Result<const Pool*> FindPool(const std::string& name, uint64_t key,
+                               const std::string& model_id) const;
+  std::optional<ModelEntry> EntryOf(const std::string& name) const;
   void TextChanged(const std::string& model_id, const absl::Status& status);
   void LogSettings(const std::string& model_id) const;
 

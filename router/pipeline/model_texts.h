@@ -1,15 +1,17 @@
-// The text side of every model that workers serve: fetched from the first worker of each, compiled
-// in the background, then shared by all requests.
+// The text side of every model that workers serve: fetched from a worker, compiled in the
+// background, then shared by all requests, and by models whose bundles are the same.
 //
 // Owner: the pipeline, on the router's executor.
-//  1. A model's text is fetched once; a failed fetch is tried again every second while Want is
-//     repeated.
-//  2. A bundle that cannot be read is refused for good and told so.
+//  1. A bundle is known by its SHA-256 and fetched once, whichever models and workers have it; what
+//     was fetched is held to its digest before it is read.
+//  2. A failed fetch is tried again while Want is repeated, from another worker if there is one.
+//  3. A bundle that cannot be read is refused for good and told so.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "common/runtime/runtime.h"
@@ -22,16 +24,19 @@ namespace quire {
 class ModelTexts {
  public:
   // OK: the model's text is at hand. INVALID_ARGUMENT and the like: it never will be. UNAVAILABLE:
-  // the fetch failed, and is worth another Want a second later.
+  // the fetch failed, and is worth another Want a second later. Never called inside Want.
   using Changed = std::function<void(const std::string& model_id, const absl::Status& status)>;
 
-  // `dialer` and `background` outlive this object.
-  ModelTexts(const RouterLimits& limits, Dialer& dialer, Background& background,
+  // All outlive this object.
+  ModelTexts(const RouterLimits& limits, Dialer& dialer, Executor& executor, Background& background,
              ModelTextFactory factory, Changed changed);
   ~ModelTexts();
 
   // The worker is attached and serves this model. Does nothing when the text is known or under way.
   void Want(const WorkerRecord& worker);
+  // Every worker has been wanted: those from whom a fetch failed may be asked again. Forgets the
+  // models that are in no pool any more.
+  void EndRound(const std::vector<Pool>& pools);
   // nullptr: not at hand.
   std::shared_ptr<const ModelText> Find(const std::string& model_id) const;
 
@@ -40,17 +45,24 @@ class ModelTexts {
   struct Entry {
     Phase phase = Phase::kAbsent;
     std::shared_ptr<const ModelText> text;
+    absl::Status refusal;          // with kRefused
+    std::set<std::string> models;  // that have this bundle
+    std::set<std::string> failed;  // targets from which it could not be fetched this round
   };
+  using Digest = std::string;
 
-  void Compile(const std::string& model_id, std::string bundle);
-  void Settle(const std::string& model_id, absl::StatusOr<std::shared_ptr<const ModelText>> text);
+  void Compile(const Digest& digest, std::string bundle);
+  void Settle(const Digest& digest, absl::StatusOr<std::shared_ptr<const ModelText>> text);
+  void Tell(const Digest& digest, const absl::Status& status);
 
+  Executor& executor_;
   Background& background_;
   const ModelTextFactory factory_;
   const Changed changed_;
   TextBundles bundles_;
-  std::map<std::string, Entry> entries_;
-  std::shared_ptr<bool> alive_;  // watched by work in the background
+  std::map<Digest, Entry> entries_;
+  std::map<std::string, Digest> digests_;  // by model_id
+  std::shared_ptr<bool> alive_;            // watched by work in the background
 };
 
 }  // namespace quire

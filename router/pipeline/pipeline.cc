@@ -32,7 +32,6 @@
 #include "router/pipeline/router_metrics.h"
 #include "router/pipeline/tokenize_service.h"
 #include "router/pipeline/worker_roster.h"
-#include "router/pipeline/worker_statuses.h"
 
 namespace quire {
 namespace {
@@ -60,7 +59,6 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   bool Healthy() const override;
   void StartDraining() override { admission_.StartDraining(); }
   size_t LiveRequests() const override { return requests_.size(); }
-  std::vector<WorkerStatus> Workers() const override { return StatusesOf(dispatcher_); }
   void CheckInvariants() const override;
 
  private:
@@ -180,7 +178,10 @@ void RouterPipeline::Begin(RequestId id) {
   LiveRequest* request = Find(id);
   if (request == nullptr) return;
   if (request->refused) return Fail(id, *request->refused);
-  Result<ServedModel> model = models_.Find(request->ask.model);
+  const std::string& session = request->ask.session;
+  const uint64_t key = session.empty() ? runtime_.rng.Next() : RendezvousKey(session);
+  const std::string began_by = request->ask.resume ? request->ask.resume->model_id : "";
+  Result<ServedModel> model = models_.Find(request->ask.model, key, began_by);
   if (!model.ok()) return Fail(id, model.error());
   request->model = std::move(model.value());
 

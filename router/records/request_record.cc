@@ -58,6 +58,7 @@ json::Object AttemptJson(const AttemptReport& report) {
   line["admitted"] = report.admitted;
   line["cached_tokens"] = report.cached_tokens;
   line["accepted_tokens"] = report.accepted_tokens;
+  if (report.carry_on) line["carry_on"] = true;
   if (report.inexact) line["inexact"] = true;
   line["us"] = report.over_at - report.sent_at;
   return line;

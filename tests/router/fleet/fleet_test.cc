@@ -131,7 +131,8 @@ TEST_F(FleetTest, AWorkerThatWentLeavesItsPlaceAndWhatItToldOfItsModel) {
   fleet_.Detached(first, "gone");
   fleet_.RemoveWorker(first);
   EXPECT_EQ(PhaseOf(first), WorkerPhase::kGone);
-  ASSERT_NE(fleet_.FindPool("n"), nullptr);
+  ASSERT_EQ(fleet_.PoolsOf("n").size(), 1u);
+  EXPECT_FALSE(fleet_.PoolsOf("n")[0].attached);
   ASSERT_NE(fleet_.Representative("m"), nullptr);
   EXPECT_EQ(fleet_.Representative("m")->hello.limits.max_model_len, 100u);
   EXPECT_EQ(fleet_.ReadyCount("m"), 0u);
@@ -153,31 +154,56 @@ TEST_F(FleetTest, PoolsAreBounded) {
   EXPECT_EQ(fleet.worker(worker).phase, WorkerPhase::kRefused);
 }
 
-TEST_F(FleetTest, ANameFindsItsPoolWithMostReadyWorkers) {
+TEST_F(FleetTest, APoolThatNobodyServesMakesRoomForAnother) {
+  limits_.max_pools = 2;
+  Fleet fleet(limits_);
+  for (int update = 0; update < 20; ++update) {
+    const std::string target = "w" + std::to_string(update) + ":1";
+    const WorkerIndex worker = fleet.AddWorker(target).value();
+    EXPECT_TRUE(fleet.Attached(worker, Hello("model-" + std::to_string(update), "n"), 5).ok());
+    fleet.CheckInvariants();
+    ASSERT_LE(fleet.pools().size(), 2u);
+    EXPECT_EQ(fleet.pools().back().model_id, "model-" + std::to_string(update));
+    fleet.Detached(worker, "updated");
+    fleet.RemoveWorker(worker);
+  }
+  EXPECT_EQ(fleet.pools().front().model_id, "model-18") << "the last one is remembered";
+}
+
+TEST_F(FleetTest, APinnedNameRefusesStrangers) {
+  fleet_.SetPoolRules(ReadPoolRules({{}, {"n=ab"}, {}}).value());
+  EXPECT_TRUE(fleet_.Attached(Add("a:1"), Hello("abc", "n"), 5).ok());
+  const WorkerIndex stranger = Add("b:1");
+  EXPECT_FALSE(fleet_.Attached(stranger, Hello("xyz", "n"), 5).ok());
+  EXPECT_EQ(PhaseOf(stranger), WorkerPhase::kRefused);
+  EXPECT_NE(fleet_.worker(stranger).refusal.find("--pin-model"), std::string::npos);
+  const WorkerIndex similar = Add("c:1");
+  EXPECT_FALSE(fleet_.Attached(similar, Hello("abd", "n"), 5).ok());
+  EXPECT_NE(fleet_.worker(similar).refusal.find("ambiguous"), std::string::npos);
+  EXPECT_TRUE(fleet_.Attached(Add("d:1"), Hello("abc", "n"), 5).ok());
+  EXPECT_TRUE(fleet_.Attached(Add("e:1"), Hello("xyz", "other"), 5).ok());
+  EXPECT_EQ(fleet_.PoolsOf("n").size(), 1u) << "a refused worker makes no pool";
+}
+
+TEST_F(FleetTest, ANameHasAPoolForEachOfItsModels) {
   const WorkerIndex old_worker = Add("a:1");
   ASSERT_TRUE(fleet_.Attached(old_worker, Hello("old", "chat"), 5).ok());
   const WorkerIndex new_worker = Add("b:1");
   ASSERT_TRUE(fleet_.Attached(new_worker, Hello("new", "chat"), 6).ok());
-  EXPECT_EQ(fleet_.FindPool("chat")->model_id, "old") << "the first of equals";
   fleet_.TextReady("new");
   fleet_.Stepped(new_worker, Step(), 1);
-  EXPECT_EQ(fleet_.FindPool("chat")->model_id, "new");
-  EXPECT_EQ(fleet_.FindPool("other"), nullptr);
+  const std::vector<PoolCapacity> of_name = fleet_.PoolsOf("chat");
+  ASSERT_EQ(of_name.size(), 2u);
+  EXPECT_EQ(of_name[0].pool->model_id, "old");
+  EXPECT_EQ(of_name[0].ready_rows, 0u);
+  EXPECT_TRUE(of_name[0].attached);
+  EXPECT_EQ(of_name[1].pool->model_id, "new");
+  EXPECT_GT(of_name[1].ready_rows, 0u);
+  EXPECT_TRUE(fleet_.PoolsOf("other").empty());
   fleet_.Detached(new_worker, "gone");
-  EXPECT_NE(fleet_.FindPool("chat"), nullptr) << "a name outlives its workers";
+  EXPECT_EQ(fleet_.PoolsOf("chat").size(), 2u) << "a name outlives its workers";
   EXPECT_EQ(fleet_.Representative("new")->index, new_worker);
   EXPECT_EQ(fleet_.Representative("none"), nullptr);
-}
-
-TEST_F(FleetTest, AnEmptyNameIsTheOnlyModel) {
-  EXPECT_EQ(fleet_.FindPool(""), nullptr);
-  const WorkerIndex worker = Add("a:1");
-  WorkerHello hello = Hello("m", "n");
-  hello.served_names.push_back("alias");
-  ASSERT_TRUE(fleet_.Attached(worker, hello, 5).ok());
-  EXPECT_EQ(fleet_.FindPool("")->name, "n") << "two names of one model";
-  ASSERT_TRUE(fleet_.Attached(Add("b:1"), Hello("other", "o"), 5).ok());
-  EXPECT_EQ(fleet_.FindPool(""), nullptr);
 }
 
 TEST_F(FleetTest, AViewHoldsReadyWorkersInOrderWithWhatThisRouterSent) {

@@ -42,8 +42,7 @@ class FakePipeline : public Pipeline {
   bool draining = false;
   std::vector<GenerateRequest> seen;  // every request, in order
   std::vector<RequestId> cancelled;
-  std::vector<WorkerStatus> workers;  // as they are told to operators
-  uint64_t max_ahead = 0;             // the most tokens that were ever out and not taken
+  uint64_t max_ahead = 0;  // the most tokens that were ever out and not taken
   std::map<RequestId, Live> live;
 
   RequestId Start(GenerateRequest request, ResponseSink* sink) override {
@@ -102,7 +101,6 @@ class FakePipeline : public Pipeline {
   bool Healthy() const override { return healthy; }
   void StartDraining() override { draining = true; }
   size_t LiveRequests() const override { return live.size(); }
-  std::vector<WorkerStatus> Workers() const override { return workers; }
 
   static Started StartedFor(const GenerateRequest& request) {
     Started started;

@@ -1,0 +1,83 @@
+// Which model a request's name stands for: names, aliases, pins, and the share of each model while
+// several are served under one name.
+//
+// Pure functions over plain values; any thread. A request asks once, when it begins, and stays with
+// the model that it is given.
+//  1. A name is shared by ready capacity (rows of ready workers), or by the weights that were set
+//     for it; a model without a ready worker gets nothing while another one has some.
+//  2. Equal keys get equal models as long as shares do not change, and a change moves only the keys
+//     that it must (weighted rendezvous hashing: Schindelhauer and Schomaker, "Weighted Distributed
+//     Hash Tables", 2005).
+//  3. A model_id may be named by its beginning. A beginning stands for the first model_id that was
+//     seen with it; others that begin alike are refused as ambiguous.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "common/wire.h"
+#include "router/core/limits.h"
+
+namespace quire {
+
+using PoolIndex = StrongId<struct PoolIndexTag, uint32_t>;
+
+struct Pool {
+  PoolIndex index;
+  std::string name;
+  std::string model_id;
+  int64_t created = 0;  // unix seconds when this router first saw it
+};
+
+struct PoolWeight {
+  std::string model_id;  // or its beginning
+  uint32_t weight = 0;
+};
+
+struct PoolRules {
+  std::map<std::string, std::string> aliases;              // to a served name
+  std::map<std::string, std::string> pins;                 // by served name: its only model_id
+  std::map<std::string, std::vector<PoolWeight>> weights;  // by served name
+};
+
+// As flags give them: NAME=SERVED, NAME=MODEL_ID, NAME=MODEL_ID:WEIGHT,... INVALID_ARGUMENT names
+// the flag and what would work.
+struct PoolFlags {
+  std::vector<std::string> aliases, pins, weights;
+};
+absl::StatusOr<PoolRules> ReadPoolRules(const PoolFlags& flags);
+
+// The served name that a client's name stands for.
+const std::string& Unaliased(const PoolRules& rules, const std::string& name);
+
+// Why a worker with this Hello may not be used, in words; empty: it may. `pools` are those known so
+// far.
+std::string RefusalByPin(const PoolRules& rules, const WorkerHello& hello,
+                         std::span<const Pool> pools);
+
+// What a name's share is made from.
+struct PoolCapacity {
+  const Pool* pool = nullptr;
+  uint64_t ready_rows = 0;  // of its model's ready workers
+  bool attached = false;    // some worker of it is here, be it not ready
+};
+
+// Each entry's share of new requests, in the order of `of_name`, which are the pools of one name.
+// All 0: nobody is ready.
+std::vector<uint64_t> PoolShares(const PoolRules& rules, std::span<const PoolCapacity> of_name);
+
+// The pool that a request with this key begins in. With nobody ready: one that has a worker at
+// least, of several the one that was seen last. nullptr when there is none of the name, or none
+// that its weights name.
+const Pool* ChoosePool(const PoolRules& rules, std::span<const PoolCapacity> of_name, uint64_t key);
+
+// What an absent name means: the first one under which every model is served. nullptr: none is.
+const std::string* OnlyName(std::span<const Pool> pools);
+
+}  // namespace quire
