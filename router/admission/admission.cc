@@ -213,6 +213,29 @@ QueueResult Admission::Queue(uint64_t id, const QueueWish& wish, Micros now) {
   return result;
 }
 
+std::optional<Refusal> Admission::Hold(uint64_t id, Micros since, Micros now) {
+  Place& place = places_.at(id);
+  const TenantProfile& tenant = ProfileOf(place.tenant);
+  if (queue_.size() >= limits_.max_queued_requests ||
+      queue_.QueuedBy(tenant.name) >= limits_.max_queued_per_tenant) {
+    return Refuse(RefusalCause::kQueueFull, tenant.name,
+                  std::to_string(queue_.size()) + " requests are queued already",
+                  launches_.RetryAfterMs(queue_.size() + 1, now));
+  }
+  queue_.Push(
+      {id, kNoModel, tenant.name, std::max<uint32_t>(1, tenant.weight), place.priority, 0, since});
+  place.held = true;
+  PoolEmpty(kNoModel, true, since);
+  return std::nullopt;
+}
+
+void Admission::Release(uint64_t id) {
+  Place& place = places_.at(id);
+  QUIRE_CHECK_MSG(place.held, "what is released was held");
+  place.held = false;
+  queue_.Remove(id);
+}
+
 std::optional<uint64_t> Admission::Next(const std::string& model_id) const {
   const QueueEntry* entry = queue_.Next(model_id);
   return entry == nullptr ? std::nullopt : std::optional(entry->id);

@@ -30,6 +30,9 @@
 
 namespace quire {
 
+// The lane of those that wait for any worker at all.
+inline constexpr char kNoModel[] = "";
+
 enum class RefusalCause : uint8_t {
   kDraining,
   kLiveRequests,       // max_live_requests
@@ -71,6 +74,11 @@ class Admission {
                                int32_t priority, Micros now);
   // Once per request that entered.
   QueueResult Queue(uint64_t id, const QueueWish& wish, Micros now);
+  // Nobody has said yet what serves its model: it waits, under no model, as for an empty pool,
+  // since it came. Release it, before it begins anew.
+  std::optional<Refusal> Hold(uint64_t id, Micros since, Micros now);
+  void Release(uint64_t id);
+  bool held(uint64_t id) const { return places_.at(id).held; }
   // Whose turn it is among those that wait for this model.
   std::optional<uint64_t> Next(const std::string& model_id) const;
   // It goes to a worker.
@@ -114,6 +122,7 @@ class Admission {
     uint64_t journal_bytes = 0;
     QueueEntry entry;  // since it was queued
     bool launched = false;
+    bool held = false;
   };
 
   Refusal Refuse(RefusalCause cause, const std::string& tenant, std::string message,

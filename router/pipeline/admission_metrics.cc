@@ -59,22 +59,30 @@ void AdmissionMetrics::UpdateQueue(const FairQueue& queue, const Fleet& fleet) {
   std::set<std::string> counted;  // a model that is served under several names waits under one
   for (const Pool& pool : fleet.pools()) {
     if (!counted.insert(pool.model_id).second) continue;
-    std::array<size_t, 3> waiting{};
-    for (const auto& [priority, count] : queue.ByPriority(pool.model_id)) {
-      waiting[static_cast<size_t>(ClassOf(priority))] += count;
+    SetQueued(queue, pool.name, pool.model_id);
+  }
+  SetQueued(queue, "unknown", kNoModel);
+}
+
+void AdmissionMetrics::SetQueued(const FairQueue& queue, const std::string& name,
+                                 const std::string& model_id) {
+  std::array<size_t, 3> waiting{};
+  for (const auto& [priority, count] : queue.ByPriority(model_id)) {
+    waiting[static_cast<size_t>(ClassOf(priority))] += count;
+  }
+  for (int sign = 0; sign < 3; ++sign) {
+    // By what Prometheus sees, so that models that begin alike share a series.
+    const std::string label = model_id.substr(0, kModelIdLabelBytes);
+    Gauge*& gauge = queued_[{name, label, sign}];
+    if (gauge == nullptr) {
+      gauge = &metrics_.AddGauge(
+          {"quire_router_queued_requests",
+           "Requests that wait for room at a worker; also with no worker at "
+           "all, and with none that ever told of its model under unknown. "
+           "Priorities below 0 are high, above 0 low.",
+           {{"model", name}, {"model_id", label}, {"priority", kPriorityNames[sign]}}});
     }
-    for (int sign = 0; sign < 3; ++sign) {
-      Gauge*& gauge = queued_[{pool.name, pool.model_id, sign}];
-      if (gauge == nullptr) {
-        gauge = &metrics_.AddGauge({"quire_router_queued_requests",
-                                    "Requests that wait for room at a worker; also with no worker "
-                                    "at all. Priorities below 0 are high, above 0 low.",
-                                    {{"model", pool.name},
-                                     {"model_id", pool.model_id.substr(0, kModelIdLabelBytes)},
-                                     {"priority", kPriorityNames[sign]}}});
-      }
-      gauge->Set(static_cast<double>(waiting[static_cast<size_t>(sign)]));
-    }
+    gauge->Set(static_cast<double>(waiting[static_cast<size_t>(sign)]));
   }
 }
 

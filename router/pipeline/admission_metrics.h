@@ -33,6 +33,7 @@ class AdmissionMetrics {
   using QueueLabels = std::tuple<std::string, std::string, int>;  // name, model_id, sign
 
   void UpdateQueue(const FairQueue& queue, const Fleet& fleet);
+  void SetQueued(const FairQueue& queue, const std::string& name, const std::string& model_id);
 
   Metrics& metrics_;
   Counted admitted_;

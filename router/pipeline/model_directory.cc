@@ -16,7 +16,7 @@ ModelDirectory::ModelDirectory(const PipelineOptions& options, const PipelineRun
                                Dispatcher& dispatcher)
     : logger_(runtime.logger),
       dispatcher_(dispatcher),
-      texts_(options.limits, runtime.dialer, runtime.executor, runtime.background,
+      texts_(options.limits, {runtime.dialer, runtime.executor, runtime.background},
              options.text_factory, [this](const std::string& model_id, const absl::Status& status) {
                TextChanged(model_id, status);
              }) {
@@ -122,6 +122,7 @@ bool ModelDirectory::AnyReady() const {
 }
 
 void ModelDirectory::Changed(WorkerIndex index) {
+  ++changes_;
   const WorkerRecord& worker = dispatcher_.fleet().worker(index);
   if (worker.phase == WorkerPhase::kGone) {
     logged_.erase(index);

@@ -33,6 +33,8 @@ class ModelDirectory {
                            const std::string& model_id = "") const;
   std::vector<ModelEntry> Entries() const;  // one per served name and alias
   bool AnyReady() const;
+  // Grows when more, or fewer, models may be found than before.
+  uint64_t changes() const { return changes_; }
 
   // A worker attached, left, or changed its phase.
   void Changed(WorkerIndex worker);
@@ -47,6 +49,7 @@ class ModelDirectory {
   void LogSettings(const std::string& model_id) const;
 
   Logger& logger_;
+  uint64_t changes_ = 0;
   Dispatcher& dispatcher_;
   // As last logged: a worker that cannot be reached is said once, not at every try.
   std::map<WorkerIndex, std::pair<WorkerPhase, std::string>> logged_;

@@ -5,13 +5,13 @@
 
 namespace quire {
 
-ModelTexts::ModelTexts(const RouterLimits& limits, Dialer& dialer, Executor& executor,
-                       Background& background, ModelTextFactory factory, Changed changed)
-    : executor_(executor),
-      background_(background),
+ModelTexts::ModelTexts(const RouterLimits& limits, const World& world, ModelTextFactory factory,
+                       Changed changed)
+    : executor_(world.executor),
+      background_(world.background),
       factory_(std::move(factory)),
       changed_(std::move(changed)),
-      bundles_(limits, dialer),
+      bundles_(limits, world.dialer),
       alive_(std::make_shared<bool>(true)) {}
 
 ModelTexts::~ModelTexts() = default;

@@ -27,9 +27,14 @@ class ModelTexts {
   // the fetch failed, and is worth another Want a second later. Never called inside Want.
   using Changed = std::function<void(const std::string& model_id, const absl::Status& status)>;
 
-  // All outlive this object.
-  ModelTexts(const RouterLimits& limits, Dialer& dialer, Executor& executor, Background& background,
-             ModelTextFactory factory, Changed changed);
+  // All of it outlives this object.
+  struct World {
+    Dialer& dialer;
+    Executor& executor;
+    Background& background;
+  };
+  ModelTexts(const RouterLimits& limits, const World& world, ModelTextFactory factory,
+             Changed changed);
   ~ModelTexts();
 
   // The worker is attached and serves this model. Does nothing when the text is known or under way.

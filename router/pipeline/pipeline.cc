@@ -25,6 +25,7 @@
 #include "router/dispatch/dispatcher.h"
 #include "router/dispatch/refusal.h"
 #include "router/pipeline/admission_metrics.h"
+#include "router/pipeline/dispatch_options.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/pipeline/model_directory.h"
 #include "router/pipeline/prompt_work.h"
@@ -64,6 +65,8 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
  private:
   // The life of a request.
   void Begin(RequestId id);
+  void AwaitModel(RequestId id, const ApiError& error);
+  void BeginHeld();
   void Enqueue(RequestId id, Result<PromptTokens> prompt);
   void LaunchNext();
   void Launch(RequestId id);
@@ -102,21 +105,11 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   std::map<RequestId, LiveRequest> requests_;
   RequestId last_id_ = 0;
   TimerId housekeeping_ = 0;
+  uint64_t models_seen_ = 0;  // ModelDirectory::changes when held requests were last begun
   TimerId empty_pools_ = 0;
   Micros empty_pools_due_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
-
-DispatchOptions MakeDispatchOptions(const PipelineOptions& options, RouterInstance instance) {
-  DispatchOptions dispatch;
-  dispatch.instance = instance;
-  dispatch.policy = FindPolicy(options.routing_policy);
-  dispatch.limits = options.limits;
-  dispatch.link.silence_ms = options.worker_silence_ms;
-  dispatch.carry_on = options.carry_on;
-  if (options.carry_on_exact) dispatch.carry_on_mode = CarryOnMode::kExact;
-  return dispatch;
-}
 
 RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& runtime)
     : options_(std::move(options)),
@@ -182,7 +175,7 @@ void RouterPipeline::Begin(RequestId id) {
   const uint64_t key = session.empty() ? runtime_.rng.Next() : RendezvousKey(session);
   const std::string began_by = request->ask.resume ? request->ask.resume->model_id : "";
   Result<ServedModel> model = models_.Find(request->ask.model, key, began_by);
-  if (!model.ok()) return Fail(id, model.error());
+  if (!model.ok()) return AwaitModel(id, model.error());
   request->model = std::move(model.value());
 
   const GenerateRequest& ask = request->ask;
@@ -205,6 +198,27 @@ void RouterPipeline::Begin(RequestId id) {
   Fail(id, {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000});
 }
 
+// A model that nobody serves yet may be about to come; one that nobody ever will is an error.
+void RouterPipeline::AwaitModel(RequestId id, const ApiError& error) {
+  const Micros since = Find(id)->arrived;
+  const Micros patience = Micros{options_.limits.empty_pool_wait_ms} * kMicrosPerMilli;
+  if (error.code != ApiCode::kUnavailable || Now() >= since + patience) return Fail(id, error);
+  if (const auto refusal = admission_.Hold(id, since, Now())) return Reject(id, *refusal);
+  WatchEmptyPools();
+}
+
+void RouterPipeline::BeginHeld() {
+  if (models_seen_ == models_.changes()) return;
+  models_seen_ = models_.changes();
+  for (const QueueEntry* entry : admission_.queue().Entries(kNoModel)) {
+    executor_.Post([this, id = entry->id, alive = std::weak_ptr(alive_)] {
+      if (alive.expired() || Find(id) == nullptr || !admission_.held(id)) return;
+      admission_.Release(id);
+      Begin(id);
+    });
+  }
+}
+
 void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
   LiveRequest& request = *Find(id);
   if (!prompt.ok()) return Fail(id, prompt.error());
@@ -225,7 +239,9 @@ void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
 // worker offers goes too: the dispatcher waits for one that does, and others need not.
 void RouterPipeline::LaunchNext() {
   if (admission_.queue().size() == 0) return;
+  BeginHeld();
   for (const std::string& model_id : admission_.queue().Models()) {
+    if (model_id == kNoModel) continue;
     while (const std::optional<RequestId> next = admission_.Next(model_id)) {
       const Room room = dispatcher_.RoomFor(model_id, Find(*next)->need);
       admission_.PoolEmpty(model_id, room == Room::kEmptyPool, Now());
@@ -421,7 +437,9 @@ void RouterPipeline::WatchEmptyPools() {
     empty_pools_ = empty_pools_due_ = 0;
     for (const RequestId id : admission_.Expired(Now())) {
       const LiveRequest* request = Find(id);  // a sink may have cancelled it
-      if (request != nullptr) Fail(id, NoWorkerError(request->model.facts.name, false));
+      if (request == nullptr) continue;
+      const bool known = !request->model.model_id.empty();
+      Fail(id, NoWorkerError(known ? request->model.facts.name : request->ask.model, false));
     }
     LaunchNext();
   });
@@ -468,14 +486,7 @@ absl::Status RouterPipeline::AddWorkers() {
 
 absl::StatusOr<std::unique_ptr<Pipeline>> MakePipeline(PipelineOptions options,
                                                        const PipelineRuntime& runtime) {
-  if (FindPolicy(options.routing_policy) == nullptr) {
-    std::string known;
-    for (const Policy& policy : Policies()) {
-      known += (known.empty() ? "" : ", ") + std::string(policy.name);
-    }
-    return InvalidArgument("--routing-policy: '" + options.routing_policy +
-                           "' is unknown; must be one of " + known);
-  }
+  QUIRE_RETURN_IF_ERROR(CheckPolicy(options));
   QUIRE_CHECK_MSG(options.text_factory != nullptr, "main says who reads text bundles");
   auto pipeline = std::make_unique<RouterPipeline>(std::move(options), runtime);
   QUIRE_RETURN_IF_ERROR(pipeline->AddWorkers());

@@ -259,6 +259,23 @@ TEST_F(AdmissionTest, AnEmptyPoolIsWaitedForSoLong) {
   EXPECT_TRUE(admission().Expired(now_ + 100 * kSecond).empty());
 }
 
+TEST_F(AdmissionTest, WhoseModelNobodyKnowsIsHeldInTheSameQueue) {
+  limits_.max_queued_requests = 2;
+  EXPECT_FALSE(Ask().has_value());
+  EXPECT_FALSE(Enter().has_value());
+  EXPECT_FALSE(admission().Hold(2, now_, now_).has_value());
+  EXPECT_FALSE(Enter().has_value());
+  EXPECT_EQ(admission().Hold(3, now_, now_)->cause, Cause::kQueueFull);
+  EXPECT_EQ(admission().NextExpiry(), now_ + 1500 * kMicrosPerMilli);
+  EXPECT_EQ(admission().Expired(now_ + 1500 * kMicrosPerMilli), std::vector<uint64_t>{2});
+  EXPECT_TRUE(admission().held(2));
+  admission().Release(2);
+  EXPECT_FALSE(Queue(2).refusal.has_value()) << "and then it queues like any other";
+  EXPECT_EQ(admission().NextExpiry(), std::nullopt);
+  Leave(2);
+  EXPECT_EQ(admission().queue().size(), 1u);
+}
+
 TEST_F(AdmissionTest, QuotaRefusalsHaveBoundedLabels) {
   limits_.max_tenant_labels = 2;
   for (const char* name : {"a", "b", "c", "d"}) {

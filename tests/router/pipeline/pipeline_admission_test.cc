@@ -229,6 +229,53 @@ TEST_F(PipelineAdmissionTest, AnEmptyPoolIsWaitedForAndThenRefused) {
   ExpectNothingLeft();
 }
 
+TEST_F(PipelineAdmissionTest, TheFirstWorkerOfAllIsWaitedForToo) {
+  FakeWorker& worker = AddWorker();
+  worker.Down();
+  PipelineOptions options;
+  options.limits.empty_pool_wait_ms = 20'000;
+  options.limits.max_queued_requests = 2;
+  StartRouter(options);
+  Start(AskAs("a", "early"));
+  GenerateRequest hasty = AskAs("a", "hasty");
+  hasty.timeout_ms = 200;
+  Start(std::move(hasty));
+  Start(AskAs("a", "over"));
+  Run(2 * kSecond);
+  EXPECT_FALSE(sinks_[0]->Over());
+  EXPECT_EQ(sinks_[1]->error->code, ApiCode::kDeadlineExceeded);
+  EXPECT_EQ(sinks_[2]->error->code, ApiCode::kUnavailable) << "the queue was full";
+  EXPECT_TRUE(
+      Says("quire_router_queued_requests{model=\"unknown\",model_id=\"\","
+           "priority=\"normal\"} 1"));
+  pipeline_->CheckInvariants();
+  worker.Up();
+  Run(10 * kSecond);
+  EXPECT_EQ(sinks_[0]->text(), "ab");
+  Run(kSecond);
+  EXPECT_TRUE(
+      Says("quire_router_queued_requests{model=\"unknown\",model_id=\"\","
+           "priority=\"normal\"} 0"));
+  GenerateRequest nobody = AskAs("a", "nobody");
+  nobody.model = "nobody";
+  EXPECT_EQ(RunOne(nobody, 100 * kMicrosPerMilli).error->code, ApiCode::kNotFound)
+      << "models are known: this one is not served";
+  ExpectNothingLeft();
+}
+
+TEST_F(PipelineAdmissionTest, NoWorkerEverIsAnHonestNo) {
+  AddWorker().Down();
+  StartRouter();
+  RecordingSink sink;
+  pipeline_->Start(Ask("x"), &sink);
+  Run(1499 * kMicrosPerMilli);
+  EXPECT_FALSE(sink.Over());
+  Run(2 * kMicrosPerMilli);
+  ASSERT_TRUE(sink.error.has_value());
+  EXPECT_EQ(sink.error->code, ApiCode::kUnavailable);
+  EXPECT_GT(sink.error->retry_after_ms, 0u);
+}
+
 TEST_F(PipelineAdmissionTest, JournalsShedNewRequestsOnly) {
   AddWorker();
   PipelineOptions options;
