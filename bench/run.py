@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -274,6 +274,28 @@ def bench_sampling(args):
                         "results": table})
 
 
+def bench_routing(args):
+    runs = {"prefix-aware": [], "round-robin": []}  # the second looks nothing up: what all else costs
+    for _ in range(args.cycles):
+        for policy, results in runs.items():
+            results.append(last_json([BIN / "routing_bench", f"--policy={policy}", "--rounds=20000"]))
+    body = {"workload": "64 workers, 1,000,000 distinct blocks of 16 tokens, prompts of 4,096 tokens cached but for "
+                        "their last block by 2 workers each, drawn at random; one thread"}
+    for policy, results in runs.items():
+        body[policy] = {part: {q: spread([r[part][q] for r in results]) for q in ("p50_us", "p99_us")}
+                        for part in ("hash", "decide")}
+    body["index_bytes_per_block"] = runs["prefix-aware"][0]["index_bytes_per_block"]
+    record("routing", body)
+
+
+def bench_failover(args):
+    import failover
+    record("failover", {
+        "model": "demo", "workload": "2 workers of one thread, 16 streams of 300 tokens; the worker of a stream is "
+        "struck when that stream has 1 to 19 tokens; tokens equal to the undisturbed run",
+        "unit": "longest pause of each stream that the worker had", **failover.run(max(2, args.cycles * 2))})
+
+
 def bench_prefix_cache(args):
     """Look-up and insert among a million blocks; time to first token on a hit; the cache's share of a prefill."""
     model, threads = gemma(), os.cpu_count()
@@ -306,7 +328,8 @@ def bench_prefix_cache(args):
 
 def main():
     benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
-               "scheduler": bench_scheduler, "batching": bench_batching}
+               "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
+               "routing": bench_routing}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)

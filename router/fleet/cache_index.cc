@@ -257,7 +257,7 @@ void CacheIndex::ScoreGroup(const Group& group, std::span<WorkerView> workers,
   for (const size_t kind : order) {
     if (kind >= group.shard->kinds.size()) return;  // nobody ever told of such a block
     const HolderTable& table = group.shard->kinds[kind];
-    constexpr size_t kAhead = 8;
+    constexpr size_t kAhead = 12;
     for (size_t b = 0; b < std::min(kAhead, blocks); ++b) table.Prefetch(chain[b]);
     holders[kind].reserve(blocks);
     for (size_t b = 0; b < blocks; ++b) {

@@ -9,6 +9,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kFirstSlots = 1024;
+constexpr size_t kSlotsPerLine = 64 / HolderTable::kSlotBytes;
 // Of three slots at most two are in use.
 bool Full(size_t used, size_t slots) { return used * 3 >= slots * 2; }
 
@@ -18,7 +19,8 @@ bool Full(size_t used, size_t slots) { return used * 3 >= slots * 2; }
 // from lining up with the probes of others.
 size_t HolderTable::Home(uint64_t key) const {
   const uint64_t mixed = (key ^ (key >> 32)) * 0x9E3779B97F4A7C15ull;
-  return static_cast<size_t>(mixed >> 20) & (slots_.size() - 1);
+  // At the beginning of a cache line, so that a probe seldom needs a second one.
+  return static_cast<size_t>(mixed >> 20) & (slots_.size() - 1) & ~(kSlotsPerLine - 1);
 }
 
 size_t HolderTable::Find(uint64_t key) const {
@@ -30,7 +32,7 @@ size_t HolderTable::Find(uint64_t key) const {
 
 void HolderTable::Rehash(size_t slot_count) {
   QUIRE_CHECK(std::has_single_bit(slot_count));
-  std::vector<Slot> old(slot_count);
+  Slots old(slot_count);
   old.swap(slots_);
   used_ = 0;
   for (const Slot& slot : old) {

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/huge_pages.h"
+
 namespace quire {
 
 class HolderTable {
@@ -45,7 +47,8 @@ class HolderTable {
   size_t Find(uint64_t key) const;  // its slot, or the free one where it would go
   void Rehash(size_t slot_count);
 
-  std::vector<Slot> slots_;
+  using Slots = std::vector<Slot, HugePageAllocator<Slot>>;
+  Slots slots_;
   size_t used_ = 0;  // slots with a hash
 };
 
