@@ -4,6 +4,7 @@
 //   engine_bench --model=PATH --mode=decode --batch=16 --context=128 --tokens=64
 //   engine_bench --model=PATH --mode=closed --batch=16 --requests=64 --context=32 --tokens=128
 //   engine_bench --model=PATH --mode=hit --context=2000 --tokens=128
+//   engine_bench --model=PATH --mode=gap --batch=8 --context=16000 --budget-ms=200 --seconds=60
 //
 // With --mixed=1 a closed run's prompts and answers have half to one and a half times that length;
 // with --show=1 the requests of the last repeat are printed too, for others to answer.
@@ -11,7 +12,9 @@
 // prefill: prompt tokens per second of one prompt. decode: output tokens per second once every row
 // is past its prompt. closed: output tokens per second of `requests` requests, `batch` at a time,
 // prompts included. hit: time to the first token behind `context` cached tokens and `tokens` new
-// ones, beside that of the same new tokens at the same context and that of all of them.
+// ones, beside that of the same new tokens at the same context and that of all of them. gap:
+// milliseconds between two tokens of `batch` streams while prompts of `context` tokens come, one
+// after the other.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -42,9 +45,15 @@ struct Options {
   int32_t requests = 0;
   int32_t mixed = 0;
   int32_t show = 0;
+  int32_t budget_ms = 0;  // of a step's time; 0: no limit
+  int32_t seconds = 60;
   int32_t repeats = 3;
   int32_t warmups = 1;
 };
+
+// Of the streams in a run of gaps, and of what a chunk of the prompt holds in a sliding window.
+constexpr int kLongestStream = 1024;
+constexpr int kWidestWindow = 4096;
 
 int64_t NowMicros() {
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
@@ -65,7 +74,14 @@ class Bench {
     const int sequences = options.batch + (options.mode == "hit" ? 3 : 1);
     program.page_count = static_cast<int64_t>(sequences) * (length / shape.block_size + 2) *
                          static_cast<int64_t>(program.kv.groups.size());
-    program.max_rows = std::max(1, options.batch);
+    if (options.mode == "gap") {  // one long prompt at a time beside short streams
+      program.page_count =
+          length / shape.block_size * 2 +
+          static_cast<int64_t>(sequences * (kLongestStream / shape.block_size + 2) +
+                               kWidestWindow / shape.block_size) *
+              static_cast<int64_t>(program.kv.groups.size());
+    }
+    program.max_rows = std::max(1, options.batch) + (options.mode == "gap" ? 1 : 0);
     program.max_samples = program.max_rows;
     program_ = backend.Load(model.program, program);
     EngineOptions engine;
@@ -77,6 +93,7 @@ class Bench {
       engine.cache_kinds.push_back({kind.window, kind.groups});
     }
     engine.vocab_size = vocab_size_;
+    engine.max_step_time_us = int64_t{options.budget_ms} * 1000;
     CpuRunnerOptions runner;
     runner.limits.max_rows = program.max_rows;
     runner.limits.max_model_len = length;
@@ -93,10 +110,11 @@ class Bench {
     for (TokenId& id : prompt) id = static_cast<TokenId>(10 + random_() % (vocab_size_ - 10));
     return prompt;
   }
-  void Submit(int prompt_tokens, int max_tokens) {
-    Submit(RandomPrompt(prompt_tokens), max_tokens);
+  // The request's number.
+  uint64_t Submit(int prompt_tokens, int max_tokens) {
+    return Submit(RandomPrompt(prompt_tokens), max_tokens);
   }
-  void Submit(std::vector<TokenId> prompt, int max_tokens) {
+  uint64_t Submit(std::vector<TokenId> prompt, int max_tokens) {
     SubmitCommand command;
     command.router = RouterInstance(1);
     quire::Submit& submit = command.submit;
@@ -109,11 +127,12 @@ class Bench {
     submit.sampling.ignore_eos = true;
     submit.sampling.max_tokens = max_tokens;
     engine_->Apply(std::move(command), NowMicros());
+    return submitted_;
   }
 
   // One step; counts what came of it.
-  void Step() {
-    const EngineOutput output = engine_->RunOnce(NowMicros());
+  EngineOutput Step() {
+    EngineOutput output = engine_->RunOnce(NowMicros());
     for (const RouterOutput& router : output.routers) {
       for (const Output& out : router.outputs) {
         outputs += static_cast<int64_t>(out.ids.size());
@@ -125,6 +144,7 @@ class Bench {
       ended += static_cast<int64_t>(router.ended.size());
       refused += static_cast<int64_t>(router.refused.size());
     }
+    return output;
   }
 
   int64_t outputs = 0, started = 0, ended = 0, refused = 0;
@@ -251,6 +271,70 @@ json::Array Shown(const Bench& bench) {
   return requests;
 }
 
+// Milliseconds between two tokens of a stream, while a prompt is being computed.
+std::vector<double> RunGap(const Options& options, Bench& bench, int& prompts) {
+  std::map<uint64_t, int64_t> last;  // by stream: when its last token came
+  std::vector<double> gaps;
+  uint64_t prompt = 0;  // the one in hand
+  int streams = 0;
+  const auto step = [&] {
+    const EngineOutput output = bench.Step();
+    const int64_t now = NowMicros();
+    for (const RouterOutput& router : output.routers) {
+      for (const Output& told : router.outputs) {
+        const uint64_t request = told.key.request.value();
+        if (request == prompt) continue;
+        const auto before = last.find(request);
+        if (before != last.end() && prompt != 0) {
+          gaps.push_back(static_cast<double>(now - before->second) / 1000);
+        }
+        last[request] = now;
+      }
+      for (const Ended& ended : router.ended) {
+        const uint64_t request = ended.key.request.value();
+        prompts += request == prompt ? 1 : 0;
+        streams -= request == prompt ? 0 : 1;
+        if (request == prompt) prompt = 0;
+        last.erase(request);
+      }
+    }
+    for (; streams < options.batch; ++streams) bench.Submit(32, kLongestStream - 32);
+  };
+  // The engine has to have seen prefill before it can foretell it.
+  bench.Submit(1000, 1);
+  streams = 1;
+  while (bench.ended < 1 || last.size() < static_cast<size_t>(options.batch)) step();
+  for (int i = 0; i < 20; ++i) step();
+  const int64_t end = NowMicros() + int64_t{options.seconds} * 1'000'000;
+  while (NowMicros() < end) {
+    if (prompt == 0) prompt = bench.Submit(options.context, 1);
+    step();
+  }
+  std::sort(gaps.begin(), gaps.end());
+  return gaps;
+}
+
+int ReportGap(const Options& options, Bench& bench) {
+  int prompts = 0;
+  const std::vector<double> gaps = RunGap(options, bench, prompts);
+  if (gaps.empty() || bench.refused > 0) return 1;
+  const auto at = [&gaps](double share) {
+    return gaps[static_cast<size_t>(share * static_cast<double>(gaps.size() - 1))];
+  };
+  json::Object out;
+  out["mode"] = options.mode;
+  out["streams"] = options.batch;
+  out["prompt_tokens"] = options.context;
+  out["budget_ms"] = options.budget_ms;
+  out["gaps"] = gaps.size();
+  out["prompts"] = prompts;
+  out["p50_ms"] = at(0.5);
+  out["p99_ms"] = at(0.99);
+  out["max_ms"] = gaps.back();
+  std::printf("%s\n", json::Serialize(out).c_str());
+  return 0;
+}
+
 int Main(const std::vector<std::string>& args) {
   Options options;
   if (!bench::ParseFlags("engine_bench", args,
@@ -265,6 +349,8 @@ int Main(const std::vector<std::string>& args) {
                           {"requests", &options.requests},
                           {"mixed", &options.mixed},
                           {"show", &options.show},
+                          {"budget-ms", &options.budget_ms},
+                          {"seconds", &options.seconds},
                           {"repeats", &options.repeats},
                           {"warmups", &options.warmups}}))
     return 2;
@@ -285,6 +371,7 @@ int Main(const std::vector<std::string>& args) {
     for (int i = 0; i < options.warmups; ++i) RunHit(options, bench);
     return ReportHit(options, bench);
   }
+  if (options.mode == "gap") return ReportGap(options, bench);
   for (int i = 0; i < options.warmups; ++i) Run(options, bench);  // caches and threads
   std::vector<double> rates;
   for (int i = 0; i < std::max(1, options.repeats); ++i) {

@@ -31,6 +31,22 @@ void AddPortFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "metrics", .help = "Serve /metrics.", .target = &c.metrics});
 }
 
+void AddAdminFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Admin");
+  schema.Add({.name = "admin-port",
+              .help =
+                  "Port on 127.0.0.1 for operators: workers, log level, drain, what became of a "
+                  "request (router/README.md). 0 lets the system choose.",
+              .target = &c.admin_port,
+              .min = -1,
+              .max = 65535,
+              .default_text = "none"});
+  schema.Add({.name = "admin-token-file",
+              .help = "File with the token that the admin port asks for, as Authorization: Bearer.",
+              .target = &c.admin_token_file,
+              .value_name = "FILE"});
+}
+
 void AddTlsFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("TLS");
   schema.Add({.name = "tls-cert-file",
@@ -365,6 +381,7 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   config::Schema schema("quire-router",
                         "Serves clients over HTTP and gRPC, and sends their requests to workers.");
   AddPortFlags(schema, config);
+  AddAdminFlags(schema, config);
   AddTlsFlags(schema, config);
   AddWorkerTlsFlags(schema, config);
   AddKeyFlags(schema, config);
@@ -393,6 +410,15 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
   if (c.tls_cert_file.empty() != c.tls_key_file.empty()) {
     const std::string missing = c.tls_cert_file.empty() ? "--tls-cert-file" : "--tls-key-file";
     return InvalidArgument(missing + " is missing: a certificate and its key go together");
+  }
+  if ((c.admin_port >= 0) == c.admin_token_file.empty()) {
+    const std::string missing = c.admin_port >= 0 ? "--admin-token-file" : "--admin-port";
+    return InvalidArgument(missing +
+                           " is missing: the admin port and the file with its token go together; "
+                           "`openssl rand -hex 24 > FILE` makes one");
+  }
+  if (c.admin_port > 0 && (c.admin_port == c.port || c.admin_port == c.grpc_port)) {
+    return InvalidArgument("--admin-port: is the same as another port; choose one of its own");
   }
   const int worker_tls = !c.worker_tls_ca_file.empty() + !c.worker_tls_cert_file.empty() +
                          !c.worker_tls_key_file.empty();

@@ -35,6 +35,8 @@ struct RouterConfig {
   config::Duration slow_client_timeout{30'000};
   config::Duration sse_commit_after{10'000};
   bool metrics = true;
+  int32_t admin_port = -1;
+  std::string admin_token_file;
   std::string api_key_file;
   std::vector<std::string> api_keys;
   std::string salt_key_file;

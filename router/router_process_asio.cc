@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -6,6 +7,7 @@
 
 #include "common/json/json.h"
 #include "common/runtime/asio_executor.h"
+#include "router/admin/admin_routes.h"
 #include "router/chat/bundle_text.h"
 #include "router/front/front.h"
 #include "router/grpc/inference_server.h"
@@ -23,6 +25,8 @@ constexpr int kBackgroundThreads = 2;
 constexpr size_t kMaxBackgroundQueue = 1024;
 constexpr Micros kWatchInterval = 20 * kMicrosPerMilli;
 constexpr Micros kFlushTimeout = 2 * kMicrosPerSecond;  // for last bytes after the last request
+constexpr size_t kMaxAdminConnections = 16;
+constexpr size_t kMaxAdminBody = 64u << 10;
 constexpr Micros kGrpcGrace = kMicrosPerSecond;
 constexpr int64_t kDefaultDrainDelayMs = 5000;
 
@@ -96,6 +100,7 @@ struct RouterProcess::State {
                           }} {}
 
   absl::Status Start();
+  absl::Status StartAdmin();
   void Watch();
   void SayReady();
   void OnSignal(int signal);
@@ -117,6 +122,7 @@ struct RouterProcess::State {
   std::unique_ptr<WorkerTlsFiles> worker_tls;
   std::unique_ptr<Dialer> dialer;
   std::unique_ptr<RequestLog> request_log;
+  std::unique_ptr<RecentRequests> recent;
   std::unique_ptr<Pipeline> pipeline;
   const DiscoveryRuntime discovery_runtime;
   std::unique_ptr<WorkerDiscovery> discovery;
@@ -124,6 +130,10 @@ struct RouterProcess::State {
   std::unique_ptr<GrpcServices> grpc_services;
   std::unique_ptr<InferenceServer> grpc;
   std::unique_ptr<Front> front;
+  std::unique_ptr<KeyRing> admin_keys;
+  std::unique_ptr<AdminActions> admin_actions;
+  std::unique_ptr<HttpServices> admin_services;
+  std::unique_ptr<Front> admin_front;
   std::thread leaving;
   bool said_ready = false;
   bool draining = false;
@@ -141,6 +151,7 @@ absl::Status RouterProcess::Start() { return state_->Start(); }
 int RouterProcess::Run() {
   state_->executor.Run();
   if (state_->leaving.joinable()) state_->leaving.join();
+  state_->admin_front.reset();
   state_->front.reset();
   state_->grpc.reset();
   state_->discovery.reset();
@@ -163,8 +174,9 @@ absl::Status RouterProcess::State::Start() {
     auto opened = RequestLog::Open(config.request_log, executor.clock(), metrics);
     if (!opened.ok()) return Annotate(opened.status(), "--request-log");
     request_log = *std::move(opened);
-    pipeline_options.records = request_log.get();
   }
+  recent = std::make_unique<RecentRequests>(executor.clock(), request_log.get());
+  pipeline_options.records = recent.get();
   const PipelineRuntime runtime{executor, background, *dialer, rng, log, metrics};
   QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(std::move(pipeline_options), runtime));
   QUIRE_ASSIGN_OR_RETURN(discovery,
@@ -179,6 +191,7 @@ absl::Status RouterProcess::State::Start() {
   grpc = std::make_unique<InferenceServer>(*grpc_services);
   front = std::make_unique<Front>(executor.context(), *http_services, front_options,
                                   [this](int fd) { grpc->Adopt(fd); });
+  if (config.admin_port >= 0) QUIRE_RETURN_IF_ERROR(StartAdmin());
   QUIRE_RETURN_IF_ERROR(grpc->Start());
   front->Listen(std::move(ports));
   executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
@@ -187,6 +200,32 @@ absl::Status RouterProcess::State::Start() {
                          {"workers", config.workers.size()}});
   discovery->Start();
   executor.Post([this] { Watch(); });
+  return absl::OkStatus();
+}
+
+absl::Status RouterProcess::State::StartAdmin() {
+  QUIRE_ASSIGN_OR_RETURN(admin_keys, MakeAdminRing(config, files, metrics, log));
+  admin_actions = std::make_unique<AdminActions>(AdminActions{*recent,
+                                                              [this] {
+                                                                if (!draining) OnSignal(SIGTERM);
+                                                              },
+                                                              [this] { return draining; }});
+  HttpLimits limits = LimitsOf(config);
+  limits.max_body_bytes = kMaxAdminBody;
+  admin_services = std::make_unique<HttpServices>(
+      HttpServices{executor, *pipeline, background, rng, counters, log, limits, QUIRE_VERSION});
+  admin_services->routes = &AdminRoutes();
+  admin_services->admin = admin_actions.get();
+  admin_services->keys = admin_keys.get();
+  FrontOptions options;
+  options.ports = {{static_cast<uint16_t>(config.admin_port), "--admin-port"}};
+  options.max_connections = kMaxAdminConnections;
+  options.first_bytes_timeout = MicrosOf(config.header_timeout);
+  admin_front = std::make_unique<Front>(executor.context(), *admin_services, options,
+                                        [](int fd) { close(fd); });  // it speaks HTTP/1.1 only
+  QUIRE_RETURN_IF_ERROR(admin_front->Listen());
+  log.Info("listening for operators",
+           {{"admin", HostAndPort("127.0.0.1", admin_front->ports()[0])}});
   return absl::OkStatus();
 }
 
@@ -211,6 +250,7 @@ void RouterProcess::State::SayReady() {
   line["scheme"] = scheme;
   line["listen"] = http;
   line["grpc"] = HostAndPort(config.host, front->ports()[1]);
+  if (admin_front) line["admin"] = HostAndPort("127.0.0.1", admin_front->ports()[0]);
   const std::string text = json::Serialize(line) + "\n";
   if (config.ready_fd >= 0) {
     if (write(config.ready_fd, text.data(), text.size()) < 0) {

@@ -15,7 +15,23 @@ absl::Status WrongFile(std::string_view flag, const std::string& path, const abs
   return InvalidArgument(std::string(flag) + ": " + message);
 }
 
+void CutLineEnd(std::string& text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+}
+
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& config, Files& files,
+                                                       Metrics& metrics, Logger& log) {
+  constexpr std::string_view kFlag = "--admin-token-file";
+  const std::string& path = config.admin_token_file;
+  absl::StatusOr<std::string> token = files.Read(path, kMaxSaltKeyBytes);
+  if (!token.ok()) return WrongFile(kFlag, path, token.status());
+  CutLineEnd(*token);
+  auto table = KeyTable::OfPlainKeys({*token}, "admin");
+  if (!table.ok()) return WrongFile(kFlag, path, table.status());
+  return std::make_unique<KeyRing>(*std::move(table), metrics, log, "quire_router_admin");
+}
 
 absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
                                                      const WatchedFiles::World& world,
@@ -120,7 +136,7 @@ absl::StatusOr<std::string> ReadSaltKey(const RouterConfig& config, Files& files
   const std::string& path = config.salt_key_file;
   absl::StatusOr<std::string> key = files.Read(path, kMaxSaltKeyBytes);
   if (!key.ok()) return WrongFile(kFlag, path, key.status());
-  while (!key->empty() && (key->back() == '\n' || key->back() == '\r')) key->pop_back();
+  CutLineEnd(*key);
   if (key->size() < kMinSaltKeyBytes) {
     return WrongFile(kFlag, path,
                      InvalidArgument("must hold at least " + std::to_string(kMinSaltKeyBytes) +

@@ -44,6 +44,10 @@ class WorkerTlsFiles {
   std::unique_ptr<WatchedFiles> watch_;
 };
 
+// Who may use the admin port: the holder of --admin-token-file's token.
+absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& config, Files& files,
+                                                       Metrics& metrics, Logger& log);
+
 // The secret of --salt-key-file; a random one where keys are given without it; else empty, which
 // stands for the public key.
 absl::StatusOr<std::string> ReadSaltKey(const RouterConfig& config, Files& files);

@@ -113,21 +113,7 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
               .max = 1024});
 }
 
-void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
-  schema.Group("Network");
-  schema.Add({.name = "listen",
-              .help = "Address for routers; port 0 lets the system choose.",
-              .target = &c.listen,
-              .value_name = "HOST:PORT"});
-  schema.Add({.name = "http-port",
-              .help = "Port for probes and metrics on the same host; 0 lets the system choose.",
-              .target = &c.http_port,
-              .min = 0,
-              .max = 65535});
-  schema.Add(
-      {.name = "insecure",
-       .help = "Listen off loopback without TLS: whoever reaches the port can use the model.",
-       .target = &c.insecure});
+void AddTlsFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "tls-cert-file",
               .help = "PEM file with the certificate to show routers, whose subject alternative "
                       "name is what they ask for (--worker-tls-name); with --tls-key-file and "
@@ -144,6 +130,24 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
                       "while one takes over from the other.",
               .target = &c.tls_ca_file,
               .value_name = "FILE"});
+}
+
+void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
+  schema.Group("Network");
+  schema.Add({.name = "listen",
+              .help = "Address for routers; port 0 lets the system choose.",
+              .target = &c.listen,
+              .value_name = "HOST:PORT"});
+  schema.Add({.name = "http-port",
+              .help = "Port for probes and metrics on the same host; 0 lets the system choose.",
+              .target = &c.http_port,
+              .min = 0,
+              .max = 65535});
+  schema.Add(
+      {.name = "insecure",
+       .help = "Listen off loopback without TLS: whoever reaches the port can use the model.",
+       .target = &c.insecure});
+  AddTlsFlags(schema, c);
   schema.Add({.name = "drain-timeout",
               .help = "Time for running requests to end after SIGTERM.",
               .target = &c.drain_timeout,

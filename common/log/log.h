@@ -9,6 +9,7 @@
 //  3. Control characters never reach the output raw: a value cannot forge a line.
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
@@ -49,7 +50,10 @@ using LogFields = std::initializer_list<LogField>;
 class Logger {
  public:
   virtual ~Logger() = default;
-  bool Enabled(LogLevel level) const { return level >= level_; }
+  bool Enabled(LogLevel level) const { return level >= this->level(); }
+  LogLevel level() const { return level_.load(std::memory_order_relaxed); }
+  // Any thread; holds for what is logged from now on.
+  void SetLevel(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
   void Debug(std::string_view message, LogFields fields = {}) {
     Log(LogLevel::kDebug, message, fields);
   }
@@ -74,7 +78,7 @@ class Logger {
                      std::span<const LogField> fields) = 0;
 
  private:
-  const LogLevel level_;
+  std::atomic<LogLevel> level_;
 };
 
 // Says nothing; for tests and tools.

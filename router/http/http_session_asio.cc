@@ -182,7 +182,10 @@ bool HttpSession::Authorize() {
   if (services_.keys == nullptr) return true;
   const auto& head = parser_->get();
   std::string path;
-  if (PathOfTarget(StdView(head.target()), path) && AccessOf(path) == Access::kOpen) return true;
+  if (PathOfTarget(StdView(head.target()), path) &&
+      AccessOf(*services_.routes, path) == Access::kOpen) {
+    return true;
+  }
   const size_t authorizations = head.count(beast_http::field::authorization);
   const size_t tenants = head.count("x-quire-tenant");
   Result<KeyRing::Tenant> tenant = services_.keys->Authenticate(

@@ -132,6 +132,8 @@ constexpr Route kRoutes[] = {
     {Access::kOpen, "GET", "/metrics", Metrics},
 };
 
+constexpr RouteTable kTable{kRoutes};
+
 bool Fits(const Route& route, std::string_view path) {
   if (route.path.ends_with('/')) {
     return path.size() > route.path.size() && path.starts_with(route.path);
@@ -148,10 +150,10 @@ int HexDigit(char c) {
 
 }  // namespace
 
-std::span<const Route> Routes() { return kRoutes; }
+const RouteTable& PublicRoutes() { return kTable; }
 
-Access AccessOf(std::string_view path) {
-  const bool open = std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) {
+Access AccessOf(const RouteTable& table, std::string_view path) {
+  const bool open = std::any_of(table.routes.begin(), table.routes.end(), [&](const Route& route) {
     return route.access == Access::kOpen && Fits(route, path);
   });
   return open ? Access::kOpen : Access::kKey;
@@ -161,7 +163,7 @@ std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exch
   const std::string_view wanted =
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
   std::string allowed;
-  for (const Route& route : kRoutes) {
+  for (const Route& route : services.routes->routes) {
     if (!Fits(route, request.path)) continue;
     if (route.method == wanted) return route.handle(services, std::move(request), exchange);
     if (!allowed.empty()) allowed += ", ";

@@ -1,4 +1,4 @@
-// The one table of what is served over HTTP, and the dispatch through it.
+// The one table of what is served to clients over HTTP, and the dispatch through it or another one.
 //
 // Event loop only.
 #pragma once
@@ -25,10 +25,13 @@ struct Route {
   // Answers at once and returns nullptr, or returns the call that will answer.
   std::unique_ptr<Call> (*handle)(HttpServices& services, HttpRequest request, Exchange& exchange);
 };
-std::span<const Route> Routes();
+struct RouteTable {
+  std::span<const Route> routes;
+};
+const RouteTable& PublicRoutes();
 
 // Of whatever is served at the path, by any method; what is not served needs a key too.
-Access AccessOf(std::string_view path);
+Access AccessOf(const RouteTable& table, std::string_view path);
 
 // 404 and 405 where no route fits. HEAD goes where GET goes; the session drops the body.
 std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exchange& exchange);

@@ -15,6 +15,10 @@
 
 namespace quire {
 
+struct AdminActions;
+struct RouteTable;
+const RouteTable& PublicRoutes();
+
 struct HttpLimits {
   size_t max_header_bytes = 64u << 10;
   size_t max_body_bytes = 32u << 20;
@@ -43,6 +47,8 @@ struct HttpServices {
   std::string version;
   bool leaving = false;  // not ready any more, though it still serves
   std::function<std::string()> metrics_text = nullptr;  // Prometheus text; empty function: 404
+  const RouteTable* routes = &PublicRoutes();           // what is served
+  AdminActions* admin = nullptr;                        // with AdminRoutes only
   KeyRing* keys = nullptr;                              // who may come in; nullptr: everyone
 };
 

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::string_view kBearer = "bearer ";
 
-Counter& Refusals(Metrics& metrics, const char* reason) {
-  return metrics.AddCounter({"quire_router_auth_refusals_total",
+Counter& Refusals(Metrics& metrics, const std::string& prefix, const char* reason) {
+  return metrics.AddCounter({prefix + "_auth_refusals_total",
                              "Requests refused because of their credentials.",
                              {{"reason", reason}}});
 }
@@ -54,22 +54,23 @@ void Narrow(const TenantProfile& gateway, TenantProfile& tenant) {
 
 }  // namespace
 
-KeyMetrics::KeyMetrics(Metrics& m)
-    : missing(Refusals(m, "missing")),
-      unknown(Refusals(m, "unknown")),
-      forbidden(Refusals(m, "forbidden")),
+KeyMetrics::KeyMetrics(Metrics& m, const std::string& prefix)
+    : missing(Refusals(m, prefix, "missing")),
+      unknown(Refusals(m, prefix, "unknown")),
+      forbidden(Refusals(m, prefix, "forbidden")),
       reloads(m.AddCounter(
-          {"quire_router_api_key_reloads_total", "Times that a changed key file came in force."})),
-      reload_failures(m.AddCounter({"quire_router_api_key_reload_failures_total",
+          {prefix + "_api_key_reloads_total", "Times that a changed key file came in force."})),
+      reload_failures(m.AddCounter({prefix + "_api_key_reload_failures_total",
                                     "Times that a key file was unreadable or wrong, so that the "
                                     "last good keys went on to hold."})),
-      keys(m.AddGauge({"quire_router_api_keys", "API keys in force."})) {}
+      keys(m.AddGauge({prefix + "_api_keys", "API keys in force."})) {}
 
-KeyRing::KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger& log)
+KeyRing::KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger& log,
+                 const std::string& prefix)
     : required_(keys != nullptr),
       log_(log),
-      metrics_(metrics),
-      tenants_(metrics),
+      metrics_(metrics, prefix),
+      tenants_(metrics, prefix),
       table_(std::move(keys)) {
   const std::shared_ptr<const KeyTable> table = Table();
   if (!table) return;

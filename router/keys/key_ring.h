@@ -24,7 +24,8 @@
 namespace quire {
 
 struct KeyMetrics {
-  explicit KeyMetrics(Metrics& metrics);
+  // `prefix` begins the names: "quire_router", or that of another port with keys of its own.
+  KeyMetrics(Metrics& metrics, const std::string& prefix);
 
   Counter& missing;    // requests refused: no credential
   Counter& unknown;    // a credential that is no key of ours
@@ -46,7 +47,8 @@ class KeyRing {
   using Tenant = std::shared_ptr<const TenantProfile>;
 
   // nullptr: no keys are configured, everyone is served.
-  KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger& log);
+  KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger& log,
+          const std::string& prefix = "quire_router");
 
   // Reads the file from now on; its keys are joined with `fixed` (which may be empty).
   void Watch(const WatchedFiles::World& world, WatchedFilesOptions options, FileContents known,

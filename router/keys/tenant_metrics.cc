@@ -3,7 +3,7 @@
 namespace quire {
 
 Counter& TenantMetrics::Add(const std::string& label) {
-  return metrics_.AddCounter({"quire_router_tenant_requests_total",
+  return metrics_.AddCounter({prefix_ + "_tenant_requests_total",
                               "Requests that came in under a tenant's keys.",
                               {{"tenant", label}}});
 }

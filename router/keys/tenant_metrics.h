@@ -21,7 +21,8 @@ inline constexpr size_t kMaxTenantLabels = 100;
 
 class TenantMetrics {
  public:
-  explicit TenantMetrics(Metrics& metrics) : metrics_(metrics) {}
+  TenantMetrics(Metrics& metrics, std::string prefix)
+      : metrics_(metrics), prefix_(std::move(prefix)) {}
   // The tenants of a key file that came in force.
   void Know(const std::vector<std::string>& tenants);
   // A request of that tenant came in.
@@ -31,6 +32,7 @@ class TenantMetrics {
   Counter& Add(const std::string& label);
 
   Metrics& metrics_;
+  const std::string prefix_;
   Mutex mutex_;
   std::map<std::string, Counter*, std::less<>> counters_ ABSL_GUARDED_BY(mutex_);
   Counter* other_ ABSL_GUARDED_BY(mutex_) = nullptr;

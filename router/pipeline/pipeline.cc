@@ -33,6 +33,7 @@
 #include "router/pipeline/router_metrics.h"
 #include "router/pipeline/tokenize_service.h"
 #include "router/pipeline/worker_roster.h"
+#include "router/pipeline/worker_statuses.h"
 
 namespace quire {
 namespace {
@@ -60,6 +61,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   bool Healthy() const override;
   void StartDraining() override { admission_.StartDraining(); }
   size_t LiveRequests() const override { return requests_.size(); }
+  std::vector<WorkerStatus> Workers() const override { return StatusesOf(dispatcher_); }
   void CheckInvariants() const override;
 
  private:

@@ -13,6 +13,7 @@
 
 #include "common/runtime/runtime.h"
 #include "router/core/api.h"
+#include "router/core/worker_status.h"
 
 namespace quire {
 
@@ -65,6 +66,8 @@ class Pipeline {
   // No new requests; running ones go on.
   virtual void StartDraining() = 0;
   virtual size_t LiveRequests() const = 0;
+  // For operators.
+  virtual std::vector<WorkerStatus> Workers() const { return {}; }
   // Dies when an invariant is broken; run by tests and simulation.
   virtual void CheckInvariants() const {}
 };

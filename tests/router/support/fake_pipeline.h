@@ -42,7 +42,8 @@ class FakePipeline : public Pipeline {
   bool draining = false;
   std::vector<GenerateRequest> seen;  // every request, in order
   std::vector<RequestId> cancelled;
-  uint64_t max_ahead = 0;  // the most tokens that were ever out and not taken
+  std::vector<WorkerStatus> workers;  // as they are told to operators
+  uint64_t max_ahead = 0;             // the most tokens that were ever out and not taken
   std::map<RequestId, Live> live;
 
   RequestId Start(GenerateRequest request, ResponseSink* sink) override {
@@ -101,6 +102,7 @@ class FakePipeline : public Pipeline {
   bool Healthy() const override { return healthy; }
   void StartDraining() override { draining = true; }
   size_t LiveRequests() const override { return live.size(); }
+  std::vector<WorkerStatus> Workers() const override { return workers; }
 
   static Started StartedFor(const GenerateRequest& request) {
     Started started;

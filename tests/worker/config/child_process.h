@@ -1,6 +1,7 @@
 // Starts quire-worker as a child: its output on one pipe, its ready line on another.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -62,6 +63,8 @@ class WorkerChild {
     return value == nullptr ? "" : std::string(json::View(value->as_string()));
   }
   void Signal(int signal) { kill(pid_, signal); }
+  // Its log is full after a few lines, and stays so until Wait.
+  void ReadNoLog() { EXPECT_GT(fcntl(out_, F_SETPIPE_SZ, 4096), 0); }
   // The exit code; 128 + the signal that ended it.
   int Wait() {
     output = ReadAll(out_);

@@ -20,17 +20,22 @@ class WorkerWireTest : public testing::Test {
     channel = grpc::CreateChannel(child.Ready("listen"), grpc::InsecureChannelCredentials());
     stub = pb::Worker::NewStub(channel);
     stream = stub->Attach(&context);
-    pb::RouterFrame frame;
-    frame.mutable_hello()->set_router_instance(42);
-    frame.mutable_hello()->set_attach_number(1);
-    frame.mutable_hello()->set_protocol_min(1);
-    frame.mutable_hello()->set_protocol_max(1);
-    stream->Write(frame);
+    SayHello(*stream, 42);
     pb::WorkerFrame answer;
     EXPECT_TRUE(stream->Read(&answer));
     hello = answer.hello();
   }
   ~WorkerWireTest() override { context.TryCancel(); }
+
+  using Stream = grpc::ClientReaderWriter<pb::RouterFrame, pb::WorkerFrame>;
+  static void SayHello(Stream& to, uint64_t router) {
+    pb::RouterFrame frame;
+    frame.mutable_hello()->set_router_instance(router);
+    frame.mutable_hello()->set_attach_number(1);
+    frame.mutable_hello()->set_protocol_min(1);
+    frame.mutable_hello()->set_protocol_max(1);
+    to.Write(frame);
+  }
 
   void Submit(uint64_t request, int max_tokens, uint64_t seed) {
     pb::RouterFrame frame;
@@ -56,6 +61,7 @@ class WorkerWireTest : public testing::Test {
     pb::WorkerFrame frame;
     while (!done() && stream->Read(&frame)) {
       draining = draining || frame.has_draining();
+      stuck_frames += frame.has_step() && frame.step().state() == pb::STUCK ? 1 : 0;
       for (const pb::Output& output : frame.step().outputs()) {
         std::vector<int>& all = tokens[output.request_number()];
         EXPECT_EQ(output.first_index(), all.size());
@@ -69,11 +75,12 @@ class WorkerWireTest : public testing::Test {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<pb::Worker::Stub> stub;
   grpc::ClientContext context;
-  std::unique_ptr<grpc::ClientReaderWriter<pb::RouterFrame, pb::WorkerFrame>> stream;
+  std::unique_ptr<Stream> stream;
   pb::WorkerHello hello;
   std::map<uint64_t, std::vector<int>> tokens;
   std::map<uint64_t, pb::Ended> ends;
   bool draining = false;
+  size_t stuck_frames = 0;
 };
 
 TEST_F(WorkerWireTest, HelloDescribesTheModelAndItsBundle) {
@@ -127,21 +134,53 @@ TEST_F(WorkerWireTest, ADrainEndsWhatRunsInOrder) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
+// Nobody reads the log, and it is full long before the last of these Attaches is told there.
+TEST_F(WorkerWireTest, ALogThatNobodyReadsStopsNobody) {
+  child.ReadNoLog();
+  for (uint64_t router = 100; router < 160; ++router) {
+    grpc::ClientContext other;
+    const auto another = stub->Attach(&other);
+    SayHello(*another, router);
+    pb::WorkerFrame answer;
+    EXPECT_TRUE(another->Read(&answer));
+    other.TryCancel();
+  }
+  Submit(1, 300, 0);
+  ReadEnds(1);
+  EXPECT_EQ(tokens[1].size(), 300u);
+  child.Signal(SIGTERM);
+  pb::WorkerFrame frame;
+  while (stream->Read(&frame)) continue;
+  EXPECT_EQ(child.Wait(), 0);
+  EXPECT_GT(child.output.size(), 4096u);
+}
+
 class StoppedWorkerTest : public WorkerWireTest {
  protected:
   StoppedWorkerTest() : WorkerWireTest({"--model", kDemo, "--watchdog-grace=100ms"}) {}
 };
 
 // Stopped in mid-decode for longer than a step's limit and the grace: it goes on as if nothing had
-// been. The time that passes is the thing under test, so that this one does wait.
+// been, its Attach too, and the first token that comes ends what it may have said of being stuck.
+// The time that passes is the thing under test, so that this one does wait.
 TEST_F(StoppedWorkerTest, GoesOnWithoutBeingTakenForStuck) {
   Submit(1, 1500, 0);
   ReadUntil([this] { return tokens[1].size() > 10; });
   child.Signal(SIGSTOP);
   usleep(2'600'000);
   child.Signal(SIGCONT);
+  // What had been sent before the stop comes first.
+  ReadUntil([this] { return stuck_frames > 0 || tokens[1].size() >= 1000 || !ends.empty(); });
+  ReadUntil([this] { return tokens[1].size() >= 1200 || !ends.empty(); });
+  const size_t stuck_before = stuck_frames;
   ReadEnds(1);
   EXPECT_EQ(tokens[1].size(), 1500u);
+  EXPECT_EQ(ends[1].reason(), pb::LENGTH);
+  EXPECT_EQ(stuck_frames, stuck_before) << "it says that it is stuck while tokens come";
+  EXPECT_LE(stuck_frames, 2u);
+  Submit(2, 20, 0);  // and serves what comes next
+  ReadEnds(2);
+  EXPECT_EQ(tokens[2].size(), 20u);
   child.Signal(SIGTERM);
   pb::WorkerFrame frame;
   while (stream->Read(&frame)) continue;

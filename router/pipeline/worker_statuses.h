@@ -1,0 +1,16 @@
+// What an operator is told of the workers, taken from what the dispatcher knows.
+//
+// Router's executor.
+#pragma once
+
+#include <vector>
+
+#include "router/core/worker_status.h"
+#include "router/dispatch/dispatcher.h"
+
+namespace quire {
+
+// In the order in which workers became known.
+std::vector<WorkerStatus> StatusesOf(const Dispatcher& dispatcher);
+
+}  // namespace quire
