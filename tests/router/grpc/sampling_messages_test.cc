@@ -145,6 +145,33 @@ TEST(GrpcSampling, AtTheLimitServedAndBeyondItRefusedByName) {
   }
 }
 
+// What no limit above has shown to arrive.
+TEST(GrpcSampling, BeamsAndSwitchesAreHandedOn) {
+  v1::GenerateRequest in;
+  in.set_text("x");
+  Options& sampling = *in.mutable_sampling();
+  sampling.set_n(4);
+  sampling.set_use_beam_search(true);
+  sampling.set_length_penalty(-2.5f);
+  sampling.set_early_stopping(v1::NEVER);
+  sampling.set_include_stop_str_in_output(true);
+  sampling.set_ignore_eos(true);
+  sampling.set_skip_special_tokens(false);
+  GenerateRequest out;
+  ASSERT_FALSE(FromProto(in, out));
+  EXPECT_EQ(out.sampling.n, 4);
+  EXPECT_TRUE(out.sampling.use_beam_search);
+  EXPECT_EQ(out.sampling.length_penalty, -2.5f);
+  EXPECT_EQ(out.sampling.early_stopping, EarlyStopping::kNever);
+  EXPECT_TRUE(out.sampling.include_stop_str_in_output);
+  EXPECT_TRUE(out.sampling.ignore_eos);
+  EXPECT_FALSE(out.sampling.skip_special_tokens);
+  sampling.set_early_stopping(static_cast<v1::EarlyStopping>(3));
+  const auto problem = FromProto(in, out);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->param, "early_stopping");
+}
+
 TEST(GrpcSampling, EchoAndTruncation) {
   v1::GenerateRequest in;
   in.set_text("x");
