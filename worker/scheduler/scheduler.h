@@ -126,6 +126,7 @@ class Scheduler {
   int64_t BudgetTaken(const Sequence& sequence, int64_t chunk) const;
   bool MakeRoomForPrefill(Sequence& sequence);
   CacheHit LookUp(Sequence& head);
+  bool SoonCached(const Sequence& head, const CacheHit& hit) const;
   void TakeHit(Sequence& head, const CacheHit& hit);
   bool ReclaimForAdmission(Sequence& head, CacheHit& hit);
   int64_t Reclaimable(const Sequence& head) const;

@@ -144,6 +144,28 @@ CacheHit Scheduler::LookUp(Sequence& head) {
                                     : tokens);
 }
 
+// Whether a row under way computes blocks that the head would else compute once more, behind what
+// was found: it waits for them, pass by pass, for as long as that row goes on. That row is served
+// before it anyhow; what is lost is at most the rest of a step.
+bool Scheduler::SoonCached(const Sequence& head, const CacheHit& hit) const {
+  if (head.chain.root == kNoNode || head.HoldsBlocks() || head.sampling->prompt_logprobs > 0) {
+    return false;
+  }
+  const int64_t block_size = options_.cache.block_size;
+  const std::vector<uint64_t>& wanted = head.chain.hashes;
+  for (const Sequence* other : running_) {
+    const PrefixChain& chain = other->chain;
+    if (other->last_plan <= committed_ || chain.root != head.chain.root || chain.cut) continue;
+    const size_t from = static_cast<size_t>(std::max(chain.blocks, hit.length / block_size));
+    const size_t end = std::min(
+        {wanted.size(), chain.hashes.size(), static_cast<size_t>(other->prefill_end / block_size)});
+    size_t same = from;
+    while (same < end && wanted[same] == chain.hashes[same]) ++same;
+    if (static_cast<int64_t>(same - from) * block_size >= kMinAwaitedTokens) return true;
+  }
+  return false;
+}
+
 // The sequence begins behind what was found.
 void Scheduler::TakeHit(Sequence& head, const CacheHit& hit) {
   QUIRE_CHECK(head.planned == 0 && head.computed == 0);
@@ -175,6 +197,7 @@ bool Scheduler::Admit(Sequence& head) {
     return false;
   }
   CacheHit hit = LookUp(head);
+  if (SoonCached(head, hit)) return false;
   if (PagesToAdmit(head, hit) > PagesFor(&head) && !ReclaimForAdmission(head, hit)) return false;
   // Behind what was found a token costs more than at the start: the time may not suffice.
   if (ChunkLimit(head, std::max(head.planned, hit.length)) == 0) return false;

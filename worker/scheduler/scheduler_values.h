@@ -18,6 +18,9 @@ inline constexpr int64_t kScoredTokenWeight = 32;
 // Times that a sequence loses its row to others before it is protected.
 inline constexpr int32_t kMaxPreemptions = 8;
 
+// For so many tokens that another row is about to have computed an admission waits.
+inline constexpr int64_t kMinAwaitedTokens = 32;
+
 struct SchedulerOptions {
   int32_t max_num_seqs = 64;  // rows in a step
   int32_t max_num_batched_tokens = 2048;

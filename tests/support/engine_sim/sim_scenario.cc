@@ -129,6 +129,11 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
         i < shared ? static_cast<TokenId>((opening * 31 + static_cast<uint64_t>(i) * 7) % kVocab)
                    : draw.Token());
   }
+  if (!scenario.requests.empty() && draw.OneIn(4)) {  // the same question, perhaps at the same time
+    const RequestPlan& other = scenario.requests[draw.Below(scenario.requests.size())];
+    if (!other.bad) submit.prompt_ids = other.submit.prompt_ids;
+    if (draw.OneIn(2)) plan.starts_at = other.starts_at;
+  }
   submit.sampling.max_tokens = static_cast<int32_t>(draw.From(1, draw.OneIn(4) ? 48 : 20));
   submit.sampling.seed = draw.Below(uint64_t{1} << 48);
   const uint64_t salt = submit.sampling.seed % kSalts;

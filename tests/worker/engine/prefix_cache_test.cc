@@ -95,6 +95,58 @@ TEST(EnginePrefixCacheTest, EqualBeginningsAreComputedOnce) {
   }
 }
 
+// Those that come together wait for the first to have computed what they share.
+TEST(EnginePrefixCacheTest, EqualPromptsThatComeTogetherAreComputedOnce) {
+  for (const int in_flight : {1, 2}) {
+    for (const int32_t budget : {16, 64, 200}) {
+      SCOPED_TRACE(testing::Message() << in_flight << " in flight, steps of " << budget);
+      std::mt19937_64 rng(2);
+      const std::vector<TokenId> prompt = RandomPrompt(rng, 50);
+      HarnessOptions options = SmallEngine();
+      options.max_in_flight = in_flight;
+      options.step_micros = [](int64_t tokens) { return 100 + tokens; };
+      options.engine.max_num_batched_tokens = budget;
+      Harness harness(options);
+      for (uint64_t request = 1; request <= 6; ++request) {
+        harness.Send(SameSeed(harness, request, prompt));
+      }
+      harness.RunFor(1'000'000);
+      const Answer solo = Solo(options, SameSeed(harness, 9, prompt));
+      for (uint64_t request = 1; request <= 6; ++request) {
+        EXPECT_EQ(harness.answer(request).tokens, solo.tokens);
+        // With two in flight the last piece, too short to wait for, may still be under way.
+        const uint32_t least = in_flight == 1 ? 48 : 48 - kMinAwaitedTokens + 1;
+        EXPECT_GE(UsageOf(harness, request).cached_tokens, request == 1 ? 0u : least);
+      }
+      const uint64_t late = in_flight == 1 ? 0 : kMinAwaitedTokens - 1;
+      EXPECT_LE(harness.engine().totals().computed_tokens, 50u + 5 * (2u + late));
+      harness.ExpectBooksBalance();
+    }
+  }
+}
+
+TEST(EnginePrefixCacheTest, NobodyWaitsForAPromptThatIsGivenUp) {
+  for (int steps = 1; steps <= 12; ++steps) {
+    SCOPED_TRACE(steps);
+    std::mt19937_64 rng(3);
+    const std::vector<TokenId> prompt = RandomPrompt(rng, 50);
+    HarnessOptions options = SmallEngine();
+    options.engine.max_num_batched_tokens = 4;
+    Harness harness(options);
+    for (uint64_t request = 1; request <= 3; ++request) {
+      harness.Send(SameSeed(harness, request, prompt));
+    }
+    for (int i = 0; i < steps; ++i) harness.Once();
+    harness.Cancel(1);
+    harness.RunFor(0);
+    // The second goes on where the first stood.
+    EXPECT_EQ(harness.engine().totals().computed_tokens, 50u + 2u);
+    EXPECT_EQ(harness.answer(2).tokens, Solo(options, SameSeed(harness, 9, prompt)).tokens);
+    EXPECT_EQ(harness.answer(3).tokens, harness.answer(2).tokens);
+    harness.ExpectBooksBalance();
+  }
+}
+
 TEST(EnginePrefixCacheTest, AnotherSaltSharesNothing) {
   HarnessOptions options = SmallEngine();
   options.salt_of_seed = [](uint64_t seed) { return seed; };
