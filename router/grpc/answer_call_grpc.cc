@@ -1,7 +1,10 @@
 #include "router/grpc/answer_call_grpc.h"
 
+#include <grpcpp/server_context.h>
+
 #include <algorithm>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "common/check.h"
@@ -117,7 +120,16 @@ void AnswerCall::OnFinished(const Usage& usage) {
 void AnswerCall::OnError(const ApiError& error) {
   id_ = 0;
   services_.counters.grpc_errors.Add();
+  TellWhenToComeBack(error);
   End(ToStatus(error));
+}
+
+// As trailing metadata: for people as over HTTP, and for gRPC's own retries.
+void AnswerCall::TellWhenToComeBack(const ApiError& error) {
+  if (context_ == nullptr || reactor_ == nullptr || error.retry_after_ms == 0) return;
+  const uint32_t seconds = (error.retry_after_ms + 999) / 1000;
+  context_->AddTrailingMetadata("retry-after", std::to_string(seconds));
+  context_->AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after_ms));
 }
 
 void AnswerCall::End(grpc::Status status) {

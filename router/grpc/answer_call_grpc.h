@@ -27,6 +27,8 @@ class AnswerCall final : public ResponseSink, public std::enable_shared_from_thi
   AnswerCall(GrpcServices& services, Reactor* reactor) : services_(services), reactor_(reactor) {}
   ~AnswerCall() override;
 
+  // Of the call, which lives until the reactor has finished; before Begin and Refuse.
+  void SetContext(grpc::CallbackServerContext* context) { context_ = context; }
   void Begin(GenerateRequest request);
   void Refuse(const ApiError& error);
   void Cancelled();
@@ -50,10 +52,12 @@ class AnswerCall final : public ResponseSink, public std::enable_shared_from_thi
   void AppendPrompt(const Started& started);
   void WriteNext();
   void End(grpc::Status status);  // after what waits has been written
-  void GiveUp();                  // cancels the pipeline's request
+  void TellWhenToComeBack(const ApiError& error);
+  void GiveUp();  // cancels the pipeline's request
 
   GrpcServices& services_;
   Reactor* reactor_;
+  grpc::CallbackServerContext* context_ = nullptr;
   std::string request_id_;
   RequestId id_ = 0;
   uint32_t choices_left_ = 1;

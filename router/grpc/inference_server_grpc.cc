@@ -78,6 +78,7 @@ class AnswerReactor final : public AnswerCall::Reactor {
     services_.executor.Post([&services = services_, &context, call = call_,
                              problem = std::move(problem), request = std::move(request)]() mutable {
       services.counters.grpc_requests.Add();
+      call->SetContext(&context);
       if (request.request_id.empty()) request.request_id = NewRequestId(services.rng);
       // Nothing has been written and the call has not been finished: the context is still there.
       context.AddInitialMetadata("x-request-id", request.request_id);

@@ -10,6 +10,7 @@ namespace {
 
 // What the background thread works on; shared with it, read by `done` when it is through.
 struct PromptWork {
+  std::weak_ptr<const bool> wanted;
   bool echo = false;
   bool skip_special_tokens = true;
   std::shared_ptr<const ModelText> text;
@@ -20,6 +21,7 @@ struct PromptWork {
 };
 
 Result<PromptTokens> Work(const PromptWork& work) {
+  if (work.wanted.expired()) return ApiError{ApiCode::kCancelled, "nobody waits for it", "", 0};
   Result<std::vector<TokenId>> ids = BuildPrompt(*work.text, work.prompt, work.options);
   if (!ids.ok()) return ids.error();
   Result<std::vector<std::vector<TokenId>>> bad_words = BuildBadWords(*work.text, work.bad_words);
@@ -37,6 +39,8 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
                     std::function<void(Result<PromptTokens>)> done) {
   const ModelFacts& facts = request.model.facts;
   auto work = std::make_shared<PromptWork>();
+  request.wanted = std::make_shared<const bool>(true);
+  work->wanted = request.wanted;
   work->text = request.model.text;
   work->prompt = std::move(request.ask.prompt);
   work->echo = request.ask.echo;

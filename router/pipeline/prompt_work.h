@@ -20,8 +20,8 @@ struct PromptTokens {
   std::string echo_text;  // when asked for
 };
 
-// Takes the prompt out of the request. `done` runs on the executor, later. False, and it never
-// runs: the background's queue is full.
+// Takes the prompt out of the request. Nothing is done for a request that is gone by then. `done`
+// runs on the executor, later. False, and it never runs: the background's queue is full.
 bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background& background,
                     std::function<void(Result<PromptTokens>)> done);
 

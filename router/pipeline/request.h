@@ -35,7 +35,8 @@ struct LiveRequest {
   std::optional<ApiError> refused;  // by admission, before it came in
   bool rejected = false;            // by admission, then or later
   TimerId deadline_timer = 0;
-  Micros deadline = 0;  // 0 is none
+  Micros deadline = 0;                 // 0 is none
+  std::shared_ptr<const bool> wanted;  // watched by its work in the background, if any
   // Since its model is known:
   ServedModel model;
   int64_t created = 0;

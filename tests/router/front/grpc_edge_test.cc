@@ -123,6 +123,23 @@ TEST(GrpcEdge, ErrorsAreStatusesWithTheField) {
   EXPECT_EQ(answer.messages, 0);
 }
 
+TEST(GrpcEdge, RefusalsSayWhenToComeBack) {
+  GrpcEdge edge;
+  auto stub = Connect(edge);
+  edge.OnLoop([&] {
+    edge.pipeline.mode = FakePipeline::Mode::kRefuse;
+    edge.pipeline.refusal = {ApiCode::kUnavailable, "the queue is full", "", 2500};
+  });
+  grpc::ClientContext context;
+  auto reader = stub->Generate(&context, Prompted(1));
+  const Answer answer = ReadAll(*reader);
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  const auto& trailing = context.GetServerTrailingMetadata();
+  const auto seconds = trailing.find("retry-after");
+  ASSERT_NE(seconds, trailing.end());
+  EXPECT_EQ(std::string(seconds->second.data(), seconds->second.size()), "3");
+}
+
 TEST(GrpcEdge, StreamsThatBreakEndInAStatus) {
   GrpcEdge edge;
   auto stub = Connect(edge);

@@ -111,6 +111,18 @@ TEST_F(PipelineAdmissionTest, WhoLeavesTheQueueIsGoneAtOnce) {
   ExpectNothingLeft();
 }
 
+TEST_F(PipelineAdmissionTest, NothingIsTokenisedForWhoHasLeft) {
+  AddWorker();
+  StartRouter();
+  const RequestId leaver = Start(AskAs("a", "leaver"));
+  Run(0);  // its prompt is in the background's queue
+  pipeline_->Cancel(leaver);
+  Run(kSecond);
+  EXPECT_EQ(text_->encodes, 0);
+  EXPECT_TRUE(RunOne(AskAs("a", "stayer"), kSecond).usage.has_value());
+  EXPECT_EQ(text_->encodes, 1);
+}
+
 TEST_F(PipelineAdmissionTest, AFullQueueIsOursAndAQuotaIsTheirs) {
   FakeWorker& worker = AddWorker(Narrow());
   PipelineOptions options;

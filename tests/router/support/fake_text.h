@@ -20,6 +20,7 @@ class FakeText final : public ModelText {
 
   absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
                                               bool add_special_tokens) const override {
+    ++encodes;
     std::vector<TokenId> ids;
     if (add_special_tokens) ids.push_back(kFakeBos);
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
@@ -55,6 +56,7 @@ class FakeText final : public ModelText {
     return id >= 0 && id < 256 ? std::string_view(bytes).substr(static_cast<size_t>(id), 1) : "";
   }
   const GenerationSettings& generation() const override { return generation_; }
+  mutable int encodes = 0;  // calls so far; tests use one thread
   GenerationSettings& mutable_generation() { return generation_; }
 
  private:
