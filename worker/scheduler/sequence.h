@@ -64,8 +64,8 @@ struct Sequence {
   int64_t recomputed_total = 0;  // of these, done again
   int64_t cached_total = 0;      // prompt tokens that the cache saved it
 
+  alignas(64) PrefixChain chain;  // a cache line, with `blocks` behind it
   SequenceBlocks blocks;
-  PrefixChain chain;
 
   // From here on, what every step of a decoding row touches: few cache lines, asked for ahead.
   alignas(64) std::vector<TokenId> tokens;  // those known: prompt and outputs
@@ -111,9 +111,8 @@ struct Sequence {
   }
   // The same for what SettleBlocks and Extend touch.
   void PrefetchBlocks() const {
+    __builtin_prefetch(&chain, 1);
     __builtin_prefetch(&blocks);
-    __builtin_prefetch(&chain);
-    __builtin_prefetch(&chain.hashes);
   }
   void PrefetchNextToken() const { __builtin_prefetch(tokens.data() + tokens.size(), 1); }
 };

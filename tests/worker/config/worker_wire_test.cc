@@ -2,7 +2,10 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 
 #include "quire/v1/worker.grpc.pb.h"
@@ -25,13 +28,16 @@ class WorkerWireTest : public testing::Test {
     EXPECT_TRUE(stream->Read(&answer));
     hello = answer.hello();
   }
-  ~WorkerWireTest() override { context.TryCancel(); }
+  ~WorkerWireTest() override {
+    context.TryCancel();
+    next_context.TryCancel();
+  }
 
   using Stream = grpc::ClientReaderWriter<pb::RouterFrame, pb::WorkerFrame>;
-  static void SayHello(Stream& to, uint64_t router) {
+  static void SayHello(Stream& to, uint64_t router, uint64_t attach_number = 1) {
     pb::RouterFrame frame;
     frame.mutable_hello()->set_router_instance(router);
-    frame.mutable_hello()->set_attach_number(1);
+    frame.mutable_hello()->set_attach_number(attach_number);
     frame.mutable_hello()->set_protocol_min(1);
     frame.mutable_hello()->set_protocol_max(1);
     to.Write(frame);
@@ -75,6 +81,7 @@ class WorkerWireTest : public testing::Test {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<pb::Worker::Stub> stub;
   grpc::ClientContext context;
+  grpc::ClientContext next_context;
   std::unique_ptr<Stream> stream;
   pb::WorkerHello hello;
   std::map<uint64_t, std::vector<int>> tokens;
@@ -157,7 +164,18 @@ TEST_F(WorkerWireTest, ALogThatNobodyReadsStopsNobody) {
 
 class StoppedWorkerTest : public WorkerWireTest {
  protected:
-  StoppedWorkerTest() : WorkerWireTest({"--model", kDemo, "--watchdog-grace=100ms"}) {}
+  StoppedWorkerTest()
+      : WorkerWireTest({"--model", kDemo, "--watchdog-grace=100ms", "--request-log=" + RecordFile()}) {
+  }
+  ~StoppedWorkerTest() override { std::remove(RecordFile().c_str()); }
+
+  static std::string RecordFile() {
+    return testing::TempDir() + "stopped_worker_" + std::to_string(getpid()) + ".jsonl";
+  }
+  static std::string Records() {
+    std::ifstream file(RecordFile());
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
 };
 
 // Stopped in mid-decode for longer than a step's limit and the grace: it goes on as if nothing had
@@ -186,6 +204,31 @@ TEST_F(StoppedWorkerTest, GoesOnWithoutBeingTakenForStuck) {
   while (stream->Read(&frame)) continue;
   EXPECT_EQ(child.Wait(), 0);
   EXPECT_EQ(child.output.find("stuck"), std::string::npos) << child.output;
+}
+
+// Its router gives it up in the meantime: what it had for it ends as lost, and the router's next
+// Attach is served.
+TEST_F(StoppedWorkerTest, EndsWhatItsRouterHasCarriedOnElsewhere) {
+  Submit(1, 1900, 0);
+  ReadUntil([this] { return tokens[1].size() > 10; });
+  child.Signal(SIGSTOP);
+  context.TryCancel();
+  EXPECT_FALSE(stream->Finish().ok());
+  child.Signal(SIGCONT);
+  stream = stub->Attach(&next_context);
+  SayHello(*stream, 42, 2);
+  pb::WorkerFrame frame;
+  ASSERT_TRUE(stream->Read(&frame));
+  EXPECT_EQ(frame.hello().epoch(), hello.epoch()) << "it is the same process";
+  Submit(2, 20, 0);
+  ReadUntil([this] { return ends.contains(2); });
+  EXPECT_EQ(tokens[2].size(), 20u);
+  EXPECT_FALSE(ends.contains(1)) << "nothing of the older Attach is told";
+  child.Signal(SIGTERM);
+  while (stream->Read(&frame)) continue;
+  EXPECT_EQ(child.Wait(), 0);
+  EXPECT_NE(Records().find("\"reason\":\"router_lost\""), std::string::npos) << Records();
+  EXPECT_NE(Records().find("\"reason\":\"length\""), std::string::npos) << Records();
 }
 
 }  // namespace
