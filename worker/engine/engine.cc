@@ -279,6 +279,11 @@ bool Engine::State::CommitReady(int64_t now_us) {
       sample = &result.samples[next_sample++];
       QUIRE_CHECK_MSG(sample->sequence == row.sequence->id, "a sample belongs to another row");
     }
+    Choice& choice = static_cast<Choice&>(*row.sequence);
+    if (sample != nullptr && sample->token >= 0 && scheduler.CommitDecode(row, sample->token)) {
+      CommitSample(choice, *sample, now_us);
+      continue;
+    }
     const std::span<const ScoredToken> scored = scores.first(static_cast<size_t>(row.score_count));
     scores = scores.subspan(scored.size());
     // A sequence that ended while the step ran takes nothing: its overrun was booked at its end.
@@ -288,7 +293,6 @@ bool Engine::State::CommitReady(int64_t now_us) {
       totals.discarded_tokens += row.sample;
     }
     // Scores are the request's, also when the choice that computed them has ended.
-    Choice& choice = static_cast<Choice&>(*row.sequence);
     if (!CommitScores(choice, scored) || !taken) continue;
     if (sample != nullptr) CommitSample(choice, *sample, now_us);
   }

@@ -63,7 +63,7 @@ void OutputBuilder::AddOutput(std::vector<Output>& outputs) {
 }
 
 // The next output of the choice's router.
-inline Output& OutputBuilder::NextOutput(const Choice& choice) {
+[[gnu::always_inline]] inline Output& OutputBuilder::NextOutput(const Choice& choice) {
   QUIRE_CHECK(choice.request != nullptr && !choice.ended);
   const size_t router = IndexOf(choice.router);
   std::vector<Output>& outputs = out_.routers[router].outputs;

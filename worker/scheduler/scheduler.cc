@@ -138,18 +138,46 @@ void Scheduler::Pause(Sequence& sequence) {
   Insert(sequence, SequencePlace::kPaused);
 }
 
+// A row that decodes, of which the runner knows all but that it goes on: nearly all rows of nearly
+// all steps.
+inline void Scheduler::ScheduleDecode(Sequence& sequence) {
+  const int64_t planned = sequence.planned;
+  const bool plain = sequence.copy_position < 0 && !sequence.blocks_changed &&
+                     sequence.told_tokens > planned && planned >= sequence.high_water &&
+                     planned >= sequence.prompt_length && !QUIRE_BUG(publish_before_write);
+  if (!plain) return ScheduleRow(sequence, 1);
+  QUIRE_CHECK(sequence.row >= 0);
+  const int64_t end = planned + 1;
+  StepRow& row = plan_->rows.emplace_back();
+  row.row = sequence.row;
+  row.first_position = static_cast<int32_t>(planned);
+  row.q_len = 1;
+  row.token_offset = static_cast<int32_t>(plan_->tokens.size());
+  row.sample = true;
+  work_.AddDecode(planned);
+  sequence.share->served += kDecodeTokenService;
+  sequence.told_tokens = end + 1;
+  sequence.planned = end;
+  sequence.served_end = std::max(sequence.served_end, end);
+  sequence.last_plan = plan_->number;
+  ++sequence.steps_in_flight;
+  ++sequence.samples_in_flight;
+  AddPlannedRow(sequence, row, end);
+}
+
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (i + kRowsAhead < running_.size()) running_[i + kRowsAhead]->Prefetch();
     if (sequence.Prefilling()) continue;
-    if (sequence.OutputsKnown() >= sequence.output_limit) continue;  // its end is in flight
-    if (sequence.WindowUsedUp()) {
+    const int64_t outputs = sequence.OutputsKnown();
+    if (outputs >= sequence.output_limit) continue;  // its end is in flight
+    if (outputs >= sequence.window_end) {
       Pause(sequence);
       --i;  // the last of the list has taken its place
       continue;
     }
-    QUIRE_CHECK(sequence.Pending() == 1);
+    QUIRE_CHECK(outputs + sequence.prompt_length - sequence.planned == 1);  // is pending
     const bool grows = sequence.planned >= sequence.room || sequence.copy_position >= 0;
     if (grows && !Extend(sequence, sequence.planned + 1)) {
       QUIRE_CHECK_MSG(StepsInFlight(), "a decode row was held back");

@@ -26,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "common/check.h"
 #include "worker/core/step_plan.h"
 #include "worker/kv/kv_cache.h"
 #include "worker/scheduler/fairness.h"
@@ -70,6 +71,21 @@ class Scheduler {
   // Commits one row of the oldest step in flight; `token` is −1 when it sampled none. False: the
   // sequence has ended in the meantime and the token is dropped.
   bool CommitRow(const PlannedRow& row, TokenId token);
+  // The same for a row that decodes and goes on with its blocks as they are, as nearly all do.
+  // False: nothing has been done, CommitRow is to be called. Requires: token ≥ 0.
+  bool CommitDecode(const PlannedRow& row, TokenId token) {
+    Sequence& sequence = *row.sequence;
+    const bool plain = row.sample && row.q_len == 1 && !row.blocks_due && row.score_count == 0 &&
+                       sequence.place != SequencePlace::kNone &&
+                       sequence.incarnation == row.incarnation && sequence.followers == 0;
+    if (!plain) return false;
+    --sequence.steps_in_flight;
+    --sequence.samples_in_flight;
+    ++sequence.computed;
+    sequence.tokens.push_back(token);
+    QUIRE_CHECK(sequence.samples_in_flight >= 0 && sequence.computed <= sequence.planned);
+    return true;
+  }
   // After its rows: gives back what only this and older plans named.
   void CommitStep(uint64_t number, std::span<const PlannedRow> rows);
 
@@ -142,7 +158,16 @@ class Scheduler {
   void GiveBirth(Sequence& sequence);
   void ScheduleRow(Sequence& sequence, int32_t q_len);
   void ScheduleDecode(Sequence& sequence);
-  void AddPlannedRow(Sequence& sequence, const StepRow& row, int64_t end);
+  // Field by field: a value put together elsewhere would be read back before it has been written.
+  void AddPlannedRow(Sequence& sequence, const StepRow& row, int64_t end) {
+    PlannedRow& planned = rows_->emplace_back();
+    planned.sequence = &sequence;
+    planned.incarnation = sequence.incarnation;
+    planned.q_len = row.q_len;
+    planned.sample = row.sample;
+    planned.blocks_due = end >= sequence.blocks_due;
+    planned.score_count = row.score_count;
+  }
   void Book(Sequence& sequence, int32_t q_len);
   void TellBlocks(Sequence& sequence);
   void SettleBlocks(Sequence& sequence);

@@ -36,17 +36,6 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   birth.end_ids = sequence.end_ids;
 }
 
-// Field by field: a value put together elsewhere would be read back before it has been written.
-void Scheduler::AddPlannedRow(Sequence& sequence, const StepRow& row, int64_t end) {
-  PlannedRow& planned = rows_->emplace_back();
-  planned.sequence = &sequence;
-  planned.incarnation = sequence.incarnation;
-  planned.q_len = row.q_len;
-  planned.sample = row.sample;
-  planned.blocks_due = end >= sequence.blocks_due;
-  planned.score_count = row.score_count;
-}
-
 void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   QUIRE_CHECK(sequence.row >= 0 && sequence.last_plan <= launched_);
   QUIRE_CHECK(q_len > 0 && q_len <= sequence.Pending());
@@ -97,33 +86,6 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;
   if (row.sample) ++sequence.samples_in_flight;
-  AddPlannedRow(sequence, row, end);
-}
-
-// The same for a row that decodes, of which the runner knows all but that it goes on: nearly all
-// rows of nearly all steps.
-void Scheduler::ScheduleDecode(Sequence& sequence) {
-  const bool plain = sequence.copy_position < 0 && !sequence.blocks_changed &&
-                     sequence.told_tokens > sequence.planned &&
-                     sequence.planned >= sequence.high_water &&
-                     sequence.planned >= sequence.prompt_length && !QUIRE_BUG(publish_before_write);
-  if (!plain) return ScheduleRow(sequence, 1);
-  QUIRE_CHECK(sequence.row >= 0 && sequence.Pending() == 1);
-  const int64_t end = sequence.planned + 1;
-  StepRow& row = plan_->rows.emplace_back();
-  row.row = sequence.row;
-  row.first_position = static_cast<int32_t>(sequence.planned);
-  row.q_len = 1;
-  row.token_offset = static_cast<int32_t>(plan_->tokens.size());
-  row.sample = true;
-  work_.AddDecode(sequence.planned);
-  sequence.share->served += kDecodeTokenService;
-  sequence.told_tokens = end + 1;
-  sequence.planned = end;
-  sequence.served_end = std::max(sequence.served_end, end);
-  sequence.last_plan = plan_->number;
-  ++sequence.steps_in_flight;
-  ++sequence.samples_in_flight;
   AddPlannedRow(sequence, row, end);
 }
 
