@@ -151,6 +151,15 @@ def scheduler_run(mode, **options):
     return last_json(command + [f"--{k.replace('_', '-')}={v}" for k, v in options.items()])
 
 
+def gap_run(budget_ms, seconds):
+    command = [BIN / "engine_bench", f"--model={gemma()}", "--mode=gap", "--batch=8", "--context=16000",
+               f"--threads={os.cpu_count()}", f"--budget-ms={budget_ms}", f"--seconds={seconds}"]
+    row = last_json(command)
+    print(f"gap with gemma, budget {budget_ms} ms: p50 {row['p50_ms']:.0f} ms, p99 {row['p99_ms']:.0f} ms, "
+          f"longest {row['max_ms']:.0f} ms", flush=True)
+    return row
+
+
 def bench_scheduler(args):
     """The engine around the model: a pass over 1,024 decodes, gaps beside long prompts, waste."""
     passes = {}
@@ -161,10 +170,14 @@ def bench_scheduler(args):
     gaps = {f"budget {budget} ms": scheduler_run("gap", budget_ms=budget) for budget in (200, 100, 0)}
     for name, row in gaps.items():
         print(f"gap, {name}: p99 {row['p99_ms']:.0f} ms, longest {row['max_ms']:.0f} ms")
-    waste = {f"block {size}": scheduler_run("waste", block_size=size)["wasted_percent"] for size in (16, 32, 64)}
+    real = {f"budget {budget} ms": gap_run(budget, args.seconds) for budget in (200, 0)}
+    waste = {f"block {size}, {groups} sliding groups":
+                 round(scheduler_run("waste", block_size=size, windowed=groups)["wasted_percent"], 2)
+             for size in (16, 32, 64) for groups in (0, 5)}
     print("waste in percent:", waste)
     record("scheduler", {"pass over 1024 decodes": passes,
                          "gap of 8 streams beside 16,000-token prompts, virtual time": gaps,
+                         "the same with gemma3-270m Q4_K_M, real time": real,
                          "held cache without tokens, percent": waste})
 
 
@@ -333,6 +346,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=60, help="scheduler: of each run of gaps in real time")
     parser.add_argument("--python", help="batching: a Python that has what bench/transformers/requirements.txt names")
     args = parser.parse_args()
     for name, bench in benches.items():

@@ -165,8 +165,8 @@ TEST_F(WorkerWireTest, ALogThatNobodyReadsStopsNobody) {
 class StoppedWorkerTest : public WorkerWireTest {
  protected:
   StoppedWorkerTest()
-      : WorkerWireTest({"--model", kDemo, "--watchdog-grace=100ms", "--request-log=" + RecordFile()}) {
-  }
+      : WorkerWireTest(
+            {"--model", kDemo, "--watchdog-grace=100ms", "--request-log=" + RecordFile()}) {}
   ~StoppedWorkerTest() override { std::remove(RecordFile().c_str()); }
 
   static std::string RecordFile() {
