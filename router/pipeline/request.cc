@@ -47,6 +47,11 @@ std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedMode
   return std::nullopt;
 }
 
+// Whether a worker has taken it up: has admitted it, or written, whatever it forgot to say.
+bool Ran(const LiveRequest& request) {
+  return request.cached_tokens.has_value() || request.accepted_tokens > 0;
+}
+
 // Whether the client has had the beginning of the answer.
 bool Resumes(const LiveRequest& request) {
   if (!request.ask.resume) return false;
@@ -136,7 +141,7 @@ RoomNeed RoomNeedOf(const LiveRequest& request) {
 }
 
 uint64_t TokensTaken(const LiveRequest& request) {
-  return request.cached_tokens ? request.prompt_ids.size() + request.accepted_tokens : 0;
+  return Ran(request) ? request.prompt_ids.size() + request.accepted_tokens : 0;
 }
 
 std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model) {
@@ -231,7 +236,7 @@ RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {
   record.resumed_tokens = request.resumed_tokens;
   record.accepted_tokens = request.accepted_tokens;
   record.total_us = now - request.arrived;
-  if (!request.cached_tokens) return record;
+  if (!Ran(request)) return record;
   const Usage usage = UsageOf(request);
   record.prompt_tokens = usage.prompt_tokens;
   record.cached_tokens = usage.cached_tokens;

@@ -5,6 +5,7 @@
 
 #include "common/json/json.h"
 #include "common/log/line_file.h"
+#include "router/core/utf8.h"
 
 namespace quire {
 namespace {
@@ -17,7 +18,8 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
-std::string Cut(const std::string& name) { return name.substr(0, kMaxNameBytes); }
+// A cut may fall within a character.
+std::string Cut(const std::string& name) { return ValidUtf8(name.substr(0, kMaxNameBytes)); }
 
 std::string_view ErrorName(ApiCode code) {
   switch (code) {

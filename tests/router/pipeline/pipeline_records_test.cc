@@ -117,6 +117,16 @@ TEST_F(PipelineRecordsTest, WhatAClientBroughtAlongIsNotDeliveredAgain) {
   EXPECT_EQ(records_.all[0].accepted_tokens, 6u);
 }
 
+TEST_F(PipelineRecordsTest, OutputsOfAWorkerThatNeverSaidItAdmittedAreBookedToo) {
+  AddWorker().tamper = [](pb::Step& step) { step.clear_admitted(); };
+  StartRouter();
+  EXPECT_TRUE(RunOne(Ask("x", 4), kSecond).usage.has_value());
+  ASSERT_EQ(records_.all.size(), 1u);
+  EXPECT_EQ(records_.all[0].accepted_tokens, 4u);
+  EXPECT_EQ(records_.all[0].delivered_tokens, 4u);
+  EXPECT_EQ(records_.all[0].prompt_tokens, 2u);
+}
+
 TEST_F(PipelineRecordsTest, AChangeOfNumericsIsMarked) {
   for (const char* numerics : {"one", "two"}) {
     AddWorker().tamper_hello = [numerics](pb::WorkerHello& hello) {

@@ -105,6 +105,15 @@ TEST(RequestRecord, AnyNamesMakeAValidLineThatFits) {
   EXPECT_TRUE(json::Parse(line).ok());
 }
 
+TEST(RequestRecord, NamesAreCutAndStayText) {
+  RequestRecord record = Record();
+  record.model = "m";
+  for (int i = 0; i < 200; ++i) record.model += "\xc3\xa9";  // the cut falls within one
+  record.tenant = "\xff";
+  const auto line = json::Parse(RequestRecordJson(record, 0));
+  ASSERT_TRUE(line.ok()) << line.status();
+}
+
 TEST(RequestLog, WritesEachRecordAndCounts) {
   const std::string path = ::testing::TempDir() + "quire_request_log_test.jsonl";
   std::filesystem::remove(path);
