@@ -162,7 +162,7 @@ inline void Scheduler::ScheduleDecode(Sequence& sequence) {
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;
   ++sequence.samples_in_flight;
-  AddPlannedRow(sequence, row, end);
+  AddPlannedRow(*rows_, sequence, row);
 }
 
 void Scheduler::PlanDecodes() {

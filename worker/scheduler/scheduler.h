@@ -158,16 +158,6 @@ class Scheduler {
   void GiveBirth(Sequence& sequence);
   void ScheduleRow(Sequence& sequence, int32_t q_len);
   void ScheduleDecode(Sequence& sequence);
-  // Field by field: a value put together elsewhere would be read back before it has been written.
-  void AddPlannedRow(Sequence& sequence, const StepRow& row, int64_t end) {
-    PlannedRow& planned = rows_->emplace_back();
-    planned.sequence = &sequence;
-    planned.incarnation = sequence.incarnation;
-    planned.q_len = row.q_len;
-    planned.sample = row.sample;
-    planned.blocks_due = end >= sequence.blocks_due;
-    planned.score_count = row.score_count;
-  }
   void Book(Sequence& sequence, int32_t q_len);
   void TellBlocks(Sequence& sequence);
   void SettleBlocks(Sequence& sequence);

@@ -86,7 +86,7 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;
   if (row.sample) ++sequence.samples_in_flight;
-  AddPlannedRow(sequence, row, end);
+  AddPlannedRow(*rows_, sequence, row);
 }
 
 // The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "worker/core/cache_shape.h"
+#include "worker/core/step_plan.h"
 #include "worker/scheduler/policy.h"
 #include "worker/scheduler/sequence.h"
 #include "worker/scheduler/step_time.h"
@@ -50,6 +52,17 @@ struct PlannedRow {
   bool blocks_due = false;  // a block fills up, or falls behind a window
   int32_t score_count = 0;
 };
+
+// Field by field: a value put together elsewhere would be read back before it has been written.
+inline void AddPlannedRow(std::vector<PlannedRow>& rows, Sequence& sequence, const StepRow& row) {
+  PlannedRow& planned = rows.emplace_back();
+  planned.sequence = &sequence;
+  planned.incarnation = sequence.incarnation;
+  planned.q_len = row.q_len;
+  planned.sample = row.sample;
+  planned.blocks_due = row.first_position + row.q_len >= sequence.blocks_due;
+  planned.score_count = row.score_count;
+}
 
 struct SchedulerLoad {
   uint32_t running_rows = 0;
