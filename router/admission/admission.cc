@@ -13,6 +13,8 @@ const TenantProfile& ProfileOf(const std::shared_ptr<const TenantProfile>& tenan
   return tenant == nullptr ? kNobody : *tenant;
 }
 
+uint32_t WeightOf(const TenantProfile& tenant) { return std::max<uint32_t>(1, tenant.weight); }
+
 // Of a minute's bucket that nobody drew on since: it is full again, or as good as.
 constexpr Micros kAccountOfNoUse = 60 * kMicrosPerSecond;
 
@@ -154,6 +156,32 @@ std::optional<Refusal> Admission::Enter(uint64_t id, std::shared_ptr<const Tenan
   return std::nullopt;
 }
 
+QueueResult Admission::MakeRoomInQueue(const Place& place, Micros now) {
+  const TenantProfile& tenant = ProfileOf(place.tenant);
+  QueueResult result;
+  const uint32_t retry_ms = launches_.RetryAfterMs(queue_.size() + 1, now);
+  if (queue_.QueuedBy(tenant.name) >= limits_.max_queued_per_tenant) {
+    result.refusal = Refuse(RefusalCause::kTenantQueueFull, tenant.name,
+                            std::to_string(limits_.max_queued_per_tenant) +
+                                " requests of this tenant are queued already",
+                            retry_ms);
+    return result;
+  }
+  if (queue_.size() >= limits_.max_queued_requests) {
+    result.pushed_out = queue_.WhoGivesWay(tenant.name, WeightOf(tenant), place.priority);
+    const Refusal full = Refuse(
+        RefusalCause::kQueueFull, result.pushed_out ? std::string() : tenant.name,
+        std::to_string(limits_.max_queued_requests) + " requests are queued already", retry_ms);
+    if (!result.pushed_out) {
+      result.refusal = full;
+      return result;
+    }
+    queue_.Remove(*result.pushed_out);
+    result.push_out = full;
+  }
+  return result;
+}
+
 QueueResult Admission::Queue(uint64_t id, const QueueWish& wish, Micros now) {
   Place& place = places_.at(id);
   const TenantProfile& tenant = ProfileOf(place.tenant);
@@ -174,26 +202,8 @@ QueueResult Admission::Queue(uint64_t id, const QueueWish& wish, Micros now) {
                             RetryAfterMs(wait));
     return result;
   }
-  const uint32_t retry_ms = launches_.RetryAfterMs(queue_.size() + 1, now);
-  if (queue_.QueuedBy(tenant.name) >= limits_.max_queued_per_tenant) {
-    result.refusal = Refuse(RefusalCause::kTenantQueueFull, tenant.name,
-                            std::to_string(limits_.max_queued_per_tenant) +
-                                " requests of this tenant are queued already",
-                            retry_ms);
-    return result;
-  }
-  if (queue_.size() >= limits_.max_queued_requests) {
-    result.pushed_out = queue_.WhoGivesWay(tenant.name, tenant.weight, place.priority);
-    const Refusal full = Refuse(
-        RefusalCause::kQueueFull, result.pushed_out ? std::string() : tenant.name,
-        std::to_string(limits_.max_queued_requests) + " requests are queued already", retry_ms);
-    if (!result.pushed_out) {
-      result.refusal = full;
-      return result;
-    }
-    queue_.Remove(*result.pushed_out);
-    result.push_out = full;
-  }
+  result = MakeRoomInQueue(place, now);
+  if (result.refusal) return result;
   // A request for more than a minute's worth reserves all of it.
   place.reserved = wish.tokens;
   if (account.tokens.limited()) {
@@ -201,32 +211,22 @@ QueueResult Admission::Queue(uint64_t id, const QueueWish& wish, Micros now) {
         std::min(static_cast<double>(wish.tokens), account.tokens.Capacity()));
     account.tokens.Take(static_cast<double>(place.reserved), now);
   }
-  place.entry = {id,
-                 wish.model_id,
-                 tenant.name,
-                 std::max<uint32_t>(1, tenant.weight),
-                 place.priority,
-                 wish.tokens,
+  place.entry = {id, wish.model_id, tenant.name, WeightOf(tenant), place.priority, wish.tokens,
                  now};
   queue_.Push(place.entry);
   JournalGrew(id, wish.resumed_bytes);
   return result;
 }
 
-std::optional<Refusal> Admission::Hold(uint64_t id, Micros since, Micros now) {
+QueueResult Admission::Hold(uint64_t id, Micros since, Micros now) {
   Place& place = places_.at(id);
+  QueueResult result = MakeRoomInQueue(place, now);
+  if (result.refusal) return result;
   const TenantProfile& tenant = ProfileOf(place.tenant);
-  if (queue_.size() >= limits_.max_queued_requests ||
-      queue_.QueuedBy(tenant.name) >= limits_.max_queued_per_tenant) {
-    return Refuse(RefusalCause::kQueueFull, tenant.name,
-                  std::to_string(queue_.size()) + " requests are queued already",
-                  launches_.RetryAfterMs(queue_.size() + 1, now));
-  }
-  queue_.Push(
-      {id, kNoModel, tenant.name, std::max<uint32_t>(1, tenant.weight), place.priority, 0, since});
+  queue_.Push({id, kNoModel, tenant.name, WeightOf(tenant), place.priority, 0, since});
   place.held = true;
   PoolEmpty(kNoModel, true, since);
-  return std::nullopt;
+  return result;
 }
 
 void Admission::Release(uint64_t id) {

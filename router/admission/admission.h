@@ -76,7 +76,7 @@ class Admission {
   QueueResult Queue(uint64_t id, const QueueWish& wish, Micros now);
   // Nobody has said yet what serves its model: it waits, under no model, as for an empty pool,
   // since it came. Release it, before it begins anew.
-  std::optional<Refusal> Hold(uint64_t id, Micros since, Micros now);
+  QueueResult Hold(uint64_t id, Micros since, Micros now);
   void Release(uint64_t id);
   bool held(uint64_t id) const { return places_.at(id).held; }
   // Whose turn it is among those that wait for this model.
@@ -127,6 +127,8 @@ class Admission {
 
   Refusal Refuse(RefusalCause cause, const std::string& tenant, std::string message,
                  uint32_t retry_after_ms);
+  // The queue has a place for it then, or the result says why not.
+  QueueResult MakeRoomInQueue(const Place& place, Micros now);
   std::optional<Refusal> CheckHouse(const std::string& name, Micros now);
   std::optional<Refusal> CheckQuotas(const TenantProfile& tenant, Account& account, Micros now);
   // nullptr: there are max_tenants already, all of them of use.

@@ -80,6 +80,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void OnRequestFailed(RequestNumber number, const ApiError& error) override;
   bool EnsureStarted(RequestId id);
   void EndChoice(RequestId id, const ChoiceEnd& end);
+  bool IsQueued(RequestId id, const QueueResult& result);
   void Reject(RequestId id, const Refusal& refusal);
   void Fail(RequestId id, ApiError error);  // by value: it may be a part of the request
   void Release(RequestId id, RequestEnd end);
@@ -135,8 +136,7 @@ RouterPipeline::~RouterPipeline() {
   while (!requests_.empty()) Cancel(requests_.begin()->first);  // each has its record
 }
 
-// ----------------------------------------------------------------------------- the life of a
-// request
+// ----------------------------------------------------------------- the life of a request
 
 RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   QUIRE_CHECK(sink != nullptr);
@@ -179,7 +179,6 @@ void RouterPipeline::Begin(RequestId id) {
   Result<ServedModel> model = models_.Find(request->ask.model, key, began_by);
   if (!model.ok()) return AwaitModel(id, model.error());
   request->model = std::move(model.value());
-
   const GenerateRequest& ask = request->ask;
   if (const auto error = CheckRequest(ask, request->model)) return Fail(id, *error);
   // A client that resumes says what the first router drew and when.
@@ -196,8 +195,7 @@ void RouterPipeline::Begin(RequestId id) {
                      [this, id, alive = std::weak_ptr(alive_)](Result<PromptTokens> prompt) {
                        if (!alive.expired() && Find(id) != nullptr) Enqueue(id, std::move(prompt));
                      });
-  if (queued) return;
-  Fail(id, {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000});
+  if (!queued) Fail(id, {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000});
 }
 
 // A model that nobody serves yet may be about to come; one that nobody ever will is an error.
@@ -205,8 +203,7 @@ void RouterPipeline::AwaitModel(RequestId id, const ApiError& error) {
   const Micros since = Find(id)->arrived;
   const Micros patience = Micros{options_.limits.empty_pool_wait_ms} * kMicrosPerMilli;
   if (error.code != ApiCode::kUnavailable || Now() >= since + patience) return Fail(id, error);
-  if (const auto refusal = admission_.Hold(id, since, Now())) return Reject(id, *refusal);
-  WatchEmptyPools();
+  if (IsQueued(id, admission_.Hold(id, since, Now()))) WatchEmptyPools();
 }
 
 void RouterPipeline::BeginHeld() {
@@ -231,10 +228,7 @@ void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
   }
   request.need = RoomNeedOf(request);
   request.queued_at = Now();
-  const QueueResult result = admission_.Queue(id, QueueWishOf(request), Now());
-  if (result.refusal) return Reject(id, *result.refusal);
-  if (result.pushed_out) Reject(*result.pushed_out, result.push_out);
-  LaunchNext();
+  if (IsQueued(id, admission_.Queue(id, QueueWishOf(request), Now()))) LaunchNext();
 }
 
 // Those whose turn it is go to the workers, as long as these have room. What needs a thing that no
@@ -356,6 +350,13 @@ void RouterPipeline::EndChoice(RequestId id, const ChoiceEnd& end) {
 
 void RouterPipeline::OnRequestFailed(RequestNumber number, const ApiError& error) {
   Fail(number.value(), error);
+}
+
+// Ends whom the queue has no place for: the newcomer, or one that gave way to it.
+bool RouterPipeline::IsQueued(RequestId id, const QueueResult& result) {
+  if (result.refusal) Reject(id, *result.refusal);
+  if (result.pushed_out) Reject(*result.pushed_out, result.push_out);
+  return !result.refusal;
 }
 
 void RouterPipeline::Reject(RequestId id, const Refusal& refusal) {

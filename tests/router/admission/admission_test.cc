@@ -263,9 +263,9 @@ TEST_F(AdmissionTest, WhoseModelNobodyKnowsIsHeldInTheSameQueue) {
   limits_.max_queued_requests = 2;
   EXPECT_FALSE(Ask().has_value());
   EXPECT_FALSE(Enter().has_value());
-  EXPECT_FALSE(admission().Hold(2, now_, now_).has_value());
+  EXPECT_FALSE(admission().Hold(2, now_, now_).refusal.has_value());
   EXPECT_FALSE(Enter().has_value());
-  EXPECT_EQ(admission().Hold(3, now_, now_)->cause, Cause::kQueueFull);
+  EXPECT_EQ(admission().Hold(3, now_, now_).refusal->cause, Cause::kQueueFull);
   EXPECT_EQ(admission().NextExpiry(), now_ + 1500 * kMicrosPerMilli);
   EXPECT_EQ(admission().Expired(now_ + 1500 * kMicrosPerMilli), std::vector<uint64_t>{2});
   EXPECT_TRUE(admission().held(2));
@@ -274,6 +274,21 @@ TEST_F(AdmissionTest, WhoseModelNobodyKnowsIsHeldInTheSameQueue) {
   EXPECT_EQ(admission().NextExpiry(), std::nullopt);
   Leave(2);
   EXPECT_EQ(admission().queue().size(), 1u);
+}
+
+TEST_F(AdmissionTest, HeldRequestsGiveWayLikeAnyOther) {
+  limits_.max_queued_requests = 2;
+  const auto many = Tenant("many");
+  for (uint64_t id = 1; id <= 2; ++id) {
+    EXPECT_FALSE(Enter(many).has_value());
+    EXPECT_FALSE(admission().Hold(id, now_, now_).refusal.has_value());
+  }
+  EXPECT_FALSE(Enter(Tenant("few")).has_value());
+  const QueueResult result = admission().Hold(3, now_, now_);
+  EXPECT_FALSE(result.refusal.has_value());
+  EXPECT_EQ(result.pushed_out, 2u);
+  Leave(2);
+  EXPECT_EQ(admission().queue().size(), 2u);
 }
 
 TEST_F(AdmissionTest, QuotaRefusalsHaveBoundedLabels) {
