@@ -28,6 +28,13 @@ void AddPortFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "insecure",
               .help = "Listen off loopback without keys: whoever reaches the port can use it.",
               .target = &c.insecure});
+  schema.Add({.name = "cors-allow-origin",
+              .help =
+                  "Origin whose pages may read answers in a browser, as https://chat.example, or "
+                  "* for all.",
+              .target = &c.cors_allow_origins,
+              .value_name = "ORIGIN",
+              .default_text = "none"});
   schema.Add({.name = "metrics", .help = "Serve /metrics.", .target = &c.metrics});
 }
 
@@ -116,6 +123,52 @@ void AddKeyFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.salt_key_file,
               .value_name = "FILE",
               .default_text = "a key that everyone knows; with --api-key a random one"});
+}
+
+// Of one request; their upper bounds are what the rest of the program is made for.
+void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Add({.name = "max-streams-per-connection",
+              .help = "Calls that are open at once on one HTTP/2 connection; a client is told, and "
+                      "holds more back.",
+              .target = &c.max_streams_per_connection,
+              .min = 1,
+              .max = 1 << 16});
+  schema.Add({.name = "max-prompts",
+              .help = "Prompts of one completion request.",
+              .target = &c.max_prompts,
+              .min = 1,
+              .max = 1024});
+  schema.Add({.name = "max-messages",
+              .help = "Messages of one chat.",
+              .target = &c.max_messages,
+              .min = 1,
+              .max = 16'384});
+  schema.Add(
+      {.name = "max-json-depth",
+       .help = "Levels of lists and objects in a body, or in JSON that a gRPC message holds.",
+       .target = &c.max_json_depth,
+       .min = 4,
+       .max = 64});
+  schema.Add({.name = "max-prompt-bytes",
+              .help = "Size of one prompt's text, or of a chat's messages and tools as JSON.",
+              .target = &c.max_prompt,
+              .min = 1,
+              .max = 1 << 30});
+  schema.Add({.name = "max-choices",
+              .help = "Choices (n) that a request may ask for.",
+              .target = &c.max_choices,
+              .min = 1,
+              .max = 128});
+  schema.Add({.name = "max-stop-strings",
+              .help = "Stop strings of a request.",
+              .target = &c.max_stop_strings,
+              .min = 0,
+              .max = 16});
+  schema.Add({.name = "max-logit-bias",
+              .help = "Entries of a request's logit_bias.",
+              .target = &c.max_logit_bias,
+              .min = 0,
+              .max = 300});
 }
 
 void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
@@ -386,6 +439,7 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   AddWorkerTlsFlags(schema, config);
   AddKeyFlags(schema, config);
   AddLimitFlags(schema, config);
+  AddRequestLimitFlags(schema, config);
   AddAdmissionFlags(schema, config);
   AddDiscoveryFlags(schema, config);
   AddWorkerFlags(schema, config);

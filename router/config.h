@@ -29,6 +29,15 @@ struct RouterConfig {
   config::Bytes max_header{64 << 10};
   config::Bytes max_body{32 << 20};
   config::Bytes max_response{16 << 20};
+  int32_t max_streams_per_connection = 256;
+  int32_t max_prompts = 1024;
+  int32_t max_messages = 16'384;
+  int32_t max_json_depth = 64;
+  config::Bytes max_prompt{16 << 20};
+  int32_t max_choices = 128;
+  int32_t max_stop_strings = 16;
+  int32_t max_logit_bias = 300;
+  std::vector<std::string> cors_allow_origins;
   config::Duration header_timeout{10'000};
   config::Duration body_timeout{60'000};
   config::Duration idle_timeout{75'000};

@@ -44,6 +44,19 @@ HttpLimits LimitsOf(const RouterConfig& config) {
   return limits;
 }
 
+RequestLimits RequestLimitsOf(const RouterConfig& config, LimitCounters& counters) {
+  RequestLimits limits;
+  limits.max_prompts = static_cast<size_t>(config.max_prompts);
+  limits.max_messages = static_cast<size_t>(config.max_messages);
+  limits.max_json_depth = static_cast<size_t>(config.max_json_depth);
+  limits.max_prompt_bytes = static_cast<size_t>(config.max_prompt.value);
+  limits.max_choices = config.max_choices;
+  limits.max_stop_strings = static_cast<size_t>(config.max_stop_strings);
+  limits.max_logit_bias = static_cast<size_t>(config.max_logit_bias);
+  limits.counters = &counters;
+  return limits;
+}
+
 FrontOptions FrontOf(const RouterConfig& config) {
   FrontOptions options;
   options.host = config.host;
@@ -51,6 +64,7 @@ FrontOptions FrontOf(const RouterConfig& config) {
                    {static_cast<uint16_t>(config.grpc_port), "--grpc-port"}};
   options.max_connections = static_cast<size_t>(config.max_connections);
   options.first_bytes_timeout = MicrosOf(config.header_timeout);
+  options.guard.max_streams = static_cast<uint32_t>(config.max_streams_per_connection);
   options.max_tls_handshakes = static_cast<size_t>(config.max_tls_handshakes);
   options.tls_timeouts.handshake = MicrosOf(config.header_timeout);
   options.tls_timeouts.write = MicrosOf(config.slow_client_timeout);
@@ -71,6 +85,7 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   options.limits.max_prefill_ahead = static_cast<uint64_t>(config.max_prefill_ahead);
   options.limits.max_journal_bytes = static_cast<uint64_t>(config.max_journal.value);
   options.limits.max_index_bytes = static_cast<size_t>(config.max_index.value);
+  options.limits.max_prompt_bytes = static_cast<size_t>(config.max_prompt.value);
   options.limits.max_response_bytes = static_cast<size_t>(config.max_response.value);
   options.limits.max_carry_on_tokens = static_cast<uint64_t>(config.max_carry_on_tokens);
   options.limits.placement_retry_percent = static_cast<uint32_t>(config.placement_retry_percent);
@@ -88,6 +103,7 @@ struct RouterProcess::State {
       : config(router_config),
         log(logger),
         counters(metrics),
+        limit_counters(metrics),
         background(executor, kBackgroundThreads, kMaxBackgroundQueue),
         dialer(MakeGrpcDialer(executor, [this] { return worker_tls->current(); })),
         discovery_runtime{executor,
@@ -113,6 +129,7 @@ struct RouterProcess::State {
   Logger& log;
   Metrics metrics;
   EdgeMetrics counters;
+  LimitCounters limit_counters;
   RealRng rng;
   AsioExecutor executor;
   ThreadBackground background;
@@ -183,11 +200,15 @@ absl::Status RouterProcess::State::Start() {
                          WorkerDiscovery::Make(config, executor, discovery_runtime, metrics));
   http_services = std::make_unique<HttpServices>(HttpServices{
       executor, *pipeline, background, rng, counters, log, LimitsOf(config), QUIRE_VERSION});
+  http_services->request_limits = RequestLimitsOf(config, limit_counters);
+  http_services->cors_origins = config.cors_allow_origins;
   if (keys->required()) http_services->keys = keys.get();
   if (config.metrics) http_services->metrics_text = [this] { return metrics.Render(); };
   grpc_services = std::make_unique<GrpcServices>(
       GrpcServices{executor, *pipeline, rng, counters, log, GrpcLimits()});
   grpc_services->keys = http_services->keys;
+  grpc_services->request_limits = http_services->request_limits;
+  grpc_services->limits.max_concurrent_streams = config.max_streams_per_connection;
   grpc = std::make_unique<InferenceServer>(*grpc_services);
   front = std::make_unique<Front>(executor.context(), *http_services, front_options,
                                   [this](int fd) { grpc->Adopt(fd); });

@@ -56,6 +56,8 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
       tls_reload_failures(Add(m, "quire_router_tls_reload_failures_total",
                               "Times that a TLS certificate or key was unreadable or wrong")),
       http2_connections(Add(m, "quire_router_http2_connections_total", "HTTP/2 connections begun")),
+      http2_streams_over_limit(Add(m, "quire_router_http2_streams_over_limit_total",
+                                   "Times that a client had more streams open than it was told")),
       http2_guard_closed(Add(m, "quire_router_http2_guard_closed_total",
                              "HTTP/2 connections closed past a rate of the guard")) {}
 

@@ -37,6 +37,8 @@ struct GuardLimits {
   // more slowly than they can be made; beyond this their makers are read from no faster than it
   // goes.
   RateLimit abandoned_streams{1000, 2000};
+  // Open at once on one connection, which gRPC announces and refuses; counted here.
+  uint32_t max_streams = 256;
   uint32_t max_header_block_bytes = 64u << 10;  // of one stream: HEADERS and its CONTINUATIONs
   // Of all frames but DATA, which gRPC bounds by the frame size that it announces.
   uint32_t max_control_frame_bytes = 64u << 10;

@@ -30,6 +30,7 @@ Http2Pump::Http2Pump(Socket client, Socket inner, const Options& options,
       abandoned_(options.abandoned),
       counters_(options.counters),
       log_(options.log),
+      max_streams_(options.limits.max_streams),
       guard_(options.limits, options.executor.clock().Now()),
       on_closed_(std::move(on_closed)),
       to_grpc_{client_, inner_, true, {}, 0, false},
@@ -67,6 +68,8 @@ bool Http2Pump::Inspect(std::string_view bytes) {
     abandoned_.Debit(static_cast<double>(guard_.resets_seen() - resets_debited_), now);
     resets_debited_ = guard_.resets_seen();
   }
+  const uint64_t ended = streams_finished_ + guard_.resets_seen();
+  if (guard_.streams_opened() > ended + max_streams_) counters_.http2_streams_over_limit.Add();
   if (limit == nullptr) return true;
   log_.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
   counters_.http2_guard_closed.Add();

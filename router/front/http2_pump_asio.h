@@ -67,6 +67,7 @@ class Http2Pump final : public std::enable_shared_from_this<Http2Pump> {
   RateBucket& abandoned_;
   EdgeMetrics& counters_;
   Logger& log_;
+  const uint32_t max_streams_;
   Http2Guard guard_;
   std::function<void()> on_closed_;
   Direction to_grpc_;

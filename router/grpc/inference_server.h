@@ -17,6 +17,7 @@
 #include "common/runtime/runtime.h"
 #include "common/status.h"
 #include "router/core/edge_metrics.h"
+#include "router/core/request_limits.h"
 #include "router/keys/key_ring.h"
 #include "router/pipeline/pipeline.h"
 
@@ -39,6 +40,7 @@ struct GrpcServices {
   Logger& log;
   GrpcLimits limits;
   KeyRing* keys = nullptr;  // who may come in; nullptr: everyone
+  RequestLimits request_limits = {};
 };
 
 class InferenceServer {

@@ -63,7 +63,7 @@ class AnswerReactor final : public AnswerCall::Reactor {
     std::optional<ApiError> problem;
     Result<KeyRing::Tenant> tenant = TenantOf(context, services_.keys);
     if (tenant.ok()) {
-      problem = FromProto(message, request);
+      problem = FromProto(message, request, services_.request_limits);
       ApplyTenant(std::move(tenant.value()), request);
     } else {
       problem = tenant.error();
@@ -151,7 +151,8 @@ class InferenceService final : public v1::Inference::CallbackService {
     Prompt prompt;
     Result<KeyRing::Tenant> tenant = TenantOf(*context, services_.keys);
     const std::optional<ApiError> problem =
-        tenant.ok() ? FromProto(*request, prompt) : std::optional(tenant.error());
+        tenant.ok() ? FromProto(*request, prompt, services_.request_limits)
+                    : std::optional(tenant.error());
     if (problem) {
       reactor->Finish(ToStatus(*problem));
       return reactor;

@@ -105,8 +105,21 @@ Problem ReadCommon(const Message& in, bool echo, GenerateRequest& out) {
   return std::nullopt;
 }
 
-Problem CheckJson(const std::string& text, const char* field, bool list, std::string& out) {
-  auto value = json::Parse(text);
+// JSON that a message holds as text.
+struct JsonRule {
+  const RequestLimits& limits;
+  bool list;  // else an object
+};
+
+Problem CheckJson(const std::string& text, const char* field, const JsonRule& rule,
+                  std::string& out) {
+  json::Limits json_limits;
+  json_limits.max_depth = rule.limits.max_json_depth;
+  const bool list = rule.list;
+  auto value = json::Parse(text, json_limits);
+  if (absl::IsResourceExhausted(value.status()) && rule.limits.counters != nullptr) {
+    rule.limits.counters->json_depth.Add();
+  }
   if (!value.ok()) return Bad(field, StatusMessage(value.status()));
   if (list ? !value->is_array() : !value->is_object()) {
     return Bad(field, list ? "must be a JSON list" : "must be a JSON object");
@@ -122,7 +135,9 @@ void AppendMember(const char* name, std::string_view value, std::string& out) {
   json::AppendQuoted(value, out);
 }
 
-Problem ReadMessages(const v1::ChatRequest& in, std::string& out) {
+Problem ReadMessages(const v1::ChatRequest& in, const RequestLimits& limits, std::string& out) {
+  const size_t count = static_cast<size_t>(in.messages_size());
+  if (auto problem = CheckMessageCount(count, limits)) return problem;
   if (in.messages_size() == 0) return Bad("messages", "must hold at least one message");
   out = "[";
   for (int i = 0; i < in.messages_size(); ++i) {
@@ -138,7 +153,8 @@ Problem ReadMessages(const v1::ChatRequest& in, std::string& out) {
     if (!message.tool_calls_json().empty()) {
       std::string calls;
       const std::string field = where + ".tool_calls_json";
-      if (auto p = CheckJson(message.tool_calls_json(), field.c_str(), true, calls)) return p;
+      if (auto p = CheckJson(message.tool_calls_json(), field.c_str(), {limits, true}, calls))
+        return p;
       out += ",\"tool_calls\":" + calls;
     }
     out += '}';
@@ -147,13 +163,13 @@ Problem ReadMessages(const v1::ChatRequest& in, std::string& out) {
   return std::nullopt;
 }
 
-Problem ReadChat(const v1::ChatRequest& in, ChatPrompt& out) {
-  if (auto problem = ReadMessages(in, out.messages_json)) return problem;
+Problem ReadChat(const v1::ChatRequest& in, const RequestLimits& limits, ChatPrompt& out) {
+  if (auto problem = ReadMessages(in, limits, out.messages_json)) return problem;
   if (!in.tools_json().empty()) {
-    if (auto p = CheckJson(in.tools_json(), "tools_json", true, out.tools_json)) return p;
+    if (auto p = CheckJson(in.tools_json(), "tools_json", {limits, true}, out.tools_json)) return p;
   }
   if (!in.template_kwargs_json().empty()) {
-    if (auto p = CheckJson(in.template_kwargs_json(), "template_kwargs_json", false,
+    if (auto p = CheckJson(in.template_kwargs_json(), "template_kwargs_json", {limits, false},
                            out.template_kwargs_json)) {
       return p;
     }
@@ -203,14 +219,15 @@ void ToProto(const TokenLogprob& in, v1::TokenLogprob& out) {
 
 }  // namespace
 
-Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out) {
+Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out,
+                  const RequestLimits& limits) {
   if (auto problem = ReadCommon(in, in.echo(), out)) return problem;
   if (in.prompt_case() == v1::GenerateRequest::kText) {
     if (in.text().empty()) return Bad("text", "must not be empty; give at least one character");
     TextPrompt prompt{in.text(), true};
     if (in.has_add_special_tokens()) prompt.add_special_tokens = in.add_special_tokens();
     out.prompt = std::move(prompt);
-    return std::nullopt;
+    return CheckLimits(out, limits);
   }
   if (in.prompt_case() == v1::GenerateRequest::kTokenIds) {
     TokenPrompt prompt;
@@ -219,33 +236,33 @@ Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out) {
     }
     if (auto problem = ReadIds(in.token_ids(), "token_ids", prompt.ids)) return problem;
     out.prompt = std::move(prompt);
-    return std::nullopt;
+    return CheckLimits(out, limits);
   }
   return Bad("prompt", "is missing; give text or token_ids");
 }
 
-Problem FromProto(const v1::ChatRequest& in, GenerateRequest& out) {
+Problem FromProto(const v1::ChatRequest& in, GenerateRequest& out, const RequestLimits& limits) {
   if (auto problem = ReadCommon(in, false, out)) return problem;
   out.chat_defaults = true;
   ChatPrompt prompt;
-  if (auto problem = ReadChat(in, prompt)) return problem;
+  if (auto problem = ReadChat(in, limits, prompt)) return problem;
   out.prompt = std::move(prompt);
-  return std::nullopt;
+  return CheckLimits(out, limits);
 }
 
-Problem FromProto(const v1::TokenizeRequest& in, Prompt& out) {
+Problem FromProto(const v1::TokenizeRequest& in, Prompt& out, const RequestLimits& limits) {
   if (in.input_case() == v1::TokenizeRequest::kText) {
     TextPrompt prompt{in.text(), true};
     if (in.has_add_special_tokens()) prompt.add_special_tokens = in.add_special_tokens();
     out = std::move(prompt);
-    return std::nullopt;
+    return CheckPromptSize(out, limits);
   }
   if (in.input_case() == v1::TokenizeRequest::kChat) {
     ChatPrompt prompt;
-    if (auto problem = ReadChat(in.chat(), prompt)) return problem;
+    if (auto problem = ReadChat(in.chat(), limits, prompt)) return problem;
     if (in.has_add_special_tokens()) prompt.add_special_tokens = in.add_special_tokens();
     out = std::move(prompt);
-    return std::nullopt;
+    return CheckPromptSize(out, limits);
   }
   return Bad("input", "is missing; give text or chat");
 }

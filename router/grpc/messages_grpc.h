@@ -11,14 +11,18 @@
 
 #include "quire/v1/inference.pb.h"
 #include "router/core/api.h"
+#include "router/core/request_limits.h"
 #include "router/pipeline/pipeline.h"
 
 namespace quire {
 
 // nullopt: `out` holds the request (all but request id and deadline, which the call knows).
-std::optional<ApiError> FromProto(const v1::GenerateRequest& in, GenerateRequest& out);
-std::optional<ApiError> FromProto(const v1::ChatRequest& in, GenerateRequest& out);
-std::optional<ApiError> FromProto(const v1::TokenizeRequest& in, Prompt& out);
+std::optional<ApiError> FromProto(const v1::GenerateRequest& in, GenerateRequest& out,
+                                  const RequestLimits& limits = {});
+std::optional<ApiError> FromProto(const v1::ChatRequest& in, GenerateRequest& out,
+                                  const RequestLimits& limits = {});
+std::optional<ApiError> FromProto(const v1::TokenizeRequest& in, Prompt& out,
+                                  const RequestLimits& limits = {});
 
 void ToProto(const Started& in, const std::string& request_id, v1::Started& out);
 void ToProto(std::span<const TokenLogprob> logprobs, uint64_t first_position, v1::PromptPart& out);

@@ -16,9 +16,14 @@ using json::Value;
 constexpr size_t kMaxUnknownFieldsListed = 16;
 constexpr size_t kMaxMessages = 16'384;
 
-FieldError ParseBody(std::string_view body, Value& out) {
-  auto value = json::Parse(body);
+FieldError ParseBody(std::string_view body, const RequestLimits& limits, Value& out) {
+  json::Limits json_limits;
+  json_limits.max_depth = limits.max_json_depth;
+  auto value = json::Parse(body, json_limits);
   if (!value.ok()) {
+    if (absl::IsResourceExhausted(value.status()) && limits.counters != nullptr) {
+      limits.counters->json_depth.Add();
+    }
     ApiError error;
     error.code = ApiCode::kInvalidArgument;
     error.message = "the body must be a JSON object: " + StatusMessage(value.status());
@@ -83,8 +88,8 @@ FieldError ReadPrompts(ApiDraft& draft, const RequestLimits& limits) {
   if (list.empty()) return BadParam("prompt", "must not be an empty list");
   if (list[0].is_number()) return AddTokenPrompt(value, draft);
   if (list.size() > limits.max_prompts) {
-    return BadParam("prompt", "has " + std::to_string(list.size()) + " entries; at most " +
-                                  std::to_string(limits.max_prompts) + " are served");
+    return PastLimit("prompt", "--max-prompts", limits.max_prompts,
+                     limits.counters ? &limits.counters->prompts : nullptr);
   }
   if (draft.common.resume && list.size() > 1) {
     return BadParam("resume", "is served for one prompt at a time");
@@ -104,8 +109,14 @@ FieldError ReadPrompts(ApiDraft& draft, const RequestLimits& limits) {
   return std::nullopt;
 }
 
-FieldError ReadChat(ApiDraft& draft) {
+FieldError CheckCount(const Value& messages, const RequestLimits& limits) {
+  if (!messages.is_array()) return std::nullopt;
+  return CheckMessageCount(messages.get_array().size(), limits);
+}
+
+FieldError ReadChat(ApiDraft& draft, const RequestLimits& limits) {
   if (!draft.messages) return BadParam("messages", "is missing");
+  if (auto problem = CheckCount(*draft.messages, limits)) return problem;
   if (auto problem = ReadMessages(*draft.messages, draft.chat.messages_json)) return problem;
   if (draft.add_special_tokens_set) draft.chat.add_special_tokens = draft.add_special_tokens;
   if (draft.chat.add_generation_prompt && draft.chat.continue_final_message) {
@@ -252,23 +263,28 @@ std::optional<ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
   out = ApiRequest();
   out.kind = kind;
   Value root;
-  if (auto problem = ParseBody(body, root)) return problem;
+  if (auto problem = ParseBody(body, limits, root)) return problem;
   ApiDraft draft(out);
   const unsigned where = kind == ApiKind::kChat ? kInChat : kInCompletion;
   if (auto problem = ReadFields(root.get_object(), where, draft)) return problem;
   if (auto problem = SettleSampling(kind, draft)) return problem;
   if (auto problem = CheckTruncation(draft.common.truncate_prompt_tokens)) return problem;
   draft.common.streaming = out.stream;
-  if (auto problem = kind == ApiKind::kChat ? ReadChat(draft) : ReadPrompts(draft, limits)) {
+  if (auto problem =
+          kind == ApiKind::kChat ? ReadChat(draft, limits) : ReadPrompts(draft, limits)) {
     return problem;
+  }
+  for (const GenerateRequest& request : out.requests) {
+    if (auto problem = CheckLimits(request, limits)) return problem;
   }
   return std::nullopt;
 }
 
-std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& out) {
+std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& out,
+                                          const RequestLimits& limits) {
   out = TokenizeBody();
   Value root;
-  if (auto problem = ParseBody(body, root)) return problem;
+  if (auto problem = ParseBody(body, limits, root)) return problem;
   const json::Object& object = root.get_object();
   ListUnknown(object,
               {"model", "prompt", "messages", "add_special_tokens", "return_token_strs",
@@ -281,7 +297,9 @@ std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& o
     if (auto problem = ReadBool(*v, "return_token_strs", out.return_token_strings)) return problem;
   }
   if (const Value* messages = json::Find(object, "messages")) {
-    return ReadTokenizeChat(object, *messages, out);
+    if (auto problem = CheckCount(*messages, limits)) return problem;
+    if (auto problem = ReadTokenizeChat(object, *messages, out)) return problem;
+    return CheckPromptSize(out.prompt, limits);
   }
   const Value* prompt = json::Find(object, "prompt");
   if (!prompt) return BadParam("prompt", "is missing; give prompt or messages");
@@ -291,13 +309,14 @@ std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& o
     if (auto problem = ReadBool(*v, "add_special_tokens", text.add_special_tokens)) return problem;
   }
   out.prompt = std::move(text);
-  return std::nullopt;
+  return CheckPromptSize(out.prompt, limits);
 }
 
-std::optional<ApiError> ParseDetokenizeBody(std::string_view body, DetokenizeBody& out) {
+std::optional<ApiError> ParseDetokenizeBody(std::string_view body, DetokenizeBody& out,
+                                            const RequestLimits& limits) {
   out = DetokenizeBody();
   Value root;
-  if (auto problem = ParseBody(body, root)) return problem;
+  if (auto problem = ParseBody(body, limits, root)) return problem;
   const json::Object& object = root.get_object();
   ListUnknown(object, {"model", "tokens"}, out.unknown_fields);
   if (const Value* v = json::Find(object, "model")) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "router/core/api.h"
+#include "router/core/request_limits.h"
 
 namespace quire {
 
@@ -29,10 +30,6 @@ struct ApiRequest {
   std::vector<std::string> unknown_fields;
 };
 
-struct RequestLimits {
-  size_t max_prompts = 1024;
-};
-
 // nullopt: `out` holds the request.
 std::optional<ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
                                         const RequestLimits& limits, ApiRequest& out);
@@ -43,14 +40,16 @@ struct TokenizeBody {
   bool return_token_strings = false;
   std::vector<std::string> unknown_fields;
 };
-std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& out);
+std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& out,
+                                          const RequestLimits& limits = {});
 
 struct DetokenizeBody {
   std::string model;
   std::vector<TokenId> ids;
   std::vector<std::string> unknown_fields;
 };
-std::optional<ApiError> ParseDetokenizeBody(std::string_view body, DetokenizeBody& out);
+std::optional<ApiError> ParseDetokenizeBody(std::string_view body, DetokenizeBody& out,
+                                            const RequestLimits& limits = {});
 
 // "2.5", "2.5s", "300ms" or "2m" as milliseconds. nullopt when it is none of these, 0 or over a
 // day.

@@ -24,7 +24,7 @@ std::unique_ptr<Call> GenerateCall::Begin(HttpServices& services, ApiKind kind, 
                                           Exchange& exchange) {
   std::unique_ptr<GenerateCall> call(
       new GenerateCall(services, kind, std::move(request), exchange));
-  const RequestLimits limits{.max_prompts = services.limits.max_prompts};
+  const RequestLimits& limits = services.request_limits;
   if (call->http_.body.size() <= services.limits.background_parse_bytes) {
     ApiRequest parsed;
     auto problem = ParseApiRequest(kind, call->http_.body, limits, parsed);

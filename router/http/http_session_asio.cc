@@ -148,6 +148,7 @@ void HttpSession::Parse() {
     parser_->header_limit(static_cast<uint32_t>(services_.limits.max_header_bytes));
     parser_->body_limit(services_.limits.max_body_bytes);
     request_wire_bytes_ = 0;
+    cors_origin_.clear();
     continue_sent_ = false;
   }
   error_code error;
@@ -176,11 +177,25 @@ void HttpSession::Parse() {
   }
 }
 
+void HttpSession::ReadOrigin() {
+  cors_origin_.clear();
+  const std::string_view origin = StdView(parser_->get()[beast_http::field::origin]);
+  if (origin.empty()) return;
+  for (const std::string& allowed : services_.cors_origins) {
+    if (allowed == "*" || allowed == origin) {
+      cors_origin_ = allowed;
+      return;
+    }
+  }
+}
+
 // Before the body is read: whoever may not come in costs no more than a header.
 bool HttpSession::Authorize() {
   tenant_.reset();
   if (services_.keys == nullptr) return true;
   const auto& head = parser_->get();
+  // A browser asks before it sends a key.
+  if (head.method() == beast_http::verb::options && !cors_origin_.empty()) return true;
   std::string path;
   if (PathOfTarget(StdView(head.target()), path) &&
       AccessOf(*services_.routes, path) == Access::kOpen) {
@@ -202,6 +217,7 @@ bool HttpSession::Authorize() {
 }
 
 bool HttpSession::CheckHead() {
+  ReadOrigin();
   if (!CheckFraming() || !Authorize()) return false;
   const auto& head = parser_->get();
   const std::string_view expect = StdView(head[beast_http::field::expect]);
@@ -269,7 +285,7 @@ void HttpSession::Refuse(int status, std::string_view message, std::string_view 
 
 void HttpSession::Refuse(HttpResponse response) {
   keep_alive_ = false;
-  head_only_ = false;
+  head_only_ = preflight_ = false;
   answer_begun_ = false;
   answer_done_ = false;
   if (request_id_.empty()) request_id_ = NewRequestId(services_.rng);
@@ -307,6 +323,7 @@ void HttpSession::BeginAnswer() {
   HttpRequest request = TakeRequest(usable);
   request_id_ = request.request_id;
   head_only_ = request.method == "HEAD";
+  preflight_ = request.method == "OPTIONS";
   if (services_.keys != nullptr) services_.keys->CountRequest(request.tenant);
   if (!usable) {
     Reply(ErrorResponse(400, "the request's target is not a path", "bad_request"));

@@ -61,6 +61,8 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool CheckHead();     // false: refused
   bool CheckFraming();  // false: refused
   bool Authorize();     // false: refused
+  void ReadOrigin();
+  void AppendCors();
   void OnParseError(const boost::beast::error_code& error);
   void Refuse(int status, std::string_view message, std::string_view code);
   void Refuse(HttpResponse response);
@@ -94,12 +96,14 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   size_t counted_body_bytes_ = 0;  // our part of shared_.body_bytes
   uint64_t request_wire_bytes_ = 0;
   bool continue_sent_ = false;
+  std::string cors_origin_;  // that may read the answer; empty: none was asked for, or may
   std::shared_ptr<const TenantProfile> tenant_;  // of the request that is being read
 
   std::unique_ptr<Call> call_;
   bool dispatching_ = false;
   std::string request_id_;
   bool head_only_ = false;  // HEAD
+  bool preflight_ = false;  // OPTIONS
   bool http10_ = false;
   bool keep_alive_ = true;
   bool chunked_ = false;

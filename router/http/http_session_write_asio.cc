@@ -55,8 +55,25 @@ void HttpSession::AppendHead(int status, std::string_view content_type, const He
     out_ += "Transfer-Encoding: chunked\r\n";
   }
   out_ += "X-Request-Id: " + request_id_ + "\r\n";
+  AppendCors();
   for (const auto& [name, value] : headers) out_ += name + ": " + value + "\r\n";
   out_ += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+}
+
+void HttpSession::AppendCors() {
+  if (services_.cors_origins.empty()) return;
+  out_ += "Vary: Origin\r\n";
+  if (cors_origin_.empty()) return;
+  out_ += "Access-Control-Allow-Origin: " + cors_origin_ + "\r\n";
+  if (preflight_) {
+    out_ +=
+        "Access-Control-Allow-Methods: GET, HEAD, POST\r\n"
+        "Access-Control-Allow-Headers: authorization, content-type, x-request-id, x-session-id, "
+        "x-request-timeout-ms, x-quire-timeout, traceparent\r\n"
+        "Access-Control-Max-Age: 600\r\n";
+  } else {
+    out_ += "Access-Control-Expose-Headers: x-request-id, x-quire-worker, retry-after\r\n";
+  }
 }
 
 void HttpSession::Reply(HttpResponse response) {

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "common/log/log.h"
 #include "common/runtime/runtime.h"
 #include "router/core/edge_metrics.h"
+#include "router/core/request_limits.h"
 #include "router/keys/key_ring.h"
 #include "router/pipeline/pipeline.h"
 
@@ -24,7 +26,6 @@ struct HttpLimits {
   size_t max_body_bytes = 32u << 20;
   size_t max_pipelined_bytes = 64u << 10;         // read ahead while an answer is under way
   size_t max_write_buffer_bytes = 16u << 20;      // beyond it the client is given up
-  size_t max_prompts = 1024;                      // of one completion request
   size_t max_prompt_logprobs = 131'072;           // of one answer: every time they are written
   size_t background_parse_bytes = 256u << 10;     // larger bodies are parsed off the event loop
   Micros header_timeout = 10 * kMicrosPerSecond;  // from a request's first byte to its headers' end
@@ -45,6 +46,9 @@ struct HttpServices {
   Logger& log;
   HttpLimits limits;
   std::string version;
+  RequestLimits request_limits = {};
+  // Origins whose pages may read answers, "*" for all; empty: no word of CORS is said.
+  std::vector<std::string> cors_origins = {};
   bool leaving = false;  // not ready any more, though it still serves
   std::function<std::string()> metrics_text = nullptr;  // Prometheus text; empty function: 404
   const RouteTable* routes = &PublicRoutes();           // what is served

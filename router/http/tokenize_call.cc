@@ -88,8 +88,12 @@ void Ask(const std::shared_ptr<TextJob<DetokenizeBody>>& job) {
       });
 }
 
-void Parse(TextJob<TokenizeBody>& job) { job.problem = ParseTokenizeBody(job.text, job.body); }
-void Parse(TextJob<DetokenizeBody>& job) { job.problem = ParseDetokenizeBody(job.text, job.body); }
+void Parse(TextJob<TokenizeBody>& job) {
+  job.problem = ParseTokenizeBody(job.text, job.body, job.services.request_limits);
+}
+void Parse(TextJob<DetokenizeBody>& job) {
+  job.problem = ParseDetokenizeBody(job.text, job.body, job.services.request_limits);
+}
 
 template <class Body>
 void Parsed(const std::shared_ptr<TextJob<Body>>& job) {

@@ -31,7 +31,9 @@ void CheckPrompt(const quire::Prompt& prompt) {
 
 void CheckApi(quire::ApiKind kind, std::string_view body) {
   quire::ApiRequest out;
-  if (const auto problem = quire::ParseApiRequest(kind, body, {.max_prompts = 8}, out)) {
+  quire::RequestLimits limits;
+  limits.max_prompts = 8;
+  if (const auto problem = quire::ParseApiRequest(kind, body, limits, out)) {
     CheckProblem(problem);
     return;
   }

@@ -105,6 +105,25 @@ TEST_F(FrontTest, TheGuardClosesAConnectionPastARate) {
   EXPECT_LT(inner.ReadToEnd().size(), kPreface.size() + pings.size());
 }
 
+TEST_F(FrontTest, StreamsAtTheLimitPassAndOneMoreIsCounted) {
+  FrontOptions options;
+  options.guard.max_streams = 3;
+  Listen(options);
+  RawClient client = RawClient::Connect(ports_[0]);
+  const auto headers = [](char stream) {  // a HEADERS frame of one byte, with END_HEADERS
+    return std::string("\0\0\1\1\4\0\0\0", 8) + stream + '\x82';
+  };
+  client.Send(kPreface);
+  for (const char stream : {1, 3, 5}) client.Send(headers(stream));
+  ASSERT_TRUE(edge_.Eventually([this] { return adopted_.size() == 1; }));
+  RawClient inner(adopted_[0]);
+  EXPECT_NE(inner.ReadUntil(headers(5)).find(headers(1)), std::string::npos);
+  edge_.OnLoop([this] { EXPECT_EQ(edge_.counters.http2_streams_over_limit.value(), 0u); });
+  client.Send(headers(7));
+  inner.ReadUntil(headers(7));
+  edge_.OnLoop([this] { EXPECT_EQ(edge_.counters.http2_streams_over_limit.value(), 1u); });
+}
+
 TEST_F(FrontTest, SilenceIsEndedByTheDeadline) {
   FrontOptions options;
   options.first_bytes_timeout = 1000;  // microseconds

@@ -230,6 +230,36 @@ TEST(GrpcEdge, ManyStreamsAtOnce) {
   for (auto& reader : readers) EXPECT_EQ(ReadAll(*reader).ids.size(), 20u);
 }
 
+TEST(GrpcEdge, CallsPastTheStreamLimitWaitAndPastARequestLimitAreRefused) {
+  GrpcLimits limits;
+  limits.max_concurrent_streams = 2;
+  GrpcEdge edge({}, {}, nullptr, limits);
+  edge.OnLoop([&] {
+    edge.pipeline.mode = FakePipeline::Mode::kManual;
+    edge.grpc_services.request_limits.max_choices = 2;
+  });
+  auto stub = Connect(edge);
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
+  for (int i = 0; i < 3; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub->Generate(contexts.back().get(), Prompted(1)));
+  }
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.seen.size() == 2; }));
+  edge.OnLoop([&] { EXPECT_EQ(edge.pipeline.live.size(), 2u); });
+  contexts[0]->TryCancel();
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.seen.size() == 3; }));
+  for (auto& context : contexts) context->TryCancel();
+  for (auto& reader : readers) (void)ReadAll(*reader);
+
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kEcho; });
+  v1::GenerateRequest request = Prompted(1);
+  request.mutable_sampling()->set_n(2);
+  EXPECT_TRUE(Generate(*stub, request).status.ok());
+  request.mutable_sampling()->set_n(3);
+  EXPECT_EQ(Generate(*stub, request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST(GrpcEdge, HealthFollowsThePipelineAndTheDrain) {
   GrpcEdge edge;
   auto stub = grpc::health::v1::Health::NewStub(

@@ -226,7 +226,8 @@ TEST(ApiRequest, BadInputNamesTheField) {
 }
 
 TEST(ApiRequest, PromptCountAtLimitPassesAndLimitPlusOneDoesNot) {
-  const RequestLimits limits{.max_prompts = 3};
+  RequestLimits limits;
+  limits.max_prompts = 3;
   ApiRequest out;
   EXPECT_FALSE(ParseApiRequest(kText, R"({"prompt":["a","b","c"]})", limits, out).has_value());
   const auto problem = ParseApiRequest(kText, R"({"prompt":["a","b","c","d"]})", limits, out);

@@ -13,10 +13,11 @@ namespace quire {
 class GrpcEdge : public EdgeHarness {
  public:
   explicit GrpcEdge(FrontOptions options = {}, const HttpLimits& http_limits = {},
-                    std::shared_ptr<const KeyTable> key_table = nullptr)
+                    std::shared_ptr<const KeyTable> key_table = nullptr,
+                    const GrpcLimits& grpc_limits = {})
       : EdgeHarness(http_limits, std::move(key_table)), grpc_services{executor, pipeline,
                                                                       rng,      counters,
-                                                                      log,      GrpcLimits()} {
+                                                                      log,      grpc_limits} {
     grpc_services.keys = services.keys;
     grpc_services.limits.health_interval = 1000;  // microseconds
     options.ports = {{0, "--port"}, {0, "--grpc-port"}};

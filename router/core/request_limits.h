@@ -1,0 +1,46 @@
+// How much one request may ask for, whichever protocol it comes by: each limit has a flag, a name
+// in the refusal, and a counter.
+//
+// Plain values, fixed at start; the counters may be used on any thread.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "common/metrics/metrics.h"
+#include "router/core/api.h"
+
+namespace quire {
+
+struct LimitCounters {
+  explicit LimitCounters(Metrics& metrics);
+
+  Counter& prompts;
+  Counter& messages;
+  Counter& json_depth;
+  Counter& prompt_bytes;
+  Counter& choices;
+  Counter& stop_strings;
+  Counter& logit_bias;
+};
+
+struct RequestLimits {
+  size_t max_prompts = 1024;            // of one completion request
+  size_t max_messages = 16'384;         // of one chat
+  size_t max_json_depth = 64;           // of a body, and of JSON within a message
+  size_t max_prompt_bytes = 16u << 20;  // of one prompt's text, or of its messages as JSON
+  int32_t max_choices = 128;            // n
+  size_t max_stop_strings = 16;
+  size_t max_logit_bias = 300;        // entries
+  LimitCounters* counters = nullptr;  // outlives the limits; nullptr: nothing is counted
+};
+
+// The refusal of a request that asks for more of `field` than is served, which is counted.
+ApiError PastLimit(std::string_view field, std::string_view flag, size_t limit, Counter* counter);
+
+// What a request asks for apart from how many prompts and messages it has; nullopt: served.
+std::optional<ApiError> CheckLimits(const GenerateRequest& request, const RequestLimits& limits);
+std::optional<ApiError> CheckPromptSize(const Prompt& prompt, const RequestLimits& limits);
+std::optional<ApiError> CheckMessageCount(size_t count, const RequestLimits& limits);
+
+}  // namespace quire
