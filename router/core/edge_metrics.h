@@ -35,7 +35,7 @@ struct EdgeMetrics {
   Counter& tls_reload_failures;
   Counter& http2_connections;
   Counter& http2_streams_over_limit;  // times that a client had more open than it was told
-  Counter& http2_guard_closed;  // connections past a rate of the guard
+  Counter& http2_guard_closed;        // connections past a rate of the guard
 };
 
 }  // namespace quire

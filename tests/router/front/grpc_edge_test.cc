@@ -2,6 +2,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "tests/router/support/grpc_edge.h"
@@ -236,27 +238,36 @@ TEST(GrpcEdge, CallsPastTheStreamLimitWaitAndPastARequestLimitAreRefused) {
   GrpcEdge edge({}, {}, nullptr, limits);
   edge.OnLoop([&] {
     edge.pipeline.mode = FakePipeline::Mode::kManual;
-    edge.grpc_services.request_limits.max_choices = 2;
+    edge.grpc_services.request_limits.max_choices = 1;
   });
   auto stub = Connect(edge);
-  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
-  for (int i = 0; i < 3; ++i) {
-    contexts.push_back(std::make_unique<grpc::ClientContext>());
-    readers.push_back(stub->Generate(contexts.back().get(), Prompted(1)));
+  {  // the client has been told the limit once a call has ended
+    grpc::ClientContext context;
+    v1::ListModelsResponse response;
+    ASSERT_TRUE(stub->ListModels(&context, {}, &response).ok());
   }
-  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.seen.size() == 2; }));
+  grpc::ClientContext contexts[3];
+  std::vector<std::thread> callers;  // the call that waits holds its thread
+  for (int i = 0; i < 3; ++i) {
+    callers.emplace_back([&, i] {
+      auto reader = stub->Generate(&contexts[i], Prompted(1));
+      (void)ReadAll(*reader);
+    });
+    if (i == 2) break;
+    const size_t begun = static_cast<size_t>(i) + 1;
+    EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.seen.size() == begun; }));
+  }
   edge.OnLoop([&] { EXPECT_EQ(edge.pipeline.live.size(), 2u); });
-  contexts[0]->TryCancel();
+  contexts[0].TryCancel();
   EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.seen.size() == 3; }));
-  for (auto& context : contexts) context->TryCancel();
-  for (auto& reader : readers) (void)ReadAll(*reader);
+  for (grpc::ClientContext& context : contexts) context.TryCancel();
+  for (std::thread& caller : callers) caller.join();
 
   edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kEcho; });
   v1::GenerateRequest request = Prompted(1);
-  request.mutable_sampling()->set_n(2);
+  request.mutable_sampling()->set_n(1);
   EXPECT_TRUE(Generate(*stub, request).status.ok());
-  request.mutable_sampling()->set_n(3);
+  request.mutable_sampling()->set_n(2);
   EXPECT_EQ(Generate(*stub, request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 

@@ -1,0 +1,82 @@
+// What no single flag's range says.
+#include "router/config.h"
+#include "router/core/target.h"
+#include "router/discovery/fetch_asio.h"
+#include "router/front/front.h"
+
+namespace quire {
+namespace {
+
+absl::Status CheckDiscovery(const RouterConfig& c) {
+  if (c.workers.empty() && c.worker_files.empty() && c.worker_dns.empty() &&
+      c.worker_kubernetes.empty()) {
+    return InvalidArgument(
+        "--worker is missing; give at least one, as in --worker 127.0.0.1:9000, or one of "
+        "--worker-file, --worker-dns and --worker-k8s");
+  }
+  for (const std::string& worker : c.workers) {
+    QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(worker), "--worker"));
+  }
+  for (const std::string& name : c.worker_dns) {
+    QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(name), "--worker-dns"));
+  }
+  if (c.worker_kubernetes.empty()) return absl::OkStatus();
+  return Annotate(CheckServerUrl(c.kubernetes_api_server), "--k8s-api-server");
+}
+
+}  // namespace
+
+absl::Status CheckRouterConfig(const RouterConfig& c) {
+  QUIRE_RETURN_IF_ERROR(CheckDiscovery(c));
+  QUIRE_RETURN_IF_ERROR(PoolRulesOf(c).status());
+  if (c.port != 0 && c.port == c.grpc_port) {
+    return InvalidArgument("--grpc-port: is the same as --port; each of them speaks both, choose " +
+                           std::to_string(c.port % 65535 + 1));
+  }
+  if (!IsLoopback(c.host) && !c.insecure && !HasKeys(c)) {
+    return InvalidArgument("--host: " + c.host +
+                           " is not a loopback address and no keys are configured; use 127.0.0.1, "
+                           "give --api-key-file or add --insecure");
+  }
+  if (c.tls_cert_file.empty() != c.tls_key_file.empty()) {
+    const std::string missing = c.tls_cert_file.empty() ? "--tls-cert-file" : "--tls-key-file";
+    return InvalidArgument(missing + " is missing: a certificate and its key go together");
+  }
+  if ((c.admin_port >= 0) == c.admin_token_file.empty()) {
+    const std::string missing = c.admin_port >= 0 ? "--admin-token-file" : "--admin-port";
+    return InvalidArgument(missing +
+                           " is missing: the admin port and the file with its token go together; "
+                           "`openssl rand -hex 24 > FILE` makes one");
+  }
+  if (c.admin_port > 0 && (c.admin_port == c.port || c.admin_port == c.grpc_port)) {
+    return InvalidArgument("--admin-port: is the same as another port; choose one of its own");
+  }
+  const int worker_tls = !c.worker_tls_ca_file.empty() + !c.worker_tls_cert_file.empty() +
+                         !c.worker_tls_key_file.empty();
+  if (worker_tls != 0 && worker_tls != 3) {
+    return InvalidArgument(
+        "--worker-tls-ca-file, --worker-tls-cert-file, --worker-tls-key-file: routers and workers "
+        "show each other certificates, so all three are needed");
+  }
+  if (c.worker_tls_name.empty() || c.worker_tls_name.size() > 253) {
+    return InvalidArgument("--worker-tls-name: must have 1 to 253 bytes, such as quire-worker");
+  }
+  if (!c.api_key_file.empty() && c.salt_key_file.empty()) {
+    return InvalidArgument(
+        "--salt-key-file is missing: with --api-key-file cached prompts are kept apart by a secret "
+        "that all routers share; `openssl rand -hex 32 > FILE` makes one");
+  }
+  return absl::OkStatus();
+}
+
+bool HasKeys(const RouterConfig& c) { return !c.api_key_file.empty() || !c.api_keys.empty(); }
+
+absl::StatusOr<PoolRules> PoolRulesOf(const RouterConfig& c) {
+  return ReadPoolRules({c.model_aliases, c.pinned_models, c.model_weights});
+}
+
+std::string HostAndPort(const std::string& host, int port) {
+  return MakeTarget(host, static_cast<uint32_t>(port));
+}
+
+}  // namespace quire
