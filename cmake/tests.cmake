@@ -65,7 +65,12 @@ quire_test(router/front DEPS router/front)
 quire_test(router/config DEPS router)
 quire_test(cli DEPS cli)
 quire_test(golden DEPS worker/engine common/json)
-quire_test(sim DEPS router/pipeline worker/rpc LIBS quire_test_support)
+# The lives of a fleet of routers and workers.
+file(GLOB QUIRE_FLEET_SIM CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/fleet_sim/*.cc)
+add_library(quire_fleet_sim STATIC ${QUIRE_FLEET_SIM})
+quire_use_pch(quire_fleet_sim quire_pch)
+target_link_libraries(quire_fleet_sim PUBLIC quire_test_support quire_worker_rpc quire_router_pipeline)
+quire_test(sim DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
 
 quire_fuzz(json DEPS common/json)
 quire_fuzz(tokenizer DEPS common/text)

@@ -149,10 +149,18 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
        .target = &c.insecure});
   AddTlsFlags(schema, c);
   schema.Add({.name = "drain-timeout",
-              .help = "Time for running requests to end after SIGTERM.",
+              .help = "Time for running requests to end after SIGTERM; then routers carry them on "
+                      "at other workers.",
               .target = &c.drain_timeout,
               .min = 0,
               .max = 24 * 3600e3});
+  schema.Add({.name = "drain-hard-limit",
+              .help = "Time after SIGTERM in which requests that have nowhere to go run on; then "
+                      "they are ended, and their clients told to come back.",
+              .target = &c.drain_hard_limit,
+              .min = -1,
+              .max = 48 * 3600e3,
+              .default_text = "--drain-timeout and 30s"});
   schema.Add({.name = "slow-client-timeout",
               .help = "Time after which a request whose client takes no tokens is ended.",
               .target = &c.slow_client_timeout,
@@ -208,6 +216,11 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   if (c.block_size != 16 && c.block_size != 32 && c.block_size != 64) {
     return InvalidArgument("--block-size: must be 16, 32 or 64, is " +
                            std::to_string(c.block_size));
+  }
+  if (c.drain_hard_limit.milliseconds >= 0 &&
+      c.drain_hard_limit.milliseconds < c.drain_timeout.milliseconds) {
+    return InvalidArgument("--drain-hard-limit: must not be shorter than --drain-timeout, which is " +
+                           std::to_string(c.drain_timeout.milliseconds) + " ms");
   }
   if (c.max_model_len == 1) return InvalidArgument("--max-model-len: must be at least 2, is 1");
   if (c.tensor_parallel_size != 1) {

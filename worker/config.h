@@ -41,6 +41,7 @@ struct WorkerConfig {
   std::string tls_key_file;
   std::string tls_ca_file;
   config::Duration drain_timeout{30'000};
+  config::Duration drain_hard_limit{-1};  // not given: drain_timeout and 30 s
   config::Duration slow_client_timeout{30'000};
   config::Duration watchdog_grace{10'000};
   int32_t ready_fd = -1;

@@ -174,13 +174,18 @@ class Service {
     draining_ = true;
     health_.SetDraining();
     log_.Info("draining", {{"signal", name}, {"timeout_ms", config_.drain_timeout.milliseconds}});
-    const Micros deadline =
-        executor_.clock().Now() + config_.drain_timeout.milliseconds * kMicrosPerMilli;
-    hub_->Drain(deadline, [this](bool clean) {
-      clean_ = clean;
-      if (!clean) log_.Error("the engine did not end its work in time");
-      hub_->Close("this worker has left", [this] { Leave(); });
-    });
+    constexpr int64_t kHardLimitAfterMs = 30'000;
+    const int64_t soft_ms = config_.drain_timeout.milliseconds;
+    const int64_t hard_ms = config_.drain_hard_limit.milliseconds < 0
+                                ? soft_ms + kHardLimitAfterMs
+                                : config_.drain_hard_limit.milliseconds;
+    const Micros now = executor_.clock().Now();
+    hub_->Drain(now + soft_ms * kMicrosPerMilli, now + hard_ms * kMicrosPerMilli,
+                [this](bool clean) {
+                  clean_ = clean;
+                  if (!clean) log_.Error("the engine did not end its work in time");
+                  hub_->Close("this worker has left", [this] { Leave(); });
+                });
   }
 
   // gRPC's shutdown waits for work on this thread, so that it needs another.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "common/check.h"
@@ -89,7 +90,8 @@ struct VirtualWorld::State {
   std::map<std::string, Accept> listeners;
   std::map<std::string, BundleSource> bundles;
   std::map<std::string, bool> held;
-  std::vector<std::weak_ptr<Pipe>> pipes;  // in order of dialling
+  std::set<std::tuple<std::string, std::string, int>> held_paths;  // dialer, target, writing end
+  std::vector<std::weak_ptr<Pipe>> pipes;                          // in order of dialling
 };
 
 // One direction of a pipe delivers its frames in order: a frame is never due before the one ahead
@@ -105,6 +107,7 @@ struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::St
   VirtualWorld* world = nullptr;
   State* state = nullptr;
   std::string target;
+  std::string dialer;
   FrameStream::Receiver* receivers[2] = {nullptr, nullptr};
   bool alive[2] = {true, true};     // the end object exists
   bool closed[2] = {false, false};  // OnClosed has been or will be told to this end
@@ -130,11 +133,22 @@ struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::St
       d.pending_bytes -= std::min(d.pending_bytes, frame.size());
       return;
     }
-    const auto held = state->held.find(target);
-    if (held != state->held.end() && held->second) {
+    if (Held(from) || !d.waiting.empty()) {  // those that were held go first
       d.waiting.push_back(std::move(frame));
       return;
     }
+    Hand(from, std::move(frame));
+  }
+
+  bool Held(int from) const {
+    const auto held = state->held.find(target);
+    if (held != state->held.end() && held->second) return true;
+    return state->held_paths.contains({dialer, target, from});
+  }
+
+  void Hand(int from, std::string frame) {
+    Direction& d = directions[from];
+    const int to = 1 - from;
     d.pending_bytes -= std::min(d.pending_bytes, frame.size());
     if (receivers[to] != nullptr) receivers[to]->OnFrame(frame);
     if (d.wants_writable && d.pending_bytes < kPendingLimit / 2 && alive[from] && !closed[from]) {
@@ -144,11 +158,17 @@ struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::St
   }
 
   void Release() {
-    for (int from : {0, 1}) {
-      std::deque<std::string> frames;
-      frames.swap(directions[from].waiting);
-      for (std::string& frame : frames) Schedule(from, std::move(frame));
-    }
+    auto self = shared_from_this();
+    state->executor.PostAt(state->clock.Now() + state->min_delay, [self] {
+      for (int from : {0, 1}) {
+        std::deque<std::string>& frames = self->directions[from].waiting;
+        while (!frames.empty() && !self->Held(from)) {
+          std::string frame = std::move(frames.front());
+          frames.pop_front();
+          if (self->alive[1 - from] && !self->closed[1 - from]) self->Hand(from, std::move(frame));
+        }
+      }
+    });
   }
 
   // Tells end `to` that the stream is over, behind the frames under way to it.
@@ -263,6 +283,20 @@ void VirtualWorld::HoldLinks(const std::string& target, bool held) {
   }
 }
 
+void VirtualWorld::HoldPath(const std::string& dialer, const std::string& target, Way way,
+                            bool held) {
+  const int from = way == Way::kToTarget ? 0 : 1;
+  if (held) {
+    state_->held_paths.insert({dialer, target, from});
+    return;
+  }
+  if (state_->held_paths.erase({dialer, target, from}) == 0) return;
+  for (const auto& weak : state_->pipes) {
+    auto pipe = weak.lock();
+    if (pipe != nullptr && pipe->target == target && pipe->dialer == dialer) pipe->Release();
+  }
+}
+
 size_t VirtualWorld::RunUntil(Micros until, const std::function<bool()>& done) {
   size_t count = 0;
   VirtualExecutor& executor = state_->executor;
@@ -277,10 +311,10 @@ size_t VirtualWorld::RunUntil(Micros until, const std::function<bool()>& done) {
   return count;
 }
 
-std::unique_ptr<Dialer> VirtualWorld::MakeDialer() {
+std::unique_ptr<Dialer> VirtualWorld::MakeDialer(const std::string& name) {
   class WorldDialer final : public Dialer {
    public:
-    explicit WorldDialer(VirtualWorld& world) : world_(world) {}
+    WorldDialer(VirtualWorld& world, std::string name) : world_(world), name_(std::move(name)) {}
     std::unique_ptr<FrameStream> Dial(const std::string& target) override {
       State& state = *world_.state_;
       if (!state.listeners.contains(target)) {
@@ -290,6 +324,7 @@ std::unique_ptr<Dialer> VirtualWorld::MakeDialer() {
       pipe->world = &world_;
       pipe->state = &state;
       pipe->target = target;
+      pipe->dialer = name_;
       state.pipes.push_back(pipe);
       state.executor.PostAt(state.clock.Now() + state.min_delay, [this, pipe, target] {
         const auto listener = world_.state_->listeners.find(target);
@@ -318,8 +353,9 @@ std::unique_ptr<Dialer> VirtualWorld::MakeDialer() {
 
    private:
     VirtualWorld& world_;
+    const std::string name_;
   };
-  return std::make_unique<WorldDialer>(*this);
+  return std::make_unique<WorldDialer>(*this, name);
 }
 
 }  // namespace quire

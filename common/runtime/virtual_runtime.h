@@ -38,7 +38,8 @@ class VirtualWorld {
   void StopListening(const std::string& target);
   using BundleSource = std::function<absl::StatusOr<std::string>(const std::string& model_id)>;
   void ServeTextBundle(const std::string& target, BundleSource source);
-  std::unique_ptr<Dialer> MakeDialer();
+  // `name` says who dials, for HoldPath.
+  std::unique_ptr<Dialer> MakeDialer(const std::string& name = "");
 
   // One-way delay of every frame; drawn anew per frame between the two.
   void SetDelay(Micros min_delay, Micros max_delay);
@@ -46,6 +47,10 @@ class VirtualWorld {
   void CutLinks(const std::string& target);
   // While held, frames to and from `target` wait; streams stay open.
   void HoldLinks(const std::string& target, bool held);
+  // One way of the links between one dialer and a target: what the dialer sent, or what it would
+  // hear.
+  enum class Way { kToTarget, kFromTarget };
+  void HoldPath(const std::string& dialer, const std::string& target, Way way, bool held);
 
   // Runs until nothing is due before `until`, or `done` returns true. Returns the count of work
   // items run.

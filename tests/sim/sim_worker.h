@@ -52,20 +52,37 @@ class SimWorker {
     if (up()) parts_->hub.SetRecordTaker(Taker());
   }
   bool up() const { return parts_ != nullptr; }
+  const std::string& name() const { return name_; }
+  Epoch epoch() const { return Epoch(epoch_); }
+  bool draining() const { return draining_; }
+  // Stands between the wire and the worker from the next link on.
+  using Wrapper = std::function<std::unique_ptr<FrameStream>(std::unique_ptr<FrameStream>)>;
+  void SetWrapper(Wrapper wrapper) { wrapper_ = std::move(wrapper); }
 
   void Start() {
     if (up()) return;
     ++epoch_;
+    draining_ = false;
     parts_ = std::make_unique<Parts>(*this);
     parts_->hub.SetRecordTaker(Taker());
-    world_.Listen(target_, [this](std::unique_ptr<FrameStream> stream) {
-      parts_->hub.Accept(std::move(stream));
-    });
+    Listen();
     world_.ServeTextBundle(target_, [](const std::string& model_id) {
       if (model_id == kSimModel) return absl::StatusOr<std::string>(kSimBundle);
       return absl::StatusOr<std::string>(absl::FailedPreconditionError("another model"));
     });
     parts_->driver.Start();
+  }
+  void Listen() {
+    if (!up()) return;
+    world_.Listen(target_, [this](std::unique_ptr<FrameStream> stream) {
+      if (wrapper_) stream = wrapper_(std::move(stream));
+      parts_->hub.Accept(std::move(stream));
+    });
+  }
+  // Its address refuses connections, those that there are break; the process lives.
+  void Unlisten() {
+    world_.StopListening(target_);
+    world_.CutLinks(target_);
   }
   // As kill -9: streams break at once, nothing is said.
   void Crash() {
@@ -78,9 +95,13 @@ class SimWorker {
     if (up()) parts_->driver.SetFrozen(frozen);
   }
 
-  // As SIGTERM: no new work, running work goes on for `grace` and is then handed back.
+  // As SIGTERM: no new work; what runs is moved away after `grace`, and ended after twice of it.
+  // The process leaves when nothing is left.
   void Drain(Micros grace) {
-    if (up()) parts_->hub.Drain(world_.clock().Now() + grace, [](bool) {});
+    if (!up() || draining_) return;
+    draining_ = true;
+    const Micros now = world_.clock().Now();
+    parts_->hub.Drain(now + grace, now + 2 * grace, [](bool) {});
   }
 
   // Nothing of any request is left: no block is held, no row runs.
@@ -167,6 +188,8 @@ class SimWorker {
   const std::string target_;
   EngineOptions options_;
   uint64_t epoch_ = 0;
+  bool draining_ = false;
+  Wrapper wrapper_;
   std::function<void(Epoch, const AttemptRecord&)> take_record_;
   std::unique_ptr<Parts> parts_;
 };

@@ -192,17 +192,18 @@ void AttachHub::RouteCache(const EngineOutput& output) {
 }
 
 uint64_t AttachHub::drain_remaining_ms() const {
-  return static_cast<uint64_t>(std::max<Micros>(0, drain_deadline_ - Now()) / kMicrosPerMilli);
+  return static_cast<uint64_t>(std::max<Micros>(0, drain_move_at_ - Now()) / kMicrosPerMilli);
 }
 
-void AttachHub::Drain(Micros deadline, std::function<void(bool)> done) {
+void AttachHub::Drain(Micros move_at, Micros end_at, std::function<void(bool)> done) {
   QUIRE_CHECK_MSG(!draining_, "a worker drains once");
+  QUIRE_CHECK(move_at <= end_at);
   draining_ = true;
-  drain_deadline_ = deadline;
+  drain_move_at_ = move_at;
   on_drained_ = std::move(done);
-  Owe(DrainCommand{deadline});
+  Owe(DrainCommand{end_at});
   for (const auto& [router, session] : std::map(by_router_)) session->TellDraining();
-  drain_timer_ = executor_.PostAt(deadline + kDrainGrace, [this] {
+  drain_timer_ = executor_.PostAt(end_at + kDrainGrace, [this] {
     drain_timer_ = 0;
     if (on_drained_) std::exchange(on_drained_, nullptr)(false);
   });

@@ -51,10 +51,15 @@ class AttachHub final : private SessionHost {
   // first Accept.
   void LimitUnsentHashes(size_t hashes) { max_unsent_hashes_ = hashes; }
 
-  // No new work from here on. Running work may go on until `deadline`; then `done` runs (once):
-  // true when the engine had nothing left, false when it had not said so kDrainGrace after the
-  // deadline.
-  void Drain(Micros deadline, std::function<void(bool)> done);
+  // No new work from here on; what waits is handed back. Routers are told to move away what runs at
+  // `move_at`; what has nowhere to go runs on until `end_at` and is ended then as DRAINED. `done`
+  // runs once: true when the engine had nothing left, false when it had not said so kDrainGrace
+  // after the end.
+  void Drain(Micros move_at, Micros end_at, std::function<void(bool)> done);
+  // Both at once.
+  void Drain(Micros deadline, std::function<void(bool)> done) {
+    Drain(deadline, deadline, std::move(done));
+  }
 
   // Ends all sessions in order, with a word to their routers; `done` runs when they are gone.
   void Close(std::string_view parting, std::function<void()> done);
@@ -100,7 +105,7 @@ class AttachHub final : private SessionHost {
   uint64_t event_seq_ = 0;
   bool draining_ = false;
   bool engine_drained_ = false;
-  Micros drain_deadline_ = 0;
+  Micros drain_move_at_ = 0;
   TimerId drain_timer_ = 0;
   std::function<void(bool)> on_drained_;
   std::function<void()> on_closed_;

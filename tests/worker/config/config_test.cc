@@ -26,6 +26,7 @@ TEST(WorkerConfig, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(c.max_num_batched_tokens, 2048);
   EXPECT_EQ(c.block_size, 16);
   EXPECT_EQ(c.drain_timeout.milliseconds, 30000);
+  EXPECT_LT(c.drain_hard_limit.milliseconds, 0) << "not given: after the drain time";
   EXPECT_EQ(CheckError({"--model=m"}), "");
 }
 

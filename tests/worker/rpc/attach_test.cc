@@ -271,6 +271,16 @@ TEST_F(RpcTest, DrainTellsAllRoutersRefusesNewWorkAndEndsWhenTheEngineIsEmpty) {
   EXPECT_EQ(router->RefusedMessage(), "this worker leaves");
 }
 
+TEST_F(RpcTest, RoutersAreToldWhenToMoveAndTheEngineWhenToEnd) {
+  auto router = Attach(1, 1);
+  const Micros now = world.clock().Now();
+  hub.Drain(now + 10 * kMicrosPerSecond, now + 60 * kMicrosPerSecond, [](bool) {});
+  Run(kMicrosPerMilli);
+  EXPECT_LE(router->frames.back().draining().remaining_ms(), 10'000u);
+  ASSERT_EQ(engine.Taken<DrainCommand>().size(), 1u);
+  EXPECT_EQ(engine.Taken<DrainCommand>()[0].deadline_us, now + 60 * kMicrosPerSecond);
+}
+
 TEST_F(RpcTest, DrainGivesUpOnAnEngineThatNeverEnds) {
   int outcome = -1;
   hub.Drain(world.clock().Now() + kMicrosPerSecond, [&](bool clean) { outcome = clean; });
