@@ -23,6 +23,7 @@ class CarryOnPacer {
   }
   // In flight until the attempt's first output, or its end.
   void Started(WorkerIndex worker, uint64_t tokens) {
+    QUIRE_CHECK_MSG(MayStart(worker, tokens), "recompute in flight keeps to its limit");
     if (worker.value() >= tokens_.size()) tokens_.resize(worker.value() + 1);
     tokens_[worker.value()] += tokens;
   }

@@ -56,6 +56,7 @@ struct DispatchCounters {
   uint64_t links_lost = 0;
   uint64_t worker_deaths = 0;
   uint64_t worker_deaths_taken_back = 0;
+  uint64_t silences = 0;                 // workers given up for their silence
   uint64_t silences_kept = 0;            // silent workers not given up: too many were
   uint64_t requests_suspect = 0;         // ended because workers kept dying under them
   uint64_t suspect_prompts_refused = 0;  // came again too soon

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "router/dispatch/refusal.h"
 
 namespace quire {
@@ -86,7 +87,8 @@ void Dispatcher::FinishChoice(RequestNumber request, uint32_t choice, EndReason 
   live->journal.End(choice, output_count);
   if (live->running && LinkOf(live->worker).up()) {
     const AttemptKey key{request, live->attempt};
-    LinkOf(live->worker).SendFinish({key, choice, reason, static_cast<uint32_t>(output_count)});
+    if (!QUIRE_BUG(finish_not_sent))
+      LinkOf(live->worker).SendFinish({key, choice, reason, static_cast<uint32_t>(output_count)});
   }
   if (!live->journal.AllEnded()) return;
   Abandon(*live, /*tell_worker=*/false, AttemptEnd::kFinished);
@@ -129,8 +131,14 @@ Placement::Placed Dispatcher::ChooseFor(LiveDispatch& live, PlacementTicket& tic
       ViewOf(live.pool()),
       {live.request.submit, live.journal, live.excluded, live.Features(), live.request.session,
        begun ? std::string_view(live.OutputsFrom()) : std::string_view(),
-       options_.carry_on_mode == CarryOnMode::kExact, live.carry_on ? &pacer_ : nullptr},
+       options_.carry_on_mode == CarryOnMode::kExact,
+       live.carry_on && !QUIRE_BUG(carry_ons_not_paced) ? &pacer_ : nullptr},
       ticket);
+}
+
+bool Dispatcher::IsSuspect(const LiveDispatch& live) const {
+  const uint32_t count = ledger_.Of(live.request.number).total();
+  return count > 0 && count + 1 >= options_.limits.max_worker_deaths;
 }
 
 // It has to wait for its own sake, whatever room there is.
@@ -140,13 +148,14 @@ bool Dispatcher::Held(const LiveDispatch& live) const {
   const DeathLedger::Count count = ledger_.Of(live.request.number);
   const uint32_t limit = options_.limits.max_worker_deaths;
   if (count.total() >= limit && now < live.hold_until) return true;
-  return count.total() > 0 && count.total() + 1 >= limit && suspect_turns_.contains(live.pool());
+  if (QUIRE_BUG(suspects_run_together)) return false;
+  return IsSuspect(live) && suspect_turns_.contains(live.pool());
 }
 
 void Dispatcher::Send(LiveDispatch& live, WorkerIndex worker) {
   QUIRE_CHECK(LinkOf(worker).up() && !live.running);
   const RequestNumber number = live.request.number;
-  live.attempt = Attempt(live.attempt.value() + 1);
+  if (!QUIRE_BUG(attempt_number_used_again)) live.attempt = Attempt(live.attempt.value() + 1);
   live.running = true;
   live.answered = false;
   live.worker = worker;
@@ -160,10 +169,12 @@ void Dispatcher::Send(LiveDispatch& live, WorkerIndex worker) {
     live.recompute_tokens = live.ticket.uncached_tokens;
     pacer_.Started(worker, live.recompute_tokens);
   }
-  const DeathLedger::Count count = ledger_.Of(number);
-  if (count.total() > 0 && count.total() + 1 >= options_.limits.max_worker_deaths) {
+  if (IsSuspect(live)) {
     live.suspect_turn = suspect_turns_.emplace(live.pool(), number).second;
+    QUIRE_CHECK_MSG(live.suspect_turn, "suspects run one at a time in a pool");
   }
+  QUIRE_CHECK_MSG(live.carry_on || !line_.CarryOnsBlocked(live.pool()),
+                  "carry-ons that find no room go before new requests");
 
   Submit submit = live.MakeSubmit();
   const AttemptKey key{number, live.attempt};
@@ -179,6 +190,7 @@ void Dispatcher::Send(LiveDispatch& live, WorkerIndex worker) {
   for (uint32_t choice = 0; choice < live.windows.size(); ++choice) {
     if (live.journal.ended(choice)) continue;
     Window& window = live.windows[choice];
+    if (QUIRE_BUG(window_not_begun_anew)) continue;
     window.Begin(live.journal.accepted(choice) + room);
     const std::optional<uint64_t> grant = window.Take(window.taken());
     if (grant) LinkOf(worker).SendGrant({key, choice, *grant});
@@ -242,7 +254,10 @@ void Dispatcher::StopWaiting(LiveDispatch& live) {
 }
 
 void Dispatcher::TryWaiting() {
-  for (const std::string& pool : line_.Pools()) line_.SetBlocked(pool, TryPool(pool));
+  for (const std::string& pool : line_.Pools()) {
+    line_.SetBlocked(pool, false);
+    if (TryPool(pool)) line_.SetBlocked(pool, true);
+  }
 }
 
 // Carry-ons first, then new requests, each the oldest first. Whoever finds no room makes those
@@ -260,7 +275,8 @@ bool Dispatcher::TryPool(const std::string& pool) {
     blocked = true;
     if (live.excluded.empty()) full.insert(live.OutputsFrom());
   }
-  if (blocked) return true;
+  line_.SetCarryOnsBlocked(pool, blocked);
+  if (blocked && !QUIRE_BUG(carry_ons_not_ahead)) return true;
   for (const RequestNumber number : line_.Fresh(pool)) {
     LiveDispatch& live = *live_.at(number);
     const PlaceOutcome outcome = Place(live);

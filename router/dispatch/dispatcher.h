@@ -41,7 +41,8 @@ namespace quire {
 // A carry-on that was turned down by everybody is offered again after this.
 inline constexpr Micros kTurnedDownPause = 100 * kMicrosPerMilli;
 // A request that would be suspect if open losses proved to be deaths is not placed for so long.
-inline constexpr Micros kDeathVerdictWait = 2 * kMicrosPerSecond;
+// Longer than the longest pause between two dials, which bring the verdict.
+inline constexpr Micros kDeathVerdictWait = 6 * kMicrosPerSecond;
 
 class Dispatcher final : private LinkListener {
  public:
@@ -104,6 +105,7 @@ class Dispatcher final : private LinkListener {
   PlaceOutcome Place(LiveDispatch& live);
   Placement::Placed ChooseFor(LiveDispatch& live, PlacementTicket& ticket);
   bool Held(const LiveDispatch& live) const;
+  bool IsSuspect(const LiveDispatch& live) const;
   void Send(LiveDispatch& live, WorkerIndex worker);
   void Wait(LiveDispatch& live, PlaceOutcome outcome);
   void ArmWait(LiveDispatch& live, Micros due);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/dispatch/refusal.h"
 
@@ -43,6 +44,7 @@ void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason reason, const abs
   at.moving = false;
   if (attached) {
     ++counters_.links_lost;
+    counters_.silences += reason == LinkDownReason::kSilent ? 1 : 0;
     fleet_.LinkLost(worker, reason == LinkDownReason::kSilent, Now());
     if (!draining) ledger_.Lost(worker, at.running);
   }
@@ -130,11 +132,12 @@ void Dispatcher::RetryPlacement(LiveDispatch& live, const ApiError& error) {
     return;
   }
   if (live.placement_retries >= options_.limits.max_placement_retries) return Fail(live, error);
-  if (!budget_.TryTake()) {
+  if (!budget_.TryTake() && !QUIRE_BUG(retry_budget_ignored)) {
     ++counters_.placement_retries_denied;
     return Fail(live, error);
   }
-  const PlaceOutcome outcome = Place(live);
+  const PlaceOutcome outcome =
+      line_.Blocked(live.pool()) ? PlaceOutcome::kBusy : Place(live);  // as a new one would
   if (outcome == PlaceOutcome::kNobody) {
     budget_.GiveBack();
     return Fail(live, error);
@@ -185,6 +188,7 @@ void Dispatcher::Condemn(const std::vector<RequestNumber>& requests) {
     LiveDispatch* live = Find(number);
     if (live == nullptr) continue;
     if (ledger_.Of(number).deaths < options_.limits.max_worker_deaths) continue;
+    if (QUIRE_BUG(poison_tried_again)) continue;
     Abandon(*live, /*tell_worker=*/true, AttemptEnd::kFailed);
     suspects_.Add(live->request.submit, Now());
     ++counters_.requests_suspect;
@@ -197,15 +201,17 @@ void Dispatcher::Condemn(const std::vector<RequestNumber>& requests) {
 void Dispatcher::Abandon(LiveDispatch& live, bool tell_worker, AttemptEnd end) {
   if (!live.running) return;
   const RequestNumber number = live.request.number;
-  StopPacing(live);
+  if (!QUIRE_BUG(recompute_not_given_back)) StopPacing(live);
   QUIRE_CHECK(at_[live.worker.value()].running.erase(number) == 1);
-  fleet_.AttemptEnded(live.worker, live.answered);
+  if (!QUIRE_BUG(counter_leaked_on_retry)) fleet_.AttemptEnded(live.worker, live.answered);
   live.running = false;
   live.ticket = {};  // the next attempt has more to look up
-  if (live.suspect_turn) suspect_turns_.erase(live.pool());
+  if (live.suspect_turn && !QUIRE_BUG(turn_of_a_suspect_kept)) suspect_turns_.erase(live.pool());
   live.suspect_turn = false;
   if (tell_worker && LinkOf(live.worker).up()) {
-    LinkOf(live.worker).SendCancel({{number, live.attempt}, false, 0});
+    if (!QUIRE_BUG(cancel_not_sent)) {
+      LinkOf(live.worker).SendCancel({{number, live.attempt}, false, 0});
+    }
   }
   live.report.end = end;
   live.report.over_at = Now();

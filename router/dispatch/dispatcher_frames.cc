@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/dispatch/refusal.h"
 
@@ -19,12 +20,11 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
   for (const Refused& refused : step.refused) HandleRefused(worker, refused);
   const DeathNews news = fleet_.StepSeen(worker, now);
   CountNews(news);
-  if (news == DeathNews::kDied) {
-    const std::set<RequestNumber> under = at_[worker.value()].running;
-    ledger_.Stuck(under);
-    Condemn({under.begin(), under.end()});
-  }
+  std::set<RequestNumber> under;
+  if (news == DeathNews::kDied) under = at_[worker.value()].running;
+  if (news == DeathNews::kDied) ledger_.Stuck(under);
   if (fleet_.worker(worker).stuck) LoseAttemptsOf(worker, AttemptEnd::kStuck);
+  if (news == DeathNews::kDied) Condemn({under.begin(), under.end()});
   if (at_[worker.value()].moving) MoveAway(worker);
   if (fleet_.worker(worker).phase != before) listener_.OnFleetChanged(worker);
   AskForSnapshots();
@@ -35,6 +35,7 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
 LiveDispatch* Dispatcher::FindCurrent(WorkerIndex worker, const AttemptKey& key) {
   LiveDispatch* live = Find(key.request);
   if (live == nullptr) return nullptr;
+  if (QUIRE_BUG(no_fence_on_attempt)) return live->running ? live : nullptr;
   const bool current = live->running && live->worker == worker && live->attempt == key.attempt;
   return current ? live : nullptr;
 }

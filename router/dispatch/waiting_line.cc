@@ -33,6 +33,17 @@ void WaitingLine::SetBlocked(const std::string& pool, bool blocked) {
   if (const auto it = pools_.find(pool); it != pools_.end()) it->second.blocked = blocked;
 }
 
+bool WaitingLine::CarryOnsBlocked(const std::string& pool) const {
+  const auto it = pools_.find(pool);
+  return it != pools_.end() && it->second.carry_ons_blocked && !it->second.carry_ons.empty();
+}
+
+void WaitingLine::SetCarryOnsBlocked(const std::string& pool, bool blocked) {
+  if (const auto it = pools_.find(pool); it != pools_.end()) {
+    it->second.carry_ons_blocked = blocked;
+  }
+}
+
 size_t WaitingLine::size() const {
   size_t total = 0;
   for (const auto& [pool, line] : pools_) total += line.carry_ons.size() + line.fresh.size();

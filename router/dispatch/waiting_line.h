@@ -21,6 +21,7 @@ class WaitingLine {
     std::set<RequestNumber> carry_ons;
     std::set<RequestNumber> fresh;
     bool blocked = false;
+    bool carry_ons_blocked = false;
   };
 
   void Add(const std::string& pool, RequestNumber request, bool carry_on);
@@ -28,6 +29,9 @@ class WaitingLine {
   bool Contains(const std::string& pool, RequestNumber request) const;
   bool Blocked(const std::string& pool) const;
   void SetBlocked(const std::string& pool, bool blocked);
+  // Carry-ons among those that found no room.
+  bool CarryOnsBlocked(const std::string& pool) const;
+  void SetCarryOnsBlocked(const std::string& pool, bool blocked);
   bool empty() const { return pools_.empty(); }
   size_t size() const;
 

@@ -6,6 +6,7 @@
 
 #include "common/block_hash.h"
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "common/wire_features.h"
 
 namespace quire {
@@ -86,6 +87,7 @@ void CacheIndex::Lost(WorkerIndex worker) {
 
 void CacheIndex::Forget(WorkerIndex worker) {
   Get(worker).recent.clear();
+  if (QUIRE_BUG(cache_of_a_dead_worker_kept)) return;
   if (ShardOf(worker) >= shards_.size()) return;
   for (HolderTable& table : shards_[ShardOf(worker)].kinds) table.RemoveWorker(BitOf(worker));
 }
@@ -158,6 +160,7 @@ bool CacheIndex::Apply(WorkerIndex worker, Follower& follower, const CacheEvents
   if (event.kind == CacheEvents::Kind::kStored) {
     return Store(worker, event.cache_kind, event.hashes);
   }
+  if (QUIRE_BUG(removal_lost_during_a_scan) && follower.state == CacheState::kSyncing) return true;
   if (ShardOf(worker) >= shards_.size()) return true;
   std::vector<HolderTable>& tables = shards_[ShardOf(worker)].kinds;
   if (event.cache_kind >= tables.size()) return true;

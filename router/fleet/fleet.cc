@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 
@@ -174,6 +175,7 @@ DeathNews Fleet::Greeted(WorkerIndex index, Epoch epoch, Micros now) {
 void Fleet::LinkLost(WorkerIndex index, bool for_silence, Micros now) {
   WorkerRecord& worker = Get(index);
   worker.given_up = worker.given_up || for_silence;
+  if (for_silence) CheckGivenUp(worker.hello.model_id);
   worker.health.LinkLost(now);
 }
 
@@ -187,6 +189,17 @@ DeathNews Fleet::StepSeen(WorkerIndex index, Micros now) {
   return worker.health.StepSeen(worker.stuck, now);
 }
 
+void Fleet::CheckGivenUp(const std::string& model_id) const {
+  size_t pool = 0;
+  size_t gone = 0;
+  for (const WorkerRecord& worker : workers_) {
+    if (worker.hello.model_id != model_id || (!worker.attached && !worker.given_up)) continue;
+    ++pool;
+    gone += worker.given_up ? 1 : 0;
+  }
+  QUIRE_CHECK_MSG(2 * gone <= pool, "silence takes half of a pool at most");
+}
+
 bool Fleet::MayGiveUpSilent(WorkerIndex index) {
   WorkerRecord& worker = Get(index);
   size_t pool = 0;
@@ -197,7 +210,7 @@ bool Fleet::MayGiveUpSilent(WorkerIndex index) {
     ++pool;
     gone += other.given_up ? 1 : 0;
   }
-  if (2 * gone <= pool) return true;
+  if (2 * gone <= pool || QUIRE_BUG(more_than_half_given_up)) return true;
   worker.silent = true;
   Settle(worker);
   return false;

@@ -152,6 +152,7 @@ class Fleet {
 
   WorkerRecord& Get(WorkerIndex index);
   void Settle(WorkerRecord& worker);  // recomputes the phase
+  void CheckGivenUp(const std::string& model_id) const;
   std::vector<WorkerIndex> Ejected(const std::string& model_id, Micros now) const;
   absl::Status AddPools(const WorkerHello& hello, int64_t now_unix_seconds);
   bool ForgetPool();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/planted_bug.h"
+
 namespace quire {
 
 DeathNews WorkerHealth::Greeted(Epoch epoch, Micros now) {
@@ -11,7 +13,7 @@ DeathNews WorkerHealth::Greeted(Epoch epoch, Micros now) {
     alive_since_ = now;
     return DeathNews::kNothing;
   }
-  if (*epoch_ == epoch) {
+  if (*epoch_ == epoch || QUIRE_BUG(stale_epoch_accepted)) {
     if (!refused_) return DeathNews::kLives;
     refused_ = false;
     deaths_ -= std::min(deaths_, 1u);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 namespace {
@@ -73,7 +74,7 @@ void Link::ScheduleTick() {
 void Link::Tick(Micros due) {
   const Micros now = executor_.clock().Now();
   const Micros late = std::max<Micros>(0, now - due);
-  last_frame_at_ = std::min(now, last_frame_at_ + late);
+  if (!QUIRE_BUG(own_lateness_counts)) last_frame_at_ = std::min(now, last_frame_at_ + late);
   dialled_at_ = std::min(now, dialled_at_ + late);
   if (phase_ == Phase::kGreeting && now - dialled_at_ > FromMillis(options_.hello_timeout_ms)) {
     Down(LinkDownReason::kSilent, absl::DeadlineExceededError("the worker sent no Hello"));

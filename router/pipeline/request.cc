@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "common/wire_features.h"
 #include "router/chat/salt.h"
 #include "router/core/utf8.h"
@@ -33,13 +34,17 @@ std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedMode
   size_t total = 0;
   for (const std::vector<TokenId>& ids : resume.outputs) {
     total += ids.size();
+    if (ids.size() > model.facts.max_model_len) {
+      return InvalidField("resume", "holds more outputs than the context has room for");
+    }
     for (const TokenId id : ids) {
       if (id >= 0 && static_cast<uint32_t>(id) < model.facts.vocab_size) continue;
       return InvalidField("resume", "holds a token id outside the vocabulary");
     }
   }
-  if (total > std::min<size_t>(kMaxResumedIds, model.facts.max_model_len)) {
-    return InvalidField("resume", "holds more outputs than the context has room for");
+  if (total > kMaxResumedIds) {
+    return InvalidField("resume", "must hold at most " + std::to_string(kMaxResumedIds) +
+                                      " outputs, all choices together");
   }
   if (total > 0 && !MissingFeature({std::string(kFeatureResume)}, model.facts.features).empty()) {
     return InvalidField("resume", "is not served by this model's workers");
@@ -191,6 +196,9 @@ Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key) {
   submit.choices.resize(request.streams.size());
   for (size_t i = 0; ask.resume && i < submit.choices.size(); ++i) {
     submit.choices[i].outputs = ask.resume->outputs[i];
+    if (QUIRE_BUG(resume_off_by_one) && !submit.choices[i].outputs.empty()) {
+      submit.choices[i].outputs.pop_back();
+    }
   }
   for (const ChoiceEnd& end : request.resumed_ends) submit.choices[end.choice].ended = true;
   submit.sampling = request.sampling;

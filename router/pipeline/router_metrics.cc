@@ -76,6 +76,7 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
       counter("paced_carry_ons", "Carry-ons that --max-carry-on-tokens made wait."),
       counter("worker_deaths", "Workers that died: epochs that ended without draining."),
       counter("worker_deaths_taken_back", "Deaths counted early of workers that lived."),
+      counter("silent_workers", "Workers given up because nothing came from them."),
       counter("kept_silences", "Silent workers that were kept, since too many were."),
       counter("suspect_requests", "Requests ended by --max-worker-deaths."),
       counter("suspect_prompts_refused", "Prompts refused, workers had died under them.")};
@@ -110,6 +111,7 @@ void RouterMetrics::Update(const Dispatcher& dispatcher) {
                               now.carry_ons_paced - last_.carry_ons_paced,
                               now.worker_deaths - last_.worker_deaths,
                               now.worker_deaths_taken_back - last_.worker_deaths_taken_back,
+                              now.silences - last_.silences,
                               now.silences_kept - last_.silences_kept,
                               now.requests_suspect - last_.requests_suspect,
                               now.suspect_prompts_refused - last_.suspect_prompts_refused};

@@ -38,7 +38,7 @@ class RouterMetrics {
   Counter& inexact_;
   Gauge& live_requests_;
   std::array<Gauge*, 8> workers_;      // by WorkerPhase
-  std::array<Counter*, 16> dispatch_;  // in the order of router_metrics.cc
+  std::array<Counter*, 17> dispatch_;  // in the order of router_metrics.cc
   Gauge& waiting_requests_;
   DispatchCounters last_;
   std::array<Counter*, 3> predictions_;  // exact, raced, wrong

@@ -61,7 +61,9 @@ TEST(FleetSim, EveryPromiseIsKeptUnderEverySeed) {
        {"finished", "suspect", "resumed by their client", "told to come back", "killed by poison",
         "quire_router_carry_ons_total", "quire_router_paced_carry_ons_total",
         "quire_router_worker_deaths_total", "quire_router_worker_deaths_taken_back_total",
-        "quire_router_kept_silences_total", "quire_router_stale_outputs_total"}) {
+        "quire_router_kept_silences_total", "quire_router_silent_workers_total",
+        "quire_router_placement_retries_total", "quire_router_placement_retries_denied_total",
+        "quire_router_stale_outputs_total"}) {
     EXPECT_GT(met[what], 0u) << what;
   }
   for (int kind = 0; kind < FleetFault::kKinds; ++kind) {

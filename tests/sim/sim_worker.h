@@ -27,12 +27,12 @@ inline constexpr uint32_t kSimChoices = 4;  // that a request may have at most
 
 class SimWorker {
  public:
-  SimWorker(VirtualWorld& world, std::string name, int64_t page_count)
+  SimWorker(VirtualWorld& world, std::string name, int64_t page_count, int64_t max_waiting = 16)
       : world_(world), name_(std::move(name)), target_(name_ + ":9000") {
     options_.max_model_len = 512;
     options_.max_num_seqs = 8;
     options_.max_num_batched_tokens = 64;
-    options_.max_waiting_requests = 16;
+    options_.max_waiting_requests = static_cast<int32_t>(max_waiting);
     options_.max_choices = kSimChoices;
     options_.block_size = 16;
     options_.page_count = page_count;

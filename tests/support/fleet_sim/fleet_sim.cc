@@ -12,75 +12,20 @@
 #include "router/pipeline/make_pipeline.h"
 #include "router/records/request_record.h"
 #include "tests/sim/sim_worker.h"
+#include "tests/support/fleet_sim/client.h"
 #include "tests/support/fleet_sim/poison_stream.h"
 #include "tests/support/fleet_sim/stoppable.h"
 
 namespace quire::sim {
 namespace {
 
+using Client = FleetSimClient;
+
 constexpr Micros kMilli = kMicrosPerMilli;
 constexpr Micros kSecond = kMicrosPerSecond;
 constexpr Micros kPatience = 300 * kSecond;  // after the last fault everything has ended by then
-constexpr int kMaxAsks = 200;
 
-class FleetSim;
-
-// A client that goes on where it stood when its router is gone or tells it to come back.
-class Client final : public ResponseSink {
- public:
-  Client(FleetSim& fleet, size_t index, const FleetClient& plan)
-      : fleet_(fleet),
-        index_(index),
-        plan_(plan),
-        choices(static_cast<size_t>(plan.ask.sampling.n)) {}
-
-  void Ask();
-  void Cancel();
-  void RouterDied(size_t router);
-  void OnStarted(const Started& started) override;
-  void OnDelta(const Delta& delta) override;
-  void OnChoiceEnd(const ChoiceEnd& end) override;
-  void OnFinished(const Usage& usage) override;
-  void OnError(const ApiError& error) override;
-
- private:
-  void Say(const std::string& what);
-  void Violate(const std::string& what);
-  void AskAgain(Micros after);
-  bool AllEnded() const {
-    return std::all_of(choices.begin(), choices.end(),
-                       [](const Choice& choice) { return !choice.finish_reason.empty(); });
-  }
-
-  FleetSim& fleet_;
-  const size_t index_;
-  const FleetClient& plan_;
-
- public:
-  struct Choice {
-    std::vector<TokenId> ids;
-    std::vector<float> logprobs;
-    std::string finish_reason;
-  };
-  std::vector<Choice> choices;
-  bool over = false;
-  bool cancelled = false;
-  bool late = false;
-  bool suspect = false;
-  bool finished = false;
-  bool resumed = false;
-  int asks = 0;
-
- private:
-  bool asking_ = false;  // a request of it is with a router
-  bool started_ = false;
-  bool ever_started_ = false;
-  size_t router_ = 0;
-  RequestId id_ = 0;
-  ResumeRequest resume_;
-};
-
-class FleetSim final : private RecordSink {
+class FleetSim final : private RecordSink, public ClientHost {
  public:
   FleetSim(const FleetScenario& scenario, bool calm);
   ~FleetSim() override { routers_.clear(); }
@@ -96,25 +41,26 @@ class FleetSim final : private RecordSink {
     StoppableDialer dialer;
     Metrics metrics;
     std::unique_ptr<Pipeline> pipeline;
+    uint64_t asked = 0;  // requests that it was given
   };
-  // nullptr: it is down, or stopped: nobody is served.
-  Pipeline* Serving(size_t router) {
+  Pipeline* Serving(size_t router) override {
     Router* one = routers_[router].get();
     return one == nullptr || one->executor.stopped() ? nullptr : one->pipeline.get();
   }
-  size_t router_count() const { return routers_.size(); }
-  void At(Micros after, std::function<void()> work) {
+  void Asked(size_t router) override { ++routers_[router]->asked; }
+  size_t router_count() const override { return routers_.size(); }
+  void At(Micros after, std::function<void()> work) override {
     world.executor().PostAt(world.clock().Now() + after, std::move(work));
   }
-  void Trace(const std::string& what) {
+  void Trace(const std::string& what) override {
     world.Trace(std::to_string(world.clock().Now()) + " " + what);
   }
-  void Violate(const std::string& what) {
+  void Violate(const std::string& what) override {
     if (result_.violations.size() < 10) {
       result_.violations.push_back(std::to_string(world.clock().Now()) + ": " + what);
     }
   }
-  void Meet(const std::string& what, uint64_t count = 1) { result_.met[what] += count; }
+  void Meet(const std::string& what, uint64_t count = 1) override { result_.met[what] += count; }
 
   VirtualWorld world;
 
@@ -127,6 +73,7 @@ class FleetSim final : private RecordSink {
   void Begin(const FleetFault& fault);
   void Heal(const FleetFault& fault);
   void Reset(size_t worker, Micros until);
+  void HoldAll(const std::string& router, bool held);
   void Judge(const FleetResult* calm);
   void JudgeSuspect(const Client& client, const FleetClient& plan);
   void Write(const RequestRecord& record) override { records_.push_back(record); }
@@ -145,134 +92,6 @@ class FleetSim final : private RecordSink {
   FleetResult result_;
 };
 
-// ------------------------------------------------------------------------------------ clients
-
-void Client::Say(const std::string& what) {
-  fleet_.Trace("client-" + std::to_string(index_) + " " + what);
-}
-void Client::Violate(const std::string& what) {
-  fleet_.Violate("client " + std::to_string(index_) + " " + what);
-}
-
-void Client::Ask() {
-  if (over || asking_) return;
-  if (AllEnded()) {  // only the last word was lost
-    over = finished = true;
-    return;
-  }
-  Pipeline* pipeline =
-      fleet_.Serving(router_ = (plan_.router + static_cast<size_t>(asks)) % fleet_.router_count());
-  if (++asks > kMaxAsks) return Violate("has asked so often that it gives up");
-  if (pipeline == nullptr) return AskAgain(300 * kMilli);
-  GenerateRequest ask = plan_.ask;
-  if (ever_started_ && ask.streaming) {
-    ask.resume = resume_;
-    for (const Choice& choice : choices) ask.resume->outputs.push_back(choice.ids);
-    resumed = true;
-    fleet_.Meet("resumed by their client");
-  } else {
-    choices.assign(choices.size(), {});
-  }
-  auto tenant = std::make_shared<TenantProfile>();
-  tenant->name = plan_.tenant;
-  ask.tenant = std::move(tenant);
-  asking_ = true;
-  started_ = false;
-  id_ = pipeline->Start(std::move(ask), this);
-}
-
-void Client::AskAgain(Micros after) {
-  fleet_.At(after, [this] { Ask(); });
-}
-
-void Client::Cancel() {
-  if (over) return;
-  Say("cancels");
-  over = cancelled = true;
-  Pipeline* pipeline = fleet_.Serving(router_);
-  if (asking_ && pipeline != nullptr) pipeline->Cancel(id_);
-  // Towards a router that is stopped the connection closes, and it hears of it later.
-  if (asking_ && pipeline == nullptr) over = false, cancelled = false;
-}
-
-void Client::RouterDied(size_t router) {
-  if (!asking_ || router_ != router || over) return;
-  asking_ = false;
-  Say("lost its router");
-  AskAgain(100 * kMilli);
-}
-
-void Client::OnStarted(const Started& started) {
-  if (over || started_) Violate("is told twice that it starts");
-  started_ = true;
-  if (ever_started_ && plan_.ask.streaming) {
-    if (started.seed != resume_.seed || started.created != resume_.created) {
-      Violate("goes on under another seed or time");
-    }
-  }
-  ever_started_ = true;
-  resume_.seed = started.seed;
-  resume_.created = started.created;
-  resume_.model_id = started.model_id;
-  Say("started");
-}
-
-void Client::OnDelta(const Delta& delta) {
-  if (over || !asking_) return Violate("hears something after its end");
-  Choice& choice = choices.at(delta.choice);
-  if (!choice.finish_reason.empty()) Violate("hears of a choice that has ended");
-  if (delta.first_index != choice.ids.size()) {
-    Violate("gets index " + std::to_string(delta.first_index) + " instead of " +
-            std::to_string(choice.ids.size()));
-  }
-  choice.ids.insert(choice.ids.end(), delta.ids.begin(), delta.ids.end());
-  for (const TokenLogprob& token : delta.logprobs) choice.logprobs.push_back(token.logprob);
-  Say("has " + std::to_string(choice.ids.size()) + " of " + std::to_string(delta.choice));
-  fleet_.At(plan_.takes_after,
-            [this, id = id_, router = router_, which = delta.choice, taken = choice.ids.size()] {
-              if (!asking_ || id_ != id || router_ != router) return;
-              if (Pipeline* pipeline = fleet_.Serving(router)) pipeline->Taken(id, which, taken);
-            });
-}
-
-void Client::OnChoiceEnd(const ChoiceEnd& end) {
-  if (over || !asking_) return Violate("hears something after its end");
-  Choice& choice = choices.at(end.choice);
-  if (!choice.finish_reason.empty() && (!resumed || choice.finish_reason != end.finish_reason)) {
-    Violate("hears two ends of a choice");
-  }
-  choice.finish_reason = end.finish_reason;
-  Say("end of " + std::to_string(end.choice) + " " + end.finish_reason);
-}
-
-void Client::OnFinished(const Usage& usage) {
-  if (over || !asking_) return Violate("has a second end");
-  if (!AllEnded()) Violate("is finished before its choices are");
-  size_t tokens = 0;
-  for (const Choice& choice : choices) tokens += choice.ids.size();
-  if (usage.completion_tokens != tokens) Violate("is billed for tokens that it did not get");
-  asking_ = false;
-  over = finished = true;
-  Say("finished");
-}
-
-void Client::OnError(const ApiError& error) {
-  if (over || !asking_) return Violate("has a second end");
-  asking_ = false;
-  Say("error " + error.message);
-  if (error.reason == "request_suspect") {
-    over = suspect = true;
-  } else if (error.code == ApiCode::kDeadlineExceeded && plan_.ask.timeout_ms > 0) {
-    over = late = true;
-  } else if (error.code == ApiCode::kUnavailable) {
-    fleet_.Meet("told to come back");
-    AskAgain(300 * kMilli);
-  } else {
-    over = true;
-    Violate("ends in an error: " + error.message);
-  }
-}
-
 // ------------------------------------------------------------------------------------ the fleet
 
 FleetSim::FleetSim(const FleetScenario& scenario, bool calm)
@@ -280,7 +99,8 @@ FleetSim::FleetSim(const FleetScenario& scenario, bool calm)
   world.SetDelay(20, 2 * kMilli);
   for (size_t i = 0; i < scenario.workers; ++i) {
     workers_.push_back(std::make_unique<SimWorker>(world, "worker-" + std::to_string(i),
-                                                   calm ? 600 : scenario.page_count));
+                                                   calm ? 600 : scenario.page_count,
+                                                   calm ? 16 : scenario.max_waiting));
     if (calm) continue;
     SimWorker& worker = *workers_.back();
     const bool poison = std::any_of(scenario.clients.begin(), scenario.clients.end(),
@@ -317,6 +137,8 @@ void FleetSim::StartRouter(size_t index) {
   PipelineOptions options;
   options.routing_policy = scenario_.policy;
   options.limits.max_carry_on_tokens = scenario_.max_carry_on_tokens;
+  options.limits.window_tokens = scenario_.window_tokens;
+  options.limits.placement_retry_burst = scenario_.retry_burst;
   for (const auto& worker : workers_) options.workers.push_back(worker->target());
   options.records = this;
   options.text_factory = [](const std::string&) {
@@ -338,11 +160,22 @@ void FleetSim::KillRouter(size_t index) {
 
 void FleetSim::CountRouter(const Router& router) {
   const std::string text = router.metrics.Render();
+  const auto value = [&text](const std::string& name) -> uint64_t {
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
+  };
+  const uint64_t retries = value("quire_router_placement_retries_total");
+  if (retries > scenario_.retry_burst + router.asked / 10) {
+    Violate(std::to_string(retries) + " placement retries for " + std::to_string(router.asked) +
+            " requests");
+  }
   for (const char* name :
        {"quire_router_carry_ons_total", "quire_router_placement_retries_total",
         "quire_router_paced_carry_ons_total", "quire_router_worker_deaths_total",
         "quire_router_worker_deaths_taken_back_total", "quire_router_kept_silences_total",
-        "quire_router_suspect_requests_total", "quire_router_stale_outputs_total",
+        "quire_router_suspect_requests_total", "quire_router_silent_workers_total",
+        "quire_router_broken_attempts_total", "quire_router_placement_retries_denied_total",
+        "quire_router_stale_outputs_total",
         "quire_router_cache_predictions_total{verdict=\"wrong\"}",
         "quire_router_cache_predictions_total{verdict=\"exact\"}"}) {
     const size_t at = text.find("\n" + std::string(name) + " ");
@@ -356,7 +189,13 @@ void FleetSim::CountRouter(const Router& router) {
 
 void FleetSim::KillWorker(SimWorker& worker) {
   if (!worker.up()) return;
-  if (!worker.draining()) dead_.insert({worker.name(), worker.epoch().value()});
+  // A router that could not hear a worker's good-bye takes its end for a death.
+  const auto deafens = [](const FleetFault& fault) {
+    using Kind = FleetFault::Kind;
+    return fault.kind != Kind::kCrash && fault.kind != Kind::kFreeze && fault.kind != Kind::kDrain;
+  };
+  const bool heard = std::none_of(scenario_.faults.begin(), scenario_.faults.end(), deafens);
+  if (!worker.draining() || !heard) dead_.insert({worker.name(), worker.epoch().value()});
   worker.Crash();
 }
 
@@ -376,6 +215,13 @@ void FleetSim::Reset(size_t worker, Micros until) {
   if (world.clock().Now() >= until) return;
   world.CutLinks(workers_[worker]->target());
   At(500 * kMilli, [this, worker, until] { Reset(worker, until); });
+}
+
+void FleetSim::HoldAll(const std::string& router, bool held) {
+  for (const auto& worker : workers_) {
+    world.HoldPath(router, worker->target(), VirtualWorld::Way::kToTarget, held);
+    world.HoldPath(router, worker->target(), VirtualWorld::Way::kFromTarget, held);
+  }
 }
 
 void FleetSim::Begin(const FleetFault& fault) {
@@ -409,7 +255,9 @@ void FleetSim::Begin(const FleetFault& fault) {
     case Kind::kRouterStop:
       if (routers_[fault.router] != nullptr) routers_[fault.router]->executor.Stop();
       return;
-    case Kind::kRouterResets:
+    case Kind::kHoldAll:
+      return HoldAll(router, true);
+    case Kind::kResets:
       return Reset(fault.worker, world.clock().Now() + fault.lasts);
   }
 }
@@ -421,8 +269,10 @@ void FleetSim::Heal(const FleetFault& fault) {
   Trace("heals " + std::to_string(static_cast<int>(fault.kind)));
   switch (fault.kind) {
     case Kind::kCut:
-    case Kind::kRouterResets:
+    case Kind::kResets:
       return;
+    case Kind::kHoldAll:
+      return HoldAll(router, false);
     case Kind::kCrash:
       return worker.Start();
     case Kind::kHold:
@@ -434,7 +284,7 @@ void FleetSim::Heal(const FleetFault& fault) {
     case Kind::kFreeze:
       return worker.SetFrozen(false);
     case Kind::kDrain:
-      if (worker.draining()) worker.Crash();
+      if (worker.draining()) KillWorker(worker);
       return worker.Start();
     case Kind::kRefuse:
       return worker.Listen();
@@ -492,6 +342,18 @@ void FleetSim::Judge(const FleetResult* calm) {
   if (result_.met["quire_router_cache_predictions_total{verdict=\"wrong\"}"] > 0) {
     Violate("a router thought it knew what was cached");
   }
+  if (result_.met["quire_router_broken_attempts_total"] > 0) {
+    Violate("a router found a worker's outputs out of order");
+  }
+  const auto silences = [](const FleetFault& fault) {
+    using Kind = FleetFault::Kind;
+    return fault.kind == Kind::kHold || fault.kind == Kind::kHoldOneWay ||
+           fault.kind == Kind::kHoldAll;
+  };
+  if (std::none_of(scenario_.faults.begin(), scenario_.faults.end(), silences) &&
+      result_.met["quire_router_silent_workers_total"] > 0) {
+    Violate("a worker was given up for silence that only the router's own sleep can explain");
+  }
   int poison_asks = 1;
   for (size_t i = 0; i < clients_.size(); ++i) {
     const Client& client = *clients_[i];
@@ -531,13 +393,13 @@ void FleetSim::JudgeSuspect(const Client& client, const FleetClient& plan) {
       return one.ask.request_id == record.request_id && ids_of(one) == ids_of(plan);
     };
     if (std::none_of(scenario_.clients.begin(), scenario_.clients.end(), same)) continue;
-    std::set<std::pair<std::string, uint64_t>> met;
+    uint64_t met = 0;  // a step that was stuck and the end of its epoch may both be deaths
     for (const AttemptReport& attempt : record.attempts) {
       const bool gone = attempt.end == AttemptEnd::kLost || attempt.end == AttemptEnd::kStuck;
       const std::pair key(attempt.worker_id, attempt.epoch.value());
-      if (gone && dead_.contains(key)) met.insert(key);
+      if (gone && dead_.contains(key)) ++met;
     }
-    most = std::max<uint64_t>(most, met.size());
+    most = std::max(most, met);
   }
   if (most < 3) Violate("a request is suspect after " + std::to_string(most) + " deaths");
 }

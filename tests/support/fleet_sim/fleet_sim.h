@@ -29,18 +29,19 @@ struct FleetClient {
 
 struct FleetFault {
   enum class Kind : uint8_t {
-    kCut,           // all links of a worker break
-    kCrash,         // kill -9 of a worker, restarted later
-    kHold,          // nothing passes between a worker and anybody
-    kHoldOneWay,    // nothing passes from a worker to one router, or the other way
-    kFreeze,        // its engine stands: a step that does not end
-    kDrain,         // SIGTERM, and a new process later
-    kRefuse,        // its address refuses connections and its links break; it lives
-    kRouterKill,    // kill -9 of a router, restarted later
-    kRouterStop,    // SIGSTOP of a router, and SIGCONT
-    kRouterResets,  // links of a worker break every 500 ms
+    kCut,         // all links of a worker break
+    kCrash,       // kill -9 of a worker, restarted later
+    kHold,        // nothing passes between a worker and anybody
+    kHoldOneWay,  // nothing passes from a worker to one router, or the other way
+    kFreeze,      // its engine stands: a step that does not end
+    kDrain,       // SIGTERM, and a new process later
+    kRefuse,      // its address refuses connections and its links break; it lives
+    kRouterKill,  // kill -9 of a router, restarted later
+    kRouterStop,  // SIGSTOP of a router, and SIGCONT
+    kResets,      // links of a worker break every 500 ms
+    kHoldAll,     // nothing passes between a router and anybody
   };
-  static constexpr int kKinds = 10;
+  static constexpr int kKinds = 11;
   Kind kind = Kind::kCut;
   size_t worker = 0;
   size_t router = 0;
@@ -56,6 +57,9 @@ struct FleetScenario {
   int64_t page_count = 600;
   std::string policy = "prefix-aware";
   uint64_t max_carry_on_tokens = 8192;
+  uint32_t window_tokens = 256;
+  uint32_t retry_burst = 10;
+  int64_t max_waiting = 16;  // of each worker
   std::vector<FleetClient> clients;
   std::vector<FleetFault> faults;
 };

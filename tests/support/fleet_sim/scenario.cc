@@ -28,14 +28,14 @@ class Draw {
 
 GenerateRequest DrawAsk(Draw& draw) {
   GenerateRequest ask;
-  std::vector<TokenId> prompt(1 + draw.Below(draw.OneIn(3) ? 250 : 40));
+  std::vector<TokenId> prompt(1 + draw.Below(draw.OneIn(3) ? 200 : 40));
   // Few different openings, so that prefixes are shared.
   const uint64_t opening = draw.Below(3);
   for (size_t i = 0; i < prompt.size(); ++i) {
     prompt[i] = static_cast<TokenId>(i < 32 ? (opening * 31 + i) % 256 : draw.Below(256));
   }
   ask.prompt = TokenPrompt{std::move(prompt)};
-  ask.sampling.max_tokens = static_cast<int32_t>(1 + draw.Below(draw.OneIn(3) ? 220 : 60));
+  ask.sampling.max_tokens = static_cast<int32_t>(1 + draw.Below(draw.OneIn(2) ? 300 : 60));
   ask.sampling.seed = draw.Next();
   if (draw.OneIn(3)) ask.sampling.temperature = 0.0f;
   if (draw.OneIn(3)) ask.sampling.top_k = 5;
@@ -62,12 +62,15 @@ FleetScenario DrawFleet(uint64_t seed) {
   scenario.workers = 2 + draw.Below(3);
   scenario.routers = 1 + draw.Below(3);
   scenario.page_count = draw.OneIn(4) ? 150 : 600;
+  scenario.window_tokens = draw.OneIn(2) ? 256 : 4 + static_cast<uint32_t>(draw.Below(40));
+  scenario.retry_burst = draw.OneIn(2) ? 10 : 0;
+  scenario.max_waiting = draw.OneIn(3) ? 1 + static_cast<int64_t>(draw.Below(2)) : 16;
   scenario.max_carry_on_tokens = draw.OneIn(3) ? 60 : 8192;
   if (draw.OneIn(4)) scenario.policy = draw.OneIn(2) ? "least-loaded" : "power-of-two";
   const size_t clients = 5 + draw.Below(10);
   for (size_t i = 0; i < clients; ++i) {
     FleetClient client;
-    client.starts_at = draw.Millis(100, 4000);
+    client.starts_at = draw.Millis(100, 2500);
     client.router = draw.Below(scenario.routers);
     client.tenant = draw.OneIn(2) ? "a" : "b";
     client.ask = DrawAsk(draw);
@@ -89,14 +92,14 @@ FleetScenario DrawFleet(uint64_t seed) {
     poison.cancels_after = -1;
     scenario.clients.push_back(poison);
   }
-  const size_t faults = 1 + draw.Below(5);
+  const size_t faults = 1 + draw.Below(6);
   for (size_t i = 0; i < faults; ++i) {
     FleetFault fault;
     fault.kind = static_cast<FleetFault::Kind>(draw.Below(FleetFault::kKinds));
     fault.worker = draw.Below(scenario.workers);
     fault.router = draw.Below(scenario.routers);
     fault.to_worker = draw.OneIn(2);
-    fault.at = draw.Millis(200, 4500);
+    fault.at = draw.Millis(200, 3500);
     fault.lasts = draw.OneIn(3) ? draw.Millis(4000, 12000) : draw.Millis(10, 4000);
     scenario.faults.push_back(fault);
   }

@@ -1,0 +1,83 @@
+// One client of the fleet: asks, reads, and goes on where it stood when its router is gone or tells
+// it to come back. Says what it finds wrong with its answer.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "router/pipeline/pipeline.h"
+#include "tests/support/fleet_sim/fleet_sim.h"
+
+namespace quire::sim {
+
+// What a client needs of the world around it.
+class ClientHost {
+ public:
+  virtual ~ClientHost() = default;
+  // nullptr: the router is down, or stopped: nobody is served.
+  virtual Pipeline* Serving(size_t router) = 0;
+  virtual void Asked(size_t router) = 0;  // it was given a request
+  virtual size_t router_count() const = 0;
+  virtual void At(Micros after, std::function<void()> work) = 0;
+  virtual void Trace(const std::string& what) = 0;
+  virtual void Violate(const std::string& what) = 0;
+  virtual void Meet(const std::string& what, uint64_t count) = 0;
+};
+
+class FleetSimClient final : public ResponseSink {
+ public:
+  FleetSimClient(ClientHost& fleet, size_t index, const FleetClient& plan)
+      : fleet_(fleet),
+        index_(index),
+        plan_(plan),
+        choices(static_cast<size_t>(plan.ask.sampling.n)) {}
+
+  void Ask();
+  void Cancel();
+  void RouterDied(size_t router);
+  void OnStarted(const Started& started) override;
+  void OnDelta(const Delta& delta) override;
+  void OnChoiceEnd(const ChoiceEnd& end) override;
+  void OnFinished(const Usage& usage) override;
+  void OnError(const ApiError& error) override;
+
+ private:
+  void Say(const std::string& what);
+  void Violate(const std::string& what);
+  void AskAgain(Micros after);
+  bool AllEnded() const {
+    return std::all_of(choices.begin(), choices.end(),
+                       [](const Choice& choice) { return !choice.finish_reason.empty(); });
+  }
+
+  ClientHost& fleet_;
+  const size_t index_;
+  const FleetClient& plan_;
+
+ public:
+  struct Choice {
+    std::vector<TokenId> ids;
+    std::vector<float> logprobs;
+    std::string finish_reason;
+  };
+  std::vector<Choice> choices;
+  bool over = false;
+  bool cancelled = false;
+  bool late = false;
+  bool suspect = false;
+  bool finished = false;
+  bool resumed = false;
+  int asks = 0;
+
+ private:
+  bool asking_ = false;  // a request of it is with a router
+  bool started_ = false;
+  bool ever_started_ = false;
+  size_t router_ = 0;
+  RequestId id_ = 0;
+  ResumeRequest resume_;
+};
+
+}  // namespace quire::sim
