@@ -219,8 +219,9 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   }
   if (c.drain_hard_limit.milliseconds >= 0 &&
       c.drain_hard_limit.milliseconds < c.drain_timeout.milliseconds) {
-    return InvalidArgument("--drain-hard-limit: must not be shorter than --drain-timeout, which is " +
-                           std::to_string(c.drain_timeout.milliseconds) + " ms");
+    return InvalidArgument(
+        "--drain-hard-limit: must not be shorter than --drain-timeout, which is " +
+        std::to_string(c.drain_timeout.milliseconds) + " ms");
   }
   if (c.max_model_len == 1) return InvalidArgument("--max-model-len: must be at least 2, is 1");
   if (c.tensor_parallel_size != 1) {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/planted_bug.h"
 
 namespace quire {
 
@@ -42,11 +41,6 @@ std::vector<RequestNumber> DeathLedger::Died(WorkerIndex worker) {
 void DeathLedger::Lives(WorkerIndex worker) {
   const auto it = losses_.find(worker);
   if (it == losses_.end()) return;
-  if (QUIRE_BUG(early_death_not_taken_back)) {
-    CountLoss(it->second);
-    losses_.erase(it);
-    return;
-  }
   const Loss loss = std::move(it->second);
   losses_.erase(it);
   for (const RequestNumber request : loss.requests) {

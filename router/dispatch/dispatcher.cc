@@ -162,6 +162,7 @@ void Dispatcher::Send(LiveDispatch& live, WorkerIndex worker) {
   at_[worker.value()].running.insert(number);
   fleet_.AttemptStarted(worker);
   ++counters_.attempts;
+  QUIRE_CHECK_MSG(live.report.attempt < live.attempt, "each attempt has a higher number");
   live.report = BeginReport(fleet_.worker(worker), live.attempt, live.report, Now());
   live.report.carry_on = live.carry_on;
   counters_.carry_ons_inexact += live.report.inexact ? 1 : 0;
@@ -190,7 +191,6 @@ void Dispatcher::Send(LiveDispatch& live, WorkerIndex worker) {
   for (uint32_t choice = 0; choice < live.windows.size(); ++choice) {
     if (live.journal.ended(choice)) continue;
     Window& window = live.windows[choice];
-    if (QUIRE_BUG(window_not_begun_anew)) continue;
     window.Begin(live.journal.accepted(choice) + room);
     const std::optional<uint64_t> grant = window.Take(window.taken());
     if (grant) LinkOf(worker).SendGrant({key, choice, *grant});
@@ -276,7 +276,7 @@ bool Dispatcher::TryPool(const std::string& pool) {
     if (live.excluded.empty()) full.insert(live.OutputsFrom());
   }
   line_.SetCarryOnsBlocked(pool, blocked);
-  if (blocked && !QUIRE_BUG(carry_ons_not_ahead)) return true;
+  if (blocked) return true;
   for (const RequestNumber number : line_.Fresh(pool)) {
     LiveDispatch& live = *live_.at(number);
     const PlaceOutcome outcome = Place(live);

@@ -2,7 +2,6 @@
 #include <optional>
 
 #include "common/check.h"
-#include "common/planted_bug.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/dispatch/refusal.h"
 
@@ -35,7 +34,6 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
 LiveDispatch* Dispatcher::FindCurrent(WorkerIndex worker, const AttemptKey& key) {
   LiveDispatch* live = Find(key.request);
   if (live == nullptr) return nullptr;
-  if (QUIRE_BUG(no_fence_on_attempt)) return live->running ? live : nullptr;
   const bool current = live->running && live->worker == worker && live->attempt == key.attempt;
   return current ? live : nullptr;
 }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/planted_bug.h"
 #include "common/wire_features.h"
 
 namespace quire {
@@ -44,12 +43,8 @@ uint32_t LiveDispatch::InitialWindow() const {
 Submit LiveDispatch::MakeSubmit() const {
   Submit submit = request.submit;
   submit.choices = journal.choices();
-  if (QUIRE_BUG(finish_forgotten_on_resume)) {
-    for (ResumedChoice& choice : submit.choices) choice.ended = false;
-  }
   submit.required_features = Features();
   submit.initial_window = InitialWindow();
-  if (QUIRE_BUG(window_not_carried_over) && Windowed()) submit.initial_window += 8;
   return submit;
 }
 

@@ -160,7 +160,6 @@ bool CacheIndex::Apply(WorkerIndex worker, Follower& follower, const CacheEvents
   if (event.kind == CacheEvents::Kind::kStored) {
     return Store(worker, event.cache_kind, event.hashes);
   }
-  if (QUIRE_BUG(removal_lost_during_a_scan) && follower.state == CacheState::kSyncing) return true;
   if (ShardOf(worker) >= shards_.size()) return true;
   std::vector<HolderTable>& tables = shards_[ShardOf(worker)].kinds;
   if (event.cache_kind >= tables.size()) return true;

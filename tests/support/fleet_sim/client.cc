@@ -129,6 +129,8 @@ void FleetSimClient::OnError(const ApiError& error) {
     over = suspect = true;
   } else if (error.code == ApiCode::kDeadlineExceeded && plan_.ask.timeout_ms > 0) {
     over = late = true;
+  } else if (plan_.poison && asks >= 3) {
+    over = true;  // each time that it asks is another request, and kills anew
   } else if (error.code == ApiCode::kUnavailable) {
     fleet_.Meet("told to come back", 1);
     AskAgain(300 * kMilli);
