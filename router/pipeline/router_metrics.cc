@@ -18,12 +18,10 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
       requests_{&Requests(metrics, "finished"), &Requests(metrics, "cancelled"),
                 &Requests(metrics, "failed"), &Requests(metrics, "rejected")},
       request_seconds_(metrics.AddHistogram(
-          {"quire_router_request_seconds", "From a request's arrival to its last byte of answer."},
+          {"quire_router_request_seconds", "From arrival to the last byte."}, LatencyBuckets())),
+      first_token_seconds_(metrics.AddHistogram(
+          {"quire_router_time_to_first_token_seconds", "From arrival to the first output."},
           LatencyBuckets())),
-      first_token_seconds_(
-          metrics.AddHistogram({"quire_router_time_to_first_token_seconds",
-                                "From a request's arrival to the first output at hand."},
-                               LatencyBuckets())),
       prompt_tokens_(metrics.AddCounter({"quire_router_prompt_tokens_total",
                                          "Prompt tokens of requests that a worker admitted."})),
       cached_tokens_(metrics.AddCounter(
@@ -56,8 +54,8 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
   }
   for (size_t phase = 0; phase < workers_.size(); ++phase) {
     const std::string name(WorkerPhaseName(static_cast<WorkerPhase>(phase)));
-    workers_[phase] = &metrics.AddGauge(
-        {"quire_router_workers", "Known workers by their phase.", {{"phase", name}}});
+    workers_[phase] =
+        &metrics.AddGauge({"quire_router_workers", "Workers by phase.", {{"phase", name}}});
   }
   const auto counter = [&metrics](const char* name, const char* help) {
     return &metrics.AddCounter({std::string("quire_router_") + name + "_total", help});
