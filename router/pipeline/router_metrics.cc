@@ -14,8 +14,7 @@ Counter& Requests(Metrics& metrics, const char* outcome) {
 }  // namespace
 
 RouterMetrics::RouterMetrics(Metrics& metrics)
-    : metrics_(metrics),
-      requests_{&Requests(metrics, "finished"), &Requests(metrics, "cancelled"),
+    : requests_{&Requests(metrics, "finished"), &Requests(metrics, "cancelled"),
                 &Requests(metrics, "failed"), &Requests(metrics, "rejected")},
       request_seconds_(metrics.AddHistogram(
           {"quire_router_request_seconds", "From arrival to the last byte."}, LatencyBuckets())),
@@ -45,6 +44,12 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
         {"quire_router_cache_predictions_total",
          "Predicted cached tokens held against the worker's; raced: an event lay between.",
          {{"verdict", verdicts[i]}}});
+  }
+  for (const std::string_view reason : RouteReasons()) {
+    decisions_[reason].counter =
+        &metrics.AddCounter({"quire_router_routing_decisions_total",
+                             "Attempts placed, by why their worker was chosen.",
+                             {{"reason", std::string(reason)}}});
   }
   for (size_t state = 0; state < cache_workers_.size(); ++state) {
     const std::string name(CacheStateName(static_cast<CacheState>(state)));
@@ -124,14 +129,9 @@ void RouterMetrics::Update(const Dispatcher& dispatcher) {
   for (size_t i = 0; i < phases.size(); ++i) workers_[i]->Set(phases[i]);
   UpdateIndex(dispatcher.placement().index(), dispatcher.fleet().workers().size());
   for (const auto& [reason, count] : dispatcher.placement().decisions()) {
-    auto [it, is_new] = decisions_.try_emplace(std::string(reason));
-    if (is_new) {
-      it->second.counter = &metrics_.AddCounter({"quire_router_routing_decisions_total",
-                                                 "Attempts placed, by why their worker was chosen.",
-                                                 {{"reason", it->first}}});
-    }
-    it->second.counter->Add(count - it->second.last);
-    it->second.last = count;
+    Decisions& decisions = decisions_.at(reason);
+    decisions.counter->Add(count - decisions.last);
+    decisions.last = count;
   }
 }
 

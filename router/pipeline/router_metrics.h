@@ -5,7 +5,7 @@
 
 #include <array>
 #include <map>
-#include <string>
+#include <string_view>
 
 #include "common/metrics/metrics.h"
 #include "router/dispatch/dispatcher.h"
@@ -27,7 +27,6 @@ class RouterMetrics {
  private:
   void UpdateIndex(const CacheIndex& index, size_t workers);
 
-  Metrics& metrics_;
   std::array<Counter*, 4> requests_;  // by RequestEnd
   Histogram& request_seconds_;
   Histogram& first_token_seconds_;
@@ -49,7 +48,7 @@ class RouterMetrics {
     Counter* counter = nullptr;
     uint64_t last = 0;
   };
-  std::map<std::string, Decisions> decisions_;  // by reason: as many as policies have
+  std::map<std::string_view, Decisions> decisions_;  // by reason: all that there are
   CacheIndexCounters last_index_;
 };
 

@@ -19,6 +19,10 @@ constexpr Policy kPolicies[] = {
     {"consistent-hash", &ChooseConsistentHash},
 };
 
+constexpr std::string_view kReasons[] = {"cached-prefix", "cost",         "least-loaded",
+                                         "only-one",      "power-of-two", "random",
+                                         "rendezvous",    "round-robin",  "session"};
+
 }  // namespace
 
 bool Offers(const WorkerView& worker, const std::vector<std::string>& required_features) {
@@ -30,6 +34,8 @@ bool Offers(const WorkerView& worker, const std::vector<std::string>& required_f
 }
 
 std::span<const Policy> Policies() { return kPolicies; }
+
+std::span<const std::string_view> RouteReasons() { return kReasons; }
 
 const Policy* FindPolicy(std::string_view name) {
   for (const Policy& policy : kPolicies) {

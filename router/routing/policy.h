@@ -35,7 +35,7 @@ struct RouteQuery {
 
 struct RouteChoice {
   WorkerIndex worker;
-  std::string_view reason;     // why this one, for metrics; a literal
+  std::string_view reason;     // why this one, for metrics: one of RouteReasons()
   uint32_t cached_tokens = 0;  // that it was chosen with; filled in by Choose
 };
 
@@ -50,6 +50,8 @@ struct Policy {
 
 // All policies; the first one is the default.
 std::span<const Policy> Policies();
+// Every reason that one of them gives.
+std::span<const std::string_view> RouteReasons();
 const Policy* FindPolicy(std::string_view name);
 
 // This router may have so many submits unanswered at the worker: its share of the worker's queue.
