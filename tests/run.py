@@ -31,6 +31,7 @@ DECLARED = {
     "test_worker_planted": 0.5,
     "test_common_text": 1.0,
     "test_router_front": 1.0,
+    "test_router_planted": 1.0,
 }
 # Not in --quick: they fetch something, start many processes, or take long.
 NOT_QUICK = {"test_router_front"}

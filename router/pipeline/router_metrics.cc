@@ -45,12 +45,7 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
          "Predicted cached tokens held against the worker's; raced: an event lay between.",
          {{"verdict", verdicts[i]}}});
   }
-  for (const std::string_view reason : RouteReasons()) {
-    decisions_[reason].counter =
-        &metrics.AddCounter({"quire_router_routing_decisions_total",
-                             "Attempts placed, by why their worker was chosen.",
-                             {{"reason", std::string(reason)}}});
-  }
+  AddDecisions(metrics);
   for (size_t state = 0; state < cache_workers_.size(); ++state) {
     const std::string name(CacheStateName(static_cast<CacheState>(state)));
     cache_workers_[state] = &metrics.AddGauge({"quire_router_cache_index_workers",
@@ -86,6 +81,15 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
   cache_index_ = {counter("cache_index_stale", "Times that a worker's cache events had a gap."),
                   counter("cache_index_snapshots", "Snapshots asked for."),
                   counter("cache_index_over_limit", "Workers left out by --max-index-bytes.")};
+}
+
+void RouterMetrics::AddDecisions(Metrics& metrics) {
+  for (const std::string_view reason : RouteReasons()) {
+    decisions_[reason].counter =
+        &metrics.AddCounter({"quire_router_routing_decisions_total",
+                             "Attempts placed, by why their worker was chosen.",
+                             {{"reason", std::string(reason)}}});
+  }
 }
 
 void RouterMetrics::RequestEnded(const RequestRecord& record, bool accepted) {

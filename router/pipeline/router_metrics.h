@@ -25,6 +25,7 @@ class RouterMetrics {
   void Update(const Dispatcher& dispatcher);
 
  private:
+  void AddDecisions(Metrics& metrics);
   void UpdateIndex(const CacheIndex& index, size_t workers);
 
   std::array<Counter*, 4> requests_;  // by RequestEnd
