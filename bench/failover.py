@@ -25,18 +25,21 @@ def quantile(values, q):
 
 
 async def one_round(fleet, kind, turn, bodies, wanted, at):
+    """The longest pauses of the streams that were struck; of all of them when nothing is done to any."""
     struck = []
     # Nothing is cached, so that both workers get their share; a salt changes no token.
     bodies = [{**body, "cache_salt": f"{kind} {turn}"} for body in bodies]
 
     def seen(answer):
-        if not struck and answer.count() >= at:
+        if not struck and answer.count() >= at and kind in SIGNALS:
             struck.append(answer.worker)
             fleet.worker_named(answer.worker).signal(SIGNALS[kind])
     answers = await asyncio.gather(*(ask(fleet.router.port, body, seen) for body in bodies))
     for body, answer, result in zip(bodies, answers, wanted):
         if answer.error or not answer.done or answer.result() != result:
             raise SystemExit(f"failover {kind}: {body} got {answer.error or 'other tokens'}: the run is void")
+    if not struck:
+        return [longest(a) for a in answers]
     worker = fleet.worker_named(struck[0])
     if kind == "freeze":
         worker.signal(signal.SIGCONT)
@@ -52,13 +55,11 @@ async def measure(rounds):
     bodies = requests(16, seed=20, max_tokens=300)
     found = {}
     async with Fleet(workers=2, worker_flags=("--drain-timeout=500ms",)) as fleet:
-        calm = [await asyncio.gather(*(ask(fleet.router.port, body) for body in bodies)) for _ in range(3)]
-        wanted = [answer.result() for answer in calm[0]]
-        found["undisturbed"] = [longest(a) for answers in calm for a in answers]
-        for kind in SIGNALS:
-            found[kind] = []
-            for turn in range(rounds):
-                found[kind] += await one_round(fleet, kind, turn, bodies, wanted, draw.randrange(1, 20))
+        first = await asyncio.gather(*(ask(fleet.router.port, body) for body in bodies))
+        wanted = [answer.result() for answer in first]
+        for turn in range(rounds):
+            for kind in ("undisturbed", *SIGNALS):
+                found.setdefault(kind, []).extend(await one_round(fleet, kind, turn, bodies, wanted, draw.randrange(1, 20)))
     return {kind: {"streams": len(gaps), "p50_s": round(quantile(gaps, 0.5), 3),
                    "p99_s": round(quantile(gaps, 0.99), 3), "max_s": round(max(gaps), 3)}
             for kind, gaps in found.items()}
