@@ -51,7 +51,7 @@ LEFT_test_worker_engine='*IdentityTest.RandomNeighboursChangeNothing*:*IdentityT
 LEFT_test_worker_engine+=':*ChoicesIdentity.NeighboursAndSiblings*:EnginePrefixCacheTest.AMillionBlocks*'
 LEFT_test_worker_scheduler='FairnessTest.NoTenantWithWorkFallsBelowItsShare'
 export LEFT_test_worker_scheduler LEFT_test_common_text LEFT_test_worker_engine
-export QUIRE_SIM_SEEDS=${QUIRE_SIM_SEEDS:-150}  # of the 1,000 that the release build runs
+export QUIRE_SIM_SEEDS=${QUIRE_SIM_SEEDS:-60}  # of the 1,000 that the release build runs
 run_one() {
   local out=.cache/asan-$1.log filter=() left=LEFT_$1
   [[ $1 == test_* ]] && filter=(--gtest_brief=1 "--gtest_filter=-*Slow*:${!left:-}")
