@@ -1,5 +1,7 @@
 #include "router/config.h"
 
+#include "common/config/common_flags.h"
+
 namespace quire {
 namespace {
 
@@ -384,27 +386,10 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.drain_timeout,
               .min = 0,
               .max = kDayMs});
-  schema.Add({.name = "ready-fd",
-              .help = "Descriptor that gets one JSON line when a request would be served.",
-              .target = &c.ready_fd,
-              .min = -1,
-              .max = 1 << 20,
-              .hidden = true});
-  schema.Add({.name = "request-log",
-              .help = "File to which one JSON line is appended for every request that has ended: "
-                      "its tenant, tokens, attempts and times. Opened anew when it was moved.",
-              .target = &c.request_log,
-              .value_name = "FILE",
-              .default_text = "none"});
-  schema.Add({.name = "log-level",
-              .help = "Least level that is logged.",
-              .target = &c.log_level,
-              .value_name = "LEVEL",
-              .choices = {"debug", "info", "warning", "error", "off"}});
-  schema.Add({.name = "log-format",
-              .help = "auto is text on a terminal and JSON lines elsewhere.",
-              .target = &c.log_format,
-              .choices = {"auto", "text", "json"}});
+  config::AddReadyFlag(schema, c.ready_fd);
+  config::AddRequestLogFlag(
+      schema, "request that has ended: its tenant, tokens, attempts and times", c.request_log);
+  config::AddLogFlags(schema, c.log_level, c.log_format);
 }
 
 }  // namespace

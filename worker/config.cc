@@ -1,5 +1,6 @@
 #include "worker/config.h"
 
+#include "common/config/common_flags.h"
 #include "common/sampling_params.h"
 
 namespace quire {
@@ -172,29 +173,11 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.watchdog_grace,
               .min = 0,
               .max = 24 * 3600e3});
-  schema.Add({.name = "ready-fd",
-              .help = "Descriptor that gets one JSON line when the worker is ready.",
-              .target = &c.ready_fd,
-              .min = -1,
-              .max = 1 << 20,
-              .hidden = true});
+  config::AddReadyFlag(schema, c.ready_fd);
   schema.Group("Log");
-  schema.Add({.name = "request-log",
-              .help =
-                  "File that gets one JSON line per attempt: its tokens, end and phases. It may "
-                  "be rotated by renaming it.",
-              .target = &c.request_log,
-              .value_name = "FILE",
-              .default_text = "none"});
-  schema.Add({.name = "log-level",
-              .help = "Least level that is logged.",
-              .target = &c.log_level,
-              .value_name = "LEVEL",
-              .choices = {"debug", "info", "warning", "error", "off"}});
-  schema.Add({.name = "log-format",
-              .help = "auto is text on a terminal and JSON lines elsewhere.",
-              .target = &c.log_format,
-              .choices = {"auto", "text", "json"}});
+  config::AddRequestLogFlag(schema, "attempt that has ended: its tokens, end and phases",
+                            c.request_log);
+  config::AddLogFlags(schema, c.log_level, c.log_format);
 }
 
 }  // namespace

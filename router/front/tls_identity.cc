@@ -1,44 +1,26 @@
 #include "router/front/tls_identity.h"
 
 #include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
 
 #include <string_view>
 
 #include "common/check.h"
+#include "common/openssl.h"
 
 namespace quire {
 namespace {
 
 constexpr long kMaxChain = 16;
 
-template <auto Free>
-struct Deleter {
-  template <class T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Deleter<BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, Deleter<X509_free>>;
-using PrivateKey = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY_free>>;
-
-Bio BioOf(const std::string& text) {
-  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-}
-
-// A key that asks for a passphrase is refused, not waited for at a terminal.
-int NoPassphrase(char*, int, int, void*) { return -1; }
-
 absl::Status UseChain(SSL_CTX* context, const std::string& pem) {
-  const Bio bio = BioOf(pem);
-  Certificate leaf(PEM_read_bio_X509(bio.get(), nullptr, NoPassphrase, nullptr));
+  const openssl::Bio bio = openssl::BioOf(pem);
+  const openssl::Certificate leaf = openssl::ReadCertificate(bio.get());
   if (!leaf || SSL_CTX_use_certificate(context, leaf.get()) != 1) {
     return InvalidArgument("the certificate file holds no usable certificate in PEM");
   }
   for (long count = 0;; ++count) {
-    Certificate next(PEM_read_bio_X509(bio.get(), nullptr, NoPassphrase, nullptr));
+    openssl::Certificate next = openssl::ReadCertificate(bio.get());
     if (!next) break;
     if (count == kMaxChain) return InvalidArgument("the certificate file holds too long a chain");
     if (SSL_CTX_add0_chain_cert(context, next.get()) == 1) next.release();
@@ -47,8 +29,7 @@ absl::Status UseChain(SSL_CTX* context, const std::string& pem) {
 }
 
 absl::Status UseKey(SSL_CTX* context, const std::string& pem) {
-  const Bio bio = BioOf(pem);
-  const PrivateKey key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassphrase, nullptr));
+  const openssl::PrivateKey key = openssl::ReadPrivateKey(openssl::BioOf(pem).get());
   if (!key) {
     return InvalidArgument("the key file holds no private key in PEM without a passphrase");
   }
@@ -76,7 +57,7 @@ std::string_view ChooseProtocol(std::string_view offered) {
 }  // namespace
 
 absl::StatusOr<TlsContext> MakeTlsContext(const std::string& certificates, const std::string& key) {
-  TlsContext context(SSL_CTX_new(TLS_server_method()), Deleter<SSL_CTX_free>());
+  TlsContext context(SSL_CTX_new(TLS_server_method()), openssl::Deleter<SSL_CTX_free>());
   QUIRE_CHECK(context != nullptr);
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   // A client that closes without a word of TLS is one that leaves, as many do.

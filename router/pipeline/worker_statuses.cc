@@ -1,18 +1,8 @@
 #include "router/pipeline/worker_statuses.h"
 
-#include <cinttypes>
-#include <cstdio>
+#include "common/hex.h"
 
 namespace quire {
-namespace {
-
-std::string Hexadecimal(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016" PRIx64, value);
-  return text;
-}
-
-}  // namespace
 
 std::vector<WorkerStatus> StatusesOf(const Dispatcher& dispatcher) {
   std::vector<WorkerStatus> all;
@@ -21,7 +11,7 @@ std::vector<WorkerStatus> StatusesOf(const Dispatcher& dispatcher) {
     WorkerStatus& status = all.emplace_back();
     status.target = worker.target;
     status.worker_id = worker.hello.worker_id;
-    status.epoch = Hexadecimal(worker.hello.epoch.value());
+    status.epoch = HexOf(worker.hello.epoch.value());
     status.model_id = worker.hello.model_id;
     status.served_names = worker.hello.served_names;
     status.phase = std::string(WorkerPhaseName(worker.phase));

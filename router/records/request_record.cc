@@ -1,8 +1,8 @@
 #include "router/records/request_record.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "common/hex.h"
 #include "common/json/json.h"
 #include "common/log/line_file.h"
 #include "router/core/utf8.h"
@@ -11,12 +11,6 @@ namespace quire {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;  // of what workers and clients chose
-
-std::string Hex(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 // A cut may fall within a character.
 std::string Cut(const std::string& name) { return ValidUtf8(name.substr(0, kMaxNameBytes)); }
@@ -55,7 +49,7 @@ json::Object AttemptJson(const AttemptReport& report) {
   json::Object line;
   line["attempt"] = report.attempt.value();
   line["worker"] = Cut(report.worker_id);
-  line["epoch"] = Hex(report.epoch.value());
+  line["epoch"] = HexOf(report.epoch.value());
   line["end"] = std::string(AttemptEndName(report.end));
   line["admitted"] = report.admitted;
   line["cached_tokens"] = report.cached_tokens;
@@ -69,7 +63,7 @@ json::Object AttemptJson(const AttemptReport& report) {
 std::string Line(const RequestRecord& record, int64_t unix_seconds, size_t most_attempts) {
   json::Object line;
   line["time"] = unix_seconds;
-  line["router"] = Hex(record.router.value());
+  line["router"] = HexOf(record.router.value());
   line["request"] = record.request.value();
   line["request_id"] = Cut(record.request_id);
   line["tenant"] = Cut(record.tenant);

@@ -1,10 +1,10 @@
 #include "worker/records/attempt_log.h"
 
 #include <array>
-#include <cstdio>
 #include <utility>
 
 #include "common/check.h"
+#include "common/hex.h"
 #include "common/json/json.h"
 
 namespace quire {
@@ -14,12 +14,6 @@ constexpr std::array<const char*, 9> kReasons = {"unspecified", "stop",    "leng
                                                  "cancelled",   "failed",  "deadline",
                                                  "router_lost", "drained", "slow_client"};
 
-std::string Hex(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 }  // namespace
 
 std::string AttemptRecordJson(const AttemptRecord& record, Epoch epoch, int64_t unix_seconds) {
@@ -27,8 +21,8 @@ std::string AttemptRecordJson(const AttemptRecord& record, Epoch epoch, int64_t 
   QUIRE_CHECK(reason < kReasons.size());
   json::Object line;
   line["time"] = unix_seconds;
-  line["epoch"] = Hex(epoch.value());
-  line["router"] = Hex(record.router.value());
+  line["epoch"] = HexOf(epoch.value());
+  line["router"] = HexOf(record.router.value());
   line["request"] = record.key.request.value();
   line["attempt"] = record.key.attempt.value();
   line["request_id"] = record.request_id;

@@ -1,0 +1,45 @@
+// Flags that every serving program has, told in the same words.
+//
+// Called once, by whoever builds a schema.
+#pragma once
+
+#include <string>
+
+#include "common/config/schema.h"
+
+namespace quire::config {
+
+// --log-level and --log-format; common/log/flags.h makes a logger of them.
+inline void AddLogFlags(Schema& schema, std::string& level, std::string& format) {
+  schema.Add({.name = "log-level",
+              .help = "Least level that is logged.",
+              .target = &level,
+              .value_name = "LEVEL",
+              .choices = {"debug", "info", "warning", "error", "off"}});
+  schema.Add({.name = "log-format",
+              .help = "auto is text on a terminal and JSON lines elsewhere.",
+              .target = &format,
+              .choices = {"auto", "text", "json"}});
+}
+
+// --ready-fd, for supervisors; a line is written to it once.
+inline void AddReadyFlag(Schema& schema, int32_t& descriptor) {
+  schema.Add({.name = "ready-fd",
+              .help = "Descriptor that gets one JSON line when the program is ready.",
+              .target = &descriptor,
+              .min = -1,
+              .max = 1 << 20,
+              .hidden = true});
+}
+
+// --request-log; `of_what` ends "One JSON line for every ".
+inline void AddRequestLogFlag(Schema& schema, const std::string& of_what, std::string& path) {
+  schema.Add({.name = "request-log",
+              .help = "File to which a JSON line is appended for every " + of_what +
+                      ". It may be rotated by renaming it.",
+              .target = &path,
+              .value_name = "FILE",
+              .default_text = "none"});
+}
+
+}  // namespace quire::config
