@@ -15,19 +15,14 @@ absl::Status WrongFile(std::string_view flag, const std::string& path, const abs
   return InvalidArgument(std::string(flag) + ": " + message);
 }
 
-void CutLineEnd(std::string& text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& config, Files& files,
                                                        Metrics& metrics, Logger& log) {
   constexpr std::string_view kFlag = "--admin-token-file";
   const std::string& path = config.admin_token_file;
-  absl::StatusOr<std::string> token = files.Read(path, kMaxSaltKeyBytes);
+  absl::StatusOr<std::string> token = ReadOneLine(files, path, kMaxSaltKeyBytes);
   if (!token.ok()) return WrongFile(kFlag, path, token.status());
-  CutLineEnd(*token);
   auto table = KeyTable::OfPlainKeys({*token}, "admin");
   if (!table.ok()) return WrongFile(kFlag, path, table.status());
   return std::make_unique<KeyRing>(*std::move(table), metrics, log, "quire_router_admin");
@@ -134,9 +129,8 @@ absl::StatusOr<std::string> ReadSaltKey(const RouterConfig& config, Files& files
   }
   constexpr std::string_view kFlag = "--salt-key-file";
   const std::string& path = config.salt_key_file;
-  absl::StatusOr<std::string> key = files.Read(path, kMaxSaltKeyBytes);
+  absl::StatusOr<std::string> key = ReadOneLine(files, path, kMaxSaltKeyBytes);
   if (!key.ok()) return WrongFile(kFlag, path, key.status());
-  CutLineEnd(*key);
   if (key->size() < kMinSaltKeyBytes) {
     return WrongFile(kFlag, path,
                      InvalidArgument("must hold at least " + std::to_string(kMinSaltKeyBytes) +

@@ -16,19 +16,16 @@ constexpr size_t kMaxNamespaceBytes = 4096;
 
 // The namespace of the pod that this router runs in.
 absl::StatusOr<std::string> OwnNamespace(Files& files, const std::string& path) {
-  absl::StatusOr<std::string> text = files.Read(path, kMaxNamespaceBytes);
-  if (!text.ok()) {
-    return Annotate(text.status(), "--worker-k8s-namespace is missing, and there is no pod's own");
-  }
-  while (!text->empty() && (text->back() == '\n' || text->back() == ' ')) text->pop_back();
-  return text;
+  absl::StatusOr<std::string> text = ReadOneLine(files, path, kMaxNamespaceBytes);
+  if (text.ok()) return text;
+  return Annotate(text.status(), "--worker-k8s-namespace is missing, and there is no pod's own");
 }
 
 }  // namespace
 
 struct WorkerDiscovery::State {
   State(AsioExecutor& executor, const DiscoveryRuntime& discovery_runtime)
-      : runtime(discovery_runtime), resolver(MakeSystemResolver(executor)) {}
+      : runtime(discovery_runtime), resolver(MakeThreadResolver(executor, LookUpBySystem)) {}
 
   const DiscoveryRuntime& runtime;
   std::unique_ptr<Resolver> resolver;
@@ -50,10 +47,9 @@ absl::StatusOr<std::unique_ptr<WorkerDiscovery>> WorkerDiscovery::Make(
     return *of_flag;
   };
   for (const std::string& path : config.worker_files) {
-    // A file that is wrong at the start is a mistake of whoever starts; later ones keep the list.
-    QUIRE_RETURN_IF_ERROR(Annotate(ReadWorkerList(runtime.files, path).status(), "--worker-file"));
-    state->sources.push_back(
-        std::make_unique<ListFileSource>(path, runtime, metrics_of("worker-file")));
+    auto source = ListFileSource::Make(path, runtime, metrics_of("worker-file"));
+    if (!source.ok()) return Annotate(source.status(), "--worker-file");
+    state->sources.push_back(*std::move(source));
   }
   for (const std::string& name : config.worker_dns) {
     state->sources.push_back(

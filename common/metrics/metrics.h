@@ -6,7 +6,8 @@
 // has one writing thread in this design, so that cells per thread would gain nothing.
 //  1. References stay valid as long as the Metrics.
 //  2. Render sees each value whole, but not all values at one instant.
-//  3. Names and labels are ours, never a client's: the set of series is fixed after start.
+//  3. Names are ours; labels are ours, an operator's or a worker's, each within a named limit, and
+//     never a client's.
 #pragma once
 
 #include <atomic>

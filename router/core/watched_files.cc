@@ -11,6 +11,12 @@ absl::StatusOr<FileContents> ReadAll(Files& files, const WatchedFilesOptions& op
   return contents;
 }
 
+absl::StatusOr<std::string> ReadOneLine(Files& files, const std::string& path, size_t max_bytes) {
+  QUIRE_ASSIGN_OR_RETURN(std::string text, files.Read(path, max_bytes));
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  return text;
+}
+
 struct WatchedFiles::Job {
   absl::StatusOr<FileContents> contents = absl::UnknownError("not read");
 };
@@ -53,8 +59,8 @@ void WatchedFiles::Done(absl::StatusOr<FileContents> contents) {
     failing_ = true;
     return;
   }
+  if (*contents == known_ && !failing_) return;
   failing_ = false;
-  if (*contents == known_) return;
   known_ = *contents;
   on_read_(std::move(contents));
 }

@@ -4,8 +4,9 @@
 // disk may be slow.
 //
 // Invariants:
-// 1. Contents are told once for each change, all files together; never from inside Start.
-// 2. What cannot be read changes nothing: it is told once as an error until a reading succeeds.
+// 1. Contents are told once for each change, all files together; never from inside a constructor.
+// 2. What cannot be read changes nothing: it is told once as an error, and the contents once more
+// when they can be read again.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +29,9 @@ using FileContents = std::vector<std::string>;  // in the order of the paths
 
 // All of the paths now; the error names the one that is missing, unreadable or too large.
 absl::StatusOr<FileContents> ReadAll(Files& files, const WatchedFilesOptions& options);
+
+// A file that holds one line, as those of tokens and secrets do: without what ends the line.
+absl::StatusOr<std::string> ReadOneLine(Files& files, const std::string& path, size_t max_bytes);
 
 class WatchedFiles {
  public:

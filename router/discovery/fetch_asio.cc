@@ -23,6 +23,7 @@
 
 #include "common/check.h"
 #include "router/core/target.h"
+#include "router/core/watched_files.h"
 
 namespace quire {
 namespace {
@@ -68,10 +69,6 @@ absl::StatusOr<Url> ParseUrl(const std::string& text) {
   if (url.host.front() == '[') url.host = url.host.substr(1, url.host.size() - 2);
   url.port = static_cast<uint16_t>(std::stoul(target.substr(split + 1)));
   return url;
-}
-
-std::string_view TrimEnd(std::string_view text) {
-  return text.substr(0, text.find_last_not_of(" \r\n\t") + 1);
 }
 
 // What the fetches of one fetcher share.
@@ -172,9 +169,9 @@ class Exchanging : public std::enable_shared_from_this<Exchanging> {
     request_.set(http::field::user_agent, "quire-router/" QUIRE_VERSION);
     request_.set(http::field::connection, "close");
     if (shared_.url.tls) {
-      const auto token = shared_.files.Read(shared_.options.token_file, kMaxSecretBytes);
+      const auto token = ReadOneLine(shared_.files, shared_.options.token_file, kMaxSecretBytes);
       if (!token.ok()) return End(token.status());
-      request_.set(http::field::authorization, "Bearer " + std::string(TrimEnd(*token)));
+      request_.set(http::field::authorization, "Bearer " + *token);
     }
     const auto sent = [self = shared_from_this()](Error error, size_t) {
       if (self->Passed(error, "send")) self->ReadHead();

@@ -32,41 +32,32 @@ absl::StatusOr<std::vector<std::string>> ParseWorkerList(std::string_view text) 
   return targets;
 }
 
-absl::StatusOr<std::vector<std::string>> ReadWorkerList(Files& files, const std::string& path) {
-  QUIRE_ASSIGN_OR_RETURN(const std::string text, files.Read(path, kMaxWorkerFileBytes));
-  absl::StatusOr<std::vector<std::string>> targets = ParseWorkerList(text);
-  if (!targets.ok()) return Annotate(targets.status(), path);
-  return targets;
-}
-
-ListFileSource::ListFileSource(std::string path, const DiscoveryRuntime& runtime,
+ListFileSource::ListFileSource(const std::string& path, const DiscoveryRuntime& runtime,
                                SourceMetrics& metrics)
-    : path_(std::move(path)), runtime_(runtime), report_("worker-file", path_, runtime, metrics) {}
+    : runtime_(runtime),
+      options_{.paths = {path}, .max_bytes = kMaxWorkerFileBytes},
+      report_("worker-file", path, runtime, metrics) {}
 
-ListFileSource::~ListFileSource() {
-  if (timer_ != 0) runtime_.executor.Cancel(timer_);
+absl::StatusOr<std::unique_ptr<ListFileSource>> ListFileSource::Make(
+    const std::string& path, const DiscoveryRuntime& runtime, SourceMetrics& metrics) {
+  std::unique_ptr<ListFileSource> source(new ListFileSource(path, runtime, metrics));
+  QUIRE_ASSIGN_OR_RETURN(source->known_, ReadAll(runtime.files, source->options_));
+  QUIRE_RETURN_IF_ERROR(Annotate(ParseWorkerList(source->known_.front()).status(), path));
+  return source;
 }
 
-void ListFileSource::Start() { Look(); }
+void ListFileSource::Start() {
+  OnRead(known_);
+  watch_ = std::make_unique<WatchedFiles>(
+      WatchedFiles::World{runtime_.executor, runtime_.background, runtime_.files}, options_,
+      std::move(known_), [this](const absl::StatusOr<FileContents>& read) { OnRead(read); });
+}
 
-void ListFileSource::Look() {
-  using Read = absl::StatusOr<std::vector<std::string>>;
-  auto read = std::make_shared<Read>(std::vector<std::string>());
-  Files& files = runtime_.files;
-  // A queue that is full lets the look fall out: the next one comes in a second.
-  runtime_.background.Run([read, &files, path = path_] { *read = ReadWorkerList(files, path); },
-                          [this, read, alive = std::weak_ptr(alive_)] {
-                            if (alive.expired()) return;
-                            if (read->ok()) {
-                              report_.Found(std::move(read->value()));
-                            } else {
-                              report_.Failed(read->status());
-                            }
-                          });
-  timer_ = runtime_.executor.PostAt(runtime_.executor.clock().Now() + kInterval, [this] {
-    timer_ = 0;
-    Look();
-  });
+void ListFileSource::OnRead(const absl::StatusOr<FileContents>& contents) {
+  if (!contents.ok()) return report_.Failed(contents.status());
+  absl::StatusOr<std::vector<std::string>> targets = ParseWorkerList(contents->front());
+  if (!targets.ok()) return report_.Failed(Annotate(targets.status(), options_.paths.front()));
+  report_.Found(*std::move(targets));
 }
 
 }  // namespace quire

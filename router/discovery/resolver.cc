@@ -11,11 +11,8 @@
 #include "common/sync.h"
 
 namespace quire {
-namespace {
 
-using Addresses = absl::StatusOr<std::vector<std::string>>;
-
-Addresses LookUp(const std::string& host) {
+Addresses LookUpBySystem(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
@@ -35,6 +32,8 @@ Addresses LookUp(const std::string& host) {
   return std::vector<std::string>(found.begin(), found.end());
 }
 
+namespace {
+
 // Shared by the resolver and the threads of its lookups, whichever lives longer. A thread that
 // comes back late finds no executor any more.
 struct Mailbox {
@@ -43,13 +42,14 @@ struct Mailbox {
   std::atomic<int> lookups{0};
 };
 
-class SystemResolver final : public Resolver {
+class ThreadResolver final : public Resolver {
  public:
-  explicit SystemResolver(Executor& executor) : mailbox_(std::make_shared<Mailbox>()) {
+  ThreadResolver(Executor& executor, std::function<Addresses(const std::string&)> look_up)
+      : look_up_(std::move(look_up)), mailbox_(std::make_shared<Mailbox>()) {
     const MutexLock lock(mailbox_->mutex);
     mailbox_->executor = &executor;
   }
-  ~SystemResolver() override {
+  ~ThreadResolver() override {
     const MutexLock lock(mailbox_->mutex);
     mailbox_->executor = nullptr;
   }
@@ -62,9 +62,9 @@ class SystemResolver final : public Resolver {
                  AbslView(std::to_string(kMaxLookups) + " lookups of names wait for an answer")));
       return;
     }
-    // Detached: getaddrinfo cannot be called off, and nothing may wait for it.
-    std::thread([mailbox = mailbox_, host, done = std::move(done)]() mutable {
-      Addresses addresses = LookUp(host);
+    // Detached: a lookup cannot be called off, and nothing may wait for it.
+    std::thread([mailbox = mailbox_, look_up = look_up_, host, done = std::move(done)]() mutable {
+      Addresses addresses = look_up(host);
       mailbox->lookups.fetch_sub(1);
       Answer(*mailbox, std::move(done), std::move(addresses));
     }).detach();
@@ -78,13 +78,15 @@ class SystemResolver final : public Resolver {
         [done = std::move(done), addresses = std::move(addresses)] { done(addresses); });
   }
 
+  const std::function<Addresses(const std::string&)> look_up_;
   const std::shared_ptr<Mailbox> mailbox_;
 };
 
 }  // namespace
 
-std::unique_ptr<Resolver> MakeSystemResolver(Executor& executor) {
-  return std::make_unique<SystemResolver>(executor);
+std::unique_ptr<Resolver> MakeThreadResolver(Executor& executor,
+                                             std::function<Addresses(const std::string&)> look_up) {
+  return std::make_unique<ThreadResolver>(executor, std::move(look_up));
 }
 
 }  // namespace quire

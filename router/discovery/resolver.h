@@ -25,8 +25,14 @@ class Resolver {
   virtual void Resolve(const std::string& host, Done done) = 0;
 };
 
-// getaddrinfo on a thread for each lookup, at most kMaxLookups at a time.
+using Addresses = absl::StatusOr<std::vector<std::string>>;
+
+// What getaddrinfo says; waits for it.
+Addresses LookUpBySystem(const std::string& host);
+
+// A thread for each lookup, at most kMaxLookups at a time.
 inline constexpr int kMaxLookups = 16;
-std::unique_ptr<Resolver> MakeSystemResolver(Executor& executor);
+std::unique_ptr<Resolver> MakeThreadResolver(Executor& executor,
+                                             std::function<Addresses(const std::string&)> look_up);
 
 }  // namespace quire

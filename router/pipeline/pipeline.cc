@@ -126,7 +126,7 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
                   runtime.rng, *this),
       models_(options_, runtime, dispatcher_),
       tokenize_(options_.limits, runtime.executor, runtime.background),
-      roster_(options_.limits, dispatcher_, runtime.executor, runtime.logger) {
+      roster_(options_.limits, dispatcher_, runtime) {
   Housekeep();
 }
 

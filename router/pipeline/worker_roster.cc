@@ -7,17 +7,23 @@
 
 namespace quire {
 
-WorkerRoster::WorkerRoster(const RouterLimits& limits, Dispatcher& dispatcher, Executor& executor,
-                           Logger& logger)
-    : dispatcher_(dispatcher), executor_(executor), logger_(logger), set_(limits.max_workers) {}
+WorkerRoster::WorkerRoster(const RouterLimits& limits, Dispatcher& dispatcher,
+                           const PipelineRuntime& runtime)
+    : dispatcher_(dispatcher),
+      executor_(runtime.executor),
+      logger_(runtime.logger),
+      left_out_(runtime.metrics.AddGauge({"quire_router_workers_left_out",
+                                          "Workers that are named and over the router's limit."})),
+      set_(limits.max_workers) {}
 
 void WorkerRoster::Named(const std::string& source, std::vector<std::string> targets) {
   set_.Named(source, std::move(targets));
-  if (set_.left_out() != logged_left_out_) {
-    logged_left_out_ = set_.left_out();
+  const auto left_out = static_cast<double>(set_.left_out());
+  if (left_out > 0 && left_out != left_out_.value()) {
     logger_.Warning("more workers are named than a router takes",
                     {{"named", set_.named() + set_.left_out()}, {"taken", set_.named()}});
   }
+  left_out_.Set(left_out);
   Refresh();
 }
 

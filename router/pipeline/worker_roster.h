@@ -7,18 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "common/log/log.h"
-#include "common/runtime/runtime.h"
 #include "router/discovery/worker_set.h"
 #include "router/dispatch/dispatcher.h"
+#include "router/pipeline/make_pipeline.h"
 
 namespace quire {
 
 class WorkerRoster {
  public:
   // All outlive the roster.
-  WorkerRoster(const RouterLimits& limits, Dispatcher& dispatcher, Executor& executor,
-               Logger& logger);
+  WorkerRoster(const RouterLimits& limits, Dispatcher& dispatcher, const PipelineRuntime& runtime);
 
   // The whole list of one source now.
   void Named(const std::string& source, std::vector<std::string> targets);
@@ -29,8 +27,8 @@ class WorkerRoster {
   Dispatcher& dispatcher_;
   Executor& executor_;
   Logger& logger_;
+  Gauge& left_out_;
   WorkerSet set_;
-  uint64_t logged_left_out_ = 0;
 };
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,7 +72,17 @@ class DiscoveryTest : public ::testing::Test {
   VirtualWorld world_{1};
   VirtualBackground background_;
   FakeFiles files_;
-  NullLogger log_;
+  class KeepingLogger final : public Logger {
+   public:
+    KeepingLogger() : Logger(LogLevel::kInfo) {}
+    std::vector<std::string> lines;
+
+   private:
+    void Write(LogLevel, std::string_view message, std::span<const LogField>) override {
+      lines.emplace_back(message);
+    }
+  };
+  KeepingLogger log_;
   Metrics metrics_;
   SourceMetrics metrics_of_source_;
   std::vector<Targets> found_;

@@ -89,6 +89,18 @@ TEST(EndpointSlices, TakesAsManyEndpointsAsTheLimitAndNotOneMore) {
   EXPECT_EQ(slices.resource_version(), "1");
 }
 
+TEST(EndpointSlices, TakesAsManySlicesAsTheLimitAndNotOneMore) {
+  EndpointSlices slices("");
+  Targets all;
+  for (size_t i = 0; i < kMaxEndpointSlices; ++i) all.push_back(Slice(std::to_string(i), "1", {}));
+  EXPECT_TRUE(slices.AddPage(List("1", all), true).ok());
+  EXPECT_TRUE(slices.Apply(Event("MODIFIED", Slice("7", "2", {"10.0.0.1"}))).ok());
+  EXPECT_FALSE(slices.Apply(Event("ADDED", Slice("one more", "3", {}))).ok());
+  EXPECT_TRUE(slices.Apply(Event("DELETED", Slice("0", "4", {}))).ok());
+  EXPECT_TRUE(slices.Apply(Event("ADDED", Slice("one more", "5", {}))).ok());
+  EXPECT_EQ(slices.Targets(), Targets{"10.0.0.1:9000"});
+}
+
 // The API server: a test answers what was asked last.
 class Kubernetes : public DiscoveryTest {
  protected:

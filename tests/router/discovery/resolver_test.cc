@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
 
 #include "common/runtime/asio_executor.h"
 #include "router/discovery/fetch_asio.h"
@@ -11,9 +15,11 @@
 namespace quire {
 namespace {
 
+using Targets = std::vector<std::string>;
+
 TEST(SystemResolver, ResolvesANumericAddressAndRefusesNonsense) {
   AsioExecutor executor;
-  const std::unique_ptr<Resolver> resolver = MakeSystemResolver(executor);
+  const std::unique_ptr<Resolver> resolver = MakeThreadResolver(executor, LookUpBySystem);
   int answers = 0;
   const auto count = [&] {
     if (++answers == 2) executor.Stop();
@@ -31,13 +37,57 @@ TEST(SystemResolver, ResolvesANumericAddressAndRefusesNonsense) {
   EXPECT_EQ(answers, 2);
 }
 
-TEST(SystemResolver, ForgetsWhatWasAskedWhenItGoes) {
-  AsioExecutor executor;
-  std::unique_ptr<Resolver> resolver = MakeSystemResolver(executor);
-  for (int i = 0; i < kMaxLookups; ++i) {
-    resolver->Resolve("127.0.0.1", [](const absl::StatusOr<std::vector<std::string>>&) {});
+// Lookups that hang until the test lets them go, whatever becomes of the resolver.
+struct Gate {
+  void Open() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      open = true;
+    }
+    changed.notify_all();
   }
-  resolver.reset();  // threads that are not done yet find nobody
+  Addresses Wait() {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [this] { return open; });
+    return Targets{"10.0.0.1"};
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false;
+};
+
+TEST(ThreadResolver, AsManyLookupsAsTheLimitMayHangAndNotOneMore) {
+  AsioExecutor executor;
+  const auto gate = std::make_shared<Gate>();
+  const std::unique_ptr<Resolver> resolver =
+      MakeThreadResolver(executor, [gate](const std::string&) { return gate->Wait(); });
+  int found = 0;
+  for (int i = 0; i < kMaxLookups; ++i) {
+    resolver->Resolve("w", [&](const Addresses& addresses) {
+      EXPECT_TRUE(addresses.ok());
+      if (++found == kMaxLookups) executor.Stop();
+    });
+  }
+  resolver->Resolve("w", [&](const Addresses& addresses) {
+    EXPECT_TRUE(absl::IsResourceExhausted(addresses.status()));
+    gate->Open();
+  });
+  executor.Run();
+  EXPECT_EQ(found, kMaxLookups);
+}
+
+TEST(ThreadResolver, ALookupThatComesBackLateFindsNobody) {
+  AsioExecutor executor;
+  const auto gate = std::make_shared<Gate>();
+  std::unique_ptr<Resolver> resolver =
+      MakeThreadResolver(executor, [gate](const std::string&) { return gate->Wait(); });
+  bool answered = false;
+  resolver->Resolve("w", [&](const Addresses&) { answered = true; });
+  resolver.reset();
+  gate->Open();
+  executor.Post([&] { executor.Stop(); });
+  executor.Run();
+  EXPECT_FALSE(answered);
 }
 
 TEST(ServerUrl, IsSchemeHostAndPort) {

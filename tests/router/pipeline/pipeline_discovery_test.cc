@@ -67,6 +67,21 @@ TEST_F(DiscoveryPipelineTest, PlacesOfWorkersThatWentAreTakenAgain) {
   }
 }
 
+TEST_F(DiscoveryPipelineTest, WorkersOverTheLimitAreLeftOutAndTold) {
+  RouterLimits limits;
+  limits.max_workers = 2;
+  StartEmpty(3, limits);
+  const auto told = [this](const std::string& count) {
+    return metrics_.Render().find("quire_router_workers_left_out " + count + "\n") !=
+           std::string::npos;
+  };
+  Name({TargetOf(0), TargetOf(1)});
+  EXPECT_TRUE(told("0"));
+  Name({TargetOf(0), TargetOf(1), TargetOf(2)});
+  EXPECT_TRUE(told("1"));
+  EXPECT_EQ(Ready(), 2u);
+}
+
 TEST_F(DiscoveryPipelineTest, AModelStaysKnownWhenItsLastWorkerIsNamedNoMore) {
   StartEmpty(2);
   Name({TargetOf(0)});
