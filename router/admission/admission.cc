@@ -55,14 +55,14 @@ uint64_t Admission::refused_total(RefusalCause cause) const {
   return refused_[static_cast<size_t>(cause)];
 }
 
-Refusal Admission::Refuse(RefusalCause cause, const std::string& tenant, std::string message,
+Refusal Admission::Refuse(RefusalCause cause, const TenantProfile& tenant, std::string message,
                           uint32_t retry_after_ms) {
   ++refused_[static_cast<size_t>(cause)];
   const bool quota = cause >= RefusalCause::kRequestsPerMinute;
   if (quota) {
-    const bool known =
-        quota_refusals_.contains(tenant) || quota_refusals_.size() < limits_.max_tenant_labels;
-    ++quota_refusals_[known ? tenant : "other"];
+    const bool known = tenant.listed && (quota_refusals_.contains(tenant.name) ||
+                                         quota_refusals_.size() < limits_.max_tenant_labels);
+    ++quota_refusals_[known ? tenant.name : "other"];
   }
   return {cause,
           {quota ? ApiCode::kRateLimited : ApiCode::kUnavailable, std::move(message), "",
@@ -87,18 +87,18 @@ Admission::Account* Admission::AccountOf(const std::string& tenant, Micros now) 
   return &accounts_[tenant];
 }
 
-std::optional<Refusal> Admission::CheckHouse(const std::string& name, Micros now) {
+std::optional<Refusal> Admission::CheckHouse(const TenantProfile& tenant, Micros now) {
   if (draining_) {
-    return Refuse(RefusalCause::kDraining, name, "this router is shutting down", Pace::kLeastMs);
+    return Refuse(RefusalCause::kDraining, tenant, "this router is shutting down", Pace::kLeastMs);
   }
   if (places_.size() >= limits_.max_live_requests) {
-    return Refuse(RefusalCause::kLiveRequests, name,
+    return Refuse(RefusalCause::kLiveRequests, tenant,
                   "this router serves its limit of " + std::to_string(limits_.max_live_requests) +
                       " requests at once",
                   ends_.RetryAfterMs(1, now));
   }
   if (journal_bytes_ >= limits_.max_journal_bytes) {
-    return Refuse(RefusalCause::kJournalFull, name,
+    return Refuse(RefusalCause::kJournalFull, tenant,
                   "this router keeps as many tokens of running answers as it may",
                   ends_.RetryAfterMs(1, now));
   }
@@ -110,7 +110,7 @@ std::optional<Refusal> Admission::CheckQuotas(const TenantProfile& tenant, Accou
   if (tenant.max_concurrent > 0) {
     const auto share = static_cast<uint32_t>(std::max(1.0, Share(tenant.max_concurrent)));
     if (account.live >= share) {
-      return Refuse(RefusalCause::kConcurrent, tenant.name,
+      return Refuse(RefusalCause::kConcurrent, tenant,
                     "quota: " + std::to_string(tenant.max_concurrent) +
                         " requests at once are allowed, and as many are running",
                     account.ends.RetryAfterMs(1, now));
@@ -120,14 +120,14 @@ std::optional<Refusal> Admission::CheckQuotas(const TenantProfile& tenant, Accou
   account.tokens.SetRate(Share(tenant.tokens_per_minute), now);
   if (const Micros wait = account.requests.WaitFor(1, now); wait > 0) {
     return Refuse(
-        RefusalCause::kRequestsPerMinute, tenant.name,
+        RefusalCause::kRequestsPerMinute, tenant,
         "quota: " + std::to_string(tenant.requests_per_minute) + " requests per minute are allowed",
         RetryAfterMs(wait));
   }
   // Nothing is tokenised for those who have none left.
   if (const Micros wait = account.tokens.WaitFor(1, now); wait > 0) {
     return Refuse(
-        RefusalCause::kTokensPerMinute, tenant.name,
+        RefusalCause::kTokensPerMinute, tenant,
         "quota: " + std::to_string(tenant.tokens_per_minute) + " tokens per minute are allowed",
         RetryAfterMs(account.tokens.WaitFor(account.last_tokens, now)));
   }
@@ -138,10 +138,10 @@ std::optional<Refusal> Admission::CheckQuotas(const TenantProfile& tenant, Accou
 std::optional<Refusal> Admission::Enter(uint64_t id, std::shared_ptr<const TenantProfile> tenant,
                                         int32_t priority, Micros now) {
   const TenantProfile& profile = ProfileOf(tenant);
-  if (auto refusal = CheckHouse(profile.name, now)) return refusal;
+  if (auto refusal = CheckHouse(profile, now)) return refusal;
   Account* account = AccountOf(profile.name, now);
   if (account == nullptr) {
-    return Refuse(RefusalCause::kTenants, profile.name,
+    return Refuse(RefusalCause::kTenants, profile,
                   "this router serves its limit of " + std::to_string(limits_.max_tenants) +
                       " tenants at once",
                   static_cast<uint32_t>(kAccountOfNoUse / kMicrosPerMilli));
@@ -161,7 +161,7 @@ QueueResult Admission::MakeRoomInQueue(const Place& place, Micros now) {
   QueueResult result;
   const uint32_t retry_ms = launches_.RetryAfterMs(queue_.size() + 1, now);
   if (queue_.QueuedBy(tenant.name) >= limits_.max_queued_per_tenant) {
-    result.refusal = Refuse(RefusalCause::kTenantQueueFull, tenant.name,
+    result.refusal = Refuse(RefusalCause::kTenantQueueFull, tenant,
                             std::to_string(limits_.max_queued_per_tenant) +
                                 " requests of this tenant are queued already",
                             retry_ms);
@@ -170,7 +170,7 @@ QueueResult Admission::MakeRoomInQueue(const Place& place, Micros now) {
   if (queue_.size() >= limits_.max_queued_requests) {
     result.pushed_out = queue_.WhoGivesWay(tenant.name, WeightOf(tenant), place.priority);
     const Refusal full = Refuse(
-        RefusalCause::kQueueFull, result.pushed_out ? std::string() : tenant.name,
+        RefusalCause::kQueueFull, tenant,
         std::to_string(limits_.max_queued_requests) + " requests are queued already", retry_ms);
     if (!result.pushed_out) {
       result.refusal = full;
@@ -189,13 +189,13 @@ QueueResult Admission::Queue(uint64_t id, const QueueWish& wish, Micros now) {
   account.last_tokens = static_cast<double>(std::max<uint64_t>(1, wish.tokens));
   QueueResult result;
   if (journal_bytes_ + wish.resumed_bytes > limits_.max_journal_bytes) {
-    result.refusal = Refuse(RefusalCause::kJournalFull, tenant.name,
+    result.refusal = Refuse(RefusalCause::kJournalFull, tenant,
                             "this router keeps as many tokens of running answers as it may",
                             ends_.RetryAfterMs(1, now));
     return result;
   }
   if (const Micros wait = account.tokens.WaitFor(static_cast<double>(wish.tokens), now); wait > 0) {
-    result.refusal = Refuse(RefusalCause::kTokensPerMinute, tenant.name,
+    result.refusal = Refuse(RefusalCause::kTokensPerMinute, tenant,
                             "quota: " + std::to_string(tenant.tokens_per_minute) +
                                 " tokens per minute are allowed, and this request may take " +
                                 std::to_string(wish.tokens),

@@ -102,7 +102,8 @@ class Admission {
   uint64_t journal_bytes() const { return journal_bytes_; }
   uint64_t admitted_total() const { return admitted_total_; }
   uint64_t refused_total(RefusalCause cause) const;
-  // Quota refusals by tenant; at most max_tenant_labels names, the rest under "other".
+  // Quota refusals by tenant; at most max_tenant_labels names, those of the key file alone, the
+  // rest under "other".
   const std::map<std::string, uint64_t>& quota_refusals() const { return quota_refusals_; }
   void CheckInvariants() const;
 
@@ -125,11 +126,11 @@ class Admission {
     bool held = false;
   };
 
-  Refusal Refuse(RefusalCause cause, const std::string& tenant, std::string message,
+  Refusal Refuse(RefusalCause cause, const TenantProfile& tenant, std::string message,
                  uint32_t retry_after_ms);
   // The queue has a place for it then, or the result says why not.
   QueueResult MakeRoomInQueue(const Place& place, Micros now);
-  std::optional<Refusal> CheckHouse(const std::string& name, Micros now);
+  std::optional<Refusal> CheckHouse(const TenantProfile& tenant, Micros now);
   std::optional<Refusal> CheckQuotas(const TenantProfile& tenant, Account& account, Micros now);
   // nullptr: there are max_tenants already, all of them of use.
   Account* AccountOf(const std::string& tenant, Micros now);

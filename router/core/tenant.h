@@ -24,6 +24,7 @@ struct TenantProfile {
   std::vector<std::string> models;  // served names; empty: all
   std::string cache_group;          // who may share cached prompts; empty: the name
   bool delegate = false;            // a gateway: names the tenant in x-quire-tenant
+  bool listed = true;               // else a gateway made the name up: no metric has it as a label
 
   const std::string& CacheGroup() const { return cache_group.empty() ? name : cache_group; }
 };

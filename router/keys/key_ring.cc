@@ -168,6 +168,7 @@ Result<KeyRing::Tenant> KeyRing::Delegated(const KeyTable& table, const TenantPr
     Narrow(gateway, *tenant);
   } else {
     tenant->name = std::string(name);
+    tenant->listed = false;
     tenant->cache_group.clear();
   }
   return Tenant(std::move(tenant));

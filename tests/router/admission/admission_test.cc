@@ -302,6 +302,18 @@ TEST_F(AdmissionTest, QuotaRefusalsHaveBoundedLabels) {
   EXPECT_EQ(admission().quota_refusals(), expected);
 }
 
+TEST_F(AdmissionTest, ANameThatAGatewayMadeUpIsNoLabel) {
+  TenantProfile made_up;
+  made_up.name = "whoever";
+  made_up.listed = false;
+  made_up.max_concurrent = 1;
+  const auto tenant = std::make_shared<const TenantProfile>(made_up);
+  EXPECT_FALSE(Ask(tenant).has_value());
+  EXPECT_EQ(Ask(tenant), Cause::kConcurrent);
+  const std::map<std::string, uint64_t> expected = {{"other", 1}};
+  EXPECT_EQ(admission().quota_refusals(), expected);
+}
+
 TEST(AdmissionDeathTest, ARequestEntersOnce) {
   Admission admission{RouterLimits()};
   EXPECT_FALSE(admission.Enter(1, nullptr, 0, 0).has_value());

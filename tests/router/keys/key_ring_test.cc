@@ -105,6 +105,7 @@ TEST_F(KeyRingTest, OnlyADelegateNamesAnotherTenant) {
   EXPECT_EQ(known->models, std::vector<std::string>{"demo"});
   EXPECT_EQ(known->highest_priority, 0);
   EXPECT_FALSE(known->delegate);
+  EXPECT_TRUE(known->listed);
   const auto nothing = Ask("gate", "beta").value();
   for (const char* model : {"demo", "m2", "m3"}) EXPECT_FALSE(MayUse(nothing.get(), model));
 
@@ -113,6 +114,7 @@ TEST_F(KeyRingTest, OnlyADelegateNamesAnotherTenant) {
   EXPECT_EQ(other->CacheGroup(), "new-one");
   EXPECT_EQ(other->requests_per_minute, 5u);
   EXPECT_FALSE(other->delegate);
+  EXPECT_FALSE(other->listed);
   EXPECT_TRUE(Shows("quire_router_auth_refusals_total{reason=\"forbidden\"} 3"));
 }
 
