@@ -9,13 +9,13 @@
 // looked up, taken and given back. Each round picks its prompt at random, so that nothing of it is
 // in the processor's caches.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <vector>
 
 #include "bench/flags.h"
+#include "bench/measure.h"
 #include "common/json/json.h"
 #include "worker/kv/kv_cache.h"
 
@@ -38,19 +38,6 @@ CacheShape ShapeOf(const Options& options) {
   return shape;
 }
 
-double NowMicros() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::micro>(since).count();
-}
-
-// Prompt number `seed`; made anew where it is needed, since a million blocks are many tokens.
-std::vector<TokenId> Prompt(uint64_t seed, int32_t length) {
-  std::mt19937 random(static_cast<uint32_t>(seed));
-  std::vector<TokenId> tokens(static_cast<size_t>(length));
-  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 250'000);
-  return tokens;
-}
-
 class Bench {
  public:
   explicit Bench(const Options& options)
@@ -67,22 +54,23 @@ class Bench {
   };
 
   Times Insert(int64_t prompt) {
-    const std::vector<TokenId> tokens = Prompt(static_cast<uint64_t>(prompt), options_.prompt);
+    const std::vector<TokenId> tokens =
+        bench::NumberedPrompt(static_cast<uint64_t>(prompt), options_.prompt);
     PrefixChain chain;
     chain.hashes.reserve(tokens.size() / static_cast<size_t>(options_.block_size) + 1);
     cache_.Open(chain, identity_);
     SequenceBlocks blocks;
     Times times;
-    const double start = NowMicros();
+    const double start = bench::NowMicros();
     const CacheHit hit = cache_.Lookup(chain, tokens);
     cache_.Adopt(chain, hit, blocks);
-    const double looked_up = NowMicros();
+    const double looked_up = bench::NowMicros();
     if (!cache_.Extend(blocks, options_.prompt)) std::abort();
-    const double extended = NowMicros();
+    const double extended = bench::NowMicros();
     cache_.Publish(chain, blocks, tokens, options_.prompt);
-    const double published = NowMicros();
+    const double published = bench::NowMicros();
     cache_.Release(blocks);
-    const double released = NowMicros();
+    const double released = bench::NowMicros();
     cache_.Close(chain);
     cache_.events().Forget();
     hit_tokens = hit.length;
@@ -102,14 +90,6 @@ class Bench {
   CacheIdentity identity_{"", {1, 2}};
   int64_t newest_ = 0;
 };
-
-json::Object Spread(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  json::Object out;
-  out["p50"] = values[values.size() / 2];
-  out["p99"] = values[values.size() * 99 / 100];
-  return out;
-}
 
 int Main(const std::vector<std::string>& args) {
   Options options;
@@ -141,10 +121,10 @@ int Main(const std::vector<std::string>& args) {
   out["cached_blocks"] = options.blocks;
   out["prompt_tokens"] = options.prompt;
   out["rounds"] = options.rounds;
-  out["lookup_and_insert_us"] = Spread(miss);
-  out["eviction_and_release_us"] = Spread(miss_pages);
-  out["lookup_of_a_hit_us"] = Spread(hit);
-  out["release_of_a_hit_us"] = Spread(hit_pages);
+  out["lookup_and_insert_us"] = bench::Spread(miss);
+  out["eviction_and_release_us"] = bench::Spread(miss_pages);
+  out["lookup_of_a_hit_us"] = bench::Spread(hit);
+  out["release_of_a_hit_us"] = bench::Spread(hit_pages);
   out["mean_hit_tokens"] = static_cast<double>(hits) / options.rounds;
   out["state_bytes_per_block"] = KvCache::StateBytesPerBlock(ShapeOf(options));
   std::printf("%s\n", json::Serialize(out).c_str());

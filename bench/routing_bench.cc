@@ -8,7 +8,6 @@
 // table slots is in the processor's caches. `hash` is making the block hashes; `decide` all else
 // that placing an attempt does. Bytes are what the index says that it holds.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <random>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "bench/flags.h"
+#include "bench/measure.h"
 #include "common/block_hash.h"
 #include "common/json/json.h"
 #include "common/runtime/virtual_runtime.h"
@@ -33,30 +33,6 @@ struct Options {
   int32_t rounds = 20'000;
   std::string policy = "prefix-aware";
 };
-
-double NowMicros() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::micro>(since).count();
-}
-
-std::vector<TokenId> Prompt(uint64_t seed, int32_t length) {
-  std::mt19937 random(static_cast<uint32_t>(seed));
-  std::vector<TokenId> tokens(static_cast<size_t>(length));
-  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 250'000);
-  return tokens;
-}
-
-json::Object Spread(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double q) {
-    return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
-  };
-  json::Object out;
-  out["p50_us"] = at(0.5);
-  out["p99_us"] = at(0.99);
-  out["max_us"] = values.back();
-  return out;
-}
 
 class Bench {
  public:
@@ -82,13 +58,13 @@ class Bench {
       const Journal journal({ResumedChoice()}, 16);
       const Placement::Request request{submit, journal, {}, {}, {}, {}, false, nullptr};
       PlacementTicket ticket;
-      const double begin = NowMicros();
+      const double begin = bench::NowMicros();
       ticket.chains = std::make_unique<PromptChains>(submit.model_id, submit.adapter, submit.salt,
                                                      submit.prompt_ids, std::span<const TokenId>());
       ticket.chains->For("numerics", hello_.block_size);
-      const double hashed = NowMicros();
+      const double hashed = bench::NowMicros();
       const Placement::Placed placed = placement_.Choose(view_, request, ticket);
-      decide.push_back(NowMicros() - hashed);
+      decide.push_back(bench::NowMicros() - hashed);
       hash.push_back(hashed - begin);
       if (placed.outcome != PlaceOutcome::kPlaced) return 1;
       cached += placed.choice.cached_tokens;
@@ -97,8 +73,8 @@ class Bench {
     line["workers"] = options_.workers;
     line["distinct_blocks"] = families_ * (options_.prompt / options_.block_size);
     line["prompt_tokens"] = options_.prompt;
-    line["hash"] = Spread(hash);
-    line["decide"] = Spread(decide);
+    line["hash_us"] = bench::Spread(hash);
+    line["decide_us"] = bench::Spread(decide);
     line["cached_tokens_mean"] = static_cast<double>(cached) / options_.rounds;
     line["index_bytes_per_block"] =
         static_cast<double>(placement_.index().Bytes()) /
@@ -111,7 +87,7 @@ class Bench {
   Submit SubmitOf(int64_t family) const {
     Submit submit;
     submit.model_id = "model";
-    submit.prompt_ids = Prompt(static_cast<uint64_t>(family), options_.prompt);
+    submit.prompt_ids = bench::NumberedPrompt(static_cast<uint64_t>(family), options_.prompt);
     submit.prompt_ids.back() = static_cast<TokenId>(rng_state_++ % 1000);  // a question of its own
     return submit;
   }

@@ -293,9 +293,9 @@ def bench_routing(args):
         for policy, results in runs.items():
             results.append(last_json([BIN / "routing_bench", f"--policy={policy}", "--rounds=20000"]))
     body = {"workload": "64 workers, 1,000,000 distinct blocks of 16 tokens, prompts of 4,096 tokens cached but for "
-                        "their last block by 2 workers each, drawn at random; one thread"}
+                        "their last block by 2 workers each, drawn at random; one thread", "unit": "us"}
     for policy, results in runs.items():
-        body[policy] = {part: {q: spread([r[part][q] for r in results]) for q in ("p50_us", "p99_us")}
+        body[policy] = {part: {q: spread([r[part + "_us"][q] for r in results]) for q in ("p50", "p99")}
                         for part in ("hash", "decide")}
     body["index_bytes_per_block"] = runs["prefix-aware"][0]["index_bytes_per_block"]
     record("routing", body)

@@ -5,16 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "worker/runner/step_packet.h"
+#include "tests/support/packet_limits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const quire::StepLimits limits = {.max_rows = 8,
-                                    .max_tokens = 64,
-                                    .max_model_len = 128,
-                                    .block_size = 4,
-                                    .groups = 3,
-                                    .page_count = 100,
-                                    .vocab_size = 50};
+  const quire::StepLimits limits = quire::test::SmallPacketLimits();
   const std::span<const std::byte> packet(reinterpret_cast<const std::byte*>(data), size);
   quire::StepPlan plan;
   if (!quire::DecodeStepPlan(packet, limits, plan).ok()) return 0;

@@ -31,6 +31,10 @@ def built_server():
     go = shutil.which("go") or "/usr/local/go/bin/go"
     if not pathlib.Path(go).exists():
         raise Missing("go is not installed")
+    told = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True).stdout.strip()
+    version = re.match(r"go(\d+)\.(\d+)", told)
+    if version is None or (int(version[1]), int(version[2])) < (1, 21):
+        raise Missing(f"{go} is {told or 'of no known version'}; Go 1.21 or newer fetches the toolchain that it needs")
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as name:
         folder = pathlib.Path(name)

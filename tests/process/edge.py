@@ -11,10 +11,9 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, DEMO, Failure, Process, expect, main_of, run  # noqa: E402
+from harness import BIN, DEMO, Process, expect, main_of, run, wait_until  # noqa: E402
 
 PROMPT = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
 
@@ -35,16 +34,6 @@ def listening_ports(pid):
                 address, port = fields[1].split(":")
                 ports[int(port, 16)] = address
     return ports
-
-
-def wait_until(condition, what, limit_s=60):
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            if condition():
-                return
-        time.sleep(0.05)
-    raise Failure(f"did not happen: {what}")
 
 
 class Running(Process):

@@ -88,6 +88,16 @@ def run(command, env=None, limit_s=60, stdin=None):
     return done.returncode, done.stdout.decode(errors="replace")
 
 
+def wait_until(condition, what, limit_s=60, more=lambda: ""):
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if condition():
+                return
+        time.sleep(0.05)
+    raise Failure(f"did not happen: {what}{more()}")
+
+
 class Server:
     """`quire serve` with ports chosen by the system."""
 
@@ -155,13 +165,7 @@ class Server:
                 yield line[6:].strip().decode()
 
     def wait_until(self, condition, what, limit_s=60):
-        end = time.monotonic() + limit_s
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if condition():
-                    return
-            time.sleep(0.05)
-        raise Failure(f"did not happen: {what}; last lines: {self.process.lines[-15:]}")
+        wait_until(condition, what, limit_s, lambda: f"; last lines: {self.process.lines[-15:]}")
 
     def stop(self):
         self.process.signal(signal.SIGTERM)

@@ -137,13 +137,7 @@ class SimWorker {
   };
 
   static test::TagRunnerOptions RunnerOptions(const EngineOptions& engine) {
-    test::TagRunnerOptions runner;
-    runner.cache = {engine.block_size, engine.page_count, engine.cache_kinds};
-    runner.vocab_size = engine.vocab_size;
-    runner.max_num_seqs = engine.max_num_seqs;
-    runner.max_step_tokens =
-        MaxStepTokens(engine.max_num_seqs, engine.max_num_batched_tokens, engine.block_size);
-    runner.max_model_len = engine.max_model_len;
+    test::TagRunnerOptions runner = test::RunnerOptionsFor(engine);
     runner.step_micros = [](int64_t tokens) { return 3000 + 200 * tokens; };
     return runner;
   }

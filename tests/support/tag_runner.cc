@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "common/check.h"
+#include "worker/engine/engine.h"
+#include "worker/scheduler/scheduler_values.h"
 
 namespace quire::test {
 namespace {
@@ -140,6 +142,17 @@ void TagProgram::RunWithLogits(const kernels::StepBatch& batch, std::span<float>
     sampler_.Sample(row, batch.sample_rows[sample], batch.sample_outputs[sample]);
   }
   failed_ = nullptr;
+}
+
+TagRunnerOptions RunnerOptionsFor(const EngineOptions& engine) {
+  TagRunnerOptions runner;
+  runner.cache = {engine.block_size, engine.page_count, engine.cache_kinds};
+  runner.vocab_size = engine.vocab_size;
+  runner.max_num_seqs = engine.max_num_seqs;
+  runner.max_step_tokens =
+      MaxStepTokens(engine.max_num_seqs, engine.max_num_batched_tokens, engine.block_size);
+  runner.max_model_len = engine.max_model_len;
+  return runner;
 }
 
 TagRunner::TagRunner(const TagRunnerOptions& options)

@@ -20,6 +20,10 @@
 #include "worker/core/cache_shape.h"
 #include "worker/runner/cpu_runner.h"
 
+namespace quire {
+struct EngineOptions;
+}
+
 namespace quire::test {
 
 // The arithmetic of the model, for whoever wants to foretell its answers (tag_reference.h).
@@ -81,6 +85,9 @@ struct TagRunnerOptions {
   // The salt of a request, told by its seed (packets carry no salt); empty: all have salt 0.
   std::function<uint64_t(uint64_t seed)> salt_of_seed;
 };
+
+// A runner for an engine with these options: the same cache and limits.
+TagRunnerOptions RunnerOptionsFor(const EngineOptions& engine);
 
 // The real row state and packets over the tag model, in virtual time.
 class TagRunner final : public Runner {

@@ -98,13 +98,7 @@ class Worker {
   test::TagRunnerOptions RunnerOptions() {
     const Scenario& scenario = shared_.scenario;
     const EngineOptions& engine = scenario.engine;
-    test::TagRunnerOptions runner;
-    runner.cache = {engine.block_size, engine.page_count, engine.cache_kinds};
-    runner.vocab_size = engine.vocab_size;
-    runner.max_num_seqs = engine.max_num_seqs;
-    runner.max_step_tokens =
-        MaxStepTokens(engine.max_num_seqs, engine.max_num_batched_tokens, engine.block_size);
-    runner.max_model_len = engine.max_model_len;
+    test::TagRunnerOptions runner = test::RunnerOptionsFor(engine);
     runner.max_in_flight = scenario.max_in_flight;
     runner.salt_of_seed = [](uint64_t seed) { return seed % kSalts; };
     runner.step_micros = [this](int64_t tokens) {

@@ -14,15 +14,6 @@
 namespace quire::test {
 namespace {
 
-TagRunnerOptions RunnerFor(const EngineOptions& engine) {
-  TagRunnerOptions options;
-  options.cache = {engine.block_size, engine.page_count, engine.cache_kinds};
-  options.vocab_size = engine.vocab_size;
-  options.max_num_seqs = engine.max_num_seqs;
-  options.max_model_len = engine.max_model_len;
-  return options;
-}
-
 SubmitCommand Ask(uint64_t request, int32_t max_tokens) {
   SubmitCommand command;
   command.router = RouterInstance(1);
@@ -48,7 +39,7 @@ size_t CountTokens(const std::vector<EngineOutput>& outputs, size_t& ended) {
 
 TEST(EngineThreadTest, ServesCommandsFromOtherThreadsAndStops) {
   const EngineOptions options = SmallEngine().engine;
-  TagRunner runner(RunnerFor(options));
+  TagRunner runner(RunnerOptionsFor(options));
   StepProgress progress;
   Engine engine(options, runner, progress);
   RealClock clock;
@@ -83,7 +74,7 @@ TEST(EngineThreadTest, ServesCommandsFromOtherThreadsAndStops) {
 
 TEST(EngineThreadTest, AFullQueueIsAResultAndLeavesRoomForOtherCommands) {
   const EngineOptions options = SmallEngine().engine;
-  TagRunner runner(RunnerFor(options));
+  TagRunner runner(RunnerOptionsFor(options));
   StepProgress progress;
   Engine engine(options, runner, progress);
   RealClock clock;
@@ -138,7 +129,7 @@ TEST(OutputQueueTest, MemoryGoesRound) {
 
 TEST(VirtualEngineDriverTest, StepsTakeVirtualTimeAndAFrozenOneDoesNothing) {
   const EngineOptions options = SmallEngine().engine;
-  TagRunnerOptions runner_options = RunnerFor(options);
+  TagRunnerOptions runner_options = RunnerOptionsFor(options);
   runner_options.step_micros = [](int64_t) { return 10'000; };
   TagRunner runner(runner_options);
   StepProgress progress;

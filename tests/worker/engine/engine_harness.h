@@ -65,13 +65,7 @@ class Harness {
  public:
   explicit Harness(HarnessOptions options) : options_(std::move(options)) {
     EngineOptions& engine = options_.engine;
-    TagRunnerOptions runner;
-    runner.cache = {engine.block_size, engine.page_count, engine.cache_kinds};
-    runner.vocab_size = engine.vocab_size;
-    runner.max_num_seqs = engine.max_num_seqs;
-    runner.max_step_tokens =
-        MaxStepTokens(engine.max_num_seqs, engine.max_num_batched_tokens, engine.block_size);
-    runner.max_model_len = engine.max_model_len;
+    TagRunnerOptions runner = RunnerOptionsFor(engine);
     runner.max_in_flight = options_.max_in_flight;
     runner.step_micros = options_.step_micros;
     runner.salt_of_seed = options_.salt_of_seed;

@@ -10,23 +10,12 @@
 
 #include <gtest/gtest.h>
 
-#include "worker/runner/step_packet.h"
+#include "tests/support/packet_limits.h"
 
 namespace quire {
 namespace {
 
 constexpr char kFolder[] = QUIRE_SOURCE_DIR "/tests/fuzz/corpus/step_packet/";
-
-// Those of tests/fuzz/step_packet_fuzz.cc.
-StepLimits Limits() {
-  return {.max_rows = 8,
-          .max_tokens = 64,
-          .max_model_len = 128,
-          .block_size = 4,
-          .groups = 3,
-          .page_count = 100,
-          .vocab_size = 50};
-}
 
 RowBirth Birth(int32_t row, int32_t prompt_length) {
   RowBirth birth;
@@ -139,7 +128,7 @@ TEST(StepPacketCorpus, IsOfThisVersion) {
     const std::vector<std::byte> file = Read(name);
     EXPECT_EQ(file, packet) << "the packet has changed: write the corpus anew";
     StepPlan back;
-    const absl::Status status = DecodeStepPlan(file, Limits(), back);
+    const absl::Status status = DecodeStepPlan(file, test::SmallPacketLimits(), back);
     EXPECT_TRUE(status.ok()) << status;
   }
 }
@@ -151,7 +140,7 @@ TEST(StepPacketCorpus, WhatIsDamagedIsRefusedForItsDamage) {
   if (std::getenv("QUIRE_WRITE_CORPUS") != nullptr) Write("cut", cut);
   EXPECT_EQ(Read("cut"), cut);
   StepPlan back;
-  const absl::Status status = DecodeStepPlan(cut, Limits(), back);
+  const absl::Status status = DecodeStepPlan(cut, test::SmallPacketLimits(), back);
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(status.message().find("version"), absl::string_view::npos) << status;
 }

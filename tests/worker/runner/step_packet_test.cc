@@ -3,20 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "worker/runner/step_packet.h"
+#include "tests/support/packet_limits.h"
 
 namespace quire {
 namespace {
-
-StepLimits Limits() {
-  return {.max_rows = 8,
-          .max_tokens = 64,
-          .max_model_len = 128,
-          .block_size = 4,
-          .groups = 3,
-          .page_count = 100,
-          .vocab_size = 50};
-}
 
 StepPlan SamplePlan() {
   StepPlan plan;
@@ -50,7 +40,7 @@ TEST(StepPacketTest, RoundTrip) {
   std::vector<std::byte> packet;
   EncodeStepPlan(plan, packet);
   StepPlan back;
-  ASSERT_TRUE(DecodeStepPlan(packet, Limits(), back).ok());
+  ASSERT_TRUE(DecodeStepPlan(packet, test::SmallPacketLimits(), back).ok());
   EXPECT_EQ(back.number, 77u);
   EXPECT_EQ(back.retired, plan.retired);
   ASSERT_EQ(back.born.size(), 1u);
@@ -80,10 +70,12 @@ TEST(StepPacketTest, EveryTruncationIsRefused) {
   EncodeStepPlan(SamplePlan(), packet);
   StepPlan back;
   for (size_t size = 0; size < packet.size(); ++size) {
-    EXPECT_FALSE(DecodeStepPlan(std::span(packet).first(size), Limits(), back).ok()) << size;
+    EXPECT_FALSE(
+        DecodeStepPlan(std::span(packet).first(size), test::SmallPacketLimits(), back).ok())
+        << size;
   }
   packet.push_back(std::byte{0});
-  EXPECT_FALSE(DecodeStepPlan(packet, Limits(), back).ok());
+  EXPECT_FALSE(DecodeStepPlan(packet, test::SmallPacketLimits(), back).ok());
 }
 
 TEST(StepPacketTest, DamagedBytesNeverBreakTheLimits) {
@@ -96,7 +88,7 @@ TEST(StepPacketTest, DamagedBytesNeverBreakTheLimits) {
     for (uint64_t flips = 1 + rng() % 3; flips > 0; --flips) {
       damaged[rng() % damaged.size()] ^= static_cast<std::byte>(1u << (rng() % 8));
     }
-    if (!DecodeStepPlan(damaged, Limits(), back).ok()) continue;
+    if (!DecodeStepPlan(damaged, test::SmallPacketLimits(), back).ok()) continue;
     for (const StepRow& row : back.rows) {
       ASSERT_TRUE(row.row >= 0 && row.row < 8 && row.first_position + row.q_len <= 128);
     }
@@ -113,7 +105,7 @@ TEST(StepPacketTest, BeyondTheRunnersLimitsIsRefusedByName) {
     std::vector<std::byte> packet;
     EncodeStepPlan(plan, packet);
     StepPlan back;
-    const absl::Status status = DecodeStepPlan(packet, Limits(), back);
+    const absl::Status status = DecodeStepPlan(packet, test::SmallPacketLimits(), back);
     EXPECT_FALSE(status.ok()) << part;
     EXPECT_NE(StatusMessage(status).find(part), std::string::npos) << status;
   };

@@ -19,24 +19,17 @@ namespace {
 constexpr int32_t kRows = 8;
 
 // Tells how many steps have begun.
-class CountingProgram final : public kernels::LoadedProgram {
+class CountingProgram final : public WrappedProgram {
  public:
-  explicit CountingProgram(kernels::LoadedProgram& inner) : inner_(inner) {}
+  using WrappedProgram::WrappedProgram;
   void Run(const kernels::StepBatch& batch) override {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ++begun_;
     }
     changed_.notify_all();
-    inner_.Run(batch);
+    WrappedProgram::Run(batch);
   }
-  void RunWithLogits(const kernels::StepBatch& batch, std::span<float> logits) override {
-    inner_.RunWithLogits(batch, logits);
-  }
-  void PoisonPage(int32_t page) override { inner_.PoisonPage(page); }
-  int64_t WeightBytes() const override { return 0; }
-  int64_t WorkspaceBytes() const override { return 0; }
-  int64_t PoolBytes() const override { return 0; }
 
   void WaitForStep(int64_t step) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -44,7 +37,6 @@ class CountingProgram final : public kernels::LoadedProgram {
   }
 
  private:
-  kernels::LoadedProgram& inner_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t begun_ = 0;

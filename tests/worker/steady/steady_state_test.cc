@@ -19,26 +19,16 @@ namespace quire::test {
 namespace {
 
 // The tag model's own arithmetic is a fake's: what it allocates is not counted.
-class ExemptProgram final : public kernels::LoadedProgram {
+class ExemptProgram final : public WrappedProgram {
  public:
-  explicit ExemptProgram(kernels::LoadedProgram& inner) : inner_(inner) {}
+  using WrappedProgram::WrappedProgram;
   void Run(const kernels::StepBatch& batch) override {
     const ExemptScope exempt;
     if (before_run) before_run();
-    inner_.Run(batch);
+    WrappedProgram::Run(batch);
   }
-  void RunWithLogits(const kernels::StepBatch& batch, std::span<float> logits) override {
-    inner_.RunWithLogits(batch, logits);
-  }
-  void PoisonPage(int32_t page) override { inner_.PoisonPage(page); }
-  int64_t WeightBytes() const override { return 0; }
-  int64_t WorkspaceBytes() const override { return 0; }
-  int64_t PoolBytes() const override { return 0; }
 
   std::function<void()> before_run;
-
- private:
-  kernels::LoadedProgram& inner_;
 };
 
 struct TagWorld {

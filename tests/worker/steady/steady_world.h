@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -24,6 +25,23 @@ struct SteadyOptions {
 // Of one of three routers: greedy or drawn, with every cut, penalties, biases, bans, logprobs, stop
 // ids, min_tokens, windows. It runs to max_model_len.
 SubmitCommand SteadyAsk(uint64_t request, const SteadyOptions& options);
+
+// Another program with something done before each step.
+class WrappedProgram : public kernels::LoadedProgram {
+ public:
+  explicit WrappedProgram(kernels::LoadedProgram& inner) : inner_(inner) {}
+  void Run(const kernels::StepBatch& batch) override { inner_.Run(batch); }
+  void RunWithLogits(const kernels::StepBatch& batch, std::span<float> logits) override {
+    inner_.RunWithLogits(batch, logits);
+  }
+  void PoisonPage(int32_t page) override { inner_.PoisonPage(page); }
+  int64_t WeightBytes() const override { return 0; }
+  int64_t WorkspaceBytes() const override { return 0; }
+  int64_t PoolBytes() const override { return 0; }
+
+ private:
+  kernels::LoadedProgram& inner_;
+};
 
 class SteadyWorld {
  public:
