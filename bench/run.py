@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing|router-load]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -309,6 +309,18 @@ def bench_failover(args):
         "unit": "longest pause of each stream that the worker had", **failover.run(max(2, args.cycles * 2))})
 
 
+def bench_router_load(args):
+    """What a router adds, on mock workers paced by a timer; --small is the same in little, to see that it runs."""
+    import router_load
+    small = args.small
+    record("router_load", {
+        "added time to first token": router_load.first_token(args.cycles, 2 if small else 8),
+        "requests per second": router_load.requests_per_second(args.cycles, 1000 if small else 10_000),
+        "overload of 10x": router_load.overload(max(1, args.cycles // 2), 2 if small else 10),
+        "open streams": router_load.open_streams(*((300, 8, 300, 8) if small else (10_000, 64, 1000, 30))),
+        "cancel storm": router_load.cancel_storm(1000 if small else 10_000)})
+
+
 def bench_prefix_cache(args):
     """Look-up and insert among a million blocks; time to first token on a hit; the cache's share of a prefill."""
     model, threads = gemma(), os.cpu_count()
@@ -342,11 +354,12 @@ def bench_prefix_cache(args):
 def main():
     benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
                "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
-               "routing": bench_routing}
+               "routing": bench_routing, "router-load": bench_router_load}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=60, help="scheduler: of each run of gaps in real time")
+    parser.add_argument("--small", action="store_true", help="router-load: a short form of each scenario")
     parser.add_argument("--python", help="batching: a Python that has what bench/transformers/requirements.txt names")
     args = parser.parse_args()
     for name, bench in benches.items():

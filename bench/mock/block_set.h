@@ -1,0 +1,41 @@
+// What a worker without a model says that it has cached: a plain set of block hashes, the oldest
+// given back first.
+//
+// Owner: PacedWorker. Hits are cut at the first block that is missing, so that a set which lost the
+// beginning of a chain is told of as it is.
+//  1. Every change is an event, in order; events are taken by whoever numbers them.
+//  2. At most `limit` blocks are held, whatever is added.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "common/block_hash.h"
+#include "worker/core/engine_io.h"
+
+namespace quire::bench {
+
+class BlockSet {
+ public:
+  // Blocks of a chain that are held, from its beginning.
+  size_t Hits(std::span<const uint64_t> chain) const;
+  // Adds what is missing of the chain whose first parent is `root`, and then keeps to `limit`.
+  void Publish(uint64_t root, std::span<const uint64_t> chain, size_t limit);
+  void Shrink(size_t limit);
+
+  size_t size() const { return held_.size(); }
+  // The events since the last call.
+  std::vector<CacheEvents> TakeEvents() { return std::move(events_); }
+  // All of it, oldest first, in parts for one router.
+  void Snapshot(const SnapshotPart& head, std::vector<SnapshotPart>& parts) const;
+
+ private:
+  std::unordered_map<uint64_t, uint64_t> held_;  // hash → parent; never iterated
+  std::deque<uint64_t> age_;                     // keys of held_, oldest first
+  std::vector<CacheEvents> events_;
+};
+
+}  // namespace quire::bench

@@ -1,0 +1,162 @@
+"""A router in front of mock workers: what it adds to a first token, requests/s, overload, many open streams.
+
+Everything is told beside a bare gRPC server with the router's own messages (`router_echo`), loaded by the same client
+in the same run, the two alternating. A run in which a token is not the one of its index is void.
+"""
+import os
+import pathlib
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "process"))
+from mock_fleet import Client, Echo, MockWorkers, Router, cpu_seconds, load  # noqa: E402
+
+ROOMY = ("--max-live-requests=12000", "--max-connections=12000", "--max-queued-requests=12000")
+
+
+def spread(values, digits=3):
+    return {"median": round(statistics.median(values), digits), "min": round(min(values), digits),
+            "max": round(max(values), digits), "n": len(values)}
+
+
+def whole(result, what):
+    if result["wrong_tokens"] or result["failed"]:
+        raise SystemExit(f"{what}: {result['failed']} failed, {result['wrong_tokens']} with other tokens: void "
+                         f"({result['error']})")
+    return result
+
+
+def first_token(cycles, seconds):
+    """Added time to first token at half of what 64 workers could do."""
+    rows, tokens, step_ms = 4, 16, 40
+    rate = 0.5 * 64 * rows / (tokens * step_ms / 1000)
+    shape = {"rate": rate, "requests": int(rate * seconds), "max_tokens": tokens, "channels": 16, "prompt_tokens": 64}
+    bare, routed, added = ({"p50": [], "p99": []} for _ in range(3))
+    with MockWorkers(64, decode_ms=step_ms, max_num_seqs=rows) as mock, Echo(decode_ms=step_ms) as echo, \
+            Router(mock.addresses) as router:
+        for target in (echo.grpc, router.grpc):  # connections, caches
+            whole(load(target, **{**shape, "requests": 200}), "warm-up")
+        for cycle in range(cycles):
+            hop = whole(load(echo.grpc, **shape, first_seed=cycle * 10**6), "bare hop")["first_token_ms"]
+            ours = whole(load(router.grpc, **shape, first_seed=cycle * 10**6), "router")["first_token_ms"]
+            for q in ("p50", "p99"):
+                bare[q].append(hop[q])
+                routed[q].append(ours[q])
+                added[q].append((ours[q] - hop[q]) / hop[q])
+            print(f"cycle {cycle + 1}: bare hop p50 {hop['p50']:.2f} p99 {hop['p99']:.2f} ms, through the router "
+                  f"{ours['p50']:.2f} and {ours['p99']:.2f}: {added['p50'][-1]:.2f} and {added['p99'][-1]:.2f} hops more",
+                  flush=True)
+    return {"workload": f"64 mock workers of {rows} rows, {rate:.0f} requests/s at random times, {tokens} tokens of "
+                        f"{step_ms} ms each, prompts of 64 ids; all on {os.cpu_count()} cores",
+            "bare hop ms": {q: spread(v) for q, v in bare.items()},
+            "through the router ms": {q: spread(v) for q, v in routed.items()},
+            "added, in bare hops": {q: spread(v) for q, v in added.items()}}
+
+
+def requests_per_second(cycles, requests):
+    """Short requests, as many as go: the server at hand alone on core 0, all else on the others."""
+    alone, others = ("0", f"1-{os.cpu_count() - 1}") if os.cpu_count() > 1 else (None, None)
+    shape = {"concurrency": 64, "channels": 16}
+    table = {name: {"requests/s": [], "cpu us per request": []} for name in ("bare unary gRPC", "router")}
+    ratio, cpu_ratio = [], []
+    with MockWorkers(8, cores=others, decode_ms=5) as mock, Echo(cores=alone) as echo, \
+            Router(mock.addresses, cores=alone) as router:
+        cases = {"bare unary gRPC": (echo.grpc, echo, {"unary": True, "requests": 4 * requests}),
+                 "router": (router.grpc, router.process, {"max_tokens": 1, "requests": requests})}
+        for target, _, options in cases.values():
+            load(target, cores=others, **shape, **{**options, "requests": 500})
+        for cycle in range(cycles):
+            for name, (target, process, options) in cases.items():
+                before = cpu_seconds(process)
+                row = whole(load(target, cores=others, **shape, **options), name)
+                table[name]["requests/s"].append(row["requests_per_second"])
+                table[name]["cpu us per request"].append((cpu_seconds(process) - before) * 1e6 / options["requests"])
+            ratio.append(table["router"]["requests/s"][-1] / table["bare unary gRPC"]["requests/s"][-1])
+            cpu_ratio.append(table["bare unary gRPC"]["cpu us per request"][-1] /
+                             table["router"]["cpu us per request"][-1])
+            print(f"cycle {cycle + 1}: {table['router']['requests/s'][-1]:.0f} of "
+                  f"{table['bare unary gRPC']['requests/s'][-1]:.0f} requests/s, {ratio[-1]:.3f}; by processor time "
+                  f"{cpu_ratio[-1]:.3f}", flush=True)
+    return {"workload": "64 callers without a pause, prompts of 16 ids, one token each, 8 mock workers; the server "
+                        "alone on one core, callers and mock workers on the rest",
+            **{name: {key: spread(v, 1) for key, v in row.items()} for name, row in table.items()},
+            "ratio": spread(ratio), "ratio by processor time of the server": spread(cpu_ratio)}
+
+
+def overload(cycles, seconds):
+    """Ten times what the workers can do: what is still completed, and how soon the others are told."""
+    workers, rows, tokens, step_ms = 4, 4, 16, 10
+    rate = workers * rows / (tokens * step_ms / 1000)
+    goodput, told, capacities = [], [], []
+    refusal = {"p50": [], "p99": []}
+    with MockWorkers(workers, decode_ms=step_ms, max_num_seqs=rows, max_waiting=8) as mock, \
+            Router(mock.addresses, "--max-queued-requests=128") as router:
+        for cycle in range(cycles):
+            capacity = whole(load(router.grpc, concurrency=3 * workers * rows, requests=int(rate * 4),
+                                  max_tokens=tokens), "capacity")["requests_per_second"]
+            row = load(router.grpc, rate=10 * rate, requests=int(10 * rate * seconds), max_tokens=tokens, channels=16)
+            if row["wrong_tokens"] or set(row["failed_by_status"]) - {"14"}:
+                raise SystemExit(f"overload: refused otherwise than UNAVAILABLE, or other tokens: void ({row})")
+            capacities.append(capacity)
+            goodput.append(row["completed_per_second_under_load"] / capacity)
+            told.append(row["told_when_to_come_back"] / max(1, row["failed"]))
+            for q in refusal:
+                refusal[q].append(row["refusal_ms"][q])
+            print(f"cycle {cycle + 1}: {row['completed_per_second_under_load']:.0f} of {capacity:.0f} requests/s, "
+                  f"{goodput[-1]:.3f}; {row['failed']} refused after {refusal['p50'][-1]:.2f} ms, p99 "
+                  f"{refusal['p99'][-1]:.2f}, {100 * told[-1]:.1f} % with a time to come back", flush=True)
+    return {"workload": f"{workers} mock workers of {rows} rows, {10 * rate:.0f} requests/s at random times of {tokens} "
+                        f"tokens; --max-queued-requests=128",
+            "capacity requests/s": spread(capacities, 1), "goodput over capacity": spread(goodput),
+            "time to refusal ms": {q: spread(v) for q, v in refusal.items()},
+            "refusals with a time to come back": spread(told)}
+
+
+def open_streams(streams, workers, rate, tokens):
+    """Many slow streams at once: memory of each, how old a token is when its reader has it."""
+    step_ms = 1000
+    shape = {"requests": streams, "rate": rate, "max_tokens": tokens, "channels": max(4, streams // 100),
+             "stamps": True, "timeout_s": 300}
+    probes = {"rate": 20, "max_tokens": 1, "channels": 4, "stamps": True}
+    pace = {"decode_ms": step_ms, "stamps": True}
+    with MockWorkers(workers, **pace) as mock, Echo(**pace) as echo, Router(mock.addresses, *ROOMY) as router:
+        bare = whole(load(echo.grpc, **shape), "bare streams")["age_ms"]
+        calm = whole(load(router.grpc, **probes, requests=100), "calm")["first_token_ms"]
+        before = router.memory()
+        with Client(router.grpc, **shape) as client:
+            client.wait_for_line('"open"')
+            during = router.memory()
+            if router.metric("quire_router_live_requests") != streams:
+                raise SystemExit("open streams: some ended before all were open: void")
+            beside = whole(load(router.grpc, **probes, requests=100), "beside")["first_token_ms"]
+            ours = whole(client.result(300), "streams")["age_ms"]
+        router.wait_until(lambda: router.metric("quire_router_live_requests") == 0, "nothing is left")
+        after = router.memory()
+    each = (during - before) * 1024 / streams
+    print(f"{streams} streams: {each:.1f} KiB each, tokens {ours['p50']:.1f} ms old, p99 {ours['p99']:.1f} (bare "
+          f"{bare['p50']:.1f} and {bare['p99']:.1f}); first token beside them p99 {beside['p99']:.1f} ms, calm "
+          f"{calm['p99']:.1f}", flush=True)
+    return {"workload": f"{streams} streams of a token a second through {workers} mock workers, gRPC, 100 to a connection",
+            "KiB of each open stream": round(each, 1), "resident MiB": {"before": round(before, 1),
+                                                                       "all open": round(during, 1),
+                                                                       "after": round(after, 1)},
+            "age of a token ms": {"bare": {q: round(bare[q], 2) for q in ("p50", "p99")},
+                                  "through the router": {q: round(ours[q], 2) for q in ("p50", "p99")},
+                                  "added": {q: round(ours[q] - bare[q], 2) for q in ("p50", "p99")}},
+            "first token ms": {"calm": {q: round(calm[q], 2) for q in ("p50", "p99")},
+                               "beside them": {q: round(beside[q], 2) for q in ("p50", "p99")}}}
+
+
+def cancel_storm(requests):
+    """Callers that give up before the first token and after each of seven, while others read on."""
+    with MockWorkers(8, decode_ms=5) as mock, Router(mock.addresses, *ROOMY) as router:
+        before = router.memory()
+        with Client(router.grpc, requests=1000, concurrency=20, max_tokens=30, first_seed=10**6) as others:
+            gone = load(router.grpc, requests=requests, concurrency=200, max_tokens=100, channels=16, cancel_percent=100)
+            whole(others.result(), "others")
+        router.wait_until(lambda: router.metric("quire_router_live_requests") == 0 and
+                          mock.metric("mock_held_blocks") == 0, "nothing is left")
+        print(f"{gone['cancelled']} given up in {gone['seconds']:.1f} s", flush=True)
+        return {"given up": gone["cancelled"], "seconds": round(gone["seconds"], 1),
+                "resident MiB": {"before": round(before, 1), "after": round(router.memory(), 1)}}

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Many streams through one router, on mock workers paced by a timer: token-identical, and nothing is left of them.
+
+What mock workers write at each index is a rule that the client knows, so that every stream is held to it whichever
+workers wrote it. With --long: 10,000 streams and a storm of 10,000.
+"""
+import signal
+import sys
+import time
+
+from harness import Failure, expect, main_of
+from mock_fleet import Client, MockWorkers, Router, load
+
+LONG = "--long" in sys.argv
+LIVE, JOURNAL = "quire_router_live_requests", "quire_router_journal_bytes"
+ROOMY = ("--max-live-requests=12000", "--max-connections=12000", "--max-queued-requests=12000")
+
+
+def nothing_is_left(router, workers):
+    router.wait_until(lambda: router.metric(LIVE) == 0 and router.metric(JOURNAL) == 0, "the router holds no request")
+    router.wait_until(lambda: workers.metric("mock_held_blocks") == 0 and workers.metric("mock_live_requests") == 0,
+                      "workers hold no block")
+    wrong = router.metric('quire_router_cache_predictions_total{verdict="wrong"}')
+    expect(wrong == 0, f"{wrong} predictions of caches were wrong")
+
+
+def all_well(result, count):
+    expect(result["complete"] == count and result["wrong_tokens"] == 0, f"of {count} streams: {result}")
+
+
+def test_many_streams_are_complete_and_leave_nothing():
+    streams, workers, rate = (10_000, 64, 1000) if LONG else (300, 8, 300)
+    with MockWorkers(workers, decode_ms=500 if LONG else 50) as mock, Router(mock.addresses, *ROOMY) as router:
+        all_well(load(router.grpc, requests=50, concurrency=50), 50)
+        before = router.memory()
+        with Client(router.grpc, requests=streams, rate=rate, max_tokens=60, channels=max(4, streams // 100)) as client:
+            client.wait_for_line('"open"')
+            expect(router.metric(LIVE) == streams, f"{router.metric(LIVE)} requests live of {streams} open streams")
+            during = router.memory()
+            all_well(client.result(), streams)
+        nothing_is_left(router, mock)
+        print(f"{streams} streams: {(during - before) * 1024 / streams:.1f} KiB each; "
+              f"resident {before:.1f}, {during:.1f} and then {router.memory():.1f} MiB")
+
+
+def test_a_storm_of_cancels_frees_everything_and_changes_nothing_for_others():
+    storm, beside = (10_000, 2000) if LONG else (1000, 100)
+    with MockWorkers(8, decode_ms=5) as mock, Router(mock.addresses, *ROOMY) as router:
+        with Client(router.grpc, requests=beside, concurrency=20, max_tokens=30, first_seed=10**6) as others:
+            gone = load(router.grpc, requests=storm, concurrency=200, max_tokens=100, channels=16, cancel_percent=100)
+            all_well(others.result(), beside)
+        expect(gone["cancelled"] == storm and gone["wrong_tokens"] == 0, f"{gone}")
+        nothing_is_left(router, mock)
+        all_well(load(router.grpc, requests=20, concurrency=20), 20)
+
+
+def test_with_every_worker_killed_clients_hear_so_soon_and_are_served_again():
+    flags = ("--empty-pool-wait=1s",)
+    workers = [MockWorkers(1, decode_ms=20) for _ in range(2)]
+    try:
+        with Router([w.addresses[0] for w in workers], *flags) as router:
+            with Client(router.grpc, requests=40, concurrency=40, max_tokens=2000) as client:
+                client.wait_for_line('"open"')
+                for worker in workers:
+                    worker.signal(signal.SIGKILL)
+                result = client.result()
+            expect(result["failed_by_status"] == {"14": 40}, f"not UNAVAILABLE: {result}")
+            refused = load(router.grpc, requests=10, concurrency=10)
+            expect(refused["failed_by_status"] == {"14": 10}, f"not UNAVAILABLE: {refused}")
+            expect(refused["told_when_to_come_back"] == 10, f"without a time to come back: {refused}")
+            begin = time.monotonic()
+            workers.append(MockWorkers(1, ports=workers[0].ports))
+            while load(router.grpc, requests=1, concurrency=1)["complete"] == 0:
+                if time.monotonic() > begin + 60:
+                    raise Failure("no service after a worker came back")
+            print(f"refused after {refused['refusal_ms']['max'] / 1000:.2f} s at most; "
+                  f"served {time.monotonic() - begin:.2f} s after a worker was started again")
+            router.wait_until(lambda: router.metric(LIVE) == 0 and router.metric(JOURNAL) == 0, "nothing is left")
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+if __name__ == "__main__":
+    sys.argv = [a for a in sys.argv if a != "--long"]
+    sys.exit(main_of(globals()))
