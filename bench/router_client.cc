@@ -312,8 +312,8 @@ void StreamCall::OnDone(const grpc::Status& status) {
   outcome_.status = status;
   outcome_.ended_at_us = NowMicros();
   outcome_.total_us = outcome_.ended_at_us - begun_at_;
-  outcome_.complete = status.ok() && usage_seen_ && !outcome_.wrong &&
-                      outcome_.tokens == load_.options.max_tokens;
+  outcome_.complete =
+      status.ok() && usage_seen_ && !outcome_.wrong && outcome_.tokens == load_.options.max_tokens;
   outcome_.told_when = context_.GetServerTrailingMetadata().count("retry-after") > 0;
   if (outcome_.cancelled && outcome_.complete) outcome_.cancelled = false;  // it came too late
   Load& load = load_;

@@ -91,9 +91,9 @@ PacedWorker::Request* PacedWorker::Find(RouterInstance router, const AttemptKey&
 
 int64_t PacedWorker::BlocksOf(const SubmitCommand& command) const {
   const Submit& submit = command.submit;
+  const auto outputs = static_cast<uint64_t>(submit.sampling.max_tokens);
   const uint64_t each =
-      std::min<uint64_t>(submit.prompt_ids.size() + static_cast<uint64_t>(submit.sampling.max_tokens),
-                         options_.max_model_len);
+      std::min<uint64_t>(submit.prompt_ids.size() + outputs, options_.max_model_len);
   return BlocksFor(each, options_.block_size) * static_cast<int64_t>(submit.choices.size());
 }
 
@@ -138,8 +138,7 @@ void PacedWorker::Apply(const SubmitCommand& command) {
     request->work += resumed.outputs.size();
     if (submit.initial_window > 0) choice.granted = choice.next + submit.initial_window;
   }
-  BlockHash hash =
-      RootHash(options_.model_id, options_.numerics_id, submit.adapter, submit.salt);
+  BlockHash hash = RootHash(options_.model_id, options_.numerics_id, submit.adapter, submit.salt);
   request->root = hash.low;
   const std::span<const TokenId> prompt(submit.prompt_ids);
   const size_t size = options_.block_size;
@@ -221,7 +220,9 @@ void PacedWorker::EndChoice(Request& request, uint32_t index, EndReason reason) 
   ended.usage.prompt_tokens = request.prompt_tokens;
   ended.usage.cached_tokens = request.cached_tokens;
   const bool computed = request.phase == Request::Phase::kDecode;
-  if (computed) ended.usage.computed_tokens = static_cast<uint32_t>(request.work) - request.cached_tokens;
+  if (computed) {
+    ended.usage.computed_tokens = static_cast<uint32_t>(request.work) - request.cached_tokens;
+  }
   for (const Choice& c : request.choices) {
     ended.usage.generated_tokens += c.generated;
     ended.usage.discarded_tokens += c.discarded;
