@@ -1,7 +1,8 @@
 // The one rule that says how many tokens of a prompt the prefix cache serves; router and worker
-// share it.
+// share it. Pure functions, any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -18,5 +19,18 @@ struct CacheKind {
 // index is cached.
 int64_t CachedPrefix(std::span<const CacheKind> kinds, int block_size, int64_t prompt_tokens,
                      const std::function<bool(int kind, int64_t block)>& holds);
+
+// The same rule for up to 64 caches at once, for whoever knows of each block which caches hold it:
+// bit i of a row says that cache i holds the block. Block by block it does for all caches what
+// CachedPrefix does for one.
+inline constexpr int kCachesAtOnce = 64;
+// Fills in the rows of the blocks [first, first + rows.size()) of a kind; blocks past the prompt's
+// last full one are never asked for. A full kind is asked in ascending order as long as any cache
+// holds all so far, a sliding kind from the end down.
+using HolderRows = std::function<void(int kind, int64_t first, std::span<uint64_t> rows)>;
+// In tokens, by bit; 0 for caches outside `members`.
+std::array<int64_t, kCachesAtOnce> CachedPrefixes(std::span<const CacheKind> kinds, int block_size,
+                                                  int64_t prompt_tokens, uint64_t members,
+                                                  const HolderRows& holders);
 
 }  // namespace quire

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "common/block_hash.h"
 #include "common/check.h"
@@ -17,6 +16,7 @@ constexpr uint32_t kMaxBlockSize = 4096;
 constexpr uint64_t kEverything = 0;  // in place of a hash: the cache was cleared
 
 int BitOf(WorkerIndex worker) { return static_cast<int>(worker.value() % HolderTable::kWorkers); }
+static_assert(HolderTable::kWorkers == kCachesAtOnce);
 size_t ShardOf(WorkerIndex worker) { return worker.value() / HolderTable::kWorkers; }
 
 bool Follows(const WorkerHello& hello) {
@@ -71,10 +71,25 @@ void CacheIndex::Greeted(WorkerIndex worker, const WorkerHello& hello, Micros no
     follower.kinds.push_back(
         {.window = static_cast<int>(std::min<uint32_t>(group.window, 1u << 30))});
   }
+  follower.shape = ShapeOf(follower);
   follower.sequence_known = false;
   follower.event_seq = 0;
   follower.retry = kFirstRetry;
   follower.ask_at = now;
+}
+
+uint64_t CacheIndex::ShapeOf(const Follower& follower) {
+  for (const Follower& other : followers_) {
+    if (&other != &follower && other.shape != 0 && SameShape(other, follower)) return other.shape;
+  }
+  return ++last_shape_;
+}
+
+bool CacheIndex::SameShape(const Follower& a, const Follower& b) {
+  return a.block_size == b.block_size && a.numerics_id == b.numerics_id &&
+         std::equal(
+             a.kinds.begin(), a.kinds.end(), b.kinds.begin(), b.kinds.end(),
+             [](const CacheKind& x, const CacheKind& y) { return x.window == y.window; });
 }
 
 void CacheIndex::Lost(WorkerIndex worker) {
@@ -222,12 +237,7 @@ void CacheIndex::Score(std::span<WorkerView> workers, PromptChains& chains) cons
     const Follower& follower = followers_[worker.value()];
     const Shard& shard = shards_[ShardOf(worker)];
     const auto fits = [&](const Group& group) {
-      const bool same_kinds =
-          std::equal(group.like->kinds.begin(), group.like->kinds.end(), follower.kinds.begin(),
-                     follower.kinds.end(),
-                     [](const CacheKind& a, const CacheKind& b) { return a.window == b.window; });
-      return group.shard == &shard && group.like->block_size == follower.block_size &&
-             group.like->numerics_id == follower.numerics_id && same_kinds;
+      return group.shard == &shard && group.like->shape == follower.shape;
     };
     auto group = std::find_if(groups.begin(), groups.end(), fits);
     if (group == groups.end()) {
@@ -248,34 +258,22 @@ void CacheIndex::ScoreGroup(const Group& group, std::span<WorkerView> workers,
   for (const size_t member : group.members) {
     members |= uint64_t{1} << BitOf(workers[member].worker);
   }
-  // Who holds which block. Only the full kind is prefix-closed: past its last holder nothing
-  // counts.
-  std::array<std::vector<uint64_t>, kMaxKinds> holders;
-  size_t blocks = chain.size();
-  std::vector<size_t> order;  // full kinds first
-  for (size_t kind = 0; kind < kinds.size(); ++kind) {
-    order.insert(kinds[kind].window == 0 ? order.begin() : order.end(), kind);
-  }
-  for (const size_t kind : order) {
-    if (kind >= group.shard->kinds.size()) return;  // nobody ever told of such a block
-    const HolderTable& table = group.shard->kinds[kind];
-    constexpr size_t kAhead = 12;
-    for (size_t b = 0; b < std::min(kAhead, blocks); ++b) table.Prefetch(chain[b]);
-    holders[kind].reserve(blocks);
-    for (size_t b = 0; b < blocks; ++b) {
-      if (b + kAhead < blocks) table.Prefetch(chain[b + kAhead]);
-      holders[kind].push_back(table.Holders(chain[b]) & members);
-      if (kinds[kind].window == 0 && holders[kind].back() == 0) blocks = b;
+  const std::vector<HolderTable>& tables = group.shard->kinds;
+  std::array<HolderTable::Cursor, kMaxKinds> cursors;
+  const auto rows_of = [&](int kind, int64_t first, std::span<uint64_t> rows) {
+    const auto table = static_cast<size_t>(kind);
+    const auto begin = static_cast<size_t>(first);
+    if (table >= tables.size()) {  // nobody ever told of such a block
+      std::fill(rows.begin(), rows.end(), 0);
+      return;
     }
-  }
-  if (blocks == 0) return;
+    tables[table].HoldersOf(std::span(chain).subspan(begin, rows.size()), cursors[table], rows);
+  };
+  const auto cached = CachedPrefixes(kinds, static_cast<int>(group.like->block_size), token_count,
+                                     members, rows_of);
   for (const size_t member : group.members) {
-    const uint64_t bit = uint64_t{1} << BitOf(workers[member].worker);
-    workers[member].cached_tokens = static_cast<uint32_t>(CachedPrefix(
-        kinds, static_cast<int>(group.like->block_size), token_count, [&](int kind, int64_t block) {
-          return static_cast<size_t>(block) < blocks &&
-                 (holders[static_cast<size_t>(kind)][static_cast<size_t>(block)] & bit);
-        }));
+    workers[member].cached_tokens =
+        static_cast<uint32_t>(cached[static_cast<size_t>(BitOf(workers[member].worker))]);
   }
 }
 
@@ -326,6 +324,11 @@ void CacheIndex::CheckInvariants() const {
     syncing += follower.state == CacheState::kSyncing;
     QUIRE_CHECK(follower.recent.size() <= kRecentEvents);
     QUIRE_CHECK(follower.sequence_known || follower.event_seq == 0);
+    QUIRE_CHECK((follower.shape == 0) == follower.kinds.empty());
+    for (const Follower& other : followers_) {
+      const bool known = follower.shape != 0 && other.shape != 0;
+      QUIRE_CHECK(!known || SameShape(follower, other) == (follower.shape == other.shape));
+    }
   }
   QUIRE_CHECK(syncing <= kMaxSnapshotsAtOnce);
   for (const Shard& shard : shards_) {

@@ -109,6 +109,7 @@ class CacheIndex {
     std::string numerics_id;
     uint32_t block_size = 0;
     std::vector<CacheKind> kinds;
+    uint64_t shape = 0;            // equal for those whose three above are equal; 0: none yet
     uint64_t generation = 0;       // grows whenever EXACT is left
     uint64_t event_seq = 0;        // of the last event applied
     bool sequence_known = false;   // event_seq is of this snapshot
@@ -126,6 +127,8 @@ class CacheIndex {
   struct Group;
 
   Follower& Get(WorkerIndex worker);
+  static bool SameShape(const Follower& a, const Follower& b);
+  uint64_t ShapeOf(const Follower& follower);
   bool Apply(WorkerIndex worker, Follower& follower, const CacheEvents& event, uint64_t seq);
   bool Store(WorkerIndex worker, uint32_t kind, std::span<const uint64_t> hashes);
   void Remember(Follower& follower, uint64_t seq, uint64_t hash);
@@ -138,6 +141,7 @@ class CacheIndex {
   Rng& rng_;
   std::vector<Follower> followers_;  // by WorkerIndex
   std::vector<Shard> shards_;
+  uint64_t last_shape_ = 0;
   CacheIndexCounters counters_;
 };
 

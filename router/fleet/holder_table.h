@@ -1,13 +1,17 @@
-// Which of 64 workers hold a block: a flat table from the block's hash to one bit per worker.
+// Which of 64 workers hold a block: from the block's hash to one bit per worker.
 //
-// Owner: CacheIndex. Open addressing with linear probing. A slot whose last holder is gone stays in
-// place, so that probes go on past it, and is dropped by the next rehash.
-//  1. A hash stands in at most one slot.
-//  2. At most kMaxFill of the slots are in use.
+// Owner: CacheIndex. Slots stand in the order in which their hashes were first told of, and a
+// directory (open addressing, linear probing) leads from a hash to its slot. Workers tell of the
+// blocks of a chain one after the other, so a prompt's blocks stand side by side: whoever has found
+// the first of them reads on, where a plain hash table would miss the caches at each. A slot whose
+// last holder is gone stays, and is dropped when the slots are used up.
+//  1. A hash stands in at most one slot, and each slot is found through the directory.
+//  2. At most half of the directory is in use.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/huge_pages.h"
@@ -17,7 +21,7 @@ namespace quire {
 class HolderTable {
  public:
   static constexpr int kWorkers = 64;
-  static constexpr size_t kSlotBytes = 16;
+  static constexpr size_t kSlotBytes = 24;  // with its two places in the directory
 
   // Sets bit `worker`. False when the table would have to grow past `max_bytes`: nothing is
   // changed.
@@ -28,28 +32,44 @@ class HolderTable {
   void RemoveWorker(int worker);
 
   uint64_t Holders(uint64_t hash) const;
-  // Asks the cache for the hash's slot: for those who look up several in a row.
-  void Prefetch(uint64_t hash) const;
+  // Where the block after the last one read stands, if its chain was told of in one go.
+  struct Cursor {
+    size_t slot = SIZE_MAX;
+  };
+  // Holders of each of `hashes`. `cursor` says where the first one may stand, and is moved on.
+  // Requires: rows.size() == hashes.size().
+  void HoldersOf(std::span<const uint64_t> hashes, Cursor& cursor, std::span<uint64_t> rows) const;
 
-  size_t Bytes() const { return slots_.size() * kSlotBytes; }
+  size_t Bytes() const { return capacity_ * kSlotBytes; }
   size_t HeldCount() const;  // hashes with a holder: counts, for tests
   void CheckInvariants() const;
 
  private:
   struct Slot {
-    uint64_t hash = 0;  // 0: never used
+    uint64_t hash = 0;
     uint64_t holders = 0;
   };
-  static_assert(sizeof(Slot) == kSlotBytes);
+  // 0, or a slot's number plus 1 in the low bits and beside it as much of the mixed hash as there
+  // is place for.
+  using Place = uint32_t;
+  static_assert(sizeof(Slot) + 2 * sizeof(Place) == kSlotBytes);
 
-  static uint64_t Key(uint64_t hash) { return hash == 0 ? 1 : hash; }
-  size_t Home(uint64_t key) const;
-  size_t Find(uint64_t key) const;  // its slot, or the free one where it would go
-  void Rehash(size_t slot_count);
+  size_t Home(uint64_t mixed) const;
+  Place TagOf(uint64_t mixed) const { return static_cast<Place>(mixed >> 32) & ~number_mask_; }
+  // The place of the first slot that may be this hash's, or an empty one.
+  size_t Candidate(uint64_t mixed, size_t at) const;
+  size_t Find(uint64_t hash) const;  // its place, or the empty one where it would go
+  const Slot* SlotOf(uint64_t hash) const;
+  void Resize(size_t capacity);  // drops the slots that nobody holds
+  void HoldersOfScattered(std::span<const uint64_t> hashes, Cursor& cursor,
+                          std::span<uint64_t> rows) const;
 
-  using Slots = std::vector<Slot, HugePageAllocator<Slot>>;
-  Slots slots_;
-  size_t used_ = 0;  // slots with a hash
+  template <class T>
+  using Huge = std::vector<T, HugePageAllocator<T>>;
+  Huge<Slot> slots_;  // those in use
+  Huge<Place> places_;
+  size_t capacity_ = 0;  // slots that there is room for: a power of two, half of the places
+  Place number_mask_ = 0;
 };
 
 }  // namespace quire

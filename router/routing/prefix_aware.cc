@@ -3,7 +3,6 @@
 // an idle fleet that knows nothing of the prompt, go by rendezvous of the prompt's first blocks, so
 // that several routers send what begins alike to the same worker without a word between them.
 #include <algorithm>
-#include <tuple>
 
 #include "common/check.h"
 #include "router/routing/policy.h"
@@ -20,14 +19,15 @@ RouteChoice ChoosePrefixAware(std::span<const WorkerView> candidates, const Rout
     return RendezvousWeight(query.affinity, worker.worker_id);
   };
   const WorkerView* best = &candidates.front();
+  uint64_t cost_best = cost(*best);
   bool tied = false;
   for (const WorkerView& worker : candidates.subspan(1)) {
     const uint64_t cost_here = cost(worker);
-    const uint64_t cost_best = cost(*best);
-    tied = cost_here == cost_best || (tied && cost_here > cost_best);
-    if (std::tuple(cost_here, ~weight(worker)) < std::tuple(cost_best, ~weight(*best))) {
-      best = &worker;
-    }
+    if (cost_here > cost_best) continue;
+    tied = cost_here == cost_best;
+    if (tied && weight(worker) <= weight(*best)) continue;
+    best = &worker;
+    cost_best = cost_here;
   }
   return {best->worker, best->cached_tokens > 0 ? "cached-prefix" : tied ? "rendezvous" : "cost"};
 }
