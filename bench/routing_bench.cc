@@ -5,8 +5,9 @@
 //
 // Prompts in families: `share` of each is the family's beginning. Each family is cached by a few
 // workers, drawn at random; every decision is for a family drawn at random, so that little of its
-// table slots is in the processor's caches. `hash` is making the block hashes; `decide` all else
-// that placing an attempt does. Bytes are what the index says that it holds.
+// table slots is in the processor's caches. Workers tell of a chain's blocks in a row, as real ones
+// do, or, with --told=scattered, in random order. `hash` is making the block hashes; `decide` all
+// else that placing an attempt does. Bytes are what the index says that it holds.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -32,6 +33,7 @@ struct Options {
   int32_t holders = 2;  // workers that have a family
   int32_t rounds = 20'000;
   std::string policy = "prefix-aware";
+  std::string told = "in-chains";  // or scattered: snapshots in random order, the worst case
 };
 
 class Bench {
@@ -110,6 +112,9 @@ class Bench {
       ids_.push_back("worker-" + std::to_string(i));
       placement_.index().Greeted(worker, hello_, 0);
     }
+    if (options_.told == "scattered") {
+      for (std::vector<uint64_t>& list : told) std::shuffle(list.begin(), list.end(), draw);
+    }
     int32_t exact = 0;
     for (Micros now = kMicrosPerSecond; exact < options_.workers; now += kMicrosPerSecond) {
       while (const auto ask = placement_.index().NextAsk(now)) {
@@ -154,10 +159,12 @@ int main(int argc, char** argv) {
                                                 {"prompt", &options.prompt},
                                                 {"holders", &options.holders},
                                                 {"rounds", &options.rounds},
-                                                {"policy", &options.policy}});
+                                                {"policy", &options.policy},
+                                                {"told", &options.told}});
   const bool sane = options.workers > 0 && options.block_size > 0 && options.rounds > 0 &&
                     options.prompt >= options.block_size && options.holders > 0 &&
-                    quire::FindPolicy(options.policy) != nullptr;
+                    quire::FindPolicy(options.policy) != nullptr &&
+                    (options.told == "in-chains" || options.told == "scattered");
   if (!parsed || !sane) return 2;
   return quire::Bench(options).Run();
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing|router-load]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing|router-load|relay|fleet]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -298,7 +298,48 @@ def bench_routing(args):
         body[policy] = {part: {q: spread([r[part + "_us"][q] for r in results]) for q in ("p50", "p99")}
                         for part in ("hash", "decide")}
     body["index_bytes_per_block"] = runs["prefix-aware"][0]["index_bytes_per_block"]
+    # The worst case for the index: workers that tell of their blocks in random order.
+    scattered = [last_json([BIN / "routing_bench", "--told=scattered", "--rounds=20000"]) for _ in range(args.cycles)]
+    body["prefix-aware, blocks told in random order"] = {
+        "decide": {q: spread([r["decide_us"][q] for r in scattered]) for q in ("p50", "p99")}}
     record("routing", body)
+
+
+def bench_relay(args):
+    """Tokens/s of one core of the router: to a sink in the process, and to sockets beside bare sends."""
+    runs = {mode: [last_json([BIN / "relay_bench", f"--mode={mode}"]) for _ in range(args.cycles)]
+            for mode in ("link", "sse")}
+    keys = {"link": ("tokens_per_second",),
+            "sse": ("tokens_per_second", "bare_sends_per_second", "ratio_to_bare_sends", "bytes_per_token")}
+    results = {mode: {key: spread([row[key] for row in runs[mode]]) for key in keys[mode]} for mode in runs}
+    for mode, row in results.items():
+        print(f"{mode}: {row['tokens_per_second']['median']:.0f} tokens/s of one core")
+    record("relay", {"workload": "256 streams of 1,024 tokens, prompts of token ids, one token of each in every frame "
+                     "of the worker; link: frame, fence, journal, sink; sse: the same, text by the demo model's "
+                     "tokenizer, server-sent events on TCP sockets of the loopback device, one write for each token",
+                     "peer": "write() of the same bytes on the same sockets, as many writes as tokens",
+                     "unit": "per second of processor time of the router's one thread, kernel included",
+                     "results": results})
+
+
+def bench_fleet(_):
+    """Hit rate over a perfect cache and spread of work with 1, 2 and 8 routers, in virtual time."""
+    results = {}
+    for policy, routers in (("prefix-aware", 1), ("prefix-aware", 2), ("prefix-aware", 8), ("round-robin", 1)):
+        rows = [last_json([BIN / "fleet_bench", f"--policy={policy}", f"--routers={routers}", f"--seed={seed}",
+                           "--requests=40000", "--warm-up=10000"]) for seed in (1, 2, 3, 4, 5)]
+        name = f"{policy}, {routers} router{'s' if routers > 1 else ''}"
+        results[name] = {key: spread([row[key] for row in rows]) for key in
+                         ("hit_rate", "hit_rate_over_oracle", "load_spread", "first_token_ms_mean",
+                          "first_token_ms_p99", "predictions_exact", "predictions_raced", "predictions_wrong")}
+        print(name, json.dumps({key: row["median"] for key, row in results[name].items()}), flush=True)
+    record("fleet", {"workload": "64 workers in virtual time (bench/fleet), 1,024 groups of shared 2,048-token prefixes "
+                     "of popularity 1 / i^0.8, 128 tokens of each request's own, 128 written, 850 requests/s at random "
+                     "times, 6,000 blocks of cache for each worker, frames 2 to 3 ms late; 40,000 requests of five "
+                     "seeds, the first 10,000 not counted",
+                     "oracle": "one cache with the room of all workers that has seen all earlier requests, least "
+                     "recently used blocks given up first",
+                     "load_spread": "work of the busiest worker over the mean", "results": results})
 
 
 def bench_failover(args):
@@ -354,7 +395,8 @@ def bench_prefix_cache(args):
 def main():
     benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
                "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
-               "routing": bench_routing, "router-load": bench_router_load}
+               "routing": bench_routing, "router-load": bench_router_load,
+               "relay": bench_relay, "fleet": bench_fleet}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)

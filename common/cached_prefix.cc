@@ -18,17 +18,15 @@ int64_t WindowBegin(int64_t blocks, int block_size, int window) {
 class RowsFromTheEnd {
  public:
   RowsFromTheEnd(int kind, int window, int64_t blocks)
-      : kind_(kind),
-        window_(window),
-        lowest_(blocks),
-        rows_(static_cast<size_t>(blocks)) {}
+      : kind_(kind), window_(window), lowest_(blocks), rows_(static_cast<size_t>(blocks)) {}
 
   int window() const { return window_; }
   uint64_t At(int64_t block, const HolderRows& holders) {
     if (block < lowest_) {
       const int64_t first = std::max<int64_t>(0, std::min(block, lowest_ - kAtOnce));
-      holders(kind_, first, std::span(rows_).subspan(static_cast<size_t>(first),
-                                                     static_cast<size_t>(lowest_ - first)));
+      holders(kind_, first,
+              std::span(rows_).subspan(static_cast<size_t>(first),
+                                       static_cast<size_t>(lowest_ - first)));
       lowest_ = first;
     }
     return rows_[static_cast<size_t>(block)];
@@ -50,8 +48,8 @@ void ShortenToFullKind(int kind, const HolderRows& holders, uint64_t& alive, int
   uint64_t all_so_far = alive;
   size_t at_once = 8;  // most prompts are known to nobody from their first block on, or for long
   for (int64_t first = 0; first < blocks && all_so_far != 0;) {
-    const auto count = static_cast<size_t>(
-        std::min<int64_t>(static_cast<int64_t>(at_once), blocks - first));
+    const auto count =
+        static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(at_once), blocks - first));
     holders(kind, first, std::span(rows).first(count));
     for (size_t i = 0; i < count; ++i) {
       uint64_t lost = all_so_far & ~rows[i];

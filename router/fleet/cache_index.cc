@@ -87,9 +87,8 @@ uint64_t CacheIndex::ShapeOf(const Follower& follower) {
 
 bool CacheIndex::SameShape(const Follower& a, const Follower& b) {
   return a.block_size == b.block_size && a.numerics_id == b.numerics_id &&
-         std::equal(
-             a.kinds.begin(), a.kinds.end(), b.kinds.begin(), b.kinds.end(),
-             [](const CacheKind& x, const CacheKind& y) { return x.window == y.window; });
+         std::equal(a.kinds.begin(), a.kinds.end(), b.kinds.begin(), b.kinds.end(),
+                    [](const CacheKind& x, const CacheKind& y) { return x.window == y.window; });
 }
 
 void CacheIndex::Lost(WorkerIndex worker) {

@@ -169,11 +169,10 @@ size_t HolderTable::HeldCount() const {
 void HolderTable::CheckInvariants() const {
   QUIRE_CHECK(places_.size() == 2 * capacity_ && slots_.size() <= capacity_);
   for (size_t i = 0; i < slots_.size(); ++i) {
-    QUIRE_CHECK_MSG(SlotOf(slots_[i].hash) == &slots_[i],
-                    "a hash stands twice or cannot be found");
+    QUIRE_CHECK_MSG(SlotOf(slots_[i].hash) == &slots_[i], "a hash stands twice or cannot be found");
   }
-  const size_t used = places_.size() - static_cast<size_t>(std::count(places_.begin(),
-                                                                      places_.end(), Place{0}));
+  const size_t used =
+      places_.size() - static_cast<size_t>(std::count(places_.begin(), places_.end(), Place{0}));
   QUIRE_CHECK(used == slots_.size());
 }
 

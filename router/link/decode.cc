@@ -1,3 +1,6 @@
+#include <google/protobuf/arena.h>
+
+#include <array>
 #include <string>
 
 #include "quire/v1/worker.pb.h"
@@ -324,14 +327,26 @@ absl::StatusOr<WorkerMessage> ReadSnapshotChunk(const pb::SnapshotChunk& from) {
   return WorkerMessage(std::move(to));
 }
 
+const pb::WorkerFrame* ParseInto(google::protobuf::Arena& arena, std::string_view frame) {
+  auto* message = google::protobuf::Arena::CreateMessage<pb::WorkerFrame>(&arena);
+  const bool parsed = message->ParseFromArray(frame.data(), static_cast<int>(frame.size()));
+  return parsed ? message : nullptr;
+}
+
 }  // namespace
 
 absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame) {
   if (frame.size() > kMaxFrameBytes) return Broken("is larger than 1 MiB");
-  pb::WorkerFrame from;
-  if (!from.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) {
-    return Broken("is no WorkerFrame message");
-  }
+  // A step holds a message for every row: made one by one they would cost more than all that is
+  // done with them.
+  alignas(8) std::array<char, 16384> first_block;
+  google::protobuf::ArenaOptions options;
+  options.initial_block = first_block.data();
+  options.initial_block_size = first_block.size();
+  google::protobuf::Arena arena(options);
+  const pb::WorkerFrame* message = ParseInto(arena, frame);
+  if (message == nullptr) return Broken("is no WorkerFrame message");
+  const pb::WorkerFrame& from = *message;
   switch (from.frame_case()) {
     case pb::WorkerFrame::kHello:
       return ReadHello(from.hello());

@@ -80,10 +80,9 @@ TEST(CachedPrefixes, EqualTheRuleForEachCacheAlone) {
     }
     const auto got = CachedPrefixes(kinds, block_size, prompt, members, caches.Rows());
     for (size_t cache = 0; cache < got.size(); ++cache) {
-      const int64_t alone =
-          CachedPrefix(kinds, block_size, prompt, [&](int kind, int64_t block) {
-            return (caches.rows[kind].at(static_cast<size_t>(block)) >> cache & 1) != 0;
-          });
+      const int64_t alone = CachedPrefix(kinds, block_size, prompt, [&](int kind, int64_t block) {
+        return (caches.rows[kind].at(static_cast<size_t>(block)) >> cache & 1) != 0;
+      });
       const bool member = (members >> cache & 1) != 0;
       ASSERT_EQ(got[cache], member ? alone : 0) << "round " << round << ", cache " << cache;
     }
