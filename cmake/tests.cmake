@@ -41,6 +41,7 @@ if(TARGET quire-worker)
   add_dependencies(test_worker_planted quire-worker)  # is held to have none of it
 endif()
 quire_test(worker/steady DEPS worker/engine LIBS quire_test_support)
+quire_test(worker/records DEPS worker/records)
 quire_test(worker/rpc DEPS worker/rpc LIBS quire_test_support)
 quire_test(worker/config DEPS worker common/json)
 if(TARGET test_worker_config)

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/json/json.h"
+#include "common/metrics/process_metrics.h"
 #include "common/runtime/asio_executor.h"
 #include "router/admin/admin_routes.h"
 #include "router/chat/bundle_text.h"
@@ -203,6 +204,7 @@ absl::Status RouterProcess::State::Start() {
   http_services->request_limits = RequestLimitsOf(config, limit_counters);
   http_services->cors_origins = config.cors_allow_origins;
   if (keys->required()) http_services->keys = keys.get();
+  AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());
   if (config.metrics) http_services->metrics_text = [this] { return metrics.Render(); };
   grpc_services = std::make_unique<GrpcServices>(
       GrpcServices{executor, *pipeline, rng, counters, log, GrpcLimits()});

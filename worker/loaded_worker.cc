@@ -43,7 +43,11 @@ class ProgressPrinter {
 class WorkerLoader::Steps {
  public:
   Steps(const WorkerConfig& config, const Clock& clock, Metrics& metrics, Logger& log)
-      : config_(config), clock_(clock), log_(log), worker_(std::make_unique<LoadedWorker>()) {
+      : config_(config),
+        clock_(clock),
+        metrics_(metrics),
+        log_(log),
+        worker_(std::make_unique<LoadedWorker>()) {
     worker_->metrics = std::make_unique<EngineMetrics>(metrics);
   }
 
@@ -75,6 +79,7 @@ class WorkerLoader::Steps {
 
   const WorkerConfig& config_;
   const Clock& clock_;
+  Metrics& metrics_;
   Logger& log_;
   std::unique_ptr<LoadedWorker> worker_;
   int32_t max_model_len_ = 0;
@@ -239,6 +244,7 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   engine.eos_token_ids = model.bundle.eos_token_ids;
   engine.vocab_size = model.program.vocab_size;
   engine.slow_client_timeout_us = config_.slow_client_timeout.milliseconds * kMicrosPerMilli;
+  worker_->metrics->AddFieldNames(metrics_, worker_->hello.served_names.front());
   engine.metrics = worker_->metrics.get();
   worker_->hello.features = ServedFeatures(engine);
   worker_->engine = std::make_unique<Engine>(engine, *worker_->runner, worker_->progress);

@@ -15,12 +15,14 @@
 #include "common/config/program.h"
 #include "common/json/json.h"
 #include "common/log/flags.h"
+#include "common/metrics/process_metrics.h"
 #include "common/pem.h"
 #include "common/runtime/asio_executor.h"
 #include "worker/config.h"
 #include "worker/engine/engine_thread.h"
 #include "worker/loaded_worker.h"
 #include "worker/records/attempt_log.h"
+#include "worker/records/vllm_metrics.h"
 #include "worker/rpc/attach_hub.h"
 #include "worker/rpc/health.h"
 #include "worker/rpc/http_asio.h"
@@ -62,6 +64,33 @@ absl::Status CheckTlsFiles(const WorkerConfig& config) {
   return Annotate(CheckMutualTls(pem), "--tls-cert-file, --tls-key-file, --tls-ca-file");
 }
 
+VllmMetricsOptions ServingOptions(const WorkerConfig& config, const WorkerHello& hello) {
+  return {.model_name = hello.served_names.front(),
+          .max_model_len = static_cast<int32_t>(hello.limits.max_model_len),
+          .block_size = config.block_size,
+          .page_count = static_cast<int64_t>(hello.capacity_blocks),
+          .prefix_caching = hello.prefix_caching};
+}
+
+// How old the engine's work is, for whoever watches from outside.
+void AddStepAges(Metrics& metrics, const StepProgress& progress, const Clock& clock) {
+  Gauge& running = metrics.AddGauge(
+      {"quire_worker_step_age_seconds", "Age of the step that runs; 0: none does."});
+  Gauge& limit = metrics.AddGauge(
+      {"quire_worker_step_limit_seconds", "The age at which the step that runs counts as stuck."});
+  Gauge& since = metrics.AddGauge(
+      {"quire_worker_last_step_age_seconds", "Since the last step ended, the idle probe's too."});
+  metrics.BeforeRender([&running, &limit, &since, &progress, &clock] {
+    const Micros now = clock.Now();
+    const auto age = [now](Micros then) {
+      return then == 0 ? 0 : static_cast<double>(now - then) / kMicrosPerSecond;
+    };
+    running.Set(age(progress.running_since_us.load()));
+    limit.Set(static_cast<double>(progress.running_limit_us.load()) / kMicrosPerSecond);
+    since.Set(age(progress.last_step_end_us.load()));
+  });
+}
+
 class Service {
  public:
   Service(const WorkerConfig& config, LoadedWorker& worker, Health& health, Metrics& metrics,
@@ -71,6 +100,7 @@ class Service {
         health_(health),
         log_(log),
         rpc_metrics_(metrics),
+        vllm_metrics_(ServingOptions(config, worker.hello), executor_.clock(), metrics),
         engine_(*worker.engine, worker.progress, executor_.clock(),
                 executor_.MakeBell([this] { hub_->OnEngineOutput(); })) {}
 
@@ -85,6 +115,7 @@ class Service {
       attempt_log->Start(Epoch(hub_->epoch()));
       hub_->SetRecordTaker([attempt_log](const AttemptRecord& r) { attempt_log->Write(r); });
     }
+    hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
     GrpcServerOptions options;
     options.listen = config_.listen;
     options.model_id = worker_.model->model_id;
@@ -201,6 +232,7 @@ class Service {
   Health& health_;
   Logger& log_;
   RpcMetrics rpc_metrics_;
+  VllmMetrics vllm_metrics_;
   AsioExecutor executor_;
   std::unique_ptr<AttachHub> hub_;
   EngineThread engine_;
@@ -215,6 +247,7 @@ class Service {
 int RunWorker(const WorkerConfig& config, Logger& log) {
   const RealClock clock;
   Metrics metrics;
+  AddProcessMetrics(metrics, "quire-worker", clock.UnixSeconds());
   std::unique_ptr<AttemptLog> attempt_log;
   if (!config.request_log.empty()) {
     auto opened = AttemptLog::Open(config.request_log, clock, metrics);
@@ -228,6 +261,7 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
   StartFailure failure;
   if (!loader.Prepare(failure)) return Fail(failure.exit_code, failure.message);
 
+  std::unique_ptr<LoadedWorker> worker;  // goes after the server of the probes, which read it
   // Probes are answered while the weights load; the wire opens when a token has been produced.
   const absl::StatusOr<HostPort> listen = ParseHostPort(config.listen);
   HttpServerOptions http_options;
@@ -242,9 +276,10 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
   absl::StatusOr<std::unique_ptr<ProbeServer>> http = StartHttpServer(http_options);
   if (!http.ok()) return Fail(kExitFailed, StatusMessage(Annotate(http.status(), kHttpPortFlag)));
 
-  const std::unique_ptr<LoadedWorker> worker = loader.Load(failure);
+  worker = loader.Load(failure);
   if (worker == nullptr) return Fail(failure.exit_code, failure.message);
   health.SetProgress(&worker->progress);
+  AddStepAges(metrics, worker->progress, clock);
   Service service(config, *worker, health, metrics, log);
   if (const absl::Status started = service.Start((*http)->port(), attempt_log.get());
       !started.ok()) {

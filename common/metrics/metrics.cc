@@ -53,6 +53,7 @@ struct Metrics::State {
   struct Series {
     Labels labels;
     std::unique_ptr<Metric> metric;
+    double unit = 1;  // what is shown for a count of one
   };
   struct Family {
     std::string name;
@@ -83,10 +84,12 @@ struct Metrics::State {
     for (const Series<Metric>& series : all) {
       QUIRE_CHECK_MSG(series.labels != name.labels, "a metric was added twice");
     }
-    all.push_back({name.labels, std::move(metric)});
+    all.push_back({name.labels, std::move(metric), 1});
     return *all.back().metric;
   }
 
+  mutable Mutex render_mutex;  // taken before `mutex`
+  std::vector<std::function<void()>> updates ABSL_GUARDED_BY(render_mutex);
   mutable Mutex mutex;
   std::deque<Family> families ABSL_GUARDED_BY(mutex);
 };
@@ -98,6 +101,26 @@ Counter& Metrics::AddCounter(MetricName name) {
   MutexLock lock(state_->mutex);
   State::Family& family = state_->FindFamily(name, prometheus::MetricType::Counter);
   return State::AddSeries(family.counters, name, std::make_unique<Counter>());
+}
+
+Counter& Metrics::AddSecondsCounter(MetricName name) {
+  MutexLock lock(state_->mutex);
+  State::Family& family = state_->FindFamily(name, prometheus::MetricType::Counter);
+  Counter& counter = State::AddSeries(family.counters, name, std::make_unique<Counter>());
+  family.counters.back().unit = 1e-6;
+  return counter;
+}
+
+void Metrics::BeforeRender(std::function<void()> update) {
+  MutexLock lock(state_->render_mutex);
+  state_->updates.push_back(std::move(update));
+}
+
+void Metrics::Remove(const Gauge& gauge) {
+  MutexLock lock(state_->mutex);
+  for (State::Family& family : state_->families) {
+    std::erase_if(family.gauges, [&](const auto& series) { return series.metric.get() == &gauge; });
+  }
 }
 
 Gauge& Metrics::AddGauge(MetricName name) {
@@ -129,6 +152,10 @@ prometheus::ClientMetric::Histogram ReadHistogram(const Histogram& histogram) {
 }  // namespace
 
 std::string Metrics::Render() const {
+  {
+    MutexLock lock(state_->render_mutex);
+    for (const auto& update : state_->updates) update();
+  }
   std::vector<prometheus::MetricFamily> families;
   {
     MutexLock lock(state_->mutex);
@@ -136,7 +163,8 @@ std::string Metrics::Render() const {
       prometheus::MetricFamily shown{family.name, family.help, family.type, {}};
       for (const auto& series : family.counters) {
         shown.metric.push_back(WithLabels(series.labels));
-        shown.metric.back().counter.value = static_cast<double>(series.metric->value());
+        shown.metric.back().counter.value =
+            static_cast<double>(series.metric->value()) * series.unit;
       }
       for (const auto& series : family.gauges) {
         shown.metric.push_back(WithLabels(series.labels));
@@ -146,7 +174,7 @@ std::string Metrics::Render() const {
         shown.metric.push_back(WithLabels(series.labels));
         shown.metric.back().histogram = ReadHistogram(*series.metric);
       }
-      families.push_back(std::move(shown));
+      if (!shown.metric.empty()) families.push_back(std::move(shown));
     }
   }
   std::ostringstream out;

@@ -4,7 +4,7 @@
 // references. Adding and Render may be called on any thread (a mutex that no hot path takes);
 // Counter, Gauge and Histogram are single atomics: no lock and no allocation per event. A metric
 // has one writing thread in this design, so that cells per thread would gain nothing.
-//  1. References stay valid as long as the Metrics.
+//  1. References stay valid as long as the Metrics, or until their series is removed.
 //  2. Render sees each value whole, but not all values at one instant.
 //  3. Names are ours; labels are ours, an operator's or a worker's, each within a named limit, and
 //     never a client's.
@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -71,8 +72,15 @@ class Metrics {
   // One name may be added several times with different labels; help is the first one's. Dies on a
   // name that Prometheus would refuse, on the same series twice, and on a name of two types.
   Counter& AddCounter(MetricName name);
+  // Counts microseconds and is shown in seconds.
+  Counter& AddSecondsCounter(MetricName name);
   Gauge& AddGauge(MetricName name);
   Histogram& AddHistogram(MetricName name, std::vector<double> bounds);
+  // Called at the start of each Render, on its thread and one at a time, to set what would cost too
+  // much to keep up to date. It may not call Render or BeforeRender.
+  void BeforeRender(std::function<void()> update);
+  // The series of something that is gone; a name without series is not shown.
+  void Remove(const Gauge& gauge);
 
   // The text exposition format, version 0.0.4.
   std::string Render() const;

@@ -60,6 +60,8 @@ struct DispatchCounters {
   uint64_t silences_kept = 0;            // silent workers not given up: too many were
   uint64_t requests_suspect = 0;         // ended because workers kept dying under them
   uint64_t suspect_prompts_refused = 0;  // came again too soon
+  uint64_t frames_relayed = 0;
+  uint64_t relay_us = 0;  // spent on these, the listener's work included
 };
 
 class DispatchListener {

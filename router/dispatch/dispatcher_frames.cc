@@ -29,6 +29,8 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
   AskForSnapshots();
   TryWaiting();
   listener_.OnRoom();
+  ++counters_.frames_relayed;
+  counters_.relay_us += static_cast<uint64_t>(Now() - now);
 }
 
 LiveDispatch* Dispatcher::FindCurrent(WorkerIndex worker, const AttemptKey& key) {

@@ -24,7 +24,6 @@
 #include "router/admission/admission.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/dispatch/refusal.h"
-#include "router/pipeline/admission_metrics.h"
 #include "router/pipeline/dispatch_options.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/pipeline/model_directory.h"
@@ -99,7 +98,6 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   const GenerationSettings no_defaults_;
   Executor& executor_;
   RouterMetrics metrics_;
-  AdmissionMetrics admission_metrics_;
   Admission admission_;
   Dispatcher dispatcher_;
   ModelDirectory models_;
@@ -119,8 +117,7 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
       runtime_(runtime),
       instance_(runtime.rng.Next()),
       executor_(runtime.executor),
-      metrics_(runtime.metrics),
-      admission_metrics_(runtime.metrics),
+      metrics_(runtime.metrics, options_.routing_policy),
       admission_(options_.limits),
       dispatcher_(MakeDispatchOptions(options_, instance_), runtime.dialer, runtime.executor,
                   runtime.rng, *this),
@@ -226,6 +223,7 @@ void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
   if (const auto error = FitPrompt(request, std::move(prompt.value().ids), options_.limits)) {
     return Fail(id, *error);
   }
+  request.felt = &metrics_.serving().Streams(request.model.facts.name, request.prompt_ids.size());
   request.need = RoomNeedOf(request);
   request.queued_at = Now();
   if (IsQueued(id, admission_.Queue(id, QueueWishOf(request), Now()))) LaunchNext();
@@ -252,7 +250,7 @@ void RouterPipeline::Launch(RequestId id) {
   LiveRequest& request = *Find(id);
   admission_.Launch(id, Now());
   request.record.queued_us = Now() - request.queued_at;
-  admission_metrics_.Waited(SecondsSince(request.queued_at));
+  metrics_.Waited(SecondsSince(request.queued_at));
   DispatchRequest dispatch;
   dispatch.number = RequestNumber(id);
   dispatch.submit = MakeSubmit(request, options_.salt_key);
@@ -275,6 +273,7 @@ void RouterPipeline::OnAttemptOver(RequestNumber number, const AttemptReport& re
   LiveRequest* request = Find(number.value());
   QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
   RecordAttempt(request->record, report);
+  request->moved_by = report.end;
 }
 
 bool RouterPipeline::EnsureStarted(RequestId id) {
@@ -282,7 +281,7 @@ bool RouterPipeline::EnsureStarted(RequestId id) {
   if (request == nullptr || request->started) return request != nullptr;
   request->started = true;
   request->record.first_token_us = Now() - request->arrived;
-  metrics_.FirstToken(SecondsSince(request->arrived));
+  request->felt->first_token_seconds.Observe(SecondsSince(request->arrived));
   request->sink->OnStarted(StartedOf(*request));
   request = Find(id);
   if (request == nullptr) return false;
@@ -306,6 +305,7 @@ void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
   if (!EnsureStarted(id)) return;
   LiveRequest& request = *Find(id);
   request.accepted_tokens += output.ids.size();
+  NoteOutput(request, output.choice, Now(), metrics_.serving());
   admission_.JournalGrew(id, output.ids.size() * sizeof(TokenId));
   ChoiceStream& stream = request.streams.at(output.choice);
   const Delta delta = stream.Append(output);
@@ -389,6 +389,7 @@ void RouterPipeline::Release(RequestId id, RequestEnd end) {
   const RequestRecord record = RecordOf(request, end, Now());
   const bool accepted = !request.refused;  // it came in, whatever became of it then
   metrics_.RequestEnded(record, accepted);
+  metrics_.serving().RequestEnded(request.model.facts.name, end, request.started);
   if (accepted && options_.records != nullptr) options_.records->Write(record);
   requests_.erase(it);
   metrics_.LiveRequests(requests_.size());
@@ -452,8 +453,7 @@ void RouterPipeline::Housekeep() {
   roster_.Refresh();
   models_.Refresh();
   admission_.SetRouters(dispatcher_.fleet().RoutersAttached());
-  metrics_.Update(dispatcher_);
-  admission_metrics_.Update(admission_, dispatcher_.fleet());
+  metrics_.Update(dispatcher_, admission_);
   housekeeping_ = executor_.PostAt(executor_.clock().Now() + kHousekeepingInterval, [this] {
     housekeeping_ = 0;
     Housekeep();
@@ -474,7 +474,7 @@ void RouterPipeline::CheckInvariants() const {
 }
 
 double RouterPipeline::SecondsSince(Micros then) const {
-  return static_cast<double>(executor_.clock().Now() - then) / kMicrosPerSecond;
+  return static_cast<double>(Now() - then) / kMicrosPerSecond;
 }
 
 absl::Status RouterPipeline::AddWorkers() {

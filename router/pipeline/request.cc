@@ -186,6 +186,7 @@ std::optional<ApiError> MakeStreams(LiveRequest& request) {
   }
   request.ended.assign(request.streams.size(), false);
   request.finish_reasons.assign(request.streams.size(), "");
+  request.last_output_at.assign(request.streams.size(), 0);
   return std::nullopt;
 }
 
@@ -229,6 +230,15 @@ Started StartedOf(LiveRequest& request) {
   if (request.sampling.prompt_logprobs > 0) started.prompt_logprobs = PromptLogprobsOf(request);
   request.prompt_logprobs = {};
   return started;
+}
+
+void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics) {
+  const auto moved = std::exchange(request.moved_by, std::nullopt);
+  const Micros last = std::exchange(request.last_output_at.at(choice), now);
+  if (last == 0) return;
+  const double seconds = static_cast<double>(now - last) / kMicrosPerSecond;
+  request.felt->gap_seconds.Observe(seconds);
+  if (moved) metrics.CarriedOn(*moved, seconds);
 }
 
 RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {

@@ -15,6 +15,7 @@
 #include "router/core/api.h"
 #include "router/core/model_text.h"
 #include "router/pipeline/pipeline.h"
+#include "router/pipeline/serving_metrics.h"
 #include "router/records/request_record.h"
 #include "router/routing/room.h"
 #include "router/stream/choice_stream.h"
@@ -47,7 +48,10 @@ struct LiveRequest {
   std::vector<TokenId> prompt_ids;
   std::string prompt_text;                  // with echo
   PromptLogprobs prompt_logprobs;           // as they come; first_position is 1
+  StreamMetrics* felt = nullptr;            // where its times are counted
   std::vector<ChoiceStream> streams;        // by choice
+  std::vector<Micros> last_output_at;       // by choice; 0: none yet
+  std::optional<AttemptEnd> moved_by;       // how the attempt before the current one ended
   std::vector<bool> ended;                  // by choice
   std::vector<ChoiceEnd> resumed_ends;      // choices that were complete when they were resumed
   bool started = false;                     // OnStarted has been called
@@ -83,6 +87,9 @@ std::optional<ApiError> MakeStreams(LiveRequest& request);
 
 // All that a worker needs, apart from what the dispatcher fills in.
 Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key);
+
+// Outputs of a choice came: counts what its client waited for them, and for a failover before them.
+void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics);
 
 // The books of a request that has ended; `now` is its end.
 RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now);

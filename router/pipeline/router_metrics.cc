@@ -3,24 +3,10 @@
 #include <string>
 
 namespace quire {
-namespace {
 
-Counter& Requests(Metrics& metrics, const char* outcome) {
-  return metrics.AddCounter({"quire_router_requests_total",
-                             "Requests by the way in which they ended.",
-                             {{"outcome", outcome}}});
-}
-
-}  // namespace
-
-RouterMetrics::RouterMetrics(Metrics& metrics)
-    : requests_{&Requests(metrics, "finished"), &Requests(metrics, "cancelled"),
-                &Requests(metrics, "failed"), &Requests(metrics, "rejected")},
-      request_seconds_(metrics.AddHistogram(
+RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
+    : request_seconds_(metrics.AddHistogram(
           {"quire_router_request_seconds", "From arrival to the last byte."}, LatencyBuckets())),
-      first_token_seconds_(metrics.AddHistogram(
-          {"quire_router_time_to_first_token_seconds", "From arrival to the first output."},
-          LatencyBuckets())),
       prompt_tokens_(metrics.AddCounter({"quire_router_prompt_tokens_total",
                                          "Prompt tokens of requests that a worker admitted."})),
       cached_tokens_(metrics.AddCounter(
@@ -37,15 +23,11 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
       waiting_requests_(metrics.AddGauge(
           {"quire_router_waiting_requests", "Requests that wait for a worker, carry-ons too."})),
       index_bytes_(metrics.AddGauge(
-          {"quire_router_cache_index_bytes", "Memory of what is known of the workers' caches."})) {
-  for (size_t i = 0; i < predictions_.size(); ++i) {
-    const char* verdicts[] = {"exact", "raced", "wrong"};
-    predictions_[i] = &metrics.AddCounter(
-        {"quire_router_cache_predictions_total",
-         "Predicted cached tokens held against the worker's; raced: an event lay between.",
-         {{"verdict", verdicts[i]}}});
-  }
-  AddDecisions(metrics);
+          {"quire_router_cache_index_bytes", "Memory of what is known of the workers' caches."})),
+      serving_(metrics),
+      fleet_(metrics),
+      admission_(metrics) {
+  AddDecisions(metrics, policy);
   for (size_t state = 0; state < cache_workers_.size(); ++state) {
     const std::string name(CacheStateName(static_cast<CacheState>(state)));
     cache_workers_[state] = &metrics.AddGauge({"quire_router_cache_index_workers",
@@ -77,23 +59,33 @@ RouterMetrics::RouterMetrics(Metrics& metrics)
       counter("silent_workers", "Workers given up because nothing came from them."),
       counter("kept_silences", "Silent workers that were kept, since too many were."),
       counter("suspect_requests", "Requests ended by --max-worker-deaths."),
-      counter("suspect_prompts_refused", "Prompts refused, workers had died under them.")};
+      counter("suspect_prompts_refused", "Prompts refused, workers had died under them."),
+      counter("late_outputs", "Outputs dropped: their choice had ended."),
+      counter("relayed_frames", "Step frames taken from workers."),
+      &metrics.AddSecondsCounter({"quire_router_relay_seconds_total",
+                                  "Time spent on them, from frame to the clients' writes."})};
   cache_index_ = {counter("cache_index_stale", "Times that a worker's cache events had a gap."),
                   counter("cache_index_snapshots", "Snapshots asked for."),
                   counter("cache_index_over_limit", "Workers left out by --max-index-bytes.")};
 }
 
-void RouterMetrics::AddDecisions(Metrics& metrics) {
+void RouterMetrics::AddDecisions(Metrics& metrics, const std::string& policy) {
+  for (size_t i = 0; i < predictions_.size(); ++i) {
+    const char* verdicts[] = {"exact", "raced", "wrong"};
+    predictions_[i] = &metrics.AddCounter(
+        {"quire_router_cache_predictions_total",
+         "Predicted cached tokens held against the worker's; raced: an event lay between.",
+         {{"verdict", verdicts[i]}}});
+  }
   for (const std::string_view reason : RouteReasons()) {
     decisions_[reason].counter =
         &metrics.AddCounter({"quire_router_routing_decisions_total",
                              "Attempts placed, by why their worker was chosen.",
-                             {{"reason", std::string(reason)}}});
+                             {{"policy", policy}, {"reason", std::string(reason)}}});
   }
 }
 
 void RouterMetrics::RequestEnded(const RequestRecord& record, bool accepted) {
-  requests_[static_cast<size_t>(record.end)]->Add();
   request_seconds_.Observe(static_cast<double>(record.total_us) / kMicrosPerSecond);
   if (!accepted) return;
   prompt_tokens_.Add(record.prompt_tokens);
@@ -103,7 +95,13 @@ void RouterMetrics::RequestEnded(const RequestRecord& record, bool accepted) {
   inexact_.Add(record.inexact ? 1 : 0);
 }
 
-void RouterMetrics::Update(const Dispatcher& dispatcher) {
+void RouterMetrics::Update(const Dispatcher& dispatcher, const Admission& admission) {
+  UpdateDispatch(dispatcher);
+  fleet_.Update(dispatcher.fleet());
+  admission_.Update(admission, dispatcher.fleet());
+}
+
+void RouterMetrics::UpdateDispatch(const Dispatcher& dispatcher) {
   const DispatchCounters& now = dispatcher.counters();
   const uint64_t changes[] = {now.attempts - last_.attempts,
                               now.tokens_accepted - last_.tokens_accepted,
@@ -121,7 +119,10 @@ void RouterMetrics::Update(const Dispatcher& dispatcher) {
                               now.silences - last_.silences,
                               now.silences_kept - last_.silences_kept,
                               now.requests_suspect - last_.requests_suspect,
-                              now.suspect_prompts_refused - last_.suspect_prompts_refused};
+                              now.suspect_prompts_refused - last_.suspect_prompts_refused,
+                              now.outputs_late - last_.outputs_late,
+                              now.frames_relayed - last_.frames_relayed,
+                              now.relay_us - last_.relay_us};
   waiting_requests_.Set(static_cast<double>(dispatcher.WaitingRequests()));
   static_assert(std::size(changes) == std::tuple_size_v<decltype(dispatch_)>);
   for (size_t i = 0; i < dispatch_.size(); ++i) dispatch_[i]->Add(changes[i]);

@@ -9,28 +9,33 @@
 
 #include "common/metrics/metrics.h"
 #include "router/dispatch/dispatcher.h"
+#include "router/pipeline/admission_metrics.h"
+#include "router/pipeline/fleet_metrics.h"
+#include "router/pipeline/serving_metrics.h"
 #include "router/records/request_record.h"
 
 namespace quire {
 
 class RouterMetrics {
  public:
-  explicit RouterMetrics(Metrics& metrics);
+  // `policy` names how workers are chosen.
+  RouterMetrics(Metrics& metrics, const std::string& policy);
 
   // Every request ends once, here; `accepted` ones have a record that says what they cost.
   void RequestEnded(const RequestRecord& record, bool accepted);
-  void FirstToken(double seconds) { first_token_seconds_.Observe(seconds); }
+  // From its turn to wait to its first Submit.
+  void Waited(double seconds) { admission_.Waited(seconds); }
   void LiveRequests(size_t count) { live_requests_.Set(static_cast<double>(count)); }
-  // Counters since the last call, and workers by phase.
-  void Update(const Dispatcher& dispatcher);
+  // Counters since the last call, workers, queues.
+  void Update(const Dispatcher& dispatcher, const Admission& admission);
+  ServingMetrics& serving() { return serving_; }
 
  private:
-  void AddDecisions(Metrics& metrics);
+  void UpdateDispatch(const Dispatcher& dispatcher);
+  void AddDecisions(Metrics& metrics, const std::string& policy);
   void UpdateIndex(const CacheIndex& index, size_t workers);
 
-  std::array<Counter*, 4> requests_;  // by RequestEnd
   Histogram& request_seconds_;
-  Histogram& first_token_seconds_;
   Counter& prompt_tokens_;
   Counter& cached_tokens_;
   Counter& generation_tokens_;
@@ -38,7 +43,7 @@ class RouterMetrics {
   Counter& inexact_;
   Gauge& live_requests_;
   std::array<Gauge*, 8> workers_;      // by WorkerPhase
-  std::array<Counter*, 17> dispatch_;  // in the order of router_metrics.cc
+  std::array<Counter*, 20> dispatch_;  // in the order of router_metrics.cc
   Gauge& waiting_requests_;
   DispatchCounters last_;
   std::array<Counter*, 3> predictions_;  // exact, raced, wrong
@@ -51,6 +56,9 @@ class RouterMetrics {
   };
   std::map<std::string_view, Decisions> decisions_;  // by reason: all that there are
   CacheIndexCounters last_index_;
+  ServingMetrics serving_;
+  FleetMetrics fleet_;
+  AdmissionMetrics admission_;
 };
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 #include "worker/engine/engine_metrics.h"
 
 #include <string>
+#include <utility>
 
 #include "common/check.h"
 
@@ -82,6 +83,52 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
              {"quire_worker_refused_total", "submits that were refused", {{"code", code}}}),
          0});
   }
+}
+
+void EngineMetrics::AddFieldNames(Metrics& metrics, const std::string& model_name) {
+  using Labels = std::vector<std::pair<std::string, std::string>>;
+  const Labels own = {{"model_name", model_name}, {"engine", "0"}};
+  const auto with = [&own](const char* name, const char* value) {
+    Labels labels = own;
+    labels.emplace_back(name, value);
+    return labels;
+  };
+  // Which of the plain series each is a copy of.
+  const std::pair<size_t, MetricName> copies[] = {
+      {2, {"vllm:prompt_tokens_total", "Prompt tokens.", own}},
+      {10, {"vllm:prompt_tokens_cached_total", "Of these, what the cache held.", own}},
+      {3,
+       {"vllm:prompt_tokens_by_source_total", "Prompt tokens by where their keys came from.",
+        with("source", "local_compute")}},
+      {10, {"vllm:prompt_tokens_by_source_total", "", with("source", "local_cache_hit")}},
+      {5, {"vllm:generation_tokens_total", "Tokens generated.", own}},
+      {7, {"vllm:num_preemptions_total", "Preemptions.", own}},
+      {11, {"vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", own}},
+      {12, {"vllm:prefix_cache_hits_total", "Of these, tokens found.", own}}};
+  for (const auto& [plain, name] : copies) {
+    metrics.BeforeRender([&copy = metrics.AddCounter(name), &from = *series_[plain].counter] {
+      copy.Add(from.value() - copy.value());
+    });
+  }
+  Gauge& running = metrics.AddGauge({"vllm:num_requests_running", "Choices in the batch.", own});
+  Gauge& waiting = metrics.AddGauge({"vllm:num_requests_waiting", "Choices that wait.", own});
+  Gauge& for_room =
+      metrics.AddGauge({"vllm:num_requests_waiting_by_reason", "Choices that wait, by what for.",
+                        with("reason", "capacity")});
+  metrics.AddGauge({"vllm:num_requests_waiting_by_reason", "", with("reason", "deferred")});
+  Gauge& usage = metrics.AddGauge(
+      {"vllm:kv_cache_usage_perc", "Share of the cache that requests hold; 1 is all.", own});
+  // What these capture lives as long as `metrics`.
+  metrics.BeforeRender([&running, &waiting, &for_room, &rows = running_, &queue = waiting_] {
+    running.Set(rows.value());
+    waiting.Set(queue.value());
+    for_room.Set(queue.value());
+  });
+  metrics.BeforeRender(
+      [&usage, &free = blocks_free_, &evictable = blocks_evictable_, &held = blocks_held_] {
+        const double all = free.value() + evictable.value() + held.value();
+        usage.Set(all > 0 ? held.value() / all : 0);
+      });
 }
 
 void EngineMetrics::Raise(Series& series, uint64_t total) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/metrics/metrics.h"
@@ -39,6 +40,10 @@ class EngineMetrics {
  public:
   // `metrics` outlives this object.
   explicit EngineMetrics(Metrics& metrics);
+
+  // The same once more under vLLM's names (vllm/v1/metrics/loggers.py), copied when `metrics` are
+  // rendered. Once, with those that the constructor was given.
+  void AddFieldNames(Metrics& metrics, const std::string& model_name);
 
   void Publish(const EngineTotals& totals, const Load& load);
 

@@ -154,6 +154,7 @@ void AttachHub::OnEngineOutput() {
 
 void AttachHub::Route(EngineOutput& output) {
   load_ = output.load;
+  if (on_output_) on_output_(output);
   for (RouterOutput& words : output.routers) {
     const auto it = by_router_.find(words.router);
     if (it != by_router_.end()) it->second->Deliver(words);

@@ -47,6 +47,10 @@ class AttachHub final : private SessionHost {
   using RecordTaker = std::function<void(const AttemptRecord&)>;
   void SetRecordTaker(RecordTaker taker) { on_record_ = std::move(taker); }
 
+  // Told all that the engine says, before it goes to its routers. Must not wait. May be absent.
+  using OutputWatcher = std::function<void(const EngineOutput&)>;
+  void WatchOutputs(OutputWatcher watcher) { on_output_ = std::move(watcher); }
+
   // Cache events that wait for one router hold at most so many hashes (and events). Before the
   // first Accept.
   void LimitUnsentHashes(size_t hashes) { max_unsent_hashes_ = hashes; }
@@ -110,6 +114,7 @@ class AttachHub final : private SessionHost {
   std::function<void(bool)> on_drained_;
   std::function<void()> on_closed_;
   RecordTaker on_record_;
+  OutputWatcher on_output_;
   bool closed_ = false;
   std::shared_ptr<bool> alive_;  // false once the hub is gone: work it posted then does nothing
 };

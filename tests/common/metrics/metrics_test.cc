@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "common/metrics/process_metrics.h"
 
 namespace quire {
 namespace {
@@ -30,6 +33,47 @@ TEST(Metrics, HistogramBucketsAreCumulativeAndBoundsInclusive) {
             "quire_seconds_count 4\nquire_seconds_sum 12\n"
             "quire_seconds_bucket{le=\"1\"} 2\nquire_seconds_bucket{le=\"2\"} 3\n"
             "quire_seconds_bucket{le=\"+Inf\"} 4\n");
+}
+
+TEST(Metrics, SecondsAreCountedInMicroseconds) {
+  Metrics metrics;
+  metrics.AddSecondsCounter({"quire_busy_seconds_total", "B."}).Add(2'500'000);
+  EXPECT_NE(metrics.Render().find("quire_busy_seconds_total 2.5\n"), std::string::npos);
+}
+
+TEST(Metrics, WhatIsGoneIsNotShown) {
+  Metrics metrics;
+  Gauge& first = metrics.AddGauge({"quire_up", "U.", {{"worker", "a"}}});
+  Gauge& second = metrics.AddGauge({"quire_up", "U.", {{"worker", "b"}}});
+  metrics.Remove(first);
+  EXPECT_EQ(metrics.Render(),
+            "# HELP quire_up U.\n# TYPE quire_up gauge\nquire_up{worker=\"b\"} 0\n");
+  metrics.Remove(second);
+  EXPECT_EQ(metrics.Render(), "");
+  metrics.AddGauge({"quire_up", "U.", {{"worker", "a"}}}).Set(3);  // it came back
+  EXPECT_NE(metrics.Render().find("quire_up{worker=\"a\"} 3"), std::string::npos);
+}
+
+TEST(Metrics, WhatIsReadWhenRenderedIsFresh) {
+  Metrics metrics;
+  Gauge& gauge = metrics.AddGauge({"quire_age", "A."});
+  metrics.BeforeRender([&gauge] { gauge.Add(1); });
+  EXPECT_NE(metrics.Render().find("quire_age 1\n"), std::string::npos);
+  EXPECT_NE(metrics.Render().find("quire_age 2\n"), std::string::npos);
+}
+
+TEST(Metrics, AProcessTellsOfItself) {
+  Metrics metrics;
+  AddProcessMetrics(metrics, "quire-test", 1234567);
+  const std::string text = metrics.Render();
+  EXPECT_NE(text.find("process_start_time_seconds 1234567\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("quire_build_info{program=\"quire-test\",version=\""), std::string::npos);
+  const auto value = [&](const std::string& name) {
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? 0 : std::stod(text.substr(at + name.size() + 2));
+  };
+  EXPECT_GT(value("process_resident_memory_bytes"), 1e6);
+  EXPECT_GT(value("process_cpu_seconds_total"), 0);
 }
 
 TEST(Metrics, CountsFromManyThreadsAreAllThere) {

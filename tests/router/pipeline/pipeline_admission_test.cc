@@ -153,7 +153,10 @@ TEST_F(PipelineAdmissionTest, AFullQueueIsOursAndAQuotaIsTheirs) {
   EXPECT_TRUE(Says("quire_router_refused_requests_total{cause=\"queue_full\"} 1"));
   EXPECT_TRUE(Says("quire_router_refused_requests_total{cause=\"requests_per_minute\"} 1"));
   EXPECT_TRUE(Says("quire_router_quota_refusals_total{tenant=\"b\"} 1"));
-  EXPECT_TRUE(Says("quire_router_requests_total{outcome=\"rejected\"} 2"));
+  for (const char* model : {"fake", "unknown"}) {  // over the queue; over the quota, at once
+    EXPECT_TRUE(Says("quire_router_requests_total{model=\"" + std::string(model) +
+                     "\",outcome=\"rejected\"} 1"));
+  }
 }
 
 TEST_F(PipelineAdmissionTest, UnusedTokensOfAQuotaAreGivenBack) {

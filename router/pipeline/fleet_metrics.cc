@@ -1,0 +1,68 @@
+#include "router/pipeline/fleet_metrics.h"
+
+#include <iterator>
+#include <set>
+
+namespace quire {
+namespace {
+
+struct Series {
+  const char* name;
+  const char* help;
+  double (*value)(const WorkerRecord& worker);
+};
+
+double KvShare(const WorkerRecord& worker) {
+  const Load& load = worker.load;
+  const uint64_t total = load.free_blocks + load.evictable_blocks + load.held_blocks;
+  return total == 0 ? 0 : static_cast<double>(load.held_blocks) / static_cast<double>(total);
+}
+
+constexpr Series kSeriesOfWorker[] = {
+    {"quire_router_worker_ready", "1: it takes new work.",
+     [](const WorkerRecord& worker) { return worker.phase == WorkerPhase::kReady ? 1.0 : 0.0; }},
+    {"quire_router_worker_deaths", "Deaths that count against it now.",
+     [](const WorkerRecord& worker) { return static_cast<double>(worker.health.deaths()); }},
+    {"quire_router_worker_attempts", "Attempts of this router that run on it.",
+     [](const WorkerRecord& worker) { return static_cast<double>(worker.live_attempts); }},
+    {"quire_router_worker_running_rows", "Rows in its batch, of all routers, as it reports.",
+     [](const WorkerRecord& worker) { return static_cast<double>(worker.load.running_rows); }},
+    {"quire_router_worker_waiting_requests", "What waits there, of all routers, as it reports.",
+     [](const WorkerRecord& worker) { return static_cast<double>(worker.load.waiting_requests); }},
+    {"quire_router_worker_prefill_tokens", "Prefill work that it has before it, as it reports.",
+     [](const WorkerRecord& worker) {
+       return static_cast<double>(worker.load.waiting_prefill_tokens +
+                                  worker.load.running_prefill_tokens);
+     }},
+    {"quire_router_worker_kv_held_ratio", "Share of its cache that requests hold.", KvShare}};
+
+}  // namespace
+
+FleetMetrics::Worker FleetMetrics::Add(const std::string& target) {
+  static_assert(std::size(kSeriesOfWorker) == kSeries);
+  Worker worker{};
+  for (size_t i = 0; i < kSeries; ++i) {
+    worker[i] = &metrics_.AddGauge(
+        {kSeriesOfWorker[i].name, kSeriesOfWorker[i].help, {{"worker", target}}});
+  }
+  return worker;
+}
+
+void FleetMetrics::Update(const Fleet& fleet) {
+  std::set<std::string_view> known;
+  for (const WorkerRecord& worker : fleet.workers()) {
+    if (worker.phase == WorkerPhase::kGone) continue;
+    known.insert(worker.target);
+    const auto at = workers_.find(worker.target);
+    const Worker& gauges =
+        at != workers_.end() ? at->second : workers_[worker.target] = Add(worker.target);
+    for (size_t i = 0; i < kSeries; ++i) gauges[i]->Set(kSeriesOfWorker[i].value(worker));
+  }
+  std::erase_if(workers_, [&](const auto& entry) {
+    if (known.contains(entry.first)) return false;
+    for (const Gauge* gauge : entry.second) metrics_.Remove(*gauge);
+    return true;
+  });
+}
+
+}  // namespace quire

@@ -1,0 +1,111 @@
+// What an operator reads of the requests that went through, of failovers and of each worker.
+#include "router/pipeline/serving_metrics.h"
+#include "router/routing/policy.h"
+#include "tests/router/pipeline/pipeline_fixture.h"
+
+namespace quire {
+namespace {
+
+class PipelineMetricsTest : public PipelineTest {
+ protected:
+  // The value of a series; -1 where there is none.
+  double Value(const std::string& series) {
+    const std::string text = "\n" + metrics_.Render();
+    const size_t at = text.find("\n" + series + " ");
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + series.size() + 2));
+  }
+};
+
+TEST_F(PipelineMetricsTest, TimesAreCountedByModelAndLengthOfPrompt) {
+  AddWorker();
+  StartRouter();
+  RunOne(Ask("x", 5));
+  const std::string labels = "{model=\"fake\",prompt_tokens=\"0-255\"}";
+  EXPECT_EQ(Value("quire_router_time_to_first_token_seconds_count" + labels), 1);
+  EXPECT_GE(Value("quire_router_inter_token_gap_seconds_count" + labels), 1);
+  EXPECT_EQ(Value("quire_router_requests_total{model=\"fake\",outcome=\"finished\"}"), 1);
+  EXPECT_EQ(Value("quire_router_stream_failures_total{model=\"fake\"}"), 0);
+  RunOne(Ask(std::string(300, 'x'), 5));
+  EXPECT_EQ(Value("quire_router_time_to_first_token_seconds_count{model=\"fake\",prompt_tokens="
+                  "\"256-1023\"}"),
+            1);
+  EXPECT_EQ(Value("quire_router_time_to_first_token_seconds_count" + labels), 1);
+  EXPECT_GE(Value("quire_router_relayed_frames_total"), 5);
+}
+
+TEST_F(PipelineMetricsTest, AFailoverIsCountedByItsCauseWithItsGap) {
+  FakeWorker& first = AddWorker();
+  FakeWorker& second = AddWorker();
+  StartRouter();
+  RecordingSink sink;
+  pipeline_->Start(Ask("x", 50), &sink);
+  Run(200 * kMicrosPerMilli);
+  (first.attempts.empty() ? second : first).Down();
+  Run(10 * kSecond);
+  ASSERT_TRUE(sink.usage.has_value());
+  EXPECT_EQ(Value("quire_router_failover_gap_seconds_count{cause=\"lost\"}"), 1);
+  EXPECT_GT(Value("quire_router_failover_gap_seconds_sum{cause=\"lost\"}"), 0);
+  EXPECT_EQ(Value("quire_router_failover_gap_seconds_count{cause=\"drained\"}"), 0);
+  double decisions = 0;
+  for (const std::string_view reason : RouteReasons()) {
+    decisions += Value("quire_router_routing_decisions_total{policy=\"prefix-aware\",reason=\"" +
+                       std::string(reason) + "\"}");
+  }
+  EXPECT_EQ(decisions, 2);
+}
+
+TEST_F(PipelineMetricsTest, AStreamThatBreaksOffIsCounted) {
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  RecordingSink sink;
+  pipeline_->Start(Ask("x", 50), &sink);
+  Run(200 * kMicrosPerMilli);
+  worker.Down();
+  Run(10 * kSecond);
+  ASSERT_TRUE(sink.error.has_value());
+  EXPECT_EQ(Value("quire_router_stream_failures_total{model=\"fake\"}"), 1);
+  EXPECT_EQ(Value("quire_router_requests_total{model=\"fake\",outcome=\"failed\"}"), 1);
+}
+
+TEST_F(PipelineMetricsTest, EveryWorkerHasItsSeriesAsLongAsItIsKnown) {
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  pipeline_->WorkersNamed("file", {"worker-9:9000"});
+  Run(2 * kSecond);
+  EXPECT_EQ(Value("quire_router_worker_ready{worker=\"worker-0:9000\"}"), 1);
+  EXPECT_EQ(Value("quire_router_worker_ready{worker=\"worker-9:9000\"}"), 0);
+  worker.Down();
+  pipeline_->WorkersNamed("file", {});
+  Run(120 * kSecond);
+  EXPECT_EQ(Value("quire_router_worker_ready{worker=\"worker-0:9000\"}"), 0);
+  EXPECT_EQ(Value("quire_router_worker_ready{worker=\"worker-9:9000\"}"), -1);
+}
+
+TEST(ServingMetricsTest, ModelsBeyondTheLimitShareALabel) {
+  Metrics all;
+  ServingMetrics metrics(all);
+  for (size_t i = 0; i <= kMaxModelLabels; ++i) {
+    metrics.RequestEnded("model-" + std::to_string(i), RequestEnd::kFinished, true);
+    metrics.Streams("model-" + std::to_string(i), 5000).gap_seconds.Observe(1);
+  }
+  // Served names like these must not be taken for two series.
+  for (const char* name : {"other", "", "unknown", "one more"}) {
+    metrics.RequestEnded(name, RequestEnd::kFailed, false);
+    metrics.Streams(name, 0);
+  }
+  const std::string text = all.Render();
+  const auto shows = [&](const std::string& line) {
+    return text.find("\n" + line + "\n") != std::string::npos;
+  };
+  EXPECT_TRUE(shows("quire_router_requests_total{model=\"model-63\",outcome=\"finished\"} 1"));
+  EXPECT_EQ(text.find("model=\"model-64\""), std::string::npos);
+  EXPECT_TRUE(shows("quire_router_requests_total{model=\"other\",outcome=\"finished\"} 1"));
+  EXPECT_TRUE(shows("quire_router_requests_total{model=\"other\",outcome=\"failed\"} 2"));
+  EXPECT_TRUE(shows("quire_router_requests_total{model=\"unknown\",outcome=\"failed\"} 2"));
+  EXPECT_TRUE(
+      shows("quire_router_inter_token_gap_seconds_count{model=\"other\",prompt_tokens="
+            "\"4096-16383\"} 1"));
+}
+
+}  // namespace
+}  // namespace quire
