@@ -342,6 +342,11 @@ void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.empty_pool_wait,
               .min = 0,
               .max = kDayMs});
+  schema.Add({.name = "ready-without-workers",
+              .help =
+                  "/readyz is 200 also while there is no worker, so that requests come and wait "
+                  "--empty-pool-wait: for pools that scale to zero. /health stays as it is.",
+              .target = &c.ready_without_workers});
 }
 
 void AddFailoverFlags(config::Schema& schema, RouterConfig& c) {

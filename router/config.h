@@ -70,6 +70,7 @@ struct RouterConfig {
   int32_t placement_retry_percent = 10;
   int32_t max_worker_deaths = 3;
   config::Duration empty_pool_wait{1500};
+  bool ready_without_workers = false;
   int32_t max_live_requests = 4096;
   int32_t max_queued_requests = 1024;
   int32_t max_queued_per_tenant = 0;

@@ -92,6 +92,7 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   options.limits.placement_retry_percent = static_cast<uint32_t>(config.placement_retry_percent);
   options.limits.max_worker_deaths = static_cast<uint32_t>(config.max_worker_deaths);
   options.limits.empty_pool_wait_ms = static_cast<uint32_t>(config.empty_pool_wait.milliseconds);
+  options.ready_without_workers = config.ready_without_workers;
   options.carry_on_exact = config.carry_on == "exact";
   options.text_factory = MakeBundleText;
   return options;

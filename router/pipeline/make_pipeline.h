@@ -29,7 +29,8 @@ struct PipelineOptions {
   std::string salt_key;             // empty: the public key
   ModelTextFactory text_factory;    // MakeBundleText of router/chat; tests fake it
   PoolRules pool_rules;             // aliases, pins, weights
-  RecordSink* records = nullptr;    // outlives the pipeline; nullptr: none are kept
+  bool ready_without_workers = false;  // for pools that scale to zero
+  RecordSink* records = nullptr;       // outlives the pipeline; nullptr: none are kept
 };
 
 // All outlive the pipeline.

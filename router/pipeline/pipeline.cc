@@ -418,10 +418,12 @@ void RouterPipeline::Detokenize(const std::string& model, std::vector<TokenId> i
   tokenize_.Detokenize(models_.Find(model), std::move(ids), std::move(done));
 }
 
-bool RouterPipeline::Ready() const { return !admission_.draining() && models_.AnyReady(); }
+bool RouterPipeline::Ready() const {
+  return !admission_.draining() && (options_.ready_without_workers || models_.AnyReady());
+}
 
-// A ready worker has said so within the silence time, and no step of its own, the idle probe's
-// included, is over its limit.
+// A ready worker has said so lately, and no step of its own, an idle probe's too, is over its
+// limit.
 bool RouterPipeline::Healthy() const { return models_.AnyReady(); }
 
 void RouterPipeline::OnFleetChanged(WorkerIndex worker) {

@@ -214,6 +214,27 @@ TEST_F(PipelineTest, DrainingRefusesNewRequestsAndFinishesOldOnes) {
   EXPECT_TRUE(old.usage.has_value());
 }
 
+TEST_F(PipelineTest, APoolThatScalesToZeroIsReadyWithoutWorkersAndItsFirstRequestWaitsForOne) {
+  PipelineOptions options;
+  options.ready_without_workers = true;
+  options.limits.empty_pool_wait_ms = 60'000;
+  FakeWorker& worker = AddWorker();
+  worker.Down();
+  StartRouter(options);
+  EXPECT_TRUE(pipeline_->Ready()) << "else no Service sends it the request that brings a worker";
+  EXPECT_FALSE(pipeline_->Healthy()) << "nothing could be answered now";
+  RecordingSink sink;
+  pipeline_->Start(Ask("x", 5), &sink);
+  Run(20 * kSecond);
+  EXPECT_FALSE(sink.usage.has_value() || sink.error.has_value());
+  worker.Up();
+  Run(20 * kSecond);
+  ASSERT_TRUE(sink.usage.has_value());
+  EXPECT_EQ(sink.usage->completion_tokens, 5u);
+  pipeline_->StartDraining();
+  EXPECT_FALSE(pipeline_->Ready());
+}
+
 TEST_F(PipelineTest, AClientThatLostItsRouterGoesOnWhereItStood) {
   FakeWorker& worker = AddWorker();
   StartRouter();
