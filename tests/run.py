@@ -40,7 +40,7 @@ NOT_QUICK = {"test_router_front"}
 SCRIPTS = [
     ("tidy", ("quick", "normal", "long"), 0.2, ["python3", "tests/tidy/run.py"], False),
     ("fetch", ("normal", "long"), 0.3, ["python3", "tests/models/fetch_test.py"], False),
-    ("prepare", ("normal", "long"), 2.0, ["python3", "tests/prepare.py"], True),
+    ("prepare", ("normal", "long"), 5.0, ["python3", "tests/prepare.py"], True),
     ("bridge", ("long",), 1.0, ["bash", "tests/common/text/bridge.sh"], False),
     ("conformance", ("normal", "long"), 2.0, ["bash", "tests/conformance/run.sh"], True),
     ("process", ("normal", "long"), 1.0, ["python3", "tests/process/run.py"], True),
@@ -53,6 +53,8 @@ SCRIPTS = [
     ("faults", ("normal",), 2.5, ["python3", "tests/fault/run.py"], True),
     ("faults", ("long",), 12.0, ["python3", "tests/fault/run.py", "--long"], True),
     ("sanitizers", ("normal", "long"), 9.0, ["bash", "tests/sanitizers/run.sh"], True),
+    ("deploy", ("normal", "long"), 0.5, ["python3", "tests/deploy/static_test.py"], False),
+    ("chart", ("normal", "long"), 0.3, ["python3", "tests/deploy/helm_test.py"], False),
     ("kubernetes", ("long",), 4.0, ["python3", "tests/kubernetes/run.py"], True),
     ("threads", ("long",), 4.0, ["bash", "tests/sanitizers/threads.sh"], True),
 ]

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Prints the Secrets that ../k8s/base names: certificates between routers and workers under an authority of their own,
+# one API key, and the salt that keeps tenants' caches apart. For clusters without cert-manager; keep the output safe.
+#   ./secrets.sh [NAMESPACE] | kubectl apply -f -
+set -euo pipefail
+namespace=${1:-default}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+days=365
+key() { openssl ecparam -genkey -name prime256v1 -noout -out "$1" 2>/dev/null; }
+key ca.key
+openssl req -x509 -new -key ca.key -days $days -subj /CN=quire-ca -out ca.crt
+for name in quire-router quire-worker; do
+  key "$name.key"
+  openssl req -new -key "$name.key" -subj "/CN=$name" -out "$name.csr"
+  openssl x509 -req -in "$name.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days $days -out "$name.crt" \
+    -extfile <(printf 'subjectAltName=DNS:%s\n' "$name") 2>/dev/null
+done
+printf %s "$(openssl rand -hex 24)" >api-key
+openssl rand -hex 32 >salt.key
+sha256=$(openssl dgst -sha256 -r api-key | cut -d' ' -f1)
+printf '{"keys": [{"sha256": "%s", "tenant": "default"}]}\n' "$sha256" >keys.json
+data() { printf '  %s: %s\n' "$1" "$(base64 -w0 <"$2")"; }
+secret() { printf -- '---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: %s\n  namespace: %s\ntype: %s\ndata:\n' "$@"; }
+for name in quire-router quire-worker; do
+  secret "$name-tls" "$namespace" kubernetes.io/tls
+  data ca.crt ca.crt
+  data tls.crt "$name.crt"
+  data tls.key "$name.key"
+done
+secret quire-api-keys "$namespace" Opaque
+data api-key api-key
+data keys.json keys.json
+data salt.key salt.key

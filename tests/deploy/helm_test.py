@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""The chart with the real helm: lint, templates of every profile, its unit tests, its schema and its refusals."""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import manifests as m  # noqa: E402
+import tools  # noqa: E402
+from harness import ROOT, expect, main_of, run  # noqa: E402
+
+# Values of Kubernetes' own types, whose keys kubectl-validate checks once they are rendered.
+OPEN = ("extraEnv", "extraVolumes", "extraVolumeMounts", "tolerations", "topologySpreadConstraints", "nodeAffinity",
+        "podAffinity", "podAntiAffinity", "routerFrom", "extraEgress", "parentRefs", "extraObjects", "global")
+# What the schema refuses: the setting, and the key and words that the message has.
+REFUSED_BY_SCHEMA = [
+    ("router.prot=1", "/router", "'prot' not allowed"),
+    ("ruter.port=1", "quire:", "'ruter' not allowed"),
+    ("worker.podDisruptionBudget.minAvailable=1", "/worker/podDisruptionBudget", "'minAvailable' not allowed"),
+    ("router.port=70000", "/router/port", "want 65,535"),
+    ("router.port=http", "/router/port", "want integer"),
+    ("router.replicas=0", "/router/replicas", "want 1"),
+    ("router.routingPolicy=best", "/router/routingPolicy", "must be one of"),
+    ("router.drainTimeoutSeconds=-1", "/router/drainTimeoutSeconds", "want 0"),
+    ("router.service.type=Public", "/router/service/type", "must be one of"),
+    ("router.extraArgs[0]=port", "/router/extraArgs/0", "does not match"),
+    ("worker.device=tpu", "/worker/device", "must be one of"),
+    ("worker.blockSize=17", "/worker/blockSize", "must be one of"),
+    ("worker.kvCacheMemory=lots", "/worker/kvCacheMemory", "does not match"),
+    ("worker.resources.limits.memory=lots", "/worker/resources/limits/memory", "does not match"),
+    ("worker.resources.limit.memory=1Gi", "/worker/resources", "'limit' not allowed"),
+    ("worker.image.digest=sha256:12", "/worker/image/digest", "does not match"),
+    ("model.source.type=s3", "/model/source/type", "must be one of"),
+    ("workerTLS.mode=tls", "/workerTLS/mode", "must be one of"),
+    ("workerTLS.certManager.duration=long", "/workerTLS/certManager/duration", "does not match"),
+    ("apiKeys.existingSecret=Not_A_Name", "/apiKeys/existingSecret", "does not match"),
+    ("keda.kvThresholdPercent=101", "/keda/kvThresholdPercent", "want 100"),
+    ("keda.prometheusURL=prometheus", "/keda/prometheusURL", "does not match"),
+    ("kserve.inferenceService.deploymentMode=Raw", "/kserve/inferenceService/deploymentMode", "must be one of"),
+]
+# What contradicts itself, and is told at render in one line.
+REFUSED_AT_RENDER = [
+    ("apiKeys.existingSecret=", "apiKeys.existingSecret is empty: name a Secret"),
+    ("workerTLS.mode=none", "workerTLS.mode is none: use certManager"),
+    ("workerTLS.mode=secret", "workerTLS.existingSecrets: mode secret needs both"),
+    ("workerTLS.mode=secret,workerTLS.existingSecrets.router=r", "workerTLS.existingSecrets: mode secret needs both"),
+    ("router.terminationGracePeriodSeconds=74", "router.terminationGracePeriodSeconds is 74: .* need 75"),
+    ("worker.terminationGracePeriodSeconds=96", "worker.terminationGracePeriodSeconds is 96: .* need 97"),
+    ("worker.drainHardLimitSeconds=59", "worker.drainHardLimitSeconds is 59: .*which is 60"),
+    ("router.grpcPort=8000", "router.grpcPort is router.port, 8000"),
+    ("worker.probePort=9000", "worker.probePort is worker.port, 9000"),
+    ("model.source.pvc.claimName=", "model.source.pvc.claimName is empty"),
+    ("model.source.type=image", "model.source.image.reference is empty"),
+    ("model.source.type=oci", "model.source.oci.image is empty"),
+    ("worker.tensorParallelSize=2", "worker.tensorParallelSize is 2: ranks are GPUs"),
+    ("router.autoscaling.minReplicas=9", "router.autoscaling.minReplicas is 9, beyond maxReplicas, which is 8"),
+    ("keda.enabled=true,keda.minReplicas=9", "keda.minReplicas is 9, beyond"),
+    ("gateway.enabled=true", "gateway.parentRefs is empty"),
+    ("kserve.enabled=true,kserve.inferenceService.enabled=true", "kserve.inferenceService.storageUri is empty"),
+    ("kserve.inferenceService.enabled=true,kserve.inferenceService.storageUri=pvc://m", "needs kserve.enabled"),
+]
+
+
+def test_lint_finds_nothing():
+    for name in [None, *m.PROFILES]:
+        values = [] if name is None else ["-f", m.CHART / "profiles" / f"{name}.yaml"]
+        code, text = m.helm("lint", m.CHART, "--strict", "--kube-version", m.KUBERNETES, *values)
+        expect(code == 0 and "0 chart(s) failed" in text and "WARNING" not in text, text)
+
+
+def test_its_unit_tests_pass():
+    code, text = run([tools.BIN / "helm-unittest", "--strict", m.CHART])
+    expect(code == 0, text)
+    ran = re.search(r"Tests:\s+(\d+) passed, (\d+) total", text)
+    expect(ran and ran[1] == ran[2] and int(ran[1]) >= 19, text)
+
+
+def test_two_renderings_are_equal():
+    for name in [None, *(p for p in m.PROFILES if p != "cpu-demo")]:  # the demo's own is in demo_secrets_test.yaml
+        values = [] if name is None else ["-f", m.CHART / "profiles" / f"{name}.yaml"]
+        first, second = m.template(*values), m.template(*values)
+        expect(first[0] == 0, first[1])
+        expect(first == second, f"{name}: two renderings differ")
+
+
+def test_the_default_values_need_nothing_but_what_they_name():
+    text = m.template()[1]
+    expect("kind: Secret" not in text, "only the demo generates")
+    for path in (m.CHART / "templates").rglob("*"):
+        if path.is_file() and path.name != "demo-secrets.yaml":
+            expect("lookup" not in path.read_text(), f"{path} asks the API server at render")
+
+
+def test_the_schema_refuses_by_name():
+    for setting, where, words in REFUSED_BY_SCHEMA:
+        code, text = m.template("--set", setting)
+        expect(code != 0 and where in text and words in text, f"{setting}: {text}")
+
+
+def test_contradictions_fail_at_render_in_one_line():
+    for setting, pattern in REFUSED_AT_RENDER:
+        code, text = m.template("--set", setting)
+        lines = [line for line in text.splitlines() if line.startswith("Error:")]
+        expect(code != 0 and len(lines) == 1 and re.search(pattern, lines[0]), f"{setting}: {text}")
+
+
+def walk(schema, where, root):
+    if "$ref" in schema:
+        schema = root["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+    types = schema.get("type")
+    if types == "object" and where.rsplit(".", 1)[-1] not in OPEN:
+        closed = schema.get("additionalProperties")
+        expect(closed is False or isinstance(closed, dict) and closed, f"{where} takes any key")
+    for name, inner in schema.get("properties", {}).items():
+        yield from walk(inner, f"{where}.{name}", root)
+    if "items" in schema and where.rsplit(".", 1)[-1] not in OPEN:
+        yield from walk(schema["items"], where, root)
+    yield where
+
+
+def test_the_schema_is_closed_and_says_what_the_values_have():
+    schema = json.loads((m.CHART / "values.schema.json").read_text())
+    told = {w.removeprefix("values.") for w in walk(schema, "values", schema)}
+    values = m.documents((m.CHART / "values.yaml").read_text())[0]
+
+    def paths(value, where):
+        for name, inner in value.items():
+            path = f"{where}.{name}" if where else name
+            yield path
+            if isinstance(inner, dict) and inner and path in told:
+                yield from paths(inner, path)
+
+    have = set(paths(values, ""))
+    amounts = {p for p in have if re.search(r"\.(requests|limits)\.", p)}
+    expect(have - amounts <= told, have - told)
+    leaves = {p for p in told if p not in have and p != "values" and not re.search(r"^(global|.*\.affinity\..*)$", p)}
+    expect(not {p for p in leaves if "pullSecrets" not in p}, f"values.yaml does not tell of {leaves}")
+
+
+def test_the_readme_is_what_the_values_say():
+    done = subprocess.run([sys.executable, ROOT / "deploy" / "helm" / "readme.py", "--check"], capture_output=True,
+                          text=True)
+    expect(done.returncode == 0, done.stdout + done.stderr)
+
+
+def test_notes_tell_commands_that_fit_what_is_rendered():
+    for name in m.PROFILES:
+        expect("<no value>" not in rendered_notes(name) and "curl http" in rendered_notes(name), rendered_notes(name))
+    notes = rendered_notes("cpu-demo")
+    objects = m.profile("cpu-demo")
+    names = {(o["kind"], o["metadata"]["name"]) for o in objects}
+    for kind, pattern in (("StatefulSet", r"rollout status statefulset/(\S+)"), ("Service", r"port-forward service/(\S+)"),
+                          ("Secret", r"get secret (\S+)")):
+        found = re.search(pattern, notes)
+        expect(found and (kind, found[1]) in names, notes)
+    secret = next(o for o in objects if o["metadata"]["name"] == re.search(r"get secret (\S+)", notes)[1])
+    expect(re.search(r"\{\.data\.([a-z-]+)\}", notes)[1] in secret["data"], notes)
+
+
+def rendered_notes(name):
+    """NOTES.txt of a profile: a template like any other, taken under another name."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "quire"
+        shutil.copytree(m.CHART, copy)
+        notes = (copy / "templates" / "NOTES.txt").read_text()
+        (copy / "templates" / "NOTES.txt").unlink()
+        (copy / "templates" / "told.yaml").write_text(
+            '{{ define "notes" }}' + notes + '{{ end }}\ntold: {{ include "notes" . | quote }}\n')
+        code, text = m.helm("template", "quire", copy, "--namespace", "prod", "--kube-version", m.KUBERNETES,
+                            "-f", m.CHART / "profiles" / f"{name}.yaml", "--show-only", "templates/told.yaml")
+        expect(code == 0, text)
+        return m.documents(text)[0]["told"]
+
+
+def main():
+    try:
+        tools.ensure()
+    except tools.Missing as missing:
+        print(f"SKIP deploy: {missing}\n0 passed, 0 failed, 1 skipped")
+        return 0
+    return main_of(globals())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""The manifests of deploy/ held against themselves and against what the binaries say of their flags."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import manifests as m  # noqa: E402
+import tools  # noqa: E402
+from harness import expect, main_of  # noqa: E402
+
+SPARE_S = 5
+# Flags that a build of today refuses, by the words with which it does; each goes when the build serves it.
+PENDING = ("cuda is not served by this build", "--tensor-parallel-size: only 1 is served yet")
+FROM_OUTSIDE = {  # what a cluster must have before; README files name them
+    "Secret": {"quire-api-keys", "quire-router-tls", "quire-worker-tls", "edge", "pull"},
+    "PersistentVolumeClaim": {"quire-model"},
+    "ServiceAccount": set(),
+}
+ALL = {}
+
+
+def everything():
+    if not ALL:
+        ALL.update(m.everything())
+    return ALL.items()
+
+
+def ours():
+    for name, objects in everything():
+        for o, spec, container in m.our_containers(objects):
+            yield f"{name}: {o['kind']} {o['metadata']['name']}", o, spec, container
+
+
+def test_every_flag_exists_and_its_value_is_one_of_its_choices():
+    known = {"quire-router": m.known_flags("quire-router"), "quire-worker": m.known_flags("quire-worker"),
+             "quire serve": m.known_flags("quire", "serve"), "quire complete": m.known_flags("quire", "complete")}
+    seen = set()
+    for where, _, _, container in ours():
+        words = m.command_line(container)
+        program = m.program_of(container)
+        if program == "quire":
+            program += " " + words[1]
+        for name, values in m.flags_of(container).items():
+            flag = name.removeprefix("no-") if name.startswith("no-") else name
+            expect(flag in known[program], f"{where}: {program} has no --{flag}")
+            choices = known[program][flag].split("|")
+            for value in values:
+                expect(len(choices) == 1 or value in choices or choices[0].isupper() or not value, f"{where}: --{flag}={value}")
+            seen.add((program, flag))
+    for wanted in (("quire-worker", "tensor-parallel-size"), ("quire-router", "ready-without-workers"),
+                   ("quire-router", "worker-dns"), ("quire serve", "grpc-port"), ("quire complete", "url")):
+        expect(wanted in seen, f"no manifest gives {wanted}: has the test lost its subject?")
+
+
+def test_the_binaries_take_every_command_line_up_to_what_only_a_pod_has():
+    """Each runs until it misses its files: bad ranges and contradictions are told before that."""
+    done = set()
+    for where, _, _, container in ours():
+        words = [w.replace("{{.Name}}", "model").replace("=0.0.0.0", "=127.0.0.1").replace("=::", "=::1")
+                 .replace("[::]", "[::1]") for w in m.command_line(container)]
+        if m.program_of(container) not in ("quire-router", "quire-worker") or tuple(words) in done:
+            continue
+        done.add(tuple(words))
+        with tempfile.TemporaryDirectory() as empty:
+            words = [w.replace("=/etc/quire", f"={empty}").replace("=/usr/share/quire", f"={empty}") for w in words]
+            if "--insecure" in words and m.program_of(container) == "quire-router":
+                words.append(f"--k8s-service-account={empty}")
+            words = [w for w in words if w != "--insecure"]
+            ran = subprocess.run([m.PROGRAMS / m.program_of(container), *words[1:]], capture_output=True, text=True,
+                                 timeout=60)
+        said = ran.stdout + ran.stderr
+        missing = "No such file" in said or "no such" in said or "annot be read" in said or "cannot" in said or "namespace" in said
+        expect(ran.returncode in (1, 2, 3) and missing or any(p in said for p in PENDING), f"{where}: {said[-500:]}")
+        expect("unknown" not in said and "must be" not in said, f"{where}: {said[-500:]}")
+    expect(len(done) >= 10, len(done))
+
+
+def test_ports_are_those_of_the_command_line():
+    for where, o, _, container in ours():
+        flags, ports = m.flags_of(container), {p["name"]: p["containerPort"] for p in container.get("ports", [])}
+        if "listen" in flags:
+            told = {"wire": int(flags["listen"][0].rsplit(":", 1)[1]), "probes": int(flags["http-port"][0])}
+        elif o["kind"] == "Pod":
+            told = {}
+        else:
+            told = {"http": int(flags["port"][0]), "grpc": int(flags["grpc-port"][0])}
+            if told["grpc"] == 0:  # Knative: one port, named by its protocol
+                told = {next(iter(ports)): told["http"]}
+        expect(ports == told, f"{where}: {ports} against {told}")
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            if probe in container:
+                port = container[probe]["httpGet"]["port"]
+                expect(port in ports or port in ports.values(), f"{where}: {probe} asks at {port}")
+                told_path = container[probe]["httpGet"]["path"]
+                expect(told_path in ("/livez", "/readyz", "/health"), f"{where}: {told_path}")
+        if o["kind"] not in ("Pod",):
+            expect(container["livenessProbe"]["httpGet"]["path"] == "/livez", f"{where}: liveness is the process's")
+            expect(container["readinessProbe"]["httpGet"]["path"] != "/livez", f"{where}: readiness is more")
+        if m.program_of(container) == "quire-router":
+            expect(container["readinessProbe"]["httpGet"]["path"] == "/readyz", where)
+
+
+def test_grace_holds_hook_delay_drain_and_some_seconds_to_spare():
+    checked = 0
+    for where, o, spec, container in ours():
+        if o["kind"] == "Pod":
+            continue
+        flags = m.flags_of(container)
+        hook = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        delay = m.seconds(flags.get("drain-delay", ["0s"])[0])
+        drain = m.seconds(flags["drain-timeout"][0])
+        hard = m.seconds(flags.get("drain-hard-limit", flags["drain-timeout"])[0])
+        grace = spec.get("terminationGracePeriodSeconds", 30)
+        needed = hook + delay + max(drain, hard) + SPARE_S
+        expect(needed <= grace, f"{where}: needs {needed} s, has {grace}")
+        checked += 1
+    expect(checked >= 15, checked)
+
+
+def labels_match(selector, labels):
+    return all(labels.get(k) == v for k, v in selector.items())
+
+
+def test_selectors_targets_and_named_ports_meet_something():
+    for name, objects in everything():
+        pods = [(o["metadata"]["name"], *m.pod_of(o)) for o in objects
+                if o["kind"] in ("Deployment", "StatefulSet", "LeaderWorkerSet")]
+        ports_of = lambda found: {p["name"] for _, _, spec in found for c in spec["containers"] for p in c["ports"]}  # noqa: E731
+
+        def selected(selector, why):
+            found = [p for p in pods if labels_match(selector, p[1])]
+            expect(len(found) == 1, f"{name}: {why} selects {[p[0] for p in found]}")
+            return found
+
+        for service in m.of_kind(objects, "Service"):
+            found = selected(service["spec"]["selector"], f"Service {service['metadata']['name']}")
+            for port in service["spec"]["ports"]:
+                expect(port["targetPort"] in ports_of(found), f"{name}: {service['metadata']['name']} {port}")
+        for o in m.of_kind(objects, "PodDisruptionBudget"):
+            selected(o["spec"]["selector"]["matchLabels"], "PodDisruptionBudget")
+        for o in m.of_kind(objects, "NetworkPolicy"):
+            found = selected(o["spec"]["podSelector"]["matchLabels"], "NetworkPolicy")
+            for rule in o["spec"]["ingress"]:
+                for port in rule["ports"]:
+                    expect(port["port"] in ports_of(found), f"{name}: {o['metadata']['name']} {port}")
+        for o in m.of_kind(objects, "PodMonitor"):
+            found = selected(o["spec"]["selector"]["matchLabels"], "PodMonitor")
+            expect(o["spec"]["podMetricsEndpoints"][0]["port"] in ports_of(found), name)
+        for o in m.of_kind(objects, "ServiceMonitor"):
+            services = [s for s in m.of_kind(objects, "Service")
+                        if labels_match(o["spec"]["selector"]["matchLabels"], s["metadata"]["labels"])]
+            expect(len(services) == 1, f"{name}: ServiceMonitor selects {len(services)} Services")
+            expect(o["spec"]["endpoints"][0]["port"] in {p["name"] for p in services[0]["spec"]["ports"]}, name)
+        there = {(o["kind"], o["metadata"]["name"]) for o in objects}
+        for o in m.of_kind(objects, "HorizontalPodAutoscaler", "ScaledObject"):
+            target = o["spec"]["scaleTargetRef"]
+            expect((target["kind"], target["name"]) in there, f"{name}: {o['kind']} scales {target}")
+            scaled = [x for x in objects if (x["kind"], x["metadata"]["name"]) == (target["kind"], target["name"])]
+            expect("replicas" not in scaled[0]["spec"], f"{name}: two say how many {target['name']} there are")
+        for o in m.of_kind(objects, "HTTPRoute", "GRPCRoute"):
+            backend = o["spec"]["rules"][0]["backendRefs"][0]
+            service = [s for s in m.of_kind(objects, "Service") if s["metadata"]["name"] == backend["name"]]
+            expect(backend["port"] in {p["port"] for p in service[0]["spec"]["ports"]}, f"{name}: {backend}")
+
+
+def test_what_pods_refer_to_is_rendered_or_named_as_wanted():
+    for name, objects in everything():
+        there = {(o["kind"], o["metadata"]["name"]) for o in objects}
+        there |= {("Secret", o["spec"]["secretName"]) for o in m.of_kind(objects, "Certificate")}
+        for o in objects:
+            pod = m.pod_of(o)
+            if pod is None:
+                continue
+            spec, wanted = pod[1], []
+            for volume in spec.get("volumes", []):
+                if "secret" in volume:
+                    wanted.append(("Secret", volume["secret"]["secretName"]))
+                if "persistentVolumeClaim" in volume:
+                    wanted.append(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]))
+            if "serviceAccountName" in spec:
+                wanted.append(("ServiceAccount", spec["serviceAccountName"]))
+            for kind, wanted_name in wanted:
+                expect((kind, wanted_name) in there or wanted_name in FROM_OUTSIDE[kind],
+                       f"{name}: {o['kind']} {o['metadata']['name']} wants {kind} {wanted_name}")
+            volumes = {v["name"] for v in spec.get("volumes", [])}
+            for container in spec["containers"] + spec.get("initContainers", []):
+                for mount in container.get("volumeMounts", []):
+                    expect(mount["name"] in volumes, f"{name}: mount {mount['name']}")
+
+
+def test_pods_are_restricted():
+    checked = 0
+    for name, objects in everything():
+        for o in objects:
+            pod = m.pod_of(o)
+            if pod is None:
+                continue
+            spec = pod[1]
+            for container in spec["containers"] + spec.get("initContainers", []):
+                context = {**spec.get("securityContext", {}), **container["securityContext"]}
+                where = f"{name}: {o['kind']} {o['metadata']['name']}"
+                expect(context["runAsNonRoot"] and context["runAsUser"] > 0, where)
+                expect(context["allowPrivilegeEscalation"] is False and context["readOnlyRootFilesystem"], where)
+                expect(context["capabilities"] == {"drop": ["ALL"]}, where)
+                expect(context["seccompProfile"] == {"type": "RuntimeDefault"}, where)
+                expect("memory" in container["resources"]["limits"] and container["resources"]["requests"], where)
+                checked += 1
+            if o["kind"] in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
+                expect(spec["enableServiceLinks"] is False and spec["topologySpreadConstraints"], where)
+                token = spec["automountServiceAccountToken"]
+                reads = any("worker-k8s" in m.flags_of(c) for c in spec["containers"])
+                expect(token == reads, f"{where}: a token only for who asks the API server")
+    expect(checked >= 20, checked)
+
+
+def test_only_routers_reach_workers():
+    for name, objects in everything():
+        for o in m.of_kind(objects, "NetworkPolicy"):
+            if o["metadata"]["labels"]["app.kubernetes.io/component"] != "worker":
+                continue
+            spec = o["spec"]
+            expect(spec["policyTypes"] == ["Ingress", "Egress"], name)
+            wire = [r for r in spec["ingress"] if {"port": "wire"} in r["ports"]]
+            expect(len(wire) == 1 and len(wire[0]["from"]) == 1, name)
+            labels = wire[0]["from"][0]["podSelector"]["matchLabels"]
+            expect(labels["app.kubernetes.io/component"] == "router", name)
+
+
+def test_everything_is_valid_to_kubernetes_and_to_the_operators():
+    with tempfile.TemporaryDirectory() as folder:
+        files, skipped = 0, set()
+        for name, objects in everything():
+            for i, o in enumerate(objects):
+                o = {**o, "metadata": {"namespace": "prod", **o["metadata"]}}
+                if o["kind"] in ("ClusterServingRuntime",):
+                    o["metadata"].pop("namespace")
+                (pathlib.Path(folder) / f"{name.replace(' ', '-')}-{i}-{o['kind']}.json").write_text(json.dumps(o))
+                files += 1
+        code, output = validate(folder)
+        expect(code == 0, "\n".join(line for line in output.splitlines() if not line.endswith("OK"))[-4000:])
+        expect(output.count("OK") == files and not skipped, f"{output.count('OK')} of {files}")
+        # And it does look: a misspelt key of each kind is found.
+        bad = pathlib.Path(folder) / "bad"
+        bad.mkdir()
+        kinds = {}
+        for _, objects in everything():
+            for o in objects:
+                kinds.setdefault(o["kind"], o)
+        for kind, o in kinds.items():
+            part = "spec" if "spec" in o else "metadata"
+            wrong = {**o, part: {**o[part], "nonsense": 1}}
+            wrong["metadata"] = {**wrong["metadata"], "namespace": "prod"}
+            (bad / f"{kind}.json").write_text(json.dumps(wrong))
+        code, output = validate(bad)
+        expect(code != 0, output)
+        expect("OK" not in output.replace("NOTOK", ""), output[-3000:])
+
+
+def validate(folder):
+    done = subprocess.run([tools.BIN / "kubectl-validate", folder, "--local-crds", tools.CRDS, "--local-schemas",
+                           tools.SCHEMAS, "--version", "1.30"], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def main():
+    try:
+        tools.ensure()
+    except tools.Missing as missing:
+        print(f"SKIP deploy: {missing}\n0 passed, 0 failed, 1 skipped")
+        return 0
+    return main_of(globals())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
