@@ -9,7 +9,7 @@ namespace {
 void AddModelFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Group("Model");
   schema.Add({.name = "model",
-              .help = "Hugging Face folder or GGUF file to serve.",
+              .help = "Hugging Face folder, GGUF file, or folder with one GGUF file, to serve.",
               .target = &c.model,
               .value_name = "DIR|FILE.gguf"});
   schema.Add({.name = "served-model-name",

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -21,6 +22,22 @@ constexpr const char* kIndexFile = "model.safetensors.index.json";
 bool Exists(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0;
+}
+
+// The only *.gguf of a directory, as storage that fetches a model's folder brings it; empty where
+// there is none, or a choice.
+std::string OnlyGguf(const std::string& directory) {
+  std::string found;
+  std::error_code error;
+  size_t seen = 0;
+  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
+       it.increment(error)) {
+    if (++seen > kMaxShards) return "";
+    if (it->path().extension() != ".gguf") continue;
+    if (!found.empty()) return "";
+    found = it->path().string();
+  }
+  return found;
 }
 
 // A shard's name comes from a file: it must stay inside the model's directory.
@@ -68,8 +85,14 @@ absl::Status ModelFiles::OpenDirectory() {
   QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> config,
                          ReadText("config.json", kMaxConfigBytes));
   if (!config.has_value()) {
-    return absl::NotFoundError(
-        absl::StrCat(path_, ": has no config.json; give a Hugging Face directory or a GGUF file"));
+    if (std::string gguf = OnlyGguf(path_); !gguf.empty()) {
+      path_ = std::move(gguf);
+      return OpenGguf();
+    }
+    return absl::NotFoundError(absl::StrCat(
+        path_,
+        ": has no config.json and not one GGUF file alone; give a Hugging Face directory "
+        "or a GGUF file"));
   }
   QUIRE_ASSIGN_OR_RETURN(
       config_, ParseObject(*config, absl::StrCat(path_, "/config.json"), kMaxConfigBytes));

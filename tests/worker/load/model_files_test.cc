@@ -95,6 +95,20 @@ TEST(ModelFiles, OpensGguf) {
   ExpectRefused(folder.Write("n.gguf", "no"), "n.gguf: not a GGUF file");
 }
 
+TEST(ModelFiles, OpensAFolderWithOneGguf) {
+  const TempFolder folder;
+  const std::string file = folder.Write("m.gguf", GgufMaker().Tensor("a", {4}, 0, 0).Make(16));
+  folder.Write("NOTICE.md", "x");
+  const auto files = ModelFiles::Open(folder.path());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_TRUE((*files)->is_gguf());
+  EXPECT_EQ((*files)->path(), file);
+  folder.Write("n.gguf", "another: which is meant cannot be told");
+  ExpectRefused(folder.path(), "not one GGUF file alone");
+  folder.Write("config.json", "{}");
+  ExpectRefused(folder.path(), "model.safetensors");
+}
+
 TEST(ModelFiles, ReadsTextsWithinTheirLimit) {
   const TempFolder folder;
   folder.Write("config.json", "{}");
