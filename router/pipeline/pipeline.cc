@@ -422,8 +422,7 @@ bool RouterPipeline::Ready() const {
   return !admission_.draining() && (options_.ready_without_workers || models_.AnyReady());
 }
 
-// A ready worker has said so lately, and no step of its own, an idle probe's too, is over its
-// limit.
+// A ready worker has said so lately and no step of its own, an idle probe too, is past its limit.
 bool RouterPipeline::Healthy() const { return models_.AnyReady(); }
 
 void RouterPipeline::OnFleetChanged(WorkerIndex worker) {

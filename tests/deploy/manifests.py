@@ -19,7 +19,6 @@ KUSTOMIZE = ROOT / "deploy" / "k8s"
 KSERVE = ROOT / "deploy" / "kserve"
 PROFILES = sorted(p.stem for p in (CHART / "profiles").glob("*.yaml"))
 OVERLAYS = sorted(p.name for p in (KUSTOMIZE / "overlays").iterdir())
-WORKLOADS = ("Deployment", "StatefulSet", "LeaderWorkerSet", "Pod", "ServingRuntime", "ClusterServingRuntime")
 
 
 def helm(*args):
@@ -97,6 +96,8 @@ def pod_of(workload):
         return pod["metadata"]["labels"], pod["spec"]
     if kind in ("ServingRuntime", "ClusterServingRuntime"):
         return {}, spec
+    if kind == "InferenceService" and "containers" in spec["predictor"]:
+        return {}, spec["predictor"]
     if kind == "LLMInferenceServiceConfig":
         return {}, spec["template"]
     return None

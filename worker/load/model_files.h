@@ -25,8 +25,8 @@ inline constexpr size_t kMaxShards = 4'096;
 class ModelFiles {
  public:
   // `path` is a directory with config.json and *.safetensors (one file, or shards named by
-  // model.safetensors.index.json), a GGUF file, or a directory with one. Errors name the file and tensor, and what would
-  // work.
+  // model.safetensors.index.json), a GGUF file, or a directory with one. Errors name the file and
+  // tensor, and what would work.
   static absl::StatusOr<std::unique_ptr<ModelFiles>> Open(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""The demo of each way to deploy, run as its manifests say: command lines, ports, probes, secrets, user, read-only root,
+and an API server. What they promise of memory, metrics and endings is held against the processes."""
+import contextlib
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import manifests as m  # noqa: E402
+import pods  # noqa: E402
+import tools  # noqa: E402
+from harness import expect, main_of  # noqa: E402
+from pods import Container, KubernetesApi, get  # noqa: E402
+
+ASK = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
+
+
+def only(objects, kind, component):
+    found = [o for o in m.of_kind(objects, kind) if component in o["metadata"]["name"]]
+    expect(len(found) == 1, f"{len(found)} of {kind} {component}")
+    return found[0]
+
+
+def secrets_of(objects):
+    return {o["metadata"]["name"]: m.secret_data(o) for o in m.of_kind(objects, "Secret")}
+
+
+def container_of(o):
+    return m.pod_of(o)[1], m.pod_of(o)[1]["containers"][0]
+
+
+class Deployed:
+    """Router, worker and API server of a rendering, started as a cluster would."""
+
+    def __init__(self, objects, secrets):
+        self.stack = contextlib.ExitStack()
+        self.objects, self.secrets = objects, secrets
+        self.folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        self.folder.chmod(0o755)
+        service = next(o for o in m.of_kind(objects, "Service") if o["spec"].get("clusterIP") == "None")
+        self.service = service["metadata"]["name"]
+        self.api = KubernetesApi(self.folder, self.service, service["spec"]["ports"][0]["port"])
+        self.stack.callback(self.api.close)
+        try:
+            self.worker = self.start(only(objects, "StatefulSet", "worker"))
+            self.router = self.start(only(objects, "Deployment", "router"))
+        except BaseException:
+            self.stack.close()
+            raise
+
+    def start(self, o):
+        container = self.stack.enter_context(
+            Container(*container_of(o), self.folder, self.secrets, self.api.account))
+        container.wait_until_started()
+        return container
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+
+def check_ports_and_probes(d):
+    for container in (d.worker, d.router):
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            expect(container.probe(probe) == 200, f"{probe}: {container.output()[-500:]}")
+    for port in ("http", "grpc"):
+        expect(get(d.router.port(port), "/livez")[0] == 200, port)
+    expect(get(d.worker.port("probes"), "/metrics")[0] == 200, "metrics")
+
+
+def check_keys(d, key):
+    expect(get(d.router.port("http"), "/v1/completions", None, ASK)[0] == 401, "without a key")
+    status, text = get(d.router.port("http"), "/v1/completions", key, ASK)
+    expect(status == 200 and json.loads(text)["usage"]["completion_tokens"] == 24, text)
+
+
+def check_rights(d):
+    """What the router asked of the API server, and that the Role grants that and no more."""
+    label = f"labelSelector=kubernetes.io%2Fservice-name%3D{d.service}"
+    expect(d.api.queries, "the router asked nothing")
+    for method, path, token in d.api.queries:
+        expect(method == "GET" and token == "Bearer a-token", (method, token))
+        expect(path.startswith("/apis/discovery.k8s.io/v1/namespaces/prod/endpointslices?"), path)
+        expect(label in path, f"{path}: not {label}")
+    expect(any("watch=" in path for _, path, _ in d.api.queries), d.api.queries)
+    rules = only(d.objects, "Role", "router")["rules"]
+    expect(rules == [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"],
+                      "verbs": ["list", "watch"]}], rules)
+
+
+def check_memory(d, key):
+    """Under as many requests as run at once, what was asked for holds what is taken."""
+    crowd = [threading.Thread(target=get, args=(d.router.port("http"), "/v1/completions", key, {
+        **ASK, "prompt": f"Tale {i}: " + "once upon a time " * 20, "max_tokens": 64})) for i in range(64)]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join()
+    plan = next(json.loads(line) for line in d.worker.lines if '"memory plan"' in line)
+    planned = plan["weight_bytes"] + plan["workspace_bytes"] + plan["kv_bytes"]
+    limits = [c.container["resources"] for c in (d.worker, d.router)]
+    expect(planned + (64 << 20) <= m.bytes_of(limits[0]["limits"]["memory"]), f"the worker plans {planned} bytes")
+    for container, resources in zip((d.worker, d.router), limits):
+        peak = container.peak_bytes(None)
+        expect(0 < peak <= m.bytes_of(resources["requests"]["memory"]), f"{peak} bytes of {resources}")
+
+
+def check_endings(d, key):
+    """SIGTERM in mid-answer: the router says that it is not ready, ends what runs, and goes; then the worker."""
+    answers = []
+    running = threading.Thread(target=lambda: answers.append(get(
+        d.router.port("http"), "/v1/completions", key, {**ASK, "max_tokens": 1500, "ignore_eos": True})))
+    running.start()
+    d.router.signal(signal.SIGTERM)
+    statuses = []
+    while d.router.child.poll() is None and 503 not in statuses:
+        statuses.append(d.router.probe("readinessProbe"))
+    expect(503 in statuses, f"the router never said that it leaves: {set(statuses)}")
+    status, text = get(d.router.port("http"), "/v1/completions", key, ASK)
+    expect(status == 200, f"in the drain delay requests are taken still: {status} {text}")
+    running.join()
+    expect(answers[0][0] == 200 and json.loads(answers[0][1])["usage"]["completion_tokens"] == 1500, answers)
+    for container, o in ((d.router, only(d.objects, "Deployment", "router")),
+                         (d.worker, only(d.objects, "StatefulSet", "worker"))):
+        container.signal(signal.SIGTERM)
+        code = container.wait(m.pod_of(o)[1]["terminationGracePeriodSeconds"])
+        expect(code == 0, f"ended with {code}: {container.output()[-1000:]}")
+
+
+def check_all(objects, secrets, keys, before_the_end=lambda d: None):
+    with Deployed(objects, secrets) as d:
+        key = secrets[keys]["api-key"].decode()
+        check_ports_and_probes(d)
+        check_keys(d, key)
+        check_rights(d)
+        check_memory(d, key)
+        check_metrics_of_scalers(d)
+        before_the_end(d)
+        check_endings(d, key)
+
+
+def check_metrics_of_scalers(d):
+    """Every series that a ScaledObject of deploy/ asks for is one that these processes export, labels included."""
+    exported = get(d.router.port("http"), "/metrics")[1] + get(d.worker.port("probes"), "/metrics")[1]
+    names = set(re.findall(r"^([a-z_:]+)(?:\{| )", exported, re.M))
+    asked = set()
+    for _, objects in m.everything().items():
+        for o in m.of_kind(objects, "ScaledObject"):
+            for trigger in o["spec"]["triggers"]:
+                asked |= set(re.findall(r"\b(?:quire|vllm)[a-z_:]+", re.sub(r"\"[^\"]*\"", "", trigger["metadata"]["query"])))
+        for o in m.of_kind(objects, "InferenceService"):
+            for metric in o["spec"]["predictor"].get("autoScaling", {}).get("metrics", []):
+                query = re.sub(r"\"[^\"]*\"", "", metric["external"]["metric"]["query"])
+                asked |= set(re.findall(r"\b(?:quire|vllm)[a-z_:]+", query))
+    expect(len(asked) >= 6, asked)
+    expect(asked <= names, f"asked for, not exported: {asked - names}")
+
+
+def test_the_demo_of_the_chart():
+    objects = m.profile("cpu-demo")
+
+    def helm_test(d):
+        pod = next(o for o in m.of_kind(objects, "Pod"))
+        with Container(*container_of(pod), d.folder, d.secrets) as run:
+            expect(run.wait() == 0, run.output())
+
+    check_all(objects, secrets_of(objects), "quire-demo-keys", helm_test)
+
+
+def test_the_demo_of_kustomize():
+    made = subprocess.run([m.KUSTOMIZE / "secrets.sh", "prod"], capture_output=True, text=True, check=True).stdout
+    objects = m.overlay(m.KUSTOMIZE / "overlays" / "cpu-demo")
+    check_all(objects, secrets_of(m.documents(made)), "quire-api-keys")
+
+
+def test_the_demo_of_kserve():
+    demo = m.documents((m.KSERVE / "examples" / "demo-cpu.yaml").read_text())[0]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        with Container(*container_of(demo), folder, {}) as run:
+            run.wait_until_started()
+            expect(run.probe("livenessProbe") == 200, run.output())
+            for port in ("http", "grpc"):
+                status, text = get(run.port(port), "/v1/completions", None, ASK)
+                expect(status == 200, text)
+            peak, limits = run.peak_bytes(None), run.container["resources"]
+            expect(peak <= m.bytes_of(limits["requests"]["memory"]), f"{peak} bytes of {limits}")
+            run.signal(signal.SIGTERM)
+            expect(run.wait(demo["spec"]["predictor"]["terminationGracePeriodSeconds"]) == 0, run.output()[-1000:])
+
+
+def main():
+    try:
+        tools.ensure()
+        why = pods.alone()
+    except tools.Missing as missing:
+        why = missing
+    if why:
+        print(f"SKIP deploy: {why}\n0 passed, 0 failed, 1 skipped")
+        return 0
+    return main_of(globals())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

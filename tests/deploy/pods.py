@@ -1,0 +1,264 @@
+"""Runs a container of a manifest as a process of its own: its command line, files, user and read-only root, on the ports
+that the manifest names. Needs a network namespace (see Loopback), so that those ports are free."""
+import contextlib
+import ctypes
+import fcntl
+import http.client
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import manifests as m  # noqa: E402
+from harness import DEMO, Process, expect  # noqa: E402
+
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+HANG_LIMIT_S = 120
+HOSTS = ("127.0.0.1 localhost kubernetes.default.svc quire-router\n", "::1 localhost\n")
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def libc():
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def mount(source, target, kind, flags, data=None):
+    coded = [None if x is None else str(x).encode() for x in (source, target, kind, data)]
+    if libc().mount(coded[0], coded[1], coded[2], flags, coded[3]) != 0:
+        raise OSError(ctypes.get_errno(), f"mount {source} {target}")
+
+
+def bind(source, target, read_only):
+    """A file or folder of the machine inside the container's root."""
+    if pathlib.Path(source).is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    mount(source, target, None, MS_BIND | MS_REC)
+    if read_only:
+        mount(None, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY)
+
+
+def make_root(spec):
+    """A root as the image has it: the machine's libraries, the programs, the demo model, and nothing to write to."""
+    root = pathlib.Path(spec["root"])
+    mount("tmpfs", root, "tmpfs", 0, "mode=0755")
+    for name in ("usr", "bin", "sbin", "lib", "lib64", "dev", "proc", "sys"):
+        host = pathlib.Path("/") / name
+        if host.is_symlink():
+            (root / name).symlink_to(os.readlink(host))
+        elif host.exists():
+            bind(host, root / name, False)
+    for hidden in ("usr/local", "usr/share"):
+        mount("tmpfs", root / hidden, "tmpfs", 0, "mode=0755")
+    for program in ("quire", "quire-router", "quire-worker"):
+        bind(m.PROGRAMS / program, root / "usr" / "local" / "bin" / program, True)
+    bind(DEMO, root / "usr" / "share" / "quire" / "models" / "demo", True)
+    (root / "etc").mkdir()
+    (root / "etc" / "hosts").write_text("".join(HOSTS))
+    (root / "etc" / "nsswitch.conf").write_text("hosts: files\n")
+    if pathlib.Path("/etc/ld.so.cache").exists():
+        shutil.copyfile("/etc/ld.so.cache", root / "etc" / "ld.so.cache")
+    for volume in spec["mounts"]:
+        target = root / volume["path"].lstrip("/")
+        if volume["source"] is None:
+            target.mkdir(parents=True, exist_ok=True)
+            mount("tmpfs", target, "tmpfs", 0, "mode=1777")
+        else:
+            bind(volume["source"], target, volume["read_only"])
+    mount(None, root, None, MS_REMOUNT | MS_RDONLY, "mode=0755")
+    return root
+
+
+def enter(spec):
+    """In the child: becomes the container. Never returns."""
+    if libc().unshare(0x20000) != 0:  # CLONE_NEWNS
+        raise OSError(ctypes.get_errno(), "unshare")
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    os.chroot(make_root(spec))
+    os.chdir("/")
+    if spec["user"] is not None:
+        os.setgroups([])
+        os.setgid(spec["user"])
+        os.setuid(spec["user"])
+    os.execve(spec["command"][0], spec["command"], spec["environment"])
+
+
+def alone():
+    """Runs this program again in a network namespace of its own, unless it is in one; says why that cannot be."""
+    if "--alone" in sys.argv:
+        sys.argv.remove("--alone")
+        with socket.socket() as any_socket:  # ip link set lo up
+            fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
+        return None
+    command = ["unshare", "--net", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    if subprocess.run([*command, "true"], capture_output=True).returncode != 0:
+        return "a network namespace cannot be made here"
+    sys.exit(subprocess.run([*command, sys.executable, *sys.argv, "--alone"]).returncode)
+
+
+class Container(Process):
+    """A container of a pod, running. `secrets`: name → {entry: bytes}."""
+
+    def __init__(self, pod, container, folder, secrets, account=None):
+        self.container = container
+        mounts = []
+        volumes = {v["name"]: v for v in pod.get("volumes", [])}
+        for at in container.get("volumeMounts", []):
+            volume = volumes[at["name"]]
+            source = None
+            if "secret" in volume:
+                source = folder / f"{at['name']}-{len(list(folder.iterdir()))}"
+                write_secret(source, secrets[volume["secret"]["secretName"]])
+            else:
+                expect("emptyDir" in volume, f"a volume that only a cluster has: {volume}")
+            mounts.append({"path": at["mountPath"], "source": source and str(source),
+                           "read_only": at.get("readOnly", False)})
+        if account is not None and pod.get("automountServiceAccountToken"):
+            mounts.append({"path": ACCOUNT, "source": str(account), "read_only": True})
+        environment = {"PATH": "/usr/local/bin:/usr/bin"}
+        for variable in container.get("env", []):
+            if "value" in variable:
+                environment[variable["name"]] = variable["value"]
+            else:
+                key = variable["valueFrom"]["secretKeyRef"]
+                environment[variable["name"]] = secrets[key["name"]][key["key"]].decode()
+        user = {**pod.get("securityContext", {}), **container["securityContext"]}["runAsUser"]
+        root = pathlib.Path(tempfile.mkdtemp(dir=folder))
+        expect(container["securityContext"]["readOnlyRootFilesystem"], "a root that can be written to")
+        spec = {"root": str(root), "mounts": mounts, "environment": environment, "command": m.command_line(container),
+                "user": user if os.geteuid() == 0 else None}
+        super().__init__([sys.executable, __file__, "--enter", json.dumps(spec)])
+
+    def port(self, named):
+        ports = {p["name"]: p["containerPort"] for p in self.container["ports"]}
+        return ports.get(named, named)
+
+    def probe(self, name):
+        """What the kubelet would hear: a status, or None for no answer."""
+        asked = self.container[name]["httpGet"]
+        return get(self.port(asked["port"]), asked["path"])[0]
+
+    def wait_until_started(self):
+        """As the kubelet does: the startup probe, then readiness."""
+        for name in ("startupProbe", "readinessProbe"):
+            end = time.monotonic() + HANG_LIMIT_S
+            while name in self.container and self.probe(name) != 200:
+                expect(self.child.poll() is None, f"ended before its {name}: {self.output()[-2000:]}")
+                expect(time.monotonic() < end, f"{name} fails for {HANG_LIMIT_S} s: {self.output()[-2000:]}")
+                time.sleep(0.05)
+
+    def peak_bytes(self, program):
+        """The most memory that a process of that program under this one has held."""
+        total = 0
+        for entry in pathlib.Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                if int(entry.name) == self.child.pid or descends_from(int(entry.name), self.child.pid):
+                    status = (entry / "status").read_text()
+                    if program is None or f"Name:\t{program[:15]}" in status:
+                        total += int(status.split("VmHWM:")[1].split()[0]) * 1024
+        return total
+
+
+def descends_from(child, parent):
+    stat = pathlib.Path(f"/proc/{child}/stat").read_text()
+    above = int(stat.rsplit(")", 1)[1].split()[1])
+    return above == parent or above > 1 and descends_from(above, parent)
+
+
+def write_secret(folder, data):
+    """As the kubelet mounts it: 0440, of the pod's group."""
+    folder.mkdir()
+    for name, content in data.items():
+        path = folder / name
+        path.write_bytes(content)
+        path.chmod(0o440)
+        if os.geteuid() == 0:
+            os.chown(path, 0, 65532)
+
+
+def get(port, path, key=None, body=None):
+    """(status, text); status is None where nobody answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    try:
+        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except OSError:
+        return None, ""
+    finally:
+        connection.close()
+
+
+class KubernetesApi:
+    """The API server of a cluster with one worker on loopback: it lists EndpointSlices and watches without an event."""
+
+    def __init__(self, folder, service, port):
+        self.queries, self.closing = [], threading.Event()
+        self.account = folder / "account"
+        self.account.mkdir()
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                        "-nodes", "-days", "2", "-subj", "/CN=kubernetes", "-addext",
+                        "subjectAltName=DNS:kubernetes.default.svc", "-keyout", folder / "api.key",
+                        "-out", self.account / "ca.crt"], check=True, capture_output=True)
+        (self.account / "token").write_text("a-token")
+        (self.account / "namespace").write_text("prod")
+        for path in self.account.iterdir():
+            path.chmod(0o644)
+        self.slices = {"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1",
+                       "metadata": {"resourceVersion": "7"}, "items": [{
+                           "metadata": {"name": f"{service}-a", "labels": {"kubernetes.io/service-name": service}},
+                           "addressType": "IPv4", "ports": [{"name": "wire", "port": port}],
+                           "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": False}}]}]}
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.account / "ca.crt", folder / "api.key")
+        api = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                api.answer(self)
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 443), Handler)
+        self.server.daemon_threads = True
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, request):
+        self.queries.append((request.command, request.path, request.headers.get("Authorization")))
+        text = b"" if "watch=" in request.path else json.dumps(self.slices).encode()
+        request.send_response(200)
+        request.send_header("Content-Type", "application/json")
+        request.send_header("Transfer-Encoding", "chunked")
+        request.end_headers()
+        if text:
+            request.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
+        else:
+            self.closing.wait()
+        request.wfile.write(b"0\r\n\r\n")
+        request.close_connection = True
+
+    def close(self):
+        self.closing.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+if __name__ == "__main__" and "--enter" in sys.argv:
+    enter(json.loads(sys.argv[sys.argv.index("--enter") + 1]))
