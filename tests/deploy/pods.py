@@ -1,5 +1,6 @@
 """Runs a container of a manifest as a process of its own: its command line, files, user and read-only root, on the ports
 that the manifest names. Needs a network namespace (see Loopback), so that those ports are free."""
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -20,12 +21,27 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import manifests as m  # noqa: E402
-from harness import DEMO, Process, expect  # noqa: E402
+from harness import ROOT, Process, expect  # noqa: E402
 
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 HANG_LIMIT_S = 120
 HOSTS = ("127.0.0.1 localhost kubernetes.default.svc quire-router\n", "::1 localhost\n")
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+IMAGES = {}
+
+
+def image_of(container):
+    """The root file system of a container's image, made by what the Dockerfile makes it with."""
+    name = container["image"].rsplit("/", 1)[1].split(":")[0].removeprefix("quire-")
+    if name not in IMAGES:
+        IMAGES[name] = pathlib.Path(tempfile.mkdtemp()) / name
+        atexit.register(shutil.rmtree, IMAGES[name].parent)
+        subprocess.run([sys.executable, ROOT / "deploy" / "docker" / "root.py", name, m.PROGRAMS, IMAGES[name]],
+                       check=True)
+        IMAGES[name].parent.chmod(0o755)
+    return IMAGES[name]
 
 
 def libc():
@@ -51,25 +67,17 @@ def bind(source, target, read_only):
 
 
 def make_root(spec):
-    """A root as the image has it: the machine's libraries, the programs, the demo model, and nothing to write to."""
+    """The image under a layer of its own, as a container runtime lays them: mount points, then nothing to write to."""
     root = pathlib.Path(spec["root"])
     mount("tmpfs", root, "tmpfs", 0, "mode=0755")
-    for name in ("usr", "bin", "sbin", "lib", "lib64", "dev", "proc", "sys"):
-        host = pathlib.Path("/") / name
-        if host.is_symlink():
-            (root / name).symlink_to(os.readlink(host))
-        elif host.exists():
-            bind(host, root / name, False)
-    for hidden in ("usr/local", "usr/share"):
-        mount("tmpfs", root / hidden, "tmpfs", 0, "mode=0755")
-    for program in ("quire", "quire-router", "quire-worker"):
-        bind(m.PROGRAMS / program, root / "usr" / "local" / "bin" / program, True)
-    bind(DEMO, root / "usr" / "share" / "quire" / "models" / "demo", True)
-    (root / "etc").mkdir()
+    for name in ("upper", "work", "all"):
+        (root / name).mkdir(mode=0o755)
+    mount("overlay", root / "all", "overlay", 0,
+          f"lowerdir={spec['image']},upperdir={root / 'upper'},workdir={root / 'work'}")
+    root = root / "all"
+    for name in ("dev", "proc", "sys"):
+        bind(f"/{name}", root / name, False)
     (root / "etc" / "hosts").write_text("".join(HOSTS))
-    (root / "etc" / "nsswitch.conf").write_text("hosts: files\n")
-    if pathlib.Path("/etc/ld.so.cache").exists():
-        shutil.copyfile("/etc/ld.so.cache", root / "etc" / "ld.so.cache")
     for volume in spec["mounts"]:
         target = root / volume["path"].lstrip("/")
         if volume["source"] is None:
@@ -77,7 +85,7 @@ def make_root(spec):
             mount("tmpfs", target, "tmpfs", 0, "mode=1777")
         else:
             bind(volume["source"], target, volume["read_only"])
-    mount(None, root, None, MS_REMOUNT | MS_RDONLY, "mode=0755")
+    mount(None, root, None, MS_REMOUNT | MS_RDONLY)
     return root
 
 
@@ -137,7 +145,7 @@ class Container(Process):
         user = {**pod.get("securityContext", {}), **container["securityContext"]}["runAsUser"]
         root = pathlib.Path(tempfile.mkdtemp(dir=folder))
         expect(container["securityContext"]["readOnlyRootFilesystem"], "a root that can be written to")
-        spec = {"root": str(root), "mounts": mounts, "environment": environment, "command": m.command_line(container),
+        spec = {"root": str(root), "image": str(image_of(container)), "mounts": mounts, "environment": environment, "command": m.command_line(container),
                 "user": user if os.geteuid() == 0 else None}
         super().__init__([sys.executable, __file__, "--enter", json.dumps(spec)])
 
