@@ -57,6 +57,7 @@ SCRIPTS = [
     ("chart", ("normal", "long"), 0.3, ["python3", "tests/deploy/helm_test.py"], False),
     ("deployed", ("normal", "long"), 0.8, ["python3", "tests/deploy/live_test.py"], True),
     ("kubernetes", ("long",), 4.0, ["python3", "tests/kubernetes/run.py"], True),
+    ("chart-on-cluster", ("long",), 1.0, ["python3", "tests/kubernetes/chart.py"], True),
     ("threads", ("long",), 4.0, ["bash", "tests/sanitizers/threads.sh"], True),
 ]
 

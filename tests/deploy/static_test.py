@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The manifests of deploy/ held against themselves and against what the binaries say of their flags."""
+import copy
 import json
 import pathlib
 import subprocess
@@ -9,7 +10,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import manifests as m  # noqa: E402
 import tools  # noqa: E402
-from harness import expect, main_of  # noqa: E402
+from harness import Failure, expect, main_of  # noqa: E402
 
 SPARE_S = 5
 # Flags that a build of today refuses, by the words with which it does; each goes when the build serves it.
@@ -257,6 +258,67 @@ def test_everything_is_valid_to_kubernetes_and_to_the_operators():
         code, output = validate(bad)
         expect(code != 0, output)
         expect("OK" not in output.replace("NOTOK", ""), output[-3000:])
+
+
+def first_of(objects, kind, component=""):
+    return next(o for o in objects if o["kind"] == kind and component in o["metadata"]["name"])
+
+
+def arguments(objects, kind, component):
+    return m.pod_of(first_of(objects, kind, component))[1]["containers"][0]["args"]
+
+
+def replaced(words, old, new):
+    words[words.index(old)] = new
+
+
+# What each check must find: the check, and what is broken for it in the profile with one GPU.
+BROKEN = [
+    (test_every_flag_exists_and_its_value_is_one_of_its_choices,
+     lambda o: arguments(o, "Deployment", "router").append("--max-conections=9")),
+    (test_every_flag_exists_and_its_value_is_one_of_its_choices,
+     lambda o: replaced(arguments(o, "StatefulSet", "worker"), "--device=cuda", "--device=gpu")),
+    (test_the_binaries_take_every_command_line_up_to_what_only_a_pod_has,
+     lambda o: arguments(o, "Deployment", "router").append("--max-connections=0")),
+    (test_ports_are_those_of_the_command_line,
+     lambda o: replaced(arguments(o, "Deployment", "router"), "--port=8000", "--port=8080")),
+    (test_ports_are_those_of_the_command_line,
+     lambda o: m.pod_of(first_of(o, "StatefulSet"))[1]["containers"][0]["livenessProbe"]["httpGet"].update(path="/")),
+    (test_grace_holds_hook_delay_drain_and_some_seconds_to_spare,
+     lambda o: m.pod_of(first_of(o, "StatefulSet"))[1].update(terminationGracePeriodSeconds=96)),
+    (test_grace_holds_hook_delay_drain_and_some_seconds_to_spare,
+     lambda o: replaced(arguments(o, "Deployment", "router"), "--drain-delay=5s", "--drain-delay=6s")),
+    (test_selectors_targets_and_named_ports_meet_something,
+     lambda o: first_of(o, "Service", "worker")["spec"]["selector"].update({"app.kubernetes.io/component": "works"})),
+    (test_selectors_targets_and_named_ports_meet_something,
+     lambda o: first_of(o, "ScaledObject")["spec"]["scaleTargetRef"].update(name="quire")),
+    (test_what_pods_refer_to_is_rendered_or_named_as_wanted,
+     lambda o: m.pod_of(first_of(o, "Deployment"))[1]["volumes"][0]["secret"].update(secretName="quire-keys")),
+    (test_pods_are_restricted,
+     lambda o: m.pod_of(first_of(o, "Deployment"))[1]["containers"][0]["securityContext"].update(
+         readOnlyRootFilesystem=False)),
+    (test_only_routers_reach_workers,
+     lambda o: first_of(o, "NetworkPolicy", "worker")["spec"]["ingress"][0]["from"].append({"podSelector": {}})),
+]
+
+
+def test_the_checks_find_what_is_broken():
+    whole = dict(everything())
+    try:
+        for check, breaks in BROKEN:
+            objects = copy.deepcopy(whole["profile one-gpu"])
+            breaks(objects)
+            ALL.clear()
+            ALL.update({**whole, "broken": objects})
+            found = ""
+            try:
+                check()
+            except Failure as failure:
+                found = str(failure)
+            expect("broken" in found, f"{check.__name__} found nothing, or something else: {found}")
+    finally:
+        ALL.clear()
+        ALL.update(whole)
 
 
 def validate(folder):

@@ -23,7 +23,7 @@ KUBERNETES = "v1.34.2"
 VALIDATE = "sigs.k8s.io/kubectl-validate@v0.0.4"
 PROGRAMS = ["helm.sh/helm/v3/cmd/helm", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest", "./yamljson"]
 DEFINITIONS = [  # module, its files with custom resource definitions
-    ("github.com/kserve/kserve@v0.20.0", ["config/crd/full/*.yaml", "config/crd/full/llmisvc/*.yaml"]),
+    ("github.com/kserve/kserve@v0.20.0", ["config/crd/full/serving.*.yaml", "config/crd/full/llmisvc/serving.*.yaml"]),
     ("github.com/kedacore/keda/v2@v2.17.2", ["config/crd/bases/keda.sh_*.yaml"]),
     ("sigs.k8s.io/gateway-api@v1.3.0", ["config/crd/standard/gateway.*.yaml"]),
     ("sigs.k8s.io/lws@v0.7.0", ["config/crd/bases/*.yaml"]),

@@ -25,7 +25,7 @@ class Missing(Exception):
 
 
 def built_server():
-    server = CACHE / f"kube-apiserver-{VERSION}"
+    server = CACHE / f"kube-apiserver-v{VERSION}"
     if server.exists():
         return server
     go = shutil.which("go") or "/usr/local/go/bin/go"
@@ -50,7 +50,11 @@ def built_server():
         staged = sorted(set(re.findall(r"^\s+(k8s\.io/[a-z-]+) v0\.0\.0(?:\s|$)", text, re.M)))
         release = VERSION.replace("1.", "v0.", 1)
         (folder / "go.mod").write_text(module + "".join(f"replace {m} => {m} {release}\n" for m in staged))
-        subprocess.run([go, "build", "-o", server, "k8s.io/kubernetes/cmd/kube-apiserver"], cwd=folder, env=env,
+        # Else it says that it is of no version, and clients that ask for one turn away.
+        major, minor, _ = VERSION.split(".")
+        stamps = {"gitVersion": f"v{VERSION}", "gitMajor": major, "gitMinor": minor}
+        link = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamps.items())
+        subprocess.run([go, "build", "-ldflags", link, "-o", server, "k8s.io/kubernetes/cmd/kube-apiserver"], cwd=folder, env=env,
                        check=True)
     return server
 
