@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Writes the Grafana dashboards of this folder: `dashboards.py` writes them, `dashboards.py --check` says
+whether they are what it would write. Panels stand here as one line each; everything else is the same for all."""
+import json
+import pathlib
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+WIDTH = 24
+RATE = "[$__rate_interval]"
+
+
+def rate(metric, by="", match=""):
+    grouped = f" by ({by})" if by else ""
+    return f"sum{grouped} (rate({metric}{{{match}}}{RATE}))"
+
+
+def quantile(q, metric, by="", match=""):
+    grouped = f"le, {by}" if by else "le"
+    # Where nothing was observed a quantile is not a number, and is left out.
+    return f"histogram_quantile({q}, sum by ({grouped}) (rate({metric}_bucket{{{match}}}{RATE}))) >= 0"
+
+
+def share(part, whole):
+    return f"({part}) / clamp_min({whole}, 1e-9)"
+
+
+MODEL = 'model=~"$model"'
+WORKER = 'worker=~"$worker"'
+VLLM = 'model_name=~"$model"'
+
+# title, unit, height, [(query, legend)], what to think of it
+FLEET = [
+    ("At a glance", [
+        ("Ready workers", "short", "stat", [('sum by (phase) (quire_router_workers{phase=~"ready|draining|stuck|silent"})', "{{phase}}")],
+         "Workers as the routers see them. Each router counts for itself: with several routers divide by their number."),
+        ("Requests/s", "reqps", "stat", [(rate("quire_router_requests_total"), "all")], ""),
+        ("Output tokens/s", "short", "stat", [(rate("quire_router_generation_tokens_total"), "tokens/s")], ""),
+        ("Errors", "percentunit", "stat",
+         [(share(rate("quire_router_requests_total", match='outcome="failed"'), rate("quire_router_requests_total")), "failed")],
+         "Requests that failed; those refused with 429 or 503 are not among them."),
+        ("First token, p99", "s", "stat", [(quantile(0.99, "quire_router_time_to_first_token_seconds"), "p99")], ""),
+        ("Gap between tokens, p99", "s", "stat", [(quantile(0.99, "quire_router_inter_token_gap_seconds"), "p99")], ""),
+    ]),
+    ("What clients get", [
+        ("Requests by outcome", "reqps", "graph", [(rate("quire_router_requests_total", "outcome"), "{{outcome}}")],
+         "`rejected` are refusals by admission."),
+        ("Time to the first token", "s", "graph",
+         [(quantile(q, "quire_router_time_to_first_token_seconds"), f"p{round(q * 100)}") for q in (0.5, 0.9, 0.99)],
+         "From a request's arrival at the router to the first output that it hands on."),
+        ("Gap between tokens", "s", "graph",
+         [(quantile(q, "quire_router_inter_token_gap_seconds"), f"p{round(q * 100)}") for q in (0.5, 0.9, 0.99)],
+         "What a reader of a stream feels. A prefill that stalls decodes shows here first."),
+        ("Tokens/s", "short", "graph",
+         [(rate("quire_router_prompt_tokens_total"), "prompt"), (rate("quire_router_cached_tokens_total"), "of these cached"),
+          (rate("quire_router_generation_tokens_total"), "output")], ""),
+    ]),
+    ("What it costs", [
+        ("Queue", "short", "graph", [("sum by (priority) (quire_router_queued_requests)", "{{priority}}")],
+         "Requests that wait for a worker in the routers. Workers' own queues are on the engine dashboard."),
+        ("Cache held by requests", "percentunit", "graph", [("max(quire_router_worker_kv_held_ratio)", "fullest"),
+                                                            ("avg(quire_router_worker_kv_held_ratio)", "mean")], ""),
+        ("Resident memory", "bytes", "graph", [("max by (job, instance) (process_resident_memory_bytes)", "{{job}} {{instance}}")], ""),
+        ("Processor", "short", "graph", [("rate(process_cpu_seconds_total" + RATE + ")", "{{job}} {{instance}}")], "Cores in use."),
+    ]),
+]
+
+MODELS = [
+    ("Model $model", [
+        ("Requests by outcome", "reqps", "graph", [(rate("quire_router_requests_total", "model, outcome", MODEL), "{{model}} {{outcome}}")], ""),
+        ("Broken streams", "reqps", "graph", [(rate("quire_router_stream_failures_total", "model", MODEL), "{{model}}")],
+         "Requests that failed after their answer had begun: the worst kind, for the client has half of it."),
+        ("Waiting", "short", "graph", [("sum by (model, priority) (quire_router_queued_requests{" + MODEL + "})", "{{model}} {{priority}}")],
+         "Also counted while no worker is there at all, so that an autoscaler can start the first."),
+        ("Wait in the router's queue", "s", "graph", [(quantile(q, "quire_router_queue_seconds"), f"p{round(q * 100)}") for q in (0.5, 0.99)],
+         "Over all models."),
+    ]),
+    ("By length of prompt", [
+        ("First token, p50", "s", "graph", [(quantile(0.5, "quire_router_time_to_first_token_seconds", "prompt_tokens", MODEL), "{{prompt_tokens}}")],
+         "Bands of prompt tokens: a rise in one band alone is long prefills, a rise in all is load."),
+        ("First token, p99", "s", "graph", [(quantile(0.99, "quire_router_time_to_first_token_seconds", "prompt_tokens", MODEL), "{{prompt_tokens}}")], ""),
+        ("Gap, p50", "s", "graph", [(quantile(0.5, "quire_router_inter_token_gap_seconds", "prompt_tokens", MODEL), "{{prompt_tokens}}")], ""),
+        ("Gap, p99", "s", "graph", [(quantile(0.99, "quire_router_inter_token_gap_seconds", "prompt_tokens", MODEL), "{{prompt_tokens}}")], ""),
+    ]),
+    ("In the workers", [
+        ("Prompt sizes", "short", "graph", [(quantile(q, "vllm:request_prompt_tokens", "", VLLM), f"p{round(q * 100)}") for q in (0.5, 0.99)], ""),
+        ("Output sizes", "short", "graph", [(quantile(q, "vllm:request_generation_tokens", "", VLLM), f"p{round(q * 100)}") for q in (0.5, 0.99)], ""),
+        ("Phases of a request, mean", "s", "graph",
+         [(share(rate(f"vllm:request_{p}_time_seconds_sum", "", VLLM), rate(f"vllm:request_{p}_time_seconds_count", "", VLLM)), p)
+          for p in ("queue", "prefill", "decode")], ""),
+        ("Ends", "reqps", "graph", [(rate("vllm:request_success_total", "finished_reason", VLLM), "{{finished_reason}}")], ""),
+    ]),
+]
+
+ENGINE = [
+    ("Batch", [
+        ("Rows", "short", "graph", [("quire_worker_running_rows", "{{instance}} running"), ("quire_worker_waiting_requests", "{{instance}} waiting")], ""),
+        ("Steps/s", "short", "graph", [("rate(quire_worker_steps_total" + RATE + ")", "{{instance}}")], ""),
+        ("Tokens/s", "short", "graph", [("rate(quire_worker_generated_tokens_total" + RATE + ")", "{{instance}} sampled"),
+                                        ("rate(quire_worker_computed_tokens_total" + RATE + ")", "{{instance}} prefill")], ""),
+        ("Age of the running step", "s", "graph", [("quire_worker_step_age_seconds", "{{instance}}"), ("quire_worker_step_limit_seconds", "{{instance}} limit")],
+         "Above its limit a step counts as stuck: the routers move the streams away and the watchdog ends the process."),
+    ]),
+    ("Cache", [
+        ("Pages", "short", "graph", [("quire_worker_pages_held", "{{instance}} held"), ("quire_worker_pages_evictable", "{{instance}} cached, free to take"),
+                                     ("quire_worker_pages_free", "{{instance}} free")], ""),
+        ("Hits", "percentunit", "graph", [(share(rate("quire_worker_prefix_cache_hits_total", "instance"), rate("quire_worker_prefix_cache_queries_total", "instance")),
+                                           "{{instance}}")], "Share of looked-up tokens that the prefix cache held."),
+        ("Blocks stored and evicted", "short", "graph", [("rate(quire_worker_prefix_cache_stored_blocks_total" + RATE + ")", "{{instance}} stored"),
+                                                         ("rate(quire_worker_prefix_cache_evicted_blocks_total" + RATE + ")", "{{instance}} evicted")], ""),
+        ("Preemptions and recompute", "short", "graph", [("rate(quire_worker_preemptions_total" + RATE + ")", "{{instance}} preemptions"),
+                                                         ("rate(quire_worker_recomputed_tokens_total" + RATE + ")", "{{instance}} tokens done again")],
+         "More than a trickle: too many rows for the cache."),
+    ]),
+    ("Work that nobody got", [
+        ("Discarded tokens", "short", "graph", [("rate(quire_worker_discarded_tokens_total" + RATE + ")", "{{instance}}")], "Sampled behind the end of their choice."),
+        ("Paused rows", "short", "graph", [("rate(quire_worker_windows_used_up_total" + RATE + ")", "{{instance}}")], "Choices that waited for a slow client."),
+        ("Refusals", "reqps", "graph", [(rate("quire_worker_refused_total", "code"), "{{code}}"), (rate("quire_worker_rpc_refusals_total", "code"), "{{code}} (wire)")], ""),
+        ("Ends", "reqps", "graph", [(rate("quire_worker_choices_ended_total", "reason"), "{{reason}}")], ""),
+    ]),
+    ("Wire", [
+        ("Routers attached", "short", "graph", [("quire_worker_routers_attached", "{{instance}}")], ""),
+        ("Bytes/s to routers", "Bps", "graph", [("rate(quire_worker_rpc_bytes_sent_total" + RATE + ")", "{{instance}}")], ""),
+        ("Frames/s", "short", "graph", [("rate(quire_worker_rpc_frames_sent_total" + RATE + ")", "{{instance}} out"),
+                                        ("rate(quire_worker_rpc_frames_received_total" + RATE + ")", "{{instance}} in")], ""),
+        ("Wrong words", "short", "graph", [("rate(quire_worker_rpc_protocol_errors_total" + RATE + ")", "{{instance}} protocol errors"),
+                                           ("rate(quire_worker_rpc_events_dropped_total" + RATE + ")", "{{instance}} cache events dropped")], ""),
+    ]),
+]
+
+ROUTER = [
+    ("Choosing", [
+        ("Decisions by reason", "reqps", "graph", [(rate("quire_router_routing_decisions_total", "policy, reason"), "{{policy}}: {{reason}}")], ""),
+        ("Cached share of prompts", "percentunit", "graph", [(share(rate("quire_router_cached_tokens_total"), rate("quire_router_prompt_tokens_total")), "cached")],
+         "What prefix-aware routing is for."),
+        ("Predictions", "reqps", "graph", [(rate("quire_router_cache_predictions_total", "verdict"), "{{verdict}}")],
+         "`raced`: a cache event lay between. `wrong` is a bug: keep the worker's log."),
+        ("Index of the caches", "short", "graph", [("sum by (state) (quire_router_cache_index_workers)", "{{state}}")], "Only `exact` workers score by what they hold."),
+    ]),
+    ("Balance", [
+        ("Attempts by worker", "short", "graph", [("sum by (worker) (quire_router_worker_attempts{" + WORKER + "})", "{{worker}}")], ""),
+        ("Rows by worker", "short", "graph", [("max by (worker) (quire_router_worker_running_rows{" + WORKER + "})", "{{worker}}")], ""),
+        ("Prefill work by worker", "short", "graph", [("max by (worker) (quire_router_worker_prefill_tokens{" + WORKER + "})", "{{worker}}")], ""),
+        ("Cache held by worker", "percentunit", "graph", [("max by (worker) (quire_router_worker_kv_held_ratio{" + WORKER + "})", "{{worker}}")], ""),
+    ]),
+    ("Relay", [
+        ("Frames/s from workers", "short", "graph", [("rate(quire_router_relayed_frames_total" + RATE + ")", "{{instance}}")], ""),
+        ("Cost of a frame", "s", "graph", [("rate(quire_router_relay_seconds_total" + RATE + ") / clamp_min(rate(quire_router_relayed_frames_total" + RATE + "), 1e-9)", "{{instance}}")],
+         "Event-loop time per frame, from the worker's words to the clients' writes."),
+        ("Memory of index and journals", "bytes", "graph", [("quire_router_cache_index_bytes", "{{instance}} index"), ("quire_router_journal_bytes", "{{instance}} journals")], ""),
+        ("Snapshots", "short", "graph", [("rate(quire_router_cache_index_snapshots_total" + RATE + ")", "{{instance}} asked for"),
+                                         ("rate(quire_router_cache_index_stale_total" + RATE + ")", "{{instance}} gaps in events")], ""),
+    ]),
+    ("Edge", [
+        ("Open connections", "short", "graph", [("quire_router_connections_open", "{{instance}}")], ""),
+        ("Answers by class", "reqps", "graph", [(rate("quire_router_http_responses_total", "class"), "{{class}}"), (rate("quire_router_grpc_requests_total"), "gRPC")], ""),
+        ("Clients that left", "reqps", "graph", [(rate("quire_router_client_disconnects_total"), "HTTP"), (rate("quire_router_grpc_cancelled_total"), "gRPC")], ""),
+        ("Limits hit", "reqps", "graph", [(rate("quire_router_limit_refusals_total", "limit"), "{{limit}}"),
+                                          (rate("quire_router_connections_refused_total"), "connections"),
+                                          (rate("quire_router_http_headers_too_large_total"), "header bytes"),
+                                          (rate("quire_router_http_bodies_too_large_total"), "body bytes"),
+                                          (rate("quire_router_http2_guard_closed_total"), "HTTP/2 rates")], ""),
+    ]),
+]
+
+FAILURES = [
+    ("Streams that moved", [
+        ("Carry-ons", "reqps", "graph", [(rate("quire_router_carry_ons_total"), "carried on"), (rate("quire_router_inexact_carry_ons_total"), "under other numerics"),
+                                         (rate("quire_router_paced_carry_ons_total"), "paced")], ""),
+        ("Gap that clients saw, p99", "s", "graph", [(quantile(0.99, "quire_router_failover_gap_seconds", "cause"), "{{cause}}")], "By what ended the attempt before."),
+        ("Failovers by cause", "reqps", "graph", [(rate("quire_router_failover_gap_seconds_count", "cause"), "{{cause}}")], ""),
+        ("Placement retries", "reqps", "graph", [(rate("quire_router_placement_retries_total"), "retried"), (rate("quire_router_placement_retries_denied_total"), "denied by the budget")], ""),
+    ]),
+    ("Workers", [
+        ("Phases", "short", "graph", [("sum by (phase) (quire_router_workers)", "{{phase}}")], ""),
+        ("Deaths", "short", "graph", [("increase(quire_router_worker_deaths_total" + RATE + ")", "{{instance}} deaths"),
+                                      ("increase(quire_router_silent_workers_total" + RATE + ")", "{{instance}} silences"),
+                                      ("increase(quire_router_lost_links_total" + RATE + ")", "{{instance}} links lost")], ""),
+        ("Deaths held against each", "short", "graph", [("max by (worker) (quire_router_worker_deaths{" + WORKER + "})", "{{worker}}")], "After the second one a worker is left out for a while that grows."),
+        ("Suspect requests", "short", "graph", [("increase(quire_router_suspect_requests_total" + RATE + ")", "{{instance}} ended"),
+                                                ("increase(quire_router_suspect_prompts_refused_total" + RATE + ")", "{{instance}} refused")],
+         "Requests under which workers kept dying."),
+    ]),
+    ("Nothing lost", [
+        ("Streams that broke off", "reqps", "graph", [(rate("quire_router_stream_failures_total", "model"), "{{model}}")], ""),
+        ("Outputs dropped by the fence", "short", "graph", [(rate("quire_router_stale_outputs_total"), "stale attempt"), (rate("quire_router_duplicate_outputs_total"), "repeated"),
+                                                            (rate("quire_router_late_outputs_total"), "after the end")], "Dropping them is what keeps a stream exact."),
+        ("Broken attempts", "short", "graph", [(rate("quire_router_broken_attempts_total"), "gap or overrun")], "Never in health: a worker sent too much or too little."),
+        ("Draining", "short", "graph", [('sum(quire_router_workers{phase="draining"})', "workers")], ""),
+    ]),
+]
+
+TENANTS = [
+    ("Tenants", [
+        ("Requests", "reqps", "graph", [(rate("quire_router_tenant_requests_total", "tenant"), "{{tenant}}")], "The tenants of the key file, at most 100; the rest is `other`."),
+        ("Over their quota", "reqps", "graph", [(rate("quire_router_quota_refusals_total", "tenant"), "{{tenant}}")], "Answered with 429."),
+        ("Refused by us", "reqps", "graph", [(rate("quire_router_refused_requests_total", "cause"), "{{cause}}")], "Answered with 503 where it is not a quota."),
+        ("Not let in", "reqps", "graph", [(rate("quire_router_auth_refusals_total", "reason"), "{{reason}}")], ""),
+    ]),
+]
+
+VARIABLES = {
+    "model": "label_values(quire_router_requests_total, model)",
+    "worker": "label_values(quire_router_worker_ready, worker)",
+}
+
+DASHBOARDS = {
+    "fleet": ("Quire: fleet", FLEET, []),
+    "model": ("Quire: models", MODELS, ["model"]),
+    "engine": ("Quire: workers and engines", ENGINE, []),
+    "router": ("Quire: routers and caches", ROUTER, ["worker"]),
+    "failures": ("Quire: failures and drains", FAILURES, ["worker"]),
+    "tenants": ("Quire: tenants", TENANTS, []),
+}
+
+
+def panel(number, place, spec):
+    title, unit, kind, queries, help_text = spec
+    shown = {
+        "id": number,
+        "title": title,
+        "description": help_text,
+        "type": "stat" if kind == "stat" else "timeseries",
+        "gridPos": place,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "targets": [{"refId": chr(ord("A") + i), "expr": query, "legendFormat": legend,
+                     "datasource": {"type": "prometheus", "uid": "${datasource}"}}
+                    for i, (query, legend) in enumerate(queries)],
+    }
+    if kind == "stat":
+        shown["options"] = {"reduceOptions": {"calcs": ["lastNotNull"]}, "textMode": "auto", "colorMode": "none"}
+    else:
+        shown["options"] = {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi", "sort": "desc"}}
+        shown["fieldConfig"]["defaults"]["custom"] = {"fillOpacity": 8, "lineWidth": 1, "showPoints": "never"}
+    return shown
+
+
+def dashboard(name):
+    title, rows, variables = DASHBOARDS[name]
+    panels = []
+    top = 0
+    for row_title, specs in rows:
+        panels.append({"id": len(panels) + 1, "type": "row", "title": row_title, "collapsed": False, "panels": [],
+                       "gridPos": {"x": 0, "y": top, "w": WIDTH, "h": 1}})
+        top += 1
+        small = specs[0][2] == "stat"
+        width, height = (WIDTH // len(specs), 4) if small else (WIDTH // 2, 8)
+        for i, spec in enumerate(specs):
+            per_row = WIDTH // width
+            place = {"x": i % per_row * width, "y": top + i // per_row * height, "w": width, "h": height}
+            panels.append(panel(len(panels) + 1, place, spec))
+        top += height * -(-len(specs) // (WIDTH // width))
+    templates = [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"}]
+    templates += [{"name": v, "type": "query", "query": VARIABLES[v], "definition": VARIABLES[v], "refresh": 2, "multi": True,
+                   "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"},
+                   "datasource": {"type": "prometheus", "uid": "${datasource}"}} for v in variables]
+    links = [{"title": other, "type": "link", "url": f"/d/quire-{key}", "keepTime": True}
+             for key, (other, _, _) in DASHBOARDS.items() if key != name]
+    return {"uid": f"quire-{name}", "title": title, "tags": ["quire"], "schemaVersion": 39, "version": 1, "editable": True,
+            "refresh": "10s", "time": {"from": "now-30m", "to": "now"}, "timezone": "", "graphTooltip": 1,
+            "templating": {"list": templates}, "links": links, "annotations": {"list": []}, "panels": panels}
+
+
+def main(arguments):
+    if arguments not in ([], ["--check"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    stale = []
+    for name in DASHBOARDS:
+        path = FOLDER / f"{name}.json"
+        text = json.dumps(dashboard(name), indent=1, ensure_ascii=False) + "\n"
+        if arguments and (not path.exists() or path.read_text() != text):
+            stale.append(path.name)
+        if not arguments:
+            path.write_text(text)
+    if stale:
+        print(f"not what dashboards.py writes: {', '.join(stale)}; run it without arguments", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,304 @@
+"""Dashboards, rules and the names that they use, held against a real Prometheus and Alertmanager that watch a real
+router and two workers under load, while one of them dies, both freeze, and more comes than is allowed to wait."""
+import asyncio
+import contextlib
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "process"))
+sys.path.insert(0, str(ROOT / "tests" / "fault"))
+from fleet import Fleet, free_port  # noqa: E402
+from harness import BIN, Failure, Process, expect, main_of, run  # noqa: E402
+
+RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
+REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
+KEY, POOR_KEY = "a-key-of-the-test", "a-key-of-one-request-a-minute"
+WRITING = "--write-reference" in sys.argv
+NAME = re.compile(r"\b(?:quire|vllm|process)[_:][a-zA-Z0-9_:]+")
+
+
+def panels():
+    """(dashboard, panel title, query) of every query that is drawn."""
+    for path in sorted((ROOT / "deploy" / "grafana").glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel.get("targets", []):
+                yield path.stem, panel["title"], target["expr"]
+
+
+def family(name):
+    return re.sub(r"_(bucket|sum|count)$", "", name)
+
+
+def names_in(text):
+    """Families of the series that a query or a document names; recorded series are none."""
+    return {family(n) for n in NAME.findall(re.sub(r'"[^"]*"', "", text)) if not n.startswith("quire:")}
+
+
+def test_dashboards_and_operator_rules_are_what_their_scripts_write():
+    for script in ("deploy/grafana/dashboards.py", "deploy/prometheus/wrap.py"):
+        code, said = run([sys.executable, ROOT / script, "--check"])
+        expect(code == 0, said)
+        code, said = run([sys.executable, ROOT / script, "--wrong"])
+        expect(code == 2, f"{script} takes a wrong argument: {said}")
+
+
+def test_rules_fire_on_what_they_are_for():
+    for command in (["check", "rules", RULES], ["test", "rules", ROOT / "tests" / "monitoring" / "rules_test.yaml"]):
+        code, said = run(["promtool", *command])
+        expect(code == 0, said)
+
+
+def test_every_alert_is_tested_and_has_its_page_in_the_runbook():
+    alerts = re.findall(r"- alert: (\w+)\n", RULES.read_text())
+    pages = re.findall(r"^## (\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.M)
+    expect(sorted(alerts) == sorted(pages), f"alerts and pages differ: {set(alerts) ^ set(pages)}")
+    links = re.findall(r"runbook_url: docs/runbook.md#(\w+)\n", RULES.read_text())
+    expect(links == [a.lower() for a in alerts], "each alert's link leads to its own page")
+    tests = (ROOT / "tests" / "monitoring" / "rules_test.yaml").read_text()
+    for alert in alerts:
+        fires = re.search(rf"alertname: {alert}\n\s+eval_time: \w+\n\s+exp_alerts:\n\s+- exp_labels", tests)
+        expect(fires, f"no test in which {alert} fires")
+
+
+def test_documents_name_flags_that_exist():
+    known = {"--version", "--help"}
+    for program in ("quire-router", "quire-worker"):
+        known |= set(re.findall(r"^\s+(--[a-z0-9-]+)", run([BIN / program, "--help"])[1], re.M))
+    named = set(re.findall(r"`(--[a-z0-9-]+)", (ROOT / "docs" / "runbook.md").read_text()))
+    known |= {"--no-" + flag[2:] for flag in known}
+    expect(named <= known, f"the runbook names flags that nobody takes: {sorted(named - known)}")
+
+
+class Watchers:
+    """Prometheus and Alertmanager on loopback, with the rules as they are but for the time that they wait."""
+
+    def __init__(self, folder, targets):
+        self.folder = pathlib.Path(folder)
+        self.port, self.alert_port = free_port(), free_port()
+        jobs = "".join(f"- job_name: {job}\n  static_configs: [{{targets: {json.dumps(at)}}}]\n" for job, at in targets.items())
+        (self.folder / "prometheus.yaml").write_text(
+            "global: {scrape_interval: 333ms, evaluation_interval: 500ms}\n"
+            f"rule_files: [{self.folder}/rules.yaml]\n"
+            f"alerting: {{alertmanagers: [{{static_configs: [{{targets: ['127.0.0.1:{self.alert_port}']}}]}}]}}\n"
+            f"scrape_configs:\n{jobs}")
+        quick = re.sub(r"\bfor: \w+", "for: 0s", RULES.read_text())
+        (self.folder / "rules.yaml").write_text(re.sub(r"interval: 15s", "interval: 500ms", quick))
+        (self.folder / "alertmanager.yaml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
+        self.processes = []
+
+    def __enter__(self):
+        self.processes.append(Process(["prometheus-alertmanager", f"--config.file={self.folder}/alertmanager.yaml",
+                                       f"--storage.path={self.folder}/alerts", "--cluster.listen-address=",
+                                       f"--web.listen-address=127.0.0.1:{self.alert_port}"]))
+        self.processes.append(Process(["prometheus", f"--config.file={self.folder}/prometheus.yaml",
+                                       f"--storage.tsdb.path={self.folder}/series",
+                                       f"--web.listen-address=127.0.0.1:{self.port}"]))
+        self.processes[0].wait_for_line("Listening")
+        self.processes[1].wait_for_line("Server is ready")
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.close()
+
+    def ask(self, path, port=None):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port or self.port}{path}", timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def query(self, query):
+        return self.ask("/api/v1/query?" + urllib.parse.urlencode({"query": query}))["data"]["result"]
+
+    def alerts(self):
+        """Names of those that have reached Alertmanager."""
+        return {alert["labels"]["alertname"] for alert in self.ask("/api/v2/alerts", self.alert_port)}
+
+
+async def ask(port, prompt, max_tokens=24, key=KEY):
+    """One streamed request; its status, or None where the connection broke."""
+    body = json.dumps({"model": "demo", "prompt": prompt, "max_tokens": max_tokens, "stream": True, "ignore_eos": True})
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                     f"Authorization: Bearer {key}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        answer = await reader.read()
+        writer.close()
+        return int(answer.split(b" ", 2)[1]) if answer else None
+    return None
+
+
+async def load(port, stop):
+    """Four clients with shared and own prompts until `stop` is set."""
+    async def client(number):
+        asked = 0
+        while not stop.is_set():
+            asked += 1
+            await ask(port, "Once upon a time there was a little fox. " * 4 + f"Client {number} asks {asked}.")
+    await asyncio.gather(*(client(i) for i in range(4)))
+
+
+async def reaches(watchers, alert, limit_s=60):
+    begin = asyncio.get_running_loop().time()
+    while alert not in await asyncio.to_thread(watchers.alerts):
+        if asyncio.get_running_loop().time() > begin + limit_s:
+            firing = await asyncio.to_thread(watchers.query, "ALERTS")
+            raise Failure(f"{alert} never reached Alertmanager; Prometheus says {[one['metric'] for one in firing]}; "
+                          f"{watchers.processes[1].lines[-3:]}")
+        await asyncio.sleep(0.1)
+    print(f"     {alert} reached Alertmanager after {asyncio.get_running_loop().time() - begin:.1f} s "
+          "(rules' own waits left out)", flush=True)
+
+
+async def scraped(watchers, targets):
+    """Each target a few times, so that there is a rate before the first trouble."""
+    async def often():
+        return [one for one in await asyncio.to_thread(watchers.query, "sum_over_time(up[1m]) >= 4")]
+    end = asyncio.get_running_loop().time() + 60
+    while len(await often()) < targets:
+        expect(asyncio.get_running_loop().time() < end, "Prometheus does not scrape all targets")
+        await asyncio.sleep(0.2)
+
+
+def queries_return_numbers(watchers):
+    substitutes = {"$__rate_interval": "5m", "$model": ".*", "$worker": ".*"}
+    wrong = []
+    recorded = re.findall(r"record: (\S+)", RULES.read_text())
+    asked = [(f"{board}: {title}", query) for board, title, query in panels()]
+    asked += [("recorded", name) for name in recorded]
+    for place, query in asked:
+        for variable, value in substitutes.items():
+            query = query.replace(variable, value)
+        found = watchers.query(query)
+        if not found:
+            wrong.append(f"{place}: nothing for {query}")
+        wrong += [f"{place}: {one['value'][1]} for {query} {one['metric']}" for one in found
+                  if not math.isfinite(float(one["value"][1]))]
+    expect(not wrong, "\n".join(wrong))
+
+
+def table(text):
+    """Markdown of all families of a /metrics text: name, type, labels, what it says."""
+    families, labels = {}, {}
+    for line in text.splitlines():
+        told = re.match(r"# (HELP|TYPE) (\S+) ?(.*)$", line)
+        if told:
+            families.setdefault(told[2], {})[told[1]] = told[3]
+            continue
+        name, inside = re.match(r"([^{ ]+)(?:\{(.*)\})? ", line).groups()
+        name = name if name in families else family(name)
+        labels.setdefault(name, {}).update(dict.fromkeys(l for l in re.findall(r'(\w+)="', inside or "") if l != "le"))
+    rows = [f"| `{n}` | {families[n]['TYPE']} | {', '.join(labels[n])} | {families[n].get('HELP', '')} |\n"
+            for n in sorted(families)]
+    return "| name | type | labels | what it says |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def reference(router, worker):
+    return ("# Metrics\n\nWritten by `python3 tests/monitoring/run.py --write-reference` from what the programs say. Histograms have\n"
+            "`_bucket`, `_sum` and `_count`. Where a label could take any value it is bounded, and the rest counts as `other`.\n\n"
+            f"## Router: `/metrics` of its port\n\n{table(router)}\n"
+            "## Worker: `/metrics` of `--http-port`\n\nNames that begin with `vllm:` are vLLM's, with its types, labels and "
+            f"buckets, so that what was made for\nit works here.\n\n{table(worker)}")
+
+
+def names_agree(router, worker):
+    """What code exports, dashboards and rules draw on, and the reference lists, are the same names."""
+    if WRITING:
+        REFERENCE.write_text(reference(router, worker))
+    expect(REFERENCE.read_text() == reference(router, worker),
+           "docs/reference/metrics.md is not what the programs say: python3 tests/monitoring/run.py --write-reference")
+    exported = names_in(re.sub(r" .*", "", re.sub(r"^# TYPE ", "", router + worker, flags=re.M), flags=re.M))
+    drawn = set().union(*(names_in(query) for _, _, query in panels()), names_in(RULES.read_text()))
+    drawn |= names_in((ROOT / "docs" / "runbook.md").read_text())
+    expect(drawn <= exported, f"drawn, and exported by nobody: {sorted(drawn - exported)}")
+
+
+def text_of(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return answer.read().decode()
+
+
+async def troubles(fleet, watchers):
+    """Kill one of two, more than may wait, freeze all that is left: each reaches Alertmanager."""
+    port = fleet.router.port
+    await fleet.workers[0].kill()
+    await reaches(watchers, "QuireWorkerDied")
+    await reaches(watchers, "QuireTargetDown")
+    stop = asyncio.Event()
+
+    async def flood():
+        while not stop.is_set():
+            await asyncio.gather(*(ask(port, f"Number {i} wants more.", 200) for i in range(24)))
+    starving = asyncio.create_task(flood())
+    await reaches(watchers, "QuireSheds")
+    stop.set()
+    await starving
+    await asyncio.to_thread(queries_return_numbers, watchers)
+    texts = [await asyncio.to_thread(text_of, port) for port in (port, fleet.workers[1].http_port)]
+    await asyncio.to_thread(names_agree, *texts)
+    fleet.workers[1].signal(signal.SIGSTOP)
+    await reaches(watchers, "QuireNoReadyWorker")
+    fleet.workers[1].signal(signal.SIGCONT)
+
+
+async def watched(folder):
+    keys = pathlib.Path(folder) / "keys.json"
+    digest = {key: hashlib.sha256(key.encode()).hexdigest() for key in (KEY, POOR_KEY)}
+    keys.write_text(json.dumps({"keys": [{"sha256": digest[KEY], "tenant": "acme"},
+                                         {"sha256": digest[POOR_KEY], "tenant": "poor", "requests_per_minute": 1}]}))
+    salt = pathlib.Path(folder) / "salt"
+    salt.write_text("5" * 64)
+    flags = (f"--api-key-file={keys}", f"--salt-key-file={salt}", "--max-queued-requests=4",
+             f"--request-log={folder}/requests.jsonl")
+    async with Fleet(workers=2, router_flags=flags,
+                     worker_flags=("--max-num-seqs=8", "--max-waiting-requests=1")) as fleet:
+        targets = {"quire-router": [f"127.0.0.1:{fleet.router.port}"],
+                   "quire-worker": [f"127.0.0.1:{worker.http_port}" for worker in fleet.workers]}
+        with Watchers(folder, targets) as watchers:
+            stop = asyncio.Event()
+            loading = asyncio.create_task(load(fleet.router.port, stop))
+            told = [await ask(fleet.router.port, "A word.", 1, POOR_KEY) for _ in range(2)]
+            expect(told == [200, 429], f"a tenant over its quota is told {told}")
+            await scraped(watchers, 3)
+            streams = [asyncio.create_task(ask(fleet.router.port, f"{i} tells a long story.", 400)) for i in range(12)]
+            await asyncio.sleep(0.2)
+            await troubles(fleet, watchers)
+            stop.set()
+            await loading
+            await asyncio.gather(*streams)
+
+
+def test_prometheus_finds_numbers_behind_every_query_and_alerts_arrive():
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(watched(folder))
+
+
+def test_our_names_pass_promtool():
+    async def texts():
+        async with Fleet(workers=1) as fleet:
+            return [await asyncio.to_thread(text_of, port) for port in (fleet.router.port, fleet.workers[0].http_port)]
+    for text in asyncio.run(texts()):  # vLLM's names have a colon, which is for recorded series
+        ours = "\n".join(line for line in text.splitlines() if "vllm:" not in line) + "\n"
+        done = subprocess.run(["promtool", "check", "metrics"], input=ours, text=True, capture_output=True)
+        expect(done.returncode == 0, done.stderr)
+
+
+if __name__ == "__main__":
+    os.environ["PATH"] += f":{ROOT}/.cache/debian/usr/bin"  # where ./dev unpacks them
+    for tool in ("prometheus", "promtool", "prometheus-alertmanager"):
+        if shutil.which(tool) is None:
+            print(f"SKIP monitoring: {tool} is not installed (Debian's prometheus, prometheus-alertmanager)")
+            print("0 passed, 0 failed, 1 skipped")
+            sys.exit(0)
+    sys.argv[1:] = [a for a in sys.argv[1:] if a != "--write-reference"] + (["finds_numbers"] if WRITING else [])
+    sys.exit(main_of(globals()))
