@@ -28,6 +28,7 @@ REFUSED_BY_SCHEMA = [
     ("router.drainTimeoutSeconds=-1", "/router/drainTimeoutSeconds", "want 0"),
     ("router.service.type=Public", "/router/service/type", "must be one of"),
     ("router.extraArgs[0]=port", "/router/extraArgs/0", "does not match"),
+    (r"router.podLabels.app\.kubernetes\.io/name=x", "/router/podLabels/app.kubernetes.io", "false schema"),
     ("worker.device=tpu", "/worker/device", "must be one of"),
     ("worker.blockSize=17", "/worker/blockSize", "must be one of"),
     ("worker.kvCacheMemory=lots", "/worker/kvCacheMemory", "does not match"),
@@ -59,6 +60,8 @@ REFUSED_AT_RENDER = [
     ("worker.tensorParallelSize=2", "worker.tensorParallelSize is 2: ranks are GPUs"),
     ("router.autoscaling.minReplicas=9", "router.autoscaling.minReplicas is 9, beyond maxReplicas, which is 8"),
     ("keda.enabled=true,keda.minReplicas=9", "keda.minReplicas is 9, beyond"),
+    ("router.extraArgs[0]=--drain-timeout=600s", "router.extraArgs: --drain-timeout=600s is the chart's to set"),
+    ("worker.extraArgs[0]=--http-port=9", "worker.extraArgs: --http-port=9 is the chart's to set"),
     ("gateway.enabled=true", "gateway.parentRefs is empty"),
     ("kserve.enabled=true,kserve.inferenceService.enabled=true", "kserve.inferenceService.storageUri is empty"),
     ("kserve.inferenceService.enabled=true,kserve.inferenceService.storageUri=pvc://m", "needs kserve.enabled"),
@@ -108,6 +111,13 @@ def test_contradictions_fail_at_render_in_one_line():
         expect(code != 0 and len(lines) == 1 and re.search(pattern, lines[0]), f"{setting}: {text}")
 
 
+def test_an_old_cluster_is_told_so():
+    for version, words in (("1.29.0", "chart requires kubeVersion"), ("1.30.0", "needs Kubernetes 1.33")):
+        code, text = m.helm("template", "quire", m.CHART, "--kube-version", version, "--set",
+                            "model.source.type=image,model.source.image.reference=registry.example.com/m:1")
+        expect(code != 0 and words in text, text)
+
+
 def walk(schema, where, root):
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].rsplit("/", 1)[1]]
@@ -116,6 +126,8 @@ def walk(schema, where, root):
         closed = schema.get("additionalProperties")
         expect(closed is False or isinstance(closed, dict) and closed, f"{where} takes any key")
     for name, inner in schema.get("properties", {}).items():
+        if inner is False:  # labels that are the chart's own
+            continue
         yield from walk(inner, f"{where}.{name}", root)
     if "items" in schema and where.rsplit(".", 1)[-1] not in OPEN:
         yield from walk(schema["items"], where, root)

@@ -1,11 +1,12 @@
 """Renders the manifests of deploy/ with the tools of tools.py and gives them as plain values."""
 import base64
 import json
+import os
+import pathlib
 import re
 import subprocess
 import sys
-
-import pathlib
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -53,6 +54,15 @@ def overlay(path):
     return json.loads(done.stdout)
 
 
+def with_component(name):
+    """The overlay with one GPU with one more component, as an overlay of somebody's own names them."""
+    with tempfile.TemporaryDirectory() as folder:
+        way = os.path.relpath(os.path.realpath(KUSTOMIZE), os.path.realpath(folder))
+        (pathlib.Path(folder) / "kustomization.yaml").write_text(
+            f"resources: [{way}/overlays/single-gpu]\ncomponents: [{way}/components/{name}]\n")
+        return overlay(folder)
+
+
 def kserve():
     found = []
     for path in sorted(KSERVE.rglob("*.yaml")):
@@ -67,6 +77,8 @@ def everything():
         found[f"profile {name}"] = profile(name)
     for name in OVERLAYS:
         found[f"overlay {name}"] = overlay(KUSTOMIZE / "overlays" / name)
+    for name in ("model-image", "model-oci"):
+        found[f"component {name}"] = with_component(name)
     found["chart with all that is off"] = chart(
         "--set", "keda.enabled=true,metrics.monitors=true,gateway.enabled=true,gateway.parentRefs[0].name=public,"
         "kserve.enabled=true,kserve.inferenceService.enabled=true,kserve.inferenceService.storageUri=pvc://models/m,"
