@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import manifests as m  # noqa: E402
 import pods  # noqa: E402
 import tools  # noqa: E402
-from harness import expect, main_of  # noqa: E402
+from harness import DEMO, expect, main_of  # noqa: E402
 from pods import Container, KubernetesApi, get  # noqa: E402
 
 ASK = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
@@ -38,17 +38,17 @@ def container_of(o):
 class Deployed:
     """Router, worker and API server of a rendering, started as a cluster would."""
 
-    def __init__(self, objects, secrets):
+    def __init__(self, objects, secrets, addresses=("127.0.0.1",)):
         self.stack = contextlib.ExitStack()
         self.objects, self.secrets = objects, secrets
         self.folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.folder.chmod(0o755)
         service = next(o for o in m.of_kind(objects, "Service") if o["spec"].get("clusterIP") == "None")
         self.service = service["metadata"]["name"]
-        self.api = KubernetesApi(self.folder, self.service, service["spec"]["ports"][0]["port"])
+        self.api = KubernetesApi(self.folder, self.service, service["spec"]["ports"][0]["port"], addresses)
         self.stack.callback(self.api.close)
         try:
-            self.worker = self.start(only(objects, "StatefulSet", "worker"))
+            self.worker = self.start(only(objects, "StatefulSet", "worker")) if addresses else None
             self.router = self.start(only(objects, "Deployment", "router"))
         except BaseException:
             self.stack.close()
@@ -180,6 +180,70 @@ def test_the_demo_of_kustomize():
     made = subprocess.run([m.KUSTOMIZE / "secrets.sh", "prod"], capture_output=True, text=True, check=True).stdout
     objects = m.overlay(m.KUSTOMIZE / "overlays" / "cpu-demo")
     check_all(objects, secrets_of(m.documents(made)), "quire-api-keys")
+
+
+def test_from_no_worker_to_the_first():
+    """What KEDA scales by, without KEDA: the router is ready with no worker, its queue shows the request that waits, and
+    a worker that comes answers it."""
+    objects = m.chart("-f", m.CHART / "profiles" / "cpu-demo.yaml", "--set", "keda.enabled=true")
+    trigger = only(objects, "ScaledObject", "worker")["spec"]["triggers"][0]
+    series = re.match(r"sum\((\w+)\{", trigger["metadata"]["query"])[1]
+    secrets = secrets_of(objects)
+    with Deployed(objects, secrets, addresses=()) as d:
+        def queued():
+            text = get(d.router.port("http"), "/metrics")[1]
+            return sum(float(v) for v in re.findall(rf"^{series}(?:\{{.*\}})? (\S+)$", text, re.M))
+
+        expect(queued() == float(trigger["metadata"]["activationThreshold"]), "nothing is asked yet")
+        expect(get(d.router.port("http"), "/health")[0] == 503, "nothing could be answered")
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(
+            get(d.router.port("http"), "/v1/completions", secrets["quire-demo-keys"]["api-key"].decode(), ASK)))
+        asking.start()
+        while queued() <= float(trigger["metadata"]["activationThreshold"]):
+            expect(not answers, answers)
+        d.start(only(objects, "StatefulSet", "worker"))
+        d.api.now(["127.0.0.1"])
+        asking.join()
+        expect(answers[0][0] == 200, answers)
+
+
+def runtimes():
+    """Runtimes for CPUs, as KServe fills them in."""
+    for o in m.of_kind(m.kserve(), "ClusterServingRuntime", "ServingRuntime"):
+        text = json.dumps(o).replace("{{.Name}}", "demo")
+        if "--device=cuda" not in text:
+            yield json.loads(text)
+
+
+def grpc_answer(port):
+    """The text of a completion over HTTP/2 in the clear."""
+    grpcurl = m.ROOT / ".cache" / "go-bin" / "grpcurl"
+    done = subprocess.run([grpcurl, "-plaintext", "-d", '{"text": "Once upon a time", "sampling": {"max_tokens": 8}}',
+                           f"127.0.0.1:{port}", "quire.v1.Inference/Generate"], capture_output=True, text=True)
+    expect(done.returncode == 0, done.stderr)
+    return done.stdout
+
+
+def test_each_runtime_of_kserve_serves_what_is_mounted_on_each_of_its_ports():
+    served = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        for o in runtimes():
+            with Container(*container_of(o), folder, {}, model=DEMO) as run:
+                run.wait_until_started()
+                for port in run.container["ports"]:
+                    number = port["containerPort"]
+                    if port["name"] in ("http", "http1"):
+                        status, text = get(number, "/v1/completions", None, ASK)
+                        expect(status == 200, text)
+                    elif m.ROOT.joinpath(".cache", "go-bin", "grpcurl").exists():
+                        expect('"text"' in grpc_answer(number), grpc_answer(number))
+                    served.append(port["name"])
+                run.signal(signal.SIGTERM)
+                expect(run.wait() == 0, run.output()[-1000:])
+    expect(sorted(served) == ["grpc", "h2c", "http", "http1"], served)
 
 
 def test_the_demo_of_kserve():

@@ -119,7 +119,7 @@ def alone():
 class Container(Process):
     """A container of a pod, running. `secrets`: name → {entry: bytes}."""
 
-    def __init__(self, pod, container, folder, secrets, account=None):
+    def __init__(self, pod, container, folder, secrets, account=None, model=None):
         self.container = container
         mounts = []
         volumes = {v["name"]: v for v in pod.get("volumes", [])}
@@ -135,6 +135,8 @@ class Container(Process):
                            "read_only": at.get("readOnly", False)})
         if account is not None and pod.get("automountServiceAccountToken"):
             mounts.append({"path": ACCOUNT, "source": str(account), "read_only": True})
+        if model is not None:  # as KServe's storage mounts it
+            mounts.append({"path": "/mnt/models", "source": str(model), "read_only": True})
         environment = {"PATH": "/usr/local/bin:/usr/bin"}
         for variable in container.get("env", []):
             if "value" in variable:
@@ -211,10 +213,13 @@ def get(port, path, key=None, body=None):
 
 
 class KubernetesApi:
-    """The API server of a cluster with one worker on loopback: it lists EndpointSlices and watches without an event."""
+    """The API server of a cluster whose workers are on loopback: it lists EndpointSlices and tells of changes."""
 
-    def __init__(self, folder, service, port):
-        self.queries, self.closing = [], threading.Event()
+    def __init__(self, folder, service, port, addresses=("127.0.0.1",)):
+        self.queries, self.closing = [], False
+        self.service, self.port = service, port
+        self.changed = threading.Condition()
+        self.version, self.addresses = 7, addresses
         self.account = folder / "account"
         self.account.mkdir()
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
@@ -225,11 +230,6 @@ class KubernetesApi:
         (self.account / "namespace").write_text("prod")
         for path in self.account.iterdir():
             path.chmod(0o644)
-        self.slices = {"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1",
-                       "metadata": {"resourceVersion": "7"}, "items": [{
-                           "metadata": {"name": f"{service}-a", "labels": {"kubernetes.io/service-name": service}},
-                           "addressType": "IPv4", "ports": [{"name": "wire", "port": port}],
-                           "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": False}}]}]}
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.account / "ca.crt", folder / "api.key")
         api = self
@@ -248,22 +248,49 @@ class KubernetesApi:
         self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    def slice(self):
+        return {"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+                "metadata": {"name": f"{self.service}-a", "resourceVersion": str(self.version),
+                             "labels": {"kubernetes.io/service-name": self.service}},
+                "ports": [{"name": "wire", "port": self.port}],
+                "endpoints": [{"addresses": [a], "conditions": {"ready": False}} for a in self.addresses]}
+
+    def now(self, addresses):
+        """Pods came or went."""
+        with self.changed:
+            self.version, self.addresses = self.version + 1, addresses
+            self.changed.notify_all()
+
     def answer(self, request):
         self.queries.append((request.command, request.path, request.headers.get("Authorization")))
-        text = b"" if "watch=" in request.path else json.dumps(self.slices).encode()
         request.send_response(200)
         request.send_header("Content-Type", "application/json")
         request.send_header("Transfer-Encoding", "chunked")
         request.end_headers()
-        if text:
+
+        def say(value):
+            text = json.dumps(value).encode() + b"\n"
             request.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
-        else:
-            self.closing.wait()
-        request.wfile.write(b"0\r\n\r\n")
+            request.wfile.flush()
+
+        with contextlib.suppress(OSError), self.changed:
+            if "watch=" not in request.path:
+                say({"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1",
+                     "metadata": {"resourceVersion": str(self.version)}, "items": [self.slice()]})
+            else:
+                told = self.version
+                while not self.closing:
+                    self.changed.wait()
+                    if self.version != told:
+                        told = self.version
+                        say({"type": "MODIFIED", "object": self.slice()})
+            request.wfile.write(b"0\r\n\r\n")
         request.close_connection = True
 
     def close(self):
-        self.closing.set()
+        with self.changed:
+            self.closing = True
+            self.changed.notify_all()
         self.server.shutdown()
         self.server.server_close()
 

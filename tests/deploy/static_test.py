@@ -3,6 +3,7 @@
 import copy
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -258,6 +259,24 @@ def test_everything_is_valid_to_kubernetes_and_to_the_operators():
         code, output = validate(bad)
         expect(code != 0, output)
         expect("OK" not in output.replace("NOTOK", ""), output[-3000:])
+
+
+def test_the_dockerfile_agrees_with_the_build_and_the_manifests():
+    text = (m.ROOT / "deploy" / "docker" / "Dockerfile").read_text().replace("\\\n", " ")
+    installed = set(re.search(r"--no-install-recommends(.*)", text)[1].split())
+    dev = (m.ROOT / "dev").read_text()
+    needed = set(re.search(r"^PACKAGES=\((.*?)\)", dev, re.M | re.S)[1].split()) - {"ccache", "python3-venv"}
+    expect(needed <= installed, f"./dev builds with {needed - installed} besides")
+    stages = {name: body for name, body in re.findall(r"^FROM scratch AS (\w+)\n(.*?)(?=\n\n|\Z)", text, re.M | re.S)}
+    images = {o["image"].rsplit("/", 1)[1].split(":")[0] for _, _, _, o in ours()}
+    expect({f"quire-{s}" for s in stages} | {"quire-worker-cuda"} == images, f"{stages.keys()} {images}")
+    for name, body in stages.items():
+        expect("USER 65532:65532" in body, body)
+        expect(f'ENTRYPOINT ["/usr/local/bin/quire-{name}"]' in body, body)
+        exposed = set(map(int, re.search(r"EXPOSE (.*)", body)[1].split()))
+        for where, o, _, container in ours():
+            if where.startswith("chart with default") and container["name"] == name:
+                expect(exposed == {p["containerPort"] for p in container["ports"]}, f"{where}: {exposed}")
 
 
 def first_of(objects, kind, component=""):
