@@ -4,7 +4,7 @@
 //   relay_bench --mode=sse    frame → journal → text → JSON → server-sent events on TCP sockets,
 //                             and beside it bare write()s of the same bytes on the same sockets
 //
-// 256 streams, each with one token in every frame of the worker (bench/relay_worker.h), whose
+// 256 streams, each with one token in every frame of the worker (bench/relay/), whose
 // prompts are token ids. Time is processor time of the router's one thread, kernel included, less
 // what the played worker used of it: what one core would carry, however busy the machine is.
 #include <arpa/inet.h>
@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "bench/flags.h"
-#include "bench/relay_worker.h"
+#include "bench/relay/talker.h"
 #include "common/json/json.h"
 #include "common/log/log.h"
 #include "common/runtime/asio_executor.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing|router-load|relay|fleet]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing|router-load|relay|fleet|policies]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -362,6 +362,23 @@ def bench_router_load(args):
         "cancel storm": router_load.cancel_storm(1000 if small else 10_000)})
 
 
+def bench_policies(args):
+    """Prefix-aware against round robin on 4 real workers, taking turns."""
+    import policies
+    cycles = 1 if args.small else min(3, args.cycles)
+    rows, workload = policies.run(cycles, args.small)
+    results = {policy: {key: spread([row[key] for row in found]) for key in found[0]} for policy, found in rows.items()}
+    aware, blind = rows["prefix-aware"], rows["round-robin"]
+    gains = {"first token, times sooner": spread([b["first_token_ms_mean"] / a["first_token_ms_mean"]
+                                                  for a, b in zip(aware, blind)]),
+             "throughput, times more": spread([a["requests_per_second"] / b["requests_per_second"]
+                                               for a, b in zip(aware, blind)])}
+    print(json.dumps(gains))
+    record("policies", {"workload": workload,
+                        "oracle": "one cache with the room of all workers that has seen all earlier requests",
+                        "results": results, "prefix-aware over round-robin": gains})
+
+
 def bench_prefix_cache(args):
     """Look-up and insert among a million blocks; time to first token on a hit; the cache's share of a prefill."""
     model, threads = gemma(), os.cpu_count()
@@ -396,12 +413,12 @@ def main():
     benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
                "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
                "routing": bench_routing, "router-load": bench_router_load,
-               "relay": bench_relay, "fleet": bench_fleet}
+               "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=60, help="scheduler: of each run of gaps in real time")
-    parser.add_argument("--small", action="store_true", help="router-load: a short form of each scenario")
+    parser.add_argument("--small", action="store_true", help="router-load, policies: a short form of each scenario")
     parser.add_argument("--python", help="batching: a Python that has what bench/transformers/requirements.txt names")
     args = parser.parse_args()
     for name, bench in benches.items():

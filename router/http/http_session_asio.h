@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "router/http/exchange.h"
 #include "router/http/services.h"
@@ -29,6 +30,10 @@ struct HttpShared {
   HttpServices& services;
   size_t body_bytes = 0;  // of all requests being read
   bool draining = false;
+  // Sessions whose bytes the system took at once: one turn of the loop tells all of them. Owned by
+  // the server and by that turn.
+  std::shared_ptr<std::vector<std::shared_ptr<class HttpSession>>> written =
+      std::make_shared<std::vector<std::shared_ptr<class HttpSession>>>();
 };
 
 class HttpSession final : public Exchange, public std::enable_shared_from_this<HttpSession> {
@@ -73,6 +78,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   void AppendHead(int status, std::string_view content_type, const HeaderList& headers,
                   std::optional<size_t> length);
   void StartWrite();
+  bool SendAtOnce();  // true: all of it is with the system, and OnWrite follows
   void OnWrite(const boost::beast::error_code& error, size_t bytes);
   void AnswerWritten();
   void Linger();

@@ -1,9 +1,15 @@
 // The writing half of HttpSession.
+#include <sys/socket.h>
+
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 
 #include <charconv>
 #include <ctime>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "router/http/errors.h"
@@ -145,10 +151,36 @@ void HttpSession::StartWrite() {
   write_active_ = true;
   last_progress_ = services_.executor.clock().Now();
   if (state_ == State::kAnswering && deadline_ == 0) SetDeadline(services_.limits.write_timeout);
+  if (SendAtOnce()) return;
   socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
                            [self = shared_from_this()](const error_code& error, size_t bytes) {
                              self->OnWrite(error, bytes);
                            });
+}
+
+// A step of a worker brings a token to each of many streams. An operation of the event loop for
+// each would cost half as much again as the call that sends it; most sends are done at once. What
+// the system does not take now, and every error, is left to the event loop.
+bool HttpSession::SendAtOnce() {
+  const size_t left = writing_.size() - written_;
+  const ssize_t sent = ::send(socket_.native_handle(), writing_.data() + written_, left,
+                              MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent <= 0) return false;
+  if (static_cast<size_t>(sent) < left) {
+    written_ += static_cast<size_t>(sent);
+    return false;
+  }
+  shared_.written->push_back(shared_from_this());
+  if (shared_.written->size() > 1) return true;
+  asio::post(socket_.get_executor(), [written = shared_.written] {
+    // Who writes again meanwhile is told in the next turn.
+    const std::vector<std::shared_ptr<HttpSession>> sessions = std::move(*written);
+    written->clear();
+    for (const std::shared_ptr<HttpSession>& session : sessions) {
+      session->OnWrite(error_code(), session->writing_.size() - session->written_);
+    }
+  });
+  return true;
 }
 
 void HttpSession::OnWrite(const error_code& error, size_t bytes) {
