@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "cli/known_flags.h"
+#include "cli/vllm_flags.h"
 
 namespace quire::cli {
 namespace {
@@ -95,6 +96,17 @@ void AppendArguments(const Forwarded& f, const config::ParseResult& result,
   }
 }
 
+// The arguments, with vLLM's in our words.
+VllmArguments Translate(const ServeInputs& inputs, const std::deque<Forwarded>& forwarded) {
+  const auto additional = inputs.environment.find("VLLM_ADDITIONAL_ARGS");
+  return FromVllm(inputs.args,
+                  additional == inputs.environment.end() ? std::string_view() : additional->second,
+                  [&](std::string_view name) {
+                    return std::any_of(forwarded.begin(), forwarded.end(),
+                                       [&](const Forwarded& f) { return f.flag.name == name; });
+                  });
+}
+
 }  // namespace
 
 absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
@@ -131,14 +143,16 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
   for (Forwarded& f : forwarded) {
     if (!f.to_router) AddToSchema(f, schema);
   }
+  VllmArguments given = Translate(inputs, forwarded);
   QUIRE_ASSIGN_OR_RETURN(const config::ParseResult result,
-                         schema.Parse(inputs.args, inputs.environment));
+                         schema.Parse(given.args, inputs.environment));
   if (result.help) {
     plan.help = true;
     plan.help_text = schema.HelpText();
     return plan;
   }
   plan.warnings = result.warnings;
+  plan.warnings.insert(plan.warnings.end(), given.warnings.begin(), given.warnings.end());
   folders.insert(folders.end(), inputs.model_folders.begin(), inputs.model_folders.end());
   QUIRE_ASSIGN_OR_RETURN(plan.model, ResolveModel(model, folders));
   plan.worker_args.push_back("--model=" + plan.model.path);

@@ -12,6 +12,7 @@
 #include "cli/model_names.h"
 #include "cli/restart_policy.h"
 #include "cli/serve_plan.h"
+#include "cli/vllm_flags.h"
 
 namespace quire::cli {
 namespace {
@@ -89,7 +90,7 @@ struct Plans {
   Plans() {
     folder.Write("models/demo/config.json", "{}");
     folder.Write("models/demo/model.safetensors", "x");
-    inputs.router_help = Help({"port", "host", "log-level"}, false);
+    inputs.router_help = Help({"port", "host", "log-level", "drain-timeout"}, false);
     inputs.worker_help = Help({"threads", "log-level", "listen"}, true);
     inputs.model_folders = {folder.path() + "/models"};
   }
@@ -122,6 +123,40 @@ TEST(ServePlan, DefaultsToTheDemoAndReadsTheEnvironment) {
   EXPECT_NE(std::find(plan->worker_args.begin(), plan->worker_args.end(), "--threads=4"),
             plan->worker_args.end());
   EXPECT_TRUE(plan->router_args.empty());
+}
+
+TEST(ServePlan, TakesWhatKserveGivesToVllm) {
+  Plans plans;
+  plans.inputs.environment = {
+      {"VLLM_ADDITIONAL_ARGS", "--threads=8  --otlp-traces-endpoint http://collector:4317"}};
+  const auto plan = plans.Plan({"demo", "--served-model-name", "a", "publishers/ns/models/a",
+                                "--shutdown-timeout", "45", "--enable-ssl-refresh",
+                                "--disable-access-log-for-endpoints", "/health,/metrics"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const char* wanted :
+       {"--served-model-name=a", "--served-model-name=publishers/ns/models/a", "--threads=8"}) {
+    EXPECT_EQ(std::count(plan->worker_args.begin(), plan->worker_args.end(), wanted), 1) << wanted;
+  }
+  EXPECT_EQ(std::count(plan->router_args.begin(), plan->router_args.end(), "--drain-timeout=45s"),
+            1);
+  ASSERT_EQ(plan->warnings.size(), 1u);
+  EXPECT_NE(plan->warnings[0].find("--otlp-traces-endpoint"), std::string::npos);
+  EXPECT_FALSE(plans.Plan({"demo", "--enable-lora"}).ok()) << "what we lack is refused";
+}
+
+TEST(VllmFlags, AFlagOfOursIsNeverTouched) {
+  const auto none = [](std::string_view) { return false; };
+  const auto all = [](std::string_view) { return true; };
+  const std::vector<std::string> args = {"--shutdown-timeout=4", "m", "--trust-remote-code"};
+  EXPECT_EQ(FromVllm(args, "", all).args, args);
+  EXPECT_EQ(FromVllm(args, "", none).args, (std::vector<std::string>{"--drain-timeout=4s", "m"}));
+  EXPECT_EQ(FromVllm({"--served-model-name", "a", "m"}, "", all).args,
+            (std::vector<std::string>{"--served-model-name", "a", "m"}))
+      << "the model may come last";
+  EXPECT_TRUE(FromVllm({}, "  ", none).args.empty());
+  EXPECT_EQ(FromVllm({"--shutdown-timeout"}, "", none).args,
+            (std::vector<std::string>{"--drain-timeout=s"}))
+      << "for the schema to refuse";
 }
 
 TEST(ServePlan, RefusesInOneLineThatNamesWhatIsWrong) {

@@ -1,0 +1,25 @@
+// What vLLM's command line says, in words of ours: KServe and manifests made for vLLM give its
+// flags.
+//
+// Pure. A flag of ours is never touched; one that is neither ours nor here stays as it is, for the
+// schema to refuse by name.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire::cli {
+
+struct VllmArguments {
+  std::vector<std::string> args;
+  std::vector<std::string> warnings;  // one line each: what was asked for and is not done
+};
+
+// `args` as they stand after "serve"; `additional` is VLLM_ADDITIONAL_ARGS, split at blanks.
+// After a first word that is the model, --served-model-name takes several names, as vLLM's does.
+VllmArguments FromVllm(std::vector<std::string> args, std::string_view additional,
+                       const std::function<bool(std::string_view)>& is_ours);
+
+}  // namespace quire::cli
