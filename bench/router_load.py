@@ -32,56 +32,70 @@ def first_token(cycles, seconds):
     rows, tokens, step_ms = 4, 16, 40
     rate = 0.5 * 64 * rows / (tokens * step_ms / 1000)
     shape = {"rate": rate, "requests": int(rate * seconds), "max_tokens": tokens, "channels": 16, "prompt_tokens": 64}
-    bare, routed, added = ({"p50": [], "p99": []} for _ in range(3))
+    bare = {"p50": [], "p99": []}
+    routed, added = ({way: {"p50": [], "p99": []} for way in ("gRPC", "HTTP")} for _ in range(2))
     with MockWorkers(64, decode_ms=step_ms, max_num_seqs=rows) as mock, Echo(decode_ms=step_ms) as echo, \
             Router(mock.addresses) as router:
-        for target in (echo.grpc, router.grpc):  # connections, caches
-            whole(load(target, **{**shape, "requests": 200}), "warm-up")
+        ways = {"gRPC": {"target": router.grpc}, "HTTP": {"target": router.http, "http": True}}
+        for options in ({"target": echo.grpc}, *ways.values()):  # connections, caches
+            whole(load(**options, **{**shape, "requests": 200}), "warm-up")
         for cycle in range(cycles):
-            hop = whole(load(echo.grpc, **shape, first_seed=cycle * 10**6), "bare hop")["first_token_ms"]
-            ours = whole(load(router.grpc, **shape, first_seed=cycle * 10**6), "router")["first_token_ms"]
+            seed = {"first_seed": cycle * 10**6 + 1}
+            hop = whole(load(echo.grpc, **shape, **seed), "bare hop")["first_token_ms"]
+            said = f"cycle {cycle + 1}: bare hop p50 {hop['p50']:.2f} p99 {hop['p99']:.2f} ms"
+            for way, options in ways.items():
+                ours = whole(load(**options, **shape, **seed), way)["first_token_ms"]
+                for q in ("p50", "p99"):
+                    routed[way][q].append(ours[q])
+                    added[way][q].append((ours[q] - hop[q]) / hop[q])
+                said += (f"; {way} through the router {ours['p50']:.2f} and {ours['p99']:.2f}, "
+                         f"{added[way]['p50'][-1]:.2f} and {added[way]['p99'][-1]:.2f} hops more")
             for q in ("p50", "p99"):
                 bare[q].append(hop[q])
-                routed[q].append(ours[q])
-                added[q].append((ours[q] - hop[q]) / hop[q])
-            print(f"cycle {cycle + 1}: bare hop p50 {hop['p50']:.2f} p99 {hop['p99']:.2f} ms, through the router "
-                  f"{ours['p50']:.2f} and {ours['p99']:.2f}: {added['p50'][-1]:.2f} and {added['p99'][-1]:.2f} hops more",
-                  flush=True)
+            print(said, flush=True)
     return {"workload": f"64 mock workers of {rows} rows, {rate:.0f} requests/s at random times, {tokens} tokens of "
                         f"{step_ms} ms each, prompts of 64 ids; all on {os.cpu_count()} cores",
             "bare hop ms": {q: spread(v) for q, v in bare.items()},
-            "through the router ms": {q: spread(v) for q, v in routed.items()},
-            "added, in bare hops": {q: spread(v) for q, v in added.items()}}
+            "through the router ms": {way: {q: spread(v) for q, v in row.items()} for way, row in routed.items()},
+            "added, in bare hops": {way: {q: spread(v) for q, v in row.items()} for way, row in added.items()}}
 
 
 def requests_per_second(cycles, requests):
     """Short requests, as many as go: the server at hand alone on core 0, all else on the others."""
     alone, others = ("0", f"1-{os.cpu_count() - 1}") if os.cpu_count() > 1 else (None, None)
     shape = {"concurrency": 64, "channels": 16}
-    table = {name: {"requests/s": [], "cpu us per request": []} for name in ("bare unary gRPC", "router")}
-    ratio, cpu_ratio = [], []
+    bare = "bare unary gRPC"
     with MockWorkers(8, cores=others, decode_ms=5) as mock, Echo(cores=alone) as echo, \
             Router(mock.addresses, cores=alone) as router:
-        cases = {"bare unary gRPC": (echo.grpc, echo, {"unary": True, "requests": 4 * requests}),
-                 "router": (router.grpc, router.process, {"max_tokens": 1, "requests": requests})}
+        cases = {bare: (echo.grpc, echo, {"unary": True, "requests": 4 * requests}),
+                 "HTTP, one piece": (router.http, router.process, {"http": True, "unary": True}),
+                 "HTTP, events": (router.http, router.process, {"http": True}),
+                 "gRPC": (router.grpc, router.process, {})}
+        cases = {name: (target, process, {"max_tokens": 1, "requests": requests, **options})
+                 for name, (target, process, options) in cases.items()}
+        table = {name: {"requests/s": [], "cpu us per request": []} for name in cases}
+        ratios = {name: {"ratio": [], "by processor time of the server": []} for name in cases if name != bare}
         for target, _, options in cases.values():
             load(target, cores=others, **shape, **{**options, "requests": 500})
         for cycle in range(cycles):
+            said = f"cycle {cycle + 1}:"
             for name, (target, process, options) in cases.items():
                 before = cpu_seconds(process)
                 row = whole(load(target, cores=others, **shape, **options), name)
-                table[name]["requests/s"].append(row["requests_per_second"])
-                table[name]["cpu us per request"].append((cpu_seconds(process) - before) * 1e6 / options["requests"])
-            ratio.append(table["router"]["requests/s"][-1] / table["bare unary gRPC"]["requests/s"][-1])
-            cpu_ratio.append(table["bare unary gRPC"]["cpu us per request"][-1] /
-                             table["router"]["cpu us per request"][-1])
-            print(f"cycle {cycle + 1}: {table['router']['requests/s'][-1]:.0f} of "
-                  f"{table['bare unary gRPC']['requests/s'][-1]:.0f} requests/s, {ratio[-1]:.3f}; by processor time "
-                  f"{cpu_ratio[-1]:.3f}", flush=True)
+                speed, cost = table[name]["requests/s"], table[name]["cpu us per request"]
+                speed.append(row["requests_per_second"])
+                cost.append((cpu_seconds(process) - before) * 1e6 / options["requests"])
+                said += f" {name} {speed[-1]:.0f} requests/s, {cost[-1]:.0f} us"
+                if name == bare:
+                    continue
+                ratios[name]["ratio"].append(speed[-1] / table[bare]["requests/s"][-1])
+                ratios[name]["by processor time of the server"].append(table[bare]["cpu us per request"][-1] / cost[-1])
+                said += f" ({ratios[name]['ratio'][-1]:.3f}, {ratios[name]['by processor time of the server'][-1]:.3f})"
+            print(said, flush=True)
     return {"workload": "64 callers without a pause, prompts of 16 ids, one token each, 8 mock workers; the server "
                         "alone on one core, callers and mock workers on the rest",
             **{name: {key: spread(v, 1) for key, v in row.items()} for name, row in table.items()},
-            "ratio": spread(ratio), "ratio by processor time of the server": spread(cpu_ratio)}
+            "over bare unary gRPC": {name: {key: spread(v) for key, v in row.items()} for name, row in ratios.items()}}
 
 
 def overload(cycles, seconds):
@@ -115,37 +129,45 @@ def overload(cycles, seconds):
 
 def open_streams(streams, workers, rate, tokens):
     """Many slow streams at once: memory of each, how old a token is when its reader has it."""
-    step_ms = 1000
     shape = {"requests": streams, "rate": rate, "max_tokens": tokens, "channels": max(4, streams // 100),
              "stamps": True, "timeout_s": 300}
-    probes = {"rate": 20, "max_tokens": 1, "channels": 4, "stamps": True}
-    pace = {"decode_ms": step_ms, "stamps": True}
-    with MockWorkers(workers, **pace) as mock, Echo(**pace) as echo, Router(mock.addresses, *ROOMY) as router:
+    pace = {"decode_ms": 1000, "stamps": True}
+    with Echo(**pace) as echo:
         bare = whole(load(echo.grpc, **shape), "bare streams")["age_ms"]
-        calm = whole(load(router.grpc, **probes, requests=100), "calm")["first_token_ms"]
-        before = router.memory()
-        with Client(router.grpc, **shape) as client:
-            client.wait_for_line('"open"')
-            during = router.memory()
-            if router.metric("quire_router_live_requests") != streams:
-                raise SystemExit("open streams: some ended before all were open: void")
-            beside = whole(load(router.grpc, **probes, requests=100), "beside")["first_token_ms"]
-            ours = whole(client.result(300), "streams")["age_ms"]
-        router.wait_until(lambda: router.metric("quire_router_live_requests") == 0, "nothing is left")
-        after = router.memory()
-    each = (during - before) * 1024 / streams
-    print(f"{streams} streams: {each:.1f} KiB each, tokens {ours['p50']:.1f} ms old, p99 {ours['p99']:.1f} (bare "
-          f"{bare['p50']:.1f} and {bare['p99']:.1f}); first token beside them p99 {beside['p99']:.1f} ms, calm "
-          f"{calm['p99']:.1f}", flush=True)
-    return {"workload": f"{streams} streams of a token a second through {workers} mock workers, gRPC, 100 to a connection",
-            "KiB of each open stream": round(each, 1), "resident MiB": {"before": round(before, 1),
-                                                                       "all open": round(during, 1),
-                                                                       "after": round(after, 1)},
-            "age of a token ms": {"bare": {q: round(bare[q], 2) for q in ("p50", "p99")},
-                                  "through the router": {q: round(ours[q], 2) for q in ("p50", "p99")},
-                                  "added": {q: round(ours[q] - bare[q], 2) for q in ("p50", "p99")}},
-            "first token ms": {"calm": {q: round(calm[q], 2) for q in ("p50", "p99")},
-                               "beside them": {q: round(beside[q], 2) for q in ("p50", "p99")}}}
+    result = {"workload": f"{streams} streams of a token a second through {workers} mock workers; gRPC 100 to a "
+                          "connection, HTTP a connection each", "bare: age of a token ms": ages(bare)}
+    for way in ("gRPC", "HTTP"):
+        with MockWorkers(workers, **pace) as mock, Router(mock.addresses, *ROOMY) as router:
+            result[way] = streams_open(router, way, shape)
+        result[way]["age of a token, added ms"] = {q: round(result[way]["age of a token ms"][q] - bare[q], 2)
+                                                   for q in ("p50", "p99")}
+        print(f"{streams} streams over {way} (bare: tokens {bare['p50']:.1f} ms old, p99 {bare['p99']:.1f}): {result[way]}",
+              flush=True)
+    return result
+
+
+def ages(row):
+    return {q: round(row[q], 2) for q in ("p50", "p99")}
+
+
+def streams_open(router, way, shape):
+    target = {"target": router.http, "http": True} if way == "HTTP" else {"target": router.grpc}
+    probes = {**target, "rate": 20, "max_tokens": 1, "channels": 4, "requests": 100, "stamps": True}
+    live = "quire_router_live_requests"
+    calm = whole(load(**probes), "calm")["first_token_ms"]
+    before = router.memory()
+    with Client(**target, **shape) as client:
+        client.wait_for_line('"open"')
+        during = router.memory()
+        if router.metric(live) != shape["requests"]:
+            raise SystemExit("open streams: some ended before all were open: void")
+        beside = whole(load(**probes), "beside")["first_token_ms"]
+        ours = whole(client.result(300), "streams")["age_ms"]
+    router.wait_until(lambda: router.metric(live) == 0, "nothing is left")
+    return {"KiB of each open stream": round((during - before) * 1024 / shape["requests"], 1),
+            "resident MiB": {"before": round(before, 1), "all open": round(during, 1),
+                             "after": round(router.memory(), 1)},
+            "age of a token ms": ages(ours), "first token ms": {"calm": ages(calm), "beside them": ages(beside)}}
 
 
 def cancel_storm(requests):

@@ -19,7 +19,7 @@ constexpr size_t kPromptPartTokens = 512;
 
 }  // namespace
 
-AnswerCall::~AnswerCall() { QUIRE_CHECK(reactor_ == nullptr && id_ == 0); }
+AnswerCall::~AnswerCall() { QUIRE_CHECK(ended_ && id_ == 0); }
 
 void AnswerCall::Begin(GenerateRequest request) {
   if (broken_) {
@@ -36,74 +36,64 @@ void AnswerCall::Refuse(const ApiError& error) { OnError(error); }
 void AnswerCall::GiveUp() {
   if (id_ != 0) services_.pipeline.Cancel(id_);
   id_ = 0;
-  waiting_.clear();
+  broken_ = true;
+  writer_.Break();
 }
 
 void AnswerCall::Cancelled() {
-  if (reactor_ == nullptr || broken_) return;
+  if (ended_ || broken_) return;
   services_.counters.grpc_cancelled.Add();
-  broken_ = true;
   GiveUp();
   End(grpc::Status(grpc::StatusCode::CANCELLED, "the client gave the call up"));
 }
 
-void AnswerCall::WriteDone(bool ok) {
-  const std::unique_ptr<Message> written = std::move(writing_);
-  if (reactor_ == nullptr) return;
-  if (!ok && !broken_) {
-    broken_ = true;
-    GiveUp();
-    final_status_ = grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone");
-  } else if (ok && id_ != 0 && written->is_delta) {
-    services_.pipeline.Taken(id_, written->choice, written->taken);
-  }
-  WriteNext();
+void AnswerCall::Heard(const AnswerWriter::News& news) {
+  if (news.taken && id_ != 0) services_.pipeline.Taken(id_, news.choice, *news.taken);
+  if (!news.broken || broken_) return;
+  GiveUp();
+  End(grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone"));
 }
 
-AnswerCall::Message& AnswerCall::Append() {
-  waiting_.push_back(std::make_unique<Message>());
-  return *waiting_.back();
-}
-
+// Nothing is written yet: the first output follows at once, and they leave together.
 void AnswerCall::OnStarted(const Started& started) {
-  ToProto(started, request_id_, *Append().response.mutable_started());
-  AppendPrompt(started);
-  WriteNext();
+  v1::GenerateResponse message;
+  ToProto(started, request_id_, *message.mutable_started());
+  writer_.Add(std::move(message));
+  AddPrompt(started);
 }
 
 // In messages of a moderate size, whatever the prompt's.
-void AnswerCall::AppendPrompt(const Started& started) {
+void AnswerCall::AddPrompt(const Started& started) {
   const std::string_view text = started.prompt_text;
   for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
     end = std::min(text.size(), begin + kPromptPartBytes);
     // Never within a character: bytes that continue one go with those before them.
     while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
-    Append().response.mutable_prompt()->set_text(std::string(text.substr(begin, end - begin)));
+    v1::GenerateResponse message;
+    message.mutable_prompt()->set_text(std::string(text.substr(begin, end - begin)));
+    writer_.Add(std::move(message));
   }
   const std::span<const TokenLogprob> logprobs(started.prompt_logprobs);
   for (size_t begin = 0; begin < logprobs.size(); begin += kPromptPartTokens) {
     const size_t count = std::min(kPromptPartTokens, logprobs.size() - begin);
-    ToProto(logprobs.subspan(begin, count), begin, *Append().response.mutable_prompt());
+    v1::GenerateResponse message;
+    ToProto(logprobs.subspan(begin, count), begin, *message.mutable_prompt());
+    writer_.Add(std::move(message));
   }
 }
 
 void AnswerCall::OnDelta(const Delta& delta) {
-  // While a write is under way its followers of the same choice travel together.
-  const bool joins =
-      !waiting_.empty() && waiting_.back()->is_delta && waiting_.back()->choice == delta.choice;
-  Message& message = joins ? *waiting_.back() : Append();
-  message.is_delta = true;
-  message.choice = delta.choice;
-  message.taken = delta.first_index + delta.ids.size();
-  AppendToProto(delta, *message.response.mutable_delta());
-  WriteNext();
+  writer_.AddDelta(delta);
+  writer_.Write();
 }
 
 void AnswerCall::OnChoiceEnd(const ChoiceEnd& end) {
   QUIRE_CHECK(choices_left_ > 0);
   --choices_left_;
-  ToProto(end, *Append().response.mutable_done());
-  WriteNext();
+  v1::GenerateResponse message;
+  ToProto(end, *message.mutable_done());
+  writer_.Add(std::move(message));
+  if (choices_left_ > 0) writer_.Write();  // else the end of the call follows at once
 }
 
 void AnswerCall::OnFinished(const Usage& usage) {
@@ -113,7 +103,9 @@ void AnswerCall::OnFinished(const Usage& usage) {
                      "the answer ended before every choice had a finish reason"));
     return;
   }
-  ToProto(usage, *Append().response.mutable_usage());
+  v1::GenerateResponse message;
+  ToProto(usage, *message.mutable_usage());
+  writer_.Add(std::move(message));
   End(grpc::Status::OK);
 }
 
@@ -126,28 +118,15 @@ void AnswerCall::OnError(const ApiError& error) {
 
 // As trailing metadata: for people as over HTTP, and for gRPC's own retries.
 void AnswerCall::TellWhenToComeBack(const ApiError& error) {
-  if (context_ == nullptr || reactor_ == nullptr || error.retry_after_ms == 0) return;
+  if (context_ == nullptr || ended_ || error.retry_after_ms == 0) return;
   const uint32_t seconds = (error.retry_after_ms + 999) / 1000;
   context_->AddTrailingMetadata("retry-after", std::to_string(seconds));
   context_->AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after_ms));
 }
 
 void AnswerCall::End(grpc::Status status) {
-  if (!final_status_) final_status_ = std::move(status);
-  WriteNext();
-}
-
-void AnswerCall::WriteNext() {
-  if (reactor_ == nullptr || writing_) return;
-  if (!waiting_.empty() && !broken_) {
-    writing_ = std::move(waiting_.front());
-    waiting_.pop_front();
-    reactor_->StartWrite(&writing_->response);
-    return;
-  }
-  if (!final_status_) return;
-  Reactor* reactor = std::exchange(reactor_, nullptr);
-  reactor->Finish(*final_status_);
+  if (std::exchange(ended_, true)) return;
+  writer_.End(std::move(status));
 }
 
 }  // namespace quire

@@ -5,7 +5,7 @@
 //
 // Invariants:
 // 1. Every pipeline call and callback happens on the event loop.
-// 2. An output counts as taken when its message has gone to the transport.
+// 2. An output counts as taken when its message has gone to the transport; that is told in steps.
 // 3. It listens nowhere: connections come by Adopt, past the front's guard.
 #pragma once
 
@@ -30,6 +30,9 @@ struct GrpcLimits {
   int max_concurrent_streams = 256;        // of one connection
   size_t memory_quota_bytes = 512u << 20;  // of gRPC's own buffers
   Micros health_interval = 500 * kMicrosPerMilli;
+  // Outputs of a choice that its client has had before the pipeline hears of it: well below the
+  // quarter of a window that moves it.
+  uint64_t taken_step = 16;
 };
 
 struct GrpcServices {

@@ -93,8 +93,11 @@ class AnswerReactor final : public AnswerCall::Reactor {
     });
   }
 
+  // The loop hears of what it has to act on alone.
   void OnWriteDone(bool ok) override {
-    services_.executor.Post([call = call_, ok] { call->WriteDone(ok); });
+    const AnswerWriter::News news = call_->Written(ok);
+    if (!news.broken && !news.taken) return;
+    services_.executor.Post([call = call_, news] { call->Heard(news); });
   }
   void OnCancel() override {
     services_.executor.Post([call = call_] { call->Cancelled(); });

@@ -44,7 +44,7 @@ class Echo(Process):
 
 
 class Router(RouterUnderTest):
-    """`grpc` is its address for gRPC; ready when it returns."""
+    """`grpc` and `http` are its addresses; ready when it is made."""
 
     def __init__(self, workers, *args, cores=None):
         self.process = Process(pinned([BIN / "quire-router", "--port=0", "--grpc-port=0", "--log-format=json",
@@ -55,7 +55,7 @@ class Router(RouterUnderTest):
             self.process.close()
             raise
         self.port = int(line["http"].rsplit(":", 1)[1])
-        self.grpc = line["grpc"]
+        self.grpc, self.http = line["grpc"], line["http"]
         try:
             self.wait_until(lambda: self.metric('quire_router_workers{phase="ready"}') == len(workers), "all are ready")
         except Failure:

@@ -28,30 +28,50 @@ def all_well(result, count):
     expect(result["complete"] == count and result["wrong_tokens"] == 0, f"of {count} streams: {result}")
 
 
-def test_many_streams_are_complete_and_leave_nothing():
+def many_streams(http):
     streams, workers, rate = (10_000, 64, 1000) if LONG else (300, 8, 300)
     with MockWorkers(workers, decode_ms=500 if LONG else 50) as mock, Router(mock.addresses, *ROOMY) as router:
-        all_well(load(router.grpc, requests=50, concurrency=50), 50)
+        target = router.http if http else router.grpc
+        all_well(load(target, http=http, requests=50, concurrency=50), 50)
         before = router.memory()
-        with Client(router.grpc, requests=streams, rate=rate, max_tokens=60, channels=max(4, streams // 100)) as client:
+        with Client(target, http=http, requests=streams, rate=rate, max_tokens=60,
+                    channels=max(4, streams // 100)) as client:
             client.wait_for_line('"open"')
             expect(router.metric(LIVE) == streams, f"{router.metric(LIVE)} requests live of {streams} open streams")
             during = router.memory()
             all_well(client.result(), streams)
         nothing_is_left(router, mock)
-        print(f"{streams} streams: {(during - before) * 1024 / streams:.1f} KiB each; "
+        print(f"{streams} streams over {'HTTP' if http else 'gRPC'}: {(during - before) * 1024 / streams:.1f} KiB each; "
               f"resident {before:.1f}, {during:.1f} and then {router.memory():.1f} MiB")
 
 
-def test_a_storm_of_cancels_frees_everything_and_changes_nothing_for_others():
-    storm, beside = (10_000, 2000) if LONG else (1000, 100)
+def test_many_streams_over_grpc_are_complete_and_leave_nothing():
+    many_streams(http=False)
+
+
+def test_many_streams_over_http_are_complete_and_leave_nothing():
+    many_streams(http=True)
+
+
+def storm(http):
+    leaving, beside = (10_000, 2000) if LONG else (1000, 100)
     with MockWorkers(8, decode_ms=5) as mock, Router(mock.addresses, *ROOMY) as router:
-        with Client(router.grpc, requests=beside, concurrency=20, max_tokens=30, first_seed=10**6) as others:
-            gone = load(router.grpc, requests=storm, concurrency=200, max_tokens=100, channels=16, cancel_percent=100)
+        target = router.http if http else router.grpc
+        with Client(target, http=http, requests=beside, concurrency=20, max_tokens=30, first_seed=10**6) as others:
+            gone = load(target, http=http, requests=leaving, concurrency=200, max_tokens=100, channels=16,
+                        cancel_percent=100)
             all_well(others.result(), beside)
-        expect(gone["cancelled"] == storm and gone["wrong_tokens"] == 0, f"{gone}")
+        expect(gone["cancelled"] == leaving and gone["wrong_tokens"] == 0, f"{gone}")
         nothing_is_left(router, mock)
-        all_well(load(router.grpc, requests=20, concurrency=20), 20)
+        all_well(load(target, http=http, requests=20, concurrency=20), 20)
+
+
+def test_a_storm_of_cancels_over_grpc_frees_everything_and_changes_nothing_for_others():
+    storm(http=False)
+
+
+def test_a_storm_of_clients_that_leave_over_http_frees_everything_and_changes_nothing_for_others():
+    storm(http=True)
 
 
 def test_with_every_worker_killed_clients_hear_so_soon_and_are_served_again():

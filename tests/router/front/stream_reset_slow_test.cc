@@ -142,6 +142,7 @@ TEST(StreamResetSlow, AMillionResetsGrowMemoryByLessThan64MibAndOtherStreamsGoOn
   edge.OnLoop([&] {
     edge.pipeline.mode = FakePipeline::Mode::kFlood;
     edge.pipeline.window = 4;
+    edge.grpc_services.limits.taken_step = 1;
   });
   Bystander bystander(edge.Target());
   ASSERT_TRUE(edge.Eventually([&] { return bystander.tokens() > 100; }));
@@ -177,6 +178,7 @@ TEST(StreamResetSlow, StreamsLeftOpenByConnectionsThatEndAreBoundedToo) {
   edge.OnLoop([&] {
     edge.pipeline.mode = FakePipeline::Mode::kFlood;
     edge.pipeline.window = 4;
+    edge.grpc_services.limits.taken_step = 1;
   });
   Bystander bystander(edge.Target());
   ASSERT_TRUE(edge.Eventually([&] { return bystander.tokens() > 100; }));
