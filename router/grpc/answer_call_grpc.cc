@@ -47,7 +47,7 @@ void AnswerCall::Cancelled() {
   End(grpc::Status(grpc::StatusCode::CANCELLED, "the client gave the call up"));
 }
 
-void AnswerCall::Heard(const AnswerWriter::News& news) {
+void AnswerCall::Heard(const CallWriter::News& news) {
   if (news.taken && id_ != 0) services_.pipeline.Taken(id_, news.choice, *news.taken);
   if (!news.broken || broken_) return;
   GiveUp();

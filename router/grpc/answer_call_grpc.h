@@ -1,4 +1,4 @@
-// One streamed answer over gRPC: what the pipeline says becomes messages of an AnswerWriter.
+// One streamed answer over gRPC: what the pipeline says becomes messages of a CallWriter.
 //
 // Owners: its reactor and the work posted by it (shared_ptr in each), until the call has ended. All
 // functions but the constructor and Written run on the event loop.
@@ -14,14 +14,14 @@
 #include <string>
 
 #include "quire/v1/inference.pb.h"
-#include "router/grpc/answer_writer_grpc.h"
+#include "router/grpc/call_writer_grpc.h"
 #include "router/grpc/inference_server.h"
 
 namespace quire {
 
 class AnswerCall final : public ResponseSink, public std::enable_shared_from_this<AnswerCall> {
  public:
-  using Reactor = AnswerWriter::Reactor;
+  using Reactor = CallWriter::Reactor;
 
   AnswerCall(GrpcServices& services, Reactor* reactor)
       : services_(services), writer_(reactor, services.limits.taken_step) {}
@@ -33,9 +33,9 @@ class AnswerCall final : public ResponseSink, public std::enable_shared_from_thi
   void Refuse(const ApiError& error);
   void Cancelled();
   // gRPC's threads: a write has ended.
-  AnswerWriter::News Written(bool ok) { return writer_.WriteDone(ok); }
+  CallWriter::News Written(bool ok) { return writer_.WriteDone(ok); }
   // What came of it.
-  void Heard(const AnswerWriter::News& news);
+  void Heard(const CallWriter::News& news);
 
   void OnStarted(const Started& started) override;
   void OnDelta(const Delta& delta) override;
@@ -50,7 +50,7 @@ class AnswerCall final : public ResponseSink, public std::enable_shared_from_thi
   void GiveUp();  // cancels the pipeline's request
 
   GrpcServices& services_;
-  AnswerWriter writer_;
+  CallWriter writer_;
   grpc::CallbackServerContext* context_ = nullptr;
   std::string request_id_;
   RequestId id_ = 0;

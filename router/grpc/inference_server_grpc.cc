@@ -95,7 +95,7 @@ class AnswerReactor final : public AnswerCall::Reactor {
 
   // The loop hears of what it has to act on alone.
   void OnWriteDone(bool ok) override {
-    const AnswerWriter::News news = call_->Written(ok);
+    const CallWriter::News news = call_->Written(ok);
     if (!news.broken && !news.taken) return;
     services_.executor.Post([call = call_, news] { call->Heard(news); });
   }

@@ -20,6 +20,15 @@ struct PromptWork {
   Result<PromptTokens> tokens = PromptTokens();
 };
 
+// Token ids are looked over in less time than another thread takes to wake up.
+constexpr size_t kMaxIdsOnTheLoop = 8192;
+
+bool IsQuick(const PromptWork& work) {
+  const auto* prompt = std::get_if<TokenPrompt>(&work.prompt);
+  return prompt != nullptr && prompt->ids.size() <= kMaxIdsOnTheLoop && !work.echo &&
+         work.bad_words.empty();
+}
+
 Result<PromptTokens> Work(const PromptWork& work) {
   if (work.wanted.expired()) return ApiError{ApiCode::kCancelled, "nobody waits for it", "", 0};
   Result<std::vector<TokenId>> ids = BuildPrompt(*work.text, work.prompt, work.options);
@@ -52,6 +61,10 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
                    request.ask.truncate_prompt_tokens,
                    static_cast<uint32_t>(request.ask.sampling.max_tokens.value_or(1)),
                    limits};
+  if (IsQuick(*work)) {
+    done(Work(*work));
+    return true;
+  }
   return background.Run([work] { work->tokens = Work(*work); },
                         [work, done = std::move(done)] { done(std::move(work->tokens)); });
 }

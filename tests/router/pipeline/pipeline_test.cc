@@ -328,6 +328,20 @@ TEST_F(PipelineTest, PromptAtTheLimitOfTheContextIsServed) {
   EXPECT_EQ(RunOne(ask).usage->completion_tokens, 1u);
 }
 
+TEST_F(PipelineTest, TokenIdsWaitForNoOtherThread) {
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  GenerateRequest ids = Ask("", 1000);
+  ids.prompt = TokenPrompt{{1, 2, 3}};
+  RecordingSink first, second;
+  pipeline_->Start(ids, &first);
+  pipeline_->Start(Ask("a text", 1000), &second);
+  Run(kMicrosPerMilli / 2);  // the background takes a millisecond
+  EXPECT_EQ(worker.attempts.size(), 1u);
+  Run(kMicrosPerMilli);
+  EXPECT_EQ(worker.attempts.size(), 2u);
+}
+
 TEST_F(PipelineTest, ALongPromptTravelsInParts) {
   FakeWorkerOptions options;
   options.max_model_len = 1u << 20;

@@ -24,7 +24,7 @@
 
 namespace quire {
 
-class AnswerWriter {
+class CallWriter {
  public:
   using Reactor = grpc::ServerWriteReactor<v1::GenerateResponse>;
 
@@ -37,8 +37,7 @@ class AnswerWriter {
 
   // A choice's outputs are worth telling of when `taken_step` have been written since the last
   // time.
-  AnswerWriter(Reactor* reactor, uint64_t taken_step)
-      : taken_step_(taken_step), reactor_(reactor) {}
+  CallWriter(Reactor* reactor, uint64_t taken_step) : taken_step_(taken_step), reactor_(reactor) {}
 
   // Event loop. Nothing is written before Write, End, or the end of the write under way.
   void Add(v1::GenerateResponse message);

@@ -1,4 +1,4 @@
-#include "router/grpc/answer_writer_grpc.h"
+#include "router/grpc/call_writer_grpc.h"
 
 #include <utility>
 
@@ -7,14 +7,14 @@
 
 namespace quire {
 
-void AnswerWriter::Add(v1::GenerateResponse response) {
+void CallWriter::Add(v1::GenerateResponse response) {
   auto message = std::make_unique<Message>();
   message->response = std::move(response);
   MutexLock lock(mutex_);
   if (!broken_) waiting_.push_back(std::move(message));
 }
 
-void AnswerWriter::AddDelta(const Delta& delta) {
+void CallWriter::AddDelta(const Delta& delta) {
   MutexLock lock(mutex_);
   if (broken_) return;
   const bool joins =
@@ -27,7 +27,7 @@ void AnswerWriter::AddDelta(const Delta& delta) {
   AppendToProto(delta, *message.response.mutable_delta());
 }
 
-void AnswerWriter::End(grpc::Status status) {
+void CallWriter::End(grpc::Status status) {
   {
     MutexLock lock(mutex_);
     if (!final_status_) final_status_ = std::move(status);
@@ -35,7 +35,7 @@ void AnswerWriter::End(grpc::Status status) {
   Write();
 }
 
-void AnswerWriter::Break() {
+void CallWriter::Break() {
   MutexLock lock(mutex_);
   broken_ = true;
   waiting_.clear();
@@ -43,7 +43,7 @@ void AnswerWriter::Break() {
 
 // The reactor is called outside the lock: it is there until it has been told to finish, and who
 // tells it so is one thread.
-void AnswerWriter::Write() {
+void CallWriter::Write() {
   Reactor* reactor = nullptr;
   const v1::GenerateResponse* response = nullptr;
   std::optional<grpc::Status> finish;
@@ -81,7 +81,7 @@ void AnswerWriter::Write() {
   }
 }
 
-AnswerWriter::News AnswerWriter::WriteDone(bool ok) {
+CallWriter::News CallWriter::WriteDone(bool ok) {
   News news;
   std::unique_ptr<Message> written;
   {
