@@ -21,8 +21,8 @@ struct PromptTokens {
 };
 
 // Takes the prompt out of the request. Nothing is done for a request that is gone by then. `done`
-// runs on the executor, later, or within this call where the prompt is token ids already. False, and
-// it never runs: the background's queue is full.
+// runs on the executor, later, or within this call where the prompt is token ids already. False,
+// and it never runs: the background's queue is full.
 bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background& background,
                     std::function<void(Result<PromptTokens>)> done);
 
