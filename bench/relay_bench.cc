@@ -42,7 +42,7 @@ struct Options {
   std::string mode = "link";
   std::string model = "models/demo";
   int32_t streams = 256;
-  int32_t tokens = 1024;  // of each stream
+  int32_t tokens = 512;  // of each stream
   int32_t prompt = 64;
 };
 

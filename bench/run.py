@@ -314,7 +314,7 @@ def bench_relay(args):
     results = {mode: {key: spread([row[key] for row in runs[mode]]) for key in keys[mode]} for mode in runs}
     for mode, row in results.items():
         print(f"{mode}: {row['tokens_per_second']['median']:.0f} tokens/s of one core")
-    record("relay", {"workload": "256 streams of 1,024 tokens, prompts of token ids, one token of each in every frame "
+    record("relay", {"workload": "256 streams of 512 tokens, prompts of token ids, one token of each in every frame "
                      "of the worker; link: frame, fence, journal, sink; sse: the same, text by the demo model's "
                      "tokenizer, server-sent events on TCP sockets of the loopback device, one write for each token",
                      "peer": "write() of the same bytes on the same sockets, as many writes as tokens",
