@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "common/json/json.h"
 #include "tests/router/support/edge_harness.h"
 
@@ -275,6 +278,30 @@ TEST(HttpServer, SlowReadersHoldTheirWindowBackAndGetEverything) {
   EXPECT_TRUE(r.body.ends_with("data: [DONE]\n\n"));
   EXPECT_NE(r.body.find("tok19999"), std::string::npos);
   edge.OnLoop([&] { EXPECT_LE(edge.pipeline.max_ahead, edge.pipeline.window); });
+}
+
+// Sessions whose bytes the system took at once are told so together: each window moves on, whoever
+// leaves in between.
+TEST(HttpServer, ManyStreamsGoOnTogetherWhileSomeOfTheirClientsLeave) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kFlood; });
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 24; ++i) {
+    clients.push_back(edge.Connect());
+    const std::string tokens = i % 3 == 0 ? "1000000" : std::to_string(100 + i);
+    clients.back().Send(edge.Post("/v1/completions",
+                                  R"({"prompt":"x","stream":true,"max_tokens":)" + tokens + "}"));
+  }
+  for (size_t i = 0; i < clients.size(); i += 3) clients[i].Close();
+  for (size_t i = 0; i < clients.size(); ++i) {
+    if (i % 3 == 0) continue;
+    const RawResponse r = clients[i].ReadResponse();
+    EXPECT_TRUE(r.whole);
+    EXPECT_TRUE(r.body.ends_with("data: [DONE]\n\n"));
+    EXPECT_NE(r.body.find("tok" + std::to_string(99 + i)), std::string::npos);
+  }
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.live.empty(); }));
+  edge.OnLoop([&] { EXPECT_EQ(edge.pipeline.cancelled.size(), 8u); });
 }
 
 TEST(HttpServer, WindowMovesWhileTextIsHeldBack) {
