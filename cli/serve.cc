@@ -93,6 +93,7 @@ int RunServe(const CommandInputs& inputs) {
   options.router_args = plan->router_args;
   options.worker_args = plan->worker_args;
   options.workers = plan->workers;
+  options.worker_listen = plan->worker_listen;
   options.environment = ChildEnvironment(inputs.environment);
   options.served_name = plan->model.served_name;
   return Supervisor(options).Run();

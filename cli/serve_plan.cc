@@ -107,6 +107,76 @@ VllmArguments Translate(const ServeInputs& inputs, const std::deque<Forwarded>& 
                   });
 }
 
+// Other machines that serve the same model this way: this router uses their workers too, and theirs
+// this worker.
+struct Peers {
+  std::string dns, address, ca_file, cert_file, key_file;
+};
+
+void AddPeerFlags(config::Schema& schema, Peers& peers) {
+  schema.Group("Peers");
+  const auto add = [&schema](const char* name, const char* help, std::string& target,
+                             const char* value_name) {
+    config::Flag flag;
+    flag.name = name;
+    flag.help = help;
+    flag.target = &target;
+    flag.value_name = value_name;
+    flag.default_text = "none";
+    schema.Add(flag);
+  };
+  add("peer-worker-dns",
+      "A name of which every address has such a worker, this machine's among them: the router "
+      "uses them all, and answers go on elsewhere when one is lost.",
+      peers.dns, "NAME:PORT");
+  add("peer-address", "This machine's address under that name, such as a pod's own.", peers.address,
+      "ADDRESS");
+  add("peer-tls-ca-file", "PEM file with the authorities of the peers' certificates.",
+      peers.ca_file, "FILE");
+  add("peer-tls-cert-file",
+      "PEM file with the certificate to show peers; its subject alternative name is quire-worker.",
+      peers.cert_file, "FILE");
+  add("peer-tls-key-file", "PEM file with that certificate's private key.", peers.key_file, "FILE");
+}
+
+absl::Status PlanPeers(const Peers& peers, ServePlan& plan) {
+  const bool any_file =
+      !peers.ca_file.empty() || !peers.cert_file.empty() || !peers.key_file.empty();
+  if (peers.dns.empty()) {
+    if (!any_file && peers.address.empty()) return absl::OkStatus();
+    return InvalidArgument("--peer-worker-dns is missing: the other --peer- flags go with it");
+  }
+  if (peers.ca_file.empty() || peers.cert_file.empty() || peers.key_file.empty()) {
+    return InvalidArgument(
+        "--peer-tls-ca-file, --peer-tls-cert-file, --peer-tls-key-file: peers show each other "
+        "certificates, so all three are needed with --peer-worker-dns");
+  }
+  if (peers.address.empty()) {
+    return InvalidArgument(
+        "--peer-address is missing: with --peer-worker-dns peers reach this machine's worker "
+        "there; in a pod it is status.podIP");
+  }
+  if (plan.workers != 1) {
+    return InvalidArgument("--workers: must be 1 with --peer-worker-dns, is " +
+                           std::to_string(plan.workers));
+  }
+  const size_t colon = peers.dns.rfind(':');
+  if (colon == std::string::npos || colon == 0) {
+    return InvalidArgument("--peer-worker-dns: must be NAME:PORT, is '" + peers.dns + "'");
+  }
+  const bool v6 = peers.address.find(':') != std::string::npos;
+  plan.worker_listen = (v6 ? "[" + peers.address + "]" : peers.address) + peers.dns.substr(colon);
+  // The own worker is one of the name's: who is named twice is one worker.
+  plan.router_args.insert(
+      plan.router_args.end(),
+      {"--worker-dns=" + peers.dns, "--worker-tls-ca-file=" + peers.ca_file,
+       "--worker-tls-cert-file=" + peers.cert_file, "--worker-tls-key-file=" + peers.key_file});
+  plan.worker_args.insert(plan.worker_args.end(),
+                          {"--tls-ca-file=" + peers.ca_file, "--tls-cert-file=" + peers.cert_file,
+                           "--tls-key-file=" + peers.key_file});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
@@ -134,6 +204,8 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
   models_dir.help = "Further folder of named models.";
   models_dir.target = &folders;
   schema.Add(models_dir);
+  Peers peers;
+  AddPeerFlags(schema, peers);
   std::deque<Forwarded> forwarded = Gather(inputs);
   schema.Group("Router");
   for (Forwarded& f : forwarded) {
@@ -163,6 +235,7 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
     named = named || (f.flag.name == "served-model-name" && result.IsSet(f.flag.name));
   }
   if (!named) plan.worker_args.push_back("--served-model-name=" + plan.model.served_name);
+  QUIRE_RETURN_IF_ERROR(PlanPeers(peers, plan));
   if (plan.workers > 1) {
     plan.worker_args.push_back("--workers-on-host=" + std::to_string(plan.workers));
   }

@@ -20,6 +20,7 @@ struct ServePlan {
   int32_t workers = 1;
   std::vector<std::string> router_args;  // without what the supervisor adds: --worker, --ready-fd
   std::vector<std::string> worker_args;  // without --listen, --http-port, --ready-fd
+  std::string worker_listen = "127.0.0.1:0";
   std::vector<std::string> warnings;
 };
 

@@ -89,7 +89,7 @@ std::vector<std::string> Supervisor::Arguments(const Child& child) const {
     }
     return args;
   }
-  args.push_back("--listen=" + (child.listen.empty() ? "127.0.0.1:0" : child.listen));
+  args.push_back("--listen=" + (child.listen.empty() ? options_.worker_listen : child.listen));
   args.push_back("--http-port=" + (child.http.empty() ? "0" : PortOf(child.http)));
   return args;
 }

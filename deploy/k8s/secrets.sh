@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the Secrets that ../k8s/base names: certificates between routers and workers under an authority of their own,
-# one API key, and the salt that keeps tenants' caches apart. For clusters without cert-manager; keep the output safe.
+# Prints the Secrets that the manifests name: certificates between routers and workers, and between peers of KServe, under
+# an authority of their own, one API key, and the salt that keeps tenants' caches apart. For clusters without cert-manager; keep the output safe.
 #   ./secrets.sh [NAMESPACE] | kubectl apply -f -
 set -euo pipefail
 namespace=${1:-default}
@@ -11,11 +11,12 @@ days=365
 key() { openssl ecparam -genkey -name prime256v1 -noout -out "$1" 2>/dev/null; }
 key ca.key
 openssl req -x509 -new -key ca.key -days $days -subj /CN=quire-ca -out ca.crt
-for name in quire-router quire-worker; do
+for name in quire-router quire-worker quire-peer; do
+  known_as=${name/quire-peer/quire-worker} # peers are workers to each other
   key "$name.key"
-  openssl req -new -key "$name.key" -subj "/CN=$name" -out "$name.csr"
+  openssl req -new -key "$name.key" -subj "/CN=$known_as" -out "$name.csr"
   openssl x509 -req -in "$name.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days $days -out "$name.crt" \
-    -extfile <(printf 'subjectAltName=DNS:%s\n' "$name") 2>/dev/null
+    -extfile <(printf 'subjectAltName=DNS:%s\n' "$known_as") 2>/dev/null
 done
 printf %s "$(openssl rand -hex 24)" >api-key
 openssl rand -hex 32 >salt.key
@@ -23,7 +24,7 @@ sha256=$(openssl dgst -sha256 -r api-key | cut -d' ' -f1)
 printf '{"keys": [{"sha256": "%s", "tenant": "default"}]}\n' "$sha256" >keys.json
 data() { printf '  %s: %s\n' "$1" "$(base64 -w0 <"$2")"; }
 secret() { printf -- '---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: %s\n  namespace: %s\ntype: %s\ndata:\n' "$@"; }
-for name in quire-router quire-worker; do
+for name in quire-router quire-worker quire-peer; do
   secret "$name-tls" "$namespace" kubernetes.io/tls
   data ca.crt ca.crt
   data tls.crt "$name.crt"

@@ -125,6 +125,35 @@ TEST(ServePlan, DefaultsToTheDemoAndReadsTheEnvironment) {
   EXPECT_TRUE(plan->router_args.empty());
 }
 
+TEST(ServePlan, PeersShareTheirWorkersUnderCertificates) {
+  Plans plans;
+  const std::vector<std::string> files = {"--peer-tls-ca-file=ca", "--peer-tls-cert-file=crt",
+                                          "--peer-tls-key-file=key"};
+  std::vector<std::string> args = {"demo", "--peer-worker-dns=gemma-predictor:9100",
+                                   "--peer-address=10.1.2.3"};
+  EXPECT_NE(StatusMessage(plans.Plan(args).status()).find("--peer-tls-ca-file"), std::string::npos);
+  args.insert(args.end(), files.begin(), files.end());
+  const auto plan = plans.Plan(args);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->worker_listen, "10.1.2.3:9100");
+  EXPECT_EQ(plan->router_args, (std::vector<std::string>{
+                                   "--worker-dns=gemma-predictor:9100", "--worker-tls-ca-file=ca",
+                                   "--worker-tls-cert-file=crt", "--worker-tls-key-file=key"}));
+  for (const char* wanted : {"--tls-ca-file=ca", "--tls-cert-file=crt", "--tls-key-file=key"}) {
+    EXPECT_EQ(std::count(plan->worker_args.begin(), plan->worker_args.end(), wanted), 1) << wanted;
+  }
+  args[2] = "--peer-address=fd00::7";
+  EXPECT_EQ(plans.Plan(args)->worker_listen, "[fd00::7]:9100");
+  args.push_back("--workers=2");
+  EXPECT_NE(StatusMessage(plans.Plan(args).status()).find("--workers"), std::string::npos);
+  args.pop_back();
+  args.erase(args.begin() + 2);
+  EXPECT_NE(StatusMessage(plans.Plan(args).status()).find("--peer-address"), std::string::npos);
+  EXPECT_NE(StatusMessage(plans.Plan({"demo", files[0]}).status()).find("--peer-worker-dns"),
+            std::string::npos);
+  EXPECT_EQ(plans.Plan({"demo"})->worker_listen, "127.0.0.1:0");
+}
+
 TEST(ServePlan, TakesWhatKserveGivesToVllm) {
   Plans plans;
   plans.inputs.environment = {

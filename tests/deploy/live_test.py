@@ -3,6 +3,7 @@
 and an API server. What they promise of memory, metrics and endings is held against the processes."""
 import contextlib
 import json
+import os
 import pathlib
 import re
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import manifests as m  # noqa: E402
@@ -109,7 +111,7 @@ def check_memory(d, key):
     limits = [c.container["resources"] for c in (d.worker, d.router)]
     expect(planned + (64 << 20) <= m.bytes_of(limits[0]["limits"]["memory"]), f"the worker plans {planned} bytes")
     for container, resources in zip((d.worker, d.router), limits):
-        peak = container.peak_bytes(None)
+        peak = container.peak_bytes()
         expect(0 < peak <= m.bytes_of(resources["requests"]["memory"]), f"{peak} bytes of {resources}")
 
 
@@ -200,8 +202,8 @@ def test_from_no_worker_to_the_first():
         asking = threading.Thread(target=lambda: answers.append(
             get(d.router.port("http"), "/v1/completions", secrets["quire-demo-keys"]["api-key"].decode(), ASK)))
         asking.start()
-        while queued() <= float(trigger["metadata"]["activationThreshold"]):
-            expect(not answers, answers)
+        await_true(lambda: queued() > float(trigger["metadata"]["activationThreshold"]) or answers, d.router)
+        expect(not answers, answers)
         d.start(only(objects, "StatefulSet", "worker"))
         d.api.now(["127.0.0.1"])
         asking.join()
@@ -212,7 +214,7 @@ def runtimes():
     """Runtimes for CPUs, as KServe fills them in."""
     for o in m.of_kind(m.kserve(), "ClusterServingRuntime", "ServingRuntime"):
         text = json.dumps(o).replace("{{.Name}}", "demo")
-        if "--device=cuda" not in text:
+        if "--device=cuda" not in text and "--peer-worker-dns" not in text:
             yield json.loads(text)
 
 
@@ -246,6 +248,60 @@ def test_each_runtime_of_kserve_serves_what_is_mounted_on_each_of_its_ports():
     expect(sorted(served) == ["grpc", "h2c", "http", "http1"], served)
 
 
+def peer(index, folder, secrets):
+    """A pod of the runtime whose pods share their workers; the second one's ports are moved, since all are one machine."""
+    text = json.dumps(next(o for o in m.kserve() if o["metadata"]["name"] == "quire-cpu-peers"))
+    text = text.replace("{{.Name}}", "demo").replace("8080", str(8080 + index)).replace("=9000", f"={9010 + index}")
+    return Container(*container_of(json.loads(text)), folder, secrets, model=DEMO, address=f"127.0.0.{2 + index}")
+
+
+def await_true(condition, run):
+    """Ends what hangs."""
+    end = time.monotonic() + pods.HANG_LIMIT_S
+    while not condition():
+        expect(run.child.poll() is None and time.monotonic() < end, run.output()[-3000:])
+        time.sleep(0.02)
+
+
+def metric(port, name):
+    return sum(float(v) for v in re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", get(port, "/metrics")[1], re.M))
+
+
+def test_pods_of_kserve_share_their_workers_and_answers_outlive_one():
+    made = subprocess.run([m.KUSTOMIZE / "secrets.sh", "prod"], capture_output=True, text=True, check=True).stdout
+    asks = [{**ASK, "prompt": f"Tale number {i} begins:", "max_tokens": 1200, "ignore_eos": True} for i in range(8)]
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        pair = [stack.enter_context(peer(i, folder, secrets_of(m.documents(made)))) for i in range(2)]
+        for run in pair:
+            run.wait_until_started()
+        ready = r'quire_router_workers\{phase="ready"\}'
+        for run in pair:
+            await_true(lambda: metric(run.port("http"), ready) == 2, run)
+        port = pair[0].port("http")
+        alone = [json.loads(get(port, "/v1/completions", None, ask)[1])["choices"][0]["text"] for ask in asks]
+        answers = {}
+        crowd = [threading.Thread(target=lambda i=i: answers.update({i: get(port, "/v1/completions", None, asks[i])}))
+                 for i in range(len(asks))]
+        for one in crowd:
+            one.start()
+        await_true(lambda: metric(port, "quire_router_live_requests") == len(asks), pair[0])
+        for process, status in pair[0].processes():
+            if "Name:\tquire-worker" in status:
+                os.kill(process, signal.SIGKILL)
+        for one in crowd:
+            one.join()
+        for i, (status, text) in answers.items():
+            expect(status == 200, f"{i}: {text}")
+            expect(json.loads(text)["choices"][0]["text"] == alone[i], f"{i}: another answer than the undisturbed one")
+        expect(metric(port, "quire_router_failover_gap_seconds_count") > 0, "no answer was carried on")
+        for run in pair:
+            run.signal(signal.SIGTERM)
+        for run in pair:
+            expect(run.wait() == 0, run.output()[-1000:])
+
+
 def test_the_demo_of_kserve():
     demo = m.documents((m.KSERVE / "examples" / "demo-cpu.yaml").read_text())[0]
     with tempfile.TemporaryDirectory() as name:
@@ -257,7 +313,7 @@ def test_the_demo_of_kserve():
             for port in ("http", "grpc"):
                 status, text = get(run.port(port), "/v1/completions", None, ASK)
                 expect(status == 200, text)
-            peak, limits = run.peak_bytes(None), run.container["resources"]
+            peak, limits = run.peak_bytes(), run.container["resources"]
             expect(peak <= m.bytes_of(limits["requests"]["memory"]), f"{peak} bytes of {limits}")
             run.signal(signal.SIGTERM)
             expect(run.wait(demo["spec"]["predictor"]["terminationGracePeriodSeconds"]) == 0, run.output()[-1000:])

@@ -9,6 +9,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import ssl
@@ -25,7 +26,8 @@ from harness import ROOT, Process, expect  # noqa: E402
 
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 HANG_LIMIT_S = 120
-HOSTS = ("127.0.0.1 localhost kubernetes.default.svc quire-router\n", "::1 localhost\n")
+HOSTS = ("127.0.0.1 localhost kubernetes.default.svc quire-router\n", "::1 localhost\n",
+         "127.0.0.2 demo-predictor\n", "127.0.0.3 demo-predictor\n")
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
@@ -78,6 +80,7 @@ def make_root(spec):
     for name in ("dev", "proc", "sys"):
         bind(f"/{name}", root / name, False)
     (root / "etc" / "hosts").write_text("".join(HOSTS))
+    (root / "etc" / "host.conf").write_text("multi on\n")  # a name on several lines has several addresses
     for volume in spec["mounts"]:
         target = root / volume["path"].lstrip("/")
         if volume["source"] is None:
@@ -119,7 +122,7 @@ def alone():
 class Container(Process):
     """A container of a pod, running. `secrets`: name → {entry: bytes}."""
 
-    def __init__(self, pod, container, folder, secrets, account=None, model=None):
+    def __init__(self, pod, container, folder, secrets, account=None, model=None, address="127.0.0.1"):
         self.container = container
         mounts = []
         volumes = {v["name"]: v for v in pod.get("volumes", [])}
@@ -141,13 +144,17 @@ class Container(Process):
         for variable in container.get("env", []):
             if "value" in variable:
                 environment[variable["name"]] = variable["value"]
+            elif "fieldRef" in variable["valueFrom"]:
+                expect(variable["valueFrom"]["fieldRef"] == {"fieldPath": "status.podIP"}, variable)
+                environment[variable["name"]] = address
             else:
                 key = variable["valueFrom"]["secretKeyRef"]
                 environment[variable["name"]] = secrets[key["name"]][key["key"]].decode()
         user = {**pod.get("securityContext", {}), **container["securityContext"]}["runAsUser"]
         root = pathlib.Path(tempfile.mkdtemp(dir=folder))
         expect(container["securityContext"]["readOnlyRootFilesystem"], "a root that can be written to")
-        spec = {"root": str(root), "image": str(image_of(container)), "mounts": mounts, "environment": environment, "command": m.command_line(container),
+        command = [re.sub(r"\$\((\w+)\)", lambda v: environment[v[1]], w) for w in m.command_line(container)]
+        spec = {"root": str(root), "image": str(image_of(container)), "mounts": mounts, "environment": environment, "command": command,
                 "user": user if os.geteuid() == 0 else None}
         super().__init__([sys.executable, __file__, "--enter", json.dumps(spec)])
 
@@ -169,16 +176,18 @@ class Container(Process):
                 expect(time.monotonic() < end, f"{name} fails for {HANG_LIMIT_S} s: {self.output()[-2000:]}")
                 time.sleep(0.05)
 
-    def peak_bytes(self, program):
-        """The most memory that a process of that program under this one has held."""
-        total = 0
+    def processes(self):
+        """(process id, its status) of this container's first process and all under it."""
+        found = []
         for entry in pathlib.Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 if int(entry.name) == self.child.pid or descends_from(int(entry.name), self.child.pid):
-                    status = (entry / "status").read_text()
-                    if program is None or f"Name:\t{program[:15]}" in status:
-                        total += int(status.split("VmHWM:")[1].split()[0]) * 1024
-        return total
+                    found.append((int(entry.name), (entry / "status").read_text()))
+        return found
+
+    def peak_bytes(self):
+        """The most memory that its processes have held."""
+        return sum(int(status.split("VmHWM:")[1].split()[0]) * 1024 for _, status in self.processes())
 
 
 def descends_from(child, parent):
