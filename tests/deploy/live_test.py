@@ -302,6 +302,35 @@ def test_pods_of_kserve_share_their_workers_and_answers_outlive_one():
             expect(run.wait() == 0, run.output()[-1000:])
 
 
+def test_the_config_of_llm_inference_services_with_and_without_tls():
+    made = subprocess.run([m.KUSTOMIZE / "secrets.sh", "prod"], capture_output=True, text=True, check=True).stdout
+    written = json.dumps(next(o for o in m.kserve() if o["kind"] == "LLMInferenceServiceConfig"))
+    for tls in (False, True):
+        # As KServe's Go templates fill it in.
+        text = written.replace("{{ .Spec.Model.Name }}", "demo").replace("{{ .ObjectMeta.Namespace }}", "prod")
+        text = re.sub(r"\{\{ if \.GlobalConfig\.EnableTLS \}\}(.*?)(?:\{\{ else \}\}(.*?))?\{\{ end \}\}",
+                      r"\1" if tls else r"\2", text)
+        expect("{{" not in text, text)
+        pod, container = container_of(json.loads(text))
+        # KServe's own template brings the volume.
+        pod["volumes"] = [{"name": "tls-certs", "secret": {"secretName": "quire-router-tls"}}]
+        container["volumeMounts"] = [{"name": "tls-certs", "mountPath": "/var/run/kserve/tls", "readOnly": True}]
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            folder.chmod(0o755)
+            with Container(pod, container, folder, secrets_of(m.documents(made)), model=DEMO) as run:
+                run.wait_until_started()
+                for model in ("demo", "publishers/prod/models/demo"):
+                    status, answer = get(run.port("http"), "/v1/completions", None, {**ASK, "model": model}, tls)
+                    expect(status == 200, answer)
+                # The hook is a program that the image has, and that ends at once.
+                hook = container["lifecycle"]["preStop"]["exec"]["command"]
+                expect(subprocess.run([m.PROGRAMS / pathlib.Path(hook[0]).name, *hook[1:]], capture_output=True).returncode == 0, hook)
+                run.signal(signal.SIGTERM)
+                run.signal(signal.SIGTERM)  # does not wait the drain delay
+                run.wait()
+
+
 def test_the_demo_of_kserve():
     demo = m.documents((m.KSERVE / "examples" / "demo-cpu.yaml").read_text())[0]
     with tempfile.TemporaryDirectory() as name:

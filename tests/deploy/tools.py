@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Builds the Go programs of the deploy tests into .cache/deploy/bin and puts custom resource definitions and schemas
 beside them, all pinned, once. Ends with 3 when the Go proxy cannot be reached."""
+import fcntl
 import json
 import os
 import pathlib
@@ -77,7 +78,7 @@ def build(go):
     env.pop("GOROOT", None)
     for folder, programs in ((HERE / "tools", PROGRAMS), (CACHE, [VALIDATE])):
         # Not optimised: that takes longer than these short runs win back.
-        done = subprocess.run([go, "install", "-trimpath", "-gcflags=all=-N -l", "-ldflags=-s -w", *programs],
+        done = subprocess.run([go, "install", "-gcflags=all=-N -l", "-ldflags=-s -w", *programs],
                               cwd=folder, env=env, capture_output=True, text=True)
         if done.returncode != 0:
             raise Missing(f"{' '.join(programs)} cannot be built: {done.stderr[-1000:]}")
@@ -114,15 +115,17 @@ def ensure():
     pin = json.dumps([PROGRAMS, VALIDATE, KUBERNETES, DEFINITIONS]) + "".join(
         (HERE / "tools" / name).read_text() for name in ("go.mod", "go.sum", "yamljson/main.go"))
     mark = CACHE / "complete"
-    if mark.exists() and mark.read_text() == pin:
-        return
     CACHE.mkdir(parents=True, exist_ok=True)
-    go = find_go()
-    for step in (take_definitions, take_schemas, build):
-        begin = time.monotonic()
-        step(go)
-        print(f"deploy tools: {step.__name__} took {time.monotonic() - begin:.0f} s", flush=True)
-    mark.write_text(pin)
+    with open(CACHE / "lock", "w") as lock:  # suites run beside each other
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if mark.exists() and mark.read_text() == pin:
+            return
+        go = find_go()
+        for step in (take_definitions, take_schemas, build):
+            begin = time.monotonic()
+            step(go)
+            print(f"deploy tools: {step.__name__} took {time.monotonic() - begin:.0f} s", flush=True)
+        mark.write_text(pin)
 
 
 if __name__ == "__main__":
