@@ -13,6 +13,7 @@ namespace {
 // Chosen by serve itself; giving them would break what it promises.
 // Between its own children, on loopback, it needs no certificates: those given are for clients.
 constexpr std::string_view kOwnOfRouter[] = {"worker",
+                                             "worker-metrics",
                                              "worker-file",
                                              "worker-dns",
                                              "worker-k8s",

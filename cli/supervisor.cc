@@ -85,7 +85,9 @@ std::vector<std::string> Supervisor::Arguments(const Child& child) const {
     if (!child.listen.empty()) Replace("--port", PortOf(child.listen), args);
     if (!child.grpc.empty()) Replace("--grpc-port", PortOf(child.grpc), args);
     for (const auto& other : children_) {
-      if (!other->is_router && !other->listen.empty()) args.push_back("--worker=" + other->listen);
+      if (other->is_router || other->listen.empty()) continue;
+      args.push_back("--worker=" + other->listen);
+      args.push_back("--worker-metrics=" + other->http);
     }
     return args;
   }

@@ -258,6 +258,12 @@ void AddDiscoveryFlags(config::Schema& schema, RouterConfig& c) {
               .help = "A worker to send requests to.",
               .target = &c.workers,
               .value_name = "HOST:PORT"});
+  schema.Add({.name = "worker-metrics",
+              .help = "Port of a worker's probes whose metrics /metrics shows too, under the label "
+                      "engine: its place in this list. For routers that are their workers' only "
+                      "door.",
+              .target = &c.worker_metrics,
+              .value_name = "HOST:PORT"});
   schema.Add({.name = "worker-file",
               .help = "A file with a HOST:PORT on each line; it is watched.",
               .target = &c.worker_files,

@@ -13,6 +13,9 @@
 
 namespace quire {
 
+// Workers whose metrics one router shows.
+inline constexpr size_t kMaxWorkerMetrics = 64;
+
 struct RouterConfig {
   std::string host = "127.0.0.1";
   int32_t port = 8000;
@@ -50,10 +53,11 @@ struct RouterConfig {
   std::vector<std::string> api_keys;
   std::string salt_key_file;
 
-  std::vector<std::string> workers;       // HOST:PORT
-  std::vector<std::string> worker_files;  // paths
-  std::vector<std::string> worker_dns;    // NAME:PORT
-  std::string worker_kubernetes;          // a service's name, or labels
+  std::vector<std::string> workers;         // HOST:PORT
+  std::vector<std::string> worker_metrics;  // HOST:PORT of probes, in the order of their labels
+  std::vector<std::string> worker_files;    // paths
+  std::vector<std::string> worker_dns;      // NAME:PORT
+  std::string worker_kubernetes;            // a service's name, or labels
   std::string worker_kubernetes_namespace;
   std::string worker_kubernetes_port;
   std::string kubernetes_api_server = "https://kubernetes.default.svc";

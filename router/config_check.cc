@@ -17,6 +17,13 @@ absl::Status CheckDiscovery(const RouterConfig& c) {
   for (const std::string& worker : c.workers) {
     QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(worker), "--worker"));
   }
+  for (const std::string& probes : c.worker_metrics) {
+    QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(probes), "--worker-metrics"));
+  }
+  if (c.worker_metrics.size() > kMaxWorkerMetrics) {
+    return InvalidArgument("--worker-metrics: at most " + std::to_string(kMaxWorkerMetrics) +
+                           " workers are asked; let Prometheus ask them itself");
+  }
   for (const std::string& name : c.worker_dns) {
     QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(name), "--worker-dns"));
   }

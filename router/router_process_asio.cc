@@ -10,6 +10,8 @@
 #include "common/runtime/asio_executor.h"
 #include "router/admin/admin_routes.h"
 #include "router/chat/bundle_text.h"
+#include "router/discovery/fetch_asio.h"
+#include "router/discovery/resolver.h"
 #include "router/front/front.h"
 #include "router/grpc/inference_server.h"
 #include "router/link/dialer_grpc.h"
@@ -18,6 +20,7 @@
 #include "router/router_process.h"
 #include "router/secrets.h"
 #include "router/worker_discovery.h"
+#include "router/worker_metrics.h"
 
 namespace quire {
 namespace {
@@ -119,6 +122,7 @@ struct RouterProcess::State {
 
   absl::Status Start();
   absl::Status StartAdmin();
+  std::function<void(std::function<void(std::string)>)> MetricsText();
   void Watch();
   void SayReady();
   void OnSignal(int signal);
@@ -145,6 +149,8 @@ struct RouterProcess::State {
   std::unique_ptr<Pipeline> pipeline;
   const DiscoveryRuntime discovery_runtime;
   std::unique_ptr<WorkerDiscovery> discovery;
+  std::unique_ptr<Resolver> metrics_resolver;
+  std::unique_ptr<WorkerMetrics> worker_metrics;
   std::unique_ptr<HttpServices> http_services;
   std::unique_ptr<GrpcServices> grpc_services;
   std::unique_ptr<InferenceServer> grpc;
@@ -206,7 +212,7 @@ absl::Status RouterProcess::State::Start() {
   http_services->cors_origins = config.cors_allow_origins;
   if (keys->required()) http_services->keys = keys.get();
   AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());
-  if (config.metrics) http_services->metrics_text = [this] { return metrics.Render(); };
+  if (config.metrics) http_services->metrics_text = MetricsText();
   grpc_services = std::make_unique<GrpcServices>(
       GrpcServices{executor, *pipeline, rng, counters, log, GrpcLimits()});
   grpc_services->keys = http_services->keys;
@@ -225,6 +231,21 @@ absl::Status RouterProcess::State::Start() {
   discovery->Start();
   executor.Post([this] { Watch(); });
   return absl::OkStatus();
+}
+
+std::function<void(std::function<void(std::string)>)> RouterProcess::State::MetricsText() {
+  if (config.worker_metrics.empty()) {
+    return [this](const auto& done) { done(metrics.Render()); };
+  }
+  metrics_resolver = MakeThreadResolver(executor, LookUpBySystem);
+  std::vector<std::unique_ptr<Fetcher>> fetchers;
+  for (const std::string& probes : config.worker_metrics) {
+    fetchers.push_back(
+        MakeAsioFetcher({.server = "http://" + probes, .token_file = "", .ca_file = ""},
+                        executor.context(), *metrics_resolver, files));
+  }
+  worker_metrics = std::make_unique<WorkerMetrics>(std::move(fetchers), metrics, executor);
+  return [this](auto done) { worker_metrics->Ask(std::move(done)); };
 }
 
 absl::Status RouterProcess::State::StartAdmin() {

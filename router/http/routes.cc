@@ -1,6 +1,8 @@
 #include "router/http/routes.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "common/json/json.h"
 #include "router/http/errors.h"
@@ -106,16 +108,31 @@ CallPtr Version(HttpServices& services, HttpRequest, Exchange& exchange) {
   return nullptr;
 }
 
+// What is asked may take a moment; the client may have left by then.
+class MetricsCall final : public Call {
+ public:
+  explicit MetricsCall(std::shared_ptr<Exchange*> exchange) : exchange_(std::move(exchange)) {}
+  ~MetricsCall() override { *exchange_ = nullptr; }
+
+ private:
+  std::shared_ptr<Exchange*> exchange_;
+};
+
 CallPtr Metrics(HttpServices& services, HttpRequest, Exchange& exchange) {
   if (!services.metrics_text) {
     exchange.Reply(ErrorResponse(404, "metrics are switched off", "not_found"));
     return nullptr;
   }
-  HttpResponse response;
-  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = services.metrics_text();
-  exchange.Reply(std::move(response));
-  return nullptr;
+  const auto asked = std::make_shared<Exchange*>(&exchange);
+  services.metrics_text([asked](std::string text) {
+    Exchange* const asking = std::exchange(*asked, nullptr);
+    if (asking == nullptr) return;
+    HttpResponse response;
+    response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    response.body = std::move(text);
+    asking->Reply(std::move(response));
+  });
+  return *asked == nullptr ? nullptr : std::make_unique<MetricsCall>(asked);
 }
 
 constexpr Route kRoutes[] = {

@@ -50,10 +50,11 @@ struct HttpServices {
   // Origins whose pages may read answers, "*" for all; empty: no word of CORS is said.
   std::vector<std::string> cors_origins = {};
   bool leaving = false;  // not ready any more, though it still serves
-  std::function<std::string()> metrics_text = nullptr;  // Prometheus text; empty function: 404
-  const RouteTable* routes = &PublicRoutes();           // what is served
-  AdminActions* admin = nullptr;                        // with AdminRoutes only
-  KeyRing* keys = nullptr;                              // who may come in; nullptr: everyone
+  // Calls what it is given once, then or later, with Prometheus text. Empty function: 404.
+  std::function<void(std::function<void(std::string)>)> metrics_text = nullptr;
+  const RouteTable* routes = &PublicRoutes();  // what is served
+  AdminActions* admin = nullptr;               // with AdminRoutes only
+  KeyRing* keys = nullptr;                     // who may come in; nullptr: everyone
 };
 
 }  // namespace quire

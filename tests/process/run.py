@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -12,7 +13,7 @@ import tempfile
 import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, DEMO, Process, Server, expect, main_of, run  # noqa: E402
+from harness import BIN, DEMO, Process, Server, expect, main_of, run, wait_until  # noqa: E402
 
 PROMPT = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
 
@@ -110,6 +111,21 @@ def test_two_workers_share_the_work_and_survive_one():
             expect(server.post("/v1/completions", PROMPT)[0] == 200, "two workers")
         os.kill(server.children("quire-worker")[0], signal.SIGKILL)
         server.wait_until(lambda: server.post("/v1/completions", PROMPT)[0] == 200, "one worker left")
+
+
+def test_one_port_shows_the_metrics_of_all():
+    """Also of a worker that was killed and came back on its ports."""
+    with Server("--workers=2", "--threads=1") as server:
+        def series(name):
+            return dict(re.findall(rf'^{name}{{(?:[^}}]*,)?engine="(\d)"[^}}]*}} (\S+)$', server.get("/metrics")[1], re.M))
+        expect(sorted(series("quire_worker_steps_total")) == ["0", "1"], "both workers' series are there")
+        expect(sorted(series("vllm:num_requests_running")) == ["0", "1"], "the label that they had is replaced")
+        text = server.get("/metrics")[1]
+        expect(text.count("# TYPE process_resident_memory_bytes gauge\n") == 1, "a family comes once")
+        expect(len(re.findall(r"^process_resident_memory_bytes", text, re.M)) == 3, "of router and both workers")
+        os.kill(server.children("quire-worker")[0], signal.SIGKILL)
+        wait_until(lambda: len(series("quire_worker_steps_total")) == 1, "a dead worker is left out")
+        wait_until(lambda: len(series("quire_worker_steps_total")) == 2, "it comes back under its number")
 
 
 def test_interrupt_drains_and_a_second_one_ends_at_once():

@@ -1,0 +1,107 @@
+#include "common/metrics/merge.h"
+
+#include <deque>
+#include <map>
+#include <string_view>
+
+namespace quire {
+namespace {
+
+struct Family {
+  std::string head;  // its HELP and TYPE lines
+  std::string series;
+};
+
+// `{a="b",engine="0"} 1` begins behind the name; where the label's value lies, or npos.
+size_t FindEngine(std::string_view labels) {
+  constexpr std::string_view kLabel = "engine=\"";
+  bool quoted = false;
+  for (size_t i = 1; i < labels.size(); ++i) {
+    if (quoted && labels[i] == '\\') {
+      ++i;
+    } else if (labels[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted && labels[i] == '}') {
+      break;
+    } else if (!quoted && (labels[i - 1] == '{' || labels[i - 1] == ',') &&
+               labels.substr(i).starts_with(kLabel)) {
+      return i + kLabel.size();
+    }
+  }
+  return std::string_view::npos;
+}
+
+void AppendSeries(std::string_view line, const std::string& engine, std::string& out) {
+  const size_t name_end = line.find_first_of("{ ");
+  if (engine.empty() || name_end == std::string_view::npos) {
+    out += line;
+  } else if (line[name_end] == ' ') {
+    out.append(line.substr(0, name_end)).append("{engine=\"").append(engine).append("\"}");
+    out += line.substr(name_end);
+  } else if (const size_t at = FindEngine(line.substr(name_end)); at != std::string_view::npos) {
+    const size_t end = line.find('"', name_end + at);
+    out.append(line.substr(0, name_end + at)).append(engine);
+    if (end != std::string_view::npos) out += line.substr(end);
+  } else {
+    out.append(line.substr(0, name_end)).append("{engine=\"").append(engine).append("\",");
+    out += line.substr(name_end + 1);
+  }
+  out += '\n';
+}
+
+// "# HELP name what it says": the name; empty for every other line.
+std::string_view NameOfHead(std::string_view line) {
+  if (!line.starts_with("# HELP ") && !line.starts_with("# TYPE ")) return {};
+  line.remove_prefix(7);
+  return line.substr(0, line.find(' '));
+}
+
+class Merger {
+ public:
+  void Add(const MetricsPart& part) {
+    Family* family = nullptr;
+    std::string_view name;
+    bool known = false;
+    for (size_t begin = 0; begin < part.text.size();) {
+      const size_t end = std::min(part.text.find('\n', begin), part.text.size());
+      const std::string_view line = std::string_view(part.text).substr(begin, end - begin);
+      begin = end + 1;
+      if (const std::string_view told = NameOfHead(line); !told.empty()) {
+        if (told != name) {
+          name = told;
+          known = by_name_.contains(std::string(name));
+          family = &Find(std::string(name));
+        }
+        if (!known) family->head.append(line).append("\n");
+      } else if (family != nullptr && line.starts_with(name)) {
+        AppendSeries(line, part.engine, family->series);
+      }
+    }
+  }
+
+  std::string Text() const {
+    std::string text;
+    for (const Family& family : families_) text += family.head + family.series;
+    return text;
+  }
+
+ private:
+  Family& Find(const std::string& name) {
+    const auto [at, is_new] = by_name_.try_emplace(name, nullptr);
+    if (is_new) at->second = &families_.emplace_back();
+    return *at->second;
+  }
+
+  std::deque<Family> families_;
+  std::map<std::string, Family*> by_name_;
+};
+
+}  // namespace
+
+std::string MergeMetrics(std::span<const MetricsPart> parts) {
+  Merger merger;
+  for (const MetricsPart& part : parts) merger.Add(part);
+  return merger.Text();
+}
+
+}  // namespace quire

@@ -1,0 +1,64 @@
+#include "router/worker_metrics.h"
+
+#include <utility>
+
+#include "common/metrics/merge.h"
+
+namespace quire {
+
+struct WorkerMetrics::Reader final : FetchReceiver {
+  explicit Reader(WorkerMetrics& owner) : owner(owner) {}
+
+  void OnHead(int status, uint32_t) override { good = status == 200; }
+  void OnBody(std::string_view bytes) override {
+    good = good && text.size() + bytes.size() <= kMaxWorkerMetricsBytes;
+    if (good) text += bytes;
+  }
+  void OnEnd(const absl::Status& status) override {
+    good = good && status.ok();
+    owner.OnRead();
+  }
+
+  WorkerMetrics& owner;
+  std::unique_ptr<Fetch> fetch;
+  std::string text;
+  bool good = false;
+};
+
+WorkerMetrics::WorkerMetrics(std::vector<std::unique_ptr<Fetcher>> fetchers, Metrics& metrics,
+                             Executor& executor)
+    : fetchers_(std::move(fetchers)),
+      metrics_(metrics),
+      executor_(executor),
+      failures_(metrics.AddCounter({"quire_router_worker_metrics_failures_total",
+                                    "Times that a worker's metrics could not be had."})) {}
+
+WorkerMetrics::~WorkerMetrics() = default;
+
+void WorkerMetrics::Ask(std::function<void(std::string)> done) {
+  waiting_.push_back(std::move(done));
+  if (!readers_.empty()) return;
+  unread_ = fetchers_.size();
+  for (const std::unique_ptr<Fetcher>& fetcher : fetchers_) {
+    Reader& reader = *readers_.emplace_back(std::make_unique<Reader>(*this));
+    reader.fetch = fetcher->Get("/metrics", kWorkerMetricsPatience, reader);
+  }
+}
+
+// The answer is made in a turn of its own: a reader that speaks here cannot go yet.
+void WorkerMetrics::OnRead() {
+  if (--unread_ > 0) return;
+  executor_.Post([this, alive = std::weak_ptr(alive_)] {
+    if (alive.expired()) return;
+    for (const auto& reader : readers_) failures_.Add(reader->good ? 0 : 1);
+    std::vector<MetricsPart> parts = {{"", metrics_.Render()}};
+    for (size_t i = 0; i < readers_.size(); ++i) {
+      if (readers_[i]->good) parts.push_back({std::to_string(i), std::move(readers_[i]->text)});
+    }
+    readers_.clear();
+    const std::string text = MergeMetrics(parts);
+    for (const auto& done : std::exchange(waiting_, {})) done(text);
+  });
+}
+
+}  // namespace quire

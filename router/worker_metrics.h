@@ -1,0 +1,49 @@
+// The workers' metrics beside the router's own, for a router that is its workers' only door
+// (`quire serve`).
+//
+// Owner: main; event loop only.
+//  1. All who ask while the workers are being asked get the same answer; each worker is asked once.
+//  2. A worker that does not answer within kWorkerMetricsPatience, or with more than
+//     kMaxWorkerMetricsBytes, is left out and counted.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/metrics/metrics.h"
+#include "common/runtime/runtime.h"
+#include "router/discovery/fetch.h"
+
+namespace quire {
+
+inline constexpr Micros kWorkerMetricsPatience = 2 * kMicrosPerSecond;
+inline constexpr size_t kMaxWorkerMetricsBytes = 4u << 20;
+
+class WorkerMetrics {
+ public:
+  // `fetchers`: one per worker; its place is its label. `metrics`, the router's own, and `executor`
+  // outlive this object.
+  WorkerMetrics(std::vector<std::unique_ptr<Fetcher>> fetchers, Metrics& metrics,
+                Executor& executor);
+  ~WorkerMetrics();
+
+  // Calls `done` once, later, with everything as one text.
+  void Ask(std::function<void(std::string)> done);
+
+ private:
+  struct Reader;
+  void OnRead();
+
+  std::vector<std::unique_ptr<Fetcher>> fetchers_;
+  Metrics& metrics_;
+  Executor& executor_;
+  Counter& failures_;
+  std::vector<std::unique_ptr<Reader>> readers_;  // while the workers are being asked
+  size_t unread_ = 0;
+  std::vector<std::function<void(std::string)>> waiting_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
+};
+
+}  // namespace quire
