@@ -280,8 +280,10 @@ bool Engine::State::CommitReady(int64_t now_us) {
       QUIRE_CHECK_MSG(sample->sequence == row.sequence->id, "a sample belongs to another row");
     }
     Choice& choice = static_cast<Choice&>(*row.sequence);
-    if (sample != nullptr && sample->token >= 0 && scheduler.CommitDecode(row, sample->token)) {
-      CommitSample(choice, *sample, now_us);
+    if (row.plain && sample->token >= 0 && scheduler.CommitDecode(row, sample->token)) {
+      ++totals.generated_tokens;
+      ++choice.generated;
+      TellToken(choice, *sample, now_us);
       continue;
     }
     const std::span<const ScoredToken> scored = scores.first(static_cast<size_t>(row.score_count));
@@ -346,16 +348,24 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
       return EndChoice(choice, {.reason = EndReason::kLength});
     }
   }
-  out.AddToken(choice, sample);
-  if (MayStop(choice.end_filter, sample.token, choice.OutputCount(), choice.output_limit)) {
+  TellToken(choice, sample, now_us);
+}
+
+// A token that counts: its router gets it, and it may be the choice's last one.
+[[gnu::always_inline]] inline void Engine::State::TellToken(Choice& choice,
+                                                            const SampledToken& sample,
+                                                            int64_t now_us) {
+  const int64_t count = choice.OutputCount();
+  out.AddToken(choice, sample, count);
+  if (MayStop(choice.end_filter, sample.token, count, choice.output_limit)) {
     const StopRules rules{choice.end_ids, choice.min_tokens, choice.output_limit};
-    if (const auto stop = CheckStop(rules, sample.token, choice.OutputCount())) {
+    if (const auto stop = CheckStop(rules, sample.token, count)) {
       return EndChoice(choice, {.reason = stop->reason,
                                 .by_stop_token = stop->by_stop_token,
                                 .stop_token_id = stop->stop_token_id});
     }
   }
-  if (choice.OutputCount() < choice.window_end) return;
+  if (count < choice.window_end) return;
   choice.stalled_since_us = now_us;
   ++totals.windows_used_up;
   next_timeout_us = std::min(next_timeout_us, now_us + options.slow_client_timeout_us);

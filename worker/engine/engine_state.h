@@ -56,6 +56,7 @@ struct Engine::State {
   bool CommitReady(int64_t now_us);
   bool CommitScores(Choice& choice, std::span<const ScoredToken> scored);
   void CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us);
+  void TellToken(Choice& choice, const SampledToken& sample, int64_t now_us);
   void Report(int64_t now_us, EngineOutput& output);
   void ReportCache(EngineOutput& output);
 

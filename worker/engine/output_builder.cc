@@ -17,6 +17,7 @@ OutputBuilder::OutputBuilder(int32_t rows) : max_spare_(static_cast<size_t>(rows
 
 // There are few routers: a walk over them is quicker than a tree.
 size_t OutputBuilder::FindIndex(RouterInstance router) {
+  CloseCursor();
   size_t at = 0;
   while (at < out_.routers.size() && out_.routers[at].router < router) ++at;
   if (at == out_.routers.size() || out_.routers[at].router != router) {
@@ -41,6 +42,7 @@ void OutputBuilder::SubmitSeen(RouterInstance router, uint64_t submit_number) {
 }
 
 void OutputBuilder::ForgetRouter(RouterInstance router) {
+  CloseCursor();
   last_submits_.erase(router);
   for (size_t i = out_.routers.size(); i-- > 0;) {
     if (out_.routers[i].router != router) continue;
@@ -63,20 +65,29 @@ void OutputBuilder::AddOutput(std::vector<Output>& outputs) {
 }
 
 // The next output of the choice's router.
-[[gnu::always_inline]] inline Output& OutputBuilder::NextOutput(const Choice& choice) {
+Output& OutputBuilder::NextOutput(const Choice& choice) {
   QUIRE_CHECK(choice.request != nullptr && !choice.ended);
+  CloseCursor();
   const size_t router = IndexOf(choice.router);
   std::vector<Output>& outputs = out_.routers[router].outputs;
   size_t& filled = fills_[router].outputs;
   QUIRE_CHECK(filled <= outputs.size());
   if (filled == outputs.size()) AddOutput(outputs);
   Output& output = outputs[filled++];
+  cursor_ = {choice.router, router, outputs.data() + filled, outputs.data() + outputs.size()};
   output.key = choice.key;
   output.choice = choice.index;
-  output.ids.clear();
   output.logprobs.clear();
   if (!output.top.empty()) ResizeRecycling(output.top, 0, spare_tops_, max_spare_);
   return output;
+}
+
+void OutputBuilder::CloseCursor() {
+  if (cursor_.next == nullptr) return;
+  const ptrdiff_t filled = cursor_.next - out_.routers[cursor_.index].outputs.data();
+  QUIRE_CHECK(cursor_.next <= cursor_.end && filled > 0);
+  fills_[cursor_.index].outputs = static_cast<size_t>(filled);
+  cursor_ = Cursor();
 }
 
 void OutputBuilder::AddTop(Output& output) {
@@ -87,14 +98,17 @@ void OutputBuilder::AddTop(Output& output) {
   output.top.back().logprobs.reserve(kMaxLogprobs);
 }
 
-void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample) {
-  QUIRE_CHECK(choice.OutputCount() > 0 && sample.token >= 0);
+void OutputBuilder::AddTokenSlowly(const Choice& choice, const SampledToken& sample,
+                                   int64_t output_count) {
+  QUIRE_CHECK(output_count > 0 && output_count == choice.OutputCount() && sample.token >= 0);
   Output& output = NextOutput(choice);
-  output.first_index = static_cast<uint64_t>(choice.OutputCount() - 1);
+  output.first_index = static_cast<uint64_t>(output_count - 1);
   if (QUIRE_BUG(first_index_after_preemption) && choice.incarnation > 0) ++output.first_index;
-  output.ids.push_back(sample.token);
-  if (choice.logprobs >= 1) output.logprobs.push_back(sample.logprob);
-  if (choice.logprobs <= 1) return;
+  output.ids.assign(1, sample.token);
+  if (choice.logprobs == 0) return;
+  logprobs_wanted_ = true;
+  output.logprobs.push_back(sample.logprob);
+  if (choice.logprobs == 1) return;
   AddTop(output);
   output.top[0].ids.assign(sample.top_ids.begin(), sample.top_ids.end());
   output.top[0].logprobs.assign(sample.top_logprobs.begin(), sample.top_logprobs.end());
@@ -124,6 +138,7 @@ void OutputBuilder::AddAnswer(const Choice& choice, const BeamAnswer& answer) {
   output.first_index = first;
   output.ids.assign(answer.outputs.begin() + static_cast<ptrdiff_t>(first), answer.outputs.end());
   const int32_t logprobs = request.submit.sampling.logprobs;
+  logprobs_wanted_ = logprobs_wanted_ || logprobs >= 1;
   for (size_t i = first; i < answer.outputs.size(); ++i) {
     if (logprobs >= 1) output.logprobs.push_back(answer.logprobs[i]);
     if (logprobs <= 1) continue;
@@ -158,6 +173,7 @@ void OutputBuilder::AddRefused(RouterInstance router, Refused refused) {
 }
 
 void OutputBuilder::Take(EngineOutput& into) {
+  CloseCursor();
   QUIRE_CHECK(fills_.size() == out_.routers.size());
   for (size_t i = out_.routers.size(); i-- > 0;) {
     RouterOutput& output = out_.routers[i];

@@ -37,7 +37,19 @@ class OutputBuilder {
   void ForgetRouter(RouterInstance router);
 
   void AddAdmitted(const Request& request, uint32_t cached_tokens, uint64_t event_seq);
-  void AddToken(const Choice& choice, const SampledToken& sample);
+  // The choice's last token, which is the last of `output_count` outputs.
+  void AddToken(const Choice& choice, const SampledToken& sample, int64_t output_count) {
+    // Nearly always it is one token more for the same router, over one of the round before last.
+    if (cursor_.next == cursor_.end || choice.router != cursor_.router || logprobs_wanted_ ||
+        choice.logprobs > 0 || cursor_.next->ids.size() != 1) {
+      return AddTokenSlowly(choice, sample, output_count);
+    }
+    Output& output = *cursor_.next++;
+    output.key = choice.key;
+    output.choice = choice.index;
+    output.first_index = static_cast<uint64_t>(output_count - 1);
+    output.ids[0] = sample.token;
+  }
   // `scored`: consecutive positions.
   void AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored);
   // All of an answer that the router has not had.
@@ -60,6 +72,16 @@ class OutputBuilder {
     size_t outputs = 0;
   };
 
+  // The outputs of `router` that are to be written over next. Invariants: null, or between the
+  // fill of that router (which is counted when the cursor is closed) and the end of its outputs;
+  // unless logprobs_wanted_, these hold no logprobs.
+  struct Cursor {
+    RouterInstance router;
+    size_t index = 0;
+    Output* next = nullptr;
+    Output* end = nullptr;
+  };
+
   size_t IndexOf(RouterInstance router) {
     const bool same = last_ < out_.routers.size() && out_.routers[last_].router == router;
     return same && fills_[last_].news ? last_ : FindIndex(router);
@@ -68,6 +90,8 @@ class OutputBuilder {
   void AddOutput(std::vector<Output>& outputs);
   RouterOutput& For(RouterInstance router) { return out_.routers[IndexOf(router)]; }
   Output& NextOutput(const Choice& choice);
+  void CloseCursor();
+  void AddTokenSlowly(const Choice& choice, const SampledToken& sample, int64_t output_count);
   void AddTop(Output& output);
   void StartRound();
 
@@ -78,7 +102,9 @@ class OutputBuilder {
   std::vector<RouterOutput> spare_words_;
   std::vector<Output> spare_outputs_;
   std::vector<TopLogprobs> spare_tops_;
-  bool tops_wanted_ = false;  // by any choice so far
+  Cursor cursor_;
+  bool logprobs_wanted_ = false;  // by any choice so far
+  bool tops_wanted_ = false;      // the same
   std::map<RouterInstance, uint64_t> last_submits_;
 };
 

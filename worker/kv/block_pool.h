@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/huge_pages.h"
 #include "common/ids.h"
 
 namespace quire {
@@ -104,7 +105,7 @@ class BlockPool {
   void Unlink(int32_t page);
   void FreePages(BlockId block);
 
-  std::vector<Page> pages_;
+  std::vector<Page, HugePageAllocator<Page>> pages_;
   std::vector<int32_t>
       free_;  // a stack: the page given back last is taken first, its memory is warm
   std::array<Queue, 2> queues_;

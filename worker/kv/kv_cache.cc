@@ -43,11 +43,12 @@ KvCache::KvCache(const KvCacheOptions& options)
 
 int64_t KvCache::PagesToExtend(const SequenceBlocks& blocks, int64_t length) const {
   QUIRE_CHECK(length >= 0);
+  const int64_t count = BlockCount(length);
   int64_t pages = 0;
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
     const int64_t have =
         blocks.kinds.empty() ? 0 : static_cast<int64_t>(blocks.kinds[kind].blocks.size());
-    pages += std::max<int64_t>(0, BlockCount(length) - have) * shape_.kinds[kind].groups;
+    pages += std::max<int64_t>(0, count - have) * shape_.kinds[kind].groups;
   }
   return pages;
 }
@@ -58,11 +59,10 @@ bool KvCache::Extend(SequenceBlocks& blocks, int64_t length) {
   if (needed > available()) return false;
   blocks.kinds.resize(shape_.kinds.size());
   const int64_t held_before = pool_.held();
+  const size_t count = static_cast<size_t>(BlockCount(length));
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
     std::vector<BlockId>& list = blocks.kinds[kind].blocks;
-    while (static_cast<int64_t>(list.size()) < BlockCount(length)) {
-      list.push_back(Take(static_cast<int32_t>(kind)));
-    }
+    while (list.size() < count) list.push_back(Take(static_cast<int32_t>(kind)));
   }
   QUIRE_CHECK(pool_.held() - held_before == needed);
   return true;

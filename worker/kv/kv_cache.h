@@ -24,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "common/cached_prefix.h"
 #include "worker/core/cache_shape.h"
 #include "worker/core/step_plan.h"
@@ -41,8 +42,11 @@ struct KindBlocks {
   std::vector<BlockId> blocks;
 };
 
+// As a rule a model has no more kinds: what is kept by kind needs no memory of its own.
+inline constexpr size_t kUsualKinds = 2;
+
 struct SequenceBlocks {
-  std::vector<KindBlocks> kinds;  // empty: nothing is held
+  absl::InlinedVector<KindBlocks, kUsualKinds> kinds;  // empty: nothing is held
 };
 
 struct KvCacheOptions {
@@ -119,8 +123,11 @@ class KvCache {
   // what Publish reads, first where their nodes stand, some sequences later the nodes.
   void PreparePublish(PrefixChain& chain, std::span<const TokenId> tokens, int64_t computed);
   void PrefetchPublish(const PrefixChain& chain, const SequenceBlocks& blocks) const;
-  // The next length, above `computed`, at which Publish or FreeBehindWindow has something to do.
-  int64_t NextDue(int64_t computed) const;
+  // The next length, above `computed`, at which Publish has something to do. What has fallen behind
+  // a window since can wait for it: that is less than a block.
+  int64_t NextDue(int64_t computed) const {
+    return (computed / shape_.block_size + 1) * shape_.block_size;
+  }
   // Its blocks are given up and it will be computed anew, or taken from the cache.
   void Rewind(PrefixChain& chain);
 

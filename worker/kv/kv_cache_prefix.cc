@@ -200,18 +200,6 @@ void KvCache::PrefetchPublish(const PrefixChain& chain, const SequenceBlocks& bl
   }
 }
 
-int64_t KvCache::NextDue(int64_t computed) const {
-  const int64_t block_size = shape_.block_size;
-  int64_t due = (computed / block_size + 1) * block_size;
-  for (int32_t kind = 0; kind < static_cast<int32_t>(kinds_.size()); ++kind) {
-    const int32_t window = shape_.kinds[static_cast<size_t>(kind)].window;
-    if (window == 0) continue;
-    // The first length that no longer sees the first block that is seen now.
-    due = std::min(due, (FirstSeen(kind, computed) + 1) * block_size + window - 1);
-  }
-  return due;
-}
-
 // The blocks of the nodes in path_, the first of which is that of block `first`.
 void KvCache::PublishKind(int32_t kind, int64_t first, const KindBlocks& table) {
   for (size_t i = 0; i < path_.size(); ++i) {

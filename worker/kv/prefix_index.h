@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/block_hash.h"
+#include "common/huge_pages.h"
 #include "common/ids.h"
 #include "worker/kv/block_pool.h"
 
@@ -100,10 +101,12 @@ class PrefixIndex {
 
   const int32_t block_size_;
   const int32_t kinds_;
-  std::vector<Node> nodes_;
-  std::vector<TokenId> tokens_;  // [node, block_size]
-  std::vector<BlockId> blocks_;  // [node, kind]
-  std::vector<Slot> slots_;      // open addressing, linear probing, at most half full
+  template <class T>
+  using Array = std::vector<T, HugePageAllocator<T>>;
+  Array<Node> nodes_;
+  Array<TokenId> tokens_;  // [node, block_size]
+  Array<BlockId> blocks_;  // [node, kind]
+  Array<Slot> slots_;      // open addressing, linear probing, at most half full
   size_t slot_mask_ = 0;
   NodeId free_ = kNoNode;
   NodeId end_ = 0;

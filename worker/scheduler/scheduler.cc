@@ -138,16 +138,12 @@ void Scheduler::Pause(Sequence& sequence) {
   Insert(sequence, SequencePlace::kPaused);
 }
 
-// A row that decodes, of which the runner knows all but that it goes on: nearly all rows of nearly
-// all steps.
-inline void Scheduler::ScheduleDecode(Sequence& sequence) {
+// ScheduleRow for a row that decodes and nothing else, before its plain_end: nearly all rows of
+// nearly all steps.
+[[gnu::always_inline]] inline void Scheduler::ScheduleDecode(Sequence& sequence) {
   const int64_t planned = sequence.planned;
-  const bool plain = sequence.copy_position < 0 && !sequence.blocks_changed &&
-                     sequence.told_tokens > planned && planned >= sequence.high_water &&
-                     planned >= sequence.prompt_length && !QUIRE_BUG(publish_before_write);
-  if (!plain) return ScheduleRow(sequence, 1);
-  QUIRE_CHECK(sequence.row >= 0);
   const int64_t end = planned + 1;
+  QUIRE_CHECK(sequence.row >= 0 && sequence.KnownLength() == end);
   StepRow& row = plan_->rows.emplace_back();
   row.row = sequence.row;
   row.first_position = static_cast<int32_t>(planned);
@@ -158,17 +154,27 @@ inline void Scheduler::ScheduleDecode(Sequence& sequence) {
   sequence.share->served += kDecodeTokenService;
   sequence.told_tokens = end + 1;
   sequence.planned = end;
-  sequence.served_end = std::max(sequence.served_end, end);
+  sequence.served_end = end;
   sequence.last_plan = plan_->number;
   ++sequence.steps_in_flight;
   ++sequence.samples_in_flight;
-  AddPlannedRow(*rows_, sequence, row);
+  PlannedRow& planned_row = rows_->emplace_back();
+  planned_row.sequence = &sequence;
+  planned_row.incarnation = sequence.incarnation;
+  planned_row.q_len = 1;
+  planned_row.sample = true;
+  planned_row.blocks_due = end >= sequence.blocks_due;
+  planned_row.plain = end < sequence.blocks_due;
 }
 
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (i + kRowsAhead < running_.size()) running_[i + kRowsAhead]->Prefetch();
+    if (sequence.planned < sequence.plain_end) {
+      ScheduleDecode(sequence);
+      continue;
+    }
     if (sequence.Prefilling()) continue;
     const int64_t outputs = sequence.OutputsKnown();
     if (outputs >= sequence.output_limit) continue;  // its end is in flight
@@ -183,7 +189,7 @@ void Scheduler::PlanDecodes() {
       QUIRE_CHECK_MSG(StepsInFlight(), "a decode row was held back");
       continue;
     }
-    ScheduleDecode(sequence);
+    ScheduleRow(sequence, 1);
   }
 }
 

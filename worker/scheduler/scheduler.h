@@ -75,10 +75,9 @@ class Scheduler {
   // False: nothing has been done, CommitRow is to be called. Requires: token ≥ 0.
   bool CommitDecode(const PlannedRow& row, TokenId token) {
     Sequence& sequence = *row.sequence;
-    const bool plain = row.sample && row.q_len == 1 && !row.blocks_due && row.score_count == 0 &&
-                       sequence.place != SequencePlace::kNone &&
-                       sequence.incarnation == row.incarnation && sequence.followers == 0;
-    if (!plain) return false;
+    const bool goes_on = row.plain && sequence.place != SequencePlace::kNone &&
+                         sequence.incarnation == row.incarnation;
+    if (!goes_on) return false;
     --sequence.steps_in_flight;
     --sequence.samples_in_flight;
     ++sequence.computed;
@@ -158,6 +157,7 @@ class Scheduler {
   void GiveBirth(Sequence& sequence);
   void ScheduleRow(Sequence& sequence, int32_t q_len);
   void ScheduleDecode(Sequence& sequence);
+  void FindPlainEnd(Sequence& sequence);
   void Book(Sequence& sequence, int32_t q_len);
   void TellBlocks(Sequence& sequence);
   void SettleBlocks(Sequence& sequence);

@@ -95,7 +95,7 @@ void Scheduler::TakeOwnBlocks(Sequence& sequence) {
   shared.blocks = kv_.TakeOwn(sequence.blocks, sequence.copy_position, plan_->copies);
   shared.pages = static_cast<int64_t>(plan_->copies.size() - copies);
   sequence.copy_position = -1;
-  sequence.blocks_changed = true;
+  sequence.BlocksChanged();
   if (!shared.blocks.kinds.empty()) leaving_.push_back(std::move(shared));
 }
 

@@ -104,7 +104,7 @@ void Scheduler::SyncRoom(Sequence& sequence) {
           : 0;
   sequence.share->held_tokens += room - sequence.room;
   sequence.room = room;
-  sequence.blocks_changed = true;
+  sequence.BlocksChanged();
 }
 
 void Scheduler::CheckInvariants() const {

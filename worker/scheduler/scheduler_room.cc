@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "worker/scheduler/scheduler.h"
 
 namespace quire {
@@ -137,7 +138,8 @@ int64_t Scheduler::PagesToAdmit(const Sequence& head, const CacheHit& hit) const
 // What the cache holds of a sequence that holds nothing. Followers stand at the prompt's last
 // token: their leader finds no more than the prompt.
 CacheHit Scheduler::LookUp(Sequence& head) {
-  if (head.HoldsBlocks() || head.sampling->prompt_logprobs > 0) return {};
+  if (head.HoldsBlocks()) return {};
+  if (head.sampling->prompt_logprobs > 0 && !QUIRE_BUG(scored_prompt_looked_up)) return {};
   const std::span<const TokenId> tokens = head.tokens;
   return kv_.Lookup(head.chain, head.followers > 0
                                     ? tokens.first(static_cast<size_t>(head.prompt_length))
@@ -300,7 +302,9 @@ bool Scheduler::Extend(Sequence& sequence, int64_t length) {
   const bool extended = kv_.Extend(sequence.blocks, length);
   QUIRE_CHECK(extended);
   SyncRoom(sequence);
-  // Room in the tables for its longest, so that no later step of it allocates.
+  if (sequence.told_tokens > 0) return true;
+  // The first time since it got its row: the tables for its longest, so that no later step of it
+  // allocates.
   const size_t most = static_cast<size_t>(
       (sequence.prompt_length + sequence.output_limit) / options_.cache.block_size + 1);
   for (KindBlocks& kind : sequence.blocks.kinds) kind.blocks.reserve(most);

@@ -20,7 +20,7 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   sequence.told_blocks.assign(options_.cache.kinds.size(), 0);
   sequence.told_first_live.assign(options_.cache.kinds.size(), 0);
   sequence.told_tokens = 0;
-  sequence.blocks_changed = true;
+  sequence.BlocksChanged();
   if (sequence.preemptions >= kMaxPreemptions) {
     const int64_t most = sequence.prompt_length + sequence.output_limit;
     sequence.reserved_pages = std::min(kv_.PeakPages(most, LargestChunk()), kv_.pool().total());
@@ -42,7 +42,8 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   if (sequence.copy_position >= 0) TakeOwnBlocks(sequence);
   if (sequence.blocks_changed) TellBlocks(sequence);
   const int64_t end = sequence.planned + q_len;
-  const int64_t score_from = std::max(sequence.planned, sequence.scored);
+  const int64_t scored = QUIRE_BUG(scored_twice_after_preemption) ? 0 : sequence.scored;
+  const int64_t score_from = std::max(sequence.planned, scored);
   const int64_t score_end = std::min<int64_t>(end, sequence.prompt_length - 1);
   const bool scores = sequence.Scoring() && score_from < score_end;
   const int64_t tell_end =
@@ -87,6 +88,24 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   ++sequence.steps_in_flight;
   if (row.sample) ++sequence.samples_in_flight;
   AddPlannedRow(*rows_, sequence, row);
+  FindPlainEnd(sequence);
+}
+
+// The positions, from the next one on, at which there is nothing to look at but that it decodes: it
+// has room of its own that the runner knows of, and neither limit nor window ends there. Whatever
+// changes that sets the end to 0 (a Grant only moves it further off).
+void Scheduler::FindPlainEnd(Sequence& sequence) {
+  const int64_t next = sequence.planned;
+  sequence.plain_end = 0;
+  if (sequence.copy_position >= 0 || sequence.blocks_changed || sequence.told_tokens <= next ||
+      QUIRE_BUG(publish_before_write)) {
+    return;
+  }
+  const int64_t done = std::max(
+      {sequence.prefill_end, sequence.high_water, int64_t{sequence.prompt_length}});
+  if (next < done) return;
+  const int64_t outputs = std::min(sequence.output_limit, sequence.window_end);
+  sequence.plain_end = std::min(sequence.room, sequence.prompt_length - 1 + outputs);
 }
 
 // The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.
@@ -142,7 +161,7 @@ bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
     QUIRE_CHECK(sequence.computed <= sequence.planned);
     // Before the window moves on: those who follow stand at the prompt's last token.
     if (sequence.followers > 0) ForkFollowers(sequence);
-    if (sequence.computed >= sequence.blocks_due) SettleBlocks(sequence);
+    if (row.blocks_due) SettleBlocks(sequence);
   }
   if (row.sample && token >= 0) sequence.tokens.push_back(token);
   return true;
@@ -153,32 +172,39 @@ void Scheduler::SettleBlocks(Sequence& sequence) {
   kv_.Publish(sequence.chain, sequence.blocks, sequence.tokens, sequence.computed);
   if (windowed_) {
     kv_.FreeBehindWindow(sequence.blocks, sequence.computed);
-    sequence.blocks_changed = true;
+    sequence.BlocksChanged();
   }
   sequence.blocks_due = kv_.NextDue(sequence.computed);
   QUIRE_CHECK(sequence.blocks_due > sequence.computed);
 }
 
-// What the rows' blocks meet in the index is far apart in memory: it is asked for, for all rows,
-// before the first of them is committed.
+// What the rows' blocks meet in the index is far apart in memory: it is asked for before the first
+// row is committed. Each stage reads what the one before has asked for, some rows behind it.
 void Scheduler::PrepareCommit(std::span<const PlannedRow> rows) {
+  constexpr size_t kStage = 6;
   settling_.clear();
   for (const PlannedRow& row : rows) {
-    if (!row.blocks_due) continue;
-    settling_.push_back(&row);
-    row.sequence->Prefetch();
-    row.sequence->PrefetchBlocks();
+    if (row.blocks_due) settling_.push_back(&row);
   }
-  std::erase_if(settling_, [](const PlannedRow* row) {
-    const Sequence& sequence = *row->sequence;
-    return sequence.place == SequencePlace::kNone || sequence.incarnation != row->incarnation;
-  });
-  for (const PlannedRow* row : settling_) {
-    Sequence& sequence = *row->sequence;
-    kv_.PreparePublish(sequence.chain, sequence.tokens, sequence.computed + row->q_len);
-  }
-  for (const PlannedRow* row : settling_) {
-    kv_.PrefetchPublish(row->sequence->chain, row->sequence->blocks);
+  const size_t count = settling_.size();
+  const auto at_stage = [&](size_t i, size_t stage) -> const PlannedRow* {
+    const size_t at = i - stage * kStage;  // wraps round before the first
+    if (at >= count) return nullptr;
+    const Sequence& sequence = *settling_[at]->sequence;
+    const bool goes_on = sequence.place != SequencePlace::kNone &&
+                         sequence.incarnation == settling_[at]->incarnation;
+    return goes_on ? settling_[at] : nullptr;
+  };
+  for (size_t i = 0; i < count + 3 * kStage; ++i) {
+    if (i < count) settling_[i]->sequence->PrefetchSettling();
+    if (const PlannedRow* row = at_stage(i, 1)) row->sequence->PrefetchTables();
+    if (const PlannedRow* row = at_stage(i, 2)) {
+      Sequence& sequence = *row->sequence;
+      kv_.PreparePublish(sequence.chain, sequence.tokens, sequence.computed + row->q_len);
+    }
+    if (const PlannedRow* row = at_stage(i, 3)) {
+      kv_.PrefetchPublish(row->sequence->chain, row->sequence->blocks);
+    }
   }
 }
 

@@ -49,7 +49,8 @@ struct PlannedRow {
   uint32_t incarnation = 0;
   int32_t q_len = 0;
   bool sample = false;
-  bool blocks_due = false;  // a block fills up, or falls behind a window
+  bool blocks_due = false;  // a block fills up, or it is the prompt that is computed
+  bool plain = false;       // none of these: one token, of a row whose prompt is computed
   int32_t score_count = 0;
 };
 
@@ -60,7 +61,8 @@ inline void AddPlannedRow(std::vector<PlannedRow>& rows, Sequence& sequence, con
   planned.incarnation = sequence.incarnation;
   planned.q_len = row.q_len;
   planned.sample = row.sample;
-  planned.blocks_due = row.first_position + row.q_len >= sequence.blocks_due;
+  const int64_t end = row.first_position + row.q_len;
+  planned.blocks_due = end >= sequence.blocks_due || end <= sequence.prefill_end;
   planned.score_count = row.score_count;
 }
 

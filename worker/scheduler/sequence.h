@@ -55,8 +55,6 @@ struct Sequence {
   int64_t hit_length = 0;      // tokens that its first look-up found
   uint64_t hit_event_seq = 0;  // of the cache at that look-up
   Sequence* leader = nullptr;  // computes the prompt that this one will share
-  std::vector<int32_t> told_blocks;      // by kind: blocks that the runner's row knows of
-  std::vector<int32_t> told_first_live;  // by kind
   int64_t scored = 0;  // prompt positions below this are scored, or will be by a step in flight
 
   // Work done, for usage.
@@ -64,8 +62,11 @@ struct Sequence {
   int64_t recomputed_total = 0;  // of these, done again
   int64_t cached_total = 0;      // prompt tokens that the cache saved it
 
-  alignas(64) PrefixChain chain;  // a cache line, with `blocks` behind it
+  // What a row touches whose block is full: three cache lines.
+  alignas(64) PrefixChain chain;
   SequenceBlocks blocks;
+  absl::InlinedVector<int32_t, kUsualKinds> told_blocks;      // by kind: those its row knows of
+  absl::InlinedVector<int32_t, kUsualKinds> told_first_live;  // by kind
 
   // From here on, what every step of a decoding row touches: few cache lines, asked for ahead.
   alignas(64) std::vector<TokenId> tokens;  // those known: prompt and outputs
@@ -79,7 +80,8 @@ struct Sequence {
   int64_t told_tokens = 0;     // tokens that the runner's row knows of
   int64_t high_water = 0;      // tokens below this have been computed before, here or elsewhere
   int64_t served_end = 0;      // tokens below this have counted as its tenant's service
-  int64_t blocks_due = 0;      // computed tokens at which a block fills up or falls behind a window
+  int64_t blocks_due = 0;      // computed tokens at which a block fills up
+  int64_t plain_end = 0;       // up to here it decodes and nothing else: Scheduler::FindPlainEnd
   uint64_t last_plan = 0;      // the last plan that names it
   uint64_t id = 0;             // fixed at birth, never used twice
   Tenant* share = nullptr;     // while it is in the scheduler
@@ -102,6 +104,11 @@ struct Sequence {
   bool Scoring() const { return wants_prompt_logprobs && scored < prompt_length - 1; }
   bool WindowUsedUp() const { return OutputsKnown() >= window_end; }
   bool HoldsBlocks() const { return !blocks.kinds.empty(); }
+  // The runner has to be told of them.
+  void BlocksChanged() {
+    blocks_changed = true;
+    plain_end = 0;
+  }
 
   // Asks the processor for what a step touches; and, once that has come, for the place of its next
   // token.
@@ -109,10 +116,19 @@ struct Sequence {
     const std::byte* const first = reinterpret_cast<const std::byte*>(&tokens);
     for (int line = 0; line < 4; ++line) __builtin_prefetch(first + line * 64, 1);
   }
-  // The same for what SettleBlocks and Extend touch.
-  void PrefetchBlocks() const {
-    __builtin_prefetch(&chain, 1);
-    __builtin_prefetch(&blocks);
+  // The same for what SettleBlocks and Extend touch: itself, then, some rows later, its tables
+  // where the block that fills up stands.
+  void PrefetchSettling() const {
+    const std::byte* const first = reinterpret_cast<const std::byte*>(&chain);
+    for (int line = 0; line < 7; ++line) __builtin_prefetch(first + line * 64, 1);
+  }
+  void PrefetchTables() const {
+    __builtin_prefetch(chain.hashes.data() + chain.hashes.size(), 1);
+    for (const KindBlocks& kind : blocks.kinds) {
+      __builtin_prefetch(kind.blocks.data() + kind.blocks.size(), 1);
+      if (kind.first_live > 0) __builtin_prefetch(kind.blocks.data() + kind.first_live, 1);
+    }
+    PrefetchNextToken();
   }
   void PrefetchNextToken() const { __builtin_prefetch(tokens.data() + tokens.size(), 1); }
 };
