@@ -3,6 +3,7 @@
 // the preemptions, the pauses and the resumes.
 #include <bit>
 #include <numeric>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -130,6 +131,99 @@ TEST_P(OneAnswerTest, PausedAndPreemptedAtEveryIndex) {
     }
   }
   EXPECT_GT(preempted, 100u);
+}
+
+// Where a request stood when it lost its row for the first time.
+struct Loss {
+  bool lost = false;
+  uint64_t prompt_left = 0;  // 0: all of it was planned
+  size_t outputs = 0;
+};
+
+// Serves `ask` a block in a step, beside rows that have paused. After `rounds` rounds these go on
+// and take the last pages; `ask`, the last in priority, is who gives way.
+Loss ServeAndPreempt(Harness& harness, const Submit& ask, size_t paused_length, int rounds) {
+  constexpr uint64_t kPaused = 20;
+  std::mt19937_64 rng(7);
+  for (uint64_t i = 1; i <= kPaused; ++i) {
+    Submit paused = harness.MakeSubmit(100 + i, RandomPrompt(rng, paused_length), 9);
+    paused.sampling.ignore_eos = true;
+    paused.initial_window = 1;
+    harness.Send(paused);
+  }
+  harness.RunFor(0);
+  harness.Send(ask);
+  const uint64_t request = ask.key.request.value();
+  Loss loss;
+  for (int round = 0; harness.answer(request).ended.size() < ask.choices.size(); ++round) {
+    if (round > 500) {
+      ADD_FAILURE() << "it never ends";
+      return loss;
+    }
+    if (round == rounds) {
+      for (uint64_t i = 1; i <= kPaused; ++i) harness.GrantUpTo(100 + i, 1000);
+    }
+    const uint64_t left = harness.last.load.running_prefill_tokens;
+    const size_t outputs = harness.answer(request).tokens.size();
+    harness.Once();
+    if (loss.lost || harness.engine().totals().preemptions == 0) continue;
+    loss = {true, left, outputs};
+  }
+  for (uint64_t i = 1; i <= kPaused; ++i) harness.GrantUpTo(100 + i, 1000);  // if they still wait
+  harness.RunFor(0);
+  return loss;
+}
+
+// Preempted at every border of a chunk of its prefill and at every step of its decode.
+TEST_P(OneAnswerTest, PreemptedAtEveryChunkAndEveryToken) {
+  constexpr size_t kPrompt = 30;
+  for (const bool caching : {true, false}) {
+    for (const size_t choices : {1, 2}) {
+      std::set<uint64_t> borders;
+      std::set<size_t> indices;
+      // They need a block at their second token, or at their first.
+      for (const size_t paused_length : {7, 8}) {
+        for (int rounds = 1; rounds <= 30; ++rounds) {
+          SCOPED_TRACE(testing::Message() << caching << choices << paused_length << " " << rounds);
+          HarnessOptions options = SmallEngine();
+          options.max_in_flight = GetParam();
+          options.engine.prefix_caching = caching;
+          options.engine.scheduling_policy = SchedulingPolicy::kPriority;
+          options.engine.max_choices = 2;
+          options.engine.max_num_seqs = 22;
+          options.engine.max_num_batched_tokens = 4;  // a chunk is a block
+          options.engine.cache_kinds = {{0, 1}};
+          options.engine.page_count = 20 * 2 + (choices == 1 ? 12 : 18);
+          options.engine.slow_client_timeout_us = 3'600'000'000;
+          Harness harness(options);
+          std::mt19937_64 rng(3);
+          Submit ask = harness.MakeSubmit(1, RandomPrompt(rng, kPrompt), 18);
+          ask.choices.resize(choices);
+          ask.priority = 1;
+          ask.sampling.ignore_eos = true;
+          ask.sampling.logprobs = 1;
+          ask.sampling.frequency_penalty = 1.2f;
+          ask.sampling.repetition_penalty = 1.4f;
+          const Loss loss = ServeAndPreempt(harness, ask, paused_length, rounds);
+          for (uint32_t c = 0; c < choices; ++c) {
+            ExpectReference(ModelOf(options.engine), ask, harness.answer(1), c);
+            if (HasFatalFailure()) return;
+          }
+          harness.ExpectBooksBalance();
+          if (loss.lost && loss.prompt_left > 0) borders.insert(kPrompt - loss.prompt_left);
+          if (loss.lost && loss.prompt_left == 0) indices.insert(loss.outputs);
+        }
+      }
+      // With two steps in flight two chunks are planned before anybody can take a page.
+      const uint64_t first = 4 * static_cast<uint64_t>(GetParam());
+      for (uint64_t border = first; border < kPrompt; border += 4) {
+        EXPECT_TRUE(borders.contains(border)) << caching << choices << " " << border;
+      }
+      for (size_t index = 1; index <= 14; ++index) {
+        EXPECT_TRUE(indices.contains(index)) << caching << choices << " " << index;
+      }
+    }
+  }
 }
 
 // Resumed at every index of many requests: penalties, min_tokens, stop ids, logprobs and noise go
