@@ -30,7 +30,8 @@ quire_test(worker/sim DEPS worker/rpc LIBS quire_engine_sim)
 set(QUIRE_PLANTED
     worker/engine/engine.cc worker/engine/engine_commands.cc worker/engine/output_builder.cc
     worker/engine/request_table.cc worker/scheduler/scheduler.cc worker/scheduler/scheduler_forks.cc
-    worker/scheduler/scheduler_rows.cc worker/kv/kv_cache.cc worker/kv/prefix_index.cc worker/runner/row_table.cc
+    worker/scheduler/scheduler_room.cc worker/scheduler/scheduler_rows.cc worker/kv/kv_cache.cc
+    worker/kv/prefix_index.cc worker/runner/row_table.cc
     worker/sample/row_sampler.cc worker/sample/stop_rules.cc worker/rpc/attach_hub.cc
     worker/rpc/attach_session.cc)
 quire_test(worker/planted DEPS worker/rpc LIBS quire_engine_sim)

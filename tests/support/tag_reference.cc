@@ -112,7 +112,35 @@ ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t 
       answer.reason = EndReason::kLength;
     }
   }
+  if (params.max_tokens == 0) {  // one is sampled, and dropped
+    const bool failed = answer.reason == EndReason::kFailed;
+    answer = {};
+    answer.reason = failed ? EndReason::kFailed : EndReason::kLength;
+  }
   return answer;
+}
+
+PromptLogprobs TagPromptLogprobs(const TagModel& model, const Submit& submit, uint64_t salt) {
+  TagKeys keys(model.cache, salt);
+  kernels::sampling::Sampler sampler;
+  std::vector<float> logits(static_cast<size_t>(model.vocab_size));
+  PromptLogprobs scored;
+  scored.first_position = 1;
+  for (size_t position = 1; position < submit.prompt_ids.size(); ++position) {
+    keys.Append(submit.prompt_ids[position - 1]);
+    TagLogits(keys.Seen(), logits);
+    kernels::SampleRow row;
+    row.scored_token = submit.prompt_ids[position];
+    row.logprobs = submit.sampling.prompt_logprobs;
+    kernels::SampleOutput output;
+    sampler.Sample(logits, row, output);
+    scored.logprobs.push_back(output.logprob);
+    scored.ranks.push_back(static_cast<uint32_t>(output.rank));
+    if (submit.sampling.prompt_logprobs == 1) continue;
+    scored.top.push_back({{output.top_ids, output.top_ids + output.top_count},
+                          {output.top_logprobs, output.top_logprobs + output.top_count}});
+  }
+  return scored;
 }
 
 }  // namespace quire::test

@@ -29,9 +29,13 @@ struct ReferenceAnswer {
   TokenId stop_token_id = 0;
 };
 
-// The whole answer of one choice, from its first output on; resumed outputs are ignored.
+// The whole answer of one choice, from its first output on; resumed outputs are ignored. With
+// max_tokens 0 it is empty.
 ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t choice,
                           uint64_t salt);
+
+// The prompt's logprobs (sampling.prompt_logprobs > 0), from position 1 on.
+PromptLogprobs TagPromptLogprobs(const TagModel& model, const Submit& submit, uint64_t salt);
 
 // The answers of a beam search (sampling.beam_width > 0), one for each choice, best first. When it
 // finds fewer, all of them fail.

@@ -162,9 +162,10 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   // An attempt that resumes outputs does so for a router that has the prompt's logprobs.
   choice.wants_prompt_logprobs =
       index == 0 && submit.sampling.prompt_logprobs > 0 &&
-      std::all_of(submit.choices.begin(), submit.choices.end(), [](const ResumedChoice& resumed) {
-        return !resumed.ended && resumed.outputs.empty();
-      });
+      (QUIRE_BUG(resume_scores_again) ||
+       std::all_of(submit.choices.begin(), submit.choices.end(), [](const ResumedChoice& resumed) {
+         return !resumed.ended && resumed.outputs.empty();
+       }));
   choice.end_ids = EndIds(submit.sampling, options.eos_token_ids);
   choice.end_filter = EndFilter(choice.end_ids);
   choice.tokens = submit.prompt_ids;

@@ -96,13 +96,15 @@ void CacheModel::JudgeAt(uint64_t event_seq, const char* coverage) const {
   if (sum.value() != found->second) shared_.Violate("a router's idea of the cache is wrong");
 }
 
+bool CacheModel::KnowsTheLastEvent() const {
+  const auto& truth = shared_.cache_truth[epoch_];
+  return !follows_ || (!truth.empty() && truth.rbegin()->first == seq_);
+}
+
 void CacheModel::JudgeTheEnd() const {
   if (!follows_) return;
   if (state_ != State::kExact) return shared_.Violate("a snapshot never comes to its end");
-  const auto& truth = shared_.cache_truth[epoch_];
-  if (truth.empty() || truth.rbegin()->first != seq_) {
-    return shared_.Violate("the last events are never told");
-  }
+  if (!KnowsTheLastEvent()) return shared_.Violate("the last events are never told");
   JudgeAt(seq_, "caches judged at rest");
 }
 

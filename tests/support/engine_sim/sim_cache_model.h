@@ -32,6 +32,9 @@ class CacheModel {
   bool follows() const { return follows_; }
   bool lost() const { return follows_ && state_ == State::kLost; }
 
+  // Nothing that has happened to the cache is still to be told.
+  bool KnowsTheLastEvent() const;
+
   // At rest it has to know all of it.
   void JudgeTheEnd() const;
 

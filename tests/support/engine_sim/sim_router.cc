@@ -44,6 +44,7 @@ SimRouter::SimRouter(SimWorld& shared, int index)
     client.choices.resize(plan.submit.choices.size());
     if (plan.bad) continue;
     const uint64_t salt = plan.submit.sampling.seed % kSalts;
+    client.scored = test::TagPromptLogprobs(model, plan.submit, salt);
     std::vector<test::ReferenceAnswer> beams;
     if (plan.submit.sampling.beam_width > 0) {
       beams = test::TagBeamAnswers(model, plan.submit, salt);
@@ -211,6 +212,10 @@ void SimRouter::SendSubmit(Client& client) {
   if (late || (client.cancelled && !client.attempt_live)) return Over(client);
   ++client.attempt;
   client.repeats = 0;
+  client.scored_count = 0;
+  client.scores = client.plan->submit.sampling.prompt_logprobs > 0 &&
+                  std::all_of(client.choices.begin(), client.choices.end(),
+                              [](const Choice& c) { return !c.ended && c.tokens.empty(); });
   for (Choice& choice : client.choices) {
     choice.resumed = choice.tokens.size();
     choice.granted = choice.resumed + client.plan->submit.initial_window;

@@ -39,6 +39,7 @@ class SimRouter {
   void JudgeTheEnd() const;
   // At rest, what it knows of the cache.
   void JudgeTheCache() const;
+  bool KnowsTheLastEvent() const { return cache_.KnowsTheLastEvent(); }
   const std::map<AttemptKey, AttemptUsage>& told_usage() const { return told_usage_; }
   RouterInstance instance() const { return instance_; }
 
@@ -67,6 +68,9 @@ class SimRouter {
     int repeats = 0;            // Submits sent again whose refusal is due
     Micros deadline = -1;
     std::vector<Choice> choices;
+    PromptLogprobs scored;    // what the prompt's logprobs must be, when they are asked for
+    bool scores = false;      // the current attempt tells them: it did not resume
+    size_t scored_count = 0;  // of these, told by the current attempt
   };
   struct Attachment final : FrameStream::Receiver {
     Attachment(SimRouter& its_router, uint64_t its_number)
@@ -91,6 +95,8 @@ class SimRouter {
   void Hear(Attachment& from, const AttachRefused& refused);
   void Take(const Output& output);
   void Check(const Choice& choice, const Output& output, size_t at);
+  void Take(const PromptLogprobs& part);
+  void CheckScored(const Client& client) const;
   void Take(const Ended& ended);
   void CheckEnd(const Client& client, Choice& choice, const Ended& ended);
   void CheckUsage(const Client& client, const AttemptUsage& usage);

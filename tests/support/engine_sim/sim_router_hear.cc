@@ -71,8 +71,13 @@ void SimRouter::Hear(Attachment& from, const StepFrame& step) {
   if (step.state == WorkerState::kStuck) shared_.coverage.Add("stuck frames");
   for (const Admitted& admitted : step.admitted) {
     Client* client = CurrentAttempt(admitted.key);
-    if (client != nullptr && client->plan->bad) shared_.Violate("a bad Submit was admitted");
+    if (client == nullptr) continue;
+    if (client->plan->bad) shared_.Violate("a bad Submit was admitted");
+    if (client->plan->submit.sampling.prompt_logprobs > 0 && admitted.cached_tokens > 0) {
+      shared_.Violate(Name(*client) + " has its prompt scored, and found some of it in the cache");
+    }
   }
+  for (const PromptLogprobs& part : step.prompt_logprobs) Take(part);
   for (const Output& output : step.outputs) Take(output);
   for (const Ended& ended : step.ended) Take(ended);
   for (const Refused& refused : step.refused) Take(refused);
@@ -106,6 +111,7 @@ void SimRouter::Take(const Output& output) {
     shared_.Violate(name + " gets tokens long after its Cancel");
   }
   if (client->plan->nan) shared_.Violate(name + " gets tokens out of what are no numbers");
+  CheckScored(*client);
   if (client->deadline >= 0 && shared_.Now() > client->deadline + kSlack + shared_.excuse_us) {
     shared_.Violate(name + " gets tokens after its deadline");
   }
@@ -145,6 +151,47 @@ void SimRouter::Check(const Choice& choice, const Output& output, size_t at) {
   if (at >= output.top.size() || output.top[at].ids != expected.top[index].ids ||
       output.top[at].logprobs != expected.top[index].logprobs) {
     shared_.Violate("the best candidates differ from the reference");
+  }
+}
+
+// Each position once, in order, as the reference has it.
+void SimRouter::Take(const PromptLogprobs& part) {
+  Client* client = CurrentAttempt(part.key);
+  if (client == nullptr) return;
+  const std::string name = Name(*client);
+  if (!client->attempt_live || !client->scores) {
+    return shared_.Violate(name + " gets logprobs of its prompt that are not due");
+  }
+  if (client->plan->nan) shared_.Violate(name + " gets logprobs out of what are no numbers");
+  const PromptLogprobs& expected = client->scored;
+  const size_t first = client->scored_count;
+  const size_t count = part.logprobs.size();
+  if (part.first_position != first + 1 || count == 0 || part.ranks.size() != count ||
+      part.top.size() != (expected.top.empty() ? 0 : count) ||
+      first + count > expected.logprobs.size()) {
+    return shared_.Violate(name + " gets logprobs of its prompt from position " +
+                           std::to_string(part.first_position) + " on after " +
+                           std::to_string(first));
+  }
+  client->scored_count += count;
+  shared_.coverage.Add("scored positions", count);
+  shared_.coverage.Add(first > 0 ? "scored in parts" : "scored prompts");
+  for (size_t i = 0; i < count; ++i) {
+    const bool same = std::bit_cast<uint32_t>(part.logprobs[i]) ==
+                          std::bit_cast<uint32_t>(expected.logprobs[first + i]) &&
+                      part.ranks[i] == expected.ranks[first + i] &&
+                      (part.top.empty() ||
+                       (part.top[i].ids == expected.top[first + i].ids &&
+                        part.top[i].logprobs == expected.top[first + i].logprobs));
+    if (!same) return shared_.Violate(name + ": its prompt's logprobs differ from the reference");
+  }
+}
+
+// An answer does not begin before its prompt has been told.
+void SimRouter::CheckScored(const Client& client) const {
+  if (client.scores && client.scored_count < client.scored.logprobs.size()) {
+    shared_.Violate(Name(client) + " goes on with " + std::to_string(client.scored_count) +
+                    " positions of its prompt scored");
   }
 }
 
@@ -191,6 +238,7 @@ void SimRouter::CheckEnd(const Client& client, Choice& choice, const Ended& ende
       break;
     case EndReason::kLength:
       may = whole;
+      CheckScored(client);
       break;
     case EndReason::kCancelled:
       may = client.cancelled || (client.cancelled_one && &choice == &client.choices.front());
@@ -238,6 +286,9 @@ void SimRouter::CheckUsage(const Client& client, const AttemptUsage& usage) {
   }
   if (usage.prompt_tokens != client.plan->submit.prompt_ids.size()) {
     shared_.Violate(name + " is billed another prompt");
+  }
+  if (client.plan->submit.sampling.prompt_logprobs > 0 && usage.cached_tokens > 0) {
+    shared_.Violate(name + " has its prompt scored, and is billed less for it");
   }
   if (usage.recomputed_tokens > usage.computed_tokens ||
       usage.cached_tokens > client.choices.size() * kMaxLength) {

@@ -97,6 +97,16 @@ void DrawBeamSearch(Draw& draw, Submit& submit) {
   submit.choices.resize(std::min(submit.choices.size(), static_cast<size_t>(beams.beam_width)));
 }
 
+// From the request's own seed, so that the rest of the scenario does not depend on it.
+void DrawPromptLogprobs(SamplingParams& sampling) {
+  Draw draw(sampling.seed + 5);
+  if (sampling.beam_width > 0 || !draw.OneIn(5)) return;
+  sampling.prompt_logprobs = static_cast<int32_t>(draw.From(1, 4));
+  if (!draw.OneIn(5)) return;
+  sampling.max_tokens = 0;  // nothing else is wanted
+  sampling.min_tokens = 0;
+}
+
 void DrawClient(Draw& draw, RequestPlan& plan) {
   if (draw.OneIn(2)) {
     plan.submit.initial_window = static_cast<uint32_t>(draw.From(1, 10));
@@ -144,6 +154,7 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   submit.priority = static_cast<int32_t>(draw.Below(2));
   submit.tenant = draw.OneIn(2) ? "a" : "b";
   DrawClient(draw, plan);
+  DrawPromptLogprobs(submit.sampling);
   if (draw.OneIn(20)) {
     plan.bad = true;
     switch (draw.Below(4)) {
@@ -198,6 +209,11 @@ Scenario DrawScenario(uint64_t seed) {
     fault.router = static_cast<int>(draw.Below(static_cast<uint64_t>(scenario.routers)));
     fault.at = draw.From(0, draw.OneIn(2) ? 50 : 400) * kMilli;
     fault.lasts = draw.From(1, draw.OneIn(4) ? 6000 : 100) * kMilli;
+    if (fault.kind != FaultPlan::Kind::kFreeze) continue;
+    // A Submit whose deadline passes before the engine gets to see it.
+    RequestPlan& late = scenario.requests[static_cast<size_t>(i)];
+    late.starts_at = fault.at;
+    late.deadline_after = std::max(2 * kMilli, fault.lasts / 2);
   }
   if (draw.OneIn(5)) {
     scenario.drains_at = draw.From(0, 400) * kMilli;
