@@ -101,8 +101,8 @@ void Scheduler::FindPlainEnd(Sequence& sequence) {
       QUIRE_BUG(publish_before_write)) {
     return;
   }
-  const int64_t done = std::max(
-      {sequence.prefill_end, sequence.high_water, int64_t{sequence.prompt_length}});
+  const int64_t done =
+      std::max({sequence.prefill_end, sequence.high_water, int64_t{sequence.prompt_length}});
   if (next < done) return;
   const int64_t outputs = std::min(sequence.output_limit, sequence.window_end);
   sequence.plain_end = std::min(sequence.room, sequence.prompt_length - 1 + outputs);

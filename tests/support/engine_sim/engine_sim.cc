@@ -238,9 +238,8 @@ class Life {
       world_.RunUntil(shared_.Now() + kRest + shared_.scenario.drain_grace + shared_.slow_us, bad);
       // A probe may just have evicted a block: that is under way.
       world_.RunUntil(shared_.Now() + kRest, [&] {
-        return bad() || std::all_of(routers_.begin(), routers_.end(), [](const auto& router) {
-                 return router->KnowsTheLastEvent();
-               });
+        return bad() || std::all_of(routers_.begin(), routers_.end(),
+                                    [](const auto& router) { return router->KnowsTheLastEvent(); });
       });
       worker_->JudgeTheRest(shared_.draining);
       for (const auto& router : routers_) router->JudgeTheCache();

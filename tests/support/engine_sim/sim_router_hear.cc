@@ -177,12 +177,12 @@ void SimRouter::Take(const PromptLogprobs& part) {
   shared_.coverage.Add("scored positions", count);
   shared_.coverage.Add(first > 0 ? "scored in parts" : "scored prompts");
   for (size_t i = 0; i < count; ++i) {
-    const bool same = std::bit_cast<uint32_t>(part.logprobs[i]) ==
-                          std::bit_cast<uint32_t>(expected.logprobs[first + i]) &&
-                      part.ranks[i] == expected.ranks[first + i] &&
-                      (part.top.empty() ||
-                       (part.top[i].ids == expected.top[first + i].ids &&
-                        part.top[i].logprobs == expected.top[first + i].logprobs));
+    const bool same =
+        std::bit_cast<uint32_t>(part.logprobs[i]) ==
+            std::bit_cast<uint32_t>(expected.logprobs[first + i]) &&
+        part.ranks[i] == expected.ranks[first + i] &&
+        (part.top.empty() || (part.top[i].ids == expected.top[first + i].ids &&
+                              part.top[i].logprobs == expected.top[first + i].logprobs));
     if (!same) return shared_.Violate(name + ": its prompt's logprobs differ from the reference");
   }
 }
