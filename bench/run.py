@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing|router-load|relay|fleet|policies]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -412,11 +412,17 @@ def bench_prefix_cache(args):
                             "cache calls as % of a 2,048-token prefill without hits": spread(shares)})
 
 
+def bench_metrics(args):
+    import metrics_scrape
+    record("metrics_scrape", {"workload": "quire serve demo, one worker of one thread, 16 streams, 3 scrapes a second",
+                              **metrics_scrape.run(args.cycles)})
+
+
 def main():
     benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
                "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
                "routing": bench_routing, "router-load": bench_router_load,
-               "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}
+               "metrics": bench_metrics, "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)
