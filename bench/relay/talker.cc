@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "common/wire.h"
@@ -156,6 +157,16 @@ void Talker::Fill(worker::v1::Step& step) {
 
 void Talker::Send(worker::v1::Step step) {
   const double begin = ThreadSeconds();
+  const std::string bytes = Encode(std::move(step));
+  own_seconds_ += ThreadSeconds() - begin;
+  receiver_->OnFrame(bytes);
+}
+
+// All that making a frame takes is done when it returns, giving the messages back included.
+std::string Talker::Encode(worker::v1::Step from) {
+  worker::v1::WorkerFrame frame;
+  worker::v1::Step& step = *frame.mutable_step();
+  step.Swap(&from);
   step.set_frame_seq(++frames_);
   step.set_state(worker::v1::READY);
   step.set_routers_attached(1);
@@ -163,12 +174,9 @@ void Talker::Send(worker::v1::Step step) {
   step.set_last_admitted_submit(last_submit_);
   step.mutable_load()->set_steps_total(frames_);
   step.mutable_load()->set_running_rows(static_cast<uint32_t>(rows_.size()));
-  worker::v1::WorkerFrame frame;
-  *frame.mutable_step() = std::move(step);
-  const std::string bytes = frame.SerializeAsString();
+  std::string bytes = frame.SerializeAsString();
   frame_bytes_ += bytes.size();
-  own_seconds_ += ThreadSeconds() - begin;
-  receiver_->OnFrame(bytes);
+  return bytes;
 }
 
 }  // namespace quire::bench

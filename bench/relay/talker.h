@@ -60,6 +60,7 @@ class Talker final : public Dialer {
   void Turn();
   void Fill(worker::v1::Step& step);
   void Send(worker::v1::Step step);
+  std::string Encode(worker::v1::Step from);
 
   Executor& executor_;
   const TalkerOptions options_;

@@ -233,7 +233,7 @@ void GenerateCall::PartDelta(Part& part, const Delta& delta) {
   WriteOut();
   marks_.push_back(
       {queued_bytes_, part.index_, delta.choice, delta.first_index + delta.ids.size()});
-  if (marks_.front().bytes <= written_bytes_ && release_timer_ == 0) {
+  if (marks_[marks_released_].bytes <= written_bytes_ && release_timer_ == 0) {
     // Nothing waits to be written, as the text is still held back: the outputs are taken all the
     // same, but not from inside the pipeline's own call.
     release_timer_ = services_.executor.PostAt(services_.executor.clock().Now(), [this] {
@@ -350,18 +350,27 @@ void GenerateCall::OnWritten(uint64_t total) {
   ReleaseMarks();
 }
 
+// One place in memory for a stream whose client keeps up: a queue that walks on would touch new
+// lines for each token of each stream.
 void GenerateCall::ReleaseMarks() {
-  while (!marks_.empty() && marks_.front().bytes <= written_bytes_) {
-    const Mark mark = marks_.front();
-    marks_.pop_front();
+  const auto due = [this] {
+    return marks_released_ < marks_.size() && marks_[marks_released_].bytes <= written_bytes_;
+  };
+  while (due()) {
+    const Mark mark = marks_[marks_released_++];
     // Later marks of the same choice that are also due say all that this one says.
-    if (!marks_.empty() && marks_.front().bytes <= written_bytes_ &&
-        marks_.front().part == mark.part && marks_.front().choice == mark.choice) {
+    if (due() && marks_[marks_released_].part == mark.part &&
+        marks_[marks_released_].choice == mark.choice) {
       continue;
     }
     const RequestId id = parts_[mark.part]->id;
     if (id != 0) services_.pipeline.Taken(id, mark.choice, mark.index);
   }
+  constexpr size_t kMuch = 64;
+  const bool all = marks_released_ == marks_.size();
+  if (!all && (marks_released_ < kMuch || 2 * marks_released_ < marks_.size())) return;
+  marks_.erase(marks_.begin(), marks_.begin() + static_cast<ptrdiff_t>(marks_released_));
+  marks_released_ = 0;
 }
 
 void GenerateCall::ArmTimer(Micros delay) {

@@ -12,7 +12,6 @@
 // network.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -102,7 +101,8 @@ class GenerateCall final : public Call {
   std::vector<std::unique_ptr<Part>> parts_;
   std::vector<ChoiceState> choice_states_;   // streamed
   std::vector<AnswerChoice> whole_choices_;  // not streamed
-  std::deque<Mark> marks_;
+  std::vector<Mark> marks_;
+  size_t marks_released_ = 0;  // of marks_, from the beginning on
   std::string scratch_;
   Usage usage_;
   std::string worker_;  // that took the first prompt
