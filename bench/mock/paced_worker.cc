@@ -336,6 +336,7 @@ void PacedWorker::Step(Micros now) {
 
 void PacedWorker::Run() {
   const Micros now = executor_.clock().Now();
+  due_now_ = false;
   while (!commands_.empty()) {
     const EngineCommand command = std::move(commands_.front());
     commands_.pop_front();
@@ -410,6 +411,13 @@ Micros PacedWorker::NextWake(Micros now) const {
 
 // One timer at a time, for the earliest of what was asked for.
 void PacedWorker::Wake(Micros due) {
+  if (due <= executor_.clock().Now()) {
+    if (std::exchange(due_now_, true)) return;
+    executor_.Post([this, alive = std::weak_ptr(alive_)] {
+      if (!alive.expired()) Run();
+    });
+    return;
+  }
   if (timer_ != 0) {
     if (timer_due_ <= due) return;
     executor_.Cancel(timer_);

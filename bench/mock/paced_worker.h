@@ -161,6 +161,8 @@ class PacedWorker final : public EngineDriver {
   OutputQueue outputs_;
   TimerId timer_ = 0;
   Micros timer_due_ = 0;
+  bool due_now_ = false;                                        // a turn has been posted
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
 
 }  // namespace quire::bench

@@ -21,4 +21,12 @@ std::string CacheSalt(std::string_view key, std::string_view cache_group,
   return std::string(reinterpret_cast<const char*>(digest), size);
 }
 
+std::string SaltBook::Of(const std::string& cache_group, std::string_view client_salt) {
+  if (!client_salt.empty()) return CacheSalt(key_, cache_group, client_salt);
+  const auto known = known_.find(cache_group);
+  if (known != known_.end()) return known->second;
+  if (known_.size() >= kMaxRemembered) known_.clear();
+  return known_.emplace(cache_group, CacheSalt(key_, cache_group, "")).first->second;
+}
+
 }  // namespace quire

@@ -1,8 +1,9 @@
 // The cache salt of a request: who may share cached prefixes with whom.
 //
-// Pure function; any thread.
+// CacheSalt is a pure function; a SaltBook has one owner.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -16,5 +17,20 @@ inline constexpr std::string_view kPublicSaltKey = "quire-public-salt-key";
 // HMAC-SHA256(key, cache group ‖ 0 ‖ client's salt), 32 bytes.
 std::string CacheSalt(std::string_view key, std::string_view cache_group,
                       std::string_view client_salt);
+
+// The same under one key, remembering what is asked for again and again: the salts of cache groups
+// whose clients bring none of their own.
+class SaltBook {
+ public:
+  static constexpr size_t kMaxRemembered = 1024;
+
+  // An empty key is the public one.
+  explicit SaltBook(std::string_view key) : key_(key.empty() ? kPublicSaltKey : key) {}
+  std::string Of(const std::string& cache_group, std::string_view client_salt);
+
+ private:
+  const std::string key_;
+  std::map<std::string, std::string> known_;  // by cache group
+};
 
 }  // namespace quire

@@ -96,6 +96,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   const PipelineRuntime runtime_;
   const RouterInstance instance_;
   const GenerationSettings no_defaults_;
+  SaltBook salts_;
   Executor& executor_;
   RouterMetrics metrics_;
   Admission admission_;
@@ -116,6 +117,7 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
     : options_(std::move(options)),
       runtime_(runtime),
       instance_(runtime.rng.Next()),
+      salts_(options_.salt_key),
       executor_(runtime.executor),
       metrics_(runtime.metrics, options_.routing_policy),
       admission_(options_.limits),
@@ -253,7 +255,7 @@ void RouterPipeline::Launch(RequestId id) {
   metrics_.Waited(SecondsSince(request.queued_at));
   DispatchRequest dispatch;
   dispatch.number = RequestNumber(id);
-  dispatch.submit = MakeSubmit(request, options_.salt_key);
+  dispatch.submit = MakeSubmit(request, salts_);
   dispatch.model_name = request.model.facts.name;
   dispatch.session = request.ask.session;
   dispatch.deadline = request.deadline;

@@ -190,7 +190,7 @@ std::optional<ApiError> MakeStreams(LiveRequest& request) {
   return std::nullopt;
 }
 
-Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key) {
+Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   const GenerateRequest& ask = request.ask;
   Submit submit;
   submit.prompt_ids = request.prompt_ids;
@@ -208,7 +208,7 @@ Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key) {
   submit.priority = ask.priority;
   const std::string group = ask.tenant == nullptr ? "" : ask.tenant->CacheGroup();
   if (ask.tenant != nullptr) submit.tenant = ask.tenant->name;
-  submit.salt = CacheSalt(salt_key.empty() ? kPublicSaltKey : salt_key, group, ask.cache_salt);
+  submit.salt = salts.Of(group, ask.cache_salt);
   if (ask.traceparent.size() <= kMaxTraceparentBytes) {
     submit.traceparent = ValidUtf8(ask.traceparent);
   }

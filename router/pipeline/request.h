@@ -11,6 +11,7 @@
 #include "common/runtime/runtime.h"
 #include "common/wire.h"
 #include "router/admission/admission.h"
+#include "router/chat/salt.h"
 #include "router/chat/sampling.h"
 #include "router/core/api.h"
 #include "router/core/model_text.h"
@@ -86,7 +87,7 @@ uint64_t TokensTaken(const LiveRequest& request);
 std::optional<ApiError> MakeStreams(LiveRequest& request);
 
 // All that a worker needs, apart from what the dispatcher fills in.
-Submit MakeSubmit(const LiveRequest& request, std::string_view salt_key);
+Submit MakeSubmit(const LiveRequest& request, SaltBook& salts);
 
 // Outputs of a choice came: counts what its client waited for them, and for a failover before them.
 void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics);

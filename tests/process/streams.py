@@ -30,7 +30,7 @@ def all_well(result, count):
 
 def many_streams(http):
     streams, workers, rate = (10_000, 64, 1000) if LONG else (300, 8, 300)
-    with MockWorkers(workers, decode_ms=500 if LONG else 50) as mock, Router(mock.addresses, *ROOMY) as router:
+    with MockWorkers(workers, decode_ms=1000 if LONG else 50) as mock, Router(mock.addresses, *ROOMY) as router:
         target = router.http if http else router.grpc
         all_well(load(target, http=http, requests=50, concurrency=50), 50)
         before = router.memory()

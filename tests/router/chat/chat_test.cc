@@ -341,5 +341,18 @@ TEST(Salt, SeparatesGroupsAndSalts) {
   EXPECT_NE(CacheSalt("another key", "a", "b"), salt);
 }
 
+TEST(Salt, ABookSaysWhatTheFunctionSaysHoweverManyItHasSaid) {
+  SaltBook book("key");
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < SaltBook::kMaxRemembered + 10; ++i) {
+      const std::string group = "group " + std::to_string(i);
+      ASSERT_EQ(book.Of(group, ""), CacheSalt("key", group, ""));
+    }
+  }
+  EXPECT_EQ(book.Of("a", "b"), CacheSalt("key", "a", "b"));
+  EXPECT_EQ(book.Of("a", ""), CacheSalt("key", "a", ""));
+  EXPECT_EQ(SaltBook("").Of("a", ""), CacheSalt(kPublicSaltKey, "a", ""));
+}
+
 }  // namespace
 }  // namespace quire
