@@ -165,8 +165,8 @@ def test_notes_tell_commands_that_fit_what_is_rendered():
     notes = rendered_notes("cpu-demo")
     objects = m.profile("cpu-demo")
     names = {(o["kind"], o["metadata"]["name"]) for o in objects}
-    for kind, pattern in (("StatefulSet", r"rollout status statefulset/(\S+)"), ("Service", r"port-forward service/(\S+)"),
-                          ("Secret", r"get secret (\S+)")):
+    for kind, pattern in (("StatefulSet", r"rollout status statefulset/(\S+)"),
+                          ("Service", r"port-forward service/(\S+)"), ("Secret", r"get secret (\S+)")):
         found = re.search(pattern, notes)
         expect(found and (kind, found[1]) in names, notes)
     secret = next(o for o in objects if o["metadata"]["name"] == re.search(r"get secret (\S+)", notes)[1])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The demo of each way to deploy, run as its manifests say: command lines, ports, probes, secrets, user, read-only root,
-and an API server. What they promise of memory, metrics and endings is held against the processes."""
+"""The demo of each way to deploy, run as its manifests say: command lines, ports, probes, secrets, user, read-only
+root, and an API server. What they promise of memory, metrics and endings is held against the processes."""
 import contextlib
 import json
 import os
@@ -150,6 +150,11 @@ def check_all(objects, secrets, keys, before_the_end=lambda d: None):
         check_endings(d, key)
 
 
+def series_of(query):
+    """Names of series in PromQL; label values may look like them."""
+    return set(re.findall(r"\b(?:quire|vllm)[a-z_:]+", re.sub(r"\"[^\"]*\"", "", query)))
+
+
 def check_metrics_of_scalers(d):
     """Every series that a ScaledObject of deploy/ asks for is one that these processes export, labels included."""
     exported = get(d.router.port("http"), "/metrics")[1] + get(d.worker.port("probes"), "/metrics")[1]
@@ -158,11 +163,10 @@ def check_metrics_of_scalers(d):
     for _, objects in m.everything().items():
         for o in m.of_kind(objects, "ScaledObject"):
             for trigger in o["spec"]["triggers"]:
-                asked |= set(re.findall(r"\b(?:quire|vllm)[a-z_:]+", re.sub(r"\"[^\"]*\"", "", trigger["metadata"]["query"])))
+                asked |= series_of(trigger["metadata"]["query"])
         for o in m.of_kind(objects, "InferenceService"):
             for metric in o["spec"]["predictor"].get("autoScaling", {}).get("metrics", []):
-                query = re.sub(r"\"[^\"]*\"", "", metric["external"]["metric"]["query"])
-                asked |= set(re.findall(r"\b(?:quire|vllm)[a-z_:]+", query))
+                asked |= series_of(metric["external"]["metric"]["query"])
     expect(len(asked) >= 6, asked)
     expect(asked <= names, f"asked for, not exported: {asked - names}")
 
@@ -185,8 +189,8 @@ def test_the_demo_of_kustomize():
 
 
 def test_from_no_worker_to_the_first():
-    """What KEDA scales by, without KEDA: the router is ready with no worker, its queue shows the request that waits, and
-    a worker that comes answers it."""
+    """What KEDA scales by, without KEDA: the router is ready with no worker, its queue shows the request that waits,
+    and a worker that comes answers it."""
     objects = m.chart("-f", m.CHART / "profiles" / "cpu-demo.yaml", "--set", "keda.enabled=true")
     trigger = only(objects, "ScaledObject", "worker")["spec"]["triggers"][0]
     series = re.match(r"sum\((\w+)\{", trigger["metadata"]["query"])[1]
@@ -249,7 +253,7 @@ def test_each_runtime_of_kserve_serves_what_is_mounted_on_each_of_its_ports():
 
 
 def peer(index, folder, secrets):
-    """A pod of the runtime whose pods share their workers; the second one's ports are moved, since all are one machine."""
+    """A pod of the runtime whose pods share workers; the second one's ports are moved, since all are one machine."""
     text = json.dumps(next(o for o in m.kserve() if o["metadata"]["name"] == "quire-cpu-peers"))
     text = text.replace("{{.Name}}", "demo").replace("8080", str(8080 + index)).replace("=9000", f"={9010 + index}")
     return Container(*container_of(json.loads(text)), folder, secrets, model=DEMO, address=f"127.0.0.{2 + index}")
@@ -325,7 +329,8 @@ def test_the_config_of_llm_inference_services_with_and_without_tls():
                     expect(status == 200, answer)
                 # The hook is a program that the image has, and that ends at once.
                 hook = container["lifecycle"]["preStop"]["exec"]["command"]
-                expect(subprocess.run([m.PROGRAMS / pathlib.Path(hook[0]).name, *hook[1:]], capture_output=True).returncode == 0, hook)
+                ran = subprocess.run([m.PROGRAMS / pathlib.Path(hook[0]).name, *hook[1:]], capture_output=True)
+                expect(ran.returncode == 0, hook)
                 run.signal(signal.SIGTERM)
                 run.signal(signal.SIGTERM)  # does not wait the drain delay
                 run.wait()

@@ -1,5 +1,5 @@
-"""Runs a container of a manifest as a process of its own: its command line, files, user and read-only root, on the ports
-that the manifest names. Needs a network namespace (see Loopback), so that those ports are free."""
+"""Runs a container of a manifest as a process of its own: its command line, files, user and read-only root, on the
+ports that the manifest names. Needs a network namespace (see alone()), so that those ports are free."""
 import atexit
 import contextlib
 import ctypes
@@ -154,8 +154,8 @@ class Container(Process):
         root = pathlib.Path(tempfile.mkdtemp(dir=folder))
         expect(container["securityContext"]["readOnlyRootFilesystem"], "a root that can be written to")
         command = [re.sub(r"\$\((\w+)\)", lambda v: environment[v[1]], w) for w in m.command_line(container)]
-        spec = {"root": str(root), "image": str(image_of(container)), "mounts": mounts, "environment": environment, "command": command,
-                "user": user if os.geteuid() == 0 else None}
+        spec = {"root": str(root), "image": str(image_of(container)), "mounts": mounts, "environment": environment,
+                "command": command, "user": user if os.geteuid() == 0 else None}
         super().__init__([sys.executable, __file__, "--enter", json.dumps(spec)])
 
     def port(self, named):

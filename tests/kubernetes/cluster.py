@@ -54,8 +54,8 @@ def built_server():
         major, minor, _ = VERSION.split(".")
         stamps = {"gitVersion": f"v{VERSION}", "gitMajor": major, "gitMinor": minor}
         link = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamps.items())
-        subprocess.run([go, "build", "-ldflags", link, "-o", server, "k8s.io/kubernetes/cmd/kube-apiserver"], cwd=folder, env=env,
-                       check=True)
+        subprocess.run([go, "build", "-ldflags", link, "-o", server, "k8s.io/kubernetes/cmd/kube-apiserver"],
+                       cwd=folder, env=env, check=True)
     return server
 
 
