@@ -376,11 +376,17 @@ void AddFailoverFlags(config::Schema& schema, RouterConfig& c) {
               .min = 0,
               .max = 100});
   schema.Add({.name = "max-worker-deaths",
-              .help = "Workers that may die under one request; then it ends with request_suspect "
-                      "and its prompt is refused for 10 minutes.",
+              .help = "Workers that may die under one prompt, in one request or several; then it "
+                      "ends with request_suspect and is refused for 10 minutes.",
               .target = &c.max_worker_deaths,
               .min = 1,
               .max = 1000});
+  schema.Add({.name = "max-suspect-prompts",
+              .help = "Prompts under which workers died that are remembered for 10 minutes after "
+                      "their requests; at the limit the oldest is forgotten.",
+              .target = &c.max_suspect_prompts,
+              .min = 1,
+              .max = 1 << 20});
 }
 
 void AddProcessFlags(config::Schema& schema, RouterConfig& c) {

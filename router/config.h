@@ -73,6 +73,7 @@ struct RouterConfig {
   int32_t max_carry_on_tokens = 8192;
   int32_t placement_retry_percent = 10;
   int32_t max_worker_deaths = 3;
+  int32_t max_suspect_prompts = 1024;
   config::Duration empty_pool_wait{1500};
   bool ready_without_workers = false;
   int32_t max_live_requests = 4096;

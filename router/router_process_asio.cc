@@ -94,6 +94,7 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   options.limits.max_carry_on_tokens = static_cast<uint64_t>(config.max_carry_on_tokens);
   options.limits.placement_retry_percent = static_cast<uint32_t>(config.placement_retry_percent);
   options.limits.max_worker_deaths = static_cast<uint32_t>(config.max_worker_deaths);
+  options.limits.max_suspect_prompts = static_cast<size_t>(config.max_suspect_prompts);
   options.limits.empty_pool_wait_ms = static_cast<uint32_t>(config.empty_pool_wait.milliseconds);
   options.ready_without_workers = config.ready_without_workers;
   options.carry_on_exact = config.carry_on == "exact";

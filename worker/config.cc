@@ -1,10 +1,14 @@
 #include "worker/config.h"
 
+#include <algorithm>
+
 #include "common/config/common_flags.h"
 #include "common/sampling_params.h"
 
 namespace quire {
 namespace {
+
+constexpr size_t kMaxWorkerIdBytes = 128;
 
 void AddModelFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Group("Model");
@@ -139,6 +143,12 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .help = "Address for routers; port 0 lets the system choose.",
               .target = &c.listen,
               .value_name = "HOST:PORT"});
+  schema.Add({.name = "worker-id",
+              .help = "Name under which routers know this worker, unlike any other's and the same "
+                      "after a restart, so that its share of prompts stays its own.",
+              .target = &c.worker_id,
+              .value_name = "NAME",
+              .default_text = "the machine's name, in a pod the pod's, and the port"});
   schema.Add({.name = "http-port",
               .help = "Port for probes and metrics on the same host; 0 lets the system choose.",
               .target = &c.http_port,
@@ -218,6 +228,12 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   }
   const absl::StatusOr<HostPort> listen = ParseHostPort(c.listen);
   if (!listen.ok()) return Annotate(listen.status(), "--listen");
+  if (c.worker_id.size() > kMaxWorkerIdBytes ||
+      std::any_of(c.worker_id.begin(), c.worker_id.end(),
+                  [](char c) { return c <= ' ' || c > '~'; })) {
+    return InvalidArgument("--worker-id: must be at most " + std::to_string(kMaxWorkerIdBytes) +
+                           " printable ASCII characters without spaces, such as rack3-gpu0");
+  }
   const int tls_files = !c.tls_cert_file.empty() + !c.tls_key_file.empty() + !c.tls_ca_file.empty();
   if (tls_files != 0 && tls_files != 3) {
     return InvalidArgument(

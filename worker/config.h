@@ -36,6 +36,7 @@ struct WorkerConfig {
 
   std::string listen = "127.0.0.1:9000";
   int32_t http_port = 9001;
+  std::string worker_id;  // empty: the machine's name and the port
   bool insecure = false;
   std::string tls_cert_file;
   std::string tls_key_file;

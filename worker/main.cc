@@ -4,6 +4,7 @@
 // Threads: this one becomes the rpc thread; the engine, the HTTP port, gRPC and the kernels have
 // their own. Exit codes: 0 done, 1 failed at run time, 2 bad arguments, 3 model unusable, 4 device
 // unusable.
+#include <limits.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -49,7 +50,13 @@ std::string VersionJson(const WorkerConfig& config) {
   return json::Serialize(version);
 }
 
-// Serves a loaded worker on the calling thread.
+// What the system calls itself: in a pod the pod's name.
+std::string MachineName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "worker";
+  return name;
+}
+
 // Told at the start: gRPC would only refuse every connection.
 absl::Status CheckTlsFiles(const WorkerConfig& config) {
   RealFiles files;
@@ -91,6 +98,7 @@ void AddStepAges(Metrics& metrics, const StepProgress& progress, const Clock& cl
   });
 }
 
+// Serves a loaded worker on the calling thread.
 class Service {
  public:
   Service(const WorkerConfig& config, LoadedWorker& worker, Health& health, Metrics& metrics,
@@ -106,16 +114,6 @@ class Service {
 
   // `attempt_log` outlives the service; absent: no records are written.
   absl::Status Start(int http_port, AttemptLog* attempt_log) {
-    WorkerHello hello = worker_.hello;
-    RealRng rng;
-    hello.epoch = Epoch(rng.Next());
-    hello.worker_id = "worker-" + std::to_string(hello.epoch.value() % 1'000'000'000);
-    hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
-    if (attempt_log != nullptr) {
-      attempt_log->Start(Epoch(hub_->epoch()));
-      hub_->SetRecordTaker([attempt_log](const AttemptRecord& r) { attempt_log->Write(r); });
-    }
-    hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
     GrpcServerOptions options;
     options.listen = config_.listen;
     options.model_id = worker_.model->model_id;
@@ -132,6 +130,8 @@ class Service {
       return Annotate(server.status(), kListenFlag);
     }
     server_ = *std::move(server);
+    // Before the loop runs, on which routers are let in.
+    MakeHub(attempt_log);
     executor_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
     engine_.Start();
     StartWatchdog();
@@ -139,6 +139,22 @@ class Service {
     executor_.Post([this] { WatchHealth(); });
     executor_.Post([this, http_port] { SayReady(http_port); });
     return absl::OkStatus();
+  }
+
+  // The epoch is this process's alone, the id the same after a restart.
+  void MakeHub(AttemptLog* attempt_log) {
+    WorkerHello hello = worker_.hello;
+    RealRng rng;
+    hello.epoch = Epoch(rng.Next());
+    hello.worker_id = config_.worker_id;
+    if (hello.worker_id.empty()) {
+      hello.worker_id = MachineName() + ":" + std::to_string(server_->port());
+    }
+    hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
+    hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
+    if (attempt_log == nullptr) return;
+    attempt_log->Start(Epoch(hub_->epoch()));
+    hub_->SetRecordTaker([attempt_log](const AttemptRecord& r) { attempt_log->Write(r); });
   }
 
   // Until the worker has left. The exit code.

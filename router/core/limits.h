@@ -43,9 +43,11 @@ struct RouterLimits {
   uint32_t max_stalled_carry_ons = 16;
   uint32_t max_failed_attempts = 8;
   uint64_t max_carry_on_tokens = 8192;  // recompute of carry-ons in flight, per worker
-  uint32_t max_worker_deaths = 3;       // under one request, which is suspect then
-  size_t max_suspect_prompts = 1024;    // remembered, to be refused
-  uint32_t suspect_prompt_s = 600;      // for so long
+  // Under one prompt, which is suspect then; prompts under which workers died that are remembered
+  // beyond their requests; for so long.
+  uint32_t max_worker_deaths = 3;
+  size_t max_suspect_prompts = 1024;
+  uint32_t suspect_prompt_s = 600;
   size_t max_index_bytes = 256u << 20;  // what workers have cached
   uint32_t empty_pool_wait_ms = 1500;   // for a worker when none is ready
   uint64_t max_prefill_ahead = 65'536;  // prefill tokens at a worker before new requests wait here

@@ -54,12 +54,14 @@ struct DispatchCounters {
   uint64_t carry_ons_inexact = 0;  // to a worker of another numerics_id
   uint64_t carry_ons_paced = 0;    // times that one waited for recompute in flight
   uint64_t links_lost = 0;
+  uint64_t links_of_duplicates = 0;  // refused: their worker_id is another link's
   uint64_t worker_deaths = 0;
   uint64_t worker_deaths_taken_back = 0;
   uint64_t silences = 0;                 // workers given up for their silence
   uint64_t silences_kept = 0;            // silent workers not given up: too many were
   uint64_t requests_suspect = 0;         // ended because workers kept dying under them
   uint64_t suspect_prompts_refused = 0;  // came again too soon
+  uint64_t suspect_prompts_forgotten = 0;  // gave way to others
   uint64_t frames_relayed = 0;
   uint64_t relay_us = 0;  // spent on these, the listener's work included
 };

@@ -28,8 +28,8 @@ Dispatcher::Dispatcher(DispatchOptions options, Dialer& dialer, Executor& execut
       placement_(PolicyOf(options_), options_.limits, rng),
       budget_(options_.limits.placement_retry_percent, options_.limits.placement_retry_burst),
       pacer_(options_.limits.max_carry_on_tokens),
-      suspects_(options_.limits.max_suspect_prompts,
-                Micros{options_.limits.suspect_prompt_s} * kMicrosPerSecond) {}
+      ledger_({options_.limits.max_worker_deaths, options_.limits.max_suspect_prompts,
+               Micros{options_.limits.suspect_prompt_s} * kMicrosPerSecond}) {}
 
 Dispatcher::~Dispatcher() {
   for (auto& [number, live] : live_) StopWaiting(*live);
@@ -58,11 +58,15 @@ void Dispatcher::Start(DispatchRequest request) {
   LiveDispatch& live = *it->second;
   QUIRE_CHECK_MSG(!live.journal.AllEnded(), "a request starts with a choice to go on with");
   budget_.RequestStarted();
-  if (suspects_.RefusedFor(live.request.submit, Now()) > 0) {
-    ++counters_.suspect_prompts_refused;
-    live.refused = SuspectPromptError();
-    Wait(live, PlaceOutcome::kHeld);
-    return;
+  if (!ledger_.empty()) {
+    // A client that asks again goes on with the deaths that its prompt has met.
+    if (ledger_.Refuses(live.Prompt(), Now())) {
+      ++counters_.suspect_prompts_refused;
+      live.refused = SuspectPromptError();
+      Wait(live, PlaceOutcome::kHeld);
+      return;
+    }
+    live.holds_prompt = ledger_.Hold(live.Prompt());
   }
   // Who came before it goes before it.
   if (line_.Blocked(live.pool())) {
@@ -137,7 +141,8 @@ Placement::Placed Dispatcher::ChooseFor(LiveDispatch& live, PlacementTicket& tic
 }
 
 bool Dispatcher::IsSuspect(const LiveDispatch& live) const {
-  const uint32_t count = ledger_.Of(live.request.number).total();
+  if (ledger_.empty()) return false;
+  const uint32_t count = ledger_.Of(live.Prompt()).total();
   return count > 0 && count + 1 >= options_.limits.max_worker_deaths;
 }
 
@@ -145,9 +150,10 @@ bool Dispatcher::IsSuspect(const LiveDispatch& live) const {
 bool Dispatcher::Held(const LiveDispatch& live) const {
   const Micros now = Now();
   if (live.refused || now < live.retry_at) return true;
-  const DeathLedger::Count count = ledger_.Of(live.request.number);
+  if (ledger_.empty()) return false;
+  const DeathLedger::Count count = ledger_.Of(live.Prompt());
   const uint32_t limit = options_.limits.max_worker_deaths;
-  if (count.total() >= limit && now < live.hold_until) return true;
+  if (count.total() >= limit && now < count.last_loss + kDeathVerdictWait) return true;
   if (QUIRE_BUG(suspects_run_together)) return false;
   return IsSuspect(live) && suspect_turns_.contains(live.pool());
 }
@@ -319,7 +325,8 @@ void Dispatcher::CheckInvariants() const {
   for (const auto& [pool, number] : suspect_turns_) {
     QUIRE_CHECK(live_.contains(number) && live_.at(number)->suspect_turn);
   }
-  QUIRE_CHECK(!live_.empty() || ledger_.empty());
+  QUIRE_CHECK(ledger_.remembered() <= options_.limits.max_suspect_prompts);
+  QUIRE_CHECK(!live_.empty() || ledger_.known() == ledger_.remembered());
 }
 
 }  // namespace quire

@@ -12,8 +12,8 @@
 //     which the request's own limit and the router's budget bound; or a carry-on (its worker was
 //     lost, stuck or drained, or its answer had begun), which goes before new requests and is paced
 //     by recompute in flight. Waiting for anybody at all is bounded by empty_pool_wait_ms.
-//  5. A request under which workers may have died max_worker_deaths - 1 times runs as the only one
-//     of its kind in its pool; at max_worker_deaths it ends.
+//  5. A request with a prompt under which workers may have died max_worker_deaths - 1 times runs as
+//     the only one of its kind in its pool; at max_worker_deaths all with that prompt end.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,6 @@
 #include "router/dispatch/live_dispatch.h"
 #include "router/dispatch/placement.h"
 #include "router/dispatch/retry_budget.h"
-#include "router/dispatch/suspect_prompts.h"
 #include "router/dispatch/waiting_line.h"
 #include "router/fleet/fleet.h"
 #include "router/link/link.h"
@@ -73,6 +72,7 @@ class Dispatcher final : private LinkListener {
   const Fleet& fleet() const { return fleet_; }
   const DispatchCounters& counters() const { return counters_; }
   const Placement& placement() const { return placement_; }
+  const DeathLedger& deaths() const { return ledger_; }
   size_t LiveRequests() const { return live_.size(); }
   size_t WaitingRequests() const { return line_.size(); }
   // Whether a new request would be placed at once. What finds no room waits with the caller, who
@@ -83,6 +83,8 @@ class Dispatcher final : private LinkListener {
   void CheckInvariants() const;
 
  private:
+  absl::Status CheckHello(WorkerIndex worker, const WorkerHello& hello) override;
+  bool MayDial(WorkerIndex worker) override { return fleet_.MayDial(worker, Now()); }
   void OnLinkUp(WorkerIndex worker, const WorkerHello& hello) override;
   void OnStep(WorkerIndex worker, const StepFrame& step) override;
   void OnDraining(WorkerIndex worker, uint64_t remaining_ms) override;
@@ -119,7 +121,9 @@ class Dispatcher final : private LinkListener {
   bool CarryOn(LiveDispatch& live, const ApiError& error);
   void LoseAttemptsOf(WorkerIndex worker, AttemptEnd end);
   void MoveAway(WorkerIndex worker);
-  void Condemn(const std::vector<RequestNumber>& requests);
+  // The prompts that run at a worker, which from now on the ledger of deaths knows.
+  void CountLoss(WorkerIndex worker, bool stuck);
+  void Condemn(const std::vector<PromptKey>& prompts);
   void CountNews(DeathNews news);
   // Detaches the running attempt, telling the worker if it still listens.
   void Abandon(LiveDispatch& live, bool tell_worker, AttemptEnd end);
@@ -143,7 +147,6 @@ class Dispatcher final : private LinkListener {
   RetryBudget budget_;
   CarryOnPacer pacer_;
   DeathLedger ledger_;
-  SuspectPrompts suspects_;
   WaitingLine line_;
   struct AtWorker {
     std::unique_ptr<Link> link;       // nullptr: it is gone

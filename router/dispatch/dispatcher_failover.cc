@@ -11,10 +11,16 @@ namespace quire {
 
 // ------------------------------------------------------------------------------- from the links
 
+absl::Status Dispatcher::CheckHello(WorkerIndex worker, const WorkerHello& hello) {
+  absl::Status unique = fleet_.CheckUnique(worker, hello, Now());
+  if (!unique.ok()) ++counters_.links_of_duplicates;
+  return unique;
+}
+
 void Dispatcher::OnLinkUp(WorkerIndex worker, const WorkerHello& hello) {
   const DeathNews news = fleet_.Greeted(worker, hello.epoch, Now());
   CountNews(news);
-  std::vector<RequestNumber> under;
+  std::vector<PromptKey> under;
   if (news == DeathNews::kLives || news == DeathNews::kTakenBack) {
     ledger_.Lives(worker);
   } else {
@@ -46,10 +52,10 @@ void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason reason, const abs
     ++counters_.links_lost;
     counters_.silences += reason == LinkDownReason::kSilent ? 1 : 0;
     fleet_.LinkLost(worker, reason == LinkDownReason::kSilent, Now());
-    if (!draining) ledger_.Lost(worker, at.running);
+    if (!draining) CountLoss(worker, /*stuck=*/false);
   }
   placement_.index().Lost(worker);
-  fleet_.Detached(worker, StatusMessage(why).substr(0, kMaxHelloStringBytes));
+  fleet_.Detached(worker, StatusMessage(why).substr(0, kMaxHelloStringBytes), Now());
   LoseAttemptsOf(worker, draining ? AttemptEnd::kDrained : AttemptEnd::kLost);
   if (reason == LinkDownReason::kConnectionRefused) {
     const DeathNews news = fleet_.Refused(worker, Now());
@@ -169,9 +175,6 @@ void Dispatcher::LoseAttemptsOf(WorkerIndex worker, AttemptEnd end) {
     LiveDispatch* live = Find(number);
     if (live == nullptr || !live->running || live->worker != worker) continue;
     Abandon(*live, /*tell_worker=*/true, end);
-    if (ledger_.Of(number).total() >= options_.limits.max_worker_deaths) {
-      live->hold_until = Now() + kDeathVerdictWait;
-    }
     CarryOn(*live, NoWorkerError(live->request.model_name, live->journal.AnyAccepted()));
   }
   QUIRE_CHECK_MSG(at_[worker.value()].running.empty(), "a lost worker runs nothing");
@@ -182,15 +185,40 @@ void Dispatcher::CountNews(DeathNews news) {
   if (news == DeathNews::kTakenBack) ++counters_.worker_deaths_taken_back;
 }
 
-// Ends those under which too many workers have died.
-void Dispatcher::Condemn(const std::vector<RequestNumber>& requests) {
-  for (const RequestNumber number : requests) {
+void Dispatcher::CountLoss(WorkerIndex worker, bool stuck) {
+  DeathLedger::Under under;
+  const std::set<RequestNumber>& running = at_[worker.value()].running;
+  for (const RequestNumber number : running) {
+    const LiveDispatch& live = *live_.at(number);
+    uint64_t& outputs = under[live.Prompt()];
+    outputs = std::max(outputs, live.FurthestChoice());
+  }
+  if (stuck) {
+    ledger_.Stuck(under, Now());
+  } else {
+    ledger_.Lost(worker, under, Now());
+  }
+  for (const RequestNumber number : running) {
+    LiveDispatch& live = *live_.at(number);
+    if (!live.holds_prompt) live.holds_prompt = ledger_.Hold(live.Prompt());
+  }
+}
+
+// Ends all requests with a prompt under which too many workers have died.
+void Dispatcher::Condemn(const std::vector<PromptKey>& prompts) {
+  std::set<PromptKey> guilty;
+  for (const PromptKey& prompt : prompts) {
+    if (ledger_.Of(prompt).deaths >= options_.limits.max_worker_deaths) guilty.insert(prompt);
+  }
+  if (guilty.empty() || QUIRE_BUG(poison_tried_again)) return;
+  std::vector<RequestNumber> numbers;
+  for (const auto& [number, live] : live_) {
+    if (!live->refused && guilty.contains(live->Prompt())) numbers.push_back(number);
+  }
+  for (const RequestNumber number : numbers) {
     LiveDispatch* live = Find(number);
     if (live == nullptr) continue;
-    if (ledger_.Of(number).deaths < options_.limits.max_worker_deaths) continue;
-    if (QUIRE_BUG(poison_tried_again)) continue;
     Abandon(*live, /*tell_worker=*/true, AttemptEnd::kFailed);
-    suspects_.Add(live->request.submit, Now());
     ++counters_.requests_suspect;
     Fail(*live, SuspectError(options_.limits.max_worker_deaths));
   }
@@ -234,7 +262,11 @@ void Dispatcher::Fail(LiveDispatch& live, const ApiError& error) {
 void Dispatcher::Forget(LiveDispatch& live) {
   QUIRE_CHECK(!live.running);
   StopWaiting(live);
-  ledger_.Forget(live.request.number);
+  if (live.holds_prompt) {
+    if (live.journal.AllEnded()) ledger_.EndedWell(live.Prompt(), live.FurthestChoice());
+    ledger_.Release(live.Prompt(), Now());
+    counters_.suspect_prompts_forgotten = ledger_.forgotten();
+  }
   QUIRE_CHECK(live_.erase(live.request.number) == 1);
 }
 

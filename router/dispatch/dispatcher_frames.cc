@@ -19,11 +19,15 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
   for (const Refused& refused : step.refused) HandleRefused(worker, refused);
   const DeathNews news = fleet_.StepSeen(worker, now);
   CountNews(news);
-  std::set<RequestNumber> under;
-  if (news == DeathNews::kDied) under = at_[worker.value()].running;
-  if (news == DeathNews::kDied) ledger_.Stuck(under);
+  std::vector<PromptKey> under;
+  if (news == DeathNews::kDied) {
+    for (const RequestNumber number : at_[worker.value()].running) {
+      under.push_back(live_.at(number)->Prompt());
+    }
+    CountLoss(worker, /*stuck=*/true);
+  }
   if (fleet_.worker(worker).stuck) LoseAttemptsOf(worker, AttemptEnd::kStuck);
-  if (news == DeathNews::kDied) Condemn({under.begin(), under.end()});
+  Condemn(under);
   if (at_[worker.value()].moving) MoveAway(worker);
   if (fleet_.worker(worker).phase != before) listener_.OnFleetChanged(worker);
   AskForSnapshots();

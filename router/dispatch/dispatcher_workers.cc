@@ -29,7 +29,7 @@ void Dispatcher::RemoveWorker(WorkerIndex worker) {
   at = AtWorker();
   placement_.index().Lost(worker);
   ledger_.Lives(worker);  // nobody will say any more whether it died
-  if (fleet_.worker(worker).attached) fleet_.Detached(worker, "named no more");
+  if (fleet_.worker(worker).attached) fleet_.Detached(worker, "named no more", Now());
   fleet_.RemoveWorker(worker);
   // Its index may become another worker's.
   for (auto& [number, live] : live_) std::erase(live->excluded, worker);

@@ -21,6 +21,19 @@ LiveDispatch::LiveDispatch(DispatchRequest r, uint32_t window_size)
   }
 }
 
+const PromptKey& LiveDispatch::Prompt() const {
+  if (!prompt_) prompt_ = PromptKeyOf(request.submit);
+  return *prompt_;
+}
+
+uint64_t LiveDispatch::FurthestChoice() const {
+  uint64_t furthest = 0;
+  for (uint32_t choice = 0; choice < journal.choice_count(); ++choice) {
+    furthest = std::max(furthest, journal.accepted(choice));
+  }
+  return furthest;
+}
+
 std::vector<std::string> LiveDispatch::Features() const {
   std::vector<std::string> features =
       RequiredFeatures(request.submit.sampling, journal.choice_count());

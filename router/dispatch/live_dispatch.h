@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "router/dispatch/death_ledger.h"
 #include "router/dispatch/dispatch_types.h"
 #include "router/dispatch/journal.h"
 #include "router/dispatch/placement.h"
@@ -29,6 +30,9 @@ struct LiveDispatch {
   const std::string& OutputsFrom() const {
     return report.accepted_tokens > 0 ? report.numerics_id : report.outputs_from;
   }
+  // By which deaths are counted; computed when it is asked for, which on a calm day is never.
+  const PromptKey& Prompt() const;
+  uint64_t FurthestChoice() const;  // in outputs
   // One number opens the windows of all choices that go on; at least 1.
   uint32_t InitialWindow() const;
   // What the next attempt sends; the caller fills in key and remaining time.
@@ -61,8 +65,11 @@ struct LiveDispatch {
   TimerId wait_timer = 0;
   Micros nobody_since = 0;          // since when nobody could ever take it; 0: somebody can
   Micros retry_at = 0;              // not placed before
-  Micros hold_until = 0;            // open losses may turn out to be deaths until then
+  bool holds_prompt = false;        // in the ledger of deaths
   std::optional<ApiError> refused;  // told by the timer: nothing is called back inside Start
+
+ private:
+  mutable std::optional<PromptKey> prompt_;
 };
 
 }  // namespace quire

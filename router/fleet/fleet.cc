@@ -123,6 +123,38 @@ void Fleet::ForgetTexts() {
   });
 }
 
+const WorkerRecord* Fleet::OtherOf(WorkerIndex worker, const std::string& worker_id, Epoch epoch,
+                                   Micros now) const {
+  if (worker_id.empty()) return nullptr;
+  for (const WorkerRecord& other : workers_) {
+    if (other.index == worker || other.phase == WorkerPhase::kGone) continue;
+    if (other.hello.worker_id != worker_id) continue;
+    const bool just_now = other.detached_at != 0 && now - other.detached_at < kSameProcessPause;
+    if (other.attached || (other.hello.epoch == epoch && just_now)) return &other;
+  }
+  return nullptr;
+}
+
+absl::Status Fleet::CheckUnique(WorkerIndex index, const WorkerHello& hello, Micros now) {
+  const WorkerRecord* other = OtherOf(index, hello.worker_id, hello.epoch, now);
+  if (other == nullptr) return absl::OkStatus();
+  WorkerRecord& worker = Get(index);
+  worker.refused_id = hello.worker_id;
+  worker.refused_epoch = hello.epoch;
+  const bool same = other->hello.epoch == hello.epoch;
+  return absl::AlreadyExistsError(
+      AbslView("worker_id " + hello.worker_id + " is already attached at " + other->target +
+               (same ? ": this is the same process under another address; name it once"
+                     : ": another process; give one of them a --worker-id of its own")));
+}
+
+bool Fleet::MayDial(WorkerIndex index, Micros now) {
+  WorkerRecord& worker = Get(index);
+  if (OtherOf(index, worker.refused_id, worker.refused_epoch, now) != nullptr) return false;
+  worker.refused_id.clear();
+  return true;
+}
+
 absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
                              int64_t now_unix_seconds) {
   WorkerRecord& worker = Get(index);
@@ -153,8 +185,9 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
       AbslView("worker " + worker.target + " is refused: " + worker.refusal));
 }
 
-void Fleet::Detached(WorkerIndex index, const std::string& why) {
+void Fleet::Detached(WorkerIndex index, const std::string& why, Micros now) {
   WorkerRecord& worker = Get(index);
+  if (worker.attached) worker.detached_at = now;
   worker.last_error = why;
   worker.attached = false;
   worker.load = {};

@@ -61,7 +61,15 @@ struct WorkerRecord {
   Micros last_progress_at = 0;      // when steps_total last grew, as this router saw it
   uint32_t live_attempts = 0;       // of this router
   uint32_t unadmitted_submits = 0;  // sent by this router and not yet seen admitted or refused
+  Micros detached_at = 0;
+  // Of the last Hello that CheckUnique refused.
+  std::string refused_id;
+  Epoch refused_epoch;
 };
+
+// A process that is found at two addresses is left alone at the second one for so long after its
+// link at the first one was lost: each dial would end the other's Attach.
+inline constexpr Micros kSameProcessPause = 10 * kMicrosPerSecond;
 
 // One worker as a routing policy sees it.
 struct WorkerView {
@@ -100,11 +108,15 @@ class Fleet {
   // What it told of its model stays known.
   void RemoveWorker(WorkerIndex worker);
 
-  // A Hello arrived. Says whether the worker may be used; it becomes ready with its first ready
+  // A Hello arrived. ALREADY_EXISTS: a worker of this id is attached at another address, or was
+  // just now in the same epoch; dialling waits until MayDial.
+  absl::Status CheckUnique(WorkerIndex worker, const WorkerHello& hello, Micros now);
+  bool MayDial(WorkerIndex worker, Micros now);
+  // Says whether the worker may be used; it becomes ready with its first ready
   // Step and once its model's text is.
   absl::Status Attached(WorkerIndex worker, const WorkerHello& hello, int64_t now_unix_seconds);
   // The Attach ended, or dialling failed.
-  void Detached(WorkerIndex worker, const std::string& why);
+  void Detached(WorkerIndex worker, const std::string& why, Micros now);
 
   // What words of a worker mean for its health; these come before Attached, after Detached, and
   // with each Stepped.
@@ -151,6 +163,8 @@ class Fleet {
   };
 
   WorkerRecord& Get(WorkerIndex index);
+  const WorkerRecord* OtherOf(WorkerIndex worker, const std::string& worker_id, Epoch epoch,
+                              Micros now) const;
   void Settle(WorkerRecord& worker);  // recomputes the phase
   void CheckGivenUp(const std::string& model_id) const;
   std::vector<WorkerIndex> Ejected(const std::string& model_id, Micros now) const;

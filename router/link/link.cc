@@ -136,6 +136,10 @@ void Link::HandleHello(WorkerHello hello) {
              std::to_string(kProtocolMin) + " to " + std::to_string(kProtocolMax))));
     return;
   }
+  if (absl::Status status = listener_.CheckHello(options_.worker, hello); !status.ok()) {
+    Down(LinkDownReason::kRefused, status);
+    return;
+  }
   phase_ = Phase::kUp;
   vocab_size_ = hello.vocab_size;
   listener_.OnLinkUp(options_.worker, hello);
@@ -191,11 +195,19 @@ void Link::Down(LinkDownReason reason, const absl::Status& why) {
   const Micros delay =
       whole / 2 + static_cast<Micros>(rng_.Next() % static_cast<uint64_t>(whole / 2 + 1));
   backoff_ms_ = std::min(backoff_ms_ * 2, options_.backoff_max_ms);
-  timer_ = executor_.PostAt(now + delay, [this] {
-    timer_ = 0;
-    Dial();
-  });
+  DialAfter(delay);
   listener_.OnLinkDown(options_.worker, reason, why);
+}
+
+void Link::DialAfter(Micros delay) {
+  timer_ = executor_.PostAt(executor_.clock().Now() + delay, [this] {
+    timer_ = 0;
+    if (listener_.MayDial(options_.worker)) {
+      Dial();
+    } else {
+      DialAfter(FromMillis(options_.backoff_max_ms));
+    }
+  });
 }
 
 void Link::SendSubmit(Submit submit, uint64_t work_tokens) {

@@ -50,6 +50,12 @@ enum class LinkDownReason : uint8_t { kClosed, kSilent, kProtocol, kRefused, kCo
 class LinkListener {
  public:
   virtual ~LinkListener() = default;
+  // Before OnLinkUp: an error ends the Attach with it.
+  virtual absl::Status CheckHello(WorkerIndex /*worker*/, const WorkerHello& /*hello*/) {
+    return absl::OkStatus();
+  }
+  // Asked when a back-off is over. False: not yet.
+  virtual bool MayDial(WorkerIndex /*worker*/) { return true; }
   virtual void OnLinkUp(WorkerIndex worker, const WorkerHello& hello) = 0;
   virtual void OnStep(WorkerIndex worker, const StepFrame& step) = 0;
   virtual void OnDraining(WorkerIndex worker, uint64_t remaining_ms) = 0;
@@ -101,6 +107,7 @@ class Link final : private FrameStream::Receiver {
   void OnWritable() override;
 
   void Dial();
+  void DialAfter(Micros delay);
   void HandleHello(WorkerHello hello);
   void HandleStep(const StepFrame& step);
   void Down(LinkDownReason reason, const absl::Status& why);

@@ -22,6 +22,8 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
           metrics.AddGauge({"quire_router_live_requests", "Requests accepted and not yet ended."})),
       waiting_requests_(metrics.AddGauge(
           {"quire_router_waiting_requests", "Requests that wait for a worker, carry-ons too."})),
+      suspect_prompts_(metrics.AddGauge(
+          {"quire_router_suspect_prompts", "Prompts known, workers died or may have under them."})),
       index_bytes_(metrics.AddGauge(
           {"quire_router_cache_index_bytes", "Memory of what is known of the workers' caches."})),
       serving_(metrics),
@@ -60,6 +62,8 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
       counter("kept_silences", "Silent workers that were kept, since too many were."),
       counter("suspect_requests", "Requests ended by --max-worker-deaths."),
       counter("suspect_prompts_refused", "Prompts refused, workers had died under them."),
+      counter("suspect_prompts_forgotten", "Of these, what --max-suspect-prompts made forget."),
+      counter("duplicate_workers", "Links refused: their worker_id is another link's."),
       counter("late_outputs", "Outputs dropped: their choice had ended."),
       counter("relayed_frames", "Step frames taken from workers."),
       &metrics.AddSecondsCounter({"quire_router_relay_seconds_total",
@@ -120,9 +124,12 @@ void RouterMetrics::UpdateDispatch(const Dispatcher& dispatcher) {
                               now.silences_kept - last_.silences_kept,
                               now.requests_suspect - last_.requests_suspect,
                               now.suspect_prompts_refused - last_.suspect_prompts_refused,
+                              now.suspect_prompts_forgotten - last_.suspect_prompts_forgotten,
+                              now.links_of_duplicates - last_.links_of_duplicates,
                               now.outputs_late - last_.outputs_late,
                               now.frames_relayed - last_.frames_relayed,
                               now.relay_us - last_.relay_us};
+  suspect_prompts_.Set(static_cast<double>(dispatcher.deaths().known()));
   waiting_requests_.Set(static_cast<double>(dispatcher.WaitingRequests()));
   static_assert(std::size(changes) == std::tuple_size_v<decltype(dispatch_)>);
   for (size_t i = 0; i < dispatch_.size(); ++i) dispatch_[i]->Add(changes[i]);

@@ -43,8 +43,9 @@ class RouterMetrics {
   Counter& inexact_;
   Gauge& live_requests_;
   std::array<Gauge*, 8> workers_;      // by WorkerPhase
-  std::array<Counter*, 20> dispatch_;  // in the order of router_metrics.cc
+  std::array<Counter*, 22> dispatch_;  // in the order of router_metrics.cc
   Gauge& waiting_requests_;
+  Gauge& suspect_prompts_;
   DispatchCounters last_;
   std::array<Counter*, 3> predictions_;  // exact, raced, wrong
   std::array<Counter*, 3> cache_index_;  // stale, snapshots, over the limit

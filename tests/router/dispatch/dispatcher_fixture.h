@@ -79,7 +79,7 @@ class DispatcherTest : public ::testing::Test {
                                  bool router_is_taker = true) {
     DispatchRequest request;
     request.number = RequestNumber(number);
-    request.submit.prompt_ids = {1, 2, 3};
+    request.submit.prompt_ids = {1, 2, static_cast<TokenId>(number)};
     request.submit.choices.resize(1);
     request.submit.sampling.max_tokens = max_tokens;
     request.submit.model_id = "model-a";

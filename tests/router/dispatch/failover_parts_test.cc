@@ -4,14 +4,12 @@
 #include "router/dispatch/carry_on_pacer.h"
 #include "router/dispatch/death_ledger.h"
 #include "router/dispatch/retry_budget.h"
-#include "router/dispatch/suspect_prompts.h"
 #include "router/dispatch/waiting_line.h"
 
 namespace quire {
 namespace {
 
 constexpr WorkerIndex kA(0), kB(1), kC(2);
-constexpr RequestNumber kOne(1), kTwo(2);
 
 TEST(RetryBudget, GivesAShareOfTheRequestsAndABurst) {
   RetryBudget budget(10, 3);
@@ -70,81 +68,137 @@ TEST(WaitingLine, CarryOnsAndNewOnesEachByAge) {
   EXPECT_TRUE(line.empty());
 }
 
+constexpr PromptKey kP{1, 0}, kQ{2, 0}, kR{3, 0};
+constexpr Micros kMinute = 60 * kMicrosPerSecond;
+
+DeathLedger::Under Ran(std::vector<PromptKey> prompts, uint64_t outputs = 0) {
+  DeathLedger::Under under;
+  for (const PromptKey& prompt : prompts) under[prompt] = outputs;
+  return under;
+}
+
 TEST(DeathLedger, ALossIsASuspicionUntilTheWorkerIsHeard) {
-  DeathLedger ledger;
-  ledger.Lost(kA, {kOne, kTwo});
-  EXPECT_EQ(ledger.Of(kOne).deaths, 0u);
-  EXPECT_EQ(ledger.Of(kOne).suspicions, 1u);
+  DeathLedger ledger({});
+  ledger.Lost(kA, Ran({kP, kQ}), 1);
+  EXPECT_EQ(ledger.Of(kP).deaths, 0u);
+  EXPECT_EQ(ledger.Of(kP).suspicions, 1u);
   ledger.Lives(kA);
-  EXPECT_EQ(ledger.Of(kOne).total(), 0u) << "the epoch returned";
-  ledger.Lost(kA, {kOne});
-  EXPECT_EQ(ledger.Died(kA), std::vector{kOne});
-  EXPECT_EQ(ledger.Of(kOne).deaths, 1u);
-  EXPECT_EQ(ledger.Of(kTwo).total(), 0u);
-  ledger.Lives(kA);
-  EXPECT_EQ(ledger.Of(kOne).deaths, 1u) << "that loss is closed";
-  ledger.Forget(kOne);
+  EXPECT_EQ(ledger.Of(kP).total(), 0u) << "the epoch returned";
   EXPECT_TRUE(ledger.empty());
+  ledger.Lost(kA, Ran({kP}), 2);
+  EXPECT_EQ(ledger.Died(kA), std::vector{kP});
+  EXPECT_EQ(ledger.Of(kP).deaths, 1u);
+  EXPECT_EQ(ledger.Of(kQ).total(), 0u);
+  ledger.Lives(kA);
+  EXPECT_EQ(ledger.Of(kP).deaths, 1u) << "that loss is closed";
 }
 
 TEST(DeathLedger, ACountMadeEarlyIsTakenBack) {
-  DeathLedger ledger;
-  ledger.Lost(kA, {kOne});
-  ledger.Lost(kB, {kOne});
-  EXPECT_EQ(ledger.Refused(kA), std::vector{kOne});
+  DeathLedger ledger({});
+  ledger.Lost(kA, Ran({kP}), 1);
+  ledger.Lost(kB, Ran({kP}), 1);
+  EXPECT_EQ(ledger.Refused(kA), std::vector{kP});
   EXPECT_TRUE(ledger.Refused(kA).empty()) << "once";
-  EXPECT_EQ(ledger.Of(kOne).deaths, 1u);
-  EXPECT_EQ(ledger.Of(kOne).suspicions, 1u);
+  EXPECT_EQ(ledger.Of(kP).deaths, 1u);
+  EXPECT_EQ(ledger.Of(kP).suspicions, 1u);
   ledger.Lives(kA);
-  EXPECT_EQ(ledger.Of(kOne).deaths, 0u);
+  EXPECT_EQ(ledger.Of(kP).deaths, 0u);
   EXPECT_TRUE(ledger.Refused(kC).empty()) << "nothing was lost there";
-  EXPECT_EQ(ledger.Refused(kB), std::vector{kOne});
+  EXPECT_EQ(ledger.Refused(kB), std::vector{kP});
   EXPECT_TRUE(ledger.Died(kB).empty()) << "the new epoch says nothing new";
-  EXPECT_EQ(ledger.Of(kOne).deaths, 1u);
-  ledger.Stuck({kOne});
-  EXPECT_EQ(ledger.Of(kOne).deaths, 2u);
+  EXPECT_EQ(ledger.Of(kP).deaths, 1u);
+  ledger.Stuck(Ran({kP}), 2);
+  EXPECT_EQ(ledger.Of(kP).deaths, 2u);
 }
 
-TEST(DeathLedger, ForgetsWithOpenLosses) {
-  DeathLedger ledger;
-  ledger.Lost(kA, {kOne, kTwo});
-  ledger.Lost(kB, {kOne});
-  ledger.Forget(kOne);
-  EXPECT_TRUE(ledger.Died(kB).empty());
-  EXPECT_EQ(ledger.Died(kA), std::vector{kTwo});
-  ledger.Forget(kTwo);
+TEST(DeathLedger, DeathsOutliveTheirRequestAndAreTakenBackThereToo) {
+  DeathLedger ledger({.max_deaths = 2});
+  ledger.Lost(kA, Ran({kP}), 1);
+  ledger.Lost(kB, Ran({kP}), 2);
+  ASSERT_TRUE(ledger.Hold(kP));
+  ledger.Release(kP, 3);  // the client got its 503
+  EXPECT_EQ(ledger.Of(kP).suspicions, 2u);
+  EXPECT_EQ(ledger.Refused(kA), std::vector{kP});
+  EXPECT_EQ(ledger.Refused(kB), std::vector{kP});
+  EXPECT_TRUE(ledger.Refuses(kP, 4));
+  ledger.Lives(kB);
+  EXPECT_EQ(ledger.Of(kP).deaths, 1u);
+  EXPECT_FALSE(ledger.Refuses(kP, 4)) << "one was none";
+}
+
+TEST(DeathLedger, WhatIsRefusedMayComeAgainAfterAWhile) {
+  DeathLedger ledger({.max_deaths = 1, .remembered_for = 10 * kMinute});
+  EXPECT_FALSE(ledger.Refuses(kP, 1));
+  ledger.Stuck(Ran({kP}), 5);
+  EXPECT_TRUE(ledger.Refuses(kP, 5 + 10 * kMinute - 1));
+  EXPECT_FALSE(ledger.Refuses(kQ, 6));
+  EXPECT_FALSE(ledger.Refuses(kP, 5 + 10 * kMinute));
   EXPECT_TRUE(ledger.empty());
 }
 
-Submit PromptOf(TokenId id, const std::string& salt = "") {
+TEST(DeathLedger, AHeldPromptIsNotForgotten) {
+  DeathLedger ledger({.max_deaths = 3, .remembered_for = kMinute});
+  ledger.Stuck(Ran({kP}), 1);
+  ASSERT_TRUE(ledger.Hold(kP));
+  ASSERT_TRUE(ledger.Hold(kP)) << "two requests with it";
+  EXPECT_FALSE(ledger.Refuses(kQ, 10 * kMinute));
+  EXPECT_EQ(ledger.Of(kP).deaths, 1u) << "a stream of hours keeps what it met";
+  ledger.Release(kP, 10 * kMinute);
+  EXPECT_EQ(ledger.Of(kP).deaths, 1u);
+  ledger.Release(kP, 10 * kMinute);
+  EXPECT_TRUE(ledger.empty());
+}
+
+TEST(DeathLedger, KeepsToItsLimit) {
+  DeathLedger ledger({.max_deaths = 1, .max_remembered = 2});
+  const auto met = [&ledger](const PromptKey& prompt, WorkerIndex worker, Micros now) {
+    ledger.Lost(worker, Ran({prompt}), now);
+    ASSERT_TRUE(ledger.Hold(prompt));
+    ledger.Release(prompt, now);
+  };
+  met(kP, kA, 1);
+  met(kQ, kB, 2);
+  EXPECT_EQ(ledger.remembered(), 2u);
+  EXPECT_EQ(ledger.forgotten(), 0u) << "at the limit";
+  ledger.Stuck(Ran({kP}), 3);  // again: it is the youngest now
+  met(kR, kC, 4);
+  EXPECT_EQ(ledger.remembered(), 2u);
+  EXPECT_EQ(ledger.forgotten(), 1u) << "one above it";
+  EXPECT_EQ(ledger.Of(kQ).total(), 0u) << "the oldest gave way";
+  EXPECT_TRUE(ledger.Died(kB).empty()) << "and its open loss with it";
+  EXPECT_EQ(ledger.Of(kP).total(), 2u);
+  EXPECT_EQ(ledger.Died(kC), std::vector{kR});
+}
+
+TEST(DeathLedger, WhatEndsWellAsFarOnIsInnocent) {
+  DeathLedger ledger({});
+  ledger.Lost(kA, Ran({kP}, 4), 1);
+  ledger.Stuck(Ran({kP}, 3), 2);
+  ASSERT_TRUE(ledger.Hold(kP));
+  ledger.EndedWell(kP, 3);
+  EXPECT_EQ(ledger.Of(kP).total(), 2u) << "it did not come to where workers died";
+  ledger.EndedWell(kP, 4);
+  EXPECT_EQ(ledger.Of(kP).total(), 0u);
+  EXPECT_TRUE(ledger.Died(kA).empty());
+  ledger.Release(kP, 3);
+  EXPECT_TRUE(ledger.empty());
+}
+
+TEST(DeathLedger, KnowsAPromptByAllThatDecides) {
   Submit submit;
   submit.model_id = "m";
-  submit.salt = salt;
-  submit.prompt_ids = {1, 2, id};
-  return submit;
-}
-
-TEST(SuspectPrompts, AreRefusedForAWhile) {
-  SuspectPrompts prompts(2, 10 * kMicrosPerSecond);
-  EXPECT_EQ(prompts.RefusedFor(PromptOf(1), 5), 0);
-  prompts.Add(PromptOf(1), 5);
-  EXPECT_EQ(prompts.RefusedFor(PromptOf(1), 6), 10 * kMicrosPerSecond - 1);
-  EXPECT_EQ(prompts.RefusedFor(PromptOf(2), 6), 0);
-  EXPECT_EQ(prompts.RefusedFor(PromptOf(1, "of another tenant"), 6), 0);
-  EXPECT_EQ(prompts.RefusedFor(PromptOf(1), 5 + 10 * kMicrosPerSecond), 0);
-}
-
-TEST(SuspectPrompts, AreBounded) {
-  SuspectPrompts prompts(2, 10 * kMicrosPerSecond);
-  prompts.Add(PromptOf(1), 1);
-  prompts.Add(PromptOf(2), 2);
-  prompts.Add(PromptOf(1), 3);  // again: it is the youngest now
-  EXPECT_EQ(prompts.size(), 2u);
-  prompts.Add(PromptOf(3), 4);
-  EXPECT_EQ(prompts.size(), 2u);
-  EXPECT_GT(prompts.RefusedFor(PromptOf(1), 5), 0);
-  EXPECT_EQ(prompts.RefusedFor(PromptOf(2), 5), 0) << "the oldest gave way";
-  EXPECT_GT(prompts.RefusedFor(PromptOf(3), 5), 0);
+  submit.prompt_ids = {1, 2, 3};
+  const PromptKey key = PromptKeyOf(submit);
+  submit.sampling.max_tokens = 7;
+  EXPECT_EQ(PromptKeyOf(submit), key);
+  submit.salt = "of another tenant";
+  EXPECT_NE(PromptKeyOf(submit), key);
+  submit.salt.clear();
+  submit.prompt_ids.back() = 4;
+  EXPECT_NE(PromptKeyOf(submit), key);
+  submit.prompt_ids.back() = 3;
+  submit.model_id = "n";
+  EXPECT_NE(PromptKeyOf(submit), key);
 }
 
 }  // namespace

@@ -207,6 +207,66 @@ TEST_F(PoisonTest, ARequestThatKillsEveryWorkerIsGivenUpAfterThree) {
   EXPECT_EQ(TextOf(1003), "abc") << "after ten minutes it may come again";
 }
 
+// Its client asks again after each end that tells it to come back.
+TEST_F(PoisonTest, AClientThatAsksAgainGoesOnWithTheDeathsOfItsPrompt) {
+  options_.limits.empty_pool_wait_ms = 500;
+  Start(1);
+  uint64_t deaths = 0;
+  uint64_t asks = 0;
+  workers_[0]->tamper = [&](pb::Step& step) {
+    for (const pb::Output& output : step.outputs()) {
+      if (output.first_index() < 4) continue;
+      ++deaths;
+      step.clear_outputs();
+      world_.executor().Post([this] { workers_[0]->Down(); });
+      world_.executor().PostAt(world_.clock().Now() + 3 * kSecond, [this] { workers_[0]->Up(); });
+      return;
+    }
+  };
+  std::vector<ApiCode> ends;
+  while (asks < 8) {
+    const uint64_t number = ++asks;
+    DispatchRequest poison = Request(number, 50);
+    poison.submit.prompt_ids = {6, 6, 6};
+    dispatcher_->Start(poison);
+    while (listener_.failed[number].empty()) Run(100 * kMilli);
+    ends.push_back(listener_.failed[number][0].code);
+    if (listener_.failed[number][0].reason == "request_suspect") break;
+    Run(6 * kSecond);  // a worker is back
+  }
+  EXPECT_EQ(deaths, 3u);
+  EXPECT_EQ(ends, (std::vector{ApiCode::kUnavailable, ApiCode::kUnavailable, ApiCode::kInternal}));
+  Run(6 * kSecond);
+  DispatchRequest again = Request(99, 50);
+  again.submit.prompt_ids = {6, 6, 6};
+  dispatcher_->Start(again);
+  Run(kSecond);
+  ASSERT_EQ(listener_.failed[99].size(), 1u);
+  EXPECT_EQ(listener_.failed[99][0].reason, "request_suspect");
+  EXPECT_EQ(deaths, 3u);
+  EXPECT_EQ(dispatcher_->counters().suspect_prompts_refused, 1u);
+  EXPECT_EQ(dispatcher_->deaths().remembered(), 1u);
+  workers_[0]->tamper = nullptr;
+  Run(600 * kSecond);
+  Ask(100);
+  Run(kSecond);
+  EXPECT_EQ(TextOf(100), "abcdefghij");
+}
+
+TEST_F(PoisonTest, RequestsWithOnePromptAreGivenUpTogether) {
+  Start(6);
+  Poison(1000, 700 * kMilli);
+  for (uint64_t number = 1000; number < 1004; ++number) {
+    DispatchRequest poison = Request(number, 50);
+    poison.submit.prompt_ids = {6, 6, 6};
+    dispatcher_->Start(poison);
+  }
+  Run(30 * kSecond);
+  EXPECT_LE(deaths_, 3);
+  EXPECT_EQ(listener_.failed[1000].size(), 1u);
+  EXPECT_TRUE(dispatcher_->deaths().remembered() <= 1);
+}
+
 TEST_F(PoisonTest, AtTwoDeathsOneRunsAtATime) {
   Start(1);
   FakeWorker& worker = *workers_[0];
@@ -274,6 +334,33 @@ TEST_F(DispatcherTest, AStuckStepIsADeath) {
   stuck.Up();
   Run(5 * kSecond);
   EXPECT_EQ(dispatcher_->counters().worker_deaths, 1u) << "the same one";
+}
+
+// ------------------------------------------------------------------------------------- one id twice
+
+TEST_F(DispatcherTest, TheSecondOfTwoWorkersWithOneIdIsRefusedUntilTheFirstIsGone) {
+  Start(1);
+  FakeWorkerOptions twin = workers_[0]->options();
+  twin.target = "twin:1";
+  workers_.push_back(std::make_unique<FakeWorker>(world_, twin));
+  workers_[1]->tamper_hello = [](pb::WorkerHello& hello) { hello.set_epoch(77); };
+  ASSERT_TRUE(dispatcher_->AddWorker(twin.target).ok());
+  Run(5 * kSecond);
+  EXPECT_EQ(workers_[1]->attaches, 1) << "it is not dialled again";
+  EXPECT_EQ(dispatcher_->counters().links_of_duplicates, 1u);
+  const WorkerRecord& refused = dispatcher_->fleet().worker(WorkerIndex(1));
+  EXPECT_NE(refused.last_error.find("give one of them a --worker-id of its own"),
+            std::string::npos);
+  Ask(1);
+  Run(kSecond);
+  EXPECT_EQ(TextOf(1), "abcdefghij");
+  EXPECT_TRUE(workers_[1]->heard.empty() || !workers_[1]->heard.back().has_submit());
+  workers_[0]->Down();
+  Run(3 * kSecond);
+  EXPECT_EQ(workers_[1]->attaches, 2);
+  Ask(2);
+  Run(kSecond);
+  EXPECT_EQ(TextOf(2), "abcdefghij");
 }
 
 // ------------------------------------------------------------------------------------- silence

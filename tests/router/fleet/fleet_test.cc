@@ -56,7 +56,7 @@ TEST_F(FleetTest, AWorkerIsReadyOnceItSaysSoAndItsTextIsAtHand) {
     fleet_.Stepped(worker, Step(state), 2);
     EXPECT_EQ(PhaseOf(worker), WorkerPhase::kPreparing);
   }
-  fleet_.Detached(worker, "gone");
+  fleet_.Detached(worker, "gone", 0);
   EXPECT_EQ(PhaseOf(worker), WorkerPhase::kConnecting);
   EXPECT_EQ(fleet_.worker(worker).last_error, "gone");
 }
@@ -85,7 +85,7 @@ TEST_F(FleetTest, DrainingLastsUntilTheNextAttach) {
   fleet_.Draining(worker);
   fleet_.Stepped(worker, Step(), 2);
   EXPECT_EQ(PhaseOf(worker), WorkerPhase::kDraining);
-  fleet_.Detached(worker, "gone");
+  fleet_.Detached(worker, "gone", 0);
   ASSERT_TRUE(fleet_.Attached(worker, Hello(), 5).ok());
   fleet_.Stepped(worker, Step(), 3);
   EXPECT_EQ(PhaseOf(worker), WorkerPhase::kReady);
@@ -103,7 +103,7 @@ TEST_F(FleetTest, AnotherBundleOfTheSameModelIsRefusedByName) {
   fleet_.TextReady("m");
   fleet_.Stepped(second, Step(), 1);
   EXPECT_EQ(PhaseOf(second), WorkerPhase::kRefused);
-  fleet_.Detached(second, "gone");
+  fleet_.Detached(second, "gone", 0);
   ASSERT_TRUE(fleet_.Attached(second, Hello(), 5).ok()) << "it came back with the right one";
 }
 
@@ -128,7 +128,7 @@ TEST_F(FleetTest, AWorkerThatWentLeavesItsPlaceAndWhatItToldOfItsModel) {
   const WorkerIndex first = Add("a:1");
   const WorkerIndex second = Add("b:1");
   ASSERT_TRUE(fleet_.Attached(first, Hello(), 5).ok());
-  fleet_.Detached(first, "gone");
+  fleet_.Detached(first, "gone", 0);
   fleet_.RemoveWorker(first);
   EXPECT_EQ(PhaseOf(first), WorkerPhase::kGone);
   ASSERT_EQ(fleet_.PoolsOf("n").size(), 1u);
@@ -164,10 +164,39 @@ TEST_F(FleetTest, APoolThatNobodyServesMakesRoomForAnother) {
     fleet.CheckInvariants();
     ASSERT_LE(fleet.pools().size(), 2u);
     EXPECT_EQ(fleet.pools().back().model_id, "model-" + std::to_string(update));
-    fleet.Detached(worker, "updated");
+    fleet.Detached(worker, "updated", 0);
     fleet.RemoveWorker(worker);
   }
   EXPECT_EQ(fleet.pools().front().model_id, "model-18") << "the last one is remembered";
+}
+
+TEST_F(FleetTest, AnIdIsOneWorkersAtATime) {
+  const WorkerIndex first = Add("a:1");
+  const WorkerIndex second = Add("b:1");
+  WorkerHello hello = Hello();
+  hello.worker_id = "rack3-gpu0";
+  hello.epoch = Epoch(1);
+  ASSERT_TRUE(fleet_.CheckUnique(first, hello, 1).ok());
+  ASSERT_TRUE(fleet_.Attached(first, hello, 0).ok());
+  const absl::Status alias = fleet_.CheckUnique(second, hello, 2);
+  EXPECT_EQ(StatusMessage(alias),
+            "worker_id rack3-gpu0 is already attached at a:1: this is the same process under "
+            "another address; name it once");
+  EXPECT_FALSE(fleet_.MayDial(second, 2));
+  WorkerHello stranger = hello;
+  stranger.epoch = Epoch(2);
+  EXPECT_NE(StatusMessage(fleet_.CheckUnique(second, stranger, 2)).find("another process"),
+            std::string::npos);
+  fleet_.Detached(first, "gone", 5);
+  EXPECT_TRUE(fleet_.MayDial(second, 5)) << "a pod that is back under another address";
+  EXPECT_TRUE(fleet_.CheckUnique(second, stranger, 5).ok());
+  EXPECT_FALSE(fleet_.CheckUnique(second, hello, 5 + kSameProcessPause - 1).ok());
+  EXPECT_FALSE(fleet_.MayDial(second, 5 + kSameProcessPause - 1));
+  EXPECT_TRUE(fleet_.MayDial(second, 5 + kSameProcessPause));
+  EXPECT_TRUE(fleet_.CheckUnique(second, hello, 5 + kSameProcessPause).ok());
+  hello.worker_id.clear();
+  ASSERT_TRUE(fleet_.Attached(first, hello, 0).ok());
+  EXPECT_TRUE(fleet_.CheckUnique(second, hello, 6).ok()) << "who has no name shares none";
 }
 
 TEST_F(FleetTest, APinnedNameRefusesStrangers) {
@@ -200,7 +229,7 @@ TEST_F(FleetTest, ANameHasAPoolForEachOfItsModels) {
   EXPECT_EQ(of_name[1].pool->model_id, "new");
   EXPECT_GT(of_name[1].ready_rows, 0u);
   EXPECT_TRUE(fleet_.PoolsOf("other").empty());
-  fleet_.Detached(new_worker, "gone");
+  fleet_.Detached(new_worker, "gone", 0);
   EXPECT_EQ(fleet_.PoolsOf("chat").size(), 2u) << "a name outlives its workers";
   EXPECT_EQ(fleet_.Representative("new")->index, new_worker);
   EXPECT_EQ(fleet_.Representative("none"), nullptr);

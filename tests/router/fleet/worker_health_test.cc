@@ -126,7 +126,7 @@ class PoolTest : public ::testing::Test {
   }
   void Lose(int worker, bool silent, Micros now) {
     fleet_.LinkLost(At(worker), silent, now);
-    fleet_.Detached(At(worker), "gone");
+    fleet_.Detached(At(worker), "gone", 0);
   }
   void Crash(int worker, int times) {
     for (int i = 0; i < times; ++i) {

@@ -354,12 +354,17 @@ void FleetSim::Judge(const FleetResult* calm) {
       result_.met["quire_router_silent_workers_total"] > 0) {
     Violate("a worker was given up for silence that only the router's own sleep can explain");
   }
-  int poison_asks = 1;
+  // Each router counts what it saw, over all requests with that prompt, as long as it lives.
+  uint64_t routers_lives = scenario_.routers;
+  for (const FleetFault& fault : scenario_.faults) {
+    routers_lives += fault.kind == FleetFault::Kind::kRouterKill ? 1 : 0;
+  }
+  uint64_t poison_asks = 1;
   for (size_t i = 0; i < clients_.size(); ++i) {
     const Client& client = *clients_[i];
     if (calm_ && !client.finished) Violate("a calm world finishes everything");
     if (client.finished) Meet("finished");
-    if (scenario_.clients[i].poison) poison_asks = client.asks;
+    if (scenario_.clients[i].poison) poison_asks = static_cast<uint64_t>(client.asks);
     if (client.suspect) JudgeSuspect(client, scenario_.clients[i]);
     if (calm == nullptr) continue;
     const std::vector<std::vector<TokenId>>& whole = calm->ids.at(i);
@@ -373,35 +378,35 @@ void FleetSim::Judge(const FleetResult* calm) {
       }
     }
   }
-  if (poison_kills_ > 3 * static_cast<uint64_t>(poison_asks)) {
+  if (poison_kills_ > 3 * std::min(poison_asks, routers_lives)) {
     Violate("a poisonous request killed " + std::to_string(poison_kills_) + " workers");
   }
   Meet("killed by poison", poison_kills_);
 }
 
-// It met its deaths, or one with the same prompt did.
+// Its prompt met its deaths, in this request or in others with the same prompt.
 void FleetSim::JudgeSuspect(const Client& client, const FleetClient& plan) {
   (void)client;
   Meet("suspect");
   const auto ids_of = [](const FleetClient& one) {
     return std::get<TokenPrompt>(one.ask.prompt).ids;
   };
-  uint64_t most = 0;
+  // A step that was stuck and the end of its epoch may both be deaths.
+  std::set<std::tuple<std::string, uint64_t, AttemptEnd>> met;
   for (const RequestRecord& record : records_) {
-    if (record.end != RequestEnd::kFailed || record.error != ApiCode::kInternal) continue;
     const auto same = [&](const FleetClient& one) {
       return one.ask.request_id == record.request_id && ids_of(one) == ids_of(plan);
     };
     if (std::none_of(scenario_.clients.begin(), scenario_.clients.end(), same)) continue;
-    uint64_t met = 0;  // a step that was stuck and the end of its epoch may both be deaths
     for (const AttemptReport& attempt : record.attempts) {
       const bool gone = attempt.end == AttemptEnd::kLost || attempt.end == AttemptEnd::kStuck;
       const std::pair key(attempt.worker_id, attempt.epoch.value());
-      if (gone && dead_.contains(key)) ++met;
+      if (gone && dead_.contains(key)) met.insert({key.first, key.second, attempt.end});
     }
-    most = std::max(most, met);
   }
-  if (most < 3) Violate("a request is suspect after " + std::to_string(most) + " deaths");
+  if (met.size() < 3) {
+    Violate("a request is suspect after " + std::to_string(met.size()) + " deaths");
+  }
 }
 
 }  // namespace
