@@ -1,5 +1,7 @@
 #include "router/config.h"
 
+#include "router/http2_flags.h"
+
 #include "common/config/common_flags.h"
 
 namespace quire {
@@ -47,7 +49,8 @@ void AddAdminFlags(config::Schema& schema, RouterConfig& c) {
               .max = 65535,
               .default_text = "none"});
   schema.Add({.name = "admin-token-file",
-              .help = "File with the token that the admin port asks for, as Authorization: Bearer.",
+              .help = "File with the token that the admin port asks for, as Authorization: Bearer. "
+                      "Read again when it changes.",
               .target = &c.admin_token_file,
               .value_name = "FILE"});
 }
@@ -117,7 +120,7 @@ void AddKeyFlags(config::Schema& schema, RouterConfig& c) {
               .value_name = "KEY"});
   schema.Add({.name = "salt-key-file",
               .help = "File with the secret that keeps tenants' cached prompts apart, the same for "
-                      "all routers; needed with --api-key-file.",
+                      "all routers; needed with --api-key-file. Read again when it changes.",
               .target = &c.salt_key_file,
               .value_name = "FILE",
               .default_text = "a key that everyone knows; with --api-key a random one"});
@@ -183,12 +186,12 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
               .min = 1,
               .max = 1 << 20});
   schema.Add({.name = "max-header-bytes",
-              .help = "Size of a request's headers.",
+              .help = "Size of a request's headers, also of a call's over HTTP/2.",
               .target = &c.max_header,
               .min = 1024,
               .max = 1 << 20});
   schema.Add({.name = "max-body-bytes",
-              .help = "Size of a request's body.",
+              .help = "Size of a request's body, or of a gRPC message.",
               .target = &c.max_body,
               .min = 1024,
               .max = 1 << 30});
@@ -331,6 +334,17 @@ void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.max_index,
               .min = 1 << 20,
               .max = 1ll << 40});
+  schema.Add({.name = "max-snapshots",
+              .help = "Workers that are asked at once for all that they have cached; others wait.",
+              .target = &c.max_snapshots,
+              .min = 1,
+              .max = 1024});
+  schema.Add({.name = "window-tokens",
+              .help = "Tokens that a worker may be ahead of what a client has taken of a choice; "
+                      "then it goes on with others.",
+              .target = &c.window_tokens,
+              .min = 4,
+              .max = 1 << 20});
   schema.Add({.name = "generation-config",
               .help = "Sampling defaults where a request is silent: auto takes the model's own "
                       "generation settings, vllm the API's neutral ones. The model's "
@@ -421,6 +435,7 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   AddKeyFlags(schema, config);
   AddLimitFlags(schema, config);
   AddRequestLimitFlags(schema, config);
+  AddHttp2Flags(schema, config);
   AddAdmissionFlags(schema, config);
   AddDiscoveryFlags(schema, config);
   AddWorkerFlags(schema, config);

@@ -16,6 +16,20 @@ namespace quire {
 // Workers whose metrics one router shows.
 inline constexpr size_t kMaxWorkerMetrics = 64;
 
+// What one HTTP/2 connection may send each second (http2_flags.h).
+struct Http2Rates {
+  int32_t new_streams = 1000;
+  int32_t resets = 100;
+  int32_t pings = 20;
+  int32_t settings = 2;
+  int32_t window_updates = 20'000;
+  int32_t continuations = 100;
+  int32_t empty_data = 1000;
+  int32_t other_frames = 100;
+  int32_t header_bytes = 2 << 20;
+  int32_t abandoned_streams = 1000;  // of all connections
+};
+
 struct RouterConfig {
   std::string host = "127.0.0.1";
   int32_t port = 8000;
@@ -33,6 +47,7 @@ struct RouterConfig {
   config::Bytes max_body{32 << 20};
   config::Bytes max_response{16 << 20};
   int32_t max_streams_per_connection = 256;
+  Http2Rates http2;
   int32_t max_prompts = 1024;
   int32_t max_messages = 16'384;
   int32_t max_json_depth = 64;
@@ -67,6 +82,8 @@ struct RouterConfig {
   std::vector<std::string> pinned_models;  // NAME=MODEL_ID
   std::string routing_policy = "prefix-aware";
   config::Bytes max_index{256 << 20};
+  int32_t max_snapshots = 4;
+  int32_t window_tokens = 256;
   std::string generation_config = "auto";
   int32_t worker_silence_ms = 2000;
   std::string carry_on = "tokens";

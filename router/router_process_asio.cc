@@ -14,6 +14,7 @@
 #include "router/discovery/resolver.h"
 #include "router/front/front.h"
 #include "router/grpc/inference_server.h"
+#include "router/http2_flags.h"
 #include "router/link/dialer_grpc.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/records/request_log.h"
@@ -26,6 +27,7 @@ namespace quire {
 namespace {
 
 constexpr int kBackgroundThreads = 2;
+constexpr int kHandshakeThreads = 2;
 constexpr size_t kMaxBackgroundQueue = 1024;
 constexpr Micros kWatchInterval = 20 * kMicrosPerMilli;
 constexpr Micros kFlushTimeout = 2 * kMicrosPerSecond;  // for last bytes after the last request
@@ -68,7 +70,7 @@ FrontOptions FrontOf(const RouterConfig& config) {
                    {static_cast<uint16_t>(config.grpc_port), "--grpc-port"}};
   options.max_connections = static_cast<size_t>(config.max_connections);
   options.first_bytes_timeout = MicrosOf(config.header_timeout);
-  options.guard.max_streams = static_cast<uint32_t>(config.max_streams_per_connection);
+  options.guard = GuardLimitsOf(config);
   options.max_tls_handshakes = static_cast<size_t>(config.max_tls_handshakes);
   options.tls_timeouts.handshake = MicrosOf(config.header_timeout);
   options.tls_timeouts.write = MicrosOf(config.slow_client_timeout);
@@ -88,6 +90,8 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
                                                               : config.max_queued_per_tenant);
   options.limits.max_prefill_ahead = static_cast<uint64_t>(config.max_prefill_ahead);
   options.limits.max_journal_bytes = static_cast<uint64_t>(config.max_journal.value);
+  options.limits.max_snapshots = static_cast<uint32_t>(config.max_snapshots);
+  options.limits.window_tokens = static_cast<uint32_t>(config.window_tokens);
   options.limits.max_index_bytes = static_cast<size_t>(config.max_index.value);
   options.limits.max_prompt_bytes = static_cast<size_t>(config.max_prompt.value);
   options.limits.max_response_bytes = static_cast<size_t>(config.max_response.value);
@@ -142,7 +146,9 @@ struct RouterProcess::State {
   ThreadBackground background;
   RealFiles files;
   std::unique_ptr<KeyRing> keys;
+  std::unique_ptr<SaltKey> salt_key;
   std::unique_ptr<TlsIdentity> tls;
+  std::unique_ptr<ThreadBackground> handshakes;  // with tls
   std::unique_ptr<WorkerTlsFiles> worker_tls;
   std::unique_ptr<Dialer> dialer;
   std::unique_ptr<RequestLog> request_log;
@@ -190,11 +196,17 @@ absl::Status RouterProcess::State::Start() {
   const WatchedFiles::World watching{executor, background, files};
   QUIRE_ASSIGN_OR_RETURN(tls, MakeTlsIdentity(config, watching, counters, log));
   front_options.tls = tls.get();
+  if (tls != nullptr) {
+    handshakes = std::make_unique<ThreadBackground>(executor, kHandshakeThreads,
+                                                    front_options.max_tls_handshakes);
+    front_options.handshakes = handshakes.get();
+  }
   QUIRE_ASSIGN_OR_RETURN(worker_tls, WorkerTlsFiles::Make(config, watching, metrics, log));
   QUIRE_ASSIGN_OR_RETURN(FrontPorts ports, FrontPorts::Bind(executor.context(), front_options));
   QUIRE_ASSIGN_OR_RETURN(keys, MakeKeyRing(config, watching, metrics, log));
   PipelineOptions pipeline_options = PipelineOf(config);
-  QUIRE_ASSIGN_OR_RETURN(pipeline_options.salt_key, ReadSaltKey(config, files));
+  QUIRE_ASSIGN_OR_RETURN(salt_key, SaltKey::Make(config, watching, metrics, log));
+  pipeline_options.salt_key = salt_key->current();
   QUIRE_ASSIGN_OR_RETURN(pipeline_options.pool_rules, PoolRulesOf(config));
   if (!config.request_log.empty()) {
     auto opened = RequestLog::Open(config.request_log, executor.clock(), metrics);
@@ -205,6 +217,7 @@ absl::Status RouterProcess::State::Start() {
   pipeline_options.records = recent.get();
   const PipelineRuntime runtime{executor, background, *dialer, rng, log, metrics};
   QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(std::move(pipeline_options), runtime));
+  salt_key->Follow([this](const std::string& key) { pipeline->UseSaltKey(key); });
   QUIRE_ASSIGN_OR_RETURN(discovery,
                          WorkerDiscovery::Make(config, executor, discovery_runtime, metrics));
   http_services = std::make_unique<HttpServices>(HttpServices{
@@ -219,6 +232,8 @@ absl::Status RouterProcess::State::Start() {
   grpc_services->keys = http_services->keys;
   grpc_services->request_limits = http_services->request_limits;
   grpc_services->limits.max_concurrent_streams = config.max_streams_per_connection;
+  grpc_services->limits.max_receive_bytes = static_cast<int>(config.max_body.value);
+  grpc_services->limits.max_metadata_bytes = static_cast<int>(config.max_header.value);
   grpc = std::make_unique<InferenceServer>(*grpc_services);
   front = std::make_unique<Front>(executor.context(), *http_services, front_options,
                                   [this](int fd) { grpc->Adopt(fd); });
@@ -250,7 +265,7 @@ std::function<void(std::function<void(std::string)>)> RouterProcess::State::Metr
 }
 
 absl::Status RouterProcess::State::StartAdmin() {
-  QUIRE_ASSIGN_OR_RETURN(admin_keys, MakeAdminRing(config, files, metrics, log));
+  QUIRE_ASSIGN_OR_RETURN(admin_keys, MakeAdminRing(config, {executor, background, files}, metrics, log));
   admin_actions = std::make_unique<AdminActions>(AdminActions{*recent,
                                                               [this] {
                                                                 if (!draining) OnSignal(SIGTERM);

@@ -6,7 +6,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kMinSaltKeyBytes = 16;
-constexpr size_t kMaxSaltKeyBytes = 4096;
+constexpr size_t kMaxSecretBytes = 4096;  // of a file with a salt key or a token
 constexpr size_t kRandomSaltKeyBytes = 32;
 
 absl::Status WrongFile(std::string_view flag, const std::string& path, const absl::Status& status) {
@@ -15,17 +15,32 @@ absl::Status WrongFile(std::string_view flag, const std::string& path, const abs
   return InvalidArgument(std::string(flag) + ": " + message);
 }
 
+absl::StatusOr<std::string> ReadSaltKey(const std::string& text) {
+  std::string key = OneLine(text);
+  if (key.size() >= kMinSaltKeyBytes) return key;
+  return InvalidArgument("must hold at least " + std::to_string(kMinSaltKeyBytes) +
+                         " bytes; `openssl rand -hex 32 > FILE` makes a good one");
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& config, Files& files,
+absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& config,
+                                                       const WatchedFiles::World& world,
                                                        Metrics& metrics, Logger& log) {
   constexpr std::string_view kFlag = "--admin-token-file";
   const std::string& path = config.admin_token_file;
-  absl::StatusOr<std::string> token = ReadOneLine(files, path, kMaxSaltKeyBytes);
-  if (!token.ok()) return WrongFile(kFlag, path, token.status());
-  auto table = KeyTable::OfPlainKeys({*token}, "admin");
+  WatchedFilesOptions options{.paths = {path}, .max_bytes = kMaxSecretBytes};
+  absl::StatusOr<FileContents> contents = ReadAll(world.files, options);
+  if (!contents.ok()) return WrongFile(kFlag, path, contents.status());
+  const auto read_table = [](const std::string& text) {
+    return KeyTable::OfPlainKeys({OneLine(text)}, "admin");
+  };
+  auto table = read_table(contents->front());
   if (!table.ok()) return WrongFile(kFlag, path, table.status());
-  return std::make_unique<KeyRing>(*std::move(table), metrics, log, "quire_router_admin");
+  auto ring =
+      std::make_unique<KeyRing>(*std::move(table), metrics, log, "quire_router_admin");
+  ring->Watch(world, std::move(options), *std::move(contents), read_table);
+  return ring;
 }
 
 absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
@@ -42,12 +57,16 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
   WatchedFilesOptions options{.paths = {path}, .max_bytes = kMaxKeyFileBytes};
   absl::StatusOr<FileContents> contents = ReadAll(world.files, options);
   if (!contents.ok()) return WrongFile(kFlag, path, contents.status());
-  absl::StatusOr<std::shared_ptr<const KeyTable>> table = KeyTable::Parse(contents->front());
-  if (table.ok()) table = KeyTable::Join(**table, **fixed);
+  const auto read_table = [fixed = *std::move(fixed)](const std::string& text) {
+    absl::StatusOr<std::shared_ptr<const KeyTable>> table = KeyTable::Parse(text);
+    if (table.ok()) table = KeyTable::Join(**table, *fixed);
+    return table;
+  };
+  absl::StatusOr<std::shared_ptr<const KeyTable>> table = read_table(contents->front());
   if (!table.ok()) return WrongFile(kFlag, path, table.status());
   if ((*table)->size() == 0) log.Warning("the key file has no keys: nobody is let in");
   auto keys = std::make_unique<KeyRing>(*std::move(table), metrics, log);
-  keys->Watch(world, std::move(options), *std::move(contents), *std::move(fixed));
+  keys->Watch(world, std::move(options), *std::move(contents), read_table);
   return keys;
 }
 
@@ -117,26 +136,53 @@ absl::StatusOr<std::unique_ptr<TlsIdentity>> MakeTlsIdentity(const RouterConfig&
   return identity;
 }
 
-absl::StatusOr<std::string> ReadSaltKey(const RouterConfig& config, Files& files) {
+SaltKey::SaltKey(Metrics& metrics, Logger& log)
+    : log_(log),
+      reloads_(metrics.AddCounter({"quire_router_salt_key_reloads_total",
+                                   "Times that a changed salt key came in force."})),
+      reload_failures_(
+          metrics.AddCounter({"quire_router_salt_key_reload_failures_total",
+                              "Times that the salt key's file was unreadable or wrong."})) {}
+
+absl::StatusOr<std::unique_ptr<SaltKey>> SaltKey::Make(const RouterConfig& config,
+                                                       const WatchedFiles::World& world,
+                                                       Metrics& metrics, Logger& log) {
+  std::unique_ptr<SaltKey> salt(new SaltKey(metrics, log));
   if (config.salt_key_file.empty()) {
-    if (!HasKeys(config)) return std::string();
-    std::string key(kRandomSaltKeyBytes, '\0');
-    if (RAND_bytes(reinterpret_cast<unsigned char*>(key.data()), static_cast<int>(key.size())) !=
-        1) {
-      return absl::InternalError("the system gives no random bytes");
-    }
-    return key;
+    if (!HasKeys(config)) return salt;
+    salt->key_.resize(kRandomSaltKeyBytes);
+    auto* bytes = reinterpret_cast<unsigned char*>(salt->key_.data());
+    if (RAND_bytes(bytes, static_cast<int>(kRandomSaltKeyBytes)) == 1) return salt;
+    return absl::InternalError("the system gives no random bytes");
   }
   constexpr std::string_view kFlag = "--salt-key-file";
-  const std::string& path = config.salt_key_file;
-  absl::StatusOr<std::string> key = ReadOneLine(files, path, kMaxSaltKeyBytes);
-  if (!key.ok()) return WrongFile(kFlag, path, key.status());
-  if (key->size() < kMinSaltKeyBytes) {
-    return WrongFile(kFlag, path,
-                     InvalidArgument("must hold at least " + std::to_string(kMinSaltKeyBytes) +
-                                     " bytes; `openssl rand -hex 32 > FILE` makes a good one"));
+  salt->path_ = config.salt_key_file;
+  WatchedFilesOptions options{.paths = {salt->path_}, .max_bytes = kMaxSecretBytes};
+  absl::StatusOr<FileContents> contents = ReadAll(world.files, options);
+  if (!contents.ok()) return WrongFile(kFlag, salt->path_, contents.status());
+  absl::StatusOr<std::string> key = ReadSaltKey(contents->front());
+  if (!key.ok()) return WrongFile(kFlag, salt->path_, key.status());
+  salt->key_ = *std::move(key);
+  salt->watch_ = std::make_unique<WatchedFiles>(
+      world, std::move(options), *std::move(contents),
+      [self = salt.get()](const absl::StatusOr<FileContents>& read) { self->OnRead(read); });
+  return salt;
+}
+
+void SaltKey::OnRead(const absl::StatusOr<FileContents>& contents) {
+  absl::StatusOr<std::string> key =
+      contents.ok() ? ReadSaltKey(contents->front()) : contents.status();
+  if (!key.ok()) {
+    reload_failures_.Add();
+    log_.Error("the salt key's file cannot be used; the last good key holds",
+               {{"file", path_}, {"error", StatusMessage(key.status())}});
+    return;
   }
-  return key;
+  if (*key == key_) return;
+  key_ = *std::move(key);
+  reloads_.Add();
+  log_.Info("the salt key has changed and holds for new requests", {{"file", path_}});
+  if (told_) told_(key_);
 }
 
 }  // namespace quire

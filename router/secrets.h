@@ -1,9 +1,12 @@
-// What the router reads from files before it listens: API keys, the salt key, certificates.
+// What the router reads from files before it listens, and again when they change: API keys, the
+// salt key, the admin token, certificates.
 //
-// Called by the router process, once, on the event loop's thread. Errors are INVALID_ARGUMENT, name
+// Called by the router process, once, on the event loop's thread. What is wrong later changes
+// nothing and is logged once. Errors are INVALID_ARGUMENT, name
 // the flag and the file, and never hold a secret.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,13 +47,35 @@ class WorkerTlsFiles {
   std::unique_ptr<WatchedFiles> watch_;
 };
 
-// Who may use the admin port: the holder of --admin-token-file's token.
-absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& config, Files& files,
+// Who may use the admin port: the holder of the token in --admin-token-file, which is watched.
+absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& config,
+                                                       const WatchedFiles::World& world,
                                                        Metrics& metrics, Logger& log);
 
-// The secret of --salt-key-file; a random one where keys are given without it; else empty, which
-// stands for the public key.
-absl::StatusOr<std::string> ReadSaltKey(const RouterConfig& config, Files& files);
+// The secret of --salt-key-file, exchanged when the file changes; a random one where keys are given
+// without it; else empty, which stands for the public key. Owner: the router process, event loop
+// only.
+class SaltKey {
+ public:
+  static absl::StatusOr<std::unique_ptr<SaltKey>> Make(const RouterConfig& config,
+                                                       const WatchedFiles::World& world,
+                                                       Metrics& metrics, Logger& log);
+  const std::string& current() const { return key_; }
+  // Told of each new one from now on.
+  void Follow(std::function<void(const std::string& key)> told) { told_ = std::move(told); }
+
+ private:
+  SaltKey(Metrics& metrics, Logger& log);
+  void OnRead(const absl::StatusOr<FileContents>& contents);
+
+  Logger& log_;
+  Counter& reloads_;
+  Counter& reload_failures_;
+  std::string path_;
+  std::string key_;
+  std::function<void(const std::string& key)> told_;
+  std::unique_ptr<WatchedFiles> watch_;
+};
 
 // The certificate of --tls-cert-file and --tls-key-file, which are watched; nullptr without.
 absl::StatusOr<std::unique_ptr<TlsIdentity>> MakeTlsIdentity(const RouterConfig& config,

@@ -149,6 +149,12 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.worker_id,
               .value_name = "NAME",
               .default_text = "the machine's name, in a pod the pod's, and the port"});
+  schema.Add({.name = "max-unsent-events",
+              .help = "Cached blocks told of that may wait for a router that reads slowly; beyond "
+                      "them it asks for a snapshot.",
+              .target = &c.max_unsent_events,
+              .min = 64,
+              .max = 1 << 24});
   schema.Add({.name = "http-port",
               .help = "Port for probes and metrics on the same host; 0 lets the system choose.",
               .target = &c.http_port,

@@ -45,6 +45,7 @@ struct WorkerConfig {
   config::Duration drain_hard_limit{-1};  // not given: drain_timeout and 30 s
   config::Duration slow_client_timeout{30'000};
   config::Duration watchdog_grace{10'000};
+  int32_t max_unsent_events = 65'536;  // cache events, for each router
   int32_t ready_fd = -1;
 
   std::string request_log;  // empty: none

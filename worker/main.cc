@@ -152,6 +152,7 @@ class Service {
     }
     hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
     hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
+    hub_->LimitUnsentHashes(static_cast<size_t>(config_.max_unsent_events));
     if (attempt_log == nullptr) return;
     attempt_log->Start(Epoch(hub_->epoch()));
     hub_->SetRecordTaker([attempt_log](const AttemptRecord& r) { attempt_log->Write(r); });

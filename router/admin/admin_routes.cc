@@ -91,17 +91,29 @@ CallPtr Drain(HttpServices& services, HttpRequest, Exchange& exchange) {
   return nullptr;
 }
 
-CallPtr RecentList(HttpServices& services, HttpRequest, Exchange& exchange) {
+json::Object ShortOf(const RequestRecord& record) {
+  json::Object line;
+  line["request_id"] = record.request_id;
+  line["tenant"] = record.tenant;
+  line["model"] = record.model;
+  line["attempts"] = record.attempts_total;
+  line["total_us"] = record.total_us;
+  return line;
+}
+
+// Those that run, then those that have ended; each the youngest first.
+CallPtr RequestList(HttpServices& services, HttpRequest, Exchange& exchange) {
   json::Array requests;
+  for (const RunningRequest& running : services.pipeline.Running({})) {
+    json::Object line = ShortOf(running.record);
+    line["state"] = std::string(running.state);
+    requests.emplace_back(std::move(line));
+  }
   const auto& entries = services.admin->recent.entries();
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    json::Object line;
-    line["request_id"] = entry->record.request_id;
-    line["tenant"] = entry->record.tenant;
-    line["model"] = entry->record.model;
+    json::Object line = ShortOf(entry->record);
+    line["state"] = "ended";
     line["end"] = std::string(RequestEndName(entry->record.end));
-    line["attempts"] = entry->record.attempts_total;
-    line["total_us"] = entry->record.total_us;
     line["ended"] = entry->ended_unix_seconds;
     requests.emplace_back(std::move(line));
   }
@@ -113,16 +125,23 @@ CallPtr RecentList(HttpServices& services, HttpRequest, Exchange& exchange) {
 
 CallPtr OneRequest(HttpServices& services, HttpRequest request, Exchange& exchange) {
   const std::string id = request.path.substr(kRequests.size());
-  const RecentRequests::Entry* entry = services.admin->recent.Find(id);
-  if (entry == nullptr) {
-    exchange.Reply(ErrorResponse(
-        404, "no ended request of this id is among the last " + std::to_string(kMaxRecentRequests),
-        "not_found"));
-    return nullptr;
-  }
   HttpResponse response;
   response.headers.emplace_back("Cache-Control", "no-store");
-  response.body = RequestRecordJson(entry->record, entry->ended_unix_seconds);
+  const std::vector<RunningRequest> running =
+      id.empty() ? std::vector<RunningRequest>() : services.pipeline.Running(id);
+  const RecentRequests::Entry* entry = services.admin->recent.Find(id);
+  if (!running.empty()) {
+    const int64_t now = services.executor.clock().UnixSeconds();
+    response.body = RequestTimelineJson(running.front().record, running.front().state, now);
+  } else if (entry != nullptr) {
+    response.body = RequestTimelineJson(entry->record, "ended", entry->ended_unix_seconds);
+  } else {
+    exchange.Reply(ErrorResponse(404,
+                                 "no request of this id runs, or is among the last " +
+                                     std::to_string(kMaxRecentRequests) + " that have ended",
+                                 "not_found"));
+    return nullptr;
+  }
   exchange.Reply(std::move(response));
   return nullptr;
 }
@@ -138,7 +157,7 @@ constexpr Route kAdminRoutes[] = {
     {Access::kKey, "GET", "/admin/log-level", GetLevel},
     {Access::kKey, "PUT", "/admin/log-level", PutLevel},
     {Access::kKey, "POST", "/admin/drain", Drain},
-    {Access::kKey, "GET", "/admin/requests", RecentList},
+    {Access::kKey, "GET", "/admin/requests", RequestList},
     {Access::kKey, "GET", kRequests, OneRequest},
 };
 constexpr RouteTable kTable{kAdminRoutes};

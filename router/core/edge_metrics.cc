@@ -1,5 +1,7 @@
 #include "router/core/edge_metrics.h"
 
+#include <string>
+
 namespace quire {
 namespace {
 
@@ -58,7 +60,15 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
       http2_connections(Add(m, "quire_router_http2_connections_total", "HTTP/2 connections begun")),
       http2_streams_over_limit(Add(m, "quire_router_http2_streams_over_limit_total",
                                    "Times that a client had more streams open than it was told")),
-      http2_guard_closed(Add(m, "quire_router_http2_guard_closed_total",
-                             "HTTP/2 connections closed past a rate of the guard")) {}
+      http2_pauses(Add(m, "quire_router_http2_pauses_total",
+                       "Times that an HTTP/2 connection was not read from for a while, since too "
+                       "many streams were abandoned")) {
+  for (const std::string_view limit : kHttp2Limits) {
+    http2_guard_closed[limit] =
+        &m.AddCounter({.name = "quire_router_http2_guard_closed_total",
+                       .help = "HTTP/2 connections closed past a limit of the guard",
+                       .labels = {{"limit", std::string(limit)}}});
+  }
+}
 
 }  // namespace quire

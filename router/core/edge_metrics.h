@@ -3,9 +3,18 @@
 // Owner: main; any thread may count. References live as long as the Metrics they were added to.
 #pragma once
 
+#include <map>
+#include <string_view>
+
 #include "common/metrics/metrics.h"
 
 namespace quire {
+
+// What the HTTP/2 guard closes a connection for: its rates, sizes, and the order of frames.
+inline constexpr std::string_view kHttp2Limits[] = {
+    "new_streams",  "resets",        "pings",        "settings",  "window_updates",
+    "continuations", "empty_data",   "other_frames", "header_bytes", "header_block",
+    "frame_size",   "preface",       "interrupted_headers", "stray_continuation"};
 
 struct EdgeMetrics {
   explicit EdgeMetrics(Metrics& metrics);
@@ -35,7 +44,9 @@ struct EdgeMetrics {
   Counter& tls_reload_failures;
   Counter& http2_connections;
   Counter& http2_streams_over_limit;  // times that a client had more open than it was told
-  Counter& http2_guard_closed;        // connections past a rate of the guard
+  Counter& http2_pauses;              // reads held back: too many streams are abandoned
+  // Connections past a limit of the guard, by its name.
+  std::map<std::string_view, Counter*> http2_guard_closed;
 };
 
 }  // namespace quire

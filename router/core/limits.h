@@ -49,6 +49,7 @@ struct RouterLimits {
   size_t max_suspect_prompts = 1024;
   uint32_t suspect_prompt_s = 600;
   size_t max_index_bytes = 256u << 20;  // what workers have cached
+  uint32_t max_snapshots = 4;           // of their caches asked for at once
   uint32_t empty_pool_wait_ms = 1500;   // for a worker when none is ready
   uint64_t max_prefill_ahead = 65'536;  // prefill tokens at a worker before new requests wait here
 };

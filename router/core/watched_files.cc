@@ -11,10 +11,14 @@ absl::StatusOr<FileContents> ReadAll(Files& files, const WatchedFilesOptions& op
   return contents;
 }
 
-absl::StatusOr<std::string> ReadOneLine(Files& files, const std::string& path, size_t max_bytes) {
-  QUIRE_ASSIGN_OR_RETURN(std::string text, files.Read(path, max_bytes));
+std::string OneLine(std::string text) {
   text.erase(text.find_last_not_of(" \t\r\n") + 1);
   return text;
+}
+
+absl::StatusOr<std::string> ReadOneLine(Files& files, const std::string& path, size_t max_bytes) {
+  QUIRE_ASSIGN_OR_RETURN(std::string text, files.Read(path, max_bytes));
+  return OneLine(std::move(text));
 }
 
 struct WatchedFiles::Job {

@@ -30,7 +30,8 @@ using FileContents = std::vector<std::string>;  // in the order of the paths
 // All of the paths now; the error names the one that is missing, unreadable or too large.
 absl::StatusOr<FileContents> ReadAll(Files& files, const WatchedFilesOptions& options);
 
-// A file that holds one line, as those of tokens and secrets do: without what ends the line.
+// Of a file that holds one line, as those of tokens and secrets do: without what ends the line.
+std::string OneLine(std::string text);
 absl::StatusOr<std::string> ReadOneLine(Files& files, const std::string& path, size_t max_bytes);
 
 class WatchedFiles {

@@ -25,6 +25,7 @@ enum class AttemptEnd : uint8_t {
   kLost,        // the Attach ended: the worker was killed, frozen or cut off
   kStuck,       // a step ran past its limit
   kBroken,      // its outputs had a gap, or were too many
+  kRunning,     // it is under way: told to operators only
 };
 std::string_view AttemptEndName(AttemptEnd end);
 
@@ -44,6 +45,8 @@ struct AttemptReport {
   bool inexact = false;
   bool carry_on = false;  // taken over from a worker that was lost, stuck, or drained
   Micros sent_at = 0;
+  Micros admitted_at = -1;      // these two: −1 where it never came to that
+  Micros first_output_at = -1;
   Micros over_at = 0;
 };
 

@@ -44,6 +44,7 @@ struct DispatchRequest {
 struct DispatchCounters {
   uint64_t attempts = 0;
   uint64_t tokens_accepted = 0;
+  uint64_t windows_full = 0;     // times that a worker was as far ahead of the client as it may
   uint64_t outputs_stale = 0;  // of attempts that are not current
   uint64_t outputs_duplicate = 0;
   uint64_t outputs_late = 0;     // of choices that have ended

@@ -74,6 +74,11 @@ class Dispatcher final : private LinkListener {
   const Placement& placement() const { return placement_; }
   const DeathLedger& deaths() const { return ledger_; }
   size_t LiveRequests() const { return live_.size(); }
+  // nullptr: unknown. Valid until anything is called here.
+  const LiveDispatch* Peek(RequestNumber request) const {
+    const auto it = live_.find(request);
+    return it == live_.end() ? nullptr : it->second.get();
+  }
   size_t WaitingRequests() const { return line_.size(); }
   // Whether a new request would be placed at once. What finds no room waits with the caller, who
   // knows whose turn it is; Start is for requests that find some, or whose pool is empty.

@@ -56,6 +56,7 @@ void Dispatcher::HandleAdmitted(WorkerIndex worker, const Admitted& admitted) {
   if (live == nullptr) return;
   Answered(*live);
   live->report.admitted = true;
+  live->report.admitted_at = Now();
   live->report.cached_tokens = admitted.cached_tokens;
   placement_.OnAdmitted(worker, admitted, live->ticket);
   listener_.OnAdmitted(admitted.key.request, fleet_.worker(worker), admitted.cached_tokens);
@@ -117,6 +118,7 @@ void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
     case Verdict::kAccepted:
       break;
   }
+  if (live->report.first_output_at < 0) live->report.first_output_at = Now();
   counters_.tokens_accepted += output.ids.size();
   live->report.accepted_tokens += output.ids.size();
   if (!output.ids.empty()) {
@@ -124,6 +126,7 @@ void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
     live->excluded.clear();
     StopPacing(*live);
   }
+  if (granted != 0 && live->journal.accepted(output.choice) == granted) ++counters_.windows_full;
   if (live->request.router_is_taker) {
     Taken(output.key.request, output.choice, live->journal.accepted(output.choice));
   }

@@ -48,7 +48,7 @@ class Placement {
       : policy_(policy),
         max_prefill_ahead_(limits.max_prefill_ahead),
         rng_(rng),
-        index_(limits.max_index_bytes, rng) {}
+        index_(limits.max_index_bytes, limits.max_snapshots, rng) {}
 
   struct Request {
     const Submit& submit;    // prompt and names; outlives the ticket's chains

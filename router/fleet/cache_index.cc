@@ -129,14 +129,19 @@ void CacheIndex::MakeOverLimit(WorkerIndex worker, Follower& follower) {
 }
 
 std::optional<CacheIndex::Ask> CacheIndex::NextAsk(Micros now) {
-  int asking = 0;
+  uint32_t asking = 0;
   for (Follower& follower : followers_) asking += follower.state == CacheState::kSyncing;
-  if (asking >= kMaxSnapshotsAtOnce) return std::nullopt;
   for (size_t i = 0; i < followers_.size(); ++i) {
     Follower& follower = followers_[i];
     const bool wants = follower.state == CacheState::kCold || follower.state == CacheState::kStale;
     if (!wants || now < follower.ask_at) continue;
+    if (asking >= max_snapshots_) {
+      counters_.snapshots_delayed += follower.delayed ? 0 : 1;
+      follower.delayed = true;
+      continue;
+    }
     const WorkerIndex worker(static_cast<uint32_t>(i));
+    follower.delayed = false;
     follower.state = CacheState::kSyncing;
     follower.asked_at = now;
     ++counters_.snapshots;
@@ -318,7 +323,7 @@ size_t CacheIndex::Bytes() const {
 
 void CacheIndex::CheckInvariants() const {
   QUIRE_CHECK(Bytes() <= max_bytes_);
-  int syncing = 0;
+  uint32_t syncing = 0;
   for (const Follower& follower : followers_) {
     syncing += follower.state == CacheState::kSyncing;
     QUIRE_CHECK(follower.recent.size() <= kRecentEvents);
@@ -329,7 +334,7 @@ void CacheIndex::CheckInvariants() const {
       QUIRE_CHECK(!known || SameShape(follower, other) == (follower.shape == other.shape));
     }
   }
-  QUIRE_CHECK(syncing <= kMaxSnapshotsAtOnce);
+  QUIRE_CHECK(syncing <= max_snapshots_);
   for (const Shard& shard : shards_) {
     for (const HolderTable& table : shard.kinds) table.CheckInvariants();
   }

@@ -7,7 +7,7 @@
 //  1. Only an EXACT worker counts: in every other state its cached tokens are 0.
 //  2. COLD → SYNCING → EXACT, and from any of them STALE, which asks for a snapshot again. A lost
 //     link makes a worker COLD: what it held is forgotten.
-//  3. At most kMaxSnapshotsAtOnce workers are asked at a time, each after a wait that grows with
+//  3. At most `max_snapshots` workers are asked at a time, each after a wait that grows with
 //     its failures until it has been EXACT for a while: forgetting a worker walks a table.
 //  4. Tables take at most max_bytes (while one grows, its old half besides): a worker that would
 //  need
@@ -64,19 +64,20 @@ struct CacheIndexCounters {
   uint64_t predictions_wrong = 0;
   uint64_t became_stale = 0;
   uint64_t snapshots = 0;
+  uint64_t snapshots_delayed = 0;  // workers that waited for others' to be complete
   uint64_t over_limit = 0;
 };
 
 class CacheIndex {
  public:
-  static constexpr int kMaxSnapshotsAtOnce = 4;
   static constexpr size_t kRecentEvents = 8192;  // per worker, to tell a race from an error
   static constexpr Micros kFirstRetry = 50'000;
   static constexpr Micros kLastRetry = 10'000'000;
   static constexpr Micros kSnapshotTimeout = 60'000'000;
 
   // `rng` outlives the index.
-  CacheIndex(size_t max_bytes, Rng& rng) : max_bytes_(max_bytes), rng_(rng) {}
+  CacheIndex(size_t max_bytes, uint32_t max_snapshots, Rng& rng)
+      : max_bytes_(max_bytes), max_snapshots_(max_snapshots), rng_(rng) {}
 
   void Greeted(WorkerIndex worker, const WorkerHello& hello, Micros now);
   void Lost(WorkerIndex worker);
@@ -118,6 +119,7 @@ class CacheIndex {
     Micros asked_at = 0;
     Micros exact_at = 0;
     Micros retry = kFirstRetry;
+    bool delayed = false;  // its snapshot waits for others'
     std::deque<std::pair<uint64_t, uint64_t>> recent;  // (seq, hash); hash 0: all
   };
   // 64 workers, a table for each cache kind.
@@ -138,6 +140,7 @@ class CacheIndex {
   void ScoreGroup(const Group& group, std::span<WorkerView> workers, int64_t token_count) const;
 
   const size_t max_bytes_;
+  const uint32_t max_snapshots_;
   Rng& rng_;
   std::vector<Follower> followers_;  // by WorkerIndex
   std::vector<Shard> shards_;

@@ -36,6 +36,9 @@ struct FrontOptions {
   GuardLimits guard;
   const TlsIdentity* tls = nullptr;  // outlives the front; nullptr: in the clear
   size_t max_tls_handshakes = 256;   // under way at once
+  // Where they are computed; outlives the front. nullptr: on the event loop, where a flood of them
+  // delays streams.
+  Background* handshakes = nullptr;
   TlsTimeouts tls_timeouts;
 };
 

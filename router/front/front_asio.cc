@@ -252,7 +252,8 @@ void Front::State::ShakeHands(tcp::socket socket) {
   auto tunnel =
       std::make_shared<TlsTunnel>(std::move(socket),
                                   TlsTunnel::Options{options.tls->current(), options.tls_timeouts,
-                                                     services.executor, services.counters},
+                                                     services.executor, services.counters,
+                                                     options.handshakes},
                                   TlsTunnel::Events{.on_open =
                                                         [this, number](TlsTunnel::Socket near) {
                                                           --handshakes;

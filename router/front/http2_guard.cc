@@ -52,7 +52,7 @@ Micros RateBucket::UntilPositive(Micros now) {
 const char* Http2Guard::Inspect(std::string_view bytes, Micros now) {
   if (verdict_) return verdict_;
   while (preface_seen_ < kPreface.size() && !bytes.empty()) {
-    if (bytes[0] != kPreface[preface_seen_]) return verdict_ = "connection preface";
+    if (bytes[0] != kPreface[preface_seen_]) return verdict_ = "preface";
     ++preface_seen_;
     bytes.remove_prefix(1);
   }
@@ -69,40 +69,40 @@ const char* Http2Guard::OnHeaders(const Http2Frame& frame, Micros now) {
     block_bytes_ = 0;
     ++streams_opened_;
     // Trailers and headers of streams long gone cost as much as those of new ones.
-    if (!new_streams_.Take(1, now)) return "new streams";
+    if (!new_streams_.Take(1, now)) return "new_streams";
   } else if (!continuations_.Take(1, now)) {
-    return "CONTINUATION frames";
+    return "continuations";
   }
-  if (!header_bytes_.Take(frame.length, now)) return "header bytes";
+  if (!header_bytes_.Take(frame.length, now)) return "header_bytes";
   block_bytes_ += frame.length;
-  if (block_bytes_ > limits_.max_header_block_bytes) return "header block size";
+  if (block_bytes_ > limits_.max_header_block_bytes) return "header_block";
   in_block_ = (frame.flags & Http2Frame::kEndHeaders) == 0;
   return nullptr;
 }
 
 const char* Http2Guard::OnFrame(const Http2Frame& frame, Micros now) {
   if (frame.type != Http2Frame::kData && frame.length > limits_.max_control_frame_bytes)
-    return "frame size";
-  if (in_block_ && frame.type != Http2Frame::kContinuation) return "interrupted header block";
-  if (!in_block_ && frame.type == Http2Frame::kContinuation) return "stray CONTINUATION";
+    return "frame_size";
+  if (in_block_ && frame.type != Http2Frame::kContinuation) return "interrupted_headers";
+  if (!in_block_ && frame.type == Http2Frame::kContinuation) return "stray_continuation";
   switch (frame.type) {
     case Http2Frame::kData:
       if (frame.length > 0) return nullptr;
-      return empty_data_.Take(1, now) ? nullptr : "empty DATA frames";
+      return empty_data_.Take(1, now) ? nullptr : "empty_data";
     case Http2Frame::kHeaders:
     case Http2Frame::kContinuation:
       return OnHeaders(frame, now);
     case Http2Frame::kRstStream:
       ++resets_seen_;
-      return resets_.Take(1, now) ? nullptr : "RST_STREAM frames";
+      return resets_.Take(1, now) ? nullptr : "resets";
     case Http2Frame::kSettings:
-      return settings_.Take(1, now) ? nullptr : "SETTINGS frames";
+      return settings_.Take(1, now) ? nullptr : "settings";
     case Http2Frame::kPing:
-      return pings_.Take(1, now) ? nullptr : "PING frames";
+      return pings_.Take(1, now) ? nullptr : "pings";
     case Http2Frame::kWindowUpdate:
-      return window_updates_.Take(1, now) ? nullptr : "WINDOW_UPDATE frames";
+      return window_updates_.Take(1, now) ? nullptr : "window_updates";
     default:
-      return other_frames_.Take(1, now) ? nullptr : "other frames";
+      return other_frames_.Take(1, now) ? nullptr : "other_frames";
   }
 }
 

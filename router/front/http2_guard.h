@@ -67,7 +67,7 @@ class Http2Guard {
   Http2Guard(const GuardLimits& limits, Micros now);
 
   // Bytes from the client, the connection preface included. Returns nullptr while they are fine,
-  // else the name of the limit that was passed.
+  // else the name of the limit that was passed, one of kHttp2Limits (core/edge_metrics.h).
   const char* Inspect(std::string_view bytes, Micros now);
 
   // Streams that the client began, and those that it reset.

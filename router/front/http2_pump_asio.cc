@@ -72,7 +72,7 @@ bool Http2Pump::Inspect(std::string_view bytes) {
   if (guard_.streams_opened() > ended + max_streams_) counters_.http2_streams_over_limit.Add();
   if (limit == nullptr) return true;
   log_.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
-  counters_.http2_guard_closed.Add();
+  counters_.http2_guard_closed.at(limit)->Add();
   asio::post(client_.get_executor(), [self = shared_from_this()] { self->Close(); });
   to_grpc_.ended = to_client_.ended = true;
   return false;
@@ -94,6 +94,7 @@ bool Http2Pump::Paused() {
   const Micros now = executor_.clock().Now();
   const Micros wait = abandoned_.UntilPositive(now);
   if (wait == 0) return false;
+  counters_.http2_pauses.Add();
   pause_timer_ = executor_.PostAt(now + wait, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;

@@ -55,7 +55,12 @@ void TlsTunnel::Close() {
   const auto self = shared_from_this();  // on_closed may drop the owner's reference
   SetDeadline(0);
   error_code ignored;
-  client_.close(ignored);
+  if (shaking_) {
+    // Its descriptor is in use: it is closed when the step has ended, which this makes soon.
+    ::shutdown(client_.native_handle(), SHUT_RDWR);
+  } else {
+    client_.close(ignored);
+  }
   inner_.close(ignored);
   ERR_clear_error();
   const std::function<void()> on_closed = std::move(events_.on_closed);
@@ -63,8 +68,9 @@ void TlsTunnel::Close() {
   if (on_closed) on_closed();
 }
 
-TlsTunnel::Need TlsTunnel::NeedOf(int result) const {
-  const int error = SSL_get_error(ssl_.get(), result);
+TlsTunnel::Need TlsTunnel::NeedOf(const ssl_st* ssl, int result) {
+  if (result > 0) return Need::kNothing;
+  const int error = SSL_get_error(ssl, result);
   ERR_clear_error();
   if (error == SSL_ERROR_WANT_READ) return Need::kRead;
   if (error == SSL_ERROR_WANT_WRITE) return Need::kWrite;
@@ -113,14 +119,39 @@ void TlsTunnel::SetDeadline(Micros delay) {
 }
 
 void TlsTunnel::Handshake() {
-  ERR_clear_error();
-  const int result = SSL_accept(ssl_.get());
-  if (result == 1) {
+  if (shaking_) return;
+  auto need = std::make_shared<Need>(Need::kFailed);
+  const auto step = [ssl = ssl_.get(), need] {
+    ERR_clear_error();
+    *need = NeedOf(ssl, SSL_accept(ssl));
+  };
+  if (options_.handshakes == nullptr) {
+    step();
+    return HandshakeStepped(*need);
+  }
+  shaking_ = true;
+  const bool queued =
+      options_.handshakes->Run(step, [self = shared_from_this(), need] {
+        self->shaking_ = false;
+        self->HandshakeStepped(*need);
+      });
+  if (queued) return;
+  shaking_ = false;
+  options_.counters.tls_handshakes_refused.Add();
+  Close();
+}
+
+void TlsTunnel::HandshakeStepped(Need need) {
+  if (closed_) {
+    error_code ignored;
+    client_.close(ignored);
+    return;
+  }
+  if (need == Need::kNothing) {
     SetDeadline(0);
     if (Open()) Pump();
     return;
   }
-  const Need need = NeedOf(result);
   if (need != Need::kFailed) {
     AwaitClient(need);
     return;
@@ -196,7 +227,7 @@ bool TlsTunnel::PumpIn() {
       ::shutdown(inner_.native_handle(), SHUT_WR);
       return true;
     }
-    const Need need = NeedOf(count);
+    const Need need = NeedOf(ssl_.get(), count);
     if (need == Need::kFailed) {
       Close();
       return false;
@@ -230,7 +261,7 @@ bool TlsTunnel::PumpOut() {
         stalled_ = false;
         continue;
       }
-      const Need need = NeedOf(count);
+      const Need need = NeedOf(ssl_.get(), count);
       if (need == Need::kFailed) {
         Close();
         return false;

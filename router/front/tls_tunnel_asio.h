@@ -8,7 +8,10 @@
 // 1. No byte of a client goes inwards before the handshake has ended.
 // 2. At most one read's worth of bytes waits in each direction, beside the pair's small buffers: a
 // slow side slows the other down.
-// 3. A client that takes nothing for write_timeout is given up, and so is one that stays
+// 3. Each step of a handshake, which costs a signature of milliseconds, runs on a thread of the
+// pool that is given for it; while one does, nothing else touches the connection but its closing,
+// which waits for it.
+// 4. A client that takes nothing for write_timeout is given up, and so is one that stays
 // linger_timeout after what lies behind has ended.
 #pragma once
 
@@ -41,6 +44,7 @@ class TlsTunnel final : public std::enable_shared_from_this<TlsTunnel> {
     TlsTimeouts timeouts;
     Executor& executor;
     EdgeMetrics& counters;
+    Background* handshakes = nullptr;  // nullptr: on the event loop
   };
   struct Events {
     // The handshake has ended, the tunnel carries bytes: the near end is whose reads are the
@@ -59,8 +63,9 @@ class TlsTunnel final : public std::enable_shared_from_this<TlsTunnel> {
  private:
   enum class Need { kNothing, kRead, kWrite, kFailed };
 
-  Need NeedOf(int result) const;
+  static Need NeedOf(const ssl_st* ssl, int result);
   void Handshake();
+  void HandshakeStepped(Need need);
   bool Open();
   // Each moves what it can, then waits; false: closed.
   bool PumpIn();
@@ -84,6 +89,7 @@ class TlsTunnel final : public std::enable_shared_from_this<TlsTunnel> {
   bool inner_reads_ = false, inner_writes_ = false;
   bool opened_ = false;
   bool closed_ = false;
+  bool shaking_ = false;  // a step of the handshake is with the pool
   bool posted_ = false;   // a Pump waits for its turn
   bool stalled_ = false;  // the client takes nothing, its deadline runs
   TimerId timer_ = 0;

@@ -79,10 +79,10 @@ KeyRing::KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger&
 }
 
 void KeyRing::Watch(const WatchedFiles::World& world, WatchedFilesOptions options,
-                    FileContents known, std::shared_ptr<const KeyTable> fixed) {
-  QUIRE_CHECK(required_ && fixed != nullptr && options.paths.size() == 1);
+                    FileContents known, ReadTable read_table) {
+  QUIRE_CHECK(required_ && options.paths.size() == 1);
   path_ = options.paths[0];
-  fixed_ = std::move(fixed);
+  read_table_ = std::move(read_table);
   watch_ = std::make_unique<WatchedFiles>(
       world, std::move(options), std::move(known),
       [this](absl::StatusOr<FileContents> contents) { OnRead(std::move(contents)); });
@@ -91,11 +91,10 @@ void KeyRing::Watch(const WatchedFiles::World& world, WatchedFilesOptions option
 void KeyRing::OnRead(absl::StatusOr<FileContents> contents) {
   absl::StatusOr<std::shared_ptr<const KeyTable>> table;
   if (contents.ok()) {
-    table = KeyTable::Parse(contents->front());
+    table = read_table_(contents->front());
   } else {
     table = contents.status();
   }
-  if (table.ok()) table = KeyTable::Join(**table, *fixed_);
   if (!table.ok()) {
     metrics_.reload_failures.Add();
     log_.Error("the key file cannot be used; the last good keys hold",

@@ -10,7 +10,9 @@
 // 3. Neither a log line nor an error holds a key.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "common/log/log.h"
@@ -50,9 +52,12 @@ class KeyRing {
   KeyRing(std::shared_ptr<const KeyTable> keys, Metrics& metrics, Logger& log,
           const std::string& prefix = "quire_router");
 
-  // Reads the file from now on; its keys are joined with `fixed` (which may be empty).
+  // Makes the keys of a file's contents.
+  using ReadTable =
+      std::function<absl::StatusOr<std::shared_ptr<const KeyTable>>(const std::string&)>;
+  // Reads the file from now on.
   void Watch(const WatchedFiles::World& world, WatchedFilesOptions options, FileContents known,
-             std::shared_ptr<const KeyTable> fixed);
+             ReadTable read_table);
 
   bool required() const { return required_; }
 
@@ -73,7 +78,7 @@ class KeyRing {
   TenantMetrics tenants_;
   mutable Mutex mutex_;
   std::shared_ptr<const KeyTable> table_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const KeyTable> fixed_;
+  ReadTable read_table_;
   std::string path_;
   std::unique_ptr<WatchedFiles> watch_;
 };

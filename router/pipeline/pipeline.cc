@@ -1,8 +1,7 @@
 // The router in one file: what happens to a request, from top to bottom.
 //
 //   Start      a place in this router (admission); then, in a turn of the loop of its own,
-//   Begin      the pool that serves the model, sampling parameters, all held to the client's
-//   fields;
+//   Begin      the pool that serves the model, sampling parameters, each of the client's fields;
 //              template and tokens, in the background
 //   Enqueue    lengths; it waits for its turn, fair to all tenants, until a worker has room
 //   Launch     a Submit, which the dispatcher places, and again if need be
@@ -30,6 +29,7 @@
 #include "router/pipeline/prompt_work.h"
 #include "router/pipeline/request.h"
 #include "router/pipeline/router_metrics.h"
+#include "router/pipeline/running_requests.h"
 #include "router/pipeline/tokenize_service.h"
 #include "router/pipeline/worker_roster.h"
 #include "router/pipeline/worker_statuses.h"
@@ -51,7 +51,8 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void WorkersNamed(const std::string& source, std::vector<std::string> targets) override {
     roster_.Named(source, std::move(targets));
   }
-  std::vector<ModelEntry> Models() const override;
+  void UseSaltKey(const std::string& key) override { options_.salt_key = key; }
+  std::vector<ModelEntry> Models() const override { return models_.Entries(); }
   void Tokenize(const std::string& model, Prompt prompt,
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
   void Detokenize(const std::string& model, std::vector<TokenId> ids,
@@ -61,6 +62,9 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void StartDraining() override { admission_.StartDraining(); }
   size_t LiveRequests() const override { return requests_.size(); }
   std::vector<WorkerStatus> Workers() const override { return StatusesOf(dispatcher_); }
+  std::vector<RunningRequest> Running(std::string_view id) const override {
+    return RunningOf(requests_, dispatcher_, id, Now());
+  }
   void CheckInvariants() const override;
 
  private:
@@ -92,7 +96,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   Micros Now() const { return executor_.clock().Now(); }
   double SecondsSince(Micros then) const;
 
-  const PipelineOptions options_;
+  PipelineOptions options_;  // constant but for the salt key
   const PipelineRuntime runtime_;
   const RouterInstance instance_;
   const GenerationSettings no_defaults_;
@@ -106,9 +110,8 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   WorkerRoster roster_;
   std::map<RequestId, LiveRequest> requests_;
   RequestId last_id_ = 0;
-  TimerId housekeeping_ = 0;
   uint64_t models_seen_ = 0;  // ModelDirectory::changes when held requests were last begun
-  TimerId empty_pools_ = 0;
+  TimerId housekeeping_ = 0, empty_pools_ = 0;
   Micros empty_pools_due_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
@@ -407,8 +410,6 @@ LiveRequest* RouterPipeline::Find(RequestId id) {
 }
 
 // ------------------------------------------------------------------------------------- around it
-
-std::vector<ModelEntry> RouterPipeline::Models() const { return models_.Entries(); }
 
 void RouterPipeline::Tokenize(const std::string& model, Prompt prompt,
                               std::function<void(absl::StatusOr<TokenizeResult>)> done) {

@@ -14,6 +14,7 @@
 #include "common/runtime/runtime.h"
 #include "router/core/api.h"
 #include "router/core/worker_status.h"
+#include "router/records/request_record.h"
 
 namespace quire {
 
@@ -53,6 +54,10 @@ class Pipeline {
   // not needed.
   virtual void WorkersNamed(const std::string& source, std::vector<std::string> targets) = 0;
 
+  // The secret of salts changed: it holds for what is sent from now on. A request that has been
+  // sent keeps its salt, wherever it goes on.
+  virtual void UseSaltKey(const std::string& key) = 0;
+
   virtual std::vector<ModelEntry> Models() const = 0;
   virtual void Tokenize(const std::string& model, Prompt prompt,
                         std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
@@ -68,6 +73,8 @@ class Pipeline {
   virtual size_t LiveRequests() const = 0;
   // For operators.
   virtual std::vector<WorkerStatus> Workers() const { return {}; }
+  // Requests that have not ended: those with this x-request-id, or, if it is empty, the latest.
+  virtual std::vector<RunningRequest> Running(std::string_view /*request_id*/) const { return {}; }
   // Dies when an invariant is broken; run by tests and simulation.
   virtual void CheckInvariants() const {}
 };

@@ -254,6 +254,7 @@ RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {
   record.resumed_tokens = request.resumed_tokens;
   record.accepted_tokens = request.accepted_tokens;
   record.total_us = now - request.arrived;
+  record.arrived_at = request.arrived;
   if (!Ran(request)) return record;
   const Usage usage = UsageOf(request);
   record.prompt_tokens = usage.prompt_tokens;

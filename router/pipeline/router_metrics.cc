@@ -64,12 +64,14 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
       counter("suspect_prompts_refused", "Prompts refused, workers had died under them."),
       counter("suspect_prompts_forgotten", "Of these, what --max-suspect-prompts made forget."),
       counter("duplicate_workers", "Links refused: their worker_id is another link's."),
+      counter("full_windows", "Times that --window-tokens made a worker wait for a client."),
       counter("late_outputs", "Outputs dropped: their choice had ended."),
       counter("relayed_frames", "Step frames taken from workers."),
       &metrics.AddSecondsCounter({"quire_router_relay_seconds_total",
                                   "Time spent on them, from frame to the clients' writes."})};
   cache_index_ = {counter("cache_index_stale", "Times that a worker's cache events had a gap."),
                   counter("cache_index_snapshots", "Snapshots asked for."),
+                  counter("cache_index_snapshots_delayed", "Snapshots that --max-snapshots delayed."),
                   counter("cache_index_over_limit", "Workers left out by --max-index-bytes.")};
 }
 
@@ -126,6 +128,7 @@ void RouterMetrics::UpdateDispatch(const Dispatcher& dispatcher) {
                               now.suspect_prompts_refused - last_.suspect_prompts_refused,
                               now.suspect_prompts_forgotten - last_.suspect_prompts_forgotten,
                               now.links_of_duplicates - last_.links_of_duplicates,
+                              now.windows_full - last_.windows_full,
                               now.outputs_late - last_.outputs_late,
                               now.frames_relayed - last_.frames_relayed,
                               now.relay_us - last_.relay_us};
@@ -154,7 +157,8 @@ void RouterMetrics::UpdateIndex(const CacheIndex& index, size_t workers) {
   predictions_[2]->Add(now.predictions_wrong - last_index_.predictions_wrong);
   cache_index_[0]->Add(now.became_stale - last_index_.became_stale);
   cache_index_[1]->Add(now.snapshots - last_index_.snapshots);
-  cache_index_[2]->Add(now.over_limit - last_index_.over_limit);
+  cache_index_[2]->Add(now.snapshots_delayed - last_index_.snapshots_delayed);
+  cache_index_[3]->Add(now.over_limit - last_index_.over_limit);
   last_index_ = now;
   std::array<int, 6> states{};
   for (uint32_t i = 0; i < workers; ++i) ++states[static_cast<size_t>(index.state(WorkerIndex(i)))];

@@ -43,12 +43,12 @@ class RouterMetrics {
   Counter& inexact_;
   Gauge& live_requests_;
   std::array<Gauge*, 8> workers_;      // by WorkerPhase
-  std::array<Counter*, 22> dispatch_;  // in the order of router_metrics.cc
+  std::array<Counter*, 23> dispatch_;  // in the order of router_metrics.cc
   Gauge& waiting_requests_;
   Gauge& suspect_prompts_;
   DispatchCounters last_;
   std::array<Counter*, 3> predictions_;  // exact, raced, wrong
-  std::array<Counter*, 3> cache_index_;  // stale, snapshots, over the limit
+  std::array<Counter*, 4> cache_index_;  // stale, snapshots, delayed, over the limit
   std::array<Gauge*, 6> cache_workers_;  // by CacheState
   Gauge& index_bytes_;
   struct Decisions {

@@ -45,6 +45,20 @@ std::string_view ErrorName(ApiCode code) {
   return "unknown";
 }
 
+// How a line is written: for the log, or with `state` for an operator.
+struct Form {
+  size_t most_attempts = 0;
+  std::string_view state = {};
+};
+
+void AddTimes(const AttemptReport& report, Micros arrived, json::Object& line) {
+  line["target"] = Cut(report.target);
+  line["sent_us"] = report.sent_at - arrived;
+  if (report.admitted_at >= 0) line["admitted_us"] = report.admitted_at - arrived;
+  if (report.first_output_at >= 0) line["first_output_us"] = report.first_output_at - arrived;
+  if (report.end != AttemptEnd::kRunning) line["over_us"] = report.over_at - arrived;
+}
+
 json::Object AttemptJson(const AttemptReport& report) {
   json::Object line;
   line["attempt"] = report.attempt.value();
@@ -60,7 +74,7 @@ json::Object AttemptJson(const AttemptReport& report) {
   return line;
 }
 
-std::string Line(const RequestRecord& record, int64_t unix_seconds, size_t most_attempts) {
+std::string Line(const RequestRecord& record, int64_t unix_seconds, const Form& form) {
   json::Object line;
   line["time"] = unix_seconds;
   line["router"] = HexOf(record.router.value());
@@ -71,8 +85,11 @@ std::string Line(const RequestRecord& record, int64_t unix_seconds, size_t most_
   line["model_id"] = Cut(record.model_id);
   line["priority"] = record.priority;
   line["streaming"] = record.streaming;
-  line["reason"] = std::string(RequestEndName(record.end));
-  const bool failed = record.end == RequestEnd::kFailed || record.end == RequestEnd::kRejected;
+  const bool ended = form.state.empty() || form.state == "ended";
+  if (!form.state.empty()) line["state"] = std::string(form.state);
+  if (ended) line["reason"] = std::string(RequestEndName(record.end));
+  const bool failed =
+      ended && (record.end == RequestEnd::kFailed || record.end == RequestEnd::kRejected);
   if (failed) line["error"] = std::string(ErrorName(record.error));
   json::Array reasons;
   for (const std::string& reason : record.finish_reasons) reasons.emplace_back(reason);
@@ -87,7 +104,10 @@ std::string Line(const RequestRecord& record, int64_t unix_seconds, size_t most_
   line["attempts_total"] = record.attempts_total;
   json::Array attempts;
   for (const AttemptReport& report : record.attempts) {
-    if (attempts.size() < most_attempts) attempts.emplace_back(AttemptJson(report));
+    if (attempts.size() == form.most_attempts) break;
+    json::Object attempt = AttemptJson(report);
+    if (!form.state.empty()) AddTimes(report, record.arrived_at, attempt);
+    attempts.emplace_back(std::move(attempt));
   }
   line["attempts"] = std::move(attempts);
   line["queued_us"] = record.queued_us;
@@ -122,13 +142,18 @@ void RecordAttempt(RequestRecord& record, const AttemptReport& report) {
 }
 
 std::string RequestRecordJson(const RequestRecord& record, int64_t unix_seconds) {
-  size_t most = record.attempts.size();
-  std::string line = Line(record, unix_seconds, most);
-  while (line.size() > kMaxFileLineBytes && most > 0) {
-    most /= 2;
-    line = Line(record, unix_seconds, most);
+  Form form{record.attempts.size()};
+  std::string line = Line(record, unix_seconds, form);
+  while (line.size() > kMaxFileLineBytes && form.most_attempts > 0) {
+    form.most_attempts /= 2;
+    line = Line(record, unix_seconds, form);
   }
   return line;
+}
+
+std::string RequestTimelineJson(const RequestRecord& record, std::string_view state,
+                                int64_t unix_seconds) {
+  return Line(record, unix_seconds, {record.attempts.size(), state});
 }
 
 }  // namespace quire

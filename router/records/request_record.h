@@ -57,7 +57,15 @@ struct RequestRecord {
   Micros queued_us = -1;
   Micros first_token_us = -1;  // since arrival
   Micros total_us = 0;
+  Micros arrived_at = 0;  // on the router's own clock, to which its attempts' times belong
 };
+
+// A request that has not ended: what it is doing, and its books so far.
+struct RunningRequest {
+  std::string_view state;  // a literal (pipeline/running_requests.h)
+  RequestRecord record;
+};
+inline constexpr size_t kMaxRunningListed = 512;
 
 inline constexpr size_t kMaxRecordedAttempts = 32;
 // Keeps the first half and the latest of the other.
@@ -66,6 +74,10 @@ void RecordAttempt(RequestRecord& record, const AttemptReport& report);
 // One line without its newline, at most kMaxFileLineBytes: attempts are left out where it would be
 // longer. `unix_seconds` is the wall time of the end.
 std::string RequestRecordJson(const RequestRecord& record, int64_t unix_seconds);
+// The same for operators: with its state ("ended", or that of a running one) in place of a reason
+// that it has not got yet, and with the times of each attempt since the request's arrival.
+std::string RequestTimelineJson(const RequestRecord& record, std::string_view state,
+                                int64_t unix_seconds);
 
 // Takes each record, without waiting.
 class RecordSink {

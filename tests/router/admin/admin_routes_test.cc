@@ -126,5 +126,45 @@ TEST_F(AdminTest, WhatBecameOfARequestIsToldWhileItIsAmongTheLast) {
   EXPECT_EQ(list->at("requests").as_array()[0].at("request_id").as_string(), "one more");
 }
 
+TEST_F(AdminTest, ARunningRequestIsToldWithItsStateAndItsAttemptsTimes) {
+  RunningRequest& running = edge.pipeline.running.emplace_back();
+  running.state = "generating";
+  running.record.request_id = "long-one";
+  running.record.arrived_at = 1000;
+  AttemptReport lost;
+  lost.attempt = Attempt(1);
+  lost.worker_id = "w-1";
+  lost.end = AttemptEnd::kLost;
+  lost.sent_at = 1010;
+  lost.over_at = 1500;
+  RecordAttempt(running.record, lost);
+  AttemptReport now = lost;
+  now.attempt = Attempt(2);
+  now.worker_id = "w-2";
+  now.end = AttemptEnd::kRunning;
+  now.carry_on = true;
+  now.sent_at = 1600;
+  now.admitted_at = 1700;
+  now.first_output_at = 1900;
+  RecordAttempt(running.record, now);
+  Ended("long-one", 7);  // an older one of the same id
+  const auto told = json::Parse(Ask("GET", "/admin/requests/long-one").body);
+  ASSERT_TRUE(told.ok());
+  EXPECT_EQ(told->at("state").as_string(), "generating");
+  EXPECT_FALSE(told->as_object().contains("reason"));
+  const json::Array& attempts = told->at("attempts").as_array();
+  ASSERT_EQ(attempts.size(), 2u);
+  EXPECT_EQ(attempts[0].at("sent_us").to_number<int>(), 10);
+  EXPECT_EQ(attempts[0].at("over_us").to_number<int>(), 500);
+  EXPECT_EQ(attempts[1].at("end").as_string(), "running");
+  EXPECT_TRUE(attempts[1].at("carry_on").as_bool());
+  EXPECT_EQ(attempts[1].at("admitted_us").to_number<int>(), 700);
+  EXPECT_EQ(attempts[1].at("first_output_us").to_number<int>(), 900);
+  EXPECT_FALSE(attempts[1].as_object().contains("over_us"));
+  const auto list = json::Parse(Ask("GET", "/admin/requests").body);
+  EXPECT_EQ(list->at("requests").as_array()[0].at("state").as_string(), "generating");
+  EXPECT_EQ(list->at("requests").as_array()[1].at("state").as_string(), "ended");
+}
+
 }  // namespace
 }  // namespace quire

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "router/http2_flags.h"
+
 namespace quire {
 namespace {
 
@@ -25,6 +27,33 @@ TEST(RouterConfig, DefaultsNeedOnlyAWorker) {
   EXPECT_EQ(outcome.config.host, "127.0.0.1");
   EXPECT_EQ(outcome.config.port, 8000);
   EXPECT_EQ(outcome.config.grpc_port, 8001);
+}
+
+TEST(RouterConfig, EveryRateOfHttp2IsAFlagWithTheGuardsOwnDefault) {
+  const GuardLimits own;
+  const GuardLimits defaults = GuardLimitsOf(Read({"--worker=h:1"}).config);
+  EXPECT_EQ(defaults.max_streams, own.max_streams);
+  EXPECT_EQ(defaults.max_header_block_bytes, own.max_header_block_bytes);
+  EXPECT_EQ(defaults.max_control_frame_bytes, own.max_control_frame_bytes);
+  const std::pair<const char*, RateLimit GuardLimits::*> flags[] = {
+      {"--http2-new-streams", &GuardLimits::new_streams},
+      {"--http2-resets", &GuardLimits::resets},
+      {"--http2-pings", &GuardLimits::pings},
+      {"--http2-settings", &GuardLimits::settings},
+      {"--http2-window-updates", &GuardLimits::window_updates},
+      {"--http2-continuations", &GuardLimits::continuations},
+      {"--http2-empty-data", &GuardLimits::empty_data},
+      {"--http2-other-frames", &GuardLimits::other_frames},
+      {"--http2-header-bytes", &GuardLimits::header_bytes},
+      {"--http2-abandoned-streams", &GuardLimits::abandoned_streams}};
+  for (const auto& [flag, limit] : flags) {
+    EXPECT_EQ((defaults.*limit).per_second, (own.*limit).per_second) << flag;
+    EXPECT_EQ((defaults.*limit).burst, (own.*limit).burst) << flag;
+    const Outcome given = Read({"--worker=h:1", std::string(flag) + "=7"});
+    ASSERT_TRUE(given.status.ok()) << StatusMessage(given.status);
+    EXPECT_EQ((GuardLimitsOf(given.config).*limit).per_second, 7) << flag;
+    EXPECT_FALSE(Read({"--worker=h:1", std::string(flag) + "=0"}).status.ok()) << flag;
+  }
 }
 
 TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {

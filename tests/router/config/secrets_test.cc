@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <map>
+#include <vector>
 
 #include "common/runtime/virtual_background.h"
 #include "common/runtime/virtual_runtime.h"
@@ -30,11 +31,29 @@ class Secrets : public testing::Test {
     return MakeKeyRing(config, {world.executor(), background, files}, metrics.emplace_back(), log);
   }
 
+  absl::StatusOr<std::unique_ptr<SaltKey>> Salt() {
+    return SaltKey::Make(config, {world.executor(), background, files}, metrics.emplace_back(),
+                         log);
+  }
+  void Later() { world.RunUntil(world.clock().Now() + 5 * kMicrosPerSecond); }
+
   RouterConfig config;
   VirtualWorld world{1};
   VirtualBackground background{world.executor(), 1000};
   FakeFiles files;
-  NullLogger log;
+  class KeepingLogger final : public Logger {
+   public:
+    KeepingLogger() : Logger(LogLevel::kError) {}
+    std::vector<std::string> errors;
+
+   private:
+    void Write(LogLevel, std::string_view message, std::span<const LogField> fields) override {
+      std::string line(message);
+      for (const LogField& field : fields) line += " " + field.value.text;
+      errors.push_back(std::move(line));
+    }
+  };
+  KeepingLogger log;
   std::deque<Metrics> metrics;  // of each ring
 };
 
@@ -42,7 +61,7 @@ TEST_F(Secrets, WithoutKeysEveryoneIsLetInUnderThePublicSaltKey) {
   const auto keys = Keys();
   ASSERT_TRUE(keys.ok());
   EXPECT_FALSE((*keys)->required());
-  EXPECT_EQ(*ReadSaltKey(config, files), "");
+  EXPECT_EQ((*Salt())->current(), "");
 }
 
 TEST_F(Secrets, KeysOfTheFileAndOfTheFlag) {
@@ -77,21 +96,63 @@ TEST_F(Secrets, ErrorsNameFlagAndFileAndNoSecret) {
 
 TEST_F(Secrets, TheSaltKeyIsTheFilesOrDrawnWhereKeysAreGiven) {
   config.salt_key_file = "salt";
-  EXPECT_FALSE(ReadSaltKey(config, files).ok());
+  EXPECT_FALSE(Salt().ok());
   files.content["salt"] = std::string(15, 's') + "\n";
-  EXPECT_NE(StatusMessage(ReadSaltKey(config, files).status()).find("--salt-key-file: salt"),
-            std::string::npos);
+  EXPECT_NE(StatusMessage(Salt().status()).find("--salt-key-file: salt"), std::string::npos);
   files.content["salt"] = std::string(16, 's') + "\r\n";
-  EXPECT_EQ(*ReadSaltKey(config, files), std::string(16, 's'));
+  EXPECT_EQ((*Salt())->current(), std::string(16, 's'));
   files.content["salt"] = std::string(4096, 's');
-  EXPECT_TRUE(ReadSaltKey(config, files).ok());
+  EXPECT_TRUE(Salt().ok());
   files.content["salt"] += 's';
-  EXPECT_FALSE(ReadSaltKey(config, files).ok());
+  EXPECT_FALSE(Salt().ok());
   config.salt_key_file.clear();
   config.api_keys = {"flag-key-1"};
-  const std::string drawn = *ReadSaltKey(config, files);
+  const std::string drawn = (*Salt())->current();
   EXPECT_EQ(drawn.size(), 32u);
-  EXPECT_NE(drawn, *ReadSaltKey(config, files));
+  EXPECT_NE(drawn, (*Salt())->current());
+}
+
+TEST_F(Secrets, AChangedSaltKeyIsToldAndABrokenOneKeepsTheOld) {
+  config.salt_key_file = "salt";
+  files.content["salt"] = std::string(16, 'a');
+  const auto salt = *Salt();
+  std::vector<std::string> told;
+  salt->Follow([&told](const std::string& key) { told.push_back(key); });
+  Later();
+  EXPECT_TRUE(told.empty());
+  files.content["salt"] = std::string(16, 'b') + "\n";
+  Later();
+  EXPECT_EQ(told, std::vector{std::string(16, 'b')});
+  files.content["salt"] = "short";
+  Later();
+  files.content.erase("salt");
+  Later();
+  EXPECT_EQ(salt->current(), std::string(16, 'b'));
+  EXPECT_EQ(log.errors.size(), 2u) << "a line for each thing that is wrong, once";
+  for (const std::string& line : log.errors) EXPECT_EQ(line.find("short"), std::string::npos);
+  files.content["salt"] = std::string(16, 'b');
+  Later();
+  EXPECT_EQ(told.size(), 1u) << "the same key again";
+  const std::string text = metrics.back().Render();
+  EXPECT_NE(text.find("quire_router_salt_key_reloads_total 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("quire_router_salt_key_reload_failures_total 2\n"), std::string::npos);
+}
+
+TEST_F(Secrets, AChangedAdminTokenHoldsAndABrokenOneKeepsTheOld) {
+  config.admin_token_file = "token";
+  files.content["token"] = "first-token\n";
+  const auto ring =
+      *MakeAdminRing(config, {world.executor(), background, files}, metrics.emplace_back(), log);
+  EXPECT_TRUE(ring->Authenticate({"Bearer first-token", ""}).ok());
+  files.content["token"] = "second-token\n";
+  Later();
+  EXPECT_FALSE(ring->Authenticate({"Bearer first-token", ""}).ok());
+  EXPECT_TRUE(ring->Authenticate({"Bearer second-token", ""}).ok());
+  files.content["token"] = "\n";
+  Later();
+  EXPECT_TRUE(ring->Authenticate({"Bearer second-token", ""}).ok());
+  EXPECT_FALSE(ring->Authenticate({"Bearer ", ""}).ok());
+  EXPECT_EQ(log.errors.size(), 1u);
 }
 
 }  // namespace

@@ -196,14 +196,14 @@ class CacheIndexTest : public testing::Test {
   }
 
   CountingRng rng_;
-  CacheIndex index_{16u << 20, rng_};
+  CacheIndex index_{16u << 20, 4, rng_};
   Micros now_ = 1'000'000;
 };
 
 TEST_F(CacheIndexTest, AgreesWithTheWorkersThroughEventsGapsAndRestarts) {
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     std::mt19937 random(seed);
-    CacheIndex index(16u << 20, rng_);
+    CacheIndex index(16u << 20, 4, rng_);
     const std::vector<std::vector<uint32_t>> shapes = {{0}, {0, 9}, {11}};
     std::vector<ModelWorker> workers;
     for (uint32_t i = 0; i < 70; ++i) workers.emplace_back(i, shapes[(seed + i / 35) % 3]);
@@ -261,7 +261,8 @@ TEST_F(CacheIndexTest, AsksFewAtATimeAndLaterAfterEachFailure) {
   for (uint32_t i = 0; i < 10; ++i) Attach(workers[i], i);
   int asked = 0;
   while (index_.NextAsk(now_)) ++asked;
-  EXPECT_EQ(asked, CacheIndex::kMaxSnapshotsAtOnce);
+  EXPECT_EQ(asked, 4);
+  EXPECT_EQ(index_.counters().snapshots_delayed, 6u) << "each is counted once";
   Micros last_wait = 0;
   for (int failure = 0; failure < 6; ++failure) {
     StepFrame step = workers[0].Step();
@@ -311,7 +312,7 @@ TEST_F(CacheIndexTest, WorkersThatCannotBeFollowedCountAsEmpty) {
 
 TEST_F(CacheIndexTest, AnUnknownKindOrAWrongSequenceMakesItStale) {
   for (int what = 0; what < 3; ++what) {
-    CacheIndex index(16u << 20, rng_);
+    CacheIndex index(16u << 20, 4, rng_);
     ModelWorker worker(0, {0});
     index.Greeted(WorkerIndex(0), worker.Hello(), now_);
     const auto ask = index.NextAsk(now_);
@@ -332,7 +333,7 @@ TEST_F(CacheIndexTest, AnUnknownKindOrAWrongSequenceMakesItStale) {
 }
 
 TEST_F(CacheIndexTest, AWorkerPastTheMemoryLimitCountsAsEmptyAndOthersGoOn) {
-  CacheIndex index(2048 * HolderTable::kSlotBytes, rng_);
+  CacheIndex index(2048 * HolderTable::kSlotBytes, 4, rng_);
   std::vector<ModelWorker> workers;
   for (uint32_t i = 0; i < 2; ++i) workers.emplace_back(i, std::vector<uint32_t>{0});
   for (uint32_t i = 0; i < 2; ++i) index.Greeted(WorkerIndex(i), workers[i].Hello(), now_);

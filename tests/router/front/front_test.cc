@@ -100,9 +100,32 @@ TEST_F(FrontTest, TheGuardClosesAConnectionPastARate) {
   for (int i = 0; i < 1000; ++i) pings += std::string("\0\0\x08\x06\0\0\0\0\0", 9) + "12345678";
   client.Send(pings);
   EXPECT_TRUE(edge_.Eventually([&] { return front_->connections() == 0 && adopted_.size() == 1; }));
-  EXPECT_EQ(edge_.counters.http2_guard_closed.value(), 1u);
+  EXPECT_EQ(edge_.counters.http2_guard_closed.at("pings")->value(), 1u);
+  EXPECT_EQ(edge_.counters.http2_guard_closed.at("resets")->value(), 0u);
   RawClient inner(adopted_[0]);
   EXPECT_LT(inner.ReadToEnd().size(), kPreface.size() + pings.size());
+}
+
+TEST_F(FrontTest, AbandonedStreamsAtTheLimitPassAndOneMoreHoldsTheirMakerBack) {
+  FrontOptions options;
+  options.guard.abandoned_streams = {0.01, 3};  // of which less than one is left after two
+  Listen(options);
+  RawClient client = RawClient::Connect(ports_[0]);
+  const auto stream = [](char number) {  // opened, and reset
+    return std::string("\0\0\1\1\4\0\0\0", 8) + number + '\x82' +
+           std::string("\0\0\4\3\0\0\0\0", 8) + number + std::string(4, '\0');
+  };
+  const std::string ping = std::string("\0\0\x08\x06\0\0\0\0\0", 9) + "12345678";
+  client.Send(kPreface + stream(1) + stream(3));
+  ASSERT_TRUE(edge_.Eventually([this] { return adopted_.size() == 1; }));
+  RawClient inner(adopted_[0]);
+  inner.ReadUntil(stream(3));
+  client.Send(ping);
+  inner.ReadUntil(ping);
+  edge_.OnLoop([this] { EXPECT_EQ(edge_.counters.http2_pauses.value(), 0u); });
+  client.Send(stream(5));
+  inner.ReadUntil(stream(5));
+  EXPECT_TRUE(edge_.Eventually([this] { return edge_.counters.http2_pauses.value() == 1; }));
 }
 
 TEST_F(FrontTest, StreamsAtTheLimitPassAndOneMoreIsCounted) {

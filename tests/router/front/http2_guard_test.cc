@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "router/core/edge_metrics.h"
+
 namespace quire {
 namespace {
 
@@ -44,14 +46,14 @@ struct Flood {
 
 std::vector<Flood> Floods() {
   return {
-      {"RST_STREAM frames", Frame(kReset, 0, 1, 4), &GuardLimits::resets},
-      {"PING frames", Frame(kPing, 0, 0, 8), &GuardLimits::pings},
-      {"SETTINGS frames", Frame(kSettings, 0, 0, 6), &GuardLimits::settings},
-      {"WINDOW_UPDATE frames", Frame(kWindowUpdate, 0, 0, 4), &GuardLimits::window_updates},
-      {"new streams", Frame(kHeaders, 4, 1, 0), &GuardLimits::new_streams},
-      {"empty DATA frames", Frame(kData, 0, 1, 0), &GuardLimits::empty_data},
-      {"other frames", Frame(kPriority, 0, 1, 5), &GuardLimits::other_frames},
-      {"other frames", Frame(0xEE, 0, 1, 0), &GuardLimits::other_frames},
+      {"resets", Frame(kReset, 0, 1, 4), &GuardLimits::resets},
+      {"pings", Frame(kPing, 0, 0, 8), &GuardLimits::pings},
+      {"settings", Frame(kSettings, 0, 0, 6), &GuardLimits::settings},
+      {"window_updates", Frame(kWindowUpdate, 0, 0, 4), &GuardLimits::window_updates},
+      {"new_streams", Frame(kHeaders, 4, 1, 0), &GuardLimits::new_streams},
+      {"empty_data", Frame(kData, 0, 1, 0), &GuardLimits::empty_data},
+      {"other_frames", Frame(kPriority, 0, 1, 5), &GuardLimits::other_frames},
+      {"other_frames", Frame(0xEE, 0, 1, 0), &GuardLimits::other_frames},
   };
 }
 
@@ -91,35 +93,52 @@ TEST(Http2Guard, HeaderBlocksAreBounded) {
         guard.Inspect(kPreface + Frame(kHeaders, 0, 1, 500) + Frame(kContinuation, 4, 1, 500), 0),
         nullptr);
     EXPECT_STREQ(guard.Inspect(Frame(kHeaders, 0, 3, 500) + Frame(kContinuation, 4, 3, 501), 0),
-                 "header block size");
+                 "header_block");
   }
   {
     limits.continuations = {1, 5};
     Http2Guard guard(limits, 0);
-    EXPECT_STREQ(
+    EXPECT_EQ(
         guard.Inspect(
-            kPreface + Frame(kHeaders, 0, 1, 1) + Repeat(Frame(kContinuation, 0, 1, 0), 6), 0),
-        "CONTINUATION frames");
+            kPreface + Frame(kHeaders, 0, 1, 1) + Repeat(Frame(kContinuation, 0, 1, 0), 5), 0),
+        nullptr);
+    EXPECT_STREQ(
+        guard.Inspect(Frame(kContinuation, 0, 1, 0), 0),
+        "continuations");
   }
   {
-    limits.header_bytes = {1, 700};
+    limits.header_bytes = {1, 1000};
     Http2Guard guard(limits, 0);
-    EXPECT_STREQ(guard.Inspect(kPreface + Repeat(Frame(kHeaders, 4, 1, 500), 2), 0),
-                 "header bytes");
+    EXPECT_EQ(guard.Inspect(kPreface + Repeat(Frame(kHeaders, 4, 1, 500), 2), 0), nullptr);
+    EXPECT_STREQ(guard.Inspect(Frame(kHeaders, 4, 1, 1), 0), "header_bytes");
   }
 }
 
 TEST(Http2Guard, OrderOfFramesAndSizes) {
   const std::pair<std::string, const char*> cases[] = {
-      {"PRI * HTTP/2.0\r\n\r\nXX", "connection preface"},
-      {kPreface + Frame(kContinuation, 4, 1, 1), "stray CONTINUATION"},
-      {kPreface + Frame(kHeaders, 0, 1, 1) + Frame(kData, 0, 1, 1), "interrupted header block"},
-      {kPreface + std::string("\1\0\1\1\4\0\0\0\1", 9), "frame size"},
+      {"PRI * HTTP/2.0\r\n\r\nXX", "preface"},
+      {kPreface + Frame(kContinuation, 4, 1, 1), "stray_continuation"},
+      {kPreface + Frame(kHeaders, 0, 1, 1) + Frame(kData, 0, 1, 1), "interrupted_headers"},
+      {kPreface + std::string("\1\0\1\1\4\0\0\0\1", 9), "frame_size"},
   };
   for (const auto& [bytes, verdict] : cases) {
     Http2Guard guard({}, 0);
     EXPECT_STREQ(guard.Inspect(bytes, 0), verdict);
   }
+}
+
+TEST(Http2Guard, EveryLimitHasItsCounter) {
+  Metrics metrics;
+  const EdgeMetrics counters(metrics);
+  for (const Flood& flood : Floods()) {
+    EXPECT_TRUE(counters.http2_guard_closed.contains(flood.verdict)) << flood.verdict;
+  }
+  for (const char* verdict : {"continuations", "header_bytes", "header_block", "frame_size",
+                              "preface", "interrupted_headers", "stray_continuation"}) {
+    EXPECT_TRUE(counters.http2_guard_closed.contains(verdict)) << verdict;
+  }
+  EXPECT_NE(metrics.Render().find("quire_router_http2_guard_closed_total{limit=\"resets\"} 0"),
+            std::string::npos);
 }
 
 TEST(Http2Guard, AnySplitGivesTheSameVerdict) {
@@ -137,7 +156,7 @@ TEST(Http2Guard, AnySplitGivesTheSameVerdict) {
         EXPECT_EQ(verdict, nullptr) << step;
       }
     }
-    EXPECT_STREQ(verdict, "PING frames") << step;
+    EXPECT_STREQ(verdict, "pings") << step;
   }
 }
 

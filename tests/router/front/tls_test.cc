@@ -6,7 +6,9 @@
 #include <openssl/ssl.h>
 #include <signal.h>
 
+#include <future>
 #include <map>
+#include <thread>
 
 #include "common/runtime/virtual_background.h"
 #include "common/runtime/virtual_runtime.h"
@@ -99,6 +101,30 @@ class FakeFiles final : public Files {
     return found->second;
   }
   std::map<std::string, std::string> content;
+};
+
+// Keeps the harness's background thread busy, with so many jobs behind.
+class BusyPool {
+ public:
+  BusyPool(EdgeHarness& edge, int queued) {
+    const std::shared_future<void> gate = go_on_.get_future().share();
+    edge.OnLoop([&] {
+      EXPECT_TRUE(edge.background.Run(
+          [this, gate] {
+            begun_.set_value();
+            gate.wait();
+          },
+          [] {}));
+    });
+    begun_.get_future().wait();
+    edge.OnLoop([&] {
+      for (int i = 0; i < queued; ++i) EXPECT_TRUE(edge.background.Run([] {}, [] {}));
+    });
+  }
+  void GoOn() { go_on_.set_value(); }
+
+ private:
+  std::promise<void> begun_, go_on_;
 };
 
 class TlsEdge : public testing::Test {
@@ -229,6 +255,41 @@ TEST_F(TlsEdge, HandshakesAtTheLimitGoOnAndOneMoreIsClosed) {
   silent.pop_back();
   ASSERT_TRUE(edge->Eventually([&] { return edge->front->connections() == 2; }));
   EXPECT_TRUE(Connect()->connected());
+}
+
+// The harness has one thread for them, and a queue of 16.
+TEST_F(TlsEdge, HandshakesRunBesideTheLoopAndPastTheirQueueAreRefused) {
+  Start();
+  auto served = Connect();
+  {
+    BusyPool busy(*edge, 15);
+    std::unique_ptr<TlsClient> last;
+    std::thread connects([&] { last = Connect(); });
+    EXPECT_EQ(served->Ask(EdgeHarness::Get("/livez")).substr(0, 12), "HTTP/1.1 200")
+        << "the loop goes on while handshakes wait";
+    busy.GoOn();
+    connects.join();
+    EXPECT_TRUE(last->connected()) << "the sixteenth";
+  }
+  edge->OnLoop([&] { EXPECT_EQ(edge->counters.tls_handshakes_refused.value(), 0u); });
+  BusyPool busy(*edge, 16);
+  EXPECT_FALSE(Connect()->connected());
+  edge->OnLoop([&] { EXPECT_EQ(edge->counters.tls_handshakes_refused.value(), 1u); });
+  busy.GoOn();
+}
+
+TEST_F(TlsEdge, AHandshakeThatIsUnderWayMayBeGivenUp) {
+  FrontOptions options;
+  options.tls_timeouts.handshake = 20 * kMicrosPerMilli;
+  Start(options);
+  BusyPool busy(*edge, 0);
+  RawClient client = RawClient::Connect(edge->ports[0]);
+  client.Send("\x16\x03\x01");
+  ASSERT_TRUE(edge->Eventually([&] {
+    return edge->counters.tls_handshake_failures.value() == 1 && edge->front->connections() == 0;
+  }));
+  busy.GoOn();
+  EXPECT_EQ(client.ReadToEnd(), "");
 }
 
 TEST_F(TlsEdge, AClientThatTakesNothingIsGivenUp) {

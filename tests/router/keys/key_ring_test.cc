@@ -39,7 +39,7 @@ class KeyRingTest : public testing::Test {
     files.content["keys"] = file;
     ring = std::make_unique<KeyRing>(*KeyTable::Parse(file), metrics, log);
     ring->Watch({world.executor(), background, files}, {.paths = {"keys"}}, {file},
-                *KeyTable::OfPlainKeys({}, "default"));
+                [](const std::string& text) { return KeyTable::Parse(text); });
   }
   void Later() { world.RunUntil(world.clock().Now() + 3 * kMicrosPerSecond); }
   Result<KeyRing::Tenant> Ask(const std::string& key, const std::string& tenant = "") {

@@ -29,6 +29,28 @@ TEST_F(PipelineTest, AnswersWithTheTokensOfTheWorker) {
   ExpectNothingLeft();
 }
 
+TEST_F(PipelineTest, AChangedSaltKeySaltsNewRequestsOnly) {
+  FakeWorker& first = AddWorker();
+  FakeWorker& second = AddWorker();
+  StartRouter();
+  RecordingSink old_one, new_one;
+  pipeline_->Start(Ask("hi", 400), &old_one);
+  Run(100 * kMicrosPerMilli);
+  FakeWorker& has_it = first.attempts.empty() ? second : first;
+  FakeWorker& other = first.attempts.empty() ? first : second;
+  ASSERT_EQ(has_it.attempts.size(), 1u);
+  const std::string salt = has_it.attempts.begin()->second.submit.salt();
+  pipeline_->UseSaltKey("another secret of a fleet");
+  has_it.Down();
+  Run(100 * kMicrosPerMilli);
+  ASSERT_EQ(other.attempts.size(), 1u);
+  EXPECT_EQ(other.attempts.begin()->second.submit.salt(), salt) << "carried on with what it had";
+  pipeline_->Start(Ask("hi", 400), &new_one);
+  Run(100 * kMicrosPerMilli);
+  ASSERT_EQ(other.attempts.size(), 2u);
+  EXPECT_NE(other.attempts.rbegin()->second.submit.salt(), salt);
+}
+
 TEST_F(PipelineTest, RenderedChatsGetNoSecondBeginningAndTheRestOfTheContext) {
   FakeWorkerOptions options;
   options.end_at = 3;

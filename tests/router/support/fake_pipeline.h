@@ -42,7 +42,8 @@ class FakePipeline : public Pipeline {
   bool draining = false;
   std::vector<GenerateRequest> seen;  // every request, in order
   std::vector<RequestId> cancelled;
-  std::vector<WorkerStatus> workers;  // as they are told to operators
+  std::vector<WorkerStatus> workers;    // as they are told to operators
+  std::vector<RunningRequest> running;  // these too
   uint64_t max_ahead = 0;             // the most tokens that were ever out and not taken
   std::map<RequestId, Live> live;
 
@@ -67,6 +68,7 @@ class FakePipeline : public Pipeline {
     if (stalled) Later([this, request] { Turn(request); });
   }
 
+  void UseSaltKey(const std::string&) override {}
   void WorkersNamed(const std::string&, std::vector<std::string>) override {}
   std::vector<ModelEntry> Models() const override {
     return {{"demo", "id-of-demo", 2048, 1, 1700000000}};
@@ -103,6 +105,13 @@ class FakePipeline : public Pipeline {
   void StartDraining() override { draining = true; }
   size_t LiveRequests() const override { return live.size(); }
   std::vector<WorkerStatus> Workers() const override { return workers; }
+  std::vector<RunningRequest> Running(std::string_view request_id) const override {
+    std::vector<RunningRequest> of_id = running;
+    std::erase_if(of_id, [&](const RunningRequest& one) {
+      return !request_id.empty() && one.record.request_id != request_id;
+    });
+    return of_id;
+  }
 
   static Started StartedFor(const GenerateRequest& request) {
     Started started;

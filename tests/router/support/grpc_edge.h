@@ -21,6 +21,7 @@ class GrpcEdge : public EdgeHarness {
     grpc_services.keys = services.keys;
     grpc_services.limits.health_interval = 1000;  // microseconds
     options.ports = {{0, "--port"}, {0, "--grpc-port"}};
+    options.handshakes = &background;
     OnLoop([&] {
       server = std::make_unique<InferenceServer>(grpc_services);
       EXPECT_TRUE(server->Start().ok());
