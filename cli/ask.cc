@@ -28,7 +28,9 @@ std::string ErrorOf(const std::string& body, int status) {
     if (error != nullptr && error->is_object()) {
       const json::Value* message = json::Find(error->get_object(), "message");
       if (message != nullptr && message->is_string()) {
-        return std::string(json::View(message->get_string()));
+        const std::string hint =
+            status == 401 ? "; give it with --api-key, QUIRE_API_KEY or OPENAI_API_KEY" : "";
+        return std::string(json::View(message->get_string())) + hint;
       }
     }
   }
@@ -37,9 +39,41 @@ std::string ErrorOf(const std::string& body, int status) {
 
 }  // namespace
 
-absl::StatusOr<std::string> FirstModel(const AskOptions& options,
-                                       const std::atomic<bool>& cancelled) {
-  QUIRE_ASSIGN_OR_RETURN(const Url url, ParseUrl(options.url));
+void TakeKey(const config::Environment& environment, AskOptions& options) {
+  const auto found = environment.find("OPENAI_API_KEY");
+  if (options.api_key.empty() && found != environment.end()) options.api_key = found->second;
+}
+
+void AddServerFlags(AskOptions& options, config::Schema& schema, const char* default_url) {
+  schema.Add({.name = "url",
+              .help = "The server, as https://HOST:PORT where it speaks TLS.",
+              .target = &options.url,
+              .default_text = default_url});
+  schema.Add({.name = "api-key",
+              .help = "Sent as a bearer token. Better in the environment, where other users do not "
+                      "see it: QUIRE_API_KEY or OPENAI_API_KEY.",
+              .target = &options.api_key,
+              .default_text = "none"});
+  schema.Add({.name = "cacert",
+              .help = "PEM file with the authority of the server's certificate.",
+              .target = &options.authorities,
+              .value_name = "FILE",
+              .default_text = "those that the system trusts"});
+}
+
+namespace {
+
+absl::StatusOr<Url> ServerOf(const AskOptions& options) {
+  QUIRE_ASSIGN_OR_RETURN(Url url, ParseUrl(options.url));
+  url.authorities = options.authorities;
+  return url;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ServedModels(const AskOptions& options,
+                                                      const std::atomic<bool>& cancelled) {
+  QUIRE_ASSIGN_OR_RETURN(const Url url, ServerOf(options));
   HttpRequest request;
   request.path = "/v1/models";
   request.api_key = options.api_key;
@@ -49,14 +83,22 @@ absl::StatusOr<std::string> FirstModel(const AskOptions& options,
     return absl::UnavailableError(AbslView(ErrorOf(answer.body, answer.status)));
   }
   QUIRE_ASSIGN_OR_RETURN(const json::Value value, json::Parse(answer.body));
-  if (value.is_object()) {
-    const json::Value* data = json::Find(value.get_object(), "data");
-    if (data != nullptr && data->is_array() && !data->get_array().empty() &&
-        data->get_array().front().is_object()) {
-      const json::Value* id = json::Find(data->get_array().front().get_object(), "id");
-      if (id != nullptr && id->is_string()) return std::string(json::View(id->get_string()));
-    }
+  std::vector<std::string> names;
+  const json::Object* object = value.if_object();
+  const json::Value* data = object == nullptr ? nullptr : json::Find(*object, "data");
+  if (data == nullptr || !data->is_array()) return names;
+  for (const json::Value& entry : data->get_array()) {
+    const json::Object* model = entry.if_object();
+    const json::Value* id = model == nullptr ? nullptr : json::Find(*model, "id");
+    if (id != nullptr && id->is_string()) names.emplace_back(json::View(id->get_string()));
   }
+  return names;
+}
+
+absl::StatusOr<std::string> FirstModel(const AskOptions& options,
+                                       const std::atomic<bool>& cancelled) {
+  QUIRE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ServedModels(options, cancelled));
+  if (!names.empty()) return names.front();
   return absl::UnavailableError("the server lists no model; is a worker ready?");
 }
 
@@ -70,7 +112,7 @@ void SetSampling(const AskOptions& options, json::Object& body) {
 absl::StatusOr<std::string> Ask(const AskOptions& options, const std::string& path,
                                 const json::Object& body, const std::atomic<bool>& cancelled,
                                 std::string& partial) {
-  QUIRE_ASSIGN_OR_RETURN(const Url url, ParseUrl(options.url));
+  QUIRE_ASSIGN_OR_RETURN(const Url url, ServerOf(options));
   HttpRequest request;
   request.method = "POST";
   request.path = path;

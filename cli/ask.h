@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/http_client_asio.h"
+#include "common/config/schema.h"
 #include "common/json/json.h"
 #include "common/status.h"
 
@@ -17,13 +19,22 @@ struct AskOptions {
   std::string url = "http://127.0.0.1:8000";
   std::string model;  // empty: the first that the server lists
   std::string api_key;
+  std::string authorities;  // PEM file for https; empty: the system's
   double temperature = -1;  // negative: the model's default
   double top_p = -1;
   int64_t max_tokens = 0;  // 0: the server's default
   int64_t seed = -1;       // negative: drawn by the server
 };
 
-// The name of the first model that the server lists. UNAVAILABLE when there is none.
+// The flags that say where the server is and who asks.
+void AddServerFlags(AskOptions& options, config::Schema& schema, const char* default_url);
+// OPENAI_API_KEY stands in where no other key was given.
+void TakeKey(const config::Environment& environment, AskOptions& options);
+
+// The names that the server lists.
+absl::StatusOr<std::vector<std::string>> ServedModels(const AskOptions& options,
+                                                      const std::atomic<bool>& cancelled);
+// The first of them. UNAVAILABLE when there is none.
 absl::StatusOr<std::string> FirstModel(const AskOptions& options,
                                        const std::atomic<bool>& cancelled);
 

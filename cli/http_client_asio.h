@@ -10,19 +10,12 @@
 #include <string>
 #include <string_view>
 
+#include "cli/connection.h"
 #include "common/status.h"
 
 namespace quire::cli {
 
 inline constexpr size_t kMaxAnswerBytes = 64u << 20;
-inline constexpr int64_t kConnectTimeoutMs = 5000;
-
-struct Url {
-  std::string host;
-  std::string port;
-};
-// "http://HOST[:PORT]" or "HOST:PORT". INVALID_ARGUMENT for another scheme.
-absl::StatusOr<Url> ParseUrl(std::string_view text);
 
 struct HttpRequest {
   std::string method = "GET";

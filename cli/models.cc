@@ -2,19 +2,38 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/model_names.h"
 
 namespace quire::cli {
+namespace {
+
+int ListServed(const AskOptions& server, const std::atomic<bool>& interrupted) {
+  const auto names = ServedModels(server, interrupted);
+  if (!names.ok()) {
+    std::fprintf(stderr, "quire models: %s\n", StatusMessage(names.status()).c_str());
+    return absl::IsInvalidArgument(names.status()) ? 2 : 1;
+  }
+  for (const std::string& name : *names) std::printf("%s\n", name.c_str());
+  return 0;
+}
+
+}  // namespace
 
 int RunModels(const CommandInputs& inputs) {
   std::vector<std::string> folders;
-  config::Schema schema("quire models", "Lists the models that `quire serve NAME` finds here.");
+  AskOptions server;
+  server.url.clear();
+  config::Schema schema("quire models",
+                        "Lists the models that `quire serve NAME` finds here, or with --url those "
+                        "that a server serves.");
   config::Flag models_dir;
   models_dir.name = "models-dir";
   models_dir.help = "Further folder of named models.";
   models_dir.target = &folders;
   schema.Add(models_dir);
+  AddServerFlags(server, schema, "none");
   const auto result = schema.Parse(inputs.args, inputs.environment);
   if (!result.ok()) {
     std::fprintf(stderr, "quire models: %s\n", StatusMessage(result.status()).c_str());
@@ -23,6 +42,10 @@ int RunModels(const CommandInputs& inputs) {
   if (result->help) {
     std::fputs(schema.HelpText().c_str(), stdout);
     return 0;
+  }
+  if (!server.url.empty()) {
+    TakeKey(inputs.environment, server);
+    return ListServed(server, *inputs.interrupted);
   }
   for (const std::string& folder : ModelFolders(ExecutablePath())) folders.push_back(folder);
   const std::vector<NamedModel> models = ListModels(folders);

@@ -22,9 +22,8 @@ void AddAskFlags(AskOptions& options, config::Schema& schema) {
     flag.default_text = shown;
     schema.Add(flag);
   };
-  add("url", "The server.", &options.url, "http://127.0.0.1:8000");
+  AddServerFlags(options, schema, "http://127.0.0.1:8000");
   add("model", "A model that the server lists.", &options.model, "the first one");
-  add("api-key", "Sent as a bearer token.", &options.api_key, "none");
   add("temperature", "0 always takes the likeliest token.", &options.temperature,
       "the model's default");
   add("top-p", "Keeps the likeliest tokens up to this mass.", &options.top_p,
@@ -34,8 +33,10 @@ void AddAskFlags(AskOptions& options, config::Schema& schema) {
 }
 
 // 0 to go on, else 1 + the exit code.
-int Prepare(const CommandInputs& inputs, config::Schema& schema, const char* command) {
+int Prepare(const CommandInputs& inputs, AskOptions& options, config::Schema& schema,
+            const char* command) {
   const auto result = schema.Parse(inputs.args, inputs.environment);
+  TakeKey(inputs.environment, options);
   if (!result.ok()) {
     std::fprintf(stderr, "quire %s: %s\n", command, StatusMessage(result.status()).c_str());
     return 1 + 2;
@@ -88,7 +89,7 @@ int RunComplete(const CommandInputs& inputs) {
   schema.AddPositional(positional, true);
   schema.Group("Completion");
   AddAskFlags(options, schema);
-  if (const int code = Prepare(inputs, schema, "complete"); code > 0) return code - 1;
+  if (const int code = Prepare(inputs, options, schema, "complete"); code > 0) return code - 1;
   if (prompt == "-") {
     prompt.clear();
     char buffer[4096];
@@ -124,7 +125,7 @@ int RunChat(const CommandInputs& inputs) {
   flag.target = &system;
   schema.Add(flag);
   AddAskFlags(options, schema);
-  if (const int code = Prepare(inputs, schema, "chat"); code > 0) return code - 1;
+  if (const int code = Prepare(inputs, options, schema, "chat"); code > 0) return code - 1;
   if (options.model.empty()) {
     auto model = FirstModel(options, *inputs.interrupted);
     if (!model.ok()) return Failed("chat", model.status());

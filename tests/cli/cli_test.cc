@@ -294,7 +294,15 @@ TEST(ParseUrl, TakesHostAndPort) {
   EXPECT_EQ(ParseUrl("http://127.0.0.1:8000/v1")->port, "8000");
   EXPECT_EQ(ParseUrl("localhost")->port, "80");
   EXPECT_EQ(ParseUrl("h:1")->host, "h");
-  EXPECT_FALSE(ParseUrl("https://x").ok());
+  EXPECT_FALSE(ParseUrl("http://h:1")->tls);
+  EXPECT_TRUE(ParseUrl("https://h")->tls);
+  EXPECT_EQ(ParseUrl("https://h/v1")->port, "443");
+  EXPECT_EQ(ParseUrl("https://h:8443")->port, "8443");
+  EXPECT_EQ(ParseUrl("https://[::1]:8443")->host, "::1");
+  EXPECT_EQ(ParseUrl("https://[::1]:8443")->port, "8443");
+  EXPECT_EQ(ParseUrl("http://[::1]")->port, "80");
+  EXPECT_FALSE(ParseUrl("ftp://x").ok());
+  EXPECT_FALSE(ParseUrl("http://[::1").ok());
   EXPECT_FALSE(ParseUrl("http://").ok());
   EXPECT_FALSE(ParseUrl(":80").ok());
 }

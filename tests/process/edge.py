@@ -161,7 +161,30 @@ def test_keys_are_reloaded_and_the_admin_port_drains():
             expect(status("third-key") == 200, "a broken file changes nothing")
             expect("third-key" not in process.output(), "no key in the log")
 
+            salt.write_text("another secret of sixteen bytes or more\n")
+            process.wait_for_line("the salt key has changed")
+            expect(status("third-key") == 200, "under the new salts")
+            salt.write_text("short\n")
+            process.wait_for_line("the last good key holds")
+            expect(status("third-key") == 200, "as before")
             expect(ask(admin, "GET", "/admin/workers", key="third-key")[0] == 401, "a client's key")
+            replace(token, "rotated-token\n")
+            wait_until(lambda: ask(admin, "GET", "/admin/workers", key="rotated-token")[0] == 200, "the new token")
+            expect(ask(admin, "GET", "/admin/workers", key="operator-token")[0] == 401, "the old token")
+            replace(token, "operator-token\n")
+            wait_until(lambda: ask(admin, "GET", "/admin/workers", key="operator-token")[0] == 200, "and back")
+            running = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            running.request("POST", "/v1/completions", json.dumps({**PROMPT, "max_tokens": 1500, "ignore_eos": True,
+                                                                   "stream": True}),
+                            {"Authorization": "Bearer third-key", "x-request-id": "long-one"})
+            answer = running.getresponse()
+            answer.readline()
+            code, told = ask(admin, "GET", "/admin/requests/long-one", key="operator-token")
+            expect(code == 200 and told["state"] == "generating", told)
+            expect(told["attempts"][-1]["end"] == "running" and told["attempts"][-1]["first_output_us"] > 0, told)
+            code, listed = ask(admin, "GET", "/admin/requests", key="operator-token")
+            expect(listed["requests"][0]["request_id"] == "long-one", listed["requests"][0])
+            running.close()
             code, seen = ask(admin, "GET", "/admin/workers", key="operator-token")
             expect(code == 200 and seen["workers"][0]["phase"] == "ready", seen)
             code, _ = ask(port, "POST", "/v1/completions", PROMPT, "third-key", headers={"x-request-id": "look-at-me"})
@@ -218,6 +241,50 @@ def test_certificates_on_both_sides_are_exchanged_under_a_running_stream():
                 with router(address, "--log-format=json", *wrong) as process:
                     port = port_of(json.loads(process.wait_for_line('"listening"'))["http"])
                     expect(ask(port, "POST", "/v1/completions", PROMPT)[0] in (404, 503), process.output())
+
+
+def test_the_command_line_speaks_tls_and_sends_its_key():
+    with tempfile.TemporaryDirectory() as name, worker() as one:
+        folder = pathlib.Path(name)
+        authority = Authority(folder, "first")
+        edge, edge_key, keys, salt = (folder / n for n in ("edge.pem", "edge.key", "keys.json", "salt"))
+        authority.issue(edge, edge_key, "localhost")
+        keys.write_text(json.dumps({"keys": [key_entry("a-key-of-acme", "acme")]}))
+        salt.write_text("a secret of at least sixteen bytes\n")
+        said = one.ready()
+        plain_port = port_of(said["http"])
+        with router(said["listen"], f"--api-key-file={keys}", f"--salt-key-file={salt}",
+                    f"--tls-cert-file={edge}", f"--tls-key-file={edge_key}") as process:
+            port = port_of(process.ready()["listen"])
+            url, trust = f"--url=https://localhost:{port}", f"--cacert={authority.file}"
+            clean = {k: v for k, v in os.environ.items() if k not in ("OPENAI_API_KEY", "QUIRE_API_KEY")}
+
+            def quire(*args, stdin="", **environment):
+                done = subprocess.run([BIN / "quire", *args], input=stdin, env={**clean, **environment}, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+                return done.returncode, done.stdout, done.stderr
+
+            complete = ("complete", "Once upon a time", "--max-tokens=4", "--temperature=0")
+            code, out, err = quire(*complete, url, trust, "--api-key=a-key-of-acme")
+            expect(code == 0 and out.strip(), (code, out, err))
+            for variable in ("OPENAI_API_KEY", "QUIRE_API_KEY"):
+                expect(quire(*complete, url, trust, **{variable: "a-key-of-acme"}) == (0, out, ""), variable)
+            code, chatted, err = quire("chat", url, trust, "--max-tokens=4", stdin="Hello\n",
+                                       QUIRE_API_KEY="a-key-of-acme")
+            expect(code == 0 and chatted.strip(), (code, chatted, err))
+            expect(quire("models", url, trust, "--api-key=a-key-of-acme") == (0, "demo\n", ""), "models")
+            for arguments, mention in (
+                    ((url, trust), "--api-key"),
+                    ((url, trust, "--api-key=another"), "not known here"),
+                    ((url, "--api-key=a-key-of-acme"), "not trusted"),
+                    ((f"--url=https://127.0.0.1:{port}", trust), "not trusted"),
+                    ((f"--url=http://localhost:{port}",), f"https://localhost:{port}"),
+                    ((f"--url=https://localhost:{plain_port}",), "no TLS there"),
+                    (("--url=http://127.0.0.1:1",), "is it running?"),
+                    ((url, f"--cacert={salt}"), "PEM")):
+                for command in (complete, ("models",)):
+                    code, out, err = quire(*command, *arguments)
+                    expect(code in (1, 2) and mention in err and len(err.splitlines()) == 1, (arguments, code, err))
 
 
 def test_what_would_be_open_to_all_does_not_start():
