@@ -51,7 +51,7 @@ SCRIPTS = [
     ("soak", ("normal",), 0.3, ["python3", "tests/process/soak.py", "8"], True),
     ("soak", ("long",), 10.5, ["python3", "tests/process/soak.py", "600"], True),
     ("faults", ("normal",), 2.5, ["python3", "tests/fault/run.py"], True),
-    ("faults", ("long",), 12.0, ["python3", "tests/fault/run.py", "--long"], True),
+    ("faults", ("long",), 12.0, ["python3", "tests/fault/run.py", "--long", "--record"], True),
     ("monitoring", ("normal", "long"), 0.5, ["python3", "tests/monitoring/run.py"], True),
     ("sanitizers", ("normal", "long"), 9.0, ["bash", "tests/sanitizers/run.sh"], True),
     ("deploy", ("normal", "long"), 0.5, ["python3", "tests/deploy/static_test.py"], False),

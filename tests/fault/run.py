@@ -2,9 +2,12 @@
 """Faults between and in real processes. One oracle: every stream has the tokens, text, logprobs and ends of the
 undisturbed run; afterwards nothing is held anywhere.
 
-  run.py [--long] [NAME...]
+  run.py [--long [--record]] [NAME...]
+
+--record writes what was measured, with the commit and the machine, to bench/results/faults.json.
 """
 import asyncio
+import importlib.util
 import pathlib
 import signal
 import statistics
@@ -19,8 +22,15 @@ from harness import expect, main_of  # noqa: E402
 from proxy import DOWN, UP  # noqa: E402
 
 LONG = "--long" in sys.argv
+RECORD = "--record" in sys.argv
+FIGURES = {}  # by test: what it measured
 CARRIED = "quire_router_carry_ons_total"
 READY = 'quire_router_workers{phase="ready"}'
+
+
+def note(what, text, **figures):
+    FIGURES[what] = {k: round(v, 3) if isinstance(v, float) else v for k, v in figures.items()}
+    print(f"{what}: {text}", flush=True)
 
 
 async def all_of(port, bodies, on_event=None):
@@ -86,7 +96,9 @@ async def killed_workers():
         ks = range(0, 33) if LONG else (0, 1, 2, 7, 19, 32)
         gaps = [await kill_at(fleet, fleet.workers[turn % 2], bodies, wanted, k) for turn, k in enumerate(ks)]
         await fleet.until(lambda: fleet.router.metric(CARRIED) > 0, "streams were carried on")
-        print(f"longest gap after kill -9: median {statistics.median(gaps):.3f} s, worst {max(gaps):.3f} s")
+        note("kill -9", f"longest gap: median {statistics.median(gaps):.3f} s, worst {max(gaps):.3f} s",
+             kills=len(gaps), streams=len(bodies), median_longest_gap_s=statistics.median(gaps),
+             longest_gap_s=max(gaps))
         await nothing_is_held(fleet)
 
 
@@ -114,7 +126,8 @@ async def stopped_worker():
         worker.signal(signal.SIGCONT)  # its late tokens are of attempts that are not current
         await fleet.until(lambda: fleet.router.metric(READY) == 2, "it is back")
         same(bodies, await all_of(fleet.router.port, bodies), wanted, "after SIGCONT")
-        print(f"longest gap after SIGSTOP: {gap:.3f} s (silent after 2 s)")
+        note("SIGSTOP of a worker", f"longest gap {gap:.3f} s (silent after 2 s)", stopped_s=30 if LONG else 0,
+             streams=len(bodies), longest_gap_s=gap)
         await nothing_is_held(fleet)
 
 
@@ -134,12 +147,14 @@ async def stopped_router():
             stopped.set()
         streams = asyncio.ensure_future(all_of(fleet.router.port, bodies, at_token(2, stop)))
         await stopped.wait()
-        await asyncio.sleep(10 if LONG else 6)  # longer than the 5 s after which workers give a router up
+        seconds = 10 if LONG else 6
+        await asyncio.sleep(seconds)  # longer than the 5 s after which workers give a router up
         before = len(process.lines)
         process.signal(signal.SIGCONT)
         same(bodies, await streams, wanted, "SIGSTOP of the router")
         expect(not any("silent" in line for line in process.lines[before:]), process.lines[before:])
         await fleet.until(lambda: fleet.router.metric(READY) == 2, "no worker is out")
+        note("SIGSTOP of the router", f"{seconds} s, no stream lost", stopped_s=seconds, streams=len(bodies))
         await nothing_is_held(fleet)
 
 
@@ -161,7 +176,8 @@ async def nobody_left():
         await fleet.until(lambda: fleet.router.metric(READY) == 1, "it is found again")
         found = time.monotonic() - begin
         same([body], [await ask(fleet.router.port, body)], wanted, "service again")
-        print(f"503 after {refused:.2f} s; served again {found:.2f} s after the worker was ready")
+        note("both workers killed", f"503 after {refused:.2f} s; served again {found:.2f} s after one was ready",
+             refused_after_s=refused, served_after_s=found)
 
 
 def test_with_both_workers_dead_the_answer_is_503_and_service_comes_back():
@@ -176,7 +192,8 @@ async def drained_worker():
         answers = await all_of(fleet.router.port, bodies, at_token(2, lambda: worker.signal(signal.SIGTERM)))
         same(bodies, answers, wanted, "drain")
         expect(await asyncio.to_thread(worker.process.wait) == 0, worker.process.output())
-        print(f"longest gap at a drain: {longest_gap(answers):.3f} s")
+        note("drain of a worker", f"longest gap {longest_gap(answers):.3f} s", streams=len(bodies),
+             longest_gap_s=longest_gap(answers))
         await nothing_is_held(fleet)
 
 
@@ -233,7 +250,8 @@ async def rolling_restart():
         stop.set()
         await asyncio.gather(*clients)
         expect(not failed, failed[:1])
-        print(f"{served[0]} answers during a rolling restart of 3 workers and 2 routers, 0 failed")
+        note("rolling restart", f"{served[0]} answers while 3 workers and 2 routers restarted, 0 failed",
+             answers=served[0], failed=len(failed))
         await nothing_is_held(fleet)
 
 
@@ -265,7 +283,8 @@ async def crash_loop():
                 taken += sum(1 for a in answers if a.worker != survivor(answers))
         loop_ends.set()
         await crashing
-        print(f"{crashes[0]} crashes; {taken} of {total} requests began on the crashing worker")
+        note("crash loop", f"{crashes[0]} crashes; {taken} of {total} requests began on the crashing worker",
+             crashes=crashes[0], requests=total, began_there=taken)
 
 
 def survivor(answers):
@@ -299,7 +318,8 @@ async def bad_network(what, act, seconds, moves=True):
         await acting
         if moves:
             await fleet.until(lambda: fleet.router.metric(CARRIED) > 0, "streams moved")
-        print(f"{what}: {rounds} rounds of {len(bodies)} streams, longest gap {worst:.2f} s")
+        note(what, f"{rounds} rounds of {len(bodies)} streams, longest gap {worst:.2f} s", seconds=seconds,
+             rounds=rounds, streams=len(bodies), longest_gap_s=worst)
         await nothing_is_held(fleet)
 
 
@@ -380,7 +400,8 @@ async def leaving_clients():
             same(bodies, await all_of(fleet.router.port, bodies), wanted, "while others leave")
             rounds += 1
         await leaving
-        print(f"{storm} clients left in all phases; {rounds} rounds beside them")
+        note("clients that leave", f"{storm} left in all phases; {rounds} rounds beside them", clients=storm,
+             rounds_beside=rounds)
         await nothing_is_held(fleet)
 
 
@@ -403,7 +424,9 @@ async def slow_readers():
             expect(time.monotonic() < end, "no reader was slow enough to be felt")
             await asyncio.sleep(0.05)
         same([body], [await ask(fleet.router.port, body)], wanted, "beside 100 slow readers")
-        print(f"a window was used up after {time.monotonic() - begin:.1f} s")
+        felt = time.monotonic() - begin
+        note("100 readers of 1 byte/s", f"a window was used up after {felt:.1f} s", readers=len(readers),
+             window_used_up_after_s=felt)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
@@ -414,6 +437,19 @@ def test_a_normal_request_is_served_beside_a_hundred_readers_of_a_byte_a_second(
     asyncio.run(slow_readers())
 
 
+def write_record():
+    path = pathlib.Path(__file__).parents[2] / "bench" / "run.py"
+    spec = importlib.util.spec_from_file_location("bench_run", path)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    bench.record("faults", {"model": "demo", "form": "long" if LONG else "normal",
+                            "workload": "tests/fault/run.py; every answer equal to the undisturbed run",
+                            "results": FIGURES})
+
+
 if __name__ == "__main__":
-    sys.argv = [a for a in sys.argv if a != "--long"]
-    sys.exit(main_of(globals()))
+    sys.argv = [a for a in sys.argv if a not in ("--long", "--record")]
+    code = main_of(globals())
+    if RECORD and code == 0:
+        write_record()
+    sys.exit(code)
