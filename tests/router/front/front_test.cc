@@ -108,7 +108,7 @@ TEST_F(FrontTest, TheGuardClosesAConnectionPastARate) {
 
 TEST_F(FrontTest, AbandonedStreamsAtTheLimitPassAndOneMoreHoldsTheirMakerBack) {
   FrontOptions options;
-  options.guard.abandoned_streams = {0.01, 3};  // of which less than one is left after two
+  options.guard.abandoned_streams = {0.01, 2};
   Listen(options);
   RawClient client = RawClient::Connect(ports_[0]);
   const auto stream = [](char number) {  // opened, and reset

@@ -244,14 +244,16 @@ TEST_F(TlsEdge, HandshakesAtTheLimitGoOnAndOneMoreIsClosed) {
   FrontOptions options;
   options.max_tls_handshakes = 2;
   Start(options);
-  auto served = Connect();  // its handshake has ended: it counts no more
+  auto served = Connect();
+  // Answered, so that its handshake has ended here too: it counts no more.
+  EXPECT_EQ(served->Ask(EdgeHarness::Get("/livez")).substr(0, 12), "HTTP/1.1 200");
   std::vector<RawClient> silent;
   for (int i = 0; i < 2; ++i) silent.push_back(RawClient::Connect(edge->ports[0]));
   ASSERT_TRUE(edge->Eventually([&] { return edge->front->connections() == 3; }));
   RawClient refused = RawClient::Connect(edge->ports[0]);
   EXPECT_EQ(refused.ReadToEnd(), "");
   edge->OnLoop([&] { EXPECT_EQ(edge->counters.tls_handshakes_refused.value(), 1u); });
-  EXPECT_EQ(served->Ask(EdgeHarness::Get("/livez")).substr(0, 12), "HTTP/1.1 200");
+  EXPECT_NE(served->Ask(EdgeHarness::Get("/livez")).find("HTTP/1.1 200"), std::string::npos);
   silent.pop_back();
   ASSERT_TRUE(edge->Eventually([&] { return edge->front->connections() == 2; }));
   EXPECT_TRUE(Connect()->connected());
@@ -261,11 +263,12 @@ TEST_F(TlsEdge, HandshakesAtTheLimitGoOnAndOneMoreIsClosed) {
 TEST_F(TlsEdge, HandshakesRunBesideTheLoopAndPastTheirQueueAreRefused) {
   Start();
   auto served = Connect();
+  EXPECT_EQ(served->Ask(EdgeHarness::Get("/livez")).substr(0, 12), "HTTP/1.1 200");
   {
     BusyPool busy(*edge, 15);
     std::unique_ptr<TlsClient> last;
     std::thread connects([&] { last = Connect(); });
-    EXPECT_EQ(served->Ask(EdgeHarness::Get("/livez")).substr(0, 12), "HTTP/1.1 200")
+    EXPECT_NE(served->Ask(EdgeHarness::Get("/livez")).find("HTTP/1.1 200"), std::string::npos)
         << "the loop goes on while handshakes wait";
     busy.GoOn();
     connects.join();
