@@ -24,8 +24,7 @@ bool ExpectName(SSL* ssl, const std::string& host) {
   const bool is_address = inet_pton(AF_INET, host.c_str(), address) == 1 ||
                           inet_pton(AF_INET6, host.c_str(), address) == 1;
   if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
-  return SSL_set1_host(ssl, host.c_str()) == 1 &&
-         SSL_set_tlsext_host_name(ssl, host.c_str()) == 1;
+  return SSL_set1_host(ssl, host.c_str()) == 1 && SSL_set_tlsext_host_name(ssl, host.c_str()) == 1;
 }
 
 }  // namespace
@@ -87,8 +86,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Url& url,
     std::unique_ptr<Connection> connection(new Connection(fd, cancelled));
     last_error = connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
     if (last_error == EINPROGRESS) {
-      QUIRE_RETURN_IF_ERROR(
-          Annotate(connection->Wait(POLLOUT, kConnectTimeoutMs), WhereOf(url)));
+      QUIRE_RETURN_IF_ERROR(Annotate(connection->Wait(POLLOUT, kConnectTimeoutMs), WhereOf(url)));
       socklen_t size = sizeof(last_error);
       getsockopt(fd, SOL_SOCKET, SO_ERROR, &last_error, &size);
     }
@@ -168,8 +166,8 @@ absl::StatusOr<size_t> Connection::Receive(char* buffer, size_t size) {
   while (true) {
     if (ssl_ == nullptr) QUIRE_RETURN_IF_ERROR(Wait(POLLIN, -1));
     ERR_clear_error();
-    const ssize_t count = ssl_ ? SSL_read(ssl_.get(), buffer, static_cast<int>(size))
-                               : recv(fd_, buffer, size, 0);
+    const ssize_t count =
+        ssl_ ? SSL_read(ssl_.get(), buffer, static_cast<int>(size)) : recv(fd_, buffer, size, 0);
     if (count > 0) return static_cast<size_t>(count);
     if (ssl_ != nullptr) {
       QUIRE_ASSIGN_OR_RETURN(const bool more, AwaitTls(static_cast<int>(count), -1));

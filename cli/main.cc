@@ -27,7 +27,8 @@ constexpr Command kCommands[] = {
      false},
     {"chat", "talk to a served model in the terminal", quire::cli::RunChat, true},
     {"complete", "complete one prompt", quire::cli::RunComplete, true},
-    {"models", "list the models that stand on this machine, or that a server serves", quire::cli::RunModels, false},
+    {"models", "list the models that stand on this machine, or that a server serves",
+     quire::cli::RunModels, false},
 };
 
 void PrintHelp(FILE* out) {

@@ -42,7 +42,8 @@ void AddHttp2Flags(config::Schema& schema, RouterConfig& config) {
     const RateLimit fallback = GuardLimits().*flag.limit;
     const double seconds = fallback.burst / fallback.per_second;
     schema.Add({.name = flag.name,
-                .help = std::string(flag.help) + " that an HTTP/2 connection may send each second, " +
+                .help = std::string(flag.help) +
+                        " that an HTTP/2 connection may send each second, " +
                         std::to_string(static_cast<int>(seconds)) +
                         " seconds' worth at once; beyond it the connection is closed.",
                 .target = &(config.http2.*flag.rate),

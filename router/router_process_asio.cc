@@ -265,7 +265,8 @@ std::function<void(std::function<void(std::string)>)> RouterProcess::State::Metr
 }
 
 absl::Status RouterProcess::State::StartAdmin() {
-  QUIRE_ASSIGN_OR_RETURN(admin_keys, MakeAdminRing(config, {executor, background, files}, metrics, log));
+  QUIRE_ASSIGN_OR_RETURN(admin_keys,
+                         MakeAdminRing(config, {executor, background, files}, metrics, log));
   admin_actions = std::make_unique<AdminActions>(AdminActions{*recent,
                                                               [this] {
                                                                 if (!draining) OnSignal(SIGTERM);

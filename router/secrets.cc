@@ -37,8 +37,7 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& confi
   };
   auto table = read_table(contents->front());
   if (!table.ok()) return WrongFile(kFlag, path, table.status());
-  auto ring =
-      std::make_unique<KeyRing>(*std::move(table), metrics, log, "quire_router_admin");
+  auto ring = std::make_unique<KeyRing>(*std::move(table), metrics, log, "quire_router_admin");
   ring->Watch(world, std::move(options), *std::move(contents), read_table);
   return ring;
 }
@@ -138,8 +137,8 @@ absl::StatusOr<std::unique_ptr<TlsIdentity>> MakeTlsIdentity(const RouterConfig&
 
 SaltKey::SaltKey(Metrics& metrics, Logger& log)
     : log_(log),
-      reloads_(metrics.AddCounter({"quire_router_salt_key_reloads_total",
-                                   "Times that a changed salt key came in force."})),
+      reloads_(metrics.AddCounter(
+          {"quire_router_salt_key_reloads_total", "Times that a changed salt key came in force."})),
       reload_failures_(
           metrics.AddCounter({"quire_router_salt_key_reload_failures_total",
                               "Times that the salt key's file was unreadable or wrong."})) {}

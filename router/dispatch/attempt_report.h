@@ -45,7 +45,7 @@ struct AttemptReport {
   bool inexact = false;
   bool carry_on = false;  // taken over from a worker that was lost, stuck, or drained
   Micros sent_at = 0;
-  Micros admitted_at = -1;      // these two: −1 where it never came to that
+  Micros admitted_at = -1;  // these two: −1 where it never came to that
   Micros first_output_at = -1;
   Micros over_at = 0;
 };

@@ -1,5 +1,5 @@
-// Under which prompts workers died: what tells a poisonous prompt from one that was unlucky, whether
-// it comes in one request or its client asks again and again.
+// Under which prompts workers died: what tells a poisonous prompt from one that was unlucky,
+// whether it comes in one request or its client asks again and again.
 //
 // Owner: the dispatcher. Pure values; time comes in as an argument.
 //  1. A lost link is a loss that is open: it counts as a suspicion against the prompts that ran
@@ -9,7 +9,8 @@
 //  3. A worker has at most one open loss, since each Hello closes it. A loss counts once for a
 //     prompt, in however many requests it ran there.
 //  4. A prompt is known as long as a live request holds it. Beyond that `max_remembered` are kept
-//     that have deaths or suspicions, each for `remembered_for` after its last loss; the oldest gives way.
+//     that have deaths or suspicions, each for `remembered_for` after its last loss; the oldest
+//     gives way.
 //  5. It is cleared when a request with it ends well, at least as far on as those under which
 //     workers died.
 #pragma once
@@ -99,7 +100,7 @@ class DeathLedger {
 
   const DeathLedgerOptions options_;
   std::map<WorkerIndex, Loss> losses_;
-  std::map<PromptKey, Entry> entries_;                // each has holders or a count
+  std::map<PromptKey, Entry> entries_;               // each has holders or a count
   std::set<std::pair<Micros, PromptKey>> released_;  // by last loss: those without holders
   uint64_t forgotten_ = 0;
 };

@@ -44,7 +44,7 @@ struct DispatchRequest {
 struct DispatchCounters {
   uint64_t attempts = 0;
   uint64_t tokens_accepted = 0;
-  uint64_t windows_full = 0;     // times that a worker was as far ahead of the client as it may
+  uint64_t windows_full = 0;   // times that a worker was as far ahead of the client as it may
   uint64_t outputs_stale = 0;  // of attempts that are not current
   uint64_t outputs_duplicate = 0;
   uint64_t outputs_late = 0;     // of choices that have ended
@@ -58,10 +58,10 @@ struct DispatchCounters {
   uint64_t links_of_duplicates = 0;  // refused: their worker_id is another link's
   uint64_t worker_deaths = 0;
   uint64_t worker_deaths_taken_back = 0;
-  uint64_t silences = 0;                 // workers given up for their silence
-  uint64_t silences_kept = 0;            // silent workers not given up: too many were
-  uint64_t requests_suspect = 0;         // ended because workers kept dying under them
-  uint64_t suspect_prompts_refused = 0;  // came again too soon
+  uint64_t silences = 0;                   // workers given up for their silence
+  uint64_t silences_kept = 0;              // silent workers not given up: too many were
+  uint64_t requests_suspect = 0;           // ended because workers kept dying under them
+  uint64_t suspect_prompts_refused = 0;    // came again too soon
   uint64_t suspect_prompts_forgotten = 0;  // gave way to others
   uint64_t frames_relayed = 0;
   uint64_t relay_us = 0;  // spent on these, the listener's work included

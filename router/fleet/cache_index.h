@@ -119,7 +119,7 @@ class CacheIndex {
     Micros asked_at = 0;
     Micros exact_at = 0;
     Micros retry = kFirstRetry;
-    bool delayed = false;  // its snapshot waits for others'
+    bool delayed = false;                              // its snapshot waits for others'
     std::deque<std::pair<uint64_t, uint64_t>> recent;  // (seq, hash); hash 0: all
   };
   // 64 workers, a table for each cache kind.

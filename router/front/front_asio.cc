@@ -249,23 +249,21 @@ void Front::State::ShakeHands(tcp::socket socket) {
   }
   ++handshakes;
   const uint64_t number = next_number++;
-  auto tunnel =
-      std::make_shared<TlsTunnel>(std::move(socket),
-                                  TlsTunnel::Options{options.tls->current(), options.tls_timeouts,
-                                                     services.executor, services.counters,
-                                                     options.handshakes},
-                                  TlsTunnel::Events{.on_open =
-                                                        [this, number](TlsTunnel::Socket near) {
-                                                          --handshakes;
-                                                          Sniffed(std::move(near), number);
-                                                        },
-                                                    .on_closed =
-                                                        [this, number] {
-                                                          if (!tunnels.at(number).tls->open())
-                                                            --handshakes;
-                                                          tunnels.erase(number);
-                                                          ConnectionClosed();
-                                                        }});
+  auto tunnel = std::make_shared<TlsTunnel>(
+      std::move(socket),
+      TlsTunnel::Options{options.tls->current(), options.tls_timeouts, services.executor,
+                         services.counters, options.handshakes},
+      TlsTunnel::Events{.on_open =
+                            [this, number](TlsTunnel::Socket near) {
+                              --handshakes;
+                              Sniffed(std::move(near), number);
+                            },
+                        .on_closed =
+                            [this, number] {
+                              if (!tunnels.at(number).tls->open()) --handshakes;
+                              tunnels.erase(number);
+                              ConnectionClosed();
+                            }});
   tunnels.emplace(number, Tunnel{tunnel});
   tunnel->Start();
 }

@@ -130,11 +130,10 @@ void TlsTunnel::Handshake() {
     return HandshakeStepped(*need);
   }
   shaking_ = true;
-  const bool queued =
-      options_.handshakes->Run(step, [self = shared_from_this(), need] {
-        self->shaking_ = false;
-        self->HandshakeStepped(*need);
-      });
+  const bool queued = options_.handshakes->Run(step, [self = shared_from_this(), need] {
+    self->shaking_ = false;
+    self->HandshakeStepped(*need);
+  });
   if (queued) return;
   shaking_ = false;
   options_.counters.tls_handshakes_refused.Add();

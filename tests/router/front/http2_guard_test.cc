@@ -102,9 +102,7 @@ TEST(Http2Guard, HeaderBlocksAreBounded) {
         guard.Inspect(
             kPreface + Frame(kHeaders, 0, 1, 1) + Repeat(Frame(kContinuation, 0, 1, 0), 5), 0),
         nullptr);
-    EXPECT_STREQ(
-        guard.Inspect(Frame(kContinuation, 0, 1, 0), 0),
-        "continuations");
+    EXPECT_STREQ(guard.Inspect(Frame(kContinuation, 0, 1, 0), 0), "continuations");
   }
   {
     limits.header_bytes = {1, 1000};

@@ -44,7 +44,7 @@ class FakePipeline : public Pipeline {
   std::vector<RequestId> cancelled;
   std::vector<WorkerStatus> workers;    // as they are told to operators
   std::vector<RunningRequest> running;  // these too
-  uint64_t max_ahead = 0;             // the most tokens that were ever out and not taken
+  uint64_t max_ahead = 0;               // the most tokens that were ever out and not taken
   std::map<RequestId, Live> live;
 
   RequestId Start(GenerateRequest request, ResponseSink* sink) override {

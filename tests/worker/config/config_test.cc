@@ -50,7 +50,8 @@ TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
   EXPECT_EQ(CheckError({"--model=m", "--served-model-name="}),
             "--served-model-name: must have 1 to 256 bytes");
   EXPECT_EQ(CheckError({"--model=m", "--worker-id=" + std::string(128, 'x')}), "");
-  for (const std::string& id : {std::string(129, 'x'), std::string("a b"), std::string("\xC3\xA9")}) {
+  for (const std::string& id :
+       {std::string(129, 'x'), std::string("a b"), std::string("\xC3\xA9")}) {
     EXPECT_EQ(CheckError({"--model=m", "--worker-id=" + id}),
               "--worker-id: must be at most 128 printable ASCII characters without spaces, such as "
               "rack3-gpu0");
