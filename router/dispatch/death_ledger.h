@@ -1,5 +1,4 @@
-// Under which prompts workers died: what tells a poisonous prompt from one that was unlucky,
-// whether it comes in one request or its client asks again and again.
+// Under which prompts workers died: what tells a poisonous one from an unlucky one.
 //
 // Owner: the dispatcher. Pure values; time comes in as an argument.
 //  1. A lost link is a loss that is open: it counts as a suspicion against the prompts that ran

@@ -58,7 +58,8 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void Detokenize(const std::string& model, std::vector<TokenId> ids,
                   std::function<void(absl::StatusOr<std::string>)> done) override;
   bool Ready() const override;
-  bool Healthy() const override;
+  // A ready worker has said so lately and no step, an idle probe too, is past its limit.
+  bool Healthy() const override { return models_.AnyReady(); }
   void StartDraining() override { admission_.StartDraining(); }
   size_t LiveRequests() const override { return requests_.size(); }
   std::vector<WorkerStatus> Workers() const override { return StatusesOf(dispatcher_); }
@@ -424,9 +425,6 @@ void RouterPipeline::Detokenize(const std::string& model, std::vector<TokenId> i
 bool RouterPipeline::Ready() const {
   return !admission_.draining() && (options_.ready_without_workers || models_.AnyReady());
 }
-
-// A ready worker has said so lately and no step of its own, an idle probe too, is past its limit.
-bool RouterPipeline::Healthy() const { return models_.AnyReady(); }
 
 void RouterPipeline::OnFleetChanged(WorkerIndex worker) {
   models_.Changed(worker);

@@ -69,11 +69,10 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
       counter("relayed_frames", "Step frames taken from workers."),
       &metrics.AddSecondsCounter({"quire_router_relay_seconds_total",
                                   "Time spent on them, from frame to the clients' writes."})};
-  cache_index_ = {
-      counter("cache_index_stale", "Times that a worker's cache events had a gap."),
-      counter("cache_index_snapshots", "Snapshots asked for."),
-      counter("cache_index_snapshots_delayed", "Snapshots that --max-snapshots delayed."),
-      counter("cache_index_over_limit", "Workers left out by --max-index-bytes.")};
+  cache_index_ = {counter("cache_index_stale", "Times that a worker's cache events had a gap."),
+                  counter("cache_index_snapshots", "Snapshots asked for."),
+                  counter("cache_index_snapshots_delayed", "Delayed by --max-snapshots."),
+                  counter("cache_index_over_limit", "Workers left out by --max-index-bytes.")};
 }
 
 void RouterMetrics::AddDecisions(Metrics& metrics, const std::string& policy) {

@@ -336,8 +336,7 @@ TEST_F(DispatcherTest, AStuckStepIsADeath) {
   EXPECT_EQ(dispatcher_->counters().worker_deaths, 1u) << "the same one";
 }
 
-// ------------------------------------------------------------------------------------- one id
-// twice
+// ---------------------------------------------------------------------------------- one id twice
 
 TEST_F(DispatcherTest, TheSecondOfTwoWorkersWithOneIdIsRefusedUntilTheFirstIsGone) {
   Start(1);
