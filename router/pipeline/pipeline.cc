@@ -47,7 +47,9 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
 
   RequestId Start(GenerateRequest ask, ResponseSink* sink) override;
   void Cancel(RequestId id) override;
-  void Taken(RequestId id, uint32_t choice, uint64_t index) override;
+  void Taken(RequestId id, uint32_t choice, uint64_t index) override {
+    dispatcher_.Taken(RequestNumber(id), choice, index);
+  }
   void WorkersNamed(const std::string& source, std::vector<std::string> targets) override {
     roster_.Named(source, std::move(targets));
   }
@@ -399,10 +401,6 @@ void RouterPipeline::Release(RequestId id, RequestEnd end) {
   if (accepted && options_.records != nullptr) options_.records->Write(record);
   requests_.erase(it);
   metrics_.LiveRequests(requests_.size());
-}
-
-void RouterPipeline::Taken(RequestId id, uint32_t choice, uint64_t index) {
-  dispatcher_.Taken(RequestNumber(id), choice, index);
 }
 
 LiveRequest* RouterPipeline::Find(RequestId id) {
