@@ -198,6 +198,13 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
 
 }  // namespace
 
+int64_t StepTimeMillis(const WorkerConfig& config, bool on_gpu) {
+  constexpr int64_t kCpuMillis = 200;
+  constexpr int64_t kGpuMillis = 50;
+  if (config.max_step_time_ms >= 0) return config.max_step_time_ms;
+  return on_gpu ? kGpuMillis : kCpuMillis;
+}
+
 config::Schema MakeWorkerSchema(WorkerConfig& config) {
   config::Schema schema("quire-worker",
                         "Owns a model: computes what routers send to it, step by step.");

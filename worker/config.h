@@ -54,6 +54,9 @@ struct WorkerConfig {
   std::string log_format = "auto";
 };
 
+// --max-step-time-ms, or what it is by default on that device; 0: no limit.
+int64_t StepTimeMillis(const WorkerConfig& config, bool on_gpu);
+
 // The schema of quire-worker; writes to `config`, which outlives it.
 config::Schema MakeWorkerSchema(WorkerConfig& config);
 

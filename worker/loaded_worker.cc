@@ -18,7 +18,6 @@ namespace {
 
 constexpr int32_t kLeastModelLen = 256;  // a default is not made smaller than this to fit memory
 constexpr int kMaxCanaryRounds = 1000;
-constexpr int64_t kCpuStepMillis = 200;  // default of --max-step-time-ms
 
 // Prints how far loading has come.
 class ProgressPrinter {
@@ -232,8 +231,7 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   engine.max_waiting_requests = config_.max_waiting_requests;
   engine.scheduling_policy = config_.scheduling_policy == "priority" ? SchedulingPolicy::kPriority
                                                                      : SchedulingPolicy::kFcfs;
-  const int64_t step_ms = config_.max_step_time_ms < 0 ? kCpuStepMillis : config_.max_step_time_ms;
-  engine.max_step_time_us = step_ms * kMicrosPerMilli;
+  engine.max_step_time_us = StepTimeMillis(config_, /*on_gpu=*/false) * kMicrosPerMilli;
   engine.max_choices = static_cast<int32_t>(worker_->hello.limits.max_choices);
   engine.block_size = config_.block_size;
   engine.prefix_caching = config_.enable_prefix_caching;

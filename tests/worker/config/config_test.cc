@@ -25,9 +25,23 @@ TEST(WorkerConfig, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(c.max_num_seqs, 64);
   EXPECT_EQ(c.max_num_batched_tokens, 2048);
   EXPECT_EQ(c.block_size, 16);
+  EXPECT_TRUE(c.enable_prefix_caching);
+  EXPECT_EQ(c.max_waiting_requests, 1024);
+  EXPECT_EQ(c.watchdog_grace.milliseconds, 10'000);
   EXPECT_EQ(c.drain_timeout.milliseconds, 30000);
   EXPECT_LT(c.drain_hard_limit.milliseconds, 0) << "not given: after the drain time";
   EXPECT_EQ(CheckError({"--model=m"}), "");
+}
+
+TEST(WorkerConfig, TheStepTimeIsTheDevicesUnlessItIsGiven) {
+  WorkerConfig c;
+  EXPECT_EQ(StepTimeMillis(c, /*on_gpu=*/false), 200);
+  EXPECT_EQ(StepTimeMillis(c, /*on_gpu=*/true), 50);
+  for (const int32_t given : {0, 1, 7000}) {
+    c.max_step_time_ms = given;
+    EXPECT_EQ(StepTimeMillis(c, false), given);
+    EXPECT_EQ(StepTimeMillis(c, true), given);
+  }
 }
 
 TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
