@@ -75,6 +75,19 @@ def test_lint_finds_nothing():
         expect(code == 0 and "0 chart(s) failed" in text and "WARNING" not in text, text)
 
 
+def test_every_dashboard_and_rule_is_in_the_chart_and_in_kustomize():
+    written = {p.name: json.loads(p.read_text()) for p in (ROOT / "deploy" / "grafana").glob("*.json")}
+    rules = m.documents((ROOT / "deploy" / "prometheus" / "rules.yaml").read_text())[0]
+    expect(len(written) >= 6 and rules["groups"], written.keys())
+    for objects in (m.profile("one-gpu"), m.overlay(m.KUSTOMIZE / "overlays" / "single-gpu")):
+        found = {}
+        for o in m.of_kind(objects, "ConfigMap"):
+            expect(o["metadata"]["labels"]["grafana_dashboard"] == "1", o["metadata"])
+            found.update({k.removeprefix("quire-"): json.loads(v) for k, v in o["data"].items()})
+        expect(found == written, f"{found.keys()} of {written.keys()}")
+        expect([o["spec"] for o in m.of_kind(objects, "PrometheusRule")] == [rules], "rules")
+
+
 def test_its_unit_tests_pass():
     code, text = run([tools.BIN / "helm-unittest", "--strict", m.CHART])
     expect(code == 0, text)
@@ -147,7 +160,7 @@ def test_the_schema_is_closed_and_says_what_the_values_have():
                 yield from paths(inner, path)
 
     have = set(paths(values, ""))
-    amounts = {p for p in have if re.search(r"\.(requests|limits)\.", p)}
+    amounts = {p for p in have if re.search(r"\.(requests|limits|dashboardLabels)\.", p)}
     expect(have - amounts <= told, have - told)
     leaves = {p for p in told if p not in have and p != "values" and not re.search(r"^(global|.*\.affinity\..*)$", p)}
     expect(not {p for p in leaves if "pullSecrets" not in p}, f"values.yaml does not tell of {leaves}")

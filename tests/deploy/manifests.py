@@ -23,9 +23,9 @@ OVERLAYS = sorted(p.name for p in (KUSTOMIZE / "overlays").iterdir())
 
 
 def helm(*args):
-    """(exit code, output); standard error follows standard output."""
+    """(exit code, output); of a failure standard error too, which else only tells of the links in files/."""
     done = subprocess.run([TOOLS / "helm", *args], capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+    return done.returncode, done.stdout + (done.stderr if done.returncode != 0 else "")
 
 
 def template(*args, release="quire", namespace="prod"):
@@ -34,7 +34,7 @@ def template(*args, release="quire", namespace="prod"):
 
 def documents(text):
     done = subprocess.run([TOOLS / "yamljson"], input=text, capture_output=True, text=True)
-    expect(done.returncode == 0, done.stderr + text[:2000])
+    expect(done.returncode == 0, done.stderr + text[:400])
     return json.loads(done.stdout)
 
 
