@@ -129,14 +129,15 @@ struct Sequence {
       if (kind.first_live > 0) __builtin_prefetch(kind.blocks.data() + kind.first_live, 1);
     }
     PrefetchNextToken();
+    __builtin_prefetch(tokens.data() + (tokens.size() < 16 ? 0 : tokens.size() - 16));
   }
   void PrefetchNextToken() const { __builtin_prefetch(tokens.data() + tokens.size(), 1); }
 };
 static_assert(alignof(Sequence) == 64);
 
 // Rows ahead of the one in hand that Prefetch and PrefetchNextToken are called for.
-inline constexpr size_t kRowsAhead = 12;
-inline constexpr size_t kTokensAhead = 6;
+inline constexpr size_t kRowsAhead = 16;
+inline constexpr size_t kTokensAhead = 10;
 
 // The order in which sequences get rows and pages; those last in it give way first.
 inline bool RunsBefore(const Sequence* a, const Sequence* b) {
