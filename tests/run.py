@@ -47,7 +47,7 @@ SCRIPTS = [
     ("edge", ("normal", "long"), 0.4, ["python3", "tests/process/edge.py"], True),
     ("discovery", ("normal", "long"), 0.5, ["python3", "tests/process/discovery.py"], True),
     ("streams", ("normal",), 0.3, ["python3", "tests/process/streams.py"], True),
-    ("streams", ("long",), 3.0, ["python3", "tests/process/streams.py", "--long"], True),
+    ("streams", ("long",), 4.5, ["python3", "tests/process/streams.py", "--long"], True),
     ("soak", ("normal",), 0.3, ["python3", "tests/process/soak.py", "8"], True),
     ("soak", ("long",), 10.5, ["python3", "tests/process/soak.py", "600"], True),
     ("faults", ("normal",), 2.5, ["python3", "tests/fault/run.py"], True),
