@@ -50,7 +50,9 @@ struct AttachRefused {
 using WorkerMessage =
     std::variant<WorkerHello, StepFrame, SnapshotChunk, DrainingNotice, AttachRefused>;
 
-absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame);
+// `storage`: of an earlier Step that is done with; what is small of it is used again, so that a
+// step does not have to be given memory for each of its rows.
+absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame, StepFrame storage = {});
 
 std::string EncodeHello(const RouterHello& hello);
 // The Submit and the parts that hold what its first frame has no room for, in order. Ids are ≥ 0.

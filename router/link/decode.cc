@@ -2,6 +2,8 @@
 
 #include <array>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "quire/v1/worker.pb.h"
 #include "router/link/codec.h"
@@ -112,7 +114,7 @@ absl::Status ReadTop(const From& from, std::vector<TopLogprobs>& to) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Output> ReadOutput(const pb::Output& from) {
+absl::Status ReadOutput(const pb::Output& from, Output& to) {
   const int count = from.ids_size();
   if (count == 0) return Broken("output: ids are empty");
   if (from.first_index() > kMaxIndex) return Broken("output: first_index is out of range");
@@ -123,7 +125,6 @@ absl::StatusOr<Output> ReadOutput(const pb::Output& from) {
   if (from.top_size() != 0 && from.top_size() != count) {
     return Broken("output: top and ids differ in number");
   }
-  Output to;
   to.key = Key(from);
   to.choice = from.choice();
   to.first_index = from.first_index();
@@ -132,8 +133,23 @@ absl::StatusOr<Output> ReadOutput(const pb::Output& from) {
     if (id < 0) return Broken("output: a token id is negative");
   }
   to.logprobs.assign(from.logprobs().begin(), from.logprobs().end());
-  QUIRE_RETURN_IF_ERROR(ReadTop(from.top(), to.top));
-  return to;
+  to.top.clear();
+  return ReadTop(from.top(), to.top);
+}
+
+// Room for `count` outputs, with what little they hold already. What a worker could make large is
+// given back: what stays of all its frames is bounded.
+std::vector<Output> RoomFor(std::vector<Output> outputs, size_t count) {
+  constexpr size_t kKeptOutputs = 1024;
+  constexpr size_t kKeptIds = 16;
+  if (outputs.capacity() > kKeptOutputs) outputs = std::vector<Output>();
+  for (Output& output : outputs) {
+    const bool small = output.ids.capacity() <= kKeptIds &&
+                       output.logprobs.capacity() <= kKeptIds && output.top.empty();
+    if (!small) output = Output();
+  }
+  outputs.resize(count);
+  return outputs;
 }
 
 absl::StatusOr<PromptLogprobs> ReadPromptLogprobs(const pb::PromptLogprobs& from) {
@@ -223,17 +239,16 @@ void ReadPulse(const pb::Step& from, StepFrame& to) {
   to.first_event_seq = from.first_event_seq();
 }
 
-absl::StatusOr<WorkerMessage> ReadStep(const pb::Step& from) {
+absl::StatusOr<WorkerMessage> ReadStep(const pb::Step& from, std::vector<Output> storage) {
   QUIRE_RETURN_IF_ERROR(CheckStepItems(from));
   StepFrame to;
   ReadPulse(from, to);
   for (const pb::Admitted& admitted : from.admitted()) {
     to.admitted.push_back({Key(admitted), admitted.cached_tokens(), admitted.event_seq()});
   }
-  to.outputs.reserve(from.outputs_size());
-  for (const pb::Output& output : from.outputs()) {
-    QUIRE_ASSIGN_OR_RETURN(Output read, ReadOutput(output));
-    to.outputs.push_back(std::move(read));
+  to.outputs = RoomFor(std::move(storage), static_cast<size_t>(from.outputs_size()));
+  for (int i = 0; i < from.outputs_size(); ++i) {
+    QUIRE_RETURN_IF_ERROR(ReadOutput(from.outputs(i), to.outputs[static_cast<size_t>(i)]));
   }
   for (const pb::PromptLogprobs& logprobs : from.prompt_logprobs()) {
     QUIRE_ASSIGN_OR_RETURN(PromptLogprobs read, ReadPromptLogprobs(logprobs));
@@ -335,7 +350,7 @@ const pb::WorkerFrame* ParseInto(google::protobuf::Arena& arena, std::string_vie
 
 }  // namespace
 
-absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame) {
+absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame, StepFrame storage) {
   if (frame.size() > kMaxFrameBytes) return Broken("is larger than 1 MiB");
   // A step holds a message for every row: made one by one they would cost more than all that is
   // done with them.
@@ -351,7 +366,7 @@ absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame) {
     case pb::WorkerFrame::kHello:
       return ReadHello(from.hello());
     case pb::WorkerFrame::kStep:
-      return ReadStep(from.step());
+      return ReadStep(from.step(), std::move(storage.outputs));
     case pb::WorkerFrame::kSnapshotChunk:
       return ReadSnapshotChunk(from.snapshot_chunk());
     case pb::WorkerFrame::kDraining:

@@ -9,6 +9,8 @@
 namespace quire {
 namespace {
 
+// What a larger Step took is given back at once.
+constexpr size_t kKeptFrameBytes = 64u << 10;
 constexpr Micros kTickInterval = 100 * kMicrosPerMilli;
 
 // The system's word for it, which gRPC hands on within its own message, and the virtual network
@@ -97,7 +99,9 @@ void Link::Tick(Micros due) {
 void Link::OnFrame(std::string_view frame) {
   QUIRE_CHECK(phase_ == Phase::kGreeting || phase_ == Phase::kUp);
   last_frame_at_ = executor_.clock().Now();
-  absl::StatusOr<WorkerMessage> message = DecodeWorkerFrame(frame);
+  const std::shared_ptr<StepFrame> storage = step_storage_;
+  absl::StatusOr<WorkerMessage> message =
+      DecodeWorkerFrame(frame, std::exchange(*storage, StepFrame()));
   if (!message.ok()) {
     Down(LinkDownReason::kProtocol, message.status());
     return;
@@ -117,6 +121,7 @@ void Link::OnFrame(std::string_view frame) {
   }
   if (auto* step = std::get_if<StepFrame>(&*message)) {
     HandleStep(*step);
+    if (frame.size() <= kKeptFrameBytes) storage->outputs = std::move(step->outputs);
   } else if (auto* draining = std::get_if<DrainingNotice>(&*message)) {
     listener_.OnDraining(options_.worker, draining->remaining_ms);
   } else if (auto* chunk = std::get_if<SnapshotChunk>(&*message)) {

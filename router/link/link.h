@@ -129,7 +129,10 @@ class Link final : private FrameStream::Receiver {
   uint64_t attach_number_ = 0;
   uint64_t submit_number_ = 0;   // of the last Submit on this Attach
   uint64_t next_frame_seq_ = 0;  // 0: the first one is still to come
-  uint32_t vocab_size_ = 0;      // of the worker's model
+  // Outputs of the last Step, used again. Owned by the link and by the frame that is being handled,
+  // since its listener may end the link.
+  std::shared_ptr<StepFrame> step_storage_ = std::make_shared<StepFrame>();
+  uint32_t vocab_size_ = 0;  // of the worker's model
   uint32_t backoff_ms_ = 0;
   Micros dialled_at_ = 0;
   Micros last_frame_at_ = 0;  // moved on by our own lateness

@@ -124,6 +124,53 @@ TEST(WorkerFrames, AStepComesThroughWhole) {
   EXPECT_EQ(read.load.held_blocks, 6u);
 }
 
+// Steps of any shape, each read into what the one before left.
+TEST(WorkerFrames, UsedStorageLeavesNoTrace) {
+  uint32_t draw = 1;
+  const auto below = [&draw](uint32_t bound) {
+    draw = draw * 1664525u + 1013904223u;
+    return static_cast<int>((draw >> 16) % bound);
+  };
+  StepFrame storage;
+  for (int round = 0; round < 400; ++round) {
+    pb::WorkerFrame frame;
+    pb::Step* step = frame.mutable_step();
+    for (int i = below(round % 50 == 0 ? 3000 : 12); i > 0; --i) {
+      pb::Output* output = step->add_outputs();
+      output->set_request_number(static_cast<uint64_t>(below(100)));
+      output->set_choice(static_cast<uint32_t>(below(4)));
+      output->set_first_index(static_cast<uint64_t>(below(1000)));
+      const int ids = 1 + below(below(10) == 0 ? 200 : 3);
+      const bool scored = below(3) == 0;
+      for (int id = 0; id < ids; ++id) {
+        output->add_ids(below(5000));
+        if (!scored) continue;
+        output->add_logprobs(-1.0f * static_cast<float>(id));
+        output->add_top()->add_ids(id);
+        output->mutable_top(id)->add_logprobs(-0.5f);
+      }
+    }
+    const std::string bytes = frame.SerializeAsString();
+    auto fresh = DecodeWorkerFrame(bytes);
+    auto again = DecodeWorkerFrame(bytes, std::move(storage));
+    ASSERT_TRUE(fresh.ok() && again.ok());
+    const std::vector<Output>& wanted = std::get<StepFrame>(*fresh).outputs;
+    const std::vector<Output>& got = std::get<StepFrame>(*again).outputs;
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].key, wanted[i].key);
+      EXPECT_EQ(got[i].choice, wanted[i].choice);
+      EXPECT_EQ(got[i].first_index, wanted[i].first_index);
+      EXPECT_EQ(got[i].ids, wanted[i].ids);
+      EXPECT_EQ(got[i].logprobs, wanted[i].logprobs);
+      ASSERT_EQ(got[i].top.size(), wanted[i].top.size());
+      for (size_t k = 0; k < got[i].top.size(); ++k)
+        EXPECT_EQ(got[i].top[k].ids, wanted[i].top[k].ids);
+    }
+    storage = std::move(std::get<StepFrame>(*again));
+  }
+}
+
 TEST(WorkerFrames, StepsThatLieAreBroken) {
   using Change = std::function<void(pb::Step&)>;
   const std::vector<Change> changes = {
