@@ -95,6 +95,7 @@ class Dispatcher final : private LinkListener {
   void OnDraining(WorkerIndex worker, uint64_t remaining_ms) override;
   void OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) override;
   bool OnSilent(WorkerIndex worker) override;
+  bool OnDeaf(WorkerIndex worker) override { return fleet_.MayGiveUp(worker); }
   void OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) override;
 
   // What workers say of attempts (dispatcher_frames.cc).

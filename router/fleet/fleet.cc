@@ -233,17 +233,22 @@ void Fleet::CheckGivenUp(const std::string& model_id) const {
   QUIRE_CHECK_MSG(2 * gone <= pool, "silence takes half of a pool at most");
 }
 
-bool Fleet::MayGiveUpSilent(WorkerIndex index) {
-  WorkerRecord& worker = Get(index);
+bool Fleet::MayGiveUp(WorkerIndex index) const {
+  const std::string& model_id = worker(index).hello.model_id;
   size_t pool = 0;
   size_t gone = 1;  // with this one
   for (const WorkerRecord& other : workers_) {
-    if (other.hello.model_id != worker.hello.model_id) continue;
+    if (other.hello.model_id != model_id) continue;
     if (!other.attached && !other.given_up) continue;
     ++pool;
     gone += other.given_up ? 1 : 0;
   }
-  if (2 * gone <= pool || QUIRE_BUG(more_than_half_given_up)) return true;
+  return 2 * gone <= pool || QUIRE_BUG(more_than_half_given_up);
+}
+
+bool Fleet::MayGiveUpSilent(WorkerIndex index) {
+  if (MayGiveUp(index)) return true;
+  WorkerRecord& worker = Get(index);
   worker.silent = true;
   Settle(worker);
   return false;

@@ -127,6 +127,8 @@ class Fleet {
   // Nothing has come from the worker for the silence time. False: it is not to be given up, since
   // then more than half of its pool would be; it takes no new work until it is heard again.
   bool MayGiveUpSilent(WorkerIndex worker);
+  // The same for one whose words come, so that it is not marked.
+  bool MayGiveUp(WorkerIndex worker) const;
   void Draining(WorkerIndex worker);
   void Stepped(WorkerIndex worker, const StepFrame& step, Micros now);
   // The text of this model can be used from now on, or is refused for good with the reason.

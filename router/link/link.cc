@@ -12,6 +12,8 @@ namespace {
 // What a larger Step took is given back at once.
 constexpr size_t kKeptFrameBytes = 64u << 10;
 constexpr Micros kTickInterval = 100 * kMicrosPerMilli;
+// A heartbeat behind long Submits takes its time on a narrow link: so much of them passes at least.
+constexpr uint64_t kSlowestBytesPerMs = 32;
 
 // The system's word for it, which gRPC hands on within its own message, and the virtual network
 // too.
@@ -51,6 +53,8 @@ void Link::Dial() {
   ++attach_number_;
   submit_number_ = 0;
   next_frame_seq_ = 0;
+  last_echo_at_ = 0;
+  unechoed_bytes_ = 0;
   writable_ = true;
   dialled_at_ = last_frame_at_ = last_heartbeat_at_ = executor_.clock().Now();
   stream_ = dialer_.Dial(options_.target);
@@ -78,6 +82,7 @@ void Link::Tick(Micros due) {
   const Micros late = std::max<Micros>(0, now - due);
   if (!QUIRE_BUG(own_lateness_counts)) last_frame_at_ = std::min(now, last_frame_at_ + late);
   dialled_at_ = std::min(now, dialled_at_ + late);
+  if (last_echo_at_ != 0) last_echo_at_ = std::min(now, last_echo_at_ + late);
   if (phase_ == Phase::kGreeting && now - dialled_at_ > FromMillis(options_.hello_timeout_ms)) {
     Down(LinkDownReason::kSilent, absl::DeadlineExceededError("the worker sent no Hello"));
     return;
@@ -88,12 +93,27 @@ void Link::Tick(Micros due) {
       Down(LinkDownReason::kSilent, absl::DeadlineExceededError("the worker is silent"));
       return;
     }
+    if (IsDeaf(now) && listener_.OnDeaf(options_.worker)) {
+      Down(LinkDownReason::kSilent,
+           absl::DeadlineExceededError("the worker hears nothing of this router"));
+      return;
+    }
     if (now - last_heartbeat_at_ >= FromMillis(options_.heartbeat_ms)) {
       last_heartbeat_at_ = now;
       stream_->Write(EncodeHeartbeat(static_cast<uint64_t>(now / kMicrosPerMilli)));
     }
   }
   ScheduleTick();
+}
+
+// Heartbeats leave every heartbeat_ms, and one that arrives is told of within a frame: a link on
+// which they are late, but come, brings one as often.
+bool Link::IsDeaf(Micros now) const {
+  if (last_echo_at_ == 0) return false;
+  const Micros patience = FromMillis(std::max(options_.silence_ms, 2 * options_.heartbeat_ms)) +
+                          static_cast<Micros>(unechoed_bytes_ / kSlowestBytesPerMs) *
+                              kMicrosPerMilli;
+  return now - last_echo_at_ > patience;
 }
 
 void Link::OnFrame(std::string_view frame) {
@@ -158,6 +178,10 @@ void Link::HandleStep(const StepFrame& step) {
     return;
   }
   next_frame_seq_ = step.frame_seq + 1;
+  if (step.heartbeat_echo_ms != 0) {
+    last_echo_at_ = executor_.clock().Now();
+    unechoed_bytes_ = 0;
+  }
   for (const Output& output : step.outputs) {
     for (TokenId id : output.ids) {
       if (static_cast<uint32_t>(id) < vocab_size_) continue;
@@ -282,6 +306,7 @@ void Link::Pump() {
                          std::make_move_iterator(frames.end()));
     }
     while (writable_ && !head.frames.empty()) {
+      unechoed_bytes_ += head.frames.front().size();
       writable_ = stream_->Write(std::move(head.frames.front()));
       head.frames.pop_front();
     }

@@ -62,6 +62,9 @@ class LinkListener {
   virtual void OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) = 0;
   // Nothing has come for the silence time; asked again with every tick. False: the Attach stays.
   virtual bool OnSilent(WorkerIndex /*worker*/) { return true; }
+  // Its frames come, but none has told of a heartbeat of this router for the silence time: it hears
+  // nothing. Asked with every tick. False: the Attach stays, until the worker ends it.
+  virtual bool OnDeaf(WorkerIndex /*worker*/) { return true; }
   // Also without an OnLinkUp before it, when dialling failed. Nothing that was sent will be
   // answered.
   virtual void OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) = 0;
@@ -112,6 +115,7 @@ class Link final : private FrameStream::Receiver {
   void HandleStep(const StepFrame& step);
   void Down(LinkDownReason reason, const absl::Status& why);
   void ScheduleTick();
+  bool IsDeaf(Micros now) const;
   void Tick(Micros due);
   void Pump();
   void WriteControl(const AttemptKey& key, std::string frame);
@@ -137,6 +141,8 @@ class Link final : private FrameStream::Receiver {
   Micros dialled_at_ = 0;
   Micros last_frame_at_ = 0;  // moved on by our own lateness
   Micros last_heartbeat_at_ = 0;
+  Micros last_echo_at_ = 0;       // of a heartbeat, moved on as well; 0: this worker tells of none
+  uint64_t unechoed_bytes_ = 0;  // of Submits written since
   bool writable_ = true;
   std::deque<Waiting> waiting_;
   struct Unseen {

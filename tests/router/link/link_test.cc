@@ -115,6 +115,27 @@ TEST_F(LinkTest, BacksOffWithinBoundsWhileNobodyListens) {
   EXPECT_EQ(listener_.reasons.front(), LinkDownReason::kConnectionRefused);
 }
 
+TEST_F(LinkTest, AWorkerThatHearsNothingIsLeftWithinTheSilenceTime) {
+  Start();
+  Run(3 * kMicrosPerSecond);
+  worker_.deaf = true;
+  const Micros since = world_.clock().Now();
+  Run(2300 * kMilli);
+  ASSERT_EQ(listener_.downs.size(), 1u);
+  EXPECT_EQ(listener_.reasons[0], LinkDownReason::kSilent);
+  EXPECT_GT(listener_.downs[0] - since, 700 * kMilli) << "its last word of a heartbeat is that old";
+  EXPECT_LE(listener_.downs[0] - since, 2200 * kMilli);
+}
+
+TEST_F(LinkTest, AWorkerThatTellsOfNoHeartbeatsIsNotAccused) {
+  worker_.echoes = false;
+  Start();
+  Run(3 * kMicrosPerSecond);
+  worker_.deaf = true;
+  Run(10 * kMicrosPerSecond);
+  EXPECT_TRUE(listener_.downs.empty());
+}
+
 TEST_F(LinkTest, ASilentWorkerIsLeftAfterTheSilenceTimeAndNotBefore) {
   Start();
   Run(kMicrosPerSecond);

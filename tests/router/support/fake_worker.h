@@ -103,8 +103,10 @@ class FakeWorker {
   std::vector<pb::RouterFrame> heard;    // everything but heartbeats
   int attaches = 0;
   int heartbeats = 0;
+  bool echoes = true;  // tells of heartbeats
   int bundle_fetches = 0;
   bool paused = false;  // sends nothing at all, as a frozen process
+  bool deaf = false;    // nothing arrives
   bool frozen = false;  // sends frames, makes no tokens
   uint32_t step_age_ms = 0;
   uint32_t step_limit_ms = 2000;
@@ -127,6 +129,7 @@ class FakeWorker {
     step.set_frame_seq(++frame_seq);
     step.set_state(draining_ ? pb::DRAIN : state);
     step.set_step_age_ms(step_age_ms);
+    if (echoes) step.set_heartbeat_echo_ms(std::exchange(echo_ms_, 0));
     step.set_step_limit_ms(step_limit_ms);
     step.set_routers_attached(routers_attached);
     step.set_last_admitted_submit(last_admitted_submit_);
@@ -163,8 +166,10 @@ class FakeWorker {
   void OnFrame(std::string_view bytes) {
     pb::RouterFrame frame;
     if (!frame.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
+    if (deaf) return;
     if (frame.has_heartbeat()) {
       ++heartbeats;
+      echo_ms_ = frame.heartbeat().sent_at_ms();
       return;
     }
     heard.push_back(frame);
@@ -332,6 +337,7 @@ class FakeWorker {
   }
 
   VirtualWorld& world_;
+  uint64_t echo_ms_ = 0;  // of the last heartbeat, not told yet
   FakeWorkerOptions options_;
   std::unique_ptr<Session> session_;
   std::vector<std::unique_ptr<Session>> dead_;  // ended inside their own callback
