@@ -29,7 +29,7 @@ class SaltBook {
   std::string Of(const std::string& cache_group, std::string_view client_salt);
 
  private:
-  const std::string key_;
+  std::string key_;
   std::map<std::string, std::string> known_;  // by cache group
 };
 

@@ -110,9 +110,9 @@ void Link::Tick(Micros due) {
 // which they are late, but come, brings one as often.
 bool Link::IsDeaf(Micros now) const {
   if (last_echo_at_ == 0) return false;
-  const Micros patience = FromMillis(std::max(options_.silence_ms, 2 * options_.heartbeat_ms)) +
-                          static_cast<Micros>(unechoed_bytes_ / kSlowestBytesPerMs) *
-                              kMicrosPerMilli;
+  const Micros patience =
+      FromMillis(std::max(options_.silence_ms, 2 * options_.heartbeat_ms)) +
+      static_cast<Micros>(unechoed_bytes_ / kSlowestBytesPerMs) * kMicrosPerMilli;
   return now - last_echo_at_ > patience;
 }
 

@@ -141,7 +141,7 @@ class Link final : private FrameStream::Receiver {
   Micros dialled_at_ = 0;
   Micros last_frame_at_ = 0;  // moved on by our own lateness
   Micros last_heartbeat_at_ = 0;
-  Micros last_echo_at_ = 0;       // of a heartbeat, moved on as well; 0: this worker tells of none
+  Micros last_echo_at_ = 0;      // of a heartbeat, moved on as well; 0: this worker tells of none
   uint64_t unechoed_bytes_ = 0;  // of Submits written since
   bool writable_ = true;
   std::deque<Waiting> waiting_;

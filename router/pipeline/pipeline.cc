@@ -53,7 +53,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void WorkersNamed(const std::string& source, std::vector<std::string> targets) override {
     roster_.Named(source, std::move(targets));
   }
-  void UseSaltKey(const std::string& key) override { options_.salt_key = key; }
+  void UseSaltKey(const std::string& key) override { salts_ = SaltBook(key); }
   std::vector<ModelEntry> Models() const override { return models_.Entries(); }
   void Tokenize(const std::string& model, Prompt prompt,
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
@@ -99,7 +99,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   Micros Now() const { return executor_.clock().Now(); }
   double SecondsSince(Micros then) const;
 
-  PipelineOptions options_;  // constant but for the salt key
+  const PipelineOptions options_;
   const PipelineRuntime runtime_;
   const RouterInstance instance_;
   const GenerationSettings no_defaults_;
