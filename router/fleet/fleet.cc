@@ -367,6 +367,20 @@ const WorkerRecord* Fleet::Representative(const std::string& model_id) const {
   return remembered == remembered_.end() ? nullptr : &remembered->second;
 }
 
+std::vector<std::string> Fleet::FeaturesOf(const std::string& model_id) const {
+  std::vector<std::string> offered;
+  for (const WorkerRecord& worker : workers_) {
+    if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
+    for (const std::string& feature : worker.hello.features) {
+      const bool listed = std::find(offered.begin(), offered.end(), feature) != offered.end();
+      if (!listed) offered.push_back(feature);
+    }
+  }
+  if (!offered.empty()) return offered;
+  const WorkerRecord* like = Representative(model_id);
+  return like == nullptr ? offered : like->hello.features;
+}
+
 // Those with most deaths first: when half of the ready ones are left out already, the others serve,
 // since a worker that may die is better than none.
 std::vector<WorkerIndex> Fleet::Ejected(const std::string& model_id, Micros now) const {

@@ -151,6 +151,9 @@ class Fleet {
   // A worker whose Hello tells the limits and features of this model: a ready one if there is one,
   // and if they have all gone the last one as it was.
   const WorkerRecord* Representative(const std::string& model_id) const;
+  // What one of the model's ready workers at least offers; with none ready, what the
+  // representative does. In a rolling update workers of two versions may differ in it.
+  std::vector<std::string> FeaturesOf(const std::string& model_id) const;
   FleetView View(const std::string& model_id, Micros now) const;
   // Left out for their deaths now.
   uint32_t EjectedCount(const std::string& model_id, Micros now) const;

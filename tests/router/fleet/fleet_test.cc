@@ -61,6 +61,29 @@ TEST_F(FleetTest, AWorkerIsReadyOnceItSaysSoAndItsTextIsAtHand) {
   EXPECT_EQ(fleet_.worker(worker).last_error, "gone");
 }
 
+TEST_F(FleetTest, AModelOffersWhatSomeReadyWorkerOffers) {
+  WorkerHello old = Hello();
+  old.features = {"choices"};
+  WorkerHello recent = Hello();
+  recent.worker_id = "another";
+  recent.features = {"resume", "choices"};
+  const WorkerIndex first = Add("a:1");
+  const WorkerIndex second = Add("b:1");
+  EXPECT_TRUE(fleet_.FeaturesOf("m").empty()) << "nobody has said what it offers";
+  ASSERT_TRUE(fleet_.Attached(first, old, 5).ok());
+  ASSERT_TRUE(fleet_.Attached(second, recent, 5).ok());
+  fleet_.TextReady("m");
+  fleet_.Stepped(first, Step(), 1);
+  EXPECT_EQ(fleet_.FeaturesOf("m"), old.features) << "the other one is not ready yet";
+  fleet_.Stepped(second, Step(), 1);
+  EXPECT_EQ(fleet_.FeaturesOf("m"), (std::vector<std::string>{"choices", "resume"}));
+  EXPECT_TRUE(fleet_.FeaturesOf("another").empty());
+  fleet_.Detached(first, "gone", 0);
+  EXPECT_EQ(fleet_.FeaturesOf("m"), recent.features);
+  fleet_.Detached(second, "gone", 0);
+  EXPECT_EQ(fleet_.FeaturesOf("m"), old.features) << "with nobody ready, the representative's";
+}
+
 TEST_F(FleetTest, StuckIsAStepPastItsLimitOrTheWorkersOwnWord) {
   const WorkerIndex worker = Add("a:1");
   ASSERT_TRUE(fleet_.Attached(worker, Hello(), 5).ok());
