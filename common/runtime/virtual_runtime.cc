@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -87,6 +88,8 @@ struct VirtualWorld::State {
   VirtualExecutor executor{clock};
   Micros min_delay = 50;
   Micros max_delay = 200;
+  Micros min_close_delay = 0;
+  Micros max_close_delay = 0;  // 0: closes are not delayed
   std::map<std::string, Accept> listeners;
   std::map<std::string, BundleSource> bundles;
   std::map<std::string, bool> held;
@@ -103,6 +106,7 @@ struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::St
     size_t pending_bytes = 0;
     Micros last_due = 0;
     bool wants_writable = false;
+    std::optional<absl::Status> close;  // behind all frames of this direction
   };
   VirtualWorld* world = nullptr;
   State* state = nullptr;
@@ -167,7 +171,27 @@ struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::St
           frames.pop_front();
           if (self->alive[1 - from] && !self->closed[1 - from]) self->Hand(from, std::move(frame));
         }
+        if (self->directions[from].close && frames.empty() && !self->Held(from)) {
+          self->CloseTowards(1 - from, *self->directions[from].close);
+        }
       }
+    });
+  }
+
+  // The same, when the other side has yet to learn of it.
+  void CloseLater(int to, absl::Status status) {
+    if (closed[to] || directions[1 - to].close) return;
+    if (state->max_close_delay == 0) return CloseTowards(to, std::move(status));
+    Direction& d = directions[1 - to];
+    d.close = std::move(status);
+    const Micros span = state->max_close_delay - state->min_close_delay + 1;
+    const Micros delay = state->min_close_delay +
+                         static_cast<Micros>(world->rng().Next() % static_cast<uint64_t>(span));
+    d.last_due = std::max(d.last_due, state->clock.Now() + delay);
+    state->executor.PostAt(d.last_due, [self = shared_from_this(), to] {
+      Direction& way = self->directions[1 - to];
+      if (self->Held(1 - to) || !way.waiting.empty()) return;  // Release brings it
+      self->CloseTowards(to, *way.close);
     });
   }
 
@@ -192,7 +216,7 @@ class VirtualWorld::State::End final : public FrameStream {
     pipe_->alive[side_] = false;
     pipe_->receivers[side_] = nullptr;
     pipe_->closed[side_] = true;
-    pipe_->CloseTowards(1 - side_, absl::CancelledError("the peer cancelled the stream"));
+    pipe_->CloseLater(1 - side_, absl::CancelledError("the peer cancelled the stream"));
   }
   void Start(Receiver* receiver) override { pipe_->receivers[side_] = receiver; }
   bool Write(std::string frame) override {
@@ -210,7 +234,7 @@ class VirtualWorld::State::End final : public FrameStream {
     auto pipe = pipe_;
     const int side = side_;
     pipe_->state->executor.PostAt(last, [pipe, side] {
-      pipe->CloseTowards(1 - side, absl::OkStatus());
+      pipe->CloseLater(1 - side, absl::OkStatus());
       pipe->CloseTowards(side, absl::OkStatus());
     });
   }
@@ -264,6 +288,12 @@ void VirtualWorld::SetDelay(Micros min_delay, Micros max_delay) {
   QUIRE_CHECK(min_delay >= 0 && max_delay >= min_delay);
   state_->min_delay = min_delay;
   state_->max_delay = max_delay;
+}
+
+void VirtualWorld::SetCloseDelay(Micros min_delay, Micros max_delay) {
+  QUIRE_CHECK(min_delay >= 0 && max_delay >= min_delay);
+  state_->min_close_delay = min_delay;
+  state_->max_close_delay = max_delay;
 }
 
 void VirtualWorld::CutLinks(const std::string& target) {

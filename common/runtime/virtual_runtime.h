@@ -43,6 +43,10 @@ class VirtualWorld {
 
   // One-way delay of every frame; drawn anew per frame between the two.
   void SetDelay(Micros min_delay, Micros max_delay);
+  // How long after an end closed, or is gone, the other one hears of it: behind the frames that are
+  // under way and, where these are held, not before they pass. A new stream may overtake the end of
+  // the old one. Without it: at once, and what was under way is lost.
+  void SetCloseDelay(Micros min_delay, Micros max_delay);
   // Breaks all streams to `target` at once; both ends hear UNAVAILABLE.
   void CutLinks(const std::string& target);
   // While held, frames to and from `target` wait; streams stay open.

@@ -29,6 +29,7 @@ json::Object ObjectOf(const WorkerStatus& worker) {
   object["served_names"] = std::move(names);
   object["phase"] = worker.phase;
   object["index_state"] = worker.index_state;
+  object["cached_blocks"] = worker.cached_blocks;
   object["problem"] = worker.problem;
   object["stuck"] = worker.stuck;
   object["live_attempts"] = worker.live_attempts;

@@ -69,7 +69,7 @@ void Dispatcher::Start(DispatchRequest request) {
     live.holds_prompt = ledger_.Hold(live.Prompt());
   }
   // Who came before it goes before it.
-  if (line_.Blocked(live.pool())) {
+  if (line_.Blocked(live.pool()) && !QUIRE_BUG(carry_on_not_ahead)) {
     Wait(live, PlaceOutcome::kBusy);
     return;
   }

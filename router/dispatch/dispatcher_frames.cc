@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/dispatch/refusal.h"
 
@@ -41,6 +42,7 @@ LiveDispatch* Dispatcher::FindCurrent(WorkerIndex worker, const AttemptKey& key)
   LiveDispatch* live = Find(key.request);
   if (live == nullptr) return nullptr;
   const bool current = live->running && live->worker == worker && live->attempt == key.attempt;
+  if (QUIRE_BUG(no_fence)) return live->running ? live : nullptr;
   return current ? live : nullptr;
 }
 

@@ -1,4 +1,5 @@
 // What a pool offers now, with what this router has on the way to it.
+#include "common/planted_bug.h"
 #include "router/dispatch/dispatcher.h"
 
 namespace quire {
@@ -6,7 +7,8 @@ namespace quire {
 Room Dispatcher::RoomFor(const std::string& model_id, const RoomNeed& need) const {
   const Room room = RoomIn(ViewOf(model_id), need, options_.limits.max_prefill_ahead);
   // Who waits here already goes first.
-  return room == Room::kSome && line_.Blocked(model_id) ? Room::kFull : room;
+  const bool before = line_.Blocked(model_id) && !QUIRE_BUG(carry_on_not_ahead);
+  return room == Room::kSome && before ? Room::kFull : room;
 }
 
 // The ready and trusted workers of a model, with what is on its way to them.

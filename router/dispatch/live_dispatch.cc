@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "common/wire_features.h"
 
 namespace quire {
@@ -37,7 +38,8 @@ uint64_t LiveDispatch::FurthestChoice() const {
 std::vector<std::string> LiveDispatch::Features() const {
   std::vector<std::string> features =
       RequiredFeatures(request.submit.sampling, journal.choice_count());
-  if (journal.TotalOutputs() > 0) features.emplace_back(kFeatureResume);
+  if (journal.TotalOutputs() > 0 && !QUIRE_BUG(resume_not_asked_for))
+    features.emplace_back(kFeatureResume);
   return features;
 }
 
@@ -49,6 +51,7 @@ uint32_t LiveDispatch::InitialWindow() const {
     const uint64_t here = windows[choice].Room(journal.accepted(choice));
     room = std::min(room.value_or(here), here);
   }
+  if (QUIRE_BUG(window_not_carried_over) && carry_on) return windows.front().size();
   QUIRE_CHECK_MSG(room && *room > 0, "an attempt has a choice to go on with");
   return static_cast<uint32_t>(*room);
 }

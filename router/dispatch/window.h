@@ -33,11 +33,12 @@ class Window {
     return granted_;
   }
 
+  uint32_t size() const { return size_; }
   uint64_t granted() const { return granted_; }
   uint64_t taken() const { return taken_; }
 
  private:
-  uint64_t size_;
+  uint32_t size_;
   uint64_t taken_ = 0;
   uint64_t granted_ = 0;
 };

@@ -204,6 +204,7 @@ void CacheIndex::Stepped(WorkerIndex worker, const StepFrame& step, Micros now) 
   for (const CacheEvents& event : step.events) {
     ++seq;
     if (event.cache_kind >= follower.kinds.size()) return MakeStale(worker, follower, now);
+    if (QUIRE_BUG(event_lost_during_scan) && follower.state == CacheState::kSyncing) continue;
     if (!Apply(worker, follower, event, seq)) return MakeOverLimit(worker, follower);
   }
   follower.event_seq = seq;
@@ -311,6 +312,15 @@ CacheVerdict CacheIndex::Judge(WorkerIndex worker, const CachePrediction& predic
   }
   ++(raced ? counters_.predictions_raced : counters_.predictions_wrong);
   return raced ? CacheVerdict::kRaced : CacheVerdict::kWrong;
+}
+
+uint64_t CacheIndex::BlocksOf(WorkerIndex worker) const {
+  uint64_t blocks = 0;
+  if (ShardOf(worker) >= shards_.size()) return blocks;
+  for (const HolderTable& table : shards_[ShardOf(worker)].kinds) {
+    blocks += table.HeldBy(BitOf(worker));
+  }
+  return blocks;
 }
 
 size_t CacheIndex::Bytes() const {

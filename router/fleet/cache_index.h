@@ -100,6 +100,8 @@ class CacheIndex {
                      uint32_t real_tokens, uint64_t lookup_seq);
 
   CacheState state(WorkerIndex worker) const;
+  // Blocks that it is known to hold, of all kinds: a pass over the tables, for operators and tests.
+  uint64_t BlocksOf(WorkerIndex worker) const;
   size_t Bytes() const;
   const CacheIndexCounters& counters() const { return counters_; }
   void CheckInvariants() const;

@@ -166,6 +166,13 @@ size_t HolderTable::HeldCount() const {
                                            [](const Slot& slot) { return slot.holders != 0; }));
 }
 
+size_t HolderTable::HeldBy(int worker) const {
+  QUIRE_CHECK(worker >= 0 && worker < kWorkers);
+  const uint64_t bit = uint64_t{1} << worker;
+  return static_cast<size_t>(std::count_if(slots_.begin(), slots_.end(),
+                                           [bit](const Slot& slot) { return slot.holders & bit; }));
+}
+
 void HolderTable::CheckInvariants() const {
   QUIRE_CHECK(places_.size() == 2 * capacity_ && slots_.size() <= capacity_);
   for (size_t i = 0; i < slots_.size(); ++i) {

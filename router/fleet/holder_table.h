@@ -41,7 +41,8 @@ class HolderTable {
   void HoldersOf(std::span<const uint64_t> hashes, Cursor& cursor, std::span<uint64_t> rows) const;
 
   size_t Bytes() const { return capacity_ * kSlotBytes; }
-  size_t HeldCount() const;  // hashes with a holder: counts, for tests
+  size_t HeldCount() const;         // hashes with a holder: counts, for tests
+  size_t HeldBy(int worker) const;  // hashes that it holds: one pass over the table
   void CheckInvariants() const;
 
  private:

@@ -50,7 +50,7 @@ void Link::Start() {
 void Link::Dial() {
   QUIRE_CHECK(stream_ == nullptr && waiting_.empty());
   phase_ = Phase::kGreeting;
-  ++attach_number_;
+  if (!QUIRE_BUG(attach_number_used_again) || attach_number_ == 0) ++attach_number_;
   submit_number_ = 0;
   next_frame_seq_ = 0;
   last_echo_at_ = 0;

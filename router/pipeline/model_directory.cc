@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/planted_bug.h"
+
 namespace quire {
 namespace {
 
@@ -44,7 +46,7 @@ Result<const Pool*> ModelDirectory::FindPool(const std::string& name, uint64_t k
         "model: '" + name.substr(0, kMaxHelloStringBytes) + "' is not served; served are: " + known,
         "model", 0};
   }
-  if (model_id.empty()) {
+  if (model_id.empty() || QUIRE_BUG(model_forgotten_on_resume)) {
     const Pool* chosen = ChoosePool(fleet.pool_rules(), of_name, key);
     if (chosen != nullptr) return chosen;
     return ApiError{ApiCode::kUnavailable, "model " + served + " is not ready yet", "", 1000};
@@ -71,7 +73,8 @@ Result<ServedModel> ModelDirectory::Find(const std::string& name, uint64_t key,
   }
   // Clients hear the name that they asked for.
   model.facts = {name.empty() ? pool.name : name, worker->hello.limits.max_model_len,
-                 worker->hello.vocab_size, worker->hello.limits, worker->hello.features};
+                 worker->hello.vocab_size, worker->hello.limits,
+                 dispatcher_.fleet().FeaturesOf(pool.model_id)};
   model.model_id = pool.model_id;
   return model;
 }

@@ -17,6 +17,7 @@ std::vector<WorkerStatus> StatusesOf(const Dispatcher& dispatcher) {
     status.phase = std::string(WorkerPhaseName(worker.phase));
     status.index_state =
         std::string(CacheStateName(dispatcher.placement().index().state(worker.index)));
+    status.cached_blocks = dispatcher.placement().index().BlocksOf(worker.index);
     status.problem = worker.refusal.empty() ? worker.last_error : worker.refusal;
     status.stuck = worker.stuck;
     status.live_attempts = worker.live_attempts;

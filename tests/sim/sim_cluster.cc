@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tests/router/support/fake_text.h"
+
 namespace quire::sim {
 namespace {
 
@@ -43,7 +45,8 @@ class Cluster final : private RecordSink {
     PipelineOptions options;
     for (int i = 0; i < 2; ++i) {
       workers_.push_back(
-          std::make_unique<SimWorker>(world, "worker-" + std::to_string(i), scenario.page_count));
+          std::make_unique<SimWorker>(world, SimWorkerOptions{.name = "worker-" + std::to_string(i),
+                                                              .page_count = scenario.page_count}));
       options.workers.push_back(workers_.back()->target());
       workers_.back()->SetRecordTaker([this, i](Epoch epoch, const AttemptRecord& record) {
         const bool fresh =

@@ -15,7 +15,7 @@
 #include "common/runtime/virtual_runtime.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/records/request_record.h"
-#include "tests/sim/sim_worker.h"
+#include "tests/support/fleet_sim/sim_worker.h"
 
 namespace quire::sim {
 

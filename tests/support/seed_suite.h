@@ -16,7 +16,6 @@
 
 namespace quire::sim {
 
-inline constexpr uint64_t kTwiceEvery = 20;  // every so manieth seed is run twice
 inline constexpr int kEnoughFailures = 5;
 
 struct Life {
@@ -29,6 +28,7 @@ struct SeedSuite {
   std::string replay;  // "test_sim --gtest_filter=FleetSim.*"
   // Lives a seed; `again`: its second time, of which nothing counts but the trace.
   std::function<Life(uint64_t seed, bool again)> live;
+  uint64_t twice_every = 20;  // every so manieth seed is run twice
 };
 
 // An assertion ends the process; this says in which life.
@@ -63,7 +63,7 @@ inline bool LiveSeeds(const SeedSuite& suite) {
     }
     failed += !life.violations.empty();
     if (failed >= kEnoughFailures) break;
-    if (seed % kTwiceEvery != 0 && only == 0) continue;
+    if (seed % suite.twice_every != 0 && only == 0) continue;
     EXPECT_EQ(suite.live(seed, /*again=*/true).trace, life.trace)
         << "seed " << seed << " run twice";
   }

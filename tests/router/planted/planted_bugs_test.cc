@@ -7,7 +7,7 @@ namespace quire::sim {
 namespace {
 
 PlantedSuite Suite() {
-  return {"router", "quire-router", 15,
+  return {"router", "quire-router", 20,
           [](uint64_t seed) { return RunFleetSeed(seed).violations; }};
 }
 

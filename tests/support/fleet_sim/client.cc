@@ -1,5 +1,6 @@
 #include "tests/support/fleet_sim/client.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -7,7 +8,8 @@ namespace quire::sim {
 namespace {
 
 constexpr Micros kMilli = kMicrosPerMilli;
-constexpr int kMaxAsks = 200;
+constexpr int kMaxAsks = 400;
+constexpr Micros kLongestWaitMs = 5000;  // who is patient asks no later than that
 
 }  // namespace
 
@@ -37,13 +39,11 @@ void FleetSimClient::Ask() {
   } else {
     choices.assign(choices.size(), {});
   }
-  auto tenant = std::make_shared<TenantProfile>();
-  tenant->name = plan_.tenant;
-  ask.tenant = std::move(tenant);
   asking_ = true;
   started_ = false;
-  fleet_.Asked(router_);
+  const bool streaming = ask.streaming;
   id_ = pipeline->Start(std::move(ask), this);
+  fleet_.Asked(router_, id_, streaming);
 }
 
 void FleetSimClient::AskAgain(Micros after) {
@@ -74,6 +74,7 @@ void FleetSimClient::OnStarted(const Started& started) {
     if (started.seed != resume_.seed || started.created != resume_.created) {
       Violate("goes on under another seed or time");
     }
+    if (started.model_id != resume_.model_id) Violate("goes on with another model");
   }
   ever_started_ = true;
   resume_.seed = started.seed;
@@ -91,12 +92,13 @@ void FleetSimClient::OnDelta(const Delta& delta) {
             std::to_string(choice.ids.size()));
   }
   choice.ids.insert(choice.ids.end(), delta.ids.begin(), delta.ids.end());
+  fleet_.Told(router_, id_, delta.choice, choice.ids.size());
   for (const TokenLogprob& token : delta.logprobs) choice.logprobs.push_back(token.logprob);
   Say("has " + std::to_string(choice.ids.size()) + " of " + std::to_string(delta.choice));
   fleet_.At(plan_.takes_after,
             [this, id = id_, router = router_, which = delta.choice, taken = choice.ids.size()] {
               if (!asking_ || id_ != id || router_ != router) return;
-              if (Pipeline* pipeline = fleet_.Serving(router)) pipeline->Taken(id, which, taken);
+              fleet_.Took(router, id, which, taken);
             });
 }
 
@@ -121,19 +123,45 @@ void FleetSimClient::OnFinished(const Usage& usage) {
   Say("finished");
 }
 
+bool FleetSimClient::Limited() const {
+  const TenantProfile* tenant = plan_.ask.tenant.get();
+  return tenant != nullptr && (tenant->requests_per_minute > 0 || tenant->tokens_per_minute > 0 ||
+                               tenant->max_concurrent > 0);
+}
+
+void FleetSimClient::LeftBehind(const std::string& how) {
+  over = left_behind = true;
+  fleet_.Meet(how, 1);
+}
+
 void FleetSimClient::OnError(const ApiError& error) {
   if (over || !asking_) return Violate("has a second end");
   asking_ = false;
   Say("error " + error.message);
+  const bool resumes = ever_started_ && plan_.ask.streaming;
+  const std::string needed = resumes ? resume_.model_id : "";
+  const bool come_back = error.code == ApiCode::kUnavailable || error.code == ApiCode::kRateLimited;
+  if (come_back && !started_ && error.retry_after_ms == 0) Violate("is not told when to come back");
   if (error.reason == "request_suspect") {
     over = suspect = true;
   } else if (error.code == ApiCode::kDeadlineExceeded && plan_.ask.timeout_ms > 0) {
     over = late = true;
   } else if (plan_.poison && asks >= 3) {
     over = true;  // each time that it asks is another request, and kills anew
+  } else if (error.code == ApiCode::kRateLimited) {
+    if (!Limited()) Violate("has no quota, and is over it");
+    if (started_) Violate("is over its quota in the middle of an answer");
+    fleet_.Meet("told to wait for its quota", 1);
+    AskAgain(std::min<Micros>(error.retry_after_ms, kLongestWaitMs) * kMilli);
   } else if (error.code == ApiCode::kUnavailable) {
     fleet_.Meet("told to come back", 1);
+    if (resumes && !fleet_.MayBeServed(needed)) return LeftBehind("left behind by an update");
     AskAgain(300 * kMilli);
+  } else if (error.code == ApiCode::kConflict && resumes && !fleet_.MayBeServed(needed)) {
+    LeftBehind("told that its model is gone");
+  } else if (error.code == ApiCode::kInvalidArgument && !started_ &&
+             fleet_.MayLackFeatures(router_, needed)) {
+    LeftBehind("told that a feature is not served");
   } else {
     over = true;
     Violate("ends in an error: " + error.message);

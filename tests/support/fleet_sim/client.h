@@ -18,7 +18,14 @@ class ClientHost {
   virtual ~ClientHost() = default;
   // nullptr: the router is down, or stopped: nobody is served.
   virtual Pipeline* Serving(size_t router) = 0;
-  virtual void Asked(size_t router) = 0;  // it was given a request
+  virtual void Asked(size_t router, RequestId request, bool streaming) = 0;
+  virtual void Told(size_t router, RequestId request, uint32_t choice, uint64_t count) = 0;
+  // It takes what it has, up to `count`.
+  virtual void Took(size_t router, RequestId request, uint32_t choice, uint64_t count) = 0;
+  // Whether waiting can help who needs this model.
+  virtual bool MayBeServed(const std::string& model_id) const = 0;
+  // Whether this router may say that a feature is not served; of any model when it is empty.
+  virtual bool MayLackFeatures(size_t router, const std::string& model_id) const = 0;
   virtual size_t router_count() const = 0;
   virtual void At(Micros after, std::function<void()> work) = 0;
   virtual void Trace(const std::string& what) = 0;
@@ -42,11 +49,15 @@ class FleetSimClient final : public ResponseSink {
   void OnChoiceEnd(const ChoiceEnd& end) override;
   void OnFinished(const Usage& usage) override;
   void OnError(const ApiError& error) override;
+  // That began the answer; empty: nobody did.
+  const std::string& model_id() const { return resume_.model_id; }
 
  private:
+  void LeftBehind(const std::string& how);
   void Say(const std::string& what);
   void Violate(const std::string& what);
   void AskAgain(Micros after);
+  bool Limited() const;
   bool AllEnded() const {
     return std::all_of(choices.begin(), choices.end(),
                        [](const Choice& choice) { return !choice.finish_reason.empty(); });
@@ -68,6 +79,7 @@ class FleetSimClient final : public ResponseSink {
   bool late = false;
   bool suspect = false;
   bool finished = false;
+  bool left_behind = false;  // by an update: nobody serves any more what it needs
   bool resumed = false;
   int asks = 0;
 

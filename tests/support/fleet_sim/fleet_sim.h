@@ -1,14 +1,17 @@
 // Several real routers and workers in one thread and virtual time, with clients, tenants and faults
 // drawn from a seed; held to what clients get in a world without faults.
 //
-// The oracle: token ids equal the undisturbed run, each index once and in order; exactly one
-// terminal event for each time that a client asked; a client that lost its router, or was told to
-// come back, goes on elsewhere and ends well; request_suspect only for a request under which so
-// many workers died; at the end no block is held; no prediction of a cache was wrong.
+// The oracle: token ids equal the undisturbed run of the model that began the answer, each index
+// once and in order; exactly one terminal event for each time that a client asked; a client that
+// lost its router, or was told to come back, goes on elsewhere and ends well; what a router tells
+// its clients follows from what passed on its wires (wire_watch.h); the books of routers and
+// workers agree; request_suspect only for a request under which so many workers died; at the end no
+// block is held, no prediction of a cache was wrong, and what a router knows of a cache is there.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,8 +23,7 @@ namespace quire::sim {
 struct FleetClient {
   Micros starts_at = 0;
   size_t router = 0;
-  std::string tenant;
-  GenerateRequest ask;
+  GenerateRequest ask;        // its tenant included
   Micros takes_after = 0;     // for streams: the time from delta to Taken
   Micros cancels_after = -1;  // from its start; −1: never
   bool poison = false;        // kills each worker with its fifth token there
@@ -29,23 +31,31 @@ struct FleetClient {
 
 struct FleetFault {
   enum class Kind : uint8_t {
-    kCut,         // all links of a worker break
-    kCrash,       // kill -9 of a worker, restarted later
-    kHold,        // nothing passes between a worker and anybody
-    kHoldOneWay,  // nothing passes from a worker to one router, or the other way
-    kFreeze,      // its engine stands: a step that does not end
-    kDrain,       // SIGTERM, and a new process later
-    kRefuse,      // its address refuses connections and its links break; it lives
-    kRouterKill,  // kill -9 of a router, restarted later
-    kRouterStop,  // SIGSTOP of a router, and SIGCONT
-    kResets,      // links of a worker break every 500 ms
-    kHoldAll,     // nothing passes between a router and anybody
+    kCut,           // all links of a worker break
+    kCrash,         // kill -9 of a worker, restarted later
+    kHold,          // nothing passes between a worker and anybody
+    kHoldOneWay,    // nothing passes from a worker to one router, or the other way
+    kFreeze,        // its engine stands: a step that does not end
+    kDrain,         // SIGTERM, and a new process later
+    kRefuse,        // its address refuses connections and its links break; it lives
+    kRouterKill,    // kill -9 of a router, restarted later
+    kRouterStop,    // SIGSTOP of a router, and SIGCONT
+    kResets,        // links of a worker break every 500 ms
+    kHoldAll,       // nothing passes between a router and anybody
+    kWorkerStop,    // SIGSTOP of a worker, and SIGCONT
+    kRouterLate,    // a router that is held up again and again: its timers run late
+    kWorkerLate,    // a worker
+    kRouterLeap,    // the monotonic clock of a router jumps forward
+    kWorkerLeap,    // of a worker
+    kWallJump,      // somebody sets the time of day of a router and a worker, forward or back
+    kUpdateModel,   // as kDrain, and the new process has another model
+    kUpdateBinary,  // as kDrain, and the new process has other features
   };
-  static constexpr int kKinds = 11;
+  static constexpr int kKinds = 19;
   Kind kind = Kind::kCut;
   size_t worker = 0;
   size_t router = 0;
-  bool to_worker = false;
+  bool other_way = false;  // one way: to the worker; time of day: back
   Micros at = 0;
   Micros lasts = 0;
 };
@@ -53,15 +63,21 @@ struct FleetFault {
 struct FleetScenario {
   uint64_t seed = 1;
   size_t workers = 2;
-  size_t routers = 1;
+  std::vector<bool> plain;  // by worker: begins with a binary that has no optional feature
+  // By router: "prefix-aware", or a policy that wants no events, as an older binary might.
+  std::vector<std::string> policies;
   int64_t page_count = 600;
-  std::string policy = "prefix-aware";
   uint64_t max_carry_on_tokens = 8192;
   uint32_t window_tokens = 256;
   uint32_t retry_burst = 10;
-  int64_t max_waiting = 16;  // of each worker
+  int32_t max_waiting = 16;  // of each worker
+  int32_t snapshot_slice = 4000;
+  Micros max_delay = 2 * kMicrosPerMilli;  // of a frame; each is drawn anew
+  Micros max_close_delay = 0;              // until an end of a stream hears that the other is gone
   std::vector<FleetClient> clients;
   std::vector<FleetFault> faults;
+
+  bool Has(FleetFault::Kind kind) const;
 };
 
 FleetScenario DrawFleet(uint64_t seed);
@@ -72,11 +88,11 @@ struct FleetResult {
   std::map<std::string, uint64_t> met;  // what happened, so that the suite does not grow blind
   std::map<size_t, std::vector<std::vector<TokenId>>> ids;  // by client and choice
 };
-
-// What clients get when nothing goes wrong.
-FleetResult RunCalm(const FleetScenario& scenario);
-// With faults; judged against `calm` unless it is nullptr.
-FleetResult RunFleet(const FleetScenario& scenario, const FleetResult* calm);
+// What clients get when nothing goes wrong, by model_id.
+using CalmAnswers = std::map<std::string, FleetResult>;
+CalmAnswers RunCalm(const FleetScenario& scenario);
+// With faults.
+FleetResult RunFleet(const FleetScenario& scenario, const CalmAnswers& calm);
 // Both.
 FleetResult RunFleetSeed(uint64_t seed);
 

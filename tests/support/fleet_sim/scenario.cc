@@ -3,9 +3,10 @@
 #include <memory>
 
 #include "common/runtime/virtual_runtime.h"
-#include "tests/sim/sim_worker.h"
+#include "tests/router/support/fake_text.h"
 #include "tests/support/fleet_sim/fleet_sim.h"
 #include "tests/support/fleet_sim/poison_stream.h"
+#include "tests/support/fleet_sim/sim_worker.h"
 
 namespace quire::sim {
 namespace {
@@ -53,6 +54,83 @@ GenerateRequest DrawAsk(Draw& draw) {
   return ask;
 }
 
+using Tenants = std::vector<std::shared_ptr<const TenantProfile>>;
+
+Tenants DrawTenants(Draw& draw) {
+  const bool quotas = draw.OneIn(3);
+  Tenants tenants;
+  for (const char* name : {"a", "b", "c"}) {
+    TenantProfile tenant;
+    tenant.name = name;
+    tenant.weight = static_cast<uint32_t>(1 + draw.Below(4));
+    if (draw.OneIn(3)) tenant.highest_priority = 0;
+    if (quotas && draw.OneIn(2)) {
+      tenant.requests_per_minute = static_cast<uint32_t>(20 + draw.Below(40));
+    }
+    if (quotas && draw.OneIn(2)) tenant.tokens_per_minute = 4000 + draw.Below(12000);
+    if (quotas && draw.OneIn(2)) tenant.max_concurrent = static_cast<uint32_t>(1 + draw.Below(4));
+    tenants.push_back(std::make_shared<TenantProfile>(tenant));
+  }
+  return tenants;
+}
+
+FleetClient DrawClient(Draw& draw, const FleetScenario& scenario, const Tenants& tenants) {
+  FleetClient client;
+  client.starts_at = draw.Millis(100, 2500);
+  client.router = draw.Below(scenario.policies.size());
+  client.ask = DrawAsk(draw);
+  client.ask.tenant = tenants[draw.Below(tenants.size())];
+  client.ask.priority = static_cast<int32_t>(draw.Below(3)) - 1;
+  client.ask.request_id = "client-" + std::to_string(scenario.clients.size());
+  client.takes_after = draw.Millis(0, 20);
+  if (draw.OneIn(6)) {  // who reads slowly does not ask for much
+    client.takes_after = draw.Millis(200, 1500);
+    client.ask.sampling.max_tokens = static_cast<int32_t>(1 + draw.Below(60));
+  }
+  if (draw.OneIn(8)) client.cancels_after = draw.Millis(0, 1500);
+  return client;
+}
+
+FleetClient PoisonLike(Draw& draw, FleetClient client) {
+  client.poison = true;
+  client.ask.request_id = kPoisonId;
+  client.ask.prompt = TokenPrompt{{6, 6, 6, static_cast<TokenId>(draw.Below(256))}};
+  client.ask.sampling = {};
+  client.ask.sampling.max_tokens = 40;
+  client.ask.sampling.seed = draw.Next();
+  client.ask.streaming = true;
+  client.ask.timeout_ms = 0;
+  client.cancels_after = -1;
+  return client;
+}
+
+void DrawFaults(Draw& draw, FleetScenario& scenario) {
+  const size_t faults = 1 + draw.Below(6);
+  for (size_t i = 0; i < faults; ++i) {
+    FleetFault fault;
+    fault.kind = static_cast<FleetFault::Kind>(draw.Below(FleetFault::kKinds));
+    fault.worker = draw.Below(scenario.workers);
+    fault.router = draw.Below(scenario.policies.size());
+    fault.other_way = draw.OneIn(2);
+    fault.at = draw.Millis(200, 3500);
+    fault.lasts = draw.OneIn(3) ? draw.Millis(4000, 12000) : draw.Millis(10, 4000);
+    scenario.faults.push_back(fault);
+  }
+}
+
+// One worker after the other comes back as another one, while requests go on.
+void RollOver(Draw& draw, FleetFault::Kind kind, FleetScenario& scenario) {
+  const Micros pace = draw.Millis(400, 2000);
+  for (size_t i = 0; i < scenario.workers; ++i) {
+    FleetFault fault;
+    fault.kind = kind;
+    fault.worker = i;
+    fault.at = draw.Millis(200, 600) + static_cast<Micros>(i) * pace;
+    fault.lasts = draw.Millis(300, 1500);
+    scenario.faults.push_back(fault);
+  }
+}
+
 }  // namespace
 
 FleetScenario DrawFleet(uint64_t seed) {
@@ -60,49 +138,29 @@ FleetScenario DrawFleet(uint64_t seed) {
   FleetScenario scenario;
   scenario.seed = seed;
   scenario.workers = 2 + draw.Below(3);
-  scenario.routers = 1 + draw.Below(3);
+  const bool old_workers = draw.OneIn(8);
+  scenario.plain.assign(scenario.workers, old_workers);
+  scenario.policies.resize(1 + draw.Below(3));
+  for (std::string& policy : scenario.policies) {
+    policy = !draw.OneIn(5) ? "prefix-aware" : draw.OneIn(2) ? "least-loaded" : "power-of-two";
+  }
   scenario.page_count = draw.OneIn(4) ? 150 : 600;
   scenario.window_tokens = draw.OneIn(2) ? 256 : 4 + static_cast<uint32_t>(draw.Below(40));
   scenario.retry_burst = draw.OneIn(2) ? 10 : 0;
-  scenario.max_waiting = draw.OneIn(3) ? 1 + static_cast<int64_t>(draw.Below(2)) : 16;
+  scenario.max_waiting = draw.OneIn(3) ? 1 + static_cast<int32_t>(draw.Below(2)) : 16;
+  scenario.snapshot_slice = draw.OneIn(2) ? 1 + static_cast<int32_t>(draw.Below(8)) : 4000;
   scenario.max_carry_on_tokens = draw.OneIn(3) ? 60 : 8192;
-  if (draw.OneIn(4)) scenario.policy = draw.OneIn(2) ? "least-loaded" : "power-of-two";
+  if (draw.OneIn(4)) scenario.max_delay = draw.Millis(20, 150);
+  if (draw.OneIn(2)) scenario.max_close_delay = draw.Millis(10, 3000);
+  const Tenants tenants = DrawTenants(draw);
   const size_t clients = 5 + draw.Below(10);
   for (size_t i = 0; i < clients; ++i) {
-    FleetClient client;
-    client.starts_at = draw.Millis(100, 2500);
-    client.router = draw.Below(scenario.routers);
-    client.tenant = draw.OneIn(2) ? "a" : "b";
-    client.ask = DrawAsk(draw);
-    client.ask.request_id = "client-" + std::to_string(i);
-    client.takes_after = draw.Millis(0, 20);
-    if (draw.OneIn(8)) client.cancels_after = draw.Millis(0, 1500);
-    scenario.clients.push_back(client);
+    scenario.clients.push_back(DrawClient(draw, scenario, tenants));
   }
-  if (draw.OneIn(4)) {
-    FleetClient poison = scenario.clients.front();
-    poison.poison = true;
-    poison.ask.request_id = kPoisonId;
-    poison.ask.prompt = TokenPrompt{{6, 6, 6, static_cast<TokenId>(draw.Below(256))}};
-    poison.ask.sampling = {};
-    poison.ask.sampling.max_tokens = 40;
-    poison.ask.sampling.seed = draw.Next();
-    poison.ask.streaming = true;
-    poison.ask.timeout_ms = 0;
-    poison.cancels_after = -1;
-    scenario.clients.push_back(poison);
-  }
-  const size_t faults = 1 + draw.Below(6);
-  for (size_t i = 0; i < faults; ++i) {
-    FleetFault fault;
-    fault.kind = static_cast<FleetFault::Kind>(draw.Below(FleetFault::kKinds));
-    fault.worker = draw.Below(scenario.workers);
-    fault.router = draw.Below(scenario.routers);
-    fault.to_worker = draw.OneIn(2);
-    fault.at = draw.Millis(200, 3500);
-    fault.lasts = draw.OneIn(3) ? draw.Millis(4000, 12000) : draw.Millis(10, 4000);
-    scenario.faults.push_back(fault);
-  }
+  if (draw.OneIn(4)) scenario.clients.push_back(PoisonLike(draw, scenario.clients.front()));
+  DrawFaults(draw, scenario);
+  if (draw.OneIn(10)) RollOver(draw, FleetFault::Kind::kUpdateModel, scenario);
+  if (old_workers || draw.OneIn(12)) RollOver(draw, FleetFault::Kind::kUpdateBinary, scenario);
   return scenario;
 }
 

@@ -1,42 +1,62 @@
-// A process that can be stopped and go on, as SIGSTOP and SIGCONT do: while it is stopped its
-// timers do not run and nothing is read; when it goes on, what was due comes late, timers first.
+// A process of the simulation: it has a clock of its own, and can be stopped and go on as SIGSTOP
+// and SIGCONT do. While it is stopped its timers do not run, nothing is read and nothing is
+// written; when it goes on, what was due comes late, timers first.
 //
 // One thread, that of the virtual world.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/runtime/runtime.h"
 
 namespace quire::sim {
 
+class ProcessClock final : public Clock {
+ public:
+  explicit ProcessClock(const Clock& world) : world_(world) {}
+  Micros Now() const override { return world_.Now() + ahead_; }
+  int64_t UnixSeconds() const override { return world_.UnixSeconds() + wall_ahead_; }
+  void Leap(Micros by) { ahead_ += by; }
+  void SetWall(int64_t by_seconds) { wall_ahead_ += by_seconds; }
+  Micros ahead() const { return ahead_; }
+
+ private:
+  const Clock& world_;
+  Micros ahead_ = 0;  // never shrinks: a monotonic clock does not run backwards
+  int64_t wall_ahead_ = 0;
+};
+
 class StoppableExecutor final : public Executor {
  public:
-  explicit StoppableExecutor(Executor& world) : world_(world) {}
+  explicit StoppableExecutor(Executor& world)
+      : world_(world), clock_(world.clock()), state_(std::make_shared<State>()) {}
+  ~StoppableExecutor() override {
+    for (const auto& [id, timer] : state_->waiting) world_.Cancel(timer.in_world);
+  }
 
-  void Post(std::function<void()> work) override { PostAt(clock().Now(), std::move(work)); }
+  void Post(std::function<void()> work) override { PostAt(clock_.Now(), std::move(work)); }
   TimerId PostAt(Micros due, std::function<void()> work) override {
     const TimerId id = ++last_;
-    State& state = *state_;
-    state.waiting[id] = std::move(work);
-    world_.PostAt(due, [weak = std::weak_ptr(state_), id] {
-      const auto alive = weak.lock();
-      if (alive == nullptr || !alive->waiting.contains(id)) return;
-      if (alive->stopped) {
-        alive->due.push_back(id);
-        return;
-      }
-      alive->Run(id);
-    });
+    Timer& timer = state_->waiting[id];
+    timer.due = std::max(due, clock_.Now());
+    timer.work = std::move(work);
+    Arm(id, timer);
     return id;
   }
-  bool Cancel(TimerId timer) override { return state_->waiting.erase(timer) > 0; }
-  const Clock& clock() const override { return world_.clock(); }
+  bool Cancel(TimerId timer) override {
+    const auto it = state_->waiting.find(timer);
+    if (it == state_->waiting.end()) return false;
+    world_.Cancel(it->second.in_world);
+    state_->waiting.erase(it);
+    return true;
+  }
+  const Clock& clock() const override { return clock_; }
 
   bool stopped() const { return state_->stopped; }
   void Stop() { state_->stopped = true; }
@@ -54,6 +74,19 @@ class StoppableExecutor final : public Executor {
       work();
     }
   }
+  // The monotonic clock jumps forward, as after the move of a virtual machine: what is due by then
+  // is late, though nothing else had time to happen.
+  void Leap(Micros by) {
+    clock_.Leap(by);
+    std::vector<std::pair<Micros, TimerId>> order;
+    for (const auto& [id, timer] : state_->waiting) {
+      if (world_.Cancel(timer.in_world)) order.emplace_back(timer.due, id);
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [due, id] : order) Arm(id, state_->waiting.at(id));
+  }
+  // Somebody sets the time of day.
+  void SetWall(int64_t by_seconds) { clock_.SetWall(by_seconds); }
   // Something from the network: now, or when the process goes on.
   void Read(std::function<void()> work) {
     if (!state_->stopped && state_->unread.empty()) return work();
@@ -61,80 +94,34 @@ class StoppableExecutor final : public Executor {
   }
 
  private:
+  struct Timer {
+    Micros due = 0;  // by the clock of this process
+    std::function<void()> work;
+    TimerId in_world = 0;
+  };
   struct State {
     void Run(TimerId id) {
       const auto node = waiting.extract(id);
-      node.mapped()();
+      node.mapped().work();
     }
-    std::map<TimerId, std::function<void()>> waiting;
+    std::map<TimerId, Timer> waiting;
     std::deque<TimerId> due;
     std::deque<std::function<void()>> unread;
     bool stopped = false;
   };
+  void Arm(TimerId id, Timer& timer) {
+    timer.in_world = world_.PostAt(timer.due - clock_.ahead(), [weak = std::weak_ptr(state_), id] {
+      const auto alive = weak.lock();
+      if (alive == nullptr || !alive->waiting.contains(id)) return;
+      if (!alive->stopped) return alive->Run(id);
+      alive->due.push_back(id);
+    });
+  }
 
   Executor& world_;
+  ProcessClock clock_;
   TimerId last_ = 0;
-  std::shared_ptr<State> state_ = std::make_shared<State>();
-};
-
-// Dials for a process that may be stopped.
-class StoppableDialer final : public Dialer {
- public:
-  StoppableDialer(std::unique_ptr<Dialer> world, StoppableExecutor& executor)
-      : world_(std::move(world)), executor_(executor) {}
-
-  std::unique_ptr<FrameStream> Dial(const std::string& target) override {
-    return std::make_unique<Stream>(world_->Dial(target), executor_);
-  }
-  void FetchTextBundle(const std::string& target, const std::string& model_id, size_t max_bytes,
-                       std::function<void(absl::StatusOr<std::string>)> done) override {
-    // The process may be killed before the answer comes.
-    world_->FetchTextBundle(target, model_id, max_bytes,
-                            [this, alive = std::weak_ptr(alive_),
-                             done = std::move(done)](absl::StatusOr<std::string> bundle) {
-                              if (alive.expired()) return;
-                              executor_.Read([done, bundle = std::move(bundle)] { done(bundle); });
-                            });
-  }
-
- private:
-  class Stream final : public FrameStream, private FrameStream::Receiver {
-   public:
-    Stream(std::unique_ptr<FrameStream> inner, StoppableExecutor& executor)
-        : inner_(std::move(inner)), executor_(executor) {}
-    void Start(FrameStream::Receiver* receiver) override {
-      receiver_ = receiver;
-      inner_->Start(this);
-    }
-    bool Write(std::string frame) override { return inner_->Write(std::move(frame)); }
-    size_t PendingBytes() const override { return inner_->PendingBytes(); }
-    void Close() override { inner_->Close(); }
-
-   private:
-    void Tell(std::function<void(FrameStream::Receiver&)> word) {
-      executor_.Read([alive = std::weak_ptr(alive_), this, word = std::move(word)] {
-        if (!alive.expired()) word(*receiver_);
-      });
-    }
-    void OnFrame(std::string_view frame) override {
-      Tell([bytes = std::string(frame)](FrameStream::Receiver& to) { to.OnFrame(bytes); });
-    }
-    void OnClosed(const absl::Status& status) override {
-      Tell([status](FrameStream::Receiver& to) { to.OnClosed(status); });
-    }
-    void OnWritable() override {
-      Tell([](FrameStream::Receiver& to) { to.OnWritable(); });
-    }
-
-    std::unique_ptr<FrameStream> inner_;
-    StoppableExecutor& executor_;
-    FrameStream::Receiver* receiver_ = nullptr;
-    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  };
-
-  std::unique_ptr<Dialer> world_;
-  StoppableExecutor& executor_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace quire::sim

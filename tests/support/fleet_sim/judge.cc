@@ -1,0 +1,202 @@
+// The oracle: what must hold of a life of a fleet, whatever went wrong in it.
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "tests/support/fleet_sim/fleet_world.h"
+
+namespace quire::sim {
+namespace {
+
+using Kind = FleetFault::Kind;
+
+// The value of a counter or gauge in a text of metrics.
+std::optional<uint64_t> ValueOf(const std::string& text, const std::string& name) {
+  const size_t at = text.find("\n" + name + " ");
+  if (at == std::string::npos) return std::nullopt;
+  return std::stoull(text.substr(at + name.size() + 2));
+}
+
+constexpr const char* kCounted[] = {"quire_router_carry_ons_total",
+                                    "quire_router_placement_retries_total",
+                                    "quire_router_paced_carry_ons_total",
+                                    "quire_router_worker_deaths_total",
+                                    "quire_router_worker_deaths_taken_back_total",
+                                    "quire_router_kept_silences_total",
+                                    "quire_router_suspect_requests_total",
+                                    "quire_router_silent_workers_total",
+                                    "quire_router_broken_attempts_total",
+                                    "quire_router_placement_retries_denied_total",
+                                    "quire_router_stale_outputs_total",
+                                    "quire_router_cache_index_stale_total",
+                                    "quire_router_cache_predictions_total{verdict=\"wrong\"}",
+                                    "quire_router_cache_predictions_total{verdict=\"raced\"}",
+                                    "quire_router_cache_predictions_total{verdict=\"exact\"}"};
+
+}  // namespace
+
+bool FleetWorld::HasAny(std::initializer_list<Kind> kinds) const {
+  return std::any_of(kinds.begin(), kinds.end(), [this](Kind kind) { return scenario_.Has(kind); });
+}
+
+void FleetWorld::CountRouter(const Router& router) {
+  const std::string text = router.metrics.Render();
+  const uint64_t retries = ValueOf(text, "quire_router_placement_retries_total").value_or(0);
+  if (retries > scenario_.retry_burst + router.asked / 10) {
+    Violate(std::to_string(retries) + " placement retries for " + std::to_string(router.asked) +
+            " requests");
+  }
+  for (const char* name : kCounted) {
+    const std::optional<uint64_t> value = ValueOf(text, name);
+    if (!value) Violate(std::string(name) + " is not counted");
+    Meet(name, value.value_or(0));
+  }
+}
+
+void FleetWorld::Judge(const CalmAnswers& calm) {
+  if (!calm_) {
+    for (const auto& worker : workers_) {
+      if (worker->up() && !worker->AtRest()) Violate(worker->name() + " still holds something");
+    }
+    JudgeIndexes();
+    for (const RequestRecord& record : records_) JudgeRecord(record);
+  }
+  if (result_.met["quire_router_cache_predictions_total{verdict=\"wrong\"}"] > 0) {
+    Violate("a router thought it knew what was cached");
+  }
+  if (result_.met["quire_router_broken_attempts_total"] > 0) {
+    Violate("a router found a worker's outputs out of order");
+  }
+  if (!HasAny({Kind::kHold, Kind::kHoldOneWay, Kind::kHoldAll, Kind::kWorkerStop}) &&
+      result_.met["quire_router_silent_workers_total"] > 0) {
+    Violate("a worker was given up for silence that only the router's own sleep can explain");
+  }
+  if (!HasAny({Kind::kFreeze}) && std::any_of(records_.begin(), records_.end(), [](const auto& r) {
+        return std::any_of(r.attempts.begin(), r.attempts.end(), [](const AttemptReport& attempt) {
+          return attempt.end == AttemptEnd::kStuck;
+        });
+      })) {
+    Violate("a worker was taken for stuck that was only held up");
+  }
+  // Each router counts what it saw, over all requests with that prompt, as long as it lives.
+  uint64_t routers_lives = scenario_.policies.size();
+  for (const FleetFault& fault : scenario_.faults) {
+    routers_lives += fault.kind == Kind::kRouterKill ? 1 : 0;
+  }
+  uint64_t poison_asks = 1;
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    const FleetSimClient& client = *clients_[i];
+    if (calm_ && !client.finished) Violate("a calm world finishes everything");
+    if (client.finished) Meet("finished");
+    if (scenario_.clients[i].poison) poison_asks = static_cast<uint64_t>(client.asks);
+    if (client.suspect) JudgeSuspect(scenario_.clients[i]);
+    if (!calm_) JudgeTokens(i, calm);
+  }
+  if (poison_kills_ > 3 * std::min(poison_asks, routers_lives)) {
+    Violate("a poisonous request killed " + std::to_string(poison_kills_) + " workers");
+  }
+  Meet("killed by poison", poison_kills_);
+}
+
+void FleetWorld::JudgeTokens(size_t index, const CalmAnswers& calm) {
+  const FleetSimClient& client = *clients_[index];
+  if (client.model_id().empty()) return;  // nobody began it
+  const auto answers = calm.find(client.model_id());
+  if (answers == calm.end()) return Violate("a client hears of a model that nobody has");
+  const std::vector<std::vector<TokenId>>& whole = answers->second.ids.at(index);
+  for (size_t choice = 0; choice < client.choices.size(); ++choice) {
+    const std::vector<TokenId>& ids = client.choices[choice].ids;
+    const bool all = !client.choices[choice].finish_reason.empty();
+    const bool prefix = ids.size() <= whole[choice].size() &&
+                        std::equal(ids.begin(), ids.end(), whole[choice].begin());
+    if (!prefix || (all && ids.size() != whole[choice].size())) {
+      Violate("client " + std::to_string(index) + " has other tokens than in a calm world");
+    }
+  }
+}
+
+// Its prompt met its deaths, in this request or in others with the same prompt.
+void FleetWorld::JudgeSuspect(const FleetClient& plan) {
+  Meet("suspect");
+  const auto ids_of = [](const FleetClient& one) {
+    return std::get<TokenPrompt>(one.ask.prompt).ids;
+  };
+  // A step that was stuck and the end of its epoch may both be deaths.
+  std::set<std::tuple<std::string, uint64_t, AttemptEnd>> met;
+  for (const RequestRecord& record : records_) {
+    const auto same = [&](const FleetClient& one) {
+      return one.ask.request_id == record.request_id && ids_of(one) == ids_of(plan);
+    };
+    if (std::none_of(scenario_.clients.begin(), scenario_.clients.end(), same)) continue;
+    for (const AttemptReport& attempt : record.attempts) {
+      const bool gone = attempt.end == AttemptEnd::kLost || attempt.end == AttemptEnd::kStuck;
+      const std::pair key(attempt.worker_id, attempt.epoch.value());
+      if (gone && dead_.contains(key)) met.insert({key.first, key.second, attempt.end});
+    }
+  }
+  if (met.size() < 3) {
+    Violate("a request is suspect after " + std::to_string(met.size()) + " deaths");
+  }
+}
+
+// The bill of a request, against what workers booked of its attempts.
+void FleetWorld::JudgeRecord(const RequestRecord& record) {
+  const auto wrong = [&](const std::string& what) {
+    Violate("the record of request " + std::to_string(record.request.value()) + ": " + what);
+  };
+  if (record.delivered_tokens + record.discarded_tokens != record.accepted_tokens) {
+    wrong("delivered and discarded are not what was accepted");
+  }
+  if (record.cached_tokens > record.prompt_tokens) wrong("more was cached than was asked");
+  uint64_t accepted = 0;
+  for (const AttemptReport& attempt : record.attempts) {
+    accepted += attempt.accepted_tokens;
+    if (attempt.accepted_tokens > 0 && !attempt.admitted) {
+      wrong("tokens were taken from an attempt that was not admitted");
+    }
+    const auto booked =
+        booked_.find({attempt.worker_id, attempt.epoch.value(), record.router.value(),
+                      record.request.value(), attempt.attempt.value()});
+    if (booked == booked_.end()) {
+      const bool lives = std::any_of(workers_.begin(), workers_.end(), [&](const auto& worker) {
+        return worker->up() && worker->name() == attempt.worker_id &&
+               worker->epoch() == attempt.epoch;
+      });
+      if (lives && attempt.admitted) wrong("its worker lives, and booked nothing");
+      continue;
+    }
+    const AttemptRecord& theirs = booked->second;
+    if (attempt.accepted_tokens > theirs.usage.generated_tokens) {
+      wrong("more was taken from an attempt than it wrote");
+    }
+    if (theirs.tenant != record.tenant) wrong("its worker booked it on another tenant");
+    if (theirs.reason == EndReason::kRouterLost) Meet("attempts that lost their router");
+    if (attempt.admitted &&
+        std::min(attempt.cached_tokens, record.prompt_tokens) != theirs.usage.cached_tokens) {
+      wrong("its worker booked another number of cached tokens");
+    }
+  }
+  if (record.attempts.size() == record.attempts_total && accepted != record.accepted_tokens) {
+    wrong("its attempts do not add up");
+  }
+}
+
+// What a router knows for certain of a cache is what is there.
+void FleetWorld::JudgeIndexes() {
+  for (size_t i = 0; i < routers_.size(); ++i) {
+    if (routers_[i] == nullptr) continue;
+    for (const WorkerStatus& status : routers_[i]->pipeline->Workers()) {
+      if (status.index_state != "exact") continue;
+      for (const auto& worker : workers_) {
+        if (worker->target() != status.target || !worker->up()) continue;
+        Meet("exact indexes");
+        if (worker->PublishedBlocks() == status.cached_blocks) continue;
+        Violate("router " + std::to_string(i) + " knows of " +
+                std::to_string(status.cached_blocks) + " blocks of " + worker->name() +
+                ", which has " + std::to_string(worker->PublishedBlocks()));
+      }
+    }
+  }
+}
+
+}  // namespace quire::sim
