@@ -122,10 +122,28 @@ bool AttachHub::Push(EngineCommand command) {
   return owed_.empty() && engine_.TryPush(std::move(command));
 }
 
+// After a standstill of the whole process, or a leap of its clock, a step looks old that had no
+// time to run.
+void AttachHub::RanLate(Micros due) {
+  const Micros since = engine_.progress().running_since_us.load();
+  if (since == 0) return;
+  if (since != late_step_) {
+    late_step_ = late_until_ = since;
+    late_ = 0;
+  }
+  late_ += std::max<Micros>(0, Now() - std::max(due, late_until_));
+  late_until_ = Now();
+}
+
+Micros AttachHub::StepAge() const {
+  const Micros since = engine_.progress().running_since_us.load();
+  if (since == 0) return 0;
+  return Now() - since - (since == late_step_ ? late_ : 0);
+}
+
 WorkerState AttachHub::StateNow() const {
-  const int64_t since = engine_.progress().running_since_us.load();
   const int64_t limit = engine_.progress().running_limit_us.load();
-  if (since != 0 && limit != 0 && Now() - since > limit) return WorkerState::kStuck;
+  if (limit != 0 && StepAge() > limit) return WorkerState::kStuck;
   return draining_ ? WorkerState::kDraining : WorkerState::kReady;
 }
 
@@ -135,12 +153,11 @@ StepFrame AttachHub::Pulse() const {
   step.load = load_;
   step.routers_attached = static_cast<uint32_t>(by_router_.size());
   step.state = StateNow();
-  const int64_t since = engine_.progress().running_since_us.load();
-  if (since == 0) return step;
+  if (engine_.progress().running_since_us.load() == 0) return step;
   const auto millis = [](int64_t micros) {
     return static_cast<uint32_t>(std::clamp<int64_t>(micros / kMicrosPerMilli, 0, UINT32_MAX));
   };
-  step.step_age_ms = millis(Now() - since);
+  step.step_age_ms = millis(StepAge());
   step.step_limit_ms = millis(engine_.progress().running_limit_us.load());
   return step;
 }

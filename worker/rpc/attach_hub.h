@@ -75,6 +75,7 @@ class AttachHub final : private SessionHost {
  private:
   AttachVerdict OnHello(AttachSession& session) override;
   bool Push(EngineCommand command) override;
+  void RanLate(Micros due) override;
   StepFrame Pulse() const override;
   bool draining() const override { return draining_; }
   uint64_t drain_remaining_ms() const override;
@@ -83,6 +84,8 @@ class AttachHub final : private SessionHost {
 
   Micros Now() const { return executor_.clock().Now(); }
   WorkerState StateNow() const;
+  // How long the step has run, less what this process was held up meanwhile; 0: none runs.
+  Micros StepAge() const;
   void Remember(RouterInstance router, uint64_t attach_number);
   void Owe(EngineCommand command);
   void PayOwed();
@@ -105,6 +108,11 @@ class AttachHub final : private SessionHost {
   std::vector<EngineOutput> outputs_;  // of the engine; handed back with the next that are taken
   std::deque<EngineCommand> owed_;     // at most two per session, and the Drain
   TimerId owed_timer_ = 0;
+  // Of the step that began at late_step_: so long of it this process was held up, as known until
+  // late_until_.
+  Micros late_step_ = 0;
+  Micros late_ = 0;
+  Micros late_until_ = 0;
   Load load_;
   uint64_t event_seq_ = 0;
   bool draining_ = false;

@@ -103,6 +103,7 @@ void AttachSession::ArmTick(Micros due) {
 void AttachSession::Tick() {
   const Micros now = Now();
   if (state_ == State::kClosing) return Gone();  // its last words had their time
+  host_.RanLate(tick_due_);
   // This process was held up: frames of that time wait behind this timer, the router wasn't silent.
   last_received_ = std::min(now, last_received_ + (now - tick_due_));
   if (now - last_received_ > kRouterSilenceMs * kMicrosPerMilli) {

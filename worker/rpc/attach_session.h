@@ -55,6 +55,8 @@ class SessionHost {
   // OK makes this session the one of its router.
   virtual AttachVerdict OnHello(AttachSession& session) = 0;
   virtual bool Push(EngineCommand command) = 0;
+  // A timer that was due then runs only now: this process was held up.
+  virtual void RanLate(Micros due) = 0;
   // Load, state, ages and event_seq of now; the lists are empty.
   virtual StepFrame Pulse() const = 0;
   virtual bool draining() const = 0;

@@ -167,6 +167,36 @@ TEST(HeldUpProcess, DoesNotCountItsOwnStandstillAsSilence) {
   EXPECT_TRUE(router.closed);
 }
 
+TEST(HeldUpProcess, DoesNotCountItsOwnStandstillAsTimeOfAStep) {
+  VirtualWorld world(1);
+  auto dialer = world.MakeDialer();
+  JumpingExecutor executor(world.executor());
+  ScriptedEngine engine;
+  NullLogger log;
+  Metrics metrics;
+  RpcMetrics rpc_metrics(metrics);
+  AttachHub hub(TestHello(), executor, engine, log, rpc_metrics);
+  world.Listen("worker", [&](std::unique_ptr<FrameStream> s) { hub.Accept(std::move(s)); });
+  BareRouter router(world, *dialer);
+  world.RunUntil(world.clock().Now() + kMicrosPerMilli);
+  router.Send(HelloFrame(1, 1));
+  world.RunUntil(world.clock().Now() + kMicrosPerMilli);
+  engine.pulse.running_since_us = executor.clock().Now();
+  engine.pulse.running_limit_us = 2 * kMicrosPerSecond;
+  executor.Jump(20 * kMicrosPerSecond);
+  world.RunUntil(world.clock().Now() + 300 * kMicrosPerMilli);
+  EXPECT_EQ(router.frames.back().step().state(), pb::READY);
+  EXPECT_LT(router.frames.back().step().step_age_ms(), 600u);
+  // The rest of its time still counts.
+  world.RunUntil(world.clock().Now() + 3 * kMicrosPerSecond);
+  EXPECT_EQ(router.frames.back().step().state(), pb::STUCK);
+  // The next one begins at nothing.
+  engine.pulse.running_since_us = executor.clock().Now();
+  world.RunUntil(world.clock().Now() + 300 * kMicrosPerMilli);
+  EXPECT_EQ(router.frames.back().step().state(), pb::READY);
+  EXPECT_LE(router.frames.back().step().step_age_ms(), 300u);
+}
+
 TEST_F(RpcTest, AFrameLeavesEvery200MsAlsoWhileTheEngineIsStuck) {
   auto router = Attach(1, 1);
   const Micros since = world.clock().Now();
