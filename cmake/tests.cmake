@@ -75,7 +75,7 @@ quire_use_pch(quire_fleet_sim quire_pch)
 target_link_libraries(quire_fleet_sim PUBLIC quire_test_support quire_worker_rpc quire_router_pipeline)
 quire_test(sim DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
 set(QUIRE_ROUTER_PLANTED
-    router/dispatch/dispatcher.cc router/dispatch/dispatcher_failover.cc router/dispatch/dispatcher_frames.cc
+    router/admission/admission.cc router/dispatch/dispatcher.cc router/dispatch/dispatcher_failover.cc router/dispatch/dispatcher_frames.cc
     router/dispatch/dispatcher_room.cc router/dispatch/live_dispatch.cc router/fleet/cache_index.cc
     router/fleet/fleet.cc router/fleet/worker_health.cc router/link/link.cc router/pipeline/model_directory.cc
     router/pipeline/request.cc)

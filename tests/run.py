@@ -25,7 +25,7 @@ BUILDING = {"sanitizers", "threads"}  # suites that make a build of their own
 DECLARED = {
     "test_kernels": 1.0,
     "test_golden": 2.0,
-    "test_sim": 1.0,
+    "test_sim": 1.5,
     "test_worker_engine": 1.0,
     "test_worker_sim": 1.0,
     "test_worker_planted": 0.5,

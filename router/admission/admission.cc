@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 namespace {
@@ -109,7 +110,7 @@ std::optional<Refusal> Admission::CheckQuotas(const TenantProfile& tenant, Accou
                                               Micros now) {
   if (tenant.max_concurrent > 0) {
     const auto share = static_cast<uint32_t>(std::max(1.0, Share(tenant.max_concurrent)));
-    if (account.live >= share) {
+    if (account.live >= share && !QUIRE_BUG(quota_ignored)) {
       return Refuse(RefusalCause::kConcurrent, tenant,
                     "quota: " + std::to_string(tenant.max_concurrent) +
                         " requests at once are allowed, and as many are running",

@@ -125,6 +125,19 @@ TEST(VirtualWorld, DestroyingAnEndCancelsTheOtherAndCallsNothingBackHere) {
   EXPECT_EQ(link.far.closed[0].code(), absl::StatusCode::kCancelled);
 }
 
+TEST(VirtualWorld, ADelayedCloseComesBehindWhatIsUnderWay) {
+  VirtualWorld world(5);
+  world.SetCloseDelay(kMicrosPerSecond, kMicrosPerSecond);
+  Link link(world);
+  link.near_stream->Write("last words");
+  link.near_stream.reset();
+  world.RunUntil(world.clock().Now() + 999'000);
+  EXPECT_EQ(link.far.frames.size(), 1u);
+  EXPECT_TRUE(link.far.closed.empty());
+  world.RunUntil(world.clock().Now() + 2000);
+  EXPECT_EQ(link.far.closed.size(), 1u);
+}
+
 TEST(VirtualWorld, NobodyListeningIsARefusedConnection) {
   VirtualWorld world(6);
   Recorder recorder(world, "near");

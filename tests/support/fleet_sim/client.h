@@ -51,6 +51,8 @@ class FleetSimClient final : public ResponseSink {
   void OnError(const ApiError& error) override;
   // That began the answer; empty: nobody did.
   const std::string& model_id() const { return resume_.model_id; }
+  // Whether a request of it is with this router.
+  bool AsksAt(size_t router) const { return asking_ && !over && router_ == router; }
 
  private:
   void LeftBehind(const std::string& how);

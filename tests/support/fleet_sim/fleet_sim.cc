@@ -162,9 +162,18 @@ void FleetWorld::Violate(const std::string& what) {
 
 // ------------------------------------------------------------------------------------ its life
 
-void FleetWorld::CheckInvariants() const {
-  for (const auto& router : routers_) {
-    if (router != nullptr) router->pipeline->CheckInvariants();
+void FleetWorld::CheckInvariants() {
+  for (size_t i = 0; i < routers_.size(); ++i) {
+    if (Serving(i) == nullptr) continue;
+    routers_[i]->pipeline->CheckInvariants();
+    std::map<const TenantProfile*, uint32_t> live;
+    for (size_t client = 0; client < clients_.size(); ++client) {
+      const TenantProfile* tenant = scenario_.clients[client].ask.tenant.get();
+      if (tenant == nullptr || !clients_[client]->AsksAt(i)) continue;
+      if (++live[tenant] > tenant->max_concurrent && tenant->max_concurrent > 0) {
+        Violate("tenant " + tenant->name + " has more at once than it may");
+      }
+    }
   }
 }
 

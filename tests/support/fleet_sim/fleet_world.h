@@ -67,7 +67,7 @@ class FleetWorld final : private RecordSink, public ClientHost {
   void StartWorkers(const std::string& calm_model);
   void StartRouter(size_t index);
   void CountRouter(const Router& router);
-  void CheckInvariants() const;
+  void CheckInvariants();
 
   // What goes wrong.
   void Begin(const FleetFault& fault);

@@ -68,7 +68,7 @@ Tenants DrawTenants(Draw& draw) {
       tenant.requests_per_minute = static_cast<uint32_t>(20 + draw.Below(40));
     }
     if (quotas && draw.OneIn(2)) tenant.tokens_per_minute = 4000 + draw.Below(12000);
-    if (quotas && draw.OneIn(2)) tenant.max_concurrent = static_cast<uint32_t>(1 + draw.Below(4));
+    if (quotas && draw.OneIn(2)) tenant.max_concurrent = static_cast<uint32_t>(1 + draw.Below(3));
     tenants.push_back(std::make_shared<TenantProfile>(tenant));
   }
   return tenants;
@@ -148,7 +148,7 @@ FleetScenario DrawFleet(uint64_t seed) {
   scenario.window_tokens = draw.OneIn(2) ? 256 : 4 + static_cast<uint32_t>(draw.Below(40));
   scenario.retry_burst = draw.OneIn(2) ? 10 : 0;
   scenario.max_waiting = draw.OneIn(3) ? 1 + static_cast<int32_t>(draw.Below(2)) : 16;
-  scenario.snapshot_slice = draw.OneIn(2) ? 1 + static_cast<int32_t>(draw.Below(8)) : 4000;
+  scenario.snapshot_slice = draw.OneIn(3) ? 4000 : 1 + static_cast<int32_t>(draw.Below(4));
   scenario.max_carry_on_tokens = draw.OneIn(3) ? 60 : 8192;
   if (draw.OneIn(4)) scenario.max_delay = draw.Millis(20, 150);
   if (draw.OneIn(2)) scenario.max_close_delay = draw.Millis(10, 3000);
