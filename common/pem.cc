@@ -2,6 +2,8 @@
 
 #include <openssl/err.h>
 
+#include <ctime>
+
 #include "common/openssl.h"
 
 namespace quire {
@@ -24,6 +26,15 @@ absl::Status CheckMutualTls(const MutualTlsPem& pem) {
   }
   ERR_clear_error();
   return status;
+}
+
+int64_t CertificateEnd(const std::string& pem) {
+  const openssl::Certificate certificate = openssl::ReadCertificate(openssl::BioOf(pem).get());
+  std::tm end{};
+  const bool known =
+      certificate != nullptr && ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) == 1;
+  ERR_clear_error();
+  return known ? static_cast<int64_t>(timegm(&end)) : 0;
 }
 
 }  // namespace quire

@@ -4,6 +4,7 @@
 // Pure functions; any thread. Errors are INVALID_ARGUMENT and never hold a key.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/status.h"
@@ -21,5 +22,8 @@ struct MutualTlsPem {
 
 // The first certificate fits the key, which has no passphrase; there is at least one authority.
 absl::Status CheckMutualTls(const MutualTlsPem& pem);
+
+// When the first certificate ends, in seconds since 1970; 0 where there is none.
+int64_t CertificateEnd(const std::string& pem);
 
 }  // namespace quire

@@ -75,7 +75,10 @@ WorkerTlsFiles::WorkerTlsFiles(Metrics& metrics, Logger& log)
                                    "Times that changed certificates for workers came in force."})),
       reload_failures_(
           metrics.AddCounter({"quire_router_worker_tls_reload_failures_total",
-                              "Times that certificates for workers were unreadable or wrong."})) {}
+                              "Times that certificates for workers were unreadable or wrong."})),
+      end_(metrics.AddGauge({"quire_router_certificate_not_after_seconds",
+                             "When the certificate ends that is shown, since 1970; 0: none is.",
+                             {{"shown_to", "workers"}}})) {}
 
 absl::StatusOr<std::unique_ptr<WorkerTlsFiles>> WorkerTlsFiles::Make(
     const RouterConfig& config, const WatchedFiles::World& world, Metrics& metrics, Logger& log) {
@@ -102,6 +105,7 @@ absl::Status WorkerTlsFiles::Take(const FileContents& contents) {
   WorkerTls tls{{contents[0], contents[1], contents[2]}, name_};
   QUIRE_RETURN_IF_ERROR(CheckMutualTls(tls.pem));
   tls_ = std::move(tls);
+  end_.Set(static_cast<double>(CertificateEnd(contents[1])));
   return absl::OkStatus();
 }
 

@@ -42,6 +42,7 @@ class WorkerTlsFiles {
   Logger& log_;
   Counter& reloads_;
   Counter& reload_failures_;
+  Gauge& end_;
   std::string name_;
   std::optional<WorkerTls> tls_;
   std::unique_ptr<WatchedFiles> watch_;

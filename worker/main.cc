@@ -99,6 +99,19 @@ void AddStepAges(Metrics& metrics, const StepProgress& progress, const Clock& cl
 }
 
 // Serves a loaded worker on the calling thread.
+// gRPC watches the files itself; what it will show next is read when somebody asks.
+void AddCertificateEnd(Metrics& metrics, const std::string& path) {
+  Gauge& end =
+      metrics.AddGauge({"quire_worker_certificate_not_after_seconds",
+                        "When the certificate ends that is shown, since 1970; 0: none is."});
+  if (path.empty()) return;
+  metrics.BeforeRender([&end, path] {
+    RealFiles files;
+    const absl::StatusOr<std::string> pem = files.Read(path, kMaxPemBytes);
+    end.Set(pem.ok() ? static_cast<double>(CertificateEnd(*pem)) : 0);
+  });
+}
+
 class Service {
  public:
   Service(const WorkerConfig& config, LoadedWorker& worker, Health& health, Metrics& metrics,
@@ -297,6 +310,7 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
   if (worker == nullptr) return Fail(failure.exit_code, failure.message);
   health.SetProgress(&worker->progress);
   AddStepAges(metrics, worker->progress, clock);
+  AddCertificateEnd(metrics, config.tls_cert_file);
   Service service(config, *worker, health, metrics, log);
   if (const absl::Status started = service.Start((*http)->port(), attempt_log.get());
       !started.ok()) {

@@ -53,6 +53,10 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                                  "TLS handshakes that broke or came too slowly")),
       tls_handshakes_refused(Add(m, "quire_router_tls_handshakes_refused_total",
                                  "Connections refused because too many were shaking hands")),
+      tls_certificate_end(m.AddGauge({"quire_router_certificate_not_after_seconds",
+                                      "When the certificate ends that is shown, since 1970; 0: "
+                                      "none is.",
+                                      {{"shown_to", "clients"}}})),
       tls_reloads(Add(m, "quire_router_tls_reloads_total",
                       "Times that a changed TLS certificate came in force")),
       tls_reload_failures(Add(m, "quire_router_tls_reload_failures_total",

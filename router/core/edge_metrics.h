@@ -50,6 +50,7 @@ struct EdgeMetrics {
   Counter& tls_handshakes;          // that ended well
   Counter& tls_handshake_failures;  // broken, or too slow
   Counter& tls_handshakes_refused;  // over --max-tls-handshakes
+  Gauge& tls_certificate_end;
   Counter& tls_reloads;
   Counter& tls_reload_failures;
   Counter& http2_connections;

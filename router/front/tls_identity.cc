@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/openssl.h"
+#include "common/pem.h"
 
 namespace quire {
 namespace {
@@ -94,6 +95,7 @@ void TlsIdentity::Watch(const WatchedFiles::World& world, WatchedFilesOptions op
                         FileContents known) {
   QUIRE_CHECK(options.paths.size() == 2);
   path_ = options.paths[0];
+  counters_.tls_certificate_end.Set(static_cast<double>(CertificateEnd(known[0])));
   watch_ = std::make_unique<WatchedFiles>(
       world, std::move(options), std::move(known),
       [this](absl::StatusOr<FileContents> contents) { OnRead(std::move(contents)); });
@@ -104,7 +106,10 @@ void TlsIdentity::OnRead(absl::StatusOr<FileContents> contents) {
   if (contents.ok()) {
     absl::StatusOr<TlsContext> made = MakeTlsContext((*contents)[0], (*contents)[1]);
     status = made.status();
-    if (made.ok()) context_ = *std::move(made);
+    if (made.ok()) {
+      context_ = *std::move(made);
+      counters_.tls_certificate_end.Set(static_cast<double>(CertificateEnd((*contents)[0])));
+    }
   }
   if (status.ok()) {
     counters_.tls_reloads.Add();

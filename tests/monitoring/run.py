@@ -219,6 +219,7 @@ def names_agree(router, worker):
            "docs/reference/metrics.md is not what the programs say: python3 tests/monitoring/run.py --write-reference")
     exported = names_in(re.sub(r" .*", "", re.sub(r"^# TYPE ", "", router + worker, flags=re.M), flags=re.M))
     drawn = set().union(*(names_in(query) for _, _, query in panels()), names_in(RULES.read_text()))
+    drawn |= {"quire_router_certificate_not_after_seconds", "quire_worker_certificate_not_after_seconds"}  # one selects both
     drawn |= names_in((ROOT / "docs" / "runbook.md").read_text())
     expect(drawn <= exported, f"drawn, and exported by nobody: {sorted(drawn - exported)}")
 
@@ -270,12 +271,15 @@ async def watched(folder):
             told = [await ask(fleet.router.port, "A word.", 1, POOR_KEY) for _ in range(2)]
             expect(told == [200, 429], f"a tenant over its quota is told {told}")
             await scraped(watchers, 3)
-            streams = [asyncio.create_task(ask(fleet.router.port, f"{i} tells a long story.", 400)) for i in range(12)]
+            # Long enough to be under way when their worker is killed; nobody waits for their ends.
+            streams = [asyncio.create_task(ask(fleet.router.port, f"{i} tells a long story.", 1800)) for i in range(12)]
             await asyncio.sleep(0.2)
             await troubles(fleet, watchers)
             stop.set()
             await loading
-            await asyncio.gather(*streams)
+            for stream in streams:
+                stream.cancel()
+            await asyncio.gather(*streams, return_exceptions=True)
 
 
 def test_prometheus_finds_numbers_behind_every_query_and_alerts_arrive():

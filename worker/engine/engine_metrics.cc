@@ -1,6 +1,9 @@
 #include "worker/engine/engine_metrics.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/check.h"
@@ -14,7 +17,39 @@ constexpr const char* kEndReasons[] = {"unspecified", "stop",    "length",
 constexpr const char* kRefusals[] = {
     "unspecified", "invalid",       "queue_full", "not_ready",   "draining",       "too_large",
     "unsupported", "stale_attempt", "duplicate",  "wrong_model", "deadline_passed"};
-constexpr size_t kPlainSeries = 16;
+struct Plain {
+  const char* name;
+  const char* help;
+};
+// Counters without labels, in the order of Flatten.
+constexpr Plain kPlain[] = {
+    {"quire_worker_steps_total", "steps committed, idle probes left out"},
+    {"quire_worker_attempts_total", "attempts accepted"},
+    {"quire_worker_prompt_tokens_total", "prompt tokens of accepted attempts"},
+    {"quire_worker_computed_tokens_total", "tokens computed in prefill"},
+    {"quire_worker_recomputed_tokens_total", "of these, done again after a preemption or a resume"},
+    {"quire_worker_generated_tokens_total", "tokens sampled"},
+    {"quire_worker_discarded_tokens_total", "of these, past the end of their choice"},
+    {"quire_worker_preemptions_total", "sequences that gave their pages up"},
+    {"quire_worker_idle_probes_total", "steps that only prove that the worker can"},
+    {"quire_worker_windows_used_up_total", "times that a choice waited for its taker"},
+    {"quire_worker_cached_tokens_total",
+     "prompt tokens of accepted attempts that did not have to be computed"},
+    {"quire_worker_prefix_cache_queries_total", "tokens looked up in the prefix cache"},
+    {"quire_worker_prefix_cache_hits_total", "of these, tokens found there"},
+    {"quire_worker_prefix_cache_stored_blocks_total", "blocks published"},
+    {"quire_worker_prefix_cache_evicted_blocks_total", "blocks given up for others"},
+    {"quire_worker_prefix_cache_unpublished_total",
+     "chains of blocks cut off by a collision of hashes or a full index"}};
+constexpr size_t kPlainSeries = std::size(kPlain);
+
+// The plain series of this name.
+size_t IndexOf(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kPlain), std::end(kPlain),
+                                   [name](const Plain& plain) { return plain.name == name; });
+  QUIRE_CHECK(found != std::end(kPlain));
+  return static_cast<size_t>(found - std::begin(kPlain));
+}
 
 // All totals in the order in which EngineMetrics adds their counters.
 std::array<uint64_t, kPlainSeries + 9 + 11> Flatten(const EngineTotals& t) {
@@ -50,27 +85,9 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
       blocks_evictable_(metrics.AddGauge(
           {"quire_worker_pages_evictable", "pages that are cached and can be taken"})),
       blocks_held_(metrics.AddGauge({"quire_worker_pages_held", "pages that requests hold"})) {
-  const MetricName plain[kPlainSeries] = {
-      {"quire_worker_steps_total", "steps committed, idle probes left out"},
-      {"quire_worker_attempts_total", "attempts accepted"},
-      {"quire_worker_prompt_tokens_total", "prompt tokens of accepted attempts"},
-      {"quire_worker_computed_tokens_total", "tokens computed in prefill"},
-      {"quire_worker_recomputed_tokens_total",
-       "of these, done again after a preemption or a resume"},
-      {"quire_worker_generated_tokens_total", "tokens sampled"},
-      {"quire_worker_discarded_tokens_total", "of these, past the end of their choice"},
-      {"quire_worker_preemptions_total", "sequences that gave their pages up"},
-      {"quire_worker_idle_probes_total", "steps that only prove that the worker can"},
-      {"quire_worker_windows_used_up_total", "times that a choice waited for its taker"},
-      {"quire_worker_cached_tokens_total",
-       "prompt tokens of accepted attempts that did not have to be computed"},
-      {"quire_worker_prefix_cache_queries_total", "tokens looked up in the prefix cache"},
-      {"quire_worker_prefix_cache_hits_total", "of these, tokens found there"},
-      {"quire_worker_prefix_cache_stored_blocks_total", "blocks published"},
-      {"quire_worker_prefix_cache_evicted_blocks_total", "blocks given up for others"},
-      {"quire_worker_prefix_cache_unpublished_total",
-       "chains of blocks cut off by a collision of hashes or a full index"}};
-  for (const MetricName& name : plain) series_.push_back({&metrics.AddCounter(name), 0});
+  for (const Plain& plain : kPlain) {
+    series_.push_back({&metrics.AddCounter({plain.name, plain.help}), 0});
+  }
   for (const char* reason : kEndReasons) {
     series_.push_back(
         {&metrics.AddCounter(
@@ -93,22 +110,28 @@ void EngineMetrics::AddFieldNames(Metrics& metrics, const std::string& model_nam
     labels.emplace_back(name, value);
     return labels;
   };
-  // Which of the plain series each is a copy of.
-  const std::pair<size_t, MetricName> copies[] = {
-      {2, {"vllm:prompt_tokens_total", "Prompt tokens.", own}},
-      {10, {"vllm:prompt_tokens_cached_total", "Of these, what the cache held.", own}},
-      {3,
+  // Each with the series that it is a copy of.
+  const std::pair<const char*, MetricName> copies[] = {
+      {"quire_worker_prompt_tokens_total", {"vllm:prompt_tokens_total", "Prompt tokens.", own}},
+      {"quire_worker_cached_tokens_total",
+       {"vllm:prompt_tokens_cached_total", "Of these, what the cache held.", own}},
+      {"quire_worker_computed_tokens_total",
        {"vllm:prompt_tokens_by_source_total", "Prompt tokens by where their keys came from.",
         with("source", "local_compute")}},
-      {10, {"vllm:prompt_tokens_by_source_total", "", with("source", "local_cache_hit")}},
-      {5, {"vllm:generation_tokens_total", "Tokens generated.", own}},
-      {7, {"vllm:num_preemptions_total", "Preemptions.", own}},
-      {11, {"vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", own}},
-      {12, {"vllm:prefix_cache_hits_total", "Of these, tokens found.", own}}};
+      {"quire_worker_cached_tokens_total",
+       {"vllm:prompt_tokens_by_source_total", "", with("source", "local_cache_hit")}},
+      {"quire_worker_generated_tokens_total",
+       {"vllm:generation_tokens_total", "Tokens generated.", own}},
+      {"quire_worker_preemptions_total", {"vllm:num_preemptions_total", "Preemptions.", own}},
+      {"quire_worker_prefix_cache_queries_total",
+       {"vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", own}},
+      {"quire_worker_prefix_cache_hits_total",
+       {"vllm:prefix_cache_hits_total", "Of these, tokens found.", own}}};
   for (const auto& [plain, name] : copies) {
-    metrics.BeforeRender([&copy = metrics.AddCounter(name), &from = *series_[plain].counter] {
-      copy.Add(from.value() - copy.value());
-    });
+    metrics.BeforeRender(
+        [&copy = metrics.AddCounter(name), &from = *series_[IndexOf(plain)].counter] {
+          copy.Add(from.value() - copy.value());
+        });
   }
   Gauge& running = metrics.AddGauge({"vllm:num_requests_running", "Choices in the batch.", own});
   Gauge& waiting = metrics.AddGauge({"vllm:num_requests_waiting", "Choices that wait.", own});

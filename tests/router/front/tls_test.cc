@@ -10,6 +10,7 @@
 #include <map>
 #include <thread>
 
+#include "common/pem.h"
 #include "common/runtime/virtual_background.h"
 #include "common/runtime/virtual_runtime.h"
 #include "quire/v1/inference.grpc.pb.h"
@@ -337,6 +338,7 @@ TEST_F(TlsEdge, ANewCertificateIsShownAndRunningStreamsGoOn) {
     identity.Watch({world.executor(), background, files}, {.paths = {"cert", "key"}},
                    {first.certificate, first.key});
   });
+  EXPECT_EQ(counters.tls_certificate_end.value(), CertificateEnd(first.certificate));
   files.content["cert"] = second.certificate;  // half of a change: it does not fit the key
   later();
   EXPECT_EQ(counters.tls_reload_failures.value(), 1u);

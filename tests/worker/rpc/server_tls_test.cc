@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
@@ -105,6 +106,16 @@ TEST_F(ServerTlsTest, AnotherAuthorityTakesOverUnderOpenCalls) {
   while (watch->Read(&response)) {
   }
   (void)watch->Finish();
+}
+
+TEST(CertificateEnd, IsThatOfTheFirstCertificate) {
+  const TestAuthority authority("authority");
+  const int64_t now = std::time(nullptr);
+  const int64_t end = CertificateEnd(authority.Issue("one").certificate);  // for a day
+  EXPECT_GT(end, now + 23 * 3600);
+  EXPECT_LT(end, now + 25 * 3600);
+  EXPECT_EQ(CertificateEnd("nonsense"), 0);
+  EXPECT_EQ(CertificateEnd(""), 0);
 }
 
 TEST(CheckMutualTls, WhatIsWrongIsNamed) {
