@@ -57,6 +57,17 @@ std::string MachineName() {
   return name;
 }
 
+// The same after a restart, and no other worker's: machines may share a name where each has an
+// address of its own.
+std::string OwnName(const std::string& listen, int port) {
+  const std::string host = listen.substr(0, listen.rfind(':'));
+  constexpr std::string_view kAnyMachines[] = {"0.0.0.0", "[::]", "127.0.0.1", "[::1]",
+                                               "localhost"};
+  const bool says_nothing =
+      std::find(std::begin(kAnyMachines), std::end(kAnyMachines), host) != std::end(kAnyMachines);
+  return MachineName() + (says_nothing ? "" : "/" + host) + ":" + std::to_string(port);
+}
+
 // Told at the start: gRPC would only refuse every connection.
 absl::Status CheckTlsFiles(const WorkerConfig& config) {
   RealFiles files;
@@ -161,7 +172,7 @@ class Service {
     hello.epoch = Epoch(rng.Next());
     hello.worker_id = config_.worker_id;
     if (hello.worker_id.empty()) {
-      hello.worker_id = MachineName() + ":" + std::to_string(server_->port());
+      hello.worker_id = OwnName(config_.listen, server_->port());
     }
     hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
     hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
