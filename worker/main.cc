@@ -109,7 +109,6 @@ void AddStepAges(Metrics& metrics, const StepProgress& progress, const Clock& cl
   });
 }
 
-// Serves a loaded worker on the calling thread.
 // gRPC watches the files itself; what it will show next is read when somebody asks.
 void AddCertificateEnd(Metrics& metrics, const std::string& path) {
   Gauge& end =
@@ -123,6 +122,7 @@ void AddCertificateEnd(Metrics& metrics, const std::string& path) {
   });
 }
 
+// Serves a loaded worker on the calling thread.
 class Service {
  public:
   Service(const WorkerConfig& config, LoadedWorker& worker, Health& health, Metrics& metrics,
@@ -209,6 +209,7 @@ class Service {
   }
 
   void WatchHealth() {
+    if (leaving_.joinable()) return;  // the server may be gone
     server_->SetServing(health_.Serving().ok);
     executor_.PostAt(executor_.clock().Now() + kHealthInterval, [this] { WatchHealth(); });
   }
