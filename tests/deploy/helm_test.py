@@ -201,14 +201,5 @@ def rendered_notes(name):
         return m.documents(text)[0]["told"]
 
 
-def main():
-    try:
-        tools.ensure()
-    except tools.Missing as missing:
-        print(f"SKIP deploy: {missing}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    return main_of(globals())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tools.suite(lambda: main_of(globals())))

@@ -374,17 +374,5 @@ def test_images_are_small_and_hold_nothing_to_run_but_the_programs():
         expect((root / "usr" / "share" / "doc" / "libgrpc29" / "copyright").exists(), "licences of what is inside")
 
 
-def main():
-    try:
-        tools.ensure()
-        why = pods.alone()
-    except tools.Missing as missing:
-        why = missing
-    if why:
-        print(f"SKIP deploy: {why}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    return main_of(globals())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tools.suite(lambda: main_of(globals()), pods.alone))

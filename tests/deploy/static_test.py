@@ -347,14 +347,5 @@ def validate(folder):
     return done.returncode, done.stdout + done.stderr
 
 
-def main():
-    try:
-        tools.ensure()
-    except tools.Missing as missing:
-        print(f"SKIP deploy: {missing}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    return main_of(globals())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tools.suite(lambda: main_of(globals())))

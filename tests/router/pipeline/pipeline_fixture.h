@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,13 @@ class PipelineTest : public ::testing::Test {
     ASSERT_TRUE(made.ok()) << made.status();
     pipeline_ = *std::move(made);
     Run(kSecond);
+  }
+
+  // The first worker that has an attempt, or the last one when none has.
+  FakeWorker& Busy() {
+    const auto busy = std::find_if(workers_.begin(), workers_.end(),
+                                   [](const auto& worker) { return !worker->attempts.empty(); });
+    return busy != workers_.end() ? **busy : *workers_.back();
   }
 
   void Run(Micros duration) { world_.RunUntil(world_.clock().Now() + duration); }

@@ -34,13 +34,13 @@ TEST_F(PipelineMetricsTest, TimesAreCountedByModelAndLengthOfPrompt) {
 }
 
 TEST_F(PipelineMetricsTest, AFailoverIsCountedByItsCauseWithItsGap) {
-  FakeWorker& first = AddWorker();
-  FakeWorker& second = AddWorker();
+  AddWorker();
+  AddWorker();
   StartRouter();
   RecordingSink sink;
   pipeline_->Start(Ask("x", 50), &sink);
   Run(200 * kMicrosPerMilli);
-  (first.attempts.empty() ? second : first).Down();
+  Busy().Down();
   Run(10 * kSecond);
   ASSERT_TRUE(sink.usage.has_value());
   EXPECT_EQ(Value("quire_router_failover_gap_seconds_count{cause=\"lost\"}"), 1);

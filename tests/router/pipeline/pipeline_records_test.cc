@@ -137,7 +137,7 @@ TEST_F(PipelineRecordsTest, AChangeOfNumericsIsMarked) {
   RecordingSink sink;
   pipeline_->Start(Ask("x", 30), &sink);
   Run(100 * kMicrosPerMilli);
-  (workers_[0]->attempts.empty() ? workers_[1] : workers_[0])->Down();
+  Busy().Down();
   Run(5 * kSecond);
   ASSERT_EQ(records_.all.size(), 1u);
   EXPECT_TRUE(records_.all[0].inexact);

@@ -145,56 +145,52 @@ class JumpingExecutor final : public Executor {
   JumpingClock clock_;
 };
 
-TEST(HeldUpProcess, DoesNotCountItsOwnStandstillAsSilence) {
-  VirtualWorld world(1);
-  auto dialer = world.MakeDialer();
-  JumpingExecutor executor(world.executor());
+// A worker with one router, whose process can stand still.
+class HeldUpProcess : public testing::Test {
+ protected:
+  HeldUpProcess() {
+    world.Listen("worker", [this](std::unique_ptr<FrameStream> s) { hub.Accept(std::move(s)); });
+    router.emplace(world, *dialer);
+    world.RunUntil(world.clock().Now() + kMicrosPerMilli);
+    router->Send(HelloFrame(1, 1));
+    world.RunUntil(world.clock().Now() + kMicrosPerMilli);
+  }
+
+  VirtualWorld world{1};
+  std::unique_ptr<Dialer> dialer = world.MakeDialer();
+  JumpingExecutor executor{world.executor()};
   ScriptedEngine engine;
   NullLogger log;
   Metrics metrics;
-  RpcMetrics rpc_metrics(metrics);
-  AttachHub hub(TestHello(), executor, engine, log, rpc_metrics);
-  world.Listen("worker", [&](std::unique_ptr<FrameStream> s) { hub.Accept(std::move(s)); });
-  BareRouter router(world, *dialer);
-  world.RunUntil(world.clock().Now() + kMicrosPerMilli);
-  router.Send(HelloFrame(1, 1));
-  world.RunUntil(world.clock().Now() + kMicrosPerMilli);
+  RpcMetrics rpc_metrics{metrics};
+  AttachHub hub{TestHello(), executor, engine, log, rpc_metrics};
+  std::optional<BareRouter> router;
+};
+
+TEST_F(HeldUpProcess, DoesNotCountItsOwnStandstillAsSilence) {
   executor.Jump(20 * kMicrosPerSecond);
   world.RunUntil(world.clock().Now() + 2 * kMicrosPerSecond);
-  EXPECT_FALSE(router.closed);
+  EXPECT_FALSE(router->closed);
   // Silence that this process did witness still counts.
   world.RunUntil(world.clock().Now() + 4 * kMicrosPerSecond);
-  EXPECT_TRUE(router.closed);
+  EXPECT_TRUE(router->closed);
 }
 
-TEST(HeldUpProcess, DoesNotCountItsOwnStandstillAsTimeOfAStep) {
-  VirtualWorld world(1);
-  auto dialer = world.MakeDialer();
-  JumpingExecutor executor(world.executor());
-  ScriptedEngine engine;
-  NullLogger log;
-  Metrics metrics;
-  RpcMetrics rpc_metrics(metrics);
-  AttachHub hub(TestHello(), executor, engine, log, rpc_metrics);
-  world.Listen("worker", [&](std::unique_ptr<FrameStream> s) { hub.Accept(std::move(s)); });
-  BareRouter router(world, *dialer);
-  world.RunUntil(world.clock().Now() + kMicrosPerMilli);
-  router.Send(HelloFrame(1, 1));
-  world.RunUntil(world.clock().Now() + kMicrosPerMilli);
+TEST_F(HeldUpProcess, DoesNotCountItsOwnStandstillAsTimeOfAStep) {
   engine.pulse.running_since_us = executor.clock().Now();
   engine.pulse.running_limit_us = 2 * kMicrosPerSecond;
   executor.Jump(20 * kMicrosPerSecond);
   world.RunUntil(world.clock().Now() + 300 * kMicrosPerMilli);
-  EXPECT_EQ(router.frames.back().step().state(), pb::READY);
-  EXPECT_LT(router.frames.back().step().step_age_ms(), 600u);
+  EXPECT_EQ(router->frames.back().step().state(), pb::READY);
+  EXPECT_LT(router->frames.back().step().step_age_ms(), 600u);
   // The rest of its time still counts.
   world.RunUntil(world.clock().Now() + 3 * kMicrosPerSecond);
-  EXPECT_EQ(router.frames.back().step().state(), pb::STUCK);
+  EXPECT_EQ(router->frames.back().step().state(), pb::STUCK);
   // The next one begins at nothing.
   engine.pulse.running_since_us = executor.clock().Now();
   world.RunUntil(world.clock().Now() + 300 * kMicrosPerMilli);
-  EXPECT_EQ(router.frames.back().step().state(), pb::READY);
-  EXPECT_LE(router.frames.back().step().step_age_ms(), 300u);
+  EXPECT_EQ(router->frames.back().step().state(), pb::READY);
+  EXPECT_LE(router->frames.back().step().step_age_ms(), 300u);
 }
 
 TEST_F(RpcTest, AFrameLeavesEvery200MsAlsoWhileTheEngineIsStuck) {
