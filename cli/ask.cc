@@ -53,7 +53,8 @@ void AddServerFlags(AskOptions& options, config::Schema& schema, const char* def
               .help = "Sent as a bearer token. Better in the environment, where other users do not "
                       "see it: QUIRE_API_KEY or OPENAI_API_KEY.",
               .target = &options.api_key,
-              .default_text = "none"});
+              .default_text = "none",
+              .secret = true});
   schema.Add({.name = "cacert",
               .help = "PEM file with the authority of the server's certificate.",
               .target = &options.authorities,

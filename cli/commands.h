@@ -1,9 +1,12 @@
 // The commands of `quire`, one function each: arguments in, exit code out (0 done, 1 failed, 2 bad
-// arguments).
+// arguments), and the one table of them.
 #pragma once
 
 #include <atomic>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/config/schema.h"
@@ -16,9 +19,30 @@ struct CommandInputs {
   std::atomic<bool>* interrupted = nullptr;  // set by Ctrl-C where main arms it
 };
 
+struct Command {
+  std::string_view name;
+  std::string_view help;
+  int (*run)(const CommandInputs&);
+  bool takes_interrupt;  // Ctrl-C is the command's to see; else it ends the program
+};
+std::span<const Command> Commands();
+
 int RunServe(const CommandInputs& inputs);
 int RunChat(const CommandInputs& inputs);
 int RunComplete(const CommandInputs& inputs);
 int RunModels(const CommandInputs& inputs);
+int RunPlan(const CommandInputs& inputs);
+int RunDoctor(const CommandInputs& inputs);
+int RunConfig(const CommandInputs& inputs);
+int RunCompletion(const CommandInputs& inputs);
+int RunManual(const CommandInputs& inputs);
+
+// Settings from the arguments. An exit code where there is nothing left to do: --help and its like
+// were answered, or a flag refused, in one line that begins "quire NAME: ".
+std::optional<int> Begin(const CommandInputs& inputs, config::Schema& schema,
+                         std::string_view name);
+
+// One line on standard error. 2 for INVALID_ARGUMENT, 3 for NOT_FOUND, 130 for CANCELLED, else 1.
+int Failed(std::string_view name, const absl::Status& status);
 
 }  // namespace quire::cli

@@ -1,4 +1,4 @@
-// quire: the command line. Each command is a row of the table below.
+// quire: the command line. What there is stands in the table of cli/commands.cc.
 #include <signal.h>
 
 #include <atomic>
@@ -7,33 +7,20 @@
 #include <string_view>
 
 #include "cli/commands.h"
+#include "common/config/values.h"
 
 namespace {
+
+using quire::cli::Command;
 
 // Set by Ctrl-C; a signal handler can reach nothing else.
 std::atomic<bool> g_interrupted = false;
 
 void OnInterrupt(int) { g_interrupted = true; }
 
-struct Command {
-  std::string_view name;
-  std::string_view help;
-  int (*run)(const quire::cli::CommandInputs&);
-  bool takes_interrupt;  // Ctrl-C stops an answer, not the program
-};
-
-constexpr Command kCommands[] = {
-    {"serve", "serve a model on this machine: a router and its workers", quire::cli::RunServe,
-     false},
-    {"chat", "talk to a served model in the terminal", quire::cli::RunChat, true},
-    {"complete", "complete one prompt", quire::cli::RunComplete, true},
-    {"models", "list the models that stand on this machine, or that a server serves",
-     quire::cli::RunModels, false},
-};
-
 void PrintHelp(FILE* out) {
   std::fputs("Usage: quire COMMAND [arguments]\n\n", out);
-  for (const Command& command : kCommands) {
+  for (const Command& command : quire::cli::Commands()) {
     std::fprintf(out, "  %-10s %s\n", std::string(command.name).c_str(),
                  std::string(command.help).c_str());
   }
@@ -46,10 +33,29 @@ void ArmInterrupt() {
   sigaction(SIGINT, &action, nullptr);
 }
 
+int UnknownCommand(const std::string& name) {
+  std::vector<std::string> names = {"help", "version"};
+  std::string list;
+  for (const Command& command : quire::cli::Commands()) {
+    names.emplace_back(command.name);
+    list += " " + std::string(command.name);
+  }
+  const std::string nearest = quire::config::NearestMatch(name, names);
+  const std::string hint = nearest.empty() ? "" : " did you mean " + nearest + "?";
+  std::fprintf(stderr, "quire: unknown command '%s';%s there are:%s\n", name.c_str(), hint.c_str(),
+               list.c_str());
+  return 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv, char** envp) {
-  const std::string_view name = argc > 1 ? argv[1] : "";
+  std::string name = argc > 1 ? argv[1] : "";
+  std::vector<std::string> args(argv + (argc > 1 ? 2 : 1), argv + argc);
+  if (name == "help" && !args.empty()) {  // `quire help serve`
+    name = args.front();
+    args = {"--help"};
+  }
   if (name.empty() || name == "help" || name == "--help" || name == "-h") {
     PrintHelp(name.empty() ? stderr : stdout);
     return name.empty() ? 2 : 0;
@@ -58,19 +64,14 @@ int main(int argc, char** argv, char** envp) {
     std::printf("quire %s\n", QUIRE_VERSION);
     return 0;
   }
-  for (const Command& command : kCommands) {
+  for (const Command& command : quire::cli::Commands()) {
     if (command.name != name) continue;
     quire::cli::CommandInputs inputs;
-    inputs.args.assign(argv + 2, argv + argc);
+    inputs.args = std::move(args);
     inputs.environment = quire::config::EnvironmentFromMain(envp);
     inputs.interrupted = &g_interrupted;
     if (command.takes_interrupt) ArmInterrupt();
     return command.run(inputs);
   }
-  std::fprintf(stderr, "quire: unknown command '%s'; there are:", argv[1]);
-  for (const Command& command : kCommands) {
-    std::fprintf(stderr, " %s", std::string(command.name).c_str());
-  }
-  std::fputs("\n", stderr);
-  return 2;
+  return UnknownCommand(name);
 }

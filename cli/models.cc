@@ -11,10 +11,7 @@ namespace {
 
 int ListServed(const AskOptions& server, const std::atomic<bool>& interrupted) {
   const auto names = ServedModels(server, interrupted);
-  if (!names.ok()) {
-    std::fprintf(stderr, "quire models: %s\n", StatusMessage(names.status()).c_str());
-    return absl::IsInvalidArgument(names.status()) ? 2 : 1;
-  }
+  if (!names.ok()) return Failed("models", names.status());
   for (const std::string& name : *names) std::printf("%s\n", name.c_str());
   return 0;
 }
@@ -34,15 +31,7 @@ int RunModels(const CommandInputs& inputs) {
   models_dir.target = &folders;
   schema.Add(models_dir);
   AddServerFlags(server, schema, "none");
-  const auto result = schema.Parse(inputs.args, inputs.environment);
-  if (!result.ok()) {
-    std::fprintf(stderr, "quire models: %s\n", StatusMessage(result.status()).c_str());
-    return 2;
-  }
-  if (result->help) {
-    std::fputs(schema.HelpText().c_str(), stdout);
-    return 0;
-  }
+  if (const std::optional<int> code = Begin(inputs, schema, "models")) return *code;
   if (!server.url.empty()) {
     TakeKey(inputs.environment, server);
     return ListServed(server, *inputs.interrupted);

@@ -4,8 +4,8 @@
 #include <deque>
 #include <string_view>
 
-#include "cli/known_flags.h"
 #include "cli/vllm_flags.h"
+#include "common/config/describe.h"
 
 namespace quire::cli {
 namespace {
@@ -23,9 +23,9 @@ constexpr std::string_view kOwnOfRouter[] = {"worker",
                                              "worker-tls-cert-file",
                                              "worker-tls-key-file",
                                              "worker-tls-name"};
-constexpr std::string_view kOwnOfWorker[] = {"model",         "listen",       "http-port",
-                                             "ready-fd",      "config",       "workers-on-host",
-                                             "tls-cert-file", "tls-key-file", "tls-ca-file"};
+constexpr std::string_view kOwnOfWorker[] = {
+    "model", "listen",      "http-port",      "ready-fd",      "config",       "workers-on-host",
+    "plan",  "plan-memory", "plan-bandwidth", "tls-cert-file", "tls-key-file", "tls-ca-file"};
 
 template <size_t N>
 bool Contains(const std::string_view (&names)[N], std::string_view name) {
@@ -34,7 +34,7 @@ bool Contains(const std::string_view (&names)[N], std::string_view name) {
 
 // One flag of a child, with the place its value goes.
 struct Forwarded {
-  KnownFlag flag;
+  config::FlagDescription flag;
   bool to_router = false;
   bool to_worker = false;
   std::vector<std::string> values;
@@ -45,13 +45,13 @@ struct Forwarded {
 // Ordered as the children list them, the router's first; a flag that both have goes to both.
 std::deque<Forwarded> Gather(const ServeInputs& inputs) {
   std::deque<Forwarded> all;
-  for (KnownFlag& flag : ParseHelp(inputs.router_help)) {
+  for (const config::FlagDescription& flag : inputs.router.flags) {
     if (Contains(kOwnOfRouter, flag.name)) continue;
     all.push_back({});
-    all.back().flag = std::move(flag);
+    all.back().flag = flag;
     all.back().to_router = true;
   }
-  for (KnownFlag& flag : ParseHelp(inputs.worker_help)) {
+  for (const config::FlagDescription& flag : inputs.worker.flags) {
     if (Contains(kOwnOfWorker, flag.name)) continue;
     const auto same = std::find_if(all.begin(), all.end(), [&](const Forwarded& other) {
       return other.flag.name == flag.name;
@@ -61,7 +61,7 @@ std::deque<Forwarded> Gather(const ServeInputs& inputs) {
       continue;
     }
     all.push_back({});
-    all.back().flag = std::move(flag);
+    all.back().flag = flag;
     all.back().to_worker = true;
   }
   return all;
@@ -73,6 +73,7 @@ void AddToSchema(Forwarded& f, config::Schema& schema) {
   flag.help = f.flag.help;
   flag.value_name = f.flag.value_name;
   flag.default_text = f.flag.default_text;
+  flag.choices = f.flag.choices;
   if (f.flag.value_name.empty()) {
     flag.target = &f.on;
   } else if (f.flag.repeatable) {
@@ -219,9 +220,8 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
   VllmArguments given = Translate(inputs, forwarded);
   QUIRE_ASSIGN_OR_RETURN(const config::ParseResult result,
                          schema.Parse(given.args, inputs.environment));
-  if (result.help) {
-    plan.help = true;
-    plan.help_text = schema.HelpText();
+  if (std::optional<std::string> answer = config::AnswerText(schema, result)) {
+    plan.answer = std::move(answer);
     return plan;
   }
   plan.warnings = result.warnings;

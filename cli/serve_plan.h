@@ -1,7 +1,8 @@
 // What `quire serve` was told, turned into the arguments of its children. Pure: the children's own
-// --help says which flags there are.
+// --describe says which flags there are.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,7 @@ namespace quire::cli {
 inline constexpr int kMaxWorkers = 64;
 
 struct ServePlan {
-  bool help = false;  // help_text is to be printed, nothing else is set
-  std::string help_text;
+  std::optional<std::string> answer;  // is to be printed, nothing else is set: --help and its like
   ResolvedModel model;
   int32_t workers = 1;
   std::vector<std::string> router_args;  // without what the supervisor adds: --worker, --ready-fd
@@ -27,8 +27,8 @@ struct ServePlan {
 struct ServeInputs {
   std::vector<std::string> args;  // after "serve"
   config::Environment environment;
-  std::string router_help;  // of quire-router --help
-  std::string worker_help;
+  config::Description router;  // of quire-router --describe
+  config::Description worker;
   std::vector<std::string> model_folders;
 };
 

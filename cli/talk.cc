@@ -32,27 +32,6 @@ void AddAskFlags(AskOptions& options, config::Schema& schema) {
   add("seed", "The same seed gives the same answer.", &options.seed, "drawn by the server");
 }
 
-// 0 to go on, else 1 + the exit code.
-int Prepare(const CommandInputs& inputs, AskOptions& options, config::Schema& schema,
-            const char* command) {
-  const auto result = schema.Parse(inputs.args, inputs.environment);
-  TakeKey(inputs.environment, options);
-  if (!result.ok()) {
-    std::fprintf(stderr, "quire %s: %s\n", command, StatusMessage(result.status()).c_str());
-    return 1 + 2;
-  }
-  if (result->help) {
-    std::fputs(schema.HelpText().c_str(), stdout);
-    return 1 + 0;
-  }
-  return 0;
-}
-
-int Failed(const char* command, const absl::Status& status) {
-  std::fprintf(stderr, "quire %s: %s\n", command, StatusMessage(status).c_str());
-  return absl::IsInvalidArgument(status) ? 2 : 1;
-}
-
 json::Object Message(const char* role, const std::string& content) {
   json::Object message;
   message["role"] = role;
@@ -89,7 +68,8 @@ int RunComplete(const CommandInputs& inputs) {
   schema.AddPositional(positional, true);
   schema.Group("Completion");
   AddAskFlags(options, schema);
-  if (const int code = Prepare(inputs, options, schema, "complete"); code > 0) return code - 1;
+  if (const std::optional<int> code = Begin(inputs, schema, "complete")) return *code;
+  TakeKey(inputs.environment, options);
   if (prompt == "-") {
     prompt.clear();
     char buffer[4096];
@@ -125,7 +105,8 @@ int RunChat(const CommandInputs& inputs) {
   flag.target = &system;
   schema.Add(flag);
   AddAskFlags(options, schema);
-  if (const int code = Prepare(inputs, options, schema, "chat"); code > 0) return code - 1;
+  if (const std::optional<int> code = Begin(inputs, schema, "chat")) return *code;
+  TakeKey(inputs.environment, options);
   if (options.model.empty()) {
     auto model = FirstModel(options, *inputs.interrupted);
     if (!model.ok()) return Failed("chat", model.status());

@@ -118,6 +118,26 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
               .max = 1024});
 }
 
+void AddPlanFlags(config::Schema& schema, WorkerConfig& c) {
+  schema.Group("Plan");
+  schema.Add({.name = "plan",
+              .help = "Tells as one line of JSON how memory would be dealt, what fits and how fast "
+                      "memory lets it decode, and leaves without loading anything.",
+              .target = &c.plan});
+  schema.Add({.name = "plan-memory",
+              .help = "With --plan: memory of the machine that is planned for.",
+              .target = &c.plan_memory,
+              .min = 0,
+              .max = static_cast<double>(int64_t{1} << 50),
+              .default_text = "what is to be had here"});
+  schema.Add({.name = "plan-bandwidth",
+              .help = "With --plan: bytes that that machine reads from memory in a second.",
+              .target = &c.plan_bandwidth,
+              .min = 0,
+              .max = static_cast<double>(int64_t{1} << 50),
+              .default_text = "measured here"});
+}
+
 void AddTlsFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "tls-cert-file",
               .help = "PEM file with the certificate to show routers, whose subject alternative "
@@ -212,12 +232,16 @@ config::Schema MakeWorkerSchema(WorkerConfig& config) {
   AddBatchFlags(schema, config);
   AddDeviceFlags(schema, config);
   AddNetworkFlags(schema, config);
+  AddPlanFlags(schema, config);
   return schema;
 }
 
 absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   if (c.model.empty()) {
     return InvalidArgument("--model is missing; give a Hugging Face folder or a GGUF file");
+  }
+  if (!c.plan && (c.plan_memory.value > 0 || c.plan_bandwidth.value > 0)) {
+    return InvalidArgument("--plan-memory, --plan-bandwidth: go with --plan, which is missing");
   }
   if (c.block_size != 16 && c.block_size != 32 && c.block_size != 64) {
     return InvalidArgument("--block-size: must be 16, 32 or 64, is " +

@@ -48,6 +48,10 @@ struct WorkerConfig {
   int32_t max_unsent_events = 65'536;  // cache events, for each router
   int32_t ready_fd = -1;
 
+  bool plan = false;                // tells the memory plan and leaves
+  config::Bytes plan_memory{0};     // 0: this machine's
+  config::Bytes plan_bandwidth{0};  // a second; 0: measured
+
   std::string request_log;  // empty: none
 
   std::string log_level = "info";

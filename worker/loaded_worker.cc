@@ -62,6 +62,7 @@ class WorkerLoader::Steps {
     return true;
   }
   std::unique_ptr<LoadedWorker> Take() { return std::move(worker_); }
+  PlanReport Report() const;
 
   absl::Status OpenDevice();
   absl::Status OpenModel();
@@ -127,6 +128,10 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   load::MemoryRequest request;
   request.usable_bytes = limit.usable_bytes;
   request.limited_by_cgroup = limit.from_cgroup;
+  if (config_.plan_memory.value > 0) {
+    request.usable_bytes = config_.plan_memory.value;
+    request.limited_by_cgroup = false;
+  }
   request.workers = config_.workers_on_host;
   request.weight_bytes = worker_->backend->EstimateWeightBytes(program);
   request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
@@ -303,6 +308,35 @@ WorkerLoader::WorkerLoader(const WorkerConfig& config, const Clock& clock, Metri
                            Logger& log)
     : steps_(std::make_unique<Steps>(config, clock, metrics, log)) {}
 WorkerLoader::~WorkerLoader() = default;
+
+PlanReport WorkerLoader::Steps::Report() const {
+  const model::Model& model = *worker_->model;
+  PlanReport report;
+  report.path = config_.model;
+  report.model_id = model.model_id;
+  report.family = model.config.family;
+  report.device = worker_->backend->Description();
+  report.numerics = worker_->backend->NumericsClass();
+  report.context = model.program.max_positions;
+  report.request = memory_request_;
+  report.plan = memory_plan_;
+  report.step_weight_bytes = StepWeightBytes(model.program, memory_plan_.weight_bytes);
+  report.bandwidth_is_measured = config_.plan_bandwidth.value == 0;
+  if (!report.bandwidth_is_measured) {
+    report.read_bytes_per_second = static_cast<double>(config_.plan_bandwidth.value);
+    return report;
+  }
+  const int threads = config_.threads > 0
+                          ? config_.threads
+                          : DefaultThreads(ReadHostCpus(""), config_.workers_on_host);
+  constexpr int64_t kShareOfMemory = 8;  // what is free here may be less than what is planned for
+  const load::MemoryLimit here = load::UsableMemory(load::ReadMemoryFiles("/"));
+  report.read_bytes_per_second =
+      MeasureReadBandwidth(clock_, threads, here.usable_bytes / kShareOfMemory);
+  return report;
+}
+
+PlanReport WorkerLoader::Report() const { return steps_->Report(); }
 
 bool WorkerLoader::Prepare(StartFailure& failure) {
   return steps_->Run({{&Steps::OpenDevice, kExitDeviceUnusable},

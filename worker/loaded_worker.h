@@ -18,6 +18,7 @@
 #include "worker/core/engine_io.h"
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
+#include "worker/plan_report.h"
 #include "worker/runner/cpu_runner.h"
 
 namespace quire {
@@ -56,6 +57,8 @@ class WorkerLoader {
   // Opens device and model, chooses the context, plans memory. False with `failure` filled in; says
   // nothing on `log` then, so that the failure is the one line that is read.
   bool Prepare(StartFailure& failure);
+  // After Prepare: what was planned, for --plan; it measures how fast memory is read.
+  PlanReport Report() const;
   // After Prepare, once: packs the weights, shows progress on standard error, builds the engine and
   // has it produce a token. Null with `failure` filled in.
   std::unique_ptr<LoadedWorker> Load(StartFailure& failure);

@@ -333,6 +333,17 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
   return exit_code;
 }
 
+// Tells what would be done, and does none of it.
+int RunPlan(const WorkerConfig& config, Logger& log) {
+  const RealClock clock;
+  Metrics metrics;
+  WorkerLoader loader(config, clock, metrics, log);
+  StartFailure failure;
+  if (!loader.Prepare(failure)) return Fail(failure.exit_code, failure.message);
+  std::printf("%s\n", PlanJson(loader.Report()).c_str());
+  return kExitDone;
+}
+
 // A model file that is cut short while it is mapped, or a disk that fails, ends the process when
 // the lost page is read: it shall say so. A handler has nothing but globals to speak from.
 char bus_error_message[512];
@@ -364,7 +375,7 @@ int Main(const config::CommandLine& command) {
   const std::unique_ptr<Logger> log =
       MakeLogger(LoggerOptionsFromFlags(settings.log_level, settings.log_format));
   for (const std::string& warning : start.warnings) log->Warning(warning);
-  return RunWorker(settings, *log);
+  return settings.plan ? RunPlan(settings, *log) : RunWorker(settings, *log);
 }
 
 }  // namespace

@@ -39,6 +39,35 @@ void AppendWrapped(const std::string& text, size_t column, std::string& out) {
 
 }  // namespace
 
+std::vector<std::string> Schema::Groups() const {
+  std::vector<std::string> groups;
+  for (const Entry& entry : entries_) {
+    if (std::find(groups.begin(), groups.end(), entry.group) == groups.end()) {
+      groups.push_back(entry.group);
+    }
+  }
+  // The built-in group comes last: it is the same in every program.
+  if (groups.size() > 1) std::rotate(groups.begin(), groups.begin() + 1, groups.end());
+  return groups;
+}
+
+Description Schema::Describe() const {
+  Description description{program_, summary_, {}, {}};
+  for (const Positional& positional : positionals_) {
+    description.arguments.push_back(
+        {positional.flag.name, positional.flag.help, positional.flag.choices, positional.required});
+  }
+  for (const std::string& group : Groups()) {
+    for (const Entry& entry : entries_) {
+      if (entry.group != group || entry.flag.hidden) continue;
+      const bool list = std::holds_alternative<std::vector<std::string>*>(entry.flag.target);
+      description.flags.push_back({entry.flag.name, group, entry.flag.help, ValueName(entry.flag),
+                                   entry.default_text, entry.flag.choices, list});
+    }
+  }
+  return description;
+}
+
 std::string Schema::HelpText() const {
   std::string out = "Usage: " + program_ + " [flags]";
   for (const Positional& positional : positionals_) {
@@ -51,15 +80,7 @@ std::string Schema::HelpText() const {
     out += left;
     AppendWrapped(positional.flag.help, left.size(), out);
   }
-  std::vector<std::string> groups;
-  for (const Entry& entry : entries_) {
-    if (std::find(groups.begin(), groups.end(), entry.group) == groups.end()) {
-      groups.push_back(entry.group);
-    }
-  }
-  // The built-in group comes last: it is the same in every program.
-  if (groups.size() > 1) std::rotate(groups.begin(), groups.begin() + 1, groups.end());
-  for (const std::string& group : groups) {
+  for (const std::string& group : Groups()) {
     std::string lines;
     for (const Entry& entry : entries_) {
       if (entry.group != group || entry.flag.hidden) continue;

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "common/config/describe.h"
+
 namespace quire::config {
 
 int Fail(std::string_view program, int exit_code, std::string_view message) {
@@ -17,13 +19,13 @@ ProgramStart StartProgram(std::string_view program, Schema& schema, const Comman
   if (!parsed.ok()) {
     return {Fail(program, kExitBadArguments, StatusMessage(parsed.status())), {}};
   }
-  if (parsed->help) {
-    std::fputs(schema.HelpText().c_str(), stdout);
-    return {kExitDone, {}};
-  }
-  if (parsed->version) {
-    std::printf("%s %s\n", std::string(program).c_str(), QUIRE_VERSION);
-    return {kExitDone, {}};
+  if (const std::optional<std::string> answer = AnswerText(schema, *parsed)) {
+    std::fputs(answer->c_str(), stdout);
+    // Settings that do not go together are shown all the same: that is when somebody looks.
+    const absl::Status checked = parsed->show_config ? check() : absl::OkStatus();
+    if (checked.ok()) return {kExitDone, {}};
+    std::fflush(stdout);
+    return {Fail(program, kExitBadArguments, StatusMessage(checked)), {}};
   }
   if (const absl::Status checked = check(); !checked.ok()) {
     return {Fail(program, kExitBadArguments, StatusMessage(checked)), {}};

@@ -30,8 +30,9 @@ struct ProgramStart {
   std::vector<std::string> warnings;  // for the log, one line each
 };
 
-// Fills in what `schema` was built for; `check` then judges the whole of it. Help and version go to
-// standard output, a refusal to standard error as one line "program: message".
+// Fills in what `schema` was built for; `check` then judges the whole of it. Help, version, the
+// schema (--describe) and the settings (--show-config) go to standard output, a refusal to standard
+// error as one line "program: message".
 ProgramStart StartProgram(std::string_view program, Schema& schema, const CommandLine& command,
                           const std::function<absl::Status()>& check);
 

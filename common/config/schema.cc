@@ -199,21 +199,25 @@ absl::Status Schema::TakeArguments(const std::vector<std::string>& args, ParseRe
     if (arg == "--") break;
     result.help |= arg == "--help" || arg == "-h";
     result.version |= arg == "--version";
+    result.describe |= arg == "--describe";
   }
-  if (result.help || result.version) return absl::OkStatus();
+  if (result.help || result.version || result.describe) return absl::OkStatus();
   for (size_t i = 0; i < args.size(); ++i) {
     if (!flags_ended && args[i] == "--") {
       flags_ended = true;
+    } else if (!flags_ended && (args[i] == "--show-config" || args[i] == "--show-config=json")) {
+      result.show_config = true;
+      result.show_json = args[i].ends_with("=json");
     } else if (!flags_ended && args[i].size() > 1 && args[i][0] == '-') {
       QUIRE_RETURN_IF_ERROR(TakeFlag(args, i));
     } else {
       positionals.push_back(args[i]);
     }
   }
-  return TakePositionals(positionals);
+  return TakePositionals(positionals, !result.show_config);
 }
 
-absl::Status Schema::TakePositionals(const std::vector<std::string>& values) {
+absl::Status Schema::TakePositionals(const std::vector<std::string>& values, bool all_required) {
   if (values.size() > positionals_.size()) {
     return InvalidArgument("unexpected argument '" + values[positionals_.size()] + "'; see " +
                            program_ + " --help");
@@ -222,7 +226,7 @@ absl::Status Schema::TakePositionals(const std::vector<std::string>& values) {
     const Positional& positional = positionals_[i];
     if (i < values.size()) {
       QUIRE_RETURN_IF_ERROR(StoreValues(positional.flag, {values[i]}, positional.flag.name));
-    } else if (positional.required) {
+    } else if (positional.required && all_required) {
       return InvalidArgument(positional.flag.name + " is missing; see " + program_ + " --help");
     }
   }
@@ -291,12 +295,17 @@ absl::StatusOr<ParseResult> Schema::Parse(const std::vector<std::string>& args,
                                           const Environment& environment) {
   ParseResult result;
   QUIRE_RETURN_IF_ERROR(TakeArguments(args, result));
-  if (result.help || result.version) return result;
+  if (result.help || result.version || result.describe) return result;
   QUIRE_RETURN_IF_ERROR(TakeEnvironment(environment, result));
   const Setting& config = FindEntry("config")->setting;
   if (config.origin != Origin::kDefault) QUIRE_RETURN_IF_ERROR(TakeFile(config.values.back()));
   QUIRE_RETURN_IF_ERROR(Store());
-  for (const Entry& entry : entries_) result.settings.push_back(entry.setting);
+  for (const Entry& entry : entries_) {
+    result.settings.push_back(entry.setting);
+    if (entry.flag.secret && entry.setting.origin != Origin::kDefault) {
+      result.settings.back().values = {"(not shown)"};
+    }
+  }
   return result;
 }
 

@@ -46,6 +46,30 @@ struct Flag {
   std::vector<std::string> choices = {};  // of a string; empty is any
   std::string default_text = {};  // shown instead of the field's value ("all that are allowed")
   bool hidden = false;            // not in --help
+  bool secret = false;            // its value is not shown again
+};
+
+// What a schema has, as data: what help, manuals and shell completions are made of.
+struct FlagDescription {
+  std::string name;
+  std::string group;
+  std::string help;
+  std::string value_name;  // empty: a bool flag
+  std::string default_text;
+  std::vector<std::string> choices;
+  bool repeatable = false;
+};
+struct ArgumentDescription {
+  std::string name;
+  std::string help;
+  std::vector<std::string> choices;
+  bool required = false;
+};
+struct Description {
+  std::string program;  // "quire serve"
+  std::string summary;
+  std::vector<ArgumentDescription> arguments;
+  std::vector<FlagDescription> flags;  // those that --help lists, in its order
 };
 
 enum class Origin { kDefault, kFile, kEnvironment, kFlag };
@@ -62,6 +86,9 @@ struct Setting {
 struct ParseResult {
   bool help = false;                  // --help was given: print HelpText and exit with 0
   bool version = false;               // --version was given
+  bool describe = false;              // --describe was given: the schema itself, as JSON
+  bool show_config = false;           // --show-config was given: the settings and whence they came
+  bool show_json = false;             // the same, as --show-config=json
   std::vector<Setting> settings;      // in the order of Add
   std::vector<std::string> warnings;  // one line each
 
@@ -93,11 +120,12 @@ class Schema {
   // `args` without the program's name. Reads the file that --config (QUIRE_CONFIG) names. Errors
   // are INVALID_ARGUMENT, one line that names the flag, variable or file:line and what would be
   // right. With
-  // --help or --version nothing else is checked.
+  // --help, --version or --describe nothing else is checked.
   absl::StatusOr<ParseResult> Parse(const std::vector<std::string>& args,
                                     const Environment& environment);
 
   std::string HelpText() const;
+  Description Describe() const;
 
  private:
   struct Entry {
@@ -111,6 +139,8 @@ class Schema {
     bool required = false;
   };
 
+  // Titles in the order of --help.
+  std::vector<std::string> Groups() const;
   Entry* FindEntry(std::string_view name);
   std::vector<std::string> Names() const;
   // Overwrites what a weaker origin said; a list grows within one origin.
@@ -120,7 +150,7 @@ class Schema {
   absl::Status TakeFlag(const std::vector<std::string>& args, size_t& index);
   absl::Status TakeEnvironment(const Environment& environment, ParseResult& result);
   absl::Status TakeFile(const std::string& path);
-  absl::Status TakePositionals(const std::vector<std::string>& values);
+  absl::Status TakePositionals(const std::vector<std::string>& values, bool all_required);
   absl::Status Store();
   std::string UnknownName(std::string_view shown, std::string_view name,
                           std::string_view prefix) const;

@@ -8,7 +8,6 @@
 
 #include "cli/child_process.h"
 #include "cli/http_client_asio.h"
-#include "cli/known_flags.h"
 #include "cli/model_names.h"
 #include "cli/restart_policy.h"
 #include "cli/serve_plan.h"
@@ -36,8 +35,8 @@ class TempFolder {
   fs::path path_;
 };
 
-// A help text made by the same library as the real one.
-std::string Help(const std::vector<std::string>& names, bool with_bool) {
+// What a child says of itself.
+config::Description Says(const std::vector<std::string>& names, bool with_bool) {
   config::Schema schema("program", "Summary.");
   std::vector<std::string> values(names.size());
   std::vector<std::string> list;
@@ -62,36 +61,15 @@ std::string Help(const std::vector<std::string>& names, bool with_bool) {
     flag.target = &on;
     schema.Add(flag);
   }
-  return schema.HelpText();
-}
-
-TEST(KnownFlags, ReadsWhatTheHelpSays) {
-  const std::vector<KnownFlag> flags =
-      ParseHelp(Help({"port", "a-very-long-name-of-a-flag-indeed"}, true));
-  std::vector<std::string> names;
-  for (const KnownFlag& flag : flags) names.push_back(flag.name);
-  EXPECT_NE(std::find(names.begin(), names.end(), "a-very-long-name-of-a-flag-indeed"),
-            names.end());
-  const auto port =
-      std::find_if(flags.begin(), flags.end(), [](auto& f) { return f.name == "port"; });
-  ASSERT_NE(port, flags.end());
-  EXPECT_FALSE(port->value_name.empty());
-  EXPECT_EQ(port->default_text, "something");
-  EXPECT_TRUE(port->help.ends_with("line of output."));
-  const auto list = std::find_if(flags.begin(), flags.end(),
-                                 [](auto& f) { return f.name == "served-model-name"; });
-  EXPECT_TRUE(list->repeatable);
-  const auto on = std::find_if(flags.begin(), flags.end(),
-                               [](auto& f) { return f.name == "enable-prefix-caching"; });
-  EXPECT_TRUE(on->value_name.empty());
+  return schema.Describe();
 }
 
 struct Plans {
   Plans() {
     folder.Write("models/demo/config.json", "{}");
     folder.Write("models/demo/model.safetensors", "x");
-    inputs.router_help = Help({"port", "host", "log-level", "drain-timeout"}, false);
-    inputs.worker_help = Help({"threads", "log-level", "listen"}, true);
+    inputs.router = Says({"port", "host", "log-level", "drain-timeout"}, false);
+    inputs.worker = Says({"threads", "log-level", "listen"}, true);
     inputs.model_folders = {folder.path() + "/models"};
   }
   absl::StatusOr<ServePlan> Plan(std::vector<std::string> args) {
@@ -212,11 +190,11 @@ TEST(ServePlan, HelpListsAllFlags) {
   Plans plans;
   const auto plan = plans.Plan({"--help"});
   ASSERT_TRUE(plan.ok());
-  EXPECT_TRUE(plan->help);
+  EXPECT_TRUE(plan->answer.has_value());
   for (const char* name : {"--workers", "--port", "--threads", "MODEL"}) {
-    EXPECT_NE(plan->help_text.find(name), std::string::npos) << name;
+    EXPECT_NE(plan->answer->find(name), std::string::npos) << name;
   }
-  EXPECT_EQ(plan->help_text.find("--listen"), std::string::npos);
+  EXPECT_EQ(plan->answer->find("--listen"), std::string::npos);
 }
 
 TEST(ModelNames, AFolderIsAModelOnlyWithWeights) {

@@ -1,0 +1,47 @@
+#include "cli/commands.h"
+
+#include <cstdio>
+
+#include "common/config/describe.h"
+#include "common/status.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"serve", "serve a model on this machine: a router and its workers", RunServe, false},
+    {"chat", "talk to a served model in the terminal", RunChat, true},
+    {"complete", "complete one prompt", RunComplete, true},
+    {"models", "list the models that stand on this machine, or that a server serves", RunModels,
+     false},
+    {"plan", "what a model takes before it is loaded: memory, largest context and batch, speed",
+     RunPlan, false},
+    {"doctor", "look whether this machine can serve, and say what to do", RunDoctor, true},
+    {"config", "show each setting of a program, and whence it came", RunConfig, false},
+    {"completion", "write the completions for bash, zsh or fish", RunCompletion, false},
+    {"man", "write the manual pages", RunManual, false},
+};
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+std::optional<int> Begin(const CommandInputs& inputs, config::Schema& schema,
+                         std::string_view name) {
+  const absl::StatusOr<config::ParseResult> parsed = schema.Parse(inputs.args, inputs.environment);
+  if (!parsed.ok()) return Failed(name, parsed.status());
+  const std::optional<std::string> answer = config::AnswerText(schema, *parsed);
+  if (!answer) return std::nullopt;
+  std::fputs(answer->c_str(), stdout);
+  return 0;
+}
+
+int Failed(std::string_view name, const absl::Status& status) {
+  const std::string line = "quire " + std::string(name) + ": " + StatusMessage(status) + "\n";
+  std::fputs(line.c_str(), stderr);
+  if (absl::IsInvalidArgument(status)) return 2;
+  if (absl::IsNotFound(status)) return 3;
+  return absl::IsCancelled(status) ? 130 : 1;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,163 @@
+#include "cli/doctor_checks.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "cli/format.h"
+
+namespace quire::cli {
+namespace {
+
+const Finding* Of(const std::vector<Finding>& findings, const std::string& subject) {
+  for (const Finding& finding : findings) {
+    if (finding.subject == subject) return &finding;
+  }
+  return nullptr;
+}
+
+Machine Healthy() {
+  Machine machine;
+  machine.processor = "A processor";
+  machine.features = {"fma", "avx2", "f16c", "avx512f", "avx512bw", "avx512_vnni"};
+  machine.affinity_cpus = 8;
+  machine.total_bytes = int64_t{32} << 30;
+  machine.available_bytes = int64_t{30} << 30;
+  machine.shared_memory_bytes = int64_t{1} << 30;
+  machine.open_files_soft = 1024;
+  machine.open_files_hard = 1 << 20;
+  machine.huge_pages = "madvise";
+  return machine;
+}
+
+TEST(Doctor, AHealthyMachineNeedsNothing) {
+  const std::vector<Finding> findings = JudgeMachine(Healthy());
+  for (const Finding& finding : findings) {
+    EXPECT_EQ(finding.verdict, Verdict::kGood) << finding.subject << ": " << finding.what;
+    EXPECT_EQ(finding.remedy, "") << finding.subject;
+  }
+  EXPECT_EQ(Of(findings, "processor")->what, "A processor, AVX-512, VNNI");
+  EXPECT_EQ(Of(findings, "memory")->what, "30 GiB available of 32 GiB");
+}
+
+TEST(Doctor, WhatIsShortIsNamedWithWhatToDo) {
+  Machine machine = Healthy();
+  machine.features = {"sse2"};
+  machine.quota_cpus = 0.5;
+  machine.available_bytes = int64_t{512} << 20;
+  machine.open_files_hard = 1024;
+  machine.shared_memory_bytes = -1;
+  machine.huge_pages = "never";
+  const std::vector<Finding> findings = JudgeMachine(machine);
+  for (const char* subject :
+       {"processor", "cpus", "memory", "open files", "shared memory", "huge pages"}) {
+    const Finding* finding = Of(findings, subject);
+    ASSERT_NE(finding, nullptr) << subject;
+    EXPECT_EQ(finding->verdict, Verdict::kWarning) << subject;
+    EXPECT_NE(finding->remedy, "") << subject;
+  }
+}
+
+TEST(Doctor, AMachineIsReadFromItsFilesAndMissingOnesAreSurvived) {
+  const std::filesystem::path root = testing::TempDir() + "quire_doctor/";
+  std::filesystem::remove_all(root);
+  EXPECT_EQ(ReadMachine(root).processor, "unknown processor");
+  std::filesystem::create_directories(root / "proc/self");
+  std::filesystem::create_directories(root / "sys/fs/cgroup/a/b");
+  std::filesystem::create_directories(root / "sys/kernel/mm/transparent_hugepage");
+  std::filesystem::create_directories(root / "dev");
+  std::ofstream(root / "proc/cpuinfo")
+      << "processor\t: 0\nmodel name\t: Fast One\nflags\t\t: fma avx2\n";
+  std::ofstream(root / "proc/meminfo") << "MemTotal:  2048 kB\nMemAvailable:   1024 kB\n";
+  std::ofstream(root / "proc/self/cgroup") << "0::/a/b\n";
+  std::ofstream(root / "sys/fs/cgroup/a/cpu.max") << "150000 100000\n";
+  std::ofstream(root / "sys/fs/cgroup/a/b/cpu.max") << "max 100000\n";
+  std::ofstream(root / "sys/kernel/mm/transparent_hugepage/enabled") << "always madvise [never]\n";
+  std::ofstream(root / "dev/nvidia0") << "";
+  const Machine machine = ReadMachine(root);
+  EXPECT_EQ(machine.processor, "Fast One");
+  EXPECT_EQ(machine.features, (std::vector<std::string>{"fma", "avx2"}));
+  EXPECT_EQ(machine.available_bytes, 1 << 20);
+  EXPECT_EQ(machine.quota_cpus, 1.5) << "the parent's is tighter than none";
+  EXPECT_EQ(machine.huge_pages, "never");
+  EXPECT_EQ(machine.gpus, 1);
+  std::filesystem::remove_all(root);
+}
+
+TEST(Doctor, ATakenPortAndAPeerThatIsNotThereAreBad) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const int port = ntohs(address.sin_port);
+  const std::string place = "127.0.0.1:" + std::to_string(port);
+  const std::atomic<bool> cancelled = false;
+  const Finding taken = CheckPort("127.0.0.1", port, "--port");
+  EXPECT_EQ(taken.verdict, Verdict::kBad);
+  EXPECT_EQ(taken.what, place + " is taken");
+  EXPECT_NE(taken.remedy.find("--port "), std::string::npos);
+  EXPECT_EQ(CheckPeer(place, cancelled).verdict, Verdict::kGood);
+  close(fd);
+  EXPECT_EQ(CheckPort("127.0.0.1", port, "--port").verdict, Verdict::kGood);
+  EXPECT_EQ(CheckPeer(place, cancelled).verdict, Verdict::kBad);
+  EXPECT_EQ(CheckPeer("gopher://x", cancelled).verdict, Verdict::kBad);
+  EXPECT_EQ(CheckPort("256.0.0.1", 1, "--port").verdict, Verdict::kBad);
+}
+
+TEST(Doctor, FindingsAreToldToPeopleAndToPrograms) {
+  const std::vector<Finding> findings = {{"a", Verdict::kGood, "fine", ""},
+                                         {"b", Verdict::kBad, "broken", "mend it"}};
+  EXPECT_EQ(FindingsText(findings),
+            "ok   a              fine\nBAD  b              broken\n"
+            "                    -> mend it\n");
+  EXPECT_TRUE(FindingsJson(findings).starts_with("{\"good\":false,\"findings\":[{\"subject\":"));
+}
+
+TEST(WorkerPlan, ALineOfAnotherFormIsRefusedByName) {
+  EXPECT_FALSE(ParseWorkerPlan("").ok());
+  EXPECT_FALSE(ParseWorkerPlan("[]").ok());
+  EXPECT_NE(StatusMessage(ParseWorkerPlan("{\"family\":1}").status()).find("'family'"),
+            std::string::npos);
+  const std::string line =
+      "{\"family\":\"llama\",\"device\":\"cpu\",\"numerics\":\"n\",\"context\":1024,"
+      "\"max_model_len\":512,\"max_num_seqs\":8,\"block_size\":16,\"usable_bytes\":100,"
+      "\"weight_bytes\":50,\"workspace_bytes\":10,\"kv_bytes\":20,\"free_bytes\":20,"
+      "\"page_count\":4,\"largest_context\":64,\"largest_context_with_all_memory\":128,"
+      "\"largest_batch\":1,\"largest_batch_with_all_memory\":2,\"read_bytes_per_second\":1e9,"
+      "\"limited_by_cgroup\":true,\"bandwidth_is_measured\":false,"
+      "\"fits\":[{\"context\":512,\"sequences\":2,\"tokens_per_second\":1234.5,"
+      "\"tokens_per_second_alone\":700}]}";
+  const auto plan = ParseWorkerPlan(line);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::string text = WorkerPlanText(*plan);
+  for (const char* part : {"llama", "cgroup", "as given", "       512          2", "1.23k", "700",
+                           "--kv-cache-memory-bytes 40: context 128, batch 2"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+  EXPECT_EQ(JudgePlan("m", *plan).verdict, Verdict::kWarning) << "a part of the context";
+  EXPECT_FALSE(ParseWorkerPlan(line.substr(0, line.size() - 4) + "x\"}]}").ok());
+}
+
+TEST(Format, NumbersForPeople) {
+  EXPECT_EQ(BytesText(512), "512 B");
+  EXPECT_EQ(BytesText(1536), "1.50 KiB");
+  EXPECT_EQ(CountText(999), "999");
+  EXPECT_EQ(CountText(12'345), "12.3k");
+  EXPECT_EQ(MillisText(0.25), "250 µs");
+  EXPECT_EQ(MillisText(1500), "1.50 s");
+  EXPECT_EQ(MillisText(0), "0 ms");
+  EXPECT_EQ(PlainText("a\x1b[31mb\n", 100), "a?[31mb?") << "nothing speaks to the terminal";
+  EXPECT_EQ(PlainText("abc", 2), "ab");
+}
+
+}  // namespace
+}  // namespace quire::cli

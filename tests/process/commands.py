@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Every command of quire as a user meets it: wrong flags, broken files, Ctrl-C, what it writes and how it ends."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from harness import BIN, DEMO, ROOT, expect, main_of, run  # noqa: E402
+
+QUIRE = BIN / "quire"
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("QUIRE_", "OPENAI_"))}
+
+
+def quire(*args, stdin=None, env=None, limit_s=120):
+    """(code, standard output, standard error), without settings from this process's environment."""
+    done = subprocess.run([str(a) for a in (QUIRE, *args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          input=stdin, timeout=limit_s, env={**CLEAN, **(env or {})}, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def commands():
+    """The names that quire's own help lists."""
+    code, out, _ = quire("help")
+    names = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
+    expect(code == 0 and "serve" in names, out)
+    return names
+
+
+def test_every_command_refuses_an_unknown_flag_with_the_nearest_one():
+    for name in commands():
+        code, out, err = quire(name, "--hepl")
+        expect((code, out) == (2, ""), (name, code, out, err))
+        expect(len(err.splitlines()) == 1 and err.startswith(f"quire {name}: unknown flag --hepl; did you mean --help?"),
+               (name, err))
+        code, out, err = quire(name, "--help")
+        expect(code == 0 and out.startswith(f"Usage: quire {name}") and not err, (name, code, err))
+        code, out, err = quire("help", name)
+        expect(code == 0 and out.startswith(f"Usage: quire {name}"), (name, code, err))
+    code, _, err = quire("complet")
+    expect(code == 2 and "did you mean complete?" in err, err)
+    code, _, err = quire()
+    expect(code == 2 and "Usage: quire COMMAND" in err, err)
+
+
+def test_every_command_refuses_a_broken_file_with_its_line():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "quire.yaml"
+        for text, mention in (("url: [", "quire.yaml:"), ("- a\n", "must be a map"), ("a\0b: 1", "quire.yaml"),
+                              ("nonsense-key: 1\n", "quire.yaml:1: unknown key")):
+            path.write_text(text)
+            for name in commands():
+                if name == "config":  # has nothing of its own to read: see below
+                    continue
+                argument = {"complete": ["x"], "completion": ["bash"]}.get(name, [])
+                code, _, err = quire(name, *argument, "--config", path)
+                expect(code == 2 and mention in err and len(err.splitlines()) == 1, (name, text, code, err))
+        path.write_text("prot: 1\n")
+        code, _, err = quire("config", "show", "serve", "--config", path)
+        expect(code == 2 and "quire.yaml:1: unknown key 'prot'; did you mean port?" in err, err)
+        code, _, err = quire("serve", "--config", path.parent / "none.yaml")
+        expect(code == 2 and "cannot be read" in err, err)
+
+
+def settings(*args, env=None):
+    code, out, err = quire("config", "show", "--json", *args, env=env)
+    expect(code == 0, (args, code, err))
+    return {s["name"]: s for s in json.loads(out)["settings"]}
+
+
+def test_config_show_tells_where_each_value_came_from():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "quire.yaml"
+        path.write_text("max-num-seqs: 7\nport: 1\nlog-level: debug\n")
+        found = settings("serve", "demo", "--config", path, "--threads=3", env={"QUIRE_PORT": "9000"})
+        expect(found["max-num-seqs"] == {"name": "max-num-seqs", "value": "7", "default": "64", "origin": "file",
+                                         "where": f"{path}:1"}, found["max-num-seqs"])
+        expect((found["port"]["value"], found["port"]["where"]) == ("9000", "QUIRE_PORT"), found["port"])
+        expect((found["threads"]["origin"], found["threads"]["where"]) == ("flag", "--threads"), found["threads"])
+        expect(found["grpc-port"]["origin"] == "default", found["grpc-port"])
+    expect(settings("worker", "--model=m")["model"]["value"] == "m", "the worker is asked")
+    expect(settings("quire-router", "--worker=a:1", "--worker=b:2")["worker"]["value"] == ["a:1", "b:2"], "a list")
+    expect(settings("chat", "--seed=4")["seed"]["value"] == "4", "a command")
+    code, out, err = quire("config", "show", "router", "--port=9")
+    expect(code == 2 and "port" in out and "--worker is missing" in err, (code, out, err))
+    code, out, _ = quire("config", "show", env={"QUIRE_API_KEY": "a-secret"})
+    expect(code == 0 and out.splitlines()[0].split() == ["NAME", "VALUE", "ORIGIN", "WHERE"], out[:200])
+    code, out, _ = quire("config", "show", "chat", env={"QUIRE_API_KEY": "a-secret"})
+    expect("a-secret" not in out and "QUIRE_API_KEY" in out, out)
+    for args, mention in ((("shw",), "did you mean show?"), (("show", "wroker"), "did you mean worker?"),
+                          (("show", "--prot=1"), "did you mean --port?"), ((), "ACTION is missing")):
+        code, _, err = quire("config", *args)
+        expect(code == 2 and mention in err, (args, code, err))
+
+
+def bash_completes(script, *words):
+    """What bash offers for the last of `words`."""
+    line = " ".join(words)
+    code = (f"source {script}; COMP_WORDS=({' '.join(repr(w) for w in words)}); COMP_CWORD={len(words) - 1}; "
+            f"COMP_LINE={line!r}; _quire; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
+    done = subprocess.run(["bash", "-euc", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env={**CLEAN, "PATH": f"{BIN}:{CLEAN['PATH']}"}, timeout=60)
+    expect(done.returncode == 0, done.stdout)
+    return done.stdout.split()
+
+
+def test_completions_work_in_the_shells_they_are_for():
+    with tempfile.TemporaryDirectory() as folder:
+        scripts = {}
+        for shell in ("bash", "zsh", "fish"):
+            code, out, err = quire("completion", shell)
+            expect(code == 0 and not err, (shell, err))
+            scripts[shell] = pathlib.Path(folder) / f"_quire.{shell}"
+            scripts[shell].write_text(out)
+        bash = scripts["bash"]
+        expect(set(commands()) <= set(bash_completes(bash, "quire", "")), "all commands")
+        expect(bash_completes(bash, "quire", "comp") == ["complete", "completion"], "by their beginning")
+        expect("--max-num-seqs" in bash_completes(bash, "quire", "serve", "--max-num"), "flags of the worker")
+        expect("--no-metrics" in bash_completes(bash, "quire", "serve", "demo", "--no-m"), "a bool flag is switched off")
+        expect(bash_completes(bash, "quire", "serve", "--log-level", "d") == ["debug"], "choices")
+        expect(bash_completes(bash, "quire", "serve", "--log-level", "=", "d") == ["debug"], "behind =")
+        expect("demo" in bash_completes(bash, "quire", "serve", "de"), "names of models")
+        expect("--routing-policy" in bash_completes(bash, "quire-router", "--routing"), "the router by itself")
+        expect(bash_completes(bash, "quire", "completion", "z") == ["zsh"], "arguments")
+        code, out = run(["zsh", "-f", "-c", "autoload -Uz compinit && compinit -u -d $1/dump && source $2 && "
+                         "(( $+functions[_quire] )) && echo ${_comps[quire]}", "zsh", folder, scripts["zsh"]])
+        expect((code, out.strip()) == (0, "_quire"), (code, out))
+        code, out = run(["fish", "--no-config", "-c", f"source {scripts['fish']}; complete -C 'quire serve --max-num'"])
+        expect(code == 0 and "--max-num-seqs" in out, (code, out))
+        code, out = run(["fish", "--no-config", "-c", f"source {scripts['fish']}; complete -C 'quire conf'"])
+        expect(code == 0 and out.startswith("config"), (code, out))
+
+
+def test_manual_pages_are_whole_and_without_a_warning():
+    with tempfile.TemporaryDirectory() as folder:
+        code, out, err = quire("man", "--folder", folder)
+        expect(code == 0, err)
+        pages = sorted((pathlib.Path(folder) / "man1").iterdir())
+        names = {p.name for p in pages}
+        expect(names == {"quire.1", "quire-router.1", "quire-worker.1"} | {f"quire-{c}.1" for c in commands()}, names)
+        for page in pages:
+            done = subprocess.run(["groff", "-man", "-Tascii", "-P-cbou", "-ww", str(page)], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, timeout=60)
+            expect(done.returncode == 0 and not done.stderr, (page.name, done.stderr[:500]))
+            expect("EXIT STATUS" in done.stdout, page.name)
+        code, out, _ = quire("man", "worker")
+        expect(code == 0 and out == (pathlib.Path(folder) / "man1" / "quire-worker.1").read_text(), "one page")
+        code, _, err = quire("man", "srve")
+        expect(code == 2 and "did you mean serve?" in err, err)
+        file = pathlib.Path(folder) / "file"
+        file.write_text("")
+        code, _, err = quire("man", "--folder", file)
+        expect(code == 1 and "cannot be made" in err, err)
+
+
+def test_the_reference_is_what_the_programs_say():
+    code, out, err = quire("man", "--markdown")
+    expect(code == 0, err)
+    expect((ROOT / "docs" / "reference" / "cli.md").read_text() == out,
+           "docs/reference/cli.md is not what the programs say: build/bin/quire man --markdown > docs/reference/cli.md")
+
+
+def test_plan_tells_what_fits_and_what_would():
+    code, out, err = quire("plan", "demo")
+    expect(code == 0 and not err, err)
+    for part in ("weights", "workspace", "kv cache", "free", "sequences", "largest", "quire serve demo"):
+        expect(part in out, (part, out))
+    code, out, err = quire("plan", DEMO, "--json", "--memory=64MiB", "--bandwidth=100GB", "--threads=1")
+    plan = json.loads(out)
+    parts = ("weight_bytes", "workspace_bytes", "kv_bytes", "free_bytes")
+    expect(sum(plan[p] for p in parts) == plan["usable_bytes"] == 64 << 20, plan)
+    expect(plan["read_bytes_per_second"] == 100e9 and not plan["bandwidth_is_measured"], plan)
+    # What it says fits is what a worker takes; one token more is refused.
+    largest = plan["largest_context"]
+    code, out, err = quire("plan", DEMO, "--json", "--memory=64MiB", "--threads=1", f"--max-model-len={largest}")
+    expect(code == 0 and json.loads(out)["max_model_len"] == largest, err)
+    code, out, err = quire("plan", DEMO, "--memory=1MiB")
+    expect(code == 3 and "no setting fits" in err and len(err.splitlines()) == 1, (code, err))
+    for args, wanted, mention in ((["/nowhere"], 3, "/nowhere"), (["demo", "--memory=lots"], 2, "lots"),
+                                  (["demo", "--block-size=7"], 2, "--block-size"),
+                                  (["demo", "--max-modle-len=9"], 2, "did you mean --max-model-len?"),
+                                  (["demo", "--workers=0"], 2, "--workers")):
+        code, out, err = quire("plan", *args)
+        expect(code == wanted and mention in err and len(err.splitlines()) == 1, (args, code, err))
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(DEMO, pathlib.Path(folder) / "broken")
+        (pathlib.Path(folder) / "broken" / "config.json").write_text("{")
+        code, out, err = quire("plan", pathlib.Path(folder) / "broken")
+        expect(code == 3 and "config.json" in err and len(err.splitlines()) == 1, (code, err))
+
+
+def test_doctor_says_what_is_wrong_and_what_to_do():
+    with socket.socket() as taken, socket.socket() as free:
+        for one in (taken, free):
+            one.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy, idle = taken.getsockname()[1], free.getsockname()[1]
+        free.close()
+        code, out, err = quire("doctor", f"--port={idle}", f"--grpc-port={idle}", f"--worker=127.0.0.1:{busy}")
+        expect(code == 0 and not err, (code, out, err))
+        for subject in ("programs", "processor", "cpus", "memory", "open files", "port", "model", "peer"):
+            expect(subject in out, (subject, out))
+        code, out, err = quire("doctor", "--json", f"--port={busy}", f"--grpc-port={idle}", "--worker=127.0.0.1:1",
+                               "--url=http://127.0.0.1:1")
+        found = json.loads(out)
+        bad = {f["subject"]: f for f in found["findings"] if f["verdict"] == "bad"}
+        expect(code == 1 and not found["good"] and set(bad) == {"port", "peer", "server"}, (code, found))
+        expect(all(f["remedy"] for f in bad.values()), bad)
+        code, out, err = quire("doctor", "/nowhere", f"--port={idle}", f"--grpc-port={idle}")
+        expect(code == 1 and "/nowhere" in out, (code, out))
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(DEMO, pathlib.Path(folder) / "broken")
+            (pathlib.Path(folder) / "broken" / "tokenizer.json").write_text("{")
+            code, out, err = quire("doctor", pathlib.Path(folder) / "broken", f"--port={idle}", f"--grpc-port={idle}")
+            expect(code == 1 and "tokenizer.json" in out and not err, (code, out, err))
+
+
+def test_interrupts_end_what_waits_and_leave_nothing_running():
+    with socket.socket() as deaf:  # takes connections and says nothing
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        url = f"--url=http://127.0.0.1:{deaf.getsockname()[1]}"
+        for command in (["complete", "x", url], ["models", url], ["doctor", url]):
+            child = subprocess.Popen([str(a) for a in (QUIRE, *command)], stdout=subprocess.DEVNULL, env=CLEAN,
+                                     stderr=subprocess.DEVNULL, start_new_session=True)
+            deaf.settimeout(60)
+            connection, _ = deaf.accept()
+            connection.recv(1)  # it has asked
+            child.send_signal(signal.SIGINT)
+            code = child.wait(timeout=60)
+            expect(code in (130, -signal.SIGINT), (command, code))
+            connection.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main_of(globals()))

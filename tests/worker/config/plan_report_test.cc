@@ -1,0 +1,104 @@
+#include "worker/plan_report.h"
+
+#include <gtest/gtest.h>
+
+#include "common/json/json.h"
+#include "common/runtime/asio_executor.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+
+// Four layers of full attention, float32: a page of 16 tokens is 4 layers × (K, V) × 16 × 2 × 32.
+PlanReport Report(int64_t usable, int64_t max_model_len) {
+  PlanReport report;
+  kernels::KvShape shape;
+  shape.kv_heads = 2;
+  shape.head_dim = 32;
+  report.context = 1024;
+  report.request.usable_bytes = usable;
+  report.request.weight_bytes = 40 * kMib;
+  report.request.workspace_bytes = 10 * kMib;
+  report.request.kv = kernels::DealLayers({0, 0, 0, 0}, shape);
+  report.request.max_num_seqs = 8;
+  report.request.max_model_len = max_model_len;
+  report.step_weight_bytes = 40 * kMib;
+  report.read_bytes_per_second = 1000.0 * kMib;
+  const absl::StatusOr<load::MemoryPlan> plan = load::PlanMemory(report.request);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  report.plan = *plan;
+  return report;
+}
+
+kernels::WeightSource Matrix(int64_t rows, int64_t cols) {
+  return {kernels::DType::kF32, rows, cols, nullptr};
+}
+
+kernels::StepProgram Program(bool tied) {
+  kernels::StepProgram program;
+  program.weights.push_back({"embed", {Matrix(100, 8)}, 100, 8});
+  program.weights.push_back({"linear", {Matrix(100, 8)}, 100, 8});
+  program.weights.push_back({"head", {Matrix(200, 8)}, 200, 8});
+  kernels::EmbedOp embed;
+  embed.table = 0;
+  kernels::LinearOp linear;
+  linear.weight = 1;
+  kernels::LogitsOp logits;
+  logits.head = tied ? 0 : 2;
+  program.ops = {embed, linear, logits};
+  return program;
+}
+
+TEST(PlanReport, AStepReadsNoEmbeddingTableButOneThatIsTheHeadToo) {
+  EXPECT_EQ(StepWeightBytes(Program(/*tied=*/false), 400), 300);
+  EXPECT_EQ(StepWeightBytes(Program(/*tied=*/true), 400), 400);
+  EXPECT_EQ(StepWeightBytes({}, 7), 7) << "nothing is known";
+}
+
+TEST(PlanReport, TheLongestContextIsExactlyTheOneWhosePagesFit) {
+  const PlanReport report = Report(200 * kMib, 1024);
+  for (const int64_t pages : {0, 1, 2, 5, 63, 64, 1000}) {
+    const int64_t longest = LongestContext(report.request, pages, 1024);
+    EXPECT_EQ(longest, std::min<int64_t>(pages * 16, 1024)) << pages;
+  }
+}
+
+TEST(PlanReport, SpeedIsWhatReadingWeightsOnceAndEachRowsKeysAllows) {
+  const PlanReport report = Report(200 * kMib, 1024);
+  const int64_t kv = 64 * report.request.kv.page_bytes;  // of 1,024 tokens
+  const double one = DecodeTokensPerSecond(report, 1, 1024);
+  EXPECT_NEAR(one, 1000.0 * kMib / (40.0 * kMib + static_cast<double>(kv)), 1e-6);
+  EXPECT_GT(DecodeTokensPerSecond(report, 8, 1024), 4 * one) << "weights are read once for all";
+  EXPECT_LT(DecodeTokensPerSecond(report, 8, 1024), 8 * one);
+}
+
+TEST(PlanReport, ItsLineOfJsonIsConsistent) {
+  const PlanReport report = Report(200 * kMib, 1024);
+  const auto value = json::Parse(PlanJson(report));
+  ASSERT_TRUE(value.ok());
+  const json::Object& line = value->get_object();
+  const auto number = [&line](const char* name) {
+    const json::Value* found = json::Find(line, name);
+    return found == nullptr ? -1 : json::AsInt(*found, name).value_or(-1);
+  };
+  EXPECT_EQ(number("weight_bytes") + number("workspace_bytes") + number("kv_bytes") +
+                number("free_bytes"),
+            number("usable_bytes"));
+  EXPECT_EQ(number("largest_batch"), 8);
+  EXPECT_GT(number("largest_batch_with_all_memory"), 8);
+  EXPECT_EQ(number("largest_context"), 1024);
+  const json::Array& fits = json::Find(line, "fits")->get_array();
+  ASSERT_EQ(fits.size(), 2u) << "512 and all of it";
+  EXPECT_EQ(fits[1].get_object().at("context").to_number<int64_t>(), 1024);
+  EXPECT_EQ(fits[1].get_object().at("sequences").to_number<int64_t>(), 8);
+}
+
+TEST(PlanReport, BandwidthIsMeasuredAndNothingIsMeasuredInNoMemory) {
+  const RealClock clock;
+  EXPECT_GT(MeasureReadBandwidth(clock, 2, 4 * kMib), 1e6);
+  EXPECT_EQ(MeasureReadBandwidth(clock, 2, 8), 0);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,51 @@
+// What a worker would do with a model, told before anything is loaded: memory, contexts and batches
+// that fit, and how fast memory lets it decode.
+//
+// Pure functions, except MeasureReadBandwidth, which starts threads and joins them. For
+// `quire-worker --plan`, whose one line of JSON `quire plan` reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/runtime/runtime.h"
+#include "kernels/step_program.h"
+#include "worker/load/memory_plan.h"
+
+namespace quire {
+
+// The whole of it; sizes in bytes.
+struct PlanReport {
+  std::string path;
+  std::string model_id;
+  std::string family;
+  std::string device;    // for people: instruction set, threads
+  std::string numerics;  // the class
+  int64_t context = 0;   // the model's own
+  load::MemoryRequest request;
+  load::MemoryPlan plan;
+  int64_t step_weight_bytes = 0;      // what one decode step reads of the weights
+  double read_bytes_per_second = 0;   // of memory, by all threads together; 0: unknown
+  bool bandwidth_is_measured = true;  // false: it was given
+};
+
+// Packed bytes of weights that each decode step reads: all but an embedding table that is used for
+// nothing else, of which it reads a row.
+int64_t StepWeightBytes(const kernels::StepProgram& program, int64_t weight_bytes);
+
+// The longest sequence whose pages fit into `pages`, at most `longest`.
+int64_t LongestContext(const load::MemoryRequest& request, int64_t pages, int64_t longest);
+
+// Tokens a second of `rows` sequences together when each has `tokens` of context and memory is all
+// that limits: rows ÷ (time to read the weights once and each row's keys and values). A bound from
+// above, close for few rows and large models (Williams et al., Roofline, 2009).
+double DecodeTokensPerSecond(const PlanReport& report, int64_t rows, int64_t tokens);
+
+// One line without its end.
+std::string PlanJson(const PlanReport& report);
+
+// Bytes a second that `threads` read from memory at once: the best of a few passes over a buffer
+// larger than caches, of at most `most_bytes`. Takes a fraction of a second.
+double MeasureReadBandwidth(const Clock& clock, int threads, int64_t most_bytes);
+
+}  // namespace quire
