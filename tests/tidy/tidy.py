@@ -284,6 +284,28 @@ def check_file(name, text, code, report):
                 report(name, first, "parameters", f"{parameters}; at most {MAX_PARAMETERS}")
 
 
+# What kernel files reach through kernels/cuda/device alone.
+HARDWARE = re.compile(
+    r'<<<|\b(?:threadIdx|blockIdx|blockDim|gridDim|warpSize)\b|\b__(?:syncthreads|syncwarp|shfl|ballot|'
+    r'threadfence|shared__|launch_bounds__|global__)\w*|\batomic(?:Add|Max|Min|CAS|Exch|Or|And)\b|\basm\b|'
+    r'\b(?:cub|cooperative_groups|cutlass|thrust)::')
+HARDWARE_INCLUDE = re.compile(r'\s*#\s*include\s*<(?:cub/|cuda|cooperative_groups|cutlass/|thrust/|mma\.h)')
+
+
+def check_kernel_file(name, text, code, report):
+    """Indices, barriers, shuffles, atomics, copies and tensor cores only through kernels/cuda/device."""
+    if name.startswith("kernels/cuda/device/") or name == "kernels/cuda/runtime/runtime_cuda.cu":
+        return
+    if not name.endswith((".cu", ".cuh")) and not name.startswith("kernels/cuda/ops/"):
+        return
+    for m in HARDWARE.finditer(code):
+        report(name, code.count("\n", 0, m.start()) + 1, "kernel",
+               f"uses {m.group(0)} past kernels/cuda/device")
+    for number, line in enumerate(text.splitlines(), 1):
+        if HARDWARE_INCLUDE.match(line):
+            report(name, number, "kernel", f"{line.strip()}: kernel files include kernels/cuda/device only")
+
+
 def check_assertions(root, names, report):
     for folder in ASSERTED:
         code_lines = checks = 0
@@ -330,6 +352,7 @@ def run(root):
         code = strip_code(text)
         check_includes(name, text, deps, closure, report)
         check_file(name, text, code, report)
+        check_kernel_file(name, text, code, report)
         if name.startswith(DECISIONS):
             names_here = unordered_names(code)
             header = root / (name.rsplit(".", 1)[0] + ".h")

@@ -37,6 +37,15 @@ class TidyTest(unittest.TestCase):
         found = violations(files, cmake)
         self.assertTrue(any(f": {rule}: " in v for v in found), f"{rule} not found in {found}")
 
+    def test_kernel_files_reach_hardware_through_the_wrappers_only(self):
+        for line in ("int i = threadIdx.x;", "f<<<1, 2>>>(a);", "__syncthreads();", "atomicAdd(p, 1);",
+                     "__shared__ float s[4];", 'asm("trap;");', "cub::BlockReduce<float, 32> r;",
+                     "#include <cub/cub.cuh>", "#include <cuda_runtime.h>"):
+            self.expect("kernel", {"kernels/cuda/ops/a.cu": line + "\n"})
+        self.assertEqual([], violations({
+            "kernels/cuda/device/a.h": HEADER + "int i = threadIdx.x;\n",
+            "kernels/cuda/ops/a.cu": "// threadIdx is not used here\nint F() { return ThreadIndex(); }\n"}))
+
     def test_a_clean_tree_passes(self):
         self.assertEqual(violations({
             "common/a.h": HEADER, "worker/kv/b.h": HEADER,

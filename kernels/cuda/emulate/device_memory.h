@@ -1,0 +1,51 @@
+// The emulated device's memory: one range of addresses, red zones between allocations, a shadow
+// cell for every word.
+//
+// Owned by the Emulator. New memory is full of 0xff bytes: NaN in every float format, −1 in every
+// integer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "kernels/cuda/emulate/shadow.h"
+
+namespace quire::kernels::cuda::emulate {
+
+class DeviceMemory {
+ public:
+  static constexpr size_t kBytes = size_t{1} << 30;
+
+  DeviceMemory();
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  // Aligned to 256 bytes; null when the range is used up.
+  void* Allocate(size_t bytes);
+  // False when it is not the begin of an allocation.
+  bool Free(void* at);
+
+  // Does the address lie in the range, allocated or not?
+  bool Owns(const void* at) const {
+    return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(base_) < kBytes;
+  }
+  size_t Offset(const void* at) const {
+    return static_cast<size_t>(static_cast<const unsigned char*>(at) - base_);
+  }
+  // Does every byte of an access lie in an allocation?
+  bool Valid(size_t offset, size_t bytes) const;
+  Cell& CellAt(size_t offset) { return cells_[offset / 4]; }
+
+ private:
+  static constexpr size_t kGranule = 16;
+
+  unsigned char* base_;
+  Cell* cells_;
+  uint8_t* valid_;  // by granule: how many of its bytes, from the first on, are allocated
+  std::map<size_t, size_t> allocated_;  // offset → bytes
+  std::map<size_t, size_t> free_;       // gaps of multiples of 256 bytes
+};
+
+}  // namespace quire::kernels::cuda::emulate

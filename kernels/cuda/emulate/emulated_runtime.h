@@ -1,0 +1,117 @@
+// The runtime without a device: work waits in its streams until the host waits for it, and then
+// runs in any order that streams and events allow.
+//
+// Owned by a test or an emulated rank; one thread. What host code must not rely on is what this
+// runtime does: nothing runs when it is called, streams overtake each other, a copy reads host
+// memory late, graphs run their nodes in any order that their edges allow.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/emulate/emulator.h"
+#include "kernels/cuda/emulate/random.h"
+#include "kernels/cuda/runtime/runtime.h"
+
+namespace quire::kernels::cuda::emulate {
+
+class EmulatedRuntime final : public runtime::Runtime {
+ public:
+  using Error = runtime::Error;
+  using StreamId = runtime::StreamId;
+  using EventId = runtime::EventId;
+  using GraphId = runtime::GraphId;
+
+  explicit EmulatedRuntime(uint64_t seed) : random_(seed) {}
+
+  Error Allocate(size_t bytes, void** device) override;
+  Error Free(void* device) override;
+  Error AllocateMapped(size_t bytes, void** host, void** device) override;
+  Error FreeMapped(void* host) override { return Free(host); }
+  Error CreateStream(StreamId* stream) override;
+  Error CreateEvent(EventId* event) override;
+  Error Record(EventId event, StreamId stream) override;
+  Error Wait(StreamId stream, EventId event) override;
+  Error Query(EventId event, bool* done) override;
+  Error Synchronize(EventId event) override;
+  Error Synchronize(StreamId stream) override;
+  Error Copy(StreamId stream, void* to, const void* from, size_t bytes) override;
+  Error Fill(StreamId stream, void* to, uint8_t byte, size_t bytes) override;
+  Error Launch(StreamId stream, const runtime::KernelHandle& kernel,
+               const runtime::LaunchShape& shape) override;
+  Error BeginCapture(StreamId stream) override;
+  Error EndCapture(StreamId stream, GraphId* graph) override;
+  Error LaunchGraph(GraphId graph, StreamId stream) override;
+  Error DestroyGraph(GraphId graph) override;
+
+  // What ran so far, by kernel.
+  const std::map<std::string, Counters>& counters() const { return counters_; }
+  void ClearCounters() { counters_.clear(); }
+  const std::vector<std::string>& violations() const { return violations_; }
+
+ private:
+  struct Graph;
+  struct Work {
+    enum class Kind : uint8_t { kCopy, kFill, kLaunch, kRecord, kWait, kGraph };
+    Kind kind = Kind::kCopy;
+    void* to = nullptr;
+    const void* from = nullptr;
+    size_t bytes = 0;
+    uint8_t byte = 0;
+    runtime::KernelHandle kernel{};
+    runtime::LaunchShape shape;
+    std::vector<unsigned char> params;
+    uint32_t event = 0;
+    uint64_t record = 0;  // the count of Records that a wait is for, or that this one is
+    std::shared_ptr<const Graph> graph;  // of this runtime, and of launches that are under way
+    std::vector<char> done;              // by node of the graph
+  };
+  struct Node {
+    Work work;
+    std::vector<size_t> after;
+  };
+  struct Graph {
+    std::vector<Node> nodes;
+  };
+  struct Stream {
+    std::deque<Work> queue;
+    uint64_t capture = 0;        // 0: none
+    std::vector<size_t> newest;  // nodes that its next captured work comes after
+  };
+  struct Event {
+    uint64_t recorded = 0;
+    uint64_t reached = 0;
+    uint64_t capture = 0;  // of its last Record
+    std::vector<size_t> nodes;
+  };
+
+  Error Enqueue(StreamId stream, Work work);
+  Error CheckStream(StreamId stream) const;
+  Error CheckEvent(EventId event) const;
+  bool Ready(const Work& work) const;
+  // Runs one piece of work that may run, drawn at random; false when there is none.
+  bool RunOne();
+  void RunSome();
+  // One node of a graph. True when all have run.
+  bool RunNode(Work& launch);
+  void Do(Work& work);
+
+  Emulator emulator_;
+  Random random_;
+  std::vector<Stream> streams_;
+  std::vector<Event> events_;
+  std::map<uint32_t, std::shared_ptr<const Graph>> graphs_;
+  uint32_t next_graph_ = 1;
+  // The one capture under way.
+  uint64_t capture_ = 0;
+  uint64_t captures_ = 0;
+  uint32_t capture_origin_ = 0;
+  std::shared_ptr<Graph> captured_;
+  std::map<std::string, Counters> counters_;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace quire::kernels::cuda::emulate

@@ -1,0 +1,64 @@
+// Runs kernels as emulated grids on the host: the meaning of a launch, its races, and what it
+// costs.
+//
+// Owned by the emulated runtime or by a test; one thread. A launch runs to its end inside Run, on
+// fibers of the calling thread: several blocks at once, in an order and interleaving drawn from the
+// seed. The same seed gives the same run.
+//
+// Found exactly, whatever the interleaving: races in shared and global memory, reads of shared
+// memory that nobody wrote, touching bytes of an asynchronous copy before its wait, accesses
+// outside allocations, barriers that not all threads reach, copies that nobody waited for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/emulate/device_memory.h"
+#include "kernels/cuda/runtime/runtime.h"
+
+namespace quire::kernels::cuda::emulate {
+
+// What a launch, or several, cost.
+struct Counters {
+  uint64_t launches = 0;
+  uint64_t blocks = 0;
+  // Sectors of 32 bytes that a warp touches, in bytes; a sector counts once more when the warp has
+  // touched 512 others since. So scattered accesses cost what they cost.
+  uint64_t global_read_bytes = 0;
+  uint64_t global_write_bytes = 0;
+  uint64_t tensor_tiles = 0;  // 16 × 8 × 16 products
+  uint64_t matrix_loads = 0;  // of 8 × 8
+  // Passes over the banks beyond the least: of matrix loads, and of 16-byte accesses and copies.
+  uint64_t bank_conflicts = 0;
+  uint64_t async_copies = 0;
+  uint64_t block_barriers = 0;
+
+  void Add(const Counters& other);
+};
+
+struct Report {
+  std::vector<std::string> violations;  // each kind once per kernel, at most kMaxViolations
+  Counters counters;
+};
+
+class Emulator {
+ public:
+  static constexpr size_t kMaxViolations = 32;
+  static constexpr uint32_t kMaxThreads = 1024;
+  static constexpr uint32_t kMaxSharedBytes = 227 << 10;
+
+  Emulator();
+  ~Emulator();
+
+  DeviceMemory& memory() { return *memory_; }
+
+  Report Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape, uint64_t seed);
+
+ private:
+  std::unique_ptr<DeviceMemory> memory_;
+  std::unique_ptr<class Machine> machine_;
+};
+
+}  // namespace quire::kernels::cuda::emulate

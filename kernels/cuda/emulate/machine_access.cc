@@ -1,0 +1,239 @@
+// What threads do to memory: checks, counts, atomics, asynchronous copies.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "kernels/cuda/emulate/machine.h"
+
+namespace quire::kernels::cuda::emulate {
+namespace {
+
+constexpr size_t kSectorBytes = 32;
+constexpr size_t kSharedSlabReach = size_t{256} << 10;
+
+std::string Describe(const Conflict& conflict, const char* memory, size_t offset) {
+  char text[224];
+  const Stamp& other = conflict.other;
+  if (other.block == 0) {
+    snprintf(text, sizeof(text), "%s (%s byte %zu)", conflict.what, memory, offset);
+  } else {
+    snprintf(text, sizeof(text), "%s (%s byte %zu; the other: thread %u after %u block barriers)",
+             conflict.what, memory, offset, static_cast<unsigned>(other.thread), other.epoch);
+  }
+  return text;
+}
+
+// Adds a stamp to what an atomic variable has released, in place of an earlier one of its thread.
+void Keep(std::vector<Stamp>& list, const Stamp& stamp) {
+  for (Stamp& have : list) {
+    if (have.block == stamp.block && have.thread == stamp.thread) {
+      if (stamp.fences > have.fences) have = stamp;
+      return;
+    }
+  }
+  list.push_back(stamp);
+}
+
+}  // namespace
+
+Stamp Machine::Now(const Thread& thread) const {
+  Stamp stamp;
+  stamp.block = thread.warp->block->serial;
+  stamp.epoch = thread.warp->block->epoch;
+  stamp.warp_epoch = thread.warp->epoch;
+  stamp.fences = thread.fences;
+  stamp.thread = thread.place.thread & 0xfffu;
+  stamp.mark = static_cast<uint16_t>(Mark::kThread) & 0xfu;
+  return stamp;
+}
+
+Accessor Machine::AccessorOf(const Thread& thread) const {
+  return Accessor{Now(thread), first_serial_, &thread.warp->block->acquisitions};
+}
+
+bool Machine::InShared(const void* at) {
+  return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(SelfBlock().shared) <
+         shape_.shared_bytes;
+}
+
+bool Machine::Touch(Thread& thread, const void* at, size_t bytes, Access access) {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  const auto slab = reinterpret_cast<uintptr_t>(shared_slab_);
+  if (address - slab < 4 * kSharedSlabReach) {
+    const size_t offset = address - reinterpret_cast<uintptr_t>(thread.warp->block->shared);
+    if (offset >= shape_.shared_bytes || offset + bytes > shape_.shared_bytes) {
+      Violation(thread, "touches shared memory behind its block's (byte " + std::to_string(offset) +
+                            " of " + std::to_string(shape_.shared_bytes) + ")");
+      return false;
+    }
+    return TouchShared(thread, offset, bytes, access);
+  }
+  if (!memory_.Owns(at)) return true;  // its own stack, parameters, constants
+  const size_t offset = memory_.Offset(at);
+  if (!memory_.Valid(offset, bytes)) {
+    Violation(thread, access == Access::kRead
+                          ? "reads global memory outside any allocation (byte " +
+                                std::to_string(offset) + " of the device)"
+                          : "writes global memory outside any allocation (byte " +
+                                std::to_string(offset) + " of the device)");
+    return false;
+  }
+  return TouchGlobal(thread, offset, bytes, access);
+}
+
+bool Machine::TouchShared(Thread& thread, size_t offset, size_t bytes, Access access) {
+  const Accessor now = AccessorOf(thread);
+  bool good = true;
+  for (size_t i = offset; i < offset + bytes;) {
+    const uint32_t first = i % 4;
+    const uint32_t count = static_cast<uint32_t>(std::min<size_t>(4 - first, offset + bytes - i));
+    const Conflict conflict =
+        shared_shadow_.Touch(thread.warp->block->cells[i / 4], first, count, access, now);
+    if (conflict.what != nullptr && good) {
+      Violation(thread, Describe(conflict, "shared", i));
+      good = false;
+    }
+    i += count;
+  }
+  return true;
+}
+
+bool Machine::TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access access) {
+  const Accessor now = AccessorOf(thread);
+  bool good = true;
+  for (size_t i = offset; i < offset + bytes;) {
+    const uint32_t first = i % 4;
+    const uint32_t count = static_cast<uint32_t>(std::min<size_t>(4 - first, offset + bytes - i));
+    const Conflict conflict = global_shadow_.Touch(memory_.CellAt(i), first, count, access, now);
+    if (conflict.what != nullptr && good) {
+      Violation(thread, Describe(conflict, "global", i));
+      good = false;
+    }
+    i += count;
+  }
+  CountSectors(*thread.warp, offset, bytes, access);
+  return true;
+}
+
+void Machine::CountSectors(Warp& warp, size_t offset, size_t bytes, Access access) {
+  auto& seen = access == Access::kRead ? warp.read_sectors : warp.written_sectors;
+  for (size_t sector = offset / kSectorBytes; sector <= (offset + bytes - 1) / kSectorBytes;
+       ++sector) {
+    uint32_t& entry = seen[sector % seen.size()];
+    if (entry == sector + 1) continue;
+    entry = static_cast<uint32_t>(sector + 1);
+    (access == Access::kRead ? report_.counters.global_read_bytes
+                             : report_.counters.global_write_bytes) += kSectorBytes;
+  }
+}
+
+void Machine::Note16(const void* at, const void* site) {
+  if (!InShared(at)) return;
+  const auto offset =
+      static_cast<uint32_t>(static_cast<const unsigned char*>(at) - SelfBlock().shared);
+  report_.counters.bank_conflicts += current_->warp->banks.Note(site, current_->Lane(), offset);
+}
+
+void Machine::Fence() {
+  Thread& self = *current_;
+  ++self.fences;
+  const Stamp now = Now(self);
+  Block& block = SelfBlock();
+  for (const Stamp& stamp : self.seen) {
+    if (stamp.block != block.serial) block.acquisitions.push_back({stamp, now});
+  }
+  self.seen.clear();
+  self.last_fence = now;
+  // All that it may rely on by now it also hands on.
+  self.carried.clear();
+  const Accessor accessor = AccessorOf(self);
+  for (const Acquisition& a : block.acquisitions) {
+    if (OrderedBefore(a.acquired, accessor)) Keep(self.carried, a.released);
+  }
+  MaybeYield();
+}
+
+void Machine::Exchange(Thread& thread, const void* at) {
+  std::vector<Stamp>& released = released_[reinterpret_cast<uintptr_t>(at)];
+  for (const Stamp& stamp : released) Keep(thread.seen, stamp);
+  if (thread.last_fence.GetMark() == Mark::kNone) return;
+  Keep(released, thread.last_fence);
+  for (const Stamp& stamp : thread.carried) Keep(released, stamp);
+}
+
+uint64_t Machine::Atomic(emulated::AtomicOp op, void* at, uint32_t bytes, uint64_t operand) {
+  MaybeYield();
+  if (!Touch(at, bytes, Access::kAtomic)) return 0;
+  if (!InShared(at)) Exchange(*current_, at);
+  uint64_t before = 0;
+  memcpy(&before, at, bytes);
+  uint64_t after = before;
+  switch (op) {
+    case emulated::AtomicOp::kAdd:
+      after = before + operand;
+      break;
+    case emulated::AtomicOp::kMax:
+      after = std::max(before, operand);
+      break;
+    case emulated::AtomicOp::kMin:
+      after = std::min(before, operand);
+      break;
+    case emulated::AtomicOp::kExchange:
+      after = operand;
+      break;
+    case emulated::AtomicOp::kOr:
+      after = before | operand;
+      break;
+    case emulated::AtomicOp::kLoad:
+      break;
+  }
+  memcpy(at, &after, bytes);
+  MaybeYield();
+  return before;
+}
+
+void Machine::AsyncCopy(unsigned char* to, const unsigned char* from, uint32_t valid,
+                        const void* site) {
+  Thread& self = *current_;
+  ++report_.counters.async_copies;
+  if (valid > 16 || !InShared(to) || reinterpret_cast<uintptr_t>(to) % 16 != 0 ||
+      reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+    Violation(self, "starts an asynchronous copy that is not 16 aligned bytes to shared memory");
+    return;
+  }
+  Note16(to, site);
+  if (valid > 0 && !Touch(from, valid, Access::kRead)) return;
+  if (!Touch(to, 16, Access::kAsyncBegin)) return;
+  PendingCopy copy{to, from, valid, self.commits, false};
+  if (random_.Below(4) == 0) Move(copy);
+  self.copies.push_back(copy);
+}
+
+void Machine::Move(PendingCopy& copy) {
+  if (copy.moved) return;
+  memcpy(copy.to, copy.from, copy.valid);
+  memset(copy.to + copy.valid, 0, 16 - copy.valid);
+  copy.moved = true;
+}
+
+void Machine::MoveSome(Thread& thread) {
+  if (thread.copies.empty() || random_.Below(4) != 0) return;
+  Move(thread.copies[random_.Below(static_cast<uint32_t>(thread.copies.size()))]);
+}
+
+void Machine::AsyncWait(uint32_t newest) {
+  Thread& self = *current_;
+  size_t kept = 0;
+  for (PendingCopy& copy : self.copies) {
+    // Copies that no commit followed belong to no group: no wait is for them.
+    if (copy.group + newest < self.commits) {
+      Move(copy);
+      Touch(self, copy.to, 16, Access::kAsyncEnd);
+    } else {
+      self.copies[kept++] = copy;
+    }
+  }
+  self.copies.resize(kept);
+}
+
+}  // namespace quire::kernels::cuda::emulate

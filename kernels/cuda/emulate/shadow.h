@@ -1,0 +1,97 @@
+// Who touched each word of memory last, and whether that comes before an access now: exact
+// detection of races.
+//
+// A Cell stands for an aligned word of 4 bytes of shared or global memory; accesses to parts of a
+// word split it into cells of one byte. Order comes from four things alone: a thread's own order,
+// block barriers, warp barriers (within the warp), and fence + atomic + fence between blocks. A
+// block barrier is passed by all threads of a block and a warp barrier by all lanes, so one counter
+// per block and one per warp say exactly what is ordered; between blocks a list of what was
+// released and acquired does.
+//
+// Invariants:
+// 1. A cell holds its last write, and the reads since then that no later read is ordered after,
+//    folded to the smallest of: one thread, lanes of one warp, warps of one block, several blocks.
+// 2. What several blocks have read in a launch no thread may write in that launch. (Ordering all of
+//    those reads before a write is possible in principle; no kernel here does so.)
+// 3. Stamps of an earlier launch are ordered before everything: a launch begins after those that
+//    the runtime ordered before it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace quire::kernels::cuda::emulate {
+
+enum class Mark : uint16_t { kNone, kThread, kLanes, kWarps, kBlocks, kAtomic, kPending, kSplit };
+
+// A thread at a moment. `block` counts blocks over all launches, from 1.
+struct Stamp {
+  uint32_t block = 0;
+  uint32_t epoch = 0;       // block barriers passed
+  uint32_t warp_epoch = 0;  // warp barriers passed
+  uint16_t fences = 0;      // of this thread
+  uint16_t thread : 12 = 0;
+  uint16_t mark : 4 = 0;
+
+  Mark GetMark() const { return static_cast<Mark>(mark); }
+  uint32_t Warp() const { return thread / 32; }
+  Stamp With(Mark m) const {
+    Stamp s = *this;
+    s.mark = static_cast<uint16_t>(m);
+    return s;
+  }
+};
+
+struct Cell {
+  Stamp write;
+  Stamp read;
+};
+
+// What a thread acquired: everything before `released`, seen by what comes after `acquired`.
+struct Acquisition {
+  Stamp released;  // at its fence; fences = those it had made, this one included
+  Stamp acquired;
+};
+
+// The thread that accesses, now.
+struct Accessor {
+  Stamp stamp;
+  uint32_t first_block = 1;                                // of this launch
+  const std::vector<Acquisition>* acquisitions = nullptr;  // of its block
+};
+
+enum class Access : uint8_t { kRead, kWrite, kAtomic, kAsyncBegin, kAsyncEnd };
+
+// What was wrong, and with whom; `what` is null when nothing was.
+struct Conflict {
+  const char* what = nullptr;
+  Stamp other;
+};
+
+// Is `before` (one thread, or a folded mark) ordered before what the accessor does now?
+bool OrderedBefore(const Stamp& before, const Accessor& now);
+
+// Checks accesses and keeps cells up to date. One per kind of memory.
+class Shadow {
+ public:
+  // `must_be_written`: a read of bytes that nobody wrote is an error (shared memory).
+  explicit Shadow(bool must_be_written) : must_be_written_(must_be_written) {}
+
+  // Bytes [first, first + count) of the word of `cell`.
+  Conflict Touch(Cell& cell, uint32_t first, uint32_t count, Access access, const Accessor& now);
+
+  // Forgets a cell, split or not.
+  void Clear(Cell& cell);
+
+ private:
+  Conflict TouchOne(Cell& cell, Access access, const Accessor& now) const;
+  Conflict Read(Cell& cell, const Accessor& now) const;
+  void Split(Cell& cell);
+
+  bool must_be_written_;
+  std::vector<std::array<Cell, 4>> split_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace quire::kernels::cuda::emulate

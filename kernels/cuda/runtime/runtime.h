@@ -1,0 +1,95 @@
+// Streams, events, graphs, memory, copies and launches: all that host code asks of a device.
+//
+// Two bodies: runtime_cuda.cu, and the emulated one in kernels/cuda/emulate, whose streams run late
+// and interleaved as far as events allow. A Runtime is owned by one rank and called from one
+// thread.
+//
+// 1. Work of one stream runs in order; work of two streams is ordered by events only.
+// 2. Nothing has happened, also no copy out of host memory, before a Synchronize that covers it has
+//    returned, or Query has said so. Host memory that a copy names must live, unchanged, until
+//    then.
+// 3. Between BeginCapture and EndCapture the stream's calls, and those of streams that wait for an
+//    event recorded in it, are recorded and not run. A graph keeps copies of kernel parameters.
+// 4. Every call returns an empty Error when it went well; else what failed, and why, in one line. A
+//    launch that fails on the device is told by a later call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "kernels/cuda/runtime/kernel_handle.h"
+
+namespace quire::kernels::cuda::runtime {
+
+using Error = std::string;
+
+enum class StreamId : uint32_t {};
+enum class EventId : uint32_t {};
+enum class GraphId : uint32_t {};
+
+struct LaunchShape {
+  uint32_t grid_x = 1;
+  uint32_t grid_y = 1;
+  uint32_t grid_z = 1;
+  uint32_t shared_bytes = 0;
+  // Parameters: a trivially copyable struct, copied by the call.
+  const void* params = nullptr;
+  size_t params_bytes = 0;
+};
+
+inline constexpr size_t kMaxParamsBytes = 4096;
+
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  // Device memory, aligned to 256 bytes.
+  virtual Error Allocate(size_t bytes, void** device) = 0;
+  virtual Error Free(void* device) = 0;
+  // Host memory that both sides address: what a kernel or copy wrote there may be read by the host
+  // after an event that follows it.
+  virtual Error AllocateMapped(size_t bytes, void** host, void** device) = 0;
+  virtual Error FreeMapped(void* host) = 0;
+
+  virtual Error CreateStream(StreamId* stream) = 0;
+  virtual Error CreateEvent(EventId* event) = 0;
+  virtual Error Record(EventId event, StreamId stream) = 0;
+  // Later work of `stream` runs after the work that the event's last Record covers.
+  virtual Error Wait(StreamId stream, EventId event) = 0;
+  virtual Error Query(EventId event, bool* done) = 0;
+  virtual Error Synchronize(EventId event) = 0;
+  virtual Error Synchronize(StreamId stream) = 0;
+
+  // Between any two of host and device memory.
+  virtual Error Copy(StreamId stream, void* to, const void* from, size_t bytes) = 0;
+  virtual Error Fill(StreamId stream, void* to, uint8_t byte, size_t bytes) = 0;
+  virtual Error Launch(StreamId stream, const KernelHandle& kernel, const LaunchShape& shape) = 0;
+
+  virtual Error BeginCapture(StreamId stream) = 0;
+  virtual Error EndCapture(StreamId stream, GraphId* graph) = 0;
+  virtual Error LaunchGraph(GraphId graph, StreamId stream) = 0;
+  virtual Error DestroyGraph(GraphId graph) = 0;
+};
+
+// Parameters as LaunchShape names them.
+template <class Params>
+LaunchShape ShapeOf(uint32_t grid_x, uint32_t grid_y, uint32_t shared_bytes, const Params& params) {
+  static_assert(sizeof(Params) <= kMaxParamsBytes);
+  static_assert(std::is_trivially_copyable_v<Params>);
+  LaunchShape shape;
+  shape.grid_x = grid_x;
+  shape.grid_y = grid_y;
+  shape.shared_bytes = shared_bytes;
+  shape.params = &params;
+  shape.params_bytes = sizeof(Params);
+  return shape;
+}
+
+// The CUDA body for one device (by index); null and an explanation when there is none. Defined only
+// where the toolkit was there at build time.
+std::unique_ptr<Runtime> MakeCudaRuntime(int device, Error& error);
+
+}  // namespace quire::kernels::cuda::runtime

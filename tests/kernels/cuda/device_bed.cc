@@ -1,0 +1,63 @@
+#include "tests/kernels/cuda/device_bed.h"
+
+#include <fstream>
+#include <sstream>
+
+namespace quire::kernels::cuda::test {
+namespace {
+
+// The row of a kernel in budget.csv, by column name.
+std::map<std::string, std::string> BudgetRow(const std::string& kernel) {
+  std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/kernels/cuda/budget.csv");
+  std::string line;
+  std::vector<std::string> names;
+  while (std::getline(file, line)) {
+    std::vector<std::string> cells;
+    std::stringstream split(line);
+    for (std::string cell; std::getline(split, cell, ',');) cells.push_back(cell);
+    if (names.empty()) {
+      names = cells;
+    } else if (!cells.empty() && cells[0] == kernel) {
+      std::map<std::string, std::string> row;
+      for (size_t i = 0; i < cells.size() && i < names.size(); ++i) row[names[i]] = cells[i];
+      return row;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<uint16_t> RandomBf16(size_t count, uint64_t seed, float scale) {
+  emulate::Random random(seed);
+  std::vector<uint16_t> out(count);
+  for (uint16_t& x : out) {
+    float sum = -6.0f;
+    const uint64_t bits = random.Next();
+    for (int i = 0; i < 12; ++i) sum += static_cast<float>(bits >> (5 * i) & 31u) / 31.0f;
+    x = device::Bf16Bits(sum * scale);
+  }
+  return out;
+}
+
+void ExpectWithinBudget(const emulate::EmulatedRuntime& runtime, const std::string& kernel,
+                        double bytes_once, double useful_tiles) {
+  SCOPED_TRACE(kernel);
+  auto row = BudgetRow(kernel);
+  ASSERT_FALSE(row.empty()) << "no row in budget.csv";
+  const auto found = runtime.counters().find(kernel);
+  ASSERT_NE(found, runtime.counters().end()) << "never launched";
+  const emulate::Counters& c = found->second;
+  EXPECT_EQ(c.bank_conflicts, 0u);
+  const double bytes = static_cast<double>(c.global_read_bytes + c.global_write_bytes);
+  EXPECT_LE(bytes, std::stod(row["max_bytes_ratio"]) * bytes_once);
+  EXPECT_GE(bytes, 0.99 * bytes_once) << "the shape's bytes are counted wrongly";
+  if (!row["max_tile_ratio"].empty()) {
+    EXPECT_LE(static_cast<double>(c.tensor_tiles), std::stod(row["max_tile_ratio"]) * useful_tiles);
+    EXPECT_GE(static_cast<double>(c.tensor_tiles), useful_tiles);
+  } else {
+    EXPECT_EQ(c.tensor_tiles, 0u);
+  }
+}
+
+}  // namespace quire::kernels::cuda::test
