@@ -1,0 +1,170 @@
+// The CUDA body of the runtime. The only host code of the tree that calls the CUDA runtime API.
+#include <cuda_runtime.h>
+
+#include <map>
+#include <vector>
+
+#include "kernels/cuda/runtime/runtime.h"
+
+namespace quire::kernels::cuda::runtime {
+namespace {
+
+// `what` failed, and why; empty when it did not.
+Error Said(const char* what, cudaError_t code) {
+  if (code == cudaSuccess) return {};
+  return std::string(what) + ": " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ")";
+}
+
+class CudaRuntime final : public Runtime {
+ public:
+  ~CudaRuntime() override {
+    for (const auto& [id, graph] : graphs_) cudaGraphExecDestroy(graph);
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+  }
+
+  Error Allocate(size_t bytes, void** device) override {
+    *device = nullptr;
+    return Said("allocate device memory", cudaMalloc(device, bytes));
+  }
+  Error Free(void* device) override { return Said("free device memory", cudaFree(device)); }
+
+  Error AllocateMapped(size_t bytes, void** host, void** device) override {
+    *host = *device = nullptr;
+    Error error = Said("allocate mapped memory", cudaHostAlloc(host, bytes, cudaHostAllocMapped));
+    if (!error.empty()) return error;
+    return Said("map host memory", cudaHostGetDevicePointer(device, *host, 0));
+  }
+  Error FreeMapped(void* host) override { return Said("free mapped memory", cudaFreeHost(host)); }
+
+  Error CreateStream(StreamId* stream) override {
+    cudaStream_t made = nullptr;
+    Error error = Said("create stream", cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    if (!error.empty()) return error;
+    *stream = StreamId{static_cast<uint32_t>(streams_.size())};
+    streams_.push_back(made);
+    return {};
+  }
+  Error CreateEvent(EventId* event) override {
+    cudaEvent_t made = nullptr;
+    Error error = Said("create event", cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+    if (!error.empty()) return error;
+    *event = EventId{static_cast<uint32_t>(events_.size())};
+    events_.push_back(made);
+    return {};
+  }
+
+  Error Record(EventId event, StreamId stream) override {
+    return Said("record event", cudaEventRecord(At(event), At(stream)));
+  }
+  Error Wait(StreamId stream, EventId event) override {
+    return Said("wait for event", cudaStreamWaitEvent(At(stream), At(event), 0));
+  }
+  Error Query(EventId event, bool* done) override {
+    const cudaError_t code = cudaEventQuery(At(event));
+    *done = code == cudaSuccess;
+    return code == cudaErrorNotReady ? Error() : Said("query event", code);
+  }
+  Error Synchronize(EventId event) override {
+    return Said("wait for event", cudaEventSynchronize(At(event)));
+  }
+  Error Synchronize(StreamId stream) override {
+    return Said("wait for stream", cudaStreamSynchronize(At(stream)));
+  }
+
+  Error Copy(StreamId stream, void* to, const void* from, size_t bytes) override {
+    return Said("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, At(stream)));
+  }
+  Error Fill(StreamId stream, void* to, uint8_t byte, size_t bytes) override {
+    return Said("fill", cudaMemsetAsync(to, byte, bytes, At(stream)));
+  }
+
+  Error Launch(StreamId stream, const KernelHandle& kernel, const LaunchShape& shape) override {
+    if (shape.params_bytes > kMaxParamsBytes) return "launch: parameters above 4096 bytes";
+    if (Error error = AllowShared(kernel, shape.shared_bytes); !error.empty()) return error;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(shape.grid_x, shape.grid_y, shape.grid_z);
+    config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
+    config.dynamicSmemBytes = shape.shared_bytes;
+    config.stream = At(stream);
+    void* args[] = {const_cast<void*>(shape.params)};
+    return Said(kernel.name, cudaLaunchKernelExC(&config, kernel.entry, args));
+  }
+
+  Error BeginCapture(StreamId stream) override {
+    return Said("begin capture",
+                cudaStreamBeginCapture(At(stream), cudaStreamCaptureModeThreadLocal));
+  }
+  Error EndCapture(StreamId stream, GraphId* graph) override {
+    cudaGraph_t captured = nullptr;
+    Error error = Said("end capture", cudaStreamEndCapture(At(stream), &captured));
+    if (!error.empty()) return error;
+    cudaGraphExec_t made = nullptr;
+    error = Said("instantiate graph", cudaGraphInstantiate(&made, captured, 0));
+    cudaGraphDestroy(captured);
+    if (!error.empty()) return error;
+    *graph = GraphId{next_graph_};
+    graphs_[next_graph_++] = made;
+    return {};
+  }
+  Error LaunchGraph(GraphId graph, StreamId stream) override {
+    const auto found = graphs_.find(static_cast<uint32_t>(graph));
+    if (found == graphs_.end()) return "launch: no such graph";
+    return Said("launch graph", cudaGraphLaunch(found->second, At(stream)));
+  }
+  Error DestroyGraph(GraphId graph) override {
+    const auto found = graphs_.find(static_cast<uint32_t>(graph));
+    if (found == graphs_.end()) return "destroy: no such graph";
+    const cudaGraphExec_t gone = found->second;
+    graphs_.erase(found);
+    return Said("destroy graph", cudaGraphExecDestroy(gone));
+  }
+
+ private:
+  cudaStream_t At(StreamId id) const { return streams_.at(static_cast<size_t>(id)); }
+  cudaEvent_t At(EventId id) const { return events_.at(static_cast<size_t>(id)); }
+
+  // Above 48 KiB a kernel must be allowed its shared memory, once.
+  Error AllowShared(const KernelHandle& kernel, uint32_t bytes) {
+    uint32_t& allowed = allowed_shared_[kernel.entry];
+    if (bytes <= (48u << 10) || bytes <= allowed) return {};
+    Error error = Said(
+        kernel.name, cudaFuncSetAttribute(kernel.entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(bytes)));
+    if (error.empty()) allowed = bytes;
+    return error;
+  }
+
+  std::vector<cudaStream_t> streams_;
+  std::vector<cudaEvent_t> events_;
+  std::map<uint32_t, cudaGraphExec_t> graphs_;
+  std::map<const void*, uint32_t> allowed_shared_;
+  uint32_t next_graph_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Runtime> MakeCudaRuntime(int device, Error& error) {
+  int count = 0;
+  error = Said("look for CUDA devices", cudaGetDeviceCount(&count));
+  if (!error.empty()) return nullptr;
+  if (device < 0 || device >= count) {
+    error = "CUDA device " + std::to_string(device) + ": the driver shows " +
+            std::to_string(count) + " (0 … " + std::to_string(count - 1) + ")";
+    return nullptr;
+  }
+  int major = 0;
+  error = Said("read compute capability",
+               cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  if (!error.empty()) return nullptr;
+  if (major < 8) {
+    error = "CUDA device " + std::to_string(device) + " has compute capability " +
+            std::to_string(major) + ".x; 8.0 or newer is needed";
+    return nullptr;
+  }
+  error = Said("take the CUDA device", cudaSetDevice(device));
+  if (!error.empty()) return nullptr;
+  return std::make_unique<CudaRuntime>();
+}
+
+}  // namespace quire::kernels::cuda::runtime

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Finds a CUDA toolkit of version 13 or newer, or fetches the compiler's pinned Python wheels into .cache/.
+
+Usage: toolkit.py prints the folder that holds bin/nvcc, and says on stderr what it does. Ends with 3 when there is
+none and none can be fetched. Only what compiles and reads machine code is fetched (about 280 MiB unpacked): no
+driver, no cuBLAS, no NCCL.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+WHEELS = ["cuda-toolkit[nvcc,crt,nvvm,cudart,cccl]==13.0.2", "nvidia-cuda-cuobjdump==13.5.37",
+          "nvidia-cuda-nvdisasm==13.5.37"]
+FOLDER = ROOT / ".cache" / "cuda-13.0.2"
+OLDEST = 13
+
+
+def version(nvcc):
+    try:
+        said = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True).stdout
+    except OSError:
+        return 0
+    found = re.search(r"release (\d+)\.", said)
+    return int(found.group(1)) if found else 0
+
+
+def system_toolkit():
+    for nvcc in (shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
+        if nvcc and version(nvcc) >= OLDEST:
+            root = pathlib.Path(nvcc).resolve().parents[1]
+            if (root / "bin" / "cuobjdump").exists() and (root / "bin" / "nvdisasm").exists():
+                return root
+    return None
+
+
+def fetch():
+    print(f"cuda: fetching {' '.join(WHEELS)}", file=sys.stderr, flush=True)
+    making = FOLDER.with_name(FOLDER.name + ".part")
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir(parents=True)
+    subprocess.run([sys.executable, "-m", "venv", str(making / "venv")], check=True)
+    done = subprocess.run([str(making / "venv/bin/pip"), "install", "-q", "--disable-pip-version-check", "--target",
+                           str(making / "wheels"), *WHEELS], stdout=sys.stderr)
+    if done.returncode != 0:
+        shutil.rmtree(making, ignore_errors=True)
+        return False
+    shutil.rmtree(making / "venv")
+    (making / "complete").write_text("\n".join(WHEELS))
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    making.rename(FOLDER)
+    return True
+
+
+def toolkit():
+    """The toolkit's folder, or None."""
+    found = system_toolkit()
+    if found:
+        return found
+    complete = FOLDER / "complete"
+    if not complete.exists() or complete.read_text() != "\n".join(WHEELS):
+        if not fetch():
+            return None
+    return FOLDER / "wheels" / "nvidia" / "cu13"
+
+
+if __name__ == "__main__":
+    at = toolkit()
+    if at is None:
+        print("cuda: no toolkit of version 13 here, and its wheels cannot be fetched", file=sys.stderr)
+        sys.exit(3)
+    print(at)
