@@ -71,7 +71,7 @@ quire_test(router/front DEPS router/front)
 quire_test(router/config DEPS router)
 quire_test(cli DEPS cli)
 quire_test(bench/mock DEPS bench/mock)
-quire_test(golden DEPS worker/engine common/json)
+quire_test(golden DEPS worker/engine kernels/collectives common/json)
 # The lives of a fleet of routers and workers.
 file(GLOB QUIRE_FLEET_SIM CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/fleet_sim/*.cc)
 add_library(quire_fleet_sim STATIC ${QUIRE_FLEET_SIM})

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/communicator.h"
 #include "kernels/kv_layout.h"
 #include "kernels/step_batch.h"
 #include "kernels/step_program.h"
@@ -22,6 +23,9 @@ struct ProgramOptions {
   int max_tokens = 2048;   // per step, largest StepBatch::tokens
   int max_rows = 64;       // largest StepBatch::rows
   int max_samples = 64;    // logits held at once; a larger StepBatch::sampled_tokens goes in slices
+  // To the other ranks of a program that is cut among several; borrowed, absent for one rank. Its
+  // rank and size are the program's.
+  Communicator* communicator = nullptr;
   // Told how far packing has come: bytes of source weights packed, of the total. May be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
   // Called when source memory has been packed and will not be read again, so that its pages can be
@@ -33,11 +37,12 @@ class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
 
-  // Runs one step to its end and fills batch.sample_outputs. Requires: sizes within ProgramOptions.
+  // Runs one step to its end and fills batch.sample_outputs. Requires: sizes within ProgramOptions,
+  // and with several ranks the same batch on each. Once a collective has failed, steps end early
+  // and what they leave is unspecified: ask Communicator::failure after a step.
   virtual void Run(const StepBatch& batch) = 0;
 
-  // For tests and prompt logprobs: also copies the logits of the sampled rows, [samples,
-  // vocabulary].
+  // For tests: also copies the logits of the sampled rows, [samples, ids of this rank].
   virtual void RunWithLogits(const StepBatch& batch, std::span<float> logits) = 0;
 
   // Fills a page with NaN: tests do so with every page that is given back.
@@ -61,6 +66,11 @@ class Backend {
   virtual int64_t EstimateWeightBytes(const StepProgram& program) const = 0;
   virtual int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                          const ProgramOptions& options) const = 0;
+  // Of the workspace: what Load asks Communicator::Allocate for. 0 with one rank.
+  virtual int64_t EstimateSharedBytes(const StepProgram& /*program*/,
+                                      const ProgramOptions& /*options*/) const {
+    return 0;
+  }
 
   // All that changes bits: device kind, kernel revision, numerics class. Part of numerics_id.
   virtual std::string NumericsClass() const = 0;

@@ -8,11 +8,12 @@ namespace {
 // Checks one op; keeps the first complaint.
 class OpChecker {
  public:
-  OpChecker(const StepProgram& program, std::string& error) : program_(program), error_(error) {}
+  OpChecker(const StepProgram& program, std::string& error)
+      : program_(program), vocabulary_(VocabularyOf(program)), error_(error) {}
 
   void operator()(const EmbedOp& op) {
     if (op.table == kNoId && op.positions == kNoId) Complain("neither table nor positions");
-    if (op.table != kNoId) Matrix(op.table, program_.vocab_size, Width(op.out), "table");
+    if (op.table != kNoId) Matrix(op.table, vocabulary_.count, Width(op.out), "table");
     if (op.positions != kNoId) Matrix(op.positions, kAnyRows, Width(op.out), "positions");
     Rows(op.out, false);
   }
@@ -50,14 +51,14 @@ class OpChecker {
     Rows(op.out, true);
   }
   void operator()(const LogitsOp& op) {
-    Same(Width(op.out), program_.vocab_size, "width of out");
-    Matrix(op.head, program_.vocab_size, Width(op.in), "head");
-    Vector(op.bias, program_.vocab_size, "bias");
+    Same(Width(op.out), vocabulary_.width, "width of out");
+    Matrix(op.head, vocabulary_.count, Width(op.in), "head");
+    Vector(op.bias, vocabulary_.count, "bias");
     Rows(op.in, true);
     Rows(op.out, true);
   }
   void operator()(const SampleOp& op) {
-    Same(Width(op.logits), program_.vocab_size, "width of logits");
+    Same(Width(op.logits), vocabulary_.width, "width of logits");
     Rows(op.logits, true);
   }
   void operator()(const AllReduceOp& op) { Width(op.buffer); }
@@ -143,6 +144,7 @@ class OpChecker {
   }
 
   const StepProgram& program_;
+  const VocabularySlice vocabulary_;
   std::string& error_;
 };
 
@@ -155,6 +157,10 @@ const char* OpName(const Op& op) {
 }
 
 std::string CheckProgram(const StepProgram& program) {
+  if (program.ranks < 1 || program.rank < 0 || program.rank >= program.ranks) {
+    return "rank " + std::to_string(program.rank) + " of " + std::to_string(program.ranks) +
+           " does not exist";
+  }
   for (size_t i = 0; i < program.ops.size(); ++i) {
     std::string error;
     std::visit(OpChecker(program, error), program.ops[i]);

@@ -1,17 +1,18 @@
 // The shapes that each op of a step program demands, declared once and checked before a backend
 // loads it.
 //
-// With T tokens and S sampled rows in a step:
-//   embed        table [vocabulary, w] or positions [places, w], or both  → out [T, w]
-//   norm         in [R, w], weight and bias [w]                      → out [R, w]
-//   linear       in [R, k], weight [n, k], bias [n]                  → out [R, n], gated [R, n / 2]
-//   rope_append  qkv [T, (heads + 2 kv_heads) · head_dim], norms [head_dim]  → qkv, the layer's
-//   pages attention    qkv as above, the layer's pages                     → out [T, heads ·
-//   head_dim] gather_rows  in [T, w]                                           → out [S, w] logits
-//   in [S, k], head [vocabulary, k], bias [vocabulary]  → out [S, vocabulary] sample       logits
-//   [S, vocabulary]                              → StepBatch::sample_outputs all_reduce   buffer
-//   [R, w], in place
-// R is T, or S for a buffer of sampled rows; input and output of an op have the same.
+// With T tokens and S sampled rows in a step, n ids of this rank in logits of v columns, and R = T,
+// or S for a buffer of sampled rows (input and output of an op have the same):
+//
+//   embed        table [n, w] or positions [places, w], or both → out [T, w]
+//   norm         in [R, w], weight and bias [w] → out [R, w]
+//   linear       in [R, k], weight [m, k], bias [m] → out [R, m], gated [R, m / 2]
+//   rope_append  qkv [T, (heads + 2 kv_heads) · head_dim], norms [head_dim] → qkv, layer's pages
+//   attention    qkv as above, the layer's pages → out [T, heads · head_dim]
+//   gather_rows  in [T, w] → out [S, w]
+//   logits       in [S, k], head [n, k], bias [n] → out [S, v]
+//   sample       logits [S, v] → StepBatch::sample_outputs
+//   all_reduce   buffer [R, w], in place
 #pragma once
 
 #include <string>

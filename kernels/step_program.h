@@ -8,6 +8,9 @@
 // 1. Ops run in list order. A buffer is written before it is read within one step.
 // 2. `kNoId` stands for "absent".
 // 3. An op here has a clear CPU reference in kernels/cpu and a parity test.
+// 4. With several tensor-parallel ranks each has a program of its own: the same ops in the same
+//    order, over its part of the heads, of the inner width and of the vocabulary. What all_reduce
+//    has summed, and all that is computed from it alone, is equal on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +43,7 @@ struct Buffer {
 };
 
 // out[t] = table[token[t]] * scale + positions[position[t] + position_offset]; one of the two may
-// be absent.
+// be absent. The table holds this rank's ids (VocabularyOf): the row of any other id is zero.
 struct EmbedOp {
   WeightId table = kNoId;
   float scale = 1.0f;
@@ -111,9 +114,9 @@ struct GatherRowsOp {
   BufferId out = kNoId;  // sampled_rows_only
 };
 
-// out = (in · headᵀ) * scale, soft-capped when softcap > 0.
+// out = (in · headᵀ) * scale, soft-capped when softcap > 0; −∞ in the columns of padding.
 struct LogitsOp {
-  WeightId head = kNoId;  // [vocabulary, width]
+  WeightId head = kNoId;  // [ids of this rank, width]
   WeightId bias = kNoId;
   float scale = 1.0f;
   float softcap = 0.0f;
@@ -121,12 +124,13 @@ struct LogitsOp {
   BufferId out = kNoId;
 };
 
-// Turns logits into one token per sampled row (kernels/sampling).
+// Turns logits into one token per sampled row (kernels/sampling): the same one on all ranks, and
+// the one that a single rank would find in the logits of all.
 struct SampleOp {
   BufferId logits = kNoId;
 };
 
-// Sums a buffer over the tensor-parallel ranks; nothing with one rank.
+// Sums a buffer over the tensor-parallel ranks, in the order of ranks; nothing with one rank.
 struct AllReduceOp {
   BufferId buffer = kNoId;
 };
@@ -144,17 +148,36 @@ struct Rope {
 
 struct StepProgram {
   std::string family;  // "llama", "gemma3", …
-  int vocab_size = 0;
+  int rank = 0;
+  int ranks = 1;
+  int vocab_size = 0;  // of all ranks
   int hidden_size = 0;
   int max_positions = 0;  // longest context
   std::vector<Weight> weights;
   std::vector<Buffer> buffers;
   std::vector<Rope> ropes;
   std::vector<int> layer_windows;  // by attention layer, 0 is full
-  int heads = 0;
-  int kv_heads = 0;
+  int heads = 0;                   // of this rank
+  int kv_heads = 0;                // of this rank
   int head_dim = 0;
   std::vector<Op> ops;
 };
+
+// The ids of a rank: begin … begin + count − 1. Its logits have `width` columns, as many on every
+// rank; those from `count` on are padding.
+struct VocabularySlice {
+  int begin = 0;
+  int count = 0;
+  int width = 0;
+};
+
+constexpr VocabularySlice VocabularyOf(int vocab_size, int rank, int ranks) {
+  const int width = (vocab_size + ranks - 1) / ranks;
+  const int begin = width * rank < vocab_size ? width * rank : vocab_size;
+  return {begin, vocab_size - begin < width ? vocab_size - begin : width, width};
+}
+inline VocabularySlice VocabularyOf(const StepProgram& program) {
+  return VocabularyOf(program.vocab_size, program.rank, program.ranks);
+}
 
 }  // namespace quire::kernels

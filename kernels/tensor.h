@@ -80,9 +80,13 @@ struct WeightSource {
   int64_t rows = 0;
   int64_t cols = 0;
   const std::byte* data = nullptr;
+  // Bytes from row to row where the columns are a slice of wider rows; 0: rows lie end to end.
+  int64_t row_stride = 0;
 
   int64_t RowBytes() const { return cols / BlockElements(type) * BlockBytes(type); }
-  int64_t Bytes() const { return rows * RowBytes(); }
+  int64_t Bytes() const { return rows * RowBytes(); }  // without what lies between rows
+  int64_t RowStride() const { return row_stride == 0 ? RowBytes() : row_stride; }
+  const std::byte* Row(int64_t row) const { return data + row * RowStride(); }
 };
 
 }  // namespace quire::kernels

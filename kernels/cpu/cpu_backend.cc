@@ -28,6 +28,16 @@ int CpusAllowed() {
   return count > 0 ? count : 1;
 }
 
+// A program that is cut needs a way to its other ranks.
+std::string CheckGroup(const StepProgram& program, const ProgramOptions& options) {
+  if (program.ranks == 1) return "";
+  const Communicator* group = options.communicator;
+  if (group == nullptr) return "no communicator for " + std::to_string(program.ranks) + " ranks";
+  if (group->rank() == program.rank && group->size() == program.ranks) return "";
+  return "the communicator is not that of rank " + std::to_string(program.rank) + " of " +
+         std::to_string(program.ranks);
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const KernelTable& kernels, const CpuOptions& options)
@@ -37,7 +47,9 @@ class CpuBackend final : public Backend {
 
   std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
                                       const ProgramOptions& options) override {
-    if (const std::string error = CheckProgram(program); !error.empty()) {
+    std::string error = CheckProgram(program);
+    if (error.empty()) error = CheckGroup(program, options);
+    if (!error.empty()) {
       std::fprintf(stderr, "step program: %s\n", error.c_str());
       std::abort();
     }
@@ -49,6 +61,10 @@ class CpuBackend final : public Backend {
   int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                  const ProgramOptions& options) const override {
     return CpuProgram::EstimateWorkspace(program, options, pool_.threads());
+  }
+  int64_t EstimateSharedBytes(const StepProgram& program,
+                              const ProgramOptions& options) const override {
+    return CpuProgram::EstimateShared(program, options);
   }
   std::string NumericsClass() const override {
     return "cpu-" + std::to_string(kKernelRevision) + "-" + activation_dtype_;

@@ -47,6 +47,20 @@ int64_t WidestInput(const StepProgram& program) {
   return widest;
 }
 
+// Which buffers the ranks sum: those lie where the others can read them.
+std::vector<bool> SharedBuffers(const StepProgram& program) {
+  std::vector<bool> shared(program.buffers.size(), false);
+  for (const Op& op : program.ops) {
+    if (const auto* sum = std::get_if<AllReduceOp>(&op)) shared[sum->buffer] = program.ranks > 1;
+  }
+  return shared;
+}
+
+int64_t SamplerBytes(const StepProgram& program, int threads) {
+  if (program.ranks > 1) return RankSampling::ReservedBytes(program);
+  return sampling::Sampler::ReservedBytes(program.vocab_size) * threads;
+}
+
 int64_t RowsOf(const Buffer& buffer, const ProgramOptions& options) {
   return buffer.sampled_rows_only ? options.max_samples : options.max_tokens;
 }
@@ -109,14 +123,20 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
       ropes_(program.ropes),
       buffer_infos_(program.buffers),
       vocab_size_(program.vocab_size),
-      max_samples_(options.max_samples),
-      samplers_(pool.threads()) {
+      vocabulary_(VocabularyOf(program)),
+      communicator_(program.ranks > 1 ? options.communicator : nullptr),
+      max_samples_(options.max_samples) {
   LoadWeights(program, options);
   pages_ = Pages(options.page_count * kv_.page_bytes, true);
   scratch_floats_ = ScratchFloats(program, options);
   tiles_ = Pages(4 * WidestInput(program) * TileRows(options));
-  ReserveWorkspace(options);
-  for (sampling::Sampler& sampler : samplers_) sampler.Reserve(vocab_size_);
+  ReserveWorkspace(program, options);
+  if (communicator_ != nullptr) {
+    rank_sampling_ = std::make_unique<RankSampling>(program, *communicator_);
+  } else {
+    samplers_.resize(static_cast<size_t>(pool.threads()));
+    for (sampling::Sampler& sampler : samplers_) sampler.Reserve(vocab_size_);
+  }
   attention_tasks_.reserve(MostAttentionTasks(program, options));
 }
 
@@ -158,20 +178,30 @@ void CpuProgram::PackWeight(const Weight& weight, PackedMatrix& matrix,
       PackPanels(matrix, weight, begin + index, begin + index + 1);
     });
     const Panel& last = matrix.panels[end - 1];
-    const int64_t bytes = (last.part_row + last.rows - first.part_row) * source.RowBytes();
+    const int64_t rows = last.part_row + last.rows - first.part_row;
     if (options.release_source) {
-      options.release_source(source.data + first.part_row * source.RowBytes(), bytes);
+      // What lies between the rows of a slice belongs to other ranks: they read it from disk again.
+      const int64_t bytes = (rows - 1) * source.RowStride() + source.RowBytes();
+      options.release_source(source.Row(first.part_row), bytes);
     }
-    packed_source_bytes_ += bytes;
+    packed_source_bytes_ += rows * source.RowBytes();
     if (options.progress) options.progress(packed_source_bytes_, total_bytes);
     begin = end;
   }
 }
 
-void CpuProgram::ReserveWorkspace(const ProgramOptions& options) {
-  for (const Buffer& buffer : buffer_infos_) {
-    buffers_.emplace_back(4 * BufferStride(buffer.width) * RowsOf(buffer, options));
-    workspace_bytes_ += buffers_.back().size();
+void CpuProgram::ReserveWorkspace(const StepProgram& program, const ProgramOptions& options) {
+  const std::vector<bool> shared = SharedBuffers(program);
+  for (size_t id = 0; id < buffer_infos_.size(); ++id) {
+    const Buffer& buffer = buffer_infos_[id];
+    const int64_t bytes = 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
+    std::byte* data = nullptr;
+    if (shared[id]) data = communicator_->Allocate(static_cast<size_t>(bytes));
+    buffers_.emplace_back(data == nullptr ? bytes : 0);
+    if (data == nullptr) data = buffers_.back().data();
+    buffer_data_.push_back(reinterpret_cast<float*>(data));
+    buffer_bytes_.push_back(bytes);
+    workspace_bytes_ += bytes;
   }
   for (const Rope& rope : ropes_) {
     angles_.emplace_back(4 * std::max<int64_t>(1, rope.rotary_dim) * options.max_tokens);
@@ -179,7 +209,7 @@ void CpuProgram::ReserveWorkspace(const ProgramOptions& options) {
   }
   scratch_ = Pages(4 * scratch_floats_ * pool_.threads());
   workspace_bytes_ += scratch_.size() + tiles_.size();
-  workspace_bytes_ += sampling::Sampler::ReservedBytes(vocab_size_) * pool_.threads();
+  workspace_bytes_ += SamplerBytes(program, pool_.threads());
 }
 
 int64_t CpuProgram::EstimateWeights(const StepProgram& program) {
@@ -200,7 +230,7 @@ int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramO
                                       int threads) {
   int64_t bytes =
       4 * ScratchFloats(program, options) * threads + 4 * WidestInput(program) * TileRows(options);
-  bytes += sampling::Sampler::ReservedBytes(program.vocab_size) * threads;
+  bytes += SamplerBytes(program, threads);
   for (const Buffer& buffer : program.buffers) {
     bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
   }
@@ -210,13 +240,23 @@ int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramO
   return bytes;
 }
 
+int64_t CpuProgram::EstimateShared(const StepProgram& program, const ProgramOptions& options) {
+  const std::vector<bool> shared = SharedBuffers(program);
+  int64_t bytes = 0;
+  for (size_t id = 0; id < shared.size(); ++id) {
+    const Buffer& buffer = program.buffers[id];
+    if (shared[id]) bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
+  }
+  return bytes;
+}
+
 void CpuProgram::PoisonPage(int32_t page) {
   std::memset(pages_.data() + page * kv_.page_bytes, 0xff, static_cast<size_t>(kv_.page_bytes));
 }
 
 void CpuProgram::PoisonWorkspace() {
-  for (Pages& buffer : buffers_) {
-    std::memset(buffer.data(), 0xff, static_cast<size_t>(buffer.size()));
+  for (size_t id = 0; id < buffer_data_.size(); ++id) {
+    std::memset(buffer_data_[id], 0xff, static_cast<size_t>(buffer_bytes_[id]));
   }
   for (Pages& angles : angles_) {
     std::memset(angles.data(), 0xff, static_cast<size_t>(angles.size()));

@@ -5,6 +5,8 @@
 // pool. Invariants:
 // 1. Weights and pages are written by Load and by ops only; a step allocates nothing.
 // 2. The bits of a result do not depend on the number of threads, rows or tasks.
+// 3. With several ranks every rank meets the same collectives in the same order: they follow from
+//    the program and the batch alone. After one that failed nothing more is run.
 #pragma once
 
 #include <memory>
@@ -14,6 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/rank_sampling.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/sampling/sampler.h"
 
@@ -50,6 +53,7 @@ class CpuProgram final : public LoadedProgram {
   static int64_t EstimateWeights(const StepProgram& program);
   static int64_t EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
                                    int threads);
+  static int64_t EstimateShared(const StepProgram& program, const ProgramOptions& options);
 
  private:
   // What one step runs with; set by Execute.
@@ -59,12 +63,13 @@ class CpuProgram final : public LoadedProgram {
     int tokens = 0;
     int first_sample = 0;  // of the slice in hand
     int samples = 0;       // in it
+    bool failed = false;   // a collective did
   };
 
   void LoadWeights(const StepProgram& program, const ProgramOptions& options);
   void PackWeight(const Weight& weight, PackedMatrix& matrix, const ProgramOptions& options,
                   int64_t total_bytes);
-  void ReserveWorkspace(const ProgramOptions& options);
+  void ReserveWorkspace(const StepProgram& program, const ProgramOptions& options);
 
   void Execute(const StepBatch& batch, std::span<float> logits);
   void CopyPages();
@@ -83,7 +88,7 @@ class CpuProgram final : public LoadedProgram {
   void RunLinear(LinearJob& job);
   LayerPages PagesOf(int layer) const;
 
-  float* BufferData(BufferId id) { return reinterpret_cast<float*>(buffers_[id].data()); }
+  float* BufferData(BufferId id) { return buffer_data_[id]; }
   int64_t Stride(BufferId id) const { return BufferStride(buffer_infos_[id].width); }
   int RowCount(BufferId id) const {
     return buffer_infos_[id].sampled_rows_only ? step_.samples : step_.tokens;
@@ -104,7 +109,9 @@ class CpuProgram final : public LoadedProgram {
   std::vector<Rope> ropes_;
   std::vector<Buffer> buffer_infos_;
   int vocab_size_ = 0;
-  int max_samples_ = 0;  // logits held at once
+  VocabularySlice vocabulary_;            // this rank's
+  Communicator* communicator_ = nullptr;  // absent with one rank
+  int max_samples_ = 0;                   // logits held at once
 
   std::vector<PackedMatrix> matrices_;       // by weight; empty where the weight is a vector
   std::vector<std::vector<float>> vectors_;  // by weight; empty where it is a matrix
@@ -112,13 +119,16 @@ class CpuProgram final : public LoadedProgram {
   int64_t packed_source_bytes_ = 0;
 
   Pages pages_;
-  std::vector<Pages> buffers_;
-  Pages tiles_;                // x in register tiles, of the product in hand
-  std::vector<Pages> angles_;  // by rope: [tokens][cos | sin]
-  Pages scratch_;              // by thread
+  std::vector<Pages> buffers_;         // empty where the ranks share the buffer
+  std::vector<float*> buffer_data_;    // by buffer
+  std::vector<int64_t> buffer_bytes_;  // by buffer
+  Pages tiles_;                        // x in register tiles, of the product in hand
+  std::vector<Pages> angles_;          // by rope: [tokens][cos | sin]
+  Pages scratch_;                      // by thread
   int64_t scratch_floats_ = 0;
   int64_t workspace_bytes_ = 0;
-  std::vector<sampling::Sampler> samplers_;  // by thread
+  std::vector<sampling::Sampler> samplers_;  // by thread; none with several ranks
+  std::unique_ptr<RankSampling> rank_sampling_;
   std::vector<AttentionTask> attention_tasks_;
   Step step_;
 };

@@ -36,7 +36,9 @@ void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
   CopyPages();
   ComputeAngles();
   const auto run = [this](auto begin, auto end) {
-    for (; begin != end; ++begin) std::visit([this](const auto& one) { RunOp(one); }, *begin);
+    for (; begin != end && !step_.failed; ++begin) {
+      std::visit([this](const auto& one) { RunOp(one); }, *begin);
+    }
   };
   // What follows the gathering of rows sees these rows alone, so it is done again for every slice.
   const auto gather = std::find_if(ops_.begin(), ops_.end(), [](const Op& op) {
@@ -87,8 +89,11 @@ void CpuProgram::RunOp(const EmbedOp& op) {
   Share(step_.tokens, kLeastTokens, [&](int begin, int end, int thread) {
     for (int t = begin; t < end; ++t) {
       float* out = BufferData(op.out) + t * Stride(op.out);
-      if (words.table != nullptr) {
-        kernels_.embed(words, step_.batch->tokens[t], out, Scratch(thread));
+      const int id = step_.batch->tokens[t] - vocabulary_.begin;
+      if (words.table != nullptr && id >= 0 && id < vocabulary_.count) {
+        kernels_.embed(words, id, out, Scratch(thread));
+      } else if (words.table != nullptr) {
+        std::fill_n(out, buffer_infos_[op.out].width, 0.0f);
       }
       if (places.table == nullptr) continue;
       kernels_.embed(places, step_.batch->positions[t] + op.position_offset, out, Scratch(thread));
@@ -153,11 +158,13 @@ void CpuProgram::RunOp(const LogitsOp& op) {
   job.out = BufferData(op.out);
   job.out_stride = Stride(op.out);
   RunLinear(job);
-  if (step_.logits.empty()) return;
-  const int64_t width = buffer_infos_[op.out].width;
+  const int64_t count = vocabulary_.count;
   for (int row = 0; row < job.rows; ++row) {
-    std::memcpy(step_.logits.data() + (step_.first_sample + row) * width,
-                job.out + row * job.out_stride, static_cast<size_t>(width) * 4);
+    float* logits = job.out + row * job.out_stride;
+    std::fill_n(logits + count, vocabulary_.width - count, sampling::kImpossible);
+    if (step_.logits.empty()) continue;
+    std::memcpy(step_.logits.data() + (step_.first_sample + row) * count, logits,
+                static_cast<size_t>(count) * 4);
   }
 }
 
@@ -247,17 +254,32 @@ void CpuProgram::RunOp(const GatherRowsOp& op) {
 
 void CpuProgram::RunOp(const SampleOp& op) {
   float* logits = BufferData(op.logits);
-  const size_t width = static_cast<size_t>(buffer_infos_[op.logits].width);
   // Prompt logprobs ask for logits of rows that are not sampled: those have no sample row.
   const int first = step_.first_sample;
   const int rows = static_cast<int>(step_.batch->sample_rows.size());
-  pool_.Run(std::clamp(rows - first, 0, step_.samples), [&](int i, int thread) {
-    samplers_[thread].Sample({logits + i * Stride(op.logits), width},
+  const int count = std::clamp(rows - first, 0, step_.samples);
+  if (rank_sampling_ != nullptr) {
+    const auto slice = [first, count](auto list) {
+      return list.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    };
+    if (count == 0) return;
+    step_.failed =
+        !rank_sampling_->Run({logits, Stride(op.logits)}, slice(step_.batch->sample_rows),
+                             slice(step_.batch->sample_outputs), pool_);
+    return;
+  }
+  pool_.Run(count, [&](int i, int thread) {
+    samplers_[thread].Sample({logits + i * Stride(op.logits), static_cast<size_t>(vocab_size_)},
                              step_.batch->sample_rows[first + i],
                              step_.batch->sample_outputs[first + i]);
   });
 }
 
-void CpuProgram::RunOp(const AllReduceOp&) {}
+void CpuProgram::RunOp(const AllReduceOp& op) {
+  const int64_t floats = RowCount(op.buffer) * Stride(op.buffer);
+  if (communicator_ == nullptr || floats == 0) return;
+  const std::span<float> values(BufferData(op.buffer), static_cast<size_t>(floats));
+  step_.failed = communicator_->AllReduceSum(values) != CommFailure::kNone;
+}
 
 }  // namespace quire::kernels::cpu

@@ -211,7 +211,7 @@ void PackPanels(PackedMatrix& matrix, const Weight& weight, int begin, int end) 
     // The panel's memory belongs to `matrix`; kernels see it as constant.
     std::byte* data = matrix.memory.data() + (panel.data - matrix.memory.data());
     for (int lane = 0; lane < panel.rows; ++lane) {
-      const std::byte* row = source.data + (panel.part_row + lane) * source.RowBytes();
+      const std::byte* row = source.Row(panel.part_row + lane);
       PackRow(row, LaneWriter{data, &matrix.geometries[panel.geometry], lane});
     }
   }

@@ -1,17 +1,13 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/sampling/sampler.h"
+#include "kernels/sampling/candidates.h"
 
 namespace quire::kernels::sampling {
 namespace {
 
 constexpr int kBins = 2048;
 constexpr size_t kFew = 4096;  // candidates for which clearing so many bins is most of the work
-
-uint64_t WeightOf(const Candidates& c, CutBy by, size_t i) {
-  return by == CutBy::kCount ? 1 : c.mass[i];
-}
 
 // A radix search for the order at which the weights, added from the highest order down, reach the
 // target, one digit after another.
@@ -39,6 +35,10 @@ struct Search {
 
 }  // namespace
 
+uint64_t WeightOf(const Candidates& c, CutBy by, size_t i) {
+  return by == CutBy::kCount ? 1 : c.mass[i];
+}
+
 void Cut(Candidates& c, CutBy by, uint64_t target) {
   if (c.ids.empty()) return;
   target = std::max<uint64_t>(target, 1);
@@ -55,15 +55,16 @@ void Cut(Candidates& c, CutBy by, uint64_t target) {
     search.NextDigit(10, 11);
     search.NextDigit(0, 10);
   }
-  // Candidates above the threshold stay; of those at it, as many of the lowest ids as the target
-  // needs.
-  const uint32_t threshold = static_cast<uint32_t>(search.prefix);
-  uint64_t above = search.above;
+  CutAt(c, by, {static_cast<uint32_t>(search.prefix), search.above, target});
+}
+
+void CutAt(Candidates& c, CutBy by, const CutPlace& place) {
+  uint64_t above = place.above;
   size_t kept = 0;
   for (size_t i = 0; i < c.ids.size(); ++i) {
-    if (c.order[i] < threshold) continue;
-    if (c.order[i] == threshold) {
-      if (above >= target) continue;
+    if (c.order[i] < place.threshold) continue;
+    if (c.order[i] == place.threshold) {
+      if (above >= place.target) continue;
       above += WeightOf(c, by, i);
     }
     c.ids[kept] = c.ids[i];

@@ -9,20 +9,13 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "kernels/sampling/candidates.h"
+#include "kernels/sampling/row_changes.h"
 #include "kernels/sampling/sample_row.h"
 #include "kernels/sampling/scan.h"
 
 namespace quire::kernels::sampling {
-
-// Tokens still in play, in ascending order of id. `distance` is (z − max) / temperature ≤ 0.
-struct Candidates {
-  std::vector<int32_t> ids;
-  std::vector<float> distance;
-  std::vector<uint32_t> order;  // of the cut in hand: higher comes first
-  std::vector<uint64_t> mass;
-};
 
 class Sampler {
  public:
@@ -39,12 +32,7 @@ class Sampler {
   const Candidates& candidates() const { return candidates_; }
 
  private:
-  void KeepRaw(std::span<const float> z, const SampleRow& row);
-  float RawOf(std::span<const float> z, const SampleRow& row, int32_t id) const;
-  static bool ChangeLogits(std::span<float> z, const SampleRow& row);
   void Gather(std::span<const float> z, const Peak& peak, float least, float temperature);
-  template <class Keep>
-  void KeepIf(const Keep& keep);
   void CutRowToTopP(std::span<const float> z, const Peak& peak, const SampleRow& row);
   void CutRowToTypical(std::span<const float> z, const Peak& peak, const SampleRow& row);
   void Filter(std::span<const float> z, const Peak& peak, const SampleRow& row);
@@ -52,14 +40,7 @@ class Sampler {
 
   RowPeaks peaks_;
   Candidates candidates_;
-  std::vector<float> raw_biased_;  // by entry of the row's list
-  std::vector<float> raw_counted_;
+  RowChanges changes_;
 };
-
-// Keeps the shortest prefix, in the order (order descending, id ascending), whose weights reach
-// `target`; all candidates when they don't. A weight is 1 each, or the mass. Exact: a radix search
-// for the weight at the cut, ties at the cut by id.
-enum class CutBy : uint8_t { kCount, kMass };
-void Cut(Candidates& candidates, CutBy by, uint64_t target);
 
 }  // namespace quire::kernels::sampling

@@ -54,11 +54,13 @@ uint64_t SumWeightedMasses(std::span<const float> z, float peak, float temperatu
 void GatherAtLeast(std::span<const float> z, float least, std::vector<int32_t>& ids,
                    std::vector<float>& values);
 
-// How many tokens come before `token`: those of a larger logit, and equal ones of a lower id.
-int32_t CountBefore(std::span<const float> z, int32_t token);
+// How many tokens come before one of logit `own` at `place`: those of a larger logit, and equal
+// ones of a lower id. The place may lie before or behind the row.
+int32_t CountBefore(std::span<const float> z, float own, int64_t place);
 
-// Sets the logits of all tokens that are not in the mask (one bit per id) to −∞.
-void ForbidOutsideMask(std::span<float> z, std::span<const uint32_t> mask);
+// Sets the logits of all tokens that are not in the mask (one bit per id) to −∞. z[0] is that of
+// the id `first`.
+void ForbidOutsideMask(std::span<float> z, int32_t first, std::span<const uint32_t> mask);
 
 struct Best {
   double score = -std::numeric_limits<double>::infinity();
@@ -72,8 +74,9 @@ inline void Consider(const NoisePosition& at, float distance, int32_t id, Best& 
   if (score > best.score || (score == best.score && id < best.id)) best = Best{score, id};
 }
 
-// The best of all tokens that are not −∞.
-Best DrawAmongAll(std::span<const float> z, const Peak& peak, float temperature,
+// The best of all tokens that are not −∞, and of the peak. z[0] is the logit of the id `first`; the
+// peak's id is one of the vocabulary and may lie outside the row.
+Best DrawAmongAll(std::span<const float> z, int32_t first, const Peak& peak, float temperature,
                   const NoisePosition& at);
 
 }  // namespace quire::kernels::sampling

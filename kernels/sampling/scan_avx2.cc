@@ -269,13 +269,13 @@ void GatherAtLeast(std::span<const float> z, float least, std::vector<int32_t>& 
   }
 }
 
-int32_t CountBefore(std::span<const float> z, int32_t token) {
-  const float own = z[token];
+int32_t CountBefore(std::span<const float> z, float own, int64_t where) {
   const __m256 owns = _mm256_set1_ps(own);
   const auto count = [](__m256 found) {
     return __builtin_popcount(static_cast<unsigned>(_mm256_movemask_ps(found)));
   };
-  const size_t place = static_cast<size_t>(token);
+  const size_t place =
+      static_cast<size_t>(std::clamp<int64_t>(where, 0, static_cast<int64_t>(z.size())));
   int32_t before = 0;
   size_t i = 0;
   for (; i + kLanes <= z.size(); i += kLanes) {
@@ -289,22 +289,27 @@ int32_t CountBefore(std::span<const float> z, int32_t token) {
   return before;
 }
 
-void ForbidOutsideMask(std::span<float> z, std::span<const uint32_t> mask) {
+void ForbidOutsideMask(std::span<float> z, int32_t first, std::span<const uint32_t> mask) {
+  // The bits of 32 ids from any one on lie in two words.
+  const auto word = [mask](size_t index) { return index < mask.size() ? mask[index] : 0u; };
+  const auto bits = [&word](size_t id) {
+    const uint64_t two = word(id / 32) | static_cast<uint64_t>(word(id / 32 + 1)) << 32;
+    return static_cast<uint32_t>(two >> (id % 32));
+  };
   for (size_t begin = 0; begin < z.size(); begin += 32) {
-    const uint32_t allowed = begin / 32 < mask.size() ? mask[begin / 32] : 0;
+    const uint32_t allowed = bits(static_cast<size_t>(first) + begin);
     if (allowed == 0xffffffffu) continue;
     if (begin + 32 <= z.size()) {
       ForbidIn32(z.data() + begin, allowed);
       continue;
     }
-    const size_t end = std::min(begin + 32, z.size());
-    for (size_t i = begin; i < end; ++i) {
+    for (size_t i = begin; i < z.size(); ++i) {
       z[i] = ((allowed >> (i - begin)) & 1u) != 0 ? z[i] : kImpossible;
     }
   }
 }
 
-Best DrawAmongAll(std::span<const float> z, const Peak& peak, float temperature,
+Best DrawAmongAll(std::span<const float> z, int32_t first, const Peak& peak, float temperature,
                   const NoisePosition& at) {
   const PhiloxLanes philox(at);
   const __m256 peaks = _mm256_set1_ps(peak.value);
@@ -316,7 +321,7 @@ Best DrawAmongAll(std::span<const float> z, const Peak& peak, float temperature,
     const float distance = DistanceOf(z[i], peak.value, temperature);
     if (distance == kImpossible) return;
     const int32_t before = best.id;
-    Consider(at, distance, static_cast<int32_t>(i), best);
+    Consider(at, distance, first + static_cast<int32_t>(i), best);
     if (best.id != before) scale = _mm256_set1_ps(ReachScale(best));
   };
   size_t i = 0;
@@ -324,7 +329,7 @@ Best DrawAmongAll(std::span<const float> z, const Peak& peak, float temperature,
     const __m256 weights = ExpOfNegative8(Distances(z.data() + i, peaks, temperatures));
     // Out of reach of every noise: below −87.3 a weight is 0.
     if (_mm256_testz_si256(_mm256_castps_si256(weights), _mm256_castps_si256(weights))) continue;
-    const NoiseWords words = philox.Words(static_cast<uint32_t>(i));
+    const NoiseWords words = philox.Words(static_cast<uint32_t>(first) + static_cast<uint32_t>(i));
     // Tokens in order again, then the upper 24 bits of what is missing to 2^32 − 1.
     const __m256i word =
         _mm256_blend_epi32(words.even, _mm256_slli_epi64(words.odd, 32), 0b10101010);

@@ -73,6 +73,36 @@ TEST(Format, KernelsReadWhatTheReferenceReads) {
   }
 }
 
+// A slice of columns, cut on a border of blocks, packs as a matrix of these columns alone does.
+TEST(Format, SlicesOfColumnsArePackedWhereTheyLie) {
+  test::WeightStore store(9);
+  for (const DType type : test::kAllTypes) {
+    const WeightSource whole = store.Random(type, 19, 768, 1.0f);
+    const int64_t block = BlockElements(type);
+    WeightSource slice = whole;
+    slice.cols = 256;
+    slice.data = whole.data + 512 / block * BlockBytes(type);
+    slice.row_stride = whole.RowBytes();
+    std::vector<std::byte> memory;
+    for (int64_t row = 0; row < slice.rows; ++row) {
+      memory.insert(memory.end(), slice.Row(row), slice.Row(row) + slice.RowBytes());
+    }
+    const WeightSource copy{type, 19, 256, memory.data()};
+    PackedMatrix matrices[2];
+    for (int i = 0; i < 2; ++i) {
+      const Weight weight{.name = "w", .parts = {i == 0 ? slice : copy}, .rows = 19, .cols = 256};
+      matrices[i] = PlanMatrix(weight, false);
+      AllocateMatrix(matrices[i]);
+      PackPanels(matrices[i], weight, 0, matrices[i].PanelCount());
+    }
+    ASSERT_EQ(matrices[0].memory.size(), matrices[1].memory.size());
+    EXPECT_EQ(std::memcmp(matrices[0].memory.data(), matrices[1].memory.data(),
+                          static_cast<size_t>(matrices[0].memory.size())),
+              0)
+        << DTypeName(type);
+  }
+}
+
 TEST(Half, WidensEveryValue) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const uint16_t half = static_cast<uint16_t>(bits);

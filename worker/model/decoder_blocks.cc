@@ -8,14 +8,13 @@ using kernels::WeightId;
 
 DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch) {
   const load::ModelConfig& config = builder.config();
-  const int64_t heads_width = int64_t{config.heads} * config.head_dim;
-  const int64_t kv_width = int64_t{config.kv_heads} * config.head_dim;
+  const Shard& shard = builder.shard();
   DecoderBuffers buffers;
   buffers.hidden = builder.Buffer("hidden", config.hidden_size);
   buffers.normed = builder.Buffer("normed", config.hidden_size);
-  buffers.qkv = builder.Buffer("qkv", heads_width + 2 * kv_width);
-  buffers.attended = builder.Buffer("attended", heads_width);
-  buffers.gated = builder.Buffer("gated", config.intermediate_size);
+  buffers.qkv = builder.Buffer("qkv", shard.queries.count + 2 * shard.keys.count);
+  buffers.attended = builder.Buffer("attended", shard.queries.count);
+  buffers.gated = builder.Buffer("gated", shard.inner.count);
   if (with_branch) buffers.branch = builder.Buffer("branch", config.hidden_size);
   return buffers;
 }
@@ -23,10 +22,12 @@ DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch) {
 WeightId AddEmbedding(ProgramBuilder& builder, const DecoderBuffers& buffers, float scale) {
   const load::ModelConfig& config = builder.config();
   kernels::EmbedOp embed;
-  embed.table = builder.Matrix({{Part::kEmbedding, config.vocab_size}}, config.hidden_size);
+  embed.table = builder.Matrix({{Part::kEmbedding, config.vocab_size, builder.shard().vocabulary}},
+                               config.hidden_size);
   embed.scale = scale;
   embed.out = buffers.hidden;
   builder.Add(embed);
+  builder.AddSum(embed.out);
   return embed.table;
 }
 
@@ -45,18 +46,16 @@ void AddRmsNorm(ProgramBuilder& builder, const NormBlock& block) {
 void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
                   const AttentionBlock& block) {
   const load::ModelConfig& config = builder.config();
+  const Shard& shard = builder.shard();
   const int64_t q_width = int64_t{config.heads} * config.head_dim;
   const int64_t kv_width = int64_t{config.kv_heads} * config.head_dim;
+  const std::initializer_list<ProgramBuilder::Stack> qkv = {{Part::kQuery, q_width, shard.queries},
+                                                            {Part::kKey, kv_width, shard.keys},
+                                                            {Part::kValue, kv_width, shard.keys}};
 
   kernels::LinearOp project;
-  project.weight =
-      builder.Matrix({{Part::kQuery, q_width}, {Part::kKey, kv_width}, {Part::kValue, kv_width}},
-                     config.hidden_size, block.layer);
-  if (config.qkv_bias) {
-    project.bias =
-        builder.Vector({{Part::kQuery, q_width}, {Part::kKey, kv_width}, {Part::kValue, kv_width}},
-                       "bias", block.layer);
-  }
+  project.weight = builder.Matrix(qkv, config.hidden_size, block.layer);
+  if (config.qkv_bias) project.bias = builder.Vector(qkv, "bias", block.layer);
   project.in = buffers.normed;
   project.out = buffers.qkv;
   builder.Add(project);
@@ -64,8 +63,8 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
   kernels::RopeAppendOp append;
   append.qkv = buffers.qkv;
   append.layer = block.layer;
-  append.heads = config.heads;
-  append.kv_heads = config.kv_heads;
+  append.heads = shard.heads;
+  append.kv_heads = shard.kv_heads;
   append.head_dim = config.head_dim;
   if (block.head_norms) {
     append.q_norm = builder.Vector({{Part::kQueryNorm, config.head_dim}}, "weight", block.layer);
@@ -80,8 +79,8 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
   attention.qkv = buffers.qkv;
   attention.out = buffers.attended;
   attention.layer = block.layer;
-  attention.heads = config.heads;
-  attention.kv_heads = config.kv_heads;
+  attention.heads = shard.heads;
+  attention.kv_heads = shard.kv_heads;
   attention.head_dim = config.head_dim;
   attention.scale = static_cast<float>(config.attention_scale);
   attention.window = config.layer_windows[static_cast<size_t>(block.layer)];
@@ -89,25 +88,25 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
   builder.Add(attention);
 
   kernels::LinearOp output;
-  output.weight = builder.Matrix({{Part::kOutput, config.hidden_size}}, q_width, block.layer);
-  if (config.output_bias) {
-    output.bias = builder.Vector({{Part::kOutput, config.hidden_size}}, "bias", block.layer);
-  }
+  output.weight =
+      builder.Matrix({{Part::kOutput, config.hidden_size}}, q_width, block.layer, shard.queries);
   output.accumulate = block.accumulate;
   output.in = buffers.attended;
   output.out = block.out;
-  builder.Add(output);
+  builder.AddPartialLinear(
+      output, {.part = Part::kOutput, .layer = block.layer, .there = config.output_bias});
 }
 
 void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
                  bool accumulate) {
   const load::ModelConfig& config = builder.config();
   const int64_t width = config.intermediate_size;
+  const Range inner = builder.shard().inner;
+  const std::initializer_list<ProgramBuilder::Stack> stacks = {{Part::kGate, width, inner},
+                                                               {Part::kUp, width, inner}};
   kernels::LinearOp gate_up;
-  gate_up.weight =
-      builder.Matrix({{Part::kGate, width}, {Part::kUp, width}}, config.hidden_size, layer);
-  if (config.mlp_bias)
-    gate_up.bias = builder.Vector({{Part::kGate, width}, {Part::kUp, width}}, "bias", layer);
+  gate_up.weight = builder.Matrix(stacks, config.hidden_size, layer);
+  if (config.mlp_bias) gate_up.bias = builder.Vector(stacks, "bias", layer);
   gate_up.activation = config.activation == load::ModelConfig::Activation::kGeluTanh
                            ? kernels::LinearOp::Activation::kGeluTanhGated
                            : kernels::LinearOp::Activation::kSiluGated;
@@ -116,13 +115,11 @@ void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int lay
   builder.Add(gate_up);
 
   kernels::LinearOp down;
-  down.weight = builder.Matrix({{Part::kDown, config.hidden_size}}, width, layer);
-  if (config.mlp_bias)
-    down.bias = builder.Vector({{Part::kDown, config.hidden_size}}, "bias", layer);
+  down.weight = builder.Matrix({{Part::kDown, config.hidden_size}}, width, layer, inner);
   down.accumulate = accumulate;
   down.in = buffers.gated;
   down.out = out;
-  builder.Add(down);
+  builder.AddPartialLinear(down, {.part = Part::kDown, .layer = layer, .there = config.mlp_bias});
 }
 
 void AddPreNormLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, int rope,
@@ -133,17 +130,25 @@ void AddPreNormLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int
   AddGatedMlp(builder, buffers, layer, buffers.hidden, /*accumulate=*/true);
 }
 
+BufferId AddLogitsBuffer(ProgramBuilder& builder) {
+  const Shard& shard = builder.shard();
+  const int width =
+      kernels::VocabularyOf(builder.config().vocab_size, shard.rank, shard.ranks).width;
+  return builder.Buffer("logits", width, /*sampled_rows_only=*/true);
+}
+
 void AddHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId embedding) {
   const load::ModelConfig& config = builder.config();
   const BufferId last = builder.Buffer("last", config.hidden_size, /*sampled_rows_only=*/true);
   const BufferId last_normed = builder.Buffer("last_normed", config.hidden_size, true);
-  const BufferId logits = builder.Buffer("logits", config.vocab_size, true);
+  const BufferId logits = AddLogitsBuffer(builder);
   builder.Add(kernels::GatherRowsOp{buffers.hidden, last});
   AddRmsNorm(builder, {Part::kFinalNorm, kNoLayer, last, last_normed});
   kernels::LogitsOp head;
   head.head = config.tied_embeddings
                   ? embedding
-                  : builder.Matrix({{Part::kHead, config.vocab_size}}, config.hidden_size);
+                  : builder.Matrix({{Part::kHead, config.vocab_size, builder.shard().vocabulary}},
+                                   config.hidden_size);
   head.softcap = static_cast<float>(config.logit_softcap);
   head.in = last_normed;
   head.out = logits;

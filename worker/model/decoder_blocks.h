@@ -55,6 +55,9 @@ void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int lay
 void AddPreNormLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, int rope,
                      bool head_norms);
 
+// Of this rank's ids and its padding.
+kernels::BufferId AddLogitsBuffer(ProgramBuilder& builder);
+
 // Final norm, logits and sample. `embedding` is the head when the model ties them.
 void AddHead(ProgramBuilder& builder, const DecoderBuffers& buffers, kernels::WeightId embedding);
 

@@ -14,6 +14,10 @@ void Model::ReleaseSource(const void* data, int64_t bytes) const {
   memory->Release(data, bytes);
 }
 
+absl::StatusOr<kernels::StepProgram> Model::BuildRank(const Rank& rank) {
+  return BuildProgram(config, *files, *memory, rank);
+}
+
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
                                                  const LoadOptions& options) {
   auto model = std::make_unique<Model>();
@@ -21,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
   QUIRE_ASSIGN_OR_RETURN(model->files, load::ModelFiles::Open(path));
   QUIRE_ASSIGN_OR_RETURN(model->config, load::ReadModelConfig(*model->files));
   QUIRE_ASSIGN_OR_RETURN(model->program,
-                         BuildProgram(model->config, *model->files, *model->memory));
+                         BuildProgram(model->config, *model->files, *model->memory, options.rank));
   if (options.with_text) {
     QUIRE_ASSIGN_OR_RETURN(model->bundle, load::LoadTextBundle(*model->files));
     absl::StatusOr<std::string> bytes = text::SerializeTextBundle(model->bundle);

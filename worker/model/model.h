@@ -15,6 +15,7 @@
 #include "worker/load/model_config.h"
 #include "worker/load/model_files.h"
 #include "worker/load/progress.h"
+#include "worker/model/shard.h"
 #include "worker/model/weight_memory.h"
 
 namespace quire::model {
@@ -22,6 +23,8 @@ namespace quire::model {
 struct LoadOptions {
   // Without it the bundle stays empty: for tests on models that have no tokenizer.
   bool with_text = true;
+  // Whose program it is. Identity and text are the same for all ranks.
+  Rank rank = {};
 };
 
 struct Model {
@@ -33,6 +36,10 @@ struct Model {
   std::string model_id;
   std::unique_ptr<load::ModelFiles> files;
   std::unique_ptr<WeightMemory> memory;
+
+  // The program of another rank, over the same files: for ranks that are threads of one process.
+  // Before any program of this model is loaded by a backend.
+  absl::StatusOr<kernels::StepProgram> BuildRank(const Rank& rank);
 
   // For ProgramOptions::release_source: drops source pages that have been packed.
   void ReleaseSource(const void* data, int64_t bytes) const;

@@ -20,10 +20,11 @@ constexpr Family kFamilies[] = {
 
 absl::StatusOr<kernels::StepProgram> BuildProgram(const load::ModelConfig& config,
                                                   const load::ModelFiles& files,
-                                                  WeightMemory& memory) {
+                                                  WeightMemory& memory, const Rank& rank) {
   for (const Family& family : kFamilies) {
     if (family.name != config.family) continue;
-    ProgramBuilder builder(config, files, memory);
+    QUIRE_ASSIGN_OR_RETURN(const Shard shard, CutModel(config, files, rank));
+    ProgramBuilder builder(config, files, memory, shard);
     family.write(builder);
     return builder.Finish();
   }

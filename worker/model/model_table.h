@@ -23,8 +23,9 @@ void WriteOpt(ProgramBuilder& builder);
 
 // The step program of a model. Its weights point into `files` and `memory`, which must outlive it.
 // INVALID_ARGUMENT names the tensor that is missing or misshapen, with what was got and expected.
+// Also when it cannot be cut for so many ranks, with the counts that work.
 absl::StatusOr<kernels::StepProgram> BuildProgram(const load::ModelConfig& config,
                                                   const load::ModelFiles& files,
-                                                  WeightMemory& memory);
+                                                  WeightMemory& memory, const Rank& rank = {});
 
 }  // namespace quire::model

@@ -28,20 +28,26 @@ void AddLayerNorm(ProgramBuilder& builder, Part part, int layer, BufferId in, Bu
 WeightId AddEmbeddings(ProgramBuilder& builder, BufferId hidden) {
   const load::ModelConfig& config = builder.config();
   kernels::EmbedOp embed;
-  embed.table = builder.Matrix({{Part::kEmbedding, config.vocab_size}}, config.embedding_size);
-  const WeightId positions = builder.Matrix(
-      {{Part::kPositions, int64_t{config.max_positions} + kPositionOffset}}, config.hidden_size);
+  embed.table = builder.Matrix({{Part::kEmbedding, config.vocab_size, builder.shard().vocabulary}},
+                               config.embedding_size);
+  const auto positions = [&builder, &config] {
+    return builder.Matrix({{Part::kPositions, int64_t{config.max_positions} + kPositionOffset}},
+                          config.hidden_size);
+  };
   if (config.embedding_size == config.hidden_size) {
-    embed.positions = positions;
+    // The ranks' embeddings are summed: the first alone adds positions.
+    if (builder.shard().first()) embed.positions = positions();
     embed.position_offset = kPositionOffset;
     embed.out = hidden;
     builder.Add(embed);
+    builder.AddSum(hidden);
     return embed.table;
   }
   embed.out = builder.Buffer("embedded", config.embedding_size);
   builder.Add(embed);
+  builder.AddSum(embed.out);
   kernels::EmbedOp place;  // positions only
-  place.positions = positions;
+  place.positions = positions();
   place.position_offset = kPositionOffset;
   place.out = hidden;
   builder.Add(place);
@@ -58,23 +64,23 @@ WeightId AddEmbeddings(ProgramBuilder& builder, BufferId hidden) {
 void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId in,
             BufferId out) {
   const load::ModelConfig& config = builder.config();
+  const Range inner = builder.shard().inner;
+  const std::initializer_list<ProgramBuilder::Stack> rows = {
+      {Part::kUp, config.intermediate_size, inner}};
   kernels::LinearOp up;
-  up.weight = builder.Matrix({{Part::kUp, config.intermediate_size}}, config.hidden_size, layer);
-  if (config.mlp_bias)
-    up.bias = builder.Vector({{Part::kUp, config.intermediate_size}}, "bias", layer);
+  up.weight = builder.Matrix(rows, config.hidden_size, layer);
+  if (config.mlp_bias) up.bias = builder.Vector(rows, "bias", layer);
   up.activation = kernels::LinearOp::Activation::kRelu;
   up.in = in;
   up.out = buffers.gated;
   builder.Add(up);
   kernels::LinearOp down;
   down.weight =
-      builder.Matrix({{Part::kDown, config.hidden_size}}, config.intermediate_size, layer);
-  if (config.mlp_bias)
-    down.bias = builder.Vector({{Part::kDown, config.hidden_size}}, "bias", layer);
+      builder.Matrix({{Part::kDown, config.hidden_size}}, config.intermediate_size, layer, inner);
   down.accumulate = true;
   down.in = buffers.gated;
   down.out = out;
-  builder.Add(down);
+  builder.AddPartialLinear(down, {.part = Part::kDown, .layer = layer, .there = config.mlp_bias});
 }
 
 // Norms before the blocks leave the residual stream alone; norms after them replace it, so that it
@@ -120,9 +126,10 @@ void AddOptHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId
   kernels::LogitsOp head;
   head.head = config.tied_embeddings
                   ? embedding
-                  : builder.Matrix({{Part::kHead, config.vocab_size}}, config.embedding_size);
+                  : builder.Matrix({{Part::kHead, config.vocab_size, builder.shard().vocabulary}},
+                                   config.embedding_size);
   head.in = last;
-  head.out = builder.Buffer("logits", config.vocab_size, true);
+  head.out = AddLogitsBuffer(builder);
   builder.Add(head);
   builder.Add(kernels::SampleOp{head.out});
 }

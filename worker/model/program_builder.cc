@@ -58,15 +58,17 @@ float FloatAt(const WeightSource& source, int64_t i) {
 }  // namespace
 
 ProgramBuilder::ProgramBuilder(const load::ModelConfig& config, const load::ModelFiles& files,
-                               WeightMemory& memory)
-    : config_(config), files_(files), memory_(memory) {
+                               WeightMemory& memory, const Shard& shard)
+    : config_(config), files_(files), memory_(memory), shard_(shard) {
   program_.family = config.family;
+  program_.rank = shard.rank;
+  program_.ranks = shard.ranks;
   program_.vocab_size = config.vocab_size;
   program_.hidden_size = config.hidden_size;
   program_.max_positions = config.max_positions;
   program_.layer_windows = config.layer_windows;
-  program_.heads = config.heads;
-  program_.kv_heads = config.kv_heads;
+  program_.heads = shard.heads;
+  program_.kv_heads = shard.kv_heads;
   program_.head_dim = config.head_dim;
 }
 
@@ -114,17 +116,38 @@ const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, int
   return tensor;
 }
 
-WeightSource ProgramBuilder::Source(const load::Tensor& tensor, int64_t rows, int64_t cols) {
-  WeightSource source{*tensor.type, rows, cols, tensor.bytes.data()};
-  QUIRE_CHECK(static_cast<size_t>(source.Bytes()) == tensor.bytes.size());
+WeightSource ProgramBuilder::Source(const load::Tensor& tensor, int64_t rows, int64_t cols,
+                                    const Kept& kept) {
+  const WeightSource whole{*tensor.type, rows, cols, tensor.bytes.data()};
+  QUIRE_CHECK(static_cast<size_t>(whole.Bytes()) == tensor.bytes.size());
+  const int64_t block = kernels::BlockElements(whole.type);
+  WeightSource source = whole;
+  if (kept.rows.count >= 0) source.rows = kept.rows.count;
+  if (kept.cols.count >= 0) source.cols = kept.cols.count;
+  QUIRE_CHECK(kept.rows.begin + source.rows <= rows && kept.cols.begin + source.cols <= cols);
+  QUIRE_CHECK_MSG(kept.cols.begin % block == 0 && source.cols % block == 0,
+                  "a slice of columns cuts through a block");
+  source.data += kept.rows.begin * whole.RowBytes() +
+                 kept.cols.begin / block * kernels::BlockBytes(whole.type);
+  if (source.cols < cols) source.row_stride = whole.RowBytes();
   const uintptr_t alignment = source.type == DType::kF32 ? 4 : 2;
   if (reinterpret_cast<uintptr_t>(source.data) % alignment == 0) return source;
   // A file may place numbers at odd addresses; kernels read them in place, so they get a straight
   // copy.
+  return Copy(source, [](int64_t row) { return row; });
+}
+
+template <typename RowFrom>
+WeightSource ProgramBuilder::Copy(const WeightSource& source, const RowFrom& from) {
+  const int64_t bytes = source.RowBytes();
   std::byte* copy = memory_.Allocate(source.Bytes());
-  std::memcpy(copy, source.data, static_cast<size_t>(source.Bytes()));
-  source.data = copy;
-  return source;
+  for (int64_t row = 0; row < source.rows; ++row) {
+    std::memcpy(copy + row * bytes, source.Row(from(row)), static_cast<size_t>(bytes));
+  }
+  WeightSource result = source;
+  result.data = copy;
+  result.row_stride = 0;
+  return result;
 }
 
 bool ProgramBuilder::IsInterleaved(Part part) const {
@@ -132,35 +155,34 @@ bool ProgramBuilder::IsInterleaved(Part part) const {
 }
 
 WeightSource ProgramBuilder::Deinterleave(const WeightSource& source) {
-  // Of a matrix whole rows move, of a vector single elements.
-  const bool is_vector = source.rows == 1;
-  const int64_t items = is_vector ? source.cols : source.rows;
-  const int64_t item_bytes = is_vector ? source.Bytes() / source.cols : source.RowBytes();
   const int64_t half = config_.head_dim / 2;
-  std::byte* copy = memory_.Allocate(source.Bytes());
-  for (int64_t item = 0; item < items; ++item) {
-    const int64_t head = item / config_.head_dim;
-    const int64_t within = item % config_.head_dim;
-    const int64_t to = head * config_.head_dim + within % 2 * half + within / 2;
-    std::memcpy(copy + to * item_bytes, source.data + item * item_bytes,
-                static_cast<size_t>(item_bytes));
-  }
-  WeightSource result = source;
-  result.data = copy;
+  // Row i of a head's first half is its row 2 i, of its second half row 2 i + 1.
+  const auto from = [this, half](int64_t to) {
+    const int64_t within = to % config_.head_dim;
+    return to - within + within % half * 2 + within / half;
+  };
+  if (source.rows != 1) return Copy(source, from);
+  // Of a vector single elements move.
+  WeightSource elements = source;
+  elements.rows = source.cols;
+  elements.cols = 1;
+  WeightSource result = Copy(elements, from);
+  std::swap(result.rows, result.cols);
   return result;
 }
 
-WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t cols, int layer) {
+WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t cols, int layer,
+                                Range kept) {
   kernels::Weight weight;
-  weight.cols = cols;
+  weight.cols = kept.count < 0 ? cols : kept.count;
   for (const Stack& stack : stacks) {
     if (!status_.ok()) return kernels::kNoId;
     const load::Tensor* tensor = Find(stack.part, "weight", layer, {stack.rows, cols});
     if (tensor == nullptr) return kernels::kNoId;
     if (weight.name.empty()) weight.name = tensor->name;
-    WeightSource source = Source(*tensor, stack.rows, cols);
+    const WeightSource source = Source(*tensor, stack.rows, cols, {stack.kept, kept});
     weight.parts.push_back(IsInterleaved(stack.part) ? Deinterleave(source) : source);
-    weight.rows += stack.rows;
+    weight.rows += source.rows;
   }
   program_.weights.push_back(std::move(weight));
   return static_cast<WeightId>(program_.weights.size()) - 1;
@@ -176,9 +198,10 @@ WeightId ProgramBuilder::Vector(std::initializer_list<Stack> stacks, std::string
     const load::Tensor* tensor = Find(stack.part, suffix, layer, {stack.rows});
     if (tensor == nullptr) return kernels::kNoId;
     if (weight.name.empty()) weight.name = tensor->name;
-    WeightSource source = Source(*tensor, 1, stack.rows);
+    WeightSource source = Source(*tensor, 1, stack.rows, {{}, stack.kept});
+    source.row_stride = 0;
     sources.push_back(IsInterleaved(stack.part) ? Deinterleave(source) : source);
-    weight.cols += stack.rows;
+    weight.cols += source.cols;
   }
   WeightSource joined = sources.front();
   if (sources.size() > 1) {
@@ -193,6 +216,15 @@ WeightId ProgramBuilder::Vector(std::initializer_list<Stack> stacks, std::string
   weight.parts.push_back(joined);
   program_.weights.push_back(std::move(weight));
   return static_cast<WeightId>(program_.weights.size()) - 1;
+}
+
+void ProgramBuilder::AddPartialLinear(kernels::LinearOp op, const PartialBias& bias) {
+  op.accumulate = op.accumulate && shard_.first();
+  if (bias.there && shard_.first()) {
+    op.bias = Vector({{bias.part, program_.buffers[op.out].width}}, "bias", bias.layer);
+  }
+  Add(op);
+  AddSum(op.out);
 }
 
 WeightId ProgramBuilder::Ones(int64_t length) {
@@ -216,7 +248,7 @@ std::vector<float> ProgramBuilder::RopeFactors() {
   const int64_t half = config_.head_dim / 2;
   const load::Tensor* tensor = Find(Part::kRopeFactors, "weight", kNoLayer, {half});
   if (tensor == nullptr) return factors;
-  const WeightSource source = Source(*tensor, 1, half);
+  const WeightSource source = Source(*tensor, 1, half, {});
   for (int64_t i = 0; i < half; ++i) {
     factors.push_back(FloatAt(source, i));
     if (!(factors.back() > 0.0f)) {

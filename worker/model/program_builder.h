@@ -3,7 +3,9 @@
 //
 // Lives while one program is built, on the loading thread. The first error sticks: later calls do
 // nothing, and Finish returns it, so that a family file reads as a plain list.
-// 1. A weight that is in the program has exactly the shape that the configuration demands.
+// 1. A weight that is in the program has exactly the shape that the configuration demands, or is
+// the
+//    part of such a one that the shard names.
 #pragma once
 
 #include <initializer_list>
@@ -15,6 +17,7 @@
 #include "kernels/step_program.h"
 #include "worker/load/model_config.h"
 #include "worker/load/model_files.h"
+#include "worker/model/shard.h"
 #include "worker/model/tensor_names.h"
 #include "worker/model/weight_memory.h"
 
@@ -22,19 +25,23 @@ namespace quire::model {
 
 class ProgramBuilder {
  public:
-  // All three must outlive the program.
+  // All but the shard must outlive the program.
   ProgramBuilder(const load::ModelConfig& config, const load::ModelFiles& files,
-                 WeightMemory& memory);
+                 WeightMemory& memory, const Shard& shard);
 
   const load::ModelConfig& config() const { return config_; }
+  const Shard& shard() const { return shard_; }
 
-  // A part of `rows` rows stacked into one matrix.
+  // Rows of a part that has `rows` of them, stacked with others into one matrix.
   struct Stack {
     Part part;
     int64_t rows;
+    Range kept = {};
   };
-  kernels::WeightId Matrix(std::initializer_list<Stack> stacks, int64_t cols, int layer = kNoLayer);
-  // A bias or norm of the parts' lengths together: [1, sum].
+  // Of the parts' `cols` columns those in `kept`.
+  kernels::WeightId Matrix(std::initializer_list<Stack> stacks, int64_t cols, int layer = kNoLayer,
+                           Range kept = {});
+  // A bias or norm of what is kept of the parts together: [1, sum].
   kernels::WeightId Vector(std::initializer_list<Stack> stacks, std::string_view suffix,
                            int layer = kNoLayer);
   kernels::WeightId Ones(int64_t length);
@@ -47,6 +54,20 @@ class ProgramBuilder {
     program_.ops.emplace_back(std::move(op));
   }
 
+  // The bias of a product that is cut along K; `there` says whether the model has one.
+  struct PartialBias {
+    Part part;
+    int layer = kNoLayer;
+    bool there = false;
+  };
+  // A product whose weight is this rank's columns: the others' parts are added by an all_reduce.
+  // What is there once, the bias and what `out` held before, is added by the first rank alone.
+  void AddPartialLinear(kernels::LinearOp op, const PartialBias& bias);
+  // Sums a buffer over the ranks, if there are several.
+  void AddSum(kernels::BufferId buffer) {
+    if (shard_.ranks > 1) Add(kernels::AllReduceOp{buffer});
+  }
+
   // Whether the checkpoint has the part.
   bool Has(Part part, std::string_view suffix, int layer = kNoLayer) const;
 
@@ -57,7 +78,16 @@ class ProgramBuilder {
   // [1, n].
   const load::Tensor* Find(Part part, std::string_view suffix, int layer,
                            std::vector<int64_t> shape);
-  kernels::WeightSource Source(const load::Tensor& tensor, int64_t rows, int64_t cols);
+  struct Kept {
+    Range rows;
+    Range cols;
+  };
+  // What is kept of a tensor of that shape.
+  kernels::WeightSource Source(const load::Tensor& tensor, int64_t rows, int64_t cols,
+                               const Kept& kept);
+  // A copy whose row i is row from(i) of the source.
+  template <typename RowFrom>
+  kernels::WeightSource Copy(const kernels::WeightSource& source, const RowFrom& from);
   // GGUF's "llama" keeps the rows of q and k in pairs; returns them in halves, as everyone else has
   // them.
   kernels::WeightSource Deinterleave(const kernels::WeightSource& source);
@@ -68,6 +98,7 @@ class ProgramBuilder {
   const load::ModelConfig& config_;
   const load::ModelFiles& files_;
   WeightMemory& memory_;
+  const Shard shard_;
   kernels::StepProgram program_;
   absl::Status status_;
 };

@@ -1,0 +1,257 @@
+// Tensor-parallel ranks: every family cut among 2 and 4 of them computes what one rank does, with
+// the same bits in every batch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "kernels/sampling/sampler.h"
+#include "tests/golden/golden_file.h"
+#include "tests/golden/rank_driver.h"
+
+namespace quire::golden {
+namespace {
+
+// Of the largest logit of a row.
+constexpr double kTolerance = 1e-5;
+
+// A fixture and the most ranks that its shapes can be cut for.
+struct Cut {
+  const char* name;
+  int most_ranks;
+};
+
+constexpr Cut kCuts[] = {
+    {"llama-tied-mha", 4},     {"llama3-sharded-gqa4", 4},  {"llama3-gqa8-bias", 4},
+    {"llama-linear-f16", 4},   {"llama-yarn", 4},           {"mistral-window", 4},
+    {"mistral-full", 4},       {"qwen2-untied", 4},         {"qwen2-tied-window", 4},
+    {"qwen3-tied-gqa8", 4},    {"qwen3-untied-mha", 4},     {"gemma3-pattern", 4},
+    {"gemma3-layer-types", 2}, {"opt-pre-norm", 4},         {"opt-post-norm-projected", 4},
+    {"opt-untied", 4},         {"gguf-qwen2", 2},           {"gguf-qwen3", 2},
+    {"gguf-gemma3", 2},        {"gguf-llama-all-types", 1},
+};
+
+std::string PathOf(const std::string& name) {
+  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
+  return std::filesystem::exists(path + "/model.gguf") ? path + "/model.gguf" : path;
+}
+
+std::unique_ptr<model::Model> Open(const std::string& name) {
+  auto model = model::LoadModel(PathOf(name), {.with_text = false});
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *std::move(model) : nullptr;
+}
+
+std::vector<int32_t> TokensOf(const std::string& name) {
+  return ReadGolden(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name + "/golden.json")
+      .tokens;
+}
+
+std::unique_ptr<RankDriver> Drive(model::Model& model, const RankDriver::Options& options) {
+  std::string error;
+  std::unique_ptr<RankDriver> driver = RankDriver::Make(model, options, error);
+  EXPECT_NE(driver, nullptr) << error;
+  return driver;
+}
+
+void ExpectSameBits(const std::vector<Row>& got, const std::vector<Row>& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].logits, wanted[i].logits) << "other bits at position " << i;
+    ASSERT_EQ(got[i].token, wanted[i].token) << "at position " << i;
+  }
+}
+
+double Gap(const std::vector<float>& logits) {
+  std::vector<float> best(2);
+  std::partial_sort_copy(logits.begin(), logits.end(), best.begin(), best.end(),
+                         std::greater<float>());
+  return static_cast<double>(best[0]) - best[1];
+}
+
+// Logits within the tolerance; tokens equal wherever the gap is clear, which it nearly always is.
+void ExpectParity(const std::vector<Row>& got, const std::vector<Row>& one) {
+  ASSERT_EQ(got.size(), one.size());
+  double error = 0.0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    double size = 0.0;
+    double own = 0.0;
+    ASSERT_EQ(got[i].logits.size(), one[i].logits.size());
+    for (size_t id = 0; id < one[i].logits.size(); ++id) {
+      size = std::max(size, std::abs(static_cast<double>(one[i].logits[id])));
+      const double difference =
+          std::abs(static_cast<double>(got[i].logits[id]) - one[i].logits[id]);
+      own = difference <= own ? own : difference;  // NaN wins too
+    }
+    EXPECT_LE(own, kTolerance * size) << "at position " << i;
+    error = own <= error ? error : own;
+  }
+  size_t clear = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (Gap(one[i].logits) <= 10.0 * error) continue;
+    ++clear;
+    EXPECT_EQ(got[i].token, one[i].token) << "at position " << i;
+  }
+  EXPECT_GE(clear * 100, got.size() * 95);
+}
+
+class RanksTest : public testing::TestWithParam<Cut> {};
+
+TEST_P(RanksTest, ComputeWhatOneDoesInAnyBatch) {
+  const std::unique_ptr<model::Model> model = Open(GetParam().name);
+  ASSERT_NE(model, nullptr);
+  const std::vector<int32_t> tokens = TokensOf(GetParam().name);
+  const int count = static_cast<int>(tokens.size());
+  const std::vector<int32_t> others(tokens.rbegin(), tokens.rend());
+  const auto one = Drive(*model, {});
+  ASSERT_NE(one, nullptr);
+  const std::vector<Row> wanted = one->Step({{0, 0, tokens}});
+  for (const int ranks : {2, 4}) {
+    if (ranks > GetParam().most_ranks) continue;
+    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    const auto driver = Drive(*model, {.ranks = ranks, .threads = 2, .sequences = 2});
+    ASSERT_NE(driver, nullptr);
+    const std::vector<Row> whole = driver->Step({{0, 0, tokens}});
+    ExpectParity(whole, wanted);
+    // In chunks, beside another sequence that stands before it in every step.
+    std::vector<Row> chunked;
+    for (int begin = 0; begin < count; begin += 9) {
+      const auto size = static_cast<size_t>(std::min(9, count - begin));
+      const auto from = static_cast<size_t>(begin);
+      const std::vector<Row> rows =
+          driver->Step({{1, begin, std::span(others).subspan(from, size)},
+                        {0, begin, std::span(tokens).subspan(from, size)}});
+      chunked.insert(chunked.end(), rows.begin() + static_cast<int64_t>(size), rows.end());
+    }
+    ExpectSameBits(chunked, whole);
+    // Another run, the end token by token, with another number of threads.
+    const auto again = Drive(*model, {.ranks = ranks, .threads = 1});
+    const size_t prompt = tokens.size() - 6;
+    std::vector<Row> decoded = again->Step({{0, 0, std::span(tokens).first(prompt)}});
+    for (size_t i = prompt; i < tokens.size(); ++i) {
+      decoded.push_back(
+          again->Step({{0, static_cast<int>(i), std::span(tokens).subspan(i, 1)}}).front());
+    }
+    ExpectSameBits(decoded, whole);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RanksTest, testing::ValuesIn(kCuts),
+                         [](const testing::TestParamInfo<Cut>& info) {
+                           std::string name = info.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// What cannot be cut is refused in one line with what was found and what works.
+TEST(Ranks, ShapesThatDoNotDivideAreNamed) {
+  const struct {
+    const char* name;
+    int ranks;
+    const char* saying;
+  } kRefused[] = {
+      {"gemma3-layer-types", 4, "2 attention heads do not divide among 4 ranks"},
+      {"llama-tied-mha", 3, "4 attention heads do not divide among 3 ranks"},
+      {"gguf-qwen2", 4, "1 heads of 16 for each of 4 ranks do not end on a border of blocks of 32"},
+      {"gguf-qwen3", 4, "an intermediate size of 96 has 3 blocks of 32 for 4 ranks, "},
+      {"gguf-llama-all-types", 2, "\"blk.1.ffn_down.weight\" is Q5_K"},
+      {"llama-tied-mha", 65, "65 are too many ranks"},
+  };
+  for (const auto& refused : kRefused) {
+    SCOPED_TRACE(refused.name);
+    const std::unique_ptr<model::Model> model = Open(refused.name);
+    ASSERT_NE(model, nullptr);
+    const auto program = model->BuildRank({0, refused.ranks});
+    ASSERT_FALSE(program.ok());
+    EXPECT_EQ(program.status().code(), absl::StatusCode::kInvalidArgument);
+    const std::string message = StatusMessage(program.status());
+    EXPECT_NE(message.find(refused.saying), std::string::npos) << message;
+    EXPECT_NE(message.find("; use --tensor-parallel-size 1"), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+    // The same for a rank that loads the model itself.
+    const auto loaded = model::LoadModel(
+        PathOf(refused.name), {.with_text = false, .rank = {refused.ranks - 1, refused.ranks}});
+    EXPECT_EQ(loaded.status(), program.status());
+  }
+}
+
+TEST(Ranks, IdentityIsThatOfTheModel) {
+  const auto whole = model::LoadModel(PathOf("llama-tied-mha"), {.with_text = false});
+  const auto part =
+      model::LoadModel(PathOf("llama-tied-mha"), {.with_text = false, .rank = {1, 2}});
+  ASSERT_TRUE(whole.ok() && part.ok());
+  EXPECT_EQ((*whole)->model_id, (*part)->model_id);
+  EXPECT_EQ((*part)->program.rank, 1);
+  EXPECT_EQ((*part)->program.vocab_size, (*whole)->program.vocab_size);
+}
+
+TEST(Ranks, EachNeedsLessMemoryTheMoreThereAre) {
+  for (const char* name : {"mistral-full", "gemma3-pattern", "qwen3-tied-gqa8"}) {
+    SCOPED_TRACE(name);
+    const std::unique_ptr<model::Model> model = Open(name);
+    ASSERT_NE(model, nullptr);
+    const auto one = Drive(*model, {});
+    const bool few_kv_heads = model->config.kv_heads < 4;
+    for (const int ranks : {2, 4}) {
+      const auto driver = Drive(*model, {.ranks = ranks});
+      for (int rank = 0; rank < ranks; ++rank) {
+        // Norms are no smaller, nor are heads that several hold, and 16 rows are the least kept.
+        EXPECT_LE(driver->program(rank).WeightBytes() * ranks,
+                  one->program(0).WeightBytes() * 3 / 2)
+            << rank << " of " << ranks;
+        if (few_kv_heads) continue;
+        EXPECT_EQ(driver->program(rank).PoolBytes() * ranks, one->program(0).PoolBytes());
+      }
+    }
+  }
+}
+
+// The exchange of the ranks against the sampler that sees the logits of all.
+TEST(Ranks, SampleAsOneWouldFromTheLogitsOfAll) {
+  const std::unique_ptr<model::Model> model = Open("qwen2-untied");
+  ASSERT_NE(model, nullptr);
+  const std::vector<int32_t> tokens = TokensOf("qwen2-untied");
+  const auto driver = Drive(*model, {.ranks = 4});
+  std::vector<kernels::SampleRow> hows(5);
+  hows[1].top_k = 20;
+  hows[2].top_p = 0.8f;
+  hows[3].typical_p = 0.7f;
+  hows[4].min_p = 0.02f;
+  hows[4].top_p = 0.95f;
+  const std::vector<kernels::TokenCount> counts = {{3, 2}, {70, 0}, {200, 1}};
+  const std::vector<kernels::TokenBias> bias = {{5, 2.0f}, {130, -4.0f}};
+  for (kernels::SampleRow& how : hows) {
+    how.temperature = 1.4f;
+    how.seed = 77;
+    how.logprobs = 1 + 20;
+    how.repetition_penalty = 1.2f;
+    how.presence_penalty = 0.5f;
+    how.token_counts = counts;
+    how.logit_bias = bias;
+    const std::vector<Row> rows = driver->Step({{0, 0, tokens}}, &how);
+    kernels::sampling::Sampler sampler;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::vector<float> logits = rows[i].logits;
+      how.output_index = i;
+      kernels::SampleOutput wanted;
+      sampler.Sample(logits, how, wanted);
+      const kernels::SampleOutput& got = driver->outputs()[i];
+      EXPECT_EQ(got.token, wanted.token);
+      EXPECT_EQ(std::bit_cast<uint32_t>(got.logprob), std::bit_cast<uint32_t>(wanted.logprob));
+      ASSERT_EQ(got.top_count, 20);
+      for (int k = 0; k < 20; ++k) {
+        EXPECT_EQ(got.top_ids[k], wanted.top_ids[k]);
+        EXPECT_EQ(got.top_logprobs[k], wanted.top_logprobs[k]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::golden

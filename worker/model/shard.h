@@ -1,0 +1,48 @@
+// Which part of a model one tensor-parallel rank computes, and whether the model can be cut so.
+//
+// Values and pure functions; used while a program is built. Invariants:
+// 1. The parts of all ranks are disjoint and together the whole, but for heads of keys and values
+//    where there are fewer of them than ranks: these are held by several.
+// 2. Every part is cut on borders of blocks of quantised weights.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/load/model_config.h"
+#include "worker/load/model_files.h"
+
+namespace quire::model {
+
+struct Rank {
+  int rank = 0;
+  int ranks = 1;
+};
+
+// Rows or columns of a tensor.
+struct Range {
+  int64_t begin = 0;
+  int64_t count = -1;  // −1: all
+};
+
+struct Shard {
+  int rank = 0;
+  int ranks = 1;
+  int heads = 0;     // of queries, of this rank
+  int kv_heads = 0;  // of keys and values, of this rank
+  Range queries;     // rows of q, and columns of the output projection
+  Range keys;        // rows of k and v
+  Range inner;       // rows of gate and up, columns of down
+  Range vocabulary;  // rows of the embedding and of the head
+
+  bool first() const { return rank == 0; }
+};
+
+// Needs: query heads that divide among the ranks, and heads of keys and values that divide among
+// them or the ranks among those; at least one block of the inner width and one token id for each.
+// INVALID_ARGUMENT in one line with what was found, what is needed, and the counts that work.
+absl::StatusOr<Shard> CutModel(const load::ModelConfig& config, const load::ModelFiles& files,
+                               const Rank& rank);
+
+}  // namespace quire::model
