@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "common/hello.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
@@ -87,7 +88,7 @@ struct Output {
   AttemptKey key;
   uint32_t choice = 0;
   uint64_t first_index = 0;
-  std::vector<TokenId> ids;
+  absl::InlinedVector<TokenId, 4> ids;  // nearly always one: it needs no memory of its own
   std::vector<float> logprobs;
   std::vector<TopLogprobs> top;
 };

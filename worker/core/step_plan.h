@@ -13,7 +13,9 @@
 // 4. A scored position lies in the row's input, and the token after it is one of the prompt.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/ids.h"
@@ -98,15 +100,25 @@ struct StepPlan {
   }
 };
 
-// What one sampling row gave.
+// The best tokens at a position, when asked for, best first.
+struct TopTokens {
+  std::span<const TokenId> ids;
+  std::span<const float> logprobs;
+};
+// Where a result keeps them: StepResult::top_ids and top_logprobs[begin, begin + count).
+struct TopRange {
+  uint32_t begin = 0;
+  uint32_t count = 0;
+};
+
+// What one sampling row gave. Small: a step of a thousand rows reads a thousand of them.
 struct SampledToken {
-  int32_t row = 0;
   uint64_t sequence = 0;
-  TokenId token = -1;  // −1: none could be chosen
+  int32_t row = 0;
+  TokenId token = -1;    // −1: none could be chosen
+  float logprob = 0.0f;  // when asked for
   bool not_a_number = false;
-  float logprob = 0.0f;          // when asked for
-  std::vector<TokenId> top_ids;  // when asked for, best first
-  std::vector<float> top_logprobs;
+  TopRange top;
 };
 
 // What one scored position gave.
@@ -114,16 +126,36 @@ struct ScoredToken {
   int32_t position = 0;  // of the token, not of what it followed
   bool not_a_number = false;
   float logprob = 0.0f;
-  int32_t rank = 0;              // from 1
-  std::vector<TokenId> top_ids;  // when asked for, best first
-  std::vector<float> top_logprobs;
+  int32_t rank = 0;  // from 1
+  TopRange top;
 };
 
 struct StepResult {
   uint64_t number = 0;                // of the plan
   std::vector<SampledToken> samples;  // one per sampling row, in the plan's order
   std::vector<ScoredToken> scores;    // one per scored position, in the plan's order
-  int64_t elapsed_us = 0;             // how long the device took
+  std::vector<TokenId> top_ids;       // of all of these, one after another
+  std::vector<float> top_logprobs;
+  int64_t elapsed_us = 0;  // how long the device took
+
+  TopTokens Top(const TopRange& range) const {
+    return {std::span(top_ids).subspan(range.begin, range.count),
+            std::span(top_logprobs).subspan(range.begin, range.count)};
+  }
+  TopRange AddTop(const TopTokens& top) {
+    const TopRange range{static_cast<uint32_t>(top_ids.size()),
+                         static_cast<uint32_t>(top.ids.size())};
+    top_ids.insert(top_ids.end(), top.ids.begin(), top.ids.end());
+    top_logprobs.insert(top_logprobs.end(), top.logprobs.begin(), top.logprobs.end());
+    return range;
+  }
+  // Empties the lists and keeps their memory.
+  void Clear() {
+    samples.clear();
+    scores.clear();
+    top_ids.clear();
+    top_logprobs.clear();
+  }
 };
 
 }  // namespace quire

@@ -40,6 +40,7 @@ SchedulerOptions MakeSchedulerOptions(const EngineOptions& options) {
 void PrefetchRows(std::span<const PlannedRow> rows, size_t i) {
   if (i + kRowsAhead < rows.size()) {
     rows[i + kRowsAhead].sequence->Prefetch();
+    static_cast<const Choice*>(rows[i + kRowsAhead].sequence)->PrefetchToken();
   }
   if (i + kTokensAhead < rows.size()) rows[i + kTokensAhead].sequence->PrefetchNextToken();
 }
@@ -76,11 +77,9 @@ void Engine::State::ReserveStep() {
   plan.Reserve(rows, tokens, MaxAppends(limits));
   packet.reserve(rows * sizeof(StepRow) + tokens * sizeof(TokenId) +
                  MaxAppends(limits) * (sizeof(BlockAppend) + sizeof(BlockDrop)) + 1024);
-  result.samples.resize(rows);
-  for (SampledToken& sample : result.samples) {
-    sample.top_ids.reserve(kMaxLogprobs);
-    sample.top_logprobs.reserve(kMaxLogprobs);
-  }
+  result.samples.reserve(rows);
+  result.top_ids.reserve(rows * kMaxLogprobs);
+  result.top_logprobs.reserve(rows * kMaxLogprobs);
   for (int i = 0; i < runner.MaxInFlight() + 1; ++i) spare_rows.emplace_back().reserve(rows);
 }
 
@@ -325,7 +324,7 @@ bool Engine::State::CommitScores(Choice& choice, std::span<const ScoredToken> sc
     EndRequest(*choice.request, {.reason = EndReason::kFailed, .message = kNotANumber});
     return false;
   }
-  out.AddPromptLogprobs(*choice.request, scored);
+  out.AddPromptLogprobs(*choice.request, scored, result);
   return true;
 }
 
@@ -356,7 +355,9 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
                                                             const SampledToken& sample,
                                                             int64_t now_us) {
   const int64_t count = choice.OutputCount();
-  out.AddToken(choice, sample, count);
+  if (!out.AddPlainToken(choice, sample.token, count)) {
+    out.AddToken(choice, sample, result.Top(sample.top));
+  }
   if (MayStop(choice.end_filter, sample.token, count, choice.output_limit)) {
     const StopRules rules{choice.end_ids, choice.min_tokens, choice.output_limit};
     if (const auto stop = CheckStop(rules, sample.token, count)) {

@@ -102,8 +102,9 @@ void Engine::State::CommitBeam(Choice& beam, const SampledToken& sample) {
   QUIRE_CHECK_MSG(result.ids.empty(), "a beam samples once in a round");
   scheduler.Hold(beam);
   request.first_token_us = std::min(request.first_token_us, record_us);
-  result.ids = sample.top_ids;
-  result.logprobs = sample.top_logprobs;
+  const TopTokens top = this->result.Top(sample.top);
+  result.ids.assign(top.ids.begin(), top.ids.end());
+  result.logprobs.assign(top.logprobs.begin(), top.logprobs.end());
   QUIRE_CHECK(beams.results_missing > 0);
   if (--beams.results_missing == 0) EndRound(request);
 }

@@ -59,7 +59,6 @@ void OutputBuilder::AddAdmitted(const Request& request, uint32_t cached_tokens,
 // A further output, in memory that may have been used before.
 void OutputBuilder::AddOutput(std::vector<Output>& outputs) {
   ResizeRecycling(outputs, outputs.size() + 1, spare_outputs_, max_spare_);
-  outputs.back().ids.reserve(1);
   outputs.back().logprobs.reserve(1);
   outputs.back().top.reserve(1);
 }
@@ -98,9 +97,10 @@ void OutputBuilder::AddTop(Output& output) {
   output.top.back().logprobs.reserve(kMaxLogprobs);
 }
 
-void OutputBuilder::AddTokenSlowly(const Choice& choice, const SampledToken& sample,
-                                   int64_t output_count) {
-  QUIRE_CHECK(output_count > 0 && output_count == choice.OutputCount() && sample.token >= 0);
+void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample,
+                             const TopTokens& top) {
+  const int64_t output_count = choice.OutputCount();
+  QUIRE_CHECK(output_count > 0 && sample.token >= 0);
   Output& output = NextOutput(choice);
   output.first_index = static_cast<uint64_t>(output_count - 1);
   if (QUIRE_BUG(first_index_after_preemption) && choice.incarnation > 0) ++output.first_index;
@@ -110,11 +110,12 @@ void OutputBuilder::AddTokenSlowly(const Choice& choice, const SampledToken& sam
   output.logprobs.push_back(sample.logprob);
   if (choice.logprobs == 1) return;
   AddTop(output);
-  output.top[0].ids.assign(sample.top_ids.begin(), sample.top_ids.end());
-  output.top[0].logprobs.assign(sample.top_logprobs.begin(), sample.top_logprobs.end());
+  output.top[0].ids.assign(top.ids.begin(), top.ids.end());
+  output.top[0].logprobs.assign(top.logprobs.begin(), top.logprobs.end());
 }
 
-void OutputBuilder::AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored) {
+void OutputBuilder::AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored,
+                                      const StepResult& result) {
   QUIRE_CHECK(!scored.empty() && request.open_choices > 0);
   const bool with_top = request.submit.sampling.prompt_logprobs > 1;
   PromptLogprobs& part = For(request.router).prompt_logprobs.emplace_back();
@@ -125,7 +126,10 @@ void OutputBuilder::AddPromptLogprobs(const Request& request, std::span<const Sc
     QUIRE_CHECK_MSG(score.position == position++, "scored positions are consecutive");
     part.logprobs.push_back(score.logprob);
     part.ranks.push_back(static_cast<uint32_t>(score.rank));
-    if (with_top) part.top.push_back({score.top_ids, score.top_logprobs});
+    if (!with_top) continue;
+    const TopTokens top = result.Top(score.top);
+    part.top.push_back(
+        {{top.ids.begin(), top.ids.end()}, {top.logprobs.begin(), top.logprobs.end()}});
   }
 }
 

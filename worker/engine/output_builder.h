@@ -37,21 +37,25 @@ class OutputBuilder {
   void ForgetRouter(RouterInstance router);
 
   void AddAdmitted(const Request& request, uint32_t cached_tokens, uint64_t event_seq);
-  // The choice's last token, which is the last of `output_count` outputs.
-  void AddToken(const Choice& choice, const SampledToken& sample, int64_t output_count) {
-    // Nearly always it is one token more for the same router, over one of the round before last.
+  // The choice's last token, which is the last of its outputs.
+  void AddToken(const Choice& choice, const SampledToken& sample, const TopTokens& top);
+  // The same for what nearly every token is: one more for the same router, without logprobs, over
+  // an output of the round before last. False: it is not such a one, nothing has been done.
+  bool AddPlainToken(const Choice& choice, TokenId token, int64_t output_count) {
     if (cursor_.next == cursor_.end || choice.router != cursor_.router || logprobs_wanted_ ||
         choice.logprobs > 0 || cursor_.next->ids.size() != 1) {
-      return AddTokenSlowly(choice, sample, output_count);
+      return false;
     }
     Output& output = *cursor_.next++;
     output.key = choice.key;
     output.choice = choice.index;
     output.first_index = static_cast<uint64_t>(output_count - 1);
-    output.ids[0] = sample.token;
+    output.ids[0] = token;
+    return true;
   }
-  // `scored`: consecutive positions.
-  void AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored);
+  // `scored`: consecutive positions, out of `result`.
+  void AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored,
+                         const StepResult& result);
   // All of an answer that the router has not had.
   void AddAnswer(const Choice& choice, const BeamAnswer& answer);
   // Requires: choice.ended. The usage goes with the last of a request's choices.
@@ -91,7 +95,6 @@ class OutputBuilder {
   RouterOutput& For(RouterInstance router) { return out_.routers[IndexOf(router)]; }
   Output& NextOutput(const Choice& choice);
   void CloseCursor();
-  void AddTokenSlowly(const Choice& choice, const SampledToken& sample, int64_t output_count);
   void AddTop(Output& output);
   void StartRound();
 

@@ -74,8 +74,8 @@ void FillTop(const std::vector<TopLogprobs>& from, size_t begin, size_t end,
   }
 }
 
-template <class Value, class Repeated>
-void FillSlice(const std::vector<Value>& from, size_t begin, size_t end, Repeated* to) {
+template <class Values, class Repeated>
+void FillSlice(const Values& from, size_t begin, size_t end, Repeated* to) {
   if (begin >= from.size()) return;
   to->Add(from.begin() + static_cast<ptrdiff_t>(begin),
           from.begin() + static_cast<ptrdiff_t>(std::min(end, from.size())));

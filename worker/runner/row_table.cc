@@ -4,9 +4,16 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
-#include "worker/core/recycle.h"
 
 namespace quire {
+namespace {
+
+TopTokens TopOf(const kernels::SampleOutput& output) {
+  const size_t count = static_cast<size_t>(output.top_count);
+  return {{output.top_ids, count}, {output.top_logprobs, count}};
+}
+
+}  // namespace
 
 RowTable::RowTable(const StepLimits& limits) : limits_(limits) {
   QUIRE_CHECK(limits_.max_rows > 0 && limits_.groups > 0 && limits_.vocab_size > 0);
@@ -20,7 +27,6 @@ RowTable::RowTable(const StepLimits& limits) : limits_(limits) {
   sampled_tokens_.reserve(rows_.size());
   sample_rows_.reserve(rows_.size());
   sample_outputs_.reserve(rows_.size());
-  spare_samples_.reserve(rows_.size());
 }
 
 void RowTable::Apply(const StepPlan& plan) {
@@ -156,14 +162,12 @@ void RowTable::AddScores(const StepRow& planned, int32_t index) {
 
 void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
   result.number = plan.number;
-  const auto samples = std::count_if(plan.rows.begin(), plan.rows.end(),
-                                     [](const StepRow& planned) { return planned.sample; });
-  ResizeRecycling(result.samples, static_cast<size_t>(samples), spare_samples_, rows_.size());
+  result.Clear();
   size_t sample = 0;
   for (const StepRow& planned : plan.rows) {
     if (!planned.sample) continue;
     QUIRE_CHECK(sample < sample_outputs_.size());
-    SampledToken& told = result.samples[sample];
+    SampledToken& told = result.samples.emplace_back();
     const kernels::SampleOutput& output = sample_outputs_[sample++];
     Row& row = rows_[planned.row];
     told.row = planned.row;
@@ -174,8 +178,7 @@ void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
     if (QUIRE_BUG(logprob_of_the_row_before) && sample > 1) {
       told.logprob = sample_outputs_[sample - 2].logprob;
     }
-    told.top_ids.assign(output.top_ids, output.top_ids + output.top_count);
-    told.top_logprobs.assign(output.top_logprobs, output.top_logprobs + output.top_count);
+    told.top = result.AddTop(TopOf(output));
     QUIRE_CHECK(output.token < limits_.vocab_size);
     // Without a token the request fails; a step that is already in flight still needs some input.
     const TokenId next = output.token >= 0 ? output.token : 0;
@@ -185,7 +188,6 @@ void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
 }
 
 void RowTable::TakeScores(const StepPlan& plan, size_t first, StepResult& result) {
-  result.scores.clear();
   size_t next = first;
   for (const StepRow& planned : plan.rows) {
     for (int32_t i = 0; i < planned.score_count; ++i) {
@@ -196,8 +198,7 @@ void RowTable::TakeScores(const StepPlan& plan, size_t first, StepResult& result
       told.not_a_number = output.not_a_number;
       told.logprob = output.logprob;
       told.rank = output.rank;
-      told.top_ids.assign(output.top_ids, output.top_ids + output.top_count);
-      told.top_logprobs.assign(output.top_logprobs, output.top_logprobs + output.top_count);
+      told.top = result.AddTop(TopOf(output));
     }
   }
   QUIRE_CHECK(next == sample_outputs_.size());

@@ -59,7 +59,6 @@ class RowTable {
   std::vector<kernels::SampleRow> sample_rows_;
   std::vector<kernels::SampleOutput> sample_outputs_;
   kernels::StepBatch batch_;
-  std::vector<SampledToken> spare_samples_;
 };
 
 }  // namespace quire

@@ -19,6 +19,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "common/ids.h"
 #include "common/sampling_params.h"
 #include "worker/kv/kv_cache.h"
@@ -62,38 +63,38 @@ struct Sequence {
   int64_t recomputed_total = 0;  // of these, done again
   int64_t cached_total = 0;      // prompt tokens that the cache saved it
 
-  // What a row touches whose block is full: three cache lines.
+  // What a row touches besides whose block is full, or that does not only decode: four cache lines.
   alignas(64) PrefixChain chain;
   SequenceBlocks blocks;
   absl::InlinedVector<int32_t, kUsualKinds> told_blocks;      // by kind: those its row knows of
   absl::InlinedVector<int32_t, kUsualKinds> told_first_live;  // by kind
+  int64_t blocks_due = 0;       // computed tokens at which a block fills up
+  int64_t room = 0;             // tokens that its blocks hold
+  int64_t prefill_end = 0;      // tokens below this are prefill work of the current run
+  int64_t copy_position = -1;   // the blocks at this position are shared until they are written
+  int64_t high_water = 0;       // tokens below this have been computed before, here or elsewhere
+  int32_t followers = 0;        // sequences whose leader this is
+  bool blocks_changed = false;  // since the runner was told of them
+  bool wants_prompt_logprobs = false;
 
-  // From here on, what every step of a decoding row touches: few cache lines, asked for ahead.
+  // From here on, what every step of a decoding row touches: two cache lines, asked for ahead.
   alignas(64) std::vector<TokenId> tokens;  // those known: prompt and outputs
   int64_t planned = 0;
   int64_t computed = 0;
-  int64_t prefill_end = 0;                // tokens below this are prefill work of the current run
-  int64_t output_limit = 0;               // outputs in all, resumed ones included
+  int64_t plain_end = 0;     // up to here it decodes and nothing else: Scheduler::FindPlainEnd
+  uint64_t last_plan = 0;    // the last plan that names it
+  Tenant* share = nullptr;   // while it is in the scheduler
+  int64_t told_tokens = 0;   // tokens that the runner's row knows of
+  int64_t served_end = 0;    // tokens below this have counted as its tenant's service
+  uint64_t id = 0;           // fixed at birth, never used twice
+  int64_t output_limit = 0;  // outputs in all, resumed ones included
   int64_t window_end = kUnlimitedWindow;  // outputs with an index below this may be produced
-  int64_t room = 0;                       // tokens that its blocks hold
-  int64_t copy_position = -1;  // the blocks at this position are shared until they are written
-  int64_t told_tokens = 0;     // tokens that the runner's row knows of
-  int64_t high_water = 0;      // tokens below this have been computed before, here or elsewhere
-  int64_t served_end = 0;      // tokens below this have counted as its tenant's service
-  int64_t blocks_due = 0;      // computed tokens at which a block fills up
-  int64_t plain_end = 0;       // up to here it decodes and nothing else: Scheduler::FindPlainEnd
-  uint64_t last_plan = 0;      // the last plan that names it
-  uint64_t id = 0;             // fixed at birth, never used twice
-  Tenant* share = nullptr;     // while it is in the scheduler
-  int32_t prompt_length = 0;   // fixed at birth
+  int32_t prompt_length = 0;              // fixed at birth
   int32_t row = -1;
   int32_t steps_in_flight = 0;    // launched steps that name it
   int32_t samples_in_flight = 0;  // of these, those that sample for it
   uint32_t incarnation = 0;       // grows with every preemption: older steps' progress is void
-  int32_t followers = 0;          // sequences whose leader this is
   SequencePlace place = SequencePlace::kNone;
-  bool blocks_changed = false;  // since the runner was told of them
-  bool wants_prompt_logprobs = false;
 
   int64_t KnownLength() const { return static_cast<int64_t>(tokens.size()) + samples_in_flight; }
   int64_t OutputsKnown() const { return KnownLength() - prompt_length; }
@@ -114,7 +115,7 @@ struct Sequence {
   // token.
   void Prefetch() const {
     const std::byte* const first = reinterpret_cast<const std::byte*>(&tokens);
-    for (int line = 0; line < 4; ++line) __builtin_prefetch(first + line * 64, 1);
+    for (int line = 0; line < 2; ++line) __builtin_prefetch(first + line * 64, 1);
   }
   // The same for what SettleBlocks and Extend touch: itself, then, some rows later, its tables
   // where the block that fills up stands.

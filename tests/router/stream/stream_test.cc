@@ -125,7 +125,8 @@ class ChoiceStreamTest : public ::testing::Test {
   Output Tokens(std::string_view text) {
     Output output;
     output.first_index = next_;
-    output.ids = FakeIds(text);
+    const std::vector<TokenId> ids = FakeIds(text);
+    output.ids.assign(ids.begin(), ids.end());
     next_ += output.ids.size();
     return output;
   }

@@ -178,7 +178,8 @@ class RpcTest : public testing::Test {
                              uint64_t first_index = 0) {
     EngineOutput output;
     output.routers.push_back({RouterInstance(instance), {}, {}, {}, {}, {}, 0});
-    output.routers[0].outputs.push_back({KeyOf(request), 0, first_index, std::move(ids), {}, {}});
+    output.routers[0].outputs.push_back(
+        {KeyOf(request), 0, first_index, {ids.begin(), ids.end()}, {}, {}});
     return output;
   }
 
