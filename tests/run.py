@@ -24,7 +24,7 @@ BUILDING = {"sanitizers", "threads"}  # suites that make a build of their own
 # Declared minutes of GoogleTest binaries that take more than a moment, and the slice they count in.
 DECLARED = {
     "test_kernels": 1.0,
-    "test_kernels_cuda": 0.5,
+    "test_kernels_cuda": 1.0,
     "test_golden": 2.0,
     "test_sim": 1.5,
     "test_worker_engine": 1.0,

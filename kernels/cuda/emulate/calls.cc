@@ -136,9 +136,9 @@ void MeetProduct(Machine& machine, Warp& warp) {
   ++machine.counters().tensor_tiles;
 }
 
-void Hook(const void* at, size_t bytes, Access access) {
+[[gnu::always_inline]] inline void Hook(const void* at, size_t bytes, Access access) {
   Machine* machine = RunningMachine();
-  if (machine != nullptr) machine->Touch(at, bytes, access);
+  if (machine != nullptr) machine->TouchAt(__builtin_return_address(0), at, bytes, access);
 }
 
 }  // namespace
@@ -181,21 +181,19 @@ void AsyncWait(uint32_t newest) { Running().AsyncWait(newest); }
 
 void Read16(void* out, const void* from) {
   emulate::Machine& machine = Running();
-  machine.Note16(from, __builtin_return_address(0));
   if (reinterpret_cast<uintptr_t>(from) % 16 != 0) {
     machine.Violation(machine.Self(), "reads 16 bytes at an address that is not a multiple of 16");
   }
   memset(out, 0xff, 16);
-  if (machine.Touch(from, 16, Access::kRead)) memcpy(out, from, 16);
+  if (machine.TouchAt(__builtin_return_address(0), from, 16, Access::kRead)) memcpy(out, from, 16);
 }
 
 void Write16(void* to, const void* value) {
   emulate::Machine& machine = Running();
-  machine.Note16(to, __builtin_return_address(0));
   if (reinterpret_cast<uintptr_t>(to) % 16 != 0) {
     machine.Violation(machine.Self(), "writes 16 bytes at an address that is not a multiple of 16");
   }
-  if (machine.Touch(to, 16, Access::kWrite)) memcpy(to, value, 16);
+  if (machine.TouchAt(__builtin_return_address(0), to, 16, Access::kWrite)) memcpy(to, value, 16);
 }
 
 void LoadMatrices(uint32_t* out, const void* row, uint32_t count, bool transposed) {

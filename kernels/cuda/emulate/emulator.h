@@ -24,8 +24,8 @@ namespace quire::kernels::cuda::emulate {
 struct Counters {
   uint64_t launches = 0;
   uint64_t blocks = 0;
-  // Sectors of 32 bytes that a warp touches, in bytes; a sector counts once more when the warp has
-  // touched 512 others since. So scattered accesses cost what they cost.
+  // Sectors of 32 bytes that each instruction of a warp touches, in bytes: no cache is assumed, and
+  // scattered accesses cost what they cost.
   uint64_t global_read_bytes = 0;
   uint64_t global_write_bytes = 0;
   uint64_t tensor_tiles = 0;  // 16 × 8 × 16 products

@@ -95,7 +95,7 @@ void Machine::StartBlock(Block& block) {
 
 void Machine::FinishBlock(Block& block) {
   block.running = false;
-  for (Warp& warp : block.warps) report_.counters.bank_conflicts += warp.banks.Finish();
+  for (Warp& warp : block.warps) CountWarp(warp);
   for (const Thread& thread : block.threads) {
     if (!stacks_.Intact(thread.fiber)) {
       fprintf(stderr, "emulated grid: %s overflows a fiber's stack\n", kernel_->name);
@@ -226,7 +226,10 @@ void Machine::BlockBarrier() {
   block.waiting = 0;
   ++block.epoch;
   ++report_.counters.block_barriers;
-  for (Warp& warp : block.warps) MakeReady(warp, 0xffffffffu);
+  for (Warp& warp : block.warps) {
+    CountWarp(warp);
+    MakeReady(warp, 0xffffffffu);
+  }
   Suspend();
 }
 

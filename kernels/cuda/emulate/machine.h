@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "kernels/cuda/device/emulated_calls.h"
-#include "kernels/cuda/emulate/bank_meter.h"
+#include "kernels/cuda/emulate/access_meter.h"
 #include "kernels/cuda/emulate/emulator.h"
 #include "kernels/cuda/emulate/fiber.h"
 #include "kernels/cuda/emulate/random.h"
@@ -63,9 +63,9 @@ struct Warp {
   uint32_t epoch = 0;  // warp barriers passed
   Meeting meeting = nullptr;
   std::array<void*, 32> argument{};
-  std::array<uint32_t, 512> read_sectors{};  // sector + 1 by its hash
-  std::array<uint32_t, 512> written_sectors{};
-  BankMeter banks;
+  AccessMeter banks{&BankCost};
+  AccessMeter reads{&SectorCost};
+  AccessMeter writes{&SectorCost};
 };
 
 struct Block {
@@ -104,13 +104,11 @@ class Machine {
   // Lets others run first, sometimes.
   void MaybeYield();
 
-  // Checks and counts an access of the running thread, or of `thread`. False: it may not be done.
-  bool Touch(const void* at, size_t bytes, Access access) {
-    return Touch(*current_, at, bytes, access);
-  }
+  // Checks an access of `thread`. False: it may not be done.
   bool Touch(Thread& thread, const void* at, size_t bytes, Access access);
-  // Notes a 16-byte access of shared memory for the bank meter.
-  void Note16(const void* at, const void* site);
+  // The same for the running thread, and counts what it costs at a place of the code: sectors of
+  // global memory, passes over the banks for 16 bytes of shared memory.
+  bool TouchAt(const void* site, const void* at, size_t bytes, Access access);
   bool InShared(const void* at);
   void Violation(const Thread& thread, const std::string& what);
 
@@ -128,7 +126,7 @@ class Machine {
   void MakeReady(Warp& warp, uint32_t lanes);
   bool TouchShared(Thread& thread, size_t offset, size_t bytes, Access access);
   bool TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access access);
-  void CountSectors(Warp& warp, size_t offset, size_t bytes, Access access);
+  void CountWarp(Warp& warp);
   Stamp Now(const Thread& thread) const;
   Accessor AccessorOf(const Thread& thread) const;
   void Move(PendingCopy& copy);

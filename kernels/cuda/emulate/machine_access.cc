@@ -8,7 +8,6 @@
 namespace quire::kernels::cuda::emulate {
 namespace {
 
-constexpr size_t kSectorBytes = 32;
 constexpr size_t kSharedSlabReach = size_t{256} << 10;
 
 std::string Describe(const Conflict& conflict, const char* memory, size_t offset) {
@@ -111,27 +110,31 @@ bool Machine::TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access ac
     }
     i += count;
   }
-  CountSectors(*thread.warp, offset, bytes, access);
   return true;
 }
 
-void Machine::CountSectors(Warp& warp, size_t offset, size_t bytes, Access access) {
-  auto& seen = access == Access::kRead ? warp.read_sectors : warp.written_sectors;
-  for (size_t sector = offset / kSectorBytes; sector <= (offset + bytes - 1) / kSectorBytes;
-       ++sector) {
-    uint32_t& entry = seen[sector % seen.size()];
-    if (entry == sector + 1) continue;
-    entry = static_cast<uint32_t>(sector + 1);
-    (access == Access::kRead ? report_.counters.global_read_bytes
-                             : report_.counters.global_write_bytes) += kSectorBytes;
+bool Machine::TouchAt(const void* site, const void* at, size_t bytes, Access access) {
+  if (!Touch(*current_, at, bytes, access)) return false;
+  Warp& warp = *current_->warp;
+  const uint32_t lane = current_->Lane();
+  if (memory_.Owns(at)) {
+    const auto offset = static_cast<uint32_t>(memory_.Offset(at));
+    const bool read = access == Access::kRead;
+    const uint32_t cost =
+        (read ? warp.reads : warp.writes).Note(site, lane, offset, static_cast<uint32_t>(bytes));
+    (read ? report_.counters.global_read_bytes : report_.counters.global_write_bytes) += cost;
+  } else if (bytes == 16 && InShared(at)) {
+    const auto offset =
+        static_cast<uint32_t>(static_cast<const unsigned char*>(at) - SelfBlock().shared);
+    report_.counters.bank_conflicts += warp.banks.Note(site, lane, offset, 16);
   }
+  return true;
 }
 
-void Machine::Note16(const void* at, const void* site) {
-  if (!InShared(at)) return;
-  const auto offset =
-      static_cast<uint32_t>(static_cast<const unsigned char*>(at) - SelfBlock().shared);
-  report_.counters.bank_conflicts += current_->warp->banks.Note(site, current_->Lane(), offset);
+void Machine::CountWarp(Warp& warp) {
+  report_.counters.bank_conflicts += warp.banks.Finish();
+  report_.counters.global_read_bytes += warp.reads.Finish();
+  report_.counters.global_write_bytes += warp.writes.Finish();
 }
 
 void Machine::Fence() {
@@ -163,7 +166,7 @@ void Machine::Exchange(Thread& thread, const void* at) {
 
 uint64_t Machine::Atomic(emulated::AtomicOp op, void* at, uint32_t bytes, uint64_t operand) {
   MaybeYield();
-  if (!Touch(at, bytes, Access::kAtomic)) return 0;
+  if (!TouchAt(at, at, bytes, Access::kAtomic)) return 0;
   if (!InShared(at)) Exchange(*current_, at);
   uint64_t before = 0;
   memcpy(&before, at, bytes);
@@ -201,9 +204,8 @@ void Machine::AsyncCopy(unsigned char* to, const unsigned char* from, uint32_t v
     Violation(self, "starts an asynchronous copy that is not 16 aligned bytes to shared memory");
     return;
   }
-  Note16(to, site);
-  if (valid > 0 && !Touch(from, valid, Access::kRead)) return;
-  if (!Touch(to, 16, Access::kAsyncBegin)) return;
+  if (valid > 0 && !TouchAt(site, from, valid, Access::kRead)) return;
+  if (!TouchAt(site, to, 16, Access::kAsyncBegin)) return;
   PendingCopy copy{to, from, valid, self.commits, false};
   if (random_.Below(4) == 0) Move(copy);
   self.copies.push_back(copy);

@@ -1,0 +1,53 @@
+// Puts the accesses of lanes, which run apart here, back together into instructions of a warp, and
+// says what each costs.
+//
+// The n-th access of each lane at one place of the code, since the last block barrier, is taken as
+// one instruction. Where lanes take a branch differently that is an estimate.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+
+namespace quire::kernels::cuda::emulate {
+
+// One instruction of a warp: the offsets of the lanes that took part.
+struct WarpAccess {
+  uint32_t lanes = 0;
+  uint32_t bytes = 0;  // of each lane
+  std::array<uint32_t, 32> offset;
+};
+
+// Passes over the banks beyond the least of `count` ≤ 8 accesses of 16 bytes. Shared memory has 32
+// banks of 4 bytes: eight accesses take one pass when they lie in different groups of four banks or
+// are the same.
+uint32_t ExtraPasses(const uint32_t* offsets, uint32_t count);
+
+// Costs: extra passes of a 16-byte access of shared memory, which hardware does by quarters of
+// eight lanes; and the bytes of the 32-byte sectors that an access of global memory touches.
+uint32_t BankCost(const WarpAccess& access);
+uint32_t SectorCost(const WarpAccess& access);
+
+class AccessMeter {
+ public:
+  using Cost = uint32_t (*)(const WarpAccess&);
+  explicit AccessMeter(Cost cost) : cost_(cost) {}
+
+  // The lane's next access at `site`. Returns the cost of what this completes, else 0.
+  uint32_t Note(const void* site, uint32_t lane, uint32_t offset, uint32_t bytes);
+  // The cost of what not all lanes took part in. Forgets everything.
+  uint32_t Finish();
+
+ private:
+  struct Site {
+    std::array<uint32_t, 32> done{};  // accesses by lane
+    uint32_t first = 0;               // the number of accesses[0]
+    std::deque<WarpAccess> accesses;
+  };
+
+  Cost cost_;
+  std::unordered_map<const void*, Site> sites_;  // its order decides nothing: costs are added up
+};
+
+}  // namespace quire::kernels::cuda::emulate

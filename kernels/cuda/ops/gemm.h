@@ -1,0 +1,48 @@
+// The product of bfloat16 activations and weights for every number of rows, with the same bits at
+// each.
+//
+// out[m, n] = Σ_k x[m, k] · weight[n, k] + bias[n]. The weights are always the 16-row side of the
+// tensor core's tile and the rows of x its 8 columns, so that one row of x wastes little and the
+// arithmetic of an element never depends on how many rows there are.
+//
+// The order of a sum follows from (N, K) alone: K is cut into GemmSplits(N, K) pieces of whole
+// 64-deep tiles; each piece is summed from zero, 16 products at a time in the order of k; pieces
+// are added in ascending order. Whether one block runs all pieces or each has a block of its own
+// (and the last to arrive adds them) is decided by speed and changes no bit.
+#pragma once
+
+#include "kernels/cuda/runtime/runtime.h"
+
+namespace quire::kernels::cuda {
+
+// Those of an H100 or H200. Pieces are cut for this number on every device.
+inline constexpr int kGemmMultiprocessors = 132;
+
+struct GemmParams {
+  const uint16_t* x = nullptr;       // [m, k]
+  const uint16_t* weight = nullptr;  // [n, k]
+  const uint16_t* bias = nullptr;    // [n] or null
+  void* out = nullptr;               // [m, n] bfloat16, or float32 with out_float32
+  int m = 0;
+  int n = 0;  // a multiple of 8
+  int k = 0;  // a multiple of 8
+  bool out_float32 = false;
+  // Where pieces wait for each other: GemmWorkspaceBytes(m, n, k) of memory, and GemmCounters(m, n)
+  // words that are zero before the first launch and zero again after each.
+  float* workspace = nullptr;
+  uint32_t* counters = nullptr;
+  // With fewer tiles than this, pieces get blocks of their own. At most kGemmMultiprocessors.
+  int multiprocessors = kGemmMultiprocessors;
+  // Filled in by LaunchGemm.
+  int splits = 0;
+  int tiles_per_split = 0;
+};
+
+// Pieces that K is cut into.
+int GemmSplits(int n, int k);
+size_t GemmWorkspaceBytes(int m, int n, int k);
+size_t GemmCounters(int m, int n);
+
+runtime::Error LaunchGemm(runtime::Runtime& runtime, runtime::StreamId stream, GemmParams params);
+
+}  // namespace quire::kernels::cuda
