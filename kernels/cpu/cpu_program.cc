@@ -56,8 +56,8 @@ std::vector<bool> SharedBuffers(const StepProgram& program) {
   return shared;
 }
 
-int64_t SamplerBytes(const StepProgram& program, int threads) {
-  if (program.ranks > 1) return RankSampling::ReservedBytes(program);
+int64_t SamplerBytes(const StepProgram& program, int max_samples, int threads) {
+  if (program.ranks > 1) return RankSampling::ReservedBytes(program, max_samples);
   return sampling::Sampler::ReservedBytes(program.vocab_size) * threads;
 }
 
@@ -132,7 +132,7 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
   tiles_ = Pages(4 * WidestInput(program) * TileRows(options));
   ReserveWorkspace(program, options);
   if (communicator_ != nullptr) {
-    rank_sampling_ = std::make_unique<RankSampling>(program, *communicator_);
+    rank_sampling_ = std::make_unique<RankSampling>(program, *communicator_, options.max_samples);
   } else {
     samplers_.resize(static_cast<size_t>(pool.threads()));
     for (sampling::Sampler& sampler : samplers_) sampler.Reserve(vocab_size_);
@@ -209,7 +209,7 @@ void CpuProgram::ReserveWorkspace(const StepProgram& program, const ProgramOptio
   }
   scratch_ = Pages(4 * scratch_floats_ * pool_.threads());
   workspace_bytes_ += scratch_.size() + tiles_.size();
-  workspace_bytes_ += SamplerBytes(program, pool_.threads());
+  workspace_bytes_ += SamplerBytes(program, options.max_samples, pool_.threads());
 }
 
 int64_t CpuProgram::EstimateWeights(const StepProgram& program) {
@@ -230,7 +230,7 @@ int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramO
                                       int threads) {
   int64_t bytes =
       4 * ScratchFloats(program, options) * threads + 4 * WidestInput(program) * TileRows(options);
-  bytes += SamplerBytes(program, threads);
+  bytes += SamplerBytes(program, options.max_samples, threads);
   for (const Buffer& buffer : program.buffers) {
     bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
   }

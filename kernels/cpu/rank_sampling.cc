@@ -5,33 +5,41 @@
 namespace quire::kernels::cpu {
 namespace {
 
-constexpr size_t kMostBytes = RankSampling::kRowsAtOnce * sampling::SliceSampler::kMostMessageBytes;
+size_t RowsAtOnce(int max_rows) {
+  return static_cast<size_t>(std::clamp(max_rows, 1, RankSampling::kRowsAtOnce));
+}
+
+size_t MostBytes(int max_rows) {
+  return RowsAtOnce(max_rows) * sampling::SliceSampler::kMostMessageBytes;
+}
 
 }  // namespace
 
-RankSampling::RankSampling(const StepProgram& program, Communicator& communicator)
+RankSampling::RankSampling(const StepProgram& program, Communicator& communicator, int max_rows)
     : communicator_(communicator),
       slice_(VocabularyOf(program)),
-      samplers_(kRowsAtOnce),
-      mine_(kMostBytes / sizeof(uint64_t)),
+      samplers_(RowsAtOnce(max_rows)),
+      mine_(MostBytes(max_rows) / sizeof(uint64_t)),
       all_(mine_.size() * static_cast<size_t>(communicator.size())),
-      offsets_(kRowsAtOnce + 1) {
+      offsets_(samplers_.size() + 1) {
   for (sampling::SliceSampler& sampler : samplers_) {
     sampler.Reserve(slice_.count, program.vocab_size);
   }
 }
 
-int64_t RankSampling::ReservedBytes(const StepProgram& program) {
+int64_t RankSampling::ReservedBytes(const StepProgram& program, int max_rows) {
   const int64_t each =
       sampling::SliceSampler::ReservedBytes(VocabularyOf(program).count, program.vocab_size);
-  return kRowsAtOnce * each + static_cast<int64_t>(kMostBytes) * (program.ranks + 1);
+  return static_cast<int64_t>(RowsAtOnce(max_rows)) * each +
+         static_cast<int64_t>(MostBytes(max_rows)) * (program.ranks + 1);
 }
 
 bool RankSampling::Run(const Logits& logits, std::span<const SampleRow> rows,
                        std::span<SampleOutput> outputs, ThreadPool& pool) {
   const int count = static_cast<int>(rows.size());
-  for (int first = 0; first < count; first += kRowsAtOnce) {
-    const int group = std::min(count - first, kRowsAtOnce);
+  const int most = static_cast<int>(samplers_.size());
+  for (int first = 0; first < count; first += most) {
+    const int group = std::min(count - first, most);
     for (int i = 0; i < group; ++i) {
       const std::span<float> slice(logits.data + (first + i) * logits.stride,
                                    static_cast<size_t>(slice_.count));

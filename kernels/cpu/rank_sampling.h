@@ -22,8 +22,9 @@ class RankSampling {
   // Rows whose rounds are told together; each needs memory for a slice of candidates.
   static constexpr int kRowsAtOnce = 16;
 
-  RankSampling(const StepProgram& program, Communicator& communicator);
-  static int64_t ReservedBytes(const StepProgram& program);
+  // `max_rows`: the most that Run is given.
+  RankSampling(const StepProgram& program, Communicator& communicator, int max_rows);
+  static int64_t ReservedBytes(const StepProgram& program, int max_rows);
 
   // This rank's logits: rows of `stride` floats, its ids first.
   struct Logits {

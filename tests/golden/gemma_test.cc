@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "common/text/tokenizer.h"
 #include "tests/golden/driver.h"
 #include "tests/golden/golden_file.h"
+#include "tests/golden/rank_driver.h"
 #include "worker/model/model.h"
 
 namespace quire::golden {
@@ -21,6 +23,8 @@ namespace {
 // token.
 constexpr double kClearGap = 0.05;
 constexpr int kLeastClearPositions = 500;
+// How far ranks may be from one, of the largest logit of a row: rounding through 18 layers.
+constexpr double kRanksTolerance = 1e-5;
 
 struct Prompt {
   std::string text;
@@ -102,6 +106,32 @@ TEST_F(GemmaSlowTest, TeacherForcedArgmaxEqualsTheReferences) {
     }
   }
   EXPECT_GE(clear, kLeastClearPositions);
+}
+
+// Cut among ranks that share its one head of keys and values, with the vocabulary of 262,144.
+TEST_F(GemmaSlowTest, RanksChooseWhatTheReferenceChooses) {
+  const Prompt& prompt = prompts_.front();
+  const auto tokens = std::span(prompt.tokens).first(prompt.tokens.size() - 1);
+  const std::vector<Row> one = FeedAll(tokens);
+  for (const int ranks : {2, 4}) {
+    SCOPED_TRACE(ranks);
+    std::string error;
+    const auto driver = RankDriver::Make(*model_, {.ranks = ranks}, error);
+    ASSERT_NE(driver, nullptr) << error;
+    const std::vector<Row> rows = driver->Step({{0, 0, tokens}});
+    for (size_t i = 0; i < rows.size(); ++i) {
+      double size = 0.0;
+      double difference = 0.0;
+      for (size_t id = 0; id < rows[i].logits.size(); ++id) {
+        const double wanted = one[i].logits[id];
+        size = std::max(size, std::abs(wanted));
+        difference = std::max(difference, std::abs(rows[i].logits[id] - wanted));
+      }
+      EXPECT_LE(difference, kRanksTolerance * size) << "at position " << i;
+      if (prompt.gap[i] < kClearGap) continue;
+      EXPECT_EQ(rows[i].token, prompt.best[i]) << "at position " << i;
+    }
+  }
 }
 
 TEST_F(GemmaSlowTest, FreeRunningAgreesUpToTheFirstNearTie) {

@@ -107,14 +107,29 @@ void RankDriver::RunAll(const kernels::StepBatch& batch, std::vector<std::vector
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<Row> RankDriver::Step(const std::vector<Piece>& pieces, const kernels::SampleRow* how) {
+  kernels::SampleRow greedy;
+  greedy.temperature = 0.0f;
+  std::vector<Row> rows = Run(pieces, how == nullptr ? greedy : *how);
   for (const OneRank& one : ranks_) {
     if (one.communicator == nullptr) continue;
     EXPECT_EQ(one.communicator->failure(), kernels::CommFailure::kNone)
         << kernels::CommFailureName(one.communicator->failure());
   }
+  return rows;
 }
 
-std::vector<Row> RankDriver::Step(const std::vector<Piece>& pieces, const kernels::SampleRow* how) {
+kernels::CommFailure RankDriver::StepOfFailedGroup(std::span<const int32_t> tokens) {
+  Run({{0, 0, tokens}}, {});
+  for (const OneRank& one : ranks_) {
+    EXPECT_EQ(one.communicator->failure(), ranks_.front().communicator->failure());
+  }
+  return ranks_.front().communicator->failure();
+}
+
+std::vector<Row> RankDriver::Run(const std::vector<Piece>& pieces, const kernels::SampleRow& how) {
   std::vector<int32_t> tokens;
   std::vector<int32_t> positions;
   std::vector<kernels::BatchRow> rows;
@@ -133,9 +148,7 @@ std::vector<Row> RankDriver::Step(const std::vector<Piece>& pieces, const kernel
   }
   std::vector<int32_t> wanted(tokens.size());
   for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int32_t>(i);
-  kernels::SampleRow greedy;
-  greedy.temperature = 0.0f;
-  std::vector<kernels::SampleRow> samples(tokens.size(), how == nullptr ? greedy : *how);
+  std::vector<kernels::SampleRow> samples(tokens.size(), how);
   for (size_t i = 0; i < samples.size(); ++i) samples[i].output_index = i;
   kernels::StepBatch batch;
   batch.tokens = tokens;

@@ -38,7 +38,12 @@ class RankDriver {
   // In the order of pieces and tokens; logits of all ranks one after another. Every token is
   // sampled as `how` says, greedily without it.
   std::vector<Row> Step(const std::vector<Piece>& pieces, const kernels::SampleRow* how = nullptr);
+  // The outputs of the first rank in the last step.
   const std::vector<kernels::SampleOutput>& outputs() const { return outputs_.front(); }
+
+  // Aborts the group; then what a step of the first sequence's tokens ends with, on all ranks.
+  void Abort() { group_->Abort(); }
+  kernels::CommFailure StepOfFailedGroup(std::span<const int32_t> tokens);
 
   const kernels::LoadedProgram& program(int rank) const { return *ranks_[rank].program; }
 
@@ -51,6 +56,7 @@ class RankDriver {
   };
 
   bool Load(const Options& options, std::string& error);
+  std::vector<Row> Run(const std::vector<Piece>& pieces, const kernels::SampleRow& how);
   void RunAll(const kernels::StepBatch& batch, std::vector<std::vector<float>>& logits);
 
   std::unique_ptr<kernels::SharedGroup> group_;

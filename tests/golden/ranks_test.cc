@@ -158,7 +158,8 @@ TEST(Ranks, ShapesThatDoNotDivideAreNamed) {
   } kRefused[] = {
       {"gemma3-layer-types", 4, "2 attention heads do not divide among 4 ranks"},
       {"llama-tied-mha", 3, "4 attention heads do not divide among 3 ranks"},
-      {"gguf-qwen2", 4, "1 heads of 16 for each of 4 ranks do not end on a border of blocks of 32"},
+      {"gguf-qwen2", 4,
+       "heads of 16, 1 for each of 4 ranks, do not end on a border of blocks of 32"},
       {"gguf-qwen3", 4, "an intermediate size of 96 has 3 blocks of 32 for 4 ranks, "},
       {"gguf-llama-all-types", 2, "\"blk.1.ffn_down.weight\" is Q5_K"},
       {"llama-tied-mha", 65, "65 are too many ranks"},
@@ -209,6 +210,20 @@ TEST(Ranks, EachNeedsLessMemoryTheMoreThereAre) {
         EXPECT_EQ(driver->program(rank).PoolBytes() * ranks, one->program(0).PoolBytes());
       }
     }
+  }
+}
+
+// A group that was aborted ends every step at once, and says so.
+TEST(Ranks, AFailedCollectiveEndsTheStep) {
+  const std::unique_ptr<model::Model> model = Open("gemma3-pattern");
+  ASSERT_NE(model, nullptr);
+  const std::vector<int32_t> tokens = TokensOf("gemma3-pattern");
+  const auto driver = Drive(*model, {.ranks = 2});
+  driver->Step({{0, 0, tokens}});
+  driver->Abort();
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_EQ(driver->StepOfFailedGroup(tokens), kernels::CommFailure::kAborted);
+    for (const kernels::SampleOutput& output : driver->outputs()) EXPECT_EQ(output.token, -1);
   }
 }
 

@@ -56,9 +56,9 @@ class Cutter {
     }
     const int64_t width = int64_t{config_.heads / ranks} * config_.head_dim;
     if (width % output_.elements != 0) {
-      return absl::StrCat(config_.heads / ranks, " heads of ", config_.head_dim, " for each of ",
-                          ranks, " ranks do not end on a border of blocks of ", output_.elements,
-                          ", ", output_.why);
+      return absl::StrCat("attention heads of ", config_.head_dim, ", ", config_.heads / ranks,
+                          " for each of ", ranks, " ranks, do not end on a border of blocks of ",
+                          output_.elements, ", ", output_.why);
     }
     if (config_.intermediate_size / down_.elements < ranks) {
       return absl::StrCat("an intermediate size of ", config_.intermediate_size, " has ",
