@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|ranks|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -276,6 +276,18 @@ def bench_start(args):
     record("start", {"page cache": "warm", "results": table})
 
 
+def bench_ranks(args):
+    """Tokens/s of Gemma 3 270M on 1 and on 2 CPU ranks that share the same two threads, one after the other in each cycle."""
+    runs = [[last_json([BIN / "rank_bench", f"--model={gemma()}", f"--ranks={ranks}", "--threads=2"]) for ranks in (1, 2)]
+            for _ in range(args.cycles)]
+    table = {}
+    for name in (key for key in runs[0][0] if "tokens/s" in key):
+        table[name] = {"1 rank": spread([one[name] for one, _ in runs]), "2 ranks": spread([two[name] for _, two in runs]),
+                       "ratio": spread([two[name] / one[name] for one, two in runs])}
+        print(f'{name}: {table[name]["1 rank"]["median"]:.1f} on one rank, {table[name]["2 ranks"]["median"]:.1f} on two', flush=True)
+    record("ranks", {"model": "gemma3-270m", "threads": 2, "results": table})
+
+
 def bench_sampling(args):
     """Microseconds per row of the sampler, 64 rows over 128,000 tokens, beside a plain read of the rows."""
     runs = [last_json([BIN / "quire-bench-sampling"]) for _ in range(args.cycles)]
@@ -419,7 +431,7 @@ def bench_metrics(args):
 
 
 def main():
-    benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling,
+    benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling, "ranks": bench_ranks,
                "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
                "routing": bench_routing, "router-load": bench_router_load,
                "metrics": bench_metrics, "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}
