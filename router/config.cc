@@ -134,6 +134,12 @@ void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.max_streams_per_connection,
               .min = 1,
               .max = 1 << 16});
+  schema.Add({.name = "max-requests-per-call",
+              .help = "Requests that run at once in one ModelStreamInfer call; those beyond are "
+                      "refused in it.",
+              .target = &c.max_requests_per_call,
+              .min = 1,
+              .max = 1 << 12});
   schema.Add({.name = "max-prompts",
               .help = "Prompts of one completion request.",
               .target = &c.max_prompts,

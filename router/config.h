@@ -47,6 +47,7 @@ struct RouterConfig {
   config::Bytes max_body{32 << 20};
   config::Bytes max_response{16 << 20};
   int32_t max_streams_per_connection = 256;
+  int32_t max_requests_per_call = 256;
   Http2Rates http2;
   int32_t max_prompts = 1024;
   int32_t max_messages = 16'384;

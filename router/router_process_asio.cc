@@ -14,6 +14,7 @@
 #include "router/discovery/resolver.h"
 #include "router/front/front.h"
 #include "router/grpc/inference_server.h"
+#include "router/grpc/oip/open_inference.h"
 #include "router/http2_flags.h"
 #include "router/link/dialer_grpc.h"
 #include "router/pipeline/make_pipeline.h"
@@ -232,9 +233,12 @@ absl::Status RouterProcess::State::Start() {
   grpc_services->keys = http_services->keys;
   grpc_services->request_limits = http_services->request_limits;
   grpc_services->limits.max_concurrent_streams = config.max_streams_per_connection;
+  grpc_services->limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
+  grpc_services->version = QUIRE_VERSION;
   grpc_services->limits.max_receive_bytes = static_cast<int>(config.max_body.value);
   grpc_services->limits.max_metadata_bytes = static_cast<int>(config.max_header.value);
   grpc = std::make_unique<InferenceServer>(*grpc_services);
+  oip::AddOpenInference(*grpc_services, *grpc);
   front = std::make_unique<Front>(executor.context(), *http_services, front_options,
                                   [this](int fd) { grpc->Adopt(fd); });
   if (config.admin_port >= 0) QUIRE_RETURN_IF_ERROR(StartAdmin());

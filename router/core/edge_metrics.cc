@@ -48,6 +48,13 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
       grpc_errors(Add(m, "quire_router_grpc_errors_total", "gRPC calls that ended in an error")),
       grpc_cancelled(Add(m, "quire_router_grpc_cancelled_total",
                          "gRPC calls cancelled by their client or deadline")),
+      grpc_stream_requests(Add(m, "quire_router_grpc_stream_requests_total",
+                               "Requests read from ModelStreamInfer calls")),
+      grpc_stream_request_errors(Add(m, "quire_router_grpc_stream_request_errors_total",
+                                     "Requests of ModelStreamInfer calls that ended in an error")),
+      grpc_stream_pauses(Add(m, "quire_router_grpc_stream_pauses_total",
+                             "Times that a ModelStreamInfer call was not read from, since too many "
+                             "of its answers wait to be taken")),
       tls_handshakes(Add(m, "quire_router_tls_handshakes_total", "TLS handshakes that ended well")),
       tls_handshake_failures(Add(m, "quire_router_tls_handshake_failures_total",
                                  "TLS handshakes that broke or came too slowly")),

@@ -46,7 +46,10 @@ struct EdgeMetrics {
   Counter& stream_error_events;
   Counter& grpc_requests;
   Counter& grpc_errors;
-  Counter& grpc_cancelled;          // by the client or its deadline
+  Counter& grpc_cancelled;        // by the client or its deadline
+  Counter& grpc_stream_requests;  // of ModelStreamInfer calls
+  Counter& grpc_stream_request_errors;
+  Counter& grpc_stream_pauses;      // of reading, since their clients take no answers
   Counter& tls_handshakes;          // that ended well
   Counter& tls_handshake_failures;  // broken, or too slow
   Counter& tls_handshakes_refused;  // over --max-tls-handshakes

@@ -20,7 +20,8 @@ LimitCounters::LimitCounters(Metrics& m)
       prompt_bytes(Refusals(m, "prompt_bytes")),
       choices(Refusals(m, "choices")),
       stop_strings(Refusals(m, "stop_strings")),
-      logit_bias(Refusals(m, "logit_bias")) {}
+      logit_bias(Refusals(m, "logit_bias")),
+      call_requests(Refusals(m, "call_requests")) {}
 
 ApiError PastLimit(std::string_view field, std::string_view flag, size_t limit, Counter* counter) {
   if (counter != nullptr) counter->Add();

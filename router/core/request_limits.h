@@ -22,6 +22,7 @@ struct LimitCounters {
   Counter& choices;
   Counter& stop_strings;
   Counter& logit_bias;
+  Counter& call_requests;  // running at once in one call
 };
 
 struct RequestLimits {

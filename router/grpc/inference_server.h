@@ -1,4 +1,4 @@
-// quire.v1.Inference over gRPC, with health and reflection.
+// The gRPC server: quire.v1.Inference with health and reflection, and the services that are added.
 //
 // Owner: main; made, started and destroyed on the event loop's thread. gRPC's own threads only post
 // to the loop.
@@ -21,6 +21,10 @@
 #include "router/keys/key_ring.h"
 #include "router/pipeline/pipeline.h"
 
+namespace grpc {
+class Service;
+}
+
 namespace quire {
 
 struct GrpcLimits {
@@ -33,6 +37,7 @@ struct GrpcLimits {
   // Outputs of a choice that its client has had before the pipeline hears of it: well below the
   // quarter of a window that moves it.
   uint64_t taken_step = 16;
+  size_t max_requests_per_call = 256;  // running at once in one ModelStreamInfer
 };
 
 struct GrpcServices {
@@ -44,6 +49,8 @@ struct GrpcServices {
   GrpcLimits limits;
   KeyRing* keys = nullptr;  // who may come in; nullptr: everyone
   RequestLimits request_limits = {};
+  std::string version = {};
+  bool leaving = false;  // not ready any more, though it still serves; event loop only
 };
 
 class InferenceServer {
@@ -52,6 +59,8 @@ class InferenceServer {
   // Shut down before, unless Start failed.
   ~InferenceServer();
 
+  // Before Start. `name` is the service's full one, which health tells of.
+  void AddService(std::string name, std::unique_ptr<grpc::Service> service);
   absl::Status Start();
   // Takes over a connected socket on which a client's HTTP/2 arrives.
   void Adopt(int fd);

@@ -5,7 +5,6 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "common/check.h"
@@ -13,43 +12,12 @@
 #include "quire/v1/inference.grpc.pb.h"
 #include "router/grpc/answer_call_grpc.h"
 #include "router/grpc/auth_grpc.h"
+#include "router/grpc/call_facts_grpc.h"
 #include "router/grpc/messages_grpc.h"
 #include "router/keys/tenant_access.h"
 
 namespace quire {
 namespace {
-
-constexpr size_t kMaxRequestIdBytes = 128;
-constexpr uint64_t kMaxTimeoutMs = 86'400'000;
-
-std::string MetadataValue(const grpc::CallbackServerContext& context, const char* name) {
-  const auto found = context.client_metadata().find(name);
-  if (found == context.client_metadata().end()) return {};
-  return std::string(found->second.data(), found->second.size());
-}
-
-bool UsableRequestId(const std::string& id) {
-  return !id.empty() && id.size() <= kMaxRequestIdBytes &&
-         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
-}
-
-std::string NewRequestId(Rng& rng) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string id;
-  for (int half = 0; half < 2; ++half) {
-    uint64_t bits = rng.Next();
-    for (int i = 0; i < 16; ++i, bits >>= 4) id += kHex[bits & 15];
-  }
-  return id;
-}
-
-// What remains until the call's deadline; 0 when it has none.
-uint64_t RemainingMs(const grpc::CallbackServerContext& context) {
-  const auto left = context.deadline() - std::chrono::system_clock::now();
-  const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
-  if (ms > static_cast<int64_t>(kMaxTimeoutMs)) return 0;
-  return static_cast<uint64_t>(std::max<int64_t>(ms, 1));
-}
 
 // The face that gRPC's threads see of an AnswerCall; deletes itself when gRPC is done with it.
 class AnswerReactor final : public AnswerCall::Reactor {
@@ -68,13 +36,8 @@ class AnswerReactor final : public AnswerCall::Reactor {
     } else {
       problem = tenant.error();
     }
-    const std::string from_header = MetadataValue(context, "x-request-id");
-    request.request_id = UsableRequestId(message.request_id()) ? message.request_id()
-                         : UsableRequestId(from_header)        ? from_header
-                                                               : std::string();
-    request.timeout_ms = RemainingMs(context);
-    request.session = MetadataValue(context, "x-session-id").substr(0, 256);
-    request.traceparent = MetadataValue(context, "traceparent").substr(0, 256);
+    request.request_id = RequestIdOf(context, message.request_id());
+    ReadCallFacts(context, request);
     services_.executor.Post([&services = services_, &context, call = call_,
                              problem = std::move(problem), request = std::move(request)]() mutable {
       services.counters.grpc_requests.Add();
@@ -215,6 +178,7 @@ struct InferenceServer::State {
     if (health != nullptr && (!health_set || serving != healthy)) {
       health->SetServingStatus("", serving);
       health->SetServingStatus(v1::Inference::service_full_name(), serving);
+      for (const AddedService& added : more) health->SetServingStatus(added.name, serving);
       healthy = serving;
       health_set = true;
     }
@@ -225,8 +189,14 @@ struct InferenceServer::State {
         });
   }
 
+  struct AddedService {
+    std::string name;
+    std::unique_ptr<grpc::Service> service;
+  };
+
   GrpcServices& services;
   InferenceService service;
+  std::vector<AddedService> more;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
   TimerId health_timer = 0;
@@ -242,6 +212,11 @@ InferenceServer::~InferenceServer() {
   if (state_->health_timer != 0) state_->services.executor.Cancel(state_->health_timer);
 }
 
+void InferenceServer::AddService(std::string name, std::unique_ptr<grpc::Service> service) {
+  QUIRE_CHECK(!state_->server);
+  state_->more.push_back({std::move(name), std::move(service)});
+}
+
 absl::Status InferenceServer::Start() {
   grpc::EnableDefaultHealthCheckService(true);
   // Naming the messages brings their descriptors into the program, where reflection looks for them.
@@ -250,6 +225,9 @@ absl::Status InferenceServer::Start() {
   grpc::ServerBuilder builder;
   SetLimits(state_->services.limits, builder);
   builder.RegisterService(&state_->service);
+  for (const State::AddedService& added : state_->more) {
+    builder.RegisterService(added.service.get());
+  }
   state_->acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       MakeEdgeCredentials(state_->services.keys));
@@ -266,6 +244,7 @@ void InferenceServer::Adopt(int fd) {
 }
 
 void InferenceServer::StartDraining() {
+  state_->services.leaving = true;
   state_->draining = true;
   if (state_->health_timer != 0) state_->services.executor.Cancel(state_->health_timer);
   state_->health_timer = 0;

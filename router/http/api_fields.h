@@ -1,4 +1,5 @@
-// Readers of single JSON fields, and the one table of all fields that the API knows.
+// The one table of the fields that the OpenAI-shaped API knows, sampling wishes apart, which are
+// router/chat/sampling_fields.h's.
 //
 // Private to router/http; pure.
 #pragma once
@@ -9,12 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "common/json/json.h"
+#include "router/chat/json_fields.h"
 #include "router/http/api_request.h"
 
 namespace quire {
-
-using FieldError = std::optional<ApiError>;
 
 inline constexpr unsigned kInCompletion = 1;
 inline constexpr unsigned kInChat = 2;
@@ -42,18 +41,9 @@ struct ApiField {
   FieldError (*read)(const json::Value& value, std::string_view name, ApiDraft& draft);
 };
 
-// The table, in no order that matters.
+// The table, in no order that matters. What stands in it goes before a sampling wish of that name.
 std::span<const ApiField> ApiFields();
 
-FieldError ReadBool(const json::Value& value, std::string_view name, bool& out);
-FieldError ReadFloat(const json::Value& value, std::string_view name, std::optional<float>& out);
-FieldError ReadInt(const json::Value& value, std::string_view name, std::optional<int32_t>& out);
-FieldError ReadString(const json::Value& value, std::string_view name, std::string& out);
-// Names and the like: every prompt's request gets a copy, so that they must be short.
-inline constexpr size_t kMaxNameBytes = 1024;
-FieldError ReadName(const json::Value& value, std::string_view name, std::string& out);
-// A list of token ids in [0, 2^31).
-FieldError ReadTokenIds(const json::Value& value, std::string_view name, std::vector<TokenId>& out);
 // The messages of a chat: roles checked, text parts joined, written back as JSON.
 FieldError ReadMessages(const json::Value& value, std::string& out);
 

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "common/sampling_params.h"
+#include "router/chat/sampling_fields.h"
 #include "router/core/sampling_checks.h"
 #include "router/http/api_fields.h"
 #include "router/http/errors.h"
@@ -46,14 +47,18 @@ FieldError ReadFields(const json::Object& object, unsigned where, ApiDraft& draf
     for (const ApiField& field : ApiFields()) {
       if (field.name == name && (field.where & where) != 0) known = &field;
     }
-    if (!known) {
+    const SamplingField* wish = known ? nullptr : FindSamplingField(name);
+    if (!known && !wish) {
       if (draft.out.unknown_fields.size() < kMaxUnknownFieldsListed) {
         draft.out.unknown_fields.emplace_back(name.substr(0, 64));
       }
       continue;
     }
     if (member.value().is_null()) continue;
-    if (auto problem = known->read(member.value(), name, draft)) return problem;
+    if (auto problem = known ? known->read(member.value(), name, draft)
+                             : wish->read(member.value(), name, draft.common.sampling)) {
+      return problem;
+    }
   }
   return std::nullopt;
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Unmodified clients against a real router and a real worker that serve the demo model.
 
-Starts both on ports of the system's choice, runs the openai package and grpcurl (fetched by setup.sh), and
-prints `N passed, N failed`.
+Starts both on ports of the system's choice, runs the clients that setup.sh has fetched, and prints `N passed, N failed`.
 """
+import base64
 import json
 import pathlib
 import subprocess
@@ -14,7 +14,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "process"))
 from harness import BIN, DEMO, Process, expect  # noqa: E402
 
-PYTHON = ROOT / ".cache" / "venv-conformance" / "bin" / "python"
 GRPCURL = ROOT / ".cache" / "go-bin" / "grpcurl"
 MODEL = "demo"
 CHECKS = []
@@ -50,7 +49,7 @@ def messages(text):
 @check
 def reflection_lists_the_services(target):
     services = grpcurl(target, "list").split()
-    for name in ("quire.v1.Inference", "grpc.health.v1.Health"):
+    for name in ("quire.v1.Inference", "inference.GRPCInferenceService", "grpc.health.v1.Health"):
         expect(name in services, services)
     described = subprocess.run([str(GRPCURL), "-plaintext", target, "describe", "quire.v1.Inference"],
                                stdout=subprocess.PIPE, text=True, timeout=60).stdout
@@ -116,6 +115,24 @@ def health_is_served(target):
 
 
 @check
+def the_open_protocol_takes_typed_contents(target):
+    request = {"model_name": MODEL, "id": "g", "inputs": [
+        {"name": "text_input", "datatype": "BYTES", "shape": [1],
+         "contents": {"bytes_contents": [base64.b64encode(b"Once upon a time").decode()]}}],
+        "parameters": {"max_tokens": {"int64_param": 6}, "temperature": {"double_param": 0},
+                       "binary_data_output": {"bool_param": False}}}
+    whole = messages(grpcurl(target, "inference.GRPCInferenceService/ModelInfer", request))[0]
+    outputs = {o["name"]: o["contents"] for o in whole["outputs"]}
+    steps = messages(grpcurl(target, "inference.GRPCInferenceService/ModelStreamInfer", request))
+    expect(len(steps) == 6 and steps[-1]["infer_response"]["parameters"]["triton_final_response"]["bool_param"], steps)
+    ids = [i for s in steps for o in s["infer_response"]["outputs"] if o["name"] == "output_ids"
+           for i in o["contents"]["int_contents"]]
+    expect(ids == outputs["output_ids"]["int_contents"], whole)
+    output = grpcurl(target, "inference.GRPCInferenceService/ModelInfer", {**request, "model_name": "nope"}, want=1)
+    expect("NotFound" in output, output)
+
+
+@check
 def bad_requests_name_their_field(target):
     for request, field in [({"text": ""}, "text"), ({}, "prompt"),
                            ({"text": "x", "sampling": {"max_tokens": 0}}, "max_tokens"),
@@ -150,12 +167,15 @@ def run_grpcurl(ports):
     return passed, failed
 
 
-def run_openai(port):
-    done = subprocess.run([str(PYTHON), str(ROOT / "tests/conformance/openai_client.py"),
-                           f"http://127.0.0.1:{port}", MODEL], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=600)
+def run_client(environment, script, *arguments):
+    """A client's script in its virtual environment; it prints its counts."""
+    python = ROOT / ".cache" / environment / "bin" / "python"
+    done = subprocess.run([str(python), str(ROOT / "tests" / "conformance" / script), *arguments],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
     print(done.stdout, end="")
     counts = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("COUNTS ")]
+    if not counts or counts[0][1] != "0":
+        print(done.stderr[-2000:])
     return (int(counts[0][0]), int(counts[0][1])) if counts else (0, 1)
 
 
@@ -169,7 +189,12 @@ def main():
         with Process(router_command) as router:
             line = json.loads(router.wait_for_line('"listen"'))
             http_port, grpc_port = (int(line[key].rsplit(":", 1)[1]) for key in ("listen", "grpc"))
-            results = [run_openai(http_port), run_grpcurl((grpc_port, http_port))]
+            http, grpc = f"127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}"
+            results = [run_client("venv-conformance", "openai_client.py", f"http://{http}", MODEL),
+                       run_grpcurl((grpc_port, http_port)),
+                       run_client("venv-tritonclient", "triton_client.py", grpc, MODEL),
+                       run_client("venv-kserve", "kserve_client.py", http, grpc, MODEL),
+                       run_client("venv-tritonclient", "triton_faults.py")]
             try:
                 check_http(http_port)
                 check_http(grpc_port)

@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bash tests/conformance/setup.sh
 code=$?
 if [ $code = 3 ]; then
-  echo "SKIP conformance: the openai package or grpcurl could not be fetched (no network?)"
+  echo "SKIP conformance: a client (Python packages, grpcurl) could not be fetched (no network?)"
   echo "0 passed, 0 failed, 1 skipped"
   exit 0
 fi

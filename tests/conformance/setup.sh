@@ -1,20 +1,29 @@
 #!/usr/bin/env bash
-# Fetches the clients of the conformance tests into .cache, once: a pinned openai package and a pinned
-# grpcurl. Prints nothing when all is there. Ends with 3 when a registry cannot be reached.
+# Fetches the clients of the conformance tests into .cache, once, all pinned: Python packages in a virtual
+# environment each, since their requirements differ, and grpcurl. Prints nothing when all is there. Ends with 3 when a registry cannot be reached.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 OPENAI=openai==3.3.1
+TRITON=("tritonclient[grpc]==2.73.0" grpcio==1.85.1 protobuf==6.33.6 numpy==2.4.6)
+KSERVE=(kserve==0.21.0 grpcio==1.85.1 protobuf==6.33.6 numpy==2.4.6)
 GRPCURL=v1.8.9  # the newest that Debian 12's Go builds without fetching another Go
-VENV=.cache/venv-conformance
 GO_BIN=$PWD/.cache/go-bin
 
-if [ "$(cat "$VENV/.complete" 2>/dev/null)" != "$OPENAI" ]; then
-  echo "conformance: fetching $OPENAI" >&2
-  rm -rf "$VENV"
-  python3 -m venv "$VENV"
-  "$VENV/bin/pip" install -q --disable-pip-version-check "$OPENAI" >&2 || exit 3
-  echo "$OPENAI" >"$VENV/.complete"
-fi
+# fetch_packages FOLDER PACKAGE...
+fetch_packages() {
+  local venv=$1
+  shift
+  [ "$(cat "$venv/.complete" 2>/dev/null)" != "$*" ] || return 0
+  echo "conformance: fetching $*" >&2
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install -q --disable-pip-version-check "$@" >&2 || exit 3
+  echo "$*" >"$venv/.complete"
+}
+
+fetch_packages .cache/venv-conformance "$OPENAI"
+fetch_packages .cache/venv-tritonclient "${TRITON[@]}"
+fetch_packages .cache/venv-kserve "${KSERVE[@]}"
 if [ "$(cat "$GO_BIN/.grpcurl" 2>/dev/null)" != "$GRPCURL" ]; then
   echo "conformance: building grpcurl $GRPCURL" >&2
   mkdir -p "$GO_BIN"

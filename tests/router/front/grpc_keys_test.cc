@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "inference/open_inference.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "tests/router/support/grpc_edge.h"
 #include "tests/router/support/test_keys.h"
@@ -97,6 +98,23 @@ std::string TokenizeBytes() {
   return Bytes(request);
 }
 
+std::string InferBytes() {
+  inference::ModelInferRequest request;
+  request.set_model_name("demo");
+  auto& input = *request.add_inputs();
+  input.set_name("text_input");
+  input.set_datatype("BYTES");
+  input.add_shape(1);
+  input.mutable_contents()->add_bytes_contents("x");
+  return Bytes(request);
+}
+
+std::string ModelBytes() {
+  inference::ModelMetadataRequest request;  // the other requests about a model look the same
+  request.set_name("demo");
+  return Bytes(request);
+}
+
 struct Census {
   std::string message;
   bool open = false;
@@ -112,6 +130,15 @@ const std::map<std::string, Census>& Expected() {
       {"/quire.v1.Inference/Chat", {ChatBytes(), false, kNotFound}},
       {"/quire.v1.Inference/ListModels", {"", false}},
       {"/quire.v1.Inference/Tokenize", {TokenizeBytes(), false, kNotFound}},
+      {"/inference.GRPCInferenceService/ServerLive", {"", false}},
+      {"/inference.GRPCInferenceService/ServerReady", {"", false}},
+      {"/inference.GRPCInferenceService/ServerMetadata", {"", false}},
+      {"/inference.GRPCInferenceService/ModelReady", {ModelBytes(), false, kNotFound}},
+      {"/inference.GRPCInferenceService/ModelMetadata", {ModelBytes(), false, kNotFound}},
+      {"/inference.GRPCInferenceService/ModelConfig", {ModelBytes(), false, kNotFound}},
+      {"/inference.GRPCInferenceService/ModelInfer", {InferBytes(), false, kNotFound}},
+      // What a stream refuses it says in a message: the test below looks into it.
+      {"/inference.GRPCInferenceService/ModelStreamInfer", {InferBytes(), false}},
       {"/grpc.health.v1.Health/Check", {"", true}},
       {"/grpc.health.v1.Health/Watch", {"", true, grpc::StatusCode::OK, false}},
       {kReflection, {kListServices, false}},
@@ -213,6 +240,32 @@ TEST_F(GrpcKeys, TheTenantAndTheRequestIdTravelWithTheCall) {
     EXPECT_EQ(edge.pipeline.seen[0].tenant->name, "customer-7");
     EXPECT_EQ(edge.pipeline.seen[0].request_id, "id-of-client");
     EXPECT_EQ(edge.pipeline.seen[1].tenant->name, "acme");
+  });
+}
+
+TEST_F(GrpcKeys, WhatTheOpenProtocolHasBesideIsUnimplemented) {
+  for (const char* method :
+       {"RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload", "ModelStatistics",
+        "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "CudaSharedMemoryRegister",
+        "TraceSetting", "LogSettings"}) {
+    const std::string path = std::string("/inference.GRPCInferenceService/") + method;
+    EXPECT_EQ(Ask(path, "", Bearer(kAcmeKey)).status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    EXPECT_EQ(Ask(path, "", {}).status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  }
+}
+
+TEST_F(GrpcKeys, RequestsOfAStreamAreHeldToTheTenantsModels) {
+  for (const auto& [key, served] : {std::pair(kAcmeKey, true), std::pair(kBetaKey, false)}) {
+    const RpcAnswer answer =
+        Ask("/inference.GRPCInferenceService/ModelStreamInfer", InferBytes(), Bearer(key));
+    inference::ModelStreamInferResponse response;
+    ASSERT_TRUE(response.ParseFromString(answer.first_message));
+    EXPECT_EQ(response.error_message().empty(), served) << response.error_message();
+    EXPECT_EQ(response.infer_response().outputs().empty(), !served);
+  }
+  edge.OnLoop([&] {
+    ASSERT_EQ(edge.pipeline.seen.size(), 1u);
+    EXPECT_EQ(edge.pipeline.seen[0].tenant->name, "acme");
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include "router/front/front.h"
 #include "router/grpc/inference_server.h"
+#include "router/grpc/oip/open_inference.h"
 #include "tests/router/support/edge_harness.h"
 
 namespace quire {
@@ -24,6 +25,7 @@ class GrpcEdge : public EdgeHarness {
     options.handshakes = &background;
     OnLoop([&] {
       server = std::make_unique<InferenceServer>(grpc_services);
+      oip::AddOpenInference(grpc_services, *server);
       EXPECT_TRUE(server->Start().ok());
       front = std::make_unique<Front>(executor.context(), services, options,
                                       [this](int fd) { server->Adopt(fd); });

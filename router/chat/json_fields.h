@@ -1,0 +1,33 @@
+// Readers of single JSON fields, each of which names the field that it refuses.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/json/json.h"
+#include "router/core/api.h"
+
+namespace quire {
+
+using FieldError = std::optional<ApiError>;
+
+FieldError ReadBool(const json::Value& value, std::string_view name, bool& out);
+FieldError ReadFloat(const json::Value& value, std::string_view name, std::optional<float>& out);
+FieldError ReadInt(const json::Value& value, std::string_view name, std::optional<int32_t>& out);
+// Negative numbers are taken bit by bit: clients draw seeds from signed ranges too.
+FieldError ReadUint64(const json::Value& value, std::string_view name, uint64_t& out);
+FieldError ReadString(const json::Value& value, std::string_view name, std::string& out);
+// Names and the like: every prompt's request gets a copy, so that they must be short.
+inline constexpr size_t kMaxNameBytes = 1024;
+FieldError ReadName(const json::Value& value, std::string_view name, std::string& out);
+// A string, or a list of strings; an empty string is none.
+FieldError ReadStrings(const json::Value& value, std::string_view name,
+                       std::vector<std::string>& out);
+// A list of token ids in [0, 2^31).
+FieldError ReadTokenIds(const json::Value& value, std::string_view name, std::vector<TokenId>& out);
+
+}  // namespace quire

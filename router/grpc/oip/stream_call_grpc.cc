@@ -1,0 +1,168 @@
+#include "router/grpc/oip/stream_call_grpc.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "router/grpc/call_facts_grpc.h"
+#include "router/grpc/oip/oip_messages_grpc.h"
+#include "router/keys/tenant_access.h"
+
+namespace quire::oip {
+
+StreamCall::~StreamCall() { QUIRE_CHECK(ended_ && parts_.empty()); }
+
+void StreamCall::Take(std::optional<ApiError> problem, InferRequest request) {
+  if (ended_) return;
+  services_.counters.grpc_stream_requests.Add();
+  const std::shared_ptr<const TenantProfile>& tenant = request.generate.tenant;
+  const RequestLimits& limits = services_.request_limits;
+  if (!problem && ids_.count(request.id) > 0) {
+    problem = InvalidField("id", "\"" + request.id + "\" is running already in this call");
+  } else if (!problem && ids_.size() >= services_.limits.max_requests_per_call) {
+    problem = PastLimit("requests of this call", "--max-requests-per-call",
+                        services_.limits.max_requests_per_call,
+                        limits.counters ? &limits.counters->call_requests : nullptr);
+    problem->code = ApiCode::kRateLimited;
+  } else if (!problem && NarrowsModels(tenant)) {
+    problem = CheckModelAccess(services_.pipeline.Models(), tenant.get(), request.model);
+  }
+  if (problem) {
+    Refuse(request, *problem);
+  } else {
+    Launch(std::move(request));
+  }
+  ReadOn();
+}
+
+void StreamCall::Launch(InferRequest request) {
+  if (request.generate.request_id.empty()) {
+    request.generate.request_id = NewRequestId(services_.rng);
+  }
+  const uint64_t number = next_number_++;
+  ids_.insert(request.id);
+  auto part = std::make_unique<Part>(*this, number, std::move(request));
+  part->id = services_.pipeline.Start(std::move(part->request.generate), part.get());
+  parts_.emplace(number, std::move(part));
+}
+
+void StreamCall::Refuse(const InferRequest& request, const ApiError& error) {
+  services_.counters.grpc_stream_request_errors.Add();
+  auto message = std::make_unique<StreamWriter::Message>();
+  ToProto(request, error, message->response);
+  writer_.Write(std::move(message));
+}
+
+// A step's outputs wait for the end of this turn of the loop: whether they are the last ones shows
+// by then.
+void StreamCall::PartDelta(Part& part, const Delta& delta) {
+  const bool next_step = part.request.stream && part.answer.pending() && !delta.ids.empty();
+  if (next_step) Emit(part, false);
+  part.answer.Add(delta);
+  if (!part.request.stream || part.flush_posted) return;
+  part.flush_posted = true;
+  services_.executor.Post(
+      [self = shared_from_this(), number = part.number] { self->Flush(number); });
+}
+
+void StreamCall::Flush(uint64_t number) {
+  const auto found = parts_.find(number);
+  if (found == parts_.end()) return;
+  Part& part = *found->second;
+  part.flush_posted = false;
+  if (part.answer.pending() && !part.answer.ended()) Emit(part, false);
+}
+
+void StreamCall::Emit(Part& part, bool final) {
+  auto message = std::make_unique<StreamWriter::Message>();
+  inference::ModelInferResponse& response = *message->response.mutable_infer_response();
+  ToProto(part.request, part.answer.Take(), response);
+  MarkFinal(final, response);
+  if (const auto problem = CheckSize(message->response, services_.limits.max_send_bytes)) {
+    return Refuse(part.request, *problem);
+  }
+  message->part = part.number;
+  if (part.request.stream && part.answer.next_index() >= part.told + services_.limits.taken_step) {
+    message->taken = part.told = part.answer.next_index();
+  }
+  writer_.Write(std::move(message));
+}
+
+void StreamCall::PartFinished(Part& part) {
+  part.id = 0;
+  if (!part.answer.ended()) {
+    ApiError error;
+    error.message = "the answer ended without a finish reason";
+    return PartError(part, error);
+  }
+  const bool empty_final = part.request.empty_final;
+  Emit(part, !empty_final);
+  if (empty_final) {
+    auto message = std::make_unique<StreamWriter::Message>();
+    ToProto(part.request, {}, *message->response.mutable_infer_response());
+    MarkFinal(true, *message->response.mutable_infer_response());
+    writer_.Write(std::move(message));
+  }
+  Drop(part);
+}
+
+void StreamCall::PartError(Part& part, const ApiError& error) {
+  part.id = 0;
+  if (part.request.stream && part.answer.pending()) Emit(part, false);
+  Refuse(part.request, error);
+  Drop(part);
+}
+
+// `part` is gone after this.
+void StreamCall::Drop(Part& part) {
+  QUIRE_CHECK(ids_.erase(part.request.id) == 1);
+  QUIRE_CHECK(parts_.erase(part.number) == 1);
+  EndIfDone();
+}
+
+void StreamCall::ReadOn() {
+  if (ended_ || half_closed_) return;
+  reading_paused_ = writer_.waiting() > kMaxWaiting;
+  if (reading_paused_) return services_.counters.grpc_stream_pauses.Add();
+  read_next_();
+}
+
+void StreamCall::HalfClosed() {
+  half_closed_ = true;
+  EndIfDone();
+}
+
+void StreamCall::EndIfDone() {
+  if (ended_ || !half_closed_ || !parts_.empty()) return;
+  ended_ = true;
+  writer_.End(grpc::Status::OK);
+}
+
+void StreamCall::CancelAll() {
+  for (const auto& [number, part] : parts_) {
+    if (part->id != 0) services_.pipeline.Cancel(part->id);
+  }
+  parts_.clear();
+  ids_.clear();
+}
+
+void StreamCall::GiveUp(const char* why) {
+  if (ended_) return;
+  ended_ = true;
+  services_.counters.grpc_cancelled.Add();
+  CancelAll();
+  writer_.Break();
+  writer_.End(grpc::Status(grpc::StatusCode::CANCELLED, why));
+}
+
+void StreamCall::Cancelled() { GiveUp("the client gave the call up"); }
+
+void StreamCall::Heard(const StreamWriter::News& news) {
+  if (news.broken) return GiveUp("the client is gone");
+  const auto part = parts_.find(news.part);
+  if (news.taken && part != parts_.end() && part->second->id != 0) {
+    services_.pipeline.Taken(part->second->id, 0, *news.taken);
+  }
+  if (reading_paused_ && news.drained) ReadOn();
+}
+
+}  // namespace quire::oip

@@ -1,0 +1,90 @@
+// One ModelStreamInfer call: requests that come one after the other, run at once, and are told
+// apart by their id.
+//
+// Owners: its reactor and the work posted by it (shared_ptr in each), until the call has ended. All
+// functions but the constructor and Written run on the event loop.
+//
+// Invariants:
+// 1. A request's id is its own while it runs. What is wrong with one request is told with its id
+//    and concerns no other.
+// 2. One request is read at a time, none while more than kMaxWaiting responses wait to be written.
+// 3. Every step's outputs are one response, or all are one where the request says so; the last has
+//    triton_final_response = true.
+// 4. After the client's half-close the call ends with its last request; a client that is gone ends
+//    all of them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "router/grpc/inference_server.h"
+#include "router/grpc/oip/stream_writer_grpc.h"
+#include "router/oip/infer_answer.h"
+
+namespace quire::oip {
+
+inline constexpr size_t kMaxWaiting = 1024;
+
+class StreamCall final : public std::enable_shared_from_this<StreamCall> {
+ public:
+  // `read_next` starts to read a request; it is called until the call has ended.
+  StreamCall(GrpcServices& services, StreamWriter::Reactor* reactor,
+             std::function<void()> read_next)
+      : services_(services), writer_(reactor), read_next_(std::move(read_next)) {}
+  ~StreamCall();
+
+  // A request has been read; `problem`: it is refused. Reads on.
+  void Take(std::optional<ApiError> problem, InferRequest request);
+  void HalfClosed();
+  void Cancelled();
+  // gRPC's threads: a write has ended. What came of it is for Heard.
+  StreamWriter::News Written(bool ok) { return writer_.WriteDone(ok); }
+  void Heard(const StreamWriter::News& news);
+
+ private:
+  class Part final : public ResponseSink {
+   public:
+    Part(StreamCall& owner, uint64_t its_number, InferRequest its_request)
+        : call(owner), number(its_number), request(std::move(its_request)), answer(request) {}
+    void OnStarted(const Started& started) override { answer.Add(started); }
+    void OnDelta(const Delta& delta) override { call.PartDelta(*this, delta); }
+    void OnChoiceEnd(const ChoiceEnd& end) override { answer.Add(end); }
+    void OnFinished(const Usage&) override { call.PartFinished(*this); }
+    void OnError(const ApiError& error) override { call.PartError(*this, error); }
+
+    StreamCall& call;
+    const uint64_t number;
+    InferRequest request;  // less what the pipeline was given
+    InferAnswer answer;
+    RequestId id = 0;   // 0 once it has ended
+    uint64_t told = 0;  // outputs below it were told to the pipeline as taken, or will be
+    bool flush_posted = false;
+  };
+
+  void Launch(InferRequest request);
+  void Refuse(const InferRequest& request, const ApiError& error);
+  void PartDelta(Part& part, const Delta& delta);
+  void PartFinished(Part& part);
+  void PartError(Part& part, const ApiError& error);
+  void Flush(uint64_t number);
+  void Emit(Part& part, bool final);
+  void Drop(Part& part);
+  void ReadOn();
+  void EndIfDone();
+  void CancelAll();
+  void GiveUp(const char* why);
+
+  GrpcServices& services_;
+  StreamWriter writer_;
+  const std::function<void()> read_next_;
+  std::map<uint64_t, std::unique_ptr<Part>> parts_;  // that run, by number
+  std::set<std::string> ids_;                        // theirs
+  uint64_t next_number_ = 1;
+  bool reading_paused_ = false;
+  bool half_closed_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace quire::oip

@@ -1,0 +1,19 @@
+"""What the clients' scripts share: a list of checks, each judged on its own, and their counts for run.py."""
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def run_all(client):
+    failed = 0
+    for function in CHECKS:
+        try:
+            function()
+            print(f"ok   {client} {function.__name__}", flush=True)
+        except Exception as error:  # noqa: BLE001: each check is judged on its own
+            failed += 1
+            print(f"FAIL {client} {function.__name__}: {type(error).__name__}: {error}", flush=True)
+    print(f"COUNTS {len(CHECKS) - failed} {failed}")

@@ -1,0 +1,83 @@
+"""The unmodified KServe SDK against a running router, over gRPC. Run by run.py with the pinned package.
+
+usage: kserve_client.py HTTP_HOST:PORT GRPC_HOST:PORT MODEL
+"""
+import asyncio
+import json
+import pathlib
+import sys
+
+import grpc
+import numpy as np
+from kserve import InferenceGRPCClient, InferInput, InferRequest
+from kserve.protocol.grpc import grpc_predict_v2_pb2
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from checks import check, run_all  # noqa: E402
+from proto_fields import hold_to  # noqa: E402
+
+HTTP, GRPC, MODEL = sys.argv[1:4]
+PROMPT = "Once upon a time"
+
+
+def request(text=PROMPT, binary=None, parameters=None, **sampling):
+    inputs = []
+    for name, value in (("text_input", text), ("sampling_parameters", json.dumps(sampling))):
+        inputs.append(InferInput(name, [1], "BYTES"))
+        array = np.array([value.encode()], dtype=np.object_)
+        inputs[-1].set_data_from_numpy(array, binary_data=binary)
+    return InferRequest(model_name=MODEL, request_id="one", infer_inputs=inputs, parameters=parameters or {})
+
+
+def over_grpc(act):
+    async def run():
+        async with InferenceGRPCClient(GRPC) as client:
+            return await act(client)
+    return asyncio.run(run())
+
+
+def text_of(response):
+    outputs = {o.name: o for o in response.outputs}
+    value = outputs["text_output"].as_numpy()[0]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@check
+def our_proto_is_theirs():
+    hold_to(grpc_predict_v2_pb2, lacks=(
+        "InferParameter.double_param", "InferParameter.uint64_param", "ModelStreamInfer",
+        "GRPCInferenceService/ModelStreamInfer", "ModelConfig", "GRPCInferenceService/ModelConfig", "ModelInput",
+        "ModelOutput", "DataType", "ModelTransactionPolicy"))
+
+
+@check
+def grpc_health():
+    assert over_grpc(lambda c: c.is_server_live()) and over_grpc(lambda c: c.is_server_ready())
+    assert over_grpc(lambda c: c.is_model_ready(MODEL))
+
+
+@check
+def grpc_infer():
+    texts = set()
+    for binary in (False, True):
+        response = over_grpc(lambda c, b=binary: c.infer(request(binary=b, max_tokens=8, temperature=0)))
+        assert response.id == "one" and response.model_name == MODEL
+        texts.add(text_of(response))
+    typed = over_grpc(lambda c: c.infer(request(binary=False, parameters={"binary_data_output": False},
+                                                max_tokens=8, temperature=0)))
+    texts.add(text_of(typed))
+    assert len(texts) == 1, texts
+
+
+@check
+def grpc_refusals():
+    for asked, word in ((request(max_tokens=0), "max_tokens"), (request(unheard_of=1), "unheard_of")):
+        try:
+            over_grpc(lambda c, a=asked: c.infer(a))
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.INVALID_ARGUMENT and word in error.details(), error
+        else:
+            raise AssertionError("was served")
+
+
+run_all("kserve")
