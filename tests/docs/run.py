@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Runs what the documents tell people to type, and holds their links and lists to the tree.
+
+A fenced block of ```sh is run, in its document's order and in one shell, in a folder that looks like the checkout. Words after
+`sh` say more: `server :PORT` (or `https:PORT`) starts it in the background and waits for /readyz there, `helm` and `grpcurl`
+name a tool that it needs, `not run: WHY` leaves it out.
+"""
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "process"), str(ROOT / "tests" / "deploy")]
+import pods  # noqa: E402
+import tools  # noqa: E402
+from harness import expect, main_of  # noqa: E402
+
+WHY_NOT = {"builds", "needs a cluster", "needs a container builder", "needs a GPU"}
+DOCUMENT_LIMIT_S = 180
+FENCE = re.compile(r"^```(\w*)[ ]*(.*?)\n(.*?)^```$", re.M | re.S)
+SKIPPED = []
+
+# Stops at the first command that fails; curl fails where HTTP does.
+HEAD = """
+set -euo pipefail
+ready() {
+  for _ in $(seq 600); do
+    curl -ks -o /dev/null --fail "$1/readyz" 2>/dev/null && return
+    kill -0 "$2" 2>/dev/null || { echo "the server ended"; cat "$3"; exit 1; }
+    sleep 0.1
+  done
+  echo "the server is not ready"; cat "$3"; exit 1
+}
+"""
+
+
+def documents():
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "deploy").rglob("README.md"))]
+    return [path for path in found if FENCE.search(path.read_text())]
+
+
+def blocks(path):
+    """(words after sh, text) of the blocks of a document."""
+    return [(words.strip(), text) for language, words, text in FENCE.findall(path.read_text()) if language == "sh"]
+
+
+def script_of(path):
+    """One script out of a document's blocks, or None."""
+    script = HEAD
+    runs = 0
+    for number, (words, text) in enumerate(blocks(path)):
+        if words.startswith("not run: "):
+            expect(words.removeprefix("not run: ") in WHY_NOT, f"{path}: a block is left out because it {words[9:]!r}")
+            continue
+        tool = re.search(r"\b(helm|grpcurl)\b", words)
+        if tool and not has(tool.group(1)):
+            SKIPPED.append(f"{path.relative_to(ROOT)}: a block needs {tool.group(1)}")
+            continue
+        runs += 1
+        script += f"\necho '--- block {number}'\n"
+        server = re.search(r"\bserver (https)?:(\d+)", words)
+        if server:
+            log = f"server-{number}.log"
+            script += f"set -m\n( {text.strip()}\n) > {log} 2>&1 &\nSERVER=$!; set +m\n"
+            script += f"ready {server.group(1) or 'http'}://127.0.0.1:{server.group(2)} $SERVER {log}\n"
+            script += "echo $SERVER >> servers\n"
+        else:
+            script += text
+    return script if runs else None
+
+
+def has(tool):
+    return subprocess.run(["which", tool], capture_output=True, env=environment()).returncode == 0
+
+
+def environment():
+    paths = [ROOT / "build" / "bin", ROOT / ".cache" / "go-bin", tools.CACHE / "bin"]
+    return {"PATH": ":".join(map(str, paths)) + ":" + os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"}
+
+
+def run_document(path):
+    script = script_of(path)
+    if script is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for entry in ROOT.iterdir():
+            if entry.name not in (".git", "requests.jsonl"):
+                (pathlib.Path(folder) / entry.name).symlink_to(entry)
+        pathlib.Path(folder, ".curlrc").write_text("fail\nsilent\nshow-error\nmax-time = 60\n")
+        # In the end the shell waits for its servers, which this asks to leave.
+        script += """
+for server in $(tac servers 2>/dev/null); do kill -TERM -- -$server; done
+for server in $(tac servers 2>/dev/null); do wait $server || { echo "a server ended with $?"; exit 1; }; done
+"""
+        done = subprocess.Popen(["bash", "-c", script], cwd=folder, env={**environment(), "CURL_HOME": folder},
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            output, _ = done.communicate(timeout=DOCUMENT_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            done.kill()
+            output = done.communicate()[0] + f"\nnot done in {DOCUMENT_LIMIT_S} s"
+        finally:
+            left = pathlib.Path(folder, "servers")
+            for pid in left.read_text().split() if left.exists() else []:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(int(pid), signal.SIGKILL)
+        expect(done.returncode == 0, f"{path.relative_to(ROOT)}: exit code {done.returncode}\n{output[-3000:]}")
+
+
+def test_links_lead_somewhere():
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+            if not target.startswith(("http://", "https://")):
+                expect((path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}, which is not there")
+
+
+def test_the_codes_of_errors_are_those_of_the_code():
+    source = "".join(path.read_text() for path in sorted((ROOT / "router").rglob("*.cc")))
+    body = (ROOT / "router/http/errors.cc").read_text().split("std::string_view CodeOf(")[1].split("\n}\n")[0]
+    codes = set(re.findall(r'"([a-z_]+)"', body)) - {"model"}
+    codes |= set(re.findall(r'Refuse\(\d+,[^;]*"([a-z_]+)"\);', source))
+    codes |= set(re.findall(r'ErrorResponse\(\d+,[^;]*"([a-z_]+)"\)', source))
+    codes |= set(re.findall(r'return "((?:tenant_)?queue_full)"', source)) | set(re.findall(r'"(request_suspect)"', source))
+    told = set(re.findall(r"^\| `([a-z_]+)`", (ROOT / "docs/reference/errors.md").read_text(), re.M))
+    expect(told == codes, f"docs/reference/errors.md lacks {sorted(codes - told)} and has {sorted(told - codes)} too many")
+
+
+def add_documents(into):
+    for path in documents():
+        name = re.sub(r"\W+", "_", str(path.relative_to(ROOT)))
+        into[f"test_runs_{name}"] = lambda path=path: run_document(path)
+
+
+def main():
+    try:
+        tools.ensure()
+    except tools.Missing as missing:
+        print(f"without the tools of Kubernetes: {missing}")
+    missing = pods.alone()
+    if missing:
+        print(f"SKIP docs: {missing}\n0 passed, 0 failed, 1 skipped")
+        return 0
+    add_documents(globals())
+    code = main_of(globals())
+    for skipped in SKIPPED:
+        print(f"SKIP docs: {skipped}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
