@@ -18,6 +18,7 @@ size_t MostBytes(int max_rows) {
 RankSampling::RankSampling(const StepProgram& program, Communicator& communicator, int max_rows)
     : communicator_(communicator),
       slice_(VocabularyOf(program)),
+      vocab_size_(program.vocab_size),
       samplers_(RowsAtOnce(max_rows)),
       mine_(MostBytes(max_rows) / sizeof(uint64_t)),
       all_(mine_.size() * static_cast<size_t>(communicator.size())),
@@ -43,7 +44,8 @@ bool RankSampling::Run(const Logits& logits, std::span<const SampleRow> rows,
     for (int i = 0; i < group; ++i) {
       const std::span<float> slice(logits.data + (first + i) * logits.stride,
                                    static_cast<size_t>(slice_.count));
-      samplers_[i].Begin(slice, {communicator_.rank(), communicator_.size(), slice_.begin},
+      samplers_[i].Begin(slice,
+                         {communicator_.rank(), communicator_.size(), slice_.begin, vocab_size_},
                          rows[first + i], outputs[first + i]);
     }
     if (!RunRounds(group, pool)) return false;

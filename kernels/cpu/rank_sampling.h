@@ -40,6 +40,7 @@ class RankSampling {
 
   Communicator& communicator_;
   VocabularySlice slice_;
+  int vocab_size_;
   std::vector<sampling::SliceSampler> samplers_;
   std::vector<uint64_t> mine_;
   std::vector<uint64_t> all_;

@@ -7,7 +7,8 @@
 // Invariants:
 // 1. What a rank does next, and the size of its next message, follow from the row and from what it
 //    has heard alone: they are equal on all ranks.
-// 2. Sums over ranks are sums of integers, maxima are exact: no result depends on where the
+// 2. What is heard is never an index: a rank that says nonsense spoils the row, not its peers.
+// 3. Sums over ranks are sums of integers, maxima are exact: no result depends on where the
 //    vocabulary is cut.
 #pragma once
 
@@ -40,7 +41,8 @@ class SliceSampler {
   struct Place {
     int rank = 0;
     int ranks = 1;
-    int32_t first_id = 0;  // of the slice
+    int32_t first_id = 0;    // of the slice
+    int32_t vocab_size = 0;  // of all ranks
   };
   // Begins a row. `logits` is this rank's slice; it, the row and the output stay until done().
   // Equal rows on all ranks. Leaves in `logits` what biases, bans and penalties made of them.
@@ -73,6 +75,7 @@ class SliceSampler {
   struct DrawMessage;
 
   bool Inside(int32_t id) const;
+  bool IsToken(int32_t id) const { return id >= 0 && id < place_.vocab_size; }
   PeakMessage OwnPeak();
   void TakePeaks(const PeakMessage* first, size_t stride);
   int TopCount() const;

@@ -191,7 +191,7 @@ void SliceSampler::TakePeaks(const PeakMessage* first, size_t stride) {
         reinterpret_cast<const std::byte*>(first) + static_cast<size_t>(rank) * stride);
     peak_.usable = peak_.usable && one.usable != 0;
     bound_ = std::max(bound_, one.bound);
-    if (one.id < 0 || !(peak_.id < 0 || one.value > peak_.value)) continue;
+    if (!IsToken(one.id) || !(peak_.id < 0 || one.value > peak_.value)) continue;
     peak_.value = one.value;
     peak_.id = one.id;
     peak_raw_ = one.raw;
@@ -473,7 +473,7 @@ void SliceSampler::HearDraw(const Heard& heard) {
   DrawMessage best;
   for (int rank = 0; rank < place_.ranks; ++rank) {
     const auto& one = MessageOf<DrawMessage>(heard, rank);
-    if (one.id >= 0 && one.score > best.score) best = one;
+    if (IsToken(one.id) && one.score > best.score) best = one;
   }
   End(best.id, best.raw);
 }

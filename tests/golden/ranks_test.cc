@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -149,6 +150,17 @@ INSTANTIATE_TEST_SUITE_P(Models, RanksTest, testing::ValuesIn(kCuts),
                            return name;
                          });
 
+TEST(Ranks, EveryFixtureIsTested) {
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(QUIRE_SOURCE_DIR) +
+                                                               "/tests/golden/models")) {
+    if (entry.is_directory()) found.insert(entry.path().filename());
+  }
+  std::set<std::string> named;
+  for (const Cut& cut : kCuts) named.insert(cut.name);
+  EXPECT_EQ(found, named);
+}
+
 // What cannot be cut is refused in one line with what was found and what works.
 TEST(Ranks, ShapesThatDoNotDivideAreNamed) {
   const struct {
@@ -206,6 +218,8 @@ TEST(Ranks, EachNeedsLessMemoryTheMoreThereAre) {
         EXPECT_LE(driver->program(rank).WeightBytes() * ranks,
                   one->program(0).WeightBytes() * 3 / 2)
             << rank << " of " << ranks;
+        // Who plans memory for the first rank plans for all.
+        EXPECT_LE(driver->program(rank).WeightBytes(), driver->program(0).WeightBytes());
         if (few_kv_heads) continue;
         EXPECT_EQ(driver->program(rank).PoolBytes() * ranks, one->program(0).PoolBytes());
       }

@@ -34,7 +34,8 @@ class Ranks {
     for (int rank = 0; rank < ranks; ++rank) {
       const auto at = static_cast<size_t>(rank);
       const int32_t first = VocabularyOf(static_cast<int>(logits.size()), rank, ranks).begin;
-      samplers_[at].Begin(slices[at], {rank, ranks, first}, row, outputs[at]);
+      samplers_[at].Begin(slices[at], {rank, ranks, first, static_cast<int32_t>(logits.size())},
+                          row, outputs[at]);
     }
     rounds = 0;
     while (!samplers_[0].done()) Round();
@@ -180,6 +181,32 @@ TEST(SliceSampler, NothingAllowedGivesNoToken) {
   Ranks ranks(4);
   ExpectAsWhole(ranks, logits, row);
   EXPECT_EQ(ranks.Sample(logits, row).token, -1);
+}
+
+// What a dying rank may leave behind where the others listen.
+TEST(SliceSampler, NonsenseSpoilsTheRowAlone) {
+  std::mt19937_64 random(35);
+  SliceSampler sampler;
+  sampler.Reserve(50, 100);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> logits(50);
+    for (float& z : logits) z = static_cast<float>(random() % 100) * 0.1f;
+    Case c = RandomCase(random);
+    c.row.scored_token = round % 7 == 0 ? static_cast<int32_t>(random() % 100) : -1;
+    SampleOutput output;
+    sampler.Begin(logits, {0, 2, 0, 100}, c.row, output);
+    while (!sampler.done()) {
+      const size_t bytes = sampler.MessageBytes();
+      std::vector<uint64_t> said(2 * bytes / 8);
+      for (uint64_t& word : said)
+        word = random() % 3 == 0 ? random() : ~uint64_t{0} >> random() % 64;
+      const auto memory = std::as_writable_bytes(std::span(said));
+      sampler.Say(memory.first(bytes));
+      sampler.Hear({memory.data(), bytes});
+    }
+    EXPECT_LT(output.token, 100);
+    EXPECT_GE(output.token, -1);
+  }
 }
 
 // The usual requests are decided in few rounds.

@@ -43,6 +43,8 @@ struct Model {
 
   // For ProgramOptions::release_source: drops source pages that have been packed.
   void ReleaseSource(const void* data, int64_t bytes) const;
+  // For who only plans with the programs: no backend may load them afterwards.
+  void ReleaseSources() const { memory->ReleaseAll(); }
 };
 
 // Opens a Hugging Face directory or a GGUF file and builds its step program. Nothing of the weights

@@ -60,6 +60,10 @@ class Cutter {
                           " for each of ", ranks, " ranks, do not end on a border of blocks of ",
                           output_.elements, ", ", output_.why);
     }
+    if (config_.intermediate_size % down_.elements != 0) {
+      return absl::StrCat("an intermediate size of ", config_.intermediate_size,
+                          " is not made of blocks of ", down_.elements, ", ", down_.why);
+    }
     if (config_.intermediate_size / down_.elements < ranks) {
       return absl::StrCat("an intermediate size of ", config_.intermediate_size, " has ",
                           config_.intermediate_size / down_.elements, " blocks of ", down_.elements,
@@ -94,11 +98,14 @@ class Cutter {
     const int64_t head_dim = config_.head_dim;
     shard.queries = {at.rank * shard.heads * head_dim, shard.heads * head_dim};
     shard.keys = {first_kv_head * head_dim, shard.kv_heads * head_dim};
-    // As even as whole blocks allow.
+    // As even as whole blocks allow. One rank has all: what a damaged file lacks the builder tells.
     const int64_t blocks = config_.intermediate_size / down_.elements;
-    const int64_t begin = blocks * at.rank / at.ranks * down_.elements;
-    const int64_t end = blocks * (at.rank + 1) / at.ranks * down_.elements;
-    shard.inner = {begin, end - begin};
+    const auto border = [&](int64_t rank) {
+      return (blocks * rank + at.ranks - 1) / at.ranks * down_.elements;
+    };
+    const int64_t begin = border(at.rank);
+    const int64_t end = border(at.rank + 1);
+    shard.inner = {begin, (at.ranks == 1 ? config_.intermediate_size : end) - begin};
     const kernels::VocabularySlice ids =
         kernels::VocabularyOf(config_.vocab_size, at.rank, at.ranks);
     shard.vocabulary = {ids.begin, ids.count};

@@ -4,6 +4,7 @@
 // 1. The parts of all ranks are disjoint and together the whole, but for heads of keys and values
 //    where there are fewer of them than ranks: these are held by several.
 // 2. Every part is cut on borders of blocks of quantised weights.
+// 3. The first rank's parts are the largest: who plans memory for it plans for all.
 #pragma once
 
 #include <cstdint>

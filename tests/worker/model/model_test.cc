@@ -254,6 +254,18 @@ TEST(LoadModel, GgufLlamaRowsAreDeinterleaved) {
   for (size_t row = 0; row < expected.size(); ++row) {
     EXPECT_EQ(values[row * 8], expected[row]) << row;
   }
+  // What stands in memory of its own goes when nobody will load it.
+}
+
+// What stands in memory of its own goes when nobody will load it.
+TEST(WeightMemory, GivesAllPagesBack) {
+  WeightMemory memory;
+  std::byte* const one = memory.Allocate(3 << 12);
+  std::byte* const other = memory.Allocate(1 << 20);
+  one[5000] = other[5000] = std::byte{7};
+  memory.ReleaseAll();
+  EXPECT_EQ(one[5000], std::byte{0});
+  EXPECT_EQ(other[5000], std::byte{0});
 }
 
 }  // namespace
