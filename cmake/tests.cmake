@@ -45,7 +45,7 @@ target_compile_definitions(test_worker_planted PRIVATE QUIRE_PLANTED_BUGS)
 if(TARGET quire-worker)
   add_dependencies(test_worker_planted quire-worker)  # is held to have none of it
 endif()
-quire_test(worker/steady DEPS worker/engine LIBS quire_test_support)
+quire_test(worker/steady DEPS worker/engine kernels/collectives LIBS quire_test_support)
 quire_test(worker/records DEPS worker/records)
 quire_test(worker/rpc DEPS worker/rpc LIBS quire_test_support)
 quire_test(worker/config DEPS worker common/json)
