@@ -312,6 +312,9 @@ bool Engine::State::CommitReady(int64_t now_us) {
   progress.steps_total.store(++totals.steps);
   stepped = true;
   stepped_predicted_us = step.predicted_us;
+  if (options.metrics != nullptr) {
+    options.metrics->Step({step.tokens, step.work.prefill_tokens, result.elapsed_us});
+  }
   return true;
 }
 
@@ -438,6 +441,12 @@ void Engine::State::ReportCache(EngineOutput& output) {
     events.Forget();
   }
   cache_reports.Slice(scheduler.cache(), output.snapshot_parts);
+}
+
+void Engine::ObservePass(int64_t pass_us) {
+  const State& state = *state_;
+  if (state.options.metrics == nullptr) return;
+  state.options.metrics->Host(std::max<int64_t>(0, pass_us - state.result.elapsed_us));
 }
 
 const EngineTotals& Engine::totals() const { return state_->totals; }

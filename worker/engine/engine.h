@@ -69,6 +69,10 @@ class Engine {
   // handed in, a step of rows that run allocates nothing.
   void RunOnce(int64_t now_us, EngineOutput& output);
 
+  // Tells the metrics how long the last RunOnce took by the clock of whoever called it. Requires:
+  // it committed a step.
+  void ObservePass(int64_t pass_us);
+
   const EngineTotals& totals() const;
   const KvCache& kv() const;  // for tests that hold what is told of it against it
 

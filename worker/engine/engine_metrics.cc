@@ -43,6 +43,20 @@ constexpr Plain kPlain[] = {
      "chains of blocks cut off by a collision of hashes or a full index"}};
 constexpr size_t kPlainSeries = std::size(kPlain);
 
+// Seconds: the host's part of a step is well below a millisecond, the runner's may be a second.
+std::vector<double> StepBuckets() {
+  return {0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005,
+          0.01,    0.02,    0.05,    0.1,    0.2,    0.5,    1,     2,     5};
+}
+
+MetricName StepSeconds(const char* phase) {
+  return {
+      "quire_worker_step_seconds",
+      "Time of a step by phase: decode (the runner's, tokens of running rows alone), prefill (the "
+      "runner's, with prompt tokens), host (plan, commit and report, the runner's left out).",
+      {{"phase", phase}}};
+}
+
 // The plain series of this name.
 size_t IndexOf(std::string_view name) {
   const auto* found = std::find_if(std::begin(kPlain), std::end(kPlain),
@@ -78,7 +92,10 @@ std::array<uint64_t, kPlainSeries + 9 + 11> Flatten(const EngineTotals& t) {
 }  // namespace
 
 EngineMetrics::EngineMetrics(Metrics& metrics)
-    : running_(metrics.AddGauge({"quire_worker_running_rows", "rows in the batch"})),
+    : run_decode_(metrics.AddHistogram(StepSeconds("decode"), StepBuckets())),
+      run_prefill_(metrics.AddHistogram(StepSeconds("prefill"), StepBuckets())),
+      host_(metrics.AddHistogram(StepSeconds("host"), StepBuckets())),
+      running_(metrics.AddGauge({"quire_worker_running_rows", "rows in the batch"})),
       waiting_(metrics.AddGauge({"quire_worker_waiting_requests", "choices that wait for a row"})),
       blocks_free_(
           metrics.AddGauge({"quire_worker_pages_free", "pages of the cache that are free"})),
@@ -133,6 +150,9 @@ void EngineMetrics::AddFieldNames(Metrics& metrics, const std::string& model_nam
           copy.Add(from.value() - copy.value());
         });
   }
+  step_tokens_ =
+      &metrics.AddHistogram({"vllm:iteration_tokens_total", "Tokens computed by a step.", own},
+                            {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384});
   Gauge& running = metrics.AddGauge({"vllm:num_requests_running", "Choices in the batch.", own});
   Gauge& waiting = metrics.AddGauge({"vllm:num_requests_waiting", "Choices that wait.", own});
   Gauge& for_room =
@@ -159,6 +179,14 @@ void EngineMetrics::Raise(Series& series, uint64_t total) {
   series.counter->Add(total - series.published);
   series.published = total;
 }
+
+void EngineMetrics::Step(const StepSeen& step) {
+  (step.prefill_tokens > 0 ? run_prefill_ : run_decode_)
+      .Observe(static_cast<double>(step.run_us) / 1e6);
+  if (step_tokens_ != nullptr) step_tokens_->Observe(static_cast<double>(step.tokens));
+}
+
+void EngineMetrics::Host(int64_t host_us) { host_.Observe(static_cast<double>(host_us) / 1e6); }
 
 void EngineMetrics::Publish(const EngineTotals& totals, const Load& load) {
   const auto flat = Flatten(totals);

@@ -35,6 +35,13 @@ struct EngineTotals {
   std::array<uint64_t, 11> refused{};       // by RefusalCode
 };
 
+// A step that has been committed; idle probes are left out.
+struct StepSeen {
+  int64_t tokens = 0;          // computed: decode rows and prefill
+  int64_t prefill_tokens = 0;  // of these
+  int64_t run_us = 0;          // that the runner took
+};
+
 // Adds the growth of the totals to counters and sets the gauges. One writer: the engine's thread.
 class EngineMetrics {
  public:
@@ -46,6 +53,9 @@ class EngineMetrics {
   void AddFieldNames(Metrics& metrics, const std::string& model_name);
 
   void Publish(const EngineTotals& totals, const Load& load);
+  void Step(const StepSeen& step);
+  // What the engine's thread took for a pass besides the runner's time.
+  void Host(int64_t host_us);
 
  private:
   // Each counter with what it has been given so far.
@@ -56,6 +66,10 @@ class EngineMetrics {
   static void Raise(Series& series, uint64_t total);
 
   std::vector<Series> series_;  // in the order of Flatten
+  Histogram& run_decode_;
+  Histogram& run_prefill_;
+  Histogram& host_;
+  Histogram* step_tokens_ = nullptr;  // under vLLM's name
   Gauge& running_;
   Gauge& waiting_;
   Gauge& blocks_free_;

@@ -73,7 +73,9 @@ void EngineThread::Run() {
   while (WaitForWork(next_wakeup_us, commands)) {
     for (EngineCommand& command : commands) engine_.Apply(std::move(command), clock_.Now());
     commands.clear();
-    engine_.RunOnce(clock_.Now(), output);
+    const int64_t begin_us = clock_.Now();
+    engine_.RunOnce(begin_us, output);
+    if (output.stepped) engine_.ObservePass(clock_.Now() - begin_us);
     next_wakeup_us = output.next_wakeup_us;
     bool tell = false;
     {

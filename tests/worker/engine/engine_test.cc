@@ -283,6 +283,7 @@ TEST(EngineTest, SnapshotOfAnEmptyCacheIsOneLastChunk) {
 TEST(EngineTest, MetricsFollowTheTotals) {
   Metrics metrics;
   EngineMetrics engine_metrics(metrics);
+  engine_metrics.AddFieldNames(metrics, "demo");
   HarnessOptions options = SmallEngine();
   options.engine.metrics = &engine_metrics;
   Harness harness(options);
@@ -293,8 +294,14 @@ TEST(EngineTest, MetricsFollowTheTotals) {
   submit.prompt_ids.clear();
   harness.Send(submit);
   harness.RunFor(0);
+  harness.engine().ObservePass(30);
   const std::string text = metrics.Render();
-  for (const char* line : {"quire_worker_generated_tokens_total 4", "quire_worker_attempts_total 1",
+  for (const char* line : {"quire_worker_step_seconds_count{phase=\"prefill\"} 1",
+                           "quire_worker_step_seconds_count{phase=\"decode\"} 3",
+                           "quire_worker_step_seconds_count{phase=\"host\"} 1",
+                           "vllm:iteration_tokens_total_sum{model_name=\"demo\",engine=\"0\"} 6",
+                           "vllm:iteration_tokens_total_count{model_name=\"demo\",engine=\"0\"} 4",
+                           "quire_worker_generated_tokens_total 4", "quire_worker_attempts_total 1",
                            "quire_worker_prompt_tokens_total 3", "quire_worker_pages_held 0",
                            "quire_worker_choices_ended_total{reason=\"length\"} 1",
                            "quire_worker_refused_total{code=\"invalid\"} 1"}) {
