@@ -82,7 +82,7 @@ void GenerateCall::Parsed(std::optional<ApiError> problem, ApiRequest parsed) {
   http_.body.clear();
   http_.body.shrink_to_fit();
   uint64_t timeout_ms = 0;
-  if (!problem) problem = ReadTimeouts(timeout_ms);
+  if (!problem) problem = ReadTimeouts(http_, timeout_ms);
   if (problem) {
     Refuse(*problem);
     return;
@@ -98,24 +98,6 @@ void GenerateCall::Parsed(std::optional<ApiError> problem, ApiRequest parsed) {
   CountUnknownFields(services_, http_.request_id, parsed.unknown_fields);
   api_ = std::move(parsed);
   Launch(timeout_ms);
-}
-
-std::optional<ApiError> GenerateCall::ReadTimeouts(uint64_t& timeout_ms) const {
-  const struct {
-    const char* name;
-    const std::string& text;
-    double unit_ms;
-  } headers[] = {{"x-request-timeout-ms", http_.timeout_ms, 1},
-                 {"x-quire-timeout", http_.timeout, 1000}};
-  for (const auto& header : headers) {
-    if (header.text.empty()) continue;
-    const std::optional<uint64_t> ms = ParseTimeoutMs(header.text, header.unit_ms);
-    if (!ms) {
-      return BadParam(header.name, "must be a time from 1 ms to a day, such as 30s or 1500ms");
-    }
-    timeout_ms = *ms;
-  }
-  return std::nullopt;
 }
 
 void GenerateCall::Launch(uint64_t timeout_ms) {

@@ -65,7 +65,6 @@ class GenerateCall final : public Call {
 
   GenerateCall(HttpServices& services, ApiKind kind, HttpRequest request, Exchange& exchange);
   void Parsed(std::optional<ApiError> problem, ApiRequest parsed);
-  std::optional<ApiError> ReadTimeouts(uint64_t& timeout_ms) const;
   void Launch(uint64_t timeout_ms);
   void Refuse(const ApiError& error);
 

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "common/json/json.h"
+#include "router/http/api_request.h"
 #include "router/http/errors.h"
 #include "router/http/generate_call.h"
+#include "router/http/oip_routes.h"
 #include "router/http/tokenize_call.h"
 #include "router/keys/tenant_access.h"
 
@@ -142,6 +144,12 @@ constexpr Route kRoutes[] = {
     {Access::kKey, "GET", "/v1/models/", OneModel},
     {Access::kKey, "POST", "/tokenize", BeginTokenize},
     {Access::kKey, "POST", "/detokenize", BeginDetokenize},
+    {Access::kKey, "GET", "/v2", OipServer},
+    {Access::kOpen, "GET", "/v2/health/live", OipLive},
+    {Access::kOpen, "GET", "/v2/health/ready", OipReady},
+    {Access::kKey, "GET", "/v2/models", OipModels},
+    {Access::kKey, "GET", "/v2/models/", OipModel},
+    {Access::kKey, "POST", "/v2/models/", OipAsk},
     {Access::kOpen, "GET", "/livez", Livez},
     {Access::kOpen, "GET", "/readyz", Readyz},
     {Access::kOpen, "GET", "/health", Health},
@@ -215,6 +223,24 @@ void CountUnknownFields(HttpServices& services, const std::string& request_id,
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   services.log.Debug("unknown fields of a request are ignored",
                      {{"request_id", request_id}, {"fields", list}});
+}
+
+std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeout_ms) {
+  const struct {
+    const char* name;
+    const std::string& text;
+    double unit_ms;
+  } headers[] = {{"x-request-timeout-ms", request.timeout_ms, 1},
+                 {"x-quire-timeout", request.timeout, 1000}};
+  for (const auto& header : headers) {
+    if (header.text.empty()) continue;
+    const std::optional<uint64_t> ms = ParseTimeoutMs(header.text, header.unit_ms);
+    if (!ms) {
+      return BadParam(header.name, "must be a time from 1 ms to a day, such as 30s or 1500ms");
+    }
+    timeout_ms = *ms;
+  }
+  return std::nullopt;
 }
 
 bool PathOfTarget(std::string_view target, std::string& path) {

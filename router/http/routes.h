@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -39,6 +40,9 @@ std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exch
 // Counts fields that nobody knows, and names them in the log for whoever looks.
 void CountUnknownFields(HttpServices& services, const std::string& request_id,
                         const std::vector<std::string>& names);
+
+// The time that a request's headers leave it, where they say one.
+std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeout_ms);
 
 // Percent-decodes the path of a request target and cuts the query off. False: not a path.
 bool PathOfTarget(std::string_view target, std::string& path);

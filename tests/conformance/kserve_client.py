@@ -1,4 +1,4 @@
-"""The unmodified KServe SDK against a running router, over gRPC. Run by run.py with the pinned package.
+"""The unmodified KServe SDK against a running router, over gRPC and REST. Run by run.py with the pinned package.
 
 usage: kserve_client.py HTTP_HOST:PORT GRPC_HOST:PORT MODEL
 """
@@ -8,8 +8,9 @@ import pathlib
 import sys
 
 import grpc
+import httpx
 import numpy as np
-from kserve import InferenceGRPCClient, InferInput, InferRequest
+from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
 from kserve.protocol.grpc import grpc_predict_v2_pb2
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -17,6 +18,7 @@ from checks import check, run_all  # noqa: E402
 from proto_fields import hold_to  # noqa: E402
 
 HTTP, GRPC, MODEL = sys.argv[1:4]
+URL = f"http://{HTTP}"
 PROMPT = "Once upon a time"
 
 
@@ -78,6 +80,38 @@ def grpc_refusals():
             assert error.code() == grpc.StatusCode.INVALID_ARGUMENT and word in error.details(), error
         else:
             raise AssertionError("was served")
+
+
+def over_rest(act):
+    async def run():
+        async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
+            return await act(client)
+    return asyncio.run(run())
+
+
+@check
+def rest_health():
+    assert over_rest(lambda c: c.is_server_live(URL)) is True
+    assert over_rest(lambda c: c.is_server_ready(URL)) is True
+    assert over_rest(lambda c: c.is_model_ready(URL, MODEL)) is True
+
+
+@check
+def rest_infer():
+    asked = request(binary=False, max_tokens=8, temperature=0)
+    response = over_rest(lambda c: c.infer(URL, asked, model_name=MODEL))
+    assert response.id == "one" and response.model_name == MODEL
+    assert text_of(response) == text_of(over_grpc(lambda c: c.infer(asked)))
+
+
+@check
+def rest_refusals():
+    try:
+        over_rest(lambda c: c.infer(URL, request(binary=False, max_tokens=0), model_name=MODEL))
+    except httpx.HTTPStatusError as error:
+        assert error.response.status_code == 400 and "max_tokens" in str(error), error
+    else:
+        raise AssertionError("was served")
 
 
 run_all("kserve")

@@ -14,7 +14,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "process"))
 from harness import BIN, DEMO, Process, expect  # noqa: E402
 
+HERE = ROOT / "tests" / "conformance"
 GRPCURL = ROOT / ".cache" / "go-bin" / "grpcurl"
+GHZ = ROOT / ".cache" / "go-bin" / "ghz"
 MODEL = "demo"
 CHECKS = []
 
@@ -167,16 +169,84 @@ def run_grpcurl(ports):
     return passed, failed
 
 
-def run_client(environment, script, *arguments):
-    """A client's script in its virtual environment; it prints its counts."""
-    python = ROOT / ".cache" / environment / "bin" / "python"
-    done = subprocess.run([str(python), str(ROOT / "tests" / "conformance" / script), *arguments],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+def run_script(command):
+    """A client's script, which prints its counts."""
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
     print(done.stdout, end="")
     counts = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("COUNTS ")]
     if not counts or counts[0][1] != "0":
         print(done.stderr[-2000:])
     return (int(counts[0][0]), int(counts[0][1])) if counts else (0, 1)
+
+
+def run_python(environment, script, *arguments):
+    return run_script([ROOT / ".cache" / environment / "bin" / "python", HERE / script, *arguments])
+
+
+def run_node(script, *arguments):
+    return run_script(["node", HERE / script, ROOT / ".cache" / "npm-clients" / "node_modules", *arguments])
+
+
+def ghz(target, proto, call, body, requests):
+    """The report of a load of ghz: every call ended well."""
+    done = subprocess.run([str(GHZ), "--insecure", "--import-paths", str(ROOT / "proto"), "--proto",
+                           str(ROOT / "proto" / proto), "--call", call, "-d", json.dumps(body), "-n", str(requests),
+                           "-c", "8", "-O", "json", target],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    expect(done.returncode == 0, done.stderr)
+    report = json.loads(done.stdout)
+    expect(report["count"] == requests and report["statusCodeDistribution"] == {"OK": requests},
+           report["statusCodeDistribution"])
+
+
+def ghz_loads_both_services(http, grpc):
+    ghz(grpc, "quire/v1/inference.proto", "quire.v1.Inference.Generate",
+        {"text": "Once upon a time", "sampling": {"max_tokens": 4}}, 48)
+    body = {"model_name": MODEL, "parameters": {"max_tokens": {"int64_param": 4}}, "inputs": [
+        {"name": "text_input", "datatype": "BYTES", "shape": [1],
+         "contents": {"bytes_contents": [base64.b64encode(b"Once upon a time").decode()]}}]}
+    for method in ("ModelInfer", "ModelStreamInfer"):
+        ghz(grpc, "inference/open_inference.proto", f"inference.GRPCInferenceService.{method}", body, 48)
+
+
+def curl(*arguments):
+    done = subprocess.run(["curl", "-sS", "--max-time", "120", *arguments], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=150)
+    expect(done.returncode == 0, f"{arguments}: {done.stderr}")
+    return done.stdout
+
+
+def curl_streams_and_asks(http, grpc):
+    url = f"http://{http}"
+    asked = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 6, "temperature": 0}
+    whole = json.loads(curl(f"{url}/v1/completions", "-d", json.dumps(asked)))["choices"][0]["text"]
+    events = curl("-N", f"{url}/v1/completions", "-d", json.dumps({**asked, "stream": True})).split("\n\n")
+    parts = [json.loads(e[6:])["choices"][0]["text"] for e in events if e.startswith("data: {")]
+    expect("".join(parts) == whole and events[-2] == "data: [DONE]", events)
+    generate = {"text_input": "Once upon a time", "parameters": {"max_tokens": 6, "temperature": 0}}
+    open_url = f"{url}/v2/models/{MODEL}"
+    answer = json.loads(curl(f"{open_url}/generate", "-d", json.dumps(generate)))
+    expect(answer["text_output"] == whole and answer["finish_reason"] == "length", answer)
+    events = [json.loads(e[6:]) for e in curl("-N", f"{open_url}/generate_stream", "-d", json.dumps(generate)).split("\n\n")
+              if e]
+    expect("".join(e["text_output"] for e in events) == whole and len(events) == 6, events)
+    expect(json.loads(curl(f"{url}/v2/health/ready")) == {"ready": True}, "ready")
+    # The check that Open WebUI makes of a connection.
+    listed = json.loads(curl("-H", "Authorization: Bearer unused", "-H", "Content-Type: application/json", f"{url}/v1/models"))
+    expect([m["id"] for m in listed["data"]] == [MODEL], listed)
+
+
+def run_tools(http, grpc):
+    passed = failed = 0
+    for function in (curl_streams_and_asks, ghz_loads_both_services):
+        try:
+            function(http, grpc)
+            passed += 1
+            print(f"ok   {function.__name__}", flush=True)
+        except Exception as error:  # noqa: BLE001: each check is judged on its own
+            failed += 1
+            print(f"FAIL {function.__name__}: {type(error).__name__}: {error}", flush=True)
+    return passed, failed
 
 
 def main():
@@ -190,11 +260,15 @@ def main():
             line = json.loads(router.wait_for_line('"listen"'))
             http_port, grpc_port = (int(line[key].rsplit(":", 1)[1]) for key in ("listen", "grpc"))
             http, grpc = f"127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}"
-            results = [run_client("venv-conformance", "openai_client.py", f"http://{http}", MODEL),
+            results = [run_python("venv-conformance", "openai_client.py", f"http://{http}", MODEL),
+                       run_node("openai_client.mjs", f"http://{http}", MODEL),
+                       run_python("venv-langchain", "langchain_client.py", f"http://{http}", MODEL),
                        run_grpcurl((grpc_port, http_port)),
-                       run_client("venv-tritonclient", "triton_client.py", grpc, MODEL),
-                       run_client("venv-kserve", "kserve_client.py", http, grpc, MODEL),
-                       run_client("venv-tritonclient", "triton_faults.py")]
+                       run_python("venv-tritonclient", "triton_client.py", grpc, MODEL),
+                       run_python("venv-kserve", "kserve_client.py", http, grpc, MODEL),
+                       run_node("grpc_client.mjs", grpc, MODEL),
+                       run_tools(http, grpc),
+                       run_python("venv-tritonclient", "triton_faults.py")]
             try:
                 check_http(http_port)
                 check_http(grpc_port)

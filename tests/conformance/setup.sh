@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # Fetches the clients of the conformance tests into .cache, once, all pinned: Python packages in a virtual
-# environment each, since their requirements differ, and grpcurl. Prints nothing when all is there. Ends with 3 when a registry cannot be reached.
+# environment each, since their requirements differ, packages of npm, grpcurl and ghz. Prints nothing when all is
+# there. Ends with 3 when a registry cannot be reached.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 OPENAI=openai==3.3.1
 TRITON=("tritonclient[grpc]==2.73.0" grpcio==1.85.1 protobuf==6.33.6 numpy==2.4.6)
 KSERVE=(kserve==0.21.0 grpcio==1.85.1 protobuf==6.33.6 numpy==2.4.6)
-GRPCURL=v1.8.9  # the newest that Debian 12's Go builds without fetching another Go
+LANGCHAIN=(langchain-openai==1.7.3 langchain-core==1.7.2 openai==3.54.0)
+NODE_PACKAGES=(openai@6.49.0 @grpc/grpc-js@1.14.7 @grpc/proto-loader@0.8.1)
+# The newest that Debian 12's Go builds without fetching another Go.
+GRPCURL=v1.8.9
+GHZ=v0.117.0
 GO_BIN=$PWD/.cache/go-bin
 
 # fetch_packages FOLDER PACKAGE...
@@ -24,9 +29,25 @@ fetch_packages() {
 fetch_packages .cache/venv-conformance "$OPENAI"
 fetch_packages .cache/venv-tritonclient "${TRITON[@]}"
 fetch_packages .cache/venv-kserve "${KSERVE[@]}"
+fetch_packages .cache/venv-langchain "${LANGCHAIN[@]}"
+NODE=.cache/npm-clients
+if [ "$(cat "$NODE/.complete" 2>/dev/null)" != "${NODE_PACKAGES[*]}" ]; then
+  echo "conformance: fetching ${NODE_PACKAGES[*]}" >&2
+  rm -rf "$NODE"
+  mkdir -p "$NODE"
+  echo '{"private": true}' >"$NODE/package.json"
+  npm install --prefix "$NODE" --silent --no-audit --no-fund --ignore-scripts --save-exact "${NODE_PACKAGES[@]}" >&2 || exit 3
+  echo "${NODE_PACKAGES[*]}" >"$NODE/.complete"
+fi
 if [ "$(cat "$GO_BIN/.grpcurl" 2>/dev/null)" != "$GRPCURL" ]; then
   echo "conformance: building grpcurl $GRPCURL" >&2
   mkdir -p "$GO_BIN"
   GOBIN=$GO_BIN GOTOOLCHAIN=local go install "github.com/fullstorydev/grpcurl/cmd/grpcurl@$GRPCURL" >&2 || exit 3
   echo "$GRPCURL" >"$GO_BIN/.grpcurl"
+fi
+if [ "$(cat "$GO_BIN/.ghz" 2>/dev/null)" != "$GHZ" ]; then
+  echo "conformance: building ghz $GHZ" >&2
+  mkdir -p "$GO_BIN"
+  GOBIN=$GO_BIN GOTOOLCHAIN=local go install -ldflags='-s -w' "github.com/bojand/ghz/cmd/ghz@$GHZ" >&2 || exit 3
+  echo "$GHZ" >"$GO_BIN/.ghz"
 fi

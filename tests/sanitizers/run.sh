@@ -13,7 +13,7 @@ TESTS=(test_common test_common_json test_common_config test_common_runtime test_
   test_worker_rpc test_router_link test_router_dispatch test_router_stream test_router_chat test_router_pipeline
   test_router_http test_sim fuzz_json fuzz_tokenizer fuzz_chat_template fuzz_safetensors fuzz_gguf
   fuzz_model_config fuzz_worker_frame fuzz_router_frame fuzz_http_request fuzz_http2_guard fuzz_step_packet
-  test_router_discovery test_router_keys test_router_admission fuzz_endpoint_slices fuzz_key_file)
+  test_router_discovery test_router_keys test_router_admission fuzz_endpoint_slices fuzz_key_file fuzz_open_inference)
 PROGRAMS=(quire quire-router quire-worker)
 # Of tests/process: what takes things down while they are in use, and bad input.
 FAULTS=(test_a_killed_worker_never_ends_a_stream_silently_and_comes_back

@@ -1,0 +1,74 @@
+// One /infer, /generate or /generate_stream request of the Open Inference Protocol over REST.
+//
+// Owner: the HTTP session; event loop only.
+//
+// Invariants:
+// 1. Until an answer that is streamed is committed (the first output, or sse_commit_after), an
+// error
+//    is a real HTTP status; after it the stream ends with a finish reason or in an error event.
+// 2. Pipeline::Taken follows the bytes, as in GenerateCall.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "router/http/exchange.h"
+#include "router/http/services.h"
+#include "router/oip/infer_json.h"
+
+namespace quire {
+
+enum class OipKind : uint8_t { kInfer, kGenerate, kGenerateStream };
+
+class OipCall final : public Call, public ResponseSink {
+ public:
+  // Answers at once (and returns nullptr) when the request is refused.
+  static std::unique_ptr<Call> Begin(HttpServices& services, OipKind kind, oip::ModelPath path,
+                                     HttpRequest request, Exchange& exchange);
+  ~OipCall() override;
+  void OnWritten(uint64_t total) override;
+
+  void OnStarted(const Started& started) override;
+  void OnDelta(const Delta& delta) override;
+  void OnChoiceEnd(const ChoiceEnd& end) override { answer_->Add(end); }
+  void OnFinished(const Usage& usage) override;
+  void OnError(const ApiError& error) override;
+
+ private:
+  struct ParseJob;
+  // Outputs below `index` are in the first `bytes` of the body.
+  struct Mark {
+    uint64_t bytes;
+    uint64_t index;
+  };
+
+  OipCall(HttpServices& services, OipKind kind, HttpRequest request, Exchange& exchange)
+      : services_(services), exchange_(exchange), http_(std::move(request)), kind_(kind) {}
+  void Parsed(std::optional<ApiError> problem, oip::GenerateBody body);
+  void Refuse(const ApiError& error);
+  void Commit();
+  void WriteEvent();
+  uint64_t WriteOut(const std::string& bytes);  // how many have been queued in all
+  void Stop();
+  void ArmTimer(Micros delay);
+  void OnTimer();
+
+  HttpServices& services_;
+  Exchange& exchange_;
+  HttpRequest http_;
+  const OipKind kind_;
+  std::shared_ptr<ParseJob> parse_job_;
+  oip::GenerateBody body_;  // less what the pipeline was given
+  std::unique_ptr<oip::InferAnswer> answer_;
+  RequestId id_ = 0;
+  std::deque<Mark> marks_;
+  uint64_t written_bytes_ = 0;
+  Micros last_write_ = 0;
+  TimerId timer_ = 0;        // commit, then keep-alive
+  TimerId flush_timer_ = 0;  // of a step's outputs, at the end of their turn
+  bool committed_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace quire

@@ -1,0 +1,46 @@
+// The JSON bodies of the Open Inference Protocol over REST: tensors of /infer, and the flat form of
+// /generate and /generate_stream.
+//
+// Pure; any thread. Bodies are hostile: size, depth and counts are bounded, an error names the
+// field.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "router/oip/infer_answer.h"
+#include "router/oip/infer_request.h"
+
+namespace quire::oip {
+
+// What the path says.
+struct ModelPath {
+  std::string model;
+  std::string version;
+};
+
+// nullopt: `out` holds the request. Parsed values end with the call.
+std::optional<ApiError> ReadInferJson(std::string_view body, const ModelPath& path,
+                                      const RequestLimits& limits, InferRequest& out);
+
+struct GenerateBody {
+  InferRequest request;
+  bool details = false;  // why it ended, in the specification's words
+};
+// Tensors are members here, and sampling keys may stand beside them or in `parameters`.
+std::optional<ApiError> ReadGenerateJson(std::string_view body, const ModelPath& path,
+                                         Answering answering, const RequestLimits& limits,
+                                         GenerateBody& out);
+
+std::string InferJson(const InferRequest& request, const std::vector<OutputTensor>& outputs);
+// One response of /generate, or one event's data of /generate_stream.
+std::string GenerateJson(const GenerateBody& body, const std::vector<OutputTensor>& outputs,
+                         const InferAnswer& answer);
+// Lists the tensors of a model as GET of it does.
+std::string ModelJson(std::string_view name);
+// {"error":"…"}
+std::string ErrorText(const ApiError& error);
+
+}  // namespace quire::oip
