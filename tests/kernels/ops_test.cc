@@ -27,6 +27,41 @@ Kind& Find(StepProgram& program) {
   std::abort();
 }
 
+// A program of a rank holds its ids of the vocabulary, in logits as wide as those of every rank.
+TEST(CheckProgram, RanksHoldTheirPartOfTheVocabulary) {
+  WeightStore store(4);
+  ModelShape shape;
+  shape.vocabulary = 30;
+  StepProgram program = MakeProgram(shape, store);
+  program.vocab_size = 88;
+  program.ranks = 3;
+  program.rank = 2;  // 28 of 30 columns
+  program.weights[Find<EmbedOp>(program).table].rows = 28;
+  program.weights[Find<EmbedOp>(program).table].parts[0].rows = 28;
+  EXPECT_EQ(CheckProgram(program), "");
+  program.rank = 1;
+  EXPECT_NE(CheckProgram(program).find("(embed)"), std::string::npos);
+  program.rank = 3;
+  EXPECT_EQ(CheckProgram(program), "rank 3 of 3 does not exist");
+}
+
+TEST(VocabularyOf, EveryIdHasOneRankAndEveryRankTheSameWidth) {
+  for (const int vocab_size : {1, 5, 64, 90, 262144}) {
+    for (int ranks = 1; ranks <= 8; ++ranks) {
+      int next = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const VocabularySlice slice = VocabularyOf(vocab_size, rank, ranks);
+        EXPECT_EQ(slice.begin, next);
+        EXPECT_EQ(slice.width, (vocab_size + ranks - 1) / ranks);
+        EXPECT_LE(slice.count, slice.width);
+        EXPECT_GE(slice.count, 0);
+        next += slice.count;
+      }
+      EXPECT_EQ(next, vocab_size);
+    }
+  }
+}
+
 TEST(CheckProgram, NamesTheOpAndTheShape) {
   const std::vector<std::pair<const char*, std::function<void(StepProgram&)>>> faults = {
       {"embed", [](StepProgram& p) { p.vocab_size += 1; }},
