@@ -20,6 +20,8 @@ std::string TextOf(const json::Object& chunk) {
   return std::string(json::View(text->get_string()));
 }
 
+}  // namespace
+
 // The server's own sentence about what is wrong.
 std::string ErrorOf(const std::string& body, int status) {
   const auto value = json::Parse(body);
@@ -36,8 +38,6 @@ std::string ErrorOf(const std::string& body, int status) {
   }
   return "the server answered with status " + std::to_string(status);
 }
-
-}  // namespace
 
 void TakeKey(const config::Environment& environment, AskOptions& options) {
   const auto found = environment.find("OPENAI_API_KEY");
@@ -62,15 +62,11 @@ void AddServerFlags(AskOptions& options, config::Schema& schema, const char* def
               .default_text = "those that the system trusts"});
 }
 
-namespace {
-
 absl::StatusOr<Url> ServerOf(const AskOptions& options) {
   QUIRE_ASSIGN_OR_RETURN(Url url, ParseUrl(options.url));
   url.authorities = options.authorities;
   return url;
 }
-
-}  // namespace
 
 absl::StatusOr<std::vector<std::string>> ServedModels(const AskOptions& options,
                                                       const std::atomic<bool>& cancelled) {

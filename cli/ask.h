@@ -31,6 +31,11 @@ void AddServerFlags(AskOptions& options, config::Schema& schema, const char* def
 // OPENAI_API_KEY stands in where no other key was given.
 void TakeKey(const config::Environment& environment, AskOptions& options);
 
+// Where the server is. INVALID_ARGUMENT for what is no URL.
+absl::StatusOr<Url> ServerOf(const AskOptions& options);
+// The sentence of an error's body, or what its status says.
+std::string ErrorOf(const std::string& body, int status);
+
 // The names that the server lists.
 absl::StatusOr<std::vector<std::string>> ServedModels(const AskOptions& options,
                                                       const std::atomic<bool>& cancelled);

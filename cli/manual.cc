@@ -24,10 +24,27 @@ constexpr std::string_view kExitCodes =
     "0: done. 1: failed at run time. 2: bad arguments or configuration. 3: the model cannot be "
     "used. 4: the device cannot be used.";
 
+// The character at `i`, which is moved behind it: \[u00D7], as groff writes what is not ASCII.
+std::string RoffCharacter(std::string_view text, size_t& i) {
+  const auto first = static_cast<unsigned char>(text[i]);
+  const size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
+  uint32_t code = first & (0x3f >> more);
+  for (size_t k = 0; k < more && i + 1 < text.size(); ++k) {
+    code = code << 6 | (static_cast<unsigned char>(text[++i]) & 0x3f);
+  }
+  char name[16];
+  std::snprintf(name, sizeof(name), "\\[u%04X]", code);
+  return name;
+}
+
 // Text of a page: what roff would take for a request or an escape stays what it is.
 std::string Roff(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
+    if (static_cast<unsigned char>(text[i]) >= 0x80) {
+      out += RoffCharacter(text, i);
+      continue;
+    }
     const bool line_start = i == 0 || text[i - 1] == '\n';
     if (line_start && (text[i] == '.' || text[i] == '\'')) out += "\\&";
     if (text[i] == '\\') {

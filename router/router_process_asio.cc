@@ -242,6 +242,8 @@ absl::Status RouterProcess::State::Start() {
   front = std::make_unique<Front>(executor.context(), *http_services, front_options,
                                   [this](int fd) { grpc->Adopt(fd); });
   if (config.admin_port >= 0) QUIRE_RETURN_IF_ERROR(StartAdmin());
+  http_services->operators = admin_keys.get();
+  http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
   QUIRE_RETURN_IF_ERROR(grpc->Start());
   front->Listen(std::move(ports));
   executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });

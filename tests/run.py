@@ -47,6 +47,7 @@ SCRIPTS = [
     ("conformance", ("normal", "long"), 2.0, ["bash", "tests/conformance/run.sh"], True),
     ("process", ("normal", "long"), 1.0, ["python3", "tests/process/run.py"], True),
     ("commands", ("normal", "long"), 0.5, ["python3", "tests/process/commands.py"], True),
+    ("page", ("normal", "long"), 0.5, ["python3", "tests/page/run.py"], True),
     ("edge", ("normal", "long"), 0.4, ["python3", "tests/process/edge.py"], True),
     ("discovery", ("normal", "long"), 0.5, ["python3", "tests/process/discovery.py"], True),
     ("streams", ("normal",), 0.3, ["python3", "tests/process/streams.py"], True),

@@ -192,22 +192,32 @@ void HttpSession::ReadOrigin() {
 // Before the body is read: whoever may not come in costs no more than a header.
 bool HttpSession::Authorize() {
   tenant_.reset();
-  if (services_.keys == nullptr) return true;
   const auto& head = parser_->get();
+  std::string path;
+  const Access access =
+      PathOfTarget(StdView(head.target()), path) ? AccessOf(*services_.routes, path) : Access::kKey;
+  KeyRing* keys = services_.keys;
+  if (access == Access::kOperator) {
+    if (services_.fleet_is_open) return true;
+    keys = services_.operators;
+    if (keys == nullptr) {
+      Refuse(403,
+             "the fleet is for operators: start the router with --admin-port and "
+             "--admin-token-file, and bring that token",
+             "operators_only");
+      return false;
+    }
+  }
+  if (keys == nullptr || access == Access::kOpen) return true;
   // A browser asks before it sends a key.
   if (head.method() == beast_http::verb::options && !cors_origin_.empty()) return true;
-  std::string path;
-  if (PathOfTarget(StdView(head.target()), path) &&
-      AccessOf(*services_.routes, path) == Access::kOpen) {
-    return true;
-  }
   const size_t authorizations = head.count(beast_http::field::authorization);
   const size_t tenants = head.count("x-quire-tenant");
-  Result<KeyRing::Tenant> tenant = services_.keys->Authenticate(
-      {StdView(head[beast_http::field::authorization]), StdView(head["x-quire-tenant"]),
-       authorizations > 1 || tenants > 1});
+  Result<KeyRing::Tenant> tenant =
+      keys->Authenticate({StdView(head[beast_http::field::authorization]),
+                          StdView(head["x-quire-tenant"]), authorizations > 1 || tenants > 1});
   if (tenant.ok()) {
-    tenant_ = std::move(tenant.value());
+    if (access != Access::kOperator) tenant_ = std::move(tenant.value());
     return true;
   }
   HttpResponse response = ErrorResponse(tenant.error());

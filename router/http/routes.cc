@@ -7,8 +7,10 @@
 #include "common/json/json.h"
 #include "router/http/api_request.h"
 #include "router/http/errors.h"
+#include "router/http/fleet_view.h"
 #include "router/http/generate_call.h"
 #include "router/http/oip_routes.h"
+#include "router/http/page.h"
 #include "router/http/tokenize_call.h"
 #include "router/keys/tenant_access.h"
 
@@ -137,6 +139,20 @@ CallPtr Metrics(HttpServices& services, HttpRequest, Exchange& exchange) {
   return *asked == nullptr ? nullptr : std::make_unique<MetricsCall>(asked);
 }
 
+CallPtr Page(HttpServices&, HttpRequest request, Exchange& exchange) {
+  exchange.Reply(PageFile(request.path));
+  return nullptr;
+}
+
+CallPtr FleetLive(HttpServices& services, HttpRequest, Exchange& exchange) {
+  HttpResponse response;
+  response.headers.emplace_back("Cache-Control", "no-store");
+  response.body = FleetJson({services.pipeline.Workers(), services.pipeline.Running({}),
+                             services.pipeline.LiveRequests()});
+  exchange.Reply(std::move(response));
+  return nullptr;
+}
+
 constexpr Route kRoutes[] = {
     {Access::kKey, "POST", "/v1/chat/completions", ChatCompletions},
     {Access::kKey, "POST", "/v1/completions", Completions},
@@ -155,12 +171,16 @@ constexpr Route kRoutes[] = {
     {Access::kOpen, "GET", "/health", Health},
     {Access::kKey, "GET", "/version", Version},
     {Access::kOpen, "GET", "/metrics", Metrics},
+    {Access::kOpen, "GET", "/", Page},
+    {Access::kOpen, "GET", "/page.css", Page},
+    {Access::kOpen, "GET", "/page.js", Page},
+    {Access::kOperator, "GET", "/fleet", FleetLive},
 };
 
 constexpr RouteTable kTable{kRoutes};
 
 bool Fits(const Route& route, std::string_view path) {
-  if (route.path.ends_with('/')) {
+  if (route.path.size() > 1 && route.path.ends_with('/')) {
     return path.size() > route.path.size() && path.starts_with(route.path);
   }
   return path == route.path;
@@ -178,10 +198,10 @@ int HexDigit(char c) {
 const RouteTable& PublicRoutes() { return kTable; }
 
 Access AccessOf(const RouteTable& table, std::string_view path) {
-  const bool open = std::any_of(table.routes.begin(), table.routes.end(), [&](const Route& route) {
-    return route.access == Access::kOpen && Fits(route, path);
-  });
-  return open ? Access::kOpen : Access::kKey;
+  for (const Route& route : table.routes) {
+    if (route.access != Access::kKey && Fits(route, path)) return route.access;
+  }
+  return Access::kKey;
 }
 
 std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exchange& exchange) {

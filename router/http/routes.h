@@ -15,14 +15,16 @@ namespace quire {
 
 // Who may call a route.
 enum class Access : uint8_t {
-  kOpen,  // anyone: probes, and what is scraped
-  kKey,   // holders of a key, where keys are configured
+  kOpen,      // anyone: probes, and what is scraped
+  kKey,       // holders of a key, where keys are configured
+  kOperator,  // holders of the admin token; anyone where HttpServices::fleet_is_open says so
 };
 
 struct Route {
   Access access;
   std::string_view method;
-  std::string_view path;  // one that ends in '/' serves all that lies below it
+  std::string_view
+      path;  // one that ends in '/' serves all that lies below it, but "/" itself alone
   // Answers at once and returns nullptr, or returns the call that will answer.
   std::unique_ptr<Call> (*handle)(HttpServices& services, HttpRequest request, Exchange& exchange);
 };

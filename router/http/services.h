@@ -55,6 +55,8 @@ struct HttpServices {
   const RouteTable* routes = &PublicRoutes();  // what is served
   AdminActions* admin = nullptr;               // with AdminRoutes only
   KeyRing* keys = nullptr;                     // who may come in; nullptr: everyone
+  KeyRing* operators = nullptr;                // who may see the fleet; nullptr: nobody
+  bool fleet_is_open = false;                  // or everyone: on loopback, without keys
 };
 
 }  // namespace quire

@@ -15,7 +15,7 @@ std::vector<config::Description> Programs() {
       {"log-level", "Log", "It's the level.", "LEVEL", "info", {"info", "debug"}, false});
   serve.flags.push_back({"tls-cert-file", "Network", "A [file]: PEM.", "FILE", "", {}, false});
   serve.flags.push_back({"metrics", "Network", ".starts with a dot", "", "true", {}, false});
-  serve.flags.push_back({"worker", "Network", "Back\\slash | bar.", "HOST:PORT", "", {}, true});
+  serve.flags.push_back({"worker", "Network", "Back\\slash | bar ×1.", "HOST:PORT", "", {}, true});
   config::Description router{"quire-router", "Routes.", {}, {}};
   router.flags.push_back({"port", "Network", "Port.", "N", "8000", {}, false});
   return {serve, router};
@@ -37,6 +37,7 @@ TEST(Manual, RoffTakesNoTextForARequest) {
   EXPECT_NE(page.find("\n\\&.starts with a dot\n"), std::string::npos) << page;
   EXPECT_NE(page.find("Back\\eslash"), std::string::npos);
   EXPECT_NE(page.find(".B \\-\\-port \\fIN\\fR\n"), std::string::npos);
+  EXPECT_NE(page.find("bar \\[u00D7]1."), std::string::npos);
   EXPECT_NE(page.find("Repeatable."), std::string::npos);
   EXPECT_NE(page.find("Default: 8000"), std::string::npos);
   for (const Command& command : Commands()) {
@@ -48,7 +49,7 @@ TEST(Manual, RoffTakesNoTextForARequest) {
 TEST(Reference, ABarInAHelpTextDoesNotEndItsCell) {
   const std::string text = ReferenceText(Programs());
   EXPECT_NE(text.find("\n## quire serve\n"), std::string::npos);
-  EXPECT_NE(text.find("| `--worker HOST:PORT` |  | Back\\slash \\| bar. Repeatable. |"),
+  EXPECT_NE(text.find("| `--worker HOST:PORT` |  | Back\\slash \\| bar ×1. Repeatable. |"),
             std::string::npos)
       << text;
 }

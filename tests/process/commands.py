@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Every command of quire as a user meets it: wrong flags, broken files, Ctrl-C, what it writes and how it ends."""
+import contextlib
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, DEMO, ROOT, expect, main_of, run  # noqa: E402
+from harness import BIN, DEMO, ROOT, Server, expect, main_of, run  # noqa: E402
 
 QUIRE = BIN / "quire"
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("QUIRE_", "OPENAI_"))}
@@ -57,7 +60,7 @@ def test_every_command_refuses_a_broken_file_with_its_line():
             for name in commands():
                 if name == "config":  # has nothing of its own to read: see below
                     continue
-                argument = {"complete": ["x"], "completion": ["bash"]}.get(name, [])
+                argument = {"complete": ["x"], "completion": ["bash"], "bench": ["serve"]}.get(name, [])
                 code, _, err = quire(name, *argument, "--config", path)
                 expect(code == 2 and mention in err and len(err.splitlines()) == 1, (name, text, code, err))
         path.write_text("prot: 1\n")
@@ -144,7 +147,7 @@ def test_manual_pages_are_whole_and_without_a_warning():
         names = {p.name for p in pages}
         expect(names == {"quire.1", "quire-router.1", "quire-worker.1"} | {f"quire-{c}.1" for c in commands()}, names)
         for page in pages:
-            done = subprocess.run(["groff", "-man", "-Tascii", "-P-cbou", "-ww", str(page)], stdout=subprocess.PIPE,
+            done = subprocess.run(["groff", "-man", "-Tutf8", "-P-cbou", "-ww", str(page)], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, timeout=60)
             expect(done.returncode == 0 and not done.stderr, (page.name, done.stderr[:500]))
             expect("EXIT STATUS" in done.stdout, page.name)
@@ -220,12 +223,140 @@ def test_doctor_says_what_is_wrong_and_what_to_do():
             expect(code == 1 and "tokenizer.json" in out and not err, (code, out, err))
 
 
+@contextlib.contextmanager
+def router_with_admin(folder):
+    """A served demo whose router has an admin port: (server, its url flag, flags for the admin port)."""
+    token = pathlib.Path(folder) / "token"
+    token.write_text("operator-token-of-the-test\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with Server(f"--admin-port={port}", f"--admin-token-file={token}") as server:
+        yield server, f"--url=http://127.0.0.1:{server.port}", [f"--admin-url=http://127.0.0.1:{port}",
+                                                                f"--admin-token-file={token}"]
+
+
+def test_top_and_trace_tell_what_a_server_does():
+    with tempfile.TemporaryDirectory() as folder, router_with_admin(folder) as (server, url, admin):
+        connection = server.connection()
+        connection.request("POST", "/v1/completions", json.dumps(
+            {"model": "demo", "prompt": "Once upon a time", "max_tokens": 20, "ignore_eos": True}),
+            {"Content-Type": "application/json", "x-request-id": "one.request-7"})
+        expect(connection.getresponse().read(), "an answer")
+        server.wait_until(lambda: "quire_router_worker_ready{" in server.get("/metrics")[1], "the worker is counted")
+        code, out, err = quire("top", url, "--interval=100ms")
+        expect(code == 0 and not err and "0 live" in out and "ready" in out and "ENGINE" in out, (code, out, err))
+        code, out, err = quire("top", url, *admin, "--interval=100ms", "--count=2")
+        expect(code == 0 and out.count("WORKER") == 2 and "exact" in out and "\x1b" not in out, (code, out, err))
+        code, out, err = quire("trace", "one.request-7", *admin)
+        for part in ("one.request-7, ended: finished", "arrived", "attempt 1 sent to", "first output", "20 out"):
+            expect(code == 0 and part in out, (part, out, err))
+        code, out, err = quire("trace", *admin)
+        expect(code == 0 and "one.request-7" in out and "finished" in out, (out, err))
+        code, out, err = quire("trace", "one.request-7", "--json", *admin)
+        expect(code == 0 and json.loads(out)["prompt_tokens"] > 0, (out, err))
+        wrong, empty = pathlib.Path(folder) / "wrong", pathlib.Path(folder) / "empty"
+        wrong.write_text("another-token\n")
+        empty.write_text("\n")
+        for command, wanted, mention in (
+                (["trace", "nobody", *admin], 1, "no request of this id"),
+                (["trace", "x"], 2, "--admin-url is missing"),
+                (["trace", "x", admin[0]], 2, "--admin-token-file is missing"),
+                (["trace", "x", admin[0], f"--admin-token-file={empty}"], 2, "is empty"),
+                (["trace", "x", admin[0], f"--admin-token-file={wrong}"], 2, "--admin-url"),
+                (["trace", "x", "--admin-url=http://127.0.0.1:1", admin[1]], 1, "127.0.0.1:1"),
+                (["trace", "x" * 1000, *admin], 2, "ID: must be"),
+                (["top", "--url=http://127.0.0.1:1"], 1, "127.0.0.1:1"),
+                (["top", url, admin[0], f"--admin-token-file={wrong}"], 2, "--admin-url"),
+                (["top", url, "--interval=1us"], 2, "--interval")):
+            code, out, err = quire(*command)
+            expect(code == wanted and mention in err and len(err.splitlines()) == 1, (command, code, err))
+        # On a terminal it goes on until Ctrl-C, and gives the screen back.
+        master, slave = pty.openpty()
+        child = subprocess.Popen([str(QUIRE), "top", url, "--interval=100ms"], stdout=slave, stderr=slave, env=CLEAN,
+                                 start_new_session=True)
+        os.close(slave)
+        seen = b""
+        while seen.count(b"Ctrl-C leaves") < 3:
+            seen += os.read(master, 4096)
+        child.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # the terminal's other end is closed when the child ends
+            while more := os.read(master, 4096):
+                seen += more
+        os.close(master)
+        expect(child.wait(timeout=60) == 0 and seen.endswith(b"\x1b[?25h\x1b[?1049l"), seen[-80:])
+
+
+def test_bench_serve_speaks_vllms_language():
+    with Server() as server, tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        url = f"--base-url=http://127.0.0.1:{server.port}"
+        common = ["bench", "serve", url, "--num-prompts", 12, "--random-input-len", 32, "--random-output-len", 8,
+                  "--ignore-eos", "--seed", 3]
+        code, out, err = quire(*common, "--max-concurrency", 4, "--goodput", "ttft:60000", "e2el:0", "--save-detailed",
+                               "--plot-timeline", "--result-dir", folder, "--result-filename", "r.json",
+                               "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,99.9",
+                               "--num-warmups", 1, "--ready-check-timeout-sec", 60)
+        expect(code == 0 and not err, (code, out, err))
+        report = dict(line.split(":", 1) for line in out.splitlines() if ":" in line)
+        number = {k: v.strip() for k, v in report.items()}
+        expect((number["Successful requests"], number["Failed requests"]) == ("12", "0"), out)
+        expect(number["Total input tokens"] == str(12 * 32), "prompts are as long as asked, to the token: " + out)
+        expect(number["Total generated tokens"] == str(12 * 8), out)
+        expect(number["Request goodput (req/s)"] == "0.00" and float(number["P99.9 E2EL (ms)"]) > 0, out)
+        result = json.loads((folder / "r.json").read_text())
+        expect(result["completed"] == 12 and result["input_lens"] == [32] * 12 and len(result["ttfts"]) == 12, result)
+        expect(result["p99.9_itl_ms"] >= result["p50_itl_ms"] and result["max_concurrent_requests"] <= 4, result)
+        svg = xml.etree.ElementTree.fromstring((folder / "r.svg").read_text())
+        expect(len(svg.findall(".//{*}path[@class='line']")) == 4, "four panels")
+        again = quire(*common, "--save-result", "--append-result", "--result-dir", folder, "--result-filename", "r.json",
+                      "--request-rate", 200, "--burstiness", 0.5, "--dataset-name", "prefix_repetition",
+                      "--prefix-repetition-prefix-len", 40, "--prefix-repetition-suffix-len", 4,
+                      "--prefix-repetition-output-len", 4)
+        expect(again[0] == 0 and len((folder / "r.json").read_text().splitlines()) == 2, again)
+        lines = folder / "prompts.jsonl"
+        lines.write_text('{"prompt": "Once upon"}\n{"prompt": "A fox", "output_tokens": 5}\n')
+        code, out, err = quire("bench", "serve", url, "--dataset-name=custom", f"--dataset-path={lines}",
+                               "--num-prompts=4", "--backend=openai-chat", "--custom-output-len=6", "--temperature=0",
+                               "--extra-body", '{"ignore_eos": true}', "--ramp-up-strategy=linear",
+                               "--ramp-up-start-rps=50", "--ramp-up-end-rps=100")
+        expect(code == 0 and "Total generated tokens:                  24" in out, (code, out, err))
+        lines.write_text("no json\n")
+        for args, wanted, mention in (
+                (["--request-rate=0"], 2, "--request-rate"), (["--request-rate=fast"], 2, "or inf"),
+                (["--goodput", "itl:5"], 2, "ttft:MS"), (["--goodput"], 2, "--goodput"),
+                (["--metric-percentiles=101"], 2, "[0, 100]"), (["--percentile-metrics=ttf"], 2, "ttft"),
+                (["--extra-body=[1]"], 2, "--extra-body"), (["--num-prompts=0"], 2, "--num-prompts"),
+                (["--dataset-name=sharegpt"], 2, "--dataset-path is missing"),
+                (["--dataset-name=custom", f"--dataset-path={lines}"], 2, "line 1"),
+                (["--dataset-name=custom", "--dataset-path=/nowhere"], 2, "/nowhere"),
+                (["--ramp-up-strategy=linear"], 2, "--ramp-up-start-rps"),
+                (["--num-promts=1"], 2, "did you mean --num-prompts?"), (["--model=nobody", "--num-prompts=1"], 1, "nobody"),
+                (["--result-dir", lines, "--save-result", "--num-prompts=1"], 1, "cannot be written")):
+            code, out, err = quire("bench", "serve", url, "--random-input-len=8", "--random-output-len=2", *args)
+            expect(code == wanted and mention in err and len(err.splitlines()) <= 2, (args, code, err))
+        code, out, err = quire("bench", "srve")
+        expect(code == 2 and "did you mean serve?" in err, err)
+        code, out, err = quire("bench", "serve", "--base-url=http://127.0.0.1:1", "--model=m", "--num-prompts=2")
+        expect(code == 1 and "Failed requests:                         2" in out and "127.0.0.1:1" in err, (out, err))
+        # Ctrl-C: what came so far is told, and the server has nothing left of it.
+        child = subprocess.Popen([str(a) for a in (QUIRE, *common, "--num-prompts=500", "--random-output-len=1500",
+                                                   "--max-concurrency=4")], stdout=subprocess.PIPE, env=CLEAN,
+                                 start_new_session=True, text=True)
+        server.wait_until(lambda: "quire_router_live_requests 4" in server.get("/metrics")[1], "it is under way")
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=60)
+        expect(child.returncode == 130 and "Serving Benchmark Result" in out, (child.returncode, out))
+        server.wait_until(lambda: "quire_router_live_requests 0" in server.get("/metrics")[1], "nothing runs on")
+
+
 def test_interrupts_end_what_waits_and_leave_nothing_running():
     with socket.socket() as deaf:  # takes connections and says nothing
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
         url = f"--url=http://127.0.0.1:{deaf.getsockname()[1]}"
-        for command in (["complete", "x", url], ["models", url], ["doctor", url]):
+        for command in (["complete", "x", url], ["models", url], ["doctor", url], ["top", url],
+                        ["bench", "serve", url.replace("--url", "--base-url")]):
             child = subprocess.Popen([str(a) for a in (QUIRE, *command)], stdout=subprocess.DEVNULL, env=CLEAN,
                                      stderr=subprocess.DEVNULL, start_new_session=True)
             deaf.settimeout(60)

@@ -1,0 +1,18 @@
+// One request's life as text: what `quire trace` shows of a router's answer.
+//
+// Pure. The answer is a router's words: what is missing is left out, and nothing speaks to the
+// terminal.
+#pragma once
+
+#include <string>
+
+#include "common/status.h"
+
+namespace quire::cli {
+
+// Of GET /admin/requests/ID. INVALID_ARGUMENT when it is of another form.
+absl::StatusOr<std::string> TimelineText(const std::string& body);
+// Of GET /admin/requests: one line each.
+absl::StatusOr<std::string> RequestListText(const std::string& body);
+
+}  // namespace quire::cli

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""The router's page in a real browser: chat with streaming, and a fleet of which a worker dies under streams.
+
+Screenshots of what was tested are left in .cache/page/, light and dark.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from browser import Browser  # noqa: E402
+from harness import BIN, DEMO, ROOT, Process, Server, expect, main_of  # noqa: E402
+
+PICTURES = ROOT / ".cache" / "page"
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def picture(browser, name):
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for dark in (False, True):
+        browser.dark(dark)
+        browser.screenshot(PICTURES / f"{name}-{'dark' if dark else 'light'}.png")
+    browser.dark(False)
+
+
+def count(selector):
+    return f"document.querySelectorAll({json.dumps(selector)}).length"
+
+
+def test_the_page_is_small_and_keeps_to_itself():
+    with Server() as server:
+        size = 0
+        for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+            connection = server.connection()
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            size += len(answer.read())
+            policy = answer.getheader("Content-Security-Policy")
+            expect(answer.status == 200 and answer.getheader("Content-Type").startswith(kind), (path, answer.status))
+            expect("default-src 'none'" in policy and "unsafe" not in policy and "*" not in policy, policy)
+            expect(answer.getheader("X-Content-Type-Options") == "nosniff", path)
+        expect(size < 48 << 10, f"{size} bytes")
+        with Browser() as browser:
+            browser.open(f"http://127.0.0.1:{server.port}/")
+            browser.until("document.getElementById('model').value === 'demo'", "the model is listed")
+            browser.until(count(".worker .badge.good") + " === 1", "the worker is shown")
+            ours = f"http://127.0.0.1:{server.port}/"
+            strange = [u for u in browser.requests if not u.startswith((ours, "data:"))]
+            expect(not strange, strange)
+            expect(not browser.problems, browser.problems)
+        expect(server.stop() == 0, server.process.output())
+
+
+def test_an_answer_streams_in_and_markup_stays_text():
+    with Server() as server, Browser() as browser:
+        browser.size(1280, 800)
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.until("!document.getElementById('model').disabled", "the model is listed")
+        browser.type("#prompt", "<b>Once</b> upon a time <img src=x onerror=alert(1)>")
+        browser.press_enter()
+        browser.until("document.querySelector('.assistant .meta')?.textContent.includes('tokens')", "the answer ends")
+        expect(browser.value("document.querySelector('.user .text').textContent").startswith("<b>Once</b>"), "as typed")
+        expect(browser.value(count(".message b, .message img")) == 0, "no element of it")
+        text = browser.value("document.querySelector('.assistant .text').textContent")
+        meta = browser.value("document.querySelector('.assistant .meta').textContent")
+        expect(len(text) > 10 and "first after" in meta, (text, meta))
+        # The second turn sends the first along, whose tokens the cache has.
+        browser.type("#prompt", "And then?")
+        browser.click("#send")
+        browser.until("document.querySelectorAll('.assistant .meta')[1]?.textContent.includes('tokens')", "again")
+        expect("from the cache" in browser.value("document.querySelectorAll('.assistant .meta')[1].textContent"), "kept")
+        # A long one is stopped, and nothing of it runs on.
+        browser.value("document.getElementById('tokens').value = 1500")
+        browser.type("#prompt", "A very long story")
+        browser.click("#send")
+        browser.until("document.querySelectorAll('.assistant .text')[2]?.textContent.length > 5", "it begins")
+        browser.click("#send")
+        browser.until("document.getElementById('send').textContent === 'Send'", "it is stopped")
+        server.wait_until(lambda: "quire_router_live_requests 0" in server.get("/metrics")[1], "nothing runs on")
+        picture(browser, "chat")
+        expect(not browser.problems, browser.problems)
+
+
+def test_streams_are_seen_to_move_when_their_worker_dies():
+    with Server("--workers=3", "--max-num-seqs=16") as server, Browser() as browser:
+        browser.size(1280, 800)
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.until(count(".worker .badge.good") + " === 3", "three workers are ready")
+        browser.type("#prompt", "Tell me of the fleet")
+        browser.press_enter()
+        ended = []
+
+        def ask(i):
+            events = [e for e in server.stream("/v1/completions", {
+                "model": "demo", "prompt": f"Story number {i}", "max_tokens": 1900, "ignore_eos": True})]
+            ended.append(events[-1])
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(24)]
+        for thread in threads:
+            thread.start()
+        busy = "[...document.querySelectorAll('.worker')].filter(w => w.querySelector('.stream')).length >= 2"
+        browser.until(busy, "streams are shown at several workers")
+        victims = server.children("quire-worker")
+        fullest = browser.value("[...document.querySelectorAll('.worker')].sort((a, b) => b.querySelectorAll('.stream')"
+                                ".length - a.querySelectorAll('.stream').length)[0].querySelector('.name').firstChild.data")
+        os.kill(worker_at(victims, int(fullest.rsplit(":", 1)[1])), signal.SIGKILL)
+        browser.until(count(".worker .stream.moved") + " > 0", "streams are shown where they moved to")
+        browser.until("document.getElementById('events').textContent.includes('went on at')", "and told of")
+        browser.until("document.getAnimations().length === 0", "the dots have arrived")
+        picture(browser, "fleet")
+        browser.size(420, 900)
+        picture(browser, "narrow")
+        browser.size(1280, 800)
+        for thread in threads:
+            thread.join()
+        expect(ended == ["[DONE]"] * 24, ended)
+        browser.until(count(".worker .badge.good") + " === 3", "the dead one is back")
+        browser.until(count(".stream:not(.key)") + " === 0", "the streams are gone with their ends")
+        expect(not browser.problems, browser.problems)
+
+
+def worker_at(processes, port):
+    """The one of these processes that listens on the port."""
+    wanted = f":{port:04X} "
+    inodes = {line.split()[9] for table in ("tcp", "tcp6")
+              for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+              if line.split()[3] == "0A" and wanted in line.split()[1] + " "}
+    for pid in processes:
+        for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                if os.readlink(fd).strip("socket:[]") in inodes:
+                    return pid
+            except OSError:
+                pass
+    raise AssertionError(f"no worker listens on {port}")
+
+
+def test_with_keys_the_page_is_open_and_its_data_is_not():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "token").write_text("the-operators-token\n")
+        (folder / "salt").write_text("a secret of at least sixteen bytes\n")
+        with Server("--api-key=a-clients-key", f"--salt-key-file={folder / 'salt'}", f"--admin-port={free_port()}",
+                    f"--admin-token-file={folder / 'token'}") as server, Browser() as browser:
+            status, _ = server.get("/fleet")
+            expect(status == 401, status)
+            browser.open(f"http://127.0.0.1:{server.port}/")
+            browser.until("!document.getElementById('operator').hidden", "the token is asked for")
+            expect(browser.value(count(".worker")) == 0 and browser.value("document.getElementById('model').disabled"),
+                   "nothing is shown to a stranger")
+            # A client's key is no operator's.
+            browser.type("#token", "a-clients-key")
+            browser.click("#operator button")
+            browser.until("!document.getElementById('operator').hidden", "still")
+            browser.value("document.getElementById('token').value = ''")
+            browser.type("#token", "the-operators-token")
+            browser.click("#operator button")
+            browser.until(count(".worker .badge.good") + " === 1", "the fleet is shown to an operator")
+            browser.value("document.getElementById('key').value = 'a-clients-key';"
+                          "document.getElementById('key').dispatchEvent(new Event('change'))")
+            browser.until("document.getElementById('model').value === 'demo'", "the model is shown to a client")
+            browser.type("#prompt", "Hello")
+            browser.press_enter()
+            browser.until("document.querySelector('.assistant .meta')?.textContent.includes('tokens')", "an answer")
+            refusals = [p for p in browser.problems if "401" not in p]
+            expect(not refusals, refusals)
+
+
+def test_off_loopback_without_a_token_the_fleet_is_nobodys():
+    with Process([BIN / "quire-worker", "--model", DEMO, "--listen=127.0.0.1:0", "--http-port=0",
+                  "--threads=1"]) as worker:
+        address = worker.wait_for_line("ready:").split()[1]
+        with Process([BIN / "quire-router", "--host=0.0.0.0", "--insecure", "--port=0", "--grpc-port=0",
+                      f"--worker={address}"]) as router:
+            port = int(router.wait_for_line("ready: http://").split("http://")[1].split()[0].rsplit(":", 1)[1])
+            with Browser() as browser:
+                browser.open(f"http://127.0.0.1:{port}/")
+                browser.until("!document.getElementById('operator').hidden", "an operator is asked for")
+                why = browser.value("document.getElementById('why').textContent")
+                expect("--admin-token-file" in why, why)
+                browser.until("document.getElementById('model').value === 'demo'", "chat is open, as --insecure says")
+
+
+if __name__ == "__main__":
+    if shutil.which("chromium") is None:
+        print("SKIP page: needs chromium (./dev test installs it)\n0 passed, 0 failed, 1 skipped")
+        sys.exit(0)
+    sys.exit(main_of(globals()))
