@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import toolkit  # noqa: E402
@@ -26,7 +27,7 @@ KEPT = ROOT / ".cache" / "cuda-gate"
 ARCHITECTURES = ("90a", "80")
 MACHINE_CODE_ARCHITECTURE = "90a"
 FLAGS = ["-std=c++20", "-fmad=false", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wno-unused-parameter",
-         "-Xptxas", "-v,-warn-spills,-warn-lmem-usage"]
+         "-Xptxas", "-v,-warn-spills,-warn-lmem-usage", "-ccbin", "g++"]
 # Notes of ptxas that cost an order of magnitude and that it does not call errors.
 SERIALISED = re.compile(r"\bC75(?:08|10|11|17|19)\b|serializ", re.I)
 DECLARED = re.compile(r"^QUIRE_KERNEL\(\s*(\w+)", re.M)
@@ -38,11 +39,11 @@ class Kernel:
 
 
 def read_ptxas(text):
-    """Kernel name → what ptxas -v said of it; and what of the text no gate may let pass."""
+    """(kernel, architecture) → what ptxas -v said of it; and what of the text no gate may let pass."""
     kernels, bad, current = {}, [], None
     for line in text.splitlines():
-        if m := re.search(r"Compiling entry function '(\w+)'", line):
-            current = kernels.setdefault(m.group(1), Kernel())
+        if m := re.search(r"Compiling entry function '(\w+)' for '(\w+)'", line):
+            current = kernels.setdefault(m.groups(), Kernel())
         elif m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
             if current:
                 current.stack = int(m.group(1))
@@ -76,70 +77,67 @@ def headers_hash():
     return digest.hexdigest()
 
 
-def compile_file(tools, source, arch, headers):
-    """(error text or None, ptxas text, machine code text)"""
-    key = hashlib.sha256("\0".join([headers, source.read_text(), arch, str(tools), *FLAGS,
+def compile_file(tools, source, headers):
+    """Compiled once for all architectures: error text or None, ptxas text, machine code text, object file."""
+    key = hashlib.sha256("\0".join([headers, source.read_text(), str(tools), *FLAGS, *ARCHITECTURES,
                                     pathlib.Path(__file__).read_text()]).encode()).hexdigest()
-    kept = KEPT / f"{key}.json"
-    if kept.exists():
-        return json.loads(kept.read_text())
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "out.cubin"
-        done = subprocess.run([str(tools / "bin/nvcc"), *FLAGS, "-I", str(ROOT), "-cubin",
-                               f"-gencode=arch=compute_{arch},code=sm_{arch}", str(source), "-o", str(out)],
-                              capture_output=True, text=True, cwd=folder)
+    kept, made = KEPT / f"{key}.json", KEPT / f"{key}.o"
+    if kept.exists() and made.exists():
+        return [*json.loads(kept.read_text()), made]
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=KEPT) as folder:
+        out = pathlib.Path(folder) / "out.o"
+        done = subprocess.run([str(tools / "bin/nvcc"), *FLAGS, "-I", str(ROOT), "-c", "-t", "2",
+                               *(f"-gencode=arch=compute_{a},code=sm_{a}" for a in ARCHITECTURES),
+                               str(source), "-o", str(out)], capture_output=True, text=True, cwd=folder)
         said = done.stdout + done.stderr
-        code = ""
-        if done.returncode == 0 and arch == MACHINE_CODE_ARCHITECTURE:
-            dump = subprocess.run([str(tools / "bin/cuobjdump"), "-sass", str(out)], capture_output=True, text=True,
-                                  env={**os.environ, "PATH": f"{tools}/bin:{os.environ['PATH']}"})
-            code = dump.stdout
-    result = [None if done.returncode == 0 else said, said, code]
-    if done.returncode == 0:
-        KEPT.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(result))
-    return result
+        if done.returncode != 0:
+            return [said, said, "", None]
+        dump = subprocess.run([str(tools / "bin/cuobjdump"), "-sass", "-arch", f"sm_{MACHINE_CODE_ARCHITECTURE}",
+                               str(out)], capture_output=True, text=True,
+                              env={**os.environ, "PATH": f"{tools}/bin:{os.environ['PATH']}"})
+        out.rename(made)
+    kept.write_text(json.dumps([None, said, dump.stdout]))
+    return [None, said, dump.stdout, made]
 
 
-def complaints(error, ptxas, code, rows, names, arch):
-    """What is wrong with one compiled file. `rows`: budget by kernel, or None where none is needed."""
+def complaints(compiled, rows, names):
+    """What is wrong with one compiled file. `rows`: budget by kernel, where there is a row."""
+    error, ptxas, code, _ = compiled
     kernels, wrong = read_ptxas(ptxas)
     # Spills and frames are told by the numbers below; a file that errs on their account has no others.
     if error and not (kernels and all(re.search(r"spill|local memory|lmem", line, re.I)
                                       for line in error.splitlines() if re.search(r"error|warning", line))):
         wrong.append(error.strip()[-1500:])
+    machine_code = read_machine_code(code)
     for name in names:
-        kernel = kernels.get(name)
-        if kernel is None:
-            if not error:
-                wrong.append(f"{name}: not in what was compiled")
-            continue
-        if kernel.spills:
-            wrong.append(f"{name}: {kernel.spills} bytes of spills on {arch}")
-        if kernel.stack:
-            wrong.append(f"{name}: a stack frame of {kernel.stack} bytes on {arch}")
-        row = rows.get(name) if rows is not None else None
-        if row is None:
-            continue
-        if kernel.registers > int(row["max_registers"]):
-            wrong.append(f"{name}: {kernel.registers} registers on {arch}; at most {row['max_registers']}")
-        if arch == MACHINE_CODE_ARCHITECTURE:
-            instructions = read_machine_code(code).get(name, set())
-            for wanted in row["machine_code"].split():
-                if not has_class(instructions, wanted):
+        of_name = {arch: kernel for (its_name, arch), kernel in kernels.items() if its_name == name}
+        if not error:
+            wrong += [f"{name}: not compiled for {arch}" for arch in ARCHITECTURES if f"sm_{arch}" not in of_name]
+        for arch, kernel in of_name.items():
+            if kernel.spills:
+                wrong.append(f"{name}: {kernel.spills} bytes of spills on {arch}")
+            if kernel.stack:
+                wrong.append(f"{name}: a stack frame of {kernel.stack} bytes on {arch}")
+            if name in rows and kernel.registers > int(rows[name]["max_registers"]):
+                wrong.append(f"{name}: {kernel.registers} registers on {arch}; "
+                             f"at most {rows[name]['max_registers']}")
+        if name in rows and not error:
+            for wanted in rows[name]["machine_code"].split():
+                if not has_class(machine_code.get(name, set()), wanted):
                     wrong.append(f"{name}: no {wanted} in its machine code")
     return wrong
 
 
 def try_the_gate(tools, headers):
     """The gate refuses what it must. Returns complaints about the gate."""
-    naive = compile_file(tools, ROOT / "tests/kernels/cuda/gate/naive.cu", "90a", headers)
-    narrow = compile_file(tools, ROOT / "tests/kernels/cuda/gate/narrow.cu", "90a", headers)
+    naive = compile_file(tools, ROOT / "tests/kernels/cuda/gate/naive.cu", headers)
+    narrow = compile_file(tools, ROOT / "tests/kernels/cuda/gate/narrow.cu", headers)
     row = {"max_registers": "255", "machine_code": "LDG.E.128 HMMA|LDG.E"}
-    found = "\n".join(complaints(*naive, {}, ["gate_spills", "gate_stack"], "90a") +
-                      complaints(*narrow, {"gate_narrow": row}, ["gate_narrow"], "90a"))
+    found = "\n".join(complaints(naive, {}, ["gate_spills", "gate_stack"]) +
+                      complaints(narrow, {"gate_narrow": row}, ["gate_narrow"]))
     note = read_ptxas("ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized")[1]
-    few = "\n".join(complaints(*narrow, {"gate_narrow": {**row, "max_registers": "1"}}, ["gate_narrow"], "90a"))
+    few = "\n".join(complaints(narrow, {"gate_narrow": {**row, "max_registers": "1"}}, ["gate_narrow"]))
     checks = {"spills": "gate_spills:" in found and "spills" in found,
               "a stack frame": "gate_stack: a stack frame" in found,
               "an instruction class that is missing": "gate_narrow: no LDG.E.128" in found,
@@ -150,14 +148,12 @@ def try_the_gate(tools, headers):
     return wrong
 
 
-def link(tools, sources):
+def link(tools, objects):
     """Links all kernels and the runtime into one program, and runs it."""
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "probe"
-        done = subprocess.run([str(tools / "bin/nvcc"), "-std=c++20", "-fmad=false", "-I", str(ROOT),
-                               "-gencode=arch=compute_90a,code=sm_90a", "-t", "2", *map(str, sources), "-o",
-                               str(program), f"-L{tools}/lib", f"-L{tools}/lib64", "-lcudart_static"],
-                              capture_output=True, text=True, cwd=folder)
+        done = subprocess.run([str(tools / "bin/nvcc"), *map(str, objects), "-o", str(program), f"-L{tools}/lib",
+                               f"-L{tools}/lib64", "-lcudart_static"], capture_output=True, text=True, cwd=folder)
         if done.returncode != 0:
             return [(done.stdout + done.stderr)[-1500:]]
         ran = subprocess.run([str(program)], capture_output=True, text=True)
@@ -193,15 +189,20 @@ def main():
     take("budget.csv", [f"{name}: no row" for name in declared if name not in rows] +
          [f"{name}: a row without a kernel" for name in rows if name not in declared])
     take("the gate", try_the_gate(tools, headers))
+    probe = ROOT / "tests/kernels/cuda/gate/probe.cu"
+    objects = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = {(path, arch): pool.submit(compile_file, tools, path, arch, headers)
-                for path in [*ops, runtime, *planted] for arch in ARCHITECTURES}
-        for (path, arch), job in jobs.items():
-            error, ptxas, code = job.result()
-            take(f"{path.relative_to(ROOT)} for {arch}",
-                 complaints(error, ptxas, code, rows, names.get(path, []), arch))
+        jobs = {path: pool.submit(compile_file, tools, path, headers) for path in [*ops, runtime, probe, *planted]}
+        for path, job in jobs.items():
+            compiled = job.result()
+            take(str(path.relative_to(ROOT)), complaints(compiled, rows, names.get(path, [])))
+            if path not in planted:
+                objects.append(compiled[3])
     if not failures:
-        take("link", link(tools, [*ops, runtime, ROOT / "tests/kernels/cuda/gate/probe.cu"]))
+        take("link", link(tools, objects))
+    for old in KEPT.glob("*"):  # what a week has not used
+        if old.is_file() and time.time() - old.stat().st_mtime > 7 * 86400:
+            old.unlink()
     print(f"{passed} passed, {len(failures)} failed")
     return 1 if failures else 0
 

@@ -1,0 +1,41 @@
+#include "kernels/cuda/ops/attention.h"
+
+#include "kernels/cuda/ops/attention_instances.h"
+
+namespace quire::kernels::cuda {
+
+size_t AttentionWorkspaceBytes(const AttentionPlan& plan, int kv_heads, int head_dim) {
+  if (plan.max_spans <= 1) return 0;
+  const size_t places = static_cast<size_t>(plan.tile_count) * kv_heads;
+  const size_t slots = plan.rows_per_tile == 16 ? places * plan.max_spans : places;
+  return slots * (plan.rows_per_tile / 16) * (head_dim / 8 + 1) * 128 * sizeof(float);
+}
+
+runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
+                               const AttentionPlan& plan, const AttentionParams& params) {
+  if (head_dim != 64 && head_dim != 128 && head_dim != 256) {
+    return "attention: head dimension " + std::to_string(head_dim) + "; 64, 128 and 256 are served";
+  }
+  const int group = params.kv_heads > 0 ? params.heads / params.kv_heads : 0;
+  if (group < 1 || group > 16 || params.heads % params.kv_heads != 0) {
+    return "attention: " + std::to_string(params.heads) + " heads on " +
+           std::to_string(params.kv_heads) + " KV heads; 1 to 16 may share one";
+  }
+  if (params.block_shift < 4 || params.block_shift > 6) {
+    return "attention: pages of 16, 32 or 64 tokens are served";
+  }
+  if (plan.rows_per_tile != 16 && plan.rows_per_tile != 64) {
+    return "attention: tiles of 16 or 64 rows are served";
+  }
+  if (plan.tile_count == 0) return {};
+  const bool decode = plan.rows_per_tile == 16;
+  const AttentionInstance instance =
+      decode ? DecodeAttention(head_dim) : PrefillAttention(head_dim);
+  runtime::LaunchShape shape =
+      runtime::ShapeOf(static_cast<uint32_t>(plan.tile_count),
+                       static_cast<uint32_t>(params.kv_heads), instance.shared_bytes, params);
+  if (decode) shape.grid_z = static_cast<uint32_t>(plan.max_spans);
+  return runtime.Launch(stream, instance.kernel, shape);
+}
+
+}  // namespace quire::kernels::cuda

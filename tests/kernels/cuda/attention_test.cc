@@ -1,0 +1,296 @@
+// Paged attention against float64; bits equal in prefill, decode and any cut of a prompt.
+#include "kernels/cuda/ops/attention.h"
+
+#include <algorithm>
+
+#include "tests/kernels/cuda/device_bed.h"
+
+namespace quire::kernels::cuda::test {
+namespace {
+
+struct AttentionCase {
+  int head_dim = 64;
+  int kv_heads = 1;
+  int group = 4;
+  int window = 0;
+  float softcap = 0.0f;
+  int block_shift = 4;
+};
+
+// One sequence's part of a step.
+struct Part {
+  int first_position;
+  int token_count;
+};
+
+// Query, key and value of a sequence at a position: the same whatever the step.
+std::vector<uint16_t> Vectors(int kind, int sequence, int position, int count) {
+  return RandomBf16(static_cast<size_t>(count),
+                    static_cast<uint64_t>(kind) * 1000003 + sequence * 65537 + position);
+}
+
+class AttentionBed {
+ public:
+  AttentionBed(const AttentionCase& c, uint64_t seed) : case_(c), bed_(seed), random_(seed) {}
+
+  DeviceBed& bed() { return bed_; }
+
+  // out of all tokens of the step, [tokens][heads · head_dim].
+  std::vector<uint16_t> Run(const std::vector<Part>& parts, int rows_per_tile) {
+    const AttentionCase& c = case_;
+    const int heads = c.kv_heads * c.group;
+    const int width = heads * c.head_dim;
+    AttentionPlan plan;
+    plan.rows_per_tile = rows_per_tile;
+    std::vector<AttentionSequence> sequences;
+    std::vector<AttentionTile> tiles;
+    std::vector<uint16_t> q;
+    int tokens = 0;
+    int longest = 0;
+    for (size_t s = 0; s < parts.size(); ++s) {
+      const Part& part = parts[s];
+      sequences.push_back({tokens, part.token_count, part.first_position});
+      for (int first = 0; first < part.token_count; first += plan.TileQueries(heads, c.kv_heads)) {
+        tiles.push_back({static_cast<int>(s), first});
+      }
+      for (int t = 0; t < part.token_count; ++t) {
+        const auto row = Vectors(1, static_cast<int>(s), part.first_position + t, width);
+        q.insert(q.end(), row.begin(), row.end());
+      }
+      tokens += part.token_count;
+      longest = std::max(longest, part.first_position + part.token_count);
+    }
+    std::shuffle(tiles.begin(), tiles.end(), Engine{&random_});
+    plan.tile_count = static_cast<int>(tiles.size());
+    plan.max_spans = (longest + 511) / 512;
+    AttentionParams params;
+    FillPages(parts, longest, params);
+    params.q = bed_.Put(q);
+    params.q_stride = width;
+    params.out = bed_.New<uint16_t>(static_cast<size_t>(tokens) * width);
+    params.sequences = bed_.Put(sequences);
+    params.tiles = bed_.Put(tiles);
+    params.heads = heads;
+    params.kv_heads = c.kv_heads;
+    params.window = c.window;
+    params.scale = 0.125f;
+    params.softcap = c.softcap;
+    params.block_shift = c.block_shift;
+    params.workspace =
+        bed_.New<float>(AttentionWorkspaceBytes(plan, c.kv_heads, c.head_dim) / sizeof(float));
+    const size_t counters = static_cast<size_t>(plan.tile_count) * c.kv_heads;
+    params.counters = bed_.Put(std::vector<uint32_t>(counters, 0));
+    bed_.Check(LaunchAttention(bed_.runtime(), bed_.stream(), c.head_dim, plan, params));
+    for (const uint32_t left : bed_.Get(params.counters, counters)) EXPECT_EQ(left, 0u);
+    return bed_.Get(params.out, static_cast<size_t>(tokens) * width);
+  }
+
+ private:
+  struct Engine {
+    using result_type = uint64_t;
+    emulate::Random* random;
+    static constexpr uint64_t min() { return 0; }
+    static constexpr uint64_t max() { return ~uint64_t{0}; }
+    uint64_t operator()() { return random->Next(); }
+  };
+
+  // Keys and values up to each part's last position, in pages at random places. Pages of nobody,
+  // slots behind the end and slots behind the window are NaN; table entries behind the window −1.
+  void FillPages(const std::vector<Part>& parts, int longest, AttentionParams& params) {
+    const AttentionCase& c = case_;
+    const int page_tokens = 1 << c.block_shift;
+    const int blocks = (longest + page_tokens - 1) / page_tokens;
+    std::vector<int32_t> pages(parts.size() * blocks + 3);
+    for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i);
+    std::shuffle(pages.begin(), pages.end(), Engine{&random_});
+    const size_t head_stride = static_cast<size_t>(page_tokens) * c.head_dim;
+    const size_t page_stride = 2 * c.kv_heads * head_stride;
+    std::vector<uint16_t> pool(pages.size() * page_stride, 0xffff);
+    std::vector<int32_t> table(parts.size() * blocks, -1);
+    for (size_t s = 0; s < parts.size(); ++s) {
+      const int begin = c.window > 0 ? std::max(0, parts[s].first_position - c.window + 1) : 0;
+      for (int p = begin; p < parts[s].first_position + parts[s].token_count; ++p) {
+        const size_t block = s * blocks + p / page_tokens;
+        table[block] = pages[block];
+        for (int h = 0; h < c.kv_heads; ++h) {
+          const size_t at = pages[block] * page_stride + h * head_stride +
+                            static_cast<size_t>(p % page_tokens) * c.head_dim;
+          const auto key = Vectors(2 + 2 * h, static_cast<int>(s), p, c.head_dim);
+          const auto value = Vectors(3 + 2 * h, static_cast<int>(s), p, c.head_dim);
+          std::copy(key.begin(), key.end(), pool.begin() + at);
+          std::copy(value.begin(), value.end(), pool.begin() + at + c.kv_heads * head_stride);
+        }
+      }
+    }
+    params.block_tables = bed_.Put(table);
+    params.block_table_stride = blocks;
+    params.keys = bed_.Put(pool);
+    params.values = params.keys + c.kv_heads * head_stride;
+    params.page_stride = static_cast<int64_t>(page_stride);
+    params.head_stride = static_cast<int64_t>(head_stride);
+  }
+
+  AttentionCase case_;
+  DeviceBed bed_;
+  emulate::Random random_;
+};
+
+// Against float64. Weights are rounded to bfloat16 before they multiply values: 2⁻⁸ of Σ w |v|.
+void ExpectExact(const AttentionCase& c, const std::vector<Part>& parts,
+                 const std::vector<uint16_t>& out) {
+  const int width = c.kv_heads * c.group * c.head_dim;
+  size_t token = 0;
+  for (size_t s = 0; s < parts.size(); ++s) {
+    const int id = static_cast<int>(s);
+    for (int t = 0; t < parts[s].token_count; ++t, ++token) {
+      const int position = parts[s].first_position + t;
+      const auto q = Vectors(1, id, position, width);
+      const int begin = c.window > 0 ? std::max(0, position - c.window + 1) : 0;
+      for (int h = 0; h < c.kv_heads * c.group; ++h) {
+        std::vector<double> weight;
+        std::vector<std::vector<uint16_t>> values;
+        double sum = 0.0;
+        for (int p = begin; p <= position; ++p) {
+          const auto key = Vectors(2 + 2 * (h / c.group), id, p, c.head_dim);
+          double score = 0.0;
+          for (int d = 0; d < c.head_dim; ++d) {
+            score += static_cast<double>(Widen(q[h * c.head_dim + d])) * Widen(key[d]);
+          }
+          score *= 0.125;
+          if (c.softcap > 0) score = c.softcap * std::tanh(score / c.softcap);
+          weight.push_back(std::exp(score));
+          sum += weight.back();
+          values.push_back(Vectors(3 + 2 * (h / c.group), id, p, c.head_dim));
+        }
+        for (int d = 0; d < c.head_dim; ++d) {
+          double exact = 0.0;
+          double magnitude = 0.0;
+          for (size_t p = 0; p < weight.size(); ++p) {
+            const double term = weight[p] / sum * Widen(values[p][d]);
+            exact += term;
+            magnitude += std::abs(term);
+          }
+          ASSERT_NEAR(Widen(out[token * width + h * c.head_dim + d]), exact,
+                      magnitude / 256 + 1.01 * Bf16Rounding(exact))
+              << "sequence " << s << " position " << position << " head " << h << " dim " << d;
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaAttention, IsTheFloat64MeaningInEveryKernel) {
+  const AttentionCase cases[] = {{64, 2, 4, 0, 0.0f, 4},   {128, 1, 8, 0, 0.0f, 6},
+                                 {256, 1, 4, 0, 0.0f, 4},  {64, 1, 3, 70, 0.0f, 5},
+                                 {64, 1, 16, 0, 20.0f, 4}, {128, 2, 1, 33, 0.0f, 4}};
+  uint64_t seed = 10;
+  for (const AttentionCase& c : cases) {
+    SCOPED_TRACE(c.head_dim * 1000 + c.window);
+    const std::vector<Part> decode = {{0, 1}, {63, 1}, {64, 1}, {130, 1}, {17, 1}};
+    AttentionBed small(c, ++seed);
+    ExpectExact(c, decode, small.Run(decode, 16));
+    const std::vector<Part> prefill = {{0, 19}, {60, 9}, {100, 1}};
+    AttentionBed large(c, ++seed);
+    ExpectExact(c, prefill, large.Run(prefill, 64));
+  }
+}
+
+TEST(CudaAttention, ManySpansAreMergedByTheLastBlock) {
+  AttentionCase c;
+  const std::vector<Part> parts = {{1100, 1}, {511, 1}, {512, 1}, {3, 1}};
+  AttentionBed bed(c, 30);
+  ExpectExact(c, parts, bed.Run(parts, 16));
+  c.window = 600;
+  AttentionBed windowed(c, 31);
+  ExpectExact(c, parts, windowed.Run(parts, 16));
+}
+
+TEST(CudaAttention, PrefillDecodeAndAnyCutGiveTheSameBits) {
+  for (const int window : {0, 700}) {
+    AttentionCase c;
+    c.window = window;
+    const int width = c.kv_heads * c.group * c.head_dim;
+    const auto rows_of = [&](const std::vector<uint16_t>& out, int token) {
+      return std::vector<uint16_t>(out.begin() + static_cast<size_t>(token) * width,
+                                   out.begin() + static_cast<size_t>(token + 1) * width);
+    };
+    const int first = 1010;
+    const int count = 40;
+    AttentionBed whole_bed(c, 40);
+    const auto whole = whole_bed.Run({{first, count}}, 64);
+    AttentionBed cut_bed(c, 41);
+    const auto head = cut_bed.Run({{first, 7}}, 64);
+    const auto tail = cut_bed.Run({{first + 7, count - 7}}, 16);
+    for (int t = 0; t < count; ++t) {
+      ASSERT_EQ(rows_of(whole, t), t < 7 ? rows_of(head, t) : rows_of(tail, t - 7)) << t;
+    }
+    for (const int t : {0, 13, 14, 39}) {  // positions 1023 and 1024 among them
+      AttentionBed one(c, 50 + t);
+      ASSERT_EQ(rows_of(whole, t), one.Run({{first + t, 1}}, 16)) << t;
+    }
+  }
+}
+
+TEST(CudaAttention, NeighboursChangeNoBit) {
+  const AttentionCase c;
+  const int width = c.kv_heads * c.group * c.head_dim;
+  AttentionBed alone(c, 60);
+  const auto expected = alone.Run({{77, 1}}, 16);
+  for (const int rows : {2, 3, 8, 17, 31, 32, 33, 64}) {
+    std::vector<Part> parts(rows, Part{5, 1});
+    parts[0] = {77, 1};
+    AttentionBed bed(c, 61 + rows);
+    const auto out = bed.Run(parts, 16);
+    ASSERT_EQ(std::vector<uint16_t>(out.begin(), out.begin() + width), expected) << rows;
+  }
+}
+
+TEST(CudaAttention, KeepsItsBudget) {
+  struct Shape {
+    int head_dim;
+    const char* kernel;
+    int rows;
+    Part part;
+  };
+  for (const Shape& s : {Shape{64, "attention_decode_64", 16, {1023, 1}},
+                         Shape{128, "attention_decode_128", 16, {1023, 1}},
+                         Shape{256, "attention_decode_256", 16, {511, 1}},
+                         Shape{64, "attention_prefill_64", 64, {1020, 4}},
+                         Shape{128, "attention_prefill_128", 64, {1020, 4}},
+                         Shape{256, "attention_prefill_256", 64, {508, 4}}}) {
+    AttentionCase c;
+    c.head_dim = s.head_dim;
+    c.kv_heads = 2;
+    c.group = 16;
+    AttentionBed bed(c, 70);
+    bed.Run({s.part}, s.rows);
+    const double keys = s.part.first_position + s.part.token_count;
+    const double elements = (2 * keys + 2.0 * s.part.token_count * c.group) * s.head_dim;
+    const double tiles = 2.0 * s.part.token_count * c.group * keys * s.head_dim / (16 * 8 * 16);
+    ExpectWithinBudget(bed.bed().runtime(), s.kernel, 2 * c.kv_heads * elements,
+                       c.kv_heads * tiles);
+  }
+}
+
+TEST(CudaAttention, WhatItCannotServeIsRefused) {
+  DeviceBed bed;
+  AttentionParams params;
+  AttentionPlan plan;
+  plan.tile_count = 1;
+  params.heads = params.kv_heads = 1;
+  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 80, plan, params), "");
+  params.heads = 17;
+  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
+  params.heads = 3;
+  params.kv_heads = 2;
+  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
+  params.kv_heads = 3;
+  params.block_shift = 7;
+  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
+  params.block_shift = 4;
+  plan.rows_per_tile = 32;
+  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda::test
