@@ -445,6 +445,7 @@ void Engine::State::ReportCache(EngineOutput& output) {
 
 void Engine::ObservePass(int64_t pass_us) {
   const State& state = *state_;
+  QUIRE_CHECK(pass_us >= 0);
   if (state.options.metrics == nullptr) return;
   state.options.metrics->Host(std::max<int64_t>(0, pass_us - state.result.elapsed_us));
 }

@@ -181,6 +181,7 @@ void EngineMetrics::Raise(Series& series, uint64_t total) {
 }
 
 void EngineMetrics::Step(const StepSeen& step) {
+  QUIRE_CHECK(step.prefill_tokens >= 0 && step.prefill_tokens <= step.tokens);
   (step.prefill_tokens > 0 ? run_prefill_ : run_decode_)
       .Observe(static_cast<double>(step.run_us) / 1e6);
   if (step_tokens_ != nullptr) step_tokens_->Observe(static_cast<double>(step.tokens));
