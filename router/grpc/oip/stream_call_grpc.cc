@@ -56,7 +56,7 @@ void StreamCall::Refuse(const InferRequest& request, const ApiError& error) {
 // by then.
 void StreamCall::PartDelta(Part& part, const Delta& delta) {
   const bool next_step = part.request.stream && part.answer.pending() && !delta.ids.empty();
-  if (next_step) Emit(part, false);
+  if (next_step && !Emit(part, false)) return;
   part.answer.Add(delta);
   if (!part.request.stream || part.flush_posted) return;
   part.flush_posted = true;
@@ -69,22 +69,26 @@ void StreamCall::Flush(uint64_t number) {
   if (found == parts_.end()) return;
   Part& part = *found->second;
   part.flush_posted = false;
-  if (part.answer.pending() && !part.answer.ended()) Emit(part, false);
+  if (part.answer.pending() && !part.answer.ended()) (void)Emit(part, false);
 }
 
-void StreamCall::Emit(Part& part, bool final) {
+bool StreamCall::Emit(Part& part, bool final) {
   auto message = std::make_unique<StreamWriter::Message>();
   inference::ModelInferResponse& response = *message->response.mutable_infer_response();
   ToProto(part.request, part.answer.Take(), response);
   MarkFinal(final, response);
   if (const auto problem = CheckSize(message->response, services_.limits.max_send_bytes)) {
-    return Refuse(part.request, *problem);
+    if (part.id != 0) services_.pipeline.Cancel(std::exchange(part.id, 0));
+    Refuse(part.request, *problem);
+    Drop(part);
+    return false;
   }
   message->part = part.number;
   if (part.request.stream && part.answer.next_index() >= part.told + services_.limits.taken_step) {
     message->taken = part.told = part.answer.next_index();
   }
   writer_.Write(std::move(message));
+  return true;
 }
 
 void StreamCall::PartFinished(Part& part) {
@@ -95,7 +99,7 @@ void StreamCall::PartFinished(Part& part) {
     return PartError(part, error);
   }
   const bool empty_final = part.request.empty_final;
-  Emit(part, !empty_final);
+  if (!Emit(part, !empty_final)) return;
   if (empty_final) {
     auto message = std::make_unique<StreamWriter::Message>();
     ToProto(part.request, {}, *message->response.mutable_infer_response());
@@ -107,7 +111,7 @@ void StreamCall::PartFinished(Part& part) {
 
 void StreamCall::PartError(Part& part, const ApiError& error) {
   part.id = 0;
-  if (part.request.stream && part.answer.pending()) Emit(part, false);
+  if (part.request.stream && part.answer.pending() && !Emit(part, false)) return;
   Refuse(part.request, error);
   Drop(part);
 }

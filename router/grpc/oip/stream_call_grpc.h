@@ -69,7 +69,8 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   void PartFinished(Part& part);
   void PartError(Part& part, const ApiError& error);
   void Flush(uint64_t number);
-  void Emit(Part& part, bool final);
+  // False: the response would be too large; `part` has ended with that error and is gone.
+  [[nodiscard]] bool Emit(Part& part, bool final);
   void Drop(Part& part);
   void ReadOn();
   void EndIfDone();

@@ -289,6 +289,7 @@ TEST(GrpcEdge, HealthFollowsThePipelineAndTheDrain) {
   };
   EXPECT_TRUE(becomes("", Response::SERVING));
   EXPECT_TRUE(becomes("quire.v1.Inference", Response::SERVING));
+  EXPECT_TRUE(becomes("inference.GRPCInferenceService", Response::SERVING));
   edge.OnLoop([&] { edge.pipeline.healthy = false; });
   EXPECT_TRUE(becomes("", Response::NOT_SERVING));
   edge.OnLoop([&] { edge.pipeline.healthy = true; });

@@ -322,6 +322,27 @@ TEST(OipEdge, RequestsPastTheCallsLimitAreRefusedInIt) {
   (void)stream->Finish();
 }
 
+TEST(OipEdge, WhatNoMessageHoldsIsAnErrorOfItsRequest) {
+  GrpcLimits limits;
+  limits.max_send_bytes = 1000;
+  GrpcEdge edge({}, {}, nullptr, limits);
+  auto stub = Connect(edge);
+  grpc::ClientContext context;
+  auto stream = stub->ModelStreamInfer(&context);
+  stream->Write(Whole("long", 400));
+  stream->Write(Prompted("steps", 400));
+  stream->WritesDone();
+  const std::map<std::string, Answer> answers = ReadAll(*stream);
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_NE(answers.at("long").error.find("more than one message may hold"), std::string::npos);
+  EXPECT_EQ(answers.at("long").finals, 1);
+  EXPECT_EQ(answers.at("steps").ids.size(), 400u);
+  grpc::ClientContext whole;
+  inference::ModelInferResponse response;
+  EXPECT_EQ(stub->ModelInfer(&whole, Prompted("a", 400), &response).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
 // A client that asks wrongly and never reads is not read from for ever.
 TEST(OipEdge, ErrorsThatNobodyReadsAreBounded) {
   GrpcEdge edge;
