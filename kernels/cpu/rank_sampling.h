@@ -20,7 +20,7 @@ namespace quire::kernels::cpu {
 class RankSampling {
  public:
   // Rows whose rounds are told together; each needs memory for a slice of candidates.
-  static constexpr int kRowsAtOnce = 16;
+  static constexpr int kRowsAtOnce = 8;
 
   // `max_rows`: the most that Run is given.
   RankSampling(const StepProgram& program, Communicator& communicator, int max_rows);

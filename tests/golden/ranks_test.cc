@@ -1,5 +1,5 @@
-// Tensor-parallel ranks: every family cut among 2 and 4 of them computes what one rank does, with
-// the same bits in every batch.
+// Tensor-parallel ranks: every family cut among 2, 4 and 8 of them computes what one rank does,
+// with the same bits in every batch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,10 +29,10 @@ struct Cut {
 };
 
 constexpr Cut kCuts[] = {
-    {"llama-tied-mha", 4},     {"llama3-sharded-gqa4", 4},  {"llama3-gqa8-bias", 4},
+    {"llama-tied-mha", 4},     {"llama3-sharded-gqa4", 4},  {"llama3-gqa8-bias", 8},
     {"llama-linear-f16", 4},   {"llama-yarn", 4},           {"mistral-window", 4},
     {"mistral-full", 4},       {"qwen2-untied", 4},         {"qwen2-tied-window", 4},
-    {"qwen3-tied-gqa8", 4},    {"qwen3-untied-mha", 4},     {"gemma3-pattern", 4},
+    {"qwen3-tied-gqa8", 8},    {"qwen3-untied-mha", 4},     {"gemma3-pattern", 4},
     {"gemma3-layer-types", 2}, {"opt-pre-norm", 4},         {"opt-post-norm-projected", 4},
     {"opt-untied", 4},         {"gguf-qwen2", 2},           {"gguf-qwen3", 2},
     {"gguf-gemma3", 2},        {"gguf-llama-all-types", 1},
@@ -113,7 +113,7 @@ TEST_P(RanksTest, ComputeWhatOneDoesInAnyBatch) {
   const auto one = Drive(*model, {});
   ASSERT_NE(one, nullptr);
   const std::vector<Row> wanted = one->Step({{0, 0, tokens}});
-  for (const int ranks : {2, 4}) {
+  for (const int ranks : {2, 4, 8}) {
     if (ranks > GetParam().most_ranks) continue;
     SCOPED_TRACE(testing::Message() << ranks << " ranks");
     const auto driver = Drive(*model, {.ranks = ranks, .threads = 2, .sequences = 2});
