@@ -45,6 +45,7 @@ SCRIPTS = [
     ("cuda-gate", ("normal", "long"), 2.5, ["python3", "tests/kernels/cuda/gate.py"], True),
     ("bridge", ("long",), 1.0, ["bash", "tests/common/text/bridge.sh"], False),
     ("conformance", ("normal", "long"), 1.0, ["bash", "tests/conformance/run.sh"], True),
+    ("load-tool", ("long",), 1.5, ["bash", "tests/conformance/load_tool.sh"], True),
     ("process", ("normal", "long"), 1.0, ["python3", "tests/process/run.py"], True),
     ("commands", ("normal", "long"), 0.5, ["python3", "tests/process/commands.py"], True),
     ("page", ("normal", "long"), 0.5, ["python3", "tests/page/run.py"], True),
