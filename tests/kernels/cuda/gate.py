@@ -70,16 +70,20 @@ def has_class(instructions, wanted):
     return any(i == one or i.startswith(one + ".") for one in wanted.split("|") for i in instructions)
 
 
-def headers_hash():
-    digest = hashlib.sha256()
-    for path in sorted(ROOT.glob("kernels/**/*.h")) + sorted(ROOT.glob("tests/kernels/cuda/**/*.h")):
-        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+def sources_of(path, found=None):
+    """A file and all of the tree that it includes, sorted."""
+    found = set() if found is None else found
+    if path not in found and path.is_file():
+        found.add(path)
+        for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(), re.M):
+            sources_of(ROOT / name, found)
+    return sorted(found)
 
 
-def compile_file(tools, source, headers):
+def compile_file(tools, source):
     """Compiled once for all architectures: error text or None, ptxas text, machine code text, object file."""
-    key = hashlib.sha256("\0".join([headers, source.read_text(), str(tools), *FLAGS, *ARCHITECTURES,
+    read = [f"{path.relative_to(ROOT)}\0{path.read_text()}" for path in sources_of(source)]
+    key = hashlib.sha256("\0".join([*read, str(tools), *FLAGS, *ARCHITECTURES,
                                     pathlib.Path(__file__).read_text()]).encode()).hexdigest()
     kept, made = KEPT / f"{key}.json", KEPT / f"{key}.o"
     if kept.exists() and made.exists():
@@ -129,10 +133,10 @@ def complaints(compiled, rows, names):
     return wrong
 
 
-def try_the_gate(tools, headers):
+def try_the_gate(tools):
     """The gate refuses what it must. Returns complaints about the gate."""
-    naive = compile_file(tools, ROOT / "tests/kernels/cuda/gate/naive.cu", headers)
-    narrow = compile_file(tools, ROOT / "tests/kernels/cuda/gate/narrow.cu", headers)
+    naive = compile_file(tools, ROOT / "tests/kernels/cuda/gate/naive.cu")
+    narrow = compile_file(tools, ROOT / "tests/kernels/cuda/gate/narrow.cu")
     row = {"max_registers": "255", "machine_code": "LDG.E.128 HMMA|LDG.E"}
     found = "\n".join(complaints(naive, {}, ["gate_spills", "gate_stack"]) +
                       complaints(narrow, {"gate_narrow": row}, ["gate_narrow"]))
@@ -172,7 +176,6 @@ def main():
     ops = sorted((ROOT / "kernels/cuda/ops").glob("*.cu"))
     runtime = ROOT / "kernels/cuda/runtime/runtime_cuda.cu"
     planted = sorted((ROOT / "tests/kernels/cuda/planted").glob("*.cu"))
-    headers = headers_hash()
     names = {path: DECLARED.findall(path.read_text()) for path in ops}
     passed, failures = 0, []
 
@@ -188,11 +191,11 @@ def main():
     declared = [name for path in ops for name in names[path]]
     take("budget.csv", [f"{name}: no row" for name in declared if name not in rows] +
          [f"{name}: a row without a kernel" for name in rows if name not in declared])
-    take("the gate", try_the_gate(tools, headers))
+    take("the gate", try_the_gate(tools))
     probe = ROOT / "tests/kernels/cuda/gate/probe.cu"
     objects = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = {path: pool.submit(compile_file, tools, path, headers) for path in [*ops, runtime, probe, *planted]}
+        jobs = {path: pool.submit(compile_file, tools, path) for path in [*ops, runtime, probe, *planted]}
         for path, job in jobs.items():
             compiled = job.result()
             take(str(path.relative_to(ROOT)), complaints(compiled, rows, names.get(path, [])))

@@ -1,0 +1,38 @@
+// Norm and rotation of the heads of q and k, and k and v into their pages: one block per token.
+#pragma once
+
+#include "kernels/cuda/runtime/runtime.h"
+
+namespace quire::kernels::cuda {
+
+// qkv: bfloat16 [tokens][stride], heads in the order q, k, v. q is normalised (RMS over head_dim,
+// when q_norm is given), rotated and written back; k likewise into its page; v into its page as it
+// is. Angles: for position p, cosines at [2 · half · p + i] and sines at [2 · half · p + half + i]
+// of the pair (i, i + half), half = rotary_dim / 2; elements behind rotary_dim stay.
+struct RopeAppendParams {
+  uint16_t* qkv = nullptr;
+  int stride = 0;  // elements, a multiple of 8
+  int tokens = 0;
+  const int32_t* positions = nullptr;  // [tokens]
+  const int32_t* pages = nullptr;      // [tokens] the page of each token's position
+  const float* angles = nullptr;
+  int rotary_dim = 0;                // a multiple of 16, or 0: no rotation
+  const uint16_t* q_norm = nullptr;  // bfloat16 [head_dim] or null
+  const uint16_t* k_norm = nullptr;
+  float epsilon = 1e-6f;
+  float weight_offset = 0.0f;
+  // As in AttentionParams.
+  uint16_t* keys = nullptr;
+  uint16_t* values = nullptr;
+  int64_t page_stride = 0;
+  int64_t head_stride = 0;
+  int block_shift = 4;
+  int heads = 0;
+  int kv_heads = 0;
+};
+
+// head_dim: 64, 128 or 256.
+runtime::Error LaunchRopeAppend(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
+                                const RopeAppendParams& params);
+
+}  // namespace quire::kernels::cuda
