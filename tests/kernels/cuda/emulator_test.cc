@@ -92,7 +92,7 @@ TEST(CudaEmulator, EveryPlantedBugIsFoundAndItsRightFormIsClean) {
   PlantedBed bed;
   int count = 0;
   const Planted* planted = AllPlanted(&count);
-  ASSERT_EQ(count, 10);
+  ASSERT_EQ(count, 12);
   for (int i = 0; i < count; ++i) {
     SCOPED_TRACE(planted[i].what);
     for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -114,6 +114,8 @@ TEST(CudaEmulator, RacesAreFoundAsRacesAlsoWhereTheResultIsRight) {
       {"stage filled too early", "asynchronous copy is still writing"},
       {"missing warp barrier", "what another thread wrote"},
       {"missing fence before a merge", "what another thread wrote"},
+      {"missing fence after a merge's atomic", "what another thread wrote"},
+      {"written while it is read", "writes what another thread read"},
       {"barrier in a branch", "not all threads reach"},
       {"read behind the end", "outside any allocation"},
   };

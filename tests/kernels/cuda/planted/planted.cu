@@ -115,6 +115,40 @@ QUIRE_DEVICE void Merge(const PlantedParams& params) {
   params.out[t] = sum;
 }
 
+// The same merge, by a block that arrived last but takes no fence before it reads what others
+// wrote.
+template <bool kWrong>
+QUIRE_DEVICE void MergeUnfenced(const PlantedParams& params) {
+  uint32_t* flag = Shared<uint32_t>();
+  const int t = ThreadIndex();
+  params.partial[BlockX() * kPlantedThreads + t] = params.in[BlockX() * kPlantedThreads + t] * 2.0f;
+  BlockBarrier();
+  if (t == 0) {
+    Fence();
+    *flag = AtomicAdd(params.counter, 1u) + 1 == uint32_t{kPlantedBlocks} ? 1u : 0u;
+    if (!kWrong) Fence();
+  }
+  BlockBarrier();
+  if (*flag == 0) return;
+  float sum = 0.0f;
+  for (int b = 0; b < kPlantedBlocks; ++b) sum = sum + params.partial[b * kPlantedThreads + t];
+  params.out[t] = sum;
+}
+
+// Two reversals through one buffer: the second may not be written while the first is read.
+template <bool kWrong>
+QUIRE_DEVICE void ReverseTwice(const PlantedParams& params) {
+  float* shared = Shared<float>();
+  const int t = ThreadIndex();
+  shared[t] = params.in[t];
+  BlockBarrier();
+  const float turned = shared[kPlantedThreads - 1 - t];
+  if (!kWrong) BlockBarrier();
+  shared[t] = turned;
+  BlockBarrier();
+  params.out[t] = shared[kPlantedThreads - 1 - t];
+}
+
 // out[t] = slot t of a sequence that lies in pages; `in` is the pool.
 template <bool kWrong>
 QUIRE_DEVICE void Paged(const PlantedParams& params) {
@@ -167,6 +201,8 @@ QUIRE_PLANT(planted_ring, Ring)
 QUIRE_PLANT(planted_swap, SwapInWarp)
 QUIRE_PLANT(planted_product, Product)
 QUIRE_PLANT(planted_merge, Merge)
+QUIRE_PLANT(planted_merge_unfenced, MergeUnfenced)
+QUIRE_PLANT(planted_reverse_twice, ReverseTwice)
 QUIRE_PLANT(planted_paged, Paged)
 QUIRE_PLANT(planted_tail, SumOfPages)
 QUIRE_PLANT(planted_half, HalfBarrier)
@@ -247,6 +283,9 @@ const Planted kPlanted[] = {
     {"missing warp barrier", QUIRE_FORMS(planted_swap), ExpectSwapped, 128, 1},
     {"wrong matrix row", QUIRE_FORMS(planted_product), ExpectProduct, 128, 1},
     {"missing fence before a merge", QUIRE_FORMS(planted_merge), ExpectMerged, 128, kPlantedBlocks},
+    {"missing fence after a merge's atomic", QUIRE_FORMS(planted_merge_unfenced), ExpectMerged, 128,
+     kPlantedBlocks},
+    {"written while it is read", QUIRE_FORMS(planted_reverse_twice), ExpectSame, 128, 1},
     {"wrong page index", QUIRE_FORMS(planted_paged), ExpectPaged, 0, 1},
     {"stale tail slot", QUIRE_FORMS(planted_tail), ExpectTail, 1, 1},
     {"barrier in a branch", QUIRE_FORMS(planted_half), ExpectSame, 128, 1},
