@@ -1,61 +1,12 @@
-// A connection of the command line to a server: TCP, with TLS around it where the URL says https.
-//
-// Blocking, on the calling thread; looks at `cancelled` at least ten times a second.
+// The client's connections under the command line's own names.
 #pragma once
 
-#include <openssl/ssl.h>
-
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <string_view>
-
-#include "common/status.h"
+#include "common/client/connection.h"
 
 namespace quire::cli {
 
-inline constexpr int64_t kConnectTimeoutMs = 5000;
-
-struct Url {
-  std::string host;
-  std::string port;
-  bool tls = false;
-  std::string authorities = {};  // PEM file; empty: those that the system trusts
-};
-// "http://HOST[:PORT]", "https://HOST[:PORT]" or "HOST:PORT". INVALID_ARGUMENT for another scheme.
-absl::StatusOr<Url> ParseUrl(std::string_view text);
-
-class Connection {
- public:
-  // UNAVAILABLE says what is in the way: nobody listens, or a certificate that is not trusted, and
-  // what may help. CANCELLED when `cancelled`, which outlives it, became true.
-  static absl::StatusOr<std::unique_ptr<Connection>> Open(const Url& url,
-                                                          const std::atomic<bool>& cancelled);
-  ~Connection();
-  Connection(const Connection&) = delete;
-
-  absl::Status Send(std::string_view bytes);
-  // Waits for some bytes; 0 at the end.
-  absl::StatusOr<size_t> Receive(char* buffer, size_t size);
-
- private:
-  struct FreeContext {
-    void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-  };
-  struct FreeSsl {
-    void operator()(SSL* ssl) const { SSL_free(ssl); }
-  };
-  Connection(int fd, const std::atomic<bool>& cancelled) : fd_(fd), cancelled_(cancelled) {}
-  absl::Status Wait(int16_t events, int64_t limit_ms) const;
-  absl::Status ShakeHands(const Url& url);
-  // Waits for what TLS needs after `result`; false: the connection is over.
-  absl::StatusOr<bool> AwaitTls(int result, int64_t limit_ms);
-
-  const int fd_;
-  const std::atomic<bool>& cancelled_;
-  std::unique_ptr<SSL_CTX, FreeContext> context_;
-  std::unique_ptr<SSL, FreeSsl> ssl_;  // nullptr: in the clear
-};
+using client::Connection;
+using client::ParseUrl;
+using client::Url;
 
 }  // namespace quire::cli

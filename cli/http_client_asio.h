@@ -1,38 +1,14 @@
-// A small HTTP/1.1 client for the command line: one request, its answer whole or as server-sent
-// events.
-//
-// Blocking, on the calling thread; looks at `cancelled` at least ten times a second.
+// The HTTP client under the command line's own names.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <string_view>
-
 #include "cli/connection.h"
-#include "common/status.h"
+#include "common/client/http_client_asio.h"
 
 namespace quire::cli {
 
-inline constexpr size_t kMaxAnswerBytes = 64u << 20;
-
-struct HttpRequest {
-  std::string method = "GET";
-  std::string path;
-  std::string body;     // sent as application/json when not empty
-  std::string api_key;  // sent as a bearer token when not empty
-};
-
-struct HttpAnswer {
-  int status = 0;
-  std::string body;  // of an answer that is no event stream
-};
-
-// Calls `on_event` with the data of each server-sent event; false from it ends the exchange early.
-// UNAVAILABLE when there is no server or it goes away; CANCELLED when `cancelled` became true.
-absl::StatusOr<HttpAnswer> Exchange(const Url& url, const HttpRequest& request,
-                                    const std::atomic<bool>& cancelled,
-                                    const std::function<bool(std::string_view)>& on_event);
+using client::Exchange;
+using client::HttpAnswer;
+using client::HttpRequest;
+using client::kMaxAnswerBytes;
 
 }  // namespace quire::cli

@@ -24,8 +24,7 @@ constexpr VllmFlag kFlags[] = {
     {"disable-access-log-for-endpoints", true, "", "", ""},
     // Models are data here: none brings code that could be trusted or not.
     {"trust-remote-code", false, "", "", ""},
-    {"otlp-traces-endpoint", true, "", "", "traces are not exported by this build"},
-    {"collect-detailed-traces", true, "", "", "traces are not exported by this build"},
+    {"collect-detailed-traces", true, "", "", "traces always have all that there is"},
 };
 
 bool IsFlag(const std::string& word) { return word.starts_with("--") && word.size() > 2; }

@@ -103,7 +103,8 @@ struct RouterConfig {
   config::Duration drain_delay{-1};  // not given: 5 s, on loopback none
   config::Duration drain_timeout{30'000};
   int32_t ready_fd = -1;
-  std::string request_log;  // empty: none
+  std::string request_log;           // empty: none
+  std::string otlp_traces_endpoint;  // empty: by OTEL_EXPORTER_OTLP_ENDPOINT, or none
   std::string log_level = "info";
   std::string log_format = "auto";
 };

@@ -36,7 +36,11 @@ int Main(const config::CommandLine& command) {
   const std::unique_ptr<Logger> log =
       MakeLogger(LoggerOptionsFromFlags(settings.log_level, settings.log_format));
   for (const std::string& warning : start.warnings) log->Warning(warning);
-  RouterProcess router(settings, *log);
+  const trace::TraceSettings tracing =
+      trace::TraceSettingsOf(config::EnvironmentFromMain(command.envp), std::string(kProgram),
+                             settings.otlp_traces_endpoint);
+  for (const std::string& warning : tracing.warnings) log->Warning(warning);
+  RouterProcess router(settings, tracing, *log);
   if (const absl::Status started = router.Start(); !started.ok()) {
     const bool bad = absl::IsInvalidArgument(started);
     return config::Fail(kProgram, bad ? config::kExitBadArguments : kExitFailed,

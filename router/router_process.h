@@ -7,13 +7,14 @@
 #include <memory>
 
 #include "common/log/log.h"
+#include "common/trace/settings.h"
 #include "router/config.h"
 
 namespace quire {
 
 class RouterProcess {
  public:
-  RouterProcess(const RouterConfig& config, Logger& log);
+  RouterProcess(const RouterConfig& config, const trace::TraceSettings& tracing, Logger& log);
   ~RouterProcess();
 
   // Listens and dials the workers. The message names the flag; UNAVAILABLE for a port that is

@@ -1,6 +1,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "router/link/dialer_grpc.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/records/request_log.h"
+#include "router/records/trace_sink.h"
 #include "router/router_process.h"
 #include "router/secrets.h"
 #include "router/worker_discovery.h"
@@ -107,14 +109,24 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   return options;
 }
 
+// The wall time at which the loop's own clock stood at 0. Read once: a clock that is set later
+// moves no span against another.
+int64_t UnixNsAtZero(const Clock& clock) {
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() - clock.Now() * 1000;
+}
+
 }  // namespace
 
 struct RouterProcess::State {
-  State(const RouterConfig& router_config, Logger& logger)
+  State(const RouterConfig& router_config, const trace::TraceSettings& trace_settings,
+        Logger& logger)
       : config(router_config),
+        tracing(trace_settings),
         log(logger),
         counters(metrics),
         limit_counters(metrics),
+        trace_metrics(metrics, "quire_router"),
         background(executor, kBackgroundThreads, kMaxBackgroundQueue),
         dialer(MakeGrpcDialer(executor, [this] { return worker_tls->current(); })),
         discovery_runtime{executor,
@@ -128,6 +140,7 @@ struct RouterProcess::State {
 
   absl::Status Start();
   absl::Status StartAdmin();
+  void TraceRecords(PipelineOptions& options);
   std::function<void(std::function<void(std::string)>)> MetricsText();
   void Watch();
   void SayReady();
@@ -138,10 +151,12 @@ struct RouterProcess::State {
   void After(Micros delay, void (State::*step)());
 
   const RouterConfig& config;
+  const trace::TraceSettings tracing;
   Logger& log;
   Metrics metrics;
   EdgeMetrics counters;
   LimitCounters limit_counters;
+  trace::TraceMetrics trace_metrics;
   RealRng rng;
   AsioExecutor executor;
   ThreadBackground background;
@@ -154,6 +169,8 @@ struct RouterProcess::State {
   std::unique_ptr<Dialer> dialer;
   std::unique_ptr<RequestLog> request_log;
   std::unique_ptr<RecentRequests> recent;
+  std::unique_ptr<trace::Exporter> exporter;  // with tracing on
+  std::unique_ptr<TraceSink> trace_sink;
   std::unique_ptr<Pipeline> pipeline;
   const DiscoveryRuntime discovery_runtime;
   std::unique_ptr<WorkerDiscovery> discovery;
@@ -174,8 +191,9 @@ struct RouterProcess::State {
   Micros flush_deadline = 0;
 };
 
-RouterProcess::RouterProcess(const RouterConfig& config, Logger& log)
-    : state_(std::make_unique<State>(config, log)) {}
+RouterProcess::RouterProcess(const RouterConfig& config, const trace::TraceSettings& tracing,
+                             Logger& log)
+    : state_(std::make_unique<State>(config, tracing, log)) {}
 
 RouterProcess::~RouterProcess() = default;
 
@@ -216,6 +234,7 @@ absl::Status RouterProcess::State::Start() {
   }
   recent = std::make_unique<RecentRequests>(executor.clock(), request_log.get());
   pipeline_options.records = recent.get();
+  if (tracing.on) TraceRecords(pipeline_options);
   const PipelineRuntime runtime{executor, background, *dialer, rng, log, metrics};
   QUIRE_ASSIGN_OR_RETURN(pipeline, MakePipeline(std::move(pipeline_options), runtime));
   salt_key->Follow([this](const std::string& key) { pipeline->UseSaltKey(key); });
@@ -253,6 +272,16 @@ absl::Status RouterProcess::State::Start() {
   discovery->Start();
   executor.Post([this] { Watch(); });
   return absl::OkStatus();
+}
+
+// Every record goes by the traces first; the pipeline gives requests their place in one.
+void RouterProcess::State::TraceRecords(PipelineOptions& options) {
+  exporter =
+      std::make_unique<trace::Exporter>(tracing, trace::HttpSender(tracing), trace_metrics, log);
+  trace_sink = std::make_unique<TraceSink>(*exporter, UnixNsAtZero(executor.clock()), recent.get());
+  options.records = trace_sink.get();
+  options.sampler = tracing.sampler;
+  log.Info("traces are exported", {{"to", tracing.url}});
 }
 
 std::function<void(std::function<void(std::string)>)> RouterProcess::State::MetricsText() {

@@ -48,6 +48,7 @@ SCRIPTS = [
     ("load-tool", ("long",), 1.5, ["bash", "tests/conformance/load_tool.sh"], True),
     ("process", ("normal", "long"), 1.0, ["python3", "tests/process/run.py"], True),
     ("commands", ("normal", "long"), 0.5, ["python3", "tests/process/commands.py"], True),
+    ("traces", ("normal", "long"), 0.4, ["python3", "tests/traces/run.py"], True),
     ("page", ("normal", "long"), 0.5, ["python3", "tests/page/run.py"], True),
     ("edge", ("normal", "long"), 0.4, ["python3", "tests/process/edge.py"], True),
     ("discovery", ("normal", "long"), 0.5, ["python3", "tests/process/discovery.py"], True),

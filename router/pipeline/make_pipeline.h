@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/runtime/runtime.h"
+#include "common/trace/context.h"
 #include "router/core/limits.h"
 #include "router/core/model_text.h"
 #include "router/fleet/pools.h"
@@ -29,8 +31,9 @@ struct PipelineOptions {
   std::string salt_key;             // empty: the public key
   ModelTextFactory text_factory;    // MakeBundleText of router/chat; tests fake it
   PoolRules pool_rules;             // aliases, pins, weights
-  bool ready_without_workers = false;  // for pools that scale to zero
-  RecordSink* records = nullptr;       // outlives the pipeline; nullptr: none are kept
+  bool ready_without_workers = false;     // for pools that scale to zero
+  std::optional<trace::Sampler> sampler;  // set: traces are exported, and go on at workers
+  RecordSink* records = nullptr;          // outlives the pipeline; nullptr: none are kept
 };
 
 // All outlive the pipeline.

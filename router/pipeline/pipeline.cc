@@ -152,6 +152,7 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   request.sink = sink;
   request.record.router = instance_;
   request.record.request = RequestNumber(id);
+  JoinTrace(options_.sampler, request);
   request.arrived = Now();
   if (auto refusal =
           admission_.Enter(id, request.ask.tenant, request.ask.priority, request.arrived)) {

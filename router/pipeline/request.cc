@@ -190,6 +190,17 @@ std::optional<ApiError> MakeStreams(LiveRequest& request) {
   return std::nullopt;
 }
 
+void JoinTrace(const std::optional<trace::Sampler>& sampler, LiveRequest& request) {
+  RequestRecord& record = request.record;
+  record.operation =
+      std::holds_alternative<ChatPrompt>(request.ask.prompt) ? "chat" : "text_completion";
+  record.trace = trace::BeginTrace(sampler, request.ask.traceparent, record.router.value(),
+                                   record.request.value());
+  if (!sampler) return;
+  request.ask.traceparent =
+      trace::FormatTraceparent({record.trace.id, record.trace.span, record.trace.sampled});
+}
+
 Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   const GenerateRequest& ask = request.ask;
   Submit submit;

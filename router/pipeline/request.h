@@ -87,6 +87,9 @@ uint64_t TokensTaken(const LiveRequest& request);
 std::optional<ApiError> MakeStreams(LiveRequest& request);
 
 // All that a worker needs, apart from what the dispatcher fills in.
+// Gives the request its place in a trace, and its workers a traceparent with this router's span
+// where traces are exported; else its client's goes through as it came.
+void JoinTrace(const std::optional<trace::Sampler>& sampler, LiveRequest& request);
 Submit MakeSubmit(const LiveRequest& request, SaltBook& salts);
 
 // Outputs of a choice came: counts what its client waited for them, and for a failover before them.

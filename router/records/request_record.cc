@@ -15,36 +15,6 @@ constexpr size_t kMaxNameBytes = 256;  // of what workers and clients chose
 // A cut may fall within a character.
 std::string Cut(const std::string& name) { return ValidUtf8(name.substr(0, kMaxNameBytes)); }
 
-std::string_view ErrorName(ApiCode code) {
-  switch (code) {
-    case ApiCode::kInvalidArgument:
-      return "invalid_argument";
-    case ApiCode::kUnauthenticated:
-      return "unauthenticated";
-    case ApiCode::kPermissionDenied:
-      return "permission_denied";
-    case ApiCode::kNotFound:
-      return "not_found";
-    case ApiCode::kConflict:
-      return "conflict";
-    case ApiCode::kTooLarge:
-      return "too_large";
-    case ApiCode::kRateLimited:
-      return "rate_limited";
-    case ApiCode::kCancelled:
-      return "cancelled";
-    case ApiCode::kInternal:
-      return "internal";
-    case ApiCode::kUnimplemented:
-      return "unimplemented";
-    case ApiCode::kUnavailable:
-      return "unavailable";
-    case ApiCode::kDeadlineExceeded:
-      return "deadline_exceeded";
-  }
-  return "unknown";
-}
-
 // How a line is written: for the log, or with `state` for an operator.
 struct Form {
   size_t most_attempts = 0;
@@ -80,6 +50,7 @@ std::string Line(const RequestRecord& record, int64_t unix_seconds, const Form& 
   line["router"] = HexOf(record.router.value());
   line["request"] = record.request.value();
   line["request_id"] = Cut(record.request_id);
+  if (record.trace.id.valid()) line["trace_id"] = trace::TraceIdHex(record.trace.id);
   line["tenant"] = Cut(record.tenant);
   line["model"] = Cut(record.model);
   line["model_id"] = Cut(record.model_id);
@@ -90,7 +61,7 @@ std::string Line(const RequestRecord& record, int64_t unix_seconds, const Form& 
   if (ended) line["reason"] = std::string(RequestEndName(record.end));
   const bool failed =
       ended && (record.end == RequestEnd::kFailed || record.end == RequestEnd::kRejected);
-  if (failed) line["error"] = std::string(ErrorName(record.error));
+  if (failed) line["error"] = std::string(ApiCodeName(record.error));
   json::Array reasons;
   for (const std::string& reason : record.finish_reasons) reasons.emplace_back(reason);
   line["finish_reasons"] = std::move(reasons);
@@ -117,6 +88,36 @@ std::string Line(const RequestRecord& record, int64_t unix_seconds, const Form& 
 }
 
 }  // namespace
+
+std::string_view ApiCodeName(ApiCode code) {
+  switch (code) {
+    case ApiCode::kInvalidArgument:
+      return "invalid_argument";
+    case ApiCode::kUnauthenticated:
+      return "unauthenticated";
+    case ApiCode::kPermissionDenied:
+      return "permission_denied";
+    case ApiCode::kNotFound:
+      return "not_found";
+    case ApiCode::kConflict:
+      return "conflict";
+    case ApiCode::kTooLarge:
+      return "too_large";
+    case ApiCode::kRateLimited:
+      return "rate_limited";
+    case ApiCode::kCancelled:
+      return "cancelled";
+    case ApiCode::kInternal:
+      return "internal";
+    case ApiCode::kUnimplemented:
+      return "unimplemented";
+    case ApiCode::kUnavailable:
+      return "unavailable";
+    case ApiCode::kDeadlineExceeded:
+      return "deadline_exceeded";
+  }
+  return "unknown";
+}
 
 std::string_view RequestEndName(RequestEnd end) {
   switch (end) {

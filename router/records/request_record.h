@@ -12,6 +12,7 @@
 
 #include "common/ids.h"
 #include "common/runtime/runtime.h"
+#include "common/trace/context.h"
 #include "router/core/api.h"
 #include "router/dispatch/attempt_report.h"
 
@@ -24,6 +25,7 @@ enum class RequestEnd : uint8_t {
   kRejected,   // by admission, after it had come in: see error
 };
 std::string_view RequestEndName(RequestEnd end);
+std::string_view ApiCodeName(ApiCode code);  // "deadline_exceeded"
 
 struct RequestRecord {
   // The key under which workers book its attempts.
@@ -33,6 +35,8 @@ struct RequestRecord {
   std::string tenant;
   std::string model;  // the served name
   std::string model_id;
+  std::string operation = "text_completion";  // or "chat"
+  trace::RequestTrace trace;
   int32_t priority = 0;
   bool streaming = false;
 

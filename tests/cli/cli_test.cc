@@ -135,7 +135,7 @@ TEST(ServePlan, PeersShareTheirWorkersUnderCertificates) {
 TEST(ServePlan, TakesWhatKserveGivesToVllm) {
   Plans plans;
   plans.inputs.environment = {
-      {"VLLM_ADDITIONAL_ARGS", "--threads=8  --otlp-traces-endpoint http://collector:4317"}};
+      {"VLLM_ADDITIONAL_ARGS", "--threads=8  --collect-detailed-traces all"}};
   const auto plan = plans.Plan({"demo", "--served-model-name", "a", "publishers/ns/models/a",
                                 "--shutdown-timeout", "45", "--enable-ssl-refresh",
                                 "--disable-access-log-for-endpoints", "/health,/metrics"});
@@ -147,7 +147,7 @@ TEST(ServePlan, TakesWhatKserveGivesToVllm) {
   EXPECT_EQ(std::count(plan->router_args.begin(), plan->router_args.end(), "--drain-timeout=45s"),
             1);
   ASSERT_EQ(plan->warnings.size(), 1u);
-  EXPECT_NE(plan->warnings[0].find("--otlp-traces-endpoint"), std::string::npos);
+  EXPECT_NE(plan->warnings[0].find("--collect-detailed-traces"), std::string::npos);
   EXPECT_FALSE(plans.Plan({"demo", "--enable-lora"}).ok()) << "what we lack is refused";
 }
 

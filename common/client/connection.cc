@@ -1,4 +1,4 @@
-#include "cli/connection.h"
+#include "common/client/connection.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace quire::cli {
+namespace quire::client {
 namespace {
 
 constexpr int kPollMs = 100;
@@ -62,6 +62,7 @@ Connection::~Connection() {
 absl::Status Connection::Wait(int16_t events, int64_t limit_ms) const {
   for (int64_t waited = 0; limit_ms < 0 || waited < limit_ms; waited += kPollMs) {
     if (cancelled_) return absl::CancelledError("interrupted");
+    if (std::chrono::steady_clock::now() > end_) break;
     pollfd p = {fd_, events, 0};
     const int got = poll(&p, 1, kPollMs);
     if (got > 0) return absl::OkStatus();
@@ -79,11 +80,14 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Url& url,
     return absl::UnavailableError(AbslView(WhereOf(url) + ": " + gai_strerror(code)));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  const Time end = url.limit_ms > 0
+                       ? std::chrono::steady_clock::now() + std::chrono::milliseconds(url.limit_ms)
+                       : Time::max();
   int last_error = ECONNREFUSED;
   for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
     const int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
-    std::unique_ptr<Connection> connection(new Connection(fd, cancelled));
+    std::unique_ptr<Connection> connection(new Connection(fd, end, cancelled));
     last_error = connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
     if (last_error == EINPROGRESS) {
       QUIRE_RETURN_IF_ERROR(Annotate(connection->Wait(POLLOUT, kConnectTimeoutMs), WhereOf(url)));
@@ -178,4 +182,4 @@ absl::StatusOr<size_t> Connection::Receive(char* buffer, size_t size) {
   }
 }
 
-}  // namespace quire::cli
+}  // namespace quire::client

@@ -1,4 +1,4 @@
-#include "cli/http_client_asio.h"
+#include "common/client/http_client_asio.h"
 
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/message.hpp>
@@ -6,7 +6,7 @@
 #include <boost/beast/http/string_body.hpp>
 #include <memory>
 
-namespace quire::cli {
+namespace quire::client {
 namespace {
 
 namespace http = boost::beast::http;
@@ -21,10 +21,14 @@ std::string RequestText(const Url& url, const HttpRequest& request) {
   std::string text = request.method + " " + request.path + " HTTP/1.1\r\nHost: " + url.host + ":" +
                      url.port + "\r\nConnection: close\r\nUser-Agent: quire\r\n";
   if (!request.api_key.empty()) text += "Authorization: Bearer " + request.api_key + "\r\n";
+  for (const auto& [name, value] : request.headers) {
+    // A line end in a value would begin another header.
+    if ((name + value).find_first_of("\r\n") != std::string::npos) continue;
+    text += name + ": " + value + "\r\n";
+  }
   if (!request.body.empty()) {
-    text +=
-        "Content-Type: application/json\r\nContent-Length: " + std::to_string(request.body.size()) +
-        "\r\n";
+    text += "Content-Type: " + request.content_type +
+            "\r\nContent-Length: " + std::to_string(request.body.size()) + "\r\n";
   }
   return text + "\r\n" + request.body;
 }
@@ -108,4 +112,4 @@ absl::StatusOr<HttpAnswer> Exchange(const Url& url, const HttpRequest& request,
   return answer;
 }
 
-}  // namespace quire::cli
+}  // namespace quire::client

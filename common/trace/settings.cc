@@ -1,0 +1,203 @@
+#include "common/trace/settings.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace quire::trace {
+namespace {
+
+constexpr std::string_view kPath = "/v1/traces";
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::string PercentDecoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool code = text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 &&
+                      HexDigit(text[i + 2]) >= 0;
+    if (code) {
+      out += static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::string_view Trim(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+// "a=b,c=d" with percent-encoded values; what is no pair is left out.
+std::vector<std::pair<std::string, std::string>> Pairs(std::string_view text) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view part = text.substr(0, comma);
+    const size_t equals = part.find('=');
+    if (equals != std::string_view::npos && !Trim(part.substr(0, equals)).empty()) {
+      pairs.emplace_back(Trim(part.substr(0, equals)),
+                         PercentDecoded(Trim(part.substr(equals + 1))));
+    }
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return pairs;
+}
+
+class Reader {
+ public:
+  Reader(const std::map<std::string, std::string>& environment, TraceSettings& settings)
+      : environment_(environment), settings_(settings) {}
+
+  // The first of these variables that is set and not empty.
+  std::string Text(std::initializer_list<const char*> names) const {
+    for (const char* name : names) {
+      const auto found = environment_.find(name);
+      if (found != environment_.end() && !Trim(found->second).empty()) {
+        return std::string(Trim(found->second));
+      }
+    }
+    return "";
+  }
+  void Number(std::initializer_list<const char*> names, int64_t least, int64_t most,
+              int64_t& value) const {
+    const std::string text = Text(names);
+    if (text.empty()) return;
+    int64_t read = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), read);
+    if (code == std::errc() && end == text.data() + text.size() && read >= least && read <= most) {
+      value = read;
+      return;
+    }
+    const auto set = std::find_if(names.begin(), names.end(),
+                                  [this](const char* name) { return !Text({name}).empty(); });
+    Warn(std::string(*set) + ": must be in [" + std::to_string(least) + ", " +
+         std::to_string(most) + "], is '" + text.substr(0, 64) + "'; " + std::to_string(value) +
+         " holds");
+  }
+  void Warn(std::string line) const { settings_.warnings.push_back(std::move(line)); }
+
+ private:
+  const std::map<std::string, std::string>& environment_;
+  TraceSettings& settings_;
+};
+
+void ReadSampler(const Reader& read, TraceSettings& settings) {
+  const std::string name = read.Text({"OTEL_TRACES_SAMPLER"});
+  const std::string argument = read.Text({"OTEL_TRACES_SAMPLER_ARG"});
+  settings.sampler.follow_parent = name.empty() || name.starts_with("parentbased_");
+  const std::string base = name.starts_with("parentbased_")
+                               ? name.substr(std::string_view("parentbased_").size())
+                               : name;
+  if (base == "always_off") {
+    settings.sampler.ratio = 0;
+    settings.sample_none = !settings.sampler.follow_parent;
+  } else if (base == "traceidratio") {
+    double ratio = 1;
+    const auto [end, code] =
+        std::from_chars(argument.data(), argument.data() + argument.size(), ratio);
+    const bool good =
+        code == std::errc() && end == argument.data() + argument.size() && ratio >= 0 && ratio <= 1;
+    if (good) settings.sampler.ratio = ratio;
+    if (!good && !argument.empty()) {
+      read.Warn("OTEL_TRACES_SAMPLER_ARG: must be in [0, 1], is '" + argument.substr(0, 64) +
+                "'; 1 holds");
+    }
+  } else if (!base.empty() && base != "always_on") {
+    settings.sampler = {};
+    read.Warn("OTEL_TRACES_SAMPLER: '" + name.substr(0, 64) +
+              "' is not served; parentbased_always_on holds");
+  }
+}
+
+void ReadEndpoint(const Reader& read, const std::string& flag, TraceSettings& settings) {
+  settings.url = flag.empty() ? read.Text({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}) : flag;
+  const std::string base = read.Text({"OTEL_EXPORTER_OTLP_ENDPOINT"});
+  if (settings.url.empty() && !base.empty()) {
+    settings.url = base + (base.ends_with('/') ? std::string(kPath.substr(1)) : std::string(kPath));
+  }
+  // vLLM's flag names a host alone: scheme and path are the protocol's.
+  if (!flag.empty() && flag.find("://") == std::string::npos) settings.url = "http://" + flag;
+  const size_t scheme = settings.url.find("://");
+  const size_t start = scheme == std::string::npos ? 0 : scheme + 3;
+  if (!settings.url.empty() && settings.url.find('/', start) == std::string::npos) {
+    settings.url += kPath;
+  }
+  settings.on = !settings.url.empty();
+  if (settings.on && !settings.url.starts_with("http://") &&
+      !settings.url.starts_with("https://")) {
+    read.Warn("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: must begin with http:// or https://, is '" +
+              settings.url.substr(0, 200) + "'; no traces are exported");
+    settings.on = false;
+  }
+  if (settings.on && settings.url.find(":4317/") != std::string::npos) {
+    read.Warn("traces go to " + settings.url.substr(0, 200) +
+              " over HTTP; port 4317 is gRPC's by custom, HTTP's is 4318");
+  }
+  const std::string protocol =
+      read.Text({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"});
+  if (settings.on && !protocol.empty() && protocol != "http/protobuf") {
+    read.Warn("OTEL_EXPORTER_OTLP_PROTOCOL: only http/protobuf is served, is '" +
+              protocol.substr(0, 64) + "'; traces go as http/protobuf, by default to port 4318");
+  }
+}
+
+bool IsSwitchedOff(const Reader& read, const TraceSettings& settings) {
+  const std::string exporter = read.Text({"OTEL_TRACES_EXPORTER"});
+  std::string disabled = read.Text({"OTEL_SDK_DISABLED"});
+  for (char& c : disabled) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  if (disabled == "true" || exporter == "none") return true;
+  if (!exporter.empty() && exporter != "otlp" && settings.on) {
+    read.Warn("OTEL_TRACES_EXPORTER: only otlp and none are served, is '" + exporter.substr(0, 64) +
+              "'; otlp holds");
+  }
+  return false;
+}
+
+}  // namespace
+
+TraceSettings TraceSettingsOf(const std::map<std::string, std::string>& environment,
+                              const std::string& service, const std::string& endpoint) {
+  TraceSettings settings;
+  const Reader read(environment, settings);
+  ReadEndpoint(read, endpoint, settings);
+  if (IsSwitchedOff(read, settings)) settings.on = false;
+  if (!settings.on) return settings;
+  ReadSampler(read, settings);
+  settings.headers =
+      Pairs(read.Text({"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"}));
+  settings.certificate_file =
+      read.Text({"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"});
+  std::string name = read.Text({"OTEL_SERVICE_NAME"});
+  for (auto& [key, value] : Pairs(read.Text({"OTEL_RESOURCE_ATTRIBUTES"}))) {
+    if (key == "service.name") {
+      if (name.empty()) name = value;
+      continue;
+    }
+    settings.resource.emplace_back(key, value);
+  }
+  settings.resource.emplace_back("service.name", name.empty() ? service : name);
+  settings.resource.emplace_back("service.version", std::string(QUIRE_VERSION));
+  settings.resource.emplace_back("telemetry.sdk.name", std::string("quire"));
+  settings.resource.emplace_back("telemetry.sdk.language", std::string("cpp"));
+  auto queue = static_cast<int64_t>(settings.max_queue);
+  auto batch = static_cast<int64_t>(settings.max_batch);
+  read.Number({"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"}, 1, 600'000,
+              settings.timeout_ms);
+  read.Number({"OTEL_BSP_SCHEDULE_DELAY"}, 1, 600'000, settings.delay_ms);
+  read.Number({"OTEL_BSP_MAX_QUEUE_SIZE"}, 1, kMostQueuedSpans, queue);
+  read.Number({"OTEL_BSP_MAX_EXPORT_BATCH_SIZE"}, 1, kMostQueuedSpans, batch);
+  settings.max_queue = static_cast<size_t>(queue);
+  settings.max_batch = static_cast<size_t>(std::min(batch, queue));
+  return settings;
+}
+
+}  // namespace quire::trace

@@ -1,0 +1,40 @@
+// What OpenTelemetry's environment variables say of traces: whether, where to, which, how many.
+//
+// Pure; the environment comes in as data from main. The variables and their defaults are those of
+// the OpenTelemetry specification; what is wrong with one is told and the default holds, as it
+// asks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/trace/span.h"
+
+namespace quire::trace {
+
+inline constexpr size_t kMostQueuedSpans = 65'536;
+
+struct TraceSettings {
+  bool on = false;  // an endpoint was named, and nothing switches traces off
+  std::string url;  // "http://collector:4318/v1/traces"
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string certificate_file;  // authorities for https; empty: the system's
+  Attributes resource;           // service.name and what else was said
+  Sampler sampler;
+  bool sample_none = false;
+  int64_t timeout_ms = 10'000;        // of one export
+  int64_t delay_ms = 5'000;           // between exports while fewer than a batch wait
+  size_t max_queue = 2048;            // spans that wait; more are dropped
+  size_t max_batch = 512;             // spans of one export
+  std::vector<std::string> warnings;  // one line each
+};
+
+// `service` is service.name where nothing else says it; `endpoint` (a flag) wins over the
+// variables.
+TraceSettings TraceSettingsOf(const std::map<std::string, std::string>& environment,
+                              const std::string& service, const std::string& endpoint = "");
+
+}  // namespace quire::trace

@@ -1,0 +1,41 @@
+// One piece of work with its beginning, end and what is known of it, as OpenTelemetry has it.
+//
+// A value. It holds no text of a prompt or an answer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/trace/context.h"
+
+namespace quire::trace {
+
+// As in the protocol.
+enum class SpanKind : uint8_t { kInternal = 1, kServer = 2, kClient = 3 };
+
+using AttributeValue = std::variant<std::string, int64_t, double, bool, std::vector<std::string>>;
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+
+struct SpanEvent {
+  std::string name;
+  int64_t unix_ns = 0;
+  Attributes attributes;
+};
+
+struct Span {
+  TraceId trace;
+  uint64_t id = 0;
+  uint64_t parent = 0;  // 0: none
+  std::string name;
+  SpanKind kind = SpanKind::kInternal;
+  int64_t start_unix_ns = 0;
+  int64_t end_unix_ns = 0;
+  Attributes attributes;
+  std::vector<SpanEvent> events;
+  std::string error;  // what went wrong; empty: nothing is said of its status
+};
+
+}  // namespace quire::trace

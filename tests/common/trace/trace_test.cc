@@ -1,0 +1,276 @@
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "common/trace/context.h"
+#include "common/trace/exporter.h"
+#include "common/trace/otlp.h"
+#include "common/trace/settings.h"
+
+namespace quire::trace {
+namespace {
+
+constexpr char kHeader[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+TEST(Traceparent, IsReadAndWrittenBack) {
+  const auto context = ParseTraceparent(kHeader);
+  ASSERT_TRUE(context.has_value());
+  EXPECT_EQ(TraceIdHex(context->trace), "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(SpanIdHex(context->span), "00f067aa0ba902b7");
+  EXPECT_TRUE(context->sampled);
+  EXPECT_EQ(FormatTraceparent(*context), kHeader);
+  const std::string unsampled = std::string(kHeader).substr(0, 53) + "02";
+  EXPECT_FALSE(ParseTraceparent(unsampled)->sampled) << "other flags say nothing of it";
+  const std::string later = "cc" + std::string(kHeader).substr(2) + "-what-comes-later";
+  EXPECT_TRUE(ParseTraceparent(later).has_value());
+}
+
+TEST(Traceparent, WhatIsNoneIsNone) {
+  const std::string good = kHeader;
+  std::vector<std::string> wrong = {"",
+                                    "00",
+                                    good.substr(0, 54),
+                                    good + "x",
+                                    good + "-00",
+                                    "ff" + good.substr(2),
+                                    "0g" + good.substr(2),
+                                    "00-" + std::string(32, '0') + good.substr(35),
+                                    good.substr(0, 36) + std::string(16, '0') + "-01"};
+  std::string upper = good;
+  upper[5] = 'F';
+  wrong.push_back(upper);
+  std::string dash = good;
+  dash[35] = '_';
+  wrong.push_back(dash);
+  for (const std::string& header : wrong) EXPECT_FALSE(ParseTraceparent(header)) << header;
+}
+
+TEST(Sampler, FollowsTheParentOrTheRatio) {
+  Sampler sampler;
+  TraceContext parent{{1, 2}, 3, false};
+  EXPECT_TRUE(sampler.Samples({1, 2}, std::nullopt));
+  EXPECT_FALSE(sampler.Samples({1, 2}, parent));
+  sampler.follow_parent = false;
+  EXPECT_TRUE(sampler.Samples({1, 2}, parent));
+  sampler.ratio = 0;
+  EXPECT_FALSE(sampler.Samples({1, 0}, std::nullopt));
+  sampler.ratio = 0.25;
+  int taken = 0;
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    taken += sampler.Samples(DerivedTraceId(7, i), std::nullopt) ? 1 : 0;
+  }
+  EXPECT_NEAR(taken, 2500, 250);
+}
+
+TEST(DerivedIds, AreNeverZeroAndDoNotMeet) {
+  EXPECT_TRUE(DerivedTraceId(0, 0).valid());
+  EXPECT_NE(DerivedTraceId(1, 1), DerivedTraceId(1, 2));
+  EXPECT_NE(DerivedTraceId(1, 1), DerivedTraceId(2, 1));
+  EXPECT_NE(DerivedSpanId(1, 1, 0), DerivedSpanId(1, 1, 1));
+  EXPECT_EQ(DerivedSpanId(1, 1, 1), DerivedSpanId(1, 1, 1));
+}
+
+TEST(TraceSettings, AreWhatTheSpecificationSays) {
+  EXPECT_FALSE(TraceSettingsOf({}, "s").on) << "no endpoint was named";
+  TraceSettings s = TraceSettingsOf({{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"},
+                                     {"OTEL_EXPORTER_OTLP_HEADERS", "a=b, key = x%20y ,,=z"},
+                                     {"OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=p,service.name=r"},
+                                     {"OTEL_TRACES_SAMPLER", "traceidratio"},
+                                     {"OTEL_TRACES_SAMPLER_ARG", "0.5"},
+                                     {"OTEL_BSP_MAX_QUEUE_SIZE", "10"},
+                                     {"OTEL_EXPORTER_OTLP_TIMEOUT", "2500"}},
+                                    "quire-router");
+  EXPECT_TRUE(s.on);
+  EXPECT_EQ(s.url, "http://c:4318/v1/traces");
+  ASSERT_EQ(s.headers.size(), 2u);
+  EXPECT_EQ(s.headers[1], (std::pair<std::string, std::string>{"key", "x y"}));
+  EXPECT_EQ(s.sampler.ratio, 0.5);
+  EXPECT_FALSE(s.sampler.follow_parent);
+  EXPECT_EQ(s.max_queue, 10u);
+  EXPECT_EQ(s.max_batch, 10u) << "no larger than the queue";
+  EXPECT_EQ(s.timeout_ms, 2500);
+  EXPECT_TRUE(s.warnings.empty());
+  std::string service;
+  for (const auto& [key, value] : s.resource) {
+    if (key == "service.name") service = std::get<std::string>(value);
+  }
+  EXPECT_EQ(service, "r");
+  const auto url = [](std::map<std::string, std::string> environment,
+                      const std::string& flag = "") {
+    return TraceSettingsOf(environment, "s", flag).url;
+  };
+  EXPECT_EQ(url({{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c/x"},
+                 {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://d"}}),
+            "http://c/x");
+  EXPECT_EQ(url({{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://d/"}}), "http://d/v1/traces");
+  EXPECT_EQ(url({{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c/x"}}, "http://flag:4318"),
+            "http://flag:4318/v1/traces");
+}
+
+TEST(TraceSettings, WhatIsWrongIsToldAndTheDefaultHolds) {
+  const std::map<std::string, std::string> on = {{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"}};
+  const auto with = [&on](const std::string& name, const std::string& value) {
+    auto environment = on;
+    environment[name] = value;
+    return TraceSettingsOf(environment, "s");
+  };
+  EXPECT_FALSE(with("OTEL_SDK_DISABLED", "TRUE").on);
+  EXPECT_FALSE(with("OTEL_TRACES_EXPORTER", "none").on);
+  EXPECT_TRUE(with("OTEL_TRACES_EXPORTER", "otlp").warnings.empty());
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{{"OTEL_TRACES_EXPORTER", "zipkin"},
+                                                        {"OTEL_TRACES_SAMPLER", "jaeger_remote"},
+                                                        {"OTEL_BSP_MAX_QUEUE_SIZE", "-1"},
+                                                        {"OTEL_BSP_SCHEDULE_DELAY", "soon"},
+                                                        {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"},
+                                                        {"OTEL_EXPORTER_OTLP_TIMEOUT", "0"}}) {
+    const TraceSettings settings = with(name, value);
+    EXPECT_TRUE(settings.on) << name;
+    ASSERT_EQ(settings.warnings.size(), 1u) << name;
+    EXPECT_NE(settings.warnings[0].find(name), std::string::npos) << settings.warnings[0];
+  }
+  auto ratio = on;
+  ratio["OTEL_TRACES_SAMPLER"] = "parentbased_traceidratio";
+  ratio["OTEL_TRACES_SAMPLER_ARG"] = "2";
+  EXPECT_EQ(TraceSettingsOf(ratio, "s").sampler.ratio, 1);
+  const TraceSettings wrong = TraceSettingsOf({{"OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317"}}, "s");
+  EXPECT_FALSE(wrong.on);
+  EXPECT_EQ(wrong.warnings.size(), 1u);
+  EXPECT_TRUE(with("OTEL_TRACES_SAMPLER", "always_off").sampler.ratio == 0);
+}
+
+TEST(Otlp, IsTheMessageByteForByte) {
+  Span span;
+  span.trace = {0x0102030405060708, 0x090a0b0c0d0e0f10};
+  span.id = 0x1112131415161718;
+  span.name = "a";
+  span.start_unix_ns = 1;
+  span.end_unix_ns = 2;
+  span.attributes = {{"k", int64_t{300}}};
+  const std::string message = EncodeOtlp({{"s", std::string("v")}}, std::span(&span, 1));
+  const std::string expected_span =
+      std::string("\x0a\x10\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10", 18) +
+      std::string("\x12\x08\x11\x12\x13\x14\x15\x16\x17\x18", 10) + "\x2a\x01" + "a" +
+      std::string("\x30\x01\x39\x01\0\0\0\0\0\0\0\x41\x02\0\0\0\0\0\0\0", 20) +
+      std::string("\x4a\x08\x0a\x01k\x12\x03\x18\xac\x02", 10) +
+      std::string("\x85\x01\x01\0\0\0", 6);
+  EXPECT_NE(message.find(expected_span), std::string::npos);
+  EXPECT_EQ(message.substr(0, 1), "\x0a");
+  EXPECT_NE(message.find("quire"), std::string::npos) << "the scope";
+}
+
+// What the exporter sends, and how it is answered.
+class Collector {
+ public:
+  SendFunction Function() {
+    return [this](const std::string& message) -> absl::Status {
+      std::unique_lock<std::mutex> lock(mutex_);
+      ++sent_;
+      bytes_ += message.size();
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return !held_; });
+      return down_ ? absl::UnavailableError("down") : absl::OkStatus();
+    };
+  }
+  void Set(bool held, bool down) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    held_ = held;
+    down_ = down;
+    changed_.notify_all();
+  }
+  void AwaitSent(int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return sent_ >= count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int sent_ = 0;
+  size_t bytes_ = 0;
+  bool held_ = false, down_ = false;
+};
+
+TraceSettings Small() {
+  TraceSettings settings;
+  settings.on = true;
+  settings.url = "http://c:4318/v1/traces";
+  settings.max_queue = 4;
+  settings.max_batch = 2;
+  settings.delay_ms = 600'000;  // a full batch or the end sends
+  return settings;
+}
+
+TEST(Exporter, SendsFullBatchesAndWhatIsLeftAtTheEnd) {
+  Metrics metrics;
+  NullLogger log;
+  const TraceMetrics counters(metrics, "test");
+  Collector collector;
+  {
+    Exporter exporter(Small(), collector.Function(), counters, log);
+    exporter.Offer(std::vector<Span>(2));
+    collector.AwaitSent(1);
+    exporter.Offer(std::vector<Span>(1));
+  }
+  EXPECT_EQ(counters.exported.value(), 3u);
+  EXPECT_EQ(counters.dropped.value(), 0u);
+}
+
+TEST(Exporter, AFullQueueDropsAndNobodyWaits) {
+  Metrics metrics;
+  NullLogger log;
+  const TraceMetrics counters(metrics, "test");
+  Collector collector;
+  collector.Set(/*held=*/true, /*down=*/false);
+  {
+    Exporter exporter(Small(), collector.Function(), counters, log);
+    exporter.Offer(std::vector<Span>(2));
+    collector.AwaitSent(1);  // the collector has it and does not answer
+    exporter.Offer(std::vector<Span>(100));
+    EXPECT_EQ(counters.dropped.value(), 96u) << "four wait";
+    collector.Set(false, false);
+  }
+  EXPECT_EQ(counters.exported.value(), 6u);
+}
+
+TEST(Exporter, ACollectorThatIsDownCostsItsSpansAndNothingElse) {
+  Metrics metrics;
+  NullLogger log;
+  const TraceMetrics counters(metrics, "test");
+  Collector collector;
+  collector.Set(false, /*down=*/true);
+  {
+    Exporter exporter(Small(), collector.Function(), counters, log);
+    exporter.Offer(std::vector<Span>(2));
+    collector.AwaitSent(1);
+    exporter.Offer(std::vector<Span>(2));
+  }
+  EXPECT_EQ(counters.exported.value(), 0u);
+  EXPECT_EQ(counters.dropped.value(), 4u);
+  EXPECT_GE(counters.failures.value(), 2u);
+}
+
+TEST(HttpSender, ACollectorThatSaysNothingIsLeftInTime) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(fd, 4), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  TraceSettings settings = Small();
+  settings.url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/v1/traces";
+  settings.timeout_ms = 50;
+  EXPECT_EQ(HttpSender(settings)("x").code(), absl::StatusCode::kDeadlineExceeded);
+  close(fd);
+  EXPECT_FALSE(HttpSender(settings)("x").ok()) << "nobody listens";
+}
+
+}  // namespace
+}  // namespace quire::trace
