@@ -159,12 +159,33 @@ TagRunner::TagRunner(const TagRunnerOptions& options)
     : options_(options),
       limits_(MakeLimits(options)),
       program_(options.cache, options.vocab_size),
-      runner_(program_, {.limits = limits_,
-                         .max_in_flight = options.max_in_flight,
-                         .now_us = [] { return int64_t{0}; }}),
-      salts_(static_cast<size_t>(options.max_num_seqs), 0) {}
+      salts_(static_cast<size_t>(options.max_num_seqs), 0) {
+  Renew();
+}
+
+void TagRunner::Renew() {
+  runner_ = std::make_unique<CpuRunner>(program_,
+                                        CpuRunnerOptions{.limits = limits_,
+                                                         .max_in_flight = options_.max_in_flight,
+                                                         .now_us = [] { return int64_t{0}; }});
+}
+
+void TagRunner::Lose(int looks) {
+  lost_ = true;
+  looks_ = looks;
+  in_flight_.clear();
+  for (int32_t page = 0; page < options_.cache.page_count; ++page) program_.PoisonPage(page);
+  Renew();
+}
+
+bool TagRunner::Restore() {
+  QUIRE_CHECK(lost_);
+  lost_ = --looks_ > 0;
+  return !lost_;
+}
 
 void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
+  if (lost_) return;
   StepPlan plan;
   QUIRE_CHECK(DecodeStepPlan(packet, limits_, plan).ok());
   int64_t tokens = 0;
@@ -178,7 +199,7 @@ void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
     tokens += row.q_len;
     salts.push_back(salts_[static_cast<size_t>(row.row)]);
   }
-  runner_.Launch(packet, now_us);
+  runner_->Launch(packet, now_us);
   ++steps_launched_;
   int64_t elapsed = options_.step_micros ? options_.step_micros(tokens) : 0;
   if (options_.plan_micros) elapsed = options_.plan_micros(plan);
@@ -187,14 +208,16 @@ void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
 }
 
 int64_t TagRunner::ReadyAt() const {
+  if (lost_) return 0;
   QUIRE_CHECK(!in_flight_.empty());
   return in_flight_.front().ready_us;
 }
 
 void TagRunner::Collect(StepResult& result) {
+  if (lost_) return;
   QUIRE_CHECK(!in_flight_.empty());
   program_.SetRowSalts(std::move(in_flight_.front().salts));
-  runner_.Collect(result);
+  runner_->Collect(result);
   result.elapsed_us = in_flight_.front().elapsed_us;
   in_flight_.pop_front();
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <set>
 #include <span>
 #include <utility>
@@ -97,7 +98,13 @@ class TagRunner final : public Runner {
   void Launch(std::span<const std::byte> packet, int64_t now_us) override;
   int64_t ReadyAt() const override;
   void Collect(StepResult& result) override;
-  int MaxInFlight() const override { return runner_.MaxInFlight(); }
+  int MaxInFlight() const override { return options_.max_in_flight; }
+  bool Lost() const override { return lost_; }
+  bool Restore() override;
+
+  // From here on: what is in flight never ends, and nothing is kept. It is back when it is asked
+  // for the so manieth time.
+  void Lose(int looks = 1);
 
   TagProgram& program() { return program_; }
   // The newest step in flight ends later (or, with a large value, never).
@@ -105,6 +112,8 @@ class TagRunner final : public Runner {
   int64_t steps_launched() const { return steps_launched_; }
 
  private:
+  void Renew();
+
   struct InFlight {
     int64_t ready_us = 0;
     int64_t elapsed_us = 0;
@@ -114,7 +123,9 @@ class TagRunner final : public Runner {
   TagRunnerOptions options_;
   StepLimits limits_;
   TagProgram program_;
-  CpuRunner runner_;
+  std::unique_ptr<CpuRunner> runner_;
+  bool lost_ = false;
+  int looks_ = 0;
   std::deque<InFlight> in_flight_;
   std::vector<uint64_t> salts_;  // by row
   int64_t steps_launched_ = 0;

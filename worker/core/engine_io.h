@@ -104,6 +104,11 @@ struct EngineOutput {
   std::vector<AttemptRecord> records;  // of the attempts that ended
   Load load;
   bool drained = false;  // draining, and nothing is left
+  // The device is lost, or is back and has not computed anything yet: all attempts have been ended,
+  // nothing is admitted.
+  bool device_lost = false;
+  // Devices lost so far. When one is back, cache events and snapshots begin anew.
+  uint64_t devices_lost = 0;
 };
 
 // The engine's pulse, read by other threads (health, frames) without waiting for it.
@@ -112,6 +117,7 @@ struct StepProgress {
   std::atomic<int64_t> running_limit_us{0};  // max(2 s, 10 × predicted) of the running step
   std::atomic<int64_t> last_step_end_us{0};  // a real step or the idle probe
   std::atomic<uint64_t> steps_total{0};
+  std::atomic<bool> device_lost{false};  // see EngineOutput
 };
 
 }  // namespace quire

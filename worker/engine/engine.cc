@@ -100,6 +100,8 @@ EngineOutput Engine::RunOnce(int64_t now_us) {
 }
 
 void Engine::RunOnce(int64_t now_us, EngineOutput& output) {
+  state_->record_us = now_us;
+  if (!DeviceThere(now_us)) return state_->Report(now_us, output);
   State& state = *state_;
   state.record_us = now_us;
   state.Expire(now_us);
@@ -188,7 +190,7 @@ void Engine::State::Expire(int64_t now_us) {
 
 // An idle worker proves every few seconds that a token can be produced: one row, outside all books.
 void Engine::State::ProbeWhenIdle(int64_t now_us) {
-  if (now_us < next_probe_us || !scheduler.Idle() || !in_flight.empty()) return;
+  if (now_us < next_probe_us || !scheduler.Idle() || !in_flight.empty() || !device_there) return;
   if (draining && requests.Empty()) return;
   QUIRE_CHECK(probe.place == SequencePlace::kNone);
   probe = Choice();
@@ -203,7 +205,7 @@ void Engine::State::ProbeWhenIdle(int64_t now_us) {
 }
 
 void Engine::State::LaunchSteps(int64_t now_us) {
-  while (static_cast<int>(in_flight.size()) < runner.MaxInFlight()) {
+  while (device_there && static_cast<int>(in_flight.size()) < runner.MaxInFlight()) {
     Launched step;
     if (!spare_rows.empty()) {
       step.rows = std::move(spare_rows.back());
@@ -260,6 +262,10 @@ void Engine::State::EndUnfit() {
 bool Engine::State::CommitReady(int64_t now_us) {
   if (in_flight.empty() || runner.ReadyAt() > now_us) return false;
   runner.Collect(result);
+  if (runner.Lost()) {
+    LoseDevice(now_us);
+    return true;
+  }
   Launched step = std::move(in_flight.front());
   in_flight.erase(in_flight.begin());  // there are one or two
   QUIRE_CHECK_MSG(result.number == step.number, "a step's result is another's");
@@ -308,6 +314,8 @@ bool Engine::State::CommitReady(int64_t now_us) {
   next_probe_us = end_us + options.idle_probe_interval_us;
   spare_rows.push_back(std::move(step.rows));
   totals.probes += step.probe;
+  device_lost = false;
+  progress.device_lost.store(false);
   if (step.probe) return true;
   progress.steps_total.store(++totals.steps);
   stepped = true;
@@ -401,6 +409,7 @@ int64_t Engine::State::NextWakeup(int64_t now_us) const {
   const int64_t drain_us = now_us < drain_deadline_us ? drain_deadline_us : kNeverMicros;
   const int64_t timeout_us = std::min(next_timeout_us, drain_us);
   if (!in_flight.empty()) return std::min(std::max(now_us, runner.ReadyAt()), timeout_us);
+  if (!device_there) return now_us + kDeviceLookInterval;
   if (!scheduler.Idle() || cache_reports.Pending()) return now_us;
   return std::min(timeout_us, next_probe_us);
 }
@@ -414,16 +423,19 @@ void Engine::State::Report(int64_t now_us, EngineOutput& output) {
   ReportCache(output);
   output.load = MakeLoad();
   const SchedulerTotals& scheduled = scheduler.totals();
-  totals.computed_tokens = scheduled.computed_tokens;
-  totals.recomputed_tokens = scheduled.recomputed_tokens;
-  totals.preemptions = scheduled.preemptions;
-  totals.cached_tokens = scheduled.cached_tokens;
-  totals.cache_queried_tokens = scheduler.kv().totals().queried_tokens;
-  totals.cache_hit_tokens = scheduler.kv().totals().hit_tokens;
-  totals.cache_stored_blocks = scheduler.kv().totals().stored_blocks;
-  totals.cache_evicted_blocks = scheduler.kv().totals().evicted_blocks;
-  totals.cache_unpublished_chains = scheduler.kv().totals().unpublished_chains;
+  const auto& cache = scheduler.kv().totals();
+  totals.computed_tokens = before.computed_tokens + scheduled.computed_tokens;
+  totals.recomputed_tokens = before.recomputed_tokens + scheduled.recomputed_tokens;
+  totals.preemptions = before.preemptions + scheduled.preemptions;
+  totals.cached_tokens = before.cached_tokens + scheduled.cached_tokens;
+  totals.cache_queried_tokens = before.cache_queried_tokens + cache.queried_tokens;
+  totals.cache_hit_tokens = before.cache_hit_tokens + cache.hit_tokens;
+  totals.cache_stored_blocks = before.cache_stored_blocks + cache.stored_blocks;
+  totals.cache_evicted_blocks = before.cache_evicted_blocks + cache.evicted_blocks;
+  totals.cache_unpublished_chains = before.cache_unpublished_chains + cache.unpublished_chains;
   if (options.metrics != nullptr) options.metrics->Publish(totals, output.load);
+  output.device_lost = device_lost;
+  output.devices_lost = devices_lost;
   output.drained = draining && requests.Empty() && in_flight.empty();
   output.next_wakeup_us = output.drained ? kNeverMicros : NextWakeup(now_us);
 }

@@ -76,11 +76,18 @@ class Engine {
   const EngineTotals& totals() const;
   const KvCache& kv() const;  // for tests that hold what is told of it against it
 
+  // Whether the device is lost and no step has been computed since: see Runner. Attempts end as
+  // retryable failures, Submits are refused as not ready, the cache is empty when it is back.
+  bool device_lost() const;
+
   // Dies when an invariant is broken; run after every step in tests and simulation.
   void CheckInvariants() const;
 
  private:
   struct State;
+  // False: the device is lost, and it is not there to be asked again.
+  bool DeviceThere(int64_t now_us);
+
   std::unique_ptr<State> state_;
 };
 

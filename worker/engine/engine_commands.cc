@@ -62,6 +62,12 @@ std::optional<Refused> Engine::State::RefusalOf(const SubmitCommand& command, in
     refused.message = "this worker is leaving";
     return refused;
   }
+  if (device_lost) {
+    refused.code = RefusalCode::kNotReady;
+    refused.message = "this worker's device was lost and is being restarted";
+    refused.retry_after_ms = kQueueFullRetryMs;
+    return refused;
+  }
   if (std::optional<Refused> invalid = CheckSubmit(submit, options)) return invalid;
   if (now_us >= command.deadline_us) {
     refused.code = RefusalCode::kDeadlinePassed;

@@ -18,7 +18,15 @@ void Append(std::vector<T>& into, std::vector<T>&& from) {
 }  // namespace
 
 void MergeOutput(EngineOutput& into, EngineOutput from) {
+  if (from.devices_lost != into.devices_lost) {
+    // What was cached before is gone, and nobody is attached who was told of it.
+    into.events.clear();
+    into.snapshot_parts.clear();
+    into.event_seq = 0;
+  }
   QUIRE_CHECK_MSG(from.event_seq >= into.event_seq, "outputs are merged in order");
+  into.device_lost = from.device_lost;
+  into.devices_lost = from.devices_lost;
   into.next_wakeup_us = from.next_wakeup_us;
   into.stepped = into.stepped || from.stepped;
   if (from.stepped) into.step_predicted_us = from.step_predicted_us;

@@ -18,6 +18,9 @@
 
 namespace quire {
 
+// How often a lost device is looked for.
+inline constexpr int64_t kDeviceLookInterval = 20'000;
+
 struct Engine::State {
   // A launched step: which rows it holds, so that its result can be committed.
   struct Launched {
@@ -71,6 +74,11 @@ struct Engine::State {
   void EndChoice(Choice& choice, const ChoiceOutcome& end);
   void EndRequest(Request& request, const ChoiceOutcome& end);
 
+  // --- the device (engine_device.cc)
+  void LoseDevice(int64_t now_us);
+  void DropStep(Launched& step);
+  void TakeOver(const State& old);
+
   int64_t NextWakeup(int64_t now_us) const;
   quire::Load MakeLoad() const;
 
@@ -104,6 +112,11 @@ struct Engine::State {
   int64_t drain_deadline_us = kNeverMicros;
   bool stepped = false;
   int64_t stepped_predicted_us = 0;
+
+  bool device_there = true;  // steps may be launched
+  bool device_lost = false;  // and none has been committed since
+  uint64_t devices_lost = 0;
+  EngineTotals before;  // what the scheduler and the cache had counted when the last one was lost
 };
 
 }  // namespace quire

@@ -37,6 +37,14 @@ void EngineThread::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void EngineThread::Wake() {
+  {
+    MutexLock lock(mutex_);
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
 bool EngineThread::TryPush(EngineCommand command) {
   {
     MutexLock lock(mutex_);
@@ -57,11 +65,12 @@ void EngineThread::TakeOutputs(std::vector<EngineOutput>& outputs) {
 
 bool EngineThread::WaitForWork(int64_t until_us, std::deque<EngineCommand>& commands) {
   std::unique_lock<std::mutex> lock(mutex_.native());
-  while (commands_.empty() && !stopping_) {
+  while (commands_.empty() && !stopping_ && !woken_) {
     const int64_t wait_us = std::min(until_us - clock_.Now(), kLongestWaitMicros);
     if (wait_us <= 0) break;
     wake_.wait_for(lock, std::chrono::microseconds(wait_us));
   }
+  woken_ = false;
   commands.swap(commands_);
   return !stopping_;
 }

@@ -28,6 +28,8 @@ class EngineThread final : public EngineDriver {
   ~EngineThread() override;  // stops
 
   void Start();
+  // Any thread: the engine looks around soon, also while it has nothing to do.
+  void Wake();
   // Returns when the thread has ended, after the step that is running. Idempotent.
   void Stop();
 
@@ -51,6 +53,7 @@ class EngineThread final : public EngineDriver {
   std::deque<EngineCommand> commands_ ABSL_GUARDED_BY(mutex_);
   OutputQueue outputs_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

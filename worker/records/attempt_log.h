@@ -31,6 +31,8 @@ class AttemptLog {
   // Before the first Write, once.
   void Start(Epoch epoch);
   void Write(const AttemptRecord& record);
+  // Of the records from here on; the rpc thread.
+  void SetEpoch(Epoch epoch) { epoch_ = epoch; }
 
  private:
   AttemptLog(const Clock& clock, Metrics& metrics);

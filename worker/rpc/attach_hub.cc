@@ -9,6 +9,11 @@
 #include "common/planted_bug.h"
 
 namespace quire {
+namespace {
+
+constexpr std::string_view kDeviceLost = "this worker's device was lost and is being restarted";
+
+}  // namespace
 
 AttachHub::AttachHub(WorkerHello worker, Executor& executor, EngineDriver& engine, Logger& log,
                      RpcMetrics& metrics)
@@ -31,10 +36,13 @@ void AttachHub::Accept(std::unique_ptr<FrameStream> stream) {
   AttachSession* session = owned.get();
   sessions_.emplace(session->id(), std::move(owned));
   session->Start();
-  if (sessions_.size() <= kMaxSessions && !closed_) return;
+  std::string_view parting;
+  if (sessions_.size() > kMaxSessions) parting = "this worker has too many Attaches";
+  if (device_lost_) parting = kDeviceLost;
+  if (closed_) parting = "this worker is leaving";
+  if (parting.empty()) return;
   metrics_.attaches_refused.Add();
-  session->End(absl::ResourceExhaustedError("too many Attaches"),
-               closed_ ? "this worker is leaving" : "this worker has too many Attaches", false);
+  session->End(absl::UnavailableError(AbslView(parting)), parting, false);
 }
 
 AttachVerdict AttachHub::OnHello(AttachSession& session) {
@@ -166,7 +174,23 @@ void AttachHub::OnEngineOutput() {
   engine_.TakeOutputs(outputs_);
   for (EngineOutput& output : outputs_) Route(output);
   for (const auto& [router, session] : std::map(by_router_)) session->Flush();
+  if (!outputs_.empty()) CheckDevice(outputs_.back().device_lost, outputs_.back().devices_lost);
   CheckDrained();
+}
+
+// Sessions have told what the engine said last: that their attempts have ended.
+void AttachHub::CheckDevice(bool lost, uint64_t devices_lost) {
+  if (devices_lost != devices_lost_) {
+    devices_lost_ = devices_lost;
+    device_lost_ = true;
+    log_.Error("the device was lost: all Attaches end", {{"attached", by_router_.size()}});
+    EndAll(absl::UnavailableError("the device was lost"), kDeviceLost);
+  }
+  if (!device_lost_ || lost) return;
+  QUIRE_CHECK_MSG(next_epoch_ != nullptr, "a device that can be lost needs epochs");
+  worker_.epoch = next_epoch_();
+  device_lost_ = false;
+  log_.Info("the device is back: routers are let in", {{"epoch", worker_.epoch.value()}});
 }
 
 void AttachHub::Route(EngineOutput& output) {
@@ -234,16 +258,18 @@ void AttachHub::CheckDrained() {
 void AttachHub::Close(std::string_view parting, std::function<void()> done) {
   closed_ = true;
   on_closed_ = std::move(done);
-  std::vector<AttachSession*> open;
-  for (const auto& [id, session] : sessions_) open.push_back(session.get());
-  for (AttachSession* session : open) {
-    session->End(absl::UnavailableError("the worker leaves"), parting, false);
-  }
+  EndAll(absl::UnavailableError("the worker leaves"), parting);
   if (sessions_.empty() && on_closed_) {
     executor_.Post([this, alive = alive_] {
       if (*alive && on_closed_) std::exchange(on_closed_, nullptr)();
     });
   }
+}
+
+void AttachHub::EndAll(const absl::Status& why, std::string_view parting) {
+  std::vector<AttachSession*> open;
+  for (const auto& [id, session] : sessions_) open.push_back(session.get());
+  for (AttachSession* session : open) session->End(why, parting, false);
 }
 
 }  // namespace quire

@@ -6,7 +6,9 @@
 //     older or equal one is refused, also after the newer has ended.
 //  2. Every accepted Attach that ends is told to the engine exactly once (RouterLost), before any
 //     Submit of the same router's next Attach: nothing of a router is pushed while that is owed.
-//  3. Commands that must arrive (RouterLost, Drain) are kept and tried again; others may be
+//  3. When the engine has lost its device, every Attach ends with a word and none is let in until
+//     the device has computed a token again; then routers are greeted with another epoch.
+//  4. Commands that must arrive (RouterLost, Drain) are kept and tried again; others may be
 //  refused.
 #pragma once
 
@@ -55,6 +57,10 @@ class AttachHub final : private SessionHost {
   // first Accept.
   void LimitUnsentHashes(size_t hashes) { max_unsent_hashes_ = hashes; }
 
+  // Where the epoch comes from that follows a lost device; asked when the device is back. Before
+  // the first Accept; a hub without one dies when a device is lost.
+  void SetEpochSource(std::function<Epoch()> source) { next_epoch_ = std::move(source); }
+
   // No new work from here on; what waits is handed back. Routers are told to move away what runs at
   // `move_at`; what has nowhere to go runs on until `end_at` and is ended then as DRAINED. `done`
   // runs once: true when the engine had nothing left, false when it had not said so kDrainGrace
@@ -92,8 +98,10 @@ class AttachHub final : private SessionHost {
   void Route(EngineOutput& output);
   void RouteCache(const EngineOutput& output);
   void CheckDrained();
+  void CheckDevice(bool lost, uint64_t devices_lost);
+  void EndAll(const absl::Status& why, std::string_view parting);
 
-  const WorkerHello worker_;
+  WorkerHello worker_;
   Executor& executor_;
   EngineDriver& engine_;
   Logger& log_;
@@ -115,6 +123,9 @@ class AttachHub final : private SessionHost {
   Micros late_until_ = 0;
   Load load_;
   uint64_t event_seq_ = 0;
+  bool device_lost_ = false;  // nobody is let in
+  uint64_t devices_lost_ = 0;
+  std::function<Epoch()> next_epoch_;
   bool draining_ = false;
   bool engine_drained_ = false;
   Micros drain_move_at_ = 0;

@@ -13,6 +13,9 @@ HealthReport Health::Serving() const {
   if (!ready.ok) return ready;
   const StepProgress* progress = progress_;
   if (progress == nullptr) return {false, "starting: there is no engine yet"};
+  if (progress->device_lost) {
+    return {false, "recovering: the device was lost and is being restarted"};
+  }
   const Micros now = clock_.Now();
   const Micros since = progress->running_since_us;
   const Micros limit = progress->running_limit_us;

@@ -33,16 +33,21 @@ CpuRunner::CpuRunner(kernels::LoadedProgram& program, CpuRunnerOptions options)
   }
 }
 
-void CpuRunner::Launch(std::span<const std::byte> packet, int64_t /*now_us*/) {
+absl::Status CpuRunner::TryLaunch(std::span<const std::byte> packet) {
   QUIRE_CHECK(static_cast<int>(in_flight_.size()) < options_.max_in_flight);
-  in_flight_.push_back(std::move(spare_.back()));
-  spare_.pop_back();
-  StepPlan& plan = in_flight_.back();
-  const absl::Status decoded = DecodeStepPlan(packet, options_.limits, plan);
-  // The packet comes from this process: a damaged one is our own bug.
-  QUIRE_CHECK_MSG(decoded.ok(), StatusMessage(decoded).c_str());
-  QUIRE_CHECK_MSG(plan.number == last_number_ + 1, "a step packet is missing");
+  StepPlan& plan = spare_.back();
+  QUIRE_RETURN_IF_ERROR(DecodeStepPlan(packet, options_.limits, plan));
+  if (plan.number != last_number_ + 1) return InvalidArgument("a step packet is missing");
   last_number_ = plan.number;
+  in_flight_.push_back(std::move(plan));
+  spare_.pop_back();
+  return absl::OkStatus();
+}
+
+void CpuRunner::Launch(std::span<const std::byte> packet, int64_t /*now_us*/) {
+  // The packet comes from this process: a damaged one is our own bug.
+  const absl::Status launched = TryLaunch(packet);
+  QUIRE_CHECK_MSG(launched.ok(), StatusMessage(launched).c_str());
 }
 
 void CpuRunner::Collect(StepResult& result) {

@@ -33,6 +33,10 @@ class CpuRunner final : public Runner {
   // groups are numbered kind by kind, as CacheShape numbers them.
   CpuRunner(kernels::LoadedProgram& program, CpuRunnerOptions options);
 
+  // As Launch, for a packet that comes from another process: INVALID_ARGUMENT when it is damaged,
+  // and no step is in flight then.
+  absl::Status TryLaunch(std::span<const std::byte> packet);
+
   void Launch(std::span<const std::byte> packet, int64_t now_us) override;
   void Collect(StepResult& result) override;
   int MaxInFlight() const override { return options_.max_in_flight; }

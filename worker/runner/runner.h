@@ -5,6 +5,9 @@
 // Invariants:
 // 1. Steps complete in the order in which they were launched.
 // 2. At most MaxInFlight() steps are launched and not yet collected.
+// 3. A device may be lost (a rank has died, or does not answer), which is a state and no error of a
+//    call: from then on Launch does nothing and Collect gives nothing, until Restore says that it
+//    is there again, with no row and no page of before.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +34,12 @@ class Runner {
   virtual void Collect(StepResult& result) = 0;
 
   virtual int MaxInFlight() const { return 1; }
+
+  // Whether the device has been lost since Restore returned true last, or ever. What Collect gave
+  // in a call after which this is true is void.
+  virtual bool Lost() const { return false; }
+  // Requires: Lost(). True once the device is back: plans begin again with number 1. Does not wait.
+  virtual bool Restore() { return false; }
 };
 
 }  // namespace quire

@@ -1,19 +1,16 @@
 #include "worker/runner/step_packet.h"
 
 #include <algorithm>
-#include <bit>
 #include <bitset>
 #include <cstddef>
 #include <cstring>
 #include <string>
-#include <type_traits>
 
 #include "common/check.h"
+#include "worker/runner/flat_bytes.h"
 
 namespace quire {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "packets are little endian");
 
 constexpr uint32_t kMagic = 0x31505351;  // "QSP1"
 
@@ -24,89 +21,8 @@ constexpr size_t kRowBytes = kRowHead + 1 + kRowTail;
 static_assert(offsetof(StepRow, sample) == kRowHead);
 static_assert(offsetof(StepRow, score_count) == offsetof(StepRow, score_from) + 4);
 
-// These lists travel as they stand in memory.
-template <class T>
-concept Plain = std::has_unique_object_representations_v<T> || std::is_floating_point_v<T>;
-
-// Writes over what the vector held, so that a packet of the usual size costs no growth.
-class Writer {
- public:
-  explicit Writer(std::vector<std::byte>& out) : out_(out) {}
-
-  // Room for so many bytes, to be written by the caller.
-  std::byte* Grow(size_t size) {
-    if (out_.size() - at_ < size) out_.resize(std::max(out_.size() * 2, at_ + size));
-    at_ += size;
-    return out_.data() + at_ - size;
-  }
-  void PutBytes(const void* bytes, size_t size) {
-    std::byte* const to = Grow(size);
-    if (size > 0) std::memcpy(to, bytes, size);
-  }
-  template <class T>
-  void Put(T value) {
-    static_assert(std::is_arithmetic_v<T>);
-    PutBytes(&value, sizeof(T));
-  }
-  template <Plain T>
-  void PutList(const std::vector<T>& values) {
-    Put(static_cast<uint32_t>(values.size()));
-    PutBytes(values.data(), values.size() * sizeof(T));
-  }
-  void End() { out_.resize(at_); }
-
- private:
-  std::vector<std::byte>& out_;
-  size_t at_ = 0;
-};
-
-// Reads until the first fault, then gives zeros; the fault is asked for at the end of each part.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> in) : in_(in) {}
-
-  template <class T>
-  T Get() {
-    T value{};
-    if (!ok_ || in_.size() - at_ < sizeof(T)) {
-      ok_ = false;
-      return value;
-    }
-    std::memcpy(&value, in_.data() + at_, sizeof(T));
-    at_ += sizeof(T);
-    return value;
-  }
-  bool GetFlag() {
-    const uint8_t value = Get<uint8_t>();
-    if (value > 1) ok_ = false;
-    return value == 1;
-  }
-  // A count of elements of at least `element_bytes` each: never more than the bytes that are left.
-  size_t Count(size_t element_bytes, int64_t limit) {
-    const uint32_t count = Get<uint32_t>();
-    if (count > limit || count > (in_.size() - at_) / element_bytes) ok_ = false;
-    return ok_ ? count : 0;
-  }
-  template <Plain T>
-  void GetList(std::vector<T>& values, int64_t limit) {
-    values.resize(Count(sizeof(T), limit));
-    if (values.empty()) return;
-    std::memcpy(values.data(), in_.data() + at_, values.size() * sizeof(T));
-    at_ += values.size() * sizeof(T);
-  }
-  int32_t InRange(int64_t low, int64_t end) {
-    const int32_t value = Get<int32_t>();
-    if (value < low || value >= end) ok_ = false;
-    return ok_ ? value : static_cast<int32_t>(low);
-  }
-  bool ok() const { return ok_; }
-  bool AtEnd() const { return at_ == in_.size(); }
-
- private:
-  std::span<const std::byte> in_;
-  size_t at_ = 0;
-  bool ok_ = true;
-};
+using Writer = FlatWriter;
+using Reader = FlatReader;
 
 absl::Status Damaged(std::string_view part) {
   return InvalidArgument("step packet: " + std::string(part) +

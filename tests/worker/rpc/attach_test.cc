@@ -357,5 +357,48 @@ TEST_F(RpcTest, ASlowRouterEndsAtTheNamedLimitOfUnsentBytesAndNothingIsDroppedBe
   EXPECT_EQ(hub.attached_count(), 0u);
 }
 
+TEST_F(RpcTest, ALostDeviceEndsEveryAttachAndComesBackWithAnotherEpoch) {
+  uint64_t epochs = 100;
+  hub.SetEpochSource([&] { return Epoch(++epochs); });
+  auto first = Attach(1, 1);
+  auto second = Attach(2, 1);
+  first->Send(SubmitFrameOf(10, 1));
+  Run(kMicrosPerMilli);
+  EngineOutput lost = Tokens(1, 10, {3});
+  Ended end;
+  end.key = KeyOf(10);
+  end.reason = EndReason::kFailed;
+  end.message = "UNAVAILABLE: gone";
+  end.retryable = true;
+  lost.routers[0].ended.push_back(end);
+  lost.device_lost = true;
+  lost.devices_lost = 1;
+  lost.event_seq = 5;
+  Say(lost);
+  // Its last words come first: the tokens, and that the attempt can be made elsewhere.
+  ASSERT_EQ(first->Outputs().size(), 1u);
+  ASSERT_EQ(first->Ends().size(), 1u);
+  EXPECT_TRUE(first->Ends()[0].retryable());
+  EXPECT_TRUE(first->closed);
+  EXPECT_TRUE(second->closed);
+  EXPECT_EQ(first->RefusedMessage(), "this worker's device was lost and is being restarted");
+  EXPECT_EQ(engine.Taken<RouterLostCommand>().size(), 2u);
+  auto early = Attach(1, 2);
+  EXPECT_TRUE(early->Refused());
+  EXPECT_FALSE(early->frames.back().refused().fenced());
+  EngineOutput back;
+  back.devices_lost = 1;
+  Say(back);
+  EXPECT_EQ(hub.epoch(), 101u);
+  auto again = Attach(1, 3);
+  ASSERT_FALSE(again->closed);
+  EXPECT_EQ(again->frames.at(0).hello().epoch(), 101u);
+  // Lost and back between two looks: told all the same.
+  back.devices_lost = 2;
+  Say(back);
+  EXPECT_TRUE(again->closed);
+  EXPECT_EQ(hub.epoch(), 102u);
+}
+
 }  // namespace
 }  // namespace quire

@@ -1,0 +1,178 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "common/check.h"
+#include "worker/ranks/rank_host.h"
+
+namespace quire {
+namespace {
+
+constexpr int kChannelFd = 3;  // in the child
+constexpr int kGroupFd = 4;
+constexpr int kFirstOtherFd = 5;
+
+// Closes what it holds.
+struct OwnedFd {
+  int fd = -1;
+  explicit OwnedFd(int descriptor) : fd(descriptor) {}
+  ~OwnedFd() {
+    if (fd >= 0) close(fd);
+  }
+  OwnedFd(const OwnedFd&) = delete;
+  OwnedFd& operator=(const OwnedFd&) = delete;
+};
+
+// A copy out of the way of the numbers that the child is given.
+int CopyAbove(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, kFirstOtherFd); }
+
+class ProcessRanks final : public RankHost {
+ public:
+  explicit ProcessRanks(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
+
+  ~ProcessRanks() override {
+    for (auto& [rank, child] : children_) {
+      kill(child.pid, SIGKILL);
+      waitpid(child.pid, nullptr, WNOHANG);
+      if (child.watch_fd >= 0) close(child.watch_fd);
+    }
+  }
+
+  absl::Status Start(const RankStart& start) override {
+    Bury();
+    QUIRE_CHECK_MSG(!children_.contains(start.rank), "the rank of before has not ended");
+    const OwnedFd channel(CopyAbove(start.channel->fd()));
+    const OwnedFd group(CopyAbove(start.group->fd()));
+    if (channel.fd < 0 || group.fd < 0) {
+      return absl::ResourceExhaustedError("no descriptor is free for a rank");
+    }
+    std::vector<std::string> texts = {
+        "quire-worker", std::string(kRankProcessFlag) + std::to_string(getpid()) + "," +
+                            std::to_string(kChannelFd) + "," + std::to_string(kGroupFd)};
+    texts.insert(texts.end(), arguments_.begin(), arguments_.end());
+    std::vector<char*> argv;
+    for (std::string& text : texts) argv.push_back(text.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, channel.fd, kChannelFd);
+    posix_spawn_file_actions_adddup2(&actions, group.fd, kGroupFd);
+    posix_spawn_file_actions_addclosefrom_np(&actions, kFirstOtherFd);
+    Child child;
+    // This program as it was started, also when its file has been replaced since.
+    const int error =
+        posix_spawn(&child.pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) {
+      return absl::ResourceExhaustedError(
+          AbslView(std::string("a rank process cannot be started: ") + std::strerror(error)));
+    }
+    child.watch_fd = static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0));
+    if (child.watch_fd >= 0) fcntl(child.watch_fd, F_SETFD, FD_CLOEXEC);
+    children_[start.rank] = child;
+    return absl::OkStatus();
+  }
+
+  std::optional<std::string> Ended(int rank) override {
+    const auto at = children_.find(rank);
+    if (at == children_.end()) return "was not there";
+    int status = 0;
+    const pid_t reaped = waitpid(at->second.pid, &status, WNOHANG);
+    if (reaped == 0 || (reaped < 0 && errno == EINTR)) return std::nullopt;
+    if (at->second.watch_fd >= 0) close(at->second.watch_fd);
+    children_.erase(at);
+    if (reaped < 0) return "is gone";
+    if (WIFSIGNALED(status)) return "was killed by signal " + std::to_string(WTERMSIG(status));
+    return "exited with code " + std::to_string(WEXITSTATUS(status));
+  }
+
+  int WatchFd(int rank) const override {
+    const auto at = children_.find(rank);
+    return at == children_.end() ? -1 : at->second.watch_fd;
+  }
+
+  bool Kill(int rank) override {
+    const auto at = children_.find(rank);
+    if (at != children_.end()) kill(at->second.pid, SIGKILL);
+    return true;
+  }
+
+  void GiveUp(int rank) override {
+    const auto at = children_.find(rank);
+    if (at == children_.end()) return;
+    if (at->second.watch_fd >= 0) close(at->second.watch_fd);
+    given_up_.push_back(at->second.pid);
+    children_.erase(at);
+  }
+
+ private:
+  struct Child {
+    pid_t pid = -1;
+    int watch_fd = -1;
+  };
+
+  // Those that were given up and have died since leave no zombie.
+  void Bury() {
+    std::erase_if(given_up_, [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; });
+  }
+
+  const std::vector<std::string> arguments_;
+  std::map<int, Child> children_;
+  std::vector<pid_t> given_up_;
+};
+
+}  // namespace
+
+std::unique_ptr<RankHost> MakeProcessRanks(std::vector<std::string> arguments) {
+  return std::make_unique<ProcessRanks>(std::move(arguments));
+}
+
+std::optional<RankProcessArgument> ParseRankProcess(std::string_view argument) {
+  if (!argument.starts_with(kRankProcessFlag)) return std::nullopt;
+  RankProcessArgument parsed;
+  const std::string numbers(argument.substr(kRankProcessFlag.size()));
+  char rest = 0;
+  if (std::sscanf(numbers.c_str(), "%d,%d,%d%c", &parsed.parent_pid, &parsed.channel_fd,
+                  &parsed.group_fd, &rest) != 3) {
+    return std::nullopt;
+  }
+  return parsed;
+}
+
+bool BecomeRankProcess(const RankProcessArgument& argument) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // It may have died before it was asked for.
+  if (getppid() != argument.parent_pid) return false;
+  // A terminal sends these to all; the worker says when a rank leaves.
+  signal(SIGINT, SIG_IGN);
+  signal(SIGTERM, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);
+  fcntl(argument.channel_fd, F_SETFD, FD_CLOEXEC);
+  fcntl(argument.group_fd, F_SETFD, FD_CLOEXEC);
+  return true;
+}
+
+absl::Status ServeRankProcess(const RankProcessArgument& argument, const RankBuilder& build) {
+  QUIRE_ASSIGN_OR_RETURN(const auto channel, HostChannel::Open(argument.channel_fd));
+  std::unique_ptr<kernels::SharedGroup> group;
+  const GroupOpener open = [&](const RankSetup& setup) -> absl::StatusOr<kernels::SharedGroup*> {
+    std::string error;
+    prctl(PR_SET_NAME, ("quire-rank-" + std::to_string(setup.rank)).c_str());
+    group = kernels::SharedGroup::Open({setup.size, setup.arena_bytes}, argument.group_fd, error);
+    if (group == nullptr) return absl::InternalError(AbslView(error));
+    return group.get();
+  };
+  return ServeRank(*channel, open, build);
+}
+
+}  // namespace quire

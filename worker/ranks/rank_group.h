@@ -1,0 +1,136 @@
+// The tensor-parallel ranks of a worker behind the engine's Runner: packets go to all of them, one
+// result comes back, and they live and die as one.
+//
+// Owner: worker/main. Launch, Collect and Restore belong to the engine's thread; a supervising
+// thread of the group's own starts the ranks, watches them, takes them down and starts them anew.
+// Invariants:
+// 1. A result is handed on only when every rank has returned the digest of the same steps with the
+//    same tokens.
+// 2. The first failure takes the group down: collectives are aborted and channels closed at once,
+//    processes that have not gone after kRankGraceMicros are killed, one that cannot be reaped is
+//    not waited for. Then all ranks start anew, as another generation.
+// 3. A step's deadline is the group's timeout or the engine's own limit of that step, whichever is
+//    later; the first steps of a generation have kWarmUpWaitMicros. Time in which this process did
+//    not run itself is not held against a rank.
+// 4. Two threads share a Generation: the engine's, until it has restored a later one, and the
+//    supervising one, until its ranks have ended.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/log/log.h"
+#include "common/sync.h"
+#include "worker/core/engine_io.h"
+#include "worker/ranks/rank_host.h"
+#include "worker/ranks/rank_messages.h"
+#include "worker/ranks/rank_metrics.h"
+#include "worker/runner/runner.h"
+
+namespace quire {
+
+inline constexpr int64_t kRankGraceMicros = 1'000'000;
+// A rank that loads says so; one that has not for so long is stuck.
+inline constexpr int64_t kRankStartSilenceMicros = 120'000'000;
+inline constexpr int kWarmUpSteps = 3;
+inline constexpr int kMaxFailedStarts = 5;  // in a row
+
+struct RankGroupOptions {
+  RankSetup setup;       // `rank` is filled in
+  std::string identity;  // what every rank must say of itself
+  int max_in_flight = 1;
+  int64_t step_timeout_us = 5'000'000;
+  const StepProgress* progress = nullptr;  // the engine's; outlives the group
+  // The group can neither go on nor come back: ends the process. On the supervising thread.
+  std::function<void(const std::string&)> on_hopeless;
+};
+
+class RankGroup final : public Runner {
+ public:
+  // `host`, `log` and `metrics` outlive the group.
+  RankGroup(RankGroupOptions options, RankHost& host, Logger& log, RankMetrics& metrics);
+  ~RankGroup() override;  // the ranks leave
+
+  // Starts the ranks and waits until all are ready. A failure of this first start is final.
+  absl::Status Start();
+  // Told on any thread when the group is lost and when it is back, so that an idle engine looks.
+  // Must not wait. Before the engine's thread starts.
+  void SetWaker(std::function<void()> waker);
+
+  void Launch(std::span<const std::byte> packet, int64_t now_us) override;
+  void Collect(StepResult& result) override;
+  int MaxInFlight() const override { return options_.max_in_flight; }
+  bool Lost() const override;
+  bool Restore() override;
+
+ private:
+  struct Generation;
+  struct Flight {
+    uint64_t packet_digest = 0;
+    int64_t limit_us = 0;
+  };
+
+  // --- the engine's thread
+  void Adopt(std::shared_ptr<Generation> generation);
+  bool ReceiveResult(int rank, int64_t start_us, const Flight& flight, RankResult& result);
+
+  // --- the supervising thread
+  void Supervise();
+  absl::Status StartRanks(Generation& generation);
+  absl::Status AwaitReady(Generation& generation);
+  absl::Status TakeGreeting(Generation& generation, int rank);
+  void Watch(Generation& generation);
+  void TakeDown(Generation& generation);
+  bool AwaitEnds(int64_t until_us);
+  void SayLost();
+  // False: the group is to stop.
+  bool WaitBeforeRestart(int64_t lived_us);
+  void WaitForEvent(int64_t timeout_us);
+
+  // Any thread: the first failure of a generation counts.
+  void Lose(Generation& generation, RankFailure why, const std::string& what);
+  bool Failed(const Generation& generation) const;
+  void Ring();
+  void WakeEngine();
+
+  const RankGroupOptions options_;
+  RankHost& host_;
+  Logger& log_;
+  RankMetrics& metrics_;
+
+  // The engine's thread.
+  std::shared_ptr<Generation> mine_;
+  std::deque<Flight> flights_;
+  uint64_t digest_ = 0;
+  int64_t steps_ = 0;        // collected of this generation
+  int64_t last_end_us_ = 0;  // of a step
+  ChannelMessage message_;   // reused
+  RankResult result_;        // reused
+  std::vector<std::byte> head_;
+
+  // The supervising thread.
+  std::thread supervisor_;
+  int event_fd_ = -1;
+  int failed_starts_ = 0;
+  int64_t backoff_us_ = 0;
+
+  std::atomic<uint64_t> ready_{0};  // number of the generation that works; 0: none
+  std::atomic<bool> stopping_{false};
+  mutable Mutex mutex_;
+  std::function<void()> waker_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Generation> current_ ABSL_GUARDED_BY(mutex_);
+  uint64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;  // the last generation that failed
+  RankFailure failure_ ABSL_GUARDED_BY(mutex_) = RankFailure::kDied;
+  std::string failure_text_ ABSL_GUARDED_BY(mutex_);
+  // What came of the first start; told through first_done_.
+  absl::Status first_start_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<uint32_t> first_done_{0};
+};
+
+}  // namespace quire

@@ -1,0 +1,70 @@
+// Where ranks live: as threads of this process, or as processes of their own. Starts them, knows
+// when they have ended, ends them.
+//
+// Owned by the RankGroup's owner; called from the group's supervising thread alone. Invariants:
+// 1. A rank is started anew only when the one of before has ended, or has been given up.
+// 2. Nothing here waits for a rank.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "kernels/collectives/shared_group.h"
+#include "worker/ranks/host_channel.h"
+#include "worker/ranks/rank.h"
+
+namespace quire {
+
+// A rank's ends of the shared memory. They stay until it has ended.
+struct RankStart {
+  int rank = 0;
+  HostChannel* channel = nullptr;  // the engine's side
+  kernels::SharedGroup* group = nullptr;
+};
+
+class RankHost {
+ public:
+  virtual ~RankHost() = default;
+
+  virtual absl::Status Start(const RankStart& start) = 0;
+  // How it has ended, "was killed by signal 9"; nothing while it runs. A rank that was never
+  // started, or was given up, has ended.
+  virtual std::optional<std::string> Ended(int rank) = 0;
+  // A descriptor that is readable when it has ended; −1 when there is none, so that it has to be
+  // asked.
+  virtual int WatchFd(int rank) const = 0;
+  // From the outside, whatever it is doing; it ends soon after. False: that is not possible.
+  virtual bool Kill(int rank) = 0;
+  // It was killed and does not end: it is waited for no longer.
+  virtual void GiveUp(int rank) = 0;
+};
+
+// Threads of this process that build their programs with `build`.
+std::unique_ptr<RankHost> MakeThreadRanks(RankBuilder build);
+
+// What a rank process is told on its command line, as its first argument.
+struct RankProcessArgument {
+  int parent_pid = 0;
+  int channel_fd = -1;
+  int group_fd = -1;
+};
+inline constexpr std::string_view kRankProcessFlag = "--rank-process=";
+// Nothing when `argument` is not one of RankProcesses'.
+std::optional<RankProcessArgument> ParseRankProcess(std::string_view argument);
+
+// Children: this program once more, with the argument above in front of `arguments`. They inherit
+// the shared memory, standard output and standard error, nothing else, and die with this process
+// (or with the thread that started them, which therefore lives as long as they do).
+std::unique_ptr<RankHost> MakeProcessRanks(std::vector<std::string> arguments);
+
+// In such a child, at once: dies with its parent, leaves signals to it, and holds no descriptor
+// that it was not given. False: the parent has gone already.
+bool BecomeRankProcess(const RankProcessArgument& argument);
+// Then: serves over what it inherited.
+absl::Status ServeRankProcess(const RankProcessArgument& argument, const RankBuilder& build);
+
+}  // namespace quire

@@ -1,0 +1,175 @@
+#include "worker/ranks/rank_messages.h"
+
+#define XXH_STATIC_LINKING_ONLY  // a state on the stack
+#include <xxhash.h>
+
+#include "common/sampling_params.h"
+#include "worker/runner/flat_bytes.h"
+
+namespace quire {
+namespace {
+
+absl::Status Damaged(const char* what) {
+  return InvalidArgument(std::string("the rank's ") + what + " is damaged or beyond its limits");
+}
+
+template <class Token>
+void PutTop(FlatWriter& out, const Token& token) {
+  out.PutList(token.top_ids);
+  out.PutList(token.top_logprobs);
+}
+
+template <class Token>
+bool GetTop(FlatReader& in, Token& token) {
+  in.GetList(token.top_ids, kMaxLogprobs);
+  in.GetList(token.top_logprobs, kMaxLogprobs);
+  return token.top_ids.size() == token.top_logprobs.size();
+}
+
+void PutSample(FlatWriter& out, const SampledToken& sample) {
+  out.Put(sample.row);
+  out.Put(sample.sequence);
+  out.Put(sample.token);
+  out.Put<uint8_t>(sample.not_a_number ? 1 : 0);
+  out.Put(sample.logprob);
+  PutTop(out, sample);
+}
+
+bool GetSample(FlatReader& in, const StepLimits& limits, SampledToken& sample) {
+  sample.row = in.InRange(0, limits.max_rows);
+  sample.sequence = in.Get<uint64_t>();
+  sample.token = in.InRange(-1, limits.vocab_size);
+  sample.not_a_number = in.GetFlag();
+  sample.logprob = in.Get<float>();
+  return GetTop(in, sample) && in.ok();
+}
+
+void PutScore(FlatWriter& out, const ScoredToken& score) {
+  out.Put(score.position);
+  out.Put<uint8_t>(score.not_a_number ? 1 : 0);
+  out.Put(score.logprob);
+  out.Put(score.rank);
+  PutTop(out, score);
+}
+
+bool GetScore(FlatReader& in, const StepLimits& limits, ScoredToken& score) {
+  score.position = in.InRange(0, int64_t{limits.max_model_len} + 1);
+  score.not_a_number = in.GetFlag();
+  score.logprob = in.Get<float>();
+  score.rank = in.InRange(0, int64_t{limits.vocab_size} + 1);
+  return GetTop(in, score) && in.ok();
+}
+
+// Bytes that one of them takes at least.
+constexpr size_t kSampleBytes = 29;
+constexpr size_t kScoreBytes = 21;
+
+}  // namespace
+
+void EncodeRankSetup(const RankSetup& setup, std::vector<std::byte>& bytes) {
+  FlatWriter out(bytes);
+  out.Put(kRankMessagesVersion);
+  out.Put(setup.rank);
+  out.Put(setup.size);
+  out.Put(setup.arena_bytes);
+  for (const int32_t value :
+       {setup.limits.max_rows, setup.limits.max_tokens, setup.limits.max_model_len,
+        setup.limits.block_size, setup.limits.groups, setup.limits.vocab_size}) {
+    out.Put(value);
+  }
+  out.Put(setup.limits.page_count);
+  out.End();
+}
+
+absl::Status DecodeRankSetup(std::span<const std::byte> bytes, RankSetup& setup) {
+  FlatReader in(bytes);
+  if (in.Get<uint32_t>() != kRankMessagesVersion) return Damaged("setup");
+  setup.rank = in.Get<int32_t>();
+  setup.size = in.Get<int32_t>();
+  setup.arena_bytes = in.Get<uint64_t>();
+  for (int32_t* value :
+       {&setup.limits.max_rows, &setup.limits.max_tokens, &setup.limits.max_model_len,
+        &setup.limits.block_size, &setup.limits.groups, &setup.limits.vocab_size}) {
+    *value = in.InRange(1, INT32_MAX);
+  }
+  setup.limits.page_count = in.Get<int64_t>();
+  const bool good = in.ok() && in.AtEnd() && setup.rank >= 0 && setup.rank < setup.size &&
+                    setup.limits.page_count > 0 &&
+                    static_cast<size_t>(setup.limits.max_rows) <= kMaxStepRows;
+  return good ? absl::OkStatus() : Damaged("setup");
+}
+
+void EncodeRankReady(const RankReady& ready, std::vector<std::byte>& bytes) {
+  FlatWriter out(bytes);
+  out.PutText(ready.identity);
+  out.Put(ready.resident_bytes);
+  out.End();
+}
+
+absl::Status DecodeRankReady(std::span<const std::byte> bytes, RankReady& ready) {
+  FlatReader in(bytes);
+  ready.identity = in.GetText(kMaxRankTextBytes);
+  ready.resident_bytes = in.Get<int64_t>();
+  return in.ok() && in.AtEnd() ? absl::OkStatus() : Damaged("greeting");
+}
+
+void EncodeRankStep(const RankStep& step, std::vector<std::byte>& bytes) {
+  FlatWriter out(bytes);
+  out.Put(step.wait_micros);
+  out.End();
+}
+
+void EncodeRankResult(const RankResult& result, std::vector<std::byte>& bytes) {
+  FlatWriter out(bytes);
+  out.Put(result.step.number);
+  out.Put(result.digest);
+  out.Put(result.step.elapsed_us);
+  out.Put<uint8_t>(result.full ? 1 : 0);
+  if (result.full) {
+    out.Put(static_cast<uint32_t>(result.step.samples.size()));
+    for (const SampledToken& sample : result.step.samples) PutSample(out, sample);
+    out.Put(static_cast<uint32_t>(result.step.scores.size()));
+    for (const ScoredToken& score : result.step.scores) PutScore(out, score);
+  }
+  out.End();
+}
+
+absl::Status DecodeRankResult(std::span<const std::byte> bytes, const StepLimits& limits,
+                              RankResult& result) {
+  FlatReader in(bytes);
+  result.step.number = in.Get<uint64_t>();
+  result.digest = in.Get<uint64_t>();
+  result.step.elapsed_us = in.Get<int64_t>();
+  result.full = in.GetFlag();
+  if (!in.ok() || result.step.elapsed_us < 0) return Damaged("result");
+  if (!result.full) return in.AtEnd() ? absl::OkStatus() : Damaged("result");
+  result.step.samples.resize(in.Count(kSampleBytes, limits.max_rows));
+  for (SampledToken& sample : result.step.samples) {
+    if (!GetSample(in, limits, sample)) return Damaged("samples");
+  }
+  result.step.scores.resize(in.Count(kScoreBytes, limits.max_tokens));
+  for (ScoredToken& score : result.step.scores) {
+    if (!GetScore(in, limits, score)) return Damaged("scores");
+  }
+  return in.ok() && in.AtEnd() ? absl::OkStatus() : Damaged("result");
+}
+
+uint64_t PacketDigest(std::span<const std::byte> packet) {
+  return XXH3_64bits(packet.data(), packet.size());
+}
+
+uint64_t ChainDigest(uint64_t previous, uint64_t packet_digest, const StepResult& result) {
+  XXH3_state_t state;
+  XXH3_INITSTATE(&state);
+  XXH3_64bits_reset(&state);
+  const uint64_t head[] = {previous, packet_digest, result.number, result.samples.size()};
+  XXH3_64bits_update(&state, head, sizeof(head));
+  for (const SampledToken& sample : result.samples) {
+    const int64_t words[] = {static_cast<int64_t>(sample.sequence), sample.token,
+                             sample.not_a_number ? 1 : 0};
+    XXH3_64bits_update(&state, words, sizeof(words));
+  }
+  return XXH3_64bits_digest(&state);
+}
+
+}  // namespace quire

@@ -1,0 +1,77 @@
+// What the engine and its ranks say to each other, as flat, versioned bytes, and the digest that
+// proves that all ranks did the same.
+//
+// Pure. Encoding never fails; decoding trusts nothing, since what it reads comes from another
+// process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "worker/core/step_plan.h"
+#include "worker/runner/step_packet.h"
+
+namespace quire {
+
+inline constexpr uint32_t kRankMessagesVersion = 1;
+inline constexpr size_t kMaxRankTextBytes = 4096;
+
+enum class RankMessage : uint32_t {
+  // to a rank
+  kSetup = 1,  // RankSetup, once
+  kStep,       // RankStep and the packet
+  kLeave,      // nothing
+  // from it
+  kProgress = 16,  // nothing: it still loads
+  kReady,          // RankReady, once
+  kResult,         // RankResult; of rank 0 with the samples
+  kFailed,         // a line of text: its last word
+};
+
+struct RankSetup {
+  int32_t rank = 0;
+  int32_t size = 1;
+  uint64_t arena_bytes = 0;  // of the collectives' memory, for each rank
+  StepLimits limits;
+};
+
+struct RankReady {
+  std::string identity;  // model and numerics as this rank has loaded them
+  int64_t resident_bytes = 0;
+};
+
+struct RankStep {
+  int64_t wait_micros = 0;  // how long its collectives may wait
+};
+
+struct RankResult {
+  uint64_t digest = 0;  // after this step
+  bool full = false;    // `step` has samples and scores, else only its number and time
+  StepResult step;
+};
+
+void EncodeRankSetup(const RankSetup& setup, std::vector<std::byte>& bytes);
+absl::Status DecodeRankSetup(std::span<const std::byte> bytes, RankSetup& setup);
+
+void EncodeRankReady(const RankReady& ready, std::vector<std::byte>& bytes);
+absl::Status DecodeRankReady(std::span<const std::byte> bytes, RankReady& ready);
+
+// In front of a packet.
+inline constexpr size_t kRankStepBytes = 8;
+void EncodeRankStep(const RankStep& step, std::vector<std::byte>& bytes);
+
+void EncodeRankResult(const RankResult& result, std::vector<std::byte>& bytes);
+// `result` keeps its memory; unspecified after a failure.
+absl::Status DecodeRankResult(std::span<const std::byte> bytes, const StepLimits& limits,
+                              RankResult& result);
+
+// H(previous, packet, tokens): XXH3-64 over the three, tokens with whether their logits were
+// numbers. The first step's `previous` is 0.
+uint64_t PacketDigest(std::span<const std::byte> packet);
+uint64_t ChainDigest(uint64_t previous, uint64_t packet_digest, const StepResult& result);
+
+}  // namespace quire

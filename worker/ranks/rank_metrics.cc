@@ -1,0 +1,27 @@
+#include "worker/ranks/rank_metrics.h"
+
+#include <string>
+
+namespace quire {
+
+const char* RankFailureName(RankFailure failure) {
+  constexpr const char* kNames[kRankFailures] = {"died", "deadline", "digest",
+                                                 "rank", "damaged",  "start"};
+  return kNames[static_cast<size_t>(failure)];
+}
+
+RankMetrics::RankMetrics(Metrics& metrics)
+    : count(metrics.AddGauge(
+          {"quire_worker_rank_count", "Tensor-parallel ranks that share the model."})),
+      ready(metrics.AddGauge(
+          {"quire_worker_rank_ready", "Of these, ranks that compute; 0 while they restart."})),
+      restarts(metrics.AddCounter(
+          {"quire_worker_rank_restarts_total", "Times that the ranks were started anew."})) {
+  for (size_t i = 0; i < kRankFailures; ++i) {
+    failures[i] = &metrics.AddCounter({"quire_worker_rank_failures_total",
+                                       "Times that the group of ranks went down, by reason.",
+                                       {{"why", RankFailureName(static_cast<RankFailure>(i))}}});
+  }
+}
+
+}  // namespace quire
