@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|ranks|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|collectives|ranks|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -288,6 +288,18 @@ def bench_ranks(args):
     record("ranks", {"model": "gemma3-270m", "threads": 2, "results": table})
 
 
+def bench_collectives(args):
+    """Shared-memory collectives of 1, 2 and 4 ranks, as threads and as processes; the median of the cycles' medians."""
+    runs = [last_json([BIN / "collectives_bench"]) for _ in range(args.cycles)]
+    rows = []
+    for same in zip(*(run["results"] for run in runs)):
+        rows.append({**{k: same[0][k] for k in ("backend", "ranks", "op", "bytes")},
+                     "p50_us": spread([r["p50"] for r in same]), "p99_us": spread([r["p99"] for r in same])})
+        print(f'{rows[-1]["backend"]:8} {rows[-1]["ranks"]} ranks {rows[-1]["op"]:10} {rows[-1]["bytes"]:8} bytes: '
+              f'{rows[-1]["p50_us"]["median"]:8.1f} us', flush=True)
+    record("collectives", {"rounds": runs[0]["rounds"], "results": rows})
+
+
 def bench_sampling(args):
     """Microseconds per row of the sampler, 64 rows over 128,000 tokens, beside a plain read of the rows."""
     runs = [last_json([BIN / "quire-bench-sampling"]) for _ in range(args.cycles)]
@@ -431,7 +443,8 @@ def bench_metrics(args):
 
 
 def main():
-    benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling, "ranks": bench_ranks,
+    benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling, "collectives": bench_collectives,
+               "ranks": bench_ranks,
                "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
                "routing": bench_routing, "router-load": bench_router_load,
                "metrics": bench_metrics, "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}

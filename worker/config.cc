@@ -4,6 +4,7 @@
 
 #include "common/config/common_flags.h"
 #include "common/sampling_params.h"
+#include "kernels/communicator.h"
 
 namespace quire {
 namespace {
@@ -107,10 +108,22 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.activation_dtype,
               .choices = {"float32", "bfloat16"}});
   schema.Add({.name = "tensor-parallel-size",
-              .help = "Ranks that share the model.",
+              .help = "Ranks that share the model: query heads must divide among them, and heads "
+                      "of keys and values among them or they among those.",
               .target = &c.tensor_parallel_size,
               .min = 1,
-              .max = 64});
+              .max = kernels::kMaxRanks});
+  schema.Add({.name = "rank-backend",
+              .help = "What a rank on the CPU is: a thread of the worker, or a process of its own, "
+                      "whose death costs no more than a restart of the ranks.",
+              .target = &c.rank_backend,
+              .choices = {"thread", "process"}});
+  schema.Add({.name = "rank-timeout",
+              .help = "Time in which ranks must have ended a step, or the limit of that step if it "
+                      "is longer; beyond it they are lost and started anew.",
+              .target = &c.rank_timeout,
+              .min = 100,
+              .max = 3600e3});
   schema.Add({.name = "workers-on-host",
               .help = "Workers that share this machine's threads and memory.",
               .target = &c.workers_on_host,
@@ -254,10 +267,6 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
         std::to_string(c.drain_timeout.milliseconds) + " ms");
   }
   if (c.max_model_len == 1) return InvalidArgument("--max-model-len: must be at least 2, is 1");
-  if (c.tensor_parallel_size != 1) {
-    return InvalidArgument("--tensor-parallel-size: only 1 is served yet, is " +
-                           std::to_string(c.tensor_parallel_size));
-  }
   for (const std::string& name : c.served_model_names) {
     if (name.empty() || name.size() > 256) {
       return InvalidArgument("--served-model-name: must have 1 to 256 bytes");

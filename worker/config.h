@@ -32,6 +32,8 @@ struct WorkerConfig {
   std::string cpu_isa = "auto";
   std::string activation_dtype = "float32";
   int32_t tensor_parallel_size = 1;
+  std::string rank_backend = "thread";
+  config::Duration rank_timeout{5'000};
   int32_t workers_on_host = 1;
 
   std::string listen = "127.0.0.1:9000";
@@ -53,6 +55,9 @@ struct WorkerConfig {
   config::Bytes plan_bandwidth{0};  // a second; 0: measured
 
   std::string request_log;  // empty: none
+
+  // As main got them, without the program's name: what a rank process is started with.
+  std::vector<std::string> own_arguments;
 
   std::string log_level = "info";
   std::string log_format = "auto";

@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "common/wire.h"
-#include "worker/host_cpus.h"
 #include "worker/load/memory_limits.h"
 #include "worker/load/memory_plan.h"
 #include "worker/load/progress.h"
+#include "worker/rank_programs.h"
+#include "worker/runner/cpu_runner.h"
 #include "worker/scheduler/scheduler.h"
 
 namespace quire {
@@ -48,6 +50,7 @@ class WorkerLoader::Steps {
         log_(log),
         worker_(std::make_unique<LoadedWorker>()) {
     worker_->metrics = std::make_unique<EngineMetrics>(metrics);
+    worker_->rank_metrics = std::make_unique<RankMetrics>(metrics);
   }
 
   // Each step names the exit code of its failure.
@@ -66,15 +69,18 @@ class WorkerLoader::Steps {
 
   absl::Status OpenDevice();
   absl::Status OpenModel();
+  absl::Status CutModel();
   absl::Status ChooseContext();
   absl::Status PlanMemory();
   absl::Status LoadWeights();
+  absl::Status StartRanks();
   absl::Status BuildEngine();
   absl::Status Canary();
 
  private:
   load::MemoryRequest MakeMemoryRequest() const;
   void SayPlan() const;
+  StepLimits Limits() const;
   void FillHello();
 
   const WorkerConfig& config_;
@@ -92,18 +98,9 @@ absl::Status WorkerLoader::Steps::OpenDevice() {
   if (config_.device == "cuda") {
     return absl::UnavailableError("--device: cuda is not served by this build; use cpu or auto");
   }
-  kernels::CpuOptions options;
-  options.threads = config_.threads;
-  if (options.threads == 0) {
-    options.threads = DefaultThreads(ReadHostCpus(""), config_.workers_on_host);
-  }
-  options.isa = config_.cpu_isa;
-  options.activation_dtype = config_.activation_dtype;
-  std::string error;
-  worker_->backend = kernels::MakeCpuBackend(options, error);
-  if (worker_->backend == nullptr) {
-    return absl::UnavailableError(AbslView("--cpu-isa, --activation-dtype: " + error));
-  }
+  // Where ranks compute, this one only says what they will need.
+  const int threads = HasRankGroup(config_) ? 1 : ThreadsOfWorker(config_);
+  QUIRE_ASSIGN_OR_RETURN(worker_->backend, OpenCpuBackend(config_, threads));
   return absl::OkStatus();
 }
 
@@ -111,6 +108,14 @@ absl::Status WorkerLoader::Steps::OpenModel() {
   absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model);
   if (!model.ok()) return Annotate(model.status(), "--model");
   worker_->model = *std::move(model);
+  return absl::OkStatus();
+}
+
+// From here on the model's program is the first rank's; those of the others are of the same size.
+absl::Status WorkerLoader::Steps::CutModel() {
+  const int ranks = config_.tensor_parallel_size;
+  if (ranks == 1) return absl::OkStatus();
+  QUIRE_ASSIGN_OR_RETURN(worker_->model->program, worker_->model->BuildRank({0, ranks}));
   return absl::OkStatus();
 }
 
@@ -132,7 +137,8 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
     request.usable_bytes = config_.plan_memory.value;
     request.limited_by_cgroup = false;
   }
-  request.workers = config_.workers_on_host;
+  // Each rank has its share of the machine, and the plan is one rank's.
+  request.workers = config_.workers_on_host * config_.tensor_parallel_size;
   request.weight_bytes = worker_->backend->EstimateWeightBytes(program);
   request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
   request.kv = program_options_.kv;
@@ -140,22 +146,14 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   request.max_model_len = max_model_len_;
   request.max_num_batched_tokens = config_.max_num_batched_tokens;
   if (config_.kv_cache_memory.value > 0) {
-    request.kv_cache_memory_bytes = config_.kv_cache_memory.value;
+    request.kv_cache_memory_bytes = config_.kv_cache_memory.value / config_.tensor_parallel_size;
   }
   return request;
 }
 
 absl::Status WorkerLoader::Steps::PlanMemory() {
   const kernels::StepProgram& program = worker_->model->program;
-  kernels::KvShape shape;
-  shape.block_size = config_.block_size;
-  shape.kv_heads = program.kv_heads;
-  shape.head_dim = program.head_dim;
-  program_options_.kv = kernels::DealLayers(program.layer_windows, shape);
-  program_options_.max_tokens =
-      MaxStepTokens(config_.max_num_seqs, config_.max_num_batched_tokens, config_.block_size);
-  program_options_.max_rows = config_.max_num_seqs;
-  program_options_.max_samples = config_.max_num_seqs;
+  program_options_ = RankProgramOptions(config_, program);
   load::MemoryRequest request = MakeMemoryRequest();
   absl::StatusOr<load::MemoryPlan> plan = load::PlanMemory(request);
   // A context that nobody asked for is shortened until it fits; one that was asked for is not.
@@ -187,6 +185,11 @@ void WorkerLoader::Steps::SayPlan() const {
                          load::BytesText(plan.workspace_bytes) + ", kv cache " +
                          load::BytesText(plan.kv_bytes) + ", free " +
                          load::BytesText(plan.free_bytes);
+  if (HasRankGroup(config_)) {
+    const int ranks = config_.tensor_parallel_size;
+    worker_->memory_line +=
+        ", in each of " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
+  }
   if (isatty(2) != 0) {
     std::fprintf(stderr, "%s\n", load::MemoryPlanText(plan, memory_request_).c_str());
     return;
@@ -201,8 +204,49 @@ void WorkerLoader::Steps::SayPlan() const {
                             {"max_model_len", max_model_len_}});
 }
 
+StepLimits WorkerLoader::Steps::Limits() const {
+  StepLimits limits;
+  limits.max_rows = config_.max_num_seqs;
+  limits.max_tokens = program_options_.max_tokens;
+  limits.max_model_len = max_model_len_;
+  limits.block_size = config_.block_size;
+  limits.groups = static_cast<int32_t>(program_options_.kv.groups.size());
+  limits.page_count = program_options_.page_count;
+  limits.vocab_size = worker_->model->program.vocab_size;
+  return limits;
+}
+
+// They load while this thread waits.
+absl::Status WorkerLoader::Steps::StartRanks() {
+  const model::Model& model = *worker_->model;
+  RankGroupOptions group;
+  group.setup.size = config_.tensor_parallel_size;
+  group.setup.arena_bytes =
+      static_cast<uint64_t>(worker_->backend->EstimateSharedBytes(model.program, program_options_));
+  group.setup.limits = Limits();
+  group.identity =
+      RankIdentity(model.model_id, NumericsId(*worker_->backend, config_.tensor_parallel_size));
+  group.step_timeout_us = config_.rank_timeout.milliseconds * kMicrosPerMilli;
+  group.progress = &worker_->progress;
+  group.on_hopeless = [](const std::string& what) {
+    std::fprintf(stderr, "quire-worker: %s\n", what.c_str());
+    std::_Exit(kExitFailed);  // a thread that hangs cannot be waited for
+  };
+  worker_->rank_host = config_.rank_backend == "process"
+                           ? MakeProcessRanks(config_.own_arguments)
+                           : MakeThreadRanks(MakeRankBuilder(config_));
+  auto ranks = std::make_unique<RankGroup>(std::move(group), *worker_->rank_host, log_,
+                                           *worker_->rank_metrics);
+  worker_->ranks = ranks.get();
+  worker_->runner = std::move(ranks);
+  return worker_->ranks->Start();
+}
+
 absl::Status WorkerLoader::Steps::LoadWeights() {
   SayPlan();
+  if (HasRankGroup(config_)) return StartRanks();
+  worker_->rank_metrics->count.Set(1);
+  worker_->rank_metrics->ready.Set(1);
   ProgressPrinter print(clock_);
   program_options_.progress = [&print](int64_t done, int64_t total) {
     print({"weights", done, total});
@@ -212,22 +256,16 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
     model->ReleaseSource(data, bytes);
   };
   worker_->program = worker_->backend->Load(worker_->model->program, program_options_);
+  CpuRunnerOptions runner;
+  runner.limits = Limits();
+  runner.now_us = [&clock = clock_] { return clock.Now(); };
+  worker_->runner = std::make_unique<CpuRunner>(*worker_->program, std::move(runner));
   return absl::OkStatus();
 }
 
 absl::Status WorkerLoader::Steps::BuildEngine() {
   const model::Model& model = *worker_->model;
   const kernels::KvLayout& kv = program_options_.kv;
-  CpuRunnerOptions runner;
-  runner.limits.max_rows = config_.max_num_seqs;
-  runner.limits.max_tokens = program_options_.max_tokens;
-  runner.limits.max_model_len = max_model_len_;
-  runner.limits.block_size = config_.block_size;
-  runner.limits.groups = static_cast<int32_t>(kv.groups.size());
-  runner.limits.page_count = program_options_.page_count;
-  runner.limits.vocab_size = model.program.vocab_size;
-  runner.now_us = [&clock = clock_] { return clock.Now(); };
-  worker_->runner = std::make_unique<CpuRunner>(*worker_->program, std::move(runner));
   FillHello();
   EngineOptions engine;
   engine.max_model_len = max_model_len_;
@@ -271,8 +309,7 @@ void WorkerLoader::Steps::FillHello() {
   const model::Model& model = *worker_->model;
   WorkerHello& hello = worker_->hello;
   hello.model_id = model.model_id;
-  // All that changes bits: device kind, kernel revision and class, types, ranks, batch invariance.
-  hello.numerics_id = worker_->backend->NumericsClass() + "/kv-float32/tp-1/batch-invariant";
+  hello.numerics_id = NumericsId(*worker_->backend, config_.tensor_parallel_size);
   for (const kernels::KvKind& kind : program_options_.kv.kinds) {
     hello.cache_groups.push_back({kind.window == 0 ? "full" : "sliding",
                                   static_cast<uint32_t>(kind.groups),
@@ -326,9 +363,7 @@ PlanReport WorkerLoader::Steps::Report() const {
     report.read_bytes_per_second = static_cast<double>(config_.plan_bandwidth.value);
     return report;
   }
-  const int threads = config_.threads > 0
-                          ? config_.threads
-                          : DefaultThreads(ReadHostCpus(""), config_.workers_on_host);
+  const int threads = ThreadsOfWorker(config_);
   constexpr int64_t kShareOfMemory = 8;  // what is free here may be less than what is planned for
   const load::MemoryLimit here = load::UsableMemory(load::ReadMemoryFiles("/"));
   report.read_bytes_per_second =
@@ -341,6 +376,7 @@ PlanReport WorkerLoader::Report() const { return steps_->Report(); }
 bool WorkerLoader::Prepare(StartFailure& failure) {
   return steps_->Run({{&Steps::OpenDevice, kExitDeviceUnusable},
                       {&Steps::OpenModel, kExitModelUnusable},
+                      {&Steps::CutModel, kExitBadArguments},
                       {&Steps::ChooseContext, kExitBadArguments},
                       {&Steps::PlanMemory, kExitModelUnusable}},
                      failure);

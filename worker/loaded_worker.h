@@ -19,7 +19,8 @@
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
 #include "worker/plan_report.h"
-#include "worker/runner/cpu_runner.h"
+#include "worker/ranks/rank_group.h"
+#include "worker/runner/runner.h"
 
 namespace quire {
 
@@ -31,11 +32,14 @@ inline constexpr int kExitModelUnusable = 3;
 inline constexpr int kExitDeviceUnusable = 4;
 
 struct LoadedWorker {
+  StepProgress progress;
   std::unique_ptr<model::Model> model;
   std::unique_ptr<kernels::Backend> backend;
-  std::unique_ptr<kernels::LoadedProgram> program;
-  std::unique_ptr<CpuRunner> runner;
-  StepProgress progress;
+  std::unique_ptr<kernels::LoadedProgram> program;  // with one rank in the engine's place
+  std::unique_ptr<RankMetrics> rank_metrics;
+  std::unique_ptr<RankHost> rank_host;  // with a group of ranks
+  std::unique_ptr<Runner> runner;
+  RankGroup* ranks = nullptr;  // the runner, when it is a group
   std::unique_ptr<EngineMetrics> metrics;
   std::unique_ptr<Engine> engine;
   WorkerHello hello;        // epoch and worker_id are main's

@@ -22,6 +22,7 @@
 #include "worker/config.h"
 #include "worker/engine/engine_thread.h"
 #include "worker/loaded_worker.h"
+#include "worker/rank_programs.h"
 #include "worker/records/attempt_log.h"
 #include "worker/records/vllm_metrics.h"
 #include "worker/rpc/attach_hub.h"
@@ -157,6 +158,7 @@ class Service {
     // Before the loop runs, on which routers are let in.
     MakeHub(attempt_log);
     executor_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
+    if (worker_.ranks != nullptr) worker_.ranks->SetWaker([this] { engine_.Wake(); });
     engine_.Start();
     StartWatchdog();
     health_.SetListening(true);
@@ -177,6 +179,12 @@ class Service {
     hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
     hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
     hub_->LimitUnsentHashes(static_cast<size_t>(config_.max_unsent_events));
+    hub_->SetEpochSource([attempt_log] {
+      RealRng random;
+      const Epoch epoch(random.Next());
+      if (attempt_log != nullptr) attempt_log->SetEpoch(epoch);
+      return epoch;
+    });
     if (attempt_log == nullptr) return;
     attempt_log->Start(Epoch(hub_->epoch()));
     hub_->SetRecordTaker([attempt_log](const AttemptRecord& r) { attempt_log->Write(r); });
@@ -188,6 +196,7 @@ class Service {
     if (leaving_.joinable()) leaving_.join();
     if (!clean_) std::_Exit(kExitFailed);  // the engine's thread will not end: nothing to wait for
     engine_.Stop();
+    if (worker_.ranks != nullptr) worker_.ranks->Stop();  // they wake the engine's thread
     return kExitDone;
   }
 
@@ -364,12 +373,32 @@ void ExplainBusErrors(const std::string& model) {
   signal(SIGBUS, OnBusError);
 }
 
+// A rank of another quire-worker. Its arguments stand behind the rank's own, and have been found
+// good once; what goes wrong is told to that worker.
+int RunRank(const RankProcessArgument& argument, const config::CommandLine& command) {
+  if (!BecomeRankProcess(argument)) return kExitFailed;
+  std::vector<const char*> arguments(command.argv, command.argv + command.argc);
+  arguments.erase(arguments.begin() + 1);
+  WorkerConfig settings;
+  config::Schema schema = MakeWorkerSchema(settings);
+  const config::ProgramStart start = config::StartProgram(
+      kProgram, schema, {static_cast<int>(arguments.size()), arguments.data(), command.envp},
+      [&] { return CheckWorkerConfig(settings); });
+  if (start.exit_code) return *start.exit_code;
+  ExplainBusErrors(settings.model);
+  return ServeRankProcess(argument, MakeRankBuilder(settings)).ok() ? kExitDone : kExitFailed;
+}
+
 int Main(const config::CommandLine& command) {
+  if (command.argc > 1) {
+    if (const auto rank = ParseRankProcess(command.argv[1])) return RunRank(*rank, command);
+  }
   WorkerConfig settings;
   config::Schema schema = MakeWorkerSchema(settings);
   const config::ProgramStart start =
       config::StartProgram(kProgram, schema, command, [&] { return CheckWorkerConfig(settings); });
   if (start.exit_code) return *start.exit_code;
+  settings.own_arguments.assign(command.argv + 1, command.argv + command.argc);
   signal(SIGPIPE, SIG_IGN);
   ExplainBusErrors(settings.model);
   const std::unique_ptr<Logger> log =

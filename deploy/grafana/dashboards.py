@@ -115,6 +115,12 @@ ENGINE = [
                                                          ("rate(quire_worker_recomputed_tokens_total" + RATE + ")", "{{instance}} tokens done again")],
          "More than a trickle: too many rows for the cache."),
     ]),
+    ("Tensor-parallel ranks", [
+        ("Ranks", "short", "graph", [("quire_worker_rank_count", "{{instance}}"), ("quire_worker_rank_ready", "{{instance}} ready")],
+         "None is ready while they are started anew: the routers have carried the streams on."),
+        ("Ranks lost", "short", "graph", [("increase(quire_worker_rank_failures_total" + RATE + ")", "{{instance}} {{why}}"),
+                                          ("increase(quire_worker_rank_restarts_total" + RATE + ")", "{{instance}} restarts")], ""),
+    ]),
     ("Work that nobody got", [
         ("Discarded tokens", "short", "graph", [("rate(quire_worker_discarded_tokens_total" + RATE + ")", "{{instance}}")], "Sampled behind the end of their choice."),
         ("Paused rows", "short", "graph", [("rate(quire_worker_windows_used_up_total" + RATE + ")", "{{instance}}")], "Choices that waited for a slow client."),

@@ -94,6 +94,10 @@ class Rank {
     const std::string text = StatusMessage(why).substr(0, kMaxRankTextBytes);
     channel_.Send(static_cast<uint32_t>(RankMessage::kFailed), std::as_bytes(std::span(text)), {},
                   Soon());
+    // Until it has been read, so that the engine learns the reason before the rank's end.
+    const int64_t until_us = Soon();
+    ChannelMessage unread;
+    while (channel_.Receive(unread, until_us) == ChannelState::kOk) continue;
     return why;
   }
 

@@ -39,10 +39,15 @@ RankGroup::RankGroup(RankGroupOptions options, RankHost& host, Logger& log, Rank
 }
 
 RankGroup::~RankGroup() {
+  Stop();
+  close(event_fd_);
+}
+
+void RankGroup::Stop() {
   stopping_.store(true);
   Ring();
   if (supervisor_.joinable()) supervisor_.join();
-  close(event_fd_);
+  ready_.store(0);
 }
 
 absl::Status RankGroup::Start() {

@@ -59,6 +59,8 @@ class RankGroup final : public Runner {
 
   // Starts the ranks and waits until all are ready. A failure of this first start is final.
   absl::Status Start();
+  // The ranks leave; nobody is woken from here on. Idempotent.
+  void Stop();
   // Told on any thread when the group is lost and when it is back, so that an idle engine looks.
   // Must not wait. Before the engine's thread starts.
   void SetWaker(std::function<void()> waker);

@@ -3,6 +3,8 @@
 #define XXH_STATIC_LINKING_ONLY  // a state on the stack
 #include <xxhash.h>
 
+#include <algorithm>
+
 #include "common/sampling_params.h"
 #include "worker/runner/flat_bytes.h"
 
@@ -13,17 +15,25 @@ absl::Status Damaged(const char* what) {
   return InvalidArgument(std::string("the rank's ") + what + " is damaged or beyond its limits");
 }
 
-template <class Token>
-void PutTop(FlatWriter& out, const Token& token) {
-  out.PutList(token.top_ids);
-  out.PutList(token.top_logprobs);
+void PutTop(FlatWriter& out, const TopRange& top) {
+  out.Put(top.begin);
+  out.Put(top.count);
 }
 
-template <class Token>
-bool GetTop(FlatReader& in, Token& token) {
-  in.GetList(token.top_ids, kMaxLogprobs);
-  in.GetList(token.top_logprobs, kMaxLogprobs);
-  return token.top_ids.size() == token.top_logprobs.size();
+void GetTop(FlatReader& in, TopRange& top) {
+  top.begin = in.Get<uint32_t>();
+  top.count = in.Get<uint32_t>();
+}
+
+// The lists that samples and scores point into have been read after them.
+bool TopsHold(const StepResult& step) {
+  const uint64_t size = step.top_ids.size();
+  const auto within = [size](const auto& token) {
+    return uint64_t{token.top.begin} + token.top.count <= size;
+  };
+  return size == step.top_logprobs.size() &&
+         std::all_of(step.samples.begin(), step.samples.end(), within) &&
+         std::all_of(step.scores.begin(), step.scores.end(), within);
 }
 
 void PutSample(FlatWriter& out, const SampledToken& sample) {
@@ -32,7 +42,7 @@ void PutSample(FlatWriter& out, const SampledToken& sample) {
   out.Put(sample.token);
   out.Put<uint8_t>(sample.not_a_number ? 1 : 0);
   out.Put(sample.logprob);
-  PutTop(out, sample);
+  PutTop(out, sample.top);
 }
 
 bool GetSample(FlatReader& in, const StepLimits& limits, SampledToken& sample) {
@@ -41,7 +51,8 @@ bool GetSample(FlatReader& in, const StepLimits& limits, SampledToken& sample) {
   sample.token = in.InRange(-1, limits.vocab_size);
   sample.not_a_number = in.GetFlag();
   sample.logprob = in.Get<float>();
-  return GetTop(in, sample) && in.ok();
+  GetTop(in, sample.top);
+  return in.ok();
 }
 
 void PutScore(FlatWriter& out, const ScoredToken& score) {
@@ -49,7 +60,7 @@ void PutScore(FlatWriter& out, const ScoredToken& score) {
   out.Put<uint8_t>(score.not_a_number ? 1 : 0);
   out.Put(score.logprob);
   out.Put(score.rank);
-  PutTop(out, score);
+  PutTop(out, score.top);
 }
 
 bool GetScore(FlatReader& in, const StepLimits& limits, ScoredToken& score) {
@@ -57,7 +68,8 @@ bool GetScore(FlatReader& in, const StepLimits& limits, ScoredToken& score) {
   score.not_a_number = in.GetFlag();
   score.logprob = in.Get<float>();
   score.rank = in.InRange(0, int64_t{limits.vocab_size} + 1);
-  return GetTop(in, score) && in.ok();
+  GetTop(in, score.top);
+  return in.ok();
 }
 
 // Bytes that one of them takes at least.
@@ -130,6 +142,8 @@ void EncodeRankResult(const RankResult& result, std::vector<std::byte>& bytes) {
     for (const SampledToken& sample : result.step.samples) PutSample(out, sample);
     out.Put(static_cast<uint32_t>(result.step.scores.size()));
     for (const ScoredToken& score : result.step.scores) PutScore(out, score);
+    out.PutList(result.step.top_ids);
+    out.PutList(result.step.top_logprobs);
   }
   out.End();
 }
@@ -151,7 +165,11 @@ absl::Status DecodeRankResult(std::span<const std::byte> bytes, const StepLimits
   for (ScoredToken& score : result.step.scores) {
     if (!GetScore(in, limits, score)) return Damaged("scores");
   }
-  return in.ok() && in.AtEnd() ? absl::OkStatus() : Damaged("result");
+  const int64_t most_tops = (int64_t{limits.max_rows} + limits.max_tokens) * kMaxLogprobs;
+  in.GetList(result.step.top_ids, most_tops);
+  in.GetList(result.step.top_logprobs, most_tops);
+  const bool good = in.ok() && in.AtEnd() && TopsHold(result.step);
+  return good ? absl::OkStatus() : Damaged("result");
 }
 
 uint64_t PacketDigest(std::span<const std::byte> packet) {

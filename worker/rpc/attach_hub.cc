@@ -172,21 +172,32 @@ StepFrame AttachHub::Pulse() const {
 
 void AttachHub::OnEngineOutput() {
   engine_.TakeOutputs(outputs_);
-  for (EngineOutput& output : outputs_) Route(output);
-  for (const auto& [router, session] : std::map(by_router_)) session->Flush();
-  if (!outputs_.empty()) CheckDevice(outputs_.back().device_lost, outputs_.back().devices_lost);
+  for (EngineOutput& output : outputs_) {
+    if (output.devices_lost != devices_lost_) LoseDevice(output.devices_lost);
+    Route(output);
+  }
+  FlushAll();
+  if (!outputs_.empty() && !outputs_.back().device_lost) RegainDevice();
   CheckDrained();
 }
 
-// Sessions have told what the engine said last: that their attempts have ended.
-void AttachHub::CheckDevice(bool lost, uint64_t devices_lost) {
-  if (devices_lost != devices_lost_) {
-    devices_lost_ = devices_lost;
-    device_lost_ = true;
-    log_.Error("the device was lost: all Attaches end", {{"attached", by_router_.size()}});
-    EndAll(absl::UnavailableError("the device was lost"), kDeviceLost);
-  }
-  if (!device_lost_ || lost) return;
+void AttachHub::FlushAll() {
+  for (const auto& [router, session] : std::map(by_router_)) session->Flush();
+}
+
+// The Attach's end is all that a router hears of its attempts: to it the worker has died under
+// them, which is what it has to count should they be the cause, and it carries them on as it does
+// then.
+void AttachHub::LoseDevice(uint64_t devices_lost) {
+  FlushAll();
+  devices_lost_ = devices_lost;
+  device_lost_ = true;
+  log_.Error("the device was lost: all Attaches end", {{"attached", by_router_.size()}});
+  EndAll(absl::UnavailableError("the device was lost"), kDeviceLost);
+}
+
+void AttachHub::RegainDevice() {
+  if (!device_lost_) return;
   QUIRE_CHECK_MSG(next_epoch_ != nullptr, "a device that can be lost needs epochs");
   worker_.epoch = next_epoch_();
   device_lost_ = false;

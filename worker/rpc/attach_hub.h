@@ -98,7 +98,9 @@ class AttachHub final : private SessionHost {
   void Route(EngineOutput& output);
   void RouteCache(const EngineOutput& output);
   void CheckDrained();
-  void CheckDevice(bool lost, uint64_t devices_lost);
+  void LoseDevice(uint64_t devices_lost);
+  void RegainDevice();
+  void FlushAll();
   void EndAll(const absl::Status& why, std::string_view parting);
 
   WorkerHello worker_;

@@ -48,8 +48,11 @@ TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
   EXPECT_EQ(CheckError({}), "--model is missing; give a Hugging Face folder or a GGUF file");
   EXPECT_EQ(CheckError({"--model=m", "--block-size=48"}),
             "--block-size: must be 16, 32 or 64, is 48");
-  EXPECT_EQ(CheckError({"--model=m", "--tensor-parallel-size=2"}),
-            "--tensor-parallel-size: only 1 is served yet, is 2");
+  EXPECT_EQ(CheckError({"--model=m", "--tensor-parallel-size=2", "--rank-backend=process"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--tensor-parallel-size=65"}),
+            "--tensor-parallel-size: must be in [1, 64], is 65");
+  EXPECT_EQ(CheckError({"--model=m", "--rank-backend=fork"}),
+            "--rank-backend: must be one of thread, process, is 'fork'");
   EXPECT_EQ(CheckError({"--model=m", "--enable-prefix-caching"}), "");
   EXPECT_EQ(CheckError({"--model=m", "--no-enable-prefix-caching"}), "");
   EXPECT_EQ(CheckError({"--model=m", "--max-num-seqs=0"}),

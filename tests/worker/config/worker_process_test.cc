@@ -48,7 +48,9 @@ TEST(WorkerProcess, BadArgumentsExitWithTwo) {
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_EQ(unknown.output, "quire-worker: unknown flag --modle; did you mean --model?\n");
   EXPECT_EQ(RunToEnd({}).exit_code, 2);
-  EXPECT_EQ(RunToEnd({"--model", kDemo, "--tensor-parallel-size=2"}).exit_code, 2);
+  const Outcome ranks = RunToEnd({"--model", kDemo, "--tensor-parallel-size=7"});
+  EXPECT_EQ(ranks.exit_code, 2);
+  EXPECT_NE(ranks.output.find("--tensor-parallel-size"), std::string::npos) << ranks.output;
   const Outcome context = RunToEnd({"--model", kDemo, "--max-model-len=1000000"});
   EXPECT_EQ(context.exit_code, 2);
   EXPECT_NE(context.output.find("--max-model-len: 1000000 is beyond the model's context; use at "

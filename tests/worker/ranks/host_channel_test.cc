@@ -123,9 +123,24 @@ TEST(RankMessages, ResultsComeBackAsTheyWereAndDamageIsSaid) {
   result.full = true;
   result.step.number = 5;
   result.step.elapsed_us = 1234;
-  result.step.samples = {{1, 9, 3, false, -0.5f, {3, 4}, {-0.5f, -1.5f}},
-                         {2, 8, -1, true, 0, {}, {}}};
-  result.step.scores = {{17, false, -2.5f, 3, {1}, {-1.0f}}};
+  const TokenId ids[] = {3, 4};
+  const float logprobs[] = {-0.5f, -1.5f};
+  SampledToken first;
+  first.sequence = 9;
+  first.row = 1;
+  first.token = 3;
+  first.logprob = -0.5f;
+  first.top = result.step.AddTop({ids, logprobs});
+  SampledToken second;
+  second.row = 2;
+  second.not_a_number = true;
+  result.step.samples = {first, second};
+  ScoredToken score;
+  score.position = 17;
+  score.logprob = -2.5f;
+  score.rank = 3;
+  score.top = result.step.AddTop({std::span(ids).first(1), std::span(logprobs).first(1)});
+  result.step.scores = {score};
   std::vector<std::byte> bytes;
   EncodeRankResult(result, bytes);
   RankResult back;
@@ -133,7 +148,8 @@ TEST(RankMessages, ResultsComeBackAsTheyWereAndDamageIsSaid) {
   EXPECT_EQ(back.digest, 77u);
   EXPECT_EQ(back.step.number, 5u);
   ASSERT_EQ(back.step.samples.size(), 2u);
-  EXPECT_EQ(back.step.samples[0].top_ids, (std::vector<TokenId>{3, 4}));
+  const TopTokens top = back.step.Top(back.step.samples[0].top);
+  EXPECT_EQ(std::vector<TokenId>(top.ids.begin(), top.ids.end()), (std::vector<TokenId>{3, 4}));
   EXPECT_EQ(back.step.samples[1].token, -1);
   EXPECT_TRUE(back.step.samples[1].not_a_number);
   ASSERT_EQ(back.step.scores.size(), 1u);
@@ -149,7 +165,9 @@ TEST(RankMessages, ResultsComeBackAsTheyWereAndDamageIsSaid) {
   for (int round = 0; round < 5000; ++round) {
     std::vector<std::byte> wrong = bytes;
     for (int i = 0; i < 3; ++i) wrong[random() % wrong.size()] = static_cast<std::byte>(random());
-    (void)DecodeRankResult(wrong, limits, back);
+    if (DecodeRankResult(wrong, limits, back).ok()) {
+      for (const SampledToken& sample : back.step.samples) (void)back.step.Top(sample.top);
+    }
     RankSetup setup;
     RankReady ready;
     (void)DecodeRankSetup(wrong, setup);

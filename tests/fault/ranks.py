@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Faults of tensor-parallel ranks that are processes: two workers of two ranks each behind a router, and one rank
+killed or stopped while streams are under way. Every stream has the tokens of the undisturbed run, the ranks come
+back by themselves, and nothing of the old ones is left."""
+import asyncio
+import contextlib
+import os
+import pathlib
+import signal
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from client import requests  # noqa: E402
+from fleet import Fleet  # noqa: E402
+from harness import expect, main_of  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))  # there is another run.py beside the harness
+from run import CARRIED, READY, all_of, at_token, nothing_is_held, same, undisturbed  # noqa: E402
+
+RANKS = ("--tensor-parallel-size=2", "--rank-backend=process", "--rank-timeout=2s")
+
+
+def stat_of(pid):
+    """(state, parent) of a process, or nothing."""
+    with contextlib.suppress(OSError):
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return fields[0], int(fields[1])
+    return None
+
+
+def children(worker):
+    """Process id and state of a worker's children."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit() and (stat := stat_of(entry.name)) and stat[1] == worker.process.child.pid:
+            found[int(entry.name)] = stat[0]
+    return found
+
+
+def ranks_of(worker):
+    return sorted(pid for pid, state in children(worker).items() if state != "Z")
+
+
+def shared_memory(worker):
+    """How many pieces of the ranks' shared memory a worker holds, open and mapped."""
+    pid = worker.process.child.pid
+    links = []
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(entry))
+    maps = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return sum("memfd:quire" in link for link in links), sum("memfd:quire" in line for line in maps)
+
+
+async def until(condition, what, limit_s=60, worker=None):
+    end = asyncio.get_running_loop().time() + limit_s
+    while not condition():
+        if asyncio.get_running_loop().time() >= end:
+            said = [] if worker is None else worker.process.lines[-12:]
+            raise AssertionError(f"did not happen: {what}; {children(worker) if worker else ''} {said}")
+        await asyncio.sleep(0.02)
+
+
+async def back(fleet, worker, before, held):
+    """The worker has new ranks, serves, and has kept nothing of the old ones."""
+    await until(lambda: len(ranks_of(worker)) == 2 and not set(ranks_of(worker)) & set(before), "new ranks",
+                worker=worker)
+    await fleet.until(lambda: fleet.router.metric(READY) == 2, "the worker is back")
+    expect(worker.process.child.poll() is None, "the worker itself lived on")
+    await until(lambda: "Z" not in children(worker).values(), "no zombie")
+    await until(lambda: shared_memory(worker) == held, f"shared memory {shared_memory(worker)}, before {held}")
+    expect(await worker.metric("quire_worker_rank_ready") == 2, "both ranks are counted")
+
+
+async def lost_ranks():
+    bodies = requests(16, seed=21, max_tokens=48)
+    async with Fleet(workers=2, worker_flags=RANKS) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        held = [shared_memory(worker) for worker in fleet.workers]
+        for turn, (k, rank, number) in enumerate([(1, 0, signal.SIGKILL), (7, 1, signal.SIGKILL),
+                                                  (19, 1, signal.SIGSTOP), (30, 0, signal.SIGKILL)]):
+            worker = fleet.workers[turn % 2]
+            before = ranks_of(worker)
+            expect(len(before) == 2, f"ranks {before}")
+            answers = await all_of(fleet.router.port, bodies, at_token(k, lambda: os.kill(before[rank], number)))
+            same(bodies, answers, wanted, f"rank {rank} got signal {number} at token {k}")
+            await back(fleet, worker, before, held[turn % 2])
+        expect(fleet.router.metric(CARRIED) > 0, "streams were carried on")
+        failures = [await w.metric(f'quire_worker_rank_failures_total{{why="{why}"}}')
+                    for w in fleet.workers for why in ("died", "deadline", "rank")]
+        expect(sum(failures) >= 4 and failures[0] >= 1, f"{failures}: each loss is counted by its reason")
+        same(bodies, await all_of(fleet.router.port, bodies), wanted, "afterwards")
+        await nothing_is_held(fleet)
+        # While nothing runs it is seen as well.
+        before = ranks_of(fleet.workers[1])
+        os.kill(before[1], signal.SIGKILL)
+        await back(fleet, fleet.workers[1], before, held[1])
+
+
+def test_a_rank_that_dies_or_stops_costs_no_token_and_comes_back():
+    asyncio.run(lost_ranks())
+
+
+async def leaving_workers():
+    bodies = requests(4, seed=22, max_tokens=24)
+    async with Fleet(workers=2, worker_flags=RANKS) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        first, second = (ranks_of(worker) for worker in fleet.workers)
+        await fleet.workers[0].kill()
+        await until(lambda: all(stat_of(pid) is None or stat_of(pid)[0] == "Z" for pid in first),
+                    "ranks die with their worker")
+        same(bodies, await all_of(fleet.router.port, bodies), wanted, "with the other worker")
+        fleet.workers[1].signal(signal.SIGTERM)
+        expect(await asyncio.to_thread(fleet.workers[1].process.wait) == 0, "it leaves in order")
+        expect(all(stat_of(pid) is None for pid in second), "its ranks left before it")
+
+
+def test_ranks_end_with_their_worker_however_it_ends():
+    asyncio.run(leaving_workers())
+
+
+async def backends():
+    bodies = requests(8, seed=23, max_tokens=32)
+    results = []
+    for backend in ("thread", "process"):
+        async with Fleet(workers=1, worker_flags=("--tensor-parallel-size=2", f"--rank-backend={backend}")) as fleet:
+            results.append(await undisturbed(fleet, bodies))
+            await nothing_is_held(fleet)
+    expect(results[0] == results[1], "threads and processes give the same answers")
+
+
+def test_ranks_as_threads_and_as_processes_answer_alike():
+    asyncio.run(backends())
+
+
+if __name__ == "__main__":
+    sys.exit(main_of(globals()))

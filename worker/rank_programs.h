@@ -1,0 +1,46 @@
+// The worker's ranks: what one of them loads, alike in a thread and in a process of its own.
+//
+// Pure but for what the builder loads. Used by WorkerLoader, which plans for all ranks, and by each
+// rank, which makes of the same settings the same program; their identities are held against each
+// other when a rank greets.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/status.h"
+#include "kernels/backend.h"
+#include "kernels/kv_layout.h"
+#include "kernels/step_program.h"
+#include "worker/config.h"
+#include "worker/ranks/rank.h"
+#include "worker/ranks/rank_host.h"
+
+namespace quire {
+
+// The settings' backend with so many threads. UNAVAILABLE names the flag.
+absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCpuBackend(const WorkerConfig& config,
+                                                                 int threads);
+
+// Threads that this worker computes with, all its ranks together.
+int ThreadsOfWorker(const WorkerConfig& config);
+
+// What a rank's program is loaded with, but for pages and communicator.
+kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
+                                           const kernels::StepProgram& program);
+
+// All that changes bits: device kind, kernel revision and class, types, ranks, batch invariance.
+std::string NumericsId(const kernels::Backend& backend, int ranks);
+// What ranks must agree on.
+std::string RankIdentity(const std::string& model_id, const std::string& numerics_id);
+
+// Loads a rank's part of the settings' model. `config` outlives the builder.
+RankBuilder MakeRankBuilder(const WorkerConfig& config);
+
+// Whether ranks stand apart from the engine, as threads or processes, rather than one in its place.
+inline bool HasRankGroup(const WorkerConfig& config) {
+  return config.tensor_parallel_size > 1 || config.rank_backend == "process";
+}
+
+}  // namespace quire
