@@ -69,6 +69,7 @@ GuardLimits GuardLimitsOf(const RouterConfig& config) {
   limits.max_streams = static_cast<uint32_t>(config.max_streams_per_connection);
   limits.max_header_block_bytes = static_cast<uint32_t>(config.max_header.value);
   limits.max_control_frame_bytes = limits.max_header_block_bytes;
+  limits.max_message_bytes = static_cast<size_t>(config.max_body.value);
   return limits;
 }
 

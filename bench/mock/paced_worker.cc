@@ -35,9 +35,13 @@ TokenId StampOf(Micros now, uint32_t vocab_size) {
 }
 
 Micros AgeOf(TokenId stamp, Micros now, uint32_t vocab_size) {
-  const auto range = static_cast<Micros>(vocab_size - kFirstMockToken) * kStampStep;
+  const Micros range = MaxAge(vocab_size);
   const Micros written = (stamp - static_cast<TokenId>(kFirstMockToken)) * kStampStep;
-  return ((now - written) % range + range) % range;
+  return ((now - written) % range + range) % range - kStampStep / 2;
+}
+
+Micros MaxAge(uint32_t vocab_size) {
+  return static_cast<Micros>(vocab_size - kFirstMockToken) * kStampStep;
 }
 
 PacedWorker::PacedWorker(PaceOptions options, Executor& executor, std::function<void()> on_output)

@@ -30,6 +30,7 @@ json::Object ObjectOf(const WorkerStatus& worker) {
   object["phase"] = worker.phase;
   object["index_state"] = worker.index_state;
   object["cached_blocks"] = worker.cached_blocks;
+  object["index_event_seq"] = worker.index_event_seq;
   object["problem"] = worker.problem;
   object["stuck"] = worker.stuck;
   object["live_attempts"] = worker.live_attempts;

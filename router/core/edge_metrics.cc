@@ -55,6 +55,8 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
       grpc_stream_pauses(Add(m, "quire_router_grpc_stream_pauses_total",
                              "Times that a ModelStreamInfer call was not read from, since too many "
                              "of its answers wait to be taken")),
+      grpc_messages_too_large(Add(m, "quire_router_grpc_messages_too_large_total",
+                                  "gRPC calls refused because of a message's size")),
       tls_handshakes(Add(m, "quire_router_tls_handshakes_total", "TLS handshakes that ended well")),
       tls_handshake_failures(Add(m, "quire_router_tls_handshake_failures_total",
                                  "TLS handshakes that broke or came too slowly")),

@@ -49,7 +49,8 @@ struct EdgeMetrics {
   Counter& grpc_cancelled;        // by the client or its deadline
   Counter& grpc_stream_requests;  // of ModelStreamInfer calls
   Counter& grpc_stream_request_errors;
-  Counter& grpc_stream_pauses;      // of reading, since their clients take no answers
+  Counter& grpc_stream_pauses;  // of reading, since their clients take no answers
+  Counter& grpc_messages_too_large;
   Counter& tls_handshakes;          // that ended well
   Counter& tls_handshake_failures;  // broken, or too slow
   Counter& tls_handshakes_refused;  // over --max-tls-handshakes

@@ -26,6 +26,8 @@ std::string_view AttemptEndName(AttemptEnd end) {
       return "stuck";
     case AttemptEnd::kBroken:
       return "broken";
+    case AttemptEnd::kWithdrawn:
+      return "withdrawn";
     case AttemptEnd::kRunning:
       return "running";
   }

@@ -25,6 +25,7 @@ enum class AttemptEnd : uint8_t {
   kLost,        // the Attach ended: the worker was killed, frozen or cut off
   kStuck,       // a step ran past its limit
   kBroken,      // its outputs had a gap, or were too many
+  kWithdrawn,   // taken back here: workers died under its prompt, of which only one runs then
   kRunning,     // it is under way: told to operators only
 };
 std::string_view AttemptEndName(AttemptEnd end);

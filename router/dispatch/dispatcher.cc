@@ -140,10 +140,13 @@ Placement::Placed Dispatcher::ChooseFor(LiveDispatch& live, PlacementTicket& tic
       ticket);
 }
 
-bool Dispatcher::IsSuspect(const LiveDispatch& live) const {
-  if (ledger_.empty()) return false;
-  const uint32_t count = ledger_.Of(live.Prompt()).total();
+bool Dispatcher::IsSuspect(const PromptKey& prompt) const {
+  const uint32_t count = ledger_.Of(prompt).total();
   return count > 0 && count + 1 >= options_.limits.max_worker_deaths;
+}
+
+bool Dispatcher::IsSuspect(const LiveDispatch& live) const {
+  return !ledger_.empty() && IsSuspect(live.Prompt());
 }
 
 // It has to wait for its own sake, whatever room there is.

@@ -114,6 +114,7 @@ class Dispatcher final : private LinkListener {
   Placement::Placed ChooseFor(LiveDispatch& live, PlacementTicket& ticket);
   bool Held(const LiveDispatch& live) const;
   bool IsSuspect(const LiveDispatch& live) const;
+  bool IsSuspect(const PromptKey& prompt) const;
   void Send(LiveDispatch& live, WorkerIndex worker);
   void Wait(LiveDispatch& live, PlaceOutcome outcome);
   void ArmWait(LiveDispatch& live, Micros due);
@@ -129,6 +130,10 @@ class Dispatcher final : private LinkListener {
   void MoveAway(WorkerIndex worker);
   // The prompts that run at a worker, which from now on the ledger of deaths knows.
   void CountLoss(WorkerIndex worker, bool stuck);
+  // Of those that run elsewhere with a prompt of these that is suspect now, one goes on in each
+  // pool; the others might kill their workers too, and wait for their turn.
+  void WithdrawCopies(const DeathLedger::Under& under, WorkerIndex lost);
+  bool MayGoOnElsewhere(const LiveDispatch& live) const;
   void Condemn(const std::vector<PromptKey>& prompts);
   void CountNews(DeathNews news);
   // Detaches the running attempt, telling the worker if it still listens.

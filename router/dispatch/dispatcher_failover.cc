@@ -1,9 +1,12 @@
 // What becomes of requests whose worker refuses, leaves or dies: the next attempt, or the end.
 #include <algorithm>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "common/wire_features.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/dispatch/refusal.h"
 
@@ -202,6 +205,40 @@ void Dispatcher::CountLoss(WorkerIndex worker, bool stuck) {
     LiveDispatch& live = *live_.at(number);
     if (!live.holds_prompt) live.holds_prompt = ledger_.Hold(live.Prompt());
   }
+  WithdrawCopies(under, worker);
+}
+
+void Dispatcher::WithdrawCopies(const DeathLedger::Under& under, WorkerIndex lost) {
+  std::set<PromptKey> suspects;
+  for (const auto& [prompt, outputs] : under) {
+    if (IsSuspect(prompt)) suspects.insert(prompt);
+  }
+  if (suspects.empty() || QUIRE_BUG(suspects_run_together)) return;
+  std::vector<std::pair<uint64_t, RequestNumber>> copies;  // with what they lack of the furthest
+  for (const auto& [number, live] : live_) {
+    if (!live->running || live->worker == lost || live->suspect_turn) continue;
+    if (!suspects.contains(live->Prompt()) || !MayGoOnElsewhere(*live)) continue;
+    copies.emplace_back(~live->FurthestChoice(), number);
+  }
+  std::sort(copies.begin(), copies.end());
+  for (const auto& [lacks, number] : copies) {
+    LiveDispatch* live = Find(number);
+    if (live == nullptr || !live->running) continue;
+    if (suspect_turns_.try_emplace(live->pool(), number).second) {
+      live->suspect_turn = true;
+      continue;
+    }
+    Abandon(*live, /*tell_worker=*/true, AttemptEnd::kWithdrawn);
+    CarryOn(*live, NoWorkerError(live->request.model_name, live->journal.AnyAccepted()));
+  }
+}
+
+// What has outputs needs a worker that takes them along.
+bool Dispatcher::MayGoOnElsewhere(const LiveDispatch& live) const {
+  if (!live.journal.AnyAccepted()) return true;
+  const std::vector<std::string>& offered = fleet_.worker(live.worker).hello.features;
+  return options_.carry_on && live.journal.TotalOutputs() <= kMaxResumedIds &&
+         std::find(offered.begin(), offered.end(), kFeatureResume) != offered.end();
 }
 
 // Ends all requests with a prompt under which too many workers have died.

@@ -204,6 +204,7 @@ void CacheIndex::Stepped(WorkerIndex worker, const StepFrame& step, Micros now) 
   for (const CacheEvents& event : step.events) {
     ++seq;
     if (event.cache_kind >= follower.kinds.size()) return MakeStale(worker, follower, now);
+    if (QUIRE_BUG(event_lost_during_scan) && follower.state == CacheState::kSyncing) continue;
     if (!Apply(worker, follower, event, seq)) return MakeOverLimit(worker, follower);
   }
   follower.event_seq = seq;

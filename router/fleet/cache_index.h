@@ -102,6 +102,10 @@ class CacheIndex {
   CacheState state(WorkerIndex worker) const;
   // Blocks that it is known to hold, of all kinds: a pass over the tables, for operators and tests.
   uint64_t BlocksOf(WorkerIndex worker) const;
+  // The last event that was taken, or skipped by a snapshot; 0 while none is known.
+  uint64_t EventSeqOf(WorkerIndex worker) const {
+    return worker.value() < followers_.size() ? followers_[worker.value()].event_seq : 0;
+  }
   size_t Bytes() const;
   const CacheIndexCounters& counters() const { return counters_; }
   void CheckInvariants() const;

@@ -1,5 +1,5 @@
 // Frame headers out of a stream of HTTP/2 bytes (RFC 9113, section 4.1), whatever its splits;
-// payloads are skipped.
+// payloads that nobody takes are skipped.
 //
 // Owner: one direction of a connection; pure.
 #pragma once
@@ -21,8 +21,10 @@ struct Http2Frame {
   };
   static constexpr uint8_t kEndStream = 0x1;
   static constexpr uint8_t kEndHeaders = 0x4;
+  static constexpr uint8_t kPadded = 0x8;
 
   uint32_t length = 0;
+  uint32_t stream = 0;
   uint8_t type = 0;
   uint8_t flags = 0;
 };
@@ -32,6 +34,8 @@ class Http2Frames {
   // Takes bytes off the front until a frame header is complete. False: no further one in `bytes`,
   // which is empty then.
   bool Next(std::string_view& bytes, Http2Frame& frame);
+  // What is there of the payload of the frame that Next told of last, taken off the front.
+  std::string_view TakePayload(std::string_view& bytes);
 
  private:
   static constexpr uint32_t kHeaderBytes = 9;

@@ -12,6 +12,7 @@ constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 Http2Guard::Http2Guard(const GuardLimits& limits, Micros now)
     : limits_(limits),
+      messages_(limits.max_message_bytes, 2 * size_t{limits.max_streams}),
       new_streams_(limits.new_streams, now),
       resets_(limits.resets, now),
       pings_(limits.pings, now),
@@ -57,11 +58,14 @@ const char* Http2Guard::Inspect(std::string_view bytes, Micros now) {
     bytes.remove_prefix(1);
   }
   Http2Frame frame;
-  while (frames_.Next(bytes, frame)) {
+  while (true) {
+    if (in_data_) messages_.OnData(frames_.TakePayload(bytes));
+    if (!frames_.Next(bytes, frame)) return nullptr;
     verdict_ = OnFrame(frame, now);
     if (verdict_) return verdict_;
+    messages_.OnFrame(frame);
+    in_data_ = frame.type == Http2Frame::kData;
   }
-  return nullptr;
 }
 
 const char* Http2Guard::OnHeaders(const Http2Frame& frame, Micros now) {

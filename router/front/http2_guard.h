@@ -1,5 +1,6 @@
 // Reads the frame headers of an HTTP/2 client connection and says when it goes past a named rate,
-// before gRPC sees the bytes: floods of cheap frames make gRPC 1.51 allocate without bound.
+// before gRPC sees the bytes: floods of cheap frames make gRPC 1.51 allocate without bound. It
+// counts too long messages besides, which gRPC refuses without a word to anyone but the client.
 //
 // Owner: one connection's pump; event loop only; pure but for the time handed in.
 //
@@ -12,6 +13,7 @@
 #include <string_view>
 
 #include "common/runtime/runtime.h"
+#include "router/front/grpc_messages.h"
 #include "router/front/http2_frames.h"
 
 namespace quire {
@@ -42,6 +44,7 @@ struct GuardLimits {
   uint32_t max_header_block_bytes = 64u << 10;  // of one stream: HEADERS and its CONTINUATIONs
   // Of all frames but DATA, which gRPC bounds by the frame size that it announces.
   uint32_t max_control_frame_bytes = 64u << 10;
+  size_t max_message_bytes = 16u << 20;  // of gRPC, which refuses them; counted here
 };
 
 class RateBucket {
@@ -73,6 +76,7 @@ class Http2Guard {
   // Streams that the client began, and those that it reset.
   uint64_t streams_opened() const { return streams_opened_; }
   uint64_t resets_seen() const { return resets_seen_; }
+  uint64_t messages_too_large() const { return messages_.too_large(); }
 
  private:
   const char* OnFrame(const Http2Frame& frame, Micros now);
@@ -82,6 +86,8 @@ class Http2Guard {
   const char* verdict_ = nullptr;
   uint32_t preface_seen_ = 0;  // bytes of the connection preface
   Http2Frames frames_;
+  GrpcMessages messages_;
+  bool in_data_ = false;  // the frame at hand is a DATA frame
   uint64_t streams_opened_ = 0;
   uint64_t resets_seen_ = 0;
   uint32_t block_bytes_ = 0;  // of the header block that is being received

@@ -70,6 +70,8 @@ bool Http2Pump::Inspect(std::string_view bytes) {
   }
   const uint64_t ended = streams_finished_ + guard_.resets_seen();
   if (guard_.streams_opened() > ended + max_streams_) counters_.http2_streams_over_limit.Add();
+  counters_.grpc_messages_too_large.Add(guard_.messages_too_large() - messages_too_large_);
+  messages_too_large_ = guard_.messages_too_large();
   if (limit == nullptr) return true;
   log_.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
   counters_.http2_guard_closed.at(limit)->Add();

@@ -75,8 +75,9 @@ class Http2Pump final : public std::enable_shared_from_this<Http2Pump> {
   Http2Frames answers_;
   uint64_t streams_finished_ = 0;  // by gRPC
   uint64_t resets_debited_ = 0;
-  bool open_debited_ = false;  // the streams that were open when the client ended
-  bool suspect_ = false;       // has abandoned streams, or came while too many were being abandoned
+  uint64_t messages_too_large_ = 0;  // of the guard's, that are counted
+  bool open_debited_ = false;        // the streams that were open when the client ended
+  bool suspect_ = false;  // has abandoned streams, or came while too many were being abandoned
   TimerId pause_timer_ = 0;
   bool closed_ = false;
 };

@@ -145,15 +145,18 @@ void HttpSession::Parse() {
     SetDeadline(services_.limits.header_timeout);
     parser_.emplace();
     parser_->eager(true);
-    parser_->header_limit(static_cast<uint32_t>(services_.limits.max_header_bytes));
+    // HeadTooLong is exact; the parser looks only when a head is not whole.
+    parser_->header_limit(static_cast<uint32_t>(services_.limits.max_header_bytes) + 4);
     parser_->body_limit(services_.limits.max_body_bytes);
-    request_wire_bytes_ = 0;
+    request_wire_bytes_ = head_searched_ = 0;
     cors_origin_.clear();
     continue_sent_ = false;
   }
+  if (state_ == State::kHead && HeadTooLong()) return RefuseHead();
   error_code error;
   const size_t used = parser_->put(asio::buffer(in_), error);
   in_.erase(0, used);
+  head_searched_ -= std::min(head_searched_, used);
   request_wire_bytes_ += used;
   if (error && error != beast_http::error::need_more) {
     OnParseError(error);
@@ -170,11 +173,25 @@ void HttpSession::Parse() {
   } else if (request_wire_bytes_ > 2 * services_.limits.max_body_bytes + kWireSlackBytes) {
     Refuse(413, "the body's chunk headers outweigh the body", "payload_too_large");
   } else if (in_.size() >= services_.limits.max_header_bytes) {
-    Refuse(431,
-           "headers or a chunk header are larger than the limit of " +
-               std::to_string(services_.limits.max_header_bytes) + " bytes",
-           "headers_too_large");
+    RefuseHead();  // or a chunk's header
   }
+}
+
+// Bytes of the head that the parser has taken already, its first line, are in request_wire_bytes_.
+bool HttpSession::HeadTooLong() {
+  constexpr std::string_view kEnd = "\r\n\r\n";
+  const size_t end = in_.find(kEnd, head_searched_);
+  head_searched_ = in_.size() - std::min(in_.size(), kEnd.size() - 1);
+  const size_t here = end == std::string::npos ? in_.size() : end + kEnd.size();
+  return request_wire_bytes_ + here > services_.limits.max_header_bytes;
+}
+
+void HttpSession::RefuseHead() {
+  services_.counters.http_headers_too_large.Add();
+  Refuse(431,
+         "the headers, or those of a chunk, are larger than the limit of " +
+             std::to_string(services_.limits.max_header_bytes) + " bytes (--max-header-bytes)",
+         "headers_too_large");
 }
 
 void HttpSession::ReadOrigin() {
@@ -276,11 +293,7 @@ void HttpSession::OnParseError(const error_code& error) {
                std::to_string(services_.limits.max_body_bytes) + " bytes (--max-body-bytes)",
            "payload_too_large");
   } else if (error == beast_http::error::header_limit) {
-    services_.counters.http_headers_too_large.Add();
-    Refuse(431,
-           "the headers are larger than the limit of " +
-               std::to_string(services_.limits.max_header_bytes) + " bytes (--max-header-bytes)",
-           "headers_too_large");
+    RefuseHead();
   } else if (error == beast_http::error::bad_version) {
     Refuse(505, "only HTTP/1.0, HTTP/1.1 and HTTP/2 are served", "bad_request");
   } else {

@@ -63,6 +63,8 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   void OnInputEnd(bool in_order);
   size_t ReadLimit() const;
   void Parse();
+  bool HeadTooLong();
+  void RefuseHead();
   bool CheckHead();     // false: refused
   bool CheckFraming();  // false: refused
   bool Authorize();     // false: refused
@@ -101,6 +103,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   std::optional<Parser> parser_;
   size_t counted_body_bytes_ = 0;  // our part of shared_.body_bytes
   uint64_t request_wire_bytes_ = 0;
+  size_t head_searched_ = 0;  // of in_, for the end of the head
   bool continue_sent_ = false;
   std::string cors_origin_;  // that may read the answer; empty: none was asked for, or may
   std::shared_ptr<const TenantProfile> tenant_;  // of the request that is being read

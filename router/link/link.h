@@ -33,10 +33,11 @@ struct LinkOptions {
   uint32_t silence_ms = 2000;        // no frame for longer: the worker is silent
   uint32_t hello_timeout_ms = 5000;  // from dialling to the worker's Hello
   uint32_t heartbeat_ms = 1000;
-  // Before dialling again; doubles up to the maximum, with jitter. A worker that comes back is
-  // found within a second, which costs little: nobody is asked but its port.
+  // Before dialling again; doubles up to the maximum, with jitter. A worker that comes back serves
+  // within a second, its Hello and first step counted, which costs little: nobody is asked but its
+  // port.
   uint32_t backoff_min_ms = 100;
-  uint32_t backoff_max_ms = 1000;
+  uint32_t backoff_max_ms = 600;
   // An Attach that lived this long starts the back-off anew: a link that breaks now and then is
   // dialled at once, an address that lets nobody in ever more seldom.
   uint32_t backoff_reset_ms = 250;

@@ -4,12 +4,20 @@
 #include <utility>
 
 #include "common/planted_bug.h"
+#include "router/dispatch/refusal.h"
 
 namespace quire {
 namespace {
 
 std::string Shown(const std::optional<float>& value) {
   return value ? std::to_string(*value) : "unset";
+}
+
+ApiError ModelGone(const std::string& served) {
+  return {ApiCode::kConflict,
+          "resume: the answer was begun by a model that is not among those served as " + served +
+              " now; ask anew, without resume",
+          "resume", 0};
 }
 
 }  // namespace
@@ -32,8 +40,7 @@ Result<const Pool*> ModelDirectory::FindPool(const std::string& name, uint64_t k
     return ApiError{ApiCode::kUnavailable, "no worker has said yet which models it serves", "",
                     1000};
   }
-  const std::string* only = name.empty() ? OnlyName(fleet.pools()) : nullptr;
-  const std::string& served = only != nullptr ? *only : Unaliased(fleet.pool_rules(), name);
+  const std::string& served = ServedName(name);
   const std::vector<PoolCapacity> of_name = fleet.PoolsOf(served);
   if (of_name.empty()) {
     std::string known;
@@ -54,10 +61,34 @@ Result<const Pool*> ModelDirectory::FindPool(const std::string& name, uint64_t k
   for (const PoolCapacity& each : of_name) {
     if (each.pool->model_id == model_id) return each.pool;
   }
-  return ApiError{ApiCode::kConflict,
-                  "resume: the answer was begun by a model that is not among those served as " +
-                      served + " now",
-                  "resume", 0};
+  if (!MayComeBack(model_id)) return ModelGone(served);
+  return ApiError{ApiCode::kUnavailable, "no worker that has the model_id is there yet", "", 1000};
+}
+
+ApiError ModelDirectory::NobodyFor(const GenerateRequest& ask, const ServedModel& model) const {
+  const std::string& served = ServedName(ask.model);
+  const std::vector<PoolCapacity> of_name = dispatcher_.fleet().PoolsOf(served);
+  const bool ready = std::any_of(of_name.begin(), of_name.end(),
+                                 [](const PoolCapacity& each) { return each.ready_rows > 0; });
+  if (ask.resume && ready && !MayComeBack(ask.resume->model_id)) return ModelGone(served);
+  return NoWorkerError(model.model_id.empty() ? ask.model : model.facts.name, false);
+}
+
+// What a client's name stands for; none at all may stand for the only one.
+const std::string& ModelDirectory::ServedName(const std::string& name) const {
+  const Fleet& fleet = dispatcher_.fleet();
+  const std::string* only = name.empty() ? OnlyName(fleet.pools()) : nullptr;
+  return only != nullptr ? *only : Unaliased(fleet.pool_rules(), name);
+}
+
+// A worker that has not said yet what it serves may have it.
+bool ModelDirectory::MayComeBack(const std::string& model_id) const {
+  const std::vector<WorkerRecord>& workers = dispatcher_.fleet().workers();
+  return std::any_of(workers.begin(), workers.end(), [&](const WorkerRecord& worker) {
+    if (worker.phase == WorkerPhase::kGone || worker.phase == WorkerPhase::kRefused) return false;
+    const bool silent = worker.hello.model_id.empty() && worker.refused_id.empty();
+    return silent || worker.hello.model_id == model_id;
+  });
 }
 
 Result<ServedModel> ModelDirectory::Find(const std::string& name, uint64_t key,

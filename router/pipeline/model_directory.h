@@ -27,10 +27,15 @@ class ModelDirectory {
                  Dispatcher& dispatcher);
 
   // The model that a request with this key begins with; `model_id` is that of an answer which is
-  // gone on with, or empty. NOT_FOUND names what is served; CONFLICT: nobody serves that model_id
-  // under this name; UNAVAILABLE while nobody is there yet.
+  // gone on with, or empty. NOT_FOUND names what is served; CONFLICT: this router never met that
+  // model_id under this name, and knows of each worker what it has; UNAVAILABLE while nobody is
+  // there yet.
   Result<ServedModel> Find(const std::string& name, uint64_t key = 0,
                            const std::string& model_id = "") const;
+  // What a request hears that has found no worker for as long as it may wait; `model` is empty
+  // where none was found for it. CONFLICT for an answer that is gone on with, when no worker can
+  // have its model any more and another one is ready under its name: waiting on would not help.
+  ApiError NobodyFor(const GenerateRequest& ask, const ServedModel& model) const;
   std::vector<ModelEntry> Entries() const;  // one per served name and alias
   bool AnyReady() const;
   // Grows when more, or fewer, models may be found than before.
@@ -44,6 +49,8 @@ class ModelDirectory {
  private:
   Result<const Pool*> FindPool(const std::string& name, uint64_t key,
                                const std::string& model_id) const;
+  const std::string& ServedName(const std::string& name) const;
+  bool MayComeBack(const std::string& model_id) const;
   std::optional<ModelEntry> EntryOf(const std::string& name) const;
   void TextChanged(const std::string& model_id, const absl::Status& status);
   void LogSettings(const std::string& model_id) const;

@@ -22,7 +22,6 @@
 #include "common/check.h"
 #include "router/admission/admission.h"
 #include "router/dispatch/dispatcher.h"
-#include "router/dispatch/refusal.h"
 #include "router/pipeline/dispatch_options.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/pipeline/model_directory.h"
@@ -208,7 +207,9 @@ void RouterPipeline::Begin(RequestId id) {
 void RouterPipeline::AwaitModel(RequestId id, const ApiError& error) {
   const Micros since = Find(id)->arrived;
   const Micros patience = Micros{options_.limits.empty_pool_wait_ms} * kMicrosPerMilli;
-  if (error.code != ApiCode::kUnavailable || Now() >= since + patience) return Fail(id, error);
+  if (error.code != ApiCode::kUnavailable) return Fail(id, error);
+  const LiveRequest& request = *Find(id);
+  if (Now() >= since + patience) return Fail(id, models_.NobodyFor(request.ask, request.model));
   if (IsQueued(id, admission_.Hold(id, since, Now()))) WatchEmptyPools();
 }
 
@@ -325,6 +326,7 @@ void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
     dispatcher_.FinishChoice(number, output.choice, stop ? EndReason::kStop : EndReason::kLength,
                              stream.completion_tokens());
   }
+  if (too_long && !stop) metrics_.ResponseCut();
   request.sink->OnDelta(delta);
   if (stop || too_long) EndChoice(id, {output.choice, stop ? "stop" : "length", stop, {}});
 }
@@ -442,9 +444,7 @@ void RouterPipeline::WatchEmptyPools() {
     empty_pools_ = empty_pools_due_ = 0;
     for (const RequestId id : admission_.Expired(Now())) {
       const LiveRequest* request = Find(id);  // a sink may have cancelled it
-      if (request == nullptr) continue;
-      const bool known = !request->model.model_id.empty();
-      Fail(id, NoWorkerError(known ? request->model.facts.name : request->ask.model, false));
+      if (request != nullptr) Fail(id, models_.NobodyFor(request->ask, request->model));
     }
     LaunchNext();
   });

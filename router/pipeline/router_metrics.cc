@@ -18,6 +18,8 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
                                             "those behind a stop string."})),
       inexact_(metrics.AddCounter(
           {"quire_router_inexact_requests_total", "Requests carried on under other numerics."})),
+      responses_cut_(metrics.AddCounter(
+          {"quire_router_responses_cut_total", "Answers ended by --max-response-bytes."})),
       live_requests_(
           metrics.AddGauge({"quire_router_live_requests", "Requests accepted and not yet ended."})),
       waiting_requests_(metrics.AddGauge(

@@ -25,6 +25,7 @@ class RouterMetrics {
   void RequestEnded(const RequestRecord& record, bool accepted);
   // From its turn to wait to its first Submit.
   void Waited(double seconds) { admission_.Waited(seconds); }
+  void ResponseCut() { responses_cut_.Add(); }
   void LiveRequests(size_t count) { live_requests_.Set(static_cast<double>(count)); }
   // Counters since the last call, workers, queues.
   void Update(const Dispatcher& dispatcher, const Admission& admission);
@@ -41,6 +42,7 @@ class RouterMetrics {
   Counter& generation_tokens_;
   Counter& discarded_tokens_;
   Counter& inexact_;
+  Counter& responses_cut_;
   Gauge& live_requests_;
   std::array<Gauge*, 8> workers_;      // by WorkerPhase
   std::array<Counter*, 23> dispatch_;  // in the order of router_metrics.cc

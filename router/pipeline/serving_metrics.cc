@@ -27,9 +27,9 @@ size_t BandOf(size_t prompt_tokens) {
 }
 
 // The ends of an attempt after which another one may go on.
-constexpr AttemptEnd kMoves[] = {AttemptEnd::kRefused,    AttemptEnd::kFailed, AttemptEnd::kDrained,
-                                 AttemptEnd::kRouterLost, AttemptEnd::kLost,   AttemptEnd::kStuck,
-                                 AttemptEnd::kBroken};
+constexpr AttemptEnd kMoves[] = {
+    AttemptEnd::kRefused, AttemptEnd::kFailed, AttemptEnd::kDrained, AttemptEnd::kRouterLost,
+    AttemptEnd::kLost,    AttemptEnd::kStuck,  AttemptEnd::kBroken,  AttemptEnd::kWithdrawn};
 
 }  // namespace
 

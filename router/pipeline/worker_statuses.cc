@@ -18,6 +18,7 @@ std::vector<WorkerStatus> StatusesOf(const Dispatcher& dispatcher) {
     status.index_state =
         std::string(CacheStateName(dispatcher.placement().index().state(worker.index)));
     status.cached_blocks = dispatcher.placement().index().BlocksOf(worker.index);
+    status.index_event_seq = dispatcher.placement().index().EventSeqOf(worker.index);
     status.problem = worker.refusal.empty() ? worker.last_error : worker.refusal;
     status.stuck = worker.stuck;
     status.live_attempts = worker.live_attempts;

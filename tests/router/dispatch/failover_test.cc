@@ -267,6 +267,73 @@ TEST_F(PoisonTest, RequestsWithOnePromptAreGivenUpTogether) {
   EXPECT_TRUE(dispatcher_->deaths().remembered() <= 1);
 }
 
+// Eight copies at eight workers, each about to kill its own.
+TEST_F(PoisonTest, CopiesThatRunElsewhereAreTakenBackWhenTheirPromptIsSuspect) {
+  constexpr uint64_t kFirst = 1000, kCopies = 8;
+  Start(kCopies);
+  int deaths = 0;
+  for (const auto& worker : workers_) {
+    FakeWorker* victim = worker.get();
+    victim->tamper = [this, victim, &deaths](pb::Step& step) {
+      for (const pb::Output& output : step.outputs()) {
+        if (output.request_number() < kFirst || output.first_index() < 4) continue;
+        ++deaths;
+        step.clear_outputs();
+        world_.executor().Post([victim] { victim->Down(); });
+        world_.executor().PostAt(world_.clock().Now() + 700 * kMilli, [victim] { victim->Up(); });
+        return;
+      }
+    };
+  }
+  for (uint64_t i = 1; i <= 20; ++i) Ask(i, 40);
+  for (uint64_t number = kFirst; number < kFirst + kCopies; ++number) {
+    DispatchRequest poison = Request(number, 50);
+    poison.submit.prompt_ids = {6, 6, 6};
+    dispatcher_->Start(poison);
+    Run(12 * kMilli);  // a step of the workers takes 10 ms
+  }
+  Run(30 * kSecond);
+  EXPECT_EQ(deaths, 3);
+  for (uint64_t number = kFirst; number < kFirst + kCopies; ++number) {
+    ASSERT_EQ(listener_.failed[number].size(), 1u) << number;
+    EXPECT_EQ(listener_.failed[number][0].reason, "request_suspect") << number;
+  }
+  for (uint64_t i = 1; i <= 20; ++i) {
+    EXPECT_EQ(TextOf(i), "abcdefghijklmnopqrstuvwxyzabcdefghijklmn") << i;
+  }
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 3u);
+}
+
+// Copies of a prompt that is none: what is taken back goes on from its journal, one after another.
+TEST_F(PoisonTest, CopiesThatWereTakenBackLoseNothing) {
+  Start(6);
+  for (uint64_t number = 1; number <= 6; ++number) {
+    DispatchRequest copy = Request(number, 40);
+    copy.submit.prompt_ids = {7, 7, 7};
+    dispatcher_->Start(copy);
+  }
+  Run(100 * kMilli);
+  size_t busy = 0;
+  for (const auto& worker : workers_) busy += worker->attempts.empty() ? 0 : 1;
+  ASSERT_GE(busy, 4u);
+  for (int death = 0; death < 2; ++death) {
+    Running().Down();
+    Run(20 * kMilli);
+  }
+  size_t left = 0;
+  for (const auto& worker : workers_) left += worker->attempts.size();
+  EXPECT_EQ(left, 1u) << "one runs";
+  size_t withdrawn = 0;
+  for (const auto& [number, reports] : listener_.attempts) {
+    withdrawn += reports.back().end == AttemptEnd::kWithdrawn ? 1 : 0;
+  }
+  EXPECT_GE(withdrawn, 1u);
+  Run(30 * kSecond);
+  for (uint64_t number = 1; number <= 6; ++number) {
+    EXPECT_EQ(TextOf(number), "abcdefghijklmnopqrstuvwxyzabcdefghijklmn") << number;
+  }
+}
+
 TEST_F(PoisonTest, AtTwoDeathsOneRunsAtATime) {
   Start(1);
   FakeWorker& worker = *workers_[0];

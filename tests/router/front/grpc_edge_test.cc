@@ -210,13 +210,27 @@ TEST(GrpcEdge, SlowReadersHoldTheirWindowBackAndGetEverything) {
   edge.OnLoop([&] { EXPECT_LE(edge.pipeline.max_ahead, edge.pipeline.window); });
 }
 
-TEST(GrpcEdge, MessagesOverTheLimitAreRefused) {
-  GrpcEdge edge;
+TEST(GrpcEdge, MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted) {
+  constexpr size_t kLimit = 1u << 20;
+  FrontOptions options;
+  options.guard.max_message_bytes = kLimit;
+  GrpcLimits limits;
+  limits.max_receive_bytes = static_cast<int>(kLimit);
+  GrpcEdge edge(options, {}, nullptr, limits);
   auto stub = Connect(edge);
   v1::GenerateRequest big = Prompted(1);
-  big.set_text(std::string(17u << 20, 'a'));
-  EXPECT_EQ(Generate(*stub, big).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  big.set_text(std::string(kLimit, 'a'));
+  big.set_text(std::string(2 * kLimit - big.ByteSizeLong(), 'a'));
+  ASSERT_EQ(big.ByteSizeLong(), kLimit);
+  EXPECT_TRUE(Generate(*stub, big).status.ok());
+  EXPECT_EQ(edge.counters.grpc_messages_too_large.value(), 0u);
+  big.mutable_text()->push_back('a');
+  for (uint64_t refused = 1; refused <= 2; ++refused) {
+    EXPECT_EQ(Generate(*stub, big).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(edge.counters.grpc_messages_too_large.value(), refused);
+  }
   EXPECT_TRUE(Generate(*stub, Prompted(1)).status.ok());
+  EXPECT_EQ(edge.counters.grpc_messages_too_large.value(), 2u);
 }
 
 TEST(GrpcEdge, ManyStreamsAtOnce) {

@@ -139,6 +139,53 @@ TEST(Http2Guard, EveryLimitHasItsCounter) {
             std::string::npos);
 }
 
+std::string Message(size_t length) {
+  std::string out(1, '\0');
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(length >> shift);
+  return out + std::string(length, 'm');
+}
+
+std::string Data(uint8_t flags, uint32_t stream, const std::string& payload) {
+  return Frame(kData, flags, stream, payload.size()).substr(0, 9) + payload;
+}
+
+TEST(Http2Guard, TooLongMessagesAreCountedWhateverTheSplit) {
+  GuardLimits limits;
+  limits.max_message_bytes = 100;
+  const std::string two = Message(100) + Message(101);
+  std::string bytes = kPreface + Frame(kHeaders, 4, 1, 1) + Frame(kHeaders, 4, 3, 1);
+  // Two streams by turns, messages across frames.
+  bytes += Data(0, 1, two.substr(0, 3)) + Data(0, 3, two.substr(0, 104));
+  bytes += Data(0, 1, two.substr(3, 104)) + Frame(kPing, 0, 0, 8) + Data(0, 3, two.substr(104));
+  bytes += Data(1, 1, two.substr(107)) + Data(0, 3, Message(0)) + Data(1, 3, Message(5000));
+  bytes += Data(0, 1, Message(5000)) + Data(0, 7, Message(5000));  // ended, and never begun
+  for (size_t step = 1; step < 600; ++step) {
+    Http2Guard guard(limits, 0);
+    for (size_t at = 0; at < bytes.size(); at += step) {
+      ASSERT_EQ(guard.Inspect(std::string_view(bytes).substr(at, step), 0), nullptr);
+    }
+    EXPECT_EQ(guard.messages_too_large(), 3u) << step;
+  }
+}
+
+TEST(Http2Guard, OpenStreamsAreFollowedUpToTheirLimit) {
+  GrpcMessages messages(100, 4);
+  const auto say = [&](uint32_t stream) {
+    Http2Frame frame;
+    frame.type = Http2Frame::kData;
+    frame.stream = stream;
+    messages.OnFrame(frame);
+    messages.OnData(Message(101).substr(0, 5));
+  };
+  Http2Frame begin;
+  begin.type = Http2Frame::kHeaders;
+  for (begin.stream = 1; begin.stream <= 9; begin.stream += 2) messages.OnFrame(begin);
+  say(3);
+  EXPECT_EQ(messages.too_large(), 1u);
+  say(1);
+  EXPECT_EQ(messages.too_large(), 1u) << "the oldest was forgotten";
+}
+
 TEST(Http2Guard, AnySplitGivesTheSameVerdict) {
   GuardLimits limits;
   limits.pings = {1, 3};

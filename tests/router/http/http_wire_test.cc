@@ -143,14 +143,30 @@ TEST(HttpWire, BadRequestsAreRefusedAndTheConnectionEnds) {
   EXPECT_EQ(edge.Ask(edge.Get("/livez")).status, 200);
 }
 
-TEST(HttpWire, BodyAtItsLimitIsServed) {
+TEST(HttpWire, HeadersAndBodiesAtTheirLimitsAreServedAndOneByteMoreIsCounted) {
   HttpLimits limits;
   limits.max_body_bytes = 1000;
+  limits.max_header_bytes = 2000;
   EdgeHarness edge(limits);
   std::string body = R"({"prompt":")";
   body += std::string(1000 - body.size() - 2, 'a') + "\"}";
   EXPECT_EQ(edge.Ask(edge.Post("/v1/completions", body)).status, 200);
+  EXPECT_EQ(edge.counters.http_bodies_too_large.value(), 0u);
   EXPECT_EQ(edge.Ask(edge.Post("/v1/completions", body + " ")).status, 413);
+  EXPECT_EQ(edge.counters.http_bodies_too_large.value(), 1u);
+
+  const std::string begin = "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: ";
+  const std::string end = "\r\n\r\n";
+  const std::string filling(limits.max_header_bytes - begin.size() - end.size(), 'a');
+  EXPECT_EQ(edge.Ask(begin + filling + end).status, 200);
+  EXPECT_EQ(edge.counters.http_headers_too_large.value(), 0u);
+  EXPECT_EQ(edge.Ask(begin + filling + "a" + end).status, 431);
+  EXPECT_EQ(edge.counters.http_headers_too_large.value(), 1u);
+  for (const size_t extra : {0u, 1u}) {  // byte by byte
+    RawClient client = edge.Connect();
+    for (const char c : begin + filling + std::string(extra, 'a') + end) client.Send({&c, 1});
+    EXPECT_EQ(client.ReadResponse().status, extra == 0 ? 200 : 431);
+  }
 }
 
 TEST(HttpWire, ChunkFloodOfTinyChunksIsBounded) {

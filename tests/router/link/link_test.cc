@@ -108,7 +108,7 @@ TEST_F(LinkTest, BacksOffWithinBoundsWhileNobodyListens) {
   ASSERT_GT(listener_.downs.size(), 10u);
   for (size_t i = 1; i < listener_.downs.size(); ++i) {
     const Micros pause = listener_.downs[i] - listener_.downs[i - 1];
-    const Micros whole = std::min<Micros>(1000, 100 << std::min<size_t>(i - 1, 10)) * kMilli;
+    const Micros whole = std::min<Micros>(600, 100 << std::min<size_t>(i - 1, 10)) * kMilli;
     EXPECT_GE(pause, whole / 2) << i;
     EXPECT_LE(pause, whole + kMilli) << i;
   }

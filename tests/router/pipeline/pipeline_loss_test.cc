@@ -75,6 +75,23 @@ TEST_F(PipelineTest, AWorkerThatGoesAwayComesBack) {
   EXPECT_EQ(worker.bundle_fetches, 1) << "the text is known";
 }
 
+// With the longest back-off between two tries, and however often the router has tried.
+TEST_F(PipelineTest, WithAllWorkersGoneServiceIsBackWithinASecondOfOneThatIsReady) {
+  AddWorker();
+  AddWorker();
+  StartRouter();
+  for (int round = 0; round < 8; ++round) {
+    for (const auto& worker : workers_) worker->Down();
+    Run((5 + 3 * round) * kSecond + 130 * round * kMicrosPerMilli);
+    ASSERT_TRUE(RunOne(Ask("x"), 2 * kSecond).error.has_value()) << "refused within 2 s";
+    workers_[static_cast<size_t>(round) % 2]->Up();
+    RecordingSink sink;
+    pipeline_->Start(Ask("x"), &sink);
+    Run(kSecond);
+    EXPECT_EQ(sink.text(), "abcde") << round;
+  }
+}
+
 TEST_F(PipelineTest, AWorkerThatCannotBeReachedIsLoggedOnceWithTheReason) {
   AddWorker().Down();
   StartRouter();

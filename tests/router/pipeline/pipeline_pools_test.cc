@@ -134,6 +134,57 @@ TEST_F(PipelinePoolsTest, AnAnswerGoesOnWithTheModelThatBeganIt) {
   EXPECT_EQ(unknown.error->param, "resume");
 }
 
+TEST_F(PipelinePoolsTest, AModelThatWasReplacedIsAConflictForWhoGoesOnWithIt) {
+  FakeWorker& worker = AddModel("model-old");
+  AddModel("model-new");
+  StartRouter();
+  GenerateRequest ask = Ask("x", 3);
+  ask.resume = ResumeRequest{1, 1, "model-old", {{'a'}}};
+  worker.Down();
+  Run(kSecond);
+  const RecordingSink away = RunOne(ask);
+  ASSERT_TRUE(away.error.has_value());
+  EXPECT_EQ(away.error->code, ApiCode::kUnavailable) << "the worker that has it may come back";
+  EXPECT_GT(away.error->retry_after_ms, 0u);
+  worker.options().model_id = "model-new";
+  worker.Up();
+  Run(2 * kSecond);
+  RecordingSink replaced;
+  pipeline_->Start(ask, &replaced);
+  Run(1400 * kMicrosPerMilli);
+  EXPECT_FALSE(replaced.Over()) << "another one that has it may come";
+  Run(200 * kMicrosPerMilli);
+  ASSERT_TRUE(replaced.error.has_value());
+  EXPECT_EQ(replaced.error->code, ApiCode::kConflict);
+  EXPECT_EQ(replaced.error->param, "resume");
+  ask.resume.reset();
+  EXPECT_EQ(RunOne(ask).started->model_id, "model-new");
+}
+
+TEST_F(PipelinePoolsTest, AModelIsNotGoneWhileAWorkerHasNotSaidWhatItServes) {
+  AddModel("model-new");
+  FakeWorker& late = AddModel("model-old");
+  late.Down();
+  StartRouter();
+  GenerateRequest ask = Ask("x", 3);
+  ask.resume = ResumeRequest{1, 1, "model-old", {{'a'}}};
+  const RecordingSink early = RunOne(ask);
+  EXPECT_EQ(early.error->code, ApiCode::kUnavailable);
+  RecordingSink sink;
+  sink.base = 1;
+  pipeline_->Start(ask, &sink);
+  Run(kSecond / 10);
+  late.Up();
+  Run(3 * kSecond);
+  ASSERT_TRUE(sink.started.has_value()) << "it was worth waiting for";
+  EXPECT_EQ(sink.started->model_id, "model-old");
+  ask.resume->model_id = "model-unknown";
+  RecordingSink unknown;
+  pipeline_->Start(ask, &unknown);
+  Run(kSecond / 10);
+  EXPECT_EQ(unknown.error->code, ApiCode::kConflict) << "at once: all have said";
+}
+
 TEST_F(PipelinePoolsTest, ModelsWithTheSameBundleShareItsText) {
   AddModel("model-old");
   AddModel("model-new");

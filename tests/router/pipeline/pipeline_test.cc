@@ -193,9 +193,12 @@ TEST_F(PipelineTest, ACollectedAnswerEndsAtTheResponseLimit) {
   PipelineOptions options;
   options.limits.max_response_bytes = 10;
   StartRouter(options);
+  EXPECT_EQ(RunOne(Ask("x", 10)).text().size(), 10u) << "at the limit";
+  EXPECT_NE(metrics_.Render().find("quire_router_responses_cut_total 0"), std::string::npos);
   const RecordingSink sink = RunOne(Ask("x", 1000));
   EXPECT_EQ(sink.text().size(), 11u);
   EXPECT_EQ(sink.ends.at(0).finish_reason, "length");
+  EXPECT_NE(metrics_.Render().find("quire_router_responses_cut_total 1"), std::string::npos);
   ExpectNothingLeft();
 }
 

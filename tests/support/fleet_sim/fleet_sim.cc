@@ -1,7 +1,6 @@
 #include "tests/support/fleet_sim/fleet_sim.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "common/check.h"
@@ -15,11 +14,6 @@ namespace {
 constexpr Micros kMilli = kMicrosPerMilli;
 constexpr Micros kSecond = kMicrosPerSecond;
 constexpr Micros kPatience = 300 * kSecond;  // after the last fault everything has ended by then
-
-// As of its last greeting: the router may not know yet who is there now.
-Epoch EpochOf(const WorkerStatus& status) {
-  return Epoch(std::strtoull(status.epoch.c_str(), nullptr, 16));
-}
 
 }  // namespace
 
@@ -36,7 +30,13 @@ FleetWorld::FleetWorld(const FleetScenario& scenario, const std::string& calm_mo
   if (!calm_ && scenario.max_close_delay > 0) world_.SetCloseDelay(20, scenario.max_close_delay);
   StartWorkers(calm_model);
   routers_.resize(calm_ ? 1 : scenario.policies.size());
-  for (size_t i = 0; i < routers_.size(); ++i) StartRouter(i);
+  for (size_t i = 0; i < routers_.size(); ++i) {
+    if (calm_ || scenario.router_starts[i] == 0) {
+      StartRouter(i);
+    } else {
+      At(scenario.router_starts[i], [this, i] { StartRouter(i); });
+    }
+  }
   for (size_t i = 0; i < scenario.clients.size(); ++i) {
     clients_.push_back(std::make_unique<FleetSimClient>(*this, i, scenario.clients[i]));
     const FleetClient& plan = scenario.clients[i];
@@ -65,7 +65,9 @@ void FleetWorld::StartWorkers(const std::string& calm_model) {
     } else {
       options.page_count = scenario_.page_count;
       options.max_waiting = scenario_.max_waiting;
+      options.max_rows = scenario_.max_rows;
       options.snapshot_slice = scenario_.snapshot_slice;
+      options.max_unsent_hashes = scenario_.max_unsent_hashes;
       options.plain = scenario_.plain[i];
     }
     workers_.push_back(std::make_unique<SimWorker>(world_, options));
@@ -166,6 +168,7 @@ void FleetWorld::CheckInvariants() {
   for (size_t i = 0; i < routers_.size(); ++i) {
     if (Serving(i) == nullptr) continue;
     routers_[i]->pipeline->CheckInvariants();
+    if (!calm_) CheckIndexes(i);
     std::map<const TenantProfile*, uint32_t> live;
     for (size_t client = 0; client < clients_.size(); ++client) {
       const TenantProfile* tenant = scenario_.clients[client].ask.tenant.get();

@@ -66,12 +66,18 @@ struct FleetScenario {
   std::vector<bool> plain;  // by worker: begins with a binary that has no optional feature
   // By router: "prefix-aware", or a policy that wants no events, as an older binary might.
   std::vector<std::string> policies;
+  // By router: after its world. One that comes late asks workers for their caches that are at work
+  // for others, so that what they tell of is scanned and changes at once.
+  std::vector<Micros> router_starts;
   int64_t page_count = 600;
   uint64_t max_carry_on_tokens = 8192;
   uint32_t window_tokens = 256;
   uint32_t retry_burst = 10;
-  int32_t max_waiting = 16;  // of each worker
+  int32_t max_waiting = 16;  // of each worker, and its rows
+  int32_t max_rows = 8;
   int32_t snapshot_slice = 4000;
+  // Of cache events for a router; more are dropped, and it asks for a snapshot while streams go on.
+  size_t max_unsent_hashes = 0;            // 0: as many as ever
   Micros max_delay = 2 * kMicrosPerMilli;  // of a frame; each is drawn anew
   Micros max_close_delay = 0;              // until an end of a stream hears that the other is gone
   std::vector<FleetClient> clients;

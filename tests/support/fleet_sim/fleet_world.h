@@ -3,6 +3,7 @@
 // One thread. fleet_sim.cc builds and runs, faults.cc is what goes wrong, judge.cc the oracle.
 #pragma once
 
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,6 +25,11 @@
 #include "tests/support/fleet_sim/wire_watch.h"
 
 namespace quire::sim {
+
+// As of its last greeting: the router may not know yet who is there now.
+inline Epoch EpochOf(const WorkerStatus& status) {
+  return Epoch(std::strtoull(status.epoch.c_str(), nullptr, 16));
+}
 
 class FleetWorld final : private RecordSink, public ClientHost {
  public:
@@ -89,6 +95,7 @@ class FleetWorld final : private RecordSink, public ClientHost {
   void JudgeSuspect(const FleetClient& plan);
   void JudgeRecord(const RequestRecord& record);
   void JudgeIndexes();
+  void CheckIndexes(size_t router);
   bool HasAny(std::initializer_list<FleetFault::Kind> kinds) const;
   void Write(const RequestRecord& record) override { records_.push_back(record); }
 

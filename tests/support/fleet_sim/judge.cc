@@ -199,4 +199,20 @@ void FleetWorld::JudgeIndexes() {
   }
 }
 
+// In the middle of it all: what is exact is so as of the events that the router has heard.
+void FleetWorld::CheckIndexes(size_t router) {
+  for (const WorkerStatus& status : routers_[router]->pipeline->Workers()) {
+    const bool known = status.index_state == "exact" && status.index_event_seq > 0;
+    if (!known) continue;
+    for (const auto& worker : workers_) {
+      if (worker->target() != status.target || EpochOf(status) != worker->epoch()) continue;
+      Meet("exact indexes on the way");
+      if (worker->MayHavePublished(status.cached_blocks, status.index_event_seq)) continue;
+      Violate("router " + std::to_string(router) + " knows of " +
+              std::to_string(status.cached_blocks) + " blocks of " + worker->name() +
+              ", which never had as many when that was its last event");
+    }
+  }
+}
+
 }  // namespace quire::sim

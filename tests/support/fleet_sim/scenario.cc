@@ -131,6 +131,27 @@ void RollOver(Draw& draw, FleetFault::Kind kind, FleetScenario& scenario) {
   }
 }
 
+// Caches that give blocks up all the time, of which little can be told at once: routers ask for
+// them again and again while streams go on, and some come late.
+void Tighten(Draw& draw, const Tenants& tenants, FleetScenario& scenario) {
+  scenario.page_count = 80;
+  scenario.snapshot_slice = 1;
+  scenario.max_unsent_hashes = 4 + draw.Below(6);
+  for (size_t i = 1; i < scenario.router_starts.size(); ++i) {
+    if (draw.OneIn(2)) scenario.router_starts[i] = draw.Millis(1300, 4500);
+  }
+  for (int more = 0; more < 8; ++more) {
+    scenario.clients.push_back(DrawClient(draw, scenario, tenants));
+  }
+  const bool rush = draw.OneIn(2);
+  for (FleetClient& client : scenario.clients) {
+    SamplingOptions& sampling = client.ask.sampling;
+    sampling.n = std::min(sampling.n, 2);
+    sampling.max_tokens = std::min(sampling.max_tokens.value_or(0), 120);
+    if (rush) client.starts_at = draw.Millis(100, 600);
+  }
+}
+
 }  // namespace
 
 FleetScenario DrawFleet(uint64_t seed) {
@@ -141,6 +162,7 @@ FleetScenario DrawFleet(uint64_t seed) {
   const bool old_workers = draw.OneIn(8);
   scenario.plain.assign(scenario.workers, old_workers);
   scenario.policies.resize(1 + draw.Below(3));
+  scenario.router_starts.resize(scenario.policies.size());
   for (std::string& policy : scenario.policies) {
     policy = !draw.OneIn(5) ? "prefix-aware" : draw.OneIn(2) ? "least-loaded" : "power-of-two";
   }
@@ -161,6 +183,9 @@ FleetScenario DrawFleet(uint64_t seed) {
   DrawFaults(draw, scenario);
   if (draw.OneIn(10)) RollOver(draw, FleetFault::Kind::kUpdateModel, scenario);
   if (old_workers || draw.OneIn(12)) RollOver(draw, FleetFault::Kind::kUpdateBinary, scenario);
+  // Drawn apart, so that the other fleets are as they would be without these.
+  Draw apart(seed ^ 0x7164700000ull);
+  if (apart.OneIn(3)) Tighten(apart, tenants, scenario);
   return scenario;
 }
 

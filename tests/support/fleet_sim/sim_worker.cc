@@ -1,5 +1,8 @@
 #include "tests/support/fleet_sim/sim_worker.h"
 
+#include <map>
+#include <set>
+
 #include "common/block_hash.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
@@ -19,7 +22,7 @@ std::string BundleOf(const std::string& model_id) { return "bundle of the model 
 EngineOptions EngineOptionsOf(const SimWorkerOptions& sim) {
   EngineOptions options;
   options.max_model_len = 512;
-  options.max_num_seqs = 8;
+  options.max_num_seqs = sim.max_rows;
   options.max_num_batched_tokens = 64;
   options.max_waiting_requests = sim.max_waiting;
   options.max_choices = kSimChoices;
@@ -96,6 +99,8 @@ struct SimWorker::Parts {
   Metrics metrics;
   RpcMetrics rpc_metrics;
   AttachHub hub;
+  // Blocks, by the last event of a round; what changes while nobody follows has no event.
+  std::map<uint64_t, std::set<uint64_t>> published;
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
 };
 
@@ -104,6 +109,7 @@ SimWorker::SimWorker(VirtualWorld& world, const SimWorkerOptions& options)
       name_(options.name),
       target_(name_ + ":9000"),
       options_(EngineOptionsOf(options)),
+      max_unsent_hashes_(options.max_unsent_hashes),
       plain_(options.plain) {
   Start();
 }
@@ -124,6 +130,10 @@ void SimWorker::Start() {
   ++epoch_;
   draining_ = false;
   parts_ = std::make_unique<Parts>(*this, world_, options_);
+  parts_->driver.SetObserver([this](const EngineOutput& output) {
+    parts_->published[output.event_seq].insert(PublishedBlocks());
+  });
+  if (max_unsent_hashes_ > 0) parts_->hub.LimitUnsentHashes(max_unsent_hashes_);
   if (take_record_) SetRecordTaker(take_record_);
   Listen();
   world_.ServeTextBundle(target_, [served = options_.model_id](const std::string& model_id) {
@@ -178,6 +188,12 @@ uint64_t SimWorker::PublishedBlocks() const {
   uint64_t count = 0;
   parts_->engine.kv().ForEachPublished([&count](int32_t, uint64_t, BlockId) { ++count; });
   return count;
+}
+
+bool SimWorker::MayHavePublished(uint64_t blocks, uint64_t event_seq) const {
+  if (!up()) return true;
+  const auto at = parts_->published.find(event_seq);
+  return at == parts_->published.end() || at->second.contains(blocks);
 }
 
 }  // namespace quire::sim

@@ -24,7 +24,9 @@ struct SimWorkerOptions {
   std::string name;
   int64_t page_count = 600;
   int32_t max_waiting = 16;
+  int32_t max_rows = 8;  // at least kSimChoices
   int32_t snapshot_slice = 4000;
+  size_t max_unsent_hashes = 0;  // of cache events, by router; 0: the hub's own limit
   std::string model_id = kSimModel;
   bool plain = false;  // its Hello lists no optional feature: the oldest that is understood
 };
@@ -71,6 +73,8 @@ class SimWorker {
   bool AtRest() const;
   // Blocks of all kinds that its cache has published.
   uint64_t PublishedBlocks() const;
+  // Whether it may have been so many when this event of the running epoch was the last one.
+  bool MayHavePublished(uint64_t blocks, uint64_t event_seq) const;
 
  private:
   struct Parts;
@@ -79,6 +83,7 @@ class SimWorker {
   const std::string name_;
   const std::string target_;
   EngineOptions options_;
+  size_t max_unsent_hashes_ = 0;
   bool plain_ = false;
   uint64_t epoch_ = 0;
   bool draining_ = false;

@@ -1,0 +1,155 @@
+// Every limit that has a flag: by which metric one sees that it was met, and which test holds it at
+// the limit and one above.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "router/config.h"
+#include "router/core/edge_metrics.h"
+#include "router/core/request_limits.h"
+#include "router/pipeline/router_metrics.h"
+
+namespace quire {
+namespace {
+
+struct Limit {
+  const char* flag;
+  const char* metric;  // the beginning of its line in /metrics
+  const char* test;    // Suite.Name, under tests/router
+};
+
+constexpr char kRequests[] = "LimitsTest.AtTheLimitServedAndOneMoreRefusedAndCounted";
+constexpr char kRates[] = "Http2Guard.BurstAtTheLimitPassesAndOneMoreDoesNot";
+
+constexpr Limit kLimits[] = {
+    {"--max-tls-handshakes", "quire_router_tls_handshakes_refused_total ",
+     "TlsEdge.HandshakesAtTheLimitGoOnAndOneMoreIsClosed"},
+    {"--max-connections", "quire_router_connections_refused_total ",
+     "FrontTest.ConnectionsAtTheLimitAreServedAndOneMoreIsTold"},
+    {"--max-streams-per-connection", "quire_router_http2_streams_over_limit_total ",
+     "FrontTest.StreamsAtTheLimitPassAndOneMoreIsCounted"},
+    {"--max-header-bytes", "quire_router_http_headers_too_large_total ",
+     "HttpWire.HeadersAndBodiesAtTheirLimitsAreServedAndOneByteMoreIsCounted"},
+    {"--max-header-bytes", "quire_router_http2_guard_closed_total{limit=\"header_block\"} ",
+     "Http2Guard.HeaderBlocksAreBounded"},
+    {"--max-body-bytes", "quire_router_http_bodies_too_large_total ",
+     "HttpWire.HeadersAndBodiesAtTheirLimitsAreServedAndOneByteMoreIsCounted"},
+    {"--max-body-bytes", "quire_router_grpc_messages_too_large_total ",
+     "GrpcEdge.MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted"},
+    {"--max-prompts", "quire_router_limit_refusals_total{limit=\"prompts\"} ", kRequests},
+    {"--max-messages", "quire_router_limit_refusals_total{limit=\"messages\"} ", kRequests},
+    {"--max-json-depth", "quire_router_limit_refusals_total{limit=\"json_depth\"} ", kRequests},
+    {"--max-prompt-bytes", "quire_router_limit_refusals_total{limit=\"prompt_bytes\"} ", kRequests},
+    {"--max-choices", "quire_router_limit_refusals_total{limit=\"choices\"} ", kRequests},
+    {"--max-stop-strings", "quire_router_limit_refusals_total{limit=\"stop_strings\"} ", kRequests},
+    {"--max-logit-bias", "quire_router_limit_refusals_total{limit=\"logit_bias\"} ", kRequests},
+    {"--max-response-bytes", "quire_router_responses_cut_total ",
+     "PipelineTest.ACollectedAnswerEndsAtTheResponseLimit"},
+    {"--max-live-requests", "quire_router_refused_requests_total{cause=\"live_requests\"} ",
+     "AdmissionTest.LiveRequestsAreBounded"},
+    {"--max-queued-requests", "quire_router_refused_requests_total{cause=\"queue_full\"} ",
+     "AdmissionTest.TheQueueIsBounded"},
+    {"--max-queued-per-tenant", "quire_router_refused_requests_total{cause=\"tenant_queue_full\"} ",
+     "AdmissionTest.TheQueueOfATenantIsBounded"},
+    {"--max-journal-bytes", "quire_router_refused_requests_total{cause=\"journal_full\"} ",
+     "AdmissionTest.JournalBytesShedNewRequestsAndNeverRunningOnes"},
+    // What finds no room waits: the time that it waits, and how many do.
+    {"--max-prefill-ahead", "quire_router_queue_seconds_count ", "HasRoom.PrefillAheadIsBounded"},
+    {"--window-tokens", "quire_router_full_windows_total ",
+     "PipelineTest.AStreamingClientThatTakesNothingStopsTheWorkerAtTheWindow"},
+    {"--max-index-bytes", "quire_router_cache_index_over_limit_total ",
+     "CacheIndexTest.AWorkerPastTheMemoryLimitCountsAsEmptyAndOthersGoOn"},
+    {"--max-snapshots", "quire_router_cache_index_snapshots_delayed_total ",
+     "CacheIndexTest.AsksFewAtATimeAndLaterAfterEachFailure"},
+    {"--max-carry-on-tokens", "quire_router_paced_carry_ons_total ",
+     "CarryOnPacer.KeepsToTheLimitPerWorker"},
+    {"--placement-retry-percent", "quire_router_placement_retries_denied_total ",
+     "RetryBudget.GivesAShareOfTheRequestsAndABurst"},
+    {"--max-worker-deaths", "quire_router_suspect_requests_total ",
+     "PoisonTest.ARequestThatKillsEveryWorkerIsGivenUpAfterThree"},
+    {"--max-suspect-prompts", "quire_router_suspect_prompts_forgotten_total ",
+     "DeathLedger.KeepsToItsLimit"},
+    {"--http2-new-streams", "quire_router_http2_guard_closed_total{limit=\"new_streams\"} ",
+     kRates},
+    {"--http2-resets", "quire_router_http2_guard_closed_total{limit=\"resets\"} ", kRates},
+    {"--http2-pings", "quire_router_http2_guard_closed_total{limit=\"pings\"} ", kRates},
+    {"--http2-settings", "quire_router_http2_guard_closed_total{limit=\"settings\"} ", kRates},
+    {"--http2-window-updates", "quire_router_http2_guard_closed_total{limit=\"window_updates\"} ",
+     kRates},
+    {"--http2-continuations", "quire_router_http2_guard_closed_total{limit=\"continuations\"} ",
+     "Http2Guard.HeaderBlocksAreBounded"},
+    {"--http2-empty-data", "quire_router_http2_guard_closed_total{limit=\"empty_data\"} ", kRates},
+    {"--http2-other-frames", "quire_router_http2_guard_closed_total{limit=\"other_frames\"} ",
+     kRates},
+    {"--http2-header-bytes", "quire_router_http2_guard_closed_total{limit=\"header_bytes\"} ",
+     "Http2Guard.HeaderBlocksAreBounded"},
+    {"--http2-abandoned-streams", "quire_router_http2_pauses_total ",
+     "FrontTest.AbandonedStreamsAtTheLimitPassAndOneMoreHoldsTheirMakerBack"},
+};
+
+std::set<std::string> FlagsOfLimits() {
+  RouterConfig config;
+  const std::string help = MakeRouterSchema(config).HelpText();
+  const std::regex limit("--(max-|http2-|window-tokens|placement-retry-percent)[a-z0-9-]*");
+  std::set<std::string> flags;
+  // A flag's own line begins with it; its help may name others.
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch found;
+    const size_t begin = line.find_first_not_of(' ');
+    if (begin == std::string::npos) continue;
+    line.erase(0, begin);
+    if (std::regex_search(line, found, limit, std::regex_constants::match_continuous)) {
+      flags.insert(found.str());
+    }
+  }
+  return flags;
+}
+
+std::set<std::string> TestsOfTheRouter() {
+  const std::regex test("TEST(?:_F)?\\((\\w+), (\\w+)\\)");
+  std::set<std::string> tests;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(
+           std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/router")) {
+    if (entry.path().extension() != ".cc") continue;
+    std::ifstream file(entry.path());
+    for (std::string line; std::getline(file, line);) {
+      std::smatch found;
+      if (std::regex_search(line, found, test)) {
+        tests.insert(found[1].str() + "." + found[2].str());
+      }
+    }
+  }
+  return tests;
+}
+
+TEST(LimitsCensus, EveryFlagOfALimitHasAMetricAndATest) {
+  std::set<std::string> listed;
+  for (const Limit& limit : kLimits) listed.insert(limit.flag);
+  EXPECT_EQ(FlagsOfLimits(), listed) << "a new limit needs its line here";
+}
+
+TEST(LimitsCensus, TheMetricsAreTold) {
+  Metrics metrics;
+  const EdgeMetrics edge(metrics);
+  const LimitCounters requests(metrics);
+  const RouterMetrics router(metrics, "prefix-aware");
+  const std::string told = "\n" + metrics.Render();
+  for (const Limit& limit : kLimits) {
+    EXPECT_NE(told.find("\n" + std::string(limit.metric)), std::string::npos) << limit.metric;
+  }
+}
+
+TEST(LimitsCensus, TheTestsAreThere) {
+  const std::set<std::string> tests = TestsOfTheRouter();
+  for (const Limit& limit : kLimits) {
+    EXPECT_TRUE(tests.contains(limit.test)) << limit.flag << ": " << limit.test;
+  }
+}
+
+}  // namespace
+}  // namespace quire
