@@ -32,17 +32,7 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
       fleet_(metrics),
       admission_(metrics) {
   AddDecisions(metrics, policy);
-  for (size_t state = 0; state < cache_workers_.size(); ++state) {
-    const std::string name(CacheStateName(static_cast<CacheState>(state)));
-    cache_workers_[state] = &metrics.AddGauge({"quire_router_cache_index_workers",
-                                               "Known workers by the state of their cache's index.",
-                                               {{"state", name}}});
-  }
-  for (size_t phase = 0; phase < workers_.size(); ++phase) {
-    const std::string name(WorkerPhaseName(static_cast<WorkerPhase>(phase)));
-    workers_[phase] =
-        &metrics.AddGauge({"quire_router_workers", "Workers by phase.", {{"phase", name}}});
-  }
+  AddStates(metrics);
   const auto counter = [&metrics](const char* name, const char* help) {
     return &metrics.AddCounter({std::string("quire_router_") + name + "_total", help});
   };
@@ -75,6 +65,20 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
                   counter("cache_index_snapshots", "Snapshots asked for."),
                   counter("cache_index_snapshots_delayed", "Delayed by --max-snapshots."),
                   counter("cache_index_over_limit", "Workers left out by --max-index-bytes.")};
+}
+
+void RouterMetrics::AddStates(Metrics& metrics) {
+  for (size_t state = 0; state < cache_workers_.size(); ++state) {
+    const std::string name(CacheStateName(static_cast<CacheState>(state)));
+    cache_workers_[state] = &metrics.AddGauge({"quire_router_cache_index_workers",
+                                               "Known workers by the state of their cache's index.",
+                                               {{"state", name}}});
+  }
+  for (size_t phase = 0; phase < workers_.size(); ++phase) {
+    const std::string name(WorkerPhaseName(static_cast<WorkerPhase>(phase)));
+    workers_[phase] =
+        &metrics.AddGauge({"quire_router_workers", "Workers by phase.", {{"phase", name}}});
+  }
 }
 
 void RouterMetrics::AddDecisions(Metrics& metrics, const std::string& policy) {

@@ -33,6 +33,7 @@ class RouterMetrics {
 
  private:
   void UpdateDispatch(const Dispatcher& dispatcher);
+  void AddStates(Metrics& metrics);  // of workers, and of what is known of their caches
   void AddDecisions(Metrics& metrics, const std::string& policy);
   void UpdateIndex(const CacheIndex& index, size_t workers);
 
