@@ -332,8 +332,8 @@ async function poll() {
     badge(health.ok ? "healthy" : "no worker ready", health.ok ? "good" : "warn");
     const response = await fetch("/fleet", { headers: bearer(byId("token").value) });
     const refused = response.status === 401 || response.status === 403;
-    byId("operator").hidden = !refused;
     if (refused) byId("why").textContent = await sentenceOf(response);
+    byId("operator").hidden = !refused;
     if (response.ok) showFleet(await response.json());
     if (refused) return; // asked again when a token is given
   } catch {
