@@ -11,8 +11,8 @@ const char* RankFailureName(RankFailure failure) {
 }
 
 RankMetrics::RankMetrics(Metrics& metrics)
-    : count(metrics.AddGauge(
-          {"quire_worker_rank_count", "Tensor-parallel ranks that share the model."})),
+    : count(
+          metrics.AddGauge({"quire_worker_ranks", "Tensor-parallel ranks that share the model."})),
       ready(metrics.AddGauge(
           {"quire_worker_rank_ready", "Of these, ranks that compute; 0 while they restart."})),
       restarts(metrics.AddCounter(

@@ -40,6 +40,8 @@ constexpr Limit kLimits[] = {
      "HttpWire.HeadersAndBodiesAtTheirLimitsAreServedAndOneByteMoreIsCounted"},
     {"--max-body-bytes", "quire_router_grpc_messages_too_large_total ",
      "GrpcEdge.MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted"},
+    {"--max-requests-per-call", "quire_router_limit_refusals_total{limit=\"call_requests\"} ",
+     "OipEdge.RequestsPastTheCallsLimitAreRefusedInIt"},
     {"--max-prompts", "quire_router_limit_refusals_total{limit=\"prompts\"} ", kRequests},
     {"--max-messages", "quire_router_limit_refusals_total{limit=\"messages\"} ", kRequests},
     {"--max-json-depth", "quire_router_limit_refusals_total{limit=\"json_depth\"} ", kRequests},
