@@ -330,9 +330,8 @@ std::string GenerateJson(const GenerateBody& body, const std::vector<OutputTenso
     if (list) out += ']';
   }
   if (body.details && answer.ended()) {
-    const std::string_view reason = answer.finish_reason() != "stop" ? answer.finish_reason()
-                                    : answer.by_stop_string()        ? "stop_sequence"
-                                                                     : "eos_token";
+    std::string reason = answer.finish_reason();
+    if (reason == "stop") reason = answer.by_stop_string() ? "stop_sequence" : "eos_token";
     out += ",\"details\":{";
     AppendMember("finish_reason", reason, out);
     out += '}';
