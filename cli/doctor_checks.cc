@@ -90,7 +90,8 @@ Finding JudgeSharedMemory(const Machine& machine) {
           : BytesText(static_cast<double>(machine.shared_memory_bytes)) + " free in /dev/shm";
   if (machine.shared_memory_bytes < kEnoughSharedMemory) {
     finding.verdict = Verdict::kWarning;
-    finding.remedy = "ranks of a tensor-parallel worker meet there: mount a tmpfs of 1 GiB";
+    finding.remedy =
+        "NCCL wants it to join GPUs; ranks on CPUs do not need it: for GPUs mount a tmpfs of 1 GiB";
   }
   return finding;
 }
