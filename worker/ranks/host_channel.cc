@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -42,24 +43,24 @@ struct Bell {
   }
 };
 
-// Waits until `ready()` is not 0 and returns it, or 0 when the time is over.
+// Waits until `ready()` has a state and returns it, or kDeadline when the time is over.
 template <class Ready>
-auto WaitAt(Bell& bell, int64_t until_us, const Ready& ready) {
+ChannelState WaitAt(Bell& bell, int64_t until_us, const Ready& ready) {
   const int64_t spin_until = FutexNowMicros() + kernels::kCommunicatorSpinMicros;
   do {
     for (int i = 0; i < 16; ++i) {
-      if (const auto value = ready()) return value;
+      if (const std::optional<ChannelState> state = ready()) return *state;
       kernels::SpinPause();
     }
   } while (FutexNowMicros() < spin_until);
   bell.sleeping.store(1);
   while (true) {
     const uint32_t seen = bell.rung.load();
-    const auto value = ready();
+    const std::optional<ChannelState> state = ready();
     const int64_t left = until_us - FutexNowMicros();
-    if (value != 0 || left <= 0) {
+    if (state.has_value() || left <= 0) {
       bell.sleeping.store(0);
-      return value;
+      return state.value_or(ChannelState::kDeadline);
     }
     kernels::FutexWait(bell.rung, seen, std::min<int64_t>(left, 3'600'000'000));
   }
@@ -102,44 +103,24 @@ void SharedRing::Close() {
 
 // What the other end says of its position is believed only as far as it can be.
 ChannelState SharedRing::WaitForRoom(size_t& room, int64_t until_us) {
-  enum : int { kWait, kThere, kGone, kWrong };
-  const auto ready = [this, &room]() -> int {
-    if (header_.closed.load() != 0) return kGone;
+  return WaitAt(header_.writer, until_us, [this, &room]() -> std::optional<ChannelState> {
+    if (header_.closed.load() != 0) return ChannelState::kClosed;
     const uint64_t unread = position_ - header_.read.load();
-    if (unread > kRingBytes) return kWrong;
+    if (unread > kRingBytes) return ChannelState::kDamaged;
     room = kRingBytes - unread;
-    return room > 0 ? kThere : kWait;
-  };
-  switch (WaitAt(header_.writer, until_us, ready)) {
-    case kThere:
-      return ChannelState::kOk;
-    case kGone:
-      return ChannelState::kClosed;
-    case kWrong:
-      return ChannelState::kDamaged;
-    default:
-      return ChannelState::kDeadline;
-  }
+    if (room > 0) return ChannelState::kOk;
+    return std::nullopt;
+  });
 }
 
 ChannelState SharedRing::WaitForBytes(size_t& bytes, int64_t until_us) {
-  enum : int { kWait, kThere, kGone, kWrong };
-  const auto ready = [this, &bytes]() -> int {
+  return WaitAt(header_.reader, until_us, [this, &bytes]() -> std::optional<ChannelState> {
     bytes = header_.written.load() - position_;
-    if (bytes > kRingBytes) return kWrong;
-    if (bytes > 0) return kThere;  // also when it has been closed: last words are read
-    return header_.closed.load() != 0 ? kGone : kWait;
-  };
-  switch (WaitAt(header_.reader, until_us, ready)) {
-    case kThere:
-      return ChannelState::kOk;
-    case kGone:
-      return ChannelState::kClosed;
-    case kWrong:
-      return ChannelState::kDamaged;
-    default:
-      return ChannelState::kDeadline;
-  }
+    if (bytes > kRingBytes) return ChannelState::kDamaged;
+    if (bytes > 0) return ChannelState::kOk;  // also when it has been closed: last words are read
+    if (header_.closed.load() != 0) return ChannelState::kClosed;
+    return std::nullopt;
+  });
 }
 
 ChannelState SharedRing::Write(std::span<const std::byte> bytes, int64_t until_us) {
