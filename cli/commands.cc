@@ -20,6 +20,8 @@ constexpr Command kCommands[] = {
     {"top", "watch a server: its workers, queues, batches, caches and tokens", RunTop, true},
     {"bench", "load a server and tell how fast it answers", RunBench, true},
     {"trace", "show the life of one request", RunTrace, true},
+    {"make-weights", "write a model of a true shape whose weights come from a seed", RunMakeWeights,
+     true},
     {"config", "show each setting of a program, and whence it came", RunConfig, false},
     {"completion", "write the completions for bash, zsh or fish", RunCompletion, false},
     {"man", "write the manual pages", RunManual, false},

@@ -36,6 +36,7 @@ int RunDoctor(const CommandInputs& inputs);
 int RunTop(const CommandInputs& inputs);
 int RunTrace(const CommandInputs& inputs);
 int RunBench(const CommandInputs& inputs);
+int RunMakeWeights(const CommandInputs& inputs);
 int RunConfig(const CommandInputs& inputs);
 int RunCompletion(const CommandInputs& inputs);
 int RunManual(const CommandInputs& inputs);

@@ -21,7 +21,7 @@ void OnInterrupt(int) { g_interrupted = true; }
 void PrintHelp(FILE* out) {
   std::fputs("Usage: quire COMMAND [arguments]\n\n", out);
   for (const Command& command : quire::cli::Commands()) {
-    std::fprintf(out, "  %-10s %s\n", std::string(command.name).c_str(),
+    std::fprintf(out, "  %-12s %s\n", std::string(command.name).c_str(),
                  std::string(command.help).c_str());
   }
   std::fputs("\nquire COMMAND --help says more. The first steps: quire serve demo\n", out);

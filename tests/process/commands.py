@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Every command of quire as a user meets it: wrong flags, broken files, Ctrl-C, what it writes and how it ends."""
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -14,9 +15,11 @@ import tempfile
 import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, DEMO, ROOT, Server, expect, main_of, run  # noqa: E402
+from harness import BIN, DEMO, ROOT, Server, expect, main_of, run, wait_until  # noqa: E402
 
 QUIRE = BIN / "quire"
+MADE_UP = {("tiny-llama", "model.safetensors"): "62066c8f603a1f57", ("tiny-llama", "tokenizer.json"): "75942dec1455f7f8",
+           ("tiny-qwen2", "model.safetensors"): "db150489bfa484ea", ("tiny-qwen2", "tokenizer.json"): "75942dec1455f7f8"}
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("QUIRE_", "OPENAI_"))}
 
 
@@ -60,7 +63,7 @@ def test_every_command_refuses_a_broken_file_with_its_line():
             for name in commands():
                 if name == "config":  # has nothing of its own to read: see below
                     continue
-                argument = {"complete": ["x"], "completion": ["bash"], "bench": ["serve"]}.get(name, [])
+                argument = {"complete": ["x"], "make-weights": ["tiny-llama", "/nowhere/at/all"], "completion": ["bash"], "bench": ["serve"]}.get(name, [])
                 code, _, err = quire(name, *argument, "--config", path)
                 expect(code == 2 and mention in err and len(err.splitlines()) == 1, (name, text, code, err))
         path.write_text("prot: 1\n")
@@ -348,6 +351,46 @@ def test_bench_serve_speaks_vllms_language():
         out, _ = child.communicate(timeout=60)
         expect(child.returncode == 130 and "Serving Benchmark Result" in out, (child.returncode, out))
         server.wait_until(lambda: "quire_router_live_requests 0" in server.get("/metrics")[1], "nothing runs on")
+
+
+def test_made_up_weights_are_the_same_everywhere_and_serve():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        digests = {}
+        for shape, args in (("tiny-llama", []), ("tiny-qwen2", ["--dtype=f16", "--seed=7"])):
+            code, out, err = quire("make-weights", shape, folder / shape, *args)
+            expect(code == 0 and not err and "quire serve" in out, (code, out, err))
+            for file in ("model.safetensors", "tokenizer.json"):
+                digests[shape, file] = hashlib.sha256((folder / shape / file).read_bytes()).hexdigest()[:16]
+        # Recorded: a seed is a promise of these bytes, and fixtures elsewhere may be named by it.
+        expect(digests == MADE_UP, digests)
+        for shape in ("tiny-llama", "tiny-qwen2"):
+            with Server("--threads=1", model=folder / shape) as server:
+                status, answer = server.post("/v1/completions", {"model": shape, "prompt": "Once", "max_tokens": 8,
+                                                                 "ignore_eos": True, "temperature": 0})
+                expect(status == 200 and answer["usage"]["completion_tokens"] == 8, (status, answer))
+                expect(answer["usage"]["prompt_tokens"] == 4, "a token for each byte")
+                status, answer = server.post("/v1/chat/completions", {"model": shape, "max_tokens": 4, "messages": [
+                    {"role": "user", "content": "Hello"}]})
+                expect(status == 200, (status, answer))
+        full = folder / "tiny-llama"
+        for args, wanted, mention in (
+                (("tiny-llama", full), 2, "give a new folder"), (("tiny-lama", folder / "x"), 2, "tiny-llama"),
+                (("tiny-llama",), 2, "DIR is missing"), (("tiny-llama", folder / "x", "--layers=3"), 2, "has 2 layers"),
+                (("tiny-llama", folder / "x", "--dtype=int4"), 2, "bf16"),
+                (("tiny-llama", folder / "x", "--seed=-1"), 2, "--seed"),
+                (("tiny-llama", full / "config.json"), 2, "cannot be made")):
+            code, out, err = quire("make-weights", *args)
+            expect(code == wanted and mention in err and len(err.splitlines()) == 1, (args, code, err))
+            expect(not (folder / "x").exists(), args)
+        # Ctrl-C: nothing stands there that a server would take for a model.
+        child = subprocess.Popen([str(QUIRE), "make-weights", "Llama-3.1-8B", str(folder / "large"), "--dtype=f32",
+                                  "--layers=2"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=CLEAN, text=True)
+        wait_until(lambda: any((folder / "large").glob("*.safetensors")), "it is under way")
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+        expect(child.returncode == 130 and "interrupted" in err, (child.returncode, err))
+        expect(not (folder / "large").exists(), list(folder.iterdir()))
 
 
 def test_interrupts_end_what_waits_and_leave_nothing_running():
