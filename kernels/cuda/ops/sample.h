@@ -1,0 +1,74 @@
+// One token for each row of logits, by the rules at the head of kernels/sampling/sample_row.h.
+//
+// Every choice, count and logprob has the bits that kernels/sampling/sampler.h gives for the same
+// row: masses and histograms are sums of integers, noise depends on the token's id, and ties go to
+// the lowest id. A row is a block's own: it sees no neighbour.
+//
+// The block reads a row once and keeps the first kCachedLogits of its logits in shared memory; what
+// lies behind them is read again by every pass (up to three without a cut, about eight with one).
+// Rows that are greedy and nothing else (SampleParams::plain) keep nothing: one pass at any width.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/runtime/runtime.h"
+#include "kernels/sampling/sample_row.h"
+
+namespace quire::kernels::cuda {
+
+inline constexpr int kCachedLogits = 48 * 1024;
+
+// A SampleRow whose lists lie in device memory. Made by PackSampleRows.
+struct DeviceSampleRow {
+  float temperature;
+  float top_p;
+  float min_p;
+  float typical_p;
+  float repetition_penalty;
+  float frequency_penalty;
+  float presence_penalty;
+  int32_t top_k;
+  uint64_t seed;
+  uint64_t output_index;
+  uint32_t choice;
+  int32_t logprobs;
+  int32_t scored_token;
+  int32_t mask_words;  // 0: every id is allowed
+  int32_t banned_count;
+  int32_t bias_count;
+  int32_t token_count;  // 0 where the row has no penalties
+  int32_t changes;      // whether the lists may change a logit
+  const uint32_t* allowed_mask;
+  const int32_t* banned_ids;
+  const TokenBias* logit_bias;
+  const TokenCount* token_counts;
+  float* raw_biased;   // [bias_count] the kernel keeps raw logits there
+  float* raw_counted;  // [token_count]
+};
+
+// Bytes that PackSampleRows fills: the rows, their lists, and room for what the kernel keeps.
+size_t PackedSampleRowsBytes(std::span<const SampleRow> rows);
+// Writes to `host` (aligned to 16) what has to be copied to `device` before LaunchSample. The copy
+// must not be shared by two launches at a time. Returns SampleParams::plain.
+bool PackSampleRows(std::span<const SampleRow> rows, void* host, void* device);
+
+struct SampleParams {
+  // [rows, stride] float32, of which the first `vocabulary` columns count. A row whose lists change
+  // logits may be left changed behind kCachedLogits. Aligned to 16 bytes.
+  float* logits = nullptr;
+  int64_t stride = 0;  // a multiple of 4
+  int rows = 0;
+  int vocabulary = 0;
+  const DeviceSampleRow* sample_rows = nullptr;  // [rows] as packed
+  SampleOutput* outputs = nullptr;               // [rows], every field of it is written
+  bool plain = false;                            // what PackSampleRows said
+  // Filled in by LaunchSample: logits that are kept in shared memory.
+  int cached = 0;
+};
+
+runtime::Error LaunchSample(runtime::Runtime& runtime, runtime::StreamId stream,
+                            SampleParams params);
+
+}  // namespace quire::kernels::cuda

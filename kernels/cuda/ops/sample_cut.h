@@ -1,0 +1,172 @@
+// The tokens of a row that are in play, and the exact cuts among them.
+//
+// A cut keeps the shortest prefix, in the order (order descending, id ascending), whose weights
+// reach a target. One pass makes a histogram over bins of equal width that the order never crosses,
+// one lists the bin in which the target is reached; there it is found digit by digit, of the order
+// and then of the id. Where that bin is too full for the list, the digits go over the row instead.
+#pragma once
+
+#include "kernels/cuda/ops/sample_block.h"
+
+namespace quire::kernels::cuda {
+
+inline constexpr uint32_t kMinusInfinityBits = 0xff800000u;
+
+QUIRE_DEVICE float Magnitude(float x) { return FloatOfBits(BitsOfFloat(x) & 0x7fffffffu); }
+
+// One row of logits: its first ones in shared memory, the rest where it was.
+struct RowOfLogits {
+  float* global;
+  float* cache;
+  int cached;
+  int count;
+
+  QUIRE_DEVICE float Get(int id) const { return id < cached ? cache[id] : global[id]; }
+  QUIRE_DEVICE float* At(int id) const { return id < cached ? cache + id : global + id; }
+};
+
+// The end of a cut: higher orders stay, and at this one the ids up to `last_id`.
+struct Threshold {
+  uint32_t order = 0;
+  int32_t last_id = 0x7fffffff;
+
+  QUIRE_DEVICE bool Keeps(uint32_t of_token, int id) const {
+    return of_token > order || (of_token == order && id <= last_id);
+  }
+};
+
+// Which tokens are in play. A token's value is its distance (z − peak) / temperature; with peak 0
+// and temperature 1 it is the logit.
+struct InPlay {
+  float peak = 0.0f;
+  float temperature = 1.0f;
+  float min_p = 0.0f;
+  Threshold nearest;  // in the order of values
+  bool cut_to_typical = false;
+  float mean = 0.0f;
+  Threshold typical;  // in the order of how near to the mean
+
+  QUIRE_DEVICE float ValueOf(float z) const { return (z - peak) / temperature; }
+  QUIRE_DEVICE bool Has(int id, float value) const {
+    if (BitsOfFloat(value) == kMinusInfinityBits) return false;
+    if (min_p > 0.0f && !(sampling::ExpOfNegative(value) >= min_p)) return false;
+    if (!nearest.Keeps(sampling::OrderedKey(value), id)) return false;
+    return !cut_to_typical || typical.Keeps(~sampling::OrderedKey(Magnitude(value - mean)), id);
+  }
+
+  // f(id, value) of this thread's tokens.
+  template <class F>
+  QUIRE_DEVICE void Each(const RowOfLogits& row, const F& f) const {
+    for (int id = ThreadIndex(); id < row.count; id += kSampleThreads) {
+      const float value = ValueOf(row.Get(id));
+      if (Has(id, value)) f(id, value);
+    }
+  }
+};
+
+// How a cut orders and weighs values.
+struct Measure {
+  float origin = 0.0f;  // the largest value, or with `typical` the mean
+  bool typical = false;
+  bool by_mass = false;
+
+  // Bins of 1/32; a token of a lower bin comes before one of a higher.
+  QUIRE_DEVICE int BinOf(float value) const {
+    const float away = (typical ? Magnitude(value - origin) : origin - value) * 32.0f;
+    return away < static_cast<float>(kSampleBins - 1) ? static_cast<int>(away) : kSampleBins - 1;
+  }
+  QUIRE_DEVICE uint32_t OrderOf(float value) const {
+    return typical ? ~sampling::OrderedKey(Magnitude(value - origin)) : sampling::OrderedKey(value);
+  }
+  QUIRE_DEVICE uint64_t WeightOf(float value) const {
+    return by_mass ? sampling::Mass(sampling::ExpOfNegative(value)) : 1;
+  }
+};
+
+// The tokens of one bin: from the list when it holds them all, else out of the row.
+struct BinTokens {
+  const RowOfLogits& row;
+  const InPlay& in_play;
+  const Measure& measure;
+  int bin;
+
+  // f(id, value) of this thread's.
+  template <class F>
+  QUIRE_DEVICE void Each(const SampleShared& shared, const F& f) const {
+    const uint32_t listed = shared.listed;
+    if (listed <= kListed) {
+      for (uint32_t i = ThreadIndex(); i < listed; i += kSampleThreads) {
+        f(shared.list_ids[i], shared.list_values[i]);
+      }
+      return;
+    }
+    in_play.Each(row, [&](int id, float value) {
+      if (measure.BinOf(value) == bin) f(id, value);
+    });
+  }
+};
+
+// Lists the tokens that `wanted` names, as far as there is room; how many there are is in
+// shared.listed.
+template <class F>
+QUIRE_DEVICE void List(SampleShared& shared, const RowOfLogits& row, const InPlay& in_play,
+                       const F& wanted) {
+  BlockBarrier();
+  if (ThreadIndex() == 0) shared.listed = 0;
+  BlockBarrier();
+  in_play.Each(row, [&](int id, float value) {
+    if (!wanted(id, value)) return;
+    const uint32_t at = AtomicAdd(&shared.listed, 1u);
+    if (at >= kListed) return;
+    shared.list_ids[at] = id;
+    shared.list_values[at] = value;
+  });
+  BlockBarrier();
+}
+
+// A digit of the order: those of a higher one come first. Of the id: the lower.
+inline constexpr int kOrderDigits = 4;
+inline constexpr int kIdDigits = 3;  // a vocabulary has fewer than 2^24 ids
+
+QUIRE_DEVICE Threshold Cut(SampleShared& shared, const RowOfLogits& row, const InPlay& in_play,
+                           const Measure& measure, CutTarget target) {
+  target.by_mass = measure.by_mass;
+  ClearBins(shared, kSampleBins);
+  in_play.Each(row, [&](int, float value) {
+    AddToBin(shared, measure.BinOf(value), measure.WeightOf(value));
+  });
+  Crossing at = FindCrossing<kSampleBins>(shared, target, true, 0);
+  if (at.all) return Threshold{};
+  const int bin = at.bin;
+  target.weight = at.target;
+  List(shared, row, in_play, [&](int, float value) { return measure.BinOf(value) == bin; });
+  const BinTokens tokens{row, in_play, measure, bin};
+  uint32_t order = 0;
+  uint32_t id_prefix = 0;
+  for (int digit = 0; digit < kOrderDigits + kIdDigits; ++digit) {
+    const bool of_order = digit < kOrderDigits;
+    const int shift =
+        8 * (of_order ? kOrderDigits - 1 - digit : kOrderDigits + kIdDigits - 1 - digit);
+    ClearBins(shared, kDigitBins);
+    tokens.Each(shared, [&](int id, float value) {
+      const uint32_t own = measure.OrderOf(value);
+      const uint32_t number = of_order ? own : static_cast<uint32_t>(id);
+      const uint32_t prefix = of_order ? order : id_prefix;
+      if (!of_order && own != order) return;
+      if (shift < 24 && (number >> (shift + 8)) != prefix) return;
+      const uint32_t value_of_digit = (number >> shift) & 255u;
+      AddToBin(shared, static_cast<int>(of_order ? 255u - value_of_digit : value_of_digit),
+               measure.WeightOf(value));
+    });
+    at = FindCrossing<kDigitBins>(shared, target, false, at.above);
+    const uint32_t found = static_cast<uint32_t>(at.bin);
+    if (of_order) {
+      order = order << 8 | (255u - found);
+    } else {
+      id_prefix = id_prefix << 8 | found;
+    }
+  }
+  return Threshold{order, static_cast<int32_t>(id_prefix)};
+}
+
+}  // namespace quire::kernels::cuda
