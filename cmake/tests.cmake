@@ -106,6 +106,7 @@ quire_fuzz(http_request DEPS router/http)
 quire_fuzz(open_inference DEPS router/grpc/oip)
 quire_fuzz(http2_guard DEPS router/front)
 quire_fuzz(step_packet DEPS worker/runner)
+quire_fuzz(rank_messages DEPS worker/ranks)
 quire_fuzz(endpoint_slices DEPS router/discovery)
 quire_fuzz(key_file DEPS router/keys)
 

@@ -224,6 +224,7 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   group.setup.arena_bytes =
       static_cast<uint64_t>(worker_->backend->EstimateSharedBytes(model.program, program_options_));
   group.setup.limits = Limits();
+  group.setup.text_digest = model.bundle_digest;
   group.identity =
       RankIdentity(model.model_id, NumericsId(*worker_->backend, config_.tensor_parallel_size));
   group.step_timeout_us = config_.rank_timeout.milliseconds * kMicrosPerMilli;

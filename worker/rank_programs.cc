@@ -98,10 +98,10 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     QUIRE_ASSIGN_OR_RETURN(auto backend, OpenCpuBackend(config, threads));
     model::LoadOptions load;
     load.rank = {setup.rank, setup.size};
+    // Text is the router's: the engine has read it once to identify the model.
+    load.with_text = false;
+    load.text_digest = setup.text_digest;
     QUIRE_ASSIGN_OR_RETURN(auto model, model::LoadModel(config.model, load));
-    // Text is the router's: a rank needs none of it once the model is identified.
-    model->bundle = {};
-    model->bundle_bytes = {};
     kernels::ProgramOptions options = RankProgramOptions(config, model->program);
     options.page_count = setup.limits.page_count;
     if (setup.size > 1) options.communicator = &communicator;

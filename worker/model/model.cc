@@ -32,6 +32,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
     if (!bytes.ok()) return Annotate(bytes.status(), path);
     model->bundle_bytes = *std::move(bytes);
     model->bundle_digest = text::TextBundleDigest(model->bundle_bytes);
+  } else {
+    model->bundle_digest = options.text_digest;
   }
   model->model_id = load::ModelId(model->config, model->bundle_digest, model->files->tensors());
   return model;

@@ -87,13 +87,22 @@ class ProcessRanks final : public RankHost {
     const auto at = children_.find(rank);
     if (at == children_.end()) return "was not there";
     int status = 0;
-    const pid_t reaped = waitpid(at->second.pid, &status, WNOHANG);
+    pid_t reaped = 0;
+    while ((reaped = waitpid(at->second.pid, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+      if (!WIFSTOPPED(status) && !WIFCONTINUED(status)) break;
+      at->second.stopped = WIFSTOPPED(status);
+    }
     if (reaped == 0 || (reaped < 0 && errno == EINTR)) return std::nullopt;
     if (at->second.watch_fd >= 0) close(at->second.watch_fd);
     children_.erase(at);
     if (reaped < 0) return "is gone";
     if (WIFSIGNALED(status)) return "was killed by signal " + std::to_string(WTERMSIG(status));
     return "exited with code " + std::to_string(WEXITSTATUS(status));
+  }
+
+  bool Stopped(int rank) const override {
+    const auto at = children_.find(rank);
+    return at != children_.end() && at->second.stopped;
   }
 
   int WatchFd(int rank) const override {
@@ -119,6 +128,7 @@ class ProcessRanks final : public RankHost {
   struct Child {
     pid_t pid = -1;
     int watch_fd = -1;
+    bool stopped = false;
   };
 
   // Those that were given up and have died since leave no zombie.

@@ -32,6 +32,7 @@ RankGroup::RankGroup(RankGroupOptions options, RankHost& host, Logger& log, Rank
       host_(host),
       log_(log),
       metrics_(metrics),
+      expected_(options_.setup.limits, std::max(1, options_.max_in_flight)),
       event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   QUIRE_CHECK(options_.setup.size >= 1 && options_.max_in_flight >= 1);
   QUIRE_CHECK(options_.on_hopeless != nullptr && event_fd_ >= 0);
@@ -67,6 +68,7 @@ void RankGroup::SetWaker(std::function<void()> waker) {
 void RankGroup::Adopt(std::shared_ptr<Generation> generation) {
   mine_ = std::move(generation);
   flights_.clear();
+  expected_.Clear();
   digest_ = 0;
   steps_ = 0;
 }
@@ -104,6 +106,7 @@ void RankGroup::Launch(std::span<const std::byte> packet, int64_t /*now_us*/) {
     return;
   }
   flights_.push_back(flight);
+  expected_.Launch(packet);
 }
 
 void RankGroup::Collect(StepResult& result) {
@@ -113,6 +116,9 @@ void RankGroup::Collect(StepResult& result) {
   for (int rank = 0; rank < options_.setup.size; ++rank) {
     if (!ReceiveResult(rank, start_us, flight, result_)) return;
     if (rank == 0) {
+      if (!expected_.Fits(result_.step)) {
+        return Lose(*mine_, RankFailure::kDamaged, "rank 0: its result answers another step");
+      }
       std::swap(result, result_.step);
       digest_ = ChainDigest(digest_, flight.packet_digest, result);
     }
@@ -122,6 +128,7 @@ void RankGroup::Collect(StepResult& result) {
     }
   }
   flights_.pop_front();
+  expected_.Pop();
   ++steps_;
   last_end_us_ = FutexNowMicros();
 }
@@ -174,7 +181,8 @@ void RankGroup::Lose(Generation& generation, RankFailure why, const std::string&
     failure_text_ = what;
     ready_.store(0);
   }
-  generation.collectives->Abort();
+  // One that could not even be started has no collectives.
+  if (generation.collectives != nullptr) generation.collectives->Abort();
   for (const auto& channel : generation.channels) channel->Close();
   Ring();
   WakeEngine();

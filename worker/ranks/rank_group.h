@@ -4,14 +4,15 @@
 // Owner: worker/main. Launch, Collect and Restore belong to the engine's thread; a supervising
 // thread of the group's own starts the ranks, watches them, takes them down and starts them anew.
 // Invariants:
-// 1. A result is handed on only when every rank has returned the digest of the same steps with the
-//    same tokens.
+// 1. A result is handed on only when it answers the step row by row, and every rank has returned
+//    the digest of the same steps with the same tokens.
 // 2. The first failure takes the group down: collectives are aborted and channels closed at once,
 //    processes that have not gone after kRankGraceMicros are killed, one that cannot be reaped is
 //    not waited for. Then all ranks start anew, as another generation.
 // 3. A step's deadline is the group's timeout or the engine's own limit of that step, whichever is
 //    later; the first steps of a generation have kWarmUpWaitMicros. Time in which this process did
-//    not run itself is not held against a rank.
+//    not run itself is not held against a rank. A rank that a signal has stopped is given the
+//    group's timeout alone, whatever it was about.
 // 4. Two threads share a Generation: the engine's, until it has restored a later one, and the
 //    supervising one, until its ranks have ended.
 #pragma once
@@ -28,6 +29,7 @@
 #include "common/log/log.h"
 #include "common/sync.h"
 #include "worker/core/engine_io.h"
+#include "worker/ranks/expected_results.h"
 #include "worker/ranks/rank_host.h"
 #include "worker/ranks/rank_messages.h"
 #include "worker/ranks/rank_metrics.h"
@@ -88,6 +90,8 @@ class RankGroup final : public Runner {
   absl::Status AwaitReady(Generation& generation);
   absl::Status TakeGreeting(Generation& generation, int rank);
   void Watch(Generation& generation);
+  // The rank that has been stopped by a signal for longer than a step may take, or −1.
+  int FindStopped();
   void TakeDown(Generation& generation);
   bool AwaitEnds(int64_t until_us);
   void SayLost();
@@ -109,6 +113,7 @@ class RankGroup final : public Runner {
   // The engine's thread.
   std::shared_ptr<Generation> mine_;
   std::deque<Flight> flights_;
+  ExpectedResults expected_;
   uint64_t digest_ = 0;
   int64_t steps_ = 0;        // collected of this generation
   int64_t last_end_us_ = 0;  // of a step
@@ -121,6 +126,8 @@ class RankGroup final : public Runner {
   int event_fd_ = -1;
   int failed_starts_ = 0;
   int64_t backoff_us_ = 0;
+  std::vector<int64_t> stopped_us_;  // by rank, while this process ran
+  int64_t last_look_us_ = 0;
 
   std::atomic<uint64_t> ready_{0};  // number of the generation that works; 0: none
   std::atomic<bool> stopping_{false};

@@ -34,6 +34,8 @@ class RankHost {
   // How it has ended, "was killed by signal 9"; nothing while it runs. A rank that was never
   // started, or was given up, has ended.
   virtual std::optional<std::string> Ended(int rank) = 0;
+  // Whether a signal has stopped it and nothing has let it go on, as of the last Ended.
+  virtual bool Stopped(int /*rank*/) const { return false; }
   // A descriptor that is readable when it has ended; −1 when there is none, so that it has to be
   // asked.
   virtual int WatchFd(int rank) const = 0;

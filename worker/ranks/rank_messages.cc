@@ -22,16 +22,18 @@ void PutTop(FlatWriter& out, const TopRange& top) {
 
 void GetTop(FlatReader& in, TopRange& top) {
   top.begin = in.Get<uint32_t>();
-  top.count = in.Get<uint32_t>();
+  top.count = static_cast<uint32_t>(in.InRange(0, kMaxLogprobs + 1));
 }
 
 // The lists that samples and scores point into have been read after them.
-bool TopsHold(const StepResult& step) {
+bool TopsHold(const StepResult& step, int32_t vocab_size) {
   const uint64_t size = step.top_ids.size();
   const auto within = [size](const auto& token) {
     return uint64_t{token.top.begin} + token.top.count <= size;
   };
+  const auto known = [vocab_size](TokenId id) { return id >= 0 && id < vocab_size; };
   return size == step.top_logprobs.size() &&
+         std::all_of(step.top_ids.begin(), step.top_ids.end(), known) &&
          std::all_of(step.samples.begin(), step.samples.end(), within) &&
          std::all_of(step.scores.begin(), step.scores.end(), within);
 }
@@ -76,6 +78,8 @@ bool GetScore(FlatReader& in, const StepLimits& limits, ScoredToken& score) {
 constexpr size_t kSampleBytes = 29;
 constexpr size_t kScoreBytes = 21;
 
+constexpr int64_t kMaxElapsedMicros = int64_t{1} << 40;  // of a step: so that sums stay in range
+
 }  // namespace
 
 void EncodeRankSetup(const RankSetup& setup, std::vector<std::byte>& bytes) {
@@ -90,6 +94,7 @@ void EncodeRankSetup(const RankSetup& setup, std::vector<std::byte>& bytes) {
     out.Put(value);
   }
   out.Put(setup.limits.page_count);
+  out.PutText(setup.text_digest);
   out.End();
 }
 
@@ -105,6 +110,7 @@ absl::Status DecodeRankSetup(std::span<const std::byte> bytes, RankSetup& setup)
     *value = in.InRange(1, INT32_MAX);
   }
   setup.limits.page_count = in.Get<int64_t>();
+  setup.text_digest = in.GetText(kMaxRankTextBytes);
   const bool good = in.ok() && in.AtEnd() && setup.rank >= 0 && setup.rank < setup.size &&
                     setup.limits.page_count > 0 &&
                     static_cast<size_t>(setup.limits.max_rows) <= kMaxStepRows;
@@ -155,7 +161,8 @@ absl::Status DecodeRankResult(std::span<const std::byte> bytes, const StepLimits
   result.digest = in.Get<uint64_t>();
   result.step.elapsed_us = in.Get<int64_t>();
   result.full = in.GetFlag();
-  if (!in.ok() || result.step.elapsed_us < 0) return Damaged("result");
+  const bool timed = result.step.elapsed_us >= 0 && result.step.elapsed_us <= kMaxElapsedMicros;
+  if (!in.ok() || !timed) return Damaged("result");
   if (!result.full) return in.AtEnd() ? absl::OkStatus() : Damaged("result");
   result.step.samples.resize(in.Count(kSampleBytes, limits.max_rows));
   for (SampledToken& sample : result.step.samples) {
@@ -168,7 +175,7 @@ absl::Status DecodeRankResult(std::span<const std::byte> bytes, const StepLimits
   const int64_t most_tops = (int64_t{limits.max_rows} + limits.max_tokens) * kMaxLogprobs;
   in.GetList(result.step.top_ids, most_tops);
   in.GetList(result.step.top_logprobs, most_tops);
-  const bool good = in.ok() && in.AtEnd() && TopsHold(result.step);
+  const bool good = in.ok() && in.AtEnd() && TopsHold(result.step, limits.vocab_size);
   return good ? absl::OkStatus() : Damaged("result");
 }
 

@@ -17,7 +17,7 @@
 
 namespace quire {
 
-inline constexpr uint32_t kRankMessagesVersion = 1;
+inline constexpr uint32_t kRankMessagesVersion = 2;
 inline constexpr size_t kMaxRankTextBytes = 4096;
 
 enum class RankMessage : uint32_t {
@@ -37,6 +37,8 @@ struct RankSetup {
   int32_t size = 1;
   uint64_t arena_bytes = 0;  // of the collectives' memory, for each rank
   StepLimits limits;
+  // Of the model's text, which a rank does not read but has to name: identities say all of a model.
+  std::string text_digest;
 };
 
 struct RankReady {

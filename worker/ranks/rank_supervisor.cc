@@ -19,11 +19,14 @@ using kernels::FutexNowMicros;
 
 constexpr int64_t kStartLookMicros = 10'000;
 constexpr int64_t kWatchLookMicros = 50'000;  // where the end of a rank is no event
+constexpr int64_t kStopLookMicros = 200'000;  // that a rank has been stopped is never one
 constexpr int64_t kThreadGraceMicros = 10'000'000;
 constexpr int64_t kSetupMicros = 10'000'000;
 constexpr int64_t kBackoffMinMicros = 200'000;
 constexpr int64_t kBackoffMaxMicros = 10'000'000;
 constexpr int64_t kLivedLongMicros = 60'000'000;
+
+constexpr char kIsStopped[] = " has been stopped by a signal and does not go on";
 
 std::string RankText(size_t rank) { return "rank " + std::to_string(rank); }
 
@@ -111,6 +114,8 @@ absl::Status RankGroup::StartRanks(Generation& generation) {
 
 absl::Status RankGroup::AwaitReady(Generation& generation) {
   std::vector<int64_t> heard_us(generation.channels.size(), FutexNowMicros());
+  stopped_us_.assign(generation.channels.size(), 0);
+  last_look_us_ = FutexNowMicros();
   while (true) {
     bool all = true;
     for (size_t rank = 0; rank < generation.channels.size(); ++rank) {
@@ -137,6 +142,10 @@ absl::Status RankGroup::AwaitReady(Generation& generation) {
         QUIRE_RETURN_IF_ERROR(TakeGreeting(generation, static_cast<int>(rank)));
       }
       return absl::UnavailableError(AbslView(RankText(rank) + " " + *ended + " while it loaded"));
+    }
+    if (const int stopped = FindStopped(); stopped >= 0) {
+      return absl::DeadlineExceededError(
+          AbslView(RankText(static_cast<size_t>(stopped)) + kIsStopped + " while it loads"));
     }
     WaitForEvent(kStartLookMicros);
   }
@@ -174,14 +183,31 @@ absl::Status RankGroup::TakeGreeting(Generation& generation, int rank) {
 // Returns when the group has failed or is to stop.
 void RankGroup::Watch(Generation& generation) {
   while (!stopping_.load() && !Failed(generation)) {
-    WaitForEvent(-1);
+    WaitForEvent(kStopLookMicros);
     for (int rank = 0; rank < options_.setup.size; ++rank) {
       const std::optional<std::string> ended = host_.Ended(rank);
       if (!ended.has_value()) continue;
       Lose(generation, RankFailure::kDied, RankText(static_cast<size_t>(rank)) + " " + *ended);
       break;
     }
+    if (const int stopped = FindStopped(); stopped >= 0) {
+      Lose(generation, RankFailure::kDeadline, RankText(static_cast<size_t>(stopped)) + kIsStopped);
+    }
   }
+}
+
+// Called at every look, after Ended. Time between two looks that is longer than it should be is
+// this process's own standstill: whoever stopped all of them lets all go on.
+int RankGroup::FindStopped() {
+  const int64_t now_us = FutexNowMicros();
+  const int64_t since_us = std::min(now_us - last_look_us_, 2 * kStopLookMicros);
+  last_look_us_ = now_us;
+  for (int rank = 0; rank < options_.setup.size; ++rank) {
+    int64_t& stopped_us = stopped_us_[static_cast<size_t>(rank)];
+    stopped_us = host_.Stopped(rank) ? stopped_us + since_us : 0;
+    if (stopped_us > options_.step_timeout_us) return rank;
+  }
+  return -1;
 }
 
 // Until something rings, a rank's end can be seen, or the time (−1: none) is over.

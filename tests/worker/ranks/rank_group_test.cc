@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <mutex>
 
 #include "kernels/collectives/futex.h"
 #include "tests/worker/engine/engine_harness.h"
@@ -33,6 +34,26 @@ struct GroupShape {
   int ranks = 2;
   bool processes = false;
   int max_in_flight = 1;
+};
+
+// Keeps what was said of the group's losses.
+class LossLogger final : public Logger {
+ public:
+  LossLogger() : Logger(LogLevel::kError) {}
+  std::string losses() const {
+    const std::lock_guard lock(mutex_);
+    return losses_;
+  }
+
+ private:
+  void Write(LogLevel, std::string_view, std::span<const LogField> fields) override {
+    const std::lock_guard lock(mutex_);
+    for (const LogField& field : fields) {
+      if (field.key == "what") losses_ += field.value.text + ";";
+    }
+  }
+  mutable std::mutex mutex_;
+  std::string losses_;
 };
 
 // An engine over a group of tag ranks, driven by hand in real time.
@@ -61,7 +82,7 @@ class RankFleet {
     group.on_hopeless = [this](const std::string& what) { hopeless = what; };
     host_ =
         shape.processes ? MakeProcessRanks(fault.Arguments()) : MakeThreadRanks(TagBuilder(fault));
-    group_ = std::make_unique<RankGroup>(group, *host_, log_, metrics);
+    group_ = std::make_unique<RankGroup>(group, *host_, log, metrics);
     started = group_->Start();
     if (started.ok()) engine_ = std::make_unique<Engine>(options_, *group_, progress_);
   }
@@ -119,10 +140,10 @@ class RankFleet {
   Metrics registry;
   RankMetrics metrics{registry};
   std::string hopeless;
+  LossLogger log;
 
  private:
   EngineOptions options_;
-  NullLogger log_;
   StepProgress progress_;
   std::unique_ptr<RankHost> host_;
   std::unique_ptr<RankGroup> group_;
@@ -222,6 +243,39 @@ TEST(RankGroup, EveryFaultTakesTheGroupDownAndItComesBack) {
       EXPECT_EQ(fleet.hopeless, "");
     }
     ExpectNothingLeft();
+  }
+}
+
+// The first steps have a minute, which is not what a rank gets that stands still.
+TEST(RankGroup, ARankThatIsStoppedIsSeenByThatAlsoInItsFirstStepAndWhileItLoads) {
+  {
+    RankFleet fleet({2, true, 1}, {"stop", 1, 1, ""}, 300'000);
+    ASSERT_TRUE(fleet.started.ok()) << fleet.started;
+    fleet.Send(1);
+    EXPECT_TRUE(fleet.Finish(1).empty());
+    EXPECT_EQ(fleet.FinishAnew(5), Undisturbed(1));
+    EXPECT_EQ(fleet.log.losses(), "rank 1 has been stopped by a signal and does not go on;");
+    EXPECT_EQ(WhyOf(fleet.metrics), "deadline");
+  }
+  {
+    RankFleet fleet({2, true, 1}, {"load_stop", 1, 0, ""}, 300'000);
+    EXPECT_EQ(StatusMessage(fleet.started),
+              "rank 1 has been stopped by a signal and does not go on while it loads");
+  }
+  ExpectNothingLeft();
+}
+
+// With one rank there is no other whose digest could differ.
+TEST(RankGroup, AnAnswerToAnotherStepIsDamageOfTheRank) {
+  for (const char* what : {"number", "row", "short"}) {
+    SCOPED_TRACE(what);
+    RankFleet fleet({1, true, 1}, {what, 0, 4, ""});
+    ASSERT_TRUE(fleet.started.ok()) << fleet.started;
+    fleet.Send(1);
+    EXPECT_TRUE(fleet.Finish(1).empty());
+    EXPECT_TRUE(fleet.ends[1].retryable);
+    EXPECT_EQ(fleet.FinishAnew(5), Undisturbed(1));
+    EXPECT_EQ(WhyOf(fleet.metrics), "damaged");
   }
 }
 

@@ -16,8 +16,9 @@ namespace quire::test {
 
 inline constexpr char kTagIdentity[] = "tag";
 
-// "skip" a collective, another "token", the "device" fails, "die", "stop", a "damaged" packet, or
-// "late" (a collective too few and nothing said).
+// "skip" a collective, another "token", the "device" fails, "die", "stop", a "damaged" packet,
+// "late" (a collective too few and nothing said), an answer to another "number" or "row" or with a
+// sample too few ("short"); while it loads "start" (an error) and "load_stop".
 struct TagFault {
   std::string what;
   int rank = 0;
@@ -64,6 +65,9 @@ class TagRank final : public RankProgram {
     if (what != "skip" && what != "late") communicator_.AllReduceSum({&one, 1});
     if (what != "late") communicator_.Barrier();
     if (what == "token" && !result.samples.empty()) result.samples[0].token ^= 1;
+    if (what == "number") ++result.number;
+    if (what == "row") ++result.samples.at(0).row;
+    if (what == "short") result.samples.pop_back();
     return absl::OkStatus();
   }
   RankReady Describe() const override { return {kTagIdentity, 0}; }
@@ -85,6 +89,7 @@ inline RankBuilder TagBuilder(TagFault fault) {
     if (fault.what == "start" && fault.rank == setup.rank) {
       return absl::NotFoundError("the weights are gone");
     }
+    if (fault.what == "load_stop" && fault.rank == setup.rank) raise(SIGSTOP);
     return std::make_unique<TagRank>(setup, communicator, fault);
   };
 }

@@ -1,0 +1,147 @@
+// Fuzzes what crosses the shared memory between the engine and a rank: messages, the ring that
+// carries them, and what a rank does with what it is told. The first byte says which.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/collectives/futex.h"
+#include "tests/support/packet_limits.h"
+#include "worker/ranks/expected_results.h"
+#include "worker/ranks/host_channel.h"
+#include "worker/ranks/rank.h"
+#include "worker/ranks/rank_messages.h"
+
+namespace quire {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+void MustBe(bool holds) {
+  if (!holds) std::abort();
+}
+
+// What was accepted is written as the same bytes.
+template <class Message, class Encode>
+void MustEncodeTo(const Message& message, const Encode& encode, Bytes wanted) {
+  std::vector<std::byte> again;
+  encode(message, again);
+  MustBe(again.size() == wanted.size() &&
+         std::memcmp(again.data(), wanted.data(), wanted.size()) == 0);
+}
+
+void Setup(Bytes bytes) {
+  RankSetup setup;
+  if (!DecodeRankSetup(bytes, setup).ok()) return;
+  MustBe(setup.rank >= 0 && setup.rank < setup.size);
+  MustEncodeTo(setup, EncodeRankSetup, bytes);
+}
+
+void Ready(Bytes bytes) {
+  RankReady ready;
+  if (DecodeRankReady(bytes, ready).ok()) MustEncodeTo(ready, EncodeRankReady, bytes);
+}
+
+void Result(Bytes bytes) {
+  const StepLimits limits = test::SmallPacketLimits();
+  RankResult result;
+  if (!DecodeRankResult(bytes, limits, result).ok()) return;
+  size_t tops = 0;
+  for (const SampledToken& sample : result.step.samples) {
+    MustBe(sample.token < limits.vocab_size && sample.row < limits.max_rows);
+    tops += result.step.Top(sample.top).ids.size();
+  }
+  for (const ScoredToken& score : result.step.scores) tops += result.step.Top(score.top).ids.size();
+  MustBe(tops <= (result.step.samples.size() + result.step.scores.size()) * kMaxLogprobs);
+  (void)ChainDigest(1, 2, result.step);
+  if (result.full) MustEncodeTo(result, EncodeRankResult, bytes);
+  // A step that asked for nothing is answered by nothing alone.
+  ExpectedResults expected(limits, 1);
+  StepPlan plan;
+  plan.number = 1;
+  std::vector<std::byte> packet;
+  EncodeStepPlan(plan, packet);
+  expected.Launch(packet);
+  MustBe(!expected.Fits(result.step) || (result.step.samples.empty() && result.step.number == 1));
+}
+
+// The ring's memory as a rank gone mad leaves it: positions and bells, then the data.
+void Ring(Bytes bytes) {
+  const auto engine = HostChannel::Create();
+  MustBe(engine.ok());
+  std::string error;
+  const auto memory = kernels::SharedMemory::Open(dup((*engine)->fd()), 1, error);
+  const std::span<std::byte> results = memory->bytes().subspan(SharedRing::BytesNeeded());
+  std::memcpy(results.data(), bytes.data(), std::min(bytes.size(), results.size()));
+  ChannelMessage message;
+  for (int i = 0; i < 8; ++i) {
+    if ((*engine)->Receive(message, kernels::FutexNowMicros()) != ChannelState::kOk) break;
+    (void)message.Text();
+  }
+  (void)(*engine)->Send(1, bytes, {}, kernels::FutexNowMicros());
+}
+
+class PacketReader final : public RankProgram {
+ public:
+  explicit PacketReader(const StepLimits& limits) : limits_(limits) {}
+  absl::Status Run(std::span<const std::byte> packet, StepResult& result) override {
+    QUIRE_RETURN_IF_ERROR(DecodeStepPlan(packet, limits_, plan_));
+    result.Clear();
+    result.number = plan_.number;
+    return absl::OkStatus();
+  }
+  RankReady Describe() const override { return {"fuzz", 1}; }
+
+ private:
+  const StepLimits limits_;
+  StepPlan plan_;
+};
+
+// A rank that is told the input: pairs of a kind and a length of one byte each, then so many bytes.
+void Rank(Bytes bytes) {
+  const auto engine = HostChannel::Create();
+  MustBe(engine.ok());
+  const auto rank = HostChannel::Open(dup((*engine)->fd()));
+  MustBe(rank.ok());
+  for (int messages = 0; bytes.size() >= 2 && messages < 64; ++messages) {
+    const auto kind = static_cast<uint32_t>(bytes[0]);
+    const size_t size = std::min(static_cast<size_t>(bytes[1]), bytes.size() - 2);
+    (void)(*engine)->Send(kind, bytes.subspan(2, size), {}, kernels::FutexNowMicros());
+    bytes = bytes.subspan(2 + size);
+  }
+  (*engine)->Close();
+  std::unique_ptr<kernels::SharedGroup> group;
+  const GroupOpener open = [&](const RankSetup& setup) -> absl::StatusOr<kernels::SharedGroup*> {
+    if (setup.size > 4 || setup.arena_bytes > 4096) return absl::InternalError("too large to try");
+    std::string error;
+    group = kernels::SharedGroup::Create({setup.size, setup.arena_bytes}, error);
+    MustBe(group != nullptr);
+    return group.get();
+  };
+  const RankBuilder build =
+      [](const RankSetup& setup, kernels::Communicator&,
+         const RankProgress& progress) -> absl::StatusOr<std::unique_ptr<RankProgram>> {
+    progress();
+    return std::make_unique<PacketReader>(setup.limits);
+  };
+  (void)ServeRank(**rank, open, build);
+}
+
+}  // namespace
+}  // namespace quire
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const quire::Bytes bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
+  constexpr void (*kTargets[])(quire::Bytes) = {quire::Setup, quire::Ready, quire::Result,
+                                                quire::Ring, quire::Rank};
+  kTargets[data[0] % std::size(kTargets)](bytes);
+  return 0;
+}

@@ -1,0 +1,50 @@
+// What the packets in flight ask for, so that a result that answers something else is damage of a
+// rank and never taken for a bug of the engine's.
+//
+// Owner: RankGroup; called on the engine's thread. Takes no memory beyond that of the largest
+// steps. Invariant: steps are answered in the order in which they were launched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "worker/core/step_plan.h"
+#include "worker/runner/step_packet.h"
+
+namespace quire {
+
+class ExpectedResults {
+ public:
+  ExpectedResults(const StepLimits& limits, int max_in_flight);
+
+  // Another generation: nothing is in flight and no row is alive.
+  void Clear();
+  // The engine's own packet, in order of launch.
+  void Launch(std::span<const std::byte> packet);
+  // Whether `result` answers the oldest step in flight, row by row and position by position.
+  bool Fits(const StepResult& result) const;
+  // The oldest step has been answered.
+  void Pop();
+
+ private:
+  struct Sample {
+    int32_t row = 0;
+    uint64_t sequence = 0;
+  };
+  struct Step {
+    uint64_t number = 0;
+    std::vector<Sample> samples;
+    std::vector<int32_t> scored;  // positions of the tokens
+  };
+
+  const StepLimits limits_;
+  StepPlan plan_;                          // reused
+  std::vector<uint64_t> sequence_of_row_;  // by row, of those alive
+  std::vector<Step> steps_;                // a ring
+  size_t first_ = 0;                       // the oldest in flight
+  size_t count_ = 0;
+};
+
+}  // namespace quire
