@@ -60,7 +60,7 @@ SCRIPTS = [
     ("faults", ("normal",), 2.5, ["python3", "tests/fault/run.py"], True),
     ("faults", ("long",), 12.0, ["python3", "tests/fault/run.py", "--long", "--record"], True),
     ("docs", ("normal", "long"), 0.6, ["python3", "tests/docs/run.py"], True),
-    ("ranks", ("normal", "long"), 0.6, ["python3", "tests/fault/ranks.py"], True),
+    ("ranks", ("normal", "long"), 1.0, ["python3", "tests/fault/ranks.py"], True),
     ("monitoring", ("normal", "long"), 0.6, ["python3", "tests/monitoring/run.py"], True),
     ("sanitizers", ("normal", "long"), 12.0, ["bash", "tests/sanitizers/run.sh"], True),
     ("deploy", ("normal", "long"), 0.5, ["python3", "tests/deploy/static_test.py"], False),

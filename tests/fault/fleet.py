@@ -21,13 +21,13 @@ def free_port():
 
 
 class Worker:
-    def __init__(self, *flags):
+    def __init__(self, *flags, model=DEMO):
         self.port, self.http_port = free_port(), free_port()
-        self.flags = flags
+        self.flags, self.model = flags, model
         self.process = None
 
     async def start(self):
-        self.process = Process([BIN / "quire-worker", "--model", DEMO, f"--listen=127.0.0.1:{self.port}",
+        self.process = Process([BIN / "quire-worker", "--model", self.model, f"--listen=127.0.0.1:{self.port}",
                                 f"--http-port={self.http_port}", "--threads=1", *self.flags])
         await asyncio.to_thread(self.process.wait_for_line, "ready:")
         return self
@@ -51,8 +51,8 @@ class Worker:
 class Fleet:
     """`async with Fleet(workers=2, routers=1, proxied=True) as fleet`."""
 
-    def __init__(self, workers=2, routers=1, proxied=False, router_flags=(), worker_flags=()):
-        self.workers = [Worker(*worker_flags) for _ in range(workers)]
+    def __init__(self, workers=2, routers=1, proxied=False, router_flags=(), worker_flags=(), model=DEMO):
+        self.workers = [Worker(*worker_flags, model=model) for _ in range(workers)]
         self.proxies = [FaultProxy(worker.port) for worker in self.workers] if proxied else []
         self.router_count, self.router_flags = routers, router_flags
         self.routers = []

@@ -13,11 +13,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from client import requests  # noqa: E402
 from fleet import Fleet  # noqa: E402
-from harness import expect, main_of  # noqa: E402
+from harness import ROOT, Skip, expect, main_of  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # there is another run.py beside the harness
 from run import CARRIED, READY, all_of, at_token, nothing_is_held, same, undisturbed  # noqa: E402
 
+GEMMA = ROOT / ".cache" / "models" / "gemma3-270m" / "model.gguf"
 RANKS = ("--tensor-parallel-size=2", "--rank-backend=process", "--rank-timeout=2s")
 
 
@@ -40,6 +41,12 @@ def children(worker):
 
 def ranks_of(worker):
     return sorted(pid for pid, state in children(worker).items() if state != "Z")
+
+
+def memory_of(pid):
+    """Bytes of a process's own memory that are resident: not the model's file, which all map."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
 
 
 def shared_memory(worker):
@@ -132,6 +139,38 @@ async def backends():
 
 def test_ranks_as_threads_and_as_processes_answer_alike():
     asyncio.run(backends())
+
+
+async def real_model():
+    if not GEMMA.exists():
+        raise Skip(f"{GEMMA} is not there; ./dev model gemma3-270m fetches it")
+    flags = ("--rank-backend=process", "--rank-timeout=10s", "--max-model-len=512", "--max-num-seqs=8",
+             "--max-num-batched-tokens=256", "--kv-cache-memory-bytes=64MiB", "--served-model-name=gemma3-270m")
+    bodies = [{**body, "model": "gemma3-270m"} for body in requests(4, seed=24, max_tokens=20)]
+    begin = asyncio.get_running_loop().time()
+    async with Fleet(workers=2, worker_flags=("--tensor-parallel-size=2", *flags), model=GEMMA) as fleet:
+        print(f"two workers of two ranks were ready in {asyncio.get_running_loop().time() - begin:.1f} s")
+        wanted = await undisturbed(fleet, bodies)
+        before, held = ranks_of(fleet.workers[0]), shared_memory(fleet.workers[0])
+        halves = [memory_of(pid) for pid in before]
+        # Every stream has begun on one of the two workers: whichever the rank is of, some are in its hands.
+        answers = await all_of(fleet.router.port, bodies, at_token(6, lambda: os.kill(before[1], signal.SIGKILL)))
+        same(bodies, answers, wanted, "a rank of the real model was killed at token 6")
+        expect(fleet.router.metric(CARRIED) > 0, "streams were carried on")
+        await back(fleet, fleet.workers[0], before, held)
+        same(bodies, await all_of(fleet.router.port, bodies), wanted, "with the new ranks")
+        await nothing_is_held(fleet)
+    async with Fleet(workers=1, worker_flags=("--tensor-parallel-size=1", *flags), model=GEMMA) as fleet:
+        await all_of(fleet.router.port, bodies)
+        whole = memory_of(ranks_of(fleet.workers[0])[0])
+    mebibytes = [round(n / 2**20) for n in (whole, *halves)]
+    print(f"memory of a rank: {mebibytes[0]} MiB alone, {mebibytes[1:]} MiB of two")
+    # Its half of the weights and of the pages; what is there whole is small.
+    expect(max(halves) < 0.65 * whole, f"memory falls with the number of ranks: {mebibytes} MiB")
+
+
+def test_real_model_on_two_ranks_loses_no_token_when_one_is_killed():
+    asyncio.run(real_model())
 
 
 if __name__ == "__main__":

@@ -22,6 +22,10 @@ class Failure(AssertionError):
     pass
 
 
+class Skip(Exception):
+    """What a test needs is not here: says what, and how it is had."""
+
+
 def expect(condition, message):
     if not condition:
         raise Failure(message)
@@ -202,7 +206,7 @@ def main_of(names):
     """Runs the functions test_* of a module, or those whose names hold one of the arguments."""
     tests = [(n, f) for n, f in sorted(names.items()) if n.startswith("test_")]
     wanted = sys.argv[1:]
-    passed = failed = 0
+    passed = failed = skipped = 0
     for name, test in tests:
         if wanted and not any(w in name for w in wanted):
             continue
@@ -210,8 +214,11 @@ def main_of(names):
             test()
             passed += 1
             print(f"ok   {name}", flush=True)
+        except Skip as why:
+            skipped += 1
+            print(f"SKIP {name}: {why}", flush=True)
         except (Failure, Exception):  # every failure is told, and the next test runs
             failed += 1
             print(f"FAIL {name}\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
