@@ -15,6 +15,7 @@ ITEMS = [
     ("clients", ["bash", "tests/conformance/setup.sh"]),
     ("CUDA compiler", ["python3", "tests/kernels/cuda/toolkit.py"]),
     ("deploy tools", ["python3", "tests/deploy/tools.py"]),
+    ("node agent", ["python3", "tests/plane/programs.py"]),
 ]
 
 passed = failed = 0

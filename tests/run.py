@@ -66,6 +66,7 @@ SCRIPTS = [
     ("deploy", ("normal", "long"), 0.5, ["python3", "tests/deploy/static_test.py"], False),
     ("chart", ("normal", "long"), 0.3, ["python3", "tests/deploy/helm_test.py"], False),
     ("deployed", ("normal", "long"), 1.3, ["python3", "tests/deploy/live_test.py"], True),
+    ("plane", ("normal", "long"), 1.0, ["python3", "tests/plane/local_test.py"], True),
     ("kubernetes", ("long",), 4.0, ["python3", "tests/kubernetes/run.py"], True),
     ("chart-on-cluster", ("long",), 1.0, ["python3", "tests/kubernetes/chart.py"], True),
     ("threads", ("long",), 4.0, ["bash", "tests/sanitizers/threads.sh"], True),

@@ -43,21 +43,24 @@ class Answer:
 
 
 async def ask(port, body, on_event=None, answer=None, bytes_per_s=None):
-    """Streams one completion to its end; raises nothing: what went wrong stands in the answer."""
+    """Streams one completion to its end; raises nothing: what went wrong stands in the answer. `port` may be a
+    (host, port, key) elsewhere than on loopback."""
+    host, port, key = port if isinstance(port, tuple) else ("127.0.0.1", port, None)
+    credential = b"" if key is None else b"Authorization: Bearer %s\r\n" % key.encode()
     answer = answer or Answer()
     payload = json.dumps({**body, "stream": True, "return_token_ids": True}).encode()
     writer = None
     try:
         if bytes_per_s is None:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection(host, port)
         else:  # little may wait in between, so that being slow is felt
             narrow = socket.socket()
             narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             narrow.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", port))
+            await asyncio.get_running_loop().sock_connect(narrow, (host, port))
             reader, writer = await asyncio.open_connection(sock=narrow, limit=64)
         writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-                     b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(payload) + payload)
+                     b"Connection: close\r\n%sContent-Length: %d\r\n\r\n" % (credential, len(payload)) + payload)
         await writer.drain()
         if bytes_per_s is not None:
             while await reader.read(1):

@@ -24,10 +24,7 @@ class Missing(Exception):
     """What this machine lacks for a cluster."""
 
 
-def built_server():
-    server = CACHE / f"kube-apiserver-v{VERSION}"
-    if server.exists():
-        return server
+def go_command():
     go = shutil.which("go") or "/usr/local/go/bin/go"
     if not pathlib.Path(go).exists():
         raise Missing("go is not installed")
@@ -35,11 +32,24 @@ def built_server():
     version = re.match(r"go(\d+)\.(\d+)", told)
     if version is None or (int(version[1]), int(version[2])) < (1, 21):
         raise Missing(f"{go} is {told or 'of no known version'}; Go 1.21 or newer fetches the toolchain that it needs")
+    return go
+
+
+def built(*programs):
+    """Where programs of Kubernetes' own module stand, built into .cache/kubernetes if they are not there."""
+    at = [CACHE / f"{program}-v{VERSION}" for program in programs]
+    missing = [p for p, path in zip(programs, at) if not path.exists()]
+    if missing:
+        build(go_command(), missing)
+    return at
+
+
+def build(go, programs):
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as name:
         folder = pathlib.Path(name)
         env = {**os.environ, "GOFLAGS": "-mod=mod"}
-        module = f"module apiserver\ngo 1.24\nrequire k8s.io/kubernetes v{VERSION}\n"
+        module = f"module kubernetes\ngo 1.24\nrequire k8s.io/kubernetes v{VERSION}\n"
         (folder / "go.mod").write_text(module)
         told = subprocess.run([go, "mod", "download", "-json", f"k8s.io/kubernetes@v{VERSION}"], cwd=folder, env=env,
                               capture_output=True, text=True)
@@ -54,9 +64,11 @@ def built_server():
         major, minor, _ = VERSION.split(".")
         stamps = {"gitVersion": f"v{VERSION}", "gitMajor": major, "gitMinor": minor}
         link = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamps.items())
-        subprocess.run([go, "build", "-ldflags", link, "-o", server, "k8s.io/kubernetes/cmd/kube-apiserver"],
-                       cwd=folder, env=env, check=True)
-    return server
+        for program in programs:
+            fresh = folder / program
+            subprocess.run([go, "build", "-ldflags", link, "-o", fresh, f"k8s.io/kubernetes/cmd/{program}"],
+                           cwd=folder, env=env, check=True)
+            fresh.rename(CACHE / f"{program}-v{VERSION}")  # whole, or not there
 
 
 def free_port():
@@ -70,7 +82,7 @@ class Cluster:
 
     def __init__(self, folder):
         self.folder = folder
-        self.server = built_server()
+        self.server, = built("kube-apiserver")
         if shutil.which("etcd") is None:
             raise Missing("etcd is not installed (Debian's etcd-server)")
         self.etcd_port, peer, self.port = free_port(), free_port(), free_port()

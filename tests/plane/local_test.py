@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""The chart's demo as the node agent runs it without a control plane: pods with addresses of their own, probes, hooks,
+grace, Services and DNS; and what the agent does with pods that fail, wait or will not end."""
+import json
+import pathlib
+import signal
+import sys
+import time
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import plane  # noqa: E402
+import manifests as m  # noqa: E402
+import programs  # noqa: E402
+import tools  # noqa: E402
+from harness import expect, main_of, wait_until  # noqa: E402
+from plane import Agent, Load  # noqa: E402
+
+
+def written(folder, objects):
+    path = folder / "manifests.json"
+    path.write_text("\n---\n".join(json.dumps(o) for o in objects))
+    return f"--manifests={path}"
+
+
+def exit_codes(pod):
+    return [s["state"]["terminated"]["exitCode"] for s in pod["status"]["containerStatuses"]]
+
+
+def test_the_chart():
+    objects = m.chart("-f", m.CHART / "profiles" / "cpu-demo.yaml", "--set", "worker.threads=1")
+    with plane.temporary_folder() as name:
+        folder = pathlib.Path(name)
+        with Agent(folder, "run", written(folder, objects)) as agent:
+            begin = time.monotonic()
+            workers = ("prod/quire-worker-0", "prod/quire-worker-1")
+            agent.await_ready(*workers, "prod/quire-router-0")
+            print(f"     ready {time.monotonic() - begin:.1f} s after the start")
+            service = next(s for s in agent.ask("/services") if s["metadata"]["name"] == "quire-router")
+            where = (service["spec"]["clusterIP"], 8000, plane.key_of(objects, "quire-demo-keys"))
+            wait_until(lambda: ready_workers(where) == 2, "the router has both workers")
+            load = Load(where)
+            crash(agent, load, workers[0])
+            leave(agent, load, workers[1])
+            helm_test(agent)
+            end(agent, load)
+            expect(agent.stop() == 0, agent.process.output())
+
+
+def ready_workers(where):
+    with urllib.request.urlopen(f"http://{where[0]}:{where[1]}/metrics", timeout=10) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith('quire_router_workers{phase="ready"} '):
+                return float(line.rsplit(" ", 1)[1])
+    return None
+
+
+def crash(agent, load, worker):
+    """kill -9 in mid-stream: it is started again, and no answer shows it."""
+    def act():
+        agent.kill(worker)
+        wait_until(lambda: restarts(agent, worker) == 1, "a restart is counted")
+        agent.await_ready(worker)
+        wait_until(lambda: ready_workers(load.where) == 2, "it is found again")
+    _, served, gap = load.during(act)
+    print(f"     kill -9 of a worker: {served} answers, longest gap {gap:.2f} s")
+
+
+def restarts(agent, pod):
+    return agent.pods()[pod]["pod"]["status"]["containerStatuses"][0]["restartCount"]
+
+
+def leave(agent, load, worker):
+    """A pod that is deleted: its hook, its drain, and it ends by itself within its grace."""
+    def act():
+        gone = agent.ask("/delete", pod=worker)
+        expect(exit_codes(gone["pod"]) == [0], agent.told(worker))
+        expect(gone["seconds"] < gone["pod"]["spec"]["terminationGracePeriodSeconds"], gone["seconds"])
+        agent.ask("/start", pod=worker)
+        agent.await_ready(worker)
+        wait_until(lambda: ready_workers(load.where) == 2, "the new one is found")
+        return gone["seconds"]
+    seconds, served, gap = load.during(act)
+    print(f"     a deleted worker: gone after {seconds:.1f} s, {served} answers, longest gap {gap:.2f} s")
+
+
+def helm_test(agent):
+    agent.ask("/start", pod="prod/quire-test")
+    wait_until(lambda: agent.pods()["prod/quire-test"]["pod"]["status"]["phase"] in ("Succeeded", "Failed"), "it ends",
+               60, lambda: agent.told("prod/quire-test"))
+    expect(exit_codes(agent.pods()["prod/quire-test"]["pod"]) == [0], agent.told("prod/quire-test"))
+
+
+def end(agent, load):
+    """The only router leaves: what runs is finished, and it is gone within its grace."""
+    gone = load.once(lambda: agent.ask("/delete", pod="prod/quire-router-0"))
+    expect(exit_codes(gone["pod"]) == [0], agent.told("prod/quire-router-0"))
+
+
+def shell(name, script, **more):
+    container = {"name": "main", "image": "registry.example.com/machine:1", "command": ["/bin/sh", "-c", script],
+                 **more.pop("container", {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "prod", "labels": {"app": name}},
+            "spec": {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 2, "containers": [container],
+                     **more}}
+
+
+FILES = """set -x
+test "$(cat /files/greeting)" = hello && test "$(cat /secret/word)" = xyzzy && test "$POD_IP" = "$(hostname -I | tr -d ' ')" &&
+test "$WORD" = xyzzy && test "$BOTH" = 'xyzzy and $(NOBODY)' && test "$MEBIBYTES" = 64 && test "$MY_NAME" = files &&
+test "$(id -u):$(id -g)" = 1000:1001 && test "$(cat /shared/from-init)" = here && ! touch /etc/x 2>/dev/null &&
+grep -q '^NoNewPrivs:.*1' /proc/self/status && test "$(cat /labels)" = 'app="files"' && test "$$$$" = 1
+"""
+
+
+def files():
+    pod = shell("files", FILES, restartPolicy="Never", container={
+        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                {"name": "MY_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "words", "key": "word"}}},
+                {"name": "NOT_THERE", "valueFrom": {"secretKeyRef": {"name": "words", "key": "no", "optional": True}}},
+                {"name": "MEBIBYTES", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
+                {"name": "BOTH", "value": "$(WORD) and $(NOBODY)"}],
+        "resources": {"limits": {"memory": "64Mi"}},
+        "securityContext": {"readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False},
+        "volumeMounts": [{"name": "config", "mountPath": "/files"}, {"name": "secret", "mountPath": "/secret"},
+                         {"name": "shared", "mountPath": "/shared"},
+                         {"name": "about", "mountPath": "/labels", "subPath": "labels"}]})
+    pod["spec"] |= {
+        "securityContext": {"runAsUser": 1000, "runAsGroup": 1001, "fsGroup": 1002},
+        "initContainers": [{"name": "first", "image": "machine", "command": ["/bin/sh", "-c", "echo here > /shared/from-init"],
+                            "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}],
+        "volumes": [{"name": "config", "configMap": {"name": "settings"}}, {"name": "shared", "emptyDir": {}},
+                    {"name": "secret", "secret": {"secretName": "words", "defaultMode": 0o400}},
+                    {"name": "about", "downwardAPI": {"items": [
+                        {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]}
+    return pod
+
+
+def every_second(**action):
+    return {**action, "periodSeconds": 1, "failureThreshold": 1}
+
+
+def odd_pods():
+    """Pods whose shells say what the agent did with them."""
+    exec_ = lambda words: {"exec": {"command": ["/bin/sh", "-c", words]}}  # noqa: E731
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"greeting": "hello"}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "words"}, "data": {"word": "eHl6enk="}},
+        files(),
+        # Ends by its hook's word; without the hook it would not.
+        shell("hooked", "while ! test -e /hook/told; do sleep 0.05; done; exit 0", terminationGracePeriodSeconds=30,
+              volumes=[{"name": "hook", "emptyDir": {}}], container={
+                  "lifecycle": {"preStop": exec_("touch /hook/told")},
+                  "volumeMounts": [{"name": "hook", "mountPath": "/hook"}]}),
+        shell("deaf", "trap '' TERM; while :; do sleep 0.05; done"),
+        # Its startup probe holds the others back; then its liveness probe ends it.
+        shell("sick", "sleep 1; touch /probe/up; sleep 2; touch /probe/sick; while :; do sleep 0.05; done",
+              volumes=[{"name": "p", "emptyDir": {}}], container={
+                  "startupProbe": {**exec_("test -e /probe/up"), "periodSeconds": 1, "failureThreshold": 20},
+                  "livenessProbe": every_second(**exec_("test ! -e /probe/sick")),
+                  "volumeMounts": [{"name": "p", "mountPath": "/probe"}]}),
+        shell("never-up", "while :; do sleep 0.05; done", container={
+            "startupProbe": every_second(tcpSocket={"port": 7}), "readinessProbe": every_second(tcpSocket={"port": 7})}),
+        shell("crashing", "exit 3"),
+        shell("waiting", "true", volumes=[{"name": "none", "secret": {"secretName": "not-there"}}]),
+        shell("no-image", "true", container={"image": "registry.example.com/nobody:1"}),
+        {**shell("root-refused", "true"), "spec": {**shell("x", "true")["spec"], "securityContext": {"runAsNonRoot": True}}},
+    ]
+
+
+def test_pods_that_are_odd():
+    with plane.temporary_folder() as name:
+        folder = pathlib.Path(name)
+        with Agent(folder, "run", written(folder, odd_pods())) as agent:
+            def status(pod):
+                return agent.pods()[f"prod/{pod}"]["pod"]["status"]
+
+            def container(pod):
+                return status(pod)["containerStatuses"][0]
+
+            def becomes(pod, what, condition):
+                wait_until(lambda: condition(container(pod)), f"{pod} {what}", 30,
+                           lambda: f"{status(pod)}\n{agent.told('prod/' + pod)}")
+
+            becomes("files", "ends", lambda c: "terminated" in c["state"])
+            expect(status("files")["phase"] == "Succeeded", agent.told("prod/files"))
+            becomes("crashing", "waits before its next start", lambda c: c["restartCount"] == 1 and
+                    c["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff" and
+                    c["lastState"]["terminated"]["exitCode"] == 3)
+            becomes("sick", "is started again", lambda c: c["restartCount"] == 1)
+            becomes("never-up", "is started again", lambda c: c["restartCount"] >= 1 and not c["ready"])
+            expect("not-there" in status("waiting")["message"], status("waiting"))
+            for pod, words in (("no-image", "no root file system"), ("root-refused", "runAsNonRoot")):
+                becomes(pod, "says why", lambda c: words in c["state"].get("waiting", {}).get("message", ""))
+            gone = agent.ask("/delete", pod="prod/hooked")
+            expect(exit_codes(gone["pod"]) == [0] and gone["seconds"] < 20, gone)
+            gone = agent.ask("/delete", pod="prod/deaf")
+            expect(exit_codes(gone["pod"]) == [128 + signal.SIGKILL] and gone["seconds"] >= 2, gone)
+            for pod in ("waiting", "no-image", "crashing"):
+                agent.ask("/delete", pod=f"prod/{pod}")
+            expect(agent.stop() == 0, agent.process.output())
+            expect(not list((folder / "pods").iterdir()), "folders of pods that are gone")
+
+
+def needed():
+    try:
+        programs.agent()
+    except (programs.Missing, tools.Missing) as missing:
+        return str(missing)
+    return plane.alone()
+
+
+if __name__ == "__main__":
+    sys.exit(tools.suite(lambda: main_of(globals()), needed))
