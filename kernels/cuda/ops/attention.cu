@@ -4,18 +4,32 @@
 
 namespace quire::kernels::cuda {
 
+namespace {
+
+// The least compiled head dimension that holds this one; 0: none does.
+int PaddedHeadDim(int head_dim) {
+  if (head_dim <= 0 || head_dim % 8 != 0 || head_dim > 256) return 0;
+  return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+}
+
+}  // namespace
+
 size_t AttentionWorkspaceBytes(const AttentionPlan& plan, int kv_heads, int head_dim) {
   if (plan.max_spans <= 1) return 0;
   const size_t places = static_cast<size_t>(plan.tile_count) * kv_heads;
   const size_t slots = plan.rows_per_tile == 16 ? places * plan.max_spans : places;
-  return slots * (plan.rows_per_tile / 16) * (head_dim / 8 + 1) * 128 * sizeof(float);
+  return slots * (plan.rows_per_tile / 16) * (PaddedHeadDim(head_dim) / 8 + 1) * 128 *
+         sizeof(float);
 }
 
 runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
-                               const AttentionPlan& plan, const AttentionParams& params) {
-  if (head_dim != 64 && head_dim != 128 && head_dim != 256) {
-    return "attention: head dimension " + std::to_string(head_dim) + "; 64, 128 and 256 are served";
+                               const AttentionPlan& plan, AttentionParams params) {
+  const int padded = PaddedHeadDim(head_dim);
+  if (padded == 0) {
+    return "attention: head dimension " + std::to_string(head_dim) +
+           "; multiples of 8 up to 256 are served";
   }
+  params.head_dim = head_dim;
   const int group = params.kv_heads > 0 ? params.heads / params.kv_heads : 0;
   if (group < 1 || group > 16 || params.heads % params.kv_heads != 0) {
     return "attention: " + std::to_string(params.heads) + " heads on " +
@@ -29,8 +43,7 @@ runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stre
   }
   if (plan.tile_count == 0) return {};
   const bool decode = plan.rows_per_tile == 16;
-  const AttentionInstance instance =
-      decode ? DecodeAttention(head_dim) : PrefillAttention(head_dim);
+  const AttentionInstance instance = decode ? DecodeAttention(padded) : PrefillAttention(padded);
   runtime::LaunchShape shape =
       runtime::ShapeOf(static_cast<uint32_t>(plan.tile_count),
                        static_cast<uint32_t>(params.kv_heads), instance.shared_bytes, params);

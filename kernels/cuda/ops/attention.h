@@ -47,6 +47,7 @@ struct AttentionParams {
   int window = 0;  // 0 is full attention
   float scale = 1.0f;
   float softcap = 0.0f;
+  int head_dim = 0;  // filled in by LaunchAttention
   // AttentionWorkspaceBytes of memory; one word per tile and KV head, zero before the first launch
   // and after each.
   float* workspace = nullptr;
@@ -65,8 +66,9 @@ struct AttentionPlan {
 
 size_t AttentionWorkspaceBytes(const AttentionPlan& plan, int kv_heads, int head_dim);
 
-// head_dim: 64, 128 or 256. At most 16 heads share a KV head.
+// head_dim: a multiple of 8 up to 256; shared memory and products are those of the next of 64, 128
+// and 256, memory and traffic its own. At most 16 heads share a KV head.
 runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
-                               const AttentionPlan& plan, const AttentionParams& params);
+                               const AttentionPlan& plan, AttentionParams params);
 
 }  // namespace quire::kernels::cuda

@@ -43,6 +43,8 @@ struct AttentionBlock {
     return static_cast<size_t>(sequence.first_token) + tile.first_query + row / group;
   }
   QUIRE_DEVICE bool Exists(int row) const { return row < queries * group; }
+  // Whether a piece of 8 elements is of the head; those behind it are zeros in shared memory.
+  QUIRE_DEVICE bool IsOfHead(int piece) const { return 8 * piece < params.head_dim; }
 
   QUIRE_DEVICE void CopyQueries() const {
 #pragma unroll 1
@@ -50,8 +52,11 @@ struct AttentionBlock {
       const int row = i / Rows::kPieces;
       const int piece = i % Rows::kPieces;
       const uint16_t* from = params.q;
-      if (Exists(row)) from += TokenOf(row) * params.q_stride + HeadOf(row) * kHeadDim + 8 * piece;
-      AsyncCopy16(SharedMemory() + Rows::Swizzled(row, piece), from, Exists(row) ? 16 : 0);
+      const bool there = Exists(row) && IsOfHead(piece);
+      if (there) {
+        from += TokenOf(row) * params.q_stride + HeadOf(row) * params.head_dim + 8 * piece;
+      }
+      AsyncCopy16(SharedMemory() + Rows::Swizzled(row, piece), from, there ? 16 : 0);
     }
   }
 
@@ -77,12 +82,12 @@ struct AttentionBlock {
       const int piece = i % Rows::kPieces;
       const int key = key_tile * kAttentionKeys + row;
       const uint32_t page = Shuffle(pages, row >> params.block_shift);
-      const bool seen = key >= first_key && key <= last_key;
+      const bool seen = key >= first_key && key <= last_key && IsOfHead(piece);
       int64_t at = 0;
       if (seen) {
         const int token = key & ((1 << params.block_shift) - 1);
         at = page * params.page_stride + BlockY() * params.head_stride +
-             static_cast<int64_t>(token) * kHeadDim + 8 * piece;
+             static_cast<int64_t>(token) * params.head_dim + 8 * piece;
       }
       const int place = Rows::Swizzled(row, piece);
       AsyncCopy16(to + place, params.keys + at, seen ? 16 : 0);
@@ -172,8 +177,9 @@ struct AttentionBlock {
       const int piece = i % Rows::kPieces;
       const int row = 16 * WarpIndex() + local;
       const Vector16 y = Load16(own + Rows::Swizzled(local, piece));
-      if (!Exists(row)) continue;
-      Store16(params.out + (TokenOf(row) * params.heads + HeadOf(row)) * kHeadDim + 8 * piece, y);
+      if (!Exists(row) || !IsOfHead(piece)) continue;
+      const size_t head = TokenOf(row) * params.heads + HeadOf(row);
+      Store16(params.out + head * params.head_dim + 8 * piece, y);
     }
   }
 };

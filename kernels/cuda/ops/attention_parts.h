@@ -1,12 +1,11 @@
-// The small parts of attention: sizes of tiles, exp and soft cap, what a row sees, what waits in
-// the workspace.
+// The small parts of attention: sizes of tiles, what a row sees, what waits in the workspace.
 #pragma once
 
 #include "kernels/cuda/device/memory.h"
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/device/sync.h"
 #include "kernels/cuda/ops/attention.h"
-#include "kernels/sampling/arithmetic.h"
+#include "kernels/cuda/ops/soft_cap.h"
 
 namespace quire::kernels::cuda {
 
@@ -15,16 +14,6 @@ using namespace device;  // NOLINT: a kernel file's vocabulary
 inline constexpr int kAttentionKeys = 64;   // of a tile
 inline constexpr int kAttentionSpan = 512;  // keys
 inline constexpr float kNoScore = -1e30f;   // below every score; differences of it stay finite
-
-QUIRE_DEVICE float ExpOf(float x) { return sampling::ExpOfNegative(x); }
-
-// cap · tanh(x / cap)
-QUIRE_DEVICE float SoftCap(float x, float cap) {
-  const float y = x / cap;
-  const float e = ExpOf(y > 0.0f ? -2.0f * y : 2.0f * y);
-  const float t = (1.0f - e) / (1.0f + e);
-  return cap * (y > 0.0f ? t : -t);
-}
 
 // Which keys a lane's two rows (g and g + 8 of the warp's sixteen) may see: [first, last].
 struct RowKeys {

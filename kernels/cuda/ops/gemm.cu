@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/ops/gemm_tile.h"
+#include "kernels/cuda/ops/soft_cap.h"
 
 namespace quire::kernels::cuda {
 
@@ -71,8 +72,55 @@ QUIRE_DEVICE void LoadPiece(const GemmParams& params, int piece, Tile& tile) {
   }
 }
 
-// Eight neighbours of one row of the result, with the bias, in its type. Every other four lanes
-// read their upper half first, so that eight lanes meet no bank twice.
+// What is done to eight neighbours of one row of the result, in the order of gemm.h.
+QUIRE_DEVICE void Finish8(const GemmParams& params, int row, float (&y)[8]) {
+  if (params.bias != nullptr) {
+    const Vector16 bias = Load16(params.bias + row);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      y[2 * i] = y[2 * i] + LowBf16(bias.word[i]);
+      y[2 * i + 1] = y[2 * i + 1] + HighBf16(bias.word[i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    y[i] = y[i] * params.scale;
+    if (params.softcap > 0.0f) y[i] = SoftCap(y[i], params.softcap);
+    if (params.relu) y[i] = y[i] > 0.0f ? y[i] : 0.0f;
+  }
+}
+
+QUIRE_DEVICE void StoreFloats(float* out, bool accumulate, const float* y) {
+#pragma unroll
+  for (int half = 0; half < 8; half += 4) {
+    float z[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) z[i] = y[half + i];
+    if (accumulate) {
+      const Vector16 there = Load16(out + half);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) z[i] = FloatOfBits(there.word[i]) + z[i];
+    }
+    Store16(out + half,
+            Vector16{{BitsOfFloat(z[0]), BitsOfFloat(z[1]), BitsOfFloat(z[2]), BitsOfFloat(z[3])}});
+  }
+}
+
+QUIRE_DEVICE void StoreBf16(uint16_t* out, bool accumulate, const float* y) {
+  Vector16 there{{0, 0, 0, 0}};
+  if (accumulate) there = Load16(out);
+  Vector16 z;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    z.word[i] = accumulate ? PackBf16(LowBf16(there.word[i]) + y[2 * i],
+                                      HighBf16(there.word[i]) + y[2 * i + 1])
+                           : PackBf16(y[2 * i], y[2 * i + 1]);
+  }
+  Store16(out, z);
+}
+
+// Eight neighbours of one row of the result, in its type. Every other four lanes read their upper
+// half first, so that eight lanes meet no bank twice.
 QUIRE_DEVICE void StoreOut(const GemmParams& params, int token, int row, const float* from) {
   float y[8];
   const bool upper_first = Lane() / 4 % 2 != 0;
@@ -85,25 +133,12 @@ QUIRE_DEVICE void StoreOut(const GemmParams& params, int token, int row, const f
     y[i] = FloatOfBits(low.word[i]);
     y[i + 4] = FloatOfBits(high.word[i]);
   }
-  if (params.bias != nullptr) {
-    const Vector16 bias = Load16(params.bias + row);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      y[2 * i] = y[2 * i] + LowBf16(bias.word[i]);
-      y[2 * i + 1] = y[2 * i + 1] + HighBf16(bias.word[i]);
-    }
-  }
+  Finish8(params, row, y);
   const size_t at = static_cast<size_t>(token) * params.n + row;
   if (params.out_float32) {
-    float* out = static_cast<float*>(params.out) + at;
-    Store16(out,
-            Vector16{{BitsOfFloat(y[0]), BitsOfFloat(y[1]), BitsOfFloat(y[2]), BitsOfFloat(y[3])}});
-    Store16(out + 4,
-            Vector16{{BitsOfFloat(y[4]), BitsOfFloat(y[5]), BitsOfFloat(y[6]), BitsOfFloat(y[7])}});
+    StoreFloats(static_cast<float*>(params.out) + at, params.accumulate, y);
   } else {
-    Store16(static_cast<uint16_t*>(params.out) + at,
-            Vector16{{PackBf16(y[0], y[1]), PackBf16(y[2], y[3]), PackBf16(y[4], y[5]),
-                      PackBf16(y[6], y[7])}});
+    StoreBf16(static_cast<uint16_t*>(params.out) + at, params.accumulate, y);
   }
 }
 

@@ -1,7 +1,8 @@
 // The product of bfloat16 activations and weights for every number of rows, with the same bits at
 // each.
 //
-// out[m, n] = Σ_k x[m, k] · weight[n, k] + bias[n]. The weights are always the 16-row side of the
+// y[m, n] = (Σ_k x[m, k] · weight[n, k] + bias[n]) · scale, soft-capped, then through a ReLU, as
+// far as each is asked for; out = y, or out += y. The weights are always the 16-row side of the
 // tensor core's tile and the rows of x its 8 columns, so that one row of x wastes little and the
 // arithmetic of an element never depends on how many rows there are.
 //
@@ -27,6 +28,10 @@ struct GemmParams {
   int n = 0;  // a multiple of 8
   int k = 0;  // a multiple of 8
   bool out_float32 = false;
+  bool accumulate = false;  // out += y: what is there is read in its own type, the sum rounded once
+  bool relu = false;
+  float scale = 1.0f;
+  float softcap = 0.0f;  // above 0: y = softcap · tanh(y / softcap)
   // Where pieces wait for each other: GemmWorkspaceBytes(m, n, k) of memory, and GemmCounters(m, n)
   // words that are zero before the first launch and zero again after each.
   float* workspace = nullptr;

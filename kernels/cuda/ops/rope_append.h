@@ -16,7 +16,7 @@ struct RopeAppendParams {
   const int32_t* positions = nullptr;  // [tokens]
   const int32_t* pages = nullptr;      // [tokens] the page of each token's position
   const float* angles = nullptr;
-  int rotary_dim = 0;                // a multiple of 16, or 0: no rotation
+  int rotary_dim = 0;                // a multiple of 8, or 0: no rotation
   const uint16_t* q_norm = nullptr;  // bfloat16 [head_dim] or null
   const uint16_t* k_norm = nullptr;
   float epsilon = 1e-6f;
@@ -29,10 +29,11 @@ struct RopeAppendParams {
   int block_shift = 4;
   int heads = 0;
   int kv_heads = 0;
+  int head_dim = 0;  // filled in by LaunchRopeAppend
 };
 
-// head_dim: 64, 128 or 256.
+// head_dim: a multiple of 8 up to 256.
 runtime::Error LaunchRopeAppend(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
-                                const RopeAppendParams& params);
+                                RopeAppendParams params);
 
 }  // namespace quire::kernels::cuda

@@ -180,9 +180,11 @@ void ExpectExact(const AttentionCase& c, const std::vector<Part>& parts,
 }
 
 TEST(CudaAttention, IsTheFloat64MeaningInEveryKernel) {
-  const AttentionCase cases[] = {{64, 2, 4, 0, 0.0f, 4},   {128, 1, 8, 0, 0.0f, 6},
-                                 {256, 1, 4, 0, 0.0f, 4},  {64, 1, 3, 70, 0.0f, 5},
-                                 {64, 1, 16, 0, 20.0f, 4}, {128, 2, 1, 33, 0.0f, 4}};
+  const AttentionCase cases[] = {
+      {64, 2, 4, 0, 0.0f, 4},  {128, 1, 8, 0, 0.0f, 6},  {256, 1, 4, 0, 0.0f, 4},
+      {64, 1, 3, 70, 0.0f, 5}, {64, 1, 16, 0, 20.0f, 4}, {128, 2, 1, 33, 0.0f, 4},
+      {8, 2, 2, 0, 0.0f, 4},   {16, 1, 8, 20, 0.0f, 4},  {32, 2, 2, 0, 0.0f, 5},
+      {80, 1, 4, 0, 0.0f, 4},  {96, 2, 1, 0, 0.0f, 4},   {200, 1, 2, 0, 0.0f, 4}};
   uint64_t seed = 10;
   for (const AttentionCase& c : cases) {
     SCOPED_TRACE(c.head_dim * 1000 + c.window);
@@ -227,6 +229,22 @@ TEST(CudaAttention, PrefillDecodeAndAnyCutGiveTheSameBits) {
     for (const int t : {0, 13, 14, 39}) {  // positions 1023 and 1024 among them
       AttentionBed one(c, 50 + t);
       ASSERT_EQ(rows_of(whole, t), one.Run({{first + t, 1}}, 16)) << t;
+    }
+  }
+}
+
+TEST(CudaAttention, OddHeadDimensionsGiveTheSameBitsInPrefillDecodeAndManySpans) {
+  for (const int head_dim : {16, 80, 248}) {
+    const AttentionCase c{head_dim, 2, 2, 0, 0.0f, 4};
+    const auto width = static_cast<size_t>(c.kv_heads * c.group * head_dim);
+    AttentionBed prefill_bed(c, 45);
+    const std::vector<Part> prefill = {{510, 5}};
+    const auto whole = prefill_bed.Run(prefill, 64);
+    ExpectExact(c, prefill, whole);
+    for (const int t : {0, 2, 4}) {
+      AttentionBed decode_bed(c, 46 + t);
+      const auto one = decode_bed.Run({{510 + t, 1}}, 16);
+      ASSERT_EQ(memcmp(one.data(), &whole[t * width], 2 * width), 0) << head_dim << " " << t;
     }
   }
 }
@@ -278,7 +296,9 @@ TEST(CudaAttention, WhatItCannotServeIsRefused) {
   AttentionPlan plan;
   plan.tile_count = 1;
   params.heads = params.kv_heads = 1;
-  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 80, plan, params), "");
+  for (const int head_dim : {0, 12, 264, -8}) {
+    EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), head_dim, plan, params), "");
+  }
   params.heads = 17;
   EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
   params.heads = 3;

@@ -1,6 +1,8 @@
 // The GEMM against float64, and bits equal at every number of rows, in one block's hands or many's.
 #include "kernels/cuda/ops/gemm.h"
 
+#include <algorithm>
+
 #include "tests/kernels/cuda/device_bed.h"
 
 namespace quire::kernels::cuda::test {
@@ -13,6 +15,10 @@ struct GemmCase {
   bool bias = false;
   bool out_float32 = true;
   int multiprocessors = kGemmMultiprocessors;
+  bool accumulate = false;
+  bool relu = false;
+  float scale = 1.0f;
+  float softcap = 0.0f;
 };
 
 // [m, n] as float32, whatever the type of out.
@@ -22,8 +28,17 @@ std::vector<float> RunGemm(DeviceBed& bed, const GemmCase& c) {
   params.weight = bed.Put(RandomBf16(static_cast<size_t>(c.n) * c.k, 2));
   if (c.bias) params.bias = bed.Put(RandomBf16(c.n, 3));
   const size_t count = static_cast<size_t>(c.m) * c.n;
-  auto* out = bed.New<float>(count);
-  auto* narrow = bed.New<uint16_t>(count);
+  // What is there already: NaN, or numbers to be added to.
+  std::vector<uint16_t> there(count, 0xffff);
+  if (c.accumulate) there = RandomBf16(count, 4);
+  std::vector<float> there_wide(count);
+  for (size_t i = 0; i < count; ++i) there_wide[i] = Widen(there[i]);
+  auto* out = bed.Put(there_wide);
+  auto* narrow = bed.Put(there);
+  params.accumulate = c.accumulate;
+  params.relu = c.relu;
+  params.scale = c.scale;
+  params.softcap = c.softcap;
   params.out = c.out_float32 ? static_cast<void*>(out) : narrow;
   params.out_float32 = c.out_float32;
   params.m = c.m;
@@ -45,6 +60,7 @@ void ExpectExact(const GemmCase& c, const std::vector<float>& out) {
   const auto x = RandomBf16(static_cast<size_t>(c.m) * c.k, 1);
   const auto weight = RandomBf16(static_cast<size_t>(c.n) * c.k, 2);
   const auto bias = RandomBf16(c.n, 3);
+  const auto there = RandomBf16(static_cast<size_t>(c.m) * c.n, 4);
   for (int m = 0; m < c.m; ++m) {
     for (int n = 0; n < c.n; ++n) {
       double sum = c.bias ? Widen(bias[n]) : 0.0;
@@ -55,7 +71,11 @@ void ExpectExact(const GemmCase& c, const std::vector<float>& out) {
         sum += product;
         magnitude += std::abs(product);
       }
-      const double slack = magnitude * (c.k / 16 + 8) * 0x1p-24;
+      sum *= c.scale;
+      if (c.softcap > 0) sum = c.softcap * std::tanh(sum / c.softcap);
+      if (c.relu) sum = std::max(sum, 0.0);
+      if (c.accumulate) sum += Widen(there[static_cast<size_t>(m) * c.n + n]);
+      const double slack = magnitude * (c.k / 16 + 8) * 0x1p-24 * c.scale + c.softcap * 1e-6;
       const double rounding = c.out_float32 ? 0.0 : Bf16Rounding(sum);
       ASSERT_NEAR(out[static_cast<size_t>(m) * c.n + n], sum, slack + rounding)
           << "m " << m << " n " << n << " of " << c.m << " " << c.n << " " << c.k;
@@ -71,6 +91,23 @@ TEST(CudaGemm, IsTheFloat64ProductAtEveryTileAndEdge) {
         GemmCase{64, 72, 520, true}, GemmCase{65, 136, 136}, GemmCase{130, 64, 96, true, false}}) {
     DeviceBed bed(++seed);
     ExpectExact(c, RunGemm(bed, c));
+  }
+}
+
+TEST(CudaGemm, AddsScalesCapsAndActivatesWhatItMade) {
+  uint64_t seed = 20;
+  for (const bool out_float32 : {false, true}) {
+    for (const int m : {3, 70}) {
+      const int all = kGemmMultiprocessors;
+      for (const GemmCase& c :
+           {GemmCase{m, 72, 1088, true, out_float32, all, true},
+            GemmCase{m, 24, 72, true, out_float32, all, true, true},
+            GemmCase{m, 24, 72, false, out_float32, all, false, true, 0.5f},
+            GemmCase{m, 24, 200, true, out_float32, all, false, false, 1.5f, 30.0f}}) {
+        DeviceBed bed(++seed);
+        ExpectExact(c, RunGemm(bed, c));
+      }
+    }
   }
 }
 

@@ -124,7 +124,9 @@ TEST(CudaRopeAppend, IsTheFloat64MeaningAndTouchesNoOtherSlot) {
   uint64_t seed = 1;
   for (const RopeCase& c : {RopeCase{64, 4, 2, 64, false, 4}, RopeCase{64, 3, 1, 32, true, 5},
                             RopeCase{128, 8, 2, 128, true, 4}, RopeCase{256, 4, 1, 256, true, 6},
-                            RopeCase{128, 2, 2, 0, false, 4}}) {
+                            RopeCase{128, 2, 2, 0, false, 4}, RopeCase{8, 3, 2, 8, true, 4},
+                            RopeCase{16, 4, 1, 16, true, 4}, RopeCase{80, 2, 1, 80, true, 4},
+                            RopeCase{96, 2, 2, 24, true, 5}, RopeCase{248, 2, 1, 248, false, 4}}) {
     SCOPED_TRACE(c.head_dim * 1000 + c.rotary_dim);
     RopeBed bed(c, ++seed);
     const int tokens = 13;
@@ -189,8 +191,10 @@ TEST(CudaRopeAppend, WhatItCannotServeIsRefused) {
   DeviceBed bed;
   RopeAppendParams params;
   params.tokens = 1;
-  EXPECT_NE(LaunchRopeAppend(bed.runtime(), bed.stream(), 96, params), "");
-  params.rotary_dim = 24;
+  for (const int head_dim : {0, 12, 264}) {
+    EXPECT_NE(LaunchRopeAppend(bed.runtime(), bed.stream(), head_dim, params), "");
+  }
+  params.rotary_dim = 20;
   EXPECT_NE(LaunchRopeAppend(bed.runtime(), bed.stream(), 64, params), "");
   params.rotary_dim = 80;
   EXPECT_NE(LaunchRopeAppend(bed.runtime(), bed.stream(), 64, params), "");

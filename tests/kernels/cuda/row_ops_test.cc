@@ -1,6 +1,8 @@
-// RMSNorm, activations and embedding against float64, and bits equal at every number of rows.
+// RMSNorm, LayerNorm, activations and embedding against float64, and bits equal at every number of
+// rows.
 #include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ops/embedding.h"
+#include "kernels/cuda/ops/layer_norm.h"
 #include "kernels/cuda/ops/rms_norm.h"
 #include "tests/kernels/cuda/device_bed.h"
 
@@ -104,6 +106,107 @@ TEST(CudaRmsNorm, AWidthThatItCannotTakeIsRefused) {
   for (const int width : {0, -8, 12, kMaxRmsNormWidth + 8}) {
     params.width = width;
     EXPECT_NE(LaunchRmsNorm(bed.runtime(), bed.stream(), params), "") << width;
+  }
+}
+
+struct LayerNormCase {
+  int width;
+  bool residual;
+  bool bias;
+};
+
+std::vector<uint16_t> RunLayerNorm(DeviceBed& bed, const LayerNormCase& c, int rows,
+                                   std::vector<uint16_t>* residual = nullptr) {
+  const size_t n = static_cast<size_t>(rows) * c.width;
+  LayerNormParams params;
+  params.x = bed.Put(RandomBf16(n, 1));
+  params.weight = bed.Put(RandomBf16(c.width, 3));
+  if (c.bias) params.bias = bed.Put(RandomBf16(c.width, 4));
+  uint16_t* sum = bed.New<uint16_t>(n);
+  if (c.residual) {
+    params.delta = bed.Put(RandomBf16(n, 2));
+    params.residual_out = sum;
+  }
+  params.out = bed.New<uint16_t>(n);
+  params.rows = rows;
+  params.width = c.width;
+  bed.Check(LaunchLayerNorm(bed.runtime(), bed.stream(), params));
+  if (residual != nullptr) *residual = bed.Get(sum, n);
+  return bed.Get(params.out, n);
+}
+
+TEST(CudaLayerNorm, IsTheFloat64MeaningOfItsRoundedInputs) {
+  for (const LayerNormCase c :
+       {LayerNormCase{8, false, true}, LayerNormCase{64, true, true},
+        LayerNormCase{1024, true, false}, LayerNormCase{1032, false, true},
+        LayerNormCase{4096, true, true}, LayerNormCase{16384, true, true}}) {
+    DeviceBed bed(c.width);
+    const int rows = 3;
+    std::vector<uint16_t> sum;
+    const auto out = RunLayerNorm(bed, c, rows, &sum);
+    const size_t n = static_cast<size_t>(rows) * c.width;
+    const auto x = RandomBf16(n, 1);
+    const auto delta = RandomBf16(n, 2);
+    const auto weight = RandomBf16(c.width, 3);
+    const auto bias = RandomBf16(c.width, 4);
+    for (int r = 0; r < rows; ++r) {
+      std::vector<double> h(c.width);
+      double mean = 0.0;
+      for (int i = 0; i < c.width; ++i) {
+        const size_t at = static_cast<size_t>(r) * c.width + i;
+        h[i] = Widen(x[at]);
+        if (c.residual) {
+          const uint16_t expected = device::Bf16Bits(Widen(x[at]) + Widen(delta[at]));
+          ASSERT_EQ(sum[at], expected);
+          h[i] = Widen(expected);
+        }
+        mean += h[i] / c.width;
+      }
+      double variance = 0.0;
+      for (const double value : h) variance += (value - mean) * (value - mean) / c.width;
+      for (int i = 0; i < c.width; ++i) {
+        const double normed = (h[i] - mean) / std::sqrt(variance + 1e-5);
+        const double exact = normed * Widen(weight[i]) + (c.bias ? Widen(bias[i]) : 0.0);
+        const double got = Widen(out[static_cast<size_t>(r) * c.width + i]);
+        ASSERT_NEAR(got, exact, 1.01 * Bf16Rounding(exact) + 2e-5)
+            << c.width << " " << r << " " << i;
+      }
+    }
+  }
+}
+
+TEST(CudaLayerNorm, BitsOfARowAreTheSameAtAnyNumberOfRows) {
+  const LayerNormCase c{264, true, true};
+  DeviceBed bed(3);
+  const auto whole = RunLayerNorm(bed, c, 300);  // more rows than blocks
+  for (const int rows : kRowCounts) {
+    const auto part = RunLayerNorm(bed, c, rows);
+    ASSERT_EQ(memcmp(part.data(), whole.data(), part.size() * 2), 0) << rows;
+  }
+}
+
+TEST(CudaLayerNorm, KeepsItsBudget) {
+  struct Shape {
+    int rows;
+    int width;
+    const char* kernel;
+  };
+  for (const Shape& s :
+       {Shape{1584, 64, "layer_norm_narrow"}, Shape{1584, 1040, "layer_norm_middle"},
+        Shape{792, 6160, "layer_norm_wide"}}) {
+    DeviceBed bed(4);
+    RunLayerNorm(bed, {s.width, true, true}, s.rows);
+    ExpectWithinBudget(bed.runtime(), s.kernel, 8.0 * s.rows * s.width + s.width * 4, 0);
+  }
+}
+
+TEST(CudaLayerNorm, AWidthThatItCannotTakeIsRefused) {
+  DeviceBed bed;
+  LayerNormParams params;
+  params.rows = 1;
+  for (const int width : {0, -8, 12, kMaxLayerNormWidth + 8}) {
+    params.width = width;
+    EXPECT_NE(LaunchLayerNorm(bed.runtime(), bed.stream(), params), "") << width;
   }
 }
 
