@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "absl/synchronization/mutex.h"
 #include "common/json/json.h"
 #include "common/metrics/process_metrics.h"
 #include "common/runtime/asio_executor.h"
@@ -18,6 +19,7 @@
 #include "router/grpc/oip/open_inference.h"
 #include "router/http2_flags.h"
 #include "router/link/dialer_grpc.h"
+#include "router/link/one_poller_grpc.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/records/request_log.h"
 #include "router/records/trace_sink.h"
@@ -166,6 +168,7 @@ struct RouterProcess::State {
   std::unique_ptr<TlsIdentity> tls;
   std::unique_ptr<ThreadBackground> handshakes;  // with tls
   std::unique_ptr<WorkerTlsFiles> worker_tls;
+  std::unique_ptr<OnePollerGrpc> one_poller;  // outlives all that gRPC calls back
   std::unique_ptr<Dialer> dialer;
   std::unique_ptr<RequestLog> request_log;
   std::unique_ptr<RecentRequests> recent;
@@ -193,7 +196,10 @@ struct RouterProcess::State {
 
 RouterProcess::RouterProcess(const RouterConfig& config, const trace::TraceSettings& tracing,
                              Logger& log)
-    : state_(std::make_unique<State>(config, tracing, log)) {}
+    : state_(std::make_unique<State>(config, tracing, log)) {
+  // Debian's Abseil follows the order of all locks, which each call of gRPC's pays for.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
 
 RouterProcess::~RouterProcess() = default;
 
@@ -264,6 +270,8 @@ absl::Status RouterProcess::State::Start() {
   http_services->operators = admin_keys.get();
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
   QUIRE_RETURN_IF_ERROR(grpc->Start());
+  one_poller = std::make_unique<OnePollerGrpc>();
+  if (!one_poller->holds()) log.Warning("gRPC polls with more than one thread: calls cost more");
   front->Listen(std::move(ports));
   executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
   log.Info("listening", {{"http", HostAndPort(config.host, front->ports()[0])},

@@ -3,9 +3,11 @@
 #include <grpcpp/server_context.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/check.h"
 #include "router/grpc/messages_grpc.h"
@@ -47,8 +49,10 @@ void AnswerCall::Cancelled() {
   End(grpc::Status(grpc::StatusCode::CANCELLED, "the client gave the call up"));
 }
 
-void AnswerCall::Heard(const CallWriter::News& news) {
-  if (news.taken && id_ != 0) services_.pipeline.Taken(id_, news.choice, *news.taken);
+void AnswerCall::Heard(const WriteNews& news) {
+  if (news.taken && id_ != 0) {
+    services_.pipeline.Taken(id_, static_cast<uint32_t>(news.whose), *news.taken);
+  }
   if (!news.broken || broken_) return;
   GiveUp();
   End(grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone"));
@@ -58,7 +62,7 @@ void AnswerCall::Heard(const CallWriter::News& news) {
 void AnswerCall::OnStarted(const Started& started) {
   v1::GenerateResponse message;
   ToProto(started, request_id_, *message.mutable_started());
-  writer_.Add(std::move(message));
+  Add(std::move(message));
   AddPrompt(started);
 }
 
@@ -71,20 +75,54 @@ void AnswerCall::AddPrompt(const Started& started) {
     while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
     v1::GenerateResponse message;
     message.mutable_prompt()->set_text(std::string(text.substr(begin, end - begin)));
-    writer_.Add(std::move(message));
+    Add(std::move(message));
   }
   const std::span<const TokenLogprob> logprobs(started.prompt_logprobs);
   for (size_t begin = 0; begin < logprobs.size(); begin += kPromptPartTokens) {
     const size_t count = std::min(kPromptPartTokens, logprobs.size() - begin);
     v1::GenerateResponse message;
     ToProto(logprobs.subspan(begin, count), begin, *message.mutable_prompt());
-    writer_.Add(std::move(message));
+    Add(std::move(message));
   }
 }
 
 void AnswerCall::OnDelta(const Delta& delta) {
-  writer_.AddDelta(delta);
-  writer_.Write();
+  AddDelta(delta);
+  WriteAfterTurn();
+}
+
+// What waits while a write is under way travels together.
+void AnswerCall::AddDelta(const Delta& delta) {
+  const uint64_t end = delta.first_index + delta.ids.size();
+  if (told_.size() <= delta.choice) told_.resize(delta.choice + 1, 0);
+  std::optional<uint64_t> taken;
+  if (end >= told_[delta.choice] + services_.limits.taken_step) taken = told_[delta.choice] = end;
+  const bool joined = writer_.JoinLast([&](Writer::Message& last) {
+    if (!last.response.has_delta() || last.whose != delta.choice) return false;
+    AppendToProto(delta, *last.response.mutable_delta());
+    if (taken) last.taken = taken;
+    return true;
+  });
+  if (joined) return;
+  auto message = std::make_unique<Writer::Message>();
+  message->whose = delta.choice;
+  message->taken = taken;
+  AppendToProto(delta, *message->response.mutable_delta());
+  writer_.Add(std::move(message));
+}
+
+void AnswerCall::Add(v1::GenerateResponse response) {
+  auto message = std::make_unique<Writer::Message>();
+  message->response = std::move(response);
+  writer_.Add(std::move(message));
+}
+
+void AnswerCall::WriteAfterTurn() {
+  if (std::exchange(write_posted_, true)) return;
+  services_.AfterTurn([self = shared_from_this()] {
+    self->write_posted_ = false;
+    self->writer_.Write();
+  });
 }
 
 void AnswerCall::OnChoiceEnd(const ChoiceEnd& end) {
@@ -92,8 +130,8 @@ void AnswerCall::OnChoiceEnd(const ChoiceEnd& end) {
   --choices_left_;
   v1::GenerateResponse message;
   ToProto(end, *message.mutable_done());
-  writer_.Add(std::move(message));
-  if (choices_left_ > 0) writer_.Write();  // else the end of the call follows at once
+  Add(std::move(message));
+  if (choices_left_ > 0) WriteAfterTurn();  // else the end of the call follows at once
 }
 
 void AnswerCall::OnFinished(const Usage& usage) {
@@ -105,7 +143,7 @@ void AnswerCall::OnFinished(const Usage& usage) {
   }
   v1::GenerateResponse message;
   ToProto(usage, *message.mutable_usage());
-  writer_.Add(std::move(message));
+  Add(std::move(message));
   End(grpc::Status::OK);
 }
 

@@ -10,8 +10,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/log/log.h"
 #include "common/runtime/runtime.h"
@@ -51,6 +53,10 @@ struct GrpcServices {
   RequestLimits request_limits = {};
   std::string version = {};
   bool leaving = false;  // not ready any more, though it still serves; event loop only
+  std::vector<std::function<void()>> after_turn = {};  // event loop only
+
+  // Event loop. Calls `work` in the loop's next turn, together with all that this one gives it.
+  void AfterTurn(std::function<void()> work);
 };
 
 class InferenceServer {

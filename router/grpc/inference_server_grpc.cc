@@ -6,6 +6,7 @@
 #include <grpcpp/resource_quota.h>
 
 #include <chrono>
+#include <utility>
 
 #include "common/check.h"
 #include "grpc/health/v1/health.pb.h"
@@ -58,7 +59,7 @@ class AnswerReactor final : public AnswerCall::Reactor {
 
   // The loop hears of what it has to act on alone.
   void OnWriteDone(bool ok) override {
-    const CallWriter::News news = call_->Written(ok);
+    const WriteNews news = call_->Written(ok);
     if (!news.broken && !news.taken) return;
     services_.executor.Post([call = call_, news] { call->Heard(news); });
   }
@@ -168,6 +169,15 @@ void SetLimits(const GrpcLimits& limits, grpc::ServerBuilder& builder) {
 }
 
 }  // namespace
+
+void GrpcServices::AfterTurn(std::function<void()> work) {
+  after_turn.push_back(std::move(work));
+  if (after_turn.size() > 1) return;
+  executor.Post([this] {
+    const std::vector<std::function<void()>> all = std::exchange(after_turn, {});
+    for (const std::function<void()>& one : all) one();
+  });
+}
 
 struct InferenceServer::State {
   explicit State(GrpcServices& grpc_services) : services(grpc_services), service(grpc_services) {}

@@ -78,7 +78,7 @@ class StreamReactor final : public StreamWriter::Reactor {
         });
   }
   void OnWriteDone(bool ok) override {
-    const StreamWriter::News news = call_->Written(ok);
+    const WriteNews news = call_->Written(ok);
     if (!news.broken && !news.taken && !news.drained) return;
     services_.executor.Post([call = call_, news] { call->Heard(news); });
   }

@@ -49,7 +49,7 @@ void StreamCall::Refuse(const InferRequest& request, const ApiError& error) {
   services_.counters.grpc_stream_request_errors.Add();
   auto message = std::make_unique<StreamWriter::Message>();
   ToProto(request, error, message->response);
-  writer_.Write(std::move(message));
+  Send(std::move(message));
 }
 
 // A step's outputs wait for the end of this turn of the loop: whether they are the last ones shows
@@ -60,8 +60,7 @@ void StreamCall::PartDelta(Part& part, const Delta& delta) {
   part.answer.Add(delta);
   if (!part.request.stream || part.flush_posted) return;
   part.flush_posted = true;
-  services_.executor.Post(
-      [self = shared_from_this(), number = part.number] { self->Flush(number); });
+  services_.AfterTurn([self = shared_from_this(), number = part.number] { self->Flush(number); });
 }
 
 void StreamCall::Flush(uint64_t number) {
@@ -83,12 +82,17 @@ bool StreamCall::Emit(Part& part, bool final) {
     Drop(part);
     return false;
   }
-  message->part = part.number;
+  message->whose = part.number;
   if (part.request.stream && part.answer.next_index() >= part.told + services_.limits.taken_step) {
     message->taken = part.told = part.answer.next_index();
   }
-  writer_.Write(std::move(message));
+  Send(std::move(message));
   return true;
+}
+
+void StreamCall::Send(std::unique_ptr<StreamWriter::Message> message) {
+  writer_.Add(std::move(message));
+  writer_.Write();
 }
 
 void StreamCall::PartFinished(Part& part) {
@@ -104,7 +108,7 @@ void StreamCall::PartFinished(Part& part) {
     auto message = std::make_unique<StreamWriter::Message>();
     ToProto(part.request, {}, *message->response.mutable_infer_response());
     MarkFinal(true, *message->response.mutable_infer_response());
-    writer_.Write(std::move(message));
+    Send(std::move(message));
   }
   Drop(part);
 }
@@ -160,9 +164,9 @@ void StreamCall::GiveUp(const char* why) {
 
 void StreamCall::Cancelled() { GiveUp("the client gave the call up"); }
 
-void StreamCall::Heard(const StreamWriter::News& news) {
+void StreamCall::Heard(const WriteNews& news) {
   if (news.broken) return GiveUp("the client is gone");
-  const auto part = parts_.find(news.part);
+  const auto part = parts_.find(news.whose);
   if (news.taken && part != parts_.end() && part->second->id != 0) {
     services_.pipeline.Taken(part->second->id, 0, *news.taken);
   }

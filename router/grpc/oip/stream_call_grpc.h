@@ -19,13 +19,18 @@
 #include <set>
 #include <string>
 
+#include "inference/open_inference.pb.h"
 #include "router/grpc/inference_server.h"
-#include "router/grpc/oip/stream_writer_grpc.h"
+#include "router/grpc/message_writer_grpc.h"
 #include "router/oip/infer_answer.h"
 
 namespace quire::oip {
 
 inline constexpr size_t kMaxWaiting = 1024;
+
+using StreamWriter = MessageWriter<
+    grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>,
+    inference::ModelStreamInferResponse>;
 
 class StreamCall final : public std::enable_shared_from_this<StreamCall> {
  public:
@@ -40,8 +45,8 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   void HalfClosed();
   void Cancelled();
   // gRPC's threads: a write has ended. What came of it is for Heard.
-  StreamWriter::News Written(bool ok) { return writer_.WriteDone(ok); }
-  void Heard(const StreamWriter::News& news);
+  WriteNews Written(bool ok) { return writer_.WriteDone(ok); }
+  void Heard(const WriteNews& news);
 
  private:
   class Part final : public ResponseSink {
@@ -71,6 +76,7 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   void Flush(uint64_t number);
   // False: the response would be too large; `part` has ended with that error and is gone.
   [[nodiscard]] bool Emit(Part& part, bool final);
+  void Send(std::unique_ptr<StreamWriter::Message> message);
   void Drop(Part& part);
   void ReadOn();
   void EndIfDone();

@@ -6,6 +6,7 @@
 
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
+#include "router/link/one_poller_grpc.h"
 #include "tests/router/support/grpc_edge.h"
 
 namespace quire {
@@ -244,6 +245,43 @@ TEST(GrpcEdge, ManyStreamsAtOnce) {
     readers.push_back(stub->Generate(contexts.back().get(), Prompted(20)));
   }
   for (auto& reader : readers) EXPECT_EQ(ReadAll(*reader).ids.size(), 20u);
+}
+
+TEST(GrpcEdge, OneThreadOfGrpcsDoesForAllCalls) {
+  GrpcEdge edge;
+  for (int life = 0; life < 2; ++life) {
+    const OnePollerGrpc one_poller;
+    EXPECT_TRUE(one_poller.holds());
+    auto stub = Connect(edge);
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
+    for (int i = 0; i < 32; ++i) {
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      readers.push_back(stub->Generate(contexts.back().get(), Prompted(20)));
+    }
+    for (auto& reader : readers) EXPECT_EQ(ReadAll(*reader).ids.size(), 20u);
+  }
+  auto stub = Connect(edge);
+  EXPECT_TRUE(Generate(*stub, Prompted(5)).status.ok()) << "the others are back";
+}
+
+TEST(GrpcEdge, NoThreadOfGrpcsIsHeldWhereNoneWouldBeLeft) {
+  GrpcEdge edge;
+  const OnePollerGrpc one_poller(GrpcCallbackThreads() + 1, 200 * kMicrosPerMilli);
+  EXPECT_FALSE(one_poller.holds());
+  auto stub = Connect(edge);
+  EXPECT_TRUE(Generate(*stub, Prompted(5)).status.ok());
+}
+
+TEST(GrpcEdge, AnAnswerOfOneTurnIsWholeAndInOrder) {
+  GrpcEdge edge;
+  auto stub = Connect(edge);
+  const Answer answer = Generate(*stub, Prompted(1));
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.messages, 4) << "started, delta, done, usage";
+  EXPECT_EQ(answer.ids.size(), 1u);
+  ASSERT_EQ(answer.done.size(), 1u);
+  EXPECT_EQ(answer.usage.completion_tokens(), 1u);
 }
 
 TEST(GrpcEdge, CallsPastTheStreamLimitWaitAndPastARequestLimitAreRefused) {
