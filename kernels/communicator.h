@@ -24,13 +24,14 @@ inline constexpr int64_t kCommunicatorSpinMicros = 20;
 
 enum class CommFailure : uint8_t {
   kNone,
-  kAborted,   // by a peer, or by whoever watches the group
-  kDeadline,  // a peer did not come in time: dead, stopped, or a collective was skipped
-  kMismatch,  // a peer is at another collective, or at another size
+  kAborted,    // by a peer, or by whoever watches the group
+  kDeadline,   // a peer did not come in time: dead, stopped, or a collective was skipped
+  kMismatch,   // a peer is at another collective, or at another size
+  kTransport,  // the device, or the library that joins devices, has failed
 };
 
 constexpr const char* CommFailureName(CommFailure failure) {
-  constexpr const char* kNames[] = {"none", "aborted", "deadline", "mismatch"};
+  constexpr const char* kNames[] = {"none", "aborted", "deadline", "mismatch", "transport"};
   return kNames[static_cast<int>(failure)];
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 namespace quire::kernels::cuda::emulate {
 namespace {
@@ -37,6 +38,21 @@ runtime::Error EmulatedRuntime::CreateStream(StreamId* stream) {
   *stream = StreamId{static_cast<uint32_t>(streams_.size())};
   streams_.emplace_back();
   return {};
+}
+
+void* EmulatedRuntime::NativeStream(StreamId stream) {
+  if (!CheckStream(stream).empty()) return nullptr;
+  for (emulate::NativeStream& known : native_streams_) {
+    if (known.id == stream) return &known;
+  }
+  const auto call = [](emulate::NativeStream* of, int (*poll)(void*), void* argument) {
+    Work work;
+    work.kind = Work::Kind::kCall;
+    work.poll = poll;
+    work.argument = argument;
+    of->runtime->Enqueue(of->id, std::move(work));
+  };
+  return &native_streams_.emplace_back(emulate::NativeStream{call, this, stream});
 }
 
 runtime::Error EmulatedRuntime::CreateEvent(EventId* event) {
@@ -232,8 +248,8 @@ bool EmulatedRuntime::RunOne() {
   Work& work = s.queue.front();
   if (work.kind == Work::Kind::kGraph) {
     if (!RunNode(work)) return true;
-  } else {
-    Do(work);
+  } else if (!Do(work)) {
+    return true;  // it waits for something outside, as a device would
   }
   s.queue.pop_front();
   return true;
@@ -255,19 +271,19 @@ bool EmulatedRuntime::RunNode(Work& launch) {
   if (ready.empty()) return true;
   const size_t node = ready[random_.Below(static_cast<uint32_t>(ready.size()))];
   Work work = nodes[node].work;
-  Do(work);
+  if (!Do(work)) return false;
   launch.done[node] = 1;
   return std::find(launch.done.begin(), launch.done.end(), 0) == launch.done.end();
 }
 
-void EmulatedRuntime::Do(Work& work) {
+bool EmulatedRuntime::Do(Work& work) {
   switch (work.kind) {
     case Work::Kind::kCopy:
       if (work.bytes > 0) memmove(work.to, work.from, work.bytes);
-      return;
+      return true;
     case Work::Kind::kFill:
       if (work.bytes > 0) memset(work.to, work.byte, work.bytes);
-      return;
+      return true;
     case Work::Kind::kLaunch: {
       work.shape.params = work.params.data();
       Report report = emulator_.Run(work.kernel, work.shape, random_.Next());
@@ -275,15 +291,20 @@ void EmulatedRuntime::Do(Work& work) {
       for (std::string& v : report.violations) {
         if (violations_.size() < Emulator::kMaxViolations) violations_.push_back(std::move(v));
       }
-      return;
+      return true;
     }
     case Work::Kind::kRecord:
       events_[work.event].reached = std::max(events_[work.event].reached, work.record);
-      return;
+      return true;
+    case Work::Kind::kCall:
+      if (work.poll(work.argument) != 0) return true;
+      std::this_thread::yield();
+      return false;
     case Work::Kind::kWait:
     case Work::Kind::kGraph:
-      return;
+      return true;
   }
+  return true;
 }
 
 }  // namespace quire::kernels::cuda::emulate

@@ -18,6 +18,15 @@
 
 namespace quire::kernels::cuda::emulate {
 
+// A stream as NativeStream gives it. A stand-in for a library of the device's queues its work with
+// `call`: `poll(argument)` is asked, when the stream has come so far, until it says 1; it may be
+// asked again by every launch of a graph that it was captured in, and then begins anew.
+struct NativeStream {
+  void (*call)(NativeStream* stream, int (*poll)(void* argument), void* argument);
+  class EmulatedRuntime* runtime;
+  runtime::StreamId id;
+};
+
 class EmulatedRuntime final : public runtime::Runtime {
  public:
   using Error = runtime::Error;
@@ -32,6 +41,7 @@ class EmulatedRuntime final : public runtime::Runtime {
   Error AllocateMapped(size_t bytes, void** host, void** device) override;
   Error FreeMapped(void* host) override { return Free(host); }
   Error CreateStream(StreamId* stream) override;
+  void* NativeStream(StreamId stream) override;
   Error CreateEvent(EventId* event) override;
   Error Record(EventId event, StreamId stream) override;
   Error Wait(StreamId stream, EventId event) override;
@@ -55,7 +65,7 @@ class EmulatedRuntime final : public runtime::Runtime {
  private:
   struct Graph;
   struct Work {
-    enum class Kind : uint8_t { kCopy, kFill, kLaunch, kRecord, kWait, kGraph };
+    enum class Kind : uint8_t { kCopy, kFill, kLaunch, kRecord, kWait, kGraph, kCall };
     Kind kind = Kind::kCopy;
     void* to = nullptr;
     const void* from = nullptr;
@@ -64,6 +74,8 @@ class EmulatedRuntime final : public runtime::Runtime {
     runtime::KernelHandle kernel{};
     runtime::LaunchShape shape;
     std::vector<unsigned char> params;
+    int (*poll)(void* argument) = nullptr;
+    void* argument = nullptr;
     uint32_t event = 0;
     uint64_t record = 0;  // the count of Records that a wait is for, or that this one is
     std::shared_ptr<const Graph> graph;  // of this runtime, and of launches that are under way
@@ -97,11 +109,13 @@ class EmulatedRuntime final : public runtime::Runtime {
   void RunSome();
   // One node of a graph. True when all have run.
   bool RunNode(Work& launch);
-  void Do(Work& work);
+  // False for a call that has to be asked again.
+  bool Do(Work& work);
 
   Emulator emulator_;
   Random random_;
   std::vector<Stream> streams_;
+  std::deque<emulate::NativeStream> native_streams_;
   std::vector<Event> events_;
   std::map<uint32_t, std::shared_ptr<const Graph>> graphs_;
   uint32_t next_graph_ = 1;

@@ -55,6 +55,8 @@ class Runtime {
   virtual Error FreeMapped(void* host) = 0;
 
   virtual Error CreateStream(StreamId* stream) = 0;
+  // The stream as libraries beside us take it: a cudaStream_t. Null for one that does not exist.
+  virtual void* NativeStream(StreamId stream) = 0;
   virtual Error CreateEvent(EventId* event) = 0;
   virtual Error Record(EventId event, StreamId stream) = 0;
   // Later work of `stream` runs after the work that the event's last Record covers.

@@ -45,6 +45,10 @@ class CudaRuntime final : public Runtime {
     streams_.push_back(made);
     return {};
   }
+  void* NativeStream(StreamId stream) override {
+    const size_t at = static_cast<size_t>(stream);
+    return at < streams_.size() ? streams_[at] : nullptr;
+  }
   Error CreateEvent(EventId* event) override {
     cudaEvent_t made = nullptr;
     Error error = Said("create event", cudaEventCreateWithFlags(&made, cudaEventDisableTiming));

@@ -9,6 +9,7 @@ that it must refuse. Compiled files are kept in .cache/cuda-gate by the hash of 
 """
 import concurrent.futures
 import csv
+import ctypes
 import hashlib
 import json
 import os
@@ -164,6 +165,24 @@ def link(tools, objects):
         return [] if ran.returncode == 0 else [f"the probe ends with {ran.returncode}: {ran.stdout}{ran.stderr}"]
 
 
+def nccl_complaints(tools, nccl):
+    """Our declarations against NCCL's header, and the functions that are opened against its library."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([str(tools / "bin/nvcc"), "-std=c++20", "-ccbin", "g++", "-I", str(ROOT), "-I",
+                               str(nccl / "include"), "-c", str(ROOT / "tests/kernels/cuda/gate/nccl_abi.cu"), "-o",
+                               str(pathlib.Path(folder) / "abi.o")], capture_output=True, text=True)
+    wrong = [] if done.returncode == 0 else [(done.stdout + done.stderr)[-1500:]]
+    library = ctypes.CDLL(str(nccl / "lib/libnccl.so.2"))
+    opened = re.findall(r'need\("(nccl\w+)"', (ROOT / "kernels/cuda/nccl/nccl_library.cc").read_text())
+    wrong += [f"NCCL has no {name}" for name in opened if not hasattr(library, name)]
+    version = ctypes.c_int()
+    library.ncclGetVersion(ctypes.byref(version))
+    needed = re.search(r"kNcclHeaderVersion = (\d+)", (ROOT / "kernels/cuda/nccl/nccl_abi.h").read_text()).group(1)
+    if version.value != int(needed) or not opened:
+        wrong.append(f"NCCL {version.value} with {len(opened)} functions; {needed} is declared")
+    return wrong
+
+
 def main():
     tools = toolkit.toolkit()
     if tools is None:
@@ -176,7 +195,7 @@ def main():
     runtime = ROOT / "kernels/cuda/runtime/runtime_cuda.cu"
     planted = sorted((ROOT / "tests/kernels/cuda/planted").glob("*.cu"))
     names = {path: DECLARED.findall(path.read_text()) for path in ops}
-    tests = "".join(path.read_text() for path in (ROOT / "tests/kernels/cuda").glob("*_test.cc"))
+    tests = "".join(path.read_text() for path in (ROOT / "tests/kernels/cuda").rglob("*_test.cc"))
     passed, failures = 0, []
 
     def take(what, wrong):
@@ -204,10 +223,16 @@ def main():
                 objects.append(compiled[3])
     if not failures:
         take("link", link(tools, objects))
+    skipped = 0
+    if nccl := toolkit.nccl():
+        take("nccl.h", nccl_complaints(tools, nccl))
+    else:
+        skipped = 1
+        print("SKIP nccl.h: the wheel of NCCL cannot be fetched")
     for old in KEPT.glob("*"):  # what a week has not used
         if old.is_file() and time.time() - old.stat().st_mtime > 7 * 86400:
             old.unlink()
-    print(f"{passed} passed, {len(failures)} failed")
+    print(f"{passed} passed, {len(failures)} failed, {skipped} skipped")
     return 1 if failures else 0
 
 

@@ -2,8 +2,8 @@
 """Finds a CUDA toolkit of version 13 or newer, or fetches the compiler's pinned Python wheels into .cache/.
 
 Usage: toolkit.py prints the folder that holds bin/nvcc, and says on stderr what it does. Ends with 3 when there is
-none and none can be fetched. Only what compiles and reads machine code is fetched (about 280 MiB unpacked): no
-driver, no cuBLAS, no NCCL.
+none and none can be fetched. Only what compiles and reads machine code is fetched (about 280 MiB unpacked), and by
+nccl() the pinned NCCL: no driver, no cuBLAS.
 """
 import pathlib
 import re
@@ -15,6 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 WHEELS = ["cuda-toolkit[nvcc,crt,nvvm,cudart,cccl]==13.0.2", "nvidia-cuda-cuobjdump==13.5.37",
           "nvidia-cuda-nvdisasm==13.5.37"]
 FOLDER = ROOT / ".cache" / "cuda-13.0.2"
+NCCL_WHEELS = ["nvidia-nccl-cu13==2.28.9"]  # about 210 MiB unpacked; only the gate asks for it
+NCCL_FOLDER = ROOT / ".cache" / "nccl-2.28.9"
 OLDEST = 13
 
 
@@ -36,22 +38,28 @@ def system_toolkit():
     return None
 
 
-def fetch():
-    print(f"cuda: fetching {' '.join(WHEELS)}", file=sys.stderr, flush=True)
-    making = FOLDER.with_name(FOLDER.name + ".part")
+def fetch(wheels, folder, more=()):
+    print(f"cuda: fetching {' '.join(wheels)}", file=sys.stderr, flush=True)
+    making = folder.with_name(folder.name + ".part")
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "venv", str(making / "venv")], check=True)
     done = subprocess.run([str(making / "venv/bin/pip"), "install", "-q", "--disable-pip-version-check", "--target",
-                           str(making / "wheels"), *WHEELS], stdout=sys.stderr)
+                           str(making / "wheels"), *more, *wheels], stdout=sys.stderr)
     if done.returncode != 0:
         shutil.rmtree(making, ignore_errors=True)
         return False
     shutil.rmtree(making / "venv")
-    (making / "complete").write_text("\n".join(WHEELS))
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    making.rename(FOLDER)
+    (making / "complete").write_text("\n".join(wheels))
+    shutil.rmtree(folder, ignore_errors=True)
+    making.rename(folder)
     return True
+
+
+def fetched(wheels, folder, more=()):
+    """Whether the wheels are in the folder, fetched now if need be."""
+    complete = folder / "complete"
+    return (complete.exists() and complete.read_text() == "\n".join(wheels)) or fetch(wheels, folder, more)
 
 
 def toolkit():
@@ -59,11 +67,12 @@ def toolkit():
     found = system_toolkit()
     if found:
         return found
-    complete = FOLDER / "complete"
-    if not complete.exists() or complete.read_text() != "\n".join(WHEELS):
-        if not fetch():
-            return None
-    return FOLDER / "wheels" / "nvidia" / "cu13"
+    return FOLDER / "wheels" / "nvidia" / "cu13" if fetched(WHEELS, FOLDER) else None
+
+
+def nccl():
+    """The folder of NCCL's include/ and lib/ in the pinned version, or None."""
+    return NCCL_FOLDER / "wheels" / "nvidia" / "nccl" if fetched(NCCL_WHEELS, NCCL_FOLDER, ["--no-deps"]) else None
 
 
 if __name__ == "__main__":

@@ -1,0 +1,90 @@
+// Collectives between GPU ranks over NCCL, in the order of a stream, without a call that can block.
+//
+// Owned by its rank; called from the rank's one thread, except Abort. What Communicator promises
+// holds, with these meanings on a device:
+//  1. Buffers are device memory. A collective has been queued when its call returns, and is done
+//     when the stream has come so far: Await says when, and finds out what failed meanwhile.
+//  2. A sum is an all_gather and one kernel that adds in the order of ranks (LaunchRankSum): NCCL's
+//     own reductions choose their order by size and topology.
+//  3. NCCL is never waited for inside one of its calls (blocking = 0): what is under way is asked
+//     for until the deadline. A deadline, an error of NCCL's and Abort all end in ncclCommAbort,
+//     which frees whatever the device still waits in; later calls fail at once.
+//  4. Ranks that call different collectives or sizes meet their deadline: NCCL cannot tell.
+//  5. Collectives may be captured; Await may not be called within a capture.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/communicator.h"
+#include "kernels/cuda/nccl/nccl_library.h"
+#include "kernels/cuda/runtime/runtime.h"
+
+namespace quire::kernels::cuda::nccl {
+
+struct CommunicatorOptions {
+  const Library* library = nullptr;  // outlives the communicator
+  // The same ranks, in host memory: carries NCCL's id at the start, and is not kept.
+  Communicator* host = nullptr;
+  runtime::Runtime* runtime = nullptr;  // outlives the communicator
+  runtime::StreamId stream{};
+  size_t scratch_bytes = size_t{32} << 20;  // of device memory; larger sums go in pieces
+  int64_t init_micros = 120'000'000;        // until the group stands
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  // Meets the peers; null and one line when they do not come together. Every rank calls it, and the
+  // host group is aborted where one fails, so that none waits for another.
+  static std::unique_ptr<NcclCommunicator> Create(const CommunicatorOptions& options,
+                                                  std::string& error);
+  ~NcclCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::byte* Allocate(size_t bytes) override;
+  CommFailure AllReduceSum(std::span<float> values) override;
+  CommFailure AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  CommFailure Broadcast(std::span<std::byte> data, int root) override;
+  // Queued as the others are.
+  CommFailure Barrier() override;
+  void SetDeadline(int64_t wait_micros) override { wait_micros_ = wait_micros; }
+  void Abort() override;
+  CommFailure failure() const override { return failure_; }
+
+  // Until `event`, recorded behind collectives, has happened: within the deadline, or not at all.
+  CommFailure Await(runtime::EventId event);
+  // What failed, in one line; empty while nothing has.
+  const std::string& error() const { return error_; }
+
+ private:
+  explicit NcclCommunicator(const CommunicatorOptions& options);
+  std::string Join(const CommunicatorOptions& options);
+  // Takes what a call returned: OK, under way until the deadline, or a failure.
+  CommFailure Settle(const char* what, Result result);
+  CommFailure PollAsync(const char* what);
+  CommFailure Fail(CommFailure failure, std::string why);
+  void AbortLocked();
+  CommFailure TakeError(runtime::Error error);
+
+  const Library& library_;
+  const Functions& nccl_;
+  runtime::Runtime& runtime_;
+  const runtime::StreamId stream_;
+  const int rank_;
+  const int size_;
+  int64_t wait_micros_ = 2'000'000;
+  size_t scratch_bytes_;
+  float* scratch_ = nullptr;
+  std::vector<void*> allocated_;
+  CommFailure failure_ = CommFailure::kNone;
+  std::string error_;
+  std::atomic<bool> abort_asked_ = false;
+  std::mutex calls_;      // held around calls of NCCL's
+  Comm* comm_ = nullptr;  // under calls_; null once it is aborted
+};
+
+}  // namespace quire::kernels::cuda::nccl

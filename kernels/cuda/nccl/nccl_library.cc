@@ -1,0 +1,78 @@
+#include "kernels/cuda/nccl/nccl_library.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace quire::kernels::cuda::nccl {
+namespace {
+
+constexpr const char* kLibraryName = "libnccl.so.2";
+
+// The first function that the library lacks; null: it has all.
+const char* Resolve(const SharedLibrary& file, Functions& functions) {
+  const auto take = [&file](const char* name, auto& function) -> const char* {
+    using Function = std::remove_reference_t<decltype(function)>;
+    function = reinterpret_cast<Function>(file.Symbol(name));
+    return function == nullptr ? name : nullptr;
+  };
+  const char* missing = nullptr;
+  const auto need = [&](const char* name, auto& function) {
+    if (missing == nullptr) missing = take(name, function);
+  };
+  need("ncclGetVersion", functions.get_version);
+  need("ncclGetUniqueId", functions.get_unique_id);
+  need("ncclCommInitRankConfig", functions.comm_init_rank_config);
+  need("ncclCommGetAsyncError", functions.comm_get_async_error);
+  need("ncclCommAbort", functions.comm_abort);
+  need("ncclCommFinalize", functions.comm_finalize);
+  need("ncclCommDestroy", functions.comm_destroy);
+  need("ncclAllGather", functions.all_gather);
+  need("ncclBroadcast", functions.broadcast);
+  need("ncclGetErrorString", functions.get_error_string);
+  need("ncclGetLastError", functions.get_last_error);
+  return missing;
+}
+
+std::string Check(const SharedLibrary& file) {
+  Functions functions;
+  if (const char* missing = Resolve(file, functions); missing != nullptr) {
+    return std::string("it has no ") + missing;
+  }
+  int version = 0;
+  if (functions.get_version(&version) != kSuccess) return "it does not tell its version";
+  if (version < kNcclHeaderVersion) return "it is NCCL " + VersionText(version);
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Library> Library::Open(const LibraryPlaces& places, std::string& error) {
+  std::unique_ptr<SharedLibrary> file = FindLibrary(kLibraryName, places, Check, error);
+  if (file == nullptr) {
+    error = "more than one GPU rank needs NCCL " + VersionText(kNcclHeaderVersion) +
+            " or newer: " + error +
+            "; name its file with --nccl-library, or set --tensor-parallel-size 1";
+    return nullptr;
+  }
+  std::unique_ptr<Library> library(new Library);
+  Resolve(*file, library->functions_);
+  library->functions_.get_version(&library->version_);
+  library->file_ = std::move(file);
+  return library;
+}
+
+std::string Library::ResultText(Result result) const {
+  const char* said = functions_.get_error_string(result);
+  std::string text = std::string(said == nullptr ? "unknown" : said);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text + " (" + std::to_string(result) + ")";
+}
+
+std::string VersionText(int version) {
+  // Up to 2.8 a thousand stood between major and minor.
+  const int major = version < 10'000 ? version / 1000 : version / 10'000;
+  const int minor = version < 10'000 ? version % 1000 / 100 : version % 10'000 / 100;
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
+}
+
+}  // namespace quire::kernels::cuda::nccl

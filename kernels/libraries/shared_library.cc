@@ -1,0 +1,119 @@
+#include "kernels/libraries/shared_library.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+namespace quire::kernels {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxFolderEntries = 1024;  // of a folder whose names are looked at
+
+// Names of `folder` that begin so, sorted; empty where there is none or it cannot be read.
+std::vector<std::string> Entries(const std::string& folder, const std::string& beginning) {
+  std::vector<std::string> names;
+  std::error_code error;
+  size_t seen = 0;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (++seen > kMaxFolderEntries) break;
+    std::string name = it->path().filename().string();
+    if (name.starts_with(beginning)) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool IsFile(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+void AddWheels(const std::string& prefix, const std::string& name,
+               std::vector<std::string>& candidates) {
+  for (const std::string& python : Entries(prefix + "/lib", "python3")) {
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      const std::string vendor = prefix + "/lib/" + python + "/" + packages + "/nvidia";
+      for (const std::string& package : Entries(vendor, "")) {
+        candidates.push_back(vendor + "/" + package + "/lib/" + name);
+      }
+    }
+  }
+}
+
+// In one line, without the repetition of the path that the loader's message begins with.
+std::string LoaderError(const std::string& path) {
+  const char* said = dlerror();
+  std::string text = said == nullptr ? "cannot be opened" : said;
+  if (text.starts_with(path + ": ")) text.erase(0, path.size() + 2);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+LibraryPlaces UsualPlaces(const std::string& program_folder) {
+  LibraryPlaces places;
+  places.program_folder = program_folder;
+  places.wheel_prefixes = {"/usr/local", "/usr", "/opt/venv"};
+  places.toolkit_folders = {"/usr/local/cuda", "/usr/local/cuda-13", "/opt/cuda"};
+  return places;
+}
+
+SharedLibrary::~SharedLibrary() { dlclose(handle_); }
+
+void* SharedLibrary::Symbol(const char* name) const { return dlsym(handle_, name); }
+
+std::unique_ptr<SharedLibrary> OpenLibraryFile(const std::string& path, std::string& error) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    error = LoaderError(path);
+    return nullptr;
+  }
+  return std::unique_ptr<SharedLibrary>(new SharedLibrary(path, handle));
+}
+
+std::vector<std::string> LibraryCandidates(const std::string& name, const LibraryPlaces& places) {
+  if (!places.named.empty()) {
+    std::error_code error;
+    const bool folder = fs::is_directory(places.named, error);
+    return {folder ? places.named + "/" + name : places.named};
+  }
+  std::vector<std::string> all;
+  if (!places.program_folder.empty()) {
+    all.push_back(places.program_folder + "/" + name);
+    all.push_back(places.program_folder + "/../lib/" + name);
+  }
+  for (const std::string& prefix : places.wheel_prefixes) AddWheels(prefix, name, all);
+  for (const std::string& toolkit : places.toolkit_folders) {
+    all.push_back(toolkit + "/lib64/" + name);
+    all.push_back(toolkit + "/lib/" + name);
+  }
+  all.push_back(name);
+  return all;
+}
+
+std::unique_ptr<SharedLibrary> FindLibrary(const std::string& name, const LibraryPlaces& places,
+                                           const LibraryCheck& check, std::string& error) {
+  std::string tried;
+  for (const std::string& path : LibraryCandidates(name, places)) {
+    const bool bare = path.find('/') == std::string::npos;
+    // Places of the table are mostly empty: only what is there is worth a word.
+    if (!bare && places.named.empty() && !IsFile(path)) continue;
+    std::string why;
+    std::unique_ptr<SharedLibrary> library = OpenLibraryFile(path, why);
+    if (library != nullptr) {
+      why = check(*library);
+      if (why.empty()) return library;
+    }
+    if (!tried.empty()) tried += "; ";
+    tried += (bare ? "the loader's cache" : path) + ": " + why;
+  }
+  error = name + " cannot be used (" + tried + ")";
+  return nullptr;
+}
+
+}  // namespace quire::kernels

@@ -1,0 +1,59 @@
+// Libraries that are there on some machines only: found by a table of places, opened when they are
+// first needed.
+//
+// Any thread. A library stays open until its SharedLibrary goes. 1. A place that the user named is
+// the only one: what is wrong there is told and not passed over. 2. Else the first place whose
+// library opens and is accepted counts; why the earlier ones did not is told when none does.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace quire::kernels {
+
+// Where to look; main fills it in.
+struct LibraryPlaces {
+  std::string named;           // by a flag: a file, or a folder that holds it; empty: not named
+  std::string program_folder;  // of the running program: beside it, and in ../lib
+  std::vector<std::string> wheel_prefixes;   // of Python: PREFIX/lib/python3*/site-packages
+  std::vector<std::string> toolkit_folders;  // of CUDA: FOLDER/lib64, FOLDER/lib
+};
+
+// The usual prefixes and toolkits of a Linux machine, with the program's own folder.
+LibraryPlaces UsualPlaces(const std::string& program_folder);
+
+class SharedLibrary {
+ public:
+  ~SharedLibrary();
+  SharedLibrary(const SharedLibrary&) = delete;
+  SharedLibrary& operator=(const SharedLibrary&) = delete;
+
+  const std::string& path() const { return path_; }
+  // Null when it has no such symbol.
+  void* Symbol(const char* name) const;
+
+ private:
+  friend std::unique_ptr<SharedLibrary> OpenLibraryFile(const std::string& path,
+                                                        std::string& error);
+  SharedLibrary(std::string path, void* handle) : path_(std::move(path)), handle_(handle) {}
+  std::string path_;
+  void* handle_;
+};
+
+// One file, or a bare name for the loader's own search. Null and one line when it does not open.
+std::unique_ptr<SharedLibrary> OpenLibraryFile(const std::string& path, std::string& error);
+
+// The files that `name` may be, in the order in which they are tried; the last is the bare name,
+// for the loader's cache. Wheels keep theirs in nvidia/*/lib.
+std::vector<std::string> LibraryCandidates(const std::string& name, const LibraryPlaces& places);
+
+// Why an opened library will not do; empty: it will.
+using LibraryCheck = std::function<std::string(const SharedLibrary&)>;
+
+// Null and one line: what was tried, and what was wrong with it.
+std::unique_ptr<SharedLibrary> FindLibrary(const std::string& name, const LibraryPlaces& places,
+                                           const LibraryCheck& check, std::string& error);
+
+}  // namespace quire::kernels
