@@ -51,7 +51,8 @@ quire_use_pch(quire_engine_sim quire_pch)
 target_link_libraries(quire_engine_sim PUBLIC quire_test_support quire_worker_rpc quire_router_link)
 quire_test(worker/sim DEPS worker/rpc LIBS quire_engine_sim)
 set(QUIRE_PLANTED
-    worker/engine/engine.cc worker/engine/engine_commands.cc worker/engine/output_builder.cc
+    worker/engine/engine.cc worker/engine/engine_commands.cc worker/engine/engine_device.cc
+    worker/engine/output_builder.cc
     worker/engine/request_table.cc worker/scheduler/scheduler.cc worker/scheduler/scheduler_forks.cc
     worker/scheduler/scheduler_room.cc worker/scheduler/scheduler_rows.cc worker/kv/kv_cache.cc
     worker/kv/prefix_index.cc worker/runner/row_table.cc

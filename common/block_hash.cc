@@ -35,10 +35,12 @@ BlockHash HashBlock(BlockHash parent, std::span<const TokenId> tokens) {
   const uint64_t words[2] = {parent.low, parent.high};
   XXH128_hash_t hash;
   if (tokens.size() <= kMaxTokens) {
-    char bytes[sizeof(words) + kMaxTokens * sizeof(TokenId)];
-    std::memcpy(bytes, words, sizeof(words));
-    std::memcpy(bytes + sizeof(words), tokens.data(), tokens.size_bytes());
-    hash = XXH3_128bits(bytes, sizeof(words) + tokens.size_bytes());
+    // The tokens begin a cache line: what is stored across two cannot be read back at once.
+    alignas(64) char bytes[64 + kMaxTokens * sizeof(TokenId)];
+    char* const first = bytes + 64 - sizeof(words);
+    std::memcpy(first, words, sizeof(words));
+    std::memcpy(bytes + 64, tokens.data(), tokens.size_bytes());
+    hash = XXH3_128bits(first, sizeof(words) + tokens.size_bytes());
   } else {
     XXH3_state_t state;
     XXH3_128bits_reset(&state);

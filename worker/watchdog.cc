@@ -23,7 +23,10 @@ HangDetector::Verdict HangDetector::Look(Micros now, const StepProgress& progres
     hopeless_ = false;
     if (std::exchange(stuck_age_, std::nullopt).has_value()) return Verdict::kRecovered;
   }
-  if (since == 0 || limit == 0) return Verdict::kFine;
+  // What is slow while it warms up (first touches of weights and caches, a device that loads its
+  // code) has no step to be measured by.
+  const bool armed = progress.last_step_end_us.load() != 0 && !progress.device_lost.load();
+  if (since == 0 || limit == 0 || !armed) return Verdict::kFine;
   if (now > since) excused_ += std::min(late, now - since - excused_);
   step_age_ = now - since - excused_;
   if (!stuck_age_.has_value()) {

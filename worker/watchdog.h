@@ -1,12 +1,14 @@
 // Ends a process whose engine hangs: a step over its limit is logged with the stacks of all
 // threads, and after a grace in which the router moves on, the process exits.
 //
-// Owner: main, after a token has been produced. HangDetector is pure and is told the time; Watchdog
+// Owner: main. HangDetector is pure and is told the time; Watchdog
 // is the thread around it. Invariants:
 //  1. A step is stuck when it has run for longer than its limit (StepProgress), time left out in
 //     which the watchdog itself did not run: a stopped process or machine has no stuck step.
 //  2. A step that ends within the grace ends the alarm.
 //  3. The watchdog never waits for the engine, nor for the log.
+//  4. It is armed by the first step that ends, and after the loss of a device by the first that the
+//     next one ends: until then no step is stuck.
 #pragma once
 
 #include <condition_variable>

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "worker/engine/engine_state.h"
 
 namespace quire {
@@ -23,6 +24,7 @@ bool Engine::DeviceThere(int64_t now_us) {
   }
   QUIRE_CHECK(state.device_lost && state.requests.live().empty());
   if (!state.runner.Restore()) return false;
+  if (QUIRE_BUG(cache_outlives_the_device)) return state.device_there = true;
   // Rows, pages and the index of what they held are gone with the device.
   auto fresh = std::make_unique<State>(state.options, state.runner, state.progress);
   fresh->TakeOver(state);
@@ -54,7 +56,7 @@ void Engine::State::DropStep(Launched& step) {
     const Choice& choice = static_cast<const Choice&>(*row.sequence);
     const bool taken = scheduler.CommitRow(row, -1);
     QUIRE_CHECK_MSG(!taken, "a sequence outlives the device");
-    if (choice.off_the_books) continue;
+    if (choice.off_the_books || QUIRE_BUG(lost_samples_not_booked)) continue;
     totals.generated_tokens += row.sample;
     totals.discarded_tokens += row.sample;
   }

@@ -193,13 +193,14 @@ void AttachHub::LoseDevice(uint64_t devices_lost) {
   devices_lost_ = devices_lost;
   device_lost_ = true;
   log_.Error("the device was lost: all Attaches end", {{"attached", by_router_.size()}});
+  if (QUIRE_BUG(attach_outlives_the_device)) return;
   EndAll(absl::UnavailableError("the device was lost"), kDeviceLost);
 }
 
 void AttachHub::RegainDevice() {
   if (!device_lost_) return;
   QUIRE_CHECK_MSG(next_epoch_ != nullptr, "a device that can be lost needs epochs");
-  worker_.epoch = next_epoch_();
+  if (!QUIRE_BUG(epoch_outlives_the_device)) worker_.epoch = next_epoch_();
   device_lost_ = false;
   log_.Info("the device is back: routers are let in", {{"epoch", worker_.epoch.value()}});
 }

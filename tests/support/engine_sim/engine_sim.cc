@@ -20,10 +20,13 @@ constexpr Micros kRest = 500 * kMicrosPerMilli;
 
 class Worker {
  public:
-  Worker(SimWorld& shared, uint64_t epoch)
+  // `last_epoch` is the world's: each worker has one of its own, and another when its device was
+  // lost.
+  Worker(SimWorld& shared, uint64_t& last_epoch)
       : shared_(shared),
-        epoch_(epoch),
-        draw_(shared.scenario.seed * 77 + epoch),
+        last_epoch_(last_epoch),
+        epoch_(++last_epoch),
+        draw_(shared.scenario.seed * 77 + epoch_),
         runner_(RunnerOptions()),
         engine_(MakeEngineOptions(), runner_, progress_),
         driver_(engine_, progress_, shared.world.executor(),
@@ -33,9 +36,13 @@ class Worker {
                   });
                 }),
         rpc_metrics_(metrics_),
-        hub_(Hello(epoch), shared.world.executor(), driver_, log_, rpc_metrics_) {
+        hub_(Hello(epoch_), shared.world.executor(), driver_, log_, rpc_metrics_) {
     hub_.LimitUnsentHashes(shared.scenario.max_unsent_hashes);
-    driver_.SetObserver([this](const EngineOutput& output) { LookAtTheCache(output); });
+    hub_.SetEpochSource([this] { return Epoch(epoch_); });
+    driver_.SetObserver([this](const EngineOutput& output) {
+      LookAtTheDevice(output);
+      if (!output.device_lost) LookAtTheCache(output);
+    });
     hub_.SetRecordTaker([this](const AttemptRecord& record) { Take(record); });
     for (const RequestPlan& plan : shared.scenario.requests) {
       if (plan.nan) runner_.program().SetNanSeed(plan.submit.sampling.seed);
@@ -51,14 +58,20 @@ class Worker {
   }
 
   void SetFrozen(bool frozen) { driver_.SetFrozen(frozen); }
+  void LoseDevice(int looks) {
+    if (runner_.Lost()) return;
+    if (progress_.running_since_us.load() != 0) shared_.coverage.Add("devices lost in a step");
+    runner_.Lose(looks);
+    driver_.Start();  // it is told of it, as it would be by its ranks
+  }
   void SlowStep(Micros by) {
-    if (progress_.running_since_us.load() == 0) return;
+    if (progress_.running_since_us.load() == 0 || runner_.Lost()) return;
     shared_.coverage.Add("slow steps");
     shared_.slow_us += by;
     runner_.DelayStep(by);
   }
   void FailStep() {
-    if (progress_.running_since_us.load() == 0) return;
+    if (progress_.running_since_us.load() == 0 || runner_.Lost()) return;
     shared_.coverage.Add("failed steps");
     runner_.program().FailNextRun(&shared_.failed_seeds);
   }
@@ -131,6 +144,18 @@ class Worker {
     return hello;
   }
 
+  // What comes after a loss is told under an epoch of its own.
+  void LookAtTheDevice(const EngineOutput& output) {
+    if (output.devices_lost == devices_lost_) return;
+    shared_.coverage.Add("devices lost", output.devices_lost - devices_lost_);
+    devices_lost_ = output.devices_lost;
+    shared_.device_lost_at = shared_.Now();
+    epoch_ = ++last_epoch_;
+    if (output.load.running_rows + output.load.waiting_requests + output.load.held_blocks > 0) {
+      shared_.Violate("work is left on a device that is lost");
+    }
+  }
+
   // What is really cached, for routers to be held against; and no block of it is unwritten.
   void LookAtTheCache(const EngineOutput& output) {
     std::map<uint64_t, uint64_t>& truth = shared_.cache_truth[epoch_];
@@ -185,7 +210,9 @@ class Worker {
   }
 
   SimWorld& shared_;
-  const uint64_t epoch_;
+  uint64_t& last_epoch_;
+  uint64_t epoch_;
+  uint64_t devices_lost_ = 0;
   VirtualRng draw_;
   StepProgress progress_;
   test::TagRunner runner_;
@@ -209,7 +236,7 @@ class Life {
         dialer_(world_.MakeDialer()),
         shared_{world_, *dialer_, scenario, coverage, {}} {
     world_.SetDelay(20, 2 * kMicrosPerMilli);
-    worker_ = std::make_unique<Worker>(shared_, ++epoch_);
+    worker_ = std::make_unique<Worker>(shared_, epoch_);
     for (int i = 0; i < scenario.routers; ++i) {
       routers_.push_back(std::make_unique<SimRouter>(shared_, i));
       shared_.routers[routers_.back()->instance()] = routers_.back().get();
@@ -287,6 +314,8 @@ class Life {
         });
       case Kind::kCrash:
         return At(fault.at, [this] { Crash(); });
+      case Kind::kLoseDevice:
+        return At(fault.at, [this, fault] { worker_->LoseDevice(fault.looks); });
     }
   }
 
@@ -294,7 +323,7 @@ class Life {
     if (shared_.draining) return;  // it is leaving anyhow
     shared_.coverage.Add("crashes");
     worker_.reset();
-    worker_ = std::make_unique<Worker>(shared_, ++epoch_);
+    worker_ = std::make_unique<Worker>(shared_, epoch_);
     worker_->SetFrozen(frozen_ > 0);
   }
 

@@ -102,6 +102,7 @@ class SimRouter {
   void CheckUsage(const Client& client, const AttemptUsage& usage);
   void Take(const Refused& refused);
   Client* CurrentAttempt(const AttemptKey& key);
+  bool OutlivesTheDevice() const;
 
   void StartClient(Client& client);
   void SendSubmit(Client& client);

@@ -10,6 +10,7 @@ namespace {
 constexpr Micros kRetry = 30 * kMicrosPerMilli;
 constexpr Micros kSlack = 10 * kMicrosPerMilli;  // both ways on the link, and a rounded millisecond
 constexpr uint64_t kMaxLength = 256;
+constexpr std::string_view kDeviceLost = "this worker's device was lost";
 
 }  // namespace
 
@@ -35,12 +36,24 @@ void SimRouter::OnFrame(Attachment& from, std::string_view frame) {
 
 void SimRouter::Hear(Attachment& from, const AttachRefused& refused) {
   const bool current = attachments_.back().get() == &from;
+  if (shared_.device_lost_at >= 0 && !refused.fenced && refused.message.starts_with(kDeviceLost)) {
+    return shared_.coverage.Add("attaches ended with the device");
+  }
   if (from.old_hello ? !refused.fenced : current) {
     shared_.Violate("the Attach was ended: " + refused.message);
   }
 }
 
+// Whether what was greeted before the device was lost should have ended by now.
+bool SimRouter::OutlivesTheDevice() const {
+  return greeted_at_ + kSlack < shared_.device_lost_at &&
+         shared_.device_lost_at + kSlack < shared_.Now();
+}
+
 void SimRouter::Hear(Attachment& from, const WorkerHello& hello) {
+  if (hello.epoch == greeted_epoch_ && OutlivesTheDevice()) {
+    shared_.Violate("an epoch outlives the device that was lost in it");
+  }
   from.greeted = true;
   greeted_epoch_ = hello.epoch;
   greeted_number_ = from.number;
@@ -57,6 +70,7 @@ void SimRouter::Hear(Attachment& from, const WorkerHello& hello) {
 
 void SimRouter::Hear(Attachment& from, const StepFrame& step) {
   if (step.frame_seq != from.next_frame_seq++) shared_.Violate("a frame number is left out");
+  if (OutlivesTheDevice()) shared_.Violate("an Attach outlives the device that was lost in it");
   cache_.Hear(step);
   AskIfLost();
   const Load& load = step.load;

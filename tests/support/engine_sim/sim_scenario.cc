@@ -175,6 +175,19 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   return plan;
 }
 
+// From a stream of its own, so that the rest of the scenario does not depend on it. A worker that
+// drains is leaving: nobody waits for its device.
+void DrawLostDevices(Scenario& scenario) {
+  Draw draw(scenario.seed * 31 + 17);
+  if (scenario.drains_at >= 0 || !draw.OneIn(8)) return;
+  for (int64_t i = draw.From(1, 2); i > 0; --i) {
+    FaultPlan& fault = scenario.faults.emplace_back();
+    fault.kind = FaultPlan::Kind::kLoseDevice;
+    fault.at = draw.From(0, draw.OneIn(2) ? 50 : 400) * kMilli;
+    fault.looks = static_cast<int>(draw.From(1, 10));
+  }
+}
+
 FollowPlan DrawFollow(Draw& draw) {
   FollowPlan plan;
   plan.wants_events = !draw.OneIn(4);
@@ -219,6 +232,7 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.drains_at = draw.From(0, 400) * kMilli;
     scenario.drain_grace = draw.From(0, 200) * kMilli;
   }
+  DrawLostDevices(scenario);
   return scenario;
 }
 

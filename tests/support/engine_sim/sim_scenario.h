@@ -35,20 +35,22 @@ struct RequestPlan {
 
 struct FaultPlan {
   enum class Kind : uint8_t {
-    kCut,       // a router's stream breaks; it attaches anew
-    kFence,     // a router attaches anew while its older Attach stands
-    kOldHello,  // somebody attaches with a number that has been used
-    kSilence,   // a router stops, sending and reading, and attaches anew when it wakes
-    kSlowStep,  // the step in flight takes longer
-    kFailStep,  // the step in flight comes back without numbers
-    kFreeze,    // the engine does nothing: a step that never ends, until it does
-    kCrash,     // the worker is killed and starts again, with a new epoch
+    kCut,         // a router's stream breaks; it attaches anew
+    kFence,       // a router attaches anew while its older Attach stands
+    kOldHello,    // somebody attaches with a number that has been used
+    kSilence,     // a router stops, sending and reading, and attaches anew when it wakes
+    kSlowStep,    // the step in flight takes longer
+    kFailStep,    // the step in flight comes back without numbers
+    kFreeze,      // the engine does nothing: a step that never ends, until it does
+    kCrash,       // the worker is killed and starts again, with a new epoch
+    kLoseDevice,  // what is in flight never ends, and nothing that was computed is kept
   };
-  static constexpr int kKinds = 8;
+  static constexpr int kKinds = 8;  // drawn alike; devices are drawn for themselves
   Kind kind = Kind::kCut;
   int router = 0;
   Micros at = 0;
   Micros lasts = 0;
+  int looks = 0;  // for a lost device until it is back
 };
 
 // What a router wants to know of the worker's cache.

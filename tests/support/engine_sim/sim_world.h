@@ -44,9 +44,10 @@ struct SimWorld {
   const Scenario& scenario;
   Coverage& coverage;
   std::vector<std::string> violations;
-  uint64_t trace = 0;    // a hash of everything that routers heard, and when
-  Micros excuse_us = 0;  // time for which the engine did nothing, by our own doing
-  Micros slow_us = 0;    // by which steps were made slower, all together
+  uint64_t trace = 0;          // a hash of everything that routers heard, and when
+  Micros excuse_us = 0;        // time for which the engine did nothing, by our own doing
+  Micros slow_us = 0;          // by which steps were made slower, all together
+  Micros device_lost_at = -1;  // when the engine found it lost last; −1: never
   bool draining = false;
   std::map<RouterInstance, SimRouter*> routers{};
   std::set<uint64_t> failed_seeds{};  // of requests that were in a step that failed

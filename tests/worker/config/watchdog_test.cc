@@ -23,6 +23,7 @@ constexpr Micros kInterval = 200 * kMicrosPerMilli;
 
 class HangDetectorTest : public testing::Test {
  protected:
+  HangDetectorTest() { progress_.last_step_end_us = now_; }
   void Begin(Micros limit) {
     progress_.running_limit_us = limit;
     progress_.running_since_us = now_;
@@ -60,6 +61,29 @@ TEST_F(HangDetectorTest, ASlowStepWithinItsLimitIsLegitimate) {
   EXPECT_TRUE(LookFor(59 * kSecond).empty());
   End();
   EXPECT_TRUE(LookFor(kSecond).empty());
+}
+
+// Loading, packing and first touches may make the first step as slow as they like.
+TEST_F(HangDetectorTest, IsArmedByTheFirstStepThatEnds) {
+  progress_.last_step_end_us = 0;
+  Begin(2 * kSecond);
+  EXPECT_TRUE(LookFor(1000 * kSecond).empty());
+  End();
+  progress_.last_step_end_us = now_;
+  EXPECT_TRUE(LookFor(kSecond).empty());
+  Begin(2 * kSecond);
+  EXPECT_EQ(LookFor(3 * kSecond), (std::vector{Verdict::kStuck}));
+}
+
+TEST_F(HangDetectorTest, ADeviceThatComesBackWarmsUpAnew) {
+  progress_.device_lost = true;
+  Begin(2 * kSecond);
+  EXPECT_TRUE(LookFor(60 * kSecond).empty());
+  End();
+  progress_.device_lost = false;  // with the first step that it ends
+  progress_.last_step_end_us = now_;
+  Begin(2 * kSecond);
+  EXPECT_EQ(LookFor(3 * kSecond), (std::vector{Verdict::kStuck}));
 }
 
 TEST_F(HangDetectorTest, AStepThatEndsInTheGraceIsForgiven) {
@@ -156,6 +180,7 @@ class SteadyClock final : public Clock {
 void HangAsAWorkerWould() {
   const SteadyClock clock;
   StepProgress progress;
+  progress.last_step_end_us = 1;
   progress.running_limit_us = 1;
   progress.running_since_us = clock.Now() - 1000;
   ThreadStacks stacks;
