@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|collectives|ranks|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|collectives|ranks|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics|page]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -445,12 +445,21 @@ def bench_metrics(args):
                               **metrics_scrape.run(args.cycles)})
 
 
+def bench_page(args):
+    import page_load
+    table = {name: spread(values) for name, values in page_load.run(args.cycles).items()}
+    for name, row in table.items():
+        print(f"page, {name}: {row['median']:.0f} ms [{row['min']:.0f}, {row['max']:.0f}]")
+    record("page_load", {"workload": "quire serve demo, headless Chromium, a fresh profile each time", "unit": "ms since navigation",
+                         "results": table})
+
+
 def main():
     benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling, "collectives": bench_collectives,
                "ranks": bench_ranks,
                "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
                "routing": bench_routing, "router-load": bench_router_load,
-               "metrics": bench_metrics, "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}
+               "metrics": bench_metrics, "page": bench_page, "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)

@@ -5,8 +5,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 OPENAI=openai==3.3.1
-TRITON=("tritonclient[grpc]==2.73.0" grpcio==1.85.1 protobuf==6.33.6 numpy==2.4.6)
+TRITON=("tritonclient[grpc,http]==2.73.0" grpcio==1.85.1 protobuf==6.33.6 numpy==2.4.6)
 KSERVE=(kserve==0.21.0 grpcio==1.85.1 protobuf==6.33.6 numpy==2.4.6)
+OPEN_WEBUI=open-webui==0.12.4
+# What those of its files import that are run here; the whole of its requirements is some gigabytes.
+OPEN_WEBUI_NEEDS=(aiohttp==3.13.2 aiofiles==25.1.0 aiocache==0.12.3 fastapi==0.121.2 "sqlalchemy[asyncio]==2.0.44" pyjwt==2.10.1 python-engineio==4.12.3)
 LANGCHAIN=(langchain-openai==1.7.3 langchain-core==1.7.2 openai==3.54.0)
 NODE_PACKAGES=(openai@6.49.0 @grpc/grpc-js@1.14.7 @grpc/proto-loader@0.8.1)
 # The newest that Debian 12's Go builds without fetching another Go.
@@ -30,6 +33,18 @@ fetch_packages .cache/venv-conformance "$OPENAI"
 fetch_packages .cache/venv-tritonclient "${TRITON[@]}"
 fetch_packages .cache/venv-kserve "${KSERVE[@]}"
 fetch_packages .cache/venv-langchain "${LANGCHAIN[@]}"
+# Of Open WebUI the package alone, and of it the files that speak to a provider.
+WEBUI=.cache/open-webui
+fetch_packages .cache/venv-open-webui "${OPEN_WEBUI_NEEDS[@]}"
+if [ "$(cat "$WEBUI/.complete" 2>/dev/null)" != "$OPEN_WEBUI" ]; then
+  echo "conformance: fetching $OPEN_WEBUI" >&2
+  rm -rf "$WEBUI"
+  mkdir -p "$WEBUI"
+  .cache/venv-open-webui/bin/pip download -q --disable-pip-version-check --no-deps -d "$WEBUI" "$OPEN_WEBUI" >&2 || exit 3
+  (cd "$WEBUI" && python3 -m zipfile -e open_webui-*.whl all && mkdir open_webui && cp -r all/open_webui/{routers,utils} open_webui/ &&
+    rm -rf all open_webui-*.whl)
+  echo "$OPEN_WEBUI" >"$WEBUI/.complete"
+fi
 NODE=.cache/npm-clients
 if [ "$(cat "$NODE/.complete" 2>/dev/null)" != "${NODE_PACKAGES[*]}" ]; then
   echo "conformance: fetching ${NODE_PACKAGES[*]}" >&2

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "process"), str(ROOT / "tests" / "deploy")]
 import pods  # noqa: E402
 import tools  # noqa: E402
-from harness import expect, main_of  # noqa: E402
+from harness import expect, main_of, run  # noqa: E402
 
 WHY_NOT = {"builds", "needs a cluster", "needs a container builder", "needs a GPU"}
 DOCUMENT_LIMIT_S = 180
@@ -128,6 +128,13 @@ def test_the_codes_of_errors_are_those_of_the_code():
     codes |= set(re.findall(r'return "((?:tenant_)?queue_full)"', source)) | set(re.findall(r'"(request_suspect)"', source))
     told = set(re.findall(r"^\| `([a-z_]+)`", (ROOT / "docs/reference/errors.md").read_text(), re.M))
     expect(told == codes, f"docs/reference/errors.md lacks {sorted(codes - told)} and has {sorted(told - codes)} too many")
+
+
+def test_the_reference_of_apis_is_what_the_code_says():
+    code, said = run([sys.executable, ROOT / "docs/reference/write_api.py", "--check"])
+    expect(code == 0, said)
+    code, said = run([sys.executable, ROOT / "docs/reference/write_api.py", "--wrong"])
+    expect(code == 1 and "usage" in said, said)
 
 
 def add_documents(into):

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Writes docs/reference/api.md from the tables that the programs are compiled from: routes, fields of bodies, and the
+services of the protos. `--check` ends with 1 where the file is not what it would write."""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGET = ROOT / "docs" / "reference" / "api.md"
+
+# What no table says; one that is missing here, or that nothing serves any more, is an error.
+ROUTES = {
+    "/v1/chat/completions": "OpenAI's chat completions, whole or as a stream of events",
+    "/v1/completions": "OpenAI's completions, of one prompt or several, of text or token ids",
+    "/v1/models": "the served models that the key may use",
+    "/v1/models/": "one of them",
+    "/tokenize": "token ids (and texts of them) of a prompt or a chat",
+    "/detokenize": "the text of token ids",
+    "/v2": "name, version and extensions of the server ([Open Inference Protocol](open-inference.md))",
+    "/v2/health/live": "`{\"live\": true}`",
+    "/v2/health/ready": "`{\"ready\": true}`, or 503: a request would be served now",
+    "/v2/models": "the served names",
+    "/v2/models/": "GET: a model's tensors, `…/ready`; POST: `…/infer`, `…/generate`, `…/generate_stream`",
+    "/livez": "the process lives",
+    "/readyz": "it listens, has found its workers and does not leave",
+    "/health": "a token could be produced now",
+    "/version": "the version",
+    "/metrics": "[metrics](metrics.md) for Prometheus; closed by `--no-metrics`",
+    "/": "the page: chat and the fleet live",
+    "/page.css": "its style",
+    "/page.js": "its script",
+    "/fleet": "workers, their caches, which stream runs where; no text, no tenant",
+    "/admin/workers": "workers with phase, load and the state of what is known of their caches",
+    "/admin/log-level": "GET tells it, PUT sets it: `{\"level\": \"debug\"}`",
+    "/admin/drain": "leaves as on SIGTERM",
+    "/admin/requests": "requests that run, and the last that have ended",
+    "/admin/requests/": "one of them by its `x-request-id`: its times, and each attempt with its worker and end",
+}
+FIELDS = {
+    "model": "a served name; may be left out where there is one only",
+    "prompt": "a text, token ids, or a list of either",
+    "messages": "the conversation, rendered by the model's template",
+    "max_completion_tokens": "the same as `max_tokens`",
+    "logprobs": "chat: whether; completions: how many of the best, 0 to 20",
+    "top_logprobs": "how many of the best beside the chosen one, 0 to 20",
+    "stream": "events instead of one answer",
+    "stream_options": "`include_usage`: a last chunk with the usage; `continuous_usage_stats`: one in each",
+    "return_token_ids": "the prompt's and each chunk's token ids",
+    "return_tokens_as_token_ids": "tokens of logprobs as `token_id:N`",
+    "echo": "the answer begins with the prompt",
+    "truncate_prompt_tokens": "keeps the last so many tokens of the prompt; −1: as many as fit",
+    "priority": "the lower number first, within what the tenant may",
+    "cache_salt": "shares the prefix cache only with requests of the same salt",
+    "request_id": "in place of the header `x-request-id`",
+    "resume": "an answer that is gone on with: `seed`, `created`, `model_id` of its first chunk, `outputs` with `token_ids` of each choice",
+    "add_special_tokens": "whether the tokenizer adds its own to a prompt",
+    "add_generation_prompt": "whether the template opens the assistant's turn",
+    "continue_final_message": "goes on with the last message instead of answering it",
+    "chat_template_kwargs": "an object for the template",
+}
+SAMPLING = {
+    "seed": "drawn where none comes, and told in the first chunk",
+    "min_tokens": "[0, max_tokens]",
+    "stop_token_ids": "end an answer as the end-of-sequence token does",
+    "include_stop_str_in_output": "the stop string stays in the text",
+    "ignore_eos": "goes on behind the end-of-sequence token",
+    "n": "choices, 1 to `--max-choices` of router and worker",
+    "logit_bias": "token id to a bias in [−100, 100]",
+    "allowed_token_ids": "no others are chosen",
+    "bad_words": "texts that are not written",
+    "spaces_between_special_tokens": "taken, without effect: no served tokenizer puts spaces there",
+    "use_beam_search": "the n best answers of a search with n beams, told at its end",
+    "early_stopping": "true, false or `never`: when a beam search gives up the beams that still run",
+}
+HEADERS = [
+    ("`Authorization: Bearer KEY`", "request", "an API key, where the router has some"),
+    ("`x-request-id`", "both", "names the request in logs, records and `quire trace`; made up where none comes"),
+    ("`traceparent`", "request", "W3C trace context, gone on with ([tracing](../tracing.md))"),
+    ("`x-session-id`", "request", "a session stays with its model's version and, by policy, its worker"),
+    ("`x-request-timeout-ms`, `x-quire-timeout`", "request", "the time that the client gives it"),
+    ("`x-quire-tenant`", "request", "the tenant, from a key that may name one"),
+    ("`X-Quire-Worker`", "answer", "the worker that began it"),
+    ("`Retry-After`", "answer", "seconds until it makes sense to come back, with 429 and 503"),
+]
+WHO = {"kKey": "a key", "kOpen": "anyone", "kOperator": "an operator"}
+WHERE = {"kInBoth": "both", "kInChat": "chat", "kInCompletion": "completions"}
+ONLY = {"OnlyOne": "1", "OnlyFalse": "false", "OnlyEmpty": "nothing", "OnlyTextFormat": '`{"type": "text"}`',
+        "OnlyNoToolChoice": "`none`", "OnlyTextModality": '`["text"]`'}
+
+
+def routes(path):
+    text = (ROOT / path).read_text()
+    names = dict(re.findall(r'constexpr std::string_view (k\w+) = "([^"]+)";', text))
+    for who, method, quoted, name in re.findall(r'\{Access::(\w+), "(\w+)", (?:"([^"]+)"|(k\w+)), \w+\}', text):
+        yield WHO[who], method, quoted or names[name]
+
+
+def route_table(path, described):
+    out = ["| method | path | who may | what it is |", "|---|---|---|---|"]
+    for who, method, at in routes(path):
+        described.discard(at)
+        shown = at + "NAME" if at.endswith("/") and len(at) > 1 else at
+        out.append(f"| {method} | `{shown}` | {who} | {ROUTES[at]} |")
+    return out
+
+
+def fields():
+    text = (ROOT / "router/http/api_fields.cc").read_text().split("constexpr ApiField kFields[] = {")[1].split("\n};")[0]
+    return re.findall(r'\{"(\w+)", (kIn\w+),\s*(\w*)', text)
+
+
+def sampling_comments():
+    """What the proto says of a sampling wish, in its own words."""
+    text = (ROOT / "proto/quire/v1/inference.proto").read_text().split("message SamplingOptions {")[1].split("\n}")[0]
+    return dict(re.findall(r"^  [^/\n]*?(\w+) = \d+[^;]*;[ ]*(?://[ ]*(.*))?$", text, re.M))
+
+
+def field_tables():
+    served, harmless, refused = [], [], []
+    described = set(FIELDS)
+    for name, where, reader in fields():
+        if reader in ONLY:
+            refused.append(f"| `{name}` | {WHERE[where]} | {ONLY[reader]} |")
+        elif reader == "Ignore":
+            harmless.append(f"`{name}`")
+        else:
+            described.discard(name)
+            served.append(f"| `{name}` | {WHERE[where]} | {FIELDS[name]} |")
+    if described:
+        sys.exit(f"write_api.py: described and not served: {sorted(described)}")
+    text = (ROOT / "router/chat/sampling_fields.cc").read_text().split("constexpr SamplingField kFields[] = {")[1]
+    told = sampling_comments()
+    sampling = [f"| `{name}` | {told.get(name) or SAMPLING[name]} |" for name in re.findall(r'^    \{"(\w+)",', text, re.M)]
+    return ["### Fields", "", "| field | in | what it is |", "|---|---|---|", *served, "",
+            "### Sampling", "", "Also in gRPC's `SamplingOptions`, in `sampling_parameters` of the Open Inference Protocol, and from there in "
+            "`generate`.", "", "| field | range |", "|---|---|", *sampling, "",
+            "### Taken and without effect", "", ", ".join(harmless), "",
+            "### Refused by name", "", "Known from other servers and not served: they are refused unless they say what this server does anyway. "
+            "Fields that nobody knows are ignored, counted (`quire_router_http_unknown_fields_total`) and named in the log at `debug`.", "",
+            "| field | in | taken only as |", "|---|---|---|", *refused]
+
+
+def services(path):
+    """Of a proto: (package.Service, [(rpc, asks, answers, comment)])."""
+    text = (ROOT / path).read_text()
+    package = re.search(r"^package ([\w.]+);", text, re.M)[1]
+    for name, body in re.findall(r"^service (\w+) \{\n(.*?)^\}", text, re.M | re.S):
+        rpcs, comment = [], []
+        for line in body.splitlines():
+            if said := re.match(r"\s*// (.*)", line):
+                comment.append(said[1])
+            elif rpc := re.match(r"\s*rpc (\w+)\((stream )?(\w+)\) returns \((stream )?(\w+)\)", line):
+                rpcs.append((rpc[1], (rpc[2] or "") + rpc[3], (rpc[4] or "") + rpc[5], " ".join(comment)))
+                comment = []
+        yield f"{package}.{name}", rpcs
+
+
+def service_tables():
+    out = []
+    for path in ("proto/quire/v1/inference.proto", "proto/inference/open_inference.proto"):
+        for name, rpcs in services(path):
+            out += ["", f"### `{name}`", "", f"`{path}`", "", "| call | asks | answers | |", "|---|---|---|---|"]
+            out += [f"| `{rpc}` | {asks} | {answers} | {comment} |" for rpc, asks, answers, comment in rpcs]
+    return out
+
+
+def document():
+    described = set(ROUTES)
+    public = route_table("router/http/routes.cc", described)
+    admin = route_table("router/admin/admin_routes.cc", described)
+    if described:
+        sys.exit(f"write_api.py: described and not served: {sorted(described)}")
+    lines = ["# APIs", "",
+             "Written by `python3 docs/reference/write_api.py` from the tables that the router is compiled from. Errors have their own page: "
+             "[errors.md](errors.md).", "", "## HTTP", "",
+             "On `--port` and on `--grpc-port`. `HEAD` goes where `GET` goes; where keys are not configured a key is not asked for.", "", *public,
+             "", "### Headers", "", "| header | of | what it is |", "|---|---|---|", *[f"| {a} | {b} | {c} |" for a, b, c in HEADERS],
+             "", "## Bodies of completions and chat", "", *field_tables(),
+             "", "## Operators", "", "On `--admin-port`, 127.0.0.1 only, with the token of `--admin-token-file` as Bearer.", "", *admin,
+             "", "## gRPC", "",
+             "On the same two ports, with reflection and `grpc.health.v1.Health`. A key travels as metadata `authorization: Bearer KEY`, "
+             "`x-request-id` and `traceparent` as over HTTP.", *service_tables(), ""]
+    return "\n".join(lines)
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--check"]):
+        sys.exit("usage: write_api.py [--check]")
+    text = document()
+    if sys.argv[1:] == ["--check"]:
+        if not TARGET.exists() or TARGET.read_text() != text:
+            sys.exit("docs/reference/api.md is not what the code says: python3 docs/reference/write_api.py")
+        return
+    TARGET.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
