@@ -33,6 +33,10 @@ if(QUIRE_EMULATED_CUDA)
   quire_fake_nccl(good)
   quire_fake_nccl(old FAKE_NCCL_VERSION=21803)
   quire_fake_nccl(lacking FAKE_NCCL_WITHOUT_ABORT)
+  quire_test(kernels/cuda/backend DEPS kernels/cuda/backend kernels/cpu worker/engine common/json
+             LIBS quire_cuda_ops_plain)
+  target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
+                 ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc)
 endif()
 quire_test(worker/load DEPS worker/load)
 quire_test(worker/model DEPS worker/model)

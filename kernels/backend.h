@@ -23,6 +23,7 @@ struct ProgramOptions {
   int max_tokens = 2048;   // per step, largest StepBatch::tokens
   int max_rows = 64;       // largest StepBatch::rows
   int max_samples = 64;    // logits held at once; a larger StepBatch::sampled_tokens goes in slices
+  int max_positions = 0;   // the longest context that rows will have; 0: the program's
   // To the other ranks of a program that is cut among several; borrowed, absent for one rank. Its
   // rank and size are the program's.
   Communicator* communicator = nullptr;
@@ -45,6 +46,10 @@ class LoadedProgram {
   // For tests: also copies the logits of the sampled rows, [samples, ids of this rank].
   virtual void RunWithLogits(const StepBatch& batch, std::span<float> logits) = 0;
 
+  // What the device failed with, in one line; empty while it works. After a failure steps do
+  // nothing and what they leave is unspecified.
+  virtual std::string Failure() const { return {}; }
+
   // Fills a page with NaN: tests do so with every page that is given back.
   virtual void PoisonPage(int32_t page) = 0;
 
@@ -61,6 +66,16 @@ class Backend {
   // model builder has checked them). Throws nothing; running out of memory ends the process.
   virtual std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
                                               const ProgramOptions& options) = 0;
+
+  // Why this device cannot run the program, in one line; empty: it can. Load demands that it can.
+  virtual std::string Refusal(const StepProgram& /*program*/,
+                              const ProgramOptions& /*options*/) const {
+    return {};
+  }
+  // The pages that this device wants for a program's keys and values.
+  virtual KvShape PageShape(const StepProgram& program, int block_size) const {
+    return {block_size, program.kv_heads, program.head_dim, KvType::kF32};
+  }
 
   // Bytes that Load would keep resident, without loading: packed weights and workspace.
   virtual int64_t EstimateWeightBytes(const StepProgram& program) const = 0;

@@ -25,6 +25,7 @@ BUILDING = {"sanitizers", "threads"}  # suites that make a build of their own
 DECLARED = {
     "test_kernels": 1.0,
     "test_kernels_cuda": 1.0,
+    "test_kernels_cuda_backend": 1.0,
     "test_golden": 2.0,
     "test_sim": 1.5,
     "test_worker_engine": 1.0,

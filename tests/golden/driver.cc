@@ -13,13 +13,14 @@ std::unique_ptr<Driver> Driver::Make(const model::Model& model, const DriverOpti
   cpu.isa = options.isa;
   cpu.activation_dtype = options.activation_dtype;
   std::unique_ptr<Driver> driver(new Driver);
-  driver->backend_ = kernels::MakeCpuBackend(cpu, error);
+  driver->backend_ =
+      options.make_backend ? options.make_backend() : kernels::MakeCpuBackend(cpu, error);
   if (driver->backend_ == nullptr) return nullptr;
   const kernels::StepProgram& program = model.program;
   driver->vocab_size_ = program.vocab_size;
-  driver->layout_ = kernels::DealLayers(
-      program.layer_windows,
-      {options.block_size, program.kv_heads, program.head_dim, options.kv_type});
+  kernels::KvShape shape{options.block_size, program.kv_heads, program.head_dim, options.kv_type};
+  if (options.make_backend) shape = driver->backend_->PageShape(program, options.block_size);
+  driver->layout_ = kernels::DealLayers(program.layer_windows, shape);
   kernels::ProgramOptions load;
   load.kv = driver->layout_;
   const int64_t blocks = (options.max_positions + options.block_size - 1) / options.block_size;
@@ -27,6 +28,9 @@ std::unique_ptr<Driver> Driver::Make(const model::Model& model, const DriverOpti
   load.max_tokens = options.max_positions;
   load.max_rows = 1;
   load.max_samples = options.max_positions;
+  load.max_positions = options.max_positions;
+  error = driver->backend_->Refusal(program, load);
+  if (!error.empty()) return nullptr;
   driver->program_ = driver->backend_->Load(program, load);
   for (int64_t page = load.page_count - 1; page >= 0; --page) {
     driver->free_pages_.push_back(static_cast<int32_t>(page));

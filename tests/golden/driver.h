@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@ struct DriverOptions {
   int block_size = 16;
   int threads = 2;
   int max_positions = 512;
+  // Makes another device's backend, whose pages are those it asks for; empty: a CPU's.
+  std::function<std::unique_ptr<kernels::Backend>()> make_backend = nullptr;
 };
 
 // What one step computed for a wanted token.

@@ -75,7 +75,7 @@ void MeetMatrices(Machine& machine, Warp& warp) {
         memcpy(element[r], row, 16);
       }
     }
-    machine.counters().bank_conflicts += ExtraPasses(offsets, 8);
+    if (machine.checks()) machine.counters().bank_conflicts += ExtraPasses(offsets, 8);
     ++machine.counters().matrix_loads;
     for (uint32_t i = 0; i < 32; ++i) {
       const uint32_t r = i / 4;

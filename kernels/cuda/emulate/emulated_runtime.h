@@ -34,7 +34,8 @@ class EmulatedRuntime final : public runtime::Runtime {
   using EventId = runtime::EventId;
   using GraphId = runtime::GraphId;
 
-  explicit EmulatedRuntime(uint64_t seed) : random_(seed) {}
+  explicit EmulatedRuntime(uint64_t seed, Checks checks = Checks::kAll)
+      : emulator_(checks), random_(seed) {}
 
   Error Allocate(size_t bytes, void** device) override;
   Error Free(void* device) override;

@@ -38,14 +38,14 @@ void Machine::Prepare() {
     if (at == MAP_FAILED) abort();
     shared_slab_ = static_cast<unsigned char*>(at);
   }
-  const uint32_t resident = 1 + random_.Below(kMaxResident);
+  const uint32_t resident = checks_ ? 1 + random_.Below(kMaxResident) : 1;
   const uint32_t threads = static_cast<uint32_t>(kernel_->threads);
   stacks_.Resize(size_t{kMaxResident} * threads);
   blocks_.clear();
   for (uint32_t i = 0; i < resident; ++i) {
     auto block = std::make_unique<Block>();
     block->shared = shared_slab_ + i * kSharedStride;
-    block->cells.resize((shape_.shared_bytes + 3) / 4);
+    if (checks_) block->cells.resize((shape_.shared_bytes + 3) / 4);
     block->warps.resize(threads / 32);
     block->threads.resize(threads);
     for (uint32_t t = 0; t < threads; ++t) {
@@ -69,7 +69,7 @@ void Machine::StartBlock(Block& block) {
   block.alive = static_cast<uint32_t>(block.threads.size());
   block.running = true;
   block.acquisitions.clear();
-  memset(block.shared, 0xff, shape_.shared_bytes);
+  if (checks_) memset(block.shared, 0xff, shape_.shared_bytes);
   for (Cell& cell : block.cells) shared_shadow_.Clear(cell);
   for (uint32_t w = 0; w < block.warps.size(); ++w) {
     Warp& warp = block.warps[w];
@@ -87,7 +87,10 @@ void Machine::StartBlock(Block& block) {
     fresh.place.grid = {shape_.grid_x, shape_.grid_y, shape_.grid_z};
     fresh.place.thread = t;
     fresh.place.threads = static_cast<uint32_t>(block.threads.size());
-    fresh.stack_pointer = NewFiber(stacks_.At(fresh.fiber), FiberStacks::kStackBytes, &FiberEntry);
+    // Stacks begin at different places of the cache's sets.
+    const size_t shift = t * 192u % 8192u;
+    fresh.stack_pointer =
+        NewFiber(stacks_.At(fresh.fiber), FiberStacks::kStackBytes - shift, &FiberEntry);
     thread = std::move(fresh);
   }
   ++report_.counters.blocks;
@@ -163,6 +166,19 @@ void Machine::MakeReady(Warp& warp, uint32_t lanes) {
 
 Thread* Machine::Pick() {
   Warp* warp = nullptr;
+  if (!checks_) {
+    if (current_ != nullptr && current_->warp->ready != 0) {
+      warp = current_->warp;
+    } else if (!ready_.empty()) {
+      warp = ready_.back();
+    } else {
+      return nullptr;
+    }
+    const auto lane = static_cast<uint32_t>(__builtin_ctz(warp->ready));
+    warp->ready &= warp->ready - 1;
+    if (warp->ready == 0) ready_.erase(std::find(ready_.begin(), ready_.end(), warp));
+    return &warp->block->threads[warp->first_thread + lane];
+  }
   // Mostly the lanes of one warp follow each other, so that its meetings complete.
   if (current_ != nullptr && current_->warp->ready != 0 && random_.Below(16) != 0) {
     warp = current_->warp;
@@ -189,7 +205,7 @@ void Machine::Suspend() {
 }
 
 void Machine::MaybeYield() {
-  if (random_.Below(4) != 0) return;
+  if (!checks_ || random_.Below(4) != 0) return;
   MakeReady(*current_->warp, 1u << current_->Lane());
   Suspend();
 }
@@ -278,8 +294,9 @@ void Counters::Add(const Counters& other) {
   block_barriers += other.block_barriers;
 }
 
-Emulator::Emulator()
-    : memory_(std::make_unique<DeviceMemory>()), machine_(std::make_unique<Machine>(*memory_)) {}
+Emulator::Emulator(Checks checks)
+    : memory_(std::make_unique<DeviceMemory>()),
+      machine_(std::make_unique<Machine>(*memory_, checks)) {}
 Emulator::~Emulator() = default;
 
 Report Emulator::Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape,

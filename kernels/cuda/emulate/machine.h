@@ -84,7 +84,8 @@ struct Block {
 
 class Machine {
  public:
-  explicit Machine(DeviceMemory& memory) : memory_(memory) {}
+  Machine(DeviceMemory& memory, Checks checks)
+      : memory_(memory), checks_(checks == Checks::kAll) {}
   ~Machine();
 
   Report Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape, uint64_t seed);
@@ -92,6 +93,7 @@ class Machine {
   // Called by the running thread.
   Thread& Self() { return *current_; }
   Block& SelfBlock() { return *current_->warp->block; }
+  bool checks() const { return checks_; }
   uint32_t shared_bytes() const { return shape_.shared_bytes; }
   Counters& counters() { return report_.counters; }
   // Waits until all lanes of the warp have called it; the last one runs `meeting`.
@@ -134,6 +136,7 @@ class Machine {
   void Exchange(Thread& thread, const void* at);
 
   DeviceMemory& memory_;
+  const bool checks_;
   Shadow shared_shadow_{/*must_be_written=*/true};
   Shadow global_shadow_{/*must_be_written=*/false};
   FiberStacks stacks_;

@@ -1,0 +1,85 @@
+#include "kernels/cuda/backend/cuda_backend.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "kernels/cuda/backend/cuda_program.h"
+#include "kernels/ops.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+constexpr int kKernelRevision = 1;  // raised whenever a change may change bits
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::unique_ptr<runtime::Runtime> runtime, const CudaOptions& options)
+      : runtime_(std::move(runtime)), options_(options) {}
+
+  std::string Refusal(const StepProgram& program, const ProgramOptions& options) const override {
+    DeviceProgram lowered;
+    std::string error = CheckProgram(program);
+    if (error.empty()) error = Lower(program, lowered);
+    if (!error.empty()) return error;
+    if (options.kv.type != KvType::kBF16) return "keys and values in bfloat16 alone are served";
+    if (program.ranks > 1 && options.communicator != nullptr &&
+        (options.communicator->rank() != program.rank ||
+         options.communicator->size() != program.ranks)) {
+      return "the communicator is not that of the program's rank";
+    }
+    return {};
+  }
+
+  KvShape PageShape(const StepProgram& program, int block_size) const override {
+    return {block_size, program.kv_heads, program.head_dim, KvType::kBF16};
+  }
+
+  std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
+                                      const ProgramOptions& options) override {
+    std::string error = Refusal(program, options);
+    if (error.empty() && program.ranks > 1 && options.communicator == nullptr) {
+      error = "no communicator for " + std::to_string(program.ranks) + " ranks";
+    }
+    if (!error.empty()) {
+      std::fprintf(stderr, "step program: %s\n", error.c_str());
+      std::abort();
+    }
+    return std::make_unique<CudaProgram>(program, Lowered(program), options, *runtime_);
+  }
+
+  int64_t EstimateWeightBytes(const StepProgram& program) const override {
+    return PlanWeightBytes(program, Lowered(program));
+  }
+  int64_t EstimateWorkspaceBytes(const StepProgram& program,
+                                 const ProgramOptions& options) const override {
+    return PlanWorkspace(program, Lowered(program), options).Bytes();
+  }
+  int64_t EstimateSharedBytes(const StepProgram& program,
+                              const ProgramOptions& options) const override {
+    return PlanWorkspace(program, Lowered(program), options).shared_bytes;
+  }
+  std::string NumericsClass() const override {
+    return "cuda-bf16-" + std::to_string(kKernelRevision) + "-" + options_.architecture;
+  }
+  std::string Description() const override { return options_.description; }
+
+ private:
+  static DeviceProgram Lowered(const StepProgram& program) {
+    DeviceProgram lowered;
+    Lower(program, lowered);
+    return lowered;
+  }
+
+  std::unique_ptr<runtime::Runtime> runtime_;
+  const CudaOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeCudaBackend(std::unique_ptr<runtime::Runtime> runtime,
+                                         const CudaOptions& options) {
+  return std::make_unique<CudaBackend>(std::move(runtime), options);
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,173 @@
+// A step program lowered for a CUDA device: weights, page pool and workspace in its memory, and the
+// launches of a step.
+//
+// Owned by the runner, on the rank's one thread. Invariants:
+// 1. Everything is allocated by Load; a step allocates nothing on the device.
+// 2. The bits of a row's results do not depend on the other rows, on chunks or on slices of
+// samples.
+// 3. No op is computed by the host: what a step asks of it is to lay out indices, and with several
+//    ranks to carry sums and logits between them.
+// 4. The first error of the device sticks: later steps do nothing, and failure() names it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/backend/device_heap.h"
+#include "kernels/cuda/backend/device_weights.h"
+#include "kernels/cuda/backend/lowering.h"
+#include "kernels/cuda/backend/step_inputs.h"
+#include "kernels/cuda/runtime/runtime.h"
+
+namespace quire::kernels::cuda {
+
+inline constexpr int kMaxPageCopies = 1024;  // of one launch
+
+// Bytes and words that a program needs beside its weights and pages.
+struct Workspace {
+  std::vector<int64_t> buffer_bytes;  // by device buffer
+  std::vector<int64_t> angle_floats;  // by rope
+  int64_t input_words = 0;
+  size_t product_bytes = 0;
+  size_t product_counters = 0;
+  size_t attention_bytes = 0;
+  size_t attention_counters = 0;
+  int64_t sample_bytes = 0;
+  int64_t gathered_floats = 0;  // with several ranks: the logits of all
+  int64_t shared_bytes = 0;  // of the host: what ranks sum
+  int64_t Bytes() const;     // of the device
+};
+Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered,
+                        const ProgramOptions& options);
+// Columns of a row of all ranks' logits.
+int GatheredStride(const StepProgram& program);
+// How a program's rows are cut.
+StepRules RulesOf(const StepProgram& program, const ProgramOptions& options);
+
+class CudaProgram final : public LoadedProgram {
+ public:
+  CudaProgram(const StepProgram& program, DeviceProgram lowered, const ProgramOptions& options,
+              runtime::Runtime& runtime);
+
+  void Run(const StepBatch& batch) override { Execute(batch, {}); }
+  void RunWithLogits(const StepBatch& batch, std::span<float> logits) override {
+    Execute(batch, logits);
+  }
+  void PoisonPage(int32_t page) override;
+  int64_t WeightBytes() const override { return weight_bytes_; }
+  int64_t WorkspaceBytes() const override { return workspace_bytes_; }
+  int64_t PoolBytes() const override { return pool_bytes_; }
+  std::string Failure() const override { return error_; }
+
+ private:
+  // What one step runs with; set by Execute.
+  struct Step {
+    const StepBatch* batch = nullptr;
+    std::span<float> logits;
+    StepShape shape;
+    InputPlaces places{StepShape{}};
+    int first_sample = 0;  // of the slice in hand
+    int samples = 0;       // in it
+  };
+  struct PoolPlaces {
+    uint16_t* keys;
+    uint16_t* values;
+    int64_t page_stride;  // elements
+    int64_t head_stride;
+  };
+
+  void Reserve(const StepProgram& program, const Workspace& workspace,
+               const ProgramOptions& options);
+  void ReserveExchange(const Workspace& workspace);
+  void LoadAngles(const std::vector<Rope>& ropes, const Workspace& workspace);
+
+  void Execute(const StepBatch& batch, std::span<float> logits);
+  void CopyPages(std::span<const PageCopy> copies);
+  void RunSteps(size_t begin, size_t end);
+
+  template <class Params>
+  Params NormParams(const NormStep& step) const;
+  void Do(const EmbedStep& step);
+  void Do(const NormStep& step);
+  void Do(const ProductStep& step);
+  void Do(const ActivationStep& step);
+  void Do(const RopeAppendOp& op);
+  void Do(const AttentionOp& op);
+  void Do(const GatherStep& step);
+  void Do(const LogitsOp& op);
+  void Do(const SampleOp& op);
+  void Do(const SumStep& step);
+
+  // Keeps the first error.
+  void Check(const runtime::Error& error) {
+    if (error_.empty() && !error.empty()) error_ = error;
+  }
+  // Samples `count` rows from `first` of the slice on, whose logits lie in rows of `stride`.
+  void Sample(float* logits, int64_t stride, int first, int count);
+  // The logits of all ranks, in rows of GatheredStride. Null when a collective failed.
+  float* GatherLogits(const SampleOp& op);
+  void Finish();  // waits for all that was launched
+  PoolPlaces PlacesOf(int layer) const;
+  int RowsOf(BufferId id) const {
+    return lowered_.buffers[id].sampled_rows_only ? step_.samples : step_.shape.tokens;
+  }
+  uint16_t* Rows(BufferId id) const {
+    return id == kNoId ? nullptr : reinterpret_cast<uint16_t*>(buffers_[id]);
+  }
+  template <class T>
+  const T* Input(int64_t place) const {
+    return reinterpret_cast<const T*>(inputs_ + place);
+  }
+
+  runtime::Runtime& runtime_;
+  DeviceHeap heap_;
+  const DeviceProgram lowered_;
+  const StepRules rules_;
+  const KvLayout kv_;
+  const int vocab_size_;
+  const VocabularySlice vocabulary_;  // this rank's
+  const int ranks_;
+  const int max_samples_;
+  Communicator* communicator_ = nullptr;  // absent with one rank
+
+  runtime::StreamId stream_{};
+  DeviceWeights weights_;
+  std::vector<std::byte*> buffers_;  // by device buffer
+  struct Angles {
+    float* table = nullptr;  // [position][cosines | sines]
+    int rotary_dim = 0;
+  };
+  std::vector<Angles> angles_;  // by rope
+  std::byte* pool_ = nullptr;
+  DeviceHeap::Mapped<int32_t> staging_;
+  int32_t* inputs_ = nullptr;
+  DeviceHeap::Mapped<int32_t> page_copies_;
+  struct Samples {
+    size_t capacity = 0;  // bytes of rows and their lists
+    DeviceHeap::Mapped<std::byte> packed;
+    std::byte* device = nullptr;
+    DeviceHeap::Mapped<SampleOutput> outputs;  // [max_samples]
+    float* gathered = nullptr;                 // [max_samples][stride], with several ranks
+    int64_t stride = 0;
+    std::vector<float> mine;  // with several ranks, on the host
+    std::vector<float> all;
+  };
+  Samples samples_;
+  DeviceHeap::Mapped<uint16_t> exchange_;  // with several ranks: [buffer, delta] of a sum
+  float* sums_ = nullptr;                  // where the communicator reads them
+  std::vector<float> own_sums_;            // when the group has no memory left
+  int64_t exchange_elements_ = 0;
+  float* product_workspace_ = nullptr;
+  uint32_t* product_counters_ = nullptr;
+  float* attention_workspace_ = nullptr;
+  uint32_t* attention_counters_ = nullptr;
+  int64_t weight_bytes_ = 0;
+  int64_t workspace_bytes_ = 0;
+  int64_t pool_bytes_ = 0;
+  Step step_;
+  runtime::Error error_;
+};
+
+}  // namespace quire::kernels::cuda
