@@ -24,7 +24,7 @@ struct LoadOptions {
   // Without it the bundle stays empty: for tests on models that have no tokenizer.
   bool with_text = true;
   // Without text: the digest under which another has read it, for the same model_id.
-  std::string text_digest;
+  std::string text_digest = {};
   // Whose program it is. Identity and text are the same for all ranks.
   Rank rank = {};
 };

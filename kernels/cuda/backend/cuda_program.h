@@ -36,8 +36,8 @@ struct Workspace {
   size_t attention_counters = 0;
   int64_t sample_bytes = 0;
   int64_t gathered_floats = 0;  // with several ranks: the logits of all
-  int64_t shared_bytes = 0;  // of the host: what ranks sum
-  int64_t Bytes() const;     // of the device
+  int64_t shared_bytes = 0;     // of the host: what ranks sum
+  int64_t Bytes() const;        // of the device
 };
 Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered,
                         const ProgramOptions& options);

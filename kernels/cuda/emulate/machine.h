@@ -84,8 +84,7 @@ struct Block {
 
 class Machine {
  public:
-  Machine(DeviceMemory& memory, Checks checks)
-      : memory_(memory), checks_(checks == Checks::kAll) {}
+  Machine(DeviceMemory& memory, Checks checks) : memory_(memory), checks_(checks == Checks::kAll) {}
   ~Machine();
 
   Report Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape, uint64_t seed);

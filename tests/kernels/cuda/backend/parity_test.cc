@@ -22,10 +22,9 @@ namespace quire::golden {
 namespace {
 
 std::unique_ptr<kernels::Backend> Emulated() {
-  return kernels::cuda::MakeCudaBackend(
-      std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
-          7, kernels::cuda::emulate::Checks::kNone),
-      {"emulated", "emulated grid"});
+  return kernels::cuda::MakeCudaBackend(std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
+                                            7, kernels::cuda::emulate::Checks::kNone),
+                                        {"emulated", "emulated grid"});
 }
 
 // Of the norm of all logits. bfloat16 itself loses up to 2.5e-2 on these models of two layers and
@@ -34,11 +33,26 @@ constexpr double kTolerance = 2.2e-2;
 constexpr double kShareOfReferencesOwn = 1.5;
 
 const char* const kFixtures[] = {
-    "llama-tied-mha",     "llama3-sharded-gqa4",  "llama3-gqa8-bias", "llama-linear-f16",
-    "llama-yarn",         "mistral-window",       "mistral-full",     "qwen2-untied",
-    "qwen2-tied-window",  "qwen3-tied-gqa8",      "qwen3-untied-mha", "gemma3-pattern",
-    "gemma3-layer-types", "gguf-llama-all-types", "gguf-qwen2",       "gguf-qwen3",
-    "gguf-gemma3",        "opt-pre-norm",         "opt-post-norm-projected", "opt-untied",
+    "llama-tied-mha",
+    "llama3-sharded-gqa4",
+    "llama3-gqa8-bias",
+    "llama-linear-f16",
+    "llama-yarn",
+    "mistral-window",
+    "mistral-full",
+    "qwen2-untied",
+    "qwen2-tied-window",
+    "qwen3-tied-gqa8",
+    "qwen3-untied-mha",
+    "gemma3-pattern",
+    "gemma3-layer-types",
+    "gguf-llama-all-types",
+    "gguf-qwen2",
+    "gguf-qwen3",
+    "gguf-gemma3",
+    "opt-pre-norm",
+    "opt-post-norm-projected",
+    "opt-untied",
 };
 
 std::unique_ptr<model::Model> Open(const std::string& name) {
