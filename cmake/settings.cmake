@@ -22,6 +22,9 @@ option(QUIRE_ASAN "AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 option(QUIRE_TSAN "ThreadSanitizer, for what links no gRPC" OFF)
 option(QUIRE_FUZZ "libFuzzer targets (clang)" OFF)
 option(QUIRE_PLANTED_BUGS "Compile the planted bugs that the simulation must find" OFF)
+# What no sanitizer watches (generated code, the fast kernels) is the same as in a release build of this tree, and
+# is taken from there.
+set(QUIRE_PLAIN_BUILD "" CACHE PATH "With QUIRE_ASAN: the folder of that release build")
 if(QUIRE_ASAN)
   # Nothing is optimised, and what AddressSanitizer or the compiler finds anyway is not checked a second time:
   # both are most of the time that this build takes.

@@ -2,6 +2,7 @@
 # What several test folders share: the tag model behind a real runner.
 file(GLOB QUIRE_TEST_SUPPORT CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cc)
 add_library(quire_test_support STATIC ${QUIRE_TEST_SUPPORT})
+quire_is_test(quire_test_support)
 target_link_libraries(quire_test_support PUBLIC quire_worker_engine)
 
 quire_test(common DEPS common)
@@ -51,6 +52,7 @@ quire_test(worker/engine DEPS worker/engine LIBS quire_test_support)
 # never found, and the test says so.
 file(GLOB QUIRE_ENGINE_SIM CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/engine_sim/*.cc)
 add_library(quire_engine_sim STATIC ${QUIRE_ENGINE_SIM})
+quire_is_test(quire_engine_sim)
 quire_use_pch(quire_engine_sim quire_pch)
 target_link_libraries(quire_engine_sim PUBLIC quire_test_support quire_worker_rpc quire_router_link)
 quire_test(worker/sim DEPS worker/rpc LIBS quire_engine_sim)
@@ -100,6 +102,7 @@ quire_test(golden DEPS worker/engine kernels/collectives common/json)
 # The lives of a fleet of routers and workers.
 file(GLOB QUIRE_FLEET_SIM CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/fleet_sim/*.cc)
 add_library(quire_fleet_sim STATIC ${QUIRE_FLEET_SIM})
+quire_is_test(quire_fleet_sim)
 quire_use_pch(quire_fleet_sim quire_pch)
 target_link_libraries(quire_fleet_sim PUBLIC quire_test_support quire_worker_rpc quire_router_pipeline)
 quire_test(sim DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)

@@ -63,7 +63,7 @@ SCRIPTS = [
     ("docs", ("normal", "long"), 0.6, ["python3", "tests/docs/run.py"], True),
     ("ranks", ("normal", "long"), 1.0, ["python3", "tests/fault/ranks.py"], True),
     ("monitoring", ("normal", "long"), 0.6, ["python3", "tests/monitoring/run.py"], True),
-    ("sanitizers", ("normal", "long"), 12.0, ["bash", "tests/sanitizers/run.sh"], True),
+    ("sanitizers", ("normal", "long"), 10.0, ["bash", "tests/sanitizers/run.sh"], True),
     ("deploy", ("normal", "long"), 0.5, ["python3", "tests/deploy/static_test.py"], False),
     ("chart", ("normal", "long"), 0.3, ["python3", "tests/deploy/helm_test.py"], False),
     ("deployed", ("normal", "long"), 1.3, ["python3", "tests/deploy/live_test.py"], True),

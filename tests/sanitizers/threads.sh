@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 mkdir -p .cache
 BUILD=build-tsan
-TESTS=(test_common_log test_common_metrics test_common_runtime test_kernels test_worker_engine)
+TESTS=(test_common_log test_common_metrics test_common_runtime test_kernels_collectives test_kernels test_worker_engine)
 declare -A ONLY=([test_kernels]='ThreadPool*:*Program*:*Backend*' [test_worker_engine]='EngineThread*:*Driver*')
 log=.cache/build-tsan.log
 jobs=${QUIRE_JOBS:-$(nproc)}

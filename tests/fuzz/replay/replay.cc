@@ -1,4 +1,5 @@
-// Runs every file of a fuzz corpus through its target once: the corpus as an ordinary test.
+// Runs every file of a fuzz corpus through its target once: the corpus as an ordinary test. The
+// program's name, fuzz_X, says which.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -10,10 +11,14 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
-int main() {
+int main(int, char** argv) {
+  const std::string name = std::filesystem::path(argv[0]).filename().string();
+  const size_t prefix = std::string("fuzz_").size();
+  const std::filesystem::path corpus =
+      std::filesystem::path(QUIRE_CORPORA_DIR) / name.substr(std::min(prefix, name.size()));
   std::vector<std::filesystem::path> files;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(QUIRE_CORPUS_DIR, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(corpus, error)) {
     files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
