@@ -20,6 +20,25 @@ int KindOf(std::vector<KvKind>& kinds, int window) {
 
 }  // namespace
 
+const char* KvTypeName(KvType type) {
+  constexpr const char* kNames[] = {"float32", "bfloat16", "float16", "fp8"};
+  return kNames[static_cast<int>(type)];
+}
+
+// Rows of keys and values are padded to 16 elements, so that a kernel reads whole vectors.
+KvSlot SlotOf(const KvShape& shape) {
+  KvSlot slot;
+  slot.head_elements = RoundUp(shape.head_dim, 16) * shape.block_size;
+  const int64_t half = shape.kv_heads * slot.head_elements * KvElementBytes(shape.type);
+  const int64_t scales =
+      shape.type == KvType::kFp8 ? int64_t{shape.kv_heads} * shape.block_size * 4 : 0;
+  slot.values = half;
+  slot.key_scales = 2 * half;
+  slot.value_scales = slot.key_scales + scales;
+  slot.bytes = slot.value_scales + scales;
+  return slot;
+}
+
 KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
   KvLayout layout;
   layout.block_size = shape.block_size;
@@ -51,11 +70,7 @@ KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
       ++dealt;
     }
   }
-  // Rows of keys and values are padded to 16 elements, so that a kernel reads whole vectors.
-  const int64_t element = shape.type == KvType::kF32 ? 4 : 2;
-  const int64_t layer_bytes =
-      2 * shape.kv_heads * RoundUp(shape.head_dim, 16) * shape.block_size * element;
-  layout.page_bytes = RoundUp(layout.layers_per_group * layer_bytes, 64);
+  layout.page_bytes = RoundUp(layout.layers_per_group * SlotOf(shape).bytes, 64);
   return layout;
 }
 

@@ -7,6 +7,11 @@
 // of
 //    layers_per_group; the last group of a kind may have unused layer slots (padding).
 // 3. Groups of one kind are allocated, published and evicted together.
+// 4. A layer slot is [keys][values], each [KV head][tokens][head_dim padded to 16 elements]; a
+// backend
+//    may order the elements of a head's tokens as it likes (the CPU's keys are [token /
+//    16][dim][16]). fp8 adds [scales of keys][scales of values], each float32 [KV head][token];
+//    kv_fp8.h says what an element and a scale mean.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +19,13 @@
 
 namespace quire::kernels {
 
-enum class KvType : uint8_t { kF32, kBF16 };
+enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8 };
+
+constexpr int64_t KvElementBytes(KvType type) {
+  return type == KvType::kF32 ? 4 : type == KvType::kFp8 ? 1 : 2;
+}
+// "float32", "bfloat16", "float16", "fp8".
+const char* KvTypeName(KvType type);
 
 struct KvLayerPlace {
   int group = 0;  // index into KvLayout::groups
@@ -49,6 +60,18 @@ struct KvShape {
   int head_dim = 0;
   KvType type = KvType::kF32;
 };
+
+// Where the parts of one layer lie, in bytes from its slot's begin; slot i of a page begins at i ·
+// bytes.
+struct KvSlot {
+  int64_t head_elements = 0;  // of the keys, and of the values, of one head
+  int64_t keys = 0;
+  int64_t values = 0;
+  int64_t key_scales = 0;  // fp8 only
+  int64_t value_scales = 0;
+  int64_t bytes = 0;
+};
+KvSlot SlotOf(const KvShape& shape);
 
 // Deals layers into groups. `windows`: one entry per attention layer, 0 for full attention. At most
 // two kinds are served: full and one sliding window. layers_per_group is the layer count of the

@@ -107,6 +107,13 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
                       "class.",
               .target = &c.activation_dtype,
               .choices = {"float32", "bfloat16"}});
+  schema.Add({.name = "kv-cache-dtype",
+              .help =
+                  "Type of the cached keys and values; auto is float32 on the CPU. fp8 (e4m3, a "
+                  "scale for each token and head) takes a quarter of the memory. Another type is "
+                  "another numerics class.",
+              .target = &c.kv_cache_dtype,
+              .choices = {"auto", "float32", "bfloat16", "float16", "fp8"}});
   schema.Add({.name = "tensor-parallel-size",
               .help = "Ranks that share the model: query heads must divide among them, and heads "
                       "of keys and values among them or they among those.",

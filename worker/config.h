@@ -25,6 +25,7 @@ struct WorkerConfig {
   int32_t max_step_time_ms = -1;  // −1: by the device; 0: no limit
   int32_t block_size = 16;
   config::Bytes kv_cache_memory{0};  // 0: by the memory plan
+  std::string kv_cache_dtype = "auto";
   bool enable_prefix_caching = true;
 
   std::string device = "auto";

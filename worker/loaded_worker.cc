@@ -225,8 +225,9 @@ absl::Status WorkerLoader::Steps::StartRanks() {
       static_cast<uint64_t>(worker_->backend->EstimateSharedBytes(model.program, program_options_));
   group.setup.limits = Limits();
   group.setup.text_digest = model.bundle_digest;
-  group.identity =
-      RankIdentity(model.model_id, NumericsId(*worker_->backend, config_.tensor_parallel_size));
+  group.identity = RankIdentity(
+      model.model_id,
+      NumericsId(*worker_->backend, program_options_.kv.type, config_.tensor_parallel_size));
   group.step_timeout_us = config_.rank_timeout.milliseconds * kMicrosPerMilli;
   group.progress = &worker_->progress;
   group.on_hopeless = [](const std::string& what) {
@@ -310,7 +311,8 @@ void WorkerLoader::Steps::FillHello() {
   const model::Model& model = *worker_->model;
   WorkerHello& hello = worker_->hello;
   hello.model_id = model.model_id;
-  hello.numerics_id = NumericsId(*worker_->backend, config_.tensor_parallel_size);
+  hello.numerics_id =
+      NumericsId(*worker_->backend, program_options_.kv.type, config_.tensor_parallel_size);
   for (const kernels::KvKind& kind : program_options_.kv.kinds) {
     hello.cache_groups.push_back({kind.window == 0 ? "full" : "sliding",
                                   static_cast<uint32_t>(kind.groups),
@@ -354,7 +356,8 @@ PlanReport WorkerLoader::Steps::Report() const {
   report.model_id = model.model_id;
   report.family = model.config.family;
   report.device = worker_->backend->Description();
-  report.numerics = worker_->backend->NumericsClass();
+  report.numerics =
+      NumericsId(*worker_->backend, program_options_.kv.type, config_.tensor_parallel_size);
   report.context = model.program.max_positions;
   report.request = memory_request_;
   report.plan = memory_plan_;

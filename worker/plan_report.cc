@@ -121,6 +121,7 @@ std::string PlanJson(const PlanReport& report) {
   line["kv_bytes"] = plan.kv_bytes;
   line["free_bytes"] = plan.free_bytes;
   line["page_bytes"] = request.kv.page_bytes;
+  line["kv_cache_dtype"] = kernels::KvTypeName(request.kv.type);
   line["page_count"] = plan.page_count;
   line["pages_per_sequence"] = plan.pages_per_sequence;
   line["largest_context"] = LongestContext(request, plan.page_count, report.context);

@@ -22,7 +22,7 @@ class CpuRank final : public RankProgram {
       : model_(std::move(model)), backend_(std::move(backend)) {}
 
   void Load(const RankSetup& setup, kernels::ProgramOptions options) {
-    identity_ = RankIdentity(model_->model_id, NumericsId(*backend_, setup.size));
+    identity_ = RankIdentity(model_->model_id, NumericsId(*backend_, options.kv.type, setup.size));
     program_ = backend_->Load(model_->program, options);
     CpuRunnerOptions runner;
     runner.limits = setup.limits;
@@ -68,12 +68,21 @@ int ThreadsOfWorker(const WorkerConfig& config) {
   return DefaultThreads(ReadHostCpus(""), config.workers_on_host);
 }
 
+kernels::KvType KvTypeOf(const WorkerConfig& config) {
+  using kernels::KvType;
+  for (const KvType type : {KvType::kBF16, KvType::kF16, KvType::kFp8}) {
+    if (config.kv_cache_dtype == kernels::KvTypeName(type)) return type;
+  }
+  return KvType::kF32;
+}
+
 kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
                                            const kernels::StepProgram& program) {
   kernels::KvShape shape;
   shape.block_size = config.block_size;
   shape.kv_heads = program.kv_heads;
   shape.head_dim = program.head_dim;
+  shape.type = KvTypeOf(config);
   kernels::ProgramOptions options;
   options.kv = kernels::DealLayers(program.layer_windows, shape);
   options.max_tokens =
@@ -83,8 +92,9 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
   return options;
 }
 
-std::string NumericsId(const kernels::Backend& backend, int ranks) {
-  return backend.NumericsClass() + "/kv-float32/tp-" + std::to_string(ranks) + "/batch-invariant";
+std::string NumericsId(const kernels::Backend& backend, kernels::KvType kv, int ranks) {
+  return backend.NumericsClass() + "/kv-" + kernels::KvTypeName(kv) + "/tp-" +
+         std::to_string(ranks) + "/batch-invariant";
 }
 
 std::string RankIdentity(const std::string& model_id, const std::string& numerics_id) {

@@ -26,12 +26,15 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCpuBackend(const WorkerCon
 // Threads that this worker computes with, all its ranks together.
 int ThreadsOfWorker(const WorkerConfig& config);
 
+// The settings' type of keys and values.
+kernels::KvType KvTypeOf(const WorkerConfig& config);
+
 // What a rank's program is loaded with, but for pages and communicator.
 kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
                                            const kernels::StepProgram& program);
 
 // All that changes bits: device kind, kernel revision and class, types, ranks, batch invariance.
-std::string NumericsId(const kernels::Backend& backend, int ranks);
+std::string NumericsId(const kernels::Backend& backend, kernels::KvType kv, int ranks);
 // What ranks must agree on.
 std::string RankIdentity(const std::string& model_id, const std::string& numerics_id);
 

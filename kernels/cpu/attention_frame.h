@@ -30,7 +30,7 @@ struct AttentionFrame {
   float* queries = nullptr;     // tiles of [dim][rows of the tile]
   float* scores = nullptr;      // [rows][64]
   float* correction = nullptr;  // [rows]
-  float* wide_keys = nullptr;   // [64 keys] widened from bfloat16
+  float* wide_keys = nullptr;   // [64 keys] widened from what the pages hold
   float* wide_values = nullptr;
   AttentionSums span;
   AttentionSums all;
@@ -92,6 +92,55 @@ void Reset(const AttentionFrame& f, const AttentionSums& sums) {
   std::fill(sums.out, sums.out + f.rows * f.dim, 0.0f);
 }
 
+// Sixteen codes of e4m3. Below 2^−6 a code counts steps of 2^−9: the mantissa of a number of [2^−6,
+// 2^−5) less 2^−6.
+template <class V>
+typename V::F LoadFp8(const std::byte* p) {
+  const auto code = V::LoadUnsignedBytes(p);
+  const auto magnitude = V::template ShiftLeft<20>(V::And(code, V::SetInt(0x7f)));
+  const auto normal = V::AsFloat(V::AddInt(magnitude, V::SetInt(120u << 23)));
+  const auto least = V::Set(0.015625f);
+  const auto small = V::Sub(V::AsFloat(V::AddInt(magnitude, V::SetInt(121u << 23))), least);
+  const auto value = V::SelectLess(normal, least, small, normal);
+  const auto sign = V::template ShiftLeft<24>(V::And(code, V::SetInt(0x80)));
+  return V::AsFloat(V::Or(V::AsInt(value), sign));
+}
+
+// Sixteen elements of keys or values of a type that is not float32, without their scale.
+template <class V>
+typename V::F LoadStored(KvType type, const std::byte* base, int64_t element) {
+  if (type == KvType::kBF16) return V::LoadBFloat(base + 2 * element);
+  if (type == KvType::kF16) return V::LoadHalf(base + 2 * element);
+  return LoadFp8<V>(base + element);
+}
+
+// The keys ([dim][16]) and values ([16][dim]) of sixteen slots of a page, as floats.
+template <class V>
+void WidenPanel(const AttentionFrame& f, const std::byte* page, int slot, float* keys,
+                float* values) {
+  const LayerPages& pages = f.job->pages;
+  const int head = f.task->kv_head;
+  const int64_t offset = head * pages.head_elements + slot * f.dim;
+  const std::byte* from_keys = page + pages.key_offset;
+  const std::byte* from_values = page + pages.value_offset;
+  const bool scaled = pages.type == KvType::kFp8;
+  const int64_t scale = 4 * (int64_t{head} * pages.block_size + slot);
+  const auto* key_scales = reinterpret_cast<const float*>(page + pages.key_scale_offset + scale);
+  const auto* value_scales =
+      reinterpret_cast<const float*>(page + pages.value_scale_offset + scale);
+  const auto key_scale = scaled ? V::Load(key_scales) : V::Zero();
+  for (int64_t i = 0; i < 16 * f.dim; i += 16) {
+    auto key = LoadStored<V>(pages.type, from_keys, offset + i);
+    auto value = LoadStored<V>(pages.type, from_values, offset + i);
+    if (scaled) {
+      key = V::Mul(key, key_scale);
+      value = V::Mul(value, V::Set(value_scales[i / f.dim]));
+    }
+    V::Store(keys + i, key);
+    V::Store(values + i, value);
+  }
+}
+
 // Points at the keys and values of the tile's slots that lie in [begin, end), widening them if need
 // be.
 template <class V>
@@ -113,10 +162,7 @@ void FindKeys(AttentionFrame& f, int tile_key, int begin, int end) {
     }
     float* keys = f.wide_keys + 16 * panel * f.dim;
     float* values = f.wide_values + 16 * panel * f.dim;
-    for (int64_t i = 0; i < 16 * f.dim; i += 16) {
-      V::Store(keys + i, V::LoadBFloat(page + pages.key_offset + 2 * (offset + i)));
-      V::Store(values + i, V::LoadBFloat(page + pages.value_offset + 2 * (offset + i)));
-    }
+    WidenPanel<V>(f, page, slot, keys, values);
     f.key_panels[panel] = keys;
     for (int i = 0; i < 16; ++i) f.value_rows[16 * panel + i] = values + i * f.dim;
   }

@@ -170,14 +170,16 @@ void CpuProgram::RunOp(const LogitsOp& op) {
 
 LayerPages CpuProgram::PagesOf(int layer) const {
   const KvLayerPlace& place = kv_.layers[layer];
-  const int64_t element = kv_.type == KvType::kF32 ? 4 : 2;
+  const KvSlot slot = SlotOf({kv_.block_size, kv_.kv_heads, kv_.head_dim, kv_.type});
+  const int64_t begin = place.slot * slot.bytes;
   LayerPages pages;
   pages.pool = pages_.data();
   pages.page_bytes = kv_.page_bytes;
-  pages.head_elements = kv_.block_size * PaddedDim(kv_.head_dim);
-  const int64_t half = kv_.kv_heads * pages.head_elements * element;  // the keys of one layer
-  pages.key_offset = place.slot * 2 * half;
-  pages.value_offset = pages.key_offset + half;
+  pages.head_elements = slot.head_elements;
+  pages.key_offset = begin + slot.keys;
+  pages.value_offset = begin + slot.values;
+  pages.key_scale_offset = begin + slot.key_scales;
+  pages.value_scale_offset = begin + slot.value_scales;
   pages.block_size = kv_.block_size;
   pages.group = place.group;
   pages.type = kv_.type;

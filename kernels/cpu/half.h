@@ -22,6 +22,25 @@ namespace quire::kernels::cpu {
   return std::bit_cast<float>(sign | wide);
 }
 
+// To the nearest even; what is beyond 65504 becomes infinite, NaN stays NaN, as the processor
+// narrows.
+[[gnu::always_inline]] inline uint16_t FloatToHalf(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  uint32_t narrow;
+  if (magnitude > 0x7f800000u) {
+    narrow = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+  } else if (magnitude >= 0x477ff000u) {
+    narrow = 0x7c00u;
+  } else if (magnitude >= 0x38800000u) {
+    narrow = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+  } else {  // steps of 2^−24: the last place of a half
+    narrow = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  }
+  return static_cast<uint16_t>(sign | narrow);
+}
+
 [[gnu::always_inline]] inline float BFloatToFloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }

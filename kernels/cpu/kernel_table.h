@@ -77,6 +77,8 @@ struct LayerPages {
   int64_t page_bytes = 0;
   int64_t key_offset = 0;  // of the layer's keys within a page
   int64_t value_offset = 0;
+  int64_t key_scale_offset = 0;  // fp8: float32 [head][token]
+  int64_t value_scale_offset = 0;
   int64_t head_elements = 0;  // of keys, and of values, of one head in one page
   int block_size = 16;
   int group = 0;  // which block table of a row

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/kv_fp8.h"
 
 namespace quire::kernels::cpu {
 
@@ -87,6 +89,21 @@ void Rotate(float* x, const float* angles, int half) {
   }
 }
 
+// The scale of one head's key or value of a token, which it also stores.
+inline Fp8Scale StoreScale(const RopeJob& job, std::byte* scales, int head, int slot,
+                           const float* x) {
+  float largest = 0.0f;
+  bool finite = true;
+  for (int d = 0; d < job.head_dim; ++d) {
+    const float magnitude = std::fabs(x[d]);
+    finite = finite && magnitude <= std::numeric_limits<float>::max();
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  const Fp8Scale scale = Fp8ScaleOf(largest, finite);
+  reinterpret_cast<float*>(scales)[head * job.pages.block_size + slot] = scale.scale;
+  return scale;
+}
+
 // One key into its page: element d of token t stands at [t / 16][d][t % 16].
 template <class V>
 void StoreKey(const RopeJob& job, std::byte* page, int head, int slot, const float* k) {
@@ -96,9 +113,16 @@ void StoreKey(const RopeJob& job, std::byte* page, int head, int slot, const flo
   if (job.pages.type == KvType::kF32) {
     float* to = reinterpret_cast<float*>(base) + first;
     for (int d = 0; d < job.head_dim; ++d) to[16 * d] = k[d];
+  } else if (job.pages.type == KvType::kFp8) {
+    const Fp8Scale scale = StoreScale(job, page + job.pages.key_scale_offset, head, slot, k);
+    uint8_t* to = reinterpret_cast<uint8_t*>(base) + first;
+    for (int d = 0; d < job.head_dim; ++d) to[16 * d] = ToFp8(k[d] * scale.inverse);
   } else {
+    const bool half = job.pages.type == KvType::kF16;
     uint16_t* to = reinterpret_cast<uint16_t*>(base) + first;
-    for (int d = 0; d < job.head_dim; ++d) to[16 * d] = FloatToBFloat(k[d]);
+    for (int d = 0; d < job.head_dim; ++d) {
+      to[16 * d] = half ? FloatToHalf(k[d]) : FloatToBFloat(k[d]);
+    }
   }
 }
 
@@ -107,10 +131,20 @@ template <class V>
 void StoreValue(const RopeJob& job, std::byte* page, int head, int slot, const float* v) {
   std::byte* base = page + job.pages.value_offset;
   const int64_t first = head * job.pages.head_elements + slot * PaddedDim(job.head_dim);
+  if (job.pages.type == KvType::kFp8) {
+    const Fp8Scale scale = StoreScale(job, page + job.pages.value_scale_offset, head, slot, v);
+    uint8_t* to = reinterpret_cast<uint8_t*>(base) + first;
+    for (int d = 0; d < PaddedDim(job.head_dim); ++d) {
+      to[d] = d < job.head_dim ? ToFp8(v[d] * scale.inverse) : uint8_t{0};
+    }
+    return;
+  }
   for (int d = 0; d < job.head_dim; d += 16) {
     const auto x = LoadUpTo<V>(v + d, job.head_dim - d);
     if (job.pages.type == KvType::kF32) {
       V::Store(reinterpret_cast<float*>(base) + first + d, x);
+    } else if (job.pages.type == KvType::kF16) {
+      V::StoreHalf(base + 2 * (first + d), x);
     } else {
       V::StoreBFloat(base + 2 * (first + d), x);
     }

@@ -145,6 +145,11 @@ struct Vec16Avx2 {
     const I words = {_mm256_cvtepu16_epi32(Load128(p)), _mm256_cvtepu16_epi32(Load128(p + 16))};
     return AsFloat(ShiftLeft<16>(words));
   }
+  QUIRE_INLINE void StoreHalf(std::byte* p, F x) {
+    __m128i* const to = reinterpret_cast<__m128i*>(p);
+    _mm_storeu_si128(to, _mm256_cvtps_ph(x.low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(to + 1, _mm256_cvtps_ph(x.high, _MM_FROUND_TO_NEAREST_INT));
+  }
   QUIRE_INLINE __m256i RoundToBFloat(__m256 x) {
     const __m256i bits = _mm256_castps_si256(x);
     const __m256i top = _mm256_srli_epi32(bits, 16);

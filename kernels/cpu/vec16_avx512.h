@@ -110,6 +110,10 @@ struct Vec16Avx512 {
   QUIRE_INLINE F LoadBFloat(const std::byte* p) {
     return AsFloat(_mm512_slli_epi32(_mm512_cvtepu16_epi32(Load256(p)), 16));
   }
+  QUIRE_INLINE void StoreHalf(std::byte* p, F x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
   // To the nearest even; NaN stays NaN.
   QUIRE_INLINE void StoreBFloat(std::byte* p, F x) {
     const I bits = AsInt(x);

@@ -124,6 +124,12 @@ struct Vec16Plain {
       std::memcpy(p + 2 * i, &bits, 2);
     }
   }
+  static void StoreHalf(std::byte* p, F x) {
+    for (int i = 0; i < 16; ++i) {
+      const uint16_t bits = FloatToHalf(x.v[i]);
+      std::memcpy(p + 2 * i, &bits, 2);
+    }
+  }
 #undef QUIRE_LANES
 #undef QUIRE_INT_LANES
 

@@ -129,12 +129,18 @@ def test_ranks_end_with_their_worker_however_it_ends():
 
 async def backends():
     bodies = requests(8, seed=23, max_tokens=32)
-    results = []
-    for backend in ("thread", "process"):
-        async with Fleet(workers=1, worker_flags=("--tensor-parallel-size=2", f"--rank-backend={backend}")) as fleet:
-            results.append(await undisturbed(fleet, bodies))
-            await nothing_is_held(fleet)
-    expect(results[0] == results[1], "threads and processes give the same answers")
+    results = {}
+    for dtype in ("float32", "fp8"):
+        for backend in ("thread", "process"):
+            flags = ("--tensor-parallel-size=2", f"--rank-backend={backend}", f"--kv-cache-dtype={dtype}")
+            async with Fleet(workers=1, worker_flags=flags) as fleet:
+                results[dtype, backend] = wanted = await undisturbed(fleet, bodies)
+                # Again, now with what the cache holds, and one after the other: no neighbours.
+                for body, answer in zip(bodies[:3], wanted):
+                    same([body], await all_of(fleet.router.port, [body]), [answer], f"alone, {dtype}")
+                await nothing_is_held(fleet)
+        expect(results[dtype, "thread"] == results[dtype, "process"], f"threads and processes answer alike, {dtype}")
+    expect(results["fp8", "thread"] != results["float32", "thread"], "fp8 pages are in use")
 
 
 def test_ranks_as_threads_and_as_processes_answer_alike():

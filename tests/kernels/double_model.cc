@@ -32,9 +32,33 @@ std::vector<double> Normed(const NormOp& op, const std::vector<double>& x,
   return y;
 }
 
+// x to `bits` of mantissa (with the leading one), to the nearest, ties to the even; below 2^least
+// steps stay as they are there.
+double RoundTo(double x, int bits, int least) {
+  if (x == 0.0) return 0.0;
+  const double step = std::ldexp(1.0, std::max(std::ilogb(x), least) - (bits - 1));
+  return std::nearbyint(x / step) * step;
+}
+
+// One head's key or value as a page holds it.
+void RoundHead(KvType type, double* x, int count) {
+  if (type == KvType::kF32) return;
+  double scale = 1.0;
+  if (type == KvType::kFp8) {
+    double largest = 0.0;
+    for (int i = 0; i < count; ++i) largest = std::max(largest, std::fabs(x[i]));
+    scale = static_cast<float>(largest / 448.0);
+  }
+  for (int i = 0; i < count; ++i) {
+    if (type == KvType::kBF16) x[i] = RoundTo(x[i], 8, -126);
+    if (type == KvType::kF16) x[i] = RoundTo(x[i], 11, -14);
+    if (type == KvType::kFp8) x[i] = RoundTo(x[i] / scale, 4, -6) * scale;
+  }
+}
+
 }  // namespace
 
-DoubleModel::DoubleModel(const StepProgram& program) : program_(program) {
+DoubleModel::DoubleModel(const StepProgram& program, KvType kv) : program_(program), kv_(kv) {
   for (const Weight& weight : program.weights) {
     Rows rows;
     if (weight.rows == 1) {
@@ -144,6 +168,10 @@ void DoubleModel::Apply(const RopeAppendOp& op) {
         }
       }
       std::copy(x.begin(), x.end(), begin);
+    }
+    double* const kv = qkv.data() + op.heads * op.head_dim;
+    for (int head = 0; head < 2 * op.kv_heads; ++head) {
+      RoundHead(kv_, kv + head * op.head_dim, op.head_dim);
     }
   }
 }

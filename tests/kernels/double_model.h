@@ -6,13 +6,15 @@
 #include <span>
 #include <vector>
 
+#include "kernels/kv_layout.h"
 #include "kernels/step_program.h"
 
 namespace quire::kernels::test {
 
 class DoubleModel {
  public:
-  explicit DoubleModel(const StepProgram& program);
+  // Keys and values are rounded to what pages of that type hold, by the formats' definitions.
+  explicit DoubleModel(const StepProgram& program, KvType kv = KvType::kF32);
 
   // Logits of every token of a sequence, [tokens][vocabulary].
   std::vector<std::vector<double>> Run(std::span<const int32_t> tokens);
@@ -34,6 +36,7 @@ class DoubleModel {
   std::vector<double> Product(WeightId weight, WeightId bias, const std::vector<double>& x) const;
 
   const StepProgram& program_;
+  const KvType kv_;
   std::vector<Rows> weights_;  // by weight, vectors flattened to one row
   std::vector<Rows> buffers_;
   std::vector<int32_t> tokens_;

@@ -45,6 +45,26 @@ TEST(DealLayers, TheLastGroupOfAKindMayBePadded) {
   EXPECT_EQ(places.size(), 5u);
 }
 
+TEST(DealLayers, SmallerTypesTakeTheirShareAndFp8ItsScales) {
+  KvShape shape{.block_size = 16, .kv_heads = 2, .head_dim = 72};  // padded to 80
+  const int64_t elements = int64_t{2} * 80 * 16;
+  const auto page_of = [&](KvType type) {
+    shape.type = type;
+    return DealLayers({0, 0, 0}, shape).page_bytes;
+  };
+  EXPECT_EQ(page_of(KvType::kF32), 3 * 2 * elements * 4);
+  EXPECT_EQ(page_of(KvType::kBF16), 3 * 2 * elements * 2);
+  EXPECT_EQ(page_of(KvType::kF16), 3 * 2 * elements * 2);
+  EXPECT_EQ(page_of(KvType::kFp8), 3 * 2 * (elements + 2 * 16 * 4));
+  const KvSlot slot = SlotOf(shape);  // fp8
+  EXPECT_EQ(slot.head_elements, 80 * 16);
+  EXPECT_EQ(slot.keys, 0);
+  EXPECT_EQ(slot.values, elements);
+  EXPECT_EQ(slot.key_scales, 2 * elements);
+  EXPECT_EQ(slot.value_scales, 2 * elements + 2 * 16 * 4);
+  EXPECT_EQ(slot.bytes * 3, page_of(KvType::kFp8));
+}
+
 TEST(DealLayers, NoLayersNoPages) { EXPECT_EQ(DealLayers({}, {}).page_bytes, 0); }
 
 }  // namespace

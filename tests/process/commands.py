@@ -185,11 +185,23 @@ def test_plan_tells_what_fits_and_what_would():
     largest = plan["largest_context"]
     code, out, err = quire("plan", DEMO, "--json", "--memory=64MiB", "--threads=1", f"--max-model-len={largest}")
     expect(code == 0 and json.loads(out)["max_model_len"] == largest, err)
+    # Pages by type: fp8 has a byte for each element and four for each token and head of K and of V.
+    plans = {}
+    for dtype in ("auto", "float32", "bfloat16", "float16", "fp8"):
+        code, out, err = quire("plan", DEMO, "--json", "--memory=64MiB", "--threads=1", "--bandwidth=100GB",
+                               f"--kv-cache-dtype={dtype}")
+        plans[dtype] = json.loads(out)
+        expect(code == 0 and plans[dtype]["kv_cache_dtype"] == dtype.replace("auto", "float32"), (dtype, err))
+    pages = [plans[dtype]["page_bytes"] for dtype in ("auto", "float32", "bfloat16", "float16", "fp8")]
+    expect(pages[0] == pages[1] == 2 * pages[2] == 2 * pages[3] and pages[1] / 4 < pages[4] < pages[1] / 2, pages)
+    numerics = {plan["numerics"] for plan in plans.values()}
+    expect(len(numerics) == 4, f"each type is a numerics class of its own: {numerics}")
     code, out, err = quire("plan", DEMO, "--memory=1MiB")
     expect(code == 3 and "no setting fits" in err and len(err.splitlines()) == 1, (code, err))
     for args, wanted, mention in ((["/nowhere"], 3, "/nowhere"), (["demo", "--memory=lots"], 2, "lots"),
                                   (["demo", "--block-size=7"], 2, "--block-size"),
                                   (["demo", "--max-modle-len=9"], 2, "did you mean --max-model-len?"),
+                                  (["demo", "--kv-cache-dtype=int8"], 2, "--kv-cache-dtype"),
                                   (["demo", "--workers=0"], 2, "--workers")):
         code, out, err = quire("plan", *args)
         expect(code == wanted and mention in err and len(err.splitlines()) == 1, (args, code, err))

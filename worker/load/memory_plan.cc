@@ -118,8 +118,9 @@ std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request)
                                      plan.limited_by_cgroup ? " (the cgroup's limit)" : "");
   absl::StrAppendFormat(&text, "\n  weights   %8s", BytesText(plan.weight_bytes));
   absl::StrAppendFormat(&text, "\n  workspace %8s", BytesText(plan.workspace_bytes));
-  absl::StrAppendFormat(&text, "\n  kv cache  %8s  %d pages of %d tokens, %d sequences of %d",
+  absl::StrAppendFormat(&text, "\n  kv cache  %8s  %d pages of %d tokens (%s), %d sequences of %d",
                         BytesText(plan.kv_bytes), plan.page_count, request.kv.block_size,
+                        kernels::KvTypeName(request.kv.type),
                         plan.page_count / plan.pages_per_sequence, request.max_model_len);
   absl::StrAppendFormat(&text, "\n  free      %8s", BytesText(plan.free_bytes));
   return text;

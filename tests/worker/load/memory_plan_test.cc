@@ -115,8 +115,9 @@ TEST(MemoryPlanText, NamesEveryPart) {
   MemoryRequest request = Request();
   request.limited_by_cgroup = true;
   const std::string text = MemoryPlanText(*PlanMemory(request), request);
-  for (const char* part : {"weights", "workspace", "kv cache", "free", "1.00 MB usable",
-                           "the cgroup's limit", "40 pages of 16 tokens, 4 sequences of 160"}) {
+  for (const char* part :
+       {"weights", "workspace", "kv cache", "free", "1.00 MB usable", "the cgroup's limit",
+        "40 pages of 16 tokens (float32), 4 sequences of 160"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
 }
