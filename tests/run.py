@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 HANG_LIMIT_S = 900
 BUILDING_HANG_LIMIT_S = 2700
-BUILDING = {"sanitizers", "threads"}  # suites that make a build of their own
+BUILDING = {"sanitizers", "threads", "control-plane"}  # suites that make a build of their own
 
 # Declared minutes of GoogleTest binaries that take more than a moment, and the slice they count in.
 DECLARED = {
@@ -69,6 +69,7 @@ SCRIPTS = [
     ("deployed", ("normal", "long"), 1.3, ["python3", "tests/deploy/live_test.py"], True),
     ("plane", ("normal", "long"), 1.0, ["python3", "tests/plane/local_test.py"], True),
     ("kubernetes", ("long",), 4.0, ["python3", "tests/kubernetes/run.py"], True),
+    ("control-plane", ("long",), 5.0, ["python3", "tests/plane/run.py", "--record"], True),
     ("chart-on-cluster", ("long",), 1.0, ["python3", "tests/kubernetes/chart.py"], True),
     ("threads", ("long",), 4.0, ["bash", "tests/sanitizers/threads.sh"], True),
 ]

@@ -27,7 +27,7 @@ from harness import ROOT, Process, expect  # noqa: E402
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 HANG_LIMIT_S = 120
 HOSTS = ("127.0.0.1 localhost kubernetes.default.svc quire-router\n", "::1 localhost\n",
-         "127.0.0.2 demo-predictor\n", "127.0.0.3 demo-predictor\n")
+         "127.0.0.2 demo-peers\n", "127.0.0.3 demo-peers\n")
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 

@@ -22,6 +22,7 @@ FROM_OUTSIDE = {  # what a cluster must have before; README files name them
     "ServiceAccount": set(),
 }
 ALL = {}
+OF_KSERVE = "serving.kserve.io/inferenceservice"  # the label that KServe gives its pods
 
 
 def everything():
@@ -127,6 +128,20 @@ def labels_match(selector, labels):
     return all(labels.get(k) == v for k, v in selector.items())
 
 
+def meets_its_peers(objects, service):
+    """A headless Service beside an InferenceService: its runtime's pods look for each other under that name and port."""
+    name = service["spec"]["selector"][OF_KSERVE]
+    looked_for = set()
+    for o in m.of_kind(objects, "InferenceService"):
+        for runtime in m.of_kind(objects, "ClusterServingRuntime"):
+            if o["metadata"]["name"] == name and o["spec"]["predictor"].get("model", {}).get("runtime") == runtime["metadata"]["name"]:
+                flags = m.flags_of(runtime["spec"]["containers"][0])
+                looked_for |= {v.replace("{{.Name}}", name) for v in flags.get("peer-worker-dns", [])}
+    expect(service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"], service)
+    found = f"{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    expect(found in looked_for, f"nobody looks for {found}, but for {looked_for}")
+
+
 def test_selectors_targets_and_named_ports_meet_something():
     for name, objects in everything():
         pods = [(o["metadata"]["name"], *m.pod_of(o)) for o in objects
@@ -139,6 +154,9 @@ def test_selectors_targets_and_named_ports_meet_something():
             return found
 
         for service in m.of_kind(objects, "Service"):
+            if OF_KSERVE in service["spec"]["selector"]:
+                meets_its_peers(objects, service)
+                continue
             found = selected(service["spec"]["selector"], f"Service {service['metadata']['name']}")
             for port in service["spec"]["ports"]:
                 expect(port["targetPort"] in ports_of(found), f"{name}: {service['metadata']['name']} {port}")

@@ -22,7 +22,7 @@ def kubeconfig(cluster, folder):
     path = folder / "kubeconfig"
     path.write_text(json.dumps({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": f"https://127.0.0.1:{cluster.port}",
+        "clusters": [{"name": "test", "cluster": {"server": f"https://{cluster.address}:{cluster.port}",
                                                   "insecure-skip-tls-verify": True}}],
         "users": [{"name": "admin", "user": {"token": ADMIN}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}]}))

@@ -79,6 +79,8 @@ def free_port():
 
 class Cluster:
     """An API server with the tokens ADMIN (all rights) and ROUTER (none until they are granted)."""
+    address = "127.0.0.1"
+    api_flags = ()
 
     def __init__(self, folder):
         self.folder = folder
@@ -103,12 +105,12 @@ class Cluster:
     def start_api(self):
         self.start("api", [
             self.server, "--etcd-servers", f"http://127.0.0.1:{self.etcd_port}", "--secure-port", self.port,
-            "--bind-address", "127.0.0.1", "--cert-dir", self.folder / "certs",
+            "--bind-address", self.address, "--cert-dir", self.folder / "certs",
             "--service-account-key-file", self.folder / "sa.key",
             "--service-account-signing-key-file", self.folder / "sa.key",
             "--service-account-issuer", "https://kubernetes.default.svc",
             "--token-auth-file", self.folder / "tokens.csv", "--authorization-mode", "RBAC",
-            "--service-cluster-ip-range", "10.96.0.0/16"])
+            "--service-cluster-ip-range", "10.96.0.0/16", *self.api_flags])
         end = time.monotonic() + 120
         while time.monotonic() < end:
             with contextlib.suppress(OSError, http.client.HTTPException):
@@ -126,7 +128,7 @@ class Cluster:
     def ask(self, method, path, body=None, token=ADMIN):
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=30)
+        connection = http.client.HTTPSConnection(self.address, self.port, context=context, timeout=30)
         connection.request(method, path, None if body is None else json.dumps(body),
                            {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
         answer = connection.getresponse()

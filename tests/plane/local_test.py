@@ -6,7 +6,6 @@ import pathlib
 import signal
 import sys
 import time
-import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import plane  # noqa: E402
@@ -14,7 +13,7 @@ import manifests as m  # noqa: E402
 import programs  # noqa: E402
 import tools  # noqa: E402
 from harness import expect, main_of, wait_until  # noqa: E402
-from plane import Agent, Load  # noqa: E402
+from plane import Agent, Load, ready_workers  # noqa: E402
 
 
 def written(folder, objects):
@@ -45,14 +44,6 @@ def test_the_chart():
             helm_test(agent)
             end(agent, load)
             expect(agent.stop() == 0, agent.process.output())
-
-
-def ready_workers(where):
-    with urllib.request.urlopen(f"http://{where[0]}:{where[1]}/metrics", timeout=10) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith('quire_router_workers{phase="ready"} '):
-                return float(line.rsplit(" ", 1)[1])
-    return None
 
 
 def crash(agent, load, worker):

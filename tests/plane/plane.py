@@ -29,6 +29,11 @@ def alone():
     that cannot be."""
     if "--alone" in sys.argv:
         sys.argv.remove("--alone")
+        # What is written goes with the namespace as well.
+        folder = ROOT / ".cache" / "plane" / "files"
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", folder], check=True)
+        tempfile.tempdir = str(folder)
         return None
     missing = [tool for tool in ("unshare", "nsenter", "setpriv", "ip") if shutil.which(tool) is None]
     if missing:
@@ -104,9 +109,9 @@ class Agent:
 class Load:
     """Streams that are asked again and again, each compared with what it was undisturbed."""
 
-    def __init__(self, where, count=6, max_tokens=48):
+    def __init__(self, where, count=6, max_tokens=48, model="demo"):
         self.where = where
-        self.bodies = requests(count, seed=11, max_tokens=max_tokens)
+        self.bodies = [{**body, "model": model} for body in requests(count, seed=11, max_tokens=max_tokens)]
         self.wanted = [a.result() for a in asyncio.run(self.all_once())]
         self.served, self.wrong, self.gaps = 0, [], []
 
@@ -164,6 +169,17 @@ class Load:
 
 def key_of(objects, secret, entry="api-key"):
     return m.secret_data(next(o for o in objects if o["kind"] == "Secret" and o["metadata"]["name"] == secret))[entry].decode()
+
+
+def metric(where, name):
+    """The sum of a router's series that begin so, or None where there is none."""
+    with urllib.request.urlopen(f"http://{where[0]}:{where[1]}/metrics", timeout=10) as answer:
+        found = [line for line in answer.read().decode().splitlines() if line.startswith((name + " ", name + "{"))]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found) if found else None
+
+
+def ready_workers(where):
+    return metric(where, 'quire_router_workers{phase="ready"}')
 
 
 def temporary_folder():

@@ -34,8 +34,9 @@ func ip(stdin string, namespace *os.File) error {
 // MakeNodeNetwork lays the bridge that pods hang on. The agent must be in a network namespace that is not the machine's.
 func MakeNodeNetwork() error {
 	_ = exec.Command("ip", "link", "del", bridge).Run() // of an agent that was here before
-	return ip(fmt.Sprintf("link set lo up\nlink add %[1]s type bridge\naddr add %[2]s/16 dev %[1]s\nlink set %[1]s up\n",
-		bridge, NodeAddress), nil)
+	// With an address of its own: else it takes that of a port, and another one when a pod goes, which pods then learn late.
+	return ip(fmt.Sprintf("link set lo up\nlink add %[1]s address 0a:58:0a:f4:00:01 type bridge\naddr add %[2]s/16 dev %[1]s\n"+
+		"link set %[1]s up\n", bridge, NodeAddress), nil)
 }
 
 // AddAddress gives the node an address of a Service.
