@@ -146,8 +146,12 @@ def bench_serve(args):
     record("serve", {"model": "gemma3-270m Q4_K_M", "unit": "tokens/s", "results": table})
 
 
+# A pass is far shorter than the turn that another process would take from it.
+PASS_PRIORITY = ["nice", "-n", "-20"] if os.geteuid() == 0 else []
+
+
 def scheduler_run(mode, **options):
-    command = [BIN / "scheduler_bench", f"--mode={mode}"]
+    command = PASS_PRIORITY * (mode == "pass") + [BIN / "scheduler_bench", f"--mode={mode}"]
     return last_json(command + [f"--{k.replace('_', '-')}={v}" for k, v in options.items()])
 
 
@@ -163,9 +167,14 @@ def gap_run(budget_ms, seconds):
 def bench_scheduler(args):
     """The engine around the model: a pass over 1,024 decodes, gaps beside long prompts, waste."""
     passes = {}
-    for name, options in (("one full kind", {}), ("full and five sliding groups", {"windowed": 5})):
-        rows = [scheduler_run("pass", rows=1024, **options) for _ in range(args.cycles)]
-        passes[name] = {key: spread([r[key] for r in rows]) for key in ("p50_us", "p99_us")}
+    kinds = {"one full kind": {}, "full and five sliding groups": {"windowed": 5},
+             "one full kind, every block that is taken evicts one": {"full": 1}}
+    rows = {name: [] for name in kinds}
+    for _ in range(max(11, args.cycles)):  # in turns, so that a neighbour of the machine meets all alike
+        for name, options in kinds.items():
+            rows[name].append(scheduler_run("pass", rows=1024, **options))
+    for name in kinds:
+        passes[name] = {key: spread([r[key] for r in rows[name]]) for key in ("p50_us", "p99_us")}
         print(f"pass, {name}: p50 {passes[name]['p50_us']['median']} µs, p99 {passes[name]['p99_us']['median']} µs")
     gaps = {f"budget {budget} ms": scheduler_run("gap", budget_ms=budget) for budget in (200, 100, 0)}
     for name, row in gaps.items():
@@ -178,7 +187,8 @@ def bench_scheduler(args):
             waste[f"block {size}, {groups} sliding groups"] = {
                 "held": round(row["wasted_percent"], 2), "least with such blocks": round(row["least_percent"], 2)}
     print("waste in percent:", waste)
-    record("scheduler", {"pass over 1024 decodes": passes,
+    record("scheduler", {"priority of the passes": " ".join(PASS_PRIORITY) or "as it was started",
+                         "pass over 1024 decodes": passes,
                          "gap of 8 streams beside 16,000-token prompts, virtual time": gaps,
                          "the same with gemma3-270m Q4_K_M, real time": real,
                          "held cache without tokens, percent": waste})

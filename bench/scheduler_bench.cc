@@ -2,7 +2,8 @@
 //
 //   scheduler_bench --mode=pass --rows=1024     a round of Engine::RunOnce over a runner that costs
 //     nothing: plan, packet, stop checks, allocation, outputs. Microseconds, the runner's own time
-//     taken out.
+//     taken out. With --full=1 the cache is full of what others have left: every block that a
+//     row takes is another's, evicted and told.
 //   scheduler_bench --mode=gap --budget-ms=200  gaps of 8 streams while prompts of 16,000 tokens
 //     come, in virtual time; steps follow a law that the engine has to learn, ± 20 %.
 //   scheduler_bench --mode=waste                share of the cache's held slots that hold no token
@@ -36,6 +37,7 @@ struct Options {
   int32_t block_size = 16;
   int32_t windowed = 0;  // groups of a second, sliding kind
   int32_t budget_ms = 200;
+  int32_t full = 0;  // 1: the pool has no free page when the passes are measured
 };
 
 int64_t NowNanos() {
@@ -133,7 +135,7 @@ class World {
     command.submit.key = {RequestNumber(request), Attempt(1)};
     command.submit.submit_number = request;
     command.submit.prompt_ids.assign(static_cast<size_t>(prompt),
-                                     static_cast<TokenId>(request % 1000));
+                                     static_cast<TokenId>(request % 30'000));
     command.submit.choices.resize(1);
     command.submit.sampling.max_tokens = outputs;
     command.submit.sampling.ignore_eos = true;
@@ -162,10 +164,23 @@ double Percentile(std::vector<double>& values, double share) {
   return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
+// Requests that come and go until all that is free is cached for them.
+void Fill(World& world, const Options& options, int32_t length) {
+  EngineOutput output;
+  for (uint64_t request = 1; request < 20'000; ++request) {
+    world.Send(request + static_cast<uint64_t>(options.rows), length - 64, 1);
+    do {
+      world.engine->RunOnce(++world.now_us, output);
+    } while (output.load.running_rows + output.load.waiting_requests > 0);
+    if (output.load.free_blocks < static_cast<uint64_t>(length)) return;
+  }
+}
+
 json::Object Pass(const Options& options) {
   const int32_t length = options.steps + 400;
   World world(options, options.rows, length);
   world.Start();
+  if (options.full != 0) Fill(world, options, length);
   for (int32_t row = 0; row < options.rows; ++row) {
     world.Send(static_cast<uint64_t>(row) + 1, 20 + row % 37, length - 64);
   }
@@ -186,6 +201,7 @@ json::Object Pass(const Options& options) {
   json::Object out;
   out["rows"] = options.rows;
   out["passes"] = micros.size();
+  out["evicted_blocks"] = world.engine->totals().cache_evicted_blocks;
   out["p50_us"] = Percentile(micros, 0.5);
   out["p99_us"] = Percentile(micros, 0.99);
   out["max_us"] = micros.back();
@@ -289,7 +305,8 @@ int Main(const std::vector<std::string>& args) {
                           {"steps", &options.steps},
                           {"block-size", &options.block_size},
                           {"windowed", &options.windowed},
-                          {"budget-ms", &options.budget_ms}}))
+                          {"budget-ms", &options.budget_ms},
+                          {"full", &options.full}}))
     return 2;
   const json::Object out = options.mode == "gap"     ? Gap(options)
                            : options.mode == "waste" ? Waste(options)
