@@ -21,6 +21,7 @@ import programs  # noqa: E402
 from client import ask, requests  # noqa: E402
 from harness import BIN, ROOT, Process, expect, wait_until  # noqa: E402
 
+VALUES = HERE / "values.yaml"
 NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
@@ -165,6 +166,11 @@ class Load:
         result = asyncio.run(self.beside(act))
         expect(not self.wrong, f"{len(self.wrong)} of {self.served - before}: {self.wrong[:1]}")
         return result, self.served - before, max(self.gaps, default=0.0)
+
+
+def secrets():
+    """Certificates, keys and salt as people without cert-manager make them, by openssl."""
+    return m.documents(subprocess.run([m.KUSTOMIZE / "secrets.sh", "prod"], capture_output=True, text=True, check=True).stdout)
 
 
 def key_of(objects, secret, entry="api-key"):

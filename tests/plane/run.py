@@ -23,9 +23,8 @@ from client import Answer, ask  # noqa: E402
 from cluster import Missing  # noqa: E402
 from control import NODES, ControlPlane, is_ready  # noqa: E402
 from harness import DEMO, ROOT, expect, wait_until  # noqa: E402
-from plane import Load, ready_workers, seconds_of  # noqa: E402
+from plane import VALUES, Load, ready_workers, seconds_of  # noqa: E402
 
-VALUES = pathlib.Path(__file__).parent / "values.yaml"
 RESULTS = ROOT / "bench" / "results" / "plane.json"
 WORKERS, ROUTER = ("statefulsets", "quire-worker"), ("deployments", "quire-router")
 
@@ -58,8 +57,7 @@ def prepare(cluster):
     cluster.do("POST", "/api/v1/namespaces", {"metadata": {"name": "prod"}})
     wait_until(lambda: cluster.ask("GET", "/api/v1/namespaces/prod/serviceaccounts/default")[0] == 200, "an account")
     chart.validate_everything(cluster, kinds)
-    made = subprocess.run([m.KUSTOMIZE / "secrets.sh", "prod"], capture_output=True, text=True, check=True).stdout
-    secrets = m.documents(made)
+    secrets = plane.secrets()
     cluster.apply(secrets, kinds)
     return kinds, plane.key_of(secrets, "quire-api-keys")
 
@@ -340,10 +338,10 @@ def start(folder):
 
 
 def record(steps):
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     RESULTS.write_text(json.dumps({
         "program": "tests/plane/run.py", "commit": commit, "date": datetime.date.today().isoformat(),
-        "machine": {"cores": os.cpu_count()}, "model": "demo", "streams_at_once": 6, "steps": steps.rows}, indent=1) + "\n")
+        "machine": {"cores": os.cpu_count(), "load_average_at_end": os.getloadavg()[0]}, "model": "demo", "streams_at_once": 6, "steps": steps.rows}, indent=1) + "\n")
 
 
 def main():
