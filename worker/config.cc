@@ -5,6 +5,7 @@
 #include "common/config/common_flags.h"
 #include "common/sampling_params.h"
 #include "kernels/communicator.h"
+#include "worker/device/device_request.h"
 
 namespace quire {
 namespace {
@@ -88,9 +89,22 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
 void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Group("Device");
   schema.Add({.name = "device",
-              .help = "Where to compute.",
+              .help =
+                  "Where to compute: auto, cpu, cuda, or cuda: with the indices or UUIDs of its "
+                  "devices parted by commas, one for each rank.",
               .target = &c.device,
-              .choices = {"cpu", "cuda", "auto"}});
+              .value_name = "DEVICE"});
+  schema.Add({.name = "cuda-plugin",
+              .help = "libquire_cuda.so of this build, or the folder that holds it.",
+              .target = &c.cuda_plugin,
+              .value_name = "PATH",
+              .default_text = "beside quire-worker, or in ../lib"});
+  schema.Add({.name = "nccl-library",
+              .help = "libnccl.so.2, or the folder that holds it; several ranks on GPUs need it.",
+              .target = &c.nccl_library,
+              .value_name = "PATH",
+              .default_text = "beside quire-worker, in Python's wheels, in the toolkit, or where "
+                              "the loader looks"});
   schema.Add({.name = "threads",
               .help = "Threads that compute.",
               .target = &c.threads,
@@ -262,6 +276,14 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   }
   if (!c.plan && (c.plan_memory.value > 0 || c.plan_bandwidth.value > 0)) {
     return InvalidArgument("--plan-memory, --plan-bandwidth: go with --plan, which is missing");
+  }
+  const absl::StatusOr<DeviceRequest> device = ParseDevice(c.device);
+  if (!device.ok()) return device.status();
+  const size_t named = device->names.size();
+  if (named != 0 && named != static_cast<size_t>(c.tensor_parallel_size)) {
+    return InvalidArgument("--device: names " + std::to_string(named) + " devices for " +
+                           std::to_string(c.tensor_parallel_size) +
+                           " ranks; name as many as --tensor-parallel-size says");
   }
   if (c.block_size != 16 && c.block_size != 32 && c.block_size != 64) {
     return InvalidArgument("--block-size: must be 16, 32 or 64, is " +

@@ -29,7 +29,9 @@ struct WorkerConfig {
   bool enable_prefix_caching = true;
 
   std::string device = "auto";
-  int32_t threads = 0;  // 0: by quota and affinity
+  std::string cuda_plugin;   // empty: by the table of places
+  std::string nccl_library;  // the same
+  int32_t threads = 0;       // 0: by quota and affinity
   std::string cpu_isa = "auto";
   std::string activation_dtype = "float32";
   int32_t tensor_parallel_size = 1;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/wire.h"
+#include "worker/device/device_choice.h"
 #include "worker/load/memory_limits.h"
 #include "worker/load/memory_plan.h"
 #include "worker/load/progress.h"
@@ -59,7 +60,8 @@ class WorkerLoader::Steps {
     for (const auto& [step, exit_code] : steps) {
       const absl::Status status = (this->*step)();
       if (status.ok()) continue;
-      failure = {exit_code, StatusMessage(status)};
+      const bool bad_argument = exit_code == kExitDeviceUnusable && absl::IsInvalidArgument(status);
+      failure = {bad_argument ? kExitBadArguments : exit_code, StatusMessage(status)};
       return false;
     }
     return true;
@@ -95,9 +97,13 @@ class WorkerLoader::Steps {
 };
 
 absl::Status WorkerLoader::Steps::OpenDevice() {
-  if (config_.device == "cuda") {
-    return absl::UnavailableError("--device: cuda is not served by this build; use cpu or auto");
-  }
+  DeviceSettings settings;
+  settings.device = config_.device;
+  settings.ranks = config_.tensor_parallel_size;
+  settings.plugin = config_.cuda_plugin;
+  settings.nccl = config_.nccl_library;
+  QUIRE_ASSIGN_OR_RETURN(const DeviceChoice choice, ChooseDevice(settings));
+  if (!choice.note.empty()) log_.Info("device", {{"cuda", choice.note}});
   // Where ranks compute, this one only says what they will need.
   const int threads = HasRankGroup(config_) ? 1 : ThreadsOfWorker(config_);
   QUIRE_ASSIGN_OR_RETURN(worker_->backend, OpenCpuBackend(config_, threads));

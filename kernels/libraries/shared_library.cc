@@ -92,7 +92,7 @@ std::vector<std::string> LibraryCandidates(const std::string& name, const Librar
     all.push_back(toolkit + "/lib64/" + name);
     all.push_back(toolkit + "/lib/" + name);
   }
-  all.push_back(name);
+  if (places.loader_cache) all.push_back(name);
   return all;
 }
 
@@ -112,6 +112,7 @@ std::unique_ptr<SharedLibrary> FindLibrary(const std::string& name, const Librar
     if (!tried.empty()) tried += "; ";
     tried += (bare ? "the loader's cache" : path) + ": " + why;
   }
+  if (tried.empty()) tried = "it is in none of the places that are looked at";
   error = name + " cannot be used (" + tried + ")";
   return nullptr;
 }

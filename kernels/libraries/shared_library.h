@@ -19,6 +19,7 @@ struct LibraryPlaces {
   std::string program_folder;  // of the running program: beside it, and in ../lib
   std::vector<std::string> wheel_prefixes;   // of Python: PREFIX/lib/python3*/site-packages
   std::vector<std::string> toolkit_folders;  // of CUDA: FOLDER/lib64, FOLDER/lib
+  bool loader_cache = true;                  // where the system's loader looks, last
 };
 
 // The usual prefixes and toolkits of a Linux machine, with the program's own folder.

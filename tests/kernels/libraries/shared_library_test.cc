@@ -38,6 +38,12 @@ TEST_F(Libraries, AreLookedForInTheOrderOfTheTable) {
                                       wheels + "python3.11/site-packages/nvidia/nccl/lib/x",
                                       wheels + "python3.12/site-packages/nvidia/cu13/lib/x",
                                       root_ + "/cuda/lib64/x", root_ + "/cuda/lib/x", "x"}));
+  places.loader_cache = false;
+  EXPECT_EQ(LibraryCandidates("x", places).back(), root_ + "/cuda/lib/x");
+  std::string error;
+  const auto any = [](const SharedLibrary&) { return std::string(); };
+  EXPECT_EQ(FindLibrary("libm.so.6", places, any, error), nullptr);
+  EXPECT_EQ(error, "libm.so.6 cannot be used (it is in none of the places that are looked at)");
   places.named = root_ + "/wheels";
   EXPECT_EQ(LibraryCandidates("x", places), std::vector<std::string>{root_ + "/wheels/x"});
   places.named = "/some/file.so";

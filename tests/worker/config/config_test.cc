@@ -60,7 +60,10 @@ TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
   EXPECT_EQ(CheckError({"--model=m", "--max-model-len=1"}),
             "--max-model-len: must be at least 2, is 1");
   EXPECT_EQ(CheckError({"--model=m", "--device=gpu"}),
-            "--device: must be one of cpu, cuda, auto, is 'gpu'; did you mean cpu?");
+            "--device: must be auto, cpu, cuda, or cuda: with indices or UUIDs parted by commas, "
+            "as in cuda:0,1, is 'gpu'");
+  EXPECT_EQ(CheckError({"--model=m", "--device=cuda:0,1", "--tensor-parallel-size=3"}),
+            "--device: names 2 devices for 3 ranks; name as many as --tensor-parallel-size says");
   EXPECT_EQ(CheckError({"--modle=m"}), "unknown flag --modle; did you mean --model?");
   EXPECT_EQ(CheckError({"--model=m", "--listen=nonsense"}),
             "--listen: must be HOST:PORT, as in 127.0.0.1:9000, is 'nonsense'");

@@ -1,0 +1,42 @@
+// The one thing that libquire_cuda.so shows: a table of C, behind which is all that needs the CUDA
+// toolkit.
+//
+// The worker and the plugin are built from one tree: a plugin of another build id, or another
+// version of this table, is refused before anything else of it is called. Behind equal build ids a
+// Backend is the same class on both sides; no exception crosses. Codes are ints, texts are written
+// into the caller's buffer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+enum QuireCudaCode : int32_t {
+  kQuireCudaGood = 0,
+  kQuireCudaNoDevice = 1,  // it cannot be opened; the text says why
+  kQuireCudaBadArgument = 2,
+};
+
+struct QuireCudaTable {
+  uint32_t version;         // kQuireCudaTableVersion
+  const char* build_id;     // of the kernels that it was built from, 64 hexadecimal digits
+  int32_t toolkit_version;  // 13000 is 13.0
+  int32_t oldest_major;     // compute capability that its machine code begins with
+  // A quire::kernels::Backend on the device of this index, or with device −1 one that only
+  // estimates. The text is one line, cut off where it does not fit. `close` ends it.
+  int32_t (*open)(int32_t device, void** backend, char* text, size_t text_bytes);
+  void (*close)(void* backend);
+};
+
+// The symbol's name and type: const QuireCudaTable* quire_cuda_table().
+typedef const QuireCudaTable* (*QuireCudaTableFunction)();
+}
+
+namespace quire::kernels::cuda {
+
+inline constexpr uint32_t kQuireCudaTableVersion = 1;
+inline constexpr const char* kPluginName = "libquire_cuda.so";
+inline constexpr const char* kPluginSymbol = "quire_cuda_table";
+
+}  // namespace quire::kernels::cuda
