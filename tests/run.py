@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 HANG_LIMIT_S = 900
 BUILDING_HANG_LIMIT_S = 2700
-BUILDING = {"sanitizers", "threads", "control-plane"}  # suites that make a build of their own
+BUILDING = {"sanitizers", "storm", "threads", "control-plane"}  # suites that make a build of their own
 
 # Declared minutes of GoogleTest binaries that take more than a moment, and the slice they count in.
 DECLARED = {
@@ -64,6 +64,7 @@ SCRIPTS = [
     ("ranks", ("normal", "long"), 1.0, ["python3", "tests/fault/ranks.py"], True),
     ("monitoring", ("normal", "long"), 0.6, ["python3", "tests/monitoring/run.py"], True),
     ("sanitizers", ("normal", "long"), 10.0, ["bash", "tests/sanitizers/run.sh"], True),
+    ("storm", ("long",), 4.0, ["bash", "tests/sanitizers/run.sh", "storm"], True),
     ("deploy", ("normal", "long"), 0.5, ["python3", "tests/deploy/static_test.py"], False),
     ("chart", ("normal", "long"), 0.3, ["python3", "tests/deploy/helm_test.py"], False),
     ("deployed", ("normal", "long"), 1.3, ["python3", "tests/deploy/live_test.py"], True),

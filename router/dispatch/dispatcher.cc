@@ -114,13 +114,17 @@ void Dispatcher::Taken(RequestNumber request, uint32_t choice, uint64_t index) {
 PlaceOutcome Dispatcher::Place(LiveDispatch& live) {
   QUIRE_CHECK_MSG(!live.running, "one attempt at a time");
   if (Held(live)) return PlaceOutcome::kHeld;
-  Placement::Placed placed = ChooseFor(live, live.ticket);
-  if (placed.outcome == PlaceOutcome::kNobody && live.carry_on && !live.excluded.empty()) {
+  const std::vector<WorkerIndex> spared = SparedFrom(live);
+  Placement::Placed placed = ChooseFor(live, spared, live.ticket);
+  const bool bound = !spared.empty() && placed.outcome != PlaceOutcome::kPlaced;
+  if ((bound || placed.outcome == PlaceOutcome::kNobody) && live.carry_on &&
+      !live.excluded.empty()) {
     // An answer that has begun is offered again to those that turned it down, a little later.
     live.excluded.clear();
     live.retry_at = Now() + kTurnedDownPause;
     return PlaceOutcome::kHeld;
   }
+  if (bound) return PlaceOutcome::kHeld;
   if (placed.paced && !live.paced) ++counters_.carry_ons_paced;
   live.paced = placed.paced;
   if (placed.outcome != PlaceOutcome::kPlaced) return placed.outcome;
@@ -129,11 +133,35 @@ PlaceOutcome Dispatcher::Place(LiveDispatch& live) {
   return PlaceOutcome::kPlaced;
 }
 
-Placement::Placed Dispatcher::ChooseFor(LiveDispatch& live, PlacementTicket& ticket) {
+// Once a worker may have died under a prompt, no more of them have it at once than it may still
+// cost: whoever comes with it then goes where it runs already.
+std::vector<WorkerIndex> Dispatcher::SparedFrom(const LiveDispatch& live) const {
+  std::vector<WorkerIndex> spared;
+  if (ledger_.empty() || QUIRE_BUG(suspects_run_together)) return spared;
+  const uint32_t count = ledger_.Of(live.Prompt()).total();
+  if (count == 0) return spared;
+  size_t have_it = 0;
+  for (uint32_t i = 0; i < at_.size(); ++i) {
+    const std::set<RequestNumber>& running = at_[i].running;
+    const bool has_it = std::any_of(running.begin(), running.end(), [&](RequestNumber number) {
+      return live_.at(number)->Prompt() == live.Prompt();
+    });
+    have_it += has_it ? 1 : 0;
+    if (!has_it) spared.push_back(WorkerIndex(i));
+  }
+  // One at a time may always try, once its verdict has been waited for.
+  if (have_it == 0 || have_it + count < options_.limits.max_worker_deaths) spared.clear();
+  return spared;
+}
+
+Placement::Placed Dispatcher::ChooseFor(LiveDispatch& live, const std::vector<WorkerIndex>& spared,
+                                        PlacementTicket& ticket) {
   const bool begun = live.journal.TotalOutputs() > 0;
+  std::vector<WorkerIndex> excluded = live.excluded;
+  excluded.insert(excluded.end(), spared.begin(), spared.end());
   return placement_.Choose(
       ViewOf(live.pool()),
-      {live.request.submit, live.journal, live.excluded, live.Features(), live.request.session,
+      {live.request.submit, live.journal, excluded, live.Features(), live.request.session,
        begun ? std::string_view(live.OutputsFrom()) : std::string_view(),
        options_.carry_on_mode == CarryOnMode::kExact,
        live.carry_on && !QUIRE_BUG(carry_ons_not_paced) ? &pacer_ : nullptr},

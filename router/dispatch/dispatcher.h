@@ -13,7 +13,8 @@
 //     lost, stuck or drained, or its answer had begun), which goes before new requests and is paced
 //     by recompute in flight. Waiting for anybody at all is bounded by empty_pool_wait_ms.
 //  5. A request with a prompt under which workers may have died max_worker_deaths - 1 times runs as
-//     the only one of its kind in its pool; at max_worker_deaths all with that prompt end.
+//     the only one of its kind in its pool; at max_worker_deaths all with that prompt end. From the
+//     first of them on no worker gets it while as many have it as it may still cost.
 #pragma once
 
 #include <cstdint>
@@ -111,7 +112,9 @@ class Dispatcher final : private LinkListener {
 
   // Placing (dispatcher.cc).
   PlaceOutcome Place(LiveDispatch& live);
-  Placement::Placed ChooseFor(LiveDispatch& live, PlacementTicket& ticket);
+  Placement::Placed ChooseFor(LiveDispatch& live, const std::vector<WorkerIndex>& spared,
+                              PlacementTicket& ticket);
+  std::vector<WorkerIndex> SparedFrom(const LiveDispatch& live) const;
   bool Held(const LiveDispatch& live) const;
   bool IsSuspect(const LiveDispatch& live) const;
   bool IsSuspect(const PromptKey& prompt) const;

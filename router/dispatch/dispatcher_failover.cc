@@ -104,7 +104,7 @@ void Dispatcher::MoveAway(WorkerIndex worker) {
     if (live.journal.TotalOutputs() > kMaxResumedIds || !options_.carry_on || Held(live)) continue;
     const bool before = std::exchange(live.carry_on, true);
     PlacementTicket ticket;
-    const Placement::Placed placed = ChooseFor(live, ticket);
+    const Placement::Placed placed = ChooseFor(live, SparedFrom(live), ticket);
     if (placed.outcome != PlaceOutcome::kPlaced) {
       live.carry_on = before;
       continue;

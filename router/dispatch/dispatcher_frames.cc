@@ -1,4 +1,5 @@
 // What workers say of attempts, held to the journal.
+#include <algorithm>
 #include <optional>
 
 #include "common/check.h"
@@ -140,6 +141,13 @@ void Dispatcher::HandleEnded(WorkerIndex worker, const Ended& ended) {
   if (live == nullptr || ended.choice >= live->journal.choice_count()) return;
   if (live->journal.ended(ended.choice)) return;  // this router ended it first
   Answered(*live);
+  // A preempted attempt may have found more of its prompt when it came back than when it was
+  // admitted: both books have what the worker counts in the end.
+  if (ended.last_choice && live->report.admitted) {
+    const auto prompt = static_cast<uint32_t>(live->request.submit.prompt_ids.size());
+    live->report.cached_tokens =
+        std::max(live->report.cached_tokens, std::min(prompt, ended.usage.cached_tokens));
+  }
   if (ended.reason == EndReason::kStop || ended.reason == EndReason::kLength) {
     if (!live->journal.PromptComplete()) return HandleBroken(*live);
     live->journal.End(ended.choice, live->journal.accepted(ended.choice));

@@ -369,8 +369,11 @@ const WorkerRecord* Fleet::Representative(const std::string& model_id) const {
 
 std::vector<std::string> Fleet::FeaturesOf(const std::string& model_id) const {
   std::vector<std::string> offered;
+  const std::vector<std::string>* seen = nullptr;  // most workers of a model offer the same
   for (const WorkerRecord& worker : workers_) {
     if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
+    if (seen != nullptr && *seen == worker.hello.features) continue;
+    seen = &worker.hello.features;
     for (const std::string& feature : worker.hello.features) {
       const bool listed = std::find(offered.begin(), offered.end(), feature) != offered.end();
       if (!listed) offered.push_back(feature);
@@ -407,6 +410,7 @@ uint32_t Fleet::EjectedCount(const std::string& model_id, Micros now) const {
 
 FleetView Fleet::View(const std::string& model_id, Micros now) const {
   FleetView view;
+  view.workers.reserve(workers_.size());
   const std::vector<WorkerIndex> ejected = Ejected(model_id, now);
   for (const WorkerRecord& worker : workers_) {
     if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;

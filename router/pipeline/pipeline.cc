@@ -247,9 +247,11 @@ void RouterPipeline::LaunchNext() {
   for (const std::string& model_id : admission_.queue().Models()) {
     if (model_id == kNoModel) continue;
     while (const std::optional<RequestId> next = admission_.Next(model_id)) {
-      const Room room = dispatcher_.RoomFor(model_id, Find(*next)->need);
+      LiveRequest& request = *Find(*next);
+      const Room room = dispatcher_.RoomFor(model_id, request.need);
+      if (room == Room::kAhead && !std::exchange(request.held_ahead, true)) metrics_.HeldAhead();
       admission_.PoolEmpty(model_id, room == Room::kEmptyPool, Now());
-      if (room == Room::kFull || room == Room::kEmptyPool) break;
+      if (room != Room::kSome && room != Room::kUnfit) break;
       Launch(*next);
     }
   }

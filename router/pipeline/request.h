@@ -36,6 +36,7 @@ struct LiveRequest {
   Micros arrived = 0;
   std::optional<ApiError> refused;  // by admission, before it came in
   bool rejected = false;            // by admission, then or later
+  bool held_ahead = false;          // --max-prefill-ahead made it wait, and that was counted
   TimerId deadline_timer = 0;
   Micros deadline = 0;                 // 0 is none
   std::shared_ptr<const bool> wanted;  // watched by its work in the background, if any

@@ -20,6 +20,8 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
           {"quire_router_inexact_requests_total", "Requests carried on under other numerics."})),
       responses_cut_(metrics.AddCounter(
           {"quire_router_responses_cut_total", "Answers ended by --max-response-bytes."})),
+      held_ahead_(metrics.AddCounter({"quire_router_prefill_ahead_waits_total",
+                                      "Requests that --max-prefill-ahead alone made wait."})),
       live_requests_(
           metrics.AddGauge({"quire_router_live_requests", "Requests accepted and not yet ended."})),
       waiting_requests_(metrics.AddGauge(

@@ -26,6 +26,7 @@ class RouterMetrics {
   // From its turn to wait to its first Submit.
   void Waited(double seconds) { admission_.Waited(seconds); }
   void ResponseCut() { responses_cut_.Add(); }
+  void HeldAhead() { held_ahead_.Add(); }
   void LiveRequests(size_t count) { live_requests_.Set(static_cast<double>(count)); }
   // Counters since the last call, workers, queues.
   void Update(const Dispatcher& dispatcher, const Admission& admission);
@@ -44,6 +45,7 @@ class RouterMetrics {
   Counter& discarded_tokens_;
   Counter& inexact_;
   Counter& responses_cut_;
+  Counter& held_ahead_;
   Gauge& live_requests_;
   std::array<Gauge*, 8> workers_;      // by WorkerPhase
   std::array<Counter*, 23> dispatch_;  // in the order of router_metrics.cc

@@ -13,31 +13,38 @@ uint64_t BlocksFor(uint64_t tokens, uint32_t block_size) {
   return (tokens + block_size - 1) / block_size;
 }
 
-}  // namespace
-
-bool HasRoom(const WorkerView& worker, const RoomNeed& need, uint64_t max_prefill_ahead) {
-  if (worker.unadmitted_submits >= SubmitCredit(worker)) return false;
+// kSome, kFull or kAhead.
+Room RoomAt(const WorkerView& worker, const RoomNeed& need, uint64_t max_prefill_ahead) {
+  if (worker.unadmitted_submits >= SubmitCredit(worker)) return Room::kFull;
   const uint64_t waiting = uint64_t{worker.load.waiting_requests} + worker.unseen_submits;
-  if (waiting == 0) return true;
-  if (worker.max_num_seqs > 0 && waiting >= worker.max_num_seqs) return false;
-  if (WorkAhead(worker) + need.prefill_tokens > max_prefill_ahead) return false;
-  if (worker.capacity_blocks == 0 || worker.block_size == 0) return true;
+  if (waiting == 0) return Room::kSome;
+  if (worker.max_num_seqs > 0 && waiting >= worker.max_num_seqs) return Room::kFull;
+  const bool ahead = WorkAhead(worker) + need.prefill_tokens > max_prefill_ahead;
+  const Room with_blocks = ahead ? Room::kAhead : Room::kSome;
+  if (worker.capacity_blocks == 0 || worker.block_size == 0) return with_blocks;
   const uint64_t free = worker.load.free_blocks + worker.load.evictable_blocks;
   const uint64_t spoken_for =
       BlocksFor(worker.load.waiting_prefill_tokens + worker.unseen_tokens, worker.block_size);
-  return spoken_for + BlocksFor(need.prefill_tokens + need.output_tokens, worker.block_size) <=
-         free;
+  const uint64_t needed = BlocksFor(need.prefill_tokens + need.output_tokens, worker.block_size);
+  return spoken_for + needed <= free ? with_blocks : Room::kFull;
+}
+
+}  // namespace
+
+bool HasRoom(const WorkerView& worker, const RoomNeed& need, uint64_t max_prefill_ahead) {
+  return RoomAt(worker, need, max_prefill_ahead) == Room::kSome;
 }
 
 Room RoomIn(const FleetView& view, const RoomNeed& need, uint64_t max_prefill_ahead) {
   if (view.workers.empty()) return Room::kEmptyPool;
-  bool fits = false;
+  Room best = Room::kUnfit;
   for (const WorkerView& worker : view.workers) {
     if (!Offers(worker, need.required_features)) continue;
-    if (HasRoom(worker, need, max_prefill_ahead)) return Room::kSome;
-    fits = true;
+    const Room here = RoomAt(worker, need, max_prefill_ahead);
+    if (here == Room::kSome) return here;
+    if (best != Room::kAhead) best = here;
   }
-  return fits ? Room::kFull : Room::kUnfit;
+  return best;
 }
 
 }  // namespace quire

@@ -22,6 +22,7 @@ struct RoomNeed {
 enum class Room : uint8_t {
   kSome,
   kFull,       // workers could serve it, and none has room
+  kAhead,      // the same, and `max_prefill_ahead` alone stands between it and some of them
   kUnfit,      // there are ready workers, and none offers what it needs
   kEmptyPool,  // no worker of the model is ready
 };

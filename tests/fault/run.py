@@ -8,6 +8,7 @@ undisturbed run; afterwards nothing is held anywhere.
 """
 import asyncio
 import importlib.util
+import os
 import pathlib
 import signal
 import statistics
@@ -443,6 +444,7 @@ def write_record():
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
     bench.record("faults", {"model": "demo", "form": "long" if LONG else "normal",
+                            "load_average_1m": round(os.getloadavg()[0], 1),
                             "workload": "tests/fault/run.py; every answer equal to the undisturbed run",
                             "results": FIGURES})
 

@@ -4,7 +4,7 @@
 # build: generated code, the command line program, and the fast kernels, whose layouts and indices the watched
 # reference kernels share (cmake/house.cmake says what is watched by which of the two).
 #   run.sh          all of it
-#   run.sh NAME...  only these targets, or `process`
+#   run.sh NAME...  only these targets, or `process`, or `storm`: 10,000 clients that leave in every phase
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 mkdir -p .cache
@@ -23,6 +23,7 @@ FAULTS=(test_a_killed_worker_never_ends_a_stream_silently_and_comes_back
   test_interrupt_drains_and_a_second_one_ends_at_once test_a_client_that_leaves_frees_the_worker
   test_bad_requests_name_what_is_wrong_and_hurt_nobody test_broken_model_files_are_refused_by_name
   test_a_taken_port_is_named)
+STORM=test_clients_that_leave_free_everything_and_change_nothing_for_others  # of tests/fault
 log=.cache/build-asan.log
 jobs=${QUIRE_JOBS:-$(nproc)}
 
@@ -37,7 +38,9 @@ for name in "${TESTS[@]}" process; do
   if [ "$name" = process ]; then faults=1; elif grep -qx "$name" <<<"$known"; then wanted+=("$name"); fi
 done
 targets=("${wanted[@]}")
-[ $faults -eq 1 ] && targets+=("${PROGRAMS[@]}")
+storm=0
+[[ " $* " == *" storm "* ]] && storm=1
+[ $((faults + storm)) -gt 0 ] && targets+=("${PROGRAMS[@]}")
 begin=$SECONDS
 ninja -C $BUILD -j "$jobs" "${targets[@]}" >"$log" 2>&1 || {
   grep -vE '^\[[0-9]+/[0-9]+\] (Building|Linking)' "$log" | tail -n 40; echo "0 passed, 1 failed"; exit 1; }
@@ -80,18 +83,23 @@ passed=$(grep -c '^ok ' <<<"$report")
 failed=$((${#wanted[@]} - passed))
 echo "ran in $((SECONDS - begin)) s"
 
-if [ $faults -eq 1 ]; then
-  begin=$SECONDS
+# A process that is killed has no exit code to look at: what a sanitizer said is in a file.
+run_processes() {
+  local from=$SECONDS
   rm -f .cache/asan-process.*
-  # A process that is killed has no exit code to look at: what a sanitizer said is in a file.
   if ASAN_OPTIONS+=:log_path=$PWD/.cache/asan-process UBSAN_OPTIONS+=:log_path=$PWD/.cache/asan-process \
-    QUIRE_TEST_BUILD=$BUILD python3 tests/process/run.py "${FAULTS[@]}" && ! ls .cache/asan-process.* 2>/dev/null; then
+    QUIRE_TEST_BUILD=$BUILD python3 "$@" && ! ls .cache/asan-process.* 2>/dev/null; then
     passed=$((passed + 1))
   else
     failed=$((failed + 1))
     head -n 60 .cache/asan-process.* 2>/dev/null
   fi
-  echo "faults ran in $((SECONDS - begin)) s"
+  echo "$1 ran in $((SECONDS - from)) s"
+}
+if [ $faults -eq 1 ]; then
+  run_processes tests/process/run.py "${FAULTS[@]}"
+  run_processes tests/fault/run.py $STORM
 fi
+[ $storm -eq 1 ] && run_processes tests/fault/run.py --long $STORM
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -59,8 +59,8 @@ constexpr Limit kLimits[] = {
      "AdmissionTest.TheQueueOfATenantIsBounded"},
     {"--max-journal-bytes", "quire_router_refused_requests_total{cause=\"journal_full\"} ",
      "AdmissionTest.JournalBytesShedNewRequestsAndNeverRunningOnes"},
-    // What finds no room waits: the time that it waits, and how many do.
-    {"--max-prefill-ahead", "quire_router_queue_seconds_count ", "HasRoom.PrefillAheadIsBounded"},
+    {"--max-prefill-ahead", "quire_router_prefill_ahead_waits_total ",
+     "PipelineAdmissionTest.PrefillAheadAtTheLimitPassesAndOneTokenMoreWaitsAndIsCounted"},
     {"--window-tokens", "quire_router_full_windows_total ",
      "PipelineTest.AStreamingClientThatTakesNothingStopsTheWorkerAtTheWindow"},
     {"--max-index-bytes", "quire_router_cache_index_over_limit_total ",

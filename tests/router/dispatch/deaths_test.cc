@@ -163,6 +163,48 @@ TEST_F(PoisonTest, CopiesThatRunElsewhereAreTakenBackWhenTheirPromptIsSuspect) {
   EXPECT_EQ(dispatcher_->counters().worker_deaths, 3u);
 }
 
+// One death is known; eight more copies come in one moment, each about to kill its worker.
+TEST_F(PoisonTest, AfterADeathNoMoreWorkersHaveAPromptAtOnceThanItMayStillCost) {
+  constexpr uint64_t kFirst = 1000, kCopies = 9;
+  Start(kCopies);
+  std::set<const FakeWorker*> dead;
+  int deaths = 0;
+  for (const auto& worker : workers_) {
+    FakeWorker* victim = worker.get();
+    victim->tamper = [this, victim, &dead, &deaths](pb::Step& step) {
+      for (const pb::Output& output : step.outputs()) {
+        if (output.request_number() < kFirst || output.first_index() < 4) continue;
+        deaths += dead.insert(victim).second ? 1 : 0;
+        step.clear_outputs();
+        world_.executor().Post([victim] { victim->Down(); });
+        world_.executor().PostAt(world_.clock().Now() + 700 * kMilli, [victim, &dead] {
+          dead.erase(victim);
+          victim->Up();
+        });
+        return;
+      }
+    };
+  }
+  for (uint64_t i = 1; i <= 20; ++i) Ask(i, 40);
+  for (uint64_t number = kFirst; number < kFirst + kCopies; ++number) {
+    DispatchRequest poison = Request(number, 50);
+    poison.submit.prompt_ids = {6, 6, 6};
+    dispatcher_->Start(poison);
+    if (number == kFirst) Run(200 * kMilli);
+    dispatcher_->CheckInvariants();
+  }
+  Run(30 * kSecond);
+  EXPECT_EQ(deaths, 3);
+  EXPECT_EQ(dispatcher_->counters().worker_deaths, 3u);
+  for (uint64_t number = kFirst; number < kFirst + kCopies; ++number) {
+    ASSERT_EQ(listener_.failed[number].size(), 1u) << number;
+    EXPECT_EQ(listener_.failed[number][0].reason, "request_suspect") << number;
+  }
+  for (uint64_t i = 1; i <= 20; ++i) {
+    EXPECT_EQ(TextOf(i), "abcdefghijklmnopqrstuvwxyzabcdefghijklmn") << i;
+  }
+}
+
 // Copies of a prompt that is none: what is taken back goes on from its journal, one after another.
 TEST_F(PoisonTest, CopiesThatWereTakenBackLoseNothing) {
   Start(6);

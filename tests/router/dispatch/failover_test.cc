@@ -33,6 +33,29 @@ TEST_F(DispatcherTest, PlacementRetriesKeepToTheRoutersBudget) {
   }
 }
 
+TEST_F(DispatcherTest, WhatAPreemptedAttemptFoundWhenItCameBackStandsInItsReport) {
+  Start(1);
+  uint32_t in_the_end = 2;
+  workers_[0]->tamper = [&in_the_end](pb::Step& step) {
+    for (pb::Admitted& admitted : *step.mutable_admitted()) admitted.set_cached_tokens(1);
+    for (pb::Ended& ended : *step.mutable_ended()) {
+      ended.mutable_usage()->set_cached_tokens(in_the_end);
+    }
+  };
+  for (uint64_t number = 1; number <= 3; ++number) {
+    DispatchRequest request = Request(number, 3);
+    request.submit.prompt_ids = {6, 6, 6, 6};
+    dispatcher_->Start(request);
+    Run(kSecond);
+    ASSERT_EQ(listener_.attempts[number].size(), 1u);
+    if (number == 1) in_the_end = 0;          // a worker does not take back what it told
+    if (number == 2) in_the_end = 4'000'000;  // nor finds more than there is
+  }
+  EXPECT_EQ(listener_.attempts[1][0].cached_tokens, 2u);
+  EXPECT_EQ(listener_.attempts[2][0].cached_tokens, 1u);
+  EXPECT_EQ(listener_.attempts[3][0].cached_tokens, 4u);
+}
+
 TEST_F(DispatcherTest, ARefusedCarryOnIsOfferedAgainAndCostsNoBudget) {
   options_.limits.placement_retry_burst = 0;
   Start(2);

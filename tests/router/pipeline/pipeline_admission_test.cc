@@ -67,6 +67,36 @@ TEST_F(PipelineAdmissionTest, RequestsLeaveTheQueueInTurnsOfTheirTenants) {
   ExpectNothingLeft();
 }
 
+TEST_F(PipelineAdmissionTest, PrefillAheadAtTheLimitPassesAndOneTokenMoreWaitsAndIsCounted) {
+  FakeWorker& worker = AddWorker();
+  uint64_t ahead = 900;
+  worker.tamper = [&ahead](pb::Step& step) {
+    step.mutable_load()->set_waiting_requests(1);
+    step.mutable_load()->set_running_prefill_tokens(ahead);
+  };
+  PipelineOptions options;
+  options.limits.max_prefill_ahead = 1000;
+  StartRouter(options);
+  const auto prompt_of = [this](size_t tokens, const std::string& id) {
+    GenerateRequest ask = AskAs("a", id);
+    ask.prompt = TokenPrompt{std::vector<TokenId>(tokens, 'x')};
+    return ask;
+  };
+  Start(prompt_of(100, "at the limit"));
+  Run(kSecond);
+  EXPECT_EQ(sinks_[0]->text(), "ab");
+  EXPECT_TRUE(Says("quire_router_prefill_ahead_waits_total 0"));
+  Start(prompt_of(101, "one more"));
+  Run(kSecond);
+  EXPECT_EQ(Submitted(worker), std::vector<std::string>{"at the limit"});
+  EXPECT_TRUE(Says("quire_router_prefill_ahead_waits_total 1")) << "once, however often it asks";
+  ahead = 899;
+  Run(kSecond);
+  EXPECT_EQ(sinks_[1]->text(), "ab");
+  EXPECT_TRUE(Says("quire_router_prefill_ahead_waits_total 1"));
+  ExpectNothingLeft();
+}
+
 TEST_F(PipelineAdmissionTest, UrgentOnesGoFirstAsFarAsTheirTenantMay) {
   FakeWorker& worker = AddWorker(Narrow());
   StartRouter();

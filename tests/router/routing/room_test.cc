@@ -70,6 +70,13 @@ TEST(HasRoom, PrefillAheadIsBounded) {
   worker.load.free_blocks = 1000;
   EXPECT_TRUE(HasRoom(worker, {{}, 100, 0}, kAhead));
   EXPECT_FALSE(HasRoom(worker, {{}, 101, 0}, kAhead));
+  FleetView view;
+  view.workers = {worker};
+  EXPECT_EQ(RoomIn(view, {{}, 100, 0}, kAhead), Room::kSome);
+  EXPECT_EQ(RoomIn(view, {{}, 101, 0}, kAhead), Room::kAhead);
+  view.workers[0].load.free_blocks = 0;
+  view.workers[0].load.evictable_blocks = 0;
+  EXPECT_EQ(RoomIn(view, {{}, 101, 0}, kAhead), Room::kFull) << "blocks lack, too";
 }
 
 TEST(HasRoom, BlocksThatAreNotSpokenForSuffice) {
