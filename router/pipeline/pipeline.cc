@@ -96,7 +96,9 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void WatchEmptyPools();
   void Housekeep();
   Micros Now() const { return executor_.clock().Now(); }
-  double SecondsSince(Micros then) const;
+  double SecondsSince(Micros then) const {
+    return static_cast<double>(Now() - then) / kMicrosPerSecond;
+  }
 
   const PipelineOptions options_;
   const PipelineRuntime runtime_;
@@ -474,10 +476,6 @@ void RouterPipeline::CheckInvariants() const {
   }
   QUIRE_CHECK_MSG(placed == admission_.live(), "a live request holds a place, and nobody else");
   QUIRE_CHECK(dispatcher_.LiveRequests() + admission_.queue().size() <= requests_.size());
-}
-
-double RouterPipeline::SecondsSince(Micros then) const {
-  return static_cast<double>(Now() - then) / kMicrosPerSecond;
 }
 
 absl::Status RouterPipeline::AddWorkers() {
