@@ -31,6 +31,8 @@ import (
 const (
 	podWorkers   = 8
 	leaseSeconds = 40
+	queueLimit   = 5 * time.Second
+	queuePoll    = 20 * time.Millisecond
 )
 
 // fromCluster is where pods of a cluster get their files and variables.
@@ -82,6 +84,8 @@ type provider struct {
 	dirty  map[string]bool // pods whose status has changed since it was told
 	wake   chan struct{}
 	asked  map[string]*corev1.Pod // as the controller gave them
+	ending map[string]bool        // pods whose status is told without the controller, see end()
+	queued func() int             // statuses that the controller has still to tell
 }
 
 func key(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
@@ -117,10 +121,16 @@ func (p *provider) DeletePod(_ context.Context, pod *corev1.Pod) error {
 	if pod.DeletionGracePeriodSeconds != nil {
 		grace = time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 	}
+	p.mu.Lock()
+	p.ending[key(pod)] = true
+	p.mu.Unlock()
 	go p.end(running, pod, grace)
 	return nil
 }
 
+// end stops a pod and takes it away, as the kubelet does: the library would wait until the grace is over. It must have
+// no status of the pod in its queue by then: it takes one that comes late for that of the next pod of the name, has none
+// of that, and dies.
 func (p *provider) end(running *pods.Pod, pod *corev1.Pod, grace time.Duration) {
 	running.Stop(grace)
 	p.node.mu.Lock()
@@ -132,19 +142,28 @@ func (p *provider) end(running *pods.Pod, pod *corev1.Pod, grace time.Duration) 
 	p.node.mu.Unlock()
 	p.mu.Lock()
 	delete(p.asked, key(pod))
+	delete(p.ending, key(pod))
 	p.mu.Unlock()
-	// As the kubelet: the last status, then the pod is taken away. The library would wait until the grace is over.
+	p.say(running.Object())
+	for end := time.Now().Add(queueLimit); p.queued() > 0 && time.Now().Before(end); {
+		time.Sleep(queuePoll)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	last := running.Object()
-	last.ResourceVersion = ""
-	if _, err := p.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, last, metav1.UpdateOptions{}); err != nil && !errors.IsNotFound(err) {
-		fmt.Println(key(pod), "last status:", err)
-	}
 	options := *metav1.NewDeleteOptions(0)
 	options.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
 	if err := p.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options); err != nil && !errors.IsNotFound(err) {
 		fmt.Println(key(pod), "taking away:", err)
+	}
+}
+
+// say tells the API server of a status.
+func (p *provider) say(pod *corev1.Pod) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	pod.ResourceVersion = ""
+	if _, err := p.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil && !errors.IsNotFound(err) {
+		fmt.Println(key(pod), "status:", err)
 	}
 }
 
@@ -213,6 +232,13 @@ func (p *provider) tell(ctx context.Context) {
 		p.dirty = map[string]bool{}
 		p.mu.Unlock()
 		for name := range names {
+			p.mu.Lock()
+			ending := p.ending[name]
+			p.mu.Unlock()
+			if running := p.pod(name); ending && running != nil {
+				p.say(running.Object())
+				continue
+			}
 			namespace, pod, _ := cache.SplitMetaNamespaceKey(name)
 			if object, err := p.GetPod(ctx, namespace, pod); err == nil {
 				p.notify(object)
@@ -266,7 +292,8 @@ func joinNode(ctx context.Context, n *node, client kubernetes.Interface, shared 
 	}
 	events := record.NewBroadcaster()
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	p := &provider{node: n, client: client, dirty: map[string]bool{}, wake: make(chan struct{}, 1), asked: map[string]*corev1.Pod{}}
+	p := &provider{node: n, client: client, dirty: map[string]bool{}, wake: make(chan struct{}, 1), asked: map[string]*corev1.Pod{},
+		ending: map[string]bool{}}
 	controller, err := kubelet.NewPodController(kubelet.PodControllerConfig{
 		PodClient: client.CoreV1(), PodInformer: informer, Provider: p,
 		EventRecorder:     events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "agent", Host: name}),
@@ -276,6 +303,7 @@ func joinNode(ctx context.Context, n *node, client kubernetes.Interface, shared 
 	if err != nil {
 		return err
 	}
+	p.queued = controller.SyncPodStatusFromProviderQueueLen
 	about, err := kubelet.NewNodeController(kubelet.NaiveNodeProvider{}, describe(name), client.CoreV1().Nodes(),
 		kubelet.WithNodeEnableLeaseV1(client.CoordinationV1().Leases(corev1.NamespaceNodeLease), leaseSeconds))
 	if err != nil {

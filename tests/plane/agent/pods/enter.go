@@ -116,6 +116,10 @@ func dropRights(e *entry) error {
 			return fmt.Errorf("setuid: %w", err)
 		}
 	}
+	// Another user is no longer killed with the agent, unless it asks for that again.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return err
+	}
 	if e.NoNewPrivileges {
 		return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	}
