@@ -62,6 +62,7 @@ SCRIPTS = [
     ("faults", ("long",), 12.0, ["python3", "tests/fault/run.py", "--long", "--record"], True),
     ("docs", ("normal", "long"), 0.6, ["python3", "tests/docs/run.py"], True),
     ("ranks", ("normal", "long"), 1.0, ["python3", "tests/fault/ranks.py"], True),
+    ("rank-kills", ("long",), 4.0, ["python3", "tests/fault/rank_kills.py"], True),
     ("monitoring", ("normal", "long"), 0.6, ["python3", "tests/monitoring/run.py"], True),
     ("sanitizers", ("normal", "long"), 10.0, ["bash", "tests/sanitizers/run.sh"], True),
     ("storm", ("long",), 4.0, ["bash", "tests/sanitizers/run.sh", "storm"], True),
