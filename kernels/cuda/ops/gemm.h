@@ -6,12 +6,17 @@
 // tensor core's tile and the rows of x its 8 columns, so that one row of x wastes little and the
 // arithmetic of an element never depends on how many rows there are.
 //
+// Quantised weights stay so in memory and become bfloat16 in registers: the float32 that their
+// format defines, rounded once. The result has the bits of a product with weights that were
+// expanded so.
+//
 // The order of a sum follows from (N, K) alone: K is cut into GemmSplits(N, K) pieces of whole
 // 64-deep tiles; each piece is summed from zero, 16 products at a time in the order of k; pieces
 // are added in ascending order. Whether one block runs all pieces or each has a block of its own
 // (and the last to arrive adds them) is decided by speed and changes no bit.
 #pragma once
 
+#include "kernels/cuda/ops/quantised.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
@@ -21,12 +26,14 @@ inline constexpr int kGemmMultiprocessors = 132;
 
 struct GemmParams {
   const uint16_t* x = nullptr;       // [m, k]
-  const uint16_t* weight = nullptr;  // [n, k]
+  const uint16_t* weight = nullptr;  // [n, k], where `quantised` has no data
+  QuantisedWeight quantised;         // [n, k]
   const uint16_t* bias = nullptr;    // [n] or null
   void* out = nullptr;               // [m, n] bfloat16, or float32 with out_float32
   int m = 0;
-  int n = 0;  // a multiple of 8
-  int k = 0;  // a multiple of 8
+  int n = 0;           // a multiple of 8
+  int k = 0;           // a multiple of 8
+  int out_stride = 0;  // elements from row to row of out, a multiple of 8; 0: n
   bool out_float32 = false;
   bool accumulate = false;  // out += y: what is there is read in its own type, the sum rounded once
   bool relu = false;
@@ -45,6 +52,7 @@ struct GemmParams {
 
 // Pieces that K is cut into.
 int GemmSplits(int n, int k);
+// Of weights of any format.
 size_t GemmWorkspaceBytes(int m, int n, int k);
 size_t GemmCounters(int m, int n);
 

@@ -20,6 +20,13 @@ inline constexpr int kGemmRows = 128;  // weights of a block
 inline constexpr int kGemmDepth = 64;  // of K in a stage
 inline constexpr int kGemmRowBytes = kGemmDepth * 2;
 
+// Where a block's tile of the result, and its piece of K, begin.
+struct GemmCorner {
+  int row;
+  int token;
+  int tile;  // of 64 of K
+};
+
 template <int kTokensOfTile, int kStagesOfRing>
 struct GemmTile {
   static constexpr int kTokens = kTokensOfTile;
@@ -85,21 +92,20 @@ struct GemmTile {
   }
 
   // Starts the copies of one stage.
-  QUIRE_DEVICE static void Fill(const GemmParams& params, int slot, int tile, int first_row,
-                                int first_token) {
+  QUIRE_DEVICE static void Fill(const GemmParams& params, int slot, int tile,
+                                const GemmCorner& corner) {
     unsigned char* stage = SharedMemory() + slot * kStageBytes;
-    Copy<kGemmRows>(stage, {params.weight, params.n, params.k}, first_row, tile * kGemmDepth);
-    Copy<kTokens>(stage + kGemmRows * kGemmRowBytes, {params.x, params.m, params.k}, first_token,
+    Copy<kGemmRows>(stage, {params.weight, params.n, params.k}, corner.row, tile * kGemmDepth);
+    Copy<kTokens>(stage + kGemmRows * kGemmRowBytes, {params.x, params.m, params.k}, corner.token,
                   tile * kGemmDepth);
   }
 
   // Adds one stage's 64 products to every sum, in the order of k.
-  QUIRE_DEVICE void Multiply(int slot) {
+  QUIRE_DEVICE void Multiply(const GemmParams&, int slot, int) {
     const unsigned char* weights = SharedMemory() + slot * kStageBytes;
     const unsigned char* tokens = weights + kGemmRows * kGemmRowBytes;
     const int lane = Lane();
     const int first_row = WarpIndex() % kRowWarps * kRowFragments * 16;
-    const int first_token = WarpIndex() / kRowWarps * kOctets * 8;
 #pragma unroll
     for (int piece = 0; piece < 8; piece += 2) {
       uint32_t a[kRowFragments][4];
@@ -107,22 +113,30 @@ struct GemmTile {
       for (int r = 0; r < kRowFragments; ++r) {
         LoadMatrices4(a[r], weights + Swizzled(first_row + 16 * r + lane % 16, piece + lane / 16));
       }
-      if (kOctets == 1) {
-        uint32_t b[2];
-        LoadMatrices2(b, tokens + Swizzled(first_token + lane % 8, piece + lane / 8 % 2));
+      MultiplyTokens(tokens, piece, a);
+    }
+  }
+
+  // Adds the products of 16 of K, those of pieces `piece` and `piece + 1` of the rows of x.
+  QUIRE_DEVICE void MultiplyTokens(const unsigned char* tokens, int piece,
+                                   const uint32_t (&a)[kRowFragments][4]) {
+    const int lane = Lane();
+    const int first_token = WarpIndex() / kRowWarps * kOctets * 8;
+    if (kOctets == 1) {
+      uint32_t b[2];
+      LoadMatrices2(b, tokens + Swizzled(first_token + lane % 8, piece + lane / 8 % 2));
 #pragma unroll
-        for (int r = 0; r < kRowFragments; ++r) MultiplyBf16(sum[r][0], a[r], b[0], b[1]);
-      } else {
+      for (int r = 0; r < kRowFragments; ++r) MultiplyBf16(sum[r][0], a[r], b[0], b[1]);
+    } else {
 #pragma unroll
-        for (int o = 0; o + 1 < kOctets; o += 2) {
-          uint32_t b[4];
-          const int token = first_token + 8 * o + lane / 16 * 8 + lane % 8;
-          LoadMatrices4(b, tokens + Swizzled(token, piece + lane / 8 % 2));
+      for (int o = 0; o + 1 < kOctets; o += 2) {
+        uint32_t b[4];
+        const int token = first_token + 8 * o + lane / 16 * 8 + lane % 8;
+        LoadMatrices4(b, tokens + Swizzled(token, piece + lane / 8 % 2));
 #pragma unroll
-          for (int r = 0; r < kRowFragments; ++r) {
-            MultiplyBf16(sum[r][o], a[r], b[0], b[1]);
-            MultiplyBf16(sum[r][o + 1], a[r], b[2], b[3]);
-          }
+        for (int r = 0; r < kRowFragments; ++r) {
+          MultiplyBf16(sum[r][o], a[r], b[0], b[1]);
+          MultiplyBf16(sum[r][o + 1], a[r], b[2], b[3]);
         }
       }
     }

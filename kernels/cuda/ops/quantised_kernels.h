@@ -1,0 +1,24 @@
+// Which compiled kernel multiplies how many rows of x, for each width of quantised weights.
+#pragma once
+
+#include "kernels/cuda/runtime/runtime.h"
+
+namespace quire::kernels::cuda {
+
+struct GemmKernel {
+  runtime::KernelHandle kernel;
+  int tokens;
+  uint32_t shared_bytes;
+};
+
+template <class Tile>
+GemmKernel GemmKernelOf(runtime::KernelHandle kernel) {
+  return {kernel, Tile::kTokens, Tile::kSharedBytes};
+}
+
+GemmKernel QuantisedKernel4(int m);
+GemmKernel QuantisedKernel5(int m);
+GemmKernel QuantisedKernel6(int m);
+GemmKernel QuantisedKernel8(int m);
+
+}  // namespace quire::kernels::cuda

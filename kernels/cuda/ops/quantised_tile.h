@@ -1,0 +1,187 @@
+// The tile of a GEMM block whose weights are quantised: its ring holds them as they lie in memory,
+// and a lane makes bfloat16 of its own just before it multiplies.
+#pragma once
+
+#include "kernels/cuda/device/half.h"
+#include "kernels/cuda/ops/gemm_block.h"
+
+namespace quire::kernels::cuda {
+
+inline constexpr int kSuperSlots = 4;  // a ring of at most 8 stages reaches into three
+
+// Sizes of one fragment's tile.
+template <int kBits>
+struct QuantBytes {
+  static constexpr int kQuants = kBits == 8 ? 1024 : 512;
+  static constexpr int kHigh = kBits == 5 ? 128 : kBits == 6 ? 256 : 0;
+  static constexpr int kScales = kQuants + kHigh;  // where they begin
+  static constexpr int kMost = kScales + 128;
+  static constexpr int kSuper = 64;
+};
+
+QUIRE_DEVICE float HalfAt(const unsigned char* halves, int i) {
+  return ToFloat(F16{reinterpret_cast<const uint16_t*>(halves)[i]});
+}
+
+// What one lane holds of one fragment's tile.
+template <int kBits>
+struct LaneQuants {
+  using Bytes = QuantBytes<kBits>;
+  static constexpr int kGroups = kBits == 6 ? 4 : 2;
+
+  uint32_t low[kBits == 8 ? 8 : 4];
+  uint32_t high[2];
+  // w = fma(step, q, least), of rows g and g + 8: one rounding, as the format's own d · (q −
+  // offset) has, because steps times offsets are exact.
+  float step[2][kGroups];
+  float least[2][kGroups];
+
+  QUIRE_DEVICE void Load(const QuantisedWeight& weight, const unsigned char* tile,
+                         const unsigned char* super) {
+    const Vector16 first = Load16(tile + Lane() * 16);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) low[i] = first.word[i];
+    if constexpr (kBits == 8) {
+      const Vector16 second = Load16(tile + 512 + Lane() * 16);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) low[4 + i] = second.word[i];
+    }
+    const auto* words = reinterpret_cast<const uint32_t*>(tile + Bytes::kQuants);
+    if constexpr (kBits == 5) high[0] = words[Lane()];
+    if constexpr (kBits == 6) {
+      high[0] = words[Lane()];
+      high[1] = words[32 + Lane()];
+    }
+    LoadScales(weight, tile + Bytes::kScales, super);
+  }
+
+  QUIRE_DEVICE void LoadScales(const QuantisedWeight& weight, const unsigned char* scales,
+                               const unsigned char* super) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = Lane() / 4 + 8 * half;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        const int at = group * 16 + row;
+        float& s = step[half][group];
+        float& m = least[half][group];
+        if constexpr (kBits == 6) {
+          s = HalfAt(super, row) * static_cast<float>(static_cast<signed char>(scales[at]));
+          m = -weight.offset * s;
+        } else if (kBits == 8 || weight.scales == QuantScales::kD) {
+          s = HalfAt(scales, at);
+          m = -weight.offset * s;
+        } else if (weight.scales == QuantScales::kDM) {
+          s = HalfAt(scales, at);
+          m = HalfAt(scales + 64, at);
+        } else {
+          s = HalfAt(super, row) * static_cast<float>(scales[at]);
+          m = -(HalfAt(super, 16 + row) * static_cast<float>(scales[32 + at]));
+        }
+      }
+    }
+  }
+
+  // Element j of step w, in [0, 2^kBits).
+  QUIRE_DEVICE uint32_t Quant(int w, int j) const {
+    if constexpr (kBits == 8) return low[2 * w + j / 4] >> (8 * (j % 4)) & 255u;
+    uint32_t q = low[w] >> (4 * j) & 15u;
+    if constexpr (kBits == 5) q |= (high[0] >> (8 * w + j) & 1u) << 4;
+    if constexpr (kBits == 6) q |= (high[w / 2] >> (16 * (w % 2) + 2 * j) & 3u) << 4;
+    return q;
+  }
+
+  // The fragment of step w, as the tensor core takes it.
+  QUIRE_DEVICE void Fragment(int w, uint32_t (&a)[4]) const {
+    const int group = kBits == 6 ? w : w / 2;
+#pragma unroll
+    for (int reg = 0; reg < 4; ++reg) {
+      float value[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        // 2^23 + q, exactly.
+        const float q = FloatOfBits(0x4b000000u | Quant(w, 2 * reg + i)) - 8388608.0f;
+        value[i] = Fma(step[reg % 2][group], q, least[reg % 2][group]);
+      }
+      a[reg] = PackBf16(value[0], value[1]);
+    }
+  }
+};
+
+template <int kBits, int kTokensOfTile, int kStagesOfRing>
+struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
+  using Base = GemmTile<kTokensOfTile, kStagesOfRing>;
+  using Bytes = QuantBytes<kBits>;
+  static constexpr int kFragments = kGemmRows / 16;
+  static constexpr int kWeightBytes = kFragments * Bytes::kMost;
+  static constexpr int kStageBytes = kWeightBytes + Base::kTokens * kGemmRowBytes;
+  static constexpr int kSuperAt = Base::kStages * kStageBytes;
+  static constexpr int kRingBytes = kSuperAt + kSuperSlots * kFragments * Bytes::kSuper;
+  static constexpr int kSharedBytes =
+      (kRingBytes > Base::kOutBytes ? kRingBytes : Base::kOutBytes) + 16;
+
+  // A part of every fragment's stream; the parts of the block's fragments lie end to end in shared
+  // memory.
+  struct Part {
+    int64_t at;
+    int bytes;
+  };
+
+  QUIRE_DEVICE static void CopyStreams(const GemmParams& params, unsigned char* to, int row,
+                                       const Part& part) {
+    const int pieces = part.bytes / 16;
+    for (int i = ThreadIndex(); i < kFragments * pieces; i += kGemmThreads) {
+      const int fragment = i / pieces;
+      const int piece = i % pieces;
+      const bool inside = row + 16 * fragment < params.n;
+      const unsigned char* from = params.quantised.data;
+      if (inside) {
+        from += (row / 16 + fragment) * params.quantised.fragment_bytes + part.at + 16 * piece;
+      }
+      AsyncCopy16(to + 16 * i, from, inside ? 16 : 0);
+    }
+  }
+
+  QUIRE_DEVICE static void Fill(const GemmParams& params, int slot, int tile,
+                                const GemmCorner& corner) {
+    const QuantisedWeight& weight = params.quantised;
+    unsigned char* stage = SharedMemory() + slot * kStageBytes;
+    int64_t at = static_cast<int64_t>(tile) * weight.tile_bytes;
+    if (weight.super_bytes > 0) {
+      at += static_cast<int64_t>(tile / 4) * weight.super_bytes;
+      if (tile % 4 == 0 || tile == corner.tile) {
+        const int64_t super = at - tile % 4 * weight.tile_bytes;
+        CopyStreams(params, SharedMemory() + SuperSlot(tile), corner.row,
+                    {super, weight.super_bytes});
+      }
+      at += weight.super_bytes;
+    }
+    CopyStreams(params, stage, corner.row, {at, weight.tile_bytes});
+    Base::template Copy<Base::kTokens>(stage + kWeightBytes, {params.x, params.m, params.k},
+                                       corner.token, tile * kGemmDepth);
+  }
+
+  QUIRE_DEVICE static int SuperSlot(int tile) {
+    return kSuperAt + tile / 4 % kSuperSlots * kFragments * Bytes::kSuper;
+  }
+
+  QUIRE_DEVICE void Multiply(const GemmParams& params, int slot, int tile) {
+    const unsigned char* stage = SharedMemory() + slot * kStageBytes;
+    const int first = WarpIndex() % Base::kRowWarps * Base::kRowFragments;
+    LaneQuants<kBits> quants[Base::kRowFragments];
+#pragma unroll
+    for (int r = 0; r < Base::kRowFragments; ++r) {
+      quants[r].Load(params.quantised, stage + (first + r) * params.quantised.tile_bytes,
+                     SharedMemory() + SuperSlot(tile) + (first + r) * params.quantised.super_bytes);
+    }
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      uint32_t a[Base::kRowFragments][4];
+#pragma unroll
+      for (int r = 0; r < Base::kRowFragments; ++r) quants[r].Fragment(w, a[r]);
+      Base::MultiplyTokens(stage + kWeightBytes, 2 * w, a);
+    }
+  }
+};
+
+}  // namespace quire::kernels::cuda
