@@ -15,11 +15,11 @@ namespace {
 
 constexpr int64_t kPatienceMicros = 120'000'000;  // the machine may be busy
 
-kernels::ProgramOptions OptionsFor(const kernels::StepProgram& program,
+kernels::ProgramOptions OptionsFor(const kernels::Backend& backend,
+                                   const kernels::StepProgram& program,
                                    const RankDriver::Options& options) {
   kernels::ProgramOptions load;
-  load.kv = kernels::DealLayers(program.layer_windows,
-                                {16, program.kv_heads, program.head_dim, kernels::KvType::kF32});
+  load.kv = kernels::DealLayers(program.layer_windows, backend.PageShape(program, 16));
   load.page_count = int64_t{(options.max_positions + 15) / 16} * options.sequences *
                     static_cast<int64_t>(load.kv.groups.size());
   load.max_tokens = options.max_positions * options.sequences;
@@ -50,11 +50,13 @@ std::unique_ptr<RankDriver> RankDriver::Make(model::Model& model, const Options&
     one.steps = *std::move(program);
     kernels::CpuOptions cpu;
     cpu.threads = options.threads;
-    one.backend = kernels::MakeCpuBackend(cpu, error);
+    one.backend =
+        options.make_backend ? options.make_backend() : kernels::MakeCpuBackend(cpu, error);
     QUIRE_CHECK(one.backend != nullptr);
   }
   if (!driver->Load(options, error)) return nullptr;
-  const kernels::KvLayout layout = OptionsFor(driver->ranks_.front().steps, options).kv;
+  const kernels::KvLayout layout =
+      OptionsFor(*driver->ranks_.front().backend, driver->ranks_.front().steps, options).kv;
   const int blocks = (options.max_positions + 15) / 16;
   int32_t page = 0;
   driver->tables_.resize(static_cast<size_t>(options.sequences));
@@ -72,14 +74,14 @@ bool RankDriver::Load(const Options& options, std::string& error) {
     OneRank& first = ranks_.front();
     kernels::SharedGroupOptions group;
     group.size = options.ranks;
-    group.arena_bytes = static_cast<size_t>(
-        first.backend->EstimateSharedBytes(first.steps, OptionsFor(first.steps, options)));
+    group.arena_bytes = static_cast<size_t>(first.backend->EstimateSharedBytes(
+        first.steps, OptionsFor(*first.backend, first.steps, options)));
     group_ = kernels::SharedGroup::Create(group, error);
     if (group_ == nullptr) return false;
   }
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     OneRank& one = ranks_[rank];
-    kernels::ProgramOptions load = OptionsFor(one.steps, options);
+    kernels::ProgramOptions load = OptionsFor(*one.backend, one.steps, options);
     if (group_ != nullptr) {
       one.communicator = group_->Join(static_cast<int>(rank));
       one.communicator->SetDeadline(kPatienceMicros);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +26,8 @@ class RankDriver {
     int threads = 1;  // of each rank
     int sequences = 1;
     int max_positions = 128;
+    // Makes a rank's device; empty: a CPU's.
+    std::function<std::unique_ptr<kernels::Backend>()> make_backend = nullptr;
   };
   static std::unique_ptr<RankDriver> Make(model::Model& model, const Options& options,
                                           std::string& error);

@@ -12,20 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/backend/cuda_backend.h"
-#include "kernels/cuda/emulate/emulated_runtime.h"
 #include "tests/golden/driver.h"
 #include "tests/golden/golden_file.h"
+#include "tests/kernels/cuda/backend/emulated.h"
 #include "worker/model/model.h"
 
 namespace quire::golden {
 namespace {
-
-std::unique_ptr<kernels::Backend> Emulated() {
-  return kernels::cuda::MakeCudaBackend(std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
-                                            7, kernels::cuda::emulate::Checks::kNone),
-                                        {"emulated", "emulated grid"});
-}
 
 // Of the norm of all logits. bfloat16 itself loses up to 2.5e-2 on these models of two layers and
 // 64 elements where the reference computes in it.
@@ -105,7 +98,7 @@ double Largest(const std::vector<float>& a) {
 std::unique_ptr<Driver> Drive(const model::Model& model, bool cuda) {
   DriverOptions options;
   options.max_positions = 128;
-  if (cuda) options.make_backend = Emulated;
+  if (cuda) options.make_backend = MakeEmulatedBackend;
   std::string error;
   std::unique_ptr<Driver> driver = Driver::Make(model, options, error);
   EXPECT_NE(driver, nullptr) << error;

@@ -1,0 +1,103 @@
+// Tensor-parallel ranks on emulated devices: as near to one rank as bfloat16 is, equal samples on
+// all, and the same bits in every batch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/golden/golden_file.h"
+#include "tests/golden/rank_driver.h"
+#include "tests/kernels/cuda/backend/emulated.h"
+#include "worker/model/model.h"
+
+namespace quire::golden {
+namespace {
+
+constexpr size_t kTokens = 30;
+// Of the norm of all logits: sums of rounded parts differ from a rounded sum.
+constexpr double kTolerance = 2.0e-2;
+
+std::string Folder(const std::string& name) {
+  return std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
+}
+
+class CudaRanksTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    model::LoadOptions load;
+    load.with_text = false;
+    auto model = model::LoadModel(Folder(GetParam()), load);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    golden_ = ReadGolden(Folder(GetParam()) + "/golden.json");
+  }
+  std::unique_ptr<RankDriver> Drive(int ranks) {
+    RankDriver::Options options;
+    options.ranks = ranks;
+    options.sequences = 2;
+    options.make_backend = MakeEmulatedBackend;
+    std::string error;
+    auto driver = RankDriver::Make(*model_, options, error);
+    EXPECT_NE(driver, nullptr) << error;
+    return driver;
+  }
+
+  std::unique_ptr<model::Model> model_;
+  Golden golden_;
+};
+
+TEST_P(CudaRanksTest, TwoComputeWhatOneDoesInAnyBatch) {
+  const std::span<const int32_t> tokens(golden_.tokens.data(), kTokens);
+  const auto one = Drive(1);
+  const auto two = Drive(2);
+  ASSERT_TRUE(one != nullptr && two != nullptr);
+  const std::vector<Row> wanted = one->Step({{0, 0, tokens}});
+  const std::vector<Row> whole = two->Step({{0, 0, tokens}});
+  double off = 0.0;
+  double all = 0.0;
+  for (size_t i = 0; i < kTokens; ++i) {
+    for (size_t id = 0; id < wanted[i].logits.size(); ++id) {
+      off += std::pow(static_cast<double>(whole[i].logits[id]) - wanted[i].logits[id], 2);
+      all += std::pow(static_cast<double>(wanted[i].logits[id]), 2);
+    }
+  }
+  EXPECT_LE(std::sqrt(off / all), kTolerance);
+  // In chunks, beside another sequence that stands before it in every step.
+  const std::vector<int32_t> others(tokens.rbegin(), tokens.rend());
+  for (size_t begin = 0; begin < kTokens; begin += 11) {
+    const size_t count = std::min<size_t>(11, kTokens - begin);
+    const std::vector<Row> rows = two->Step(
+        {{1, static_cast<int>(begin), std::span<const int32_t>(others).subspan(begin, count)},
+         {0, static_cast<int>(begin), tokens.subspan(begin, count)}});
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(rows[count + i].logits, whole[begin + i].logits) << "position " << begin + i;
+      ASSERT_EQ(rows[count + i].token, whole[begin + i].token) << "position " << begin + i;
+    }
+  }
+}
+
+TEST_P(CudaRanksTest, AFailedCollectiveEndsTheStep) {
+  const auto two = Drive(2);
+  ASSERT_NE(two, nullptr);
+  two->Abort();
+  EXPECT_EQ(two->StepOfFailedGroup(std::span(golden_.tokens).first(4)),
+            kernels::CommFailure::kAborted);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(two->program(rank).Failure(), "a collective failed");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaRanksTest,
+                         testing::Values("llama3-sharded-gqa4", "gemma3-pattern", "opt-untied"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace quire::golden
