@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|collectives|ranks|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics|page]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|collectives|ranks|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics|tracing|page]. Results go to bench/results/.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
@@ -455,6 +455,15 @@ def bench_metrics(args):
                               **metrics_scrape.run(args.cycles)})
 
 
+def bench_tracing(args):
+    import tracing
+    found = tracing.run(args.cycles, 2 if args.small else 8)
+    for kind, ratios in found["ratio_over_off"].items():
+        print(f"tracing {kind}: {statistics.median(ratios):.3f} of the tokens/s without [{min(ratios)}, {max(ratios)}]")
+    record("tracing", {"workload": "quire serve demo, one worker of one thread, 16 streams of 64 tokens, every request traced",
+                       **found})
+
+
 def bench_page(args):
     import page_load
     table = {name: spread(values) for name, values in page_load.run(args.cycles).items()}
@@ -469,12 +478,12 @@ def main():
                "ranks": bench_ranks,
                "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
                "routing": bench_routing, "router-load": bench_router_load,
-               "metrics": bench_metrics, "page": bench_page, "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}
+               "metrics": bench_metrics, "tracing": bench_tracing, "page": bench_page, "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
     parser.add_argument("--cycles", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=60, help="scheduler: of each run of gaps in real time")
-    parser.add_argument("--small", action="store_true", help="router-load, policies: a short form of each scenario")
+    parser.add_argument("--small", action="store_true", help="router-load, policies, tracing: a short form of each scenario")
     parser.add_argument("--python", help="batching: a Python that has what bench/transformers/requirements.txt names")
     args = parser.parse_args()
     for name, bench in benches.items():

@@ -4,6 +4,7 @@
 #include "cli/admin_client.h"
 #include "cli/commands.h"
 #include "cli/timeline.h"
+#include "cli/worker_lines.h"
 
 namespace quire::cli {
 namespace {
@@ -25,6 +26,18 @@ std::string PercentEncoded(const std::string& id) {
   return out;
 }
 
+// What the workers wrote of the request that a router told of.
+absl::StatusOr<std::string> WorkerPart(const std::string& body, const std::string& id,
+                                       const std::vector<std::string>& files) {
+  std::vector<std::string> lines;
+  for (const std::string& file : files) {
+    QUIRE_ASSIGN_OR_RETURN(std::vector<std::string> found, LinesAbout(file, id));
+    lines.insert(lines.end(), std::make_move_iterator(found.begin()),
+                 std::make_move_iterator(found.end()));
+  }
+  return WorkerPartText(body, lines);
+}
+
 }  // namespace
 
 int RunTrace(const CommandInputs& inputs) {
@@ -32,6 +45,7 @@ int RunTrace(const CommandInputs& inputs) {
   AdminOptions admin;
   std::string id;
   bool json = false;
+  std::vector<std::string> worker_logs;
   config::Schema schema("quire trace",
                         "Shows the life of a request: when it waited, which workers had it, when "
                         "tokens came. Without an ID it lists the requests that a router knows.");
@@ -42,6 +56,12 @@ int RunTrace(const CommandInputs& inputs) {
       false);
   schema.Group("Router");
   AddAdminFlags(admin, schema, "none");
+  schema.Add({.name = "worker-log",
+              .help = "A worker's --request-log, of which its part of the request is shown; quire "
+                      "serve's router and workers write to one.",
+              .target = &worker_logs,
+              .value_name = "FILE",
+              .default_text = "none"});
   schema.Add({.name = "json", .help = "Writes the router's JSON.", .target = &json});
   if (const std::optional<int> code = Begin(inputs, schema, "trace")) return *code;
   if (admin.url.empty()) {
@@ -67,6 +87,10 @@ int RunTrace(const CommandInputs& inputs) {
       id.empty() ? RequestListText(*body) : TimelineText(*body);
   if (!text.ok()) return Failed("trace", absl::InternalError(text.status().message()));
   std::fputs(text->c_str(), stdout);
+  if (id.empty() || worker_logs.empty()) return 0;
+  const absl::StatusOr<std::string> part = WorkerPart(*body, id, worker_logs);
+  if (!part.ok()) return Failed("trace", absl::InternalError(part.status().message()));
+  std::fputs(part->empty() ? "\nno worker wrote of it in --worker-log\n" : part->c_str(), stdout);
   return 0;
 }
 

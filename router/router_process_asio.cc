@@ -1,7 +1,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -109,13 +108,6 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   options.carry_on_exact = config.carry_on == "exact";
   options.text_factory = MakeBundleText;
   return options;
-}
-
-// The wall time at which the loop's own clock stood at 0. Read once: a clock that is set later
-// moves no span against another.
-int64_t UnixNsAtZero(const Clock& clock) {
-  const auto wall = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() - clock.Now() * 1000;
 }
 
 }  // namespace
@@ -286,7 +278,8 @@ absl::Status RouterProcess::State::Start() {
 void RouterProcess::State::TraceRecords(PipelineOptions& options) {
   exporter =
       std::make_unique<trace::Exporter>(tracing, trace::HttpSender(tracing), trace_metrics, log);
-  trace_sink = std::make_unique<TraceSink>(*exporter, UnixNsAtZero(executor.clock()), recent.get());
+  trace_sink = std::make_unique<TraceSink>(*exporter, trace::UnixNsAtZero(executor.clock().Now()),
+                                           recent.get());
   options.records = trace_sink.get();
   options.sampler = tracing.sampler;
   log.Info("traces are exported", {{"to", tracing.url}});
@@ -294,6 +287,7 @@ void RouterProcess::State::TraceRecords(PipelineOptions& options) {
 
 std::function<void(std::function<void(std::string)>)> RouterProcess::State::MetricsText() {
   if (config.worker_metrics.empty()) {
+    (void)WorkerMetricsFailures(metrics);
     return [this](const auto& done) { done(metrics.Render()); };
   }
   metrics_resolver = MakeThreadResolver(executor, LookUpBySystem);

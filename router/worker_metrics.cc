@@ -30,8 +30,12 @@ WorkerMetrics::WorkerMetrics(std::vector<std::unique_ptr<Fetcher>> fetchers, Met
     : fetchers_(std::move(fetchers)),
       metrics_(metrics),
       executor_(executor),
-      failures_(metrics.AddCounter({"quire_router_worker_metrics_failures_total",
-                                    "Times that a worker's metrics could not be had."})) {}
+      failures_(WorkerMetricsFailures(metrics)) {}
+
+Counter& WorkerMetricsFailures(Metrics& metrics) {
+  return metrics.AddCounter({"quire_router_worker_metrics_failures_total",
+                             "Times that a worker's metrics could not be had."});
+}
 
 WorkerMetrics::~WorkerMetrics() = default;
 

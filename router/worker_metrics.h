@@ -21,6 +21,9 @@ namespace quire {
 inline constexpr Micros kWorkerMetricsPatience = 2 * kMicrosPerSecond;
 inline constexpr size_t kMaxWorkerMetricsBytes = 4u << 20;
 
+// Counts workers' metrics that could not be had; there also where none are asked for.
+Counter& WorkerMetricsFailures(Metrics& metrics);
+
 class WorkerMetrics {
  public:
   // `fetchers`: one per worker; its place is its label. `metrics`, the router's own, and `executor`

@@ -247,6 +247,12 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Group("Log");
   config::AddRequestLogFlag(schema, "attempt that has ended: its tokens, end and phases",
                             c.request_log);
+  schema.Add({.name = "otlp-traces-endpoint",
+              .help = "Collector that gets a trace of each request, over HTTP as Protobuf, such as "
+                      "http://collector:4318; the OTEL_ variables say the rest.",
+              .target = &c.otlp_traces_endpoint,
+              .value_name = "URL",
+              .default_text = "OTEL_EXPORTER_OTLP_ENDPOINT, or none"});
   config::AddLogFlags(schema, c.log_level, c.log_format);
 }
 

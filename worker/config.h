@@ -57,7 +57,8 @@ struct WorkerConfig {
   config::Bytes plan_memory{0};     // 0: this machine's
   config::Bytes plan_bandwidth{0};  // a second; 0: measured
 
-  std::string request_log;  // empty: none
+  std::string request_log;           // empty: none
+  std::string otlp_traces_endpoint;  // empty: by OTEL_EXPORTER_OTLP_ENDPOINT, or none
 
   // As main got them, without the program's name: what a rank process is started with.
   std::vector<std::string> own_arguments;

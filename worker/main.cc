@@ -19,11 +19,13 @@
 #include "common/metrics/process_metrics.h"
 #include "common/pem.h"
 #include "common/runtime/asio_executor.h"
+#include "common/trace/exporter.h"
 #include "worker/config.h"
 #include "worker/engine/engine_thread.h"
 #include "worker/loaded_worker.h"
 #include "worker/rank_programs.h"
 #include "worker/records/attempt_log.h"
+#include "worker/records/attempt_traces.h"
 #include "worker/records/vllm_metrics.h"
 #include "worker/rpc/attach_hub.h"
 #include "worker/rpc/health.h"
@@ -123,6 +125,13 @@ void AddCertificateEnd(Metrics& metrics, const std::string& path) {
   });
 }
 
+std::unique_ptr<trace::Exporter> MakeExporter(const trace::TraceSettings& tracing,
+                                              const trace::TraceMetrics& metrics, Logger& log) {
+  if (!tracing.on) return nullptr;
+  log.Info("traces are exported", {{"to", tracing.url}});
+  return std::make_unique<trace::Exporter>(tracing, trace::HttpSender(tracing), metrics, log);
+}
+
 // Serves a loaded worker on the calling thread.
 class Service {
  public:
@@ -137,8 +146,8 @@ class Service {
         engine_(*worker.engine, worker.progress, executor_.clock(),
                 executor_.MakeBell([this] { hub_->OnEngineOutput(); })) {}
 
-  // `attempt_log` outlives the service; absent: no records are written.
-  absl::Status Start(int http_port, AttemptLog* attempt_log) {
+  // Both outlive the service; without `attempt_log` no records are written.
+  absl::Status Start(int http_port, AttemptLog* attempt_log, AttemptTraces& traces) {
     GrpcServerOptions options;
     options.listen = config_.listen;
     options.model_id = worker_.model->model_id;
@@ -156,7 +165,7 @@ class Service {
     }
     server_ = *std::move(server);
     // Before the loop runs, on which routers are let in.
-    MakeHub(attempt_log);
+    MakeHub(attempt_log, traces);
     executor_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
     if (worker_.ranks != nullptr) worker_.ranks->SetWaker([this] { engine_.Wake(); });
     engine_.Start();
@@ -168,7 +177,7 @@ class Service {
   }
 
   // The epoch is this process's alone, the id the same after a restart.
-  void MakeHub(AttemptLog* attempt_log) {
+  void MakeHub(AttemptLog* attempt_log, AttemptTraces& traces) {
     WorkerHello hello = worker_.hello;
     RealRng rng;
     hello.epoch = Epoch(rng.Next());
@@ -176,18 +185,25 @@ class Service {
     if (hello.worker_id.empty()) {
       hello.worker_id = OwnName(config_.listen, server_->port());
     }
+    traces.Start({.model = hello.served_names.front(),
+                  .worker_id = hello.worker_id,
+                  .epoch = hello.epoch.value(),
+                  .unix_ns_at_zero = trace::UnixNsAtZero(executor_.clock().Now())});
+    if (attempt_log != nullptr) attempt_log->Start(hello.epoch);
     hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
     hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
     hub_->LimitUnsentHashes(static_cast<size_t>(config_.max_unsent_events));
-    hub_->SetEpochSource([attempt_log] {
+    hub_->SetEpochSource([attempt_log, &traces] {
       RealRng random;
       const Epoch epoch(random.Next());
       if (attempt_log != nullptr) attempt_log->SetEpoch(epoch);
+      traces.SetEpoch(epoch);
       return epoch;
     });
-    if (attempt_log == nullptr) return;
-    attempt_log->Start(Epoch(hub_->epoch()));
-    hub_->SetRecordTaker([attempt_log](const AttemptRecord& r) { attempt_log->Write(r); });
+    hub_->SetRecordTaker([attempt_log, &traces](const AttemptRecord& record) {
+      if (attempt_log != nullptr) attempt_log->Write(record);
+      traces.Write(record);
+    });
   }
 
   // Until the worker has left. The exit code.
@@ -295,7 +311,7 @@ class Service {
   bool clean_ = true;
 };
 
-int RunWorker(const WorkerConfig& config, Logger& log) {
+int RunWorker(const WorkerConfig& config, const trace::TraceSettings& tracing, Logger& log) {
   const RealClock clock;
   Metrics metrics;
   AddProcessMetrics(metrics, "quire-worker", clock.UnixSeconds());
@@ -307,6 +323,8 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
     }
     attempt_log = *std::move(opened);
   }
+  const trace::TraceMetrics trace_metrics(metrics, "quire_worker");
+  const std::unique_ptr<trace::Exporter> exporter = MakeExporter(tracing, trace_metrics, log);
   Health health(clock);
   WorkerLoader loader(config, clock, metrics, log);
   StartFailure failure;
@@ -332,8 +350,9 @@ int RunWorker(const WorkerConfig& config, Logger& log) {
   health.SetProgress(&worker->progress);
   AddStepAges(metrics, worker->progress, clock);
   AddCertificateEnd(metrics, config.tls_cert_file);
+  AttemptTraces traces(exporter.get(), tracing.sampler, log);
   Service service(config, *worker, health, metrics, log);
-  if (const absl::Status started = service.Start((*http)->port(), attempt_log.get());
+  if (const absl::Status started = service.Start((*http)->port(), attempt_log.get(), traces);
       !started.ok()) {
     return Fail(kExitFailed, StatusMessage(started));
   }
@@ -404,7 +423,12 @@ int Main(const config::CommandLine& command) {
   const std::unique_ptr<Logger> log =
       MakeLogger(LoggerOptionsFromFlags(settings.log_level, settings.log_format));
   for (const std::string& warning : start.warnings) log->Warning(warning);
-  return settings.plan ? RunPlan(settings, *log) : RunWorker(settings, *log);
+  if (settings.plan) return RunPlan(settings, *log);
+  const trace::TraceSettings tracing =
+      trace::TraceSettingsOf(config::EnvironmentFromMain(command.envp), std::string(kProgram),
+                             settings.otlp_traces_endpoint);
+  for (const std::string& warning : tracing.warnings) log->Warning(warning);
+  return RunWorker(settings, tracing, *log);
 }
 
 }  // namespace

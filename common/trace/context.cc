@@ -9,6 +9,9 @@ namespace quire::trace {
 namespace {
 
 constexpr size_t kHeaderSize = 55;
+constexpr uint64_t kRouterParts = 8;  // spans of one attempt
+constexpr uint64_t kWorkerParts = 64;
+constexpr uint64_t kWorkerBit = uint64_t{1} << 63;  // no router's part has it
 
 // Lower-case hexadecimal digits only, as the recommendation asks.
 bool ReadHex(std::string_view digits, uint64_t& value) {
@@ -81,6 +84,31 @@ TraceId DerivedTraceId(uint64_t instance, uint64_t number) {
 
 uint64_t DerivedSpanId(uint64_t instance, uint64_t number, uint64_t part) {
   return Hash({instance, number, part}, 3);
+}
+
+uint64_t RouterSpanId(uint64_t instance, uint64_t number, uint64_t attempt, uint64_t part) {
+  return DerivedSpanId(instance, number, attempt * kRouterParts + part);
+}
+
+uint64_t WorkerSpanId(uint64_t instance, uint64_t number, uint64_t attempt, uint64_t part) {
+  return DerivedSpanId(instance, number, kWorkerBit | (attempt * kWorkerParts + part));
+}
+
+std::string AttemptTraceparent(std::string_view traceparent, uint64_t instance, uint64_t number,
+                               uint64_t attempt) {
+  std::optional<TraceContext> context = ParseTraceparent(traceparent);
+  if (!context || !context->sampled) return std::string(traceparent);
+  context->span = RouterSpanId(instance, number, attempt, 0);
+  return FormatTraceparent(*context);
+}
+
+std::string TraceIdOf(std::string_view traceparent) {
+  const std::optional<TraceContext> context = ParseTraceparent(traceparent);
+  return context ? TraceIdHex(context->trace) : "";
+}
+
+std::string TraceResponse(const RequestTrace& trace) {
+  return trace.id.valid() ? FormatTraceparent({trace.id, trace.span, trace.sampled}) : "";
 }
 
 RequestTrace BeginTrace(const std::optional<Sampler>& sampler, std::string_view header,

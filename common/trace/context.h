@@ -51,6 +51,23 @@ struct Sampler {
 TraceId DerivedTraceId(uint64_t instance, uint64_t number);
 uint64_t DerivedSpanId(uint64_t instance, uint64_t number, uint64_t part);
 
+// Spans of attempt `attempt` of a request (0: of the request itself) as its router makes them:
+// part 0 is the attempt, which its worker's spans have as their parent. And as the worker makes
+// them, which may be a later program than the router.
+uint64_t RouterSpanId(uint64_t instance, uint64_t number, uint64_t attempt, uint64_t part);
+uint64_t WorkerSpanId(uint64_t instance, uint64_t number, uint64_t attempt, uint64_t part);
+
+// What the worker of an attempt is sent: the request's traceparent with the attempt's span in place
+// of the request's. One that is none, or is not recorded, stays as it is.
+std::string AttemptTraceparent(std::string_view traceparent, uint64_t instance, uint64_t number,
+                               uint64_t attempt);
+
+// 32 digits for a log line about the request of that traceparent; empty: it is none.
+std::string TraceIdOf(std::string_view traceparent);
+
+// What its client is told, as W3C's traceresponse: "00-TRACE-SPAN-01". Empty: nobody traces it.
+std::string TraceResponse(const RequestTrace& trace);
+
 // A request's trace: its client's where `header` is a traceparent, else, with a sampler, one of its
 // own. Without a sampler nothing is recorded.
 RequestTrace BeginTrace(const std::optional<Sampler>& sampler, std::string_view header,

@@ -1,5 +1,7 @@
 #include "common/trace/exporter.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,7 +16,33 @@ namespace {
 constexpr int64_t kFirstPauseMs = 1000;
 constexpr int64_t kLastPauseMs = 30'000;
 
+constexpr int kGzipWindow = 15 + 16;  // zlib's largest, with gzip's header
+constexpr int kGzipMemory = 8;
+
+absl::StatusOr<std::string> Gzip(const std::string& plain) {
+  z_stream stream{};
+  if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow, kGzipMemory,
+                   Z_DEFAULT_STRATEGY) != Z_OK) {
+    return absl::ResourceExhaustedError("zlib: no memory");
+  }
+  std::string packed(deflateBound(&stream, plain.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data()));
+  stream.avail_in = static_cast<uInt>(plain.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  const int result = deflate(&stream, Z_FINISH);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  if (result != Z_STREAM_END) return absl::InternalError("zlib: the message did not fit");
+  return packed;
+}
+
 }  // namespace
+
+int64_t UnixNsAtZero(int64_t now_us) {
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() - now_us * 1000;
+}
 
 TraceMetrics::TraceMetrics(Metrics& metrics, const std::string& prefix)
     : exported(metrics.AddCounter(
@@ -35,7 +63,12 @@ Exporter::~Exporter() {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
+  wake_.notify_all();
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    wake_.wait_for(lock, std::chrono::milliseconds(kLastExportsMs), [this] { return done_; });
+  }
+  given_up_ = true;
   thread_.join();
 }
 
@@ -73,7 +106,7 @@ std::vector<Span> Exporter::NextBatch(bool& stopping) {
 }
 
 bool Exporter::Deliver(const std::vector<Span>& batch) {
-  const absl::Status sent = send_(EncodeOtlp(settings_.resource, batch));
+  const absl::Status sent = send_(EncodeOtlp(settings_.resource, batch), given_up_);
   if (sent.ok()) {
     metrics_.exported.Add(batch.size());
     if (pause_ms_ > 0) log_.Info("traces are exported again", {{"to", settings_.url}});
@@ -104,10 +137,12 @@ void Exporter::Run() {
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   metrics_.dropped.Add(queue_.size());  // left by a collector that was away at the end
+  done_ = true;
+  wake_.notify_all();
 }
 
 SendFunction HttpSender(const TraceSettings& settings) {
-  return [settings](const std::string& message) -> absl::Status {
+  return [settings](const std::string& message, const std::atomic<bool>& given_up) -> absl::Status {
     const size_t start = settings.url.find("://") + 3;
     const size_t slash = std::min(settings.url.find('/', start), settings.url.size());
     QUIRE_ASSIGN_OR_RETURN(client::Url url, client::ParseUrl(settings.url.substr(0, slash)));
@@ -116,13 +151,17 @@ SendFunction HttpSender(const TraceSettings& settings) {
     client::HttpRequest request;
     request.method = "POST";
     request.path = slash < settings.url.size() ? settings.url.substr(slash) : "/";
-    request.body = message;
     request.content_type = "application/x-protobuf";
     request.headers = settings.headers;
-    const std::atomic<bool> cancelled = false;
+    if (settings.gzip) {
+      QUIRE_ASSIGN_OR_RETURN(request.body, Gzip(message));
+      request.headers.emplace_back("Content-Encoding", "gzip");
+    } else {
+      request.body = message;
+    }
     QUIRE_ASSIGN_OR_RETURN(
         const client::HttpAnswer answer,
-        client::Exchange(url, request, cancelled, [](std::string_view) { return true; }));
+        client::Exchange(url, request, given_up, [](std::string_view) { return true; }));
     if (answer.status >= 200 && answer.status < 300) return absl::OkStatus();
     return absl::UnavailableError(
         AbslView("the collector answered with status " + std::to_string(answer.status)));

@@ -7,9 +7,10 @@
 //  its
 //     spans and nothing else. Between failures lie 1 s to 30 s, doubling, in which the queue fills
 //     up.
-//  3. Stop sends what waits, once, within the timeout of one export.
+//  3. Its end sends what waits, once, and takes kLastExportsMs at most, whatever a collector does.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -25,8 +26,16 @@
 
 namespace quire::trace {
 
-// Sends one message; returns when it was answered or has failed. Called on the exporter's thread.
-using SendFunction = std::function<absl::Status(const std::string& message)>;
+inline constexpr int64_t kLastExportsMs = 3000;
+
+// Sends one message; returns when it was answered, has failed, or soon after `given_up`. Called on
+// the exporter's thread.
+using SendFunction =
+    std::function<absl::Status(const std::string& message, const std::atomic<bool>& given_up)>;
+
+// The wall time at which a clock that says `now_us` stood at 0. Asked once: a wall clock that is
+// set later moves no span against another.
+int64_t UnixNsAtZero(int64_t now_us);
 
 // There also where nothing is exported, so that dashboards see zeros.
 struct TraceMetrics {
@@ -57,10 +66,12 @@ class Exporter {
   const SendFunction send_;
   const TraceMetrics metrics_;
   Logger& log_;
-  std::mutex mutex_;  // guards the three below
+  std::mutex mutex_;  // guards the four below
   std::condition_variable wake_;
   std::deque<Span> queue_;
   bool stopping_ = false;
+  bool done_ = false;
+  std::atomic<bool> given_up_{false};
   int64_t pause_ms_ = 0;  // the thread's own
   std::thread thread_;
 };

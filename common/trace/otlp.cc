@@ -110,6 +110,13 @@ Message EncodeSpan(const Span& span) {
     PutAttributes(3, event.attributes, encoded);
     message.Put(11, encoded);
   }
+  for (const SpanLink& link : span.links) {
+    Message encoded;
+    encoded.Bytes(1, BigEndian(link.trace.high) + BigEndian(link.trace.low));
+    encoded.Bytes(2, BigEndian(link.span));
+    PutAttributes(4, link.attributes, encoded);
+    message.Put(13, encoded);
+  }
   if (!span.error.empty()) {
     Message status;
     status.Bytes(2, span.error);

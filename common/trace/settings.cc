@@ -7,6 +7,7 @@ namespace quire::trace {
 namespace {
 
 constexpr std::string_view kPath = "/v1/traces";
+constexpr char kDefaultEndpoint[] = "http://localhost:4318";
 
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -50,6 +51,23 @@ std::vector<std::pair<std::string, std::string>> Pairs(std::string_view text) {
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return pairs;
+}
+
+std::vector<std::string> Items(std::string_view list) {
+  std::vector<std::string> items;
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    if (const std::string_view item = Trim(list.substr(0, comma)); !item.empty()) {
+      items.emplace_back(item);
+    }
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return items;
+}
+
+bool Lists(std::string_view list, std::string_view wanted) {
+  const std::vector<std::string> items = Items(list);
+  return std::find(items.begin(), items.end(), wanted) != items.end();
 }
 
 class Reader {
@@ -99,7 +117,6 @@ void ReadSampler(const Reader& read, TraceSettings& settings) {
                                : name;
   if (base == "always_off") {
     settings.sampler.ratio = 0;
-    settings.sample_none = !settings.sampler.follow_parent;
   } else if (base == "traceidratio") {
     double ratio = 1;
     const auto [end, code] =
@@ -120,7 +137,9 @@ void ReadSampler(const Reader& read, TraceSettings& settings) {
 
 void ReadEndpoint(const Reader& read, const std::string& flag, TraceSettings& settings) {
   settings.url = flag.empty() ? read.Text({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}) : flag;
-  const std::string base = read.Text({"OTEL_EXPORTER_OTLP_ENDPOINT"});
+  std::string base = read.Text({"OTEL_EXPORTER_OTLP_ENDPOINT"});
+  // Who names the exporter and no endpoint means the specification's.
+  if (base.empty() && Lists(read.Text({"OTEL_TRACES_EXPORTER"}), "otlp")) base = kDefaultEndpoint;
   if (settings.url.empty() && !base.empty()) {
     settings.url = base + (base.ends_with('/') ? std::string(kPath.substr(1)) : std::string(kPath));
   }
@@ -150,32 +169,54 @@ void ReadEndpoint(const Reader& read, const std::string& flag, TraceSettings& se
   }
 }
 
-bool IsSwitchedOff(const Reader& read, const TraceSettings& settings) {
-  const std::string exporter = read.Text({"OTEL_TRACES_EXPORTER"});
+bool IsSwitchedOff(const Reader& read) {
   std::string disabled = read.Text({"OTEL_SDK_DISABLED"});
   for (char& c : disabled) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  if (disabled == "true" || exporter == "none") return true;
-  if (!exporter.empty() && exporter != "otlp" && settings.on) {
+  if (disabled == "true") return true;
+  if (!disabled.empty() && disabled != "false") {
+    read.Warn("OTEL_SDK_DISABLED: must be true or false, is '" + disabled.substr(0, 64) +
+              "'; false holds");
+  }
+  const std::vector<std::string> exporters = Items(read.Text({"OTEL_TRACES_EXPORTER"}));
+  for (const std::string& exporter : exporters) {
+    if (exporter == "otlp" || exporter == "none") continue;
     read.Warn("OTEL_TRACES_EXPORTER: only otlp and none are served, is '" + exporter.substr(0, 64) +
-              "'; otlp holds");
+              "'; otlp holds where an endpoint is named");
+  }
+  return exporters == std::vector<std::string>{"none"};
+}
+
+// What this exporter has no part for; each is one line, and traces go on without it.
+void WarnOfWhatIsNotServed(const Reader& read) {
+  const auto warn = [&read](const char* name, const std::string& value, const char* instead) {
+    read.Warn(std::string(name) + ": '" + value.substr(0, 64) + "' is not served; " + instead);
+  };
+  for (const char* name :
+       {"OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+        "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"}) {
+    const std::string file = read.Text({name});
+    if (!file.empty()) warn(name, file, "the collector is shown no certificate");
+  }
+  const std::string propagators = read.Text({"OTEL_PROPAGATORS"});
+  for (const std::string& propagator : Items(propagators)) {
+    if (propagator == "tracecontext" || propagator == "baggage") continue;
+    warn("OTEL_PROPAGATORS", propagator, "tracecontext holds");
+  }
+}
+
+bool WantsGzip(const Reader& read) {
+  const std::string compression =
+      read.Text({"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"});
+  if (compression == "gzip") return true;
+  if (!compression.empty() && compression != "none") {
+    read.Warn("OTEL_EXPORTER_OTLP_COMPRESSION: only gzip and none are served, is '" +
+              compression.substr(0, 64) + "'; none holds");
   }
   return false;
 }
 
-}  // namespace
-
-TraceSettings TraceSettingsOf(const std::map<std::string, std::string>& environment,
-                              const std::string& service, const std::string& endpoint) {
-  TraceSettings settings;
-  const Reader read(environment, settings);
-  ReadEndpoint(read, endpoint, settings);
-  if (IsSwitchedOff(read, settings)) settings.on = false;
-  if (!settings.on) return settings;
-  ReadSampler(read, settings);
-  settings.headers =
-      Pairs(read.Text({"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"}));
-  settings.certificate_file =
-      read.Text({"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"});
+// Who this is: what was said, and under a name of its own each program of a machine.
+void ReadResource(const Reader& read, const std::string& service, TraceSettings& settings) {
   std::string name = read.Text({"OTEL_SERVICE_NAME"});
   for (auto& [key, value] : Pairs(read.Text({"OTEL_RESOURCE_ATTRIBUTES"}))) {
     if (key == "service.name") {
@@ -186,12 +227,35 @@ TraceSettings TraceSettingsOf(const std::map<std::string, std::string>& environm
   }
   settings.resource.emplace_back("service.name", name.empty() ? service : name);
   settings.resource.emplace_back("service.version", std::string(QUIRE_VERSION));
+  settings.resource.emplace_back("process.executable.name", service);
   settings.resource.emplace_back("telemetry.sdk.name", std::string("quire"));
   settings.resource.emplace_back("telemetry.sdk.language", std::string("cpp"));
+}
+
+}  // namespace
+
+TraceSettings TraceSettingsOf(const std::map<std::string, std::string>& environment,
+                              const std::string& service, const std::string& endpoint) {
+  TraceSettings settings;
+  const Reader read(environment, settings);
+  ReadEndpoint(read, endpoint, settings);
+  if (IsSwitchedOff(read)) settings.on = false;
+  if (!settings.on) return settings;
+  ReadSampler(read, settings);
+  WarnOfWhatIsNotServed(read);
+  settings.gzip = WantsGzip(read);
+  settings.headers =
+      Pairs(read.Text({"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"}));
+  settings.certificate_file =
+      read.Text({"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"});
+  ReadResource(read, service, settings);
   auto queue = static_cast<int64_t>(settings.max_queue);
   auto batch = static_cast<int64_t>(settings.max_batch);
   read.Number({"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"}, 1, 600'000,
               settings.timeout_ms);
+  int64_t batch_timeout_ms = settings.timeout_ms;
+  read.Number({"OTEL_BSP_EXPORT_TIMEOUT"}, 1, 600'000, batch_timeout_ms);
+  settings.timeout_ms = std::min(settings.timeout_ms, batch_timeout_ms);
   read.Number({"OTEL_BSP_SCHEDULE_DELAY"}, 1, 600'000, settings.delay_ms);
   read.Number({"OTEL_BSP_MAX_QUEUE_SIZE"}, 1, kMostQueuedSpans, queue);
   read.Number({"OTEL_BSP_MAX_EXPORT_BATCH_SIZE"}, 1, kMostQueuedSpans, batch);

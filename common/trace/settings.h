@@ -24,7 +24,7 @@ struct TraceSettings {
   std::string certificate_file;  // authorities for https; empty: the system's
   Attributes resource;           // service.name and what else was said
   Sampler sampler;
-  bool sample_none = false;
+  bool gzip = false;                  // bodies are compressed
   int64_t timeout_ms = 10'000;        // of one export
   int64_t delay_ms = 5'000;           // between exports while fewer than a batch wait
   size_t max_queue = 2048;            // spans that wait; more are dropped

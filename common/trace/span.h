@@ -25,6 +25,13 @@ struct SpanEvent {
   Attributes attributes;
 };
 
+// Another span that this one has to do with, without being its child.
+struct SpanLink {
+  TraceId trace;
+  uint64_t span = 0;
+  Attributes attributes;
+};
+
 struct Span {
   TraceId trace;
   uint64_t id = 0;
@@ -35,6 +42,7 @@ struct Span {
   int64_t end_unix_ns = 0;
   Attributes attributes;
   std::vector<SpanEvent> events;
+  std::vector<SpanLink> links;
   std::string error;  // what went wrong; empty: nothing is said of its status
 };
 

@@ -76,11 +76,13 @@ HEADERS = [
     ("`Authorization: Bearer KEY`", "request", "an API key, where the router has some"),
     ("`x-request-id`", "both", "names the request in logs, records and `quire trace`; made up where none comes"),
     ("`traceparent`", "request", "W3C trace context, gone on with ([tracing](../tracing.md))"),
+    ("`traceresponse`", "answer", "the trace, and the router's span in it"),
     ("`x-session-id`", "request", "a session stays with its model's version and, by policy, its worker"),
     ("`x-request-timeout-ms`, `x-quire-timeout`", "request", "the time that the client gives it"),
     ("`x-quire-tenant`", "request", "the tenant, from a key that may name one"),
     ("`X-Quire-Worker`", "answer", "the worker that began it"),
     ("`Retry-After`", "answer", "seconds until it makes sense to come back, with 429 and 503"),
+    ("`Inference-Header-Content-Length`", "both", "of `/v2/…/infer`: how many bytes of the body are JSON"),
 ]
 WHO = {"kKey": "a key", "kOpen": "anyone", "kOperator": "an operator"}
 WHERE = {"kInBoth": "both", "kInChat": "chat", "kInCompletion": "completions"}
@@ -179,7 +181,7 @@ def document():
              "", "## Operators", "", "On `--admin-port`, 127.0.0.1 only, with the token of `--admin-token-file` as Bearer.", "", *admin,
              "", "## gRPC", "",
              "On the same two ports, with reflection and `grpc.health.v1.Health`. A key travels as metadata `authorization: Bearer KEY`, "
-             "`x-request-id` and `traceparent` as over HTTP.", *service_tables(), ""]
+             "`x-request-id` and `traceparent` as over HTTP; `traceresponse` is in the answer's initial metadata.", *service_tables(), ""]
     return "\n".join(lines)
 
 

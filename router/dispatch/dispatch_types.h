@@ -27,6 +27,7 @@ struct DispatchOptions {
   LinkOptions link;      // target and worker are filled in
   bool carry_on = true;  // resume on another worker what has already produced output
   CarryOnMode carry_on_mode = CarryOnMode::kTokens;
+  bool traces_attempts = false;  // each has a span, which its worker is told of
 };
 
 struct DispatchRequest {

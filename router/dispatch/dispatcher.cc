@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "common/trace/context.h"
 #include "router/dispatch/refusal.h"
 
 namespace quire {
@@ -217,6 +218,10 @@ void Dispatcher::Send(LiveDispatch& live, WorkerIndex worker) {
   Submit submit = live.MakeSubmit();
   const AttemptKey key{number, live.attempt};
   submit.key = key;
+  if (options_.traces_attempts) {
+    submit.traceparent = trace::AttemptTraceparent(submit.traceparent, options_.instance.value(),
+                                                   number.value(), live.attempt.value());
+  }
   if (live.request.deadline != 0) {
     const Micros left = live.request.deadline - Now();
     submit.remaining_ms = static_cast<uint64_t>(std::max<Micros>(1, left / kMicrosPerMilli));

@@ -31,6 +31,8 @@ void AnswerCall::Begin(GenerateRequest request) {
   request_id_ = request.request_id;
   choices_left_ = static_cast<uint32_t>(request.sampling.n);
   id_ = services_.pipeline.Start(std::move(request), this);
+  const std::string trace = trace::TraceResponse(services_.pipeline.TraceOf(id_));
+  if (!trace.empty()) context_->AddInitialMetadata("traceresponse", trace);
 }
 
 void AnswerCall::Refuse(const ApiError& error) { OnError(error); }

@@ -30,6 +30,7 @@ struct HttpRequest {
   std::string body;
   std::string request_id;  // from x-request-id where it is usable, else made by the session
   std::string traceparent;
+  std::string json_length;  // inference-header-content-length, as it came
   std::string session;
   std::string timeout;                          // x-quire-timeout, as it came
   std::string timeout_ms;                       // x-request-timeout-ms, as it came
@@ -47,6 +48,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual void Reply(HttpResponse response) = 0;
+  // A header of whatever answer follows: W3C's traceresponse. Empty: none.
+  virtual void SetTraceResponse(std::string /*value*/) {}
   // Status line and headers leave now; the body follows by Write.
   virtual void StartStream(int status, std::string_view content_type,
                            const HeaderList& headers) = 0;

@@ -95,7 +95,6 @@ void GenerateCall::Parsed(std::optional<ApiError> problem, ApiRequest parsed) {
     Refuse(*problem);
     return;
   }
-  CountUnknownFields(services_, http_.request_id, parsed.unknown_fields);
   api_ = std::move(parsed);
   Launch(timeout_ms);
 }
@@ -132,6 +131,10 @@ void GenerateCall::Launch(uint64_t timeout_ms) {
     ++parts_live_;
     parts_.back()->id = services_.pipeline.Start(std::move(request), parts_.back().get());
   }
+  // Several prompts share a trace where their client has one; the first stands for them.
+  const trace::RequestTrace trace = services_.pipeline.TraceOf(parts_.front()->id);
+  exchange_.SetTraceResponse(trace::TraceResponse(trace));
+  CountUnknownFields(services_, http_.request_id, trace, api_.unknown_fields);
   if (api_.stream) ArmTimer(services_.limits.sse_commit_after);
 }
 

@@ -328,6 +328,8 @@ HttpRequest HttpSession::TakeRequest(bool& usable) {
   const std::string_view id = StdView(message["x-request-id"]);
   request.request_id = UsableRequestId(id) ? std::string(id) : NewRequestId(services_.rng);
   request.traceparent = std::string(StdView(message["traceparent"]).substr(0, 256));
+  request.json_length =
+      std::string(StdView(message["inference-header-content-length"]).substr(0, 64));
   request.timeout = std::string(StdView(message["x-quire-timeout"]).substr(0, 64));
   request.session = std::string(StdView(message["x-session-id"]).substr(0, 256));
   request.timeout_ms = std::string(StdView(message["x-request-timeout-ms"]).substr(0, 64));
@@ -345,6 +347,7 @@ void HttpSession::BeginAnswer() {
   bool usable = true;
   HttpRequest request = TakeRequest(usable);
   request_id_ = request.request_id;
+  trace_response_.clear();
   head_only_ = request.method == "HEAD";
   preflight_ = request.method == "OPTIONS";
   if (services_.keys != nullptr) services_.keys->CountRequest(request.tenant);

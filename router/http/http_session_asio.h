@@ -49,6 +49,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
 
   // Exchange:
   void Reply(HttpResponse response) override;
+  void SetTraceResponse(std::string value) override { trace_response_ = std::move(value); }
   void StartStream(int status, std::string_view content_type, const HeaderList& headers) override;
   uint64_t Write(std::string_view bytes) override;
   void EndStream() override;
@@ -111,6 +112,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   std::unique_ptr<Call> call_;
   bool dispatching_ = false;
   std::string request_id_;
+  std::string trace_response_;
   bool head_only_ = false;  // HEAD
   bool preflight_ = false;  // OPTIONS
   bool http10_ = false;

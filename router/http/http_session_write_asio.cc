@@ -61,6 +61,7 @@ void HttpSession::AppendHead(int status, std::string_view content_type, const He
     out_ += "Transfer-Encoding: chunked\r\n";
   }
   out_ += "X-Request-Id: " + request_id_ + "\r\n";
+  if (!trace_response_.empty()) out_ += "traceresponse: " + trace_response_ + "\r\n";
   AppendCors();
   for (const auto& [name, value] : headers) out_ += name + ": " + value + "\r\n";
   out_ += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
@@ -78,7 +79,9 @@ void HttpSession::AppendCors() {
         "x-request-timeout-ms, x-quire-timeout, traceparent\r\n"
         "Access-Control-Max-Age: 600\r\n";
   } else {
-    out_ += "Access-Control-Expose-Headers: x-request-id, x-quire-worker, retry-after\r\n";
+    out_ +=
+        "Access-Control-Expose-Headers: x-request-id, x-quire-worker, retry-after, "
+        "traceresponse\r\n";
   }
 }
 

@@ -17,13 +17,14 @@ struct OipCall::ParseJob {
   OipKind kind = OipKind::kInfer;
   oip::ModelPath path;
   std::string body;
+  std::string json_length;
   RequestLimits limits;
   std::optional<ApiError> problem;
   oip::GenerateBody parsed;
 
   void Run() {
     if (kind == OipKind::kInfer) {
-      problem = oip::ReadInferJson(body, path, limits, parsed.request);
+      problem = oip::ReadInferJson({body, json_length}, path, limits, parsed.request);
     } else {
       const auto answering =
           kind == OipKind::kGenerate ? oip::Answering::kOnce : oip::Answering::kStream;
@@ -43,6 +44,7 @@ std::unique_ptr<Call> OipCall::Begin(HttpServices& services, OipKind kind, oip::
   job->kind = kind;
   job->path = std::move(path);
   job->body = std::move(call->http_.body);
+  job->json_length = call->http_.json_length;
   job->limits = services.request_limits;
   call->parse_job_ = job;
   if (job->body.size() <= services.limits.background_parse_bytes) {
@@ -90,6 +92,7 @@ void OipCall::Parsed(std::optional<ApiError> problem, oip::GenerateBody body) {
   body_ = std::move(body);
   answer_ = std::make_unique<oip::InferAnswer>(body_.request);
   id_ = services_.pipeline.Start(std::move(body_.request.generate), this);
+  exchange_.SetTraceResponse(trace::TraceResponse(services_.pipeline.TraceOf(id_)));
   if (kind_ == OipKind::kGenerateStream) ArmTimer(services_.limits.sse_commit_after);
 }
 
@@ -122,8 +125,17 @@ void OipCall::OnFinished(const Usage&) {
   Stop();
   HttpResponse response;
   const std::vector<oip::OutputTensor> outputs = answer_->Take();
-  response.body = kind_ == OipKind::kInfer ? oip::InferJson(body_.request, outputs)
-                                           : oip::GenerateJson(body_, outputs, *answer_);
+  if (kind_ == OipKind::kInfer) {
+    oip::InferText text = oip::InferJson(body_.request, outputs);
+    response.body = std::move(text.body);
+    if (text.json_bytes < response.body.size()) {
+      response.content_type = "application/octet-stream";
+      response.headers.emplace_back("Inference-Header-Content-Length",
+                                    std::to_string(text.json_bytes));
+    }
+  } else {
+    response.body = oip::GenerateJson(body_, outputs, *answer_);
+  }
   exchange_.Reply(std::move(response));
 }
 

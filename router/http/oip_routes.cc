@@ -62,7 +62,7 @@ HttpResponse OipError(const ApiError& error) {
 CallPtr OipServer(HttpServices& services, HttpRequest, Exchange& exchange) {
   std::string body = "{\"name\":\"quire\",\"version\":";
   json::AppendQuoted(services.version, body);
-  return Reply(exchange, 200, body + ",\"extensions\":[\"generate\"]}");
+  return Reply(exchange, 200, body + ",\"extensions\":[\"generate\",\"binary_tensor_data\"]}");
 }
 
 // Clients read these bodies, though the specification has none.

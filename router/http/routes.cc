@@ -235,14 +235,16 @@ std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exch
 }
 
 void CountUnknownFields(HttpServices& services, const std::string& request_id,
-                        const std::vector<std::string>& names) {
+                        const trace::RequestTrace& trace, const std::vector<std::string>& names) {
   if (names.empty()) return;
   services.counters.http_unknown_fields.Add(names.size());
   if (!services.log.Enabled(LogLevel::kDebug)) return;
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   services.log.Debug("unknown fields of a request are ignored",
-                     {{"request_id", request_id}, {"fields", list}});
+                     {{"request_id", request_id},
+                      {"trace_id", trace.id.valid() ? trace::TraceIdHex(trace.id) : ""},
+                      {"fields", list}});
 }
 
 std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeout_ms) {

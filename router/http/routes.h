@@ -41,7 +41,7 @@ std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exch
 
 // Counts fields that nobody knows, and names them in the log for whoever looks.
 void CountUnknownFields(HttpServices& services, const std::string& request_id,
-                        const std::vector<std::string>& names);
+                        const trace::RequestTrace& trace, const std::vector<std::string>& names);
 
 // The time that a request's headers leave it, where they say one.
 std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeout_ms);

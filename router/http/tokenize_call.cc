@@ -109,7 +109,7 @@ void Parsed(const std::shared_ptr<TextJob<Body>>& job) {
         CheckModelAccess(job->services.pipeline.Models(), job->tenant.get(), job->body.model);
     if (forbidden) return job->exchange->Reply(ErrorResponse(*forbidden));
   }
-  CountUnknownFields(job->services, job->request_id, job->body.unknown_fields);
+  CountUnknownFields(job->services, job->request_id, {}, job->body.unknown_fields);
   Ask(job);
 }
 

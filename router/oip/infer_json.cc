@@ -1,6 +1,7 @@
 #include "router/oip/infer_json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <deque>
 #include <utility>
 
@@ -87,7 +88,34 @@ Problem ReadShape(const Value* value, InputTensor& out) {
   return std::nullopt;
 }
 
-Problem ReadTensor(const Value& value, InputTensor& out) {
+// A tensor whose values stand behind the JSON takes them off `rest`.
+Problem ReadRaw(const Value* parameters, std::string_view& rest, InputTensor& out) {
+  if (parameters == nullptr) return std::nullopt;
+  if (!parameters->is_object()) return InvalidField(out.name, "its parameters must be an object");
+  for (const auto& member : parameters->get_object()) {
+    const std::string_view name(member.key().data(), member.key().size());
+    if (name != "binary_data_size") {
+      return InvalidField(out.name, "its parameter " + Quoted(name) +
+                                        " is not served; values travel in the request, not in "
+                                        "shared memory");
+    }
+    const auto size = json::AsInt(member.value(), name);
+    if (!size.ok() || *size < 0) {
+      return InvalidField(out.name, "its binary_data_size must be a number of bytes");
+    }
+    if (static_cast<uint64_t>(*size) > rest.size()) {
+      return InvalidField(out.name, "its binary_data_size is " + std::to_string(*size) +
+                                        "; behind the JSON, which Inference-Header-Content-Length "
+                                        "ends, are " +
+                                        std::to_string(rest.size()) + " bytes left");
+    }
+    out.raw = rest.substr(0, static_cast<size_t>(*size));
+    rest.remove_prefix(static_cast<size_t>(*size));
+  }
+  return std::nullopt;
+}
+
+Problem ReadTensor(const Value& value, std::string_view& rest, InputTensor& out) {
   if (!value.is_object()) return InvalidField("inputs", "each must be an object");
   const json::Object& object = value.get_object();
   if (auto problem = ReadText(json::Find(object, "name"), "inputs.name", out.name)) return problem;
@@ -95,19 +123,19 @@ Problem ReadTensor(const Value& value, InputTensor& out) {
   if (auto problem = ReadText(json::Find(object, "datatype"), "inputs.datatype", out.datatype)) {
     return problem;
   }
-  const Value* parameters = json::Find(object, "parameters");
-  if (parameters != nullptr && parameters->is_object() && !parameters->get_object().empty()) {
-    const auto key = parameters->get_object().begin()->key();
-    return InvalidField(out.name, "its parameter " + Quoted({key.data(), key.size()}) +
-                                      " is not served over REST; values belong into data");
-  }
   if (auto problem = ReadShape(json::Find(object, "shape"), out)) return problem;
+  if (auto problem = ReadRaw(json::Find(object, "parameters"), rest, out)) return problem;
   const Value* data = json::Find(object, "data");
+  if (out.raw && data != nullptr) {
+    return InvalidField(out.name, "has data beside its binary_data_size; give one of the two");
+  }
+  if (out.raw) return std::nullopt;
   if (data == nullptr) return InvalidField(out.name, "has no data");
   return Flattener(out).Add(*data);
 }
 
-Problem ReadTensors(const json::Object& root, InferMessage& out) {
+// In order each takes what is its own of `rest`, the bytes behind the JSON; none may be left.
+Problem ReadTensors(const json::Object& root, std::string_view rest, InferMessage& out) {
   const Value* inputs = json::Find(root, "inputs");
   if (inputs == nullptr || !inputs->is_array()) {
     return InvalidField("inputs", "must be a list of tensors");
@@ -116,31 +144,62 @@ Problem ReadTensors(const json::Object& root, InferMessage& out) {
     return InvalidField("inputs", "there are more than exist: " + NamesOf(InputFacts()));
   }
   for (const Value& input : inputs->get_array()) {
-    if (auto problem = ReadTensor(input, out.inputs.emplace_back())) return problem;
+    if (auto problem = ReadTensor(input, rest, out.inputs.emplace_back())) return problem;
+  }
+  if (rest.empty()) return std::nullopt;
+  return InvalidField("inputs", "behind the JSON are " + std::to_string(rest.size()) +
+                                    " bytes that no tensor's binary_data_size claims");
+}
+
+// Whether an output comes as bytes; what else may be said of one is not served.
+Problem ReadOutputParameters(const Value* parameters, std::string_view name, InferRequest& out) {
+  if (parameters == nullptr) return std::nullopt;
+  if (!parameters->is_object()) return InvalidField("outputs", "parameters must be an object");
+  for (const auto& member : parameters->get_object()) {
+    const std::string_view key(member.key().data(), member.key().size());
+    const Value& value = member.value();
+    if (key == "classification" && value.is_int64() && value.get_int64() == 0) continue;
+    if (key != "binary_data") {
+      return InvalidField("outputs",
+                          Quoted(name) + ": its parameter " + Quoted(key) + " is not served");
+    }
+    if (auto problem = ReadBool(value, key, out.raw_by_name[std::string(name)])) return problem;
   }
   return std::nullopt;
 }
 
-Problem ReadOutputNames(const json::Object& root, InferMessage& out) {
+Problem ReadOutputNames(const json::Object& root, InferMessage& message, InferRequest& out) {
   const Value* outputs = json::Find(root, "outputs");
   if (outputs == nullptr) return std::nullopt;
   if (!outputs->is_array()) return InvalidField("outputs", "must be a list of objects");
+  if (outputs->get_array().size() > OutputFacts().size()) {
+    return InvalidField("outputs", "there are more than exist: " + NamesOf(OutputFacts()));
+  }
   for (const Value& output : outputs->get_array()) {
     std::string_view name;
     if (!output.is_object()) return InvalidField("outputs", "must be a list of objects");
     const json::Object& object = output.get_object();
     if (auto problem = ReadText(json::Find(object, "name"), "outputs.name", name)) return problem;
     const Value* parameters = json::Find(object, "parameters");
-    if (parameters != nullptr && parameters->is_object()) {
-      const Value* binary = json::Find(parameters->get_object(), "binary_data");
-      if (binary != nullptr && !(binary->is_bool() && !binary->get_bool())) {
-        return InvalidField("outputs", Quoted(name) +
-                                           " is asked for as binary data, which is "
-                                           "served over gRPC only");
-      }
-    }
-    out.outputs.push_back(name);
+    if (auto problem = ReadOutputParameters(parameters, name, out)) return problem;
+    message.outputs.push_back(name);
   }
+  return std::nullopt;
+}
+
+Problem SplitBody(const InferBody& body, std::string_view& text, std::string_view& rest) {
+  constexpr std::string_view kHeader = "Inference-Header-Content-Length";
+  text = body.bytes;
+  if (body.json_length.empty()) return std::nullopt;
+  uint64_t length = 0;
+  const char* const end = body.json_length.data() + body.json_length.size();
+  const auto [read, code] = std::from_chars(body.json_length.data(), end, length);
+  if (code != std::errc() || read != end || length > text.size()) {
+    return InvalidField(kHeader, "must be how many of the body's " + std::to_string(text.size()) +
+                                     " bytes are JSON, is " + Quoted(body.json_length));
+  }
+  rest = text.substr(length);
+  text = text.substr(0, length);
   return std::nullopt;
 }
 
@@ -269,11 +328,14 @@ void AppendTensors(std::string_view name, const std::vector<TensorFacts>& facts,
 
 }  // namespace
 
-Problem ReadInferJson(std::string_view body, const ModelPath& path, const RequestLimits& limits,
+Problem ReadInferJson(const InferBody& body, const ModelPath& path, const RequestLimits& limits,
                       InferRequest& out) {
   out.model = path.model;
+  out.raw_outputs = false;  // unless asked for
+  std::string_view text, rest;
+  if (auto problem = SplitBody(body, text, rest)) return problem;
   Value root;
-  if (auto problem = ParseBody(body, limits, root)) return problem;
+  if (auto problem = ParseBody(text, limits, root)) return problem;
   const json::Object& object = root.get_object();
   if (auto problem = CheckMembers(object, path)) return problem;
   InferMessage message;
@@ -284,8 +346,8 @@ Problem ReadInferJson(std::string_view body, const ModelPath& path, const Reques
     if (!parameters->is_object()) return InvalidField("parameters", "must be an object");
     message.parameters = parameters->get_object();
   }
-  if (auto problem = ReadTensors(object, message)) return problem;
-  if (auto problem = ReadOutputNames(object, message)) return problem;
+  if (auto problem = ReadTensors(object, rest, message)) return problem;
+  if (auto problem = ReadOutputNames(object, message, out)) return problem;
   return ReadInfer(message, Answering::kOnce, limits, out);
 }
 
@@ -302,8 +364,8 @@ Problem ReadGenerateJson(std::string_view body, const ModelPath& path, Answering
   return ReadInfer(draft.message, answering, limits, out.request);
 }
 
-std::string InferJson(const InferRequest& request, const std::vector<OutputTensor>& outputs) {
-  std::string out;
+InferText InferJson(const InferRequest& request, const std::vector<OutputTensor>& outputs) {
+  std::string out, raw;
   AppendHead(request, out);
   out += ",\"outputs\":[";
   bool first = true;
@@ -311,11 +373,21 @@ std::string InferJson(const InferRequest& request, const std::vector<OutputTenso
     out += std::exchange(first, false) ? "{" : ",{";
     AppendMember("name", tensor.name, out);
     AppendMember("datatype", tensor.Datatype(), out);
-    out += ",\"shape\":[" + std::to_string(tensor.Elements()) + "],\"data\":[";
+    out += ",\"shape\":[" + std::to_string(tensor.Elements()) + "],";
+    const auto asked = request.raw_by_name.find(tensor.name);
+    if (asked == request.raw_by_name.end() ? request.raw_outputs : asked->second) {
+      const std::string bytes = tensor.Raw();
+      out += "\"parameters\":{\"binary_data_size\":" + std::to_string(bytes.size()) + "}}";
+      raw += bytes;
+      continue;
+    }
+    out += "\"data\":[";
     AppendElements(tensor, out);
     out += "]}";
   }
-  return out + "]}";
+  out += "]}";
+  const size_t json_bytes = out.size();
+  return {std::move(out) + raw, json_bytes};
 }
 
 std::string GenerateJson(const GenerateBody& body, const std::vector<OutputTensor>& outputs,

@@ -21,8 +21,16 @@ struct ModelPath {
   std::string version;
 };
 
+// A body of /infer: JSON, and behind it the bytes of tensors that say how many are theirs
+// (Triton's binary tensor data extension).
+struct InferBody {
+  std::string_view bytes;
+  // Inference-Header-Content-Length as it came: how many of them are JSON. Empty: all.
+  std::string_view json_length;
+};
+
 // nullopt: `out` holds the request. Parsed values end with the call.
-std::optional<ApiError> ReadInferJson(std::string_view body, const ModelPath& path,
+std::optional<ApiError> ReadInferJson(const InferBody& body, const ModelPath& path,
                                       const RequestLimits& limits, InferRequest& out);
 
 struct GenerateBody {
@@ -34,7 +42,11 @@ std::optional<ApiError> ReadGenerateJson(std::string_view body, const ModelPath&
                                          Answering answering, const RequestLimits& limits,
                                          GenerateBody& out);
 
-std::string InferJson(const InferRequest& request, const std::vector<OutputTensor>& outputs);
+struct InferText {
+  std::string body;
+  size_t json_bytes = 0;  // of it; behind them the tensors that are wanted as bytes
+};
+InferText InferJson(const InferRequest& request, const std::vector<OutputTensor>& outputs);
 // One response of /generate, or one event's data of /generate_stream.
 std::string GenerateJson(const GenerateBody& body, const std::vector<OutputTensor>& outputs,
                          const InferAnswer& answer);

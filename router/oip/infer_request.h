@@ -4,6 +4,8 @@
 // Pure; any thread. Requests are hostile: an error names the tensor, parameter or sampling key.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +49,8 @@ struct InferRequest {
   bool stream = false;       // a response for each step
   bool empty_final = false;  // the last word is a response of its own, without outputs
   bool raw_outputs = true;   // outputs as raw contents, else as typed ones
+  // Over REST an output says for itself whether it comes as bytes behind the JSON.
+  std::map<std::string, bool, std::less<>> raw_by_name;
 };
 
 inline constexpr std::string_view kVersion = "1";  // of every model

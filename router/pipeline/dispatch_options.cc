@@ -23,6 +23,7 @@ DispatchOptions MakeDispatchOptions(const PipelineOptions& options, RouterInstan
   dispatch.limits = options.limits;
   dispatch.link.silence_ms = options.worker_silence_ms;
   dispatch.carry_on = options.carry_on;
+  dispatch.traces_attempts = options.sampler.has_value();
   if (options.carry_on_exact) dispatch.carry_on_mode = CarryOnMode::kExact;
   return dispatch;
 }

@@ -27,6 +27,7 @@
 #include "router/pipeline/model_directory.h"
 #include "router/pipeline/prompt_work.h"
 #include "router/pipeline/request.h"
+#include "router/pipeline/request_lines.h"
 #include "router/pipeline/router_metrics.h"
 #include "router/pipeline/running_requests.h"
 #include "router/pipeline/tokenize_service.h"
@@ -63,6 +64,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   bool Healthy() const override { return models_.AnyReady(); }
   void StartDraining() override { admission_.StartDraining(); }
   size_t LiveRequests() const override { return requests_.size(); }
+  trace::RequestTrace TraceOf(RequestId id) const override { return TraceIn(requests_, id); }
   std::vector<WorkerStatus> Workers() const override { return StatusesOf(dispatcher_); }
   std::vector<RunningRequest> Running(std::string_view id) const override {
     return RunningOf(requests_, dispatcher_, id, Now());
@@ -151,9 +153,7 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   request.ask = std::move(ask);
   request.ask.priority = PriorityOf(request.ask);
   request.sink = sink;
-  request.record.router = instance_;
-  request.record.request = RequestNumber(id);
-  JoinTrace(options_.sampler, request);
+  BeginRecord(options_.sampler, instance_, RequestNumber(id), request);
   request.arrived = Now();
   if (auto refusal =
           admission_.Enter(id, request.ask.tenant, request.ask.priority, request.arrived)) {
@@ -286,8 +286,7 @@ void RouterPipeline::OnAdmitted(RequestNumber number, const WorkerRecord& worker
 void RouterPipeline::OnAttemptOver(RequestNumber number, const AttemptReport& report) {
   LiveRequest* request = Find(number.value());
   QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
-  RecordAttempt(request->record, report);
-  request->moved_by = report.end;
+  NoteAttempt(report, *request, runtime_.logger);
 }
 
 bool RouterPipeline::EnsureStarted(RequestId id) {
@@ -402,6 +401,7 @@ void RouterPipeline::Release(RequestId id, RequestEnd end) {
   if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
   admission_.Leave(id, TokensTaken(request), Now());
   const RequestRecord record = RecordOf(request, end, Now());
+  LogEnd(record, runtime_.logger);
   const bool accepted = !request.refused;  // it came in, whatever became of it then
   metrics_.RequestEnded(record, accepted);
   metrics_.serving().RequestEnded(request.model.facts.name, end, request.started);

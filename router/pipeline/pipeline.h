@@ -71,6 +71,8 @@ class Pipeline {
   // No new requests; running ones go on.
   virtual void StartDraining() = 0;
   virtual size_t LiveRequests() const = 0;
+  // Where a request that has not ended stands in a trace; not valid: in none.
+  virtual trace::RequestTrace TraceOf(RequestId /*request*/) const { return {}; }
   // For operators.
   virtual std::vector<WorkerStatus> Workers() const { return {}; }
   // Requests that have not ended: those with this x-request-id, or, if it is empty, the latest.

@@ -190,8 +190,11 @@ std::optional<ApiError> MakeStreams(LiveRequest& request) {
   return std::nullopt;
 }
 
-void JoinTrace(const std::optional<trace::Sampler>& sampler, LiveRequest& request) {
+void BeginRecord(const std::optional<trace::Sampler>& sampler, RouterInstance router,
+                 RequestNumber number, LiveRequest& request) {
   RequestRecord& record = request.record;
+  record.router = router;
+  record.request = number;
   record.operation =
       std::holds_alternative<ChatPrompt>(request.ask.prompt) ? "chat" : "text_completion";
   record.trace = trace::BeginTrace(sampler, request.ask.traceparent, record.router.value(),
@@ -266,6 +269,13 @@ RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {
   record.accepted_tokens = request.accepted_tokens;
   record.total_us = now - request.arrived;
   record.arrived_at = request.arrived;
+  const SamplingParams& sampling = request.sampling;
+  record.sampled_with = {static_cast<uint32_t>(request.streams.size()),
+                         sampling.max_tokens,
+                         sampling.temperature,
+                         sampling.top_p,
+                         sampling.top_k,
+                         sampling.seed};
   if (!Ran(request)) return record;
   const Usage usage = UsageOf(request);
   record.prompt_tokens = usage.prompt_tokens;

@@ -87,10 +87,12 @@ uint64_t TokensTaken(const LiveRequest& request);
 // left to generate.
 std::optional<ApiError> MakeStreams(LiveRequest& request);
 
+// Gives the request its key and its place in a trace, and its workers a traceparent with this
+// router's span where traces are exported; else its client's goes through as it came.
+void BeginRecord(const std::optional<trace::Sampler>& sampler, RouterInstance router,
+                 RequestNumber number, LiveRequest& request);
+
 // All that a worker needs, apart from what the dispatcher fills in.
-// Gives the request its place in a trace, and its workers a traceparent with this router's span
-// where traces are exported; else its client's goes through as it came.
-void JoinTrace(const std::optional<trace::Sampler>& sampler, LiveRequest& request);
 Submit MakeSubmit(const LiveRequest& request, SaltBook& salts);
 
 // Outputs of a choice came: counts what its client waited for them, and for a failover before them.

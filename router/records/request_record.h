@@ -27,6 +27,16 @@ enum class RequestEnd : uint8_t {
 std::string_view RequestEndName(RequestEnd end);
 std::string_view ApiCodeName(ApiCode code);  // "deadline_exceeded"
 
+// How its tokens were drawn; no choices: it ended before that was settled.
+struct SampledWith {
+  uint32_t choices = 0;
+  int32_t max_tokens = 0;
+  float temperature = 0;
+  float top_p = 0;
+  int32_t top_k = 0;
+  uint64_t seed = 0;
+};
+
 struct RequestRecord {
   // The key under which workers book its attempts.
   RouterInstance router;
@@ -39,6 +49,7 @@ struct RequestRecord {
   trace::RequestTrace trace;
   int32_t priority = 0;
   bool streaming = false;
+  SampledWith sampled_with;
 
   RequestEnd end = RequestEnd::kFinished;
   ApiCode error = ApiCode::kInternal;       // with kFailed and kRejected

@@ -12,7 +12,6 @@ using trace::Span;
 using trace::SpanKind;
 
 constexpr size_t kMaxNameBytes = 256;  // of what workers and clients chose
-constexpr uint64_t kPhaseParts = 8;    // span numbers below one attempt
 
 std::string Cut(const std::string& name) { return ValidUtf8(name.substr(0, kMaxNameBytes)); }
 
@@ -34,8 +33,7 @@ class SpanMaker {
   }
   // The id of a part below an attempt; attempt 0 is the request itself.
   uint64_t Id(uint64_t attempt, uint64_t part) const {
-    return trace::DerivedSpanId(record_.router.value(), record_.request.value(),
-                                attempt * kPhaseParts + part);
+    return trace::RouterSpanId(record_.router.value(), record_.request.value(), attempt, part);
   }
   int64_t UnixNs(Micros time) const { return zero_ + time * 1000; }
 
@@ -47,6 +45,20 @@ class SpanMaker {
 bool WentWrong(AttemptEnd end) {
   return end != AttemptEnd::kFinished && end != AttemptEnd::kCancelled &&
          end != AttemptEnd::kRunning && end != AttemptEnd::kDrained;
+}
+
+// What was asked for, every default resolved.
+void AddSampling(const SampledWith& with, Span& root) {
+  if (with.choices == 0) return;  // it never came to that
+  const auto add = [&root](const char* name, trace::AttributeValue value) {
+    root.attributes.emplace_back(name, std::move(value));
+  };
+  add("gen_ai.request.max_tokens", int64_t{with.max_tokens});
+  add("gen_ai.request.temperature", double{with.temperature});
+  add("gen_ai.request.top_p", double{with.top_p});
+  if (with.top_k > 0) add("gen_ai.request.top_k", int64_t{with.top_k});
+  add("gen_ai.request.seed", static_cast<int64_t>(with.seed));
+  if (with.choices > 1) add("gen_ai.request.choice.count", int64_t{with.choices});
 }
 
 Span RootSpan(const RequestRecord& record, const SpanMaker& make) {
@@ -78,6 +90,7 @@ Span RootSpan(const RequestRecord& record, const SpanMaker& make) {
   add("quire.attempts", static_cast<int64_t>(record.attempts_total));
   add("quire.end", std::string(RequestEndName(record.end)));
   if (record.inexact) add("quire.inexact", true);
+  AddSampling(record.sampled_with, root);
   if (record.end == RequestEnd::kFailed || record.end == RequestEnd::kRejected) {
     root.error = std::string(ApiCodeName(record.error));
     add("error.type", root.error);
@@ -99,6 +112,7 @@ void AddWaits(const RequestRecord& record, const SpanMaker& make, std::vector<Sp
   }
 }
 
+// A carry-on is linked to the attempt whose outputs it goes on with.
 void AddAttempt(const RequestRecord& record, const AttemptReport& attempt, const SpanMaker& make,
                 std::vector<Span>& spans) {
   const uint64_t number = attempt.attempt.value();
@@ -123,6 +137,10 @@ void AddAttempt(const RequestRecord& record, const AttemptReport& attempt, const
   if (WentWrong(attempt.end)) {
     span.error = std::string(AttemptEndName(attempt.end));
     add("error.type", span.error);
+  }
+  if (attempt.carry_on && number > 1) {
+    span.links.push_back(
+        {record.trace.id, make.Id(number - 1, 0), {{"quire.link", std::string("carries_on")}}});
   }
   const uint64_t parent = span.id;
   spans.push_back(std::move(span));

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+
 #include "cli/metrics_text.h"
 #include "cli/timeline.h"
 #include "cli/top_view.h"
+#include "cli/worker_lines.h"
 
 namespace quire::cli {
 namespace {
@@ -122,6 +126,44 @@ TEST(Timeline, TellsAttemptsInTheOrderOfTime) {
     EXPECT_FALSE(TimelineText(wrong).ok()) << wrong;
   }
   EXPECT_TRUE(TimelineText("{\"request_id\":\"x\",\"attempts\":7}").ok());
+}
+
+TEST(WorkerPart, IsWhatTheWorkersOfThisRequestWrote) {
+  const std::string body =
+      R"({"request_id":"r","router":"00000000000000aa","request":3,"attempts":[]})";
+  const auto attempt = [](int number, const std::string& router, int request) {
+    return R"({"router":")" + router + R"(","request":)" + std::to_string(request) +
+           R"(,"attempt":)" + std::to_string(number) +
+           R"(,"request_id":"r","reason":"stop","cached_tokens":16,"computed_tokens":8,)"
+           R"("recomputed_tokens":2,"generated_tokens":5,"preemptions":1,"queue_us":1500,)"
+           R"("prefill_us":20000,"decode_us":4000})";
+  };
+  const std::string text = WorkerPartText(
+      body, {attempt(2, "00000000000000aa", 3), attempt(1, "00000000000000aa", 3),
+             attempt(1, "00000000000000bb", 3), attempt(1, "00000000000000aa", 4), "rubbish",
+             R"({"request_id":"r","router":"00000000000000aa","request":3})"});
+  EXPECT_EQ(text,
+            "\nat its workers\n"
+            "  attempt 1: queue 1.5 ms, prefill 20 ms, decode 4 ms; 8 tokens computed, 16 from the "
+            "cache, 5 generated, 2 computed anew, preemptions: 1; stop\n"
+            "  attempt 2: queue 1.5 ms, prefill 20 ms, decode 4 ms; 8 tokens computed, 16 from the "
+            "cache, 5 generated, 2 computed anew, preemptions: 1; stop\n");
+  EXPECT_EQ(WorkerPartText(body, {}), "");
+  EXPECT_EQ(WorkerPartText("rubbish", {attempt(1, "00000000000000aa", 3)}), "");
+  EXPECT_FALSE(LinesAbout("/nowhere/at/all", "r").ok());
+}
+
+TEST(WorkerPart, LinesAreThoseThatNameTheRequest) {
+  const std::string path = testing::TempDir() + "/worker_lines_test.jsonl";
+  std::ofstream(path) << R"({"request_id":"a\"b","x":1})"
+                      << "\n"
+                      << R"({"request_id":"other"})"
+                      << "\n"
+                      << R"({"request_id":"a\"b","x":2})";
+  const auto lines = LinesAbout(path, "a\"b");
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  EXPECT_EQ(lines->size(), 2u);
+  std::remove(path.c_str());
 }
 
 TEST(Timeline, AListHasALineForEachRequest) {

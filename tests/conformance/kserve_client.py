@@ -98,10 +98,12 @@ def rest_health():
 
 @check
 def rest_infer():
-    asked = request(binary=False, max_tokens=8, temperature=0)
-    response = over_rest(lambda c: c.infer(URL, asked, model_name=MODEL))
-    assert response.id == "one" and response.model_name == MODEL
-    assert text_of(response) == text_of(over_grpc(lambda c: c.infer(asked)))
+    expected = text_of(over_grpc(lambda c: c.infer(request(binary=False, max_tokens=8, temperature=0))))
+    for binary, parameters in ((False, None), (True, None), (True, {"binary_data_output": True})):
+        asked = request(binary=binary, parameters=parameters, max_tokens=8, temperature=0)
+        response = over_rest(lambda c, a=asked: c.infer(URL, a, model_name=MODEL))
+        assert response.id == "one" and response.model_name == MODEL
+        assert text_of(response) == expected, (binary, parameters, text_of(response), expected)
 
 
 @check

@@ -262,6 +262,7 @@ def main():
                        run_python("venv-langchain", "langchain_client.py", f"http://{http}", MODEL),
                        run_grpcurl((grpc_port, http_port)),
                        run_python("venv-tritonclient", "triton_client.py", grpc, MODEL),
+                       run_python("venv-tritonclient", "triton_http_client.py", http, MODEL),
                        run_python("venv-open-webui", "open_webui_client.py", f"http://{http}/v1", MODEL),
                        run_python("venv-kserve", "kserve_client.py", http, grpc, MODEL),
                        run_node("grpc_client.mjs", grpc, MODEL),

@@ -246,7 +246,7 @@ def router_with_admin(folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with Server(f"--admin-port={port}", f"--admin-token-file={token}") as server:
+    with Server(f"--admin-port={port}", f"--admin-token-file={token}", f"--request-log={folder}/books.jsonl") as server:
         yield server, f"--url=http://127.0.0.1:{server.port}", [f"--admin-url=http://127.0.0.1:{port}",
                                                                 f"--admin-token-file={token}"]
 
@@ -266,6 +266,11 @@ def test_top_and_trace_tell_what_a_server_does():
         code, out, err = quire("trace", "one.request-7", *admin)
         for part in ("one.request-7, ended: finished", "arrived", "attempt 1 sent to", "first output", "20 out"):
             expect(code == 0 and part in out, (part, out, err))
+        books = pathlib.Path(folder) / "books.jsonl"
+        code, out, err = quire("trace", "one.request-7", *admin, f"--worker-log={books}")
+        expect(code == 0 and "at its workers" in out and "20 generated; length" in out, (code, out, err))
+        code, out, err = quire("trace", "one.request-7", *admin, f"--worker-log={folder}/nothing")
+        expect(code == 1 and "--worker-log" in err and len(err.splitlines()) == 1, (code, out, err))
         code, out, err = quire("trace", *admin)
         expect(code == 0 and "one.request-7" in out and "finished" in out, (out, err))
         code, out, err = quire("trace", "one.request-7", "--json", *admin)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Traces of a real router, taken by a collector of this test and read with OpenTelemetry's published schema."""
+"""Traces and logs of a real router and its workers: taken by a collector of this test and read with OpenTelemetry's
+published schema."""
 import contextlib
+import gzip
 import http.server
 import json
 import os
@@ -37,16 +39,19 @@ def into_venv():
 
 
 class Collector:
-    """Takes OTLP over HTTP; `status` is what it answers with."""
+    """Takes OTLP over HTTP; `status` is what it answers with. `spans` are the router's."""
 
     def __init__(self, port=0):
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
         self.spans, self.resources, self.headers, self.raw, self.status = [], [], [], b"", 200
+        self.of_workers = []
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers["Content-Encoding"] == "gzip":
+                    body = gzip.decompress(body)
                 outer.raw += body
                 outer.headers.append((self.path, dict(self.headers)))
                 if outer.status == 200:
@@ -54,8 +59,11 @@ class Collector:
                     message.ParseFromString(body)
                     for resource in message.resource_spans:
                         outer.resources.append(values(resource.resource.attributes))
+                        program = outer.resources[-1]["process.executable.name"]
+                        expect(program in ("quire-router", "quire-worker"), program)
+                        to = outer.of_workers if program == "quire-worker" else outer.spans
                         for scope in resource.scope_spans:
-                            outer.spans.extend(scope.spans)
+                            to.extend(scope.spans)
                 self.send_response(outer.status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -73,6 +81,9 @@ class Collector:
 
     def named(self, name):
         return [s for s in self.spans if s.name == name]
+
+    def worker_named(self, name):
+        return [s for s in self.of_workers if s.name == name]
 
 
 def values(attributes):
@@ -108,9 +119,10 @@ def test_a_request_is_a_trace_of_its_clients():
     with collecting() as collector, tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "requests.jsonl"
         with Server(f"--request-log={log}") as server:
-            ask(server, {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "one-request"}, ignore_eos=True)
+            answer = ask(server, {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "one-request"}, ignore_eos=True)
             wait_until(lambda: collector.named("decode"), "its spans arrive")
             (root,) = collector.named("chat demo")
+            expect(answer.headers["traceresponse"] == f"00-{TRACE}-{root.span_id.hex()}-01", answer.headers)
             expect(root.trace_id.hex() == TRACE and root.parent_span_id.hex() == PARENT, root)
             by_id = {s.span_id: s for s in collector.spans}
             expect(all(s.trace_id == root.trace_id for s in collector.spans), "one trace")
@@ -136,8 +148,99 @@ def test_a_request_is_a_trace_of_its_clients():
             expect(all(s.trace_id.hex() != TRACE for s in collector.spans[count:]), "not the one that was not sampled")
             expect(server.stop() == 0, server.process.output())
         lines = [json.loads(line) for line in log.read_text().splitlines()]
+        (attempt,) = [line for line in lines if line.get("attempt") and line["request_id"] == "one-request"]
+        expect(attempt["trace_id"] == TRACE, attempt)
         lines = [line for line in lines if "attempts_total" in line]  # the worker writes there too
         expect(lines[0]["trace_id"] == TRACE and lines[2]["trace_id"] == collector.spans[-1].trace_id.hex(), lines)
+
+
+def test_a_workers_spans_stand_below_its_routers_attempt():
+    with collecting(OTEL_EXPORTER_OTLP_COMPRESSION="gzip") as collector, Server("--max-num-batched-tokens=16") as server:
+        for count in (1, 2):
+            ask(server, {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": f"r-{count}"}, ignore_eos=True)
+            wait_until(lambda n=count: len(collector.worker_named("decode")) == n == len(collector.named("decode")),
+                       "both parts arrive")
+        expect(all(h["Content-Encoding"] == "gzip" for _, h in collector.headers), collector.headers)
+        expect(all(s.trace_id.hex() == TRACE for s in collector.of_workers), "one trace")
+        roots = collector.worker_named("text_completion demo")
+        expect(sorted(s.parent_span_id for s in roots) == sorted(s.span_id for s in collector.named("attempt")),
+               "each worker's span stands below its router's attempt")
+        expect(all(s.kind == 2 for s in roots), "servers' spans")
+        by_request = {values(s.attributes)["quire.request_id"]: s for s in roots}
+        first, second = (values(by_request[f"r-{n}"].attributes) for n in (1, 2))
+        expect(first["gen_ai.usage.output_tokens"] == 8 == second["gen_ai.usage.output_tokens"], (first, second))
+        expect(first["gen_ai.usage.cache_read.input_tokens"] == 0, first)
+        expect(second["gen_ai.usage.cache_read.input_tokens"] >= 16 and second["quire.preemptions"] == 0, second)
+        by_id = {s.span_id: s for s in collector.of_workers}
+        below = {name: {by_id[s.parent_span_id].name for s in collector.worker_named(name)}
+                 for name in ("queue", "prefill", "decode", "prefill chunk")}
+        expect(below == {"queue": {roots[0].name}, "prefill": {roots[0].name}, "decode": {roots[0].name},
+                         "prefill chunk": {"prefill"}}, below)
+        chunks = [s for s in collector.worker_named("prefill chunk")
+                  if by_id[s.parent_span_id].parent_span_id == by_request["r-1"].span_id]
+        computed = sum(values(s.attributes)["quire.chunk.tokens"] for s in chunks)
+        expect(len(chunks) > 1 and computed == first["gen_ai.usage.input_tokens"], (len(chunks), computed, first))
+        for span in collector.of_workers:
+            parent = by_id.get(span.parent_span_id)
+            expect(parent is None or parent.start_time_unix_nano <= span.start_time_unix_nano
+                   <= span.end_time_unix_nano <= parent.end_time_unix_nano, (span, parent))
+        expect(SECRET.encode() not in collector.raw, "no text of a prompt")
+
+
+def test_vllms_flags_for_traces_are_taken():
+    collector = Collector()
+    variables = {"VLLM_ADDITIONAL_ARGS":
+                 f"--otlp-traces-endpoint http://127.0.0.1:{collector.port} --collect-detailed-traces all",
+                 "OTEL_BSP_SCHEDULE_DELAY": "50"}
+    os.environ.update(variables)
+    try:
+        with Server() as server:
+            ask(server)
+            wait_until(lambda: collector.named("chat demo") and collector.worker_named("decode"), "both parts arrive")
+    finally:
+        for name in variables:
+            os.environ.pop(name)
+        collector.close()
+
+
+def test_lines_of_the_log_name_request_and_trace_and_no_text():
+    with Server("--log-level=debug", "--log-format=json", "--workers=2") as server:
+        answer = ask(server, {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "logged"}, nobody_knows_this=1)
+        expect(answer.headers["traceresponse"].startswith(f"00-{TRACE}-") and
+               answer.headers["traceresponse"].endswith("-00"), "nothing is recorded, and it says so")
+        server.wait_until(lambda: len(about(server, "logged")) >= 3, "router and worker tell of it")
+        lines = about(server, "logged")
+        expect({line["msg"] for line in lines} == {"unknown fields of a request are ignored", "a request has ended",
+                                                   "an attempt has ended"}, lines)
+        expect(all(line["trace_id"] == TRACE for line in lines), lines)
+        events = server.stream("/v1/completions", {"model": "demo", "prompt": SECRET, "max_tokens": 1900,
+                                                   "ignore_eos": True, "request_id": "moved"})
+        next(events)
+        kill_the_busy(server)
+        expect(list(events)[-1] == "[DONE]", "the stream ends well")
+        server.wait_until(lambda: any(line["msg"] == "an attempt did not end well" for line in about(server, "moved")),
+                          "the loss is told")
+        expect(server.stop() == 0, server.process.output())
+        expect(SECRET not in server.process.output(), "no text of a prompt")
+
+
+def about(server, request):
+    """The lines of the log that name a request of that id."""
+    lines = []
+    for line in list(server.process.lines):
+        start = line.find('{"ts"')  # behind the name of the child, if any
+        with contextlib.suppress(ValueError):
+            said = json.loads(line[start:]) if start >= 0 else {}
+            if said.get("request_id") == request:
+                lines.append(said)
+    return lines
+
+
+def kill_the_busy(server):
+    busy = next(s["worker"] for s in json.loads(server.get("/fleet")[1])["streams"])
+    for pid in server.children("quire-worker"):
+        if f":{busy.rsplit(':', 1)[1]}" in listening(pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_stream_that_was_carried_on_shows_both_attempts():
@@ -145,11 +248,7 @@ def test_a_stream_that_was_carried_on_shows_both_attempts():
         events = server.stream("/v1/completions", {"model": "demo", "prompt": "Once", "max_tokens": 1900,
                                                    "ignore_eos": True})
         next(events)
-        status, text = server.get("/fleet")
-        busy = next(s["worker"] for s in json.loads(text)["streams"])
-        for pid in server.children("quire-worker"):
-            if f":{busy.rsplit(':', 1)[1]}" in listening(pid):
-                os.kill(pid, signal.SIGKILL)
+        kill_the_busy(server)
         expect(list(events)[-1] == "[DONE]", "the stream ends well")
         wait_until(lambda: collector.named("text_completion demo"), "its spans arrive")
         (lost,), (carried,) = collector.named("attempt"), collector.named("carry_on")
@@ -157,6 +256,12 @@ def test_a_stream_that_was_carried_on_shows_both_attempts():
         expect(carried.status.code == 0 and len(collector.named("decode")) == 2, collector.spans)
         tokens = sum(values(s.attributes)["gen_ai.usage.output_tokens"] for s in (lost, carried))
         expect(tokens == 1900, tokens)
+        expect([link.span_id for link in carried.links] == [lost.span_id] and not lost.links, carried)
+        wait_until(lambda: collector.worker_named("text_completion demo"), "the worker's spans arrive")
+        (resumed,) = collector.worker_named("text_completion demo")  # those of the other died with it
+        expect(resumed.parent_span_id == carried.span_id, resumed)
+        expect(values(resumed.attributes)["quire.tokens.resumed"] == values(lost.attributes)["gen_ai.usage.output_tokens"],
+               (lost, resumed))
 
 
 def listening(pid):
@@ -176,20 +281,22 @@ def test_a_collector_that_is_away_costs_nothing_but_its_spans():
         collector.status = 503
         for _ in range(3):
             expect(ask(server).status == 200, "it serves")
-        wait_until(lambda: metric(server, "quire_router_trace_export_failures_total") >= 1, "the failure is counted")
+        wait_until(lambda: all(metric(server, f"quire_{who}_trace_export_failures_total") >= 1
+                               for who in ("router", "worker")), "the failure is counted")
         collector.close()  # now nobody listens
         for _ in range(3):
             expect(ask(server).status == 200, "it serves")
-        expect(metric(server, "quire_router_trace_spans_dropped_total") > 0, "spans were dropped")
-        expect(metric(server, "quire_router_trace_spans_exported_total") == 0, "none was taken")
+        for who in ("router", "worker"):
+            expect(metric(server, f"quire_{who}_trace_spans_dropped_total") > 0, "spans were dropped")
+            expect(metric(server, f"quire_{who}_trace_spans_exported_total") == 0, "none was taken")
         expect(server.stop() == 0, server.process.output())
         told = [line for line in server.process.lines if "traces cannot be exported" in line]
-        expect(len(told) == 1, told)
+        expect(len(told) == 2, told)  # once by the router, once by its worker
 
 
 def metric(server, name):
     for line in server.get("/metrics")[1].splitlines():
-        if line.startswith(name + " "):
+        if line.startswith((name + " ", name + "{")):
             return float(line.rsplit(" ", 1)[1])
     return 0
 
@@ -202,6 +309,9 @@ def test_without_an_endpoint_or_switched_off_nothing_is_sent():
 
 def test_what_is_wrong_is_told_and_does_not_keep_it_from_serving():
     with collecting(OTEL_EXPORTER_OTLP_PROTOCOL="grpc", OTEL_BSP_MAX_QUEUE_SIZE="many") as collector:
+        with Process([BIN / "quire-worker", "--model=/nowhere", "--listen=127.0.0.1:0"]) as worker:
+            worker.wait_for_line("OTEL_EXPORTER_OTLP_PROTOCOL")
+            worker.wait_for_line("OTEL_BSP_MAX_QUEUE_SIZE")
         with Process([BIN / "quire-router", "--worker=127.0.0.1:1", "--port=0", "--grpc-port=0"]) as router:
             router.wait_for_line("OTEL_EXPORTER_OTLP_PROTOCOL")
             router.wait_for_line("OTEL_BSP_MAX_QUEUE_SIZE")

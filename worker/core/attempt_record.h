@@ -4,7 +4,9 @@
 // records of an epoch are the engine's totals at rest.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "common/ids.h"
@@ -12,20 +14,50 @@
 
 namespace quire {
 
+// Steps, one after another, that computed tokens of a prompt, or anew what had been given back.
+struct PrefillChunk {
+  int64_t start_us = 0;  // the first of its steps was launched; on the engine's clock
+  int64_t end_us = 0;    // the last of them was there
+  uint32_t tokens = 0;
+  uint32_t steps = 0;
+};
+
+// The first chunks of an attempt, a step each; the last place takes all that follow. Allocates
+// nothing.
+class PrefillChunks {
+ public:
+  static constexpr size_t kMost = 16;
+  void Add(int64_t start_us, int64_t end_us, uint32_t tokens) {
+    PrefillChunk& chunk = chunks_[count_ < kMost ? count_++ : kMost - 1];
+    if (chunk.steps++ == 0) chunk.start_us = start_us;
+    chunk.end_us = end_us;
+    chunk.tokens += tokens;
+  }
+  std::span<const PrefillChunk> all() const { return std::span(chunks_).first(count_); }
+
+ private:
+  std::array<PrefillChunk, kMost> chunks_;
+  size_t count_ = 0;
+};
+
 struct AttemptRecord {
   RouterInstance router;
   AttemptKey key;
   std::string request_id;  // the client's, only carried along
   std::string tenant;
+  std::string traceparent;                     // of its router's span; empty: none came
   uint32_t choices = 1;                        // that this attempt ran: ended ones left out
   EndReason reason = EndReason::kUnspecified;  // of the choice that ended last
   AttemptUsage usage;
   uint32_t preemptions = 0;
+  uint64_t resumed_tokens = 0;  // outputs that it began with
+  PrefillChunks prefill;
 
   // Phases in microseconds. What an attempt never reached is 0; the three add up to its stay.
-  int64_t queue_us = 0;    // accepted → first named by a step
-  int64_t prefill_us = 0;  // → its first token
-  int64_t decode_us = 0;   // → its end; pauses and preemptions are inside
+  int64_t accepted_us = 0;  // on the engine's clock
+  int64_t queue_us = 0;     // accepted → first named by a step
+  int64_t prefill_us = 0;   // → its first token
+  int64_t decode_us = 0;    // → its end; pauses and preemptions are inside
 };
 
 }  // namespace quire

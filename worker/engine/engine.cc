@@ -291,6 +291,7 @@ bool Engine::State::CommitReady(int64_t now_us) {
       TellToken(choice, *sample, now_us);
       continue;
     }
+    NoteChunk(choice, row, step.launched_us);
     const std::span<const ScoredToken> scored = scores.first(static_cast<size_t>(row.score_count));
     scores = scores.subspan(scored.size());
     // A sequence that ended while the step ran takes nothing: its overrun was booked at its end.
@@ -324,6 +325,15 @@ bool Engine::State::CommitReady(int64_t now_us) {
     options.metrics->Step({step.tokens, step.work.prefill_tokens, result.elapsed_us});
   }
   return true;
+}
+
+// Decode rows are none of it: they compute one token, which samples, behind the first output.
+void Engine::State::NoteChunk(Choice& choice, const PlannedRow& row, int64_t launched_us) {
+  Request* const request = choice.request;
+  if (request == nullptr) return;
+  if (row.q_len == 1 && row.sample && request->first_token_us != kNeverMicros) return;
+  QUIRE_CHECK(row.q_len > 0 && launched_us <= record_us);
+  request->prefill.Add(launched_us, record_us, static_cast<uint32_t>(row.q_len));
 }
 
 // False: the logits were not numbers, and the request has failed.

@@ -46,17 +46,21 @@ AttemptRecord Request::Record(EndReason reason, int64_t now_us) const {
   record.key = submit.key;
   record.request_id = submit.request_id;
   record.tenant = submit.tenant;
+  record.traceparent = submit.traceparent;
+  record.prefill = prefill;
   record.reason = reason;
   record.usage = Usage();
   record.choices = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
     record.choices += !submit.choices[i].ended;
     record.preemptions += choices[i]->incarnation;
+    record.resumed_tokens += submit.choices[i].outputs.size();
   }
   if (beams != nullptr) record.preemptions += beams->preemptions;
   const int64_t launched = std::min(launched_us, now_us);
   const int64_t first_token = std::min(first_token_us, now_us);
   QUIRE_CHECK(accepted_us <= launched && launched <= first_token);
+  record.accepted_us = accepted_us;
   record.queue_us = launched - accepted_us;
   record.prefill_us = first_token - launched;
   record.decode_us = now_us - first_token;

@@ -61,7 +61,8 @@ struct Request {
   int64_t accepted_us = kNeverMicros;
   int64_t launched_us = kNeverMicros;     // the first step that names it
   int64_t first_token_us = kNeverMicros;  // its first sample
-  std::unique_ptr<Beams> beams;           // of a beam search; the choices are then its answers
+  PrefillChunks prefill;
+  std::unique_ptr<Beams> beams;  // of a beam search; the choices are then its answers
 
   WireKey key() const { return {router, submit.key.request}; }
   bool Admitted() const;       // one of its choices has been in a batch

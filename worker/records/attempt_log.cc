@@ -1,24 +1,15 @@
 #include "worker/records/attempt_log.h"
 
-#include <array>
 #include <utility>
 
-#include "common/check.h"
 #include "common/hex.h"
 #include "common/json/json.h"
+#include "common/trace/context.h"
+#include "worker/records/attempt_traces.h"
 
 namespace quire {
-namespace {
-
-constexpr std::array<const char*, 9> kReasons = {"unspecified", "stop",    "length",
-                                                 "cancelled",   "failed",  "deadline",
-                                                 "router_lost", "drained", "slow_client"};
-
-}  // namespace
 
 std::string AttemptRecordJson(const AttemptRecord& record, Epoch epoch, int64_t unix_seconds) {
-  const size_t reason = static_cast<size_t>(record.reason);
-  QUIRE_CHECK(reason < kReasons.size());
   json::Object line;
   line["time"] = unix_seconds;
   line["epoch"] = HexOf(epoch.value());
@@ -26,9 +17,12 @@ std::string AttemptRecordJson(const AttemptRecord& record, Epoch epoch, int64_t 
   line["request"] = record.key.request.value();
   line["attempt"] = record.key.attempt.value();
   line["request_id"] = record.request_id;
+  if (std::string trace = trace::TraceIdOf(record.traceparent); !trace.empty()) {
+    line["trace_id"] = trace;
+  }
   line["tenant"] = record.tenant;
   line["choices"] = record.choices;
-  line["reason"] = kReasons[reason];
+  line["reason"] = EndReasonName(record.reason);
   line["prompt_tokens"] = record.usage.prompt_tokens;
   line["cached_tokens"] = record.usage.cached_tokens;
   line["computed_tokens"] = record.usage.computed_tokens;

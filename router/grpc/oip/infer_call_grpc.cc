@@ -28,6 +28,8 @@ void InferCall::Begin(grpc::CallbackServerContext& context, std::optional<ApiErr
   if (problem) return OnError(*problem);
   answer_ = std::make_unique<InferAnswer>(request_);
   id_ = services_.pipeline.Start(std::move(generate), this);
+  const std::string trace = trace::TraceResponse(services_.pipeline.TraceOf(id_));
+  if (!trace.empty()) context.AddInitialMetadata("traceresponse", trace);
 }
 
 void InferCall::Cancelled() {

@@ -42,6 +42,7 @@ void StreamCall::Launch(InferRequest request) {
   ids_.insert(request.id);
   auto part = std::make_unique<Part>(*this, number, std::move(request));
   part->id = services_.pipeline.Start(std::move(part->request.generate), part.get());
+  part->trace_response = trace::TraceResponse(services_.pipeline.TraceOf(part->id));
   parts_.emplace(number, std::move(part));
 }
 
@@ -76,6 +77,10 @@ bool StreamCall::Emit(Part& part, bool final) {
   inference::ModelInferResponse& response = *message->response.mutable_infer_response();
   ToProto(part.request, part.answer.Take(), response);
   MarkFinal(final, response);
+  // The call's metadata is for all of its requests: each has its own in its first response.
+  if (const std::string trace = std::exchange(part.trace_response, {}); !trace.empty()) {
+    (*response.mutable_parameters())["traceresponse"].set_string_param(trace);
+  }
   if (const auto problem = CheckSize(message->response, services_.limits.max_send_bytes)) {
     if (part.id != 0) services_.pipeline.Cancel(std::exchange(part.id, 0));
     Refuse(part.request, *problem);

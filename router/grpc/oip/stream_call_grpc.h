@@ -63,8 +63,9 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
     const uint64_t number;
     InferRequest request;  // less what the pipeline was given
     InferAnswer answer;
-    RequestId id = 0;   // 0 once it has ended
-    uint64_t told = 0;  // outputs below it were told to the pipeline as taken, or will be
+    RequestId id = 0;            // 0 once it has ended
+    std::string trace_response;  // until it has been told
+    uint64_t told = 0;           // outputs below it were told to the pipeline as taken, or will be
     bool flush_posted = false;
   };
 

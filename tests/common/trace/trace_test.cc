@@ -6,6 +6,8 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <set>
+#include <thread>
 
 #include "common/trace/context.h"
 #include "common/trace/exporter.h"
@@ -75,6 +77,33 @@ TEST(DerivedIds, AreNeverZeroAndDoNotMeet) {
   EXPECT_EQ(DerivedSpanId(1, 1, 1), DerivedSpanId(1, 1, 1));
 }
 
+TEST(AttemptTraceparent, NamesTheAttemptsSpanWhereItIsRecorded) {
+  const TraceContext request{{5, 6}, 7, true};
+  const std::string sent = AttemptTraceparent(FormatTraceparent(request), 77, 3, 2);
+  const std::optional<TraceContext> read = ParseTraceparent(sent);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->trace, request.trace);
+  EXPECT_TRUE(read->sampled);
+  EXPECT_EQ(read->span, RouterSpanId(77, 3, 2, 0));
+  EXPECT_NE(read->span, RouterSpanId(77, 3, 1, 0)) << "each attempt has its own";
+  const std::string unsampled = FormatTraceparent({{5, 6}, 7, false});
+  EXPECT_EQ(AttemptTraceparent(unsampled, 77, 3, 2), unsampled);
+  EXPECT_EQ(AttemptTraceparent("rubbish", 77, 3, 2), "rubbish");
+  EXPECT_EQ(TraceIdOf(sent), "00000000000000050000000000000006");
+  EXPECT_EQ(TraceIdOf("rubbish"), "");
+  EXPECT_EQ(TraceResponse({}), "");
+  EXPECT_EQ(TraceResponse({{5, 6}, 7, 9, true}), FormatTraceparent(request));
+}
+
+TEST(SpanIds, OfRoutersAndWorkersDoNotMeet) {
+  std::set<uint64_t> ids;
+  for (uint64_t attempt = 0; attempt < 20; ++attempt) {
+    for (uint64_t part = 0; part < 8; ++part) ids.insert(RouterSpanId(1, 2, attempt, part));
+    for (uint64_t part = 0; part < 24; ++part) ids.insert(WorkerSpanId(1, 2, attempt, part));
+  }
+  EXPECT_EQ(ids.size(), 20u * 32);
+}
+
 TEST(TraceSettings, AreWhatTheSpecificationSays) {
   EXPECT_FALSE(TraceSettingsOf({}, "s").on) << "no endpoint was named";
   TraceSettings s = TraceSettingsOf({{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"},
@@ -108,6 +137,9 @@ TEST(TraceSettings, AreWhatTheSpecificationSays) {
                  {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://d"}}),
             "http://c/x");
   EXPECT_EQ(url({{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://d/"}}), "http://d/v1/traces");
+  EXPECT_EQ(url({{"OTEL_TRACES_EXPORTER", "otlp"}}), "http://localhost:4318/v1/traces");
+  EXPECT_TRUE(TraceSettingsOf({{"OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"}}, "s", "http://c").gzip);
+  EXPECT_EQ(TraceSettingsOf({{"OTEL_BSP_EXPORT_TIMEOUT", "700"}}, "s", "http://c").timeout_ms, 700);
   EXPECT_EQ(url({{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c/x"}}, "http://flag:4318"),
             "http://flag:4318/v1/traces");
 }
@@ -128,12 +160,21 @@ TEST(TraceSettings, WhatIsWrongIsToldAndTheDefaultHolds) {
                                                         {"OTEL_BSP_MAX_QUEUE_SIZE", "-1"},
                                                         {"OTEL_BSP_SCHEDULE_DELAY", "soon"},
                                                         {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"},
+                                                        {"OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"},
+                                                        {"OTEL_EXPORTER_OTLP_CLIENT_KEY", "k.pem"},
+                                                        {"OTEL_PROPAGATORS", "b3"},
+                                                        {"OTEL_SDK_DISABLED", "maybe"},
+                                                        {"OTEL_BSP_EXPORT_TIMEOUT", "-5"},
                                                         {"OTEL_EXPORTER_OTLP_TIMEOUT", "0"}}) {
     const TraceSettings settings = with(name, value);
     EXPECT_TRUE(settings.on) << name;
     ASSERT_EQ(settings.warnings.size(), 1u) << name;
     EXPECT_NE(settings.warnings[0].find(name), std::string::npos) << settings.warnings[0];
   }
+  EXPECT_EQ(with("OTEL_TRACES_EXPORTER", "otlp,console").warnings.size(), 1u);
+  const TraceSettings console = TraceSettingsOf({{"OTEL_TRACES_EXPORTER", "console"}}, "s");
+  EXPECT_FALSE(console.on) << "nothing names an endpoint";
+  EXPECT_EQ(console.warnings.size(), 1u) << "and it is told all the same";
   auto ratio = on;
   ratio["OTEL_TRACES_SAMPLER"] = "parentbased_traceidratio";
   ratio["OTEL_TRACES_SAMPLER_ARG"] = "2";
@@ -168,7 +209,7 @@ TEST(Otlp, IsTheMessageByteForByte) {
 class Collector {
  public:
   SendFunction Function() {
-    return [this](const std::string& message) -> absl::Status {
+    return [this](const std::string& message, const std::atomic<bool>&) -> absl::Status {
       std::unique_lock<std::mutex> lock(mutex_);
       ++sent_;
       bytes_ += message.size();
@@ -255,6 +296,34 @@ TEST(Exporter, ACollectorThatIsDownCostsItsSpansAndNothingElse) {
   EXPECT_GE(counters.failures.value(), 2u);
 }
 
+TEST(Exporter, ACollectorThatHangsKeepsNobodyFromLeaving) {
+  Metrics metrics;
+  NullLogger log;
+  const TraceMetrics counters(metrics, "test");
+  bool was_given_up = false;
+  {
+    Exporter exporter(
+        Small(),
+        [&](const std::string&, const std::atomic<bool>& given_up) -> absl::Status {
+          while (!given_up) std::this_thread::yield();
+          was_given_up = true;
+          return absl::CancelledError("given up");
+        },
+        counters, log);
+    exporter.Offer(std::vector<Span>(2));
+  }
+  EXPECT_TRUE(was_given_up);
+  EXPECT_EQ(counters.dropped.value(), 2u);
+}
+
+TEST(Otlp, LinksStandInTheirField) {
+  Span span;
+  span.links = {{{1, 2}, 3, {}}};
+  const std::string link = std::string("\x6a\x1c\x0a\x10", 4) + std::string(7, '\0') + "\x01" +
+                           std::string(7, '\0') + "\x02\x12\x08" + std::string(7, '\0') + "\x03";
+  EXPECT_NE(EncodeOtlp({}, std::span(&span, 1)).find(link), std::string::npos);
+}
+
 TEST(HttpSender, ACollectorThatSaysNothingIsLeftInTime) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -267,9 +336,10 @@ TEST(HttpSender, ACollectorThatSaysNothingIsLeftInTime) {
   TraceSettings settings = Small();
   settings.url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/v1/traces";
   settings.timeout_ms = 50;
-  EXPECT_EQ(HttpSender(settings)("x").code(), absl::StatusCode::kDeadlineExceeded);
+  std::atomic<bool> given_up = false;
+  EXPECT_EQ(HttpSender(settings)("x", given_up).code(), absl::StatusCode::kDeadlineExceeded);
   close(fd);
-  EXPECT_FALSE(HttpSender(settings)("x").ok()) << "nobody listens";
+  EXPECT_FALSE(HttpSender(settings)("x", given_up).ok()) << "nobody listens";
 }
 
 }  // namespace

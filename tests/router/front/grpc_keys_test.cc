@@ -23,6 +23,7 @@ struct RpcAnswer {
   grpc::Status status;
   std::string first_message;
   std::string request_id;
+  std::string trace_response;
 };
 
 // Any method with one message; ends when the server does, or after its first answer.
@@ -57,10 +58,13 @@ RpcAnswer CallRpc(const std::shared_ptr<grpc::Channel>& channel, const std::stri
   }
   call->Finish(&answer.status, nullptr);
   wait();
-  const auto id = context.GetServerInitialMetadata().find("x-request-id");
-  if (id != context.GetServerInitialMetadata().end()) {
-    answer.request_id = std::string(id->second.data(), id->second.size());
-  }
+  const auto metadata = [&context](const char* name) {
+    const auto found = context.GetServerInitialMetadata().find(name);
+    if (found == context.GetServerInitialMetadata().end()) return std::string();
+    return std::string(found->second.data(), found->second.size());
+  };
+  answer.request_id = metadata("x-request-id");
+  answer.trace_response = metadata("traceresponse");
   queue.Shutdown();
   return answer;
 }
@@ -233,13 +237,23 @@ TEST_F(GrpcKeys, TheTenantAndTheRequestIdTravelWithTheCall) {
   const RpcAnswer answer = Ask("/quire.v1.Inference/Generate", GenerateBytes(), headers);
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.request_id, "id-of-client");
+  EXPECT_EQ(answer.trace_response, "") << "it is in no trace";
+  headers.push_back({"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"});
+  for (const char* method :
+       {"/quire.v1.Inference/Generate", "/inference.GRPCInferenceService/ModelInfer"}) {
+    const bool own = std::string(method).find("quire") != std::string::npos;
+    EXPECT_EQ(
+        Ask(method, own ? GenerateBytes() : InferBytes(), headers).trace_response.substr(0, 36),
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-")
+        << method;
+  }
   EXPECT_FALSE(
       Ask("/quire.v1.Inference/Generate", GenerateBytes(), Bearer(kAcmeKey)).request_id.empty());
   edge.OnLoop([&] {
-    ASSERT_EQ(edge.pipeline.seen.size(), 2u);
+    ASSERT_EQ(edge.pipeline.seen.size(), 4u);
     EXPECT_EQ(edge.pipeline.seen[0].tenant->name, "customer-7");
     EXPECT_EQ(edge.pipeline.seen[0].request_id, "id-of-client");
-    EXPECT_EQ(edge.pipeline.seen[1].tenant->name, "acme");
+    EXPECT_EQ(edge.pipeline.seen[3].tenant->name, "acme");
   });
 }
 

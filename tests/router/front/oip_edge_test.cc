@@ -211,6 +211,30 @@ TEST(OipEdge, StreamsRunManyRequestsAtOnce) {
   EXPECT_EQ(answers.at("c").last_outputs, 0);
 }
 
+TEST(OipEdge, EachRequestOfAStreamNamesItsTraceOnce) {
+  GrpcEdge edge;
+  auto stub = Connect(edge);
+  grpc::ClientContext context;
+  context.AddMetadata("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  auto stream = stub->ModelStreamInfer(&context);
+  stream->Write(Prompted("a", 3));
+  stream->Write(Prompted("b", 3));
+  stream->WritesDone();
+  std::map<std::string, std::string> traced;
+  inference::ModelStreamInferResponse response;
+  while (stream->Read(&response)) {
+    const auto& parameters = response.infer_response().parameters();
+    const auto found = parameters.find("traceresponse");
+    if (found == parameters.end()) continue;
+    EXPECT_EQ(traced.count(response.infer_response().id()), 0u);
+    traced[response.infer_response().id()] = found->second.string_param();
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  ASSERT_EQ(traced.size(), 2u);
+  EXPECT_EQ(traced["a"].substr(0, 36), "00-4bf92f3577b34da6a3ce929d0e0e4736-");
+  EXPECT_NE(traced["a"], traced["b"]) << "each has a span of its own";
+}
+
 // Outputs and their end in one turn of the loop, as a worker's frame brings them.
 TEST(OipEdge, TheLastStepCarriesTheEnd) {
   GrpcEdge edge;

@@ -66,6 +66,26 @@ TEST(HttpServer, UnknownPathsAndMethods) {
   EXPECT_EQ(head.headers.at("content-length"), "24");
 }
 
+TEST(HttpServer, AnAnswerNamesItsTrace) {
+  EdgeHarness edge;
+  const std::string body = R"({"model":"demo","prompt":"x","max_tokens":2})";
+  EXPECT_EQ(edge.Ask(edge.Post("/v1/completions", body)).headers.count("traceresponse"), 0u);
+  const std::string header =
+      "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
+  const std::string streaming = R"({"model":"demo","prompt":"x","max_tokens":2,"stream":true})";
+  const std::string generate = R"({"text_input":"x","parameters":{"max_tokens":2}})";
+  for (const auto& [path, text] : {std::pair{"/v1/completions", body},
+                                   {"/v1/completions", streaming},
+                                   {"/v2/models/demo/generate", generate}}) {
+    const RawResponse r = edge.Ask(edge.Post(path, text, header));
+    ASSERT_EQ(r.status, 200) << r.body;
+    const std::string traced = r.headers.at("traceresponse");
+    EXPECT_EQ(traced.substr(0, 36), "00-4bf92f3577b34da6a3ce929d0e0e4736-") << path;
+    EXPECT_EQ(traced.substr(52), "-00") << "nothing is recorded here";
+    EXPECT_EQ(traced.find("00f067aa0ba902b7"), std::string::npos) << "a span of the router's own";
+  }
+}
+
 TEST(HttpServer, CompletionWhole) {
   EdgeHarness edge;
   const RawResponse r = edge.Ask(edge.Post(

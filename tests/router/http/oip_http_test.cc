@@ -38,8 +38,9 @@ TEST_F(OipHttp, HealthBodiesAreWhatClientsRead) {
 }
 
 TEST_F(OipHttp, ServerAndModelsTellOfThemselves) {
-  EXPECT_EQ(Get("/v2").body,
-            R"({"name":"quire","version":"0.0.0-test","extensions":["generate"]})");
+  EXPECT_EQ(
+      Get("/v2").body,
+      R"({"name":"quire","version":"0.0.0-test","extensions":["generate","binary_tensor_data"]})");
   EXPECT_EQ(Get("/v2/models").body, R"({"models":["demo"]})");
   for (const char* path : {"/v2/models/demo", "/v2/models/demo/versions/1"}) {
     const RawResponse model = Get(path);
@@ -173,9 +174,16 @@ TEST_F(OipHttp, BadBodiesNameWhatIsWrong) {
   ExpectRefused("/infer",
                 tensor(R"("datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":5})"),
                 "binary_data_size");
+  ExpectRefused(
+      "/infer",
+      tensor(R"("datatype":"BYTES","shape":[1],"parameters":{"shared_memory_region":"m"})"),
+      "shared_memory_region");
   ExpectRefused("/infer", R"({"inputs":[{"name":"text_input","datatype":"BYTES","shape":[1],
-    "data":["x"]}],"outputs":[{"name":"text_output","parameters":{"binary_data":true}}]})",
-                "text_output");
+    "data":["x"]}],"outputs":[{"name":"text_output","parameters":{"binary_data":1}}]})",
+                "binary_data");
+  ExpectRefused("/infer", R"({"inputs":[{"name":"text_input","datatype":"BYTES","shape":[1],
+    "data":["x"]}],"outputs":[{"name":"text_output","parameters":{"classification":3}}]})",
+                "classification");
   ExpectRefused("/generate", "{}", "text_input");
   ExpectRefused("/generate", R"({"text_input":7})", "text_input");
   ExpectRefused("/generate", R"({"text_input":["a","b"]})", "text_input");
@@ -190,6 +198,81 @@ TEST_F(OipHttp, BadBodiesNameWhatIsWrong) {
   EXPECT_EQ(
       edge.Ask(EdgeHarness::Post("/v2/models/other/generate", R"({"text_input":"x"})")).status,
       404);
+}
+
+// Triton's binary tensor data extension.
+std::string InBytes(const std::string& text) {
+  const std::string raw = std::string({static_cast<char>(text.size()), 0, 0, 0}) + text;
+  return R"({"inputs":[{"name":"text_input","datatype":"BYTES","shape":[1],"parameters":)"
+         R"({"binary_data_size":)" +
+         std::to_string(raw.size()) + "}}]%s}" + raw;
+}
+
+TEST_F(OipHttp, TensorsTravelAsBytesBehindTheJson) {
+  const auto ask = [&](const std::string& more, const std::string& text) {
+    std::string body = InBytes(text);
+    body.replace(body.find("%s"), 2, more);
+    const size_t json = body.size() - text.size() - 4;
+    return Ask("/infer", body, "Inference-Header-Content-Length: " + std::to_string(json) + "\r\n");
+  };
+  const RawResponse as_json = ask(R"(,"parameters":{"max_tokens":2})", "abc");
+  ASSERT_EQ(as_json.status, 200) << as_json.body;
+  EXPECT_EQ(as_json.headers.count("inference-header-content-length"), 0u) << "not asked for";
+  EXPECT_NE(as_json.body.find(R"("data":["tok0 tok1"])"), std::string::npos) << as_json.body;
+  edge.OnLoop(
+      [&] { EXPECT_EQ(std::get<TextPrompt>(edge.pipeline.seen.back().prompt).text, "abc"); });
+  const RawResponse all = ask(R"(,"parameters":{"max_tokens":2,"binary_data_output":true})", "abc");
+  ASSERT_EQ(all.status, 200) << all.body;
+  EXPECT_EQ(all.headers.at("content-type"), "application/octet-stream");
+  const size_t json = std::stoul(all.headers.at("inference-header-content-length"));
+  EXPECT_EQ(all.body.substr(0, json),
+            R"({"model_name":"demo","model_version":"1","outputs":[)"
+            R"({"name":"text_output","datatype":"BYTES","shape":[1],"parameters":)"
+            R"({"binary_data_size":13}},)"
+            R"({"name":"output_ids","datatype":"INT32","shape":[2],"parameters":)"
+            R"({"binary_data_size":8}},)"
+            R"({"name":"finish_reason","datatype":"BYTES","shape":[1],"parameters":)"
+            R"({"binary_data_size":10}}]})");
+  const std::string raw = std::string("\x09\0\0\0tok0 tok1", 13) +
+                          std::string("\x64\0\0\0\x65\0\0\0", 8) +
+                          std::string("\x06\0\0\0length", 10);
+  EXPECT_EQ(all.body.substr(json), raw);
+  const RawResponse one = ask(R"(,"parameters":{"max_tokens":2},"outputs":[{"name":"text_output"},)"
+                              R"({"name":"output_ids","parameters":{"binary_data":true}}])",
+                              "abc");
+  ASSERT_EQ(one.status, 200) << one.body;
+  EXPECT_NE(one.body.find(R"("data":["tok0 tok1"])"), std::string::npos) << one.body;
+  EXPECT_TRUE(one.body.ends_with(std::string("\x64\0\0\0\x65\0\0\0", 8)));
+}
+
+TEST_F(OipHttp, BytesThatDoNotFitTheirJsonAreRefused) {
+  std::string body = InBytes("abc");
+  body.replace(body.find("%s"), 2, "");
+  const size_t json = body.size() - 7;
+  const auto refused = [&](const std::string& text, const std::string& length,
+                           const std::string& named) {
+    const RawResponse answer =
+        Ask("/infer", text, "Inference-Header-Content-Length: " + length + "\r\n");
+    EXPECT_EQ(answer.status, 400) << answer.body;
+    EXPECT_NE(answer.body.find(named), std::string::npos) << answer.body;
+  };
+  refused(body, "x", "Inference-Header-Content-Length");
+  refused(body, "-1", "Inference-Header-Content-Length");
+  refused(body, std::to_string(body.size() + 1), "Inference-Header-Content-Length");
+  refused(body, "18446744073709551617", "Inference-Header-Content-Length");
+  refused(body, "0", "JSON object");
+  refused(body, std::to_string(json - 1), "JSON object");
+  refused(body + "x", std::to_string(json), "no tensor's binary_data_size claims");
+  refused(body.substr(0, body.size() - 1), std::to_string(json), "text_input");
+  std::string wrong = body;
+  wrong[json] = 9;  // the element's own length
+  refused(wrong, std::to_string(json), "text_input");
+  std::string twice = body;
+  twice.replace(twice.find("\"shape\""), 7, "\"data\":[\"x\"],\"shape\"");
+  refused(twice, std::to_string(json + 13), "one of the two");
+  std::string negative = body;
+  negative.replace(negative.find(":7}"), 3, ":-7}");
+  refused(negative, std::to_string(json + 1), "binary_data_size");
 }
 
 TEST_F(OipHttp, LargeBodiesAreReadInTheBackground) {

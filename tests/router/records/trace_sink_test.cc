@@ -37,6 +37,7 @@ RequestRecord Record() {
   record.model_id = "abc";
   record.operation = "chat";
   record.streaming = true;
+  record.sampled_with = {2, 32, 0.5f, 1.0f, 0, 11};
   record.end = RequestEnd::kFinished;
   record.finish_reasons = {"stop"};
   record.prompt_tokens = 40;
@@ -82,6 +83,10 @@ TEST(TraceSpans, TellTheWayOfARequest) {
   EXPECT_EQ(std::get<std::vector<std::string>>(*Of(root, "gen_ai.response.finish_reasons")),
             std::vector<std::string>{"stop"});
   EXPECT_EQ(Of(root, "error.type"), nullptr);
+  EXPECT_EQ(std::get<int64_t>(*Of(root, "gen_ai.request.max_tokens")), 32);
+  EXPECT_EQ(std::get<double>(*Of(root, "gen_ai.request.temperature")), 0.5);
+  EXPECT_EQ(std::get<int64_t>(*Of(root, "gen_ai.request.seed")), 11);
+  EXPECT_EQ(std::get<int64_t>(*Of(root, "gen_ai.request.choice.count")), 2);
   EXPECT_EQ(spans.at("admission").end_unix_ns, spans.at("queue").start_unix_ns);
   EXPECT_EQ(spans.at("queue").end_unix_ns, spans.at("attempt").start_unix_ns);
   EXPECT_EQ(spans.at("queue").end_unix_ns - spans.at("queue").start_unix_ns, 200'000);
@@ -112,6 +117,10 @@ TEST(TraceSpans, ACarryOnIsAnAttemptOfItsOwnAndTheLostOneAnError) {
   EXPECT_EQ(spans.at("attempt").error, "lost");
   EXPECT_EQ(spans.at("carry_on").error, "");
   EXPECT_EQ(std::get<int64_t>(*Of(spans.at("carry_on"), "quire.attempt")), 2);
+  ASSERT_EQ(spans.at("carry_on").links.size(), 1u) << "to what it goes on with";
+  EXPECT_EQ(spans.at("carry_on").links[0].span, spans.at("attempt").id);
+  EXPECT_TRUE(spans.at("attempt").links.empty());
+  EXPECT_EQ(spans.at("carry_on").id, trace::RouterSpanId(77, 3, 2, 0)) << "as its worker is told";
 }
 
 TEST(TraceSpans, ARequestThatNeverReachedAWorkerHasItsErrorAndNoNegativeTimes) {

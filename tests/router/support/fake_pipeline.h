@@ -68,6 +68,12 @@ class FakePipeline : public Pipeline {
     if (stalled) Later([this, request] { Turn(request); });
   }
 
+  // Without an exporter: a client's trace goes on, and is not recorded.
+  trace::RequestTrace TraceOf(RequestId request) const override {
+    const auto found = live.find(request);
+    if (found == live.end()) return {};
+    return trace::BeginTrace(std::nullopt, found->second.request.traceparent, 1, request);
+  }
   void UseSaltKey(const std::string&) override {}
   void WorkersNamed(const std::string&, std::vector<std::string>) override {}
   std::vector<ModelEntry> Models() const override {
