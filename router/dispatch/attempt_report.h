@@ -39,7 +39,7 @@ struct AttemptReport {
   std::string outputs_from;  // numerics under which the outputs that it began with were written
   AttemptEnd end = AttemptEnd::kCancelled;
   bool admitted = false;
-  uint32_t cached_tokens = 0;    // as the worker said when it admitted
+  uint32_t cached_tokens = 0;    // as the worker told last
   uint64_t accepted_tokens = 0;  // outputs taken from it, over all choices
   // It went on with outputs of a worker with other numerics: tokens may differ from an undisturbed
   // run's.
