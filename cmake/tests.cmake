@@ -98,6 +98,13 @@ if(TARGET test_worker_device AND TARGET quire-worker)
   quire_fake(another_version libquire_cuda.so fake_plugin FAKE_PLUGIN_VERSION=99)
   quire_fake(no_table libquire_cuda.so fake_plugin FAKE_PLUGIN_WITHOUT_TABLE)
 endif()
+# The worker on an emulated CUDA device, which takes the place of worker/device/linked_device.cc.
+if(QUIRE_EMULATED_CUDA)
+  add_executable(quire-worker-emulated ${CMAKE_SOURCE_DIR}/worker/main.cc
+                 ${CMAKE_SOURCE_DIR}/tests/support/emulated_cuda/linked_device.cc)
+  target_link_libraries(quire-worker-emulated PRIVATE quire_worker quire_kernels_cuda_backend quire_cuda_ops_plain)
+  set_target_properties(quire-worker-emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
 quire_test(worker/config DEPS worker common/json)
 if(TARGET test_worker_config)
   add_dependencies(test_worker_config quire-worker)  # its tests start the program

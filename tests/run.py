@@ -54,6 +54,7 @@ SCRIPTS = [
     ("page", ("normal", "long"), 0.5, ["python3", "tests/page/run.py"], True),
     ("edge", ("normal", "long"), 0.4, ["python3", "tests/process/edge.py"], True),
     ("discovery", ("normal", "long"), 0.5, ["python3", "tests/process/discovery.py"], True),
+    ("emulated", ("normal", "long"), 0.6, ["python3", "tests/process/emulated.py"], True),
     ("streams", ("normal",), 0.3, ["python3", "tests/process/streams.py"], True),
     ("streams", ("long",), 4.5, ["python3", "tests/process/streams.py", "--long"], True),
     ("soak", ("normal",), 0.3, ["python3", "tests/process/soak.py", "8"], True),

@@ -6,6 +6,7 @@
 #include "common/sampling_params.h"
 #include "kernels/communicator.h"
 #include "worker/device/device_request.h"
+#include "worker/device/linked_device.h"
 
 namespace quire {
 namespace {
@@ -72,8 +73,9 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "block-size",
               .help = "Tokens per page of the KV cache: 16, 32 or 64.",
               .target = &c.block_size,
-              .min = 16,
-              .max = 64});
+              .min = 0,
+              .max = 64,
+              .default_text = "16 on a CPU, 64 on a GPU"});
   schema.Add(
       {.name = "kv-cache-memory-bytes",
        .help = "Memory for keys and values.",
@@ -123,9 +125,9 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
               .choices = {"float32", "bfloat16"}});
   schema.Add({.name = "kv-cache-dtype",
               .help =
-                  "Type of the cached keys and values; auto is float32 on the CPU. fp8 (e4m3, a "
-                  "scale for each token and head) takes a quarter of the memory. Another type is "
-                  "another numerics class.",
+                  "Type of the cached keys and values; auto is float32 on the CPU and bfloat16 on "
+                  "a GPU, which has no other. fp8 (e4m3, a scale for each token and head) takes a "
+                  "quarter of the memory. Another type is another numerics class.",
               .target = &c.kv_cache_dtype,
               .choices = {"auto", "float32", "bfloat16", "float16", "fp8"}});
   schema.Add({.name = "tensor-parallel-size",
@@ -265,6 +267,19 @@ int64_t StepTimeMillis(const WorkerConfig& config, bool on_gpu) {
   return on_gpu ? kGpuMillis : kCpuMillis;
 }
 
+bool AsksForGpu(const WorkerConfig& config) {
+  if (FindLinkedDevice(config.device) != nullptr) return true;
+  const absl::StatusOr<DeviceRequest> device = ParseDevice(config.device);
+  return device.ok() && device->kind == DeviceRequest::Kind::kCuda;
+}
+
+int32_t BlockSizeOf(const WorkerConfig& config) {
+  constexpr int32_t kCpuTokens = 16;
+  constexpr int32_t kGpuTokens = 64;
+  if (config.block_size != 0) return config.block_size;
+  return AsksForGpu(config) ? kGpuTokens : kCpuTokens;
+}
+
 config::Schema MakeWorkerSchema(WorkerConfig& config) {
   config::Schema schema("quire-worker",
                         "Owns a model: computes what routers send to it, step by step.");
@@ -276,6 +291,28 @@ config::Schema MakeWorkerSchema(WorkerConfig& config) {
   return schema;
 }
 
+namespace {
+
+absl::Status CheckDevice(const WorkerConfig& c) {
+  if (FindLinkedDevice(c.device) == nullptr) {
+    const absl::StatusOr<DeviceRequest> device = ParseDevice(c.device);
+    if (!device.ok()) return device.status();
+    const size_t named = device->names.size();
+    if (named != 0 && named != static_cast<size_t>(c.tensor_parallel_size)) {
+      return InvalidArgument("--device: names " + std::to_string(named) + " devices for " +
+                             std::to_string(c.tensor_parallel_size) +
+                             " ranks; name as many as --tensor-parallel-size says");
+    }
+  }
+  if (AsksForGpu(c) && c.kv_cache_dtype != "auto" && c.kv_cache_dtype != "bfloat16") {
+    return InvalidArgument("--kv-cache-dtype: a GPU keeps keys and values in bfloat16 alone, is '" +
+                           c.kv_cache_dtype + "'; leave it out, or set --device cpu");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   if (c.model.empty()) {
     return InvalidArgument("--model is missing; give a Hugging Face folder or a GGUF file");
@@ -283,15 +320,8 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   if (!c.plan && (c.plan_memory.value > 0 || c.plan_bandwidth.value > 0)) {
     return InvalidArgument("--plan-memory, --plan-bandwidth: go with --plan, which is missing");
   }
-  const absl::StatusOr<DeviceRequest> device = ParseDevice(c.device);
-  if (!device.ok()) return device.status();
-  const size_t named = device->names.size();
-  if (named != 0 && named != static_cast<size_t>(c.tensor_parallel_size)) {
-    return InvalidArgument("--device: names " + std::to_string(named) + " devices for " +
-                           std::to_string(c.tensor_parallel_size) +
-                           " ranks; name as many as --tensor-parallel-size says");
-  }
-  if (c.block_size != 16 && c.block_size != 32 && c.block_size != 64) {
+  QUIRE_RETURN_IF_ERROR(CheckDevice(c));
+  if (c.block_size != 0 && c.block_size != 16 && c.block_size != 32 && c.block_size != 64) {
     return InvalidArgument("--block-size: must be 16, 32 or 64, is " +
                            std::to_string(c.block_size));
   }

@@ -22,8 +22,8 @@ struct WorkerConfig {
   int32_t max_waiting_requests = 1024;
   int32_t max_choices = 16;
   std::string scheduling_policy = "fcfs";
-  int32_t max_step_time_ms = -1;  // −1: by the device; 0: no limit
-  int32_t block_size = 16;
+  int32_t max_step_time_ms = -1;     // −1: by the device; 0: no limit
+  int32_t block_size = 0;            // 0: by the device
   config::Bytes kv_cache_memory{0};  // 0: by the memory plan
   std::string kv_cache_dtype = "auto";
   bool enable_prefix_caching = true;
@@ -69,6 +69,11 @@ struct WorkerConfig {
 
 // --max-step-time-ms, or what it is by default on that device; 0: no limit.
 int64_t StepTimeMillis(const WorkerConfig& config, bool on_gpu);
+
+// Whether --device says a GPU, or what stands for one in tests; auto is the CPU.
+bool AsksForGpu(const WorkerConfig& config);
+// --block-size, or what it is by default on the device.
+int32_t BlockSizeOf(const WorkerConfig& config);
 
 // The schema of quire-worker; writes to `config`, which outlives it.
 config::Schema MakeWorkerSchema(WorkerConfig& config);

@@ -9,6 +9,7 @@
 
 #include "common/wire.h"
 #include "worker/device/device_choice.h"
+#include "worker/device/linked_device.h"
 #include "worker/load/memory_limits.h"
 #include "worker/load/memory_plan.h"
 #include "worker/load/progress.h"
@@ -80,6 +81,7 @@ class WorkerLoader::Steps {
   absl::Status Canary();
 
  private:
+  absl::Status FindDevice();
   load::MemoryRequest MakeMemoryRequest() const;
   void SayPlan() const;
   StepLimits Limits() const;
@@ -97,6 +99,14 @@ class WorkerLoader::Steps {
 };
 
 absl::Status WorkerLoader::Steps::OpenDevice() {
+  if (FindLinkedDevice(config_.device) == nullptr) QUIRE_RETURN_IF_ERROR(FindDevice());
+  // Where ranks compute, this one only says what they will need.
+  const int threads = HasRankGroup(config_) ? 1 : ThreadsOfWorker(config_);
+  QUIRE_ASSIGN_OR_RETURN(worker_->backend, OpenBackend(config_, threads));
+  return absl::OkStatus();
+}
+
+absl::Status WorkerLoader::Steps::FindDevice() {
   DeviceSettings settings;
   settings.device = config_.device;
   settings.ranks = config_.tensor_parallel_size;
@@ -104,9 +114,6 @@ absl::Status WorkerLoader::Steps::OpenDevice() {
   settings.nccl = config_.nccl_library;
   QUIRE_ASSIGN_OR_RETURN(const DeviceChoice choice, ChooseDevice(settings));
   if (!choice.note.empty()) log_.Info("device", {{"cuda", choice.note}});
-  // Where ranks compute, this one only says what they will need.
-  const int threads = HasRankGroup(config_) ? 1 : ThreadsOfWorker(config_);
-  QUIRE_ASSIGN_OR_RETURN(worker_->backend, OpenCpuBackend(config_, threads));
   return absl::OkStatus();
 }
 
@@ -145,6 +152,9 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   }
   // Each rank has its share of the machine, and the plan is one rank's.
   request.workers = config_.workers_on_host * config_.tensor_parallel_size;
+  if (const LinkedDevice* device = FindLinkedDevice(config_.device)) {
+    request.usable_bytes = std::min(request.usable_bytes, device->memory_bytes * request.workers);
+  }
   request.weight_bytes = worker_->backend->EstimateWeightBytes(program);
   request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
   request.kv = program_options_.kv;
@@ -159,13 +169,18 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
 
 absl::Status WorkerLoader::Steps::PlanMemory() {
   const kernels::StepProgram& program = worker_->model->program;
-  program_options_ = RankProgramOptions(config_, program);
+  program_options_ = RankProgramOptions(config_, program, *worker_->backend);
+  program_options_.max_positions = max_model_len_;
+  if (const std::string why = worker_->backend->Refusal(program, program_options_); !why.empty()) {
+    return InvalidArgument("--model: this device does not run it: " + why);
+  }
   load::MemoryRequest request = MakeMemoryRequest();
   absl::StatusOr<load::MemoryPlan> plan = load::PlanMemory(request);
   // A context that nobody asked for is shortened until it fits; one that was asked for is not.
   while (!plan.ok() && config_.max_model_len == 0 && max_model_len_ / 2 >= kLeastModelLen) {
     max_model_len_ /= 2;
-    request.max_model_len = max_model_len_;
+    request.max_model_len = program_options_.max_positions = max_model_len_;
+    request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
     plan = load::PlanMemory(request);
   }
   QUIRE_RETURN_IF_ERROR(plan.status());
@@ -215,7 +230,7 @@ StepLimits WorkerLoader::Steps::Limits() const {
   limits.max_rows = config_.max_num_seqs;
   limits.max_tokens = program_options_.max_tokens;
   limits.max_model_len = max_model_len_;
-  limits.block_size = config_.block_size;
+  limits.block_size = BlockSizeOf(config_);
   limits.groups = static_cast<int32_t>(program_options_.kv.groups.size());
   limits.page_count = program_options_.page_count;
   limits.vocab_size = worker_->model->program.vocab_size;
@@ -282,9 +297,9 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   engine.max_waiting_requests = config_.max_waiting_requests;
   engine.scheduling_policy = config_.scheduling_policy == "priority" ? SchedulingPolicy::kPriority
                                                                      : SchedulingPolicy::kFcfs;
-  engine.max_step_time_us = StepTimeMillis(config_, /*on_gpu=*/false) * kMicrosPerMilli;
+  engine.max_step_time_us = StepTimeMillis(config_, AsksForGpu(config_)) * kMicrosPerMilli;
   engine.max_choices = static_cast<int32_t>(worker_->hello.limits.max_choices);
-  engine.block_size = config_.block_size;
+  engine.block_size = BlockSizeOf(config_);
   engine.prefix_caching = config_.enable_prefix_caching;
   engine.page_count = program_options_.page_count;
   engine.cache_kinds = CacheKindsOf(kv);
@@ -324,7 +339,7 @@ void WorkerLoader::Steps::FillHello() {
                                   static_cast<uint32_t>(kind.groups),
                                   static_cast<uint32_t>(kind.window)});
   }
-  hello.block_size = static_cast<uint32_t>(config_.block_size);
+  hello.block_size = static_cast<uint32_t>(BlockSizeOf(config_));
   hello.hash_scheme = "xxh3-128-low64";
   hello.capacity_blocks = static_cast<uint64_t>(program_options_.page_count);
   hello.limits.max_model_len = static_cast<uint32_t>(max_model_len_);

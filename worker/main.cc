@@ -88,7 +88,7 @@ absl::Status CheckTlsFiles(const WorkerConfig& config) {
 VllmMetricsOptions ServingOptions(const WorkerConfig& config, const WorkerHello& hello) {
   return {.model_name = hello.served_names.front(),
           .max_model_len = static_cast<int32_t>(hello.limits.max_model_len),
-          .block_size = config.block_size,
+          .block_size = BlockSizeOf(config),
           .page_count = static_cast<int64_t>(hello.capacity_blocks),
           .prefix_caching = hello.prefix_caching};
 }

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "kernels/collectives/futex.h"
+#include "worker/device/linked_device.h"
 #include "worker/host_cpus.h"
 #include "worker/model/model.h"
 #include "worker/runner/cpu_runner.h"
@@ -15,25 +16,26 @@ namespace {
 
 constexpr int64_t kProgressMicros = 250'000;
 
-// One rank on the CPU. Members are destroyed in reverse order: each uses those above it.
-class CpuRank final : public RankProgram {
+// One rank on its device. Members are destroyed in reverse order: each uses those above it.
+class LoadedRank final : public RankProgram {
  public:
-  CpuRank(std::unique_ptr<model::Model> model, std::unique_ptr<kernels::Backend> backend)
+  LoadedRank(std::unique_ptr<model::Model> model, std::unique_ptr<kernels::Backend> backend)
       : model_(std::move(model)), backend_(std::move(backend)) {}
 
-  void Load(const RankSetup& setup, kernels::ProgramOptions options) {
+  absl::Status Load(const RankSetup& setup, kernels::ProgramOptions options) {
     identity_ = RankIdentity(model_->model_id, NumericsId(*backend_, options.kv.type, setup.size));
     program_ = backend_->Load(model_->program, options);
     CpuRunnerOptions runner;
     runner.limits = setup.limits;
     runner.now_us = [] { return kernels::FutexNowMicros(); };
     runner_ = std::make_unique<CpuRunner>(*program_, std::move(runner));
+    return DeviceStatus();
   }
 
   absl::Status Run(std::span<const std::byte> packet, StepResult& result) override {
     QUIRE_RETURN_IF_ERROR(runner_->TryLaunch(packet));
     runner_->Collect(result);
-    return absl::OkStatus();
+    return DeviceStatus();
   }
 
   RankReady Describe() const override {
@@ -42,6 +44,12 @@ class CpuRank final : public RankProgram {
   }
 
  private:
+  absl::Status DeviceStatus() const {
+    const std::string failure = program_->Failure();
+    if (failure.empty()) return absl::OkStatus();
+    return absl::UnavailableError(AbslView("the device failed: " + failure));
+  }
+
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<kernels::LoadedProgram> program_;
@@ -51,8 +59,9 @@ class CpuRank final : public RankProgram {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCpuBackend(const WorkerConfig& config,
-                                                                 int threads) {
+absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerConfig& config,
+                                                              int threads) {
+  if (const LinkedDevice* device = FindLinkedDevice(config.device)) return device->open();
   kernels::CpuOptions options;
   options.threads = threads;
   options.isa = config.cpu_isa;
@@ -68,25 +77,23 @@ int ThreadsOfWorker(const WorkerConfig& config) {
   return DefaultThreads(ReadHostCpus(""), config.workers_on_host);
 }
 
-kernels::KvType KvTypeOf(const WorkerConfig& config) {
+kernels::KvShape PagesOf(const WorkerConfig& config, const kernels::StepProgram& program,
+                         const kernels::Backend& backend) {
   using kernels::KvType;
-  for (const KvType type : {KvType::kBF16, KvType::kF16, KvType::kFp8}) {
-    if (config.kv_cache_dtype == kernels::KvTypeName(type)) return type;
+  kernels::KvShape shape = backend.PageShape(program, BlockSizeOf(config));
+  for (const KvType type : {KvType::kF32, KvType::kBF16, KvType::kF16, KvType::kFp8}) {
+    if (config.kv_cache_dtype == kernels::KvTypeName(type)) shape.type = type;
   }
-  return KvType::kF32;
+  return shape;
 }
 
 kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
-                                           const kernels::StepProgram& program) {
-  kernels::KvShape shape;
-  shape.block_size = config.block_size;
-  shape.kv_heads = program.kv_heads;
-  shape.head_dim = program.head_dim;
-  shape.type = KvTypeOf(config);
+                                           const kernels::StepProgram& program,
+                                           const kernels::Backend& backend) {
   kernels::ProgramOptions options;
-  options.kv = kernels::DealLayers(program.layer_windows, shape);
+  options.kv = kernels::DealLayers(program.layer_windows, PagesOf(config, program, backend));
   options.max_tokens =
-      MaxStepTokens(config.max_num_seqs, config.max_num_batched_tokens, config.block_size);
+      MaxStepTokens(config.max_num_seqs, config.max_num_batched_tokens, BlockSizeOf(config));
   options.max_rows = config.max_num_seqs;
   options.max_samples = config.max_num_seqs;
   return options;
@@ -105,14 +112,15 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
   return [&config](const RankSetup& setup, kernels::Communicator& communicator,
                    const RankProgress& progress) -> absl::StatusOr<std::unique_ptr<RankProgram>> {
     const int threads = std::max(1, ThreadsOfWorker(config) / setup.size);
-    QUIRE_ASSIGN_OR_RETURN(auto backend, OpenCpuBackend(config, threads));
+    QUIRE_ASSIGN_OR_RETURN(auto backend, OpenBackend(config, threads));
     model::LoadOptions load;
     load.rank = {setup.rank, setup.size};
     // Text is the router's: the engine has read it once to identify the model.
     load.with_text = false;
     load.text_digest = setup.text_digest;
     QUIRE_ASSIGN_OR_RETURN(auto model, model::LoadModel(config.model, load));
-    kernels::ProgramOptions options = RankProgramOptions(config, model->program);
+    kernels::ProgramOptions options = RankProgramOptions(config, model->program, *backend);
+    options.max_positions = setup.limits.max_model_len;
     options.page_count = setup.limits.page_count;
     if (setup.size > 1) options.communicator = &communicator;
     int64_t told_us = 0;
@@ -125,8 +133,8 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     options.release_source = [model = model.get()](const void* data, int64_t bytes) {
       model->ReleaseSource(data, bytes);
     };
-    auto rank = std::make_unique<CpuRank>(std::move(model), std::move(backend));
-    rank->Load(setup, std::move(options));
+    auto rank = std::make_unique<LoadedRank>(std::move(model), std::move(backend));
+    QUIRE_RETURN_IF_ERROR(rank->Load(setup, std::move(options)));
     return rank;
   };
 }

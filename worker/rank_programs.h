@@ -19,19 +19,21 @@
 
 namespace quire {
 
-// The settings' backend with so many threads. UNAVAILABLE names the flag.
-absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCpuBackend(const WorkerConfig& config,
-                                                                 int threads);
+// The settings' backend, on the CPU with so many threads. UNAVAILABLE names the flag.
+absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerConfig& config,
+                                                              int threads);
 
 // Threads that this worker computes with, all its ranks together.
 int ThreadsOfWorker(const WorkerConfig& config);
 
-// The settings' type of keys and values.
-kernels::KvType KvTypeOf(const WorkerConfig& config);
+// The settings' pages of keys and values, where auto is what the backend wants.
+kernels::KvShape PagesOf(const WorkerConfig& config, const kernels::StepProgram& program,
+                         const kernels::Backend& backend);
 
-// What a rank's program is loaded with, but for pages and communicator.
+// What a rank's program is loaded with, but for pages, longest context and communicator.
 kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
-                                           const kernels::StepProgram& program);
+                                           const kernels::StepProgram& program,
+                                           const kernels::Backend& backend);
 
 // All that changes bits: device kind, kernel revision and class, types, ranks, batch invariance.
 std::string NumericsId(const kernels::Backend& backend, kernels::KvType kv, int ranks);
@@ -42,8 +44,9 @@ std::string RankIdentity(const std::string& model_id, const std::string& numeric
 RankBuilder MakeRankBuilder(const WorkerConfig& config);
 
 // Whether ranks stand apart from the engine, as threads or processes, rather than one in its place.
+// On a GPU always: it may fail, and what is a rank can be started anew.
 inline bool HasRankGroup(const WorkerConfig& config) {
-  return config.tensor_parallel_size > 1 || config.rank_backend == "process";
+  return config.tensor_parallel_size > 1 || config.rank_backend == "process" || AsksForGpu(config);
 }
 
 }  // namespace quire

@@ -45,16 +45,20 @@ absl::Status CpuRunner::TryLaunch(std::span<const std::byte> packet) {
 }
 
 void CpuRunner::Launch(std::span<const std::byte> packet, int64_t /*now_us*/) {
+  if (lost_) return;
   // The packet comes from this process: a damaged one is our own bug.
   const absl::Status launched = TryLaunch(packet);
   QUIRE_CHECK_MSG(launched.ok(), StatusMessage(launched).c_str());
 }
 
 void CpuRunner::Collect(StepResult& result) {
+  if (lost_) return;
   QUIRE_CHECK(!in_flight_.empty());
   const StepPlan& plan = in_flight_.front();
   const int64_t start_us = options_.now_us();
   program_.Run(rows_.BuildBatch(plan));
+  lost_ = !program_.Failure().empty();
+  if (lost_) return;  // what the step has left may be anything
   rows_.TakeSamples(plan, result);
   result.elapsed_us = options_.now_us() - start_us;
   spare_.push_back(std::move(in_flight_.front()));

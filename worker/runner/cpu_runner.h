@@ -1,7 +1,8 @@
-// The runner of one CPU rank in this process: row state here, arithmetic in a loaded program.
+// The runner of one rank in this process: row state here, arithmetic in a loaded program.
 //
 // Owner: worker/main; called from the engine's thread. Invariants: those of Runner; a launched step
-// runs when it is collected, on the caller's thread and the backend's pool.
+// runs when it is collected, on the caller's thread and the backend's pool; the device is lost when
+// the program has failed, and stays so: whoever loaded it loads another.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,7 @@ class CpuRunner final : public Runner {
 
   void Launch(std::span<const std::byte> packet, int64_t now_us) override;
   void Collect(StepResult& result) override;
+  bool Lost() const override { return lost_; }
   int MaxInFlight() const override { return options_.max_in_flight; }
 
  private:
@@ -48,6 +50,7 @@ class CpuRunner final : public Runner {
   std::vector<StepPlan> in_flight_;
   std::vector<StepPlan> spare_;  // reused
   uint64_t last_number_ = 0;
+  bool lost_ = false;
 };
 
 }  // namespace quire

@@ -24,7 +24,7 @@ TEST(WorkerConfig, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(c.http_port, 9001);
   EXPECT_EQ(c.max_num_seqs, 64);
   EXPECT_EQ(c.max_num_batched_tokens, 2048);
-  EXPECT_EQ(c.block_size, 16);
+  EXPECT_EQ(BlockSizeOf(c), 16);
   EXPECT_TRUE(c.enable_prefix_caching);
   EXPECT_EQ(c.max_waiting_requests, 1024);
   EXPECT_EQ(c.watchdog_grace.milliseconds, 10'000);
@@ -42,6 +42,33 @@ TEST(WorkerConfig, TheStepTimeIsTheDevicesUnlessItIsGiven) {
     EXPECT_EQ(StepTimeMillis(c, false), given);
     EXPECT_EQ(StepTimeMillis(c, true), given);
   }
+}
+
+TEST(WorkerConfig, ThePageIsTheDevicesUnlessItIsGiven) {
+  WorkerConfig c;
+  for (const char* device : {"auto", "cpu"}) {
+    c.device = device;
+    EXPECT_FALSE(AsksForGpu(c)) << device;
+    EXPECT_EQ(BlockSizeOf(c), 16) << device;
+  }
+  for (const char* device : {"cuda", "cuda:1"}) {
+    c.device = device;
+    EXPECT_TRUE(AsksForGpu(c)) << device;
+    EXPECT_EQ(BlockSizeOf(c), 64) << device;
+  }
+  c.block_size = 32;
+  EXPECT_EQ(BlockSizeOf(c), 32);
+}
+
+TEST(WorkerConfig, AGpuHasOneTypeOfKeysAndValues) {
+  EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--kv-cache-dtype=bfloat16"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--kv-cache-dtype=fp8"}),
+            "--kv-cache-dtype: a GPU keeps keys and values in bfloat16 alone, is 'fp8'; leave it "
+            "out, or set --device cpu");
+  EXPECT_EQ(CheckError({"--model=m", "--device=cuda-emulated"}),
+            "--device: must be auto, cpu, cuda, or cuda: with indices or UUIDs parted by commas, "
+            "as in cuda:0,1, is 'cuda-emulated'")
+      << "the emulated device is in the worker of the tests alone";
 }
 
 TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""The CUDA worker over the emulated device, behind a router: its tokens are the backend's own, alone and together."""
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(__file__))
+from harness import BIN, DEMO, ROOT, Failure, Process, RouterUnderTest, expect, main_of, run  # noqa: E402
+
+WORKER = BIN.parent / "tests" / "quire-worker-emulated"
+SERVED = json.loads((ROOT / "tests/kernels/cuda/backend/served_tokens.json").read_text())["prompts"]
+SMALL = ("--model", DEMO, "--listen=127.0.0.1:0", "--http-port=0", "--log-format=json", "--max-model-len=256",
+         "--max-num-seqs=8", "--max-num-batched-tokens=128", "--rank-timeout=60s", "--max-step-time-ms=0")
+
+
+@contextlib.contextmanager
+def serving(*flags):
+    """A router, and the emulated worker behind it."""
+    with Process([WORKER, *SMALL, "--device=cuda-emulated", *flags]) as worker:
+        address = worker.wait_for_line("ready: ").split("ready: ")[1].split()[0]
+        with RouterUnderTest(f"--worker={address}") as router:
+            router.wait_until(lambda: router.metric('quire_router_workers{phase="ready"}') == 1,
+                              f"the worker is ready, which says {worker.lines}")
+            yield worker, router
+
+
+def ask(router, prompt, tokens, **more):
+    status, answer = router.post("/v1/completions", {
+        "model": "demo", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
+        "return_token_ids": True, **more})
+    expect(status == 200, answer)
+    return answer["choices"][0]["token_ids"]
+
+
+def all_at_once(calls):
+    answers = [None] * len(calls)
+
+    def one(i):
+        answers[i] = calls[i]()
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def test_tokens_are_the_backends_alone_and_together():
+    with serving() as (worker, router):
+        line = next(json.loads(x) for x in worker.lines if '"numerics"' in x)
+        expect(line["device"] == "emulated grid" and "emulated" in line["numerics"], line)
+        expected = [p["tokens"] for p in SERVED]
+        alone = [ask(router, p["prompt"], len(p["tokens"])) for p in SERVED]
+        expect(alone == expected, f"{alone} != {expected}")
+        drawn = {"temperature": 0.9, "seed": 5}
+        once = [ask(router, p["prompt"], 8, **drawn) for p in SERVED]
+        calls = [lambda p=p: ask(router, p["prompt"], len(p["tokens"])) for p in SERVED]
+        calls += [lambda p=p: ask(router, p["prompt"], 8, **drawn) for p in SERVED]
+        together = all_at_once(calls)
+        expect(together == expected + once, f"{together} != {expected + once}")
+        worker.signal(signal.SIGTERM)
+        expect(worker.wait() == 0, worker.output())
+
+
+def test_two_ranks_serve_the_same_in_every_batch_as_threads_and_processes():
+    answers = []
+    for backend in ("thread", "process"):
+        with serving("--tensor-parallel-size=2", f"--rank-backend={backend}") as (worker, router):
+            alone = [ask(router, p["prompt"], 4) for p in SERVED]
+            together = all_at_once([lambda p=p: ask(router, p["prompt"], 4) for p in SERVED])
+            expect(together == alone, f"{together} != {alone}")
+            answers.append(alone)
+            worker.signal(signal.SIGTERM)
+            expect(worker.wait() == 0, worker.output())
+    expect(answers[0] == answers[1], answers)
+
+
+def children(pid):
+    return [int(child) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()]
+
+
+def test_a_killed_rank_is_loaded_anew():
+    with serving("--rank-backend=process") as (worker, router):
+        ranks = children(worker.child.pid)
+        expect(len(ranks) == 1, ranks)
+        streamed = []
+        for data in router.stream("/v1/completions", {
+                "model": "demo", "prompt": SERVED[0]["prompt"], "max_tokens": 40, "temperature": 0,
+                "ignore_eos": True, "return_token_ids": True}):
+            if data == "[DONE]" or "error" in json.loads(data):
+                streamed.append(data)
+                break
+            streamed += json.loads(data)["choices"][0].get("token_ids") or []
+            if ranks and len(streamed) >= 3:
+                os.kill(ranks.pop(), signal.SIGKILL)
+        expect(not ranks, "the stream was too short")
+        # Carried on when the rank is back, or ended by an error: never silently, and no token another.
+        last = streamed.pop()
+        expect(last != "[DONE]" or len(streamed) == 40, f"{len(streamed)} of 40 tokens came")
+        known = SERVED[0]["tokens"]
+        expect(streamed[:len(known)] == known[:len(streamed)], streamed)
+        router.wait_until(lambda: router.post("/v1/completions", {"model": "demo", "prompt": "A", "max_tokens": 1})[0]
+                          == 200, "the rank is back")
+        expect(ask(router, SERVED[1]["prompt"], 12) == SERVED[1]["tokens"], "tokens of the new rank")
+        expect(len(children(worker.child.pid)) == 1, "one rank runs")
+
+
+def test_what_a_gpu_does_not_do_is_one_line():
+    for flags, code, text in ((["--dtype=float32"], 2, "--dtype: must be one of auto"),
+                              (["--kv-cache-dtype=float32"], 2, "--kv-cache-dtype: a GPU keeps"),
+                              (["--kv-cache-memory-bytes=2GiB"], 3, "fits"),
+                              (["--device=cuda-emulatd"], 2, "--device: must be auto")):
+        got, output = run([WORKER, *SMALL, "--device=cuda-emulated", *flags])
+        expect(got == code and text in output and output.count("quire-worker:") == 1, f"{flags}: {got} {output}")
+    got, output = run([BIN / "quire-worker", *SMALL, "--device=cuda-emulated"])
+    expect(got == 2 and "--device: must be auto" in output, f"the product has an emulator: {got} {output}")
+
+
+if __name__ == "__main__":
+    if not WORKER.exists():
+        raise Failure(f"{WORKER} is not built")
+    sys.exit(main_of(globals()))
