@@ -34,10 +34,11 @@ if(QUIRE_EMULATED_CUDA)
   quire_fake_nccl(good)
   quire_fake_nccl(old FAKE_NCCL_VERSION=21803)
   quire_fake_nccl(lacking FAKE_NCCL_WITHOUT_ABORT)
-  quire_test(kernels/cuda/backend DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/model
+  quire_test(kernels/cuda/backend DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine
              common/json LIBS quire_cuda_ops_plain)
   target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
+                 ${CMAKE_SOURCE_DIR}/tests/golden/one_answer_test.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/rank_driver.cc)
   if(TARGET test_kernels_cuda)
     target_sources(test_kernels_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
