@@ -9,18 +9,20 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(__file__))
-from harness import BIN, DEMO, ROOT, Failure, Process, RouterUnderTest, expect, main_of, run  # noqa: E402
+from harness import BIN, DEMO, ROOT, Failure, Process, RouterUnderTest, Skip, expect, main_of, run  # noqa: E402
 
+LONG = "--long"
 WORKER = BIN.parent / "tests" / "quire-worker-emulated"
 SERVED = json.loads((ROOT / "tests/kernels/cuda/backend/served_tokens.json").read_text())["prompts"]
-SMALL = ("--model", DEMO, "--listen=127.0.0.1:0", "--http-port=0", "--log-format=json", "--max-model-len=256",
+GEMMA = ROOT / ".cache/models/gemma3-270m/model.gguf"
+SMALL = ("--listen=127.0.0.1:0", "--http-port=0", "--log-format=json", "--max-model-len=256",
          "--max-num-seqs=8", "--max-num-batched-tokens=128", "--rank-timeout=60s", "--max-step-time-ms=0")
 
 
 @contextlib.contextmanager
-def serving(*flags):
+def serving(*flags, model=DEMO):
     """A router, and the emulated worker behind it."""
-    with Process([WORKER, *SMALL, "--device=cuda-emulated", *flags]) as worker:
+    with Process([WORKER, "--model", model, *SMALL, "--served-model-name=demo", "--device=cuda-emulated", *flags]) as worker:
         address = worker.wait_for_line("ready: ").split("ready: ")[1].split()[0]
         with RouterUnderTest(f"--worker={address}") as router:
             router.wait_until(lambda: router.metric('quire_router_workers{phase="ready"}') == 1,
@@ -28,12 +30,19 @@ def serving(*flags):
             yield worker, router
 
 
+def body(prompt, tokens, **more):
+    return {"model": "demo", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
+            "return_token_ids": True, **more}
+
+
 def ask(router, prompt, tokens, **more):
-    status, answer = router.post("/v1/completions", {
-        "model": "demo", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
-        "return_token_ids": True, **more})
+    status, answer = router.post("/v1/completions", body(prompt, tokens, **more))
     expect(status == 200, answer)
     return answer["choices"][0]["token_ids"]
+
+
+def ids_of(event):
+    return json.loads(event)["choices"][0].get("token_ids") or []
 
 
 def all_at_once(calls):
@@ -89,13 +98,11 @@ def test_a_killed_rank_is_loaded_anew():
         ranks = children(worker.child.pid)
         expect(len(ranks) == 1, ranks)
         streamed = []
-        for data in router.stream("/v1/completions", {
-                "model": "demo", "prompt": SERVED[0]["prompt"], "max_tokens": 40, "temperature": 0,
-                "ignore_eos": True, "return_token_ids": True}):
+        for data in router.stream("/v1/completions", body(SERVED[0]["prompt"], 40)):
             if data == "[DONE]" or "error" in json.loads(data):
                 streamed.append(data)
                 break
-            streamed += json.loads(data)["choices"][0].get("token_ids") or []
+            streamed += ids_of(data)
             if ranks and len(streamed) >= 3:
                 os.kill(ranks.pop(), signal.SIGKILL)
         expect(not ranks, "the stream was too short")
@@ -115,10 +122,27 @@ def test_what_a_gpu_does_not_do_is_one_line():
                               (["--kv-cache-dtype=float32"], 2, "--kv-cache-dtype: a GPU keeps"),
                               (["--kv-cache-memory-bytes=2GiB"], 3, "fits"),
                               (["--device=cuda-emulatd"], 2, "--device: must be auto")):
-        got, output = run([WORKER, *SMALL, "--device=cuda-emulated", *flags])
+        got, output = run([WORKER, "--model", DEMO, *SMALL, "--device=cuda-emulated", *flags])
         expect(got == code and text in output and output.count("quire-worker:") == 1, f"{flags}: {got} {output}")
-    got, output = run([BIN / "quire-worker", *SMALL, "--device=cuda-emulated"])
+    got, output = run([BIN / "quire-worker", "--model", DEMO, *SMALL, "--device=cuda-emulated"])
     expect(got == 2 and "--device: must be auto" in output, f"the product has an emulator: {got} {output}")
+
+
+def gemma_3_270m_begins_as_the_reference():
+    if not GEMMA.exists():
+        raise Skip("gemma3-270m has not been fetched: ./dev model gemma3-270m")
+    golden = json.loads((ROOT / "tests/golden/models/gemma3_270m.json").read_text())["prompts"][:2]
+    with serving("--kv-cache-memory-bytes=64MiB", "--max-num-batched-tokens=64", model=GEMMA) as (_, router):
+        for prompt in golden:
+            length, tokens = prompt["prompt_length"], prompt["tokens"]
+            events = list(router.stream("/v1/completions", body(tokens[:length], 4)))
+            got = sum((ids_of(event) for event in events if event != "[DONE]"), [])
+            expect(got == tokens[length:length + 4], f"{got} != {tokens[length:length + 4]}")
+
+
+if LONG in sys.argv:  # a minute on the emulated device
+    sys.argv.remove(LONG)
+    test_gemma_3_270m_begins_as_the_reference = gemma_3_270m_begins_as_the_reference
 
 
 if __name__ == "__main__":
