@@ -1,6 +1,6 @@
 // Fuzzes requests of the Open Inference Protocol: Protobuf messages with their raw tensors, and the
-// JSON of /infer and /generate. What is accepted is within the promised bounds, what is refused
-// says why. The first byte picks the reader.
+// JSON of /infer, with tensors as bytes behind it, and of /generate. What is accepted is within the
+// promised bounds, what is refused says why. The first byte picks the reader.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -37,6 +37,13 @@ void CheckOutcome(const std::optional<quire::ApiError>& problem, const oip::Infe
   }
 }
 
+// With the bit set, a first line that is the header that says how much of the body is JSON.
+oip::InferBody ToBody(std::string_view bytes, bool with_header) {
+  const size_t end = bytes.find('\n');
+  if (!with_header || end == std::string_view::npos) return {bytes, {}};
+  return {bytes.substr(end + 1), bytes.substr(0, end)};
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -55,7 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     case 1: {
       oip::InferRequest request;
-      CheckOutcome(oip::ReadInferJson(bytes, {"m", ""}, limits, request), request);
+      const oip::InferBody body = ToBody(bytes, (data[0] & 0x20) != 0);
+      CheckOutcome(oip::ReadInferJson(body, {"m", ""}, limits, request), request);
       break;
     }
     default: {
