@@ -144,10 +144,10 @@ TEST(WorkerPart, IsWhatTheWorkersOfThisRequestWrote) {
              R"({"request_id":"r","router":"00000000000000aa","request":3})"});
   EXPECT_EQ(text,
             "\nat its workers\n"
-            "  attempt 1: queue 1.50 ms, prefill 20 ms, decode 4 ms; 8 tokens computed, 16 from the "
-            "cache, 5 generated, 2 computed anew, preemptions: 1; stop\n"
-            "  attempt 2: queue 1.50 ms, prefill 20 ms, decode 4 ms; 8 tokens computed, 16 from the "
-            "cache, 5 generated, 2 computed anew, preemptions: 1; stop\n");
+            "  attempt 1: queue 1.50 ms, prefill 20 ms, decode 4 ms; 8 tokens computed, 16 from "
+            "the cache, 5 generated, 2 computed anew, preemptions: 1; stop\n"
+            "  attempt 2: queue 1.50 ms, prefill 20 ms, decode 4 ms; 8 tokens computed, 16 from "
+            "the cache, 5 generated, 2 computed anew, preemptions: 1; stop\n");
   EXPECT_EQ(WorkerPartText(body, {}), "");
   EXPECT_EQ(WorkerPartText("rubbish", {attempt(1, "00000000000000aa", 3)}), "");
   EXPECT_FALSE(LinesAbout("/nowhere/at/all", "r").ok());
