@@ -5,25 +5,13 @@
 #include <vector>
 
 #include "cli/format.h"
+#include "cli/shown_fields.h"
 #include "common/json/json.h"
 
 namespace quire::cli {
 namespace {
 
 constexpr size_t kBarWidth = 50;
-constexpr size_t kMaxNameBytes = 80;
-
-std::string Text(const json::Object& object, std::string_view name) {
-  const json::Value* value = json::Find(object, name);
-  const json::String* text = value == nullptr ? nullptr : value->if_string();
-  return text == nullptr ? "" : PlainText(std::string(json::View(*text)), kMaxNameBytes);
-}
-
-// −1 where it is missing, as the router's own times are where it never came to them.
-double Number(const json::Object& object, std::string_view name) {
-  const json::Value* value = json::Find(object, name);
-  return value == nullptr ? -1 : json::AsDouble(*value, name).value_or(-1);
-}
 
 std::vector<const json::Object*> Objects(const json::Object& object, std::string_view name) {
   std::vector<const json::Object*> objects;
@@ -33,10 +21,6 @@ std::vector<const json::Object*> Objects(const json::Object& object, std::string
     if (const json::Object* member = (*array)[i].if_object()) objects.push_back(member);
   }
   return objects;
-}
-
-std::string Count(const json::Object& object, std::string_view name) {
-  return NumberText(std::max(Number(object, name), 0.0));
 }
 
 struct Event {

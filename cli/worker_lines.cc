@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cli/format.h"
+#include "cli/shown_fields.h"
 #include "common/json/json.h"
 
 namespace quire::cli {
@@ -13,22 +14,6 @@ namespace {
 
 constexpr size_t kMaxLineBytes = 16384;
 constexpr size_t kMaxLines = 4096;
-constexpr size_t kMaxNameBytes = 80;
-
-std::string Text(const json::Object& object, std::string_view name) {
-  const json::Value* value = json::Find(object, name);
-  const json::String* text = value == nullptr ? nullptr : value->if_string();
-  return text == nullptr ? "" : PlainText(std::string(json::View(*text)), kMaxNameBytes);
-}
-
-double Number(const json::Object& object, std::string_view name) {
-  const json::Value* value = json::Find(object, name);
-  return value == nullptr ? -1 : json::AsDouble(*value, name).value_or(-1);
-}
-
-std::string Count(const json::Object& object, std::string_view name) {
-  return NumberText(std::max(Number(object, name), 0.0));
-}
 
 std::string Time(const json::Object& object, std::string_view name) {
   return MillisText(std::max(Number(object, name), 0.0) / 1000);

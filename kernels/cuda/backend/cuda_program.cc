@@ -82,7 +82,6 @@ StepRules RulesOf(const StepProgram& program, const ProgramOptions& options) {
   rules.block_size = options.kv.block_size;
   rules.groups = static_cast<int>(options.kv.groups.size());
   rules.heads_per_kv_head = program.kv_heads > 0 ? program.heads / program.kv_heads : 1;
-  rules.spare_page = static_cast<int32_t>(options.page_count);
   return rules;
 }
 
@@ -162,12 +161,8 @@ void CudaProgram::Reserve(const StepProgram& program, const Workspace& workspace
   product_counters_ = heap_.New<uint32_t>(workspace.product_counters);
   attention_counters_ = heap_.New<uint32_t>(workspace.attention_counters);
   workspace_bytes_ = heap_.bytes() - weight_bytes_;
-  // The spare pages are workspace: no request ever has them.
-  const int64_t spare = SparePages(options.max_rows, options.kv.block_size);
-  const int64_t pages = options.page_count + spare;
-  pool_ = heap_.New<std::byte>(static_cast<size_t>(pages * options.kv.page_bytes));
   pool_bytes_ = options.page_count * options.kv.page_bytes;
-  workspace_bytes_ += spare * options.kv.page_bytes;
+  pool_ = heap_.New<std::byte>(static_cast<size_t>(pool_bytes_));
   if (ranks_ > 1) ReserveExchange(workspace);
   if (!heap_.error().empty() || !error_.empty()) return;
   Check(runtime_.Fill(stream_, product_counters_, 0, 4 * workspace.product_counters));

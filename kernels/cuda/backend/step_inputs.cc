@@ -96,21 +96,6 @@ class Filler {
     ++row_;
   }
 
-  // A row of one token on the spare pages, where each padding row has a slot of its own.
-  void AddPadding(int token) {
-    const int32_t page = rules_.spare_page + token / rules_.block_size;
-    const int position = token % rules_.block_size;
-    words_[places_.tokens + token] = 0;
-    words_[places_.positions + token] = position;
-    for (int group = 0; group < rules_.groups; ++group) {
-      *Table(group) = page;
-      words_[places_.pages + int64_t{group} * shape_.tokens + token] = page;
-    }
-    AddSequence({token, 1, position});
-    AddTile(places_.decode_tiles, decode_++, 0);
-    ++row_;
-  }
-
   int32_t* At(int64_t place) { return words_ + place; }
   const InputPlaces& places() const { return places_; }
 
@@ -146,13 +131,8 @@ void FillInputs(const StepBatch& batch, const StepRules& rules, const StepShape&
   std::memcpy(filler.At(filler.places().positions), batch.positions.data(),
               4 * batch.positions.size());
   for (const BatchRow& row : batch.rows) filler.Add(row);
-  for (int row = static_cast<int>(batch.rows.size()); row < shape.rows; ++row) {
-    filler.AddPadding(row);
-  }
-  int32_t* samples = filler.At(filler.places().samples);
-  const auto count = static_cast<int>(batch.sampled_tokens.size());
-  std::memcpy(samples, batch.sampled_tokens.data(), 4 * batch.sampled_tokens.size());
-  for (int i = count; i < shape.samples; ++i) samples[i] = i;
+  std::memcpy(filler.At(filler.places().samples), batch.sampled_tokens.data(),
+              4 * batch.sampled_tokens.size());
 }
 
 }  // namespace quire::kernels::cuda

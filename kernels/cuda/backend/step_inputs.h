@@ -2,9 +2,7 @@
 // device.
 //
 // Pure. Owned by a CudaProgram. Offsets are in words of 32 bits from the begin of the piece, so
-// that host and device read the same layout. Where a step is replayed as a graph its layout depends
-// on the bucket alone: rows up to it are filled with rows of one token that see the spare pages
-// alone.
+// that host and device read the same layout.
 #pragma once
 
 #include <cstdint>
@@ -41,28 +39,21 @@ struct InputPlaces {
   int64_t words = 0;          // of all
 };
 
-// How rows are cut into tiles, and where padding points.
+// How rows are cut into tiles.
 struct StepRules {
   int block_size = 16;
   int groups = 1;
   int heads_per_kv_head = 1;
-  int32_t spare_page = 0;  // the first of SparePages
 };
 
 inline constexpr int kAttentionSpanKeys = 512;
-
-// Pages that no request has, for the rows that fill a bucket of so many.
-constexpr int64_t SparePages(int rows, int block_size) {
-  return (rows + block_size - 1) / block_size;
-}
 
 // The shape of a batch's step.
 StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules);
 // The largest shape that steps of so many tokens, rows and samples can have.
 StepShape LargestShape(const StepRules& rules, const StepShape& limits, int max_positions);
 
-// Fills `words` (InputPlaces(shape).words of them). `shape` is that of the batch, or one of a
-// bucket that has as many or more rows of one token.
+// Fills `words` (InputPlaces(shape).words of them). `shape` is that of the batch.
 void FillInputs(const StepBatch& batch, const StepRules& rules, const StepShape& shape,
                 std::span<int32_t> words);
 
