@@ -29,7 +29,10 @@ async def decode(port, seconds):
         nonlocal tokens
         while time.monotonic() < end:
             body = {"model": "demo", "prompt": f"Story {number}:", "max_tokens": 200, "ignore_eos": True, "temperature": 0}
-            tokens += (await ask(port, body)).count()
+            answer = await ask(port, body)
+            if answer.error is not None or not answer.done:
+                raise SystemExit(f"an answer failed: {answer.status} {answer.error}")
+            tokens += answer.count()
     begin = time.monotonic()
     await asyncio.gather(*(client(i) for i in range(STREAMS)))
     return tokens / (time.monotonic() - begin)

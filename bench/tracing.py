@@ -57,6 +57,8 @@ async def decode(port, seconds, answers=None):
         while time.monotonic() < end:
             body = {"model": "demo", "prompt": f"Story {number}:", "max_tokens": TOKENS, "ignore_eos": True, "temperature": 0}
             answer = await ask(port, body)
+            if answer.error is not None or not answer.done:
+                raise SystemExit(f"an answer failed: {answer.status} {answer.error}")
             if answers is not None:
                 answers.setdefault(number, answer.tokens)
             tokens += answer.count()

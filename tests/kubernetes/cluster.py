@@ -10,8 +10,12 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "deploy"))
+from tools import Missing, find_go  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "kubernetes"
@@ -20,19 +24,9 @@ ADMIN = "admin-token"
 ROUTER = "router-token"
 
 
-class Missing(Exception):
-    """What this machine lacks for a cluster."""
-
-
-def go_command():
-    go = shutil.which("go") or "/usr/local/go/bin/go"
-    if not pathlib.Path(go).exists():
-        raise Missing("go is not installed")
-    told = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True).stdout.strip()
-    version = re.match(r"go(\d+)\.(\d+)", told)
-    if version is None or (int(version[1]), int(version[2])) < (1, 21):
-        raise Missing(f"{go} is {told or 'of no known version'}; Go 1.21 or newer fetches the toolchain that it needs")
-    return go
+def need_etcd():
+    if shutil.which("etcd") is None:
+        raise Missing("etcd is not installed (Debian's etcd-server)")
 
 
 def built(*programs):
@@ -40,7 +34,7 @@ def built(*programs):
     at = [CACHE / f"{program}-v{VERSION}" for program in programs]
     missing = [p for p, path in zip(programs, at) if not path.exists()]
     if missing:
-        build(go_command(), missing)
+        build(find_go(), missing)
     return at
 
 
@@ -48,7 +42,8 @@ def build(go, programs):
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as name:
         folder = pathlib.Path(name)
-        env = {**os.environ, "GOFLAGS": "-mod=mod"}
+        env = {**os.environ, "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
+        env.pop("GOROOT", None)
         module = f"module kubernetes\ngo 1.24\nrequire k8s.io/kubernetes v{VERSION}\n"
         (folder / "go.mod").write_text(module)
         told = subprocess.run([go, "mod", "download", "-json", f"k8s.io/kubernetes@v{VERSION}"], cwd=folder, env=env,
@@ -85,8 +80,7 @@ class Cluster:
     def __init__(self, folder):
         self.folder = folder
         self.server, = built("kube-apiserver")
-        if shutil.which("etcd") is None:
-            raise Missing("etcd is not installed (Debian's etcd-server)")
+        need_etcd()
         self.etcd_port, peer, self.port = free_port(), free_port(), free_port()
         self.processes = {}
         etcd = f"http://127.0.0.1:{self.etcd_port}"

@@ -12,7 +12,7 @@ import plane  # noqa: E402
 import manifests as m  # noqa: E402
 import programs  # noqa: E402
 import tools  # noqa: E402
-from harness import expect, main_of, wait_until  # noqa: E402
+from harness import Skip, expect, main_of, wait_until  # noqa: E402
 from plane import Agent, Load, ready_workers  # noqa: E402
 
 
@@ -109,7 +109,8 @@ FILES = """set -x
 test "$(cat /files/greeting)" = hello && test "$(cat /secret/word)" = xyzzy && test "$POD_IP" = "$(hostname -I | tr -d ' ')" &&
 test "$WORD" = xyzzy && test "$BOTH" = 'xyzzy and $(NOBODY)' && test "$MEBIBYTES" = 64 && test "$MY_NAME" = files &&
 test "$(id -u):$(id -g)" = 1000:1001 && test "$(cat /shared/from-init)" = here && ! touch /etc/x 2>/dev/null &&
-grep -q '^NoNewPrivs:.*1' /proc/self/status && test "$(cat /labels)" = 'app="files"' && test "$$$$" = 1
+grep -q '^NoNewPrivs:.*1' /proc/self/status && test "$(cat /labels)" = 'app="files"' && test "$$$$" = 1 &&
+test "$(stat -c %a:%g /labels)" = 440:1002 && test "$NOTE" = 'in plain text'
 """
 
 
@@ -119,6 +120,7 @@ def files():
                 {"name": "MY_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
                 {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "words", "key": "word"}}},
                 {"name": "NOT_THERE", "valueFrom": {"secretKeyRef": {"name": "words", "key": "no", "optional": True}}},
+                {"name": "NOTE", "valueFrom": {"secretKeyRef": {"name": "notes", "key": "note"}}},
                 {"name": "MEBIBYTES", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
                 {"name": "BOTH", "value": "$(WORD) and $(NOBODY)"}],
         "resources": {"limits": {"memory": "64Mi"}},
@@ -132,7 +134,7 @@ def files():
                             "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}],
         "volumes": [{"name": "config", "configMap": {"name": "settings"}}, {"name": "shared", "emptyDir": {}},
                     {"name": "secret", "secret": {"secretName": "words", "defaultMode": 0o400}},
-                    {"name": "about", "downwardAPI": {"items": [
+                    {"name": "about", "downwardAPI": {"defaultMode": 0o440, "items": [
                         {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]}
     return pod
 
@@ -147,12 +149,23 @@ def odd_pods():
     return [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"greeting": "hello"}},
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "words"}, "data": {"word": "eHl6enk="}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "notes"}, "stringData": {"note": "in plain text"}},
         files(),
         # Ends by its hook's word; without the hook it would not.
         shell("hooked", "while ! test -e /hook/told; do sleep 0.05; done; exit 0", terminationGracePeriodSeconds=30,
               volumes=[{"name": "hook", "emptyDir": {}}], container={
                   "lifecycle": {"preStop": exec_("touch /hook/told")},
                   "volumeMounts": [{"name": "hook", "mountPath": "/hook"}]}),
+        # Its hook never ends by itself, and what it started holds its output.
+        shell("stuck-hook", "trap 'exit 0' TERM; while :; do sleep 0.05; done", container={
+            "lifecycle": {"preStop": exec_("sleep 600 & sleep 600")}}),
+        shell("rested", "trap 'exit 0' TERM; while :; do sleep 0.05; done", container={
+            "lifecycle": {"postStart": {"sleep": {"seconds": 1}}, "preStop": {"sleep": {"seconds": 1}}},
+            "readinessProbe": every_second(**exec_("true"))}),
+        shell("init-fails", "true", initContainers=[{"name": "first", "image": "machine", "command": ["/bin/sh", "-c", "exit 4"]}]),
+        shell("init-lasts", "true", initContainers=[{
+            "name": "first", "image": "machine", "command": ["/bin/sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.05; done"]}]),
+        shell("half-dropped", "true", container={"securityContext": {"capabilities": {"drop": ["NET_RAW"]}}}),
         shell("deaf", "trap '' TERM; while :; do sleep 0.05; done"),
         # Its startup probe holds the others back; then its liveness probe ends it.
         shell("sick", "sleep 1; touch /probe/up; sleep 2; touch /probe/sick; while :; do sleep 0.05; done",
@@ -170,6 +183,8 @@ def odd_pods():
 
 
 def test_pods_that_are_odd():
+    if pathlib.Path("/proc/self/uid_map").read_text().split()[2] == "1":
+        raise Skip("users cannot be switched: run as root")
     with plane.temporary_folder() as name:
         folder = pathlib.Path(name)
         with Agent(folder, "run", written(folder, odd_pods())) as agent:
@@ -191,13 +206,25 @@ def test_pods_that_are_odd():
             becomes("sick", "is started again", lambda c: c["restartCount"] == 1)
             becomes("never-up", "is started again", lambda c: c["restartCount"] >= 1 and not c["ready"])
             expect("not-there" in status("waiting")["message"], status("waiting"))
-            for pod, words in (("no-image", "no root file system"), ("root-refused", "runAsNonRoot")):
+            becomes("rested", "is ready when its hook is over", lambda c: c["ready"] and c["restartCount"] == 0)
+
+            def first(pod):
+                return status(pod)["initContainerStatuses"][0]
+            wait_until(lambda: first("init-fails")["restartCount"] == 1 and "waiting" in first("init-fails")["state"] and
+                       first("init-fails")["lastState"]["terminated"]["exitCode"] == 4, "its init container waits", 30,
+                       lambda: str(status("init-fails")))
+            wait_until(lambda: "running" in first("init-lasts")["state"], "an init container runs", 30)
+            for pod, words in (("no-image", "no root file system"), ("root-refused", "runAsNonRoot"), ("half-dropped", "ALL")):
                 becomes(pod, "says why", lambda c: words in c["state"].get("waiting", {}).get("message", ""))
             gone = agent.ask("/delete", pod="prod/hooked")
             expect(exit_codes(gone["pod"]) == [0] and gone["seconds"] < 20, gone)
             gone = agent.ask("/delete", pod="prod/deaf")
             expect(exit_codes(gone["pod"]) == [128 + signal.SIGKILL] and gone["seconds"] >= 2, gone)
-            for pod in ("waiting", "no-image", "crashing"):
+            gone = agent.ask("/delete", pod="prod/stuck-hook")
+            expect(exit_codes(gone["pod"]) == [0] and 2 <= gone["seconds"] < 30, gone)
+            gone = agent.ask("/delete", pod="prod/init-lasts")["pod"]["status"]["initContainerStatuses"][0]
+            expect(gone["state"]["terminated"]["exitCode"] == 5, gone)
+            for pod in ("waiting", "no-image", "crashing", "rested", "init-fails"):
                 agent.ask("/delete", pod=f"prod/{pod}")
             expect(agent.stop() == 0, agent.process.output())
             expect(not list((folder / "pods").iterdir()), "folders of pods that are gone")
@@ -206,7 +233,7 @@ def test_pods_that_are_odd():
 def needed():
     try:
         programs.agent()
-    except (programs.Missing, tools.Missing) as missing:
+    except tools.Missing as missing:
         return str(missing)
     return plane.alone()
 

@@ -11,7 +11,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "kubernetes"))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "deploy"))
 import tools  # noqa: E402
-from cluster import CACHE, Missing, built, go_command  # noqa: E402
+from cluster import CACHE, built  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 KSERVE = "v0.20.0"
@@ -25,14 +25,14 @@ def kubernetes():
 
 def kserve_module():
     """The folder of KServe's module: its definitions and its configuration are in it."""
-    return pathlib.Path(tools.download(go_command(), f"{KSERVE_MODULE}@{KSERVE}")["Dir"])
+    return pathlib.Path(tools.download(tools.find_go(), f"{KSERVE_MODULE}@{KSERVE}")["Dir"])
 
 
 def kserve_manager():
     at = CACHE / f"kserve-manager-{KSERVE}"
     if at.exists():
         return at
-    go, module = go_command(), kserve_module()
+    go, module = tools.find_go(), kserve_module()
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as name:
         folder = pathlib.Path(name)
@@ -43,9 +43,9 @@ def kserve_manager():
         (folder / "go.sum").write_bytes((module / "go.sum").read_bytes())
         fresh = folder / "manager"
         done = subprocess.run([go, "build", "-o", fresh, f"{KSERVE_MODULE}/cmd/manager"], cwd=folder,
-                              env={**os.environ, "GOFLAGS": "-mod=mod"}, capture_output=True, text=True)
+                              env={**os.environ, "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}, capture_output=True, text=True)
         if done.returncode != 0:
-            raise Missing(f"KServe's manager cannot be built: {done.stderr[-1000:]}")
+            raise tools.Missing(f"KServe's manager cannot be built: {done.stderr[-1000:]}")
         fresh.rename(at)
     return at
 
@@ -63,7 +63,7 @@ def agent():
                           cwd=HERE / "agent", capture_output=True, text=True,
                           env={**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"})
     if done.returncode != 0:
-        raise Missing(f"the node agent cannot be built: {done.stderr[-2000:]}")
+        raise tools.Missing(f"the node agent cannot be built: {done.stderr[-2000:]}")
     mark.write_text(pin)
     return AGENT
 
@@ -73,6 +73,6 @@ if __name__ == "__main__":
         wanted = sys.argv[1:] or ["agent"]
         for name in wanted:
             print({"agent": agent, "kubernetes": kubernetes, "kserve": kserve_manager}[name]())
-    except (Missing, tools.Missing) as missing:
+    except tools.Missing as missing:
         print(f"control plane: {missing}")
         sys.exit(3)

@@ -98,6 +98,9 @@ func (l *local) Secret(namespace, name string) (map[string][]byte, error) {
 	if err := l.find("Secret", namespace, name, &secret); err != nil {
 		return nil, err
 	}
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
 	for key, value := range secret.StringData {
 		secret.Data[key] = []byte(value)
 	}

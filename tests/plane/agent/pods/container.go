@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -75,11 +76,8 @@ func (c *Container) security() *corev1.SecurityContext {
 	return &corev1.SecurityContext{}
 }
 
-// ids are the user and group that the container runs as, or -1 where the agent cannot choose.
-func (c *Container) ids() (user, group int, groups []int) {
-	if !canSwitchUser() {
-		return -1, -1, nil
-	}
+// wanted are the user and groups that the manifest asks for.
+func (c *Container) wanted() (user, group int, groups []int) {
 	pod := c.pod.given.Spec.SecurityContext
 	if pod == nil {
 		pod = &corev1.PodSecurityContext{}
@@ -100,7 +98,38 @@ func (c *Container) ids() (user, group int, groups []int) {
 	return user, group, groups
 }
 
+// ids are the user and groups that the container runs as, or -1 where the agent cannot choose.
+func (c *Container) ids() (user, group int, groups []int) {
+	if !canSwitchUser() {
+		return -1, -1, nil
+	}
+	return c.wanted()
+}
+
+// refused says what the security context asks for and this node does not do.
+func (c *Container) refused() error {
+	security := c.security()
+	user, _, _ := c.wanted()
+	if pod := c.pod.given.Spec.SecurityContext; user == 0 && (truth(security.RunAsNonRoot) || pod != nil && truth(pod.RunAsNonRoot)) {
+		return fmt.Errorf("runAsNonRoot, and the user is 0")
+	}
+	if rights := security.Capabilities; rights != nil {
+		if len(rights.Add) > 0 {
+			return fmt.Errorf("capabilities cannot be added here: %v", rights.Add)
+		}
+		for _, name := range rights.Drop {
+			if name != "ALL" {
+				return fmt.Errorf("capabilities are dropped all at once here (ALL), not %s alone", name)
+			}
+		}
+	}
+	return nil
+}
+
 func (c *Container) describe() (*entry, error) {
+	if err := c.refused(); err != nil {
+		return nil, err
+	}
 	image, err := c.pod.host.image(c.spec.Image)
 	if err != nil {
 		return nil, err
@@ -111,9 +140,6 @@ func (c *Container) describe() (*entry, error) {
 	}
 	user, group, groups := c.ids()
 	security := c.security()
-	if pod := c.pod.given.Spec.SecurityContext; user == 0 && (truth(security.RunAsNonRoot) || pod != nil && truth(pod.RunAsNonRoot)) {
-		return nil, fmt.Errorf("runAsNonRoot, and the user is 0")
-	}
 	e := &entry{Root: filepath.Join(c.pod.folder, c.spec.Name, "root"), Image: image, Hostname: c.pod.hostname(),
 		Folder: "/", Hosts: c.pod.hosts(), Resolve: c.pod.resolve(), User: user, Group: group, Groups: groups,
 		ReadOnlyRoot: truth(security.ReadOnlyRootFilesystem)}
@@ -121,11 +147,7 @@ func (c *Container) describe() (*entry, error) {
 		e.Folder = c.spec.WorkingDir
 	}
 	e.NoNewPrivileges = security.AllowPrivilegeEscalation != nil && !*security.AllowPrivilegeEscalation
-	if security.Capabilities != nil {
-		for _, capability := range security.Capabilities.Drop {
-			e.DropAll = e.DropAll || capability == "ALL"
-		}
-	}
+	e.DropAll = security.Capabilities != nil && len(security.Capabilities.Drop) > 0 // refused() knows no other than ALL
 	for name, value := range known {
 		e.Environment = append(e.Environment, name+"="+value)
 	}
@@ -195,6 +217,28 @@ func startOnLastingThread(command *exec.Cmd) error {
 	return <-result
 }
 
+// endFollowers kills the processes of a group but for its leader; a leader without any is killed itself.
+func endFollowers(leader int) error {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	ended := false
+	for _, entry := range entries {
+		number, err := strconv.Atoi(entry.Name())
+		if err != nil || number == leader {
+			continue
+		}
+		if group, err := syscall.Getpgid(number); err == nil && group == leader {
+			ended = syscall.Kill(number, syscall.SIGKILL) == nil || ended
+		}
+	}
+	if ended {
+		return nil
+	}
+	return syscall.Kill(leader, syscall.SIGKILL)
+}
+
 // exec runs a command inside the running container.
 func (c *Container) exec(ctx context.Context, words []string) error {
 	c.pod.mu.Lock()
@@ -207,8 +251,17 @@ func (c *Container) exec(ctx context.Context, words []string) error {
 	if user, group, _ := c.ids(); user >= 0 {
 		args = append(args, "-S", strconv.Itoa(user), "-G", strconv.Itoa(group))
 	}
-	told, err := exec.CommandContext(ctx, "nsenter", append(append(args, "--"), words...)...).CombinedOutput()
-	if err != nil {
+	command := exec.CommandContext(ctx, "nsenter", append(append(args, "--"), words...)...)
+	// What nsenter runs is ended with all of its group, and what left the group is not waited for. nsenter itself then ends: it
+	// takes its child's end in, without which the container's own would never be complete.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return endFollowers(command.Process.Pid) }
+	command.WaitDelay = time.Second
+	told, err := command.CombinedOutput()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%v: its time is over: %w", words, ctx.Err())
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // it ended well, and what it left behind writes on
 		return fmt.Errorf("%v: %w: %s", words, err, told)
 	}
 	return nil
@@ -258,7 +311,7 @@ func (c *Container) once() *corev1.ContainerStateTerminated {
 // probe runs the container's probes: startup first, then liveness and readiness beside each other.
 func (c *Container) probe(ctx context.Context, exited chan struct{}) {
 	if hook := c.spec.Lifecycle; hook != nil && hook.PostStart != nil {
-		if err := c.handle(ctx, hook.PostStart.Exec, hook.PostStart.HTTPGet, hook.PostStart.TCPSocket, nil); err != nil {
+		if err := c.hook(ctx, hook.PostStart); err != nil {
 			c.pod.note("%s: postStart: %v", c.spec.Name, err)
 			c.end(c.pod.grace(), exited)
 			return
@@ -313,19 +366,30 @@ func (c *Container) probe(ctx context.Context, exited chan struct{}) {
 
 // end runs the hook, then sends SIGTERM, then SIGKILL when the grace is over.
 func (c *Container) end(grace time.Duration, exited chan struct{}) {
+	select {
+	case <-exited:
+		return
+	default:
+	}
 	over := time.Now().Add(grace)
 	if hook := c.spec.Lifecycle; hook != nil && hook.PreStop != nil && grace > 0 {
 		ctx, cancel := context.WithDeadline(context.Background(), over)
-		if hook.PreStop.Sleep != nil {
+		go func() {
 			select {
-			case <-time.After(time.Duration(hook.PreStop.Sleep.Seconds) * time.Second):
-			case <-ctx.Done():
 			case <-exited:
+				cancel()
+			case <-ctx.Done():
 			}
-		} else if err := c.handle(ctx, hook.PreStop.Exec, hook.PreStop.HTTPGet, hook.PreStop.TCPSocket, nil); err != nil {
+		}()
+		if err := c.hook(ctx, hook.PreStop); err != nil {
 			c.pod.note("%s: preStop: %v", c.spec.Name, err)
 		}
 		cancel()
+	}
+	select {
+	case <-exited: // the hook ended it, and what runs now is another one
+		return
+	default:
 	}
 	c.signal(syscall.SIGTERM)
 	left := time.Until(over)
@@ -338,6 +402,19 @@ func (c *Container) end(grace time.Duration, exited chan struct{}) {
 		c.pod.note("%s: SIGKILL, its grace of %v is over", c.spec.Name, grace)
 		c.signal(syscall.SIGKILL)
 		<-exited
+	}
+}
+
+// hook runs what belongs to a container's start or end.
+func (c *Container) hook(ctx context.Context, h *corev1.LifecycleHandler) error {
+	if h.Sleep == nil {
+		return c.handle(ctx, h.Exec, h.HTTPGet, h.TCPSocket, nil)
+	}
+	select {
+	case <-time.After(time.Duration(h.Sleep.Seconds) * time.Second):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -405,23 +482,58 @@ func (c *Container) keep() {
 		if time.Since(begun) > longestBack {
 			backoff = 0
 		}
-		if backoff > 0 {
-			c.change(func(s *corev1.ContainerStatus) {
-				s.LastTerminationState = corev1.ContainerState{Terminated: state}
-				s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
-					Message: fmt.Sprintf("back-off %v", backoff)}}
-			})
-			if !c.pause(backoff) {
-				c.finish(state)
-				return
-			}
+		if !c.rest(&backoff, state) {
+			return
 		}
-		backoff = min(max(2*backoff, firstBackoff), longestBack)
-		c.change(func(s *corev1.ContainerStatus) {
-			s.RestartCount++
-			s.LastTerminationState = corev1.ContainerState{Terminated: state}
-		})
 	}
+}
+
+// rest waits as long as the kubelet would before the next start, and counts it; false when there will be none.
+func (c *Container) rest(backoff *time.Duration, state *corev1.ContainerStateTerminated) bool {
+	if *backoff > 0 {
+		c.change(func(s *corev1.ContainerStatus) {
+			s.LastTerminationState = corev1.ContainerState{Terminated: state}
+			s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
+				Message: fmt.Sprintf("back-off %v", *backoff)}}
+		})
+		if !c.pause(*backoff) {
+			c.finish(state)
+			return false
+		}
+	}
+	*backoff = min(max(2**backoff, firstBackoff), longestBack)
+	c.change(func(s *corev1.ContainerStatus) {
+		s.RestartCount++
+		s.LastTerminationState = corev1.ContainerState{Terminated: state}
+	})
+	return true
+}
+
+// succeed runs an init container until it has ended well; false when it never will.
+func (c *Container) succeed() bool {
+	if c.spec.RestartPolicy != nil {
+		c.waits("CreateContainerError", "init containers with a restart policy of their own are not known here")
+		<-c.stop
+		return false
+	}
+	backoff := time.Duration(0)
+	for !c.pod.stopped() {
+		state := c.once()
+		if state == nil { // not to be had; it is tried again
+			c.pause(time.Second)
+			continue
+		}
+		c.finish(state)
+		if state.ExitCode == 0 {
+			c.change(func(s *corev1.ContainerStatus) { s.Ready = true })
+			return true
+		}
+		c.pod.note("%s: ended with %d", c.spec.Name, state.ExitCode)
+		if c.pod.given.Spec.RestartPolicy == corev1.RestartPolicyNever || !c.rest(&backoff, state) {
+			return false
+		}
+	}
+	return false
 }
 
 func (c *Container) finish(state *corev1.ContainerStateTerminated) {

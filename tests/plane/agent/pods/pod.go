@@ -162,24 +162,9 @@ func (p *Pod) run() {
 		}
 	}
 	for _, c := range p.init {
-		for {
-			if p.stopped() {
-				return
-			}
-			state := c.once()
-			if state != nil {
-				c.finish(state)
-				if state.ExitCode == 0 {
-					c.change(func(s *corev1.ContainerStatus) { s.Ready = true })
-					break
-				}
-				p.note("%s: ended with %d", c.spec.Name, state.ExitCode)
-				if p.given.Spec.RestartPolicy == corev1.RestartPolicyNever {
-					p.tell()
-					return
-				}
-			}
-			c.pause(time.Second)
+		if !c.succeed() {
+			p.tell()
+			return
 		}
 	}
 	if p.stopped() {
@@ -197,16 +182,7 @@ func (p *Pod) run() {
 // Stop ends the pod within the grace; it returns when all its processes are gone, and tells that status last.
 func (p *Pod) Stop(grace time.Duration) {
 	p.ending.Do(func() { close(p.stop) })
-	for _, c := range p.init {
-		c.ending.Do(func() { close(c.stop) })
-		p.mu.Lock()
-		running, exited := c.process != nil, c.exited
-		p.mu.Unlock()
-		if running {
-			c.end(grace, exited)
-		}
-	}
-	<-p.made
+	p.endInit(grace)
 	var all sync.WaitGroup
 	p.mu.Lock()
 	begun := p.initDone
@@ -232,6 +208,26 @@ func (p *Pod) Stop(grace time.Duration) {
 	p.tell()
 	if err := os.RemoveAll(p.folder); err != nil {
 		p.note("its folder stays: %v", err)
+	}
+}
+
+// endInit ends the init container that runs, also one that was just being started; then no more will be.
+func (p *Pod) endInit(grace time.Duration) {
+	for {
+		for _, c := range p.init {
+			c.ending.Do(func() { close(c.stop) })
+			p.mu.Lock()
+			running, exited := c.process != nil, c.exited
+			p.mu.Unlock()
+			if running {
+				c.end(grace, exited)
+			}
+		}
+		select {
+		case <-p.made:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 

@@ -90,15 +90,19 @@ func pick(into map[string][]byte, modes map[string]os.FileMode, data map[string]
 			return fmt.Errorf("there is no key %s", item.Key)
 		}
 		into[item.Path] = value
-		modes[item.Path] = 0o644
-		if mode != nil {
-			modes[item.Path] = os.FileMode(*mode)
-		}
-		if item.Mode != nil {
-			modes[item.Path] = os.FileMode(*item.Mode)
-		}
+		modes[item.Path] = modeOf(item.Mode, mode)
 	}
 	return nil
+}
+
+// modeOf is the file's own mode, or else its volume's.
+func modeOf(own, volumes *int32) os.FileMode {
+	for _, mode := range []*int32{own, volumes} {
+		if mode != nil {
+			return os.FileMode(*mode)
+		}
+	}
+	return 0o644
 }
 
 func truth(b *bool) bool { return b != nil && *b }
@@ -115,7 +119,8 @@ func (p *Pod) projected(source *corev1.ProjectedVolumeSource, files map[string][
 			if err != nil {
 				return err
 			}
-			files[s.ServiceAccountToken.Path], modes[s.ServiceAccountToken.Path] = []byte(token), 0o644
+			files[s.ServiceAccountToken.Path] = []byte(token)
+			modes[s.ServiceAccountToken.Path] = modeOf(nil, source.DefaultMode)
 		case s.ConfigMap != nil:
 			data, err := p.host.Sources.ConfigMap(p.given.Namespace, s.ConfigMap.Name)
 			if err != nil && !truth(s.ConfigMap.Optional) {
@@ -138,7 +143,7 @@ func (p *Pod) projected(source *corev1.ProjectedVolumeSource, files map[string][
 				if err != nil {
 					return err
 				}
-				files[item.Path], modes[item.Path] = []byte(value), 0o644
+				files[item.Path], modes[item.Path] = []byte(value), modeOf(item.Mode, source.DefaultMode)
 			}
 		default:
 			return fmt.Errorf("a projection that this node does not know: %v", s)
@@ -183,7 +188,7 @@ func (p *Pod) makeVolume(v *corev1.Volume) (string, error) {
 			if value, err = p.downward(item.FieldRef, item.ResourceFieldRef, nil); err != nil {
 				break
 			}
-			files[item.Path], modes[item.Path] = []byte(value), 0o644
+			files[item.Path], modes[item.Path] = []byte(value), modeOf(item.Mode, v.DownwardAPI.DefaultMode)
 		}
 	default:
 		err = fmt.Errorf("a kind of volume that this node does not have")
