@@ -13,7 +13,7 @@ ITEMS = [
     ("real tokenizers", ["bash", "tests/golden/text/fetch_tokenizers.sh"]),
     ("gemma3-270m", ["python3", "models/fetch/fetch_model.py", "gemma3-270m"]),
     ("clients", ["bash", "tests/conformance/setup.sh"]),
-    ("CUDA compiler", ["python3", "tests/kernels/cuda/toolkit.py"]),
+    ("CUDA compiler", ["python3", "kernels/cuda/toolchain/toolkit.py"]),
     ("deploy tools", ["python3", "tests/deploy/tools.py"]),
     ("node agent", ["python3", "tests/plane/programs.py"]),
 ]

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/wire.h"
-#include "worker/device/device_choice.h"
+#include "worker/device/gpu_backend.h"
 #include "worker/device/linked_device.h"
 #include "worker/load/memory_limits.h"
 #include "worker/load/memory_plan.h"
@@ -45,8 +45,10 @@ class ProgressPrinter {
 
 class WorkerLoader::Steps {
  public:
-  Steps(const WorkerConfig& config, const Clock& clock, Metrics& metrics, Logger& log)
+  Steps(const WorkerConfig& config, const DeviceChoice& device, const Clock& clock,
+        Metrics& metrics, Logger& log)
       : config_(config),
+        device_(device),
         clock_(clock),
         metrics_(metrics),
         log_(log),
@@ -69,6 +71,10 @@ class WorkerLoader::Steps {
   }
   std::unique_ptr<LoadedWorker> Take() { return std::move(worker_); }
   PlanReport Report() const;
+  // Of what fails while weights load: the model's file has been read before.
+  int LoadExitCode() const {
+    return device_.gpus.empty() ? kExitModelUnusable : kExitDeviceUnusable;
+  }
 
   absl::Status OpenDevice();
   absl::Status OpenModel();
@@ -81,13 +87,13 @@ class WorkerLoader::Steps {
   absl::Status Canary();
 
  private:
-  absl::Status FindDevice();
   load::MemoryRequest MakeMemoryRequest() const;
   void SayPlan() const;
   StepLimits Limits() const;
   void FillHello();
 
   const WorkerConfig& config_;
+  const DeviceChoice& device_;
   const Clock& clock_;
   Metrics& metrics_;
   Logger& log_;
@@ -99,21 +105,14 @@ class WorkerLoader::Steps {
 };
 
 absl::Status WorkerLoader::Steps::OpenDevice() {
-  if (FindLinkedDevice(config_.device) == nullptr) QUIRE_RETURN_IF_ERROR(FindDevice());
   // Where ranks compute, this one only says what they will need.
+  if (!device_.gpus.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(worker_->backend,
+                           OpenGpuEstimate(GpuSettingsOf(config_), device_.gpus.front()));
+    return absl::OkStatus();
+  }
   const int threads = HasRankGroup(config_) ? 1 : ThreadsOfWorker(config_);
   QUIRE_ASSIGN_OR_RETURN(worker_->backend, OpenBackend(config_, threads));
-  return absl::OkStatus();
-}
-
-absl::Status WorkerLoader::Steps::FindDevice() {
-  DeviceSettings settings;
-  settings.device = config_.device;
-  settings.ranks = config_.tensor_parallel_size;
-  settings.plugin = config_.cuda_plugin;
-  settings.nccl = config_.nccl_library;
-  QUIRE_ASSIGN_OR_RETURN(const DeviceChoice choice, ChooseDevice(settings));
-  if (!choice.note.empty()) log_.Info("device", {{"cuda", choice.note}});
   return absl::OkStatus();
 }
 
@@ -146,6 +145,10 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   load::MemoryRequest request;
   request.usable_bytes = limit.usable_bytes;
   request.limited_by_cgroup = limit.from_cgroup;
+  if (!device_.gpus.empty()) {  // of those, whatever the machine has itself
+    request.usable_bytes = PlannedBytes(device_) * config_.tensor_parallel_size;
+    request.limited_by_cgroup = false;
+  }
   if (config_.plan_memory.value > 0) {
     request.usable_bytes = config_.plan_memory.value;
     request.limited_by_cgroup = false;
@@ -246,6 +249,7 @@ absl::Status WorkerLoader::Steps::StartRanks() {
       static_cast<uint64_t>(worker_->backend->EstimateSharedBytes(model.program, program_options_));
   group.setup.limits = Limits();
   group.setup.text_digest = model.bundle_digest;
+  group.setup.device = config_.device;
   group.identity = RankIdentity(
       model.model_id,
       NumericsId(*worker_->backend, program_options_.kv.type, config_.tensor_parallel_size));
@@ -365,9 +369,9 @@ absl::Status WorkerLoader::Steps::Canary() {
   return absl::OkStatus();
 }
 
-WorkerLoader::WorkerLoader(const WorkerConfig& config, const Clock& clock, Metrics& metrics,
-                           Logger& log)
-    : steps_(std::make_unique<Steps>(config, clock, metrics, log)) {}
+WorkerLoader::WorkerLoader(const WorkerConfig& config, const DeviceChoice& device,
+                           const Clock& clock, Metrics& metrics, Logger& log)
+    : steps_(std::make_unique<Steps>(config, device, clock, metrics, log)) {}
 WorkerLoader::~WorkerLoader() = default;
 
 PlanReport WorkerLoader::Steps::Report() const {
@@ -383,8 +387,8 @@ PlanReport WorkerLoader::Steps::Report() const {
   report.request = memory_request_;
   report.plan = memory_plan_;
   report.step_weight_bytes = StepWeightBytes(model.program, memory_plan_.weight_bytes);
-  report.bandwidth_is_measured = config_.plan_bandwidth.value == 0;
-  if (!report.bandwidth_is_measured) {
+  report.bandwidth_is_measured = config_.plan_bandwidth.value == 0 && device_.gpus.empty();
+  if (!report.bandwidth_is_measured) {  // a GPU's is not known to who only plans for it
     report.read_bytes_per_second = static_cast<double>(config_.plan_bandwidth.value);
     return report;
   }
@@ -408,7 +412,7 @@ bool WorkerLoader::Prepare(StartFailure& failure) {
 }
 
 std::unique_ptr<LoadedWorker> WorkerLoader::Load(StartFailure& failure) {
-  const bool done = steps_->Run({{&Steps::LoadWeights, kExitModelUnusable},
+  const bool done = steps_->Run({{&Steps::LoadWeights, steps_->LoadExitCode()},
                                  {&Steps::BuildEngine, kExitFailed},
                                  {&Steps::Canary, kExitModelUnusable}},
                                 failure);

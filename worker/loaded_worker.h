@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "worker/config.h"
 #include "worker/core/engine_io.h"
+#include "worker/device/device_choice.h"
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
 #include "worker/plan_report.h"
@@ -55,7 +56,9 @@ struct StartFailure {
 // that is passed in outlives the loader; `clock` and `metrics` outlive the worker too.
 class WorkerLoader {
  public:
-  WorkerLoader(const WorkerConfig& config, const Clock& clock, Metrics& metrics, Logger& log);
+  // `device` is what `config` has been found to mean (FindDevice).
+  WorkerLoader(const WorkerConfig& config, const DeviceChoice& device, const Clock& clock,
+               Metrics& metrics, Logger& log);
   ~WorkerLoader();
 
   // Opens device and model, chooses the context, plans memory. False with `failure` filled in; says

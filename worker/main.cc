@@ -22,6 +22,7 @@
 #include "common/trace/exporter.h"
 #include "worker/config.h"
 #include "worker/engine/engine_thread.h"
+#include "worker/find_device.h"
 #include "worker/loaded_worker.h"
 #include "worker/rank_programs.h"
 #include "worker/records/attempt_log.h"
@@ -311,7 +312,8 @@ class Service {
   bool clean_ = true;
 };
 
-int RunWorker(const WorkerConfig& config, const trace::TraceSettings& tracing, Logger& log) {
+int RunWorker(const WorkerConfig& config, const DeviceChoice& device,
+              const trace::TraceSettings& tracing, Logger& log) {
   const RealClock clock;
   Metrics metrics;
   AddProcessMetrics(metrics, "quire-worker", clock.UnixSeconds());
@@ -326,7 +328,7 @@ int RunWorker(const WorkerConfig& config, const trace::TraceSettings& tracing, L
   const trace::TraceMetrics trace_metrics(metrics, "quire_worker");
   const std::unique_ptr<trace::Exporter> exporter = MakeExporter(tracing, trace_metrics, log);
   Health health(clock);
-  WorkerLoader loader(config, clock, metrics, log);
+  WorkerLoader loader(config, device, clock, metrics, log);
   StartFailure failure;
   if (!loader.Prepare(failure)) return Fail(failure.exit_code, failure.message);
 
@@ -362,10 +364,10 @@ int RunWorker(const WorkerConfig& config, const trace::TraceSettings& tracing, L
 }
 
 // Tells what would be done, and does none of it.
-int RunPlan(const WorkerConfig& config, Logger& log) {
+int RunPlan(const WorkerConfig& config, const DeviceChoice& device, Logger& log) {
   const RealClock clock;
   Metrics metrics;
-  WorkerLoader loader(config, clock, metrics, log);
+  WorkerLoader loader(config, device, clock, metrics, log);
   StartFailure failure;
   if (!loader.Prepare(failure)) return Fail(failure.exit_code, failure.message);
   std::printf("%s\n", PlanJson(loader.Report()).c_str());
@@ -423,12 +425,17 @@ int Main(const config::CommandLine& command) {
   const std::unique_ptr<Logger> log =
       MakeLogger(LoggerOptionsFromFlags(settings.log_level, settings.log_format));
   for (const std::string& warning : start.warnings) log->Warning(warning);
-  if (settings.plan) return RunPlan(settings, *log);
+  DeviceChoice device;
+  StartFailure failure;
+  if (!FindDevice(settings, *log, device, failure)) {
+    return Fail(failure.exit_code, failure.message);
+  }
+  if (settings.plan) return RunPlan(settings, device, *log);
   const trace::TraceSettings tracing =
       trace::TraceSettingsOf(config::EnvironmentFromMain(command.envp), std::string(kProgram),
                              settings.otlp_traces_endpoint);
   for (const std::string& warning : tracing.warnings) log->Warning(warning);
-  return RunWorker(settings, tracing, *log);
+  return RunWorker(settings, device, tracing, *log);
 }
 
 }  // namespace

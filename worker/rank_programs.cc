@@ -72,6 +72,14 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerConfig
   return absl::UnavailableError(AbslView("--cpu-isa, --activation-dtype: " + error));
 }
 
+GpuSettings GpuSettingsOf(const WorkerConfig& config) {
+  GpuSettings settings;
+  settings.plugin = config.cuda_plugin;
+  settings.nccl = config.nccl_library;
+  settings.ranks = config.tensor_parallel_size;
+  return settings;
+}
+
 int ThreadsOfWorker(const WorkerConfig& config) {
   if (config.threads > 0) return config.threads;
   return DefaultThreads(ReadHostCpus(""), config.workers_on_host);
@@ -108,11 +116,27 @@ std::string RankIdentity(const std::string& model_id, const std::string& numeric
   return model_id + " " + numerics_id;
 }
 
+namespace {
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenRankBackend(const WorkerConfig& config,
+                                                                  const RankSetup& setup) {
+  const bool linked = FindLinkedDevice(config.device) != nullptr;
+  if (!linked && AsksForGpu(config)) {
+    return OpenGpuOfRank(GpuSettingsOf(config), config.device, setup.rank);
+  }
+  return OpenBackend(config, std::max(1, ThreadsOfWorker(config) / setup.size));
+}
+
+}  // namespace
+
 RankBuilder MakeRankBuilder(const WorkerConfig& config) {
-  return [&config](const RankSetup& setup, kernels::Communicator& communicator,
-                   const RankProgress& progress) -> absl::StatusOr<std::unique_ptr<RankProgram>> {
-    const int threads = std::max(1, ThreadsOfWorker(config) / setup.size);
-    QUIRE_ASSIGN_OR_RETURN(auto backend, OpenBackend(config, threads));
+  return [&shared = config](
+             const RankSetup& setup, kernels::Communicator& communicator,
+             const RankProgress& progress) -> absl::StatusOr<std::unique_ptr<RankProgram>> {
+    // The engine has found out what --device comes to.
+    WorkerConfig config = shared;
+    if (!setup.device.empty()) config.device = setup.device;
+    QUIRE_ASSIGN_OR_RETURN(auto backend, OpenRankBackend(config, setup));
     model::LoadOptions load;
     load.rank = {setup.rank, setup.size};
     // Text is the router's: the engine has read it once to identify the model.

@@ -14,14 +14,19 @@
 #include "kernels/kv_layout.h"
 #include "kernels/step_program.h"
 #include "worker/config.h"
+#include "worker/device/gpu_backend.h"
 #include "worker/ranks/rank.h"
 #include "worker/ranks/rank_host.h"
 
 namespace quire {
 
-// The settings' backend, on the CPU with so many threads. UNAVAILABLE names the flag.
+// The settings' backend, linked to the program or on the CPU with so many threads. UNAVAILABLE
+// names the flag.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerConfig& config,
                                                               int threads);
+
+// Where plugin, driver and NCCL are for GPUs.
+GpuSettings GpuSettingsOf(const WorkerConfig& config);
 
 // Threads that this worker computes with, all its ranks together.
 int ThreadsOfWorker(const WorkerConfig& config);

@@ -48,14 +48,15 @@ absl::StatusOr<std::unique_ptr<CudaPlugin>> CudaPlugin::Open(const kernels::Libr
   return plugin;
 }
 
-absl::StatusOr<CudaPlugin::BackendHandle> CudaPlugin::OpenBackend(int device) const {
+absl::StatusOr<CudaPlugin::BackendHandle> CudaPlugin::OpenBackend(
+    const QuireCudaRequest& request) const {
   void* backend = nullptr;
   char text[kMaxErrorBytes] = {};
-  const int32_t code = table_->open(device, &backend, text, sizeof(text));
+  const int32_t code = table_->open(&request, &backend, text, sizeof(text));
   if (code == kQuireCudaGood && backend != nullptr) {
     return BackendHandle(static_cast<kernels::Backend*>(backend), Closer{table_});
   }
-  return absl::UnavailableError(AbslView("--device: cuda:" + std::to_string(device) +
+  return absl::UnavailableError(AbslView("--device: " + std::string(request.description) +
                                          " cannot be opened (code " + std::to_string(code) +
                                          "): " + text));
 }

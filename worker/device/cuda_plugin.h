@@ -31,8 +31,8 @@ class CudaPlugin {
     void operator()(kernels::Backend* backend) const { table->close(backend); }
   };
   using BackendHandle = std::unique_ptr<kernels::Backend, Closer>;
-  // Of the device with this index; −1: one that estimates and loads nothing.
-  absl::StatusOr<BackendHandle> OpenBackend(int device) const;
+  // UNAVAILABLE in one line. Texts of the request live until the call returns.
+  absl::StatusOr<BackendHandle> OpenBackend(const QuireCudaRequest& request) const;
 
  private:
   CudaPlugin() = default;

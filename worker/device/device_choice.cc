@@ -2,12 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/nccl/nccl_library.h"
 #include "worker/device/ask_apart.h"
 #include "worker/device/cuda_plugin.h"
 
 namespace quire {
 namespace {
+
+constexpr int64_t kMarginBytes = int64_t{512} << 20;
 
 std::string ProgramFolder() {
   char path[4096] = {};
@@ -17,26 +21,10 @@ std::string ProgramFolder() {
   return slash == std::string::npos ? "" : program.substr(0, slash);
 }
 
-kernels::LibraryPlaces PlacesOf(const std::string& named) {
-  kernels::LibraryPlaces places = kernels::UsualPlaces(ProgramFolder());
-  places.named = named;
-  return places;
-}
-
-// The plugin is of this project alone: it is in no wheel, no toolkit and no
-// folder of the system.
-kernels::LibraryPlaces PluginPlaces(const std::string& named) {
-  kernels::LibraryPlaces places;
-  places.program_folder = ProgramFolder();
-  places.named = named;
-  places.loader_cache = false;
-  return places;
-}
-
 absl::Status CheckNccl(const DeviceSettings& settings) {
   if (settings.ranks == 1) return absl::OkStatus();
   std::string error;
-  if (kernels::cuda::nccl::Library::Open(PlacesOf(settings.nccl), error) != nullptr) {
+  if (kernels::cuda::nccl::Library::Open(NcclPlaces(settings.nccl), error) != nullptr) {
     return absl::OkStatus();
   }
   return absl::UnavailableError(AbslView("--device: " + error));
@@ -59,6 +47,20 @@ absl::StatusOr<std::vector<kernels::cuda::DriverDevice>> FindDevices(const Devic
 
 }  // namespace
 
+kernels::LibraryPlaces NcclPlaces(const std::string& named) {
+  kernels::LibraryPlaces places = kernels::UsualPlaces(ProgramFolder());
+  places.named = named;
+  return places;
+}
+
+kernels::LibraryPlaces PluginPlaces(const std::string& named) {
+  kernels::LibraryPlaces places;
+  places.program_folder = ProgramFolder();
+  places.named = named;
+  places.loader_cache = false;
+  return places;
+}
+
 absl::StatusOr<DeviceChoice> ChooseDevice(const DeviceSettings& settings) {
   QUIRE_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDevice(settings.device));
   DeviceChoice choice;
@@ -69,16 +71,25 @@ absl::StatusOr<DeviceChoice> ChooseDevice(const DeviceSettings& settings) {
     if (automatic && settings.plugin.empty()) return choice;
     return plugin.status();
   }
-  const auto devices = FindDevices(settings, request, **plugin);
-  const absl::Status unused =
-      devices.ok() ? absl::UnavailableError(
-                         AbslView("--device: " + DeviceText(devices->front()) +
-                                  " would do, but this worker does not compute on GPUs yet; set "
-                                  "--device cpu"))
-                   : devices.status();
-  if (!automatic) return unused;
-  choice.note = StatusMessage(unused);
+  auto devices = FindDevices(settings, request, **plugin);
+  if (!devices.ok()) {
+    if (!automatic) return devices.status();
+    choice.note = StatusMessage(devices.status());
+    return choice;
+  }
+  choice.gpus = *std::move(devices);
+  choice.device = "cuda:";
+  for (size_t i = 0; i < choice.gpus.size(); ++i) {
+    choice.device += (i == 0 ? "" : ",") + std::to_string(choice.gpus[i].index);
+  }
   return choice;
+}
+
+int64_t PlannedBytes(const DeviceChoice& choice) {
+  const auto fullest =
+      std::min_element(choice.gpus.begin(), choice.gpus.end(),
+                       [](const auto& a, const auto& b) { return a.free_bytes < b.free_bytes; });
+  return std::max<int64_t>(0, fullest->free_bytes - kMarginBytes);
 }
 
 }  // namespace quire

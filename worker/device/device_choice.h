@@ -5,8 +5,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/status.h"
+#include "kernels/libraries/shared_library.h"
 #include "worker/device/device_request.h"
 
 namespace quire {
@@ -20,6 +22,10 @@ struct DeviceSettings {
 };
 
 struct DeviceChoice {
+  // What --device comes to here: "cpu", or "cuda:" with an index for each rank.
+  std::string device = "cpu";
+  // GPUs of the ranks, in their order; empty on the CPU.
+  std::vector<kernels::cuda::DriverDevice> gpus;
   // Why auto took the CPU although a plugin for GPUs is here; empty: nothing to say.
   std::string note;
 };
@@ -27,5 +33,15 @@ struct DeviceChoice {
 // INVALID_ARGUMENT (exit code 2) or UNAVAILABLE (4), as ChooseDevices has them. With `auto` nothing
 // that a GPU lacks is an error.
 absl::StatusOr<DeviceChoice> ChooseDevice(const DeviceSettings& settings);
+
+// Bytes that a rank of these GPUs may plan with: what is free on the fullest one, less a margin for
+// what driver and libraries take themselves. Requires: GPUs.
+int64_t PlannedBytes(const DeviceChoice& choice);
+
+// Where the plugin is looked for: of this project alone, it is in no wheel, toolkit or folder of
+// the system.
+kernels::LibraryPlaces PluginPlaces(const std::string& named);
+// Where NCCL is.
+kernels::LibraryPlaces NcclPlaces(const std::string& named);
 
 }  // namespace quire

@@ -95,6 +95,7 @@ void EncodeRankSetup(const RankSetup& setup, std::vector<std::byte>& bytes) {
   }
   out.Put(setup.limits.page_count);
   out.PutText(setup.text_digest);
+  out.PutText(setup.device);
   out.End();
 }
 
@@ -111,6 +112,7 @@ absl::Status DecodeRankSetup(std::span<const std::byte> bytes, RankSetup& setup)
   }
   setup.limits.page_count = in.Get<int64_t>();
   setup.text_digest = in.GetText(kMaxRankTextBytes);
+  setup.device = in.GetText(kMaxRankTextBytes);
   const bool good = in.ok() && in.AtEnd() && setup.rank >= 0 && setup.rank < setup.size &&
                     setup.limits.page_count > 0 &&
                     static_cast<size_t>(setup.limits.max_rows) <= kMaxStepRows;

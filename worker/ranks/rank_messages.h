@@ -17,7 +17,7 @@
 
 namespace quire {
 
-inline constexpr uint32_t kRankMessagesVersion = 2;
+inline constexpr uint32_t kRankMessagesVersion = 3;
 inline constexpr size_t kMaxRankTextBytes = 4096;
 
 enum class RankMessage : uint32_t {
@@ -39,6 +39,7 @@ struct RankSetup {
   StepLimits limits;
   // Of the model's text, which a rank does not read but has to name: identities say all of a model.
   std::string text_digest;
+  std::string device;  // what --device comes to on this machine; empty: what it says
 };
 
 struct RankReady {

@@ -18,14 +18,22 @@ enum QuireCudaCode : int32_t {
   kQuireCudaBadArgument = 2,
 };
 
+// What a Backend is opened for.
+struct QuireCudaRequest {
+  int32_t device;            // as the driver counts; −1: it estimates and loads nothing
+  int32_t major, minor;      // compute capability of the device, as the driver has said
+  const char* description;   // for the log: "NVIDIA H200"
+  const char* nccl_library;  // the file of NCCL that ranks are joined by; empty: host memory
+};
+
 struct QuireCudaTable {
   uint32_t version;         // kQuireCudaTableVersion
   const char* build_id;     // of the kernels that it was built from, 64 hexadecimal digits
   int32_t toolkit_version;  // 13000 is 13.0
   int32_t oldest_major;     // compute capability that its machine code begins with
-  // A quire::kernels::Backend on the device of this index, or with device −1 one that only
-  // estimates. The text is one line, cut off where it does not fit. `close` ends it.
-  int32_t (*open)(int32_t device, void** backend, char* text, size_t text_bytes);
+  // A quire::kernels::Backend, owned by the caller until `close`. The text is one line, cut off
+  // where it does not fit.
+  int32_t (*open)(const QuireCudaRequest* request, void** backend, char* text, size_t text_bytes);
   void (*close)(void* backend);
 };
 
@@ -35,7 +43,7 @@ typedef const QuireCudaTable* (*QuireCudaTableFunction)();
 
 namespace quire::kernels::cuda {
 
-inline constexpr uint32_t kQuireCudaTableVersion = 1;
+inline constexpr uint32_t kQuireCudaTableVersion = 2;
 inline constexpr const char* kPluginName = "libquire_cuda.so";
 inline constexpr const char* kPluginSymbol = "quire_cuda_table";
 

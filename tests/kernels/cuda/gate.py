@@ -10,25 +10,19 @@ that it must refuse. Compiled files are kept in .cache/cuda-gate by the hash of 
 import concurrent.futures
 import csv
 import ctypes
-import hashlib
-import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "kernels/cuda/toolchain"))
+import compiler  # noqa: E402
 import toolkit  # noqa: E402
+from compiler import ARCHITECTURES, compile_file  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-KEPT = ROOT / ".cache" / "cuda-gate"
-ARCHITECTURES = ("90a", "80")
-MACHINE_CODE_ARCHITECTURE = "90a"
-FLAGS = ["-std=c++20", "-fmad=false", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wno-unused-parameter",
-         "-Xptxas", "-v,-warn-spills,-warn-lmem-usage", "-ccbin", "g++"]
+ROOT = compiler.ROOT
 # Notes of ptxas that cost an order of magnitude and that it does not call errors.
 SERIALISED = re.compile(r"\bC75(?:08|10|11|17|19)\b|serializ", re.I)
 DECLARED = re.compile(r"^QUIRE_KERNEL\(\s*(\w+)", re.M)
@@ -69,40 +63,6 @@ def read_machine_code(text):
 
 def has_class(instructions, wanted):
     return any(i == one or i.startswith(one + ".") for one in wanted.split("|") for i in instructions)
-
-
-def sources_of(path, found=None):
-    """A file and all of the tree that it includes, sorted."""
-    found = set() if found is None else found
-    if path not in found and path.is_file():
-        found.add(path)
-        for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(), re.M):
-            sources_of(ROOT / name, found)
-    return sorted(found)
-
-
-def compile_file(tools, source):
-    """Compiled once for all architectures: error text or None, ptxas text, machine code text, object file."""
-    read = [f"{path.relative_to(ROOT)}\0{path.read_text()}" for path in sources_of(source)]
-    key = hashlib.sha256("\0".join([*read, str(tools), *FLAGS, *ARCHITECTURES]).encode()).hexdigest()
-    kept, made = KEPT / f"{key}.json", KEPT / f"{key}.o"
-    if kept.exists() and made.exists():
-        return [*json.loads(kept.read_text()), made]
-    KEPT.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=KEPT) as folder:
-        out = pathlib.Path(folder) / "out.o"
-        done = subprocess.run([str(tools / "bin/nvcc"), *FLAGS, "-I", str(ROOT), "-c", "-t", "2",
-                               *(f"-gencode=arch=compute_{a},code=sm_{a}" for a in ARCHITECTURES),
-                               str(source), "-o", str(out)], capture_output=True, text=True, cwd=folder)
-        said = done.stdout + done.stderr
-        if done.returncode != 0:
-            return [said, said, "", None]
-        dump = subprocess.run([str(tools / "bin/cuobjdump"), "-sass", "-arch", f"sm_{MACHINE_CODE_ARCHITECTURE}",
-                               str(out)], capture_output=True, text=True,
-                              env={**os.environ, "PATH": f"{tools}/bin:{os.environ['PATH']}"})
-        out.rename(made)
-    kept.write_text(json.dumps([None, said, dump.stdout]))
-    return [None, said, dump.stdout, made]
 
 
 def complaints(compiled, rows, names):
@@ -229,9 +189,7 @@ def main():
     else:
         skipped = 1
         print("SKIP nccl.h: the wheel of NCCL cannot be fetched")
-    for old in KEPT.glob("*"):  # what a week has not used
-        if old.is_file() and time.time() - old.stat().st_mtime > 7 * 86400:
-            old.unlink()
+    compiler.forget_old()
     print(f"{passed} passed, {len(failures)} failed, {skipped} skipped")
     return 1 if failures else 0
 

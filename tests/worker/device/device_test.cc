@@ -10,6 +10,7 @@
 #include "worker/device/ask_apart.h"
 #include "worker/device/cuda_plugin.h"
 #include "worker/device/device_choice.h"
+#include "worker/device/gpu_backend.h"
 
 namespace quire {
 namespace {
@@ -127,6 +128,39 @@ TEST_F(Driver, HasDevicesThatWillNotDo) {
   ExpectSays(Choose("cuda:0"), kUnusable, {"0.3 of 80.0 GiB free", "too small", "1.0 GiB"});
 }
 
+TEST_F(Driver, DevicesAreNamedByIndexFromThenOn) {
+  Show("count=3 free_mib=2048");
+  const auto one = ChooseDevice(Settings("cuda"));
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->device, "cuda:0");
+  const auto named = ChooseDevice(Settings("cuda:GPU-20212223-2425-2627-2829-2a2b2c2d2e2f"));
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(named->device, "cuda:2");
+  ASSERT_EQ(named->gpus.size(), 1u);
+  EXPECT_EQ(named->gpus[0].major, 9);
+  EXPECT_EQ(PlannedBytes(*named), int64_t{1536} << 20) << "half a GiB is the driver's";
+  EXPECT_EQ(ChooseDevice(Settings("cpu"))->device, "cpu");
+}
+
+TEST_F(Driver, ARankOpensItsOwn) {
+  Show("count=3");
+  GpuSettings settings;
+  settings.plugin = kFakes + "/good";
+  settings.driver_library = kDriver;
+  settings.ranks = 2;
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string index = rank == 0 ? "2" : "1";
+    ExpectSays(OpenGpuOfRank(settings, "cuda:2,1", rank).status(), kUnusable,
+               {"cuda:" + index + " (Paper 9000)", "device " + index + ", a cuda:"});
+  }
+  ExpectSays(OpenGpuOfRank(settings, "cuda:2,1", 2).status(), kUnusable, {"no device for rank 2"});
+  Show("count=1");
+  ExpectSays(OpenGpuOfRank(settings, "cuda:2,1", 0).status(), kUnusable, {"cuda:2 is gone"});
+  Show("init=100");
+  ExpectSays(OpenGpuOfRank(settings, "cuda:0", 0).status(), kUnusable, {"is gone", "NO_DEVICE"});
+  ExpectSays(OpenGpuEstimate(settings, {}).status(), kUnusable, {"device -1"});
+}
+
 TEST_F(Driver, SeveralRanksNeedNccl) {
   Show("count=2");
   DeviceSettings settings = Settings("cuda", 2);
@@ -138,8 +172,10 @@ TEST_F(Driver, SeveralRanksNeedNccl) {
 
 TEST_F(Driver, AutoFallsBackToTheCpuAndSaysWhy) {
   DeviceSettings settings = Settings("auto");
+  EXPECT_EQ(ChooseDevice(settings)->device, "cuda:0");
   Show("version=12040");
   EXPECT_NE(ChooseDevice(settings)->note.find("12.4"), std::string::npos);
+  EXPECT_EQ(ChooseDevice(settings)->device, "cpu");
   settings.plugin.clear();  // none beside the test: nothing is asked
   EXPECT_EQ(ChooseDevice(settings)->note, "");
   settings.plugin = "/nowhere";
@@ -174,9 +210,12 @@ TEST(CudaPlugin, TellsWhyADeviceDoesNotOpen) {
   const auto plugin = CudaPlugin::Open(places);
   ASSERT_TRUE(plugin.ok()) << plugin.status();
   EXPECT_EQ((*plugin)->toolkit_version(), 13000);
-  const auto backend = (*plugin)->OpenBackend(3);
-  EXPECT_EQ(StatusMessage(backend.status()),
-            "--device: cuda:3 cannot be opened (code 1): device 3 is made of paper");
+  QuireCudaRequest request = {};
+  request.device = 3;
+  request.description = "cuda:3 (Paper 9000)";
+  EXPECT_EQ(StatusMessage((*plugin)->OpenBackend(request).status()),
+            "--device: cuda:3 (Paper 9000) cannot be opened (code 1): device 3, a cuda:3 "
+            "(Paper 9000), is made of paper");
 }
 
 struct Outcome {
@@ -218,7 +257,9 @@ TEST(WorkerOnCuda, EndsInOneLineWithItsCode) {
         Case{"", "--device=gpu", 2, "--device"},
         Case{"", "--device=cuda:0,1", 2, "names 2 devices for 1 ranks"},
         Case{"", "--device=cuda --dtype=float32", 2, "--dtype"},
-        Case{"", plugin + "--device=cuda:0", 4, "does not compute on GPUs yet"},
+        // The worker itself only plans, with a backend of no device.
+        Case{"", plugin + "--device=cuda:0", 4, "is made of paper"},
+        Case{"", plugin + "--kv-cache-dtype=float32", 2, "--kv-cache-dtype: a GPU keeps"},
         Case{"version=12040", plugin + "--plan", 0, "\"device\":\"cpu"}}) {
     const Outcome outcome = RunWorker(c.words, c.flags);
     EXPECT_EQ(outcome.code, c.code) << c.flags << ": " << outcome.output;

@@ -13,9 +13,10 @@
 
 namespace {
 
-int32_t Open(int32_t device, void** backend, char* text, size_t text_bytes) {
+int32_t Open(const QuireCudaRequest* request, void** backend, char* text, size_t text_bytes) {
   *backend = nullptr;
-  std::snprintf(text, text_bytes, "device %d is made of paper", device);
+  std::snprintf(text, text_bytes, "device %d, a %s, is made of paper", request->device,
+                request->description);
   return kQuireCudaNoDevice;
 }
 void Close(void*) {}
