@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -21,6 +20,7 @@ namespace {
 constexpr int kChannelFd = 3;  // in the child
 constexpr int kGroupFd = 4;
 constexpr int kFirstOtherFd = 5;
+constexpr int kNoProgram = 127;  // the exit code of a child whose program cannot be run
 
 // Closes what it holds.
 struct OwnedFd {
@@ -36,6 +36,39 @@ struct OwnedFd {
 // A copy out of the way of the numbers that the child is given.
 int CopyAbove(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, kFirstOtherFd); }
 
+// In the child, a copy of one thread of many: only what is safe in a signal's handler may be called
+// here. This program once more, as it was started, also when its file has been replaced since.
+[[noreturn]] void RunAnew(int channel, int group, char** argv, const sigset_t& mask) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if it never comes to its program
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action = {};
+    const bool handled = sigaction(number, nullptr, &action) == 0 &&
+                         action.sa_handler != SIG_IGN && action.sa_handler != SIG_DFL;
+    if (handled) signal(number, SIG_DFL);
+  }
+  dup2(channel, kChannelFd);
+  dup2(group, kGroupFd);
+  closefrom(kFirstOtherFd);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  execve("/proc/self/exe", argv, environ);
+  _exit(kNoProgram);
+}
+
+// The child's id, or −1. Not posix_spawn: that returns when the child has begun its program, which
+// one that a signal stops before never does, and the thread that looks after all ranks would wait
+// for it.
+pid_t StartChild(int channel, int group, char** argv) {
+  // Handlers of this process are not the child's: they would speak through descriptors of both.
+  sigset_t all;
+  sigset_t mask;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &mask);
+  const pid_t child = _Fork();
+  if (child == 0) RunAnew(channel, group, argv, mask);
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  return child;
+}
+
 class ProcessRanks final : public RankHost {
  public:
   explicit ProcessRanks(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
@@ -49,7 +82,6 @@ class ProcessRanks final : public RankHost {
   }
 
   absl::Status Start(const RankStart& start) override {
-    Bury();
     QUIRE_CHECK_MSG(!children_.contains(start.rank), "the rank of before has not ended");
     const OwnedFd channel(CopyAbove(start.channel->fd()));
     const OwnedFd group(CopyAbove(start.group->fd()));
@@ -63,19 +95,11 @@ class ProcessRanks final : public RankHost {
     std::vector<char*> argv;
     for (std::string& text : texts) argv.push_back(text.data());
     argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, channel.fd, kChannelFd);
-    posix_spawn_file_actions_adddup2(&actions, group.fd, kGroupFd);
-    posix_spawn_file_actions_addclosefrom_np(&actions, kFirstOtherFd);
     Child child;
-    // This program as it was started, also when its file has been replaced since.
-    const int error =
-        posix_spawn(&child.pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (error != 0) {
+    child.pid = StartChild(channel.fd, group.fd, argv.data());
+    if (child.pid < 0) {
       return absl::ResourceExhaustedError(
-          AbslView(std::string("a rank process cannot be started: ") + std::strerror(error)));
+          AbslView(std::string("a rank process cannot be started: ") + std::strerror(errno)));
     }
     child.watch_fd = static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0));
     if (child.watch_fd >= 0) fcntl(child.watch_fd, F_SETFD, FD_CLOEXEC);
@@ -84,6 +108,7 @@ class ProcessRanks final : public RankHost {
   }
 
   std::optional<std::string> Ended(int rank) override {
+    Bury();
     const auto at = children_.find(rank);
     if (at == children_.end()) return "was not there";
     int status = 0;

@@ -3,7 +3,8 @@
 //
 // Owned by the RankGroup's owner; called from the group's supervising thread alone. Invariants:
 // 1. A rank is started anew only when the one of before has ended, or has been given up.
-// 2. Nothing here waits for a rank.
+// 2. Nothing here waits for a rank, nor for a child that has not become one yet.
+// 3. One that was given up is reaped at a later look, if it ends after all.
 #pragma once
 
 #include <memory>
