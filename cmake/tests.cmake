@@ -106,6 +106,18 @@ if(QUIRE_EMULATED_CUDA)
   target_link_libraries(quire-worker-emulated PRIVATE quire_worker quire_kernels_cuda_backend quire_cuda_ops_plain)
   set_target_properties(quire-worker-emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
+# The worker whose steps hang, or take long, when a signal says so: the one file that opens the CPU's backend is
+# compiled once more and opens the tests' own, which hands on to it.
+if(TARGET quire-worker)
+  add_library(quire_hanging_programs OBJECT ${CMAKE_SOURCE_DIR}/worker/rank_programs.cc)
+  target_link_libraries(quire_hanging_programs PUBLIC quire_worker)
+  target_compile_definitions(quire_hanging_programs PRIVATE MakeCpuBackend=MakeHangingBackend)
+  add_executable(quire-worker-hanging ${CMAKE_SOURCE_DIR}/worker/main.cc
+                 ${CMAKE_SOURCE_DIR}/tests/support/hanging_worker/hanging_backend.cc
+                 $<TARGET_OBJECTS:quire_hanging_programs>)
+  target_link_libraries(quire-worker-hanging PRIVATE quire_worker)
+  set_target_properties(quire-worker-hanging PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
 quire_test(worker/config DEPS worker common/json)
 if(TARGET test_worker_config)
   add_dependencies(test_worker_config quire-worker)  # its tests start the program

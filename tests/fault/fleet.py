@@ -21,13 +21,13 @@ def free_port():
 
 
 class Worker:
-    def __init__(self, *flags, model=DEMO):
+    def __init__(self, *flags, model=DEMO, program=BIN / "quire-worker"):
         self.port, self.http_port = free_port(), free_port()
-        self.flags, self.model = flags, model
+        self.flags, self.model, self.program = flags, model, program
         self.process = None
 
     async def start(self):
-        self.process = Process([BIN / "quire-worker", "--model", self.model, f"--listen=127.0.0.1:{self.port}",
+        self.process = Process([self.program, "--model", self.model, f"--listen=127.0.0.1:{self.port}",
                                 f"--http-port={self.http_port}", "--threads=1", *self.flags])
         await asyncio.to_thread(self.process.wait_for_line, "ready:")
         return self
@@ -39,11 +39,16 @@ class Worker:
         self.signal(signal.SIGKILL)
         await asyncio.to_thread(self.process.wait)
 
-    async def metric(self, name):
+    async def get(self, path):
+        """Status and text of what it answers to its port of probes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.http_port)
-        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-        text = (await reader.read()).decode()
+        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        head, _, text = (await reader.read()).decode().partition("\r\n\r\n")
         writer.close()
+        return int(head.split()[1]), text
+
+    async def metric(self, name):
+        _, text = await self.get("/metrics")
         found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
         return None if found is None else float(found.group(1))
 
@@ -51,8 +56,8 @@ class Worker:
 class Fleet:
     """`async with Fleet(workers=2, routers=1, proxied=True) as fleet`."""
 
-    def __init__(self, workers=2, routers=1, proxied=False, router_flags=(), worker_flags=(), model=DEMO):
-        self.workers = [Worker(*worker_flags, model=model) for _ in range(workers)]
+    def __init__(self, workers=2, routers=1, proxied=False, router_flags=(), worker_flags=(), **worker):
+        self.workers = [Worker(*worker_flags, **worker) for _ in range(workers)]
         self.proxies = [FaultProxy(worker.port) for worker in self.workers] if proxied else []
         self.router_count, self.router_flags = routers, router_flags
         self.routers = []

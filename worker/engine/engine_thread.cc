@@ -1,5 +1,7 @@
 #include "worker/engine/engine_thread.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <mutex>
@@ -76,6 +78,7 @@ bool EngineThread::WaitForWork(int64_t until_us, std::deque<EngineCommand>& comm
 }
 
 void EngineThread::Run() {
+  pthread_setname_np(pthread_self(), "engine");
   std::deque<EngineCommand> commands;
   EngineOutput output;
   int64_t next_wakeup_us = 0;

@@ -42,8 +42,8 @@ int CopyAbove(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, kFirstOtherFd); }
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if it never comes to its program
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action = {};
-    const bool handled = sigaction(number, nullptr, &action) == 0 &&
-                         action.sa_handler != SIG_IGN && action.sa_handler != SIG_DFL;
+    const bool handled = sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN &&
+                         action.sa_handler != SIG_DFL;
     if (handled) signal(number, SIG_DFL);
   }
   dup2(channel, kChannelFd);
