@@ -20,6 +20,7 @@ struct Http2Frame {
     kContinuation = 9,
   };
   static constexpr uint8_t kEndStream = 0x1;
+  static constexpr uint8_t kAcknowledged = 0x1;  // of PING and SETTINGS
   static constexpr uint8_t kEndHeaders = 0x4;
   static constexpr uint8_t kPadded = 0x8;
 

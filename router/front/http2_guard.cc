@@ -68,6 +68,13 @@ const char* Http2Guard::Inspect(std::string_view bytes, Micros now) {
   }
 }
 
+void Http2Guard::Sent(const Http2Frame& frame) {
+  const bool pinged =
+      frame.type == Http2Frame::kPing && (frame.flags & Http2Frame::kAcknowledged) == 0;
+  const bool answered = frame.type == Http2Frame::kData || frame.type == Http2Frame::kHeaders;
+  if ((pinged || answered) && earned_pings_ < kMaxEarnedPings) ++earned_pings_;
+}
+
 const char* Http2Guard::OnHeaders(const Http2Frame& frame, Micros now) {
   if (frame.type == Http2Frame::kHeaders) {
     block_bytes_ = 0;
@@ -102,6 +109,10 @@ const char* Http2Guard::OnFrame(const Http2Frame& frame, Micros now) {
     case Http2Frame::kSettings:
       return settings_.Take(1, now) ? nullptr : "settings";
     case Http2Frame::kPing:
+      if (earned_pings_ > 0) {
+        --earned_pings_;
+        return nullptr;
+      }
       return pings_.Take(1, now) ? nullptr : "pings";
     case Http2Frame::kWindowUpdate:
       return window_updates_.Take(1, now) ? nullptr : "window_updates";

@@ -28,7 +28,7 @@ struct RateLimit {
 struct GuardLimits {
   RateLimit new_streams{1000, 4000};  // all HEADERS frames
   RateLimit resets{100, 400};         // RST_STREAM
-  RateLimit pings{20, 100};
+  RateLimit pings{20, 100};           // beyond those that answer what was sent to the client
   RateLimit settings{2, 32};
   RateLimit window_updates{20'000, 40'000};
   RateLimit continuations{100, 200};
@@ -46,6 +46,9 @@ struct GuardLimits {
   uint32_t max_control_frame_bytes = 64u << 10;
   size_t max_message_bytes = 16u << 20;  // of gRPC, which refuses them; counted here
 };
+
+// Of a client's pings that may still come when nothing is sent to it any more.
+inline constexpr uint32_t kMaxEarnedPings = 1024;
 
 class RateBucket {
  public:
@@ -72,6 +75,10 @@ class Http2Guard {
   // Bytes from the client, the connection preface included. Returns nullptr while they are fine,
   // else the name of the limit that was passed, one of kHttp2Limits (core/edge_metrics.h).
   const char* Inspect(std::string_view bytes, Micros now);
+  // A frame on its way to the client. DATA and HEADERS may each be answered by a PING (clients
+  // probe the bandwidth so, grpc-go whenever data comes and no PING of its is under way), a PING by
+  // its acknowledgement: those pings pass beside the rate, at most kMaxEarnedPings of them later.
+  void Sent(const Http2Frame& frame);
 
   // Streams that the client began, and those that it reset.
   uint64_t streams_opened() const { return streams_opened_; }
@@ -90,6 +97,7 @@ class Http2Guard {
   bool in_data_ = false;  // the frame at hand is a DATA frame
   uint64_t streams_opened_ = 0;
   uint64_t resets_seen_ = 0;
+  uint32_t earned_pings_ = 0;
   uint32_t block_bytes_ = 0;  // of the header block that is being received
   bool in_block_ = false;     // until a frame with END_HEADERS
   RateBucket new_streams_, resets_, pings_, settings_, window_updates_, continuations_, empty_data_,

@@ -106,10 +106,12 @@ bool Http2Pump::Paused() {
   return true;
 }
 
-// A stream has ended when gRPC sends its trailers or resets it.
+// A stream has ended when gRPC sends its trailers or resets it. What is sent earns the client its
+// pings before it leaves.
 void Http2Pump::CountFinished(std::string_view bytes) {
   Http2Frame frame;
   while (answers_.Next(bytes, frame)) {
+    guard_.Sent(frame);
     const bool trailers =
         frame.type == Http2Frame::kHeaders && (frame.flags & Http2Frame::kEndStream) != 0;
     if (trailers || frame.type == Http2Frame::kRstStream) ++streams_finished_;

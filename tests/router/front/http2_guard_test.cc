@@ -84,6 +84,47 @@ TEST(Http2Guard, RatesRefill) {
   }
 }
 
+// A Go client pings for each DATA frame that finds no PING of its under way: never more often than
+// it is sent something, and as fast as that.
+TEST(Http2Guard, PingsThatAnswerWhatWasSentPassAndThoseForNothingAreHeldToTheRate) {
+  GuardLimits limits;
+  limits.pings = {1, 5};
+  const std::string ping = Frame(kPing, 0, 0, 8);
+  const Http2Frame frames[] = {{.length = 20, .stream = 1, .type = kData},
+                               {.length = 20, .stream = 1, .type = kHeaders},
+                               {.length = 8, .type = kPing}};
+  for (const Http2Frame& sent : frames) {
+    Http2Guard guard(limits, 0);
+    ASSERT_EQ(guard.Inspect(kPreface, 0), nullptr);
+    for (int i = 0; i < 1000; ++i) {
+      guard.Sent(sent);
+      ASSERT_EQ(guard.Inspect(ping, 0), nullptr) << i;
+    }
+    EXPECT_EQ(guard.Inspect(Repeat(ping, 5), 0), nullptr);
+    EXPECT_STREQ(guard.Inspect(ping, 0), "pings");
+  }
+  // Neither acknowledgements nor what a client brings about by itself earn anything.
+  Http2Guard guard(limits, 0);
+  ASSERT_EQ(guard.Inspect(kPreface, 0), nullptr);
+  guard.Sent({.length = 8, .type = kPing, .flags = Http2Frame::kAcknowledged});
+  guard.Sent({.length = 0, .type = kSettings, .flags = Http2Frame::kAcknowledged});
+  guard.Sent({.length = 4, .stream = 1, .type = kWindowUpdate});
+  guard.Sent({.length = 4, .stream = 1, .type = kReset});
+  EXPECT_EQ(guard.Inspect(Repeat(ping, 5), 0), nullptr);
+  EXPECT_STREQ(guard.Inspect(ping, 0), "pings");
+}
+
+TEST(Http2Guard, EarnedPingsAreBounded) {
+  GuardLimits limits;
+  limits.pings = {1, 5};
+  const std::string ping = Frame(kPing, 0, 0, 8);
+  Http2Guard guard(limits, 0);
+  ASSERT_EQ(guard.Inspect(kPreface, 0), nullptr);
+  for (uint32_t i = 0; i < 2 * kMaxEarnedPings; ++i) guard.Sent({.length = 1, .type = kData});
+  EXPECT_EQ(guard.Inspect(Repeat(ping, kMaxEarnedPings + 5), 0), nullptr);
+  EXPECT_STREQ(guard.Inspect(ping, 0), "pings");
+}
+
 TEST(Http2Guard, HeaderBlocksAreBounded) {
   GuardLimits limits;
   limits.max_header_block_bytes = 1000;
