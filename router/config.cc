@@ -232,6 +232,12 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.sse_commit_after,
               .min = 1,
               .max = kDayMs});
+  schema.Add({.name = "stream-keep-alive",
+              .help = "Silence after which the client of a stream gets a comment, over gRPC a "
+                      "ping: less than what proxies on the way take for the end of a connection.",
+              .target = &c.stream_keep_alive,
+              .min = 100,
+              .max = kDayMs});
 }
 
 // How much waits and is kept before new requests are refused.

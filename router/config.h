@@ -62,6 +62,7 @@ struct RouterConfig {
   config::Duration idle_timeout{75'000};
   config::Duration slow_client_timeout{30'000};
   config::Duration sse_commit_after{10'000};
+  config::Duration stream_keep_alive{15'000};
   bool metrics = true;
   int32_t admin_port = -1;
   std::string admin_token_file;

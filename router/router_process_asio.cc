@@ -51,6 +51,7 @@ HttpLimits LimitsOf(const RouterConfig& config) {
   limits.idle_timeout = MicrosOf(config.idle_timeout);
   limits.write_timeout = MicrosOf(config.slow_client_timeout);
   limits.sse_commit_after = MicrosOf(config.sse_commit_after);
+  limits.sse_keep_alive = MicrosOf(config.stream_keep_alive);
   return limits;
 }
 
@@ -142,6 +143,7 @@ struct RouterProcess::State {
   void Drain();
   void AwaitEnd();
   void Leave();
+  void CancelCalls();
   void After(Micros delay, void (State::*step)());
 
   const RouterConfig& config;
@@ -179,9 +181,11 @@ struct RouterProcess::State {
   std::unique_ptr<AdminActions> admin_actions;
   std::unique_ptr<HttpServices> admin_services;
   std::unique_ptr<Front> admin_front;
-  std::thread leaving;
+  std::thread leaving;  // while gRPC shuts down
   bool said_ready = false;
   bool draining = false;
+  bool has_left = false;  // what is ours
+  bool grpc_has_left = false;
   Micros drain_deadline = 0;
   Micros flush_deadline = 0;
 };
@@ -251,6 +255,7 @@ absl::Status RouterProcess::State::Start() {
   grpc_services->request_limits = http_services->request_limits;
   grpc_services->limits.max_concurrent_streams = config.max_streams_per_connection;
   grpc_services->limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
+  grpc_services->limits.keep_alive = MicrosOf(config.stream_keep_alive);
   grpc_services->version = QUIRE_VERSION;
   grpc_services->limits.max_receive_bytes = static_cast<int>(config.max_body.value);
   grpc_services->limits.max_metadata_bytes = static_cast<int>(config.max_header.value);
@@ -387,6 +392,15 @@ void RouterProcess::State::Drain() {
   pipeline->StartDraining();
   front->StartDraining();
   drain_deadline = executor.clock().Now() + MicrosOf(config.drain_timeout);
+  // Tells clients to go elsewhere with what is new, and waits for the calls under way, which need
+  // this thread: so it has another.
+  leaving = std::thread([this, grace = MicrosOf(config.drain_timeout) + 2 * kFlushTimeout] {
+    grpc->Shutdown(grace);
+    executor.Post([this] {
+      grpc_has_left = true;
+      if (has_left) executor.Stop();
+    });
+  });
   AwaitEnd();
 }
 
@@ -399,20 +413,23 @@ void RouterProcess::State::AwaitEnd() {
       return;
     }
   } else if (now >= drain_deadline) {
-    log.Warning("--drain-timeout has passed: running requests are given up",
+    log.Warning("--drain-timeout has passed: running requests are ended",
                 {{"requests", pipeline->LiveRequests()}});
-    Leave();
-    return;
+    pipeline->EndAll({ApiCode::kUnavailable,
+                      "this router is shutting down; another one can go on with the answer", "",
+                      1000});
   }
   After(kWatchInterval, &State::AwaitEnd);
 }
 
-// gRPC's shutdown waits for work on this thread, so that it needs another.
+// What still waits to be read by its client has a moment more; health checks that are watched would
+// never end.
 void RouterProcess::State::Leave() {
-  leaving = std::thread([this] {
-    grpc->Shutdown(kGrpcGrace);
-    executor.Stop();
-  });
+  has_left = true;
+  if (grpc_has_left) return executor.Stop();
+  After(kGrpcGrace, &State::CancelCalls);
 }
+
+void RouterProcess::State::CancelCalls() { grpc->CancelCalls(); }
 
 }  // namespace quire

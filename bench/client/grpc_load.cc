@@ -49,6 +49,11 @@ class GrpcLoad final : public Load {
       arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
       arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
       arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+      if (options.keepalive_ms > 0) {
+        arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_ms);
+        arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+        arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+      }
       stubs_.push_back(v1::Inference::NewStub(grpc::CreateCustomChannel(
           options.target, grpc::InsecureChannelCredentials(), arguments)));
     }

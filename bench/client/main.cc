@@ -65,6 +65,7 @@ int main(int argc, char** argv) {
                                  {"vocab", &options.vocab},
                                  {"first-seed", &options.first_seed},
                                  {"timeout-s", &options.timeout_s},
+                                 {"keepalive-ms", &options.keepalive_ms},
                                  {"cancel-percent", &options.cancel_percent},
                                  {"unary", &options.unary},
                                  {"stamps", &options.stamps},

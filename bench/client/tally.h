@@ -24,6 +24,7 @@ struct LoadOptions {
   int32_t vocab = 2048;
   int64_t first_seed = 1;
   int32_t timeout_s = 120;
+  int32_t keepalive_ms = 0;  // gRPC: a ping after so long without a word; 0: none
   int32_t cancel_percent = 0;
   bool unary = false;   // gRPC: Tokenize instead of Generate; HTTP: an answer in one piece
   bool stamps = false;  // tokens say when they were written

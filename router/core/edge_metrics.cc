@@ -36,6 +36,8 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                                 "Requests refused because of their body's size")),
       http_request_timeouts(Add(m, "quire_router_http_request_timeouts_total",
                                 "Requests refused because they came too slowly")),
+      http_idle_closed(Add(m, "quire_router_http_idle_connections_closed_total",
+                           "Connections closed because they stayed open without a request")),
       http_write_timeouts(Add(m, "quire_router_http_write_timeouts_total",
                               "Clients given up because they took their answer too slowly")),
       http_unknown_fields(Add(m, "quire_router_http_unknown_fields_total",

@@ -40,6 +40,7 @@ struct EdgeMetrics {
   Counter& http_headers_too_large;
   Counter& http_bodies_too_large;
   Counter& http_request_timeouts;  // headers or body came too slowly
+  Counter& http_idle_closed;       // open for too long without a request
   Counter& http_write_timeouts;    // the client took nothing for too long, or far too little
   Counter& http_unknown_fields;    // JSON fields that were ignored
   Counter& client_disconnects;     // while an answer was under way

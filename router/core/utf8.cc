@@ -1,5 +1,9 @@
 #include "router/core/utf8.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
 namespace quire {
 namespace {
 
@@ -28,10 +32,25 @@ size_t CharacterSize(std::string_view bytes, size_t at) {
   return 0;
 }
 
+// Most texts are plain, from their beginning on: how many bytes of this one, in steps of a word.
+size_t AsciiSize(std::string_view bytes) {
+  size_t size = 0;
+  for (uint64_t word = 0; size + sizeof(word) <= bytes.size(); size += sizeof(word)) {
+    std::memcpy(&word, bytes.data() + size, sizeof(word));
+    if ((word & 0x8080808080808080u) != 0) break;
+  }
+  while (size < bytes.size() && static_cast<unsigned char>(bytes[size]) < 0x80) ++size;
+  return size;
+}
+
 }  // namespace
 
+bool IsVisibleAscii(std::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
 bool IsValidUtf8(std::string_view bytes) {
-  for (size_t at = 0; at < bytes.size();) {
+  for (size_t at = AsciiSize(bytes); at < bytes.size();) {
     const size_t size = CharacterSize(bytes, at);
     if (size == 0) return false;
     at += size;
@@ -40,8 +59,9 @@ bool IsValidUtf8(std::string_view bytes) {
 }
 
 std::string ValidUtf8(std::string_view bytes) {
-  std::string text;
-  for (size_t at = 0; at < bytes.size();) {
+  const size_t plain = AsciiSize(bytes);
+  std::string text(bytes.substr(0, plain));
+  for (size_t at = plain; at < bytes.size();) {
     const size_t size = CharacterSize(bytes, at);
     if (size == 0) {
       text += "\xEF\xBF\xBD";

@@ -11,5 +11,7 @@ namespace quire {
 bool IsValidUtf8(std::string_view bytes);
 // Every byte that is no part of a valid character becomes U+FFFD.
 std::string ValidUtf8(std::string_view bytes);
+// What may stand in a header: nothing in it ends a line, and none of it is a space.
+bool IsVisibleAscii(std::string_view bytes);
 
 }  // namespace quire

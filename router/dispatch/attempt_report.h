@@ -33,7 +33,9 @@ std::string_view AttemptEndName(AttemptEnd end);
 struct AttemptReport {
   Attempt attempt;
   std::string worker_id;
-  std::string target;  // HOST:PORT
+  std::string target;            // HOST:PORT
+  std::string_view chosen_for;   // why this worker: one of RouteReasons()
+  uint32_t foretold_tokens = 0;  // of the prompt that it was thought to have cached
   Epoch epoch;
   std::string numerics_id;
   std::string outputs_from;  // numerics under which the outputs that it began with were written

@@ -130,7 +130,7 @@ PlaceOutcome Dispatcher::Place(LiveDispatch& live) {
   live.paced = placed.paced;
   if (placed.outcome != PlaceOutcome::kPlaced) return placed.outcome;
   StopWaiting(live);
-  Send(live, placed.choice.worker);
+  Send(live, placed.choice);
   return PlaceOutcome::kPlaced;
 }
 
@@ -190,7 +190,8 @@ bool Dispatcher::Held(const LiveDispatch& live) const {
   return IsSuspect(live) && suspect_turns_.contains(live.pool());
 }
 
-void Dispatcher::Send(LiveDispatch& live, WorkerIndex worker) {
+void Dispatcher::Send(LiveDispatch& live, const RouteChoice& choice) {
+  const WorkerIndex worker = choice.worker;
   QUIRE_CHECK(LinkOf(worker).up() && !live.running);
   const RequestNumber number = live.request.number;
   if (!QUIRE_BUG(attempt_number_used_again)) live.attempt = Attempt(live.attempt.value() + 1);
@@ -202,6 +203,8 @@ void Dispatcher::Send(LiveDispatch& live, WorkerIndex worker) {
   ++counters_.attempts;
   QUIRE_CHECK_MSG(live.report.attempt < live.attempt, "each attempt has a higher number");
   live.report = BeginReport(fleet_.worker(worker), live.attempt, live.report, Now());
+  live.report.chosen_for = choice.reason;
+  live.report.foretold_tokens = choice.cached_tokens;
   live.report.carry_on = live.carry_on;
   counters_.carry_ons_inexact += live.report.inexact ? 1 : 0;
   if (live.carry_on) {

@@ -118,7 +118,7 @@ class Dispatcher final : private LinkListener {
   bool Held(const LiveDispatch& live) const;
   bool IsSuspect(const LiveDispatch& live) const;
   bool IsSuspect(const PromptKey& prompt) const;
-  void Send(LiveDispatch& live, WorkerIndex worker);
+  void Send(LiveDispatch& live, const RouteChoice& choice);
   void Wait(LiveDispatch& live, PlaceOutcome outcome);
   void ArmWait(LiveDispatch& live, Micros due);
   void WaitOver(RequestNumber request, Micros due);
@@ -149,6 +149,7 @@ class Dispatcher final : private LinkListener {
   Link& LinkOf(WorkerIndex worker);
   Micros Now() const { return executor_.clock().Now(); }
   FleetView ViewOf(const std::string& model_id) const;
+  void AddUnseen(WorkerView& worker) const;
   void AskForSnapshots();
 
   const DispatchOptions options_;

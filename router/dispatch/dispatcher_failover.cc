@@ -112,7 +112,7 @@ void Dispatcher::MoveAway(WorkerIndex worker) {
     Abandon(live, /*tell_worker=*/true, AttemptEnd::kDrained);
     ++counters_.carry_ons;
     live.ticket = std::move(ticket);
-    Send(live, placed.choice.worker);
+    Send(live, placed.choice);
   }
 }
 

@@ -71,6 +71,7 @@ void Fleet::RemoveWorker(WorkerIndex index) {
   const bool known = std::any_of(pools_.begin(), pools_.end(),
                                  [&](const Pool& pool) { return pool.model_id == model_id; });
   if (known) remembered_[model_id] = worker;  // bounded by the pools
+  offered_.clear();
   worker = WorkerRecord();
   worker.index = index;
   worker.phase = WorkerPhase::kGone;
@@ -102,6 +103,7 @@ bool Fleet::ForgetPool() {
   });
   if (forgotten == pools_.end()) return false;
   remembered_.erase(forgotten->model_id);
+  offered_.clear();
   pools_.erase(forgotten);
   for (size_t i = 0; i < pools_.size(); ++i) {
     pools_[i].index = PoolIndex(static_cast<uint32_t>(i));
@@ -166,6 +168,7 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
   worker.given_up = false;
   worker.state = WorkerState::kStarting;
   worker.hello = hello;
+  offered_.clear();
   worker.load = {};
   worker.refusal.clear();
   worker.last_error.clear();
@@ -282,25 +285,21 @@ void Fleet::TextRefused(const std::string& model_id, const std::string& reason) 
 }
 
 void Fleet::Settle(WorkerRecord& worker) {
-  if (!worker.attached) {
-    worker.phase = WorkerPhase::kConnecting;
-    return;
-  }
+  const WorkerPhase before = worker.phase;
+  worker.phase = PhaseOf(worker);
+  if (worker.phase != before) offered_.clear();
+}
+
+WorkerPhase Fleet::PhaseOf(WorkerRecord& worker) {
+  if (!worker.attached) return WorkerPhase::kConnecting;
   const Text& text = texts_[worker.hello.model_id];
   if (worker.refusal.empty()) worker.refusal = text.refusal;
-  if (!worker.refusal.empty()) {
-    worker.phase = WorkerPhase::kRefused;
-  } else if (worker.draining) {
-    worker.phase = WorkerPhase::kDraining;
-  } else if (worker.stuck) {
-    worker.phase = WorkerPhase::kStuck;
-  } else if (worker.silent) {
-    worker.phase = WorkerPhase::kSilent;
-  } else if (text.ready && worker.state == WorkerState::kReady) {
-    worker.phase = WorkerPhase::kReady;
-  } else {
-    worker.phase = WorkerPhase::kPreparing;
-  }
+  if (!worker.refusal.empty()) return WorkerPhase::kRefused;
+  if (worker.draining) return WorkerPhase::kDraining;
+  if (worker.stuck) return WorkerPhase::kStuck;
+  if (worker.silent) return WorkerPhase::kSilent;
+  const bool ready = text.ready && worker.state == WorkerState::kReady;
+  return ready ? WorkerPhase::kReady : WorkerPhase::kPreparing;
 }
 
 void Fleet::AttemptStarted(WorkerIndex index) {
@@ -367,7 +366,14 @@ const WorkerRecord* Fleet::Representative(const std::string& model_id) const {
   return remembered == remembered_.end() ? nullptr : &remembered->second;
 }
 
-std::vector<std::string> Fleet::FeaturesOf(const std::string& model_id) const {
+const std::vector<std::string>& Fleet::FeaturesOf(const std::string& model_id) const {
+  const auto known = offered_.find(model_id);
+  if (known != offered_.end()) return known->second;
+  if (offered_.size() >= limits_.max_pools) offered_.clear();
+  return offered_.emplace(model_id, Offered(model_id)).first->second;
+}
+
+std::vector<std::string> Fleet::Offered(const std::string& model_id) const {
   std::vector<std::string> offered;
   const std::vector<std::string>* seen = nullptr;  // most workers of a model offer the same
   for (const WorkerRecord& worker : workers_) {
@@ -411,11 +417,20 @@ uint32_t Fleet::EjectedCount(const std::string& model_id, Micros now) const {
 FleetView Fleet::View(const std::string& model_id, Micros now) const {
   FleetView view;
   view.workers.reserve(workers_.size());
+  Look(model_id, now, [&view](const WorkerView& worker) {
+    view.workers.push_back(worker);
+    return true;
+  });
+  return view;
+}
+
+void Fleet::Look(const std::string& model_id, Micros now,
+                 const std::function<bool(WorkerView&)>& see) const {
   const std::vector<WorkerIndex> ejected = Ejected(model_id, now);
   for (const WorkerRecord& worker : workers_) {
     if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
     if (std::find(ejected.begin(), ejected.end(), worker.index) != ejected.end()) continue;
-    WorkerView& one = view.workers.emplace_back();
+    WorkerView one;
     one.worker = worker.index;
     one.worker_id = worker.hello.worker_id;
     one.features = worker.hello.features;
@@ -429,8 +444,8 @@ FleetView Fleet::View(const std::string& model_id, Micros now) const {
     one.capacity_blocks = worker.hello.capacity_blocks;
     one.numerics_id = worker.hello.numerics_id;
     one.slow_start_cap = worker.health.SlowStartCap(now, worker.hello.limits.max_num_seqs);
+    if (!see(one)) return;
   }
-  return view;
 }
 
 void Fleet::CheckInvariants() const {
@@ -446,6 +461,9 @@ void Fleet::CheckInvariants() const {
                 !worker.attached);
   }
   for (size_t i = 0; i < pools_.size(); ++i) QUIRE_CHECK(pools_[i].index.value() == i);
+  for (const auto& [model_id, features] : offered_) {
+    QUIRE_CHECK_MSG(features == Offered(model_id), "what is remembered of a model is so");
+  }
 }
 
 }  // namespace quire

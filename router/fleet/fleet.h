@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -153,8 +154,11 @@ class Fleet {
   const WorkerRecord* Representative(const std::string& model_id) const;
   // What one of the model's ready workers at least offers; with none ready, what the
   // representative does. In a rolling update workers of two versions may differ in it.
-  std::vector<std::string> FeaturesOf(const std::string& model_id) const;
+  const std::vector<std::string>& FeaturesOf(const std::string& model_id) const;
   FleetView View(const std::string& model_id, Micros now) const;
+  // Shows the workers of such a view one by one, until `see` says that it has seen enough.
+  void Look(const std::string& model_id, Micros now,
+            const std::function<bool(WorkerView&)>& see) const;
   // Left out for their deaths now.
   uint32_t EjectedCount(const std::string& model_id, Micros now) const;
 
@@ -171,8 +175,10 @@ class Fleet {
   const WorkerRecord* OtherOf(WorkerIndex worker, const std::string& worker_id, Epoch epoch,
                               Micros now) const;
   void Settle(WorkerRecord& worker);  // recomputes the phase
+  WorkerPhase PhaseOf(WorkerRecord& worker);
   void CheckGivenUp(const std::string& model_id) const;
   std::vector<WorkerIndex> Ejected(const std::string& model_id, Micros now) const;
+  std::vector<std::string> Offered(const std::string& model_id) const;
   absl::Status AddPools(const WorkerHello& hello, int64_t now_unix_seconds);
   bool ForgetPool();
   void ForgetTexts();
@@ -183,6 +189,8 @@ class Fleet {
   std::vector<Pool> pools_;
   std::map<std::string, WorkerRecord> remembered_;  // by model_id: the last one that went
   std::map<std::string, Text> texts_;               // by model_id
+  // By model_id: answers of FeaturesOf, which every request asks for, until a worker changes.
+  mutable std::map<std::string, std::vector<std::string>> offered_;
 };
 
 }  // namespace quire

@@ -146,8 +146,20 @@ bool Http2Pump::Flush(Direction& direction) {
       return false;
     }
   }
-  direction.pending.clear();
+  direction.pending = std::string();
   direction.offset = 0;
+  return true;
+}
+
+// At once, from where it was read to; only what has no room now is kept.
+bool Http2Pump::Forward(Direction& direction, std::string_view bytes) {
+  error_code error;
+  const size_t written = direction.to.write_some(asio::buffer(bytes.data(), bytes.size()), error);
+  if (error && !MustWait(error)) {
+    Close();
+    return false;
+  }
+  direction.pending.assign(bytes.substr(written));
   return true;
 }
 
@@ -157,7 +169,6 @@ bool Http2Pump::Fill(Direction& direction) {
   error_code error;
   const size_t bytes = direction.from.read_some(asio::buffer(buffer), error);
   if (MustWait(error)) {
-    direction.pending.shrink_to_fit();
     Wait(direction, direction.from, true);
     return false;
   }
@@ -173,8 +184,11 @@ bool Http2Pump::Fill(Direction& direction) {
   } else {
     CountFinished({buffer, bytes});
   }
-  direction.pending.assign(buffer, bytes);
-  return true;
+  if (!Forward(direction, {buffer, bytes})) return false;
+  if (!direction.pending.empty() || bytes == sizeof(buffer) || suspect_) return true;
+  // A read that has not filled its buffer has emptied the socket: another one would find nothing.
+  Wait(direction, direction.from, true);
+  return false;
 }
 
 void Http2Pump::Step(Direction& direction) {

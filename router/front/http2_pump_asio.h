@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/log/log.h"
 #include "router/core/edge_metrics.h"
@@ -52,8 +53,9 @@ class Http2Pump final : public std::enable_shared_from_this<Http2Pump> {
   };
 
   void Step(Direction& direction);
-  bool Flush(Direction& direction);  // false: waits or closed
-  bool Fill(Direction& direction);   // false: waits, ended or closed
+  bool Flush(Direction& direction);                            // false: waits or closed
+  bool Forward(Direction& direction, std::string_view bytes);  // false: closed
+  bool Fill(Direction& direction);                             // false: waits, ended or closed
   bool Inspect(std::string_view bytes);
   // True: too many streams were abandoned, here too; reading goes on by itself later.
   bool Paused();

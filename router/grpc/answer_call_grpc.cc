@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "router/core/utf8.h"
 #include "router/grpc/messages_grpc.h"
 
 namespace quire {
@@ -60,11 +61,30 @@ void AnswerCall::Heard(const WriteNews& news) {
   End(grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone"));
 }
 
+// Into the last message that waits when all that it has comes before this, else into a new one:
+// each message costs a client, and this router, more than what it holds.
+template <class Fits, class Fill>
+void AnswerCall::Tell(Fits fits, Fill fill) {
+  const bool joined = writer_.JoinLast([&](Writer::Message& last) {
+    if (last.response.has_usage() || last.response.has_done() || !fits(last)) return false;
+    fill(last);
+    return true;
+  });
+  if (joined) return;
+  auto message = std::make_unique<Writer::Message>();
+  fill(*message);
+  writer_.Add(std::move(message));
+}
+
 // Nothing is written yet: the first output follows at once, and they leave together.
 void AnswerCall::OnStarted(const Started& started) {
-  v1::GenerateResponse message;
-  ToProto(started, request_id_, *message.mutable_started());
-  Add(std::move(message));
+  // A worker names itself: gRPC aborts on a value that no header may have.
+  if (!started.worker.empty() && IsVisibleAscii(started.worker)) {
+    context_->AddInitialMetadata("x-quire-worker", started.worker);
+  }
+  auto message = std::make_unique<Writer::Message>();
+  ToProto(started, request_id_, *message->response.mutable_started());
+  writer_.Add(std::move(message));
   AddPrompt(started);
 }
 
@@ -75,17 +95,21 @@ void AnswerCall::AddPrompt(const Started& started) {
     end = std::min(text.size(), begin + kPromptPartBytes);
     // Never within a character: bytes that continue one go with those before them.
     while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
-    v1::GenerateResponse message;
-    message.mutable_prompt()->set_text(std::string(text.substr(begin, end - begin)));
-    Add(std::move(message));
+    AddPromptPart(
+        [&](v1::PromptPart& part) { part.set_text(std::string(text.substr(begin, end - begin))); });
   }
   const std::span<const TokenLogprob> logprobs(started.prompt_logprobs);
   for (size_t begin = 0; begin < logprobs.size(); begin += kPromptPartTokens) {
     const size_t count = std::min(kPromptPartTokens, logprobs.size() - begin);
-    v1::GenerateResponse message;
-    ToProto(logprobs.subspan(begin, count), begin, *message.mutable_prompt());
-    Add(std::move(message));
+    AddPromptPart(
+        [&](v1::PromptPart& part) { ToProto(logprobs.subspan(begin, count), begin, part); });
   }
+}
+
+template <class Fill>
+void AnswerCall::AddPromptPart(Fill fill) {
+  Tell([](const Writer::Message& last) { return !last.response.has_prompt(); },
+       [&](Writer::Message& message) { fill(*message.response.mutable_prompt()); });
 }
 
 void AnswerCall::OnDelta(const Delta& delta) {
@@ -99,24 +123,15 @@ void AnswerCall::AddDelta(const Delta& delta) {
   if (told_.size() <= delta.choice) told_.resize(delta.choice + 1, 0);
   std::optional<uint64_t> taken;
   if (end >= told_[delta.choice] + services_.limits.taken_step) taken = told_[delta.choice] = end;
-  const bool joined = writer_.JoinLast([&](Writer::Message& last) {
-    if (!last.response.has_delta() || last.whose != delta.choice) return false;
-    AppendToProto(delta, *last.response.mutable_delta());
-    if (taken) last.taken = taken;
-    return true;
-  });
-  if (joined) return;
-  auto message = std::make_unique<Writer::Message>();
-  message->whose = delta.choice;
-  message->taken = taken;
-  AppendToProto(delta, *message->response.mutable_delta());
-  writer_.Add(std::move(message));
-}
-
-void AnswerCall::Add(v1::GenerateResponse response) {
-  auto message = std::make_unique<Writer::Message>();
-  message->response = std::move(response);
-  writer_.Add(std::move(message));
+  Tell(
+      [&](const Writer::Message& last) {
+        return !last.response.has_delta() || last.whose == delta.choice;
+      },
+      [&](Writer::Message& message) {
+        message.whose = delta.choice;
+        if (taken) message.taken = taken;
+        AppendToProto(delta, *message.response.mutable_delta());
+      });
 }
 
 void AnswerCall::WriteAfterTurn() {
@@ -130,9 +145,8 @@ void AnswerCall::WriteAfterTurn() {
 void AnswerCall::OnChoiceEnd(const ChoiceEnd& end) {
   QUIRE_CHECK(choices_left_ > 0);
   --choices_left_;
-  v1::GenerateResponse message;
-  ToProto(end, *message.mutable_done());
-  Add(std::move(message));
+  Tell([](const Writer::Message&) { return true; },
+       [&](Writer::Message& message) { ToProto(end, *message.response.mutable_done()); });
   if (choices_left_ > 0) WriteAfterTurn();  // else the end of the call follows at once
 }
 
@@ -143,9 +157,15 @@ void AnswerCall::OnFinished(const Usage& usage) {
                      "the answer ended before every choice had a finish reason"));
     return;
   }
-  v1::GenerateResponse message;
-  ToProto(usage, *message.mutable_usage());
-  Add(std::move(message));
+  const auto tell = [&](Writer::Message& message) {
+    ToProto(usage, *message.response.mutable_usage());
+    return true;
+  };
+  if (!writer_.JoinLast(tell)) {
+    auto message = std::make_unique<Writer::Message>();
+    tell(*message);
+    writer_.Add(std::move(message));
+  }
   End(grpc::Status::OK);
 }
 

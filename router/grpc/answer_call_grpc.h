@@ -49,9 +49,12 @@ class AnswerCall final : public ResponseSink, public std::enable_shared_from_thi
   void OnError(const ApiError& error) override;
 
  private:
+  template <class Fits, class Fill>
+  void Tell(Fits fits, Fill fill);
   void AddPrompt(const Started& started);
+  template <class Fill>
+  void AddPromptPart(Fill fill);
   void AddDelta(const Delta& delta);
-  void Add(v1::GenerateResponse response);
   void WriteAfterTurn();
   void End(grpc::Status status);  // after what waits has been written
   void TellWhenToComeBack(const ApiError& error);

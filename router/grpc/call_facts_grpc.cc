@@ -45,10 +45,10 @@ std::string RequestIdOf(const grpc::CallbackServerContext& context, const std::s
 
 std::string NewRequestId(Rng& rng) {
   static constexpr char kHex[] = "0123456789abcdef";
-  std::string id;
-  for (int half = 0; half < 2; ++half) {
+  std::string id(32, '0');
+  for (size_t half = 0; half < 2; ++half) {
     uint64_t bits = rng.Next();
-    for (int i = 0; i < 16; ++i, bits >>= 4) id += kHex[bits & 15];
+    for (size_t i = 0; i < 16; ++i, bits >>= 4) id[16 * half + i] = kHex[bits & 15];
   }
   return id;
 }

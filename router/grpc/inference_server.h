@@ -36,6 +36,7 @@ struct GrpcLimits {
   int max_concurrent_streams = 256;        // of one connection
   size_t memory_quota_bytes = 512u << 20;  // of gRPC's own buffers
   Micros health_interval = 500 * kMicrosPerMilli;
+  Micros keep_alive = 15 * kMicrosPerSecond;  // of silence, then a client is pinged
   // Outputs of a choice that its client has had before the pipeline hears of it: well below the
   // quarter of a window that moves it.
   uint64_t taken_step = 16;
@@ -72,8 +73,11 @@ class InferenceServer {
   void Adopt(int fd);
   // Health says NOT_SERVING from now on.
   void StartDraining();
-  // Ends all calls within `grace`. Blocks, and needs the loop to run meanwhile: any other thread.
+  // Clients are told to open no more calls here; those under way have `grace` to end. Blocks until
+  // all have, and needs the loop to run meanwhile: any other thread, once.
   void Shutdown(Micros grace);
+  // Ends the calls that Shutdown waits for. Any thread.
+  void CancelCalls();
 
  private:
   struct State;

@@ -1,5 +1,6 @@
 #include "router/grpc/inference_server.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -158,8 +159,14 @@ void SetLimits(const GrpcLimits& limits, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
-  // A client that vanished without a word is noticed by these pings, through the front.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  // No probes for a better window: their pings and timers cost more than short requests do, and a
+  // long message is given the window that it needs.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  // A client that vanished without a word is noticed by these pings, through the front, and proxies
+  // on the way see that a connection is in use whose streams are queued.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             static_cast<int>(limits.keep_alive / kMicrosPerMilli));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
@@ -260,6 +267,8 @@ void InferenceServer::StartDraining() {
   state_->health_timer = 0;
   state_->RefreshHealth();
 }
+
+void InferenceServer::CancelCalls() { grpc_server_cancel_all_calls(state_->server->c_server()); }
 
 void InferenceServer::Shutdown(Micros grace) {
   if (!state_->server) return;

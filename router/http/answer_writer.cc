@@ -303,9 +303,19 @@ void AnswerWriter::AppendUsageChunk(const Usage& usage, std::string& out) {
   out += "}\n\n";
 }
 
-void AnswerWriter::AppendErrorEvent(const ApiError& error, std::string& out) {
+void AnswerWriter::AppendErrorEvent(const ApiError& error, bool resumable, std::string& out) const {
   out += "data: ";
   out += ErrorJson(error);
+  if (resumable) {
+    out.pop_back();  // the end of the object
+    out += ",\"resume\":{\"seed\":";
+    AppendNumber(seed_, out);
+    out += ",\"created\":";
+    AppendSigned(created_, out);
+    out += ",\"model_id\":";
+    json::AppendQuoted(model_id_, out);
+    out += "}}";
+  }
   out += "\n\n";
 }
 

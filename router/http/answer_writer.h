@@ -61,7 +61,8 @@ class AnswerWriter {
   // One SSE event, "data: {…}\n\n".
   void AppendChunk(const ChunkParts& parts, std::string& out);
   void AppendUsageChunk(const Usage& usage, std::string& out);
-  static void AppendErrorEvent(const ApiError& error, std::string& out);
+  // `resumable`: another router may be able to go on with the answer, and what it needs is told.
+  void AppendErrorEvent(const ApiError& error, bool resumable, std::string& out) const;
   static void AppendDone(std::string& out);
 
   // The whole answer. `prompts` in order; choices come in order of their index.

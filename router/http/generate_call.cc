@@ -1,8 +1,7 @@
 #include "router/http/generate_call.h"
 
-#include <algorithm>
-
 #include "common/check.h"
+#include "router/core/utf8.h"
 #include "router/http/errors.h"
 #include "router/http/routes.h"
 #include "router/keys/tenant_access.h"
@@ -146,9 +145,7 @@ void GenerateCall::PartStarted(Part& part, const Started& started) {
   if (!begun_) {
     writer_->Begin(started);
     // A worker names itself: no name may end a header's line.
-    const bool clean = std::all_of(started.worker.begin(), started.worker.end(),
-                                   [](char c) { return c > ' ' && c <= '~'; });
-    if (clean) worker_ = started.worker;
+    if (IsVisibleAscii(started.worker)) worker_ = started.worker;
   }
   begun_ = true;
   part.prompt = {started.prompt_ids, started.prompt_logprobs};
@@ -291,7 +288,8 @@ void GenerateCall::FailAll(const ApiError& error) {
   finished_ = true;
   CancelAll();
   services_.counters.stream_error_events.Add();
-  AnswerWriter::AppendErrorEvent(error, scratch_);
+  const bool resumable = error.code == ApiCode::kUnavailable && begun_ && parts_.size() == 1;
+  writer_->AppendErrorEvent(error, resumable, scratch_);
   WriteOut();
   exchange_.EndStream();
 }

@@ -37,10 +37,10 @@ bool UsableRequestId(std::string_view id) {
 
 std::string NewRequestId(Rng& rng) {
   static constexpr char kHex[] = "0123456789abcdef";
-  std::string id;
-  for (int half = 0; half < 2; ++half) {
+  std::string id(32, '0');
+  for (size_t half = 0; half < 2; ++half) {
     uint64_t bits = rng.Next();
-    for (int i = 0; i < 16; ++i, bits >>= 4) id += kHex[bits & 15];
+    for (size_t i = 0; i < 16; ++i, bits >>= 4) id[16 * half + i] = kHex[bits & 15];
   }
   return id;
 }
@@ -436,6 +436,8 @@ void HttpSession::OnDeadline() {
       return;
     }
     services_.counters.http_write_timeouts.Add();
+  } else if (state_ == State::kIdle) {
+    services_.counters.http_idle_closed.Add();
   }
   Close();
 }

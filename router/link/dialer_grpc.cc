@@ -18,6 +18,7 @@ namespace {
 namespace pb = ::quire::worker::v1;
 
 constexpr auto kBundleDeadline = std::chrono::seconds(120);
+constexpr int kLinkWindowBytes = 2 << 20;
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, size_t max_receive,
                                            const WorkerTls* tls) {
@@ -31,6 +32,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, size_t max
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 2);
+  // A window that many frames fit in, instead of gRPC's probes for a good one, whose pings and
+  // timers wake threads at both ends all the time.
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLinkWindowBytes);
   if (tls == nullptr) {
     return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
   }

@@ -1,4 +1,7 @@
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
+#include <array>
 
 #include "common/check.h"
 #include "quire/v1/worker.pb.h"
@@ -94,11 +97,17 @@ std::vector<std::string> EncodeSubmit(const Submit& submit) {
   const size_t parts = (ids.size() - first + kMaxPromptIdsPerFrame - 1) / kMaxPromptIdsPerFrame;
   std::vector<std::string> frames;
   frames.reserve(1 + parts);
-  pb::RouterFrame frame;
-  FillSubmit(submit, frame.mutable_submit());
-  frame.mutable_submit()->set_parts(static_cast<uint32_t>(parts));
-  frame.mutable_submit()->mutable_prompt_ids()->Add(ids.begin(), ids.begin() + first);
-  frames.push_back(Bytes(frame));
+  // Every request has one: its parts share a piece of memory that is given back as a whole.
+  alignas(8) std::array<char, 4096> first_block;
+  google::protobuf::ArenaOptions options;
+  options.initial_block = first_block.data();
+  options.initial_block_size = first_block.size();
+  google::protobuf::Arena arena(options);
+  auto* frame = google::protobuf::Arena::CreateMessage<pb::RouterFrame>(&arena);
+  FillSubmit(submit, frame->mutable_submit());
+  frame->mutable_submit()->set_parts(static_cast<uint32_t>(parts));
+  frame->mutable_submit()->mutable_prompt_ids()->Add(ids.begin(), ids.begin() + first);
+  frames.push_back(Bytes(*frame));
   for (size_t part = 0; part < parts; ++part) {
     const size_t begin = first + part * kMaxPromptIdsPerFrame;
     const size_t end = std::min(ids.size(), begin + kMaxPromptIdsPerFrame);

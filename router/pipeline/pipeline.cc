@@ -56,13 +56,20 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void UseSaltKey(const std::string& key) override { salts_ = SaltBook(key); }
   std::vector<ModelEntry> Models() const override { return models_.Entries(); }
   void Tokenize(const std::string& model, Prompt prompt,
-                std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
+                std::function<void(absl::StatusOr<TokenizeResult>)> done) override {
+    tokenize_.Tokenize(models_.Find(model), std::move(prompt), std::move(done));
+  }
   void Detokenize(const std::string& model, std::vector<TokenId> ids,
-                  std::function<void(absl::StatusOr<std::string>)> done) override;
-  bool Ready() const override;
+                  std::function<void(absl::StatusOr<std::string>)> done) override {
+    tokenize_.Detokenize(models_.Find(model), std::move(ids), std::move(done));
+  }
+  bool Ready() const override {
+    return !admission_.draining() && (options_.ready_without_workers || models_.AnyReady());
+  }
   // A ready worker has said so lately and no step, an idle probe too, is past its limit.
   bool Healthy() const override { return models_.AnyReady(); }
   void StartDraining() override { admission_.StartDraining(); }
+  void EndAll(const ApiError& error) override;
   size_t LiveRequests() const override { return requests_.size(); }
   trace::RequestTrace TraceOf(RequestId id) const override { return TraceIn(requests_, id); }
   std::vector<WorkerStatus> Workers() const override { return StatusesOf(dispatcher_); }
@@ -388,6 +395,12 @@ void RouterPipeline::Fail(RequestId id, ApiError error) {
   sink->OnError(error);
 }
 
+void RouterPipeline::EndAll(const ApiError& error) {
+  std::vector<RequestId> all;
+  for (const auto& [id, request] : requests_) all.push_back(id);
+  for (const RequestId id : all) Fail(id, error);
+}
+
 void RouterPipeline::Cancel(RequestId id) {
   if (Find(id) == nullptr) return;
   dispatcher_.Cancel(RequestNumber(id));
@@ -416,20 +429,6 @@ LiveRequest* RouterPipeline::Find(RequestId id) {
 }
 
 // ------------------------------------------------------------------------------------- around it
-
-void RouterPipeline::Tokenize(const std::string& model, Prompt prompt,
-                              std::function<void(absl::StatusOr<TokenizeResult>)> done) {
-  tokenize_.Tokenize(models_.Find(model), std::move(prompt), std::move(done));
-}
-
-void RouterPipeline::Detokenize(const std::string& model, std::vector<TokenId> ids,
-                                std::function<void(absl::StatusOr<std::string>)> done) {
-  tokenize_.Detokenize(models_.Find(model), std::move(ids), std::move(done));
-}
-
-bool RouterPipeline::Ready() const {
-  return !admission_.draining() && (options_.ready_without_workers || models_.AnyReady());
-}
 
 void RouterPipeline::OnFleetChanged(WorkerIndex worker) {
   models_.Changed(worker);

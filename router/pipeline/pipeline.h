@@ -70,6 +70,8 @@ class Pipeline {
   virtual bool Healthy() const = 0;
   // No new requests; running ones go on.
   virtual void StartDraining() = 0;
+  // Every request that lives ends with this error.
+  virtual void EndAll(const ApiError& error) = 0;
   virtual size_t LiveRequests() const = 0;
   // Where a request that has not ended stands in a trace; not valid: in none.
   virtual trace::RequestTrace TraceOf(RequestId /*request*/) const { return {}; }

@@ -21,13 +21,19 @@ bool IsOurFault(const RequestRecord& record) {
 void NoteAttempt(const AttemptReport& report, LiveRequest& request, Logger& log) {
   RecordAttempt(request.record, report);
   request.moved_by = report.end;
-  if (EndedWell(report.end) || !log.Enabled(LogLevel::kInfo)) return;
-  log.Info("an attempt did not end well", {{"request_id", request.ask.request_id},
-                                           {"trace_id", TraceText(request.record)},
-                                           {"attempt", report.attempt.value()},
-                                           {"worker", report.worker_id},
-                                           {"end", AttemptEndName(report.end)},
-                                           {"accepted_tokens", report.accepted_tokens}});
+  const bool well = EndedWell(report.end);
+  const LogLevel level = well ? LogLevel::kDebug : LogLevel::kInfo;
+  if (!log.Enabled(level)) return;
+  log.Log(level, well ? "an attempt has ended" : "an attempt did not end well",
+          {{"request_id", request.ask.request_id},
+           {"trace_id", TraceText(request.record)},
+           {"attempt", report.attempt.value()},
+           {"worker", report.worker_id},
+           {"chosen_for", report.chosen_for},
+           {"foretold_tokens", report.foretold_tokens},
+           {"cached_tokens", report.cached_tokens},
+           {"end", AttemptEndName(report.end)},
+           {"accepted_tokens", report.accepted_tokens}});
 }
 
 void LogEnd(const RequestRecord& record, Logger& log) {

@@ -35,16 +35,20 @@ bool HasRoom(const WorkerView& worker, const RoomNeed& need, uint64_t max_prefil
   return RoomAt(worker, need, max_prefill_ahead) == Room::kSome;
 }
 
+bool RoomSearch::See(const WorkerView& worker) {
+  if (found_ == Room::kEmptyPool) found_ = Room::kUnfit;
+  if (!Offers(worker, need_.required_features)) return false;
+  const Room here = RoomAt(worker, need_, max_prefill_ahead_);
+  if (here == Room::kSome || found_ != Room::kAhead) found_ = here;
+  return here == Room::kSome;
+}
+
 Room RoomIn(const FleetView& view, const RoomNeed& need, uint64_t max_prefill_ahead) {
-  if (view.workers.empty()) return Room::kEmptyPool;
-  Room best = Room::kUnfit;
+  RoomSearch search(need, max_prefill_ahead);
   for (const WorkerView& worker : view.workers) {
-    if (!Offers(worker, need.required_features)) continue;
-    const Room here = RoomAt(worker, need, max_prefill_ahead);
-    if (here == Room::kSome) return here;
-    if (best != Room::kAhead) best = here;
+    if (search.See(worker)) break;
   }
-  return best;
+  return search.found();
 }
 
 }  // namespace quire

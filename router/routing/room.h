@@ -34,6 +34,22 @@ enum class Room : uint8_t {
 // Numbers that a worker does not tell bound nothing.
 bool HasRoom(const WorkerView& worker, const RoomNeed& need, uint64_t max_prefill_ahead);
 
+// The room of a pool, worker by worker: most often the first one that is looked at has some.
+class RoomSearch {
+ public:
+  // `need` outlives the search.
+  RoomSearch(const RoomNeed& need, uint64_t max_prefill_ahead)
+      : need_(need), max_prefill_ahead_(max_prefill_ahead) {}
+  // True: there is room, and no need to look further.
+  bool See(const WorkerView& worker);
+  Room found() const { return found_; }
+
+ private:
+  const RoomNeed& need_;
+  const uint64_t max_prefill_ahead_;
+  Room found_ = Room::kEmptyPool;
+};
+
 Room RoomIn(const FleetView& view, const RoomNeed& need, uint64_t max_prefill_ahead);
 
 }  // namespace quire

@@ -13,6 +13,7 @@ class Answer:
         self.worker = None
         self.tokens, self.texts, self.logprobs, self.finish = {}, {}, {}, {}
         self.error = None
+        self.told_to_resume = None  # by the event that ended it early
         self.done = False  # [DONE] was read
         self.resume = {}   # seed, created, model_id
         self.times = []    # of each event, on the loop's clock
@@ -28,6 +29,7 @@ class Answer:
         self.times.append(asyncio.get_running_loop().time())
         if "error" in event:
             self.error = event["error"]
+            self.told_to_resume = event.get("resume")
             return
         for key in ("seed", "created", "model_id"):
             if key in event:

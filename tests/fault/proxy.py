@@ -3,6 +3,7 @@ connection stays open, resets, an end in the middle of a frame."""
 import asyncio
 import socket
 import struct
+import time
 
 UP, DOWN = "up", "down"  # towards the worker, towards the router
 
@@ -16,6 +17,7 @@ class FaultProxy:
         self.bytes_per_s = None
         self.held = {UP: False, DOWN: False}
         self.refuses = False
+        self.idle_s = None  # a connection on which nothing has passed for so long is closed
         self.end_after_bytes = None  # of those that go down; then both ends see an orderly end
         self.accepted = 0
         self._writers = set()
@@ -35,10 +37,14 @@ class FaultProxy:
                 return self._reset(writer)
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
             self._writers |= {writer, far_writer}
-            pumps = [asyncio.ensure_future(self._pump(reader, far_writer, UP)),
-                     asyncio.ensure_future(self._pump(far_reader, writer, DOWN))]
+            passed = [time.monotonic()]
+            pumps = [asyncio.ensure_future(self._pump(reader, far_writer, UP, passed)),
+                     asyncio.ensure_future(self._pump(far_reader, writer, DOWN, passed))]
             try:
-                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+                done = ()
+                while not done and (self.idle_s is None or time.monotonic() < passed[0] + self.idle_s):
+                    left = None if self.idle_s is None else passed[0] + self.idle_s - time.monotonic()
+                    done, _ = await asyncio.wait(pumps, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for pump in pumps:
                     pump.cancel()
@@ -52,10 +58,11 @@ class FaultProxy:
         finally:
             self._tasks.discard(task)
 
-    async def _pump(self, reader, writer, direction):
+    async def _pump(self, reader, writer, direction, passed):
         try:
             while True:
                 piece = await reader.read(16384 if self.bytes_per_s is None else 1024)
+                passed[0] = time.monotonic()
                 while self.held[direction]:
                     await asyncio.sleep(0.01)
                 if self.delay_s:

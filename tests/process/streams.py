@@ -4,12 +4,16 @@
 What mock workers write at each index is a rule that the client knows, so that every stream is held to it whichever
 workers wrote it. With --long: 10,000 streams and a storm of 10,000.
 """
+import asyncio
+import pathlib
 import signal
 import sys
 import time
 
-from harness import Failure, expect, main_of
-from mock_fleet import Client, MockWorkers, Router, load
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fault"))
+from proxy import FaultProxy  # noqa: E402
+from harness import Failure, expect, main_of  # noqa: E402
+from mock_fleet import Client, MockWorkers, Router, load  # noqa: E402
 
 LONG = "--long" in sys.argv
 LIVE, JOURNAL = "quire_router_live_requests", "quire_router_journal_bytes"
@@ -99,6 +103,36 @@ def test_with_every_worker_killed_clients_hear_so_soon_and_are_served_again():
     finally:
         for worker in workers:
             worker.close()
+
+
+async def queued_behind_a_proxy():
+    idle, queued, flags = (20, 40, ()) if LONG else (2, 5, ("--sse-commit-after=300ms", "--stream-keep-alive=300ms"))
+    with MockWorkers(1, decode_ms=1000, max_num_seqs=1) as mock, Router(mock.addresses, *flags) as router:
+        proxies = [await FaultProxy(int(target.rsplit(":", 1)[1])).start() for target in (router.http, router.grpc)]
+        for proxy in proxies:
+            proxy.idle_s = idle
+        with Client(router.grpc, requests=1, max_tokens=queued) as busy:
+            await asyncio.to_thread(busy.wait_for_line, '"open"')
+            silent, writer = await asyncio.open_connection("127.0.0.1", proxies[0].port)
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            await silent.readuntil(b"\r\n\r\n")
+            begin = time.monotonic()
+            ways = [{"target": f"127.0.0.1:{proxies[0].port}", "http": True}, {"target": f"127.0.0.1:{proxies[1].port}"}]
+            if LONG:  # a client may ping every ten seconds
+                ways.append({"target": router.grpc, "keepalive_ms": 10_000})
+            waiting = [asyncio.to_thread(load, requests=1, max_tokens=2, timeout_s=300, **way) for way in ways]
+            cut = asyncio.ensure_future(silent.read())
+            for result in await asyncio.gather(*waiting):
+                all_well(result, 1)
+            expect(cut.done(), "the proxy cut nothing: it says nothing of streams that lived")
+            expect(time.monotonic() - begin > idle, "nothing was queued for longer than the proxy waits")
+            all_well(await asyncio.to_thread(busy.result), 1)
+        for proxy in proxies:
+            await proxy.close()
+
+
+def test_a_queued_stream_outlives_the_idle_timeout_of_a_proxy():
+    asyncio.run(queued_behind_a_proxy())
 
 
 if __name__ == "__main__":

@@ -40,6 +40,16 @@ constexpr Limit kLimits[] = {
      "HttpWire.HeadersAndBodiesAtTheirLimitsAreServedAndOneByteMoreIsCounted"},
     {"--max-body-bytes", "quire_router_grpc_messages_too_large_total ",
      "GrpcEdge.MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted"},
+    {"--header-timeout", "quire_router_first_bytes_timeouts_total ",
+     "FrontTest.SilenceIsEndedByTheDeadline"},
+    {"--header-timeout", "quire_router_http_request_timeouts_total ",
+     "HttpWire.SlowHeadersAndBodiesTimeOut"},
+    {"--body-timeout", "quire_router_http_request_timeouts_total ",
+     "HttpWire.SlowHeadersAndBodiesTimeOut"},
+    {"--idle-timeout", "quire_router_http_idle_connections_closed_total ",
+     "HttpWire.IdleConnectionsAreClosed"},
+    {"--slow-client-timeout", "quire_router_http_write_timeouts_total ",
+     "HttpServer.AClientThatTakesNothingIsGivenUp"},
     {"--max-requests-per-call", "quire_router_limit_refusals_total{limit=\"call_requests\"} ",
      "OipEdge.RequestsPastTheCallsLimitAreRefusedInIt"},
     {"--max-prompts", "quire_router_limit_refusals_total{limit=\"prompts\"} ", kRequests},
@@ -96,7 +106,9 @@ constexpr Limit kLimits[] = {
 std::set<std::string> FlagsOfLimits() {
   RouterConfig config;
   const std::string help = MakeRouterSchema(config).HelpText();
-  const std::regex limit("--(max-|http2-|window-tokens|placement-retry-percent)[a-z0-9-]*");
+  const std::regex limit(
+      "--((max-|http2-|window-tokens|placement-retry-percent)[a-z0-9-]*|"
+      "(header|body|idle|slow-client)-timeout)");
   std::set<std::string> flags;
   // A flag's own line begins with it; its help may name others.
   std::istringstream lines(help);

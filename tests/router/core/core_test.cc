@@ -56,5 +56,26 @@ TEST(Utf8, BrokenBytesAreShownAsReplacements) {
   }
 }
 
+TEST(Utf8, HeadersHoldVisibleAsciiOnly) {
+  EXPECT_TRUE(IsVisibleAscii("worker-0:9000~!"));
+  EXPECT_TRUE(IsVisibleAscii(""));
+  for (const std::string text : {"a b", "a\nb", "a\r", "\t", "a\x7F", "\xC3\xA9"}) {
+    EXPECT_FALSE(IsVisibleAscii(text)) << text;
+  }
+}
+
+// Plain text is looked over a word at a time: where a character begins in it changes nothing.
+TEST(Utf8, WhateverStandsBeforeAndBehind) {
+  for (size_t before = 0; before < 20; ++before) {
+    for (const std::string text : {"", "\xC3\xA9", "\xF0\x9F\x98\x80", "\xFF", "\xE2\x82"}) {
+      for (const std::string behind : {"", "z", "zzzzzzzzzzz"}) {
+        const std::string plain(before, 'a');
+        EXPECT_EQ(IsValidUtf8(plain + text + behind), IsValidUtf8(text)) << before << text;
+        EXPECT_EQ(ValidUtf8(plain + text + behind), plain + ValidUtf8(text) + behind);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire

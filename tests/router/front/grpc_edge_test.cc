@@ -273,15 +273,78 @@ TEST(GrpcEdge, NoThreadOfGrpcsIsHeldWhereNoneWouldBeLeft) {
   EXPECT_TRUE(Generate(*stub, Prompted(5)).status.ok());
 }
 
-TEST(GrpcEdge, AnAnswerOfOneTurnIsWholeAndInOrder) {
+TEST(GrpcEdge, AnAnswerOfOneTurnIsOneMessage) {
   GrpcEdge edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
   auto stub = Connect(edge);
-  const Answer answer = Generate(*stub, Prompted(1));
+  grpc::ClientContext context;
+  auto reader = stub->Generate(&context, Prompted(1));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  edge.OnLoop([&] {
+    const FakePipeline::Live live = edge.pipeline.live.begin()->second;
+    edge.pipeline.live.clear();
+    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+    live.sink->OnDelta(FakePipeline::Token(0, 0));
+    live.sink->OnChoiceEnd({0, "length", std::nullopt, {}});
+    live.sink->OnFinished({3, 1, 0});
+  });
+  const Answer answer = ReadAll(*reader);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_EQ(answer.messages, 4) << "started, delta, done, usage";
-  EXPECT_EQ(answer.ids.size(), 1u);
+  EXPECT_EQ(answer.messages, 1) << "started, delta, done and usage";
+  EXPECT_EQ(answer.started.request_id(), "rid");
+  EXPECT_EQ(answer.text, "tok0");
   ASSERT_EQ(answer.done.size(), 1u);
   EXPECT_EQ(answer.usage.completion_tokens(), 1u);
+}
+
+// What one message may have of two choices: in it all comes in the order of its fields.
+TEST(GrpcEdge, MessagesJoinOnlyWhatStaysInOrder) {
+  GrpcEdge edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  auto stub = Connect(edge);
+  v1::GenerateRequest request = Prompted(2);
+  request.mutable_sampling()->set_n(2);
+  grpc::ClientContext context;
+  auto reader = stub->Generate(&context, request);
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  edge.OnLoop([&] {
+    ResponseSink& sink = *edge.pipeline.live.begin()->second.sink;
+    Started started;
+    started.model = "demo";
+    started.prompt_text = "x";
+    sink.OnStarted(started);
+    const auto say = [&](uint32_t choice, uint64_t index) {
+      Delta delta;
+      delta.choice = choice;
+      delta.first_index = index;
+      delta.ids = {static_cast<TokenId>(10 * choice + index)};
+      sink.OnDelta(delta);
+    };
+    say(0, 0);
+    say(0, 1);
+    say(1, 0);
+    sink.OnChoiceEnd({0, "length", std::nullopt, {}});
+    say(1, 1);
+    sink.OnChoiceEnd({1, "length", std::nullopt, {}});
+    edge.pipeline.live.clear();
+    sink.OnFinished({1, 4, 0});
+  });
+  std::vector<std::string> told;
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+    std::string& of = told.emplace_back();
+    if (response.has_started()) of += "started ";
+    if (response.has_prompt()) of += "prompt ";
+    if (response.has_delta()) {
+      of += "delta" + std::to_string(response.delta().choice()) + "x" +
+            std::to_string(response.delta().token_ids_size()) + " ";
+    }
+    if (response.has_done()) of += "done" + std::to_string(response.done().choice()) + " ";
+    if (response.has_usage()) of += "usage ";
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(told, (std::vector<std::string>{"started prompt delta0x2 ", "delta1x1 done0 ",
+                                            "delta1x1 done1 usage "}));
 }
 
 TEST(GrpcEdge, CallsPastTheStreamLimitWaitAndPastARequestLimitAreRefused) {
@@ -321,6 +384,43 @@ TEST(GrpcEdge, CallsPastTheStreamLimitWaitAndPastARequestLimitAreRefused) {
   EXPECT_TRUE(Generate(*stub, request).status.ok());
   request.mutable_sampling()->set_n(2);
   EXPECT_EQ(Generate(*stub, request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+// While calls under way go on to their end, a client opens no more of them on its connection.
+TEST(GrpcEdge, AShutdownTellsClientsToGoElsewhereAndLetsCallsEnd) {
+  GrpcEdge edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  auto channel = grpc::CreateChannel(edge.Target(), grpc::InsecureChannelCredentials());
+  auto stub = v1::Inference::NewStub(channel);
+  grpc::ClientContext context;
+  auto reader = stub->Generate(&context, Prompted(1));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  edge.OnLoop([&] { edge.front->StartDraining(); });
+  std::thread leaving([&] { edge.server->Shutdown(60 * kMicrosPerSecond); });
+  EXPECT_TRUE(channel->WaitForStateChange(
+      GRPC_CHANNEL_READY, std::chrono::system_clock::now() + std::chrono::seconds(60)))
+      << "the connection is left";
+  edge.OnLoop([&] {
+    edge.pipeline.EndAll({ApiCode::kUnavailable, "this router is shutting down", "", 1000});
+  });
+  EXPECT_EQ(ReadAll(*reader).status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  leaving.join();
+}
+
+// What would never end by itself, such as a health check that is watched, is ended.
+TEST(GrpcEdge, CallsThatOutliveAShutdownAreCancelled) {
+  GrpcEdge edge;
+  auto health = grpc::health::v1::Health::NewStub(
+      grpc::CreateChannel(edge.Target(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  auto watched = health->Watch(&context, {});
+  grpc::health::v1::HealthCheckResponse response;
+  ASSERT_TRUE(watched->Read(&response));
+  std::thread leaving([&] { edge.server->Shutdown(3600 * kMicrosPerSecond); });
+  edge.server->CancelCalls();
+  while (watched->Read(&response)) continue;
+  EXPECT_FALSE(watched->Finish().ok());
+  leaving.join();
 }
 
 TEST(GrpcEdge, HealthFollowsThePipelineAndTheDrain) {

@@ -217,10 +217,17 @@ TEST(HttpServer, StreamsThatBreakEndInAnErrorEventAndNeverInDone) {
     EXPECT_TRUE(r.whole);
     EXPECT_NE(r.body.find("data: {\"error\":{"), std::string::npos);
     EXPECT_EQ(r.body.find("[DONE]"), std::string::npos);
+    // Another router may be able to go on with it, but not with a bug, nor with several prompts.
+    const std::string resume =
+        R"(,"resume":{"seed":42,"created":1700000001,"model_id":"id-of-demo"}})";
+    EXPECT_EQ(r.body.find(resume) != std::string::npos, mode == FakePipeline::Mode::kBreak);
+    const RawResponse several =
+        edge.Ask(edge.Post("/v1/completions", R"({"prompt":["x","y"],"stream":true})"));
+    EXPECT_EQ(several.body.find("resume"), std::string::npos);
     const RawResponse whole = edge.Ask(edge.Post("/v1/completions", R"({"prompt":"x"})"));
     EXPECT_EQ(whole.status, mode == FakePipeline::Mode::kBreak ? 503 : 500);
   }
-  EXPECT_EQ(edge.counters.stream_error_events.value(), 2u);
+  EXPECT_EQ(edge.counters.stream_error_events.value(), 4u);
 }
 
 TEST(HttpServer, CommitsAndKeepsAliveWithCommentsWhileNothingComes) {

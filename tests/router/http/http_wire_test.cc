@@ -207,6 +207,15 @@ TEST(HttpWire, IdleConnectionsAreClosed) {
   RawClient client = edge.Connect();
   EXPECT_EQ(client.ReadToEnd(), "");
   EXPECT_TRUE(edge.Eventually([&] { return edge.http->connections() == 0; }));
+  EXPECT_EQ(edge.counters.http_idle_closed.value(), 1u);
+  limits.idle_timeout = 60 * kMicrosPerSecond;
+  EdgeHarness patient(limits);
+  RawClient again = patient.Connect();
+  again.Send(patient.Get("/version"));
+  EXPECT_EQ(again.ReadResponse().status, 200);
+  again.Send(patient.Get("/version"));
+  EXPECT_EQ(again.ReadResponse().status, 200) << "open since the first one, and within the limit";
+  EXPECT_EQ(patient.counters.http_idle_closed.value(), 0u);
 }
 
 TEST(HttpWire, EarlyEndsLeaveNothingBehind) {
@@ -219,6 +228,30 @@ TEST(HttpWire, EarlyEndsLeaveNothingBehind) {
   }
   EXPECT_TRUE(edge.Eventually([&] { return edge.http->connections() == 0; }));
   edge.OnLoop([&] { EXPECT_TRUE(edge.pipeline.live.empty()); });
+}
+
+// At the end of a drain: those that have begun in an event, the others by their status.
+TEST(HttpWire, RequestsThatAreEndedTogetherHearItEach) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  RawClient begun = edge.Connect();
+  RawClient waits = edge.Connect();
+  begun.Send(edge.Post("/v1/completions", R"({"prompt":"x","stream":true})"));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  edge.OnLoop([&] {
+    auto& live = edge.pipeline.live.begin()->second;
+    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+    live.sink->OnDelta(FakePipeline::Token(0, 0));
+  });
+  waits.Send(edge.Post("/v1/completions", R"({"prompt":"x","stream":true})"));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 2; }));
+  edge.OnLoop([&] {
+    edge.pipeline.EndAll({ApiCode::kUnavailable, "this router is shutting down", "", 1000});
+  });
+  const std::string told = begun.ReadUntil("}}\n\n");
+  EXPECT_NE(told.find("tok0"), std::string::npos);
+  EXPECT_NE(told.find(R"("resume":{"seed":42)"), std::string::npos) << told;
+  EXPECT_EQ(waits.ReadResponse().status, 503);
 }
 
 TEST(HttpWire, HalfCloseAfterAWholeAnswerGetsTheAnswer) {

@@ -43,6 +43,30 @@ TEST_F(PipelineTest, WithNobodyLeftAStreamEndsInExactlyOneError) {
   ExpectNothingLeft();
 }
 
+TEST_F(PipelineTest, WhatIsEndedTogetherHearsOneErrorEachAndFreesItsWorker) {
+  FakeWorkerOptions options;
+  options.max_waiting = 1;
+  FakeWorker& worker = AddWorker(options);
+  StartRouter();
+  std::vector<RecordingSink> sinks(8);
+  for (RecordingSink& sink : sinks) pipeline_->Start(Ask("x", 1000), &sink);
+  Run(100 * kMicrosPerMilli);
+  RecordingSink about_to_begin;
+  pipeline_->StartDraining();
+  pipeline_->Start(Ask("x"), &about_to_begin);
+  EXPECT_EQ(pipeline_->LiveRequests(), 9u);
+  pipeline_->EndAll({ApiCode::kUnavailable, "this router is shutting down", "", 1000});
+  EXPECT_EQ(pipeline_->LiveRequests(), 0u);
+  for (const RecordingSink& sink : sinks) {
+    ASSERT_TRUE(sink.error.has_value());
+    EXPECT_EQ(sink.error->message, "this router is shutting down");
+  }
+  EXPECT_TRUE(about_to_begin.error.has_value());
+  Run(kSecond);
+  EXPECT_TRUE(worker.attempts.empty());
+  ExpectNothingLeft();
+}
+
 TEST_F(PipelineTest, AWorkerThatCannotResumeLeavesTheStreamWithAnError) {
   FakeWorkerOptions options;
   options.features.clear();

@@ -127,6 +127,24 @@ TEST_F(PipelineRecordsTest, OutputsOfAWorkerThatNeverSaidItAdmittedAreBookedToo)
   EXPECT_EQ(records_.all[0].prompt_tokens, 2u);
 }
 
+// Which worker, why that one, and what was foretold of its cache beside what was so.
+TEST_F(PipelineRecordsTest, EachDecisionStandsInTheDebugLog) {
+  AddWorker();
+  StartRouter();
+  logger_.SetLevel(LogLevel::kDebug);
+  GenerateRequest ask = Ask("hi");
+  ask.request_id = "req-1";
+  RunOne(ask, kSecond);
+  const auto line = std::find_if(
+      logger_.lines.begin(), logger_.lines.end(),
+      [](const std::string& each) { return each.starts_with("an attempt has ended"); });
+  ASSERT_NE(line, logger_.lines.end());
+  for (const char* said : {" request_id=req-1", " attempt=1", " worker=worker-0",
+                           " chosen_for=cost", " foretold_tokens=0", " cached_tokens=0"}) {
+    EXPECT_NE(line->find(said), std::string::npos) << said << " in " << *line;
+  }
+}
+
 TEST_F(PipelineRecordsTest, AChangeOfNumericsIsMarked) {
   for (const char* numerics : {"one", "two"}) {
     AddWorker().tamper_hello = [numerics](pb::WorkerHello& hello) {

@@ -109,6 +109,10 @@ class FakePipeline : public Pipeline {
   bool Ready() const override { return ready && !draining; }
   bool Healthy() const override { return healthy; }
   void StartDraining() override { draining = true; }
+  void EndAll(const ApiError& error) override {
+    const std::map<RequestId, Live> all = std::exchange(live, {});
+    for (const auto& [id, one] : all) one.sink->OnError(error);
+  }
   size_t LiveRequests() const override { return live.size(); }
   std::vector<WorkerStatus> Workers() const override { return workers; }
   std::vector<RunningRequest> Running(std::string_view request_id) const override {
