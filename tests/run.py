@@ -46,6 +46,7 @@ SCRIPTS = [
     ("prepare", ("normal", "long"), 5.0, ["python3", "tests/prepare.py"], True),
     ("cuda-gate", ("normal", "long"), 3.0, ["python3", "tests/kernels/cuda/gate.py"], True),
     ("cuda-plugin", ("normal", "long"), 1.0, ["python3", "tests/kernels/cuda/plugin_test.py"], True),
+    ("gpu", ("normal", "long"), 2.0, ["python3", "tests/bench/gpu_test.py"], True),
     ("bridge", ("long",), 1.0, ["bash", "tests/common/text/bridge.sh"], False),
     ("conformance", ("normal", "long"), 1.0, ["bash", "tests/conformance/run.sh"], True),
     ("load-tool", ("long",), 1.5, ["bash", "tests/conformance/load_tool.sh"], True),

@@ -1,5 +1,6 @@
 #include "tests/golden/golden_file.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -9,6 +10,11 @@
 #include "common/json/json.h"
 
 namespace quire::golden {
+
+std::string SourceFolder() {
+  const char* carried = std::getenv("QUIRE_SOURCE_FOLDER");
+  return carried == nullptr ? QUIRE_SOURCE_DIR : carried;
+}
 
 std::string ReadFile(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);

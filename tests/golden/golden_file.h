@@ -25,6 +25,10 @@ struct Golden {
 
 Golden ReadGolden(const std::string& path);
 
+// Where this repository's files are: where it was built, or the environment's QUIRE_SOURCE_FOLDER
+// for a test binary that was carried elsewhere.
+std::string SourceFolder();
+
 // The whole of a file of this repository.
 std::string ReadFile(const std::string& path);
 

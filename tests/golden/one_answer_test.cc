@@ -13,6 +13,7 @@
 #include <random>
 
 #include "kernels/backend.h"
+#include "tests/golden/golden_file.h"
 #include "tests/golden/one_answer_setup.h"
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
@@ -237,7 +238,7 @@ void ExpectSame(const Answers& got, const Answers& expected) {
 class OneAnswerTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(OneAnswerTest, HowEverTheWorkIsCut) {
-  std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + GetParam();
+  std::string path = SourceFolder() + "/tests/golden/models/" + GetParam();
   if (std::filesystem::exists(path + "/model.gguf")) path += "/model.gguf";
   const auto model = model::LoadModel(path, {.with_text = false});
   ASSERT_TRUE(model.ok()) << model.status();

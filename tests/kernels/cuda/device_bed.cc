@@ -3,6 +3,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "kernels/cuda/emulate/emulated_runtime.h"
+
 namespace quire::kernels::cuda::test {
 namespace {
 
@@ -28,20 +30,16 @@ std::map<std::string, std::string> BudgetRow(const std::string& kernel) {
 
 }  // namespace
 
-std::vector<uint16_t> RandomBf16(size_t count, uint64_t seed, float scale) {
-  emulate::Random random(seed);
-  std::vector<uint16_t> out(count);
-  for (uint16_t& x : out) {
-    float sum = -6.0f;
-    const uint64_t bits = random.Next();
-    for (int i = 0; i < 12; ++i) sum += static_cast<float>(bits >> (5 * i) & 31u) / 31.0f;
-    x = device::Bf16Bits(sum * scale);
-  }
-  return out;
-}
+BedRuntime::BedRuntime(uint64_t seed) : body_(std::make_unique<emulate::EmulatedRuntime>(seed)) {}
 
-void ExpectWithinBudget(const emulate::EmulatedRuntime& runtime, const std::string& kernel,
-                        double bytes_once, double useful_tiles) {
+bool BedRuntime::counts() const { return true; }
+const std::map<std::string, emulate::Counters>& BedRuntime::counters() const {
+  return static_cast<const emulate::EmulatedRuntime&>(*body_).counters();
+}
+void BedRuntime::ClearCounters() { static_cast<emulate::EmulatedRuntime&>(*body_).ClearCounters(); }
+
+void ExpectWithinBudget(const BedRuntime& runtime, const std::string& kernel, double bytes_once,
+                        double useful_tiles) {
   SCOPED_TRACE(kernel);
   auto row = BudgetRow(kernel);
   ASSERT_FALSE(row.empty()) << "no row in budget.csv";

@@ -1,17 +1,70 @@
-// An emulated device as op tests use it: vectors in, vectors out, no violation unseen.
+// A device as op tests use it: vectors in, vectors out, no violation unseen. Emulated by
+// device_bed.cc; on_device/device_bed_cuda.cc takes its place where the same tests run on a GPU.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/cuda/device/numbers.h"
-#include "kernels/cuda/emulate/emulated_runtime.h"
+#include "kernels/cuda/emulate/emulator.h"
+#include "kernels/cuda/emulate/random.h"
+#include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda::test {
+
+// The device's runtime, with what only an emulated one can count.
+class BedRuntime final : public runtime::Runtime {
+ public:
+  using Error = runtime::Error;
+  using StreamId = runtime::StreamId;
+  using EventId = runtime::EventId;
+  using GraphId = runtime::GraphId;
+
+  explicit BedRuntime(uint64_t seed);
+
+  // Whether it counts: a GPU does not.
+  bool counts() const;
+  const std::map<std::string, emulate::Counters>& counters() const;
+  void ClearCounters();
+
+  Error Allocate(size_t n, void** at) override { return body_->Allocate(n, at); }
+  Error Free(void* at) override { return body_->Free(at); }
+  Error AllocateMapped(size_t n, void** host, void** at) override {
+    return body_->AllocateMapped(n, host, at);
+  }
+  Error FreeMapped(void* host) override { return body_->FreeMapped(host); }
+  Error CreateStream(StreamId* s) override { return body_->CreateStream(s); }
+  void* NativeStream(StreamId s) override { return body_->NativeStream(s); }
+  Error CreateEvent(EventId* e) override { return body_->CreateEvent(e); }
+  Error Record(EventId e, StreamId s) override { return body_->Record(e, s); }
+  Error Wait(StreamId s, EventId e) override { return body_->Wait(s, e); }
+  Error Query(EventId e, bool* done) override { return body_->Query(e, done); }
+  Error Synchronize(EventId e) override { return body_->Synchronize(e); }
+  Error Synchronize(StreamId s) override { return body_->Synchronize(s); }
+  Error Copy(StreamId s, void* to, const void* from, size_t n) override {
+    return body_->Copy(s, to, from, n);
+  }
+  Error Fill(StreamId s, void* to, uint8_t byte, size_t n) override {
+    return body_->Fill(s, to, byte, n);
+  }
+  Error Launch(StreamId s, const runtime::KernelHandle& kernel,
+               const runtime::LaunchShape& shape) override {
+    return body_->Launch(s, kernel, shape);
+  }
+  Error BeginCapture(StreamId s) override { return body_->BeginCapture(s); }
+  Error EndCapture(StreamId s, GraphId* g) override { return body_->EndCapture(s, g); }
+  Error LaunchGraph(GraphId g, StreamId s) override { return body_->LaunchGraph(g, s); }
+  Error DestroyGraph(GraphId g) override { return body_->DestroyGraph(g); }
+
+ private:
+  std::unique_ptr<runtime::Runtime> body_;
+};
 
 class DeviceBed {
  public:
@@ -22,7 +75,7 @@ class DeviceBed {
   DeviceBed(const DeviceBed&) = delete;
   DeviceBed& operator=(const DeviceBed&) = delete;
 
-  emulate::EmulatedRuntime& runtime() { return runtime_; }
+  BedRuntime& runtime() { return runtime_; }
   runtime::StreamId stream() const { return stream_; }
   void Check(const runtime::Error& error) { EXPECT_EQ(error, ""); }
 
@@ -31,6 +84,10 @@ class DeviceBed {
   T* New(size_t count) {
     void* at = nullptr;
     Check(runtime_.Allocate(count * sizeof(T), &at));
+    if (!runtime_.counts()) {  // an emulated device's is so by itself
+      Check(runtime_.Fill(stream_, at, 0xff, count * sizeof(T)));
+      Check(runtime_.Synchronize(stream_));
+    }
     allocated_.push_back(at);
     return static_cast<T*>(at);
   }
@@ -50,21 +107,33 @@ class DeviceBed {
   }
 
  private:
-  emulate::EmulatedRuntime runtime_;
+  BedRuntime runtime_;
   runtime::StreamId stream_{};
   std::vector<void*> allocated_;
 };
 
 // Numbers of a normal-like spread from a seed, rounded to bfloat16.
-std::vector<uint16_t> RandomBf16(size_t count, uint64_t seed, float scale = 1.0f);
+inline std::vector<uint16_t> RandomBf16(size_t count, uint64_t seed, float scale = 1.0f) {
+  emulate::Random random(seed);
+  std::vector<uint16_t> out(count);
+  for (uint16_t& x : out) {
+    float sum = -6.0f;
+    const uint64_t bits = random.Next();
+    for (int i = 0; i < 12; ++i) sum += static_cast<float>(bits >> (5 * i) & 31u) / 31.0f;
+    x = device::Bf16Bits(sum * scale);
+  }
+  return out;
+}
+
 inline float Widen(uint16_t bits) { return device::ToFloat(device::Bf16{bits}); }
 
 // Half a unit in the last place of a bfloat16 of this magnitude: what rounding the exact value may
 // cost.
 inline double Bf16Rounding(double exact) { return std::abs(exact) / 256.0 + 1e-38; }
 
-// The counters of `kernel` since the last ClearCounters held to its row in budget.csv.
-void ExpectWithinBudget(const emulate::EmulatedRuntime& runtime, const std::string& kernel,
-                        double bytes_once, double useful_tiles);
+// The counters of `kernel` since the last ClearCounters held to its row in budget.csv, where they
+// are counted.
+void ExpectWithinBudget(const BedRuntime& runtime, const std::string& kernel, double bytes_once,
+                        double useful_tiles);
 
 }  // namespace quire::kernels::cuda::test

@@ -1,6 +1,7 @@
 // Streams run late, in an order that only events bind; graphs are recorded and replayed.
 #include <set>
 
+#include "kernels/cuda/emulate/emulated_runtime.h"
 #include "kernels/cuda/ops/activation.h"
 #include "tests/kernels/cuda/device_bed.h"
 

@@ -14,7 +14,7 @@
 
 #include "tests/golden/driver.h"
 #include "tests/golden/golden_file.h"
-#include "tests/kernels/cuda/backend/emulated.h"
+#include "tests/kernels/cuda/backend/device.h"
 #include "worker/model/model.h"
 
 namespace quire::golden {
@@ -49,7 +49,7 @@ const char* const kFixtures[] = {
 };
 
 std::unique_ptr<model::Model> Open(const std::string& name) {
-  std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
+  std::string path = SourceFolder() + "/tests/golden/models/" + name;
   if (std::filesystem::exists(path + "/model.gguf")) path += "/model.gguf";
   model::LoadOptions options;
   options.with_text = false;
@@ -98,7 +98,7 @@ double Largest(const std::vector<float>& a) {
 std::unique_ptr<Driver> Drive(const model::Model& model, bool cuda) {
   DriverOptions options;
   options.max_positions = 128;
-  if (cuda) options.make_backend = MakeEmulatedBackend;
+  if (cuda) options.make_backend = MakeDeviceBackend;
   std::string error;
   std::unique_ptr<Driver> driver = Driver::Make(model, options, error);
   EXPECT_NE(driver, nullptr) << error;
@@ -109,8 +109,8 @@ class CudaParityTest : public testing::TestWithParam<const char*> {
  protected:
   CudaParityTest()
       : model_(Open(GetParam())),
-        golden_(ReadGolden(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + GetParam() +
-                           "/golden.json")) {}
+        golden_(
+            ReadGolden(SourceFolder() + "/tests/golden/models/" + GetParam() + "/golden.json")) {}
 
   std::unique_ptr<model::Model> model_;
   Golden golden_;

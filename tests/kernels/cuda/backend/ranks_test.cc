@@ -11,7 +11,7 @@
 
 #include "tests/golden/golden_file.h"
 #include "tests/golden/rank_driver.h"
-#include "tests/kernels/cuda/backend/emulated.h"
+#include "tests/kernels/cuda/backend/device.h"
 #include "worker/model/model.h"
 
 namespace quire::golden {
@@ -22,7 +22,7 @@ constexpr size_t kTokens = 30;
 constexpr double kTolerance = 2.0e-2;
 
 std::string Folder(const std::string& name) {
-  return std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
+  return SourceFolder() + "/tests/golden/models/" + name;
 }
 
 class CudaRanksTest : public testing::TestWithParam<const char*> {
@@ -39,7 +39,7 @@ class CudaRanksTest : public testing::TestWithParam<const char*> {
     RankDriver::Options options;
     options.ranks = ranks;
     options.sequences = 2;
-    options.make_backend = MakeEmulatedBackend;
+    options.make_backend = MakeDeviceBackend;
     std::string error;
     auto driver = RankDriver::Make(*model_, options, error);
     EXPECT_NE(driver, nullptr) << error;

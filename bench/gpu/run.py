@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""What a GPU says: ceilings, every op against float64, runtime and ranks, models, serving, benches, the sanitizer.
+
+Usage: ./dev gpu [--budget-s 540] [--out FILE] [--resume FILE] [--rehearse] [--only STAGE] | ./dev gpu --pack FILE
+
+One file of results, bench/results/gpu/gpu.json, is written anew after each case; --resume FILE goes on from what such a
+file has. A case that did not run says why: there is no device, the budget is used up, or what it needs is not here.
+Between cases the budget is looked at; a case that runs past its limit is ended and has failed. Ends with 0 when no case
+failed, 1 when one did, 4 when there is no device. --rehearse runs the same stages on the emulated grid, which proves the
+stages and says nothing of speed; it never writes to bench/results/gpu/. Needs Python's standard library, no network.
+"""
+import argparse
+import contextlib
+import ctypes
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]  # of the tree, or of an unpacked archive, which is laid out alike
+RESULTS = ROOT / "bench/results/gpu"
+MOST_FILES = 8  # that RESULTS may hold
+LEAST_CASE_S = 5  # with less of the budget left no case begins
+NO_DEVICE = 4
+
+# (stage, seconds that a case may take, tests by suite, or names of programs.py's cases)
+STAGES = [
+    ("ceilings", 60, re.compile(r"Ceilings$")),
+    ("kernels", 60, re.compile(r"Rates$")),
+    ("ops", 60, re.compile(r"Cuda(?!Runtime|Graph|Nccl|Ranks|Parity|Chunks)\w+$")),
+    ("runtime", 60, re.compile(r"Cuda(Runtime|Graph)\w*$")),
+    ("ranks", 60, re.compile(r"(Models/CudaRanksTest|CudaNccl)$")),
+    ("models", 60, re.compile(r"(Models/Cuda(Parity|Chunks)Test|Families/OneAnswerTest)$")),
+    ("serving", 120, ["answers", "load"]),
+    ("benches", 300, ["decode:Qwen2.5-0.5B", "decode:Llama-3.2-1B", "throughput:Qwen2.5-0.5B", "decode:Llama-3.1-8B",
+                      "throughput:Llama-3.1-8B"]),
+    ("sanitizer", 120, re.compile(r"Cuda(?!Nccl|Ranks|Parity|Chunks)\w+$")),
+]
+REHEARSED_BENCHES = ["decode:tiny-llama", "throughput:tiny-llama"]
+# What the figures of the issue ask for and nothing here measures yet.
+NOT_WRITTEN = {
+    "ceilings": {"fp8_rate": "no kernel here multiplies in fp8"},
+    "benches": {"peers": "a PyTorch graph on the same weights, and cuBLASLt beside our products, are not written yet",
+                "quantised": "8B Q4_K: weights of that type are not made on the spot",
+                "gaps": "idle gaps between decode steps are not measured yet"},
+}
+
+
+def device():
+    """(name of the device, None), or (None, why there is none)."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return None, f"no CUDA device here: {error}"
+    code, count = driver.cuInit(0), ctypes.c_int()
+    if code == 0:
+        code = driver.cuDeviceGetCount(ctypes.byref(count))
+    if code != 0 or count.value == 0:
+        return None, f"no CUDA device here: the driver says {code} and shows {count.value} devices"
+    name, handle, version = ctypes.create_string_buffer(256), ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGet(ctypes.byref(handle), 0)
+    driver.cuDeviceGetName(name, 255, handle)
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    return f"{name.value.decode()}, driver for CUDA {version.value // 1000}.{version.value % 1000 // 10}", None
+
+
+def commit():
+    if (ROOT / "COMMIT").exists():
+        return (ROOT / "COMMIT").read_text().strip()
+    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def list_cases(binary, suites):
+    """Full names of a GoogleTest binary's cases, in its order, of the suites that match."""
+    done = subprocess.run([str(binary), "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
+    cases, suite = [], ""
+    for line in done.stdout.splitlines():
+        if line and not line.startswith(" "):
+            suite = line.split("#")[0].strip()
+        elif line.startswith("  ") and suites.match(suite.rstrip(".")):
+            cases.append(suite + line.split("#")[0].strip())
+    return cases
+
+
+def run_case(command, limit_s):
+    """(state, seconds, figures, why) of one case, in processes of its own that all end with it."""
+    begin = time.monotonic()
+    child = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             stdin=subprocess.DEVNULL, start_new_session=True,
+                             env={**os.environ, "QUIRE_SOURCE_FOLDER": str(ROOT)})
+    try:
+        output, code = child.communicate(timeout=limit_s)[0], child.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        output, code = child.communicate()[0], None
+    with contextlib.suppress(ProcessLookupError):  # what it has started
+        os.killpg(child.pid, signal.SIGKILL)
+    output, seconds = output.decode(errors="replace"), round(time.monotonic() - begin, 2)
+    figures = [json.loads(line[7:]) for line in output.splitlines() if line.startswith("figure {")]
+    absent = re.search(r"^(?:no device|not here): .*", output, re.M)
+    if absent:
+        return "not run", seconds, [], absent.group(0)
+    if code == 0:
+        return "passed", seconds, figures, ""
+    if code is None:
+        return "failed", seconds, figures, f"ended after its limit of {limit_s:.0f} s"
+    return "failed", seconds, figures, f"exit code {code}: {output[-1500:]}"
+
+
+class Results:
+    """All cases of all stages; written whole after each one."""
+
+    def __init__(self, file, about):
+        self.file, self.about, self.stages = file, about, {name: [] for name, _, _ in STAGES}
+        file.parent.mkdir(parents=True, exist_ok=True)
+
+    def resume(self, path):
+        data = json.loads(path.read_text())
+        if data.get("device") != self.about["device"]:
+            sys.exit(f"gpu: {path} is of {data.get('device')}, here is {self.about['device']}; begin anew")
+        for name, cases in data["stages"].items():
+            self.stages[name] = [case for case in cases if case["state"] != "not run"]
+
+    def done(self, stage, case):
+        return any(c["case"] == case for c in self.stages[stage])
+
+    def figure(self, name):
+        """The value of a figure that was taken; None when there is none."""
+        found = [f["value"] for cases in self.stages.values() for case in cases for f in case.get("figures", [])
+                 if f["name"] == name]
+        return found[-1] if found else None
+
+    def add(self, stage, case, state, seconds=0.0, figures=(), why=""):
+        entry = {"case": case, "state": state}
+        if state != "not run":
+            entry["seconds"] = seconds
+        if figures:
+            entry["figures"] = list(figures)
+        if why:
+            entry["why"] = why
+        self.stages[stage].append(entry)
+        part = self.file.with_name(self.file.name + ".part")
+        part.write_text(json.dumps({**self.about, "stages": self.stages}, indent=1) + "\n")
+        part.rename(self.file)
+        note = "".join(f"  {f['name']} {f['value']:g} {f['unit']}" for f in figures)
+        print(f"{state:8} {stage}: {case}{note}{'  (' + why.splitlines()[0] + ')' if why else ''}", flush=True)
+
+    def count(self, state):
+        return sum(case["state"] == state for cases in self.stages.values() for case in cases)
+
+
+class Programs:
+    """What the stages run, of the tree or of an unpacked archive: on a GPU, or rehearsed."""
+
+    def __init__(self, rehearse, scratch):
+        self.rehearse, self.scratch = rehearse, scratch
+        tests = ROOT / "build/tests"
+        self.tests = ([tests / "test_kernels_cuda", tests / "test_kernels_cuda_backend"] if rehearse
+                      else [ROOT / "build/gpu/gpu_tests"])
+        self.worker = tests / "quire-worker-emulated" if rehearse else ROOT / "build/bin/quire-worker"
+        found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        self.sanitizer = found if os.path.exists(found) and not rehearse else None
+
+    def absent(self, stage):
+        """Why a stage cannot run; None when it can."""
+        needed = ([self.worker, ROOT / "build/bin/quire-router", ROOT / "build/bin/load_generator",
+                   ROOT / "build/bin/quire"] if stage in ("serving", "benches") else self.tests)
+        if stage in ("serving", "benches") and not self.rehearse:
+            needed = [*needed, ROOT / "build/bin/libquire_cuda.so"]
+        missing = [str(path.relative_to(ROOT)) for path in needed if not path.exists()]
+        if missing:
+            return f"{' '.join(missing)}: not built; ./dev gpu builds it where a CUDA toolkit is"
+        if stage == "sanitizer" and self.sanitizer is None:
+            return "compute-sanitizer is not here"
+        return None
+
+    def cases(self, stage, what):
+        """(name, command) of each case of a stage."""
+        if isinstance(what, list):
+            if stage == "benches" and self.rehearse:
+                what = REHEARSED_BENCHES
+            return [(name, [sys.executable, HERE / "programs.py", name, "--worker", self.worker, "--scratch", self.scratch,
+                            *(["--rehearse"] if self.rehearse else [])]) for name in what]
+        before = [self.sanitizer, "--tool", "memcheck", "--error-exitcode", "9"] if stage == "sanitizer" else []
+        return [(name, [*before, binary, f"--gtest_filter={name}", "--gtest_brief=1"])
+                for binary in self.tests for name in list_cases(binary, what)]
+
+
+def run_stages(results, programs, args, missing):
+    end = time.monotonic() + args.budget_s
+    for stage, limit_s, what in STAGES:
+        if args.only and stage not in args.only:
+            continue
+        absent = missing or programs.absent(stage)
+        cases = [("all", None)] if absent else programs.cases(stage, what)
+        for case, command in cases:
+            if results.done(stage, case):
+                continue
+            left = end - time.monotonic()
+            if absent or left < LEAST_CASE_S:
+                results.add(stage, case, "not run", why=absent or f"the budget of {args.budget_s} s is used up")
+                continue
+            if isinstance(what, list) and (bandwidth := results.figure("read_bandwidth")):
+                command = [*command, "--bandwidth", str(bandwidth)]
+            state, seconds, figures, why = run_case(command, min(limit_s, left))
+            results.add(stage, case, state, seconds, figures, why)
+            if state == "not run" and why.startswith("no device"):
+                absent = why  # so are the others
+        for case, why in NOT_WRITTEN.get(stage, {}).items():
+            if not results.done(stage, case):
+                results.add(stage, case, "not run", why=why)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev gpu")
+    parser.add_argument("--budget-s", type=int, default=540, help="no case begins beyond it")
+    parser.add_argument("--out", type=pathlib.Path, help="file of results [bench/results/gpu/gpu.json]")
+    parser.add_argument("--resume", type=pathlib.Path, help="a file of results to go on from")
+    parser.add_argument("--rehearse", action="store_true", help="on the emulated grid; needs --out")
+    parser.add_argument("--only", action="append", choices=[name for name, _, _ in STAGES], help="this stage alone")
+    parser.add_argument("--scratch", type=pathlib.Path, default=pathlib.Path("/tmp/quire-gpu"),
+                        help="where weights are made, up to 20 GB")
+    args = parser.parse_args()
+    out = args.out or RESULTS / "gpu.json"
+    if args.rehearse:
+        if args.out is None or out.resolve().parent == RESULTS:
+            sys.exit("gpu: --rehearse says nothing of a GPU: give it an --out elsewhere")
+        name, missing = "emulated", None
+    else:
+        name, missing = device()
+    about = {"benchmark": "gpu", "date": datetime.date.today().isoformat(), "commit": commit(),
+             "device": name or "none", "budget_s": args.budget_s}
+    if missing:
+        if out.exists() and json.loads(out.read_text()).get("device") != "none":
+            print(f"gpu: {missing}; {out} keeps what a GPU has said")
+            return NO_DEVICE
+        print(f"gpu: {missing}; every case is recorded as not run", flush=True)
+    results = Results(out, about)
+    if args.resume:
+        results.resume(args.resume)
+    run_stages(results, Programs(args.rehearse, args.scratch), args, missing)
+    print(f"{results.count('passed')} passed, {results.count('failed')} failed, {results.count('not run')} not run")
+    return NO_DEVICE if missing else 1 if results.count("failed") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""./dev gpu without a GPU: it says so; a rehearsal runs its stages on the emulated grid; a budget that ends is gone on from;
+the test binary and the archive are made; sizes.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUN = ROOT / "bench/gpu/run.py"
+MOST_REPOSITORY_BYTES = 32 << 20
+MOST_ARCHIVE_BYTES = 24 << 20
+NO_GPU = not pathlib.Path("/dev/nvidia0").exists()
+sys.path.insert(0, str(ROOT / "tests/kernels/cuda"))
+sys.path.insert(0, str(ROOT / "kernels/cuda/toolchain"))
+import device_build  # noqa: E402
+import plugin  # noqa: E402
+import toolkit  # noqa: E402
+
+passed = failed = skipped = 0
+
+
+def check(what, good, told=""):
+    global passed, failed
+    passed, failed = passed + bool(good), failed + (not good)
+    if not good:
+        print(f"FAIL {what}\n{told}")
+
+
+def gpu(*args, program=RUN):
+    done = subprocess.run([sys.executable, str(program), *map(str, args)], capture_output=True, text=True, timeout=800)
+    return done.returncode, done.stdout + done.stderr
+
+
+def cases_of(file):
+    return [case for cases in json.loads(file.read_text())["stages"].values() for case in cases]
+
+
+def test_without_a_device(folder):
+    out = folder / "none/gpu.json"
+    code, said = gpu("--out", out)
+    cases = cases_of(out)
+    check("it says that there is no device", code == 4 and said.startswith("gpu: no CUDA device here"), said)
+    check("every case is not run, and says why",
+          cases and all(case["state"] == "not run" and case["why"] for case in cases), said)
+    check("the device is named", json.loads(out.read_text())["device"] == "none", said)
+    check("one file is written", [path.name for path in out.parent.iterdir()] == ["gpu.json"], said)
+    out.write_text(out.read_text().replace('"device": "none"', '"device": "NVIDIA H200"'))
+    before = out.read_text()
+    code, said = gpu("--out", out)
+    check("what a GPU has said is not written over", code == 4 and "keeps" in said and out.read_text() == before, said)
+
+
+def test_recorded_results():
+    files = list((ROOT / "bench/results/gpu").iterdir())
+    check("at most 8 files of results", 0 < len(files) <= 8, files)
+    for path in files:
+        data = json.loads(path.read_text())
+        states = {case["state"] for case in cases_of(path)}
+        check(f"{path.name} is of a device, or says that nothing ran",
+              data["device"] not in ("none", "emulated") or states == {"not run"}, (data["device"], states))
+
+
+def test_rehearsal(folder):
+    code, said = gpu("--rehearse")
+    check("a rehearsal needs a file of its own", code == 1 and "--out" in said, said)
+    out = folder / "rehearsed.json"
+    code, said = gpu("--rehearse", "--out", out, "--scratch", folder / "weights", "--only", "ceilings", "--only",
+                     "kernels", "--only", "runtime", "--only", "serving", "--only", "benches")
+    stages = json.loads(out.read_text())["stages"]
+    ran = [case for cases in stages.values() for case in cases if case["state"] != "not run"]
+    check("a rehearsal passes", code == 0 and ran and all(case["state"] == "passed" for case in ran), said)
+    for stage in ("ceilings", "runtime", "serving", "benches"):
+        check(f"{stage} has cases that ran", any(case["state"] == "passed" for case in stages[stage]), said)
+    figures = {figure["name"] for case in ran for figure in case.get("figures", [])}
+    check("its figures are there",
+          {"read_bandwidth", "copy_bandwidth", "launch", "graph_node", "gemm_4096_bf16", "decode_attention_bandwidth",
+           "prefill_attention", "sample_256_rows", "load_tokens", "decode_tiny-llama",
+           "decode_share_of_bandwidth_tiny-llama", "throughput_1000_1000_tiny-llama"} <= figures, figures)
+    check("what is not written yet says so", any(case["state"] == "not run" and "not" in case["why"]
+                                                 for case in stages["benches"]), said)
+
+
+def test_budget_and_resume(folder):
+    out = folder / "short.json"
+    own = ["--rehearse", "--out", out, "--only", "runtime"]
+    code, said = gpu(*own, "--budget-s", 1)
+    cases = cases_of(out)
+    check("without budget nothing begins", code == 0 and cases and all("budget" in case["why"] for case in cases), said)
+    code, said = gpu(*own, "--resume", out)
+    again = cases_of(out)
+    check("it is gone on from", [c["case"] for c in again] == [c["case"] for c in cases] and
+          all(c["state"] == "passed" for c in again), said)
+    code, said = gpu(*own, "--resume", out)
+    check("what is done is not done again", "passed   runtime" not in said and code == 0 and cases_of(out) == again, said)
+    out.write_text(out.read_text().replace('"device": "emulated"', '"device": "another"'))
+    code, said = gpu(*own, "--resume", out)
+    check("results of another device are not mixed in", code == 1 and "begin anew" in said, said)
+
+
+def test_a_case_that_hangs_or_fails(folder):
+    sys.path.insert(0, str(RUN.parent))
+    import run  # noqa: E402
+    state, seconds, _, why = run.run_case(["sh", "-c", "sleep 60 & sleep 60"], 0.3)
+    check("a case ends at its limit with what it has started", state == "failed" and "limit" in why and seconds < 30, why)
+    state, _, figures, why = run.run_case(["sh", "-c", 'echo \'figure {"name": "x", "value": 1, "unit": "s"}\'; exit 3'], 5)
+    check("a case that fails keeps its figures", state == "failed" and figures and "exit code 3" in why, why)
+    state, _, _, why = run.run_case(["echo", "not here: a library"], 5)
+    check("what is not here is not run", state == "not run" and "a library" in why, why)
+
+
+def test_the_test_binary():
+    wrong = device_build.build()
+    check("the test binary is linked for a GPU", wrong is None, wrong)
+    if wrong is not None:
+        return
+    listed = subprocess.run([str(device_build.TARGET), "--gtest_list_tests"], capture_output=True, text=True).stdout
+    for suite in ("Ceilings.", "CudaGemm.", "CudaRuntime.", "CudaNccl.", "Models/CudaParityTest.",
+                  "Models/CudaRanksTest.", "Families/OneAnswerTest."):
+        check(f"it has {suite}", re.search("^" + re.escape(suite), listed, re.M), listed)
+    check("it has no emulator", "EmulatedRuntime." not in listed and "Emulator" not in listed, listed)
+    if not NO_GPU:
+        return
+    for case in ("CudaGemm.*", "Models/CudaParityTest.*"):
+        done = subprocess.run([str(device_build.TARGET), f"--gtest_filter={case}"], capture_output=True, text=True)
+        check("without a GPU it says so", done.returncode == 4 and "no device: " in done.stdout, done.stdout)
+
+
+def test_archive(folder):
+    archive = folder / "quire-gpu.tar.xz"
+    wrong = plugin.build(ROOT / "build/cuda")
+    check("the plugin is built", wrong is None, wrong)
+    code, said = gpu("--pack", archive, "--plugin", ROOT / "build/cuda" / plugin.NAME, program=RUN.parent / "pack.py")
+    check("the archive is made and small enough", code == 0 and archive.stat().st_size <= MOST_ARCHIVE_BYTES, said)
+    print(said.strip())
+    if code != 0:
+        return
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True)
+    unpacked = folder / "quire-gpu"
+    if NO_GPU:
+        done = subprocess.run([str(unpacked / "run")], capture_output=True, text=True)
+        check("the archive runs by itself", done.returncode == 4 and "no CUDA device here" in done.stdout and
+              (unpacked / "results/gpu.json").exists(), done.stdout + done.stderr)
+    own = {**os.environ, "LD_LIBRARY_PATH": str(unpacked / "lib")}
+    for name in ("quire", "quire-worker", "quire-router", "load_generator"):
+        done = subprocess.run([str(unpacked / "build/bin" / name), "--help"], capture_output=True, text=True, env=own)
+        check(f"{name} of the archive runs", done.returncode in (0, 1, 2) and "shared libraries" not in done.stderr,
+              done.stderr)
+        needed = subprocess.run(["ldd", str(unpacked / "build/bin" / name)], capture_output=True, text=True, env=own)
+        outside = [path for path in re.findall(r"=> (/\S+)", needed.stdout) if not path.startswith(str(unpacked))]
+        check(f"{name} brings all but libc",
+              all(re.match(r"lib(c|m|dl|rt|pthread|resolv|anl)\.so", os.path.basename(path)) for path in outside), outside)
+
+
+def test_size_of_the_repository():
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True).stdout.decode().split("\0")
+    size = sum((ROOT / name).lstat().st_size for name in listed if name and (ROOT / name).is_file())
+    check(f"the repository has {size} bytes", 0 < size <= MOST_REPOSITORY_BYTES)
+
+
+def main():
+    global skipped
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        if NO_GPU:
+            test_without_a_device(folder)
+        test_recorded_results()
+        test_a_case_that_hangs_or_fails(folder)
+        test_rehearsal(folder)
+        test_budget_and_resume(folder)
+        test_size_of_the_repository()
+        if toolkit.toolkit() is None:
+            skipped += 1
+            print("SKIP the archive: no toolkit of version 13 here, and its wheels cannot be fetched")
+        else:
+            test_the_test_binary()
+            test_archive(folder)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

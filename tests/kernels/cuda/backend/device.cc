@@ -1,0 +1,9 @@
+#include "tests/kernels/cuda/backend/device.h"
+
+#include "tests/kernels/cuda/backend/emulated.h"
+
+namespace quire::golden {
+
+std::unique_ptr<kernels::Backend> MakeDeviceBackend() { return MakeEmulatedBackend(); }
+
+}  // namespace quire::golden
