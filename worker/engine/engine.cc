@@ -272,16 +272,42 @@ bool Engine::State::CommitReady(int64_t now_us) {
 
   const int64_t end_us = std::max(now_us, step.launched_us + result.elapsed_us);
   record_us = end_us;
-  size_t next_sample = 0;
+  CommitRows(step, now_us);
+  scheduler.CommitStep(step.number, step.rows);
+
+  cost.Observe(step.tokens, end_us - step.launched_us);
+  step_time.Observe(step.work, result.elapsed_us);
+  progress.last_step_end_us.store(std::max<int64_t>(1, end_us));
+  progress.running_since_us.store(in_flight.empty() ? 0 : std::max<int64_t>(1, end_us));
+  next_probe_us = end_us + options.idle_probe_interval_us;
+  spare_rows.push_back(std::move(step.rows));
+  totals.probes += step.probe;
+  device_lost = false;
+  progress.device_lost.store(false);
+  if (step.probe) return true;
+  progress.steps_total.store(++totals.steps);
+  stepped = true;
+  stepped_predicted_us = step.predicted_us;
+  if (options.metrics != nullptr) {
+    options.metrics->Step({step.tokens, step.work.prefill_tokens, result.elapsed_us});
+  }
+  return true;
+}
+
+// The rows of a step in its order, each with what it sampled and scored.
+void Engine::State::CommitRows(const Launched& step, int64_t now_us) {
+  const std::span<const PlannedRow> rows(step.rows);
+  std::span<const SampledToken> samples(result.samples);
   std::span<const ScoredToken> scores(result.scores);
-  scheduler.PrepareCommit(step.rows);
-  for (size_t i = 0; i < step.rows.size(); ++i) {
-    const PlannedRow& row = step.rows[i];
-    PrefetchRows(step.rows, i);
+  scheduler.PrepareCommit(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PlannedRow& row = rows[i];
+    PrefetchRows(rows, i);
     const SampledToken* sample = nullptr;
     if (row.sample) {
-      QUIRE_CHECK(next_sample < result.samples.size());
-      sample = &result.samples[next_sample++];
+      QUIRE_CHECK(!samples.empty());
+      sample = samples.data();
+      samples = samples.subspan(1);
       QUIRE_CHECK_MSG(sample->sequence == row.sequence->id, "a sample belongs to another row");
     }
     Choice& choice = static_cast<Choice&>(*row.sequence);
@@ -304,34 +330,15 @@ bool Engine::State::CommitReady(int64_t now_us) {
     if (!CommitScores(choice, scored) || !taken) continue;
     if (sample != nullptr) CommitSample(choice, *sample, now_us);
   }
-  QUIRE_CHECK(scores.empty());
-  QUIRE_CHECK(next_sample == result.samples.size());
-  scheduler.CommitStep(step.number, step.rows);
-
-  cost.Observe(step.tokens, end_us - step.launched_us);
-  step_time.Observe(step.work, result.elapsed_us);
-  progress.last_step_end_us.store(std::max<int64_t>(1, end_us));
-  progress.running_since_us.store(in_flight.empty() ? 0 : std::max<int64_t>(1, end_us));
-  next_probe_us = end_us + options.idle_probe_interval_us;
-  spare_rows.push_back(std::move(step.rows));
-  totals.probes += step.probe;
-  device_lost = false;
-  progress.device_lost.store(false);
-  if (step.probe) return true;
-  progress.steps_total.store(++totals.steps);
-  stepped = true;
-  stepped_predicted_us = step.predicted_us;
-  if (options.metrics != nullptr) {
-    options.metrics->Step({step.tokens, step.work.prefill_tokens, result.elapsed_us});
-  }
-  return true;
+  QUIRE_CHECK(scores.empty() && samples.empty());
 }
 
 // Decode rows are none of it: they compute one token, which samples, behind the first output.
 void Engine::State::NoteChunk(Choice& choice, const PlannedRow& row, int64_t launched_us) {
+  const bool one_token = row.q_len == 1 && row.sample;
+  if (one_token && choice.generated > 0) return;  // the request need not be looked at
   Request* const request = choice.request;
-  if (request == nullptr) return;
-  if (row.q_len == 1 && row.sample && request->first_token_us != kNeverMicros) return;
+  if (request == nullptr || (one_token && request->first_token_us != kNeverMicros)) return;
   QUIRE_CHECK(row.q_len > 0 && launched_us <= record_us);
   request->prefill.Add(launched_us, record_us, static_cast<uint32_t>(row.q_len));
 }

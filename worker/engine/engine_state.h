@@ -57,6 +57,7 @@ struct Engine::State {
   bool PlanStep(Launched& step);
   void EndUnfit();
   bool CommitReady(int64_t now_us);
+  void CommitRows(const Launched& step, int64_t now_us);
   void NoteChunk(Choice& choice, const PlannedRow& row, int64_t launched_us);
   bool CommitScores(Choice& choice, std::span<const ScoredToken> scored);
   void CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us);

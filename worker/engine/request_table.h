@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/prefetch.h"
 #include "common/wire.h"
 #include "worker/core/engine_io.h"
 #include "worker/scheduler/sequence.h"
@@ -43,7 +44,7 @@ struct Choice : Sequence {
   int64_t stalled_since_us = kNeverMicros;  // when its window was used up
 
   // Asks the processor for what a token of it touches, besides what its step does.
-  void PrefetchToken() const { __builtin_prefetch(&router, 1); }
+  void PrefetchToken() const { PrefetchToWrite(&router); }
 };
 
 struct Request {

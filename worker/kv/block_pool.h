@@ -22,6 +22,7 @@
 
 #include "common/huge_pages.h"
 #include "common/ids.h"
+#include "common/prefetch.h"
 
 namespace quire {
 
@@ -74,7 +75,7 @@ class BlockPool {
   int32_t NextPage(int32_t page) const;
 
   // Asks the processor for what AddReference and Release will touch.
-  void Prefetch(BlockId block) const { __builtin_prefetch(&pages_[block.value()]); }
+  void Prefetch(BlockId block) const { PrefetchToRead(&pages_[block.value()]); }
 
   std::vector<BlockId> Published() const;  // looks at every page: for checks
   void CheckInvariants() const;

@@ -70,9 +70,9 @@ size_t PrefixIndex::SlotOf(uint64_t hash) const {
 void PrefixIndex::PrefetchNode(uint64_t hash) const {
   const Slot& slot = slots_[Home(hash)];
   if (slot.node == kNoNode) return;
-  __builtin_prefetch(&nodes_[slot.node]);
-  __builtin_prefetch(&blocks_[BlockAt(slot.node, 0)]);
-  __builtin_prefetch(Tokens(slot.node));
+  PrefetchToRead(&nodes_[slot.node]);
+  PrefetchToRead(&blocks_[BlockAt(slot.node, 0)]);
+  PrefetchToRead(Tokens(slot.node));
 }
 
 bool PrefixIndex::Is(NodeId node, NodeId parent, std::span<const TokenId> tokens) const {

@@ -22,6 +22,7 @@
 #include "common/block_hash.h"
 #include "common/huge_pages.h"
 #include "common/ids.h"
+#include "common/prefetch.h"
 #include "worker/kv/block_pool.h"
 
 namespace quire {
@@ -42,9 +43,9 @@ class PrefixIndex {
   // The same, made when there is none. kNoNode when another node has this hash or none is free.
   NodeId FindOrAdd(NodeId parent, uint64_t hash, std::span<const TokenId> tokens);
   // Asks the processor for what Find reads: first the slot, some hashes later the node.
-  void PrefetchSlot(uint64_t hash) const { __builtin_prefetch(&slots_[Home(hash)]); }
+  void PrefetchSlot(uint64_t hash) const { PrefetchToRead(&slots_[Home(hash)]); }
   void PrefetchNode(uint64_t hash) const;
-  void PrefetchPin(NodeId node) const { __builtin_prefetch(&nodes_[node], 1); }
+  void PrefetchPin(NodeId node) const { PrefetchToWrite(&nodes_[node]); }
 
   void Pin(NodeId node) { ++nodes_[node].uses; }
   void Unpin(NodeId node);

@@ -163,14 +163,17 @@ void Scheduler::Pause(Sequence& sequence) {
   planned_row.incarnation = sequence.incarnation;
   planned_row.q_len = 1;
   planned_row.sample = true;
-  planned_row.blocks_due = end >= sequence.blocks_due;
-  planned_row.plain = end < sequence.blocks_due;
+  planned_row.plain = true;
 }
 
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (i + kRowsAhead < running_.size()) running_[i + kRowsAhead]->Prefetch();
+    if (i + kTokensAhead < running_.size()) {
+      const Sequence& soon = *running_[i + kTokensAhead];
+      if (soon.planned >= soon.plain_end) soon.PrefetchSettling();
+    }
     if (sequence.planned < sequence.plain_end) {
       ScheduleDecode(sequence);
       continue;
@@ -190,6 +193,8 @@ void Scheduler::PlanDecodes() {
       continue;
     }
     ScheduleRow(sequence, 1);
+    PlannedRow& row = rows_->back();
+    row.plain = !row.blocks_due && row.score_count == 0;
   }
 }
 

@@ -92,8 +92,8 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
 }
 
 // The positions, from the next one on, at which there is nothing to look at but that it decodes: it
-// has room of its own that the runner knows of, and neither limit nor window ends there. Whatever
-// changes that sets the end to 0 (a Grant only moves it further off).
+// has room of its own that the runner knows of, no block fills up, and neither limit nor window
+// ends there. Whatever changes that sets the end to 0 (a Grant only moves it further off).
 void Scheduler::FindPlainEnd(Sequence& sequence) {
   const int64_t next = sequence.planned;
   sequence.plain_end = 0;
@@ -105,7 +105,8 @@ void Scheduler::FindPlainEnd(Sequence& sequence) {
       std::max({sequence.prefill_end, sequence.high_water, int64_t{sequence.prompt_length}});
   if (next < done) return;
   const int64_t outputs = std::min(sequence.output_limit, sequence.window_end);
-  sequence.plain_end = std::min(sequence.room, sequence.prompt_length - 1 + outputs);
+  sequence.plain_end =
+      std::min({sequence.room, sequence.blocks_due - 1, sequence.prompt_length - 1 + outputs});
 }
 
 // The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.

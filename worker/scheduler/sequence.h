@@ -21,6 +21,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "common/ids.h"
+#include "common/prefetch.h"
 #include "common/sampling_params.h"
 #include "worker/kv/kv_cache.h"
 
@@ -115,28 +116,29 @@ struct Sequence {
   // token.
   void Prefetch() const {
     const std::byte* const first = reinterpret_cast<const std::byte*>(&tokens);
-    for (int line = 0; line < 2; ++line) __builtin_prefetch(first + line * 64, 1);
+    for (int line = 0; line < 2; ++line) PrefetchToWrite(first + line * 64);
   }
   // The same for what SettleBlocks and Extend touch: itself, then, some rows later, its tables
   // where the block that fills up stands.
   void PrefetchSettling() const {
     const std::byte* const first = reinterpret_cast<const std::byte*>(&chain);
-    for (int line = 0; line < 7; ++line) __builtin_prefetch(first + line * 64, 1);
+    for (int line = 0; line < 7; ++line) PrefetchToWrite(first + line * 64);
   }
   void PrefetchTables() const {
-    __builtin_prefetch(chain.hashes.data() + chain.hashes.size(), 1);
+    PrefetchToWrite(chain.hashes.data() + chain.hashes.size());
     for (const KindBlocks& kind : blocks.kinds) {
-      __builtin_prefetch(kind.blocks.data() + kind.blocks.size(), 1);
-      if (kind.first_live > 0) __builtin_prefetch(kind.blocks.data() + kind.first_live, 1);
+      PrefetchToWrite(kind.blocks.data() + kind.blocks.size());
+      if (kind.first_live > 0) PrefetchToWrite(kind.blocks.data() + kind.first_live);
     }
     PrefetchNextToken();
-    __builtin_prefetch(tokens.data() + (tokens.size() < 16 ? 0 : tokens.size() - 16));
+    PrefetchToRead(tokens.data() + (tokens.size() < 16 ? 0 : tokens.size() - 16));
   }
-  void PrefetchNextToken() const { __builtin_prefetch(tokens.data() + tokens.size(), 1); }
+  void PrefetchNextToken() const { PrefetchToWrite(tokens.data() + tokens.size()); }
 };
 static_assert(alignof(Sequence) == 64);
 
-// Rows ahead of the one in hand that Prefetch and PrefetchNextToken are called for.
+// Rows ahead of the one in hand that Prefetch is called for, and what reads what that has asked for:
+// PrefetchNextToken, PrefetchSettling.
 inline constexpr size_t kRowsAhead = 16;
 inline constexpr size_t kTokensAhead = 10;
 

@@ -17,6 +17,9 @@ constexpr double kNewShare = 1.0 / 16;  // of a further step in its bucket's mea
 // mean, so that one hiccup moves little and a lasting change is still followed.
 constexpr double kOutlierFactor = 3;
 constexpr int64_t kSettled = 4;  // steps in a bucket before outliers are told
+// One more step of a bucket that has seen many hardly moves its mean: not each is worth a fit.
+constexpr int64_t kMany = 64;
+constexpr int64_t kFitEvery = 8;
 
 size_t LogBucket(int64_t count, size_t buckets) {
   QUIRE_CHECK(count >= 0);
@@ -81,6 +84,7 @@ StepTimeModel::StepTimeModel() {
 void StepTimeModel::Observe(const StepWork& work, int64_t elapsed_us) {
   QUIRE_CHECK(elapsed_us >= 0);
   QUIRE_CHECK(work.decode_rows + work.prefill_tokens > 0);
+  const bool longer = work.prefill_tokens > longest_seen_;
   longest_seen_ = std::max(longest_seen_, work.prefill_tokens);
   const size_t index = LogBucket(work.prefill_tokens, kPrefillBuckets) * kRowBuckets +
                        LogBucket(work.decode_rows, kRowBuckets);
@@ -95,7 +99,7 @@ void StepTimeModel::Observe(const StepWork& work, int64_t elapsed_us) {
                        static_cast<double>(work.context) / kContextUnit};
   for (size_t i = 0; i < kTerms; ++i) bucket.work[i] += share * (terms[i] - bucket.work[i]);
   bucket.micros += share * (micros - bucket.micros);
-  Fit();
+  if (longer || bucket.seen <= kMany || bucket.seen % kFitEvery == 0) Fit();
 }
 
 // Non-negative least squares by trying every set of terms: with four there are fifteen. A small
