@@ -13,13 +13,16 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from client import requests  # noqa: E402
 from fleet import Fleet  # noqa: E402
-from harness import ROOT, Skip, expect, main_of  # noqa: E402
+from harness import BIN, ROOT, Skip, expect, main_of  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # there is another run.py beside the harness
 from run import CARRIED, READY, all_of, at_token, nothing_is_held, same, undisturbed  # noqa: E402
 
 GEMMA = ROOT / ".cache" / "models" / "gemma3-270m" / "model.gguf"
 RANKS = ("--tensor-parallel-size=2", "--rank-backend=process", "--rank-timeout=2s")
+EMULATED = BIN.parent / "tests" / "quire-worker-emulated"  # the CUDA worker over the emulated grid
+EMULATED_RANKS = ("--device=cuda-emulated", "--tensor-parallel-size=2", "--rank-backend=process", "--rank-timeout=30s",
+                  "--max-model-len=256", "--max-num-seqs=8", "--max-num-batched-tokens=128", "--max-step-time-ms=0")
 
 
 def stat_of(pid):
@@ -82,33 +85,49 @@ async def back(fleet, worker, before, held):
     await until(lambda: shared_memory(worker) == held, f"shared memory {shared_memory(worker)}, before {held}")
 
 
+async def lose(fleet, bodies, wanted, losses):
+    """One after the other, on the workers in turn: rank `rank` gets signal `number` when a stream has `k` tokens."""
+    held = [shared_memory(worker) for worker in fleet.workers]
+    for turn, (k, rank, number) in enumerate(losses):
+        worker = fleet.workers[turn % 2]
+        before = ranks_of(worker)
+        expect(len(before) == 2, f"ranks {before}")
+        answers = await all_of(fleet.router.port, bodies, at_token(k, lambda: os.kill(before[rank], number)))
+        same(bodies, answers, wanted, f"rank {rank} got signal {number} at token {k}")
+        await back(fleet, worker, before, held[turn % 2])
+    expect(fleet.router.metric(CARRIED) > 0, "streams were carried on")
+    same(bodies, await all_of(fleet.router.port, bodies), wanted, "afterwards")
+    await nothing_is_held(fleet)
+
+
 async def lost_ranks():
     bodies = requests(16, seed=21, max_tokens=48)
     async with Fleet(workers=2, worker_flags=RANKS) as fleet:
         wanted = await undisturbed(fleet, bodies)
-        held = [shared_memory(worker) for worker in fleet.workers]
-        for turn, (k, rank, number) in enumerate([(1, 0, signal.SIGKILL), (7, 1, signal.SIGKILL),
-                                                  (19, 1, signal.SIGSTOP), (30, 0, signal.SIGKILL)]):
-            worker = fleet.workers[turn % 2]
-            before = ranks_of(worker)
-            expect(len(before) == 2, f"ranks {before}")
-            answers = await all_of(fleet.router.port, bodies, at_token(k, lambda: os.kill(before[rank], number)))
-            same(bodies, answers, wanted, f"rank {rank} got signal {number} at token {k}")
-            await back(fleet, worker, before, held[turn % 2])
-        expect(fleet.router.metric(CARRIED) > 0, "streams were carried on")
+        await lose(fleet, bodies, wanted, [(1, 0, signal.SIGKILL), (7, 1, signal.SIGKILL), (19, 1, signal.SIGSTOP),
+                                           (30, 0, signal.SIGKILL)])
         failures = [await w.metric(f'quire_worker_rank_failures_total{{why="{why}"}}')
                     for w in fleet.workers for why in ("died", "deadline", "rank")]
         expect(sum(failures) >= 4 and failures[0] >= 1, f"{failures}: each loss is counted by its reason")
-        same(bodies, await all_of(fleet.router.port, bodies), wanted, "afterwards")
-        await nothing_is_held(fleet)
         # While nothing runs it is seen as well.
-        before = ranks_of(fleet.workers[1])
+        before, held = ranks_of(fleet.workers[1]), shared_memory(fleet.workers[1])
         os.kill(before[1], signal.SIGKILL)
-        await back(fleet, fleet.workers[1], before, held[1])
+        await back(fleet, fleet.workers[1], before, held)
 
 
 def test_a_rank_that_dies_or_stops_costs_no_token_and_comes_back():
     asyncio.run(lost_ranks())
+
+
+async def lost_emulated_ranks():
+    bodies = requests(4, seed=26, max_tokens=12)
+    async with Fleet(workers=2, worker_flags=EMULATED_RANKS, program=EMULATED) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        await lose(fleet, bodies, wanted, [(1, 0, signal.SIGKILL), (5, 1, signal.SIGKILL)])
+
+
+def test_a_rank_of_the_emulated_device_that_dies_costs_no_token_and_comes_back():
+    asyncio.run(lost_emulated_ranks())
 
 
 async def leaving_workers():

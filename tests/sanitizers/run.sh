@@ -3,7 +3,8 @@
 # fuzz corpus replayed in it, and the faults that real processes meet. What is not watched comes from the release
 # build: generated code, the command line program, and the fast kernels, whose layouts and indices the watched
 # reference kernels share (cmake/house.cmake says what is watched by which of the two).
-#   run.sh          all of it
+#   run.sh          all of it, but for tests whose code test_sim lives through as well
+#   run.sh full     these too
 #   run.sh NAME...  only these targets, or `process`, or `storm`: 10,000 clients that leave in every phase
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -11,11 +12,13 @@ mkdir -p .cache
 BUILD=build-asan
 TESTS=(test_common test_common_json test_common_config test_common_runtime test_common_text test_kernels
   test_kernels_collectives test_worker_ranks fuzz_rank_messages
-  test_worker_load test_worker_model test_worker_runner test_worker_kv test_worker_scheduler test_worker_engine
-  test_worker_rpc test_router_link test_router_dispatch test_router_stream test_router_chat test_router_pipeline
-  test_router_http test_sim fuzz_json fuzz_tokenizer fuzz_chat_template fuzz_safetensors fuzz_gguf
-  fuzz_model_config fuzz_worker_frame fuzz_router_frame fuzz_http_request fuzz_http2_guard fuzz_step_packet
+  test_worker_load test_worker_model test_worker_runner test_worker_kv test_worker_scheduler
+  test_worker_rpc test_router_stream test_router_chat test_router_http test_sim
+  fuzz_json fuzz_tokenizer fuzz_chat_template fuzz_safetensors fuzz_gguf fuzz_model_config
+  fuzz_worker_frame fuzz_router_frame fuzz_http_request fuzz_http2_guard fuzz_step_packet
   test_router_discovery test_router_keys test_router_admission fuzz_endpoint_slices fuzz_key_file fuzz_open_inference)
+# Long to compile, and of code that test_sim, the router and workers of a random fleet, runs too.
+FULL=(test_worker_engine test_router_link test_router_dispatch test_router_pipeline)
 PROGRAMS=(quire-router quire-worker)
 PLAIN=(quire quire_proto quire_kernels_cpu)  # targets of the release build
 # Of tests/process: what takes things down while they are in use, and bad input.
@@ -33,8 +36,11 @@ cmake -G Ninja -S . -B $BUILD -DQUIRE_ASAN=ON -DQUIRE_PLAIN_BUILD="$PWD/build" >
 known=$(cat $BUILD/tests.list)
 wanted=()
 faults=0
-for name in "${TESTS[@]}" process; do
-  if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
+asked=" $* "
+[ $# -eq 0 ] && asked=" ${TESTS[*]} process "
+[ "$*" = full ] && asked=" ${TESTS[*]} ${FULL[*]} process "
+for name in "${TESTS[@]}" "${FULL[@]}" process; do
+  if [[ "$asked" != *" $name "* ]]; then continue; fi
   if [ "$name" = process ]; then faults=1; elif grep -qx "$name" <<<"$known"; then wanted+=("$name"); fi
 done
 targets=("${wanted[@]}")
@@ -62,7 +68,7 @@ LEFT_test_worker_engine+=':EnginePrefixCacheTest.SnapshotsUnderLoadEndExact:Engi
 LEFT_test_worker_engine+=':BeamSearchEngine.NothingAroundItChangesIt'
 LEFT_test_worker_scheduler='FairnessTest.NoTenantWithWorkFallsBelowItsShare'
 export LEFT_test_worker_scheduler LEFT_test_common_text LEFT_test_worker_engine
-export QUIRE_SIM_SEEDS=${QUIRE_SIM_SEEDS:-20}  # of the 1,000 that the release build runs
+export QUIRE_SIM_SEEDS=${QUIRE_SIM_SEEDS:-12}  # of the 1,000 that the release build runs, of the 60 and 40 besides
 run_one() {
   local out=.cache/asan-$1.log filter=() left=LEFT_$1
   [[ $1 == test_* ]] && filter=(--gtest_brief=1 "--gtest_filter=-*Slow*:${!left:-}")

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/sim_cluster.h"
+#include "tests/support/seed_suite.h"
 
 namespace quire::sim {
 namespace {
@@ -166,7 +167,8 @@ TEST(RouterAndWorkers, SeedsOfFaults) {
   int clients = 0;
   int cancelled = 0;
   std::map<std::string, int> predictions;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+  const uint64_t seeds = SeedsOf(kSeeds);
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Scenario scenario = DrawScenario(seed);
     const RunResult run = RunScenario(scenario);
@@ -179,6 +181,7 @@ TEST(RouterAndWorkers, SeedsOfFaults) {
     ASSERT_EQ(run.trace, again.trace) << "the same seed gives the same run";
     if (::testing::Test::HasFailure()) break;
   }
+  if (seeds < kSeeds) return;
   // Errors are for those who found both workers gone for long; most must come through.
   EXPECT_GT(finished + cancelled, clients * 9 / 10) << finished << " of " << clients;
   RecordProperty("finished", finished);

@@ -1,13 +1,14 @@
 // Lives many seeds of a simulation: what breaks is told with its seed, some run twice.
 //
 // QUIRE_SIM_SEED=<seed> runs that one alone (with QUIRE_SIM_TRACE=1 it says what happened),
-// QUIRE_SIM_SEEDS=<n> so many. Included by one file of a test binary.
+// QUIRE_SIM_SEEDS=<n> so many. One file of a test binary calls LiveSeeds.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -43,6 +44,11 @@ inline void SayTheSeed(int) {
 inline uint64_t SeedFromEnvironment(const char* name, uint64_t otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
+}
+
+// How many of `all` seeds a test of its own lives: fewer where QUIRE_SIM_SEEDS says so.
+inline uint64_t SeedsOf(uint64_t all) {
+  return std::min(all, SeedFromEnvironment("QUIRE_SIM_SEEDS", all));
 }
 
 // True when all seeds of the suite were lived and none failed: then what they met can be judged.
