@@ -11,8 +11,8 @@ HarnessOptions RandomEngine(std::mt19937_64& rng, int max_in_flight) {
   HarnessOptions options = SmallEngine();
   options.max_in_flight = max_in_flight;
   options.step_micros = [](int64_t tokens) { return 500 + 10 * tokens; };
-  const int32_t kBlockSizes[] = {1, 2, 4, 16};
-  options.engine.block_size = kBlockSizes[rng() % 4];
+  const int32_t kBlockSizes[] = {1, 2, 4, 16, 64};  // the last is a GPU's
+  options.engine.block_size = kBlockSizes[rng() % 5];
   options.engine.max_num_seqs = static_cast<int32_t>(1 + rng() % 8);
   options.engine.max_num_batched_tokens = static_cast<int32_t>(1 + rng() % 70);
   options.engine.max_choices = 3;

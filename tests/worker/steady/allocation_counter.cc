@@ -14,10 +14,12 @@ constexpr int kFrames = 24;
 std::atomic<bool> counting{false};
 std::atomic<bool> showing{false};
 std::atomic<int64_t> allocations{0};
+std::atomic<int64_t> bytes{0};
 thread_local bool exempt = false;
 
-void Count() {
+void Count(std::size_t size) {
   if (!counting.load(std::memory_order_relaxed) || exempt) return;
+  bytes += static_cast<int64_t>(size);
   if (++allocations > kShown || !showing) return;
   exempt = true;  // whatever the printing allocates
   void* frames[kFrames];
@@ -26,12 +28,12 @@ void Count() {
 }
 
 void* Allocate(std::size_t size) {
-  Count();
+  Count(size);
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }
 void* AllocateAligned(std::size_t size, std::align_val_t alignment) {
-  Count();
+  Count(size);
   const std::size_t align = static_cast<std::size_t>(alignment);
   if (void* memory = std::aligned_alloc(align, (size + align - 1) / align * align)) return memory;
   throw std::bad_alloc();
@@ -57,10 +59,16 @@ namespace quire::test {
 int64_t CountAllocations(const std::function<void()>& work) {
   showing = std::getenv("QUIRE_SHOW_ALLOCATIONS") != nullptr;
   allocations = 0;
+  bytes = 0;
   counting = true;
   work();
   counting = false;
   return allocations;
+}
+
+int64_t CountAllocatedBytes(const std::function<void()>& work) {
+  CountAllocations(work);
+  return bytes;
 }
 
 ExemptScope::ExemptScope() : before_(exempt) { exempt = true; }

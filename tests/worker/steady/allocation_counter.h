@@ -11,6 +11,8 @@ namespace quire::test {
 
 // Calls of operator new on any thread that is not exempt while `work` runs.
 int64_t CountAllocations(const std::function<void()>& work);
+// The bytes that they ask for.
+int64_t CountAllocatedBytes(const std::function<void()>& work);
 
 // While one lives, its thread's calls are not counted: a fake's arithmetic, the taker of outputs.
 class ExemptScope {
