@@ -1,7 +1,7 @@
 // One answer on the real kernels: for every family, a hundred random requests give the same tokens
 // and the same logprob bits alone and together, in any order, with little memory, odd chunks, one
 // and two threads, one and two steps in flight, found in the prefix cache wholly, partly or not at
-// all, paused, and resumed somewhere in the middle. On the CPU, and with fewer requests on the
+// all, paused, and resumed from every position. On the CPU, and with fewer requests on the
 // emulated CUDA device: one_answer_setup.h.
 #include <gtest/gtest.h>
 
@@ -70,6 +70,7 @@ class Device {
     options.cache_kinds = CacheKindsOf(layout_);
     options.vocab_size = model_.program.vocab_size;
     options.max_choices = 2;
+    options.max_waiting_requests = 10'000;
     options.on_page_freed = [this](int32_t page) { program_->PoisonPage(page); };
     return options;
   }
@@ -207,17 +208,30 @@ std::vector<Submit> RandomRequests(std::mt19937_64& rng, int32_t vocab) {
   return submits;
 }
 
-// The same requests, each carried on from somewhere in its answer.
-std::vector<Submit> Resumed(std::vector<Submit> submits, const Answers& whole,
-                            std::mt19937_64& rng) {
-  for (Submit& submit : submits) {
+// The same requests carried on, each from every position of its answer or from one of them, under
+// numbers of their own; `expected` are their answers.
+std::vector<Submit> Resumed(const std::vector<Submit>& submits, const Answers& whole,
+                            bool everywhere, std::mt19937_64& rng, Answers& expected) {
+  std::vector<Submit> resumed;
+  for (const Submit& submit : submits) {
+    size_t longest = 0;
     for (uint32_t c = 0; c < submit.choices.size(); ++c) {
-      const std::vector<TokenId>& tokens = whole.at({submit.key.request.value(), c}).tokens;
-      submit.choices[c].outputs.assign(
-          tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(rng() % tokens.size()));
+      longest = std::max(longest, whole.at({submit.key.request.value(), c}).tokens.size());
+    }
+    const size_t from = everywhere ? 1 : rng() % longest;
+    for (size_t index = from; index < (everywhere ? longest : from + 1); ++index) {
+      Submit& next = resumed.emplace_back(submit);
+      next.key.request = RequestNumber(resumed.size());
+      for (uint32_t c = 0; c < next.choices.size(); ++c) {
+        const Answer& answer = whole.at({submit.key.request.value(), c});
+        const size_t had = std::min(index, answer.tokens.size());
+        next.choices[c].outputs.assign(answer.tokens.begin(),
+                                       answer.tokens.begin() + static_cast<ptrdiff_t>(had));
+        expected[{resumed.size(), c}] = answer;
+      }
     }
   }
-  return submits;
+  return resumed;
 }
 
 void ExpectSame(const Answers& got, const Answers& expected) {
@@ -269,7 +283,10 @@ TEST_P(OneAnswerTest, HowEverTheWorkIsCut) {
   }
   EXPECT_GT(one.preemptions + two.preemptions, 0u) << "memory was meant to run out";
   SCOPED_TRACE("resumed");
-  ExpectSame(one.Serve(Resumed(submits, alone, rng), ways[0]), alone);
+  Answers carried_on;
+  const std::vector<Submit> resumed =
+      Resumed(submits, alone, setup.resume_everywhere, rng, carried_on);
+  ExpectSame(one.Serve(resumed, ways[0]), carried_on);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, OneAnswerTest, testing::ValuesIn(MakeOneAnswerSetup().families),

@@ -137,8 +137,8 @@ struct Sequence {
 };
 static_assert(alignof(Sequence) == 64);
 
-// Rows ahead of the one in hand that Prefetch is called for, and what reads what that has asked for:
-// PrefetchNextToken, PrefetchSettling.
+// Rows ahead of the one in hand that Prefetch is called for, and what reads what that has asked
+// for: PrefetchNextToken, PrefetchSettling.
 inline constexpr size_t kRowsAhead = 16;
 inline constexpr size_t kTokensAhead = 10;
 

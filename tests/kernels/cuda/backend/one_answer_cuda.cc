@@ -10,7 +10,8 @@ OneAnswerSetup MakeOneAnswerSetup() {
   return {.families = {"gemma3-pattern", "llama3-gqa8-bias"},
           .requests = 12,
           .seed = 13,
-          .least_found = 1};
+          .least_found = 1,
+          .resume_everywhere = false};
 }
 
 std::unique_ptr<kernels::Backend> MakeOneAnswerBackend(int /*threads*/) {
