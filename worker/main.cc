@@ -129,7 +129,7 @@ void AddCertificateEnd(Metrics& metrics, const std::string& path) {
 std::unique_ptr<trace::Exporter> MakeExporter(const trace::TraceSettings& tracing,
                                               const trace::TraceMetrics& metrics, Logger& log) {
   if (!tracing.on) return nullptr;
-  log.Info("traces are exported", {{"to", tracing.url}});
+  log.Info("traces are exported", {{"to", trace::ShownUrl(tracing.url)}});
   return std::make_unique<trace::Exporter>(tracing, trace::HttpSender(tracing), metrics, log);
 }
 

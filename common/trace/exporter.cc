@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <iterator>
 #include <memory>
+#include <mutex>
 
 #include "common/client/http_client_asio.h"
 #include "common/trace/otlp.h"
@@ -52,93 +56,138 @@ TraceMetrics::TraceMetrics(Metrics& metrics, const std::string& prefix)
       failures(metrics.AddCounter(
           {prefix + "_trace_export_failures_total", "Exports that the collector did not take."})) {}
 
+struct Exporter::Shared {
+  Shared(const TraceSettings& trace_settings, SendFunction send_function,
+         const TraceMetrics& trace_metrics, Logger& logger)
+      : settings(trace_settings),
+        send(std::move(send_function)),
+        metrics(trace_metrics),
+        log(logger) {}
+
+  void Run();
+  std::vector<Span> NextBatch(bool& ending);
+  bool Deliver(const std::vector<Span>& batch);
+  bool Delivered(size_t spans, const absl::Status& sent);
+
+  const TraceSettings settings;
+  const SendFunction send;
+  std::mutex ours;  // held while the two below are used, and guards the third
+  const TraceMetrics metrics;
+  Logger& log;
+  bool left_alone = false;
+  std::mutex mutex;  // guards the three below
+  std::condition_variable wake;
+  std::deque<Span> queue;
+  bool stopping = false;
+  bool done = false;
+  std::atomic<bool> given_up{false};
+  int64_t pause_ms = 0;  // the thread's own
+};
+
 Exporter::Exporter(const TraceSettings& settings, SendFunction send, const TraceMetrics& metrics,
                    Logger& log)
-    : settings_(settings), send_(std::move(send)), metrics_(metrics), log_(log), thread_([this] {
-        Run();
-      }) {}
+    : metrics_(metrics),
+      shared_(std::make_shared<Shared>(settings, std::move(send), metrics, log)),
+      thread_([shared = shared_] { shared->Run(); }) {}
 
 Exporter::~Exporter() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
+  Shared& shared = *shared_;
+  std::unique_lock<std::mutex> lock(shared.mutex);
+  shared.stopping = true;
+  shared.wake.notify_all();
+  const auto ended = [&shared] { return shared.done; };
+  // Most of the time to send, the rest to stop sending.
+  const std::chrono::milliseconds limit(shared.settings.last_exports_ms);
+  if (!shared.wake.wait_for(lock, limit * 3 / 4, ended)) {
+    shared.given_up = true;
+    shared.wake.wait_for(lock, limit / 4, ended);
   }
-  wake_.notify_all();
-  {
-    std::unique_lock<std::mutex> lock(mutex_);
-    wake_.wait_for(lock, std::chrono::milliseconds(kLastExportsMs), [this] { return done_; });
+  const bool done = shared.done;
+  lock.unlock();
+  if (done) {
+    thread_.join();
+    return;
   }
-  given_up_ = true;
-  thread_.join();
+  const std::lock_guard<std::mutex> last_word(shared.ours);
+  shared.left_alone = true;
+  thread_.detach();
 }
 
 void Exporter::Offer(std::vector<Span> spans) {
+  Shared& shared = *shared_;
   size_t lost = 0;
   bool full_batch = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(shared.mutex);
     for (Span& span : spans) {
-      if (queue_.size() >= settings_.max_queue) {
+      if (shared.queue.size() >= shared.settings.max_queue) {
         ++lost;
       } else {
-        queue_.push_back(std::move(span));
+        shared.queue.push_back(std::move(span));
       }
     }
-    full_batch = queue_.size() >= settings_.max_batch;
+    full_batch = shared.queue.size() >= shared.settings.max_batch;
   }
   metrics_.dropped.Add(lost);
-  if (full_batch) wake_.notify_one();
+  if (full_batch) shared.wake.notify_one();
 }
 
 // Waits for a batch, or for the delay; after a failure for its pause, whatever the queue holds.
-std::vector<Span> Exporter::NextBatch(bool& stopping) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto delay = std::chrono::milliseconds(pause_ms_ > 0 ? pause_ms_ : settings_.delay_ms);
-  wake_.wait_for(lock, delay, [this] {
-    return stopping_ || (pause_ms_ == 0 && queue_.size() >= settings_.max_batch);
+std::vector<Span> Exporter::Shared::NextBatch(bool& ending) {
+  std::unique_lock<std::mutex> lock(mutex);
+  const auto delay = std::chrono::milliseconds(pause_ms > 0 ? pause_ms : settings.delay_ms);
+  wake.wait_for(lock, delay, [this] {
+    return stopping || (pause_ms == 0 && queue.size() >= settings.max_batch);
   });
-  stopping = stopping_;
-  const size_t count = std::min(queue_.size(), settings_.max_batch);
-  std::vector<Span> batch(std::make_move_iterator(queue_.begin()),
-                          std::make_move_iterator(queue_.begin() + static_cast<ptrdiff_t>(count)));
-  queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(count));
+  ending = stopping;
+  const size_t count = std::min(queue.size(), settings.max_batch);
+  std::vector<Span> batch(std::make_move_iterator(queue.begin()),
+                          std::make_move_iterator(queue.begin() + static_cast<ptrdiff_t>(count)));
+  queue.erase(queue.begin(), queue.begin() + static_cast<ptrdiff_t>(count));
   return batch;
 }
 
-bool Exporter::Deliver(const std::vector<Span>& batch) {
-  const absl::Status sent = send_(EncodeOtlp(settings_.resource, batch), given_up_);
+bool Exporter::Shared::Deliver(const std::vector<Span>& batch) {
+  const absl::Status sent = send(EncodeOtlp(settings.resource, batch), given_up);
+  const std::lock_guard<std::mutex> lock(ours);
+  return !left_alone && Delivered(batch.size(), sent);
+}
+
+bool Exporter::Shared::Delivered(size_t spans, const absl::Status& sent) {
   if (sent.ok()) {
-    metrics_.exported.Add(batch.size());
-    if (pause_ms_ > 0) log_.Info("traces are exported again", {{"to", settings_.url}});
-    pause_ms_ = 0;
+    metrics.exported.Add(spans);
+    if (pause_ms > 0) log.Info("traces are exported again", {{"to", ShownUrl(settings.url)}});
+    pause_ms = 0;
     return true;
   }
-  metrics_.failures.Add();
-  metrics_.dropped.Add(batch.size());
+  metrics.failures.Add();
+  metrics.dropped.Add(spans);
   // One line for each time that it goes away, not for each try.
-  if (pause_ms_ == 0) {
-    log_.Warning("traces cannot be exported; they are dropped until the collector is back",
-                 {{"to", settings_.url}, {"why", StatusMessage(sent)}});
+  if (pause_ms == 0) {
+    log.Warning("traces cannot be exported; they are dropped until the collector is back",
+                {{"to", ShownUrl(settings.url)}, {"why", StatusMessage(sent)}});
   }
-  pause_ms_ = std::min(std::max(2 * pause_ms_, kFirstPauseMs), kLastPauseMs);
+  pause_ms = std::min(std::max(2 * pause_ms, kFirstPauseMs), kLastPauseMs);
   return false;
 }
 
-void Exporter::Run() {
-  bool stopping = false;
-  while (!stopping) {
-    std::vector<Span> batch = NextBatch(stopping);
+void Exporter::Shared::Run() {
+  bool ending = false;
+  while (!ending) {
+    std::vector<Span> batch = NextBatch(ending);
     while (!batch.empty()) {
       if (!Deliver(batch)) break;
-      if (!stopping) break;
+      if (!ending) break;
       bool again = false;
       batch = NextBatch(again);
     }
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  metrics_.dropped.Add(queue_.size());  // left by a collector that was away at the end
-  done_ = true;
-  wake_.notify_all();
+  const std::lock_guard<std::mutex> used(ours);
+  if (left_alone) return;
+  const std::lock_guard<std::mutex> lock(mutex);
+  metrics.dropped.Add(queue.size());  // left by a collector that was away at the end
+  done = true;
+  wake.notify_all();
 }
 
 SendFunction HttpSender(const TraceSettings& settings) {

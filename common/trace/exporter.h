@@ -7,14 +7,15 @@
 //  its
 //     spans and nothing else. Between failures lie 1 s to 30 s, doubling, in which the queue fills
 //     up.
-//  3. Its end sends what waits, once, and takes kLastExportsMs at most, whatever a collector does.
+//  3. Its end sends what waits, once, and takes last_exports_ms at most, whatever a collector or
+//  the
+//     resolver of names does: a thread that is held longer is left alone with what it needs, and
+//     has no word any more.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,10 +27,8 @@
 
 namespace quire::trace {
 
-inline constexpr int64_t kLastExportsMs = 3000;
-
 // Sends one message; returns when it was answered, has failed, or soon after `given_up`. Called on
-// the exporter's thread.
+// the exporter's thread, which may outlive the exporter: it owns what it needs.
 using SendFunction =
     std::function<absl::Status(const std::string& message, const std::atomic<bool>& given_up)>;
 
@@ -58,21 +57,10 @@ class Exporter {
   void Offer(std::vector<Span> spans);
 
  private:
-  void Run();
-  std::vector<Span> NextBatch(bool& stopping);
-  bool Deliver(const std::vector<Span>& batch);
+  struct Shared;  // with the thread
 
-  const TraceSettings settings_;
-  const SendFunction send_;
   const TraceMetrics metrics_;
-  Logger& log_;
-  std::mutex mutex_;  // guards the four below
-  std::condition_variable wake_;
-  std::deque<Span> queue_;
-  bool stopping_ = false;
-  bool done_ = false;
-  std::atomic<bool> given_up_{false};
-  int64_t pause_ms_ = 0;  // the thread's own
+  const std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };
 

@@ -135,6 +135,19 @@ void ReadSampler(const Reader& read, TraceSettings& settings) {
   }
 }
 
+// Kept, they would be looked up as a part of the host, and stand in each line about it.
+void DropCredentials(const Reader& read, TraceSettings& settings) {
+  const size_t scheme = settings.url.find("://");
+  if (scheme == std::string::npos) return;
+  const size_t end = settings.url.find('/', scheme + 3);
+  const size_t at = settings.url.rfind('@', end);
+  if (at == std::string::npos || at < scheme + 3) return;
+  settings.url.erase(scheme + 3, at + 1 - (scheme + 3));
+  read.Warn(
+      "the collector's URL has a name or password in it, which is left out: "
+      "OTEL_EXPORTER_OTLP_HEADERS carries credentials, such as authorization=Basic%20...");
+}
+
 void ReadEndpoint(const Reader& read, const std::string& flag, TraceSettings& settings) {
   settings.url = flag.empty() ? read.Text({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}) : flag;
   std::string base = read.Text({"OTEL_EXPORTER_OTLP_ENDPOINT"});
@@ -151,14 +164,15 @@ void ReadEndpoint(const Reader& read, const std::string& flag, TraceSettings& se
     settings.url += kPath;
   }
   settings.on = !settings.url.empty();
+  DropCredentials(read, settings);
   if (settings.on && !settings.url.starts_with("http://") &&
       !settings.url.starts_with("https://")) {
     read.Warn("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: must begin with http:// or https://, is '" +
-              settings.url.substr(0, 200) + "'; no traces are exported");
+              ShownUrl(settings.url) + "'; no traces are exported");
     settings.on = false;
   }
   if (settings.on && settings.url.find(":4317/") != std::string::npos) {
-    read.Warn("traces go to " + settings.url.substr(0, 200) +
+    read.Warn("traces go to " + ShownUrl(settings.url) +
               " over HTTP; port 4317 is gRPC's by custom, HTTP's is 4318");
   }
   const std::string protocol =
@@ -233,6 +247,16 @@ void ReadResource(const Reader& read, const std::string& service, TraceSettings&
 }
 
 }  // namespace
+
+std::string ShownUrl(std::string_view url) {
+  const size_t scheme = url.find("://");
+  const size_t start = scheme == std::string_view::npos ? 0 : scheme + 3;
+  const size_t end = std::min(url.find_first_of("/?#", start), url.size());
+  const std::string_view authority = url.substr(start, end - start);
+  const size_t at = authority.rfind('@');
+  const size_t host = at == std::string_view::npos ? 0 : at + 1;
+  return std::string(url.substr(0, start)) + std::string(authority.substr(host).substr(0, 200));
+}
 
 TraceSettings TraceSettingsOf(const std::map<std::string, std::string>& environment,
                               const std::string& service, const std::string& endpoint) {

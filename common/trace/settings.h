@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct TraceSettings {
   int64_t delay_ms = 5'000;           // between exports while fewer than a batch wait
   size_t max_queue = 2048;            // spans that wait; more are dropped
   size_t max_batch = 512;             // spans of one export
+  int64_t last_exports_ms = 3'000;    // that an exporter's end takes at most
   std::vector<std::string> warnings;  // one line each
 };
 
@@ -36,5 +38,9 @@ struct TraceSettings {
 // variables.
 TraceSettings TraceSettingsOf(const std::map<std::string, std::string>& environment,
                               const std::string& service, const std::string& endpoint = "");
+
+// An endpoint as it may be logged: scheme, host and port. Paths, queries and names before an "@"
+// are where collectors have their keys.
+std::string ShownUrl(std::string_view url);
 
 }  // namespace quire::trace

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -314,6 +316,64 @@ TEST(Exporter, ACollectorThatHangsKeepsNobodyFromLeaving) {
   }
   EXPECT_TRUE(was_given_up);
   EXPECT_EQ(counters.dropped.value(), 2u);
+}
+
+// As a resolver of names does that nobody answers: it hears nothing of being given up.
+TEST(Exporter, ASenderThatIsHeldIsLeftAloneAndHasNoWordAnyMore) {
+  Metrics metrics;
+  NullLogger log;
+  const TraceMetrics counters(metrics, "test");
+  struct Held {
+    std::promise<void> begun, free;
+    std::shared_future<void> freed = free.get_future().share();
+    std::promise<void> gone;
+    ~Held() { gone.set_value(); }
+  };
+  auto held = std::make_shared<Held>();
+  std::future<void> gone = held->gone.get_future();
+  TraceSettings settings = Small();
+  settings.last_exports_ms = 20;
+  auto exporter = std::make_unique<Exporter>(
+      settings,
+      [held](const std::string&, const std::atomic<bool>&) {
+        held->begun.set_value();
+        held->freed.wait();
+        return absl::OkStatus();
+      },
+      counters, log);
+  exporter->Offer(std::vector<Span>(2));
+  held->begun.get_future().wait();
+  std::future<void> ended = std::async(std::launch::async, [&] { exporter.reset(); });
+  EXPECT_EQ(ended.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  held->free.set_value();
+  held.reset();
+  gone.wait();  // the thread has let go of all that it had
+  EXPECT_EQ(counters.exported.value(), 0u);
+}
+
+TEST(Traces, WhatIsLoggedOfACollectorHasNoSecretInIt) {
+  const std::pair<const char*, const char*> shown[] = {
+      {"https://collector:4318/v1/traces?api-key=secret", "https://collector:4318"},
+      {"https://user:secret@collector/secret", "https://collector"},
+      {"http://[::1]:4318#secret", "http://[::1]:4318"},
+      {"http://collector?secret@x", "http://collector"},
+      {"user:secret@collector:4317/x", "collector:4317"},
+      {"http://c", "http://c"},
+      {"", ""},
+  };
+  for (const auto& [url, wanted] : shown) EXPECT_EQ(ShownUrl(url), wanted) << url;
+  const TraceSettings settings =
+      TraceSettingsOf({{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:secret@c:4317/otlp"}}, "test");
+  EXPECT_TRUE(settings.on);
+  EXPECT_EQ(settings.url, "http://c:4317/otlp/v1/traces");
+  ASSERT_EQ(settings.warnings.size(), 2u) << "of the credentials, and of the port";
+  for (const std::string& line : settings.warnings) {
+    EXPECT_EQ(line.find("secret"), std::string::npos) << line;
+  }
+  for (const char* wrong : {"ftp://user:secret@c/x", "secret"}) {
+    const TraceSettings off = TraceSettingsOf({{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", wrong}}, "t");
+    EXPECT_FALSE(off.on);
+  }
 }
 
 TEST(Otlp, LinksStandInTheirField) {
