@@ -134,6 +134,37 @@ TEST(RouterAndWorkers, SeveralChoicesAreCarriedOn) {
   EXPECT_EQ(reasons, (std::set<std::string>{"length", "stop"}));
 }
 
+// Whoever asks meanwhile is refused within two seconds; what is asked when the first of them is
+// back is answered whole within one, however long and often the router has tried in vain.
+TEST(RouterAndWorkers, WithBothKilledServiceIsBackWithinASecondOfTheFirst) {
+  for (int round = 0; round < 12; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    Scenario scenario;
+    scenario.seed = 20 + static_cast<uint64_t>(round);
+    const Micros killed = 1000 * kMicrosPerMilli;
+    const Micros away = (2200 + 731 * round) * kMicrosPerMilli;
+    scenario.faults = {{FaultPlan::Kind::kCrash, 0, killed, away},
+                       {FaultPlan::Kind::kCrash, 1, killed, away + 20 * kMicrosPerSecond}};
+    ClientPlan client;
+    client.ask.prompt = TokenPrompt{{1, 2, 3}};
+    client.ask.sampling.max_tokens = 8;
+    client.ask.sampling.seed = 5;
+    client.ask.streaming = true;
+    client.starts_at = killed + 100 * kMicrosPerMilli;
+    client.ask.timeout_ms = 2000;
+    scenario.clients.push_back(client);
+    client.starts_at = killed + away;
+    client.ask.timeout_ms = 1000;
+    scenario.clients.push_back(client);
+    const RunResult run = RunScenario(scenario);
+    Judge(run, Undisturbed(scenario), scenario);
+    ASSERT_TRUE(run.clients[0].error.has_value());
+    EXPECT_EQ(run.clients[0].error->code, ApiCode::kUnavailable);
+    EXPECT_TRUE(run.clients[1].usage.has_value())
+        << (run.clients[1].error ? run.clients[1].error->message : "");
+  }
+}
+
 // One after the other, on two workers: each computes the prompt once.
 TEST(RouterAndWorkers, AClientIsToldWhatWasCached) {
   Scenario scenario;

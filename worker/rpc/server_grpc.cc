@@ -26,6 +26,7 @@ namespace pb = ::quire::worker::v1;
 
 // Every limit of the port; none is left to the library.
 constexpr int kMaxMessageBytes = static_cast<int>(kMaxFrameBytes) + (64 << 10);
+constexpr int kWindowBytes = 2 << 20;  // of a router's stream
 constexpr int kMaxStreamsPerConnection = 16;
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr int kHandshakeTimeoutMs = 10'000;
@@ -114,6 +115,9 @@ void SetLimits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // A window that many Submits fit in: see the router's MakeChannel.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   // Two workers on one port would each get some of the routers: the second one must fail instead.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   grpc::ResourceQuota quota("quire-worker");
