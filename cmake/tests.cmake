@@ -39,7 +39,8 @@ if(QUIRE_EMULATED_CUDA)
   target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/one_answer_test.cc
-                 ${CMAKE_SOURCE_DIR}/tests/golden/rank_driver.cc)
+                 ${CMAKE_SOURCE_DIR}/tests/golden/rank_driver.cc
+                 ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
   if(TARGET test_kernels_cuda)
     target_sources(test_kernels_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
   endif()

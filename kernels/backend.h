@@ -34,6 +34,13 @@ struct ProgramOptions {
   std::function<void(const void* data, int64_t bytes)> release_source;
 };
 
+// What a device keeps of a program's quantised matrices, those that some op reads.
+struct WeightForms {
+  int quantised = 0;         // as they are, but for the order of their bits
+  int expanded = 0;          // as floats
+  std::string expanded_why;  // one of them, and why
+};
+
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
@@ -81,6 +88,8 @@ class Backend {
   virtual int64_t EstimateWeightBytes(const StepProgram& program) const = 0;
   virtual int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                          const ProgramOptions& options) const = 0;
+  // How Load would keep quantised weights; none, where the device has no choice.
+  virtual WeightForms FormsOfWeights(const StepProgram& /*program*/) const { return {}; }
   // Of the workspace: what Load asks Communicator::Allocate for. 0 with one rank.
   virtual int64_t EstimateSharedBytes(const StepProgram& /*program*/,
                                       const ProgramOptions& /*options*/) const {

@@ -154,6 +154,8 @@ struct StepProgram {
   int hidden_size = 0;
   int max_positions = 0;  // longest context
   std::vector<Weight> weights;
+  // Quantised weights are to be expanded when they are loaded, where the backend has the choice.
+  bool dequantize_weights = false;
   std::vector<Buffer> buffers;
   std::vector<Rope> ropes;
   std::vector<int> layer_windows;  // by attention layer, 0 is full

@@ -130,6 +130,11 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
                   "quarter of the memory. Another type is another numerics class.",
               .target = &c.kv_cache_dtype,
               .choices = {"auto", "float32", "bfloat16", "float16", "fp8"}});
+  schema.Add({.name = "dequantize-weights",
+              .help = "On a GPU: expand quantised weights to bfloat16 when they are loaded, in two "
+                      "to four times the memory, with the same results; otherwise they stay as "
+                      "they are.",
+              .target = &c.dequantize_weights});
   schema.Add({.name = "tensor-parallel-size",
               .help = "Ranks that share the model: query heads must divide among them, and heads "
                       "of keys and values among them or they among those.",
@@ -307,6 +312,11 @@ absl::Status CheckDevice(const WorkerConfig& c) {
   if (AsksForGpu(c) && c.kv_cache_dtype != "auto" && c.kv_cache_dtype != "bfloat16") {
     return InvalidArgument("--kv-cache-dtype: a GPU keeps keys and values in bfloat16 alone, is '" +
                            c.kv_cache_dtype + "'; leave it out, or set --device cpu");
+  }
+  if (c.dequantize_weights && !AsksForGpu(c)) {
+    return InvalidArgument(
+        "--dequantize-weights: quantised weights stay as they are on the CPU; "
+        "leave it out, or set --device cuda");
   }
   return absl::OkStatus();
 }

@@ -27,6 +27,7 @@ struct WorkerConfig {
   config::Bytes kv_cache_memory{0};  // 0: by the memory plan
   std::string kv_cache_dtype = "auto";
   bool enable_prefix_caching = true;
+  bool dequantize_weights = false;
 
   std::string device = "auto";
   std::string cuda_plugin;   // empty: by the table of places

@@ -89,6 +89,7 @@ class WorkerLoader::Steps {
  private:
   load::MemoryRequest MakeMemoryRequest() const;
   void SayPlan() const;
+  void SayWeightForms() const;
   StepLimits Limits() const;
   void FillHello();
 
@@ -126,8 +127,10 @@ absl::Status WorkerLoader::Steps::OpenModel() {
 // From here on the model's program is the first rank's; those of the others are of the same size.
 absl::Status WorkerLoader::Steps::CutModel() {
   const int ranks = config_.tensor_parallel_size;
-  if (ranks == 1) return absl::OkStatus();
-  QUIRE_ASSIGN_OR_RETURN(worker_->model->program, worker_->model->BuildRank({0, ranks}));
+  if (ranks > 1) {
+    QUIRE_ASSIGN_OR_RETURN(worker_->model->program, worker_->model->BuildRank({0, ranks}));
+  }
+  worker_->model->program.dequantize_weights = config_.dequantize_weights;
   return absl::OkStatus();
 }
 
@@ -201,6 +204,7 @@ void WorkerLoader::Steps::SayPlan() const {
   log_.Info(
       "model",
       {{"path", config_.model}, {"family", model.config.family}, {"model_id", model.model_id}});
+  SayWeightForms();
   if (config_.max_model_len == 0 && max_model_len_ < model.program.max_positions) {
     log_.Warning("the model's whole context does not fit in memory",
                  {{"context", model.program.max_positions}, {"max_model_len", max_model_len_}});
@@ -226,6 +230,20 @@ void WorkerLoader::Steps::SayPlan() const {
                             {"free_bytes", plan.free_bytes},
                             {"pages", plan.page_count},
                             {"max_model_len", max_model_len_}});
+}
+
+// Which quantised weights the device keeps so: what it expands takes memory and time.
+void WorkerLoader::Steps::SayWeightForms() const {
+  const kernels::WeightForms forms = worker_->backend->FormsOfWeights(worker_->model->program);
+  if (forms.expanded > 0) {
+    log_.Info(
+        "quantised weights",
+        {{"kept", forms.quantised}, {"expanded", forms.expanded}, {"why", forms.expanded_why}});
+  } else if (forms.quantised > 0) {
+    log_.Info("quantised weights", {{"kept", forms.quantised}, {"expanded", 0}});
+  } else if (config_.dequantize_weights) {
+    log_.Info("--dequantize-weights: the model has no quantised weights", {});
+  }
 }
 
 StepLimits WorkerLoader::Steps::Limits() const {
@@ -386,6 +404,7 @@ PlanReport WorkerLoader::Steps::Report() const {
   report.context = model.program.max_positions;
   report.request = memory_request_;
   report.plan = memory_plan_;
+  report.weights = worker_->backend->FormsOfWeights(model.program);
   report.step_weight_bytes = StepWeightBytes(model.program, memory_plan_.weight_bytes);
   report.bandwidth_is_measured = config_.plan_bandwidth.value == 0 && device_.gpus.empty();
   if (!report.bandwidth_is_measured) {  // a GPU's is not known to who only plans for it

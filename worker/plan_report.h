@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/runtime/runtime.h"
+#include "kernels/backend.h"
 #include "kernels/step_program.h"
 #include "worker/load/memory_plan.h"
 
@@ -24,6 +25,7 @@ struct PlanReport {
   int64_t context = 0;   // the model's own
   load::MemoryRequest request;
   load::MemoryPlan plan;
+  kernels::WeightForms weights;       // of a device that may keep or expand quantised ones
   int64_t step_weight_bytes = 0;      // what one decode step reads of the weights
   double read_bytes_per_second = 0;   // of memory, by all threads together; 0: unknown
   bool bandwidth_is_measured = true;  // false: it was given

@@ -143,6 +143,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     load.with_text = false;
     load.text_digest = setup.text_digest;
     QUIRE_ASSIGN_OR_RETURN(auto model, model::LoadModel(config.model, load));
+    model->program.dequantize_weights = config.dequantize_weights;
     kernels::ProgramOptions options = RankProgramOptions(config, model->program, *backend);
     options.max_positions = setup.limits.max_model_len;
     options.page_count = setup.limits.page_count;

@@ -16,7 +16,8 @@ std::unique_ptr<Driver> Driver::Make(const model::Model& model, const DriverOpti
   driver->backend_ =
       options.make_backend ? options.make_backend() : kernels::MakeCpuBackend(cpu, error);
   if (driver->backend_ == nullptr) return nullptr;
-  const kernels::StepProgram& program = model.program;
+  kernels::StepProgram program = model.program;
+  program.dequantize_weights = options.dequantize_weights;
   driver->vocab_size_ = program.vocab_size;
   kernels::KvShape shape{options.block_size, program.kv_heads, program.head_dim, options.kv_type};
   if (options.make_backend) shape = driver->backend_->PageShape(program, options.block_size);

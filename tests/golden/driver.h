@@ -24,6 +24,7 @@ struct DriverOptions {
   int block_size = 16;
   int threads = 2;
   int max_positions = 512;
+  bool dequantize_weights = false;  // where the backend has the choice
   // Makes another device's backend, whose pages are those it asks for; empty: a CPU's.
   std::function<std::unique_ptr<kernels::Backend>()> make_backend = nullptr;
 };

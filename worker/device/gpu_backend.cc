@@ -33,6 +33,9 @@ class PluginBackend final : public kernels::Backend {
   int64_t EstimateWeightBytes(const StepProgram& program) const override {
     return backend_->EstimateWeightBytes(program);
   }
+  kernels::WeightForms FormsOfWeights(const StepProgram& program) const override {
+    return backend_->FormsOfWeights(program);
+  }
   int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                  const ProgramOptions& options) const override {
     return backend_->EstimateWorkspaceBytes(program, options);

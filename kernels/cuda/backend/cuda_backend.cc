@@ -51,6 +51,9 @@ class CudaBackend final : public Backend {
   int64_t EstimateWeightBytes(const StepProgram& program) const override {
     return PlanWeightBytes(program, Lowered(program));
   }
+  WeightForms FormsOfWeights(const StepProgram& program) const override {
+    return PlanWeightForms(program, Lowered(program));
+  }
   int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                  const ProgramOptions& options) const override {
     return PlanWorkspace(program, Lowered(program), options).Bytes();

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/cuda/backend/products.h"
 #include "kernels/cuda/ops/attention.h"
-#include "kernels/cuda/ops/gemm.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -21,13 +21,14 @@ int MaxPositions(const StepProgram& program, const ProgramOptions& options) {
 void PlanProducts(const StepProgram& program, const DeviceProgram& lowered,
                   const ProgramOptions& options, Workspace& plan) {
   const auto add = [&](WeightId id, bool sampled) {
-    const auto [data, n, k] = PlanWeight(program.weights[id], lowered.weights[id]);
+    const DeviceWeight weight = PlanWeight(program.weights[id], lowered.weights[id]);
     const int most = sampled ? options.max_samples : options.max_tokens;
     // The kernel changes at powers of two, and with it how many blocks meet; then all is linear.
     for (int m = 8; m < 2 * most + 8; m = m < 128 ? 2 * m : m + 128) {
       const int rows = std::min(m, most);
-      plan.product_bytes = std::max(plan.product_bytes, GemmWorkspaceBytes(rows, n, k));
-      plan.product_counters = std::max(plan.product_counters, GemmCounters(rows, n));
+      const ProductNeeds needs = NeedsOfProduct(weight, rows);
+      plan.product_bytes = std::max(plan.product_bytes, needs.bytes);
+      plan.product_counters = std::max(plan.product_counters, needs.counters);
     }
   };
   for (const DeviceStep& step : lowered.steps) {

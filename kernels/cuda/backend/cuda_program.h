@@ -18,6 +18,7 @@
 #include "kernels/cuda/backend/device_heap.h"
 #include "kernels/cuda/backend/device_weights.h"
 #include "kernels/cuda/backend/lowering.h"
+#include "kernels/cuda/backend/products.h"
 #include "kernels/cuda/backend/step_inputs.h"
 #include "kernels/cuda/runtime/runtime.h"
 
@@ -89,6 +90,7 @@ class CudaProgram final : public LoadedProgram {
 
   template <class Params>
   Params NormParams(const NormStep& step) const;
+  GemmParams ProductParams(BufferId in, WeightId bias) const;
   void Do(const EmbedStep& step);
   void Do(const NormStep& step);
   void Do(const ProductStep& step);

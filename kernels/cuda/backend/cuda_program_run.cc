@@ -10,7 +10,6 @@
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/copy_rows.h"
 #include "kernels/cuda/ops/embedding.h"
-#include "kernels/cuda/ops/gemm.h"
 #include "kernels/cuda/ops/layer_norm.h"
 #include "kernels/cuda/ops/rms_norm.h"
 #include "kernels/cuda/ops/rope_append.h"
@@ -83,7 +82,8 @@ void CudaProgram::CopyPages(std::span<const PageCopy> copies) {
 
 void CudaProgram::Do(const EmbedStep& step) {
   EmbeddingParams params;
-  params.table = weights_.At(step.table).data;
+  params.table = weights_.At(step.table).data();
+  params.quantised = weights_.At(step.table).quantised();
   params.tokens = Input<int32_t>(step.by_position ? step_.places.positions : step_.places.tokens);
   params.out = Rows(step.out);
   params.rows = step_.shape.tokens;
@@ -99,7 +99,7 @@ Params CudaProgram::NormParams(const NormStep& step) const {
   Params params;
   params.x = Rows(step.in);
   params.delta = Rows(step.delta);
-  params.weight = weights_.At(step.weight).data;
+  params.weight = weights_.At(step.weight).data();
   params.residual_out = step.delta == kNoId ? nullptr : Rows(step.in);
   params.out = Rows(step.out);
   params.rows = RowsOf(step.in);
@@ -115,25 +115,27 @@ void CudaProgram::Do(const NormStep& step) {
     return;
   }
   auto params = NormParams<LayerNormParams>(step);
-  params.bias = weights_.At(step.bias).data;
+  params.bias = weights_.At(step.bias).data();
   Check(LaunchLayerNorm(runtime_, stream_, params));
 }
 
 void CudaProgram::Do(const ProductStep& step) {
-  const DeviceWeight& weight = weights_.At(step.weight);
-  GemmParams params;
-  params.x = Rows(step.in);
-  params.weight = weight.data;
-  params.bias = weights_.At(step.bias).data;
+  GemmParams params = ProductParams(step.in, step.bias);
   params.out = Rows(step.out);
   params.accumulate = step.accumulate;
   params.relu = step.relu;
-  params.m = RowsOf(step.in);
-  params.n = weight.rows;
-  params.k = weight.cols;
+  Check(LaunchProduct(runtime_, stream_, weights_.At(step.weight), params));
+}
+
+// The rows of a product, and where its pieces meet.
+GemmParams CudaProgram::ProductParams(BufferId in, WeightId bias) const {
+  GemmParams params;
+  params.x = Rows(in);
+  params.bias = weights_.At(bias).data();
+  params.m = RowsOf(in);
   params.workspace = product_workspace_;
   params.counters = product_counters_;
-  Check(LaunchGemm(runtime_, stream_, params));
+  return params;
 }
 
 void CudaProgram::Do(const ActivationStep& step) {
@@ -171,8 +173,8 @@ void CudaProgram::Do(const RopeAppendOp& op) {
     params.angles = angles_[static_cast<size_t>(op.rope)].table;
     params.rotary_dim = angles_[static_cast<size_t>(op.rope)].rotary_dim;
   }
-  params.q_norm = weights_.At(op.q_norm).data;
-  params.k_norm = weights_.At(op.k_norm).data;
+  params.q_norm = weights_.At(op.q_norm).data();
+  params.k_norm = weights_.At(op.k_norm).data();
   params.epsilon = op.norm_epsilon;
   params.weight_offset = op.norm_weight_offset;
   params.keys = pool.keys;
@@ -233,20 +235,12 @@ void CudaProgram::Do(const GatherStep& step) {
 
 void CudaProgram::Do(const LogitsOp& op) {
   const DeviceWeight& head = weights_.At(op.head);
-  GemmParams params;
-  params.x = Rows(op.in);
-  params.weight = head.data;
-  params.bias = weights_.At(op.bias).data;
+  GemmParams params = ProductParams(op.in, op.bias);
   params.out = buffers_[static_cast<size_t>(op.out)];
   params.out_float32 = true;
   params.scale = op.scale;
   params.softcap = op.softcap;
-  params.m = step_.samples;
-  params.n = head.rows;
-  params.k = head.cols;
-  params.workspace = product_workspace_;
-  params.counters = product_counters_;
-  Check(LaunchGemm(runtime_, stream_, params));
+  Check(LaunchProduct(runtime_, stream_, head, params));
   if (step_.logits.empty()) return;
   const auto stride = static_cast<size_t>(head.rows);
   const auto count = static_cast<size_t>(vocabulary_.count);

@@ -1,129 +1,139 @@
 #include "kernels/cuda/backend/device_weights.h"
 
 #include <algorithm>
-#include <span>
+#include <utility>
 
-#include "kernels/cuda/backend/expand.h"
+#include "kernels/cuda/backend/weight_loader.h"
 
 namespace quire::kernels::cuda {
 namespace {
 
-constexpr int64_t kSlabBytes = 8 << 20;  // of expanded rows on their way to the device
+int Whole(int64_t n) { return static_cast<int>((n + 7) / 8 * 8); }
 
-int64_t ElementsOf(const Weight& weight) {
-  int64_t elements = 0;
-  for (const WeightSource& part : weight.parts) elements += part.rows * part.cols;
-  return elements;
+int64_t SourceBytes(const Weight& weight) {
+  int64_t bytes = 0;
+  for (const WeightSource& source : weight.parts) bytes += source.Bytes();
+  return bytes;
 }
 
-// Brings the weights of one program to the device, one after another.
-class Loader {
- public:
-  Loader(const ProgramOptions& options, runtime::Runtime& runtime)
-      : options_(options), runtime_(runtime) {}
+bool IsQuantised(const Weight& weight) {
+  return std::any_of(weight.parts.begin(), weight.parts.end(),
+                     [](const WeightSource& source) { return BlockElements(source.type) > 1; });
+}
 
-  runtime::Error Begin() { return runtime_.CreateStream(&stream_); }
-
-  runtime::Error LoadOne(const Weight& weight, const WeightRole& role, const DeviceWeight& to) {
-    if (!role.is_matrix) return LoadVector(weight, to);
-    int64_t row = 0;  // of the stacked parts
-    const int64_t slab = std::max<int64_t>(1, kSlabBytes / (2 * to.cols));
-    for (const WeightSource& part : weight.parts) {
-      for (int64_t begin = 0; begin < part.rows; begin += slab) {
-        const int64_t count = std::min(slab, part.rows - begin);
-        slab_.resize(static_cast<size_t>(count * part.cols));
-        ExpandRows(part, begin, slab_);
-        runtime::Error error = Send(to.data + (row + begin) * to.cols);
-        if (!error.empty()) return error;
-        Release(part, begin, count);
-      }
-      row += part.rows;
+// Why no part may stay quantised; null: those of quantised types do.
+const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
+  if (role.expand) return "as was asked for";
+  DType before{};
+  int64_t row = 0;
+  for (const WeightSource& source : weight.parts) {
+    if (BlockElements(source.type) > 1 && !CanStayQuantised(source.type, source.cols)) {
+      return "its rows are no whole blocks";
     }
-    slab_.assign(static_cast<size_t>((to.rows - row) * to.cols), 0);
-    return Send(to.data + row * to.cols);
-  }
-
- private:
-  runtime::Error LoadVector(const Weight& weight, const DeviceWeight& to) {
-    slab_.clear();
-    for (const WeightSource& part : weight.parts) {
-      floats_.resize(static_cast<size_t>(part.cols));
-      for (int64_t row = 0; row < part.rows; ++row) {
-        ExpandRow(part, row, floats_);
-        for (const float value : floats_) slab_.push_back(RoundToBf16(value));
-      }
+    if (row > 0 && source.type != before) {
+      if (role.is_table) return "rows are looked up in it, and it has several types";
+      if (row % 8 != 0) return "a type of weights begins within eight rows";
     }
-    slab_.resize(static_cast<size_t>(to.cols), 0);
-    return Send(to.data);
+    before = source.type;
+    row += source.rows;
   }
+  return nullptr;
+}
 
-  // Copies the slab and waits, so that it can be filled again.
-  runtime::Error Send(uint16_t* to) {
-    if (slab_.empty()) return {};
-    runtime::Error error = runtime_.Copy(stream_, to, slab_.data(), 2 * slab_.size());
-    if (error.empty()) error = runtime_.Synchronize(stream_);
-    return error;
+DeviceWeight PlanVector(const Weight& weight) {
+  int64_t elements = 0;
+  for (const WeightSource& source : weight.parts) elements += source.rows * source.cols;
+  DeviceWeightPart part;
+  part.rows = 1;
+  part.source_count = weight.parts.size();
+  return {1, Whole(elements), {part}};
+}
+
+// Neighbours of one quantised type are one part, as are neighbours of any types that become
+// bfloat16.
+DeviceWeight PlanMatrix(const Weight& weight, bool expand) {
+  DeviceWeight planned{Whole(weight.rows), static_cast<int>(weight.cols), {}};
+  const auto form = [&](size_t source) {  // 0: bfloat16
+    const DType type = weight.parts[source].type;
+    return expand || BlockElements(type) == 1 ? 0 : 1 + static_cast<int>(type);
+  };
+  int row = 0;
+  for (size_t i = 0; i < weight.parts.size(); ++i) {
+    if (i == 0 || form(i) != form(i - 1)) {
+      DeviceWeightPart part;
+      part.first_row = row;
+      part.first_source = i;
+      if (form(i) != 0) part.quantised = QuantisedLayout(weight.parts[i].type, weight.cols);
+      planned.parts.push_back(part);
+    }
+    planned.parts.back().rows += static_cast<int>(weight.parts[i].rows);
+    ++planned.parts.back().source_count;
+    row += static_cast<int>(weight.parts[i].rows);
   }
-
-  void Release(const WeightSource& part, int64_t begin, int64_t count) const {
-    if (!options_.release_source) return;
-    // What lies between the rows of a slice belongs to other ranks: they read it from disk again.
-    options_.release_source(part.Row(begin), (count - 1) * part.RowStride() + part.RowBytes());
-  }
-
-  const ProgramOptions& options_;
-  runtime::Runtime& runtime_;
-  runtime::StreamId stream_{};
-  std::vector<uint16_t> slab_;
-  std::vector<float> floats_;
-};
+  if (!planned.parts.empty()) planned.parts.back().rows += planned.rows - row;
+  return planned;
+}
 
 }  // namespace
 
+size_t DeviceWeightPart::Bytes(int cols) const {
+  if (quantised.bits > 0) return QuantisedBytes(quantised, rows);
+  return 2 * static_cast<size_t>(rows) * static_cast<size_t>(cols);
+}
+
 DeviceWeight PlanWeight(const Weight& weight, const WeightRole& role) {
-  const auto whole = [](int64_t n) { return static_cast<int>((n + 7) / 8 * 8); };
   if (!role.used) return {};
-  if (!role.is_matrix) return {nullptr, 1, whole(ElementsOf(weight))};
-  return {nullptr, whole(weight.rows), static_cast<int>(weight.cols)};
+  if (!role.is_matrix) return PlanVector(weight);
+  return PlanMatrix(weight, WhyExpanded(weight, role) != nullptr);
 }
 
 int64_t PlanWeightBytes(const StepProgram& program, const DeviceProgram& lowered) {
-  int64_t bytes = 0;
+  size_t bytes = 0;
   for (size_t id = 0; id < program.weights.size(); ++id) {
-    const DeviceWeight shape = PlanWeight(program.weights[id], lowered.weights[id]);
-    bytes += 2 * int64_t{shape.rows} * shape.cols;
+    const DeviceWeight planned = PlanWeight(program.weights[id], lowered.weights[id]);
+    for (const DeviceWeightPart& part : planned.parts) bytes += part.Bytes(planned.cols);
   }
-  return bytes;
+  return static_cast<int64_t>(bytes);
+}
+
+WeightForms PlanWeightForms(const StepProgram& program, const DeviceProgram& lowered) {
+  WeightForms forms;
+  for (size_t id = 0; id < program.weights.size(); ++id) {
+    const Weight& weight = program.weights[id];
+    const WeightRole& role = lowered.weights[id];
+    if (!role.used || !IsQuantised(weight)) continue;
+    const char* why = role.is_matrix ? WhyExpanded(weight, role) : "it is a vector";
+    ++(why == nullptr ? forms.quantised : forms.expanded);
+    if (why != nullptr && forms.expanded == 1) forms.expanded_why = weight.name + ": " + why;
+  }
+  return forms;
 }
 
 runtime::Error DeviceWeights::Load(const StepProgram& program, const DeviceProgram& lowered,
                                    const ProgramOptions& options, runtime::Runtime& runtime,
                                    DeviceHeap& heap) {
-  Loader loader(options, runtime);
+  WeightLoader loader(options, runtime);
   if (runtime::Error error = loader.Begin(); !error.empty()) return error;
-  const auto bytes_of = [](const Weight& weight) {
-    int64_t bytes = 0;
-    for (const WeightSource& part : weight.parts) bytes += part.Bytes();
-    return bytes;
-  };
   int64_t total = 0;
-  for (const Weight& weight : program.weights) total += bytes_of(weight);
+  for (const Weight& weight : program.weights) total += SourceBytes(weight);
   int64_t done = 0;
   for (size_t id = 0; id < program.weights.size(); ++id) {
     const Weight& weight = program.weights[id];
     DeviceWeight to = PlanWeight(weight, lowered.weights[id]);
-    to.data = heap.New<uint16_t>(static_cast<size_t>(to.rows) * static_cast<size_t>(to.cols));
-    if (!heap.error().empty()) return weight.name + ": " + heap.error();
-    if (to.data != nullptr) {
-      if (runtime::Error error = loader.LoadOne(weight, lowered.weights[id], to); !error.empty()) {
-        return weight.name + ": " + error;
-      }
+    for (DeviceWeightPart& part : to.parts) {
+      auto* at = heap.New<std::byte>(part.Bytes(to.cols));
+      if (!heap.error().empty()) return weight.name + ": " + heap.error();
+      if (part.quantised.bits > 0) part.quantised.data = reinterpret_cast<unsigned char*>(at);
+      if (part.quantised.bits == 0) part.data = reinterpret_cast<uint16_t*>(at);
+      runtime::Error error = lowered.weights[id].is_matrix ? loader.LoadMatrix(weight, to, part, at)
+                                                           : loader.LoadVector(weight, to, at);
+      if (!error.empty()) return weight.name + ": " + error;
     }
-    weights_.push_back(to);
-    done += bytes_of(weight);
+    weights_.push_back(std::move(to));
+    done += SourceBytes(weight);
     if (options.progress) options.progress(done, total);
   }
-  return {};
+  return loader.End();
 }
 
 }  // namespace quire::kernels::cuda

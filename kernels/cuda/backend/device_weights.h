@@ -1,7 +1,13 @@
-// The weights of a program in device memory: bfloat16, whatever their format in the file.
+// The weights of a program in device memory: quantised ones as they are, in the order of the tensor
+// core's lanes, all others in bfloat16.
 //
 // Owned by a CudaProgram; filled while it loads, read-only afterwards. Matrices are [rows, cols],
-// rows rounded up to a multiple of 8 with zeros; vectors are one row.
+// rows rounded up to a multiple of 8 with zeros; vectors are one row of bfloat16.
+//
+// Invariants:
+// 1. A matrix is cut into parts of one form each, which begin at multiples of 8 rows.
+// 2. Whether a part is quantised changes no bit of a product or a look-up: weights become the
+//    float32 of their format, rounded once to bfloat16, here or in registers.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +16,45 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/backend/device_heap.h"
 #include "kernels/cuda/backend/lowering.h"
+#include "kernels/cuda/ops/quantised.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
 
-struct DeviceWeight {
-  uint16_t* data = nullptr;  // null: no step reads it
+// Rows of one form, one below another.
+struct DeviceWeightPart {
+  int first_row = 0;
   int rows = 0;
-  int cols = 0;
+  uint16_t* data = nullptr;   // bfloat16 [rows, cols], where quantised.bits is 0
+  QuantisedWeight quantised;  // with data
+  // Those of the weight's sources that it is made of.
+  size_t first_source = 0;
+  size_t source_count = 0;
+
+  size_t Bytes(int cols) const;
 };
 
-// Shape on the device, without memory.
+struct DeviceWeight {
+  int rows = 0;
+  int cols = 0;
+  std::vector<DeviceWeightPart> parts;  // none: no step reads it
+
+  // Of a weight with one part: a vector, or a table. Null where it is absent.
+  const uint16_t* data() const { return parts.empty() ? nullptr : parts.front().data; }
+  QuantisedWeight quantised() const {
+    return parts.empty() ? QuantisedWeight() : parts.front().quantised;
+  }
+};
+
+// Shapes on the device, without memory.
 DeviceWeight PlanWeight(const Weight& weight, const WeightRole& role);
 int64_t PlanWeightBytes(const StepProgram& program, const DeviceProgram& lowered);
+WeightForms PlanWeightForms(const StepProgram& program, const DeviceProgram& lowered);
 
 class DeviceWeights {
  public:
-  // Returns when every weight is on the device, or with an error.
+  // Returns when every weight is on the device, or with an error. Weights are repacked by several
+  // threads into pinned memory, while what was repacked before is copied.
   runtime::Error Load(const StepProgram& program, const DeviceProgram& lowered,
                       const ProgramOptions& options, runtime::Runtime& runtime, DeviceHeap& heap);
 

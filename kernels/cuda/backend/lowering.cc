@@ -18,6 +18,7 @@ class Lowering {
       lowered_.buffers.push_back({buffer.name, buffer.width, buffer.sampled_rows_only, false});
     }
     lowered_.weights.resize(program.weights.size());
+    for (WeightRole& role : lowered_.weights) role.expand = program.dequantize_weights;
   }
 
   std::string Run() {
@@ -46,8 +47,8 @@ class Lowering {
     const VocabularySlice slice = VocabularyOf(program_);
     BufferId out = op.out;
     pending_[out] = kNoId;
-    UseMatrix(op.table);
-    UseMatrix(op.positions);
+    UseTable(op.table);
+    UseTable(op.positions);
     if (op.table != kNoId) {
       Emit(EmbedStep{op.table, false, slice.begin, slice.count, op.scale, out});
       if (op.positions == kNoId) return;
@@ -151,6 +152,10 @@ class Lowering {
     return role;
   }
   void UseMatrix(WeightId id) { UseVector(id).is_matrix = true; }
+  void UseTable(WeightId id) {
+    UseMatrix(id);
+    UseVector(id).is_table = true;
+  }
 
   template <class Step>
   void Emit(Step step) {

@@ -82,6 +82,8 @@ using DeviceStep = std::variant<EmbedStep, NormStep, ProductStep, ActivationStep
 struct WeightRole {
   bool used = false;
   bool is_matrix = false;  // rows padded to a multiple of 8
+  bool is_table = false;   // single rows of it are read
+  bool expand = false;     // quantised parts become bfloat16
 };
 
 struct DeviceProgram {

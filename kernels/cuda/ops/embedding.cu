@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device/memory.h"
 #include "kernels/cuda/device/numbers.h"
+#include "kernels/cuda/ops/embedding_quantised.h"
 
 namespace quire::kernels::cuda {
 
@@ -30,6 +31,7 @@ runtime::Error LaunchEmbedding(runtime::Runtime& runtime, runtime::StreamId stre
     return "embedding: width " + std::to_string(params.width) + ": a multiple of 8 is needed";
   }
   if (params.rows <= 0) return {};
+  if (params.quantised.data != nullptr) return LaunchQuantisedEmbedding(runtime, stream, params);
   const int pieces = (params.width / 8 + kEmbeddingThreads - 1) / kEmbeddingThreads;
   return runtime.Launch(stream, QUIRE_KERNEL_OF(embedding, kEmbeddingThreads),
                         runtime::ShapeOf(static_cast<uint32_t>(params.rows),

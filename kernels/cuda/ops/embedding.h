@@ -1,14 +1,17 @@
-// Rows of the embedding table by token.
+// Rows of the embedding table by token, from a table of bfloat16 or one that stays quantised.
 #pragma once
 
+#include "kernels/cuda/ops/quantised.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
 
 // out[t] = table[tokens[t] − first_token] · scale, [rows, width] bfloat16; zeros for a token that
-// is not in this rank's part of the vocabulary, [first_token, first_token + vocabulary).
+// is not in this rank's part of the vocabulary, [first_token, first_token + vocabulary). A
+// quantised table gives the bits of one that was expanded to bfloat16.
 struct EmbeddingParams {
-  const uint16_t* table = nullptr;  // [vocabulary, width]
+  const uint16_t* table = nullptr;  // [vocabulary, width], where `quantised` has no data
+  QuantisedWeight quantised;        // [vocabulary, width]
   const int32_t* tokens = nullptr;
   uint16_t* out = nullptr;
   int rows = 0;

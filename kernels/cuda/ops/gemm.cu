@@ -52,14 +52,15 @@ int GemmSplits(int n, int k) {
   return Ceil(tiles, Ceil(tiles, splits));  // no piece is empty
 }
 
-size_t GemmWorkspaceBytes(int m, int n, int k) {
-  if (GemmSplits(n, k) == 1) return 0;
+size_t GemmWorkspaceBytes(int m, int n, int k, int whole_n) {
+  const int splits = GemmSplits(whole_n > 0 ? whole_n : n, k);
+  if (splits == 1) return 0;
   size_t most = 0;
   for (const int bits : {0, 4}) {  // quantised weights have one set of tiles
     const int tokens = Choose(m, bits).tokens;
     if (!Apart(m, n, tokens, kGemmMultiprocessors)) continue;
     const size_t tiles = static_cast<size_t>(Ceil(m, tokens)) * Ceil(n, kGemmRows);
-    most = std::max(most, tiles * GemmSplits(n, k) * tokens * kGemmRows * sizeof(float));
+    most = std::max(most, tiles * splits * tokens * kGemmRows * sizeof(float));
   }
   return most;
 }
@@ -86,7 +87,7 @@ runtime::Error LaunchGemm(runtime::Runtime& runtime, runtime::StreamId stream, G
   if (params.m <= 0) return {};
   const GemmKernel choice =
       Choose(params.m, params.quantised.data != nullptr ? params.quantised.bits : 0);
-  params.splits = GemmSplits(params.n, params.k);
+  params.splits = GemmSplits(params.whole_n > 0 ? params.whole_n : params.n, params.k);
   params.tiles_per_split = Ceil(Ceil(params.k, kGemmDepth), params.splits);
   runtime::LaunchShape shape = runtime::ShapeOf(
       static_cast<uint32_t>(Ceil(params.m, choice.tokens)),

@@ -31,7 +31,9 @@ struct GemmParams {
   const uint16_t* bias = nullptr;    // [n] or null
   void* out = nullptr;               // [m, n] bfloat16, or float32 with out_float32
   int m = 0;
-  int n = 0;           // a multiple of 8
+  int n = 0;  // a multiple of 8
+  // Rows of the whole matrix, where these are some of them: pieces of K follow from it. 0: n.
+  int whole_n = 0;
   int k = 0;           // a multiple of 8
   int out_stride = 0;  // elements from row to row of out, a multiple of 8; 0: n
   bool out_float32 = false;
@@ -39,8 +41,8 @@ struct GemmParams {
   bool relu = false;
   float scale = 1.0f;
   float softcap = 0.0f;  // above 0: y = softcap · tanh(y / softcap)
-  // Where pieces wait for each other: GemmWorkspaceBytes(m, n, k) of memory, and GemmCounters(m, n)
-  // words that are zero before the first launch and zero again after each.
+  // Where pieces wait for each other: GemmWorkspaceBytes(m, n, k, whole_n) of memory, and
+  // GemmCounters(m, n) words that are zero before the first launch and zero again after each.
   float* workspace = nullptr;
   uint32_t* counters = nullptr;
   // With fewer tiles than this, pieces get blocks of their own. At most kGemmMultiprocessors.
@@ -53,7 +55,7 @@ struct GemmParams {
 // Pieces that K is cut into.
 int GemmSplits(int n, int k);
 // Of weights of any format.
-size_t GemmWorkspaceBytes(int m, int n, int k);
+size_t GemmWorkspaceBytes(int m, int n, int k, int whole_n = 0);
 size_t GemmCounters(int m, int n);
 
 runtime::Error LaunchGemm(runtime::Runtime& runtime, runtime::StreamId stream, GemmParams params);

@@ -65,6 +65,10 @@ TEST(WorkerConfig, AGpuHasOneTypeOfKeysAndValues) {
   EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--kv-cache-dtype=fp8"}),
             "--kv-cache-dtype: a GPU keeps keys and values in bfloat16 alone, is 'fp8'; leave it "
             "out, or set --device cpu");
+  EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--dequantize-weights"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--dequantize-weights"}),
+            "--dequantize-weights: quantised weights stay as they are on the CPU; leave it out, or "
+            "set --device cuda");
   EXPECT_EQ(CheckError({"--model=m", "--device=cuda-emulated"}),
             "--device: must be auto, cpu, cuda, or cuda: with indices or UUIDs parted by commas, "
             "as in cuda:0,1, is 'cuda-emulated'")

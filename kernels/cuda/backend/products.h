@@ -1,0 +1,23 @@
+// A product with a weight as it lies on the device: one launch for each of its parts, with the bits
+// of one launch with all of its rows.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cuda/backend/device_weights.h"
+#include "kernels/cuda/ops/gemm.h"
+
+namespace quire::kernels::cuda {
+
+// What GemmParams::workspace and counters must hold for products of m rows.
+struct ProductNeeds {
+  size_t bytes = 0;
+  size_t counters = 0;
+};
+ProductNeeds NeedsOfProduct(const DeviceWeight& weight, int m);
+
+// `params` without weight, n, whole_n and k. Rows of the result are those of the weight.
+runtime::Error LaunchProduct(runtime::Runtime& runtime, runtime::StreamId stream,
+                             const DeviceWeight& weight, const GemmParams& params);
+
+}  // namespace quire::kernels::cuda
