@@ -10,7 +10,8 @@
 namespace quire::cli {
 namespace {
 
-// The children are told by flags; what the environment says has been read here already.
+// The children are told by flags, apart from secrets; what the environment says has been read here
+// already.
 std::vector<std::string> ChildEnvironment(const config::Environment& environment) {
   std::vector<std::string> variables;
   for (const auto& [name, value] : environment) {
@@ -55,6 +56,7 @@ int RunServe(const CommandInputs& inputs) {
   options.workers = plan->workers;
   options.worker_listen = plan->worker_listen;
   options.environment = ChildEnvironment(inputs.environment);
+  options.router_environment = plan->router_environment;
   options.served_name = plan->model.served_name;
   return Supervisor(options).Run();
 }

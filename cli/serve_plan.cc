@@ -1,10 +1,12 @@
 #include "cli/serve_plan.h"
 
 #include <algorithm>
+#include <cctype>
 #include <deque>
 #include <string_view>
 
 #include "cli/vllm_flags.h"
+#include "common/check.h"
 #include "common/config/describe.h"
 
 namespace quire::cli {
@@ -26,6 +28,9 @@ constexpr std::string_view kOwnOfRouter[] = {"worker",
 constexpr std::string_view kOwnOfWorker[] = {
     "model", "listen",      "http-port",      "ready-fd",      "config",       "workers-on-host",
     "plan",  "plan-memory", "plan-bandwidth", "tls-cert-file", "tls-key-file", "tls-ca-file"};
+
+// Told in the environment, which only their own user can read.
+constexpr std::string_view kSecrets[] = {"api-key"};
 
 template <size_t N>
 bool Contains(const std::string_view (&names)[N], std::string_view name) {
@@ -74,6 +79,7 @@ void AddToSchema(Forwarded& f, config::Schema& schema) {
   flag.value_name = f.flag.value_name;
   flag.default_text = f.flag.default_text;
   flag.choices = f.flag.choices;
+  flag.secret = Contains(kSecrets, f.flag.name);
   if (f.flag.value_name.empty()) {
     flag.target = &f.on;
   } else if (f.flag.repeatable) {
@@ -82,6 +88,33 @@ void AddToSchema(Forwarded& f, config::Schema& schema) {
     flag.target = &f.value;
   }
   schema.Add(std::move(flag));
+}
+
+std::string VariableName(std::string_view flag) {
+  std::string variable = "QUIRE_";
+  for (const char c : flag) {
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return variable;
+}
+
+// Lists are told apart by commas there.
+absl::Status AppendVariable(const Forwarded& f, const config::ParseResult& result,
+                            std::vector<std::string>& variables) {
+  if (!result.IsSet(f.flag.name)) return absl::OkStatus();
+  std::string variable = VariableName(f.flag.name) + "=";
+  const size_t start = variable.size();
+  for (const std::string& value : f.flag.repeatable ? f.values : std::vector{f.value}) {
+    if (f.flag.repeatable && value.find(',') != std::string::npos) {
+      return InvalidArgument("--" + f.flag.name +
+                             ": a value has a comma in it, which is what tells values apart in "
+                             "the environment; use one without");
+    }
+    if (variable.size() > start) variable += ',';
+    variable += value;
+  }
+  variables.push_back(std::move(variable));
+  return absl::OkStatus();
 }
 
 // "--name=value" for every value of a setting that somebody gave.
@@ -96,6 +129,20 @@ void AppendArguments(const Forwarded& f, const config::ParseResult& result,
   } else {
     args.push_back(start + "=" + f.value);
   }
+}
+
+absl::Status HandOn(const std::deque<Forwarded>& forwarded, const config::ParseResult& result,
+                    ServePlan& plan) {
+  for (const Forwarded& f : forwarded) {
+    if (Contains(kSecrets, f.flag.name)) {
+      QUIRE_CHECK_MSG(f.to_router && !f.to_worker, "only the router is told secrets");
+      QUIRE_RETURN_IF_ERROR(AppendVariable(f, result, plan.router_environment));
+      continue;
+    }
+    if (f.to_router) AppendArguments(f, result, plan.router_args);
+    if (f.to_worker) AppendArguments(f, result, plan.worker_args);
+  }
+  return absl::OkStatus();
 }
 
 // The arguments, with vLLM's in our words.
@@ -229,13 +276,9 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
   folders.insert(folders.end(), inputs.model_folders.begin(), inputs.model_folders.end());
   QUIRE_ASSIGN_OR_RETURN(plan.model, ResolveModel(model, folders));
   plan.worker_args.push_back("--model=" + plan.model.path);
-  bool named = false;
-  for (const Forwarded& f : forwarded) {
-    if (f.to_router) AppendArguments(f, result, plan.router_args);
-    if (f.to_worker) AppendArguments(f, result, plan.worker_args);
-    named = named || (f.flag.name == "served-model-name" && result.IsSet(f.flag.name));
-  }
-  if (!named) plan.worker_args.push_back("--served-model-name=" + plan.model.served_name);
+  QUIRE_RETURN_IF_ERROR(HandOn(forwarded, result, plan));
+  if (!result.IsSet("served-model-name"))
+    plan.worker_args.push_back("--served-model-name=" + plan.model.served_name);
   QUIRE_RETURN_IF_ERROR(PlanPeers(peers, plan));
   if (plan.workers > 1) {
     plan.worker_args.push_back("--workers-on-host=" + std::to_string(plan.workers));

@@ -19,6 +19,8 @@ struct ServePlan {
   ResolvedModel model;
   int32_t workers = 1;
   std::vector<std::string> router_args;  // without what the supervisor adds: --worker, --ready-fd
+  // Secrets, which every user of the machine could read off a command line: "QUIRE_API_KEY=…".
+  std::vector<std::string> router_environment;
   std::vector<std::string> worker_args;  // without --listen, --http-port, --ready-fd
   std::string worker_listen = "127.0.0.1:0";
   std::vector<std::string> warnings;

@@ -98,9 +98,14 @@ std::vector<std::string> Supervisor::Arguments(const Child& child) const {
 
 bool Supervisor::StartChild(Child& child) {
   child.start_at_ms = -1;
+  std::vector<std::string> environment = options_.environment;
+  if (child.is_router) {
+    environment.insert(environment.end(), options_.router_environment.begin(),
+                       options_.router_environment.end());
+  }
   auto process =
       ChildProcess::Start(child.is_router ? options_.router_program : options_.worker_program,
-                          Arguments(child), options_.environment);
+                          Arguments(child), environment);
   if (!process.ok()) {
     std::fprintf(stderr, "quire serve: %s\n", StatusMessage(process.status()).c_str());
     exit_code_ = 1;

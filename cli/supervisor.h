@@ -25,9 +25,10 @@ struct SupervisorOptions {
   std::vector<std::string> router_args;
   std::vector<std::string> worker_args;
   int workers = 1;
-  std::string worker_listen = "127.0.0.1:0";  // with more than one worker: port 0
-  std::vector<std::string> environment;       // of the children
-  std::string served_name;                    // for the ready line
+  std::string worker_listen = "127.0.0.1:0";    // with more than one worker: port 0
+  std::vector<std::string> environment;         // of the children
+  std::vector<std::string> router_environment;  // of the router besides
+  std::string served_name;                      // for the ready line
 };
 
 class Supervisor {

@@ -54,6 +54,8 @@ config::Description Says(const std::vector<std::string>& names, bool with_bool) 
   repeated.name = "served-model-name";
   repeated.target = &list;
   schema.Add(repeated);
+  std::vector<std::string> keys;
+  if (!with_bool) schema.Add({.name = "api-key", .target = &keys});
   if (with_bool) {
     config::Flag flag;
     flag.name = "enable-prefix-caching";
@@ -101,6 +103,25 @@ TEST(ServePlan, DefaultsToTheDemoAndReadsTheEnvironment) {
   EXPECT_NE(std::find(plan->worker_args.begin(), plan->worker_args.end(), "--threads=4"),
             plan->worker_args.end());
   EXPECT_TRUE(plan->router_args.empty());
+}
+
+// Every user of a machine may read the command lines of all its processes.
+TEST(ServePlan, SecretsGoToTheRouterInItsEnvironmentAlone) {
+  Plans plans;
+  plans.inputs.environment = {{"QUIRE_API_KEY", "sk-one,sk-two"}};
+  auto plan = plans.Plan({"--port=9"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->router_args, std::vector<std::string>{"--port=9"});
+  EXPECT_EQ(plan->router_environment, std::vector<std::string>{"QUIRE_API_KEY=sk-one,sk-two"});
+  for (const std::string& arg : plan->worker_args) EXPECT_EQ(arg.find("sk-"), std::string::npos);
+  plan = plans.Plan({"--api-key=sk-3"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->router_environment, std::vector<std::string>{"QUIRE_API_KEY=sk-3"});
+  EXPECT_TRUE(plan->router_args.empty());
+  EXPECT_EQ(StatusMessage(plans.Plan({"--api-key=a,b"}).status()).find("a,b"), std::string::npos);
+  EXPECT_FALSE(plans.Plan({"--api-key=a,b"}).ok());
+  plans.inputs.environment.clear();
+  EXPECT_TRUE(plans.Plan({})->router_environment.empty());
 }
 
 TEST(ServePlan, PeersShareTheirWorkersUnderCertificates) {
