@@ -22,7 +22,7 @@ constexpr std::string_view kWays =
     "A bool flag --x is switched off by --no-x. Sizes: 512MiB, 2GB. Times: 200ms, 30s, 5m.";
 constexpr std::string_view kExitCodes =
     "0: done. 1: failed at run time. 2: bad arguments or configuration. 3: the model cannot be "
-    "used. 4: the device cannot be used.";
+    "used. 4: the device cannot be used. 130: interrupted by Ctrl-C.";
 
 // The character at `i`, which is moved behind it: \[u00D7], as groff writes what is not ASCII.
 std::string RoffCharacter(std::string_view text, size_t& i) {

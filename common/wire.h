@@ -75,6 +75,7 @@ struct Submit {
   uint32_t initial_window = 0;  // 0 is unlimited
   std::vector<std::string> required_features;
   std::string traceparent;
+  std::string tracestate;
   std::string request_id;
   std::string model_id;
 };
@@ -134,6 +135,8 @@ struct Refused {
   std::string field;
   std::string message;
   uint32_t retry_after_ms = 0;
+  // Of its Submit, for the worker's own traces and log; not sent.
+  std::string traceparent{}, tracestate{}, request_id{};
 };
 
 struct CacheEvents {

@@ -201,6 +201,9 @@ class Service {
       traces.SetEpoch(epoch);
       return epoch;
     });
+    hub_->SetRefusalTaker([this, &traces](RouterInstance router, const Refused& refused) {
+      traces.Write(refused, {router, executor_.clock().Now()});
+    });
     hub_->SetRecordTaker([attempt_log, &traces](const AttemptRecord& record) {
       if (attempt_log != nullptr) attempt_log->Write(record);
       traces.Write(record);

@@ -2,8 +2,10 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <vector>
 
 namespace quire::trace {
 namespace {
@@ -28,6 +30,47 @@ bool ReadHex(std::string_view digits, uint64_t& value) {
     value = value << 4 | digit;
   }
   return true;
+}
+
+constexpr size_t kMaxTracestateEntries = 32;
+constexpr size_t kLongTracestateEntry = 128;
+
+bool IsLowerAlnum(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+bool IsTracestateEntry(std::string_view entry) {
+  constexpr size_t kMaxPartBytes = 256;
+  const size_t equals = entry.find('=');
+  if (equals == std::string_view::npos) return false;
+  const std::string_view key = entry.substr(0, equals), value = entry.substr(equals + 1);
+  if (key.empty() || key.size() > kMaxPartBytes || !IsLowerAlnum(key[0])) return false;
+  if (value.empty() || value.size() > kMaxPartBytes) return false;
+  constexpr std::string_view kMarks = "_-*/@";
+  return std::all_of(key.begin(), key.end(),
+                     [&](char c) { return IsLowerAlnum(c) || kMarks.find(c) != kMarks.npos; }) &&
+         std::all_of(value.begin(), value.end(),
+                     [](char c) { return c >= 0x20 && c <= 0x7e && c != '='; });
+}
+
+// Its entries without the space around them; none where one of them is wrong.
+std::vector<std::string_view> TracestateEntries(std::string_view header) {
+  std::vector<std::string_view> entries;
+  while (!header.empty()) {
+    const size_t comma = std::min(header.find(','), header.size());
+    std::string_view entry = header.substr(0, comma);
+    header.remove_prefix(std::min(comma + 1, header.size()));
+    const size_t begin = entry.find_first_not_of(" \t");
+    if (begin == std::string_view::npos) continue;  // empty ones are allowed
+    entry = entry.substr(begin, entry.find_last_not_of(" \t") + 1 - begin);
+    if (!IsTracestateEntry(entry) || entries.size() == kMaxTracestateEntries) return {};
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
+std::string Joined(const std::vector<std::string_view>& entries) {
+  std::string text;
+  for (const std::string_view entry : entries) text.append(text.empty() ? "" : ",").append(entry);
+  return text;
 }
 
 uint64_t Hash(const std::array<uint64_t, 3>& words, uint64_t seed) {
@@ -60,6 +103,21 @@ std::optional<TraceContext> ParseTraceparent(std::string_view header) {
 std::string FormatTraceparent(const TraceContext& context) {
   return "00-" + TraceIdHex(context.trace) + "-" + SpanIdHex(context.span) +
          (context.sampled ? "-01" : "-00");
+}
+
+std::string KeepTracestate(std::string_view header) {
+  std::vector<std::string_view> entries = TracestateEntries(header);
+  if (entries.empty()) return "";
+  if (header.size() <= kMaxTracestateBytes) return std::string(header);
+  std::string text = Joined(entries);
+  while (text.size() > kMaxTracestateBytes) {
+    const auto last_long = std::find_if(entries.rbegin(), entries.rend(), [](std::string_view e) {
+      return e.size() > kLongTracestateEntry;
+    });
+    entries.erase(last_long == entries.rend() ? entries.end() - 1 : last_long.base() - 1);
+    text = Joined(entries);
+  }
+  return text;
 }
 
 std::string TraceIdHex(TraceId id) { return SpanIdHex(id.high) + SpanIdHex(id.low); }
@@ -112,13 +170,14 @@ std::string TraceResponse(const RequestTrace& trace) {
 }
 
 RequestTrace BeginTrace(const std::optional<Sampler>& sampler, std::string_view header,
-                        uint64_t instance, uint64_t number) {
+                        uint64_t instance, uint64_t number, std::string_view state) {
   const std::optional<TraceContext> parent = ParseTraceparent(header);
   RequestTrace trace;
   trace.span = DerivedSpanId(instance, number, 0);
   if (parent) {
     trace.id = parent->trace;
     trace.parent = parent->span;
+    trace.state = std::string(state);
   } else if (sampler) {
     trace.id = DerivedTraceId(instance, number);
   }

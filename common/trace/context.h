@@ -4,6 +4,7 @@
 // traceparent of version 00, or of a later one with the same beginning, is none.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,13 @@ struct TraceContext {
 std::optional<TraceContext> ParseTraceparent(std::string_view header);
 std::string FormatTraceparent(const TraceContext& context);
 
+// At least so much of a tracestate is handed on, as the recommendation asks.
+inline constexpr size_t kMaxTracestateBytes = 512;
+// What is handed on of a tracestate header: all of it as it came; of one above the limit its
+// entries in their order, the long ones (above 128 bytes) left out first, then the last. Empty for
+// what is none: an entry that is not key=value, more than 32 of them.
+std::string KeepTracestate(std::string_view header);
+
 std::string TraceIdHex(TraceId id);    // 32 digits
 std::string SpanIdHex(uint64_t span);  // 16 digits
 
@@ -37,6 +45,7 @@ struct RequestTrace {
   uint64_t span = 0;    // its own
   uint64_t parent = 0;  // its client's; 0: none
   bool sampled = false;
+  std::string state;  // its client's tracestate, which all its spans carry on unchanged
 };
 
 // Which traces are recorded, as OTEL_TRACES_SAMPLER says.
@@ -69,8 +78,9 @@ std::string TraceIdOf(std::string_view traceparent);
 std::string TraceResponse(const RequestTrace& trace);
 
 // A request's trace: its client's where `header` is a traceparent, else, with a sampler, one of its
-// own. Without a sampler nothing is recorded.
+// own. Without a sampler nothing is recorded. `state` belongs to `header` and means nothing without
+// one; it is what KeepTracestate gave.
 RequestTrace BeginTrace(const std::optional<Sampler>& sampler, std::string_view header,
-                        uint64_t instance, uint64_t number);
+                        uint64_t instance, uint64_t number, std::string_view state = {});
 
 }  // namespace quire::trace

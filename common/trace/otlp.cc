@@ -97,6 +97,7 @@ Message EncodeSpan(const Span& span) {
   Message message;
   message.Bytes(1, BigEndian(span.trace.high) + BigEndian(span.trace.low));
   message.Bytes(2, BigEndian(span.id));
+  if (!span.state.empty()) message.Bytes(3, span.state);
   if (span.parent != 0) message.Bytes(4, BigEndian(span.parent));
   message.Bytes(5, span.name);
   message.Varint(6, static_cast<uint64_t>(span.kind));

@@ -36,6 +36,7 @@ struct Span {
   TraceId trace;
   uint64_t id = 0;
   uint64_t parent = 0;  // 0: none
+  std::string state;    // the trace's tracestate, as it came
   std::string name;
   SpanKind kind = SpanKind::kInternal;
   int64_t start_unix_ns = 0;

@@ -25,6 +25,20 @@ def share(part, whole):
     return f"({part}) / clamp_min({whole}, 1e-9)"
 
 
+# What the alerts hold you to; buckets of the histograms.
+FIRST_TOKEN_S, GAP_S = 2, 0.5
+
+
+def within(what, bound, by="", match=""):
+    """Share of first tokens or gaps that are within a bound."""
+    separator = "," if match else ""
+    return share(rate(f"quire_router_{what}_seconds_bucket", by, f'{match}{separator}le="{bound}"'), rate(f"quire_router_{what}_seconds_count", by, match))
+
+
+def heat(metric, match=""):
+    return f"sum by (le) (increase({metric}_bucket{{{match}}}{RATE}))"
+
+
 MODEL = 'model=~"$model"'
 WORKER = 'worker=~"$worker"'
 VLLM = 'model_name=~"$model"'
@@ -41,6 +55,19 @@ FLEET = [
          "Requests that failed; those refused with 429 or 503 are not among them."),
         ("First token, p99", "s", "stat", [(quantile(0.99, "quire_router_time_to_first_token_seconds"), "p99")], ""),
         ("Gap between tokens, p99", "s", "stat", [(quantile(0.99, "quire_router_inter_token_gap_seconds"), "p99")], ""),
+        ("First tokens in time", "percentunit", "stat", [(within("time_to_first_token", FIRST_TOKEN_S), "within")],
+         f"Share within {FIRST_TOKEN_S} s, what the alerts hold you to (deploy/prometheus/rules.yaml)."),
+        ("Not to be scraped", "short", "stat", [('count(up{job=~".*quire.*"} == 0) or vector(0)', "targets")], "Routers and workers that Prometheus cannot reach."),
+    ]),
+    ("By model", [
+        ("Models", "short", "table", [
+            (rate("quire_router_requests_total", "model"), "requests/s"),
+            (share(rate("quire_router_requests_total", "model", 'outcome="failed"') + " or 0 * " + rate("quire_router_requests_total", "model"),
+                   rate("quire_router_requests_total", "model")), "failed"),
+            ("sum by (model) (quire_router_queued_requests)", "waiting"),
+            (quantile(0.99, "quire_router_time_to_first_token_seconds", "model"), "first token p99, s"),
+            (quantile(0.99, "quire_router_inter_token_gap_seconds", "model"), "gap p99, s")],
+         "A model's name leads to its dashboard."),
     ]),
     ("What clients get", [
         ("Requests by outcome", "reqps", "graph", [(rate("quire_router_requests_total", "outcome"), "{{outcome}}")],
@@ -58,6 +85,7 @@ FLEET = [
     ("What it costs", [
         ("Queue", "short", "graph", [("sum by (priority) (quire_router_queued_requests)", "{{priority}}")],
          "Requests that wait for a worker in the routers. Workers' own queues are on the engine dashboard."),
+        ("Open files", "short", "graph", [("process_open_fds", "{{job}} {{instance}}")], "Connections are files: against process_max_fds."),
         ("Cache held by requests", "percentunit", "graph", [("max(quire_router_worker_kv_held_ratio)", "fullest"),
                                                             ("avg(quire_router_worker_kv_held_ratio)", "mean")], ""),
         ("Resident memory", "bytes", "graph", [("max by (job, instance) (process_resident_memory_bytes)", "{{job}} {{instance}}")], ""),
@@ -75,6 +103,12 @@ MODELS = [
         ("Wait in the router's queue", "s", "graph", [(quantile(q, "quire_router_queue_seconds"), f"p{round(q * 100)}") for q in (0.5, 0.99)],
          "Over all models."),
     ]),
+    ("Promises", [
+        ("First tokens in time", "percentunit", "graph", [(within("time_to_first_token", FIRST_TOKEN_S, "model", MODEL), "{{model}}")], f"Share within {FIRST_TOKEN_S} s."),
+        ("Gaps in time", "percentunit", "graph", [(within("inter_token_gap", GAP_S, "model", MODEL), "{{model}}")], f"Share within {GAP_S} s."),
+        ("First token, spread", "s", "heatmap", [(heat("quire_router_time_to_first_token_seconds", MODEL), "{{le}}")], "Two bands are two kinds of requests, such as hits and misses."),
+        ("Gap, spread", "s", "heatmap", [(heat("quire_router_inter_token_gap_seconds", MODEL), "{{le}}")], ""),
+    ]),
     ("By length of prompt", [
         ("First token, p50", "s", "graph", [(quantile(0.5, "quire_router_time_to_first_token_seconds", "prompt_tokens", MODEL), "{{prompt_tokens}}")],
          "Bands of prompt tokens: a rise in one band alone is long prefills, a rise in all is load."),
@@ -89,6 +123,8 @@ MODELS = [
          [(share(rate(f"vllm:request_{p}_time_seconds_sum", "", VLLM), rate(f"vllm:request_{p}_time_seconds_count", "", VLLM)), p)
           for p in ("queue", "prefill", "decode")], ""),
         ("Ends", "reqps", "graph", [(rate("vllm:request_success_total", "finished_reason", VLLM), "{{finished_reason}}")], ""),
+        ("Prompt tokens/s by source", "short", "graph", [(rate("vllm:prompt_tokens_by_source_total", "source", VLLM), "{{source}}")], "Computed, or taken from the cache."),
+        ("Waiting, by what for", "short", "graph", [("sum by (reason) (vllm:num_requests_waiting_by_reason{" + VLLM + "})", "{{reason}}")], ""),
     ]),
 ]
 
@@ -126,6 +162,11 @@ ENGINE = [
         ("Paused rows", "short", "graph", [("rate(quire_worker_windows_used_up_total" + RATE + ")", "{{instance}}")], "Choices that waited for a slow client."),
         ("Refusals", "reqps", "graph", [(rate("quire_worker_refused_total", "code"), "{{code}}"), (rate("quire_worker_rpc_refusals_total", "code"), "{{code}} (wire)")], ""),
         ("Ends", "reqps", "graph", [(rate("quire_worker_choices_ended_total", "reason"), "{{reason}}")], ""),
+        ("Failures by cause", "reqps", "graph", [(rate("quire_worker_failed_attempts_total", "cause"), "{{cause}}")], "`device_lost` is carried on elsewhere; the others reach their clients."),
+    ]),
+    ("Settings", [
+        ("Caches", "short", "table", [("vllm:cache_config_info", "")], ""),
+        ("Builds", "short", "table", [("quire_build_info", "")], "During a rolling update two versions stand here."),
     ]),
     ("Wire", [
         ("Routers attached", "short", "graph", [("quire_worker_routers_attached", "{{instance}}")], ""),
@@ -223,13 +264,33 @@ DASHBOARDS = {
 }
 
 
+TYPES = {"stat": "stat", "graph": "timeseries", "heatmap": "heatmap", "table": "table"}
+
+
+def table_of(shown, queries):
+    """One row for a model, or a worker, with a column for each query."""
+    for target in shown["targets"]:
+        target |= {"instant": True, "range": False, "format": "table"}
+    hidden = ["Time", "__name__", *(f"Time {i + 1}" for i in range(len(queries)))]
+    organized = {"id": "organize", "options": {"excludeByName": dict.fromkeys(hidden, True), "renameByName": {}}}
+    shown["transformations"] = [organized]
+    if len(queries) > 1:
+        shown["transformations"].insert(0, {"id": "joinByField", "options": {"byField": "model", "mode": "outer"}})
+        organized["options"]["renameByName"] = {f"Value #{chr(ord('A') + i)}": name for i, (_, name) in enumerate(queries)}
+        link = {"title": "This model", "url": "/d/quire-model?var-model=${__value.raw}"}
+        shown["fieldConfig"]["overrides"] = [{"matcher": {"id": "byName", "options": "model"}, "properties": [{"id": "links", "value": [link]}]}]
+    else:
+        organized["options"]["excludeByName"]["Value"] = True
+    shown["options"] = {"showHeader": True}
+
+
 def panel(number, place, spec):
     title, unit, kind, queries, help_text = spec
     shown = {
         "id": number,
         "title": title,
         "description": help_text,
-        "type": "stat" if kind == "stat" else "timeseries",
+        "type": TYPES[kind],
         "gridPos": place,
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
         "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
@@ -239,6 +300,11 @@ def panel(number, place, spec):
     }
     if kind == "stat":
         shown["options"] = {"reduceOptions": {"calcs": ["lastNotNull"]}, "textMode": "auto", "colorMode": "none"}
+    elif kind == "table":
+        table_of(shown, queries)
+    elif kind == "heatmap":
+        shown["targets"][0]["format"] = "heatmap"
+        shown["options"] = {"calculate": False, "yAxis": {"unit": unit}, "color": {"mode": "scheme", "scheme": "Blues"}}
     else:
         shown["options"] = {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi", "sort": "desc"}}
         shown["fieldConfig"]["defaults"]["custom"] = {"fillOpacity": 8, "lineWidth": 1, "showPoints": "never"}
@@ -254,7 +320,7 @@ def dashboard(name):
                        "gridPos": {"x": 0, "y": top, "w": WIDTH, "h": 1}})
         top += 1
         small = specs[0][2] == "stat"
-        width, height = (WIDTH // len(specs), 4) if small else (WIDTH // 2, 8)
+        width, height = (WIDTH // len(specs), 4) if small else (WIDTH // min(2, len(specs)), 8)
         for i, spec in enumerate(specs):
             per_row = WIDTH // width
             place = {"x": i % per_row * width, "y": top + i // per_row * height, "w": width, "h": height}

@@ -76,6 +76,7 @@ HEADERS = [
     ("`Authorization: Bearer KEY`", "request", "an API key, where the router has some"),
     ("`x-request-id`", "both", "names the request in logs, records and `quire trace`; made up where none comes"),
     ("`traceparent`", "request", "W3C trace context, gone on with ([tracing](../tracing.md))"),
+    ("`tracestate`", "request", "beside it, handed on as it came, up to 512 bytes"),
     ("`traceresponse`", "answer", "the trace, and the router's span in it"),
     ("`x-session-id`", "request", "a session stays with its model's version and, by policy, its worker"),
     ("`x-request-timeout-ms`, `x-quire-timeout`", "request", "the time that the client gives it"),

@@ -106,7 +106,8 @@ struct GenerateRequest {
   std::string cache_salt;
   uint64_t timeout_ms = 0;  // 0 is none
   std::string traceparent;
-  std::string session;  // of the client; policies may keep one with its worker
+  std::string tracestate;  // what is handed on of it: KeepTracestate
+  std::string session;     // of the client; policies may keep one with its worker
   bool want_text = true;
   std::optional<ResumeRequest> resume;
 };

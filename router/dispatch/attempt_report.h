@@ -10,6 +10,7 @@
 #include "common/ids.h"
 #include "common/runtime/runtime.h"
 #include "router/fleet/fleet.h"
+#include "router/routing/policy.h"
 
 namespace quire {
 
@@ -46,6 +47,7 @@ struct AttemptReport {
   // It went on with outputs of a worker with other numerics: tokens may differ from an undisturbed
   // run's.
   bool inexact = false;
+  RouteFacts route;
   bool carry_on = false;  // taken over from a worker that was lost, stuck, or drained
   Micros sent_at = 0;
   Micros admitted_at = -1;  // these two: −1 where it never came to that

@@ -206,6 +206,7 @@ void Dispatcher::Send(LiveDispatch& live, const RouteChoice& choice) {
   live.report.chosen_for = choice.reason;
   live.report.foretold_tokens = choice.cached_tokens;
   live.report.carry_on = live.carry_on;
+  live.report.route = live.ticket.route;
   counters_.carry_ons_inexact += live.report.inexact ? 1 : 0;
   if (live.carry_on) {
     live.recompute_tokens = live.ticket.uncached_tokens;

@@ -86,6 +86,7 @@ Placement::Placed Placement::Choose(const FleetView& view, const Request& reques
   ++turn_;
   ++decisions_[choice.reason];
   QUIRE_CHECK(choice.cached_tokens <= tokens);
+  ticket.route = {choice.reason, static_cast<uint32_t>(candidates.size()), choice.cached_tokens};
   ticket.uncached_tokens = work - choice.cached_tokens;
   ticket.prediction = {};
   // Which of several resumed choices a worker looks up first is its own affair.

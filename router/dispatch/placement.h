@@ -32,6 +32,7 @@ struct PlacementTicket {
   std::unique_ptr<PromptChains> chains;  // of the attempt that is to be placed, or was
   CachePrediction prediction;
   uint64_t uncached_tokens = 0;  // prefill work where it was placed
+  RouteFacts route;              // of its last placement
 };
 
 enum class PlaceOutcome : uint8_t {

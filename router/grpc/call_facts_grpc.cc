@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/trace/context.h"
+
 namespace quire {
 namespace {
 
@@ -13,6 +15,16 @@ std::string MetadataValue(const grpc::CallbackServerContext& context, const char
   const auto found = context.client_metadata().find(name);
   if (found == context.client_metadata().end()) return {};
   return std::string(found->second.data(), found->second.size());
+}
+
+// Several of one name are one list.
+std::string AllValues(const grpc::CallbackServerContext& context, const char* name) {
+  std::string all;
+  const auto [begin, end] = context.client_metadata().equal_range(name);
+  for (auto value = begin; value != end; ++value) {
+    all.append(all.empty() ? "" : ",").append(value->second.data(), value->second.size());
+  }
+  return all;
 }
 
 bool UsableRequestId(const std::string& id) {
@@ -35,6 +47,7 @@ void ReadCallFacts(const grpc::CallbackServerContext& context, GenerateRequest& 
   if (out.timeout_ms == 0 || (left != 0 && left < out.timeout_ms)) out.timeout_ms = left;
   out.session = MetadataValue(context, "x-session-id").substr(0, 256);
   out.traceparent = MetadataValue(context, "traceparent").substr(0, 256);
+  out.tracestate = trace::KeepTracestate(AllValues(context, "tracestate"));
 }
 
 std::string RequestIdOf(const grpc::CallbackServerContext& context, const std::string& wanted) {

@@ -30,6 +30,7 @@ struct HttpRequest {
   std::string body;
   std::string request_id;  // from x-request-id where it is usable, else made by the session
   std::string traceparent;
+  std::string tracestate;   // what is handed on of it
   std::string json_length;  // inference-header-content-length, as it came
   std::string session;
   std::string timeout;                          // x-quire-timeout, as it came

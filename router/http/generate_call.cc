@@ -124,6 +124,7 @@ void GenerateCall::Launch(uint64_t timeout_ms) {
     request.request_id = several ? id + "-" + std::to_string(i) : id;
     request.timeout_ms = timeout_ms;
     request.traceparent = http_.traceparent;
+    request.tracestate = http_.tracestate;
     request.session = http_.session;
     ApplyTenant(http_.tenant, request);
     parts_.push_back(std::make_unique<Part>(*this, i));

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/trace/context.h"
 #include "router/http/errors.h"
 #include "router/http/routes.h"
 
@@ -328,6 +329,12 @@ HttpRequest HttpSession::TakeRequest(bool& usable) {
   const std::string_view id = StdView(message["x-request-id"]);
   request.request_id = UsableRequestId(id) ? std::string(id) : NewRequestId(services_.rng);
   request.traceparent = std::string(StdView(message["traceparent"]).substr(0, 256));
+  std::string state;
+  const auto [begin, end] = message.equal_range("tracestate");  // several are one list
+  for (auto field = begin; field != end; ++field) {
+    state.append(state.empty() ? "" : ",").append(StdView(field->value()));
+  }
+  request.tracestate = trace::KeepTracestate(state);
   request.json_length =
       std::string(StdView(message["inference-header-content-length"]).substr(0, 64));
   request.timeout = std::string(StdView(message["x-quire-timeout"]).substr(0, 64));

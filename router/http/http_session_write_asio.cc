@@ -76,7 +76,7 @@ void HttpSession::AppendCors() {
     out_ +=
         "Access-Control-Allow-Methods: GET, HEAD, POST\r\n"
         "Access-Control-Allow-Headers: authorization, content-type, x-request-id, x-session-id, "
-        "x-request-timeout-ms, x-quire-timeout, traceparent\r\n"
+        "x-request-timeout-ms, x-quire-timeout, traceparent, tracestate\r\n"
         "Access-Control-Max-Age: 600\r\n";
   } else {
     out_ +=

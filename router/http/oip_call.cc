@@ -87,6 +87,7 @@ void OipCall::Parsed(std::optional<ApiError> problem, oip::GenerateBody body) {
   if (problem) return Refuse(*problem);
   generate.request_id = http_.request_id;
   generate.traceparent = http_.traceparent;
+  generate.tracestate = http_.tracestate;
   generate.session = http_.session;
   ApplyTenant(http_.tenant, generate);
   body_ = std::move(body);

@@ -71,6 +71,7 @@ void FillSubmit(const Submit& submit, pb::Submit* to) {
   to->set_initial_window(submit.initial_window);
   for (const std::string& feature : submit.required_features) to->add_required_features(feature);
   to->set_traceparent(submit.traceparent);
+  to->set_tracestate(submit.tracestate);
   to->set_request_id(submit.request_id);
   to->set_model_id(submit.model_id);
 }

@@ -60,6 +60,14 @@ async function loadModels() {
   setTimeout(loadModels, 3000);
 }
 
+// Who reads the end goes on reading the end.
+function keepLow(change) {
+  const box = byId("messages");
+  const low = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+  change();
+  if (low) box.scrollTop = box.scrollHeight;
+}
+
 function addMessage(role, text) {
   const box = byId("messages");
   box.querySelector(".hint")?.remove();
@@ -131,15 +139,12 @@ async function streamAnswer(message, times, signal) {
   });
   if (!response.ok) throw new Error(await sentenceOf(response));
   let whole = false;
-  const box = byId("messages");
   await readEvents(response, (data) => {
     if (data === "[DONE]") {
       whole = true;
       return;
     }
-    const low = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-    takeChunk(JSON.parse(data), message, times);
-    if (low) box.scrollTop = box.scrollHeight;
+    keepLow(() => takeChunk(JSON.parse(data), message, times));
   });
   if (!whole) throw new Error("the answer ended without its last word");
 }
@@ -162,7 +167,7 @@ async function send(text) {
     if (!said) chat.messages.pop();
   }
   message.classList.remove("streaming");
-  message.querySelector(".meta").textContent = paceOf(times);
+  keepLow(() => { message.querySelector(".meta").textContent = paceOf(times); });
   const said = message.querySelector(".text").textContent;
   const answered = chat.messages.length > 0 && chat.messages.at(-1).role === "user";
   if (answered && said) chat.messages.push({ role: "assistant", content: said });

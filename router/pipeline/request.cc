@@ -198,7 +198,8 @@ void BeginRecord(const std::optional<trace::Sampler>& sampler, RouterInstance ro
   record.operation =
       std::holds_alternative<ChatPrompt>(request.ask.prompt) ? "chat" : "text_completion";
   record.trace = trace::BeginTrace(sampler, request.ask.traceparent, record.router.value(),
-                                   record.request.value());
+                                   record.request.value(), request.ask.tracestate);
+  request.ask.tracestate = record.trace.state;  // none without the traceparent that it belongs to
   if (!sampler) return;
   request.ask.traceparent =
       trace::FormatTraceparent({record.trace.id, record.trace.span, record.trace.sampled});
@@ -225,6 +226,7 @@ Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   submit.salt = salts.Of(group, ask.cache_salt);
   if (ask.traceparent.size() <= kMaxTraceparentBytes) {
     submit.traceparent = ValidUtf8(ask.traceparent);
+    submit.tracestate = ask.tracestate;
   }
   submit.request_id = ValidUtf8(std::string_view(ask.request_id).substr(0, kMaxRequestIdBytes));
   submit.model_id = request.model.model_id;

@@ -26,6 +26,7 @@ class SpanMaker {
     span.trace = record_.trace.id;
     span.id = id;
     span.parent = parent;
+    span.state = record_.trace.state;
     span.name = std::move(name);
     span.start_unix_ns = UnixNs(start);
     span.end_unix_ns = UnixNs(std::max(start, end));
@@ -112,6 +113,20 @@ void AddWaits(const RequestRecord& record, const SpanMaker& make, std::vector<Sp
   }
 }
 
+// Why the attempt is at its worker. It takes microseconds of one thread: told as a moment.
+Span RoutingSpan(const AttemptReport& attempt, const SpanMaker& make, uint64_t parent) {
+  Span span = make.Make("routing decision", make.Id(attempt.attempt.value(), 4), parent,
+                        attempt.sent_at, attempt.sent_at);
+  const auto add = [&span](const char* name, trace::AttributeValue value) {
+    span.attributes.emplace_back(name, std::move(value));
+  };
+  add("quire.worker.id", Cut(attempt.worker_id));
+  add("quire.routing.reason", std::string(attempt.route.reason));
+  add("quire.routing.candidates", int64_t{attempt.route.candidates});
+  add("quire.routing.predicted_cached_tokens", int64_t{attempt.route.predicted_tokens});
+  return span;
+}
+
 // A carry-on is linked to the attempt whose outputs it goes on with.
 void AddAttempt(const RequestRecord& record, const AttemptReport& attempt, const SpanMaker& make,
                 std::vector<Span>& spans) {
@@ -130,10 +145,6 @@ void AddAttempt(const RequestRecord& record, const AttemptReport& attempt, const
   add("gen_ai.usage.output_tokens", static_cast<int64_t>(attempt.accepted_tokens));
   add("gen_ai.usage.cache_read.input_tokens", static_cast<int64_t>(attempt.cached_tokens));
   if (attempt.inexact) add("quire.inexact", true);
-  span.events.push_back(
-      {"quire.routing.decision",
-       make.UnixNs(attempt.sent_at),
-       {{"quire.worker.id", Cut(attempt.worker_id)}, {"quire.carry_on", attempt.carry_on}}});
   if (WentWrong(attempt.end)) {
     span.error = std::string(AttemptEndName(attempt.end));
     add("error.type", span.error);
@@ -144,6 +155,7 @@ void AddAttempt(const RequestRecord& record, const AttemptReport& attempt, const
   }
   const uint64_t parent = span.id;
   spans.push_back(std::move(span));
+  spans.push_back(RoutingSpan(attempt, make, parent));
   if (attempt.admitted_at < 0) return;
   spans.push_back(
       make.Make("worker queue", make.Id(number, 1), parent, attempt.sent_at, attempt.admitted_at));

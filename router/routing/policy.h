@@ -38,6 +38,12 @@ struct RouteChoice {
   std::string_view reason;     // why this one, for metrics: one of RouteReasons()
   uint32_t cached_tokens = 0;  // that it was chosen with; filled in by Choose
 };
+// The same for those who tell of it.
+struct RouteFacts {
+  std::string_view reason{};      // empty: nobody has chosen yet
+  uint32_t candidates = 0;        // that there were to choose from
+  uint32_t predicted_tokens = 0;  // of the prompt, that its cache was thought to hold
+};
 
 // `candidates` is not empty.
 using PolicyFunction = RouteChoice (*)(std::span<const WorkerView> candidates,

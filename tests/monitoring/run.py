@@ -8,21 +8,20 @@ import math
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import urllib.parse
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "process"))
 sys.path.insert(0, str(ROOT / "tests" / "fault"))
-from fleet import Fleet, free_port  # noqa: E402
-from harness import BIN, Failure, Process, expect, main_of, run  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from fleet import Fleet  # noqa: E402
+from harness import BIN, Failure, expect, main_of, run  # noqa: E402
+from watchers import RULES, Watchers, missing_tools  # noqa: E402
 
-RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
 KEY, POOR_KEY = "a-key-of-the-test", "a-key-of-one-request-a-minute"
 WRITING = "--write-reference" in sys.argv
@@ -54,6 +53,12 @@ def test_dashboards_and_operator_rules_are_what_their_scripts_write():
         expect(code == 2, f"{script} takes a wrong argument: {said}")
 
 
+def test_the_runbook_names_routes_that_are_there():
+    served = set(re.findall(r'"(/[a-z0-9/-]+)"', (ROOT / "router/http/routes.cc").read_text() + (ROOT / "router/admin/admin_routes.cc").read_text()))
+    named = set(re.findall(r"(?:GET|PUT|POST) (/[a-z0-9/-]+)", (ROOT / "docs" / "runbook.md").read_text()))
+    expect(named and named <= served, f"the runbook names routes that nobody serves: {sorted(named - served)}")
+
+
 def test_rules_fire_on_what_they_are_for():
     for command in (["check", "rules", RULES], ["test", "rules", ROOT / "tests" / "monitoring" / "rules_test.yaml"]):
         code, said = run(["promtool", *command])
@@ -79,50 +84,6 @@ def test_documents_name_flags_that_exist():
     named = set(re.findall(r"`(--[a-z0-9-]+)", (ROOT / "docs" / "runbook.md").read_text()))
     known |= {"--no-" + flag[2:] for flag in known}
     expect(named <= known, f"the runbook names flags that nobody takes: {sorted(named - known)}")
-
-
-class Watchers:
-    """Prometheus and Alertmanager on loopback, with the rules as they are but for the time that they wait."""
-
-    def __init__(self, folder, targets):
-        self.folder = pathlib.Path(folder)
-        self.port, self.alert_port = free_port(), free_port()
-        jobs = "".join(f"- job_name: {job}\n  static_configs: [{{targets: {json.dumps(at)}}}]\n" for job, at in targets.items())
-        (self.folder / "prometheus.yaml").write_text(
-            "global: {scrape_interval: 333ms, evaluation_interval: 500ms}\n"
-            f"rule_files: [{self.folder}/rules.yaml]\n"
-            f"alerting: {{alertmanagers: [{{static_configs: [{{targets: ['127.0.0.1:{self.alert_port}']}}]}}]}}\n"
-            f"scrape_configs:\n{jobs}")
-        quick = re.sub(r"\bfor: \w+", "for: 0s", RULES.read_text())
-        (self.folder / "rules.yaml").write_text(re.sub(r"interval: 15s", "interval: 500ms", quick))
-        (self.folder / "alertmanager.yaml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
-        self.processes = []
-
-    def __enter__(self):
-        self.processes.append(Process(["prometheus-alertmanager", f"--config.file={self.folder}/alertmanager.yaml",
-                                       f"--storage.path={self.folder}/alerts", "--cluster.listen-address=",
-                                       f"--web.listen-address=127.0.0.1:{self.alert_port}"]))
-        self.processes.append(Process(["prometheus", f"--config.file={self.folder}/prometheus.yaml",
-                                       f"--storage.tsdb.path={self.folder}/series",
-                                       f"--web.listen-address=127.0.0.1:{self.port}"]))
-        self.processes[0].wait_for_line("Listening")
-        self.processes[1].wait_for_line("Server is ready")
-        return self
-
-    def __exit__(self, *_):
-        for process in self.processes:
-            process.close()
-
-    def ask(self, path, port=None):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port or self.port}{path}", timeout=30) as answer:
-            return json.loads(answer.read())
-
-    def query(self, query):
-        return self.ask("/api/v1/query?" + urllib.parse.urlencode({"query": query}))["data"]["result"]
-
-    def alerts(self):
-        """Names of those that have reached Alertmanager."""
-        return {alert["labels"]["alertname"] for alert in self.ask("/api/v2/alerts", self.alert_port)}
 
 
 async def ask(port, prompt, max_tokens=24, key=KEY):
@@ -170,16 +131,39 @@ async def scraped(watchers, targets):
         await asyncio.sleep(0.2)
 
 
+def split(text, words):
+    """Parts of a query between any of the words, but for those inside of brackets and quotes."""
+    parts, depth, quoted = [""], 0, False
+    for word in re.findall(r'"|[(){}\[\]]|\s+|[^\s"(){}\[\]]+', text):
+        quoted ^= word == '"'
+        depth += (word in "({[") - (word in ")}]")
+        if word in words and depth == 0 and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += word
+    return [part.strip() for part in parts]
+
+
+def sides(expression):
+    """What an alert compares: there are numbers on both sides also while it does not fire. What it was an hour ago, and of certificates
+    that are not there, is left out."""
+    expression = expression.replace(" offset 1h", "").replace("} > 0)", "})")
+    return [side for part in split(expression, ("and", "or", "unless")) for side in split(part, (">", "<", ">=", "<=", "==", "!="))]
+
+
 def queries_return_numbers(watchers):
     substitutes = {"$__rate_interval": "5m", "$model": ".*", "$worker": ".*"}
     wrong = []
     recorded = re.findall(r"record: (\S+)", RULES.read_text())
     asked = [(f"{board}: {title}", query) for board, title, query in panels()]
     asked += [("recorded", name) for name in recorded]
+    asked += [("alert", side) for expression in re.findall(r"- alert: .*\n    expr: (.*)", RULES.read_text()) for side in sides(expression)]
     for place, query in asked:
         for variable, value in substitutes.items():
             query = query.replace(variable, value)
         found = watchers.query(query)
+        if found and not isinstance(found[0], dict):  # a number by itself
+            found = [{"value": found, "metric": {}}]
         if not found:
             wrong.append(f"{place}: nothing for {query}")
         wrong += [f"{place}: {one['value'][1]} for {query} {one['metric']}" for one in found
@@ -248,6 +232,7 @@ async def troubles(fleet, watchers):
     texts = [await asyncio.to_thread(text_of, port) for port in (port, fleet.workers[1].http_port)]
     await asyncio.to_thread(names_agree, *texts)
     fleet.workers[1].signal(signal.SIGSTOP)
+    await reaches(watchers, "QuireEngineStuck")
     await reaches(watchers, "QuireNoReadyWorker")
     fleet.workers[1].signal(signal.SIGCONT)
 
@@ -298,11 +283,8 @@ def test_our_names_pass_promtool():
 
 
 if __name__ == "__main__":
-    os.environ["PATH"] += f":{ROOT}/.cache/debian/usr/bin"  # where ./dev unpacks them
-    for tool in ("prometheus", "promtool", "prometheus-alertmanager"):
-        if shutil.which(tool) is None:
-            print(f"SKIP monitoring: {tool} is not installed (Debian's prometheus, prometheus-alertmanager)")
-            print("0 passed, 0 failed, 1 skipped")
-            sys.exit(0)
+    if missing := missing_tools():
+        print(f"SKIP monitoring: {missing}\n0 passed, 0 failed, 1 skipped")
+        sys.exit(0)
     sys.argv[1:] = [a for a in sys.argv[1:] if a != "--write-reference"] + (["finds_numbers"] if WRITING else [])
     sys.exit(main_of(globals()))

@@ -19,6 +19,7 @@ from harness import BIN, ROOT, Process, Server, expect, main_of, wait_until  # n
 VENV = ROOT / ".cache" / "venv-otlp"
 PACKAGES = ["opentelemetry-proto==1.27.0", "protobuf==4.25.8"]
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+STATE = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
 SECRET = "a-prompt-that-nobody-else-shall-read"
 
 
@@ -119,13 +120,16 @@ def test_a_request_is_a_trace_of_its_clients():
     with collecting() as collector, tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "requests.jsonl"
         with Server(f"--request-log={log}") as server:
-            answer = ask(server, {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "one-request"}, ignore_eos=True)
+            answer = ask(server, {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "one-request", "tracestate": STATE},
+                         ignore_eos=True)
             wait_until(lambda: collector.named("decode"), "its spans arrive")
             (root,) = collector.named("chat demo")
             expect(answer.headers["traceresponse"] == f"00-{TRACE}-{root.span_id.hex()}-01", answer.headers)
             expect(root.trace_id.hex() == TRACE and root.parent_span_id.hex() == PARENT, root)
             by_id = {s.span_id: s for s in collector.spans}
             expect(all(s.trace_id == root.trace_id for s in collector.spans), "one trace")
+            wait_until(lambda: collector.worker_named("decode"), "its worker's spans arrive")
+            expect(all(s.trace_state == STATE for s in collector.spans + collector.of_workers), "its state goes along")
             expect({by_id[s.parent_span_id].name for s in collector.spans if s is not root} == {"chat demo", "attempt"},
                    [s.name for s in collector.spans])
             for span in collector.spans:
@@ -143,9 +147,10 @@ def test_a_request_is_a_trace_of_its_clients():
             # Its client decided: not sampled, so nothing is told of it; one without a context begins a trace.
             count = len(collector.spans)
             ask(server, {"traceparent": f"00-{TRACE}-{PARENT}-00"})
-            ask(server)
+            ask(server, {"tracestate": STATE})
             wait_until(lambda: len(collector.named("chat demo")) == 2, "the other one arrives")
             expect(all(s.trace_id.hex() != TRACE for s in collector.spans[count:]), "not the one that was not sampled")
+            expect(not any(s.trace_state for s in collector.spans[count:]), "a state without a parent is none")
             expect(server.stop() == 0, server.process.output())
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         (attempt,) = [line for line in lines if line.get("attempt") and line["request_id"] == "one-request"]

@@ -45,8 +45,11 @@ struct AttemptRecord {
   AttemptKey key;
   std::string request_id;  // the client's, only carried along
   std::string tenant;
-  std::string traceparent;                     // of its router's span; empty: none came
-  uint32_t choices = 1;                        // that this attempt ran: ended ones left out
+  std::string traceparent;      // of its router's span; empty: none came
+  std::string tracestate;       // beside it
+  uint32_t choices = 1;         // that this attempt ran: ended ones left out
+  uint32_t max_tokens = 0;      // that each of them might have had
+  uint32_t longest_tokens = 0;  // generated here for the longest of them; 0 for a beam search
   EndReason reason = EndReason::kUnspecified;  // of the choice that ended last
   AttemptUsage usage;
   uint32_t preemptions = 0;

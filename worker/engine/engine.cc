@@ -151,6 +151,7 @@ void Engine::State::EndRequest(Request& request, const ChoiceOutcome& end) {
     if (!choice->ended) EndChoice(*choice, end);
   }
   QUIRE_CHECK(request.open_choices == 0);
+  if (end.reason == EndReason::kFailed) ++totals.failed[static_cast<size_t>(end.cause)];
 }
 
 void Engine::State::Expire(int64_t now_us) {
@@ -254,7 +255,8 @@ void Engine::State::EndUnfit() {
   Choice& choice = static_cast<Choice&>(*scheduler.unfit());
   QUIRE_CHECK_MSG(choice.request != nullptr, "the pool has no room for the idle probe");
   EndRequest(*choice.request, {.reason = EndReason::kFailed,
-                               .message = "TOO_LARGE: its tokens can never fit in the cache"});
+                               .message = "TOO_LARGE: its tokens can never fit in the cache",
+                               .cause = FailureCause::kTooLarge});
   QUIRE_CHECK(scheduler.unfit() == nullptr);
 }
 
@@ -349,7 +351,9 @@ bool Engine::State::CommitScores(Choice& choice, std::span<const ScoredToken> sc
   QUIRE_CHECK(choice.wants_prompt_logprobs);
   for (const ScoredToken& score : scored) {
     if (!score.not_a_number) continue;
-    EndRequest(*choice.request, {.reason = EndReason::kFailed, .message = kNotANumber});
+    EndRequest(
+        *choice.request,
+        {.reason = EndReason::kFailed, .message = kNotANumber, .cause = FailureCause::kNotANumber});
     return false;
   }
   out.AddPromptLogprobs(*choice.request, scored, result);
@@ -363,7 +367,10 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
     const char* why = sample.not_a_number
                           ? kNotANumber
                           : "INTERNAL: no token may follow under this request's limits";
-    return EndRequest(*choice.request, {.reason = EndReason::kFailed, .message = why});
+    const FailureCause cause =
+        sample.not_a_number ? FailureCause::kNotANumber : FailureCause::kNoTokenAllowed;
+    return EndRequest(*choice.request,
+                      {.reason = EndReason::kFailed, .message = why, .cause = cause});
   }
   if (choice.is_beam) return CommitBeam(choice, sample);
   ++totals.generated_tokens;

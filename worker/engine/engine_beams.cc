@@ -151,7 +151,8 @@ void Engine::State::TellAnswers(Request& request) {
     const int64_t length = static_cast<int64_t>(answers.back().outputs.size());
     if (!there || length < known) {
       return EndRequest(request, {.reason = EndReason::kFailed,
-                                  .message = "INTERNAL: the search found too few answers"});
+                                  .message = "INTERNAL: the search found too few answers",
+                                  .cause = FailureCause::kNoAnswer});
     }
     beams.told_tokens += length - known;
     out.AddAnswer(*choice, answers.back());

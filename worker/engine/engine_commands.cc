@@ -32,6 +32,9 @@ void Engine::State::On(SubmitCommand command, int64_t now_us) {
   out.SubmitSeen(command.router, command.submit.submit_number);
   if (std::optional<Refused> refused = RefusalOf(command, now_us)) {
     refused->key = command.submit.key;
+    refused->traceparent = std::move(command.submit.traceparent);
+    refused->tracestate = std::move(command.submit.tracestate);
+    refused->request_id = std::move(command.submit.request_id);
     ++totals.refused[static_cast<size_t>(refused->code)];
     out.AddRefused(command.router, std::move(*refused));
     return;

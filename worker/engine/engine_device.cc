@@ -40,8 +40,10 @@ void Engine::State::LoseDevice(int64_t now_us) {
   progress.device_lost.store(true);
   record_us = now_us;
   while (!requests.live().empty()) {
-    EndRequest(*requests.live().begin()->second,
-               {.reason = EndReason::kFailed, .message = kDeviceLost, .retryable = true});
+    EndRequest(*requests.live().begin()->second, {.reason = EndReason::kFailed,
+                                                  .message = kDeviceLost,
+                                                  .retryable = true,
+                                                  .cause = FailureCause::kDeviceLost});
   }
   if (probe.place != SequencePlace::kNone) scheduler.Remove(probe);
   for (Launched& step : in_flight) DropStep(step);

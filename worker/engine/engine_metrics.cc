@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "worker/core/refusal_names.h"
 
 namespace quire {
 namespace {
@@ -14,9 +15,6 @@ namespace {
 constexpr const char* kEndReasons[] = {"unspecified", "stop",    "length",
                                        "cancelled",   "failed",  "deadline",
                                        "router_lost", "drained", "slow_client"};
-constexpr const char* kRefusals[] = {
-    "unspecified", "invalid",       "queue_full", "not_ready",   "draining",       "too_large",
-    "unsupported", "stale_attempt", "duplicate",  "wrong_model", "deadline_passed"};
 struct Plain {
   const char* name;
   const char* help;
@@ -42,6 +40,11 @@ constexpr Plain kPlain[] = {
     {"quire_worker_prefix_cache_unpublished_total",
      "chains of blocks cut off by a collision of hashes or a full index"}};
 constexpr size_t kPlainSeries = std::size(kPlain);
+// In the order of FailureCause.
+constexpr const char* kFailures[] = {"unspecified", "not_a_number", "no_token_allowed",
+                                     "too_large",   "no_answer",    "device_lost"};
+static_assert(std::size(kFailures) == kFailureCauses);
+constexpr size_t kAllSeries = kPlainSeries + 9 + kRefusalNames.size() + kFailureCauses;
 
 // Seconds: the host's part of a step is well below a millisecond, the runner's may be a second.
 std::vector<double> StepBuckets() {
@@ -66,26 +69,27 @@ size_t IndexOf(std::string_view name) {
 }
 
 // All totals in the order in which EngineMetrics adds their counters.
-std::array<uint64_t, kPlainSeries + 9 + 11> Flatten(const EngineTotals& t) {
-  std::array<uint64_t, kPlainSeries + 9 + 11> flat = {t.steps,
-                                                      t.attempts,
-                                                      t.prompt_tokens,
-                                                      t.computed_tokens,
-                                                      t.recomputed_tokens,
-                                                      t.generated_tokens,
-                                                      t.discarded_tokens,
-                                                      t.preemptions,
-                                                      t.probes,
-                                                      t.windows_used_up,
-                                                      t.cached_tokens,
-                                                      t.cache_queried_tokens,
-                                                      t.cache_hit_tokens,
-                                                      t.cache_stored_blocks,
-                                                      t.cache_evicted_blocks,
-                                                      t.cache_unpublished_chains};
+std::array<uint64_t, kAllSeries> Flatten(const EngineTotals& t) {
+  std::array<uint64_t, kAllSeries> flat = {t.steps,
+                                           t.attempts,
+                                           t.prompt_tokens,
+                                           t.computed_tokens,
+                                           t.recomputed_tokens,
+                                           t.generated_tokens,
+                                           t.discarded_tokens,
+                                           t.preemptions,
+                                           t.probes,
+                                           t.windows_used_up,
+                                           t.cached_tokens,
+                                           t.cache_queried_tokens,
+                                           t.cache_hit_tokens,
+                                           t.cache_stored_blocks,
+                                           t.cache_evicted_blocks,
+                                           t.cache_unpublished_chains};
   size_t at = kPlainSeries;
   for (uint64_t count : t.choices_ended) flat[at++] = count;
   for (uint64_t count : t.refused) flat[at++] = count;
+  for (uint64_t count : t.failed) flat[at++] = count;
   return flat;
 }
 
@@ -111,11 +115,17 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
              {"quire_worker_choices_ended_total", "choices that have ended", {{"reason", reason}}}),
          0});
   }
-  for (const char* code : kRefusals) {
-    series_.push_back(
-        {&metrics.AddCounter(
-             {"quire_worker_refused_total", "submits that were refused", {{"code", code}}}),
-         0});
+  for (const std::string_view code : kRefusalNames) {
+    series_.push_back({&metrics.AddCounter({"quire_worker_refused_total",
+                                            "submits that were refused",
+                                            {{"code", std::string(code)}}}),
+                       0});
+  }
+  for (const char* cause : kFailures) {
+    series_.push_back({&metrics.AddCounter({"quire_worker_failed_attempts_total",
+                                            "attempts that failed here",
+                                            {{"cause", cause}}}),
+                       0});
   }
 }
 
@@ -144,12 +154,14 @@ void EngineMetrics::AddFieldNames(Metrics& metrics, const std::string& model_nam
        {"vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", own}},
       {"quire_worker_prefix_cache_hits_total",
        {"vllm:prefix_cache_hits_total", "Of these, tokens found.", own}}};
-  for (const auto& [plain, name] : copies) {
-    metrics.BeforeRender(
-        [&copy = metrics.AddCounter(name), &from = *series_[IndexOf(plain)].counter] {
-          copy.Add(from.value() - copy.value());
-        });
-  }
+  const auto copy_of = [&](size_t series, const MetricName& name) {
+    metrics.BeforeRender([&copy = metrics.AddCounter(name), &from = *series_[series].counter] {
+      copy.Add(from.value() - copy.value());
+    });
+  };
+  for (const auto& [plain, name] : copies) copy_of(IndexOf(plain), name);
+  copy_of(kAllSeries - kFailureCauses + static_cast<size_t>(FailureCause::kNotANumber),
+          {"vllm:corrupted_requests_total", "Requests whose logits were not numbers.", own});
   step_tokens_ =
       &metrics.AddHistogram({"vllm:iteration_tokens_total", "Tokens computed by a step.", own},
                             {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384});

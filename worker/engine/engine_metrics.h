@@ -14,6 +14,17 @@
 
 namespace quire {
 
+// Why an attempt has failed.
+enum class FailureCause : uint8_t {
+  kUnspecified,
+  kNotANumber,      // the model's logits
+  kNoTokenAllowed,  // under the request's limits
+  kTooLarge,        // its tokens never fit in the cache
+  kNoAnswer,        // the beam search found too few
+  kDeviceLost,
+};
+inline constexpr size_t kFailureCauses = 6;
+
 struct EngineTotals {
   uint64_t steps = 0;
   uint64_t attempts = 0;  // accepted
@@ -31,8 +42,9 @@ struct EngineTotals {
   uint64_t cache_stored_blocks = 0;
   uint64_t cache_evicted_blocks = 0;
   uint64_t cache_unpublished_chains = 0;
-  std::array<uint64_t, 9> choices_ended{};  // by EndReason
-  std::array<uint64_t, 11> refused{};       // by RefusalCode
+  std::array<uint64_t, 9> choices_ended{};        // by EndReason
+  std::array<uint64_t, 11> refused{};             // by RefusalCode
+  std::array<uint64_t, kFailureCauses> failed{};  // attempts, by FailureCause
 };
 
 // A step that has been committed; idle probes are left out.

@@ -14,6 +14,7 @@
 
 #include "worker/core/engine_io.h"
 #include "worker/core/step_plan.h"
+#include "worker/engine/engine_metrics.h"
 #include "worker/engine/request_table.h"
 #include "worker/sample/beam_search.h"
 
@@ -24,6 +25,7 @@ struct ChoiceOutcome {
   EndReason reason = EndReason::kUnspecified;
   std::string message{};
   bool retryable = false;
+  FailureCause cause = FailureCause::kUnspecified;  // with kFailed
   bool by_stop_token = false;
   TokenId stop_token_id = 0;
 };

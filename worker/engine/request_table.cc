@@ -47,11 +47,15 @@ AttemptRecord Request::Record(EndReason reason, int64_t now_us) const {
   record.request_id = submit.request_id;
   record.tenant = submit.tenant;
   record.traceparent = submit.traceparent;
+  record.tracestate = submit.tracestate;
   record.prefill = prefill;
   record.reason = reason;
   record.usage = Usage();
+  record.max_tokens = static_cast<uint32_t>(std::max(0, submit.sampling.max_tokens));
   record.choices = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
+    const int64_t kept = choices[i]->generated - choices[i]->discarded;
+    record.longest_tokens = std::max(record.longest_tokens, static_cast<uint32_t>(kept));
     record.choices += !submit.choices[i].ended;
     record.preemptions += choices[i]->incarnation;
     record.resumed_tokens += submit.choices[i].outputs.size();

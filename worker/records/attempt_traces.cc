@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/hex.h"
+#include "worker/core/refusal_names.h"
 
 namespace quire {
 namespace {
@@ -45,6 +46,7 @@ class Maker {
     span.trace = trace_.id;
     span.id = Id(part);
     span.parent = parent;
+    span.state = trace_.state;
     span.name = std::move(name);
     span.start_unix_ns = zero_ns_ + start_us * 1000;
     span.end_unix_ns = zero_ns_ + std::max(start_us, end_us) * 1000;
@@ -137,6 +139,24 @@ std::vector<Span> SpansOf(const AttemptRecord& record, const trace::RequestTrace
   return spans;
 }
 
+Span SpanOf(const Refused& refused, const trace::RequestTrace& trace, const TraceFacts& facts,
+            const RefusedWhen& when) {
+  AttemptRecord record;  // one that took no time and did nothing
+  record.router = when.router;
+  record.key = refused.key;
+  record.request_id = refused.request_id;
+  record.accepted_us = when.at_us;
+  Span span = AttemptSpan(record, trace, facts, Maker(record, trace, facts.unix_ns_at_zero));
+  std::erase_if(span.attributes, [](const auto& attribute) {
+    return attribute.first == "quire.attempt.end" || attribute.first.starts_with("gen_ai.usage.") ||
+           attribute.first.starts_with("quire.tokens.") || attribute.first == "quire.preemptions";
+  });
+  Add(span, "quire.attempt.end", std::string("refused"));
+  span.error = std::string(RefusalName(refused.code));
+  Add(span, "error.type", span.error);
+  return span;
+}
+
 void LogAttempt(const AttemptRecord& record, Logger& log) {
   const LogLevel level =
       record.reason == EndReason::kFailed ? LogLevel::kWarning : LogLevel::kDebug;
@@ -157,11 +177,27 @@ void LogAttempt(const AttemptRecord& record, Logger& log) {
            {"decode_us", record.decode_us}});
 }
 
+void AttemptTraces::Write(const Refused& refused, const RefusedWhen& when) const {
+  log_.Debug("a request was refused", {{"request_id", refused.request_id},
+                                       {"trace_id", trace::TraceIdOf(refused.traceparent)},
+                                       {"router", HexOf(when.router.value())},
+                                       {"request", refused.key.request.value()},
+                                       {"attempt", refused.key.attempt.value()},
+                                       {"code", RefusalName(refused.code)},
+                                       {"field", refused.field}});
+  if (exporter_ == nullptr) return;
+  const trace::RequestTrace trace =
+      trace::BeginTrace(sampler_, refused.traceparent, when.router.value(),
+                        refused.key.request.value(), refused.tracestate);
+  if (trace.sampled) exporter_->Offer({SpanOf(refused, trace, facts_, when)});
+}
+
 void AttemptTraces::Write(const AttemptRecord& record) const {
   LogAttempt(record, log_);
   if (exporter_ == nullptr) return;
-  const trace::RequestTrace trace = trace::BeginTrace(
-      sampler_, record.traceparent, record.router.value(), record.key.request.value());
+  const trace::RequestTrace trace =
+      trace::BeginTrace(sampler_, record.traceparent, record.router.value(),
+                        record.key.request.value(), record.tracestate);
   if (trace.sampled) exporter_->Offer(SpansOf(record, trace, facts_));
 }
 

@@ -30,10 +30,21 @@ struct TraceFacts {
   int64_t unix_ns_at_zero = 0;  // the wall time at which the engine's clock stood at 0
 };
 
+// Which router's Submit, and when on the engine's clock.
+struct RefusedWhen {
+  RouterInstance router;
+  int64_t at_us = 0;
+};
+
 // The attempt (a server's span below its router's), queue, prefill with its chunks, decode with
 // what was computed anew in it. Pure.
 std::vector<trace::Span> SpansOf(const AttemptRecord& record, const trace::RequestTrace& trace,
                                  const TraceFacts& facts);
+
+// A Submit that this worker did not take: the same span without any other, an error by the
+// refusal's name. Pure.
+trace::Span SpanOf(const Refused& refused, const trace::RequestTrace& trace,
+                   const TraceFacts& facts, const RefusedWhen& when);
 
 // One line: a warning for an attempt that this worker failed, else for who debugs.
 void LogAttempt(const AttemptRecord& record, Logger& log);
@@ -45,6 +56,7 @@ class AttemptTraces {
       : exporter_(exporter), sampler_(sampler), log_(log) {}
 
   void Write(const AttemptRecord& record) const;
+  void Write(const Refused& refused, const RefusedWhen& when) const;
   // The rpc thread, before the first record; the epoch anew when the device was lost.
   void Start(TraceFacts facts) { facts_ = std::move(facts); }
   void SetEpoch(Epoch epoch) { facts_.epoch = epoch.value(); }

@@ -67,6 +67,12 @@ void AddConstants(const VllmMetricsOptions& options, Metrics& metrics) {
                    With(own, "sleep_state", state)})
         .Set(std::string_view(state) == "awake" ? 1 : 0);
   }
+  // Dashboards divide by these: there is neither a cache elsewhere nor one of images.
+  for (const char* name :
+       {"vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total",
+        "vllm:mm_cache_queries_total", "vllm:mm_cache_hits_total"}) {
+    metrics.AddCounter({name, "Always 0: this engine has no such cache.", own});
+  }
 }
 
 enum class Buckets : uint8_t { kTokens, kChoices, kFirstToken, kGap, kRequest };
@@ -98,6 +104,9 @@ constexpr Spec kSpecs[] = {
     {"request_generation_tokens", "Tokens generated for a request.", Buckets::kTokens},
     {"request_prefill_kv_computed_tokens", "Prompt tokens that were computed, not cached.",
      Buckets::kTokens},
+    {"request_max_num_generation_tokens", "Tokens of a request's longest choice.",
+     Buckets::kTokens},
+    {"request_params_max_tokens", "Tokens that a request asked for at most.", Buckets::kTokens},
     {"request_params_n", "Choices of a request.", Buckets::kChoices},
     {"time_to_first_token_seconds", "From arrival here to the first token.", Buckets::kFirstToken},
     {"inter_token_latency_seconds", "Between two tokens of a choice.", Buckets::kGap},
@@ -161,6 +170,8 @@ void VllmMetrics::TakeRecord(const AttemptRecord& record) {
   Count(kPromptTokens, usage.prompt_tokens);
   Count(kGeneratedTokens, usage.generated_tokens);
   Count(kComputedTokens, usage.prompt_tokens - std::min(usage.prompt_tokens, usage.cached_tokens));
+  Count(kMaxTokens, record.max_tokens);
+  if (record.longest_tokens > 0) Count(kLongestTokens, record.longest_tokens);
   Count(kChoices, record.choices);
   Observe(kQueue, record.queue_us);
   Observe(kInference, record.prefill_us + record.decode_us);

@@ -43,6 +43,8 @@ class VllmMetrics {
     kPromptTokens,
     kGeneratedTokens,
     kComputedTokens,
+    kLongestTokens,
+    kMaxTokens,
     kChoices,
     kFirstToken,
     kGap,

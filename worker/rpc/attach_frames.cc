@@ -10,6 +10,13 @@ namespace {
 
 constexpr int64_t kMaxRemainingMs = int64_t{1} << 40;  // 34 years: beyond it there is no deadline
 
+// Which trace and request the refusal is of.
+void RememberTrace(const Submit& submit, Refused& refused) {
+  refused.traceparent = submit.traceparent;
+  refused.tracestate = submit.tracestate;
+  refused.request_id = submit.request_id;
+}
+
 std::vector<std::string> NeededFeatures(const Submit& submit) {
   std::vector<std::string> needed = RequiredFeatures(submit.sampling, submit.choices.size());
   for (const ResumedChoice& choice : submit.choices) {
@@ -111,7 +118,10 @@ void AttachSession::Handle(SubmitFrame frame) {
     refused.message = "16 prompts in parts are under way on this Attach";
     refused.retry_after_ms = kQueueFullRetryMs;
   }
-  if (refused.code != RefusalCode::kUnspecified) return Refuse(std::move(refused));
+  if (refused.code != RefusalCode::kUnspecified) {
+    RememberTrace(frame.submit, refused);
+    return Refuse(std::move(refused));
+  }
   const AttemptKey key = frame.submit.key;
   const int64_t deadline = DeadlineOf(frame.submit, Now());
   SubmitCommand command{router_.instance, std::move(frame.submit), deadline};
@@ -137,6 +147,7 @@ void AttachSession::Handle(SubmitPart part) {
         CheckTokenIds("prompt_ids", part.prompt_ids, static_cast<int32_t>(worker_.vocab_size)));
   }
   if (!refused.message.empty()) {
+    RememberTrace(assembly.command.submit, refused);
     assembling_.erase(it);
     return Refuse(std::move(refused));
   }
@@ -155,11 +166,14 @@ void AttachSession::Assembled(const AttemptKey& key) {
 void AttachSession::Submitted(SubmitCommand command) {
   const AttemptKey key = command.submit.key;
   const Live live{static_cast<uint32_t>(command.submit.choices.size())};
+  Refused refused{key, RefusalCode::kQueueFull, "", "the worker's queue is full",
+                  kQueueFullRetryMs};
+  RememberTrace(command.submit, refused);
   if (host_.Push(std::move(command))) {
     live_.emplace(key, live);
     return;
   }
-  Refuse({key, RefusalCode::kQueueFull, "", "the worker's queue is full", kQueueFullRetryMs});
+  Refuse(std::move(refused));
 }
 
 void AttachSession::EndAssembling(const AttemptKey& key, uint32_t choice, bool one_choice,

@@ -49,6 +49,10 @@ class AttachHub final : private SessionHost {
   using RecordTaker = std::function<void(const AttemptRecord&)>;
   void SetRecordTaker(RecordTaker taker) { on_record_ = std::move(taker); }
 
+  // Told every Submit that was refused. Must not wait. May be absent.
+  using RefusalTaker = std::function<void(RouterInstance, const Refused&)>;
+  void SetRefusalTaker(RefusalTaker taker) { on_refused_ = std::move(taker); }
+
   // Told all that the engine says, before it goes to its routers. Must not wait. May be absent.
   using OutputWatcher = std::function<void(const EngineOutput&)>;
   void WatchOutputs(OutputWatcher watcher) { on_output_ = std::move(watcher); }
@@ -85,6 +89,9 @@ class AttachHub final : private SessionHost {
   StepFrame Pulse() const override;
   bool draining() const override { return draining_; }
   uint64_t drain_remaining_ms() const override;
+  void OnRefused(RouterInstance router, const Refused& refused) override {
+    if (on_refused_) on_refused_(router, refused);
+  }
   void OnSessionEnded(AttachSession& session, const absl::Status& why) override;
   void OnSessionGone(AttachSession& session) override;
 
@@ -134,6 +141,7 @@ class AttachHub final : private SessionHost {
   TimerId drain_timer_ = 0;
   std::function<void(bool)> on_drained_;
   std::function<void()> on_closed_;
+  RefusalTaker on_refused_;
   RecordTaker on_record_;
   OutputWatcher on_output_;
   bool closed_ = false;

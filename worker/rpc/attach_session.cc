@@ -135,6 +135,7 @@ void AttachSession::Deliver(RouterOutput& output) {
   for (const Refused& refused : output.refused) {
     metrics_.refusals[static_cast<size_t>(refused.code)]->Add();
     live_.erase(refused.key);
+    host_.OnRefused(router_.instance, refused);
   }
   // What the engine had seen of an older Attach of this router has higher numbers.
   last_admitted_submit_ = std::min(output.last_admitted_submit, last_submit_number_);
@@ -243,6 +244,7 @@ void AttachSession::TellDraining() {
 
 void AttachSession::Refuse(Refused refused) {
   metrics_.refusals[static_cast<size_t>(refused.code)]->Add();
+  host_.OnRefused(router_.instance, refused);
   RouterOutput output;
   output.refused.push_back(std::move(refused));
   AddToBacklog(output);

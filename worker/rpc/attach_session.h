@@ -61,6 +61,8 @@ class SessionHost {
   virtual StepFrame Pulse() const = 0;
   virtual bool draining() const = 0;
   virtual uint64_t drain_remaining_ms() const = 0;
+  // A Submit of that router, by the engine or by the session itself.
+  virtual void OnRefused(RouterInstance router, const Refused& refused) = 0;
   // Once, after an accepted Hello: the router is lost. The session still exists to say its last
   // words.
   virtual void OnSessionEnded(AttachSession& session, const absl::Status& why) = 0;

@@ -27,6 +27,7 @@ inline constexpr size_t kMaxFeatures = 128;  // in a Hello; in a Submit's requir
 inline constexpr size_t kMaxFeatureBytes = 64;
 inline constexpr size_t kMaxAdapterBytes = 256;
 inline constexpr size_t kMaxTraceparentBytes = 128;
+inline constexpr size_t kMaxTracestateBytes = 512;
 inline constexpr size_t kMaxRequestIdBytes = 512;
 inline constexpr size_t kMaxModelIdBytes = 256;
 inline constexpr size_t kMaxConstraintBytes = 256u << 10;

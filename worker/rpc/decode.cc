@@ -128,6 +128,7 @@ absl::Status ReadSubmitStrings(const pb::Submit& from, Submit& to) {
   QUIRE_RETURN_IF_ERROR(CheckBytes("salt", from.salt().size(), kMaxSaltBytes));
   QUIRE_RETURN_IF_ERROR(CheckBytes("adapter", from.adapter().size(), kMaxAdapterBytes));
   QUIRE_RETURN_IF_ERROR(CheckBytes("traceparent", from.traceparent().size(), kMaxTraceparentBytes));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("tracestate", from.tracestate().size(), kMaxTracestateBytes));
   QUIRE_RETURN_IF_ERROR(CheckBytes("request_id", from.request_id().size(), kMaxRequestIdBytes));
   QUIRE_RETURN_IF_ERROR(CheckBytes("model_id", from.model_id().size(), kMaxModelIdBytes));
   QUIRE_ASSIGN_OR_RETURN(to.required_features,
@@ -136,6 +137,7 @@ absl::Status ReadSubmitStrings(const pb::Submit& from, Submit& to) {
   to.salt = from.salt();
   to.adapter = from.adapter();
   to.traceparent = from.traceparent();
+  to.tracestate = from.tracestate();
   to.request_id = from.request_id();
   to.model_id = from.model_id();
   return absl::OkStatus();
@@ -173,6 +175,10 @@ BadSubmit Refuse(const pb::Submit& from, const absl::Status& status) {
   bad.refused.code = status.code() == absl::StatusCode::kUnimplemented ? RefusalCode::kUnsupported
                                                                        : RefusalCode::kInvalid;
   bad.refused.message = StatusMessage(status);
+  // No more of them than of a good one.
+  bad.refused.traceparent = from.traceparent().substr(0, kMaxTraceparentBytes);
+  bad.refused.tracestate = from.tracestate().substr(0, kMaxTracestateBytes);
+  bad.refused.request_id = from.request_id().substr(0, kMaxRequestIdBytes);
   const size_t colon = bad.refused.message.find(':');
   if (colon != std::string::npos) bad.refused.field = bad.refused.message.substr(0, colon);
   return bad;

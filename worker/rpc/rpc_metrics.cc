@@ -1,15 +1,10 @@
 #include "worker/rpc/rpc_metrics.h"
 
-#include <string_view>
+#include <string>
+
+#include "worker/core/refusal_names.h"
 
 namespace quire {
-namespace {
-
-constexpr std::string_view kRefusalNames[] = {
-    "unspecified", "invalid",       "queue_full", "not_ready",   "draining",       "too_large",
-    "unsupported", "stale_attempt", "duplicate",  "wrong_model", "deadline_passed"};
-
-}  // namespace
 
 RpcMetrics::RpcMetrics(Metrics& metrics)
     : frames_received(metrics.AddCounter(

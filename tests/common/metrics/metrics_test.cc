@@ -74,6 +74,8 @@ TEST(Metrics, AProcessTellsOfItself) {
   };
   EXPECT_GT(value("process_resident_memory_bytes"), 1e6);
   EXPECT_GT(value("process_cpu_seconds_total"), 0);
+  EXPECT_GE(value("process_open_fds"), 3);
+  EXPECT_GT(value("process_max_fds"), value("process_open_fds"));
 }
 
 TEST(Metrics, CountsFromManyThreadsAreAllThere) {

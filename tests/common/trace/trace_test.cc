@@ -54,6 +54,46 @@ TEST(Traceparent, WhatIsNoneIsNone) {
   for (const std::string& header : wrong) EXPECT_FALSE(ParseTraceparent(header)) << header;
 }
 
+TEST(Tracestate, IsHandedOnAsItCame) {
+  const std::string all = "congo=t61rcWkgMzE, rojo=00f067aa0ba902b7,,1-a_*/@b=x y!~";
+  EXPECT_EQ(KeepTracestate(all), all);
+  EXPECT_EQ(KeepTracestate(""), "");
+  EXPECT_EQ(KeepTracestate(" ,, "), "");
+  for (const char* wrong :
+       {"a", "=b", "a=", "A=b", "_a=b", "a=b=c", "a=b,c", "a=\x01", "a=\xc3\xa4", "a b=c"}) {
+    EXPECT_EQ(KeepTracestate(wrong), "") << wrong;
+  }
+  EXPECT_EQ(KeepTracestate("a=" + std::string(256, 'b')).size(), 258u);
+  EXPECT_EQ(KeepTracestate("a=" + std::string(257, 'b')), "");
+  EXPECT_EQ(KeepTracestate(std::string(256, 'a') + "=b").size(), 258u);
+  EXPECT_EQ(KeepTracestate(std::string(257, 'a') + "=b"), "");
+}
+
+TEST(Tracestate, IsBounded) {
+  std::string many;
+  for (int i = 0; i < 32; ++i) many += (i == 0 ? "k" : ",k") + std::to_string(i) + "=v";
+  EXPECT_EQ(KeepTracestate(many), many);
+  EXPECT_EQ(KeepTracestate(many + ",one=more"), "");
+  // Of what is above the limit the long ones go first, the last of them before the others.
+  const std::string small = "a=1", tall = "b=" + std::string(200, 'x'), also = "c=2";
+  const std::string taller = "d=" + std::string(250, 'y'), wide = "e=" + std::string(100, 'z');
+  EXPECT_EQ(KeepTracestate(small + "," + tall + "," + also + "," + taller + "," + wide),
+            small + "," + tall + "," + also + "," + wide);
+  std::string short_ones;
+  for (int i = 0; i < 6; ++i) {
+    short_ones += (i == 0 ? "" : ",") + std::string(1, static_cast<char>('a' + i)) + "=" +
+                  std::string(98, 'v');
+  }
+  EXPECT_EQ(KeepTracestate(short_ones), short_ones.substr(0, 5 * 101 - 1)) << "then the last";
+}
+
+TEST(Tracestate, BelongsToItsTraceparent) {
+  const Sampler sampler;
+  EXPECT_EQ(BeginTrace(sampler, kHeader, 1, 2, "a=b").state, "a=b");
+  EXPECT_EQ(BeginTrace(std::nullopt, kHeader, 1, 2, "a=b").state, "a=b");
+  EXPECT_EQ(BeginTrace(sampler, "", 1, 2, "a=b").state, "");
+}
+
 TEST(Sampler, FollowsTheParentOrTheRatio) {
   Sampler sampler;
   TraceContext parent{{1, 2}, 3, false};

@@ -239,6 +239,8 @@ TEST_F(GrpcKeys, TheTenantAndTheRequestIdTravelWithTheCall) {
   EXPECT_EQ(answer.request_id, "id-of-client");
   EXPECT_EQ(answer.trace_response, "") << "it is in no trace";
   headers.push_back({"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"});
+  headers.push_back({"tracestate", "a=1"});
+  headers.push_back({"tracestate", "b=2"});
   for (const char* method :
        {"/quire.v1.Inference/Generate", "/inference.GRPCInferenceService/ModelInfer"}) {
     const bool own = std::string(method).find("quire") != std::string::npos;
@@ -253,6 +255,9 @@ TEST_F(GrpcKeys, TheTenantAndTheRequestIdTravelWithTheCall) {
     ASSERT_EQ(edge.pipeline.seen.size(), 4u);
     EXPECT_EQ(edge.pipeline.seen[0].tenant->name, "customer-7");
     EXPECT_EQ(edge.pipeline.seen[0].request_id, "id-of-client");
+    EXPECT_EQ(edge.pipeline.seen[0].tracestate, "");
+    EXPECT_EQ(edge.pipeline.seen[1].tracestate, "a=1,b=2");
+    EXPECT_EQ(edge.pipeline.seen[2].tracestate, "a=1,b=2");
     EXPECT_EQ(edge.pipeline.seen[3].tenant->name, "acme");
   });
 }

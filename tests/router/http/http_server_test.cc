@@ -71,7 +71,8 @@ TEST(HttpServer, AnAnswerNamesItsTrace) {
   const std::string body = R"({"model":"demo","prompt":"x","max_tokens":2})";
   EXPECT_EQ(edge.Ask(edge.Post("/v1/completions", body)).headers.count("traceresponse"), 0u);
   const std::string header =
-      "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
+      "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n"
+      "tracestate: a=1\r\nTracestate: b=2\r\n";
   const std::string streaming = R"({"model":"demo","prompt":"x","max_tokens":2,"stream":true})";
   const std::string generate = R"({"text_input":"x","parameters":{"max_tokens":2}})";
   for (const auto& [path, text] : {std::pair{"/v1/completions", body},
@@ -84,6 +85,11 @@ TEST(HttpServer, AnAnswerNamesItsTrace) {
     EXPECT_EQ(traced.substr(52), "-00") << "nothing is recorded here";
     EXPECT_EQ(traced.find("00f067aa0ba902b7"), std::string::npos) << "a span of the router's own";
   }
+  edge.OnLoop([&] {
+    ASSERT_EQ(edge.pipeline.seen.size(), 4u);
+    EXPECT_EQ(edge.pipeline.seen[0].tracestate, "");
+    for (size_t i = 1; i < 4; ++i) EXPECT_EQ(edge.pipeline.seen[i].tracestate, "a=1,b=2") << i;
+  });
 }
 
 TEST(HttpServer, CompletionWhole) {

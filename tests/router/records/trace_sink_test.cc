@@ -24,6 +24,7 @@ AttemptReport Attempt1(AttemptEnd end) {
   attempt.over_at = 4000;
   attempt.accepted_tokens = 5;
   attempt.cached_tokens = 16;
+  attempt.route = {"prefix", 3, 16};
   return attempt;
 }
 
@@ -92,8 +93,13 @@ TEST(TraceSpans, TellTheWayOfARequest) {
   EXPECT_EQ(spans.at("queue").end_unix_ns - spans.at("queue").start_unix_ns, 200'000);
   const Span& attempt = spans.at("attempt");
   EXPECT_EQ(attempt.parent, root.id);
-  EXPECT_EQ(attempt.events[0].name, "quire.routing.decision");
-  for (const char* phase : {"worker queue", "prefill", "decode"}) {
+  const Span& routing = spans.at("routing decision");
+  EXPECT_EQ(routing.start_unix_ns, attempt.start_unix_ns);
+  EXPECT_EQ(routing.end_unix_ns, attempt.start_unix_ns);
+  EXPECT_EQ(std::get<std::string>(*Of(routing, "quire.routing.reason")), "prefix");
+  EXPECT_EQ(std::get<int64_t>(*Of(routing, "quire.routing.candidates")), 3);
+  EXPECT_EQ(std::get<int64_t>(*Of(routing, "quire.routing.predicted_cached_tokens")), 16);
+  for (const char* phase : {"routing decision", "worker queue", "prefill", "decode"}) {
     EXPECT_EQ(spans.at(phase).parent, attempt.id) << phase;
     EXPECT_EQ(spans.at(phase).trace, record.trace.id) << phase;
   }

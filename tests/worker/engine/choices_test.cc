@@ -99,11 +99,19 @@ TEST(Choices, GreedyOnesEqualASingleOneAndSampledOnesDiffer) {
 TEST(Choices, OneMoreThanTheLimitIsRefusedByName) {
   Harness harness(ChoicesEngine());
   harness.Send(WithChoices(harness.MakeSubmit(1, {1, 2, 3}, 4), kChoices));
-  harness.Send(WithChoices(harness.MakeSubmit(2, {1, 2, 3}, 4), kChoices + 1));
+  Submit more = WithChoices(harness.MakeSubmit(2, {1, 2, 3}, 4), kChoices + 1);
+  more.traceparent = "of-a-trace";
+  more.tracestate = "a=b";
+  more.request_id = "r-2";
+  harness.Send(std::move(more));
   harness.RunFor(0);
   EXPECT_EQ(harness.answer(1).ended.size(), kChoices);
   ASSERT_EQ(harness.answer(2).refused.size(), 1u);
-  EXPECT_EQ(harness.answer(2).refused[0].field, "n");
+  const Refused& refused = harness.answer(2).refused[0];
+  EXPECT_EQ(refused.field, "n");
+  EXPECT_EQ(refused.traceparent + " " + refused.tracestate + " " + refused.request_id,
+            "of-a-trace a=b r-2")
+      << "the worker's own traces tell of it";
 }
 
 // The one that computes the prompt leaves at any time: another takes its part.

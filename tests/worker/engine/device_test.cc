@@ -50,6 +50,7 @@ TEST_P(LostDevice, EndsAllAttemptsAsRetryableAndBeginsAnew) {
     EXPECT_TRUE(answer.ended[0].retryable);
     EXPECT_NE(answer.ended[0].message.find("UNAVAILABLE"), std::string::npos);
   }
+  EXPECT_EQ(harness.engine().totals().failed[static_cast<size_t>(FailureCause::kDeviceLost)], 12u);
   harness.ExpectBooksBalance();
   // Until a step has been computed nobody is let in, and the engine does not spin.
   EXPECT_GT(harness.last.next_wakeup_us, harness.now_us);

@@ -240,6 +240,7 @@ TEST(EngineTest, NotANumberFailsThatRequestAlone) {
   ASSERT_EQ(harness.answer(1).ended.size(), 1u);
   EXPECT_EQ(harness.answer(1).ended[0].reason, EndReason::kFailed);
   EXPECT_NE(harness.answer(1).ended[0].message.find("INTERNAL"), std::string::npos);
+  EXPECT_EQ(harness.engine().totals().failed[static_cast<size_t>(FailureCause::kNotANumber)], 1u);
   EXPECT_EQ(harness.answer(2).tokens.size(), 10u);
 }
 
@@ -304,7 +305,9 @@ TEST(EngineTest, MetricsFollowTheTotals) {
                            "quire_worker_generated_tokens_total 4", "quire_worker_attempts_total 1",
                            "quire_worker_prompt_tokens_total 3", "quire_worker_pages_held 0",
                            "quire_worker_choices_ended_total{reason=\"length\"} 1",
-                           "quire_worker_refused_total{code=\"invalid\"} 1"}) {
+                           "quire_worker_refused_total{code=\"invalid\"} 1",
+                           "quire_worker_failed_attempts_total{cause=\"not_a_number\"} 0",
+                           "vllm:corrupted_requests_total{model_name=\"demo\",engine=\"0\"} 0"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line;
   }
 }

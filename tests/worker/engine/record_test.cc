@@ -21,6 +21,8 @@ TEST(RecordTest, OneAttemptWithItsPhases) {
   first.sampling.ignore_eos = true;
   first.request_id = "abc";
   first.tenant = "acme";
+  first.traceparent = "of-a-trace";
+  first.tracestate = "a=b";
   Submit second = harness.MakeSubmit(2, {1, 2, 3}, 1);
   second.sampling.ignore_eos = true;
   harness.Send(first);
@@ -32,7 +34,10 @@ TEST(RecordTest, OneAttemptWithItsPhases) {
   EXPECT_EQ(record.key, (AttemptKey{RequestNumber(1), Attempt(1)}));
   EXPECT_EQ(record.request_id, "abc");
   EXPECT_EQ(record.tenant, "acme");
+  EXPECT_EQ(record.traceparent + " " + record.tracestate, "of-a-trace a=b");
   EXPECT_EQ(record.choices, 1u);
+  EXPECT_EQ(record.max_tokens, 5u);
+  EXPECT_EQ(record.longest_tokens, 5u);
   EXPECT_EQ(record.reason, EndReason::kLength);
   EXPECT_EQ(record.usage.prompt_tokens, 100u);
   EXPECT_EQ(record.usage.generated_tokens, 5u);

@@ -152,6 +152,36 @@ TEST(AttemptTraces, ALineNamesRequestAndTrace) {
   EXPECT_NE(quiet.lines[0].find("warning"), std::string::npos);
 }
 
+TEST(AttemptSpans, ARefusalIsOneSpanOfItsOwn) {
+  const Refused refused{.key = {RequestNumber(3), Attempt(2)},
+                        .code = RefusalCode::kQueueFull,
+                        .field = "",
+                        .message = "64 requests are waiting",
+                        .traceparent = kParent,
+                        .tracestate = "a=b",
+                        .request_id = "r-9"};
+  const trace::RequestTrace trace =
+      trace::BeginTrace(trace::Sampler(), refused.traceparent, 77, 3, refused.tracestate);
+  const Span span = SpanOf(refused, trace, kFacts, {RouterInstance(77), 2000});
+  EXPECT_EQ(span.id, Spans(Record())[0].id) << "the attempt's";
+  EXPECT_EQ(trace::SpanIdHex(span.parent), "00f067aa0ba902b7");
+  EXPECT_EQ(span.state, "a=b");
+  EXPECT_EQ(span.start_unix_ns, kZero + 2'000'000);
+  EXPECT_EQ(span.end_unix_ns, span.start_unix_ns);
+  EXPECT_EQ(span.error, "queue_full");
+  EXPECT_EQ(std::get<std::string>(*Of(span, "quire.attempt.end")), "refused");
+  EXPECT_EQ(std::get<std::string>(*Of(span, "error.type")), "queue_full");
+  EXPECT_EQ(std::get<std::string>(*Of(span, "quire.request_id")), "r-9");
+  EXPECT_EQ(Number(span, "quire.attempt"), 2);
+  EXPECT_EQ(Of(span, "gen_ai.usage.input_tokens"), nullptr) << "nothing was used";
+  Lines all(LogLevel::kDebug);
+  AttemptTraces(nullptr, trace::Sampler(), all).Write(refused, {RouterInstance(77), 2000});
+  ASSERT_EQ(all.lines.size(), 1u);
+  EXPECT_NE(all.lines[0].find("\"request_id\":\"r-9\""), std::string::npos) << all.lines[0];
+  EXPECT_NE(all.lines[0].find("\"code\":\"queue_full\""), std::string::npos) << all.lines[0];
+  EXPECT_EQ(all.lines[0].find("64 requests"), std::string::npos) << "messages may quote a prompt";
+}
+
 TEST(AttemptTraces, TheRouterDecidesAndWithoutAWordOfItTheSampler) {
   Metrics metrics;
   NullLogger log;
@@ -166,13 +196,18 @@ TEST(AttemptTraces, TheRouterDecidesAndWithoutAWordOfItTheSampler) {
     traces.Start(kFacts);
     AttemptRecord record = Record();
     traces.Write(record);
+    Refused refused;
+    refused.key = record.key;
+    refused.code = RefusalCode::kDraining;
+    refused.traceparent = kParent;
+    traces.Write(refused, {record.router, 5});
     record.traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
     traces.Write(record);
     record.traceparent = "";
     traces.Write(record);
     AttemptTraces(nullptr, trace::Sampler(), log).Write(record);
   }
-  EXPECT_EQ(counters.exported.value(), 14u) << "two of them, seven spans each";
+  EXPECT_EQ(counters.exported.value(), 15u) << "two of them, seven spans each, and a refusal";
 }
 
 }  // namespace

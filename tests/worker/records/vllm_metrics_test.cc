@@ -65,6 +65,8 @@ TEST_F(VllmMetricsTest, ARecordIsCountedAndForgetsItsTokens) {
   record.usage.prompt_tokens = 40;
   record.usage.cached_tokens = 32;
   record.usage.generated_tokens = 11;
+  record.longest_tokens = 11;
+  record.max_tokens = 11;
   record.queue_us = 100'000;
   record.prefill_us = 200'000;
   record.decode_us = 500'000;
@@ -72,6 +74,7 @@ TEST_F(VllmMetricsTest, ARecordIsCountedAndForgetsItsTokens) {
   output.records.push_back(record);
   record.reason = EndReason::kRouterLost;  // another one: nothing was made
   record.usage.generated_tokens = 0;
+  record.longest_tokens = 0;
   output.records.push_back(record);
   metrics.Take(output);
   const std::string labels = "{model_name=\"demo\",engine=\"0\"";
@@ -82,6 +85,9 @@ TEST_F(VllmMetricsTest, ARecordIsCountedAndForgetsItsTokens) {
   EXPECT_TRUE(Shows("vllm:request_time_per_output_token_seconds_sum" + labels + "} 0.05"));
   EXPECT_TRUE(Shows("vllm:e2e_request_latency_seconds_bucket" + labels + ",le=\"0.8\"} 2"));
   EXPECT_TRUE(Shows("vllm:request_prefill_kv_computed_tokens_sum" + labels + "} 16"));
+  EXPECT_TRUE(Shows("vllm:request_params_max_tokens_bucket" + labels + ",le=\"20\"} 2"));
+  EXPECT_TRUE(Shows("vllm:request_params_max_tokens_bucket" + labels + ",le=\"10\"} 0"));
+  EXPECT_TRUE(Shows("vllm:request_max_num_generation_tokens_count" + labels + "} 1"));
   EXPECT_TRUE(Shows("vllm:request_prompt_tokens_bucket" + labels + ",le=\"200\"} 2"));
   EXPECT_FALSE(Shows("vllm:request_prompt_tokens_bucket" + labels + ",le=\"500\"} 2"));
   Pass(kMicrosPerSecond);
@@ -93,6 +99,11 @@ TEST_F(VllmMetricsTest, SettingsAreLabels) {
   EXPECT_TRUE(
       Shows("vllm:cache_config_info{model_name=\"demo\",engine=\"0\",block_size=\"16\","
             "num_gpu_blocks=\"64\",enable_prefix_caching=\"True\"} 1"));
+  const std::string labels = "{model_name=\"demo\",engine=\"0\"} 0";
+  for (const char* what : {"external_prefix", "mm"}) {
+    EXPECT_TRUE(Shows("vllm:" + std::string(what) + "_cache_queries_total" + labels));
+    EXPECT_TRUE(Shows("vllm:" + std::string(what) + "_cache_hits_total" + labels));
+  }
 }
 
 }  // namespace

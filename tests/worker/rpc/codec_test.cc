@@ -161,6 +161,7 @@ TEST(DecodeSubmit, EveryLimitHoldsAtLimitPlusOne) {
       strings("salt", kMaxSaltBytes, [](S& s, auto v) { s.set_salt(v); }),
       strings("adapter", kMaxAdapterBytes, [](S& s, auto v) { s.set_adapter(v); }),
       strings("traceparent", kMaxTraceparentBytes, [](S& s, auto v) { s.set_traceparent(v); }),
+      strings("tracestate", kMaxTracestateBytes, [](S& s, auto v) { s.set_tracestate(v); }),
       strings("request_id", kMaxRequestIdBytes, [](S& s, auto v) { s.set_request_id(v); }),
       strings("model_id", kMaxModelIdBytes, [](S& s, auto v) { s.set_model_id(v); }),
       strings("constraint", kMaxConstraintBytes,

@@ -67,6 +67,47 @@ TEST_F(SubmitTest, ReachesTheEngineWithItsDeadline) {
   EXPECT_EQ(submits[1].deadline_us, kNeverMicros);
 }
 
+TEST_F(SubmitTest, EachRefusalIsToldWithItsTrace) {
+  std::vector<Refused> told;
+  hub.SetRefusalTaker([&](RouterInstance router, const Refused& refused) {
+    EXPECT_EQ(router, RouterInstance(1));
+    told.push_back(refused);
+  });
+  const auto traced = [](uint64_t request, uint64_t number) {
+    pb::RouterFrame frame = SubmitFrameOf(request, number);
+    frame.mutable_submit()->set_traceparent("parent-" + std::to_string(request));
+    frame.mutable_submit()->set_tracestate("a=b");
+    frame.mutable_submit()->set_request_id("id-" + std::to_string(request));
+    return frame;
+  };
+  pb::RouterFrame wrong = traced(10, 1);
+  wrong.mutable_submit()->set_tenant(std::string(kMaxTenantBytes + 1, 't'));
+  pb::RouterFrame foreign = traced(11, 2);
+  foreign.mutable_submit()->add_required_features("no-such-thing");
+  pb::RouterFrame parts = traced(12, 3);
+  parts.mutable_submit()->set_parts(1);
+  SendAll({wrong, foreign, parts, PartFrame(12, 0, 1, 5000)});
+  engine.full = true;
+  SendAll({traced(13, 4)});
+  engine.full = false;
+  SendAll({traced(14, 5)});
+  EngineOutput output;  // and by the engine, which hands back what it was given
+  output.routers.push_back({RouterInstance(1), {}, {}, {}, {}, {}, 5});
+  Refused by_engine{KeyOf(14), RefusalCode::kDraining, "", "this worker is leaving", 0};
+  by_engine.traceparent = "parent-14";
+  by_engine.tracestate = "a=b";
+  by_engine.request_id = "id-14";
+  output.routers[0].refused.push_back(by_engine);
+  Say(std::move(output));
+  ASSERT_EQ(told.size(), 5u);
+  for (size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].traceparent, "parent-" + std::to_string(10 + i));
+    EXPECT_EQ(told[i].tracestate, "a=b");
+    EXPECT_EQ(told[i].request_id, "id-" + std::to_string(10 + i));
+  }
+  EXPECT_EQ(router->Refusals().size(), 5u);
+}
+
 TEST_F(SubmitTest, OutputsComeBackInOneStepFrame) {
   SendAll({SubmitFrameOf(10, 1)});
   EngineOutput output = Tokens(1, 10, {3, 4});
