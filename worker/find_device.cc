@@ -13,6 +13,8 @@ bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFa
   settings.ranks = config.tensor_parallel_size;
   settings.plugin = config.cuda_plugin;
   settings.nccl = config.nccl_library;
+  settings.for_a_plan = config.plan && config.plan_memory.value > 0;
+  if (config.plan) settings.hint = "; quire plan --memory plans for GPUs of that memory elsewhere";
   absl::StatusOr<DeviceChoice> found = ChooseDevice(settings);
   if (!found.ok()) {
     const bool bad_argument = absl::IsInvalidArgument(found.status());

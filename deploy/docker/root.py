@@ -2,7 +2,9 @@
 """Assembles the root file system of an image: programs, the libraries that they load, and nothing to run besides: no
 shell, no compiler, no package manager. With it comes a bill of materials (SPDX 2.3) of what it holds.
 
-  root.py router|worker BUILD/bin OUT
+  root.py router|worker|worker-cuda BUILD/bin OUT
+
+worker-cuda is the worker with libquire_cuda.so out of BUILD/bin, where ./dev cuda puts it, and NCCL in its pinned version.
 """
 import hashlib
 import json
@@ -12,12 +14,17 @@ import shutil
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "kernels" / "cuda" / "toolchain"))
+import toolkit  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = {
     "router": ["quire-router", "quire"],
     # `quire serve` of a KServe pod is a router and a worker.
     "worker": ["quire-worker", "quire-router", "quire"],
+    "worker-cuda": ["quire-worker", "quire-router", "quire"],
 }
+PLUGIN = "libquire_cuda.so"
 DEMO = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
         "model.safetensors", "README.md"]
 # Where manifests mount something.
@@ -74,10 +81,30 @@ def crates():
     return re.findall(r'\[\[package\]\]\nname = "([^"]+)"\nversion = "([^"]+)"\nsource', lock)
 
 
-def bill(name, version, packages):
+def add_cuda(programs, out):
+    """The plugin and NCCL, beside the program that looks for them there; the driver is the node's. NCCL's (name, version)."""
+    plugin, beside = programs / PLUGIN, out / "usr" / "local" / "bin"
+    if not plugin.exists():
+        raise SystemExit(f"root.py: {plugin} is not there: ./dev cuda builds it")
+    put(plugin, beside / PLUGIN, executable=True)
+    nccl = toolkit.nccl()
+    if nccl is None:
+        raise SystemExit("root.py: NCCL cannot be fetched")
+    put(nccl / "lib" / "libnccl.so.2", beside / "libnccl.so.2", executable=True)
+    name, version = toolkit.NCCL_WHEELS[0].split("==")
+    texts = [p.read_text(errors="replace") for p in sorted(nccl.parents[1].glob("*.dist-info/**/[Ll][Ii][Cc][Ee][Nn][Ss]*")) if p.is_file()]
+    about = out / "usr" / "share" / "doc" / name
+    about.mkdir(parents=True)
+    (about / "copyright").write_text("\n".join(texts) or f"{name} {version} of PyPI, by NVIDIA, under the licence that it names there\n")
+    # NVIDIA's runtime puts the driver where Debian has its libraries.
+    (out / "etc" / "debian_version").write_text("12\n")
+    return name, version
+
+
+def bill(name, version, packages, wheels=()):
     entries = [{"SPDXID": "SPDXRef-image", "name": f"quire-{name}", "versionInfo": version,
                 "downloadLocation": "NOASSERTION", "licenseConcluded": "Apache-2.0"}]
-    for kind, listed in (("deb/debian", packages), ("cargo", crates())):
+    for kind, listed in (("deb/debian", packages), ("cargo", crates()), ("pypi", wheels)):
         for package, of in sorted(listed):
             entries.append({
                 "SPDXID": f"SPDXRef-{kind.split('/')[0]}-{re.sub('[^A-Za-z0-9.-]', '-', package)}-{len(entries)}",
@@ -119,7 +146,8 @@ def make(name, programs, out):
         (out / path).write_text(text)
     put(f"/{CERTIFICATES}", out / CERTIFICATES)
     share = out / "usr" / "share"
-    if name == "worker":
+    wheels = [add_cuda(programs, out)] if name == "worker-cuda" else []
+    if name != "router":
         for file in DEMO:
             put(ROOT / "models" / "demo" / file, share / "quire" / "models" / "demo" / file)
     put(ROOT / "LICENSE", share / "doc" / "quire" / "LICENSE")
@@ -127,7 +155,7 @@ def make(name, programs, out):
         put(f"/usr/share/doc/{package}/copyright", share / "doc" / package / "copyright")
     version = told(sources[0], "--version").split()[-1]
     (share / "quire").mkdir(exist_ok=True)
-    (share / "quire" / "sbom.spdx.json").write_text(json.dumps(bill(name, version, packages), indent=1) + "\n")
+    (share / "quire" / "sbom.spdx.json").write_text(json.dumps(bill(name, version, packages, wheels), indent=1) + "\n")
 
 
 def main():

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import manifests as m  # noqa: E402
 import pods  # noqa: E402
 import tools  # noqa: E402
-from harness import DEMO, expect, main_of  # noqa: E402
+from harness import DEMO, Skip, expect, main_of  # noqa: E402
 from pods import Container, KubernetesApi, get  # noqa: E402
 
 ASK = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
@@ -372,6 +372,38 @@ def test_images_are_small_and_hold_nothing_to_run_but_the_programs():
         named = {p["name"] for p in bill["packages"]}
         expect({f"quire-{name}", "libgrpc29", "libc6", "libssl3", "tokenizers", "minijinja"} <= named, named)
         expect((root / "usr" / "share" / "doc" / "libgrpc29" / "copyright").exists(), "licences of what is inside")
+
+
+def test_the_image_for_gpus_holds_plugin_and_nccl():
+    built = m.ROOT / "build" / "cuda" / "libquire_cuda.so"  # where the plugin's own test leaves it
+    if not built.exists():
+        raise Skip("libquire_cuda.so is not built: tests/kernels/cuda/plugin_test.py does it, where a CUDA toolkit can be had")
+    with tempfile.TemporaryDirectory() as name:
+        programs, root = pathlib.Path(name) / "bin", pathlib.Path(name) / "root"
+        programs.mkdir()
+        for source in [built, *m.PROGRAMS.glob("quire*")]:
+            (programs / source.name).symlink_to(source)
+        command = [sys.executable, m.ROOT / "deploy" / "docker" / "root.py", "worker-cuda", programs, root]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if "NCCL cannot be fetched" in done.stderr:
+            raise Skip("NCCL cannot be fetched")
+        expect(done.returncode == 0, done.stderr)
+        beside = root / "usr" / "local" / "bin"
+        expect({p.name for p in beside.iterdir()} == {"quire", "quire-router", "quire-worker", built.name, "libnccl.so.2"}, list(beside.iterdir()))
+        print(f"     image worker-cuda: {size_of(root) / 1e6:.1f} MB, {(beside / 'libnccl.so.2').stat().st_size / 1e6:.1f} of them NCCL")
+        bill = json.loads((root / "usr" / "share" / "quire" / "sbom.spdx.json").read_text())
+        expect("nvidia-nccl-cu13" in {p["name"] for p in bill["packages"]}, bill["packages"][-1])
+        # It finds its plugin, and says what only a node with a GPU has.
+        pods.mount("proc", root / "proc", "proc", 0)  # by which a program knows where it is
+        done = subprocess.run(["chroot", root, "/usr/local/bin/quire-worker", "--model=/usr/share/quire/models/demo", "--device=cuda", "--plan"],
+                              capture_output=True, text=True)
+        subprocess.run(["umount", root / "proc"], check=True)
+        if "it is of build" in done.stderr:
+            raise Skip("libquire_cuda.so is of another tree: tests/kernels/cuda/plugin_test.py builds it anew")
+        expect(done.returncode == 4 and "libcuda.so.1" in done.stderr, f"{done.returncode} {done.stdout}{done.stderr}")
+        (programs / built.name).unlink()
+        done = subprocess.run([*command[:-1], pathlib.Path(name) / "other"], capture_output=True, text=True)
+        expect(done.returncode == 1 and "./dev cuda builds it" in done.stderr, done.stderr)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,17 @@ absl::StatusOr<std::vector<kernels::cuda::DriverDevice>> FindDevices(const Devic
   return devices;
 }
 
+// Of what the plugin has machine code for in every build: compute capability 9.0.
+std::vector<kernels::cuda::DriverDevice> PlannedDevices(int ranks) {
+  std::vector<kernels::cuda::DriverDevice> devices(static_cast<size_t>(ranks));
+  for (size_t i = 0; i < devices.size(); ++i) {
+    devices[i].index = static_cast<int>(i);
+    devices[i].name = "not here, compute capability 9.0";
+    devices[i].major = 9;
+  }
+  return devices;
+}
+
 }  // namespace
 
 kernels::LibraryPlaces NcclPlaces(const std::string& named) {
@@ -72,8 +83,14 @@ absl::StatusOr<DeviceChoice> ChooseDevice(const DeviceSettings& settings) {
     return plugin.status();
   }
   auto devices = FindDevices(settings, request, **plugin);
+  if (!devices.ok() && settings.for_a_plan && !automatic) {
+    devices = PlannedDevices(settings.ranks);
+  }
   if (!devices.ok()) {
-    if (!automatic) return devices.status();
+    if (!automatic) {
+      return absl::Status(devices.status().code(),
+                          AbslView(StatusMessage(devices.status()) + settings.hint));
+    }
     choice.note = StatusMessage(devices.status());
     return choice;
   }

@@ -19,6 +19,9 @@ struct DeviceSettings {
   std::string plugin;  // where the user says that it is; empty: by the table of places
   std::string nccl;    // the same
   std::string driver_library = "libcuda.so.1";
+  // Only a plan is made, for memory that the user has named: GPUs need not be here.
+  bool for_a_plan = false;
+  std::string hint;  // said behind what a driver or a device lacks
 };
 
 struct DeviceChoice {

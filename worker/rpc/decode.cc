@@ -175,10 +175,12 @@ BadSubmit Refuse(const pb::Submit& from, const absl::Status& status) {
   bad.refused.code = status.code() == absl::StatusCode::kUnimplemented ? RefusalCode::kUnsupported
                                                                        : RefusalCode::kInvalid;
   bad.refused.message = StatusMessage(status);
-  // No more of them than of a good one.
-  bad.refused.traceparent = from.traceparent().substr(0, kMaxTraceparentBytes);
-  bad.refused.tracestate = from.tracestate().substr(0, kMaxTracestateBytes);
-  bad.refused.request_id = from.request_id().substr(0, kMaxRequestIdBytes);
+  const auto unless_longer = [](const std::string& text, size_t limit) {
+    return text.size() <= limit ? text : std::string();  // a part of it may be no text
+  };
+  bad.refused.traceparent = unless_longer(from.traceparent(), kMaxTraceparentBytes);
+  bad.refused.tracestate = unless_longer(from.tracestate(), kMaxTracestateBytes);
+  bad.refused.request_id = unless_longer(from.request_id(), kMaxRequestIdBytes);
   const size_t colon = bad.refused.message.find(':');
   if (colon != std::string::npos) bad.refused.field = bad.refused.message.substr(0, colon);
   return bad;

@@ -134,7 +134,7 @@ TEST(AttemptTraceparent, NamesTheAttemptsSpanWhereItIsRecorded) {
   EXPECT_EQ(TraceIdOf(sent), "00000000000000050000000000000006");
   EXPECT_EQ(TraceIdOf("rubbish"), "");
   EXPECT_EQ(TraceResponse({}), "");
-  EXPECT_EQ(TraceResponse({{5, 6}, 7, 9, true}), FormatTraceparent(request));
+  EXPECT_EQ(TraceResponse({{5, 6}, 7, 9, true, ""}), FormatTraceparent(request));
 }
 
 TEST(SpanIds, OfRoutersAndWorkersDoNotMeet) {

@@ -101,6 +101,12 @@ def test_worker():
         code, said = worker("--device=cuda")
         check("no driver is one line and code 4",
               code == 4 and said.count("\n") == 1 and "libcuda.so.1" in said and "--device cpu" in said, (code, said))
+        code, said = worker("--device=cuda", "--plan")
+        check("what would help a plan is said", code == 4 and said.count("\n") == 1 and "--memory" in said, (code, said))
+        code, said = worker("--device=cuda", "--plan", "--plan-memory=80GiB")
+        plan = json.loads(said) if code == 0 else {}
+        check("a plan needs no GPU", "not here" in plan.get("device", "") and plan["usable_bytes"] == 80 << 30 and
+              plan["page_count"] > 0 and plan["block_size"] == 64, (code, said))
         code, said = worker("--device=auto", "--plan")
         check("auto takes the CPU", code == 0 and json.loads(said)["device"].startswith("cpu"), said)
     # A driver that shows a GPU and computes nothing.

@@ -98,6 +98,24 @@ TEST_F(Driver, IsMissingOldOrWithoutDevices) {
   ExpectSays(Choose("cuda"), kUnusable, {"shows no device", "CUDA_VISIBLE_DEVICES"});
 }
 
+TEST_F(Driver, IsNotNeededForAPlanOfNamedMemory) {
+  DeviceSettings settings = Settings("cuda", 2);
+  settings.driver_library = "/nowhere/libcuda.so.1";
+  settings.for_a_plan = true;
+  const auto choice = ChooseDevice(settings);
+  ASSERT_TRUE(choice.ok()) << StatusMessage(choice.status());
+  EXPECT_EQ(choice->device, "cuda:0,1");
+  ASSERT_EQ(choice->gpus.size(), 2u);
+  EXPECT_EQ(choice->gpus[1].major, 9);
+  EXPECT_NE(choice->gpus[1].name.find("not here"), std::string::npos);
+  settings.device = "auto";
+  settings.ranks = 1;
+  EXPECT_EQ(ChooseDevice(settings)->device, "cpu") << "what is here";
+  settings.device = "cuda";
+  settings.plugin = "/nowhere";
+  ExpectSays(ChooseDevice(settings).status(), kUnusable, {"/nowhere"});
+}
+
 TEST_F(Driver, ThatCrashesOrHangsIsAnAnswerToo) {
   Show("crash=1");
   ExpectSays(Choose("cuda"), kUnusable, {"asking it ended by signal 6"});
