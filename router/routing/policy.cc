@@ -101,6 +101,7 @@ RouteChoice Choose(const Policy& policy, std::span<const WorkerView> candidates,
   const auto chosen = std::find_if(candidates.begin(), candidates.end(),
                                    [&](const WorkerView& w) { return w.worker == choice.worker; });
   QUIRE_CHECK_MSG(chosen != candidates.end(), "a policy chooses one of its candidates");
+  QUIRE_CHECK_MSG(!choice.reason.empty(), "and says why");
   choice.cached_tokens = chosen->cached_tokens;
   return choice;
 }

@@ -145,15 +145,6 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceOutcome& end) {
   requests.Retire(request);
 }
 
-void Engine::State::EndRequest(Request& request, const ChoiceOutcome& end) {
-  // With the last choice the request leaves the table, but not yet memory.
-  for (const std::unique_ptr<Choice>& choice : request.choices) {
-    if (!choice->ended) EndChoice(*choice, end);
-  }
-  QUIRE_CHECK(request.open_choices == 0);
-  if (end.reason == EndReason::kFailed) ++totals.failed[static_cast<size_t>(end.cause)];
-}
-
 void Engine::State::Expire(int64_t now_us) {
   if (now_us >= drain_deadline_us) {
     while (!requests.live().empty()) {

@@ -28,6 +28,17 @@ CacheIdentity IdentityOf(const Submit& submit, const EngineOptions& options) {
 
 }  // namespace
 
+void Engine::State::EndRequest(Request& request, const ChoiceOutcome& end) {
+  // With the last choice the request leaves the table, but not yet memory.
+  for (const std::unique_ptr<Choice>& choice : request.choices) {
+    if (!choice->ended) EndChoice(*choice, end);
+  }
+  QUIRE_CHECK(request.open_choices == 0);
+  const bool failed = end.reason == EndReason::kFailed;
+  QUIRE_CHECK_MSG(!failed || end.cause != FailureCause::kUnspecified, "a failure has a cause");
+  if (failed) ++totals.failed[static_cast<size_t>(end.cause)];
+}
+
 void Engine::State::On(SubmitCommand command, int64_t now_us) {
   out.SubmitSeen(command.router, command.submit.submit_number);
   if (std::optional<Refused> refused = RefusalOf(command, now_us)) {
