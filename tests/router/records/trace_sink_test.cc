@@ -71,7 +71,7 @@ TEST(TraceSpans, TellTheWayOfARequest) {
   const RequestRecord record = Record();
   const std::vector<Span> list = SpansOf(record, kZero);
   const std::map<std::string, Span> spans = ByName(list);
-  ASSERT_EQ(spans.size(), 7u);
+  ASSERT_EQ(spans.size(), 8u);
   const Span& root = spans.at("chat demo");
   EXPECT_EQ(root.kind, trace::SpanKind::kServer);
   EXPECT_EQ(root.id, record.trace.span);
