@@ -35,7 +35,7 @@ if(QUIRE_EMULATED_CUDA)
   quire_fake_nccl(old FAKE_NCCL_VERSION=21803)
   quire_fake_nccl(lacking FAKE_NCCL_WITHOUT_ABORT)
   quire_test(kernels/cuda/backend DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine
-             common/json LIBS quire_cuda_ops_plain)
+             common/json LIBS quire_cuda_ops_plain quire_test_support)
   target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/one_answer_test.cc

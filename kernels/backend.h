@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <span>
@@ -41,6 +42,12 @@ struct WeightForms {
   std::string expanded_why;  // one of them, and why
 };
 
+// In bytes, of the whole device: others may use it too. 0 where the host's memory is used.
+struct DeviceMemoryUse {
+  int64_t total = 0;
+  int64_t free = 0;
+};
+
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
@@ -49,6 +56,16 @@ class LoadedProgram {
   // and with several ranks the same batch on each. Once a collective has failed, steps end early
   // and what they leave is unspecified: ask Communicator::failure after a step.
   virtual void Run(const StepBatch& batch) = 0;
+
+  // Steps that may be launched and not yet collected. With 1 there is only Run.
+  virtual int MaxInFlight() const { return 1; }
+  // Queues a step behind those launched before and returns when the batch has been read;
+  // sample_outputs are not written. Requires: fewer than MaxInFlight() in flight.
+  virtual void Launch(const StepBatch& /*batch*/) { std::abort(); }
+  // Whether the oldest step in flight has ended. Requires: there is one.
+  virtual bool Done() { return true; }
+  // Waits for the oldest step in flight and gives its samples: as many as it was launched with.
+  virtual void Collect(std::span<SampleOutput> /*outputs*/) { std::abort(); }
 
   // For tests: also copies the logits of the sampled rows, [samples, ids of this rank].
   virtual void RunWithLogits(const StepBatch& batch, std::span<float> logits) = 0;
@@ -63,6 +80,12 @@ class LoadedProgram {
   virtual int64_t WeightBytes() const = 0;  // packed, resident
   virtual int64_t WorkspaceBytes() const = 0;
   virtual int64_t PoolBytes() const = 0;
+
+  // Pages that there are: less than ProgramOptions::page_count where a device had no memory left
+  // for them. 0: as many as were asked for.
+  virtual int64_t PageCount() const { return 0; }
+  // Of a device with memory of its own; constant once a program is loaded.
+  virtual DeviceMemoryUse DeviceMemory() { return {}; }
 };
 
 class Backend {
@@ -95,6 +118,9 @@ class Backend {
                                       const ProgramOptions& /*options*/) const {
     return 0;
   }
+
+  // Steps that its programs take at a time: LoadedProgram::MaxInFlight of such a program.
+  virtual int MaxInFlight(const StepProgram& /*program*/) const { return 1; }
 
   // All that changes bits: device kind, kernel revision, numerics class. Part of numerics_id.
   virtual std::string NumericsClass() const = 0;

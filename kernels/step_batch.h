@@ -17,6 +17,9 @@ struct BatchRow {
   // Page ids by cache group, then by logical block (position / block_size). Entries of blocks
   // behind a sliding window are −1 and never read.
   std::span<const std::span<const int32_t>> block_tables;
+  // The place that the sequence keeps from step to step, below ProgramOptions::max_rows: a device
+  // may know its pages and its last sample from before. −1 in all rows: the batch stands alone.
+  int32_t slot = -1;
 };
 
 // A page to be copied before anything is computed (copy-on-write).
@@ -24,6 +27,18 @@ struct PageCopy {
   int32_t from = 0;
   int32_t to = 0;
 };
+
+// From now on block `block` of the sequence in a slot is in `page`.
+struct TableChange {
+  int32_t slot = 0;
+  int32_t group = 0;
+  int32_t block = 0;
+  int32_t page = 0;
+};
+
+// Stands in StepBatch::tokens for the last sample of a slot, which the host may not know yet. Only
+// programs with more than one step in flight are given it.
+constexpr int32_t LastSampleOf(int32_t slot) { return -1 - slot; }
 
 struct StepBatch {
   std::span<const int32_t> tokens;     // [tokens]
@@ -35,6 +50,11 @@ struct StepBatch {
   std::span<const int32_t> sampled_tokens;
   std::span<const SampleRow> sample_rows;  // [samples] how each is sampled
   std::span<SampleOutput> sample_outputs;  // [samples] results
+  // What has changed in the tables of slots since the last batch, also in those of rows that this
+  // one does not compute.
+  std::span<const TableChange> table_changes = {};
+  // [samples] the slot whose last sample it is, −1: nobody's; empty: all are nobody's.
+  std::span<const int32_t> sample_slots = {};
 };
 
 }  // namespace quire::kernels

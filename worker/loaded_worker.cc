@@ -83,6 +83,7 @@ class WorkerLoader::Steps {
   absl::Status PlanMemory();
   absl::Status LoadWeights();
   absl::Status StartRanks();
+  absl::Status TakePages(int64_t page_count);
   absl::Status BuildEngine();
   absl::Status Canary();
 
@@ -271,6 +272,7 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   group.identity = RankIdentity(
       model.model_id,
       NumericsId(*worker_->backend, program_options_.kv.type, config_.tensor_parallel_size));
+  group.max_in_flight = worker_->backend->MaxInFlight(model.program);
   group.step_timeout_us = config_.rank_timeout.milliseconds * kMicrosPerMilli;
   group.progress = &worker_->progress;
   group.on_hopeless = [](const std::string& what) {
@@ -284,7 +286,24 @@ absl::Status WorkerLoader::Steps::StartRanks() {
                                            *worker_->rank_metrics);
   worker_->ranks = ranks.get();
   worker_->runner = std::move(ranks);
-  return worker_->ranks->Start();
+  QUIRE_RETURN_IF_ERROR(worker_->ranks->Start());
+  return TakePages(worker_->ranks->page_count());
+}
+
+// What there is memory for once all else has been taken.
+absl::Status WorkerLoader::Steps::TakePages(int64_t page_count) {
+  const int64_t planned = program_options_.page_count;
+  if (page_count >= planned) return absl::OkStatus();
+  if (page_count < memory_plan_.pages_per_sequence) {
+    return absl::ResourceExhaustedError(
+        AbslView("--max-model-len: the device has memory left for " + std::to_string(page_count) +
+                 " pages of keys and values; " + std::to_string(max_model_len_) + " tokens need " +
+                 std::to_string(memory_plan_.pages_per_sequence)));
+  }
+  log_.Warning("the device has less memory left than was planned",
+               {{"pages_planned", planned}, {"pages", page_count}});
+  program_options_.page_count = page_count;
+  return absl::OkStatus();
 }
 
 absl::Status WorkerLoader::Steps::LoadWeights() {

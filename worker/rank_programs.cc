@@ -27,6 +27,7 @@ class LoadedRank final : public RankProgram {
     program_ = backend_->Load(model_->program, options);
     CpuRunnerOptions runner;
     runner.limits = setup.limits;
+    runner.max_in_flight = program_->MaxInFlight();
     runner.now_us = [] { return kernels::FutexNowMicros(); };
     runner_ = std::make_unique<CpuRunner>(*program_, std::move(runner));
     return DeviceStatus();
@@ -38,10 +39,23 @@ class LoadedRank final : public RankProgram {
     return DeviceStatus();
   }
 
-  RankReady Describe() const override {
-    return {identity_,
-            program_->WeightBytes() + program_->WorkspaceBytes() + program_->PoolBytes()};
+  int MaxInFlight() const override { return runner_->MaxInFlight(); }
+  absl::Status Launch(std::span<const std::byte> packet) override {
+    QUIRE_RETURN_IF_ERROR(runner_->TryLaunch(packet));
+    return DeviceStatus();
   }
+  bool Ready() override { return runner_->Ready(); }
+  absl::Status Collect(StepResult& result) override {
+    runner_->Collect(result);
+    return DeviceStatus();
+  }
+
+  RankReady Describe() override {
+    const kernels::DeviceMemoryUse memory = program_->DeviceMemory();
+    return {identity_, program_->WeightBytes() + program_->WorkspaceBytes() + program_->PoolBytes(),
+            program_->PageCount(), memory.total, memory.free};
+  }
+  int64_t DeviceFreeBytes() override { return program_->DeviceMemory().free; }
 
  private:
   absl::Status DeviceStatus() const {

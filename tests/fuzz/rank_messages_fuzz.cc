@@ -97,7 +97,7 @@ class PacketReader final : public RankProgram {
     result.number = plan_.number;
     return absl::OkStatus();
   }
-  RankReady Describe() const override { return {"fuzz", 1}; }
+  RankReady Describe() override { return {"fuzz", 1}; }
 
  private:
   const StepLimits limits_;

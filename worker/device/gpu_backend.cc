@@ -44,6 +44,9 @@ class PluginBackend final : public kernels::Backend {
                               const ProgramOptions& options) const override {
     return backend_->EstimateSharedBytes(program, options);
   }
+  int MaxInFlight(const StepProgram& program) const override {
+    return backend_->MaxInFlight(program);
+  }
   std::string NumericsClass() const override { return backend_->NumericsClass(); }
   std::string Description() const override { return backend_->Description(); }
 

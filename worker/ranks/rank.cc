@@ -13,6 +13,9 @@ namespace {
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 constexpr int64_t kLastWordMicros = 1'000'000;
+// How long a look for the next packet lasts before the device is asked again.
+constexpr int64_t kLookAtDeviceMicros = 50;
+constexpr int64_t kLookAtMemoryMicros = 1'000'000;
 
 // A rank between its setup and its end.
 class Rank {
@@ -23,6 +26,7 @@ class Rank {
   absl::Status Serve() {
     ChannelMessage message;
     while (true) {
+      if (const absl::Status told = TellResults(); !told.ok()) return Fail(told);
       const ChannelState state = channel_.Receive(message, kForever);
       if (state == ChannelState::kClosed) return absl::OkStatus();
       absl::Status done = absl::InternalError("the line from the engine is damaged");
@@ -68,16 +72,48 @@ class Rank {
     std::memcpy(&wait_micros, bytes.data(), sizeof(wait_micros));
     communicator_->SetDeadline(std::clamp<int64_t>(wait_micros, 1, int64_t{1} << 50));
     const std::span<const std::byte> packet = bytes.subspan(kRankStepBytes);
-    const absl::Status ran = program_->Run(packet, result_.step);
-    if (communicator_->failure() != kernels::CommFailure::kNone) {
-      return absl::UnavailableError(AbslView(std::string("a collective failed: ") +
-                                             kernels::CommFailureName(communicator_->failure())));
+    flights_.push_back(PacketDigest(packet));
+    if (program_->MaxInFlight() > 1) return Checked(program_->Launch(packet));
+    QUIRE_RETURN_IF_ERROR(Checked(program_->Run(packet, result_.step)));
+    return TellResult();
+  }
+
+  // Collects what is in flight until the engine has said something that is to be done first: the
+  // next packet, while there is room for it, or a farewell.
+  absl::Status TellResults() {
+    while (!flights_.empty()) {
+      const bool full = static_cast<int>(flights_.size()) == program_->MaxInFlight();
+      while (!full && !program_->Ready()) {
+        const int64_t until_us = kernels::FutexNowMicros() + kLookAtDeviceMicros;
+        if (channel_.WaitForMessage(until_us) != ChannelState::kDeadline) return absl::OkStatus();
+      }
+      QUIRE_RETURN_IF_ERROR(Checked(program_->Collect(result_.step)));
+      QUIRE_RETURN_IF_ERROR(TellResult());
     }
-    QUIRE_RETURN_IF_ERROR(ran);
-    result_.digest = ChainDigest(result_.digest, PacketDigest(packet), result_.step);
+    return absl::OkStatus();
+  }
+
+  absl::Status TellResult() {
+    result_.digest = ChainDigest(result_.digest, flights_.front(), result_.step);
+    flights_.erase(flights_.begin());  // there are one or two
     result_.full = setup_.rank == 0;
+    LookAtMemory();
     EncodeRankResult(result_, bytes_);
     return Tell(RankMessage::kResult);
+  }
+
+  void LookAtMemory() {
+    const int64_t now_us = kernels::FutexNowMicros();
+    if (now_us < next_look_us_) return;
+    next_look_us_ = now_us + kLookAtMemoryMicros;
+    result_.device_free_bytes = std::max<int64_t>(0, program_->DeviceFreeBytes());
+  }
+
+  // What a part of a step ended with; a failed collective before anything else.
+  absl::Status Checked(const absl::Status& status) const {
+    if (communicator_->failure() == kernels::CommFailure::kNone) return status;
+    return absl::UnavailableError(AbslView(std::string("a collective failed: ") +
+                                           kernels::CommFailureName(communicator_->failure())));
   }
 
   absl::Status Tell(RankMessage kind) {
@@ -110,7 +146,9 @@ class Rank {
   kernels::SharedGroup* group_ = nullptr;  // the opener's
   std::unique_ptr<kernels::Communicator> communicator_;
   std::unique_ptr<RankProgram> program_;
+  std::vector<uint64_t> flights_;  // digests of the packets in flight
   RankResult result_;
+  int64_t next_look_us_ = 0;      // at the device's memory
   std::vector<std::byte> bytes_;  // reused
 };
 

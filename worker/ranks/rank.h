@@ -6,9 +6,12 @@
 // 1. Whatever goes wrong is told to the engine in one line, and takes the whole group down: a rank
 //    never goes on alone.
 // 2. A rank that has failed touches neither channel nor collectives any more.
+// 3. Results leave in the order of their packets. While a device computes, its rank looks for the
+//    next packet, so that the device has it before it is done.
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <span>
@@ -33,7 +36,18 @@ class RankProgram {
   // Runs one packet to its end. A packet that is damaged and a device that fails are statuses; a
   // failed collective is asked for by the caller.
   virtual absl::Status Run(std::span<const std::byte> packet, StepResult& result) = 0;
-  virtual RankReady Describe() const = 0;
+
+  // Steps that may be launched and not yet collected; with 1 there is only Run.
+  virtual int MaxInFlight() const { return 1; }
+  // As Run, in two halves: queues a step behind those in flight; whether the oldest of these has
+  // ended; its result, for which it waits.
+  virtual absl::Status Launch(std::span<const std::byte> /*packet*/) { std::abort(); }
+  virtual bool Ready() { return true; }
+  virtual absl::Status Collect(StepResult& /*result*/) { std::abort(); }
+
+  virtual RankReady Describe() = 0;
+  // Free memory of a device that has its own; 0 else.
+  virtual int64_t DeviceFreeBytes() { return 0; }
 };
 
 // Told now and then while it loads, so that a slow disk is not taken for a rank that is stuck.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "common/check.h"
@@ -33,10 +34,12 @@ RankGroup::RankGroup(RankGroupOptions options, RankHost& host, Logger& log, Rank
       log_(log),
       metrics_(metrics),
       expected_(options_.setup.limits, std::max(1, options_.max_in_flight)),
-      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      page_count_(options_.setup.limits.page_count) {
   QUIRE_CHECK(options_.setup.size >= 1 && options_.max_in_flight >= 1);
   QUIRE_CHECK(options_.on_hopeless != nullptr && event_fd_ >= 0);
   metrics_.count.Set(options_.setup.size);
+  device_free_.resize(static_cast<size_t>(options_.setup.size));
 }
 
 RankGroup::~RankGroup() {
@@ -115,6 +118,7 @@ void RankGroup::Collect(StepResult& result) {
   const int64_t start_us = last_end_us_;
   for (int rank = 0; rank < options_.setup.size; ++rank) {
     if (!ReceiveResult(rank, start_us, flight, result_)) return;
+    device_free_[static_cast<size_t>(rank)] = result_.device_free_bytes;
     if (rank == 0) {
       if (!expected_.Fits(result_.step)) {
         return Lose(*mine_, RankFailure::kDamaged, "rank 0: its result answers another step");
@@ -127,6 +131,7 @@ void RankGroup::Collect(StepResult& result) {
                   RankText(rank) + " did not do what the others did: its digest differs");
     }
   }
+  metrics_.device_memory_free.Set(std::accumulate(device_free_.begin(), device_free_.end(), 0.0));
   flights_.pop_front();
   expected_.Pop();
   ++steps_;

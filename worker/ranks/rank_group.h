@@ -66,6 +66,9 @@ class RankGroup final : public Runner {
   // Told on any thread when the group is lost and when it is back, so that an idle engine looks.
   // Must not wait. Before the engine's thread starts.
   void SetWaker(std::function<void()> waker);
+  // After Start: pages of every rank, which may be fewer than its setup asks for where a device had
+  // no memory for more.
+  int64_t page_count() const { return page_count_.load(); }
 
   void Launch(std::span<const std::byte> packet, int64_t now_us) override;
   void Collect(StepResult& result) override;
@@ -115,10 +118,11 @@ class RankGroup final : public Runner {
   std::deque<Flight> flights_;
   ExpectedResults expected_;
   uint64_t digest_ = 0;
-  int64_t steps_ = 0;        // collected of this generation
-  int64_t last_end_us_ = 0;  // of a step
-  ChannelMessage message_;   // reused
-  RankResult result_;        // reused
+  int64_t steps_ = 0;                 // collected of this generation
+  int64_t last_end_us_ = 0;           // of a step
+  ChannelMessage message_;            // reused
+  RankResult result_;                 // reused
+  std::vector<int64_t> device_free_;  // by rank, bytes
   std::vector<std::byte> head_;
 
   // The supervising thread.
@@ -128,9 +132,13 @@ class RankGroup final : public Runner {
   int64_t backoff_us_ = 0;
   std::vector<int64_t> stopped_us_;  // by rank, while this process ran
   int64_t last_look_us_ = 0;
+  int64_t fewest_pages_ = 0;  // of the ranks that have greeted
+  int64_t device_bytes_ = 0;  // of theirs all together
+  int64_t device_unused_ = 0;
 
   std::atomic<uint64_t> ready_{0};  // number of the generation that works; 0: none
   std::atomic<bool> stopping_{false};
+  std::atomic<int64_t> page_count_;
   mutable Mutex mutex_;
   std::function<void()> waker_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Generation> current_ ABSL_GUARDED_BY(mutex_);

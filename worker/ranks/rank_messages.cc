@@ -78,6 +78,7 @@ bool GetScore(FlatReader& in, const StepLimits& limits, ScoredToken& score) {
 constexpr size_t kSampleBytes = 29;
 constexpr size_t kScoreBytes = 21;
 
+constexpr int64_t kMaxDeviceBytes = int64_t{1} << 50;    // so that sums over ranks stay in range
 constexpr int64_t kMaxElapsedMicros = int64_t{1} << 40;  // of a step: so that sums stay in range
 
 }  // namespace
@@ -123,6 +124,9 @@ void EncodeRankReady(const RankReady& ready, std::vector<std::byte>& bytes) {
   FlatWriter out(bytes);
   out.PutText(ready.identity);
   out.Put(ready.resident_bytes);
+  out.Put(ready.page_count);
+  out.Put(ready.device_total_bytes);
+  out.Put(ready.device_free_bytes);
   out.End();
 }
 
@@ -130,7 +134,14 @@ absl::Status DecodeRankReady(std::span<const std::byte> bytes, RankReady& ready)
   FlatReader in(bytes);
   ready.identity = in.GetText(kMaxRankTextBytes);
   ready.resident_bytes = in.Get<int64_t>();
-  return in.ok() && in.AtEnd() ? absl::OkStatus() : Damaged("greeting");
+  ready.page_count = in.Get<int64_t>();
+  ready.device_total_bytes = in.Get<int64_t>();
+  ready.device_free_bytes = in.Get<int64_t>();
+  const bool good = in.ok() && in.AtEnd() && ready.page_count >= 0 &&
+                    ready.device_total_bytes >= 0 && ready.device_free_bytes >= 0 &&
+                    ready.device_total_bytes <= kMaxDeviceBytes &&
+                    ready.device_free_bytes <= ready.device_total_bytes;
+  return good ? absl::OkStatus() : Damaged("greeting");
 }
 
 void EncodeRankStep(const RankStep& step, std::vector<std::byte>& bytes) {
@@ -144,6 +155,7 @@ void EncodeRankResult(const RankResult& result, std::vector<std::byte>& bytes) {
   out.Put(result.step.number);
   out.Put(result.digest);
   out.Put(result.step.elapsed_us);
+  out.Put(result.device_free_bytes);
   out.Put<uint8_t>(result.full ? 1 : 0);
   if (result.full) {
     out.Put(static_cast<uint32_t>(result.step.samples.size()));
@@ -162,9 +174,12 @@ absl::Status DecodeRankResult(std::span<const std::byte> bytes, const StepLimits
   result.step.number = in.Get<uint64_t>();
   result.digest = in.Get<uint64_t>();
   result.step.elapsed_us = in.Get<int64_t>();
+  result.device_free_bytes = in.Get<int64_t>();
   result.full = in.GetFlag();
   const bool timed = result.step.elapsed_us >= 0 && result.step.elapsed_us <= kMaxElapsedMicros;
-  if (!in.ok() || !timed) return Damaged("result");
+  const bool measured =
+      result.device_free_bytes >= 0 && result.device_free_bytes <= kMaxDeviceBytes;
+  if (!in.ok() || !timed || !measured) return Damaged("result");
   if (!result.full) return in.AtEnd() ? absl::OkStatus() : Damaged("result");
   result.step.samples.resize(in.Count(kSampleBytes, limits.max_rows));
   for (SampledToken& sample : result.step.samples) {

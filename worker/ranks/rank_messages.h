@@ -45,6 +45,9 @@ struct RankSetup {
 struct RankReady {
   std::string identity;  // model and numerics as this rank has loaded them
   int64_t resident_bytes = 0;
+  int64_t page_count = 0;          // that its device has memory for; 0: as many as were asked for
+  int64_t device_total_bytes = 0;  // of a device with memory of its own
+  int64_t device_free_bytes = 0;
 };
 
 struct RankStep {
@@ -52,8 +55,9 @@ struct RankStep {
 };
 
 struct RankResult {
-  uint64_t digest = 0;  // after this step
-  bool full = false;    // `step` has samples and scores, else only its number and time
+  uint64_t digest = 0;            // after this step
+  bool full = false;              // `step` has samples and scores, else only its number and time
+  int64_t device_free_bytes = 0;  // as last looked at
   StepResult step;
 };
 

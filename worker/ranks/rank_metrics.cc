@@ -15,6 +15,13 @@ RankMetrics::RankMetrics(Metrics& metrics)
           metrics.AddGauge({"quire_worker_ranks", "Tensor-parallel ranks that share the model."})),
       ready(metrics.AddGauge(
           {"quire_worker_rank_ready", "Of these, ranks that compute; 0 while they restart."})),
+      device_memory(metrics.AddGauge(
+          {"quire_worker_device_memory_bytes",
+           "Memory of the ranks' devices, all together; 0 where they use the host's."})),
+      device_memory_free(metrics.AddGauge(
+          {"quire_worker_device_memory_free_bytes",
+           "Of this, what nobody uses; constant once the worker is ready and alone on its "
+           "devices."})),
       restarts(metrics.AddCounter(
           {"quire_worker_rank_restarts_total", "Times that the ranks were started anew."})) {
   for (size_t i = 0; i < kRankFailures; ++i) {

@@ -28,6 +28,8 @@ struct RankMetrics {
 
   Gauge& count;
   Gauge& ready;
+  Gauge& device_memory;
+  Gauge& device_memory_free;
   Counter& restarts;
   std::array<Counter*, kRankFailures> failures;
 };

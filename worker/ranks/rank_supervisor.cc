@@ -97,6 +97,8 @@ absl::Status RankGroup::StartRanks(Generation& generation) {
     generation.channels.push_back(std::move(channel));
   }
   generation.greeted.assign(size, false);
+  fewest_pages_ = page_count_.load();
+  device_bytes_ = device_unused_ = 0;
   std::vector<std::byte> bytes;
   for (size_t rank = 0; rank < size; ++rank) {
     HostChannel& channel = *generation.channels[rank];
@@ -104,6 +106,7 @@ absl::Status RankGroup::StartRanks(Generation& generation) {
         host_.Start({static_cast<int>(rank), &channel, generation.collectives.get()}));
     RankSetup setup = options_.setup;
     setup.rank = static_cast<int32_t>(rank);
+    setup.limits.page_count = page_count_.load();
     EncodeRankSetup(setup, bytes);
     const ChannelState sent = channel.Send(static_cast<uint32_t>(RankMessage::kSetup), bytes, {},
                                            FutexNowMicros() + kSetupMicros);
@@ -132,7 +135,12 @@ absl::Status RankGroup::AwaitReady(Generation& generation) {
       }
       all = all && generation.greeted[rank];
     }
-    if (all) return absl::OkStatus();
+    if (all) {
+      page_count_.store(fewest_pages_);
+      metrics_.device_memory.Set(static_cast<double>(device_bytes_));
+      metrics_.device_memory_free.Set(static_cast<double>(device_unused_));
+      return absl::OkStatus();
+    }
     if (stopping_.load()) return absl::CancelledError("the worker leaves");
     for (size_t rank = 0; rank < generation.channels.size(); ++rank) {
       const std::optional<std::string> ended = host_.Ended(static_cast<int>(rank));
@@ -175,6 +183,15 @@ absl::Status RankGroup::TakeGreeting(Generation& generation, int rank) {
     return absl::FailedPreconditionError(
         AbslView(name + " has loaded another model or computes otherwise: " + ready.identity +
                  " is not " + options_.identity));
+  }
+  if (ready.page_count > 0) fewest_pages_ = std::min(fewest_pages_, ready.page_count);
+  device_bytes_ += ready.device_total_bytes;
+  device_unused_ += ready.device_free_bytes;
+  // Whoever plans knows how many pages there were at first, and counts on them.
+  if (generation.number > 1 && fewest_pages_ < page_count_.load()) {
+    return absl::ResourceExhaustedError(AbslView(
+        name + " has memory for " + std::to_string(ready.page_count) + " pages, of " +
+        std::to_string(page_count_.load()) + " as before: something else uses its device"));
   }
   generation.greeted[static_cast<size_t>(rank)] = true;
   return absl::OkStatus();

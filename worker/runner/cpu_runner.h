@@ -1,8 +1,13 @@
-// The runner of one rank in this process: row state here, arithmetic in a loaded program.
+// The runner of one rank in this process, on any device: row state here, arithmetic in a loaded
+// program.
 //
-// Owner: worker/main; called from the engine's thread. Invariants: those of Runner; a launched step
-// runs when it is collected, on the caller's thread and the backend's pool; the device is lost when
-// the program has failed, and stays so: whoever loaded it loads another.
+// Owner: worker/main; called from the engine's thread. Invariants: those of Runner; the device is
+// lost when the program has failed, and stays so: whoever loaded it loads another. Where the
+// program takes one step at a time (a CPU), a launched step runs when it is collected, on the
+// caller's thread and the backend's pool. Where it takes several, a step is queued on the device
+// when it is launched, before the samples of the one before it are known here: its rows take them
+// from the device. Only a step with rows whose next output depends on what the last ones are
+// (penalties, bad words of several tokens) waits in Launch for those.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +25,7 @@ namespace quire {
 
 struct CpuRunnerOptions {
   StepLimits limits;
-  int max_in_flight = 1;  // more gains nothing here; tests use 2
+  int max_in_flight = 1;  // more gains nothing on a CPU; tests use 2
   // The engine's clock, for StepResult::elapsed_us. Not empty: the measure of a stuck step.
   std::function<int64_t()> now_us;
 };
@@ -40,16 +45,30 @@ class CpuRunner final : public Runner {
 
   void Launch(std::span<const std::byte> packet, int64_t now_us) override;
   void Collect(StepResult& result) override;
+  // Whether Collect would not wait. Requires: a step in flight.
+  bool Ready();
   bool Lost() const override { return lost_; }
   int MaxInFlight() const override { return options_.max_in_flight; }
 
  private:
+  struct Flight {
+    StepPlan plan;
+    int64_t launched_us = 0;
+    bool settled = false;  // `result` has come already
+    StepResult result;
+  };
+  // Takes the samples of a step on the device, which is the oldest there.
+  void Settle(Flight& flight, StepResult& result);
+
   kernels::LoadedProgram& program_;
   CpuRunnerOptions options_;
+  const bool ahead_;  // steps run when they are launched
   RowTable rows_;
-  std::vector<StepPlan> in_flight_;
-  std::vector<StepPlan> spare_;  // reused
+  std::vector<Flight> in_flight_;
+  std::vector<Flight> spare_;  // reused
+  std::vector<kernels::SampleOutput> outputs_;
   uint64_t last_number_ = 0;
+  int64_t last_end_us_ = 0;
   bool lost_ = false;
 };
 

@@ -1,12 +1,15 @@
 #include "worker/runner/row_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "common/planted_bug.h"
 
 namespace quire {
 namespace {
+
+constexpr size_t kMaxBatchesAhead = 2;  // as a rule; for more, memory is taken when they come
 
 TopTokens TopOf(const kernels::SampleOutput& output) {
   const size_t count = static_cast<size_t>(output.top_count);
@@ -26,6 +29,9 @@ RowTable::RowTable(const StepLimits& limits) : limits_(limits) {
   batch_rows_.reserve(rows_.size());
   sampled_tokens_.reserve(rows_.size());
   sample_rows_.reserve(rows_.size());
+  sample_slots_.reserve(rows_.size());
+  table_changes_.reserve(MaxAppends(limits_));
+  sampling_.reserve(kMaxBatchesAhead * rows_.size());
   sample_outputs_.reserve(rows_.size());
 }
 
@@ -41,6 +47,7 @@ void RowTable::Apply(const StepPlan& plan) {
     row.sequence = birth.sequence;
     row.prompt_length = birth.prompt_length;
     row.computed = 0;
+    row.unknown = 0;
     row.tokens.clear();
     // Its longest, so that no step of it allocates.
     const int64_t longest = std::min<int64_t>(
@@ -63,11 +70,13 @@ void RowTable::Apply(const StepPlan& plan) {
     QUIRE_CHECK_MSG(static_cast<int32_t>(table.size()) == append.block,
                     "blocks are appended out of order");
     table.push_back(append.page);
+    table_changes_.push_back({append.row, append.group, append.block, append.page});
   }
 }
 
 void RowTable::AddTokens(Row& row, std::span<const TokenId> tokens) {
   QUIRE_CHECK(row.tokens.size() + tokens.size() <= static_cast<size_t>(limits_.max_model_len));
+  QUIRE_CHECK_MSG(tokens.empty() || row.unknown == 0, "a row is told tokens behind its own sample");
   for (TokenId token : tokens) {
     const bool is_output = static_cast<int64_t>(row.tokens.size()) >= row.prompt_length;
     row.sampler.Observe(token, is_output);
@@ -78,7 +87,22 @@ void RowTable::AddTokens(Row& row, std::span<const TokenId> tokens) {
   }
 }
 
+bool RowTable::NeedsSamples(const StepPlan& plan) const {
+  if (sampling_.size() == sampling_taken_) return false;
+  const auto born = [&plan](int32_t row) {
+    return std::any_of(plan.born.begin(), plan.born.end(),
+                       [row](const RowBirth& birth) { return birth.row == row; });
+  };
+  return std::any_of(plan.rows.begin(), plan.rows.end(), [&](const StepRow& planned) {
+    const Row& row = rows_[planned.row];
+    return planned.sample && row.unknown > 0 && row.sampler.NeedsOutputs() && !born(planned.row);
+  });
+}
+
 const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
+  table_changes_.clear();
+  sampling_.erase(sampling_.begin(), sampling_.begin() + static_cast<ptrdiff_t>(sampling_taken_));
+  sampling_taken_ = 0;
   Apply(plan);
   tokens_.clear();
   positions_.clear();
@@ -86,6 +110,7 @@ const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
   copies_.clear();
   sampled_tokens_.clear();
   sample_rows_.clear();
+  sample_slots_.clear();
   for (const PlannedCopy& copy : plan.copies) copies_.push_back({copy.from, copy.to});
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const StepRow& planned = plan.rows[i];
@@ -107,7 +132,9 @@ const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
             .copies = copies_,
             .sampled_tokens = sampled_tokens_,
             .sample_rows = sample_rows_,
-            .sample_outputs = sample_outputs_};
+            .sample_outputs = sample_outputs_,
+            .table_changes = table_changes_,
+            .sample_slots = sample_slots_};
   return batch_;
 }
 
@@ -118,14 +145,18 @@ void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
   // A row that comes back from a pause or a cache hit starts beyond 0 with its earlier keys in
   // place.
   QUIRE_CHECK_MSG(first >= row.computed, "a row would be computed twice");
-  QUIRE_CHECK_MSG(end <= static_cast<int64_t>(row.tokens.size()), "a row's input is not known");
-  QUIRE_CHECK(!planned.sample || end == static_cast<int64_t>(row.tokens.size()));
+  const int64_t known = static_cast<int64_t>(row.tokens.size());
+  QUIRE_CHECK_MSG(end <= known + row.unknown, "a row's input is not known");
+  // The device keeps a row's last sample and none before it.
+  QUIRE_CHECK(row.unknown <= 1 || end <= known);
+  QUIRE_CHECK(!planned.sample || end == known + row.unknown);
   kernels::BatchRow batch_row;
   batch_row.first_token = static_cast<int>(tokens_.size());
   batch_row.token_count = planned.q_len;
   batch_row.first_position = planned.first_position;
+  batch_row.slot = planned.row;
   for (int64_t position = first; position < end; ++position) {
-    tokens_.push_back(row.tokens[position]);
+    tokens_.push_back(position < known ? row.tokens[position] : kernels::LastSampleOf(planned.row));
     positions_.push_back(static_cast<int32_t>(position));
   }
   row.computed = end;
@@ -140,8 +171,14 @@ void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
   if (!planned.sample) return;
   QUIRE_CHECK(end >= row.prompt_length);
   sampled_tokens_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+  // With its prompt's last token unknown there would be none: a prompt is told.
+  QUIRE_CHECK(known >= row.prompt_length);
   sample_rows_.push_back(row.sampler.Row(
-      std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length))));
+      std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length)),
+      row.unknown));
+  sample_slots_.push_back(planned.row);
+  sampling_.push_back(row.sequence);
+  ++row.unknown;
   if (QUIRE_BUG(noise_keyed_by_batch_slot)) {
     sample_rows_.back().choice = static_cast<uint32_t>(planned.row);
   }
@@ -157,42 +194,49 @@ void RowTable::AddScores(const StepRow& planned, int32_t index) {
         "a position is scored whose next token is not told");
     sampled_tokens_.push_back(batch_row.first_token + position - planned.first_position);
     sample_rows_.push_back(row.sampler.ScoreRow(row.tokens[static_cast<size_t>(position) + 1]));
+    sample_slots_.push_back(-1);
   }
 }
 
-void RowTable::TakeSamples(const StepPlan& plan, StepResult& result) {
+void RowTable::TakeSamples(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,
+                           StepResult& result) {
   result.number = plan.number;
   result.Clear();
   size_t sample = 0;
   for (const StepRow& planned : plan.rows) {
     if (!planned.sample) continue;
-    QUIRE_CHECK(sample < sample_outputs_.size());
+    QUIRE_CHECK(sample < outputs.size() && sampling_taken_ < sampling_.size());
     SampledToken& told = result.samples.emplace_back();
-    const kernels::SampleOutput& output = sample_outputs_[sample++];
+    const kernels::SampleOutput& output = outputs[sample++];
     Row& row = rows_[planned.row];
     told.row = planned.row;
-    told.sequence = row.sequence;
+    told.sequence = sampling_[sampling_taken_++];
     told.token = output.token;
     told.not_a_number = output.not_a_number;
     told.logprob = output.logprob;
     if (QUIRE_BUG(logprob_of_the_row_before) && sample > 1) {
-      told.logprob = sample_outputs_[sample - 2].logprob;
+      told.logprob = outputs[sample - 2].logprob;
     }
     told.top = result.AddTop(TopOf(output));
     QUIRE_CHECK(output.token < limits_.vocab_size);
+    if (!row.alive || row.sequence != told.sequence) continue;  // it left while this was computed
+    QUIRE_CHECK(row.unknown > 0);
+    const int32_t later = std::exchange(row.unknown, 0) - 1;
     // Without a token the request fails; a step that is already in flight still needs some input.
     const TokenId next = output.token >= 0 ? output.token : 0;
     if (static_cast<int32_t>(row.tokens.size()) < limits_.max_model_len) AddTokens(row, {&next, 1});
+    row.unknown = later;
   }
-  TakeScores(plan, sample, result);
+  TakeScores(plan, outputs.subspan(sample), result);
 }
 
-void RowTable::TakeScores(const StepPlan& plan, size_t first, StepResult& result) {
-  size_t next = first;
+void RowTable::TakeScores(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,
+                          StepResult& result) {
+  size_t next = 0;
   for (const StepRow& planned : plan.rows) {
     for (int32_t i = 0; i < planned.score_count; ++i) {
-      QUIRE_CHECK(next < sample_outputs_.size());
-      const kernels::SampleOutput& output = sample_outputs_[next++];
+      QUIRE_CHECK(next < outputs.size());
+      const kernels::SampleOutput& output = outputs[next++];
       ScoredToken& told = result.scores.emplace_back();
       told.position = planned.score_from + i + 1;
       told.not_a_number = output.not_a_number;
@@ -201,7 +245,7 @@ void RowTable::TakeScores(const StepPlan& plan, size_t first, StepResult& result
       told.top = result.AddTop(TopOf(output));
     }
   }
-  QUIRE_CHECK(next == sample_outputs_.size());
+  QUIRE_CHECK(next == outputs.size());
 }
 
 }  // namespace quire

@@ -1,10 +1,12 @@
 // The state of rows that a runner keeps between packets, and how a plan turns it into a kernels'
 // batch.
 //
-// Owner: a runner. Pure. Invariants:
+// Owner: a runner. Pure. Batches may be built ahead of the samples of those before. Invariants:
 // 1. A row's tokens are those told and those sampled, in order; its computed length never exceeds
-// them.
+//    them, samples that have not been taken yet included: their tokens are LastSampleOf the row.
 // 2. A plan that contradicts the rows' state is a bug of this worker and ends the process.
+// 3. Samples are taken in the order in which batches were built; those of a row that has been
+//    retired since are told of and kept by nobody.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +24,18 @@ class RowTable {
  public:
   explicit RowTable(const StepLimits& limits);
 
+  // Whether the plan samples a row by outputs that have not been taken yet. BuildBatch requires
+  // that it does not.
+  bool NeedsSamples(const StepPlan& plan) const;
+
   // Applies the plan up to its rows' tokens and lays out the batch, which is valid until the next
   // call on this object.
   const kernels::StepBatch& BuildBatch(const StepPlan& plan);
 
-  // After the batch has run: takes its samples into the rows and says what they were.
-  void TakeSamples(const StepPlan& plan, StepResult& result);
+  // After the batch has run: takes its samples into the rows and says what they were. `outputs`:
+  // one for each of the batch's sample_rows, in their order.
+  void TakeSamples(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,
+                   StepResult& result);
 
  private:
   struct Row {
@@ -35,6 +43,7 @@ class RowTable {
     uint64_t sequence = 0;
     int64_t prompt_length = 0;
     int64_t computed = 0;
+    int32_t unknown = 0;  // further tokens: samples that have not been taken
     std::vector<TokenId> tokens;
     std::vector<std::vector<int32_t>> tables;  // by group, page by logical block; −1: gone
     RowSampler sampler;
@@ -44,7 +53,8 @@ class RowTable {
   void AddTokens(Row& row, std::span<const TokenId> tokens);
   void AddToBatch(const StepRow& planned, int32_t index);
   void AddScores(const StepRow& planned, int32_t index);
-  void TakeScores(const StepPlan& plan, size_t first, StepResult& result);
+  void TakeScores(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,
+                  StepResult& result);
 
   StepLimits limits_;
   std::vector<Row> rows_;
@@ -55,10 +65,15 @@ class RowTable {
   std::vector<kernels::BatchRow> batch_rows_;
   std::vector<std::span<const int32_t>> table_spans_;  // [batch rows, groups]
   std::vector<kernels::PageCopy> copies_;
+  std::vector<kernels::TableChange> table_changes_;
   std::vector<int32_t> sampled_tokens_;
   std::vector<kernels::SampleRow> sample_rows_;
+  std::vector<int32_t> sample_slots_;
   std::vector<kernels::SampleOutput> sample_outputs_;
   kernels::StepBatch batch_;
+  // Sequences of the rows that batches sample, in order, of those not taken yet.
+  std::vector<uint64_t> sampling_;
+  size_t sampling_taken_ = 0;  // of these
 };
 
 }  // namespace quire

@@ -56,6 +56,12 @@ bool RowSampler::Penalised() const {
          params_.presence_penalty != 0.0f;
 }
 
+bool RowSampler::NeedsOutputs() const {
+  // A word of one token is banned whatever stands before it.
+  const auto long_word = [](const std::vector<TokenId>& word) { return word.size() > 1; };
+  return Penalised() || std::any_of(params_.bad_words.begin(), params_.bad_words.end(), long_word);
+}
+
 void RowSampler::Observe(TokenId token, bool is_output) {
   if (!Penalised()) return;
   pending_.push_back({token, is_output ? 1 : 0});
@@ -78,7 +84,7 @@ void RowSampler::MergePending() {
 
 // Ids that would complete a bad word now (matched over the outputs), and the end ids before
 // min_tokens.
-void RowSampler::FillBanned(std::span<const TokenId> outputs) {
+void RowSampler::FillBanned(std::span<const TokenId> outputs, int32_t unknown) {
   banned_.clear();
   for (const std::vector<TokenId>& word : params_.bad_words) {
     QUIRE_CHECK(!word.empty());
@@ -90,16 +96,17 @@ void RowSampler::FillBanned(std::span<const TokenId> outputs) {
     banned_.push_back(word.back());
   }
   const int64_t ahead = QUIRE_BUG(min_tokens_off_by_one) ? 1 : 0;
-  if (static_cast<int64_t>(outputs.size()) + ahead < params_.min_tokens) {
+  if (static_cast<int64_t>(outputs.size()) + unknown + ahead < params_.min_tokens) {
     banned_.insert(banned_.end(), end_ids_.begin(), end_ids_.end());
   }
   std::sort(banned_.begin(), banned_.end());
   banned_.erase(std::unique(banned_.begin(), banned_.end()), banned_.end());
 }
 
-kernels::SampleRow RowSampler::Row(std::span<const TokenId> outputs) {
+kernels::SampleRow RowSampler::Row(std::span<const TokenId> outputs, int32_t unknown) {
+  QUIRE_CHECK(unknown >= 0 && (unknown == 0 || !NeedsOutputs()));
   MergePending();
-  FillBanned(outputs);
+  FillBanned(outputs, unknown);
   kernels::SampleRow row;
   row.temperature = params_.temperature;
   row.top_p = params_.top_p;
@@ -111,7 +118,7 @@ kernels::SampleRow RowSampler::Row(std::span<const TokenId> outputs) {
   row.presence_penalty = params_.presence_penalty;
   row.seed = params_.seed;
   row.choice = QUIRE_BUG(noise_without_choice) ? 0 : choice_;
-  row.output_index = outputs.size();
+  row.output_index = outputs.size() + static_cast<uint64_t>(unknown);
   row.logprobs = params_.logprobs;
   row.allowed_mask = allowed_mask_;
   row.banned_ids = banned_;

@@ -27,16 +27,19 @@ class RowSampler {
   // A further token of the row, in order.
   void Observe(TokenId token, bool is_output);
 
-  // How to sample the next output. `outputs`: those so far. Valid until the next call on this
-  // object.
-  kernels::SampleRow Row(std::span<const TokenId> outputs);
+  // How to sample the next output. `outputs`: those so far; `unknown`: how many more there are that
+  // are still being sampled. Valid until the next call on this object. Requires: nothing unknown
+  // where NeedsOutputs().
+  kernels::SampleRow Row(std::span<const TokenId> outputs, int32_t unknown = 0);
+  // Whether the next output depends on what those before it are, and not on their number alone.
+  bool NeedsOutputs() const;
   // How to score a token of the prompt.
   kernels::SampleRow ScoreRow(TokenId token) const;
 
  private:
   bool Penalised() const;
   void MergePending();
-  void FillBanned(std::span<const TokenId> outputs);
+  void FillBanned(std::span<const TokenId> outputs, int32_t unknown);
 
   SamplingParams params_;
   uint32_t choice_ = 0;

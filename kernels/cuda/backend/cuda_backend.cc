@@ -45,7 +45,8 @@ class CudaBackend final : public Backend {
       std::fprintf(stderr, "step program: %s\n", error.c_str());
       std::abort();
     }
-    return std::make_unique<CudaProgram>(program, Lowered(program), options, *runtime_);
+    return std::make_unique<CudaProgram>(program, Lowered(program), options, *runtime_,
+                                         options_.start);
   }
 
   int64_t EstimateWeightBytes(const StepProgram& program) const override {
@@ -61,6 +62,10 @@ class CudaBackend final : public Backend {
   int64_t EstimateSharedBytes(const StepProgram& program,
                               const ProgramOptions& options) const override {
     return PlanWorkspace(program, Lowered(program), options).shared_bytes;
+  }
+  // Sums over ranks go over the host, which waits for them.
+  int MaxInFlight(const StepProgram& program) const override {
+    return program.ranks == 1 ? kStepsInFlight : 1;
   }
   std::string NumericsClass() const override {
     return "cuda-bf16-" + std::to_string(kKernelRevision) + "-" + options_.architecture;

@@ -12,10 +12,22 @@
 
 namespace quire::kernels::cuda {
 
+// What is done when a program is loaded.
+struct StartOptions {
+  bool graphs = true;  // steps that only decode are captured, in a handful of sizes
+  // One run of each shape before anything is captured: what a device or its libraries put off until
+  // a kernel's first launch has then been done.
+  bool warm_up = true;
+  // Of the memory that is free when all else has been taken, what pages leave: drivers and
+  // libraries may want some later.
+  int64_t margin_bytes = int64_t{256} << 20;
+};
+
 struct CudaOptions {
   // What tells devices apart whose results may differ in bits: "emulated", "sm_90".
   std::string architecture;
   std::string description;  // for the log
+  StartOptions start;
 };
 
 std::unique_ptr<Backend> MakeCudaBackend(std::unique_ptr<runtime::Runtime> runtime,

@@ -4,123 +4,11 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/cuda/backend/products.h"
-#include "kernels/cuda/ops/attention.h"
-
 namespace quire::kernels::cuda {
-namespace {
-
-int64_t RowsOf(const DeviceBuffer& buffer, const ProgramOptions& options) {
-  return buffer.sampled_rows_only ? options.max_samples : options.max_tokens;
-}
-
-int MaxPositions(const StepProgram& program, const ProgramOptions& options) {
-  return options.max_positions > 0 ? options.max_positions : program.max_positions;
-}
-
-void PlanProducts(const StepProgram& program, const DeviceProgram& lowered,
-                  const ProgramOptions& options, Workspace& plan) {
-  const auto add = [&](WeightId id, bool sampled) {
-    const DeviceWeight weight = PlanWeight(program.weights[id], lowered.weights[id]);
-    const int most = sampled ? options.max_samples : options.max_tokens;
-    // The kernel changes at powers of two, and with it how many blocks meet; then all is linear.
-    for (int m = 8; m < 2 * most + 8; m = m < 128 ? 2 * m : m + 128) {
-      const int rows = std::min(m, most);
-      const ProductNeeds needs = NeedsOfProduct(weight, rows);
-      plan.product_bytes = std::max(plan.product_bytes, needs.bytes);
-      plan.product_counters = std::max(plan.product_counters, needs.counters);
-    }
-  };
-  for (const DeviceStep& step : lowered.steps) {
-    if (const auto* product = std::get_if<ProductStep>(&step)) {
-      add(product->weight, lowered.buffers[product->in].sampled_rows_only);
-    } else if (const auto* logits = std::get_if<LogitsOp>(&step)) {
-      add(logits->head, true);
-    }
-  }
-}
-
-void PlanAttention(const StepProgram& program, const StepShape& largest, Workspace& plan) {
-  if (program.kv_heads == 0) return;
-  for (const int rows : {16, 64}) {
-    AttentionPlan attention;
-    attention.tile_count = rows == 16 ? largest.decode_tiles : largest.prefill_tiles;
-    attention.max_spans = largest.max_spans;
-    attention.rows_per_tile = rows;
-    plan.attention_bytes =
-        std::max(plan.attention_bytes,
-                 AttentionWorkspaceBytes(attention, program.kv_heads, program.head_dim));
-    plan.attention_counters =
-        std::max(plan.attention_counters,
-                 static_cast<size_t>(attention.tile_count) * static_cast<size_t>(program.kv_heads));
-  }
-}
-
-// Room for one row with every list as long as the vocabulary, or for many as they usually are. More
-// rows than fit are sampled by several launches.
-int64_t SampleBytes(int64_t vocabulary, int rows) {
-  constexpr int64_t kUsualRowBytes = 4096;
-  constexpr int64_t kBytesPerId = 40;  // of mask, bans, biases, counts and what the kernel keeps
-  return std::max(kBytesPerId * vocabulary, rows * kUsualRowBytes) + kUsualRowBytes;
-}
-
-}  // namespace
-
-int GatheredStride(const StepProgram& program) {
-  return (VocabularyOf(program).width * program.ranks + 3) / 4 * 4;
-}
-
-int64_t Workspace::Bytes() const {
-  int64_t bytes = 4 * input_words + static_cast<int64_t>(product_bytes + attention_bytes) +
-                  4 * static_cast<int64_t>(product_counters + attention_counters);
-  for (const int64_t buffer : buffer_bytes) bytes += buffer;
-  for (const int64_t floats : angle_floats) bytes += 4 * floats;
-  return bytes + sample_bytes + 4 * gathered_floats;
-}
-
-StepRules RulesOf(const StepProgram& program, const ProgramOptions& options) {
-  StepRules rules;
-  rules.block_size = options.kv.block_size;
-  rules.groups = static_cast<int>(options.kv.groups.size());
-  rules.heads_per_kv_head = program.kv_heads > 0 ? program.heads / program.kv_heads : 1;
-  return rules;
-}
-
-Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered,
-                        const ProgramOptions& options) {
-  Workspace plan;
-  int64_t widest_sum = 0;
-  for (const DeviceStep& step : lowered.steps) {
-    const auto* sum = std::get_if<SumStep>(&step);
-    if (sum == nullptr) continue;
-    const DeviceBuffer& buffer = lowered.buffers[sum->buffer];
-    widest_sum = std::max(widest_sum, RowsOf(buffer, options) * buffer.width);
-  }
-  plan.shared_bytes = 4 * widest_sum;
-  for (const DeviceBuffer& buffer : lowered.buffers) {
-    plan.buffer_bytes.push_back(RowsOf(buffer, options) * buffer.width *
-                                (buffer.is_float32 ? 4 : 2));
-  }
-  const int64_t positions = MaxPositions(program, options);
-  for (const Rope& rope : program.ropes) plan.angle_floats.push_back(positions * rope.rotary_dim);
-  StepShape limits;
-  limits.tokens = options.max_tokens;
-  limits.rows = options.max_rows;
-  limits.samples = options.max_tokens;  // a scored prompt wants the logits of all its tokens
-  const StepShape largest =
-      LargestShape(RulesOf(program, options), limits, static_cast<int>(positions));
-  plan.input_words = InputPlaces(largest).words;
-  plan.sample_bytes = SampleBytes(program.vocab_size, options.max_samples);
-  if (program.ranks > 1) {
-    plan.gathered_floats = int64_t{options.max_samples} * GatheredStride(program);
-  }
-  PlanProducts(program, lowered, options, plan);
-  PlanAttention(program, largest, plan);
-  return plan;
-}
 
 CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
-                         const ProgramOptions& options, runtime::Runtime& runtime)
+                         const ProgramOptions& options, runtime::Runtime& runtime,
+                         const StartOptions& start)
     : runtime_(runtime),
       heap_(runtime),
       lowered_(std::move(lowered)),
@@ -130,14 +18,102 @@ CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
       vocabulary_(VocabularyOf(program)),
       ranks_(program.ranks),
       max_samples_(options.max_samples),
-      communicator_(program.ranks > 1 ? options.communicator : nullptr) {
+      communicator_(program.ranks > 1 ? options.communicator : nullptr),
+      pool_(runtime) {
   Check(runtime_.CreateStream(&stream_));
   const Workspace workspace = PlanWorkspace(program, lowered_, options);
   Check(weights_.Load(program, lowered_, options, runtime_, heap_));
   weight_bytes_ = heap_.bytes();
   Reserve(program, workspace, options);
+  ReserveFlights(workspace, options);
+  if (ranks_ > 1) ReserveExchange(workspace);
   Check(heap_.error());
-  if (error_.empty()) LoadAngles(program.ropes, workspace);
+  if (!error_.empty()) return;
+  LoadAngles(program.ropes, workspace);
+  // Ranks meet in sums over the host, which cannot be captured.
+  if (ranks_ == 1) PrepareSteps(options, start);
+  if (error_.empty()) Check(pool_.MapPages(start.margin_bytes));
+  if (error_.empty() && pool_.page_count() == 0) {
+    Check("no memory is left on the device for a page of keys and values");
+  }
+}
+
+CudaProgram::~CudaProgram() {
+  runtime_.Synchronize(stream_);  // what is in flight uses the memory
+  for (const DecodeGraph& graph : graphs_.all()) runtime_.DestroyGraph(graph.graph);
+}
+
+void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions& start) {
+  const int most = std::min({options.max_rows, options.max_tokens, options.max_samples});
+  const int spans = LargestShape(rules_, {1, 1, rules_.blocks * rules_.block_size}).max_spans;
+  const std::vector<StepShape> shapes = DecodeGraphs::Shapes(most, spans, rules_);
+  if (start.warm_up) {
+    for (const StepShape& shape : shapes) WarmUp(shape);
+    StepShape prefill = ShapeOfBucket(std::min(kWarmUpTokens, options.max_tokens), 1, rules_);
+    prefill.samples = std::min(prefill.samples, options.max_samples);
+    prefill.decode_tiles = 0;
+    prefill.prefill_tiles = 1;
+    WarmUp(prefill);
+    WarmUpSamples();
+  }
+  for (const StepShape& shape : shapes) {
+    if (start.graphs) Capture(shape);
+  }
+}
+
+// One run of a step of padding alone.
+void CudaProgram::WarmUp(const StepShape& shape) {
+  if (!error_.empty()) return;
+  step_ = Step{};
+  step_.flight = &flights_[0];
+  LayOut(StepBatch{}, shape);
+  step_.samples = shape.samples;
+  BeginTokens();
+  RunSteps(0, lowered_.steps.size());
+  Finish();
+  step_ = Step{};
+}
+
+// Of a greedy row and of one that is drawn, over the logits of the runs before: its two ways
+// through memory. And a copy of a page.
+void CudaProgram::WarmUpSamples() {
+  const int32_t nobody = 0;
+  const PageCopy copy{rules_.spare_page, rules_.spare_page + 1};
+  for (const float temperature : {0.0f, 1.0f}) {
+    SampleRow row;
+    row.temperature = temperature;
+    StepBatch batch;
+    batch.copies = std::span(&copy, 1);
+    batch.sampled_tokens = std::span(&nobody, 1);
+    batch.sample_rows = std::span(&row, 1);
+    step_ = Step{};
+    step_.batch = &batch;
+    step_.flight = &flights_[0];
+    step_.flight->packed_used = step_.flight->copies_used = false;
+    CopyPages(batch.copies);
+    LayOut(StepBatch{}, ShapeOfBucket(1, 1, rules_));
+    step_.samples = 1;
+    for (const DeviceStep& step : lowered_.steps) {
+      if (const auto* sample = std::get_if<SampleOp>(&step); sample != nullptr) Do(*sample);
+    }
+    Finish();
+    step_ = Step{};
+  }
+}
+
+void CudaProgram::Capture(const StepShape& shape) {
+  if (!error_.empty()) return;
+  step_ = Step{};
+  step_.shape = shape;
+  step_.places = InputPlaces(shape);
+  step_.samples = shape.samples;
+  Check(runtime_.BeginCapture(stream_));
+  BeginTokens();
+  RunSteps(0, lowered_.steps.size());
+  DecodeGraph graph{shape, {}};
+  Check(runtime_.EndCapture(stream_, &graph.graph));
+  if (error_.empty()) graphs_.Add(graph);
+  step_ = Step{};
 }
 
 void CudaProgram::Reserve(const StepProgram& program, const Workspace& workspace,
@@ -148,27 +124,38 @@ void CudaProgram::Reserve(const StepProgram& program, const Workspace& workspace
   for (const int64_t floats : workspace.angle_floats) {
     angles_.push_back({heap_.New<float>(static_cast<size_t>(floats)), 0});
   }
-  inputs_ = heap_.New<int32_t>(static_cast<size_t>(workspace.input_words));
-  staging_ = heap_.NewMapped<int32_t>(static_cast<size_t>(workspace.input_words));
+  input_words_ = workspace.input_words;
+  inputs_ = heap_.New<int32_t>(static_cast<size_t>(input_words_));
+  tables_ = heap_.New<int32_t>(static_cast<size_t>(workspace.state_words));
+  if (tables_ != nullptr) last_samples_ = tables_ + workspace.state_words - rules_.slots;
   samples_.capacity = static_cast<size_t>(workspace.sample_bytes);
-  samples_.packed = heap_.NewMapped<std::byte>(samples_.capacity);
   samples_.device = heap_.New<std::byte>(samples_.capacity);
-  samples_.outputs = heap_.NewMapped<SampleOutput>(static_cast<size_t>(options.max_samples));
+  samples_.outputs = heap_.New<SampleOutput>(static_cast<size_t>(options.max_samples));
   samples_.gathered = heap_.New<float>(static_cast<size_t>(workspace.gathered_floats));
   samples_.stride = GatheredStride(program);
-  page_copies_ = heap_.NewMapped<int32_t>(2 * kMaxPageCopies);
   product_workspace_ = heap_.New<float>(workspace.product_bytes / sizeof(float));
   attention_workspace_ = heap_.New<float>(workspace.attention_bytes / sizeof(float));
   product_counters_ = heap_.New<uint32_t>(workspace.product_counters);
   attention_counters_ = heap_.New<uint32_t>(workspace.attention_counters);
-  workspace_bytes_ = heap_.bytes() - weight_bytes_;
-  pool_bytes_ = options.page_count * options.kv.page_bytes;
-  pool_ = heap_.New<std::byte>(static_cast<size_t>(pool_bytes_));
-  if (ranks_ > 1) ReserveExchange(workspace);
+  // The spare pages are workspace: no sequence ever has them.
+  workspace_bytes_ = heap_.bytes() - weight_bytes_ + workspace.spare_bytes;
+  Check(pool_.Reserve(kv_.page_bytes, options.page_count, workspace.spare_bytes / kv_.page_bytes));
   if (!heap_.error().empty() || !error_.empty()) return;
   Check(runtime_.Fill(stream_, product_counters_, 0, 4 * workspace.product_counters));
   if (attention_counters_ != nullptr) {
     Check(runtime_.Fill(stream_, attention_counters_, 0, 4 * workspace.attention_counters));
+  }
+}
+
+void CudaProgram::ReserveFlights(const Workspace& workspace, const ProgramOptions& options) {
+  for (StepFlight& flight : flights_) {
+    flight.inputs = heap_.NewMapped<int32_t>(static_cast<size_t>(workspace.input_words));
+    flight.packed = heap_.NewMapped<std::byte>(samples_.capacity);
+    flight.page_copies = heap_.NewMapped<int32_t>(2 * kMaxPageCopies);
+    // Prompt logprobs may ask for one of every token.
+    const int most = std::max(options.max_tokens, options.max_samples);
+    flight.outputs = heap_.NewMapped<SampleOutput>(static_cast<size_t>(most));
+    Check(runtime_.CreateEvent(&flight.done));
   }
 }
 
@@ -199,10 +186,25 @@ void CudaProgram::Finish() {
   if (error_.empty()) Check(runtime_.Synchronize(stream_));
 }
 
+DeviceMemoryUse CudaProgram::DeviceMemory() {
+  size_t free = 0;
+  size_t total = 0;
+  if (error_.empty()) Check(runtime_.MemoryInfo(&free, &total));
+  return {static_cast<int64_t>(total), static_cast<int64_t>(free)};
+}
+
 void CudaProgram::PoisonPage(int32_t page) {
-  Check(runtime_.Fill(stream_, pool_ + page * kv_.page_bytes, 0xff,
+  Check(runtime_.Fill(stream_, pool_.begin() + page * kv_.page_bytes, 0xff,
                       static_cast<size_t>(kv_.page_bytes)));
   Finish();
+}
+
+void CudaProgram::ReserveExchange(const Workspace& workspace) {
+  exchange_elements_ = workspace.shared_bytes / 4;
+  exchange_ = heap_.NewMapped<uint16_t>(2 * static_cast<size_t>(exchange_elements_));
+  std::byte* shared = communicator_->Allocate(static_cast<size_t>(workspace.shared_bytes));
+  own_sums_.resize(shared == nullptr ? static_cast<size_t>(exchange_elements_) : 0);
+  sums_ = shared == nullptr ? own_sums_.data() : reinterpret_cast<float*>(shared);
 }
 
 }  // namespace quire::kernels::cuda

@@ -3,69 +3,63 @@
 //
 // Owned by the runner, on the rank's one thread. Invariants:
 // 1. Everything is allocated by Load; a step allocates nothing on the device.
-// 2. The bits of a row's results do not depend on the other rows, on chunks or on slices of
-// samples.
+// 2. The bits of a row's results do not depend on the other rows, on chunks, on slices of samples,
+//    on padding, on whether the step is a replayed graph, nor on the steps in flight.
 // 3. No op is computed by the host: what a step asks of it is to lay out indices, and with several
 //    ranks to carry sums and logits between them.
 // 4. The first error of the device sticks: later steps do nothing, and failure() names it.
+// 5. Steps run in one stream, one after another. With one rank the host waits for none of them
+//    before Collect, but for lists that do not fit at once and for logits that a test reads.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
+#include "kernels/cuda/backend/decode_graphs.h"
 #include "kernels/cuda/backend/device_heap.h"
 #include "kernels/cuda/backend/device_weights.h"
 #include "kernels/cuda/backend/lowering.h"
+#include "kernels/cuda/backend/page_pool.h"
 #include "kernels/cuda/backend/products.h"
+#include "kernels/cuda/backend/step_flight.h"
 #include "kernels/cuda/backend/step_inputs.h"
+#include "kernels/cuda/backend/workspace.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
 
-inline constexpr int kMaxPageCopies = 1024;  // of one launch
-
-// Bytes and words that a program needs beside its weights and pages.
-struct Workspace {
-  std::vector<int64_t> buffer_bytes;  // by device buffer
-  std::vector<int64_t> angle_floats;  // by rope
-  int64_t input_words = 0;
-  size_t product_bytes = 0;
-  size_t product_counters = 0;
-  size_t attention_bytes = 0;
-  size_t attention_counters = 0;
-  int64_t sample_bytes = 0;
-  int64_t gathered_floats = 0;  // with several ranks: the logits of all
-  int64_t shared_bytes = 0;     // of the host: what ranks sum
-  int64_t Bytes() const;        // of the device
-};
-Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered,
-                        const ProgramOptions& options);
-// Columns of a row of all ranks' logits.
-int GatheredStride(const StepProgram& program);
-// How a program's rows are cut.
-StepRules RulesOf(const StepProgram& program, const ProgramOptions& options);
+inline constexpr int kStepsInFlight = 2;
 
 class CudaProgram final : public LoadedProgram {
  public:
   CudaProgram(const StepProgram& program, DeviceProgram lowered, const ProgramOptions& options,
-              runtime::Runtime& runtime);
+              runtime::Runtime& runtime, const StartOptions& start);
+  ~CudaProgram() override;
 
-  void Run(const StepBatch& batch) override { Execute(batch, {}); }
-  void RunWithLogits(const StepBatch& batch, std::span<float> logits) override {
-    Execute(batch, logits);
-  }
+  void Run(const StepBatch& batch) override { RunWithLogits(batch, {}); }
+  void RunWithLogits(const StepBatch& batch, std::span<float> logits) override;
+  int MaxInFlight() const override { return ranks_ == 1 ? kStepsInFlight : 1; }
+  void Launch(const StepBatch& batch) override { Begin(batch, {}); }
+  bool Done() override;
+  void Collect(std::span<SampleOutput> outputs) override;
   void PoisonPage(int32_t page) override;
   int64_t WeightBytes() const override { return weight_bytes_; }
   int64_t WorkspaceBytes() const override { return workspace_bytes_; }
-  int64_t PoolBytes() const override { return pool_bytes_; }
+  int64_t PoolBytes() const override { return pool_.page_count() * kv_.page_bytes; }
+  int64_t PageCount() const override { return pool_.page_count(); }
+  DeviceMemoryUse DeviceMemory() override;
   std::string Failure() const override { return error_; }
 
  private:
-  // What one step runs with; set by Execute.
+  // What one step runs with. Without a batch it is captured, or run to warm up, and samples
+  // nothing.
   struct Step {
     const StepBatch* batch = nullptr;
+    StepFlight* flight = nullptr;
     std::span<float> logits;
     StepShape shape;
     InputPlaces places{StepShape{}};
@@ -79,15 +73,31 @@ class CudaProgram final : public LoadedProgram {
     int64_t head_stride;
   };
 
+  // --- start: cuda_program.cc
   void Reserve(const StepProgram& program, const Workspace& workspace,
                const ProgramOptions& options);
+  void ReserveFlights(const Workspace& workspace, const ProgramOptions& options);
   void ReserveExchange(const Workspace& workspace);
   void LoadAngles(const std::vector<Rope>& ropes, const Workspace& workspace);
+  void PrepareSteps(const ProgramOptions& options, const StartOptions& start);
+  void WarmUp(const StepShape& shape);
+  void WarmUpSamples();
+  void Capture(const StepShape& shape);
 
-  void Execute(const StepBatch& batch, std::span<float> logits);
-  void CopyPages(std::span<const PageCopy> copies);
+  // --- a step: cuda_program_steps.cc
+  void Begin(const StepBatch& batch, std::span<float> logits);
+  void RunBatch();
+  void LayOut(const StepBatch& batch, const StepShape& shape);
+  void BeginTokens();
   void RunSteps(size_t begin, size_t end);
+  void CopyPages(std::span<const PageCopy> copies);
+  // Samples `count` rows from `first` of the slice on, whose logits lie in rows of `stride`.
+  void Sample(float* logits, int64_t stride, int first, int count);
+  // The logits of all ranks, in rows of GatheredStride. Null when a collective failed.
+  float* GatherLogits(const SampleOp& op);
+  void TellLogits(const LogitsOp& op);
 
+  // --- its launches: cuda_program_run.cc
   template <class Params>
   Params NormParams(const NormStep& step) const;
   GemmParams ProductParams(BufferId in, WeightId bias) const;
@@ -106,10 +116,6 @@ class CudaProgram final : public LoadedProgram {
   void Check(const runtime::Error& error) {
     if (error_.empty() && !error.empty()) error_ = error;
   }
-  // Samples `count` rows from `first` of the slice on, whose logits lie in rows of `stride`.
-  void Sample(float* logits, int64_t stride, int first, int count);
-  // The logits of all ranks, in rows of GatheredStride. Null when a collective failed.
-  float* GatherLogits(const SampleOp& op);
   void Finish();  // waits for all that was launched
   PoolPlaces PlacesOf(int layer) const;
   int RowsOf(BufferId id) const {
@@ -142,21 +148,25 @@ class CudaProgram final : public LoadedProgram {
     int rotary_dim = 0;
   };
   std::vector<Angles> angles_;  // by rope
-  std::byte* pool_ = nullptr;
-  DeviceHeap::Mapped<int32_t> staging_;
+  PagePool pool_;
   int32_t* inputs_ = nullptr;
-  DeviceHeap::Mapped<int32_t> page_copies_;
+  int64_t input_words_ = 0;
+  int32_t* tables_ = nullptr;        // [groups][slots][blocks] pages
+  int32_t* last_samples_ = nullptr;  // by slot
   struct Samples {
     size_t capacity = 0;  // bytes of rows and their lists
-    DeviceHeap::Mapped<std::byte> packed;
     std::byte* device = nullptr;
-    DeviceHeap::Mapped<SampleOutput> outputs;  // [max_samples]
-    float* gathered = nullptr;                 // [max_samples][stride], with several ranks
+    SampleOutput* outputs = nullptr;  // [max_samples]
+    float* gathered = nullptr;        // [max_samples][stride], with several ranks
     int64_t stride = 0;
     std::vector<float> mine;  // with several ranks, on the host
     std::vector<float> all;
   };
   Samples samples_;
+  std::array<StepFlight, kStepsInFlight> flights_;
+  int first_flight_ = 0;  // the oldest in flight
+  int in_flight_ = 0;
+  DecodeGraphs graphs_;
   DeviceHeap::Mapped<uint16_t> exchange_;  // with several ranks: [buffer, delta] of a sum
   float* sums_ = nullptr;                  // where the communicator reads them
   std::vector<float> own_sums_;            // when the group has no memory left
@@ -167,7 +177,6 @@ class CudaProgram final : public LoadedProgram {
   uint32_t* attention_counters_ = nullptr;
   int64_t weight_bytes_ = 0;
   int64_t workspace_bytes_ = 0;
-  int64_t pool_bytes_ = 0;
   Step step_;
   runtime::Error error_;
 };

@@ -1,8 +1,6 @@
 // The launches of a step.
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <limits>
 
 #include "kernels/cuda/backend/cuda_program.h"
 #include "kernels/cuda/backend/expand.h"
@@ -16,69 +14,6 @@
 #include "kernels/cuda/ops/sample.h"
 
 namespace quire::kernels::cuda {
-namespace {
-// What no token is drawn from.
-constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-}  // namespace
-
-void CudaProgram::Execute(const StepBatch& batch, std::span<float> logits) {
-  CopyPages(batch.copies);
-  if (!error_.empty() || batch.tokens.empty()) return;
-  step_.batch = &batch;
-  step_.logits = logits;
-  step_.shape = ShapeOfStep(batch, rules_);
-  step_.places = InputPlaces(step_.shape);
-  const auto words = static_cast<size_t>(step_.places.words);
-  FillInputs(batch, rules_, step_.shape, {staging_.host, words});
-  Check(runtime_.Copy(stream_, inputs_, staging_.device, 4 * words));
-  RunSteps(0, lowered_.first_sampled);
-  // What follows the gathering of rows sees these rows alone, so it is done again for every slice.
-  const int samples = step_.shape.samples;
-  for (step_.first_sample = 0; step_.first_sample < samples; step_.first_sample += max_samples_) {
-    step_.samples = std::min(samples - step_.first_sample, max_samples_);
-    RunSteps(lowered_.first_sampled, lowered_.steps.size());
-  }
-  Finish();
-  step_ = Step{};
-}
-
-void CudaProgram::RunSteps(size_t begin, size_t end) {
-  for (size_t i = begin; i < end && error_.empty(); ++i) {
-    std::visit([this](const auto& step) { Do(step); }, lowered_.steps[i]);
-  }
-}
-
-// Copies of one launch are independent: a page that is written and also named again waits for the
-// next.
-void CudaProgram::CopyPages(std::span<const PageCopy> copies) {
-  for (size_t begin = 0; begin < copies.size() && error_.empty();) {
-    int count = 0;
-    const auto taken = [&](int32_t page, bool written) {
-      for (int i = 0; i < count; ++i) {
-        if (page_copies_.host[kMaxPageCopies + i] == page) return true;
-        if (written && page_copies_.host[i] == page) return true;
-      }
-      return false;
-    };
-    while (begin + static_cast<size_t>(count) < copies.size() && count < kMaxPageCopies) {
-      const PageCopy& copy = copies[begin + static_cast<size_t>(count)];
-      if (taken(copy.from, false) || taken(copy.to, true)) break;
-      page_copies_.host[count] = copy.from;
-      page_copies_.host[kMaxPageCopies + count] = copy.to;
-      ++count;
-    }
-    CopyRowsParams params;
-    params.from = pool_;
-    params.to = pool_;
-    params.from_rows = page_copies_.device;
-    params.to_rows = page_copies_.device + kMaxPageCopies;
-    params.rows = count;
-    params.row_bytes = kv_.page_bytes;
-    Check(LaunchCopyRows(runtime_, stream_, params));
-    Finish();
-    begin += static_cast<size_t>(count);
-  }
-}
 
 void CudaProgram::Do(const EmbedStep& step) {
   EmbeddingParams params;
@@ -155,7 +90,7 @@ CudaProgram::PoolPlaces CudaProgram::PlacesOf(int layer) const {
   places.page_stride = kv_.page_bytes / 2;
   places.head_stride = int64_t{kv_.block_size} * kv_.head_dim;
   const int64_t half = kv_.kv_heads * places.head_stride;  // the keys of one layer
-  places.keys = reinterpret_cast<uint16_t*>(pool_) + place.slot * 2 * half;
+  places.keys = reinterpret_cast<uint16_t*>(pool_.begin()) + place.slot * 2 * half;
   places.values = places.keys + half;
   return places;
 }
@@ -196,9 +131,8 @@ void CudaProgram::Do(const AttentionOp& op) {
   params.q_stride = lowered_.buffers[op.qkv].width;
   params.out = Rows(op.out);
   params.sequences = Input<AttentionSequence>(step_.places.sequences);
-  params.block_tables =
-      Input<int32_t>(step_.places.tables + int64_t{group} * shape.rows * shape.blocks);
-  params.block_table_stride = shape.blocks;
+  params.block_tables = tables_ + int64_t{group} * rules_.slots * rules_.blocks;
+  params.block_table_stride = rules_.blocks;
   params.keys = pool.keys;
   params.values = pool.values;
   params.page_stride = pool.page_stride;
@@ -241,52 +175,11 @@ void CudaProgram::Do(const LogitsOp& op) {
   params.scale = op.scale;
   params.softcap = op.softcap;
   Check(LaunchProduct(runtime_, stream_, head, params));
-  if (step_.logits.empty()) return;
-  const auto stride = static_cast<size_t>(head.rows);
-  const auto count = static_cast<size_t>(vocabulary_.count);
-  std::vector<float> rows(static_cast<size_t>(step_.samples) * stride);
-  Check(runtime_.Copy(stream_, rows.data(), params.out, 4 * rows.size()));
-  Finish();
-  for (size_t i = 0; i < static_cast<size_t>(step_.samples); ++i) {
-    std::memcpy(step_.logits.data() + (static_cast<size_t>(step_.first_sample) + i) * count,
-                rows.data() + i * stride, 4 * count);
-  }
-}
-
-// A collective carries logits over the host, as sums: then every rank samples the same rows.
-float* CudaProgram::GatherLogits(const SampleOp& op) {
-  const auto rows = static_cast<size_t>(step_.samples);
-  const auto own_stride = static_cast<size_t>(lowered_.buffers[op.logits].width);
-  const auto width = static_cast<size_t>(vocabulary_.width);
-  const auto stride = static_cast<size_t>(samples_.stride);
-  std::vector<float> padded(rows * own_stride);
-  Check(runtime_.Copy(stream_, padded.data(), buffers_[op.logits], 4 * padded.size()));
-  Finish();
-  if (!error_.empty()) return nullptr;
-  samples_.mine.assign(rows * width, kImpossible);
-  for (size_t row = 0; row < rows; ++row) {
-    std::copy_n(padded.data() + row * own_stride, vocabulary_.count,
-                samples_.mine.data() + row * width);
-  }
-  samples_.all.resize(samples_.mine.size() * static_cast<size_t>(ranks_));
-  if (communicator_->AllGather(std::as_bytes(std::span(samples_.mine)),
-                               std::as_writable_bytes(std::span(samples_.all))) !=
-      CommFailure::kNone) {
-    Check("a collective failed");
-    return nullptr;
-  }
-  samples_.mine.assign(rows * stride, kImpossible);
-  for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
-    for (size_t row = 0; row < rows; ++row) {
-      std::copy_n(samples_.all.data() + (rank * rows + row) * width, width,
-                  samples_.mine.data() + row * stride + rank * width);
-    }
-  }
-  Check(runtime_.Copy(stream_, samples_.gathered, samples_.mine.data(), 4 * samples_.mine.size()));
-  return samples_.gathered;
+  TellLogits(op);
 }
 
 void CudaProgram::Do(const SampleOp& op) {
+  if (step_.batch == nullptr) return;
   // Prompt logprobs ask for logits of rows that are not sampled: those have no sample row.
   const int rows = static_cast<int>(step_.batch->sample_rows.size());
   const int count = std::clamp(rows - step_.first_sample, 0, step_.samples);
@@ -307,30 +200,6 @@ void CudaProgram::Do(const SampleOp& op) {
     while (n > 1 && PackedSampleRowsBytes(rows_of(first, n)) > samples_.capacity) n = (n + 1) / 2;
     Sample(logits, stride, first, n);
     first += n;
-  }
-}
-
-void CudaProgram::Sample(float* logits, int64_t stride, int first, int count) {
-  const auto at = static_cast<size_t>(step_.first_sample + first);
-  const auto rows = step_.batch->sample_rows.subspan(at, static_cast<size_t>(count));
-  const size_t bytes = PackedSampleRowsBytes(rows);
-  if (bytes > samples_.capacity) {
-    return Check("the lists of a sampled row take " + std::to_string(bytes) + " bytes, of " +
-                 std::to_string(samples_.capacity));
-  }
-  SampleParams params;
-  params.plain = PackSampleRows(rows, samples_.packed.host, samples_.device);
-  Check(runtime_.Copy(stream_, samples_.device, samples_.packed.device, bytes));
-  params.logits = logits + first * stride;
-  params.stride = stride;
-  params.rows = count;
-  params.vocabulary = vocab_size_;
-  params.sample_rows = reinterpret_cast<const DeviceSampleRow*>(samples_.device);
-  params.outputs = samples_.outputs.device;
-  Check(LaunchSample(runtime_, stream_, params));
-  Finish();
-  if (error_.empty()) {
-    std::copy_n(samples_.outputs.host, count, step_.batch->sample_outputs.data() + at);
   }
 }
 
@@ -356,14 +225,6 @@ void CudaProgram::Do(const SumStep& step) {
   }
   for (size_t i = 0; i < count; ++i) exchange_.host[i] = RoundToBf16(sums_[i]);
   Check(runtime_.Copy(stream_, Rows(step.buffer), exchange_.device, 2 * count));
-}
-
-void CudaProgram::ReserveExchange(const Workspace& workspace) {
-  exchange_elements_ = workspace.shared_bytes / 4;
-  exchange_ = heap_.NewMapped<uint16_t>(2 * static_cast<size_t>(exchange_elements_));
-  std::byte* shared = communicator_->Allocate(static_cast<size_t>(workspace.shared_bytes));
-  own_sums_.resize(shared == nullptr ? static_cast<size_t>(exchange_elements_) : 0);
-  sums_ = shared == nullptr ? own_sums_.data() : reinterpret_cast<float*>(shared);
 }
 
 }  // namespace quire::kernels::cuda

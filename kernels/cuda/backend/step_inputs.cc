@@ -11,6 +11,9 @@ namespace {
 constexpr int kDecodeRows = 16;  // of a tile: queries times heads that share a KV head
 constexpr int kPrefillRows = 64;
 constexpr int64_t kAlignWords = 4;  // lists begin on 16 bytes
+// Rows of a bucket that begin a block are as a rule fewer than all, and a sequence that is new with
+// many blocks brings a prompt along: a step with more goes without a graph.
+constexpr int kChangesOfBucket = 16;  // beside one in each group for each row
 
 int Ceil(int a, int b) { return (a + b - 1) / b; }
 
@@ -18,6 +21,9 @@ bool IsDecode(const BatchRow& row, const StepRules& rules) {
   return row.token_count * rules.heads_per_kv_head <= kDecodeRows;
 }
 int PrefillQueries(const StepRules& rules) { return kPrefillRows / rules.heads_per_kv_head; }
+
+// Rows without slots stand alone: they bring their whole tables along.
+bool StandsAlone(const StepBatch& batch) { return !batch.rows.empty() && batch.rows[0].slot < 0; }
 
 }  // namespace
 
@@ -27,26 +33,30 @@ InputPlaces::InputPlaces(const StepShape& shape) {
     words += (count + kAlignWords - 1) / kAlignWords * kAlignWords;
     return at;
   };
+  change_count = take(1);
+  changes = take(shape.changes);
+  change_pages = take(shape.changes);
   tokens = take(shape.tokens);
   positions = take(shape.tokens);
   pages = take(int64_t{shape.groups} * shape.tokens);
-  tables = take(int64_t{shape.groups} * shape.rows * shape.blocks);
-  sequences = take(int64_t{shape.rows} * 3);
+  sequences = take((int64_t{shape.slots} + 1) * 3);
   decode_tiles = take(int64_t{shape.decode_tiles} * 2);
   prefill_tiles = take(int64_t{shape.prefill_tiles} * 2);
   samples = take(shape.samples);
+  sample_slots = take(shape.samples);
 }
 
 StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules) {
   StepShape shape;
   shape.tokens = static_cast<int>(batch.tokens.size());
-  shape.rows = static_cast<int>(batch.rows.size());
   shape.samples = static_cast<int>(batch.sampled_tokens.size());
   shape.groups = rules.groups;
+  shape.slots = rules.slots;
+  shape.changes = static_cast<int>(batch.table_changes.size());
   for (const BatchRow& row : batch.rows) {
     const int end = row.first_position + row.token_count;
-    shape.blocks = std::max(shape.blocks, Ceil(end, rules.block_size));
     shape.max_spans = std::max(shape.max_spans, Ceil(end, kAttentionSpanKeys));
+    if (StandsAlone(batch)) shape.changes += rules.groups * Ceil(end, rules.block_size);
     if (IsDecode(row, rules)) {
       ++shape.decode_tiles;
     } else {
@@ -56,15 +66,34 @@ StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules) {
   return shape;
 }
 
-StepShape LargestShape(const StepRules& rules, const StepShape& limits, int max_positions) {
-  StepShape shape = limits;
+StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules) {
+  StepShape shape;
+  shape.tokens = shape.samples = shape.decode_tiles = rows;
   shape.groups = rules.groups;
-  shape.blocks = Ceil(max_positions, rules.block_size);
-  shape.max_spans = Ceil(max_positions, kAttentionSpanKeys);
-  shape.decode_tiles = limits.rows;
-  // Every row may end in a tile that is not full.
-  shape.prefill_tiles = limits.tokens / PrefillQueries(rules) + limits.rows;
+  shape.slots = rules.slots;
+  shape.changes = rules.groups * rows + kChangesOfBucket;
+  shape.max_spans = max_spans;
   return shape;
+}
+
+StepShape LargestShape(const StepRules& rules, const StepMost& most) {
+  StepShape shape;
+  shape.tokens = most.tokens;
+  shape.samples = most.samples;
+  shape.groups = rules.groups;
+  shape.slots = rules.slots;
+  shape.changes = rules.groups * rules.slots * rules.blocks + kChangesOfBucket;
+  shape.max_spans = Ceil(most.max_positions, kAttentionSpanKeys);
+  shape.decode_tiles = rules.slots;
+  // Every row may end in a tile that is not full.
+  shape.prefill_tiles = most.tokens / PrefillQueries(rules) + rules.slots;
+  return shape;
+}
+
+bool FitsBucket(const StepBatch& batch, const StepShape& step, const StepShape& bucket) {
+  return step.tokens <= bucket.tokens && step.tokens == static_cast<int>(batch.rows.size()) &&
+         step.samples <= bucket.samples && step.changes <= bucket.changes &&
+         step.decode_tiles == step.tokens && step.max_spans <= bucket.max_spans;
 }
 
 namespace {
@@ -73,44 +102,71 @@ namespace {
 class Filler {
  public:
   Filler(const StepRules& rules, const StepShape& shape, std::span<int32_t> words)
-      : rules_(rules), shape_(shape), places_(shape), words_(words.data()) {}
+      : rules_(rules), shape_(shape), places_(shape), words_(words.data()) {
+    std::memset(At(places_.sequences), 0, 12 * (static_cast<size_t>(shape.slots) + 1));
+  }
+
+  void Change(const TableChange& change) {
+    const int64_t row = int64_t{change.group} * rules_.slots + change.slot;
+    *At(places_.changes + changes_) = static_cast<int32_t>(row * rules_.blocks + change.block);
+    *At(places_.change_pages + changes_++) = change.page;
+  }
 
   void Add(const BatchRow& row) {
+    const int slot = row.slot >= 0 ? row.slot : row_;
     for (int group = 0; group < rules_.groups; ++group) {
       const std::span<const int32_t> table = row.block_tables[static_cast<size_t>(group)];
-      const auto blocks = std::min(table.size(), static_cast<size_t>(shape_.blocks));
-      std::memcpy(Table(group), table.data(), 4 * blocks);
-      int32_t* pages = words_ + places_.pages + int64_t{group} * shape_.tokens + row.first_token;
+      int32_t* pages = At(places_.pages + int64_t{group} * shape_.tokens + row.first_token);
       for (int i = 0; i < row.token_count; ++i) {
         pages[i] = table[static_cast<size_t>((row.first_position + i) / rules_.block_size)];
       }
+      if (row.slot >= 0) continue;
+      const int blocks = Ceil(row.first_position + row.token_count, rules_.block_size);
+      for (int block = 0; block < blocks; ++block) {
+        Change({slot, group, block, table[static_cast<size_t>(block)]});
+      }
     }
-    AddSequence({row.first_token, row.token_count, row.first_position});
+    static_assert(sizeof(AttentionSequence) == 12);
+    const AttentionSequence sequence{row.first_token, row.token_count, row.first_position};
+    std::memcpy(At(places_.sequences + int64_t{slot} * 3), &sequence, sizeof(sequence));
     if (IsDecode(row, rules_)) {
-      AddTile(places_.decode_tiles, decode_++, 0);
+      AddTile(places_.decode_tiles, decode_++, {slot, 0});
     } else {
       for (int first = 0; first < row.token_count; first += PrefillQueries(rules_)) {
-        AddTile(places_.prefill_tiles, prefill_++, first);
+        AddTile(places_.prefill_tiles, prefill_++, {slot, first});
       }
     }
     ++row_;
+  }
+
+  // What the batch leaves of the shape. A tile of no tokens reads and writes nothing; the tokens
+  // that stand for nobody are appended to spare pages, each to a place of its own.
+  void Pad(int tokens, int samples) {
+    *At(places_.change_count) = changes_;
+    for (int token = tokens; token < shape_.tokens; ++token) {
+      *At(places_.tokens + token) = 0;
+      *At(places_.positions + token) = token % rules_.block_size;
+      for (int group = 0; group < rules_.groups; ++group) {
+        *At(places_.pages + int64_t{group} * shape_.tokens + token) =
+            rules_.spare_page + token / rules_.block_size;
+      }
+    }
+    const AttentionTile nobody{rules_.slots, 0};
+    while (decode_ < shape_.decode_tiles) AddTile(places_.decode_tiles, decode_++, nobody);
+    while (prefill_ < shape_.prefill_tiles) AddTile(places_.prefill_tiles, prefill_++, nobody);
+    for (int i = samples; i < shape_.samples; ++i) {
+      *At(places_.samples + i) = 0;
+      *At(places_.sample_slots + i) = -1;
+    }
   }
 
   int32_t* At(int64_t place) { return words_ + place; }
   const InputPlaces& places() const { return places_; }
 
  private:
-  int32_t* Table(int group) {
-    return words_ + places_.tables + (int64_t{group} * shape_.rows + row_) * shape_.blocks;
-  }
-  void AddSequence(const AttentionSequence& sequence) {
-    static_assert(sizeof(AttentionSequence) == 12);
-    std::memcpy(words_ + places_.sequences + int64_t{row_} * 3, &sequence, sizeof(sequence));
-  }
-  void AddTile(int64_t place, int index, int first_query) {
+  void AddTile(int64_t place, int index, const AttentionTile& tile) {
     static_assert(sizeof(AttentionTile) == 8);
-    const AttentionTile tile{row_, first_query};
-    std::memcpy(words_ + place + int64_t{index} * 2, &tile, sizeof(tile));
+    std::memcpy(At(place + int64_t{index} * 2), &tile, sizeof(tile));
   }
 
   const StepRules& rules_;
@@ -118,21 +174,31 @@ class Filler {
   const InputPlaces places_;
   int32_t* words_;
   int row_ = 0;
+  int changes_ = 0;
   int decode_ = 0;
   int prefill_ = 0;
 };
+
+void CopyWords(std::span<const int32_t> from, int32_t* to) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size_bytes());
+}
 
 }  // namespace
 
 void FillInputs(const StepBatch& batch, const StepRules& rules, const StepShape& shape,
                 std::span<int32_t> words) {
   Filler filler(rules, shape, words);
-  std::memcpy(filler.At(filler.places().tokens), batch.tokens.data(), 4 * batch.tokens.size());
-  std::memcpy(filler.At(filler.places().positions), batch.positions.data(),
-              4 * batch.positions.size());
+  const InputPlaces& places = filler.places();
+  CopyWords(batch.tokens, filler.At(places.tokens));
+  CopyWords(batch.positions, filler.At(places.positions));
+  for (const TableChange& change : batch.table_changes) filler.Change(change);
   for (const BatchRow& row : batch.rows) filler.Add(row);
-  std::memcpy(filler.At(filler.places().samples), batch.sampled_tokens.data(),
-              4 * batch.sampled_tokens.size());
+  CopyWords(batch.sampled_tokens, filler.At(places.samples));
+  for (size_t i = 0; i < batch.sampled_tokens.size(); ++i) {
+    const bool kept = i < batch.sample_slots.size();
+    *filler.At(places.sample_slots + static_cast<int64_t>(i)) = kept ? batch.sample_slots[i] : -1;
+  }
+  filler.Pad(static_cast<int>(batch.tokens.size()), static_cast<int>(batch.sampled_tokens.size()));
 }
 
 }  // namespace quire::kernels::cuda

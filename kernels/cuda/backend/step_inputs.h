@@ -2,7 +2,10 @@
 // device.
 //
 // Pure. Owned by a CudaProgram. Offsets are in words of 32 bits from the begin of the piece, so
-// that host and device read the same layout.
+// that host and device read the same layout. Block tables are not in it but on the device, by slot:
+// the piece names what changes in them. Where a step is replayed as a graph its layout depends on
+// the bucket alone: what the step leaves of it is filled with padding, tokens on the spare pages
+// that no sequence owns and nobody samples.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +16,13 @@
 
 namespace quire::kernels::cuda {
 
-// Sizes of what a piece holds; for one that is filled, of this step.
+// Sizes of what a piece holds; for one that is filled, of this step or of its bucket.
 struct StepShape {
   int tokens = 0;
-  int rows = 0;
   int samples = 0;
   int groups = 0;
-  int blocks = 0;  // of the longest row: stride of the block tables
+  int slots = 0;    // of sequences, and one more without tokens
+  int changes = 0;  // of block tables, at most
   int decode_tiles = 0;
   int prefill_tiles = 0;
   int max_spans = 1;  // of 512 keys, of the longest row
@@ -28,32 +31,56 @@ struct StepShape {
 // Where things begin.
 struct InputPlaces {
   explicit InputPlaces(const StepShape& shape);
+  int64_t change_count = 0;
+  int64_t changes = 0;       // [changes] places in the tables
+  int64_t change_pages = 0;  // [changes]
   int64_t tokens = 0;
   int64_t positions = 0;
   int64_t pages = 0;          // [groups][tokens] the page of each token
-  int64_t tables = 0;         // [groups][rows][blocks]
-  int64_t sequences = 0;      // [rows] AttentionSequence
+  int64_t sequences = 0;      // [slots + 1] AttentionSequence
   int64_t decode_tiles = 0;   // AttentionTile
   int64_t prefill_tiles = 0;  // AttentionTile
   int64_t samples = 0;        // [samples] rows of tokens
+  int64_t sample_slots = 0;   // [samples]
   int64_t words = 0;          // of all
 };
 
-// How rows are cut into tiles.
+// How rows are cut into tiles, and where tables and padding lie.
 struct StepRules {
   int block_size = 16;
   int groups = 1;
   int heads_per_kv_head = 1;
+  int slots = 1;           // rows of a table
+  int blocks = 1;          // of a slot's table: the tables are [groups][slots][blocks]
+  int32_t spare_page = 0;  // the first of SparePages
 };
 
 inline constexpr int kAttentionSpanKeys = 512;
+inline constexpr int kWarmUpTokens = 129;  // of the largest step that is run at start
+
+// Pages that no sequence has, for padding, each of whose tokens has a place of its own.
+constexpr int64_t SparePages(int rows, int block_size) {
+  const int tokens = rows > kWarmUpTokens ? rows : kWarmUpTokens;
+  return (tokens + block_size - 1) / block_size;
+}
 
 // The shape of a batch's step.
 StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules);
-// The largest shape that steps of so many tokens, rows and samples can have.
-StepShape LargestShape(const StepRules& rules, const StepShape& limits, int max_positions);
+// That of a bucket of so many rows of one token each.
+StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules);
+// The largest shape that steps of so many tokens, samples and rows can have.
+struct StepMost {
+  int tokens = 0;
+  int samples = 0;
+  int max_positions = 0;
+};
+StepShape LargestShape(const StepRules& rules, const StepMost& most);
 
-// Fills `words` (InputPlaces(shape).words of them). `shape` is that of the batch.
+// Whether a batch whose shape is `step` may be laid out as `bucket`.
+bool FitsBucket(const StepBatch& batch, const StepShape& step, const StepShape& bucket);
+
+// Fills `words` (InputPlaces(shape).words of them). `shape` is that of the batch, or a bucket that
+// it fits. An empty batch fills it with padding alone.
 void FillInputs(const StepBatch& batch, const StepRules& rules, const StepShape& shape,
                 std::span<int32_t> words);
 

@@ -40,7 +40,7 @@ DeviceMemory::~DeviceMemory() {
   munmap(valid_, kBytes / kGranule);
 }
 
-void* DeviceMemory::Allocate(size_t bytes) {
+void* DeviceMemory::Place(size_t bytes) {
   const size_t room = RoundUp(std::max<size_t>(bytes, 1), kAlignment) + kAlignment;  // a red zone
   const auto gap =
       std::find_if(free_.begin(), free_.end(), [&](const auto& g) { return g.second >= room; });
@@ -48,21 +48,61 @@ void* DeviceMemory::Allocate(size_t bytes) {
   const auto [at, length] = *gap;
   free_.erase(gap);
   if (length > room) free_[at + room] = length - room;
-  allocated_[at] = bytes;
-  for (size_t i = 0; i < bytes; i += kGranule) {
-    valid_[(at + i) / kGranule] = static_cast<uint8_t>(std::min(kGranule, bytes - i));
-  }
-  memset(base_ + at, 0xff, bytes);
+  allocated_[at].bytes = bytes;
   return base_ + at;
+}
+
+void DeviceMemory::SetValid(size_t offset, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kGranule) {
+    valid_[(offset + i) / kGranule] = static_cast<uint8_t>(std::min(kGranule, bytes - i));
+  }
+  memset(base_ + offset, 0xff, bytes);
+  used_ += bytes;
+}
+
+void* DeviceMemory::Allocate(size_t bytes) {
+  if (bytes > free()) return nullptr;
+  void* at = Place(bytes);
+  if (at != nullptr) SetValid(Offset(at), bytes);
+  return at;
+}
+
+void* DeviceMemory::ReserveRange(size_t bytes) {
+  if (bytes == 0 || bytes % kRangeGranularity != 0) return nullptr;
+  void* at = Place(bytes);
+  if (at != nullptr) allocated_[Offset(at)].is_range = true;
+  return at;
+}
+
+bool DeviceMemory::MapRange(void* range, size_t offset, size_t bytes) {
+  const auto found = Owns(range) ? allocated_.find(Offset(range)) : allocated_.end();
+  if (found == allocated_.end() || !found->second.is_range) return false;
+  Allocation& of = found->second;
+  if (bytes == 0 || bytes % kRangeGranularity != 0 || offset % kRangeGranularity != 0 ||
+      offset > of.bytes || bytes > of.bytes - offset || bytes > free()) {
+    return false;
+  }
+  const auto overlaps = [&](const auto& part) {
+    return part.first < offset + bytes && offset < part.first + part.second;
+  };
+  if (std::any_of(of.mapped.begin(), of.mapped.end(), overlaps)) return false;
+  of.mapped[offset] = bytes;
+  SetValid(found->first + offset, bytes);
+  return true;
 }
 
 bool DeviceMemory::Free(void* at) {
   const auto found = Owns(at) ? allocated_.find(Offset(at)) : allocated_.end();
   if (found == allocated_.end()) return false;
-  auto [offset, bytes] = *found;
+  const size_t offset = found->first;
+  Allocation gone = std::move(found->second);
   allocated_.erase(found);
-  memset(valid_ + offset / kGranule, 0, (bytes + kGranule - 1) / kGranule);
-  size_t room = RoundUp(std::max<size_t>(bytes, 1), kAlignment) + kAlignment;
+  if (!gone.is_range) gone.mapped[0] = gone.bytes;
+  for (const auto& [begin, bytes] : gone.mapped) {
+    memset(valid_ + (offset + begin) / kGranule, 0, (bytes + kGranule - 1) / kGranule);
+    used_ -= bytes;
+  }
+  size_t room = RoundUp(std::max<size_t>(gone.bytes, 1), kAlignment) + kAlignment;
   const auto next = free_.lower_bound(offset);
   if (next != free_.end() && next->first == offset + room) {
     room += next->second;

@@ -24,8 +24,20 @@ class DeviceMemory {
 
   // Aligned to 256 bytes; null when the range is used up.
   void* Allocate(size_t bytes);
-  // False when it is not the begin of an allocation.
+  // False when it is not the begin of an allocation, or of a range.
   bool Free(void* at);
+  // Addresses without memory, and memory under a part of them, both in multiples of
+  // kRangeGranularity. False where it does not lie in a range, or there is memory already, or none
+  // is left.
+  static constexpr size_t kRangeGranularity = size_t{64} << 10;
+  void* ReserveRange(size_t bytes);
+  bool MapRange(void* range, size_t offset, size_t bytes);
+
+  // Of all memory, what is not allocated and not mapped.
+  size_t free() const { return total_ - used_; }
+  size_t total() const { return total_; }
+  // Less memory than there are addresses. Requires: at least what is used.
+  void Limit(size_t total) { total_ = total; }
 
   // Does the address lie in the range, allocated or not?
   bool Owns(const void* at) const {
@@ -43,9 +55,19 @@ class DeviceMemory {
 
   unsigned char* base_;
   Cell* cells_;
-  uint8_t* valid_;  // by granule: how many of its bytes, from the first on, are allocated
-  std::map<size_t, size_t> allocated_;  // offset → bytes
-  std::map<size_t, size_t> free_;       // gaps of multiples of 256 bytes
+  uint8_t* valid_;            // by granule: how many of its bytes, from the first on, are allocated
+  void* Place(size_t bytes);  // null: no gap is long enough
+  void SetValid(size_t offset, size_t bytes);
+
+  struct Allocation {
+    size_t bytes = 0;
+    bool is_range = false;
+    std::map<size_t, size_t> mapped;  // of a range: offset in it → bytes
+  };
+  std::map<size_t, Allocation> allocated_;  // by offset
+  std::map<size_t, size_t> free_;           // gaps of multiples of 256 bytes
+  size_t total_ = kBytes;
+  size_t used_ = 0;
 };
 
 }  // namespace quire::kernels::cuda::emulate

@@ -18,12 +18,14 @@ uint32_t At(Id id) {
 }  // namespace
 
 runtime::Error EmulatedRuntime::Allocate(size_t bytes, void** device) {
+  ++memory_calls_;
   *device = emulator_.memory().Allocate(bytes);
   if (*device != nullptr) return {};
   return "allocate: no " + std::to_string(bytes) + " bytes left on the emulated device";
 }
 
 runtime::Error EmulatedRuntime::Free(void* device) {
+  ++memory_calls_;
   return emulator_.memory().Free(device) ? Error() : "free: not the begin of an allocation";
 }
 
@@ -33,7 +35,33 @@ runtime::Error EmulatedRuntime::AllocateMapped(size_t bytes, void** host, void**
   return error;
 }
 
+runtime::Error EmulatedRuntime::MemoryInfo(size_t* free, size_t* total) {
+  *free = emulator_.memory().free();
+  *total = emulator_.memory().total();
+  return {};
+}
+
+runtime::Error EmulatedRuntime::RangeGranularity(size_t* bytes) {
+  *bytes = DeviceMemory::kRangeGranularity;
+  return {};
+}
+
+runtime::Error EmulatedRuntime::ReserveRange(size_t bytes, void** range) {
+  ++memory_calls_;
+  *range = emulator_.memory().ReserveRange(bytes);
+  if (*range != nullptr) return {};
+  return "reserve: no range of " + std::to_string(bytes) + " bytes on the emulated device";
+}
+
+runtime::Error EmulatedRuntime::MapRange(void* range, size_t offset, size_t bytes) {
+  ++memory_calls_;
+  if (emulator_.memory().MapRange(range, offset, bytes)) return {};
+  return "map: no memory can come under " + std::to_string(bytes) + " bytes from " +
+         std::to_string(offset) + " of the range on";
+}
+
 runtime::Error EmulatedRuntime::CreateStream(StreamId* stream) {
+  ++memory_calls_;
   if (streams_.size() == kMaxStreams) return "create stream: 256 exist already";
   *stream = StreamId{static_cast<uint32_t>(streams_.size())};
   streams_.emplace_back();
@@ -56,6 +84,7 @@ void* EmulatedRuntime::NativeStream(StreamId stream) {
 }
 
 runtime::Error EmulatedRuntime::CreateEvent(EventId* event) {
+  ++memory_calls_;
   if (events_.size() == kMaxEvents) return "create event: 65536 exist already";
   *event = EventId{static_cast<uint32_t>(events_.size())};
   events_.emplace_back();
@@ -198,6 +227,7 @@ runtime::Error EmulatedRuntime::BeginCapture(StreamId stream) {
 }
 
 runtime::Error EmulatedRuntime::EndCapture(StreamId stream, GraphId* graph) {
+  ++memory_calls_;
   if (capture_ == 0 || At(stream) != capture_origin_) return "capture: none began on this stream";
   // All that was captured must come before the origin's end.
   std::vector<char> joined(captured_->nodes.size(), 0);
@@ -230,6 +260,7 @@ runtime::Error EmulatedRuntime::LaunchGraph(GraphId graph, StreamId stream) {
 }
 
 runtime::Error EmulatedRuntime::DestroyGraph(GraphId graph) {
+  ++memory_calls_;
   return graphs_.erase(At(graph)) == 1 ? Error() : "destroy: no such graph";
 }
 

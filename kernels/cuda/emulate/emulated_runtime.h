@@ -27,7 +27,7 @@ struct NativeStream {
   runtime::StreamId id;
 };
 
-class EmulatedRuntime final : public runtime::Runtime {
+class EmulatedRuntime : public runtime::Runtime {
  public:
   using Error = runtime::Error;
   using StreamId = runtime::StreamId;
@@ -41,6 +41,11 @@ class EmulatedRuntime final : public runtime::Runtime {
   Error Free(void* device) override;
   Error AllocateMapped(size_t bytes, void** host, void** device) override;
   Error FreeMapped(void* host) override { return Free(host); }
+  Error MemoryInfo(size_t* free, size_t* total) override;
+  Error RangeGranularity(size_t* bytes) override;
+  Error ReserveRange(size_t bytes, void** range) override;
+  Error MapRange(void* range, size_t offset, size_t bytes) override;
+  Error FreeRange(void* range) override { return Free(range); }
   Error CreateStream(StreamId* stream) override;
   void* NativeStream(StreamId stream) override;
   Error CreateEvent(EventId* event) override;
@@ -57,6 +62,12 @@ class EmulatedRuntime final : public runtime::Runtime {
   Error EndCapture(StreamId stream, GraphId* graph) override;
   Error LaunchGraph(GraphId graph, StreamId stream) override;
   Error DestroyGraph(GraphId graph) override;
+
+  // Less memory than the device has else.
+  void LimitMemory(size_t total) { emulator_.memory().Limit(total); }
+  // Calls that take or give back memory on a real device: allocations, ranges, captured graphs,
+  // streams, events, and the ends of these.
+  uint64_t memory_calls() const { return memory_calls_; }
 
   // What ran so far, by kernel.
   const std::map<std::string, Counters>& counters() const { return counters_; }
@@ -120,6 +131,7 @@ class EmulatedRuntime final : public runtime::Runtime {
   std::vector<Event> events_;
   std::map<uint32_t, std::shared_ptr<const Graph>> graphs_;
   uint32_t next_graph_ = 1;
+  uint64_t memory_calls_ = 0;
   // The one capture under way.
   uint64_t capture_ = 0;
   uint64_t captures_ = 0;

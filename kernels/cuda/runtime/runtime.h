@@ -54,9 +54,19 @@ class Runtime {
   virtual Error AllocateMapped(size_t bytes, void** host, void** device) = 0;
   virtual Error FreeMapped(void* host) = 0;
 
+  // Bytes of the device, what others use of it included.
+  virtual Error MemoryInfo(size_t* free, size_t* total) = 0;
+  // A range of device addresses without memory. Memory comes under parts of it by MapRange, in
+  // multiples of the granularity from the range's begin on; FreeRange gives back both.
+  virtual Error RangeGranularity(size_t* bytes) = 0;
+  virtual Error ReserveRange(size_t bytes, void** range) = 0;
+  virtual Error MapRange(void* range, size_t offset, size_t bytes) = 0;
+  virtual Error FreeRange(void* range) = 0;
+
   virtual Error CreateStream(StreamId* stream) = 0;
   // The stream as libraries beside us take it: a cudaStream_t. Null for one that does not exist.
   virtual void* NativeStream(StreamId stream) = 0;
+  // Who waits for an event sleeps; Query does not wait.
   virtual Error CreateEvent(EventId* event) = 0;
   virtual Error Record(EventId event, StreamId stream) = 0;
   // Later work of `stream` runs after the work that the event's last Record covers.

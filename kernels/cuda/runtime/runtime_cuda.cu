@@ -1,7 +1,9 @@
 // The CUDA body of the runtime. The only host code of the tree that calls the CUDA runtime API.
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/runtime/runtime.h"
@@ -15,9 +17,62 @@ Error Said(const char* what, cudaError_t code) {
   return std::string(what) + ": " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ")";
 }
 
+// The driver's functions for ranges of addresses, which the CUDA runtime API has none of. They are
+// asked for by name, so that nothing links the driver's library.
+struct RangeCalls {
+  decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
+  decltype(&cuMemAddressReserve) reserve = nullptr;
+  decltype(&cuMemAddressFree) free = nullptr;
+  decltype(&cuMemCreate) create = nullptr;
+  decltype(&cuMemRelease) release = nullptr;
+  decltype(&cuMemMap) map = nullptr;
+  decltype(&cuMemUnmap) unmap = nullptr;
+  decltype(&cuMemSetAccess) set_access = nullptr;
+  decltype(&cuGetErrorString) error_string = nullptr;
+
+  Error Find() {
+    if (error_string != nullptr) return {};
+    Error error = Find("cuMemGetAllocationGranularity", granularity);
+    if (error.empty()) error = Find("cuMemAddressReserve", reserve);
+    if (error.empty()) error = Find("cuMemAddressFree", free);
+    if (error.empty()) error = Find("cuMemCreate", create);
+    if (error.empty()) error = Find("cuMemRelease", release);
+    if (error.empty()) error = Find("cuMemMap", map);
+    if (error.empty()) error = Find("cuMemUnmap", unmap);
+    if (error.empty()) error = Find("cuMemSetAccess", set_access);
+    if (error.empty()) error = Find("cuGetErrorString", error_string);
+    return error;
+  }
+  Error Said(const char* what, CUresult code) const {
+    if (code == CUDA_SUCCESS) return {};
+    const char* text = nullptr;
+    error_string(code, &text);
+    return std::string(what) + ": " + (text != nullptr ? text : "unknown") + " (" +
+           std::to_string(static_cast<int>(code)) + ")";
+  }
+
+ private:
+  template <class Function>
+  static Error Find(const char* name, Function& function) {
+    constexpr unsigned kSince = 12000;  // the interface as CUDA 12.0 had it
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    Error error = quire::kernels::cuda::runtime::Said(
+        name, cudaGetDriverEntryPointByVersion(name, &found, kSince, cudaEnableDefault, &result));
+    if (!error.empty()) return error;
+    if (found == nullptr || result != cudaDriverEntryPointSuccess) {
+      return std::string("the driver has no ") + name;
+    }
+    function = reinterpret_cast<Function>(found);
+    return {};
+  }
+};
+
 class CudaRuntime final : public Runtime {
  public:
+  explicit CudaRuntime(int device) : device_(device) {}
   ~CudaRuntime() override {
+    while (!ranges_.empty()) FreeRange(ranges_.begin()->first);
     for (const auto& [id, graph] : graphs_) cudaGraphExecDestroy(graph);
     for (cudaEvent_t event : events_) cudaEventDestroy(event);
     for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
@@ -37,6 +92,60 @@ class CudaRuntime final : public Runtime {
   }
   Error FreeMapped(void* host) override { return Said("free mapped memory", cudaFreeHost(host)); }
 
+  Error MemoryInfo(size_t* free, size_t* total) override {
+    return Said("ask for free memory", cudaMemGetInfo(free, total));
+  }
+  Error RangeGranularity(size_t* bytes) override {
+    if (Error error = calls_.Find(); !error.empty()) return error;
+    const CUmemAllocationProp kind = Kind();
+    return calls_.Said("ask for the granularity of memory",
+                       calls_.granularity(bytes, &kind, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  }
+  Error ReserveRange(size_t bytes, void** range) override {
+    *range = nullptr;
+    if (Error error = calls_.Find(); !error.empty()) return error;
+    CUdeviceptr at = 0;
+    Error error = calls_.Said("reserve device addresses", calls_.reserve(&at, bytes, 0, 0, 0));
+    if (!error.empty()) return error;
+    *range = reinterpret_cast<void*>(at);
+    ranges_[*range].bytes = bytes;
+    return {};
+  }
+  Error MapRange(void* range, size_t offset, size_t bytes) override {
+    const auto found = ranges_.find(range);
+    if (found == ranges_.end() || offset > found->second.bytes ||
+        bytes > found->second.bytes - offset) {
+      return "map device memory: outside the range";
+    }
+    const CUmemAllocationProp kind = Kind();
+    CUmemGenericAllocationHandle handle = 0;
+    Error error = calls_.Said("take device memory", calls_.create(&handle, bytes, &kind, 0));
+    if (!error.empty()) return error;
+    const CUdeviceptr at = reinterpret_cast<CUdeviceptr>(range) + offset;
+    error = calls_.Said("map device memory", calls_.map(at, bytes, 0, handle, 0));
+    calls_.release(handle);  // the mapping keeps it
+    if (!error.empty()) return error;
+    found->second.mapped.emplace_back(at, bytes);
+    CUmemAccessDesc access = {};
+    access.location = kind.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return calls_.Said("map device memory", calls_.set_access(at, bytes, &access, 1));
+  }
+  Error FreeRange(void* range) override {
+    const auto found = ranges_.find(range);
+    if (found == ranges_.end()) return "free device addresses: no such range";
+    const Range gone = std::move(found->second);
+    ranges_.erase(found);
+    Error error;
+    for (const auto& [at, bytes] : gone.mapped) {
+      Error said = calls_.Said("free device memory", calls_.unmap(at, bytes));
+      if (error.empty()) error = std::move(said);
+    }
+    Error said = calls_.Said("free device addresses",
+                             calls_.free(reinterpret_cast<CUdeviceptr>(range), gone.bytes));
+    return error.empty() ? said : error;
+  }
+
   Error CreateStream(StreamId* stream) override {
     cudaStream_t made = nullptr;
     Error error = Said("create stream", cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
@@ -51,7 +160,9 @@ class CudaRuntime final : public Runtime {
   }
   Error CreateEvent(EventId* event) override {
     cudaEvent_t made = nullptr;
-    Error error = Said("create event", cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+    Error error =
+        Said("create event",
+             cudaEventCreateWithFlags(&made, cudaEventDisableTiming | cudaEventBlockingSync));
     if (!error.empty()) return error;
     *event = EventId{static_cast<uint32_t>(events_.size())};
     events_.push_back(made);
@@ -109,7 +220,8 @@ class CudaRuntime final : public Runtime {
     if (!error.empty()) return error;
     *graph = GraphId{next_graph_};
     graphs_[next_graph_++] = made;
-    return {};
+    // What it needs on the device it takes now, not with its first launch.
+    return Said("upload graph", cudaGraphUpload(made, At(stream)));
   }
   Error LaunchGraph(GraphId graph, StreamId stream) override {
     const auto found = graphs_.find(static_cast<uint32_t>(graph));
@@ -139,6 +251,21 @@ class CudaRuntime final : public Runtime {
     return error;
   }
 
+  CUmemAllocationProp Kind() const {
+    CUmemAllocationProp kind = {};
+    kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    kind.location.id = device_;
+    return kind;
+  }
+
+  struct Range {
+    size_t bytes = 0;
+    std::vector<std::pair<CUdeviceptr, size_t>> mapped;
+  };
+  const int device_;
+  RangeCalls calls_;
+  std::map<void*, Range> ranges_;
   std::vector<cudaStream_t> streams_;
   std::vector<cudaEvent_t> events_;
   std::map<uint32_t, cudaGraphExec_t> graphs_;
@@ -168,7 +295,7 @@ std::unique_ptr<Runtime> MakeCudaRuntime(int device, Error& error) {
   }
   error = Said("take the CUDA device", cudaSetDevice(device));
   if (!error.empty()) return nullptr;
-  return std::make_unique<CudaRuntime>();
+  return std::make_unique<CudaRuntime>(device);
 }
 
 }  // namespace quire::kernels::cuda::runtime

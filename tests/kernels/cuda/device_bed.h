@@ -39,6 +39,13 @@ class BedRuntime final : public runtime::Runtime {
     return body_->AllocateMapped(n, host, at);
   }
   Error FreeMapped(void* host) override { return body_->FreeMapped(host); }
+  Error MemoryInfo(size_t* free, size_t* total) override { return body_->MemoryInfo(free, total); }
+  Error RangeGranularity(size_t* n) override { return body_->RangeGranularity(n); }
+  Error ReserveRange(size_t n, void** range) override { return body_->ReserveRange(n, range); }
+  Error MapRange(void* range, size_t offset, size_t n) override {
+    return body_->MapRange(range, offset, n);
+  }
+  Error FreeRange(void* range) override { return body_->FreeRange(range); }
   Error CreateStream(StreamId* s) override { return body_->CreateStream(s); }
   void* NativeStream(StreamId s) override { return body_->NativeStream(s); }
   Error CreateEvent(EventId* e) override { return body_->CreateEvent(e); }

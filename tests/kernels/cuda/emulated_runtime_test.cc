@@ -126,6 +126,37 @@ TEST(EmulatedRuntime, GraphsKeepTheParametersOfTheirKernels) {
   for (const uint16_t x : bed.Get(out, 8)) EXPECT_GE(Widen(x), 0.0f);
 }
 
+TEST(EmulatedRuntime, RangesHaveMemoryWhereItIsMapped) {
+  Two t(7);
+  size_t granule = 0, free = 0, total = 0, now = 0;
+  ASSERT_EQ(t.runtime.RangeGranularity(&granule), "");
+  ASSERT_EQ(t.runtime.MemoryInfo(&free, &total), "");
+  EXPECT_LT(free, total);
+  void* range = nullptr;
+  EXPECT_NE(t.runtime.ReserveRange(granule + 1, &range), "");
+  ASSERT_EQ(t.runtime.ReserveRange(4 * granule, &range), "");
+  ASSERT_EQ(t.runtime.MemoryInfo(&now, &total), "");
+  EXPECT_EQ(now, free);
+  EXPECT_NE(t.runtime.Fill(t.a, range, 0, 1), "");  // no memory yet
+  EXPECT_NE(t.runtime.MapRange(range, 0, granule / 2), "");
+  EXPECT_NE(t.runtime.MapRange(range, 3 * granule, 2 * granule), "");
+  EXPECT_NE(t.runtime.MapRange(t.host, 0, granule), "");
+  ASSERT_EQ(t.runtime.MapRange(range, 2 * granule, 2 * granule), "");
+  EXPECT_NE(t.runtime.MapRange(range, granule, 2 * granule), "");  // some is there
+  ASSERT_EQ(t.runtime.MemoryInfo(&now, &total), "");
+  EXPECT_EQ(now, free - 2 * granule);
+  auto* bytes = static_cast<unsigned char*>(range);
+  EXPECT_EQ(t.runtime.Fill(t.a, bytes + 2 * granule, 5, 2 * granule), "");
+  EXPECT_NE(t.runtime.Fill(t.a, bytes + 2 * granule - 1, 5, 2), "");
+  ASSERT_EQ(t.runtime.Synchronize(t.a), "");
+  t.runtime.LimitMemory(total - now + granule - 1);
+  EXPECT_NE(t.runtime.MapRange(range, 0, granule), "");  // none is left
+  const uint64_t calls = t.runtime.memory_calls();
+  ASSERT_EQ(t.runtime.FreeRange(range), "");
+  EXPECT_EQ(t.runtime.memory_calls(), calls + 1);
+  EXPECT_NE(t.runtime.FreeRange(range), "");
+}
+
 TEST(EmulatedRuntime, WhatCudaRefusesIsRefused) {
   Two t(6);
   GraphId graph{};

@@ -13,9 +13,11 @@ constexpr int64_t kMemoryBytes = int64_t{768} << 20;
 
 std::unique_ptr<kernels::Backend> Open() {
   constexpr uint64_t kSeed = 11;
-  return kernels::cuda::MakeCudaBackend(std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
-                                            kSeed, kernels::cuda::emulate::Checks::kNone),
-                                        {"emulated", "emulated grid"});
+  // A run of each shape first would take the emulated grid minutes.
+  return kernels::cuda::MakeCudaBackend(
+      std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
+          kSeed, kernels::cuda::emulate::Checks::kNone),
+      {"emulated", "emulated grid", {.warm_up = false, .margin_bytes = 0}});
 }
 
 constexpr LinkedDevice kEmulated{kMemoryBytes, Open};

@@ -123,6 +123,7 @@ TEST(RankMessages, ResultsComeBackAsTheyWereAndDamageIsSaid) {
   result.full = true;
   result.step.number = 5;
   result.step.elapsed_us = 1234;
+  result.device_free_bytes = 5678;
   const TokenId ids[] = {3, 4};
   const float logprobs[] = {-0.5f, -1.5f};
   SampledToken first;
@@ -147,6 +148,7 @@ TEST(RankMessages, ResultsComeBackAsTheyWereAndDamageIsSaid) {
   ASSERT_TRUE(DecodeRankResult(bytes, limits, back).ok());
   EXPECT_EQ(back.digest, 77u);
   EXPECT_EQ(back.step.number, 5u);
+  EXPECT_EQ(back.device_free_bytes, 5678);
   ASSERT_EQ(back.step.samples.size(), 2u);
   const TopTokens top = back.step.Top(back.step.samples[0].top);
   EXPECT_EQ(std::vector<TokenId>(top.ids.begin(), top.ids.end()), (std::vector<TokenId>{3, 4}));

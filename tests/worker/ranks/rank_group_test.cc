@@ -132,6 +132,9 @@ class RankFleet {
     }
   }
 
+  int64_t pages_asked_for() const { return options_.page_count; }
+  int64_t page_count() const { return group_->page_count(); }
+
   absl::Status started;
   EngineOutput last;
   std::map<uint64_t, std::vector<TokenId>> answers;
@@ -179,6 +182,21 @@ void ExpectNothingLeft() {
 std::string ShapeName(const GroupShape& shape) {
   return (shape.processes ? "processes" : "threads") + std::to_string(shape.ranks) + "by" +
          std::to_string(shape.max_in_flight);
+}
+
+TEST(RankGroup, SaysWhatMemoryItsDevicesHave) {
+  for (const bool few : {false, true}) {
+    TagFault fault;
+    if (few) fault = {"few_pages", 1, 0, ""};
+    RankFleet fleet({2, false, 1}, fault);
+    ASSERT_TRUE(fleet.started.ok()) << fleet.started;
+    EXPECT_EQ(fleet.page_count(), fleet.pages_asked_for() - (few ? 3 : 0));
+    EXPECT_EQ(fleet.metrics.device_memory.value(), 2000);
+    EXPECT_EQ(fleet.metrics.device_memory_free.value(), 800);
+    fleet.Send(1);
+    fleet.Finish(1);
+    EXPECT_EQ(fleet.metrics.device_memory_free.value(), 800);
+  }
 }
 
 TEST(RankGroup, ComputesWhatOneRankComputes) {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,7 +19,8 @@ inline constexpr char kTagIdentity[] = "tag";
 
 // "skip" a collective, another "token", the "device" fails, "die", "stop", a "damaged" packet,
 // "late" (a collective too few and nothing said), an answer to another "number" or "row" or with a
-// sample too few ("short"); while it loads "start" (an error) and "load_stop".
+// sample too few ("short"); while it loads "start" (an error) and "load_stop"; "few_pages": its
+// device has memory for three pages fewer, of which nothing comes.
 struct TagFault {
   std::string what;
   int rank = 0;
@@ -70,7 +72,23 @@ class TagRank final : public RankProgram {
     if (what == "short") result.samples.pop_back();
     return absl::OkStatus();
   }
-  RankReady Describe() const override { return {kTagIdentity, 0}; }
+  // Ranks of even numbers take packets ahead, and are asked a few times before a step has ended.
+  int MaxInFlight() const override { return setup_.rank % 2 == 0 ? 2 : 1; }
+  absl::Status Launch(std::span<const std::byte> packet) override {
+    looks_ = 0;
+    return Run(packet, results_.emplace_back());
+  }
+  bool Ready() override { return ++looks_ % 3 == 0; }
+  absl::Status Collect(StepResult& result) override {
+    result = std::move(results_.front());
+    results_.pop_front();
+    return absl::OkStatus();
+  }
+  RankReady Describe() override {
+    const bool few = fault_.what == "few_pages" && fault_.rank == setup_.rank;
+    return {kTagIdentity, 0, setup_.limits.page_count - (few ? 3 : 0), 1000, 400};
+  }
+  int64_t DeviceFreeBytes() override { return 400; }
 
  private:
   const RankSetup setup_;
@@ -79,6 +97,8 @@ class TagRank final : public RankProgram {
   TagProgram program_;
   CpuRunner runner_;
   int step_ = 0;
+  int looks_ = 0;
+  std::deque<StepResult> results_;
 };
 
 inline RankBuilder TagBuilder(TagFault fault) {

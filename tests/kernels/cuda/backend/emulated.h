@@ -9,11 +9,16 @@
 namespace quire::golden {
 
 // It only computes: races and costs of the kernels are tested one by one.
-inline std::unique_ptr<kernels::Backend> MakeEmulatedBackend() {
+inline std::unique_ptr<kernels::Backend> MakeEmulatedBackendWith(bool graphs) {
   constexpr uint64_t kSeed = 7;
-  return kernels::cuda::MakeCudaBackend(std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
-                                            kSeed, kernels::cuda::emulate::Checks::kNone),
-                                        {"emulated", "emulated grid"});
+  // What has to be warm on a GPU is not on this one: start-up runs nothing.
+  return kernels::cuda::MakeCudaBackend(
+      std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
+          kSeed, kernels::cuda::emulate::Checks::kNone),
+      {"emulated", "emulated grid", {.graphs = graphs, .warm_up = false, .margin_bytes = 0}});
+}
+inline std::unique_ptr<kernels::Backend> MakeEmulatedBackend() {
+  return MakeEmulatedBackendWith(true);
 }
 
 }  // namespace quire::golden

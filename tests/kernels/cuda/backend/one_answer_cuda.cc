@@ -14,8 +14,10 @@ OneAnswerSetup MakeOneAnswerSetup() {
           .resume_everywhere = false};
 }
 
-std::unique_ptr<kernels::Backend> MakeOneAnswerBackend(int /*threads*/) {
-  return MakeEmulatedBackend();
+// In the place of threads: one device replays graphs, with two steps in flight also; the other, on
+// which the requests are alone first, has none.
+std::unique_ptr<kernels::Backend> MakeOneAnswerBackend(int threads) {
+  return MakeEmulatedBackendWith(threads == 1);
 }
 
 }  // namespace quire::golden

@@ -11,7 +11,9 @@
 
 namespace quire::golden {
 
-std::unique_ptr<kernels::Backend> MakeDeviceBackend() {
+namespace {
+
+std::unique_ptr<kernels::Backend> MakeBackend(bool graphs) {
   kernels::cuda::runtime::Error error;
   auto runtime = kernels::cuda::runtime::MakeCudaRuntime(0, error);
   if (runtime == nullptr) {
@@ -19,8 +21,13 @@ std::unique_ptr<kernels::Backend> MakeDeviceBackend() {
     std::fflush(stdout);
     std::_Exit(4);
   }
-  return kernels::cuda::MakeCudaBackend(std::move(runtime), {"gpu", "GPU of the tests"});
+  return kernels::cuda::MakeCudaBackend(std::move(runtime),
+                                        {"gpu", "GPU of the tests", {.graphs = graphs}});
 }
+
+}  // namespace
+
+std::unique_ptr<kernels::Backend> MakeDeviceBackend() { return MakeBackend(true); }
 
 OneAnswerSetup MakeOneAnswerSetup() {
   return {.families = {"gemma3-pattern", "llama3-gqa8-bias", "qwen2-untied"},
@@ -28,8 +35,9 @@ OneAnswerSetup MakeOneAnswerSetup() {
           .seed = 13,
           .least_found = 1};
 }
-std::unique_ptr<kernels::Backend> MakeOneAnswerBackend(int /*threads*/) {
-  return MakeDeviceBackend();
+// As on the emulated device: with graphs and without.
+std::unique_ptr<kernels::Backend> MakeOneAnswerBackend(int threads) {
+  return MakeBackend(threads == 1);
 }
 
 }  // namespace quire::golden

@@ -1,0 +1,232 @@
+// A step from its batch to its samples: graphs, slices, page copies, what is in flight.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cuda/backend/cuda_program.h"
+#include "kernels/cuda/ops/copy_rows.h"
+#include "kernels/cuda/ops/sample.h"
+#include "kernels/cuda/ops/step_state.h"
+
+namespace quire::kernels::cuda {
+namespace {
+// What no token is drawn from.
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+}  // namespace
+
+void CudaProgram::RunWithLogits(const StepBatch& batch, std::span<float> logits) {
+  Begin(batch, logits);
+  Collect(batch.sample_outputs);
+}
+
+void CudaProgram::Begin(const StepBatch& batch, std::span<float> logits) {
+  if (in_flight_ == kStepsInFlight) return Check("more steps in flight than there is memory for");
+  StepFlight& flight = flights_[static_cast<size_t>((first_flight_ + in_flight_) % kStepsInFlight)];
+  ++in_flight_;
+  flight.samples = static_cast<int>(batch.sample_rows.size());
+  flight.packed_used = flight.copies_used = false;
+  step_ = Step{};
+  step_.batch = &batch;
+  step_.flight = &flight;
+  step_.logits = logits;
+  CopyPages(batch.copies);
+  const bool work = !batch.tokens.empty() || !batch.table_changes.empty();
+  if (work && error_.empty()) RunBatch();
+  if (error_.empty()) Check(runtime_.Record(flight.done, stream_));
+  step_ = Step{};
+}
+
+bool CudaProgram::Done() {
+  bool done = true;
+  if (error_.empty() && in_flight_ > 0) {
+    Check(runtime_.Query(flights_[static_cast<size_t>(first_flight_)].done, &done));
+  }
+  return done || !error_.empty();
+}
+
+void CudaProgram::Collect(std::span<SampleOutput> outputs) {
+  if (in_flight_ == 0) return Check("no step is in flight");
+  const StepFlight& flight = flights_[static_cast<size_t>(first_flight_)];
+  first_flight_ = (first_flight_ + 1) % kStepsInFlight;
+  --in_flight_;
+  if (error_.empty()) Check(runtime_.Synchronize(flight.done));
+  if (!error_.empty()) return;
+  const size_t count = std::min(outputs.size(), static_cast<size_t>(flight.samples));
+  std::copy_n(flight.outputs.host, count, outputs.data());
+}
+
+void CudaProgram::RunBatch() {
+  const StepBatch& batch = *step_.batch;
+  const StepShape shape = ShapeOfStep(batch, rules_);
+  const DecodeGraph* graph = graphs_.Find(batch, shape);
+  LayOut(batch, graph != nullptr ? graph->shape : shape);
+  if (!error_.empty()) return;
+  if (graph != nullptr) {
+    Check(runtime_.LaunchGraph(graph->graph, stream_));
+    step_.samples = shape.samples;
+    for (const DeviceStep& step : lowered_.steps) {
+      if (!error_.empty() || step_.samples == 0) return;
+      if (const auto* logits = std::get_if<LogitsOp>(&step)) TellLogits(*logits);
+      if (const auto* sample = std::get_if<SampleOp>(&step)) Do(*sample);
+    }
+    return;
+  }
+  BeginTokens();
+  if (shape.tokens == 0) return;
+  RunSteps(0, lowered_.first_sampled);
+  // What follows the gathering of rows sees these rows alone, so it is done again for every slice.
+  for (step_.first_sample = 0; step_.first_sample < shape.samples;
+       step_.first_sample += max_samples_) {
+    step_.samples = std::min(shape.samples - step_.first_sample, max_samples_);
+    RunSteps(lowered_.first_sampled, lowered_.steps.size());
+  }
+}
+
+// Brings a step's piece to the device, in the layout of `shape`.
+void CudaProgram::LayOut(const StepBatch& batch, const StepShape& shape) {
+  step_.shape = shape;
+  step_.places = InputPlaces(shape);
+  const int64_t words = step_.places.words;
+  if (words > input_words_) {
+    return Check("the indices of a step take " + std::to_string(words) + " words, of " +
+                 std::to_string(input_words_));
+  }
+  StepFlight& flight = *step_.flight;
+  FillInputs(batch, rules_, shape, {flight.inputs.host, static_cast<size_t>(words)});
+  Check(runtime_.Copy(stream_, inputs_, flight.inputs.device, 4 * static_cast<size_t>(words)));
+}
+
+void CudaProgram::BeginTokens() {
+  StepBeginParams params;
+  params.changes = Input<int32_t>(step_.places.changes);
+  params.pages = Input<int32_t>(step_.places.change_pages);
+  params.change_count = Input<int32_t>(step_.places.change_count);
+  params.most_changes = step_.shape.changes;
+  params.tables = tables_;
+  params.tokens = inputs_ + step_.places.tokens;
+  params.token_count = step_.shape.tokens;
+  params.last = last_samples_;
+  Check(LaunchStepBegin(runtime_, stream_, params));
+}
+
+void CudaProgram::RunSteps(size_t begin, size_t end) {
+  for (size_t i = begin; i < end && error_.empty(); ++i) {
+    std::visit([this](const auto& step) { Do(step); }, lowered_.steps[i]);
+  }
+}
+
+// Copies of one launch are independent: a page that is written and also named again waits for the
+// next.
+void CudaProgram::CopyPages(std::span<const PageCopy> copies) {
+  StepFlight& flight = *step_.flight;
+  for (size_t begin = 0; begin < copies.size() && error_.empty();) {
+    if (flight.copies_used) Finish();  // the list is read until then
+    flight.copies_used = true;
+    int32_t* from = flight.page_copies.host;
+    int32_t* to = from + kMaxPageCopies;
+    int count = 0;
+    const auto taken = [&](int32_t page, bool written) {
+      for (int i = 0; i < count; ++i) {
+        if (to[i] == page || (written && from[i] == page)) return true;
+      }
+      return false;
+    };
+    while (begin + static_cast<size_t>(count) < copies.size() && count < kMaxPageCopies) {
+      const PageCopy& copy = copies[begin + static_cast<size_t>(count)];
+      if (taken(copy.from, false) || taken(copy.to, true)) break;
+      from[count] = copy.from;
+      to[count] = copy.to;
+      ++count;
+    }
+    CopyRowsParams params;
+    params.from = pool_.begin();
+    params.to = pool_.begin();
+    params.from_rows = flight.page_copies.device;
+    params.to_rows = flight.page_copies.device + kMaxPageCopies;
+    params.rows = count;
+    params.row_bytes = kv_.page_bytes;
+    Check(LaunchCopyRows(runtime_, stream_, params));
+    begin += static_cast<size_t>(count);
+  }
+}
+
+void CudaProgram::TellLogits(const LogitsOp& op) {
+  if (step_.logits.empty()) return;
+  const auto stride = static_cast<size_t>(lowered_.buffers[static_cast<size_t>(op.out)].width);
+  const auto count = static_cast<size_t>(vocabulary_.count);
+  std::vector<float> rows(static_cast<size_t>(step_.samples) * stride);
+  const std::byte* from = buffers_[static_cast<size_t>(op.out)];
+  Check(runtime_.Copy(stream_, rows.data(), from, 4 * rows.size()));
+  Finish();
+  for (size_t i = 0; i < static_cast<size_t>(step_.samples); ++i) {
+    std::memcpy(step_.logits.data() + (static_cast<size_t>(step_.first_sample) + i) * count,
+                rows.data() + i * stride, 4 * count);
+  }
+}
+
+// A collective carries logits over the host, as sums: then every rank samples the same rows.
+float* CudaProgram::GatherLogits(const SampleOp& op) {
+  const auto rows = static_cast<size_t>(step_.samples);
+  const auto own_stride = static_cast<size_t>(lowered_.buffers[op.logits].width);
+  const auto width = static_cast<size_t>(vocabulary_.width);
+  const auto stride = static_cast<size_t>(samples_.stride);
+  std::vector<float> padded(rows * own_stride);
+  Check(runtime_.Copy(stream_, padded.data(), buffers_[op.logits], 4 * padded.size()));
+  Finish();
+  if (!error_.empty()) return nullptr;
+  samples_.mine.assign(rows * width, kImpossible);
+  for (size_t row = 0; row < rows; ++row) {
+    std::copy_n(padded.data() + row * own_stride, vocabulary_.count,
+                samples_.mine.data() + row * width);
+  }
+  samples_.all.resize(samples_.mine.size() * static_cast<size_t>(ranks_));
+  if (communicator_->AllGather(std::as_bytes(std::span(samples_.mine)),
+                               std::as_writable_bytes(std::span(samples_.all))) !=
+      CommFailure::kNone) {
+    Check("a collective failed");
+    return nullptr;
+  }
+  samples_.mine.assign(rows * stride, kImpossible);
+  for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
+    for (size_t row = 0; row < rows; ++row) {
+      std::copy_n(samples_.all.data() + (rank * rows + row) * width, width,
+                  samples_.mine.data() + row * stride + rank * width);
+    }
+  }
+  Check(runtime_.Copy(stream_, samples_.gathered, samples_.mine.data(), 4 * samples_.mine.size()));
+  return samples_.gathered;
+}
+
+void CudaProgram::Sample(float* logits, int64_t stride, int first, int count) {
+  StepFlight& flight = *step_.flight;
+  const auto at = static_cast<size_t>(step_.first_sample + first);
+  const auto rows = step_.batch->sample_rows.subspan(at, static_cast<size_t>(count));
+  const size_t bytes = PackedSampleRowsBytes(rows);
+  if (bytes > samples_.capacity) {
+    return Check("the lists of a sampled row take " + std::to_string(bytes) + " bytes, of " +
+                 std::to_string(samples_.capacity));
+  }
+  if (flight.packed_used) Finish();  // the rows before are read until then
+  flight.packed_used = true;
+  if (!error_.empty()) return;
+  SampleParams params;
+  params.plain = PackSampleRows(rows, flight.packed.host, samples_.device);
+  Check(runtime_.Copy(stream_, samples_.device, flight.packed.device, bytes));
+  params.logits = logits + first * stride;
+  params.stride = stride;
+  params.rows = count;
+  params.vocabulary = vocab_size_;
+  params.sample_rows = reinterpret_cast<const DeviceSampleRow*>(samples_.device);
+  params.outputs = samples_.outputs;
+  Check(LaunchSample(runtime_, stream_, params));
+  StepEndParams end;
+  end.outputs = samples_.outputs;
+  end.host = flight.outputs.device + at;
+  end.slots = Input<int32_t>(step_.places.sample_slots) + at;
+  end.count = count;
+  end.last = last_samples_;
+  Check(LaunchStepEnd(runtime_, stream_, end));
+  if (ranks_ > 1) Finish();  // what GatherLogits keeps for the copy is used again
+}
+
+}  // namespace quire::kernels::cuda

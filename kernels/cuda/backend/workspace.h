@@ -1,0 +1,39 @@
+// How much memory a program needs on the device beside its weights and pages.
+//
+// Pure: the same for whoever plans and for whoever loads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/backend/lowering.h"
+#include "kernels/cuda/backend/step_inputs.h"
+
+namespace quire::kernels::cuda {
+
+struct Workspace {
+  std::vector<int64_t> buffer_bytes;  // by device buffer
+  std::vector<int64_t> angle_floats;  // by rope
+  int64_t input_words = 0;
+  size_t product_bytes = 0;
+  size_t product_counters = 0;
+  size_t attention_bytes = 0;
+  size_t attention_counters = 0;
+  int64_t sample_bytes = 0;
+  int64_t output_bytes = 0;     // of samples
+  int64_t state_words = 0;      // of slots: block tables and last samples
+  int64_t spare_bytes = 0;      // pages behind the pool's, for padding
+  int64_t gathered_floats = 0;  // with several ranks: the logits of all
+  int64_t shared_bytes = 0;     // of the host: what ranks sum
+  int64_t Bytes() const;        // of the device
+};
+Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered,
+                        const ProgramOptions& options);
+// Columns of a row of all ranks' logits.
+int GatheredStride(const StepProgram& program);
+// How a program's rows are cut.
+StepRules RulesOf(const StepProgram& program, const ProgramOptions& options);
+
+}  // namespace quire::kernels::cuda
