@@ -150,6 +150,8 @@ void Tighten(Draw& draw, const Tenants& tenants, FleetScenario& scenario) {
     sampling.max_tokens = std::min(sampling.max_tokens.value_or(0), 120);
     if (rush) client.starts_at = draw.Millis(100, 600);
   }
+  // Few rows: who is preempted comes back when others have written what it begins with.
+  if (draw.OneIn(2)) scenario.max_rows = kSimChoices;
 }
 
 }  // namespace
