@@ -171,6 +171,8 @@ void CudaProgram::Do(const LogitsOp& op) {
   const DeviceWeight& head = weights_.At(op.head);
   GemmParams params = ProductParams(op.in, op.bias);
   params.out = buffers_[static_cast<size_t>(op.out)];
+  // Not the head's own rows: the last rank may have fewer ids than its buffer has columns.
+  params.out_stride = lowered_.buffers[static_cast<size_t>(op.out)].width;
   params.out_float32 = true;
   params.scale = op.scale;
   params.softcap = op.softcap;
