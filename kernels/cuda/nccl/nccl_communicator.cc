@@ -37,7 +37,7 @@ class Waiter {
   const int64_t limit_;
 };
 
-// NCCL's id on its way from rank 0, or that there is none.
+// What a rank comes with: NCCL's id, of rank 0, and whether it lacks nothing.
 struct Greeting {
   UniqueId id = {};
   uint32_t good = 0;
@@ -64,33 +64,53 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::Create(const CommunicatorOpt
 }
 
 std::string NcclCommunicator::Join(const CommunicatorOptions& options) {
-  Greeting greeting;
-  Result made = kSuccess;
-  if (rank_ == 0) {
-    made = nccl_.get_unique_id(&greeting.id);
-    greeting.good = made == kSuccess ? 1 : 0;
-  }
-  const CommFailure told =
-      options.host->Broadcast(std::as_writable_bytes(std::span(&greeting, 1)), 0);
-  if (made != kSuccess) return "ncclGetUniqueId: " + library_.ResultText(made);
-  if (told != CommFailure::kNone) {
-    return std::string("the ranks did not come together: ") + CommFailureName(told);
-  }
-  if (greeting.good == 0) return "rank 0 could not begin a group of NCCL's";
-  void* scratch = nullptr;
-  if (std::string error = runtime_.Allocate(scratch_bytes_, &scratch); !error.empty()) return error;
-  allocated_.push_back(scratch);
-  scratch_ = static_cast<float*>(scratch);
+  UniqueId id;
+  if (std::string error = Greet(options, id); !error.empty()) return error;
   Config config;
   config.blocking = 0;
   wait_micros_ = options.init_micros;
+  host_aborted_ = options.host_aborted;
   Result result = kSuccess;
   {
     const std::lock_guard lock(calls_);
-    result = nccl_.comm_init_rank_config(&comm_, size_, greeting.id, rank_, &config);
+    result = nccl_.comm_init_rank_config(&comm_, size_, id, rank_, &config);
   }
   Settle("ncclCommInitRankConfig", result);
+  host_aborted_ = nullptr;
   return error_;
+}
+
+std::string NcclCommunicator::ReserveScratch() {
+  const size_t least = kScratchBytesPerRank * static_cast<size_t>(size_);
+  if (scratch_bytes_ < least) {
+    return "scratch of " + std::to_string(scratch_bytes_) + " bytes; " + std::to_string(size_) +
+           " ranks need at least " + std::to_string(least);
+  }
+  scratch_ = reinterpret_cast<float*>(Allocate(scratch_bytes_));
+  if (scratch_ != nullptr) return {};
+  return "no " + std::to_string(scratch_bytes_) + " bytes of device memory are left for sums";
+}
+
+std::string NcclCommunicator::Greet(const CommunicatorOptions& options, UniqueId& id) {
+  std::string error = ReserveScratch();
+  Greeting mine;
+  if (rank_ == 0 && error.empty()) {
+    const Result made = nccl_.get_unique_id(&mine.id);
+    if (made != kSuccess) error = "ncclGetUniqueId: " + library_.ResultText(made);
+  }
+  mine.good = error.empty() ? 1 : 0;
+  std::vector<Greeting> all(static_cast<size_t>(size_));
+  const CommFailure told = AllGatherValues(*options.host, mine, std::span(all));
+  if (!error.empty()) return error;
+  if (told != CommFailure::kNone) {
+    return std::string("the ranks did not come together: ") + CommFailureName(told);
+  }
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].good != 0) continue;
+    return "rank " + std::to_string(rank) + " could not begin a group of NCCL's";
+  }
+  id = all.front().id;
+  return {};
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -200,11 +220,11 @@ CommFailure NcclCommunicator::Settle(const char* what, Result result) {
   if (result != kSuccess && result != kInProgress) {
     return Fail(CommFailure::kTransport, std::string(what) + ": " + library_.ResultText(result));
   }
-  if (abort_asked_.load()) return Fail(CommFailure::kAborted, std::string(what) + ": aborted");
+  if (AbortAsked()) return Fail(CommFailure::kAborted, std::string(what) + ": aborted");
   if (result == kSuccess) return CommFailure::kNone;
   const Waiter waiter(wait_micros_);
   for (;;) {
-    if (abort_asked_.load()) return Fail(CommFailure::kAborted, std::string(what) + ": aborted");
+    if (AbortAsked()) return Fail(CommFailure::kAborted, std::string(what) + ": aborted");
     Result state = kSuccess;
     {
       const std::lock_guard lock(calls_);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,20 +26,27 @@
 
 namespace quire::kernels::cuda::nccl {
 
+inline constexpr size_t kScratchBytesPerRank = 16;  // a vector of its sum, or its barrier's word
+
 struct CommunicatorOptions {
   const Library* library = nullptr;  // outlives the communicator
   // The same ranks, in host memory: carries NCCL's id at the start, and is not kept.
   Communicator* host = nullptr;
+  // Whether that group has been aborted, asked for while the ranks meet in NCCL; without it a rank
+  // there learns by its deadline alone that a peer has failed.
+  std::function<bool()> host_aborted;
   runtime::Runtime* runtime = nullptr;  // outlives the communicator
   runtime::StreamId stream{};
-  size_t scratch_bytes = size_t{32} << 20;  // of device memory; larger sums go in pieces
-  int64_t init_micros = 120'000'000;        // until the group stands
+  // Of device memory, at least kScratchBytesPerRank for each rank; larger sums go in pieces.
+  size_t scratch_bytes = size_t{32} << 20;
+  int64_t init_micros = 120'000'000;  // until the group stands
 };
 
 class NcclCommunicator final : public Communicator {
  public:
-  // Meets the peers; null and one line when they do not come together. Every rank calls it, and the
-  // host group is aborted where one fails, so that none waits for another.
+  // Meets the peers; null and one line when they do not come together. Every rank calls it. What a
+  // rank lacks it tells before NCCL is begun, and where one fails later the host group is aborted,
+  // which the others ask for while they wait in NCCL: none waits for another until its deadline.
   static std::unique_ptr<NcclCommunicator> Create(const CommunicatorOptions& options,
                                                   std::string& error);
   ~NcclCommunicator() override;
@@ -63,6 +71,10 @@ class NcclCommunicator final : public Communicator {
  private:
   explicit NcclCommunicator(const CommunicatorOptions& options);
   std::string Join(const CommunicatorOptions& options);
+  std::string ReserveScratch();
+  // Exchanges what each rank has come with: rank 0's id, and whether all have what they need.
+  std::string Greet(const CommunicatorOptions& options, UniqueId& id);
+  bool AbortAsked() const { return abort_asked_.load() || (host_aborted_ && host_aborted_()); }
   // Takes what a call returned: OK, under way until the deadline, or a failure.
   CommFailure Settle(const char* what, Result result);
   CommFailure PollAsync(const char* what);
@@ -76,6 +88,7 @@ class NcclCommunicator final : public Communicator {
   const runtime::StreamId stream_;
   const int rank_;
   const int size_;
+  std::function<bool()> host_aborted_;  // while the ranks meet
   int64_t wait_micros_ = 2'000'000;
   size_t scratch_bytes_;
   float* scratch_ = nullptr;

@@ -79,9 +79,11 @@ class Nccl : public testing::Test {
         nccl::CommunicatorOptions options;
         options.library = library_.get();
         options.host = host.get();
+        options.host_aborted = [&group] { return group->aborted(); };
         options.runtime = &runtime;
         options.scratch_bytes = scratch_bytes;
         options.init_micros = init_micros;
+        if (amend_) amend_(options);
         EXPECT_EQ(runtime.CreateStream(&options.stream), "");
         const auto ranks = nccl::NcclCommunicator::Create(options, errors[static_cast<size_t>(r)]);
         if (ranks == nullptr) return;
@@ -103,6 +105,7 @@ class Nccl : public testing::Test {
 
   std::unique_ptr<nccl::Library> library_;
   std::unique_ptr<SharedLibrary> file_;
+  std::function<void(nccl::CommunicatorOptions&)> amend_;  // of one rank, before it begins
 };
 
 std::vector<float> Values(int rank, size_t count) {
@@ -312,10 +315,65 @@ TEST_F(Nccl, AGroupThatDoesNotComeTogetherIsNone) {
   Order(orders);
   const auto errors = Run(
       2, [](Rank&) { ADD_FAILURE() << "it started"; }, 1 << 16, 100'000);
+  int late = 0;  // whoever is first ends the wait of the other
   for (const std::string& error : errors) {
-    EXPECT_NE(error.find("still under way at the deadline"), std::string::npos) << error;
+    const bool is_late = error.find("still under way at the deadline") != std::string::npos;
+    if (is_late) ++late;
+    EXPECT_TRUE(is_late || error == "ncclCommInitRankConfig: aborted") << error;
   }
+  EXPECT_GE(late, 1);
   ExpectAllEnded(2);
+}
+
+// The wait for a group is hours here: it ends because the peers are told.
+constexpr int64_t kHours = 36'000'000'000;
+
+TEST_F(Nccl, ARankWithoutMemoryIsNotWaitedFor) {
+  amend_ = [](nccl::CommunicatorOptions& options) {
+    if (options.host->rank() == 1) options.scratch_bytes = size_t{1} << 50;
+  };
+  const auto errors = Run(
+      3, [](Rank&) { ADD_FAILURE() << "it started"; }, 1 << 16, kHours);
+  EXPECT_EQ(errors[1], "no 1125899906842624 bytes of device memory are left for sums");
+  for (const int peer : {0, 2}) {
+    const std::string& error = errors[static_cast<size_t>(peer)];
+    EXPECT_TRUE(error == "rank 1 could not begin a group of NCCL's" ||
+                error == "the ranks did not come together: aborted")
+        << error;
+  }
+  EXPECT_EQ(Counts().started, 0) << "NCCL was begun for a group that cannot stand";
+}
+
+TEST_F(Nccl, ARankThatFailsToStartIsNotWaitedFor) {
+  FakeNcclOrders orders;
+  orders.rank = 1;
+  orders.init_error = 2;
+  orders.polls_of_init = 1 << 30;  // of its peer
+  Order(orders);
+  const auto errors = Run(
+      2, [](Rank&) { ADD_FAILURE() << "it started"; }, 1 << 16, kHours);
+  EXPECT_EQ(errors[0], "ncclCommInitRankConfig: aborted");
+  EXPECT_NE(errors[1].find("ncclCommInitRankConfig: something"), std::string::npos) << errors[1];
+  ExpectAllEnded(2);
+}
+
+TEST_F(Nccl, ScratchWithoutAVectorForEachRankIsRefused) {
+  const size_t least = 2 * nccl::kScratchBytesPerRank;
+  for (const std::string& error : Run(
+           2, [](Rank&) { ADD_FAILURE() << "it started"; }, least - 1)) {
+    EXPECT_EQ(error, "scratch of 31 bytes; 2 ranks need at least 32");
+  }
+  const auto errors = Run(
+      2,
+      [](Rank& rank) {
+        float* values = rank.Put(Values(rank.ranks.rank(), 9));  // in pieces of four
+        ASSERT_EQ(rank.ranks.AllReduceSum({values, 9}), CommFailure::kNone);
+        ASSERT_EQ(rank.ranks.Barrier(), CommFailure::kNone);
+        ASSERT_EQ(rank.Finish(), CommFailure::kNone) << rank.ranks.error();
+        EXPECT_TRUE(SameBits(Sum(2, 9), values));
+      },
+      least);
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 TEST(NcclLibrary, IsRefusedInOneLineThatSaysWhatIsNeeded) {
