@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "kernels/collectives/futex.h"
 
@@ -115,19 +116,24 @@ bool ReadAnswer(int fd, int64_t end_micros, Wire& wire) {
   return true;
 }
 
-// How the child ended, where that is known at once or after a moment; one that cannot be reaped is
-// not waited for.
-std::string End(pid_t child, bool answered) {
-  constexpr int kTurns = 200;
-  if (!answered) kill(child, SIGKILL);
+// How the child ended, where it does so in time. It has told what it had to tell, or never will:
+// nothing of it is waited for but the driver's own leaving of the device, which no signal hurries.
+// One that takes longer at that is reaped behind the caller's back, so that it leaves no zombie.
+std::string End(pid_t child, int64_t limit_micros) {
+  constexpr int64_t kTurnMicros = 5'000;
+  kill(child, SIGKILL);
   int status = 0;
-  for (int turn = 0; turn < kTurns; ++turn) {
+  for (int64_t waited = 0; waited < limit_micros; waited += kTurnMicros) {
     if (waitpid(child, &status, WNOHANG) == child) {
       if (WIFSIGNALED(status)) return "ended by signal " + std::to_string(WTERMSIG(status));
       return "ended with code " + std::to_string(WEXITSTATUS(status));
     }
-    usleep(5'000);
+    usleep(kTurnMicros);
   }
+  std::thread([child] {
+    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }).detach();
   return "does not end";
 }
 
@@ -157,7 +163,7 @@ DriverReport AskDriverApart(const DeviceRequest& request, const AskOptions& opti
   const bool answered = ReadAnswer(ends[0], end_micros, wire);
   close(ends[0]);
   const bool late = kernels::FutexNowMicros() >= end_micros;
-  const std::string how = End(child, answered);
+  const std::string how = End(child, options.end_micros);
   if (answered) return Decode(wire);
   return Failed(late ? "it gave no answer in " + std::to_string(options.limit_micros / 1'000'000) +
                            " s"

@@ -13,9 +13,11 @@ struct AskOptions {
   std::string library = "libcuda.so.1";
   int ranks = 1;                      // devices that are opened, of those that are wanted
   int64_t limit_micros = 60'000'000;  // then it is given up
+  int64_t end_micros = 1'000'000;     // that its end is waited for
 };
 
-// Blocking, before other threads run; a report with an error in place of an answer.
+// Blocking, before other threads run, except one that waits for a process that was asked before and
+// is slow to end; a report with an error in place of an answer.
 kernels::cuda::DriverReport AskDriverApart(const DeviceRequest& request, const AskOptions& options);
 
 }  // namespace quire

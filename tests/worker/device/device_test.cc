@@ -1,9 +1,11 @@
 // What a worker says about GPUs that are missing, busy, too small, too old, or not its own: with
 // libraries that stand in for the driver, the plugin and NCCL.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 
@@ -124,6 +126,23 @@ TEST_F(Driver, ThatCrashesOrHangsIsAnAnswerToo) {
   ask.library = kDriver;
   ask.limit_micros = 100'000;
   EXPECT_EQ(AskDriverApart(*ParseDevice("cuda"), ask).error, "it gave no answer in 0 s");
+}
+
+// A driver may take seconds to leave a device: its process is not waited for, nor forgotten.
+TEST_F(Driver, WhoIsSlowToEndIsReapedLater) {
+  Show("count=1");
+  AskOptions ask;
+  ask.library = kDriver;
+  ask.end_micros = 0;
+  EXPECT_EQ(AskDriverApart(*ParseDevice("cuda"), ask).error, "");
+  // Sees children that run, waits for one to end, and leaves it to be reaped.
+  siginfo_t info = {};
+  int turns = 0;
+  while (waitid(P_ALL, 0, &info, WEXITED | WNOWAIT) == 0 && turns < 1'000'000) {
+    ++turns;
+    sched_yield();
+  }
+  EXPECT_EQ(errno, ECHILD) << "a zombie is left";
 }
 
 TEST_F(Driver, HasDevicesThatWillNotDo) {
