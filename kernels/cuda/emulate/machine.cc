@@ -302,15 +302,20 @@ Emulator::~Emulator() = default;
 Report Emulator::Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape,
                      uint64_t seed) {
   const uint64_t blocks = uint64_t{shape.grid_x} * shape.grid_y * shape.grid_z;
-  const bool fits = kernel.threads > 0 && kernel.threads % 32 == 0 &&
+  // Of a grid, x may have 2³¹ − 1 blocks, which the bound on all of them is within.
+  constexpr uint32_t kMaxGridYZ = 65'535;
+  const bool fits = shape.grid_y <= kMaxGridYZ && shape.grid_z <= kMaxGridYZ &&
+                    kernel.threads > 0 && kernel.threads % 32 == 0 &&
                     kernel.threads <= static_cast<int>(kMaxThreads) && blocks > 0 &&
                     blocks <= (1u << 24) && shape.shared_bytes <= kMaxSharedBytes &&
                     shape.params_bytes <= runtime::kMaxParamsBytes;
   if (!fits) {
     Report report;
-    report.violations.push_back(std::string(kernel.name) +
-                                ": launch refused: whole warps up to 1024 threads, at least one "
-                                "block, at most 232448 bytes of shared memory and 4096 of params");
+    report.violations.push_back(
+        std::string(kernel.name) +
+        ": launch refused: whole warps up to 1024 threads, at least one "
+        "block, at most 65535 of y or z, at most 232448 bytes of shared memory "
+        "and 4096 of params");
     return report;
   }
   return machine_->Run(kernel, shape, seed);

@@ -162,6 +162,11 @@ TEST(CudaEmulator, LaunchesThatNoDeviceTakesAreRefused) {
   EXPECT_FALSE(bed.emulator().Run(SpreadLoads(), shape, 1).violations.empty());
   shape = runtime::ShapeOf(0, 1, 0, bed.params());
   EXPECT_FALSE(bed.emulator().Run(SpreadLoads(), shape, 1).violations.empty());
+  for (const bool y : {true, false}) {
+    shape = runtime::ShapeOf(1, 1, kPlantedSharedBytes, bed.params());
+    (y ? shape.grid_y : shape.grid_z) = 65'536;
+    EXPECT_FALSE(bed.emulator().Run(SpreadLoads(), shape, 1).violations.empty());
+  }
 }
 
 TEST(CudaEmulator, DeviceMemoryKeepsItsRedZones) {
