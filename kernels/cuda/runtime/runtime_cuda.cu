@@ -2,7 +2,9 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <chrono>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -10,6 +12,9 @@
 
 namespace quire::kernels::cuda::runtime {
 namespace {
+
+// Far above what any step or start takes: a device that hangs, or waits for a peer that does.
+constexpr std::chrono::seconds kWaitLimit(120);
 
 // `what` failed, and why; empty when it did not.
 Error Said(const char* what, cudaError_t code) {
@@ -88,7 +93,11 @@ class CudaRuntime final : public Runtime {
     *host = *device = nullptr;
     Error error = Said("allocate mapped memory", cudaHostAlloc(host, bytes, cudaHostAllocMapped));
     if (!error.empty()) return error;
-    return Said("map host memory", cudaHostGetDevicePointer(device, *host, 0));
+    error = Said("map host memory", cudaHostGetDevicePointer(device, *host, 0));
+    if (error.empty()) return {};
+    cudaFreeHost(*host);
+    *host = *device = nullptr;
+    return error;
   }
   Error FreeMapped(void* host) override { return Said("free mapped memory", cudaFreeHost(host)); }
 
@@ -181,10 +190,10 @@ class CudaRuntime final : public Runtime {
     return code == cudaErrorNotReady ? Error() : Said("query event", code);
   }
   Error Synchronize(EventId event) override {
-    return Said("wait for event", cudaEventSynchronize(At(event)));
+    return Await("wait for event", [at = At(event)] { return cudaEventQuery(at); });
   }
   Error Synchronize(StreamId stream) override {
-    return Said("wait for stream", cudaStreamSynchronize(At(stream)));
+    return Await("wait for stream", [at = At(stream)] { return cudaStreamQuery(at); });
   }
 
   Error Copy(StreamId stream, void* to, const void* from, size_t bytes) override {
@@ -239,6 +248,25 @@ class CudaRuntime final : public Runtime {
  private:
   cudaStream_t At(StreamId id) const { return streams_.at(static_cast<size_t>(id)); }
   cudaEvent_t At(EventId id) const { return events_.at(static_cast<size_t>(id)); }
+
+  // Spins for a moment, then sleeps between looks: the API's own waits have no end where the device
+  // has none.
+  template <class Query>
+  Error Await(const char* what, Query query) const {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::microseconds kSpin(20), kSleep(20);
+    const Clock::time_point begin = Clock::now();
+    for (;;) {
+      const cudaError_t code = query();
+      if (code != cudaErrorNotReady) return Said(what, code);
+      const auto waited = Clock::now() - begin;
+      if (waited >= kWaitLimit) {
+        return std::string(what) + ": the device has not ended its work in " +
+               std::to_string(kWaitLimit.count()) + " s";
+      }
+      if (waited > kSpin) std::this_thread::sleep_for(kSleep);
+    }
+  }
 
   // Above 48 KiB a kernel must be allowed its shared memory, once.
   Error AllowShared(const KernelHandle& kernel, uint32_t bytes) {

@@ -43,10 +43,19 @@ def key_of(source, more, *words):
     return hashlib.sha256("\0".join([*read, *words]).encode()).hexdigest()
 
 
+def release_of(program):
+    """What a compiler says it is: another release may stand at the same path tomorrow."""
+    return subprocess.run([str(program), "--version"], capture_output=True, text=True).stdout
+
+
+def key_of_kernels(tools, source, more, *words):
+    return key_of(source, more, str(tools), release_of(tools / "bin/nvcc"), release_of("g++"), *words)
+
+
 def compile_file(tools, source, architectures=ARCHITECTURES, more=()):
     """A kernel file, once for all architectures: [error text or None, ptxas text, machine code text, object file]."""
     flags = [*FLAGS, *(part for folder in more for part in ("-I", str(folder)))]
-    key = key_of(source, more, str(tools), *flags, *architectures)
+    key = key_of_kernels(tools, source, more, *flags, *architectures)
     kept, made = KEPT / f"{key}.json", KEPT / f"{key}.o"
     if kept.exists() and made.exists():
         os.utime(kept), os.utime(made)
@@ -70,7 +79,7 @@ def compile_file(tools, source, architectures=ARCHITECTURES, more=()):
 
 def compile_host_file(source):
     """(error text or None, object file)."""
-    made = KEPT / f"{key_of(source, (), *HOST_FLAGS)}.o"
+    made = KEPT / f"{key_of(source, (), release_of('g++'), *HOST_FLAGS)}.o"
     if made.exists():
         os.utime(made)
         return None, made

@@ -26,6 +26,9 @@ ROOT = compiler.ROOT
 # Notes of ptxas that cost an order of magnitude and that it does not call errors.
 SERIALISED = re.compile(r"\bC75(?:08|10|11|17|19)\b|serializ", re.I)
 DECLARED = re.compile(r"^QUIRE_KERNEL\(\s*(\w+)", re.M)
+# A test that holds kernels to their rows names each of them; to name one elsewhere holds nothing.
+TEST = re.compile(r"^TEST(?:_[FP])?\(.*?^}$", re.M | re.S)
+HOLDS = "ExpectWithinBudget("
 
 
 class Kernel:
@@ -93,6 +96,25 @@ def complaints(compiled, rows, names):
     return wrong
 
 
+def held_by(text):
+    """Names of what the tests in a file hold to budget.csv."""
+    code = re.sub(r"//[^\n]*", "", text)
+    return {name for test in TEST.findall(code) if HOLDS in test for name in re.findall(r'"(\w+)"', test)}
+
+
+def keys_under(*releases):
+    """Keys of one file, compiled by toolkits of these releases that stand at one place after another."""
+    keys = []
+    with tempfile.TemporaryDirectory() as folder:
+        nvcc = pathlib.Path(folder) / "bin/nvcc"
+        nvcc.parent.mkdir()
+        for release in releases:
+            nvcc.write_text(f"#!/bin/sh\necho release {release}\n")
+            nvcc.chmod(0o755)
+            keys.append(compiler.key_of_kernels(pathlib.Path(folder), ROOT / "tests/kernels/cuda/gate/narrow.cu", ()))
+    return keys
+
+
 def try_the_gate(tools):
     """The gate refuses what it must. Returns complaints about the gate."""
     naive = compile_file(tools, ROOT / "tests/kernels/cuda/gate/naive.cu")
@@ -102,7 +124,12 @@ def try_the_gate(tools):
                       complaints(narrow, {"gate_narrow": row}, ["gate_narrow"]))
     note = read_ptxas("ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized")[1]
     few = "\n".join(complaints(narrow, {"gate_narrow": {**row, "max_registers": "1"}}, ["gate_narrow"]))
-    checks = {"spills": "gate_spills:" in found and "spills" in found,
+    held = held_by('TEST(A, B) {\n  EXPECT_EQ(Run("named"), "");\n  // ExpectWithinBudget(r, "told", 1, 0);\n}\n'
+                   'TEST_F(A, C) {\n  for (const char* k : {"one", "two"}) {\n'
+                   '    ExpectWithinBudget(r, k, 1, 0);\n  }\n}\n')
+    checks = {"spills": re.search(r"gate_spills: \d+ bytes of spills", found),
+              "a kernel that no test holds to its row": held == {"one", "two"},
+              "files of another release of the toolkit": len(set(keys_under("13.0", "13.1", "13.1"))) == 2,
               "a stack frame": "gate_stack: a stack frame" in found,
               "an instruction class that is missing": "gate_narrow: no LDG.E.128" in found,
               "serialised tensor-core products": bool(note), "too many registers": "at most 1" in few}
@@ -123,6 +150,20 @@ def link(tools, objects):
         ran = subprocess.run([str(program)], capture_output=True, text=True)
         print(f"probe: {ran.stdout.strip()}")
         return [] if ran.returncode == 0 else [f"the probe ends with {ran.returncode}: {ran.stdout}{ran.stderr}"]
+
+
+def stand_in_complaints(tools, runtime):
+    """The compiled runtime over functions that stand in for the API's and come before the library's."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "stand_in"
+        done = subprocess.run(["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-I", str(ROOT), "-isystem",
+                               str(tools / "include"), str(ROOT / "tests/kernels/cuda/gate/stand_in.cc"), str(runtime),
+                               "-o", str(program), f"-L{tools}/lib", f"-L{tools}/lib64", "-Wl,-z,muldefs",
+                               "-lcudart_static", "-ldl", "-lrt", "-lpthread"], capture_output=True, text=True)
+        if done.returncode != 0:
+            return [(done.stdout + done.stderr)[-1500:]]
+        ran = subprocess.run([str(program)], capture_output=True, text=True, timeout=60)
+        return [] if ran.returncode == 0 else [f"it ends with {ran.returncode}: {ran.stdout}{ran.stderr}"]
 
 
 def nccl_complaints(tools, nccl):
@@ -155,7 +196,7 @@ def main():
     runtime = ROOT / "kernels/cuda/runtime/runtime_cuda.cu"
     planted = sorted((ROOT / "tests/kernels/cuda/planted").glob("*.cu"))
     names = {path: DECLARED.findall(path.read_text()) for path in ops}
-    tests = "".join(path.read_text() for path in (ROOT / "tests/kernels/cuda").rglob("*_test.cc"))
+    held = set().union(*(held_by(path.read_text()) for path in (ROOT / "tests/kernels/cuda").rglob("*_test.cc")))
     passed, failures = 0, []
 
     def take(what, wrong):
@@ -170,7 +211,7 @@ def main():
     declared = [name for path in ops for name in names[path]]
     take("budget.csv", [f"{name}: no row" for name in declared if name not in rows] +
          [f"{name}: a row without a kernel" for name in rows if name not in declared] +
-         [f"{name}: no test names it, so nothing holds its counters" for name in declared if f'"{name}"' not in tests])
+         [f"{name}: no test holds its counters to its row" for name in declared if name not in held])
     take("the gate", try_the_gate(tools))
     probe = ROOT / "tests/kernels/cuda/gate/probe.cu"
     objects = []
@@ -183,6 +224,7 @@ def main():
                 objects.append(compiled[3])
     if not failures:
         take("link", link(tools, objects))
+        take("runtime over a stand-in", stand_in_complaints(tools, jobs[runtime].result()[3]))
     skipped = 0
     if nccl := toolkit.nccl():
         take("nccl.h", nccl_complaints(tools, nccl))
