@@ -76,7 +76,9 @@ void AddTlsFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.tls_key_file,
               .value_name = "FILE"});
   schema.Add({.name = "max-tls-handshakes",
-              .help = "TLS handshakes that are under way at once; more connections are closed.",
+              .help =
+                  "TLS handshakes that are under way at once; beyond it the oldest one that waits "
+                  "for its client is closed.",
               .target = &c.max_tls_handshakes,
               .min = 1,
               .max = 1 << 20});

@@ -256,6 +256,8 @@ absl::Status RouterProcess::State::Start() {
   grpc_services->limits.max_concurrent_streams = config.max_streams_per_connection;
   grpc_services->limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
   grpc_services->limits.keep_alive = MicrosOf(config.stream_keep_alive);
+  grpc_services->limits.idle_timeout = MicrosOf(config.idle_timeout);
+  grpc_services->limits.taken_step = TakenStepOf(static_cast<uint64_t>(config.window_tokens));
   grpc_services->version = QUIRE_VERSION;
   grpc_services->limits.max_receive_bytes = static_cast<int>(config.max_body.value);
   grpc_services->limits.max_metadata_bytes = static_cast<int>(config.max_header.value);
@@ -287,7 +289,7 @@ void RouterProcess::State::TraceRecords(PipelineOptions& options) {
                                            recent.get());
   options.records = trace_sink.get();
   options.sampler = tracing.sampler;
-  log.Info("traces are exported", {{"to", tracing.url}});
+  log.Info("traces are exported", {{"to", trace::ShownUrl(tracing.url)}});
 }
 
 std::function<void(std::function<void(std::string)>)> RouterProcess::State::MetricsText() {

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "common/check.h"
 #include "router/front/http2_pump_asio.h"
@@ -115,6 +117,7 @@ struct Front::State {
 
   void Accept(size_t listener);
   void Accepted(tcp::socket socket);
+  bool MakeRoomForHandshake();
   void ShakeHands(tcp::socket socket);
   void Sniffed(Http2Pump::Socket socket, uint64_t tunnel);
   void AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff);
@@ -139,8 +142,8 @@ struct Front::State {
   std::map<uint64_t, std::shared_ptr<Http2Pump>> pumps;
   std::map<uint64_t, Tunnel> tunnels;
   std::vector<TimerId> accept_timers;
-  uint64_t next_number = 1;  // of pumps and tunnels
-  size_t handshakes = 0;
+  uint64_t next_number = 1;       // of pumps and tunnels
+  std::set<uint64_t> handshakes;  // tunnels under way, the oldest first
   size_t open = 0;
   bool stopping = false;
   // Handlers that were queued before the front went away look here first.
@@ -194,8 +197,8 @@ void Front::StartDraining() {
   state_->stopping = true;
   error_code ignored;
   for (const auto& acceptor : state_->acceptors) acceptor->close(ignored);
-  for (const TimerId timer : state_->accept_timers) {
-    if (timer != 0) state_->services.executor.Cancel(timer);
+  for (TimerId& timer : state_->accept_timers) {
+    if (timer != 0) state_->services.executor.Cancel(std::exchange(timer, 0));
   }
   state_->http.StartDraining();
 }
@@ -203,7 +206,8 @@ void Front::StartDraining() {
 void Front::State::Accept(size_t listener) {
   acceptors[listener]->async_accept(
       context, [this, listener, alive = alive](const error_code& error, tcp::socket socket) {
-        if (!*alive || error == asio::error::operation_aborted) return;
+        // One that was accepted as the port closed is closed with `socket`.
+        if (!*alive || stopping || error == asio::error::operation_aborted) return;
         if (!error) {
           Accepted(std::move(socket));
           Accept(listener);
@@ -241,13 +245,25 @@ void Front::State::Accepted(tcp::socket socket) {
   }
 }
 
+// Whoever keeps a handshake waiting gives way to who comes: an honest client answers within its
+// round trip. Those that are being computed do not, or a flood of them would finish none.
+bool Front::State::MakeRoomForHandshake() {
+  if (handshakes.size() < options.max_tls_handshakes) return true;
+  services.counters.tls_handshakes_refused.Add();
+  const auto oldest = std::find_if(handshakes.begin(), handshakes.end(), [this](uint64_t number) {
+    return tunnels.at(number).tls->awaits_client();
+  });
+  if (oldest == handshakes.end()) return false;
+  const std::shared_ptr<TlsTunnel> tunnel = tunnels.at(*oldest).tls;
+  tunnel->Close();
+  return true;
+}
+
 void Front::State::ShakeHands(tcp::socket socket) {
-  if (handshakes >= options.max_tls_handshakes) {
-    services.counters.tls_handshakes_refused.Add();
+  if (!MakeRoomForHandshake()) {
     ConnectionClosed();  // the socket is closed as it goes out of scope
     return;
   }
-  ++handshakes;
   const uint64_t number = next_number++;
   auto tunnel = std::make_shared<TlsTunnel>(
       std::move(socket),
@@ -255,16 +271,17 @@ void Front::State::ShakeHands(tcp::socket socket) {
                          services.counters, options.handshakes},
       TlsTunnel::Events{.on_open =
                             [this, number](TlsTunnel::Socket near) {
-                              --handshakes;
+                              handshakes.erase(number);
                               Sniffed(std::move(near), number);
                             },
                         .on_closed =
                             [this, number] {
-                              if (!tunnels.at(number).tls->open()) --handshakes;
+                              handshakes.erase(number);
                               tunnels.erase(number);
                               ConnectionClosed();
                             }});
   tunnels.emplace(number, Tunnel{tunnel});
+  handshakes.insert(number);
   tunnel->Start();
 }
 

@@ -59,6 +59,8 @@ class TlsTunnel final : public std::enable_shared_from_this<TlsTunnel> {
   void Start();
   void Close();
   bool open() const { return opened_; }
+  // Its handshake is the client's turn.
+  bool awaits_client() const { return !opened_ && !shaking_; }
 
  private:
   enum class Need { kNothing, kRead, kWrite, kFailed };

@@ -9,6 +9,7 @@
 // 3. It listens nowhere: connections come by Adopt, past the front's guard.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,17 +30,26 @@ class Service;
 
 namespace quire {
 
+inline constexpr uint64_t kMostTakenStep = 16;
+
+// Outputs of a choice after which its client's taking is told: a window moves by a quarter, so that
+// no larger step may pass before it does.
+constexpr uint64_t TakenStepOf(uint64_t window_tokens) {
+  return std::clamp<uint64_t>(window_tokens / 4, 1, kMostTakenStep);
+}
+
 struct GrpcLimits {
   int max_receive_bytes = 16 << 20;
   int max_send_bytes = 16 << 20;
   int max_metadata_bytes = 16 << 10;
-  int max_concurrent_streams = 256;        // of one connection
-  size_t memory_quota_bytes = 512u << 20;  // of gRPC's own buffers
+  int max_concurrent_streams = 256;             // of one connection
+  Micros idle_timeout = 75 * kMicrosPerSecond;  // of a connection without a call
+  size_t memory_quota_bytes = 512u << 20;       // of gRPC's own buffers
   Micros health_interval = 500 * kMicrosPerMilli;
   Micros keep_alive = 15 * kMicrosPerSecond;  // of silence, then a client is pinged
-  // Outputs of a choice that its client has had before the pipeline hears of it: well below the
-  // quarter of a window that moves it.
-  uint64_t taken_step = 16;
+  // Outputs of a choice that its client has had before the pipeline hears of it: TakenStepOf the
+  // window.
+  uint64_t taken_step = kMostTakenStep;
   size_t max_requests_per_call = 256;  // running at once in one ModelStreamInfer
 };
 

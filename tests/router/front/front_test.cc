@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+#include <future>
+#include <optional>
+
 #include "tests/router/support/edge_harness.h"
 
 namespace quire {
@@ -104,6 +110,45 @@ TEST_F(FrontTest, TheGuardClosesAConnectionPastARate) {
   EXPECT_EQ(edge_.counters.http2_guard_closed.at("resets")->value(), 0u);
   RawClient inner(adopted_[0]);
   EXPECT_LT(inner.ReadToEnd().size(), kPreface.size() + pings.size());
+}
+
+// As a Go client does it through a stream of a thousand tokens.
+TEST_F(FrontTest, AClientThatPingsForEachDataFrameIsServed) {
+  Listen();
+  RawClient client = RawClient::Connect(ports_[0]);
+  client.Send(kPreface);
+  ASSERT_TRUE(edge_.Eventually([&] { return adopted_.size() == 1; }));
+  RawClient inner(adopted_[0]);
+  inner.ReadUntil(kPreface);
+  const std::string ping = std::string("\0\0\x08\x06\0\0\0\0\0", 9) + "12345678";
+  const std::string data = std::string("\0\0\5\0\0\0\0\0\1", 9) + "token";
+  for (int i = 0; i < 1000; ++i) {
+    inner.Send(data);
+    ASSERT_EQ(client.ReadUntil("token"), data) << i;
+    client.Send(ping);
+    ASSERT_EQ(inner.ReadUntil("12345678"), ping) << i;
+  }
+  EXPECT_EQ(edge_.counters.http2_guard_closed.at("pings")->value(), 0u);
+}
+
+// The acceptor's handler is queued when the ports close: it would take the connection in, and ask a
+// closed acceptor for the next one again and again.
+TEST_F(FrontTest, AConnectionAcceptedAsThePortsCloseIsClosed) {
+  Listen();
+  std::optional<RawClient> client;
+  std::promise<void> closed;
+  edge_.OnLoop([&] {
+    client.emplace(RawClient::Connect(ports_[0]));
+    // The loop looks at its sockets before this, and has the accept done.
+    boost::asio::post(edge_.executor.context(), [&] {
+      front_->StartDraining();
+      closed.set_value();
+    });
+  });
+  closed.get_future().wait();
+  EXPECT_EQ(client->ReadToEnd(), "");
+  edge_.OnLoop([&] { EXPECT_EQ(front_->connections(), 0u); });
+  EXPECT_EQ(edge_.counters.connections_accepted.value(), 0u);
 }
 
 TEST_F(FrontTest, AbandonedStreamsAtTheLimitPassAndOneMoreHoldsTheirMakerBack) {

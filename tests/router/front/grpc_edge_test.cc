@@ -347,6 +347,59 @@ TEST(GrpcEdge, MessagesJoinOnlyWhatStaysInOrder) {
                                             "delta1x1 done1 usage "}));
 }
 
+// At the smallest window that --window-tokens takes too: the worker waits for each quarter of it.
+TEST(GrpcEdge, AStreamOfAnyWindowGoesOn) {
+  EXPECT_EQ(TakenStepOf(64), kMostTakenStep);
+  EXPECT_EQ(TakenStepOf(1 << 20), kMostTakenStep);
+  for (const uint64_t window : {4u, 5u, 15u, 16u, 63u, 64u}) {
+    const uint64_t step = TakenStepOf(window);
+    EXPECT_TRUE(step >= 1 && step <= std::max<uint64_t>(1, window / 4)) << window;
+    GrpcLimits limits;
+    limits.taken_step = step;
+    GrpcEdge edge({}, {}, nullptr, limits);
+    edge.OnLoop([&] {
+      edge.pipeline.mode = FakePipeline::Mode::kFlood;
+      edge.pipeline.window = window;
+    });
+    auto stub = Connect(edge);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    auto reader = stub->Generate(&context, Prompted(200));
+    const Answer answer = ReadAll(*reader);
+    EXPECT_TRUE(answer.status.ok()) << window << ": " << answer.status.error_message();
+    EXPECT_EQ(answer.ids.size(), 200u) << window;
+  }
+}
+
+TEST(GrpcEdge, ConnectionsWithoutACallAreLeftAndOthersAreNot) {
+  GrpcLimits limits;
+  limits.idle_timeout = 100 * kMicrosPerMilli;
+  GrpcEdge edge({}, {}, nullptr, limits);
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  auto busy = Connect(edge);
+  grpc::ClientContext context;
+  auto reader = busy->Generate(&context, Prompted(1));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  grpc::ChannelArguments own_connection;
+  own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  auto idle =
+      grpc::CreateCustomChannel(edge.Target(), grpc::InsecureChannelCredentials(), own_connection);
+  const auto limit = std::chrono::system_clock::now() + std::chrono::seconds(60);
+  ASSERT_TRUE(idle->WaitForConnected(limit));
+  EXPECT_TRUE(idle->WaitForStateChange(GRPC_CHANNEL_READY, limit));
+  EXPECT_TRUE(edge.Eventually([&] { return edge.front->connections() == 1; }));
+  edge.OnLoop([&] {
+    ASSERT_EQ(edge.pipeline.live.size(), 1u) << "open for as long as the other took to be left";
+    const FakePipeline::Live live = edge.pipeline.live.begin()->second;
+    edge.pipeline.live.clear();
+    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+    live.sink->OnDelta(FakePipeline::Token(0, 0));
+    live.sink->OnChoiceEnd({0, "length", std::nullopt, {}});
+    live.sink->OnFinished({3, 1, 0});
+  });
+  EXPECT_TRUE(ReadAll(*reader).status.ok());
+}
+
 TEST(GrpcEdge, CallsPastTheStreamLimitWaitAndPastARequestLimitAreRefused) {
   GrpcLimits limits;
   limits.max_concurrent_streams = 2;
