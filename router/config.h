@@ -45,6 +45,7 @@ struct RouterConfig {
   int32_t max_connections = 4096;
   config::Bytes max_header{64 << 10};
   config::Bytes max_body{32 << 20};
+  config::Bytes max_total_body{1 << 30};
   config::Bytes max_response{16 << 20};
   int32_t max_streams_per_connection = 256;
   int32_t max_requests_per_call = 256;

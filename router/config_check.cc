@@ -58,6 +58,11 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
   if (c.admin_port > 0 && (c.admin_port == c.port || c.admin_port == c.grpc_port)) {
     return InvalidArgument("--admin-port: is the same as another port; choose one of its own");
   }
+  if (c.max_total_body.value < c.max_body.value) {
+    return InvalidArgument("--max-total-body-bytes: must be at least --max-body-bytes, which is " +
+                           std::to_string(c.max_body.value) + ", is " +
+                           std::to_string(c.max_total_body.value));
+  }
   const int worker_tls = !c.worker_tls_ca_file.empty() + !c.worker_tls_cert_file.empty() +
                          !c.worker_tls_key_file.empty();
   if (worker_tls != 0 && worker_tls != 3) {

@@ -22,6 +22,7 @@
 #include "router/pipeline/make_pipeline.h"
 #include "router/records/request_log.h"
 #include "router/records/trace_sink.h"
+#include "router/recent_text.h"
 #include "router/router_process.h"
 #include "router/secrets.h"
 #include "router/worker_discovery.h"
@@ -46,6 +47,7 @@ HttpLimits LimitsOf(const RouterConfig& config) {
   HttpLimits limits;
   limits.max_header_bytes = static_cast<size_t>(config.max_header.value);
   limits.max_body_bytes = static_cast<size_t>(config.max_body.value);
+  limits.max_total_body_bytes = static_cast<size_t>(config.max_total_body.value);
   limits.header_timeout = MicrosOf(config.header_timeout);
   limits.body_timeout = MicrosOf(config.body_timeout);
   limits.idle_timeout = MicrosOf(config.idle_timeout);
@@ -105,6 +107,7 @@ PipelineOptions PipelineOf(const RouterConfig& config) {
   options.limits.max_worker_deaths = static_cast<uint32_t>(config.max_worker_deaths);
   options.limits.max_suspect_prompts = static_cast<size_t>(config.max_suspect_prompts);
   options.limits.empty_pool_wait_ms = static_cast<uint32_t>(config.empty_pool_wait.milliseconds);
+  options.max_waiting_prompt_bytes = static_cast<size_t>(config.max_total_body.value);
   options.ready_without_workers = config.ready_without_workers;
   options.carry_on_exact = config.carry_on == "exact";
   options.text_factory = MakeBundleText;
@@ -173,6 +176,7 @@ struct RouterProcess::State {
   std::unique_ptr<WorkerDiscovery> discovery;
   std::unique_ptr<Resolver> metrics_resolver;
   std::unique_ptr<WorkerMetrics> worker_metrics;
+  std::unique_ptr<RecentText> recent_metrics;
   std::unique_ptr<HttpServices> http_services;
   std::unique_ptr<GrpcServices> grpc_services;
   std::unique_ptr<InferenceServer> grpc;
@@ -295,7 +299,9 @@ void RouterProcess::State::TraceRecords(PipelineOptions& options) {
 std::function<void(std::function<void(std::string)>)> RouterProcess::State::MetricsText() {
   if (config.worker_metrics.empty()) {
     (void)WorkerMetricsFailures(metrics);
-    return [this](const auto& done) { done(metrics.Render()); };
+    recent_metrics = std::make_unique<RecentText>(
+        executor.clock(), [this](const RecentText::Done& done) { done(metrics.Render()); });
+    return [this](auto done) { recent_metrics->Ask(std::move(done)); };
   }
   metrics_resolver = MakeThreadResolver(executor, LookUpBySystem);
   std::vector<std::unique_ptr<Fetcher>> fetchers;
@@ -305,7 +311,9 @@ std::function<void(std::function<void(std::string)>)> RouterProcess::State::Metr
                         executor.context(), *metrics_resolver, files));
   }
   worker_metrics = std::make_unique<WorkerMetrics>(std::move(fetchers), metrics, executor);
-  return [this](auto done) { worker_metrics->Ask(std::move(done)); };
+  recent_metrics = std::make_unique<RecentText>(
+      executor.clock(), [this](RecentText::Done done) { worker_metrics->Ask(std::move(done)); });
+  return [this](auto done) { recent_metrics->Ask(std::move(done)); };
 }
 
 absl::Status RouterProcess::State::StartAdmin() {

@@ -34,6 +34,8 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                                  "Requests refused because of their headers' size")),
       http_bodies_too_large(Add(m, "quire_router_http_bodies_too_large_total",
                                 "Requests refused because of their body's size")),
+      bodies_refused(Add(m, "quire_router_bodies_refused_total",
+                         "Requests refused because those that wait to be read hold too many bytes")),
       http_request_timeouts(Add(m, "quire_router_http_request_timeouts_total",
                                 "Requests refused because they came too slowly")),
       http_idle_closed(Add(m, "quire_router_http_idle_connections_closed_total",
@@ -63,7 +65,7 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
       tls_handshake_failures(Add(m, "quire_router_tls_handshake_failures_total",
                                  "TLS handshakes that broke or came too slowly")),
       tls_handshakes_refused(Add(m, "quire_router_tls_handshakes_refused_total",
-                                 "Connections refused because too many were shaking hands")),
+                                 "Connections closed because too many were shaking hands")),
       tls_certificate_end(m.AddGauge({"quire_router_certificate_not_after_seconds",
                                       "When the certificate ends that is shown, since 1970; 0: "
                                       "none is.",

@@ -39,6 +39,7 @@ struct EdgeMetrics {
   Counter& http_responses_5xx;
   Counter& http_headers_too_large;
   Counter& http_bodies_too_large;
+  Counter& bodies_refused;         // those of all clients that wait to be read were too large
   Counter& http_request_timeouts;  // headers or body came too slowly
   Counter& http_idle_closed;       // open for too long without a request
   Counter& http_write_timeouts;    // the client took nothing for too long, or far too little

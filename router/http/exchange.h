@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "router/core/body_account.h"
 #include "router/core/tenant.h"
 
 namespace quire {
@@ -36,6 +37,7 @@ struct HttpRequest {
   std::string timeout;                          // x-quire-timeout, as it came
   std::string timeout_ms;                       // x-request-timeout-ms, as it came
   std::shared_ptr<const TenantProfile> tenant;  // by its credential; nullptr: none was asked for
+  std::shared_ptr<const BodyHold> hold;  // counts the body's bytes until it is parsed
 };
 
 struct HttpResponse {

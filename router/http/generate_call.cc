@@ -1,5 +1,7 @@
 #include "router/http/generate_call.h"
 
+#include <atomic>
+
 #include "common/check.h"
 #include "router/core/utf8.h"
 #include "router/http/errors.h"
@@ -9,10 +11,12 @@
 namespace quire {
 
 // A large body is parsed off the event loop; `call` is cleared when its request is given up
-// meanwhile.
+// meanwhile, and nothing is parsed for it any more.
 struct GenerateCall::ParseJob {
   GenerateCall* call = nullptr;
   ApiKind kind = ApiKind::kCompletion;
+  std::atomic<bool> wanted{true};
+  std::shared_ptr<const BodyHold> hold;
   std::string body;
   RequestLimits limits;
   std::optional<ApiError> problem;
@@ -33,10 +37,14 @@ std::unique_ptr<Call> GenerateCall::Begin(HttpServices& services, ApiKind kind, 
     job->call = call.get();
     job->kind = kind;
     job->limits = limits;
+    job->hold = std::move(call->http_.hold);
     job->body = std::move(call->http_.body);
     call->parse_job_ = job;
     const bool queued = services.background.Run(
-        [job] { job->problem = ParseApiRequest(job->kind, job->body, job->limits, job->parsed); },
+        [job] {
+          if (!job->wanted) return;
+          job->problem = ParseApiRequest(job->kind, job->body, job->limits, job->parsed);
+        },
         [job] {
           if (job->call) job->call->Parsed(std::move(job->problem), std::move(job->parsed));
         });
@@ -53,7 +61,10 @@ GenerateCall::GenerateCall(HttpServices& services, ApiKind kind, HttpRequest req
     : services_(services), exchange_(exchange), http_(std::move(request)), kind_(kind) {}
 
 GenerateCall::~GenerateCall() {
-  if (parse_job_) parse_job_->call = nullptr;
+  if (parse_job_) {
+    parse_job_->call = nullptr;
+    parse_job_->wanted = false;
+  }
   CancelAll();
 }
 

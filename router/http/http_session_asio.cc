@@ -26,7 +26,6 @@ constexpr size_t kMaxRequestIdBytes = 128;
 // Of one request's body on the wire: chunk headers may cost as much again as the body, and this
 // much more.
 constexpr size_t kWireSlackBytes = 1u << 20;
-constexpr size_t kMaxTotalBodyBytes = 1u << 30;
 
 std::string_view StdView(boost::beast::string_view s) { return {s.data(), s.size()}; }
 
@@ -128,9 +127,14 @@ void HttpSession::OnInputEnd(bool in_order) {
   Close();
 }
 
-void HttpSession::CountBody(size_t bytes) {
-  shared_.body_bytes = shared_.body_bytes - counted_body_bytes_ + bytes;
-  counted_body_bytes_ = bytes;
+// False: refused, since all bodies together have too many bytes.
+bool HttpSession::CountBody(size_t bytes) {
+  if (hold_ == nullptr) hold_ = std::make_shared<BodyHold>(services_.bodies);
+  hold_->Resize(bytes);
+  if (!services_.bodies->over()) return true;
+  services_.counters.bodies_refused.Add();
+  Refuse(ErrorResponse(TooManyLargeRequests()));
+  return false;
 }
 
 // Feeds the parser until a request is whole. Runs in kIdle, kHead and kBody.
@@ -164,13 +168,12 @@ void HttpSession::Parse() {
     return;
   }
   if (state_ == State::kHead && parser_->is_header_done() && !CheckHead()) return;
+  // What came whole at once, and is parsed so, waits nowhere: it is served at any time.
+  const size_t bytes = parser_->get().body().size();
+  const bool waits = !parser_->is_done() || bytes > services_.limits.background_parse_bytes;
+  if (waits && bytes > 0 && !CountBody(bytes)) return;
   if (parser_->is_done()) {
     BeginAnswer();
-    return;
-  }
-  CountBody(parser_->get().body().size());
-  if (shared_.body_bytes > kMaxTotalBodyBytes) {
-    Refuse(503, "too many request bodies are being read; try again shortly", "unavailable");
   } else if (request_wire_bytes_ > 2 * services_.limits.max_body_bytes + kWireSlackBytes) {
     Refuse(413, "the body's chunk headers outweigh the body", "payload_too_large");
   } else if (in_.size() >= services_.limits.max_header_bytes) {
@@ -315,15 +318,15 @@ void HttpSession::Refuse(HttpResponse response) {
   if (request_id_.empty()) request_id_ = NewRequestId(services_.rng);
   state_ = State::kAnswering;
   parser_.reset();
-  CountBody(0);
+  hold_.reset();
   Reply(std::move(response));
 }
 
 HttpRequest HttpSession::TakeRequest(bool& usable) {
   auto message = parser_->release();
   parser_.reset();
-  CountBody(0);
   HttpRequest request;
+  request.hold = std::move(hold_);
   request.method = std::string(StdView(message.method_string()));
   usable = PathOfTarget(StdView(message.target()), request.path);
   const std::string_view id = StdView(message["x-request-id"]);
@@ -387,7 +390,7 @@ void HttpSession::Close() {
   if (state_ == State::kClosed) return;
   const auto self = shared_from_this();  // on_closed_ may drop the owner's reference
   state_ = State::kClosed;
-  CountBody(0);
+  hold_.reset();
   call_.reset();
   if (timer_ != 0) services_.executor.Cancel(timer_);
   timer_ = 0;

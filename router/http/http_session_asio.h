@@ -28,7 +28,6 @@ namespace quire {
 // What the sessions of one server share.
 struct HttpShared {
   HttpServices& services;
-  size_t body_bytes = 0;  // of all requests being read
   bool draining = false;
   // Sessions whose bytes the system took at once: one turn of the loop tells all of them. Owned by
   // the server and by that turn.
@@ -76,7 +75,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   void Refuse(HttpResponse response);
   HttpRequest TakeRequest(bool& usable);
   void BeginAnswer();
-  void CountBody(size_t bytes);
+  bool CountBody(size_t bytes);  // false: refused
 
   void AppendHead(int status, std::string_view content_type, const HeaderList& headers,
                   std::optional<size_t> length);
@@ -102,7 +101,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool input_ended_ = false;
   size_t lingered_bytes_ = 0;
   std::optional<Parser> parser_;
-  size_t counted_body_bytes_ = 0;  // our part of shared_.body_bytes
+  std::shared_ptr<BodyHold> hold_;  // of the body that is being read
   uint64_t request_wire_bytes_ = 0;
   size_t head_searched_ = 0;  // of in_, for the end of the head
   bool continue_sent_ = false;

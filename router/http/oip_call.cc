@@ -1,5 +1,6 @@
 #include "router/http/oip_call.h"
 
+#include <atomic>
 #include <utility>
 
 #include "common/check.h"
@@ -11,11 +12,13 @@
 namespace quire {
 
 // A large body is parsed off the event loop; `call` is cleared when its request is given up
-// meanwhile.
+// meanwhile, and nothing is parsed for it any more.
 struct OipCall::ParseJob {
   OipCall* call = nullptr;
   OipKind kind = OipKind::kInfer;
   oip::ModelPath path;
+  std::atomic<bool> wanted{true};
+  std::shared_ptr<const BodyHold> hold;
   std::string body;
   std::string json_length;
   RequestLimits limits;
@@ -23,6 +26,7 @@ struct OipCall::ParseJob {
   oip::GenerateBody parsed;
 
   void Run() {
+    if (!wanted) return;
     if (kind == OipKind::kInfer) {
       problem = oip::ReadInferJson({body, json_length}, path, limits, parsed.request);
     } else {
@@ -43,6 +47,7 @@ std::unique_ptr<Call> OipCall::Begin(HttpServices& services, OipKind kind, oip::
   job->call = call.get();
   job->kind = kind;
   job->path = std::move(path);
+  job->hold = std::move(call->http_.hold);
   job->body = std::move(call->http_.body);
   job->json_length = call->http_.json_length;
   job->limits = services.request_limits;
@@ -58,7 +63,10 @@ std::unique_ptr<Call> OipCall::Begin(HttpServices& services, OipKind kind, oip::
 }
 
 OipCall::~OipCall() {
-  if (parse_job_) parse_job_->call = nullptr;
+  if (parse_job_) {
+    parse_job_->call = nullptr;
+    parse_job_->wanted = false;
+  }
   Stop();
 }
 

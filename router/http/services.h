@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/log/log.h"
 #include "common/runtime/runtime.h"
+#include "router/core/body_account.h"
 #include "router/core/edge_metrics.h"
 #include "router/core/request_limits.h"
 #include "router/keys/key_ring.h"
@@ -24,6 +26,7 @@ const RouteTable& PublicRoutes();
 struct HttpLimits {
   size_t max_header_bytes = 64u << 10;
   size_t max_body_bytes = 32u << 20;
+  size_t max_total_body_bytes = 1u << 30;         // of all requests that are not parsed yet
   size_t max_pipelined_bytes = 64u << 10;         // read ahead while an answer is under way
   size_t max_write_buffer_bytes = 16u << 20;      // beyond it the client is given up
   size_t max_prompt_logprobs = 131'072;           // of one answer: every time they are written
@@ -57,6 +60,7 @@ struct HttpServices {
   KeyRing* keys = nullptr;                     // who may come in; nullptr: everyone
   KeyRing* operators = nullptr;                // who may see the fleet; nullptr: nobody
   bool fleet_is_open = false;                  // or everyone: on loopback, without keys
+  std::shared_ptr<BodyAccount> bodies = std::make_shared<BodyAccount>(limits.max_total_body_bytes);
 };
 
 }  // namespace quire

@@ -1,5 +1,7 @@
 #include "router/http/tokenize_call.h"
 
+#include <atomic>
+#include <memory>
 #include <optional>
 
 #include "common/json/json.h"
@@ -12,7 +14,7 @@ namespace quire {
 namespace {
 
 // One request; what it waits for (a parse off the loop, the pipeline) may end after the client has
-// gone: `exchange` is cleared then.
+// gone: `exchange` is cleared then, and `wanted` false, which stops a parse that has not begun.
 template <class Body>
 struct TextJob {
   HttpServices& services;
@@ -20,15 +22,20 @@ struct TextJob {
   std::string request_id;
   std::shared_ptr<const TenantProfile> tenant;
   std::string text;
-  Body body;
-  std::optional<ApiError> problem;
+  std::shared_ptr<const BodyHold> hold;
+  Body body = {};
+  std::optional<ApiError> problem = {};
+  std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);
 };
 
 template <class Body>
 class TextCall final : public Call {
  public:
   explicit TextCall(std::shared_ptr<TextJob<Body>> job) : job_(std::move(job)) {}
-  ~TextCall() override { job_->exchange = nullptr; }
+  ~TextCall() override {
+    job_->exchange = nullptr;
+    *job_->wanted = false;
+  }
 
  private:
   std::shared_ptr<TextJob<Body>> job_;
@@ -120,13 +127,13 @@ std::unique_ptr<Call> Begin(HttpServices& services, HttpRequest request, Exchang
                                                            std::move(request.request_id),
                                                            std::move(request.tenant),
                                                            std::move(request.body),
-                                                           {},
-                                                           {}});
+                                                           std::move(request.hold)});
   auto call = std::make_unique<TextCall<Body>>(job);
   if (job->text.size() <= services.limits.background_parse_bytes) {
     Parse(*job);
     Parsed(job);
-  } else if (!services.background.Run([job] { Parse(*job); }, [job] { Parsed(job); })) {
+  } else if (!services.background.Run([job] { if (*job->wanted) Parse(*job); },
+                                      [job] { Parsed(job); })) {
     exchange.Reply(ErrorResponse(TooManyLargeRequests()));
   }
   return call;

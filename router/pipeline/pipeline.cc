@@ -126,6 +126,8 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   uint64_t models_seen_ = 0;  // ModelDirectory::changes when held requests were last begun
   TimerId housekeeping_ = 0, empty_pools_ = 0;
   Micros empty_pools_due_ = 0;
+  const std::shared_ptr<BodyAccount> waiting_prompts_ =
+      std::make_shared<BodyAccount>(options_.max_waiting_prompt_bytes);
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
 
@@ -162,11 +164,13 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   request.sink = sink;
   BeginRecord(options_.sampler, instance_, RequestNumber(id), request);
   request.arrived = Now();
-  if (auto refusal =
-          admission_.Enter(id, request.ask.tenant, request.ask.priority, request.arrived)) {
-    request.refused = std::move(refusal->error);
-    request.rejected = true;
+  request.refused = HoldPrompt(request, waiting_prompts_);
+  if (!request.refused) {
+    const GenerateRequest& asked = request.ask;
+    auto refusal = admission_.Enter(id, asked.tenant, asked.priority, request.arrived);
+    if (refusal) request.refused = std::move(refusal->error);
   }
+  request.rejected = request.refused.has_value();
   metrics_.LiveRequests(requests_.size());
   if (request.ask.timeout_ms > 0) {
     constexpr uint64_t kLongest = uint64_t{7} * 24 * 3600 * 1000;

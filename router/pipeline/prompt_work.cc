@@ -15,6 +15,7 @@ struct PromptWork {
   bool skip_special_tokens = true;
   std::shared_ptr<const ModelText> text;
   Prompt prompt;
+  std::shared_ptr<const BodyHold> hold;  // of the prompt's bytes
   std::vector<std::string> bad_words;
   PromptOptions options;
   Result<PromptTokens> tokens = PromptTokens();
@@ -22,6 +23,13 @@ struct PromptWork {
 
 // Token ids are looked over in less time than another thread takes to wake up.
 constexpr size_t kMaxIdsOnTheLoop = 8192;
+
+size_t PromptBytes(const Prompt& prompt) {
+  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return text->text.size();
+  if (const auto* ids = std::get_if<TokenPrompt>(&prompt)) return ids->ids.size() * sizeof(TokenId);
+  const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
+  return chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
+}
 
 bool IsQuick(const PromptWork& work) {
   const auto* prompt = std::get_if<TokenPrompt>(&work.prompt);
@@ -44,6 +52,17 @@ Result<PromptTokens> Work(const PromptWork& work) {
 
 }  // namespace
 
+std::optional<ApiError> HoldPrompt(LiveRequest& request,
+                                   const std::shared_ptr<BodyAccount>& waiting) {
+  auto hold = std::make_shared<BodyHold>(waiting);
+  hold->Resize(PromptBytes(request.ask.prompt));
+  if (waiting->over()) {
+    return ApiError{ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000};
+  }
+  request.prompt_hold = std::move(hold);
+  return std::nullopt;
+}
+
 bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background& background,
                     std::function<void(Result<PromptTokens>)> done) {
   const ModelFacts& facts = request.model.facts;
@@ -52,6 +71,7 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
   work->wanted = request.wanted;
   work->text = request.model.text;
   work->prompt = std::move(request.ask.prompt);
+  work->hold = std::move(request.prompt_hold);
   work->echo = request.ask.echo;
   work->skip_special_tokens = request.ask.sampling.skip_special_tokens;
   work->bad_words = request.ask.sampling.bad_words;

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,11 @@ struct PromptTokens {
   std::vector<std::vector<TokenId>> bad_words;
   std::string echo_text;  // when asked for
 };
+
+// Counts the prompt's bytes from here on until it is tokens, or nobody wants it any more and its work
+// has gone. An error when all that wait have too many.
+std::optional<ApiError> HoldPrompt(LiveRequest& request,
+                                   const std::shared_ptr<BodyAccount>& waiting);
 
 // Takes the prompt out of the request. Nothing is done for a request that is gone by then. `done`
 // runs on the executor, later, or within this call where the prompt is token ids already. False,

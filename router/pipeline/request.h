@@ -14,6 +14,7 @@
 #include "router/chat/salt.h"
 #include "router/chat/sampling.h"
 #include "router/core/api.h"
+#include "router/core/body_account.h"
 #include "router/core/model_text.h"
 #include "router/pipeline/pipeline.h"
 #include "router/pipeline/serving_metrics.h"
@@ -39,7 +40,8 @@ struct LiveRequest {
   bool held_ahead = false;          // --max-prefill-ahead made it wait, and that was counted
   TimerId deadline_timer = 0;
   Micros deadline = 0;                 // 0 is none
-  std::shared_ptr<const bool> wanted;  // watched by its work in the background, if any
+  std::shared_ptr<const BodyHold> prompt_hold;  // until its prompt is tokens
+  std::shared_ptr<const bool> wanted;           // watched by its work in the background, if any
   // Since its model is known:
   ServedModel model;
   int64_t created = 0;

@@ -38,6 +38,8 @@ constexpr Limit kLimits[] = {
      "Http2Guard.HeaderBlocksAreBounded"},
     {"--max-body-bytes", "quire_router_http_bodies_too_large_total ",
      "HttpWire.HeadersAndBodiesAtTheirLimitsAreServedAndOneByteMoreIsCounted"},
+    {"--max-total-body-bytes", "quire_router_bodies_refused_total ",
+     "HttpWire.BodiesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused"},
     {"--max-body-bytes", "quire_router_grpc_messages_too_large_total ",
      "GrpcEdge.MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted"},
     {"--header-timeout", "quire_router_first_bytes_timeouts_total ",

@@ -1,4 +1,5 @@
 // Workers' metrics behind one port: joined, each asked once, and nobody waited for.
+#include "router/recent_text.h"
 #include "router/worker_metrics.h"
 
 #include <gtest/gtest.h>
@@ -93,6 +94,29 @@ TEST_F(WorkerMetricsTest, AWorkerThatFailsOrSaysTooMuchIsLeftOutAndCounted) {
   EXPECT_TRUE(Shows("rows{engine=\"1\"} 1"));
   EXPECT_FALSE(Shows("rows{engine=\"2\"} 1"));
   EXPECT_TRUE(Shows("quire_router_worker_metrics_failures_total 2"));
+}
+
+// Whoever asks often, which needs no key, costs the loop no more than that.
+TEST(RecentText, IsMadeForEachWhoAsksSlowlyAndNoOftenerThanItsRate) {
+  VirtualWorld world(1);
+  int made = 0;
+  RecentText text(world.clock(),
+                  [&](const RecentText::Done& done) { done(std::to_string(++made)); });
+  std::string got;
+  const auto ask = [&] { text.Ask([&](std::string answer) { got = std::move(answer); }); };
+  for (int i = 1; i <= 100; ++i) {
+    ask();
+    EXPECT_EQ(got, std::to_string(i)) << "as it is now";
+    world.RunUntil(world.clock().Now() + kMicrosPerSecond / 10);
+  }
+  made = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    ask();
+    EXPECT_EQ(got, std::to_string(made)) << "the last one, at least";
+    world.RunUntil(world.clock().Now() + kMicrosPerMilli);
+  }
+  EXPECT_LE(made, 10 * kMadePerSecond + 2 * kMadePerSecond);
+  EXPECT_GE(made, 10 * kMadePerSecond);
 }
 
 TEST_F(WorkerMetricsTest, NothingIsCalledAfterItsEnd) {

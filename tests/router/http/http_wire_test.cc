@@ -1,6 +1,9 @@
 // What a client may get wrong, or do on purpose, on the wire.
 #include <gtest/gtest.h>
 
+#include <future>
+
+#include "router/core/request_limits.h"
 #include "tests/router/support/edge_harness.h"
 
 namespace quire {
@@ -167,6 +170,49 @@ TEST(HttpWire, HeadersAndBodiesAtTheirLimitsAreServedAndOneByteMoreIsCounted) {
     for (const char c : begin + filling + std::string(extra, 'a') + end) client.Send({&c, 1});
     EXPECT_EQ(client.ReadResponse().status, extra == 0 ? 200 : 431);
   }
+}
+
+// Of all clients together, and until a body is parsed; one whose client has left is not parsed.
+TEST(HttpWire, BodiesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused) {
+  HttpLimits limits;
+  limits.background_parse_bytes = 100;
+  limits.max_total_body_bytes = 2000;
+  EdgeHarness edge(limits);
+  LimitCounters counters(edge.metrics);
+  edge.OnLoop([&] { edge.services.request_limits.counters = &counters; });
+  const auto post = [&](size_t bytes, std::string body = R"({"max_tokens":1,"prompt":")") {
+    body += std::string(bytes - body.size() - 2, 'a') + "\"}";
+    return edge.Post("/v1/completions", body);
+  };
+  const auto counted = [&](size_t bytes) {
+    return edge.Eventually([&] { return edge.services.bodies->bytes() == bytes; });
+  };
+  std::promise<void> free;
+  edge.OnLoop([&] {
+    ASSERT_TRUE(edge.background.Run([&, future = free.get_future().share()] { future.wait(); },
+                                    [] {}));
+  });
+  RawClient first = edge.Connect();
+  first.Send(post(1000));
+  RawClient leaves = edge.Connect();
+  leaves.Send(post(500, R"({"n":1000,"prompt":")"));
+  ASSERT_TRUE(counted(1500));
+  leaves.Close();
+  ASSERT_TRUE(edge.Eventually([&] { return edge.http->connections() == 1; }));
+  const RawResponse refused = edge.Ask(post(501));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.count("retry-after"), 1u);
+  EXPECT_EQ(edge.counters.bodies_refused.value(), 1u);
+  RawClient last = edge.Connect();
+  last.Send(post(500));
+  ASSERT_TRUE(counted(2000)) << "the one that left is still in memory";
+  EXPECT_EQ(edge.Ask(post(100)).status, 200) << "it waits for nothing";
+  free.set_value();
+  EXPECT_EQ(first.ReadResponse().status, 200);
+  EXPECT_EQ(last.ReadResponse().status, 200);
+  EXPECT_TRUE(counted(0));
+  EXPECT_EQ(edge.counters.bodies_refused.value(), 1u);
+  EXPECT_EQ(counters.choices.value(), 0u) << "nobody is there to be told of its n";
 }
 
 TEST(HttpWire, ChunkFloodOfTinyChunksIsBounded) {

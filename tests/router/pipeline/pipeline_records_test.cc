@@ -145,6 +145,30 @@ TEST_F(PipelineRecordsTest, EachDecisionStandsInTheDebugLog) {
   }
 }
 
+// Of all requests together, until they are tokens.
+TEST_F(PipelineRecordsTest, PromptsThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused) {
+  AddWorker();
+  PipelineOptions options;
+  options.max_waiting_prompt_bytes = 10;
+  StartRouter(options);
+  RecordingSink first, second, beyond, at_limit, again;
+  pipeline_->Start(Ask("12345"), &first);
+  pipeline_->Start(Ask("1234"), &second);
+  pipeline_->Start(Ask("12"), &beyond);
+  pipeline_->Start(Ask("1"), &at_limit);
+  pipeline_->CheckInvariants();
+  Run(10 * kSecond);
+  ASSERT_TRUE(beyond.error.has_value());
+  EXPECT_EQ(beyond.error->code, ApiCode::kUnavailable);
+  EXPECT_GT(beyond.error->retry_after_ms, 0u);
+  for (const RecordingSink* sink : {&first, &second, &at_limit}) {
+    EXPECT_TRUE(sink->usage.has_value());
+  }
+  pipeline_->Start(Ask("1234567890"), &again);
+  Run(10 * kSecond);
+  EXPECT_TRUE(again.usage.has_value()) << "nothing waits any more";
+}
+
 TEST_F(PipelineRecordsTest, AChangeOfNumericsIsMarked) {
   for (const char* numerics : {"one", "two"}) {
     AddWorker().tamper_hello = [numerics](pb::WorkerHello& hello) {
