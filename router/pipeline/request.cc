@@ -187,6 +187,7 @@ std::optional<ApiError> MakeStreams(LiveRequest& request) {
   request.ended.assign(request.streams.size(), false);
   request.finish_reasons.assign(request.streams.size(), "");
   request.last_output_at.assign(request.streams.size(), 0);
+  request.moved_by.assign(request.streams.size(), std::nullopt);
   return std::nullopt;
 }
 
@@ -249,7 +250,7 @@ Started StartedOf(LiveRequest& request) {
 }
 
 void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics) {
-  const auto moved = std::exchange(request.moved_by, std::nullopt);
+  const auto moved = std::exchange(request.moved_by.at(choice), std::nullopt);
   const Micros last = std::exchange(request.last_output_at.at(choice), now);
   if (last == 0) return;
   const double seconds = static_cast<double>(now - last) / kMicrosPerSecond;

@@ -55,7 +55,8 @@ struct LiveRequest {
   StreamMetrics* felt = nullptr;            // where its times are counted
   std::vector<ChoiceStream> streams;        // by choice
   std::vector<Micros> last_output_at;       // by choice; 0: none yet
-  std::optional<AttemptEnd> moved_by;       // how the attempt before the current one ended
+  // By choice: how the attempt ended before the one that writes it now, until it does.
+  std::vector<std::optional<AttemptEnd>> moved_by;
   std::vector<bool> ended;                  // by choice
   std::vector<ChoiceEnd> resumed_ends;      // choices that were complete when they were resumed
   bool started = false;                     // OnStarted has been called

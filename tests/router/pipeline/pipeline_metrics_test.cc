@@ -54,6 +54,24 @@ TEST_F(PipelineMetricsTest, AFailoverIsCountedByItsCauseWithItsGap) {
   EXPECT_EQ(decisions, 2);
 }
 
+TEST_F(PipelineMetricsTest, AFailoverIsFeltByEveryChoice) {
+  FakeWorkerOptions options;
+  options.features = {"resume", "choices"};
+  options.max_choices = 4;
+  AddWorker(options);
+  AddWorker(options);
+  StartRouter();
+  RecordingSink sink;
+  GenerateRequest ask = Ask("x", 50);
+  ask.sampling.n = 3;
+  pipeline_->Start(ask, &sink);
+  Run(200 * kMicrosPerMilli);
+  Busy().Down();
+  Run(10 * kSecond);
+  ASSERT_TRUE(sink.usage.has_value());
+  EXPECT_EQ(Value("quire_router_failover_gap_seconds_count{cause=\"lost\"}"), 3);
+}
+
 TEST_F(PipelineMetricsTest, AStreamThatBreaksOffIsCounted) {
   FakeWorker& worker = AddWorker();
   StartRouter();
