@@ -204,8 +204,9 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
               .min = 1024,
               .max = 1 << 30});
   schema.Add({.name = "max-total-body-bytes",
-              .help = "Bytes of all requests' bodies until they are parsed, and of all prompts until "
-                      "they are tokens; requests beyond are asked to come again.",
+              .help =
+                  "Bytes of all requests' bodies until they are parsed, and of all prompts until "
+                  "they are tokens; requests beyond are asked to come again.",
               .target = &c.max_total_body,
               .min = 1024,
               .max = static_cast<double>(int64_t{1} << 40)});

@@ -35,7 +35,7 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
       http_bodies_too_large(Add(m, "quire_router_http_bodies_too_large_total",
                                 "Requests refused because of their body's size")),
       bodies_refused(Add(m, "quire_router_bodies_refused_total",
-                         "Requests refused because those that wait to be read hold too many bytes")),
+                         "Requests refused since those that wait to be read hold too many bytes")),
       http_request_timeouts(Add(m, "quire_router_http_request_timeouts_total",
                                 "Requests refused because they came too slowly")),
       http_idle_closed(Add(m, "quire_router_http_idle_connections_closed_total",

@@ -122,18 +122,18 @@ void Parsed(const std::shared_ptr<TextJob<Body>>& job) {
 
 template <class Body>
 std::unique_ptr<Call> Begin(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  auto job = std::make_shared<TextJob<Body>>(TextJob<Body>{services,
-                                                           &exchange,
-                                                           std::move(request.request_id),
-                                                           std::move(request.tenant),
-                                                           std::move(request.body),
-                                                           std::move(request.hold)});
+  auto job = std::make_shared<TextJob<Body>>(
+      TextJob<Body>{services, &exchange, std::move(request.request_id), std::move(request.tenant),
+                    std::move(request.body), std::move(request.hold)});
   auto call = std::make_unique<TextCall<Body>>(job);
   if (job->text.size() <= services.limits.background_parse_bytes) {
     Parse(*job);
     Parsed(job);
-  } else if (!services.background.Run([job] { if (*job->wanted) Parse(*job); },
-                                      [job] { Parsed(job); })) {
+  } else if (!services.background.Run(
+                 [job] {
+                   if (*job->wanted) Parse(*job);
+                 },
+                 [job] { Parsed(job); })) {
     exchange.Reply(ErrorResponse(TooManyLargeRequests()));
   }
   return call;

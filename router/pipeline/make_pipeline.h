@@ -32,7 +32,7 @@ struct PipelineOptions {
   ModelTextFactory text_factory;    // MakeBundleText of router/chat; tests fake it
   PoolRules pool_rules;             // aliases, pins, weights
   size_t max_waiting_prompt_bytes = size_t{1} << 30;  // of all prompts until they are tokens
-  bool ready_without_workers = false;     // for pools that scale to zero
+  bool ready_without_workers = false;                 // for pools that scale to zero
   std::optional<trace::Sampler> sampler;  // set: traces are exported, and go on at workers
   RecordSink* records = nullptr;          // outlives the pipeline; nullptr: none are kept
 };

@@ -164,13 +164,10 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   request.sink = sink;
   BeginRecord(options_.sampler, instance_, RequestNumber(id), request);
   request.arrived = Now();
-  request.refused = HoldPrompt(request, waiting_prompts_);
-  if (!request.refused) {
-    const GenerateRequest& asked = request.ask;
-    auto refusal = admission_.Enter(id, asked.tenant, asked.priority, request.arrived);
-    if (refusal) request.refused = std::move(refusal->error);
-  }
-  request.rejected = request.refused.has_value();
+  auto refusal = HoldPrompt(request, waiting_prompts_);
+  if (!refusal) refusal = admission_.Enter(id, request.ask.tenant, request.ask.priority, Now());
+  if (refusal) request.refused = std::move(refusal->error);
+  request.rejected = refusal.has_value();
   metrics_.LiveRequests(requests_.size());
   if (request.ask.timeout_ms > 0) {
     constexpr uint64_t kLongest = uint64_t{7} * 24 * 3600 * 1000;

@@ -52,12 +52,13 @@ Result<PromptTokens> Work(const PromptWork& work) {
 
 }  // namespace
 
-std::optional<ApiError> HoldPrompt(LiveRequest& request,
-                                   const std::shared_ptr<BodyAccount>& waiting) {
+std::optional<Refusal> HoldPrompt(LiveRequest& request,
+                                  const std::shared_ptr<BodyAccount>& waiting) {
   auto hold = std::make_shared<BodyHold>(waiting);
   hold->Resize(PromptBytes(request.ask.prompt));
   if (waiting->over()) {
-    return ApiError{ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000};
+    return Refusal{RefusalCause::kQueueFull,
+                   {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000}};
   }
   request.prompt_hold = std::move(hold);
   return std::nullopt;

@@ -22,10 +22,10 @@ struct PromptTokens {
   std::string echo_text;  // when asked for
 };
 
-// Counts the prompt's bytes from here on until it is tokens, or nobody wants it any more and its work
-// has gone. An error when all that wait have too many.
-std::optional<ApiError> HoldPrompt(LiveRequest& request,
-                                   const std::shared_ptr<BodyAccount>& waiting);
+// Counts the prompt's bytes from here on until it is tokens, or nobody wants it any more and its
+// work has gone. An error when all that wait have too many.
+std::optional<Refusal> HoldPrompt(LiveRequest& request,
+                                  const std::shared_ptr<BodyAccount>& waiting);
 
 // Takes the prompt out of the request. Nothing is done for a request that is gone by then. `done`
 // runs on the executor, later, or within this call where the prompt is token ids already. False,

@@ -39,7 +39,7 @@ struct LiveRequest {
   bool rejected = false;            // by admission, then or later
   bool held_ahead = false;          // --max-prefill-ahead made it wait, and that was counted
   TimerId deadline_timer = 0;
-  Micros deadline = 0;                 // 0 is none
+  Micros deadline = 0;                          // 0 is none
   std::shared_ptr<const BodyHold> prompt_hold;  // until its prompt is tokens
   std::shared_ptr<const bool> wanted;           // watched by its work in the background, if any
   // Since its model is known:
@@ -50,11 +50,11 @@ struct LiveRequest {
   RoomNeed need;
   Micros queued_at = 0;
   std::vector<TokenId> prompt_ids;
-  std::string prompt_text;                  // with echo
-  PromptLogprobs prompt_logprobs;           // as they come; first_position is 1
-  StreamMetrics* felt = nullptr;            // where its times are counted
-  std::vector<ChoiceStream> streams;        // by choice
-  std::vector<Micros> last_output_at;       // by choice; 0: none yet
+  std::string prompt_text;             // with echo
+  PromptLogprobs prompt_logprobs;      // as they come; first_position is 1
+  StreamMetrics* felt = nullptr;       // where its times are counted
+  std::vector<ChoiceStream> streams;   // by choice
+  std::vector<Micros> last_output_at;  // by choice; 0: none yet
   // By choice: how the attempt ended before the one that writes it now, until it does.
   std::vector<std::optional<AttemptEnd>> moved_by;
   std::vector<bool> ended;                  // by choice

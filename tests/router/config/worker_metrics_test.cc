@@ -1,6 +1,6 @@
 // Workers' metrics behind one port: joined, each asked once, and nobody waited for.
-#include "router/recent_text.h"
 #include "router/worker_metrics.h"
+#include "router/recent_text.h"
 
 #include <gtest/gtest.h>
 

@@ -189,8 +189,8 @@ TEST(HttpWire, BodiesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused) {
   };
   std::promise<void> free;
   edge.OnLoop([&] {
-    ASSERT_TRUE(edge.background.Run([&, future = free.get_future().share()] { future.wait(); },
-                                    [] {}));
+    ASSERT_TRUE(
+        edge.background.Run([&, future = free.get_future().share()] { future.wait(); }, [] {}));
   });
   RawClient first = edge.Connect();
   first.Send(post(1000));
