@@ -117,9 +117,11 @@ void AddKeyFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "api-key",
               .help =
                   "A key of the tenant 'default', which has no limits, to try things out: other "
-                  "users of the machine may read it off the process list.",
+                  "users of the machine may read it off the process list, unless it is told in the "
+                  "environment.",
               .target = &c.api_keys,
-              .value_name = "KEY"});
+              .value_name = "KEY",
+              .secret = true});
   schema.Add({.name = "salt-key-file",
               .help = "File with the secret that keeps tenants' cached prompts apart, the same for "
                       "all routers; needed with --api-key-file. Read again when it changes.",

@@ -326,6 +326,8 @@ HttpRequest HttpSession::TakeRequest(bool& usable) {
   auto message = parser_->release();
   parser_.reset();
   HttpRequest request;
+  // What is parsed at once waits for nothing.
+  if (message.body().size() <= services_.limits.background_parse_bytes) hold_.reset();
   request.hold = std::move(hold_);
   request.method = std::string(StdView(message.method_string()));
   usable = PathOfTarget(StdView(message.target()), request.path);

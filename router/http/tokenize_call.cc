@@ -111,6 +111,7 @@ void Parsed(const std::shared_ptr<TextJob<Body>>& job) {
   }
   job->text.clear();
   job->text.shrink_to_fit();
+  job->hold.reset();
   if (NarrowsModels(job->tenant)) {
     const auto forbidden =
         CheckModelAccess(job->services.pipeline.Models(), job->tenant.get(), job->body.model);
