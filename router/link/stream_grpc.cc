@@ -4,7 +4,6 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/client_callback.h>
 
-#include <atomic>
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -163,6 +162,7 @@ class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     {
       MutexLock lock(mutex_);
       writing_ = false;
+      write_started_ = 0;
       pending_bytes_ -= current_bytes_;
       if (!ok) {
         writes_failed_ = true;
@@ -173,7 +173,6 @@ class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
       if (writable) wants_writable_ = false;
       release = reading_over_;
     }
-    write_started_.store(0, std::memory_order_relaxed);
     if (writable) {
       executor_.Post([self = shared_from_this()] {
         if (self->receiver_ != nullptr) self->receiver_->OnWritable();
@@ -225,13 +224,13 @@ class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
         current_ = std::move(outgoing_.front());
         outgoing_.pop_front();
         current_bytes_ = current_.Length();
+        write_started_ = executor_.clock().Now();
       }
     }
     if (done_writing) {
       StartWritesDone();
       return;
     }
-    write_started_.store(executor_.clock().Now(), std::memory_order_relaxed);
     StartWrite(&current_);
   }
 
@@ -257,10 +256,16 @@ class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     if (receiver_ != nullptr) receiver_->OnFrame(frame);
   }
 
+  // 0: no write is under way.
+  Micros WriteStarted() {
+    MutexLock lock(mutex_);
+    return write_started_;
+  }
+
   void WatchWrites() {
     watch_ = executor_.PostAt(executor_.clock().Now() + kMicrosPerSecond, [this] {
       watch_ = 0;
-      const Micros started = write_started_.load(std::memory_order_relaxed);
+      const Micros started = WriteStarted();
       if (started != 0 && executor_.clock().Now() - started > kWriteBlocked) context_->TryCancel();
       WatchWrites();
     });
@@ -277,9 +282,9 @@ class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   // gRPC's, while an operation is under way.
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer current_;
-  std::atomic<Micros> write_started_{0};
 
   Mutex mutex_;
+  Micros write_started_ ABSL_GUARDED_BY(mutex_) = 0;  // goes with writing_, so that none is missed
   std::deque<grpc::ByteBuffer> outgoing_ ABSL_GUARDED_BY(mutex_);
   size_t pending_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t current_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
