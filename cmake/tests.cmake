@@ -41,6 +41,8 @@ if(QUIRE_EMULATED_CUDA)
                  ${CMAKE_SOURCE_DIR}/tests/golden/one_answer_test.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/rank_driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
+  target_compile_definitions(test_kernels_cuda_backend PRIVATE QUIRE_FAKE_NCCL_FOLDER="${QUIRE_FAKE_NCCL}")
+  add_dependencies(test_kernels_cuda_backend fake_nccl_good)
   if(TARGET test_kernels_cuda)
     target_sources(test_kernels_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
   endif()
@@ -106,6 +108,7 @@ if(QUIRE_EMULATED_CUDA)
                  ${CMAKE_SOURCE_DIR}/tests/support/emulated_cuda/linked_device.cc)
   target_link_libraries(quire-worker-emulated PRIVATE quire_worker quire_kernels_cuda_backend quire_cuda_ops_plain)
   set_target_properties(quire-worker-emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(quire-worker-emulated fake_nccl_good)  # its tests join ranks with it
 endif()
 # The worker whose steps hang, or take long, when a signal says so: the one file that opens the CPU's backend is
 # compiled once more and opens the tests' own, which hands on to it.

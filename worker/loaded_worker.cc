@@ -73,7 +73,7 @@ class WorkerLoader::Steps {
   PlanReport Report() const;
   // Of what fails while weights load: the model's file has been read before.
   int LoadExitCode() const {
-    return device_.gpus.empty() ? kExitModelUnusable : kExitDeviceUnusable;
+    return AsksForGpu(config_) ? kExitDeviceUnusable : kExitModelUnusable;
   }
 
   absl::Status OpenDevice();

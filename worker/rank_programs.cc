@@ -75,12 +75,16 @@ class LoadedRank final : public RankProgram {
 
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerConfig& config,
                                                               int threads) {
-  if (const LinkedDevice* device = FindLinkedDevice(config.device)) return device->open();
+  std::string error;
+  if (const LinkedDevice* device = FindLinkedDevice(config.device)) {
+    auto backend = device->open(config.nccl_library, error);
+    if (backend == nullptr) return absl::UnavailableError(AbslView("--device: " + error));
+    return backend;
+  }
   kernels::CpuOptions options;
   options.threads = threads;
   options.isa = config.cpu_isa;
   options.activation_dtype = config.activation_dtype;
-  std::string error;
   std::unique_ptr<kernels::Backend> backend = kernels::MakeCpuBackend(options, error);
   if (backend != nullptr) return backend;
   return absl::UnavailableError(AbslView("--cpu-isa, --activation-dtype: " + error));

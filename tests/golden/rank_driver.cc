@@ -79,19 +79,24 @@ bool RankDriver::Load(const Options& options, std::string& error) {
     group_ = kernels::SharedGroup::Create(group, error);
     if (group_ == nullptr) return false;
   }
+  // At once: ranks may meet while they load.
+  std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    OneRank& one = ranks_[rank];
-    kernels::ProgramOptions load = OptionsFor(*one.backend, one.steps, options);
-    if (group_ != nullptr) {
-      one.communicator = group_->Join(static_cast<int>(rank));
-      one.communicator->SetDeadline(kPatienceMicros);
-      load.communicator = one.communicator.get();
-    }
-    one.program = one.backend->Load(one.steps, load);
-    for (int64_t page = 0; page < load.page_count; ++page) {
-      one.program->PoisonPage(static_cast<int32_t>(page));
-    }
+    threads.emplace_back([&, rank] {
+      OneRank& one = ranks_[rank];
+      kernels::ProgramOptions load = OptionsFor(*one.backend, one.steps, options);
+      if (group_ != nullptr) {
+        one.communicator = group_->Join(static_cast<int>(rank));
+        one.communicator->SetDeadline(kPatienceMicros);
+        load.communicator = one.communicator.get();
+      }
+      one.program = one.backend->Load(one.steps, load);
+      for (int64_t page = 0; page < load.page_count; ++page) {
+        one.program->PoisonPage(static_cast<int32_t>(page));
+      }
+    });
   }
+  for (std::thread& thread : threads) thread.join();
   return true;
 }
 

@@ -14,6 +14,7 @@ from harness import BIN, DEMO, ROOT, Failure, Process, RouterUnderTest, Skip, ex
 LONG = "--long"
 WORKER = BIN.parent / "tests" / "quire-worker-emulated"
 SERVED = json.loads((ROOT / "tests/kernels/cuda/backend/served_tokens.json").read_text())["prompts"]
+NCCL = BIN.parent / "tests/fake_nccl/good"
 GEMMA = ROOT / ".cache/models/gemma3-270m/model.gguf"
 SMALL = ("--listen=127.0.0.1:0", "--http-port=0", "--log-format=json", "--max-model-len=256",
          "--max-num-seqs=8", "--max-num-batched-tokens=128", "--rank-timeout=60s", "--max-step-time-ms=0")
@@ -77,15 +78,17 @@ def test_tokens_are_the_backends_alone_and_together():
 
 def test_two_ranks_serve_the_same_in_every_batch_as_threads_and_processes():
     answers = []
-    for backend in ("thread", "process"):
-        with serving("--tensor-parallel-size=2", f"--rank-backend={backend}") as (worker, router):
+    # The library that stands in for NCCL joins threads of one process alone.
+    for flags in (["--rank-backend=thread"], ["--rank-backend=process"],
+                  ["--rank-backend=thread", f"--nccl-library={NCCL}"]):
+        with serving("--tensor-parallel-size=2", *flags) as (worker, router):
             alone = [ask(router, p["prompt"], 4) for p in SERVED]
             together = all_at_once([lambda p=p: ask(router, p["prompt"], 4) for p in SERVED])
             expect(together == alone, f"{together} != {alone}")
             answers.append(alone)
             worker.signal(signal.SIGTERM)
             expect(worker.wait() == 0, worker.output())
-    expect(answers[0] == answers[1], answers)
+    expect(answers[0] == answers[1] == answers[2], answers)
 
 
 def children(pid):
@@ -121,6 +124,8 @@ def test_what_a_gpu_does_not_do_is_one_line():
     for flags, code, text in ((["--dtype=float32"], 2, "--dtype: must be one of auto"),
                               (["--kv-cache-dtype=float32"], 2, "--kv-cache-dtype: a GPU keeps"),
                               (["--kv-cache-memory-bytes=2GiB"], 3, "fits"),
+                              (["--tensor-parallel-size=2", "--nccl-library=/nowhere"], 4, "NCCL 2.28.9"),
+                              (["--tensor-parallel-size=2", f"--nccl-library={NCCL.parent / 'old'}"], 4, "it is NCCL 2.18"),
                               (["--device=cuda-emulatd"], 2, "--device: must be auto")):
         got, output = run([WORKER, "--model", DEMO, *SMALL, "--device=cuda-emulated", *flags])
         expect(got == code and text in output and output.count("quire-worker:") == 1, f"{flags}: {got} {output}")

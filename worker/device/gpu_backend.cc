@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/nccl/nccl_library.h"
 #include "worker/device/ask_apart.h"
 #include "worker/device/cuda_plugin.h"
 #include "worker/device/device_choice.h"
@@ -55,6 +56,15 @@ class PluginBackend final : public kernels::Backend {
   CudaPlugin::BackendHandle backend_;
 };
 
+// Its file; empty with one rank, which needs none.
+absl::StatusOr<std::string> FindNccl(const GpuSettings& settings) {
+  if (settings.ranks == 1) return std::string();
+  std::string error;
+  const auto library = kernels::cuda::nccl::Library::Open(NcclPlaces(settings.nccl), error);
+  if (library == nullptr) return absl::UnavailableError(AbslView("--device: " + error));
+  return library->path();
+}
+
 absl::StatusOr<std::unique_ptr<kernels::Backend>> Open(const GpuSettings& settings,
                                                        const DriverDevice& gpu, int32_t device) {
   QUIRE_ASSIGN_OR_RETURN(auto plugin, CudaPlugin::Open(PluginPlaces(settings.plugin)));
@@ -64,7 +74,8 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> Open(const GpuSettings& settin
   request.major = gpu.major;
   request.minor = gpu.minor;
   request.description = description.c_str();
-  request.nccl_library = "";
+  QUIRE_ASSIGN_OR_RETURN(const std::string nccl, FindNccl(settings));
+  request.nccl_library = nccl.c_str();
   QUIRE_ASSIGN_OR_RETURN(auto backend, plugin->OpenBackend(request));
   return std::make_unique<PluginBackend>(std::move(plugin), std::move(backend));
 }

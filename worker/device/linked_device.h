@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "kernels/backend.h"
@@ -14,8 +15,10 @@ namespace quire {
 
 struct LinkedDevice {
   int64_t memory_bytes = 0;  // that a rank has on its device
-  // Another device for each call: a rank's own.
-  std::unique_ptr<kernels::Backend> (*open)() = nullptr;
+  // Another device for each call: a rank's own. `nccl_library` is the file that joins ranks; empty:
+  // they meet in host memory. Null with `error` in one line.
+  std::unique_ptr<kernels::Backend> (*open)(const std::string& nccl_library,
+                                            std::string& error) = nullptr;
 };
 
 // Null: `device`, as --device has it, is none that is linked.

@@ -45,8 +45,7 @@ class CudaBackend final : public Backend {
       std::fprintf(stderr, "step program: %s\n", error.c_str());
       std::abort();
     }
-    return std::make_unique<CudaProgram>(program, Lowered(program), options, *runtime_,
-                                         options_.start);
+    return std::make_unique<CudaProgram>(program, Lowered(program), options, *runtime_, options_);
   }
 
   int64_t EstimateWeightBytes(const StepProgram& program) const override {
@@ -57,13 +56,16 @@ class CudaBackend final : public Backend {
   }
   int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                  const ProgramOptions& options) const override {
-    return PlanWorkspace(program, Lowered(program), options).Bytes();
+    const Workspace workspace = PlanWorkspace(program, Lowered(program), options);
+    const bool over_nccl = program.ranks > 1 && options_.nccl != nullptr;
+    return workspace.Bytes() +
+           (over_nccl ? RankExchange::DeviceBytes(program.ranks, workspace.shared_bytes / 4) : 0);
   }
   int64_t EstimateSharedBytes(const StepProgram& program,
                               const ProgramOptions& options) const override {
     return PlanWorkspace(program, Lowered(program), options).shared_bytes;
   }
-  // Sums over ranks go over the host, which waits for them.
+  // Logits of several ranks go over the host, which waits for them.
   int MaxInFlight(const StepProgram& program) const override {
     return program.ranks == 1 ? kStepsInFlight : 1;
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/nccl/nccl_library.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
@@ -28,6 +29,9 @@ struct CudaOptions {
   std::string architecture;
   std::string description;  // for the log
   StartOptions start;
+  // Joins several ranks; owned by the backend and by who has opened it. Null: they meet in the host
+  // memory of their communicator.
+  std::shared_ptr<const nccl::Library> nccl = nullptr;
 };
 
 std::unique_ptr<Backend> MakeCudaBackend(std::unique_ptr<runtime::Runtime> runtime,

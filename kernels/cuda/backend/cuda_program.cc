@@ -8,7 +8,7 @@ namespace quire::kernels::cuda {
 
 CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
                          const ProgramOptions& options, runtime::Runtime& runtime,
-                         const StartOptions& start)
+                         const CudaOptions& device)
     : runtime_(runtime),
       heap_(runtime),
       lowered_(std::move(lowered)),
@@ -26,13 +26,13 @@ CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
   weight_bytes_ = heap_.bytes();
   Reserve(program, workspace, options);
   ReserveFlights(workspace, options);
-  if (ranks_ > 1) ReserveExchange(workspace);
+  if (ranks_ > 1) ReserveExchange(workspace, device.nccl.get());
   Check(heap_.error());
   if (!error_.empty()) return;
   LoadAngles(program.ropes, workspace);
-  // Ranks meet in sums over the host, which cannot be captured.
-  if (ranks_ == 1) PrepareSteps(options, start);
-  if (error_.empty()) Check(pool_.MapPages(start.margin_bytes));
+  // What several ranks say to each other is not captured.
+  if (ranks_ == 1) PrepareSteps(options, device.start);
+  if (error_.empty()) Check(pool_.MapPages(device.start.margin_bytes));
   if (error_.empty() && pool_.page_count() == 0) {
     Check("no memory is left on the device for a page of keys and values");
   }
@@ -183,7 +183,8 @@ void CudaProgram::LoadAngles(const std::vector<Rope>& ropes, const Workspace& wo
 }
 
 void CudaProgram::Finish() {
-  if (error_.empty()) Check(runtime_.Synchronize(stream_));
+  if (!error_.empty()) return;
+  Check(exchange_ != nullptr ? exchange_->Finish() : runtime_.Synchronize(stream_));
 }
 
 DeviceMemoryUse CudaProgram::DeviceMemory() {
@@ -199,12 +200,14 @@ void CudaProgram::PoisonPage(int32_t page) {
   Finish();
 }
 
-void CudaProgram::ReserveExchange(const Workspace& workspace) {
-  exchange_elements_ = workspace.shared_bytes / 4;
-  exchange_ = heap_.NewMapped<uint16_t>(2 * static_cast<size_t>(exchange_elements_));
-  std::byte* shared = communicator_->Allocate(static_cast<size_t>(workspace.shared_bytes));
-  own_sums_.resize(shared == nullptr ? static_cast<size_t>(exchange_elements_) : 0);
-  sums_ = shared == nullptr ? own_sums_.data() : reinterpret_cast<float*>(shared);
+void CudaProgram::ReserveExchange(const Workspace& workspace, const nccl::Library* library) {
+  RankExchangeOptions options;
+  options.host = communicator_;
+  options.library = library;
+  options.stream = stream_;
+  options.most_elements = workspace.shared_bytes / 4;
+  exchange_ = std::make_unique<RankExchange>(options, runtime_, heap_);
+  Check(exchange_->error());
 }
 
 }  // namespace quire::kernels::cuda

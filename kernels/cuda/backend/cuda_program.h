@@ -25,6 +25,7 @@
 #include "kernels/cuda/backend/lowering.h"
 #include "kernels/cuda/backend/page_pool.h"
 #include "kernels/cuda/backend/products.h"
+#include "kernels/cuda/backend/rank_exchange.h"
 #include "kernels/cuda/backend/step_flight.h"
 #include "kernels/cuda/backend/step_inputs.h"
 #include "kernels/cuda/backend/workspace.h"
@@ -37,7 +38,7 @@ inline constexpr int kStepsInFlight = 2;
 class CudaProgram final : public LoadedProgram {
  public:
   CudaProgram(const StepProgram& program, DeviceProgram lowered, const ProgramOptions& options,
-              runtime::Runtime& runtime, const StartOptions& start);
+              runtime::Runtime& runtime, const CudaOptions& device);
   ~CudaProgram() override;
 
   void Run(const StepBatch& batch) override { RunWithLogits(batch, {}); }
@@ -77,7 +78,7 @@ class CudaProgram final : public LoadedProgram {
   void Reserve(const StepProgram& program, const Workspace& workspace,
                const ProgramOptions& options);
   void ReserveFlights(const Workspace& workspace, const ProgramOptions& options);
-  void ReserveExchange(const Workspace& workspace);
+  void ReserveExchange(const Workspace& workspace, const nccl::Library* library);
   void LoadAngles(const std::vector<Rope>& ropes, const Workspace& workspace);
   void PrepareSteps(const ProgramOptions& options, const StartOptions& start);
   void WarmUp(const StepShape& shape);
@@ -167,10 +168,7 @@ class CudaProgram final : public LoadedProgram {
   int first_flight_ = 0;  // the oldest in flight
   int in_flight_ = 0;
   DecodeGraphs graphs_;
-  DeviceHeap::Mapped<uint16_t> exchange_;  // with several ranks: [buffer, delta] of a sum
-  float* sums_ = nullptr;                  // where the communicator reads them
-  std::vector<float> own_sums_;            // when the group has no memory left
-  int64_t exchange_elements_ = 0;
+  std::unique_ptr<RankExchange> exchange_;  // with several ranks
   float* product_workspace_ = nullptr;
   uint32_t* product_counters_ = nullptr;
   float* attention_workspace_ = nullptr;

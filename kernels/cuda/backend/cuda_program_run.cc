@@ -3,7 +3,6 @@
 #include <bit>
 
 #include "kernels/cuda/backend/cuda_program.h"
-#include "kernels/cuda/backend/expand.h"
 #include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/copy_rows.h"
@@ -205,28 +204,10 @@ void CudaProgram::Do(const SampleOp& op) {
   }
 }
 
-// Sums go over the host: the ranks' communicator reads host memory. A rank's own part is summed in
-// float32 before it is sent, and rounded once after the sum.
 void CudaProgram::Do(const SumStep& step) {
   const DeviceBuffer& buffer = lowered_.buffers[static_cast<size_t>(step.buffer)];
   const size_t count = static_cast<size_t>(RowsOf(step.buffer)) * static_cast<size_t>(buffer.width);
-  uint16_t* delta = exchange_.host + exchange_elements_;
-  Check(runtime_.Copy(stream_, exchange_.host, Rows(step.buffer), 2 * count));
-  if (step.delta != kNoId) Check(runtime_.Copy(stream_, delta, Rows(step.delta), 2 * count));
-  Finish();
-  if (!error_.empty()) return;
-  const auto widen = [](uint16_t bits) {
-    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  };
-  for (size_t i = 0; i < count; ++i) {
-    sums_[i] = widen(exchange_.host[i]) + (step.delta == kNoId ? 0.0f : widen(delta[i]));
-  }
-  if (communicator_->AllReduceSum({sums_, count}) != CommFailure::kNone) {
-    Check("a collective failed");
-    return;
-  }
-  for (size_t i = 0; i < count; ++i) exchange_.host[i] = RoundToBf16(sums_[i]);
-  Check(runtime_.Copy(stream_, Rows(step.buffer), exchange_.device, 2 * count));
+  Check(exchange_->Sum(Rows(step.buffer), Rows(step.delta), count));
 }
 
 }  // namespace quire::kernels::cuda

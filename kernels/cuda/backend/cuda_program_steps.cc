@@ -49,7 +49,9 @@ void CudaProgram::Collect(std::span<SampleOutput> outputs) {
   const StepFlight& flight = flights_[static_cast<size_t>(first_flight_)];
   first_flight_ = (first_flight_ + 1) % kStepsInFlight;
   --in_flight_;
-  if (error_.empty()) Check(runtime_.Synchronize(flight.done));
+  if (error_.empty()) {
+    Check(exchange_ != nullptr ? exchange_->Await(flight.done) : runtime_.Synchronize(flight.done));
+  }
   if (!error_.empty()) return;
   const size_t count = std::min(outputs.size(), static_cast<size_t>(flight.samples));
   std::copy_n(flight.outputs.host, count, outputs.data());

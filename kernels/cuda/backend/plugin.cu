@@ -49,6 +49,13 @@ std::string Make(const QuireCudaRequest& request, std::unique_ptr<Backend>& back
   CudaOptions options;
   options.architecture = "sm_" + std::to_string(10 * request.major + request.minor);
   options.description = request.description;
+  if (*request.nccl_library != '\0') {
+    LibraryPlaces places;
+    places.named = request.nccl_library;
+    std::string error;
+    options.nccl = nccl::Library::Open(places, error);
+    if (options.nccl == nullptr) return error;
+  }
   backend = MakeCudaBackend(std::move(runtime), options);
   return {};
 }

@@ -11,13 +11,23 @@ namespace {
 // Of the 1 GiB of addresses that an emulated device reserves: mapped memory has its place there.
 constexpr int64_t kMemoryBytes = int64_t{768} << 20;
 
-std::unique_ptr<kernels::Backend> Open() {
+// NCCL only where it is named: the machine's own would not know what to do with these devices.
+std::unique_ptr<kernels::Backend> Open(const std::string& nccl_library, std::string& error) {
   constexpr uint64_t kSeed = 11;
+  kernels::cuda::CudaOptions options;
+  options.architecture = "emulated";
+  options.description = "emulated grid";
   // A run of each shape first would take the emulated grid minutes.
-  return kernels::cuda::MakeCudaBackend(
-      std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
-          kSeed, kernels::cuda::emulate::Checks::kNone),
-      {"emulated", "emulated grid", {.warm_up = false, .margin_bytes = 0}});
+  options.start = {.warm_up = false, .margin_bytes = 0};
+  if (!nccl_library.empty()) {
+    kernels::LibraryPlaces places;
+    places.named = nccl_library;
+    options.nccl = kernels::cuda::nccl::Library::Open(places, error);
+    if (options.nccl == nullptr) return nullptr;
+  }
+  return kernels::cuda::MakeCudaBackend(std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
+                                            kSeed, kernels::cuda::emulate::Checks::kNone),
+                                        options);
 }
 
 constexpr LinkedDevice kEmulated{kMemoryBytes, Open};
