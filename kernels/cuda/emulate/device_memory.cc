@@ -67,6 +67,15 @@ void* DeviceMemory::Allocate(size_t bytes) {
   return at;
 }
 
+void* DeviceMemory::AllocateOfHost(size_t bytes) {
+  void* at = Place(bytes);
+  if (at == nullptr) return nullptr;
+  SetValid(Offset(at), bytes);
+  used_ -= bytes;
+  allocated_[Offset(at)].of_host = true;
+  return at;
+}
+
 void* DeviceMemory::ReserveRange(size_t bytes) {
   if (bytes == 0 || bytes % kRangeGranularity != 0) return nullptr;
   void* at = Place(bytes);
@@ -100,7 +109,7 @@ bool DeviceMemory::Free(void* at) {
   if (!gone.is_range) gone.mapped[0] = gone.bytes;
   for (const auto& [begin, bytes] : gone.mapped) {
     memset(valid_ + (offset + begin) / kGranule, 0, (bytes + kGranule - 1) / kGranule);
-    used_ -= bytes;
+    if (!gone.of_host) used_ -= bytes;
   }
   size_t room = RoundUp(std::max<size_t>(gone.bytes, 1), kAlignment) + kAlignment;
   const auto next = free_.lower_bound(offset);

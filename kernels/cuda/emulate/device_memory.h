@@ -22,8 +22,10 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // Aligned to 256 bytes; null when the range is used up.
+  // Aligned to 256 bytes; null when the range is used up, or no memory is left.
   void* Allocate(size_t bytes);
+  // The same in memory of the host's, of which there is enough.
+  void* AllocateOfHost(size_t bytes);
   // False when it is not the begin of an allocation, or of a range.
   bool Free(void* at);
   // Addresses without memory, and memory under a part of them, both in multiples of
@@ -62,6 +64,7 @@ class DeviceMemory {
   struct Allocation {
     size_t bytes = 0;
     bool is_range = false;
+    bool of_host = false;
     std::map<size_t, size_t> mapped;  // of a range: offset in it → bytes
   };
   std::map<size_t, Allocation> allocated_;  // by offset
