@@ -65,6 +65,8 @@ class Communicator {
   virtual void Abort() = 0;
   // The first failure that this rank met.
   virtual CommFailure failure() const = 0;
+  // Whether the group has ended, by a peer too: the next collective would fail.
+  virtual bool aborted() const = 0;
 };
 
 // AllGather of one value of each rank; `all` has size() of them.

@@ -40,6 +40,7 @@ class SharedCommunicator final : public Communicator {
   void SetDeadline(int64_t wait_micros) override { wait_micros_ = wait_micros; }
   void Abort() override { group_.Abort(); }
   CommFailure failure() const override { return failure_; }
+  bool aborted() const override { return group_.aborted(); }
 
  private:
   struct Call {

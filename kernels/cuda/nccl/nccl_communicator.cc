@@ -69,14 +69,14 @@ std::string NcclCommunicator::Join(const CommunicatorOptions& options) {
   Config config;
   config.blocking = 0;
   wait_micros_ = options.init_micros;
-  host_aborted_ = options.host_aborted;
+  joining_ = options.host;
   Result result = kSuccess;
   {
     const std::lock_guard lock(calls_);
     result = nccl_.comm_init_rank_config(&comm_, size_, id, rank_, &config);
   }
   Settle("ncclCommInitRankConfig", result);
-  host_aborted_ = nullptr;
+  joining_ = nullptr;
   return error_;
 }
 

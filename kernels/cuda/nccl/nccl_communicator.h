@@ -14,7 +14,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,11 +29,9 @@ inline constexpr size_t kScratchBytesPerRank = 16;  // a vector of its sum, or i
 
 struct CommunicatorOptions {
   const Library* library = nullptr;  // outlives the communicator
-  // The same ranks, in host memory: carries NCCL's id at the start, and is not kept.
+  // The same ranks, in host memory: carries NCCL's id at the start, and is asked, while the ranks
+  // meet in NCCL, whether a peer has failed. Not kept.
   Communicator* host = nullptr;
-  // Whether that group has been aborted, asked for while the ranks meet in NCCL; without it a rank
-  // there learns by its deadline alone that a peer has failed.
-  std::function<bool()> host_aborted;
   runtime::Runtime* runtime = nullptr;  // outlives the communicator
   runtime::StreamId stream{};
   // Of device memory, at least kScratchBytesPerRank for each rank; larger sums go in pieces.
@@ -62,6 +59,7 @@ class NcclCommunicator final : public Communicator {
   void SetDeadline(int64_t wait_micros) override { wait_micros_ = wait_micros; }
   void Abort() override;
   CommFailure failure() const override { return failure_; }
+  bool aborted() const override { return abort_asked_.load() || failure_ != CommFailure::kNone; }
 
   // Until `event`, recorded behind collectives, has happened: within the deadline, or not at all.
   CommFailure Await(runtime::EventId event);
@@ -74,7 +72,9 @@ class NcclCommunicator final : public Communicator {
   std::string ReserveScratch();
   // Exchanges what each rank has come with: rank 0's id, and whether all have what they need.
   std::string Greet(const CommunicatorOptions& options, UniqueId& id);
-  bool AbortAsked() const { return abort_asked_.load() || (host_aborted_ && host_aborted_()); }
+  bool AbortAsked() const {
+    return abort_asked_.load() || (joining_ != nullptr && joining_->aborted());
+  }
   // Takes what a call returned: OK, under way until the deadline, or a failure.
   CommFailure Settle(const char* what, Result result);
   CommFailure PollAsync(const char* what);
@@ -88,7 +88,7 @@ class NcclCommunicator final : public Communicator {
   const runtime::StreamId stream_;
   const int rank_;
   const int size_;
-  std::function<bool()> host_aborted_;  // while the ranks meet
+  Communicator* joining_ = nullptr;  // the host's, while the ranks meet
   int64_t wait_micros_ = 2'000'000;
   size_t scratch_bytes_;
   float* scratch_ = nullptr;

@@ -80,7 +80,6 @@ class Nccl : public testing::Test {
         nccl::CommunicatorOptions options;
         options.library = library_.get();
         options.host = host.get();
-        options.host_aborted = [&group] { return group->aborted(); };
         options.runtime = &runtime;
         options.scratch_bytes = scratch_bytes;
         options.init_micros = init_micros;
