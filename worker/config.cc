@@ -126,8 +126,8 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "kv-cache-dtype",
               .help =
                   "Type of the cached keys and values; auto is float32 on the CPU and bfloat16 on "
-                  "a GPU, which has no other. fp8 (e4m3, a scale for each token and head) takes a "
-                  "quarter of the memory. Another type is another numerics class.",
+                  "a GPU, which has no float32. fp8 (e4m3, a scale for each token and head) takes "
+                  "a quarter of float32's memory. Another type is another numerics class.",
               .target = &c.kv_cache_dtype,
               .choices = {"auto", "float32", "bfloat16", "float16", "fp8"}});
   schema.Add({.name = "dequantize-weights",
@@ -309,9 +309,10 @@ absl::Status CheckDevice(const WorkerConfig& c) {
                              " ranks; name as many as --tensor-parallel-size says");
     }
   }
-  if (AsksForGpu(c) && c.kv_cache_dtype != "auto" && c.kv_cache_dtype != "bfloat16") {
-    return InvalidArgument("--kv-cache-dtype: a GPU keeps keys and values in bfloat16 alone, is '" +
-                           c.kv_cache_dtype + "'; leave it out, or set --device cpu");
+  if (AsksForGpu(c) && c.kv_cache_dtype == "float32") {
+    return InvalidArgument(
+        "--kv-cache-dtype: a GPU keeps keys and values in bfloat16, float16 or fp8, is 'float32'; "
+        "leave it out, or set --device cpu");
   }
   if (c.dequantize_weights && !AsksForGpu(c)) {
     return InvalidArgument(

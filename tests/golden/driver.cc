@@ -20,7 +20,9 @@ std::unique_ptr<Driver> Driver::Make(const model::Model& model, const DriverOpti
   program.dequantize_weights = options.dequantize_weights;
   driver->vocab_size_ = program.vocab_size;
   kernels::KvShape shape{options.block_size, program.kv_heads, program.head_dim, options.kv_type};
-  if (options.make_backend) shape = driver->backend_->PageShape(program, options.block_size);
+  if (options.make_backend && options.kv_type == kernels::KvType::kF32) {
+    shape = driver->backend_->PageShape(program, options.block_size);
+  }
   driver->layout_ = kernels::DealLayers(program.layer_windows, shape);
   kernels::ProgramOptions load;
   load.kv = driver->layout_;

@@ -25,7 +25,8 @@ struct DriverOptions {
   int threads = 2;
   int max_positions = 512;
   bool dequantize_weights = false;  // where the backend has the choice
-  // Makes another device's backend, whose pages are those it asks for; empty: a CPU's.
+  // Makes another device's backend, whose pages are those it asks for unless kv_type is another
+  // than float32; empty: a CPU's.
   std::function<std::unique_ptr<kernels::Backend>()> make_backend = nullptr;
 };
 

@@ -120,6 +120,17 @@ def test_a_killed_rank_is_loaded_anew():
         expect(len(children(worker.child.pid)) == 1, "one rank runs")
 
 
+def test_pages_of_fp8_serve_the_same_alone_and_together():
+    with serving("--kv-cache-dtype=fp8") as (worker, router):
+        line = next(json.loads(x) for x in worker.lines if '"numerics"' in x)
+        expect("emulated" in line["numerics"], line)
+        alone = [ask(router, p["prompt"], 8) for p in SERVED]
+        together = all_at_once([lambda p=p: ask(router, p["prompt"], 8) for p in SERVED])
+        expect(together == alone, f"{together} != {alone}")
+        worker.signal(signal.SIGTERM)
+        expect(worker.wait() == 0, worker.output())
+
+
 def test_what_a_gpu_does_not_do_is_one_line():
     for flags, code, text in ((["--dtype=float32"], 2, "--dtype: must be one of auto"),
                               (["--kv-cache-dtype=float32"], 2, "--kv-cache-dtype: a GPU keeps"),

@@ -22,7 +22,9 @@ class CudaBackend final : public Backend {
     std::string error = CheckProgram(program);
     if (error.empty()) error = Lower(program, lowered);
     if (!error.empty()) return error;
-    if (options.kv.type != KvType::kBF16) return "keys and values in bfloat16 alone are served";
+    if (options.kv.type == KvType::kF32) {
+      return "keys and values in bfloat16, float16 or fp8 are served, not in float32";
+    }
     if (program.ranks > 1 && options.communicator != nullptr &&
         (options.communicator->rank() != program.rank ||
          options.communicator->size() != program.ranks)) {

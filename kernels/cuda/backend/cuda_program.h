@@ -67,13 +67,6 @@ class CudaProgram final : public LoadedProgram {
     int first_sample = 0;  // of the slice in hand
     int samples = 0;       // in it
   };
-  struct PoolPlaces {
-    uint16_t* keys;
-    uint16_t* values;
-    int64_t page_stride;  // elements
-    int64_t head_stride;
-  };
-
   // --- start: cuda_program.cc
   void Reserve(const StepProgram& program, const Workspace& workspace,
                const ProgramOptions& options);
@@ -118,7 +111,8 @@ class CudaProgram final : public LoadedProgram {
     if (error_.empty() && !error.empty()) error_ = error;
   }
   void Finish();  // waits for all that was launched
-  PoolPlaces PlacesOf(int layer) const;
+  template <class Params>
+  void SetPages(int layer, Params& params) const;
   int RowsOf(BufferId id) const {
     return lowered_.buffers[id].sampled_rows_only ? step_.samples : step_.shape.tokens;
   }

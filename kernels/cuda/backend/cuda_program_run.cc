@@ -83,19 +83,25 @@ void CudaProgram::Do(const ActivationStep& step) {
   Check(LaunchActivation(runtime_, stream_, params));
 }
 
-CudaProgram::PoolPlaces CudaProgram::PlacesOf(int layer) const {
-  const KvLayerPlace& place = kv_.layers[static_cast<size_t>(layer)];
-  PoolPlaces places;
-  places.page_stride = kv_.page_bytes / 2;
-  places.head_stride = int64_t{kv_.block_size} * kv_.head_dim;
-  const int64_t half = kv_.kv_heads * places.head_stride;  // the keys of one layer
-  places.keys = reinterpret_cast<uint16_t*>(pool_.begin()) + place.slot * 2 * half;
-  places.values = places.keys + half;
-  return places;
+// Where the layer's keys and values lie, for what writes them and what reads them.
+template <class Params>
+void CudaProgram::SetPages(int layer, Params& params) const {
+  const KvSlot slot = SlotOf({kv_.block_size, kv_.kv_heads, kv_.head_dim, kv_.type});
+  std::byte* base = pool_.begin() + kv_.layers[static_cast<size_t>(layer)].slot * slot.bytes;
+  params.type = kv_.type;
+  params.keys = base + slot.keys;
+  params.values = base + slot.values;
+  params.page_stride = kv_.page_bytes / KvElementBytes(kv_.type);
+  params.head_stride = slot.head_elements;
+  params.token_stride = static_cast<int>(slot.head_elements / kv_.block_size);
+  params.block_shift = std::countr_zero(static_cast<uint32_t>(kv_.block_size));
+  if (kv_.type != KvType::kFp8) return;
+  params.key_scales = reinterpret_cast<float*>(base + slot.key_scales);
+  params.value_scales = reinterpret_cast<float*>(base + slot.value_scales);
+  params.scale_page_stride = kv_.page_bytes / static_cast<int64_t>(sizeof(float));
 }
 
 void CudaProgram::Do(const RopeAppendOp& op) {
-  const PoolPlaces pool = PlacesOf(op.layer);
   const int group = kv_.layers[static_cast<size_t>(op.layer)].group;
   RopeAppendParams params;
   params.qkv = Rows(op.qkv);
@@ -111,18 +117,13 @@ void CudaProgram::Do(const RopeAppendOp& op) {
   params.k_norm = weights_.At(op.k_norm).data();
   params.epsilon = op.norm_epsilon;
   params.weight_offset = op.norm_weight_offset;
-  params.keys = pool.keys;
-  params.values = pool.values;
-  params.page_stride = pool.page_stride;
-  params.head_stride = pool.head_stride;
-  params.block_shift = std::countr_zero(static_cast<uint32_t>(kv_.block_size));
+  SetPages(op.layer, params);
   params.heads = op.heads;
   params.kv_heads = op.kv_heads;
   Check(LaunchRopeAppend(runtime_, stream_, op.head_dim, params));
 }
 
 void CudaProgram::Do(const AttentionOp& op) {
-  const PoolPlaces pool = PlacesOf(op.layer);
   const int group = kv_.layers[static_cast<size_t>(op.layer)].group;
   const StepShape& shape = step_.shape;
   AttentionParams params;
@@ -132,11 +133,7 @@ void CudaProgram::Do(const AttentionOp& op) {
   params.sequences = Input<AttentionSequence>(step_.places.sequences);
   params.block_tables = tables_ + int64_t{group} * rules_.slots * rules_.blocks;
   params.block_table_stride = rules_.blocks;
-  params.keys = pool.keys;
-  params.values = pool.values;
-  params.page_stride = pool.page_stride;
-  params.head_stride = pool.head_stride;
-  params.block_shift = std::countr_zero(static_cast<uint32_t>(kv_.block_size));
+  SetPages(op.layer, params);
   params.heads = op.heads;
   params.kv_heads = op.kv_heads;
   params.window = op.window;

@@ -12,6 +12,12 @@ int PaddedHeadDim(int head_dim) {
   return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
 }
 
+AttentionInstance Choose(bool decode, KvType type, int padded) {
+  if (type == KvType::kF16) return decode ? DecodeF16(padded) : PrefillF16(padded);
+  if (type == KvType::kFp8) return decode ? DecodeFp8(padded) : PrefillFp8(padded);
+  return decode ? DecodeBf16(padded) : PrefillBf16(padded);
+}
+
 }  // namespace
 
 size_t AttentionWorkspaceBytes(const AttentionPlan& plan, int kv_heads, int head_dim) {
@@ -30,6 +36,16 @@ runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stre
            "; multiples of 8 up to 256 are served";
   }
   params.head_dim = head_dim;
+  if (params.token_stride == 0) params.token_stride = head_dim;
+  const int unit = params.type == KvType::kFp8 ? 16 : 8;
+  if (params.type == KvType::kF32) {
+    return "attention: pages of float32; bfloat16, float16 and fp8 are served";
+  }
+  if (params.token_stride < head_dim || params.token_stride % unit != 0) {
+    return "attention: tokens " + std::to_string(params.token_stride) +
+           " elements apart for heads of " + std::to_string(head_dim) +
+           ": a multiple of 16 bytes is needed";
+  }
   const int group = params.kv_heads > 0 ? params.heads / params.kv_heads : 0;
   if (group < 1 || group > 16 || params.heads % params.kv_heads != 0) {
     return "attention: " + std::to_string(params.heads) + " heads on " +
@@ -43,7 +59,7 @@ runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stre
   }
   if (plan.tile_count == 0) return {};
   const bool decode = plan.rows_per_tile == 16;
-  const AttentionInstance instance = decode ? DecodeAttention(padded) : PrefillAttention(padded);
+  const AttentionInstance instance = Choose(decode, params.type, padded);
   runtime::LaunchShape shape =
       runtime::ShapeOf(static_cast<uint32_t>(plan.tile_count),
                        static_cast<uint32_t>(params.kv_heads), instance.shared_bytes, params);

@@ -8,9 +8,14 @@
 //
 // Keys outside every query's window, and those behind the last query, are not read: their slots may
 // hold NaN and their pages may not exist.
+//
+// Products are those of bfloat16, whatever the pages hold: fp8's codes are bfloat16 numbers, and
+// their scales are multiplied in float32, a key's with its scores, a value's with its weights.
+// Pages of float16 have products of float16, for which queries are rounded, at most to ±65,504.
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"
+#include "kernels/kv_layout.h"
 
 namespace quire::kernels::cuda {
 
@@ -36,11 +41,17 @@ struct AttentionParams {
   const int32_t* block_tables = nullptr;  // [sequence][block_table_stride] page ids
   int block_table_stride = 0;
   // Elements from `keys` (`values`) to a page's, KV head's and token's first element:
-  // page · page_stride + head · head_stride + token · head_dim.
-  const uint16_t* keys = nullptr;
-  const uint16_t* values = nullptr;
+  // page · page_stride + head · head_stride + token · token_stride.
+  KvType type = KvType::kBF16;  // or kF16, kFp8
+  const void* keys = nullptr;
+  const void* values = nullptr;
   int64_t page_stride = 0;
   int64_t head_stride = 0;
+  int token_stride = 0;  // a multiple of 8, of 16 for fp8; 0: head_dim
+  // Of fp8, float32: page · scale_page_stride + (head << block_shift) + token.
+  const float* key_scales = nullptr;
+  const float* value_scales = nullptr;
+  int64_t scale_page_stride = 0;
   int block_shift = 4;  // log2 of the tokens of a page: 4, 5 or 6
   int heads = 0;
   int kv_heads = 0;

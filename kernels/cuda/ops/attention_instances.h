@@ -11,13 +11,17 @@ struct AttentionInstance {
   uint32_t shared_bytes;
 };
 
-template <int kHeadDim, int kWarps>
+template <int kHeadDim, int kWarps, KvType kType>
 AttentionInstance InstanceOf(runtime::KernelHandle kernel) {
-  return {kernel, AttentionBlock<kHeadDim, kWarps>::kSharedBytes};
+  return {kernel, AttentionBlock<kHeadDim, kWarps, kType>::kSharedBytes};
 }
 
-// head_dim: 64, 128 or 256.
-AttentionInstance DecodeAttention(int head_dim);
-AttentionInstance PrefillAttention(int head_dim);
+// By what the pages hold. head_dim: 64, 128 or 256.
+AttentionInstance DecodeBf16(int head_dim);
+AttentionInstance DecodeF16(int head_dim);
+AttentionInstance DecodeFp8(int head_dim);
+AttentionInstance PrefillBf16(int head_dim);
+AttentionInstance PrefillF16(int head_dim);
+AttentionInstance PrefillFp8(int head_dim);
 
 }  // namespace quire::kernels::cuda

@@ -7,9 +7,9 @@ namespace quire::kernels::cuda {
 
 // One block per tile and KV head runs the spans in order (kWarps of 4), or one per span, of which
 // the last to arrive merges (kWarps of 1).
-template <int kHeadDim, int kWarps>
+template <int kHeadDim, int kWarps, KvType kType>
 QUIRE_DEVICE void Attention(const AttentionParams& params) {
-  using Block = AttentionBlock<kHeadDim, kWarps>;
+  using Block = AttentionBlock<kHeadDim, kWarps, kType>;
   const Block block(params);
   constexpr bool kApart = kWarps == 1;
   constexpr int kTiles = kAttentionSpan / kAttentionKeys;

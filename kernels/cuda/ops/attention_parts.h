@@ -22,7 +22,7 @@ struct RowKeys {
 };
 
 // Octets of rows in the workspace from `from` on, and their maxima and sums, as
-// AttentionRows::Store left them.
+// AttentionSums::Store left them.
 struct SavedRows {
   const float* from;
   const float* tail;

@@ -4,35 +4,30 @@
 // number modulo 8, so that copies and matrix loads meet no bank twice.
 #pragma once
 
+#include "kernels/cuda/device/half.h"
 #include "kernels/cuda/device/tensor_core.h"
-#include "kernels/cuda/ops/attention_parts.h"
+#include "kernels/cuda/ops/attention_sums.h"
 
 namespace quire::kernels::cuda {
 
-template <int kHeadDim>
-struct AttentionRows {
+template <int kHeadDim, KvType kType = KvType::kBF16>
+struct AttentionRows : AttentionSums<kHeadDim / 8> {
+  using Sums = AttentionSums<kHeadDim / 8>;
+  using Sums::kOctets, Sums::max, Sums::sum, Sums::out;
+  static constexpr bool kScaled = kType == KvType::kFp8;
   static constexpr int kPieces = kHeadDim / 8;  // of 16 bytes in a row
   static constexpr int kRowBytes = kHeadDim * 2;
-  static constexpr int kOctets = kHeadDim / 8;
-  static constexpr int kVectors = kOctets + 1;  // of 16 bytes that a lane keeps in the workspace
-
-  // Of the lane's rows g (0) and g + 8 (1): the maximum, the lane's own part of the sum until
-  // FoldSums, and the output before division.
-  float max[2];
-  float sum[2];
-  float out[kOctets][4];
 
   QUIRE_DEVICE static int Swizzled(int row, int piece) {
     return row * kRowBytes + (piece ^ (row & 7)) * 16;
   }
 
-  QUIRE_DEVICE void Clear() {
-    max[0] = max[1] = kNoScore;
-    sum[0] = sum[1] = 0.0f;
-#pragma unroll
-    for (int o = 0; o < kOctets; ++o) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) out[o][i] = 0.0f;
+  QUIRE_DEVICE static void Multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                    uint32_t b1) {
+    if constexpr (kType == KvType::kF16) {
+      MultiplyF16(d, a, b0, b1);
+    } else {
+      MultiplyBf16(d, a, b0, b1);
     }
   }
 
@@ -53,23 +48,25 @@ struct AttentionRows {
       for (int o = 0; o < 8; o += 2) {
         uint32_t b[4];
         LoadMatrices4(b, keys + Swizzled(8 * o + lane / 16 * 8 + lane % 8, piece + lane / 8 % 2));
-        MultiplyBf16(score[o], a, b[0], b[1]);
-        MultiplyBf16(score[o + 1], a, b[2], b[3]);
+        Multiply(score[o], a, b[0], b[1]);
+        Multiply(score[o + 1], a, b[2], b[3]);
       }
     }
   }
 
   // Scales and masks scores, raises the maxima, turns scores into weights e^(score − max), adds
-  // them to the sums: a lane its own columns in ascending order.
+  // them to the sums: a lane its own columns in ascending order. `factors`: what the scores of the
+  // tile's keys are multiplied by, where keys have scales.
   QUIRE_DEVICE void Softmax(const AttentionParams& params, const RowKeys& rows, int first_key,
-                            float (&score)[8][4]) {
+                            const float* factors, float (&score)[8][4]) {
     float top[2] = {kNoScore, kNoScore};
 #pragma unroll
     for (int o = 0; o < 8; ++o) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int key = first_key + 8 * o + Lane() % 4 * 2 + i % 2;
-        float s = score[o][i] * params.scale;
+        const int column = 8 * o + Lane() % 4 * 2 + i % 2;
+        const int key = first_key + column;
+        float s = score[o][i] * (kScaled ? factors[column] : params.scale);
         if (params.softcap > 0.0f) s = SoftCap(s, params.softcap);
         const bool seen = key >= rows.first[i / 2] && key <= rows.last[i / 2];
         score[o][i] = seen ? s : kNoScore;
@@ -106,90 +103,36 @@ struct AttentionRows {
     }
   }
 
-  // out += weights · values, weights rounded to bfloat16.
-  QUIRE_DEVICE void AddValues(const unsigned char* values, const float (&weight)[8][4]) {
+  // Two neighbouring weights, times their values' scales, as the tensor core takes them.
+  QUIRE_DEVICE static uint32_t PackWeights(float a, float b, const float* factors) {
+    if constexpr (kType == KvType::kF16) {
+      return PackF16(a, b);
+    } else if constexpr (kScaled) {
+      return PackBf16(a * factors[0], b * factors[1]);
+    } else {
+      return PackBf16(a, b);
+    }
+  }
+
+  // out += weights · values, weights rounded to the type of the product.
+  QUIRE_DEVICE void AddValues(const unsigned char* values, const float* factors,
+                              const float (&weight)[8][4]) {
     const int lane = Lane();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const float(&left)[4] = weight[2 * step];
       const float(&right)[4] = weight[2 * step + 1];
-      const uint32_t a[4] = {PackBf16(left[0], left[1]), PackBf16(left[2], left[3]),
-                             PackBf16(right[0], right[1]), PackBf16(right[2], right[3])};
+      const float* own = kScaled ? factors + 16 * step + lane % 4 * 2 : nullptr;
+      const float* next = kScaled ? own + 8 : nullptr;
+      const uint32_t a[4] = {PackWeights(left[0], left[1], own), PackWeights(left[2], left[3], own),
+                             PackWeights(right[0], right[1], next),
+                             PackWeights(right[2], right[3], next)};
 #pragma unroll
       for (int o = 0; o < kOctets; o += 2) {
         uint32_t b[4];
         LoadMatrices4Transposed(b, values + Swizzled(16 * step + lane % 16, o + lane / 16));
-        MultiplyBf16(out[o], a, b[0], b[1]);
-        MultiplyBf16(out[o + 1], a, b[2], b[3]);
-      }
-    }
-  }
-
-  // The four lanes of a row add up their parts of its sum: all of them hold the whole afterwards.
-  QUIRE_DEVICE void FoldSums() {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      sum[r] = sum[r] + ShuffleXor(sum[r], 1);
-      sum[r] = sum[r] + ShuffleXor(sum[r], 2);
-    }
-  }
-
-  // A lane's vectors in the workspace, at a distance of 32 lanes from each other.
-  QUIRE_DEVICE void Store(float* to) const {
-#pragma unroll
-    for (int o = 0; o < kOctets; ++o) {
-      Store16(to + o * 128, Vector16{{BitsOfFloat(out[o][0]), BitsOfFloat(out[o][1]),
-                                      BitsOfFloat(out[o][2]), BitsOfFloat(out[o][3])}});
-    }
-    Store16(to + kOctets * 128, Vector16{{BitsOfFloat(max[0]), BitsOfFloat(sum[0]),
-                                          BitsOfFloat(max[1]), BitsOfFloat(sum[1])}});
-  }
-
-  QUIRE_DEVICE void Load(const SavedRows& saved) {
-#pragma unroll
-    for (int o = 0; o < kOctets; ++o) saved.Octet(o, out[o]);
-    float tail[4];
-    saved.Tail(tail);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) (i % 2 == 0 ? max : sum)[i / 2] = tail[i];
-  }
-
-  QUIRE_DEVICE void Octet(int o, float (&v)[4]) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) v[i] = out[o][i];
-  }
-  QUIRE_DEVICE void Tail(float (&v)[4]) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) v[i] = i % 2 == 0 ? max[i / 2] : sum[i / 2];
-  }
-
-  // Merges other rows (these, or SavedRows) that came before (kEarlier) or after these. The earlier
-  // one's terms are multiplied first, so both ways give the same bits.
-  template <bool kEarlier, class Other>
-  QUIRE_DEVICE void Merge(const Other& other) {
-    float tail[4];
-    other.Tail(tail);
-    float mine[2];
-    float others[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float other_max = tail[2 * r];
-      const float other_sum = tail[2 * r + 1];
-      const float raised = other_max > max[r] ? other_max : max[r];
-      mine[r] = ExpOf(max[r] - raised);
-      others[r] = ExpOf(other_max - raised);
-      sum[r] = kEarlier ? Fma(sum[r], mine[r], other_sum * others[r])
-                        : Fma(other_sum, others[r], sum[r] * mine[r]);
-      max[r] = raised;
-    }
-#pragma unroll
-    for (int o = 0; o < kOctets; ++o) {
-      float there[4];
-      other.Octet(o, there);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        out[o][i] = kEarlier ? Fma(out[o][i], mine[i / 2], there[i] * others[i / 2])
-                             : Fma(there[i], others[i / 2], out[o][i] * mine[i / 2]);
+        Multiply(out[o], a, b[0], b[1]);
+        Multiply(out[o + 1], a, b[2], b[3]);
       }
     }
   }

@@ -1,8 +1,10 @@
 #include "kernels/cuda/ops/rope_append.h"
 
+#include "kernels/cuda/device/half.h"
 #include "kernels/cuda/device/memory.h"
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/device/sync.h"
+#include "kernels/kv_fp8.h"
 
 namespace quire::kernels::cuda {
 
@@ -30,6 +32,20 @@ QUIRE_DEVICE Vector16 Pack(const Eight& e) {
   for (int i = 0; i < 4; ++i) v.word[i] = PackBf16(e.x[2 * i], e.x[2 * i + 1]);
   return v;
 }
+
+QUIRE_DEVICE Vector16 PackHalves(const Eight& e) {
+  Vector16 v;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v.word[i] = PackF16(e.x[2 * i], e.x[2 * i + 1]);
+  return v;
+}
+
+// Where eight elements of a key or value go, and their head's scale.
+struct EightPlace {
+  void* base;
+  int64_t element;
+  float* scale;  // null in all lanes of a head but the first
+};
 
 // The cosines or sines of the elements `first` … first + 7 of a head, four of which never lie in
 // both halves.
@@ -89,9 +105,43 @@ struct HeadLanes {
       e.x[i] = Fma(e.x[i], cosine.x[i], first + i >= half ? product : -product);
     }
   }
+
+  // The scale of a head of which each lane holds eight elements.
+  QUIRE_DEVICE static Fp8Scale ScaleOf(const Eight& e) {
+    constexpr float kLargest = 3.402823466e38f;
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float size = e.x[i] < 0.0f ? -e.x[i] : e.x[i];
+      if (!(size <= kLargest)) size = FloatOfBits(0x7f800000u);  // so that one maximum tells both
+      if (size > largest) largest = size;
+    }
+#pragma unroll
+    for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+      const float other = ShuffleXor(largest, mask);
+      if (other > largest) largest = other;
+    }
+    return Fp8ScaleOf(largest, largest <= kLargest);
+  }
 };
 
-template <int kHeadDim>
+template <KvType kType>
+QUIRE_DEVICE void StoreEight(const EightPlace& to, const Eight& e, const Fp8Scale& scale) {
+  if constexpr (kType == KvType::kFp8) {
+    uint64_t codes = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      codes |= static_cast<uint64_t>(ToFp8(e.x[i] * scale.inverse)) << (8 * i);
+    }
+    *reinterpret_cast<uint64_t*>(static_cast<unsigned char*>(to.base) + to.element) = codes;
+    if (to.scale != nullptr) *to.scale = scale.scale;
+  } else {
+    Store16(static_cast<uint16_t*>(to.base) + to.element,
+            kType == KvType::kF16 ? PackHalves(e) : Pack(e));
+  }
+}
+
+template <int kHeadDim, KvType kType>
 QUIRE_DEVICE void RopeAppend(const RopeAppendParams& params) {
   using Lanes = HeadLanes<kHeadDim>;
   constexpr int kHeadsPerRound = kRopeThreads / Lanes::kLanes;
@@ -105,8 +155,9 @@ QUIRE_DEVICE void RopeAppend(const RopeAppendParams& params) {
   const Eight sine = LoadAngles(angles + half, element, half);
   uint16_t* row = params.qkv + static_cast<size_t>(token) * params.stride;
   const int slot = position & ((1 << params.block_shift) - 1);
-  const int64_t place = params.pages[token] * params.page_stride +
-                        static_cast<int64_t>(slot) * params.head_dim + element;
+  const int64_t page = params.pages[token];
+  const int64_t place =
+      page * params.page_stride + static_cast<int64_t>(slot) * params.token_stride + element;
   const int turned = params.heads + params.kv_heads;
   const int all = turned + params.kv_heads;
   for (int first = 0; first < all; first += kHeadsPerRound) {
@@ -117,20 +168,76 @@ QUIRE_DEVICE void RopeAppend(const RopeAppendParams& params) {
     Eight e = Unpack(raw);
     Lanes::Normalise(params, head < params.heads ? params.q_norm : params.k_norm, e);
     Lanes::Rotate(half, cosine, sine, e);
+    const bool is_value = head >= turned;
+    if (is_value) e = Unpack(raw);
+    Fp8Scale scale;
+    if constexpr (kType == KvType::kFp8) scale = Lanes::ScaleOf(e);
     if (!exists) continue;
     if (head < params.heads) {
       Store16(row + head * params.head_dim + element, Pack(e));
-    } else if (head < turned) {
-      Store16(params.keys + place + (head - params.heads) * params.head_stride, Pack(e));
+      continue;
+    }
+    const int kv_head = head - (is_value ? turned : params.heads);
+    EightPlace to{is_value ? params.values : params.keys, place + kv_head * params.head_stride,
+                  nullptr};
+    if (kType == KvType::kFp8 && element == 0) {
+      to.scale = (is_value ? params.value_scales : params.key_scales) +
+                 page * params.scale_page_stride + (kv_head << params.block_shift) + slot;
+    }
+    if (kType == KvType::kBF16 && is_value) {
+      Store16(static_cast<uint16_t*>(to.base) + to.element, raw);
     } else {
-      Store16(params.values + place + (head - turned) * params.head_stride, raw);
+      StoreEight<kType>(to, e, scale);
     }
   }
 }
 
-QUIRE_KERNEL(rope_append_64, RopeAppendParams, kRopeThreads, 1) { RopeAppend<64>(params); }
-QUIRE_KERNEL(rope_append_128, RopeAppendParams, kRopeThreads, 1) { RopeAppend<128>(params); }
-QUIRE_KERNEL(rope_append_256, RopeAppendParams, kRopeThreads, 1) { RopeAppend<256>(params); }
+QUIRE_KERNEL(rope_append_64, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<64, KvType::kBF16>(params);
+}
+QUIRE_KERNEL(rope_append_128, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<128, KvType::kBF16>(params);
+}
+QUIRE_KERNEL(rope_append_256, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<256, KvType::kBF16>(params);
+}
+QUIRE_KERNEL(rope_append_f16_64, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<64, KvType::kF16>(params);
+}
+QUIRE_KERNEL(rope_append_f16_128, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<128, KvType::kF16>(params);
+}
+QUIRE_KERNEL(rope_append_f16_256, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<256, KvType::kF16>(params);
+}
+QUIRE_KERNEL(rope_append_fp8_64, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<64, KvType::kFp8>(params);
+}
+QUIRE_KERNEL(rope_append_fp8_128, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<128, KvType::kFp8>(params);
+}
+QUIRE_KERNEL(rope_append_fp8_256, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<256, KvType::kFp8>(params);
+}
+
+namespace {
+
+// The least compiled head dimension that holds this one.
+runtime::KernelHandle KernelFor(KvType type, int head_dim) {
+  const int size = head_dim <= 64 ? 0 : head_dim <= 128 ? 1 : 2;
+  const runtime::KernelHandle of_bf16[] = {QUIRE_KERNEL_OF(rope_append_64, kRopeThreads),
+                                           QUIRE_KERNEL_OF(rope_append_128, kRopeThreads),
+                                           QUIRE_KERNEL_OF(rope_append_256, kRopeThreads)};
+  const runtime::KernelHandle of_f16[] = {QUIRE_KERNEL_OF(rope_append_f16_64, kRopeThreads),
+                                          QUIRE_KERNEL_OF(rope_append_f16_128, kRopeThreads),
+                                          QUIRE_KERNEL_OF(rope_append_f16_256, kRopeThreads)};
+  const runtime::KernelHandle of_fp8[] = {QUIRE_KERNEL_OF(rope_append_fp8_64, kRopeThreads),
+                                          QUIRE_KERNEL_OF(rope_append_fp8_128, kRopeThreads),
+                                          QUIRE_KERNEL_OF(rope_append_fp8_256, kRopeThreads)};
+  return type == KvType::kF16 ? of_f16[size] : type == KvType::kFp8 ? of_fp8[size] : of_bf16[size];
+}
+
+}  // namespace
 
 runtime::Error LaunchRopeAppend(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
                                 RopeAppendParams params) {
@@ -143,12 +250,18 @@ runtime::Error LaunchRopeAppend(runtime::Runtime& runtime, runtime::StreamId str
            ": a multiple of 8 up to the head dimension is needed";
   }
   if (params.stride % 8 != 0) return "rope_append: the stride of qkv must be a multiple of 8";
+  if (params.token_stride == 0) params.token_stride = head_dim;
+  if (params.type == KvType::kF32) {
+    return "rope_append: pages of float32; bfloat16, float16 and fp8 are served";
+  }
+  if (params.token_stride < head_dim || params.token_stride % 8 != 0) {
+    return "rope_append: tokens " + std::to_string(params.token_stride) +
+           " elements apart for heads of " + std::to_string(head_dim) +
+           ": a multiple of 8 is needed";
+  }
   if (params.tokens <= 0) return {};
   params.head_dim = head_dim;
-  const auto kernel = head_dim <= 64    ? QUIRE_KERNEL_OF(rope_append_64, kRopeThreads)
-                      : head_dim <= 128 ? QUIRE_KERNEL_OF(rope_append_128, kRopeThreads)
-                                        : QUIRE_KERNEL_OF(rope_append_256, kRopeThreads);
-  return runtime.Launch(stream, kernel,
+  return runtime.Launch(stream, KernelFor(params.type, head_dim),
                         runtime::ShapeOf(static_cast<uint32_t>(params.tokens), 1, 0, params));
 }
 

@@ -2,13 +2,16 @@
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"
+#include "kernels/kv_layout.h"
 
 namespace quire::kernels::cuda {
 
 // qkv: bfloat16 [tokens][stride], heads in the order q, k, v. q is normalised (RMS over head_dim,
 // when q_norm is given), rotated and written back; k likewise into its page; v into its page as it
-// is. Angles: for position p, cosines at [2 · half · p + i] and sines at [2 · half · p + half + i]
-// of the pair (i, i + half), half = rotary_dim / 2; elements behind rotary_dim stay.
+// is. Pages of float16 get both rounded to it; pages of fp8 codes and scales as kernels/kv_fp8.h
+// has them, of k in float32. Angles: for position p, cosines at [2 · half · p + i] and sines at [2
+// · half · p + half + i] of the pair (i, i + half), half = rotary_dim / 2; elements behind
+// rotary_dim stay.
 struct RopeAppendParams {
   uint16_t* qkv = nullptr;
   int stride = 0;  // elements, a multiple of 8
@@ -22,10 +25,15 @@ struct RopeAppendParams {
   float epsilon = 1e-6f;
   float weight_offset = 0.0f;
   // As in AttentionParams.
-  uint16_t* keys = nullptr;
-  uint16_t* values = nullptr;
+  KvType type = KvType::kBF16;
+  void* keys = nullptr;
+  void* values = nullptr;
   int64_t page_stride = 0;
   int64_t head_stride = 0;
+  int token_stride = 0;
+  float* key_scales = nullptr;
+  float* value_scales = nullptr;
+  int64_t scale_page_stride = 0;
   int block_shift = 4;
   int heads = 0;
   int kv_heads = 0;

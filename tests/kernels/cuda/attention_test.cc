@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/ops/fp8.h"
 #include "tests/kernels/cuda/device_bed.h"
+#include "tests/kernels/cuda/kv_head.h"
 
 namespace quire::kernels::cuda::test {
 namespace {
@@ -15,6 +17,7 @@ struct AttentionCase {
   int window = 0;
   float softcap = 0.0f;
   int block_shift = 4;
+  KvType type = KvType::kBF16;
 };
 
 // One sequence's part of a step.
@@ -27,6 +30,15 @@ struct Part {
 std::vector<uint16_t> Vectors(int kind, int sequence, int position, int count) {
   return RandomBf16(static_cast<size_t>(count),
                     static_cast<uint64_t>(kind) * 1000003 + sequence * 65537 + position);
+}
+
+// Key (2 + 2 · head) or value (3 + 2 · head) as the pages hold it.
+KvHead Stored(const AttentionCase& c, int kind, int sequence, int position) {
+  std::vector<float> x;
+  for (const uint16_t bits : Vectors(kind, sequence, position, c.head_dim)) {
+    x.push_back(Widen(bits));
+  }
+  return StoredHead(c.type, x);
 }
 
 class AttentionBed {
@@ -103,31 +115,30 @@ class AttentionBed {
     std::vector<int32_t> pages(parts.size() * blocks + 3);
     for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i);
     std::shuffle(pages.begin(), pages.end(), Engine{&random_});
-    const size_t head_stride = static_cast<size_t>(page_tokens) * c.head_dim;
-    const size_t page_stride = 2 * c.kv_heads * head_stride;
-    std::vector<uint16_t> pool(pages.size() * page_stride, 0xffff);
+    const KvPage page(c.type, c.head_dim, c.kv_heads, page_tokens);
+    std::vector<unsigned char> pool(pages.size() * page.bytes, 0xff);
     std::vector<int32_t> table(parts.size() * blocks, -1);
     for (size_t s = 0; s < parts.size(); ++s) {
       const int begin = c.window > 0 ? std::max(0, parts[s].first_position - c.window + 1) : 0;
       for (int p = begin; p < parts[s].first_position + parts[s].token_count; ++p) {
         const size_t block = s * blocks + p / page_tokens;
         table[block] = pages[block];
+        unsigned char* to = pool.data() + pages[block] * page.bytes;
         for (int h = 0; h < c.kv_heads; ++h) {
-          const size_t at = pages[block] * page_stride + h * head_stride +
-                            static_cast<size_t>(p % page_tokens) * c.head_dim;
-          const auto key = Vectors(2 + 2 * h, static_cast<int>(s), p, c.head_dim);
-          const auto value = Vectors(3 + 2 * h, static_cast<int>(s), p, c.head_dim);
-          std::copy(key.begin(), key.end(), pool.begin() + at);
-          std::copy(value.begin(), value.end(), pool.begin() + at + c.kv_heads * head_stride);
+          for (const bool value : {false, true}) {
+            const KvHead head = Stored(c, 2 + value + 2 * h, static_cast<int>(s), p);
+            const int token = p % page_tokens;
+            memcpy(to + page.Place(value, h, token), head.bytes.data(), head.bytes.size());
+            if (c.type != KvType::kFp8) continue;
+            const size_t scales = value ? page.value_scales : page.key_scales;
+            memcpy(to + scales + 4 * (h * page_tokens + token), &head.scale, 4);
+          }
         }
       }
     }
     params.block_tables = bed_.Put(table);
     params.block_table_stride = blocks;
-    params.keys = bed_.Put(pool);
-    params.values = params.keys + c.kv_heads * head_stride;
-    params.page_stride = static_cast<int64_t>(page_stride);
-    params.head_stride = static_cast<int64_t>(head_stride);
+    page.Fill(c.type, bed_.Put(pool), params);
   }
 
   AttentionCase case_;
@@ -148,25 +159,25 @@ void ExpectExact(const AttentionCase& c, const std::vector<Part>& parts,
       const int begin = c.window > 0 ? std::max(0, position - c.window + 1) : 0;
       for (int h = 0; h < c.kv_heads * c.group; ++h) {
         std::vector<double> weight;
-        std::vector<std::vector<uint16_t>> values;
+        std::vector<std::vector<double>> values;
         double sum = 0.0;
         for (int p = begin; p <= position; ++p) {
-          const auto key = Vectors(2 + 2 * (h / c.group), id, p, c.head_dim);
+          const auto key = Stored(c, 2 + 2 * (h / c.group), id, p).meaning;
           double score = 0.0;
           for (int d = 0; d < c.head_dim; ++d) {
-            score += static_cast<double>(Widen(q[h * c.head_dim + d])) * Widen(key[d]);
+            score += static_cast<double>(Widen(q[h * c.head_dim + d])) * key[d];
           }
           score *= 0.125;
           if (c.softcap > 0) score = c.softcap * std::tanh(score / c.softcap);
           weight.push_back(std::exp(score));
           sum += weight.back();
-          values.push_back(Vectors(3 + 2 * (h / c.group), id, p, c.head_dim));
+          values.push_back(Stored(c, 3 + 2 * (h / c.group), id, p).meaning);
         }
         for (int d = 0; d < c.head_dim; ++d) {
           double exact = 0.0;
           double magnitude = 0.0;
           for (size_t p = 0; p < weight.size(); ++p) {
-            const double term = weight[p] / sum * Widen(values[p][d]);
+            const double term = weight[p] / sum * values[p][d];
             exact += term;
             magnitude += std::abs(term);
           }
@@ -195,6 +206,81 @@ TEST(CudaAttention, IsTheFloat64MeaningInEveryKernel) {
     AttentionBed large(c, ++seed);
     ExpectExact(c, prefill, large.Run(prefill, 64));
   }
+}
+
+TEST(CudaAttention, IsTheFloat64MeaningOfWhatPagesOfOtherTypesHold) {
+  uint64_t seed = 80;
+  for (const KvType type : {KvType::kF16, KvType::kFp8}) {
+    for (const AttentionCase& c :
+         {AttentionCase{64, 2, 4, 0, 0.0f, 4, type}, AttentionCase{128, 1, 8, 33, 0.0f, 6, type},
+          AttentionCase{256, 1, 4, 0, 20.0f, 4, type}, AttentionCase{8, 2, 2, 0, 0.0f, 5, type},
+          AttentionCase{88, 1, 3, 70, 0.0f, 5, type}, AttentionCase{200, 1, 2, 0, 0.0f, 4, type}}) {
+      SCOPED_TRACE(static_cast<int>(type) * 10000 + c.head_dim);
+      const std::vector<Part> decode = {{0, 1}, {63, 1}, {130, 1}, {17, 1}};
+      AttentionBed small(c, ++seed);
+      ExpectExact(c, decode, small.Run(decode, 16));
+      const std::vector<Part> prefill = {{0, 9}, {100, 1}};
+      AttentionBed large(c, ++seed);
+      ExpectExact(c, prefill, large.Run(prefill, 64));
+    }
+  }
+}
+
+TEST(CudaAttention, PagesOfOtherTypesGiveTheSameBitsInPrefillDecodeAndManySpans) {
+  for (const KvType type : {KvType::kF16, KvType::kFp8}) {
+    for (const AttentionCase& c :
+         {AttentionCase{64, 2, 2, 0, 0.0f, 4, type}, AttentionCase{40, 1, 2, 300, 0.0f, 5, type},
+          AttentionCase{256, 1, 2, 0, 0.0f, 6, type}}) {
+      SCOPED_TRACE(static_cast<int>(type) * 10000 + c.head_dim);
+      const auto width = static_cast<size_t>(c.kv_heads * c.group * c.head_dim);
+      AttentionBed prefill_bed(c, 90);
+      const std::vector<Part> prefill = {{510, 5}};
+      const auto whole = prefill_bed.Run(prefill, 64);
+      ExpectExact(c, prefill, whole);
+      for (const int t : {0, 1, 2, 4}) {
+        AttentionBed decode_bed(c, 91 + t);
+        const auto one = decode_bed.Run({{510 + t, 1}}, 16);
+        ASSERT_EQ(memcmp(one.data(), &whole[t * width], 2 * width), 0) << t;
+      }
+    }
+  }
+}
+
+TEST(CudaAttention, QueriesBeyondFloat16AreItsLargest) {
+  EXPECT_EQ(SaturatedF16(1e30f), 65504.0f);
+  EXPECT_EQ(SaturatedF16(-1e30f), -65504.0f);
+  EXPECT_TRUE(std::isnan(SaturatedF16(std::nanf(""))));
+}
+
+TEST(CudaAttention, CodesOfFp8AreWidenedExactly) {
+  for (uint32_t code = 0; code < 256; ++code) {
+    if ((code & 0x7fu) == 0x7fu) continue;  // never written
+    uint32_t low = 0;
+    uint32_t high = 0;
+    WidenFp8(code | (code ^ 0x80u) << 8 | 0x38u << 16 | code << 24, low, high);
+    const float exact = FromFp8(static_cast<uint8_t>(code));
+    EXPECT_EQ(device::LowBf16(low), exact) << code;
+    EXPECT_EQ(device::HighBf16(low), -exact) << code;
+    EXPECT_EQ(device::LowBf16(high), 1.0f) << code;
+    EXPECT_EQ(device::HighBf16(high), exact) << code;
+  }
+}
+
+TEST(CudaAttention, Float16IsRoundedToTheNearestEven) {
+  for (uint32_t bits = 0; bits < 0x7c00u; ++bits) {
+    const float here = device::ToFloat(device::F16{static_cast<uint16_t>(bits)});
+    const float next = bits + 1 == 0x7c00u
+                           ? 65536.0f
+                           : device::ToFloat(device::F16{static_cast<uint16_t>(bits + 1)});
+    const float middle = here + (next - here) / 2;
+    ASSERT_EQ(device::F16Bits(here), bits);
+    ASSERT_EQ(device::F16Bits(-here), bits | 0x8000u);
+    ASSERT_EQ(device::F16Bits(middle), bits + bits % 2) << bits;
+    ASSERT_EQ(device::F16Bits(std::nextafterf(middle, 0.0f)), bits) << bits;
+    ASSERT_EQ(device::F16Bits(std::nextafterf(middle, 1e9f)), bits + 1) << bits;
+  }
+  EXPECT_EQ(device::F16Bits(1e30f), 0x7c00u);
+  EXPECT_EQ(device::F16Bits(std::nanf("")) & 0x7fffu, 0x7fffu);
 }
 
 TEST(CudaAttention, ManySpansAreMergedByTheLastBlock) {
@@ -269,24 +355,39 @@ TEST(CudaAttention, KeepsItsBudget) {
     const char* kernel;
     int rows;
     Part part;
+    KvType type = KvType::kBF16;
   };
   for (const Shape& s : {Shape{64, "attention_decode_64", 16, {1023, 1}},
                          Shape{128, "attention_decode_128", 16, {1023, 1}},
                          Shape{256, "attention_decode_256", 16, {511, 1}},
                          Shape{64, "attention_prefill_64", 64, {1020, 4}},
                          Shape{128, "attention_prefill_128", 64, {1020, 4}},
-                         Shape{256, "attention_prefill_256", 64, {508, 4}}}) {
+                         Shape{256, "attention_prefill_256", 64, {508, 4}},
+                         Shape{64, "attention_decode_f16_64", 16, {1023, 1}, KvType::kF16},
+                         Shape{128, "attention_decode_f16_128", 16, {1023, 1}, KvType::kF16},
+                         Shape{256, "attention_decode_f16_256", 16, {511, 1}, KvType::kF16},
+                         Shape{64, "attention_prefill_f16_64", 64, {1020, 4}, KvType::kF16},
+                         Shape{128, "attention_prefill_f16_128", 64, {1020, 4}, KvType::kF16},
+                         Shape{256, "attention_prefill_f16_256", 64, {508, 4}, KvType::kF16},
+                         Shape{64, "attention_decode_fp8_64", 16, {511, 1}, KvType::kFp8},
+                         Shape{128, "attention_decode_fp8_128", 16, {511, 1}, KvType::kFp8},
+                         Shape{256, "attention_decode_fp8_256", 16, {511, 1}, KvType::kFp8},
+                         Shape{64, "attention_prefill_fp8_64", 64, {1020, 4}, KvType::kFp8},
+                         Shape{128, "attention_prefill_fp8_128", 64, {1020, 4}, KvType::kFp8},
+                         Shape{256, "attention_prefill_fp8_256", 64, {508, 4}, KvType::kFp8}}) {
     AttentionCase c;
     c.head_dim = s.head_dim;
     c.kv_heads = 2;
     c.group = 16;
+    c.type = s.type;
     AttentionBed bed(c, 70);
     bed.Run({s.part}, s.rows);
     const double keys = s.part.first_position + s.part.token_count;
-    const double elements = (2 * keys + 2.0 * s.part.token_count * c.group) * s.head_dim;
+    const double key_bytes = s.type == KvType::kFp8 ? s.head_dim + 4 : 2 * s.head_dim;
+    const double row_bytes = 2.0 * s.part.token_count * c.group * 2 * s.head_dim;  // in and out
     const double tiles = 2.0 * s.part.token_count * c.group * keys * s.head_dim / (16 * 8 * 16);
-    ExpectWithinBudget(bed.bed().runtime(), s.kernel, 2 * c.kv_heads * elements,
-                       c.kv_heads * tiles);
+    ExpectWithinBudget(bed.bed().runtime(), s.kernel,
+                       c.kv_heads * (2 * keys * key_bytes + row_bytes), c.kv_heads * tiles);
   }
 }
 
@@ -309,6 +410,14 @@ TEST(CudaAttention, WhatItCannotServeIsRefused) {
   EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
   params.block_shift = 4;
   plan.rows_per_tile = 32;
+  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
+  plan.rows_per_tile = 16;
+  params.type = KvType::kF32;
+  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
+  params.type = KvType::kFp8;
+  params.token_stride = 72;
+  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
+  params.token_stride = 48;
   EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
 }
 

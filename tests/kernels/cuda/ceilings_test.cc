@@ -190,8 +190,9 @@ class Rates : public Ceilings {
     const std::vector<uint16_t> piece = RandomBf16(Size(1 << 20, 1 << 10), 5);
     params.q = Repeated(elements, piece);
     params.out = bed_.New<uint16_t>(elements);
-    params.keys = Repeated(tables.size() * static_cast<size_t>(params.page_stride), piece);
-    params.values = params.keys + kKvHeads * kHeadStride;
+    const auto* pages = Repeated(tables.size() * static_cast<size_t>(params.page_stride), piece);
+    params.keys = pages;
+    params.values = pages + kKvHeads * kHeadStride;
     params.sequences = bed_.Put(rows);
     params.tiles = bed_.Put(tiles);
     params.block_tables = bed_.Put(tables);

@@ -72,8 +72,9 @@ class RopeBed {
       params.q_norm = bed_.Put(RandomBf16(c.head_dim, 2));
       params.k_norm = bed_.Put(RandomBf16(c.head_dim, 3));
     }
-    params.keys = bed_.New<uint16_t>(pool);
-    params.values = params.keys + c.kv_heads * HeadStride();
+    auto* pages_of_layer = bed_.New<uint16_t>(pool);
+    params.keys = pages_of_layer;
+    params.values = pages_of_layer + c.kv_heads * HeadStride();
     params.page_stride = static_cast<int64_t>(PageStride());
     params.head_stride = static_cast<int64_t>(HeadStride());
     params.block_shift = c.block_shift;
@@ -81,7 +82,7 @@ class RopeBed {
     params.kv_heads = c.kv_heads;
     bed_.Check(LaunchRopeAppend(bed_.runtime(), bed_.stream(), c.head_dim, params));
     return {bed_.Get(params.qkv, static_cast<size_t>(tokens) * Width()),
-            bed_.Get(params.keys, pool)};
+            bed_.Get(pages_of_layer, pool)};
   }
 
   // The first element of a token's key (or value) of one head in the pool.

@@ -60,11 +60,14 @@ TEST(WorkerConfig, ThePageIsTheDevicesUnlessItIsGiven) {
   EXPECT_EQ(BlockSizeOf(c), 32);
 }
 
-TEST(WorkerConfig, AGpuHasOneTypeOfKeysAndValues) {
-  EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--kv-cache-dtype=bfloat16"}), "");
-  EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--kv-cache-dtype=fp8"}),
-            "--kv-cache-dtype: a GPU keeps keys and values in bfloat16 alone, is 'fp8'; leave it "
-            "out, or set --device cpu");
+TEST(WorkerConfig, WhatAGpuKeepsOtherwise) {
+  for (const char* type : {"auto", "bfloat16", "float16", "fp8"}) {
+    EXPECT_EQ(CheckError({"--model=m", "--device=cuda", std::string("--kv-cache-dtype=") + type}),
+              "");
+  }
+  EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--kv-cache-dtype=float32"}),
+            "--kv-cache-dtype: a GPU keeps keys and values in bfloat16, float16 or fp8, is "
+            "'float32'; leave it out, or set --device cpu");
   EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--dequantize-weights"}), "");
   EXPECT_EQ(CheckError({"--model=m", "--dequantize-weights"}),
             "--dequantize-weights: quantised weights stay as they are on the CPU; leave it out, or "

@@ -4,18 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "tests/golden/driver.h"
-#include "tests/golden/golden_file.h"
-#include "tests/kernels/cuda/backend/device.h"
-#include "worker/model/model.h"
+#include "tests/kernels/cuda/backend/rows.h"
 
 namespace quire::golden {
 namespace {
@@ -48,44 +42,6 @@ const char* const kFixtures[] = {
     "opt-untied",
 };
 
-std::unique_ptr<model::Model> Open(const std::string& name) {
-  std::string path = SourceFolder() + "/tests/golden/models/" + name;
-  if (std::filesystem::exists(path + "/model.gguf")) path += "/model.gguf";
-  model::LoadOptions options;
-  options.with_text = false;
-  auto model = model::LoadModel(path, options);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return model.ok() ? *std::move(model) : nullptr;
-}
-
-// Rows of all tokens, fed in pieces of `chunk`; 0: at once.
-std::vector<Row> RunAll(Driver& driver, std::span<const int32_t> tokens, size_t chunk) {
-  driver.Reset();
-  std::vector<Row> rows;
-  for (size_t begin = 0; begin < tokens.size();) {
-    const size_t count = chunk == 0 ? tokens.size() : std::min(chunk, tokens.size() - begin);
-    std::vector<int32_t> wanted(count);
-    std::iota(wanted.begin(), wanted.end(), 0);
-    for (Row& row : driver.Feed(tokens.subspan(begin, count), wanted)) {
-      rows.push_back(std::move(row));
-    }
-    begin += count;
-  }
-  return rows;
-}
-
-double SquaredNorm(const std::vector<float>& a) {
-  double sum = 0.0;
-  for (const float x : a) sum += static_cast<double>(x) * x;
-  return sum;
-}
-
-std::vector<float> Difference(const std::vector<float>& a, const std::vector<float>& b) {
-  std::vector<float> out(a.size());
-  for (size_t i = 0; i < a.size(); ++i) out[i] = a[i] - b[i];
-  return out;
-}
-
 double Largest(const std::vector<float>& a) {
   double largest = 0.0;
   for (const float x : a) {
@@ -95,22 +51,9 @@ double Largest(const std::vector<float>& a) {
   return largest;
 }
 
-std::unique_ptr<Driver> Drive(const model::Model& model, bool cuda) {
-  DriverOptions options;
-  options.max_positions = 128;
-  if (cuda) options.make_backend = MakeDeviceBackend;
-  std::string error;
-  std::unique_ptr<Driver> driver = Driver::Make(model, options, error);
-  EXPECT_NE(driver, nullptr) << error;
-  return driver;
-}
-
 class CudaParityTest : public testing::TestWithParam<const char*> {
  protected:
-  CudaParityTest()
-      : model_(Open(GetParam())),
-        golden_(
-            ReadGolden(SourceFolder() + "/tests/golden/models/" + GetParam() + "/golden.json")) {}
+  CudaParityTest() : model_(OpenFixture(GetParam())), golden_(GoldenOf(GetParam())) {}
 
   std::unique_ptr<model::Model> model_;
   Golden golden_;
@@ -120,8 +63,8 @@ class CudaParityTest : public testing::TestWithParam<const char*> {
 // loses in the rows that are kept of it.
 TEST_P(CudaParityTest, LosesWhatBfloat16Loses) {
   ASSERT_NE(model_, nullptr);
-  const std::unique_ptr<Driver> cuda = Drive(*model_, true);
-  const std::unique_ptr<Driver> cpu = Drive(*model_, false);
+  const std::unique_ptr<Driver> cuda = DriveDevice(*model_);
+  const std::unique_ptr<Driver> cpu = DriveCpu(*model_);
   ASSERT_TRUE(cuda != nullptr && cpu != nullptr);
   const std::vector<Row> exact = RunAll(*cpu, golden_.tokens, 0);
   const std::vector<Row> got = RunAll(*cuda, golden_.tokens, 0);
@@ -149,7 +92,7 @@ class CudaChunksTest : public CudaParityTest {};
 
 TEST_P(CudaChunksTest, ChangeNoBit) {
   ASSERT_NE(model_, nullptr);
-  const std::unique_ptr<Driver> cuda = Drive(*model_, true);
+  const std::unique_ptr<Driver> cuda = DriveDevice(*model_);
   ASSERT_NE(cuda, nullptr);
   const std::span<const int32_t> tokens(golden_.tokens.data(), 22);
   const std::vector<Row> whole = RunAll(*cuda, tokens, 0);
@@ -161,11 +104,7 @@ TEST_P(CudaChunksTest, ChangeNoBit) {
   }
 }
 
-std::string NameOf(const testing::TestParamInfo<const char*>& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
+std::string NameOf(const testing::TestParamInfo<const char*>& info) { return TestName(info.param); }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaParityTest, testing::ValuesIn(kFixtures), NameOf);
 INSTANTIATE_TEST_SUITE_P(Models, CudaChunksTest,
