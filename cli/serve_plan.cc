@@ -98,6 +98,12 @@ std::string VariableName(std::string_view flag) {
   return variable;
 }
 
+// Never as if it had not been said: a key that somebody meant to ask for would not be asked for.
+absl::Status IsEmpty(const std::string& flag) {
+  return InvalidArgument("--" + flag + ": is empty; give a value, or leave the flag and " +
+                         VariableName(flag) + " out");
+}
+
 // Lists are told apart by commas there.
 absl::Status AppendVariable(const Forwarded& f, const config::ParseResult& result,
                             std::vector<std::string>& variables) {
@@ -110,9 +116,11 @@ absl::Status AppendVariable(const Forwarded& f, const config::ParseResult& resul
                              ": a value has a comma in it, which is what tells values apart in "
                              "the environment; use one without");
     }
+    if (value.empty()) return IsEmpty(f.flag.name);
     if (variable.size() > start) variable += ',';
     variable += value;
   }
+  if (variable.size() == start) return IsEmpty(f.flag.name);
   variables.push_back(std::move(variable));
   return absl::OkStatus();
 }

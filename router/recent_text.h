@@ -2,9 +2,8 @@
 // as they come slowly, else they get the last one.
 //
 // Owner: main; event loop only.
-//  1. It is made at most kMadePerSecond times a second, a burst of two seconds' worth apart; what
-//  an
-//     asker beyond gets is as old as the time between two of them.
+//  1. It is made at most kMadePerSecond times a second, a burst of two seconds' worth apart; an
+//     asker beyond gets one that is as old as the time between two of them.
 //  2. Each asker is answered once, in the order in which the texts were ready.
 #pragma once
 

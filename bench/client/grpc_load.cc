@@ -28,6 +28,7 @@ class StreamCall final : public grpc::ClientReadReactor<v1::GenerateResponse> {
 
  private:
   void CancelAt(int64_t tokens);
+  void Take(const v1::GenerateResponse& event);
 
   GrpcLoad& load_;
   const LoadOptions& options_;
@@ -124,6 +125,7 @@ void StreamCall::Begin(v1::Inference::Stub& stub) {
   request_.mutable_sampling()->set_max_tokens(options_.max_tokens);
   request_.mutable_sampling()->set_ignore_eos(true);
   request_.set_omit_text(true);
+  request_.set_joined_events(true);
   context_.set_deadline(DeadlineOf(options_));
   begun_at_ = SteadyMicros();
   stub.async()->Generate(&context_, &request_, this);
@@ -142,15 +144,20 @@ void StreamCall::CancelAt(int64_t tokens) {
 
 void StreamCall::OnReadDone(bool ok) {
   if (!ok) return;
-  if (message_.has_delta()) {
-    const v1::Delta& delta = message_.delta();
+  Take(message_);
+  for (const v1::GenerateResponse& event : message_.more()) Take(event);
+  StartRead(&message_);
+}
+
+void StreamCall::Take(const v1::GenerateResponse& event) {
+  if (event.has_delta()) {
+    const v1::Delta& delta = event.delta();
     if (delta.first_index() != static_cast<uint64_t>(outcome_.tokens)) outcome_.wrong = true;
     const std::vector<int32_t> ids(delta.token_ids().begin(), delta.token_ids().end());
     if (outcome_.Take(options_, seed_, ids, begun_at_)) load_.tally.Opened();
     if (!outcome_.cancelled) CancelAt(outcome_.tokens);
   }
-  usage_seen_ = usage_seen_ || message_.has_usage();
-  StartRead(&message_);
+  usage_seen_ = usage_seen_ || event.has_usage();
 }
 
 void StreamCall::OnDone(const grpc::Status& status) {

@@ -81,6 +81,8 @@ def commit():
 def list_cases(binary, suites):
     """Full names of a GoogleTest binary's cases, in its order, of the suites that match."""
     done = subprocess.run([str(binary), "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise RuntimeError(f"{binary} --gtest_list_tests: exit code {done.returncode}: {done.stderr.strip()[-300:]}")
     cases, suite = [], ""
     for line in done.stdout.splitlines():
         if line and not line.startswith(" "):
@@ -200,7 +202,13 @@ def run_stages(results, programs, args, missing):
         if args.only and stage not in args.only:
             continue
         absent = missing or programs.absent(stage)
-        cases = [("all", None)] if absent else programs.cases(stage, what)
+        try:
+            cases = [("all", None)] if absent else programs.cases(stage, what)
+            if not cases:
+                raise RuntimeError("no case of this stage is in the test binary")
+        except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+            results.add(stage, "all", "failed", why=str(error))
+            continue
         for case, command in cases:
             if results.done(stage, case):
                 continue
@@ -211,6 +219,8 @@ def run_stages(results, programs, args, missing):
             if isinstance(what, list) and (bandwidth := results.figure("read_bandwidth")):
                 command = [*command, "--bandwidth", str(bandwidth)]
             state, seconds, figures, why = run_case(command, min(limit_s, left))
+            if state == "failed" and left < limit_s and seconds >= left:
+                state, why = "not run", f"the budget of {args.budget_s} s was used up within it"
             results.add(stage, case, state, seconds, figures, why)
             if state == "not run" and why.startswith("no device"):
                 absent = why  # so are the others

@@ -252,7 +252,13 @@ absl::Status Schema::TakeEnvironment(const Environment& environment, ParseResult
       QUIRE_RETURN_IF_ERROR(Give(*entry, value, Origin::kEnvironment, variable));
       continue;
     }
-    for (const std::string& part : SplitList(value)) {
+    const std::vector<std::string> parts = SplitList(value);
+    // A key that was meant to be asked for would not be.
+    if (parts.empty() && entry->flag.secret) {
+      return InvalidArgument("environment variable " + variable +
+                             ": is set and empty; give it a value, or unset it");
+    }
+    for (const std::string& part : parts) {
       QUIRE_RETURN_IF_ERROR(Give(*entry, part, Origin::kEnvironment, variable));
     }
   }

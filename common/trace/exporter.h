@@ -3,13 +3,10 @@
 // Owner: main. Offer may be called on any thread and never waits: it takes a lock for the time of a
 // move. The thread makes messages and sends them, one at a time.
 //  1. At most max_queue spans wait; more are dropped and counted.
-//  2. A batch that could not be delivered is counted and dropped: a collector that is down costs
-//  its
-//     spans and nothing else. Between failures lie 1 s to 30 s, doubling, in which the queue fills
-//     up.
-//  3. Its end sends what waits, once, and takes last_exports_ms at most, whatever a collector or
-//  the
-//     resolver of names does: a thread that is held longer is left alone with what it needs, and
+//  2. A batch that could not be delivered is counted and dropped: of a collector that is down only
+//     spans are lost. Between failures lie 1 s to 30 s, doubling, in which the queue fills up.
+//  3. Its end sends what waits, once, and takes last_exports_ms at most, whatever collectors or
+//     resolvers of names do: a thread that is held longer is left alone with what it needs, and
 //     has no word any more.
 #pragma once
 

@@ -85,7 +85,7 @@ FLEET = [
     ("What it costs", [
         ("Queue", "short", "graph", [("sum by (priority) (quire_router_queued_requests)", "{{priority}}")],
          "Requests that wait for a worker in the routers. Workers' own queues are on the engine dashboard."),
-        ("Open files", "short", "graph", [("process_open_fds", "{{job}} {{instance}}")], "Connections are files: against process_max_fds."),
+        ("Open files", "short", "graph", [("process_open_fds{job=~\".*quire.*\"}", "{{job}} {{instance}}")], "Connections are files."),
         ("Cache held by requests", "percentunit", "graph", [("max(quire_router_worker_kv_held_ratio)", "fullest"),
                                                             ("avg(quire_router_worker_kv_held_ratio)", "mean")], ""),
         ("Resident memory", "bytes", "graph", [("max by (job, instance) (process_resident_memory_bytes)", "{{job}} {{instance}}")], ""),

@@ -41,6 +41,7 @@ CAUSES = {
     "tenant_queue_full": "`--max-queued-per-tenant` of this tenant wait",
     "journal_full": "`--max-journal-bytes` of running answers are kept",
     "tenants": "`--max-tenants` have requests",
+    "prompt_bytes": "prompts of `--max-total-body-bytes` wait to become tokens",
     "requests_per_minute": "the tenant's `requests_per_minute`",
     "tokens_per_minute": "the tenant's `tokens_per_minute`",
     "concurrent": "the tenant's `max_concurrent`",

@@ -40,6 +40,8 @@ std::string_view RefusalCauseName(RefusalCause cause) {
       return "journal_full";
     case RefusalCause::kTenants:
       return "tenants";
+    case RefusalCause::kPromptBytes:
+      return "prompt_bytes";
     case RefusalCause::kRequestsPerMinute:
       return "requests_per_minute";
     case RefusalCause::kTokensPerMinute:
@@ -68,6 +70,11 @@ Refusal Admission::Refuse(RefusalCause cause, const TenantProfile& tenant, std::
   return {cause,
           {quota ? ApiCode::kRateLimited : ApiCode::kUnavailable, std::move(message), "",
            retry_after_ms}};
+}
+
+Refusal Admission::RefusePrompt(const std::shared_ptr<const TenantProfile>& tenant) {
+  return Refuse(RefusalCause::kPromptBytes, ProfileOf(tenant),
+                "too many prompts wait to be tokenised", Pace::kLeastMs);
 }
 
 double Admission::Share(uint64_t limit) const {

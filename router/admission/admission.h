@@ -40,11 +40,12 @@ enum class RefusalCause : uint8_t {
   kTenantQueueFull,    // max_queued_per_tenant
   kJournalFull,        // max_journal_bytes
   kTenants,            // max_tenants
+  kPromptBytes,        // max_waiting_prompt_bytes of the pipeline
   kRequestsPerMinute,  // from here on the tenant's own quotas
   kTokensPerMinute,
   kConcurrent,
 };
-inline constexpr size_t kRefusalCauses = 9;
+inline constexpr size_t kRefusalCauses = 10;
 std::string_view RefusalCauseName(RefusalCause cause);
 
 struct Refusal {
@@ -102,6 +103,8 @@ class Admission {
   uint64_t journal_bytes() const { return journal_bytes_; }
   uint64_t admitted_total() const { return admitted_total_; }
   uint64_t refused_total(RefusalCause cause) const;
+  // Of a request that has not entered: the prompts that wait to be tokens have too many bytes.
+  Refusal RefusePrompt(const std::shared_ptr<const TenantProfile>& tenant);
   // Quota refusals by tenant; at most max_tenant_labels names, those of the key file alone, the
   // rest under "other".
   const std::map<std::string, uint64_t>& quota_refusals() const { return quota_refusals_; }

@@ -351,6 +351,11 @@ void Front::State::OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error
 }
 
 void Front::State::ToHttp2(Http2Pump::Socket client, std::string first_bytes, uint64_t tunnel) {
+  // gRPC takes none any more and tells nobody: who comes so late finds a closed connection.
+  if (stopping) {
+    Closed(tunnel);
+    return;
+  }
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
     services.counters.connections_refused.Add();

@@ -19,6 +19,17 @@ namespace {
 
 constexpr size_t kPromptPartBytes = 64u << 10;
 constexpr size_t kPromptPartTokens = 512;
+constexpr int kMostMoreEvents = 4;
+
+v1::GenerateResponse& LatestEvent(v1::GenerateResponse& message) {
+  const int more = message.more_size();
+  return more == 0 ? message : *message.mutable_more(more - 1);
+}
+
+template <class Is>
+bool HasEvent(const v1::GenerateResponse& message, Is is) {
+  return is(message) || std::any_of(message.more().begin(), message.more().end(), is);
+}
 
 }  // namespace
 
@@ -61,18 +72,19 @@ void AnswerCall::Heard(const WriteNews& news) {
   End(grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone"));
 }
 
-// Into the last message that waits when all that it has comes before this, else into a new one:
-// each message costs a client, and this router, more than what it holds.
-template <class Fits, class Fill>
-void AnswerCall::Tell(Fits fits, Fill fill) {
-  const bool joined = writer_.JoinLast([&](Writer::Message& last) {
-    if (last.response.has_usage() || last.response.has_done() || !fits(last)) return false;
-    fill(last);
+// A client that takes joined events gets those that wait together in one message: each message
+// costs it, and this router, more than what it holds.
+template <class Apart, class Fill>
+void AnswerCall::Tell(Apart apart, Fill fill) {
+  const bool joined = joins_events_ && writer_.JoinLast([&](Writer::Message& last) {
+    if (last.response.more_size() >= kMostMoreEvents || HasEvent(last.response, apart))
+      return false;
+    fill(last, *last.response.add_more());
     return true;
   });
   if (joined) return;
   auto message = std::make_unique<Writer::Message>();
-  fill(*message);
+  fill(*message, message->response);
   writer_.Add(std::move(message));
 }
 
@@ -108,8 +120,8 @@ void AnswerCall::AddPrompt(const Started& started) {
 
 template <class Fill>
 void AnswerCall::AddPromptPart(Fill fill) {
-  Tell([](const Writer::Message& last) { return !last.response.has_prompt(); },
-       [&](Writer::Message& message) { fill(*message.response.mutable_prompt()); });
+  Tell([](const v1::GenerateResponse& event) { return event.has_prompt(); },
+       [&](Writer::Message&, v1::GenerateResponse& event) { fill(*event.mutable_prompt()); });
 }
 
 void AnswerCall::OnDelta(const Delta& delta) {
@@ -123,15 +135,19 @@ void AnswerCall::AddDelta(const Delta& delta) {
   if (told_.size() <= delta.choice) told_.resize(delta.choice + 1, 0);
   std::optional<uint64_t> taken;
   if (end >= told_[delta.choice] + services_.limits.taken_step) taken = told_[delta.choice] = end;
-  Tell(
-      [&](const Writer::Message& last) {
-        return !last.response.has_delta() || last.whose == delta.choice;
-      },
-      [&](Writer::Message& message) {
-        message.whose = delta.choice;
-        if (taken) message.taken = taken;
-        AppendToProto(delta, *message.response.mutable_delta());
-      });
+  const auto fill = [&](Writer::Message& message, v1::GenerateResponse& event) {
+    message.whose = delta.choice;
+    if (taken) message.taken = taken;
+    AppendToProto(delta, *event.mutable_delta());
+  };
+  const bool appended = writer_.JoinLast([&](Writer::Message& last) {
+    v1::GenerateResponse& latest = LatestEvent(last.response);
+    if (!latest.has_delta() || last.whose != delta.choice) return false;
+    fill(last, latest);
+    return true;
+  });
+  // At most one in a message, whose size a client may limit.
+  if (!appended) Tell([](const v1::GenerateResponse& event) { return event.has_delta(); }, fill);
 }
 
 void AnswerCall::WriteAfterTurn() {
@@ -145,8 +161,8 @@ void AnswerCall::WriteAfterTurn() {
 void AnswerCall::OnChoiceEnd(const ChoiceEnd& end) {
   QUIRE_CHECK(choices_left_ > 0);
   --choices_left_;
-  Tell([](const Writer::Message&) { return true; },
-       [&](Writer::Message& message) { ToProto(end, *message.response.mutable_done()); });
+  Tell([](const v1::GenerateResponse&) { return false; },
+       [&](Writer::Message&, v1::GenerateResponse& event) { ToProto(end, *event.mutable_done()); });
   if (choices_left_ > 0) WriteAfterTurn();  // else the end of the call follows at once
 }
 
@@ -157,15 +173,10 @@ void AnswerCall::OnFinished(const Usage& usage) {
                      "the answer ended before every choice had a finish reason"));
     return;
   }
-  const auto tell = [&](Writer::Message& message) {
-    ToProto(usage, *message.response.mutable_usage());
-    return true;
-  };
-  if (!writer_.JoinLast(tell)) {
-    auto message = std::make_unique<Writer::Message>();
-    tell(*message);
-    writer_.Add(std::move(message));
-  }
+  Tell([](const v1::GenerateResponse&) { return false; },
+       [&](Writer::Message&, v1::GenerateResponse& event) {
+         ToProto(usage, *event.mutable_usage());
+       });
   End(grpc::Status::OK);
 }
 

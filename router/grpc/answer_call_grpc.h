@@ -34,6 +34,7 @@ class AnswerCall final : public ResponseSink, public std::enable_shared_from_thi
 
   // Of the call, which lives until the reactor has finished; before Begin and Refuse.
   void SetContext(grpc::CallbackServerContext* context) { context_ = context; }
+  void JoinEvents(bool joins) { joins_events_ = joins; }  // as the client asked; before Begin
   void Begin(GenerateRequest request);
   void Refuse(const ApiError& error);
   void Cancelled();
@@ -49,8 +50,9 @@ class AnswerCall final : public ResponseSink, public std::enable_shared_from_thi
   void OnError(const ApiError& error) override;
 
  private:
-  template <class Fits, class Fill>
-  void Tell(Fits fits, Fill fill);
+  // Fill(message, event) writes an event; into a message that has no event for which `apart` is so.
+  template <class Apart, class Fill>
+  void Tell(Apart apart, Fill fill);
   void AddPrompt(const Started& started);
   template <class Fill>
   void AddPromptPart(Fill fill);
@@ -67,6 +69,7 @@ class AnswerCall final : public ResponseSink, public std::enable_shared_from_thi
   RequestId id_ = 0;
   uint32_t choices_left_ = 1;
   std::vector<uint64_t> told_;  // by choice: outputs below it were told as taken, or will be
+  bool joins_events_ = false;
   bool write_posted_ = false;
   bool broken_ = false;  // the client is gone: nothing more is written
   bool ended_ = false;

@@ -39,6 +39,7 @@ class AnswerReactor final : public AnswerCall::Reactor {
     } else {
       problem = tenant.error();
     }
+    call_->JoinEvents(message.joined_events());
     request.request_id = RequestIdOf(context, message.request_id());
     ReadCallFacts(context, request);
     services_.executor.Post([&services = services_, &context, call = call_,

@@ -164,7 +164,7 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   request.sink = sink;
   BeginRecord(options_.sampler, instance_, RequestNumber(id), request);
   request.arrived = Now();
-  auto refusal = HoldPrompt(request, waiting_prompts_);
+  auto refusal = HoldPrompt(request, waiting_prompts_, admission_);
   if (!refusal) refusal = admission_.Enter(id, request.ask.tenant, request.ask.priority, Now());
   if (refusal) request.refused = std::move(refusal->error);
   request.rejected = refusal.has_value();

@@ -52,14 +52,11 @@ Result<PromptTokens> Work(const PromptWork& work) {
 
 }  // namespace
 
-std::optional<Refusal> HoldPrompt(LiveRequest& request,
-                                  const std::shared_ptr<BodyAccount>& waiting) {
+std::optional<Refusal> HoldPrompt(LiveRequest& request, const std::shared_ptr<BodyAccount>& waiting,
+                                  Admission& admission) {
   auto hold = std::make_shared<BodyHold>(waiting);
   hold->Resize(PromptBytes(request.ask.prompt));
-  if (waiting->over()) {
-    return Refusal{RefusalCause::kQueueFull,
-                   {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000}};
-  }
+  if (waiting->over()) return admission.RefusePrompt(request.ask.tenant);
   request.prompt_hold = std::move(hold);
   return std::nullopt;
 }

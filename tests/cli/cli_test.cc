@@ -120,6 +120,13 @@ TEST(ServePlan, SecretsGoToTheRouterInItsEnvironmentAlone) {
   EXPECT_TRUE(plan->router_args.empty());
   EXPECT_EQ(StatusMessage(plans.Plan({"--api-key=a,b"}).status()).find("a,b"), std::string::npos);
   EXPECT_FALSE(plans.Plan({"--api-key=a,b"}).ok());
+  for (const auto& args : {std::vector<std::string>{"--api-key="},
+                           std::vector<std::string>{"--api-key=sk-4", "--api-key="}}) {
+    EXPECT_NE(StatusMessage(plans.Plan(args).status()).find("--api-key: is empty"),
+              std::string::npos);
+  }
+  plans.inputs.environment = {{"QUIRE_API_KEY", ""}};
+  EXPECT_NE(StatusMessage(plans.Plan({}).status()).find("QUIRE_API_KEY"), std::string::npos);
   plans.inputs.environment.clear();
   EXPECT_TRUE(plans.Plan({})->router_environment.empty());
 }

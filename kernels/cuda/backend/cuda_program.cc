@@ -53,6 +53,7 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
     prefill.samples = std::min(prefill.samples, options.max_samples);
     prefill.decode_tiles = 0;
     prefill.prefill_tiles = 1;
+    prefill.changes = 1;  // padding changes no table, and a short context has room for few
     WarmUp(prefill);
     WarmUpSamples();
   }

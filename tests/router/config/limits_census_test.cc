@@ -40,6 +40,8 @@ constexpr Limit kLimits[] = {
      "HttpWire.HeadersAndBodiesAtTheirLimitsAreServedAndOneByteMoreIsCounted"},
     {"--max-total-body-bytes", "quire_router_bodies_refused_total ",
      "HttpWire.BodiesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused"},
+    {"--max-total-body-bytes", "quire_router_refused_requests_total{cause=\"prompt_bytes\"} ",
+     "PipelineRecordsTest.PromptsThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused"},
     {"--max-body-bytes", "quire_router_grpc_messages_too_large_total ",
      "GrpcEdge.MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted"},
     {"--header-timeout", "quire_router_first_bytes_timeouts_total ",

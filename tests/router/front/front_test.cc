@@ -151,6 +151,17 @@ TEST_F(FrontTest, AConnectionAcceptedAsThePortsCloseIsClosed) {
   EXPECT_EQ(edge_.counters.connections_accepted.value(), 0u);
 }
 
+// gRPC would neither serve nor close it.
+TEST_F(FrontTest, AClientOfHttp2ThatSpeaksUpAsThePortsCloseIsClosed) {
+  Listen();
+  RawClient client = RawClient::Connect(ports_[0]);
+  ASSERT_TRUE(edge_.Eventually([&] { return front_->connections() == 1; }));
+  edge_.OnLoop([&] { front_->StartDraining(); });
+  client.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  EXPECT_EQ(client.ReadToEnd(), "");
+  edge_.OnLoop([&] { EXPECT_EQ(front_->connections(), 0u); });
+}
+
 TEST_F(FrontTest, AbandonedStreamsAtTheLimitPassAndOneMoreHoldsTheirMakerBack) {
   FrontOptions options;
   options.guard.abandoned_streams = {0.01, 2};

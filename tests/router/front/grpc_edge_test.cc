@@ -29,20 +29,25 @@ struct Answer {
   int messages = 0;
 };
 
+void Take(const v1::GenerateResponse& event, Answer& answer) {
+  if (event.has_started()) answer.started = event.started();
+  if (event.has_delta()) {
+    EXPECT_EQ(event.delta().first_index(), answer.ids.size());
+    answer.text += event.delta().text();
+    for (const int32_t id : event.delta().token_ids()) answer.ids.push_back(id);
+  }
+  if (event.has_done()) answer.done.push_back(event.done());
+  if (event.has_usage()) answer.usage = event.usage();
+}
+
 template <class Reader>
 Answer ReadAll(Reader& reader) {
   Answer answer;
   v1::GenerateResponse response;
   while (reader.Read(&response)) {
     ++answer.messages;
-    if (response.has_started()) answer.started = response.started();
-    if (response.has_delta()) {
-      EXPECT_EQ(response.delta().first_index(), answer.ids.size());
-      answer.text += response.delta().text();
-      for (const int32_t id : response.delta().token_ids()) answer.ids.push_back(id);
-    }
-    if (response.has_done()) answer.done.push_back(response.done());
-    if (response.has_usage()) answer.usage = response.usage();
+    Take(response, answer);
+    for (const v1::GenerateResponse& event : response.more()) Take(event, answer);
   }
   answer.status = reader.Finish();
   return answer;
@@ -273,37 +278,43 @@ TEST(GrpcEdge, NoThreadOfGrpcsIsHeldWhereNoneWouldBeLeft) {
   EXPECT_TRUE(Generate(*stub, Prompted(5)).status.ok());
 }
 
-TEST(GrpcEdge, AnAnswerOfOneTurnIsOneMessage) {
+// Clients that have not asked for joined events find one in each message.
+TEST(GrpcEdge, AnAnswerOfOneTurnIsOneMessageForWhoAsks) {
   GrpcEdge edge;
   edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
   auto stub = Connect(edge);
-  grpc::ClientContext context;
-  auto reader = stub->Generate(&context, Prompted(1));
-  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
-  edge.OnLoop([&] {
-    const FakePipeline::Live live = edge.pipeline.live.begin()->second;
-    edge.pipeline.live.clear();
-    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
-    live.sink->OnDelta(FakePipeline::Token(0, 0));
-    live.sink->OnChoiceEnd({0, "length", std::nullopt, {}});
-    live.sink->OnFinished({3, 1, 0});
-  });
-  const Answer answer = ReadAll(*reader);
-  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_EQ(answer.messages, 1) << "started, delta, done and usage";
-  EXPECT_EQ(answer.started.request_id(), "rid");
-  EXPECT_EQ(answer.text, "tok0");
-  ASSERT_EQ(answer.done.size(), 1u);
-  EXPECT_EQ(answer.usage.completion_tokens(), 1u);
+  for (const bool joined : {true, false}) {
+    v1::GenerateRequest request = Prompted(1);
+    request.set_joined_events(joined);
+    grpc::ClientContext context;
+    auto reader = stub->Generate(&context, request);
+    ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+    edge.OnLoop([&] {
+      const FakePipeline::Live live = edge.pipeline.live.begin()->second;
+      edge.pipeline.live.clear();
+      live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+      live.sink->OnDelta(FakePipeline::Token(0, 0));
+      live.sink->OnChoiceEnd({0, "length", std::nullopt, {}});
+      live.sink->OnFinished({3, 1, 0});
+    });
+    const Answer answer = ReadAll(*reader);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.messages, joined ? 1 : 4) << "started, delta, done and usage";
+    EXPECT_EQ(answer.started.request_id(), "rid");
+    EXPECT_EQ(answer.text, "tok0");
+    ASSERT_EQ(answer.done.size(), 1u);
+    EXPECT_EQ(answer.usage.completion_tokens(), 1u);
+  }
 }
 
-// What one message may have of two choices: in it all comes in the order of its fields.
+// One message has outputs of one choice, told once.
 TEST(GrpcEdge, MessagesJoinOnlyWhatStaysInOrder) {
   GrpcEdge edge;
   edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
   auto stub = Connect(edge);
   v1::GenerateRequest request = Prompted(2);
   request.mutable_sampling()->set_n(2);
+  request.set_joined_events(true);
   grpc::ClientContext context;
   auto reader = stub->Generate(&context, request);
   ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
@@ -333,14 +344,18 @@ TEST(GrpcEdge, MessagesJoinOnlyWhatStaysInOrder) {
   v1::GenerateResponse response;
   while (reader->Read(&response)) {
     std::string& of = told.emplace_back();
-    if (response.has_started()) of += "started ";
-    if (response.has_prompt()) of += "prompt ";
-    if (response.has_delta()) {
-      of += "delta" + std::to_string(response.delta().choice()) + "x" +
-            std::to_string(response.delta().token_ids_size()) + " ";
-    }
-    if (response.has_done()) of += "done" + std::to_string(response.done().choice()) + " ";
-    if (response.has_usage()) of += "usage ";
+    const auto tell = [&](const v1::GenerateResponse& event) {
+      if (event.has_started()) of += "started ";
+      if (event.has_prompt()) of += "prompt ";
+      if (event.has_delta()) {
+        of += "delta" + std::to_string(event.delta().choice()) + "x" +
+              std::to_string(event.delta().token_ids_size()) + " ";
+      }
+      if (event.has_done()) of += "done" + std::to_string(event.done().choice()) + " ";
+      if (event.has_usage()) of += "usage ";
+    };
+    tell(response);
+    for (const v1::GenerateResponse& event : response.more()) tell(event);
   }
   ASSERT_TRUE(reader->Finish().ok());
   EXPECT_EQ(told, (std::vector<std::string>{"started prompt delta0x2 ", "delta1x1 done0 ",

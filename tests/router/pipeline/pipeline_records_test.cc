@@ -161,6 +161,8 @@ TEST_F(PipelineRecordsTest, PromptsThatWaitAtTheirLimitAreServedAndOneByteMoreIs
   ASSERT_TRUE(beyond.error.has_value());
   EXPECT_EQ(beyond.error->code, ApiCode::kUnavailable);
   EXPECT_GT(beyond.error->retry_after_ms, 0u);
+  EXPECT_NE(metrics_.Render().find("refused_requests_total{cause=\"prompt_bytes\"} 1"),
+            std::string::npos);
   for (const RecordingSink* sink : {&first, &second, &at_limit}) {
     EXPECT_TRUE(sink->usage.has_value());
   }

@@ -181,6 +181,18 @@ TEST(CudaStepsTest, StartUpMayRunEachShapeFirst) {
   EXPECT_EQ(bed.Serve(sequences, 4, {2, 7, 3}), alone);
 }
 
+// What a step may bring is reserved for the context and the rows that there are, which are few
+// here.
+TEST(CudaStepsTest, StartUpFitsIntoWhatShortContextsNeed) {
+  BedOptions options;
+  options.start.warm_up = true;
+  options.max_rows = 1;
+  options.max_tokens = 128;
+  options.max_positions = 32;
+  StepBed bed(options, std::make_unique<EmulatedRuntime>(4, Checks::kNone));
+  EXPECT_EQ(bed.program().Failure(), "");
+}
+
 TEST(CudaStepsTest, OnceLoadedMemoryIsConstant) {
   BedOptions options;
   options.start.warm_up = true;
