@@ -95,6 +95,9 @@ function(quire_fake folder name source)
 endfunction()
 if(TARGET test_worker_device AND TARGET quire-worker)
   add_dependencies(test_worker_device quire-worker)  # its tests start the program
+  if(TARGET fake_nccl_good)
+    add_dependencies(test_worker_device fake_nccl_good)  # and join ranks with it
+  endif()
   quire_fake(driver libcuda.so.1 fake_cuda)
   quire_fake(lacking libcuda.so.1 fake_cuda FAKE_CUDA_WITHOUT_MEMORY)
   quire_fake(good libquire_cuda.so fake_plugin)

@@ -18,6 +18,7 @@ namespace quire {
 namespace {
 
 const std::string kFakes = QUIRE_BINARY_DIR "/tests/fake_cuda";
+const std::string kNccl = QUIRE_BINARY_DIR "/tests/fake_nccl/good/libnccl.so.2";
 const std::string kDriver = kFakes + "/driver/libcuda.so.1";
 
 class Driver : public testing::Test {
@@ -184,6 +185,7 @@ TEST_F(Driver, ARankOpensItsOwn) {
   GpuSettings settings;
   settings.plugin = kFakes + "/good";
   settings.driver_library = kDriver;
+  settings.nccl = kNccl;
   settings.ranks = 2;
   for (int rank = 0; rank < 2; ++rank) {
     const std::string index = rank == 0 ? "2" : "1";
