@@ -24,11 +24,16 @@ EMULATED_LIBRARIES = {"libquire_cuda_ops.a", "libquire_cuda_ops_plain.a", "libqu
 KERNEL_FILES = ["kernels/cuda/ops/*.cu", "kernels/cuda/runtime/*.cu"]
 
 
-def is_emulated(word):
-    """Whether a word of a link line is an object of such a test: CMakeFiles/NAME.dir/PATH.cc.o."""
+def source_of(word):
+    """Of an object in a link line, CMakeFiles/NAME.dir/PATH.cc.o, the source's path; else the word."""
     parts = word.split(".dir/", 1)
-    return (len(parts) == 2 and word.endswith(".cc.o") and
-            bool(EMULATED_HEADERS.intersection(compiler.sources_of(ROOT / parts[1].removesuffix(".o")))))
+    return parts[1].removesuffix(".o") if len(parts) == 2 and word.endswith(".cc.o") else word
+
+
+def is_emulated(word):
+    """Whether a word of a link line is an object of such a test."""
+    source = source_of(word)
+    return source != word and bool(EMULATED_HEADERS.intersection(compiler.sources_of(ROOT / source)))
 
 
 def link_line(target):
@@ -61,8 +66,8 @@ def build():
         return f"build first: ninja -C build {' '.join(TESTS)}"
     ops, backend = ([word for word in line if not is_emulated(word)] for line in lines)
     words = [word for word in backend if pathlib.Path(word).name not in EMULATED_LIBRARIES]
-    have = set(words)
-    more = [word for word in ops if word.endswith(".cc.o") and word not in have]
+    have = {source_of(word) for word in words}  # what both tests compile is linked once
+    more = [word for word in ops if word.endswith(".cc.o") and source_of(word) not in have]
     absent = [word for word in words + more if word.endswith(".cc.o") and not (BUILD / word).exists()]
     if absent:
         return f"build first: ninja -C build {' '.join(TESTS)}"
