@@ -71,7 +71,7 @@ def stacks(output):
 
 
 async def hung_step():
-    bodies = requests(12, seed=31, max_tokens=400)
+    bodies = requests(12, seed=31, max_tokens=1500)  # far from their ends when one of them is at its third token
     async with Fleet(workers=2, worker_flags=("--watchdog-grace=3s", "--log-format=json"), program=PROGRAM) as fleet:
         wanted = await undisturbed(fleet, bodies)
         struck = Struck(fleet, HANG)
