@@ -2,76 +2,18 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
-#include "grpc/health/v1/health.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "router/link/one_poller_grpc.h"
-#include "tests/router/support/grpc_edge.h"
+#include "tests/router/support/grpc_client.h"
 
 namespace quire {
 namespace {
-
-using Stub = v1::Inference::Stub;
-
-std::unique_ptr<Stub> Connect(const GrpcEdge& edge, size_t port = 1) {
-  return v1::Inference::NewStub(
-      grpc::CreateChannel(edge.Target(port), grpc::InsecureChannelCredentials()));
-}
-
-struct Answer {
-  grpc::Status status;
-  v1::Started started;
-  std::string text;
-  std::vector<int32_t> ids;
-  std::vector<v1::Done> done;
-  v1::Usage usage;
-  int messages = 0;
-};
-
-void Take(const v1::GenerateResponse& event, Answer& answer) {
-  if (event.has_started()) answer.started = event.started();
-  if (event.has_delta()) {
-    EXPECT_EQ(event.delta().first_index(), answer.ids.size());
-    answer.text += event.delta().text();
-    for (const int32_t id : event.delta().token_ids()) answer.ids.push_back(id);
-  }
-  if (event.has_done()) answer.done.push_back(event.done());
-  if (event.has_usage()) answer.usage = event.usage();
-}
-
-template <class Reader>
-Answer ReadAll(Reader& reader) {
-  Answer answer;
-  v1::GenerateResponse response;
-  while (reader.Read(&response)) {
-    ++answer.messages;
-    Take(response, answer);
-    for (const v1::GenerateResponse& event : response.more()) Take(event, answer);
-  }
-  answer.status = reader.Finish();
-  return answer;
-}
-
-Answer Generate(Stub& stub, const v1::GenerateRequest& request) {
-  grpc::ClientContext context;
-  auto reader = stub.Generate(&context, request);
-  return ReadAll(*reader);
-}
-
-v1::GenerateRequest Prompted(int max_tokens) {
-  v1::GenerateRequest request;
-  request.set_text("x");
-  request.mutable_sampling()->set_max_tokens(max_tokens);
-  request.set_request_id("rid");
-  return request;
-}
 
 TEST(GrpcEdge, GenerateStreamsOnBothPorts) {
   GrpcEdge edge;
   for (size_t port = 0; port < 2; ++port) {
     auto stub = Connect(edge, port);
-    const Answer answer = Generate(*stub, Prompted(5));
+    const GrpcAnswer answer = Generate(*stub, Prompted(5));
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_EQ(answer.text, "tok0 tok1 tok2 tok3 tok4");
     EXPECT_EQ(answer.ids, (std::vector<int32_t>{100, 101, 102, 103, 104}));
@@ -118,7 +60,7 @@ TEST(GrpcEdge, ErrorsAreStatusesWithTheField) {
   GrpcEdge edge;
   auto stub = Connect(edge);
   v1::GenerateRequest bad = Prompted(0);
-  Answer answer = Generate(*stub, bad);
+  GrpcAnswer answer = Generate(*stub, bad);
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_NE(answer.status.error_message().find("max_tokens"), std::string::npos);
   v1::GenerateRequest unknown = Prompted(1);
@@ -140,7 +82,7 @@ TEST(GrpcEdge, RefusalsSayWhenToComeBack) {
   });
   grpc::ClientContext context;
   auto reader = stub->Generate(&context, Prompted(1));
-  const Answer answer = ReadAll(*reader);
+  const GrpcAnswer answer = ReadAll(*reader);
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   const auto& trailing = context.GetServerTrailingMetadata();
   const auto seconds = trailing.find("retry-after");
@@ -152,7 +94,7 @@ TEST(GrpcEdge, StreamsThatBreakEndInAStatus) {
   GrpcEdge edge;
   auto stub = Connect(edge);
   edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kBreak; });
-  Answer answer = Generate(*stub, Prompted(5));
+  GrpcAnswer answer = Generate(*stub, Prompted(5));
   EXPECT_EQ(answer.text, "tok0 tok1");
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kSilentEnd; });
@@ -210,7 +152,7 @@ TEST(GrpcEdge, SlowReadersHoldTheirWindowBackAndGetEverything) {
   GrpcEdge edge;
   edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kFlood; });
   auto stub = Connect(edge);
-  const Answer answer = Generate(*stub, Prompted(3000));
+  const GrpcAnswer answer = Generate(*stub, Prompted(3000));
   EXPECT_TRUE(answer.status.ok());
   EXPECT_EQ(answer.ids.size(), 3000u);
   edge.OnLoop([&] { EXPECT_LE(edge.pipeline.max_ahead, edge.pipeline.window); });
@@ -297,7 +239,7 @@ TEST(GrpcEdge, AnAnswerOfOneTurnIsOneMessageForWhoAsks) {
       live.sink->OnChoiceEnd({0, "length", std::nullopt, {}});
       live.sink->OnFinished({3, 1, 0});
     });
-    const Answer answer = ReadAll(*reader);
+    const GrpcAnswer answer = ReadAll(*reader);
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_EQ(answer.messages, joined ? 1 : 4) << "started, delta, done and usage";
     EXPECT_EQ(answer.started.request_id(), "rid");
@@ -360,162 +302,6 @@ TEST(GrpcEdge, MessagesJoinOnlyWhatStaysInOrder) {
   ASSERT_TRUE(reader->Finish().ok());
   EXPECT_EQ(told, (std::vector<std::string>{"started prompt delta0x2 ", "delta1x1 done0 ",
                                             "delta1x1 done1 usage "}));
-}
-
-// At the smallest window that --window-tokens takes too: the worker waits for each quarter of it.
-TEST(GrpcEdge, AStreamOfAnyWindowGoesOn) {
-  EXPECT_EQ(TakenStepOf(64), kMostTakenStep);
-  EXPECT_EQ(TakenStepOf(1 << 20), kMostTakenStep);
-  for (const uint64_t window : {4u, 5u, 15u, 16u, 63u, 64u}) {
-    const uint64_t step = TakenStepOf(window);
-    EXPECT_TRUE(step >= 1 && step <= std::max<uint64_t>(1, window / 4)) << window;
-    GrpcLimits limits;
-    limits.taken_step = step;
-    GrpcEdge edge({}, {}, nullptr, limits);
-    edge.OnLoop([&] {
-      edge.pipeline.mode = FakePipeline::Mode::kFlood;
-      edge.pipeline.window = window;
-    });
-    auto stub = Connect(edge);
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-    auto reader = stub->Generate(&context, Prompted(200));
-    const Answer answer = ReadAll(*reader);
-    EXPECT_TRUE(answer.status.ok()) << window << ": " << answer.status.error_message();
-    EXPECT_EQ(answer.ids.size(), 200u) << window;
-  }
-}
-
-TEST(GrpcEdge, ConnectionsWithoutACallAreLeftAndOthersAreNot) {
-  GrpcLimits limits;
-  limits.idle_timeout = 100 * kMicrosPerMilli;
-  GrpcEdge edge({}, {}, nullptr, limits);
-  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
-  auto busy = Connect(edge);
-  grpc::ClientContext context;
-  auto reader = busy->Generate(&context, Prompted(1));
-  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
-  grpc::ChannelArguments own_connection;
-  own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  auto idle =
-      grpc::CreateCustomChannel(edge.Target(), grpc::InsecureChannelCredentials(), own_connection);
-  const auto limit = std::chrono::system_clock::now() + std::chrono::seconds(60);
-  ASSERT_TRUE(idle->WaitForConnected(limit));
-  EXPECT_TRUE(idle->WaitForStateChange(GRPC_CHANNEL_READY, limit));
-  EXPECT_TRUE(edge.Eventually([&] { return edge.front->connections() == 1; }));
-  edge.OnLoop([&] {
-    ASSERT_EQ(edge.pipeline.live.size(), 1u) << "open for as long as the other took to be left";
-    const FakePipeline::Live live = edge.pipeline.live.begin()->second;
-    edge.pipeline.live.clear();
-    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
-    live.sink->OnDelta(FakePipeline::Token(0, 0));
-    live.sink->OnChoiceEnd({0, "length", std::nullopt, {}});
-    live.sink->OnFinished({3, 1, 0});
-  });
-  EXPECT_TRUE(ReadAll(*reader).status.ok());
-}
-
-TEST(GrpcEdge, CallsPastTheStreamLimitWaitAndPastARequestLimitAreRefused) {
-  GrpcLimits limits;
-  limits.max_concurrent_streams = 2;
-  GrpcEdge edge({}, {}, nullptr, limits);
-  edge.OnLoop([&] {
-    edge.pipeline.mode = FakePipeline::Mode::kManual;
-    edge.grpc_services.request_limits.max_choices = 1;
-  });
-  auto stub = Connect(edge);
-  {  // the client has been told the limit once a call has ended
-    grpc::ClientContext context;
-    v1::ListModelsResponse response;
-    ASSERT_TRUE(stub->ListModels(&context, {}, &response).ok());
-  }
-  grpc::ClientContext contexts[3];
-  std::vector<std::thread> callers;  // the call that waits holds its thread
-  for (int i = 0; i < 3; ++i) {
-    callers.emplace_back([&, i] {
-      auto reader = stub->Generate(&contexts[i], Prompted(1));
-      (void)ReadAll(*reader);
-    });
-    if (i == 2) break;
-    const size_t begun = static_cast<size_t>(i) + 1;
-    EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.seen.size() == begun; }));
-  }
-  edge.OnLoop([&] { EXPECT_EQ(edge.pipeline.live.size(), 2u); });
-  contexts[0].TryCancel();
-  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.seen.size() == 3; }));
-  for (grpc::ClientContext& context : contexts) context.TryCancel();
-  for (std::thread& caller : callers) caller.join();
-
-  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kEcho; });
-  v1::GenerateRequest request = Prompted(1);
-  request.mutable_sampling()->set_n(1);
-  EXPECT_TRUE(Generate(*stub, request).status.ok());
-  request.mutable_sampling()->set_n(2);
-  EXPECT_EQ(Generate(*stub, request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-}
-
-// While calls under way go on to their end, a client opens no more of them on its connection.
-TEST(GrpcEdge, AShutdownTellsClientsToGoElsewhereAndLetsCallsEnd) {
-  GrpcEdge edge;
-  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
-  auto channel = grpc::CreateChannel(edge.Target(), grpc::InsecureChannelCredentials());
-  auto stub = v1::Inference::NewStub(channel);
-  grpc::ClientContext context;
-  auto reader = stub->Generate(&context, Prompted(1));
-  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
-  edge.OnLoop([&] { edge.front->StartDraining(); });
-  std::thread leaving([&] { edge.server->Shutdown(60 * kMicrosPerSecond); });
-  EXPECT_TRUE(channel->WaitForStateChange(
-      GRPC_CHANNEL_READY, std::chrono::system_clock::now() + std::chrono::seconds(60)))
-      << "the connection is left";
-  edge.OnLoop([&] {
-    edge.pipeline.EndAll({ApiCode::kUnavailable, "this router is shutting down", "", 1000});
-  });
-  EXPECT_EQ(ReadAll(*reader).status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  leaving.join();
-}
-
-// What would never end by itself, such as a health check that is watched, is ended.
-TEST(GrpcEdge, CallsThatOutliveAShutdownAreCancelled) {
-  GrpcEdge edge;
-  auto health = grpc::health::v1::Health::NewStub(
-      grpc::CreateChannel(edge.Target(), grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  auto watched = health->Watch(&context, {});
-  grpc::health::v1::HealthCheckResponse response;
-  ASSERT_TRUE(watched->Read(&response));
-  std::thread leaving([&] { edge.server->Shutdown(3600 * kMicrosPerSecond); });
-  edge.server->CancelCalls();
-  while (watched->Read(&response)) continue;
-  EXPECT_FALSE(watched->Finish().ok());
-  leaving.join();
-}
-
-TEST(GrpcEdge, HealthFollowsThePipelineAndTheDrain) {
-  GrpcEdge edge;
-  auto stub = grpc::health::v1::Health::NewStub(
-      grpc::CreateChannel(edge.Target(), grpc::InsecureChannelCredentials()));
-  using Response = grpc::health::v1::HealthCheckResponse;
-  auto becomes = [&](const std::string& service, Response::ServingStatus wanted) {
-    for (int i = 0; i < 10'000; ++i) {
-      grpc::ClientContext context;
-      grpc::health::v1::HealthCheckRequest request;
-      request.set_service(service);
-      Response response;
-      if (!stub->Check(&context, request, &response).ok()) return false;
-      if (response.status() == wanted) return true;
-    }
-    return false;
-  };
-  EXPECT_TRUE(becomes("", Response::SERVING));
-  EXPECT_TRUE(becomes("quire.v1.Inference", Response::SERVING));
-  EXPECT_TRUE(becomes("inference.GRPCInferenceService", Response::SERVING));
-  edge.OnLoop([&] { edge.pipeline.healthy = false; });
-  EXPECT_TRUE(becomes("", Response::NOT_SERVING));
-  edge.OnLoop([&] { edge.pipeline.healthy = true; });
-  EXPECT_TRUE(becomes("", Response::SERVING));
-  edge.OnLoop([&] { edge.server->StartDraining(); });
-  EXPECT_TRUE(becomes("quire.v1.Inference", Response::NOT_SERVING));
 }
 
 }  // namespace
