@@ -207,8 +207,8 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
               .max = 1 << 30});
   schema.Add({.name = "max-total-body-bytes",
               .help =
-                  "Bytes of all requests' bodies until they are parsed, and of all prompts until "
-                  "they are tokens; requests beyond are asked to come again.",
+                  "Bytes of all requests' bodies until they are parsed, and as many again of all "
+                  "prompts until they are tokens; requests beyond are asked to come again.",
               .target = &c.max_total_body,
               .min = 1024,
               .max = static_cast<double>(int64_t{1} << 40)});

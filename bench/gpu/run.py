@@ -37,14 +37,14 @@ STAGES = [
     ("ops", 60, re.compile(r"Cuda(?!Runtime|Graph|Nccl|Ranks|Parity|Chunks)\w+$")),
     ("runtime", 60, re.compile(r"Cuda(Runtime|Graph)\w*$")),
     ("ranks", 60, re.compile(r"(Models/CudaRanksTest|CudaNccl)$")),
-    ("models", 60, re.compile(r"(Models/Cuda(Parity|Chunks)Test|Families/OneAnswerTest)$")),
+    ("models", 60, re.compile(r"(Models/Cuda(Parity|Chunks)Test|Families/(CudaKvTypes|OneAnswer)Test)$")),
     ("serving", 120, ["answers", "load"]),
     ("benches", 300, ["decode:Qwen2.5-0.5B", "decode:Llama-3.2-1B", "throughput:Qwen2.5-0.5B", "decode:Llama-3.1-8B",
                       "throughput:Llama-3.1-8B"]),
     ("sanitizer", 120, re.compile(r"Cuda(?!Nccl|Ranks|Parity|Chunks)\w+$")),
 ]
 REHEARSED_BENCHES = ["decode:tiny-llama", "throughput:tiny-llama"]
-# What the figures of the issue ask for and nothing here measures yet.
+# What a first run is to say and nothing here measures yet.
 NOT_WRITTEN = {
     "ceilings": {"fp8_rate": "no kernel here multiplies in fp8"},
     "benches": {"peers": "a PyTorch graph on the same weights, and cuBLASLt beside our products, are not written yet",

@@ -182,7 +182,8 @@ def document():
              "", "## Operators", "", "On `--admin-port`, 127.0.0.1 only, with the token of `--admin-token-file` as Bearer.", "", *admin,
              "", "## gRPC", "",
              "On the same two ports, with reflection and `grpc.health.v1.Health`. A key travels as metadata `authorization: Bearer KEY`, "
-             "`x-request-id` and `traceparent` as over HTTP; `traceresponse` and, of `quire.v1`, `x-quire-worker` are in the answer's initial metadata.", *service_tables(), ""]
+             "`x-request-id` and `traceparent` as over HTTP; `traceresponse` and, of `quire.v1`, `x-quire-worker` are in the answer's initial metadata. "
+             "A message of `Generate` and `Chat` has one event; with `joined_events: true` those that are ready together come in one: read `event`, then each of `more`, in order.", *service_tables(), ""]
     return "\n".join(lines)
 
 

@@ -119,9 +119,15 @@ def test_the_test_binary():
     if wrong is not None:
         return
     listed = subprocess.run([str(device_build.TARGET), "--gtest_list_tests"], capture_output=True, text=True).stdout
-    for suite in ("Ceilings.", "CudaGemm.", "CudaRuntime.", "CudaNccl.", "Models/CudaParityTest.",
-                  "Models/CudaRanksTest.", "Families/OneAnswerTest."):
+    for suite in ("Ceilings.", "Rates.", "CudaGemm.", "CudaStepState.", "CudaRuntime.", "CudaNccl.", "Models/CudaParityTest.",
+                  "Models/CudaRanksTest.", "Families/CudaKvTypesTest.", "Families/OneAnswerTest."):
         check(f"it has {suite}", re.search("^" + re.escape(suite), listed, re.M), listed)
+    sys.path.insert(0, str(RUN.parent))
+    import run  # noqa: E402
+    suites = {line.split("#")[0].strip().rstrip(".") for line in listed.splitlines() if re.match(r"[\w/]+\.", line)}
+    astray = [suite for suite in suites if not any(isinstance(what, re.Pattern) and what.match(suite)
+                                                   for stage, _, what in run.STAGES if stage != "sanitizer")]
+    check("every suite of it is in a stage", suites and not astray, sorted(astray))
     check("it has no emulator", "EmulatedRuntime." not in listed and "Emulator" not in listed, listed)
     if not NO_GPU:
         return

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 WHEELS = ["cuda-toolkit[nvcc,crt,nvvm,cudart,cccl]==13.0.2", "nvidia-cuda-cuobjdump==13.5.37",
           "nvidia-cuda-nvdisasm==13.5.37"]
 FOLDER = ROOT / ".cache" / "cuda-13.0.2"
-NCCL_WHEELS = ["nvidia-nccl-cu13==2.28.9"]  # about 210 MiB unpacked; only the gate asks for it
+NCCL_WHEELS = ["nvidia-nccl-cu13==2.28.9"]  # about 210 MiB unpacked; for the gate and the image worker-cuda
 NCCL_FOLDER = ROOT / ".cache" / "nccl-2.28.9"
 OLDEST = 13
 

@@ -37,7 +37,7 @@ BeginResult Begin(DeviceBed& bed, int count, int most, int stride) {
   return {bed.Get(params.tables, 4096), bed.Get(params.tokens, 200)};
 }
 
-TEST(StepStateTest, TablesAndTokensOfAStepsBegin) {
+TEST(CudaStepState, TablesAndTokensOfAStepsBegin) {
   for (const auto& [count, most, stride] :
        {std::tuple{0, 0, 1}, {0, 40, 1}, {1, 1, 1}, {40, 40, 3}, {300, 700, 5}}) {
     SCOPED_TRACE(count);
@@ -54,7 +54,7 @@ TEST(StepStateTest, TablesAndTokensOfAStepsBegin) {
   }
 }
 
-TEST(StepStateTest, SamplesReachTheHostAndTheirSlots) {
+TEST(CudaStepState, SamplesReachTheHostAndTheirSlots) {
   DeviceBed bed(3);
   std::vector<SampleOutput> outputs(70);
   std::vector<int32_t> slots(70);
@@ -90,7 +90,7 @@ TEST(StepStateTest, SamplesReachTheHostAndTheirSlots) {
   bed.Check(bed.runtime().FreeMapped(host));
 }
 
-TEST(StepStateTest, CostsWhatTheBudgetSays) {
+TEST(CudaStepState, CostsWhatTheBudgetSays) {
   constexpr int kCount = 1024;
   DeviceBed bed(5);
   std::vector<int32_t> places(kCount), tokens(kCount);
