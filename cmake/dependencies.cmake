@@ -10,9 +10,12 @@ find_package(GTest REQUIRED)
 find_package(fmt REQUIRED)
 pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(NGHTTP2 REQUIRED IMPORTED_TARGET libnghttp2)
 
 add_library(xxhash INTERFACE)
 target_link_libraries(xxhash INTERFACE PkgConfig::XXHASH)
+add_library(nghttp2 INTERFACE)
+target_link_libraries(nghttp2 INTERFACE PkgConfig::NGHTTP2)
 
 add_library(boost_json INTERFACE)
 target_link_libraries(boost_json INTERFACE boost_json.so)

@@ -35,6 +35,7 @@ PLACEMENT = [
      lambda p: re.search(r'(^|/)(rpc|grpc|link)/', p) is not None or p.startswith(
          ("common/trace/", "tests/", "bench/", "cli/"))),
     (re.compile(r'boost/json'), "boost.json", lambda p: p.startswith("common/json/")),
+    (re.compile(r'nghttp2/'), "nghttp2", lambda p: p.startswith("common/http2/")),
     (re.compile(r'spdlog/'), "spdlog", lambda p: p.startswith("common/log/")),
     (re.compile(r'prometheus/'), "prometheus", lambda p: p.startswith("common/metrics/")),
     (re.compile(r'yaml-cpp/'), "yaml-cpp", lambda p: p.startswith("common/config/")),
