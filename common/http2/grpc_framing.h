@@ -46,6 +46,8 @@ class MessageReader {
   // it took is gone off the front. False: `bytes` is empty and the next message not whole, or
   // status() is an error, which is final.
   bool Next(std::string_view& bytes, std::string_view& message);
+  // The message of the last Next by itself, without a copy where it is held here.
+  std::string Take(std::string_view message);
   // RESOURCE_EXHAUSTED: too large. INTERNAL: a broken prefix or broken compression.
   const absl::Status& status() const { return status_; }
   // Bytes of a message have come whose rest has not: a stream must not end here (INTERNAL).
@@ -59,6 +61,7 @@ class MessageReader {
   bool TakePrefix(std::string_view& bytes);
   bool Unpack(std::string_view packed, std::string_view& message);
   bool Fail(absl::Status status);
+  bool TooLarge(const std::string& bytes);
 
   size_t most_;
   Encoding encoding_;

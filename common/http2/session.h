@@ -53,6 +53,7 @@ enum class ErrorCode : uint32_t {
 struct Header {
   std::string_view name;
   std::string_view value;
+  bool no_index = false;  // a value that differs each time: kept out of the HPACK table
 };
 using Headers = std::span<const Header>;
 // The first one of that name.
@@ -98,6 +99,8 @@ class Handler {
   virtual void OnClosed(StreamId stream, ErrorCode code) = 0;
   virtual void OnGoAway(StreamId /*last*/, ErrorCode /*code*/, std::string_view /*debug*/) {}
   virtual void OnPingAnswered(uint64_t /*payload*/) {}
+  // A frame has left by Send; its type and flags as on the wire. Must not call the session.
+  virtual void OnFrameSent(uint8_t /*type*/, uint8_t /*flags*/) {}
 };
 
 class Session {
@@ -154,6 +157,7 @@ class Session {
   void Terminate(ErrorCode code);
 
   size_t open_streams() const;
+  uint64_t streams_refused() const;  // of a client, beyond max_concurrent_streams
   // What the peer announced: streams that we may have open (client).
   uint32_t peer_max_concurrent_streams() const;
 
