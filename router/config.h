@@ -27,7 +27,6 @@ struct Http2Rates {
   int32_t empty_data = 1000;
   int32_t other_frames = 100;
   int32_t header_bytes = 2 << 20;
-  int32_t abandoned_streams = 1000;  // of all connections
 };
 
 struct RouterConfig {

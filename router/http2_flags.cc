@@ -51,12 +51,6 @@ void AddHttp2Flags(config::Schema& schema, RouterConfig& config) {
                 .min = 1,
                 .max = 1 << 30});
   }
-  schema.Add({.name = "http2-abandoned-streams",
-              .help = "Calls reset, or left open by connections that end, each second and of all "
-                      "clients together; beyond it those who make them are read from no faster.",
-              .target = &config.http2.abandoned_streams,
-              .min = 1,
-              .max = 1 << 30});
 }
 
 GuardLimits GuardLimitsOf(const RouterConfig& config) {
@@ -65,12 +59,8 @@ GuardLimits GuardLimitsOf(const RouterConfig& config) {
     const double rate = config.http2.*flag.rate;
     limits.*flag.limit = {rate, BurstOf(limits.*flag.limit, rate)};
   }
-  const double abandoned = config.http2.abandoned_streams;
-  limits.abandoned_streams = {abandoned, BurstOf(limits.abandoned_streams, abandoned)};
-  limits.max_streams = static_cast<uint32_t>(config.max_streams_per_connection);
   limits.max_header_block_bytes = static_cast<uint32_t>(config.max_header.value);
   limits.max_control_frame_bytes = limits.max_header_block_bytes;
-  limits.max_message_bytes = static_cast<size_t>(config.max_body.value);
   return limits;
 }
 

@@ -5,7 +5,7 @@
 
 #include "common/config/schema.h"
 #include "router/config.h"
-#include "router/front/http2_guard.h"
+#include "router/grpc/http2_guard.h"
 
 namespace quire {
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "common/runtime/runtime.h"
-#include "router/front/http2_guard.h"
+#include "router/grpc/http2_guard.h"
 
 namespace quire {
 

@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <thread>
 
 #include "absl/synchronization/mutex.h"
 #include "common/json/json.h"
@@ -70,6 +69,19 @@ RequestLimits RequestLimitsOf(const RouterConfig& config, LimitCounters& counter
   return limits;
 }
 
+GrpcLimits GrpcLimitsOf(const RouterConfig& config) {
+  GrpcLimits limits;
+  limits.max_concurrent_streams = static_cast<uint32_t>(config.max_streams_per_connection);
+  limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
+  limits.keep_alive = MicrosOf(config.stream_keep_alive);
+  limits.idle_timeout = MicrosOf(config.idle_timeout);
+  limits.taken_step = TakenStepOf(static_cast<uint64_t>(config.window_tokens));
+  limits.max_receive_bytes = static_cast<size_t>(config.max_body.value);
+  limits.max_metadata_bytes = static_cast<uint32_t>(config.max_header.value);
+  limits.guard = GuardLimitsOf(config);
+  return limits;
+}
+
 FrontOptions FrontOf(const RouterConfig& config) {
   FrontOptions options;
   options.host = config.host;
@@ -77,7 +89,6 @@ FrontOptions FrontOf(const RouterConfig& config) {
                    {static_cast<uint16_t>(config.grpc_port), "--grpc-port"}};
   options.max_connections = static_cast<size_t>(config.max_connections);
   options.first_bytes_timeout = MicrosOf(config.header_timeout);
-  options.guard = GuardLimitsOf(config);
   options.max_tls_handshakes = static_cast<size_t>(config.max_tls_handshakes);
   options.tls_timeouts.handshake = MicrosOf(config.header_timeout);
   options.tls_timeouts.write = MicrosOf(config.slow_client_timeout);
@@ -185,7 +196,6 @@ struct RouterProcess::State {
   std::unique_ptr<AdminActions> admin_actions;
   std::unique_ptr<HttpServices> admin_services;
   std::unique_ptr<Front> admin_front;
-  std::thread leaving;  // while gRPC shuts down
   bool said_ready = false;
   bool draining = false;
   bool has_left = false;  // what is ours
@@ -207,7 +217,6 @@ absl::Status RouterProcess::Start() { return state_->Start(); }
 
 int RouterProcess::Run() {
   state_->executor.Run();
-  if (state_->leaving.joinable()) state_->leaving.join();
   state_->admin_front.reset();
   state_->front.reset();
   state_->grpc.reset();
@@ -254,25 +263,21 @@ absl::Status RouterProcess::State::Start() {
   AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());
   if (config.metrics) http_services->metrics_text = MetricsText();
   grpc_services = std::make_unique<GrpcServices>(
-      GrpcServices{executor, *pipeline, rng, counters, log, GrpcLimits()});
+      GrpcServices{executor, *pipeline, background, rng, counters, log, GrpcLimitsOf(config)});
   grpc_services->keys = http_services->keys;
   grpc_services->request_limits = http_services->request_limits;
-  grpc_services->limits.max_concurrent_streams = config.max_streams_per_connection;
-  grpc_services->limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
-  grpc_services->limits.keep_alive = MicrosOf(config.stream_keep_alive);
-  grpc_services->limits.idle_timeout = MicrosOf(config.idle_timeout);
-  grpc_services->limits.taken_step = TakenStepOf(static_cast<uint64_t>(config.window_tokens));
+  grpc_services->bodies = http_services->bodies;
   grpc_services->version = QUIRE_VERSION;
-  grpc_services->limits.max_receive_bytes = static_cast<int>(config.max_body.value);
-  grpc_services->limits.max_metadata_bytes = static_cast<int>(config.max_header.value);
-  grpc = std::make_unique<InferenceServer>(*grpc_services);
-  oip::AddOpenInference(*grpc_services, *grpc);
-  front = std::make_unique<Front>(executor.context(), *http_services, front_options,
-                                  [this](int fd) { grpc->Adopt(fd); });
+  grpc = std::make_unique<InferenceServer>(executor.context(), *grpc_services);
+  oip::AddOpenInference(grpc->methods());
+  front = std::make_unique<Front>(
+      executor.context(), *http_services, front_options,
+      [this](int fd, std::string first_bytes, std::function<void()> on_closed) {
+        grpc->Adopt(fd, std::move(first_bytes), std::move(on_closed));
+      });
   if (config.admin_port >= 0) QUIRE_RETURN_IF_ERROR(StartAdmin());
   http_services->operators = admin_keys.get();
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
-  QUIRE_RETURN_IF_ERROR(grpc->Start());
   one_poller = std::make_unique<OnePollerGrpc>();
   if (!one_poller->holds()) log.Warning("gRPC polls with more than one thread: calls cost more");
   front->Listen(std::move(ports));
@@ -336,7 +341,10 @@ absl::Status RouterProcess::State::StartAdmin() {
   options.max_connections = kMaxAdminConnections;
   options.first_bytes_timeout = MicrosOf(config.header_timeout);
   admin_front = std::make_unique<Front>(executor.context(), *admin_services, options,
-                                        [](int fd) { close(fd); });  // it speaks HTTP/1.1 only
+                                        [](int fd, const auto&, const auto& on_closed) {
+                                          close(fd);  // it speaks HTTP/1.1 only
+                                          on_closed();
+                                        });
   QUIRE_RETURN_IF_ERROR(admin_front->Listen());
   log.Info("listening for operators",
            {{"admin", HostAndPort("127.0.0.1", admin_front->ports()[0])}});
@@ -402,14 +410,10 @@ void RouterProcess::State::Drain() {
   pipeline->StartDraining();
   front->StartDraining();
   drain_deadline = executor.clock().Now() + MicrosOf(config.drain_timeout);
-  // Tells clients to go elsewhere with what is new, and waits for the calls under way, which need
-  // this thread: so it has another.
-  leaving = std::thread([this, grace = MicrosOf(config.drain_timeout) + 2 * kFlushTimeout] {
-    grpc->Shutdown(grace);
-    executor.Post([this] {
-      grpc_has_left = true;
-      if (has_left) executor.Stop();
-    });
+  // Tells clients to go elsewhere with what is new, and waits for the calls under way.
+  grpc->Shutdown(MicrosOf(config.drain_timeout) + 2 * kFlushTimeout, [this] {
+    grpc_has_left = true;
+    if (has_left) executor.Stop();
   });
   AwaitEnd();
 }

@@ -97,9 +97,9 @@ def http_statuses():
 
 
 def grpc_statuses():
-    opening = "grpc::StatusCode CodeOf(ApiCode code) {"
-    return {k: re.search(r"StatusCode::(\w+)", v)[1]
-            for k, v in cases(body("router/grpc/messages_grpc.cc", opening), "ApiCode").items()}
+    opening = "absl::StatusCode CodeOf(ApiCode code) {"
+    return {k: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.search(r"StatusCode::k(\w+)", v)[1]).upper()
+            for k, v in cases(body("router/grpc/messages.cc", opening), "ApiCode").items()}
 
 
 def codes_of_kinds():

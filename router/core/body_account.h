@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "router/core/api.h"
+
 namespace quire {
 
 class BodyAccount {
@@ -41,5 +43,11 @@ class BodyHold {
   const std::shared_ptr<BodyAccount> account_;
   size_t bytes_ = 0;
 };
+
+// When large bodies come faster than they can be read.
+inline ApiError TooManyLargeRequests() {
+  return {ApiCode::kUnavailable, "too many large requests are being read; try again shortly", "",
+          1000};
+}
 
 }  // namespace quire

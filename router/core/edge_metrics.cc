@@ -76,10 +76,10 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                               "Times that a TLS certificate or key was unreadable or wrong")),
       http2_connections(Add(m, "quire_router_http2_connections_total", "HTTP/2 connections begun")),
       http2_streams_over_limit(Add(m, "quire_router_http2_streams_over_limit_total",
-                                   "Times that a client had more streams open than it was told")),
-      http2_pauses(Add(m, "quire_router_http2_pauses_total",
-                       "Times that an HTTP/2 connection was not read from for a while, since too "
-                       "many streams were abandoned")) {
+                                   "gRPC calls refused because too many were open on their "
+                                   "connection")),
+      http2_idle_closed(Add(m, "quire_router_http2_idle_connections_closed_total",
+                            "HTTP/2 connections left because they stayed open without a call")) {
   for (const std::string_view limit : kHttp2Limits) {
     http2_guard_closed[limit] =
         &m.AddCounter({.name = "quire_router_http2_guard_closed_total",

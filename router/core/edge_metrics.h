@@ -60,8 +60,8 @@ struct EdgeMetrics {
   Counter& tls_reloads;
   Counter& tls_reload_failures;
   Counter& http2_connections;
-  Counter& http2_streams_over_limit;  // times that a client had more open than it was told
-  Counter& http2_pauses;              // reads held back: too many streams are abandoned
+  Counter& http2_streams_over_limit;  // refused: more than the client was told that it may open
+  Counter& http2_idle_closed;         // open for too long without a call
   // Connections past a limit of the guard, by its name.
   std::map<std::string_view, Counter*> http2_guard_closed;
 };

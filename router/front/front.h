@@ -6,8 +6,7 @@
 // Invariants:
 // 1. At most max_connections are open; one more gets a 503 and is closed.
 // 2. A connection that says nothing for first_bytes_timeout is closed.
-// 3. HTTP/2 bytes reach gRPC only past the guard.
-// 4. With TLS no byte is looked at before a handshake has ended; at most max_tls_handshakes are
+// 3. With TLS no byte is looked at before a handshake has ended; at most max_tls_handshakes are
 // under way.
 #pragma once
 
@@ -18,7 +17,6 @@
 #include <vector>
 
 #include "common/status.h"
-#include "router/front/http2_guard.h"
 #include "router/front/tls_tunnel_asio.h"
 #include "router/http/http_server.h"
 
@@ -33,7 +31,6 @@ struct FrontOptions {
   std::vector<Port> ports;  // each speaks HTTP/1.1 and HTTP/2
   size_t max_connections = 4096;
   Micros first_bytes_timeout = 10 * kMicrosPerSecond;
-  GuardLimits guard;
   const TlsIdentity* tls = nullptr;  // outlives the front; nullptr: in the clear
   size_t max_tls_handshakes = 256;   // under way at once
   // Where they are computed; outlives the front. nullptr: on the event loop, where a flood of them
@@ -61,12 +58,14 @@ class FrontPorts {
 
 class Front {
  public:
-  // Takes over one end of a socket pair on which a client's HTTP/2 arrives.
-  using AdoptHttp2 = std::function<void(int fd)>;
+  // Takes over a connected socket on which a client's HTTP/2 arrives, of which `first_bytes` were
+  // read; `on_closed` runs once, when the connection has ended, and never from inside.
+  using AdoptHttp2 =
+      std::function<void(int fd, std::string first_bytes, std::function<void()> on_closed)>;
 
   Front(boost::asio::io_context& context, HttpServices& services, FrontOptions options,
         AdoptHttp2 adopt_http2);
-  ~Front();  // closes all connections
+  ~Front();  // closes all connections but those that were handed on
 
   // Accepts on the ports, which it takes over.
   void Listen(FrontPorts ports);

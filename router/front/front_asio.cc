@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "router/front/http2_pump_asio.h"
 
 namespace quire {
 namespace {
@@ -94,7 +93,7 @@ FrontPorts::~FrontPorts() = default;
 
 // A connection of which the first bytes are awaited.
 struct Sniff {
-  Http2Pump::Socket socket;
+  TlsTunnel::Socket socket;
   std::string bytes;
   TimerId timer = 0;
   uint64_t tunnel = 0;  // that it comes out of; 0: none
@@ -112,18 +111,17 @@ struct Front::State {
         services(http_services),
         options(std::move(front_options)),
         adopt_http2(std::move(adopt)),
-        http(loop, http_services),
-        abandoned(options.guard.abandoned_streams, http_services.executor.clock().Now()) {}
+        http(loop, http_services) {}
 
   void Accept(size_t listener);
   void Accepted(tcp::socket socket);
   bool MakeRoomForHandshake();
   void ShakeHands(tcp::socket socket);
-  void Sniffed(Http2Pump::Socket socket, uint64_t tunnel);
+  void Sniffed(TlsTunnel::Socket socket, uint64_t tunnel);
   void AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff);
   void OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error_code& error);
   void Forget(const std::shared_ptr<Sniff>& sniff);
-  void ToHttp2(Http2Pump::Socket client, std::string first_bytes, uint64_t tunnel);
+  void ToHttp2(TlsTunnel::Socket client, std::string first_bytes, uint64_t tunnel);
   // A connection counts until its client's socket is closed: that of a tunnel, or its own.
   void Closed(uint64_t tunnel) {
     if (tunnel == 0) ConnectionClosed();
@@ -135,14 +133,12 @@ struct Front::State {
   FrontOptions options;
   AdoptHttp2 adopt_http2;
   HttpServer http;
-  RateBucket abandoned;  // streams, by clients of HTTP/2
   std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
   std::vector<uint16_t> ports;
   std::vector<std::shared_ptr<Sniff>> sniffs;
-  std::map<uint64_t, std::shared_ptr<Http2Pump>> pumps;
   std::map<uint64_t, Tunnel> tunnels;
   std::vector<TimerId> accept_timers;
-  uint64_t next_number = 1;       // of pumps and tunnels
+  uint64_t next_number = 1;       // of tunnels
   std::set<uint64_t> handshakes;  // tunnels under way, the oldest first
   size_t open = 0;
   bool stopping = false;
@@ -158,10 +154,6 @@ Front::Front(asio::io_context& context, HttpServices& services, FrontOptions opt
 Front::~Front() {
   StartDraining();
   while (!state_->sniffs.empty()) state_->Forget(state_->sniffs.back());
-  while (!state_->pumps.empty()) {
-    const std::shared_ptr<Http2Pump> pump = state_->pumps.begin()->second;
-    pump->Close();
-  }
   while (!state_->tunnels.empty()) {
     const std::shared_ptr<TlsTunnel> tunnel = state_->tunnels.begin()->second.tls;
     tunnel->Close();
@@ -285,7 +277,7 @@ void Front::State::ShakeHands(tcp::socket socket) {
   tunnel->Start();
 }
 
-void Front::State::Sniffed(Http2Pump::Socket socket, uint64_t tunnel) {
+void Front::State::Sniffed(TlsTunnel::Socket socket, uint64_t tunnel) {
   auto sniff = std::make_shared<Sniff>(Sniff{std::move(socket), {}, 0, tunnel});
   sniffs.push_back(sniff);
   sniff->timer = services.executor.PostAt(
@@ -299,7 +291,7 @@ void Front::State::Sniffed(Http2Pump::Socket socket, uint64_t tunnel) {
 }
 
 void Front::State::AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff) {
-  sniff->socket.async_wait(Http2Pump::Socket::wait_read,
+  sniff->socket.async_wait(TlsTunnel::Socket::wait_read,
                            [this, sniff, alive = alive](const error_code& error) {
                              if (!*alive || error == asio::error::operation_aborted) return;
                              OnFirstBytes(sniff, error);
@@ -339,7 +331,7 @@ void Front::State::OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error
     AwaitFirstBytes(sniff);
     return;
   }
-  Http2Pump::Socket socket = std::move(sniff->socket);
+  TlsTunnel::Socket socket = std::move(sniff->socket);
   std::string first_bytes = std::move(sniff->bytes);
   Forget(sniff);
   if (may_be_http2) {
@@ -350,15 +342,9 @@ void Front::State::OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error
   }
 }
 
-void Front::State::ToHttp2(Http2Pump::Socket client, std::string first_bytes, uint64_t tunnel) {
-  // gRPC takes none any more and tells nobody: who comes so late finds a closed connection.
+void Front::State::ToHttp2(TlsTunnel::Socket client, std::string first_bytes, uint64_t tunnel) {
+  // Who comes so late finds a closed connection.
   if (stopping) {
-    Closed(tunnel);
-    return;
-  }
-  int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
-    services.counters.connections_refused.Add();
     Closed(tunnel);
     return;
   }
@@ -366,22 +352,9 @@ void Front::State::ToHttp2(Http2Pump::Socket client, std::string first_bytes, ui
   if (const auto found = tunnels.find(tunnel); found != tunnels.end()) {
     found->second.is_http2 = true;
   }
-  services.counters.http2_connections.Add();
-  Http2Pump::Socket inner(context);
-  error_code ignored;
-  inner.assign(asio::generic::stream_protocol(AF_UNIX, 0), pair[0], ignored);
-  const uint64_t number = next_number++;
-  auto pump =
-      std::make_shared<Http2Pump>(std::move(client), std::move(inner),
-                                  Http2Pump::Options{options.guard, abandoned, services.executor,
-                                                     services.counters, services.log},
-                                  [this, number, tunnel] {
-                                    pumps.erase(number);
-                                    Closed(tunnel);
-                                  });
-  pumps.emplace(number, pump);
-  adopt_http2(pair[1]);
-  pump->Start(std::move(first_bytes));
+  adopt_http2(client.release(), std::move(first_bytes), [this, tunnel, alive = alive] {
+    if (*alive) Closed(tunnel);
+  });
 }
 
 void Front::State::ConnectionClosed() {

@@ -223,14 +223,6 @@ ApiError BadParam(std::string_view param, std::string_view message) {
   return error;
 }
 
-ApiError TooManyLargeRequests() {
-  ApiError busy;
-  busy.code = ApiCode::kUnavailable;
-  busy.message = "too many large requests are being read; try again shortly";
-  busy.retry_after_ms = 1000;
-  return busy;
-}
-
 ApiError BadParamStatus(std::string_view param, const absl::Status& status) {
   ApiError error;
   error.code = ApiCode::kInvalidArgument;

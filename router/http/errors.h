@@ -25,8 +25,6 @@ HttpResponse ErrorResponse(int status, std::string_view message, std::string_vie
 // A status of the pipeline or of a parser. A message that opens with "field: " names its param.
 ApiError ErrorFromStatus(const absl::Status& status);
 ApiError BadParam(std::string_view param, std::string_view message);
-// When large bodies come faster than they can be read.
-ApiError TooManyLargeRequests();
 // A wrong type, as common/json words it ("name: must be …").
 ApiError BadParamStatus(std::string_view param, const absl::Status& status);
 

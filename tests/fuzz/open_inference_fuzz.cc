@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "router/core/sampling_checks.h"
-#include "router/grpc/oip/oip_messages_grpc.h"
+#include "router/grpc/oip/oip_messages.h"
 #include "router/oip/infer_json.h"
 
 namespace {

@@ -27,15 +27,13 @@ PLACEMENT = [
      lambda p: p.endswith(("_asio.cc", "_asio.h")) or p.startswith(
          ("router/http/", "router/front/", "tests/", "bench/", "cli/"))
      or p in ("router/main.cc", "worker/main.cc")),
-    (re.compile(r'grpcpp/|grpc/|\.grpc\.pb\.h'), "grpc",
-     lambda p: p.endswith(("_grpc.cc", "_grpc.h")) or p.startswith(
-         ("router/grpc/", "router/front/", "router/router_process_asio.cc", "tests/", "bench/",
-          "cli/"))),
+    (re.compile(r'grpcpp/|^grpc/(?!health/|reflection/)|\.grpc\.pb\.h'), "grpc",
+     lambda p: p.endswith(("_grpc.cc", "_grpc.h")) or p.startswith(("tests/", "bench/", "cli/"))),
     (re.compile(r'\.pb\.h|google/protobuf'), "protobuf",
      lambda p: re.search(r'(^|/)(rpc|grpc|link)/', p) is not None or p.startswith(
          ("common/trace/", "tests/", "bench/", "cli/"))),
     (re.compile(r'boost/json'), "boost.json", lambda p: p.startswith("common/json/")),
-    (re.compile(r'nghttp2/'), "nghttp2", lambda p: p.startswith("common/http2/")),
+    (re.compile(r'nghttp2/'), "nghttp2", lambda p: p.startswith(("common/http2/", "tests/"))),
     (re.compile(r'spdlog/'), "spdlog", lambda p: p.startswith("common/log/")),
     (re.compile(r'prometheus/'), "prometheus", lambda p: p.startswith("common/metrics/")),
     (re.compile(r'yaml-cpp/'), "yaml-cpp", lambda p: p.startswith("common/config/")),

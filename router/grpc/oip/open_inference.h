@@ -1,14 +1,12 @@
 // inference.GRPCInferenceService: the Open Inference Protocol in front of the pipeline.
 //
-// Owner of the service: the InferenceServer that it is added to. gRPC's threads read requests and
-// post to the event loop, where all else happens.
+// Owner of what it adds: the server's methods.
 #pragma once
 
-#include "router/grpc/inference_server.h"
+#include "router/grpc/methods.h"
 
 namespace quire::oip {
 
-// `services` outlive the server, which has not been started.
-void AddOpenInference(GrpcServices& services, InferenceServer& server);
+void AddOpenInference(GrpcMethods& methods);
 
 }  // namespace quire::oip

@@ -32,7 +32,6 @@ TEST(RouterConfig, DefaultsNeedOnlyAWorker) {
 TEST(RouterConfig, EveryRateOfHttp2IsAFlagWithTheGuardsOwnDefault) {
   const GuardLimits own;
   const GuardLimits defaults = GuardLimitsOf(Read({"--worker=h:1"}).config);
-  EXPECT_EQ(defaults.max_streams, own.max_streams);
   EXPECT_EQ(defaults.max_header_block_bytes, own.max_header_block_bytes);
   EXPECT_EQ(defaults.max_control_frame_bytes, own.max_control_frame_bytes);
   const std::pair<const char*, RateLimit GuardLimits::*> flags[] = {
@@ -44,8 +43,7 @@ TEST(RouterConfig, EveryRateOfHttp2IsAFlagWithTheGuardsOwnDefault) {
       {"--http2-continuations", &GuardLimits::continuations},
       {"--http2-empty-data", &GuardLimits::empty_data},
       {"--http2-other-frames", &GuardLimits::other_frames},
-      {"--http2-header-bytes", &GuardLimits::header_bytes},
-      {"--http2-abandoned-streams", &GuardLimits::abandoned_streams}};
+      {"--http2-header-bytes", &GuardLimits::header_bytes}};
   for (const auto& [flag, limit] : flags) {
     EXPECT_EQ((defaults.*limit).per_second, (own.*limit).per_second) << flag;
     EXPECT_EQ((defaults.*limit).burst, (own.*limit).burst) << flag;

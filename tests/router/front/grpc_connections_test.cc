@@ -52,6 +52,7 @@ TEST(GrpcEdge, ConnectionsWithoutACallAreLeftAndOthersAreNot) {
   ASSERT_TRUE(idle->WaitForConnected(limit));
   EXPECT_TRUE(idle->WaitForStateChange(GRPC_CHANNEL_READY, limit));
   EXPECT_TRUE(edge.Eventually([&] { return edge.front->connections() == 1; }));
+  EXPECT_EQ(edge.counters.http2_idle_closed.value(), 1u);
   edge.OnLoop([&] {
     ASSERT_EQ(edge.pipeline.live.size(), 1u) << "open for as long as the other took to be left";
     const FakePipeline::Live live = edge.pipeline.live.begin()->second;
@@ -112,8 +113,11 @@ TEST(GrpcEdge, AShutdownTellsClientsToGoElsewhereAndLetsCallsEnd) {
   grpc::ClientContext context;
   auto reader = stub->Generate(&context, Prompted(1));
   ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
-  edge.OnLoop([&] { edge.front->StartDraining(); });
-  std::thread leaving([&] { edge.server->Shutdown(60 * kMicrosPerSecond); });
+  bool left = false;
+  edge.OnLoop([&] {
+    edge.front->StartDraining();
+    edge.server->Shutdown(60 * kMicrosPerSecond, [&] { left = true; });
+  });
   EXPECT_TRUE(channel->WaitForStateChange(
       GRPC_CHANNEL_READY, std::chrono::system_clock::now() + std::chrono::seconds(60)))
       << "the connection is left";
@@ -121,7 +125,8 @@ TEST(GrpcEdge, AShutdownTellsClientsToGoElsewhereAndLetsCallsEnd) {
     edge.pipeline.EndAll({ApiCode::kUnavailable, "this router is shutting down", "", 1000});
   });
   EXPECT_EQ(ReadAll(*reader).status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  leaving.join();
+  EXPECT_TRUE(edge.Eventually([&] { return left; }));
+  EXPECT_EQ(edge.counters.grpc_cancelled.value(), 0u);
 }
 
 // What would never end by itself, such as a health check that is watched, is ended.
@@ -133,11 +138,27 @@ TEST(GrpcEdge, CallsThatOutliveAShutdownAreCancelled) {
   auto watched = health->Watch(&context, {});
   grpc::health::v1::HealthCheckResponse response;
   ASSERT_TRUE(watched->Read(&response));
-  std::thread leaving([&] { edge.server->Shutdown(3600 * kMicrosPerSecond); });
-  edge.server->CancelCalls();
+  bool left = false;
+  edge.OnLoop([&] {
+    edge.server->Shutdown(3600 * kMicrosPerSecond, [&] { left = true; });
+    edge.server->CancelCalls();
+  });
   while (watched->Read(&response)) continue;
-  EXPECT_FALSE(watched->Finish().ok());
-  leaving.join();
+  EXPECT_EQ(watched->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(edge.Eventually([&] { return left; }));
+}
+
+TEST(GrpcEdge, TheGraceOfAShutdownEnds) {
+  GrpcEdge edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  auto stub = Connect(edge);
+  grpc::ClientContext context;
+  auto reader = stub->Generate(&context, Prompted(1));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  bool left = false;
+  edge.OnLoop([&] { edge.server->Shutdown(1000, [&] { left = true; }); });
+  EXPECT_TRUE(edge.Eventually([&] { return left && edge.pipeline.cancelled.size() == 1; }));
+  EXPECT_EQ(ReadAll(*reader).status.error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(GrpcEdge, HealthFollowsThePipelineAndTheDrain) {

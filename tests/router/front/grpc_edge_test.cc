@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "quire/v1/inference.grpc.pb.h"
-#include "router/link/one_poller_grpc.h"
 #include "tests/router/support/grpc_client.h"
 
 namespace quire {
@@ -160,11 +159,9 @@ TEST(GrpcEdge, SlowReadersHoldTheirWindowBackAndGetEverything) {
 
 TEST(GrpcEdge, MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted) {
   constexpr size_t kLimit = 1u << 20;
-  FrontOptions options;
-  options.guard.max_message_bytes = kLimit;
   GrpcLimits limits;
-  limits.max_receive_bytes = static_cast<int>(kLimit);
-  GrpcEdge edge(options, {}, nullptr, limits);
+  limits.max_receive_bytes = kLimit;
+  GrpcEdge edge({}, {}, nullptr, limits);
   auto stub = Connect(edge);
   v1::GenerateRequest big = Prompted(1);
   big.set_text(std::string(kLimit, 'a'));
@@ -192,32 +189,6 @@ TEST(GrpcEdge, ManyStreamsAtOnce) {
     readers.push_back(stub->Generate(contexts.back().get(), Prompted(20)));
   }
   for (auto& reader : readers) EXPECT_EQ(ReadAll(*reader).ids.size(), 20u);
-}
-
-TEST(GrpcEdge, OneThreadOfGrpcsDoesForAllCalls) {
-  GrpcEdge edge;
-  for (int life = 0; life < 2; ++life) {
-    const OnePollerGrpc one_poller;
-    EXPECT_TRUE(one_poller.holds());
-    auto stub = Connect(edge);
-    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-    std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
-    for (int i = 0; i < 32; ++i) {
-      contexts.push_back(std::make_unique<grpc::ClientContext>());
-      readers.push_back(stub->Generate(contexts.back().get(), Prompted(20)));
-    }
-    for (auto& reader : readers) EXPECT_EQ(ReadAll(*reader).ids.size(), 20u);
-  }
-  auto stub = Connect(edge);
-  EXPECT_TRUE(Generate(*stub, Prompted(5)).status.ok()) << "the others are back";
-}
-
-TEST(GrpcEdge, NoThreadOfGrpcsIsHeldWhereNoneWouldBeLeft) {
-  GrpcEdge edge;
-  const OnePollerGrpc one_poller(GrpcCallbackThreads() + 1, 200 * kMicrosPerMilli);
-  EXPECT_FALSE(one_poller.holds());
-  auto stub = Connect(edge);
-  EXPECT_TRUE(Generate(*stub, Prompted(5)).status.ok());
 }
 
 // Clients that have not asked for joined events find one in each message.

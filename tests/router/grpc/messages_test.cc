@@ -1,4 +1,4 @@
-#include "router/grpc/messages_grpc.h"
+#include "router/grpc/messages.h"
 
 #include <gtest/gtest.h>
 
@@ -106,9 +106,9 @@ TEST(GrpcMessages, BadInputNamesTheField) {
     const auto problem = FromProto(in, out);
     ASSERT_TRUE(problem.has_value()) << field;
     EXPECT_EQ(problem->param, field);
-    const grpc::Status status = ToStatus(*problem);
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_NE(status.error_message().find(field), std::string::npos);
+    const absl::Status status = ToStatus(*problem);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(field), std::string::npos);
   }
 }
 
@@ -152,13 +152,13 @@ TEST(GrpcMessages, DeltasJoin) {
 }
 
 TEST(GrpcMessages, StatusesKeepTheirMeaning) {
-  EXPECT_EQ(ToStatus({ApiCode::kNotFound, "m", "model", 0}).error_code(),
-            grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(ToStatus({ApiCode::kConflict, "m", "", 0}).error_code(),
-            grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(ToStatus({ApiCode::kRateLimited, "m", "", 0}).error_code(),
-            grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(ToStatus({ApiCode::kInvalidArgument, "too long", "prompt", 0}).error_message(),
+  EXPECT_EQ(ToStatus({ApiCode::kNotFound, "m", "model", 0}).code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(ToStatus({ApiCode::kConflict, "m", "", 0}).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ToStatus({ApiCode::kRateLimited, "m", "", 0}).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ToStatus({ApiCode::kInvalidArgument, "too long", "prompt", 0}).message(),
             "prompt: too long");
 }
 

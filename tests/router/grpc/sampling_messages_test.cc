@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/grpc/messages_grpc.h"
+#include "router/grpc/messages.h"
 
 namespace quire {
 namespace {

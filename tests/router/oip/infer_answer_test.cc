@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "router/grpc/oip/oip_messages_grpc.h"
+#include "router/grpc/oip/oip_messages.h"
 
 namespace quire::oip {
 namespace {

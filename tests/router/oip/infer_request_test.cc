@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/grpc/oip/oip_messages_grpc.h"
+#include "router/grpc/oip/oip_messages.h"
 
 namespace quire::oip {
 namespace {

@@ -16,26 +16,26 @@ class GrpcEdge : public EdgeHarness {
   explicit GrpcEdge(FrontOptions options = {}, const HttpLimits& http_limits = {},
                     std::shared_ptr<const KeyTable> key_table = nullptr,
                     const GrpcLimits& grpc_limits = {})
-      : EdgeHarness(http_limits, std::move(key_table)), grpc_services{executor, pipeline,
-                                                                      rng,      counters,
-                                                                      log,      grpc_limits} {
+      : EdgeHarness(http_limits, std::move(key_table)),
+        grpc_services{executor, pipeline, background, rng, counters, log, grpc_limits} {
     grpc_services.keys = services.keys;
+    grpc_services.bodies = services.bodies;
     grpc_services.limits.health_interval = 1000;  // microseconds
     options.ports = {{0, "--port"}, {0, "--grpc-port"}};
     options.handshakes = &background;
     OnLoop([&] {
-      server = std::make_unique<InferenceServer>(grpc_services);
-      oip::AddOpenInference(grpc_services, *server);
-      EXPECT_TRUE(server->Start().ok());
-      front = std::make_unique<Front>(executor.context(), services, options,
-                                      [this](int fd) { server->Adopt(fd); });
+      server = std::make_unique<InferenceServer>(executor.context(), grpc_services);
+      oip::AddOpenInference(server->methods());
+      front = std::make_unique<Front>(
+          executor.context(), services, options,
+          [this](int fd, std::string first_bytes, std::function<void()> on_closed) {
+            server->Adopt(fd, std::move(first_bytes), std::move(on_closed));
+          });
       EXPECT_TRUE(front->Listen().ok());
       ports = front->ports();
     });
   }
   ~GrpcEdge() {
-    OnLoop([&] { front->StartDraining(); });
-    server->Shutdown(0);
     OnLoop([&] {
       front.reset();
       server.reset();

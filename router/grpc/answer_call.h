@@ -1,0 +1,69 @@
+// One streamed answer over gRPC: what the pipeline says becomes messages of a MessageWriter.
+//
+// Owners: its GrpcCall, and the work posted by it (shared_ptr in each); event loop only.
+//
+// Invariants:
+// 1. The pipeline's request is cancelled when the client is gone before its end.
+// 2. Outputs, ends and usage of one turn of the loop leave together: they are handed to the call at
+//    its end, or with the end of the call.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quire/v1/inference.pb.h"
+#include "router/grpc/message_writer.h"
+
+namespace quire {
+
+class AnswerCall : public GrpcCallHandler,
+                   public ResponseSink,
+                   public std::enable_shared_from_this<AnswerCall> {
+ public:
+  explicit AnswerCall(std::shared_ptr<GrpcCall> call)
+      : services_(call->services()), call_(std::move(call)), writer_(*call_) {}
+  ~AnswerCall() override;
+
+  void OnCancelled() override;
+  void OnTaken(uint64_t whose, uint64_t index) override;
+  void OnDrained() override { writer_.Write(); }
+
+  void OnStarted(const Started& started) override;
+  void OnDelta(const Delta& delta) override;
+  void OnChoiceEnd(const ChoiceEnd& end) override;
+  void OnFinished(const Usage& usage) override;
+  void OnError(const ApiError& error) override;
+
+ protected:
+  const GrpcCall& call() const { return *call_; }
+  // `problem`: it is refused. `joins_events`: as the client asked.
+  void Begin(std::optional<ApiError> problem, GenerateRequest request, bool joins_events);
+
+ private:
+  using Writer = MessageWriter<v1::GenerateResponse>;
+
+  // Fill(message, event) writes an event; into a message that has no event for which `apart` is so.
+  template <class Apart, class Fill>
+  void Tell(Apart apart, Fill fill);
+  void AddPrompt(const Started& started);
+  template <class Fill>
+  void AddPromptPart(Fill fill);
+  void AddDelta(const Delta& delta);
+  void WriteAfterTurn();
+  template <class Status>
+  void End(const Status& status);  // after what waits has been written
+
+  GrpcServices& services_;
+  const std::shared_ptr<GrpcCall> call_;
+  Writer writer_;
+  std::string request_id_;
+  RequestId id_ = 0;
+  uint32_t choices_left_ = 1;
+  std::vector<uint64_t> told_;  // by choice: outputs below it were told as taken, or will be
+  bool joins_events_ = false;
+  bool write_posted_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace quire

@@ -1,0 +1,27 @@
+// API keys on gRPC: one gate in front of every call, whatever service it is for, and the tenant of
+// a call that passed it.
+//
+// Any thread. The gate is asked before a message is read; a handler asks again, message by message,
+// since keys may have changed.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "common/status.h"
+#include "router/core/result.h"
+#include "router/grpc/call.h"
+#include "router/keys/key_ring.h"
+
+namespace quire {
+
+// Calls that need no key: probes.
+bool IsOpenCall(std::string_view path);
+
+// Why a call may not come in. `keys`: nullptr lets everyone in.
+std::optional<absl::Status> CheckKey(const GrpcCallHead& head, KeyRing* keys);
+
+// nullptr where no keys are configured. Counts the call for its tenant.
+Result<KeyRing::Tenant> TenantOf(const GrpcCallHead& head, KeyRing* keys);
+
+}  // namespace quire

@@ -1,0 +1,154 @@
+// One gRPC call as its handler sees it: what the client says of it, its messages in, one after the
+// other, and answers and a status out.
+//
+// Owner: its connection, until the stream has ended, and its handler. Event loop only, but for
+// head(), which never changes.
+//
+// Invariants:
+// 1. A handler is given one message at a time, never from inside one of its own functions. It is
+//    let go when the stream has ended, never from inside one of its own functions.
+// 2. After Finish, or OnCancelled, nothing that the handler does reaches the client.
+// 3. A method that takes one message is begun with it and refused a second one.
+// 4. Bytes of messages that wait count for the connection, and for all clients together.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/http2/grpc_framing.h"
+#include "common/http2/session.h"
+#include "common/status.h"
+#include "router/grpc/services.h"
+
+namespace google::protobuf {
+class MessageLite;
+}
+
+namespace quire {
+
+class GrpcConnection;
+
+using GrpcMetadata = std::vector<std::pair<std::string, std::string>>;
+
+struct GrpcCallHead {
+  std::string path;
+  GrpcMetadata metadata;  // without pseudo-headers, in the client's order
+  Micros deadline = 0;    // on the executor's clock; 0: none
+
+  std::string_view Find(std::string_view name) const;  // the first one; empty: none
+  size_t Count(std::string_view name) const;
+  std::string All(std::string_view name) const;  // several of one name are one list
+};
+
+class GrpcCallHandler {
+ public:
+  // What a message means, to be done on the event loop; empty: the bytes are none of the method's.
+  using Step = std::function<void()>;
+
+  virtual ~GrpcCallHandler() = default;
+  // Any thread, one at a time: reads what is there of a message, and touches nothing else. The
+  // step runs unless the call has ended by then.
+  virtual Step Read(std::string_view message) = 0;
+  virtual void OnHalfClose() {}
+  // The client is gone, or its deadline has passed; at most once, nothing follows. Not when no
+  // message was read yet of a method that takes one.
+  virtual void OnCancelled() {}
+  // What was sent with this note has gone to the system.
+  virtual void OnTaken(uint64_t /*whose*/, uint64_t /*index*/) {}
+  // Nothing of what was sent waits for the client any more.
+  virtual void OnDrained() {}
+};
+
+class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
+ public:
+  // Of the answer that a message is of: outputs below `index` are the client's once it has gone.
+  struct TakenNote {
+    uint64_t whose = 0;
+    uint64_t index = 0;
+  };
+
+  GrpcCall(GrpcConnection& connection, http2::StreamId stream, GrpcCallHead head);
+  ~GrpcCall();
+
+  // ---- for handlers
+  const GrpcCallHead& head() const { return head_; }
+  GrpcServices& services() const { return services_; }
+  void AddInitialMetadata(std::string name, std::string value);  // before the first message
+  void AddTrailingMetadata(std::string name, std::string value);
+  void Send(const google::protobuf::MessageLite& message, std::optional<TakenNote> note = {});
+  void Finish(const absl::Status& status);
+  // With what it says of coming back.
+  void Finish(const ApiError& error);
+  // Of methods that take many messages: whether further ones are read.
+  void SetReading(bool reading);
+  bool open() const { return !finished_ && connection_ != nullptr; }
+  bool drained() const;
+
+  // ---- for the connection
+  void Begin(std::shared_ptr<GrpcCallHandler> handler, bool many_messages,
+             http2::Encoding encoding);
+  void OnData(std::string_view bytes);
+  void OnEnd();
+  void OnSent(size_t left);
+  void OnDrained();
+  void OnTaken(const TakenNote& note);
+  void OnClosed();  // the stream, or the connection
+  // Ends the call over its handler's head.
+  void Abort(const absl::Status& status);
+
+ private:
+  struct Mark {
+    uint64_t end;  // in the bytes of messages sent
+    TakenNote note;
+  };
+
+  bool TakeMessage(std::string_view message);  // false: the call has ended
+  void Pump();
+  void Parse(std::string message);
+  void RunStep(const GrpcCallHandler::Step& step);
+  void CountHeld();
+  void ReleaseHeld();
+  void ConsumeWindow();
+  void RefuseForSize();
+  void AddComeBack(const ApiError& error);
+  void SendHeaders();
+  void Cancel();
+  void OnDeadline();
+
+  GrpcServices& services_;
+  GrpcConnection* connection_;  // nullptr once the stream has ended
+  const http2::StreamId stream_;
+  const GrpcCallHead head_;
+  std::shared_ptr<GrpcCallHandler> handler_;
+  TimerId deadline_timer_ = 0;
+
+  http2::MessageReader reader_;
+  std::deque<std::string> waiting_;  // messages for the handler
+  size_t waiting_bytes_ = 0;
+  size_t parsing_bytes_ = 0;     // of the message that is with the background
+  size_t unconsumed_ = 0;        // of the stream's window
+  size_t held_ = 0;              // as counted
+  std::optional<BodyHold> hold_;
+  uint64_t messages_ = 0;        // that have come
+  bool many_messages_ = false;
+  bool reading_ = true;
+  bool pumping_ = false;
+  bool half_closed_ = false;
+  bool half_close_told_ = false;
+  bool begun_ = false;  // the handler has a message, or is one of many
+
+  GrpcMetadata initial_, trailing_;
+  std::deque<Mark> marks_;
+  uint64_t sent_ = 0;  // bytes of messages
+  bool headers_sent_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace quire

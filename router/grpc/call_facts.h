@@ -1,0 +1,21 @@
+// What a call says of itself beside its messages: request id, deadline, session, trace.
+//
+// Any thread; pure.
+#pragma once
+
+#include <string>
+
+#include "common/runtime/runtime.h"
+#include "router/core/api.h"
+#include "router/grpc/call.h"
+
+namespace quire {
+
+// Deadline, session and trace context of the call; an earlier timeout of the request's own stands.
+void ReadCallFacts(const GrpcCallHead& head, Micros now, GenerateRequest& out);
+
+// `wanted` where it is usable, else the call's x-request-id, else empty: the event loop draws one.
+std::string RequestIdOf(const GrpcCallHead& head, const std::string& wanted);
+std::string NewRequestId(Rng& rng);
+
+}  // namespace quire

@@ -1,0 +1,309 @@
+#include "router/grpc/connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "router/grpc/auth.h"
+
+namespace quire {
+namespace {
+
+constexpr uint64_t kKeepAlivePing = 0x6b656570;
+constexpr uint64_t kNoticePing = 0x6c656176;
+constexpr uint32_t kStreamWindowBytes = 512u << 10;
+constexpr uint32_t kConnectionWindowBytes = 2u << 20;
+// The guard counts these itself.
+constexpr uint64_t kNoResetLimit = 1u << 30;
+constexpr uint32_t kMaxContinuations = 1u << 10;
+constexpr Micros kMaxDeadline = 30 * 86'400 * kMicrosPerSecond;  // later ones are none
+
+http2::Settings SettingsOf(const GrpcLimits& limits) {
+  http2::Settings settings;
+  settings.max_concurrent_streams = limits.max_concurrent_streams;
+  settings.stream_window_bytes = kStreamWindowBytes;
+  settings.connection_window_bytes = kConnectionWindowBytes;
+  settings.max_header_list_bytes = limits.max_metadata_bytes;
+  settings.max_continuations = kMaxContinuations;
+  settings.reset_burst = settings.resets_per_second = kNoResetLimit;
+  return settings;
+}
+
+// What is broken is told as such; all else is too much of something.
+http2::ErrorCode CodeOfVerdict(std::string_view limit) {
+  if (limit == "preface" || limit == "interrupted_headers" || limit == "stray_continuation") {
+    return http2::ErrorCode::kProtocolError;
+  }
+  return limit == "frame_size" ? http2::ErrorCode::kFrameSizeError
+                               : http2::ErrorCode::kEnhanceYourCalm;
+}
+
+bool IsGrpc(std::string_view content_type) {
+  constexpr std::string_view kGrpc = "application/grpc";
+  if (!content_type.starts_with(kGrpc)) return false;
+  content_type.remove_prefix(kGrpc.size());
+  if (content_type.starts_with("+proto")) content_type.remove_prefix(6);
+  return content_type.empty() || content_type[0] == ';';
+}
+
+GrpcCallHead HeadOf(const http2::HeaderBlock& block, Micros now) {
+  GrpcCallHead head;
+  head.metadata.reserve(block.fields.size());
+  for (const http2::Header& field : block.fields) {
+    if (!field.name.starts_with(':')) {
+      head.metadata.emplace_back(field.name, field.value);
+    } else if (field.name == ":path") {
+      head.path = std::string(field.value);
+    }
+  }
+  const std::string_view timeout = head.Find("grpc-timeout");
+  if (timeout.empty()) return head;
+  const auto micros = http2::ParseTimeout(timeout);
+  if (micros && *micros <= kMaxDeadline) head.deadline = now + *micros;
+  return head;
+}
+
+}  // namespace
+
+GrpcConnection::GrpcConnection(GrpcServices& services, const GrpcMethods& methods,
+                               Transport& transport)
+    : services_(services),
+      methods_(methods),
+      transport_(transport),
+      session_(http2::Session::Side::kServer, SettingsOf(services.limits), *this),
+      guard_(services.limits.guard, services.executor.clock().Now()) {}
+
+GrpcConnection::~GrpcConnection() { QUIRE_CHECK(closed_ && calls_.empty()); }
+
+void GrpcConnection::Start() {
+  heard_at_ = idle_since_ = services_.executor.clock().Now();
+  SetTimer();
+  WantsToSend();
+}
+
+// ---- bytes
+
+void GrpcConnection::Receive(std::string_view bytes) {
+  if (doomed_ || closed_) return;
+  heard_at_ = services_.executor.clock().Now();
+  if (std::exchange(pinged_at_, 0) != 0) SetTimer();
+  if (const char* limit = guard_.Inspect(bytes, heard_at_)) {
+    services_.log.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
+    services_.counters.http2_guard_closed.at(limit)->Add();
+    doomed_ = true;
+    session_.Terminate(CodeOfVerdict(limit));
+  } else if (const absl::Status status = session_.Receive(bytes); !status.ok()) {
+    services_.log.Info("an HTTP/2 connection is closed", {{"error", StatusMessage(status)}});
+    doomed_ = true;
+  }
+  CountRefusedStreams();
+  WantsToSend();
+}
+
+void GrpcConnection::CountRefusedStreams() {
+  const uint64_t refused = session_.streams_refused();
+  services_.counters.http2_streams_over_limit.Add(refused - std::exchange(streams_refused_, refused));
+}
+
+void GrpcConnection::WantsToSend() {
+  if (told_to_send_ || closed_ || (!session_.wants_to_send() && !over())) return;
+  told_to_send_ = true;
+  transport_.WantsToSend();
+}
+
+// A call that has drained may write on: what it has then leaves in one piece with the rest.
+void GrpcConnection::Send(std::string& out, size_t most) {
+  told_to_send_ = true;
+  do {
+    const size_t before = out.size();
+    const size_t known = notes_.size();
+    session_.Send(out, most);
+    sent_bytes_ += out.size() - before;
+    for (size_t i = known; i < notes_.size(); ++i) notes_[i].end = sent_bytes_;
+    for (const std::shared_ptr<GrpcCall>& call : std::exchange(drained_, {})) call->OnDrained();
+  } while (out.size() < most && session_.wants_to_send());
+  told_to_send_ = false;
+}
+
+void GrpcConnection::OnSent(http2::StreamId stream, size_t left) {
+  const std::shared_ptr<GrpcCall> call = Find(stream);
+  if (call == nullptr) return;
+  call->OnSent(left);
+  if (left == 0) drained_.push_back(call);
+}
+
+void GrpcConnection::AwaitWritten(std::shared_ptr<GrpcCall> call, GrpcCall::TakenNote note) {
+  notes_.push_back({sent_bytes_, std::move(call), note});
+}
+
+void GrpcConnection::Written(size_t bytes) {
+  written_bytes_ += bytes;
+  while (!notes_.empty() && notes_.front().end <= written_bytes_) {
+    const Note note = std::move(notes_.front());
+    notes_.pop_front();
+    note.call->OnTaken(note.note);
+  }
+}
+
+void GrpcConnection::OnFrameSent(uint8_t type, uint8_t flags) {
+  guard_.Sent({.type = type, .flags = flags});
+}
+
+bool GrpcConnection::over() const {
+  return session_.over() || (doomed_ && !session_.wants_to_send());
+}
+
+// ---- calls
+
+std::shared_ptr<GrpcCall> GrpcConnection::Find(http2::StreamId stream) const {
+  const auto found = calls_.find(stream);
+  return found == calls_.end() ? nullptr : found->second;
+}
+
+bool GrpcConnection::holds_too_much() const {
+  return held_bytes_ >
+         std::max(services_.limits.max_held_bytes, 2 * services_.limits.max_receive_bytes);
+}
+
+void GrpcConnection::RefuseByHttp(http2::StreamId stream, int status) {
+  const std::string text = std::to_string(status);
+  std::vector<http2::Header> headers = {{":status", text}};
+  if (status == 405) headers.push_back({"allow", "POST"});
+  session_.RespondAndEnd(stream, headers);
+}
+
+void GrpcConnection::OnHeaders(http2::StreamId stream, const http2::HeaderBlock& block) {
+  if (block.trailers || closed_) return;
+  const std::string_view method = http2::Find(block.fields, ":method").value_or("");
+  const std::string_view type = http2::Find(block.fields, "content-type").value_or("");
+  if (!block.too_large && (method != "POST" || !IsGrpc(type))) {
+    const std::string_view path = http2::Find(block.fields, ":path").value_or("");
+    const bool served = methods_.Find(path) != nullptr;
+    return RefuseByHttp(stream, !served && !IsGrpc(type) ? 404 : method != "POST" ? 405 : 415);
+  }
+  auto call = std::make_shared<GrpcCall>(*this, stream, HeadOf(block, heard_at_));
+  calls_.emplace(stream, call);
+  BeginCall(*call, block);
+}
+
+void GrpcConnection::BeginCall(GrpcCall& call, const http2::HeaderBlock& block) {
+  if (block.too_large) {
+    services_.counters.http_headers_too_large.Add();
+    return call.Finish(absl::ResourceExhaustedError(
+        "received metadata size exceeds the limit of " +
+        std::to_string(services_.limits.max_metadata_bytes) + " bytes (--max-header-bytes)"));
+  }
+  const GrpcCallHead& head = call.head();
+  if (const auto problem = CheckKey(head, services_.keys)) return call.Finish(*problem);
+  const GrpcMethod* method = methods_.Find(head.path);
+  if (method == nullptr) return call.Finish(absl::UnimplementedError(""));
+  const std::string_view encoding = head.Find("grpc-encoding");
+  const auto known = http2::EncodingOf(encoding);
+  if (!known) {
+    call.AddTrailingMetadata("grpc-accept-encoding", std::string(http2::kAcceptedEncodings));
+    return call.Finish(absl::UnimplementedError(
+        AbslView("grpc-encoding: \"" + std::string(encoding.substr(0, 64)) +
+                 "\" is not known; these are: " + std::string(http2::kAcceptedEncodings))));
+  }
+  call.Begin(method->begin(call.shared_from_this()), method->many_messages, *known);
+}
+
+void GrpcConnection::OnData(http2::StreamId stream, std::string_view bytes) {
+  if (const auto call = Find(stream)) return call->OnData(bytes);
+  session_.Consume(stream, bytes.size());
+}
+
+void GrpcConnection::OnEnd(http2::StreamId stream) {
+  if (const auto call = Find(stream)) call->OnEnd();
+}
+
+void GrpcConnection::OnClosed(http2::StreamId stream, http2::ErrorCode) {
+  const auto found = calls_.find(stream);
+  if (found == calls_.end()) return;
+  const std::shared_ptr<GrpcCall> call = std::move(found->second);
+  calls_.erase(found);
+  call->OnClosed();
+  if (!calls_.empty() || closed_) return;
+  idle_since_ = services_.executor.clock().Now();
+  SetTimer();
+}
+
+void GrpcConnection::CancelCalls(const absl::Status& status) {
+  const auto calls = calls_;
+  for (const auto& [stream, call] : calls) call->Abort(status);
+  SayWhichWasLast();
+}
+
+// ---- its end
+
+void GrpcConnection::Leave() {
+  if (leaving_ || closed_) return;
+  leaving_ = true;
+  noticed_at_ = services_.executor.clock().Now();
+  session_.GiveNotice();
+  // Calls that the client begins before it reads the notice come before its answer to this.
+  session_.Ping(kNoticePing);
+  SetTimer();
+  WantsToSend();
+}
+
+void GrpcConnection::SayWhichWasLast() {
+  if (std::exchange(went_away_, true)) return;
+  leaving_ = true;
+  session_.GoAway(http2::ErrorCode::kNoError);
+  WantsToSend();
+}
+
+void GrpcConnection::OnPingAnswered(uint64_t payload) {
+  if (payload == kNoticePing && leaving_) SayWhichWasLast();
+}
+
+void GrpcConnection::Close() {
+  if (std::exchange(closed_, true)) return;
+  if (timer_ != 0) services_.executor.Cancel(std::exchange(timer_, 0));
+  notes_.clear();
+  drained_.clear();
+  const auto calls = std::exchange(calls_, {});
+  for (const auto& [stream, call] : calls) call->OnClosed();
+}
+
+// ---- time
+
+Micros GrpcConnection::Due() const {
+  const GrpcLimits& limits = services_.limits;
+  Micros due = pinged_at_ != 0 ? pinged_at_ + limits.ping_timeout : heard_at_ + limits.keep_alive;
+  if (calls_.empty() && !leaving_) due = std::min(due, idle_since_ + limits.idle_timeout);
+  if (leaving_ && !went_away_) due = std::min(due, noticed_at_ + limits.notice_timeout);
+  return due;
+}
+
+// A timer that fires too early looks again; only one that would fire too late is replaced.
+void GrpcConnection::SetTimer() {
+  const Micros due = Due();
+  if (closed_ || (timer_ != 0 && timer_due_ <= due)) return;
+  if (timer_ != 0) services_.executor.Cancel(timer_);
+  timer_due_ = due;
+  timer_ = services_.executor.PostAt(due, [this] {
+    timer_ = 0;
+    OnTimer();
+  });
+}
+
+void GrpcConnection::OnTimer() {
+  const GrpcLimits& limits = services_.limits;
+  const Micros now = services_.executor.clock().Now();
+  if (pinged_at_ != 0 && now >= pinged_at_ + limits.ping_timeout) return transport_.GiveUp();
+  if (pinged_at_ == 0 && now >= heard_at_ + limits.keep_alive) {
+    pinged_at_ = now;
+    session_.Ping(kKeepAlivePing);
+    WantsToSend();
+  }
+  if (!leaving_ && calls_.empty() && now >= idle_since_ + limits.idle_timeout) {
+    services_.counters.http2_idle_closed.Add();
+    Leave();
+  }
+  if (leaving_ && !went_away_ && now >= noticed_at_ + limits.notice_timeout) SayWhichWasLast();
+  SetTimer();
+}
+
+}  // namespace quire

@@ -1,0 +1,126 @@
+// One client's HTTP/2 connection that carries gRPC, over bytes alone: the guard, the session, and
+// the calls that run on it.
+//
+// Owner: the socket that the bytes come by; event loop only.
+//
+// Invariants:
+// 1. No byte reaches the session past a verdict of the guard, which ends the connection.
+// 2. A call is begun only when its headers name a method that is served, to who may come in.
+// 3. What is told as taken has gone to the system.
+// 4. A connection without a call is left after idle_timeout; one whose client says nothing for
+//    keep_alive is pinged, and ends when that is not answered.
+// 5. After Close nothing is called back.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/http2/session.h"
+#include "router/grpc/call.h"
+#include "router/grpc/http2_guard.h"
+#include "router/grpc/methods.h"
+#include "router/grpc/services.h"
+
+namespace quire {
+
+class GrpcConnection final : public http2::Handler {
+ public:
+  // What carries the bytes.
+  class Transport {
+   public:
+    virtual ~Transport() = default;
+    // Send has something, or the connection is over. Until Send has been called this is said once.
+    virtual void WantsToSend() = 0;
+    // The client is gone without a word: the socket is to be closed.
+    virtual void GiveUp() = 0;
+  };
+
+  // All outlive the connection.
+  GrpcConnection(GrpcServices& services, const GrpcMethods& methods, Transport& transport);
+  ~GrpcConnection() override;  // after Close
+
+  void Start();
+  void Receive(std::string_view bytes);
+  // Appends what is to be sent, about `most` bytes at a time.
+  void Send(std::string& out, size_t most);
+  // Of what Send gave, so many bytes more have gone to the system.
+  void Written(size_t bytes);
+  // Nothing more is to be received nor sent.
+  bool over() const;
+  // The connection has ended: so do its calls.
+  void Close();
+
+  // The client is told to go elsewhere with new calls; those under way go on, then it is over.
+  void Leave();
+  // Ends the calls under way, and the connection.
+  void CancelCalls(const absl::Status& status);
+  size_t calls() const { return calls_.size(); }
+
+  // ---- for calls
+  GrpcServices& services() { return services_; }
+  http2::Session& session() { return session_; }
+  void WantsToSend();
+  // What is left of this Send has what the note stands for.
+  void AwaitWritten(std::shared_ptr<GrpcCall> call, GrpcCall::TakenNote note);
+  size_t& held_bytes() { return held_bytes_; }
+  bool holds_too_much() const;
+
+  // http2::Handler:
+  void OnHeaders(http2::StreamId stream, const http2::HeaderBlock& block) override;
+  void OnData(http2::StreamId stream, std::string_view bytes) override;
+  void OnEnd(http2::StreamId stream) override;
+  void OnSent(http2::StreamId stream, size_t left) override;
+  void OnClosed(http2::StreamId stream, http2::ErrorCode code) override;
+  void OnPingAnswered(uint64_t payload) override;
+  void OnFrameSent(uint8_t type, uint8_t flags) override;
+
+ private:
+  struct Note {
+    uint64_t end;  // in the bytes that Send gave
+    std::shared_ptr<GrpcCall> call;
+    GrpcCall::TakenNote note;
+  };
+
+  std::shared_ptr<GrpcCall> Find(http2::StreamId stream) const;
+  void BeginCall(GrpcCall& call, const http2::HeaderBlock& block);
+  void RefuseByHttp(http2::StreamId stream, int status);
+  void CountRefusedStreams();
+  void SayWhichWasLast();
+  Micros Due() const;
+  void SetTimer();
+  void OnTimer();
+
+  GrpcServices& services_;
+  const GrpcMethods& methods_;
+  Transport& transport_;
+  http2::Session session_;
+  Http2Guard guard_;
+  std::map<http2::StreamId, std::shared_ptr<GrpcCall>> calls_;
+  size_t held_bytes_ = 0;
+  uint64_t streams_refused_ = 0;  // that are counted
+
+  uint64_t sent_bytes_ = 0;     // that Send gave
+  uint64_t written_bytes_ = 0;  // of these
+  std::deque<Note> notes_;      // by `end`
+  std::vector<std::shared_ptr<GrpcCall>> drained_;  // in a Send
+  bool told_to_send_ = false;
+
+  bool doomed_ = false;     // what is left is to be sent, and nothing received
+  bool leaving_ = false;    // the client has notice
+  bool went_away_ = false;  // it was told which call was its last
+  bool closed_ = false;
+  Micros heard_at_ = 0;
+  Micros pinged_at_ = 0;  // 0: no ping waits
+  Micros noticed_at_ = 0;
+  Micros idle_since_ = 0;  // while there is no call
+  TimerId timer_ = 0;
+  Micros timer_due_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,85 @@
+// Reads the frame headers of an HTTP/2 client connection and says when it goes past a named rate,
+// before the session sees the bytes: each frame of a flood costs less to send than to answer.
+//
+// Owner: one connection; event loop only; pure but for the time handed in.
+//
+// Invariants:
+// 1. Bytes are looked at, never changed or kept; any split of the input gives the same verdict.
+// 2. A verdict is final.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "common/runtime/runtime.h"
+#include "router/grpc/http2_frames.h"
+
+namespace quire {
+
+// Tokens refill evenly; a burst of `burst` is free.
+struct RateLimit {
+  double per_second;
+  double burst;
+};
+
+// What well-behaved clients stay far below, per connection.
+struct GuardLimits {
+  RateLimit new_streams{1000, 4000};  // all HEADERS frames
+  RateLimit resets{100, 400};         // RST_STREAM
+  RateLimit pings{20, 100};           // beyond those that answer what was sent to the client
+  RateLimit settings{2, 32};
+  RateLimit window_updates{20'000, 40'000};
+  RateLimit continuations{100, 200};
+  RateLimit empty_data{1000, 4000};          // DATA frames without payload
+  RateLimit other_frames{100, 1000};         // PRIORITY, GOAWAY, PUSH_PROMISE and unknown types
+  RateLimit header_bytes{2 << 20, 8 << 20};  // HEADERS and CONTINUATION payloads
+  uint32_t max_header_block_bytes = 64u << 10;  // of one stream: HEADERS and its CONTINUATIONs
+  // Of all frames but DATA, which the session bounds by the frame size that it announces.
+  uint32_t max_control_frame_bytes = 64u << 10;
+};
+
+// Of a client's pings that may still come when nothing is sent to it any more.
+inline constexpr uint32_t kMaxEarnedPings = 1024;
+
+class RateBucket {
+ public:
+  RateBucket(const RateLimit& limit, Micros now);
+  // False, and nothing taken, when less than `amount` is there.
+  bool Take(double amount, Micros now);
+
+ private:
+  void Refill(Micros now);
+
+  RateLimit limit_;
+  double tokens_;
+  Micros last_;
+};
+
+class Http2Guard {
+ public:
+  Http2Guard(const GuardLimits& limits, Micros now);
+
+  // Bytes from the client, the connection preface included. Returns nullptr while they are fine,
+  // else the name of the limit that was passed, one of kHttp2Limits (core/edge_metrics.h).
+  const char* Inspect(std::string_view bytes, Micros now);
+  // A frame on its way to the client. DATA and HEADERS may each be answered by a PING (clients
+  // probe the bandwidth so, grpc-go whenever data comes and no PING of its is under way), a PING by
+  // its acknowledgement: those pings pass beside the rate, at most kMaxEarnedPings of them later.
+  void Sent(const Http2Frame& frame);
+
+ private:
+  const char* OnFrame(const Http2Frame& frame, Micros now);
+  const char* OnHeaders(const Http2Frame& frame, Micros now);
+
+  GuardLimits limits_;
+  const char* verdict_ = nullptr;
+  uint32_t preface_seen_ = 0;  // bytes of the connection preface
+  Http2Frames frames_;
+  uint32_t earned_pings_ = 0;
+  uint32_t block_bytes_ = 0;  // of the header block that is being received
+  bool in_block_ = false;     // until a frame with END_HEADERS
+  RateBucket new_streams_, resets_, pings_, settings_, window_updates_, continuations_, empty_data_,
+      other_frames_, header_bytes_;
+};
+
+}  // namespace quire

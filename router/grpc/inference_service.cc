@@ -1,0 +1,107 @@
+#include "router/grpc/inference_service.h"
+
+#include <memory>
+#include <utility>
+
+#include "quire/v1/inference.pb.h"
+#include "router/grpc/answer_call.h"
+#include "router/grpc/auth.h"
+#include "router/grpc/call_facts.h"
+#include "router/grpc/messages.h"
+#include "router/keys/tenant_access.h"
+
+namespace quire {
+namespace {
+
+using Step = GrpcCallHandler::Step;
+
+template <class Message>
+class AnswerHandler final : public AnswerCall {
+ public:
+  using AnswerCall::AnswerCall;
+
+  Step Read(std::string_view bytes) override {
+    Message message;
+    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return {};
+    const GrpcCallHead& head = call().head();
+    const GrpcServices& services = call().services();
+    GenerateRequest request;
+    std::optional<ApiError> problem;
+    Result<KeyRing::Tenant> tenant = TenantOf(head, services.keys);
+    if (tenant.ok()) {
+      problem = FromProto(message, request, services.request_limits);
+      ApplyTenant(std::move(tenant.value()), request);
+    } else {
+      problem = tenant.error();
+    }
+    request.request_id = RequestIdOf(head, message.request_id());
+    ReadCallFacts(head, services.executor.clock().Now(), request);
+    return [this, problem = std::move(problem), request = std::move(request),
+            joins = message.joined_events()]() mutable {
+      Begin(std::move(problem), std::move(request), joins);
+    };
+  }
+};
+
+template <class Message>
+GrpcMethod AnswerMethod() {
+  return {false, [](std::shared_ptr<GrpcCall> call) {
+            return std::make_shared<AnswerHandler<Message>>(std::move(call));
+          }};
+}
+
+Step ListModels(const std::shared_ptr<GrpcCall>& call, const v1::ListModelsRequest&) {
+  return [call, tenant = TenantOf(call->head(), call->services().keys)] {
+    if (!tenant.ok()) return call->Finish(tenant.error());
+    GrpcServices& services = call->services();
+    services.counters.grpc_requests.Add();
+    v1::ListModelsResponse response;
+    for (const ModelEntry& model :
+         VisibleModels(services.pipeline.Models(), tenant.value().get())) {
+      ToProto(model, *response.add_models());
+    }
+    call->Send(response);
+    call->Finish(absl::OkStatus());
+  };
+}
+
+Step Tokenize(const std::shared_ptr<GrpcCall>& call, const v1::TokenizeRequest& request) {
+  Prompt prompt;
+  Result<KeyRing::Tenant> tenant = TenantOf(call->head(), call->services().keys);
+  std::optional<ApiError> problem =
+      tenant.ok() ? FromProto(request, prompt, call->services().request_limits)
+                  : std::optional(tenant.error());
+  if (problem) {
+    return [call, problem = std::move(problem)] { call->Finish(*problem); };
+  }
+  return [call, model = request.model(), prompt = std::move(prompt),
+          tenant = std::move(tenant.value())]() mutable {
+    GrpcServices& services = call->services();
+    services.counters.grpc_requests.Add();
+    if (NarrowsModels(tenant)) {
+      const auto forbidden = CheckModelAccess(services.pipeline.Models(), tenant.get(), model);
+      if (forbidden) return call->Finish(*forbidden);
+    }
+    services.pipeline.Tokenize(
+        model, std::move(prompt), [call](absl::StatusOr<TokenizeResult> result) {
+          if (!result.ok()) return call->Finish(result.status());
+          v1::TokenizeResponse response;
+          response.mutable_token_ids()->Add(result->ids.begin(), result->ids.end());
+          response.set_max_model_len(result->max_model_len);
+          call->Send(response);
+          call->Finish(absl::OkStatus());
+        });
+  };
+}
+
+}  // namespace
+
+void AddInference(GrpcMethods& methods) {
+  const std::string service = "quire.v1.Inference";
+  methods.Add(service, "Generate", AnswerMethod<v1::GenerateRequest>());
+  methods.Add(service, "Chat", AnswerMethod<v1::ChatRequest>());
+  methods.Add(service, "ListModels", OneMessageMethod<v1::ListModelsRequest>(ListModels));
+  methods.Add(service, "Tokenize", OneMessageMethod<v1::TokenizeRequest>(Tokenize));
+}
+
+}  // namespace quire

@@ -1,0 +1,69 @@
+// The messages of one streamed call on their way to its client: what waits may still be joined by
+// what follows, and is handed to the call when the client has taken what it had before.
+//
+// Owner: an AnswerCall or a StreamCall; event loop only.
+//  1. What waits is bounded by the windows of the requests whose answers they are, and by the
+//     owner, which may ask for `waiting()`.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "router/grpc/call.h"
+
+namespace quire {
+
+template <class Response>
+class MessageWriter {
+ public:
+  struct Message {
+    Response response;
+    uint64_t whose = 0;             // its owner's name for the answer that it is of
+    std::optional<uint64_t> taken;  // that answer's outputs below this are the client's then
+  };
+
+  explicit MessageWriter(GrpcCall& call) : call_(call) {}
+
+  // Nothing is written before Write, End, or until the client has taken what was.
+  void Add(std::unique_ptr<Message> message) { waiting_.push_back(std::move(message)); }
+
+  // `join` may add to the last message that waits, and says whether it did; false, too, when none
+  // waits.
+  template <class Join>
+  bool JoinLast(Join join) {
+    return !waiting_.empty() && join(*waiting_.back());
+  }
+
+  // At the end of a turn of the loop, and when the call has drained.
+  void Write() {
+    if (call_.drained()) WriteAll();
+  }
+
+  // Finishes the call after what waits; `status` is a status or an ApiError.
+  template <class Status>
+  void End(const Status& status) {
+    WriteAll();
+    call_.Finish(status);
+  }
+
+  void Drop() { waiting_.clear(); }
+  size_t waiting() const { return waiting_.size(); }
+
+ private:
+  void WriteAll() {
+    for (const std::unique_ptr<Message>& message : waiting_) {
+      std::optional<GrpcCall::TakenNote> note;
+      if (message->taken) note = {message->whose, *message->taken};
+      call_.Send(message->response, note);
+    }
+    waiting_.clear();
+  }
+
+  GrpcCall& call_;
+  std::deque<std::unique_ptr<Message>> waiting_;
+};
+
+}  // namespace quire

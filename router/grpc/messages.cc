@@ -1,0 +1,326 @@
+#include "router/grpc/messages.h"
+
+#include <algorithm>
+
+#include "common/json/json.h"
+#include "common/sampling_params.h"
+#include "router/core/sampling_checks.h"
+
+namespace quire {
+namespace {
+
+using Problem = std::optional<ApiError>;
+
+ApiError Bad(std::string field, const std::string& message) {
+  ApiError error;
+  error.code = ApiCode::kInvalidArgument;
+  error.message = field + ": " + message;
+  error.param = std::move(field);
+  return error;
+}
+
+void ReadNumbers(const v1::SamplingOptions& in, SamplingOptions& out) {
+  if (in.has_temperature()) out.temperature = in.temperature();
+  if (in.has_top_p()) out.top_p = in.top_p();
+  if (in.has_top_k()) out.top_k = in.top_k();
+  if (in.has_min_p()) out.min_p = in.min_p();
+  if (in.has_typical_p()) out.typical_p = in.typical_p();
+  if (in.has_repetition_penalty()) out.repetition_penalty = in.repetition_penalty();
+  if (in.has_frequency_penalty()) out.frequency_penalty = in.frequency_penalty();
+  if (in.has_presence_penalty()) out.presence_penalty = in.presence_penalty();
+  if (in.has_seed()) out.seed = in.seed();
+  if (in.has_max_tokens()) out.max_tokens = in.max_tokens();
+  if (in.has_min_tokens()) out.min_tokens = in.min_tokens();
+  if (in.has_n()) out.n = in.n();
+  if (in.has_logprobs()) out.logprobs = in.logprobs();
+  if (in.has_prompt_logprobs()) out.prompt_logprobs = in.prompt_logprobs();
+}
+
+Problem ReadBeams(const v1::SamplingOptions& in, SamplingOptions& out) {
+  out.use_beam_search = in.use_beam_search();
+  if (in.has_length_penalty()) out.length_penalty = in.length_penalty();
+  if (in.early_stopping() < v1::HEURISTIC || in.early_stopping() > v1::NEVER) {
+    return Bad("early_stopping", "must be HEURISTIC, WHEN_FULL or NEVER");
+  }
+  out.early_stopping = static_cast<EarlyStopping>(in.early_stopping());
+  return std::nullopt;
+}
+
+Problem ReadSampling(const v1::SamplingOptions& in, bool echo, SamplingOptions& out) {
+  ReadNumbers(in, out);
+  out.stop.assign(in.stop().begin(), in.stop().end());
+  out.stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
+  out.include_stop_str_in_output = in.include_stop_str_in_output();
+  out.ignore_eos = in.ignore_eos();
+  for (const auto& [id, bias] : in.logit_bias()) out.logit_bias[id] = bias;
+  out.allowed_token_ids.assign(in.allowed_token_ids().begin(), in.allowed_token_ids().end());
+  out.bad_words.assign(in.bad_words().begin(), in.bad_words().end());
+  if (in.has_skip_special_tokens()) out.skip_special_tokens = in.skip_special_tokens();
+  if (auto problem = ReadBeams(in, out)) return problem;
+  return CheckSampling(out, echo);
+}
+
+Problem ReadIds(const v1::TokenIds& in, const char* field, std::vector<TokenId>& out) {
+  out.assign(in.ids().begin(), in.ids().end());
+  for (const TokenId id : out) {
+    if (id < 0) return Bad(field, "token ids must not be negative");
+  }
+  return std::nullopt;
+}
+
+Problem ReadResume(const v1::Resume& in, std::optional<ResumeRequest>& out) {
+  if (in.model_id().empty()) return Bad("resume.model_id", "is missing; the first message had it");
+  if (in.outputs_size() > kMaxChoices) {
+    return Bad("resume.outputs", "has more than " + std::to_string(kMaxChoices) + " entries");
+  }
+  ResumeRequest resume;
+  resume.seed = in.seed();
+  resume.created = in.created();
+  resume.model_id = in.model_id();
+  for (const v1::TokenIds& output : in.outputs()) {
+    if (auto p = ReadIds(output, "resume.outputs", resume.outputs.emplace_back())) return p;
+  }
+  out = std::move(resume);
+  return std::nullopt;
+}
+
+// The parts that Generate and Chat share.
+template <class Message>
+Problem ReadCommon(const Message& in, bool echo, GenerateRequest& out) {
+  out.model = in.model();
+  out.streaming = true;
+  out.priority = in.priority();
+  out.cache_salt = in.cache_salt();
+  out.want_text = !in.omit_text();
+  out.echo = echo;
+  SamplingOptions& sampling = out.sampling;
+  if (auto problem = ReadSampling(in.sampling(), echo, sampling)) return problem;
+  // An echo shows the logprobs of the prompt as it does those of the outputs.
+  if (echo && sampling.logprobs) {
+    sampling.prompt_logprobs = std::max(sampling.prompt_logprobs.value_or(0), *sampling.logprobs);
+  }
+  if (in.has_truncate_prompt_tokens()) out.truncate_prompt_tokens = in.truncate_prompt_tokens();
+  if (auto problem = CheckTruncation(out.truncate_prompt_tokens)) return problem;
+  if (in.has_resume()) return ReadResume(in.resume(), out.resume);
+  return std::nullopt;
+}
+
+// JSON that a message holds as text.
+struct JsonRule {
+  const RequestLimits& limits;
+  bool list;  // else an object
+};
+
+Problem CheckJson(const std::string& text, const char* field, const JsonRule& rule,
+                  std::string& out) {
+  json::Limits json_limits;
+  json_limits.max_depth = rule.limits.max_json_depth;
+  const bool list = rule.list;
+  auto value = json::Parse(text, json_limits);
+  if (absl::IsResourceExhausted(value.status()) && rule.limits.counters != nullptr) {
+    rule.limits.counters->json_depth.Add();
+  }
+  if (!value.ok()) return Bad(field, StatusMessage(value.status()));
+  if (list ? !value->is_array() : !value->is_object()) {
+    return Bad(field, list ? "must be a JSON list" : "must be a JSON object");
+  }
+  out = json::Serialize(*value);
+  return std::nullopt;
+}
+
+void AppendMember(const char* name, std::string_view value, std::string& out) {
+  out += ",\"";
+  out += name;
+  out += "\":";
+  json::AppendQuoted(value, out);
+}
+
+Problem ReadMessages(const v1::ChatRequest& in, const RequestLimits& limits, std::string& out) {
+  const size_t count = static_cast<size_t>(in.messages_size());
+  if (auto problem = CheckMessageCount(count, limits)) return problem;
+  if (in.messages_size() == 0) return Bad("messages", "must hold at least one message");
+  out = "[";
+  for (int i = 0; i < in.messages_size(); ++i) {
+    const v1::ChatMessage& message = in.messages(i);
+    const std::string where = "messages[" + std::to_string(i) + "]";
+    if (message.role().empty()) return Bad(where + ".role", "must be a role such as user");
+    if (i > 0) out += ',';
+    out += "{\"role\":";
+    json::AppendQuoted(message.role(), out);
+    AppendMember("content", message.content(), out);
+    if (!message.name().empty()) AppendMember("name", message.name(), out);
+    if (!message.tool_call_id().empty()) AppendMember("tool_call_id", message.tool_call_id(), out);
+    if (!message.tool_calls_json().empty()) {
+      std::string calls;
+      const std::string field = where + ".tool_calls_json";
+      if (auto p = CheckJson(message.tool_calls_json(), field.c_str(), {limits, true}, calls))
+        return p;
+      out += ",\"tool_calls\":" + calls;
+    }
+    out += '}';
+  }
+  out += ']';
+  return std::nullopt;
+}
+
+Problem ReadChat(const v1::ChatRequest& in, const RequestLimits& limits, ChatPrompt& out) {
+  if (auto problem = ReadMessages(in, limits, out.messages_json)) return problem;
+  if (!in.tools_json().empty()) {
+    if (auto p = CheckJson(in.tools_json(), "tools_json", {limits, true}, out.tools_json)) return p;
+  }
+  if (!in.template_kwargs_json().empty()) {
+    if (auto p = CheckJson(in.template_kwargs_json(), "template_kwargs_json", {limits, false},
+                           out.template_kwargs_json)) {
+      return p;
+    }
+  }
+  if (in.has_add_generation_prompt()) out.add_generation_prompt = in.add_generation_prompt();
+  return std::nullopt;
+}
+
+absl::StatusCode CodeOf(ApiCode code) {
+  switch (code) {
+    case ApiCode::kInvalidArgument:
+      return absl::StatusCode::kInvalidArgument;
+    case ApiCode::kUnauthenticated:
+      return absl::StatusCode::kUnauthenticated;
+    case ApiCode::kPermissionDenied:
+      return absl::StatusCode::kPermissionDenied;
+    case ApiCode::kNotFound:
+      return absl::StatusCode::kNotFound;
+    case ApiCode::kConflict:
+      return absl::StatusCode::kFailedPrecondition;
+    case ApiCode::kTooLarge:
+    case ApiCode::kRateLimited:
+      return absl::StatusCode::kResourceExhausted;
+    case ApiCode::kCancelled:
+      return absl::StatusCode::kCancelled;
+    case ApiCode::kInternal:
+      return absl::StatusCode::kInternal;
+    case ApiCode::kUnimplemented:
+      return absl::StatusCode::kUnimplemented;
+    case ApiCode::kUnavailable:
+      return absl::StatusCode::kUnavailable;
+    case ApiCode::kDeadlineExceeded:
+      return absl::StatusCode::kDeadlineExceeded;
+  }
+  return absl::StatusCode::kInternal;
+}
+
+void ToProto(const TokenLogprob& in, v1::TokenLogprob& out) {
+  out.set_id(in.id);
+  out.set_token(in.token);
+  out.set_token_bytes(in.bytes);
+  out.set_logprob(in.logprob);
+  out.set_rank(in.rank);
+  out.set_unscored(in.unscored);
+  for (const TokenLogprob& top : in.top) ToProto(top, *out.add_top());
+}
+
+}  // namespace
+
+Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out,
+                  const RequestLimits& limits) {
+  if (auto problem = ReadCommon(in, in.echo(), out)) return problem;
+  if (in.prompt_case() == v1::GenerateRequest::kText) {
+    if (in.text().empty()) return Bad("text", "must not be empty; give at least one character");
+    TextPrompt prompt{in.text(), true};
+    if (in.has_add_special_tokens()) prompt.add_special_tokens = in.add_special_tokens();
+    out.prompt = std::move(prompt);
+    return CheckLimits(out, limits);
+  }
+  if (in.prompt_case() == v1::GenerateRequest::kTokenIds) {
+    TokenPrompt prompt;
+    if (in.token_ids().ids().empty()) {
+      return Bad("token_ids", "must not be empty; give at least one token");
+    }
+    if (auto problem = ReadIds(in.token_ids(), "token_ids", prompt.ids)) return problem;
+    out.prompt = std::move(prompt);
+    return CheckLimits(out, limits);
+  }
+  return Bad("prompt", "is missing; give text or token_ids");
+}
+
+Problem FromProto(const v1::ChatRequest& in, GenerateRequest& out, const RequestLimits& limits) {
+  if (auto problem = ReadCommon(in, false, out)) return problem;
+  out.chat_defaults = true;
+  ChatPrompt prompt;
+  if (auto problem = ReadChat(in, limits, prompt)) return problem;
+  out.prompt = std::move(prompt);
+  return CheckLimits(out, limits);
+}
+
+Problem FromProto(const v1::TokenizeRequest& in, Prompt& out, const RequestLimits& limits) {
+  if (in.input_case() == v1::TokenizeRequest::kText) {
+    TextPrompt prompt{in.text(), true};
+    if (in.has_add_special_tokens()) prompt.add_special_tokens = in.add_special_tokens();
+    out = std::move(prompt);
+    return CheckPromptSize(out, limits);
+  }
+  if (in.input_case() == v1::TokenizeRequest::kChat) {
+    ChatPrompt prompt;
+    if (auto problem = ReadChat(in.chat(), limits, prompt)) return problem;
+    if (in.has_add_special_tokens()) prompt.add_special_tokens = in.add_special_tokens();
+    out = std::move(prompt);
+    return CheckPromptSize(out, limits);
+  }
+  return Bad("input", "is missing; give text or chat");
+}
+
+void ToProto(const Started& in, const std::string& request_id, v1::Started& out) {
+  out.set_request_id(request_id);
+  out.set_model(in.model);
+  out.set_model_id(in.model_id);
+  out.set_seed(in.seed);
+  out.set_created(in.created);
+  out.mutable_prompt_token_ids()->Add(in.prompt_ids.begin(), in.prompt_ids.end());
+}
+
+void ToProto(std::span<const TokenLogprob> logprobs, uint64_t first_position, v1::PromptPart& out) {
+  out.set_first_position(first_position);
+  for (const TokenLogprob& logprob : logprobs) ToProto(logprob, *out.add_logprobs());
+}
+
+void AppendToProto(const Delta& in, v1::Delta& out) {
+  if (out.token_ids().empty() && out.text().empty()) {
+    out.set_choice(in.choice);
+    out.set_first_index(in.first_index);
+  }
+  out.mutable_text()->append(in.text);
+  out.mutable_token_ids()->Add(in.ids.begin(), in.ids.end());
+  for (const TokenLogprob& logprob : in.logprobs) ToProto(logprob, *out.add_logprobs());
+}
+
+void ToProto(const ChoiceEnd& in, v1::Done& out) {
+  out.set_choice(in.choice);
+  out.set_finish_reason(in.finish_reason);
+  if (in.stop_string) {
+    out.set_stop_reason(*in.stop_string);
+  } else if (in.stop_token) {
+    out.set_stop_reason(std::to_string(*in.stop_token));
+  }
+}
+
+void ToProto(const Usage& in, v1::Usage& out) {
+  out.set_prompt_tokens(in.prompt_tokens);
+  out.set_completion_tokens(in.completion_tokens);
+  out.set_cached_tokens(in.cached_tokens);
+}
+
+void ToProto(const ModelEntry& in, v1::ModelInfo& out) {
+  out.set_name(in.name);
+  out.set_model_id(in.model_id);
+  out.set_max_model_len(in.max_model_len);
+  out.set_workers_ready(in.workers_ready);
+}
+
+absl::Status ToStatus(const ApiError& error) {
+  std::string message = error.message;
+  if (!error.param.empty() && message.find(error.param) == std::string::npos) {
+    message = error.param + ": " + message;
+  }
+  if (!error.reason.empty()) message = std::string(error.reason) + ": " + message;
+  return absl::Status(CodeOf(error.code), message);
+}
+
+}  // namespace quire

@@ -1,0 +1,87 @@
+#include "router/grpc/oip/infer_call.h"
+
+#include <string>
+#include <utility>
+
+#include "common/check.h"
+#include "inference/open_inference.pb.h"
+#include "router/grpc/auth.h"
+#include "router/grpc/call_facts.h"
+#include "router/grpc/oip/oip_messages.h"
+#include "router/keys/tenant_access.h"
+
+namespace quire::oip {
+
+std::optional<ReadRequest> ReadInferMessage(const GrpcCall& call, std::string_view bytes,
+                                            Answering answering) {
+  inference::ModelInferRequest message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
+  const GrpcServices& services = call.services();
+  ReadRequest read;
+  Result<KeyRing::Tenant> tenant = TenantOf(call.head(), services.keys);
+  read.problem = FromProto(message, answering, services.request_limits, read.request);
+  if (!tenant.ok()) {
+    read.problem = tenant.error();
+    return read;
+  }
+  GenerateRequest& generate = read.request.generate;
+  ApplyTenant(std::move(tenant.value()), generate);
+  generate.request_id = RequestIdOf(call.head(), read.request.id);
+  ReadCallFacts(call.head(), services.executor.clock().Now(), generate);
+  return read;
+}
+
+InferCall::~InferCall() { QUIRE_CHECK(id_ == 0); }
+
+GrpcCallHandler::Step InferCall::Read(std::string_view message) {
+  std::optional<ReadRequest> read = ReadInferMessage(*call_, message, Answering::kOnce);
+  if (!read) return {};
+  return [this, read = *std::move(read)]() mutable { Begin(std::move(read)); };
+}
+
+void InferCall::Begin(ReadRequest read) {
+  services_.counters.grpc_requests.Add();
+  request_ = std::move(read.request);
+  GenerateRequest& generate = request_.generate;
+  if (generate.request_id.empty()) generate.request_id = NewRequestId(services_.rng);
+  call_->AddInitialMetadata("x-request-id", generate.request_id);
+  if (!read.problem && NarrowsModels(generate.tenant)) {
+    read.problem =
+        CheckModelAccess(services_.pipeline.Models(), generate.tenant.get(), generate.model);
+  }
+  if (read.problem) return OnError(*read.problem);
+  answer_ = std::make_unique<InferAnswer>(request_);
+  id_ = services_.pipeline.Start(std::move(generate), this);
+  const std::string trace = trace::TraceResponse(services_.pipeline.TraceOf(id_));
+  if (!trace.empty()) call_->AddInitialMetadata("traceresponse", trace);
+}
+
+void InferCall::OnCancelled() {
+  services_.counters.grpc_cancelled.Add();
+  if (id_ != 0) services_.pipeline.Cancel(std::exchange(id_, 0));
+}
+
+void InferCall::OnFinished(const Usage&) {
+  id_ = 0;
+  if (!answer_->ended()) {
+    ApiError error;
+    error.message = "the answer ended without a finish reason";
+    return OnError(error);
+  }
+  inference::ModelInferResponse response;
+  ToProto(request_, answer_->Take(), response);
+  MarkFinal(true, response);
+  if (const auto problem = CheckSize(response, services_.limits.max_send_bytes)) {
+    return OnError(*problem);
+  }
+  call_->Send(response);
+  call_->Finish(absl::OkStatus());
+}
+
+void InferCall::OnError(const ApiError& error) {
+  id_ = 0;
+  services_.counters.grpc_errors.Add();
+  call_->Finish(error);
+}
+
+}  // namespace quire::oip

@@ -1,0 +1,135 @@
+#include "router/grpc/socket_asio.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+
+#include <cerrno>
+#include <utility>
+
+#include "common/check.h"
+
+namespace quire {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr size_t kReadChunkBytes = 64u << 10;
+constexpr size_t kMaxOutBytes = 64u << 10;
+constexpr size_t kKeptOutBytes = 16u << 10;  // by a socket that has nothing to send
+constexpr int kMaxStepsPerTurn = 16;         // then other connections have their turn
+
+bool MustWait(const error_code& error) {
+  return error == asio::error::would_block || error == asio::error::try_again ||
+         error == asio::error::interrupted;
+}
+
+}  // namespace
+
+GrpcSocket::GrpcSocket(Socket socket, GrpcServices& services, const GrpcMethods& methods,
+                       std::function<void()> on_closed)
+    : socket_(std::move(socket)),
+      services_(services),
+      on_closed_(std::move(on_closed)),
+      connection_(services, methods, *this) {}
+
+GrpcSocket::~GrpcSocket() { QUIRE_CHECK(closed_); }
+
+void GrpcSocket::Start(std::string_view first_bytes) {
+  error_code ignored;
+  socket_.non_blocking(true, ignored);
+  connection_.Start();
+  connection_.Receive(first_bytes);
+  Read();
+}
+
+// Waits without a buffer, so that an idle connection costs no memory.
+void GrpcSocket::Read() {
+  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& error) {
+    self->OnReadable(error);
+  });
+}
+
+void GrpcSocket::OnReadable(const error_code& wait_error) {
+  if (closed_) return;
+  error_code error = wait_error;
+  char buffer[kReadChunkBytes];
+  size_t bytes = 0;
+  if (!error) bytes = socket_.read_some(asio::buffer(buffer), error);
+  if (error && !MustWait(error)) return Close();
+  if (bytes > 0) connection_.Receive({buffer, bytes});
+  if (!closed_) Read();
+}
+
+void GrpcSocket::WantsToSend() {
+  services_.Flush([self = shared_from_this()] { self->Flush(); });
+}
+
+void GrpcSocket::Flush() {
+  if (closed_ || awaiting_room_) return;
+  for (int step = 0; step < kMaxStepsPerTurn; ++step) {
+    if (written_ == out_.size()) {
+      out_.clear();
+      written_ = 0;
+      connection_.Send(out_, kMaxOutBytes);
+      if (out_.empty()) {
+        if (out_.capacity() > kKeptOutBytes) out_.shrink_to_fit();
+        return CloseIfOver();
+      }
+    }
+    if (!Write()) return;
+  }
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Flush(); });
+}
+
+bool GrpcSocket::Write() {
+  const size_t left = out_.size() - written_;
+  const ssize_t sent =
+      ::send(socket_.native_handle(), out_.data() + written_, left, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+    Close();
+    return false;
+  }
+  if (sent > 0) {
+    written_ += static_cast<size_t>(sent);
+    connection_.Written(static_cast<size_t>(sent));
+  }
+  if (sent == static_cast<ssize_t>(left)) return !closed_;
+  AwaitRoom();
+  return false;
+}
+
+void GrpcSocket::AwaitRoom() {
+  awaiting_room_ = true;
+  socket_.async_wait(Socket::wait_write, [self = shared_from_this()](const error_code& error) {
+    self->awaiting_room_ = false;
+    if (self->closed_) return;
+    if (error) return self->Close();
+    self->Flush();
+  });
+}
+
+void GrpcSocket::CloseIfOver() {
+  if (connection_.over()) Close();
+}
+
+void GrpcSocket::CancelCalls(const absl::Status& status) {
+  connection_.CancelCalls(status);
+  Flush();
+  Close();
+}
+
+void GrpcSocket::Close() {
+  if (closed_) return;
+  closed_ = true;
+  const auto self = shared_from_this();  // on_closed_ may drop the owner's reference
+  error_code ignored;
+  socket_.close(ignored);
+  connection_.Close();
+  if (on_closed_) std::exchange(on_closed_, nullptr)();
+}
+
+}  // namespace quire

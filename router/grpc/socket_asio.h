@@ -1,0 +1,59 @@
+// The socket of one GrpcConnection: reads what the client sends, and gives to the system what the
+// connection has for it, at the end of a turn of the loop.
+//
+// Owner: the server's table, and its own pending socket operations (a shared_ptr in each); event
+// loop only.
+//
+// Invariants:
+// 1. At most kMaxOutBytes, and a frame, wait here for the system; what is beyond stays with the
+//    calls, where its slowness is felt.
+// 2. A socket that is closed calls nothing back but on_closed, once.
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/system/error_code.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "router/grpc/connection.h"
+
+namespace quire {
+
+class GrpcSocket final : public GrpcConnection::Transport,
+                         public std::enable_shared_from_this<GrpcSocket> {
+ public:
+  using Socket = boost::asio::generic::stream_protocol::socket;
+
+  GrpcSocket(Socket socket, GrpcServices& services, const GrpcMethods& methods,
+             std::function<void()> on_closed);
+  ~GrpcSocket() override;
+
+  void Start(std::string_view first_bytes);
+  void Leave() { connection_.Leave(); }
+  void CancelCalls(const absl::Status& status);
+  void Close();
+
+  void WantsToSend() override;
+  void GiveUp() override { Close(); }
+
+ private:
+  void Read();
+  void OnReadable(const boost::system::error_code& error);
+  void Flush();
+  bool Write();  // false: the system takes no more now, or the socket is closed
+  void AwaitRoom();
+  void CloseIfOver();
+
+  Socket socket_;
+  GrpcServices& services_;
+  std::function<void()> on_closed_;
+  GrpcConnection connection_;
+  std::string out_;
+  size_t written_ = 0;  // of out_
+  bool awaiting_room_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace quire

@@ -1,0 +1,278 @@
+// What one connection, and all of them together, may make the router hold; deadlines, pings and the
+// ends of connections.
+#include <gtest/gtest.h>
+
+#include "inference/open_inference.pb.h"
+#include "tests/router/support/wire_client.h"
+
+namespace quire {
+namespace {
+
+using wire::Call;
+using wire::Data;
+using wire::Frame;
+using wire::GenerateBytes;
+using wire::Headers;
+using wire::kEndStream;
+using wire::kGenerate;
+using wire::Message;
+using wire::Post;
+using wire::WireClient;
+
+constexpr int kNoError = 0, kRefusedStream = 7;
+constexpr uint32_t kNotice = (1u << 31) - 1;
+
+TEST(GrpcWire, StreamsAtTheLimitPassAndOneMoreIsRefusedAndCounted) {
+  GrpcLimits limits;
+  limits.max_concurrent_streams = 3;
+  WireClient client(limits);
+  client.Hello();
+  client.pipeline.mode = FakePipeline::Mode::kManual;
+  for (const uint32_t stream : {1u, 3u, 5u}) client.Say(Call(stream));
+  EXPECT_EQ(client.counters.http2_streams_over_limit.value(), 0u);
+  client.Say(Call(7));
+  EXPECT_EQ(client.counters.http2_streams_over_limit.value(), 1u);
+  EXPECT_EQ(client.answers[7].reset, kRefusedStream);
+  EXPECT_EQ(client.pipeline.live.size(), 3u) << "the others go on";
+  client.Say(Frame(wire::kReset, 0, 1, wire::Number(8, 4)) + Call(9));
+  EXPECT_EQ(client.pipeline.seen.size(), 4u);
+  EXPECT_EQ(client.counters.http2_streams_over_limit.value(), 1u);
+}
+
+TEST(GrpcWire, HeadersAtTheLimitAreServedAndMoreAreRefusedAndCounted) {
+  GrpcLimits limits;
+  limits.max_metadata_bytes = 4096;
+  WireClient client(limits);
+  client.Hello();
+  wire::HeaderPairs fields = Post(kGenerate, {{"x-large", ""}});
+  size_t size = 0;
+  for (const auto& [name, value] : fields) size += name.size() + value.size() + 32;
+  fields.back().second = std::string(limits.max_metadata_bytes - size, 'v');
+  const std::string body = Message(GenerateBytes());
+  client.Say(Headers(1, fields) + Data(1, body, kEndStream));
+  EXPECT_EQ(client.answers[1].status(), "0");
+  EXPECT_EQ(client.counters.http_headers_too_large.value(), 0u);
+  fields.back().second += 'v';
+  client.Say(Headers(3, fields) + Data(3, body, kEndStream));
+  EXPECT_EQ(client.answers[3].status(), "8");
+  EXPECT_NE(client.answers[3].trailer("grpc-message").find("--max-header-bytes"),
+            std::string::npos);
+  EXPECT_EQ(client.counters.http_headers_too_large.value(), 1u);
+  client.Say(Call(5));
+  EXPECT_EQ(client.answers[5].status(), "0") << "the connection goes on";
+}
+
+TEST(GrpcWire, AMessageThatIsTooLargeIsRefusedByItsPrefix) {
+  GrpcLimits limits;
+  limits.max_receive_bytes = 1000;
+  WireClient client(limits);
+  client.Hello();
+  client.Say(Headers(1, Post(kGenerate)) + Data(1, Message(std::string(1001, 'm')).substr(0, 5)));
+  EXPECT_EQ(client.answers[1].status(), "8");
+  EXPECT_EQ(client.answers[1].trailer("grpc-message"),
+            "Received message larger than max (1001 vs. 1000)");
+  EXPECT_EQ(client.counters.grpc_messages_too_large.value(), 1u);
+  EXPECT_EQ(client.answers[1].reset, kNoError) << "the rest is not waited for";
+}
+
+TEST(GrpcWire, MessagesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused) {
+  constexpr size_t kTotal = 100'000;
+  WireClient client({}, kTotal);
+  client.Hello();
+  const std::string message = Message(GenerateBytes(3, std::string(60'000, 'a')));
+  const auto part = [&](size_t bytes) { return message.substr(0, 5 + bytes); };
+  client.Say(Headers(1, Post(kGenerate)) + Data(1, part(50'000)));
+  client.Say(Headers(3, Post(kGenerate)) + Data(3, part(50'000)));
+  EXPECT_EQ(client.services.bodies->bytes(), kTotal);
+  EXPECT_EQ(client.counters.bodies_refused.value(), 0u);
+  client.Say(Data(3, "a"));
+  EXPECT_EQ(client.counters.bodies_refused.value(), 1u);
+  EXPECT_EQ(client.answers[3].status(), "14");
+  EXPECT_EQ(client.answers[3].trailer("retry-after"), "1");
+  client.Say(Data(1, std::string_view(message).substr(50'005), kEndStream));
+  EXPECT_EQ(client.answers[1].status(), "0");
+  EXPECT_EQ(client.services.bodies->bytes(), 0u);
+  client.Say(Call(5, GenerateBytes(3, std::string(60'000, 'a'))));
+  EXPECT_EQ(client.answers[5].status(), "0") << "what comes whole waits nowhere";
+}
+
+TEST(GrpcWire, OneConnectionHoldsNoMoreThanItsShare) {
+  GrpcLimits limits;
+  limits.max_receive_bytes = 40'000;
+  limits.max_held_bytes = 50'000;  // two messages are held at any rate
+  WireClient client(limits);
+  client.Hello();
+  const std::string part = Message(std::string(40'000, 'a')).substr(0, 5 + 30'000);
+  for (const uint32_t stream : {1u, 3u}) {
+    client.Say(Headers(stream, Post(kGenerate)) + Data(stream, part));
+  }
+  EXPECT_EQ(client.counters.bodies_refused.value(), 0u);
+  client.Say(Headers(5, Post(kGenerate)) + Data(5, part));
+  EXPECT_EQ(client.answers[5].status(), "14");
+  EXPECT_EQ(client.counters.bodies_refused.value(), 1u);
+  EXPECT_EQ(client.connection->calls(), 2u);
+}
+
+TEST(GrpcWire, LargeMessagesAreReadBesideTheLoopAndCountMeanwhile) {
+  WireClient client;
+  client.Hello();
+  const std::string large = GenerateBytes(3, std::string(100'000, 'a'));
+  client.Say(Call(1, large));
+  EXPECT_EQ(client.services.bodies->bytes(), large.size());
+  EXPECT_TRUE(client.pipeline.seen.empty());
+  client.Say(Call(3));
+  EXPECT_EQ(client.pipeline.seen.size(), 1u) << "others do not wait for it";
+  client.Wait(2000);
+  EXPECT_EQ(client.pipeline.seen.size(), 2u);
+  EXPECT_EQ(client.answers[1].status(), "0");
+  client.Say(Call(5, large));
+  client.Say(Frame(wire::kReset, 0, 5, wire::Number(8, 4)));
+  EXPECT_EQ(client.services.bodies->bytes(), 0u);
+  client.Wait(2000);
+  EXPECT_EQ(client.pipeline.seen.size(), 2u) << "its client had left by then";
+}
+
+std::string InferBytes(const std::string& id, size_t text_bytes) {
+  inference::ModelInferRequest request;
+  request.set_model_name("demo");
+  request.set_id(id);
+  auto& input = *request.add_inputs();
+  input.set_name("text_input");
+  input.set_datatype("BYTES");
+  input.add_shape(1);
+  input.mutable_contents()->add_bytes_contents(std::string(text_bytes, 'a'));
+  return request.SerializeAsString();
+}
+
+constexpr char kStreamInfer[] = "/inference.GRPCInferenceService/ModelStreamInfer";
+
+TEST(GrpcWire, MessagesOfAStreamKeepTheirOrderWhereverTheyAreRead) {
+  WireClient client;
+  client.Hello();
+  client.Say(Headers(1, Post(kStreamInfer)) + Data(1, Message(InferBytes("a", 100'000))) +
+             Data(1, Message(InferBytes("b", 1)) + Message(InferBytes("c", 100'000)), kEndStream));
+  EXPECT_TRUE(client.pipeline.seen.empty());
+  EXPECT_GT(client.services.bodies->bytes(), 200'000u);
+  client.Wait(5000);
+  ASSERT_EQ(client.pipeline.seen.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(client.pipeline.seen[i].request_id, std::string(1, static_cast<char>('a' + i)));
+  }
+  EXPECT_EQ(client.answers[1].status(), "0") << "the half-close came last";
+}
+
+// The stream's window stays with what waits, the connection's does not.
+TEST(GrpcWire, AStreamThatIsNotReadFromIsHeldBackByItsWindow) {
+  WireClient client;
+  client.Hello();
+  std::string burst = Headers(1, Post(kStreamInfer)) + Data(1, Message(InferBytes("a", 100'000)));
+  for (int i = 0; i < 10; ++i) burst += Data(1, Message(InferBytes("b", 30'000)));
+  client.Say(burst);
+  EXPECT_EQ(client.stream_window, 0u);
+  client.Wait(5000);
+  EXPECT_GT(client.stream_window, 300'000u);
+}
+
+TEST(GrpcWire, AnswersThatNoMessageMayHoldEndTheCall) {
+  GrpcLimits limits;
+  limits.max_send_bytes = 100;
+  WireClient client(limits);
+  client.Hello();
+  client.pipeline.mode = FakePipeline::Mode::kManual;
+  client.Say(Call(1));
+  const FakePipeline::Live live = client.pipeline.live.begin()->second;
+  live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+  Delta delta = FakePipeline::Token(0, 0);
+  delta.text = std::string(101, 't');
+  live.sink->OnDelta(delta);
+  client.Hear();
+  EXPECT_EQ(client.answers[1].status(), "8");
+  EXPECT_EQ(client.pipeline.cancelled.size(), 1u);
+}
+
+TEST(GrpcWire, ADeadlineEndsTheCallAndWhatIsNoneDoesNot) {
+  WireClient client;
+  client.Hello();
+  client.pipeline.mode = FakePipeline::Mode::kManual;
+  client.Say(Headers(1, Post(kGenerate, {{"grpc-timeout", "100m"}})) +
+             Data(1, Message(GenerateBytes()), kEndStream));
+  client.Say(Headers(3, Post(kGenerate, {{"grpc-timeout", "99999999H"}})) +
+             Data(3, Message(GenerateBytes()), kEndStream));
+  client.Say(Headers(5, Post(kGenerate, {{"grpc-timeout", "soon"}})) +
+             Data(5, Message(GenerateBytes()), kEndStream));
+  EXPECT_EQ(client.pipeline.seen[0].timeout_ms, 100u);
+  EXPECT_EQ(client.pipeline.seen[1].timeout_ms, 0u);
+  EXPECT_EQ(client.pipeline.seen[2].timeout_ms, 0u);
+  client.Wait(99 * kMicrosPerMilli);
+  EXPECT_EQ(client.pipeline.live.size(), 3u);
+  client.Wait(2 * kMicrosPerMilli);
+  EXPECT_EQ(client.pipeline.live.size(), 2u);
+  EXPECT_EQ(client.answers[1].status(), "4");
+  EXPECT_EQ(client.counters.grpc_cancelled.value(), 1u);
+}
+
+TEST(GrpcWire, AClientThatSaysNothingIsPingedAndGivenUp) {
+  GrpcLimits limits;
+  limits.keep_alive = kMicrosPerSecond;
+  limits.ping_timeout = 2 * kMicrosPerSecond;
+  WireClient client(limits);
+  client.Hello();
+  client.pipeline.mode = FakePipeline::Mode::kManual;
+  client.Say(Call(1));
+  for (size_t i = 1; i <= 5; ++i) {
+    client.Wait(kMicrosPerSecond + 2000);
+    ASSERT_EQ(client.pings.size(), i);
+    client.Say(Frame(wire::kPing, wire::kAck, 0, client.pings.back()));
+  }
+  client.Wait(kMicrosPerSecond + 2000);
+  client.Wait(2 * kMicrosPerSecond - 4000);
+  EXPECT_FALSE(client.gave_up);
+  client.Wait(4000);
+  EXPECT_TRUE(client.gave_up);
+  EXPECT_EQ(client.pipeline.cancelled.size(), 1u);
+}
+
+TEST(GrpcWire, AConnectionThatIsLeftServesWhatWasUnderWay) {
+  WireClient client;
+  client.Hello();
+  client.pipeline.mode = FakePipeline::Mode::kManual;
+  client.Say(Call(1));
+  client.connection->Leave();
+  client.Hear();
+  EXPECT_EQ(client.last_streams, std::vector<uint32_t>{kNotice});
+  ASSERT_EQ(client.pings.size(), 1u);
+  // Begun before the client read the notice.
+  client.Say(Call(3) + Frame(wire::kPing, wire::kAck, 0, client.pings[0]));
+  EXPECT_EQ(client.last_streams, (std::vector<uint32_t>{kNotice, 3}));
+  EXPECT_EQ(client.went_away, kNoError);
+  client.Say(Call(5));
+  EXPECT_EQ(client.pipeline.live.size(), 2u) << "too late";
+  EXPECT_FALSE(client.closed);
+  const auto live = std::exchange(client.pipeline.live, {});
+  for (const auto& [id, one] : live) one.sink->OnError({ApiCode::kUnavailable, "leaving", "", 0});
+  client.Hear();
+  EXPECT_EQ(client.answers[1].status(), "14");
+  EXPECT_EQ(client.answers[3].status(), "14");
+  EXPECT_TRUE(client.closed);
+}
+
+TEST(GrpcWire, AClientThatAnswersNoPingIsLeftAllTheSame) {
+  GrpcLimits limits;
+  limits.idle_timeout = kMicrosPerSecond;
+  limits.notice_timeout = 100 * kMicrosPerMilli;
+  WireClient client(limits);
+  client.Hello();
+  client.Say(Call(1));
+  client.Wait(kMicrosPerSecond - 2000);
+  EXPECT_TRUE(client.last_streams.empty());
+  EXPECT_EQ(client.counters.http2_idle_closed.value(), 0u);
+  client.Wait(4000);
+  EXPECT_EQ(client.last_streams, std::vector<uint32_t>{kNotice});
+  EXPECT_EQ(client.counters.http2_idle_closed.value(), 1u);
+  client.Wait(limits.notice_timeout + 2000);
+  EXPECT_EQ(client.last_streams, (std::vector<uint32_t>{kNotice, 1}));
+  EXPECT_TRUE(client.closed);
+}
+
+}  // namespace
+}  // namespace quire
