@@ -40,7 +40,7 @@ CAUSES = {
     "queue_full": "`--max-queued-requests` wait, and none of them gives way",
     "tenant_queue_full": "`--max-queued-per-tenant` of this tenant wait",
     "journal_full": "`--max-journal-bytes` of running answers are kept",
-    "tenants": "`--max-tenants` have requests",
+    "tenants": "4,096 tenants have requests, or quotas in use: what a router tells apart",
     "prompt_bytes": "prompts of `--max-total-body-bytes` wait to become tokens",
     "requests_per_minute": "the tenant's `requests_per_minute`",
     "tokens_per_minute": "the tenant's `tokens_per_minute`",

@@ -15,6 +15,12 @@ Counter& AddResponses(Metrics& metrics, const char* status_class) {
                              .labels = {{"class", status_class}}});
 }
 
+Gauge& AddCertificateEnd(Metrics& metrics) {
+  return metrics.AddGauge({"quire_router_certificate_not_after_seconds",
+                           "When the certificate ends that is shown, since 1970; 0: none is.",
+                           {{"shown_to", "clients"}}});
+}
+
 }  // namespace
 
 EdgeMetrics::EdgeMetrics(Metrics& m)
@@ -65,11 +71,10 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
       tls_handshake_failures(Add(m, "quire_router_tls_handshake_failures_total",
                                  "TLS handshakes that broke or came too slowly")),
       tls_handshakes_refused(Add(m, "quire_router_tls_handshakes_refused_total",
-                                 "Connections closed because too many were shaking hands")),
-      tls_certificate_end(m.AddGauge({"quire_router_certificate_not_after_seconds",
-                                      "When the certificate ends that is shown, since 1970; 0: "
-                                      "none is.",
-                                      {{"shown_to", "clients"}}})),
+                                 "Connections closed as they came: handshakes had no more room")),
+      tls_handshakes_evicted(Add(m, "quire_router_tls_handshakes_evicted_total",
+                                 "Connections that gave way: others' handshakes had no room")),
+      tls_certificate_end(AddCertificateEnd(m)),
       tls_reloads(Add(m, "quire_router_tls_reloads_total",
                       "Times that a changed TLS certificate came in force")),
       tls_reload_failures(Add(m, "quire_router_tls_reload_failures_total",

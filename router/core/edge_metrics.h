@@ -55,7 +55,8 @@ struct EdgeMetrics {
   Counter& grpc_messages_too_large;
   Counter& tls_handshakes;          // that ended well
   Counter& tls_handshake_failures;  // broken, or too slow
-  Counter& tls_handshakes_refused;  // over --max-tls-handshakes
+  Counter& tls_handshakes_refused;  // who came: over --max-tls-handshakes, or to a full queue
+  Counter& tls_handshakes_evicted;  // who kept one waiting, for who came
   Gauge& tls_certificate_end;
   Counter& tls_reloads;
   Counter& tls_reload_failures;

@@ -241,11 +241,14 @@ void Front::State::Accepted(tcp::socket socket) {
 // round trip. Those that are being computed do not, or a flood of them would finish none.
 bool Front::State::MakeRoomForHandshake() {
   if (handshakes.size() < options.max_tls_handshakes) return true;
-  services.counters.tls_handshakes_refused.Add();
   const auto oldest = std::find_if(handshakes.begin(), handshakes.end(), [this](uint64_t number) {
     return tunnels.at(number).tls->awaits_client();
   });
-  if (oldest == handshakes.end()) return false;
+  if (oldest == handshakes.end()) {
+    services.counters.tls_handshakes_refused.Add();
+    return false;
+  }
+  services.counters.tls_handshakes_evicted.Add();
   const std::shared_ptr<TlsTunnel> tunnel = tunnels.at(*oldest).tls;
   tunnel->Close();
   return true;

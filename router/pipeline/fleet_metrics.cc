@@ -63,6 +63,29 @@ void FleetMetrics::Update(const Fleet& fleet) {
     for (const Gauge* gauge : entry.second) metrics_.Remove(*gauge);
     return true;
   });
+  UpdateModels(fleet);
+}
+
+// A name may stand for several models, as in a rolling update: any worker of them serves it.
+void FleetMetrics::UpdateModels(const Fleet& fleet) {
+  std::map<std::string, uint32_t> ready;
+  for (const Pool& pool : fleet.pools()) ready[pool.name] += fleet.ReadyCount(pool.model_id);
+  if (ready.empty()) ready["unknown"] = 0;
+  for (const auto& [name, count] : ready) {
+    Gauge*& gauge = models_[name];
+    if (gauge == nullptr) {
+      gauge = &metrics_.AddGauge({"quire_router_model_ready_workers",
+                                  "Ready workers of a served name; 0 of unknown while no worker "
+                                  "ever told of its model.",
+                                  {{"model", name}}});
+    }
+    gauge->Set(count);
+  }
+  std::erase_if(models_, [&](const auto& entry) {
+    if (ready.contains(entry.first)) return false;
+    metrics_.Remove(*entry.second);
+    return true;
+  });
 }
 
 }  // namespace quire

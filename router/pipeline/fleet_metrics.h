@@ -1,7 +1,11 @@
-// Every worker by itself, as this router sees it: what a dashboard draws and an alert compares.
+// Every worker by itself, and who serves each model, as this router sees it: what a dashboard draws
+// and an alert compares.
 //
-// Owner: the pipeline; written on its executor only. Labels are bounded: a worker's target is one
-// for as long as the fleet knows it (RouterLimits::max_workers).
+// Owner: the pipeline; written on its executor only.
+//  1. Labels are bounded: a worker's target is one for as long as the fleet knows it
+//     (RouterLimits::max_workers), a model's name for as long as a pool has it (max_pools).
+//  2. There is a series of ready workers at all times: while no worker ever told of a model, that
+//     of "unknown".
 #pragma once
 
 #include <array>
@@ -17,16 +21,18 @@ class FleetMetrics {
  public:
   explicit FleetMetrics(Metrics& metrics) : metrics_(metrics) {}
 
-  // What the fleet knows now; the series of workers that it has forgotten go.
+  // What the fleet knows now; the series of workers and models that it has forgotten go.
   void Update(const Fleet& fleet);
 
  private:
   static constexpr size_t kSeries = 7;
   using Worker = std::array<Gauge*, kSeries>;
   Worker Add(const std::string& target);
+  void UpdateModels(const Fleet& fleet);
 
   Metrics& metrics_;
   std::map<std::string, Worker> workers_;  // by target
+  std::map<std::string, Gauge*> models_;   // by served name
 };
 
 }  // namespace quire

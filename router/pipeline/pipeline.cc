@@ -137,7 +137,7 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
       instance_(runtime.rng.Next()),
       salts_(options_.salt_key),
       executor_(runtime.executor),
-      metrics_(runtime.metrics, options_.routing_policy),
+      metrics_(runtime.metrics, options_.routing_policy, options_.ready_without_workers),
       admission_(options_.limits),
       dispatcher_(MakeDispatchOptions(options_, instance_), runtime.dialer, runtime.executor,
                   runtime.rng, *this),

@@ -4,7 +4,7 @@
 
 namespace quire {
 
-RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
+RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy, bool from_zero)
     : request_seconds_(metrics.AddHistogram(
           {"quire_router_request_seconds", "From arrival to the last byte."}, LatencyBuckets())),
       prompt_tokens_(metrics.AddCounter({"quire_router_prompt_tokens_total",
@@ -35,6 +35,10 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy)
       admission_(metrics) {
   AddDecisions(metrics, policy);
   AddStates(metrics);
+  metrics
+      .AddGauge({"quire_router_ready_without_workers",
+                 "1: --ready-without-workers is set, workers may have scaled to zero."})
+      .Set(from_zero ? 1 : 0);
   const auto counter = [&metrics](const char* name, const char* help) {
     return &metrics.AddCounter({std::string("quire_router_") + name + "_total", help});
   };

@@ -18,8 +18,8 @@ namespace quire {
 
 class RouterMetrics {
  public:
-  // `policy` names how workers are chosen.
-  RouterMetrics(Metrics& metrics, const std::string& policy);
+  // `policy` names how workers are chosen; `from_zero`: to have no worker is no fault.
+  RouterMetrics(Metrics& metrics, const std::string& policy, bool from_zero);
 
   // Every request ends once, here; `accepted` ones have a record that says what they cost.
   void RequestEnded(const RequestRecord& record, bool accepted);

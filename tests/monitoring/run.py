@@ -77,13 +77,23 @@ def test_every_alert_is_tested_and_has_its_page_in_the_runbook():
         expect(fires, f"no test in which {alert} fires")
 
 
+def test_every_limit_that_sheds_is_alerted_on():
+    """Causes as the generated reference lists them; a router that leaves sheds on purpose."""
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    section = re.search(r"## What a router refuses at a limit\n(.*?)\n## ", text, re.S)[1]
+    sheds = set(re.findall(r"^\| `(\w+)` \| 503 ", section, re.M)) - {"draining"}
+    alerted = set(re.search(r'refused_requests_total\{cause=~"([^"]+)"', RULES.read_text())[1].split("|"))
+    expect(len(sheds) > 4 and sheds == alerted, f"shed at {sorted(sheds)}, alerted on {sorted(alerted)}")
+
+
 def test_documents_name_flags_that_exist():
     known = {"--version", "--help"}
     for program in ("quire-router", "quire-worker"):
         known |= set(re.findall(r"^\s+(--[a-z0-9-]+)", run([BIN / program, "--help"])[1], re.M))
-    named = set(re.findall(r"`(--[a-z0-9-]+)", (ROOT / "docs" / "runbook.md").read_text()))
     known |= {"--no-" + flag[2:] for flag in known}
-    expect(named <= known, f"the runbook names flags that nobody takes: {sorted(named - known)}")
+    for name in ("runbook.md", "api-keys.md", "reference/errors.md", "how-to/tls.md", "how-to/tuning.md"):
+        named = set(re.findall(r"`(--[a-z0-9-]+)", (ROOT / "docs" / name).read_text()))
+        expect(named <= known, f"{name} names flags that nobody takes: {sorted(named - known)}")
 
 
 async def ask(port, prompt, max_tokens=24, key=KEY):
@@ -148,7 +158,8 @@ def sides(expression):
     """What an alert compares: there are numbers on both sides also while it does not fire. What it was an hour ago, and of certificates
     that are not there, is left out."""
     expression = expression.replace(" offset 1h", "").replace("} > 0)", "})")
-    return [side for part in split(expression, ("and", "or", "unless")) for side in split(part, (">", "<", ">=", "<=", "==", "!="))]
+    parts = [re.sub(r"^on \([a-z, ]+\) ", "", part) for part in split(expression, ("and", "or", "unless"))]
+    return [side for part in parts for side in split(part, (">", "<", ">=", "<=", "==", "!="))]
 
 
 def queries_return_numbers(watchers):
@@ -171,17 +182,25 @@ def queries_return_numbers(watchers):
     expect(not wrong, "\n".join(wrong))
 
 
+def labels_of(text):
+    """family → its labels, in order, of a /metrics text."""
+    labels = {}
+    for line in text.splitlines():
+        told = re.match(r"# TYPE (\S+)", line)
+        if told:
+            labels[told[1]] = {}
+        elif not line.startswith("#"):
+            name, inside = re.match(r"([^{ ]+)(?:\{(.*)\})? ", line).groups()
+            of = labels[name if name in labels else family(name)]
+            of.update(dict.fromkeys(l for l in re.findall(r'(\w+)="', inside or "") if l != "le"))
+    return labels
+
+
 def table(text):
     """Markdown of all families of a /metrics text: name, type, labels, what it says."""
-    families, labels = {}, {}
-    for line in text.splitlines():
-        told = re.match(r"# (HELP|TYPE) (\S+) ?(.*)$", line)
-        if told:
-            families.setdefault(told[2], {})[told[1]] = told[3]
-            continue
-        name, inside = re.match(r"([^{ ]+)(?:\{(.*)\})? ", line).groups()
-        name = name if name in families else family(name)
-        labels.setdefault(name, {}).update(dict.fromkeys(l for l in re.findall(r'(\w+)="', inside or "") if l != "le"))
+    families, labels = {}, labels_of(text)
+    for kind, name, words in re.findall(r"^# (HELP|TYPE) (\S+) ?(.*)$", text, re.M):
+        families.setdefault(name, {})[kind] = words
     rows = [f"| `{n}` | {families[n]['TYPE']} | {', '.join(labels[n])} | {families[n].get('HELP', '')} |\n"
             for n in sorted(families)]
     return "| name | type | labels | what it says |\n|---|---|---|---|\n" + "".join(rows)
@@ -204,8 +223,25 @@ def names_agree(router, worker):
     exported = names_in(re.sub(r" .*", "", re.sub(r"^# TYPE ", "", router + worker, flags=re.M), flags=re.M))
     drawn = set().union(*(names_in(query) for _, _, query in panels()), names_in(RULES.read_text()))
     drawn |= {"quire_router_certificate_not_after_seconds", "quire_worker_certificate_not_after_seconds"}  # one selects both
-    drawn |= names_in((ROOT / "docs" / "runbook.md").read_text())
     expect(drawn <= exported, f"drawn, and exported by nobody: {sorted(drawn - exported)}")
+    documents_agree(labels_of(router) | labels_of(worker))
+    made = set(re.findall(r'"(quire_(?:router|worker)_[a-z0-9_]+[a-z0-9])"', "".join(
+        path.read_text() for side in ("router", "worker") for path in (ROOT / side).rglob("*.cc"))))
+    missing = {name for name in made if family(name) not in exported} - {"quire_router_admin"}  # a library's name
+    expect(not missing, f"in the code, and not in the reference: {sorted(missing)}")
+
+
+def documents_agree(labels):
+    """Each series that a document names is exported, with the label that it names."""
+    named = re.compile(r"\b((?:quire_(?:router|worker)|vllm:)[a-z0-9_:]*[a-z0-9])(?![\w*:])(?:\{(\w+))?")
+    count = 0
+    for path in (path for top in ("docs", "deploy", "router", "worker", "tests") for path in (ROOT / top).rglob("*.md")):
+        for name, label in named.findall(path.read_text()):
+            known = labels.get(name, labels.get(family(name)))
+            expect(known is not None, f"{path.relative_to(ROOT)}: nobody exports {name}")
+            expect(not label or label in known, f"{path.relative_to(ROOT)}: {name} has no label {label}, but {sorted(known)}")
+            count += 1
+    expect(count > 100, f"{count} names in documents: has the test lost its subject?")
 
 
 def text_of(port):
@@ -234,6 +270,8 @@ async def troubles(fleet, watchers):
     fleet.workers[1].signal(signal.SIGSTOP)
     await reaches(watchers, "QuireEngineStuck")
     await reaches(watchers, "QuireNoReadyWorker")
+    firing = await asyncio.to_thread(watchers.query, 'ALERTS{alertname="QuireNoReadyWorker"}')
+    expect({one["metric"].get("model") for one in firing} == {"demo"}, f"it names the model: {firing}")
     fleet.workers[1].signal(signal.SIGCONT)
 
 
@@ -244,10 +282,13 @@ async def watched(folder):
                                          {"sha256": digest[POOR_KEY], "tenant": "poor", "requests_per_minute": 1}]}))
     salt = pathlib.Path(folder) / "salt"
     salt.write_text("5" * 64)
+    more_workers = pathlib.Path(folder) / "workers"
+    more_workers.write_text("")
+    # A source of workers and the records have metrics of their own.
     flags = (f"--api-key-file={keys}", f"--salt-key-file={salt}", "--max-queued-requests=4",
-             f"--request-log={folder}/requests.jsonl")
-    async with Fleet(workers=2, router_flags=flags,
-                     worker_flags=("--max-num-seqs=8", "--max-waiting-requests=1")) as fleet:
+             f"--worker-file={more_workers}", f"--request-log={folder}/requests.jsonl")
+    of_workers = ("--max-num-seqs=8", "--max-waiting-requests=1", f"--request-log={folder}/attempts.jsonl")
+    async with Fleet(workers=2, router_flags=flags, worker_flags=of_workers) as fleet:
         targets = {"quire-router": [f"127.0.0.1:{fleet.router.port}"],
                    "quire-worker": [f"127.0.0.1:{worker.http_port}" for worker in fleet.workers]}
         with Watchers(folder, targets) as watchers:

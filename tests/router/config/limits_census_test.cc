@@ -26,7 +26,7 @@ constexpr char kRequests[] = "LimitsTest.AtTheLimitServedAndOneMoreRefusedAndCou
 constexpr char kRates[] = "Http2Guard.BurstAtTheLimitPassesAndOneMoreDoesNot";
 
 constexpr Limit kLimits[] = {
-    {"--max-tls-handshakes", "quire_router_tls_handshakes_refused_total ",
+    {"--max-tls-handshakes", "quire_router_tls_handshakes_evicted_total ",
      "TlsEdge.HandshakesAtTheLimitGoOnAndOneMoreIsClosed"},
     {"--max-connections", "quire_router_connections_refused_total ",
      "FrontTest.ConnectionsAtTheLimitAreServedAndOneMoreIsTold"},
@@ -159,7 +159,7 @@ TEST(LimitsCensus, TheMetricsAreTold) {
   Metrics metrics;
   const EdgeMetrics edge(metrics);
   const LimitCounters requests(metrics);
-  const RouterMetrics router(metrics, "prefix-aware");
+  const RouterMetrics router(metrics, "prefix-aware", false);
   const std::string told = "\n" + metrics.Render();
   for (const Limit& limit : kLimits) {
     EXPECT_NE(told.find("\n" + std::string(limit.metric)), std::string::npos) << limit.metric;

@@ -99,6 +99,51 @@ TEST_F(PipelineMetricsTest, EveryWorkerHasItsSeriesAsLongAsItIsKnown) {
   EXPECT_EQ(Value("quire_router_worker_ready{worker=\"worker-9:9000\"}"), -1);
 }
 
+TEST_F(PipelineMetricsTest, EveryModelHasItsReadyWorkersAlsoWithoutAny) {
+  const auto ready = [this](const std::string& model) {
+    return Value("quire_router_model_ready_workers{model=\"" + model + "\"}");
+  };
+  StartRouter();
+  EXPECT_EQ(ready("unknown"), 0) << "nobody has come yet, and an alert can see it";
+  EXPECT_EQ(Value("quire_router_ready_without_workers"), 0);
+  FakeWorkerOptions other;
+  other.model_id = "model-b";
+  other.names = {"b", "b-too"};
+  FakeWorker& worker = AddWorker();
+  AddWorker();
+  FakeWorker& of_other = AddWorker(other);
+  std::vector<std::string> targets;
+  for (const auto& each : workers_) targets.push_back(each->options().target);
+  pipeline_->WorkersNamed("file", targets);
+  Run(3 * kSecond);
+  EXPECT_EQ(ready("fake"), 2);
+  EXPECT_EQ(ready("b"), 1);
+  EXPECT_EQ(ready("b-too"), 1);
+  EXPECT_EQ(ready("unknown"), -1) << "a model is known";
+  worker.Down();
+  of_other.Down();
+  pipeline_->WorkersNamed("file", {"worker-1:9000"});
+  Run(120 * kSecond);
+  EXPECT_EQ(ready("fake"), 1);
+  EXPECT_EQ(ready("b"), 0) << "its workers are forgotten, its name is not";
+}
+
+TEST_F(PipelineMetricsTest, AModelCountsAllThatServeItsName) {
+  FakeWorkerOptions second;
+  second.model_id = "model-new";
+  AddWorker();
+  FakeWorker& old_worker = *workers_.front();
+  AddWorker(second);
+  PipelineOptions options;
+  options.ready_without_workers = true;
+  StartRouter(options);
+  EXPECT_EQ(Value("quire_router_ready_without_workers"), 1);
+  EXPECT_EQ(Value("quire_router_model_ready_workers{model=\"fake\"}"), 2);
+  old_worker.Down();
+  Run(3 * kSecond);
+  EXPECT_EQ(Value("quire_router_model_ready_workers{model=\"fake\"}"), 1);
+}
+
 TEST(ServingMetricsTest, ModelsBeyondTheLimitShareALabel) {
   Metrics all;
   ServingMetrics metrics(all);
