@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "router/core/utf8.h"
 #include "router/http/errors.h"
 #include "router/http/oip_routes.h"
 #include "router/http/routes.h"
@@ -105,7 +106,11 @@ void OipCall::Parsed(std::optional<ApiError> problem, oip::GenerateBody body) {
   if (kind_ == OipKind::kGenerateStream) ArmTimer(services_.limits.sse_commit_after);
 }
 
-void OipCall::OnStarted(const Started& started) { answer_->Add(started); }
+void OipCall::OnStarted(const Started& started) {
+  answer_->Add(started);
+  // A worker names itself: no name may end a header's line.
+  if (IsVisibleAscii(started.worker)) worker_ = started.worker;
+}
 
 // A step's outputs wait for the end of this turn of the loop: whether they are the last ones shows
 // by then.
@@ -133,6 +138,7 @@ void OipCall::OnFinished(const Usage&) {
   }
   Stop();
   HttpResponse response;
+  if (!worker_.empty()) response.headers.emplace_back("X-Quire-Worker", worker_);
   const std::vector<oip::OutputTensor> outputs = answer_->Take();
   if (kind_ == OipKind::kInfer) {
     oip::InferText text = oip::InferJson(body_.request, outputs);
@@ -159,8 +165,9 @@ void OipCall::OnError(const ApiError& error) {
 
 void OipCall::Commit() {
   if (std::exchange(committed_, true)) return;
-  exchange_.StartStream(200, "text/event-stream; charset=utf-8",
-                        {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
+  HeaderList headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  if (!worker_.empty()) headers.emplace_back("X-Quire-Worker", worker_);
+  exchange_.StartStream(200, "text/event-stream; charset=utf-8", headers);
   ArmTimer(services_.limits.sse_keep_alive);
 }
 

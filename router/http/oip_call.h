@@ -61,6 +61,7 @@ class OipCall final : public Call, public ResponseSink {
   std::shared_ptr<ParseJob> parse_job_;
   oip::GenerateBody body_;  // less what the pipeline was given
   std::unique_ptr<oip::InferAnswer> answer_;
+  std::string worker_;  // that began the answer, for a header
   RequestId id_ = 0;
   std::deque<Mark> marks_;
   uint64_t written_bytes_ = 0;

@@ -70,6 +70,7 @@ TEST_F(OipHttp, InferAnswersInTensors) {
             R"({"name":"output_ids","datatype":"INT32","shape":[2],"data":[100,101]},)"
             R"({"name":"finish_reason","datatype":"BYTES","shape":[1],"data":["length"]},)"
             R"({"name":"num_output_tokens","datatype":"UINT32","shape":[1],"data":[2]}]})");
+  EXPECT_EQ(answer.headers.at("x-quire-worker"), "w0");
   edge.OnLoop([&] {
     EXPECT_EQ(edge.pipeline.seen[0].sampling.seed, 4u);
     EXPECT_FALSE(edge.pipeline.seen[0].streaming);
@@ -107,6 +108,7 @@ TEST_F(OipHttp, GenerateStreamsAsEvents) {
       Ask("/generate_stream", R"({"text_input":"x","parameters":{"max_tokens":2}})");
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("content-type"), "text/event-stream; charset=utf-8");
+  EXPECT_EQ(answer.headers.at("x-quire-worker"), "w0");
   const std::string head = R"(data: {"model_name":"demo","model_version":"1",)";
   EXPECT_EQ(answer.body, head + R"("text_output":"tok0","output_ids":[100]})" + "\n\n" + head +
                              R"("text_output":" tok1","output_ids":[101]})" + "\n\n" + head +
