@@ -34,7 +34,7 @@ void ArmInterrupt() {
 }
 
 int UnknownCommand(const std::string& name) {
-  std::vector<std::string> names = {"help", "version"};
+  std::vector<std::string> names = {"help", "version", "--help", "--version"};
   std::string list;
   for (const Command& command : quire::cli::Commands()) {
     names.emplace_back(command.name);

@@ -20,6 +20,23 @@ std::vector<std::string> ChildEnvironment(const config::Environment& environment
   return variables;
 }
 
+// A router that would refuse its settings says so before a worker has loaded the model. 0: it would
+// not; the sentence is its own.
+absl::StatusOr<int> CheckRouter(const SupervisorOptions& options) {
+  config::Environment environment;
+  for (const auto* variables : {&options.environment, &options.router_environment}) {
+    for (const std::string& variable : *variables) {
+      const size_t equals = variable.find('=');
+      environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+    }
+  }
+  std::vector<std::string> args = {"--show-config", "--worker=127.0.0.1:1"};
+  args.insert(args.end(), options.router_args.begin(), options.router_args.end());
+  QUIRE_ASSIGN_OR_RETURN(const ProgramOutput output,
+                         OutputOf(options.router_program, args, environment));
+  return output.exit_code;
+}
+
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "quire serve: %s\n", StatusMessage(status).c_str());
   if (absl::IsNotFound(status)) return 3;
@@ -57,7 +74,11 @@ int RunServe(const CommandInputs& inputs) {
   options.worker_listen = plan->worker_listen;
   options.environment = ChildEnvironment(inputs.environment);
   options.router_environment = plan->router_environment;
+  options.worker_environment = plan->worker_environment;
   options.served_name = plan->model.served_name;
+  const absl::StatusOr<int> refused = CheckRouter(options);
+  if (!refused.ok()) return Fail(absl::InternalError(refused.status().message()));
+  if (*refused != 0) return *refused;
   return Supervisor(options).Run();
 }
 

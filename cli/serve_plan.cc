@@ -29,8 +29,10 @@ constexpr std::string_view kOwnOfWorker[] = {
     "model", "listen",      "http-port",      "ready-fd",      "config",       "workers-on-host",
     "plan",  "plan-memory", "plan-bandwidth", "tls-cert-file", "tls-key-file", "tls-ca-file"};
 
-// Told in the environment, which only their own user can read.
-constexpr std::string_view kSecrets[] = {"api-key"};
+// Told in the environment, which only their own user can read: keys, and a URL that may have a
+// password in it.
+constexpr std::string_view kApiKey = "api-key";
+constexpr std::string_view kSecrets[] = {kApiKey, "otlp-traces-endpoint"};
 
 template <size_t N>
 bool Contains(const std::string_view (&names)[N], std::string_view name) {
@@ -79,7 +81,7 @@ void AddToSchema(Forwarded& f, config::Schema& schema) {
   flag.value_name = f.flag.value_name;
   flag.default_text = f.flag.default_text;
   flag.choices = f.flag.choices;
-  flag.secret = Contains(kSecrets, f.flag.name);
+  flag.secret = f.flag.name == kApiKey;
   if (f.flag.value_name.empty()) {
     flag.target = &f.on;
   } else if (f.flag.repeatable) {
@@ -143,8 +145,15 @@ absl::Status HandOn(const std::deque<Forwarded>& forwarded, const config::ParseR
                     ServePlan& plan) {
   for (const Forwarded& f : forwarded) {
     if (Contains(kSecrets, f.flag.name)) {
-      QUIRE_CHECK_MSG(f.to_router && !f.to_worker, "only the router is told secrets");
-      QUIRE_RETURN_IF_ERROR(AppendVariable(f, result, plan.router_environment));
+      // A URL may be empty, which is none.
+      if (f.flag.name != kApiKey && f.value.empty()) continue;
+      std::vector<std::string> variables;
+      QUIRE_RETURN_IF_ERROR(AppendVariable(f, result, variables));
+      const auto tell = [&variables](std::vector<std::string>& child) {
+        child.insert(child.end(), variables.begin(), variables.end());
+      };
+      if (f.to_router) tell(plan.router_environment);
+      if (f.to_worker) tell(plan.worker_environment);
       continue;
     }
     if (f.to_router) AppendArguments(f, result, plan.router_args);
@@ -273,6 +282,7 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
     if (!f.to_router) AddToSchema(f, schema);
   }
   VllmArguments given = Translate(inputs, forwarded);
+  if (!given.refusal.empty()) return InvalidArgument(given.refusal);
   QUIRE_ASSIGN_OR_RETURN(const config::ParseResult result,
                          schema.Parse(given.args, inputs.environment));
   if (std::optional<std::string> answer = config::AnswerText(schema, result)) {

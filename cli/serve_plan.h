@@ -22,6 +22,7 @@ struct ServePlan {
   // Secrets, which every user of the machine could read off a command line: "QUIRE_API_KEY=…".
   std::vector<std::string> router_environment;
   std::vector<std::string> worker_args;  // without --listen, --http-port, --ready-fd
+  std::vector<std::string> worker_environment;
   std::string worker_listen = "127.0.0.1:0";
   std::vector<std::string> warnings;
 };

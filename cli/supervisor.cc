@@ -99,10 +99,9 @@ std::vector<std::string> Supervisor::Arguments(const Child& child) const {
 bool Supervisor::StartChild(Child& child) {
   child.start_at_ms = -1;
   std::vector<std::string> environment = options_.environment;
-  if (child.is_router) {
-    environment.insert(environment.end(), options_.router_environment.begin(),
-                       options_.router_environment.end());
-  }
+  const std::vector<std::string>& own =
+      child.is_router ? options_.router_environment : options_.worker_environment;
+  environment.insert(environment.end(), own.begin(), own.end());
   auto process =
       ChildProcess::Start(child.is_router ? options_.router_program : options_.worker_program,
                           Arguments(child), environment);

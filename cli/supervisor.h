@@ -28,6 +28,7 @@ struct SupervisorOptions {
   std::string worker_listen = "127.0.0.1:0";    // with more than one worker: port 0
   std::vector<std::string> environment;         // of the children
   std::vector<std::string> router_environment;  // of the router besides
+  std::vector<std::string> worker_environment;  // of workers besides
   std::string served_name;                      // for the ready line
 };
 

@@ -24,7 +24,31 @@ constexpr VllmFlag kFlags[] = {
     {"disable-access-log-for-endpoints", true, "", "", ""},
     // Models are data here: none brings code that could be trusted or not.
     {"trust-remote-code", false, "", "", ""},
+    // Long prompts are always cut; requests are logged when they fail, without their text.
+    {"enable-chunked-prefill", false, "", "", ""},
+    {"disable-log-requests", false, "", "", ""},
+    {"enforce-eager", false, "", "", "answers and their bits are the same either way"},
     {"collect-detailed-traces", true, "", "", "traces always have all that there is"},
+};
+
+struct Unequal {
+  std::string_view name;
+  std::string_view instead;
+};
+
+constexpr Unequal kUnequal[] = {
+    {"model", "the model is the first word: quire serve MODEL"},
+    {"gpu-memory-utilization",
+     "a share of the GPU; --kv-cache-memory-bytes says a size, and without it the batch gets what "
+     "it needs"},
+    {"quantization", "quantised weights come as a .gguf file, which says so itself"},
+    {"pipeline-parallel-size",
+     "a model is cut among the GPUs of one machine: --tensor-parallel-size"},
+    {"data-parallel-size", "--workers is how many share the requests on this machine"},
+    {"enable-lora", "adapters are not served; give a folder with merged weights"},
+    {"lora-modules", "adapters are not served; give a folder with merged weights"},
+    {"speculative-config", "there is no speculative decoding; leave it out"},
+    {"download-dir", "nothing is fetched while serving; --models-dir is a folder of models"},
 };
 
 bool IsFlag(const std::string& word) { return word.starts_with("--") && word.size() > 2; }
@@ -32,6 +56,13 @@ bool IsFlag(const std::string& word) { return word.starts_with("--") && word.siz
 std::string_view NameOf(const std::string& word) {
   const std::string_view rest = std::string_view(word).substr(2);
   return rest.substr(0, std::min(rest.find('='), rest.size()));
+}
+
+std::string RefusalOf(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kUnequal), std::end(kUnequal),
+                                   [&](const Unequal& flag) { return flag.name == name; });
+  if (found == std::end(kUnequal)) return "";
+  return "--" + std::string(name) + " is vLLM's: " + std::string(found->instead);
 }
 
 }  // namespace
@@ -57,6 +88,9 @@ VllmArguments FromVllm(std::vector<std::string> args, std::string_view additiona
       if (found != std::end(kFlags)) flag = found;
     }
     if (flag == nullptr) {
+      if (out.refusal.empty() && IsFlag(word) && !is_ours(NameOf(word))) {
+        out.refusal = RefusalOf(NameOf(word));
+      }
       out.args.push_back(word);
       continue;
     }

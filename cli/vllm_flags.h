@@ -15,6 +15,7 @@ namespace quire::cli {
 struct VllmArguments {
   std::vector<std::string> args;
   std::vector<std::string> warnings;  // one line each: what was asked for and is not done
+  std::string refusal;                // a flag that has no equal here, and what to say instead
 };
 
 // `args` as they stand after "serve"; `additional` is VLLM_ADDITIONAL_ARGS, split at blanks.

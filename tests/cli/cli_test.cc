@@ -56,6 +56,8 @@ config::Description Says(const std::vector<std::string>& names, bool with_bool) 
   schema.Add(repeated);
   std::vector<std::string> keys;
   if (!with_bool) schema.Add({.name = "api-key", .target = &keys});
+  std::string collector;
+  schema.Add({.name = "otlp-traces-endpoint", .target = &collector});
   if (with_bool) {
     config::Flag flag;
     flag.name = "enable-prefix-caching";
@@ -131,6 +133,28 @@ TEST(ServePlan, SecretsGoToTheRouterInItsEnvironmentAlone) {
   EXPECT_TRUE(plans.Plan({})->router_environment.empty());
 }
 
+// A collector's URL may have a password in it.
+TEST(ServePlan, TheCollectorIsToldToAllInTheirEnvironments) {
+  Plans plans;
+  const std::vector<std::string> told = {"QUIRE_OTLP_TRACES_ENDPOINT=http://me:secret@c:4318"};
+  for (const bool by_flag : {true, false}) {
+    plans.inputs.environment.clear();
+    if (!by_flag) plans.inputs.environment = {{"QUIRE_OTLP_TRACES_ENDPOINT", told[0].substr(27)}};
+    const auto plan = plans.Plan(by_flag ? std::vector<std::string>{"--otlp-traces-endpoint",
+                                                                    "http://me:secret@c:4318"}
+                                         : std::vector<std::string>{});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->router_environment, told);
+    EXPECT_EQ(plan->worker_environment, told);
+    EXPECT_TRUE(plan->router_args.empty());
+    for (const std::string& arg : plan->worker_args) {
+      EXPECT_EQ(arg.find("secret"), std::string::npos);
+    }
+  }
+  plans.inputs.environment = {{"QUIRE_OTLP_TRACES_ENDPOINT", ""}};
+  EXPECT_TRUE(plans.Plan({})->worker_environment.empty()) << "empty is none";
+}
+
 TEST(ServePlan, PeersShareTheirWorkersUnderCertificates) {
   Plans plans;
   const std::vector<std::string> files = {"--peer-tls-ca-file=ca", "--peer-tls-cert-file=crt",
@@ -176,7 +200,24 @@ TEST(ServePlan, TakesWhatKserveGivesToVllm) {
             1);
   ASSERT_EQ(plan->warnings.size(), 1u);
   EXPECT_NE(plan->warnings[0].find("--collect-detailed-traces"), std::string::npos);
-  EXPECT_FALSE(plans.Plan({"demo", "--enable-lora"}).ok()) << "what we lack is refused";
+  EXPECT_TRUE(plans.Plan({"demo", "--enable-chunked-prefill", "--disable-log-requests"}).ok());
+  EXPECT_EQ(plans.Plan({"demo", "--enforce-eager"})->warnings.size(), 2u);
+}
+
+TEST(ServePlan, SaysWhatToSayInsteadOfVllmsFlags) {
+  Plans plans;
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"demo", "--enable-lora"}, "--enable-lora is vLLM's: adapters are not served"},
+      {{"--model", "demo"}, "--model is vLLM's: the model is the first word"},
+      {{"demo", "--gpu-memory-utilization=0.9"}, "--kv-cache-memory-bytes says a size"},
+      {{"demo", "--data-parallel-size", "2"}, "--workers"}};
+  for (const auto& [args, needle] : cases) {
+    const auto plan = plans.Plan(args);
+    ASSERT_FALSE(plan.ok()) << needle;
+    EXPECT_NE(StatusMessage(plan.status()).find(needle), std::string::npos) << plan.status();
+  }
+  EXPECT_TRUE(FromVllm({"--model=x"}, "", [](std::string_view) { return true; }).refusal.empty())
+      << "a flag of ours";
 }
 
 TEST(VllmFlags, AFlagOfOursIsNeverTouched) {

@@ -219,7 +219,11 @@ def test_the_command_line_refuses_in_one_line_with_its_code():
         ([BIN / "quire", "serve", "demo", "--prot=1"], 2, "--port"),
         ([BIN / "quire", "serve", "/nowhere/model"], 3, "/nowhere/model"),
         ([BIN / "quire", "serve", DEMO, "--workers=0"], 2, "--workers"),
+        # Before any worker has loaded the model:
+        ([BIN / "quire", "serve", DEMO, "--host=0.0.0.0"], 2, "--insecure"),
+        ([BIN / "quire", "serve", DEMO, "--tls-cert-file=x"], 2, "--tls-key-file is missing"),
         ([BIN / "quire", "nonsense"], 2, "nonsense"),
+        ([BIN / "quire", "--hepl"], 2, "did you mean --help?"),
         ([BIN / "quire-worker", "--modle=x"], 2, "--model"),
         ([BIN / "quire-worker"], 2, "--model"),
         ([BIN / "quire-worker", "--model=/nowhere"], 3, "/nowhere"),

@@ -202,6 +202,10 @@ def test_vllms_flags_for_traces_are_taken():
         with Server() as server:
             ask(server)
             wait_until(lambda: collector.named("chat demo") and collector.worker_named("decode"), "both parts arrive")
+            children = server.children("quire-router") + server.children("quire-worker")
+            lines = [pathlib.Path(f"/proc/{pid}/cmdline").read_text() for pid in children]
+            expect(len(lines) == 2 and not any(str(collector.port) in line for line in lines),
+                   f"a URL may have a password in it, and stands on no command line: {lines}")
     finally:
         for name in variables:
             os.environ.pop(name)
