@@ -299,8 +299,8 @@ void AddDiscoveryFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.worker_dns,
               .value_name = "NAME:PORT"});
   schema.Add({.name = "worker-k8s",
-              .help = "A Kubernetes service, or labels of its EndpointSlices, whose endpoints are "
-                      "workers.",
+              .help = "A Kubernetes service, or labels of EndpointSlices, whose endpoints are "
+                      "workers; of two services: kubernetes.io/service-name in (a,b).",
               .target = &c.worker_kubernetes,
               .value_name = "SERVICE|SELECTOR"});
   schema.Add({.name = "worker-k8s-namespace",

@@ -13,6 +13,7 @@ import manifests as m  # noqa: E402
 import tools  # noqa: E402
 from harness import ROOT, expect, main_of, run  # noqa: E402
 
+OWN_CLUSTER = ROOT / "tests" / "deploy" / "own-cluster.yaml"
 # Values of Kubernetes' own types, whose keys kubectl-validate checks once they are rendered.
 OPEN = ("extraEnv", "extraVolumes", "extraVolumeMounts", "tolerations", "topologySpreadConstraints", "nodeAffinity",
         "podAffinity", "podAntiAffinity", "routerFrom", "extraEgress", "parentRefs", "extraObjects", "global")
@@ -27,6 +28,10 @@ REFUSED_BY_SCHEMA = [
     ("router.routingPolicy=best", "/router/routingPolicy", "must be one of"),
     ("router.drainTimeoutSeconds=-1", "/router/drainTimeoutSeconds", "want 0"),
     ("router.service.type=Public", "/router/service/type", "must be one of"),
+    ("router.service.ipFamilyPolicy=Both", "/router/service/ipFamilyPolicy", "must be one of"),
+    ("fullnameOverride=my.model", "/fullnameOverride", "does not match"),
+    ("ingress.host=https://a.example", "/ingress/host", "does not match"),
+    ("ingress.hosts[0]=a.example", "/ingress", "'hosts' not allowed"),
     ("router.extraArgs[0]=port", "/router/extraArgs/0", "does not match"),
     (r"router.podLabels.app\.kubernetes\.io/name=x", "/router/podLabels/app.kubernetes.io", "false schema"),
     ("worker.device=tpu", "/worker/device", "must be one of"),
@@ -63,6 +68,10 @@ REFUSED_AT_RENDER = [
     ("router.extraArgs[0]=--drain-timeout=600s", "router.extraArgs: --drain-timeout=600s is the chart's to set"),
     ("worker.extraArgs[0]=--http-port=9", "worker.extraArgs: --http-port=9 is the chart's to set"),
     ("gateway.enabled=true", "gateway.parentRefs is empty"),
+    ("ingress.enabled=true", "ingress.host is empty"),
+    ("router.enabled=false", "workerTLS.certManager.issuerRef.name is empty: workers alone"),
+    ("router.enabled=false,demo=true", "router.enabled is false: the demo's certificates"),
+    ("router.enabled=false,ingress.enabled=true,ingress.host=a.example", "router.enabled is false: ingress and gateway lead to routers"),
     ("kserve.enabled=true,kserve.inferenceService.enabled=true", "kserve.inferenceService.storageUri is empty"),
     ("kserve.inferenceService.enabled=true,kserve.inferenceService.storageUri=pvc://m", "needs kserve.enabled"),
 ]
@@ -92,7 +101,7 @@ def test_its_unit_tests_pass():
     code, text = run([tools.BIN / "helm-unittest", "--strict", m.CHART])
     expect(code == 0, text)
     ran = re.search(r"Tests:\s+(\d+) passed, (\d+) total", text)
-    expect(ran and ran[1] == ran[2] and int(ran[1]) >= 19, text)
+    expect(ran and ran[1] == ran[2] and int(ran[1]) >= 34, text)
 
 
 def test_two_renderings_are_equal():
@@ -122,6 +131,18 @@ def test_contradictions_fail_at_render_in_one_line():
         code, text = m.template("--set", setting)
         lines = [line for line in text.splitlines() if line.startswith("Error:")]
         expect(code != 0 and len(lines) == 1 and re.search(pattern, lines[0]), f"{setting}: {text}")
+
+
+def test_kserve_is_given_every_kind_of_storage():
+    for uri in ("pvc://models/gemma", "hf://google/gemma-3-270m:main", "s3://bucket/gemma", "gs://bucket/gemma",
+                "oci://registry.example.com/models/gemma:1", "https://example.com/gemma.tar.gz"):
+        objects = m.chart("--set", f"kserve.enabled=true,kserve.inferenceService.enabled=true,kserve.inferenceService.storageUri={uri}")
+        service = m.of_kind(objects, "InferenceService")[0]
+        expect(service["spec"]["predictor"]["model"]["storageUri"] == uri, service)
+        runtime = m.of_kind(objects, "ServingRuntime")[0]
+        expect(runtime["spec"]["containers"][0]["args"][0] == "/mnt/models", "where KServe puts each of them")
+    code, text = m.template("--set", "kserve.enabled=true,kserve.inferenceService.enabled=true,kserve.inferenceService.storageUri=/models")
+    expect(code != 0 and "/kserve/inferenceService/storageUri" in text, text)
 
 
 def test_an_old_cluster_is_told_so():
@@ -160,7 +181,7 @@ def test_the_schema_is_closed_and_says_what_the_values_have():
                 yield from paths(inner, path)
 
     have = set(paths(values, ""))
-    amounts = {p for p in have if re.search(r"\.(requests|limits|dashboardLabels)\.", p)}
+    amounts = {p for p in have if re.search(r"\.(requests|limits|dashboardLabels|nodeSelector)\.", p)}
     expect(have - amounts <= told, have - told)
     leaves = {p for p in told if p not in have and p != "values" and not re.search(r"^(global|.*\.affinity\..*)$", p)}
     expect(not {p for p in leaves if "pullSecrets" not in p}, f"values.yaml does not tell of {leaves}")
@@ -173,9 +194,13 @@ def test_the_readme_is_what_the_values_say():
 
 
 def test_notes_tell_commands_that_fit_what_is_rendered():
-    for name in m.PROFILES:
-        expect("<no value>" not in rendered_notes(name) and "curl http" in rendered_notes(name), rendered_notes(name))
-    notes = rendered_notes("cpu-demo")
+    for path in [*(m.CHART / "profiles").glob("*.yaml"), OWN_CLUSTER]:
+        notes = rendered_notes("-f", path)
+        expect("<no value>" not in notes and "curl http" in notes, notes)
+    expect("{.data.first\\.key}" in notes, f"a dot in an entry's name: {notes}")
+    alone = rendered_notes("--set", "router.enabled=false,workerTLS.certManager.issuerRef.name=quire-ca")
+    expect("curl" not in alone and "{quire-worker}" in alone, alone)
+    notes = rendered_notes("-f", m.CHART / "profiles" / "cpu-demo.yaml")
     objects = m.profile("cpu-demo")
     names = {(o["kind"], o["metadata"]["name"]) for o in objects}
     for kind, pattern in (("StatefulSet", r"rollout status statefulset/(\S+)"),
@@ -186,8 +211,8 @@ def test_notes_tell_commands_that_fit_what_is_rendered():
     expect(re.search(r"\{\.data\.([a-z-]+)\}", notes)[1] in secret["data"], notes)
 
 
-def rendered_notes(name):
-    """NOTES.txt of a profile: a template like any other, taken under another name."""
+def rendered_notes(*values):
+    """NOTES.txt: a template like any other, taken under another name."""
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "quire"
         shutil.copytree(m.CHART, copy)
@@ -196,7 +221,7 @@ def rendered_notes(name):
         (copy / "templates" / "told.yaml").write_text(
             '{{ define "notes" }}' + notes + '{{ end }}\ntold: {{ include "notes" . | quote }}\n')
         code, text = m.helm("template", "quire", copy, "--namespace", "prod", "--kube-version", m.KUBERNETES,
-                            "-f", m.CHART / "profiles" / f"{name}.yaml", "--show-only", "templates/told.yaml")
+                            *values, "--show-only", "templates/told.yaml")
         expect(code == 0, text)
         return m.documents(text)[0]["told"]
 

@@ -1,5 +1,6 @@
 """Renders the manifests of deploy/ with the tools of tools.py and gives them as plain values."""
 import base64
+import functools
 import json
 import os
 import pathlib
@@ -89,6 +90,11 @@ def everything():
     found["chart with a model from an image"] = chart(
         "--set", "model.source.type=oci,model.source.oci.image=registry.example.com/m:1,model.path=g.gguf,"
         "allowInsecure=true,workerTLS.mode=none,apiKeys.existingSecret=,router.autoscaling.enabled=false")
+    found["chart for a cluster of one's own"] = chart(
+        "-f", ROOT / "tests" / "deploy" / "own-cluster.yaml", release="a-release-with-quite-a-long-name-for-production-x-123")
+    found["chart of workers alone"] = chart(
+        "--set", "router.enabled=false,workerTLS.certManager.issuerRef.name=quire-ca,model.servedNames[0]=llama,"
+        "keda.enabled=true,metrics.monitors=true", release="second")
     return found
 
 
@@ -161,6 +167,14 @@ def known_flags(program, *subcommand):
     found = dict(re.findall(r"^  --([a-z0-9-]+)(?: ([^\s]+))?", done.stdout, re.M))
     expect(found, done.stdout)
     return {**found, "help": "", "version": ""}
+
+
+@functools.cache
+def repeatable_flags(program, *subcommand):
+    """Those that may be given several times; of any other one the last counts."""
+    done = subprocess.run([PROGRAMS / program, *subcommand, "--describe"], capture_output=True, text=True)
+    expect(done.returncode == 0, done.stderr)
+    return {flag["name"] for flag in json.loads(done.stdout)["flags"] if flag["repeatable"]}
 
 
 def secret_data(secret):

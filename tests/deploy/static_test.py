@@ -17,8 +17,9 @@ SPARE_S = 5
 # Flags that a build of today refuses, by the words with which it does; each goes when the build serves it.
 PENDING = ("cuda needs the plugin of this build",)
 FROM_OUTSIDE = {  # what a cluster must have before; README files name them
-    "Secret": {"quire-api-keys", "quire-router-tls", "quire-worker-tls", "quire-peer-tls", "edge", "pull"},
-    "PersistentVolumeClaim": {"quire-model"},
+    "Secret": {"quire-api-keys", "quire-router-tls", "quire-worker-tls", "quire-peer-tls", "edge", "pull", "acme-keys", "acme-router",
+               "acme-worker"},
+    "PersistentVolumeClaim": {"quire-model", "models-of-acme", "records"},
     "ServiceAccount": set(),
 }
 ALL = {}
@@ -49,6 +50,7 @@ def test_every_flag_exists_and_its_value_is_one_of_its_choices():
         for name, values in m.flags_of(container).items():
             flag = name.removeprefix("no-") if name.startswith("no-") else name
             expect(flag in known[program], f"{where}: {program} has no --{flag}")
+            expect(len(values) == 1 or flag in m.repeatable_flags(*program.split()), f"{where}: of {len(values)} --{flag} one counts")
             choices = known[program][flag].split("|")
             for value in values:
                 free = len(choices) == 1 or choices[0].isupper()
@@ -181,10 +183,31 @@ def test_selectors_targets_and_named_ports_meet_something():
             expect((target["kind"], target["name"]) in there, f"{name}: {o['kind']} scales {target}")
             scaled = [x for x in objects if (x["kind"], x["metadata"]["name"]) == (target["kind"], target["name"])]
             expect("replicas" not in scaled[0]["spec"], f"{name}: two say how many {target['name']} there are")
-        for o in m.of_kind(objects, "HTTPRoute", "GRPCRoute"):
-            backend = o["spec"]["rules"][0]["backendRefs"][0]
-            service = [s for s in m.of_kind(objects, "Service") if s["metadata"]["name"] == backend["name"]]
-            expect(backend["port"] in {p["port"] for p in service[0]["spec"]["ports"]}, f"{name}: {backend}")
+        services = {s["metadata"]["name"]: s["spec"]["ports"] for s in m.of_kind(objects, "Service")}
+        for o in m.of_kind(objects, "HTTPRoute"):
+            for rule in o["spec"]["rules"]:
+                backend = rule["backendRefs"][0]
+                port = next(p for p in services[backend["name"]] if p["port"] == backend["port"])
+                expect(port["name"] == ("grpc" if "matches" in rule else "http"), f"{name}: {backend}")
+        for o in m.of_kind(objects, "Ingress"):
+            backend = o["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
+            expect(backend["port"]["name"] in {p["name"] for p in services[backend["name"]]}, f"{name}: {backend}")
+
+
+def test_a_gateway_has_one_kind_of_route_and_all_grpc_services_in_it():
+    """A gateway accepts one of two routes of different kinds for a host name; what is served is said by the protos."""
+    served = {f"/{package}.{service}" for path in (m.ROOT / "proto").rglob("*.proto") if "worker" not in path.name
+              for package in re.findall(r"^package ([a-z0-9.]+);", path.read_text(), re.M)
+              for service in re.findall(r"^service (\w+)", path.read_text(), re.M)}
+    seen = 0
+    for name, objects in everything():
+        routes = m.of_kind(objects, "HTTPRoute", "GRPCRoute", "TLSRoute")
+        expect(len({o["kind"] for o in routes}) <= 1, f"{name}: {[o['kind'] for o in routes]}")
+        for o in routes:
+            paths = {match["path"]["value"] for rule in o["spec"]["rules"] for match in rule.get("matches", [])}
+            expect(served <= paths and len(served) >= 2, f"{name}: {served} in {paths}")
+            seen += 1
+    expect(seen > 0, "no rendering has a route")
 
 
 def test_what_pods_refer_to_is_rendered_or_named_as_wanted():
@@ -212,6 +235,22 @@ def test_what_pods_refer_to_is_rendered_or_named_as_wanted():
                     expect(mount["name"] in volumes, f"{name}: mount {mount['name']}")
 
 
+def secrets_made(*args):
+    """(exit code, names of the Secrets that deploy/k8s/secrets.sh prints, what it says)."""
+    done = subprocess.run([m.KUSTOMIZE / "secrets.sh", *args], capture_output=True, text=True)
+    return done.returncode, [o["metadata"]["name"] for o in m.documents(done.stdout)] if done.stdout else [], done.stderr
+
+
+def test_the_script_for_secrets_leaves_certificates_to_who_makes_them():
+    asked_for = {o["spec"]["secretName"] for o in m.of_kind(dict(everything())["chart with default values"], "Certificate")}
+    _, whole, _ = secrets_made("prod")
+    expect(asked_for & set(whole), f"with cert-manager these would be two's: {asked_for} {whole}")
+    expect(secrets_made("prod", "keys")[:2] == (0, ["quire-api-keys"]), secrets_made("prod", "keys"))
+    for wrong in (("prod", "certs"), ("prod", "keys", "more"), ("--help",), ("Prod",)):
+        code, names, said = secrets_made(*wrong)
+        expect((code, names) == (2, []) and said.startswith("usage: secrets.sh"), (wrong, code, said))
+
+
 def test_pods_are_restricted():
     checked = 0
     for name, objects in everything():
@@ -231,9 +270,12 @@ def test_pods_are_restricted():
                 checked += 1
             if o["kind"] in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
                 expect(spec["enableServiceLinks"] is False and spec["topologySpreadConstraints"], where)
+                expect(spec["nodeSelector"]["kubernetes.io/arch"] == "amd64", f"{where}: the images are for x86-64")
                 token = spec["automountServiceAccountToken"]
                 reads = any("worker-k8s" in m.flags_of(c) for c in spec["containers"])
                 expect(token == reads, f"{where}: a token only for who asks the API server")
+            if o["kind"] == "LeaderWorkerSet":
+                expect(o["spec"]["leaderWorkerTemplate"]["size"] == 1, f"{where}: a worker does not span nodes")
     expect(checked >= 20, checked)
 
 
@@ -287,7 +329,7 @@ def test_the_dockerfile_agrees_with_the_build_and_the_manifests():
     needed = set(re.search(r"^PACKAGES=\((.*?)\)", dev, re.M | re.S)[1].split()) - {"ccache", "python3-venv"}
     expect(needed <= installed, f"./dev builds with {needed - installed} besides")
     stages = {name: body for name, body in re.findall(r"^FROM scratch AS ([\w-]+)\n(.*?)(?=\n\n|\Z)", text, re.M | re.S)}
-    images = {o["image"].rsplit("/", 1)[1].split(":")[0] for _, _, _, o in ours()}
+    images = {re.split("[:@]", o["image"].rsplit("/", 1)[1])[0] for _, _, _, o in ours()}
     expect({f"quire-{s}" for s in stages} == images, f"{stages.keys()} {images}")
     for name, body in stages.items():
         expect("USER 65532:65532" in body, body)
@@ -314,6 +356,8 @@ def replaced(words, old, new):
 BROKEN = [
     (test_every_flag_exists_and_its_value_is_one_of_its_choices,
      lambda o: arguments(o, "Deployment", "router").append("--max-conections=9")),
+    (test_every_flag_exists_and_its_value_is_one_of_its_choices,
+     lambda o: arguments(o, "Deployment", "router").append("--worker-k8s=another")),
     (test_every_flag_exists_and_its_value_is_one_of_its_choices,
      lambda o: replaced(arguments(o, "StatefulSet", "worker"), "--log-format=json", "--log-format=jason")),
     (test_the_binaries_take_every_command_line_up_to_what_only_a_pod_has,

@@ -166,6 +166,17 @@ TEST_F(Kubernetes, ListsInPagesThenWatches) {
   EXPECT_TRUE(asked().ends_with("&resourceVersion=5")) << asked();
 }
 
+TEST_F(Kubernetes, WatchesSeveralServicesAsOne) {
+  source_ = std::make_unique<KubernetesSource>(
+      KubernetesOptions{"kubernetes.io/service-name in (a,b)", "prod", ""}, server_, runtime_,
+      metrics_of_source_);
+  source_->Start();
+  EXPECT_TRUE(asked().starts_with(
+      "/apis/discovery.k8s.io/v1/namespaces/prod/endpointslices?labelSelector="
+      "kubernetes.io%2Fservice-name%20in%20%28a%2Cb%29&"))
+      << asked();
+}
+
 TEST_F(Kubernetes, FollowsChangesWhereverTheBytesAreCut) {
   ListIs(List("5", {Slice("a", "3", {"10.0.0.1"})}));
   const std::string events = Event("ADDED", Slice("b", "6", {"10.0.0.2"})) + Bookmark("9") +

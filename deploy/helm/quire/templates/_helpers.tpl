@@ -30,6 +30,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{/* Name of the worker's image. */}}
+{{- define "quire.worker.repository" -}}
+{{- default (ternary "quire-worker-cuda" "quire-worker" (eq .Values.worker.device "cuda")) .Values.worker.image.repository -}}
+{{- end -}}
+
 {{/* A list of the root and an image's values: its full reference. */}}
 {{- define "quire.image" -}}
 {{- $root := index . 0 -}}
@@ -117,6 +122,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 /models/{{ .Values.model.path }}
 {{- else -}}
 /models
+{{- end -}}
+{{- end -}}
+
+{{/* The name under which clients ask for the model, where there are several the first. */}}
+{{- define "quire.modelName" -}}
+{{- if .Values.model.servedNames -}}
+{{- first .Values.model.servedNames -}}
+{{- else -}}
+{{- base (include "quire.modelPath" .) | trimSuffix ".gguf" -}}
 {{- end -}}
 {{- end -}}
 

@@ -78,7 +78,7 @@ spec:
   {{- end }}
   containers:
     - name: worker
-      image: {{ include "quire.image" (list . $w.image) }}
+      image: {{ include "quire.image" (list . (merge (dict "repository" (include "quire.worker.repository" .)) $w.image)) }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       command: [/usr/local/bin/quire-worker]
       args:
