@@ -22,7 +22,7 @@ import tools  # noqa: E402
 from client import Answer, ask  # noqa: E402
 from cluster import need_etcd  # noqa: E402
 from control import NODES, ControlPlane, is_ready  # noqa: E402
-from harness import DEMO, ROOT, expect, wait_until  # noqa: E402
+from harness import BIN, DEMO, ROOT, expect, wait_until  # noqa: E402
 from plane import VALUES, Load, ready_workers, seconds_of  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results" / "plane.json"
@@ -54,12 +54,20 @@ class Steps:
 def prepare(cluster):
     kinds = chart.define(cluster)
     kinds.update(chart.built_in(cluster))
-    cluster.do("POST", "/api/v1/namespaces", {"metadata": {"name": "prod"}})
+    # No pod that the Pod Security Standard "restricted" refuses ever starts there.
+    cluster.do("POST", "/api/v1/namespaces", {"metadata": {"name": "prod", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
     wait_until(lambda: cluster.ask("GET", "/api/v1/namespaces/prod/serviceaccounts/default")[0] == 200, "an account")
+    expect_refusal_of_the_unrestricted(cluster)
     chart.validate_everything(cluster, kinds)
     secrets = plane.secrets()
     cluster.apply(secrets, kinds)
     return kinds, plane.key_of(secrets, "quire-api-keys")
+
+
+def expect_refusal_of_the_unrestricted(cluster):
+    pod = {"metadata": {"name": "free"}, "spec": {"containers": [{"name": "free", "image": "any"}]}}
+    status, answer = cluster.ask("POST", "/api/v1/namespaces/prod/pods?dryRun=All", pod)
+    expect(status == 403 and "PodSecurity" in str(answer), f"a pod without a security context is taken: {status} {answer}")
 
 
 def service_of(cluster, name):
@@ -147,6 +155,36 @@ def drained_whole(cluster):
     result = drained(cluster, "node-b", "node-a")
     expect(result["evictions_refused_by_budgets"] > 0, "no budget ever said no")
     return result
+
+
+def ready_of(cluster, model):
+    """Ready workers of a model, as each router tells its alert."""
+    return {plane.metric((p["status"]["podIP"], 8000), f'quire_router_model_ready_workers{{model="{model}"}}')
+            for p in cluster.ready_pods("router")}
+
+
+def second_model(cluster, where):
+    """Workers alone, of another model from a claim, behind the routers of the first release; then they go again."""
+    cluster.helm("install", "second", m.CHART, "-f", VALUES, "--set", "router.enabled=false,worker.replicas=1,model.source.type=pvc,"
+                 "model.source.pvc.claimName=models,model.path=tiny-llama,model.servedNames={second}")
+    cluster.await_rollout("statefulsets", "second-quire-worker")
+    cluster.helm("upgrade", "quire", m.CHART, "-f", VALUES, "--set", "router.extraWorkerServices={second-quire-worker}")
+    cluster.await_rollout(*WORKERS)
+    cluster.await_rollout(*ROUTER)
+    wait_until(lambda: len(cluster.pods("router")) == 2, "old routers are gone", 120, cluster.told)
+    await_workers(cluster, 3)
+    answer = asyncio.run(ask(where, {"model": "second", "prompt": "Once", "max_tokens": 8, "ignore_eos": True}))
+    expect(answer.done and answer.count() == 8, f"{answer.status} {answer.error}")
+    wait_until(lambda: ready_of(cluster, "second") == {1} and ready_of(cluster, "demo") == {2}, "each model has its own", 30, cluster.told)
+    cluster.helm("uninstall", "second")
+    wait_until(lambda: len(cluster.pods("worker")) == 2, "its worker is gone", 120, cluster.told)
+    wait_until(lambda: ready_of(cluster, "second") == {0} and ready_of(cluster, "demo") == {2}, "an alert would name it", 30, cluster.told)
+    cluster.helm("upgrade", "quire", m.CHART, "-f", VALUES)
+    cluster.await_rollout(*WORKERS)
+    cluster.await_rollout(*ROUTER)
+    wait_until(lambda: len(cluster.pods("router")) == 2, "old routers are gone", 120, cluster.told)
+    await_workers(cluster, 2)
+    return {"models": 2}
 
 
 async def resumed(where, body, begun, moved):
@@ -273,7 +311,7 @@ def peers(cluster, kinds, steps):
     example[0]["spec"]["predictor"] |= {"minReplicas": 2, "maxReplicas": 2}
     name = ("deployments", "gemma-predictor")
     steps.note("InferenceService of our runtime to ready", seconds_of(
-        lambda: serve(cluster, [*claim(), *runtime, *example], kinds, name)))
+        lambda: serve(cluster, [*runtime, *example], kinds, name)))
     addresses = [p["status"]["podIP"] for p in pods_of(cluster, name)]
     wait_until(lambda: all(ready_workers((a, 8080)) == 2 for a in addresses), "each router has both workers", 60, cluster.told)
     load = Load((service_of(cluster, name[1]), 80, None), model="gemma")
@@ -321,6 +359,8 @@ def follow(cluster, steps):
     steps.under_load("rolling update of routers and workers", load, lambda: rolled(cluster))
     steps.under_load("a node with half of the pods is drained", load, lambda: drained(cluster, "node-a", "node-b"))
     steps.under_load("a node with all pods is drained", load, lambda: drained_whole(cluster))
+    cluster.apply(claim(), kinds)
+    steps.under_load("a second model comes behind the routers and goes", load, lambda: second_model(cluster, where))
     killed_router(cluster, load, steps)
     steps.under_load("upgrade to scaling by KEDA", load, lambda: to_keda(cluster))
     from_zero(cluster, load, steps)
@@ -335,6 +375,7 @@ def start(folder):
     models = folder / "models"
     models.mkdir()
     (models / "gemma3-270m").symlink_to(DEMO)  # what the example names; the demo is enough for what is tried here
+    subprocess.run([BIN / "quire", "make-weights", "tiny-llama", models / "tiny-llama"], check=True, stdout=subprocess.DEVNULL)
     return ControlPlane(folder, claims=[("models", models)])
 
 
