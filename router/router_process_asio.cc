@@ -16,8 +16,7 @@
 #include "router/grpc/inference_server.h"
 #include "router/grpc/oip/open_inference.h"
 #include "router/http2_flags.h"
-#include "router/link/dialer_grpc.h"
-#include "router/link/one_poller_grpc.h"
+#include "router/link/dialer_asio.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/recent_text.h"
 #include "router/records/request_log.h"
@@ -137,7 +136,7 @@ struct RouterProcess::State {
         limit_counters(metrics),
         trace_metrics(metrics, "quire_router"),
         background(executor, kBackgroundThreads, kMaxBackgroundQueue),
-        dialer(MakeGrpcDialer(executor, [this] { return worker_tls->current(); })),
+        dialer(MakeAsioDialer(executor, [this] { return worker_tls->current(); })),
         discovery_runtime{executor,
                           background,
                           files,
@@ -176,7 +175,6 @@ struct RouterProcess::State {
   std::unique_ptr<TlsIdentity> tls;
   std::unique_ptr<ThreadBackground> handshakes;  // with tls
   std::unique_ptr<WorkerTlsFiles> worker_tls;
-  std::unique_ptr<OnePollerGrpc> one_poller;  // outlives all that gRPC calls back
   std::unique_ptr<Dialer> dialer;
   std::unique_ptr<RequestLog> request_log;
   std::unique_ptr<RecentRequests> recent;
@@ -207,7 +205,7 @@ struct RouterProcess::State {
 RouterProcess::RouterProcess(const RouterConfig& config, const trace::TraceSettings& tracing,
                              Logger& log)
     : state_(std::make_unique<State>(config, tracing, log)) {
-  // Debian's Abseil follows the order of all locks, which each call of gRPC's pays for.
+  // Debian's Abseil follows the order of all locks, which each of them pays for.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
@@ -278,8 +276,6 @@ absl::Status RouterProcess::State::Start() {
   if (config.admin_port >= 0) QUIRE_RETURN_IF_ERROR(StartAdmin());
   http_services->operators = admin_keys.get();
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
-  one_poller = std::make_unique<OnePollerGrpc>();
-  if (!one_poller->holds()) log.Warning("gRPC polls with more than one thread: calls cost more");
   front->Listen(std::move(ports));
   executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
   log.Info("listening", {{"http", HostAndPort(config.host, front->ports()[0])},

@@ -16,7 +16,7 @@
 #include "router/config.h"
 #include "router/front/tls_identity.h"
 #include "router/keys/key_ring.h"
-#include "router/link/dialer_grpc.h"
+#include "router/link/worker_tls.h"
 
 namespace quire {
 

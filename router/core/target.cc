@@ -36,6 +36,16 @@ absl::Status CheckTarget(std::string_view target) {
                          std::string(target.substr(0, 200)) + "'");
 }
 
+TargetParts SplitTarget(std::string_view target) {
+  const size_t colon = target.rfind(':');
+  std::string_view host = target.substr(0, colon);
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  const std::string_view port = target.substr(colon + 1);
+  TargetParts parts{.host = std::string(host)};
+  std::from_chars(port.data(), port.data() + port.size(), parts.port);
+  return parts;
+}
+
 std::string MakeTarget(std::string_view host, uint32_t port) {
   const bool v6 = host.find(':') != std::string_view::npos;
   const std::string shown = v6 ? "[" + std::string(host) + "]" : std::string(host);

@@ -11,10 +11,9 @@ DnsSource::DnsSource(const std::string& name, Resolver& resolver, const Discover
                      SourceMetrics& metrics)
     : runtime_(runtime), resolver_(resolver), report_("worker-dns", name, runtime, metrics) {
   QUIRE_CHECK_MSG(CheckTarget(name).ok(), "main checks its flags");
-  const size_t colon = name.rfind(':');
-  host_ = name.substr(0, colon);
-  if (host_.front() == '[') host_ = host_.substr(1, host_.size() - 2);
-  port_ = static_cast<uint32_t>(std::stoul(name.substr(colon + 1)));
+  TargetParts parts = SplitTarget(name);
+  host_ = std::move(parts.host);
+  port_ = parts.port;
 }
 
 DnsSource::~DnsSource() {

@@ -64,10 +64,9 @@ absl::StatusOr<Url> ParseUrl(const std::string& text) {
     return InvalidArgument("must be a URL as https://kubernetes.default.svc or " +
                            std::string("http://127.0.0.1:8001, is '") + text.substr(0, 200) + "'");
   }
-  const size_t split = target.rfind(':');
-  url.host = target.substr(0, split);
-  if (url.host.front() == '[') url.host = url.host.substr(1, url.host.size() - 2);
-  url.port = static_cast<uint16_t>(std::stoul(target.substr(split + 1)));
+  TargetParts parts = SplitTarget(target);
+  url.host = std::move(parts.host);
+  url.port = parts.port;
   return url;
 }
 

@@ -1,44 +1,14 @@
 #include "router/front/tls_identity.h"
 
-#include <openssl/err.h>
 #include <openssl/ssl.h>
 
 #include <string_view>
 
 #include "common/check.h"
-#include "common/openssl.h"
 #include "common/pem.h"
 
 namespace quire {
 namespace {
-
-constexpr long kMaxChain = 16;
-
-absl::Status UseChain(SSL_CTX* context, const std::string& pem) {
-  const openssl::Bio bio = openssl::BioOf(pem);
-  const openssl::Certificate leaf = openssl::ReadCertificate(bio.get());
-  if (!leaf || SSL_CTX_use_certificate(context, leaf.get()) != 1) {
-    return InvalidArgument("the certificate file holds no usable certificate in PEM");
-  }
-  for (long count = 0;; ++count) {
-    openssl::Certificate next = openssl::ReadCertificate(bio.get());
-    if (!next) break;
-    if (count == kMaxChain) return InvalidArgument("the certificate file holds too long a chain");
-    if (SSL_CTX_add0_chain_cert(context, next.get()) == 1) next.release();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status UseKey(SSL_CTX* context, const std::string& pem) {
-  const openssl::PrivateKey key = openssl::ReadPrivateKey(openssl::BioOf(pem).get());
-  if (!key) {
-    return InvalidArgument("the key file holds no private key in PEM without a passphrase");
-  }
-  if (SSL_CTX_use_PrivateKey(context, key.get()) != 1 || SSL_CTX_check_private_key(context) != 1) {
-    return InvalidArgument("the private key does not fit the certificate");
-  }
-  return absl::OkStatus();
-}
 
 // Of what a client offers, each name with its length before it; empty: nothing fits.
 std::string_view ChooseProtocol(std::string_view offered) {
@@ -58,18 +28,8 @@ std::string_view ChooseProtocol(std::string_view offered) {
 }  // namespace
 
 absl::StatusOr<TlsContext> MakeTlsContext(const std::string& certificates, const std::string& key) {
-  TlsContext context(SSL_CTX_new(TLS_server_method()), openssl::Deleter<SSL_CTX_free>());
-  QUIRE_CHECK(context != nullptr);
-  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
-  // A client that closes without a word of TLS is one that leaves, as many do.
-  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
-                                         SSL_OP_IGNORE_UNEXPECTED_EOF |
-                                         SSL_OP_CIPHER_SERVER_PREFERENCE);
-  // Buffers of a connection that is idle are given back.
-  SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                      SSL_MODE_RELEASE_BUFFERS);
-  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  TlsContext context = NewTlsContext(true);
+  SSL_CTX_set_options(context.get(), SSL_OP_CIPHER_SERVER_PREFERENCE);
   const auto choose = [](SSL*, const unsigned char** chosen, unsigned char* length,
                          const unsigned char* offered, unsigned int bytes, void*) {
     const std::string_view name = ChooseProtocol({reinterpret_cast<const char*>(offered), bytes});
@@ -79,10 +39,7 @@ absl::StatusOr<TlsContext> MakeTlsContext(const std::string& certificates, const
     return SSL_TLSEXT_ERR_OK;
   };
   SSL_CTX_set_alpn_select_cb(context.get(), choose, nullptr);
-  absl::Status status = UseChain(context.get(), certificates);
-  if (status.ok()) status = UseKey(context.get(), key);
-  ERR_clear_error();
-  if (!status.ok()) return status;
+  QUIRE_RETURN_IF_ERROR(UseIdentity(context, certificates, key));
   return context;
 }
 

@@ -13,14 +13,11 @@
 #include <string>
 
 #include "common/log/log.h"
+#include "common/tls_context.h"
 #include "router/core/edge_metrics.h"
 #include "router/core/watched_files.h"
 
-struct ssl_ctx_st;
-
 namespace quire {
-
-using TlsContext = std::shared_ptr<ssl_ctx_st>;
 
 // From PEM: the certificate with those that vouch for it after it, and its private key.
 // INVALID_ARGUMENT says which of both is wrong.

@@ -4,12 +4,14 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include <boost/asio/io_context.hpp>
+#include <csignal>
 #include <optional>
 
 #include "common/runtime/asio_executor.h"
 #include "quire/v1/worker.grpc.pb.h"
 #include "router/link/codec.h"
-#include "router/link/dialer_grpc.h"
+#include "router/link/dialer_asio.h"
 #include "tests/support/test_certificates.h"
 
 namespace quire {
@@ -59,6 +61,7 @@ class Client final : public FrameStream::Receiver {
 class DialerTlsTest : public testing::Test {
  protected:
   DialerTlsTest() {
+    signal(SIGPIPE, SIG_IGN);  // as the router does
     grpc::SslServerCredentialsOptions options(
         GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
     const TestPem shown = authority.Issue("quire-worker");
@@ -80,7 +83,7 @@ class DialerTlsTest : public testing::Test {
   bool Answers(std::optional<WorkerTls> tls) {
     AsioExecutor executor;
     auto dialer =
-        MakeGrpcDialer(executor, [&]() -> const WorkerTls* { return tls ? &*tls : nullptr; });
+        MakeAsioDialer(executor, [&]() -> const WorkerTls* { return tls ? &*tls : nullptr; });
     Client client(executor);
     auto stream = dialer->Dial("127.0.0.1:" + std::to_string(port));
     stream->Start(&client);
@@ -96,6 +99,30 @@ class DialerTlsTest : public testing::Test {
   int port = 0;
   std::unique_ptr<grpc::Server> server;
 };
+
+// What is exchanged holds for the next dial; a stream that stands keeps what it was dialled with.
+TEST_F(DialerTlsTest, EachDialTakesWhatIsCurrent) {
+  AsioExecutor executor;
+  WorkerTls tls = Tls(authority.pem(), other, "quire-worker");
+  auto dialer = MakeAsioDialer(executor, [&] { return &tls; });
+  const auto answers = [&] {
+    executor.context().restart();
+    Client client(executor);
+    auto stream = dialer->Dial("127.0.0.1:" + std::to_string(port));
+    stream->Start(&client);
+    stream->Write(EncodeHeartbeat(1));
+    executor.Run();
+    return client.frames == 1;
+  };
+  EXPECT_FALSE(answers());
+  tls = Tls(authority.pem(), authority, "quire-worker");
+  EXPECT_TRUE(answers());
+  tls.name = "another-worker";
+  EXPECT_FALSE(answers());
+  tls.pem.authorities = "no certificate";
+  tls.name = "quire-worker";
+  EXPECT_FALSE(answers());
+}
 
 TEST_F(DialerTlsTest, BothSidesShowWhoTheyAre) {
   const std::string ours = authority.pem();

@@ -1,0 +1,66 @@
+#include "common/tls_context.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include "common/check.h"
+#include "common/openssl.h"
+
+namespace quire {
+namespace {
+
+constexpr long kMaxChain = 16;
+
+absl::Status UseChain(SSL_CTX* context, const std::string& pem) {
+  const openssl::Bio bio = openssl::BioOf(pem);
+  const openssl::Certificate leaf = openssl::ReadCertificate(bio.get());
+  if (!leaf || SSL_CTX_use_certificate(context, leaf.get()) != 1) {
+    return InvalidArgument("the certificate file holds no usable certificate in PEM");
+  }
+  for (long count = 0;; ++count) {
+    openssl::Certificate next = openssl::ReadCertificate(bio.get());
+    if (!next) break;
+    if (count == kMaxChain) return InvalidArgument("the certificate file holds too long a chain");
+    if (SSL_CTX_add0_chain_cert(context, next.get()) == 1) next.release();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UseKey(SSL_CTX* context, const std::string& pem) {
+  const openssl::PrivateKey key = openssl::ReadPrivateKey(openssl::BioOf(pem).get());
+  if (!key) {
+    return InvalidArgument("the key file holds no private key in PEM without a passphrase");
+  }
+  if (SSL_CTX_use_PrivateKey(context, key.get()) != 1 || SSL_CTX_check_private_key(context) != 1) {
+    return InvalidArgument("the private key does not fit the certificate");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+TlsContext NewTlsContext(bool server) {
+  TlsContext context(SSL_CTX_new(server ? TLS_server_method() : TLS_client_method()),
+                     openssl::Deleter<SSL_CTX_free>());
+  QUIRE_CHECK(context != nullptr);
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  // A peer that closes without a word of TLS is one that leaves, as many do; what was cut short is
+  // told by what runs inside.
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                         SSL_OP_IGNORE_UNEXPECTED_EOF);
+  SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                      SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  return context;
+}
+
+absl::Status UseIdentity(const TlsContext& context, const std::string& certificates,
+                         const std::string& key) {
+  absl::Status status = UseChain(context.get(), certificates);
+  if (status.ok()) status = UseKey(context.get(), key);
+  ERR_clear_error();
+  return status;
+}
+
+}  // namespace quire

@@ -1,0 +1,137 @@
+// One gRPC call to a worker, with a connection of its own, on the event loop: dials, sends the
+// request's headers, then carries whole messages both ways until the worker's status comes.
+//
+// Owner: a FrameStream or a bundle's fetch, and its own pending operations (a shared_ptr in each).
+// Event loop only.
+//  1. A worker's bytes are hostile input: headers, messages and frames are bounded, and what breaks
+//     a rule ends the call.
+//  2. What has been read is handed on at once; a loop that is busy reads no further, and the
+//     windows bound what the worker can have under way.
+//  3. A call of which too little leaves for kWriteBlockedTurns ends, and so does one whose worker
+//     answers no ping. Both are counted in turns of a timer, so that a loop that runs late is not
+//     taken for a worker that does.
+//  4. The receiver hears of the end once, and of nothing after it or after Cancel. No callback
+//     comes from inside a call.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/http2/grpc_framing.h"
+#include "common/http2/session.h"
+#include "router/link/worker_socket_asio.h"
+
+namespace quire {
+
+inline constexpr size_t kMaxPendingWriteBytes = 4u << 20;
+inline constexpr Micros kTurn = kMicrosPerSecond;
+inline constexpr int kWriteBlockedTurns = 5;
+inline constexpr size_t kWriteStepBytes = 64u << 10;  // that must leave meanwhile, or all there is
+inline constexpr size_t kLinkReadBytes = 64u << 10;
+inline constexpr uint32_t kLinkWindowBytes = 2u << 20;
+inline constexpr uint32_t kMaxLinkHeaderBytes = 16u << 10;
+// A worker that has said nothing for so long is asked by a ping, at most twice while nothing is
+// sent to it: gRPC's servers end the connections of those who ask more.
+inline constexpr int kLinkPingAfterTurns = 20;
+inline constexpr int kLinkPingTimeoutTurns = 10;
+inline constexpr int kMaxPingsWithoutData = 2;
+
+// What the calls of one dialer share; outlives them.
+struct WorkerCallWorld {
+  AsioExecutor& executor;
+  std::unique_ptr<Resolver> resolver;
+  Micros turn = kTurn;
+  WorkerTlsContext tls = {};
+  std::string read_buffer = std::string(kLinkReadBytes, '\0');  // of the call that reads
+};
+
+struct WorkerCallOptions {
+  std::string target;  // HOST:PORT
+  std::string path;    // "/package.Service/Method"
+  size_t max_message_bytes = 0;
+  Micros timeout = 0;              // of the whole call; 0: none
+  const WorkerTls* tls = nullptr;  // for the time of the call that makes it; nullptr: in the clear
+};
+
+class WorkerCall final : public std::enable_shared_from_this<WorkerCall>,
+                         private http2::Handler,
+                         private WorkerSocket::Events {
+ public:
+  class Receiver {
+   public:
+    virtual ~Receiver() = default;
+    virtual void OnMessage(std::string_view message) = 0;
+    virtual void OnEnd(const absl::Status& status) = 0;
+    virtual void OnWritable() {}
+  };
+
+  WorkerCall(std::shared_ptr<WorkerCallWorld> world, const WorkerCallOptions& options);
+
+  void Start(Receiver& receiver);  // once
+  // After Start. False: more waits than kMaxPendingWriteBytes; OnWritable tells of half of it.
+  bool Write(std::string_view message);
+  size_t PendingBytes() const;
+  void EndWriting();  // after what was written
+  void Cancel();
+
+ private:
+  // http2::Handler
+  void OnHeaders(http2::StreamId stream, const http2::HeaderBlock& block) override;
+  void OnData(http2::StreamId stream, std::string_view bytes) override;
+  void OnEnd(http2::StreamId stream) override;
+  void OnClosed(http2::StreamId stream, http2::ErrorCode code) override;
+  // WorkerSocket::Events
+  void OnConnected() override;
+  void OnNotConnected(const absl::Status& why) override;
+  void OnReady() override;
+
+  void FlushLater();
+  void Flush();
+  bool FillOut();
+  void ReadLater();
+  void Read();
+  bool TakeBytes(std::string_view bytes);
+  void WatchLater();
+  void WatchWrites();
+  void WatchReads();
+  void TellWritable();
+  // The first word counts; it is told once no code of the session runs below.
+  void EndWith(const absl::Status& status);
+  void Settle();
+  void SayGoodbye();
+
+  const std::shared_ptr<WorkerCallWorld> world_;
+  const std::shared_ptr<WorkerSocket> socket_;
+  http2::Session session_;
+  http2::MessageReader reader_;
+  http2::StreamId stream_ = 0;
+  Receiver* receiver_ = nullptr;  // nullptr: before Start, and once nothing is to be told
+  const std::string target_;
+  TlsConnection tls_{nullptr, nullptr};  // until Start
+  const bool in_clear_;
+  absl::Status begin_;  // why the call cannot even be begun
+
+  std::string out_;  // framed and not yet written, after out_offset_
+  size_t out_offset_ = 0;
+  size_t left_ = 0;  // bytes that were written since the last turn that counted them
+  bool connected_ = false;
+  bool flush_posted_ = false;
+  bool in_session_ = false;  // whose callbacks may come
+  bool wants_writable_ = false;
+  bool ended_ = false;
+  bool settled_ = false;
+  bool has_read_ = false;  // since the last turn
+  absl::Status status_;    // once ended_
+  std::optional<absl::Status> trailers_;
+  int http_status_ = 0;
+  TimerId watch_ = 0;
+  Micros deadline_ = 0;  // 0: none
+  int blocked_turns_ = 0;
+  int silent_turns_ = 0;
+  int pings_without_data_ = 0;
+  bool pinged_ = false;
+};
+
+}  // namespace quire

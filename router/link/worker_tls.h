@@ -1,0 +1,45 @@
+// What a router shows workers, and what it asks of them, when it dials.
+//
+// Event loop only.
+//  1. Both sides show certificates. A worker's must have a given name, wherever it is dialled: an
+//     address says nothing of who is there.
+//  2. TLS 1.2 and later; HTTP/2 must be chosen by ALPN.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/pem.h"
+#include "common/tls_context.h"
+
+struct ssl_st;
+
+namespace quire {
+
+struct WorkerTls {
+  MutualTlsPem pem;
+  std::string name;  // a subject alternative name of the worker's certificate
+};
+// What holds for the next dial; nullptr: in the clear. Called on the event loop.
+using CurrentWorkerTls = std::function<const WorkerTls*()>;
+
+using TlsConnection = std::unique_ptr<ssl_st, void (*)(ssl_st*)>;
+
+// Made anew only when the files have changed.
+class WorkerTlsContext {
+ public:
+  // For one dial, before its handshake. INVALID_ARGUMENT: files that cannot be used.
+  absl::StatusOr<TlsConnection> NewConnection(const WorkerTls& tls);
+
+ private:
+  absl::Status Make(const MutualTlsPem& pem);
+
+  MutualTlsPem made_of_;
+  TlsContext context_;
+};
+
+// After the handshake, or a failure of it: why it is not to be used; OK after success.
+absl::Status HandshakeStatus(const ssl_st* connection, bool succeeded);
+
+}  // namespace quire

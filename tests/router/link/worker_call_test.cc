@@ -1,0 +1,328 @@
+// Calls to workers that say what no worker should, and to those that cannot be reached.
+#include "router/link/worker_call_asio.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/http2/grpc_framing.h"
+#include "tests/router/link/raw_worker.h"
+
+namespace quire {
+namespace {
+
+using http2::ErrorCode;
+using http2::Header;
+using http2::StreamId;
+
+constexpr size_t kMost = 1000;
+
+// Knows what it is told, and answers as a resolver does: later.
+class FakeResolver final : public Resolver {
+ public:
+  explicit FakeResolver(Executor& executor) : executor_(executor) {}
+  void Resolve(const std::string& host, Done done) override {
+    executor_.Post([answer = names[host], done = std::move(done)] {
+      if (answer.empty()) return done(absl::UnavailableError("nobody knows it"));
+      done(answer);
+    });
+  }
+  std::map<std::string, std::vector<std::string>> names;
+
+ private:
+  Executor& executor_;
+};
+
+class WorkerCallTest : public testing::Test, protected WorkerCall::Receiver {
+ protected:
+  WorkerCallTest() {
+    auto made = std::make_unique<FakeResolver>(executor);
+    resolver = made.get();
+    world = std::make_shared<WorkerCallWorld>(WorkerCallWorld{executor, std::move(made)});
+  }
+  ~WorkerCallTest() override {
+    if (call != nullptr) call->Cancel();
+  }
+
+  void OnMessage(std::string_view message) override {
+    messages.emplace_back(message);
+    if (on_message) on_message();
+  }
+  void OnEnd(const absl::Status& status) override {
+    EXPECT_FALSE(ended.has_value());
+    ended = status;
+    executor.Stop();
+  }
+  void OnWritable() override { ++writable; }
+
+  void Dial(const std::string& target, Micros timeout = 0) {
+    call = std::make_shared<WorkerCall>(
+        world, WorkerCallOptions{.target = target,
+                                 .path = "/quire.worker.v1.Worker/Attach",
+                                 .max_message_bytes = kMost,
+                                 .timeout = timeout,
+                                 .tls = nullptr});
+    call->Start(*this);
+  }
+  // Until the call has ended.
+  absl::Status End(const std::string& target) {
+    Dial(target);
+    executor.Run();
+    return ended.value_or(absl::OkStatus());
+  }
+  absl::StatusCode EndOf(RawWorker& worker) { return End(worker.target()).code(); }
+
+  AsioExecutor executor;
+  std::shared_ptr<WorkerCallWorld> world;
+  FakeResolver* resolver = nullptr;
+  std::shared_ptr<WorkerCall> call;
+  std::vector<std::string> messages;
+  std::optional<absl::Status> ended;
+  std::function<void()> on_message;
+  int writable = 0;
+};
+
+const std::vector<Header> kResponse = {{":status", "200"}, {"content-type", "application/grpc"}};
+
+std::string Message(std::string_view text) {
+  std::string out;
+  http2::AppendMessage(out, text);
+  return out;
+}
+
+TEST_F(WorkerCallTest, MessagesGoBothWaysUntilTheWorkersStatus) {
+  RawWorker worker(executor);
+  worker.on_headers = [&](StreamId stream) { worker.session().Respond(stream, kResponse); };
+  worker.on_data = [&](StreamId stream, std::string_view bytes) {
+    worker.session().Write(stream, bytes);
+    const std::vector<Header> trailers = {{"grpc-status", "14"}, {"grpc-message", "so%20long"}};
+    if (bytes.ends_with("last")) worker.session().End(stream, trailers);
+  };
+  Dial(worker.target());
+  for (const char* text : {"first", "", "last"}) call->Write(text);
+  EXPECT_GT(call->PendingBytes(), 0u);
+  executor.Run();
+  EXPECT_EQ(messages, (std::vector<std::string>{"first", "", "last"}));
+  EXPECT_EQ(*ended, absl::UnavailableError("so long"));
+  EXPECT_EQ(worker.path, "/quire.worker.v1.Worker/Attach");
+  EXPECT_EQ(worker.authority, worker.target());
+}
+
+TEST_F(WorkerCallTest, ACallThatIsCancelledInItsOwnWordIsSilent) {
+  RawWorker worker(executor);
+  worker.on_headers = [&](StreamId stream) {
+    worker.session().Respond(stream, kResponse);
+    worker.session().Write(stream, Message("one") + Message("two"));
+  };
+  on_message = [&] {
+    call->Cancel();
+    executor.Stop();
+  };
+  EXPECT_TRUE(End(worker.target()).ok());
+  EXPECT_EQ(messages, std::vector<std::string>{"one"});
+  EXPECT_FALSE(ended.has_value());
+}
+
+struct Misdeed {
+  const char* name;
+  absl::StatusCode code;
+  std::function<void(RawWorker&, StreamId)> does;  // when the request has come
+};
+
+std::vector<Misdeed> Misdeeds() {
+  const auto answers = [](const std::string& body, const std::vector<Header>& trailers) {
+    return [=](RawWorker& worker, StreamId stream) {
+      worker.session().Respond(stream, kResponse);
+      worker.session().Write(stream, body);
+      if (!trailers.empty()) worker.session().End(stream, trailers);
+    };
+  };
+  const auto ends_with = [](const std::vector<Header>& headers) {
+    return [=](RawWorker& worker, StreamId stream) {
+      worker.session().RespondAndEnd(stream, headers);
+    };
+  };
+  const auto resets = [](ErrorCode code) {
+    return [=](RawWorker& worker, StreamId stream) { worker.session().Reset(stream, code); };
+  };
+  std::string packed = Message("x");
+  packed[0] = 1;
+  const std::string no_end = Message("xxxxx").substr(0, 7);
+  const std::string continuation("\0\0\5\x9\0\0\0\0\1\x40\1x\1y", 14);
+  return {
+      {"no gRPC", absl::StatusCode::kUnimplemented, ends_with({{":status", "404"}})},
+      {"no status", absl::StatusCode::kUnknown, ends_with({{":status", "200"}})},
+      {"large headers", absl::StatusCode::kResourceExhausted,
+       [](RawWorker& worker, StreamId stream) {
+         const std::string value(kMaxLinkHeaderBytes, 'x');
+         worker.session().RespondAndEnd(
+             stream, std::vector<Header>{{":status", "200"}, {"x", value}});
+       }},
+      {"compression", absl::StatusCode::kUnimplemented,
+       [](RawWorker& worker, StreamId stream) {
+         worker.session().Respond(stream, std::vector<Header>{{":status", "200"},
+                                                              {"grpc-encoding", "gzip"}});
+       }},
+      {"a message over the limit", absl::StatusCode::kResourceExhausted,
+       answers(Message(std::string(kMost + 1, 'x')), {})},
+      {"a flag of compression", absl::StatusCode::kInternal, answers(packed, {})},
+      {"a message without its end", absl::StatusCode::kInternal,
+       answers(no_end, {{"grpc-status", "0"}})},
+      {"a reset", absl::StatusCode::kInternal, resets(ErrorCode::kInternalError)},
+      {"a refusal", absl::StatusCode::kUnavailable, resets(ErrorCode::kRefusedStream)},
+      {"closing", absl::StatusCode::kUnavailable,
+       [](RawWorker& worker, StreamId) { worker.Close(); }},
+      {"garbage", absl::StatusCode::kUnavailable,
+       [](RawWorker& worker, StreamId) { worker.Write(std::string(10'000, '\xA5')); }},
+      {"headers without end", absl::StatusCode::kUnavailable,
+       [=](RawWorker& worker, StreamId) {
+         worker.Write(std::string("\0\0\1\1\0\0\0\0\1\x88", 10));
+         for (int i = 0; i < 1000; ++i) worker.Write(continuation);
+       }},
+      {"a window beyond all bounds", absl::StatusCode::kInternal,
+       [](RawWorker& worker, StreamId) {
+         const std::string grow("\0\0\4\x8\0\0\0\0\1\x7F\xFF\xFF\xFF", 13);
+         worker.Write(grow + grow);
+       }},
+      {"leaving", absl::StatusCode::kUnavailable,
+       [](RawWorker& worker, StreamId) {
+         worker.session().Terminate(ErrorCode::kNoError);
+         worker.Flush();
+         worker.Close();
+       }},
+  };
+}
+
+TEST_F(WorkerCallTest, AWorkerThatBreaksTheRulesEndsItsCallAndNothingElse) {
+  for (const Misdeed& misdeed : Misdeeds()) {
+    executor.context().restart();
+    ended.reset();
+    RawWorker worker(executor);
+    worker.on_headers = [&](StreamId stream) {
+      executor.Post([&, stream] {
+        misdeed.does(worker, stream);
+        worker.Flush();
+      });
+    };
+    EXPECT_EQ(EndOf(worker), misdeed.code) << misdeed.name << ": " << *ended;
+    EXPECT_TRUE(messages.empty()) << misdeed.name;
+    EXPECT_EQ(StatusMessage(*ended).find("onnection refused"), std::string::npos);
+  }
+}
+
+TEST_F(WorkerCallTest, WhatDoesNotSpeakHttp2IsNoWorker) {
+  for (const std::string& greeting :
+       {std::string("HTTP/1.1 400 Bad Request\r\n\r\n"), std::string(1 << 20, 'x'),
+        std::string("\x15\x03\x03\0\2\2\x46 and what TLS says", 25)}) {
+    executor.context().restart();
+    ended.reset();
+    RawWorker worker(executor);
+    worker.greeting = greeting;
+    EXPECT_EQ(EndOf(worker), absl::StatusCode::kUnavailable);
+  }
+}
+
+TEST_F(WorkerCallTest, AWorkerThatDoesNotReadIsGivenUp) {
+  world->turn = kMicrosPerMilli;
+  RawWorker worker(executor);
+  worker.reads = false;
+  Dial(worker.target());
+  bool room = true;
+  while (room) room = call->Write(std::string(kMost, 'x'));
+  EXPECT_GT(call->PendingBytes(), kMaxPendingWriteBytes);
+  executor.Run();
+  EXPECT_EQ(*ended, absl::UnavailableError("the worker does not read what is sent to it"));
+  EXPECT_EQ(writable, 0);
+}
+
+TEST_F(WorkerCallTest, AReaderThatComesLateIsToldThatThereIsRoom) {
+  RawWorker worker(executor);
+  Dial(worker.target());
+  bool room = true;
+  size_t written = 0;
+  for (; room; written += kMost + http2::kMessagePrefixBytes) {
+    room = call->Write(std::string(kMost, 'x'));
+  }
+  size_t come = 0;
+  worker.on_data = [&](StreamId, std::string_view bytes) {
+    come += bytes.size();
+    if (come == written) executor.Stop();
+  };
+  executor.Run();
+  EXPECT_EQ(writable, 1);
+  EXPECT_EQ(call->PendingBytes(), 0u);
+}
+
+TEST_F(WorkerCallTest, AWorkerThatAnswersNoPingIsGivenUp) {
+  world->turn = kMicrosPerMilli;
+  RawWorker worker(executor);
+  worker.reads = false;
+  EXPECT_EQ(End(worker.target()), absl::UnavailableError("the worker answers no ping"));
+}
+
+TEST_F(WorkerCallTest, ASilentWorkerIsAskedTwiceAndNoMoreUntilSomethingIsSent) {
+  world->turn = kMicrosPerMilli;
+  RawWorker worker(executor);
+  worker.on_headers = [&](StreamId stream) { worker.session().Respond(stream, kResponse); };
+  int pings = 0;
+  int turns = 0;
+  std::function<void()> count = [&] {
+    if (++turns == 6 * kLinkPingAfterTurns) return executor.Stop();
+    executor.PostAt(executor.clock().Now() + world->turn, count);
+  };
+  worker.on_ping = [&] { ++pings; };
+  count();
+  Dial(worker.target());
+  executor.Run();
+  EXPECT_FALSE(ended.has_value()) << *ended;
+  EXPECT_EQ(pings, kMaxPingsWithoutData);
+}
+
+TEST_F(WorkerCallTest, ADeadlineEndsTheCall) {
+  world->turn = kMicrosPerMilli;
+  RawWorker worker(executor);
+  Dial(worker.target(), 5 * kMicrosPerMilli);
+  executor.Run();
+  EXPECT_EQ(ended->code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(WorkerCallTest, TheNextAddressOfANameIsTried) {
+  RawWorker worker(executor);
+  worker.on_headers = [&](StreamId stream) {
+    worker.session().RespondAndEnd(stream, std::vector<Header>{{":status", "200"},
+                                                               {"grpc-status", "9"}});
+  };
+  const std::string port = ":" + std::to_string(worker.port());
+  resolver->names["worker-a"] = {"127.0.0.2", "::1", "127.0.0.1"};
+  EXPECT_EQ(End("worker-a" + port).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(worker.authority, "worker-a" + port);
+}
+
+TEST_F(WorkerCallTest, OnlyWhereNobodyListensAtAnyAddressAConnectionIsRefused) {
+  const auto refused = [&](const std::string& target) {
+    executor.context().restart();
+    ended.reset();
+    const absl::Status status = End(target);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    return StatusMessage(status).find("onnection refused") != std::string::npos;
+  };
+  uint16_t port = 0;
+  {
+    RawWorker gone(executor);
+    port = gone.port();
+  }
+  const std::string behind = ":" + std::to_string(port);
+  EXPECT_TRUE(refused("127.0.0.1" + behind));
+  resolver->names["gone"] = {"127.0.0.1", "127.0.0.2"};
+  EXPECT_TRUE(refused("gone" + behind));
+  resolver->names["elsewhere"] = {"127.0.0.1", "255.255.255.255"};  // no way there
+  EXPECT_FALSE(refused("elsewhere" + behind));
+  EXPECT_FALSE(refused("unknown" + behind));
+  EXPECT_FALSE(refused("no target"));
+}
+
+}  // namespace
+}  // namespace quire
