@@ -125,6 +125,14 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFiles& files) {
   return ModelConfigFromJson(files.config(), files.path() + "/config.json");
 }
 
+void StretchContext(ModelConfig& config) {
+  if (config.rope.scaling != RopeConfig::Scaling::kYarn) return;
+  const double stretched = config.rope.original_context * config.rope.factor;
+  // What is out of range stays what the file says: CheckModelConfig names it.
+  if (!(stretched > config.max_positions) || stretched > kMaxPositions) return;
+  config.max_positions = static_cast<int>(stretched);
+}
+
 double YarnMagnitude(double factor, double scale) {
   return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
 }

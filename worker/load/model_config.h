@@ -92,6 +92,10 @@ absl::Status UnknownArchitecture(const std::string& path, std::string_view name)
 // it.
 std::string CanonicalText(const ModelConfig& config);
 
+// YaRN serves factor times the context that the model was trained with. Files whose owner has added
+// the scaling often still name the shorter one.
+void StretchContext(ModelConfig& config);
+
 // YaRN's default for attention_factor (arXiv 2309.00071, section 3.4).
 double YarnMagnitude(double factor, double scale = 1.0);
 

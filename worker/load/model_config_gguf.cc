@@ -190,6 +190,7 @@ absl::StatusOr<ModelConfig> ModelConfigFromGguf(const GgufFile& file, const std:
     ReadCommon(reader, file, config);
     if (reader.status().ok()) architecture.read(reader, config);
     QUIRE_RETURN_IF_ERROR(reader.status());
+    StretchContext(config);
     QUIRE_RETURN_IF_ERROR(Annotate(CheckModelConfig(config), path));
     return config;
   }

@@ -102,8 +102,9 @@ void ReadScaling(Reader& reader, const json::Object& object, int64_t max_positio
   const bool yarn = rope.scaling == RopeConfig::Scaling::kYarn;
   const bool llama3 = rope.scaling == RopeConfig::Scaling::kLlama3;
   if (yarn || llama3) {
-    rope.original_context =
-        scaling.Double("original_max_position_embeddings", static_cast<double>(max_positions));
+    constexpr std::string_view kOriginal = "original_max_position_embeddings";
+    const double inner = scaling.Double(kOriginal, static_cast<double>(max_positions));
+    rope.original_context = reader.Double(kOriginal, inner);  // some files have it one level up
   }
   if (llama3) {
     rope.low_frequency_factor = scaling.Double("low_freq_factor", rope.low_frequency_factor);
@@ -214,9 +215,6 @@ void ReadCommon(Reader& reader, ModelConfig& config) {
   config.embedding_size = config.hidden_size;
   if (config.head_dim > 0)
     config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
-  if (reader.Has("quantization_config")) {
-    reader.Fail("quantization_config is not served; give the unquantised model or a GGUF file");
-  }
 }
 
 void ReadGated(Reader& reader, int64_t default_positions, ModelConfig& config) {
@@ -325,6 +323,13 @@ constexpr Architecture kArchitectures[] = {
     {"OPTForCausalLM", "opt", "opt", ReadOpt},
 };
 
+// Image-and-text checkpoints have it beside their text_config, others may have it inside.
+void RefuseQuantised(Reader& reader) {
+  if (reader.Has("quantization_config")) {
+    reader.Fail("quantization_config is not served; give the unquantised model or a GGUF file");
+  }
+}
+
 // The architecture's name as the file gives it, or its model_type.
 std::string ArchitectureName(Reader& reader) {
   const json::Array* names = reader.ArrayAt("architectures");
@@ -345,13 +350,16 @@ absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config,
     if (name != architecture.name && name != architecture.model_type) continue;
     // Image-and-text checkpoints keep the language model's settings one level down.
     const json::Object* text = outer.ObjectAt("text_config");
+    RefuseQuantised(outer);
     QUIRE_RETURN_IF_ERROR(outer.status());
     Reader reader(text != nullptr ? *text : config, path);
+    RefuseQuantised(reader);
     ModelConfig result;
     result.family = architecture.family;
     ReadCommon(reader, result);
     if (reader.status().ok()) architecture.read(reader, result);
     QUIRE_RETURN_IF_ERROR(reader.status());
+    StretchContext(result);
     QUIRE_RETURN_IF_ERROR(Annotate(CheckModelConfig(result), path));
     return result;
   }

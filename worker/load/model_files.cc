@@ -40,6 +40,21 @@ std::string OnlyGguf(const std::string& directory) {
   return found;
 }
 
+// A clone without Git LFS holds a few lines of text in the place of every large file.
+absl::Status RefuseLfsPointer(std::string_view bytes, const std::string& path) {
+  if (!bytes.starts_with("version https://git-lfs.github.com/spec/")) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, ": is a pointer of Git LFS, not the file itself; fetch it: git lfs pull"));
+}
+
+absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) {
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, MappedFile::Open(path));
+  const std::string_view text(reinterpret_cast<const char*>(map->bytes().data()),
+                              map->bytes().size());
+  QUIRE_RETURN_IF_ERROR(RefuseLfsPointer(text, path));
+  return map;
+}
+
 // A shard's name comes from a file: it must stay inside the model's directory.
 bool IsPlainName(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
@@ -75,7 +90,7 @@ absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& 
 }
 
 absl::Status ModelFiles::OpenGguf() {
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, MappedFile::Open(path_));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, MapFile(path_));
   QUIRE_ASSIGN_OR_RETURN(gguf_, GgufFile::Parse(map->bytes(), path_));
   maps_.push_back(std::move(map));
   return absl::OkStatus();
@@ -105,7 +120,9 @@ absl::Status ModelFiles::OpenDirectory() {
   }
   if (!Exists(absl::StrCat(path_, "/", kSingleFile))) {
     return absl::NotFoundError(
-        absl::StrCat(path_, ": has neither ", kSingleFile, " nor ", kIndexFile));
+        absl::StrCat(path_, ": has neither ", kSingleFile, " nor ", kIndexFile,
+                     "; weights in another format, as pytorch_model.bin, must be saved as "
+                     "safetensors first (save_pretrained of transformers does)"));
   }
   return AddSafetensors(kSingleFile);
 }
@@ -152,7 +169,7 @@ absl::Status ModelFiles::OpenShards(const json::Object& index) {
 
 absl::Status ModelFiles::AddSafetensors(const std::string& name) {
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map,
-                         MappedFile::Open(absl::StrCat(path_, "/", name)));
+                         MapFile(absl::StrCat(path_, "/", name)));
   QUIRE_RETURN_IF_ERROR(ReadSafetensors(map->bytes(), map->path(), tensors_));
   maps_.push_back(std::move(map));
   return absl::OkStatus();
@@ -175,6 +192,7 @@ absl::StatusOr<std::optional<std::string>> ModelFiles::ReadText(std::string_view
     }
   }
   if (!stream.eof()) return absl::FailedPreconditionError(absl::StrCat(path, ": cannot read it"));
+  QUIRE_RETURN_IF_ERROR(RefuseLfsPointer(text, path));
   return std::optional<std::string>(std::move(text));
 }
 

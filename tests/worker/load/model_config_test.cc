@@ -79,6 +79,13 @@ TEST(ModelConfigJson, Yarn) {
   EXPECT_EQ(config.rope.scaling, RopeConfig::Scaling::kYarn);
   EXPECT_EQ(config.rope.original_context, 32'768.0);
   EXPECT_NEAR(config.rope.attention_factor, 0.1 * std::log(4.0) + 1.0, 1e-12);
+  // The context that it stretches to, whether or not the file says so already.
+  EXPECT_EQ(config.max_positions, 131'072);
+  const ModelConfig said =
+      Good("Qwen2ForCausalLM",
+           R"(,"max_position_embeddings":131072,"original_max_position_embeddings":32768,)"
+           R"("rope_scaling":{"type":"yarn","factor":4.0})");
+  EXPECT_EQ(CanonicalText(said), CanonicalText(config));
 }
 
 TEST(ModelConfigJson, TiedDefaultsFollowTheFamily) {
@@ -181,6 +188,7 @@ TEST(ModelConfigJson, RefusesFieldsByName) {
   ExpectRefused(Config(llama, R"(,"head_dim":-2)"), "head_dim is -2");
   ExpectRefused(Config(llama, R"(,"max_position_embeddings":0)"), "max_position_embeddings is 0");
   ExpectRefused(Config(llama, R"(,"max_position_embeddings":1e18)"), "max_position_embeddings");
+  ExpectRefused(Config(llama, R"(,"rope_scaling":{"type":"yarn","factor":-4})"), "rope factor");
   ExpectRefused(Config(llama, R"(,"rms_norm_eps":"small")"), "rms_norm_eps");
   ExpectRefused(Config(llama, R"(,"rms_norm_eps":2)"), "norm epsilon is 2");
   ExpectRefused(Config(llama, R"(,"hidden_act":"gelu")"), "hidden_act \"gelu\" is not served");
@@ -193,6 +201,10 @@ TEST(ModelConfigJson, RefusesFieldsByName) {
   ExpectRefused(Config(llama, R"(,"partial_rotary_factor":0.5)"), "partial_rotary_factor");
   ExpectRefused(Config(llama, R"(,"quantization_config":{"quant_method":"gptq"})"),
                 "quantization_config is not served");
+  ExpectRefused(R"({"architectures":["Gemma3ForConditionalGeneration"],"quantization_config":{},)"
+                R"("text_config":)" +
+                    Config("", "") + "}",
+                "quantization_config is not served; give the unquantised model or a GGUF file");
   ExpectRefused(Config("Gemma3ForCausalLM", R"(,"layer_types":["full_attention"])"),
                 "layer_types has 1 entries for 4 layers");
   ExpectRefused(Config("Gemma3ForCausalLM", R"(,"sliding_window_pattern":0)"),

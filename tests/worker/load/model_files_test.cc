@@ -59,6 +59,32 @@ TEST(ModelFiles, RefusesMissingAndTruncatedShards) {
   ExpectRefused(folder.path(), "tensor \"a\" is there twice");
 }
 
+// What a clone without Git LFS leaves behind.
+TEST(ModelFiles, PointersOfGitLfsAreNamed) {
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 123\n";
+  const TempFolder folder;
+  folder.Write("config.json", "{}");
+  folder.Write("model.safetensors", pointer);
+  ExpectRefused(folder.path(), "model.safetensors: is a pointer of Git LFS");
+  folder.Write("model.safetensors", Safetensors(kShardA, 4));
+  folder.Write("tokenizer.json", pointer);
+  const auto files = ModelFiles::Open(folder.path());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_NE(
+      StatusMessage((*files)->ReadText("tokenizer.json", 1000).status()).find("pointer of Git LFS"),
+      std::string::npos);
+  folder.Write("m.gguf", pointer);
+  ExpectRefused(folder.path() + "/m.gguf", "m.gguf: is a pointer of Git LFS");
+}
+
+TEST(ModelFiles, SaysWhatToDoWithPickledWeights) {
+  const TempFolder folder;
+  folder.Write("config.json", "{}");
+  folder.Write("pytorch_model.bin", "x");
+  ExpectRefused(folder.path(), "must be saved as safetensors first");
+}
+
 TEST(ModelFiles, RefusesIndexesThatLeaveTheFolder) {
   const TempFolder folder;
   folder.Write("config.json", "{}");
