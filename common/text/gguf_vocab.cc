@@ -54,7 +54,10 @@ constexpr SplittingRule kSplittingRules[] = {
     {"llama-bpe", kLlama3Expression, false, false, true, false},
     {"llama3", kLlama3Expression, false, false, true, false},
     {"llama-v3", kLlama3Expression, false, false, true, false},
+    {"smaug-bpe", kLlama3Expression, false, false, false, false},
     {"qwen2", kQwen2Expression, false, false, false, true},
+    {"deepseek-r1-qwen", kQwen2Expression, false, false, false, true},
+    {"megrez", kQwen2Expression, false, false, false, true},
     {"gpt-4o", kGpt4oExpression, false, false, true, false},
     {"tekken", kTekkenExpression, false, false, true, false},
 };

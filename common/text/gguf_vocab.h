@@ -42,6 +42,7 @@ struct GgufVocab {
   std::optional<bool> add_eos;        // tokenizer.ggml.add_eos_token
   std::optional<bool> add_space_prefix;  // tokenizer.ggml.add_space_prefix
   std::string chat_template;             // tokenizer.chat_template, empty if absent
+  std::string tool_template;             // tokenizer.chat_template.tool_use, the same
 };
 
 // The same vocabulary as the text of a Hugging Face tokenizer.json (BPE). For "llama" the merges

@@ -84,7 +84,8 @@ std::string TextBundleDigest(std::string_view serialized);
 
 // A bundle from the contents of a Hugging Face directory's files, by file name: tokenizer.json
 // (required), tokenizer_config.json, special_tokens_map.json, chat_template.jinja,
-// chat_template.json, generation_config.json, config.json (all optional; others are ignored).
+// additional_chat_templates/tool_use.jinja, chat_template.json, generation_config.json, config.json
+// (all optional; others are ignored).
 // INVALID_ARGUMENT names file and key.
 absl::StatusOr<TextBundle> TextBundleFromFiles(const std::map<std::string, std::string>& files);
 

@@ -10,8 +10,9 @@ namespace quire::text {
 namespace {
 
 // Control tokens of GGUF vocabularies that end a turn though the file doesn't say so.
-constexpr std::string_view kTurnEnds[] = {"<end_of_turn>", "<|eot_id|>", "<|im_end|>",
-                                          "<|end|>",       "<|return|>", "<|endoftext|>"};
+constexpr std::string_view kTurnEnds[] = {
+    "<end_of_turn>", "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
+    "<|im_end|>",    "<|end|>",    "<|endoftext|>", "<|return|>"};
 
 absl::Status Wrong(std::string_view file, std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(AbslView(file), ": ", AbslView(what)));
@@ -188,11 +189,14 @@ absl::StatusOr<TextBundle> TextBundleFromFiles(const std::map<std::string, std::
     bundle.model_max_length = MaxLength(config->get_object());
   }
   if (specials) AddSpecials(specials->get_object(), *tokenizer, &bundle);
-  // A template file of its own goes before what the configuration holds.
-  const auto jinja = files.find("chat_template.jinja");
-  if (jinja != files.end()) {
-    bundle.chat_templates.push_back({"default", Sanitized(jinja->second)});
-  } else if (template_json) {
+  // Template files of their own go before what the configuration holds.
+  const std::pair<const char*, const char*> template_files[] = {
+      {"default", "chat_template.jinja"}, {"tool_use", "additional_chat_templates/tool_use.jinja"}};
+  for (const auto& [name, file] : template_files) {
+    const auto jinja = files.find(file);
+    if (jinja != files.end()) bundle.chat_templates.push_back({name, Sanitized(jinja->second)});
+  }
+  if (bundle.chat_templates.empty() && template_json) {
     QUIRE_RETURN_IF_ERROR(AddTemplates(template_json->get_object(), &bundle));
   }
   if (bundle.chat_templates.empty() && config) {
@@ -227,6 +231,9 @@ absl::StatusOr<TextBundle> TextBundleFromGguf(const GgufVocab& vocab) {
   SortEnds(&bundle);
   if (!vocab.chat_template.empty()) {
     bundle.chat_templates.push_back({"default", Sanitized(vocab.chat_template)});
+  }
+  if (!vocab.tool_template.empty()) {
+    bundle.chat_templates.push_back({"tool_use", Sanitized(vocab.tool_template)});
   }
   return bundle;
 }

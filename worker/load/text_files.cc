@@ -22,6 +22,7 @@ constexpr TextFile kTextFiles[] = {
     {"tokenizer_config.json", 16 << 20},
     {"special_tokens_map.json", 4 << 20},
     {"chat_template.jinja", 1 << 20},
+    {"additional_chat_templates/tool_use.jinja", 1 << 20},
     {"chat_template.json", 4 << 20},
     {"generation_config.json", 1 << 20},
     {"config.json", kMaxConfigBytes},
@@ -64,6 +65,17 @@ absl::Status ReadStrings(const GgufFile& file, std::string_view key,
   return absl::OkStatus();
 }
 
+// Files from before tokenizer.ggml.pre was written: the rule that their model tells, where it does.
+// GPT-2's, which stands in for a missing name, would give other ids.
+void InferSplittingRule(const GgufFile& file, text::GgufVocab& vocab) {
+  constexpr size_t kLlama3Tokens = 128'256;
+  if (vocab.model != "gpt2" || (!vocab.pre.empty() && vocab.pre != "default")) return;
+  const absl::StatusOr<std::string_view> name = file.String("general.architecture");
+  if (!name.ok()) return;
+  if (*name == "qwen2" || *name == "qwen3") vocab.pre = "qwen2";
+  if (*name == "llama" && vocab.tokens.size() == kLlama3Tokens) vocab.pre = "llama-bpe";
+}
+
 }  // namespace
 
 absl::StatusOr<text::GgufVocab> ReadGgufVocab(const GgufFile& file) {
@@ -95,6 +107,8 @@ absl::StatusOr<text::GgufVocab> ReadGgufVocab(const GgufFile& file) {
   QUIRE_RETURN_IF_ERROR(ReadBool(file, "tokenizer.ggml.add_eos_token", vocab.add_eos));
   QUIRE_RETURN_IF_ERROR(ReadBool(file, "tokenizer.ggml.add_space_prefix", vocab.add_space_prefix));
   QUIRE_RETURN_IF_ERROR(ReadString(file, "tokenizer.chat_template", vocab.chat_template));
+  QUIRE_RETURN_IF_ERROR(ReadString(file, "tokenizer.chat_template.tool_use", vocab.tool_template));
+  InferSplittingRule(file, vocab);
   return vocab;
 }
 

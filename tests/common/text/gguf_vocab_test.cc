@@ -100,7 +100,8 @@ TEST(GgufVocabTest, EveryKnownSplittingRuleLoads) {
   vocab.model = "gpt2";
   vocab.tokens = {"a", "1", "2"};
   for (const char* pre : {"", "default", "gpt-2", "opt", "smollm", "starcoder", "llama-bpe",
-                          "llama3", "llama-v3", "qwen2", "gpt-4o", "tekken"}) {
+                          "llama3", "llama-v3", "smaug-bpe", "qwen2", "deepseek-r1-qwen", "megrez",
+                          "gpt-4o", "tekken"}) {
     vocab.pre = pre;
     EXPECT_THAT(*Converted(vocab)->Encode("a12", false), ElementsAre(0, 1, 2)) << pre;
   }
@@ -150,6 +151,20 @@ TEST(GgufVocabTest, WhatIsWrongIsNamed) {
   fails(vocab, "merges");
 }
 
+// Llama 3 ends a turn in three ways, of which its GGUF files name one.
+TEST(GgufVocabTest, ControlTokensThatEndATurnAreEnds) {
+  GgufVocab vocab = SentencePieceVocab();
+  for (const char* token : {"<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"}) {
+    vocab.tokens.push_back(token);
+    vocab.scores.push_back(-1000);
+    vocab.token_types.push_back(kControl);
+  }
+  vocab.eos_id = 271;
+  const auto bundle = TextBundleFromGguf(vocab);
+  ASSERT_TRUE(bundle.ok()) << bundle.status();
+  EXPECT_THAT(bundle->eos_token_ids, ElementsAre(269, 270, 271));
+}
+
 TEST(GgufVocabTest, ABundleCarriesSpecialsAndEnds) {
   GgufVocab vocab = SentencePieceVocab();
   vocab.tokens[1] = "<bos>";
@@ -162,6 +177,9 @@ TEST(GgufVocabTest, ABundleCarriesSpecialsAndEnds) {
   EXPECT_EQ(*bundle->FindSpecialToken("bos_token"), (NamedToken{"bos_token", "<bos>", 1}));
   EXPECT_THAT(bundle->eos_token_ids, ElementsAre(2, 269));
   EXPECT_EQ(*bundle->ChatTemplateSource(false), "{{ bos_token }}");
+  EXPECT_EQ(*bundle->ChatTemplateSource(true), "{{ bos_token }}");
+  vocab.tool_template = "T";
+  EXPECT_EQ(*TextBundleFromGguf(vocab)->ChatTemplateSource(true), "T");
   EXPECT_TRUE(SerializeTextBundle(*bundle).ok());
 }
 

@@ -54,6 +54,9 @@ TEST(TextBundleTest, ATemplateFileGoesFirstAndTheConfigurationFillsIn) {
   ASSERT_TRUE(bundle.ok()) << bundle.status();
   EXPECT_EQ(*bundle->ChatTemplateSource(true), "J");
   EXPECT_THAT(bundle->eos_token_ids, ElementsAre(5, 262));
+  files["additional_chat_templates/tool_use.jinja"] = "U";
+  EXPECT_EQ(*TextBundleFromFiles(files)->ChatTemplateSource(true), "U");
+  EXPECT_EQ(*TextBundleFromFiles(files)->ChatTemplateSource(false), "J");
   const auto alone = TextBundleFromFiles({{"tokenizer.json", TinyByteLevelJson()}});
   ASSERT_TRUE(alone.ok()) << alone.status();
   EXPECT_EQ(alone->ChatTemplateSource(false), nullptr);

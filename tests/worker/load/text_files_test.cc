@@ -40,7 +40,8 @@ TEST(ReadGgufVocab, ReadsEveryKey) {
                .Uint32("tokenizer.ggml.bos_token_id", 0)
                .Uint32("tokenizer.ggml.eos_token_id", UINT32_MAX)
                .Pair("tokenizer.ggml.add_bos_token", 7, "\x01")
-               .String("tokenizer.chat_template", "{{ x }}"));
+               .String("tokenizer.chat_template", "{{ x }}")
+               .String("tokenizer.chat_template.tool_use", "{{ y }}"));
   ASSERT_TRUE(vocab.ok()) << vocab.status();
   EXPECT_EQ(vocab->model, "llama");
   EXPECT_EQ(vocab->tokens, (std::vector<std::string>{"<s>", "a"}));
@@ -52,6 +53,24 @@ TEST(ReadGgufVocab, ReadsEveryKey) {
   EXPECT_EQ(vocab->add_bos, true);
   EXPECT_FALSE(vocab->add_eos.has_value());
   EXPECT_EQ(vocab->chat_template, "{{ x }}");
+  EXPECT_EQ(vocab->tool_template, "{{ y }}");
+}
+
+TEST(ReadGgufVocab, AMissingSplittingRuleFollowsFromTheModel) {
+  const auto rule = [](const std::string& architecture, const std::string& pre, size_t tokens) {
+    GgufMaker maker;
+    maker.String("general.architecture", architecture).String("tokenizer.ggml.model", "gpt2");
+    if (!pre.empty()) maker.String("tokenizer.ggml.pre", pre);
+    maker.Strings("tokenizer.ggml.tokens", std::vector<std::string>(tokens, "a"));
+    const absl::StatusOr<text::GgufVocab> vocab = Read(maker);
+    EXPECT_TRUE(vocab.ok()) << vocab.status();
+    return vocab.ok() ? vocab->pre : "";
+  };
+  EXPECT_EQ(rule("qwen2", "", 2), "qwen2");
+  EXPECT_EQ(rule("qwen3", "default", 2), "qwen2");
+  EXPECT_EQ(rule("qwen2", "gpt-4o", 2), "gpt-4o");
+  EXPECT_EQ(rule("llama", "", 128'256), "llama-bpe");
+  EXPECT_EQ(rule("llama", "", 2), "");
 }
 
 TEST(ReadGgufVocab, RefusesWrongTypesByKey) {
