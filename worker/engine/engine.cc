@@ -57,6 +57,9 @@ Engine::State::State(const EngineOptions& engine_options, Runner& step_runner,
       cache_reports(engine_options.snapshot_slice) {
   QUIRE_CHECK(options.vocab_size > 0 && options.max_model_len > 1);
   QUIRE_CHECK_MSG(scheduler.CanEverFit(1), "the pool holds not even one block");
+  // A tokenizer may have grown beyond its model: what cannot be sampled ends nothing.
+  std::erase_if(options.eos_token_ids,
+                [this](TokenId id) { return id < 0 || id >= options.vocab_size; });
   in_flight.reserve(static_cast<size_t>(runner.MaxInFlight()));
   ReserveStep();
   probe_sampling.temperature = 0.0f;

@@ -65,6 +65,18 @@ TEST(EngineTest, MinTokensHoldsEndTokensBack) {
   }
 }
 
+// Tokenizers that have grown beyond their model name such ends.
+TEST(EngineTest, EndTokensOutsideTheVocabularyAreNone) {
+  HarnessOptions options = SmallEngine();
+  options.engine.eos_token_ids = {options.engine.vocab_size, 5'000};
+  Harness harness(options);
+  Submit submit = harness.MakeSubmit(1, {1, 2}, 8);
+  submit.sampling.min_tokens = 4;
+  harness.Send(submit);
+  harness.RunFor(0);
+  EXPECT_EQ(harness.answer(1).tokens.size(), 8u);
+}
+
 TEST(EngineTest, ContextEndsAnAnswer) {
   Harness harness(SmallEngine());
   Submit submit = harness.MakeSubmit(1, std::vector<TokenId>(250, 3), 100);
