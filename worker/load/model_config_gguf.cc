@@ -14,8 +14,9 @@ namespace {
 // Reads "<architecture>.<key>"; the first error wins and is returned by status().
 class Reader {
  public:
-  Reader(const GgufFile& file, std::string_view architecture)
-      : file_(file), prefix_(std::string(architecture) + ".") {}
+  // `path` is for messages, and outlives this.
+  Reader(const GgufFile& file, std::string_view architecture, const std::string& path)
+      : file_(file), prefix_(std::string(architecture) + "."), path_(path) {}
 
   bool Has(std::string_view key) const { return file_.Has(prefix_ + std::string(key)); }
   int64_t RequiredInt(std::string_view key) {
@@ -43,13 +44,15 @@ class Reader {
     if (!values.ok() || values->empty() ||
         std::any_of(values->begin(), values->end(),
                     [&](int64_t v) { return v != values->front(); })) {
-      Fail(absl::InvalidArgumentError(absl::StrCat(full, ": layers that differ are not served")));
+      Fail(absl::StrCat(AbslView(key), ": layers that differ are not served"));
       return otherwise;
     }
     return values->front();
   }
-  void Fail(absl::Status status) {
-    if (status_.ok()) status_ = std::move(status);
+  // `what` opens with the key, less its architecture.
+  void Fail(std::string_view what) {
+    if (status_.ok())
+      status_ = absl::InvalidArgumentError(absl::StrCat(path_, ": ", prefix_, AbslView(what)));
   }
   const absl::Status& status() const { return status_; }
 
@@ -57,12 +60,13 @@ class Reader {
   template <typename T, typename U>
   T Take(absl::StatusOr<T> result, U otherwise) {
     if (result.ok()) return *std::move(result);
-    Fail(absl::InvalidArgumentError(result.status().message()));
+    if (status_.ok()) status_ = absl::InvalidArgumentError(result.status().message());
     return T(otherwise);
   }
 
   const GgufFile& file_;
   std::string prefix_;
+  const std::string& path_;
   absl::Status status_;
 };
 
@@ -88,14 +92,14 @@ void ReadRope(Reader& reader, ModelConfig& config) {
   } else if (type == "none") {
     config.rope.factor = 1.0;
   } else {
-    reader.Fail(absl::InvalidArgumentError(absl::StrCat(
-        "rope.scaling.type \"", type, "\" is not served; served are none, linear and yarn")));
+    reader.Fail(absl::StrCat("rope.scaling.type \"", type,
+                             "\" is not served; served are none, linear and yarn"));
   }
   config.sliding_rope = config.rope;
   const int64_t rotary = reader.Int("rope.dimension_count", config.head_dim);
   if (rotary != config.head_dim) {
-    reader.Fail(absl::InvalidArgumentError(absl::StrCat(
-        "rope.dimension_count is ", rotary, ", served is the head dimension ", config.head_dim)));
+    reader.Fail(absl::StrCat("rope.dimension_count is ", rotary,
+                             ", served is the head dimension ", config.head_dim));
   }
 }
 
@@ -112,10 +116,10 @@ void ReadCommon(Reader& reader, const GgufFile& file, ModelConfig& config) {
   config.head_dim = Clamp(reader.Int("attention.key_length", divided));
   const int64_t value_length = reader.Int("attention.value_length", config.head_dim);
   if (value_length != config.head_dim) {
-    reader.Fail(InvalidArgument("attention.value_length differs from key_length: not served"));
+    reader.Fail("attention.value_length differs from key_length: not served");
   }
   if (reader.Int("expert_count", 0) > 0) {
-    reader.Fail(InvalidArgument("expert_count: mixture-of-experts models are not served"));
+    reader.Fail("expert_count: mixture-of-experts models are not served");
   }
   if (config.head_dim > 0)
     config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
@@ -156,7 +160,7 @@ void ReadGemma3(Reader& reader, ModelConfig& config) {
   const int64_t window = reader.Int("attention.sliding_window", 0);
   const int64_t pattern = reader.Int("attention.sliding_window_pattern", 6);
   if (pattern < 1) {
-    reader.Fail(InvalidArgument("attention.sliding_window_pattern must be at least 1"));
+    reader.Fail("attention.sliding_window_pattern must be at least 1");
     return;
   }
   if (config.layers < 1 || config.layers > kMaxLayers) return;  // CheckModelConfig refuses it
@@ -184,7 +188,7 @@ absl::StatusOr<ModelConfig> ModelConfigFromGguf(const GgufFile& file, const std:
   QUIRE_ASSIGN_OR_RETURN(std::string_view name, file.String("general.architecture"));
   for (const Architecture& architecture : kArchitectures) {
     if (name != architecture.name) continue;
-    Reader reader(file, name);
+    Reader reader(file, name, path);
     ModelConfig config;
     config.family = architecture.family;
     ReadCommon(reader, file, config);
@@ -194,7 +198,10 @@ absl::StatusOr<ModelConfig> ModelConfigFromGguf(const GgufFile& file, const std:
     QUIRE_RETURN_IF_ERROR(Annotate(CheckModelConfig(config), path));
     return config;
   }
-  return UnknownArchitecture(path, name);
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": general.architecture \"", AbslView(name),
+                   "\" is not served; served in GGUF are llama (Llama 2 and 3, Mistral), qwen2 "
+                   "(and Qwen2.5), qwen3 and gemma3"));
 }
 
 }  // namespace quire::load

@@ -244,9 +244,9 @@ TEST(ModelConfigGguf, ReadsMetadataAndTensors) {
 TEST(ModelConfigGguf, RefusesByName) {
   const absl::StatusOr<ModelConfig> unknown =
       FromGguf(GgufMaker().String("general.architecture", "rwkv7").Make(0));
-  EXPECT_NE(
-      StatusMessage(unknown.status()).find("architecture \"rwkv7\" is not served; served are"),
-      std::string::npos);
+  EXPECT_NE(StatusMessage(unknown.status())
+                .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are"),
+            std::string::npos);
   const absl::StatusOr<ModelConfig> missing =
       FromGguf(GgufMaker().String("general.architecture", "llama").Make(0));
   EXPECT_NE(StatusMessage(missing.status()).find("\"llama.embedding_length\" is missing"),
@@ -258,6 +258,12 @@ TEST(ModelConfigGguf, RefusesByName) {
                    .Tensor("token_embd.weight", {64, 100}, 0, 0)
                    .Make(25'600));
   EXPECT_NE(StatusMessage(experts.status()).find("mixture-of-experts"), std::string::npos);
+  const absl::StatusOr<ModelConfig> rope =
+      FromGguf(LlamaMetadata().String("llama.rope.scaling.type", "longrope").Make(0));
+  EXPECT_NE(
+      StatusMessage(rope.status()).find("m.gguf: llama.rope.scaling.type \"longrope\" is not"),
+      std::string::npos)
+      << rope.status();
   const absl::StatusOr<ModelConfig> nothing = FromGguf(GgufMaker().Make(0));
   EXPECT_EQ(nothing.status().code(), absl::StatusCode::kNotFound);
 }
