@@ -1,6 +1,8 @@
 #include "common/text/chat_template.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/status.h"
 #include "common/text/bridge_call.h"
 
 namespace quire::text {
@@ -20,9 +22,11 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Compile(std::string_
                                                      " bytes; at most ", kMaxTemplateBytes,
                                                      " are read"));
   }
+  // Jinja reads every kind of line end as one: templates written on Windows have "\r\n".
+  const std::string lines = absl::StrReplaceAll(AbslView(source), {{"\r\n", "\n"}, {"\r", "\n"}});
   auto impl = std::make_unique<Impl>();
   OwnedBytes error;
-  const int32_t code = qtb_template_new(ToSpan(source), &impl->handle, error.out());
+  const int32_t code = qtb_template_new(ToSpan(lines), &impl->handle, error.out());
   if (code != QTB_OK) return BridgeStatus(code, error);
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(impl)));
 }

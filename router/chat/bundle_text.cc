@@ -29,7 +29,8 @@ class BundleText final : public ModelText {
     QUIRE_ASSIGN_OR_RETURN(tokenizer_, text::Tokenizer::FromJson(bundle_.tokenizer_json));
     bundle_.tokenizer_json = {};
     for (const text::NamedTemplate& named : bundle_.chat_templates) {
-      QUIRE_ASSIGN_OR_RETURN(templates_[named.source], text::ChatTemplate::Compile(named.source));
+      // One that cannot be compiled is told to whoever chats; completions need none.
+      templates_.try_emplace(named.source, text::ChatTemplate::Compile(named.source));
     }
     const text::GenerationDefaults& from = bundle_.generation;
     const auto number = [](const std::optional<double>& value) {
@@ -63,7 +64,12 @@ class BundleText final : public ModelText {
       options.special_tokens.emplace_back(token.name, token.text);
     }
     options.extra_json = prompt.template_kwargs_json;
-    return templates_.at(*source)->Render(prompt.messages_json, prompt.tools_json, options);
+    const absl::StatusOr<std::unique_ptr<text::ChatTemplate>>& compiled = templates_.at(*source);
+    if (!compiled.ok()) {
+      return InvalidArgument("the model's chat template is not usable: " +
+                             StatusMessage(compiled.status()) + "; use completions instead");
+    }
+    return (*compiled)->Render(prompt.messages_json, prompt.tools_json, options);
   }
 
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {
@@ -79,7 +85,8 @@ class BundleText final : public ModelText {
  private:
   text::TextBundle bundle_;  // without the tokenizer's text
   std::unique_ptr<text::Tokenizer> tokenizer_;
-  std::map<std::string, std::unique_ptr<text::ChatTemplate>> templates_;  // by source
+  // By source.
+  std::map<std::string, absl::StatusOr<std::unique_ptr<text::ChatTemplate>>> templates_;
   GenerationSettings generation_;
 };
 

@@ -29,6 +29,13 @@ TEST(ChatTemplateTest, RendersMessagesSpecialTokensAndThePrompt) {
   EXPECT_EQ(*Rendered(source, kHi, options), "<s>[user] hi\n");
 }
 
+// As Jinja reads them; what a message holds stays as it is.
+TEST(ChatTemplateTest, LineEndsOfEveryKindAreOne) {
+  const std::string_view messages = R"([{"role":"user","content":"a\r\nb"}])";
+  EXPECT_EQ(*Rendered("x\r\n{% if true %}\r\n{{ messages[0].content }}\ry{% endif %}", messages),
+            "x\na\r\nb\ny");
+}
+
 TEST(ChatTemplateTest, TheClockIsTheRequests) {
   RenderOptions options;
   options.now_unix_seconds = 1721952000;  // 26 July 2024

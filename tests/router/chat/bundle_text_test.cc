@@ -78,6 +78,24 @@ TEST_F(BundleTextTest, MessagesThatTheTemplateCannotTakeAreTheClientsFault) {
   EXPECT_EQ(text_->Render(chat, 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(BundleText, ATemplateThatCannotBeCompiledLeavesCompletions) {
+  text::TextBundle bundle;
+  bundle.tokenizer_json = ReadFile("tokenizer.json");
+  bundle.chat_templates = {{"default", "{% for %}"}, {"tool_use", "{{ messages[0].content }}"}};
+  const auto made = MakeBundleText(text::SerializeTextBundle(bundle).value());
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE((*made)->Encode("x", true).ok());
+  ChatPrompt chat;
+  chat.messages_json = R"([{"role":"user","content":"hello"}])";
+  const auto rendered = (*made)->Render(chat, 0);
+  EXPECT_EQ(rendered.status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string why(rendered.status().message());
+  EXPECT_NE(why.find("the model's chat template is not usable"), std::string::npos) << why;
+  EXPECT_NE(why.find("line 1"), std::string::npos) << why;
+  chat.tools_json = "[{}]";
+  EXPECT_EQ((*made)->Render(chat, 0).value(), "hello");
+}
+
 TEST(BundleText, HostileBytesAreRefused) {
   EXPECT_FALSE(MakeBundleText("").ok());
   EXPECT_FALSE(MakeBundleText(std::string(1000, '\xff')).ok());
