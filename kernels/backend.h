@@ -28,6 +28,9 @@ struct ProgramOptions {
   // To the other ranks of a program that is cut among several; borrowed, absent for one rank. Its
   // rank and size are the program's.
   Communicator* communicator = nullptr;
+  // How long a capture of a step may wait for the library that joins ranks; everything else at the
+  // start waits as the communicator has it. 0: captures too.
+  int64_t capture_wait_micros = 0;
   // Told how far packing has come: bytes of source weights packed, of the total. May be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
   // Called when source memory has been packed and will not be read again, so that its pages can be

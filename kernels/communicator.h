@@ -60,6 +60,7 @@ class Communicator {
   // From now on no collective waits longer for its peers. Warm-up and tuning have longer ones than
   // steps.
   virtual void SetDeadline(int64_t wait_micros) = 0;
+  virtual int64_t wait_micros() const = 0;  // as it was last set
 
   // Ends the group: all that wait wake up. Any thread; idempotent.
   virtual void Abort() = 0;

@@ -166,6 +166,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     options.max_positions = setup.limits.max_model_len;
     options.page_count = setup.limits.page_count;
     if (setup.size > 1) options.communicator = &communicator;
+    options.capture_wait_micros = kCaptureWaitMicros;
     int64_t told_us = 0;
     options.progress = [&](int64_t, int64_t) {
       const int64_t now_us = kernels::FutexNowMicros();

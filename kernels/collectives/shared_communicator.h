@@ -38,6 +38,7 @@ class SharedCommunicator final : public Communicator {
   CommFailure Broadcast(std::span<std::byte> data, int root) override;
   CommFailure Barrier() override;
   void SetDeadline(int64_t wait_micros) override { wait_micros_ = wait_micros; }
+  int64_t wait_micros() const override { return wait_micros_; }
   void Abort() override { group_.Abort(); }
   CommFailure failure() const override { return failure_; }
   bool aborted() const override { return group_.aborted(); }

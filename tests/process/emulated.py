@@ -7,6 +7,7 @@ import pathlib
 import signal
 import sys
 import threading
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(__file__))
 from harness import BIN, DEMO, ROOT, Failure, Process, RouterUnderTest, Skip, expect, main_of, run  # noqa: E402
@@ -46,6 +47,12 @@ def ids_of(event):
     return json.loads(event)["choices"][0].get("token_ids") or []
 
 
+def worker_metric(worker, name):
+    probes = next(line for line in worker.lines if "ready: " in line).split("curl ")[1].split("/health")[0]
+    with urllib.request.urlopen(probes + "/metrics", timeout=60) as answer:
+        return next(float(line.split()[-1]) for line in answer.read().decode().splitlines() if line.split(" ")[0].split("{")[0] == name)
+
+
 def all_at_once(calls):
     answers = [None] * len(calls)
 
@@ -82,10 +89,13 @@ def test_two_ranks_serve_the_same_in_every_batch_as_threads_and_processes():
     for flags in (["--rank-backend=thread"], ["--rank-backend=process"],
                   ["--rank-backend=thread", f"--nccl-library={NCCL}"]):
         with serving("--tensor-parallel-size=2", *flags) as (worker, router):
+            unused = worker_metric(worker, "quire_worker_device_memory_free_bytes")
             alone = [ask(router, p["prompt"], 4) for p in SERVED]
             together = all_at_once([lambda p=p: ask(router, p["prompt"], 4) for p in SERVED])
             expect(together == alone, f"{together} != {alone}")
             answers.append(alone)
+            after = worker_metric(worker, "quire_worker_device_memory_free_bytes")
+            expect(unused == after > 0, f"steps of ranks took device memory: {unused} became {after}")
             worker.signal(signal.SIGTERM)
             expect(worker.wait() == 0, worker.output())
     expect(answers[0] == answers[1] == answers[2], answers)

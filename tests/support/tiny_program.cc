@@ -14,13 +14,16 @@ constexpr int kVocab = 97;
 
 }  // namespace
 
-TinyProgram::TinyProgram(uint64_t seed) : state_(seed) {
+TinyProgram::TinyProgram(uint64_t seed, int rank, int ranks)
+    : state_(seed + static_cast<uint64_t>(rank)) {
   program.family = "tiny";
+  program.rank = rank;
+  program.ranks = ranks;
   program.vocab_size = kVocab;
   program.hidden_size = kHidden;
   program.max_positions = 4096;
-  program.heads = kHeads;
-  program.kv_heads = kKvHeads;
+  program.heads = kHeads / ranks;
+  program.kv_heads = kKvHeads / ranks;
   program.head_dim = kHeadDim;
   kernels::Rope rope;
   rope.rotary_dim = kHeadDim;
@@ -29,12 +32,14 @@ TinyProgram::TinyProgram(uint64_t seed) : state_(seed) {
   }
   program.ropes.push_back(rope);
 
-  const kernels::WeightId table = AddWeight(kVocab, kHidden, 1.0f, 0.0f);
+  const kernels::VocabularySlice vocabulary = kernels::VocabularyOf(program);
+  const kernels::WeightId table = AddWeight(vocabulary.count, kHidden, 1.0f, 0.0f);
   const kernels::BufferId hidden = AddBuffer(kHidden);
   kernels::EmbedOp embed;
   embed.table = table;
   embed.out = hidden;
   program.ops.push_back(embed);
+  AddSum(hidden);
   const int kWindows[] = {0, 24, 24, 0};
   for (int layer = 0; layer < 4; ++layer) AddLayer(layer, kWindows[layer], hidden);
 
@@ -50,7 +55,7 @@ TinyProgram::TinyProgram(uint64_t seed) : state_(seed) {
   kernels::LogitsOp logits;
   logits.head = table;
   logits.in = gather.out;
-  logits.out = AddBuffer(kVocab, true);
+  logits.out = AddBuffer(vocabulary.width, true);
   program.ops.push_back(logits);
   program.ops.push_back(kernels::SampleOp{logits.out});
 }
@@ -78,6 +83,10 @@ kernels::BufferId TinyProgram::AddBuffer(int width, bool sampled_rows_only) {
   return static_cast<kernels::BufferId>(program.buffers.size()) - 1;
 }
 
+void TinyProgram::AddSum(kernels::BufferId buffer) {
+  if (program.ranks > 1) program.ops.push_back(kernels::AllReduceOp{buffer});
+}
+
 void TinyProgram::AddLayer(int layer, int window, kernels::BufferId hidden) {
   program.layer_windows.push_back(window);
   const auto norm = [&] {
@@ -91,41 +100,45 @@ void TinyProgram::AddLayer(int layer, int window, kernels::BufferId hidden) {
   const auto linear = [&](kernels::BufferId in, int64_t rows, int64_t cols, kernels::BufferId out) {
     kernels::LinearOp op;
     op.weight = AddWeight(rows, cols, 2.0f / std::sqrt(static_cast<float>(cols)), 0.0f);
-    op.accumulate = out == hidden;
+    op.accumulate = out == hidden && program.rank == 0;
     op.in = in;
     op.out = out;
     return op;
   };
   kernels::RopeAppendOp append;
   append.layer = layer;
-  append.heads = kHeads;
-  append.kv_heads = kKvHeads;
+  append.heads = program.heads;
+  append.kv_heads = program.kv_heads;
   append.head_dim = kHeadDim;
   append.rope = 0;
   kernels::AttentionOp attention;
   attention.layer = layer;
-  attention.heads = kHeads;
-  attention.kv_heads = kKvHeads;
+  attention.heads = program.heads;
+  attention.kv_heads = program.kv_heads;
   attention.head_dim = kHeadDim;
   attention.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
   attention.window = window;
 
   const kernels::BufferId normed = norm();
-  const int qkv_width = (kHeads + 2 * kKvHeads) * kHeadDim;
+  const int qkv_width = (program.heads + 2 * program.kv_heads) * kHeadDim;
+  const int attended = program.heads * kHeadDim;
+  const int middle_width = kMiddle / program.ranks;
   append.qkv = AddBuffer(qkv_width);
   program.ops.push_back(linear(normed, qkv_width, kHidden, append.qkv));
   program.ops.push_back(append);
   attention.qkv = append.qkv;
-  attention.out = AddBuffer(kHeads * kHeadDim);
+  attention.out = AddBuffer(attended);
   program.ops.push_back(attention);
-  program.ops.push_back(linear(attention.out, kHidden, kHeads * kHeadDim, hidden));
+  program.ops.push_back(linear(attention.out, kHidden, attended, hidden));
+  AddSum(hidden);
 
   const kernels::BufferId again = norm();
-  const kernels::BufferId middle = AddBuffer(kMiddle);
-  kernels::LinearOp gate = linear(again, 2 * kMiddle, kHidden, middle);
+  const kernels::BufferId middle = AddBuffer(middle_width);
+  kernels::LinearOp gate = linear(again, 2 * middle_width, kHidden, middle);
   gate.activation = kernels::LinearOp::Activation::kSiluGated;
   program.ops.push_back(gate);
-  program.ops.push_back(linear(middle, kHidden, kMiddle, hidden));
+  program.ops.push_back(linear(middle, kHidden, middle_width, hidden));
+  AddSum(hidden);
 }
 
 }  // namespace quire::test

@@ -10,9 +10,11 @@
 
 namespace quire::test {
 
-// Two full-attention and two sliding layers (window 24), grouped queries, tied head, 97 tokens.
+// Two full-attention and two sliding layers (window 24), grouped queries, tied head, 97 tokens. Of
+// several ranks (1, 2) each has its part of the heads, the inner width and the vocabulary, with
+// weights of its own.
 struct TinyProgram {
-  explicit TinyProgram(uint64_t seed);
+  explicit TinyProgram(uint64_t seed, int rank = 0, int ranks = 1);
   TinyProgram(const TinyProgram&) = delete;
   TinyProgram& operator=(const TinyProgram&) = delete;
 
@@ -22,6 +24,7 @@ struct TinyProgram {
   kernels::WeightId AddWeight(int64_t rows, int64_t cols, float scale, float offset);
   kernels::BufferId AddBuffer(int width, bool sampled_rows_only = false);
   void AddLayer(int layer, int window, kernels::BufferId hidden);
+  void AddSum(kernels::BufferId buffer);
 
   uint64_t state_;
   std::deque<std::vector<float>> memory_;

@@ -25,8 +25,11 @@
 
 namespace quire {
 
-// Collectives of the first steps, while memory is touched and caches are cold, may wait so long.
+// Collectives of a start, until the last rank has loaded and each shape of step has run, and those
+// of the first steps, while memory is touched and caches are cold, may wait so long.
 inline constexpr int64_t kWarmUpWaitMicros = 60'000'000;
+// While a step is captured nobody computes: only what joins the ranks may take its time.
+inline constexpr int64_t kCaptureWaitMicros = 20'000'000;
 
 // The part of the model that this rank holds, with the state of rows.
 class RankProgram {

@@ -67,9 +67,9 @@ class CudaBackend final : public Backend {
                               const ProgramOptions& options) const override {
     return PlanWorkspace(program, Lowered(program), options).shared_bytes;
   }
-  // Logits of several ranks go over the host, which waits for them.
+  // Ranks that meet in host memory wait there for each other, within a step.
   int MaxInFlight(const StepProgram& program) const override {
-    return program.ranks == 1 ? kStepsInFlight : 1;
+    return program.ranks == 1 || options_.nccl != nullptr ? kStepsInFlight : 1;
   }
   std::string NumericsClass() const override {
     return "cuda-bf16-" + std::to_string(kKernelRevision) + "-" + options_.architecture;

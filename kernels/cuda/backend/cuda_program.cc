@@ -30,8 +30,7 @@ CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
   Check(heap_.error());
   if (!error_.empty()) return;
   LoadAngles(program.ropes, workspace);
-  // What several ranks say to each other is not captured.
-  if (ranks_ == 1) PrepareSteps(options, device.start);
+  PrepareSteps(options, device.start);
   if (error_.empty()) Check(pool_.MapPages(device.start.margin_bytes));
   if (error_.empty() && pool_.page_count() == 0) {
     Check("no memory is left on the device for a page of keys and values");
@@ -39,7 +38,12 @@ CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
 }
 
 CudaProgram::~CudaProgram() {
-  runtime_.Synchronize(stream_);  // what is in flight uses the memory
+  // What is in flight uses the memory. A collective whose peers are gone ends by an abort alone.
+  if (exchange_ != nullptr) {
+    Finish();
+    if (!error_.empty()) exchange_->Abort();
+  }
+  runtime_.Synchronize(stream_);
   for (const DecodeGraph& graph : graphs_.all()) runtime_.DestroyGraph(graph.graph);
 }
 
@@ -47,8 +51,14 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
   const int most = std::min({options.max_rows, options.max_tokens, options.max_samples});
   const int spans = LargestShape(rules_, {1, 1, rules_.blocks * rules_.block_size}).max_spans;
   const std::vector<StepShape> shapes = DecodeGraphs::Shapes(most, spans, rules_);
+  const auto tell = [&] {
+    if (options.progress) options.progress(weight_bytes_, weight_bytes_);
+  };
   if (start.warm_up) {
-    for (const StepShape& shape : shapes) WarmUp(shape);
+    for (const StepShape& shape : shapes) {
+      WarmUp(shape);
+      tell();
+    }
     StepShape prefill = ShapeOfBucket(std::min(kWarmUpTokens, options.max_tokens), 1, rules_);
     prefill.samples = std::min(prefill.samples, options.max_samples);
     prefill.decode_tiles = 0;
@@ -57,12 +67,18 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
     WarmUp(prefill);
     WarmUpSamples();
   }
+  if (!start.graphs || !Queues()) return;
+  const int64_t wait_micros = exchange_ != nullptr ? communicator_->wait_micros() : 0;
+  const bool shorter = exchange_ != nullptr && options.capture_wait_micros > 0;
+  if (shorter) communicator_->SetDeadline(options.capture_wait_micros);
   for (const StepShape& shape : shapes) {
-    if (start.graphs) Capture(shape);
+    Capture(shape);
+    tell();
   }
+  if (shorter) communicator_->SetDeadline(wait_micros);
 }
 
-// One run of a step of padding alone.
+// One run of a step of padding alone, its collectives among it.
 void CudaProgram::WarmUp(const StepShape& shape) {
   if (!error_.empty()) return;
   step_ = Step{};
@@ -134,6 +150,7 @@ void CudaProgram::Reserve(const StepProgram& program, const Workspace& workspace
   samples_.outputs = heap_.New<SampleOutput>(static_cast<size_t>(options.max_samples));
   samples_.gathered = heap_.New<float>(static_cast<size_t>(workspace.gathered_floats));
   samples_.stride = GatheredStride(program);
+  samples_.parts = heap_.New<float>(static_cast<size_t>(workspace.part_floats));
   product_workspace_ = heap_.New<float>(workspace.product_bytes / sizeof(float));
   attention_workspace_ = heap_.New<float>(workspace.attention_bytes / sizeof(float));
   product_counters_ = heap_.New<uint32_t>(workspace.product_counters);
@@ -207,6 +224,7 @@ void CudaProgram::ReserveExchange(const Workspace& workspace, const nccl::Librar
   options.library = library;
   options.stream = stream_;
   options.most_elements = workspace.shared_bytes / 4;
+  options.parts = samples_.parts;
   exchange_ = std::make_unique<RankExchange>(options, runtime_, heap_);
   Check(exchange_->error());
 }

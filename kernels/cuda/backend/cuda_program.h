@@ -6,10 +6,12 @@
 // 2. The bits of a row's results do not depend on the other rows, on chunks, on slices of samples,
 //    on padding, on whether the step is a replayed graph, nor on the steps in flight.
 // 3. No op is computed by the host: what a step asks of it is to lay out indices, and with several
-//    ranks to carry sums and logits between them.
+//    ranks without NCCL to carry sums and logits between them.
 // 4. The first error of the device sticks: later steps do nothing, and failure() names it.
-// 5. Steps run in one stream, one after another. With one rank the host waits for none of them
-//    before Collect, but for lists that do not fit at once and for logits that a test reads.
+// 5. Steps run in one stream, one after another. The host waits for none of them before Collect,
+//    but for lists that do not fit at once and for logits that a test reads; over host memory ranks
+//    wait in every collective.
+// 6. Ranks run the same steps, captures and first runs in the same order.
 #pragma once
 
 #include <array>
@@ -43,7 +45,7 @@ class CudaProgram final : public LoadedProgram {
 
   void Run(const StepBatch& batch) override { RunWithLogits(batch, {}); }
   void RunWithLogits(const StepBatch& batch, std::span<float> logits) override;
-  int MaxInFlight() const override { return ranks_ == 1 ? kStepsInFlight : 1; }
+  int MaxInFlight() const override { return Queues() ? kStepsInFlight : 1; }
   void Launch(const StepBatch& batch) override { Begin(batch, {}); }
   bool Done() override;
   void Collect(std::span<SampleOutput> outputs) override;
@@ -87,8 +89,7 @@ class CudaProgram final : public LoadedProgram {
   void CopyPages(std::span<const PageCopy> copies);
   // Samples `count` rows from `first` of the slice on, whose logits lie in rows of `stride`.
   void Sample(float* logits, int64_t stride, int first, int count);
-  // The logits of all ranks, in rows of GatheredStride. Null when a collective failed.
-  float* GatherLogits(const SampleOp& op);
+  void GatherLogits(const LogitsOp& op);
   void TellLogits(const LogitsOp& op);
 
   // --- its launches: cuda_program_run.cc
@@ -111,6 +112,8 @@ class CudaProgram final : public LoadedProgram {
     if (error_.empty() && !error.empty()) error_ = error;
   }
   void Finish();  // waits for all that was launched
+  // Whether the host waits for no peer within a step.
+  bool Queues() const { return exchange_ == nullptr || exchange_->queues(); }
   template <class Params>
   void SetPages(int layer, Params& params) const;
   int RowsOf(BufferId id) const {
@@ -152,10 +155,9 @@ class CudaProgram final : public LoadedProgram {
     size_t capacity = 0;  // bytes of rows and their lists
     std::byte* device = nullptr;
     SampleOutput* outputs = nullptr;  // [max_samples]
-    float* gathered = nullptr;        // [max_samples][stride], with several ranks
+    float* gathered = nullptr;        // [max_samples][stride] of all ranks' logits
     int64_t stride = 0;
-    std::vector<float> mine;  // with several ranks, on the host
-    std::vector<float> all;
+    float* parts = nullptr;  // [ranks][rows][width], as each rank has sent them
   };
   Samples samples_;
   std::array<StepFlight, kStepsInFlight> flights_;

@@ -173,6 +173,7 @@ void CudaProgram::Do(const LogitsOp& op) {
   params.scale = op.scale;
   params.softcap = op.softcap;
   Check(LaunchProduct(runtime_, stream_, head, params));
+  if (ranks_ > 1) GatherLogits(op);
   TellLogits(op);
 }
 
@@ -185,7 +186,7 @@ void CudaProgram::Do(const SampleOp& op) {
   auto* logits = reinterpret_cast<float*>(buffers_[static_cast<size_t>(op.logits)]);
   int64_t stride = lowered_.buffers[static_cast<size_t>(op.logits)].width;
   if (ranks_ > 1) {
-    logits = GatherLogits(op);
+    logits = samples_.gathered;
     stride = samples_.stride;
   }
   const auto rows_of = [&](int first, int n) {

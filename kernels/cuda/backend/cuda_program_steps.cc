@@ -1,19 +1,14 @@
 // A step from its batch to its samples: graphs, slices, page copies, what is in flight.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "kernels/cuda/backend/cuda_program.h"
 #include "kernels/cuda/ops/copy_rows.h"
+#include "kernels/cuda/ops/rank_columns.h"
 #include "kernels/cuda/ops/sample.h"
 #include "kernels/cuda/ops/step_state.h"
 
 namespace quire::kernels::cuda {
-namespace {
-// What no token is drawn from.
-constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-}  // namespace
-
 void CudaProgram::RunWithLogits(const StepBatch& batch, std::span<float> logits) {
   Begin(batch, logits);
   Collect(batch.sample_outputs);
@@ -25,6 +20,7 @@ void CudaProgram::Begin(const StepBatch& batch, std::span<float> logits) {
   ++in_flight_;
   flight.samples = static_cast<int>(batch.sample_rows.size());
   flight.packed_used = flight.copies_used = false;
+  if (exchange_ != nullptr) flight.wait_micros = communicator_->wait_micros();
   step_ = Step{};
   step_.batch = &batch;
   step_.flight = &flight;
@@ -40,6 +36,7 @@ bool CudaProgram::Done() {
   bool done = true;
   if (error_.empty() && in_flight_ > 0) {
     Check(runtime_.Query(flights_[static_cast<size_t>(first_flight_)].done, &done));
+    if (exchange_ != nullptr) Check(exchange_->Look());
   }
   return done || !error_.empty();
 }
@@ -50,7 +47,8 @@ void CudaProgram::Collect(std::span<SampleOutput> outputs) {
   first_flight_ = (first_flight_ + 1) % kStepsInFlight;
   --in_flight_;
   if (error_.empty()) {
-    Check(exchange_ != nullptr ? exchange_->Await(flight.done) : runtime_.Synchronize(flight.done));
+    Check(exchange_ != nullptr ? exchange_->Await(flight.done, flight.wait_micros)
+                               : runtime_.Synchronize(flight.done));
   }
   if (!error_.empty()) return;
   const size_t count = std::min(outputs.size(), static_cast<size_t>(flight.samples));
@@ -166,37 +164,21 @@ void CudaProgram::TellLogits(const LogitsOp& op) {
   }
 }
 
-// A collective carries logits over the host, as sums: then every rank samples the same rows.
-float* CudaProgram::GatherLogits(const SampleOp& op) {
-  const auto rows = static_cast<size_t>(step_.samples);
-  const auto own_stride = static_cast<size_t>(lowered_.buffers[op.logits].width);
-  const auto width = static_cast<size_t>(vocabulary_.width);
-  const auto stride = static_cast<size_t>(samples_.stride);
-  std::vector<float> padded(rows * own_stride);
-  Check(runtime_.Copy(stream_, padded.data(), buffers_[op.logits], 4 * padded.size()));
-  Finish();
-  if (!error_.empty()) return nullptr;
-  samples_.mine.assign(rows * width, kImpossible);
-  for (size_t row = 0; row < rows; ++row) {
-    std::copy_n(padded.data() + row * own_stride, vocabulary_.count,
-                samples_.mine.data() + row * width);
-  }
-  samples_.all.resize(samples_.mine.size() * static_cast<size_t>(ranks_));
-  if (communicator_->AllGather(std::as_bytes(std::span(samples_.mine)),
-                               std::as_writable_bytes(std::span(samples_.all))) !=
-      CommFailure::kNone) {
-    Check("a collective failed");
-    return nullptr;
-  }
-  samples_.mine.assign(rows * stride, kImpossible);
-  for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
-    for (size_t row = 0; row < rows; ++row) {
-      std::copy_n(samples_.all.data() + (rank * rows + row) * width, width,
-                  samples_.mine.data() + row * stride + rank * width);
-    }
-  }
-  Check(runtime_.Copy(stream_, samples_.gathered, samples_.mine.data(), 4 * samples_.mine.size()));
-  return samples_.gathered;
+// Every rank samples the same rows of all ids.
+void CudaProgram::GatherLogits(const LogitsOp& op) {
+  const auto id = static_cast<size_t>(op.out);
+  RankColumnsParams params;
+  params.parts = samples_.parts;
+  params.out = samples_.gathered;
+  params.ranks = ranks_;
+  params.rows = step_.samples;
+  params.width = vocabulary_.width;
+  params.part_stride = lowered_.buffers[id].width;
+  params.out_stride = static_cast<int>(samples_.stride);
+  params.vocabulary = vocab_size_;
+  const size_t count = static_cast<size_t>(params.rows) * static_cast<size_t>(params.part_stride);
+  Check(exchange_->Gather(reinterpret_cast<const float*>(buffers_[id]), count));
+  if (error_.empty()) Check(LaunchRankColumns(runtime_, stream_, params));
 }
 
 void CudaProgram::Sample(float* logits, int64_t stride, int first, int count) {
@@ -228,7 +210,6 @@ void CudaProgram::Sample(float* logits, int64_t stride, int first, int count) {
   end.count = count;
   end.last = last_samples_;
   Check(LaunchStepEnd(runtime_, stream_, end));
-  if (ranks_ > 1) Finish();  // what GatherLogits keeps for the copy is used again
 }
 
 }  // namespace quire::kernels::cuda

@@ -10,9 +10,6 @@ namespace {
 
 // Of NCCL's own sums, which nothing here asks for.
 constexpr size_t kNcclScratchBytes = size_t{64} << 10;
-// As long as the first steps of ranks may take. Who watches ranks knows the limit of each step, and
-// ends a rank that is beyond it from outside.
-constexpr int64_t kNcclWaitMicros = 60'000'000;
 
 float Widen(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
@@ -35,17 +32,18 @@ RankExchange::RankExchange(const RankExchangeOptions& options, runtime::Runtime&
   group.runtime = &runtime_;
   group.stream = options_.stream;
   group.scratch_bytes = kNcclScratchBytes;
+  group.init_micros = options_.host->wait_micros();
   nccl_ = nccl::NcclCommunicator::Create(group, error_);
   if (nccl_ == nullptr) return;
-  nccl_->SetDeadline(kNcclWaitMicros);
   gathered_ = heap.New<uint16_t>(2 * static_cast<size_t>(options_.host->size()) * most);
   error_ = runtime_.CreateEvent(&done_);
 }
 
 runtime::Error RankExchange::Sum(uint16_t* buffer, const uint16_t* delta, size_t count) {
   if (!error_.empty()) return error_;
-  return options_.library == nullptr ? SumOnHost(buffer, delta, count)
-                                     : SumOnDevice(buffer, delta, count);
+  if (!queues()) return SumOnHost(buffer, delta, count);
+  nccl_->SetDeadline(options_.host->wait_micros());
+  return SumOnDevice(buffer, delta, count);
 }
 
 runtime::Error RankExchange::SumOnDevice(uint16_t* buffer, const uint16_t* delta, size_t count) {
@@ -88,15 +86,52 @@ runtime::Error RankExchange::SumOnHost(uint16_t* buffer, const uint16_t* delta, 
   return runtime_.Copy(options_.stream, buffer, staging_.device, 2 * count);
 }
 
-runtime::Error RankExchange::Await(runtime::EventId event) {
-  if (nccl_ == nullptr) return runtime_.Synchronize(event);
+runtime::Error RankExchange::Gather(const float* mine, size_t count) {
+  if (!error_.empty()) return error_;
+  if (!queues()) return GatherOverHost(mine, count);
+  nccl_->SetDeadline(options_.host->wait_micros());
+  const std::span<float> parts(options_.parts, static_cast<size_t>(options_.host->size()) * count);
+  const CommFailure failure =
+      nccl_->AllGather(std::as_bytes(std::span(mine, count)), std::as_writable_bytes(parts));
+  return failure == CommFailure::kNone ? runtime::Error() : NcclError();
+}
+
+// The copy to the device reads `all_` until the next call, which waits for the stream first.
+runtime::Error RankExchange::GatherOverHost(const float* mine, size_t count) {
+  runtime::Error error = runtime_.Synchronize(options_.stream);
+  if (!error.empty()) return error;
+  mine_.resize(count);
+  all_.resize(count * static_cast<size_t>(options_.host->size()));
+  error = runtime_.Copy(options_.stream, mine_.data(), mine, sizeof(float) * count);
+  if (error.empty()) error = runtime_.Synchronize(options_.stream);
+  if (!error.empty()) return error;
+  if (options_.host->AllGather(std::as_bytes(std::span(mine_)),
+                               std::as_writable_bytes(std::span(all_))) != CommFailure::kNone) {
+    return "a collective failed";
+  }
+  return runtime_.Copy(options_.stream, options_.parts, all_.data(), sizeof(float) * all_.size());
+}
+
+runtime::Error RankExchange::Await(runtime::EventId event, int64_t wait_micros) {
+  if (!queues()) return runtime_.Synchronize(event);
+  nccl_->SetDeadline(wait_micros);
   return nccl_->Await(event) == CommFailure::kNone ? runtime::Error() : NcclError();
 }
 
 runtime::Error RankExchange::Finish() {
-  if (nccl_ == nullptr) return runtime_.Synchronize(options_.stream);
+  if (!queues()) return runtime_.Synchronize(options_.stream);
   runtime::Error error = runtime_.Record(done_, options_.stream);
-  return error.empty() ? Await(done_) : error;
+  return error.empty() ? Await(done_, options_.host->wait_micros()) : error;
+}
+
+runtime::Error RankExchange::Look() {
+  if (!queues() || nccl_->Look() == CommFailure::kNone) return {};
+  return NcclError();
+}
+
+void RankExchange::Abort() {
+  options_.host->Abort();
+  if (queues()) nccl_->Abort();
 }
 
 }  // namespace quire::kernels::cuda

@@ -1,11 +1,13 @@
-// What the ranks of a program sum: over NCCL on the device where it was opened, else over the host
-// memory in which they meet.
+// What the ranks of a program sum and gather: over NCCL on the device where it was opened, else
+// over the host memory in which they meet.
 //
 // Owned by a CudaProgram; its thread. Invariants:
 // 1. The bits of a sum are the same either way: bfloat16 values, summed in float32 in the order of
 //    ranks, rounded once.
 // 2. The first failure of a collective is its group's last word: every later call fails with it.
-// 3. With NCCL nothing waits for the device without a deadline.
+// 3. With NCCL nothing waits for the device without a deadline, which is the host communicator's;
+//    collectives are queued on the stream and may be captured. Over the host each waits for its
+//    peers inside the call.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +27,7 @@ struct RankExchangeOptions {
   const nccl::Library* library = nullptr;  // null: over host memory; outlives the exchange
   runtime::StreamId stream{};
   int64_t most_elements = 0;  // of a sum
+  float* parts = nullptr;     // device memory for what is gathered, of all ranks
 };
 
 class RankExchange {
@@ -36,12 +39,22 @@ class RankExchange {
     return 2 * 2 * ranks * most_elements;
   }
 
+  // Whether collectives are queued, so that steps with them may be captured and launched ahead.
+  bool queues() const { return nccl_ != nullptr; }
+
   // buffer[i] = Σ over ranks of buffer[i] + delta[i] (null: none), bfloat16 in device memory,
   // ordered as the stream is. `count` is a multiple of 8.
   runtime::Error Sum(uint16_t* buffer, const uint16_t* delta, size_t count);
-  // Until `event`, or all that the stream was given, has happened.
-  runtime::Error Await(runtime::EventId event);
+  // parts = every rank's `count` floats of device memory, one rank after the other, ordered as the
+  // stream is.
+  runtime::Error Gather(const float* mine, size_t count);
+  // Until `event` has happened, for so long; or all that the stream was given.
+  runtime::Error Await(runtime::EventId event, int64_t wait_micros);
   runtime::Error Finish();
+  // What has failed so far, here or at a peer, without a wait.
+  runtime::Error Look();
+  // Ends the group: what the device waits in is let go.
+  void Abort();
 
   // Why there is no exchange; empty: there is one.
   const runtime::Error& error() const { return error_; }
@@ -49,6 +62,7 @@ class RankExchange {
  private:
   runtime::Error SumOnDevice(uint16_t* buffer, const uint16_t* delta, size_t count);
   runtime::Error SumOnHost(uint16_t* buffer, const uint16_t* delta, size_t count);
+  runtime::Error GatherOverHost(const float* mine, size_t count);
   runtime::Error NcclError() const { return "a collective failed: " + nccl_->error(); }
 
   runtime::Runtime& runtime_;
@@ -60,6 +74,8 @@ class RankExchange {
   DeviceHeap::Mapped<uint16_t> staging_;  // over the host: [buffer, delta][most_elements]
   float* sums_ = nullptr;                 // where the host's communicator reads them
   std::vector<float> own_sums_;           // when the group has no memory left
+  std::vector<float> mine_;               // over the host: gathered, until the next one
+  std::vector<float> all_;
 };
 
 }  // namespace quire::kernels::cuda

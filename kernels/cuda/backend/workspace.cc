@@ -73,7 +73,8 @@ int64_t Workspace::Bytes() const {
                   4 * static_cast<int64_t>(product_counters + attention_counters);
   for (const int64_t buffer : buffer_bytes) bytes += buffer;
   for (const int64_t floats : angle_floats) bytes += 4 * floats;
-  return bytes + sample_bytes + 4 * gathered_floats + output_bytes + 4 * state_words + spare_bytes;
+  return bytes + sample_bytes + 4 * (gathered_floats + part_floats) + output_bytes +
+         4 * state_words + spare_bytes;
 }
 
 StepRules RulesOf(const StepProgram& program, const ProgramOptions& options) {
@@ -92,11 +93,16 @@ Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered
                         const ProgramOptions& options) {
   Workspace plan;
   int64_t widest_sum = 0;
+  int64_t widest_logits = 0;
   for (const DeviceStep& step : lowered.steps) {
-    const auto* sum = std::get_if<SumStep>(&step);
-    if (sum == nullptr) continue;
-    const DeviceBuffer& buffer = lowered.buffers[sum->buffer];
-    widest_sum = std::max(widest_sum, RowsOf(buffer, options) * buffer.width);
+    const auto elements = [&](BufferId id) {
+      return RowsOf(lowered.buffers[id], options) * lowered.buffers[id].width;
+    };
+    if (const auto* sum = std::get_if<SumStep>(&step)) {
+      widest_sum = std::max(widest_sum, elements(sum->buffer));
+    } else if (const auto* logits = std::get_if<LogitsOp>(&step)) {
+      widest_logits = std::max(widest_logits, elements(logits->out));
+    }
   }
   plan.shared_bytes = 4 * widest_sum;
   for (const DeviceBuffer& buffer : lowered.buffers) {
@@ -118,6 +124,7 @@ Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered
   plan.spare_bytes = SparePages(options.max_rows, rules.block_size) * options.kv.page_bytes;
   if (program.ranks > 1) {
     plan.gathered_floats = int64_t{options.max_samples} * GatheredStride(program);
+    plan.part_floats = program.ranks * widest_logits;
   }
   PlanProducts(program, lowered, options, plan);
   PlanAttention(program, largest, plan);

@@ -26,6 +26,7 @@ struct Workspace {
   int64_t state_words = 0;      // of slots: block tables and last samples
   int64_t spare_bytes = 0;      // pages behind the pool's, for padding
   int64_t gathered_floats = 0;  // with several ranks: the logits of all
+  int64_t part_floats = 0;      // … as each has sent them
   int64_t shared_bytes = 0;     // of the host: what ranks sum
   int64_t Bytes() const;        // of the device
 };

@@ -49,6 +49,7 @@ NcclCommunicator::NcclCommunicator(const CommunicatorOptions& options)
     : library_(*options.library),
       nccl_(library_.functions()),
       runtime_(*options.runtime),
+      host_(*options.host),
       stream_(options.stream),
       rank_(options.host->rank()),
       size_(options.host->size()),
@@ -69,14 +70,12 @@ std::string NcclCommunicator::Join(const CommunicatorOptions& options) {
   Config config;
   config.blocking = 0;
   wait_micros_ = options.init_micros;
-  joining_ = options.host;
   Result result = kSuccess;
   {
     const std::lock_guard lock(calls_);
     result = nccl_.comm_init_rank_config(&comm_, size_, id, rank_, &config);
   }
   Settle("ncclCommInitRankConfig", result);
-  joining_ = nullptr;
   return error_;
 }
 
@@ -258,6 +257,7 @@ CommFailure NcclCommunicator::Fail(CommFailure failure, std::string why) {
   failure_ = failure;
   error_ = std::move(why);
   abort_asked_.store(true);
+  host_.Abort();
   const std::lock_guard lock(calls_);
   AbortLocked();
   return failure_;

@@ -8,7 +8,8 @@
 //     own reductions choose their order by size and topology.
 //  3. NCCL is never waited for inside one of its calls (blocking = 0): what is under way is asked
 //     for until the deadline. A deadline, an error of NCCL's and Abort all end in ncclCommAbort,
-//     which frees whatever the device still waits in; later calls fail at once.
+//     which frees whatever the device still waits in; later calls fail at once. An abort of the
+//     host's group is one of this group.
 //  4. Ranks that call different collectives or sizes meet their deadline: NCCL cannot tell.
 //  5. Collectives may be captured; Await may not be called within a capture.
 #pragma once
@@ -29,8 +30,9 @@ inline constexpr size_t kScratchBytesPerRank = 16;  // a vector of its sum, or i
 
 struct CommunicatorOptions {
   const Library* library = nullptr;  // outlives the communicator
-  // The same ranks, in host memory: carries NCCL's id at the start, and is asked, while the ranks
-  // meet in NCCL, whether a peer has failed. Not kept.
+  // The same ranks, in host memory; outlives the communicator. Carries NCCL's id at the start, is
+  // asked in every wait whether the group has ended, and is aborted by the first failure here: none
+  // waits for its own deadline to learn what a peer knows.
   Communicator* host = nullptr;
   runtime::Runtime* runtime = nullptr;  // outlives the communicator
   runtime::StreamId stream{};
@@ -42,8 +44,7 @@ struct CommunicatorOptions {
 class NcclCommunicator final : public Communicator {
  public:
   // Meets the peers; null and one line when they do not come together. Every rank calls it. What a
-  // rank lacks it tells before NCCL is begun, and where one fails later the host group is aborted,
-  // which the others ask for while they wait in NCCL: none waits for another until its deadline.
+  // rank lacks it tells before NCCL is begun.
   static std::unique_ptr<NcclCommunicator> Create(const CommunicatorOptions& options,
                                                   std::string& error);
   ~NcclCommunicator() override;
@@ -57,12 +58,17 @@ class NcclCommunicator final : public Communicator {
   // Queued as the others are.
   CommFailure Barrier() override;
   void SetDeadline(int64_t wait_micros) override { wait_micros_ = wait_micros; }
+  int64_t wait_micros() const override { return wait_micros_; }
   void Abort() override;
   CommFailure failure() const override { return failure_; }
-  bool aborted() const override { return abort_asked_.load() || failure_ != CommFailure::kNone; }
+  bool aborted() const override { return AbortAsked() || failure_ != CommFailure::kNone; }
 
   // Until `event`, recorded behind collectives, has happened: within the deadline, or not at all.
   CommFailure Await(runtime::EventId event);
+  // What has failed so far, without a wait.
+  CommFailure Look() {
+    return failure_ == CommFailure::kNone ? PollAsync("a collective") : failure_;
+  }
   // What failed, in one line; empty while nothing has.
   const std::string& error() const { return error_; }
 
@@ -72,9 +78,7 @@ class NcclCommunicator final : public Communicator {
   std::string ReserveScratch();
   // Exchanges what each rank has come with: rank 0's id, and whether all have what they need.
   std::string Greet(const CommunicatorOptions& options, UniqueId& id);
-  bool AbortAsked() const {
-    return abort_asked_.load() || (joining_ != nullptr && joining_->aborted());
-  }
+  bool AbortAsked() const { return abort_asked_.load() || host_.aborted(); }
   // Takes what a call returned: OK, under way until the deadline, or a failure.
   CommFailure Settle(const char* what, Result result);
   CommFailure PollAsync(const char* what);
@@ -85,10 +89,10 @@ class NcclCommunicator final : public Communicator {
   const Library& library_;
   const Functions& nccl_;
   runtime::Runtime& runtime_;
+  Communicator& host_;
   const runtime::StreamId stream_;
   const int rank_;
   const int size_;
-  Communicator* joining_ = nullptr;  // the host's, while the ranks meet
   int64_t wait_micros_ = 2'000'000;
   size_t scratch_bytes_;
   float* scratch_ = nullptr;

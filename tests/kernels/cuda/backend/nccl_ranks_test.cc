@@ -10,7 +10,7 @@
 #include "kernels/cuda/emulate/emulated_runtime.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/rank_driver.h"
-#include "tests/kernels/cuda/nccl/fake_nccl.h"
+#include "tests/kernels/cuda/nccl/fake_nccl_file.h"
 #include "worker/model/model.h"
 
 namespace quire::golden {
@@ -31,18 +31,7 @@ class CudaNcclRanksTest : public testing::Test {
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
     golden_ = ReadGolden(folder + "/golden.json");
-    kernels::LibraryPlaces places;
-    places.named = std::string(QUIRE_FAKE_NCCL_FOLDER) + "/good";
-    std::string error;
-    library_ = cuda::nccl::Library::Open(places, error);
-    ASSERT_NE(library_, nullptr) << error;
-    // The same file is the same library: its controls are found by opening it once more.
-    file_ = kernels::OpenLibraryFile(library_->path(), error);
-    ASSERT_NE(file_, nullptr) << error;
-    Order({});
-  }
-  void Order(const cuda::test::FakeNcclOrders& orders) {
-    reinterpret_cast<cuda::test::FakeNcclSet>(file_->Symbol("fake_nccl_set"))(&orders);
+    ASSERT_EQ(fake_.Open(), "");
   }
   std::unique_ptr<RankDriver> Drive(bool over_nccl) {
     RankDriver::Options options;
@@ -50,7 +39,7 @@ class CudaNcclRanksTest : public testing::Test {
     options.make_backend = [this, over_nccl] {
       cuda::CudaOptions device;
       device.architecture = device.description = "emulated";
-      if (over_nccl) device.nccl = library_;
+      if (over_nccl) device.nccl = fake_.library();
       return cuda::MakeCudaBackend(
           std::make_unique<cuda::emulate::EmulatedRuntime>(7, cuda::emulate::Checks::kNone),
           device);
@@ -63,8 +52,7 @@ class CudaNcclRanksTest : public testing::Test {
 
   std::unique_ptr<model::Model> model_;
   Golden golden_;
-  std::shared_ptr<const cuda::nccl::Library> library_;
-  std::unique_ptr<kernels::SharedLibrary> file_;
+  cuda::test::FakeNcclFile fake_;
 };
 
 TEST_F(CudaNcclRanksTest, GiveTheBitsOfRanksThatSumOverTheHost) {
@@ -85,7 +73,7 @@ TEST_F(CudaNcclRanksTest, AnErrorOfTheLibraryEndsTheStep) {
   ASSERT_NE(nccl, nullptr);
   cuda::test::FakeNcclOrders orders;
   orders.call_error_at = 0;
-  Order(orders);
+  fake_.Order(orders);
   nccl->StepOfFailedGroup(std::span(golden_.tokens).first(4));
   for (const int rank : {0, 1}) {
     EXPECT_EQ(nccl->program(rank).Failure(),
@@ -96,7 +84,7 @@ TEST_F(CudaNcclRanksTest, AnErrorOfTheLibraryEndsTheStep) {
 TEST_F(CudaNcclRanksTest, AGroupThatDoesNotComeTogetherIsAFailedDevice) {
   cuda::test::FakeNcclOrders orders;
   orders.init_error = 2;
-  Order(orders);
+  fake_.Order(orders);
   const auto nccl = Drive(true);
   ASSERT_NE(nccl, nullptr);
   for (const int rank : {0, 1}) {

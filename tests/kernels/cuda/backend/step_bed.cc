@@ -1,9 +1,14 @@
 #include "tests/kernels/cuda/backend/step_bed.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <thread>
 #include <utility>
+
+#include "common/check.h"
 
 namespace quire::kernels::cuda::test {
 namespace {
@@ -41,18 +46,64 @@ struct StepBed::Step {
 };
 
 StepBed::StepBed(const BedOptions& options, std::unique_ptr<emulate::EmulatedRuntime> runtime) {
-  if (runtime == nullptr) {
-    runtime = std::make_unique<emulate::EmulatedRuntime>(3, emulate::Checks::kNone);
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    Rank& one = ranks_.emplace_back();
+    one.model = std::make_unique<quire::test::TinyProgram>(5, rank, options.ranks);
+    auto device = rank == 0 ? std::move(runtime) : nullptr;
+    if (device == nullptr) {
+      device = std::make_unique<emulate::EmulatedRuntime>(static_cast<uint64_t>(3 + rank),
+                                                          emulate::Checks::kNone);
+    }
+    one.runtime = device.get();
+    one.backend = MakeCudaBackend(std::move(device),
+                                  {"emulated", "emulated grid", options.start, options.nccl});
   }
-  runtime_ = runtime.get();
-  backend_ = MakeCudaBackend(std::move(runtime), {"emulated", "emulated grid", options.start});
-  load_.kv = DealLayers(model_.program.layer_windows, backend_->PageShape(model_.program, kBlock));
+  const Backend& backend = *ranks_.front().backend;
+  load_.kv = DealLayers(model().layer_windows, backend.PageShape(model(), kBlock));
   load_.page_count = options.pages;
   load_.max_tokens = options.max_tokens;
   load_.max_rows = options.max_rows;
   load_.max_samples = options.max_rows;
   load_.max_positions = options.max_positions;
-  program_ = backend_->Load(model_.program, load_);
+  load_.capture_wait_micros = options.capture_wait_micros;
+  if (options.ranks > 1) {
+    std::string error;
+    group_ = SharedGroup::Create(
+        {options.ranks, static_cast<size_t>(backend.EstimateSharedBytes(model(), load_))}, error);
+    QUIRE_CHECK_MSG(group_ != nullptr, error.c_str());
+    for (int rank = 0; rank < options.ranks; ++rank) {
+      ranks_[static_cast<size_t>(rank)].communicator = group_->Join(rank);
+      ranks_[static_cast<size_t>(rank)].communicator->SetDeadline(options.wait_micros);
+    }
+  }
+  OnEach([this](Rank& rank) {
+    ProgramOptions load = load_;
+    load.communicator = rank.communicator.get();
+    rank.program = rank.backend->Load(rank.model->program, load);
+  });
+}
+
+bool StepBed::Works() const {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return rank.program->Failure().empty(); });
+}
+
+void StepBed::SetDeadline(int64_t wait_micros) {
+  for (Rank& rank : ranks_) rank.communicator->SetDeadline(wait_micros);
+}
+
+// They leave together, as they came.
+StepBed::~StepBed() {
+  OnEach([](Rank& rank) { rank.program.reset(); });
+}
+
+void StepBed::OnEach(const std::function<void(Rank& rank)>& body) {
+  std::vector<std::thread> threads;
+  for (size_t rank = 1; rank < ranks_.size(); ++rank) {
+    threads.emplace_back([&, rank] { body(ranks_[rank]); });
+  }
+  body(ranks_.front());
+  for (std::thread& thread : threads) thread.join();
 }
 
 void StepBed::GivePages(Row& row, size_t index, std::mt19937_64& random,
@@ -112,12 +163,28 @@ void StepBed::Launch(std::vector<Row>& rows, const std::vector<size_t>& members,
   batch.sample_rows = samples;
   batch.sample_slots = slots;
   step.members = members;
-  program_->Launch(batch);
+  if (before_launch_) before_launch_(launches_);
+  ++launches_;
+  // Over host memory ranks wait for each other within a launch.
+  OnEach([&batch](Rank& rank) { rank.program->Launch(batch); });
 }
 
 void StepBed::Collect(std::vector<Row>& rows, const Step& step) {
-  std::vector<SampleOutput> outputs(step.members.size());
-  program_->Collect(outputs);
+  std::vector<std::vector<SampleOutput>> of_ranks(ranks_.size());
+  OnEach([&](Rank& rank) {
+    auto& outputs = of_ranks[static_cast<size_t>(&rank - ranks_.data())];
+    outputs.resize(step.members.size());
+    rank.program->Collect(outputs);
+  });
+  const std::vector<SampleOutput>& outputs = of_ranks.front();
+  for (size_t rank = 1; rank < ranks_.size() && Works(); ++rank) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      EXPECT_EQ(of_ranks[rank][i].token, outputs[i].token) << "of rank " << rank;
+      EXPECT_EQ(std::bit_cast<uint32_t>(of_ranks[rank][i].logprob),
+                std::bit_cast<uint32_t>(outputs[i].logprob))
+          << "of rank " << rank;
+    }
+  }
   for (size_t i = 0; i < outputs.size(); ++i) {
     Answer& answer = rows[step.members[i]].answer;
     answer.tokens.push_back(outputs[i].token);

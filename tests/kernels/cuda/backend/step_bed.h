@@ -5,12 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/collectives/shared_group.h"
 #include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/cuda/emulate/emulated_runtime.h"
 #include "tests/support/tiny_program.h"
@@ -37,13 +40,20 @@ struct BedOptions {
   int max_tokens = 160;
   int max_positions = 96;
   int64_t pages = 200;
+  // Of several each has a device of its own and the same steps; the bed holds their samples to each
+  // other. They meet in host memory, or by what stands in for NCCL.
+  int ranks = 1;
+  std::shared_ptr<const nccl::Library> nccl = nullptr;
+  int64_t wait_micros = 120'000'000;  // of ranks for each other: the machine may be busy
+  int64_t capture_wait_micros = 0;
 };
 
 class StepBed {
  public:
-  // Takes the runtime; null: an emulated one that only computes.
+  // Takes the runtime, of rank 0; null: an emulated one that only computes.
   explicit StepBed(const BedOptions& options,
                    std::unique_ptr<emulate::EmulatedRuntime> runtime = nullptr);
+  ~StepBed();
 
   struct Way {
     int in_flight = 1;   // steps
@@ -55,23 +65,43 @@ class StepBed {
   // Each sequence gets so many tokens.
   std::vector<Answer> Serve(const std::vector<Sequence>& sequences, size_t tokens, const Way& way);
 
-  LoadedProgram& program() { return *program_; }
-  emulate::EmulatedRuntime& runtime() { return *runtime_; }
+  LoadedProgram& program(int rank = 0) { return *ranks_[static_cast<size_t>(rank)].program; }
+  emulate::EmulatedRuntime& runtime(int rank = 0) {
+    return *ranks_[static_cast<size_t>(rank)].runtime;
+  }
   const ProgramOptions& options() const { return load_; }
-  const StepProgram& model() const { return model_.program; }
+  const StepProgram& model() const { return ranks_.front().model->program; }
+  // No rank has failed.
+  bool Works() const;
+  // Of waits of ranks for each other.
+  void SetDeadline(int64_t wait_micros);
+  // Told before each launch how many there were before.
+  void BeforeLaunch(std::function<void(int step)> hook) { before_launch_ = std::move(hook); }
+  // The ranks' group is taken down from outside.
+  void AbortGroup() { group_->Abort(); }
+  int MaxInFlight() const { return ranks_.front().backend->MaxInFlight(model()); }
 
  private:
   struct Row;
   struct Step;
+  struct Rank {
+    std::unique_ptr<quire::test::TinyProgram> model;
+    std::unique_ptr<Communicator> communicator;
+    emulate::EmulatedRuntime* runtime = nullptr;  // the backend's
+    std::unique_ptr<Backend> backend;
+    std::unique_ptr<LoadedProgram> program;
+  };
+  // One thread for each rank: they wait for each other.
+  void OnEach(const std::function<void(Rank& rank)>& body);
   void Launch(std::vector<Row>& rows, const std::vector<size_t>& members, Step& step, bool ahead);
   void Collect(std::vector<Row>& rows, const Step& step);
   void GivePages(Row& row, size_t index, std::mt19937_64& random, std::vector<int32_t>& free_pages);
 
-  quire::test::TinyProgram model_{5};
-  emulate::EmulatedRuntime* runtime_ = nullptr;  // the backend's
-  std::unique_ptr<Backend> backend_;
-  ProgramOptions load_;
-  std::unique_ptr<LoadedProgram> program_;
+  ProgramOptions load_;  // of rank 0
+  std::unique_ptr<SharedGroup> group_;
+  std::vector<Rank> ranks_;
+  std::function<void(int step)> before_launch_;
+  int launches_ = 0;
 };
 
 }  // namespace quire::kernels::cuda::test

@@ -43,6 +43,7 @@ struct State {
   FakeNcclCounts counts;
   std::map<uint64_t, std::shared_ptr<Group>> groups;
   uint64_t next_id = 1;
+  uint64_t orders_given = 0;
 };
 State& Fake() {
   static State state;
@@ -65,7 +66,9 @@ struct FakeComm {
   int rank = 0;
   int polls = 0;         // that still say "in progress"
   nccl::Result end = 0;  // what it then says
+  uint64_t orders = 0;   // that `calls` and `before` are since
   int calls = 0;         // ops that were queued
+  size_t before = 0;     // meetings that this rank had come to then
   size_t begun = 0;      // meetings that this rank has come to
   bool aborted = false;
   bool joined = false;
@@ -73,6 +76,14 @@ struct FakeComm {
 };
 
 bool For(const FakeComm& comm) { return Fake().orders.rank < 0 || Fake().orders.rank == comm.rank; }
+
+// Ops are counted anew from the latest orders on.
+void CountFromOrders(FakeComm& comm) {
+  if (comm.orders == Fake().orders_given) return;
+  comm.orders = Fake().orders_given;
+  comm.calls = 0;
+  comm.before = comm.begun;
+}
 
 // As a device sees a collective: 1 when it is over.
 int PollOp(void* argument) {
@@ -83,7 +94,8 @@ int PollOp(void* argument) {
   Group& group = *comm.group;
   if (group.broken) return op.phase == 2 ? 1 : 0;
   if (op.phase == 0) {
-    const int number = static_cast<int>(comm.begun);
+    CountFromOrders(comm);
+    const int number = static_cast<int>(comm.begun - comm.before);
     if (For(comm) && Fake().orders.hang_at == number) return 0;
     op.meeting = comm.begun++;
     if (group.meetings.size() <= op.meeting) group.meetings.resize(op.meeting + 1);
@@ -111,6 +123,7 @@ int PollOp(void* argument) {
   }
   if (meeting.took < group.size) return 0;  // a peer still reads what was sent
   op.phase = 0;
+  ++Fake().counts.ops;
   return 1;
 }
 
@@ -120,6 +133,7 @@ nccl::Result Queue(Op op, void* stream) {
   bool in_progress = false;
   {
     const std::lock_guard lock(Fake().mutex);
+    CountFromOrders(*op.comm);
     const int number = op.comm->calls++;
     if (For(*op.comm) && Fake().orders.call_error_at == number) return 3;
     op.comm->polls = Fake().orders.polls_of_op;
@@ -140,6 +154,7 @@ void fake_nccl_set(const FakeNcclOrders* orders) {
   const std::lock_guard lock(Fake().mutex);
   Fake().orders = *orders;
   Fake().counts = {};
+  ++Fake().orders_given;
 }
 void fake_nccl_read(FakeNcclCounts* counts) {
   const std::lock_guard lock(Fake().mutex);

@@ -5,7 +5,7 @@
 
 namespace quire::kernels::cuda::test {
 
-// Ops count from 0 within a communicator; −1: never.
+// Ops count from 0 within a communicator, from these orders on; −1: never.
 struct FakeNcclOrders {
   int rank = -1;            // that they are for; −1: all
   int polls_of_init = 0;    // times that a start is still under way
@@ -23,6 +23,7 @@ struct FakeNcclCounts {
   int destroyed = 0;
   int finalized = 0;
   int blocking = 0;  // communicators that were not asked to be non-blocking
+  int ops = 0;       // that ended, of every rank
 };
 
 using FakeNcclSet = void (*)(const FakeNcclOrders* orders);  // "fake_nccl_set": also clears counts
