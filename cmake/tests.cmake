@@ -44,6 +44,12 @@ if(QUIRE_EMULATED_CUDA)
                  ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
   target_compile_definitions(test_kernels_cuda_backend PRIVATE QUIRE_FAKE_NCCL_FOLDER="${QUIRE_FAKE_NCCL}")
   add_dependencies(test_kernels_cuda_backend fake_nccl_good)
+  # Whole steps with every check of the emulated grid.
+  quire_test(kernels/cuda/chain DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/model common/json
+             LIBS quire_cuda_ops quire_test_support)
+  target_sources(test_kernels_cuda_chain PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
+                 ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
+                 ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/backend/step_bed.cc)
   if(TARGET test_kernels_cuda)
     target_sources(test_kernels_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
   endif()

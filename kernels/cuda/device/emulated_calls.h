@@ -26,6 +26,9 @@ const Place& Here();
 unsigned char* SharedBuffer();
 uint32_t SharedBytes();
 
+// From here on what the kernels wrote that were launched before is ordered before this thread.
+void WaitForEarlierKernels();
+
 void BlockBarrier();
 void WarpBarrier();
 // Orders the calling thread's accesses, and those that it has synchronised with, before its later

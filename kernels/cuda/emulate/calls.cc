@@ -152,6 +152,7 @@ using emulate::Running;
 const Place& Here() { return Running().Self().place; }
 unsigned char* SharedBuffer() { return Running().SelfBlock().shared; }
 uint32_t SharedBytes() { return Running().shared_bytes(); }
+void WaitForEarlierKernels() { Running().Self().waited = true; }
 void BlockBarrier() { Running().BlockBarrier(); }
 void WarpBarrier() { Running().Meet(&emulate::MeetBarrier, nullptr); }
 void Fence() { Running().Fence(); }

@@ -172,6 +172,7 @@ runtime::Error EmulatedRuntime::Synchronize(StreamId stream) {
   while (!streams_[At(stream)].queue.empty()) {
     if (!RunOne()) return "synchronize: the stream waits for work that never runs";
   }
+  streams_[At(stream)].running = 0;
   RunSome();
   return violations_.empty() ? Error() : violations_.front();
 }
@@ -257,6 +258,7 @@ runtime::Error EmulatedRuntime::LaunchGraph(GraphId graph, StreamId stream) {
   work.kind = Work::Kind::kGraph;
   work.graph = found->second;
   work.done.assign(found->second->nodes.size(), 0);
+  work.running.assign(found->second->nodes.size(), 0);
   return Enqueue(stream, std::move(work));
 }
 
@@ -280,7 +282,8 @@ bool EmulatedRuntime::RunOne() {
   Work& work = s.queue.front();
   if (work.kind == Work::Kind::kGraph) {
     if (!RunNode(work)) return true;
-  } else if (!Do(work)) {
+    s.running = 0;
+  } else if (!Do(work, s.running)) {
     return true;  // it waits for something outside, as a device would
   }
   s.queue.pop_front();
@@ -303,12 +306,18 @@ bool EmulatedRuntime::RunNode(Work& launch) {
   if (ready.empty()) return true;
   const size_t node = ready[random_.Below(static_cast<uint32_t>(ready.size()))];
   Work work = nodes[node].work;
-  if (!Do(work)) return false;
+  const std::vector<size_t>& after = nodes[node].after;
+  uint32_t running = after.size() == 1 ? launch.running[after.front()] : 0;
+  if (!Do(work, running)) return false;
+  launch.running[node] = running;
   launch.done[node] = 1;
   return std::find(launch.done.begin(), launch.done.end(), 0) == launch.done.end();
 }
 
-bool EmulatedRuntime::Do(Work& work) {
+bool EmulatedRuntime::Do(Work& work, uint32_t& running) {
+  const uint32_t before = running;
+  // Whatever is no launch waits for the end of those before it; a record nobody sees.
+  if (work.kind != Work::Kind::kRecord) running = 0;
   switch (work.kind) {
     case Work::Kind::kCopy:
       if (work.bytes > 0) memmove(work.to, work.from, work.bytes);
@@ -318,7 +327,8 @@ bool EmulatedRuntime::Do(Work& work) {
       return true;
     case Work::Kind::kLaunch: {
       work.shape.params = work.params.data();
-      Report report = emulator_.Run(work.kernel, work.shape, random_.Next());
+      Report report = emulator_.Run(work.kernel, work.shape, random_.Next(), before);
+      running = before == 0 ? report.first_block : before;
       counters_[work.kernel.name].Add(report.counters);
       for (std::string& v : report.violations) {
         if (violations_.size() < Emulator::kMaxViolations) violations_.push_back(std::move(v));

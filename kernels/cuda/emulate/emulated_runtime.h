@@ -3,7 +3,8 @@
 //
 // Owned by a test or an emulated rank; one thread. What host code must not rely on is what this
 // runtime does: nothing runs when it is called, streams overtake each other, a copy reads host
-// memory late, graphs run their nodes in any order that their edges allow.
+// memory late, graphs run their nodes in any order that their edges allow, a kernel begins before
+// the one in front of it has ended.
 #pragma once
 
 #include <deque>
@@ -92,6 +93,7 @@ class EmulatedRuntime : public runtime::Runtime {
     uint64_t record = 0;  // the count of Records that a wait is for, or that this one is
     std::shared_ptr<const Graph> graph;  // of this runtime, and of launches that are under way
     std::vector<char> done;              // by node of the graph
+    std::vector<uint32_t> running;       // by node, as Stream::running behind it
   };
   struct Node {
     Work work;
@@ -104,6 +106,9 @@ class EmulatedRuntime : public runtime::Runtime {
     std::deque<Work> queue;
     uint64_t capture = 0;        // 0: none
     std::vector<size_t> newest;  // nodes that its next captured work comes after
+    // The first block of the oldest launch that may still run when the next one begins: launches
+    // that follow each other directly overlap. 0: all have ended.
+    uint32_t running = 0;
   };
   struct Event {
     uint64_t recorded = 0;
@@ -121,8 +126,9 @@ class EmulatedRuntime : public runtime::Runtime {
   void RunSome();
   // One node of a graph. True when all have run.
   bool RunNode(Work& launch);
-  // False for a call that has to be asked again.
-  bool Do(Work& work);
+  // False for a call that has to be asked again. `running` is as it is in front of the work, and
+  // becomes what it is behind it.
+  bool Do(Work& work, uint32_t& running);
 
   Emulator emulator_;
   Random random_;

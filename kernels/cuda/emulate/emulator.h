@@ -7,7 +7,8 @@
 //
 // Found exactly, whatever the interleaving: races in shared and global memory, reads of shared
 // memory that nobody wrote, touching bytes of an asynchronous copy before its wait, accesses
-// outside allocations, barriers that not all threads reach, copies that nobody waited for.
+// outside allocations, barriers that not all threads reach, copies that nobody waited for, and what
+// a kernel uses of another's that was launched before it and not waited for.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,7 @@ struct Counters {
 struct Report {
   std::vector<std::string> violations;  // each kind once per kernel, at most kMaxViolations
   Counters counters;
+  uint32_t first_block = 0;  // blocks count over all launches, from 1
 };
 
 // kNone: results alone. Nothing is checked, counted or delayed, blocks run one after another, and
@@ -58,7 +60,11 @@ class Emulator {
 
   DeviceMemory& memory() { return *memory_; }
 
-  Report Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape, uint64_t seed);
+  // `running`: the first block of the oldest launch that a device could still be running when this
+  // one begins, whose and whose followers' accesses are not ordered before those of a thread that
+  // has not waited. 0: there is none.
+  Report Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape, uint64_t seed,
+             uint32_t running = 0);
 
  private:
   std::unique_ptr<DeviceMemory> memory_;

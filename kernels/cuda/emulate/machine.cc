@@ -108,12 +108,13 @@ void Machine::FinishBlock(Block& block) {
 }
 
 Report Machine::Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape,
-                    uint64_t seed) {
+                    uint64_t seed, uint32_t running) {
   report_ = Report();
   random_ = Random(seed);
   kernel_ = &kernel;
   shape_ = shape;
-  first_serial_ = next_serial_;
+  first_serial_ = report_.first_block = next_serial_;
+  running_serial_ = running == 0 ? first_serial_ : running;
   ready_.clear();
   released_.clear();
   report_.counters.launches = 1;
@@ -256,6 +257,10 @@ void Machine::EndThread() {
     for (PendingCopy& copy : self.copies) Move(copy);
     self.copies.clear();
   }
+  if (!self.waited) {
+    // Its end would stand for the ends of the kernels before it, which may still run.
+    Violation(self, "ends without having waited for the kernels before it");
+  }
   const bool last = --SelfBlock().alive == 0;
   Thread* next = last ? nullptr : Pick();
   void* dead = nullptr;
@@ -300,7 +305,7 @@ Emulator::Emulator(Checks checks)
 Emulator::~Emulator() = default;
 
 Report Emulator::Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape,
-                     uint64_t seed) {
+                     uint64_t seed, uint32_t running) {
   const uint64_t blocks = uint64_t{shape.grid_x} * shape.grid_y * shape.grid_z;
   // Of a grid, x may have 2³¹ − 1 blocks, which the bound on all of them is within.
   constexpr uint32_t kMaxGridYZ = 65'535;
@@ -318,7 +323,7 @@ Report Emulator::Run(const runtime::KernelHandle& kernel, const runtime::LaunchS
         "and 4096 of params");
     return report;
   }
-  return machine_->Run(kernel, shape, seed);
+  return machine_->Run(kernel, shape, seed, running);
 }
 
 }  // namespace quire::kernels::cuda::emulate

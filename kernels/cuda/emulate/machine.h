@@ -48,6 +48,7 @@ struct Thread {
   std::vector<Stamp> seen;     // read by its atomics since its last fence
   std::vector<PendingCopy> copies;
   uint32_t commits = 0;
+  bool waited = false;  // for the kernels that were launched before
 
   uint32_t Lane() const { return place.thread % 32; }
 };
@@ -87,7 +88,9 @@ class Machine {
   Machine(DeviceMemory& memory, Checks checks) : memory_(memory), checks_(checks == Checks::kAll) {}
   ~Machine();
 
-  Report Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape, uint64_t seed);
+  // As Emulator::Run.
+  Report Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape, uint64_t seed,
+             uint32_t running);
 
   // Called by the running thread.
   Thread& Self() { return *current_; }
@@ -146,7 +149,8 @@ class Machine {
   void* host_stack_pointer_ = nullptr;
   Random random_{0};
   uint32_t next_serial_ = 1;
-  uint32_t first_serial_ = 1;
+  uint32_t first_serial_ = 1;    // of this launch
+  uint32_t running_serial_ = 1;  // of the oldest launch that may still run
 
   const runtime::KernelHandle* kernel_ = nullptr;
   runtime::LaunchShape shape_;

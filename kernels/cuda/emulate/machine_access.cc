@@ -47,7 +47,8 @@ Stamp Machine::Now(const Thread& thread) const {
 }
 
 Accessor Machine::AccessorOf(const Thread& thread) const {
-  return Accessor{Now(thread), first_serial_, &thread.warp->block->acquisitions};
+  return Accessor{Now(thread), thread.waited ? first_serial_ : running_serial_,
+                  &thread.warp->block->acquisitions};
 }
 
 bool Machine::InShared(const void* at) {
@@ -104,7 +105,10 @@ bool Machine::TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access ac
   for (size_t i = offset; i < offset + bytes;) {
     const uint32_t first = i % 4;
     const uint32_t count = static_cast<uint32_t>(std::min<size_t>(4 - first, offset + bytes - i));
-    const Conflict conflict = global_shadow_.Touch(memory_.CellAt(i), first, count, access, now);
+    Conflict conflict = global_shadow_.Touch(memory_.CellAt(i), first, count, access, now);
+    if (conflict.other.block != 0 && conflict.other.block < first_serial_) {
+      conflict.what = "uses memory of a kernel before it that it has not waited for";
+    }
     if (conflict.what != nullptr && good) {
       Violation(thread, Describe(conflict, "global", i));
       good = false;

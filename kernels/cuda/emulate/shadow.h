@@ -13,8 +13,9 @@
 //    folded to the smallest of: one thread, lanes of one warp, warps of one block, several blocks.
 // 2. What several blocks have read in a launch no thread may write in that launch. (Ordering all of
 //    those reads before a write is possible in principle; no kernel here does so.)
-// 3. Stamps of an earlier launch are ordered before everything: a launch begins after those that
-//    the runtime ordered before it.
+// 3. Stamps of an earlier launch are ordered before everything that a thread does after it has
+//    waited for the launches before its own, which the runtime orders; before that, only stamps of
+//    launches that had ended by then.
 #pragma once
 
 #include <array>
@@ -57,7 +58,7 @@ struct Acquisition {
 // The thread that accesses, now.
 struct Accessor {
   Stamp stamp;
-  uint32_t first_block = 1;                                // of this launch
+  uint32_t first_block = 1;  // blocks below it had ended before the thread came so far
   const std::vector<Acquisition>* acquisitions = nullptr;  // of its block
 };
 

@@ -7,16 +7,41 @@
 
 namespace quire::kernels::cuda {
 
-// Sums tiles [first, last) of K from zero through the ring.
+// Starts the copies of the first stages. No kernel writes weights: where few rows are multiplied,
+// and weights are nearly all that is read, they are on their way before the kernels in front of
+// this one have ended. A wide tile begins stage by stage: its first product waits for one alone.
 template <class Tile>
-QUIRE_DEVICE void SumPiece(const GemmParams& params, int first, int last, Tile& tile) {
-  const GemmCorner corner{BlockY() * kGemmRows, BlockX() * Tile::kTokens, first};
-  tile.Clear();
+QUIRE_DEVICE void BeginRing(const GemmParams& params, int last, const GemmCorner& corner,
+                            bool first_piece) {
+  constexpr bool kWeightsAhead = Tile::kTokens <= 64;
+  if (kWeightsAhead) {
+#pragma unroll
+    for (int ahead = 0; ahead < Tile::kStages - 1; ++ahead) {
+      if (corner.tile + ahead < last) Tile::FillWeights(params, ahead, corner.tile + ahead, corner);
+    }
+  }
+  if (first_piece) {
+    WaitForEarlierKernels();
+    LetLaterKernelsBegin();
+  }
 #pragma unroll
   for (int ahead = 0; ahead < Tile::kStages - 1; ++ahead) {
-    if (first + ahead < last) Tile::Fill(params, ahead, first + ahead, corner);
+    const int tile = corner.tile + ahead;
+    if (tile < last) {
+      if (!kWeightsAhead) Tile::FillWeights(params, ahead, tile, corner);
+      Tile::FillTokens(params, ahead, tile, corner);
+    }
     AsyncCommit();
   }
+}
+
+// Sums tiles [first, last) of K from zero through the ring.
+template <class Tile>
+QUIRE_DEVICE void SumPiece(const GemmParams& params, int first, int last, bool first_piece,
+                           Tile& tile) {
+  const GemmCorner corner{BlockY() * kGemmRows, BlockX() * Tile::kTokens, first};
+  tile.Clear();
+  BeginRing<Tile>(params, last, corner, first_piece);
   int slot = 0;
   for (int at = first; at < last; ++at) {
     AsyncWait<Tile::kStages - 2>();
@@ -25,7 +50,10 @@ QUIRE_DEVICE void SumPiece(const GemmParams& params, int first, int last, Tile& 
     BlockBarrier();
     const int next = at + Tile::kStages - 1;
     const int filled = slot == 0 ? Tile::kStages - 1 : slot - 1;
-    if (next < last) Tile::Fill(params, filled, next, corner);
+    if (next < last) {
+      Tile::FillWeights(params, filled, next, corner);
+      Tile::FillTokens(params, filled, next, corner);
+    }
     AsyncCommit();
     tile.Multiply(params, slot, at);
     slot = slot + 1 == Tile::kStages ? 0 : slot + 1;
@@ -111,7 +139,7 @@ QUIRE_DEVICE void Gemm(const GemmParams& params) {
   for (int piece = first_piece; piece < last_piece; ++piece) {
     const int first = piece * params.tiles_per_split;
     const int last = first + params.tiles_per_split;
-    SumPiece(params, first, last < tiles ? last : tiles, tile);
+    SumPiece(params, first, last < tiles ? last : tiles, piece == first_piece, tile);
     if (piece == first_piece) {
       total = tile;
     } else {

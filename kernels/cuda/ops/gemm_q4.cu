@@ -7,9 +7,9 @@ using Few = QuantisedTile<4, 8, 8>;
 using Some = QuantisedTile<4, 32, 6>;
 using Many = QuantisedTile<4, 128, 4>;
 
-QUIRE_KERNEL(gemm_q4_8, GemmParams, kGemmThreads, 2) { Gemm<Few>(params); }
-QUIRE_KERNEL(gemm_q4_32, GemmParams, kGemmThreads, 2) { Gemm<Some>(params); }
-QUIRE_KERNEL(gemm_q4_128, GemmParams, kGemmThreads, 1) { Gemm<Many>(params); }
+QUIRE_KERNEL_AHEAD(gemm_q4_8, GemmParams, kGemmThreads, 2) { Gemm<Few>(params); }
+QUIRE_KERNEL_AHEAD(gemm_q4_32, GemmParams, kGemmThreads, 2) { Gemm<Some>(params); }
+QUIRE_KERNEL_AHEAD(gemm_q4_128, GemmParams, kGemmThreads, 1) { Gemm<Many>(params); }
 
 GemmKernel QuantisedKernel4(int m) {
   if (m <= 8) return GemmKernelOf<Few>(QUIRE_KERNEL_OF(gemm_q4_8, kGemmThreads));

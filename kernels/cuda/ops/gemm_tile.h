@@ -91,11 +91,15 @@ struct GemmTile {
     }
   }
 
-  // Starts the copies of one stage.
-  QUIRE_DEVICE static void Fill(const GemmParams& params, int slot, int tile,
-                                const GemmCorner& corner) {
+  // Start the copies of one stage.
+  QUIRE_DEVICE static void FillWeights(const GemmParams& params, int slot, int tile,
+                                       const GemmCorner& corner) {
+    Copy<kGemmRows>(SharedMemory() + slot * kStageBytes, {params.weight, params.n, params.k},
+                    corner.row, tile * kGemmDepth);
+  }
+  QUIRE_DEVICE static void FillTokens(const GemmParams& params, int slot, int tile,
+                                      const GemmCorner& corner) {
     unsigned char* stage = SharedMemory() + slot * kStageBytes;
-    Copy<kGemmRows>(stage, {params.weight, params.n, params.k}, corner.row, tile * kGemmDepth);
     Copy<kTokens>(stage + kGemmRows * kGemmRowBytes, {params.x, params.m, params.k}, corner.token,
                   tile * kGemmDepth);
   }

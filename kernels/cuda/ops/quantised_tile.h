@@ -43,8 +43,8 @@ struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
     }
   }
 
-  QUIRE_DEVICE static void Fill(const GemmParams& params, int slot, int tile,
-                                const GemmCorner& corner) {
+  QUIRE_DEVICE static void FillWeights(const GemmParams& params, int slot, int tile,
+                                       const GemmCorner& corner) {
     const QuantisedWeight& weight = params.quantised;
     unsigned char* stage = SharedMemory() + slot * kStageBytes;
     int64_t at = static_cast<int64_t>(tile) * weight.tile_bytes;
@@ -58,6 +58,10 @@ struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
       at += weight.super_bytes;
     }
     CopyStreams(params, stage, corner.row, {at, weight.tile_bytes});
+  }
+  QUIRE_DEVICE static void FillTokens(const GemmParams& params, int slot, int tile,
+                                      const GemmCorner& corner) {
+    unsigned char* stage = SharedMemory() + slot * kStageBytes;
     Base::template Copy<Base::kTokens>(stage + kWeightBytes, {params.x, params.m, params.k},
                                        corner.token, tile * kGemmDepth);
   }

@@ -4,7 +4,9 @@
 // and interleaved as far as events allow. A Runtime is owned by one rank and called from one
 // thread.
 //
-// 1. Work of one stream runs in order; work of two streams is ordered by events only.
+// 1. Work of one stream runs in order; work of two streams is ordered by events only. A kernel
+//    that follows another directly may begin before that one has ended, also in a graph: it waits
+//    in its own code (device/kernel.h), and every kernel does.
 // 2. Nothing has happened, also no copy out of host memory, before a Synchronize that covers it has
 //    returned, or Query has said so. Host memory that a copy names must live, unchanged, until
 //    then.

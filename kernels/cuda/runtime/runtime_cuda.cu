@@ -75,7 +75,7 @@ struct RangeCalls {
 
 class CudaRuntime final : public Runtime {
  public:
-  explicit CudaRuntime(int device) : device_(device) {}
+  CudaRuntime(int device, bool overlaps) : device_(device), overlaps_(overlaps) {}
   ~CudaRuntime() override {
     while (!ranges_.empty()) FreeRange(ranges_.begin()->first);
     for (const auto& [id, graph] : graphs_) cudaGraphExecDestroy(graph);
@@ -211,6 +211,12 @@ class CudaRuntime final : public Runtime {
     config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
     config.dynamicSmemBytes = shape.shared_bytes;
     config.stream = At(stream);
+    // It may begin when all blocks of the kernel before it have let it, and waits in its own code.
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &early;
+    config.numAttrs = overlaps_ ? 1 : 0;
     void* args[] = {const_cast<void*>(shape.params)};
     return Said(kernel.name, cudaLaunchKernelExC(&config, kernel.entry, args));
   }
@@ -292,6 +298,7 @@ class CudaRuntime final : public Runtime {
     std::vector<std::pair<CUdeviceptr, size_t>> mapped;
   };
   const int device_;
+  const bool overlaps_;  // kernels begin before those in front of them have ended
   RangeCalls calls_;
   std::map<void*, Range> ranges_;
   std::vector<cudaStream_t> streams_;
@@ -323,7 +330,7 @@ std::unique_ptr<Runtime> MakeCudaRuntime(int device, Error& error) {
   }
   error = Said("take the CUDA device", cudaSetDevice(device));
   if (!error.empty()) return nullptr;
-  return std::make_unique<CudaRuntime>(device);
+  return std::make_unique<CudaRuntime>(device, /*overlaps=*/major >= 9);
 }
 
 }  // namespace quire::kernels::cuda::runtime

@@ -3,9 +3,10 @@
 
 Fails on a compile error or warning, spilled registers, a stack frame, notes of serialised tensor-core products, a kernel
 without a row in budget.csv or a row without a kernel, registers above the row's ceiling, and machine code that lacks an
-instruction class of the row (`LDG.E.128`; several are parted by blanks, a|b is one of two). The other columns of
-budget.csv are held by tests/kernels/cuda (counters of the emulated grid). First the gate itself is tried on kernels
-that it must refuse. Compiled files are kept in .cache/cuda-gate by the hash of all that they come from.
+instruction class of the row (`LDG.E.128`; several are parted by blanks, a|b is one of two) or, on devices that launch
+kernels early, the wait for those before it. The other columns of budget.csv are held by tests/kernels/cuda (counters of
+the emulated grid). First the gate itself is tried on kernels that it must refuse. Compiled files are kept in
+.cache/cuda-gate by the hash of all that they come from.
 """
 import concurrent.futures
 import csv
@@ -25,10 +26,11 @@ from compiler import ARCHITECTURES, compile_file  # noqa: E402
 ROOT = compiler.ROOT
 # Notes of ptxas that cost an order of magnitude and that it does not call errors.
 SERIALISED = re.compile(r"\bC75(?:08|10|11|17|19)\b|serializ", re.I)
-DECLARED = re.compile(r"^QUIRE_KERNEL\(\s*(\w+)", re.M)
+DECLARED = re.compile(r"^QUIRE_KERNEL(?:_AHEAD)?\(\s*(\w+)", re.M)
 # A test that holds kernels to their rows names each of them; to name one elsewhere holds nothing.
 TEST = re.compile(r"^TEST(?:_[FP])?\(.*?^}$", re.M | re.S)
 HOLDS = "ExpectWithinBudget("
+WAITS = "ACQBULK"  # the machine code of griddepcontrol.wait
 
 
 class Kernel:
@@ -89,6 +91,8 @@ def complaints(compiled, rows, names):
             if name in rows and kernel.registers > int(rows[name]["max_registers"]):
                 wrong.append(f"{name}: {kernel.registers} registers on {arch}; "
                              f"at most {rows[name]['max_registers']}")
+        if not error and not has_class(machine_code.get(name, set()), WAITS):
+            wrong.append(f"{name}: does not wait for the kernels before it")
         if name in rows and not error:
             for wanted in rows[name]["machine_code"].split():
                 if not has_class(machine_code.get(name, set()), wanted):
@@ -121,7 +125,7 @@ def try_the_gate(tools):
     narrow = compile_file(tools, ROOT / "tests/kernels/cuda/gate/narrow.cu")
     row = {"max_registers": "255", "machine_code": "LDG.E.128 HMMA|LDG.E"}
     found = "\n".join(complaints(naive, {}, ["gate_spills", "gate_stack"]) +
-                      complaints(narrow, {"gate_narrow": row}, ["gate_narrow"]))
+                      complaints(narrow, {"gate_narrow": row}, ["gate_narrow", "gate_early"]))
     note = read_ptxas("ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized")[1]
     few = "\n".join(complaints(narrow, {"gate_narrow": {**row, "max_registers": "1"}}, ["gate_narrow"]))
     held = held_by('TEST(A, B) {\n  EXPECT_EQ(Run("named"), "");\n  // ExpectWithinBudget(r, "told", 1, 0);\n}\n'
@@ -131,9 +135,12 @@ def try_the_gate(tools):
               "a kernel that no test holds to its row": held == {"one", "two"},
               "files of another release of the toolkit": len(set(keys_under("13.0", "13.1", "13.1"))) == 2,
               "a stack frame": "gate_stack: a stack frame" in found,
+              "a kernel that does not wait": "gate_early: does not wait" in found,
               "an instruction class that is missing": "gate_narrow: no LDG.E.128" in found,
               "serialised tensor-core products": bool(note), "too many registers": "at most 1" in few}
     wrong = [f"the gate lets {what} pass" for what, good in checks.items() if not good]
+    if "gate_narrow: does not wait" in found:
+        wrong.append("the gate does not see a wait")
     if "HMMA|LDG.E" in found:
         wrong.append("the gate does not know one class of two")
     return wrong

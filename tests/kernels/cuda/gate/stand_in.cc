@@ -12,6 +12,8 @@ namespace {
 int pinned = 0;      // blocks of host memory that are allocated
 bool maps = false;   // whether they get an address on the device
 int still_busy = 0;  // times that stream or event say so; −1: for ever
+int major = 9;       // of the device's compute capability
+bool early = false;  // whether the last kernel may begin before those in front of it have ended
 
 cudaError_t Busy() {
   if (still_busy == 0) return cudaSuccess;
@@ -31,8 +33,16 @@ cudaError_t CUDARTAPI cudaGetDeviceCount(int* count) {
   *count = 1;
   return cudaSuccess;
 }
-cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = 9;
+cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr of, int) {
+  *value = of == cudaDevAttrComputeCapabilityMajor ? major : 1 << 20;
+  return cudaSuccess;
+}
+cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
+  early = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    early = early || (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                      config->attrs[i].val.programmaticStreamSerializationAllowed != 0);
+  }
   return cudaSuccess;
 }
 cudaError_t CUDARTAPI cudaSetDevice(int) { return cudaSuccess; }
@@ -100,6 +110,20 @@ void TryWaits(Runtime& runtime) {
   Expect(!runtime.Synchronize(event).empty(), "an event that never happens is given up");
 }
 
+// From compute capability 9.0 on kernels begin early; an older device knows no such attribute.
+void TryOverlap() {
+  for (const int device : {8, 9, 12}) {
+    major = device;
+    Error error;
+    const auto runtime = MakeCudaRuntime(0, error);
+    Expect(runtime != nullptr, "a device is there");
+    StreamId stream{};
+    Expect(runtime->CreateStream(&stream).empty(), "it has a stream");
+    Expect(runtime->Launch(stream, {"kernel", nullptr, 32}, {}).empty(), "a kernel is launched");
+    Expect(early == (device >= 9), "it begins early where the device can");
+  }
+}
+
 int Main() {
   Error error;
   const auto runtime = MakeCudaRuntime(0, error);
@@ -109,6 +133,7 @@ int Main() {
   }
   TryMappedMemory(*runtime);
   TryWaits(*runtime);
+  TryOverlap();
   return wrong == 0 ? 0 : 1;
 }
 

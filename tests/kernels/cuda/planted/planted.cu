@@ -227,6 +227,44 @@ QUIRE_KERNEL(planted_loads_144, PlantedParams, kPlantedThreads, 1) { Loads<144>(
 runtime::KernelHandle ConflictingLoads() { return QUIRE_KERNEL_OF(planted_loads_128, 128); }
 runtime::KernelHandle SpreadLoads() { return QUIRE_KERNEL_OF(planted_loads_144, 128); }
 
+QUIRE_KERNEL(planted_writer, PlantedParams, kPlantedThreads, 1) {
+  const int t = ThreadIndex();
+  params.partial[t] = params.in[t] * 2.0f + params.out[t];
+}
+template <Follower kKind>
+QUIRE_DEVICE void Follow(const PlantedParams& params) {
+  const int t = ThreadIndex();
+  const float constant = params.in[t];
+  float read = 0.0f;
+  if (kKind == Follower::kReadsEarly) read = params.partial[t];
+  if (kKind == Follower::kWritesEarly) params.out[t] = 0.0f;
+  if (kKind != Follower::kNeverWaits) WaitForEarlierKernels();
+  LetLaterKernelsBegin();
+  if (kKind == Follower::kNeverWaits) return;  // and uses nothing of the writer's
+  if (kKind != Follower::kReadsEarly) read = params.partial[t];
+  params.out[t] = read + constant - params.in[t];
+}
+QUIRE_KERNEL_AHEAD(planted_follow_right, PlantedParams, kPlantedThreads, 1) {
+  Follow<Follower::kRight>(params);
+}
+QUIRE_KERNEL_AHEAD(planted_follow_reads, PlantedParams, kPlantedThreads, 1) {
+  Follow<Follower::kReadsEarly>(params);
+}
+QUIRE_KERNEL_AHEAD(planted_follow_writes, PlantedParams, kPlantedThreads, 1) {
+  Follow<Follower::kWritesEarly>(params);
+}
+QUIRE_KERNEL_AHEAD(planted_follow_never, PlantedParams, kPlantedThreads, 1) {
+  Follow<Follower::kNeverWaits>(params);
+}
+
+runtime::KernelHandle InARow(Follower kind) {
+  if (kind == Follower::kWriter) return QUIRE_KERNEL_OF(planted_writer, 128);
+  if (kind == Follower::kRight) return QUIRE_KERNEL_OF(planted_follow_right, 128);
+  if (kind == Follower::kReadsEarly) return QUIRE_KERNEL_OF(planted_follow_reads, 128);
+  if (kind == Follower::kWritesEarly) return QUIRE_KERNEL_OF(planted_follow_writes, 128);
+  return QUIRE_KERNEL_OF(planted_follow_never, 128);
+}
+
 namespace {
 
 void ExpectReversed(const PlantedParams& params, float* out) {

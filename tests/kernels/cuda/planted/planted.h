@@ -36,6 +36,17 @@ struct Planted {
 // kPlanted, and its count.
 const Planted* AllPlanted(int* count);
 
+// Kernels in a row. kWriter: partial = 2 · in + out; the others wait for it, or should, and copy
+// partial to out.
+enum class Follower {
+  kWriter,
+  kRight,       // waits after it has read what no kernel writes
+  kReadsEarly,  // what the writer writes
+  kWritesEarly,  // what the writer reads
+  kNeverWaits,
+};
+runtime::KernelHandle InARow(Follower kind);
+
 // A matrix load whose rows lie in one group of banks, and one that spreads them: not wrong, slow.
 runtime::KernelHandle ConflictingLoads();
 runtime::KernelHandle SpreadLoads();

@@ -1,0 +1,39 @@
+// Whole steps, kernel after kernel, with all that the emulated grid checks: what one launch leaves
+// for the next is ordered, in graphs too, and nothing is used before a kernel has waited for those
+// in front of it.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/emulate/emulated_runtime.h"
+#include "tests/kernels/cuda/backend/step_bed.h"
+
+namespace quire::kernels::cuda::test {
+namespace {
+
+using emulate::Checks;
+using emulate::EmulatedRuntime;
+
+TEST(CudaChainTest, StepsInFlightAndGraphsAreCleanAndGiveTheSameBits) {
+  const std::vector<Sequence> sequences = RandomSequences(3, 20, 11);
+  BedOptions options;
+  options.max_rows = 4;
+  options.max_tokens = 64;
+  options.max_positions = 32;
+  options.pages = 16;
+  std::vector<Answer> expected;
+  {
+    StepBed unchecked(options);
+    expected = unchecked.Serve(sequences, 4, {1, 10, 1});
+  }
+  for (const bool graphs : {false, true}) {
+    options.start.graphs = graphs;
+    StepBed bed(options, std::make_unique<EmulatedRuntime>(5, Checks::kAll));
+    EXPECT_EQ(bed.Serve(sequences, 4, {2, 7, 2}), expected);
+    EXPECT_EQ(bed.program().Failure(), "");
+  }
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda::test
