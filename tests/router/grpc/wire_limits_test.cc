@@ -173,6 +173,30 @@ TEST(GrpcWire, AStreamThatIsNotReadFromIsHeldBackByItsWindow) {
   EXPECT_GT(client.stream_window, 300'000u);
 }
 
+TEST(GrpcWire, WhatTheSystemHasNotTakenIsNotTheClients) {
+  GrpcLimits limits;
+  limits.taken_step = 1;
+  WireClient client(limits);
+  client.Hello();
+  client.pipeline.mode = FakePipeline::Mode::kFlood;
+  client.connection->Receive(Call(1, GenerateBytes(100)));
+  const auto run = [&] { client.world.RunUntil(client.world.clock().Now()); };
+  run();
+  const FakePipeline::Live& live = client.pipeline.live.begin()->second;
+  EXPECT_EQ(live.sent, client.pipeline.window);
+  std::string out;
+  client.connection->Send(out, 64u << 10);
+  run();
+  EXPECT_EQ(live.taken, 0u);
+  EXPECT_EQ(live.sent, client.pipeline.window);
+  client.connection->Written(out.size() - 1);
+  run();
+  EXPECT_LT(live.taken, client.pipeline.window) << "a byte of the last message waits";
+  client.connection->Written(1);
+  run();
+  EXPECT_EQ(live.taken, client.pipeline.window);
+}
+
 TEST(GrpcWire, AnswersThatNoMessageMayHoldEndTheCall) {
   GrpcLimits limits;
   limits.max_send_bytes = 100;

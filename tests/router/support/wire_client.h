@@ -16,8 +16,10 @@
 #include "common/runtime/virtual_runtime.h"
 #include "quire/v1/inference.pb.h"
 #include "router/grpc/connection.h"
+#include "router/grpc/health.h"
 #include "router/grpc/inference_service.h"
 #include "router/grpc/oip/open_inference.h"
+#include "router/grpc/reflection.h"
 #include "tests/router/support/fake_pipeline.h"
 
 namespace quire::wire {
@@ -146,6 +148,8 @@ class WireClient : public GrpcConnection::Transport {
     services.bodies = std::make_shared<BodyAccount>(max_total_body_bytes);
     AddInference(methods);
     oip::AddOpenInference(methods);
+    AddHealth(health, methods);
+    AddReflection(methods);
     nghttp2_hd_inflate_new(&inflater_);
     connection = std::make_unique<GrpcConnection>(services, methods, *this);
     connection->Start();
@@ -206,6 +210,7 @@ class WireClient : public GrpcConnection::Transport {
   Metrics metrics;
   EdgeMetrics counters{metrics};
   GrpcMethods methods;
+  HealthService health{methods};
   GrpcServices services;
   std::unique_ptr<GrpcConnection> connection;
 
