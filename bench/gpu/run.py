@@ -6,7 +6,7 @@ Usage: ./dev gpu [--budget-s 540] [--out FILE] [--resume FILE] [--rehearse] [--o
 One file of results, bench/results/gpu/gpu.json, is written anew after each case; --resume FILE goes on from what such a
 file has. A case that did not run says why: there is no device, the budget is used up, or what it needs is not here.
 Between cases the budget is looked at; a case that runs past its limit is ended and has failed. Ends with 0 when no case
-failed, 1 when one did, 4 when there is no device. --rehearse runs the same stages on the emulated grid, which proves the
+failed, 1 when one did, 4 when there is no device or the one that is there cannot be used. --rehearse runs the same stages on the emulated grid, which proves the
 stages and says nothing of speed; it never writes to bench/results/gpu/. Needs Python's standard library, no network.
 """
 import argparse
@@ -107,7 +107,11 @@ def run_case(command, limit_s):
         os.killpg(child.pid, signal.SIGKILL)
     output, seconds = output.decode(errors="replace"), round(time.monotonic() - begin, 2)
     figures = [json.loads(line[7:]) for line in output.splitlines() if line.startswith("figure {")]
-    absent = re.search(r"^(?:no device|not here): .*", output, re.M)
+    absent = re.search(r"^not here: .*", output, re.M)
+    # Whether there is a device was asked before any case ran: one that cannot be used is a failure.
+    unusable = re.search(r"^no device: .*", output, re.M)
+    if unusable:
+        return "failed", seconds, [], unusable.group(0)
     if absent:
         return "not run", seconds, [], absent.group(0)
     if code == 0:
@@ -122,6 +126,7 @@ class Results:
 
     def __init__(self, file, about):
         self.file, self.about, self.stages = file, about, {name: [] for name, _, _ in STAGES}
+        self.unusable = False  # a device is there that no case can open
         file.parent.mkdir(parents=True, exist_ok=True)
 
     def resume(self, path):
@@ -222,8 +227,9 @@ def run_stages(results, programs, args, missing):
             if state == "failed" and left < limit_s and seconds >= left:
                 state, why = "not run", f"the budget of {args.budget_s} s was used up within it"
             results.add(stage, case, state, seconds, figures, why)
-            if state == "not run" and why.startswith("no device"):
-                absent = why  # so are the others
+            if why.startswith("no device: "):
+                absent = missing = why  # for the others too
+                results.unusable = True
         for case, why in NOT_WRITTEN.get(stage, {}).items():
             if not results.done(stage, case):
                 results.add(stage, case, "not run", why=why)
@@ -258,7 +264,7 @@ def main():
         results.resume(args.resume)
     run_stages(results, Programs(args.rehearse, args.scratch), args, missing)
     print(f"{results.count('passed')} passed, {results.count('failed')} failed, {results.count('not run')} not run")
-    return NO_DEVICE if missing else 1 if results.count("failed") else 0
+    return NO_DEVICE if missing or results.unusable else 1 if results.count("failed") else 0
 
 
 if __name__ == "__main__":

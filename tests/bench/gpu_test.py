@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUN = ROOT / "bench/gpu/run.py"
@@ -111,6 +112,21 @@ def test_a_case_that_hangs_or_fails(folder):
     check("a case that fails keeps its figures", state == "failed" and figures and "exit code 3" in why, why)
     state, _, _, why = run.run_case(["echo", "not here: a library"], 5)
     check("what is not here is not run", state == "not run" and "a library" in why, why)
+    state, _, _, why = run.run_case(["sh", "-c", "echo no device: too small; exit 4"], 5)
+    check("a device that cannot be used is a failure", state == "failed" and why == "no device: too small", why)
+
+
+def test_a_device_that_cannot_be_used(folder):
+    import run  # noqa: E402
+    case = ["sh", "-c", "echo no device: it is lost; exit 4"]
+    programs = types.SimpleNamespace(absent=lambda stage: None, cases=lambda stage, what: [("one", case), ("two", case)])
+    results = run.Results(folder / "unusable.json", {"device": "Paper 9000"})
+    run.run_stages(results, programs, types.SimpleNamespace(budget_s=60, only=None), None)
+    stages = json.loads((folder / "unusable.json").read_text())["stages"]
+    check("it fails once", [c["state"] for c in stages["ceilings"]][:2] == ["failed", "not run"], stages["ceilings"])
+    check("no later stage tries it", all(c["state"] == "not run" for name, cases in stages.items() if name != "ceilings"
+                                         for c in cases), stages)
+    check("the run says so", results.unusable)
 
 
 def test_the_test_binary():
@@ -176,6 +192,7 @@ def main():
             test_without_a_device(folder)
         test_recorded_results()
         test_a_case_that_hangs_or_fails(folder)
+        test_a_device_that_cannot_be_used(folder)
         test_rehearsal(folder)
         test_budget_and_resume(folder)
         test_size_of_the_repository()
