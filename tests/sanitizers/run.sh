@@ -16,6 +16,7 @@ TESTS=(test_common test_common_json test_common_config test_common_runtime test_
   test_worker_rpc test_router_stream test_router_chat test_router_http test_router_grpc test_sim
   fuzz_json fuzz_tokenizer fuzz_chat_template fuzz_safetensors fuzz_gguf fuzz_model_config
   fuzz_worker_frame fuzz_router_frame fuzz_http_request fuzz_http2_guard fuzz_grpc_connection fuzz_step_packet
+  test_common_http2 fuzz_http2_session
   test_router_discovery test_router_keys test_router_admission fuzz_endpoint_slices fuzz_key_file fuzz_open_inference)
 # Long to compile, and of code that test_sim, the router and workers of a random fleet, runs too.
 FULL=(test_worker_engine test_router_link test_router_dispatch test_router_pipeline)
