@@ -5,6 +5,7 @@
 #include "kernels/cpu/formats.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/gguf_blocks.h"
 
 namespace quire::kernels::cpu {
 namespace {
@@ -58,34 +59,17 @@ void PutHighPairs(std::byte* vectors, int lane, const uint8_t* q) {
   }
 }
 
-uint8_t U8(const std::byte* p) { return static_cast<uint8_t>(*p); }
-
-// The 32 values of a Q4_0, Q4_1, Q5_0 or Q5_1 block: nibble j is value j, or 16 + j from the high
-// half.
-void ReadSimpleBlock(const std::byte* quants, const std::byte* high, uint8_t* q) {
-  uint32_t bits = 0;
-  if (high != nullptr) std::memcpy(&bits, high, 4);
-  for (int j = 0; j < 16; ++j) {
-    q[j] = static_cast<uint8_t>((U8(quants + j) & 15) | (((bits >> j) & 1) << 4));
-    q[j + 16] = static_cast<uint8_t>((U8(quants + j) >> 4) | (((bits >> (j + 16)) & 1) << 4));
-  }
-}
-
 void PackSimple(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
-  const bool has_min = type == DType::kQ4_1 || type == DType::kQ5_1;
-  const bool has_high = type == DType::kQ5_0 || type == DType::kQ5_1;
-  const int scale_bytes = has_min ? 4 : 2;
   for (int64_t block = 0; block < k / kBlock; ++block) {
     const std::byte* from = row + block * BlockBytes(type);
     std::byte* scales = to.Scales(block);
     std::memcpy(scales + 2 * to.lane, from, 2);
-    if (has_min) std::memcpy(scales + 32 + 2 * to.lane, from + 2, 2);
-    from += scale_bytes;
-    uint8_t q[32];
-    ReadSimpleBlock(from + (has_high ? 4 : 0), has_high ? from : nullptr, q);
+    if (gguf::HasMinimum(type)) std::memcpy(scales + 32 + 2 * to.lane, from + 2, 2);
+    uint8_t q[gguf::kGroup];
+    gguf::ReadSimple(type, from, q);
     std::byte* values = to.Values(block);
     PutNibbles(values, to.lane, q);
-    if (has_high) PutFifthBits(values + 256, to.lane, q);
+    if (gguf::HasFifthBit(type)) PutFifthBits(values + 256, to.lane, q);
   }
 }
 
@@ -99,44 +83,22 @@ void PackQ8(const std::byte* row, int64_t k, const LaneWriter& to) {
   }
 }
 
-// Scale and minimum `index` of the eight in a Q4_K or Q5_K block: six bits each, packed into 12
-// bytes.
-void ReadScaleMin(const std::byte* packed, int index, uint8_t& scale, uint8_t& minimum) {
-  if (index < 4) {
-    scale = U8(packed + index) & 63;
-    minimum = U8(packed + index + 4) & 63;
-  } else {
-    scale =
-        static_cast<uint8_t>((U8(packed + index + 4) & 15) | ((U8(packed + index - 4) >> 6) << 4));
-    minimum =
-        static_cast<uint8_t>((U8(packed + index + 4) >> 4) | ((U8(packed + index) >> 6) << 4));
-  }
-}
-
-// Q4_K: [d, dmin][12 scale bytes][128 nibbles]; Q5_K has 32 bytes of fifth bits before the nibbles.
 void PackK45(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
-  const bool has_high = type == DType::kQ5_K;
   for (int64_t super = 0; super < k / 256; ++super) {
     const std::byte* from = row + super * BlockBytes(type);
     std::byte* super_scales = to.SuperScales(super);
     std::memcpy(super_scales + 2 * to.lane, from, 2);
     std::memcpy(super_scales + 32 + 2 * to.lane, from + 2, 2);
-    const std::byte* high = from + 16;
-    const std::byte* nibbles = from + (has_high ? 48 : 16);
-    for (int sub = 0; sub < 8; ++sub) {
-      uint8_t q[32];
-      for (int i = 0; i < 32; ++i) {
-        const uint8_t byte = U8(nibbles + 32 * (sub / 2) + i);
-        q[i] = sub % 2 == 0 ? byte & 15 : byte >> 4;
-        if (has_high) q[i] = static_cast<uint8_t>(q[i] | (((U8(high + i) >> sub) & 1) << 4));
-      }
+    for (int sub = 0; sub < gguf::kGroupsOfK; ++sub) {
+      uint8_t q[gguf::kGroup];
+      gguf::ReadK45(type, from, sub, q);
       const int64_t block = super * 8 + sub;
       std::byte* values = to.Values(block);
       PutNibbles(values, to.lane, q);
-      if (has_high) PutFifthBits(values + 256, to.lane, q);
+      if (gguf::HasFifthBit(type)) PutFifthBits(values + 256, to.lane, q);
       uint8_t scale = 0;
       uint8_t minimum = 0;
-      ReadScaleMin(from + 4, sub, scale, minimum);
+      gguf::ReadK45Scale(from, sub, scale, minimum);
       std::byte* scales = to.Scales(block);
       scales[to.lane] = static_cast<std::byte>(scale);
       scales[16 + to.lane] = static_cast<std::byte>(minimum);
@@ -144,28 +106,20 @@ void PackK45(DType type, const std::byte* row, int64_t k, const LaneWriter& to) 
   }
 }
 
-// Q6_K: [128 low nibbles][64 high pairs][16 int8 scales][d].
 void PackQ6(const std::byte* row, int64_t k, const LaneWriter& to) {
   for (int64_t super = 0; super < k / 256; ++super) {
     const std::byte* from = row + super * 210;
-    std::memcpy(to.SuperScales(super) + 2 * to.lane, from + 208, 2);
-    for (int sub = 0; sub < 8; ++sub) {
-      const int half = sub / 4;  // 128 elements each
-      const int quarter = sub % 4;
-      uint8_t q[32];
-      for (int i = 0; i < 32; ++i) {
-        const uint8_t low = U8(from + 64 * half + 32 * (quarter % 2) + i);
-        const uint8_t high = U8(from + 128 + 32 * half + i);
-        q[i] = static_cast<uint8_t>((quarter < 2 ? low & 15 : low >> 4) |
-                                    (((high >> (2 * quarter)) & 3) << 4));
-      }
+    std::memcpy(to.SuperScales(super) + 2 * to.lane, from + gguf::kQ6Super, 2);
+    for (int sub = 0; sub < gguf::kGroupsOfK; ++sub) {
+      uint8_t q[gguf::kGroup];
+      gguf::ReadQ6(from, sub, q);
       const int64_t block = super * 8 + sub;
       std::byte* values = to.Values(block);
       PutNibbles(values, to.lane, q);
       PutHighPairs(values + 256, to.lane, q);
       std::byte* scales = to.Scales(block);
-      scales[to.lane] = from[192 + 2 * sub];
-      scales[16 + to.lane] = from[192 + 2 * sub + 1];
+      scales[to.lane] = from[gguf::kQ6Scales + 2 * sub];
+      scales[16 + to.lane] = from[gguf::kQ6Scales + 2 * sub + 1];
     }
   }
 }

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/gguf_blocks.h"
+
 namespace quire::kernels::cuda {
 namespace {
-
-uint8_t U8(const std::byte* p) { return static_cast<uint8_t>(*p); }
 
 uint16_t Word(const std::byte* p) {
   uint16_t bits;
@@ -28,23 +28,15 @@ float Half(const std::byte* p) {
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(small));
 }
 
-// Q4_0, Q4_1, Q5_0, Q5_1: nibble j is value j, or 16 + j from the high half.
 void ExpandSimple(DType type, const std::byte* block, float* out) {
-  const bool has_minimum = type == DType::kQ4_1 || type == DType::kQ5_1;
-  const bool has_high = type == DType::kQ5_0 || type == DType::kQ5_1;
+  const bool has_minimum = gguf::HasMinimum(type);
   const float d = Half(block);
   const float minimum = has_minimum ? Half(block + 2) : 0.0f;
-  const std::byte* at = block + (has_minimum ? 4 : 2);
-  uint32_t high = 0;
-  if (has_high) {
-    std::memcpy(&high, at, 4);
-    at += 4;
-  }
-  const int offset = has_minimum ? 0 : (has_high ? 16 : 8);
-  for (int j = 0; j < 32; ++j) {
-    const int low = j < 16 ? U8(at + j) & 15 : U8(at + j - 16) >> 4;
-    const int q = (low | static_cast<int>((high >> j & 1u) << 4)) - offset;
-    const float value = static_cast<float>(q);
+  const int offset = has_minimum ? 0 : (gguf::HasFifthBit(type) ? 16 : 8);
+  uint8_t q[gguf::kGroup];
+  gguf::ReadSimple(type, block, q);
+  for (int j = 0; j < gguf::kGroup; ++j) {
+    const auto value = static_cast<float>(q[j] - offset);
     out[j] = has_minimum ? std::fma(d, value, minimum) : d * value;
   }
 }
@@ -56,49 +48,30 @@ void ExpandQ8(const std::byte* block, float* out) {
   }
 }
 
-// Scale and minimum of one of the eight groups of a Q4_K or Q5_K block: six bits each in 12 bytes.
-void ReadScale(const std::byte* packed, int index, int& scale, int& minimum) {
-  if (index < 4) {
-    scale = U8(packed + index) & 63;
-    minimum = U8(packed + index + 4) & 63;
-    return;
-  }
-  scale = (U8(packed + index + 4) & 15) | (U8(packed + index - 4) >> 6) << 4;
-  minimum = (U8(packed + index + 4) >> 4) | (U8(packed + index) >> 6) << 4;
-}
-
 void ExpandK45(DType type, const std::byte* block, float* out) {
-  const bool has_high = type == DType::kQ5_K;
   const float d = Half(block);
   const float d_minimum = Half(block + 2);
-  const std::byte* high = block + 16;
-  const std::byte* nibbles = block + (has_high ? 48 : 16);
-  for (int group = 0; group < 8; ++group) {
-    int scale = 0;
-    int minimum = 0;
-    ReadScale(block + 4, group, scale, minimum);
+  for (int group = 0; group < gguf::kGroupsOfK; ++group) {
+    uint8_t scale = 0;
+    uint8_t minimum = 0;
+    gguf::ReadK45Scale(block, group, scale, minimum);
     const float step = d * static_cast<float>(scale);
     const float least = d_minimum * static_cast<float>(minimum);
-    for (int j = 0; j < 32; ++j) {
-      const int byte = U8(nibbles + 32 * (group / 2) + j);
-      int q = group % 2 == 0 ? byte & 15 : byte >> 4;
-      if (has_high) q |= (U8(high + j) >> group & 1) << 4;
-      out[32 * group + j] = std::fma(step, static_cast<float>(q), -least);
-    }
+    uint8_t q[gguf::kGroup];
+    gguf::ReadK45(type, block, group, q);
+    for (const uint8_t value : q) *out++ = std::fma(step, static_cast<float>(value), -least);
   }
 }
 
-// [128 low nibbles][64 high pairs][16 int8 scales][d].
 void ExpandQ6(const std::byte* block, float* out) {
-  const float d = Half(block + 208);
-  for (int j = 0; j < 256; ++j) {
-    const int half = j / 128;
-    const int within = j % 128;
-    const int byte = U8(block + half * 64 + within % 64);
-    const int low = within < 64 ? byte & 15 : byte >> 4;
-    const int high = U8(block + 128 + half * 32 + within % 32) >> (within / 32 * 2) & 3;
-    const float step = d * static_cast<float>(static_cast<int8_t>(block[192 + j / 16]));
-    out[j] = step * static_cast<float>((low | high << 4) - 32);
+  const float d = Half(block + gguf::kQ6Super);
+  for (int group = 0; group < gguf::kGroupsOfK; ++group) {
+    uint8_t q[gguf::kGroup];
+    gguf::ReadQ6(block, group, q);
+    for (int j = 0; j < gguf::kGroup; ++j) {
+      const auto scale = static_cast<int8_t>(block[gguf::kQ6Scales + 2 * group + j / 16]);
+      *out++ = d * static_cast<float>(scale) * static_cast<float>(q[j] - 32);
+    }
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "kernels/gguf_blocks.h"
+
 namespace quire::kernels::cuda {
 namespace {
 
@@ -34,8 +36,6 @@ Format FormatOf(DType type) {
       return {0, QuantScales::kD, 0.0f};
   }
 }
-
-uint32_t U8(const std::byte* p) { return static_cast<uint8_t>(*p); }
 
 // One row of a matrix in its place in the packed stream.
 class RowPacker {
@@ -93,67 +93,46 @@ class RowPacker {
   std::byte* stream_;
 };
 
-// Q4_0, Q4_1, Q5_0, Q5_1: nibble j is value j, or 16 + j from the high half.
+void PackGroup(const uint8_t (&q)[gguf::kGroup], int64_t k, const RowPacker& to) {
+  for (int j = 0; j < gguf::kGroup; ++j) to.Quant(k + j, q[j]);
+}
+
 void PackSimple(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
-  const bool has_minimum = type == DType::kQ4_1 || type == DType::kQ5_1;
-  const bool has_high = type == DType::kQ5_0 || type == DType::kQ5_1;
   to.Scale(k, 0, block, 2);
-  if (has_minimum) to.Scale(k, 1, block + 2, 2);
-  const std::byte* at = block + (has_minimum ? 4 : 2);
-  uint32_t high = 0;
-  if (has_high) {
-    memcpy(&high, at, 4);
-    at += 4;
-  }
-  for (int j = 0; j < 32; ++j) {
-    const uint32_t low = j < 16 ? U8(at + j) & 15u : U8(at + j - 16) >> 4;
-    to.Quant(k + j, low | (high >> j & 1u) << 4);
-  }
+  if (gguf::HasMinimum(type)) to.Scale(k, 1, block + 2, 2);
+  uint8_t q[gguf::kGroup];
+  gguf::ReadSimple(type, block, q);
+  PackGroup(q, k, to);
 }
 
 void PackQ8(const std::byte* block, int64_t k, const RowPacker& to) {
   to.Scale(k, 0, block, 2);
-  for (int j = 0; j < 32; ++j) to.Quant(k + j, U8(block + 2 + j) ^ 128u);
+  for (int j = 0; j < 32; ++j) to.Quant(k + j, gguf::U8(block + 2 + j) ^ 128u);
 }
 
-// [d, dmin][12 bytes of six-bit scales and minima][fifth bits][nibbles].
 void PackK45(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
-  const bool has_high = type == DType::kQ5_K;
   to.Super(k, 0, block);
   to.Super(k, 1, block + 2);
-  const std::byte* packed = block + 4;
-  const std::byte* nibbles = block + (has_high ? 48 : 16);
-  for (int group = 0; group < 8; ++group) {
-    uint32_t scale = U8(packed + group) & 63u;
-    uint32_t minimum = U8(packed + group + 4) & 63u;
-    if (group >= 4) {
-      scale = (U8(packed + group + 4) & 15u) | (U8(packed + group - 4) >> 6) << 4;
-      minimum = (U8(packed + group + 4) >> 4) | (U8(packed + group) >> 6) << 4;
-    }
-    const auto scale_byte = static_cast<uint8_t>(scale);
-    const auto minimum_byte = static_cast<uint8_t>(minimum);
-    to.Scale(k + 32 * group, 0, &scale_byte, 1);
-    to.Scale(k + 32 * group, 1, &minimum_byte, 1);
-    for (int j = 0; j < 32; ++j) {
-      const uint32_t byte = U8(nibbles + 32 * (group / 2) + j);
-      uint32_t q = group % 2 == 0 ? byte & 15u : byte >> 4;
-      if (has_high) q |= (U8(block + 16 + j) >> group & 1u) << 4;
-      to.Quant(k + 32 * group + j, q);
-    }
+  for (int group = 0; group < gguf::kGroupsOfK; ++group) {
+    const int64_t at = k + gguf::kGroup * group;
+    uint8_t scale = 0;
+    uint8_t minimum = 0;
+    gguf::ReadK45Scale(block, group, scale, minimum);
+    to.Scale(at, 0, &scale, 1);
+    to.Scale(at, 1, &minimum, 1);
+    uint8_t q[gguf::kGroup];
+    gguf::ReadK45(type, block, group, q);
+    PackGroup(q, at, to);
   }
 }
 
-// [128 low nibbles][64 high pairs][16 int8 scales][d].
 void PackQ6(const std::byte* block, int64_t k, const RowPacker& to) {
-  to.Super(k, 0, block + 208);
-  for (int group = 0; group < 16; ++group) to.Scale(k + 16 * group, 0, block + 192 + group, 1);
-  for (int j = 0; j < 256; ++j) {
-    const int half = j / 128;
-    const int within = j % 128;
-    const uint32_t byte = U8(block + half * 64 + within % 64);
-    const uint32_t low = within < 64 ? byte & 15u : byte >> 4;
-    const uint32_t high = U8(block + 128 + half * 32 + within % 32) >> (within / 32 * 2) & 3u;
-    to.Quant(k + j, low | high << 4);
+  to.Super(k, 0, block + gguf::kQ6Super);
+  for (int i = 0; i < 16; ++i) to.Scale(k + 16 * i, 0, block + gguf::kQ6Scales + i, 1);
+  for (int group = 0; group < gguf::kGroupsOfK; ++group) {
+    uint8_t q[gguf::kGroup];
+    gguf::ReadQ6(block, group, q);
+    PackGroup(q, k + gguf::kGroup * group, to);
   }
 }
 
