@@ -21,6 +21,10 @@ namespace quire::kernels {
 
 enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8 };
 
+// Of pages of float16, on every device: keys and values beyond it are stored as it is, what is no
+// number stays none.
+inline constexpr float kF16Largest = 65504.0f;
+
 constexpr int64_t KvElementBytes(KvType type) {
   return type == KvType::kF32 ? 4 : type == KvType::kFp8 ? 1 : 2;
 }

@@ -104,6 +104,10 @@ inline Fp8Scale StoreScale(const RopeJob& job, std::byte* scales, int head, int 
   return scale;
 }
 
+inline float Saturated(float x) {
+  return x > kF16Largest ? kF16Largest : x < -kF16Largest ? -kF16Largest : x;
+}
+
 // One key into its page: element d of token t stands at [t / 16][d][t % 16].
 template <class V>
 void StoreKey(const RopeJob& job, std::byte* page, int head, int slot, const float* k) {
@@ -121,7 +125,7 @@ void StoreKey(const RopeJob& job, std::byte* page, int head, int slot, const flo
     const bool half = job.pages.type == KvType::kF16;
     uint16_t* to = reinterpret_cast<uint16_t*>(base) + first;
     for (int d = 0; d < job.head_dim; ++d) {
-      to[16 * d] = half ? FloatToHalf(k[d]) : FloatToBFloat(k[d]);
+      to[16 * d] = half ? FloatToHalf(Saturated(k[d])) : FloatToBFloat(k[d]);
     }
   }
 }
@@ -144,7 +148,9 @@ void StoreValue(const RopeJob& job, std::byte* page, int head, int slot, const f
     if (job.pages.type == KvType::kF32) {
       V::Store(reinterpret_cast<float*>(base) + first + d, x);
     } else if (job.pages.type == KvType::kF16) {
-      V::StoreHalf(base + 2 * (first + d), x);
+      // In this order a NaN passes through both.
+      V::StoreHalf(base + 2 * (first + d),
+                   V::Max(V::Set(-kF16Largest), V::Min(V::Set(kF16Largest), x)));
     } else {
       V::StoreBFloat(base + 2 * (first + d), x);
     }

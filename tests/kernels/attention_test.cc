@@ -139,6 +139,28 @@ INSTANTIATE_TEST_SUITE_P(Types, AttentionPages,
                                   std::to_string(info.param.block_size);
                          });
 
+// Keys and values far beyond float16 are stored as its largest, on every instruction set, and an
+// answer is still made of numbers.
+TEST(AttentionFloat16, WhatIsBeyondItsRangeIsItsLargest) {
+  WeightStore store(59);
+  StepProgram program = MakeProgram(Small(4, 2, 0), store);
+  for (Op& op : program.ops) {
+    auto* norm = std::get_if<NormOp>(&op);
+    if (norm == nullptr) continue;
+    norm->weight_offset = 1e6f;
+    break;
+  }
+  const std::vector<int32_t> tokens = RandomTokens(70, 40, 60);
+  const Logits whole = InPieces(program, Options(16, KvType::kF16, "auto"), tokens, {70});
+  for (const auto& row : whole) {
+    for (const float logit : row) ASSERT_TRUE(std::isfinite(logit));
+  }
+  for (const std::string& isa : AvailableIsas()) {
+    EXPECT_EQ(InPieces(program, Options(16, KvType::kF16, isa.c_str()), tokens, {33, 37}), whole)
+        << isa;
+  }
+}
+
 TEST(AttentionFp8, NeighboursInABatchChangeNothing) {
   WeightStore store(53);
   const StepProgram program = MakeProgram(Small(4, 2, 60), store);

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "kernels/cuda/device/half.h"
+#include "kernels/kv_layout.h"
 
 namespace quire::kernels::cuda {
 
 // At most float16's largest numbers; a NaN stays one.
 QUIRE_DEVICE float SaturatedF16(float x) {
-  return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+  return x > kF16Largest ? kF16Largest : x < -kF16Largest ? -kF16Largest : x;
 }
 
 // Four codes as bfloat16, exactly: the first two in `low`. A code's bits in the place of

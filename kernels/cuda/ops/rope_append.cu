@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/memory.h"
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/device/sync.h"
+#include "kernels/cuda/ops/fp8.h"
 #include "kernels/kv_fp8.h"
 
 namespace quire::kernels::cuda {
@@ -36,7 +37,9 @@ QUIRE_DEVICE Vector16 Pack(const Eight& e) {
 QUIRE_DEVICE Vector16 PackHalves(const Eight& e) {
   Vector16 v;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) v.word[i] = PackF16(e.x[2 * i], e.x[2 * i + 1]);
+  for (int i = 0; i < 4; ++i) {
+    v.word[i] = PackF16(SaturatedF16(e.x[2 * i]), SaturatedF16(e.x[2 * i + 1]));
+  }
   return v;
 }
 

@@ -157,6 +157,32 @@ TEST(CudaKvAppend, HeadsOfZerosAndOfWhatIsNoNumber) {
   }
 }
 
+TEST(CudaKvAppend, WhatIsBeyondFloat16IsItsLargest) {
+  AppendBed bed(KvType::kF16, 64, 22);
+  auto qkv = RandomBf16(static_cast<size_t>(4) * bed.Width(), 23);
+  const float beyond[] = {65504.0f, 65600.0f, -70000.0f, 3e38f, INFINITY, -INFINITY, NAN};
+  const int first = kHeads * 64;
+  for (int i = 0; i < 7; ++i) {
+    qkv[first + 32 * i] = device::Bf16Bits(beyond[i]);                   // a key
+    qkv[first + (kKvHeads * 64) + 5 * i] = device::Bf16Bits(beyond[i]);  // a value
+  }
+  const auto pool = bed.Run(qkv);
+  ASSERT_EQ(pool, bed.Expected(qkv));
+  const auto value_at = [&](int element) {
+    uint16_t bits = 0;
+    memcpy(&bits,
+           &pool[Page(0) * bed.page.bytes + bed.page.Place(true, 0, Position(0) % 16) +
+                 2 * static_cast<size_t>(element)],
+           2);
+    return device::ToFloat(device::F16{bits});
+  };
+  EXPECT_EQ(value_at(5), 65504.0f);
+  EXPECT_EQ(value_at(10), -65504.0f);
+  EXPECT_EQ(value_at(20), 65504.0f);
+  EXPECT_EQ(value_at(25), -65504.0f);
+  EXPECT_TRUE(std::isnan(value_at(30)));
+}
+
 TEST(CudaKvAppend, KeepsItsBudget) {
   struct Shape {
     KvType type;

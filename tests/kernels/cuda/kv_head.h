@@ -19,6 +19,11 @@ struct KvHead {
   std::vector<double> meaning;  // what the bytes say
 };
 
+// What float16 holds at most; a NaN stays one.
+inline float Within(float x) {
+  return std::isnan(x) ? x : std::clamp(x, -kF16Largest, kF16Largest);
+}
+
 inline KvHead StoredHead(KvType type, const std::vector<float>& x) {
   KvHead head;
   float largest = 0.0f;
@@ -36,7 +41,7 @@ inline KvHead StoredHead(KvType type, const std::vector<float>& x) {
       continue;
     }
     const bool half = type == KvType::kF16;
-    const uint16_t bits = half ? device::F16Bits(v) : device::Bf16Bits(v);
+    const uint16_t bits = half ? device::F16Bits(Within(v)) : device::Bf16Bits(v);
     head.meaning.push_back(half ? device::ToFloat(device::F16{bits})
                                 : device::ToFloat(device::Bf16{bits}));
     head.bytes.push_back(static_cast<unsigned char>(bits & 255u));
