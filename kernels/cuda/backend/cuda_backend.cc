@@ -89,6 +89,14 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
+std::string DeviceRefusal(const runtime::Runtime& runtime) {
+  const uint32_t has = runtime.SharedBytesPerBlock();
+  if (has >= runtime::kLeastSharedBytes) return {};
+  return "its blocks have " + std::to_string(has) + " bytes of shared memory, " +
+         std::to_string(runtime::kLeastSharedBytes) +
+         " are needed; take a device of compute capability 8.0 or newer, or --device cpu";
+}
+
 std::unique_ptr<Backend> MakeCudaBackend(std::unique_ptr<runtime::Runtime> runtime,
                                          const CudaOptions& options) {
   return std::make_unique<CudaBackend>(std::move(runtime), options);

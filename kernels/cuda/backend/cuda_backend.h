@@ -34,6 +34,9 @@ struct CudaOptions {
   std::shared_ptr<const nccl::Library> nccl = nullptr;
 };
 
+// Why no backend can be made of the device, in one line; empty: one can.
+std::string DeviceRefusal(const runtime::Runtime& runtime);
+
 std::unique_ptr<Backend> MakeCudaBackend(std::unique_ptr<runtime::Runtime> runtime,
                                          const CudaOptions& options);
 

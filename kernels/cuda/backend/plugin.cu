@@ -45,6 +45,7 @@ std::string Make(const QuireCudaRequest& request, std::unique_ptr<Backend>& back
     runtime::Error error;
     runtime = runtime::MakeCudaRuntime(request.device, error);
     if (runtime == nullptr) return error;
+    if (error = DeviceRefusal(*runtime); !error.empty()) return error;
   }
   CudaOptions options;
   options.architecture = "sm_" + std::to_string(10 * request.major + request.minor);

@@ -208,6 +208,10 @@ runtime::Error EmulatedRuntime::Fill(StreamId stream, void* to, uint8_t byte, si
 runtime::Error EmulatedRuntime::Launch(StreamId stream, const runtime::KernelHandle& kernel,
                                        const runtime::LaunchShape& shape) {
   if (shape.params_bytes > runtime::kMaxParamsBytes) return "launch: parameters above 4096 bytes";
+  if (shape.shared_bytes > shared_bytes_) {
+    return std::string(kernel.name) + ": a block wants " + std::to_string(shape.shared_bytes) +
+           " bytes of shared memory, this device has " + std::to_string(shared_bytes_);
+  }
   Work work;
   work.kind = Work::Kind::kLaunch;
   work.kernel = kernel;

@@ -42,6 +42,7 @@ class EmulatedRuntime : public runtime::Runtime {
   Error Free(void* device) override;
   Error AllocateMapped(size_t bytes, void** host, void** device) override;
   Error FreeMapped(void* host) override { return Free(host); }
+  uint32_t SharedBytesPerBlock() const override { return shared_bytes_; }
   Error MemoryInfo(size_t* free, size_t* total) override;
   Error RangeGranularity(size_t* bytes) override;
   Error ReserveRange(size_t bytes, void** range) override;
@@ -64,6 +65,9 @@ class EmulatedRuntime : public runtime::Runtime {
   Error LaunchGraph(GraphId graph, StreamId stream) override;
   Error DestroyGraph(GraphId graph) override;
 
+  // Less shared memory for a block than the device has else: a launch that wants more is refused,
+  // as CUDA refuses it.
+  void LimitShared(uint32_t bytes) { shared_bytes_ = bytes; }
   // Less memory than the device has else.
   void LimitMemory(size_t total) { emulator_.memory().Limit(total); }
   // Calls that take or give back memory on a real device: allocations, ranges, captured graphs,
@@ -138,6 +142,7 @@ class EmulatedRuntime : public runtime::Runtime {
   std::map<uint32_t, std::shared_ptr<const Graph>> graphs_;
   uint32_t next_graph_ = 1;
   uint64_t memory_calls_ = 0;
+  uint32_t shared_bytes_ = Emulator::kMaxSharedBytes;
   // The one capture under way.
   uint64_t capture_ = 0;
   uint64_t captures_ = 0;

@@ -1,5 +1,7 @@
 #include "kernels/cuda/ops/attention.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/ops/attention_instances.h"
 
 namespace quire::kernels::cuda {
@@ -18,14 +20,27 @@ AttentionInstance Choose(bool decode, KvType type, int padded) {
   return decode ? DecodeBf16(padded) : PrefillBf16(padded);
 }
 
+// Of one tile; 0: nothing has to wait.
+size_t TileBytes(const AttentionPlan& plan, int kv_heads, int head_dim) {
+  if (plan.max_spans <= 1) return 0;
+  const size_t slots = static_cast<size_t>(kv_heads) * (plan.rows_per_tile == 16 ? plan.max_spans
+                                                                                : 1);
+  return slots * (plan.rows_per_tile / 16) * (PaddedHeadDim(head_dim) / 8 + 1) * 128 *
+         sizeof(float);
+}
+
+// Tiles that one launch takes.
+int TilesAtOnce(const AttentionPlan& plan, int kv_heads, int head_dim) {
+  const size_t bytes = TileBytes(plan, kv_heads, head_dim);
+  if (bytes == 0) return plan.tile_count;
+  const size_t fit = std::max<size_t>(1, plan.most_workspace_bytes / bytes);
+  return static_cast<int>(std::min<size_t>(fit, static_cast<size_t>(plan.tile_count)));
+}
+
 }  // namespace
 
 size_t AttentionWorkspaceBytes(const AttentionPlan& plan, int kv_heads, int head_dim) {
-  if (plan.max_spans <= 1) return 0;
-  const size_t places = static_cast<size_t>(plan.tile_count) * kv_heads;
-  const size_t slots = plan.rows_per_tile == 16 ? places * plan.max_spans : places;
-  return slots * (plan.rows_per_tile / 16) * (PaddedHeadDim(head_dim) / 8 + 1) * 128 *
-         sizeof(float);
+  return TileBytes(plan, kv_heads, head_dim) * TilesAtOnce(plan, kv_heads, head_dim);
 }
 
 runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
@@ -60,11 +75,18 @@ runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stre
   if (plan.tile_count == 0) return {};
   const bool decode = plan.rows_per_tile == 16;
   const AttentionInstance instance = Choose(decode, params.type, padded);
-  runtime::LaunchShape shape =
-      runtime::ShapeOf(static_cast<uint32_t>(plan.tile_count),
-                       static_cast<uint32_t>(params.kv_heads), instance.shared_bytes, params);
-  if (decode) shape.grid_z = static_cast<uint32_t>(plan.max_spans);
-  return runtime.Launch(stream, instance.kernel, shape);
+  const int at_once = TilesAtOnce(plan, params.kv_heads, head_dim);
+  for (int first = 0; first < plan.tile_count; first += at_once) {
+    const int tiles = std::min(at_once, plan.tile_count - first);
+    runtime::LaunchShape shape =
+        runtime::ShapeOf(static_cast<uint32_t>(tiles), static_cast<uint32_t>(params.kv_heads),
+                         instance.shared_bytes, params);
+    if (decode) shape.grid_z = static_cast<uint32_t>(plan.max_spans);
+    runtime::Error error = runtime.Launch(stream, instance.kernel, shape);
+    if (!error.empty()) return error;
+    params.tiles += tiles;
+  }
+  return {};
 }
 
 }  // namespace quire::kernels::cuda

@@ -65,12 +65,17 @@ struct AttentionParams {
   uint32_t* counters = nullptr;
 };
 
+// What waits in memory for the merge of spans, at most: more tiles are run by several launches, of
+// one tile at least.
+inline constexpr size_t kMostAttentionWorkspaceBytes = size_t{256} << 20;
+
 // How a step's tiles are made: 16 rows a block for decode, 64 for prefill. `tile_queries` queries
 // of a sequence make one AttentionTile.
 struct AttentionPlan {
   int tile_count = 0;
   int max_spans = 1;       // of any sequence: the longest context in units of 512, rounded up
   int rows_per_tile = 16;  // 16 or 64
+  size_t most_workspace_bytes = kMostAttentionWorkspaceBytes;
 
   int TileQueries(int heads, int kv_heads) const { return rows_per_tile / (heads / kv_heads); }
 };

@@ -13,9 +13,9 @@ struct AttentionBlock : AttentionTiles<kHeadDim, kWarps, kType> {
   static constexpr int kWorkspaceFloats = kWarps * Rows::kVectors * 128;
 
   QUIRE_DEVICE explicit AttentionBlock(const AttentionParams& p) : Tiles(p) {}
-  using Tiles::CopyTile, Tiles::Exists, Tiles::HeadOf, Tiles::IsOfHead, Tiles::TokenOf,
-      Tiles::Widen, Tiles::group, Tiles::kFactorsAt, Tiles::kFp8, Tiles::kQBytes, Tiles::kTileBytes,
-      Tiles::params, Tiles::sequence, Tiles::tile;
+  using Tiles::CopyTile, Tiles::Exists, Tiles::HeadOf, Tiles::IsOfHead, Tiles::Multiplied,
+      Tiles::TokenOf, Tiles::Widen, Tiles::group, Tiles::kFactorsAt, Tiles::kFp8, Tiles::kTileBytes,
+      Tiles::kTurns, Tiles::params, Tiles::sequence, Tiles::tile;
 
   QUIRE_DEVICE RowKeys KeysOfRows() const {
     RowKeys rows;
@@ -32,6 +32,18 @@ struct AttentionBlock : AttentionTiles<kHeadDim, kWarps, kType> {
   // Keys of tiles [first, last] from a fresh start.
   QUIRE_DEVICE void RunSpan(int first, int last, const RowKeys& keys, Rows& rows) const {
     rows.Clear();
+    if constexpr (kTurns) {
+      RunInTurns(first, last, keys, rows);
+    } else {
+      RunAhead(first, last, keys, rows);
+    }
+    AsyncWait<0>();
+    BlockBarrier();
+    rows.FoldSums();
+  }
+
+  // A whole tile is copied while the one before it is multiplied.
+  QUIRE_DEVICE void RunAhead(int first, int last, const RowKeys& keys, Rows& rows) const {
     CopyTile(first % 2, first);
     AsyncCommit();
     for (int key_tile = first; key_tile <= last; ++key_tile) {
@@ -40,23 +52,61 @@ struct AttentionBlock : AttentionTiles<kHeadDim, kWarps, kType> {
       BlockBarrier();
       if (key_tile < last) CopyTile((key_tile + 1) % 2, key_tile + 1);
       AsyncCommit();
-      const unsigned char* tile_keys = SharedMemory() + kQBytes;
-      const float* factors = nullptr;
       if constexpr (kFp8) {
         Widen(key_tile % 2, key_tile);
         BlockBarrier();
-        factors = Shared<float>(kFactorsAt);
-      } else {
-        tile_keys += key_tile % 2 * 2 * kTileBytes;
+      }
+      const unsigned char* tile_keys = Multiplied(key_tile % 2);
+      float score[8][4];
+      Score(key_tile, tile_keys, keys, rows, score);
+      rows.AddValues(tile_keys + kTileBytes, ValueFactors(), score);
+    }
+  }
+
+  // Values are copied while keys are multiplied, the next keys while values are; codes of the next
+  // keys as soon as these are widened.
+  QUIRE_DEVICE void RunInTurns(int first, int last, const RowKeys& keys, Rows& rows) const {
+    this->template CopyTile<TilePart::kKeys>(0, first);
+    AsyncCommit();
+#pragma unroll 1
+    for (int key_tile = first; key_tile <= last; ++key_tile) {
+      AsyncWait<0>();
+      // All copies of these keys are here, and all warps are done with the values before them.
+      BlockBarrier();
+      this->template CopyTile<TilePart::kValues>(0, key_tile);
+      AsyncCommit();
+      if constexpr (kFp8) {
+        this->template Widen<TilePart::kKeys>(0, key_tile);
+        BlockBarrier();
+        CopyNextKeys(key_tile, last);
       }
       float score[8][4];
-      Rows::Scores(SharedMemory() + WarpIndex() * 16 * Rows::kRowBytes, tile_keys, score);
-      rows.Softmax(params, keys, key_tile * kAttentionKeys, factors, score);
-      rows.AddValues(tile_keys + kTileBytes, factors + (kFp8 ? kAttentionKeys : 0), score);
+      Score(key_tile, Multiplied(0), keys, rows, score);
+      AsyncWait<kFp8 ? 1 : 0>();
+      // The values are here, and all warps are done with the keys.
+      BlockBarrier();
+      if constexpr (kFp8) {
+        this->template Widen<TilePart::kValues>(0, key_tile);
+        BlockBarrier();
+      } else {
+        CopyNextKeys(key_tile, last);
+      }
+      rows.AddValues(Multiplied(0) + (kFp8 ? 0 : kTileBytes), ValueFactors(), score);
     }
-    AsyncWait<0>();
-    BlockBarrier();
-    rows.FoldSums();
+  }
+  QUIRE_DEVICE void CopyNextKeys(int key_tile, int last) const {
+    if (key_tile < last) this->template CopyTile<TilePart::kKeys>(0, key_tile + 1);
+    AsyncCommit();
+  }
+
+  QUIRE_DEVICE void Score(int key_tile, const unsigned char* tile_keys, const RowKeys& keys,
+                          Rows& rows, float (&score)[8][4]) const {
+    const float* factors = kFp8 ? Shared<float>(kFactorsAt) : nullptr;
+    Rows::Scores(SharedMemory() + WarpIndex() * 16 * Rows::kRowBytes, tile_keys, score);
+    rows.Softmax(params, keys, key_tile * kAttentionKeys, factors, score);
+  }
+  QUIRE_DEVICE static const float* ValueFactors() {
+    return kFp8 ? Shared<float>(kFactorsAt) + kAttentionKeys : nullptr;
   }
 
   // The lane's place in slot `slot` of the workspace, and what it saved there from an octet on.

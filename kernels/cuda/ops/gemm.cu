@@ -12,19 +12,27 @@ using Tile16 = GemmTile<16, 5>;
 using Tile32 = GemmTile<32, 4>;
 using Tile64 = GemmTile<64, 4>;
 using Tile128 = GemmTile<128, 4>;
+// For devices whose blocks have no room for four stages: the same sums.
+using Tile128Short = GemmTile<128, 3>;
+
+static_assert(std::max({Tile8::kSharedBytes, Tile16::kSharedBytes, Tile32::kSharedBytes,
+                        Tile64::kSharedBytes, Tile128Short::kSharedBytes}) <=
+              static_cast<int>(runtime::kLeastSharedBytes));
 
 QUIRE_KERNEL_AHEAD(gemm_8, GemmParams, kGemmThreads, 2) { Gemm<Tile8>(params); }
 QUIRE_KERNEL_AHEAD(gemm_16, GemmParams, kGemmThreads, 2) { Gemm<Tile16>(params); }
 QUIRE_KERNEL_AHEAD(gemm_32, GemmParams, kGemmThreads, 2) { Gemm<Tile32>(params); }
 QUIRE_KERNEL_AHEAD(gemm_64, GemmParams, kGemmThreads, 2) { Gemm<Tile64>(params); }
 QUIRE_KERNEL_AHEAD(gemm_128, GemmParams, kGemmThreads, 1) { Gemm<Tile128>(params); }
+QUIRE_KERNEL_AHEAD(gemm_128_short, GemmParams, kGemmThreads, 1) { Gemm<Tile128Short>(params); }
 
 namespace {
 
 constexpr int kMaxSplits = 8;
 constexpr int kShortestPiece = 512;  // of K
 
-GemmKernel Choose(int m, int bits) {
+// Tokens of a tile do not depend on `shared_bytes`, so that workspace and counters do not either.
+GemmKernel Choose(int m, int bits, uint32_t shared_bytes) {
   if (bits == 4) return QuantisedKernel4(m);
   if (bits == 5) return QuantisedKernel5(m);
   if (bits == 6) return QuantisedKernel6(m);
@@ -33,8 +41,13 @@ GemmKernel Choose(int m, int bits) {
   if (m <= 16) return GemmKernelOf<Tile16>(QUIRE_KERNEL_OF(gemm_16, kGemmThreads));
   if (m <= 32) return GemmKernelOf<Tile32>(QUIRE_KERNEL_OF(gemm_32, kGemmThreads));
   if (m <= 64) return GemmKernelOf<Tile64>(QUIRE_KERNEL_OF(gemm_64, kGemmThreads));
-  return GemmKernelOf<Tile128>(QUIRE_KERNEL_OF(gemm_128, kGemmThreads));
+  if (shared_bytes >= Tile128::kSharedBytes) {
+    return GemmKernelOf<Tile128>(QUIRE_KERNEL_OF(gemm_128, kGemmThreads));
+  }
+  return GemmKernelOf<Tile128Short>(QUIRE_KERNEL_OF(gemm_128_short, kGemmThreads));
 }
+
+int TokensOfTile(int m, int bits) { return Choose(m, bits, runtime::kLeastSharedBytes).tokens; }
 
 int Ceil(int a, int b) { return (a + b - 1) / b; }
 
@@ -57,7 +70,7 @@ size_t GemmWorkspaceBytes(int m, int n, int k, int whole_n) {
   if (splits == 1) return 0;
   size_t most = 0;
   for (const int bits : {0, 4}) {  // quantised weights have one set of tiles
-    const int tokens = Choose(m, bits).tokens;
+    const int tokens = TokensOfTile(m, bits);
     if (!Apart(m, n, tokens, kGemmMultiprocessors)) continue;
     const size_t tiles = static_cast<size_t>(Ceil(m, tokens)) * Ceil(n, kGemmRows);
     most = std::max(most, tiles * splits * tokens * kGemmRows * sizeof(float));
@@ -66,7 +79,7 @@ size_t GemmWorkspaceBytes(int m, int n, int k, int whole_n) {
 }
 
 size_t GemmCounters(int m, int n) {
-  const int tokens = std::min(Choose(m, 0).tokens, Choose(m, 4).tokens);
+  const int tokens = std::min(TokensOfTile(m, 0), TokensOfTile(m, 4));
   return static_cast<size_t>(Ceil(m, tokens)) * Ceil(n, kGemmRows);
 }
 
@@ -86,7 +99,8 @@ runtime::Error LaunchGemm(runtime::Runtime& runtime, runtime::StreamId stream, G
   }
   if (params.m <= 0) return {};
   const GemmKernel choice =
-      Choose(params.m, params.quantised.data != nullptr ? params.quantised.bits : 0);
+      Choose(params.m, params.quantised.data != nullptr ? params.quantised.bits : 0,
+             runtime.SharedBytesPerBlock());
   params.splits = GemmSplits(params.whole_n > 0 ? params.whole_n : params.n, params.k);
   params.tiles_per_split = Ceil(Ceil(params.k, kGemmDepth), params.splits);
   runtime::LaunchShape shape = runtime::ShapeOf(

@@ -16,8 +16,10 @@ struct QuantBytes {
   static constexpr int kQuants = kBits == 8 ? 1024 : 512;
   static constexpr int kHigh = kBits == 5 ? 128 : kBits == 6 ? 256 : 0;
   static constexpr int kScales = kQuants + kHigh;  // where they begin
-  static constexpr int kMost = kScales + 128;
-  static constexpr int kSuper = 64;
+  // Of the formats of so many bits, what most have: 4 and 5 bits may have minima, 8 have no super
+  // scales.
+  static constexpr int kMost = kScales + (kBits <= 5 ? 128 : 64);
+  static constexpr int kSuper = kBits == 8 ? 0 : kBits == 6 ? 32 : 64;
 };
 
 QUIRE_DEVICE float HalfAt(const unsigned char* halves, int i) {

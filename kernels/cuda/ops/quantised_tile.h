@@ -20,6 +20,7 @@ struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
   static constexpr int kRingBytes = kSuperAt + kSuperSlots * kFragments * Bytes::kSuper;
   static constexpr int kSharedBytes =
       (kRingBytes > Base::kOutBytes ? kRingBytes : Base::kOutBytes) + 16;
+  static_assert(kSharedBytes <= runtime::kLeastSharedBytes);
 
   // A part of every fragment's stream; the parts of the block's fragments lie end to end in shared
   // memory.

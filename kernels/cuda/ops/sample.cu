@@ -464,7 +464,7 @@ bool PackSampleRows(std::span<const SampleRow> rows, void* host, void* device) {
 
 runtime::Error LaunchSample(runtime::Runtime& runtime, runtime::StreamId stream,
                             SampleParams params) {
-  static_assert(kSampleFixedBytes + kCachedLogits * sizeof(float) <= 227 << 10);
+  static_assert(kSampleFixedBytes <= runtime::kLeastSharedBytes / 2);
   if (params.vocabulary <= 0 || params.vocabulary >= 1 << 24 || params.stride % 4 != 0 ||
       params.stride < params.vocabulary) {
     return "sample: " + std::to_string(params.vocabulary) + " ids in rows of " +
@@ -472,7 +472,8 @@ runtime::Error LaunchSample(runtime::Runtime& runtime, runtime::StreamId stream,
            " logits: 1 to 16777215 in rows of a multiple of 4 are needed";
   }
   if (params.rows <= 0) return {};
-  params.cached = params.plain ? 0 : std::min(params.vocabulary, kCachedLogits);
+  const auto room = static_cast<int>((runtime.SharedBytesPerBlock() - kSampleFixedBytes) / 16 * 4);
+  params.cached = params.plain ? 0 : std::min({params.vocabulary, kCachedLogits, room});
   const auto bytes = static_cast<uint32_t>(kSampleFixedBytes + (params.cached + 3) / 4 * 16);
   return runtime.Launch(stream, QUIRE_KERNEL_OF(sample, kSampleThreads),
                         runtime::ShapeOf(static_cast<uint32_t>(params.rows), 1, bytes, params));

@@ -4,9 +4,10 @@
 // row: masses and histograms are sums of integers, noise depends on the token's id, and ties go to
 // the lowest id. A row is a block's own: it sees no neighbour.
 //
-// The block reads a row once and keeps the first kCachedLogits of its logits in shared memory; what
-// lies behind them is read again by every pass (up to three without a cut, about eight with one).
-// Rows that are greedy and nothing else (SampleParams::plain) keep nothing: one pass at any width.
+// The block reads a row once and keeps the first of its logits in shared memory, kCachedLogits or
+// as many as the device has room for; what lies behind them is read again by every pass (up to
+// three without a cut, about eight with one). Rows that are greedy and nothing else
+// (SampleParams::plain) keep nothing: one pass at any width.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +57,7 @@ bool PackSampleRows(std::span<const SampleRow> rows, void* host, void* device);
 
 struct SampleParams {
   // [rows, stride] float32, of which the first `vocabulary` columns count. A row whose lists change
-  // logits may be left changed behind kCachedLogits. Aligned to 16 bytes.
+  // logits may be left changed behind those that were kept. Aligned to 16 bytes.
   float* logits = nullptr;
   int64_t stride = 0;  // a multiple of 4
   int rows = 0;

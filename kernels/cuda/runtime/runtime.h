@@ -43,6 +43,9 @@ struct LaunchShape {
 };
 
 inline constexpr size_t kMaxParamsBytes = 4096;
+// Shared memory of a block on the smallest devices that are served (compute capability 8.6, 8.9 and
+// 12.0; 8.0 has 163 KiB, 9.0 and 10.0 have 227): every kernel has a form that fits it.
+inline constexpr uint32_t kLeastSharedBytes = 99u << 10;
 
 class Runtime {
  public:
@@ -56,6 +59,8 @@ class Runtime {
   virtual Error AllocateMapped(size_t bytes, void** host, void** device) = 0;
   virtual Error FreeMapped(void* host) = 0;
 
+  // Shared memory that a block may have, constant.
+  virtual uint32_t SharedBytesPerBlock() const = 0;
   // Bytes of the device, what others use of it included.
   virtual Error MemoryInfo(size_t* free, size_t* total) = 0;
   // A range of device addresses without memory. Memory comes under parts of it by MapRange, in

@@ -75,7 +75,8 @@ struct RangeCalls {
 
 class CudaRuntime final : public Runtime {
  public:
-  CudaRuntime(int device, bool overlaps) : device_(device), overlaps_(overlaps) {}
+  CudaRuntime(int device, bool overlaps, uint32_t shared_bytes)
+      : device_(device), overlaps_(overlaps), shared_bytes_(shared_bytes) {}
   ~CudaRuntime() override {
     while (!ranges_.empty()) FreeRange(ranges_.begin()->first);
     for (const auto& [id, graph] : graphs_) cudaGraphExecDestroy(graph);
@@ -101,6 +102,7 @@ class CudaRuntime final : public Runtime {
   }
   Error FreeMapped(void* host) override { return Said("free mapped memory", cudaFreeHost(host)); }
 
+  uint32_t SharedBytesPerBlock() const override { return shared_bytes_; }
   Error MemoryInfo(size_t* free, size_t* total) override {
     return Said("ask for free memory", cudaMemGetInfo(free, total));
   }
@@ -299,6 +301,7 @@ class CudaRuntime final : public Runtime {
   };
   const int device_;
   const bool overlaps_;  // kernels begin before those in front of them have ended
+  const uint32_t shared_bytes_;
   RangeCalls calls_;
   std::map<void*, Range> ranges_;
   std::vector<cudaStream_t> streams_;
@@ -328,9 +331,14 @@ std::unique_ptr<Runtime> MakeCudaRuntime(int device, Error& error) {
             std::to_string(major) + ".x; 8.0 or newer is needed";
     return nullptr;
   }
+  int shared = 0;
+  error = Said("read shared memory of a block",
+               cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  if (!error.empty()) return nullptr;
   error = Said("take the CUDA device", cudaSetDevice(device));
   if (!error.empty()) return nullptr;
-  return std::make_unique<CudaRuntime>(device, /*overlaps=*/major >= 9);
+  return std::make_unique<CudaRuntime>(device, /*overlaps=*/major >= 9,
+                                       static_cast<uint32_t>(shared));
 }
 
 }  // namespace quire::kernels::cuda::runtime

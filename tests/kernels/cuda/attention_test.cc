@@ -46,6 +46,8 @@ class AttentionBed {
   AttentionBed(const AttentionCase& c, uint64_t seed) : case_(c), bed_(seed), random_(seed) {}
 
   DeviceBed& bed() { return bed_; }
+  // Less workspace than a step's tiles want at once.
+  void LimitWorkspace(size_t bytes) { most_workspace_bytes_ = bytes; }
 
   // out of all tokens of the step, [tokens][heads · head_dim].
   std::vector<uint16_t> Run(const std::vector<Part>& parts, int rows_per_tile) {
@@ -75,6 +77,7 @@ class AttentionBed {
     std::shuffle(tiles.begin(), tiles.end(), Engine{&random_});
     plan.tile_count = static_cast<int>(tiles.size());
     plan.max_spans = (longest + 511) / 512;
+    plan.most_workspace_bytes = most_workspace_bytes_;
     AttentionParams params;
     FillPages(parts, longest, params);
     params.q = bed_.Put(q);
@@ -88,8 +91,9 @@ class AttentionBed {
     params.scale = 0.125f;
     params.softcap = c.softcap;
     params.block_shift = c.block_shift;
-    params.workspace =
-        bed_.New<float>(AttentionWorkspaceBytes(plan, c.kv_heads, c.head_dim) / sizeof(float));
+    const size_t workspace_bytes = AttentionWorkspaceBytes(plan, c.kv_heads, c.head_dim);
+    EXPECT_LE(workspace_bytes, most_workspace_bytes_);
+    params.workspace = bed_.New<float>(workspace_bytes / sizeof(float));
     const size_t counters = static_cast<size_t>(plan.tile_count) * c.kv_heads;
     params.counters = bed_.Put(std::vector<uint32_t>(counters, 0));
     bed_.Check(LaunchAttention(bed_.runtime(), bed_.stream(), c.head_dim, plan, params));
@@ -142,6 +146,7 @@ class AttentionBed {
   }
 
   AttentionCase case_;
+  size_t most_workspace_bytes_ = kMostAttentionWorkspaceBytes;
   DeviceBed bed_;
   emulate::Random random_;
 };
@@ -291,6 +296,28 @@ TEST(CudaAttention, ManySpansAreMergedByTheLastBlock) {
   c.window = 600;
   AttentionBed windowed(c, 31);
   ExpectExact(c, parts, windowed.Run(parts, 16));
+}
+
+// Many long rows: as many launches as the bound on what waits asks for.
+TEST(CudaAttention, TilesThatDoNotFitTheWorkspaceAtOnceGiveTheSameBits) {
+  const AttentionCase decode;
+  AttentionCase prefill;
+  prefill.head_dim = 200;
+  for (const auto& [c, rows] : {std::pair{decode, 16}, std::pair{prefill, 64}}) {
+    const std::vector<Part> parts = {{600, 1}, {511, 1}, {512, 1}, {3, 1}, {513, 1}};
+    AttentionBed whole(c, 32);
+    const auto expected = whole.Run(parts, rows);
+    AttentionPlan one;
+    one.tile_count = 1;
+    one.max_spans = 2;
+    one.rows_per_tile = rows;
+    AttentionBed bed(c, 32);
+    bed.LimitWorkspace(2 * AttentionWorkspaceBytes(one, c.kv_heads, c.head_dim) + 8);
+    EXPECT_EQ(bed.Run(parts, rows), expected);
+    for (const auto& [name, counters] : bed.bed().runtime().counters()) {
+      EXPECT_EQ(counters.launches, 3u) << name;
+    }
+  }
 }
 
 TEST(CudaAttention, PrefillDecodeAndAnyCutGiveTheSameBits) {

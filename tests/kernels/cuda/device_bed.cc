@@ -37,6 +37,9 @@ const std::map<std::string, emulate::Counters>& BedRuntime::counters() const {
   return static_cast<const emulate::EmulatedRuntime&>(*body_).counters();
 }
 void BedRuntime::ClearCounters() { static_cast<emulate::EmulatedRuntime&>(*body_).ClearCounters(); }
+void BedRuntime::LimitShared(uint32_t bytes) {
+  static_cast<emulate::EmulatedRuntime&>(*body_).LimitShared(bytes);
+}
 
 void ExpectWithinBudget(const BedRuntime& runtime, const std::string& kernel, double bytes_once,
                         double useful_tiles) {

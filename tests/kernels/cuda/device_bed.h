@@ -32,7 +32,10 @@ class BedRuntime final : public runtime::Runtime {
   bool counts() const;
   const std::map<std::string, emulate::Counters>& counters() const;
   void ClearCounters();
+  // Less shared memory for a block than the device has; where it counts.
+  void LimitShared(uint32_t bytes);
 
+  uint32_t SharedBytesPerBlock() const override { return body_->SharedBytesPerBlock(); }
   Error Allocate(size_t n, void** at) override { return body_->Allocate(n, at); }
   Error Free(void* at) override { return body_->Free(at); }
   Error AllocateMapped(size_t n, void** host, void** at) override {

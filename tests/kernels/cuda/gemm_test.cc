@@ -142,15 +142,29 @@ TEST(CudaGemm, OneBlockAndManyMakeTheSameBits) {
   }
 }
 
+TEST(CudaGemm, AShorterRingMakesTheSameBits) {
+  DeviceBed bed(6);
+  const GemmCase c{130, 136, 2056};  // many pieces, and tiles that are not full
+  const auto long_ring = RunGemm(bed, c);
+  bed.runtime().LimitShared(runtime::kLeastSharedBytes);
+  const auto short_ring = RunGemm(bed, c);
+  EXPECT_EQ(bed.runtime().counters().count("gemm_128_short"), bed.runtime().counts() ? 1u : 0u);
+  ASSERT_EQ(memcmp(short_ring.data(), long_ring.data(), long_ring.size() * sizeof(float)), 0);
+}
+
 TEST(CudaGemm, KeepsItsBudget) {
   struct Shape {
     GemmCase c;
     const char* kernel;
   };
-  for (const Shape& s : {Shape{{8, 1024, 512}, "gemm_8"}, Shape{{16, 512, 512}, "gemm_16"},
-                         Shape{{32, 128, 512}, "gemm_32"}, Shape{{64, 128, 512}, "gemm_64"},
-                         Shape{{128, 128, 512}, "gemm_128"}}) {
+  for (const Shape& s :
+       {Shape{{8, 1024, 512}, "gemm_8"}, Shape{{16, 512, 512}, "gemm_16"},
+        Shape{{32, 128, 512}, "gemm_32"}, Shape{{64, 128, 512}, "gemm_64"},
+        Shape{{128, 128, 512}, "gemm_128"}, Shape{{128, 128, 512}, "gemm_128_short"}}) {
     DeviceBed bed(5);
+    if (std::string(s.kernel) == "gemm_128_short") {
+      bed.runtime().LimitShared(runtime::kLeastSharedBytes);
+    }
     GemmCase c = s.c;
     c.out_float32 = false;
     RunGemm(bed, c);

@@ -186,6 +186,26 @@ TEST(CudaSample, WideRowsAndFullBinsAreCutExactly) {
   ExpectAllSame(bed, cases);
 }
 
+// What a device has no room for is read again.
+TEST(CudaSample, ASmallerDeviceKeepsLessOfARowAndDrawsTheSame) {
+  std::vector<Case> cases;
+  for (uint64_t i = 0; i < 3; ++i) {
+    Case c = CaseOf(36000, 70 + i, 3.0f);
+    c.row.logprobs = 6;
+    if (i == 0) c.row.top_p = 0.9f;
+    if (i == 1) c.row.top_k = 50;
+    for (int id = 5; id < 36000; id += 901) c.counts.push_back({id, 2});
+    c.row.repetition_penalty = 1.3f;
+    c.bias.push_back({35990, 30.0f});
+    cases.push_back(c);
+  }
+  for (const uint32_t shared_bytes : {99u << 10, 163u << 10}) {
+    DeviceBed bed(6);
+    bed.runtime().LimitShared(shared_bytes);
+    ExpectAllSame(bed, cases);
+  }
+}
+
 TEST(CudaSample, KeepsItsBudget) {
   std::vector<Case> cases{CaseOf(32768, 1), CaseOf(32768, 2)};
   for (Case& c : cases) {

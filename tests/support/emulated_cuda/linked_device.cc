@@ -2,6 +2,8 @@
 // grid, which only computes; races and costs of the kernels are tested one by one.
 #include "worker/device/linked_device.h"
 
+#include <cstdlib>
+
 #include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/cuda/emulate/emulated_runtime.h"
 
@@ -25,9 +27,14 @@ std::unique_ptr<kernels::Backend> Open(const std::string& nccl_library, std::str
     options.nccl = kernels::cuda::nccl::Library::Open(places, error);
     if (options.nccl == nullptr) return nullptr;
   }
-  return kernels::cuda::MakeCudaBackend(std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
-                                            kSeed, kernels::cuda::emulate::Checks::kNone),
-                                        options);
+  auto runtime = std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
+      kSeed, kernels::cuda::emulate::Checks::kNone);
+  if (const char* bytes = std::getenv("QUIRE_EMULATED_SHARED_BYTES")) {
+    runtime->LimitShared(static_cast<uint32_t>(std::atoi(bytes)));
+  }
+  error = kernels::cuda::DeviceRefusal(*runtime);
+  if (!error.empty()) return nullptr;
+  return kernels::cuda::MakeCudaBackend(std::move(runtime), options);
 }
 
 constexpr LinkedDevice kEmulated{kMemoryBytes, Open};

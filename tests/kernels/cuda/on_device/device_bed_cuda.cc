@@ -22,6 +22,7 @@ const std::map<std::string, emulate::Counters>& BedRuntime::counters() const {
   return none;
 }
 void BedRuntime::ClearCounters() {}
+void BedRuntime::LimitShared(uint32_t) {}
 
 void ExpectWithinBudget(const BedRuntime&, const std::string&, double, double) {}
 

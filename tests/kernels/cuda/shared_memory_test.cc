@@ -1,0 +1,195 @@
+// Every kernel on every device that is served: no launch wants more shared memory than a block has
+// there, and where kernels differ by it their results have the same bits.
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "kernels/cuda/emulate/emulated_runtime.h"
+#include "kernels/cuda/ops/activation.h"
+#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/copy_rows.h"
+#include "kernels/cuda/ops/embedding.h"
+#include "kernels/cuda/ops/gemm.h"
+#include "kernels/cuda/ops/layer_norm.h"
+#include "kernels/cuda/ops/rank_columns.h"
+#include "kernels/cuda/ops/rank_sum.h"
+#include "kernels/cuda/ops/rank_sum_rows.h"
+#include "kernels/cuda/ops/rms_norm.h"
+#include "kernels/cuda/ops/rope_append.h"
+#include "kernels/cuda/ops/sample.h"
+#include "kernels/cuda/ops/step_state.h"
+#include "tests/kernels/cuda/device_bed.h"
+
+namespace quire::kernels::cuda::test {
+namespace {
+
+// Shared memory that CUDA lets a block have, by compute capability.
+struct DeviceClass {
+  const char* name;
+  uint32_t shared_bytes;
+};
+constexpr DeviceClass kDevices[] = {{"sm_80", 163u << 10},  {"sm_86", 99u << 10},
+                                    {"sm_89", 99u << 10},   {"sm_90", 227u << 10},
+                                    {"sm_100", 227u << 10}, {"sm_120", 99u << 10}};
+
+// Refuses as the emulated device does, and runs nothing: launches are looked at, not made.
+class CensusRuntime : public emulate::EmulatedRuntime {
+ public:
+  explicit CensusRuntime(uint32_t shared_bytes) : EmulatedRuntime(1) {
+    LimitShared(shared_bytes);
+    EXPECT_EQ(CreateStream(&stream), "");
+  }
+  Error Launch(StreamId to, const runtime::KernelHandle& kernel,
+               const runtime::LaunchShape& shape) override {
+    Error error = EmulatedRuntime::Launch(to, kernel, shape);
+    if (error.empty()) kernels.insert(kernel.name);
+    return error;
+  }
+  StreamId stream{};
+  std::set<std::string> kernels;  // that were launched
+};
+
+constexpr KvType kPageTypes[] = {KvType::kBF16, KvType::kF16, KvType::kFp8};
+
+void LaunchProducts(CensusRuntime& device) {
+  const DType types[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
+                         DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+  const unsigned char some = 0;
+  for (const int rows : {1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 2048}) {
+    GemmParams params;
+    params.m = rows;
+    params.n = 512;
+    params.k = 512;
+    EXPECT_EQ(LaunchGemm(device, device.stream, params), "") << rows;
+    for (const DType type : types) {
+      params.quantised = QuantisedLayout(type, params.k);
+      params.quantised.data = &some;
+      EXPECT_EQ(LaunchGemm(device, device.stream, params), "") << rows;
+      EmbeddingParams table;
+      table.quantised = params.quantised;
+      table.rows = rows;
+      table.width = params.k;
+      EXPECT_EQ(LaunchEmbedding(device, device.stream, table), "");
+    }
+  }
+}
+
+void LaunchAttentions(CensusRuntime& device) {
+  for (const KvType type : kPageTypes) {
+    for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
+      const int stride = (head_dim + 15) / 16 * 16;
+      RopeAppendParams rope;
+      rope.type = type;
+      rope.tokens = rope.heads = rope.kv_heads = 1;
+      rope.token_stride = stride;
+      EXPECT_EQ(LaunchRopeAppend(device, device.stream, head_dim, rope), "");
+      for (const int rows_per_tile : {16, 64}) {
+        for (const int spans : {1, 256}) {
+          AttentionPlan plan;
+          plan.tile_count = 1;
+          plan.max_spans = spans;
+          plan.rows_per_tile = rows_per_tile;
+          AttentionParams params;
+          params.type = type;
+          params.token_stride = stride;
+          params.heads = 8;
+          params.kv_heads = 1;
+          EXPECT_EQ(LaunchAttention(device, device.stream, head_dim, plan, params), "")
+              << head_dim << " " << rows_per_tile;
+        }
+      }
+    }
+  }
+}
+
+void LaunchSamples(CensusRuntime& device) {
+  for (const int vocabulary : {1, 32'000, 49'152, 128'256, 262'144}) {
+    for (const bool plain : {false, true}) {
+      SampleParams params;
+      params.rows = 1;
+      params.vocabulary = vocabulary;
+      params.stride = (vocabulary + 3) / 4 * 4;
+      params.plain = plain;
+      EXPECT_EQ(LaunchSample(device, device.stream, params), "") << vocabulary;
+    }
+  }
+}
+
+void LaunchRowOps(CensusRuntime& device) {
+  for (const int width : {64, 1024, 1032, 6144, 6152, 16384}) {
+    RmsNormParams rms;
+    rms.rows = 1;
+    rms.width = width;
+    EXPECT_EQ(LaunchRmsNorm(device, device.stream, rms), "");
+    LayerNormParams layer;
+    layer.rows = 1;
+    layer.width = width;
+    EXPECT_EQ(LaunchLayerNorm(device, device.stream, layer), "");
+    for (const Activation kind :
+         {Activation::kSiluGated, Activation::kGeluTanhGated, Activation::kRelu}) {
+      EXPECT_EQ(LaunchActivation(device, device.stream, {nullptr, nullptr, 1, width, kind}), "");
+    }
+    EmbeddingParams table;
+    table.rows = 1;
+    table.width = width;
+    EXPECT_EQ(LaunchEmbedding(device, device.stream, table), "");
+    CopyRowsParams copy;
+    copy.rows = 1;
+    copy.row_bytes = 2 * width;
+    EXPECT_EQ(LaunchCopyRows(device, device.stream, copy), "");
+    for (const int64_t count : {width, width + 1}) {
+      EXPECT_EQ(LaunchRankSum(device, device.stream, {nullptr, nullptr, 8, count}), "");
+    }
+    EXPECT_EQ(LaunchRankSumRows(device, device.stream, {nullptr, nullptr, nullptr, 8, width}), "");
+  }
+  RankColumnsParams columns;
+  columns.ranks = columns.rows = 1;
+  columns.width = columns.part_stride = columns.out_stride = columns.vocabulary = 64;
+  EXPECT_EQ(LaunchRankColumns(device, device.stream, columns), "");
+  StepBeginParams begin;
+  begin.token_count = 1;
+  EXPECT_EQ(LaunchStepBegin(device, device.stream, begin), "");
+  StepEndParams end;
+  end.count = 1;
+  EXPECT_EQ(LaunchStepEnd(device, device.stream, end), "");
+}
+
+// The kernels that there are: each has a row.
+std::set<std::string> BudgetedKernels() {
+  std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/kernels/cuda/budget.csv");
+  std::set<std::string> names;
+  std::string line;
+  std::getline(file, line);  // of columns
+  while (std::getline(file, line)) names.insert(line.substr(0, line.find(',')));
+  return names;
+}
+
+TEST(CudaSharedMemory, EveryKernelFitsEveryDeviceThatIsServed) {
+  std::set<std::string> launched;
+  for (const DeviceClass& kind : kDevices) {
+    SCOPED_TRACE(kind.name);
+    ASSERT_GE(kind.shared_bytes, runtime::kLeastSharedBytes);
+    CensusRuntime device(kind.shared_bytes);
+    LaunchProducts(device);
+    LaunchAttentions(device);
+    LaunchSamples(device);
+    LaunchRowOps(device);
+    launched.merge(device.kernels);
+  }
+  EXPECT_EQ(launched, BudgetedKernels()) << "a kernel that this census does not launch";
+}
+
+TEST(CudaSharedMemory, ALaunchThatWantsMoreThanTheDeviceHasIsRefused) {
+  CensusRuntime device(runtime::kLeastSharedBytes);
+  const runtime::KernelHandle kernel{"wide", nullptr, 32};
+  const int params = 0;
+  EXPECT_EQ(device.Launch(device.stream, kernel,
+                          runtime::ShapeOf(1, 1, runtime::kLeastSharedBytes, params)),
+            "");
+  EXPECT_EQ(device.Launch(device.stream, kernel,
+                          runtime::ShapeOf(1, 1, runtime::kLeastSharedBytes + 1, params)),
+            "wide: a block wants 101377 bytes of shared memory, this device has 101376");
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda::test
