@@ -1,7 +1,6 @@
 #include "cli/serve_plan.h"
 
 #include <algorithm>
-#include <cctype>
 #include <deque>
 #include <string_view>
 
@@ -92,25 +91,17 @@ void AddToSchema(Forwarded& f, config::Schema& schema) {
   schema.Add(std::move(flag));
 }
 
-std::string VariableName(std::string_view flag) {
-  std::string variable = "QUIRE_";
-  for (const char c : flag) {
-    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return variable;
-}
-
 // Never as if it had not been said: a key that somebody meant to ask for would not be asked for.
 absl::Status IsEmpty(const std::string& flag) {
   return InvalidArgument("--" + flag + ": is empty; give a value, or leave the flag and " +
-                         VariableName(flag) + " out");
+                         config::VariableName(flag) + " out");
 }
 
 // Lists are told apart by commas there.
 absl::Status AppendVariable(const Forwarded& f, const config::ParseResult& result,
                             std::vector<std::string>& variables) {
   if (!result.IsSet(f.flag.name)) return absl::OkStatus();
-  std::string variable = VariableName(f.flag.name) + "=";
+  std::string variable = config::VariableName(f.flag.name) + "=";
   const size_t start = variable.size();
   for (const std::string& value : f.flag.repeatable ? f.values : std::vector{f.value}) {
     if (f.flag.repeatable && value.find(',') != std::string::npos) {

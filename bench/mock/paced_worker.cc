@@ -81,7 +81,7 @@ void PacedWorker::Describe(WorkerHello& hello) const {
 
 // ------------------------------------------------------------------------------------ commands
 
-bool PacedWorker::TryPush(EngineCommand command) {
+bool PacedWorker::TryPush(EngineCommand&& command) {
   if (!HasRoom(command, commands_.size())) return false;
   commands_.push_back(std::move(command));
   Wake(executor_.clock().Now());

@@ -71,7 +71,7 @@ class PacedWorker final : public EngineDriver {
   PacedWorker(PaceOptions options, Executor& executor, std::function<void()> on_output);
   ~PacedWorker() override;
 
-  bool TryPush(EngineCommand command) override;
+  bool TryPush(EngineCommand&& command) override;
   void TakeOutputs(std::vector<EngineOutput>& outputs) override { outputs_.Take(outputs); }
   const StepProgress& progress() const override { return progress_; }
 

@@ -18,16 +18,6 @@ std::string WithDashes(std::string_view name) {
   return dashed;
 }
 
-std::string VariableName(std::string_view name) {
-  std::string variable(kVariablePrefix);
-  for (char c : name) {
-    if (c == '-') c = '_';
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    variable += c;
-  }
-  return variable;
-}
-
 // QUIRE_SERVICE_HOST, QUIRE_PORT=tcp://…, QUIRE_PORT_8000_TCP_ADDR…: Kubernetes sets them in every
 // pod of a namespace that has a Service named quire or quire-something.
 bool IsKubernetesService(std::string_view name, std::string_view value) {
@@ -54,6 +44,16 @@ std::vector<std::string> SplitList(std::string_view text) {
 }
 
 }  // namespace
+
+std::string VariableName(std::string_view name) {
+  std::string variable(kVariablePrefix);
+  for (char c : name) {
+    if (c == '-') c = '_';
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    variable += c;
+  }
+  return variable;
+}
 
 std::string_view OriginName(Origin origin) {
   switch (origin) {

@@ -104,6 +104,9 @@ Environment EnvironmentFromMain(const char* const* envp);
 std::vector<std::string> ArgumentsFromMain(int argc,
                                            const char* const* argv);  // without the program
 
+// "max-model-len": QUIRE_MAX_MODEL_LEN.
+std::string VariableName(std::string_view flag);
+
 class Schema {
  public:
   // `program` as it is called ("quire-worker", "quire serve"), `summary` in one sentence.

@@ -34,9 +34,7 @@ std::string_view AttemptEndName(AttemptEnd end);
 struct AttemptReport {
   Attempt attempt;
   std::string worker_id;
-  std::string target;            // HOST:PORT
-  std::string_view chosen_for;   // why this worker: one of RouteReasons()
-  uint32_t foretold_tokens = 0;  // of the prompt that it was thought to have cached
+  std::string target;  // HOST:PORT
   Epoch epoch;
   std::string numerics_id;
   std::string outputs_from;  // numerics under which the outputs that it began with were written
@@ -47,7 +45,7 @@ struct AttemptReport {
   // It went on with outputs of a worker with other numerics: tokens may differ from an undisturbed
   // run's.
   bool inexact = false;
-  RouteFacts route;
+  RouteFacts route;  // why this worker
   bool carry_on = false;  // taken over from a worker that was lost, stuck, or drained
   Micros sent_at = 0;
   Micros admitted_at = -1;  // these two: −1 where it never came to that

@@ -203,8 +203,6 @@ void Dispatcher::Send(LiveDispatch& live, const RouteChoice& choice) {
   ++counters_.attempts;
   QUIRE_CHECK_MSG(live.report.attempt < live.attempt, "each attempt has a higher number");
   live.report = BeginReport(fleet_.worker(worker), live.attempt, live.report, Now());
-  live.report.chosen_for = choice.reason;
-  live.report.foretold_tokens = choice.cached_tokens;
   live.report.carry_on = live.carry_on;
   live.report.route = live.ticket.route;
   counters_.carry_ons_inexact += live.report.inexact ? 1 : 0;

@@ -29,8 +29,8 @@ void NoteAttempt(const AttemptReport& report, LiveRequest& request, Logger& log)
            {"trace_id", TraceText(request.record)},
            {"attempt", report.attempt.value()},
            {"worker", report.worker_id},
-           {"chosen_for", report.chosen_for},
-           {"foretold_tokens", report.foretold_tokens},
+           {"chosen_for", report.route.reason},
+           {"foretold_tokens", report.route.predicted_tokens},
            {"cached_tokens", report.cached_tokens},
            {"end", AttemptEndName(report.end)},
            {"accepted_tokens", report.accepted_tokens}});

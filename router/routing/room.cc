@@ -43,12 +43,4 @@ bool RoomSearch::See(const WorkerView& worker) {
   return here == Room::kSome;
 }
 
-Room RoomIn(const FleetView& view, const RoomNeed& need, uint64_t max_prefill_ahead) {
-  RoomSearch search(need, max_prefill_ahead);
-  for (const WorkerView& worker : view.workers) {
-    if (search.See(worker)) break;
-  }
-  return search.found();
-}
-
 }  // namespace quire

@@ -50,6 +50,4 @@ class RoomSearch {
   Room found_ = Room::kEmptyPool;
 };
 
-Room RoomIn(const FleetView& view, const RoomNeed& need, uint64_t max_prefill_ahead);
-
 }  // namespace quire

@@ -47,7 +47,7 @@ void CheckFrame(std::string_view bytes) {
 // Answers every Submit with a token and its end, every second one late.
 class AnsweringEngine final : public EngineDriver {
  public:
-  bool TryPush(EngineCommand command) override {
+  bool TryPush(EngineCommand&& command) override {
     const auto* submit = std::get_if<SubmitCommand>(&command);
     if (submit == nullptr) return true;
     RouterOutput words;

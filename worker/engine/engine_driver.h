@@ -23,8 +23,8 @@ class EngineDriver {
  public:
   virtual ~EngineDriver() = default;
 
-  // Any thread. False: the queue is full, the command was not taken.
-  virtual bool TryPush(EngineCommand command) = 0;
+  // Any thread. False: the queue is full, and the command is as it was.
+  virtual bool TryPush(EngineCommand&& command) = 0;
 
   // The taker's thread. Puts all outputs made so far into `outputs`, oldest first. What `outputs`
   // held, outputs that have been read, is written into again: so that the engine allocates nothing

@@ -47,7 +47,7 @@ void EngineThread::Wake() {
   wake_.notify_one();
 }
 
-bool EngineThread::TryPush(EngineCommand command) {
+bool EngineThread::TryPush(EngineCommand&& command) {
   {
     MutexLock lock(mutex_);
     if (!HasRoom(command, commands_.size())) return false;

@@ -33,7 +33,7 @@ class EngineThread final : public EngineDriver {
   // Returns when the thread has ended, after the step that is running. Idempotent.
   void Stop();
 
-  bool TryPush(EngineCommand command) override;
+  bool TryPush(EngineCommand&& command) override;
   void TakeOutputs(std::vector<EngineOutput>& outputs) override;
   const StepProgress& progress() const override { return progress_; }
 

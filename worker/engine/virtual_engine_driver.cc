@@ -25,7 +25,7 @@ void VirtualEngineDriver::SetObserver(std::function<void(const EngineOutput&)> o
   observer_ = std::move(observer);
 }
 
-bool VirtualEngineDriver::TryPush(EngineCommand command) {
+bool VirtualEngineDriver::TryPush(EngineCommand&& command) {
   if (!HasRoom(command, commands_.size())) return false;
   commands_.push_back(std::move(command));
   if (!frozen_) Wake(executor_.clock().Now());

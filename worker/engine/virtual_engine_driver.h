@@ -26,7 +26,7 @@ class VirtualEngineDriver final : public EngineDriver {
   // Told what each round gave, before anybody else is. May be absent.
   void SetObserver(std::function<void(const EngineOutput&)> observer);
 
-  bool TryPush(EngineCommand command) override;
+  bool TryPush(EngineCommand&& command) override;
   void TakeOutputs(std::vector<EngineOutput>& outputs) override { outputs_.Take(outputs); }
   const StepProgress& progress() const override { return progress_; }
 

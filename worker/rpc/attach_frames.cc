@@ -166,13 +166,14 @@ void AttachSession::Assembled(const AttemptKey& key) {
 void AttachSession::Submitted(SubmitCommand command) {
   const AttemptKey key = command.submit.key;
   const Live live{static_cast<uint32_t>(command.submit.choices.size())};
-  Refused refused{key, RefusalCode::kQueueFull, "", "the worker's queue is full",
-                  kQueueFullRetryMs};
-  RememberTrace(command.submit, refused);
-  if (host_.Push(std::move(command))) {
+  EngineCommand pushed(std::move(command));
+  if (host_.Push(std::move(pushed))) {
     live_.emplace(key, live);
     return;
   }
+  Refused refused{key, RefusalCode::kQueueFull, "", "the worker's queue is full",
+                  kQueueFullRetryMs};
+  RememberTrace(std::get<SubmitCommand>(pushed).submit, refused);
   Refuse(std::move(refused));
 }
 

@@ -116,7 +116,7 @@ void AttachHub::Owe(EngineCommand command) {
 
 void AttachHub::PayOwed() {
   while (!owed_.empty()) {
-    if (!engine_.TryPush(owed_.front())) break;
+    if (!engine_.TryPush(std::move(owed_.front()))) break;
     owed_.pop_front();
   }
   if (owed_.empty() || owed_timer_ != 0) return;
@@ -126,7 +126,7 @@ void AttachHub::PayOwed() {
   });
 }
 
-bool AttachHub::Push(EngineCommand command) {
+bool AttachHub::Push(EngineCommand&& command) {
   return owed_.empty() && engine_.TryPush(std::move(command));
 }
 

@@ -84,7 +84,7 @@ class AttachHub final : private SessionHost {
 
  private:
   AttachVerdict OnHello(AttachSession& session) override;
-  bool Push(EngineCommand command) override;
+  bool Push(EngineCommand&& command) override;
   void RanLate(Micros due) override;
   StepFrame Pulse() const override;
   bool draining() const override { return draining_; }

@@ -54,7 +54,8 @@ class SessionHost {
   virtual ~SessionHost() = default;
   // OK makes this session the one of its router.
   virtual AttachVerdict OnHello(AttachSession& session) = 0;
-  virtual bool Push(EngineCommand command) = 0;
+  // False: there is no room, and the command is as it was.
+  virtual bool Push(EngineCommand&& command) = 0;
   // A timer that was due then runs only now: this process was held up.
   virtual void RanLate(Micros due) = 0;
   // Load, state, ages and event_seq of now; the lists are empty.

@@ -30,6 +30,14 @@ WorkerView Busy(uint32_t index = 0) {
   return worker;
 }
 
+Room RoomOf(const FleetView& view, const RoomNeed& need, uint64_t max_prefill_ahead) {
+  RoomSearch search(need, max_prefill_ahead);
+  for (const WorkerView& worker : view.workers) {
+    if (search.See(worker)) break;
+  }
+  return search.found();
+}
+
 TEST(HasRoom, OneSubmitMayWaitWhateverTheLoad) {
   WorkerView worker = Busy();
   worker.load.waiting_requests = 0;
@@ -72,11 +80,11 @@ TEST(HasRoom, PrefillAheadIsBounded) {
   EXPECT_FALSE(HasRoom(worker, {{}, 101, 0}, kAhead));
   FleetView view;
   view.workers = {worker};
-  EXPECT_EQ(RoomIn(view, {{}, 100, 0}, kAhead), Room::kSome);
-  EXPECT_EQ(RoomIn(view, {{}, 101, 0}, kAhead), Room::kAhead);
+  EXPECT_EQ(RoomOf(view, {{}, 100, 0}, kAhead), Room::kSome);
+  EXPECT_EQ(RoomOf(view, {{}, 101, 0}, kAhead), Room::kAhead);
   view.workers[0].load.free_blocks = 0;
   view.workers[0].load.evictable_blocks = 0;
-  EXPECT_EQ(RoomIn(view, {{}, 101, 0}, kAhead), Room::kFull) << "blocks lack, too";
+  EXPECT_EQ(RoomOf(view, {{}, 101, 0}, kAhead), Room::kFull) << "blocks lack, too";
 }
 
 TEST(HasRoom, BlocksThatAreNotSpokenForSuffice) {
@@ -89,15 +97,15 @@ TEST(HasRoom, BlocksThatAreNotSpokenForSuffice) {
   EXPECT_TRUE(HasRoom(worker, {{}, 100, 29}, kAhead));
 }
 
-TEST(RoomIn, TellsWhyThereIsNone) {
+TEST(RoomSearch, TellsWhyThereIsNone) {
   FleetView view;
-  EXPECT_EQ(RoomIn(view, {}, kAhead), Room::kEmptyPool);
+  EXPECT_EQ(RoomOf(view, {}, kAhead), Room::kEmptyPool);
   view.workers = {Busy(0), Busy(1)};
-  EXPECT_EQ(RoomIn(view, {{"grammar"}, 0, 0}, kAhead), Room::kUnfit);
-  EXPECT_EQ(RoomIn(view, {{"resume"}, 0, 0}, kAhead), Room::kSome);
-  EXPECT_EQ(RoomIn(view, {{}, 5000, 0}, kAhead), Room::kFull);
+  EXPECT_EQ(RoomOf(view, {{"grammar"}, 0, 0}, kAhead), Room::kUnfit);
+  EXPECT_EQ(RoomOf(view, {{"resume"}, 0, 0}, kAhead), Room::kSome);
+  EXPECT_EQ(RoomOf(view, {{}, 5000, 0}, kAhead), Room::kFull);
   view.workers[1].load.waiting_requests = 0;
-  EXPECT_EQ(RoomIn(view, {{}, 5000, 0}, kAhead), Room::kSome);
+  EXPECT_EQ(RoomOf(view, {{}, 5000, 0}, kAhead), Room::kSome);
 }
 
 TEST(Candidates, PreferRoomToMereCredit) {

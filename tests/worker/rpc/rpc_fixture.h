@@ -21,7 +21,7 @@ namespace pb = ::quire::worker::v1;
 // Takes commands until told that its queue is full; says what the test gives it.
 class ScriptedEngine final : public EngineDriver {
  public:
-  bool TryPush(EngineCommand command) override {
+  bool TryPush(EngineCommand&& command) override {
     if (full) return false;
     commands.push_back(std::move(command));
     return true;
