@@ -184,6 +184,31 @@ FieldError FlattenContent(const Value& content, const std::string& where, std::s
   return std::nullopt;
 }
 
+// Clients write the arguments of a call as a JSON text; templates want what is in it, or they would
+// quote it once more. vLLM reads them too.
+FieldError ReadArguments(json::Object& message, const std::string& where) {
+  auto calls = message.find("tool_calls");
+  if (calls == message.end() || !calls->value().is_array()) return std::nullopt;
+  size_t index = 0;
+  for (Value& call : calls->value().get_array()) {
+    const std::string place = where + ".tool_calls[" + std::to_string(index++) + "]";
+    if (!call.is_object()) return BadParam(place, "must be an object with a function");
+    auto function = call.get_object().find("function");
+    if (function == call.get_object().end() || !function->value().is_object()) continue;
+    auto arguments = function->value().get_object().find("arguments");
+    if (arguments == function->value().get_object().end()) continue;
+    if (!arguments->value().is_string()) continue;
+    const std::string_view text = json::View(arguments->value().get_string());
+    auto read = json::Parse(text.empty() ? "{}" : text);
+    if (!read.ok()) {
+      return BadParam(place + ".function.arguments",
+                      "must be a JSON text such as \"{}\": " + StatusMessage(read.status()));
+    }
+    arguments->value() = *std::move(read);
+  }
+  return std::nullopt;
+}
+
 FieldError CheckMessage(Value& message, const std::string& where) {
   if (!message.is_object()) return BadParam(where, "must be an object with role and content");
   json::Object& object = message.get_object();
@@ -191,6 +216,7 @@ FieldError CheckMessage(Value& message, const std::string& where) {
   if (!role || !role->is_string() || role->get_string().empty()) {
     return BadParam(where + ".role", "must be a string such as \"user\"");
   }
+  if (auto problem = ReadArguments(object, where)) return problem;
   auto content = object.find("content");
   if (content == object.end() || content->value().is_null()) {
     if (json::Find(object, "tool_calls")) return std::nullopt;

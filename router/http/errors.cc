@@ -24,6 +24,7 @@ constexpr StatusText kReasons[] = {
     {409, "Conflict"},
     {413, "Content Too Large"},
     {414, "URI Too Long"},
+    {415, "Unsupported Media Type"},
     {417, "Expectation Failed"},
     {429, "Too Many Requests"},
     {431, "Request Header Fields Too Large"},

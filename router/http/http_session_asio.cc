@@ -277,6 +277,12 @@ bool HttpSession::CheckFraming() {
       return false;
     }
   }
+  const std::string_view coding = StdView(head[beast_http::field::content_encoding]);
+  if (!coding.empty() && !EqualsIgnoringCase(coding, "identity")) {
+    Refuse(415, "Content-Encoding: only identity is served, send the body uncompressed",
+           "unsupported");
+    return false;
+  }
   if (!http10_ && head.count(beast_http::field::host) != 1) {
     Refuse(400, "HTTP/1.1 requests need one Host header", "bad_request");
     return false;

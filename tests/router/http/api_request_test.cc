@@ -103,6 +103,21 @@ TEST(ApiRequest, ChatJoinsTextPartsAndKeepsTheRest) {
   EXPECT_TRUE(chat.add_generation_prompt);
 }
 
+// Templates print them by tojson: a text would be quoted once more.
+TEST(ApiRequest, ArgumentsOfToolCallsReachTheTemplateAsTheyAreMeant) {
+  const ApiRequest r = MustParse(kTalk, R"({"messages":[{"role":"assistant","tool_calls":[
+    {"type":"function","function":{"name":"f","arguments":"{\"a\": [1]}"}},
+    {"type":"function","function":{"name":"g","arguments":""}},
+    {"type":"function","function":{"name":"h","arguments":{"b":2}}},
+    {"type":"function","function":{"name":"i"}}]}]})");
+  EXPECT_EQ(std::get<ChatPrompt>(r.requests[0].prompt).messages_json,
+            R"([{"role":"assistant","tool_calls":[)"
+            R"({"type":"function","function":{"name":"f","arguments":{"a":[1]}}},)"
+            R"({"type":"function","function":{"name":"g","arguments":{}}},)"
+            R"({"type":"function","function":{"name":"h","arguments":{"b":2}}},)"
+            R"({"type":"function","function":{"name":"i"}}]}])");
+}
+
 TEST(ApiRequest, KnownFieldsPassAtTheirNeutralValue) {
   MustParse(
       kText,
@@ -201,6 +216,11 @@ TEST(ApiRequest, BadInputNamesTheField) {
        "messages[0].content"},
       {kTalk, R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})",
        "messages[0].content"},
+      {kTalk, R"({"messages":[{"role":"assistant","tool_calls":[3]}]})",
+       "messages[0].tool_calls[0]"},
+      {kTalk,
+       R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{"}}]}]})",
+       "messages[0].tool_calls[0].function.arguments"},
       {kTalk, R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function"}]})",
        "tools"},
       {kTalk, R"({"messages":[{"role":"user","content":"x"}],"tool_choice":"required"})",

@@ -116,6 +116,7 @@ TEST(HttpWire, BadRequestsAreRefusedAndTheConnectionEnds) {
       {"huge length", post + "Content-Length: 99999999999999999999999\r\n\r\n", 400},
       {"gzip", post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501},
       {"identity", post + "Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}", 501},
+      {"compressed body", post + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415},
       {"bad chunk size", post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
       {"chunk size overflow", post + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
        400},
