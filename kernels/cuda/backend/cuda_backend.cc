@@ -10,7 +10,7 @@
 namespace quire::kernels::cuda {
 namespace {
 
-constexpr int kKernelRevision = 1;  // raised whenever a change may change bits
+constexpr int kKernelRevision = 2;  // raised whenever a change may change bits
 
 class CudaBackend final : public Backend {
  public:
@@ -61,7 +61,7 @@ class CudaBackend final : public Backend {
     const Workspace workspace = PlanWorkspace(program, Lowered(program), options);
     const bool over_nccl = program.ranks > 1 && options_.nccl != nullptr;
     return workspace.Bytes() +
-           (over_nccl ? RankExchange::DeviceBytes(program.ranks, workspace.shared_bytes / 4) : 0);
+           (over_nccl ? RankExchange::DeviceBytes(program.ranks, workspace.shared_bytes) : 0);
   }
   int64_t EstimateSharedBytes(const StepProgram& program,
                               const ProgramOptions& options) const override {

@@ -223,7 +223,7 @@ void CudaProgram::ReserveExchange(const Workspace& workspace, const nccl::Librar
   options.host = communicator_;
   options.library = library;
   options.stream = stream_;
-  options.most_elements = workspace.shared_bytes / 4;
+  options.most_elements = workspace.shared_bytes / static_cast<int64_t>(sizeof(float));
   options.parts = samples_.parts;
   exchange_ = std::make_unique<RankExchange>(options, runtime_, heap_);
   Check(exchange_->error());

@@ -98,9 +98,10 @@ class CudaProgram final : public LoadedProgram {
   GemmParams ProductParams(BufferId in, WeightId bias) const;
   void Do(const EmbedStep& step);
   void Do(const NormStep& step);
+  void Do(const RoundStep& step);
   void Do(const ProductStep& step);
   void Do(const ActivationStep& step);
-  void Do(const RopeAppendOp& op);
+  void Do(const RopeStep& step);
   void Do(const AttentionOp& op);
   void Do(const GatherStep& step);
   void Do(const LogitsOp& op);
@@ -119,9 +120,8 @@ class CudaProgram final : public LoadedProgram {
   int RowsOf(BufferId id) const {
     return lowered_.buffers[id].sampled_rows_only ? step_.samples : step_.shape.tokens;
   }
-  uint16_t* Rows(BufferId id) const {
-    return id == kNoId ? nullptr : reinterpret_cast<uint16_t*>(buffers_[id]);
-  }
+  uint16_t* Rows(BufferId id) const { return reinterpret_cast<uint16_t*>(buffers_[id]); }
+  float* Floats(BufferId id) const { return reinterpret_cast<float*>(buffers_[id]); }
   template <class T>
   const T* Input(int64_t place) const {
     return reinterpret_cast<const T*>(inputs_ + place);

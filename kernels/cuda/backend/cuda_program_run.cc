@@ -10,6 +10,7 @@
 #include "kernels/cuda/ops/layer_norm.h"
 #include "kernels/cuda/ops/rms_norm.h"
 #include "kernels/cuda/ops/rope_append.h"
+#include "kernels/cuda/ops/round_rows.h"
 #include "kernels/cuda/ops/sample.h"
 
 namespace quire::kernels::cuda {
@@ -19,7 +20,8 @@ void CudaProgram::Do(const EmbedStep& step) {
   params.table = weights_.At(step.table).data();
   params.quantised = weights_.At(step.table).quantised();
   params.tokens = Input<int32_t>(step.by_position ? step_.places.positions : step_.places.tokens);
-  params.out = Rows(step.out);
+  params.out = Floats(step.out);
+  params.accumulate = step.accumulate;
   params.rows = step_.shape.tokens;
   params.width = lowered_.buffers[step.out].width;
   params.first_token = step.first_id;
@@ -31,11 +33,14 @@ void CudaProgram::Do(const EmbedStep& step) {
 template <class Params>
 Params CudaProgram::NormParams(const NormStep& step) const {
   Params params;
-  params.x = Rows(step.in);
-  params.delta = Rows(step.delta);
-  params.weight = weights_.At(step.weight).data();
-  params.residual_out = step.delta == kNoId ? nullptr : Rows(step.in);
-  params.out = Rows(step.out);
+  params.x = Floats(step.in);
+  params.weight = weights_.At(step.weight).floats();
+  if (lowered_.buffers[step.out].is_float32) {
+    params.out.float32 = Floats(step.out);
+  } else {
+    params.out.bf16 = Rows(step.out);
+  }
+  params.out.accumulate = step.accumulate;
   params.rows = RowsOf(step.in);
   params.width = lowered_.buffers[step.in].width;
   params.epsilon = step.epsilon;
@@ -49,13 +54,22 @@ void CudaProgram::Do(const NormStep& step) {
     return;
   }
   auto params = NormParams<LayerNormParams>(step);
-  params.bias = weights_.At(step.bias).data();
+  params.bias = weights_.At(step.bias).floats();
   Check(LaunchLayerNorm(runtime_, stream_, params));
+}
+
+void CudaProgram::Do(const RoundStep& step) {
+  RoundRowsParams params;
+  params.in = Floats(step.in);
+  params.out = Rows(step.out);
+  params.count = int64_t{RowsOf(step.in)} * lowered_.buffers[step.in].width;
+  Check(LaunchRoundRows(runtime_, stream_, params));
 }
 
 void CudaProgram::Do(const ProductStep& step) {
   GemmParams params = ProductParams(step.in, step.bias);
   params.out = Rows(step.out);
+  params.out_float32 = lowered_.buffers[step.out].is_float32;
   params.accumulate = step.accumulate;
   params.relu = step.relu;
   Check(LaunchProduct(runtime_, stream_, weights_.At(step.weight), params));
@@ -65,7 +79,7 @@ void CudaProgram::Do(const ProductStep& step) {
 GemmParams CudaProgram::ProductParams(BufferId in, WeightId bias) const {
   GemmParams params;
   params.x = Rows(in);
-  params.bias = weights_.At(bias).data();
+  params.bias = weights_.At(bias).floats();
   params.m = RowsOf(in);
   params.workspace = product_workspace_;
   params.counters = product_counters_;
@@ -101,10 +115,12 @@ void CudaProgram::SetPages(int layer, Params& params) const {
   params.scale_page_stride = kv_.page_bytes / static_cast<int64_t>(sizeof(float));
 }
 
-void CudaProgram::Do(const RopeAppendOp& op) {
+void CudaProgram::Do(const RopeStep& step) {
+  const RopeAppendOp& op = step.op;
   const int group = kv_.layers[static_cast<size_t>(op.layer)].group;
   RopeAppendParams params;
-  params.qkv = Rows(op.qkv);
+  params.qkv = Floats(op.qkv);
+  params.q = Rows(step.q);
   params.stride = lowered_.buffers[op.qkv].width;
   params.tokens = step_.shape.tokens;
   params.positions = Input<int32_t>(step_.places.positions);
@@ -113,8 +129,8 @@ void CudaProgram::Do(const RopeAppendOp& op) {
     params.angles = angles_[static_cast<size_t>(op.rope)].table;
     params.rotary_dim = angles_[static_cast<size_t>(op.rope)].rotary_dim;
   }
-  params.q_norm = weights_.At(op.q_norm).data();
-  params.k_norm = weights_.At(op.k_norm).data();
+  params.q_norm = weights_.At(op.q_norm).floats();
+  params.k_norm = weights_.At(op.k_norm).floats();
   params.epsilon = op.norm_epsilon;
   params.weight_offset = op.norm_weight_offset;
   SetPages(op.layer, params);
@@ -159,7 +175,7 @@ void CudaProgram::Do(const GatherStep& step) {
   params.to = Rows(step.out);
   params.from_rows = Input<int32_t>(step_.places.samples + step_.first_sample);
   params.rows = step_.samples;
-  params.row_bytes = 2 * int64_t{lowered_.buffers[step.in].width};
+  params.row_bytes = int64_t{sizeof(float)} * lowered_.buffers[step.in].width;
   Check(LaunchCopyRows(runtime_, stream_, params));
 }
 
@@ -205,7 +221,7 @@ void CudaProgram::Do(const SampleOp& op) {
 void CudaProgram::Do(const SumStep& step) {
   const DeviceBuffer& buffer = lowered_.buffers[static_cast<size_t>(step.buffer)];
   const size_t count = static_cast<size_t>(RowsOf(step.buffer)) * static_cast<size_t>(buffer.width);
-  Check(exchange_->Sum(Rows(step.buffer), Rows(step.delta), count));
+  Check(exchange_->Sum(Floats(step.buffer), count));
 }
 
 }  // namespace quire::kernels::cuda

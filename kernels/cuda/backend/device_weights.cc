@@ -45,6 +45,7 @@ DeviceWeight PlanVector(const Weight& weight) {
   for (const WeightSource& source : weight.parts) elements += source.rows * source.cols;
   DeviceWeightPart part;
   part.rows = 1;
+  part.is_vector = true;
   part.source_count = weight.parts.size();
   return {1, Whole(elements), {part}};
 }
@@ -78,7 +79,7 @@ DeviceWeight PlanMatrix(const Weight& weight, bool expand) {
 
 size_t DeviceWeightPart::Bytes(int cols) const {
   if (quantised.bits > 0) return QuantisedBytes(quantised, rows);
-  return 2 * static_cast<size_t>(rows) * static_cast<size_t>(cols);
+  return (is_vector ? 4 : 2) * static_cast<size_t>(rows) * static_cast<size_t>(cols);
 }
 
 DeviceWeight PlanWeight(const Weight& weight, const WeightRole& role) {
@@ -123,8 +124,13 @@ runtime::Error DeviceWeights::Load(const StepProgram& program, const DeviceProgr
     for (DeviceWeightPart& part : to.parts) {
       auto* at = heap.New<std::byte>(part.Bytes(to.cols));
       if (!heap.error().empty()) return weight.name + ": " + heap.error();
-      if (part.quantised.bits > 0) part.quantised.data = reinterpret_cast<unsigned char*>(at);
-      if (part.quantised.bits == 0) part.data = reinterpret_cast<uint16_t*>(at);
+      if (part.is_vector) {
+        part.floats = reinterpret_cast<float*>(at);
+      } else if (part.quantised.bits > 0) {
+        part.quantised.data = reinterpret_cast<unsigned char*>(at);
+      } else {
+        part.data = reinterpret_cast<uint16_t*>(at);
+      }
       runtime::Error error = lowered.weights[id].is_matrix ? loader.LoadMatrix(weight, to, part, at)
                                                            : loader.LoadVector(weight, to, at);
       if (!error.empty()) return weight.name + ": " + error;

@@ -1,8 +1,8 @@
-// The weights of a program in device memory: quantised ones as they are, in the order of the tensor
-// core's lanes, all others in bfloat16.
+// The weights of a program in device memory: quantised matrices as they are, in the order of the
+// tensor core's lanes, other matrices in bfloat16, vectors in float32.
 //
 // Owned by a CudaProgram; filled while it loads, read-only afterwards. Matrices are [rows, cols],
-// rows rounded up to a multiple of 8 with zeros; vectors are one row of bfloat16.
+// rows rounded up to a multiple of 8 with zeros; vectors are one row.
 //
 // Invariants:
 // 1. A matrix is cut into parts of one form each, which begin at multiples of 8 rows.
@@ -25,8 +25,10 @@ namespace quire::kernels::cuda {
 struct DeviceWeightPart {
   int first_row = 0;
   int rows = 0;
-  uint16_t* data = nullptr;   // bfloat16 [rows, cols], where quantised.bits is 0
+  bool is_vector = false;
+  uint16_t* data = nullptr;   // of a matrix: bfloat16 [rows, cols], where quantised.bits is 0
   QuantisedWeight quantised;  // with data
+  float* floats = nullptr;    // of a vector
   // Those of the weight's sources that it is made of.
   size_t first_source = 0;
   size_t source_count = 0;
@@ -39,8 +41,9 @@ struct DeviceWeight {
   int cols = 0;
   std::vector<DeviceWeightPart> parts;  // none: no step reads it
 
-  // Of a weight with one part: a vector, or a table. Null where it is absent.
+  // Of a weight with one part: a table, or a vector. Null where it is absent.
   const uint16_t* data() const { return parts.empty() ? nullptr : parts.front().data; }
+  const float* floats() const { return parts.empty() ? nullptr : parts.front().floats; }
   QuantisedWeight quantised() const {
     return parts.empty() ? QuantisedWeight() : parts.front().quantised;
   }

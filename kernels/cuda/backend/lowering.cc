@@ -13,9 +13,15 @@ constexpr int kMaxHeadsPerKvHead = 16;
 class Lowering {
  public:
   Lowering(const StepProgram& program, DeviceProgram& lowered)
-      : program_(program), lowered_(lowered), pending_(program.buffers.size(), kNoId) {
+      : program_(program),
+        lowered_(lowered),
+        rounded_(program.buffers.size(), kNoId),
+        queries_(program.buffers.size(), kNoId) {
     for (const Buffer& buffer : program.buffers) {
       lowered_.buffers.push_back({buffer.name, buffer.width, buffer.sampled_rows_only, false});
+    }
+    for (const Op& op : program.ops) {
+      std::visit([this](const auto& one) { MarkFloats(one); }, op);
     }
     lowered_.weights.resize(program.weights.size());
     for (WeightRole& role : lowered_.weights) role.expand = program.dequantize_weights;
@@ -36,45 +42,54 @@ class Lowering {
       if (!error_.empty()) return std::string(OpName(op)) + ": " + error_;
     }
     if (!sampled) lowered_.first_sampled = lowered_.steps.size();
-    for (const BufferId delta : pending_) {
-      if (delta != kNoId) return "a sum is made that no op reads";
-    }
     return {};
   }
 
  private:
+  void MarkFloats(const EmbedOp& op) { Float(op.out); }
+  void MarkFloats(const NormOp& op) {
+    Float(op.in);
+    if (op.accumulate) Float(op.out);
+  }
+  void MarkFloats(const LinearOp& op) {
+    if (op.accumulate) Float(op.out);
+  }
+  void MarkFloats(const RopeAppendOp& op) { Float(op.qkv); }
+  void MarkFloats(const GatherRowsOp& op) {
+    Float(op.in);
+    Float(op.out);
+  }
+  void MarkFloats(const LogitsOp& op) { Float(op.out); }
+  void MarkFloats(const AllReduceOp& op) { Float(op.buffer); }
+  template <class Other>
+  void MarkFloats(const Other&) {}
+  void Float(BufferId buffer) { lowered_.buffers[buffer].is_float32 = true; }
+
   void Take(const EmbedOp& op) {
     const VocabularySlice slice = VocabularyOf(program_);
-    BufferId out = op.out;
-    pending_[out] = kNoId;
+    Written(op.out);
     UseTable(op.table);
     UseTable(op.positions);
     if (op.table != kNoId) {
-      Emit(EmbedStep{op.table, false, slice.begin, slice.count, op.scale, out});
-      if (op.positions == kNoId) return;
-      out = AddDelta(op.out);
+      Emit(EmbedStep{op.table, false, slice.begin, slice.count, op.scale, false, op.out});
     }
+    if (op.positions == kNoId) return;
     const int places = static_cast<int>(program_.weights[op.positions].rows);
-    Emit(EmbedStep{op.positions, true, -op.position_offset, places, 1.0f, out});
+    Emit(EmbedStep{op.positions, true, -op.position_offset, places, 1.0f, op.table != kNoId,
+                   op.out});
   }
 
   void Take(const NormOp& op) {
     UseVector(op.weight);
     UseVector(op.bias);
-    NormStep step{op.kind, op.weight, op.bias, op.epsilon, op.weight_offset, op.in, kNoId, op.out};
-    step.delta = std::exchange(pending_[op.in], kNoId);
-    if (op.accumulate) {
-      Whole(op.out);
-      step.out = AddDelta(op.out);
-    } else {
-      pending_[op.out] = kNoId;
-    }
-    Emit(step);
+    if (op.in == op.out) return Fail("a norm in place is not computed");
+    Written(op.out);
+    Emit(NormStep{op.kind, op.weight, op.bias, op.epsilon, op.weight_offset, op.accumulate, op.in,
+                  op.out});
   }
 
   void Take(const LinearOp& op) {
     using Activation = LinearOp::Activation;
-    Whole(op.in);
     UseMatrix(op.weight);
     UseVector(op.bias);
     const bool gated =
@@ -84,65 +99,60 @@ class Lowering {
     product.bias = op.bias;
     product.accumulate = op.accumulate;
     product.relu = op.activation == Activation::kRelu;
-    product.in = op.in;
+    product.in = Rounded(op.in);
     product.out = op.out;
     const Weight& weight = program_.weights[op.weight];
     if (weight.rows % 8 != 0 || weight.cols % 8 != 0) return Fail("its weight", weight);
-    if (op.accumulate) {
-      if (gated) return Fail("a gated sum is not computed");
-      Whole(op.out);
-    } else {
-      pending_[op.out] = kNoId;
-    }
+    if (op.accumulate && gated) return Fail("a gated sum is not computed");
+    Written(op.out);
     if (!gated) return Emit(product);
+    if (lowered_.buffers[op.out].is_float32) return Fail("a norm reads what is gated");
     product.out = Scratch(op.out, static_cast<int>(weight.rows));
     Emit(product);
     Emit(ActivationStep{op.activation, product.out, op.out});
   }
 
   void Take(const RopeAppendOp& op) {
-    Whole(op.qkv);
     UseVector(op.q_norm);
     UseVector(op.k_norm);
     if (op.heads > kMaxHeadsPerKvHead * op.kv_heads) {
       return Fail("more than 16 heads share keys and values");
     }
-    Emit(op);
+    queries_[op.qkv] = FindOrAdd("queries", op.heads * op.head_dim, false);
+    Emit(RopeStep{op, queries_[op.qkv]});
   }
 
   void Take(const AttentionOp& op) {
-    Whole(op.qkv);
-    pending_[op.out] = kNoId;
-    Emit(op);
+    AttentionOp step = op;
+    step.qkv = queries_[op.qkv];
+    if (step.qkv == kNoId) return Fail("its keys are in no page yet");
+    if (lowered_.buffers[op.out].is_float32) return Fail("a norm reads what it makes");
+    Emit(step);
   }
 
   void Take(const GatherRowsOp& op) {
-    pending_[op.out] = kNoId;
+    Written(op.out);
     Emit(GatherStep{op.in, op.out});
-    if (pending_[op.in] == kNoId) return;
-    // The stream ends here: its last delta is gathered with it.
-    const BufferId delta = std::exchange(pending_[op.in], kNoId);
-    Emit(GatherStep{delta, AddDelta(op.out)});
   }
 
   void Take(const LogitsOp& op) {
-    Whole(op.in);
     UseMatrix(op.head);
     UseVector(op.bias);
     const Weight& head = program_.weights[op.head];
     if (head.cols % 8 != 0) return Fail("its weight", head);
     DeviceBuffer& out = lowered_.buffers[op.out];
-    out.is_float32 = true;
     out.width = (out.width + 7) / 8 * 8;  // whole vectors; kernels are told how many are ids
-    Emit(op);
+    LogitsOp step = op;
+    step.in = Rounded(op.in);
+    Emit(step);
   }
 
   void Take(const SampleOp& op) { Emit(op); }
 
   void Take(const AllReduceOp& op) {
-    const BufferId delta = std::exchange(pending_[op.buffer], kNoId);
-    if (program_.ranks > 1) return Emit(SumStep{op.buffer, delta});
-    if (delta != kNoId) Fail("a sum over one rank of what is still to be added");
+    if (program_.ranks == 1) return;
+    Written(op.buffer);
+    Emit(SumStep{op.buffer});
   }
 
   // Without a weight what is returned goes nowhere.
@@ -170,13 +180,17 @@ class Lowering {
     return FindOrAdd(name, width, sampled);
   }
 
-  // The delta of `buffer`, from now on to be added to it.
-  BufferId AddDelta(BufferId buffer) {
-    const DeviceBuffer& of = lowered_.buffers[buffer];
-    const BufferId delta = FindOrAdd(of.name + "_delta", of.width, of.sampled_rows_only);
-    pending_[buffer] = delta;
-    return delta;
+  // `buffer` as a product reads it: itself, or what was made of it since it was written last.
+  BufferId Rounded(BufferId buffer) {
+    const DeviceBuffer of = lowered_.buffers[buffer];
+    if (!of.is_float32) return buffer;
+    if (rounded_[buffer] == kNoId) {
+      rounded_[buffer] = FindOrAdd(of.name + "_rounded", of.width, of.sampled_rows_only);
+      Emit(RoundStep{buffer, rounded_[buffer]});
+    }
+    return rounded_[buffer];
   }
+  void Written(BufferId buffer) { rounded_[buffer] = kNoId; }
 
   BufferId FindOrAdd(const std::string& name, int width, bool sampled) {
     auto& buffers = lowered_.buffers;
@@ -185,11 +199,6 @@ class Lowering {
     }
     buffers.push_back({name, width, sampled, false});
     return static_cast<BufferId>(buffers.size()) - 1;
-  }
-
-  // The buffer is read or added to as it is.
-  void Whole(BufferId buffer) {
-    if (pending_[buffer] != kNoId) Fail("it reads what a norm or a position is still added to");
   }
 
   void Fail(const char* why) {
@@ -203,7 +212,8 @@ class Lowering {
 
   const StepProgram& program_;
   DeviceProgram& lowered_;
-  std::vector<BufferId> pending_;  // by buffer of the step program: its delta
+  std::vector<BufferId> rounded_;  // by buffer of the step program: in bfloat16, if it is so now
+  std::vector<BufferId> queries_;  // by buffer of the step program: those that were turned of it
   WeightRole nothing_;
   std::string error_;
 };

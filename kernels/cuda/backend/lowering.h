@@ -1,11 +1,12 @@
 // A step program as kernels of this device: what is launched, in order, over which buffers.
 //
-// Pure. Rows are bfloat16, logits float32. A product adds to its output itself. What a norm or a
-// table of positions adds to a buffer is kept apart as the buffer's delta, and the norm that reads
-// the buffer next adds it, so that the residual stream is read and written once for both.
+// Pure. What products and attention multiply is bfloat16. The residual stream is float32, and so
+// is what only norms and ropes read: each is rounded once, on its way into a product. The two
+// halves of a gated product are bfloat16 too, the widest rows there are: float32 would gain less
+// than a tenth of a per cent there (README).
 //
 // Invariants:
-// 1. A buffer with a delta is read by a norm, a gather or a sum over ranks alone.
+// 1. A step reads a buffer in the type that the buffer has, and what it adds to is float32.
 // 2. Every step is a launch of kernels/cuda/ops, a collective, or a copy: no op is computed by the
 //    host.
 #pragma once
@@ -25,25 +26,33 @@ struct DeviceBuffer {
   bool is_float32 = false;
 };
 
-// out = table[id − first_id] · scale, by token or by position; zero for ids outside the table.
+// out = table[id − first_id] · scale, by token or by position; zero for ids outside the table. Or
+// out += that.
 struct EmbedStep {
   WeightId table = kNoId;
   bool by_position = false;
   int first_id = 0;
   int ids = 0;
   float scale = 1.0f;
+  bool accumulate = false;
   BufferId out = kNoId;
 };
 
-// in += delta, unless it is absent; out = norm(in).
+// out = norm(in), or out += that.
 struct NormStep {
   NormOp::Kind kind = NormOp::Kind::kRms;
   WeightId weight = kNoId;
   WeightId bias = kNoId;
   float epsilon = 1e-6f;
   float weight_offset = 0.0f;
+  bool accumulate = false;
   BufferId in = kNoId;
-  BufferId delta = kNoId;
+  BufferId out = kNoId;
+};
+
+// out = in, rounded to bfloat16.
+struct RoundStep {
+  BufferId in = kNoId;
   BufferId out = kNoId;
 };
 
@@ -64,24 +73,30 @@ struct ActivationStep {
   BufferId out = kNoId;
 };
 
+// The op, with the queries that attention reads in a buffer of their own.
+struct RopeStep {
+  RopeAppendOp op;
+  BufferId q = kNoId;
+};
+
 struct GatherStep {
   BufferId in = kNoId;
   BufferId out = kNoId;
 };
 
-// The sum over the ranks of buffer + delta, into buffer.
+// The sum over the ranks, in place.
 struct SumStep {
   BufferId buffer = kNoId;
-  BufferId delta = kNoId;
 };
 
-using DeviceStep = std::variant<EmbedStep, NormStep, ProductStep, ActivationStep, RopeAppendOp,
-                                AttentionOp, GatherStep, LogitsOp, SampleOp, SumStep>;
+// `qkv` of an attention is the buffer of its queries alone.
+using DeviceStep = std::variant<EmbedStep, NormStep, RoundStep, ProductStep, ActivationStep,
+                                RopeStep, AttentionOp, GatherStep, LogitsOp, SampleOp, SumStep>;
 
 // How ops use a weight, which decides how it is kept.
 struct WeightRole {
   bool used = false;
-  bool is_matrix = false;  // rows padded to a multiple of 8
+  bool is_matrix = false;  // rows padded to a multiple of 8; else a vector, in float32
   bool is_table = false;   // single rows of it are read
   bool expand = false;     // quantised parts become bfloat16
 };

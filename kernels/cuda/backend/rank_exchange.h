@@ -2,8 +2,7 @@
 // over the host memory in which they meet.
 //
 // Owned by a CudaProgram; its thread. Invariants:
-// 1. The bits of a sum are the same either way: bfloat16 values, summed in float32 in the order of
-//    ranks, rounded once.
+// 1. The bits of a sum are the same either way: float32, in the order of ranks.
 // 2. The first failure of a collective is its group's last word: every later call fails with it.
 // 3. With NCCL nothing waits for the device without a deadline, which is the host communicator's;
 //    collectives are queued on the stream and may be captured. Over the host each waits for its
@@ -35,16 +34,13 @@ class RankExchange {
   RankExchange(const RankExchangeOptions& options, runtime::Runtime& runtime, DeviceHeap& heap);
 
   // Device bytes that the exchange over NCCL takes beside the library's own.
-  static int64_t DeviceBytes(int ranks, int64_t most_elements) {
-    return 2 * 2 * ranks * most_elements;
-  }
+  static int64_t DeviceBytes(int ranks, int64_t most_bytes) { return ranks * most_bytes; }
 
   // Whether collectives are queued, so that steps with them may be captured and launched ahead.
   bool queues() const { return nccl_ != nullptr; }
 
-  // buffer[i] = Σ over ranks of buffer[i] + delta[i] (null: none), bfloat16 in device memory,
-  // ordered as the stream is. `count` is a multiple of 8.
-  runtime::Error Sum(uint16_t* buffer, const uint16_t* delta, size_t count);
+  // buffer[i] = Σ over ranks of buffer[i], in device memory, ordered as the stream is.
+  runtime::Error Sum(float* buffer, size_t count);
   // parts = every rank's `count` floats of device memory, one rank after the other, ordered as the
   // stream is.
   runtime::Error Gather(const float* mine, size_t count);
@@ -60,8 +56,7 @@ class RankExchange {
   const runtime::Error& error() const { return error_; }
 
  private:
-  runtime::Error SumOnDevice(uint16_t* buffer, const uint16_t* delta, size_t count);
-  runtime::Error SumOnHost(uint16_t* buffer, const uint16_t* delta, size_t count);
+  runtime::Error SumOnHost(float* buffer, size_t count);
   runtime::Error GatherOverHost(const float* mine, size_t count);
   runtime::Error NcclError() const { return "a collective failed: " + nccl_->error(); }
 
@@ -70,11 +65,10 @@ class RankExchange {
   runtime::Error error_;
   std::unique_ptr<nccl::NcclCommunicator> nccl_;
   runtime::EventId done_{};
-  uint16_t* gathered_ = nullptr;          // [buffer, delta][ranks][most_elements]
-  DeviceHeap::Mapped<uint16_t> staging_;  // over the host: [buffer, delta][most_elements]
-  float* sums_ = nullptr;                 // where the host's communicator reads them
-  std::vector<float> own_sums_;           // when the group has no memory left
-  std::vector<float> mine_;               // over the host: gathered, until the next one
+  DeviceHeap::Mapped<float> staging_;  // over the host: [most_elements]
+  float* sums_ = nullptr;              // where the host's communicator reads them
+  std::vector<float> own_sums_;        // when the group has no memory left
+  std::vector<float> mine_;            // over the host: gathered, until the next one
   std::vector<float> all_;
 };
 

@@ -120,18 +120,21 @@ runtime::Error WeightLoader::LoadMatrix(const Weight& weight, const DeviceWeight
 runtime::Error WeightLoader::LoadVector(const Weight& weight, const DeviceWeight& shape,
                                         std::byte* to) {
   const auto cols = static_cast<size_t>(shape.cols);
-  if (2 * cols > kSlabBytes) return "a vector of " + std::to_string(cols) + " weights";
+  if (sizeof(float) * cols > kSlabBytes) {
+    return "a vector of " + std::to_string(cols) + " weights";
+  }
   std::byte* slab = nullptr;
   runtime::Error error = Take(&slab);
   if (!error.empty()) return error;
-  auto* out = reinterpret_cast<uint16_t*>(slab);
-  std::fill_n(out, cols, uint16_t{0});
+  auto* out = reinterpret_cast<float*>(slab);
+  std::fill_n(out, cols, 0.0f);
   for (const WeightSource& source : weight.parts) {
-    const auto count = static_cast<size_t>(source.rows * source.cols);
-    ExpandRows(source, 0, {out, count});
-    out += count;
+    for (int64_t row = 0; row < source.rows; ++row) {
+      ExpandRow(source, row, {out, static_cast<size_t>(source.cols)});
+      out += source.cols;
+    }
   }
-  return Send(to, 2 * cols);
+  return Send(to, sizeof(float) * cols);
 }
 
 void WeightLoader::Release(const Weight& weight, const DeviceWeightPart& part, int64_t first,

@@ -1,28 +1,25 @@
 #include "kernels/cuda/ops/embedding.h"
 
-#include "kernels/cuda/device/memory.h"
-#include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/ops/embedding_quantised.h"
+#include "kernels/cuda/ops/float_rows.h"
 
 namespace quire::kernels::cuda {
-
-using namespace device;  // NOLINT: a kernel file's vocabulary
 
 constexpr int kEmbeddingThreads = 128;
 
 QUIRE_KERNEL(embedding, EmbeddingParams, kEmbeddingThreads, 1) {
   const int v = BlockY() * kEmbeddingThreads + ThreadIndex();
-  if (v >= params.width / 8) return;
+  const int eights = params.width / 8;
   const int token = params.tokens[BlockX()] - params.first_token;
   Vector16 x{{0, 0, 0, 0}};
-  if (token >= 0 && token < params.vocabulary) {
+  if (v < eights && token >= 0 && token < params.vocabulary) {
     x = Load16(params.table + static_cast<size_t>(token) * params.width + 8 * v);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      x.word[i] = PackBf16(LowBf16(x.word[i]) * params.scale, HighBf16(x.word[i]) * params.scale);
-    }
   }
-  Store16(params.out + static_cast<size_t>(BlockX()) * params.width + 8 * v, x);
+  Eight e = UnpackBf16(x);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * params.scale;
+  const RowsOut out{nullptr, params.out, params.accumulate};
+  StoreRow(out, static_cast<size_t>(BlockX()) * params.width, v, eights, e);
 }
 
 runtime::Error LaunchEmbedding(runtime::Runtime& runtime, runtime::StreamId stream,

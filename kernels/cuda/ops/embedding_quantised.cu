@@ -1,6 +1,6 @@
 #include "kernels/cuda/ops/embedding_quantised.h"
 
-#include "kernels/cuda/device/sync.h"
+#include "kernels/cuda/ops/float_rows.h"
 #include "kernels/cuda/ops/quantised_lane.h"
 
 namespace quire::kernels::cuda {
@@ -88,7 +88,7 @@ struct RowOfTile {
   }
 
   // The lane's eights of K: its own number, and the fourth from it. All lanes of the warp call it.
-  QUIRE_DEVICE Vector16 Eight(int which) const {
+  QUIRE_DEVICE Vector16 EightOf(int which) const {
     const int t = Lane() % kLanesOfTile;
     const uint32_t given[4] = {pairs[4 * which], pairs[4 * which + 1], pairs[4 * which + 2],
                                pairs[4 * which + 3]};
@@ -123,17 +123,14 @@ QUIRE_DEVICE void LookUp(const EmbeddingParams& params) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) row.pairs[i] = 0;
   row.Load(weight, at, super, there ? token % 16 : -1);
-  uint16_t* out = params.out + static_cast<size_t>(BlockX()) * params.width;
+  const RowsOut out{nullptr, params.out, params.accumulate};
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
-    Vector16 x = row.Eight(which);
-    const int k = 64 * tile + 8 * (Lane() % kLanesOfTile + 4 * which);
-    if (k >= params.width) continue;
+    Eight e = UnpackBf16(row.EightOf(which));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      x.word[i] = PackBf16(LowBf16(x.word[i]) * params.scale, HighBf16(x.word[i]) * params.scale);
-    }
-    Store16(out + k, x);
+    for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * params.scale;
+    const int v = 8 * tile + Lane() % kLanesOfTile + 4 * which;
+    StoreRow(out, static_cast<size_t>(BlockX()) * params.width, v, params.width / 8, e);
   }
 }
 

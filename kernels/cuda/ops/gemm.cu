@@ -97,6 +97,7 @@ runtime::Error LaunchGemm(runtime::Runtime& runtime, runtime::StreamId stream, G
     return "gemm: quantised rows of " + std::to_string(params.k) + ": whole blocks of " +
            std::to_string(params.quantised.block_elements) + " are needed";
   }
+  if (params.accumulate && !params.out_float32) return "gemm: sums are added to float32 alone";
   if (params.m <= 0) return {};
   const GemmKernel choice =
       Choose(params.m, params.quantised.data != nullptr ? params.quantised.bits : 0,

@@ -28,7 +28,7 @@ struct GemmParams {
   const uint16_t* x = nullptr;       // [m, k]
   const uint16_t* weight = nullptr;  // [n, k], where `quantised` has no data
   QuantisedWeight quantised;         // [n, k]
-  const uint16_t* bias = nullptr;    // [n] or null
+  const float* bias = nullptr;       // [n] or null
   void* out = nullptr;               // [m, n] bfloat16, or float32 with out_float32
   int m = 0;
   int n = 0;  // a multiple of 8
@@ -37,7 +37,7 @@ struct GemmParams {
   int k = 0;           // a multiple of 8
   int out_stride = 0;  // elements from row to row of out, a multiple of 8; 0: n
   bool out_float32 = false;
-  bool accumulate = false;  // out += y: what is there is read in its own type, the sum rounded once
+  bool accumulate = false;  // out += y; with out_float32 alone
   bool relu = false;
   float scale = 1.0f;
   float softcap = 0.0f;  // above 0: y = softcap · tanh(y / softcap)

@@ -117,14 +117,10 @@ QUIRE_DEVICE void Finish(const GemmParams& params, const Tile& tile) {
     }
   }
   BlockBarrier();
-  for (int i = ThreadIndex(); i < Tile::kTokens * kGemmRows / 8; i += kGemmThreads) {
-    const int local_token = i / (kGemmRows / 8);
-    const int local_row = i % (kGemmRows / 8) * 8;
-    const int at_token = BlockX() * Tile::kTokens + local_token;
-    const int at_row = BlockY() * kGemmRows + local_row;
-    if (at_token < params.m && at_row < params.n) {
-      StoreOut(params, at_token, at_row, turned + local_token * Tile::kOutStride + local_row);
-    }
+  if (params.out_float32) {
+    StoreTile<Tile::kTokens, Tile::kOutStride, 4>(params, turned);
+  } else {
+    StoreTile<Tile::kTokens, Tile::kOutStride, 8>(params, turned);
   }
 }
 

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/device/memory.h"
-#include "kernels/cuda/device/numbers.h"
-#include "kernels/cuda/device/sync.h"
+#include "kernels/cuda/ops/float_rows.h"
 
 namespace quire::kernels::cuda {
-
-using namespace device;  // NOLINT: a kernel file's vocabulary
 
 // The sum over the block's threads, the same bits in all of them: lanes by halves, then warps in
 // order. `turn` says which half of the words is not being read still.
@@ -25,83 +21,50 @@ QUIRE_DEVICE float SumOfBlock(float x, int turn) {
   return total;
 }
 
-// One vector of a row with its delta added, and written back where that is wanted.
-QUIRE_DEVICE Vector16 ReadEight(const LayerNormParams& params, size_t at) {
-  Vector16 x = Load16(params.x + at);
-  if (params.delta != nullptr) {
-    const Vector16 delta = Load16(params.delta + at);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      x.word[i] = PackBf16(LowBf16(x.word[i]) + LowBf16(delta.word[i]),
-                           HighBf16(x.word[i]) + HighBf16(delta.word[i]));
-    }
-  }
-  if (params.residual_out != nullptr) Store16(params.residual_out + at, x);
-  return x;
-}
-
-// Blocks take rows in turn and read weight and bias once. A thread holds up to kPieces vectors of 8
-// elements of the row, and of both. Which thread takes which elements, and so the order of the
-// sums, follows from the width.
+// Blocks take rows in turn and read the weight once. A thread holds up to kPieces eights of the
+// row, and of the weight; the bias, for which registers are short, it reads for each row from the
+// cache. Which thread takes which elements, and so the order of the sums, follows from the width.
 template <int kThreads, int kPieces>
 QUIRE_DEVICE void LayerNorm(const LayerNormParams& params) {
   const auto width = static_cast<float>(params.width);
-  const int vectors = params.width / 8;
-  Vector16 weight[kPieces];
-  Vector16 bias[kPieces];
+  const int eights = params.width / 8;
+  Eight weight[kPieces];
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
-    const int v = piece * kThreads + ThreadIndex();
-    bias[piece] = Vector16{{0, 0, 0, 0}};
-    if (v >= vectors) continue;
-    weight[piece] = Load16(params.weight + 8 * v);
-    if (params.bias != nullptr) bias[piece] = Load16(params.bias + 8 * v);
+    weight[piece] = LoadEight(params.weight, piece * kThreads + ThreadIndex(), eights);
   }
   for (int r = BlockX(); r < params.rows; r += GridX()) {
     const size_t row = static_cast<size_t>(r) * params.width;
-    Vector16 held[kPieces];
+    Eight held[kPieces];
     float sum = 0.0f;
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      const int v = piece * kThreads + ThreadIndex();
-      if (v >= vectors) continue;
-      held[piece] = ReadEight(params, row + 8 * v);
+      held[piece] = LoadEight(params.x + row, piece * kThreads + ThreadIndex(), eights);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sum = sum + LowBf16(held[piece].word[i]);
-        sum = sum + HighBf16(held[piece].word[i]);
-      }
+      for (int i = 0; i < 8; ++i) sum = sum + held[piece].x[i];
     }
     const float mean = SumOfBlock<kThreads>(sum, 0) / width;
     float squares = 0.0f;
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      if (piece * kThreads + ThreadIndex() >= vectors) continue;
+      if (piece * kThreads + ThreadIndex() >= eights) continue;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float low = LowBf16(held[piece].word[i]) - mean;
-        const float high = HighBf16(held[piece].word[i]) - mean;
-        squares = Fma(low, low, squares);
-        squares = Fma(high, high, squares);
+      for (int i = 0; i < 8; ++i) {
+        const float off = held[piece].x[i] - mean;
+        squares = Fma(off, off, squares);
       }
     }
     const float factor = 1.0f / Sqrt(SumOfBlock<kThreads>(squares, 1) / width + params.epsilon);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
       const int v = piece * kThreads + ThreadIndex();
-      if (v >= vectors) continue;
-      const Vector16& w = weight[piece];
-      const Vector16& b = bias[piece];
-      Vector16 y;
+      Eight y = LoadEight(params.bias, v, params.bias != nullptr ? eights : 0);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float low = (LowBf16(held[piece].word[i]) - mean) * factor;
-        const float high = (HighBf16(held[piece].word[i]) - mean) * factor;
-        y.word[i] =
-            PackBf16(Fma(low, LowBf16(w.word[i]) + params.weight_offset, LowBf16(b.word[i])),
-                     Fma(high, HighBf16(w.word[i]) + params.weight_offset, HighBf16(b.word[i])));
+      for (int i = 0; i < 8; ++i) {
+        y.x[i] = Fma((held[piece].x[i] - mean) * factor,
+                     weight[piece].x[i] + params.weight_offset, y.x[i]);
       }
-      Store16(params.out + row + 8 * v, y);
+      StoreRow(params.out, row, v, eights, y);
     }
   }
 }

@@ -1,22 +1,18 @@
-// LayerNorm of bfloat16 rows, with the residual added before or without.
+// LayerNorm of rows of the residual stream, for a product to read or to become the stream.
 #pragma once
 
+#include "kernels/cuda/ops/rows_out.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
 
-// h = x + delta (delta may be null; then h = x), residual_out = h when not null; with m = mean h
-// and v = mean (h − m)², out = (h − m) / sqrt(v + epsilon) · (weight + weight_offset) + bias. All
-// [rows, width] bfloat16, weight and bias [width] bfloat16, bias may be null. `residual_out` and
-// `out` may be x itself. Sums in float32 in an order that depends on width alone; h is rounded to
-// bfloat16 before it is summed, so that it is the h that the next layer reads.
+// With m = mean x and v = mean (x − m)², y = (x − m) / sqrt(v + epsilon) · (weight + weight_offset)
+// + bias, rounded once where out is bfloat16. Sums in an order that depends on width alone.
 struct LayerNormParams {
-  const uint16_t* x = nullptr;
-  const uint16_t* delta = nullptr;
-  const uint16_t* weight = nullptr;
-  const uint16_t* bias = nullptr;
-  uint16_t* residual_out = nullptr;
-  uint16_t* out = nullptr;
+  const float* x = nullptr;       // [rows, width]
+  const float* weight = nullptr;  // [width]
+  const float* bias = nullptr;    // [width] or null
+  RowsOut out;                    // [rows, width], not within x
   int rows = 0;
   int width = 0;  // a multiple of 8, at most kMaxLayerNormWidth
   float epsilon = 1e-5f;

@@ -2,61 +2,36 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/device/memory.h"
-#include "kernels/cuda/device/numbers.h"
-#include "kernels/cuda/device/sync.h"
+#include "kernels/cuda/ops/float_rows.h"
 
 namespace quire::kernels::cuda {
 
-using namespace device;  // NOLINT: a kernel file's vocabulary
-
-// Adds a row's delta, keeps the row in registers, and returns this thread's part of its squares.
-template <int kThreads, int kPieces>
-QUIRE_DEVICE float ReadRow(const RmsNormParams& params, size_t row, Vector16 (&held)[kPieces]) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece) {
-    const int v = piece * kThreads + ThreadIndex();
-    if (v >= params.width / 8) continue;
-    Vector16 x = Load16(params.x + row + 8 * v);
-    if (params.delta != nullptr) {
-      const Vector16 delta = Load16(params.delta + row + 8 * v);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        x.word[i] = PackBf16(LowBf16(x.word[i]) + LowBf16(delta.word[i]),
-                             HighBf16(x.word[i]) + HighBf16(delta.word[i]));
-      }
-    }
-    if (params.residual_out != nullptr) Store16(params.residual_out + row + 8 * v, x);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sum = Fma(LowBf16(x.word[i]), LowBf16(x.word[i]), sum);
-      sum = Fma(HighBf16(x.word[i]), HighBf16(x.word[i]), sum);
-    }
-    held[piece] = x;
-  }
-  return sum;
-}
-
-// Blocks take rows in turn and read the weight once. A thread holds up to kPieces vectors of 8
-// elements of the row, and of the weight. Which thread takes which elements, and so the order of
-// the sum, follows from the width.
+// Blocks take rows in turn and read the weight once. A thread holds up to kPieces eights of the
+// row, and of the weight. Which thread takes which elements, and so the order of the sum, follows
+// from the width.
 template <int kThreads, int kPieces>
 QUIRE_DEVICE void RmsNorm(const RmsNormParams& params) {
   constexpr int kWarps = kThreads / kWarpSize;
   float* warp_sums =
       Shared<float>();  // [2][kWarps]: rows take turns, so one barrier a row is enough
-  Vector16 weight[kPieces];
+  const int eights = params.width / 8;
+  Eight weight[kPieces];
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
-    const int v = piece * kThreads + ThreadIndex();
-    if (v < params.width / 8) weight[piece] = Load16(params.weight + 8 * v);
+    weight[piece] = LoadEight(params.weight, piece * kThreads + ThreadIndex(), eights);
   }
   int turn = 0;
   for (int r = BlockX(); r < params.rows; r += GridX()) {
     const size_t row = static_cast<size_t>(r) * params.width;
-    Vector16 held[kPieces];
-    const float sum = WarpSum(ReadRow<kThreads, kPieces>(params, row, held));
+    Eight held[kPieces];
+    float squares = 0.0f;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      held[piece] = LoadEight(params.x + row, piece * kThreads + ThreadIndex(), eights);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) squares = Fma(held[piece].x[i], held[piece].x[i], squares);
+    }
+    const float sum = WarpSum(squares);
     if (Lane() == 0) warp_sums[turn * kWarps + WarpIndex()] = sum;
     BlockBarrier();
     float total = 0.0f;
@@ -66,17 +41,12 @@ QUIRE_DEVICE void RmsNorm(const RmsNormParams& params) {
     const float factor = 1.0f / Sqrt(total / static_cast<float>(params.width) + params.epsilon);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      const int v = piece * kThreads + ThreadIndex();
-      if (v >= params.width / 8) continue;
-      Vector16 y;
+      Eight y;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t h = held[piece].word[i];
-        const uint32_t w = weight[piece].word[i];
-        y.word[i] = PackBf16(LowBf16(h) * factor * (LowBf16(w) + params.weight_offset),
-                             HighBf16(h) * factor * (HighBf16(w) + params.weight_offset));
+      for (int i = 0; i < 8; ++i) {
+        y.x[i] = held[piece].x[i] * factor * (weight[piece].x[i] + params.weight_offset);
       }
-      Store16(params.out + row + 8 * v, y);
+      StoreRow(params.out, row, piece * kThreads + ThreadIndex(), eights, y);
     }
   }
 }

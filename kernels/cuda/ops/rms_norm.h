@@ -1,21 +1,17 @@
-// RMSNorm of bfloat16 rows, with the residual added before or without.
+// RMSNorm of rows of the residual stream, for a product to read or to be added to the stream.
 #pragma once
 
+#include "kernels/cuda/ops/rows_out.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
 
-// h = x + delta (delta may be null; then h = x), residual_out = h when not null; out = h /
-// sqrt(mean h² + epsilon) · (weight + weight_offset). All [rows, width] bfloat16, weight [width]
-// bfloat16. `residual_out` may be x itself. Sums in float32 in an order that depends on width
-// alone; h is rounded to bfloat16 before it is squared, so that it is the h that the next layer
-// reads.
+// y = x / sqrt(mean x² + epsilon) · (weight + weight_offset), rounded once where out is bfloat16.
+// Sums in an order that depends on width alone.
 struct RmsNormParams {
-  const uint16_t* x = nullptr;
-  const uint16_t* delta = nullptr;
-  const uint16_t* weight = nullptr;
-  uint16_t* residual_out = nullptr;
-  uint16_t* out = nullptr;
+  const float* x = nullptr;       // [rows, width]
+  const float* weight = nullptr;  // [width]
+  RowsOut out;                    // [rows, width], not within x
   int rows = 0;
   int width = 0;  // a multiple of 8, at most kMaxRmsNormWidth
   float epsilon = 1e-6f;

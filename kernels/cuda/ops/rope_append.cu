@@ -1,38 +1,13 @@
 #include "kernels/cuda/ops/rope_append.h"
 
 #include "kernels/cuda/device/half.h"
-#include "kernels/cuda/device/memory.h"
-#include "kernels/cuda/device/numbers.h"
-#include "kernels/cuda/device/sync.h"
+#include "kernels/cuda/ops/float_rows.h"
 #include "kernels/cuda/ops/fp8.h"
 #include "kernels/kv_fp8.h"
 
 namespace quire::kernels::cuda {
 
-using namespace device;  // NOLINT: a kernel file's vocabulary
-
 constexpr int kRopeThreads = 64;  // each warp reads the angles once
-
-struct Eight {
-  float x[8];
-};
-
-QUIRE_DEVICE Eight Unpack(const Vector16& v) {
-  Eight e;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    e.x[2 * i] = LowBf16(v.word[i]);
-    e.x[2 * i + 1] = HighBf16(v.word[i]);
-  }
-  return e;
-}
-
-QUIRE_DEVICE Vector16 Pack(const Eight& e) {
-  Vector16 v;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v.word[i] = PackBf16(e.x[2 * i], e.x[2 * i + 1]);
-  return v;
-}
 
 QUIRE_DEVICE Vector16 PackHalves(const Eight& e) {
   Vector16 v;
@@ -73,17 +48,19 @@ struct HeadLanes {
   static constexpr int kLanes = kHeadDim / 8;
 
   // x / sqrt(mean x² + epsilon) · (weight + offset); a lane's squares in order, then halves.
-  QUIRE_DEVICE static void Normalise(const RopeAppendParams& params, const uint16_t* weight,
+  QUIRE_DEVICE static void Normalise(const RopeAppendParams& params, const float* weight,
                                      Eight& e) {
+    if (params.q_norm == nullptr && params.k_norm == nullptr) return;
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = Fma(e.x[i], e.x[i], sum);
 #pragma unroll
     for (int mask = kLanes / 2; mask > 0; mask /= 2) sum = sum + ShuffleXor(sum, mask);
-    const int first = Lane() % kLanes * 8;
-    if (weight == nullptr || first >= params.head_dim) return;
+    // Heads of q, k and v may share a warp, and a load takes all of its lanes.
+    const int eights = weight != nullptr ? params.head_dim / 8 : 0;
+    const Eight w = LoadEight(weight, Lane() % kLanes, eights);
+    if (Lane() % kLanes >= eights) return;
     const float factor = 1.0f / Sqrt(sum / static_cast<float>(params.head_dim) + params.epsilon);
-    const Eight w = Unpack(Load16(weight + first));
 #pragma unroll
     for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * factor * (w.x[i] + params.weight_offset);
   }
@@ -129,7 +106,7 @@ struct HeadLanes {
 };
 
 template <KvType kType>
-QUIRE_DEVICE void StoreEight(const EightPlace& to, const Eight& e, const Fp8Scale& scale) {
+QUIRE_DEVICE void StoreInPage(const EightPlace& to, const Eight& e, const Fp8Scale& scale) {
   if constexpr (kType == KvType::kFp8) {
     uint64_t codes = 0;
 #pragma unroll
@@ -140,7 +117,7 @@ QUIRE_DEVICE void StoreEight(const EightPlace& to, const Eight& e, const Fp8Scal
     if (to.scale != nullptr) *to.scale = scale.scale;
   } else {
     Store16(static_cast<uint16_t*>(to.base) + to.element,
-            kType == KvType::kF16 ? PackHalves(e) : Pack(e));
+            kType == KvType::kF16 ? PackHalves(e) : PackBf16(e));
   }
 }
 
@@ -151,12 +128,12 @@ QUIRE_DEVICE void RopeAppend(const RopeAppendParams& params) {
   const int token = BlockX();
   const int position = params.positions[token];
   const int element = Lane() % Lanes::kLanes * 8;
-  const bool of_head = element < params.head_dim;
   const int half = params.rotary_dim / 2;
   const float* angles = params.angles + static_cast<size_t>(position) * 2 * half;
   const Eight cosine = LoadAngles(angles, element, half);
   const Eight sine = LoadAngles(angles + half, element, half);
-  uint16_t* row = params.qkv + static_cast<size_t>(token) * params.stride;
+  const float* row = params.qkv + static_cast<size_t>(token) * params.stride;
+  uint16_t* q = params.q + static_cast<size_t>(token) * params.heads * params.head_dim + element;
   const int slot = position & ((1 << params.block_shift) - 1);
   const int64_t page = params.pages[token];
   const int64_t place =
@@ -165,19 +142,19 @@ QUIRE_DEVICE void RopeAppend(const RopeAppendParams& params) {
   const int all = turned + params.kv_heads;
   for (int first = 0; first < all; first += kHeadsPerRound) {
     const int head = first + ThreadIndex() / Lanes::kLanes;
-    const bool exists = head < all && of_head;
-    Vector16 raw{{0, 0, 0, 0}};
-    if (exists) raw = Load16(row + head * params.head_dim + element);
-    Eight e = Unpack(raw);
+    const int eights = head < all ? params.head_dim / 8 : 0;
+    const Eight raw =
+        LoadEight(row + static_cast<size_t>(head) * params.head_dim, element / 8, eights);
+    Eight e = raw;
     Lanes::Normalise(params, head < params.heads ? params.q_norm : params.k_norm, e);
     Lanes::Rotate(half, cosine, sine, e);
     const bool is_value = head >= turned;
-    if (is_value) e = Unpack(raw);
+    if (is_value) e = raw;
     Fp8Scale scale;
     if constexpr (kType == KvType::kFp8) scale = Lanes::ScaleOf(e);
-    if (!exists) continue;
+    if (element / 8 >= eights) continue;
     if (head < params.heads) {
-      Store16(row + head * params.head_dim + element, Pack(e));
+      Store16(q + head * params.head_dim, PackBf16(e));
       continue;
     }
     const int kv_head = head - (is_value ? turned : params.heads);
@@ -187,11 +164,7 @@ QUIRE_DEVICE void RopeAppend(const RopeAppendParams& params) {
       to.scale = (is_value ? params.value_scales : params.key_scales) +
                  page * params.scale_page_stride + (kv_head << params.block_shift) + slot;
     }
-    if (kType == KvType::kBF16 && is_value) {
-      Store16(static_cast<uint16_t*>(to.base) + to.element, raw);
-    } else {
-      StoreEight<kType>(to, e, scale);
-    }
+    StoreInPage<kType>(to, e, scale);
   }
 }
 

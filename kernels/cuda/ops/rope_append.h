@@ -6,22 +6,23 @@
 
 namespace quire::kernels::cuda {
 
-// qkv: bfloat16 [tokens][stride], heads in the order q, k, v. q is normalised (RMS over head_dim,
-// when q_norm is given), rotated and written back; k likewise into its page; v into its page as it
-// is. Pages of float16 get both rounded to it; pages of fp8 codes and scales as kernels/kv_fp8.h
-// has them, of k in float32. Angles: for position p, cosines at [2 · half · p + i] and sines at [2
+// qkv: float32 [tokens][stride], heads in the order q, k, v. q is normalised (RMS over head_dim,
+// when q_norm is given), rotated and rounded to bfloat16; k likewise into its page; v into its page
+// as it is. Pages get both rounded once to their type; those of fp8 codes and scales as
+// kernels/kv_fp8.h has them. Angles: for position p, cosines at [2 · half · p + i] and sines at [2
 // · half · p + half + i] of the pair (i, i + half), half = rotary_dim / 2; elements behind
 // rotary_dim stay.
 struct RopeAppendParams {
-  uint16_t* qkv = nullptr;
-  int stride = 0;  // elements, a multiple of 8
+  const float* qkv = nullptr;
+  uint16_t* q = nullptr;  // [tokens][heads · head_dim]
+  int stride = 0;         // elements, a multiple of 8
   int tokens = 0;
   const int32_t* positions = nullptr;  // [tokens]
   const int32_t* pages = nullptr;      // [tokens] the page of each token's position
   const float* angles = nullptr;
-  int rotary_dim = 0;                // a multiple of 8, or 0: no rotation
-  const uint16_t* q_norm = nullptr;  // bfloat16 [head_dim] or null
-  const uint16_t* k_norm = nullptr;
+  int rotary_dim = 0;             // a multiple of 8, or 0: no rotation
+  const float* q_norm = nullptr;  // [head_dim] or null
+  const float* k_norm = nullptr;
   float epsilon = 1e-6f;
   float weight_offset = 0.0f;
   // As in AttentionParams.

@@ -122,16 +122,23 @@ class DeviceBed {
   std::vector<void*> allocated_;
 };
 
-// Numbers of a normal-like spread from a seed, rounded to bfloat16.
-inline std::vector<uint16_t> RandomBf16(size_t count, uint64_t seed, float scale = 1.0f) {
+// Numbers of a normal-like spread from a seed.
+inline std::vector<float> RandomFloats(size_t count, uint64_t seed, float scale = 1.0f) {
   emulate::Random random(seed);
-  std::vector<uint16_t> out(count);
-  for (uint16_t& x : out) {
+  std::vector<float> out(count);
+  for (float& x : out) {
     float sum = -6.0f;
     const uint64_t bits = random.Next();
     for (int i = 0; i < 12; ++i) sum += static_cast<float>(bits >> (5 * i) & 31u) / 31.0f;
-    x = device::Bf16Bits(sum * scale);
+    x = sum * scale;
   }
+  return out;
+}
+
+// The same, rounded to bfloat16.
+inline std::vector<uint16_t> RandomBf16(size_t count, uint64_t seed, float scale = 1.0f) {
+  std::vector<uint16_t> out;
+  for (const float x : RandomFloats(count, seed, scale)) out.push_back(device::Bf16Bits(x));
   return out;
 }
 

@@ -26,15 +26,11 @@ std::vector<float> RunGemm(DeviceBed& bed, const GemmCase& c) {
   GemmParams params;
   params.x = bed.Put(RandomBf16(static_cast<size_t>(c.m) * c.k, 1));
   params.weight = bed.Put(RandomBf16(static_cast<size_t>(c.n) * c.k, 2));
-  if (c.bias) params.bias = bed.Put(RandomBf16(c.n, 3));
+  if (c.bias) params.bias = bed.Put(RandomFloats(c.n, 3));
   const size_t count = static_cast<size_t>(c.m) * c.n;
   // What is there already: NaN, or numbers to be added to.
-  std::vector<uint16_t> there(count, 0xffff);
-  if (c.accumulate) there = RandomBf16(count, 4);
-  std::vector<float> there_wide(count);
-  for (size_t i = 0; i < count; ++i) there_wide[i] = Widen(there[i]);
-  auto* out = bed.Put(there_wide);
-  auto* narrow = bed.Put(there);
+  auto* out = c.accumulate ? bed.Put(RandomFloats(count, 4)) : bed.New<float>(count);
+  auto* narrow = bed.New<uint16_t>(count);
   params.accumulate = c.accumulate;
   params.relu = c.relu;
   params.scale = c.scale;
@@ -59,11 +55,11 @@ std::vector<float> RunGemm(DeviceBed& bed, const GemmCase& c) {
 void ExpectExact(const GemmCase& c, const std::vector<float>& out) {
   const auto x = RandomBf16(static_cast<size_t>(c.m) * c.k, 1);
   const auto weight = RandomBf16(static_cast<size_t>(c.n) * c.k, 2);
-  const auto bias = RandomBf16(c.n, 3);
-  const auto there = RandomBf16(static_cast<size_t>(c.m) * c.n, 4);
+  const auto bias = RandomFloats(c.n, 3);
+  const auto there = RandomFloats(static_cast<size_t>(c.m) * c.n, 4);
   for (int m = 0; m < c.m; ++m) {
     for (int n = 0; n < c.n; ++n) {
-      double sum = c.bias ? Widen(bias[n]) : 0.0;
+      double sum = c.bias ? bias[n] : 0.0;
       double magnitude = 1.0;
       for (int k = 0; k < c.k; ++k) {
         const double product = static_cast<double>(Widen(x[static_cast<size_t>(m) * c.k + k])) *
@@ -74,7 +70,7 @@ void ExpectExact(const GemmCase& c, const std::vector<float>& out) {
       sum *= c.scale;
       if (c.softcap > 0) sum = c.softcap * std::tanh(sum / c.softcap);
       if (c.relu) sum = std::max(sum, 0.0);
-      if (c.accumulate) sum += Widen(there[static_cast<size_t>(m) * c.n + n]);
+      if (c.accumulate) sum += there[static_cast<size_t>(m) * c.n + n];
       const double slack = magnitude * (c.k / 16 + 8) * 0x1p-24 * c.scale + c.softcap * 1e-6;
       const double rounding = c.out_float32 ? 0.0 : Bf16Rounding(sum);
       ASSERT_NEAR(out[static_cast<size_t>(m) * c.n + n], sum, slack + rounding)
@@ -100,8 +96,8 @@ TEST(CudaGemm, AddsScalesCapsAndActivatesWhatItMade) {
     for (const int m : {3, 70}) {
       const int all = kGemmMultiprocessors;
       for (const GemmCase& c :
-           {GemmCase{m, 72, 1088, true, out_float32, all, true},
-            GemmCase{m, 24, 72, true, out_float32, all, true, true},
+           {GemmCase{m, 72, 1088, true, out_float32, all, out_float32},
+            GemmCase{m, 24, 72, true, out_float32, all, out_float32, true},
             GemmCase{m, 24, 72, false, out_float32, all, false, true, 0.5f},
             GemmCase{m, 24, 200, true, out_float32, all, false, false, 1.5f, 30.0f}}) {
         DeviceBed bed(++seed);
@@ -165,13 +161,17 @@ TEST(CudaGemm, KeepsItsBudget) {
     if (std::string(s.kernel) == "gemm_128_short") {
       bed.runtime().LimitShared(runtime::kLeastSharedBytes);
     }
-    GemmCase c = s.c;
-    c.out_float32 = false;
-    RunGemm(bed, c);
-    const double bytes = 2.0 * (static_cast<double>(c.m) * c.k + static_cast<double>(c.n) * c.k +
-                                static_cast<double>(c.m) * c.n);
-    ExpectWithinBudget(bed.runtime(), s.kernel, bytes,
-                       static_cast<double>(c.m) * c.n * c.k / (16 * 8 * 16));
+    for (const bool sum : {false, true}) {
+      GemmCase c = s.c;
+      c.out_float32 = c.accumulate = sum;
+      bed.runtime().ClearCounters();
+      RunGemm(bed, c);
+      const double rows = static_cast<double>(c.m) * c.n;
+      const double bytes =
+          2.0 * (static_cast<double>(c.m) * c.k + static_cast<double>(c.n) * c.k) +
+          (sum ? 8.0 : 2.0) * rows;
+      ExpectWithinBudget(bed.runtime(), s.kernel, bytes, rows * c.k / (16 * 8 * 16));
+    }
   }
 }
 
@@ -193,6 +193,10 @@ TEST(CudaGemm, ShapesThatItCannotTakeAreRefused) {
     params.k = k;
     EXPECT_NE(LaunchGemm(bed.runtime(), bed.stream(), params), "");
   }
+  params.n = params.k = 8;
+  params.accumulate = true;
+  EXPECT_EQ(LaunchGemm(bed.runtime(), bed.stream(), params),
+            "gemm: sums are added to float32 alone");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class AppendBed {
   int Width() const { return (kHeads + 2 * kKvHeads) * head_dim_; }
 
   // The pool that begins as 0xff everywhere.
-  std::vector<unsigned char> Run(const std::vector<uint16_t>& qkv) {
+  std::vector<unsigned char> Run(const std::vector<float>& qkv) {
     const int tokens = static_cast<int>(qkv.size()) / Width();
     std::vector<int32_t> positions;
     std::vector<int32_t> pages;
@@ -45,6 +45,7 @@ class AppendBed {
     auto* pool = bed_.New<unsigned char>(kPages * page.bytes);
     RopeAppendParams params;
     params.qkv = bed_.Put(qkv);
+    params.q = bed_.New<uint16_t>(static_cast<size_t>(tokens) * kHeads * head_dim_);
     params.stride = Width();
     params.tokens = tokens;
     params.positions = bed_.Put(positions);
@@ -60,11 +61,11 @@ class AppendBed {
   }
 
   // Key or value `head` of a token in float32, in the order of the CPU's operations.
-  std::vector<float> Head(const std::vector<uint16_t>& qkv, int token, bool value, int head) const {
+  std::vector<float> Head(const std::vector<float>& qkv, int token, bool value, int head) const {
     const size_t first =
         static_cast<size_t>(token) * Width() + (kHeads + (value ? kKvHeads : 0) + head) * head_dim_;
     std::vector<float> x;
-    for (int d = 0; d < head_dim_; ++d) x.push_back(Widen(qkv[first + d]));
+    for (int d = 0; d < head_dim_; ++d) x.push_back(qkv[first + d]);
     if (value) return x;
     const int half = head_dim_ / 2;
     const float* angles = angles_.data() + Position(token) * head_dim_;
@@ -79,7 +80,7 @@ class AppendBed {
   }
 
   // The whole pool as it has to be.
-  std::vector<unsigned char> Expected(const std::vector<uint16_t>& qkv) const {
+  std::vector<unsigned char> Expected(const std::vector<float>& qkv) const {
     std::vector<unsigned char> pool(kPages * page.bytes, 0xff);
     for (int t = 0; t < static_cast<int>(qkv.size()) / Width(); ++t) {
       unsigned char* to = pool.data() + Page(t) * page.bytes;
@@ -112,7 +113,7 @@ TEST(CudaKvAppend, PagesHoldTheBytesOfTheCpusArithmetic) {
     for (const int head_dim : {8, 64, 88, 128, 256}) {
       SCOPED_TRACE(static_cast<int>(type) * 1000 + head_dim);
       AppendBed bed(type, head_dim, ++seed);
-      const auto qkv = RandomBf16(static_cast<size_t>(11) * bed.Width(), seed);
+      const auto qkv = RandomFloats(static_cast<size_t>(11) * bed.Width(), seed);
       ASSERT_EQ(bed.Run(qkv), bed.Expected(qkv));
     }
   }
@@ -120,15 +121,15 @@ TEST(CudaKvAppend, PagesHoldTheBytesOfTheCpusArithmetic) {
 
 TEST(CudaKvAppend, HeadsOfZerosAndOfWhatIsNoNumber) {
   AppendBed bed(KvType::kFp8, 64, 20);
-  auto qkv = RandomBf16(static_cast<size_t>(4) * bed.Width(), 21);
+  auto qkv = RandomFloats(static_cast<size_t>(4) * bed.Width(), 21);
   const auto value = [&](int token, int head) {
     return qkv.begin() + token * bed.Width() + (kHeads + kKvHeads + head) * 64;
   };
-  std::fill_n(value(0, 0), 64, uint16_t{0});
-  std::fill_n(value(0, 1), 64, device::Bf16Bits(1e-35f));
-  value(1, 0)[17] = 0x7fc0;  // NaN
-  value(2, 1)[63] = 0xff80;  // −infinity
-  value(3, 0)[5] = device::Bf16Bits(3e38f);
+  std::fill_n(value(0, 0), 64, 0.0f);
+  std::fill_n(value(0, 1), 64, 1e-35f);
+  value(1, 0)[17] = NAN;
+  value(2, 1)[63] = -INFINITY;
+  value(3, 0)[5] = 3e38f;
   const auto pool = bed.Run(qkv);
   const auto scale = [&](int token, int head) {
     float x;
@@ -202,7 +203,8 @@ TEST(CudaKvAppend, KeepsItsBudget) {
     const int width = (heads + 2 * kv_heads) * s.head_dim;
     const KvPage page(s.type, s.head_dim, kv_heads, 16);
     RopeAppendParams params;
-    params.qkv = bed.Put(RandomBf16(static_cast<size_t>(tokens) * width, 31));
+    params.qkv = bed.Put(RandomFloats(static_cast<size_t>(tokens) * width, 31));
+    params.q = bed.New<uint16_t>(static_cast<size_t>(tokens) * heads * s.head_dim);
     params.stride = width;
     params.tokens = tokens;
     std::vector<int32_t> positions;
@@ -221,7 +223,7 @@ TEST(CudaKvAppend, KeepsItsBudget) {
         2.0 * kv_heads * (s.head_dim * page.element + (s.type == KvType::kFp8 ? 32 : 0));
     ExpectWithinBudget(
         bed.runtime(), s.kernel,
-        tokens * (2.0 * width + 2.0 * heads * s.head_dim + pages + 4.0 * s.head_dim + 8), 0);
+        tokens * (4.0 * width + 2.0 * heads * s.head_dim + pages + 4.0 * s.head_dim + 8), 0);
   }
 }
 

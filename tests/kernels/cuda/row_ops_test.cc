@@ -1,9 +1,10 @@
-// RMSNorm, LayerNorm, activations and embedding against float64, and bits equal at every number of
-// rows.
+// RMSNorm, LayerNorm, activations, embedding and rounding against float64, and bits equal at every
+// number of rows.
 #include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ops/embedding.h"
 #include "kernels/cuda/ops/layer_norm.h"
 #include "kernels/cuda/ops/rms_norm.h"
+#include "kernels/cuda/ops/round_rows.h"
 #include "tests/kernels/cuda/device_bed.h"
 
 namespace quire::kernels::cuda::test {
@@ -12,90 +13,111 @@ namespace {
 const int kRowCounts[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
                           12, 13, 14, 15, 16, 17, 31, 32, 33, 64};
 
+// How a norm's rows leave it.
+enum class Out { kBf16, kFloat32, kSum };
+
 struct NormCase {
   int width;
-  bool residual;
-  float weight_offset;
+  Out out;
+  float weight_offset = 0.0f;  // of RMSNorm
+  bool bias = false;           // of LayerNorm
 };
 
-// One launch over `rows` rows; `residual` receives x + delta.
-std::vector<uint16_t> RunNorm(DeviceBed& bed, const NormCase& c, int rows,
-                              std::vector<uint16_t>* residual = nullptr) {
+// Where rows of a case go: NaN, or numbers to be added to.
+RowsOut Destination(DeviceBed& bed, Out out, size_t n) {
+  RowsOut to;
+  if (out == Out::kBf16) to.bf16 = bed.New<uint16_t>(n);
+  if (out == Out::kFloat32) to.float32 = bed.New<float>(n);
+  if (out == Out::kSum) to.float32 = bed.Put(RandomFloats(n, 9));
+  to.accumulate = out == Out::kSum;
+  return to;
+}
+
+std::vector<float> Rows(DeviceBed& bed, const RowsOut& from, size_t n) {
+  if (from.float32 != nullptr) return bed.Get(from.float32, n);
+  std::vector<float> wide;
+  for (const uint16_t bits : bed.Get(from.bf16, n)) wide.push_back(Widen(bits));
+  return wide;
+}
+
+// What rounding the exact row may cost, and sums in float32 of up to 16,384 terms.
+double Slack(Out out, double exact) {
+  return (out == Out::kBf16 ? 1.01 * Bf16Rounding(exact) : 2e-6 * std::abs(exact)) + 2e-5;
+}
+
+// One launch over `rows` rows.
+std::vector<float> RunNorm(DeviceBed& bed, const NormCase& c, int rows) {
   const size_t n = static_cast<size_t>(rows) * c.width;
   RmsNormParams params;
-  params.x = bed.Put(RandomBf16(n, 1));
-  params.weight = bed.Put(RandomBf16(c.width, 3));
-  uint16_t* sum = bed.New<uint16_t>(n);
-  if (c.residual) {
-    params.delta = bed.Put(RandomBf16(n, 2));
-    params.residual_out = sum;
-  }
-  params.out = bed.New<uint16_t>(n);
+  params.x = bed.Put(RandomFloats(n, 1));
+  params.weight = bed.Put(RandomFloats(c.width, 3));
+  params.out = Destination(bed, c.out, n);
   params.rows = rows;
   params.width = c.width;
   params.weight_offset = c.weight_offset;
   bed.Check(LaunchRmsNorm(bed.runtime(), bed.stream(), params));
-  if (residual != nullptr) *residual = bed.Get(sum, n);
-  return bed.Get(params.out, n);
+  return Rows(bed, params.out, n);
 }
 
-TEST(CudaRmsNorm, IsTheFloat64MeaningOfItsRoundedInputs) {
+TEST(CudaRmsNorm, IsTheFloat64Meaning) {
   for (const NormCase c :
-       {NormCase{8, false, 0.0f}, NormCase{640, true, 1.0f}, NormCase{1024, true, 0.0f},
-        NormCase{1032, false, 0.0f}, NormCase{4096, true, 0.0f}, NormCase{16384, true, 0.0f}}) {
+       {NormCase{8, Out::kBf16}, NormCase{24, Out::kSum}, NormCase{640, Out::kBf16, 1.0f},
+        NormCase{1024, Out::kFloat32}, NormCase{1032, Out::kBf16}, NormCase{4096, Out::kSum, 1.0f},
+        NormCase{16384, Out::kBf16}, NormCase{16376, Out::kSum}}) {
     DeviceBed bed(c.width);
     const int rows = 5;
-    std::vector<uint16_t> sum;
-    const auto out = RunNorm(bed, c, rows, &sum);
+    const auto out = RunNorm(bed, c, rows);
     const size_t n = static_cast<size_t>(rows) * c.width;
-    const auto x = RandomBf16(n, 1);
-    const auto delta = RandomBf16(n, 2);
-    const auto weight = RandomBf16(c.width, 3);
-    for (int r = 0; r < rows; ++r) {
-      std::vector<double> h(c.width);
+    const auto x = RandomFloats(n, 1);
+    const auto weight = RandomFloats(c.width, 3);
+    const auto there = RandomFloats(n, 9);
+    for (size_t row = 0; row < n; row += c.width) {
       double squares = 0.0;
-      for (int i = 0; i < c.width; ++i) {
-        const size_t at = static_cast<size_t>(r) * c.width + i;
-        h[i] = Widen(x[at]);
-        if (c.residual) {
-          const uint16_t expected = device::Bf16Bits(Widen(x[at]) + Widen(delta[at]));
-          ASSERT_EQ(sum[at], expected);
-          h[i] = Widen(expected);
-        }
-        squares += h[i] * h[i];
-      }
+      for (int i = 0; i < c.width; ++i) squares += static_cast<double>(x[row + i]) * x[row + i];
       const double factor = 1.0 / std::sqrt(squares / c.width + 1e-6);
       for (int i = 0; i < c.width; ++i) {
-        const double exact =
-            h[i] * factor * (static_cast<double>(Widen(weight[i])) + c.weight_offset);
-        const double got = Widen(out[static_cast<size_t>(r) * c.width + i]);
-        ASSERT_NEAR(got, exact, 1.01 * Bf16Rounding(exact)) << c.width << " " << r << " " << i;
+        double exact = x[row + i] * factor * (static_cast<double>(weight[i]) + c.weight_offset);
+        const double slack = Slack(c.out, exact);
+        if (c.out == Out::kSum) exact += there[row + i];
+        ASSERT_NEAR(out[row + i], exact, slack) << c.width << " " << row << " " << i;
       }
     }
   }
 }
 
 TEST(CudaRmsNorm, BitsOfARowAreTheSameAtAnyNumberOfRows) {
-  const NormCase c{640, true, 0.0f};
-  DeviceBed bed(3);
-  const auto whole = RunNorm(bed, c, 600);  // more rows than blocks
-  for (const int rows : kRowCounts) {
-    const auto part = RunNorm(bed, c, rows);
-    ASSERT_EQ(memcmp(part.data(), whole.data(), part.size() * 2), 0) << rows;
+  for (const Out out : {Out::kBf16, Out::kSum}) {
+    const NormCase c{640, out};
+    DeviceBed bed(3);
+    const auto whole = RunNorm(bed, c, 600);  // more rows than blocks
+    for (const int rows : kRowCounts) {
+      const auto part = RunNorm(bed, c, rows);
+      ASSERT_EQ(memcmp(part.data(), whole.data(), part.size() * sizeof(float)), 0) << rows;
+    }
   }
 }
 
+struct NormShape {
+  int rows;
+  int width;
+  const char* kernel;
+};
+// The row, and what is written of it: bfloat16, or a sum that is read too.
+double NormBytes(const NormShape& s, Out out) {
+  return (out == Out::kBf16 ? 6.0 : 12.0) * s.rows * s.width;
+}
+
 TEST(CudaRmsNorm, KeepsItsBudget) {
-  struct Shape {
-    int rows;
-    int width;
-    const char* kernel;
-  };
-  for (const Shape& s : {Shape{1056, 512, "rms_norm_narrow"}, Shape{1056, 1536, "rms_norm_middle"},
-                         Shape{528, 6400, "rms_norm_wide"}}) {
-    DeviceBed bed(4);
-    RunNorm(bed, {s.width, true, 0.0f}, s.rows);
-    ExpectWithinBudget(bed.runtime(), s.kernel, 8.0 * s.rows * s.width + s.width * 2, 0);
+  // Every block reads the weight: seven rows each make that little.
+  for (const NormShape& s :
+       {NormShape{1848, 64, "rms_norm_narrow"}, NormShape{1848, 1032, "rms_norm_middle"},
+        NormShape{924, 6152, "rms_norm_wide"}}) {
+    for (const Out out : {Out::kBf16, Out::kSum}) {
+      if (out == Out::kSum && s.width > 1024) continue;
+      DeviceBed bed(4);
+      RunNorm(bed, {s.width, out}, s.rows);
+      ExpectWithinBudget(bed.runtime(), s.kernel, NormBytes(s, out) + s.width * 4, 0);
+    }
   }
 }
 
@@ -109,94 +131,67 @@ TEST(CudaRmsNorm, AWidthThatItCannotTakeIsRefused) {
   }
 }
 
-struct LayerNormCase {
-  int width;
-  bool residual;
-  bool bias;
-};
-
-std::vector<uint16_t> RunLayerNorm(DeviceBed& bed, const LayerNormCase& c, int rows,
-                                   std::vector<uint16_t>* residual = nullptr) {
+std::vector<float> RunLayerNorm(DeviceBed& bed, const NormCase& c, int rows) {
   const size_t n = static_cast<size_t>(rows) * c.width;
   LayerNormParams params;
-  params.x = bed.Put(RandomBf16(n, 1));
-  params.weight = bed.Put(RandomBf16(c.width, 3));
-  if (c.bias) params.bias = bed.Put(RandomBf16(c.width, 4));
-  uint16_t* sum = bed.New<uint16_t>(n);
-  if (c.residual) {
-    params.delta = bed.Put(RandomBf16(n, 2));
-    params.residual_out = sum;
-  }
-  params.out = bed.New<uint16_t>(n);
+  params.x = bed.Put(RandomFloats(n, 1));
+  params.weight = bed.Put(RandomFloats(c.width, 3));
+  if (c.bias) params.bias = bed.Put(RandomFloats(c.width, 4));
+  params.out = Destination(bed, c.out, n);
   params.rows = rows;
   params.width = c.width;
   bed.Check(LaunchLayerNorm(bed.runtime(), bed.stream(), params));
-  if (residual != nullptr) *residual = bed.Get(sum, n);
-  return bed.Get(params.out, n);
+  return Rows(bed, params.out, n);
 }
 
-TEST(CudaLayerNorm, IsTheFloat64MeaningOfItsRoundedInputs) {
-  for (const LayerNormCase c :
-       {LayerNormCase{8, false, true}, LayerNormCase{64, true, true},
-        LayerNormCase{1024, true, false}, LayerNormCase{1032, false, true},
-        LayerNormCase{4096, true, true}, LayerNormCase{16384, true, true}}) {
+TEST(CudaLayerNorm, IsTheFloat64Meaning) {
+  for (const NormCase c :
+       {NormCase{8, Out::kBf16, 0, true}, NormCase{72, Out::kFloat32, 0, true},
+        NormCase{1024, Out::kBf16}, NormCase{1032, Out::kFloat32, 0, true},
+        NormCase{4096, Out::kSum, 0, true}, NormCase{16384, Out::kBf16, 0, true}}) {
     DeviceBed bed(c.width);
     const int rows = 3;
-    std::vector<uint16_t> sum;
-    const auto out = RunLayerNorm(bed, c, rows, &sum);
+    const auto out = RunLayerNorm(bed, c, rows);
     const size_t n = static_cast<size_t>(rows) * c.width;
-    const auto x = RandomBf16(n, 1);
-    const auto delta = RandomBf16(n, 2);
-    const auto weight = RandomBf16(c.width, 3);
-    const auto bias = RandomBf16(c.width, 4);
-    for (int r = 0; r < rows; ++r) {
-      std::vector<double> h(c.width);
+    const auto x = RandomFloats(n, 1);
+    const auto weight = RandomFloats(c.width, 3);
+    const auto bias = RandomFloats(c.width, 4);
+    const auto there = RandomFloats(n, 9);
+    for (size_t row = 0; row < n; row += c.width) {
       double mean = 0.0;
-      for (int i = 0; i < c.width; ++i) {
-        const size_t at = static_cast<size_t>(r) * c.width + i;
-        h[i] = Widen(x[at]);
-        if (c.residual) {
-          const uint16_t expected = device::Bf16Bits(Widen(x[at]) + Widen(delta[at]));
-          ASSERT_EQ(sum[at], expected);
-          h[i] = Widen(expected);
-        }
-        mean += h[i] / c.width;
-      }
+      for (int i = 0; i < c.width; ++i) mean += static_cast<double>(x[row + i]) / c.width;
       double variance = 0.0;
-      for (const double value : h) variance += (value - mean) * (value - mean) / c.width;
       for (int i = 0; i < c.width; ++i) {
-        const double normed = (h[i] - mean) / std::sqrt(variance + 1e-5);
-        const double exact = normed * Widen(weight[i]) + (c.bias ? Widen(bias[i]) : 0.0);
-        const double got = Widen(out[static_cast<size_t>(r) * c.width + i]);
-        ASSERT_NEAR(got, exact, 1.01 * Bf16Rounding(exact) + 2e-5)
-            << c.width << " " << r << " " << i;
+        variance += (x[row + i] - mean) * (x[row + i] - mean) / c.width;
+      }
+      for (int i = 0; i < c.width; ++i) {
+        const double normed = (x[row + i] - mean) / std::sqrt(variance + 1e-5);
+        double exact = normed * weight[i] + (c.bias ? bias[i] : 0.0);
+        const double slack = Slack(c.out, exact);
+        if (c.out == Out::kSum) exact += there[row + i];
+        ASSERT_NEAR(out[row + i], exact, slack) << c.width << " " << row << " " << i;
       }
     }
   }
 }
 
 TEST(CudaLayerNorm, BitsOfARowAreTheSameAtAnyNumberOfRows) {
-  const LayerNormCase c{264, true, true};
+  const NormCase c{264, Out::kBf16, 0, true};
   DeviceBed bed(3);
   const auto whole = RunLayerNorm(bed, c, 300);  // more rows than blocks
   for (const int rows : kRowCounts) {
     const auto part = RunLayerNorm(bed, c, rows);
-    ASSERT_EQ(memcmp(part.data(), whole.data(), part.size() * 2), 0) << rows;
+    ASSERT_EQ(memcmp(part.data(), whole.data(), part.size() * sizeof(float)), 0) << rows;
   }
 }
 
 TEST(CudaLayerNorm, KeepsItsBudget) {
-  struct Shape {
-    int rows;
-    int width;
-    const char* kernel;
-  };
-  for (const Shape& s :
-       {Shape{1584, 64, "layer_norm_narrow"}, Shape{1584, 1040, "layer_norm_middle"},
-        Shape{792, 6160, "layer_norm_wide"}}) {
+  for (const NormShape& s :
+       {NormShape{1848, 64, "layer_norm_narrow"}, NormShape{1848, 1032, "layer_norm_middle"},
+        NormShape{924, 6152, "layer_norm_wide"}}) {
     DeviceBed bed(4);
-    RunLayerNorm(bed, {s.width, true, true}, s.rows);
-    ExpectWithinBudget(bed.runtime(), s.kernel, 8.0 * s.rows * s.width + s.width * 4, 0);
+    RunLayerNorm(bed, {s.width, Out::kBf16}, s.rows);
+    ExpectWithinBudget(bed.runtime(), s.kernel, NormBytes(s, Out::kBf16) + s.width * 4, 0);
   }
 }
 
@@ -254,34 +249,54 @@ TEST(CudaActivation, IsTheFloat64MeaningAtEveryNumberOfRowsAndKeepsItsBudget) {
 }
 
 TEST(CudaEmbedding, TakesRowsOfItsPartOfTheVocabularyAndKeepsItsBudget) {
-  for (const int rows : kRowCounts) {
-    DeviceBed bed(rows);
-    const int width = 640;
-    const auto table = RandomBf16(static_cast<size_t>(100) * width, 7);
-    std::vector<int32_t> tokens(rows);
-    for (int i = 0; i < rows; ++i) tokens[i] = rows == 64 ? 50 + i : (i * 41) % 200;
-    EmbeddingParams params;
-    params.table = bed.Put(table);
-    params.tokens = bed.Put(tokens);
-    params.out = bed.New<uint16_t>(static_cast<size_t>(rows) * width);
-    params.rows = rows;
-    params.width = width;
-    params.first_token = 50;
-    params.vocabulary = 100;
-    params.scale = 25.25f;
-    bed.Check(LaunchEmbedding(bed.runtime(), bed.stream(), params));
-    const auto out = bed.Get(params.out, static_cast<size_t>(rows) * width);
-    for (int r = 0; r < rows; ++r) {
-      const int token = tokens[r] - 50;
-      for (int i = 0; i < width; ++i) {
+  for (const bool accumulate : {false, true}) {
+    for (const int rows : kRowCounts) {
+      DeviceBed bed(rows);
+      const int width = 648;
+      const size_t n = static_cast<size_t>(rows) * width;
+      const auto table = RandomBf16(static_cast<size_t>(100) * width, 7);
+      const auto there = RandomFloats(n, 8);
+      std::vector<int32_t> tokens(rows);
+      for (int i = 0; i < rows; ++i) tokens[i] = rows == 64 ? 50 + i : (i * 41) % 200;
+      EmbeddingParams params;
+      params.table = bed.Put(table);
+      params.tokens = bed.Put(tokens);
+      params.out = accumulate ? bed.Put(there) : bed.New<float>(n);
+      params.accumulate = accumulate;
+      params.rows = rows;
+      params.width = width;
+      params.first_token = 50;
+      params.vocabulary = 100;
+      params.scale = 25.25f;
+      bed.Check(LaunchEmbedding(bed.runtime(), bed.stream(), params));
+      const auto out = bed.Get(params.out, n);
+      for (size_t at = 0; at < n; ++at) {
+        const int token = tokens[at / width] - 50;
         const bool mine = token >= 0 && token < 100;
-        const uint16_t expected =
-            mine ? device::Bf16Bits(Widen(table[static_cast<size_t>(token) * width + i]) * 25.25f)
-                 : 0;
-        ASSERT_EQ(out[static_cast<size_t>(r) * width + i], expected) << r << " " << i;
+        const float row =
+            mine ? Widen(table[static_cast<size_t>(token) * width + at % width]) * 25.25f : 0.0f;
+        ASSERT_EQ(out[at], accumulate ? there[at] + row : row) << at;
       }
+      if (rows != 64) continue;
+      ExpectWithinBudget(bed.runtime(), "embedding", (accumulate ? 10.0 : 6.0) * n + 64 * 4, 0);
     }
-    if (rows == 64) ExpectWithinBudget(bed.runtime(), "embedding", 64.0 * width * 4 + 64 * 4, 0);
+  }
+}
+
+TEST(CudaRoundRows, RoundsEveryElementAndKeepsItsBudget) {
+  for (const int count : {8, 16, 1016, 1024, 1032, 65536}) {
+    DeviceBed bed(count);
+    const auto in = RandomFloats(count, 11);
+    RoundRowsParams params;
+    params.in = bed.Put(in);
+    params.out = bed.New<uint16_t>(count);
+    params.count = count;
+    bed.Check(LaunchRoundRows(bed.runtime(), bed.stream(), params));
+    const auto out = bed.Get(params.out, count);
+    for (int i = 0; i < count; ++i) ASSERT_EQ(out[i], device::Bf16Bits(in[i])) << i;
+    if (count == 65536) ExpectWithinBudget(bed.runtime(), "round_rows", 6.0 * count, 0);
+    params.count = count + 4;
+    EXPECT_NE(LaunchRoundRows(bed.runtime(), bed.stream(), params), "");
   }
 }
 

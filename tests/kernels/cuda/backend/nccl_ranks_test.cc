@@ -19,7 +19,7 @@ namespace {
 namespace cuda = kernels::cuda;
 
 constexpr size_t kTokens = 20;
-constexpr const char* kFixture = "gemma3-pattern";  // norms on both sides: sums with deltas
+constexpr const char* kFixture = "gemma3-pattern";  // norms on both sides
 
 class CudaNcclRanksTest : public testing::Test {
  protected:

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/kernels/cuda/backend/rows.h"
@@ -14,9 +15,13 @@
 namespace quire::golden {
 namespace {
 
-// Of the norm of all logits. bfloat16 itself loses up to 2.5e-2 on these models of two layers and
-// 64 elements where the reference computes in it.
-constexpr double kTolerance = 2.2e-2;
+// Of the norm of all logits.
+constexpr double kTolerance = 1.5e-2;
+// On one fixture bfloat16 itself costs more: its matrices in bfloat16 lose 0.95 %, its rows in
+// bfloat16 on their way into products the rest. With nothing else rounded, in a model of this
+// arithmetic, 1.51 % is left.
+constexpr const char* kHardest = "gguf-qwen2";
+constexpr double kHardestTolerance = 1.56e-2;
 constexpr double kShareOfReferencesOwn = 1.5;
 
 const char* const kFixtures[] = {
@@ -77,7 +82,8 @@ TEST_P(CudaParityTest, LosesWhatBfloat16Loses) {
     const auto best = std::max_element(got[i].logits.begin(), got[i].logits.end());
     ASSERT_EQ(got[i].token, best - got[i].logits.begin());
   }
-  EXPECT_LE(std::sqrt(off / all), kTolerance);
+  EXPECT_LE(std::sqrt(off / all),
+            std::string_view(GetParam()) == kHardest ? kHardestTolerance : kTolerance);
   double own = 0.0;
   double reference = 0.0;
   for (const GoldenRow& row : golden_.rows) {
@@ -87,7 +93,7 @@ TEST_P(CudaParityTest, LosesWhatBfloat16Loses) {
   EXPECT_LE(own, kShareOfReferencesOwn * reference);
 }
 
-// Full, sliding and grouped attention, norms of heads, deltas across norms of both sides.
+// Full, sliding and grouped attention, norms of heads, norms of both sides.
 class CudaChunksTest : public CudaParityTest {};
 
 TEST_P(CudaChunksTest, ChangeNoBit) {

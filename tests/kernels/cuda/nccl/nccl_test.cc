@@ -10,7 +10,6 @@
 #include "kernels/cuda/nccl/nccl_communicator.h"
 #include "kernels/cuda/ops/rank_columns.h"
 #include "kernels/cuda/ops/rank_sum.h"
-#include "kernels/cuda/ops/rank_sum_rows.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/cuda/nccl/fake_nccl.h"
 
@@ -166,39 +165,6 @@ TEST(CudaRankSum, AddsInTheOrderOfRanksWithinItsBudget) {
   ExpectWithinBudget(bed.runtime(), "rank_sum_narrow", 8.0 * static_cast<double>(count), 0);
   params.ranks = 0;
   EXPECT_NE(LaunchRankSum(bed.runtime(), bed.stream(), params), "");
-}
-
-// As CPU ranks sum: each rank's two in float32, then rank after rank, rounded once.
-TEST(CudaRankSum, AddsRowsWithTheirDeltasInTheOrderOfRanks) {
-  for (const int size : {1, 2, 8}) {
-    for (const bool with_delta : {false, true}) {
-      const size_t count = 4096;
-      const std::vector<uint16_t> parts = RandomBf16(size * count, 1);
-      const std::vector<uint16_t> deltas = RandomBf16(size * count, 2, 0.3f);
-      DeviceBed bed;
-      RankSumRowsParams params;
-      params.parts = bed.Put(parts);
-      params.deltas = with_delta ? bed.Put(deltas) : nullptr;
-      params.out = bed.New<uint16_t>(count);
-      params.ranks = size;
-      params.count = count;
-      bed.Check(LaunchRankSumRows(bed.runtime(), bed.stream(), params));
-      const std::vector<uint16_t> got = bed.Get(params.out, count);
-      for (size_t i = 0; i < count; ++i) {
-        float sum = 0.0f;
-        for (int rank = 0; rank < size; ++rank) {
-          const size_t at = static_cast<size_t>(rank) * count + i;
-          const float own = Widen(parts[at]) + (with_delta ? Widen(deltas[at]) : 0.0f);
-          sum = rank == 0 ? own : sum + own;
-        }
-        ASSERT_EQ(got[i], device::Bf16Bits(sum)) << i;
-      }
-      ExpectWithinBudget(bed.runtime(), "rank_sum_rows",
-                         2.0 * count * (size * (with_delta ? 2 : 1) + 1), 0);
-      params.count = count + 4;
-      EXPECT_NE(LaunchRankSumRows(bed.runtime(), bed.stream(), params), "");
-    }
-  }
 }
 
 // Parts of ranks lie in rows that are padded; the last rank has fewer ids.
