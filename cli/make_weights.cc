@@ -39,9 +39,10 @@ void AddFlags(MakeArguments& make, config::Schema& schema) {
               .target = &make.seed,
               .min = 0});
   schema.Add({.name = "dtype",
-              .help = "Type of the weights.",
+              .help = "Type of the weights. q4_k is one GGUF file, model.gguf, with matrices in "
+                      "blocks of 256, or of 32 (Q4_0) where rows are no whole ones.",
               .target = &make.dtype,
-              .choices = {"bf16", "f16", "f32"}});
+              .choices = {"bf16", "f16", "f32", "q4_k"}});
   schema.Add({.name = "layers",
               .help = "Writes only the first so many layers, with the bytes that they have in the "
                       "whole model.",
@@ -52,6 +53,7 @@ void AddFlags(MakeArguments& make, config::Schema& schema) {
 }
 
 WeightType TypeOf(const std::string& dtype) {
+  if (dtype == "q4_k") return WeightType::kQ4K;
   if (dtype == "f32") return WeightType::kF32;
   return dtype == "f16" ? WeightType::kF16 : WeightType::kBf16;
 }
@@ -86,9 +88,11 @@ int RunMakeWeights(const CommandInputs& inputs) {
   if (!bytes.ok()) return Failed("make-weights", bytes.status());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const std::string model =
+      make.folder + (options.type == WeightType::kQ4K ? "/model.gguf" : "");
   std::printf("%s: %s of %d layers, %s in %.1f s\nserve it     quire serve %s\n",
               make.folder.c_str(), make.shape.c_str(), options.layers,
-              BytesText(static_cast<double>(*bytes)).c_str(), seconds, make.folder.c_str());
+              BytesText(static_cast<double>(*bytes)).c_str(), seconds, model.c_str());
   return 0;
 }
 

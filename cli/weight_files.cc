@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cli/format.h"
+#include "cli/weight_gguf.h"
 #include "common/json/json.h"
 
 namespace quire::cli {
@@ -105,10 +106,10 @@ class ShardWriter {
  public:
   ShardWriter(const WeightFilesOptions& options, const WeightShard& shard, const File& file)
       : options_(options), shard_(shard), file_(file) {
-    const int64_t value_bytes = static_cast<int64_t>(WeightBytes(options.type));
     for (size_t i = 0; i < shard.tensors.size(); ++i) {
-      const int64_t bytes = shard.offsets[i + 1] - shard.offsets[i];
-      const int64_t piece = kPieceBytes / value_bytes * value_bytes;
+      const int64_t bytes = TensorBytes(shard.types[i], shard.tensors[i].count());
+      const int64_t block = BlockOf(shard.types[i]).bytes;
+      const int64_t piece = kPieceBytes / block * block;
       for (int64_t at = 0; at < bytes; at += piece) {
         pieces_.push_back({i, at, std::min(piece, bytes - at)});
       }
@@ -147,10 +148,12 @@ class ShardWriter {
       return absl::CancelledError("interrupted: what was written is removed again");
     }
     const ShapeTensor& tensor = shard_.tensors[piece.tensor];
+    const WeightType type = shard_.types[piece.tensor];
+    const WeightBlock block = BlockOf(type);
     const std::span<std::byte> bytes(buffer.data(), static_cast<size_t>(piece.bytes));
     FillWeights(TensorKey(options_.seed, tensor.name),
-                static_cast<uint64_t>(piece.offset) / WeightBytes(options_.type), tensor.spread,
-                options_.type, bytes);
+                static_cast<uint64_t>(piece.offset / block.bytes * block.values), tensor.spread,
+                type, bytes);
     return file_.Write(
         static_cast<int64_t>(shard_.head.size()) + shard_.offsets[piece.tensor] + piece.offset,
         bytes);
@@ -228,9 +231,24 @@ class Folder {
   std::vector<std::string> names_;
 };
 
+// `path` + ".part" becomes `path`.
+absl::Status PutInPlace(const std::string& path) {
+  if (rename((path + ".part").c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return Failed(path, "cannot be put in its place", errno);
+}
+
+absl::Status WriteGguf(const WeightFilesOptions& options, WeightShard file, Folder& folder) {
+  const std::string path = folder.Path(file.name);
+  file.name += ".part";
+  folder.Path(file.name);
+  QUIRE_RETURN_IF_ERROR(WriteShard(options, file));
+  return PutInPlace(path);
+}
+
 absl::Status WriteAll(const WeightFilesOptions& options, const std::vector<WeightShard>& shards,
                       Folder& folder) {
   const ModelShape& shape = *options.shape;
+  if (options.type == WeightType::kQ4K) return WriteGguf(options, shards.front(), folder);
   const auto text = [&folder](const std::string& name, const std::string& content) {
     return WriteText(folder.Path(name), content);
   };
@@ -245,11 +263,7 @@ absl::Status WriteAll(const WeightFilesOptions& options, const std::vector<Weigh
     QUIRE_RETURN_IF_ERROR(WriteShard(options, shard));
   }
   QUIRE_RETURN_IF_ERROR(text("config.json.part", ConfigText(shape, options.layers, options.type)));
-  const std::string last = folder.Path("config.json");
-  if (rename((last + ".part").c_str(), last.c_str()) != 0) {
-    return Failed(last, "cannot be put in its place", errno);
-  }
-  return absl::OkStatus();
+  return PutInPlace(folder.Path("config.json"));
 }
 
 }  // namespace
@@ -258,11 +272,12 @@ std::vector<WeightShard> LayOutShards(const std::vector<ShapeTensor>& tensors, W
                                       int64_t shard_bytes) {
   std::vector<WeightShard> shards;
   for (const ShapeTensor& tensor : tensors) {
-    const int64_t bytes = tensor.count() * static_cast<int64_t>(WeightBytes(type));
+    const int64_t bytes = TensorBytes(type, tensor.count());
     if (shards.empty() || shards.back().offsets.back() + bytes > shard_bytes) {
       shards.emplace_back().offsets = {0};
     }
     shards.back().tensors.push_back(tensor);
+    shards.back().types.push_back(type);
     shards.back().offsets.push_back(shards.back().offsets.back() + bytes);
   }
   const auto number = [](size_t n) {
@@ -288,8 +303,13 @@ absl::Status CheckRoom(const std::string& folder, int64_t needed, int64_t free) 
 }
 
 absl::StatusOr<int64_t> WriteModelFolder(const WeightFilesOptions& options) {
-  const std::vector<WeightShard> shards =
-      LayOutShards(TensorsOf(*options.shape, options.layers), options.type, options.shard_bytes);
+  std::vector<WeightShard> shards;
+  if (options.type == WeightType::kQ4K) {
+    shards.push_back(LayOutGguf(*options.shape, options.layers));
+  } else {
+    shards =
+        LayOutShards(TensorsOf(*options.shape, options.layers), options.type, options.shard_bytes);
+  }
   int64_t bytes = 0;
   for (const WeightShard& shard : shards) bytes += shard.bytes();
   QUIRE_ASSIGN_OR_RETURN(const bool made, TakeFolder(options.folder));

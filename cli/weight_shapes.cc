@@ -125,14 +125,6 @@ std::string ByteToken(int byte) {
   return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
 }
 
-std::string TokenText(const ModelShape& shape, int32_t id) {
-  if (id < 256) return ByteToken(id);
-  for (const SpecialToken& special : shape.specials) {
-    if (special.id == id) return std::string(special.text);
-  }
-  return ByteToken(' ') + "w" + std::to_string(id);
-}
-
 std::string_view SpecialText(const ModelShape& shape, int32_t id) {
   for (const SpecialToken& special : shape.specials) {
     if (special.id == id) return special.text;
@@ -180,6 +172,14 @@ void AddLayer(const ModelShape& shape, int layer, std::vector<ShapeTensor>& tens
 
 }  // namespace
 
+const char* const kChatTemplate =
+    "{%- for message in messages %}\n"
+    "    {{- message['role'] + ': ' + message['content'] + '\\n' }}\n"
+    "{%- endfor %}\n"
+    "{%- if add_generation_prompt %}\n"
+    "    {{- 'assistant: ' }}\n"
+    "{%- endif %}\n";
+
 std::span<const ModelShape> ModelShapes() { return kShapes; }
 
 const ModelShape* FindShape(std::string_view name) {
@@ -203,6 +203,14 @@ std::vector<ShapeTensor> TensorsOf(const ModelShape& shape, int layers) {
   tensors.push_back({"model.norm.weight", {shape.hidden}, {1.0f, kNormDeviation}});
   if (!shape.tied) tensors.push_back({"lm_head.weight", {shape.vocabulary, shape.hidden}, words});
   return tensors;
+}
+
+std::string TokenText(const ModelShape& shape, int32_t id) {
+  if (id < 256) return ByteToken(id);
+  for (const SpecialToken& special : shape.specials) {
+    if (special.id == id) return std::string(special.text);
+  }
+  return ByteToken(' ') + "w" + std::to_string(id);
 }
 
 std::string ConfigText(const ModelShape& shape, int layers, WeightType type) {
@@ -294,13 +302,7 @@ std::string TokenizerConfigText(const ModelShape& shape) {
   config["eos_token"] = Text(SpecialText(shape, shape.end));
   config["model_max_length"] = shape.positions;
   config["clean_up_tokenization_spaces"] = false;
-  config["chat_template"] =
-      "{%- for message in messages %}\n"
-      "    {{- message['role'] + ': ' + message['content'] + '\\n' }}\n"
-      "{%- endfor %}\n"
-      "{%- if add_generation_prompt %}\n"
-      "    {{- 'assistant: ' }}\n"
-      "{%- endif %}\n";
+  config["chat_template"] = kChatTemplate;
   return json::Serialize(config) + "\n";
 }
 

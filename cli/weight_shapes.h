@@ -59,5 +59,7 @@ std::string GenerationConfigText(const ModelShape& shape);
 // any text can be told, and any id shown.
 std::string TokenizerText(const ModelShape& shape);
 std::string TokenizerConfigText(const ModelShape& shape);
+std::string TokenText(const ModelShape& shape, int32_t id);
+extern const char* const kChatTemplate;
 
 }  // namespace quire::cli

@@ -42,9 +42,66 @@ void Store16(std::byte* at, uint16_t bits) {
   at[1] = static_cast<std::byte>(bits >> 8);
 }
 
+constexpr int64_t kQ4KBytes = 2 + 2 + 12 + 128;  // d, dmin, scales and minima, quants
+constexpr int64_t kQ40Bytes = 2 + 16;            // d, quants
+// Of sixteen equally likely quants, sqrt((16² − 1) / 12).
+constexpr double kQuantDeviation = 4.609772228646444;
+constexpr int kQ4KScales = 8;  // of a block, 32 … 63 here
+// sqrt of the mean square of 32 … 63.
+constexpr double kScaleDeviation = 48.38904834568799;
+
+// Words of random bits of one block.
+class BlockBits {
+ public:
+  BlockBits(uint64_t key, uint64_t block) : key_(Mix(key + block * kStep)) {}
+  uint64_t Next() { return Mix(key_ + ++count_ * kStep); }
+  void Fill(std::byte* at, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 8) {
+      const uint64_t word = Next();
+      for (int k = 0; k < 8; ++k) at[i + k] = static_cast<std::byte>(word >> (8 * k) & 0xff);
+    }
+  }
+
+ private:
+  uint64_t key_;
+  uint64_t count_ = 0;
+};
+
+// d · scale · (q − 7.5): the minimum of every part is its scale, under 7.5 times d.
+void FillQ4K(BlockBits bits, float deviation, std::byte* at) {
+  const double d = static_cast<double>(deviation) / (kQuantDeviation * kScaleDeviation);
+  Store16(at, HalfFromFloat(static_cast<float>(d)));
+  Store16(at + 2, HalfFromFloat(static_cast<float>(7.5 * d)));
+  const uint64_t word = bits.Next();
+  for (int j = 0; j < kQ4KScales / 2; ++j) {
+    const auto scale = [word](int i) { return 32 + static_cast<int>(word >> (8 * i) & 31); };
+    const int low = scale(j), high = scale(j + 4);
+    at[4 + j] = at[8 + j] = static_cast<std::byte>(low | high >> 4 << 6);
+    at[12 + j] = static_cast<std::byte>((high & 15) | (high & 15) << 4);
+  }
+  bits.Fill(at + 16, 128);
+}
+
+// d · (q − 8), whose mean is half a step below zero.
+void FillQ40(BlockBits bits, float deviation, std::byte* at) {
+  Store16(at, HalfFromFloat(static_cast<float>(static_cast<double>(deviation) / kQuantDeviation)));
+  bits.Fill(at + 2, 16);
+}
+
 }  // namespace
 
-size_t WeightBytes(WeightType type) { return type == WeightType::kF32 ? 4 : 2; }
+WeightBlock BlockOf(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return {1, 4};
+    case WeightType::kQ4K:
+      return {256, kQ4KBytes};
+    case WeightType::kQ40:
+      return {32, kQ40Bytes};
+    default:
+      return {1, 2};
+  }
+}
 
 uint64_t TensorKey(uint64_t seed, std::string_view tensor) {
   uint64_t key = Mix(seed + kStep);
@@ -55,8 +112,19 @@ uint64_t TensorKey(uint64_t seed, std::string_view tensor) {
 void FillWeights(uint64_t key, uint64_t first, WeightSpread spread, WeightType type,
                  std::span<std::byte> out) {
   std::byte* const at = out.data();
-  const size_t count = out.size() / WeightBytes(type);
-  if (type == WeightType::kBf16) {
+  const WeightBlock block = BlockOf(type);
+  const size_t count = out.size() / static_cast<size_t>(block.bytes);
+  if (block.values > 1) {
+    for (size_t i = 0; i < count; ++i) {
+      const BlockBits bits(key, first / static_cast<uint64_t>(block.values) + i);
+      std::byte* const to = at + i * static_cast<size_t>(block.bytes);
+      if (type == WeightType::kQ4K) {
+        FillQ4K(bits, spread.deviation, to);
+      } else {
+        FillQ40(bits, spread.deviation, to);
+      }
+    }
+  } else if (type == WeightType::kBf16) {
     Fill(key, first, spread, count,
          [at](size_t i, float value) { Store16(at + 2 * i, BrainFromFloat(value)); });
   } else if (type == WeightType::kF16) {

@@ -13,8 +13,18 @@
 
 namespace quire::cli {
 
-enum class WeightType { kBf16, kF16, kF32 };
-size_t WeightBytes(WeightType type);  // of one value
+// Values of the last two are in GGUF's blocks of 256 and of 32.
+enum class WeightType { kBf16, kF16, kF32, kQ4K, kQ40 };
+
+// The least that can be written of a type.
+struct WeightBlock {
+  int64_t values = 1;
+  int64_t bytes = 0;
+};
+WeightBlock BlockOf(WeightType type);
+inline int64_t TensorBytes(WeightType type, int64_t values) {
+  return values / BlockOf(type).values * BlockOf(type).bytes;
+}
 
 // Where the values of one tensor come from.
 uint64_t TensorKey(uint64_t seed, std::string_view tensor);
@@ -25,7 +35,9 @@ struct WeightSpread {
   float deviation = 0.0f;
 };
 
-// Values `first`, first + 1, … of the tensor as little-endian bytes; `out` holds whole values.
+// Values `first`, first + 1, … of the tensor as little-endian bytes; `out` holds whole blocks, and
+// `first` begins one. Quants are spread evenly, under scales that give them the deviation; their
+// mean is zero.
 void FillWeights(uint64_t key, uint64_t first, WeightSpread spread, WeightType type,
                  std::span<std::byte> out);
 

@@ -117,23 +117,38 @@ def load(args):
     figure("load_gap_p99", told["gap_ms_p99"], "ms")
 
 
+QUANTISED = "-Q4_K"  # ends the name of a shape whose matrices are so
+# Elements of the tables of which a step reads a few rows: of shapes whose head is another matrix.
+TABLES = {"Llama-3.1-8B": 128_256 * 4096, "tiny-llama": 512 * 128}
+BYTES_PER_ELEMENT = {"": 2, QUANTISED: 4.5 / 8}
+
+
 def made(args, shape):
-    """The folder of a shape's weights, made once."""
-    folder = args.scratch / shape
+    """The folder of a shape's weights, or its GGUF file, made once."""
+    folder, quantised = args.scratch / shape, shape.endswith(QUANTISED)
     if not folder.exists():
         args.scratch.mkdir(parents=True, exist_ok=True)
         part = args.scratch / f"{shape}.part"
         subprocess.run(["rm", "-rf", str(part)], check=True)
-        subprocess.run([str(BIN / "quire"), "make-weights", shape, str(part)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([str(BIN / "quire"), "make-weights", shape.removesuffix(QUANTISED), str(part),
+                        f"--dtype={'q4_k' if quantised else 'bf16'}"], check=True, stdout=subprocess.DEVNULL)
         part.rename(folder)
-    return folder
+    return folder / "model.gguf" if quantised else folder
+
+
+def bytes_of_a_step(model, shape):
+    """What one token reads of the weights: all but the table of embeddings, where that is not the head too."""
+    files = [model] if model.is_file() else model.glob("*.safetensors")
+    kind = QUANTISED if shape.endswith(QUANTISED) else ""
+    return sum(file.stat().st_size for file in files) - \
+        TABLES.get(shape.removesuffix(QUANTISED), 0) * BYTES_PER_ELEMENT[kind]
 
 
 def decode(args, shape):
     """One stream: what it reads for each token, over what can be read."""
-    folder = made(args, shape)
-    weight_bytes = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    served = Served(args, folder, *(small(args) or ["--max-model-len=4096"]))
+    model = made(args, shape)
+    weight_bytes = bytes_of_a_step(model, shape)
+    served = Served(args, model, *(small(args) or ["--max-model-len=4096"]))
     figure(f"start_to_first_token_{shape}", served.start_s, "s")
     sizes = dict(requests=1, max_tokens=3, prompt_tokens=8) if args.rehearse else \
         dict(requests=3, max_tokens=512, prompt_tokens=32)

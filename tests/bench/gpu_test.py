@@ -81,7 +81,8 @@ def test_rehearsal(folder):
     check("its figures are there",
           {"read_bandwidth", "copy_bandwidth", "launch", "graph_node", "gemm_4096_bf16", "decode_attention_bandwidth",
            "prefill_attention", "sample_256_rows", "load_tokens", "decode_tiny-llama",
-           "decode_share_of_bandwidth_tiny-llama", "throughput_1000_1000_tiny-llama"} <= figures, figures)
+           "decode_share_of_bandwidth_tiny-llama", "throughput_1000_1000_tiny-llama", "decode_tiny-llama-Q4_K",
+           "decode_share_of_bandwidth_tiny-llama-Q4_K"} <= figures, figures)
     check("what is not written yet says so", any(case["state"] == "not run" and "not" in case["why"]
                                                  for case in stages["benches"]), said)
 

@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "cli/weight_files.h"
+#include "cli/weight_gguf.h"
 #include "common/json/json.h"
 
 namespace quire::cli {
@@ -124,6 +125,87 @@ TEST(WeightValues, FollowFromSeedNameAndPlaceAlone) {
   EXPECT_EQ(bits, (std::vector<uint32_t>{0x3f5e5d95, 0xbe86aabd, 0x3ec11fa8, 0x3f7e00a6}));
 }
 
+// What GGUF's blocks of these bytes mean, in float64.
+std::vector<double> MeaningOf(WeightType type, std::span<const std::byte> bytes) {
+  std::vector<double> values;
+  const auto byte = [&](size_t at) { return static_cast<int>(bytes[at]); };
+  const auto half = [&](size_t at) {
+    return static_cast<double>(
+        FloatFromHalf(static_cast<uint16_t>(byte(at) | byte(at + 1) << 8)));
+  };
+  const auto block = static_cast<size_t>(BlockOf(type).bytes);
+  for (size_t at = 0; at < bytes.size(); at += block) {
+    if (type == WeightType::kQ40) {
+      for (int i = 0; i < 32; ++i) {
+        const int pair = byte(at + 2 + static_cast<size_t>(i % 16));
+        values.push_back(half(at) * ((i < 16 ? pair & 15 : pair >> 4) - 8));
+      }
+      continue;
+    }
+    for (size_t i = 0; i < 256; ++i) {
+      const size_t part = i / 32;
+      int scale = byte(at + 4 + part) & 63, least = byte(at + 8 + part) & 63;
+      if (part >= 4) {
+        scale = (byte(at + 8 + part) & 15) | byte(at + part) >> 6 << 4;
+        least = byte(at + 8 + part) >> 4 | byte(at + 4 + part) >> 6 << 4;
+      }
+      const int pair = byte(at + 16 + part / 2 * 32 + i % 32);
+      const int quant = part % 2 == 0 ? pair & 15 : pair >> 4;
+      values.push_back(half(at) * scale * quant - half(at + 2) * least);
+    }
+  }
+  return values;
+}
+
+TEST(WeightValues, BlocksHaveTheSpreadThatIsAskedForAndFollowFromTheirPlace) {
+  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ40}) {
+    const WeightBlock block = BlockOf(type);
+    constexpr int64_t kBlocks = 1000;
+    std::vector<std::byte> whole(static_cast<size_t>(kBlocks * block.bytes));
+    FillWeights(TensorKey(7, "a"), 0, {0.0f, 0.02f}, type, whole);
+    const std::vector<double> values = MeaningOf(type, whole);
+    ASSERT_EQ(values.size(), static_cast<size_t>(kBlocks * block.values));
+    double sum = 0, squares = 0;
+    for (const double value : values) {
+      sum += value;
+      squares += value * value;
+    }
+    const auto count = static_cast<double>(values.size());
+    // Q4_0's sixteen values lie around half a step below zero.
+    EXPECT_NEAR(sum / count, type == WeightType::kQ40 ? -0.5 * 0.02 / 4.61 : 0.0, 3e-4);
+    EXPECT_NEAR(std::sqrt(squares / count - sum / count * sum / count), 0.02, 2e-4);
+    std::vector<std::byte> part(static_cast<size_t>(3 * block.bytes));
+    FillWeights(TensorKey(7, "a"), static_cast<uint64_t>(5 * block.values), {0.0f, 0.02f}, type,
+                part);
+    EXPECT_EQ(std::memcmp(whole.data() + 5 * block.bytes, part.data(), part.size()), 0);
+  }
+}
+
+TEST(WeightShapes, AGgufFileHasEveryTensorOnItsPlace) {
+  for (const ModelShape& shape : ModelShapes()) {
+    const WeightShard file = LayOutGguf(shape, shape.layers);
+    ASSERT_EQ(file.head.substr(0, 4), "GGUF");
+    EXPECT_EQ(file.head.size() % 32, 0u);
+    ASSERT_EQ(file.offsets.size(), file.tensors.size() + 1);
+    int64_t values = 0;
+    for (size_t i = 0; i < file.tensors.size(); ++i) {
+      const ShapeTensor& tensor = file.tensors[i];
+      EXPECT_EQ(file.offsets[i] % 32, 0) << tensor.name;
+      EXPECT_GE(file.offsets[i + 1] - file.offsets[i],
+                TensorBytes(file.types[i], tensor.count()));
+      EXPECT_EQ(file.types[i] == WeightType::kF32, tensor.shape.size() == 1) << tensor.name;
+      EXPECT_EQ(tensor.name.find("model."), std::string::npos) << tensor.name;
+      values += tensor.count();
+    }
+    int64_t all = 0;
+    for (const ShapeTensor& tensor : TensorsOf(shape, shape.layers)) all += tensor.count();
+    EXPECT_EQ(values, all);
+  }
+  // 4.5 bits for each of Llama 3.1 8B's weights, but for its norms.
+  const WeightShard large = LayOutGguf(*FindShape("Llama-3.1-8B"), 32);
+  EXPECT_NEAR(static_cast<double>(large.offsets.back()), 8'030'261'248 * 4.5 / 8, 2e6);
+}
+
 TEST(WeightShapes, AreTheTrueOnes) {
   const auto parameters = [](std::string_view name) {
     const ModelShape* shape = FindShape(name);
@@ -173,6 +255,24 @@ TEST_F(Weights, AreTheSameWithAnyThreadsAndShards) {
   ASSERT_TRUE(WriteModelFolder(options_).ok());
   EXPECT_EQ(Tensor("model.safetensors", "model.embed_tokens.weight"), embedding);
   EXPECT_EQ(Tensor("model.safetensors", "model.layers.1.mlp.down_proj.weight"), "");
+}
+
+TEST_F(Weights, OfAGgufFileAreTheSameWithAnyThreads) {
+  options_.type = WeightType::kQ4K;
+  ASSERT_TRUE(WriteModelFolder(options_).ok());
+  const std::string one = Read("model.gguf");
+  EXPECT_EQ(static_cast<int64_t>(one.size()), LayOutGguf(*options_.shape, 2).bytes());
+  EXPECT_FALSE(fs::exists(options_.folder + "/config.json"));
+  EXPECT_FALSE(fs::exists(options_.folder + "/model.gguf.part"));
+  options_.folder = root_ + "/threads";
+  options_.threads = 4;
+  ASSERT_TRUE(WriteModelFolder(options_).ok());
+  EXPECT_EQ(Read("model.gguf"), one);
+  std::atomic<bool> interrupted = true;
+  options_.interrupted = &interrupted;
+  options_.folder = root_ + "/interrupted";
+  EXPECT_TRUE(absl::IsCancelled(WriteModelFolder(options_).status()));
+  EXPECT_FALSE(fs::exists(options_.folder));
 }
 
 TEST_F(Weights, LeaveAFolderAloneThatHoldsSomething) {

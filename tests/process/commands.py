@@ -390,6 +390,17 @@ def test_made_up_weights_are_the_same_everywhere_and_serve():
                 status, answer = server.post("/v1/chat/completions", {"model": shape, "max_tokens": 4, "messages": [
                     {"role": "user", "content": "Hello"}]})
                 expect(status == 200, (status, answer))
+        # GGUF: its tokenizer is in the file, and its scaled frequencies.
+        code, out, err = quire("make-weights", "tiny-llama", folder / "quants", "--dtype=q4_k")
+        gguf = folder / "quants/model.gguf"
+        expect(code == 0 and f"quire serve {gguf}" in out and [gguf] == list(gguf.parent.iterdir()), (code, out, err))
+        digest = hashlib.sha256(gguf.read_bytes()).hexdigest()[:16]
+        expect(digest == MADE_UP_GGUF, digest)
+        with Server("--threads=1", "--served-model-name=quants", model=gguf) as server:
+            status, answer = server.post("/v1/completions", {"model": "quants", "prompt": "Once", "max_tokens": 8,
+                                                             "ignore_eos": True, "temperature": 0})
+            expect(status == 200 and answer["usage"]["completion_tokens"] == 8, (status, answer))
+            expect(answer["usage"]["prompt_tokens"] == 4, "a token for each byte")
         full = folder / "tiny-llama"
         for args, wanted, mention in (
                 (("tiny-llama", full), 2, "give a new folder"), (("tiny-lama", folder / "x"), 2, "tiny-llama"),
