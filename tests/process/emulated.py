@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 import threading
 import urllib.request
 
@@ -22,9 +23,10 @@ SMALL = ("--listen=127.0.0.1:0", "--http-port=0", "--log-format=json", "--max-mo
 
 
 @contextlib.contextmanager
-def serving(*flags, model=DEMO):
+def serving(*flags, model=DEMO, env=None):
     """A router, and the emulated worker behind it."""
-    with Process([WORKER, "--model", model, *SMALL, "--served-model-name=demo", "--device=cuda-emulated", *flags]) as worker:
+    with Process([WORKER, "--model", model, *SMALL, "--served-model-name=demo", "--device=cuda-emulated", *flags],
+                 env=env) as worker:
         address = worker.wait_for_line("ready: ").split("ready: ")[1].split()[0]
         with RouterUnderTest(f"--worker={address}") as router:
             router.wait_until(lambda: router.metric('quire_router_workers{phase="ready"}') == 1,
@@ -85,9 +87,9 @@ def test_tokens_are_the_backends_alone_and_together():
 
 def test_two_ranks_serve_the_same_in_every_batch_as_threads_and_processes():
     answers = []
-    # The library that stands in for NCCL joins threads of one process alone.
     for flags in (["--rank-backend=thread"], ["--rank-backend=process"],
-                  ["--rank-backend=thread", f"--nccl-library={NCCL}"]):
+                  ["--rank-backend=thread", f"--nccl-library={NCCL}"],
+                  ["--rank-backend=process", f"--nccl-library={NCCL}"]):
         with serving("--tensor-parallel-size=2", *flags) as (worker, router):
             unused = worker_metric(worker, "quire_worker_device_memory_free_bytes")
             alone = [ask(router, p["prompt"], 4) for p in SERVED]
@@ -98,12 +100,38 @@ def test_two_ranks_serve_the_same_in_every_batch_as_threads_and_processes():
             expect(unused == after > 0, f"steps of ranks took device memory: {unused} became {after}")
             worker.signal(signal.SIGTERM)
             expect(worker.wait() == 0, worker.output())
-    expect(answers[0] == answers[1] == answers[2], answers)
+    expect(all(answer == answers[0] for answer in answers), answers)
 
 
 def children(pid):
     return [int(child) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
             for child in (task / "children").read_text().split()]
+
+
+def test_a_group_over_nccl_is_made_anew_after_whatever_ends_it():
+    with tempfile.TemporaryDirectory() as folder:
+        order = pathlib.Path(folder) / "order"
+        with serving("--tensor-parallel-size=2", "--rank-backend=process", f"--nccl-library={NCCL}", "--rank-timeout=10s",
+                     env={**os.environ, "FAKE_NCCL_ORDER": str(order)}) as (worker, router):
+            known = ask(router, SERVED[0]["prompt"], 6)
+            for word in ("die", "error", "hang"):
+                before = children(worker.child.pid)
+                part = order.with_suffix(".part")
+                part.write_text(f"1 {word}")
+                part.rename(order)
+                # Carried on by the ranks that come next, or refused: never another token, never silence.
+                status, answer = router.post("/v1/completions", body(SERVED[0]["prompt"], 6))
+                expect(status != 200 or answer["choices"][0]["token_ids"] == known, f"{word}: {status} {answer}")
+                expect(not order.exists(), f"{word}: nobody has obeyed")
+                router.wait_until(lambda: router.post("/v1/completions", body(SERVED[0]["prompt"], 1))[0] == 200,
+                                  f"{word}: the ranks are back")
+                expect(ask(router, SERVED[0]["prompt"], 6) == known, f"{word}: tokens of the new ranks")
+                after = children(worker.child.pid)
+                expect(len(after) == len(before) and not set(after) & set(before), f"{word}: {before} {after}")
+            worker.signal(signal.SIGTERM)
+            expect(worker.wait() == 0, worker.output())
+    left = [path.name for path in pathlib.Path("/dev/shm").glob("quire_fake_nccl.*")]
+    expect(not left, left)
 
 
 def test_a_killed_rank_is_loaded_anew():

@@ -1,11 +1,20 @@
-// A library that stands in for NCCL: its ranks are threads of one process, its streams those of the
-// emulated runtime. Compiled into libnccl.so.2 as it should be, and into others that lack
-// something.
+// A library that stands in for NCCL: its ranks are threads or processes of one machine that meet in
+// shared memory, its streams those of the emulated runtime. Compiled into libnccl.so.2 as it should
+// be, and into others that lack something.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/emulate/emulated_runtime.h"
@@ -23,27 +32,35 @@ using quire::kernels::cuda::emulate::NativeStream;
 using quire::kernels::cuda::test::FakeNcclCounts;
 using quire::kernels::cuda::test::FakeNcclOrders;
 
-// One collective, as the ranks come to it.
-struct Meeting {
-  std::vector<const void*> sends;
-  int came = 0;
-  int took = 0;
-};
-
+// What the ranks of a group share; zeros at first. A rank comes to an op when all have taken what
+// the one before it brought: so one place for each rank's part is enough, and counts that only grow
+// say how far all are.
 struct Group {
-  int size = 0;
-  int joined = 0;
-  bool broken = false;  // a rank has aborted: nobody meets it any more
-  std::vector<Meeting> meetings;
+  static constexpr size_t kMostRanks = 8;
+  static constexpr size_t kPartBytes = size_t{64} << 20;  // untouched pages cost nothing
+
+  std::atomic<uint64_t> joined;
+  std::atomic<uint64_t> came;
+  std::atomic<uint64_t> took;
+  std::atomic<bool> broken;  // a rank has aborted: nobody meets it any more
+
+  static constexpr size_t Bytes() { return 4096 + kMostRanks * kPartBytes; }
+  char* Part(int rank) {
+    return reinterpret_cast<char*>(this) + 4096 + static_cast<size_t>(rank) * kPartBytes;
+  }
 };
 
 struct State {
   std::mutex mutex;
   FakeNcclOrders orders;
   FakeNcclCounts counts;
-  std::map<uint64_t, std::shared_ptr<Group>> groups;
-  uint64_t next_id = 1;
   uint64_t orders_given = 0;
+  int next_id = 1;
+  std::set<std::string> names;  // of groups that were begun here, until all ranks are in them
+
+  ~State() {
+    for (const std::string& name : names) shm_unlink(name.c_str());
+  }
 };
 State& Fake() {
   static State state;
@@ -58,18 +75,21 @@ struct Op {
   size_t bytes;
   int root;       // −1: all_gather
   int phase = 0;  // 0: not begun, 1: there, 2: taken
-  size_t meeting = 0;
+  uint64_t meeting = 0;
 };
 
 struct FakeComm {
-  std::shared_ptr<Group> group;
+  Group* group = nullptr;  // mapped until the process ends
+  std::string name;
   int rank = 0;
+  int size = 0;
   int polls = 0;         // that still say "in progress"
   nccl::Result end = 0;  // what it then says
   uint64_t orders = 0;   // that `calls` and `before` are since
   int calls = 0;         // ops that were queued
-  size_t before = 0;     // meetings that this rank had come to then
-  size_t begun = 0;      // meetings that this rank has come to
+  uint64_t before = 0;   // ops that this rank had come to then
+  uint64_t begun = 0;    // ops that this rank has come to
+  bool hangs = false;
   bool aborted = false;
   bool joined = false;
   std::vector<std::unique_ptr<Op>> ops;
@@ -85,6 +105,44 @@ void CountFromOrders(FakeComm& comm) {
   comm.before = comm.begun;
 }
 
+// Obeys what a test in another process has left for this rank.
+void TakeOrder(FakeComm& comm) {
+  const char* path = std::getenv("FAKE_NCCL_ORDER");
+  if (path == nullptr) return;
+  std::FILE* file = std::fopen(path, "r");
+  if (file == nullptr) return;
+  int rank = -1;
+  char word[16] = "";
+  const bool read = std::fscanf(file, "%d %15s", &rank, word) == 2;
+  std::fclose(file);
+  if (!read || rank != comm.rank || unlink(path) != 0) return;
+  if (strcmp(word, "die") == 0) raise(SIGKILL);
+  if (strcmp(word, "hang") == 0) comm.hangs = true;
+  if (strcmp(word, "error") == 0) comm.end = nccl::kRemoteError;
+}
+
+void Bring(Op& op) {
+  FakeComm& comm = *op.comm;
+  if (op.root < 0 || op.root == comm.rank) {
+    memcpy(comm.group->Part(comm.rank), op.send, op.bytes);
+  }
+  op.meeting = comm.begun++;
+  comm.group->came.fetch_add(1);
+  op.phase = 1;
+}
+
+void Take(Op& op) {
+  FakeComm& comm = *op.comm;
+  auto* to = static_cast<char*>(op.receive);
+  for (int rank = 0; rank < comm.size; ++rank) {
+    const char* from = comm.group->Part(rank);
+    if (op.root < 0) memcpy(to + op.bytes * static_cast<size_t>(rank), from, op.bytes);
+    if (op.root == rank) memcpy(to, from, op.bytes);
+  }
+  comm.group->took.fetch_add(1);
+  op.phase = 2;
+}
+
 // As a device sees a collective: 1 when it is over.
 int PollOp(void* argument) {
   Op& op = *static_cast<Op*>(argument);
@@ -92,36 +150,19 @@ int PollOp(void* argument) {
   const std::lock_guard lock(Fake().mutex);
   if (comm.aborted) return 1;
   Group& group = *comm.group;
-  if (group.broken) return op.phase == 2 ? 1 : 0;
+  if (group.broken.load()) return op.phase == 2 ? 1 : 0;
   if (op.phase == 0) {
     CountFromOrders(comm);
     const int number = static_cast<int>(comm.begun - comm.before);
-    if (For(comm) && Fake().orders.hang_at == number) return 0;
-    op.meeting = comm.begun++;
-    if (group.meetings.size() <= op.meeting) group.meetings.resize(op.meeting + 1);
-    Meeting& meeting = group.meetings[op.meeting];
-    meeting.sends.resize(static_cast<size_t>(group.size));
-    meeting.sends[static_cast<size_t>(comm.rank)] = op.send;
-    ++meeting.came;
-    op.phase = 1;
+    TakeOrder(comm);
+    if (comm.hangs || (For(comm) && Fake().orders.hang_at == number)) return 0;
+    Bring(op);
     if (For(comm) && Fake().orders.async_error_at == number) comm.end = nccl::kRemoteError;
   }
-  Meeting& meeting = group.meetings[op.meeting];
-  if (meeting.came < group.size) return 0;
-  if (op.phase == 1) {
-    for (int rank = 0; rank < group.size; ++rank) {
-      const void* from = meeting.sends[static_cast<size_t>(rank)];
-      auto* to = static_cast<char*>(op.receive);
-      if (op.root < 0) {
-        memmove(to + op.bytes * static_cast<size_t>(rank), from, op.bytes);
-      } else if (op.root == rank && comm.rank != rank) {
-        memcpy(to, from, op.bytes);
-      }
-    }
-    ++meeting.took;
-    op.phase = 2;
-  }
-  if (meeting.took < group.size) return 0;  // a peer still reads what was sent
+  const uint64_t all = (op.meeting + 1) * static_cast<uint64_t>(comm.size);
+  if (group.came.load() < all) return 0;
+  if (op.phase == 1) Take(op);
+  if (group.took.load() < all) return 0;  // a peer still reads what was sent
   op.phase = 0;
   ++Fake().counts.ops;
   return 1;
@@ -136,12 +177,25 @@ nccl::Result Queue(Op op, void* stream) {
     CountFromOrders(*op.comm);
     const int number = op.comm->calls++;
     if (For(*op.comm) && Fake().orders.call_error_at == number) return 3;
+    if (op.bytes > Group::kPartBytes) return 4;
     op.comm->polls = Fake().orders.polls_of_op;
     in_progress = op.comm->polls > 0;
     kept = op.comm->ops.emplace_back(std::make_unique<Op>(op)).get();
   }
   native->call(native, PollOp, kept);
   return in_progress ? nccl::kInProgress : nccl::kSuccess;
+}
+
+// The group of a name, which whoever comes first makes. Null: there is no memory.
+Group* MapGroup(const std::string& name) {
+  const int file = shm_open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0) return nullptr;
+  void* at = MAP_FAILED;
+  if (ftruncate(file, static_cast<off_t>(Group::Bytes())) == 0) {
+    at = mmap(nullptr, Group::Bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  close(file);
+  return at == MAP_FAILED ? nullptr : static_cast<Group*>(at);
 }
 
 FakeComm* Of(nccl::Comm* comm) { return reinterpret_cast<FakeComm*>(comm); }
@@ -169,27 +223,27 @@ int ncclGetVersion(int* version) {
 int ncclGetUniqueId(nccl::UniqueId* id) {
   const std::lock_guard lock(Fake().mutex);
   if (Fake().orders.id_error != 0) return Fake().orders.id_error;
-  memcpy(id->internal, &Fake().next_id, sizeof(Fake().next_id));
-  ++Fake().next_id;
+  std::snprintf(id->internal, sizeof(id->internal), "/quire_fake_nccl.%d.%d", getpid(),
+                Fake().next_id++);
+  Fake().names.insert(id->internal);
   return nccl::kSuccess;
 }
 
 int ncclCommInitRankConfig(nccl::Comm** comm, int ranks, nccl::UniqueId id, int rank,
                            nccl::Config* config) {
   const std::lock_guard lock(Fake().mutex);
-  uint64_t key = 0;
-  memcpy(&key, id.internal, sizeof(key));
-  std::shared_ptr<Group>& group = Fake().groups[key];
-  if (group == nullptr) group = std::make_shared<Group>();
-  group->size = ranks;
+  if (ranks > static_cast<int>(Group::kMostRanks)) return 4;
   auto made = std::make_unique<FakeComm>();
-  made->group = group;
+  made->name = id.internal;
+  made->group = MapGroup(made->name);
+  if (made->group == nullptr) return 2;
   made->rank = rank;
+  made->size = ranks;
   made->polls = Fake().orders.polls_of_init;
   if (For(*made)) made->end = Fake().orders.init_error;
   ++Fake().counts.started;
   if (config->blocking != 0) ++Fake().counts.blocking;
-  ++group->joined;
+  made->group->joined.fetch_add(1);
   *comm = reinterpret_cast<nccl::Comm*>(made.release());
   return nccl::kInProgress;
 }
@@ -197,8 +251,9 @@ int ncclCommInitRankConfig(nccl::Comm** comm, int ranks, nccl::UniqueId id, int 
 int ncclCommGetAsyncError(nccl::Comm* comm, int* error) {
   const std::lock_guard lock(Fake().mutex);
   FakeComm& own = *Of(comm);
-  const bool peers_miss = !own.joined && own.group->joined < own.group->size;
-  if (own.end == nccl::kSuccess && (peers_miss || own.polls > 0)) {
+  const bool all_there = own.group->joined.load() >= static_cast<uint64_t>(own.size);
+  if (all_there && Fake().names.erase(own.name) > 0) shm_unlink(own.name.c_str());
+  if (own.end == nccl::kSuccess && ((!own.joined && !all_there) || own.polls > 0)) {
     if (own.polls > 0) --own.polls;
     *error = nccl::kInProgress;
   } else {
@@ -213,7 +268,7 @@ int ncclCommGetAsyncError(nccl::Comm* comm, int* error) {
 int ncclCommAbort(nccl::Comm* comm) {
   const std::lock_guard lock(Fake().mutex);
   Of(comm)->aborted = true;
-  Of(comm)->group->broken = true;
+  Of(comm)->group->broken.store(true);
   ++Fake().counts.aborted;
   return nccl::kSuccess;
 }

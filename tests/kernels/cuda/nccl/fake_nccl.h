@@ -1,6 +1,9 @@
 // What tests tell the library that stands in for NCCL, and what it tells them.
 //
-// The library is opened as the real one is; these two functions are beyond NCCL's, found by name.
+// The library is opened as the real one is; two functions are beyond NCCL's, found by name. They
+// reach the communicators of their own process. Another process is reached by a file, whose name is
+// in its environment as FAKE_NCCL_ORDER: "1 hang" is for rank 1 and what it comes to next, and is
+// taken away when it is obeyed. Words are hang, error (found behind the op) and die (by SIGKILL).
 #pragma once
 
 namespace quire::kernels::cuda::test {
