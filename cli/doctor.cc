@@ -80,14 +80,16 @@ int RunDoctor(const CommandInputs& inputs) {
   config::Schema schema(
       "quire doctor",
       "Looks whether this machine can serve a model: programs, processor, memory, "
-      "limits, ports, model files, and others that must be reachable. Exits with "
+      "limits, GPUs, ports, model files, and others that must be reachable. Exits with "
       "1 when something is bad.");
   AddFlags(doctor, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "doctor")) return *code;
   TakeKey(inputs.environment, doctor.server);
   for (const std::string& folder : ModelFolders(ExecutablePath())) doctor.folders.push_back(folder);
   std::vector<Finding> findings = {CheckPrograms()};
-  for (Finding& finding : JudgeMachine(ReadMachine("/"))) findings.push_back(std::move(finding));
+  const Machine machine = ReadMachine("/");
+  for (Finding& finding : JudgeMachine(machine)) findings.push_back(std::move(finding));
+  for (Finding& finding : CheckGpus({}, machine.gpus)) findings.push_back(std::move(finding));
   findings.push_back(CheckPort(doctor.host, doctor.port, "--port"));
   findings.push_back(CheckPort(doctor.host, doctor.grpc_port, "--grpc-port"));
   findings.push_back(CheckModel(doctor));

@@ -14,6 +14,7 @@
 #include "cli/ask.h"
 #include "cli/worker_plan.h"
 #include "common/status.h"
+#include "kernels/libraries/shared_library.h"
 
 namespace quire::cli {
 
@@ -48,6 +49,11 @@ Finding JudgePlan(const std::string& model, const WorkerPlan& plan);
 
 // Siblings are there and of this version.
 Finding CheckPrograms();
+// What NVML says of each GPU; `gpus` are those that the machine shows. Nothing where there are
+// none.
+inline constexpr int64_t kGpuAnswerMillis = 5'000;
+std::vector<Finding> CheckGpus(const kernels::LibraryPlaces& places, int gpus,
+                               int64_t limit_millis = kGpuAnswerMillis);
 // Whether `port` of `host` can be listened on.
 Finding CheckPort(const std::string& host, int32_t port, const std::string& flag);
 // Whether somebody listens at HOST:PORT, such as a worker's wire.

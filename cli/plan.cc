@@ -20,6 +20,8 @@ constexpr std::string_view kForwarded[] = {"max-model-len",
                                            "block-size",
                                            "kv-cache-memory-bytes",
                                            "kv-cache-dtype",
+                                           "dequantize-weights",
+                                           "batch-invariant",
                                            "device",
                                            "threads",
                                            "cpu-isa",
@@ -30,7 +32,10 @@ constexpr std::string_view kForwarded[] = {"max-model-len",
 
 struct ForwardedFlag {
   std::string name;
-  std::string value;
+  std::string value;  // empty: not given
+  bool is_switch = false;
+  bool on = false;  // of a switch
+  bool by_default = false;
 };
 
 struct PlanArguments {
@@ -74,7 +79,13 @@ void AddForwarded(const config::Description& worker, std::deque<ForwardedFlag>& 
   for (const config::FlagDescription& flag : worker.flags) {
     if (std::find(std::begin(kForwarded), std::end(kForwarded), flag.name) == std::end(kForwarded))
       continue;
-    ForwardedFlag& kept = forwarded.emplace_back(ForwardedFlag{flag.name, ""});
+    ForwardedFlag& kept = forwarded.emplace_back(ForwardedFlag{.name = flag.name, .value = ""});
+    kept.is_switch = flag.value_name.empty();
+    if (kept.is_switch) {
+      kept.on = kept.by_default = flag.default_text == "true";
+      schema.Add({.name = flag.name, .help = flag.help, .target = &kept.on});
+      continue;
+    }
     schema.Add({.name = flag.name,
                 .help = flag.help,
                 .target = &kept.value,
@@ -105,6 +116,9 @@ int RunPlan(const CommandInputs& inputs) {
                                    "--workers-on-host=" + std::to_string(plan.workers)};
   for (const ForwardedFlag& flag : forwarded) {
     if (!flag.value.empty()) args.push_back("--" + flag.name + "=" + flag.value);
+    if (flag.is_switch && flag.on != flag.by_default) {
+      args.push_back((flag.on ? "--" : "--no-") + flag.name);
+    }
   }
   if (!plan.memory.empty()) args.push_back("--plan-memory=" + plan.memory);
   if (!plan.bandwidth.empty()) args.push_back("--plan-bandwidth=" + plan.bandwidth);

@@ -35,6 +35,22 @@ if(QUIRE_EMULATED_CUDA)
   quire_fake_nccl(good)
   quire_fake_nccl(old FAKE_NCCL_VERSION=21803)
   quire_fake_nccl(lacking FAKE_NCCL_WITHOUT_ABORT)
+  # And for cuBLASLt: one as it should be, one of another version, and one without cublasLtMatmul.
+  set(QUIRE_FAKE_CUBLASLT ${CMAKE_BINARY_DIR}/tests/fake_cublaslt)
+  function(quire_fake_cublaslt kind)
+    add_library(fake_cublaslt_${kind} SHARED ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/cublaslt/fake_cublaslt.cc)
+    target_include_directories(fake_cublaslt_${kind} PRIVATE ${CMAKE_SOURCE_DIR})
+    target_compile_definitions(fake_cublaslt_${kind} PRIVATE ${ARGN})
+    set_target_properties(fake_cublaslt_${kind} PROPERTIES PREFIX "" OUTPUT_NAME libcublasLt SUFFIX .so.13
+      LIBRARY_OUTPUT_DIRECTORY ${QUIRE_FAKE_CUBLASLT}/${kind})
+    add_dependencies(test_kernels_cuda_cublaslt fake_cublaslt_${kind})
+  endfunction()
+  quire_test(kernels/cuda/cublaslt DEPS kernels/cuda/cublaslt kernels/cuda/emulate LIBS quire_cuda_ops)
+  target_sources(test_kernels_cuda_cublaslt PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/device_bed.cc)
+  target_compile_definitions(test_kernels_cuda_cublaslt PRIVATE QUIRE_FAKE_CUBLASLT_FOLDER="${QUIRE_FAKE_CUBLASLT}")
+  quire_fake_cublaslt(good)
+  quire_fake_cublaslt(old FAKE_CUBLASLT_VERSION=120901)
+  quire_fake_cublaslt(lacking FAKE_CUBLASLT_WITHOUT_MATMUL)
   quire_test(kernels/cuda/backend DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine
              common/json LIBS quire_cuda_ops_plain quire_test_support)
   target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
@@ -42,8 +58,9 @@ if(QUIRE_EMULATED_CUDA)
                  ${CMAKE_SOURCE_DIR}/tests/golden/one_answer_test.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/rank_driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
-  target_compile_definitions(test_kernels_cuda_backend PRIVATE QUIRE_FAKE_NCCL_FOLDER="${QUIRE_FAKE_NCCL}")
-  add_dependencies(test_kernels_cuda_backend fake_nccl_good)
+  target_compile_definitions(test_kernels_cuda_backend PRIVATE QUIRE_FAKE_NCCL_FOLDER="${QUIRE_FAKE_NCCL}"
+                             QUIRE_FAKE_CUBLASLT_FOLDER="${QUIRE_FAKE_CUBLASLT}")
+  add_dependencies(test_kernels_cuda_backend fake_nccl_good fake_cublaslt_good)
   # Whole steps with every check of the emulated grid.
   quire_test(kernels/cuda/chain DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/model common/json
              LIBS quire_cuda_ops quire_test_support)
@@ -124,10 +141,12 @@ endfunction()
 if(TARGET test_worker_device AND TARGET quire-worker)
   add_dependencies(test_worker_device quire-worker)  # its tests start the program
   if(TARGET fake_nccl_good)
-    add_dependencies(test_worker_device fake_nccl_good)  # and join ranks with it
+    add_dependencies(test_worker_device fake_nccl_good fake_cublaslt_good)  # and name these
   endif()
   quire_fake(driver libcuda.so.1 fake_cuda)
   quire_fake(lacking libcuda.so.1 fake_cuda FAKE_CUDA_WITHOUT_MEMORY)
+  quire_fake(nvml libnvidia-ml.so.1 fake_nvml)
+  quire_fake(nvml_little libnvidia-ml.so.1 fake_nvml FAKE_NVML_WITH_LITTLE)
   quire_fake(good libquire_cuda.so fake_plugin)
   quire_fake(another_build libquire_cuda.so fake_plugin FAKE_PLUGIN_BUILD_ID="0123456789abcdef")
   quire_fake(another_version libquire_cuda.so fake_plugin FAKE_PLUGIN_VERSION=99)
@@ -139,7 +158,7 @@ if(QUIRE_EMULATED_CUDA)
                  ${CMAKE_SOURCE_DIR}/tests/support/emulated_cuda/linked_device.cc)
   target_link_libraries(quire-worker-emulated PRIVATE quire_worker quire_kernels_cuda_backend quire_cuda_ops_plain)
   set_target_properties(quire-worker-emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_dependencies(quire-worker-emulated fake_nccl_good)  # its tests join ranks with it
+  add_dependencies(quire-worker-emulated fake_nccl_good fake_cublaslt_good)  # its tests name them
 endif()
 # The worker whose steps hang, or take long, when a signal says so: the one file that opens the CPU's backend is
 # compiled once more and opens the tests' own, which hands on to it.
@@ -176,6 +195,9 @@ quire_test(router/grpc DEPS router/grpc/oip)
 quire_test(router/front DEPS router/front router/grpc/oip)
 quire_test(router/config DEPS router)
 quire_test(cli DEPS cli)
+if(TARGET test_cli AND TARGET fake_nvml_libnvidia-ml.so.1)
+  add_dependencies(test_cli fake_nvml_libnvidia-ml.so.1)
+endif()
 quire_test(bench/mock DEPS bench/mock)
 quire_test(golden DEPS worker/engine kernels/collectives common/json)
 # The lives of a fleet of routers and workers.

@@ -107,6 +107,21 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
               .value_name = "PATH",
               .default_text = "beside quire-worker, in Python's wheels, in the toolkit, or where "
                               "the loader looks"});
+  schema.Add({.name = "batch-invariant",
+              .help =
+                  "Tokens never depend on what else is computed. Without it a GPU multiplies by "
+                  "cuBLASLt where that is faster, and its tokens may differ from one answer to "
+                  "the next; a CPU computes as before.",
+              .target = &c.batch_invariant});
+  schema.Add({.name = "cublaslt-library",
+              .help = "libcublasLt.so.13, or the folder that holds it; used with "
+                      "--no-batch-invariant alone.",
+              .target = &c.cublaslt_library,
+              .value_name = "PATH",
+              .default_text = "where NCCL is looked for"});
+}
+
+void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "threads",
               .help = "Threads that compute.",
               .target = &c.threads,
@@ -278,6 +293,10 @@ bool AsksForGpu(const WorkerConfig& config) {
   return device.ok() && device->kind == DeviceRequest::Kind::kCuda;
 }
 
+bool IsBatchInvariant(const WorkerConfig& config) {
+  return config.batch_invariant || !AsksForGpu(config);
+}
+
 int32_t BlockSizeOf(const WorkerConfig& config) {
   constexpr int32_t kCpuTokens = 16;
   constexpr int32_t kGpuTokens = 64;
@@ -291,6 +310,7 @@ config::Schema MakeWorkerSchema(WorkerConfig& config) {
   AddModelFlags(schema, config);
   AddBatchFlags(schema, config);
   AddDeviceFlags(schema, config);
+  AddComputeFlags(schema, config);
   AddNetworkFlags(schema, config);
   AddPlanFlags(schema, config);
   return schema;

@@ -32,7 +32,9 @@ struct WorkerConfig {
   std::string device = "auto";
   std::string cuda_plugin;   // empty: by the table of places
   std::string nccl_library;  // the same
-  int32_t threads = 0;       // 0: by quota and affinity
+  bool batch_invariant = true;
+  std::string cublaslt_library;  // the same as of nccl_library
+  int32_t threads = 0;           // 0: by quota and affinity
   std::string cpu_isa = "auto";
   std::string activation_dtype = "float32";
   int32_t tensor_parallel_size = 1;
@@ -73,6 +75,8 @@ int64_t StepTimeMillis(const WorkerConfig& config, bool on_gpu);
 
 // Whether --device says a GPU, or what stands for one in tests; auto is the CPU.
 bool AsksForGpu(const WorkerConfig& config);
+// Whether bits never depend on what else is computed: always on the CPU, whatever the setting.
+bool IsBatchInvariant(const WorkerConfig& config);
 // --block-size, or what it is by default on the device.
 int32_t BlockSizeOf(const WorkerConfig& config);
 

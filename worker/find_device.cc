@@ -2,9 +2,25 @@
 
 #include <utility>
 
+#include "worker/device/gpu_backend.h"
 #include "worker/device/linked_device.h"
+#include "worker/rank_programs.h"
 
 namespace quire {
+namespace {
+
+// That something is missing for speed is no error.
+void SayFastProducts(const WorkerConfig& config, Logger& log) {
+  if (IsBatchInvariant(config)) {
+    return log.Info("--no-batch-invariant changes nothing on a CPU, which has one way to compute");
+  }
+  std::string why;
+  const std::string library = FindCublasLt(GpuSettingsOf(config), why);
+  if (library.empty()) return log.Info("our own products alone", {{"why", why}});
+  log.Info("products by cuBLASLt where it is faster", {{"library", library}});
+}
+
+}  // namespace
 
 bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFailure& failure) {
   if (FindLinkedDevice(config.device) != nullptr) return true;
@@ -25,12 +41,32 @@ bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFa
   choice = *std::move(found);
   if (!choice.note.empty()) log.Info("device", {{"cuda", choice.note}});
   config.device = choice.device;
+  if (!config.batch_invariant) SayFastProducts(config, log);
   if (choice.gpus.empty()) return true;
   config.rank_backend = "process";
   // What auto has found may not do what the other settings ask of it.
   const absl::Status fits = CheckWorkerConfig(config);
   if (!fits.ok()) failure = {kExitBadArguments, StatusMessage(fits)};
   return fits.ok();
+}
+
+std::unique_ptr<DeviceMonitor> MonitorDevices(const WorkerConfig& config,
+                                              const DeviceChoice& choice, Metrics& metrics,
+                                              Logger& log) {
+  DeviceMonitorOptions options;
+  options.places = NvmlPlaces();
+  for (const auto& gpu : choice.gpus) options.uuids.push_back(gpu.uuid);
+  if (const LinkedDevice* device = FindLinkedDevice(config.device)) {
+    options.uuids.assign(static_cast<size_t>(config.tensor_parallel_size), device->uuid);
+  }
+  if (options.uuids.empty()) return nullptr;
+  return std::make_unique<DeviceMonitor>(std::move(options), metrics, log);
+}
+
+absl::Status WithFaults(const absl::Status& status, DeviceMonitor* monitor) {
+  const std::string faults = monitor == nullptr ? "" : monitor->Faults();
+  if (faults.empty()) return status;
+  return {status.code(), AbslView(StatusMessage(status) + " (NVML: " + faults + ")")};
 }
 
 }  // namespace quire

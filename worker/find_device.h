@@ -4,9 +4,13 @@
 // Called by main, once, before other threads run; may start and reap a process.
 #pragma once
 
+#include <memory>
+
 #include "common/log/log.h"
+#include "common/metrics/metrics.h"
 #include "worker/config.h"
 #include "worker/device/device_choice.h"
+#include "worker/device/device_monitor.h"
 #include "worker/loaded_worker.h"
 
 namespace quire {
@@ -15,5 +19,12 @@ namespace quire {
 // device then costs no more than its ranks. False with `failure` filled in, as
 // WorkerLoader::Prepare has it.
 bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFailure& failure);
+
+// Looks at the GPUs of the ranks from now on; null where ranks have none.
+std::unique_ptr<DeviceMonitor> MonitorDevices(const WorkerConfig& config,
+                                              const DeviceChoice& choice, Metrics& metrics,
+                                              Logger& log);
+// What went wrong with ranks, and what is wrong with their GPUs; `monitor` may be null.
+absl::Status WithFaults(const absl::Status& status, DeviceMonitor* monitor);
 
 }  // namespace quire

@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <utility>
 
+#include "common/runtime/asio_executor.h"
 #include "common/wire.h"
 #include "worker/device/gpu_backend.h"
 #include "worker/device/linked_device.h"
+#include "worker/find_device.h"
 #include "worker/load/memory_limits.h"
 #include "worker/load/memory_plan.h"
 #include "worker/load/progress.h"
@@ -269,12 +271,15 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   group.setup.limits = Limits();
   group.setup.text_digest = model.bundle_digest;
   group.setup.device = config_.device;
-  group.identity = RankIdentity(
-      model.model_id,
-      NumericsId(*worker_->backend, program_options_.kv.type, config_.tensor_parallel_size));
+  group.identity = RankIdentity(model.model_id,
+                                NumericsId(config_, *worker_->backend, program_options_.kv.type));
   group.max_in_flight = worker_->backend->MaxInFlight(model.program);
   group.step_timeout_us = config_.rank_timeout.milliseconds * kMicrosPerMilli;
   group.progress = &worker_->progress;
+  worker_->device_monitor = MonitorDevices(config_, device_, metrics_, log_);
+  if (worker_->device_monitor != nullptr) {
+    group.device_note = [monitor = worker_->device_monitor.get()] { return monitor->Note(); };
+  }
   group.on_hopeless = [](const std::string& what) {
     std::fprintf(stderr, "quire-worker: %s\n", what.c_str());
     std::_Exit(kExitFailed);  // a thread that hangs cannot be waited for
@@ -286,7 +291,9 @@ absl::Status WorkerLoader::Steps::StartRanks() {
                                            *worker_->rank_metrics);
   worker_->ranks = ranks.get();
   worker_->runner = std::move(ranks);
-  QUIRE_RETURN_IF_ERROR(worker_->ranks->Start());
+  if (const absl::Status started = worker_->ranks->Start(); !started.ok()) {
+    return WithFaults(started, worker_->device_monitor.get());
+  }
   return TakePages(worker_->ranks->page_count());
 }
 
@@ -373,8 +380,9 @@ void WorkerLoader::Steps::FillHello() {
   const model::Model& model = *worker_->model;
   WorkerHello& hello = worker_->hello;
   hello.model_id = model.model_id;
-  hello.numerics_id =
-      NumericsId(*worker_->backend, program_options_.kv.type, config_.tensor_parallel_size);
+  hello.numerics_id = NumericsId(config_, *worker_->backend, program_options_.kv.type);
+  // Nobody else has its bits: what was timed here, and what it computes besides, decides them.
+  if (!IsBatchInvariant(config_)) hello.numerics_id += "-" + std::to_string(RealRng().Next());
   for (const kernels::KvKind& kind : program_options_.kv.kinds) {
     hello.cache_groups.push_back({kind.window == 0 ? "full" : "sliding",
                                   static_cast<uint32_t>(kind.groups),
@@ -418,8 +426,7 @@ PlanReport WorkerLoader::Steps::Report() const {
   report.model_id = model.model_id;
   report.family = model.config.family;
   report.device = worker_->backend->Description();
-  report.numerics =
-      NumericsId(*worker_->backend, program_options_.kv.type, config_.tensor_parallel_size);
+  report.numerics = NumericsId(config_, *worker_->backend, program_options_.kv.type);
   report.context = model.program.max_positions;
   report.request = memory_request_;
   report.plan = memory_plan_;

@@ -17,6 +17,7 @@
 #include "worker/config.h"
 #include "worker/core/engine_io.h"
 #include "worker/device/device_choice.h"
+#include "worker/device/device_monitor.h"
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
 #include "worker/plan_report.h"
@@ -38,7 +39,8 @@ struct LoadedWorker {
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<kernels::LoadedProgram> program;  // with one rank in the engine's place
   std::unique_ptr<RankMetrics> rank_metrics;
-  std::unique_ptr<RankHost> rank_host;  // with a group of ranks
+  std::unique_ptr<DeviceMonitor> device_monitor;  // of the ranks' GPUs
+  std::unique_ptr<RankHost> rank_host;            // with a group of ranks
   std::unique_ptr<Runner> runner;
   RankGroup* ranks = nullptr;  // the runner, when it is a group
   std::unique_ptr<EngineMetrics> metrics;

@@ -22,8 +22,9 @@ class LoadedRank final : public RankProgram {
   LoadedRank(std::unique_ptr<model::Model> model, std::unique_ptr<kernels::Backend> backend)
       : model_(std::move(model)), backend_(std::move(backend)) {}
 
-  absl::Status Load(const RankSetup& setup, kernels::ProgramOptions options) {
-    identity_ = RankIdentity(model_->model_id, NumericsId(*backend_, options.kv.type, setup.size));
+  absl::Status Load(const WorkerConfig& config, const RankSetup& setup,
+                    kernels::ProgramOptions options) {
+    identity_ = RankIdentity(model_->model_id, NumericsId(config, *backend_, options.kv.type));
     program_ = backend_->Load(model_->program, options);
     CpuRunnerOptions runner;
     runner.limits = setup.limits;
@@ -77,7 +78,10 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerConfig
                                                               int threads) {
   std::string error;
   if (const LinkedDevice* device = FindLinkedDevice(config.device)) {
-    auto backend = device->open(config.nccl_library, error);
+    LinkedLibraries libraries;
+    libraries.nccl = config.nccl_library;
+    if (!config.batch_invariant) libraries.cublaslt = config.cublaslt_library;
+    auto backend = device->open(libraries, error);
     if (backend == nullptr) return absl::UnavailableError(AbslView("--device: " + error));
     return backend;
   }
@@ -94,6 +98,8 @@ GpuSettings GpuSettingsOf(const WorkerConfig& config) {
   GpuSettings settings;
   settings.plugin = config.cuda_plugin;
   settings.nccl = config.nccl_library;
+  settings.batch_invariant = config.batch_invariant;
+  settings.cublaslt = config.cublaslt_library;
   settings.ranks = config.tensor_parallel_size;
   return settings;
 }
@@ -125,9 +131,11 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
   return options;
 }
 
-std::string NumericsId(const kernels::Backend& backend, kernels::KvType kv, int ranks) {
+std::string NumericsId(const WorkerConfig& config, const kernels::Backend& backend,
+                       kernels::KvType kv) {
   return backend.NumericsClass() + "/kv-" + kernels::KvTypeName(kv) + "/tp-" +
-         std::to_string(ranks) + "/batch-invariant";
+         std::to_string(config.tensor_parallel_size) +
+         (IsBatchInvariant(config) ? "/batch-invariant" : "/batch-variant");
 }
 
 std::string RankIdentity(const std::string& model_id, const std::string& numerics_id) {
@@ -178,7 +186,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
       model->ReleaseSource(data, bytes);
     };
     auto rank = std::make_unique<LoadedRank>(std::move(model), std::move(backend));
-    QUIRE_RETURN_IF_ERROR(rank->Load(setup, std::move(options)));
+    QUIRE_RETURN_IF_ERROR(rank->Load(config, setup, std::move(options)));
     return rank;
   };
 }

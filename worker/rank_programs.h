@@ -41,7 +41,8 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
                                            const kernels::Backend& backend);
 
 // All that changes bits: device kind, kernel revision and class, types, ranks, batch invariance.
-std::string NumericsId(const kernels::Backend& backend, kernels::KvType kv, int ranks);
+std::string NumericsId(const WorkerConfig& config, const kernels::Backend& backend,
+                       kernels::KvType kv);
 // What ranks must agree on.
 std::string RankIdentity(const std::string& model_id, const std::string& numerics_id);
 

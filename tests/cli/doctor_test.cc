@@ -159,5 +159,53 @@ TEST(Format, NumbersForPeople) {
   EXPECT_EQ(PlainText("abc", 2), "ab");
 }
 
+// With a library that stands in for NVML.
+class DoctorGpus : public testing::Test {
+ protected:
+  static std::vector<Finding> Check(const std::string& words, const std::string& folder, int gpus,
+                                    int64_t limit_millis = 60'000) {
+    setenv("FAKE_NVML", words.c_str(), 1);
+    kernels::LibraryPlaces places;
+    places.named = QUIRE_BINARY_DIR "/tests/fake_cuda/" + folder;
+    std::vector<Finding> findings = CheckGpus(places, gpus, limit_millis);
+    unsetenv("FAKE_NVML");
+    return findings;
+  }
+};
+
+TEST_F(DoctorGpus, AreToldWithWhatIsWrong) {
+  const auto well = Check("reasons=4", "nvml", 1);
+  ASSERT_EQ(well.size(), 1u);
+  EXPECT_EQ(well[0].verdict, Verdict::kGood);
+  EXPECT_EQ(well[0].what,
+            "Paper 9000 (GPU-00000000-0000-0000-0000-000000000000): throttled by power, 41 C, "
+            "310 W, 1.0 of 80.0 GiB in use");
+  for (const char* wrong : {"uncorrected=1", "reasons=8", "reasons=32", "lost=1"}) {
+    const auto ill = Check(wrong, "nvml", 1);
+    ASSERT_EQ(ill.size(), 1u);
+    EXPECT_EQ(ill[0].verdict, Verdict::kWarning) << wrong;
+    EXPECT_NE(ill[0].remedy, "") << wrong;
+  }
+}
+
+TEST_F(DoctorGpus, WithoutNvmlAreAWarningWhereTheMachineHasSome) {
+  EXPECT_TRUE(Check("", "nowhere", 0).empty());
+  const auto findings = Check("", "nowhere", 2);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].verdict, Verdict::kWarning);
+  EXPECT_NE(findings[0].what.find("libnvidia-ml.so.1 cannot be used"), std::string::npos);
+  EXPECT_TRUE(Check("count=0", "nvml", 0).empty());
+}
+
+TEST_F(DoctorGpus, OfADriverThatHangsAreBad) {
+  setenv("FAKE_NVML", "hang_init=1", 1);
+  kernels::LibraryPlaces places;
+  places.named = QUIRE_BINARY_DIR "/tests/fake_cuda/nvml";
+  const auto findings = CheckGpus(places, 1, 500);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].verdict, Verdict::kBad);
+  EXPECT_EQ(findings[0].what, "the driver does not answer within 500 ms");
+}
+
 }  // namespace
 }  // namespace quire::cli

@@ -196,12 +196,17 @@ def test_plan_tells_what_fits_and_what_would():
     expect(pages[0] == pages[1] == 2 * pages[2] == 2 * pages[3] and pages[1] / 4 < pages[4] < pages[1] / 2, pages)
     numerics = {plan["numerics"] for plan in plans.values()}
     expect(len(numerics) == 4, f"each type is a numerics class of its own: {numerics}")
+    # A switch goes to the worker, either way round; on a CPU this one changes nothing.
+    invariant, variant = (json.loads(quire("plan", DEMO, "--json", "--memory=64MiB", "--threads=1", "--bandwidth=100GB",
+                                           flag)[1]) for flag in ("--batch-invariant", "--no-batch-invariant"))
+    expect(invariant == variant == plans["auto"], (invariant, variant))
     code, out, err = quire("plan", DEMO, "--memory=1MiB")
     expect(code == 3 and "no setting fits" in err and len(err.splitlines()) == 1, (code, err))
     for args, wanted, mention in ((["/nowhere"], 3, "/nowhere"), (["demo", "--memory=lots"], 2, "lots"),
                                   (["demo", "--block-size=7"], 2, "--block-size"),
                                   (["demo", "--max-modle-len=9"], 2, "did you mean --max-model-len?"),
                                   (["demo", "--kv-cache-dtype=int8"], 2, "--kv-cache-dtype"),
+                                  (["demo", "--dequantize-weights", "--device=cpu"], 2, "--dequantize-weights"),
                                   (["demo", "--workers=0"], 2, "--workers")):
         code, out, err = quire("plan", *args)
         expect(code == wanted and mention in err and len(err.splitlines()) == 1, (args, code, err))

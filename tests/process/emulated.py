@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import sys
 import tempfile
@@ -17,6 +18,7 @@ LONG = "--long"
 WORKER = BIN.parent / "tests" / "quire-worker-emulated"
 SERVED = json.loads((ROOT / "tests/kernels/cuda/backend/served_tokens.json").read_text())["prompts"]
 NCCL = BIN.parent / "tests/fake_nccl/good"
+CUBLASLT = BIN.parent / "tests/fake_cublaslt/good"
 GEMMA = ROOT / ".cache/models/gemma3-270m/model.gguf"
 SMALL = ("--listen=127.0.0.1:0", "--http-port=0", "--log-format=json", "--max-model-len=256",
          "--max-num-seqs=8", "--max-num-batched-tokens=128", "--rank-timeout=60s", "--max-step-time-ms=0")
@@ -158,6 +160,40 @@ def test_a_killed_rank_is_loaded_anew():
         expect(len(children(worker.child.pid)) == 1, "one rank runs")
 
 
+def test_nvml_is_looked_at_and_says_what_became_of_a_lost_rank():
+    told = {"LD_LIBRARY_PATH": str(BIN.parent / "tests/fake_cuda/nvml"), "FAKE_NVML": "xid=79 uncorrected=1"}
+    with Process([WORKER, "--model", DEMO, *SMALL, "--device=cuda-emulated", "--rank-backend=process"], env=told) as worker:
+        probes = worker.wait_for_line("ready: ").split("curl ")[1].removesuffix("/health")
+
+        def text():
+            with urllib.request.urlopen(f"{probes}/metrics", timeout=10) as answer:
+                return answer.read().decode()
+        shown = set(re.findall(r"^(quire_worker_device_\w+)", text(), re.M))
+        documented = set(re.findall(r"`(quire_worker_device_\w+)`", (ROOT / "docs/how-to/gpu.md").read_text()))
+        # Those of every worker are in the reference.
+        expect(shown - {"quire_worker_device_memory_bytes", "quire_worker_device_memory_free_bytes"} == documented,
+               f"{sorted(shown ^ documented)}")
+        expect('quire_worker_device_xid{rank="0",device="00000000-0000-0000-0000-000000000000"} 79' in text(), text())
+        os.kill(children(worker.child.pid)[0], signal.SIGKILL)
+        line = json.loads(worker.wait_for_line('"devices"'))
+        expect("killed by signal 9" in line["what"] and
+               line["devices"].startswith("rank 0: XID 79, 1 uncorrected ECC errors, 41 C, 310 W"), line)
+
+
+def test_batch_invariance_may_be_given_up_for_cublaslt():
+    with serving("--no-batch-invariant", f"--cublaslt-library={CUBLASLT}") as (worker, router):
+        answers = [ask(router, p["prompt"], 6) for p in SERVED]
+        # Products are summed in another order: the first tokens are as a rule the same, the others may be.
+        expect(all(len(answer) == 6 for answer in answers) and
+               any(a[0] == p["tokens"][0] for a, p in zip(answers, SERVED)), answers)
+        worker.signal(signal.SIGTERM)
+        expect(worker.wait() == 0, worker.output())
+    for flags, numerics in ((["--no-batch-invariant"], "/batch-variant"), ([], "/batch-invariant"),
+                            (["--no-batch-invariant", "--device=cpu"], "/batch-invariant")):
+        code, said = run([WORKER, "--model", DEMO, *SMALL, "--device=cuda-emulated", "--plan", "--plan-bandwidth=1GB", *flags])
+        expect(code == 0 and json.loads(said.splitlines()[-1])["numerics"].endswith(numerics), (flags, said))
+
+
 def test_pages_of_fp8_serve_the_same_alone_and_together():
     with serving("--kv-cache-dtype=fp8") as (worker, router):
         line = next(json.loads(x) for x in worker.lines if '"numerics"' in x)
@@ -178,6 +214,9 @@ def test_what_a_gpu_does_not_do_is_one_line():
                               (["--device=cuda-emulatd"], 2, "--device: must be auto")):
         got, output = run([WORKER, "--model", DEMO, *SMALL, "--device=cuda-emulated", *flags])
         expect(got == code and text in output and output.count("quire-worker:") == 1, f"{flags}: {got} {output}")
+    got, output = run(["env", "QUIRE_EMULATED_SHARED_BYTES=65536", WORKER, "--model", DEMO, *SMALL, "--device=cuda-emulated"])
+    expect(got == 4 and "65536 bytes of shared memory, 101376 are needed" in output and output.count("quire-worker:") == 1,
+           f"a device that is too small: {got} {output}")
     got, output = run([BIN / "quire-worker", "--model", DEMO, *SMALL, "--device=cuda-emulated"])
     expect(got == 2 and "--device: must be auto" in output, f"the product has an emulator: {got} {output}")
 

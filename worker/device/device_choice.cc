@@ -64,6 +64,8 @@ kernels::LibraryPlaces NcclPlaces(const std::string& named) {
   return places;
 }
 
+kernels::LibraryPlaces CublasLtPlaces(const std::string& named) { return NcclPlaces(named); }
+
 kernels::LibraryPlaces PluginPlaces(const std::string& named) {
   kernels::LibraryPlaces places;
   places.program_folder = ProgramFolder();

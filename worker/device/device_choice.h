@@ -44,7 +44,8 @@ int64_t PlannedBytes(const DeviceChoice& choice);
 // Where the plugin is looked for: of this project alone, it is in no wheel, toolkit or folder of
 // the system.
 kernels::LibraryPlaces PluginPlaces(const std::string& named);
-// Where NCCL is.
+// Where NCCL is, and cuBLASLt.
 kernels::LibraryPlaces NcclPlaces(const std::string& named);
+kernels::LibraryPlaces CublasLtPlaces(const std::string& named);
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/cublaslt/cublaslt_library.h"
 #include "kernels/cuda/nccl/nccl_library.h"
 #include "worker/device/ask_apart.h"
 #include "worker/device/cuda_plugin.h"
@@ -76,11 +77,21 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> Open(const GpuSettings& settin
   request.description = description.c_str();
   QUIRE_ASSIGN_OR_RETURN(const std::string nccl, FindNccl(settings));
   request.nccl_library = nccl.c_str();
+  std::string why;
+  const std::string cublaslt = FindCublasLt(settings, why);
+  request.cublaslt_library = cublaslt.c_str();
   QUIRE_ASSIGN_OR_RETURN(auto backend, plugin->OpenBackend(request));
   return std::make_unique<PluginBackend>(std::move(plugin), std::move(backend));
 }
 
 }  // namespace
+
+std::string FindCublasLt(const GpuSettings& settings, std::string& why) {
+  if (settings.batch_invariant) return {};
+  const auto library =
+      kernels::cuda::cublaslt::Library::Open(CublasLtPlaces(settings.cublaslt), why);
+  return library == nullptr ? std::string() : library->path();
+}
 
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenGpuEstimate(const GpuSettings& settings,
                                                                   const DriverDevice& gpu) {

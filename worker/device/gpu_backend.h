@@ -16,9 +16,14 @@ namespace quire {
 struct GpuSettings {
   std::string plugin;  // where the user says that it is; empty: by the table of places
   std::string nccl;    // the same
+  bool batch_invariant = true;
+  std::string cublaslt;  // the same, looked for where batch invariance is given up
   int ranks = 1;
   std::string driver_library = "libcuda.so.1";
 };
+
+// The file of cuBLASLt that products may go to; empty: none, and `why` says why not.
+std::string FindCublasLt(const GpuSettings& settings, std::string& why);
 
 // One that only estimates, for ranks on such GPUs. UNAVAILABLE (exit code 4) in one line.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenGpuEstimate(

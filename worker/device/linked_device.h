@@ -13,11 +13,17 @@
 
 namespace quire {
 
+// Libraries that a linked device uses, by their files; empty: none of that kind.
+struct LinkedLibraries {
+  std::string nccl;      // joins ranks; without it they meet in host memory
+  std::string cublaslt;  // multiplies where it is faster
+};
+
 struct LinkedDevice {
   int64_t memory_bytes = 0;  // that a rank has on its device
-  // Another device for each call: a rank's own. `nccl_library` is the file that joins ranks; empty:
-  // they meet in host memory. Null with `error` in one line.
-  std::unique_ptr<kernels::Backend> (*open)(const std::string& nccl_library,
+  std::string uuid;          // what NVML knows it by
+  // Another device for each call: a rank's own. Null with `error` in one line.
+  std::unique_ptr<kernels::Backend> (*open)(const LinkedLibraries& libraries,
                                             std::string& error) = nullptr;
 };
 

@@ -49,6 +49,9 @@ struct RankGroupOptions {
   int max_in_flight = 1;
   int64_t step_timeout_us = 5'000'000;
   const StepProgress* progress = nullptr;  // the engine's; outlives the group
+  // What is known of the ranks' devices when they were lost, in one line for the log; may be
+  // absent. On the supervising thread; may wait for a moment.
+  std::function<std::string()> device_note = nullptr;
   // The group can neither go on nor come back: ends the process. On the supervising thread.
   std::function<void(const std::string&)> on_hopeless;
 };

@@ -82,8 +82,14 @@ void RankGroup::SayLost() {
     what = failure_text_;
   }
   metrics_.failures[static_cast<size_t>(why)]->Add();
+  const std::string devices = options_.device_note ? options_.device_note() : std::string();
+  if (devices.empty()) {
+    log_.Error("the ranks were lost and are started anew",
+               {{"why", RankFailureName(why)}, {"what", what}});
+    return;
+  }
   log_.Error("the ranks were lost and are started anew",
-             {{"why", RankFailureName(why)}, {"what", what}});
+             {{"why", RankFailureName(why)}, {"what", what}, {"devices", devices}});
 }
 
 absl::Status RankGroup::StartRanks(Generation& generation) {

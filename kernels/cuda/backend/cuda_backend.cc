@@ -60,7 +60,8 @@ class CudaBackend final : public Backend {
                                  const ProgramOptions& options) const override {
     const Workspace workspace = PlanWorkspace(program, Lowered(program), options);
     const bool over_nccl = program.ranks > 1 && options_.nccl != nullptr;
-    return workspace.Bytes() +
+    const size_t fast = options_.cublaslt != nullptr ? cublaslt::FastProducts::kWorkspaceBytes : 0;
+    return workspace.Bytes() + static_cast<int64_t>(fast) +
            (over_nccl ? RankExchange::DeviceBytes(program.ranks, workspace.shared_bytes) : 0);
   }
   int64_t EstimateSharedBytes(const StepProgram& program,

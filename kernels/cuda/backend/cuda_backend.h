@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/cublaslt/cublaslt_library.h"
 #include "kernels/cuda/nccl/nccl_library.h"
 #include "kernels/cuda/runtime/runtime.h"
 
@@ -32,6 +33,9 @@ struct CudaOptions {
   // Joins several ranks; owned by the backend and by who has opened it. Null: they meet in the host
   // memory of their communicator.
   std::shared_ptr<const nccl::Library> nccl = nullptr;
+  // Multiplies where it is faster, which ends batch invariance; owned in the same way. Null: our
+  // own kernels alone.
+  std::shared_ptr<const cublaslt::Library> cublaslt = nullptr;
 };
 
 // Why no backend can be made of the device, in one line; empty: one can.

@@ -27,9 +27,11 @@ CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
   Reserve(program, workspace, options);
   ReserveFlights(workspace, options);
   if (ranks_ > 1) ReserveExchange(workspace, device.nccl.get());
+  if (device.cublaslt != nullptr) ReserveFastProducts(*device.cublaslt);
   Check(heap_.error());
   if (!error_.empty()) return;
   LoadAngles(program.ropes, workspace);
+  TuneProducts(options);
   PrepareSteps(options, device.start);
   if (error_.empty()) Check(pool_.MapPages(device.start.margin_bytes));
   if (error_.empty() && pool_.page_count() == 0) {
@@ -216,6 +218,32 @@ void CudaProgram::PoisonPage(int32_t page) {
   Check(runtime_.Fill(stream_, pool_.begin() + page * kv_.page_bytes, 0xff,
                       static_cast<size_t>(kv_.page_bytes)));
   Finish();
+}
+
+void CudaProgram::ReserveFastProducts(const cublaslt::Library& library) {
+  constexpr size_t kBytes = cublaslt::FastProducts::kWorkspaceBytes;
+  auto* workspace = heap_.New<std::byte>(kBytes);
+  workspace_bytes_ += static_cast<int64_t>(kBytes);
+  fast_products_ = std::make_unique<cublaslt::FastProducts>(library, runtime_, stream_, workspace);
+  Check(fast_products_->error());
+}
+
+void CudaProgram::TuneProducts(const ProgramOptions& options) {
+  if (fast_products_ == nullptr || !error_.empty()) return;
+  fast_products_->SetTuning(true);
+  for (int rows = 1, last = 0; last < options.max_tokens; rows *= 2) {
+    last = std::min(rows, options.max_tokens);
+    step_ = Step{};
+    step_.shape.tokens = last;
+    step_.samples = std::min(last, options.max_samples);
+    for (const DeviceStep& step : lowered_.steps) {
+      if (const auto* product = std::get_if<ProductStep>(&step)) Do(*product);
+      if (const auto* logits = std::get_if<LogitsOp>(&step)) MultiplyHead(*logits);
+    }
+    Finish();
+  }
+  step_ = Step{};
+  fast_products_->SetTuning(false);
 }
 
 void CudaProgram::ReserveExchange(const Workspace& workspace, const nccl::Library* library) {

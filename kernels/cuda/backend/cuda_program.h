@@ -31,6 +31,7 @@
 #include "kernels/cuda/backend/step_flight.h"
 #include "kernels/cuda/backend/step_inputs.h"
 #include "kernels/cuda/backend/workspace.h"
+#include "kernels/cuda/cublaslt/fast_products.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
@@ -74,6 +75,9 @@ class CudaProgram final : public LoadedProgram {
                const ProgramOptions& options);
   void ReserveFlights(const Workspace& workspace, const ProgramOptions& options);
   void ReserveExchange(const Workspace& workspace, const nccl::Library* library);
+  void ReserveFastProducts(const cublaslt::Library& library);
+  // Has each shape of product timed, with the rows of every size of step.
+  void TuneProducts(const ProgramOptions& options);
   void LoadAngles(const std::vector<Rope>& ropes, const Workspace& workspace);
   void PrepareSteps(const ProgramOptions& options, const StartOptions& start);
   void WarmUp(const StepShape& shape);
@@ -104,6 +108,7 @@ class CudaProgram final : public LoadedProgram {
   void Do(const RopeStep& step);
   void Do(const AttentionOp& op);
   void Do(const GatherStep& step);
+  void MultiplyHead(const LogitsOp& op);  // this rank's logits
   void Do(const LogitsOp& op);
   void Do(const SampleOp& op);
   void Do(const SumStep& step);
@@ -164,7 +169,8 @@ class CudaProgram final : public LoadedProgram {
   int first_flight_ = 0;  // the oldest in flight
   int in_flight_ = 0;
   DecodeGraphs graphs_;
-  std::unique_ptr<RankExchange> exchange_;  // with several ranks
+  std::unique_ptr<RankExchange> exchange_;                 // with several ranks
+  std::unique_ptr<cublaslt::FastProducts> fast_products_;  // absent where bits must not vary
   float* product_workspace_ = nullptr;
   uint32_t* product_counters_ = nullptr;
   float* attention_workspace_ = nullptr;

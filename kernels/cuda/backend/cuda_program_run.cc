@@ -72,7 +72,7 @@ void CudaProgram::Do(const ProductStep& step) {
   params.out_float32 = lowered_.buffers[step.out].is_float32;
   params.accumulate = step.accumulate;
   params.relu = step.relu;
-  Check(LaunchProduct(runtime_, stream_, weights_.At(step.weight), params));
+  Check(LaunchProduct(runtime_, stream_, weights_.At(step.weight), params, fast_products_.get()));
 }
 
 // The rows of a product, and where its pieces meet.
@@ -179,7 +179,7 @@ void CudaProgram::Do(const GatherStep& step) {
   Check(LaunchCopyRows(runtime_, stream_, params));
 }
 
-void CudaProgram::Do(const LogitsOp& op) {
+void CudaProgram::MultiplyHead(const LogitsOp& op) {
   const DeviceWeight& head = weights_.At(op.head);
   GemmParams params = ProductParams(op.in, op.bias);
   params.out = buffers_[static_cast<size_t>(op.out)];
@@ -188,7 +188,11 @@ void CudaProgram::Do(const LogitsOp& op) {
   params.out_float32 = true;
   params.scale = op.scale;
   params.softcap = op.softcap;
-  Check(LaunchProduct(runtime_, stream_, head, params));
+  Check(LaunchProduct(runtime_, stream_, head, params, fast_products_.get()));
+}
+
+void CudaProgram::Do(const LogitsOp& op) {
+  MultiplyHead(op);
   if (ranks_ > 1) GatherLogits(op);
   TellLogits(op);
 }

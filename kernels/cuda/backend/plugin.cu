@@ -57,6 +57,13 @@ std::string Make(const QuireCudaRequest& request, std::unique_ptr<Backend>& back
     options.nccl = nccl::Library::Open(places, error);
     if (options.nccl == nullptr) return error;
   }
+  if (*request.cublaslt_library != '\0') {
+    LibraryPlaces places;
+    places.named = request.cublaslt_library;
+    std::string error;
+    options.cublaslt = cublaslt::Library::Open(places, error);
+    if (options.cublaslt == nullptr) return error;
+  }
   backend = MakeCudaBackend(std::move(runtime), options);
   return {};
 }

@@ -14,7 +14,8 @@ ProductNeeds NeedsOfProduct(const DeviceWeight& weight, int m) {
 }
 
 runtime::Error LaunchProduct(runtime::Runtime& runtime, runtime::StreamId stream,
-                             const DeviceWeight& weight, const GemmParams& params) {
+                             const DeviceWeight& weight, const GemmParams& params,
+                             cublaslt::FastProducts* fast) {
   for (const DeviceWeightPart& part : weight.parts) {
     GemmParams own = params;
     own.weight = part.data;
@@ -25,6 +26,7 @@ runtime::Error LaunchProduct(runtime::Runtime& runtime, runtime::StreamId stream
     if (own.out_stride == 0) own.out_stride = weight.rows;
     if (own.bias != nullptr) own.bias += part.first_row;
     own.out = static_cast<std::byte*>(own.out) + part.first_row * (own.out_float32 ? 4 : 2);
+    if (fast != nullptr && fast->Launch(own)) continue;
     runtime::Error error = LaunchGemm(runtime, stream, own);
     if (!error.empty()) return error;
   }

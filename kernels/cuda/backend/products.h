@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "kernels/cuda/backend/device_weights.h"
+#include "kernels/cuda/cublaslt/fast_products.h"
 #include "kernels/cuda/ops/gemm.h"
 
 namespace quire::kernels::cuda {
@@ -16,8 +17,10 @@ struct ProductNeeds {
 };
 ProductNeeds NeedsOfProduct(const DeviceWeight& weight, int m);
 
-// `params` without weight, n, whole_n and k. Rows of the result are those of the weight.
+// `params` without weight, n, whole_n and k. Rows of the result are those of the weight. `fast`
+// does what it may and is faster at; null: nothing.
 runtime::Error LaunchProduct(runtime::Runtime& runtime, runtime::StreamId stream,
-                             const DeviceWeight& weight, const GemmParams& params);
+                             const DeviceWeight& weight, const GemmParams& params,
+                             cublaslt::FastProducts* fast);
 
 }  // namespace quire::kernels::cuda

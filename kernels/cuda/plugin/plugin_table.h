@@ -24,6 +24,8 @@ struct QuireCudaRequest {
   int32_t major, minor;      // compute capability of the device, as the driver has said
   const char* description;   // for the log: "NVIDIA H200"
   const char* nccl_library;  // the file of NCCL that ranks are joined by; empty: host memory
+  // The file of cuBLASLt, for who gives up batch invariance; empty: our own products alone.
+  const char* cublaslt_library;
 };
 
 struct QuireCudaTable {
@@ -43,7 +45,7 @@ typedef const QuireCudaTable* (*QuireCudaTableFunction)();
 
 namespace quire::kernels::cuda {
 
-inline constexpr uint32_t kQuireCudaTableVersion = 2;
+inline constexpr uint32_t kQuireCudaTableVersion = 3;
 inline constexpr const char* kPluginName = "libquire_cuda.so";
 inline constexpr const char* kPluginSymbol = "quire_cuda_table";
 

@@ -2,8 +2,8 @@
 """Finds a CUDA toolkit of version 13 or newer, or fetches the compiler's pinned Python wheels into .cache/.
 
 Usage: toolkit.py prints the folder that holds bin/nvcc, and says on stderr what it does. Ends with 3 when there is
-none and none can be fetched. Only what compiles and reads machine code is fetched (about 280 MiB unpacked), and by
-nccl() the pinned NCCL: no driver, no cuBLAS.
+none and none can be fetched. Only what compiles and reads machine code is fetched (about 280 MiB unpacked), by nccl() the
+pinned NCCL and by nvml() NVML's header: no driver, no cuBLAS.
 """
 import pathlib
 import re
@@ -17,6 +17,8 @@ WHEELS = ["cuda-toolkit[nvcc,crt,nvvm,cudart,cccl]==13.0.2", "nvidia-cuda-cuobjd
 FOLDER = ROOT / ".cache" / "cuda-13.0.2"
 NCCL_WHEELS = ["nvidia-nccl-cu13==2.28.9"]  # about 210 MiB unpacked; for the gate and the image worker-cuda
 NCCL_FOLDER = ROOT / ".cache" / "nccl-2.28.9"
+NVML_WHEELS = ["nvidia-nvml-dev==13.0.87"]  # a header, below 1 MiB
+NVML_FOLDER = ROOT / ".cache" / "nvml-13.0.87"
 OLDEST = 13
 
 
@@ -73,6 +75,12 @@ def toolkit():
 def nccl():
     """The folder of NCCL's include/ and lib/ in the pinned version, or None."""
     return NCCL_FOLDER / "wheels" / "nvidia" / "nccl" if fetched(NCCL_WHEELS, NCCL_FOLDER, ["--no-deps"]) else None
+
+
+def nvml():
+    """The folder of NVML's header in the pinned version, or None."""
+    here = NVML_FOLDER / "wheels" / "nvidia" / "cu13" / "include"
+    return here if fetched(NVML_WHEELS, NVML_FOLDER, ["--no-deps"]) else None
 
 
 if __name__ == "__main__":

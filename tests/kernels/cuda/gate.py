@@ -191,6 +191,18 @@ def nccl_complaints(tools, nccl):
     return wrong
 
 
+def header_complaints(tools, include, name, sources):
+    """Our declarations against a library's header, and that it names all functions that `sources` open."""
+    done = subprocess.run(["g++", "-std=c++20", "-fsyntax-only", "-x", "c++", "-I", str(ROOT), "-isystem", str(include),
+                           "-isystem", str(tools / "include"), str(ROOT / f"tests/kernels/cuda/gate/{name}")],
+                          capture_output=True, text=True)
+    wrong = [] if done.returncode == 0 else [(done.stdout + done.stderr)[-1500:]]
+    header = "".join(path.read_text(errors="replace") for path in include.glob("*.h"))
+    opened = [found for source in sources for found in re.findall(r'(?:need|take)\("(\w+)"', (ROOT / source).read_text())]
+    wrong += [f"the header has no {found}" for found in opened if not re.search(rf"\b{found}\b", header)]
+    return wrong + ([] if opened else ["no function is opened"])
+
+
 def main():
     tools = toolkit.toolkit()
     if tools is None:
@@ -238,6 +250,17 @@ def main():
     else:
         skipped = 1
         print("SKIP nccl.h: the wheel of NCCL cannot be fetched")
+    if nvml := toolkit.nvml():
+        take("nvml.h", header_complaints(tools, nvml, "nvml_abi.cu", ["kernels/cuda/driver/nvml.cc"]))
+    else:
+        skipped += 1
+        print("SKIP nvml.h: its wheel cannot be fetched")
+    # Its wheel has half a gigabyte: only where a whole toolkit stands already.
+    if (tools / "include/cublasLt.h").exists():
+        take("cublasLt.h", header_complaints(tools, tools / "include", "cublaslt_abi.cu",
+                                             ["kernels/cuda/cublaslt/cublaslt_library.cc"]))
+    else:
+        print("cublasLt.h: not in this toolkit, our declarations are not held against it")
     compiler.forget_old()
     print(f"{passed} passed, {len(failures)} failed, {skipped} skipped")
     return 1 if failures else 0

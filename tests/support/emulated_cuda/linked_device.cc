@@ -13,19 +13,24 @@ namespace {
 // Of the 1 GiB of addresses that an emulated device reserves: mapped memory has its place there.
 constexpr int64_t kMemoryBytes = int64_t{768} << 20;
 
-// NCCL only where it is named: the machine's own would not know what to do with these devices.
-std::unique_ptr<kernels::Backend> Open(const std::string& nccl_library, std::string& error) {
+// Only what is named: the machine's own libraries would not know what to do with these devices.
+std::unique_ptr<kernels::Backend> Open(const LinkedLibraries& libraries, std::string& error) {
   constexpr uint64_t kSeed = 11;
   kernels::cuda::CudaOptions options;
   options.architecture = "emulated";
   options.description = "emulated grid";
   // A run of each shape first would take the emulated grid minutes.
   options.start = {.warm_up = false, .margin_bytes = 0};
-  if (!nccl_library.empty()) {
-    kernels::LibraryPlaces places;
-    places.named = nccl_library;
+  kernels::LibraryPlaces places;
+  if (!libraries.nccl.empty()) {
+    places.named = libraries.nccl;
     options.nccl = kernels::cuda::nccl::Library::Open(places, error);
     if (options.nccl == nullptr) return nullptr;
+  }
+  if (!libraries.cublaslt.empty()) {
+    places.named = libraries.cublaslt;
+    options.cublaslt = kernels::cuda::cublaslt::Library::Open(places, error);
+    if (options.cublaslt == nullptr) return nullptr;
   }
   auto runtime = std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
       kSeed, kernels::cuda::emulate::Checks::kNone);
@@ -37,7 +42,8 @@ std::unique_ptr<kernels::Backend> Open(const std::string& nccl_library, std::str
   return kernels::cuda::MakeCudaBackend(std::move(runtime), options);
 }
 
-constexpr LinkedDevice kEmulated{kMemoryBytes, Open};
+// As the library that stands in for NVML has it.
+const LinkedDevice kEmulated{kMemoryBytes, "00000000-0000-0000-0000-000000000000", Open};
 
 }  // namespace
 

@@ -209,6 +209,19 @@ TEST_F(Driver, SeveralRanksNeedNccl) {
       {"/nowhere/libnccl.so.2", "NCCL 2.28.9", "--nccl-library", "--tensor-parallel-size 1"});
 }
 
+TEST(GpuSettings, CublasLtIsLookedForWhereBatchInvarianceIsGivenUpAndNotDemanded) {
+  GpuSettings settings;
+  settings.cublaslt = QUIRE_BINARY_DIR "/tests/fake_cublaslt/good";
+  std::string why;
+  EXPECT_EQ(FindCublasLt(settings, why), "");
+  EXPECT_EQ(why, "") << "nobody asks for it";
+  settings.batch_invariant = false;
+  EXPECT_EQ(FindCublasLt(settings, why), settings.cublaslt + "/libcublasLt.so.13") << why;
+  settings.cublaslt = "/nowhere";
+  EXPECT_EQ(FindCublasLt(settings, why), "");
+  EXPECT_NE(why.find("libcublasLt.so.13 cannot be used"), std::string::npos) << why;
+}
+
 TEST_F(Driver, AutoFallsBackToTheCpuAndSaysWhy) {
   DeviceSettings settings = Settings("auto");
   EXPECT_EQ(ChooseDevice(settings)->device, "cuda:0");

@@ -49,7 +49,7 @@ class LossLogger final : public Logger {
   void Write(LogLevel, std::string_view, std::span<const LogField> fields) override {
     const std::lock_guard lock(mutex_);
     for (const LogField& field : fields) {
-      if (field.key == "what") losses_ += field.value.text + ";";
+      if (field.key == "what" || field.key == "devices") losses_ += field.value.text + ";";
     }
   }
   mutable std::mutex mutex_;
@@ -80,6 +80,7 @@ class RankFleet {
     group.max_in_flight = shape.max_in_flight;
     group.step_timeout_us = step_timeout_us;
     group.on_hopeless = [this](const std::string& what) { hopeless = what; };
+    group.device_note = [] { return std::string("rank 1: XID 79"); };
     host_ =
         shape.processes ? MakeProcessRanks(fault.Arguments()) : MakeThreadRanks(TagBuilder(fault));
     group_ = std::make_unique<RankGroup>(group, *host_, log, metrics);
@@ -272,7 +273,8 @@ TEST(RankGroup, ARankThatIsStoppedIsSeenByThatAlsoInItsFirstStepAndWhileItLoads)
     fleet.Send(1);
     EXPECT_TRUE(fleet.Finish(1).empty());
     EXPECT_EQ(fleet.FinishAnew(5), Undisturbed(1));
-    EXPECT_EQ(fleet.log.losses(), "rank 1 has been stopped by a signal and does not go on;");
+    EXPECT_EQ(fleet.log.losses(),
+              "rank 1 has been stopped by a signal and does not go on;rank 1: XID 79;");
     EXPECT_EQ(WhyOf(fleet.metrics), "deadline");
   }
   {

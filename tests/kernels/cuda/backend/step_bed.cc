@@ -55,8 +55,8 @@ StepBed::StepBed(const BedOptions& options, std::unique_ptr<emulate::EmulatedRun
                                                           emulate::Checks::kNone);
     }
     one.runtime = device.get();
-    one.backend = MakeCudaBackend(std::move(device),
-                                  {"emulated", "emulated grid", options.start, options.nccl});
+    one.backend = MakeCudaBackend(std::move(device), {"emulated", "emulated grid", options.start,
+                                                      options.nccl, options.cublaslt});
   }
   const Backend& backend = *ranks_.front().backend;
   load_.kv = DealLayers(model().layer_windows, backend.PageShape(model(), kBlock));

@@ -46,6 +46,7 @@ struct BedOptions {
   std::shared_ptr<const nccl::Library> nccl = nullptr;
   int64_t wait_micros = 120'000'000;  // of ranks for each other: the machine may be busy
   int64_t capture_wait_micros = 0;
+  std::shared_ptr<const cublaslt::Library> cublaslt = nullptr;
 };
 
 class StepBed {

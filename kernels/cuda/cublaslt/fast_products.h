@@ -1,0 +1,76 @@
+// Products by cuBLASLt where it is faster than our own kernel: found out once for each shape,
+// before the worker is ready.
+//
+// A shape is (n, k, what is done to the sums, the power of two that rows are within). Its
+// algorithms are asked for once and timed once against our own kernel; what was chosen holds from
+// then on. The bits of a row then depend on how many rows there are, and on what was measured: this
+// is for who has given up batch invariance. Owned by a CudaProgram, on its thread.
+//
+// 1. Outside tuning nothing is timed, waited for or allocated on the device.
+// 2. What is not served here, or fails, is our own kernel's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+#include "kernels/cuda/cublaslt/cublaslt_library.h"
+#include "kernels/cuda/ops/gemm.h"
+#include "kernels/cuda/runtime/runtime.h"
+
+namespace quire::kernels::cuda::cublaslt {
+
+class FastProducts {
+ public:
+  // What algorithms may use; NVIDIA's advice for compute capability 9.0.
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+  static constexpr int kMostAlgorithms = 8;
+  // Shapes that are kept; further ones are our own kernel's.
+  static constexpr size_t kMostShapes = 4096;
+
+  // All outlive it; `workspace` is kWorkspaceBytes of the device.
+  FastProducts(const Library& library, runtime::Runtime& runtime, runtime::StreamId stream,
+               void* workspace);
+  ~FastProducts();
+  FastProducts(const FastProducts&) = delete;
+  FastProducts& operator=(const FastProducts&) = delete;
+
+  // Why it cannot be used, in one line; empty: it can.
+  const std::string& error() const { return error_; }
+  // While it tunes, a shape that is new is timed, with the product's own operands: `out` then holds
+  // anything.
+  void SetTuning(bool tuning) { tuning_ = tuning; }
+  // Queues the product. False: our own kernel is to do it. `params` are those of LaunchGemm.
+  bool Launch(const GemmParams& params);
+
+  // Shapes that are done here, of those that were tuned.
+  int used() const;
+  int tuned() const { return static_cast<int>(choices_.size()); }
+
+ private:
+  struct Choice {
+    bool used = false;
+    Algo algo{};
+  };
+  using Key = std::tuple<int, int, int, bool, bool, bool, bool>;
+  struct Call;
+
+  bool Serves(const GemmParams& params) const;
+  static Key KeyOf(const GemmParams& params);
+  Choice Tune(const GemmParams& params);
+  Code Multiply(const GemmParams& params, const Algo& algo);
+  // Microseconds of one; negative: it failed.
+  template <class Queue>
+  double Time(const Queue& queue);
+
+  const Functions& f_;
+  runtime::Runtime& runtime_;
+  const runtime::StreamId stream_;
+  void* const workspace_;
+  Handle handle_ = nullptr;
+  bool tuning_ = false;
+  std::string error_;
+  std::map<Key, Choice> choices_;
+};
+
+}  // namespace quire::kernels::cuda::cublaslt

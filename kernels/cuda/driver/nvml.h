@@ -1,0 +1,86 @@
+// What NVML says of GPUs while they compute: memory, power, clocks, faults. Its library comes with
+// the driver and is opened when it is first asked; a machine without it goes without.
+//
+// One thread. Calls may take long, and where a driver hangs they do not return: whoever asks does
+// so on a thread that nothing waits for.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/libraries/shared_library.h"
+
+namespace quire::kernels::cuda {
+
+inline constexpr const char* kNvmlName = "libnvidia-ml.so.1";
+inline constexpr int64_t kNotTold = -1;
+
+// kNotTold where the device, its driver or this version of the library does not say. Of a MIG slice
+// the memory is its own, all else that of the whole device.
+struct DeviceReading {
+  int64_t memory_total_bytes = kNotTold;
+  int64_t memory_used_bytes = kNotTold;  // by all processes, and by the driver itself
+  int64_t power_milliwatts = kNotTold;
+  int64_t sm_clock_mhz = kNotTold;
+  int64_t memory_clock_mhz = kNotTold;
+  int64_t temperature_celsius = kNotTold;
+  int64_t throttle_reasons = kNotTold;  // NVML's bits
+  int64_t ecc_corrected = kNotTold;     // since the driver was loaded
+  int64_t ecc_uncorrected = kNotTold;
+  int64_t xid = kNotTold;  // the newest fault's number since it was first read; 0: none
+  std::string error;       // why nothing is told
+};
+
+// Why clocks are held below what the device could: the reasons that are no wish of its user.
+enum class ThrottleReason : int { kPower, kThermal, kHardware };
+inline constexpr int kThrottleReasons = 3;
+const char* ThrottleReasonName(ThrottleReason reason);
+bool IsThrottled(const DeviceReading& reading, ThrottleReason reason);
+
+// What is wrong with it, "XID 79, 2 uncorrected ECC errors, throttled by thermal"; empty: nothing.
+std::string FaultText(const DeviceReading& reading);
+// Faults and figures, "XID 79, 2 uncorrected ECC errors, throttled by thermal, 91 C, 310 W, 79.1
+// of 80.0 GiB in use"; what is not told is left out.
+std::string ReadingText(const DeviceReading& reading);
+
+struct NvmlDevice {
+  std::string name;
+  std::string uuid;  // as NVML has it: "GPU-…"
+};
+
+class Nvml {
+ public:
+  // Null and one line: no library, one without the functions that are needed, or a driver that does
+  // not answer it.
+  static std::unique_ptr<Nvml> Open(const LibraryPlaces& places, std::string& error);
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  // Those of the machine, at most kMaxDriverDevices; MIG slices are not among them. Empty with
+  // `error` when they cannot be counted.
+  std::vector<NvmlDevice> Devices(std::string& error) const;
+
+  // `uuid`: of a device or a MIG slice, with the "GPU-" or "MIG-" of NVML or without.
+  DeviceReading Read(const std::string& uuid);
+
+ private:
+  struct Functions;
+  struct Watched;
+  Nvml();
+  std::string Said(const char* what, int code) const;
+  const char* Resolve(const SharedLibrary& file);
+  // Null with `error`.
+  Watched* Find(const std::string& uuid, std::string& error);
+  void TakeFaults();
+
+  std::unique_ptr<SharedLibrary> file_;
+  std::unique_ptr<Functions> f_;
+  std::map<std::string, std::unique_ptr<Watched>> watched_;  // by UUID
+  void* events_ = nullptr;                                   // null: faults are not told
+};
+
+}  // namespace quire::kernels::cuda
