@@ -72,13 +72,14 @@ FastProducts::~FastProducts() {
   if (handle_ != nullptr) f_.destroy(handle_);
 }
 
-// What the library does in one pass with the same meaning. A bias of float32 sums would have to be
-// float32 itself.
+// What the library does in one pass with the same meaning. A bias is of the type of the sums there,
+// and ours is float32; we add to float32 alone.
 bool FastProducts::Serves(const GemmParams& params) const {
   const bool scaled = params.scale != 1.0f;
   return handle_ != nullptr && params.m > 0 && params.quantised.data == nullptr &&
          params.softcap <= 0.0f && !(params.relu && params.accumulate) &&
-         !(scaled && params.bias != nullptr) && !(params.out_float32 && params.bias != nullptr);
+         !(scaled && params.bias != nullptr) &&
+         (params.out_float32 || (params.bias == nullptr && !params.accumulate));
 }
 
 FastProducts::Key FastProducts::KeyOf(const GemmParams& params) {

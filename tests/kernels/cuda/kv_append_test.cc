@@ -160,12 +160,12 @@ TEST(CudaKvAppend, HeadsOfZerosAndOfWhatIsNoNumber) {
 
 TEST(CudaKvAppend, WhatIsBeyondFloat16IsItsLargest) {
   AppendBed bed(KvType::kF16, 64, 22);
-  auto qkv = RandomBf16(static_cast<size_t>(4) * bed.Width(), 23);
+  auto qkv = RandomFloats(static_cast<size_t>(4) * bed.Width(), 23);
   const float beyond[] = {65504.0f, 65600.0f, -70000.0f, 3e38f, INFINITY, -INFINITY, NAN};
   const int first = kHeads * 64;
   for (int i = 0; i < 7; ++i) {
-    qkv[first + 32 * i] = device::Bf16Bits(beyond[i]);                   // a key
-    qkv[first + (kKvHeads * 64) + 5 * i] = device::Bf16Bits(beyond[i]);  // a value
+    qkv[first + 32 * i] = beyond[i];                   // a key
+    qkv[first + (kKvHeads * 64) + 5 * i] = beyond[i];  // a value
   }
   const auto pool = bed.Run(qkv);
   ASSERT_EQ(pool, bed.Expected(qkv));

@@ -13,7 +13,6 @@
 #include "kernels/cuda/ops/layer_norm.h"
 #include "kernels/cuda/ops/rank_columns.h"
 #include "kernels/cuda/ops/rank_sum.h"
-#include "kernels/cuda/ops/rank_sum_rows.h"
 #include "kernels/cuda/ops/rms_norm.h"
 #include "kernels/cuda/ops/rope_append.h"
 #include "kernels/cuda/ops/sample.h"
@@ -140,7 +139,6 @@ void LaunchRowOps(CensusRuntime& device) {
     for (const int64_t count : {width, width + 1}) {
       EXPECT_EQ(LaunchRankSum(device, device.stream, {nullptr, nullptr, 8, count}), "");
     }
-    EXPECT_EQ(LaunchRankSumRows(device, device.stream, {nullptr, nullptr, nullptr, 8, width}), "");
   }
   RankColumnsParams columns;
   columns.ranks = columns.rows = 1;

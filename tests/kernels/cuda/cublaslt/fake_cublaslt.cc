@@ -33,7 +33,7 @@ constexpr lt::Code kInvalid = 7;
 struct Desc {
   int32_t transpose_a = 0;
   uint32_t epilogue = lt::kEpilogueNone;
-  const uint16_t* bias = nullptr;
+  const float* bias = nullptr;
 };
 struct Layout {
   lt::DataType type;
@@ -87,7 +87,7 @@ float At(const void* matrix, lt::DataType type, int64_t at) {
       const int64_t at = m * p.d.stride + n;
       float y = static_cast<float>(sum * p.alpha);
       if (p.beta != 0.0f) y += p.beta * At(p.c, p.d.type, at);
-      if ((p.desc.epilogue & lt::kEpilogueBias) != 0) y += ToFloat(Bf16{p.desc.bias[n]});
+      if ((p.desc.epilogue & lt::kEpilogueBias) != 0) y += p.desc.bias[n];
       if ((p.desc.epilogue & lt::kEpilogueRelu) != 0 && !(y > 0.0f)) y = 0.0f;
       if (p.d.type == lt::kFloat32) {
         static_cast<float*>(p.out)[at] = y;

@@ -68,7 +68,7 @@ class CudaFastProducts : public testing::Test {
     params.k = c.k;
     params.x = bed_.Put(RandomBf16(static_cast<size_t>(c.m) * c.k, 1));
     params.weight = bed_.Put(RandomBf16(static_cast<size_t>(c.n) * c.k, 2));
-    if (c.bias) params.bias = bed_.Put(RandomBf16(static_cast<size_t>(c.n), 3));
+    if (c.bias) params.bias = bed_.Put(RandomFloats(static_cast<size_t>(c.n), 3));
     params.out_stride = c.n + 8;
     params.out_float32 = c.out_float32;
     params.accumulate = c.accumulate;
@@ -107,9 +107,10 @@ TEST_F(CudaFastProducts, HaveTheMeaningOfOurOwnKernel) {
   const auto fast = Make();
   for (const bool out_float32 : {false, true}) {
     for (const ProductCase& c :
-         {ProductCase{}, ProductCase{.m = 1}, ProductCase{.m = 17, .accumulate = true},
-          ProductCase{.bias = !out_float32}, ProductCase{.bias = !out_float32, .relu = true},
-          ProductCase{.bias = !out_float32, .accumulate = true}, ProductCase{.scale = 0.25f}}) {
+         {ProductCase{}, ProductCase{.m = 1}, ProductCase{.m = 17, .accumulate = out_float32},
+          ProductCase{.bias = out_float32}, ProductCase{.bias = out_float32, .relu = true},
+          ProductCase{.bias = out_float32, .accumulate = out_float32},
+          ProductCase{.scale = 0.25f}}) {
       ProductCase own = c;
       own.out_float32 = out_float32;
       GemmParams params = Params(own);
@@ -136,7 +137,7 @@ TEST_F(CudaFastProducts, WhatTheLibraryDoesOtherwiseIsOurOwnKernels) {
   const QuantisedWeight layout = QuantisedLayout(DType::kQ8_0, 64);
   for (const ProductCase& c :
        {ProductCase{.softcap = 30.0f}, ProductCase{.accumulate = true, .relu = true},
-        ProductCase{.bias = true, .scale = 0.5f}, ProductCase{.bias = true, .out_float32 = true}}) {
+        ProductCase{.bias = true, .out_float32 = true, .scale = 0.5f}, ProductCase{.bias = true}}) {
     EXPECT_FALSE(fast->Launch(Params(c)));
   }
   GemmParams quantised = Params({.k = 64});
