@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <tuple>
 
@@ -28,9 +29,10 @@ class FastProducts {
   // Shapes that are kept; further ones are our own kernel's.
   static constexpr size_t kMostShapes = 4096;
 
-  // All outlive it; `workspace` is kWorkspaceBytes of the device.
+  // All outlive it; `workspace` is kWorkspaceBytes of the device, `now` tells microseconds; absent:
+  // the machine's clock.
   FastProducts(const Library& library, runtime::Runtime& runtime, runtime::StreamId stream,
-               void* workspace);
+               void* workspace, std::function<double()> now = nullptr);
   ~FastProducts();
   FastProducts(const FastProducts&) = delete;
   FastProducts& operator=(const FastProducts&) = delete;
@@ -67,6 +69,7 @@ class FastProducts {
   runtime::Runtime& runtime_;
   const runtime::StreamId stream_;
   void* const workspace_;
+  const std::function<double()> now_;
   Handle handle_ = nullptr;
   bool tuning_ = false;
   std::string error_;

@@ -49,7 +49,6 @@ struct Nvml::Watched {
   nvml::Device own = nullptr;    // of the device, or of the slice
   nvml::Device whole = nullptr;  // of the device
   bool faults_told = false;
-  int64_t xid = 0;
 };
 
 const char* Nvml::Resolve(const SharedLibrary& file) {
@@ -169,9 +168,7 @@ void Nvml::TakeFaults() {
   nvml::EventData event = {};
   for (int i = 0; i < kMaxFaultsAtOnce && f_->event_wait(events_, &event, 0) == kSuccess; ++i) {
     if ((event.type & nvml::kXidEvent) == 0) continue;
-    for (auto& [uuid, device] : watched_) {
-      if (device->whole == event.device) device->xid = static_cast<int64_t>(event.data);
-    }
+    xids_[event.device] = static_cast<int64_t>(event.data);
   }
 }
 
@@ -214,7 +211,7 @@ DeviceReading Nvml::Read(const std::string& uuid) {
   ecc(nvml::kCorrected, reading.ecc_corrected);
   ecc(nvml::kUncorrected, reading.ecc_uncorrected);
   TakeFaults();
-  if (device->faults_told) reading.xid = device->xid;
+  if (device->faults_told) reading.xid = xids_[whole];
   return reading;
 }
 

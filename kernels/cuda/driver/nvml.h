@@ -80,6 +80,7 @@ class Nvml {
   std::unique_ptr<SharedLibrary> file_;
   std::unique_ptr<Functions> f_;
   std::map<std::string, std::unique_ptr<Watched>> watched_;  // by UUID
+  std::map<void*, int64_t> xids_;                            // of whole devices, whoever reads them
   void* events_ = nullptr;                                   // null: faults are not told
 };
 

@@ -3,11 +3,9 @@
 // and into others that lack something.
 #include "tests/kernels/cuda/cublaslt/fake_cublaslt.h"
 
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "kernels/cuda/cublaslt/cublaslt_abi.h"
@@ -71,12 +69,6 @@ float At(const void* matrix, lt::DataType type, int64_t at) {
 
 [[maybe_unused]] int Run(void* argument) {
   const Product& p = *static_cast<Product*>(argument);
-  int slow_millis = 0;
-  {
-    const std::lock_guard lock(Fake().mutex);
-    slow_millis = Fake().orders.slow_millis;
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(slow_millis));
   for (int64_t m = 0; m < p.d.columns; ++m) {
     for (int64_t n = 0; n < p.d.rows; ++n) {
       double sum = 0.0;

@@ -9,7 +9,6 @@ struct FakeCublasLtOrders {
   int create_code = 0;
   int heuristic_code = 0;
   int algorithms = 3;        // that it knows for every product
-  int slow_millis = 0;       // that each product takes
   int fails_below_rows = 0;  // products of fewer rows are not supported by any of them
 };
 
