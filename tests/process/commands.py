@@ -20,6 +20,7 @@ from harness import BIN, DEMO, ROOT, Server, expect, main_of, run, wait_until  #
 QUIRE = BIN / "quire"
 MADE_UP = {("tiny-llama", "model.safetensors"): "62066c8f603a1f57", ("tiny-llama", "tokenizer.json"): "75942dec1455f7f8",
            ("tiny-qwen2", "model.safetensors"): "db150489bfa484ea", ("tiny-qwen2", "tokenizer.json"): "75942dec1455f7f8"}
+MADE_UP_GGUF = "44139a4bb7bd7560"
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("QUIRE_", "OPENAI_"))}
 
 

@@ -24,7 +24,7 @@ constexpr const char* kSlice = "MIG-11111111-1111-1111-1111-111111111111";
 
 int whole = 0;
 int slice = 0;
-long faults_told = 0;
+[[maybe_unused]] long faults_told = 0;
 
 long Told(const char* word, long otherwise) {
   const char* all = std::getenv("FAKE_NVML");
@@ -41,7 +41,8 @@ int Lost() {
 }
 
 // What only whole devices tell.
-int OfWhole(const Device device, const char* word, long otherwise, unsigned* value) {
+[[maybe_unused]] int OfWhole(const Device device, const char* word, long otherwise,
+                             unsigned* value) {
   if (device != &whole) return kNotFound;
   if (Lost() != 0) return kLost;
   *value = static_cast<unsigned>(Told(word, otherwise));
