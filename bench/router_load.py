@@ -54,7 +54,8 @@ def first_token(cycles, seconds):
                 bare[q].append(hop[q])
             print(said, flush=True)
     return {"workload": f"64 mock workers of {rows} rows, {rate:.0f} requests/s at random times, {tokens} tokens of "
-                        f"{step_ms} ms each, prompts of 64 ids; all on {os.cpu_count()} cores",
+                        f"{step_ms} ms each, prompts of 64 ids; gRPC clients ask for joined_events; all on "
+                        f"{os.cpu_count()} cores",
             "bare hop ms": {q: spread(v) for q, v in bare.items()},
             "through the router ms": {way: {q: spread(v) for q, v in row.items()} for way, row in routed.items()},
             "added, in bare hops": {way: {q: spread(v) for q, v in row.items()} for way, row in added.items()}}
@@ -93,7 +94,7 @@ def requests_per_second(cycles, requests):
                 said += f" ({ratios[name]['ratio'][-1]:.3f}, {ratios[name]['by processor time of the server'][-1]:.3f})"
             print(said, flush=True)
     return {"workload": "64 callers without a pause, prompts of 16 ids, one token each, 8 mock workers; the server "
-                        "alone on one core, callers and mock workers on the rest",
+                        "alone on one core, callers and mock workers on the rest; gRPC clients ask for joined_events",
             **{name: {key: spread(v, 1) for key, v in row.items()} for name, row in table.items()},
             "over bare unary gRPC": {name: {key: spread(v) for key, v in row.items()} for name, row in ratios.items()}}
 
