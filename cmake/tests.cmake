@@ -103,12 +103,6 @@ quire_is_test(quire_engine_sim)
 quire_use_pch(quire_engine_sim quire_pch)
 target_link_libraries(quire_engine_sim PUBLIC quire_test_support quire_worker_rpc quire_router_link)
 quire_test(worker/sim DEPS worker/rpc LIBS quire_engine_sim)
-if(QUIRE_EMULATED_CUDA)
-  quire_test(worker/sim_cuda DEPS worker/rpc LIBS quire_engine_sim
-             SOURCES ${CMAKE_SOURCE_DIR}/tests/worker/sim/engine_sim_test.cc)
-  quire_tag_on_cuda(test_worker_sim_cuda)
-  target_compile_definitions(test_worker_sim_cuda PRIVATE QUIRE_SIM_LIVES=40)
-endif()
 set(QUIRE_PLANTED
     worker/engine/engine.cc worker/engine/engine_commands.cc worker/engine/engine_device.cc
     worker/engine/output_builder.cc

@@ -73,7 +73,8 @@ struct GrpcServices {
     std::vector<std::function<void()>> flushes = {};
     bool posted = false;
   };
-  TurnEnd turn_end = {};
+  // Shared with its own posted turn, only while that runs.
+  std::shared_ptr<TurnEnd> turn_end = std::make_shared<TurnEnd>();
 
   void AfterTurn(std::function<void()> work);
   void Flush(std::function<void()> work);

@@ -15,6 +15,7 @@
 #include "kernels/cuda/ops/rank_sum.h"
 #include "kernels/cuda/ops/rms_norm.h"
 #include "kernels/cuda/ops/rope_append.h"
+#include "kernels/cuda/ops/round_rows.h"
 #include "kernels/cuda/ops/sample.h"
 #include "kernels/cuda/ops/step_state.h"
 #include "tests/kernels/cuda/device_bed.h"
@@ -136,6 +137,7 @@ void LaunchRowOps(CensusRuntime& device) {
     copy.rows = 1;
     copy.row_bytes = 2 * width;
     EXPECT_EQ(LaunchCopyRows(device, device.stream, copy), "");
+    EXPECT_EQ(LaunchRoundRows(device, device.stream, {nullptr, nullptr, width}), "");
     for (const int64_t count : {width, width + 1}) {
       EXPECT_EQ(LaunchRankSum(device, device.stream, {nullptr, nullptr, 8, count}), "");
     }

@@ -2,29 +2,21 @@
 #include "tests/support/engine_sim/engine_sim.h"
 #include "tests/support/seed_suite.h"
 
-// Where a device makes lives slow there are fewer, which then meet too little to be judged by it.
-#ifndef QUIRE_SIM_LIVES
-#define QUIRE_SIM_LIVES 1000
-#endif
-
 namespace quire::sim {
 namespace {
 
 TEST(EngineSim, EveryPromiseIsKeptUnderEverySeed) {
   Coverage coverage;
-  SeedSuite suite;
-  suite.seeds = QUIRE_SIM_LIVES;
-  suite.replay = "test_worker_sim --gtest_filter=EngineSim.*";
-  suite.live = [&coverage](uint64_t seed, bool again) {
-    Coverage twice;
-    SimResult result = RunEngineSeed(seed, again ? twice : coverage);
-    return Life{result.violations, {std::to_string(result.trace)}};
-  };
-  const bool all = LiveSeeds(suite);
+  const bool all = LiveSeeds(
+      {1000, "test_worker_sim --gtest_filter=EngineSim.*", [&coverage](uint64_t seed, bool again) {
+         Coverage twice;
+         SimResult result = RunEngineSeed(seed, again ? twice : coverage);
+         return Life{result.violations, {std::to_string(result.trace)}};
+       }});
   for (const auto& [what, count] : coverage.counts) {
     std::printf("%-24s %10llu\n", what.c_str(), static_cast<unsigned long long>(count));
   }
-  if (!all || QUIRE_SIM_LIVES < 1000) return;
+  if (!all) return;
   // What the seeds must have met, so that the suite does not grow blind.
   for (const char* what : {"cuts",
                            "fences",
