@@ -122,11 +122,10 @@ function(quire_program name source)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# quire_test(path DEPS folder... [SOURCES further files]): tests/<path>/*_test.cc as one GoogleTest binary, run per test.
+# quire_test(path DEPS folder...): tests/<path>/*_test.cc as one GoogleTest binary, run per test.
 function(quire_test path)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${path}/*.cc)
-  list(APPEND sources ${ARG_SOURCES})
   if(NOT sources)
     return()
   endif()

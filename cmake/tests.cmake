@@ -79,21 +79,6 @@ quire_test(worker/ranks DEPS worker/ranks LIBS quire_test_support)
 quire_test(worker/kv DEPS worker/kv)
 quire_test(worker/scheduler DEPS worker/scheduler LIBS quire_test_support)
 quire_test(worker/engine DEPS worker/engine LIBS quire_test_support)
-# The same engine tests and lives with the tag model on the emulated CUDA worker's step path: its pages, block tables,
-# last samples, graphs and two steps in flight. What defines a symbol here takes the place of a library's.
-function(quire_tag_on_cuda name)
-  set(kernels ${CMAKE_SOURCE_DIR}/tests/support/tag_cuda/tag_kernels.cu)
-  set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX SKIP_PRECOMPILE_HEADERS ON
-    COMPILE_OPTIONS "-x;c++;-O2;-Wno-unknown-pragmas;-mavx2;-mfma")
-  target_sources(${name} PRIVATE ${kernels} ${CMAKE_SOURCE_DIR}/tests/support/tag_cuda/tag_cuda_program.cc)
-  target_link_libraries(${name} PRIVATE quire_kernels_cuda_backend quire_cuda_ops_plain)
-endfunction()
-if(QUIRE_EMULATED_CUDA)
-  file(GLOB QUIRE_TAG_ENGINE CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/worker/engine/*.cc)
-  list(FILTER QUIRE_TAG_ENGINE EXCLUDE REGEX "/(real_model|driver)_test.cc$")
-  quire_test(worker/engine_cuda DEPS worker/engine LIBS quire_test_support SOURCES ${QUIRE_TAG_ENGINE})
-  quire_tag_on_cuda(test_worker_engine_cuda)
-endif()
 # The lives of a worker, and the planted bugs that they must find: the listed sources are compiled once
 # more with QUIRE_PLANTED_BUGS and take the place of their library's. A bug in a file that is not listed is
 # never found, and the test says so.
