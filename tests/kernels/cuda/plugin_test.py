@@ -33,7 +33,8 @@ def check(what, good, told=""):
 
 class Request(ctypes.Structure):
     _fields_ = [("device", ctypes.c_int32), ("major", ctypes.c_int32), ("minor", ctypes.c_int32),
-                ("description", ctypes.c_char_p), ("nccl_library", ctypes.c_char_p)]
+                ("description", ctypes.c_char_p), ("nccl_library", ctypes.c_char_p),
+                ("cublaslt_library", ctypes.c_char_p)]
 
 
 class Table(ctypes.Structure):
@@ -63,13 +64,17 @@ def test_table():
     table = table.quire_cuda_table().contents
     header = (plugin.GENERATED / "quire_build_id.h").read_text()
     declared = (ROOT / "kernels/cuda/plugin/plugin_table.h").read_text()
+    fields = re.search(r"struct QuireCudaRequest \{(.*?)\n\};", declared, re.S)[1]
+    fields = re.findall(r"(\w+)[,;]", re.sub("//.*", "", fields))
+    check("a request has the fields of its header", fields == [name for name, _ in Request._fields_], fields)
     check("its version", f"kQuireCudaTableVersion = {table.version};" in declared, table.version)
     check("its build id is the tree's", f'"{table.build_id.decode()}"' in header and len(table.build_id) == 64, header)
     check("its toolkit", table.toolkit_version >= 13000 and table.oldest_major == 8, table.toolkit_version)
 
     def attempt(device, major, minor):
         backend, text = ctypes.c_void_p(), ctypes.create_string_buffer(512)
-        code = table.open(ctypes.byref(Request(device, major, minor, b"a GPU", b"")), ctypes.byref(backend), text, 512)
+        request = Request(device, major, minor, b"a GPU", b"", b"")
+        code = table.open(ctypes.byref(request), ctypes.byref(backend), text, 512)
         if backend:
             table.close(backend)
         return code, bool(backend), text.value.decode()
