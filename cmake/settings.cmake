@@ -16,11 +16,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports false positives of these inside the standard library and Boost at -O2.
   add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-dangling-pointer
                       -Wno-array-bounds -Wno-stringop-overread -Wno-psabi)
+  # Of sources that are compiled together (QUIRE_UNITY) it takes each but the first for a header.
+  add_compile_options(-Wno-subobject-linkage)
 endif()
 
 option(QUIRE_ASAN "AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 option(QUIRE_TSAN "ThreadSanitizer, for what links no gRPC" OFF)
 option(QUIRE_FUZZ "libFuzzer targets (clang)" OFF)
+option(QUIRE_UNITY "Compile the sources of a folder together, a third of the time" ON)
 option(QUIRE_PLANTED_BUGS "Compile the planted bugs that the simulation must find" OFF)
 # What no sanitizer watches (generated code, the fast kernels) is the same as in a release build of this tree, and
 # is taken from there.
@@ -34,6 +37,7 @@ if(QUIRE_ASAN)
                       -fno-sanitize=null,object-size,vptr,return,pointer-overflow,nonnull-attribute,returns-nonnull-attribute)
   add_link_options(-fsanitize=address,undefined)
 endif()
+set(QUIRE_TEST_OPTIMISATION -O0)  # of files that only test
 if(QUIRE_ASAN OR QUIRE_TSAN)
   set(QUIRE_SANITIZED ON)
 endif()

@@ -3,6 +3,7 @@
 file(GLOB QUIRE_TEST_SUPPORT CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cc)
 add_library(quire_test_support STATIC ${QUIRE_TEST_SUPPORT})
 quire_is_test(quire_test_support)
+quire_join_sources(quire_test_support)
 target_link_libraries(quire_test_support PUBLIC quire_worker_engine)
 
 quire_test(common DEPS common)
@@ -14,11 +15,11 @@ quire_test(common/runtime DEPS common/runtime)
 quire_test(common/http2 DEPS common/http2)
 quire_test(common/text DEPS common/text)
 quire_test(common/trace DEPS common/trace)
-quire_test(kernels DEPS kernels/cpu kernels/sampling)
-quire_test(kernels/collectives DEPS kernels/collectives)
+quire_test(kernels COMPUTES DEPS kernels/cpu kernels/sampling)
+quire_test(kernels/collectives COMPUTES DEPS kernels/collectives)
 quire_test(kernels/libraries DEPS kernels/libraries)
 if(QUIRE_EMULATED_CUDA)
-  quire_test(kernels/cuda DEPS kernels/cuda/emulate kernels/sampling LIBS quire_cuda_ops quire_cuda_planted)
+  quire_test(kernels/cuda COMPUTES DEPS kernels/cuda/emulate kernels/sampling LIBS quire_cuda_ops quire_cuda_planted)
   # Libraries that stand in for NCCL: one as it should be, an old one, and one without ncclCommAbort.
   set(QUIRE_FAKE_NCCL ${CMAKE_BINARY_DIR}/tests/fake_nccl)
   function(quire_fake_nccl kind)
@@ -29,7 +30,7 @@ if(QUIRE_EMULATED_CUDA)
       LIBRARY_OUTPUT_DIRECTORY ${QUIRE_FAKE_NCCL}/${kind})
     add_dependencies(test_kernels_cuda_nccl fake_nccl_${kind})
   endfunction()
-  quire_test(kernels/cuda/nccl DEPS kernels/cuda/nccl kernels/cuda/emulate kernels/collectives LIBS quire_cuda_ops)
+  quire_test(kernels/cuda/nccl COMPUTES DEPS kernels/cuda/nccl kernels/cuda/emulate kernels/collectives LIBS quire_cuda_ops)
   target_sources(test_kernels_cuda_nccl PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/device_bed.cc)
   target_compile_definitions(test_kernels_cuda_nccl PRIVATE QUIRE_FAKE_NCCL_FOLDER="${QUIRE_FAKE_NCCL}")
   quire_fake_nccl(good)
@@ -45,13 +46,13 @@ if(QUIRE_EMULATED_CUDA)
       LIBRARY_OUTPUT_DIRECTORY ${QUIRE_FAKE_CUBLASLT}/${kind})
     add_dependencies(test_kernels_cuda_cublaslt fake_cublaslt_${kind})
   endfunction()
-  quire_test(kernels/cuda/cublaslt DEPS kernels/cuda/cublaslt kernels/cuda/emulate LIBS quire_cuda_ops)
+  quire_test(kernels/cuda/cublaslt COMPUTES DEPS kernels/cuda/cublaslt kernels/cuda/emulate LIBS quire_cuda_ops)
   target_sources(test_kernels_cuda_cublaslt PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/device_bed.cc)
   target_compile_definitions(test_kernels_cuda_cublaslt PRIVATE QUIRE_FAKE_CUBLASLT_FOLDER="${QUIRE_FAKE_CUBLASLT}")
   quire_fake_cublaslt(good)
   quire_fake_cublaslt(old FAKE_CUBLASLT_VERSION=120901)
   quire_fake_cublaslt(lacking FAKE_CUBLASLT_WITHOUT_MATMUL)
-  quire_test(kernels/cuda/backend DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine
+  quire_test(kernels/cuda/backend COMPUTES DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine
              common/json LIBS quire_cuda_ops_plain quire_test_support)
   target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
@@ -62,7 +63,7 @@ if(QUIRE_EMULATED_CUDA)
                              QUIRE_FAKE_CUBLASLT_FOLDER="${QUIRE_FAKE_CUBLASLT}")
   add_dependencies(test_kernels_cuda_backend fake_nccl_good fake_cublaslt_good)
   # Whole steps with every check of the emulated grid.
-  quire_test(kernels/cuda/chain DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/model common/json
+  quire_test(kernels/cuda/chain COMPUTES DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/model common/json
              LIBS quire_cuda_ops quire_test_support)
   target_sources(test_kernels_cuda_chain PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
@@ -85,9 +86,10 @@ quire_test(worker/engine DEPS worker/engine LIBS quire_test_support)
 file(GLOB QUIRE_ENGINE_SIM CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/engine_sim/*.cc)
 add_library(quire_engine_sim STATIC ${QUIRE_ENGINE_SIM})
 quire_is_test(quire_engine_sim)
+quire_join_sources(quire_engine_sim)
 quire_use_pch(quire_engine_sim quire_pch)
 target_link_libraries(quire_engine_sim PUBLIC quire_test_support quire_worker_rpc quire_router_link)
-quire_test(worker/sim DEPS worker/rpc LIBS quire_engine_sim)
+quire_test(worker/sim COMPUTES DEPS worker/rpc LIBS quire_engine_sim)
 set(QUIRE_PLANTED
     worker/engine/engine.cc worker/engine/engine_commands.cc worker/engine/engine_device.cc
     worker/engine/output_builder.cc
@@ -96,14 +98,14 @@ set(QUIRE_PLANTED
     worker/kv/prefix_index.cc worker/runner/row_table.cc
     worker/sample/row_sampler.cc worker/sample/stop_rules.cc worker/rpc/attach_hub.cc
     worker/rpc/attach_session.cc)
-quire_test(worker/planted DEPS worker/rpc LIBS quire_engine_sim)
+quire_test(worker/planted COMPUTES DEPS worker/rpc LIBS quire_engine_sim)
 list(TRANSFORM QUIRE_PLANTED PREPEND ${CMAKE_SOURCE_DIR}/)
 target_sources(test_worker_planted PRIVATE ${QUIRE_PLANTED})
 target_compile_definitions(test_worker_planted PRIVATE QUIRE_PLANTED_BUGS)
 if(TARGET quire-worker)
   add_dependencies(test_worker_planted quire-worker)  # is held to have none of it
 endif()
-quire_test(worker/steady DEPS worker/engine kernels/collectives LIBS quire_test_support)
+quire_test(worker/steady COMPUTES DEPS worker/engine kernels/collectives LIBS quire_test_support)
 quire_test(worker/records DEPS worker/records)
 quire_test(worker/rpc DEPS worker/rpc LIBS quire_test_support)
 quire_test(worker/device DEPS worker/device)
@@ -178,20 +180,21 @@ if(TARGET test_cli AND TARGET fake_nvml_libnvidia-ml.so.1)
   add_dependencies(test_cli fake_nvml_libnvidia-ml.so.1)
 endif()
 quire_test(bench/mock DEPS bench/mock)
-quire_test(golden DEPS worker/engine kernels/collectives common/json)
+quire_test(golden COMPUTES DEPS worker/engine kernels/collectives common/json)
 # The lives of a fleet of routers and workers.
 file(GLOB QUIRE_FLEET_SIM CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/fleet_sim/*.cc)
 add_library(quire_fleet_sim STATIC ${QUIRE_FLEET_SIM})
 quire_is_test(quire_fleet_sim)
+quire_join_sources(quire_fleet_sim)
 quire_use_pch(quire_fleet_sim quire_pch)
 target_link_libraries(quire_fleet_sim PUBLIC quire_test_support quire_worker_rpc quire_router_pipeline)
-quire_test(sim DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
+quire_test(sim COMPUTES DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
 set(QUIRE_ROUTER_PLANTED
     router/admission/admission.cc router/dispatch/dispatcher.cc router/dispatch/dispatcher_failover.cc router/dispatch/dispatcher_frames.cc
     router/dispatch/dispatcher_room.cc router/dispatch/live_dispatch.cc router/fleet/cache_index.cc
     router/fleet/fleet.cc router/fleet/worker_health.cc router/link/link.cc router/pipeline/model_directory.cc
     router/pipeline/request.cc)
-quire_test(router/planted DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
+quire_test(router/planted COMPUTES DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
 list(TRANSFORM QUIRE_ROUTER_PLANTED PREPEND ${CMAKE_SOURCE_DIR}/)
 target_sources(test_router_planted PRIVATE ${QUIRE_ROUTER_PLANTED})
 target_compile_definitions(test_router_planted PRIVATE QUIRE_PLANTED_BUGS)
