@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/runtime/virtual_background.h"
 #include "common/runtime/virtual_runtime.h"
@@ -20,6 +21,7 @@
 namespace {
 
 constexpr size_t kMostAnswered = 64u << 20;
+constexpr size_t kMostHeld = 10'000;  // by one connection
 
 void Require(bool condition) {
   if (!condition) std::abort();
@@ -67,8 +69,9 @@ std::string BytesOf(uint8_t mode, std::string_view rest) {
 
 class Transport final : public quire::GrpcConnection::Transport {
  public:
-  void WantsToSend() override {}
+  void WantsToSend() override { told = true; }
   void GiveUp() override { gave_up = true; }
+  bool told = false;  // that there is something to send
   bool gave_up = false;
 };
 
@@ -76,6 +79,7 @@ struct Edge {
   Edge() {
     services.limits.max_receive_bytes = 4096;
     services.limits.background_parse_bytes = 256;
+    services.limits.max_held_bytes = kMostHeld;
     quire::AddInference(methods);
     quire::oip::AddOpenInference(methods);
     quire::AddHealth(health, methods);
@@ -85,12 +89,17 @@ struct Edge {
   }
   void Turn() {
     world.RunUntil(world.clock().Now() + quire::kMicrosPerMilli);
-    std::string out;
-    connection->Send(out, 16u << 10);
-    connection->Written(out.size());
-    answered += out.size();
-    Require(answered < kMostAnswered);
-    Require(connection->held_bytes() <= (64u << 20));
+    Require(connection->held_bytes() <= kMostHeld);
+    if (!std::exchange(transport.told, false)) {
+      return Require(!connection->session().wants_to_send());
+    }
+    for (std::string out;; out.clear()) {
+      connection->Send(out, 16u << 10);
+      if (out.empty()) break;
+      connection->Written(out.size());
+      answered += out.size();
+      Require(answered < kMostAnswered);
+    }
   }
 
   quire::VirtualWorld world{1};

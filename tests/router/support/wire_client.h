@@ -180,24 +180,25 @@ class WireClient : public GrpcConnection::Transport {
       Hear();
     }
   }
+  // As a socket does: nothing is asked of the connection that it has not said it has.
   void Hear() {
     while (!closed) {
       Run();
-      std::string out;
-      connection->Send(out, 64u << 10);
-      connection->Written(out.size());
-      in_ += out;
-      if (connection->over()) {
-        closed = true;
-        connection->Close();
-      } else if (out.empty()) {
-        break;
+      if (!std::exchange(told_, false)) break;
+      for (std::string out;; out.clear()) {
+        connection->Send(out, 64u << 10);
+        if (out.empty()) break;
+        connection->Written(out.size());
+        in_ += out;
       }
+      if (!connection->over()) continue;
+      closed = true;
+      connection->Close();
     }
     ReadFrames();
   }
 
-  void WantsToSend() override {}
+  void WantsToSend() override { told_ = true; }
   void GiveUp() override {
     gave_up = true;
     connection->Close();
@@ -298,6 +299,7 @@ class WireClient : public GrpcConnection::Transport {
     return fields;
   }
 
+  bool told_ = false;  // that there is something to send
   std::string in_;
   nghttp2_hd_inflater* inflater_ = nullptr;
 };
