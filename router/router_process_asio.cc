@@ -73,6 +73,7 @@ GrpcLimits GrpcLimitsOf(const RouterConfig& config) {
   limits.max_concurrent_streams = static_cast<uint32_t>(config.max_streams_per_connection);
   limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
   limits.keep_alive = MicrosOf(config.stream_keep_alive);
+  limits.write_timeout = MicrosOf(config.slow_client_timeout);
   limits.idle_timeout = MicrosOf(config.idle_timeout);
   limits.taken_step = TakenStepOf(static_cast<uint64_t>(config.window_tokens));
   limits.max_receive_bytes = static_cast<size_t>(config.max_body.value);

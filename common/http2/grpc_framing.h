@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,17 +29,18 @@ inline constexpr std::string_view kAcceptedEncodings = "identity,deflate,gzip";
 // Of a grpc-encoding header; nullopt: one that is not spoken here (UNIMPLEMENTED).
 std::optional<Encoding> EncodingOf(std::string_view name);
 
+// A compressed message as it was, at most `most` bytes of it. RESOURCE_EXHAUSTED: it is larger.
+// INTERNAL: broken compression. Takes milliseconds for each few MiB: not for an event loop.
+absl::StatusOr<std::string> Unpack(Encoding encoding, std::string_view packed, size_t most);
+
 // Messages out of the body of one side of one stream.
 //
 //   while (reader.Next(bytes, message)) Use(message);
 //   if (!reader.status().ok()) ...
 class MessageReader {
  public:
-  // `most`: bytes of a message, as it comes and unpacked.
+  // `most`: bytes of a message as it comes. `encoding`: of those that are compressed.
   explicit MessageReader(size_t most, Encoding encoding = Encoding::kIdentity);
-  ~MessageReader();
-  MessageReader(MessageReader&&) noexcept;
-  MessageReader& operator=(MessageReader&&) noexcept;
 
   // True: a message, whose view holds until the next call and as long as `bytes`' memory does; what
   // it took is gone off the front. False: `bytes` is empty and the next message not whole, or
@@ -48,7 +48,9 @@ class MessageReader {
   bool Next(std::string_view& bytes, std::string_view& message);
   // The message of the last Next by itself, without a copy where it is held here.
   std::string Take(std::string_view message);
-  // RESOURCE_EXHAUSTED: too large. INTERNAL: a broken prefix or broken compression.
+  // How the message of the last Next is compressed, for Unpack.
+  Encoding packing() const { return packed_ ? encoding_ : Encoding::kIdentity; }
+  // RESOURCE_EXHAUSTED: too large. INTERNAL: a broken prefix.
   const absl::Status& status() const { return status_; }
   // Bytes of a message have come whose rest has not: a stream must not end here (INTERNAL).
   bool in_message() const { return filled_ > 0 || in_body_; }
@@ -56,12 +58,8 @@ class MessageReader {
   size_t held() const { return body_.size(); }
 
  private:
-  struct Unpacker;
-
   bool TakePrefix(std::string_view& bytes);
-  bool Unpack(std::string_view packed, std::string_view& message);
   bool Fail(absl::Status status);
-  bool TooLarge(const std::string& bytes);
 
   size_t most_;
   Encoding encoding_;
@@ -72,8 +70,6 @@ class MessageReader {
   bool packed_ = false;    // the message at hand is compressed
   size_t body_bytes_ = 0;  // of the message at hand
   std::string body_;       // what has come of a message that comes in parts
-  std::string unpacked_;
-  std::unique_ptr<Unpacker> unpacker_;  // once needed
 };
 
 // ---- deadlines

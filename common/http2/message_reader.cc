@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -17,42 +16,34 @@ constexpr int kGzipWindowBits = 15 + 16;
 constexpr size_t kFirstBytes = 4096;
 constexpr size_t kKeptBytes = 256u << 10;  // of a message that has been read
 
-}  // namespace
-
-struct MessageReader::Unpacker {
-  explicit Unpacker(Encoding encoding) {
+struct Inflater {
+  explicit Inflater(Encoding encoding) {
     const int bits = encoding == Encoding::kGzip ? kGzipWindowBits : kZlibWindowBits;
     QUIRE_CHECK_MSG(inflateInit2(&stream, bits) == Z_OK, "memory for zlib");
   }
-  ~Unpacker() { inflateEnd(&stream); }
+  ~Inflater() { inflateEnd(&stream); }
   z_stream stream{};
 };
 
+// In the words of gRPC's own libraries.
+absl::Status TooLarge(const std::string& bytes, size_t most) {
+  return absl::ResourceExhaustedError(AbslView("Received message larger than max (" + bytes +
+                                               " vs. " + std::to_string(most) + ")"));
+}
+
+}  // namespace
+
 MessageReader::MessageReader(size_t most, Encoding encoding) : most_(most), encoding_(encoding) {}
-MessageReader::~MessageReader() = default;
-MessageReader::MessageReader(MessageReader&&) noexcept = default;
-MessageReader& MessageReader::operator=(MessageReader&&) noexcept = default;
 
 bool MessageReader::Fail(absl::Status status) {
   status_ = std::move(status);
   body_ = {};
-  unpacked_ = {};
   return false;
 }
 
-// In the words of gRPC's own libraries.
-bool MessageReader::TooLarge(const std::string& bytes) {
-  return Fail(absl::ResourceExhaustedError(AbslView("Received message larger than max (" + bytes +
-                                                    " vs. " + std::to_string(most_) + ")")));
-}
-
 std::string MessageReader::Take(std::string_view message) {
-  for (std::string* held : {&body_, &unpacked_}) {
-    if (message.empty() || message.data() != held->data()) continue;
-    held->resize(message.size());
-    return std::exchange(*held, {});
-  }
-  return std::string(message);
+  if (message.empty() || message.data() != body_.data()) return std::string(message);
+  return std::exchange(body_, {});
 }
 
 bool MessageReader::TakePrefix(std::string_view& bytes) {
@@ -71,7 +62,7 @@ bool MessageReader::TakePrefix(std::string_view& bytes) {
   if (packed_ && encoding_ == Encoding::kIdentity) {
     return Fail(absl::InternalError("a message is compressed, and no grpc-encoding says how"));
   }
-  if (body_bytes_ > most_) return TooLarge(std::to_string(body_bytes_));
+  if (body_bytes_ > most_) return Fail(TooLarge(std::to_string(body_bytes_), most_));
   in_body_ = true;
   return true;
 }
@@ -81,55 +72,48 @@ bool MessageReader::Next(std::string_view& bytes, std::string_view& message) {
   if (!in_body_) {
     body_.clear();  // the last message has been dealt with
     if (body_.capacity() > kKeptBytes) body_.shrink_to_fit();
-    if (unpacked_.capacity() > kKeptBytes) unpacked_ = {};
     if (!TakePrefix(bytes)) return false;
   }
-  std::string_view whole;
   if (body_.empty() && bytes.size() >= body_bytes_) {
-    whole = bytes.substr(0, body_bytes_);
+    message = bytes.substr(0, body_bytes_);
     bytes.remove_prefix(body_bytes_);
   } else {
     const size_t taken = std::min(body_bytes_ - body_.size(), bytes.size());
     body_.append(bytes.substr(0, taken));
     bytes.remove_prefix(taken);
     if (body_.size() < body_bytes_) return false;
-    whole = body_;
+    message = body_;
   }
   in_body_ = false;
-  if (packed_) return Unpack(whole, message);
-  message = whole;
   return true;
 }
 
-bool MessageReader::Unpack(std::string_view packed, std::string_view& message) {
-  if (packed.empty()) {
-    message = packed;
-    return true;
-  }
-  if (unpacker_ == nullptr) unpacker_ = std::make_unique<Unpacker>(encoding_);
-  z_stream& stream = unpacker_->stream;
-  inflateReset(&stream);
+absl::StatusOr<std::string> Unpack(Encoding encoding, std::string_view packed, size_t most) {
+  if (packed.empty() || encoding == Encoding::kIdentity) return std::string(packed);
+  Inflater inflater(encoding);
+  z_stream& stream = inflater.stream;
   stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(packed.data()));
   stream.avail_in = static_cast<uInt>(packed.size());
+  std::string message;
   size_t size = 0;
   int result = Z_OK;
   while (result == Z_OK) {
-    if (size > most_) return TooLarge("more");
+    if (size > most) return TooLarge("more", most);
     // One byte more than the limit tells a message that is too large from one that just fits.
-    if (size == unpacked_.size()) {
-      unpacked_.resize(std::min(most_ + 1, std::max(kFirstBytes, 2 * size)));
+    if (size == message.size()) {
+      message.resize(std::min(most + 1, std::max(kFirstBytes, 2 * size)));
     }
-    stream.next_out = reinterpret_cast<Bytef*>(unpacked_.data() + size);
-    stream.avail_out = static_cast<uInt>(unpacked_.size() - size);
+    stream.next_out = reinterpret_cast<Bytef*>(message.data() + size);
+    stream.avail_out = static_cast<uInt>(message.size() - size);
     result = inflate(&stream, Z_NO_FLUSH);
-    size = unpacked_.size() - stream.avail_out;
+    size = message.size() - stream.avail_out;
   }
-  if (size > most_) return TooLarge("more");
+  if (size > most) return TooLarge("more", most);
   if (result != Z_STREAM_END || stream.avail_in != 0) {
-    return Fail(absl::InternalError("a message is not compressed as its grpc-encoding says"));
+    return absl::InternalError("a message is not compressed as its grpc-encoding says");
   }
-  message = std::string_view(unpacked_).substr(0, size);
-  return true;
+  message.resize(size);
+  return message;
 }
 
 }  // namespace quire::http2

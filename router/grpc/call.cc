@@ -3,6 +3,7 @@
 #include <google/protobuf/message_lite.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "common/check.h"
 #include "router/grpc/connection.h"
@@ -49,6 +50,47 @@ std::string GrpcCallHead::All(std::string_view name) const {
   return all;
 }
 
+// A message with the background. Owners: the call, and the work (a shared_ptr in each).
+struct GrpcCall::Parsing {
+  Parsing(std::shared_ptr<GrpcCallHandler> its_handler, Waiting its_message,
+          const GrpcServices& services)
+      : handler(std::move(its_handler)),
+        message(std::move(its_message)),
+        most(services.limits.max_receive_bytes),
+        bytes(message.bytes.size()),
+        bodies(services.bodies),
+        hold(bodies) {
+    hold.Resize(bytes);
+  }
+
+  // What comes out of a message that is packed counts from then on. What is not counted yet is
+  // bounded by the background's threads, each of which unpacks one.
+  void Work() {
+    if (!wanted.load(std::memory_order_relaxed)) return;
+    if (message.packing != http2::Encoding::kIdentity) {
+      absl::StatusOr<std::string> unpacked = http2::Unpack(message.packing, message.bytes, most);
+      status = unpacked.status();
+      if (!unpacked.ok()) return;
+      message.bytes = *std::move(unpacked);
+      hold.Resize(message.bytes.size());
+      refused = bodies->over();
+      if (refused) return;
+    }
+    step = handler->Read(message.bytes);
+  }
+
+  const std::shared_ptr<GrpcCallHandler> handler;
+  Waiting message;
+  const size_t most;
+  const size_t bytes;  // as it came
+  const std::shared_ptr<BodyAccount> bodies;
+  BodyHold hold;
+  std::atomic<bool> wanted{true};
+  GrpcCallHandler::Step step;
+  absl::Status status;   // of unpacking it
+  bool refused = false;  // all messages together were too large
+};
+
 GrpcCall::GrpcCall(GrpcConnection& connection, http2::StreamId stream, GrpcCallHead head)
     : services_(connection.services()),
       connection_(&connection),
@@ -56,7 +98,7 @@ GrpcCall::GrpcCall(GrpcConnection& connection, http2::StreamId stream, GrpcCallH
       head_(std::move(head)),
       reader_(services_.limits.max_receive_bytes) {}
 
-GrpcCall::~GrpcCall() { QUIRE_CHECK(connection_ == nullptr && deadline_timer_ == 0); }
+GrpcCall::~GrpcCall() { QUIRE_CHECK(connection_ == nullptr && timer_ == 0); }
 
 void GrpcCall::Begin(std::shared_ptr<GrpcCallHandler> handler, bool many_messages,
                      http2::Encoding encoding) {
@@ -65,10 +107,7 @@ void GrpcCall::Begin(std::shared_ptr<GrpcCallHandler> handler, bool many_message
   if (encoding != http2::Encoding::kIdentity) {
     reader_ = http2::MessageReader(services_.limits.max_receive_bytes, encoding);
   }
-  if (head_.deadline == 0) return;
-  deadline_timer_ = services_.executor.PostAt(head_.deadline, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->OnDeadline();
-  });
+  if (head_.deadline != 0) SetTimer(head_.deadline);
 }
 
 // ---- messages of the client
@@ -85,12 +124,7 @@ void GrpcCall::OnData(std::string_view bytes) {
   while (reader_.Next(bytes, message)) {
     if (!TakeMessage(message)) return;
   }
-  if (!reader_.status().ok()) {
-    if (absl::IsResourceExhausted(reader_.status())) {
-      services_.counters.grpc_messages_too_large.Add();
-    }
-    return Abort(absl::Status(reader_.status()));
-  }
+  if (!reader_.status().ok()) return AbortReading(absl::Status(reader_.status()));
   CountHeld();
   if (open()) ConsumeWindow();
 }
@@ -100,10 +134,17 @@ bool GrpcCall::TakeMessage(std::string_view message) {
     Abort(absl::UnimplementedError("the method takes one message"));
     return false;
   }
-  waiting_.push_back(reader_.Take(message));
-  waiting_bytes_ += message.size();
+  const http2::Encoding packing =
+      message.empty() ? http2::Encoding::kIdentity : reader_.packing();
+  waiting_.push_back({reader_.Take(message), packing});
+  waiting_bytes_ += waiting_.back().held();
   Pump();
   return open();
+}
+
+void GrpcCall::AbortReading(const absl::Status& status) {
+  if (absl::IsResourceExhausted(status)) services_.counters.grpc_messages_too_large.Add();
+  Abort(status);
 }
 
 void GrpcCall::OnEnd() {
@@ -125,13 +166,13 @@ void GrpcCall::SetReading(bool reading) {
 // is under way.
 void GrpcCall::Pump() {
   if (std::exchange(pumping_, true)) return;
-  while (open() && reading_ && parsing_bytes_ == 0 && !waiting_.empty()) {
-    std::string message = std::move(waiting_.front());
+  while (open() && reading_ && parsing_ == nullptr && !waiting_.empty()) {
+    waiting_bytes_ -= waiting_.front().held();
+    Waiting message = std::move(waiting_.front());
     waiting_.pop_front();
-    waiting_bytes_ -= message.size();
     Parse(std::move(message));
   }
-  const bool idle = parsing_bytes_ == 0 && waiting_.empty();
+  const bool idle = parsing_ == nullptr && waiting_.empty();
   if (open() && idle && half_closed_ && !std::exchange(half_close_told_, true)) {
     handler_->OnHalfClose();
   }
@@ -141,24 +182,28 @@ void GrpcCall::Pump() {
   if (open()) ConsumeWindow();
 }
 
-void GrpcCall::Parse(std::string message) {
-  if (message.size() <= services_.limits.background_parse_bytes) {
-    return RunStep(handler_->Read(message));
+void GrpcCall::Parse(Waiting message) {
+  const bool packed = message.packing != http2::Encoding::kIdentity;
+  if (!packed && message.bytes.size() <= services_.limits.background_parse_bytes) {
+    return RunStep(handler_->Read(message.bytes));
   }
-  parsing_bytes_ = message.size();
-  auto step = std::make_shared<GrpcCallHandler::Step>();
+  parsing_ = std::make_shared<Parsing>(handler_, std::move(message), services_);
+  // What ends last is `done`: the handler goes where it lives, on the loop.
   const bool queued = services_.background.Run(
-      [step, handler = handler_, message = std::move(message)] { *step = handler->Read(message); },
-      // The handler goes where it lives, on the loop.
-      [step, self = shared_from_this(), handler = handler_] {
-        self->parsing_bytes_ = 0;
-        if (!self->open()) return;
-        self->RunStep(*step);
-        self->Pump();
-      });
+      [parsing = parsing_] { parsing->Work(); },
+      [parsing = parsing_, self = shared_from_this()] { self->OnParsed(*parsing); });
   if (queued) return;
-  parsing_bytes_ = 0;
+  parsing_.reset();
   RefuseForSize();
+}
+
+void GrpcCall::OnParsed(const Parsing& parsed) {
+  if (!open()) return;
+  parsing_.reset();
+  if (!parsed.status.ok()) return AbortReading(parsed.status);
+  if (parsed.refused) return RefuseForSize();
+  RunStep(parsed.step);
+  Pump();
 }
 
 void GrpcCall::RefuseForSize() {
@@ -176,13 +221,14 @@ void GrpcCall::RunStep(const GrpcCallHandler::Step& step) {
 
 // What came whole and is parsed at once waits nowhere.
 void GrpcCall::CountHeld() {
-  const size_t held = reader_.held() + waiting_bytes_ + parsing_bytes_;
-  if (held == held_) return;
+  const size_t parsing = parsing_ == nullptr ? 0 : parsing_->bytes;
+  const size_t held = reader_.held() + waiting_bytes_ + parsing;
+  if (held == 0 && held_ == 0) return;
   const bool more = held > held_;
   connection_->held_bytes() += held - held_;  // wraps as it should
   held_ = held;
   if (!hold_) hold_.emplace(services_.bodies);
-  hold_->Resize(held);
+  hold_->Resize(held - parsing);
   if (more && (services_.bodies->over() || connection_->holds_too_much())) RefuseForSize();
 }
 
@@ -213,15 +259,14 @@ void GrpcCall::SendHeaders() {
 }
 
 void GrpcCall::Send(const google::protobuf::MessageLite& message, std::optional<TakenNote> note) {
-  if (!open()) return;
+  if (!open() || !too_large_.ok()) return;
   const size_t size = message.ByteSizeLong();
   if (size > services_.limits.max_send_bytes) {
-    // Not from inside the handler.
-    services_.executor.Post([self = shared_from_this(), size] {
-      self->Abort(absl::ResourceExhaustedError(
-          "Sent message larger than max (" + std::to_string(size) + " vs. " +
-          std::to_string(self->services_.limits.max_send_bytes) + ")"));
-    });
+    too_large_ = absl::ResourceExhaustedError(
+        "Sent message larger than max (" + std::to_string(size) + " vs. " +
+        std::to_string(services_.limits.max_send_bytes) + ")");
+    // Not from inside the handler, which may finish the call by itself before.
+    services_.executor.Post([self = shared_from_this()] { self->Abort(self->too_large_); });
     return;
   }
   SendHeaders();
@@ -249,6 +294,7 @@ void GrpcCall::Finish(const ApiError& error) {
 
 void GrpcCall::Finish(const absl::Status& status) {
   if (!open()) return;
+  if (status.ok() && !too_large_.ok()) return Finish(too_large_);
   finished_ = true;
   http2::Session& session = connection_->session();
   GrpcMetadata trailers;
@@ -265,6 +311,7 @@ void GrpcCall::Finish(const absl::Status& status) {
     session.End(stream_, ViewsOf(trailers));
   }
   ReleaseHeld();
+  AwaitTaker();
   connection_->WantsToSend();
 }
 
@@ -272,6 +319,8 @@ void GrpcCall::ReleaseHeld() {
   waiting_.clear();
   marks_.clear();
   waiting_bytes_ = 0;
+  if (parsing_ != nullptr) parsing_->wanted.store(false, std::memory_order_relaxed);
+  parsing_.reset();
   connection_->held_bytes() -= std::exchange(held_, 0);
   hold_.reset();
 }
@@ -287,9 +336,28 @@ void GrpcCall::Abort(const absl::Status& status) {
   Finish(status);
 }
 
-void GrpcCall::OnDeadline() {
-  deadline_timer_ = 0;
-  Abort(absl::DeadlineExceededError("Deadline Exceeded"));
+void GrpcCall::SetTimer(Micros due) {
+  if (timer_ != 0) services_.executor.Cancel(timer_);
+  timer_ = services_.executor.PostAt(due, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->OnTimer();
+  });
+}
+
+void GrpcCall::OnTimer() {
+  timer_ = 0;
+  if (open()) return Abort(absl::DeadlineExceededError("Deadline Exceeded"));
+  if (connection_ == nullptr || not_taken_ == 0) return;
+  http2::Session& session = connection_->session();
+  if (session.Queued(stream_) < not_taken_) return AwaitTaker();
+  services_.counters.http_write_timeouts.Add();
+  session.Reset(stream_, http2::ErrorCode::kCancel);
+  connection_->WantsToSend();
+}
+
+// What a client takes at once is gone before this is looked at.
+void GrpcCall::AwaitTaker() {
+  not_taken_ = connection_->session().Queued(stream_);
+  if (not_taken_ > 0) SetTimer(services_.executor.clock().Now() + services_.limits.write_timeout);
 }
 
 bool GrpcCall::drained() const { return open() && connection_->session().Queued(stream_) == 0; }
@@ -313,7 +381,7 @@ void GrpcCall::OnClosed() {
   if (connection_ == nullptr) return;
   const auto self = shared_from_this();
   if (!std::exchange(finished_, true)) Cancel();
-  if (deadline_timer_ != 0) services_.executor.Cancel(std::exchange(deadline_timer_, 0));
+  if (timer_ != 0) services_.executor.Cancel(std::exchange(timer_, 0));
   ReleaseHeld();
   connection_ = nullptr;
   handler_.reset();

@@ -5,11 +5,16 @@
 // head(), which never changes.
 //
 // Invariants:
-// 1. A handler is given one message at a time, never from inside one of its own functions. It is
-//    let go when the stream has ended, never from inside one of its own functions.
+// 1. A handler is given one message at a time, never from inside a step: what it does to read on
+//    takes effect behind it. From inside SetReading it may be, when nothing of it is under way. It
+//    is let go when the stream has ended, never from inside one of its own functions.
 // 2. After Finish, or OnCancelled, nothing that the handler does reaches the client.
 // 3. A method that takes one message is begun with it and refused a second one.
-// 4. Bytes of messages that wait count for the connection, and for all clients together.
+// 4. Bytes of messages that wait count for the connection until the call has ended, and for all
+//    clients together until they are let go: that of a call that has ended may be with the
+//    background.
+// 5. Nothing is unpacked on the event loop.
+// 6. A client that takes nothing of an answer that has ended, for write_timeout, has it no more.
 #pragma once
 
 #include <cstdint>
@@ -109,9 +114,20 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
     TakenNote note;
   };
 
+  struct Waiting {
+    std::string bytes;
+    http2::Encoding packing;
+
+    // An empty one takes memory too.
+    size_t held() const { return sizeof(Waiting) + bytes.size(); }
+  };
+  struct Parsing;
+
   bool TakeMessage(std::string_view message);  // false: the call has ended
   void Pump();
-  void Parse(std::string message);
+  void Parse(Waiting message);
+  void OnParsed(const Parsing& parsed);
+  void AbortReading(const absl::Status& status);
   void RunStep(const GrpcCallHandler::Step& step);
   void CountHeld();
   void ReleaseHeld();
@@ -120,22 +136,24 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void AddComeBack(const ApiError& error);
   void SendHeaders();
   void Cancel();
-  void OnDeadline();
+  void SetTimer(Micros due);
+  void OnTimer();
+  void AwaitTaker();
 
   GrpcServices& services_;
   GrpcConnection* connection_;  // nullptr once the stream has ended
   const http2::StreamId stream_;
   const GrpcCallHead head_;
   std::shared_ptr<GrpcCallHandler> handler_;
-  TimerId deadline_timer_ = 0;
+  TimerId timer_ = 0;  // the deadline's; once finished, of who takes the answer
 
   http2::MessageReader reader_;
-  std::deque<std::string> waiting_;  // messages for the handler
-  size_t waiting_bytes_ = 0;
-  size_t parsing_bytes_ = 0;     // of the message that is with the background
+  std::deque<Waiting> waiting_;  // messages for the handler
+  size_t waiting_bytes_ = 0;     // their held()
+  std::shared_ptr<Parsing> parsing_;  // the message that is with the background
   size_t unconsumed_ = 0;        // of the stream's window
   size_t held_ = 0;              // as counted
-  std::optional<BodyHold> hold_;
+  std::optional<BodyHold> hold_;  // but for parsing_, which counts itself
   uint64_t messages_ = 0;        // that have come
   bool many_messages_ = false;
   bool reading_ = true;
@@ -148,7 +166,9 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   std::deque<Mark> marks_;
   uint64_t sent_ = 0;  // bytes of messages
   bool headers_sent_ = false;
+  absl::Status too_large_;  // an answer was: the call ends so
   bool finished_ = false;
+  size_t not_taken_ = 0;  // of the answer, when it was looked at last
 };
 
 }  // namespace quire

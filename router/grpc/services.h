@@ -35,13 +35,13 @@ struct GrpcLimits {
   size_t max_send_bytes = 16u << 20;               // of one message
   size_t background_parse_bytes = 64u << 10;       // larger messages are parsed off the event loop
   size_t max_held_bytes = 64u << 20;               // of one connection's messages that wait
-  size_t max_total_body_bytes = 1u << 30;          // of all that wait, where no account is given
   uint32_t max_metadata_bytes = 16u << 10;         // of one call
   uint32_t max_concurrent_streams = 256;           // of one connection
   Micros idle_timeout = 75 * kMicrosPerSecond;     // of a connection without a call
   Micros keep_alive = 15 * kMicrosPerSecond;       // of silence, then a client is pinged
   Micros ping_timeout = 20 * kMicrosPerSecond;     // for a word after that
   Micros notice_timeout = 2 * kMicrosPerSecond;    // for calls under way when a client is left
+  Micros write_timeout = 30 * kMicrosPerSecond;    // a client takes nothing of what has ended
   Micros health_interval = 500 * kMicrosPerMilli;
   // Outputs of a choice that its client has had before the pipeline hears of it: TakenStepOf the
   // window.
@@ -62,7 +62,7 @@ struct GrpcServices {
   RequestLimits request_limits = {};
   std::string version = {};
   // Shared with the HTTP edge.
-  std::shared_ptr<BodyAccount> bodies = std::make_shared<BodyAccount>(limits.max_total_body_bytes);
+  std::shared_ptr<BodyAccount> bodies = std::make_shared<BodyAccount>(size_t{1} << 30);
   bool leaving = false;  // not ready any more, though it still serves
 
   // What a turn of the loop leaves to be done at its end, in one piece with what other calls leave:

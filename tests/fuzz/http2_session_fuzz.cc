@@ -46,6 +46,8 @@ class Witness final : public Handler {
     std::string_view message;
     while (reader.Next(bytes, message)) {
       if (message.size() > kMaxMessageBytes) std::abort();
+      const auto unpacked = Unpack(reader.packing(), message, kMaxMessageBytes);
+      if (unpacked.ok() && unpacked->size() > kMaxMessageBytes) std::abort();
       messages[stream] += std::string(message) + "|";
     }
     if (reader.held() > kMaxMessageBytes) std::abort();

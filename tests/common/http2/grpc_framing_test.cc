@@ -92,35 +92,46 @@ TEST(MessageReader, AMessageIsTakenByItself) {
   EXPECT_EQ(reader.Take(message), "y");
 }
 
-TEST(MessageReader, GzipAndDeflateAreUnpacked) {
+TEST(MessageReader, HowAMessageIsCompressedIsSaidAndItIsHandedOutAsItCame) {
+  const std::string bytes = Framed("packed", 1) + Framed("plain") + Framed("packed", 1);
+  for (const size_t step : {size_t{3}, bytes.size()}) {
+    MessageReader reader(100, Encoding::kDeflate);
+    std::vector<Encoding> packings;
+    for (size_t at = 0; at < bytes.size(); at += step) {
+      std::string_view rest = std::string_view(bytes).substr(at, step);
+      std::string_view message;
+      while (reader.Next(rest, message)) {
+        packings.push_back(reader.packing());
+        EXPECT_EQ(message, packings.size() == 2 ? "plain" : "packed");
+      }
+    }
+    EXPECT_EQ(packings, (std::vector<Encoding>{Encoding::kDeflate, Encoding::kIdentity,
+                                               Encoding::kDeflate}));
+  }
+}
+
+TEST(Unpack, GzipAndDeflateWithinTheLimit) {
   const std::string text = std::string(50'000, 'a') + "end";
   const std::array<std::pair<Encoding, int>, 2> ways = {
       {{Encoding::kGzip, 15 + 16}, {Encoding::kDeflate, 15}}};
   for (const auto& [encoding, bits] : ways) {
     const std::string packed = Packed(text, bits);
-    const std::string bytes = Framed(packed, 1) + Framed("plain") + Framed(packed, 1);
-    for (const size_t step : {size_t{3}, bytes.size()}) {
-      MessageReader reader(text.size(), encoding);
-      EXPECT_EQ(ReadAll(reader, bytes, step), (std::vector<std::string>{text, "plain", text}));
-    }
-    MessageReader bounded(text.size() - 1, encoding);
-    EXPECT_TRUE(ReadAll(bounded, bytes, bytes.size()).empty());
-    EXPECT_EQ(bounded.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(Unpack(encoding, packed, text.size()).value(), text);
+    EXPECT_EQ(Unpack(encoding, packed, text.size() - 1).status().code(),
+              absl::StatusCode::kResourceExhausted);
     for (const std::string& broken : {packed + "x", packed.substr(0, packed.size() - 1),
                                       std::string("no such thing")}) {
-      MessageReader reader(1 << 20, encoding);
-      EXPECT_TRUE(ReadAll(reader, Framed(broken, 1), 1 << 20).empty());
-      EXPECT_EQ(reader.status().code(), absl::StatusCode::kInternal);
+      EXPECT_EQ(Unpack(encoding, broken, 1 << 20).status().code(), absl::StatusCode::kInternal);
     }
+    EXPECT_EQ(Unpack(encoding, "", 10).value(), "");
   }
 }
 
-TEST(MessageReader, ABombGetsNoMoreMemoryThanTheLimit) {
+TEST(Unpack, ABombGetsNoMoreMemoryThanTheLimit) {
   const std::string bomb = Packed(std::string(8 << 20, 'b'), 15 + 16);
   ASSERT_LT(bomb.size(), 100'000u);
-  MessageReader reader(100'000, Encoding::kGzip);
-  EXPECT_TRUE(ReadAll(reader, Framed(bomb, 1), 1 << 20).empty());
-  EXPECT_EQ(reader.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Unpack(Encoding::kGzip, bomb, 100'000).status().code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(MessageReader, FlagsThatMeanNothingAreRefused) {

@@ -60,6 +60,8 @@ constexpr Limit kLimits[] = {
      "GrpcEdge.ConnectionsWithoutACallAreLeftAndOthersAreNot"},
     {"--slow-client-timeout", "quire_router_http_write_timeouts_total ",
      "HttpServer.AClientThatTakesNothingIsGivenUp"},
+    {"--slow-client-timeout", "quire_router_http_write_timeouts_total ",
+     "GrpcWire.AnAnswerThatIsNotTakenIsGivenUpOnceItHasEnded"},
     {"--max-requests-per-call", "quire_router_limit_refusals_total{limit=\"call_requests\"} ",
      "OipEdge.RequestsPastTheCallsLimitAreRefusedInIt"},
     {"--max-prompts", "quire_router_limit_refusals_total{limit=\"prompts\"} ", kRequests},

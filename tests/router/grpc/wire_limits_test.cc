@@ -125,11 +125,85 @@ TEST(GrpcWire, LargeMessagesAreReadBesideTheLoopAndCountMeanwhile) {
   client.Wait(2000);
   EXPECT_EQ(client.pipeline.seen.size(), 2u);
   EXPECT_EQ(client.answers[1].status(), "0");
-  client.Say(Call(5, large));
-  client.Say(Frame(wire::kReset, 0, 5, wire::Number(8, 4)));
-  EXPECT_EQ(client.services.bodies->bytes(), 0u);
+}
+
+TEST(GrpcWire, ALargeMessageWhoseCallHasEndedCountsUntilItIsLetGoAndIsNotRead) {
+  WireClient client;
+  LimitCounters read(client.metrics);  // counts what is read: each message is past a limit
+  client.services.request_limits.max_prompt_bytes = 1;
+  client.services.request_limits.counters = &read;
+  client.Hello();
+  const std::string large = GenerateBytes(3, std::string(100'000, 'a'));
+  client.Say(Call(1, large));
   client.Wait(2000);
-  EXPECT_EQ(client.pipeline.seen.size(), 2u) << "its client had left by then";
+  EXPECT_EQ(read.prompt_bytes.value(), 1u);
+  client.Say(Call(3, large));
+  client.Say(Frame(wire::kReset, 0, 3, wire::Number(8, 4)));
+  EXPECT_EQ(client.connection->calls(), 0u);
+  EXPECT_EQ(client.services.bodies->bytes(), large.size());
+  client.Wait(2000);
+  EXPECT_EQ(client.services.bodies->bytes(), 0u);
+  EXPECT_EQ(read.prompt_bytes.value(), 1u) << "its client had left by then";
+}
+
+constexpr char kReflection[] = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+const std::string kNoWindow = wire::Setting(4, 0);  // SETTINGS_INITIAL_WINDOW_SIZE
+
+// Five bytes of a stream's window each; while an answer waits, none of them is read.
+TEST(GrpcWire, MessagesWithoutBytesCountForWhatTheyTake) {
+  GrpcLimits limits;
+  limits.max_receive_bytes = 1000;
+  limits.max_held_bytes = 10'000;
+  WireClient client(limits);
+  client.Hello(kNoWindow);
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += Message("");
+  client.Say(Headers(1, Post(kReflection)) + Data(1, Message("") + many));
+  EXPECT_GE(client.connection->held_bytes(), 100 * sizeof(std::string));
+  EXPECT_EQ(client.counters.bodies_refused.value(), 0u);
+  client.Say(Data(1, many + many + many));
+  EXPECT_EQ(client.counters.bodies_refused.value(), 1u);
+  EXPECT_EQ(client.connection->held_bytes(), 0u);
+}
+
+std::string TokenizeCall(uint32_t stream) {
+  v1::TokenizeRequest request;
+  request.set_text(std::string(100, 'x'));
+  return Headers(stream, Post("/quire.v1.Inference/Tokenize")) +
+         Data(stream, Message(request.SerializeAsString()), kEndStream);
+}
+
+TEST(GrpcWire, AnAnswerThatIsNotTakenIsGivenUpOnceItHasEnded) {
+  GrpcLimits limits;
+  limits.write_timeout = kMicrosPerSecond;
+  WireClient client(limits);
+  client.Hello(kNoWindow);
+  client.Say(TokenizeCall(1));
+  client.Say(TokenizeCall(3));
+  for (int i = 0; i < 5; ++i) {
+    client.Wait(kMicrosPerSecond - 2000);
+    EXPECT_EQ(client.connection->calls(), i == 0 ? 2u : 1u);
+    client.Say(Frame(wire::kWindowUpdate, 0, 3, wire::Number(1, 4)));
+  }
+  EXPECT_EQ(client.answers[1].reset, 8) << "CANCEL";
+  EXPECT_EQ(client.counters.http_write_timeouts.value(), 1u);
+  client.Say(Frame(wire::kWindowUpdate, 0, 3, wire::Number(1 << 20, 4)));
+  EXPECT_EQ(client.answers[3].status(), "0") << "its client has taken of it each time";
+  client.Say(TokenizeCall(5) + Frame(wire::kWindowUpdate, 0, 5, wire::Number(1 << 20, 4)));
+  client.Wait(2 * kMicrosPerSecond);
+  EXPECT_EQ(client.answers[5].status(), "0");
+  EXPECT_EQ(client.counters.http_write_timeouts.value(), 1u);
+}
+
+TEST(GrpcWire, AnAnswerThatNoMessageMayHoldIsNoneWithoutIt) {
+  GrpcLimits limits;
+  limits.max_send_bytes = 10;
+  WireClient client(limits);
+  client.Hello();
+  client.Say(TokenizeCall(1));
+  EXPECT_EQ(client.answers[1].status(), "8");
+  EXPECT_EQ(client.answers[1].trailer("grpc-message").find("Sent message larger than max ("), 0u);
+  EXPECT_TRUE(client.answers[1].messages.empty());
 }
 
 std::string InferBytes(const std::string& id, size_t text_bytes) {

@@ -130,15 +130,44 @@ TEST(GrpcWire, CompressedMessagesAreTakenInTheEncodingThatWasSaid) {
   const std::string packed = Gzip(GenerateBytes());
   client.Say(Headers(1, Post(kGenerate, {{"grpc-encoding", "gzip"}})) +
              Data(1, Message(packed, '\1'), kEndStream));
+  EXPECT_TRUE(client.pipeline.seen.empty()) << "they are unpacked beside the loop, however small";
+  EXPECT_EQ(client.services.bodies->bytes(), packed.size());
+  client.Wait(2000);
   EXPECT_EQ(TextOf(client.answers[1]), "tok0 tok1 tok2");
   client.Say(Headers(3, Post(kGenerate)) + Data(3, Message(packed, '\1'), kEndStream));
   EXPECT_EQ(client.answers[3].status(), "13") << "no encoding was said";
   client.Say(Headers(5, Post(kGenerate, {{"grpc-encoding", "gzip"}})) +
              Data(5, Message("no gzip", '\1'), kEndStream));
+  client.Wait(2000);
   EXPECT_EQ(client.answers[5].status(), "13");
   client.Say(Headers(7, Post(kGenerate)) + Data(7, Message("", '\7'), kEndStream));
   EXPECT_EQ(client.answers[7].status(), "13") << "a prefix that is none";
   EXPECT_EQ(client.pipeline.seen.size(), 1u);
+}
+
+TEST(GrpcWire, CompressedMessagesAreHeldToTheLimitsOfWhatComesOutOfThem) {
+  constexpr size_t kTotal = 100'000;
+  GrpcLimits limits;
+  limits.max_receive_bytes = 200'000;
+  WireClient client(limits, kTotal);
+  client.Hello();
+  const auto call = [&](uint32_t stream, size_t bytes) {
+    client.Say(Headers(stream, Post(kGenerate, {{"grpc-encoding", "gzip"}})) +
+               Data(stream, Message(Gzip(GenerateBytes(3, std::string(bytes, 'a'))), '\1'),
+                    kEndStream));
+    client.Wait(2000);
+  };
+  call(1, kTotal - 100);
+  EXPECT_EQ(client.answers[1].status(), "0");
+  call(3, kTotal);
+  EXPECT_EQ(client.answers[3].status(), "14");
+  EXPECT_EQ(client.counters.bodies_refused.value(), 1u);
+  call(5, limits.max_receive_bytes);
+  EXPECT_EQ(client.answers[5].status(), "8");
+  EXPECT_EQ(client.answers[5].trailer("grpc-message"),
+            "Received message larger than max (more vs. 200000)");
+  EXPECT_EQ(client.counters.grpc_messages_too_large.value(), 1u);
+  EXPECT_EQ(client.services.bodies->bytes(), 0u);
 }
 
 TEST(GrpcWire, OneMessageIsTakenWhereOneIs) {
