@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kProgram = "quire-router";
 constexpr int kExitFailed = 1;
 
-// A connection over HTTP/2 takes three descriptors: the usual soft limit of 1,024 is too few.
+// A connection with TLS takes three descriptors: the usual soft limit of 1,024 is too few.
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

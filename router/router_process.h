@@ -1,7 +1,8 @@
 // The router's parts put together, from listening to leaving.
 //
 // Owner: main, on whose thread the event loop runs. Threads: the loop; two for tokenising,
-// templates and large bodies; gRPC's own; one for gRPC's shutdown at the end.
+// templates, large bodies and messages; two for the signatures of clients' TLS handshakes; those
+// of parts that are asked for (router/README.md).
 #pragma once
 
 #include <memory>

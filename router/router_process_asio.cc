@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "absl/synchronization/mutex.h"
 #include "common/json/json.h"
 #include "common/metrics/process_metrics.h"
 #include "common/runtime/asio_executor.h"
@@ -73,8 +72,8 @@ GrpcLimits GrpcLimitsOf(const RouterConfig& config) {
   limits.max_concurrent_streams = static_cast<uint32_t>(config.max_streams_per_connection);
   limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
   limits.keep_alive = MicrosOf(config.stream_keep_alive);
-  limits.write_timeout = MicrosOf(config.slow_client_timeout);
   limits.idle_timeout = MicrosOf(config.idle_timeout);
+  limits.write_timeout = MicrosOf(config.slow_client_timeout);
   limits.taken_step = TakenStepOf(static_cast<uint64_t>(config.window_tokens));
   limits.max_receive_bytes = static_cast<size_t>(config.max_body.value);
   limits.max_metadata_bytes = static_cast<uint32_t>(config.max_header.value);
@@ -205,10 +204,7 @@ struct RouterProcess::State {
 
 RouterProcess::RouterProcess(const RouterConfig& config, const trace::TraceSettings& tracing,
                              Logger& log)
-    : state_(std::make_unique<State>(config, tracing, log)) {
-  // Debian's Abseil follows the order of all locks, which each of them pays for.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-}
+    : state_(std::make_unique<State>(config, tracing, log)) {}
 
 RouterProcess::~RouterProcess() = default;
 
@@ -216,6 +212,7 @@ absl::Status RouterProcess::Start() { return state_->Start(); }
 
 int RouterProcess::Run() {
   state_->executor.Run();
+  state_->background.Stop();  // what it runs reads services, keys and methods
   state_->admin_front.reset();
   state_->front.reset();
   state_->grpc.reset();

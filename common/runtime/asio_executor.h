@@ -61,12 +61,16 @@ class RealRng final : public Rng {
   uint64_t state_;
 };
 
-// A few threads with one bounded queue.
+// A few threads with one bounded queue. What `work` holds is let go before `done` is posted: what
+// both hold ends on the executor.
 class ThreadBackground final : public Background {
  public:
   ThreadBackground(Executor& executor, int threads, size_t max_queued);
-  ~ThreadBackground() override;  // waits for what runs, drops what is queued
+  ~ThreadBackground() override;
   bool Run(std::function<void()> work, std::function<void()> done) override;
+  // Waits for what runs and drops what is queued; Run is false from then on. Before what work reads
+  // goes; as often as one likes, by one thread.
+  void Stop();
 
  private:
   struct State;

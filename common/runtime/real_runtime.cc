@@ -52,6 +52,7 @@ struct ThreadBackground::State {
         jobs.pop_front();
       }
       job.work();
+      job.work = nullptr;  // what `done` holds too has its end where that runs
       executor->Post(std::move(job.done));
     }
   }
@@ -67,19 +68,24 @@ ThreadBackground::ThreadBackground(Executor& executor, int threads, size_t max_q
   }
 }
 
-ThreadBackground::~ThreadBackground() {
+ThreadBackground::~ThreadBackground() { Stop(); }
+
+void ThreadBackground::Stop() {
+  std::deque<State::Job> dropped;  // outside the lock: what ends with them may do anything
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
     state_->stopping = true;
+    dropped.swap(state_->jobs);
   }
   state_->ready.notify_all();
   for (std::thread& thread : state_->threads) thread.join();
+  state_->threads.clear();
 }
 
 bool ThreadBackground::Run(std::function<void()> work, std::function<void()> done) {
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
-    if (state_->jobs.size() >= state_->max_queued) return false;
+    if (state_->stopping || state_->jobs.size() >= state_->max_queued) return false;
     state_->jobs.push_back({std::move(work), std::move(done)});
   }
   state_->ready.notify_one();

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <future>
+#include <memory>
 #include <thread>
 
 #include "common/runtime/asio_executor.h"
@@ -98,6 +100,52 @@ TEST(ThreadBackground, RefusesWhenItsQueueIsFullAndReportsBackOnTheExecutor) {
   release.set_value();
   executor.Run();
   EXPECT_EQ(done, 3);
+}
+
+TEST(ThreadBackground, OnceStoppedItRunsNothingAndHasLetGoOfAll) {
+  AsioExecutor executor;
+  ThreadBackground background(executor, 1, 10);
+  std::promise<void> started;
+  bool ended = false;
+  ASSERT_TRUE(background.Run(
+      [&] {
+        started.set_value();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        ended = true;
+      },
+      [] {}));
+  started.get_future().wait();
+  const auto queued = std::make_shared<int>(0);
+  ASSERT_TRUE(background.Run([queued] { FAIL() << "it is dropped"; }, [queued] {}));
+  background.Stop();
+  EXPECT_TRUE(ended) << "what runs is waited for";
+  EXPECT_EQ(queued.use_count(), 1);
+  EXPECT_FALSE(background.Run([] {}, [] {}));
+  background.Stop();
+}
+
+// Looks, when it is given something, whether `held` is still there.
+class Witness final : public Executor {
+ public:
+  void Post(std::function<void()>) override { was_held.set_value(!held.expired()); }
+  TimerId PostAt(Micros, std::function<void()>) override { return 0; }
+  bool Cancel(TimerId) override { return false; }
+  const Clock& clock() const override { return clock_; }
+
+  std::weak_ptr<int> held;
+  std::promise<bool> was_held;
+
+ private:
+  RealClock clock_;
+};
+
+TEST(ThreadBackground, WhatWorkHoldsIsLetGoBeforeItIsReported) {
+  Witness executor;
+  ThreadBackground background(executor, 1, 1);
+  auto token = std::make_shared<int>(0);
+  executor.held = token;
+  ASSERT_TRUE(background.Run([token = std::move(token)] {}, [] {}));
+  EXPECT_FALSE(executor.was_held.get_future().get());
 }
 
 TEST(RealFiles, ReadsWithinTheLimitAndNamesThePath) {
