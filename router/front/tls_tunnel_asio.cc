@@ -5,12 +5,12 @@
 #include <sys/socket.h>
 
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/runtime/must_wait_asio.h"
 
 namespace quire {
 namespace {
@@ -21,11 +21,6 @@ using boost::system::error_code;
 constexpr size_t kChunkBytes = 16u << 10;  // a record of TLS holds no more
 constexpr int kPairBufferBytes = 32 << 10;
 constexpr int kMaxStepsPerTurn = 16;  // then other connections have their turn
-
-bool MustWait(const error_code& error) {
-  return error == asio::error::would_block || error == asio::error::try_again ||
-         error == asio::error::interrupted;
-}
 
 }  // namespace
 

@@ -3,13 +3,13 @@
 #include <sys/socket.h>
 
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 
 #include <cerrno>
 #include <utility>
 
 #include "common/check.h"
+#include "common/runtime/must_wait_asio.h"
 
 namespace quire {
 namespace {
@@ -21,11 +21,6 @@ constexpr size_t kReadChunkBytes = 64u << 10;
 constexpr size_t kMaxOutBytes = 64u << 10;
 constexpr size_t kKeptOutBytes = 16u << 10;  // by a socket that has nothing to send
 constexpr int kMaxStepsPerTurn = 16;         // then other connections have their turn
-
-bool MustWait(const error_code& error) {
-  return error == asio::error::would_block || error == asio::error::try_again ||
-         error == asio::error::interrupted;
-}
 
 }  // namespace
 

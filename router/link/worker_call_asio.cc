@@ -114,8 +114,7 @@ void WorkerCall::Cancel() {
 void WorkerCall::OnConnected() {
   const auto self = shared_from_this();
   connected_ = true;
-  Flush();
-  Read();
+  OnReady();
 }
 
 void WorkerCall::OnNotConnected(const absl::Status& why) {
@@ -124,6 +123,7 @@ void WorkerCall::OnNotConnected(const absl::Status& why) {
   Settle();
 }
 
+// In this order: what a read answers leaves with what was to be sent.
 void WorkerCall::OnReady() {
   const auto self = shared_from_this();
   Read();
@@ -263,6 +263,7 @@ void WorkerCall::WatchLater() {
 }
 
 void WorkerCall::WatchWrites() {
+  if (!connected_) return;
   const bool moves = PendingBytes() == 0 || left_ >= kWriteStepBytes;
   if (moves) left_ = 0;
   blocked_turns_ = moves ? 0 : blocked_turns_ + 1;

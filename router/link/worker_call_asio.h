@@ -8,8 +8,8 @@
 //  2. What has been read is handed on at once; a loop that is busy reads no further, and the
 //     windows bound what the worker can have under way.
 //  3. A call of which too little leaves for kWriteBlockedTurns ends, and so does one whose worker
-//     answers no ping. Both are counted in turns of a timer, so that a loop that runs late is not
-//     taken for a worker that does.
+//     answers no ping. Both are counted in turns of a timer, once there is a connection, so that a
+//     loop that runs late is not taken for a worker that does.
 //  4. The receiver hears of the end once, and of nothing after it or after Cancel. No callback
 //     comes from inside a call.
 #pragma once
@@ -90,7 +90,6 @@ class WorkerCall final : public std::enable_shared_from_this<WorkerCall>,
   void FlushLater();
   void Flush();
   bool FillOut();
-  void ReadLater();
   void Read();
   bool TakeBytes(std::string_view bytes);
   void WatchLater();

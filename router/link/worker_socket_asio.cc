@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/runtime/must_wait_asio.h"
 #include "router/core/target.h"
 
 namespace quire {
@@ -77,7 +78,7 @@ void WorkerSocket::TryNext() {
   socket_.set_option(tcp::no_delay(true), error);
   ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnansweredMs,
                sizeof(kUnansweredMs));
-  SetDeadline(kConnectTimeout);
+  SetDeadline(ConnectTimeoutOf(endpoints_.size()));
   socket_.async_connect(endpoint,
                         [self = shared_from_this()](const Error& tried) { self->Tried(tried); });
 }
@@ -188,7 +189,7 @@ WorkerSocket::Outcome WorkerSocket::Read(char* at, size_t most, size_t& moved) {
   }
   Error error;
   moved = socket_.read_some(asio::buffer(at, most), error);
-  if (error == asio::error::would_block) return Outcome::kRead;
+  if (MustWait(error)) return Outcome::kRead;
   return OutcomeOf(error);
 }
 
@@ -202,7 +203,7 @@ WorkerSocket::Outcome WorkerSocket::Write(std::string_view bytes, size_t& moved)
   }
   Error error;
   moved = socket_.write_some(asio::buffer(bytes.data(), bytes.size()), error);
-  if (error == asio::error::would_block) return Outcome::kWrite;
+  if (MustWait(error)) return Outcome::kWrite;
   return OutcomeOf(error);
 }
 

@@ -3,12 +3,14 @@
 //
 // Owner: a WorkerCall, and its own pending operations (a shared_ptr in each). Event loop only.
 //  1. Nothing waits on the event loop: names are looked up by the resolver's threads.
-//  2. Connecting to an address, and a handshake, have a deadline each.
+//  2. Connecting to an address, and a handshake, have a deadline each. All addresses that do not
+//     answer are passed in kConnectTimeoutOfAll, before a link gives up its worker's Hello.
 //  3. After Close nothing is called back. No callback comes from inside a call.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,9 +23,15 @@
 
 namespace quire {
 
-inline constexpr Micros kConnectTimeout = 2 * kMicrosPerSecond;  // of each address
+inline constexpr Micros kConnectTimeout = 2 * kMicrosPerSecond;  // at most, of each address
+inline constexpr Micros kConnectTimeoutOfAll = 4 * kMicrosPerSecond;  // of which each has its share
 inline constexpr Micros kWorkerHandshakeTimeout = 5 * kMicrosPerSecond;
 inline constexpr size_t kMaxWorkerAddresses = 16;  // of one name that are tried
+
+// Of each of so many addresses, at least one.
+constexpr Micros ConnectTimeoutOf(size_t addresses) {
+  return std::min(kConnectTimeout, kConnectTimeoutOfAll / static_cast<Micros>(addresses));
+}
 
 class WorkerSocket final : public std::enable_shared_from_this<WorkerSocket> {
  public:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/http2/grpc_framing.h"
+#include "router/link/link.h"
 #include "tests/router/link/raw_worker.h"
 
 namespace quire {
@@ -25,12 +26,16 @@ class FakeResolver final : public Resolver {
  public:
   explicit FakeResolver(Executor& executor) : executor_(executor) {}
   void Resolve(const std::string& host, Done done) override {
-    executor_.Post([answer = names[host], done = std::move(done)] {
+    if (silent) return;
+    executor_.Post([this, answer = names[host], done = std::move(done)] {
       if (answer.empty()) return done(absl::UnavailableError("nobody knows it"));
       done(answer);
+      if (then) then();
     });
   }
   std::map<std::string, std::vector<std::string>> names;
+  std::function<void()> then;  // who asked is connecting
+  bool silent = false;
 
  private:
   Executor& executor_;
@@ -279,6 +284,45 @@ TEST_F(WorkerCallTest, ASilentWorkerIsAskedTwiceAndNoMoreUntilSomethingIsSent) {
   executor.Run();
   EXPECT_FALSE(ended.has_value()) << *ended;
   EXPECT_EQ(pings, kMaxPingsWithoutData);
+}
+
+// Nothing else may come for a long time.
+TEST_F(WorkerCallTest, WhatAWorkerSaysFirstIsAnsweredByTheFirstBytes) {
+  namespace asio = boost::asio;
+  using asio::ip::tcp;
+  const std::string settings("\0\0\0\4\0\0\0\0\0", 9), acknowledged("\0\0\0\4\1\0\0\0\0", 9);
+  tcp::acceptor acceptor(executor.context(), tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  tcp::socket worker(executor.context());
+  std::string bytes(64u << 10, '\0');
+  resolver->names["worker"] = {"127.0.0.1"};
+  resolver->then = [&] {
+    acceptor.accept(worker);
+    asio::write(worker, asio::buffer(settings));
+    worker.async_read_some(asio::buffer(bytes), [&](const auto&, size_t size) {
+      bytes.resize(size);
+      executor.Stop();
+    });
+  };
+  Dial("worker:" + std::to_string(acceptor.local_endpoint().port()));
+  executor.Run();
+  EXPECT_NE(bytes.find(acknowledged), std::string::npos);
+}
+
+TEST_F(WorkerCallTest, AWorkerThatIsNotConnectedYetIsNotSaidNotToRead) {
+  world->turn = kMicrosPerMilli;
+  resolver->silent = true;
+  Dial("worker:1", 10 * kWriteBlockedTurns * kMicrosPerMilli);
+  call->Write("x");
+  executor.Run();
+  EXPECT_EQ(ended->code(), absl::StatusCode::kDeadlineExceeded) << *ended;
+}
+
+TEST(ConnectTimeout, AddressesThatDoNotAnswerArePassedBeforeTheLinkGivesUp) {
+  EXPECT_EQ(ConnectTimeoutOf(1), kConnectTimeout);
+  for (size_t count = 1; count <= kMaxWorkerAddresses; ++count) {
+    const Micros all = ConnectTimeoutOf(count) * static_cast<Micros>(count);
+    EXPECT_LT(all, LinkOptions().hello_timeout_ms * kMicrosPerMilli) << count;
+  }
 }
 
 TEST_F(WorkerCallTest, ADeadlineEndsTheCall) {
