@@ -206,9 +206,4 @@ size_t Session::open_streams() const { return state_->streams.size(); }
 
 uint64_t Session::streams_refused() const { return state_->refused; }
 
-uint32_t Session::peer_max_concurrent_streams() const {
-  return nghttp2_session_get_remote_settings(state_->session,
-                                             NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
-}
-
 }  // namespace quire::http2

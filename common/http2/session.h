@@ -1,14 +1,16 @@
 // One HTTP/2 connection (RFC 9113), client or server, over bytes alone: what the peer sent goes in
-// by Receive, what is to be sent to it comes out of Send. No socket, no clock, no thread.
+// by Receive, what is to be sent to it comes out of Send. No socket, no thread, and no clock but
+// that of nghttp2's limit on resets.
 //
-// The wire itself is nghttp2's work, whose types stay in session.cc. Owner: whoever has the
-// connection's socket; one thread. Callbacks come from inside Receive and Send; they may call
-// everything of the session but Receive, Send and its destructor.
+// The wire itself is nghttp2's work, whose types stay in session_state.h and the two files behind
+// it. Owner: whoever has the connection's socket; one thread. Callbacks come from inside Receive
+// and Send; they may call everything of the session but Receive, Send and its destructor.
 //
 // Invariants:
 // 1. Any split of the received bytes means the same.
 // 2. A stream's callbacks come as OnHeaders, OnData*, (OnHeaders of trailers)?, OnEnd?, then
-//    OnClosed once; nothing follows. What is asked of a stream that is closed does nothing.
+//    OnClosed once; nothing follows. A stream of which nothing was told may still be told closed.
+//    What is asked of a stream that is closed does nothing.
 // 3. A window opens again only by Consume*: a reader that does not consume slows its peer down, and
 //    what the peer can have under way is bounded by the windows of Settings. What a closed stream
 //    has not consumed of the connection's window is given back by itself.
@@ -158,8 +160,6 @@ class Session {
 
   size_t open_streams() const;
   uint64_t streams_refused() const;  // of a client, beyond max_concurrent_streams
-  // What the peer announced: streams that we may have open (client).
-  uint32_t peer_max_concurrent_streams() const;
 
  private:
   struct State;

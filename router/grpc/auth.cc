@@ -10,9 +10,10 @@ Credentials CredentialsOf(const GrpcCallHead& head) {
           head.Count("authorization") > 1 || head.Count("x-quire-tenant") > 1};
 }
 
-}  // namespace
-
+// Calls that need no key: probes.
 bool IsOpenCall(std::string_view path) { return path.starts_with("/grpc.health.v1.Health/"); }
+
+}  // namespace
 
 std::optional<absl::Status> CheckKey(const GrpcCallHead& head, KeyRing* keys) {
   if (keys == nullptr || !keys->required() || IsOpenCall(head.path)) return std::nullopt;

@@ -15,10 +15,7 @@
 
 namespace quire {
 
-// Calls that need no key: probes.
-bool IsOpenCall(std::string_view path);
-
-// Why a call may not come in. `keys`: nullptr lets everyone in.
+// Why a call may not come in; probes need no key. `keys`: nullptr lets everyone in.
 std::optional<absl::Status> CheckKey(const GrpcCallHead& head, KeyRing* keys);
 
 // nullptr where no keys are configured. Counts the call for its tenant.

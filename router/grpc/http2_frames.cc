@@ -19,9 +19,6 @@ bool Http2Frames::Next(std::string_view& bytes, Http2Frame& frame) {
     frame.length = uint32_t{header_[0]} << 16 | uint32_t{header_[1]} << 8 | header_[2];
     frame.type = header_[3];
     frame.flags = header_[4];
-    frame.stream = (uint32_t{header_[5]} << 24 | uint32_t{header_[6]} << 16 |
-                    uint32_t{header_[7]} << 8 | header_[8]) &
-                   0x7FFFFFFFu;
     payload_left_ = frame.length;
     return true;
   }

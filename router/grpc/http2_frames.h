@@ -23,7 +23,6 @@ struct Http2Frame {
   static constexpr uint8_t kEndHeaders = 0x4;
 
   uint32_t length = 0;
-  uint32_t stream = 0;
   uint8_t type = 0;
   uint8_t flags = 0;
 };

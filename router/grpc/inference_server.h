@@ -41,7 +41,6 @@ class InferenceServer {
   void Shutdown(Micros grace, std::function<void()> done);
   // Ends the calls that Shutdown waits for.
   void CancelCalls();
-  size_t connections() const;
 
  private:
   struct State;

@@ -81,8 +81,6 @@ void InferenceServer::Adopt(int fd, std::string first_bytes, std::function<void(
   if (state_->shut_down) connection->Leave();
 }
 
-size_t InferenceServer::connections() const { return state_->sockets.size(); }
-
 void InferenceServer::State::Closed(uint64_t number) {
   sockets.erase(number);
   if (!sockets.empty() || !shut_down) return;

@@ -1,19 +1,25 @@
 #include "router/grpc/services.h"
 
+#include <memory>
 #include <utility>
 
 namespace quire {
 namespace {
 
-void PostTurnEnd(GrpcServices& services) {
-  if (std::exchange(services.turn_end->posted, true)) return;
+using TurnEnd = GrpcServices::TurnEnd;
+
+void PostTurnEnd(Executor& executor, const std::shared_ptr<TurnEnd>& turn_end) {
+  if (std::exchange(turn_end->posted, true)) return;
   // The services may have gone by then, and with them what was left to be done.
-  services.executor.Post([weak = std::weak_ptr(services.turn_end)] {
-    const std::shared_ptr<GrpcServices::TurnEnd> end = weak.lock();
+  executor.Post([&executor, weak = std::weak_ptr(turn_end)] {
+    const std::shared_ptr<TurnEnd> end = weak.lock();
     if (end == nullptr) return;
-    end->posted = false;
     for (const auto& one : std::exchange(end->after_turn, {})) one();
-    for (const auto& one : std::exchange(end->flushes, {})) one();
+    // What calls have just written leaves in this turn: it needs no further one.
+    end->posted = false;
+    const auto flushes = std::exchange(end->flushes, {});
+    if (!end->after_turn.empty()) PostTurnEnd(executor, end);
+    for (const auto& one : flushes) one();
   });
 }
 
@@ -21,12 +27,12 @@ void PostTurnEnd(GrpcServices& services) {
 
 void GrpcServices::AfterTurn(std::function<void()> work) {
   turn_end->after_turn.push_back(std::move(work));
-  PostTurnEnd(*this);
+  PostTurnEnd(executor, turn_end);
 }
 
 void GrpcServices::Flush(std::function<void()> work) {
   turn_end->flushes.push_back(std::move(work));
-  PostTurnEnd(*this);
+  PostTurnEnd(executor, turn_end);
 }
 
 }  // namespace quire

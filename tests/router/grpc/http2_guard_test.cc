@@ -90,8 +90,8 @@ TEST(Http2Guard, PingsThatAnswerWhatWasSentPassAndThoseForNothingAreHeldToTheRat
   GuardLimits limits;
   limits.pings = {1, 5};
   const std::string ping = Frame(kPing, 0, 0, 8);
-  const Http2Frame frames[] = {{.length = 20, .stream = 1, .type = kData},
-                               {.length = 20, .stream = 1, .type = kHeaders},
+  const Http2Frame frames[] = {{.length = 20, .type = kData},
+                               {.length = 20, .type = kHeaders},
                                {.length = 8, .type = kPing}};
   for (const Http2Frame& sent : frames) {
     Http2Guard guard(limits, 0);
@@ -108,8 +108,8 @@ TEST(Http2Guard, PingsThatAnswerWhatWasSentPassAndThoseForNothingAreHeldToTheRat
   ASSERT_EQ(guard.Inspect(kPreface, 0), nullptr);
   guard.Sent({.length = 8, .type = kPing, .flags = Http2Frame::kAcknowledged});
   guard.Sent({.length = 0, .type = kSettings, .flags = Http2Frame::kAcknowledged});
-  guard.Sent({.length = 4, .stream = 1, .type = kWindowUpdate});
-  guard.Sent({.length = 4, .stream = 1, .type = kReset});
+  guard.Sent({.length = 4, .type = kWindowUpdate});
+  guard.Sent({.length = 4, .type = kReset});
   EXPECT_EQ(guard.Inspect(Repeat(ping, 5), 0), nullptr);
   EXPECT_STREQ(guard.Inspect(ping, 0), "pings");
 }
