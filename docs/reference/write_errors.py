@@ -12,6 +12,8 @@ TARGET = ROOT / "docs" / "reference" / "errors.md"
 CODES = {
     "invalid_request": ("the request as a whole cannot be read or contradicts itself", "mend it"),
     "invalid_value": ("the field named in `param` is wrong, or asks for what is not served", "mend that field"),
+    "context_length_exceeded": ("prompt or chat has more tokens than the model's context holds with an answer; the message has the numbers",
+                                "send less, or set `truncate_prompt_tokens`"),
     "bad_request": ("not HTTP as it should be: version, framing, Host, the target", "mend the client"),
     "invalid_api_key": ("no key, or one that the router does not know", "give a key"),
     "permission_denied": ("the key may not do that (another tenant's name)", "use another key"),
@@ -107,7 +109,7 @@ def codes_of_kinds():
     found = cases(body("router/http/errors.cc", "std::string_view CodeOf("), "ApiCode")
     names = {k: [n for n in re.findall(r'"(\w+)"', v) if n != "model"] for k, v in found.items()}
     # Reasons of their own, where the code says too little.
-    text = text_of("router/dispatch/refusal.cc")
+    text = text_of("router/dispatch/refusal.cc") + text_of("router/chat/sampling.cc")
     for constant, name in re.findall(r'constexpr std::string_view (k\w+) = "(\w+)";', text):
         for kind in set(re.findall(rf"ApiCode::k(\w+),[^;]*?\b{constant}\}}", text, re.S)):
             names[kind].append(name)

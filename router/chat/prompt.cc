@@ -40,26 +40,23 @@ Result<std::vector<TokenId>> EncodeChat(const ModelText& text, const ChatPrompt&
 Result<std::vector<TokenId>> EncodeAny(const ModelText& text, const Prompt& prompt,
                                        const PromptOptions& options) {
   if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return EncodeChat(text, *chat, options);
+  const std::string_view field = PromptField(prompt);
   if (const auto* plain = std::get_if<TextPrompt>(&prompt)) {
-    if (auto error = CheckSize("prompt", plain->text.size(), options.limits)) return *error;
-    return Encode(text, plain->text, plain->add_special_tokens, "prompt");
+    if (auto error = CheckSize(field, plain->text.size(), options.limits)) return *error;
+    return Encode(text, plain->text, plain->add_special_tokens, field);
   }
   const std::vector<TokenId>& ids = std::get<TokenPrompt>(prompt).ids;
-  if (auto error = CheckSize("prompt", ids.size() * sizeof(TokenId), options.limits)) return *error;
+  if (auto error = CheckSize(field, ids.size() * sizeof(TokenId), options.limits)) return *error;
   for (const TokenId id : ids) {
     if (id >= 0 && static_cast<uint32_t>(id) < options.vocab_size) continue;
-    return InvalidField("prompt", "token id " + std::to_string(id) +
-                                      " is outside the vocabulary [0, " +
-                                      std::to_string(options.vocab_size) + ")");
+    return InvalidField(field, "token id " + std::to_string(id) +
+                                   " is outside the vocabulary [0, " +
+                                   std::to_string(options.vocab_size) + ")");
   }
   return ids;
 }
 
 }  // namespace
-
-std::string_view PromptField(const Prompt& prompt) {
-  return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
-}
 
 Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& prompt,
                                          const PromptOptions& options) {

@@ -36,7 +36,4 @@ Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& pr
 Result<std::vector<std::vector<TokenId>>> BuildBadWords(const ModelText& text,
                                                         const std::vector<std::string>& words);
 
-// The client's name for the prompt's field.
-std::string_view PromptField(const Prompt& prompt);
-
 }  // namespace quire

@@ -13,6 +13,7 @@ namespace quire {
 namespace {
 
 constexpr int32_t kCompletionMaxTokens = 16;
+constexpr std::string_view kContextLengthExceeded = "context_length_exceeded";
 
 bool Serves(const ModelFacts& model, std::string_view feature) {
   return std::find(model.features.begin(), model.features.end(), feature) != model.features.end();
@@ -52,6 +53,16 @@ void SetNumbers(const SamplingOptions& options, const GenerationSettings& defaul
   params.frequency_penalty = options.frequency_penalty.value_or(0.0f);
   params.presence_penalty = options.presence_penalty.value_or(0.0f);
   params.min_tokens = options.min_tokens.value_or(0);
+}
+
+ApiError TooLong(const PromptSize& prompt, const ModelFacts& model) {
+  const std::string field(prompt.field);
+  return ApiError{ApiCode::kInvalidArgument,
+                  field + ": has " + std::to_string(prompt.tokens) +
+                      " tokens, and the context of model " + model.name + " holds " +
+                      std::to_string(model.max_model_len) + " with the answer: send at most " +
+                      std::to_string(model.max_model_len - 1),
+                  field, 0, kContextLengthExceeded};
 }
 
 // The first parameter that is set to something and that the workers do not list.
@@ -207,22 +218,18 @@ Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
   return params;
 }
 
-Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, size_t prompt_tokens,
+Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, const PromptSize& prompt,
                                  const ModelFacts& model, bool rest_of_context) {
-  const std::string context =
-      "the context of " + std::to_string(model.max_model_len) + " tokens of model " + model.name;
-  if (prompt_tokens >= model.max_model_len) {
-    return InvalidField("prompt", "has " + std::to_string(prompt_tokens) +
-                                      " tokens; with at least one to answer it must fit " +
-                                      context);
-  }
-  const int32_t rest = static_cast<int32_t>(model.max_model_len - prompt_tokens);
+  if (prompt.tokens >= model.max_model_len) return TooLong(prompt, model);
+  const int32_t rest = static_cast<int32_t>(model.max_model_len - prompt.tokens);
   if (!options.max_tokens) return rest_of_context ? rest : std::min(rest, kCompletionMaxTokens);
   if (*options.max_tokens < 0 || *options.max_tokens > rest) {
     return InvalidField("max_tokens", "is " + std::to_string(*options.max_tokens) +
-                                          "; the prompt of " + std::to_string(prompt_tokens) +
-                                          " tokens leaves [1, " + std::to_string(rest) + "] of " +
-                                          context);
+                                          "; the prompt of " + std::to_string(prompt.tokens) +
+                                          " tokens leaves [1, " + std::to_string(rest) +
+                                          "] of the context of " +
+                                          std::to_string(model.max_model_len) +
+                                          " tokens of model " + model.name);
   }
   return *options.max_tokens;
 }

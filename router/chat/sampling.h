@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/sampling_params.h"
@@ -34,9 +35,16 @@ Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
                                        const GenerationSettings& defaults, const ModelFacts& model,
                                        const RouterLimits& limits, uint64_t fresh_seed);
 
+// Of a prompt that is tokens.
+struct PromptSize {
+  size_t tokens = 0;
+  std::string_view field = "prompt";  // of the client
+};
+
 // max_tokens for a prompt of this length: the client's, or 16, or with `rest_of_context` all that
-// is left. The prompt leaves room for one token at least.
-Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, size_t prompt_tokens,
+// is left. The prompt leaves room for one token at least, or is refused as clients of OpenAI know
+// it: "context_length_exceeded".
+Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, const PromptSize& prompt,
                                  const ModelFacts& model, bool rest_of_context);
 
 }  // namespace quire

@@ -66,15 +66,19 @@ struct SamplingOptions {
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
 };
 
+// `field` is what the client's protocol calls it, a literal.
 struct TextPrompt {
   std::string text;
   bool add_special_tokens = true;
+  std::string_view field = "prompt";
 };
 struct TokenPrompt {
   std::vector<TokenId> ids;
+  std::string_view field = "prompt";
 };
 // A conversation in OpenAI's shape, as JSON text checked to be a list of objects.
 struct ChatPrompt {
+  static constexpr std::string_view field = "messages";
   std::string messages_json;
   std::string tools_json;            // empty: none
   std::string template_kwargs_json;  // empty: none
@@ -83,6 +87,9 @@ struct ChatPrompt {
   bool add_special_tokens = false;
 };
 using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
+inline std::string_view PromptField(const Prompt& prompt) {
+  return std::visit([](const auto& one) { return one.field; }, prompt);
+}
 
 struct ResumeRequest {
   uint64_t seed = 0;

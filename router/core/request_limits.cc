@@ -44,8 +44,7 @@ std::optional<ApiError> CheckPromptSize(const Prompt& prompt, const RequestLimit
   if (text != nullptr) bytes = text->text.size();
   if (chat != nullptr) bytes = chat->messages_json.size() + chat->tools_json.size();
   if (bytes <= limits.max_prompt_bytes) return std::nullopt;
-  ApiError error = PastLimit(text != nullptr ? "prompt" : "messages", "--max-prompt-bytes",
-                             limits.max_prompt_bytes,
+  ApiError error = PastLimit(PromptField(prompt), "--max-prompt-bytes", limits.max_prompt_bytes,
                              limits.counters ? &limits.counters->prompt_bytes : nullptr);
   error.code = ApiCode::kTooLarge;
   return error;

@@ -224,13 +224,13 @@ Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out,
   if (auto problem = ReadCommon(in, in.echo(), out)) return problem;
   if (in.prompt_case() == v1::GenerateRequest::kText) {
     if (in.text().empty()) return Bad("text", "must not be empty; give at least one character");
-    TextPrompt prompt{in.text(), true};
+    TextPrompt prompt{in.text(), true, "text"};
     if (in.has_add_special_tokens()) prompt.add_special_tokens = in.add_special_tokens();
     out.prompt = std::move(prompt);
     return CheckLimits(out, limits);
   }
   if (in.prompt_case() == v1::GenerateRequest::kTokenIds) {
-    TokenPrompt prompt;
+    TokenPrompt prompt{{}, "token_ids"};
     if (in.token_ids().ids().empty()) {
       return Bad("token_ids", "must not be empty; give at least one token");
     }
@@ -252,7 +252,7 @@ Problem FromProto(const v1::ChatRequest& in, GenerateRequest& out, const Request
 
 Problem FromProto(const v1::TokenizeRequest& in, Prompt& out, const RequestLimits& limits) {
   if (in.input_case() == v1::TokenizeRequest::kText) {
-    TextPrompt prompt{in.text(), true};
+    TextPrompt prompt{in.text(), true, "text"};
     if (in.has_add_special_tokens()) prompt.add_special_tokens = in.add_special_tokens();
     out = std::move(prompt);
     return CheckPromptSize(out, limits);

@@ -35,7 +35,7 @@ Problem ReadText(const InputTensor& tensor, Draft& draft) {
   if (!IsValidUtf8(text.value())) return InvalidField(tensor.name, "must be UTF-8");
   if (draft.has_prompt) return InvalidField(tensor.name, "give text_input or input_ids, not both");
   draft.has_prompt = true;
-  draft.out.generate.prompt = TextPrompt{std::string(text.value()), true};
+  draft.out.generate.prompt = TextPrompt{std::string(text.value()), true, "text_input"};
   return std::nullopt;
 }
 
@@ -44,7 +44,7 @@ Problem ReadIds(const InputTensor& tensor, Draft& draft) {
   if (!ids.ok()) return ids.error();
   if (draft.has_prompt) return InvalidField(tensor.name, "give text_input or input_ids, not both");
   draft.has_prompt = true;
-  draft.out.generate.prompt = TokenPrompt{std::move(ids.value())};
+  draft.out.generate.prompt = TokenPrompt{std::move(ids.value()), "input_ids"};
   return std::nullopt;
 }
 

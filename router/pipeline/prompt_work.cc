@@ -68,6 +68,7 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
   request.wanted = std::make_shared<const bool>(true);
   work->wanted = request.wanted;
   work->text = request.model.text;
+  request.prompt_field = PromptField(request.ask.prompt);
   work->prompt = std::move(request.ask.prompt);
   work->hold = std::move(request.prompt_hold);
   work->echo = request.ask.echo;

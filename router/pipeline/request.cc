@@ -107,8 +107,8 @@ std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> pro
                                   const RouterLimits& limits) {
   request.prompt_ids = std::move(prompt_ids);
   const Result<int32_t> max_tokens =
-      ResolveMaxTokens(request.ask.sampling, request.prompt_ids.size(), request.model.facts,
-                       request.ask.chat_defaults);
+      ResolveMaxTokens(request.ask.sampling, {request.prompt_ids.size(), request.prompt_field},
+                       request.model.facts, request.ask.chat_defaults);
   if (!max_tokens.ok()) return max_tokens.error();
   request.sampling.max_tokens = max_tokens.value();
   if (request.sampling.min_tokens > request.sampling.max_tokens) {
@@ -117,6 +117,16 @@ std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> pro
   }
   if (auto error = CheckPromptLogprobs(request, limits)) return error;
   return MakeStreams(request);
+}
+
+ApiError InClientsWords(const LiveRequest& request, ApiError error) {
+  constexpr std::string_view kOurs = "prompt";
+  if (error.param != kOurs) return error;
+  if (error.message.starts_with("prompt: ")) {
+    error.message.replace(0, kOurs.size(), request.prompt_field);
+  }
+  error.param = std::string(request.prompt_field);
+  return error;
 }
 
 QueueWish QueueWishOf(const LiveRequest& request) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/runtime/runtime.h"
@@ -46,6 +47,7 @@ struct LiveRequest {
   ServedModel model;
   int64_t created = 0;
   SamplingParams sampling;
+  std::string_view prompt_field;  // of the client; the prompt is gone by then
   // Since its prompt is tokenised, which is when it is queued:
   RoomNeed need;
   Micros queued_at = 0;
@@ -78,6 +80,9 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
 // the streams made.
 std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> prompt_ids,
                                   const RouterLimits& limits);
+
+// An error that blames the prompt names the client's field.
+ApiError InClientsWords(const LiveRequest& request, ApiError error);
 
 // What admission is told of it: what it may take at most, and what it needs at a worker.
 QueueWish QueueWishOf(const LiveRequest& request);

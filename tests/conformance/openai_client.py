@@ -220,6 +220,12 @@ def bad_requests_name_their_field():
                           ({"extra_body": {"top_p": "x"}}, "top_p")]:
         error = refusal(openai.BadRequestError, ask(**fields))
         assert error.param == param, (fields.keys(), error.param, error.message)
+    chat = [{"role": "user", "content": "a " * 20000}]
+    for param, too_long in [("prompt", ask(prompt="a " * 20000)),
+                            ("messages", lambda: client.chat.completions.create(model=MODEL, messages=chat))]:
+        error = refusal(openai.BadRequestError, too_long)
+        assert error.code == "context_length_exceeded" and error.param == param, error.message
+        assert error.type == "invalid_request_error", error.type
     error = refusal(openai.NotFoundError, ask(model="no-such-model"))
     assert error.code == "model_not_found" and error.param == "model"
     # Fields that nobody knows do no harm.

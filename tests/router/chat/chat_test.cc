@@ -254,17 +254,29 @@ TEST(Sampling, LimitsAreServedAndOneMoreIsNot) {
 TEST(MaxTokens, DefaultsAndTheEdgeOfTheContext) {
   const ModelFacts model = PlainModel();  // a context of 100
   SamplingOptions options;
-  EXPECT_EQ(ResolveMaxTokens(options, 10, model, false).value(), 16);
-  EXPECT_EQ(ResolveMaxTokens(options, 10, model, true).value(), 90);
-  EXPECT_EQ(ResolveMaxTokens(options, 95, model, false).value(), 5) << "what is left";
-  EXPECT_EQ(ResolveMaxTokens(options, 99, model, true).value(), 1);
-  EXPECT_EQ(ResolveMaxTokens(options, 100, model, true).error().param, "prompt");
+  EXPECT_EQ(ResolveMaxTokens(options, {10}, model, false).value(), 16);
+  EXPECT_EQ(ResolveMaxTokens(options, {10}, model, true).value(), 90);
+  EXPECT_EQ(ResolveMaxTokens(options, {95}, model, false).value(), 5) << "what is left";
+  EXPECT_EQ(ResolveMaxTokens(options, {99}, model, true).value(), 1);
   options.max_tokens = 90;
-  EXPECT_EQ(ResolveMaxTokens(options, 10, model, false).value(), 90);
+  EXPECT_EQ(ResolveMaxTokens(options, {10}, model, false).value(), 90);
   options.max_tokens = 91;
-  const ApiError error = ResolveMaxTokens(options, 10, model, false).error();
+  const ApiError error = ResolveMaxTokens(options, {10}, model, false).error();
   EXPECT_EQ(error.param, "max_tokens");
   EXPECT_NE(error.message.find("[1, 90]"), std::string::npos) << error.message;
+}
+
+TEST(MaxTokens, APromptThatIsTooLongIsBlamedInTheClientsWordAndOpenAis) {
+  const ModelFacts model = PlainModel();  // a context of 100
+  for (const bool chat : {false, true}) {
+    const ApiError error = ResolveMaxTokens({}, {100, "text_input"}, model, chat).error();
+    EXPECT_EQ(error.code, ApiCode::kInvalidArgument);
+    EXPECT_EQ(error.param, "text_input");
+    EXPECT_EQ(error.reason, "context_length_exceeded");
+    EXPECT_EQ(error.message,
+              "text_input: has 100 tokens, and the context of model m holds 100 with the answer: "
+              "send at most 99");
+  }
 }
 
 class PromptTest : public ::testing::Test {

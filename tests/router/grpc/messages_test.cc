@@ -133,6 +133,23 @@ TEST(GrpcMessages, BadChatsNameTheField) {
   }
 }
 
+// An error that comes later blames the field that its client knows.
+TEST(GrpcMessages, APromptRemembersItsField) {
+  v1::GenerateRequest text, ids;
+  text.set_text("x");
+  ids.mutable_token_ids()->add_ids(1);
+  for (const auto& [in, field] : {std::pair{text, "text"}, {ids, "token_ids"}}) {
+    GenerateRequest out;
+    ASSERT_FALSE(FromProto(in, out).has_value());
+    EXPECT_EQ(PromptField(out.prompt), field);
+  }
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("x");
+  Prompt prompt;
+  ASSERT_FALSE(FromProto(tokenize, prompt).has_value());
+  EXPECT_EQ(PromptField(prompt), "text");
+}
+
 TEST(GrpcMessages, DeltasJoin) {
   v1::Delta out;
   Delta delta;
@@ -160,6 +177,8 @@ TEST(GrpcMessages, StatusesKeepTheirMeaning) {
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ToStatus({ApiCode::kInvalidArgument, "too long", "prompt", 0}).message(),
             "prompt: too long");
+  const ApiError reasoned{ApiCode::kInvalidArgument, "text: too long", "text", 0, "some_reason"};
+  EXPECT_EQ(ToStatus(reasoned).message(), "some_reason: text: too long");
 }
 
 }  // namespace

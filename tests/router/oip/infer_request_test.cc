@@ -74,6 +74,7 @@ TEST(OipRequest, TypedContentsArriveWhole) {
   EXPECT_EQ(out.id, "7");
   EXPECT_EQ(out.generate.model, "m");
   EXPECT_EQ(std::get<TextPrompt>(out.generate.prompt).text, "x");
+  EXPECT_EQ(PromptField(out.generate.prompt), "text_input");
   EXPECT_FALSE(out.stream);
   EXPECT_FALSE(out.generate.streaming);
   EXPECT_TRUE(out.generate.echo);
@@ -365,6 +366,7 @@ TEST(OipRequest, LimitsAreTheRouters) {
   problem = FromProto(message, Answering::kOnce, limits, out);
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->code, ApiCode::kTooLarge);
+  EXPECT_EQ(problem->param, "text_input");
   EXPECT_EQ(counters.prompt_bytes.value(), 1u);
 }
 

@@ -181,6 +181,23 @@ TEST_F(PipelineTest, AStuckWorkerIsLeftAndASlowOneIsNot) {
   EXPECT_TRUE(running.attempts.empty()) << "told to stop";
 }
 
+// A worker knows prompts as token ids alone.
+TEST_F(PipelineTest, APromptThatAWorkerRefusesIsBlamedInTheClientsWord) {
+  AddWorker().refuse = [](const pb::Submit&, pb::Refused* refused) {
+    refused->set_code(pb::TOO_LARGE);
+    refused->set_field("prompt_ids");
+    refused->set_message("prompt_ids: can never fit in this worker's cache");
+    return true;
+  };
+  StartRouter();
+  GenerateRequest ask = Ask("");
+  ask.prompt = ChatPrompt{.messages_json = "[{}]", .tools_json = "", .template_kwargs_json = ""};
+  const RecordingSink sink = RunOne(ask);
+  ASSERT_TRUE(sink.error.has_value());
+  EXPECT_EQ(sink.error->param, "messages");
+  EXPECT_EQ(sink.error->message, "messages: can never fit in this worker's cache");
+}
+
 TEST_F(PipelineTest, ARefusalIsTriedElsewhereAtMostThreeTimes) {
   int asked = 0;
   for (int i = 0; i < 6; ++i) {

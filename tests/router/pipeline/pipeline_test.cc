@@ -316,6 +316,20 @@ TEST_F(PipelineTest, EveryBadFieldIsNamed) {
        [](auto& a) {
          a.prompt = TextPrompt{std::string(4096, 'x'), false};
        }},
+      {"text_input",
+       [](auto& a) {
+         a.prompt = TextPrompt{std::string(4096, 'x'), false, "text_input"};
+       }},
+      {"token_ids",
+       [](auto& a) {
+         a.prompt = TokenPrompt{std::vector<TokenId>(4096, 'x'), "token_ids"};
+       }},
+      {"messages",
+       [](auto& a) {
+         a.prompt = ChatPrompt{.messages_json = std::string(4096, 'x'),
+                               .tools_json = "",
+                               .template_kwargs_json = ""};
+       }},
       {"messages",
        [](auto& a) {
          a.prompt = ChatPrompt{.messages_json = "[]", .tools_json = "", .template_kwargs_json = ""};
