@@ -223,7 +223,7 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
               .min = 1,
               .max = kDayMs});
   schema.Add({.name = "body-timeout",
-              .help = "Time for a request's body to come.",
+              .help = "Time for a request's body to come, or a message over gRPC once it is begun.",
               .target = &c.body_timeout,
               .min = 1,
               .max = kDayMs});

@@ -71,6 +71,7 @@ GrpcLimits GrpcLimitsOf(const RouterConfig& config) {
   GrpcLimits limits;
   limits.max_concurrent_streams = static_cast<uint32_t>(config.max_streams_per_connection);
   limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
+  limits.message_timeout = MicrosOf(config.body_timeout);
   limits.keep_alive = MicrosOf(config.stream_keep_alive);
   limits.idle_timeout = MicrosOf(config.idle_timeout);
   limits.write_timeout = MicrosOf(config.slow_client_timeout);

@@ -34,7 +34,8 @@ CODES = {
     "request_suspect": ("workers died under this prompt `--max-worker-deaths` times; it is refused for 10 minutes",
                         "do not repeat it"),
     "unavailable": ("nobody can serve it now: no worker, draining, a limit of the router", "wait for Retry-After, or ask another router"),
-    "deadline_exceeded": ("the time that the client gave is over (`x-request-timeout-ms`, a gRPC deadline)", "give it more"),
+    "deadline_exceeded": ("the time that the client gave is over (`x-request-timeout-ms`, a gRPC deadline), or its message came too slowly over gRPC "
+                          "(`--body-timeout`)", "give it more"),
 }
 CAUSES = {
     "draining": "the router was told to end",

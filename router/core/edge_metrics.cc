@@ -15,6 +15,12 @@ Counter& AddResponses(Metrics& metrics, const char* status_class) {
                              .labels = {{"class", status_class}}});
 }
 
+Counter& AddGuardClosed(Metrics& metrics, std::string_view limit) {
+  return metrics.AddCounter({.name = "quire_router_http2_guard_closed_total",
+                             .help = "HTTP/2 connections closed past a limit of the guard",
+                             .labels = {{"limit", std::string(limit)}}});
+}
+
 Gauge& AddCertificateEnd(Metrics& metrics) {
   return metrics.AddGauge({"quire_router_certificate_not_after_seconds",
                            "When the certificate ends that is shown, since 1970; 0: none is.",
@@ -67,6 +73,8 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                              "of its answers wait to be taken")),
       grpc_messages_too_large(Add(m, "quire_router_grpc_messages_too_large_total",
                                   "gRPC calls refused because of a message's size")),
+      grpc_message_timeouts(Add(m, "quire_router_grpc_message_timeouts_total",
+                                "gRPC calls ended because a message came too slowly")),
       tls_handshakes(Add(m, "quire_router_tls_handshakes_total", "TLS handshakes that ended well")),
       tls_handshake_failures(Add(m, "quire_router_tls_handshake_failures_total",
                                  "TLS handshakes that broke or came too slowly")),
@@ -86,10 +94,7 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
       http2_idle_closed(Add(m, "quire_router_http2_idle_connections_closed_total",
                             "HTTP/2 connections left because they stayed open without a call")) {
   for (const std::string_view limit : kHttp2Limits) {
-    http2_guard_closed[limit] =
-        &m.AddCounter({.name = "quire_router_http2_guard_closed_total",
-                       .help = "HTTP/2 connections closed past a limit of the guard",
-                       .labels = {{"limit", std::string(limit)}}});
+    http2_guard_closed[limit] = &AddGuardClosed(m, limit);
   }
 }
 

@@ -53,6 +53,7 @@ struct EdgeMetrics {
   Counter& grpc_stream_request_errors;
   Counter& grpc_stream_pauses;  // of reading, since their clients take no answers
   Counter& grpc_messages_too_large;
+  Counter& grpc_message_timeouts;   // calls whose client's message came too slowly
   Counter& tls_handshakes;          // that ended well
   Counter& tls_handshake_failures;  // broken, or too slow
   Counter& tls_handshakes_refused;  // who came: over --max-tls-handshakes, or to a full queue

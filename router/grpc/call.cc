@@ -107,6 +107,7 @@ void GrpcCall::Begin(std::shared_ptr<GrpcCallHandler> handler, bool many_message
   if (encoding != http2::Encoding::kIdentity) {
     reader_ = http2::MessageReader(services_.limits.max_receive_bytes, encoding);
   }
+  TimeMessage();
   if (head_.deadline != 0) SetTimer(head_.deadline);
 }
 
@@ -234,9 +235,20 @@ void GrpcCall::CountHeld() {
 
 // While messages wait for the handler, the client's stream is held back by its window.
 void GrpcCall::ConsumeWindow() {
+  TimeMessage();
   if (!waiting_.empty() || unconsumed_ == 0) return;
   connection_->session().ConsumeOfStream(stream_, std::exchange(unconsumed_, 0));
   connection_->WantsToSend();
+}
+
+void GrpcCall::TimeMessage() {
+  const bool expected = reader_.in_message() || (messages_ == 0 && !many_messages_);
+  if (!expected || !waiting_.empty()) {
+    message_due_ = 0;
+  } else if (message_due_ == 0) {
+    message_due_ = services_.executor.clock().Now() + services_.limits.message_timeout;
+    connection_->AwaitMessage(message_due_);
+  }
 }
 
 // ---- answers
@@ -296,6 +308,7 @@ void GrpcCall::Finish(const absl::Status& status) {
   if (!open()) return;
   if (status.ok() && !too_large_.ok()) return Finish(too_large_);
   finished_ = true;
+  message_due_ = 0;
   http2::Session& session = connection_->session();
   GrpcMetadata trailers;
   if (!headers_sent_ && initial_.empty()) {
@@ -358,6 +371,14 @@ void GrpcCall::OnTimer() {
 void GrpcCall::AwaitTaker() {
   not_taken_ = connection_->session().Queued(stream_);
   if (not_taken_ > 0) SetTimer(services_.executor.clock().Now() + services_.limits.write_timeout);
+}
+
+void GrpcCall::OnMessageTimeout() {
+  services_.counters.grpc_message_timeouts.Add();
+  const auto limit_ms = services_.limits.message_timeout / kMicrosPerMilli;
+  Abort(absl::DeadlineExceededError(
+      "the client's message came too slowly: it must be whole within " + std::to_string(limit_ms) +
+      " ms (--body-timeout)"));
 }
 
 bool GrpcCall::drained() const { return open() && connection_->session().Queued(stream_) == 0; }

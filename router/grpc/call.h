@@ -15,6 +15,8 @@
 //    background.
 // 5. Nothing is unpacked on the event loop.
 // 6. A client that takes nothing of an answer that has ended, for write_timeout, has it no more.
+// 7. A message that is awaited has message_timeout to come whole: one that is begun, and the only
+//    one of a method that takes one. A client that is held back by its window is not timed.
 #pragma once
 
 #include <cstdint>
@@ -104,6 +106,8 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void OnSent(size_t left);
   void OnDrained();
   void OnTaken(const TakenNote& note);
+  Micros message_due() const { return message_due_; }  // 0: no message is awaited
+  void OnMessageTimeout();
   void OnClosed();  // the stream, or the connection
   // Ends the call over its handler's head.
   void Abort(const absl::Status& status);
@@ -132,6 +136,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void CountHeld();
   void ReleaseHeld();
   void ConsumeWindow();
+  void TimeMessage();
   void RefuseForSize();
   void AddComeBack(const ApiError& error);
   void SendHeaders();
@@ -155,6 +160,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   size_t held_ = 0;              // as counted
   std::optional<BodyHold> hold_;  // but for parsing_, which counts itself
   uint64_t messages_ = 0;        // that have come
+  Micros message_due_ = 0;
   bool many_messages_ = false;
   bool reading_ = true;
   bool pumping_ = false;

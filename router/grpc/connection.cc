@@ -274,7 +274,22 @@ Micros GrpcConnection::Due() const {
   Micros due = pinged_at_ != 0 ? pinged_at_ + limits.ping_timeout : heard_at_ + limits.keep_alive;
   if (calls_.empty() && !leaving_) due = std::min(due, idle_since_ + limits.idle_timeout);
   if (leaving_ && !went_away_) due = std::min(due, noticed_at_ + limits.notice_timeout);
+  for (const auto& [stream, call] : calls_) {
+    if (call->message_due() != 0) due = std::min(due, call->message_due());
+  }
   return due;
+}
+
+// By default the timer looks often enough: a call costs none of its own.
+void GrpcConnection::AwaitMessage(Micros due) {
+  if (timer_ == 0 || due < timer_due_) SetTimer();
+}
+
+void GrpcConnection::EndSlowCalls(Micros now) {
+  const auto calls = calls_;
+  for (const auto& [stream, call] : calls) {
+    if (call->message_due() != 0 && now >= call->message_due()) call->OnMessageTimeout();
+  }
 }
 
 // A timer that fires too early looks again; only one that would fire too late is replaced.
@@ -303,6 +318,7 @@ void GrpcConnection::OnTimer() {
     Leave();
   }
   if (leaving_ && !went_away_ && now >= noticed_at_ + limits.notice_timeout) SayWhichWasLast();
+  EndSlowCalls(now);
   SetTimer();
 }
 

@@ -8,7 +8,8 @@
 // 2. A call is begun only when its headers name a method that is served, to who may come in.
 // 3. What is told as taken has gone to the system.
 // 4. A connection without a call is left after idle_timeout; one whose client says nothing for
-//    keep_alive is pinged, and ends when that is not answered.
+//    keep_alive is pinged, and ends when that is not answered. A call whose message is awaited for
+//    message_timeout ends.
 // 5. After Close nothing is called back.
 #pragma once
 
@@ -70,6 +71,8 @@ class GrpcConnection final : public http2::Handler {
   void AwaitWritten(std::shared_ptr<GrpcCall> call, GrpcCall::TakenNote note);
   size_t& held_bytes() { return held_bytes_; }
   bool holds_too_much() const;
+  // A call awaits a message until then.
+  void AwaitMessage(Micros due);
 
   // http2::Handler:
   void OnHeaders(http2::StreamId stream, const http2::HeaderBlock& block) override;
@@ -95,6 +98,7 @@ class GrpcConnection final : public http2::Handler {
   Micros Due() const;
   void SetTimer();
   void OnTimer();
+  void EndSlowCalls(Micros now);
 
   GrpcServices& services_;
   const GrpcMethods& methods_;

@@ -37,6 +37,7 @@ struct GrpcLimits {
   size_t max_held_bytes = 64u << 20;               // of one connection's messages that wait
   uint32_t max_metadata_bytes = 16u << 10;         // of one call
   uint32_t max_concurrent_streams = 256;           // of one connection
+  Micros message_timeout = 60 * kMicrosPerSecond;  // for the whole of a message that is awaited
   Micros idle_timeout = 75 * kMicrosPerSecond;     // of a connection without a call
   Micros keep_alive = 15 * kMicrosPerSecond;       // of silence, then a client is pinged
   Micros ping_timeout = 20 * kMicrosPerSecond;     // for a word after that

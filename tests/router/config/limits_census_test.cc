@@ -54,6 +54,8 @@ constexpr Limit kLimits[] = {
      "HttpWire.SlowHeadersAndBodiesTimeOut"},
     {"--body-timeout", "quire_router_http_request_timeouts_total ",
      "HttpWire.SlowHeadersAndBodiesTimeOut"},
+    {"--body-timeout", "quire_router_grpc_message_timeouts_total ",
+     "GrpcMessageTimeout.AMessageWholeAtTheLimitIsServedAndOneTooLateIsRefusedAndCounted"},
     {"--idle-timeout", "quire_router_http_idle_connections_closed_total ",
      "HttpWire.IdleConnectionsAreClosed"},
     {"--idle-timeout", "quire_router_http2_idle_connections_closed_total ",
