@@ -68,6 +68,16 @@ void AppendNumber(double value, std::string& out) {
   if (text.find_first_of(".e") == std::string_view::npos) out += ".0";
 }
 
+// What Python's json module writes for numbers that JSON does not have.
+std::string WhyMalformed(std::string_view rest, const std::string& otherwise) {
+  for (const std::string_view name : {"Infinity", "NaN"}) {
+    if (rest.starts_with(name)) {
+      return std::string(name) + " is no number in JSON; write null, or a number such as 1e308";
+    }
+  }
+  return otherwise;
+}
+
 void Append(const Value& value, std::string& out);
 
 void AppendObject(const Object& object, std::string& out) {
@@ -128,6 +138,9 @@ absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits) {
                                                  " bytes; the limit is " +
                                                  std::to_string(limits.max_bytes)));
   }
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    return InvalidArgument("JSON begins with a byte order mark; save it as UTF-8 without one");
+  }
   boost::json::parse_options options;
   options.max_depth = limits.max_depth;
   boost::json::stream_parser parser({}, options);
@@ -139,7 +152,7 @@ absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits) {
           AbslView("JSON is nested deeper than the limit of " + std::to_string(limits.max_depth)));
     }
     return InvalidArgument("JSON is malformed at byte " + std::to_string(used) + ": " +
-                           error.message());
+                           WhyMalformed(text.substr(used), error.message()));
   }
   if (!parser.done()) {
     parser.finish(error);

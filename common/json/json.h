@@ -32,7 +32,7 @@ inline boost::json::string_view BoostView(std::string_view s) { return {s.data()
 
 // INVALID_ARGUMENT with byte offset for malformed text, RESOURCE_EXHAUSTED past a limit. Duplicate
 // keys keep the last; numbers that fit no int64 or uint64 become doubles; comments and trailing
-// commas are refused.
+// commas are refused; a byte order mark, NaN and Infinity, which Python writes, by name.
 absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits = {});
 
 // Compact text. Doubles are written in the shortest form that reads back equal; NaN and infinity as

@@ -1,8 +1,11 @@
 #include "router/chat/bundle_text.h"
 
+#include <limits>
 #include <map>
+#include <sstream>
 #include <utility>
 
+#include "common/sampling_params.h"
 #include "common/text/chat_template.h"
 #include "common/text/detokenizer.h"
 #include "common/text/text_bundle.h"
@@ -10,6 +13,46 @@
 
 namespace quire {
 namespace {
+
+// Of a setting that a request with it would be refused for.
+template <class T>
+void LeaveOutUnusable(T SamplingParams::*field, std::optional<T>& setting,
+                      GenerationSettings& settings) {
+  if (!setting) return;
+  SamplingParams params;
+  params.*field = *setting;
+  const absl::Status valid = ValidateSamplingParams(params, 1);
+  if (valid.ok()) return;
+  std::ostringstream said;
+  said << StatusMessage(valid) << ", is " << *setting;
+  settings.unusable.push_back(said.str());
+  setting.reset();
+}
+
+GenerationSettings SettingsOf(const text::TextBundle& bundle) {
+  const text::GenerationDefaults& from = bundle.generation;
+  const auto number = [](const std::optional<double>& value) {
+    return value ? std::optional<float>(static_cast<float>(*value)) : std::nullopt;
+  };
+  GenerationSettings to;
+  to.temperature = number(from.temperature);
+  to.top_p = number(from.top_p);
+  to.min_p = number(from.min_p);
+  to.repetition_penalty = number(from.repetition_penalty);
+  to.eos_token_ids = bundle.eos_token_ids;
+  LeaveOutUnusable(&SamplingParams::temperature, to.temperature, to);
+  LeaveOutUnusable(&SamplingParams::top_p, to.top_p, to);
+  LeaveOutUnusable(&SamplingParams::min_p, to.min_p, to);
+  LeaveOutUnusable(&SamplingParams::repetition_penalty, to.repetition_penalty, to);
+  constexpr int64_t kMaxTopK = std::numeric_limits<int32_t>::max();
+  if (from.top_k && *from.top_k >= -1 && *from.top_k <= kMaxTopK) {
+    to.top_k = static_cast<int32_t>(*from.top_k);
+  } else if (from.top_k) {
+    to.unusable.push_back("top_k: must be in [-1, " + std::to_string(kMaxTopK) +
+                          "] (-1 and 0 are off), is " + std::to_string(*from.top_k));
+  }
+  return to;
+}
 
 class BundleDecoder final : public TextDecoder {
  public:
@@ -32,16 +75,7 @@ class BundleText final : public ModelText {
       // One that cannot be compiled is told to whoever chats; completions need none.
       templates_.try_emplace(named.source, text::ChatTemplate::Compile(named.source));
     }
-    const text::GenerationDefaults& from = bundle_.generation;
-    const auto number = [](const std::optional<double>& value) {
-      return value ? std::optional<float>(static_cast<float>(*value)) : std::nullopt;
-    };
-    generation_.temperature = number(from.temperature);
-    generation_.top_p = number(from.top_p);
-    generation_.min_p = number(from.min_p);
-    generation_.repetition_penalty = number(from.repetition_penalty);
-    if (from.top_k) generation_.top_k = static_cast<int32_t>(*from.top_k);
-    generation_.eos_token_ids = bundle_.eos_token_ids;
+    generation_ = SettingsOf(bundle_);
     return absl::OkStatus();
   }
 

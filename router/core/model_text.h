@@ -35,6 +35,8 @@ struct GenerationSettings {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
   std::vector<TokenId> eos_token_ids;
+  // What the model asks for and no request may have, left out above: "field: the range, its value".
+  std::vector<std::string> unusable;
 };
 
 class ModelText {

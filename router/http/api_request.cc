@@ -164,19 +164,29 @@ FieldError SettleSampling(ApiKind kind, ApiDraft& draft) {
   return std::nullopt;
 }
 
+FieldError ReadPart(const Value& part, const std::string& where, const Value*& text) {
+  if (!part.is_object()) {
+    return BadParam(where, "each part must be a text, or an object with type and text");
+  }
+  const Value* type = json::Find(part.get_object(), "type");
+  text = json::Find(part.get_object(), "text");
+  if (!type || !type->is_string()) return BadParam(where, "each part needs a type");
+  if (json::View(type->get_string()) != "text") {
+    return BadParam(where, "parts of type \"" +
+                               std::string(json::View(type->get_string()).substr(0, 64)) +
+                               "\" are not served; only \"text\" is");
+  }
+  if (!text || !text->is_string()) return BadParam(where, "a part of type text needs its text");
+  return std::nullopt;
+}
+
 FieldError FlattenContent(const Value& content, const std::string& where, std::string& out) {
   bool first = true;
   for (const Value& part : content.get_array()) {
-    if (!part.is_object()) return BadParam(where, "each part must be an object with type and text");
-    const Value* type = json::Find(part.get_object(), "type");
-    const Value* text = json::Find(part.get_object(), "text");
-    if (!type || !type->is_string()) return BadParam(where, "each part needs a type");
-    if (json::View(type->get_string()) != "text") {
-      return BadParam(where, "parts of type \"" +
-                                 std::string(json::View(type->get_string()).substr(0, 64)) +
-                                 "\" are not served; only \"text\" is");
+    const Value* text = &part;  // a text by itself, as vLLM takes it
+    if (!part.is_string()) {
+      if (auto problem = ReadPart(part, where, text)) return problem;
     }
-    if (!text || !text->is_string()) return BadParam(where, "a part of type text needs its text");
     if (!first) out += '\n';
     first = false;
     out += json::View(text->get_string());
@@ -219,8 +229,10 @@ FieldError CheckMessage(Value& message, const std::string& where) {
   if (auto problem = ReadArguments(object, where)) return problem;
   auto content = object.find("content");
   if (content == object.end() || content->value().is_null()) {
-    if (json::Find(object, "tool_calls")) return std::nullopt;
-    return BadParam(where + ".content", "is missing");
+    if (!json::Find(object, "tool_calls")) return BadParam(where + ".content", "is missing");
+    // As vLLM has it: templates that join a text to it would fail, and others would print "None".
+    object["content"] = "";
+    return std::nullopt;
   }
   if (content->value().is_array()) {
     std::string flat;

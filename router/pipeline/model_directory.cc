@@ -201,6 +201,10 @@ void ModelDirectory::TextChanged(const std::string& model_id, const absl::Status
 void ModelDirectory::LogSettings(const std::string& model_id) const {
   const std::shared_ptr<const ModelText> text = texts_.Find(model_id);
   const GenerationSettings& settings = text->generation();
+  for (const std::string& setting : settings.unusable) {
+    logger_.Warning("a sampling default in a model's generation_config.json is left out",
+                    {{"model_id", model_id}, {"reason", setting}});
+  }
   logger_.Info("sampling defaults of a model",
                {{"model_id", model_id},
                 {"temperature", Shown(settings.temperature)},

@@ -26,6 +26,19 @@ TEST(Json, NamesTheByteOfAnError) {
   EXPECT_TRUE(Parse(" 12 ").ok());
 }
 
+TEST(Json, WhatPythonAndEditorsWriteIsNamed) {
+  const auto why = [](const std::string& text) { return StatusMessage(Parse(text).status()); };
+  EXPECT_EQ(why("\xEF\xBB\xBF{}"),
+            "JSON begins with a byte order mark; save it as UTF-8 without one");
+  for (const std::string name : {"Infinity", "NaN", "-Infinity"}) {
+    const std::string said = why("{\"a\": [1.0, " + name + "]}");
+    EXPECT_EQ(said, "JSON is malformed at byte " + std::to_string(name[0] == '-' ? 13 : 12) + ": " +
+                        (name == "NaN" ? name : "Infinity") +
+                        " is no number in JSON; write null, or a number such as 1e308");
+  }
+  EXPECT_EQ(why("nope").find("Infinity"), std::string::npos);
+}
+
 TEST(Json, DepthAtLimitWorksAndLimitPlusOneIsRefused) {
   auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
   EXPECT_TRUE(Parse(nested(64)).ok());

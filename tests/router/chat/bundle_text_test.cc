@@ -72,6 +72,39 @@ TEST_F(BundleTextTest, SettingsKnowTheEnd) {
   EXPECT_FALSE(text_->generation().eos_token_ids.empty());
 }
 
+// Each request would be refused for a field that its client never sent.
+TEST(BundleText, DefaultsThatNoRequestMayHaveAreLeftOutAndTold) {
+  text::TextBundle bundle;
+  bundle.tokenizer_json = ReadFile("tokenizer.json");
+  text::GenerationDefaults& defaults = bundle.generation;
+  defaults.temperature = -0.5;
+  defaults.top_p = 0;
+  defaults.min_p = 1e300;
+  defaults.repetition_penalty = 0;
+  defaults.top_k = int64_t{1} << 32;
+  const auto bad = MakeBundleText(text::SerializeTextBundle(bundle).value());
+  ASSERT_TRUE(bad.ok()) << bad.status();
+  const GenerationSettings& left = (*bad)->generation();
+  EXPECT_FALSE(left.temperature || left.top_p || left.min_p || left.repetition_penalty ||
+               left.top_k);
+  EXPECT_EQ(left.unusable,
+            (std::vector<std::string>{
+                "temperature: must be in [0, 100], is -0.5", "top_p: must be in (0, 1], is 0",
+                "min_p: must be in [0, 1], is inf", "repetition_penalty: must be in (0, 10], is 0",
+                "top_k: must be in [-1, 2147483647] (-1 and 0 are off), is 4294967296"}));
+  defaults.temperature = 0;
+  defaults.top_p = 1;
+  defaults.min_p = 0;
+  defaults.repetition_penalty = 10;
+  defaults.top_k = -1;
+  const auto good = MakeBundleText(text::SerializeTextBundle(bundle).value());
+  ASSERT_TRUE(good.ok()) << good.status();
+  const GenerationSettings& kept = (*good)->generation();
+  EXPECT_TRUE(kept.unusable.empty());
+  EXPECT_TRUE(kept.temperature && kept.top_p && kept.min_p && kept.repetition_penalty &&
+              kept.top_k);
+}
+
 TEST_F(BundleTextTest, MessagesThatTheTemplateCannotTakeAreTheClientsFault) {
   ChatPrompt chat;
   chat.messages_json = "not json";

@@ -94,7 +94,7 @@ TEST(ApiRequest, ChatJoinsTextPartsAndKeepsTheRest) {
   const ChatPrompt& chat = std::get<ChatPrompt>(g.prompt);
   EXPECT_EQ(chat.messages_json,
             R"([{"role":"system","content":"s"},{"role":"user","content":"a\nb","name":"joe"},)"
-            R"({"role":"assistant","content":null,"tool_calls":[]}])");
+            R"({"role":"assistant","content":"","tool_calls":[]}])");
   EXPECT_EQ(chat.template_kwargs_json, R"({"x":1})");
   EXPECT_EQ(*g.sampling.max_tokens, 6);
   EXPECT_EQ(*g.sampling.logprobs, 2);
@@ -115,7 +115,14 @@ TEST(ApiRequest, ArgumentsOfToolCallsReachTheTemplateAsTheyAreMeant) {
             R"({"type":"function","function":{"name":"f","arguments":{"a":[1]}}},)"
             R"({"type":"function","function":{"name":"g","arguments":{}}},)"
             R"({"type":"function","function":{"name":"h","arguments":{"b":2}}},)"
-            R"({"type":"function","function":{"name":"i"}}]}])");
+            R"({"type":"function","function":{"name":"i"}}],"content":""}])");
+}
+
+TEST(ApiRequest, APartMayBeATextByItself) {
+  const ApiRequest r = MustParse(
+      kTalk, R"({"messages":[{"role":"user","content":["a",{"type":"text","text":"b"},"c"]}]})");
+  EXPECT_EQ(std::get<ChatPrompt>(r.requests[0].prompt).messages_json,
+            R"([{"role":"user","content":"a\nb\nc"}])");
 }
 
 TEST(ApiRequest, KnownFieldsPassAtTheirNeutralValue) {
@@ -216,6 +223,7 @@ TEST(ApiRequest, BadInputNamesTheField) {
        "messages[0].content"},
       {kTalk, R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})",
        "messages[0].content"},
+      {kTalk, R"({"messages":[{"role":"user","content":["a",3]}]})", "messages[0].content"},
       {kTalk, R"({"messages":[{"role":"assistant","tool_calls":[3]}]})",
        "messages[0].tool_calls[0]"},
       {kTalk,

@@ -112,6 +112,17 @@ TEST_F(PipelineTest, AClientThatGoesOnHasHadThePrompt) {
   EXPECT_EQ(worker.heard.at(1).submit().sampling().prompt_logprobs(), 0u);
 }
 
+TEST_F(PipelineTest, ADefaultThatIsLeftOutIsToldOnce) {
+  text_->mutable_generation().unusable = {"top_p: must be in (0, 1], is 0"};
+  AddWorker();
+  StartRouter();
+  EXPECT_TRUE(RunOne(Ask("x")).usage.has_value());
+  EXPECT_EQ(std::count(logger_.lines.begin(), logger_.lines.end(),
+                       "a sampling default in a model's generation_config.json is left out "
+                       "model_id=model-a reason=top_p: must be in (0, 1], is 0"),
+            1);
+}
+
 using SpoilPrompt = void (*)(pb::Step&);
 class PromptOrderTest : public PipelineTest, public ::testing::WithParamInterface<SpoilPrompt> {};
 
