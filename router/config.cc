@@ -440,6 +440,10 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.drain_timeout,
               .min = 0,
               .max = kDayMs});
+  schema.Add({.name = "check",
+              .help = "Says what is wrong with the settings, or with the files that hold keys and "
+                      "certificates, and leaves without listening.",
+              .target = &c.check});
   config::AddReadyFlag(schema, c.ready_fd);
   config::AddRequestLogFlag(
       schema, "request that has ended: its tenant, tokens, attempts and times", c.request_log);

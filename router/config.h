@@ -34,6 +34,7 @@ struct RouterConfig {
   int32_t port = 8000;
   int32_t grpc_port = 8001;
   bool insecure = false;
+  bool check = false;
   std::string tls_cert_file;
   std::string tls_key_file;
   std::string worker_tls_ca_file;

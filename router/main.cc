@@ -33,6 +33,7 @@ int Main(const config::CommandLine& command) {
   if (start.exit_code) return *start.exit_code;
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
+  if (settings.check) settings.log_level = "off";
   const std::unique_ptr<Logger> log =
       MakeLogger(LoggerOptionsFromFlags(settings.log_level, settings.log_format));
   for (const std::string& warning : start.warnings) log->Warning(warning);
@@ -41,12 +42,13 @@ int Main(const config::CommandLine& command) {
                              settings.otlp_traces_endpoint);
   for (const std::string& warning : tracing.warnings) log->Warning(warning);
   RouterProcess router(settings, tracing, *log);
-  if (const absl::Status started = router.Start(); !started.ok()) {
+  const absl::Status started = settings.check ? router.ReadSecrets() : router.Start();
+  if (!started.ok()) {
     const bool bad = absl::IsInvalidArgument(started);
     return config::Fail(kProgram, bad ? config::kExitBadArguments : kExitFailed,
                         StatusMessage(started));
   }
-  return router.Run();
+  return settings.check ? config::kExitDone : router.Run();
 }
 
 }  // namespace

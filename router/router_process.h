@@ -18,8 +18,10 @@ class RouterProcess {
   RouterProcess(const RouterConfig& config, const trace::TraceSettings& tracing, Logger& log);
   ~RouterProcess();
 
-  // Listens and dials the workers. The message names the flag; UNAVAILABLE for a port that is
-  // taken, INVALID_ARGUMENT for settings that do not fit together.
+  // Reads keys and certificates; INVALID_ARGUMENT names flag and file.
+  absl::Status ReadSecrets();
+  // That, then listens and dials the workers. The message names the flag; UNAVAILABLE for a port
+  // that is taken, INVALID_ARGUMENT for settings that do not fit together.
   absl::Status Start();
   // Serves until SIGTERM or SIGINT and the drain after it. The exit code.
   int Run();

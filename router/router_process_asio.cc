@@ -147,6 +147,7 @@ struct RouterProcess::State {
                             pipeline->WorkersNamed(source, std::move(targets));
                           }} {}
 
+  absl::Status ReadSecrets();
   absl::Status Start();
   absl::Status StartAdmin();
   void TraceRecords(PipelineOptions& options);
@@ -209,6 +210,8 @@ RouterProcess::RouterProcess(const RouterConfig& config, const trace::TraceSetti
 
 RouterProcess::~RouterProcess() = default;
 
+absl::Status RouterProcess::ReadSecrets() { return state_->ReadSecrets(); }
+
 absl::Status RouterProcess::Start() { return state_->Start(); }
 
 int RouterProcess::Run() {
@@ -222,21 +225,28 @@ int RouterProcess::Run() {
   return 0;
 }
 
-absl::Status RouterProcess::State::Start() {
-  FrontOptions front_options = FrontOf(config);
+absl::Status RouterProcess::State::ReadSecrets() {
   const WatchedFiles::World watching{executor, background, files};
   QUIRE_ASSIGN_OR_RETURN(tls, MakeTlsIdentity(config, watching, counters, log));
+  QUIRE_ASSIGN_OR_RETURN(worker_tls, WorkerTlsFiles::Make(config, watching, metrics, log));
+  QUIRE_ASSIGN_OR_RETURN(keys, MakeKeyRing(config, watching, metrics, log));
+  QUIRE_ASSIGN_OR_RETURN(salt_key, SaltKey::Make(config, watching, metrics, log));
+  if (config.admin_port < 0) return absl::OkStatus();
+  QUIRE_ASSIGN_OR_RETURN(admin_keys, MakeAdminRing(config, watching, metrics, log));
+  return absl::OkStatus();
+}
+
+absl::Status RouterProcess::State::Start() {
+  QUIRE_RETURN_IF_ERROR(ReadSecrets());
+  FrontOptions front_options = FrontOf(config);
   front_options.tls = tls.get();
   if (tls != nullptr) {
     handshakes = std::make_unique<ThreadBackground>(executor, kHandshakeThreads,
                                                     front_options.max_tls_handshakes);
     front_options.handshakes = handshakes.get();
   }
-  QUIRE_ASSIGN_OR_RETURN(worker_tls, WorkerTlsFiles::Make(config, watching, metrics, log));
   QUIRE_ASSIGN_OR_RETURN(FrontPorts ports, FrontPorts::Bind(executor.context(), front_options));
-  QUIRE_ASSIGN_OR_RETURN(keys, MakeKeyRing(config, watching, metrics, log));
   PipelineOptions pipeline_options = PipelineOf(config);
-  QUIRE_ASSIGN_OR_RETURN(salt_key, SaltKey::Make(config, watching, metrics, log));
   pipeline_options.salt_key = salt_key->current();
   QUIRE_ASSIGN_OR_RETURN(pipeline_options.pool_rules, PoolRulesOf(config));
   if (!config.request_log.empty()) {
@@ -317,8 +327,6 @@ std::function<void(std::function<void(std::string)>)> RouterProcess::State::Metr
 }
 
 absl::Status RouterProcess::State::StartAdmin() {
-  QUIRE_ASSIGN_OR_RETURN(admin_keys,
-                         MakeAdminRing(config, {executor, background, files}, metrics, log));
   admin_actions = std::make_unique<AdminActions>(AdminActions{*recent,
                                                               [this] {
                                                                 if (!draining) OnSignal(SIGTERM);

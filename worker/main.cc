@@ -72,16 +72,23 @@ std::string OwnName(const std::string& listen, int port) {
   return MachineName() + (says_nothing ? "" : "/" + host) + ":" + std::to_string(port);
 }
 
-// Told at the start: gRPC would only refuse every connection.
+// Told at the start, before the model is loaded: gRPC would only refuse every connection.
 absl::Status CheckTlsFiles(const WorkerConfig& config) {
+  if (config.tls_cert_file.empty()) return absl::OkStatus();
   RealFiles files;
   MutualTlsPem pem;
-  const std::pair<const std::string*, std::string*> reads[] = {
-      {&config.tls_cert_file, &pem.certificate},
-      {&config.tls_key_file, &pem.key},
-      {&config.tls_ca_file, &pem.authorities}};
-  for (const auto& [path, text] : reads) {
-    QUIRE_ASSIGN_OR_RETURN(*text, files.Read(*path, kMaxPemBytes));
+  struct Read {
+    const char* flag;
+    const std::string& path;
+    std::string& text;
+  };
+  const Read reads[] = {{"--tls-cert-file", config.tls_cert_file, pem.certificate},
+                        {"--tls-key-file", config.tls_key_file, pem.key},
+                        {"--tls-ca-file", config.tls_ca_file, pem.authorities}};
+  for (const Read& read : reads) {
+    absl::StatusOr<std::string> text = files.Read(read.path, kMaxPemBytes);
+    if (!text.ok()) return Annotate(text.status(), read.flag);
+    read.text = *std::move(text);
   }
   return Annotate(CheckMutualTls(pem), "--tls-cert-file, --tls-key-file, --tls-ca-file");
 }
@@ -154,7 +161,6 @@ class Service {
     options.model_id = worker_.model->model_id;
     options.text_bundle = worker_.model->bundle_bytes;
     if (!config_.tls_cert_file.empty()) {
-      QUIRE_RETURN_IF_ERROR(CheckTlsFiles(config_));
       options.tls =
           ServerTlsFiles{config_.tls_cert_file, config_.tls_key_file, config_.tls_ca_file};
     }
@@ -317,6 +323,9 @@ class Service {
 
 int RunWorker(const WorkerConfig& config, const DeviceChoice& device,
               const trace::TraceSettings& tracing, Logger& log) {
+  if (const absl::Status readable = CheckTlsFiles(config); !readable.ok()) {
+    return Fail(kExitBadArguments, StatusMessage(readable));
+  }
   const RealClock clock;
   Metrics metrics;
   AddProcessMetrics(metrics, "quire-worker", clock.UnixSeconds());

@@ -244,6 +244,33 @@ def test_the_command_line_refuses_in_one_line_with_its_code():
         expect(one_line(output) == 1, f"{shown}: not one line: {output!r}")
 
 
+def test_files_with_keys_are_read_before_the_model():
+    """A model that cannot be loaded shows which of the two came first."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, rubbish = pathlib.Path(folder, "model"), pathlib.Path(folder, "rubbish")
+        model.mkdir()
+        (model / "config.json").write_text("{}")
+        rubbish.write_text("neither keys nor a certificate\n")
+        serve, worker = (BIN / "quire", "serve", model), (BIN / "quire-worker", f"--model={model}")
+        none = pathlib.Path(folder, "none")
+        cases = [
+            ((*serve,), 3, "model.safetensors"),
+            ((*serve, f"--api-key-file={none}", f"--salt-key-file={rubbish}"), 2, f"--api-key-file: {none}"),
+            ((*serve, f"--api-key-file={rubbish}", f"--salt-key-file={rubbish}"), 2, f"--api-key-file: {rubbish}"),
+            ((*serve, "--api-key=a-key-of-this-test", f"--salt-key-file={none}"), 2, f"--salt-key-file: {none}"),
+            ((*serve, f"--tls-cert-file={none}", f"--tls-key-file={none}"), 2, f"{none}"),
+            ((*serve, f"--tls-cert-file={rubbish}", f"--tls-key-file={rubbish}"), 2, f"{rubbish}"),
+            ((*serve, "--admin-port=0", f"--admin-token-file={none}"), 2, f"--admin-token-file: {none}"),
+            ((*worker,), 3, "model.safetensors"),
+            ((*worker, f"--tls-cert-file={rubbish}", f"--tls-key-file={none}", f"--tls-ca-file={rubbish}"), 2,
+             f"--tls-key-file: {none}"),
+            ((*worker, *(f"--tls-{what}-file={rubbish}" for what in ("cert", "key", "ca"))), 2, "--tls-cert-file"),
+        ]
+        for command, wanted, needle in cases:
+            code, output = run(command)
+            expect(code == wanted and needle in output and one_line(output) == 1, f"{command[1:]}: {code} {output}")
+
+
 def test_a_taken_port_is_named():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
