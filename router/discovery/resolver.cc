@@ -3,7 +3,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
-#include <atomic>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -39,7 +39,8 @@ namespace {
 struct Mailbox {
   Mutex mutex;
   Executor* executor ABSL_GUARDED_BY(mutex) = nullptr;  // nullptr: the resolver is gone
-  std::atomic<int> lookups{0};
+  // Who waits for each name that is being looked up.
+  std::map<std::string, std::vector<Resolver::Done>> waiting ABSL_GUARDED_BY(mutex);
 };
 
 class ThreadResolver final : public Resolver {
@@ -52,30 +53,44 @@ class ThreadResolver final : public Resolver {
   ~ThreadResolver() override {
     const MutexLock lock(mailbox_->mutex);
     mailbox_->executor = nullptr;
+    mailbox_->waiting.clear();
   }
 
   void Resolve(const std::string& host, Done done) override {
-    if (mailbox_->lookups.fetch_add(1) >= kMaxLookups) {
-      mailbox_->lookups.fetch_sub(1);
-      Answer(*mailbox_, std::move(done),
-             absl::ResourceExhaustedError(
-                 AbslView(std::to_string(kMaxLookups) + " lookups of names wait for an answer")));
+    const MutexLock lock(mailbox_->mutex);
+    const auto found = mailbox_->waiting.find(host);
+    if (found != mailbox_->waiting.end()) {
+      if (found->second.size() >= kMaxWaitersPerName) {
+        return Refuse(std::to_string(kMaxWaitersPerName) + " wait for an answer about " + host,
+                      std::move(done));
+      }
+      found->second.push_back(std::move(done));
       return;
     }
+    if (mailbox_->waiting.size() >= kMaxLookups) {
+      return Refuse(std::to_string(kMaxLookups) + " lookups of names wait for an answer",
+                    std::move(done));
+    }
+    mailbox_->waiting[host].push_back(std::move(done));
     // Detached: a lookup cannot be called off, and nothing may wait for it.
-    std::thread([mailbox = mailbox_, look_up = look_up_, host, done = std::move(done)]() mutable {
-      Addresses addresses = look_up(host);
-      mailbox->lookups.fetch_sub(1);
-      Answer(*mailbox, std::move(done), std::move(addresses));
+    std::thread([mailbox = mailbox_, look_up = look_up_, host] {
+      Answer(*mailbox, host, look_up(host));
     }).detach();
   }
 
  private:
-  static void Answer(Mailbox& mailbox, Done done, Addresses addresses) {
+  void Refuse(const std::string& why, Done done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mailbox_->mutex) {
+    mailbox_->executor->Post(
+        [done = std::move(done), why] { done(absl::ResourceExhaustedError(AbslView(why))); });
+  }
+
+  static void Answer(Mailbox& mailbox, const std::string& host, const Addresses& addresses) {
     const MutexLock lock(mailbox.mutex);
     if (mailbox.executor == nullptr) return;
-    mailbox.executor->Post(
-        [done = std::move(done), addresses = std::move(addresses)] { done(addresses); });
+    auto asked = mailbox.waiting.extract(host);
+    for (Done& done : asked.mapped()) {
+      mailbox.executor->Post([done = std::move(done), addresses] { done(addresses); });
+    }
   }
 
   const std::function<Addresses(const std::string&)> look_up_;

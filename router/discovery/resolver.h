@@ -4,6 +4,7 @@
 // is asked: a lookup that hangs holds nobody up.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,7 +22,7 @@ class Resolver {
 
   virtual ~Resolver() = default;
   // UNAVAILABLE when the name is unknown or nobody answers; RESOURCE_EXHAUSTED when too many
-  // lookups hang already. `done` never runs inside the call.
+  // names, or too many who ask for this one, wait already. `done` never runs inside the call.
   virtual void Resolve(const std::string& host, Done done) = 0;
 };
 
@@ -30,8 +31,10 @@ using Addresses = absl::StatusOr<std::vector<std::string>>;
 // What getaddrinfo says; waits for it.
 Addresses LookUpBySystem(const std::string& host);
 
-// A thread for each lookup, at most kMaxLookups at a time.
-inline constexpr int kMaxLookups = 16;
+// A thread for each name, at most kMaxLookups at a time. Who asks for a name that is being looked
+// up waits for that answer: one that hangs takes one place, however often it is asked for.
+inline constexpr size_t kMaxLookups = 16;
+inline constexpr size_t kMaxWaitersPerName = 64;
 std::unique_ptr<Resolver> MakeThreadResolver(Executor& executor,
                                              std::function<Addresses(const std::string&)> look_up);
 

@@ -56,14 +56,14 @@ struct Gate {
   bool open = false;
 };
 
-TEST(ThreadResolver, AsManyLookupsAsTheLimitMayHangAndNotOneMore) {
+TEST(ThreadResolver, AsManyNamesAsTheLimitMayHangAndNotOneMore) {
   AsioExecutor executor;
   const auto gate = std::make_shared<Gate>();
   const std::unique_ptr<Resolver> resolver =
       MakeThreadResolver(executor, [gate](const std::string&) { return gate->Wait(); });
-  int found = 0;
-  for (int i = 0; i < kMaxLookups; ++i) {
-    resolver->Resolve("w", [&](const Addresses& addresses) {
+  size_t found = 0;
+  for (size_t i = 0; i < kMaxLookups; ++i) {
+    resolver->Resolve("w" + std::to_string(i), [&](const Addresses& addresses) {
       EXPECT_TRUE(addresses.ok());
       if (++found == kMaxLookups) executor.Stop();
     });
@@ -74,6 +74,35 @@ TEST(ThreadResolver, AsManyLookupsAsTheLimitMayHangAndNotOneMore) {
   });
   executor.Run();
   EXPECT_EQ(found, kMaxLookups);
+}
+
+// A link that is dialled again and again, and a source that gives a lookup up, ask anew each time.
+TEST(ThreadResolver, ANameThatHangsTakesOnePlaceHoweverOftenItIsAskedFor) {
+  AsioExecutor executor;
+  const auto gate = std::make_shared<Gate>();
+  const std::unique_ptr<Resolver> resolver =
+      MakeThreadResolver(executor, [gate](const std::string& host) {
+        return host == "hangs" ? gate->Wait() : Targets{"10.0.0.2"};
+      });
+  size_t found = 0;
+  for (size_t i = 0; i < kMaxWaitersPerName; ++i) {
+    resolver->Resolve("hangs", [&](const Addresses& addresses) {
+      EXPECT_EQ(addresses.value(), Targets{"10.0.0.1"});
+      if (++found == kMaxWaitersPerName) executor.Stop();
+    });
+  }
+  bool refused = false;
+  resolver->Resolve("hangs", [&](const Addresses& addresses) {
+    refused = absl::IsResourceExhausted(addresses.status());
+  });
+  resolver->Resolve("other", [&](const Addresses& addresses) {
+    EXPECT_TRUE(addresses.ok()) << addresses.status();
+    EXPECT_EQ(found, 0u);
+    gate->Open();
+  });
+  executor.Run();
+  EXPECT_EQ(found, kMaxWaitersPerName);
+  EXPECT_TRUE(refused);
 }
 
 TEST(ThreadResolver, ALookupThatComesBackLateFindsNobody) {
