@@ -2,18 +2,35 @@
 // prompt and the part of it that is not cached, times the rows that share each step. Ties, such as
 // an idle fleet that knows nothing of the prompt, go by rendezvous of the prompt's first blocks, so
 // that several routers send what begins alike to the same worker without a word between them.
+//
+// Where all rows are taken, a prompt waits for the end of an answer, of which neither the cached
+// part nor the work ahead says anything: each end that it waits for counts as a little more work.
+// Much more would give up long prefixes for any free row, and a full fleet its caches with them.
 #include <algorithm>
 
 #include "common/check.h"
 #include "router/routing/policy.h"
 
 namespace quire {
+namespace {
+
+constexpr uint64_t kTokensOfAnEnd = 64;
+
+// Answers that have to end before a new one has a row.
+uint64_t EndsAhead(const WorkerView& worker) {
+  const uint64_t rows = RowsWanted(worker) + 1;
+  const bool waits = worker.max_num_seqs > 0 && rows > worker.max_num_seqs;
+  return waits ? rows - worker.max_num_seqs : 0;
+}
+
+}  // namespace
 
 RouteChoice ChoosePrefixAware(std::span<const WorkerView> candidates, const RouteQuery& query) {
   QUIRE_CHECK(!candidates.empty());
   const auto cost = [&query](const WorkerView& worker) {
     const uint64_t cached = std::min(worker.cached_tokens, query.prompt_tokens);
-    return (WorkAhead(worker) + query.prompt_tokens - cached) * (RowsWanted(worker) + 1);
+    const uint64_t work = WorkAhead(worker) + query.prompt_tokens - cached;
+    return (work + kTokensOfAnEnd * EndsAhead(worker)) * (RowsWanted(worker) + 1);
   };
   const auto weight = [&query](const WorkerView& worker) {
     return RendezvousWeight(query.affinity, worker.worker_id);

@@ -137,6 +137,26 @@ TEST(PrefixAware, WeighsWhatIsCachedAgainstTheQueue) {
   EXPECT_EQ(chosen(view), 0u);
 }
 
+// It waits for the end of another's answer to save much of its prefill, and not to save a little.
+TEST(PrefixAware, CountsTheEndsThatARowTakes) {
+  const Policy& policy = *FindPolicy("prefix-aware");
+  RouteQuery query;
+  FleetView view = ViewOf(2);
+  for (WorkerView& worker : view.workers) worker.max_num_seqs = 4;
+  const auto chosen = [&](uint32_t prompt, uint32_t rows, uint32_t cached) {
+    query.prompt_tokens = prompt;
+    view.workers[0] = Busy(view.workers[0], 3, 0, 0);
+    view.workers[1] = Busy(view.workers[1], rows, 0, cached);
+    return Route(policy, view, query)->worker.value();
+  };
+  EXPECT_EQ(chosen(64, 3, 48), 1u);
+  EXPECT_EQ(chosen(64, 4, 48), 0u);
+  EXPECT_EQ(chosen(2048, 4, 1920), 1u);
+  EXPECT_EQ(chosen(256, 4, 96), 0u);
+  view.workers[0].max_num_seqs = view.workers[1].max_num_seqs = 0;  // they do not tell
+  EXPECT_EQ(chosen(64, 4, 48), 1u);
+}
+
 TEST(PrefixAware, CountsWhatIsOnItsWay) {
   const Policy& policy = *FindPolicy("prefix-aware");
   RouteQuery query;
