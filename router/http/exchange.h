@@ -53,7 +53,8 @@ class Exchange {
   virtual void Reply(HttpResponse response) = 0;
   // A header of whatever answer follows: W3C's traceresponse. Empty: none.
   virtual void SetTraceResponse(std::string /*value*/) {}
-  // Status line and headers leave now; the body follows by Write.
+  // Status line and headers leave with the first Write, which may be of no bytes: what a client
+  // waits for comes to it in one piece.
   virtual void StartStream(int status, std::string_view content_type,
                            const HeaderList& headers) = 0;
   // Queues bytes of the body. Returns how many body bytes have been queued in all.

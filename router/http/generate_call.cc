@@ -333,9 +333,10 @@ void GenerateCall::Commit() {
   if (!finished_) ArmTimer(services_.limits.sse_keep_alive);
 }
 
+// Of no bytes too: the head of the answer may wait for it.
 void GenerateCall::WriteOut() {
-  if (scratch_.empty()) return;
   queued_bytes_ = exchange_.Write(scratch_);
+  if (scratch_.empty()) return;
   scratch_.clear();
   last_write_ = services_.executor.clock().Now();
 }

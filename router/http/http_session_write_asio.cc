@@ -97,13 +97,12 @@ void HttpSession::StartStream(int status, std::string_view content_type,
                               const HeaderList& headers) {
   if (state_ != State::kAnswering) return;
   AppendHead(status, content_type, headers, std::nullopt);
-  StartWrite();
 }
 
 uint64_t HttpSession::Write(std::string_view bytes) {
-  if (state_ != State::kAnswering || bytes.empty()) return body_queued_;
+  if (state_ != State::kAnswering) return body_queued_;
   QUIRE_CHECK(answer_begun_ && !answer_done_);
-  if (chunked_) {
+  if (chunked_ && !bytes.empty()) {
     char size[20];
     const auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16).ptr;
     out_.append(size, end);

@@ -258,6 +258,34 @@ TEST(HttpServer, CommitsAndKeepsAliveWithCommentsWhileNothingComes) {
   EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
 }
 
+// Within one turn of the loop: what the client can read then is what was sent with one call.
+TEST(HttpServer, AStreamsHeadAndFirstChunkLeaveTogether) {
+  EdgeHarness edge;
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  for (const bool says_something : {true, false}) {
+    RawClient client = edge.Connect();
+    client.Send(edge.Post("/v1/completions", R"({"prompt":"x","stream":true})"));
+    ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+    edge.OnLoop([&] {
+      const FakePipeline::Live live = edge.pipeline.live.begin()->second;
+      live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+      Delta delta = FakePipeline::Token(0, 0);
+      if (!says_something) delta.text.clear();  // it may be the beginning of a stop string
+      live.sink->OnDelta(delta);
+      char bytes[4096];
+      const ssize_t count = ::recv(client.fd(), bytes, sizeof(bytes), MSG_DONTWAIT);
+      ASSERT_GT(count, 0);
+      const std::string_view sent(bytes, static_cast<size_t>(count));
+      EXPECT_TRUE(sent.starts_with("HTTP/1.1 200 "));
+      const std::string_view body = sent.substr(sent.find("\r\n\r\n") + 4);
+      EXPECT_EQ(body.find("tok0") != std::string_view::npos, says_something);
+      EXPECT_EQ(body.empty(), !says_something) << "a chunk of no bytes would end it";
+    });
+    client.Close();
+    ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.empty(); }));
+  }
+}
+
 TEST(HttpServer, AClientThatLeavesIsCancelledAtOnce) {
   EdgeHarness edge;
   edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
