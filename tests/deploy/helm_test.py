@@ -199,7 +199,12 @@ def test_notes_tell_commands_that_fit_what_is_rendered():
         expect("<no value>" not in notes and "curl http" in notes, notes)
     expect("{.data.first\\.key}" in notes, f"a dot in an entry's name: {notes}")
     alone = rendered_notes("--set", "router.enabled=false,workerTLS.certManager.issuerRef.name=quire-ca")
-    expect("curl" not in alone and "{quire-worker}" in alone, alone)
+    expect("curl" not in alone and "{quire-worker}" in alone and "replaces its list" in alone, alone)
+    way_in = ("gateway.enabled=true,gateway.parentRefs[0].name=g", "ingress.enabled=true,ingress.host=a.example")
+    for values in way_in:
+        for tls in ("", "t"):
+            notes = rendered_notes("-f", OWN_CLUSTER, "--set", f"{values},router.tlsSecret={tls}")
+            expect(("BackendTLSPolicy" in notes) == bool(tls), notes)
     notes = rendered_notes("-f", m.CHART / "profiles" / "cpu-demo.yaml")
     objects = m.profile("cpu-demo")
     names = {(o["kind"], o["metadata"]["name"]) for o in objects}
