@@ -212,6 +212,8 @@ ROUTER = [
                                           (rate("quire_router_connections_refused_total"), "connections"),
                                           (rate("quire_router_http_headers_too_large_total"), "header bytes"),
                                           (rate("quire_router_http_bodies_too_large_total"), "body bytes"),
+                                          (rate("quire_router_bodies_refused_total"), "bytes of all bodies"),
+                                          (rate("quire_router_http2_streams_over_limit_total"), "streams of a connection"),
                                           (rate("quire_router_http2_guard_closed_total"), "HTTP/2 rates")], ""),
     ]),
 ]

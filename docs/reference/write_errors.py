@@ -151,6 +151,13 @@ def cause_table():
     return out
 
 
+def bodies_line():
+    """Of the one limit whose refusals are counted by themselves."""
+    kind = re.search(r"ApiCode::k(\w+)", body("router/core/body_account.h", "inline ApiError TooManyLargeRequests() {"))[1]
+    return (f"Bodies that would take those not read yet past `--max-total-body-bytes` (one gRPC connection's past its share) are answered "
+            f"{http_statuses()[kind]}, `{codes_of_kinds()[kind][0]}`, and counted in `quire_router_bodies_refused_total`.")
+
+
 def refusal_table():
     again = cases(body("router/dispatch/refusal.cc", "bool WorthAnotherWorker("), "RefusalCode")
     become = cases(body("router/dispatch/refusal.cc", "ApiError ErrorOfRefusal("), "RefusalCode")
@@ -193,7 +200,7 @@ def document():
         *code_table(), "",
         "A stream that has begun cannot change its status: it ends in an event with the same `error` object and without `[DONE]`; where the answer "
         "can be resumed at another", "router, that event holds what is needed for it (`router/README.md`).", "",
-        "## What a router refuses at a limit", "By cause in `quire_router_refused_requests_total`.", "", *cause_table(), "",
+        "## What a router refuses at a limit", "By cause in `quire_router_refused_requests_total`.", "", *cause_table(), "", bodies_line(), "",
         "## What a worker refuses",
         "By code in `quire_worker_refused_total`. A client sees it only where no other worker may be asked, or none would do better.", "",
         *refusal_table(), "", "## Programs", *exit_table(), "",
