@@ -12,6 +12,21 @@ namespace {
 constexpr int kTimedLaunches = 8;  // without a wait between them
 constexpr int kTimings = 3;        // the best of which counts, behind one that is not timed
 
+// As far as the library looks, and what a bias is read by.
+constexpr uint32_t kMostAlignment = 256;
+constexpr uint32_t kBiasAlignment = 16;
+
+uint32_t AlignmentOf(uintptr_t address) {
+  return uint32_t{1} << std::countr_zero(address | kMostAlignment);
+}
+
+// What all operands have. Parts of a weight write where their rows begin in the result.
+uint32_t AlignmentOf(const GemmParams& params) {
+  return AlignmentOf(reinterpret_cast<uintptr_t>(params.weight) |
+                     reinterpret_cast<uintptr_t>(params.x) |
+                     reinterpret_cast<uintptr_t>(params.out));
+}
+
 double MachineMicros() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double, std::micro>(now).count();
@@ -89,6 +104,7 @@ bool FastProducts::Serves(const GemmParams& params) const {
   return handle_ != nullptr && params.m > 0 && params.quantised.data == nullptr &&
          params.softcap <= 0.0f && !(params.relu && params.accumulate) &&
          !(scaled && params.bias != nullptr) &&
+         AlignmentOf(reinterpret_cast<uintptr_t>(params.bias)) >= kBiasAlignment &&
          (params.out_float32 || (params.bias == nullptr && !params.accumulate));
 }
 
@@ -97,6 +113,8 @@ FastProducts::Key FastProducts::KeyOf(const GemmParams& params) {
   return {params.n,
           params.k,
           rows,
+          params.out_stride,
+          AlignmentOf(params),
           params.out_float32,
           params.accumulate,
           params.relu,
@@ -157,6 +175,12 @@ FastProducts::Choice FastProducts::Tune(const GemmParams& params) {
     Code code = call.code;
     if (code == kSuccess) {
       code = f_.preference_set(preference, kPreferenceWorkspace, &most_bytes, sizeof(most_bytes));
+    }
+    const uint32_t alignment = AlignmentOf(params);
+    for (const int operand : {kPreferenceAlignmentA, kPreferenceAlignmentB, kPreferenceAlignmentC,
+                              kPreferenceAlignmentD}) {
+      if (code != kSuccess) break;
+      code = f_.preference_set(preference, operand, &alignment, sizeof(alignment));
     }
     if (code == kSuccess) {
       code = f_.heuristic(handle_, call.desc, call.weight, call.x, call.out, call.out, preference,

@@ -1,13 +1,15 @@
 // Products by cuBLASLt where it is faster than our own kernel: found out once for each shape,
 // before the worker is ready.
 //
-// A shape is (n, k, what is done to the sums, the power of two that rows are within). Its
+// A shape is (n, k, what is done to the sums, the power of two that rows are within, how its
+// operands are aligned, how far apart rows of the result are). Its
 // algorithms are asked for once and timed once against our own kernel; what was chosen holds from
 // then on. The bits of a row then depend on how many rows there are, and on what was measured: this
 // is for who has given up batch invariance. Owned by a CudaProgram, on its thread.
 //
 // 1. Outside tuning nothing is timed, waited for or allocated on the device.
-// 2. What is not served here, or fails, is our own kernel's.
+// 2. A product that is not served here, or fails, is our own kernel's; a library that cannot begin
+//    fails the program (`error`).
 #pragma once
 
 #include <cstdint>
@@ -54,7 +56,7 @@ class FastProducts {
     bool used = false;
     Algo algo{};
   };
-  using Key = std::tuple<int, int, int, bool, bool, bool, bool>;
+  using Key = std::tuple<int, int, int, int, uint32_t, bool, bool, bool, bool>;
   struct Call;
 
   bool Serves(const GemmParams& params) const;

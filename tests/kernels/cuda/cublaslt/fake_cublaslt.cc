@@ -3,6 +3,8 @@
 // and into others that lack something.
 #include "tests/kernels/cuda/cublaslt/fake_cublaslt.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -32,6 +34,10 @@ struct Desc {
   int32_t transpose_a = 0;
   uint32_t epilogue = lt::kEpilogueNone;
   const float* bias = nullptr;
+};
+// Operands are taken to be aligned as the header says, unless it is told otherwise.
+struct Preference {
+  std::array<uint32_t, 4> alignments = {256, 256, 256, 256};
 };
 struct Layout {
   lt::DataType type;
@@ -161,18 +167,25 @@ lt::Code cublasLtMatrixLayoutCreate(lt::MatrixLayout* layout, lt::DataType type,
 }
 lt::Code cublasLtMatrixLayoutDestroy(lt::MatrixLayout layout) { return Destroy<Layout>(layout); }
 
-lt::Code cublasLtMatmulPreferenceCreate(lt::Preference* preference) { return Make(preference, 0); }
-lt::Code cublasLtMatmulPreferenceDestroy(lt::Preference preference) {
-  return Destroy<int>(preference);
+lt::Code cublasLtMatmulPreferenceCreate(lt::Preference* preference) {
+  return Make(preference, Preference{});
 }
-lt::Code cublasLtMatmulPreferenceSetAttribute(lt::Preference, int attribute, const void*,
-                                              size_t bytes) {
-  return attribute == lt::kPreferenceWorkspace && bytes == 8 ? lt::kSuccess : kInvalid;
+lt::Code cublasLtMatmulPreferenceDestroy(lt::Preference preference) {
+  return Destroy<Preference>(preference);
+}
+lt::Code cublasLtMatmulPreferenceSetAttribute(lt::Preference preference, int attribute,
+                                              const void* value, size_t bytes) {
+  if (attribute == lt::kPreferenceWorkspace) return bytes == 8 ? lt::kSuccess : kInvalid;
+  const int operand = attribute - lt::kPreferenceAlignmentA;
+  if (operand < 0 || operand > 3 || bytes != 4) return kInvalid;
+  std::memcpy(&static_cast<Preference*>(preference)->alignments[static_cast<size_t>(operand)],
+              value, bytes);
+  return lt::kSuccess;
 }
 
 lt::Code cublasLtMatmulAlgoGetHeuristic(lt::Handle, lt::MatmulDesc desc, lt::MatrixLayout a,
                                         lt::MatrixLayout b, lt::MatrixLayout, lt::MatrixLayout d,
-                                        lt::Preference, int most, lt::Heuristic* found,
+                                        lt::Preference preference, int most, lt::Heuristic* found,
                                         int* count) {
   const std::lock_guard lock(Fake().mutex);
   ++Fake().counts.heuristics;
@@ -185,6 +198,9 @@ lt::Code cublasLtMatmulAlgoGetHeuristic(lt::Handle, lt::MatmulDesc desc, lt::Mat
   for (int i = 0; i < most && i < Fake().orders.algorithms; ++i) {
     found[i] = {};
     found[i].algo.data[0] = 77;
+    for (size_t operand = 0; operand < 4; ++operand) {
+      found[i].algo.data[1 + operand] = static_cast<Preference*>(preference)->alignments[operand];
+    }
     // The first one needs more workspace than it was told of, which a caller must not take.
     found[i].workspace_bytes = i == 0 ? size_t{1} << 40 : 1024;
     *count = i + 1;
@@ -211,6 +227,11 @@ lt::Code cublasLtMatmul(lt::Handle, lt::MatmulDesc desc, const void* alpha, cons
   if (algo->data[0] != 77 || workspace == nullptr || workspace_bytes < 1024 ||
       !Agree(product.desc, product.a, product.b, product.d)) {
     return kInvalid;
+  }
+  // Where CUDA's kernel would fault.
+  const void* operands[] = {a, b, c, d};
+  for (size_t i = 0; i < 4; ++i) {
+    if (reinterpret_cast<uintptr_t>(operands[i]) % algo->data[1 + i] != 0) return kInvalid;
   }
   Product* kept = nullptr;
   {

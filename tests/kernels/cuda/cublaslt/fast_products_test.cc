@@ -183,6 +183,28 @@ TEST_F(CudaFastProducts, AShapeIsSearchedAndTimedOnceAndNeverOutsideTuning) {
   EXPECT_EQ(fast->used(), 2);
 }
 
+// As parts of a weight write, whose rows begin within the result.
+TEST_F(CudaFastProducts, OperandsAreNoBetterAlignedThanTheLibraryIsTold) {
+  const auto fast = Make();
+  fast->SetTuning(true);
+  const GemmParams whole = Params({});
+  GemmParams part = whole;
+  part.out = static_cast<uint16_t*>(whole.out) + 8;
+  ASSERT_EQ(reinterpret_cast<uintptr_t>(whole.out) % 256, 0u);
+  EXPECT_TRUE(fast->Launch(whole));
+  EXPECT_TRUE(fast->Launch(part)) << "with an algorithm for what is aligned to 16 bytes";
+  EXPECT_TRUE(fast->Launch(whole));
+  EXPECT_EQ(fast->tuned(), 2);
+  GemmParams narrow = whole;
+  narrow.out_stride -= 8;
+  EXPECT_TRUE(fast->Launch(narrow));
+  EXPECT_EQ(fast->tuned(), 3) << "rows that lie otherwise are another shape";
+  GemmParams biased = Params({.bias = true, .out_float32 = true});
+  EXPECT_TRUE(fast->Launch(biased));
+  biased.bias += 1;
+  EXPECT_FALSE(fast->Launch(biased));
+}
+
 TEST_F(CudaFastProducts, WhatIsSlowerOrFailsIsOurOwnKernels) {
   struct Trouble {
     FakeCublasLtOrders orders;

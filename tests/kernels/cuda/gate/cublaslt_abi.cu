@@ -16,7 +16,11 @@ static_assert(abi::kComputeFloat32 == CUBLAS_COMPUTE_32F && abi::kTranspose == C
 static_assert(abi::kDescTransposeA == CUBLASLT_MATMUL_DESC_TRANSA &&
               abi::kDescEpilogue == CUBLASLT_MATMUL_DESC_EPILOGUE &&
               abi::kDescBias == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
-static_assert(abi::kPreferenceWorkspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+static_assert(abi::kPreferenceWorkspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES &&
+              abi::kPreferenceAlignmentA == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
+              abi::kPreferenceAlignmentB == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES &&
+              abi::kPreferenceAlignmentC == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES &&
+              abi::kPreferenceAlignmentD == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
 static_assert(abi::kEpilogueNone == CUBLASLT_EPILOGUE_DEFAULT &&
               abi::kEpilogueRelu == CUBLASLT_EPILOGUE_RELU &&
               abi::kEpilogueBias == CUBLASLT_EPILOGUE_BIAS &&
