@@ -29,11 +29,6 @@ constexpr std::string_view kOwnOfWorker[] = {
     "model", "listen",      "http-port",      "ready-fd",      "config",       "workers-on-host",
     "plan",  "plan-memory", "plan-bandwidth", "tls-cert-file", "tls-key-file", "tls-ca-file"};
 
-// Told in the environment, which only their own user can read: keys, and a URL that may have a
-// password in it.
-constexpr std::string_view kApiKey = "api-key";
-constexpr std::string_view kSecrets[] = {kApiKey, "otlp-traces-endpoint"};
-
 template <size_t N>
 bool Contains(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -81,7 +76,7 @@ void AddToSchema(Forwarded& f, config::Schema& schema) {
   flag.value_name = f.flag.value_name;
   flag.default_text = f.flag.default_text;
   flag.choices = f.flag.choices;
-  flag.secret = f.flag.name == kApiKey;
+  flag.secret = f.flag.secret;
   if (f.flag.value_name.empty()) {
     flag.target = &f.on;
   } else if (f.flag.repeatable) {
@@ -136,9 +131,10 @@ void AppendArguments(const Forwarded& f, const config::ParseResult& result,
 absl::Status HandOn(const std::deque<Forwarded>& forwarded, const config::ParseResult& result,
                     ServePlan& plan) {
   for (const Forwarded& f : forwarded) {
-    if (Contains(kSecrets, f.flag.name)) {
-      // A URL may be empty, which is none.
-      if (f.flag.name != kApiKey && f.value.empty()) continue;
+    if (f.flag.secret) {
+      // Told in the environment, which only their own user can read. A single one may be empty,
+      // which is none; in a list of keys that would let everyone in.
+      if (!f.flag.repeatable && f.value.empty()) continue;
       std::vector<std::string> variables;
       QUIRE_RETURN_IF_ERROR(AppendVariable(f, result, variables));
       const auto tell = [&variables](std::vector<std::string>& child) {

@@ -452,7 +452,8 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
                       "http://collector:4318; the OTEL_ variables say the rest.",
               .target = &c.otlp_traces_endpoint,
               .value_name = "URL",
-              .default_text = "OTEL_EXPORTER_OTLP_ENDPOINT, or none"});
+              .default_text = "OTEL_EXPORTER_OTLP_ENDPOINT, or none",
+              .secret = true});  // it may have a password in it
   config::AddLogFlags(schema, c.log_level, c.log_format);
 }
 

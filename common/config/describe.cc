@@ -86,6 +86,7 @@ std::string DescriptionJson(const Description& description) {
     line["default"] = flag.default_text;
     line["choices"] = ArrayOf(flag.choices);
     line["repeatable"] = flag.repeatable;
+    line["secret"] = flag.secret;
     flags.emplace_back(std::move(line));
   }
   object["flags"] = std::move(flags);
@@ -106,7 +107,7 @@ absl::StatusOr<Description> ParseDescription(std::string_view text) {
     description.flags.push_back({TextAt(*line, "name"), TextAt(*line, "group"),
                                  TextAt(*line, "help"), TextAt(*line, "value"),
                                  TextAt(*line, "default"), TextsAt(*line, "choices"),
-                                 BoolAt(*line, "repeatable")});
+                                 BoolAt(*line, "repeatable"), BoolAt(*line, "secret")});
   }
   return description;
 }

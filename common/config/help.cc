@@ -62,7 +62,8 @@ Description Schema::Describe() const {
       if (entry.group != group || entry.flag.hidden) continue;
       const bool list = std::holds_alternative<std::vector<std::string>*>(entry.flag.target);
       description.flags.push_back({entry.flag.name, group, entry.flag.help, ValueName(entry.flag),
-                                   entry.default_text, entry.flag.choices, list});
+                                   entry.default_text, entry.flag.choices, list,
+                                   entry.flag.secret});
     }
   }
   return description;

@@ -58,6 +58,7 @@ struct FlagDescription {
   std::string default_text;
   std::vector<std::string> choices;
   bool repeatable = false;
+  bool secret = false;  // as Flag's
 };
 struct ArgumentDescription {
   std::string name;

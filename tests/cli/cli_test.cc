@@ -55,9 +55,9 @@ config::Description Says(const std::vector<std::string>& names, bool with_bool) 
   repeated.target = &list;
   schema.Add(repeated);
   std::vector<std::string> keys;
-  if (!with_bool) schema.Add({.name = "api-key", .target = &keys});
+  if (!with_bool) schema.Add({.name = "api-key", .target = &keys, .secret = true});
   std::string collector;
-  schema.Add({.name = "otlp-traces-endpoint", .target = &collector});
+  schema.Add({.name = "otlp-traces-endpoint", .target = &collector, .secret = true});
   if (with_bool) {
     config::Flag flag;
     flag.name = "enable-prefix-caching";
@@ -151,6 +151,10 @@ TEST(ServePlan, TheCollectorIsToldToAllInTheirEnvironments) {
       EXPECT_EQ(arg.find("secret"), std::string::npos);
     }
   }
+  const auto shown = plans.Plan({"--show-config"});
+  ASSERT_TRUE(shown.ok() && shown->answer.has_value());
+  EXPECT_EQ(shown->answer->find("secret"), std::string::npos) << *shown->answer;
+  EXPECT_NE(shown->answer->find("(not shown)"), std::string::npos);
   plans.inputs.environment = {{"QUIRE_OTLP_TRACES_ENDPOINT", ""}};
   EXPECT_TRUE(plans.Plan({})->worker_environment.empty()) << "empty is none";
 }

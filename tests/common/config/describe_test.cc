@@ -62,6 +62,8 @@ TEST(Description, ASiblingReadsBackWhatTheSchemaHas) {
   EXPECT_EQ(read->flags[0].default_text, "8000");
   EXPECT_TRUE(read->flags[1].repeatable);
   EXPECT_EQ(read->flags[2].choices, (std::vector<std::string>{"info", "debug"}));
+  EXPECT_TRUE(read->flags[3].secret);
+  EXPECT_FALSE(read->flags[4].secret);
   EXPECT_EQ(read->flags[4].help, "\"Longest\" | prompt.");
   EXPECT_EQ(read->flags[5].value_name, "") << "a bool flag";
 }

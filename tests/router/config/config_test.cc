@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/config/describe.h"
 #include "router/http2_flags.h"
 
 namespace quire {
@@ -100,6 +101,17 @@ TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
     EXPECT_NE(message.find(mention), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
+}
+
+TEST(RouterConfig, ACollectorsPasswordIsNotShownAgain) {
+  RouterConfig config;
+  config::Schema schema = MakeRouterSchema(config);
+  const auto parsed = schema.Parse(
+      {"--show-config", "--otlp-traces-endpoint=http://me:hunter2@collector:4318"}, {});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const std::string shown = config::AnswerText(schema, *parsed).value_or("");
+  EXPECT_NE(shown.find("otlp-traces-endpoint"), std::string::npos) << shown;
+  EXPECT_EQ(shown.find("hunter2"), std::string::npos) << shown;
 }
 
 TEST(RouterConfig, KeysOpenTheWayOffLoopback) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/config/describe.h"
 #include "worker/host_cpus.h"
 
 namespace quire {
@@ -110,6 +111,17 @@ TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
               "--worker-id: must be at most 128 printable ASCII characters without spaces, such as "
               "rack3-gpu0");
   }
+}
+
+TEST(WorkerConfig, ACollectorsPasswordIsNotShownAgain) {
+  WorkerConfig config;
+  config::Schema schema = MakeWorkerSchema(config);
+  const auto parsed = schema.Parse(
+      {"--show-config", "--otlp-traces-endpoint=http://me:hunter2@collector:4318"}, {});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const std::string shown = config::AnswerText(schema, *parsed).value_or("");
+  EXPECT_NE(shown.find("otlp-traces-endpoint"), std::string::npos) << shown;
+  EXPECT_EQ(shown.find("hunter2"), std::string::npos) << shown;
 }
 
 TEST(WorkerConfig, OffLoopbackNeedsInsecure) {
