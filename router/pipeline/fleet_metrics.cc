@@ -1,7 +1,9 @@
 #include "router/pipeline/fleet_metrics.h"
 
 #include <iterator>
-#include <set>
+#include <map>
+#include <utility>
+#include <vector>
 
 namespace quire {
 namespace {
@@ -10,6 +12,7 @@ struct Series {
   const char* name;
   const char* help;
   double (*value)(const WorkerRecord& worker);
+  bool by_model = false;  // has the label `model`: what one compares among the workers of one
 };
 
 double KvShare(const WorkerRecord& worker) {
@@ -24,7 +27,8 @@ constexpr Series kSeriesOfWorker[] = {
     {"quire_router_worker_deaths", "Deaths that count against it now.",
      [](const WorkerRecord& worker) { return static_cast<double>(worker.health.deaths()); }},
     {"quire_router_worker_attempts", "Attempts of this router that run on it.",
-     [](const WorkerRecord& worker) { return static_cast<double>(worker.live_attempts); }},
+     [](const WorkerRecord& worker) { return static_cast<double>(worker.live_attempts); },
+     true},
     {"quire_router_worker_running_rows", "Rows in its batch, of all routers, as it reports.",
      [](const WorkerRecord& worker) { return static_cast<double>(worker.load.running_rows); }},
     {"quire_router_worker_waiting_requests", "What waits there, of all routers, as it reports.",
@@ -38,31 +42,35 @@ constexpr Series kSeriesOfWorker[] = {
 
 }  // namespace
 
-FleetMetrics::Worker FleetMetrics::Add(const std::string& target) {
+FleetMetrics::Worker FleetMetrics::Add(const Key& key) {
   static_assert(std::size(kSeriesOfWorker) == kSeries);
   Worker worker{};
   for (size_t i = 0; i < kSeries; ++i) {
-    worker[i] = &metrics_.AddGauge(
-        {kSeriesOfWorker[i].name, kSeriesOfWorker[i].help, {{"worker", target}}});
+    MetricName name{kSeriesOfWorker[i].name, kSeriesOfWorker[i].help, {{"worker", key.first}}};
+    if (kSeriesOfWorker[i].by_model) name.labels.push_back({"model", key.second});
+    worker[i] = &metrics_.AddGauge(std::move(name));
   }
   return worker;
 }
 
 void FleetMetrics::Update(const Fleet& fleet) {
-  std::set<std::string_view> known;
+  std::map<Key, const WorkerRecord*> known;
   for (const WorkerRecord& worker : fleet.workers()) {
     if (worker.phase == WorkerPhase::kGone) continue;
-    known.insert(worker.target);
-    const auto at = workers_.find(worker.target);
-    const Worker& gauges =
-        at != workers_.end() ? at->second : workers_[worker.target] = Add(worker.target);
-    for (size_t i = 0; i < kSeries; ++i) gauges[i]->Set(kSeriesOfWorker[i].value(worker));
+    const std::vector<std::string>& names = worker.hello.served_names;
+    known[{worker.target, names.empty() ? "unknown" : names.front()}] = &worker;
   }
+  // Before others of the same target come.
   std::erase_if(workers_, [&](const auto& entry) {
     if (known.contains(entry.first)) return false;
     for (const Gauge* gauge : entry.second) metrics_.Remove(*gauge);
     return true;
   });
+  for (const auto& [key, worker] : known) {
+    const auto at = workers_.find(key);
+    const Worker& gauges = at != workers_.end() ? at->second : workers_[key] = Add(key);
+    for (size_t i = 0; i < kSeries; ++i) gauges[i]->Set(kSeriesOfWorker[i].value(*worker));
+  }
   UpdateModels(fleet);
 }
 

@@ -3,7 +3,8 @@
 //
 // Owner: the pipeline; written on its executor only.
 //  1. Labels are bounded: a worker's target is one for as long as the fleet knows it
-//     (RouterLimits::max_workers), a model's name for as long as a pool has it (max_pools).
+//     (RouterLimits::max_workers), a model's name for as long as a pool has it (max_pools). Where a
+//     worker has both, the model is one at a time: the first name of its last Hello.
 //  2. There is a series of ready workers at all times: while no worker ever told of a model, that
 //     of "unknown".
 #pragma once
@@ -11,6 +12,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "common/metrics/metrics.h"
 #include "router/fleet/fleet.h"
@@ -27,11 +29,14 @@ class FleetMetrics {
  private:
   static constexpr size_t kSeries = 7;
   using Worker = std::array<Gauge*, kSeries>;
-  Worker Add(const std::string& target);
+  // By target and the first name that it serves. A target whose worker serves another model now
+  // gets new series.
+  using Key = std::pair<std::string, std::string>;
+  Worker Add(const Key& key);
   void UpdateModels(const Fleet& fleet);
 
   Metrics& metrics_;
-  std::map<std::string, Worker> workers_;  // by target
+  std::map<Key, Worker> workers_;
   std::map<std::string, Gauge*> models_;   // by served name
 };
 

@@ -99,6 +99,27 @@ TEST_F(PipelineMetricsTest, EveryWorkerHasItsSeriesAsLongAsItIsKnown) {
   EXPECT_EQ(Value("quire_router_worker_ready{worker=\"worker-9:9000\"}"), -1);
 }
 
+// Load is compared among the workers of one model; the series of a target whose worker serves
+// another model now is no longer that of the model before.
+TEST_F(PipelineMetricsTest, AWorkersAttemptsNameItsModel) {
+  const auto attempts = [this](const std::string& model) {
+    return Value("quire_router_worker_attempts{worker=\"worker-0:9000\",model=\"" + model + "\"}");
+  };
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  EXPECT_EQ(attempts("unknown"), 0);
+  Run(2 * kSecond);
+  EXPECT_EQ(attempts("unknown"), -1);
+  RecordingSink sink;
+  pipeline_->Start(Ask("x", 50), &sink);
+  Run(200 * kMicrosPerMilli);
+  EXPECT_EQ(attempts("fake"), 1);
+  EXPECT_EQ(Value("quire_router_worker_ready{worker=\"worker-0:9000\"}"), 1);
+  worker.Down();
+  Run(10 * kSecond);
+  EXPECT_EQ(attempts("fake"), 0) << "what it served last";
+}
+
 TEST_F(PipelineMetricsTest, EveryModelHasItsReadyWorkersAlsoWithoutAny) {
   const auto ready = [this](const std::string& model) {
     return Value("quire_router_model_ready_workers{model=\"" + model + "\"}");
