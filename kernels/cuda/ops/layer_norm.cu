@@ -6,6 +6,9 @@
 
 namespace quire::kernels::cuda {
 
+// Shared memory: sums of warps, of two turns for up to 16 warps, then the bias.
+inline constexpr int kSumBytes = 2 * 16 * static_cast<int>(sizeof(float));
+
 // The sum over the block's threads, the same bits in all of them: lanes by halves, then warps in
 // order. `turn` says which half of the words is not being read still.
 template <int kThreads>
@@ -21,9 +24,24 @@ QUIRE_DEVICE float SumOfBlock(float x, int turn) {
   return total;
 }
 
-// Blocks take rows in turn and read the weight once. A thread holds up to kPieces eights of the
-// row, and of the weight; the bias, for which registers are short, it reads for each row from the
-// cache. Which thread takes which elements, and so the order of the sums, follows from the width.
+// Eight `v` of the bias in shared memory. Every other four lanes read their upper half first, so
+// that eight lanes meet no bank twice.
+QUIRE_DEVICE Eight SharedEight(const float* bias, int v) {
+  const bool upper_first = Lane() / 4 % 2 != 0;
+  const Vector16 first = Load16(bias + 8 * v + (upper_first ? 4 : 0));
+  const Vector16 second = Load16(bias + 8 * v + (upper_first ? 0 : 4));
+  Eight e;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    e.x[i] = FloatOfBits(upper_first ? second.word[i] : first.word[i]);
+    e.x[4 + i] = FloatOfBits(upper_first ? first.word[i] : second.word[i]);
+  }
+  return e;
+}
+
+// Blocks take rows in turn and read weight and bias once. A thread holds up to kPieces eights of
+// the row, and of the weight; the bias, for which registers are short, lies in shared memory. Which
+// thread takes which elements, and so the order of the sums, follows from the width.
 template <int kThreads, int kPieces>
 QUIRE_DEVICE void LayerNorm(const LayerNormParams& params) {
   const auto width = static_cast<float>(params.width);
@@ -32,6 +50,13 @@ QUIRE_DEVICE void LayerNorm(const LayerNormParams& params) {
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     weight[piece] = LoadEight(params.weight, piece * kThreads + ThreadIndex(), eights);
+  }
+  // The barrier of the first sum stands before its first use.
+  auto* bias = Shared<float>(kSumBytes);
+  if (params.bias != nullptr) {
+    for (int at = 4 * ThreadIndex(); at < params.width; at += 4 * kThreads) {
+      Store16(bias + at, Load16(params.bias + at));
+    }
   }
   for (int r = BlockX(); r < params.rows; r += GridX()) {
     const size_t row = static_cast<size_t>(r) * params.width;
@@ -58,7 +83,8 @@ QUIRE_DEVICE void LayerNorm(const LayerNormParams& params) {
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
       const int v = piece * kThreads + ThreadIndex();
-      Eight y = LoadEight(params.bias, v, params.bias != nullptr ? eights : 0);
+      Eight y = {};
+      if (params.bias != nullptr && v < eights) y = SharedEight(bias, v);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         y.x[i] = Fma((held[piece].x[i] - mean) * factor,
@@ -84,8 +110,10 @@ runtime::Error LaunchLayerNorm(runtime::Runtime& runtime, runtime::StreamId stre
                       : params.width <= 6144 ? QUIRE_KERNEL_OF(layer_norm_middle, 256)
                                              : QUIRE_KERNEL_OF(layer_norm_wide, 512);
   const int blocks = std::min(params.rows, params.width <= 6144 ? 264 : 132);
+  const int bias_bytes = params.bias != nullptr ? 4 * params.width : 0;
   return runtime.Launch(stream, kernel,
-                        runtime::ShapeOf(static_cast<uint32_t>(blocks), 1, 128, params));
+                        runtime::ShapeOf(static_cast<uint32_t>(blocks), 1,
+                                         static_cast<uint32_t>(kSumBytes + bias_bytes), params));
 }
 
 }  // namespace quire::kernels::cuda

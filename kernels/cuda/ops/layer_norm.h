@@ -19,7 +19,7 @@ struct LayerNormParams {
   float weight_offset = 0.0f;
 };
 
-inline constexpr int kMaxLayerNormWidth = 16384;
+inline constexpr int kMaxLayerNormWidth = 16384;  // of which a bias fits every device's blocks
 
 runtime::Error LaunchLayerNorm(runtime::Runtime& runtime, runtime::StreamId stream,
                                const LayerNormParams& params);

@@ -122,9 +122,13 @@ void LaunchRowOps(CensusRuntime& device) {
     rms.width = width;
     EXPECT_EQ(LaunchRmsNorm(device, device.stream, rms), "");
     LayerNormParams layer;
+    const float some = 0.0f;
     layer.rows = 1;
     layer.width = width;
-    EXPECT_EQ(LaunchLayerNorm(device, device.stream, layer), "");
+    for (const float* bias : {static_cast<const float*>(nullptr), &some}) {
+      layer.bias = bias;
+      EXPECT_EQ(LaunchLayerNorm(device, device.stream, layer), "");
+    }
     for (const Activation kind :
          {Activation::kSiluGated, Activation::kGeluTanhGated, Activation::kRelu}) {
       EXPECT_EQ(LaunchActivation(device, device.stream, {nullptr, nullptr, 1, width, kind}), "");
