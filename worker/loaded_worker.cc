@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "common/runtime/asio_executor.h"
 #include "common/wire.h"
 #include "worker/device/gpu_backend.h"
 #include "worker/device/linked_device.h"
@@ -381,8 +380,6 @@ void WorkerLoader::Steps::FillHello() {
   WorkerHello& hello = worker_->hello;
   hello.model_id = model.model_id;
   hello.numerics_id = NumericsId(config_, *worker_->backend, program_options_.kv.type);
-  // Nobody else has its bits: what was timed here, and what it computes besides, decides them.
-  if (!IsBatchInvariant(config_)) hello.numerics_id += "-" + std::to_string(RealRng().Next());
   for (const kernels::KvKind& kind : program_options_.kv.kinds) {
     hello.cache_groups.push_back({kind.window == 0 ? "full" : "sliding",
                                   static_cast<uint32_t>(kind.groups),

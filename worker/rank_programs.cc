@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/numerics.h"
 #include "kernels/collectives/futex.h"
 #include "worker/device/linked_device.h"
 #include "worker/host_cpus.h"
@@ -133,9 +134,10 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
 
 std::string NumericsId(const WorkerConfig& config, const kernels::Backend& backend,
                        kernels::KvType kv) {
-  return backend.NumericsClass() + "/kv-" + kernels::KvTypeName(kv) + "/tp-" +
-         std::to_string(config.tensor_parallel_size) +
-         (IsBatchInvariant(config) ? "/batch-invariant" : "/batch-variant");
+  std::string id = backend.NumericsClass() + "/kv-" + kernels::KvTypeName(kv) + "/tp-" +
+                   std::to_string(config.tensor_parallel_size);
+  id += IsBatchInvariant(config) ? "/batch-invariant" : kBatchVariant;
+  return id;
 }
 
 std::string RankIdentity(const std::string& model_id, const std::string& numerics_id) {

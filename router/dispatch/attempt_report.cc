@@ -1,5 +1,7 @@
 #include "router/dispatch/attempt_report.h"
 
+#include "common/numerics.h"
+
 namespace quire {
 
 std::string_view AttemptEndName(AttemptEnd end) {
@@ -43,7 +45,8 @@ AttemptReport BeginReport(const WorkerRecord& worker, Attempt attempt, const Att
   report.epoch = worker.hello.epoch;
   report.numerics_id = worker.hello.numerics_id;
   report.outputs_from = before.accepted_tokens > 0 ? before.numerics_id : before.outputs_from;
-  report.inexact = !report.outputs_from.empty() && report.outputs_from != report.numerics_id;
+  report.inexact =
+      !report.outputs_from.empty() && !SameBits(report.outputs_from, report.numerics_id);
   report.sent_at = now;
   return report;
 }

@@ -42,8 +42,8 @@ struct AttemptReport {
   bool admitted = false;
   uint32_t cached_tokens = 0;    // as the worker told last
   uint64_t accepted_tokens = 0;  // outputs taken from it, over all choices
-  // It went on with outputs of a worker with other numerics: tokens may differ from an undisturbed
-  // run's.
+  // It went on with outputs of other numerics, or of numerics that vary: tokens may differ from an
+  // undisturbed run's.
   bool inexact = false;
   RouteFacts route;  // why this worker
   bool carry_on = false;  // taken over from a worker that was lost, stuck, or drained

@@ -53,7 +53,7 @@ struct DispatchCounters {
   uint64_t placement_retries = 0;
   uint64_t placement_retries_denied = 0;  // by the budget of the router
   uint64_t carry_ons = 0;
-  uint64_t carry_ons_inexact = 0;  // to a worker of another numerics_id
+  uint64_t carry_ons_inexact = 0;  // where bits are not the same
   uint64_t carry_ons_paced = 0;    // times that one waited for recompute in flight
   uint64_t links_lost = 0;
   uint64_t links_of_duplicates = 0;  // refused: their worker_id is another link's

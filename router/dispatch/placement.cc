@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/numerics.h"
 
 namespace quire {
 namespace {
@@ -24,7 +25,7 @@ uint64_t AffinityOf(const Submit& submit) {
 void KeepNumerics(const Placement::Request& request, std::vector<WorkerView>& workers) {
   if (request.numerics_id.empty()) return;
   const auto differs = [&request](const WorkerView& worker) {
-    return worker.numerics_id != request.numerics_id;
+    return !SameBits(request.numerics_id, worker.numerics_id);
   };
   if (!request.exact && std::all_of(workers.begin(), workers.end(), differs)) return;
   std::erase_if(workers, differs);

@@ -169,6 +169,55 @@ TEST_F(DispatcherTest, ExactCarryOnsWaitForTheSameBits) {
   EXPECT_EQ(dispatcher_->counters().carry_ons_inexact, 0u);
 }
 
+// Bits that depend on neighbours and timings are nobody's, their own worker's neither.
+TEST_F(DispatcherTest, ACarryOnOfBitsThatVaryIsInexactEverywhere) {
+  Start(2);
+  for (const auto& worker : workers_) {
+    worker->tamper_hello = [](pb::WorkerHello& hello) {
+      hello.set_numerics_id("gpu/batch-variant");
+    };
+    worker->CloseStream();
+  }
+  Run(kSecond);
+  Ask(1, 300);
+  Run(100 * kMilli);
+  Running().Down();
+  Run(kSecond);
+  const std::vector<AttemptReport>& reports = listener_.attempts[1];
+  ASSERT_EQ(reports.size(), 1u);
+  Running().Down();
+  workers_[0]->Up();
+  workers_[1]->Up();
+  Run(15 * kSecond);
+  EXPECT_EQ(listener_.ids[1].size(), 300u);
+  ASSERT_EQ(reports.size(), 3u);
+  EXPECT_FALSE(reports[0].inexact);
+  EXPECT_TRUE(reports[1].inexact && reports[2].inexact);
+  EXPECT_EQ(dispatcher_->counters().carry_ons_inexact, 2u);
+}
+
+TEST_F(DispatcherTest, ExactCarryOnsGoNowhereWhereBitsVary) {
+  options_.carry_on_mode = CarryOnMode::kExact;
+  options_.limits.empty_pool_wait_ms = 5000;
+  Start(1);
+  workers_[0]->tamper_hello = [](pb::WorkerHello& hello) {
+    hello.set_numerics_id("gpu/batch-variant");
+  };
+  workers_[0]->CloseStream();
+  Run(kSecond);
+  Ask(1, 300);
+  Run(100 * kMilli);
+  workers_[0]->Down();
+  Run(kSecond);
+  workers_[0]->Up();
+  Run(15 * kSecond);
+  EXPECT_LT(listener_.ids[1].size(), 300u);
+  EXPECT_EQ(listener_.failed[1].size(), 1u);
+  Ask(2);
+  Run(kSecond);
+  EXPECT_EQ(TextOf(2), "abcdefghij") << "new requests are taken";
+}
+
 // ---------------------------------------------------------------------------------- one id twice
 
 TEST_F(DispatcherTest, TheSecondOfTwoWorkersWithOneIdIsRefusedUntilTheFirstIsGone) {
