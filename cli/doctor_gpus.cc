@@ -40,21 +40,13 @@ GpuAnswer Ask(const kernels::LibraryPlaces& places) {
   return answer;
 }
 
-// What a busy device may be is no warning.
-bool IsWell(const DeviceReading& reading) {
-  using kernels::cuda::ThrottleReason;
-  return reading.error.empty() && reading.ecc_uncorrected <= 0 && reading.xid <= 0 &&
-         !IsThrottled(reading, ThrottleReason::kThermal) &&
-         !IsThrottled(reading, ThrottleReason::kHardware);
-}
-
 std::vector<Finding> Judge(const GpuAnswer& answer, int gpus) {
   std::vector<Finding> findings;
   for (const auto& [device, reading] : answer.devices) {
     Finding finding{"gpu", Verdict::kGood, device.name + " (" + device.uuid + ")", ""};
     const std::string text = ReadingText(reading);
     if (!text.empty()) finding.what += ": " + text;
-    if (!IsWell(reading)) {
+    if (!FaultText(reading).empty()) {
       finding.verdict = Verdict::kWarning;
       finding.remedy = "serve elsewhere until this is mended: --device names the others";
     }

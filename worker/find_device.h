@@ -1,7 +1,8 @@
-// What --device comes to on this machine, before anything is loaded: the settings say so from then
-// on.
+// What --device comes to on this machine, and what those devices say while they are used.
 //
-// Called by main, once, before other threads run; may start and reap a process.
+// FindDevice is main's, called once before anything is loaded or another thread runs; it may start
+// and reap a process, and the settings say from then on what it has found. The others are the
+// loader's, on its thread.
 #pragma once
 
 #include <memory>

@@ -178,9 +178,9 @@ TEST_F(DoctorGpus, AreToldWithWhatIsWrong) {
   ASSERT_EQ(well.size(), 1u);
   EXPECT_EQ(well[0].verdict, Verdict::kGood);
   EXPECT_EQ(well[0].what,
-            "Paper 9000 (GPU-00000000-0000-0000-0000-000000000000): throttled by power, 41 C, "
-            "310 W, 1.0 of 80.0 GiB in use");
-  for (const char* wrong : {"uncorrected=1", "reasons=8", "reasons=32", "lost=1"}) {
+            "Paper 9000 (GPU-00000000-0000-0000-0000-000000000000): 41 C, 310 W, throttled by "
+            "power, 1.0 of 80.0 GiB in use");
+  for (const char* wrong : {"uncorrected=1", "xid=79", "reasons=8", "reasons=32", "lost=1"}) {
     const auto ill = Check(wrong, "nvml", 1);
     ASSERT_EQ(ill.size(), 1u);
     EXPECT_EQ(ill[0].verdict, Verdict::kWarning) << wrong;

@@ -90,7 +90,8 @@ struct DeviceMonitor::State {
   bool stopping = false;
   bool ended = false;
   bool look_now = false;
-  uint64_t looks = 0;
+  bool reading = false;  // a look has begun that is not over
+  uint64_t looks = 0;    // that are over
   std::vector<DeviceReading> readings;  // by rank; empty before the first look
   Metrics* metrics = nullptr;
   Logger* log = nullptr;
@@ -128,19 +129,24 @@ void DeviceMonitor::State::Run(const std::shared_ptr<State>& self) {
   const std::unique_ptr<Nvml> nvml = Nvml::Open(options.places, error);
   if (!Begin(self, nvml.get(), error)) return;
   while (true) {
+    {
+      MutexLock begins(mutex);
+      if (stopping) return;
+      look_now = false;
+      reading = true;
+    }
     std::vector<DeviceReading> fresh;
     for (const std::string& uuid : options.uuids) fresh.push_back(nvml->Read(uuid));
     std::unique_lock<std::mutex> lock(mutex.native());
     if (stopping) return;
+    reading = false;
     for (size_t rank = 0; rank < fresh.size(); ++rank) gauges[rank].Set(fresh[rank], *metrics);
     readings = std::move(fresh);
     looked_us.store(kernels::FutexNowMicros());
     ++looks;
-    look_now = false;
     looked.notify_all();
     wake.wait_for(lock, std::chrono::microseconds(options.interval_micros),
                   [this] { return stopping || look_now; });
-    if (stopping) return;
   }
 }
 
@@ -148,11 +154,12 @@ std::string DeviceMonitor::State::Text(int64_t wait_micros,
                                        std::string (*of)(const DeviceReading&)) {
   std::unique_lock<std::mutex> lock(mutex.native());
   if (!ended) {
-    const uint64_t before = looks;
+    // A look under way began before what is asked about.
+    const uint64_t enough = looks + (reading ? 2 : 1);
     look_now = true;
     wake.notify_one();
     looked.wait_for(lock, std::chrono::microseconds(wait_micros),
-                    [this, before] { return ended || looks != before; });
+                    [this, enough] { return ended || looks >= enough; });
   }
   std::string text;
   for (size_t rank = 0; rank < readings.size(); ++rank) {

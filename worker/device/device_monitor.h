@@ -35,8 +35,8 @@ class DeviceMonitor {
   DeviceMonitor(const DeviceMonitor&) = delete;
   DeviceMonitor& operator=(const DeviceMonitor&) = delete;
 
-  // "rank 0: XID 79, 91 C, …; rank 1: …" after a new look, or when `wait_micros` are over as of the
-  // last one. Empty where nothing is known. Any thread.
+  // "rank 0: XID 79, 91 C, …; rank 1: …" after a look that begins from now on, or when
+  // `wait_micros` are over as of the last one. Empty where nothing is known. Any thread.
   std::string Note(int64_t wait_micros = kDeviceLookMicros);
   // The same, of ranks whose devices have faults.
   std::string Faults(int64_t wait_micros = kDeviceLookMicros);

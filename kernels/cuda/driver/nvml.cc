@@ -246,10 +246,11 @@ std::string FaultText(const DeviceReading& reading) {
   }
   for (int i = 0; i < kThrottleReasons; ++i) {
     const auto reason = static_cast<ThrottleReason>(i);
-    if (!IsThrottled(reading, reason)) continue;
+    if (reason == ThrottleReason::kPower || !IsThrottled(reading, reason)) continue;
     Add(std::string("throttled by ") + ThrottleReasonName(reason), text);
   }
   Add(reading.error, text);
+  if (IsThrottled(reading, ThrottleReason::kPower)) Add("throttled by power", text);
   return text;
 }
 

@@ -41,6 +41,7 @@ const char* ThrottleReasonName(ThrottleReason reason);
 bool IsThrottled(const DeviceReading& reading, ThrottleReason reason);
 
 // What is wrong with it, "XID 79, 2 uncorrected ECC errors, throttled by thermal"; empty: nothing.
+// At its power cap a device may be because it is busy: that is a figure.
 std::string FaultText(const DeviceReading& reading);
 // Faults and figures, "XID 79, 2 uncorrected ECC errors, throttled by thermal, 91 C, 310 W, 79.1
 // of 80.0 GiB in use"; what is not told is left out.

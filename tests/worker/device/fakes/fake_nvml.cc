@@ -1,6 +1,7 @@
 // A library that stands in for NVML: one whole device, "GPU-" and the UUID of zeros, and one slice
 // of it, "MIG-" and the UUID of ones. What it says is told by the variable FAKE_NVML: words like
 // power=310000, parted by blanks, read anew at each call.
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -25,6 +26,8 @@ constexpr const char* kSlice = "MIG-11111111-1111-1111-1111-111111111111";
 int whole = 0;
 int slice = 0;
 [[maybe_unused]] long faults_told = 0;
+std::atomic<int> reads = 0;  // of memory, which begin a look
+std::atomic<int> hangs = 0;  // threads that do not come back
 
 long Told(const char* word, long otherwise) {
   const char* all = std::getenv("FAKE_NVML");
@@ -35,8 +38,13 @@ long Told(const char* word, long otherwise) {
   return std::strtol(text.c_str() + at + std::strlen(word) + 2, nullptr, 10);
 }
 
+void Hang() {
+  ++hangs;
+  while (true) pause();
+}
+
 int Lost() {
-  if (Told("hang", 0) != 0) pause();
+  if (Told("hang", 0) != 0) Hang();
   return Told("lost", 0) != 0 ? kLost : 0;
 }
 
@@ -53,8 +61,11 @@ int Lost() {
 
 extern "C" {
 
+int fake_nvml_reads() { return reads; }
+int fake_nvml_hangs() { return hangs; }
+
 int nvmlInit_v2() {
-  if (Told("hang_init", 0) != 0) pause();
+  if (Told("hang_init", 0) != 0) Hang();
   return static_cast<int>(Told("init", 0));
 }
 int nvmlShutdown() { return 0; }
@@ -82,9 +93,12 @@ int nvmlDeviceGetHandleByUUID(const char* uuid, Device* device) {
   return *device == nullptr ? kNotFound : 0;
 }
 int nvmlDeviceGetMemoryInfo(Device device, Memory* memory) {
+  const int read = ++reads;
+  usleep(static_cast<useconds_t>(1000 * Told("slow_ms", 0)));
   if (Lost() != 0) return kLost;
   memory->total = device == &slice ? 10ull << 30 : 80ull << 30;
-  memory->used = static_cast<unsigned long long>(Told("used_mib", 1024)) << 20;
+  const long used_mib = Told("used_is_reads", 0) != 0 ? 1024L * read : Told("used_mib", 1024);
+  memory->used = static_cast<unsigned long long>(used_mib) << 20;
   memory->free = memory->total - memory->used;
   return 0;
 }
