@@ -53,13 +53,10 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
   const int most = std::min({options.max_rows, options.max_tokens, options.max_samples});
   const int spans = LargestShape(rules_, {1, 1, rules_.blocks * rules_.block_size}).max_spans;
   const std::vector<StepShape> shapes = DecodeGraphs::Shapes(most, spans, rules_);
-  const auto tell = [&] {
-    if (options.progress) options.progress(weight_bytes_, weight_bytes_);
-  };
   if (start.warm_up) {
     for (const StepShape& shape : shapes) {
       WarmUp(shape);
-      tell();
+      TellAlive(options);
     }
     StepShape prefill = ShapeOfBucket(std::min(kWarmUpTokens, options.max_tokens), 1, rules_);
     prefill.samples = std::min(prefill.samples, options.max_samples);
@@ -75,7 +72,7 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
   if (shorter) communicator_->SetDeadline(options.capture_wait_micros);
   for (const StepShape& shape : shapes) {
     Capture(shape);
-    tell();
+    TellAlive(options);
   }
   if (shorter) communicator_->SetDeadline(wait_micros);
 }
@@ -241,6 +238,7 @@ void CudaProgram::TuneProducts(const ProgramOptions& options) {
       if (const auto* logits = std::get_if<LogitsOp>(&step)) MultiplyHead(*logits);
     }
     Finish();
+    TellAlive(options);
   }
   step_ = Step{};
   fast_products_->SetTuning(false);

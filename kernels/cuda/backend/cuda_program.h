@@ -80,6 +80,10 @@ class CudaProgram final : public LoadedProgram {
   void TuneProducts(const ProgramOptions& options);
   void LoadAngles(const std::vector<Rope>& ropes, const Workspace& workspace);
   void PrepareSteps(const ProgramOptions& options, const StartOptions& start);
+  // That the start goes on: who waits for it would take silence for a hang.
+  void TellAlive(const ProgramOptions& options) const {
+    if (options.progress) options.progress(weight_bytes_, weight_bytes_);
+  }
   void WarmUp(const StepShape& shape);
   void WarmUpSamples();
   void Capture(const StepShape& shape);

@@ -58,6 +58,20 @@ TEST_F(CudaFastProgram, AnswersAndAsksNothingOnceItIsReady) {
   EXPECT_GT(served.products, ready.products) << "prefill goes to the library too";
 }
 
+// A start that is silent is taken for one that hangs.
+TEST_F(CudaFastProgram, TellsWhileItTunes) {
+  const auto told = [](BedOptions options) {
+    int times = 0;
+    options.start.graphs = false;
+    options.progress = [&times](int64_t done, int64_t total) { times += done == total ? 1 : 0; };
+    const StepBed bed(options);
+    return times;
+  };
+  BedOptions own = Fast();
+  own.cublaslt = nullptr;
+  EXPECT_EQ(told(Fast()), told(own) + 6) << "1, 2, 4, 8, 16 and 32 rows";
+}
+
 // The first token of a prompt alone: sums in another order, the same meaning.
 TEST_F(CudaFastProgram, GreedyTokensAreMostlyThoseOfOurOwnProducts) {
   std::vector<Sequence> sequences = RandomSequences(8, 20, 32);

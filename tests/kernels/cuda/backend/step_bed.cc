@@ -66,6 +66,7 @@ StepBed::StepBed(const BedOptions& options, std::unique_ptr<emulate::EmulatedRun
   load_.max_samples = options.max_rows;
   load_.max_positions = options.max_positions;
   load_.capture_wait_micros = options.capture_wait_micros;
+  load_.progress = options.progress;
   if (options.ranks > 1) {
     std::string error;
     group_ = SharedGroup::Create(

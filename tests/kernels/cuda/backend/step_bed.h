@@ -47,6 +47,7 @@ struct BedOptions {
   int64_t wait_micros = 120'000'000;  // of ranks for each other: the machine may be busy
   int64_t capture_wait_micros = 0;
   std::shared_ptr<const cublaslt::Library> cublaslt = nullptr;
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = nullptr;  // of rank 0
 };
 
 class StepBed {
