@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -198,6 +200,17 @@ Group* MapGroup(const std::string& name) {
   return at == MAP_FAILED ? nullptr : static_cast<Group*>(at);
 }
 
+// Groups whose ranks were all killed before they had met: the process that named them is gone.
+void RemoveOrphans() {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
+    const std::string name = entry.path().filename();
+    int process = 0;
+    if (std::sscanf(name.c_str(), "quire_fake_nccl.%d.", &process) != 1) continue;
+    if (kill(process, 0) != 0 && errno == ESRCH) shm_unlink(("/" + name).c_str());
+  }
+}
+
 FakeComm* Of(nccl::Comm* comm) { return reinterpret_cast<FakeComm*>(comm); }
 
 }  // namespace
@@ -223,6 +236,7 @@ int ncclGetVersion(int* version) {
 int ncclGetUniqueId(nccl::UniqueId* id) {
   const std::lock_guard lock(Fake().mutex);
   if (Fake().orders.id_error != 0) return Fake().orders.id_error;
+  RemoveOrphans();
   std::snprintf(id->internal, sizeof(id->internal), "/quire_fake_nccl.%d.%d", getpid(),
                 Fake().next_id++);
   Fake().names.insert(id->internal);
@@ -264,10 +278,12 @@ int ncclCommGetAsyncError(nccl::Comm* comm, int* error) {
 }
 
 #ifndef FAKE_NCCL_WITHOUT_ABORT
-// The device may still ask for its ops: what it reads stays.
+// The device may still ask for its ops: what it reads stays. Who named the group may be gone.
 int ncclCommAbort(nccl::Comm* comm) {
   const std::lock_guard lock(Fake().mutex);
   Of(comm)->aborted = true;
+  Fake().names.erase(Of(comm)->name);
+  shm_unlink(Of(comm)->name.c_str());
   Of(comm)->group->broken.store(true);
   ++Fake().counts.aborted;
   return nccl::kSuccess;

@@ -1,7 +1,12 @@
 // GPU ranks over a library that stands in for NCCL: what sums give, and how a group fails.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -420,6 +425,33 @@ TEST_F(Nccl, ARankThatFailsToStartIsNotWaitedFor) {
   EXPECT_EQ(errors[0], "ncclCommInitRankConfig: aborted");
   EXPECT_NE(errors[1].find("ncclCommInitRankConfig: something"), std::string::npos) << errors[1];
   ExpectAllEnded(2);
+}
+
+// Of the library that stands in: files of groups that a process of this number has named.
+int SharedFilesOf(pid_t process) {
+  const std::string prefix = "quire_fake_nccl." + std::to_string(process) + ".";
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    files += entry.path().filename().string().starts_with(prefix) ? 1 : 0;
+  }
+  return files;
+}
+
+TEST_F(Nccl, GroupsThatNeverMeetLeaveNoFiles) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
+  const std::string orphan = "/quire_fake_nccl." + std::to_string(gone) + ".1";
+  const int file = shm_open(orphan.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  ASSERT_GE(file, 0);
+  close(file);
+  const int before = SharedFilesOf(getpid());
+  FakeNcclOrders orders;
+  orders.init_error = 2;
+  Order(orders);
+  Run(2, [](Rank&) { ADD_FAILURE() << "it started"; });
+  EXPECT_EQ(SharedFilesOf(getpid()), before);
+  EXPECT_EQ(SharedFilesOf(gone), 0) << "of ranks that were killed";
 }
 
 TEST_F(Nccl, ScratchWithoutAVectorForEachRankIsRefused) {
