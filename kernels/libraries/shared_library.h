@@ -43,6 +43,32 @@ class SharedLibrary {
   void* handle_;
 };
 
+// Takes functions out of a library by name.
+class Symbols {
+ public:
+  explicit Symbols(const SharedLibrary& file) : file_(file) {}
+
+  // False, and a null function, where there is none of that name.
+  template <class Function>
+  bool Take(const char* name, Function& function) {
+    function = reinterpret_cast<Function>(file_.Symbol(name));
+    return function != nullptr;
+  }
+  // One that the library will not do without.
+  template <class Function>
+  void Need(const char* name, Function& function) {
+    if (!Take(name, function) && missing_ == nullptr) missing_ = name;
+  }
+  // "it has no NAME": the first that was needed and is not there; empty: all are.
+  std::string Missing() const {
+    return missing_ == nullptr ? "" : std::string("it has no ") + missing_;
+  }
+
+ private:
+  const SharedLibrary& file_;
+  const char* missing_ = nullptr;
+};
+
 // One file, or a bare name for the loader's own search. Null and one line when it does not open.
 std::unique_ptr<SharedLibrary> OpenLibraryFile(const std::string& path, std::string& error);
 

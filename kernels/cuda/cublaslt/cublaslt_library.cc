@@ -1,6 +1,5 @@
 #include "kernels/cuda/cublaslt/cublaslt_library.h"
 
-#include <type_traits>
 #include <utility>
 
 namespace quire::kernels::cuda::cublaslt {
@@ -9,35 +8,29 @@ namespace {
 constexpr const char* kLibraryName = "libcublasLt.so.13";
 constexpr size_t kMajor = 10'000;
 
-// The first function that the library lacks; null: it has all.
-const char* Resolve(const SharedLibrary& file, Functions& f) {
-  const char* missing = nullptr;
-  const auto need = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(file.Symbol(name));
-    if (function == nullptr && missing == nullptr) missing = name;
-  };
-  need("cublasLtGetVersion", f.version);
-  need("cublasLtGetStatusString", f.status_string);
-  need("cublasLtCreate", f.create);
-  need("cublasLtDestroy", f.destroy);
-  need("cublasLtMatmulDescCreate", f.desc_create);
-  need("cublasLtMatmulDescDestroy", f.desc_destroy);
-  need("cublasLtMatmulDescSetAttribute", f.desc_set);
-  need("cublasLtMatrixLayoutCreate", f.layout_create);
-  need("cublasLtMatrixLayoutDestroy", f.layout_destroy);
-  need("cublasLtMatmulPreferenceCreate", f.preference_create);
-  need("cublasLtMatmulPreferenceDestroy", f.preference_destroy);
-  need("cublasLtMatmulPreferenceSetAttribute", f.preference_set);
-  need("cublasLtMatmulAlgoGetHeuristic", f.heuristic);
-  need("cublasLtMatmul", f.matmul);
-  return missing;
+// What the library lacks, in a line.
+std::string Resolve(const SharedLibrary& file, Functions& f) {
+  Symbols symbols(file);
+  symbols.Need("cublasLtGetVersion", f.version);
+  symbols.Need("cublasLtGetStatusString", f.status_string);
+  symbols.Need("cublasLtCreate", f.create);
+  symbols.Need("cublasLtDestroy", f.destroy);
+  symbols.Need("cublasLtMatmulDescCreate", f.desc_create);
+  symbols.Need("cublasLtMatmulDescDestroy", f.desc_destroy);
+  symbols.Need("cublasLtMatmulDescSetAttribute", f.desc_set);
+  symbols.Need("cublasLtMatrixLayoutCreate", f.layout_create);
+  symbols.Need("cublasLtMatrixLayoutDestroy", f.layout_destroy);
+  symbols.Need("cublasLtMatmulPreferenceCreate", f.preference_create);
+  symbols.Need("cublasLtMatmulPreferenceDestroy", f.preference_destroy);
+  symbols.Need("cublasLtMatmulPreferenceSetAttribute", f.preference_set);
+  symbols.Need("cublasLtMatmulAlgoGetHeuristic", f.heuristic);
+  symbols.Need("cublasLtMatmul", f.matmul);
+  return symbols.Missing();
 }
 
 std::string Check(const SharedLibrary& file) {
   Functions functions;
-  if (const char* missing = Resolve(file, functions); missing != nullptr) {
-    return std::string("it has no ") + missing;
-  }
+  if (std::string missing = Resolve(file, functions); !missing.empty()) return missing;
   const size_t version = functions.version();
   if (version / kMajor != kHeaderVersion / kMajor) return "it is cuBLASLt " + VersionText(version);
   return {};

@@ -38,26 +38,23 @@ struct Functions {
   Code (*memory_info)(size_t* free, size_t* total) = nullptr;
 };
 
-const char* Resolve(const SharedLibrary& file, Functions& f) {
-  const char* missing = nullptr;
-  const auto need = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(file.Symbol(name));
-    if (function == nullptr && missing == nullptr) missing = name;
-  };
-  need("cuInit", f.init);
-  need("cuDriverGetVersion", f.driver_version);
-  need("cuGetErrorName", f.error_name);
-  need("cuDeviceGetCount", f.device_count);
-  need("cuDeviceGet", f.device_get);
-  need("cuDeviceGetName", f.device_name);
-  need("cuDeviceGetUuid_v2", f.device_uuid);
-  need("cuDeviceGetAttribute", f.device_attribute);
-  need("cuDeviceTotalMem_v2", f.device_total);
-  need("cuDevicePrimaryCtxRetain", f.context_retain);
-  need("cuDevicePrimaryCtxRelease_v2", f.context_release);
-  need("cuCtxSetCurrent", f.context_set);
-  need("cuMemGetInfo_v2", f.memory_info);
-  return missing;
+// What the driver lacks, in a line.
+std::string Resolve(const SharedLibrary& file, Functions& f) {
+  Symbols symbols(file);
+  symbols.Need("cuInit", f.init);
+  symbols.Need("cuDriverGetVersion", f.driver_version);
+  symbols.Need("cuGetErrorName", f.error_name);
+  symbols.Need("cuDeviceGetCount", f.device_count);
+  symbols.Need("cuDeviceGet", f.device_get);
+  symbols.Need("cuDeviceGetName", f.device_name);
+  symbols.Need("cuDeviceGetUuid_v2", f.device_uuid);
+  symbols.Need("cuDeviceGetAttribute", f.device_attribute);
+  symbols.Need("cuDeviceTotalMem_v2", f.device_total);
+  symbols.Need("cuDevicePrimaryCtxRetain", f.context_retain);
+  symbols.Need("cuDevicePrimaryCtxRelease_v2", f.context_release);
+  symbols.Need("cuCtxSetCurrent", f.context_set);
+  symbols.Need("cuMemGetInfo_v2", f.memory_info);
+  return symbols.Missing();
 }
 
 class Driver {
@@ -143,8 +140,8 @@ DriverReport AskDriver(const std::string& library, const DriverQuestion& questio
     return report;
   }
   Functions functions;
-  if (const char* missing = Resolve(*file, functions); missing != nullptr) {
-    report.error = library + ": it has no " + missing;
+  if (const std::string missing = Resolve(*file, functions); !missing.empty()) {
+    report.error = library + ": " + missing;
     return report;
   }
   const Driver driver(functions);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <type_traits>
 
 #include "kernels/cuda/driver/driver_report.h"
 #include "kernels/cuda/driver/nvml_abi.h"
@@ -51,48 +50,38 @@ struct Nvml::Watched {
   bool faults_told = false;
 };
 
-const char* Nvml::Resolve(const SharedLibrary& file) {
-  const char* missing = nullptr;
-  const auto take = [&file](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(file.Symbol(name));
-    return function != nullptr;
-  };
-  const auto need = [&](const char* name, auto& function) {
-    if (!take(name, function) && missing == nullptr) missing = name;
-  };
-  need("nvmlInit_v2", f_->init);
-  need("nvmlShutdown", f_->shutdown);
-  need("nvmlErrorString", f_->error_string);
-  need("nvmlDeviceGetHandleByUUID", f_->handle_by_uuid);
-  need("nvmlDeviceGetMemoryInfo", f_->memory);
-  need("nvmlDeviceGetCount_v2", f_->count);
-  need("nvmlDeviceGetHandleByIndex_v2", f_->handle_by_index);
-  need("nvmlDeviceGetUUID", f_->uuid);
-  need("nvmlDeviceGetName", f_->name);
-  take("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", f_->mig_parent);
-  take("nvmlDeviceGetPowerUsage", f_->power);
-  take("nvmlDeviceGetClockInfo", f_->clock);
-  take("nvmlDeviceGetTemperature", f_->temperature);
-  if (!take("nvmlDeviceGetCurrentClocksEventReasons", f_->throttle)) {
-    take("nvmlDeviceGetCurrentClocksThrottleReasons", f_->throttle);  // before driver 535
+std::string Nvml::Resolve(const SharedLibrary& file) {
+  Symbols symbols(file);
+  symbols.Need("nvmlInit_v2", f_->init);
+  symbols.Need("nvmlShutdown", f_->shutdown);
+  symbols.Need("nvmlErrorString", f_->error_string);
+  symbols.Need("nvmlDeviceGetHandleByUUID", f_->handle_by_uuid);
+  symbols.Need("nvmlDeviceGetMemoryInfo", f_->memory);
+  symbols.Need("nvmlDeviceGetCount_v2", f_->count);
+  symbols.Need("nvmlDeviceGetHandleByIndex_v2", f_->handle_by_index);
+  symbols.Need("nvmlDeviceGetUUID", f_->uuid);
+  symbols.Need("nvmlDeviceGetName", f_->name);
+  symbols.Take("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", f_->mig_parent);
+  symbols.Take("nvmlDeviceGetPowerUsage", f_->power);
+  symbols.Take("nvmlDeviceGetClockInfo", f_->clock);
+  symbols.Take("nvmlDeviceGetTemperature", f_->temperature);
+  if (!symbols.Take("nvmlDeviceGetCurrentClocksEventReasons", f_->throttle)) {
+    symbols.Take("nvmlDeviceGetCurrentClocksThrottleReasons", f_->throttle);  // before driver 535
   }
-  take("nvmlDeviceGetTotalEccErrors", f_->ecc);
-  const bool events = take("nvmlEventSetCreate", f_->event_set_create) &&
-                      take("nvmlEventSetFree", f_->event_set_free) &&
-                      take("nvmlDeviceRegisterEvents", f_->register_events) &&
-                      take("nvmlEventSetWait_v2", f_->event_wait);
+  symbols.Take("nvmlDeviceGetTotalEccErrors", f_->ecc);
+  const bool events = symbols.Take("nvmlEventSetCreate", f_->event_set_create) &&
+                      symbols.Take("nvmlEventSetFree", f_->event_set_free) &&
+                      symbols.Take("nvmlDeviceRegisterEvents", f_->register_events) &&
+                      symbols.Take("nvmlEventSetWait_v2", f_->event_wait);
   if (!events) f_->event_set_create = nullptr;
-  return missing;
+  return symbols.Missing();
 }
 
 Nvml::Nvml() : f_(std::make_unique<Functions>()) {}
 
 std::unique_ptr<Nvml> Nvml::Open(const LibraryPlaces& places, std::string& error) {
   std::unique_ptr<Nvml> opened(new Nvml);
-  const auto check = [&opened](const SharedLibrary& file) -> std::string {
-    const char* missing = opened->Resolve(file);
-    return missing == nullptr ? "" : std::string("it has no ") + missing;
-  };
+  const auto check = [&opened](const SharedLibrary& file) { return opened->Resolve(file); };
   std::unique_ptr<SharedLibrary> file = FindLibrary(kNvmlName, places, check, error);
   if (file == nullptr) return nullptr;
   error = opened->Said("nvmlInit", opened->f_->init());
@@ -250,7 +239,6 @@ std::string FaultText(const DeviceReading& reading) {
     Add(std::string("throttled by ") + ThrottleReasonName(reason), text);
   }
   Add(reading.error, text);
-  if (IsThrottled(reading, ThrottleReason::kPower)) Add("throttled by power", text);
   return text;
 }
 
@@ -262,6 +250,7 @@ std::string ReadingText(const DeviceReading& reading) {
   if (reading.power_milliwatts != kNotTold) {
     Add(std::to_string(reading.power_milliwatts / 1000) + " W", text);
   }
+  if (IsThrottled(reading, ThrottleReason::kPower)) Add("throttled by power", text);
   if (reading.memory_total_bytes > 0) {
     constexpr double kGiB = 1 << 30;
     char memory[64];

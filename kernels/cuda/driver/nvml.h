@@ -73,7 +73,7 @@ class Nvml {
   struct Watched;
   Nvml();
   std::string Said(const char* what, int code) const;
-  const char* Resolve(const SharedLibrary& file);
+  std::string Resolve(const SharedLibrary& file);  // what it lacks, in a line
   // Null with `error`.
   Watched* Find(const std::string& uuid, std::string& error);
   void TakeFaults();

@@ -8,36 +8,26 @@ namespace {
 
 constexpr const char* kLibraryName = "libnccl.so.2";
 
-// The first function that the library lacks; null: it has all.
-const char* Resolve(const SharedLibrary& file, Functions& functions) {
-  const auto take = [&file](const char* name, auto& function) -> const char* {
-    using Function = std::remove_reference_t<decltype(function)>;
-    function = reinterpret_cast<Function>(file.Symbol(name));
-    return function == nullptr ? name : nullptr;
-  };
-  const char* missing = nullptr;
-  const auto need = [&](const char* name, auto& function) {
-    if (missing == nullptr) missing = take(name, function);
-  };
-  need("ncclGetVersion", functions.get_version);
-  need("ncclGetUniqueId", functions.get_unique_id);
-  need("ncclCommInitRankConfig", functions.comm_init_rank_config);
-  need("ncclCommGetAsyncError", functions.comm_get_async_error);
-  need("ncclCommAbort", functions.comm_abort);
-  need("ncclCommFinalize", functions.comm_finalize);
-  need("ncclCommDestroy", functions.comm_destroy);
-  need("ncclAllGather", functions.all_gather);
-  need("ncclBroadcast", functions.broadcast);
-  need("ncclGetErrorString", functions.get_error_string);
-  need("ncclGetLastError", functions.get_last_error);
-  return missing;
+// What the library lacks, in a line.
+std::string Resolve(const SharedLibrary& file, Functions& functions) {
+  Symbols symbols(file);
+  symbols.Need("ncclGetVersion", functions.get_version);
+  symbols.Need("ncclGetUniqueId", functions.get_unique_id);
+  symbols.Need("ncclCommInitRankConfig", functions.comm_init_rank_config);
+  symbols.Need("ncclCommGetAsyncError", functions.comm_get_async_error);
+  symbols.Need("ncclCommAbort", functions.comm_abort);
+  symbols.Need("ncclCommFinalize", functions.comm_finalize);
+  symbols.Need("ncclCommDestroy", functions.comm_destroy);
+  symbols.Need("ncclAllGather", functions.all_gather);
+  symbols.Need("ncclBroadcast", functions.broadcast);
+  symbols.Need("ncclGetErrorString", functions.get_error_string);
+  symbols.Need("ncclGetLastError", functions.get_last_error);
+  return symbols.Missing();
 }
 
 std::string Check(const SharedLibrary& file) {
   Functions functions;
-  if (const char* missing = Resolve(file, functions); missing != nullptr) {
-    return std::string("it has no ") + missing;
-  }
+  if (std::string missing = Resolve(file, functions); !missing.empty()) return missing;
   int version = 0;
   if (functions.get_version(&version) != kSuccess) return "it does not tell its version";
   if (version < kNcclHeaderVersion) return "it is NCCL " + VersionText(version);

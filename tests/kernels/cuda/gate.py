@@ -195,7 +195,7 @@ def nccl_complaints(tools, nccl):
                                str(pathlib.Path(folder) / "abi.o")], capture_output=True, text=True)
     wrong = [] if done.returncode == 0 else [(done.stdout + done.stderr)[-1500:]]
     library = ctypes.CDLL(str(nccl / "lib/libnccl.so.2"))
-    opened = re.findall(r'need\("(nccl\w+)"', (ROOT / "kernels/cuda/nccl/nccl_library.cc").read_text())
+    opened = re.findall(r'Need\("(nccl\w+)"', (ROOT / "kernels/cuda/nccl/nccl_library.cc").read_text())
     wrong += [f"NCCL has no {name}" for name in opened if not hasattr(library, name)]
     version = ctypes.c_int()
     library.ncclGetVersion(ctypes.byref(version))
@@ -212,7 +212,7 @@ def header_complaints(tools, include, name, sources):
                           capture_output=True, text=True)
     wrong = [] if done.returncode == 0 else [(done.stdout + done.stderr)[-1500:]]
     header = "".join(path.read_text(errors="replace") for path in include.glob("*.h"))
-    opened = [found for source in sources for found in re.findall(r'(?:need|take)\("(\w+)"', (ROOT / source).read_text())]
+    opened = [found for source in sources for found in re.findall(r'(?:Need|Take)\("(\w+)"', (ROOT / source).read_text())]
     wrong += [f"the header has no {found}" for found in opened if not re.search(rf"\b{found}\b", header)]
     return wrong + ([] if opened else ["no function is opened"])
 
