@@ -28,9 +28,11 @@ set(QUIRE_ALONE
     cli/weight_gguf cli/worker_lines common/text/text_bundle common/text/text_bundle_files kernels/cuda/driver/nvml
     router/discovery/kubernetes_source router/oip/infer_request router/records/trace_sink
     worker/load/model_config_json tests/common/config/schema_test
-    tests/golden/demo_test tests/golden/one_answer_test tests/golden/ranks_test tests/kernels/cuda/backend/steps_test
+    tests/golden/demo_test tests/golden/one_answer_test tests/golden/prompt_logprobs_test tests/golden/ranks_test
+    tests/kernels/cuda/backend/steps_test
     tests/kernels/cuda/quantised_test tests/kernels/sampler_test tests/kernels/slice_sampler_test
-    tests/router/admission/admission_test tests/router/grpc/wire_test tests/router/link/dialer_tls_test
+    tests/router/admission/admission_test tests/router/dispatch/failover_test tests/router/grpc/wire_limits_test
+    tests/router/grpc/wire_test tests/router/link/dialer_tls_test
     tests/router/records/trace_sink_test tests/worker/load/model_config_test tests/worker/load/model_files_test
     tests/worker/records/attempt_log_test tests/worker/steady/rank_step_test)
 list(TRANSFORM QUIRE_ALONE REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1.cc")
@@ -145,11 +147,12 @@ function(quire_program name source)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# quire_test(path [COMPUTES] DEPS folder...): tests/<path>/*_test.cc as one GoogleTest binary, run per test. Its own files
-# are not optimised, which halves the time that they take to compile, unless it COMPUTES much itself.
+# quire_test(path [COMPUTES] DEPS folder... [SOURCES further files]): tests/<path>/*_test.cc as one GoogleTest binary, run
+# per test. Its own files are not optimised, which halves the time that they take to compile, unless it COMPUTES much itself.
 function(quire_test path)
-  cmake_parse_arguments(ARG "COMPUTES" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES" "" "DEPS;LIBS;SOURCES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${path}/*.cc)
+  list(APPEND sources ${ARG_SOURCES})
   if(NOT sources)
     return()
   endif()

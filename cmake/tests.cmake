@@ -80,6 +80,26 @@ quire_test(worker/ranks DEPS worker/ranks LIBS quire_test_support)
 quire_test(worker/kv DEPS worker/kv)
 quire_test(worker/scheduler DEPS worker/scheduler LIBS quire_test_support)
 quire_test(worker/engine DEPS worker/engine LIBS quire_test_support)
+# The same tests with the tag model on the emulated CUDA worker's step path: its pages, block tables, last samples,
+# graphs and two steps in flight. What is defined in these objects takes the place of a library's.
+if(QUIRE_EMULATED_CUDA)
+  set(QUIRE_TAG_KERNELS ${CMAKE_SOURCE_DIR}/tests/support/tag_cuda/tag_kernels.cu)
+  set_source_files_properties(${QUIRE_TAG_KERNELS} PROPERTIES LANGUAGE CXX SKIP_PRECOMPILE_HEADERS ON
+    COMPILE_OPTIONS "-x;c++;-O2;-Wno-unknown-pragmas;-mavx2;-mfma")
+  add_library(quire_tag_on_cuda OBJECT ${QUIRE_TAG_KERNELS}
+              ${CMAKE_SOURCE_DIR}/tests/support/tag_cuda/tag_cuda_program.cc)
+  quire_is_test(quire_tag_on_cuda)
+  quire_use_pch(quire_tag_on_cuda quire_pch)
+  target_link_libraries(quire_tag_on_cuda PUBLIC quire_test_support quire_kernels_cuda_backend quire_cuda_ops_plain)
+  function(quire_tag_on_cuda name)
+    target_sources(${name} PRIVATE $<TARGET_OBJECTS:quire_tag_on_cuda>)
+    target_link_libraries(${name} PRIVATE quire_kernels_cuda_backend quire_cuda_ops_plain)
+  endfunction()
+  set(QUIRE_TAG_ENGINE engine_test.cc device_test.cc)
+  list(TRANSFORM QUIRE_TAG_ENGINE PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/engine/)
+  quire_test(worker/engine_cuda DEPS worker/engine LIBS quire_test_support SOURCES ${QUIRE_TAG_ENGINE})
+  quire_tag_on_cuda(test_worker_engine_cuda)
+endif()
 # The lives of a worker, and the planted bugs that they must find: the listed sources are compiled once
 # more with QUIRE_PLANTED_BUGS and take the place of their library's. A bug in a file that is not listed is
 # never found, and the test says so.
@@ -90,6 +110,12 @@ quire_join_sources(quire_engine_sim)
 quire_use_pch(quire_engine_sim quire_pch)
 target_link_libraries(quire_engine_sim PUBLIC quire_test_support quire_worker_rpc quire_router_link)
 quire_test(worker/sim COMPUTES DEPS worker/rpc LIBS quire_engine_sim)
+if(QUIRE_EMULATED_CUDA)
+  quire_test(worker/sim_cuda COMPUTES DEPS worker/rpc LIBS quire_engine_sim
+             SOURCES ${CMAKE_SOURCE_DIR}/tests/worker/sim/engine_sim_test.cc)
+  quire_tag_on_cuda(test_worker_sim_cuda)
+  target_compile_definitions(test_worker_sim_cuda PRIVATE QUIRE_SIM_LIVES=40)
+endif()
 set(QUIRE_PLANTED
     worker/engine/engine.cc worker/engine/engine_commands.cc worker/engine/engine_device.cc
     worker/engine/output_builder.cc

@@ -30,6 +30,7 @@ DECLARED = {
     "test_sim": 1.5,
     "test_worker_engine": 1.0,
     "test_worker_sim": 1.0,
+    "test_worker_sim_cuda": 0.6,
     "test_worker_planted": 0.5,
     "test_worker_ranks": 0.4,
     "test_common_text": 1.0,

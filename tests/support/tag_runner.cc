@@ -11,15 +11,6 @@
 namespace quire::test {
 namespace {
 
-constexpr uint64_t kPoison = 0xDEADDEADDEADDEADull;
-
-uint64_t Mix(uint64_t a, uint64_t b) {  // SplitMix64's finaliser over both
-  uint64_t x = a * 0x9E3779B97F4A7C15ull + b + 0x7F4A7C15ull;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-  return x ^ (x >> 31);
-}
-
 StepLimits MakeLimits(const TagRunnerOptions& options) {
   StepLimits limits;
   limits.max_rows = options.max_num_seqs;
@@ -34,33 +25,23 @@ StepLimits MakeLimits(const TagRunnerOptions& options) {
 
 }  // namespace
 
-uint64_t TagRoot(uint64_t salt) { return Mix(salt, 0x5A17); }
-uint64_t TagOf(uint64_t previous, int32_t token, int64_t position, int32_t group) {
-  return Mix(Mix(previous, static_cast<uint64_t>(token)),
-             static_cast<uint64_t>(position) * 64 + static_cast<uint64_t>(group));
-}
-uint64_t TagSeen(uint64_t seen, uint64_t tag) { return Mix(seen, tag); }
-float TagLogit(uint64_t seen, int32_t id) {
-  return static_cast<float>(Mix(seen, static_cast<uint64_t>(id)) % 8);
-}
-
 TagProgram::TagProgram(const CacheShape& shape, int32_t vocab_size)
     : shape_(shape), vocab_size_(vocab_size) {
   for (const CacheKindShape& kind : shape_.kinds) {
     QUIRE_CHECK_MSG(kind.window != 1, "a window of one cannot see the previous tag");
     windows_.insert(windows_.end(), static_cast<size_t>(kind.groups), kind.window);
   }
-  tags_.assign(static_cast<size_t>(shape_.page_count * shape_.block_size), kPoison);
+  tags_.assign(static_cast<size_t>(shape_.page_count * shape_.block_size), kNoTag);
 }
 
 void TagProgram::PoisonPage(int32_t page) {
   const auto first = tags_.begin() + int64_t{page} * shape_.block_size;
-  std::fill(first, first + shape_.block_size, kPoison);
+  std::fill(first, first + shape_.block_size, kNoTag);
 }
 
 bool TagProgram::PageWritten(int32_t page) const {
   const auto first = tags_.begin() + int64_t{page} * shape_.block_size;
-  return std::find(first, first + shape_.block_size, kPoison) == first + shape_.block_size;
+  return std::find(first, first + shape_.block_size, kNoTag) == first + shape_.block_size;
 }
 
 uint64_t& TagProgram::Tag(const kernels::BatchRow& row, int32_t group, int64_t position) {
@@ -82,7 +63,7 @@ void TagProgram::Append(const kernels::StepBatch& batch, size_t index) {
     QUIRE_CHECK(batch.positions[static_cast<size_t>(row.first_token + i)] == position);
     for (int32_t group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
       const uint64_t previous = position == 0 ? root : Tag(row, group, position - 1);
-      QUIRE_CHECK_MSG(previous != kPoison, "a key is read that nobody wrote");
+      QUIRE_CHECK_MSG(previous != kNoTag, "a key is read that nobody wrote");
       Tag(row, group, position) = TagOf(previous, token, position, group);
     }
     ++tokens_computed_;
@@ -96,7 +77,7 @@ uint64_t TagProgram::Attend(const kernels::BatchRow& row, int64_t position) {
     const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
     for (int64_t key = first; key <= position; ++key) {
       const uint64_t tag = Tag(row, group, key);
-      QUIRE_CHECK_MSG(tag != kPoison, "a key is read that nobody wrote");
+      QUIRE_CHECK_MSG(tag != kNoTag, "a key is read that nobody wrote");
       seen = TagSeen(seen, tag);
     }
   }
@@ -158,13 +139,14 @@ TagRunnerOptions RunnerOptionsFor(const EngineOptions& engine) {
 TagRunner::TagRunner(const TagRunnerOptions& options)
     : options_(options),
       limits_(MakeLimits(options)),
-      program_(options.cache, options.vocab_size),
+      program_(MakeTagProgram(options)),
+      ahead_(options.max_in_flight > 1 && program_->MaxInFlight() >= options.max_in_flight),
       salts_(static_cast<size_t>(options.max_num_seqs), 0) {
   Renew();
 }
 
 void TagRunner::Renew() {
-  runner_ = std::make_unique<CpuRunner>(program_,
+  runner_ = std::make_unique<CpuRunner>(*program_,
                                         CpuRunnerOptions{.limits = limits_,
                                                          .max_in_flight = options_.max_in_flight,
                                                          .now_us = [] { return int64_t{0}; }});
@@ -174,7 +156,8 @@ void TagRunner::Lose(int looks) {
   lost_ = true;
   looks_ = looks;
   in_flight_.clear();
-  for (int32_t page = 0; page < options_.cache.page_count; ++page) program_.PoisonPage(page);
+  program_->Drop();
+  for (int32_t page = 0; page < options_.cache.page_count; ++page) program_->PoisonPage(page);
   Renew();
 }
 
@@ -199,6 +182,7 @@ void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
     tokens += row.q_len;
     salts.push_back(salts_[static_cast<size_t>(row.row)]);
   }
+  if (ahead_) program_->SetRowSalts(salts);
   runner_->Launch(packet, now_us);
   ++steps_launched_;
   int64_t elapsed = options_.step_micros ? options_.step_micros(tokens) : 0;
@@ -216,7 +200,7 @@ int64_t TagRunner::ReadyAt() const {
 void TagRunner::Collect(StepResult& result) {
   if (lost_) return;
   QUIRE_CHECK(!in_flight_.empty());
-  program_.SetRowSalts(std::move(in_flight_.front().salts));
+  if (!ahead_) program_->SetRowSalts(std::move(in_flight_.front().salts));
   runner_->Collect(result);
   result.elapsed_us = in_flight_.front().elapsed_us;
   in_flight_.pop_front();

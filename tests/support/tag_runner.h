@@ -18,6 +18,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/sampling/sampler.h"
+#include "tests/support/tag_arithmetic.h"
 #include "worker/core/cache_shape.h"
 #include "worker/runner/cpu_runner.h"
 
@@ -27,13 +28,25 @@ struct EngineOptions;
 
 namespace quire::test {
 
-// The arithmetic of the model, for whoever wants to foretell its answers (tag_reference.h).
-uint64_t TagRoot(uint64_t salt);  // the tag before position 0
-uint64_t TagOf(uint64_t previous, int32_t token, int64_t position, int32_t group);
-uint64_t TagSeen(uint64_t seen, uint64_t tag);  // folds one more key into what a query saw; from 1
-float TagLogit(uint64_t seen, int32_t id);
+// A loaded tag model, on whatever device.
+class TagLoaded : public kernels::LoadedProgram {
+ public:
+  // The salts of the rows of the next Run or Launch, in order; those beyond have salt 0.
+  virtual void SetRowSalts(std::vector<uint64_t> salts) = 0;
+  // Rows sampled with these seeds get NaN logits.
+  virtual void SetNanSeeds(std::set<uint64_t> seeds) = 0;
+  void SetNanSeed(uint64_t seed) { SetNanSeeds({seed}); }
+  // All rows of the next Run or Launch get NaN logits; the seeds of those that sample are added to
+  // `failed`.
+  virtual void FailNextRun(std::set<uint64_t>* failed) = 0;
+  // Whether every slot of the page has been written since it was given back last.
+  virtual bool PageWritten(int32_t page) const = 0;
+  virtual int64_t tokens_computed() const = 0;
+  // Steps that were launched and not collected are nobody's any more.
+  virtual void Drop() {}
+};
 
-class TagProgram final : public kernels::LoadedProgram {
+class TagProgram final : public TagLoaded {
  public:
   TagProgram(const CacheShape& shape, int32_t vocab_size);
 
@@ -44,16 +57,11 @@ class TagProgram final : public kernels::LoadedProgram {
   int64_t WorkspaceBytes() const override { return 0; }
   int64_t PoolBytes() const override { return static_cast<int64_t>(tags_.size() * 8); }
 
-  // The salts of the rows of the next Run, in order; those beyond have salt 0.
-  void SetRowSalts(std::vector<uint64_t> salts) { row_salts_ = std::move(salts); }
-  // Rows sampled with these seeds get NaN logits.
-  void SetNanSeed(uint64_t seed) { nan_seeds_ = {seed}; }
-  void SetNanSeeds(std::set<uint64_t> seeds) { nan_seeds_ = std::move(seeds); }
-  // All rows of the next Run get NaN logits; the seeds of those that sample are added to `failed`.
-  void FailNextRun(std::set<uint64_t>* failed) { failed_ = failed; }
-  // Whether every slot of the page has been written since it was given back last.
-  bool PageWritten(int32_t page) const;
-  int64_t tokens_computed() const { return tokens_computed_; }
+  void SetRowSalts(std::vector<uint64_t> salts) override { row_salts_ = std::move(salts); }
+  void SetNanSeeds(std::set<uint64_t> seeds) override { nan_seeds_ = std::move(seeds); }
+  void FailNextRun(std::set<uint64_t>* failed) override { failed_ = failed; }
+  bool PageWritten(int32_t page) const override;
+  int64_t tokens_computed() const override { return tokens_computed_; }
 
  private:
   uint64_t& Tag(const kernels::BatchRow& row, int32_t group, int64_t position);
@@ -87,6 +95,10 @@ struct TagRunnerOptions {
   std::function<uint64_t(uint64_t seed)> salt_of_seed;
 };
 
+// The model on the device of this test binary: the host, or where tests/support/tag_cuda is linked,
+// an emulated CUDA device.
+std::unique_ptr<TagLoaded> MakeTagProgram(const TagRunnerOptions& options);
+
 // A runner for an engine with these options: the same cache and limits.
 TagRunnerOptions RunnerOptionsFor(const EngineOptions& engine);
 
@@ -106,7 +118,7 @@ class TagRunner final : public Runner {
   // for the so manieth time.
   void Lose(int looks = 1);
 
-  TagProgram& program() { return program_; }
+  TagLoaded& program() { return *program_; }
   // The newest step in flight ends later (or, with a large value, never).
   void DelayStep(int64_t micros);
   int64_t steps_launched() const { return steps_launched_; }
@@ -122,7 +134,8 @@ class TagRunner final : public Runner {
 
   TagRunnerOptions options_;
   StepLimits limits_;
-  TagProgram program_;
+  std::unique_ptr<TagLoaded> program_;
+  const bool ahead_;  // steps run when they are launched
   std::unique_ptr<CpuRunner> runner_;
   bool lost_ = false;
   int looks_ = 0;

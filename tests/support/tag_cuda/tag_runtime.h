@@ -1,0 +1,44 @@
+// An emulated device that the tag model runs on, and what its kernels find there beside their
+// operands.
+//
+// Owned by the backend of a CudaTagProgram; its thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/cuda/emulate/emulated_runtime.h"
+
+namespace quire::test {
+
+// What is told of the slots of a step, in device memory.
+struct TagSlot {
+  uint64_t salt = 0;
+  uint64_t fails = 0;  // 1: its tokens get NaN logits
+};
+
+// Where tags lie: in the values of pages, the one head of each token.
+struct TagPages {
+  const std::byte* values = nullptr;
+  int64_t page_bytes = 0;
+  int64_t token_bytes = 0;
+};
+
+class TagRuntime final : public kernels::cuda::emulate::EmulatedRuntime {
+ public:
+  using EmulatedRuntime::EmulatedRuntime;
+
+  Error CreateStream(StreamId* made) override {
+    Error error = EmulatedRuntime::CreateStream(made);
+    if (!stream.has_value()) stream = *made;
+    return error;
+  }
+
+  std::optional<StreamId> stream;  // the first one: that of steps
+  TagSlot* slots = nullptr;        // by slot, and one of nobody
+  uint64_t* fault = nullptr;       // not zero: a key was read that nobody wrote
+  TagPages pages;                  // told by the launch of the first attention
+};
+
+}  // namespace quire::test
