@@ -29,4 +29,6 @@ if(NOT QUIRE_SANITIZED AND NOT QUIRE_FUZZ AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x
     COMPILE_OPTIONS "-O3;-mavx2;-mfma" SKIP_PRECOMPILE_HEADERS ON)
   file(GLOB QUIRE_CUDA_PLANTED CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/planted/*.cu)
   quire_emulated_kernels(quire_cuda_planted ${QUIRE_CUDA_PLANTED})
+  file(GLOB QUIRE_CUDA_TIMING CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/timing/*.cu)
+  quire_emulated_kernels(quire_cuda_timing PLAIN ${QUIRE_CUDA_TIMING})
 endif()

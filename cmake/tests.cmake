@@ -19,7 +19,8 @@ quire_test(kernels COMPUTES DEPS kernels/cpu kernels/sampling)
 quire_test(kernels/collectives COMPUTES DEPS kernels/collectives)
 quire_test(kernels/libraries DEPS kernels/libraries)
 if(QUIRE_EMULATED_CUDA)
-  quire_test(kernels/cuda COMPUTES DEPS kernels/cuda/emulate kernels/sampling LIBS quire_cuda_ops quire_cuda_planted)
+  quire_test(kernels/cuda COMPUTES DEPS kernels/cuda/cublaslt kernels/cuda/emulate kernels/sampling
+             LIBS quire_cuda_ops quire_cuda_planted)
   # Libraries that stand in for NCCL: one as it should be, an old one, and one without ncclCommAbort.
   set(QUIRE_FAKE_NCCL ${CMAKE_BINARY_DIR}/tests/fake_nccl)
   function(quire_fake_nccl kind)
@@ -53,7 +54,7 @@ if(QUIRE_EMULATED_CUDA)
   quire_fake_cublaslt(old FAKE_CUBLASLT_VERSION=120901)
   quire_fake_cublaslt(lacking FAKE_CUBLASLT_WITHOUT_MATMUL)
   quire_test(kernels/cuda/backend COMPUTES DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine
-             common/json LIBS quire_cuda_ops_plain quire_test_support)
+             common/json LIBS quire_cuda_ops_plain quire_cuda_timing quire_test_support)
   target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/one_answer_test.cc
@@ -70,6 +71,8 @@ if(QUIRE_EMULATED_CUDA)
                  ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/backend/step_bed.cc)
   if(TARGET test_kernels_cuda)
     target_sources(test_kernels_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
+    target_compile_definitions(test_kernels_cuda PRIVATE QUIRE_FAKE_CUBLASLT_FOLDER="${QUIRE_FAKE_CUBLASLT}")
+    add_dependencies(test_kernels_cuda fake_cublaslt_good)
   endif()
 endif()
 quire_test(worker/load DEPS worker/load)

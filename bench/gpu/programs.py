@@ -6,6 +6,7 @@ Figures are lines that begin with "figure ". Ends with 0 when it went well. Whoe
 import argparse
 import concurrent.futures
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -13,7 +14,10 @@ import threading
 import time
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import roof
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 BIN = ROOT / "build/bin"
 SMALL = "tiny-llama"  # made on the spot, as all others are
 PROMPTS = [[10 * p + i for i in range(1, 6 + 3 * p)] for p in range(4)]
@@ -21,6 +25,11 @@ PROMPTS = [[10 * p + i for i in range(1, 6 + 3 * p)] for p in range(4)]
 
 def figure(name, value, unit):
     print("figure " + json.dumps({"name": name, "value": float(f"{value:.6g}"), "unit": unit}), flush=True)
+
+
+def not_here(what):
+    print(f"not here: {what}", flush=True)
+    sys.exit(0)
 
 
 class Child:
@@ -144,43 +153,104 @@ def bytes_of_a_step(model, shape):
         TABLES.get(shape.removesuffix(QUANTISED), 0) * BYTES_PER_ELEMENT[kind]
 
 
-def decode(args, shape):
+# What a case's name may end with: flags of the worker, and how its figures are told apart.
+OPTIONS = {"": [], "fp8": ["--kv-cache-dtype=fp8"], "variant": ["--no-batch-invariant"]}
+FAKE_CUBLASLT = ROOT / "build/tests/fake_cublaslt/good"
+
+
+def served_with(args, model, option, flags):
+    if option == "variant" and args.rehearse:  # each size of step is timed: few of them here
+        flags = ["--max-model-len=64", "--max-num-seqs=2", "--max-num-batched-tokens=16", "--max-step-time-ms=0",
+                 f"--cublaslt-library={FAKE_CUBLASLT}"]
+    served = Served(args, model, *flags, *OPTIONS[option])
+    if alone := [line for line in served.worker.lines if line and "our own products alone" in line]:
+        not_here(alone[0])
+    return served
+
+
+def read_through(model):
+    """So that what is loaded lies in the page cache."""
+    for file in [model] if model.is_file() else sorted(model.glob("*.safetensors")):
+        with open(file, "rb", buffering=0) as opened:
+            while opened.read(64 << 20):
+                pass
+
+
+def decode(args, shape, option=""):
     """One stream: what it reads for each token, over what can be read."""
     model = made(args, shape)
     weight_bytes = bytes_of_a_step(model, shape)
-    served = Served(args, model, *(small(args) or ["--max-model-len=4096"]))
-    figure(f"start_to_first_token_{shape}", served.start_s, "s")
+    read_through(model)
+    served = served_with(args, model, option, small(args) or ["--max-model-len=4096"])
+    of = shape + (f"_{option}" if option else "")
+    figure(f"start_to_first_token_{of}", served.start_s, "s")
     sizes = dict(requests=1, max_tokens=3, prompt_tokens=8) if args.rehearse else \
         dict(requests=3, max_tokens=512, prompt_tokens=32)
     told = served.load(streams=1, vocab=256, **sizes)
     gap_s = told["gap_ms_p50"] / 1000
-    figure(f"decode_{shape}", 1 / gap_s if gap_s > 0 else 0, "tokens/s")
+    figure(f"decode_{of}", 1 / gap_s if gap_s > 0 else 0, "tokens/s")
     if args.bandwidth and gap_s > 0:
-        figure(f"decode_share_of_bandwidth_{shape}", 100 * weight_bytes / gap_s / args.bandwidth, "%")
+        figure(f"decode_share_of_bandwidth_{of}", 100 * weight_bytes / gap_s / args.bandwidth, "%")
 
 
-def throughput(args, shape):
+def throughput(args, shape, option=""):
     """1,000 tokens in, 1,000 out, 256 at once."""
-    flags = small(args) or ["--max-model-len=2048", "--max-num-seqs=256", "--max-num-batched-tokens=8192"]
-    served = Served(args, made(args, shape), *flags)
-    sizes = dict(streams=2, requests=2, max_tokens=3, prompt_tokens=8) if args.rehearse else \
-        dict(streams=256, requests=256, max_tokens=1000, prompt_tokens=1000)
-    told = served.load(vocab=256, **sizes)
-    figure(f"throughput_1000_1000_{shape}", told["tokens_per_second"], "tokens/s")
-    figure(f"first_token_p50_{shape}", told["first_token_ms_p50"], "ms")
+    run = dict(rows=2, prompt=8, tokens=3, step_tokens=128) if args.rehearse else \
+        dict(rows=256, prompt=1000, tokens=1000, step_tokens=8192)
+    flags = small(args) or ["--max-model-len=2048", f"--max-num-seqs={run['rows']}",
+                            f"--max-num-batched-tokens={run['step_tokens']}"]
+    model = made(args, shape)
+    told = served_with(args, model, option, flags).load(
+        vocab=256, streams=run["rows"], requests=run["rows"], max_tokens=run["tokens"], prompt_tokens=run["prompt"])
+    of = shape + (f"_{option}" if option else "")
+    figure(f"throughput_1000_1000_{of}", told["tokens_per_second"], "tokens/s")
+    figure(f"first_token_p50_{of}", told["first_token_ms_p50"], "ms")
+    if not (args.bandwidth and args.rate):
+        return
+    head = json.loads((model / "config.json").read_text())
+    of_shape = roof.Shape(model, bytes_of_a_step(model, shape), head["vocab_size"] * head["hidden_size"])
+    least_s = roof.seconds(of_shape, **run, fp8=option == "fp8", bandwidth=args.bandwidth, rate=args.rate)
+    at_most = run["rows"] * run["tokens"] / least_s
+    figure(f"throughput_share_of_roof_{of}", 100 * told["tokens_per_second"] / at_most, "%")
+
+
+def pace(args, shape):
+    """Idle gaps of the device, work of the host, and the time that weights take to the device, by the test binary."""
+    model = made(args, shape)
+    read_through(model)
+    done = subprocess.run([str(args.tests), "--gtest_filter=CudaGraphPace.*", "--gtest_brief=1"], capture_output=True,
+                          text=True, env={**os.environ, "QUIRE_PACE_MODEL": str(model)})
+    print(done.stdout + done.stderr, end="", flush=True)
+    if done.returncode != 0 or "[  PASSED  ] 1 test" not in done.stdout:
+        sys.exit(done.returncode or "no such test in the binary")
+
+
+def torch(args, shape):
+    """The same weights and lengths as decode, in PyTorch."""
+    sizes = ["--tokens=3", "--prompt=10,11,12"] if args.rehearse else ["--tokens=512"]
+    done = subprocess.run([sys.executable, str(HERE / "torch_decode.py"), str(made(args, shape)), *sizes],
+                          capture_output=True, text=True)
+    said = done.stdout.strip().splitlines()
+    if said and said[-1].startswith("not here: "):
+        not_here(said[-1].removeprefix("not here: "))
+    if done.returncode != 0 or not said:
+        sys.exit(f"torch_decode: {done.stdout}{done.stderr}")
+    figure(f"torch_decode_{shape}", json.loads(said[-1])["tokens_per_second"], "tokens/s")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("case")
+    parser.add_argument("case", help="CASE[:SHAPE[:OPTION]]")
     parser.add_argument("--worker", type=pathlib.Path, required=True)
+    parser.add_argument("--tests", type=pathlib.Path, required=True, help="the test binary of the backend")
     parser.add_argument("--scratch", type=pathlib.Path, required=True)
     parser.add_argument("--bandwidth", type=float, help="bytes a second that this device has been seen to read")
+    parser.add_argument("--rate", type=float, help="products and sums of bfloat16 a second that it has been seen to make")
     parser.add_argument("--rehearse", action="store_true")
     args = parser.parse_args()
-    name, _, shape = args.case.partition(":")
-    cases = {"answers": answers, "load": load, "decode": decode, "throughput": throughput}
-    cases[name](args, *([shape] if shape else []))
+    name, *about = args.case.split(":")
+    cases = {"answers": answers, "load": load, "decode": decode, "throughput": throughput, "pace": pace, "torch": torch}
+    cases[name](args, *about)
     return 0
 
 

@@ -6,8 +6,10 @@ Usage: ./dev gpu [--budget-s 540] [--out FILE] [--resume FILE] [--rehearse] [--o
 One file of results, bench/results/gpu/gpu.json, is written anew after each case; --resume FILE goes on from what such a
 file has. A case that did not run says why: there is no device, the budget is used up, or what it needs is not here.
 Between cases the budget is looked at; a case that runs past its limit is ended and has failed. Ends with 0 when no case
-failed, 1 when one did, 4 when there is no device or the one that is there cannot be used. --rehearse runs the same stages on the emulated grid, which proves the
-stages and says nothing of speed; it never writes to bench/results/gpu/. Needs Python's standard library, no network.
+failed, 1 when one did, 4 when there is no device or the one that is there cannot be used. --rehearse runs the same stages
+on the emulated grid, which proves the stages and says nothing of speed: its numbers are called rehearsed, are no figures,
+and never go to bench/results/gpu/. Behind the stages stands what is asked of the figures (asked.py), and whether it is
+met. Needs Python's standard library, no network; a peer in PyTorch runs where that can be imported.
 """
 import argparse
 import contextlib
@@ -23,6 +25,8 @@ import subprocess
 import sys
 import time
 
+import asked
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]  # of the tree, or of an unpacked archive, which is laid out alike
 RESULTS = ROOT / "bench/results/gpu"
@@ -33,23 +37,20 @@ NO_DEVICE = 4
 # (stage, seconds that a case may take, tests by suite, or names of programs.py's cases)
 STAGES = [
     ("ceilings", 60, re.compile(r"Ceilings$")),
-    ("kernels", 60, re.compile(r"Rates$")),
+    ("kernels", 60, re.compile(r"(Library)?Rates$")),
     ("ops", 60, re.compile(r"Cuda(?!Runtime|Graph|Nccl|Ranks|Parity|Chunks)\w+$")),
     ("runtime", 60, re.compile(r"Cuda(Runtime|Graph)\w*$")),
     ("ranks", 60, re.compile(r"(Models/CudaRanksTest|CudaNccl)$")),
     ("models", 60, re.compile(r"(Models/Cuda(Parity|Chunks)Test|Families/(CudaKvTypes|OneAnswer)Test)$")),
     ("serving", 120, ["answers", "load"]),
-    ("benches", 300, ["decode:Qwen2.5-0.5B", "decode:Llama-3.2-1B", "throughput:Qwen2.5-0.5B", "decode:Llama-3.1-8B",
-                      "throughput:Llama-3.1-8B", "decode:Llama-3.1-8B-Q4_K"]),
-    ("sanitizer", 120, re.compile(r"Cuda(?!Nccl|Ranks|Parity|Chunks)\w+$")),
+    ("benches", 300, ["decode:Qwen2.5-0.5B", "pace:Qwen2.5-0.5B", "throughput:Qwen2.5-0.5B", "decode:Llama-3.2-1B",
+                      "torch:Llama-3.2-1B", "decode:Llama-3.1-8B", "torch:Llama-3.1-8B", "pace:Llama-3.1-8B",
+                      "decode:Llama-3.1-8B:variant", "throughput:Llama-3.1-8B", "throughput:Llama-3.1-8B:fp8",
+                      "throughput:Llama-3.1-8B:variant", "decode:Llama-3.1-8B-Q4_K"]),
+    ("sanitizer", 120, re.compile(r"Cuda(?!Nccl|Ranks|Parity|Chunks|GraphPace)\w+$")),
 ]
-REHEARSED_BENCHES = ["decode:tiny-llama", "throughput:tiny-llama", "decode:tiny-llama-Q4_K"]
-# What a first run is to say and nothing here measures yet.
-NOT_WRITTEN = {
-    "ceilings": {"fp8_rate": "no kernel here multiplies in fp8"},
-    "benches": {"peers": "no peer here: PyTorch with CUDA is larger than an archive of 24 MiB, and needs a network",
-                "gaps": "idle gaps between decode steps are not measured yet"},
-}
+REHEARSED_BENCHES = ["decode:tiny-llama", "torch:tiny-llama", "pace:tiny-llama", "decode:tiny-llama:variant",
+                     "throughput:tiny-llama", "throughput:tiny-llama:fp8", "decode:tiny-llama-Q4_K"]
 
 
 def device():
@@ -126,6 +127,7 @@ class Results:
     def __init__(self, file, about):
         self.file, self.about, self.stages = file, about, {name: [] for name, _, _ in STAGES}
         self.unusable = False  # a device is there that no case can open
+        self.kind = "rehearsed" if about.get("rehearsal") else "figures"  # a rehearsal takes no figures
         file.parent.mkdir(parents=True, exist_ok=True)
 
     def resume(self, path):
@@ -138,26 +140,33 @@ class Results:
     def done(self, stage, case):
         return any(c["case"] == case for c in self.stages[stage])
 
-    def figure(self, name):
-        """The value of a figure that was taken; None when there is none."""
-        found = [f["value"] for cases in self.stages.values() for case in cases for f in case.get("figures", [])
-                 if f["name"] == name]
-        return found[-1] if found else None
+    def figures(self):
+        """Values of all that was taken, or rehearsed, by name, and what follows from them."""
+        taken = {f["name"]: f["value"] for cases in self.stages.values() for case in cases
+                 for f in case.get(self.kind, [])}
+        return {**taken, **{name: value for name, (value, _) in asked.follows(taken).items()}}
 
     def add(self, stage, case, state, seconds=0.0, figures=(), why=""):
         entry = {"case": case, "state": state}
         if state != "not run":
             entry["seconds"] = seconds
         if figures:
-            entry["figures"] = list(figures)
+            entry[self.kind] = list(figures)
         if why:
             entry["why"] = why
         self.stages[stage].append(entry)
-        part = self.file.with_name(self.file.name + ".part")
-        part.write_text(json.dumps({**self.about, "stages": self.stages}, indent=1) + "\n")
-        part.rename(self.file)
+        self.write()
         note = "".join(f"  {f['name']} {f['value']:g} {f['unit']}" for f in figures)
         print(f"{state:8} {stage}: {case}{note}{'  (' + why.splitlines()[0] + ')' if why else ''}", flush=True)
+
+    def write(self):
+        taken = self.figures()
+        follow = {name: {"value": value, "unit": unit} for name, (value, unit) in asked.follows(taken).items()}
+        body = {**self.about, "stages": self.stages}
+        body |= {"rehearsed_follow": follow} if self.kind == "rehearsed" else {"follow": follow, "asked": asked.verdicts(taken)}
+        part = self.file.with_name(self.file.name + ".part")
+        part.write_text(json.dumps(body, indent=1) + "\n")
+        part.rename(self.file)
 
     def count(self, state):
         return sum(case["state"] == state for cases in self.stages.values() for case in cases)
@@ -178,7 +187,7 @@ class Programs:
     def absent(self, stage):
         """Why a stage cannot run; None when it can."""
         needed = ([self.worker, ROOT / "build/bin/quire-router", ROOT / "build/bin/load_generator",
-                   ROOT / "build/bin/quire"] if stage in ("serving", "benches") else self.tests)
+                   ROOT / "build/bin/quire", self.tests[-1]] if stage in ("serving", "benches") else self.tests)
         if stage in ("serving", "benches") and not self.rehearse:
             needed = [*needed, ROOT / "build/bin/libquire_cuda.so"]
         missing = [str(path.relative_to(ROOT)) for path in needed if not path.exists()]
@@ -193,8 +202,8 @@ class Programs:
         if isinstance(what, list):
             if stage == "benches" and self.rehearse:
                 what = REHEARSED_BENCHES
-            return [(name, [sys.executable, HERE / "programs.py", name, "--worker", self.worker, "--scratch", self.scratch,
-                            *(["--rehearse"] if self.rehearse else [])]) for name in what]
+            return [(name, [sys.executable, HERE / "programs.py", name, "--worker", self.worker, "--tests", self.tests[-1],
+                            "--scratch", self.scratch, *(["--rehearse"] if self.rehearse else [])]) for name in what]
         before = [self.sanitizer, "--tool", "memcheck", "--error-exitcode", "9"] if stage == "sanitizer" else []
         return [(name, [*before, binary, f"--gtest_filter={name}", "--gtest_brief=1"])
                 for binary in self.tests for name in list_cases(binary, what)]
@@ -220,8 +229,8 @@ def run_stages(results, programs, args, missing):
             if absent or left < LEAST_CASE_S:
                 results.add(stage, case, "not run", why=absent or f"the budget of {args.budget_s} s is used up")
                 continue
-            if isinstance(what, list) and (bandwidth := results.figure("read_bandwidth")):
-                command = [*command, "--bandwidth", str(bandwidth)]
+            if isinstance(what, list):
+                command = [*command, *ceilings(results.figures())]
             state, seconds, figures, why = run_case(command, min(limit_s, left))
             if state == "failed" and left < limit_s and seconds >= left:
                 state, why = "not run", f"the budget of {args.budget_s} s was used up within it"
@@ -229,9 +238,13 @@ def run_stages(results, programs, args, missing):
             if why.startswith("no device: "):
                 absent = missing = why  # for the others too
                 results.unusable = True
-        for case, why in NOT_WRITTEN.get(stage, {}).items():
-            if not results.done(stage, case):
-                results.add(stage, case, "not run", why=why)
+
+
+def ceilings(figures):
+    """What programs.py is told of the device: bytes a second that it reads, products a second that it makes."""
+    rate = max((figures[name] for name in ("library_gemm_4096_rows", "gemm_4096_bf16") if name in figures), default=None)
+    told = {"--bandwidth": figures.get("read_bandwidth"), "--rate": rate}
+    return [word for flag, value in told.items() if value for word in (flag, str(value))]
 
 
 def main():
@@ -252,7 +265,7 @@ def main():
     else:
         name, missing = device()
     about = {"benchmark": "gpu", "date": datetime.date.today().isoformat(), "commit": commit(),
-             "device": name or "none", "budget_s": args.budget_s}
+             "device": name or "none", "budget_s": args.budget_s, **({"rehearsal": True} if args.rehearse else {})}
     if missing:
         if out.exists() and json.loads(out.read_text()).get("device") != "none":
             print(f"gpu: {missing}; {out} keeps what a GPU has said")
@@ -262,6 +275,9 @@ def main():
     if args.resume:
         results.resume(args.resume)
     run_stages(results, Programs(args.rehearse, args.scratch), args, missing)
+    if not args.rehearse and not missing:
+        for line in asked.verdicts(results.figures()):
+            print(f"{line['verdict']:8} {line['figure']}: {line['value']}, asked {line['asked']}")
     print(f"{results.count('passed')} passed, {results.count('failed')} failed, {results.count('not run')} not run")
     return NO_DEVICE if missing or results.unusable else 1 if results.count("failed") else 0
 

@@ -74,17 +74,65 @@ def test_rehearsal(folder):
                      "kernels", "--only", "runtime", "--only", "serving", "--only", "benches")
     stages = json.loads(out.read_text())["stages"]
     ran = [case for cases in stages.values() for case in cases if case["state"] != "not run"]
+    check("a rehearsal runs all but a peer", [case["case"] for cases in stages.values() for case in cases
+                                              if case["state"] == "not run"] in ([], ["torch:tiny-llama"]), said)
     check("a rehearsal passes", code == 0 and ran and all(case["state"] == "passed" for case in ran), said)
     for stage in ("ceilings", "runtime", "serving", "benches"):
         check(f"{stage} has cases that ran", any(case["state"] == "passed" for case in stages[stage]), said)
-    figures = {figure["name"] for case in ran for figure in case.get("figures", [])}
+    figures = {figure["name"] for case in ran for figure in case.get("rehearsed", [])}
     check("its figures are there",
           {"read_bandwidth", "copy_bandwidth", "launch", "graph_node", "gemm_4096_bf16", "decode_attention_bandwidth",
            "prefill_attention", "sample_256_rows", "load_tokens", "decode_tiny-llama",
            "decode_share_of_bandwidth_tiny-llama", "throughput_1000_1000_tiny-llama", "decode_tiny-llama-Q4_K",
-           "decode_share_of_bandwidth_tiny-llama-Q4_K"} <= figures, figures)
-    check("what is not written yet says so", any(case["state"] == "not run" and "not" in case["why"]
-                                                 for case in stages["benches"]), said)
+           "decode_share_of_bandwidth_tiny-llama-Q4_K", "idle_gap_p99_6_rows_tiny-llama",
+           "host_work_p50_6_rows_tiny-llama", "load_tiny-llama", "throughput_1000_1000_tiny-llama_fp8",
+           "throughput_share_of_roof_tiny-llama_fp8", "decode_tiny-llama_variant", "gemm_16_rows_over_library",
+           "library_gemm_fp8"} <= figures, figures)
+    follow = json.loads(out.read_text())["rehearsed_follow"]
+    check("what follows from them is there",
+          {"decode_attention_share_of_bandwidth", "cost_of_batch_invariance_decode_tiny-llama"} <= set(follow), follow)
+    check("what is rehearsed is no figure, and is held to nothing", '"figures"' not in out.read_text() and
+          '"asked"' not in out.read_text(), said)
+    torch = next(case for case in stages["benches"] if case["case"] == "torch:tiny-llama")
+    check("a peer that is not here says so", torch["state"] == "passed" or "torch is not here" in torch["why"], torch)
+
+
+def test_what_is_asked(folder):
+    sys.path.insert(0, str(RUN.parent))
+    import asked  # noqa: E402
+    import roof  # noqa: E402
+    import run  # noqa: E402
+    results = run.Results(folder / "asked.json", {"device": "Paper 9000"})
+    taken = {"read_bandwidth": 4e12, "decode_attention_bandwidth": 3e12, "gemm_16_rows_weight_bandwidth": 2e12,
+             "decode_Llama-3.1-8B": 120, "torch_decode_Llama-3.1-8B": 100, "decode_Llama-3.1-8B_variant": 150,
+             "sample_256_rows": 150, "gemm_4096_bf16": 5e14, "library_gemm_4096_rows": 8e14}
+    results.add("kernels", "one", "passed", 1, [{"name": name, "value": value, "unit": ""} for name, value in taken.items()])
+    told = json.loads((folder / "asked.json").read_text())
+    check("shares, ratios and costs follow", {name: one["value"] for name, one in told["follow"].items()} ==
+          {"decode_attention_share_of_bandwidth": 75, "gemm_16_rows_share_of_bandwidth": 50,
+           "decode_over_torch_Llama-3.1-8B": 1.2, "cost_of_batch_invariance_decode_Llama-3.1-8B": 20}, told["follow"])
+    verdicts = {line["figure"]: line["verdict"] for line in told["asked"]}
+    check("each figure that is asked for has a verdict", len(verdicts) == len(asked.ASKED) and
+          verdicts["decode_attention_share_of_bandwidth"] == verdicts["sample_256_rows"] == "met" and
+          verdicts["gemm_16_rows_share_of_bandwidth"] == "short" and
+          verdicts["cost_of_batch_invariance_decode_Llama-3.1-8B"] == "told" and
+          verdicts["idle_gap_p99_256_rows_Qwen2.5-0.5B"] == "not run", verdicts)
+    check("programs are told of the device", run.ceilings(results.figures()) ==
+          ["--bandwidth", str(4e12), "--rate", str(8e14)], run.ceilings(results.figures()))
+    cases = [name for _, _, what in run.STAGES if isinstance(what, list) for name in what]
+    figures = {"_".join(name.split(":")[1:]) for name in cases if ":" in name}
+    lost = [name for name, *_ in asked.ASKED if any(shape in name for shape in asked.SHAPES) and
+            not any(name.endswith(figure) for figure in figures)]
+    check("all that is asked of a model is of one that is run", not lost, lost)
+    (folder / "config.json").write_text(json.dumps({"num_hidden_layers": 2, "num_attention_heads": 4,
+                                                    "num_key_value_heads": 2, "hidden_size": 32}))
+    shape = roof.Shape(folder, 2000, 100)
+    check("bytes of keys and values", (shape.kv_bytes(False), shape.kv_bytes(True)) == (128, 96))
+    least = roof.seconds(shape, rows=2, prompt=4, tokens=3, step_tokens=8, fp8=False, bandwidth=1e3, rate=1e30)
+    check("a roof of bandwidth", abs(least - (2000 + 8 * 128 + 2000 + 2 * 5 * 128 + 2000 + 2 * 6 * 128) / 1e3) < 1e-9, least)
+    least = roof.seconds(shape, rows=2, prompt=4, tokens=2, step_tokens=8, fp8=False, bandwidth=1e30, rate=1e3)
+    flops = 8 * (2 * 900 + 4 * 2 * 4 * 8 * 2) + 2 * (2 * 1000 + 4 * 2 * 4 * 8 * 5)
+    check("a roof of products", abs(least - flops / 1e3) < 1e-9, (least, flops))
 
 
 def test_budget_and_resume(folder):
@@ -194,6 +242,7 @@ def main():
         test_recorded_results()
         test_a_case_that_hangs_or_fails(folder)
         test_a_device_that_cannot_be_used(folder)
+        test_what_is_asked(folder)
         test_rehearsal(folder)
         test_budget_and_resume(folder)
         test_size_of_the_repository()

@@ -32,6 +32,7 @@ inline constexpr Code kSuccess = 0;
 inline constexpr Code kNotSupported = 15;
 inline constexpr DataType kFloat32 = 0;
 inline constexpr DataType kBFloat16 = 14;
+inline constexpr DataType kFloat8 = 28;  // e4m3
 inline constexpr int kComputeFloat32 = 68;
 inline constexpr int kDescTransposeA = 3;
 inline constexpr int kDescEpilogue = 7;

@@ -189,16 +189,23 @@ FastProducts::Choice FastProducts::Tune(const GemmParams& params) {
     if (code != kSuccess) count = 0;
   }
   f_.preference_destroy(preference);
-  double best = Time([&] { return LaunchGemm(runtime_, stream_, params).empty(); });
-  for (int i = 0; i < std::clamp(count, 0, kMostAlgorithms) && best > 0.0; ++i) {
+  Timing& timing = choice.timing;
+  timing.own = Time([&] { return LaunchGemm(runtime_, stream_, params).empty(); });
+  for (int i = 0; i < std::clamp(count, 0, kMostAlgorithms) && timing.own > 0.0; ++i) {
     const Heuristic& one = found[static_cast<size_t>(i)];
     if (one.state != kSuccess || one.workspace_bytes > kWorkspaceBytes) continue;
     const double took = Time([&] { return Multiply(params, one.algo) == kSuccess; });
-    if (took < 0.0 || took >= best) continue;
-    best = took;
-    choice = {true, one.algo};
+    if (took < 0.0 || (timing.library > 0.0 && took >= timing.library)) continue;
+    timing.library = took;
+    choice.algo = one.algo;
   }
+  choice.used = timing.library > 0.0 && timing.library < timing.own;
   return choice;
+}
+
+FastProducts::Timing FastProducts::TimingOf(const GemmParams& params) const {
+  const auto found = choices_.find(KeyOf(params));
+  return found == choices_.end() ? Timing{} : found->second.timing;
 }
 
 int FastProducts::used() const {

@@ -47,6 +47,13 @@ class FastProducts {
   // Queues the product. False: our own kernel is to do it. `params` are those of LaunchGemm.
   bool Launch(const GemmParams& params);
 
+  // Microseconds of one product, as tuning saw them; not above 0: it failed, or was never timed.
+  struct Timing {
+    double own = 0.0;      // our kernel
+    double library = 0.0;  // its best algorithm
+  };
+  Timing TimingOf(const GemmParams& params) const;
+
   // Shapes that are done here, of those that were tuned.
   int used() const;
   int tuned() const { return static_cast<int>(choices_.size()); }
@@ -55,6 +62,7 @@ class FastProducts {
   struct Choice {
     bool used = false;
     Algo algo{};
+    Timing timing{};
   };
   using Key = std::tuple<int, int, int, int, uint32_t, bool, bool, bool, bool>;
   struct Call;

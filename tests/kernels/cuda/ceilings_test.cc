@@ -4,7 +4,6 @@
 // A figure is a line of output that begins with "figure ", for ./dev gpu to record.
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <functional>
 
 #include "kernels/cuda/ops/attention.h"
@@ -13,6 +12,7 @@
 #include "kernels/cuda/ops/rank_sum.h"
 #include "kernels/cuda/ops/sample.h"
 #include "tests/kernels/cuda/device_bed.h"
+#include "tests/kernels/cuda/figures.h"
 
 namespace quire::kernels::cuda::test {
 namespace {
@@ -40,9 +40,8 @@ class Ceilings : public testing::Test {
     return took[took.size() / 2];
   }
 
-  static void Tell(const char* name, double value, const char* unit) {
-    std::printf("figure {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"}\n", name, value,
-                unit);
+  static void Tell(const std::string& name, double value, const char* unit) {
+    TellFigure(name, value, unit);
   }
 
   CopyRowsParams Copy(int rows, int64_t row_bytes) {
@@ -178,8 +177,7 @@ TEST_F(Ceilings, ProductOfFewRowsReadsItsWeights) {
     const double seconds = Seconds(
         Size(50, 1), [&] { bed_.Check(LaunchGemm(bed_.runtime(), bed_.stream(), params)); });
     // The weights are 117 MB, more than the caches hold.
-    Tell(("gemm_" + std::to_string(m) + "_rows_weight_bandwidth").c_str(), 2.0 * n * k / seconds,
-         "B/s");
+    Tell("gemm_" + std::to_string(m) + "_rows_weight_bandwidth", 2.0 * n * k / seconds, "B/s");
     ExpectProduct(params);
   }
 }

@@ -30,7 +30,7 @@ std::map<std::string, std::string> BudgetRow(const std::string& kernel) {
 
 }  // namespace
 
-BedRuntime::BedRuntime(uint64_t seed) : body_(std::make_unique<emulate::EmulatedRuntime>(seed)) {}
+BedRuntime::BedRuntime(uint64_t seed) { body_ = std::make_unique<emulate::EmulatedRuntime>(seed); }
 
 bool BedRuntime::counts() const { return true; }
 const std::map<std::string, emulate::Counters>& BedRuntime::counters() const {

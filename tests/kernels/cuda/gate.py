@@ -227,7 +227,8 @@ def main():
         rows = {row["kernel"]: row for row in csv.DictReader(file)}
     ops = sorted((ROOT / "kernels/cuda/ops").glob("*.cu"))
     runtime = ROOT / "kernels/cuda/runtime/runtime_cuda.cu"
-    planted = sorted((ROOT / "tests/kernels/cuda/planted").glob("*.cu"))
+    of_tests = [path for folder in ("planted", "timing")
+                for path in sorted((ROOT / "tests/kernels/cuda" / folder).glob("*.cu"))]
     names = {path: DECLARED.findall(path.read_text()) for path in ops}
     held = set().union(*(held_by(path.read_text()) for path in (ROOT / "tests/kernels/cuda").rglob("*_test.cc")))
     passed, failures = 0, []
@@ -247,11 +248,11 @@ def main():
     probe = ROOT / "tests/kernels/cuda/gate/probe.cu"
     objects = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = {path: pool.submit(compile_file, tools, path) for path in [*ops, runtime, probe, *planted]}
+        jobs = {path: pool.submit(compile_file, tools, path) for path in [*ops, runtime, probe, *of_tests]}
         for path, job in jobs.items():
             compiled = job.result()
             take(str(path.relative_to(ROOT)), complaints(compiled, rows, names.get(path, [])))
-            if path not in planted:
+            if path not in of_tests:
                 objects.append(compiled[3])
     if not failures:
         take("link", link(tools, objects))

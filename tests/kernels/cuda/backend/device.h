@@ -5,10 +5,16 @@
 #include <memory>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::golden {
 
 // Each rank of a test has its own.
 std::unique_ptr<kernels::Backend> MakeDeviceBackend();
+
+// The device below a backend, for a test that puts something in between; and whether it is real, so
+// that times mean something.
+std::unique_ptr<kernels::cuda::runtime::Runtime> MakeDeviceRuntime();
+bool DeviceIsReal();
 
 }  // namespace quire::golden

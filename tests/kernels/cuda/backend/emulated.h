@@ -9,12 +9,15 @@
 namespace quire::golden {
 
 // It only computes: races and costs of the kernels are tested one by one.
-inline std::unique_ptr<kernels::Backend> MakeEmulatedBackendWith(bool graphs) {
+inline std::unique_ptr<kernels::cuda::emulate::EmulatedRuntime> MakeEmulatedRuntime() {
   constexpr uint64_t kSeed = 7;
+  return std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
+      kSeed, kernels::cuda::emulate::Checks::kNone);
+}
+inline std::unique_ptr<kernels::Backend> MakeEmulatedBackendWith(bool graphs) {
   // What has to be warm on a GPU is not on this one: start-up runs nothing.
   return kernels::cuda::MakeCudaBackend(
-      std::make_unique<kernels::cuda::emulate::EmulatedRuntime>(
-          kSeed, kernels::cuda::emulate::Checks::kNone),
+      MakeEmulatedRuntime(),
       {"emulated", "emulated grid", {.graphs = graphs, .warm_up = false, .margin_bytes = 0}});
 }
 inline std::unique_ptr<kernels::Backend> MakeEmulatedBackend() {

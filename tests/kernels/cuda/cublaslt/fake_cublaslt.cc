@@ -1,6 +1,6 @@
-// A library that stands in for cuBLASLt: products of bfloat16 in float64, over the memory of the
-// emulated device, in the order of its streams. Compiled into libcublasLt.so.13 as it should be,
-// and into others that lack something.
+// A library that stands in for cuBLASLt: products of bfloat16 or fp8 in float64, over the memory of
+// the emulated device, in the order of its streams. Compiled into libcublasLt.so.13 as it should
+// be, and into others that lack something.
 #include "tests/kernels/cuda/cublaslt/fake_cublaslt.h"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "kernels/cuda/cublaslt/cublaslt_abi.h"
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/emulate/emulated_runtime.h"
+#include "kernels/kv_fp8.h"
 
 #ifndef FAKE_CUBLASLT_VERSION
 #define FAKE_CUBLASLT_VERSION 130100
@@ -51,8 +52,8 @@ struct Product {
   Desc desc;
   Layout a, b, d;
   float alpha, beta;
-  const uint16_t* weight;
-  const uint16_t* x;
+  const void* weight;
+  const void* x;
   const void* c;
   void* out;
 };
@@ -69,6 +70,7 @@ State& Fake() {
 }
 
 float At(const void* matrix, lt::DataType type, int64_t at) {
+  if (type == lt::kFloat8) return quire::kernels::FromFp8(static_cast<const uint8_t*>(matrix)[at]);
   return type == lt::kFloat32 ? static_cast<const float*>(matrix)[at]
                               : ToFloat(Bf16{static_cast<const uint16_t*>(matrix)[at]});
 }
@@ -79,8 +81,8 @@ float At(const void* matrix, lt::DataType type, int64_t at) {
     for (int64_t n = 0; n < p.d.rows; ++n) {
       double sum = 0.0;
       for (int64_t k = 0; k < p.a.rows; ++k) {
-        sum += static_cast<double>(At(p.weight, lt::kBFloat16, n * p.a.stride + k)) *
-               At(p.x, lt::kBFloat16, m * p.b.stride + k);
+        sum += static_cast<double>(At(p.weight, p.a.type, n * p.a.stride + k)) *
+               At(p.x, p.b.type, m * p.b.stride + k);
       }
       const int64_t at = m * p.d.stride + n;
       float y = static_cast<float>(sum * p.alpha);
@@ -114,7 +116,8 @@ lt::Code Destroy(void* made) {
 
 bool Agree(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   return desc.transpose_a == lt::kTranspose && a.rows == b.rows && a.columns == d.rows &&
-         b.columns == d.columns && a.type == lt::kBFloat16 && b.type == lt::kBFloat16 &&
+         b.columns == d.columns && a.type == b.type &&
+         (a.type == lt::kBFloat16 || a.type == lt::kFloat8) &&
          a.stride >= a.rows && b.stride >= b.rows && d.stride >= d.rows;
 }
 
@@ -220,8 +223,8 @@ lt::Code cublasLtMatmul(lt::Handle, lt::MatmulDesc desc, const void* alpha, cons
                         *static_cast<Layout*>(d_layout),
                         *static_cast<const float*>(alpha),
                         *static_cast<const float*>(beta),
-                        static_cast<const uint16_t*>(a),
-                        static_cast<const uint16_t*>(b),
+                        a,
+                        b,
                         c,
                         d};
   if (algo->data[0] != 77 || workspace == nullptr || workspace_bytes < 1024 ||

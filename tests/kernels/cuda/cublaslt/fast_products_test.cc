@@ -229,6 +229,9 @@ TEST_F(CudaFastProducts, WhatIsSlowerOrFailsIsOurOwnKernels) {
     fast->SetTuning(true);
     EXPECT_FALSE(fast->Launch(Params({})));
     EXPECT_EQ(fast->used(), 0);
+    EXPECT_EQ(fast->TimingOf(Params({})).own, 10.0);
+    EXPECT_EQ(fast->TimingOf(Params({})).library, micros) << "also where it is slower";
+    EXPECT_EQ(fast->TimingOf(Params({.m = 9})).own, 0.0) << "another shape";
   }
   their_micros_ = 9.0;
   // Good for the rows that were timed, not for fewer of the same class.

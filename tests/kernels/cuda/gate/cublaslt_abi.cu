@@ -11,7 +11,8 @@ namespace abi = quire::kernels::cuda::cublaslt;
 static_assert(abi::kHeaderVersion / 10'000 == CUBLAS_VER_MAJOR);
 static_assert(abi::kSuccess == CUBLAS_STATUS_SUCCESS &&
               abi::kNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);
-static_assert(abi::kFloat32 == CUDA_R_32F && abi::kBFloat16 == CUDA_R_16BF);
+static_assert(abi::kFloat32 == CUDA_R_32F && abi::kBFloat16 == CUDA_R_16BF &&
+              abi::kFloat8 == CUDA_R_8F_E4M3);
 static_assert(abi::kComputeFloat32 == CUBLAS_COMPUTE_32F && abi::kTranspose == CUBLAS_OP_T);
 static_assert(abi::kDescTransposeA == CUBLASLT_MATMUL_DESC_TRANSA &&
               abi::kDescEpilogue == CUBLASLT_MATMUL_DESC_EPILOGUE &&

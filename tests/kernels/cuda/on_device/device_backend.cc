@@ -11,9 +11,7 @@
 
 namespace quire::golden {
 
-namespace {
-
-std::unique_ptr<kernels::Backend> MakeBackend(bool graphs) {
+std::unique_ptr<kernels::cuda::runtime::Runtime> MakeDeviceRuntime() {
   kernels::cuda::runtime::Error error;
   auto runtime = kernels::cuda::runtime::MakeCudaRuntime(0, error);
   if (runtime == nullptr) {
@@ -21,7 +19,14 @@ std::unique_ptr<kernels::Backend> MakeBackend(bool graphs) {
     std::fflush(stdout);
     std::_Exit(4);
   }
-  return kernels::cuda::MakeCudaBackend(std::move(runtime),
+  return runtime;
+}
+bool DeviceIsReal() { return true; }
+
+namespace {
+
+std::unique_ptr<kernels::Backend> MakeBackend(bool graphs) {
+  return kernels::cuda::MakeCudaBackend(MakeDeviceRuntime(),
                                         {"gpu", "GPU of the tests", {.graphs = graphs}});
 }
 

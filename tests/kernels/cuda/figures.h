@@ -1,0 +1,14 @@
+// A figure of a test, as ./dev gpu reads it from its output.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+namespace quire::kernels::cuda::test {
+
+inline void TellFigure(const std::string& name, double value, const char* unit) {
+  std::printf("figure {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"}\n", name.c_str(), value,
+              unit);
+}
+
+}  // namespace quire::kernels::cuda::test
