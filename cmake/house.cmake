@@ -23,16 +23,17 @@ if(QUIRE_USE_PCH)
   target_link_libraries(quire_test_pch PRIVATE GTest::gtest)  # brings its definitions
 endif()
 # The sources of a target as few large files: a header, and what templates become, once for eight of them: a third of the
-# time of a whole build on two cores. Files that say something else by the name of a neighbour's stay alone.
+# time of a whole build on two cores. Files that say something else by the name of a
+# neighbour's stay alone, and one whose place another takes in a program of the tests.
 set(QUIRE_ALONE
     cli/weight_gguf cli/worker_lines common/text/text_bundle common/text/text_bundle_files kernels/cuda/driver/nvml
     router/discovery/kubernetes_source router/oip/infer_request router/records/trace_sink
-    worker/load/model_config_json tests/common/config/schema_test
+    worker/device/linked_device worker/rank_programs worker/load/model_config_json tests/common/config/schema_test
     tests/golden/demo_test tests/golden/one_answer_test tests/golden/prompt_logprobs_test tests/golden/ranks_test
-    tests/kernels/cuda/backend/steps_test
-    tests/kernels/cuda/quantised_test tests/kernels/sampler_test tests/kernels/slice_sampler_test
+    tests/kernels/cuda/backend/ranks_test tests/kernels/cuda/backend/steps_test tests/kernels/cuda/quantised_test
+    tests/kernels/sampler_test tests/kernels/slice_sampler_test tests/worker/device/device_test
     tests/router/admission/admission_test tests/router/dispatch/failover_test tests/router/grpc/wire_limits_test
-    tests/router/grpc/wire_test tests/router/link/dialer_tls_test
+    tests/router/front/oip_edge_test tests/router/grpc/wire_test tests/router/http/page_test tests/router/link/dialer_tls_test
     tests/router/records/trace_sink_test tests/worker/load/model_config_test tests/worker/load/model_files_test
     tests/worker/records/attempt_log_test tests/worker/steady/rank_step_test)
 list(TRANSFORM QUIRE_ALONE REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1.cc")
