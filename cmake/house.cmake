@@ -30,7 +30,6 @@ set(QUIRE_ALONE
     router/discovery/kubernetes_source router/oip/infer_request router/records/trace_sink
     worker/device/linked_device worker/rank_programs worker/load/model_config_json tests/common/config/schema_test
     tests/golden/demo_test tests/golden/one_answer_test tests/golden/prompt_logprobs_test tests/golden/ranks_test
-    tests/kernels/cuda/backend/ranks_test tests/kernels/cuda/backend/steps_test tests/kernels/cuda/quantised_test
     tests/kernels/sampler_test tests/kernels/slice_sampler_test tests/worker/device/device_test
     tests/router/admission/admission_test tests/router/dispatch/failover_test tests/router/grpc/wire_limits_test
     tests/router/front/oip_edge_test tests/router/grpc/wire_test tests/router/http/page_test tests/router/link/dialer_tls_test
@@ -167,7 +166,9 @@ function(quire_test path)
     target_compile_options(${name} PRIVATE ${QUIRE_TEST_OPTIMISATION})
     quire_use_pch(${name} quire_test_pch)
   endif()
-  quire_join_sources(${name})
+  if(NOT path MATCHES "^kernels/cuda")  # tests/kernels/cuda/device_build.py takes single objects of these
+    quire_join_sources(${name})
+  endif()
   foreach(dep ${ARG_DEPS})
     quire_target_name(${dep} dep_name)
     target_link_libraries(${name} PRIVATE ${dep_name})

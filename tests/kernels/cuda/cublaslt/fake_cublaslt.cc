@@ -75,15 +75,27 @@ float At(const void* matrix, lt::DataType type, int64_t at) {
                               : ToFloat(Bf16{static_cast<const uint16_t*>(matrix)[at]});
 }
 
+// A matrix's columns one behind the other, each number widened once.
+std::vector<float> Widened(const void* matrix, const Layout& layout) {
+  std::vector<float> wide;
+  wide.reserve(static_cast<size_t>(layout.rows * layout.columns));
+  for (int64_t n = 0; n < layout.columns; ++n) {
+    for (int64_t k = 0; k < layout.rows; ++k) {
+      wide.push_back(At(matrix, layout.type, n * layout.stride + k));
+    }
+  }
+  return wide;
+}
+
 [[maybe_unused]] int Run(void* argument) {
   const Product& p = *static_cast<Product*>(argument);
+  const std::vector<float> weights = Widened(p.weight, p.a), rows = Widened(p.x, p.b);
   for (int64_t m = 0; m < p.d.columns; ++m) {
     for (int64_t n = 0; n < p.d.rows; ++n) {
+      const float* weight = weights.data() + n * p.a.rows;
+      const float* x = rows.data() + m * p.a.rows;
       double sum = 0.0;
-      for (int64_t k = 0; k < p.a.rows; ++k) {
-        sum += static_cast<double>(At(p.weight, p.a.type, n * p.a.stride + k)) *
-               At(p.x, p.b.type, m * p.b.stride + k);
-      }
+      for (int64_t k = 0; k < p.a.rows; ++k) sum += static_cast<double>(weight[k]) * x[k];
       const int64_t at = m * p.d.stride + n;
       float y = static_cast<float>(sum * p.alpha);
       if (p.beta != 0.0f) y += p.beta * At(p.c, p.d.type, at);
