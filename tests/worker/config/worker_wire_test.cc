@@ -2,6 +2,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -65,7 +66,11 @@ class WorkerWireTest : public testing::Test {
   }
   void ReadUntil(const std::function<bool()>& done) {
     pb::WorkerFrame frame;
+    SayHeartbeat();
     while (!done() && stream->Read(&frame)) {
+      if (std::chrono::steady_clock::now() - last_heartbeat > std::chrono::seconds(1)) {
+        SayHeartbeat();
+      }
       draining = draining || frame.has_draining();
       stuck_frames += frame.has_step() && frame.step().state() == pb::STUCK ? 1 : 0;
       for (const pb::Output& output : frame.step().outputs()) {
@@ -75,6 +80,15 @@ class WorkerWireTest : public testing::Test {
       }
       for (const pb::Ended& end : frame.step().ended()) ends[end.request_number()] = end;
     }
+  }
+
+  // As a router does: the worker gives up one that is silent for five seconds, and a busy machine
+  // may take longer than that over a long answer.
+  void SayHeartbeat() {
+    last_heartbeat = std::chrono::steady_clock::now();
+    pb::RouterFrame frame;
+    frame.mutable_heartbeat()->set_sent_at_ms(1);
+    stream->Write(frame);
   }
 
   WorkerChild child;
@@ -88,6 +102,7 @@ class WorkerWireTest : public testing::Test {
   std::map<uint64_t, pb::Ended> ends;
   bool draining = false;
   size_t stuck_frames = 0;
+  std::chrono::steady_clock::time_point last_heartbeat;
 };
 
 TEST_F(WorkerWireTest, HelloDescribesTheModelAndItsBundle) {
