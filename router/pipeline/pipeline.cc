@@ -371,7 +371,7 @@ void RouterPipeline::EndChoice(RequestId id, const ChoiceEnd& end) {
 }
 
 void RouterPipeline::OnRequestFailed(RequestNumber number, const ApiError& error) {
-  Fail(number.value(), InClientsWords(requests_.at(number.value()), error));
+  if (auto* request = Find(number.value())) Fail(number.value(), InClientsWords(*request, error));
 }
 
 // Ends whom the queue has no place for: the newcomer, or one that gave way to it.
