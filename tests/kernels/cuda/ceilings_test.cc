@@ -8,11 +8,11 @@
 
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/copy_rows.h"
-#include "kernels/cuda/ops/gemm.h"
 #include "kernels/cuda/ops/rank_sum.h"
 #include "kernels/cuda/ops/sample.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/cuda/figures.h"
+#include "tests/kernels/cuda/random_product.h"
 
 namespace quire::kernels::cuda::test {
 namespace {
@@ -85,19 +85,6 @@ class Ceilings : public testing::Test {
     }
   }
 
-  GemmParams Product(int m, int n, int k) {
-    GemmParams params;
-    params.x = bed_.Put(RandomBf16(static_cast<size_t>(m) * k, 1));
-    params.weight = bed_.Put(RandomBf16(static_cast<size_t>(n) * k, 2));
-    params.out = bed_.New<uint16_t>(static_cast<size_t>(m) * n);
-    params.m = m;
-    params.n = n;
-    params.k = k;
-    params.workspace = bed_.New<float>(GemmWorkspaceBytes(m, n, k) / sizeof(float));
-    params.counters = bed_.Put(std::vector<uint32_t>(GemmCounters(m, n), 0));
-    return params;
-  }
-
   // Elements that repeat a piece of random ones.
   template <class T>
   T* Repeated(size_t count, const std::vector<T>& piece) {
@@ -163,7 +150,7 @@ TEST_F(Ceilings, GraphGap) {
 
 TEST_F(Ceilings, ProductOfManyRows) {
   const int side = Size(4096, 64);
-  const GemmParams params = Product(side, side, side);
+  const GemmParams params = RandomProduct(bed_, side, side, side);
   const double seconds =
       Seconds(Size(20, 1), [&] { bed_.Check(LaunchGemm(bed_.runtime(), bed_.stream(), params)); });
   Tell("gemm_4096_bf16", 2.0 * side * side * side / seconds, "FLOP/s");
@@ -173,7 +160,7 @@ TEST_F(Ceilings, ProductOfManyRows) {
 TEST_F(Ceilings, ProductOfFewRowsReadsItsWeights) {
   const int n = Size(14'336, 64), k = Size(4096, 64);
   for (const int m : {1, 16, 64}) {
-    const GemmParams params = Product(m, n, k);
+    const GemmParams params = RandomProduct(bed_, m, n, k);
     const double seconds = Seconds(
         Size(50, 1), [&] { bed_.Check(LaunchGemm(bed_.runtime(), bed_.stream(), params)); });
     // The weights are 117 MB, more than the caches hold.

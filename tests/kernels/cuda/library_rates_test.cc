@@ -10,6 +10,7 @@
 #include "kernels/kv_fp8.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/cuda/figures.h"
+#include "tests/kernels/cuda/random_product.h"
 
 namespace quire::kernels::cuda::test {
 namespace {
@@ -32,19 +33,6 @@ class LibraryRates : public testing::Test {
   }
   bool Real() { return !bed_.runtime().counts(); }
 
-  GemmParams Product(int m, int n, int k) {
-    GemmParams params;
-    params.x = bed_.Put(RandomBf16(static_cast<size_t>(m) * k, 1));
-    params.weight = bed_.Put(RandomBf16(static_cast<size_t>(n) * k, 2));
-    params.out = bed_.New<uint16_t>(static_cast<size_t>(m) * n);
-    params.m = m;
-    params.n = n;
-    params.k = k;
-    params.workspace = bed_.New<float>(GemmWorkspaceBytes(m, n, k) / sizeof(float));
-    params.counters = bed_.Put(std::vector<uint32_t>(GemmCounters(m, n), 0));
-    return params;
-  }
-
   DeviceBed bed_;
   std::unique_ptr<cublaslt::Library> library_;
   std::byte* workspace_ = nullptr;
@@ -62,7 +50,7 @@ TEST_F(LibraryRates, OwnProductsBesideTheLibrarys) {
     shapes = {{1, 14'336, 4096}, {16, 14'336, 4096}, {64, 14'336, 4096}, {4096, 4096, 4096}};
   }
   for (const Shape& shape : shapes) {
-    const GemmParams params = Product(shape.rows, shape.n, shape.k);
+    const GemmParams params = RandomProduct(bed_, shape.rows, shape.n, shape.k);
     fast.Launch(params);
     const FastProducts::Timing timing = fast.TimingOf(params);
     ASSERT_GT(timing.own, 0.0) << shape.rows;
