@@ -22,9 +22,10 @@ if(QUIRE_USE_PCH)
   target_compile_options(quire_test_pch PRIVATE ${QUIRE_TEST_OPTIMISATION})
   target_link_libraries(quire_test_pch PRIVATE GTest::gtest)  # brings its definitions
 endif()
-# The sources of a target as few large files: a header, and what templates become, once for eight of them: a third of the
-# time of a whole build on two cores. Files that say something else by the name of a
-# neighbour's stay alone, and one whose place another takes in a program of the tests.
+
+# The sources of a target as few large files: headers are read, and templates made, once for eight of them. Files that say
+# something else by the name of a neighbour's stay alone, and one whose place another takes in a program of the tests. A
+# file may come to lean on what a neighbour includes: -DQUIRE_UNITY=OFF, which ./dev lint has too, compiles each by itself.
 set(QUIRE_ALONE
     cli/weight_gguf cli/worker_lines common/text/text_bundle common/text/text_bundle_files kernels/cuda/driver/nvml
     router/discovery/kubernetes_source router/oip/infer_request router/records/trace_sink
@@ -36,6 +37,11 @@ set(QUIRE_ALONE
     tests/router/records/trace_sink_test tests/worker/load/model_config_test tests/worker/load/model_files_test
     tests/worker/records/attempt_log_test tests/worker/steady/rank_step_test)
 list(TRANSFORM QUIRE_ALONE REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1.cc")
+foreach(source ${QUIRE_ALONE})
+  if(NOT EXISTS ${source})
+    message(FATAL_ERROR "QUIRE_ALONE in cmake/house.cmake names ${source}, which is gone: take it out")
+  endif()
+endforeach()
 set_source_files_properties(${QUIRE_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 function(quire_join_sources name)
   if(QUIRE_UNITY)

@@ -23,7 +23,7 @@ endif()
 option(QUIRE_ASAN "AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 option(QUIRE_TSAN "ThreadSanitizer, for what links no gRPC" OFF)
 option(QUIRE_FUZZ "libFuzzer targets (clang)" OFF)
-option(QUIRE_UNITY "Compile the sources of a folder together, a third of the time" ON)
+option(QUIRE_UNITY "Compile the sources of a folder together" ON)
 option(QUIRE_PLANTED_BUGS "Compile the planted bugs that the simulation must find" OFF)
 # What no sanitizer watches (generated code, the fast kernels) is the same as in a release build of this tree, and
 # is taken from there.
