@@ -13,6 +13,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "process"))
 from harness import BIN, DEMO, Process, expect  # noqa: E402
+from http2_spec import h2spec_finds_what_is_known  # noqa: E402
 
 HERE = ROOT / "tests" / "conformance"
 GRPCURL = ROOT / ".cache" / "go-bin" / "grpcurl"
@@ -235,7 +236,7 @@ def curl_streams_and_asks(http, grpc):
 
 def run_tools(http, grpc):
     passed = failed = 0
-    for function in (curl_streams_and_asks, ghz_loads_both_services):
+    for function in (curl_streams_and_asks, ghz_loads_both_services, h2spec_finds_what_is_known):
         try:
             function(http, grpc)
             passed += 1

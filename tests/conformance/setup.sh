@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches the clients of the conformance tests into .cache, once, all pinned: Python packages in a virtual
-# environment each, since their requirements differ, packages of npm, grpcurl and ghz. Prints nothing when all is
+# environment each, since their requirements differ, packages of npm, grpcurl, ghz and h2spec. Prints nothing when all is
 # there. Ends with 3 when a registry cannot be reached.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -65,4 +65,11 @@ if [ "$(cat "$GO_BIN/.ghz" 2>/dev/null)" != "$GHZ" ]; then
   mkdir -p "$GO_BIN"
   GOBIN=$GO_BIN GOTOOLCHAIN=local go install -ldflags='-s -w' "github.com/bojand/ghz/cmd/ghz@$GHZ" >&2 || exit 3
   echo "$GHZ" >"$GO_BIN/.ghz"
+fi
+H2SPEC=$(cat tests/conformance/h2spec/go.mod)
+if [ "$(cat "$GO_BIN/.h2spec" 2>/dev/null)" != "$H2SPEC" ]; then
+  echo "conformance: building h2spec" >&2
+  (cd tests/conformance/h2spec && GOTOOLCHAIN=local GOFLAGS=-mod=readonly \
+    go build -ldflags='-s -w' -o "$GO_BIN/h2spec" github.com/summerwind/h2spec/cmd/h2spec) >&2 || exit 3
+  echo "$H2SPEC" >"$GO_BIN/.h2spec"
 fi
