@@ -79,6 +79,10 @@ function addMessage(role, text) {
   return message;
 }
 
+function counted(number, word) {
+  return `${number} ${word}${number === 1 ? "" : "s"}`;
+}
+
 // Calls `take` with the data of each event of a stream.
 async function readEvents(response, take) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -94,8 +98,9 @@ async function readEvents(response, take) {
   }
 }
 
+// The count comes with the last word: an answer that was stopped has none.
 function paceOf(times) {
-  const parts = [`${times.tokens} tokens`];
+  const parts = times.tokens ? [counted(times.tokens, "token")] : [];
   if (times.first) parts.push(`first after ${Math.round(times.first - times.sent)} ms`);
   const seconds = (times.last - times.first) / 1000;
   if (times.tokens > 1 && seconds > 0) parts.push(`${((times.tokens - 1) / seconds).toFixed(1)} tokens/s`);
@@ -257,7 +262,7 @@ function showWorker(worker) {
   find(".cached").style.width = `${share(Math.max(0, cached - held), total)}%`;
   find(".cache").textContent = ready ? `cache ${share(cached, total)} % full, ${worker.index}` : "";
   find(".cache").title = `${cached} of ${total} blocks are known to hold something that can be reused`;
-  find(".batch").textContent = ready ? `${worker.running} rows, ${worker.waiting} waiting` : "";
+  find(".batch").textContent = ready ? `${counted(worker.running, "row")}, ${worker.waiting} waiting` : "";
 }
 
 // Moves a stream's dot to its worker so that the eye can follow it.
@@ -321,7 +326,7 @@ function showFleet(view) {
   fleet.at = now;
   const ready = view.workers.filter((worker) => worker.phase === "ready").length;
   byId("totals").textContent =
-    `${ready} of ${view.workers.length} ready · ${view.live_requests} streams · ${Math.round(fleet.pace)} tokens/s`;
+    `${ready} of ${view.workers.length} ready · ${counted(view.live_requests, "stream")} · ${Math.round(fleet.pace)} tokens/s`;
   byId("waiting").hidden = byId("waiting").querySelector(".streams").children.length === 0;
   byId("legend").hidden = view.workers.length === 0;
 }
