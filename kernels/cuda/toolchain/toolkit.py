@@ -3,13 +3,16 @@
 
 Usage: toolkit.py prints the folder that holds bin/nvcc, and says on stderr what it does. Ends with 3 when there is
 none and none can be fetched. Only what compiles and reads machine code is fetched (about 280 MiB unpacked), by nccl() the
-pinned NCCL and by nvml() NVML's header: no driver, no cuBLAS.
+pinned NCCL, by nvml() NVML's header and by cublas() cuBLAS' ones: no driver, no library of cuBLAS.
 """
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
+
+import wheel_headers
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 WHEELS = ["cuda-toolkit[nvcc,crt,nvvm,cudart,cccl]==13.0.2", "nvidia-cuda-cuobjdump==13.5.37",
@@ -19,6 +22,8 @@ NCCL_WHEELS = ["nvidia-nccl-cu13==2.28.9"]  # about 210 MiB unpacked; for the ga
 NCCL_FOLDER = ROOT / ".cache" / "nccl-2.28.9"
 NVML_WHEELS = ["nvidia-nvml-dev==13.0.87"]  # a header, below 1 MiB
 NVML_FOLDER = ROOT / ".cache" / "nvml-13.0.87"
+CUBLAS = "nvidia-cublas", "13.0.2.14"  # its headers alone, below 1 MiB: the wheel has 400
+CUBLAS_FOLDER = ROOT / ".cache" / "cublas-13.0.2.14"
 OLDEST = 13
 
 
@@ -81,6 +86,26 @@ def nvml():
     """The folder of NVML's header in the pinned version, or None."""
     here = NVML_FOLDER / "wheels" / "nvidia" / "cu13" / "include"
     return here if fetched(NVML_WHEELS, NVML_FOLDER, ["--no-deps"]) else None
+
+
+def cublas():
+    """The folder of cuBLAS' headers: the toolkit's, or those of the pinned version; or None."""
+    tools = toolkit()
+    if tools is not None and (tools / "include" / "cublasLt.h").exists():
+        return tools / "include"
+    if (CUBLAS_FOLDER / "cublasLt.h").exists():
+        return CUBLAS_FOLDER
+    making = CUBLAS_FOLDER.with_name(CUBLAS_FOLDER.name + ".part")
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir(parents=True)
+    print(f"cuda: fetching the headers of {'=='.join(CUBLAS)}", file=sys.stderr, flush=True)
+    try:
+        wheel_headers.fetch(*CUBLAS, making)
+    except (OSError, zipfile.BadZipFile) as why:
+        print(f"cuda: the headers of cuBLAS cannot be fetched: {why}", file=sys.stderr, flush=True)
+        return None
+    making.rename(CUBLAS_FOLDER)
+    return CUBLAS_FOLDER
 
 
 if __name__ == "__main__":

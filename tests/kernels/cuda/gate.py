@@ -268,13 +268,11 @@ def main():
     else:
         skipped += 1
         print("SKIP nvml.h: its wheel cannot be fetched")
-    # Its wheel has half a gigabyte: only where a whole toolkit stands already.
-    if (tools / "include/cublasLt.h").exists():
-        take("cublasLt.h", header_complaints(tools, tools / "include", "cublaslt_abi.cu",
-                                             ["kernels/cuda/cublaslt/cublaslt_library.cc"]))
+    if cublas := toolkit.cublas():
+        take("cublasLt.h", header_complaints(tools, cublas, "cublaslt_abi.cu", ["kernels/cuda/cublaslt/cublaslt_library.cc"]))
     else:
         skipped += 1
-        print("SKIP cublasLt.h: not in this toolkit, our declarations are not held against it")
+        print("SKIP cublasLt.h: the headers of cuBLAS cannot be fetched")
     compiler.forget_old()
     print(f"{passed} passed, {len(failures)} failed, {skipped} skipped")
     return 1 if failures else 0
