@@ -224,12 +224,12 @@ Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, const PromptSiz
   const int32_t rest = static_cast<int32_t>(model.max_model_len - prompt.tokens);
   if (!options.max_tokens) return rest_of_context ? rest : std::min(rest, kCompletionMaxTokens);
   if (*options.max_tokens < 0 || *options.max_tokens > rest) {
-    return InvalidField("max_tokens", "is " + std::to_string(*options.max_tokens) +
-                                          "; the prompt of " + std::to_string(prompt.tokens) +
-                                          " tokens leaves [1, " + std::to_string(rest) +
-                                          "] of the context of " +
-                                          std::to_string(model.max_model_len) +
-                                          " tokens of model " + model.name);
+    return InvalidField(options.max_tokens_field,
+                        "is " + std::to_string(*options.max_tokens) + "; the prompt of " +
+                            std::to_string(prompt.tokens) + " tokens leaves [1, " +
+                            std::to_string(rest) + "] of the context of " +
+                            std::to_string(model.max_model_len) + " tokens of model " +
+                            model.name);
   }
   return *options.max_tokens;
 }

@@ -49,6 +49,7 @@ struct SamplingOptions {
   std::optional<int32_t> top_k;  // −1 and 0 are off
   std::optional<uint64_t> seed;
   std::optional<int32_t> max_tokens;
+  std::string_view max_tokens_field = "max_tokens";  // what the client called it, a literal
   std::optional<int32_t> min_tokens;
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;

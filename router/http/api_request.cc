@@ -142,6 +142,7 @@ FieldError SettleSampling(ApiKind kind, ApiDraft& draft) {
       return BadParam("max_completion_tokens", "must be in [1, the context less the prompt]");
     }
     sampling.max_tokens = draft.max_completion_tokens;
+    sampling.max_tokens_field = "max_completion_tokens";
   }
   if (kind == ApiKind::kChat) {
     if (draft.top_logprobs) {

@@ -264,6 +264,8 @@ TEST(MaxTokens, DefaultsAndTheEdgeOfTheContext) {
   const ApiError error = ResolveMaxTokens(options, {10}, model, false).error();
   EXPECT_EQ(error.param, "max_tokens");
   EXPECT_NE(error.message.find("[1, 90]"), std::string::npos) << error.message;
+  options.max_tokens_field = "max_completion_tokens";
+  EXPECT_EQ(ResolveMaxTokens(options, {10}, model, false).error().param, "max_completion_tokens");
 }
 
 TEST(MaxTokens, APromptThatIsTooLongIsBlamedInTheClientsWordAndOpenAis) {

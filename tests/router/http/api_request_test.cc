@@ -97,6 +97,7 @@ TEST(ApiRequest, ChatJoinsTextPartsAndKeepsTheRest) {
             R"({"role":"assistant","content":"","tool_calls":[]}])");
   EXPECT_EQ(chat.template_kwargs_json, R"({"x":1})");
   EXPECT_EQ(*g.sampling.max_tokens, 6);
+  EXPECT_EQ(g.sampling.max_tokens_field, "max_completion_tokens");
   EXPECT_EQ(*g.sampling.logprobs, 2);
   EXPECT_TRUE(g.chat_defaults);
   EXPECT_FALSE(chat.add_special_tokens);
