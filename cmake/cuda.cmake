@@ -24,9 +24,6 @@ if(NOT QUIRE_SANITIZED AND NOT QUIRE_FUZZ AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x
   file(GLOB QUIRE_CUDA_OPS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/ops/*.cu)
   quire_emulated_kernels(quire_cuda_ops ${QUIRE_CUDA_OPS})
   quire_emulated_kernels(quire_cuda_ops_plain PLAIN ${QUIRE_CUDA_OPS})
-  # The meetings of a warp: products of tiles above all.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/cuda/emulate/calls.cc PROPERTIES
-    COMPILE_OPTIONS "-O3;-mavx2;-mfma" SKIP_PRECOMPILE_HEADERS ON)
   file(GLOB QUIRE_CUDA_PLANTED CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/planted/*.cu)
   quire_emulated_kernels(quire_cuda_planted ${QUIRE_CUDA_PLANTED})
   file(GLOB QUIRE_CUDA_TIMING CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/timing/*.cu)

@@ -7,8 +7,7 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
-#include <unordered_map>
+#include <vector>
 
 namespace quire::kernels::cuda::emulate {
 
@@ -36,18 +35,28 @@ class AccessMeter {
 
   // The lane's next access at `site`. Returns the cost of what this completes, else 0.
   uint32_t Note(const void* site, uint32_t lane, uint32_t offset, uint32_t bytes);
-  // The cost of what not all lanes took part in. Forgets everything.
+  // The cost of what not all lanes took part in. Forgets all accesses.
   uint32_t Finish();
+  // Forgets the sites too.
+  void Clear();
 
  private:
   struct Site {
-    std::array<uint32_t, 32> done{};  // accesses by lane
+    const void* at = nullptr;
     uint32_t first = 0;               // the number of accesses[0]
-    std::deque<WarpAccess> accesses;
+    uint32_t complete = 0;            // of `accesses`: counted already
+    bool used = false;                // since Finish
+    std::array<uint32_t, 32> done{};  // accesses by lane
+    std::vector<WarpAccess> accesses;
   };
 
+  uint32_t IndexOf(const void* site);
+  uint32_t* SlotOf(const void* site);
+
   Cost cost_;
-  std::unordered_map<const void*, Site> sites_;  // its order decides nothing: costs are added up
+  std::vector<Site> sites_;
+  std::vector<uint32_t> slots_;  // of a hash table: 1 + a site's index; 0: free
+  std::vector<uint32_t> used_;   // indices
 };
 
 }  // namespace quire::kernels::cuda::emulate

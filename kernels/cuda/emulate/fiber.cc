@@ -35,7 +35,6 @@ constexpr uint64_t kCanary = 0x5149524546494245ull;
 }
 
 void* NewFiber(unsigned char* stack, size_t bytes, void (*entry)()) {
-  memcpy(stack, &kCanary, sizeof(kCanary));
   // From the top: a null return address, entry(), six saved registers. After the pops and `ret` the
   // stack is aligned as at the first instruction of a function.
   void** top = reinterpret_cast<void**>(stack + bytes);
@@ -49,8 +48,12 @@ FiberStacks::~FiberStacks() {
   if (base_ != nullptr) munmap(base_, count_ * kStackBytes);
 }
 
-void FiberStacks::Resize(size_t count) {
-  if (count <= count_) return;
+void FiberStacks::Resize(size_t count, size_t used) {
+  if (count > count_) Map(count);
+  for (; marked_ < used; ++marked_) memcpy(At(marked_), &kCanary, sizeof(kCanary));
+}
+
+void FiberStacks::Map(size_t count) {
   if (base_ != nullptr) munmap(base_, count_ * kStackBytes);
   void* at = mmap(nullptr, count * kStackBytes, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -60,12 +63,14 @@ void FiberStacks::Resize(size_t count) {
   }
   base_ = static_cast<unsigned char*>(at);
   count_ = count;
+  marked_ = 0;
 }
 
-bool FiberStacks::Intact(size_t index) const {
-  uint64_t word;
-  memcpy(&word, At(index), sizeof(word));
-  return word == kCanary;
+bool FiberStacks::Intact(size_t used) const {
+  for (size_t i = 0; i < used; ++i) {
+    if (memcmp(At(i), &kCanary, sizeof(kCanary)) != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace quire::kernels::cuda::emulate

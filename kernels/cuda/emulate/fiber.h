@@ -22,22 +22,28 @@ void* NewFiber(unsigned char* stack, size_t bytes, void (*entry)());
 // destroys.
 class FiberStacks {
  public:
-  static constexpr size_t kStackBytes = 64 << 10;
+  // An odd number of pages: were it a power of two, the tops of all stacks would share a few sets
+  // of the processor's table of pages, and most switches would walk the tables.
+  static constexpr size_t kStackBytes = 68 << 10;
 
   FiberStacks() = default;
   ~FiberStacks();
   FiberStacks(const FiberStacks&) = delete;
   FiberStacks& operator=(const FiberStacks&) = delete;
 
-  // Makes room for `count` stacks; earlier ones are gone.
-  void Resize(size_t count);
+  // Makes room for `count` stacks, of which the first `used` are to be used; where there was less
+  // room, earlier ones are gone.
+  void Resize(size_t count, size_t used);
   unsigned char* At(size_t index) const { return base_ + index * kStackBytes; }
-  // False when the stack has overflowed at some time.
-  bool Intact(size_t index) const;
+  // False when one of the first `used` stacks has overflowed at some time.
+  bool Intact(size_t used) const;
 
  private:
+  void Map(size_t count);
+
   unsigned char* base_ = nullptr;
   size_t count_ = 0;
+  size_t marked_ = 0;  // stacks whose first word has been written
 };
 
 }  // namespace quire::kernels::cuda::emulate

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,22 +11,19 @@
 namespace quire::kernels::cuda::emulate {
 namespace {
 
-constexpr uint32_t kMaxResident = 4;
-// Distance of two blocks' shared buffers: what lies behind a buffer belongs to nobody.
-constexpr size_t kSharedStride = Emulator::kMaxSharedBytes + (29 << 10);
+constexpr uint32_t kAllLanes = 0xffffffffu;
+// One in so many switches leaves the warp: its lanes' stacks are in the processor's cache, the next
+// warp's mostly are not.
+constexpr uint32_t kStayInWarp = 512;
+static_assert(Machine::kSharedStride > Emulator::kMaxSharedBytes);
 
 void FiberEntry() {
-  Machine& machine = *RunningMachine();
+  Machine& machine = *running_machine;
   machine.EnterKernel();
   machine.EndThread();
 }
 
 }  // namespace
-
-Machine*& RunningMachine() {
-  thread_local Machine* machine = nullptr;
-  return machine;
-}
 
 Machine::~Machine() {
   if (shared_slab_ != nullptr) munmap(shared_slab_, kMaxResident * kSharedStride);
@@ -38,22 +36,43 @@ void Machine::Prepare() {
     if (at == MAP_FAILED) abort();
     shared_slab_ = static_cast<unsigned char*>(at);
   }
-  const uint32_t resident = checks_ ? 1 + random_.Below(kMaxResident) : 1;
-  const uint32_t threads = static_cast<uint32_t>(kernel_->threads);
-  stacks_.Resize(size_t{kMaxResident} * threads);
-  blocks_.clear();
-  for (uint32_t i = 0; i < resident; ++i) {
-    auto block = std::make_unique<Block>();
-    block->shared = shared_slab_ + i * kSharedStride;
-    if (checks_) block->cells.resize((shape_.shared_bytes + 3) / 4);
-    block->warps.resize(threads / 32);
-    block->threads.resize(threads);
-    for (uint32_t t = 0; t < threads; ++t) {
-      Thread& thread = block->threads[t];
-      thread.fiber = size_t{i} * threads + t;
-      thread.warp = &block->warps[t / 32];
+  resident_ = checks_ ? 1 + random_.Below(kMaxResident) : 1;
+  const auto threads = static_cast<uint32_t>(kernel_->threads);
+  stacks_.Resize(size_t{kMaxResident} * threads, size_t{resident_} * threads);
+  for (uint32_t i = 0; i < resident_; ++i) ShapeBlock(i, threads);
+}
+
+// What a resident block keeps from launch to launch, where they have as many threads.
+void Machine::ShapeBlock(uint32_t number, uint32_t threads) {
+  Block& block = blocks_[number];
+  block.running = false;
+  block.shared = shared_slab_ + number * kSharedStride;
+  const size_t words = checks_ ? (size_t{shape_.shared_bytes} + 3) / 4 : 0;
+  if (block.cells.size() != words) {
+    for (Cell& cell : block.cells) shared_shadow_.Clear(cell);
+    block.cells.resize(words);
+  }
+  if (block.threads.size() != threads) {
+    block.warps = std::vector<Warp>(threads / 32);
+    block.threads = std::vector<Thread>(threads);
+    for (uint32_t w = 0; w < block.warps.size(); ++w) {
+      block.warps[w].block = &block;
+      block.warps[w].threads = &block.threads[size_t{32} * w];
     }
-    blocks_.push_back(std::move(block));
+  }
+  for (Warp& warp : block.warps) {  // each kernel has sites of its own
+    warp.banks.Clear();
+    warp.reads.Clear();
+    warp.writes.Clear();
+  }
+  for (uint32_t t = 0; t < threads; ++t) {
+    Thread& thread = block.threads[t];
+    thread.fiber = number * threads + t;
+    thread.warp = &block.warps[t / 32];
+    thread.shared = block.shared;
+    thread.place.grid = {shape_.grid_x, shape_.grid_y, shape_.grid_z};
+    thread.place.thread = t;
+    thread.place.threads = threads;
   }
 }
 
@@ -71,40 +90,85 @@ void Machine::StartBlock(Block& block) {
   block.acquisitions.clear();
   if (checks_) memset(block.shared, 0xff, shape_.shared_bytes);
   for (Cell& cell : block.cells) shared_shadow_.Clear(cell);
-  for (uint32_t w = 0; w < block.warps.size(); ++w) {
-    Warp& warp = block.warps[w];
-    warp = Warp();
-    warp.block = &block;
-    warp.first_thread = 32 * w;
-    MakeReady(warp, 0xffffffffu);
+  for (Warp& warp : block.warps) {
+    warp.ready = warp.met = warp.epoch = 0;
+    warp.product.minus_zero = false;
+    MakeReady(warp, kAllLanes);
   }
-  for (uint32_t t = 0; t < block.threads.size(); ++t) {
-    Thread& thread = block.threads[t];
-    Thread fresh;
-    fresh.fiber = thread.fiber;
-    fresh.warp = thread.warp;
-    fresh.place.block = block.index;
-    fresh.place.grid = {shape_.grid_x, shape_.grid_y, shape_.grid_z};
-    fresh.place.thread = t;
-    fresh.place.threads = static_cast<uint32_t>(block.threads.size());
-    // Stacks begin at different places of the cache's sets.
-    const size_t shift = t * 192u % 8192u;
-    fresh.stack_pointer =
-        NewFiber(stacks_.At(fresh.fiber), FiberStacks::kStackBytes - shift, &FiberEntry);
-    thread = std::move(fresh);
-  }
+  for (Thread& thread : block.threads) StartThread(thread, block);
   ++report_.counters.blocks;
+}
+
+void Machine::StartThread(Thread& thread, const Block& block) const {
+  thread.place.block = block.index;
+  thread.fences = 0;
+  thread.waited = false;
+  thread.commits = 0;
+  if (checks_) {
+    thread.last_fence = Stamp();
+    thread.carried.clear();
+    thread.seen.clear();
+    thread.copies.clear();
+  }
+  // Stacks begin at different places of the cache's sets.
+  const size_t shift = thread.place.thread * 192u % 8192u;
+  thread.stack_pointer =
+      NewFiber(stacks_.At(thread.fiber), FiberStacks::kStackBytes - shift, &FiberEntry);
 }
 
 void Machine::FinishBlock(Block& block) {
   block.running = false;
   for (Warp& warp : block.warps) CountWarp(warp);
-  for (const Thread& thread : block.threads) {
-    if (!stacks_.Intact(thread.fiber)) {
-      fprintf(stderr, "emulated grid: %s overflows a fiber's stack\n", kernel_->name);
-      abort();
-    }
+}
+
+void Machine::MakeReady(Warp& warp, uint32_t lanes) {
+  if (warp.ready == 0 && lanes != 0) ready_.push_back(&warp);
+  warp.ready |= lanes;
+}
+
+// What happens at every switch is compiled as one piece.
+[[gnu::always_inline]] inline Thread* Machine::Take(Warp& warp, uint32_t lane) {
+  warp.ready &= ~(1u << lane);
+  if (warp.ready == 0) ready_.erase(std::find(ready_.begin(), ready_.end(), &warp));
+  return warp.threads + lane;
+}
+
+[[gnu::always_inline]] inline Thread* Machine::PickInOrder() {
+  Warp* warp = current_ != nullptr && current_->warp->ready != 0 ? current_->warp : nullptr;
+  if (warp == nullptr) {
+    if (ready_.empty()) return nullptr;
+    warp = ready_.back();
   }
+  return Take(*warp, static_cast<uint32_t>(__builtin_ctz(warp->ready)));
+}
+
+Thread* Machine::PickAtRandom() {
+  Warp* warp = nullptr;
+  const uint64_t drawn = random_.Next();
+  // Mostly the lanes of one warp follow each other, so that its meetings complete.
+  if (current_ != nullptr && current_->warp->ready != 0 && (drawn >> 32) % kStayInWarp != 0) {
+    warp = current_->warp;
+  } else if (!ready_.empty()) {
+    warp = ready_[random_.Below(static_cast<uint32_t>(ready_.size()))];
+  } else {
+    return nullptr;
+  }
+  const auto turn = static_cast<uint32_t>(drawn & 31u);
+  const int next = std::countr_zero(std::rotr(warp->ready, static_cast<int>(turn)));
+  return Take(*warp, (static_cast<uint32_t>(next) + turn) & 31u);
+}
+
+[[gnu::always_inline]] inline Thread* Machine::Pick() {
+  return checks_ ? PickAtRandom() : PickInOrder();
+}
+
+[[gnu::always_inline]] inline void Machine::Suspend() {
+  Thread* self = current_;
+  Thread* next = Pick();
+  if (next == self) return;
+  current_ = next;
+  quire_switch_fiber(&self->stack_pointer,
+                     next == nullptr ? host_stack_pointer_ : next->stack_pointer);
 }
 
 Report Machine::Run(const runtime::KernelHandle& kernel, const runtime::LaunchShape& shape,
@@ -122,14 +186,15 @@ Report Machine::Run(const runtime::KernelHandle& kernel, const runtime::LaunchSh
   memcpy(params_.data(), shape.params, shape.params_bytes);
   order_.resize(size_t{shape.grid_x} * shape.grid_y * shape.grid_z);
   for (uint32_t i = 0; i < order_.size(); ++i) order_[i] = i;
-  RunningMachine() = this;
+  running_machine = this;
   Prepare();
   for (bool any = true; any;) {
     any = false;
-    for (auto& block : blocks_) {
-      if (block->running && block->alive == 0) FinishBlock(*block);
-      if (!block->running && !order_.empty()) StartBlock(*block);
-      any = any || block->running;
+    for (uint32_t i = 0; i < resident_; ++i) {
+      Block& block = blocks_[i];
+      if (block.running && block.alive == 0) FinishBlock(block);
+      if (!block.running && !order_.empty()) StartBlock(block);
+      any = any || block.running;
     }
     if (!any) break;
     current_ = nullptr;
@@ -141,68 +206,28 @@ Report Machine::Run(const runtime::KernelHandle& kernel, const runtime::LaunchSh
     current_ = next;
     quire_switch_fiber(&host_stack_pointer_, next->stack_pointer);
   }
-  RunningMachine() = nullptr;
+  running_machine = nullptr;
+  if (!stacks_.Intact(size_t{resident_} * static_cast<uint32_t>(kernel.threads))) {
+    fprintf(stderr, "emulated grid: %s overflows a fiber's stack\n", kernel.name);
+    abort();
+  }
   return std::move(report_);
 }
 
 void Machine::ReportDeadlock() {
-  for (auto& block : blocks_) {
-    if (!block->running) continue;
-    for (Warp& warp : block->warps) {
+  for (uint32_t i = 0; i < resident_; ++i) {
+    Block& block = blocks_[i];
+    if (!block.running) continue;
+    for (Warp& warp : block.warps) {
       if (warp.met != 0) {
-        Violation(block->threads[warp.first_thread + __builtin_ctz(warp.met)],
+        Violation(warp.threads[__builtin_ctz(warp.met)],
                   "waits for lanes of its warp that never come");
       }
     }
-    if (block->waiting != 0) {
-      Violation(block->threads[0], "stands in a block with a barrier that not all threads reach");
+    if (block.waiting != 0) {
+      Violation(block.threads[0], "stands in a block with a barrier that not all threads reach");
     }
   }
-}
-
-void Machine::MakeReady(Warp& warp, uint32_t lanes) {
-  if (warp.ready == 0 && lanes != 0) ready_.push_back(&warp);
-  warp.ready |= lanes;
-}
-
-Thread* Machine::Pick() {
-  Warp* warp = nullptr;
-  if (!checks_) {
-    if (current_ != nullptr && current_->warp->ready != 0) {
-      warp = current_->warp;
-    } else if (!ready_.empty()) {
-      warp = ready_.back();
-    } else {
-      return nullptr;
-    }
-    const auto lane = static_cast<uint32_t>(__builtin_ctz(warp->ready));
-    warp->ready &= warp->ready - 1;
-    if (warp->ready == 0) ready_.erase(std::find(ready_.begin(), ready_.end(), warp));
-    return &warp->block->threads[warp->first_thread + lane];
-  }
-  // Mostly the lanes of one warp follow each other, so that its meetings complete.
-  if (current_ != nullptr && current_->warp->ready != 0 && random_.Below(16) != 0) {
-    warp = current_->warp;
-  } else if (!ready_.empty()) {
-    warp = ready_[random_.Below(static_cast<uint32_t>(ready_.size()))];
-  } else {
-    return nullptr;
-  }
-  const uint32_t turn = static_cast<uint32_t>(random_.Next()) & 31u;
-  const uint32_t turned = warp->ready >> turn | (turn == 0 ? 0 : warp->ready << (32 - turn));
-  const uint32_t lane = (static_cast<uint32_t>(__builtin_ctz(turned)) + turn) & 31u;
-  warp->ready &= ~(1u << lane);
-  if (warp->ready == 0) ready_.erase(std::find(ready_.begin(), ready_.end(), warp));
-  return &warp->block->threads[warp->first_thread + lane];
-}
-
-void Machine::Suspend() {
-  Thread* self = current_;
-  Thread* next = Pick();
-  if (next == self) return;
-  current_ = next;
-  quire_switch_fiber(&self->stack_pointer,
-                     next == nullptr ? host_stack_pointer_ : next->stack_pointer);
 }
 
 void Machine::MaybeYield() {
@@ -211,31 +236,31 @@ void Machine::MaybeYield() {
   Suspend();
 }
 
-void Machine::Meet(Meeting meeting, void* argument) {
+void Machine::Meet(Meeting meeting) {
   Thread& self = *current_;
   Warp& warp = *self.warp;
-  MoveSome(self);
+  const uint32_t mine = 1u << self.Lane();
+  if (checks_) MoveSome(self);
   if (warp.met == 0) {
     warp.meeting = meeting;
   } else if (warp.meeting != meeting) {
     Violation(self, "meets lanes of its warp that are at another warp-wide operation");
   }
-  warp.argument[self.Lane()] = argument;
-  warp.met |= 1u << self.Lane();
-  if (warp.met != 0xffffffffu) {
-    Suspend();
-    return;
+  warp.met |= mine;
+  if (warp.met == kAllLanes) {
+    warp.met = 0;
+    meeting(*this, warp);
+    // Where nothing is checked the one that came last goes on, else anyone may.
+    MakeReady(warp, checks_ ? kAllLanes : kAllLanes & ~mine);
+    if (!checks_) return;
   }
-  warp.met = 0;
-  meeting(*this, warp);
-  MakeReady(warp, 0xffffffffu);  // itself too: anyone may go on first
   Suspend();
 }
 
 void Machine::BlockBarrier() {
   Thread& self = *current_;
   Block& block = SelfBlock();
-  MoveSome(self);
+  if (checks_) MoveSome(self);
   if (++block.waiting < block.threads.size()) {
     Suspend();
     return;
@@ -245,14 +270,14 @@ void Machine::BlockBarrier() {
   ++report_.counters.block_barriers;
   for (Warp& warp : block.warps) {
     CountWarp(warp);
-    MakeReady(warp, 0xffffffffu);
+    MakeReady(warp, kAllLanes);
   }
   Suspend();
 }
 
 void Machine::EndThread() {
   Thread& self = *current_;
-  if (!self.copies.empty()) {
+  if (checks_ && !self.copies.empty()) {
     Violation(self, "ends while asynchronous copies are under way that it never waited for");
     for (PendingCopy& copy : self.copies) Move(copy);
     self.copies.clear();

@@ -1,7 +1,7 @@
 // The grid as it runs: blocks, warps, threads, who is ready, what they wait for.
 //
 // Owned by an Emulator. The functions that device code calls (device/emulated_calls.h) find the
-// machine through RunningMachine(), which is set while a launch runs.
+// machine through running_machine, which is set while a launch runs.
 //
 // Invariants:
 // 1. Exactly one fiber runs. A lane is running, ready, waiting at a meeting of its warp, waiting at
@@ -18,73 +18,19 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/device/emulated_calls.h"
-#include "kernels/cuda/emulate/access_meter.h"
+#include "kernels/cuda/emulate/block.h"
 #include "kernels/cuda/emulate/emulator.h"
 #include "kernels/cuda/emulate/fiber.h"
 #include "kernels/cuda/emulate/random.h"
 
 namespace quire::kernels::cuda::emulate {
 
-struct Block;
-struct Warp;
-
-struct PendingCopy {
-  unsigned char* to;
-  const unsigned char* from;
-  uint32_t valid;
-  uint32_t group;  // the commits before it
-  bool moved;
-};
-
-struct Thread {
-  void* stack_pointer = nullptr;
-  size_t fiber = 0;
-  emulated::Place place;
-  Warp* warp = nullptr;
-  uint16_t fences = 0;
-  Stamp last_fence;            // mark kNone: none yet
-  std::vector<Stamp> carried;  // what it had acquired at that fence
-  std::vector<Stamp> seen;     // read by its atomics since its last fence
-  std::vector<PendingCopy> copies;
-  uint32_t commits = 0;
-  bool waited = false;  // for the kernels that were launched before
-
-  uint32_t Lane() const { return place.thread % 32; }
-};
-
-// What the lanes of a warp wait for together.
-using Meeting = void (*)(class Machine& machine, Warp& warp);
-
-struct Warp {
-  Block* block = nullptr;
-  uint32_t first_thread = 0;
-  uint32_t ready = 0;  // lanes
-  uint32_t met = 0;    // lanes that stand in `meeting`
-  uint32_t epoch = 0;  // warp barriers passed
-  Meeting meeting = nullptr;
-  std::array<void*, 32> argument{};
-  AccessMeter banks{&BankCost};
-  AccessMeter reads{&SectorCost};
-  AccessMeter writes{&SectorCost};
-};
-
-struct Block {
-  emulated::Index index;
-  uint32_t serial = 0;
-  uint32_t epoch = 0;    // block barriers passed
-  uint32_t waiting = 0;  // threads at the block's barrier
-  uint32_t alive = 0;
-  bool running = false;
-  unsigned char* shared = nullptr;
-  std::vector<Cell> cells;
-  std::vector<Acquisition> acquisitions;
-  std::vector<Warp> warps;
-  std::vector<Thread> threads;
-};
-
 class Machine {
  public:
+  static constexpr uint32_t kMaxResident = 4;  // blocks
+  // Distance of two blocks' shared buffers: what lies behind a buffer belongs to nobody.
+  static constexpr size_t kSharedStride = size_t{256} << 10;
+
   Machine(DeviceMemory& memory, Checks checks) : memory_(memory), checks_(checks == Checks::kAll) {}
   ~Machine();
 
@@ -99,7 +45,7 @@ class Machine {
   uint32_t shared_bytes() const { return shape_.shared_bytes; }
   Counters& counters() { return report_.counters; }
   // Waits until all lanes of the warp have called it; the last one runs `meeting`.
-  void Meet(Meeting meeting, void* argument);
+  void Meet(Meeting meeting);
   void BlockBarrier();
   void Fence();
   uint64_t Atomic(emulated::AtomicOp op, void* at, uint32_t bytes, uint64_t operand);
@@ -112,8 +58,13 @@ class Machine {
   bool Touch(Thread& thread, const void* at, size_t bytes, Access access);
   // The same for the running thread, and counts what it costs at a place of the code: sectors of
   // global memory, passes over the banks for 16 bytes of shared memory.
-  bool TouchAt(const void* site, const void* at, size_t bytes, Access access);
-  bool InShared(const void* at);
+  bool TouchAt(const void* site, const void* at, size_t bytes, Access access) {
+    return !IsWatched(at) || TouchWatched(site, at, bytes, access);
+  }
+  bool InShared(const void* at) const {
+    return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(current_->shared) <
+           shape_.shared_bytes;
+  }
   void Violation(const Thread& thread, const std::string& what);
 
   // The life of a fiber: the kernel with the launch's parameters, then the end.
@@ -122,14 +73,26 @@ class Machine {
 
  private:
   void Prepare();
+  void ShapeBlock(uint32_t number, uint32_t threads);
   void StartBlock(Block& block);
+  void StartThread(Thread& thread, const Block& block) const;
   void FinishBlock(Block& block);
   void ReportDeadlock();
   Thread* Pick();
+  Thread* PickAtRandom();
+  Thread* PickInOrder();
+  Thread* Take(Warp& warp, uint32_t lane);
   void Suspend();
   void MakeReady(Warp& warp, uint32_t lanes);
-  bool TouchShared(Thread& thread, size_t offset, size_t bytes, Access access);
-  bool TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access access);
+  // Else it is the thread's own stack, parameters, constants; or nothing is checked.
+  bool IsWatched(const void* at) const { return checks_ && (InSlab(at) || memory_.Owns(at)); }
+  bool InSlab(const void* at) const {
+    return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(shared_slab_) <
+           kMaxResident * kSharedStride;
+  }
+  bool TouchWatched(const void* site, const void* at, size_t bytes, Access access);
+  void TouchShared(Thread& thread, size_t offset, size_t bytes, Access access);
+  void TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access access);
   void CountWarp(Warp& warp);
   Stamp Now(const Thread& thread) const;
   Accessor AccessorOf(const Thread& thread) const;
@@ -143,7 +106,8 @@ class Machine {
   Shadow global_shadow_{/*must_be_written=*/false};
   FiberStacks stacks_;
   unsigned char* shared_slab_ = nullptr;
-  std::vector<std::unique_ptr<Block>> blocks_;  // resident
+  std::array<Block, kMaxResident> blocks_;  // of which `resident_` are used in this launch
+  uint32_t resident_ = 0;
   std::vector<Warp*> ready_;
   Thread* current_ = nullptr;
   void* host_stack_pointer_ = nullptr;
@@ -161,6 +125,6 @@ class Machine {
 };
 
 // The machine whose launch this thread is in, or null.
-Machine*& RunningMachine();
+inline constinit thread_local Machine* running_machine = nullptr;
 
 }  // namespace quire::kernels::cuda::emulate

@@ -8,8 +8,6 @@
 namespace quire::kernels::cuda::emulate {
 namespace {
 
-constexpr size_t kSharedSlabReach = size_t{256} << 10;
-
 std::string Describe(const Conflict& conflict, const char* memory, size_t offset) {
   char text[224];
   const Stamp& other = conflict.other;
@@ -51,25 +49,19 @@ Accessor Machine::AccessorOf(const Thread& thread) const {
                   &thread.warp->block->acquisitions};
 }
 
-bool Machine::InShared(const void* at) {
-  return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(SelfBlock().shared) <
-         shape_.shared_bytes;
-}
-
 bool Machine::Touch(Thread& thread, const void* at, size_t bytes, Access access) {
-  if (!checks_) return true;
-  const auto address = reinterpret_cast<uintptr_t>(at);
-  const auto slab = reinterpret_cast<uintptr_t>(shared_slab_);
-  if (address - slab < 4 * kSharedSlabReach) {
-    const size_t offset = address - reinterpret_cast<uintptr_t>(thread.warp->block->shared);
-    if (offset >= shape_.shared_bytes || offset + bytes > shape_.shared_bytes) {
-      Violation(thread, "touches shared memory behind its block's (byte " + std::to_string(offset) +
-                            " of " + std::to_string(shape_.shared_bytes) + ")");
-      return false;
-    }
-    return TouchShared(thread, offset, bytes, access);
+  if (!IsWatched(at)) return true;
+  const size_t in_block =
+      reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(thread.shared);
+  if (in_block < shape_.shared_bytes && in_block + bytes <= shape_.shared_bytes) {
+    TouchShared(thread, in_block, bytes, access);
+    return true;
   }
-  if (!memory_.Owns(at)) return true;  // its own stack, parameters, constants
+  if (InSlab(at)) {
+    Violation(thread, "touches shared memory behind its block's (byte " + std::to_string(in_block) +
+                          " of " + std::to_string(shape_.shared_bytes) + ")");
+    return false;
+  }
   const size_t offset = memory_.Offset(at);
   if (!memory_.Valid(offset, bytes)) {
     Violation(thread, access == Access::kRead
@@ -79,30 +71,47 @@ bool Machine::Touch(Thread& thread, const void* at, size_t bytes, Access access)
                                 std::to_string(offset) + " of the device)");
     return false;
   }
-  return TouchGlobal(thread, offset, bytes, access);
+  TouchGlobal(thread, offset, bytes, access);
+  return true;
 }
 
-bool Machine::TouchShared(Thread& thread, size_t offset, size_t bytes, Access access) {
+namespace {
+
+// Words that an access covers whole, all in order at first sight; how many bytes of it that were.
+size_t TouchWordsQuickly(const Shadow& shadow, Cell* cells, size_t bytes, Access access,
+                         const Accessor& now) {
+  if (access != Access::kRead && access != Access::kWrite) return 0;
+  size_t done = 0;
+  while (done + 4 <= bytes && shadow.TouchQuickly(cells[done / 4], access == Access::kRead, now)) {
+    done += 4;
+  }
+  return done;
+}
+
+}  // namespace
+
+void Machine::TouchShared(Thread& thread, size_t offset, size_t bytes, Access access) {
   const Accessor now = AccessorOf(thread);
-  bool good = true;
-  for (size_t i = offset; i < offset + bytes;) {
+  std::vector<Cell>& cells = thread.warp->block->cells;
+  size_t i = offset;
+  if (i % 4 == 0) i += TouchWordsQuickly(shared_shadow_, &cells[i / 4], bytes, access, now);
+  for (bool good = true; i < offset + bytes;) {
     const uint32_t first = i % 4;
     const uint32_t count = static_cast<uint32_t>(std::min<size_t>(4 - first, offset + bytes - i));
-    const Conflict conflict =
-        shared_shadow_.Touch(thread.warp->block->cells[i / 4], first, count, access, now);
+    const Conflict conflict = shared_shadow_.Touch(cells[i / 4], first, count, access, now);
     if (conflict.what != nullptr && good) {
       Violation(thread, Describe(conflict, "shared", i));
       good = false;
     }
     i += count;
   }
-  return true;
 }
 
-bool Machine::TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access access) {
+void Machine::TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access access) {
   const Accessor now = AccessorOf(thread);
-  bool good = true;
-  for (size_t i = offset; i < offset + bytes;) {
+  size_t i = offset;
+  if (i % 4 == 0) i += TouchWordsQuickly(global_shadow_, &memory_.CellAt(i), bytes, access, now);
+  for (bool good = true; i < offset + bytes;) {
     const uint32_t first = i % 4;
     const uint32_t count = static_cast<uint32_t>(std::min<size_t>(4 - first, offset + bytes - i));
     Conflict conflict = global_shadow_.Touch(memory_.CellAt(i), first, count, access, now);
@@ -115,11 +124,9 @@ bool Machine::TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access ac
     }
     i += count;
   }
-  return true;
 }
 
-bool Machine::TouchAt(const void* site, const void* at, size_t bytes, Access access) {
-  if (!checks_) return true;
+bool Machine::TouchWatched(const void* site, const void* at, size_t bytes, Access access) {
   if (!Touch(*current_, at, bytes, access)) return false;
   Warp& warp = *current_->warp;
   const uint32_t lane = current_->Lane();
@@ -131,7 +138,7 @@ bool Machine::TouchAt(const void* site, const void* at, size_t bytes, Access acc
     (read ? report_.counters.global_read_bytes : report_.counters.global_write_bytes) += cost;
   } else if (bytes == 16 && InShared(at)) {
     const auto offset =
-        static_cast<uint32_t>(static_cast<const unsigned char*>(at) - SelfBlock().shared);
+        static_cast<uint32_t>(static_cast<const unsigned char*>(at) - current_->shared);
     report_.counters.bank_conflicts += warp.banks.Note(site, lane, offset, 16);
   }
   return true;
@@ -207,8 +214,12 @@ void Machine::AsyncCopy(unsigned char* to, const unsigned char* from, uint32_t v
                         const void* site) {
   Thread& self = *current_;
   if (!checks_) {
-    memcpy(to, from, valid);
-    memset(to + valid, 0, 16 - valid);
+    if (valid == 16) {
+      memcpy(to, from, 16);
+    } else {
+      memset(to, 0, 16);
+      memcpy(to, from, valid);
+    }
     return;
   }
   ++report_.counters.async_copies;
@@ -238,6 +249,7 @@ void Machine::MoveSome(Thread& thread) {
 
 void Machine::AsyncWait(uint32_t newest) {
   Thread& self = *current_;
+  if (!checks_) return;
   size_t kept = 0;
   for (PendingCopy& copy : self.copies) {
     // Copies that no commit followed belong to no group: no wait is for them.

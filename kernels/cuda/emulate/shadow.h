@@ -57,7 +57,7 @@ struct Acquisition {
 
 // The thread that accesses, now.
 struct Accessor {
-  Stamp stamp;
+  Stamp stamp;               // marked kThread
   uint32_t first_block = 1;  // blocks below it had ended before the thread came so far
   const std::vector<Acquisition>* acquisitions = nullptr;  // of its block
 };
@@ -73,6 +73,20 @@ struct Conflict {
 // Is `before` (one thread, or a folded mark) ordered before what the accessor does now?
 bool OrderedBefore(const Stamp& before, const Accessor& now);
 
+// True for most of what OrderedBefore is true for: earlier launches and block barriers.
+inline bool SurelyBefore(const Stamp& before, const Accessor& now) {
+  if (before.block < now.first_block) return true;
+  return before.block == now.stamp.block && before.epoch < now.stamp.epoch &&
+         before.GetMark() != Mark::kBlocks;
+}
+
+// Do folded reads hold one more, as they are?
+inline bool StandsFor(const Stamp& reads, const Stamp& one) {
+  if (reads.block != one.block) return false;
+  const Mark mark = reads.GetMark();
+  return mark == Mark::kBlocks || (mark == Mark::kWarps && reads.epoch == one.epoch);
+}
+
 // Checks accesses and keeps cells up to date. One per kind of memory.
 class Shadow {
  public:
@@ -81,6 +95,24 @@ class Shadow {
 
   // Bytes [first, first + count) of the word of `cell`.
   Conflict Touch(Cell& cell, uint32_t first, uint32_t count, Access access, const Accessor& now);
+
+  // A read or a write of a whole word that is in order for reasons that take no time to see. False:
+  // nothing has been done, ask Touch.
+  bool TouchQuickly(Cell& cell, bool read, const Accessor& now) const {
+    const Mark last = cell.write.GetMark();
+    if (last == Mark::kSplit || last == Mark::kPending) return false;
+    if (last == Mark::kNone && read && must_be_written_) return false;
+    if (!SurelyBefore(cell.write, now)) return false;
+    if (read && StandsFor(cell.read, now.stamp)) return true;
+    if (!SurelyBefore(cell.read, now)) return false;
+    if (read) {
+      cell.read = now.stamp;
+    } else {
+      cell.read = Stamp();
+      cell.write = now.stamp;
+    }
+    return true;
+  }
 
   // Forgets a cell, split or not.
   void Clear(Cell& cell);

@@ -1,12 +1,16 @@
 // The emulated grid finds what it is there to find, and nothing in kernels that are right.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
-#include "kernels/cuda/device/numbers.h"
+#include "kernels/cuda/device/half.h"
 #include "kernels/cuda/emulate/emulator.h"
+#include "kernels/cuda/emulate/product.h"
+#include "kernels/cuda/emulate/random.h"
 #include "tests/kernels/cuda/planted/planted.h"
 
 namespace quire::kernels::cuda::test {
@@ -87,6 +91,84 @@ class PlantedBed {
   PlantedParams params_;
   PlantedParams paged_;
 };
+
+// A tile as lanes hold it, of small numbers.
+struct Tile {
+  uint16_t a[16][16];  // row, k
+  uint16_t b[16][8];   // k, column
+  float d[32][4];
+
+  Tile(emulated::Element element, emulate::Random& random) {
+    const auto number = [&] {
+      const float x = static_cast<float>(random.Below(65)) / 8.0f - 4.0f;
+      return element == emulated::Element::kBf16 ? device::Bf16Bits(x) : device::F16Bits(x);
+    };
+    for (auto& row : a) std::generate(row, row + 16, number);
+    for (auto& row : b) std::generate(row, row + 8, number);
+    for (auto& lane : d) {
+      for (float& sum : lane) sum = static_cast<float>(random.Below(100)) / 7.0f;
+    }
+  }
+  uint32_t A(uint32_t row, uint32_t k) const {
+    return a[row][k] | static_cast<uint32_t>(a[row][k + 1]) << 16;
+  }
+  uint32_t B(uint32_t k, uint32_t column) const {
+    return b[k][column] | static_cast<uint32_t>(b[k + 1][column]) << 16;
+  }
+};
+
+// Sum i of a lane, term by term in float64.
+float ExactSum(const Tile& tile, emulated::Element element, uint32_t lane, uint32_t i) {
+  const uint32_t row = lane / 4 + i / 2 * 8;
+  const uint32_t column = lane % 4 * 2 + i % 2;
+  const auto wide = [element](uint16_t bits) -> double {
+    return element == emulated::Element::kBf16 ? device::ToFloat(device::Bf16{bits})
+                                               : device::ToFloat(device::F16{bits});
+  };
+  double sum = tile.d[lane][i];
+  for (uint32_t k = 0; k < 16; ++k) sum += wide(tile.a[row][k]) * wide(tile.b[k][column]);
+  return static_cast<float>(sum);
+}
+
+// Also where columns are zeros, as those of rows that a batch does not have, and meet an infinity
+// or a sum of −0.
+TEST(CudaEmulator, AProductIsTheSumOfItsTermsToTheBit) {
+  emulate::Random random(7);
+  for (const auto element : {emulated::Element::kBf16, emulated::Element::kF16}) {
+    for (uint32_t kind = 0; kind < 8; ++kind) {
+      SCOPED_TRACE(kind);
+      Tile tile(element, random);
+      for (auto& row : tile.b) {
+        for (uint32_t column = 3; column < 8 && (kind & 1) != 0; ++column) {
+          row[column] = column % 2 == 0 ? 0 : 0x8000;
+        }
+      }
+      if ((kind & 2) != 0) tile.a[9][5] = element == emulated::Element::kBf16 ? 0x7f80 : 0x7c00;
+      if ((kind & 4) != 0) tile.d[6][0] = tile.d[7][3] = -0.0f;
+      emulate::ProductTile product;
+      product.element = element;
+      std::vector<float> expected;
+      for (uint32_t lane = 0; lane < 32; ++lane) {
+        const uint32_t g = lane / 4;
+        const uint32_t t = lane % 4 * 2;
+        for (uint32_t i = 0; i < 4; ++i) expected.push_back(ExactSum(tile, element, lane, i));
+        const uint32_t a[4] = {tile.A(g, t), tile.A(g + 8, t), tile.A(g, t + 8),
+                               tile.A(g + 8, t + 8)};
+        const uint32_t b[2] = {tile.B(t, g), tile.B(t + 8, g)};
+        emulate::GiveFragments(product, lane, tile.d[lane], a, b);
+      }
+      emulate::MultiplyTile(product);
+      for (uint32_t i = 0; i < 128; ++i) {
+        const float got = tile.d[i / 4][i % 4];
+        if (std::isnan(expected[i])) {
+          EXPECT_TRUE(std::isnan(got)) << i;
+        } else {
+          EXPECT_EQ(std::bit_cast<uint32_t>(got), std::bit_cast<uint32_t>(expected[i])) << i;
+        }
+      }
+    }
+  }
+}
 
 TEST(CudaEmulator, EveryPlantedBugIsFoundAndItsRightFormIsClean) {
   PlantedBed bed;

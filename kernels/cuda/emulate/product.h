@@ -1,0 +1,30 @@
+// The tensor core of the emulated grid: one product of tiles, as the lanes of a warp give it.
+//
+// Owned by a warp. Lanes fill in their part while it is at hand: the product finds all of it
+// in one place.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/cuda/device/emulated_calls.h"
+
+namespace quire::kernels::cuda::emulate {
+
+// Fragments lie as mma.sync.m16n8k16 has them (device/tensor_core.h).
+struct ProductTile {
+  // [register][lane % 4][lane / 4].
+  alignas(32) uint32_t a[4][4][8];
+  alignas(32) uint32_t b[2][4][8];
+  std::array<float*, 32> d;  // four sums of each lane
+  emulated::Element element = emulated::Element::kBf16;
+  bool minus_zero = false;  // among the sums
+};
+
+// What lane `lane` brings.
+void GiveFragments(ProductTile& tile, uint32_t lane, float* d, const uint32_t* a,
+                   const uint32_t* b);
+// d[16 × 8] += a[16 × 16] · b[16 × 8]: terms in the order of k, in float64, rounded once.
+void MultiplyTile(ProductTile& tile);
+
+}  // namespace quire::kernels::cuda::emulate
