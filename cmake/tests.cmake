@@ -42,6 +42,7 @@ if(QUIRE_EMULATED_CUDA)
     add_library(fake_cublaslt_${kind} SHARED ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/cublaslt/fake_cublaslt.cc)
     target_include_directories(fake_cublaslt_${kind} PRIVATE ${CMAKE_SOURCE_DIR})
     target_compile_definitions(fake_cublaslt_${kind} PRIVATE ${ARGN})
+    target_compile_options(fake_cublaslt_${kind} PRIVATE -O3)  # it is to be faster than emulated kernels
     set_target_properties(fake_cublaslt_${kind} PROPERTIES PREFIX "" OUTPUT_NAME libcublasLt SUFFIX .so.13
       LIBRARY_OUTPUT_DIRECTORY ${QUIRE_FAKE_CUBLASLT}/${kind})
     add_dependencies(test_kernels_cuda_cublaslt fake_cublaslt_${kind})
