@@ -102,6 +102,11 @@ if(QUIRE_EMULATED_CUDA)
   list(TRANSFORM QUIRE_TAG_ENGINE PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/engine/)
   quire_test(worker/engine_cuda DEPS worker/engine LIBS quire_test_support SOURCES ${QUIRE_TAG_ENGINE})
   quire_tag_on_cuda(test_worker_engine_cuda)
+  set(QUIRE_TAG_RANKS main.cc rank_group_test.cc)
+  list(TRANSFORM QUIRE_TAG_RANKS PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/ranks/)
+  quire_test(worker/ranks_cuda DEPS worker/ranks LIBS quire_test_support SOURCES ${QUIRE_TAG_RANKS})
+  quire_tag_on_cuda(test_worker_ranks_cuda)
+  target_compile_definitions(test_worker_ranks_cuda PRIVATE QUIRE_RANK_PATIENCE=4)
 endif()
 # The lives of a worker, and the planted bugs that they must find: the listed sources are compiled once
 # more with QUIRE_PLANTED_BUGS and take the place of their library's. A bug in a file that is not listed is

@@ -33,6 +33,7 @@ DECLARED = {
     "test_worker_sim_cuda": 0.6,
     "test_worker_planted": 0.5,
     "test_worker_ranks": 0.4,
+    "test_worker_ranks_cuda": 0.5,
     "test_common_text": 1.0,
     "test_router_front": 1.0,
     "test_router_planted": 1.0,

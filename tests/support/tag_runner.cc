@@ -107,6 +107,7 @@ void TagProgram::Run(const kernels::StepBatch& batch) {
 }
 
 void TagProgram::RunWithLogits(const kernels::StepBatch& batch, std::span<float> logits) {
+  if (!failure_.empty()) return;
   const size_t vocab = static_cast<size_t>(vocab_size_);
   QUIRE_CHECK(logits.size() == batch.sampled_tokens.size() * vocab);
   for (const kernels::PageCopy& copy : batch.copies) {
@@ -202,6 +203,7 @@ void TagRunner::Collect(StepResult& result) {
   QUIRE_CHECK(!in_flight_.empty());
   if (!ahead_) program_->SetRowSalts(std::move(in_flight_.front().salts));
   runner_->Collect(result);
+  QUIRE_CHECK_MSG(!runner_->Lost(), program_->Failure().c_str());
   result.elapsed_us = in_flight_.front().elapsed_us;
   in_flight_.pop_front();
 }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,8 @@ class TagLoaded : public kernels::LoadedProgram {
   virtual int64_t tokens_computed() const = 0;
   // Steps that were launched and not collected are nobody's any more.
   virtual void Drop() {}
+  // The device fails with its next step, and from then on.
+  virtual void BreakDevice() = 0;
 };
 
 class TagProgram final : public TagLoaded {
@@ -62,6 +65,8 @@ class TagProgram final : public TagLoaded {
   void FailNextRun(std::set<uint64_t>* failed) override { failed_ = failed; }
   bool PageWritten(int32_t page) const override;
   int64_t tokens_computed() const override { return tokens_computed_; }
+  void BreakDevice() override { failure_ = "the device says no"; }
+  std::string Failure() const override { return failure_; }
 
  private:
   uint64_t& Tag(const kernels::BatchRow& row, int32_t group, int64_t position);
@@ -78,6 +83,7 @@ class TagProgram final : public TagLoaded {
   std::set<uint64_t> nan_seeds_;
   std::set<uint64_t>* failed_ = nullptr;  // in the next Run
   int64_t tokens_computed_ = 0;
+  std::string failure_;
 };
 
 struct TagRunnerOptions {
@@ -93,6 +99,9 @@ struct TagRunnerOptions {
   std::function<int64_t(const StepPlan&)> plan_micros;
   // The salt of a request, told by its seed (packets carry no salt); empty: all have salt 0.
   std::function<uint64_t(uint64_t seed)> salt_of_seed;
+  // To the other ranks, where a device has its part of the vocabulary alone. The host's model is
+  // whole on every rank and says nothing to the others.
+  kernels::Communicator* communicator = nullptr;
 };
 
 // The model on the device of this test binary: the host, or where tests/support/tag_cuda is linked,

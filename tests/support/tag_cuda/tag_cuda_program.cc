@@ -27,6 +27,10 @@ uint16_t Bf16OfInteger(int value) {
 class TagStepProgram {
  public:
   explicit TagStepProgram(const TagRunnerOptions& options) {
+    if (options.communicator != nullptr) {
+      program.rank = options.communicator->rank();
+      program.ranks = options.communicator->size();
+    }
     QUIRE_CHECK_MSG(options.vocab_size <= 256, "a token's number is exact in bfloat16 up to 256");
     program.family = "tag";
     program.vocab_size = options.vocab_size;
@@ -39,9 +43,10 @@ class TagStepProgram {
       program.layer_windows.insert(program.layer_windows.end(), static_cast<size_t>(kind.groups),
                                    kind.window);
     }
-    std::vector<uint16_t> table(static_cast<size_t>(options.vocab_size) * kWidth, 0);
-    for (int id = 0; id < options.vocab_size; ++id) {
-      table[static_cast<size_t>(id) * kWidth] = Bf16OfInteger(id);
+    const kernels::VocabularySlice ids = kernels::VocabularyOf(program);
+    std::vector<uint16_t> table(static_cast<size_t>(ids.count) * kWidth, 0);
+    for (int id = 0; id < ids.count; ++id) {
+      table[static_cast<size_t>(id) * kWidth] = Bf16OfInteger(ids.begin + id);
     }
     std::vector<uint16_t> qkv(kQkv * kWidth, 0);
     qkv[0] = Bf16OfInteger(1);
@@ -51,7 +56,7 @@ class TagStepProgram {
     const WeightId to_qkv = AddWeight("qkv", std::move(qkv));
     const WeightId pass = AddWeight("pass", std::move(same));
     const WeightId head = AddWeight(
-        "head", std::vector<uint16_t>(static_cast<size_t>(options.vocab_size) * kWidth, 0));
+        "head", std::vector<uint16_t>(static_cast<size_t>(ids.count) * kWidth, 0));
     AddOps(words, to_qkv, pass, head);
   }
 
@@ -80,11 +85,13 @@ class TagStepProgram {
     const BufferId seen = AddBuffer("seen", kWidth);
     const BufferId all = AddBuffer("all", kWidth);
     const BufferId wanted = AddBuffer("wanted", kWidth, true);
-    const BufferId logits = AddBuffer("logits", program.vocab_size, true);
+    const kernels::VocabularySlice ids = kernels::VocabularyOf(program);
+    const BufferId logits = AddBuffer("logits", ids.width, true);
     kernels::EmbedOp embed;
     embed.table = words;
     embed.out = token;
     program.ops.emplace_back(embed);
+    program.ops.emplace_back(kernels::AllReduceOp{token});  // one rank has the token's row
     for (int group = 0; group < static_cast<int>(program.layer_windows.size()); ++group) {
       kernels::LinearOp project;
       project.weight = to_qkv;
@@ -115,7 +122,7 @@ class TagStepProgram {
     program.ops.emplace_back(kernels::GatherRowsOp{all, wanted});
     kernels::LogitsOp last;
     last.head = head;
-    last.scale = -1.0f;  // which tells the kernel
+    last.scale = -1.0f - static_cast<float>(ids.begin);  // which tells the kernel
     last.in = wanted;
     last.out = logits;
     program.ops.emplace_back(last);
@@ -159,6 +166,7 @@ class CudaTagProgram final : public TagLoaded {
     load.max_tokens = options.max_step_tokens;
     load.max_rows = load.max_samples = options.max_num_seqs;
     load.max_positions = options.max_model_len;
+    load.communicator = options.communicator;
     cuda_ = backend_->Load(model_.program, load);
     Check(cuda_->Failure());
     QUIRE_CHECK(cuda_->PageCount() == options.cache.page_count);
@@ -178,6 +186,8 @@ class CudaTagProgram final : public TagLoaded {
     cuda_->Launch(batch);
   }
   bool Done() override { return cuda_->Done(); }
+  std::string Failure() const override { return cuda_->Failure(); }
+  void BreakDevice() override { runtime_->broken = true; }
   void Collect(std::span<kernels::SampleOutput> outputs) override {
     cuda_->Collect(outputs);
     flights_.pop_front();
@@ -212,9 +222,9 @@ class CudaTagProgram final : public TagLoaded {
 
  private:
   static void Check(const std::string& error) { QUIRE_CHECK_MSG(error.empty(), error.c_str()); }
+  // A step that has failed has left anything.
   void CheckFault() const {
-    Check(cuda_->Failure());
-    QUIRE_CHECK_MSG(*fault_ == 0, "a key is read that nobody wrote");
+    QUIRE_CHECK_MSG(*fault_ == 0 || !cuda_->Failure().empty(), "a key is read that nobody wrote");
   }
 
   // What kernels are to know of the rows of a step goes over before it, in the same stream.

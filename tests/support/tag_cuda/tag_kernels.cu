@@ -125,9 +125,10 @@ QUIRE_KERNEL(tag_logits, GemmParams, 32, 1) {
   const uint16_t* digits = params.x + m * params.k;
   const float first = ToFloat(Bf16{digits[0]});
   const bool fails = first != first;  // whichever NaN rounding has made of it
+  const int first_id = static_cast<int>(-params.scale) - 1;  // of this rank
   const uint64_t seen = fails ? 0 : ReadDigits(digits);
   for (int id = ThreadIndex(); id < params.n; id += BlockThreads()) {
-    float logit = test::TagLogit(seen, id);
+    float logit = test::TagLogit(seen, first_id + id);
     if (fails && id == 0) logit = first;
     static_cast<float*>(params.out)[m * params.out_stride + id] = logit;
   }

@@ -34,7 +34,19 @@ class TagRuntime final : public kernels::cuda::emulate::EmulatedRuntime {
     if (!stream.has_value()) stream = *made;
     return error;
   }
+  Error Launch(StreamId to, const kernels::cuda::runtime::KernelHandle& kernel,
+               const kernels::cuda::runtime::LaunchShape& shape) override {
+    return broken ? kBroken : EmulatedRuntime::Launch(to, kernel, shape);
+  }
+  Error LaunchGraph(GraphId graph, StreamId to) override {
+    return broken ? kBroken : EmulatedRuntime::LaunchGraph(graph, to);
+  }
+  Error Record(EventId event, StreamId of) override {
+    return broken ? kBroken : EmulatedRuntime::Record(event, of);
+  }
 
+  static constexpr const char* kBroken = "the device says no";
+  bool broken = false;             // launches and events fail
   std::optional<StreamId> stream;  // the first one: that of steps
   TagSlot* slots = nullptr;        // by slot, and one of nobody
   uint64_t* fault = nullptr;       // not zero: a key was read that nobody wrote

@@ -19,7 +19,12 @@
 namespace quire::test {
 namespace {
 
+#ifndef QUIRE_RANK_PATIENCE
+#define QUIRE_RANK_PATIENCE 1  // more where a step takes longer
+#endif
 constexpr int64_t kPatientMicros = 60'000'000;
+constexpr int64_t kSilentMicros = 1'500'000 * QUIRE_RANK_PATIENCE;
+constexpr int64_t kStoppedMicros = 300'000 * QUIRE_RANK_PATIENCE;
 
 // How the last of a group's failures was named.
 std::string WhyOf(const RankMetrics& metrics) {
@@ -244,7 +249,7 @@ TEST(RankGroup, EveryFaultTakesTheGroupDownAndItComesBack) {
         std::string_view(fault.what) == "stop" || std::string_view(fault.what) == "late";
     {
       RankFleet fleet({2, fault.processes, 1}, {fault.what, 1, 6, ""},
-                      silent ? 1'500'000 : kPatientMicros);
+                      silent ? kSilentMicros : kPatientMicros);
       ASSERT_TRUE(fleet.started.ok()) << fleet.started;
       fleet.Send(1);
       EXPECT_TRUE(fleet.Finish(1).empty());
@@ -268,7 +273,7 @@ TEST(RankGroup, EveryFaultTakesTheGroupDownAndItComesBack) {
 // The first steps have a minute, which is not what a rank gets that stands still.
 TEST(RankGroup, ARankThatIsStoppedIsSeenByThatAlsoInItsFirstStepAndWhileItLoads) {
   {
-    RankFleet fleet({2, true, 1}, {"stop", 1, 1, ""}, 300'000);
+    RankFleet fleet({2, true, 1}, {"stop", 1, 1, ""}, kStoppedMicros);
     ASSERT_TRUE(fleet.started.ok()) << fleet.started;
     fleet.Send(1);
     EXPECT_TRUE(fleet.Finish(1).empty());
@@ -278,7 +283,7 @@ TEST(RankGroup, ARankThatIsStoppedIsSeenByThatAlsoInItsFirstStepAndWhileItLoads)
     EXPECT_EQ(WhyOf(fleet.metrics), "deadline");
   }
   {
-    RankFleet fleet({2, true, 1}, {"load_stop", 1, 0, ""}, 300'000);
+    RankFleet fleet({2, true, 1}, {"load_stop", 1, 0, ""}, kStoppedMicros);
     EXPECT_EQ(StatusMessage(fleet.started),
               "rank 1 has been stopped by a signal and does not go on while it loads");
   }

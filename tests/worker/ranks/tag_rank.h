@@ -1,5 +1,6 @@
 // A rank over the tag model, in a thread or a process, that goes wrong at one step when it is told
-// to.
+// to. Where tests/support/tag_cuda is linked its device is an emulated GPU, whose steps hold
+// collectives of their own.
 #pragma once
 
 #include <signal.h>
@@ -35,12 +36,18 @@ struct TagFault {
   }
 };
 
-inline CacheShape TagCacheOf(const StepLimits& limits) {
-  CacheShape shape;
-  shape.block_size = limits.block_size;
-  shape.page_count = limits.page_count;
-  shape.kinds = {{0, 1}, {9, limits.groups - 1}};
-  return shape;
+inline TagRunnerOptions TagOptionsOf(const StepLimits& limits,
+                                     kernels::Communicator& communicator) {
+  TagRunnerOptions options;
+  options.cache.block_size = limits.block_size;
+  options.cache.page_count = limits.page_count;
+  options.cache.kinds = {{0, 1}, {9, limits.groups - 1}};
+  options.vocab_size = limits.vocab_size;
+  options.max_num_seqs = limits.max_rows;
+  options.max_step_tokens = limits.max_tokens;
+  options.max_model_len = limits.max_model_len;
+  options.communicator = &communicator;
+  return options;
 }
 
 class TagRank final : public RankProgram {
@@ -49,20 +56,37 @@ class TagRank final : public RankProgram {
       : setup_(setup),
         communicator_(communicator),
         fault_(std::move(fault)),
-        program_(TagCacheOf(setup.limits), setup.limits.vocab_size),
-        runner_(program_, {.limits = setup.limits, .now_us = [] { return int64_t{0}; }}) {}
+        max_in_flight_(setup.rank % 2 == 0 ? 2 : 1),
+        program_(MakeTagProgram(TagOptionsOf(setup.limits, communicator))),
+        runner_(*program_, {.limits = setup.limits,
+                            .max_in_flight = max_in_flight_,
+                            .now_us = [] { return int64_t{0}; }}) {}
 
   absl::Status Run(std::span<const std::byte> packet, StepResult& result) override {
+    QUIRE_RETURN_IF_ERROR(Launch(packet));
+    return Collect(result);
+  }
+  // Ranks of even numbers take packets ahead, and are asked a few times before a step has ended.
+  int MaxInFlight() const override { return max_in_flight_; }
+  absl::Status Launch(std::span<const std::byte> packet) override {
     ++step_;
+    looks_ = 0;
     const bool now =
         fault_.rank == setup_.rank && fault_.step == step_ && unlink(fault_.token.c_str()) == 0;
-    const std::string what = now ? fault_.what : "";
+    const std::string& what = whats_.emplace_back(now ? fault_.what : "");
     if (what == "die") raise(SIGKILL);
     if (what == "stop") raise(SIGSTOP);
-    if (what == "device") return absl::InternalError("the device says no");
+    if (what == "device") program_->BreakDevice();
     if (what == "damaged") packet = packet.first(packet.size() - 1);
     QUIRE_RETURN_IF_ERROR(runner_.TryLaunch(packet));
+    return DeviceStatus();
+  }
+  bool Ready() override { return ++looks_ % 3 == 0 && runner_.Ready(); }
+  absl::Status Collect(StepResult& result) override {
+    const std::string what = std::move(whats_.front());
+    whats_.pop_front();
     runner_.Collect(result);
+    QUIRE_RETURN_IF_ERROR(DeviceStatus());
     float one = 1;
     if (what != "skip" && what != "late") communicator_.AllReduceSum({&one, 1});
     if (what != "late") communicator_.Barrier();
@@ -72,18 +96,6 @@ class TagRank final : public RankProgram {
     if (what == "short") result.samples.pop_back();
     return absl::OkStatus();
   }
-  // Ranks of even numbers take packets ahead, and are asked a few times before a step has ended.
-  int MaxInFlight() const override { return setup_.rank % 2 == 0 ? 2 : 1; }
-  absl::Status Launch(std::span<const std::byte> packet) override {
-    looks_ = 0;
-    return Run(packet, results_.emplace_back());
-  }
-  bool Ready() override { return ++looks_ % 3 == 0; }
-  absl::Status Collect(StepResult& result) override {
-    result = std::move(results_.front());
-    results_.pop_front();
-    return absl::OkStatus();
-  }
   RankReady Describe() override {
     const bool few = fault_.what == "few_pages" && fault_.rank == setup_.rank;
     return {kTagIdentity, 0, setup_.limits.page_count - (few ? 3 : 0), 1000, 400};
@@ -91,14 +103,20 @@ class TagRank final : public RankProgram {
   int64_t DeviceFreeBytes() override { return 400; }
 
  private:
+  absl::Status DeviceStatus() const {
+    const std::string failure = program_->Failure();
+    return failure.empty() ? absl::OkStatus() : absl::UnavailableError(AbslView(failure));
+  }
+
   const RankSetup setup_;
   kernels::Communicator& communicator_;
   const TagFault fault_;
-  TagProgram program_;
+  const int max_in_flight_;
+  const std::unique_ptr<TagLoaded> program_;
   CpuRunner runner_;
   int step_ = 0;
   int looks_ = 0;
-  std::deque<StepResult> results_;
+  std::deque<std::string> whats_;  // what goes wrong in each step in flight
 };
 
 inline RankBuilder TagBuilder(TagFault fault) {
