@@ -82,7 +82,7 @@ TEST(BeamSearchEngine, AnswersAreToldAtTheEndBestFirst) {
 TEST(BeamSearchEngine, CancelledAtAnyStepItFreesAll) {
   const HarnessOptions options = BeamEngine();
   for (int in_flight : {1, 2}) {
-    for (int step = 0; step < 25; ++step) {
+    for (int step = 0; step < 25; step += kAllSeeds ? 1 : 6) {
       SCOPED_TRACE(step);
       std::mt19937_64 rng(3);
       HarnessOptions pipelined = options;
@@ -106,7 +106,7 @@ TEST(BeamSearchEngine, CancelledAtAnyStepItFreesAll) {
 // Random neighbours, rows and pages for only some of the beams, any chunking, resumed anywhere.
 TEST(BeamSearchEngine, NothingAroundItChangesIt) {
   uint64_t recomputed = 0;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 rng(seed);
     HarnessOptions options = BeamEngine();
@@ -166,7 +166,9 @@ TEST(BeamSearchEngine, NothingAroundItChangesIt) {
     EXPECT_EQ(harness.last.load.held_blocks, 0u);
     harness.ExpectBooksBalance();
   }
-  EXPECT_GT(recomputed, 1000u) << "preemption was hardly tried";
+  if (kAllSeeds) {
+    EXPECT_GT(recomputed, 1000u) << "preemption was hardly tried";
+  }
 }
 
 TEST(BeamSearchEngine, WhatDoesNotFitIsRefusedByName) {

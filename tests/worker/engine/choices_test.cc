@@ -81,6 +81,7 @@ TEST(Choices, GreedyOnesEqualASingleOneAndSampledOnesDiffer) {
   std::mt19937_64 rng(2);
   const Harness maker(options);
   for (size_t length : {1, 2, 4, 5, 9, 40}) {
+    if (!kAllSeeds && length != 9) continue;
     SCOPED_TRACE(length);
     Submit submit = maker.MakeSubmit(1, RandomPrompt(rng, length), 30);
     submit.sampling.ignore_eos = true;
@@ -193,7 +194,7 @@ class ChoicesIdentity : public testing::TestWithParam<int> {
 // the tokens and logprobs of each choice are a prefix of those that it gives alone.
 TEST_P(ChoicesIdentity, NeighboursAndSiblingsChangeNothing) {
   uint64_t recomputed = 0;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 rng(seed * 2 + static_cast<uint64_t>(GetParam()));
     const HarnessOptions options = RandomEngine(rng);
@@ -245,12 +246,14 @@ TEST_P(ChoicesIdentity, NeighboursAndSiblingsChangeNothing) {
       }
     }
   }
-  EXPECT_GT(recomputed, 1000u) << "preemption was hardly tried";
+  if (kAllSeeds) {
+    EXPECT_GT(recomputed, 1000u) << "preemption was hardly tried";
+  }
 }
 
 // Each choice is resumed at a random index of its own, ended ones stay ended.
 TEST_P(ChoicesIdentity, ResumeWithOutputsPerChoice) {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 rng(seed);
     HarnessOptions options = RandomEngine(rng);

@@ -19,6 +19,13 @@
 
 namespace quire::test {
 
+// Seeds that random tests live; fewer where a device is emulated.
+#ifndef QUIRE_ENGINE_SEEDS
+#define QUIRE_ENGINE_SEEDS 40
+#endif
+inline constexpr uint64_t kSeeds = QUIRE_ENGINE_SEEDS;
+inline constexpr bool kAllSeeds = kSeeds >= 40;
+
 struct HarnessOptions {
   EngineOptions engine;
   int max_in_flight = 1;
