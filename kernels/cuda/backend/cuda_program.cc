@@ -24,7 +24,7 @@ CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
   const Workspace workspace = PlanWorkspace(program, lowered_, options);
   Check(weights_.Load(program, lowered_, options, runtime_, heap_));
   weight_bytes_ = heap_.bytes();
-  Reserve(program, workspace, options);
+  Reserve(workspace, options);
   ReserveFlights(workspace, options);
   if (ranks_ > 1) ReserveExchange(workspace, device.nccl.get());
   if (device.cublaslt != nullptr) ReserveFastProducts(*device.cublaslt);
@@ -132,8 +132,7 @@ void CudaProgram::Capture(const StepShape& shape) {
   step_ = Step{};
 }
 
-void CudaProgram::Reserve(const StepProgram& program, const Workspace& workspace,
-                          const ProgramOptions& options) {
+void CudaProgram::Reserve(const Workspace& workspace, const ProgramOptions& options) {
   for (const int64_t bytes : workspace.buffer_bytes) {
     buffers_.push_back(heap_.New<std::byte>(static_cast<size_t>(bytes)));
   }
@@ -147,9 +146,9 @@ void CudaProgram::Reserve(const StepProgram& program, const Workspace& workspace
   samples_.capacity = static_cast<size_t>(workspace.sample_bytes);
   samples_.device = heap_.New<std::byte>(samples_.capacity);
   samples_.outputs = heap_.New<SampleOutput>(static_cast<size_t>(options.max_samples));
-  samples_.gathered = heap_.New<float>(static_cast<size_t>(workspace.gathered_floats));
-  samples_.stride = GatheredStride(program);
-  samples_.parts = heap_.New<float>(static_cast<size_t>(workspace.part_floats));
+  samples_.slices = heap_.New<std::byte>(static_cast<size_t>(workspace.slice_bytes));
+  samples_.said = heap_.New<std::byte>(static_cast<size_t>(workspace.message_bytes));
+  samples_.heard = heap_.New<std::byte>(static_cast<size_t>(workspace.heard_bytes));
   product_workspace_ = heap_.New<float>(workspace.product_bytes / sizeof(float));
   attention_workspace_ = heap_.New<float>(workspace.attention_bytes / sizeof(float));
   product_counters_ = heap_.New<uint32_t>(workspace.product_counters);
@@ -250,7 +249,7 @@ void CudaProgram::ReserveExchange(const Workspace& workspace, const nccl::Librar
   options.library = library;
   options.stream = stream_;
   options.most_elements = workspace.shared_bytes / static_cast<int64_t>(sizeof(float));
-  options.parts = samples_.parts;
+  options.gathered = samples_.heard;
   exchange_ = std::make_unique<RankExchange>(options, runtime_, heap_);
   Check(exchange_->error());
 }

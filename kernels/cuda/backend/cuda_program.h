@@ -6,7 +6,7 @@
 // 2. The bits of a row's results do not depend on the other rows, on chunks, on slices of samples,
 //    on padding, on whether the step is a replayed graph, nor on the steps in flight.
 // 3. No op is computed by the host: what a step asks of it is to lay out indices, and with several
-//    ranks without NCCL to carry sums and logits between them.
+//    ranks without NCCL to carry sums and samplers' messages between them.
 // 4. The first error of the device sticks: later steps do nothing, and failure() names it.
 // 5. Steps run in one stream, one after another. The host waits for none of them before Collect,
 //    but for lists that do not fit at once and for logits that a test reads; over host memory ranks
@@ -32,6 +32,7 @@
 #include "kernels/cuda/backend/step_inputs.h"
 #include "kernels/cuda/backend/workspace.h"
 #include "kernels/cuda/cublaslt/fast_products.h"
+#include "kernels/cuda/ops/sample_slice.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
@@ -71,8 +72,7 @@ class CudaProgram final : public LoadedProgram {
     int samples = 0;       // in it
   };
   // --- start: cuda_program.cc
-  void Reserve(const StepProgram& program, const Workspace& workspace,
-               const ProgramOptions& options);
+  void Reserve(const Workspace& workspace, const ProgramOptions& options);
   void ReserveFlights(const Workspace& workspace, const ProgramOptions& options);
   void ReserveExchange(const Workspace& workspace, const nccl::Library* library);
   void ReserveFastProducts(const cublaslt::Library& library);
@@ -95,9 +95,11 @@ class CudaProgram final : public LoadedProgram {
   void BeginTokens();
   void RunSteps(size_t begin, size_t end);
   void CopyPages(std::span<const PageCopy> copies);
-  // Samples `count` rows from `first` of the slice on, whose logits lie in rows of `stride`.
-  void Sample(float* logits, int64_t stride, int first, int count);
-  void GatherLogits(const LogitsOp& op);
+  // Samples `count` rows from `first` of the slice on.
+  void Sample(const SampleOp& op, int first, int count);
+  void SampleAlone(std::span<const SampleRow> rows, size_t bytes, SampleParams params);
+  void SampleAmongRanks(std::span<const SampleRow> rows, size_t bytes, SampleSliceParams params);
+  size_t PackedBytes(std::span<const SampleRow> rows) const;
   void TellLogits(const LogitsOp& op);
 
   // --- its launches: cuda_program_run.cc
@@ -164,9 +166,9 @@ class CudaProgram final : public LoadedProgram {
     size_t capacity = 0;  // bytes of rows and their lists
     std::byte* device = nullptr;
     SampleOutput* outputs = nullptr;  // [max_samples]
-    float* gathered = nullptr;        // [max_samples][stride] of all ranks' logits
-    int64_t stride = 0;
-    float* parts = nullptr;  // [ranks][rows][width], as each rank has sent them
+    std::byte* slices = nullptr;      // with several ranks: kept of rows between rounds
+    std::byte* said = nullptr;        // … this rank's messages of a round
+    std::byte* heard = nullptr;       // … those of all, one rank after the other
   };
   Samples samples_;
   std::array<StepFlight, kStepsInFlight> flights_;

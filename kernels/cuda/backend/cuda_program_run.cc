@@ -11,7 +11,6 @@
 #include "kernels/cuda/ops/rms_norm.h"
 #include "kernels/cuda/ops/rope_append.h"
 #include "kernels/cuda/ops/round_rows.h"
-#include "kernels/cuda/ops/sample.h"
 
 namespace quire::kernels::cuda {
 
@@ -193,7 +192,6 @@ void CudaProgram::MultiplyHead(const LogitsOp& op) {
 
 void CudaProgram::Do(const LogitsOp& op) {
   MultiplyHead(op);
-  if (ranks_ > 1) GatherLogits(op);
   TellLogits(op);
 }
 
@@ -203,12 +201,6 @@ void CudaProgram::Do(const SampleOp& op) {
   const int rows = static_cast<int>(step_.batch->sample_rows.size());
   const int count = std::clamp(rows - step_.first_sample, 0, step_.samples);
   if (count == 0) return;
-  auto* logits = reinterpret_cast<float*>(buffers_[static_cast<size_t>(op.logits)]);
-  int64_t stride = lowered_.buffers[static_cast<size_t>(op.logits)].width;
-  if (ranks_ > 1) {
-    logits = samples_.gathered;
-    stride = samples_.stride;
-  }
   const auto rows_of = [&](int first, int n) {
     return step_.batch->sample_rows.subspan(static_cast<size_t>(step_.first_sample + first),
                                             static_cast<size_t>(n));
@@ -216,8 +208,8 @@ void CudaProgram::Do(const SampleOp& op) {
   // As many rows at a time as there is room for with their lists.
   for (int first = 0; first < count && error_.empty();) {
     int n = count - first;
-    while (n > 1 && PackedSampleRowsBytes(rows_of(first, n)) > samples_.capacity) n = (n + 1) / 2;
-    Sample(logits, stride, first, n);
+    while (n > 1 && PackedBytes(rows_of(first, n)) > samples_.capacity) n = (n + 1) / 2;
+    Sample(op, first, n);
     first += n;
   }
 }

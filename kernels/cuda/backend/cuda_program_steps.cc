@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/backend/cuda_program.h"
 #include "kernels/cuda/ops/copy_rows.h"
-#include "kernels/cuda/ops/rank_columns.h"
 #include "kernels/cuda/ops/sample.h"
+#include "kernels/cuda/ops/sample_slice.h"
 #include "kernels/cuda/ops/step_state.h"
 
 namespace quire::kernels::cuda {
@@ -164,28 +164,15 @@ void CudaProgram::TellLogits(const LogitsOp& op) {
   }
 }
 
-// Every rank samples the same rows of all ids.
-void CudaProgram::GatherLogits(const LogitsOp& op) {
-  const auto id = static_cast<size_t>(op.out);
-  RankColumnsParams params;
-  params.parts = samples_.parts;
-  params.out = samples_.gathered;
-  params.ranks = ranks_;
-  params.rows = step_.samples;
-  params.width = vocabulary_.width;
-  params.part_stride = lowered_.buffers[id].width;
-  params.out_stride = static_cast<int>(samples_.stride);
-  params.vocabulary = vocab_size_;
-  const size_t count = static_cast<size_t>(params.rows) * static_cast<size_t>(params.part_stride);
-  Check(exchange_->Gather(reinterpret_cast<const float*>(buffers_[id]), count));
-  if (error_.empty()) Check(LaunchRankColumns(runtime_, stream_, params));
+size_t CudaProgram::PackedBytes(std::span<const SampleRow> rows) const {
+  return ranks_ > 1 ? PackedSliceRowsBytes(rows) : PackedSampleRowsBytes(rows);
 }
 
-void CudaProgram::Sample(float* logits, int64_t stride, int first, int count) {
+void CudaProgram::Sample(const SampleOp& op, int first, int count) {
   StepFlight& flight = *step_.flight;
   const auto at = static_cast<size_t>(step_.first_sample + first);
   const auto rows = step_.batch->sample_rows.subspan(at, static_cast<size_t>(count));
-  const size_t bytes = PackedSampleRowsBytes(rows);
+  const size_t bytes = PackedBytes(rows);
   if (bytes > samples_.capacity) {
     return Check("the lists of a sampled row take " + std::to_string(bytes) + " bytes, of " +
                  std::to_string(samples_.capacity));
@@ -193,23 +180,62 @@ void CudaProgram::Sample(float* logits, int64_t stride, int first, int count) {
   if (flight.packed_used) Finish();  // the rows before are read until then
   flight.packed_used = true;
   if (!error_.empty()) return;
-  SampleParams params;
-  params.plain = PackSampleRows(rows, flight.packed.host, samples_.device);
-  Check(runtime_.Copy(stream_, samples_.device, flight.packed.device, bytes));
-  params.logits = logits + first * stride;
-  params.stride = stride;
-  params.rows = count;
-  params.vocabulary = vocab_size_;
-  params.sample_rows = reinterpret_cast<const DeviceSampleRow*>(samples_.device);
-  params.outputs = samples_.outputs;
-  Check(LaunchSample(runtime_, stream_, params));
+  const auto id = static_cast<size_t>(op.logits);
+  const int64_t stride = lowered_.buffers[id].width;
+  float* logits = reinterpret_cast<float*>(buffers_[id]) + first * stride;
+  const auto* packed = reinterpret_cast<const DeviceSampleRow*>(samples_.device);
+  if (ranks_ > 1) {
+    SampleSliceParams params;
+    params.logits = logits;
+    params.stride = stride;
+    params.sample_rows = packed;
+    SampleAmongRanks(rows, bytes, params);
+  } else {
+    SampleParams params;
+    params.logits = logits;
+    params.stride = stride;
+    params.sample_rows = packed;
+    SampleAlone(rows, bytes, params);
+  }
   StepEndParams end;
   end.outputs = samples_.outputs;
   end.host = flight.outputs.device + at;
   end.slots = Input<int32_t>(step_.places.sample_slots) + at;
   end.count = count;
   end.last = last_samples_;
-  Check(LaunchStepEnd(runtime_, stream_, end));
+  if (error_.empty()) Check(LaunchStepEnd(runtime_, stream_, end));
+}
+
+void CudaProgram::SampleAlone(std::span<const SampleRow> rows, size_t bytes, SampleParams params) {
+  const DeviceHeap::Mapped<std::byte>& packed = step_.flight->packed;
+  params.plain = PackSampleRows(rows, packed.host, samples_.device);
+  Check(runtime_.Copy(stream_, samples_.device, packed.device, bytes));
+  params.rows = static_cast<int>(rows.size());
+  params.vocabulary = vocab_size_;
+  params.outputs = samples_.outputs;
+  Check(LaunchSample(runtime_, stream_, params));
+}
+
+// Rounds and messages follow from the rows alone: all ranks launch and gather the same.
+void CudaProgram::SampleAmongRanks(std::span<const SampleRow> rows, size_t bytes,
+                                   SampleSliceParams params) {
+  const DeviceHeap::Mapped<std::byte>& packed = step_.flight->packed;
+  const SliceRounds rounds = PackSliceRows(rows, packed.host, samples_.device);
+  Check(runtime_.Copy(stream_, samples_.device, packed.device, bytes));
+  params.count = vocabulary_.count;
+  params.first_id = vocabulary_.begin;
+  params.vocabulary = vocab_size_;
+  params.rank = communicator_->rank();
+  params.ranks = ranks_;
+  params.states = samples_.slices;
+  params.outputs = samples_.outputs;
+  params.said = samples_.said;
+  params.heard = samples_.heard;
+  for (int round = 0; round <= rounds.count && error_.empty(); ++round) {
+    Check(LaunchSampleSlice(runtime_, stream_, params, rounds, round));
+    if (round == rounds.count || !error_.empty()) return;
+    Check(exchange_->Gather(samples_.said, rounds.of[static_cast<size_t>(round)].Bytes()));
+  }
 }
 
 }  // namespace quire::kernels::cuda

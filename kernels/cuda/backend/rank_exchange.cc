@@ -51,30 +51,27 @@ runtime::Error RankExchange::SumOnHost(float* buffer, size_t count) {
   return runtime_.Copy(options_.stream, buffer, staging_.device, sizeof(float) * count);
 }
 
-runtime::Error RankExchange::Gather(const float* mine, size_t count) {
+runtime::Error RankExchange::Gather(const std::byte* mine, size_t bytes) {
   if (!error_.empty()) return error_;
-  if (!queues()) return GatherOverHost(mine, count);
+  if (!queues()) return GatherOverHost(mine, bytes);
   nccl_->SetDeadline(options_.host->wait_micros());
-  const std::span<float> parts(options_.parts, static_cast<size_t>(options_.host->size()) * count);
-  const CommFailure failure =
-      nccl_->AllGather(std::as_bytes(std::span(mine, count)), std::as_writable_bytes(parts));
-  return failure == CommFailure::kNone ? runtime::Error() : NcclError();
+  const size_t all = static_cast<size_t>(options_.host->size()) * bytes;
+  return nccl_->AllGather({mine, bytes}, {options_.gathered, all}) == CommFailure::kNone
+             ? runtime::Error()
+             : NcclError();
 }
 
 // The copy to the device reads `all_` until the next call, which waits for the stream first.
-runtime::Error RankExchange::GatherOverHost(const float* mine, size_t count) {
+runtime::Error RankExchange::GatherOverHost(const std::byte* mine, size_t bytes) {
   runtime::Error error = runtime_.Synchronize(options_.stream);
   if (!error.empty()) return error;
-  mine_.resize(count);
-  all_.resize(count * static_cast<size_t>(options_.host->size()));
-  error = runtime_.Copy(options_.stream, mine_.data(), mine, sizeof(float) * count);
+  mine_.resize(bytes);
+  all_.resize(bytes * static_cast<size_t>(options_.host->size()));
+  error = runtime_.Copy(options_.stream, mine_.data(), mine, bytes);
   if (error.empty()) error = runtime_.Synchronize(options_.stream);
   if (!error.empty()) return error;
-  if (options_.host->AllGather(std::as_bytes(std::span(mine_)),
-                               std::as_writable_bytes(std::span(all_))) != CommFailure::kNone) {
-    return "a collective failed";
-  }
-  return runtime_.Copy(options_.stream, options_.parts, all_.data(), sizeof(float) * all_.size());
+  if (options_.host->AllGather(mine_, all_) != CommFailure::kNone) return "a collective failed";
+  return runtime_.Copy(options_.stream, options_.gathered, all_.data(), all_.size());
 }
 
 runtime::Error RankExchange::Await(runtime::EventId event, int64_t wait_micros) {

@@ -25,8 +25,8 @@ struct RankExchangeOptions {
   Communicator* host = nullptr;            // outlives the exchange
   const nccl::Library* library = nullptr;  // null: over host memory; outlives the exchange
   runtime::StreamId stream{};
-  int64_t most_elements = 0;  // of a sum
-  float* parts = nullptr;     // device memory for what is gathered, of all ranks
+  int64_t most_elements = 0;      // of a sum
+  std::byte* gathered = nullptr;  // device memory for what is gathered, of all ranks
 };
 
 class RankExchange {
@@ -41,9 +41,9 @@ class RankExchange {
 
   // buffer[i] = Σ over ranks of buffer[i], in device memory, ordered as the stream is.
   runtime::Error Sum(float* buffer, size_t count);
-  // parts = every rank's `count` floats of device memory, one rank after the other, ordered as the
+  // gathered = every rank's `bytes` of device memory, one rank after the other, ordered as the
   // stream is.
-  runtime::Error Gather(const float* mine, size_t count);
+  runtime::Error Gather(const std::byte* mine, size_t bytes);
   // Until `event` has happened, for so long; or all that the stream was given.
   runtime::Error Await(runtime::EventId event, int64_t wait_micros);
   runtime::Error Finish();
@@ -57,7 +57,7 @@ class RankExchange {
 
  private:
   runtime::Error SumOnHost(float* buffer, size_t count);
-  runtime::Error GatherOverHost(const float* mine, size_t count);
+  runtime::Error GatherOverHost(const std::byte* mine, size_t bytes);
   runtime::Error NcclError() const { return "a collective failed: " + nccl_->error(); }
 
   runtime::Runtime& runtime_;
@@ -68,8 +68,8 @@ class RankExchange {
   DeviceHeap::Mapped<float> staging_;  // over the host: [most_elements]
   float* sums_ = nullptr;              // where the host's communicator reads them
   std::vector<float> own_sums_;        // when the group has no memory left
-  std::vector<float> mine_;            // over the host: gathered, until the next one
-  std::vector<float> all_;
+  std::vector<std::byte> mine_;        // over the host: gathered, until the next one
+  std::vector<std::byte> all_;
 };
 
 }  // namespace quire::kernels::cuda

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/backend/products.h"
 #include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/sample_slice.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -64,16 +65,12 @@ int64_t SampleBytes(int64_t vocabulary, int rows) {
 
 }  // namespace
 
-int GatheredStride(const StepProgram& program) {
-  return (VocabularyOf(program).width * program.ranks + 3) / 4 * 4;
-}
-
 int64_t Workspace::Bytes() const {
   int64_t bytes = 4 * input_words + static_cast<int64_t>(product_bytes + attention_bytes) +
                   4 * static_cast<int64_t>(product_counters + attention_counters);
   for (const int64_t buffer : buffer_bytes) bytes += buffer;
   for (const int64_t floats : angle_floats) bytes += 4 * floats;
-  return bytes + sample_bytes + 4 * (gathered_floats + part_floats) + output_bytes +
+  return bytes + sample_bytes + slice_bytes + message_bytes + heard_bytes + output_bytes +
          4 * state_words + spare_bytes;
 }
 
@@ -93,15 +90,10 @@ Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered
                         const ProgramOptions& options) {
   Workspace plan;
   int64_t widest_sum = 0;
-  int64_t widest_logits = 0;
   for (const DeviceStep& step : lowered.steps) {
-    const auto elements = [&](BufferId id) {
-      return RowsOf(lowered.buffers[id], options) * lowered.buffers[id].width;
-    };
     if (const auto* sum = std::get_if<SumStep>(&step)) {
-      widest_sum = std::max(widest_sum, elements(sum->buffer));
-    } else if (const auto* logits = std::get_if<LogitsOp>(&step)) {
-      widest_logits = std::max(widest_logits, elements(logits->out));
+      const DeviceBuffer& buffer = lowered.buffers[sum->buffer];
+      widest_sum = std::max(widest_sum, RowsOf(buffer, options) * buffer.width);
     }
   }
   plan.shared_bytes = 4 * widest_sum;
@@ -123,8 +115,9 @@ Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered
   plan.state_words = int64_t{rules.groups} * rules.slots * rules.blocks + rules.slots;
   plan.spare_bytes = SparePages(options.max_rows, rules.block_size) * options.kv.page_bytes;
   if (program.ranks > 1) {
-    plan.gathered_floats = int64_t{options.max_samples} * GatheredStride(program);
-    plan.part_floats = program.ranks * widest_logits;
+    plan.slice_bytes = static_cast<int64_t>(SliceStateBytes(options.max_samples));
+    plan.message_bytes = int64_t{options.max_samples} * kMostSliceMessage;
+    plan.heard_bytes = program.ranks * plan.message_bytes;
   }
   PlanProducts(program, lowered, options, plan);
   PlanAttention(program, largest, plan);

@@ -22,18 +22,17 @@ struct Workspace {
   size_t attention_bytes = 0;
   size_t attention_counters = 0;
   int64_t sample_bytes = 0;
-  int64_t output_bytes = 0;     // of samples
-  int64_t state_words = 0;      // of slots: block tables and last samples
-  int64_t spare_bytes = 0;      // pages behind the pool's, for padding
-  int64_t gathered_floats = 0;  // with several ranks: the logits of all
-  int64_t part_floats = 0;      // … as each has sent them
-  int64_t shared_bytes = 0;     // of the host: what ranks sum
-  int64_t Bytes() const;        // of the device
+  int64_t output_bytes = 0;   // of samples
+  int64_t state_words = 0;    // of slots: block tables and last samples
+  int64_t spare_bytes = 0;    // pages behind the pool's, for padding
+  int64_t slice_bytes = 0;    // with several ranks: what is kept of rows between rounds
+  int64_t message_bytes = 0;  // … of a rank's messages of a round
+  int64_t heard_bytes = 0;    // … of all ranks'
+  int64_t shared_bytes = 0;   // of the host: what ranks sum
+  int64_t Bytes() const;      // of the device
 };
 Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered,
                         const ProgramOptions& options);
-// Columns of a row of all ranks' logits.
-int GatheredStride(const StepProgram& program);
 // How a program's rows are cut.
 StepRules RulesOf(const StepProgram& program, const ProgramOptions& options);
 

@@ -20,6 +20,7 @@
 namespace quire::kernels::cuda {
 
 inline constexpr int kCachedLogits = 48 * 1024;
+inline constexpr float kLeastTemperature = 1e-5f;  // below it a row is greedy
 
 // A SampleRow whose lists lie in device memory. Made by PackSampleRows.
 struct DeviceSampleRow {

@@ -21,8 +21,8 @@ inline constexpr int kListed = 1792;  // tokens of a cut's bin that are looked t
 
 // Where the weights of bins, added from the first bin on, reach a target.
 struct Crossing {
-  int bin = 0;
-  bool all = true;     // there is nothing to cut: every token is kept
+  int32_t bin = 0;
+  int32_t all = 1;     // 1: there is nothing to cut, every token is kept
   uint64_t above = 0;  // weight of the bins before
   uint64_t target = 0;
 };
@@ -34,9 +34,6 @@ struct SampleShared {
   uint64_t keys[kSampleWarps];
   Crossing crossing;
   uint32_t listed;
-  float raw_biased;  // of the chosen token, when its lists changed it
-  float raw_counted;
-  uint32_t found;  // 1: raw_biased, 2: raw_counted
   uint32_t low[kSampleBins];
   uint32_t high[kSampleBins];
   int32_t list_ids[kListed];
@@ -142,13 +139,16 @@ QUIRE_DEVICE Crossing FindCrossing(SampleShared& shared, const CutTarget& cut, b
       target = target < 1 ? 1 : target;
       if (Lane() == 0) {
         shared.crossing = Crossing{};
-        shared.crossing.all = total == 0 || (!cut.by_mass && total <= target);
+        shared.crossing.all = total == 0 || (!cut.by_mass && total <= target) ? 1 : 0;
       }
       target = target < total ? target : total;
     }
     WarpBarrier();
     uint64_t above = base + upto - own;
-    if (above < target && target <= base + upto) {
+    const bool here = above < target && target <= base + upto;
+    // In one lane, unless what a rank said of its bins is nonsense.
+    const uint32_t lanes = Ballot(here);
+    if (here && (lanes & ((1u << Lane()) - 1u)) == 0) {
       int bin = first;
       while (above + BinWeight(shared, bin) < target) above += BinWeight(shared, bin++);
       shared.crossing.bin = bin;

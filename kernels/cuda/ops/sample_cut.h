@@ -4,6 +4,8 @@
 // reach a target. One pass makes a histogram over bins of equal width that the order never crosses,
 // one lists the bin in which the target is reached; there it is found digit by digit, of the order
 // and then of the id. Where that bin is too full for the list, the digits go over the row instead.
+//
+// Here a token's id is its place in the row in hand; places ascend as the ids of tokens do.
 #pragma once
 
 #include "kernels/cuda/ops/sample_block.h"
@@ -20,9 +22,12 @@ struct RowOfLogits {
   float* cache;
   int cached;
   int count;
+  int first_id = 0;              // token of the first place
+  const int32_t* ids = nullptr;  // or that of each
 
   QUIRE_DEVICE float Get(int id) const { return id < cached ? cache[id] : global[id]; }
   QUIRE_DEVICE float* At(int id) const { return id < cached ? cache + id : global + id; }
+  QUIRE_DEVICE int32_t TokenAt(int id) const { return ids != nullptr ? ids[id] : first_id + id; }
 };
 
 // The end of a cut: higher orders stay, and at this one the ids up to `last_id`.
@@ -73,7 +78,8 @@ struct Measure {
   // Bins of 1/32; a token of a lower bin comes before one of a higher.
   QUIRE_DEVICE int BinOf(float value) const {
     const float away = (typical ? Magnitude(value - origin) : origin - value) * 32.0f;
-    return away < static_cast<float>(kSampleBins - 1) ? static_cast<int>(away) : kSampleBins - 1;
+    if (!(away < static_cast<float>(kSampleBins - 1))) return kSampleBins - 1;
+    return away > 0.0f ? static_cast<int>(away) : 0;
   }
   QUIRE_DEVICE uint32_t OrderOf(float value) const {
     return typical ? ~sampling::OrderedKey(Magnitude(value - origin)) : sampling::OrderedKey(value);
@@ -128,6 +134,36 @@ QUIRE_DEVICE void List(SampleShared& shared, const RowOfLogits& row, const InPla
 inline constexpr int kOrderDigits = 4;
 inline constexpr int kIdDigits = 3;  // a vocabulary has fewer than 2^24 ids
 
+// Whether digits at `shift` and above it are those found, and the one at `shift`.
+QUIRE_DEVICE bool HasPrefix(uint32_t number, int shift, uint32_t prefix) {
+  return shift == 24 || (number >> (shift + 8)) == prefix;
+}
+QUIRE_DEVICE int DigitOf(uint32_t number, int shift) {
+  return static_cast<int>((number >> shift) & 255u);
+}
+
+// The last id that stays of the tokens of one order, where `at` is what is above all of them.
+template <class Tokens>
+QUIRE_DEVICE int32_t LastOfOrder(SampleShared& shared, const Tokens& tokens, const Measure& measure,
+                                 uint32_t order, Crossing at) {
+  CutTarget target;
+  target.by_mass = measure.by_mass;
+  target.weight = at.target;
+  uint32_t prefix = 0;
+  for (int digit = 0; digit < kIdDigits; ++digit) {
+    const int shift = 8 * (kIdDigits - 1 - digit);
+    ClearBins(shared, kDigitBins);
+    tokens.Each(shared, [&](int id, float value) {
+      const auto number = static_cast<uint32_t>(id);
+      if (measure.OrderOf(value) != order || !HasPrefix(number, shift, prefix)) return;
+      AddToBin(shared, DigitOf(number, shift), measure.WeightOf(value));
+    });
+    at = FindCrossing<kDigitBins>(shared, target, false, at.above);
+    prefix = prefix << 8 | static_cast<uint32_t>(at.bin);
+  }
+  return static_cast<int32_t>(prefix);
+}
+
 QUIRE_DEVICE Threshold Cut(SampleShared& shared, const RowOfLogits& row, const InPlay& in_play,
                            const Measure& measure, CutTarget target) {
   target.by_mass = measure.by_mass;
@@ -136,37 +172,24 @@ QUIRE_DEVICE Threshold Cut(SampleShared& shared, const RowOfLogits& row, const I
     AddToBin(shared, measure.BinOf(value), measure.WeightOf(value));
   });
   Crossing at = FindCrossing<kSampleBins>(shared, target, true, 0);
-  if (at.all) return Threshold{};
+  if (at.all != 0) return Threshold{};
   const int bin = at.bin;
   target.weight = at.target;
   List(shared, row, in_play, [&](int, float value) { return measure.BinOf(value) == bin; });
   const BinTokens tokens{row, in_play, measure, bin};
   uint32_t order = 0;
-  uint32_t id_prefix = 0;
-  for (int digit = 0; digit < kOrderDigits + kIdDigits; ++digit) {
-    const bool of_order = digit < kOrderDigits;
-    const int shift =
-        8 * (of_order ? kOrderDigits - 1 - digit : kOrderDigits + kIdDigits - 1 - digit);
+  for (int digit = 0; digit < kOrderDigits; ++digit) {
+    const int shift = 8 * (kOrderDigits - 1 - digit);
     ClearBins(shared, kDigitBins);
-    tokens.Each(shared, [&](int id, float value) {
+    tokens.Each(shared, [&](int, float value) {
       const uint32_t own = measure.OrderOf(value);
-      const uint32_t number = of_order ? own : static_cast<uint32_t>(id);
-      const uint32_t prefix = of_order ? order : id_prefix;
-      if (!of_order && own != order) return;
-      if (shift < 24 && (number >> (shift + 8)) != prefix) return;
-      const uint32_t value_of_digit = (number >> shift) & 255u;
-      AddToBin(shared, static_cast<int>(of_order ? 255u - value_of_digit : value_of_digit),
-               measure.WeightOf(value));
+      if (!HasPrefix(own, shift, order)) return;
+      AddToBin(shared, 255 - DigitOf(own, shift), measure.WeightOf(value));
     });
     at = FindCrossing<kDigitBins>(shared, target, false, at.above);
-    const uint32_t found = static_cast<uint32_t>(at.bin);
-    if (of_order) {
-      order = order << 8 | (255u - found);
-    } else {
-      id_prefix = id_prefix << 8 | found;
-    }
+    order = order << 8 | static_cast<uint32_t>(255 - at.bin);
   }
-  return Threshold{order, static_cast<int32_t>(id_prefix)};
+  return Threshold{order, LastOfOrder(shared, tokens, measure, order, at)};
 }
 
 }  // namespace quire::kernels::cuda

@@ -2,28 +2,15 @@
 // of parameters, with ties, numbers that are none, and any neighbours.
 #include "kernels/cuda/ops/sample.h"
 
-#include <bit>
 #include <limits>
 #include <map>
 #include <random>
 
-#include "kernels/sampling/sampler.h"
 #include "tests/kernels/cuda/device_bed.h"
-#include "tests/kernels/sample_case.h"
+#include "tests/kernels/cuda/sample_answers.h"
 
 namespace quire::kernels::cuda::test {
 namespace {
-
-using sampling::Case;
-
-SampleOutput OnCpu(const Case& c) {
-  sampling::Sampler sampler;
-  sampler.Reserve(static_cast<int64_t>(c.logits.size()));
-  std::vector<float> logits = c.logits;
-  SampleOutput output;
-  sampler.Sample(logits, RowOf(c), output);
-  return output;
-}
 
 // One launch over cases of one vocabulary.
 std::vector<SampleOutput> OnDevice(DeviceBed& bed, const std::vector<Case>& cases) {
@@ -53,37 +40,12 @@ std::vector<SampleOutput> OnDevice(DeviceBed& bed, const std::vector<Case>& case
   return bed.Get(params.outputs, cases.size());
 }
 
-void ExpectSame(const SampleOutput& got, const SampleOutput& expected) {
-  EXPECT_EQ(got.token, expected.token);
-  EXPECT_EQ(got.not_a_number, expected.not_a_number);
-  EXPECT_EQ(std::bit_cast<uint32_t>(got.logprob), std::bit_cast<uint32_t>(expected.logprob))
-      << got.logprob << " " << expected.logprob;
-  EXPECT_EQ(got.rank, expected.rank);
-  ASSERT_EQ(got.top_count, expected.top_count);
-  for (int i = 0; i < kMaxTopLogprobs; ++i) {
-    EXPECT_EQ(got.top_ids[i], expected.top_ids[i]) << i;
-    EXPECT_EQ(std::bit_cast<uint32_t>(got.top_logprobs[i]),
-              std::bit_cast<uint32_t>(expected.top_logprobs[i]))
-        << i;
-  }
-}
-
 void ExpectAllSame(DeviceBed& bed, const std::vector<Case>& cases) {
   const auto got = OnDevice(bed, cases);
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(i);
     ExpectSame(got[i], OnCpu(cases[i]));
   }
-}
-
-// A case of so many ids and nothing but a temperature.
-Case CaseOf(int vocabulary, uint64_t seed, float size = 4.0f) {
-  Case c;
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0.0f, size);
-  for (int i = 0; i < vocabulary; ++i) c.logits.push_back(normal(random));
-  c.row.seed = seed;
-  return c;
 }
 
 TEST(CudaSample, IsTheCpusSamplerForEveryMixOfParametersInAnyCompany) {

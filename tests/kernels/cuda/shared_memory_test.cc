@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 
+#include "kernels/communicator.h"
 #include "kernels/cuda/emulate/emulated_runtime.h"
 #include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ops/attention.h"
@@ -11,12 +12,12 @@
 #include "kernels/cuda/ops/embedding.h"
 #include "kernels/cuda/ops/gemm.h"
 #include "kernels/cuda/ops/layer_norm.h"
-#include "kernels/cuda/ops/rank_columns.h"
 #include "kernels/cuda/ops/rank_sum.h"
 #include "kernels/cuda/ops/rms_norm.h"
 #include "kernels/cuda/ops/rope_append.h"
 #include "kernels/cuda/ops/round_rows.h"
 #include "kernels/cuda/ops/sample.h"
+#include "kernels/cuda/ops/sample_slice.h"
 #include "kernels/cuda/ops/step_state.h"
 #include "tests/kernels/cuda/device_bed.h"
 
@@ -113,6 +114,18 @@ void LaunchSamples(CensusRuntime& device) {
       EXPECT_EQ(LaunchSample(device, device.stream, params), "") << vocabulary;
     }
   }
+  for (const int ranks : {2, kMaxRanks}) {
+    SliceRounds rounds;
+    rounds.count = 1;
+    rounds.of[0].rows = 1;
+    SampleSliceParams params;
+    params.ranks = ranks;
+    params.count = params.vocabulary = 4096;
+    params.stride = 4096;
+    for (const int round : {0, 1}) {
+      EXPECT_EQ(LaunchSampleSlice(device, device.stream, params, rounds, round), "") << ranks;
+    }
+  }
 }
 
 void LaunchRowOps(CensusRuntime& device) {
@@ -146,10 +159,6 @@ void LaunchRowOps(CensusRuntime& device) {
       EXPECT_EQ(LaunchRankSum(device, device.stream, {nullptr, nullptr, 8, count}), "");
     }
   }
-  RankColumnsParams columns;
-  columns.ranks = columns.rows = 1;
-  columns.width = columns.part_stride = columns.out_stride = columns.vocabulary = 64;
-  EXPECT_EQ(LaunchRankColumns(device, device.stream, columns), "");
   StepBeginParams begin;
   begin.token_count = 1;
   EXPECT_EQ(LaunchStepBegin(device, device.stream, begin), "");

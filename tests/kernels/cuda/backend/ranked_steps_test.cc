@@ -16,8 +16,10 @@ using emulate::Checks;
 using emulate::EmulatedRuntime;
 
 constexpr int kRanks = 2;
-// Sums behind the embedding and two products of each of four layers, and the gathered logits.
-constexpr int kCollectives = 1 + 2 * 4 + 1;
+// Sums behind the embedding and two products of each of four layers.
+constexpr int kCollectives = 1 + 2 * 4;
+// Of a step whose rows are drawn or have logprobs, behind its graph: peaks, and what needs them.
+constexpr int kRounds = 2;
 constexpr int64_t kHours = 36'000'000'000;
 
 // Counts the graphs that are launched.
@@ -80,8 +82,9 @@ TEST_F(CudaRankedStepsTest, EachShapeRunsFirstWithItsCollectives) {
     options.start.warm_up = warm_up;
     StepBed bed(options);
     ASSERT_TRUE(bed.Works()) << bed.program().Failure() << bed.program(1).Failure();
-    // 1, 2, 4 and 8 rows, and a prefill. What is captured does not run.
-    EXPECT_EQ(fake_.Counts().ops, warm_up ? kRanks * 5 * kCollectives : 0);
+    // 1, 2, 4 and 8 rows, and a prefill; then a greedy row and one that is drawn. What is captured
+    // does not run.
+    EXPECT_EQ(fake_.Counts().ops, warm_up ? kRanks * (5 * kCollectives + 1 + kRounds) : 0);
   }
 }
 
@@ -148,10 +151,10 @@ TEST_F(CudaRankedStepsTest, AStartThatHangsEndsAtItsDeadlines) {
 // The first step is a prefill of all; a rank then stays away from a collective of a replayed graph.
 class HangInAReplay : public CudaRankedStepsTest {
  protected:
-  void Hang() {
+  void Hang(int at = kCollectives + kRounds + 4) {
     FakeNcclOrders orders;
     orders.rank = 1;
-    orders.hang_at = kCollectives + 4;
+    orders.hang_at = at;
     fake_.Order(orders);
   }
   void ExpectTakenDown(StepBed& bed) {
@@ -164,17 +167,21 @@ class HangInAReplay : public CudaRankedStepsTest {
   }
 };
 
+// So does one behind it, in which samplers tell each other what they have found.
 TEST_F(HangInAReplay, EndsAtTheDeadlineOfItsStep) {
-  auto runtime = std::make_unique<CountingRuntime>();
-  CountingRuntime& counts = *runtime;
-  StepBed bed(Ranked(), std::move(runtime));
-  Hang();
-  bed.SetDeadline(500'000);
-  bed.Serve(RandomSequences(3, 12, 17), 6, {2, 10, 1});  // ends, with whatever tokens
-  EXPECT_GT(counts.graph_launches, 0);
-  ExpectTakenDown(bed);
-  const std::string both = bed.program(0).Failure() + bed.program(1).Failure();
-  EXPECT_NE(both.find("did not end in time"), std::string::npos) << both;
+  for (const int at : {kCollectives + kRounds + 4, 2 * kCollectives + kRounds + 1}) {
+    SCOPED_TRACE(at);
+    auto runtime = std::make_unique<CountingRuntime>();
+    CountingRuntime& counts = *runtime;
+    StepBed bed(Ranked(), std::move(runtime));
+    Hang(at);
+    bed.SetDeadline(500'000);
+    bed.Serve(RandomSequences(3, 12, 17), 6, {2, 10, 1});  // ends, with whatever tokens
+    EXPECT_GT(counts.graph_launches, 0);
+    ExpectTakenDown(bed);
+    const std::string both = bed.program(0).Failure() + bed.program(1).Failure();
+    EXPECT_NE(both.find("did not end in time"), std::string::npos) << both;
+  }
 }
 
 TEST_F(HangInAReplay, EndsWhenTheGroupIsTakenDown) {

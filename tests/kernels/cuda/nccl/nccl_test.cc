@@ -13,7 +13,6 @@
 #include "kernels/collectives/shared_group.h"
 #include "kernels/cuda/emulate/emulated_runtime.h"
 #include "kernels/cuda/nccl/nccl_communicator.h"
-#include "kernels/cuda/ops/rank_columns.h"
 #include "kernels/cuda/ops/rank_sum.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/cuda/nccl/fake_nccl.h"
@@ -170,47 +169,6 @@ TEST(CudaRankSum, AddsInTheOrderOfRanksWithinItsBudget) {
   ExpectWithinBudget(bed.runtime(), "rank_sum_narrow", 8.0 * static_cast<double>(count), 0);
   params.ranks = 0;
   EXPECT_NE(LaunchRankSum(bed.runtime(), bed.stream(), params), "");
-}
-
-// Parts of ranks lie in rows that are padded; the last rank has fewer ids.
-TEST(CudaRankColumns, PutsTheIdsOfRanksSideBySide) {
-  struct Case {
-    int ranks, rows, width, vocabulary;
-  };
-  for (const Case c : {Case{2, 3, 2048, 4096}, Case{2, 2, 49, 97}, Case{4, 1, 1025, 4099}}) {
-    DeviceBed bed;
-    const int part_stride = (c.width + 7) / 8 * 8;
-    const std::vector<float> parts =
-        Values(1, static_cast<size_t>(c.ranks) * c.rows * part_stride);
-    RankColumnsParams params;
-    params.parts = bed.Put(parts);
-    params.ranks = c.ranks;
-    params.rows = c.rows;
-    params.width = c.width;
-    params.part_stride = part_stride;
-    params.out_stride = (c.width * c.ranks + 3) / 4 * 4;
-    params.vocabulary = c.vocabulary;
-    const size_t count = static_cast<size_t>(c.rows) * params.out_stride;
-    params.out = bed.New<float>(count);
-    bed.Check(LaunchRankColumns(bed.runtime(), bed.stream(), params));
-    const std::vector<float> got = bed.Get(params.out, count);
-    for (int row = 0; row < c.rows; ++row) {
-      for (int id = 0; id < params.out_stride; ++id) {
-        const float one = got[static_cast<size_t>(row) * params.out_stride + id];
-        if (id >= c.vocabulary) {
-          EXPECT_TRUE(std::isnan(one)) << "what lies behind a row is not its own";
-          continue;
-        }
-        const size_t part = static_cast<size_t>(id / c.width) * c.rows + row;
-        ASSERT_EQ(one, parts[part * part_stride + id % c.width]) << row << " " << id;
-      }
-    }
-    if (c.width == 2048) {
-      ExpectWithinBudget(bed.runtime(), "rank_columns", 8.0 * c.rows * c.vocabulary, 0);
-    }
-    params.out_stride = c.vocabulary - 1;
-    EXPECT_NE(LaunchRankColumns(bed.runtime(), bed.stream(), params), "");
-  }
 }
 
 TEST_F(Nccl, SumsGathersAndBroadcastsInTheOrderOfItsStream) {
