@@ -23,7 +23,7 @@ namespace {
 #define QUIRE_RANK_PATIENCE 1  // more where a step takes longer
 #endif
 constexpr int64_t kPatientMicros = 60'000'000;
-constexpr int64_t kSilentMicros = 1'500'000 * QUIRE_RANK_PATIENCE;
+constexpr int64_t kSilentMicros = 1'500'000;
 constexpr int64_t kStoppedMicros = 300'000 * QUIRE_RANK_PATIENCE;
 
 // How the last of a group's failures was named.
