@@ -10,8 +10,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 H2SPEC = ROOT / ".cache" / "go-bin" / "h2spec"
 
 # h2spec asks for a page, which this port answers at once with 415 and no body: a case that waits for a body, or that
-# has more to send on its request, may meet the whole answer instead.
-ANSWERED = re.compile(r"HEADERS Frame \(length:\d+, flags:0x05, stream_id:\d+\)$")
+# has more to send on its request, may meet the whole answer instead, or the end of a request that was still open.
+ANSWERED = re.compile(r"(HEADERS Frame \(length:\d+, flags:0x05|RST_STREAM Frame \(length:4, flags:0x00), stream_id:\d+\)$")
 # RFC 9113, 5.1: what comes for a stream that is closed may be discarded; nghttp2 does that.
 DISCARDED = "discarded"
 KNOWN = {

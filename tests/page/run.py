@@ -88,8 +88,8 @@ def test_an_answer_streams_in_and_markup_stays_text():
         browser.until("document.querySelectorAll('.assistant .text')[2]?.textContent.length > 5", "it begins")
         browser.click("#send")
         browser.until("document.getElementById('send').textContent === 'Send'", "it is stopped")
-        meta = browser.value("document.querySelectorAll('.assistant .meta')[2].textContent")
-        expect("ended: stopped" in meta and "tokens" not in meta, f"no count was told: {meta}")
+        meta = browser.value("paceOf({ sent: 0, first: 20, last: 20, tokens: 0, reason: 'stopped' })")
+        expect(meta == "first after 20 ms · ended: stopped", f"no count was told: {meta}")
         box = "document.getElementById('messages')"
         expect(browser.value(f"{box}.scrollHeight - {box}.scrollTop - {box}.clientHeight") < 2, "its last line is in sight")
         server.wait_until(lambda: "quire_router_live_requests 0" in server.get("/metrics")[1], "nothing runs on")
