@@ -11,6 +11,9 @@ import tempfile
 import unittest
 import zipfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from wheel_headers_test import WheelHeadersTest  # noqa: E402, F401: run by main
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -22,7 +22,10 @@ class RemoteFile(io.RawIOBase):
     def __init__(self, url):
         self.url, self.at = url, 0
         with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=TIMEOUT_S) as answer:
-            self.size = int(answer.headers["Content-Length"])
+            length = answer.headers["Content-Length"] or ""
+        if not length.isdecimal():
+            raise OSError(f"{url}: no length is told")
+        self.size = int(length)
 
     def readable(self):
         return True
@@ -62,7 +65,7 @@ def url_of(package, version):
     """Of the wheel for Linux on x86-64."""
     page = f"{index()}/{package}/"
     with urllib.request.urlopen(page, timeout=TIMEOUT_S) as answer:
-        links = re.findall(r'href="([^"#]+)', answer.read().decode())
+        links = re.findall(r'href="([^"#]+)', answer.read().decode(errors="replace"))
     name = re.compile(rf"/{package.replace('-', '_')}-{re.escape(version)}-[^/]*manylinux[^/]*x86_64\.whl$")
     found = [link for link in map(html.unescape, links) if name.search(link)]
     if not found:
@@ -74,8 +77,10 @@ def fetch(package, version, folder):
     """Puts the wheel's headers into `folder`, each as the wheel's own list of digests has it. An OSError or a
     zipfile.BadZipFile says why that cannot be."""
     with zipfile.ZipFile(io.BufferedReader(RemoteFile(url_of(package, version)), READ_AHEAD)) as wheel:
-        record = next(name for name in wheel.namelist() if name.endswith(".dist-info/RECORD"))
-        digests = {row[0]: row[1] for row in csv.reader(wheel.read(record).decode().splitlines())}
+        record = next((name for name in wheel.namelist() if name.endswith(".dist-info/RECORD")), None)
+        if record is None:
+            raise OSError(f"{package} {version} has no list of digests")
+        digests = {row[0]: row[1] for row in csv.reader(wheel.read(record).decode(errors="replace").splitlines()) if len(row) > 1}
         for name in wheel.namelist():
             if not name.endswith(".h"):
                 continue
