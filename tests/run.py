@@ -49,6 +49,7 @@ SCRIPTS = [
     ("prepare", ("normal", "long"), 5.0, ["python3", "tests/prepare.py"], True),
     ("cuda-gate", ("normal", "long"), 3.0, ["python3", "tests/kernels/cuda/gate.py"], True),
     ("cuda-plugin", ("normal", "long"), 1.0, ["python3", "tests/kernels/cuda/plugin_test.py"], True),
+    ("cuda-all-arch", ("long",), 8.0, ["python3", "tests/kernels/cuda/plugin_test.py", "--all-arch"], True),
     ("gpu", ("normal", "long"), 2.0, ["python3", "tests/bench/gpu_test.py"], True),
     ("bridge", ("long",), 1.0, ["bash", "tests/common/text/bridge.sh"], False),
     ("conformance", ("normal", "long"), 1.0, ["bash", "tests/conformance/run.sh"], True),

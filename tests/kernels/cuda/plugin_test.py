@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """libquire_cuda.so as ./dev cuda builds it: what it shows and needs, its table, and what the worker makes of it without a
-GPU: one line and exit code 4.
+GPU: one line and exit code 4. With --all-arch only that it is built for every architecture, as the image has it.
 """
 import ctypes
 import json
@@ -12,9 +12,11 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "kernels/cuda/toolchain"))
+import compiler  # noqa: E402
 import plugin  # noqa: E402
 import toolkit  # noqa: E402
 
+ALL = compiler.ALL_ARCHITECTURES
 BUILD = ROOT / "build"
 WORKER = BUILD / "bin/quire-worker"
 FOLDER = BUILD / "cuda"
@@ -138,14 +140,24 @@ def test_worker_has_no_emulator():
     check("the worker has no emulator", "EmulatedRuntime" not in symbols and "cuda::emulate" not in symbols)
 
 
+def test_machine_code_for_every_architecture():
+    told = subprocess.run([toolkit.toolkit() / "bin/cuobjdump", "--list-elf", FOLDER / "all" / plugin.NAME],
+                          capture_output=True, text=True).stdout
+    found = set(re.findall(r"sm_(\d+a?)", told))
+    check("each architecture has machine code", found == set(ALL), found)
+
+
 def main():
     if toolkit.toolkit() is None:
         print("SKIP cuda-plugin: no toolkit of version 13 here, and its wheels cannot be fetched")
         print("0 passed, 0 failed, 1 skipped")
         return 0
-    wrong = plugin.build(FOLDER)
+    every = "--all-arch" in sys.argv[1:]
+    wrong = plugin.build(FOLDER / "all", ALL) if every else plugin.build(FOLDER)
     check("it is built", wrong is None, wrong)
-    if wrong is None:
+    if wrong is None and every:
+        test_machine_code_for_every_architecture()
+    elif wrong is None:
         for test in (test_shows_one_symbol_and_needs_the_standard_library, test_table, test_worker,
                      test_worker_has_no_emulator):
             test()
