@@ -25,7 +25,7 @@ BUILDING = {"sanitizers", "storm", "threads", "control-plane"}  # suites that ma
 DECLARED = {
     "test_kernels": 1.0,
     "test_kernels_cuda": 1.0,
-    "test_kernels_cuda_backend": 2.0,
+    "test_kernels_cuda_backend": 1.5,
     "test_golden": 2.0,
     "test_sim": 1.5,
     "test_worker_engine": 1.0,

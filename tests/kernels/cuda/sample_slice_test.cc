@@ -176,42 +176,16 @@ TEST(CudaSampleSlice, CutsThroughTiesOfSeveralRanks) {
 }
 
 TEST(CudaSampleSlice, ZerosOfBothSignsAreEqual) {
-  Case c = CaseOf(40, 1);
-  for (size_t i = 0; i < c.logits.size(); ++i) c.logits[i] = i % 3 == 0 ? -0.0f : 0.0f;
-  c.row.logprobs = 21;
-  std::vector<Case> cases(4, c);
-  cases[0].row.temperature = 0.0f;
-  cases[1].row.top_k = 5;
-  cases[2].row.top_p = 0.3f;
-  cases[3].row.scored_token = 21;
   DeviceBed bed;
-  ExpectAsWhole(bed, cases, 3);
+  ExpectAsWhole(bed, ZerosOfBothSigns(), 3);
 }
 
 TEST(CudaSampleSlice, ARowThatIsNoNumberFailsAlone) {
-  const float infinity = std::numeric_limits<float>::infinity();
-  std::vector<Case> cases(9, CaseOf(300, 5));
-  for (Case& c : cases) c.row.logprobs = 3;
-  cases[1].logits[299] = std::numeric_limits<float>::quiet_NaN();
-  cases[2].logits[0] = -std::numeric_limits<float>::quiet_NaN();
-  cases[3].logits[170] = infinity;
-  std::fill(cases[4].logits.begin(), cases[4].logits.end(), -infinity);
-  cases[5].mask.assign(10, 0);  // nothing is allowed
-  cases[6].bias.push_back({9, infinity});
-  cases[7] = cases[6];
-  cases[7].row.logprobs = 0;
-  cases[8] = cases[1];
-  cases[8].mask.assign(10, 1);  // the one that is no number is not allowed
-  cases[8].row.logprobs = 0;
+  std::vector<Case> cases = RowsThatAreNoNumber();
   for (Case& c : cases) c.row.top_p = 0.9f;
   DeviceBed bed(2);
   ExpectAsWhole(bed, cases, 2);
-  const auto got = Ranks(bed, cases, 2).Sample()[1];
-  const bool failed[] = {false, true, true, true, false, false, true, true, true};
-  for (size_t i = 0; i < cases.size(); ++i) {
-    EXPECT_EQ(got[i].not_a_number, failed[i]) << i;
-    EXPECT_EQ(got[i].token >= 0, i == 0) << i;
-  }
+  ExpectOnlyTheFirstIsWhole(Ranks(bed, cases, 2).Sample()[1]);
 }
 
 // Bins that hold whole slices, lists that name tokens of all ranks.

@@ -98,35 +98,15 @@ TEST(CudaSample, GreedyRowsTakeTheLowestIdOfThePeak) {
 }
 
 TEST(CudaSample, ZerosOfBothSignsAreEqual) {
-  Case c = CaseOf(40, 1);
-  for (size_t i = 0; i < c.logits.size(); ++i) c.logits[i] = i % 3 == 0 ? -0.0f : 0.0f;
-  c.row.logprobs = 21;
-  std::vector<Case> cases(3, c);
-  cases[0].row.temperature = 0.0f;
-  cases[1].row.top_k = 5;
-  cases[2].row.top_p = 0.3f;
   DeviceBed bed;
-  ExpectAllSame(bed, cases);
+  ExpectAllSame(bed, ZerosOfBothSigns());
 }
 
 TEST(CudaSample, ARowThatIsNoNumberFailsAlone) {
-  const float infinity = std::numeric_limits<float>::infinity();
-  std::vector<Case> cases(7, CaseOf(300, 5));
-  for (Case& c : cases) c.row.logprobs = 3;
-  cases[1].logits[299] = std::numeric_limits<float>::quiet_NaN();
-  cases[2].logits[0] = -std::numeric_limits<float>::quiet_NaN();
-  cases[3].logits[17] = infinity;
-  std::fill(cases[4].logits.begin(), cases[4].logits.end(), -infinity);
-  cases[5].mask.assign(10, 0);  // nothing is allowed
-  cases[6].bias.push_back({9, infinity});
+  const std::vector<Case> cases = RowsThatAreNoNumber();
   DeviceBed bed(2);
   ExpectAllSame(bed, cases);
-  const auto got = OnDevice(bed, cases);
-  const bool failed[] = {false, true, true, true, false, false, true};
-  for (size_t i = 0; i < cases.size(); ++i) {
-    EXPECT_EQ(got[i].not_a_number, failed[i]) << i;
-    EXPECT_EQ(got[i].token >= 0, i == 0) << i;
-  }
+  ExpectOnlyTheFirstIsWhole(OnDevice(bed, cases));
 }
 
 // Rows of which a part lies behind what shared memory holds, and bins that are too full to list.
