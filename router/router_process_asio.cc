@@ -32,7 +32,7 @@ constexpr int kBackgroundThreads = 2;
 constexpr int kHandshakeThreads = 2;
 constexpr size_t kMaxBackgroundQueue = 1024;
 constexpr Micros kWatchInterval = 20 * kMicrosPerMilli;
-constexpr Micros kFlushTimeout = 2 * kMicrosPerSecond;  // for last bytes after the last request
+constexpr Micros kFlushTimeout = 2 * kMicrosPerSecond;  // at least, for last bytes
 constexpr size_t kMaxAdminConnections = 16;
 constexpr size_t kMaxAdminBody = 64u << 10;
 constexpr Micros kGrpcGrace = kMicrosPerSecond;
@@ -424,7 +424,7 @@ void RouterProcess::State::Drain() {
 void RouterProcess::State::AwaitEnd() {
   const Micros now = executor.clock().Now();
   if (pipeline->LiveRequests() == 0) {
-    if (flush_deadline == 0) flush_deadline = now + kFlushTimeout;
+    if (flush_deadline == 0) flush_deadline = std::max(drain_deadline, now + kFlushTimeout);
     if (front->http_connections() == 0 || now >= flush_deadline) {
       Leave();
       return;

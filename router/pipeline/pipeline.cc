@@ -93,6 +93,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void OnChoiceOver(RequestNumber number, const Ended& ended) override;
   void OnRequestFailed(RequestNumber number, const ApiError& error) override;
   bool EnsureStarted(RequestId id);
+  void CloseChoice(RequestId id, const Ended& ended);
   void EndChoice(RequestId id, const ChoiceEnd& end);
   bool IsQueued(RequestId id, const QueueResult& result);
   void Reject(RequestId id, const Refusal& refusal);
@@ -246,6 +247,7 @@ void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
   request.felt = &metrics_.serving().Streams(request.model.facts.name, request.prompt_ids.size());
   request.need = RoomNeedOf(request);
   request.queued_at = Now();
+  if (Complete(request)) return static_cast<void>(EnsureStarted(id));
   if (IsQueued(id, admission_.Queue(id, QueueWishOf(request), Now()))) LaunchNext();
 }
 
@@ -301,24 +303,19 @@ bool RouterPipeline::EnsureStarted(RequestId id) {
   LiveRequest* request = Find(id);
   if (request == nullptr || request->started) return request != nullptr;
   request->started = true;
-  request->record.first_token_us = Now() - request->arrived;
-  request->felt->first_token_seconds.Observe(SecondsSince(request->arrived));
+  NoteStart(*request, Now());
   request->sink->OnStarted(StartedOf(*request));
   request = Find(id);
   if (request == nullptr) return false;
-  const std::vector<ChoiceEnd> ends = std::move(request->resumed_ends);
-  for (const ChoiceEnd& end : ends) EndChoice(id, end);
+  const std::vector<Ended> ends = std::move(request->resumed_ends);
+  for (const Ended& ended : ends) CloseChoice(id, ended);
   return Find(id) != nullptr;
 }
 
 void RouterPipeline::OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) {
   LiveRequest* request = Find(number.value());
   QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
-  PromptLogprobs& all = request->prompt_logprobs;
-  QUIRE_CHECK_MSG(part.first_position == all.logprobs.size() + 1, "each position comes once");
-  all.logprobs.insert(all.logprobs.end(), part.logprobs.begin(), part.logprobs.end());
-  all.ranks.insert(all.ranks.end(), part.ranks.begin(), part.ranks.end());
-  all.top.insert(all.top.end(), part.top.begin(), part.top.end());
+  TakePromptLogprobs(*request, part);
 }
 
 void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
@@ -343,13 +340,16 @@ void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
 }
 
 void RouterPipeline::OnChoiceOver(RequestNumber number, const Ended& ended) {
-  const RequestId id = number.value();
-  if (!EnsureStarted(id)) return;
-  LiveRequest& request = *Find(id);
-  ChoiceStream& stream = request.streams.at(ended.choice);
-  const Delta rest = stream.Finish();
-  const ChoiceEnd end = ChoiceEndOf(request, ended);
-  if (!rest.text.empty()) request.sink->OnDelta(rest);
+  if (EnsureStarted(number.value())) CloseChoice(number.value(), ended);
+}
+
+void RouterPipeline::CloseChoice(RequestId id, const Ended& ended) {
+  LiveRequest* request = Find(id);
+  if (request == nullptr) return;
+  ChoiceStream& stream = request->streams.at(ended.choice);
+  const Delta rest = stream.stop_string() ? Delta() : stream.Finish();
+  const ChoiceEnd end = ChoiceEndOf(*request, ended);
+  if (!rest.text.empty()) request->sink->OnDelta(rest);
   EndChoice(id, end);
 }
 

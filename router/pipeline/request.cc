@@ -116,7 +116,8 @@ std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> pro
                                           std::to_string(max_tokens.value()));
   }
   if (auto error = CheckPromptLogprobs(request, limits)) return error;
-  return MakeStreams(request);
+  MakeStreams(request);
+  return std::nullopt;
 }
 
 ApiError InClientsWords(const LiveRequest& request, ApiError error) {
@@ -155,6 +156,10 @@ RoomNeed RoomNeedOf(const LiveRequest& request) {
   return need;
 }
 
+bool Complete(const LiveRequest& request) {
+  return !request.streams.empty() && request.resumed_ends.size() == request.streams.size();
+}
+
 uint64_t TokensTaken(const LiveRequest& request) {
   return Ran(request) ? request.prompt_ids.size() + request.accepted_tokens : 0;
 }
@@ -167,7 +172,7 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
   return ask.resume ? CheckResume(ask, model) : std::nullopt;
 }
 
-std::optional<ApiError> MakeStreams(LiveRequest& request) {
+void MakeStreams(LiveRequest& request) {
   const SamplingOptions& sampling = request.ask.sampling;
   ChoiceStreamOptions options;
   options.stop = sampling.stop;
@@ -188,17 +193,14 @@ std::optional<ApiError> MakeStreams(LiveRequest& request) {
     stream.Replay(request.ask.resume->outputs[choice]);
     request.resumed_tokens += stream.completion_tokens();
     if (!stream.stop_string() && stream.completion_tokens() < max_tokens) continue;
-    const bool stopped = stream.stop_string().has_value();
-    request.resumed_ends.push_back({choice, stopped ? "stop" : "length", stream.stop_string(), {}});
-  }
-  if (request.resumed_ends.size() == request.streams.size()) {
-    return InvalidField("resume", "the answer was complete already");
+    Ended& ended = request.resumed_ends.emplace_back();
+    ended.choice = choice;
+    ended.reason = EndReason::kLength;  // or by the stop string in its stream
   }
   request.ended.assign(request.streams.size(), false);
   request.finish_reasons.assign(request.streams.size(), "");
   request.last_output_at.assign(request.streams.size(), 0);
   request.moved_by.assign(request.streams.size(), std::nullopt);
-  return std::nullopt;
 }
 
 void BeginRecord(const std::optional<trace::Sampler>& sampler, RouterInstance router,
@@ -227,7 +229,7 @@ Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
       submit.choices[i].outputs.pop_back();
     }
   }
-  for (const ChoiceEnd& end : request.resumed_ends) submit.choices[end.choice].ended = true;
+  for (const Ended& ended : request.resumed_ends) submit.choices[ended.choice].ended = true;
   submit.sampling = request.sampling;
   // Who brings outputs along was told the prompt's logprobs before them.
   if (Resumes(request)) submit.sampling.prompt_logprobs = 0;
@@ -257,6 +259,21 @@ Started StartedOf(LiveRequest& request) {
   if (request.sampling.prompt_logprobs > 0) started.prompt_logprobs = PromptLogprobsOf(request);
   request.prompt_logprobs = {};
   return started;
+}
+
+void NoteStart(LiveRequest& request, Micros now) {
+  if (Complete(request)) return;
+  request.record.first_token_us = now - request.arrived;
+  request.felt->first_token_seconds.Observe(static_cast<double>(now - request.arrived) /
+                                            kMicrosPerSecond);
+}
+
+void TakePromptLogprobs(LiveRequest& request, const PromptLogprobs& part) {
+  PromptLogprobs& all = request.prompt_logprobs;
+  QUIRE_CHECK_MSG(part.first_position == all.logprobs.size() + 1, "each position comes once");
+  all.logprobs.insert(all.logprobs.end(), part.logprobs.begin(), part.logprobs.end());
+  all.ranks.insert(all.ranks.end(), part.ranks.begin(), part.ranks.end());
+  all.top.insert(all.top.end(), part.top.begin(), part.top.end());
 }
 
 void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics) {

@@ -60,7 +60,7 @@ struct LiveRequest {
   // By choice: how the attempt ended before the one that writes it now, until it does.
   std::vector<std::optional<AttemptEnd>> moved_by;
   std::vector<bool> ended;                  // by choice
-  std::vector<ChoiceEnd> resumed_ends;      // choices that were complete when they were resumed
+  std::vector<Ended> resumed_ends;          // choices that were complete when they were resumed
   bool started = false;                     // OnStarted has been called
   std::optional<uint32_t> cached_tokens;    // of the first attempt
   std::string worker;                       // that took the first attempt
@@ -91,9 +91,12 @@ RoomNeed RoomNeedOf(const LiveRequest& request);
 uint64_t TokensTaken(const LiveRequest& request);
 
 // A stream per choice; those of a resumed answer have taken its outputs already, and choices that
-// are complete by a stop string or their length are told their end anew. An error when nothing is
-// left to generate.
-std::optional<ApiError> MakeStreams(LiveRequest& request);
+// are complete by a stop string or their length are told their end anew.
+void MakeStreams(LiveRequest& request);
+
+// Whether its client brought all of the answer along and lacks but how it ended: no worker is
+// needed for that.
+bool Complete(const LiveRequest& request);
 
 // Gives the request its key and its place in a trace, and its workers a traceparent with this
 // router's span where traces are exported; else its client's goes through as it came.
@@ -102,6 +105,12 @@ void BeginRecord(const std::optional<trace::Sampler>& sampler, RouterInstance ro
 
 // All that a worker needs, apart from what the dispatcher fills in.
 Submit MakeSubmit(const LiveRequest& request, SaltBook& salts);
+
+// The answer begins: counts what its client waited for its first token, if any is to come.
+void NoteStart(LiveRequest& request, Micros now);
+
+// The next part of the prompt's logprobs.
+void TakePromptLogprobs(LiveRequest& request, const PromptLogprobs& part);
 
 // Outputs of a choice came: counts what its client waited for them, and for a failover before them.
 void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics);

@@ -4,20 +4,12 @@ import json
 import pathlib
 import re
 import signal
-import socket
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
-from harness import BIN, DEMO, Process, RouterUnderTest  # noqa: E402
+from harness import BIN, DEMO, Process, RouterUnderTest, free_port  # noqa: E402
 
 from proxy import FaultProxy  # noqa: E402
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Worker:

@@ -7,14 +7,15 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "deploy"))
+from harness import free_port  # noqa: E402
 from tools import Missing, find_go  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -64,12 +65,6 @@ def build(go, programs):
             subprocess.run([go, "build", "-ldflags", link, "-o", fresh, f"k8s.io/kubernetes/cmd/{program}"],
                            cwd=folder, env=env, check=True)
             fresh.rename(CACHE / f"{program}-v{VERSION}")  # whole, or not there
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Cluster:

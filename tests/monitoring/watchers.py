@@ -11,8 +11,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "process"))
 sys.path.insert(0, str(ROOT / "tests" / "fault"))
-from fleet import free_port  # noqa: E402
-from harness import Process  # noqa: E402
+from harness import Process, free_port  # noqa: E402
 
 RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 

@@ -8,7 +8,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -16,15 +15,9 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from browser import Browser  # noqa: E402
-from harness import BIN, DEMO, ROOT, Process, Server, expect, main_of  # noqa: E402
+from harness import BIN, DEMO, ROOT, Process, Server, expect, free_port, main_of  # noqa: E402
 
 PICTURES = ROOT / ".cache" / "page"
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def picture(browser, name):

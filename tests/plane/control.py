@@ -14,8 +14,8 @@ import plane  # noqa: E402
 import chart  # noqa: E402
 import manifests as m  # noqa: E402
 import programs  # noqa: E402
-from cluster import Cluster, free_port  # noqa: E402
-from harness import expect, wait_until  # noqa: E402
+from cluster import Cluster  # noqa: E402
+from harness import expect, free_port, wait_until  # noqa: E402
 
 NODES = ("node-a", "node-b")
 POLL_S = 0.1

@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import queue
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +31,17 @@ class Skip(Exception):
 def expect(condition, message):
     if not condition:
         raise Failure(message)
+
+
+def free_port():
+    """A port that nobody has now and that the system gives to nobody who asks for any, as clients do: a server may
+    leave it and come back to it."""
+    lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(min(20000, lowest // 2), lowest)
+        with contextlib.suppress(OSError), socket.socket() as taken:
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 class Process:

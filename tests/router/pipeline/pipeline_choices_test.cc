@@ -78,8 +78,27 @@ TEST_F(PipelineTest, AResumedChoiceThatWasCompleteIsToldItsEndAgain) {
   const pb::Submit& submit = worker.heard.at(1).submit();
   EXPECT_TRUE(submit.choices(1).ended());
   EXPECT_FALSE(submit.choices(0).ended() || submit.choices(2).ended());
-  ask.resume->outputs = {FakeIds("abcde"), FakeIds("bcde"), FakeIds("cdefgh")};
-  ExpectBlamed(ask, "resume");
+}
+
+TEST_F(PipelineTest, AResumedAnswerThatWasCompleteIsToldItsEndsAgain) {
+  AddWorker(SeveralChoices());
+  StartRouter();
+  GenerateRequest ask = Ask("x", 6);
+  ask.sampling.n = 3;
+  ask.sampling.stop = {"de"};
+  ask.resume = ResumeRequest{
+      77, 1234, "model-a", {FakeIds("abcde"), FakeIds("mnopqr"), FakeIds("cdefgh")}};
+  RecordingSink sink;
+  pipeline_->Start(ask, &sink);
+  Run(kSecond);
+  ASSERT_TRUE(sink.usage.has_value()) << sink.error->message;
+  ASSERT_EQ(sink.ends.size(), 3u);
+  EXPECT_EQ(sink.ends[0].stop_string, "de");
+  EXPECT_EQ(sink.ends[1].finish_reason, "length");
+  EXPECT_EQ(sink.ends[2].stop_string, "de");
+  EXPECT_EQ(sink.usage->completion_tokens, 5u + 6 + 3);
+  EXPECT_TRUE(sink.texts.empty());
+  ExpectNothingLeft();
 }
 
 TEST_F(PipelineTest, DrainedWorkIsCarriedOnElsewhere) {

@@ -312,10 +312,31 @@ TEST_F(PipelineTest, AClientThatLostItsRouterGoesOnWhereItStood) {
   ask.resume->model_id = "model-z";
   EXPECT_EQ(RunOne(ask).error->code, ApiCode::kConflict);
   ask.resume->model_id = "model-a";
-  ask.resume->outputs = {FakeIds("abcdefghij")};
-  ExpectBlamed(ask, "resume");
   ask.resume->outputs = {};
   ExpectBlamed(ask, "resume");
+}
+
+// All tokens came, and the router went before it said how they ended.
+TEST_F(PipelineTest, AClientThatLacksOnlyTheEndIsToldItWithoutAWorker) {
+  FakeWorker& worker = AddWorker();
+  StartRouter();
+  GenerateRequest ask = Ask("x", 10);
+  ask.sampling.stop = {"jk"};  // its "j" is held back until the end
+  ask.resume = ResumeRequest{77, 1234, "model-a", {FakeIds("abcdefghij")}};
+  const size_t heard = worker.heard.size();
+  RecordingSink sink;
+  sink.base = 10;
+  pipeline_->Start(ask, &sink);
+  Run(kSecond);
+  ASSERT_TRUE(sink.usage.has_value()) << sink.error->message;
+  EXPECT_EQ(sink.text(), "j");
+  EXPECT_EQ(sink.started->seed, 77u);
+  ASSERT_EQ(sink.ends.size(), 1u);
+  EXPECT_EQ(sink.ends[0].finish_reason, "length");
+  EXPECT_EQ(sink.usage->prompt_tokens, 2u);
+  EXPECT_EQ(sink.usage->completion_tokens, 10u);
+  EXPECT_EQ(worker.heard.size(), heard);
+  ExpectNothingLeft();
 }
 
 }  // namespace
