@@ -20,8 +20,8 @@ std::vector<std::string> ChildEnvironment(const config::Environment& environment
   return variables;
 }
 
-// A router that would refuse its settings, or the files that they name, says so before a worker has
-// loaded the model. 0: it would not; the sentence is its own.
+// A router that would refuse its settings, or the files that they name, or would find a port taken,
+// says so before a worker has loaded the model. 0: it would not; the sentence is its own.
 absl::StatusOr<int> CheckRouter(const SupervisorOptions& options) {
   config::Environment environment;
   for (const auto* variables : {&options.environment, &options.router_environment}) {
@@ -30,7 +30,7 @@ absl::StatusOr<int> CheckRouter(const SupervisorOptions& options) {
       environment[variable.substr(0, equals)] = variable.substr(equals + 1);
     }
   }
-  std::vector<std::string> args = {"--check", "--worker=127.0.0.1:1"};
+  std::vector<std::string> args = {"--check", "--check-ports", "--worker=127.0.0.1:1"};
   args.insert(args.end(), options.router_args.begin(), options.router_args.end());
   QUIRE_ASSIGN_OR_RETURN(const ProgramOutput output,
                          OutputOf(options.router_program, args, environment));

@@ -444,6 +444,9 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
               .help = "Says what is wrong with the settings, or with the files that hold keys and "
                       "certificates, and leaves without listening.",
               .target = &c.check});
+  schema.Add({.name = "check-ports",
+              .help = "With --check: says, too, which port cannot be had.",
+              .target = &c.check_ports});
   config::AddReadyFlag(schema, c.ready_fd);
   config::AddRequestLogFlag(
       schema, "request that has ended: its tenant, tokens, attempts and times", c.request_log);

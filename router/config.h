@@ -35,6 +35,7 @@ struct RouterConfig {
   int32_t grpc_port = 8001;
   bool insecure = false;
   bool check = false;
+  bool check_ports = false;
   std::string tls_cert_file;
   std::string tls_key_file;
   std::string worker_tls_ca_file;

@@ -70,6 +70,7 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
         "--worker-tls-ca-file, --worker-tls-cert-file, --worker-tls-key-file: routers and workers "
         "show each other certificates, so all three are needed");
   }
+  if (c.check_ports && !c.check) return InvalidArgument("--check-ports goes with --check");
   if (c.worker_tls_name.empty() || c.worker_tls_name.size() > 253) {
     return InvalidArgument("--worker-tls-name: must have 1 to 253 bytes, such as quire-worker");
   }

@@ -42,7 +42,7 @@ int Main(const config::CommandLine& command) {
                              settings.otlp_traces_endpoint);
   for (const std::string& warning : tracing.warnings) log->Warning(warning);
   RouterProcess router(settings, tracing, *log);
-  const absl::Status started = settings.check ? router.ReadSecrets() : router.Start();
+  const absl::Status started = settings.check ? router.Check() : router.Start();
   if (!started.ok()) {
     const bool bad = absl::IsInvalidArgument(started);
     return config::Fail(kProgram, bad ? config::kExitBadArguments : kExitFailed,

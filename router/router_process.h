@@ -18,8 +18,9 @@ class RouterProcess {
   RouterProcess(const RouterConfig& config, const trace::TraceSettings& tracing, Logger& log);
   ~RouterProcess();
 
-  // Reads keys and certificates; INVALID_ARGUMENT names flag and file.
-  absl::Status ReadSecrets();
+  // Reads keys and certificates; INVALID_ARGUMENT names flag and file. With --check-ports it binds
+  // the ports and lets go of them; UNAVAILABLE for one that is taken.
+  absl::Status Check();
   // That, then listens and dials the workers. The message names the flag; UNAVAILABLE for a port
   // that is taken, INVALID_ARGUMENT for settings that do not fit together.
   absl::Status Start();

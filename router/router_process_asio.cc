@@ -82,6 +82,10 @@ GrpcLimits GrpcLimitsOf(const RouterConfig& config) {
   return limits;
 }
 
+FrontOptions::Port AdminPortOf(const RouterConfig& config) {
+  return {static_cast<uint16_t>(config.admin_port), "--admin-port"};
+}
+
 FrontOptions FrontOf(const RouterConfig& config) {
   FrontOptions options;
   options.host = config.host;
@@ -148,6 +152,7 @@ struct RouterProcess::State {
                           }} {}
 
   absl::Status ReadSecrets();
+  absl::Status Check();
   absl::Status Start();
   absl::Status StartAdmin();
   void TraceRecords(PipelineOptions& options);
@@ -210,7 +215,7 @@ RouterProcess::RouterProcess(const RouterConfig& config, const trace::TraceSetti
 
 RouterProcess::~RouterProcess() = default;
 
-absl::Status RouterProcess::ReadSecrets() { return state_->ReadSecrets(); }
+absl::Status RouterProcess::Check() { return state_->Check(); }
 
 absl::Status RouterProcess::Start() { return state_->Start(); }
 
@@ -234,6 +239,16 @@ absl::Status RouterProcess::State::ReadSecrets() {
   if (config.admin_port < 0) return absl::OkStatus();
   QUIRE_ASSIGN_OR_RETURN(admin_keys, MakeAdminRing(config, watching, metrics, log));
   return absl::OkStatus();
+}
+
+absl::Status RouterProcess::State::Check() {
+  QUIRE_RETURN_IF_ERROR(ReadSecrets());
+  if (!config.check_ports) return absl::OkStatus();
+  const auto ports = FrontPorts::Bind(executor.context(), FrontOf(config));
+  if (!ports.ok() || config.admin_port < 0) return ports.status();
+  FrontOptions admin;
+  admin.ports = {AdminPortOf(config)};
+  return FrontPorts::Bind(executor.context(), admin).status();
 }
 
 absl::Status RouterProcess::State::Start() {
@@ -340,7 +355,7 @@ absl::Status RouterProcess::State::StartAdmin() {
   admin_services->admin = admin_actions.get();
   admin_services->keys = admin_keys.get();
   FrontOptions options;
-  options.ports = {{static_cast<uint16_t>(config.admin_port), "--admin-port"}};
+  options.ports = {AdminPortOf(config)};
   options.max_connections = kMaxAdminConnections;
   options.first_bytes_timeout = MicrosOf(config.header_timeout);
   admin_front = std::make_unique<Front>(executor.context(), *admin_services, options,

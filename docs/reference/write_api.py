@@ -176,7 +176,8 @@ def document():
     lines = ["# APIs", "",
              "Written by `python3 docs/reference/write_api.py` from the tables that the router is compiled from. Errors have their own page: "
              "[errors.md](errors.md).", "", "## HTTP", "",
-             "On `--port` and on `--grpc-port`. `HEAD` goes where `GET` goes; where keys are not configured a key is not asked for.", "", *public,
+             "On `--port` and on `--grpc-port`. `HEAD` goes where `GET` goes; where keys are not configured a key is not asked for. "
+             "What is below `/v1/` is below `/openai/v1/` too, where runtimes of KServe have it.", "", *public,
              "", "### Headers", "", "| header | of | what it is |", "|---|---|---|", *[f"| {a} | {b} | {c} |" for a, b, c in HEADERS],
              "", "## Bodies of completions and chat", "", *field_tables(),
              "", "## Operators", "", "On `--admin-port`, 127.0.0.1 only, with the token of `--admin-token-file` as Bearer.", "", *admin,

@@ -179,6 +179,8 @@ constexpr Route kRoutes[] = {
 
 constexpr RouteTable kTable{kRoutes};
 
+constexpr std::string_view kAlias = "/openai/v1/";  // where runtimes of KServe have OpenAI's API
+
 bool Fits(const Route& route, std::string_view path) {
   if (route.path.size() > 1 && route.path.ends_with('/')) {
     return path.size() > route.path.size() && path.starts_with(route.path);
@@ -292,6 +294,7 @@ bool PathOfTarget(std::string_view target, std::string& path) {
     path += static_cast<char>(high * 16 + low);
     i += 2;
   }
+  if (path.starts_with(kAlias)) path.erase(0, kAlias.size() - std::string_view("/v1/").size());
   return true;
 }
 

@@ -46,7 +46,8 @@ void CountUnknownFields(HttpServices& services, const std::string& request_id,
 // The time that a request's headers leave it, where they say one.
 std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeout_ms);
 
-// Percent-decodes the path of a request target and cuts the query off. False: not a path.
+// Percent-decodes the path of a request target and cuts the query off; what is below /openai/v1/
+// is below /v1/. False: not a path.
 bool PathOfTarget(std::string_view target, std::string& path);
 
 }  // namespace quire

@@ -281,6 +281,14 @@ def test_a_taken_port_is_named():
         code, output = run([BIN / "quire-worker", f"--model={DEMO}", f"--listen=127.0.0.1:{port}",
                             "--http-port=0"])
         expect(code == 1 and str(port) in output and "--listen" in output, f"{code} {output}")
+        with tempfile.TemporaryDirectory() as folder:  # before a worker has loaded the model
+            token = pathlib.Path(folder) / "token"
+            token.write_text("operator-token-of-the-test\n")
+            for flag in ("--port", "--grpc-port", "--admin-port"):
+                ports = {"--port": 0, "--grpc-port": 0, flag: port}
+                flags = [f"{f}={p}" for f, p in ports.items()] + [f"--admin-token-file={token}"] * (len(ports) - 2)
+                code, output = run([BIN / "quire", "serve", "demo", *flags])
+                expect(code == 1 and one_line(output) == 1 and f"{flag}: cannot listen" in output, f"{code} {output}")
 
 
 def test_a_router_without_workers_leaves_in_order():

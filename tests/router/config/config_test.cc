@@ -76,6 +76,7 @@ TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
       {{"--worker=h:1", "--admin-token-file=f", "--admin-port=8001"}, "--admin-port"},
       {{"--worker=h:1", "--worker-tls-ca-file=c"}, "--worker-tls-cert-file"},
       {{"--worker=h:1", "--worker-tls-name="}, "--worker-tls-name"},
+      {{"--worker=h:1", "--check-ports"}, "--check-ports"},
       {{"--worker=h:1", "--max-tls-handshakes=0"}, "--max-tls-handshakes"},
       {{"--worker=h:1", "--host=example.org"}, "--host"},
       {{"--worker=h:1", "--routing-policy=magic"}, "--routing-policy"},

@@ -37,6 +37,11 @@ TEST(HttpServer, ServesTheSmallRoutes) {
   const json::Object one = Object(edge.Ask(edge.Get("/v1/models/%64emo")).body);
   EXPECT_EQ(At(one, {"id"}), "\"demo\"");
   EXPECT_EQ(At(one, {"max_model_len"}), "2048");
+  EXPECT_EQ(edge.Ask(edge.Get("/openai/v1/models")).status, 200);
+  EXPECT_EQ(edge.Ask(edge.Get("/openai/v1/models/demo")).status, 200);
+  EXPECT_EQ(edge.Ask(edge.Get("/openai/v1/completions")).status, 405);
+  EXPECT_EQ(edge.Ask(edge.Get("/openai/livez")).status, 404);
+  EXPECT_EQ(edge.Ask(edge.Get("/openai/openai/v1/models")).status, 404);
   const RawResponse none = edge.Ask(edge.Get("/v1/models/other"));
   EXPECT_EQ(none.status, 404);
   EXPECT_EQ(At(Object(none.body), {"error", "code"}), "\"model_not_found\"");
