@@ -69,6 +69,7 @@ SCRIPTS = [
     ("faults", ("normal",), 2.5, ["python3", "tests/fault/run.py"], True),
     ("faults", ("long",), 12.0, ["python3", "tests/fault/run.py", "--long", "--record"], True),
     ("docs", ("normal", "long"), 0.6, ["python3", "tests/docs/run.py"], True),
+    ("resumes", ("normal", "long"), 0.2, ["python3", "tests/fault/resumes.py"], True),
     ("hangs", ("normal", "long"), 0.4, ["python3", "tests/fault/hangs.py"], True),
     ("ranks", ("normal", "long"), 1.2, ["python3", "tests/fault/ranks.py"], True),
     ("rank-kills", ("long",), 4.0, ["python3", "tests/fault/rank_kills.py"], True),

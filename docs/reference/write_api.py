@@ -52,7 +52,7 @@ FIELDS = {
     "priority": "the lower number first, within what the tenant may",
     "cache_salt": "shares the prefix cache only with requests of the same salt",
     "request_id": "in place of the header `x-request-id`",
-    "resume": "an answer that is gone on with: `seed`, `created`, `model_id` of its first chunk, `outputs` with `token_ids` of each choice",
+    "resume": "an answer that is gone on with: `seed`, `created`, `model_id` of its first chunk, `outputs` with `token_ids` of each choice; a choice that is whole is told its end again, and the text before it that was held back",
     "add_special_tokens": "whether the tokenizer adds its own to a prompt",
     "add_generation_prompt": "whether the template opens the assistant's turn",
     "continue_final_message": "goes on with the last message instead of answering it",
