@@ -98,7 +98,11 @@ if(QUIRE_EMULATED_CUDA)
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:quire_tag_on_cuda>)
     target_link_libraries(${name} PRIVATE quire_kernels_cuda_backend quire_cuda_ops_plain)
   endfunction()
-  set(QUIRE_TAG_ENGINE beam_engine_test.cc choices_test.cc device_test.cc engine_test.cc prompt_logprobs_test.cc)
+  # All of tests/worker/engine but snapshot_test.cc, whose prompts of 20,000 tokens are there to fill the index of the cache
+  # on the host, and real_model_test.cc, whose kernels are the CPU's: tests/kernels/cuda/backend has its like.
+  set(QUIRE_TAG_ENGINE beam_engine_test.cc choices_test.cc device_test.cc driver_test.cc engine_test.cc identity_test.cc
+      one_answer_test.cc prefix_cache_test.cc prompt_logprobs_test.cc record_test.cc step_time_test.cc submit_limits_test.cc
+      submit_test.cc)
   list(TRANSFORM QUIRE_TAG_ENGINE PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/engine/)
   quire_test(worker/engine_cuda DEPS worker/engine LIBS quire_test_support SOURCES ${QUIRE_TAG_ENGINE})
   quire_tag_on_cuda(test_worker_engine_cuda)

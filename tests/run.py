@@ -29,7 +29,7 @@ DECLARED = {
     "test_golden": 2.0,
     "test_sim": 1.5,
     "test_worker_engine": 1.0,
-    "test_worker_engine_cuda": 0.5,
+    "test_worker_engine_cuda": 1.0,
     "test_worker_sim": 1.0,
     "test_worker_sim_cuda": 0.6,
     "test_worker_planted": 0.5,

@@ -61,7 +61,8 @@ class IdentityTest : public testing::TestWithParam<int> {};
 // neither cancelled nor stalled are all of it.
 TEST_P(IdentityTest, RandomNeighboursChangeNothing) {
   uint64_t recomputed = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  const uint64_t seeds = kAllSeeds ? 60 : 3;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 rng(seed * 2 + static_cast<uint64_t>(GetParam()));
     const HarnessOptions options = RandomEngine(rng, GetParam());
@@ -108,12 +109,12 @@ TEST_P(IdentityTest, RandomNeighboursChangeNothing) {
       recomputed += usage.recomputed_tokens;
     }
   }
-  EXPECT_GT(recomputed, 1000u) << "preemption was hardly tried";
+  EXPECT_GT(recomputed, kAllSeeds ? 1000u : 50u) << "preemption was hardly tried";
 }
 
 // Resumed at every index, the answer goes on as if nothing had happened.
 TEST_P(IdentityTest, ResumeAtEveryIndex) {
-  for (uint64_t seed = 1; seed <= 25; ++seed) {
+  for (uint64_t seed = 1; seed <= (kAllSeeds ? 25 : 2); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 rng(seed);
     HarnessOptions options = RandomEngine(rng, GetParam());

@@ -27,7 +27,7 @@ struct World {
 };
 
 constexpr int kStreams = 8;
-constexpr int kLongPrompt = 16'000;
+constexpr int kLongPrompt = kAllSeeds ? 16'000 : 2'500;
 
 // The longest gap between two tokens of a stream while long prompts come one after the other.
 int64_t LongestGap(int64_t budget_us, int max_in_flight) {
