@@ -46,7 +46,17 @@ CudaProgram::~CudaProgram() {
     if (!error_.empty()) exchange_->Abort();
   }
   runtime_.Synchronize(stream_);
+  DropGraphs();
+}
+
+void CudaProgram::DropGraphs() {
+  runtime::GraphId unfinished{};
+  if (capturing_ && runtime_.EndCapture(stream_, &unfinished).empty()) {
+    runtime_.DestroyGraph(unfinished);
+  }
+  capturing_ = false;
   for (const DecodeGraph& graph : graphs_.all()) runtime_.DestroyGraph(graph.graph);
+  graphs_.Clear();
 }
 
 void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions& start) {
@@ -124,12 +134,15 @@ void CudaProgram::Capture(const StepShape& shape) {
   step_.places = InputPlaces(shape);
   step_.samples = shape.samples;
   Check(runtime_.BeginCapture(stream_));
-  BeginTokens();
+  capturing_ = error_.empty();
+  if (capturing_) BeginTokens();
   RunSteps(0, lowered_.steps.size());
+  step_ = Step{};
+  if (!error_.empty()) return DropGraphs();
+  capturing_ = false;
   DecodeGraph graph{shape, {}};
   Check(runtime_.EndCapture(stream_, &graph.graph));
   if (error_.empty()) graphs_.Add(graph);
-  step_ = Step{};
 }
 
 void CudaProgram::Reserve(const Workspace& workspace, const ProgramOptions& options) {
@@ -250,6 +263,7 @@ void CudaProgram::ReserveExchange(const Workspace& workspace, const nccl::Librar
   options.stream = stream_;
   options.most_elements = workspace.shared_bytes / static_cast<int64_t>(sizeof(float));
   options.gathered = samples_.heard;
+  options.before_abort = [this] { DropGraphs(); };
   exchange_ = std::make_unique<RankExchange>(options, runtime_, heap_);
   Check(exchange_->error());
 }

@@ -87,6 +87,9 @@ class CudaProgram final : public LoadedProgram {
   void WarmUp(const StepShape& shape);
   void WarmUpSamples();
   void Capture(const StepShape& shape);
+  // All of them, and the capture under way. Before the ranks' group ends: NCCL waits for the last
+  // graph that holds one of its collectives, without end.
+  void DropGraphs();
 
   // --- a step: cuda_program_steps.cc
   void Begin(const StepBatch& batch, std::span<float> logits);
@@ -175,6 +178,7 @@ class CudaProgram final : public LoadedProgram {
   int first_flight_ = 0;  // the oldest in flight
   int in_flight_ = 0;
   DecodeGraphs graphs_;
+  bool capturing_ = false;
   std::unique_ptr<RankExchange> exchange_;                 // with several ranks
   std::unique_ptr<cublaslt::FastProducts> fast_products_;  // absent where bits must not vary
   float* product_workspace_ = nullptr;

@@ -26,6 +26,7 @@ class DecodeGraphs {
 
   // In the order of Shapes.
   void Add(const DecodeGraph& graph) { graphs_.push_back(graph); }
+  void Clear() { graphs_.clear(); }
   // The least that holds the batch, whose own shape is `step`. Null: it runs without a graph.
   const DecodeGraph* Find(const StepBatch& batch, const StepShape& step) const;
   const std::vector<DecodeGraph>& all() const { return graphs_; }

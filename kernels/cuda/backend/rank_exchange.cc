@@ -25,6 +25,7 @@ RankExchange::RankExchange(const RankExchangeOptions& options, runtime::Runtime&
                                  static_cast<size_t>(DeviceBytes(
                                      ranks, options_.most_elements * int64_t{sizeof(float)})));
   group.init_micros = options_.host->wait_micros();
+  group.before_abort = options_.before_abort;
   nccl_ = nccl::NcclCommunicator::Create(group, error_);
   if (nccl_ == nullptr) return;
   error_ = runtime_.CreateEvent(&done_);
@@ -93,7 +94,7 @@ runtime::Error RankExchange::Look() {
 
 void RankExchange::Abort() {
   options_.host->Abort();
-  if (queues()) nccl_->Abort();
+  if (queues()) nccl_->Look();  // finds that
 }
 
 }  // namespace quire::kernels::cuda

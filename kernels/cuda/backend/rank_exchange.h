@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct RankExchangeOptions {
   runtime::StreamId stream{};
   int64_t most_elements = 0;      // of a sum
   std::byte* gathered = nullptr;  // device memory for what is gathered, of all ranks
+  // Gives back all graphs with collectives in them; called before the group is aborted.
+  std::function<void()> before_abort;
 };
 
 class RankExchange {

@@ -81,7 +81,21 @@ void* EmulatedRuntime::NativeStream(StreamId stream) {
     work.argument = argument;
     of->runtime->Enqueue(of->id, std::move(work));
   };
-  return &native_streams_.emplace_back(emulate::NativeStream{call, this, stream});
+  const auto held = [](const emulate::NativeStream* of, const void* argument) {
+    return of->runtime->Holds(argument);
+  };
+  return &native_streams_.emplace_back(emulate::NativeStream{call, held, this, stream});
+}
+
+bool EmulatedRuntime::Holds(const void* argument) const {
+  const auto has = [argument](const Graph& graph) {
+    return std::any_of(graph.nodes.begin(), graph.nodes.end(), [argument](const Node& node) {
+      return node.work.kind == Work::Kind::kCall && node.work.argument == argument;
+    });
+  };
+  return (captured_ != nullptr && has(*captured_)) ||
+         std::any_of(graphs_.begin(), graphs_.end(),
+                     [&has](const auto& graph) { return has(*graph.second); });
 }
 
 runtime::Error EmulatedRuntime::CreateEvent(EventId* event) {

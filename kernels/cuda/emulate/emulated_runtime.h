@@ -24,6 +24,8 @@ namespace quire::kernels::cuda::emulate {
 // asked again by every launch of a graph that it was captured in, and then begins anew.
 struct NativeStream {
   void (*call)(NativeStream* stream, int (*poll)(void* argument), void* argument);
+  // Whether a graph, or a capture under way, holds a call with that argument.
+  bool (*held)(const NativeStream* stream, const void* argument);
   class EmulatedRuntime* runtime;
   runtime::StreamId id;
 };
@@ -124,6 +126,7 @@ class EmulatedRuntime : public runtime::Runtime {
   Error Enqueue(StreamId stream, Work work);
   Error CheckStream(StreamId stream) const;
   Error CheckEvent(EventId event) const;
+  bool Holds(const void* argument) const;
   bool Ready(const Work& work) const;
   // Runs one piece of work that may run, drawn at random; false when there is none.
   bool RunOne();

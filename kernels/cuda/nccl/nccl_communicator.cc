@@ -53,7 +53,8 @@ NcclCommunicator::NcclCommunicator(const CommunicatorOptions& options)
       stream_(options.stream),
       rank_(options.host->rank()),
       size_(options.host->size()),
-      scratch_bytes_(options.scratch_bytes) {}
+      scratch_bytes_(options.scratch_bytes),
+      before_abort_(options.before_abort) {}
 
 std::unique_ptr<NcclCommunicator> NcclCommunicator::Create(const CommunicatorOptions& options,
                                                            std::string& error) {
@@ -70,12 +71,8 @@ std::string NcclCommunicator::Join(const CommunicatorOptions& options) {
   Config config;
   config.blocking = 0;
   wait_micros_ = options.init_micros;
-  Result result = kSuccess;
-  {
-    const std::lock_guard lock(calls_);
-    result = nccl_.comm_init_rank_config(&comm_, size_, id, rank_, &config);
-  }
-  Settle("ncclCommInitRankConfig", result);
+  Settle("ncclCommInitRankConfig",
+         nccl_.comm_init_rank_config(&comm_, size_, id, rank_, &config));
   return error_;
 }
 
@@ -115,19 +112,12 @@ std::string NcclCommunicator::Greet(const CommunicatorOptions& options, UniqueId
 NcclCommunicator::~NcclCommunicator() {
   if (failure_ == CommFailure::kNone && comm_ != nullptr) {
     wait_micros_ = kLeaveMicros;
-    Result result = kSuccess;
-    {
-      const std::lock_guard lock(calls_);
-      if (comm_ != nullptr) result = nccl_.comm_finalize(comm_);
-    }
-    if (Settle("ncclCommFinalize", result) == CommFailure::kNone) {
-      const std::lock_guard lock(calls_);
-      if (comm_ != nullptr) nccl_.comm_destroy(comm_);
+    if (Settle("ncclCommFinalize", nccl_.comm_finalize(comm_)) == CommFailure::kNone) {
+      nccl_.comm_destroy(comm_);
       comm_ = nullptr;
     }
   }
-  const std::lock_guard lock(calls_);
-  AbortLocked();
+  EndGroup();
   for (void* at : allocated_) runtime_.Free(at);
 }
 
@@ -159,28 +149,16 @@ CommFailure NcclCommunicator::AllReduceSum(std::span<float> values) {
 
 CommFailure NcclCommunicator::AllGather(std::span<const std::byte> mine, std::span<std::byte> all) {
   if (failure_ != CommFailure::kNone) return failure_;
-  Result result = kSuccess;
-  {
-    const std::lock_guard lock(calls_);
-    if (comm_ != nullptr) {
-      result = nccl_.all_gather(mine.data(), all.data(), mine.size(), kInt8, comm_,
-                                runtime_.NativeStream(stream_));
-    }
-  }
-  return Settle("ncclAllGather", result);
+  return Settle("ncclAllGather",
+                nccl_.all_gather(mine.data(), all.data(), mine.size(), kInt8, comm_,
+                                 runtime_.NativeStream(stream_)));
 }
 
 CommFailure NcclCommunicator::Broadcast(std::span<std::byte> data, int root) {
   if (failure_ != CommFailure::kNone) return failure_;
-  Result result = kSuccess;
-  {
-    const std::lock_guard lock(calls_);
-    if (comm_ != nullptr) {
-      result = nccl_.broadcast(data.data(), data.data(), data.size(), kInt8, root, comm_,
-                               runtime_.NativeStream(stream_));
-    }
-  }
-  return Settle("ncclBroadcast", result);
+  return Settle("ncclBroadcast",
+                nccl_.broadcast(data.data(), data.data(), data.size(), kInt8, root, comm_,
+                                runtime_.NativeStream(stream_)));
 }
 
 CommFailure NcclCommunicator::Barrier() {
@@ -190,16 +168,10 @@ CommFailure NcclCommunicator::Barrier() {
   return AllGather({words + own, kWord}, {words, kWord * static_cast<size_t>(size_)});
 }
 
-void NcclCommunicator::Abort() {
-  abort_asked_.store(true);
-  // The rank's thread is inside a call: it looks at the word when that returns.
-  if (!calls_.try_lock()) return;
-  const std::lock_guard lock(calls_, std::adopt_lock);
-  AbortLocked();
-}
-
-void NcclCommunicator::AbortLocked() {
-  if (comm_ != nullptr) nccl_.comm_abort(comm_);
+void NcclCommunicator::EndGroup() {
+  if (comm_ == nullptr) return;
+  if (before_abort_) before_abort_();
+  nccl_.comm_abort(comm_);
   comm_ = nullptr;
 }
 
@@ -225,10 +197,7 @@ CommFailure NcclCommunicator::Settle(const char* what, Result result) {
   for (;;) {
     if (AbortAsked()) return Fail(CommFailure::kAborted, std::string(what) + ": aborted");
     Result state = kSuccess;
-    {
-      const std::lock_guard lock(calls_);
-      if (comm_ != nullptr) result = nccl_.comm_get_async_error(comm_, &state);
-    }
+    result = nccl_.comm_get_async_error(comm_, &state);
     if (result == kSuccess || result == kInProgress) result = state;
     if (result == kSuccess) return failure_;
     if (result != kInProgress) return Settle(what, result);
@@ -239,11 +208,8 @@ CommFailure NcclCommunicator::Settle(const char* what, Result result) {
 }
 
 CommFailure NcclCommunicator::PollAsync(const char* what) {
-  Result state = kSuccess, result = kSuccess;
-  {
-    const std::lock_guard lock(calls_);
-    if (comm_ != nullptr) result = nccl_.comm_get_async_error(comm_, &state);
-  }
+  Result state = kSuccess;
+  const Result result = nccl_.comm_get_async_error(comm_, &state);
   if (result == kSuccess && state == kInProgress) state = kSuccess;  // what Await waits for
   return Settle(what, result != kSuccess ? result : state);
 }
@@ -258,8 +224,7 @@ CommFailure NcclCommunicator::Fail(CommFailure failure, std::string why) {
   error_ = std::move(why);
   abort_asked_.store(true);
   host_.Abort();
-  const std::lock_guard lock(calls_);
-  AbortLocked();
+  EndGroup();
   return failure_;
 }
 

@@ -1,7 +1,7 @@
 // Collectives between GPU ranks over NCCL, in the order of a stream, without a call that can block.
 //
-// Owned by its rank; called from the rank's one thread, except Abort. What Communicator promises
-// holds, with these meanings on a device:
+// Owned by its rank; called from the rank's one thread, except Abort and aborted. What Communicator
+// promises holds, with these meanings on a device:
 //  1. Buffers are device memory. A collective has been queued when its call returns, and is done
 //     when the stream has come so far: Await says when, and finds out what failed meanwhile.
 //  2. A sum is an all_gather and one kernel that adds in the order of ranks (LaunchRankSum): NCCL's
@@ -9,14 +9,16 @@
 //  3. NCCL is never waited for inside one of its calls (blocking = 0): what is under way is asked
 //     for until the deadline. A deadline, an error of NCCL's and Abort all end in ncclCommAbort,
 //     which frees whatever the device still waits in; later calls fail at once. An abort of the
-//     host's group is one of this group.
+//     host's group is one of this group. Abort is a word that the rank's thread finds with its next
+//     look: ncclCommAbort returns only when no graph holds a collective any more, and graphs are
+//     that thread's.
 //  4. Ranks that call different collectives or sizes meet their deadline: NCCL cannot tell.
 //  5. Collectives may be captured; Await may not be called within a capture.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,8 @@ struct CommunicatorOptions {
   // Of device memory, at least kScratchBytesPerRank for each rank; larger sums go in pieces.
   size_t scratch_bytes = size_t{32} << 20;
   int64_t init_micros = 120'000'000;  // until the group stands
+  // Gives back every graph, and capture under way, with a collective of this group in it.
+  std::function<void()> before_abort;
 };
 
 class NcclCommunicator final : public Communicator {
@@ -59,7 +63,7 @@ class NcclCommunicator final : public Communicator {
   CommFailure Barrier() override;
   void SetDeadline(int64_t wait_micros) override { wait_micros_ = wait_micros; }
   int64_t wait_micros() const override { return wait_micros_; }
-  void Abort() override;
+  void Abort() override { abort_asked_.store(true); }
   CommFailure failure() const override { return failure_; }
   bool aborted() const override { return AbortAsked() || failure_ != CommFailure::kNone; }
 
@@ -83,7 +87,7 @@ class NcclCommunicator final : public Communicator {
   CommFailure Settle(const char* what, Result result);
   CommFailure PollAsync(const char* what);
   CommFailure Fail(CommFailure failure, std::string why);
-  void AbortLocked();
+  void EndGroup();
   CommFailure TakeError(runtime::Error error);
 
   const Library& library_;
@@ -100,8 +104,8 @@ class NcclCommunicator final : public Communicator {
   CommFailure failure_ = CommFailure::kNone;
   std::string error_;
   std::atomic<bool> abort_asked_ = false;
-  std::mutex calls_;      // held around calls of NCCL's
-  Comm* comm_ = nullptr;  // under calls_; null once it is aborted
+  const std::function<void()> before_abort_;
+  Comm* comm_ = nullptr;  // null once it has ended
 };
 
 }  // namespace quire::kernels::cuda::nccl

@@ -145,6 +145,7 @@ TEST_F(CudaRankedStepsTest, AStartThatHangsEndsAtItsDeadlines) {
     EXPECT_NE(both.find(warm_up ? "did not end in time" : "still under way at the deadline"),
               std::string::npos)
         << both;
+    EXPECT_EQ(fake_.Counts().stuck, 0) << "a graph or a capture was there when the group ended";
   }
 }
 
@@ -164,6 +165,7 @@ class HangInAReplay : public CudaRankedStepsTest {
       EXPECT_TRUE(bed.program(rank).Done());
     }
     EXPECT_EQ(fake_.Counts().aborted, kRanks);
+    EXPECT_EQ(fake_.Counts().stuck, 0) << "graphs were there when the group was to end";
   }
 };
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -94,8 +95,17 @@ struct FakeComm {
   bool hangs = false;
   bool aborted = false;
   bool joined = false;
+  NativeStream* stream = nullptr;  // of its ops
   std::vector<std::unique_ptr<Op>> ops;
 };
+
+// NCCL ends no communicator before the last graph is gone that one of its ops was captured in.
+void CountIfStuck(const FakeComm& comm) {
+  const bool held = std::any_of(comm.ops.begin(), comm.ops.end(), [&comm](const auto& op) {
+    return comm.stream->held(comm.stream, op.get());
+  });
+  if (held) ++Fake().counts.stuck;
+}
 
 bool For(const FakeComm& comm) { return Fake().orders.rank < 0 || Fake().orders.rank == comm.rank; }
 
@@ -182,6 +192,7 @@ nccl::Result Queue(Op op, void* stream) {
     if (op.bytes > Group::kPartBytes) return 4;
     op.comm->polls = Fake().orders.polls_of_op;
     in_progress = op.comm->polls > 0;
+    op.comm->stream = native;
     kept = op.comm->ops.emplace_back(std::make_unique<Op>(op)).get();
   }
   native->call(native, PollOp, kept);
@@ -281,6 +292,7 @@ int ncclCommGetAsyncError(nccl::Comm* comm, int* error) {
 // The device may still ask for its ops: what it reads stays. Who named the group may be gone.
 int ncclCommAbort(nccl::Comm* comm) {
   const std::lock_guard lock(Fake().mutex);
+  CountIfStuck(*Of(comm));
   Of(comm)->aborted = true;
   Fake().names.erase(Of(comm)->name);
   shm_unlink(Of(comm)->name.c_str());
@@ -292,6 +304,7 @@ int ncclCommAbort(nccl::Comm* comm) {
 
 int ncclCommFinalize(nccl::Comm* comm) {
   const std::lock_guard lock(Fake().mutex);
+  CountIfStuck(*Of(comm));
   Of(comm)->polls = 2;
   ++Fake().counts.finalized;
   return nccl::kInProgress;

@@ -27,6 +27,7 @@ struct FakeNcclCounts {
   int finalized = 0;
   int blocking = 0;  // communicators that were not asked to be non-blocking
   int ops = 0;       // that ended, of every rank
+  int stuck = 0;     // ends that NCCL would not have come back from: a graph still held an op
 };
 
 using FakeNcclSet = void (*)(const FakeNcclOrders* orders);  // "fake_nccl_set": also clears counts

@@ -221,8 +221,10 @@ TEST_F(Nccl, CollectivesAreCapturedAndReplayed) {
       EXPECT_EQ(rank.Finish(), CommFailure::kNone);
       EXPECT_TRUE(SameBits(Sum(2, count), values)) << round;
     }
+    EXPECT_EQ(rank.runtime.DestroyGraph(graph), "");
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
+  EXPECT_EQ(Counts().stuck, 0);
 }
 
 constexpr int64_t kHours = 36'000'000'000;
@@ -253,6 +255,42 @@ TEST_F(Nccl, AHangEndsAtTheDeadlineAndFreesTheDevice) {
   const auto errors = Run(
       2, [](Rank& rank) { StepFails(rank, {CommFailure::kDeadline, CommFailure::kAborted}); });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
+  ExpectAllEnded(2);
+}
+
+// The abort would not end while a graph holds a collective: who owns the graph gives it back first.
+TEST_F(Nccl, GraphsAreGivenBackBeforeAnAbort) {
+  FakeNcclOrders orders;
+  orders.rank = 1;
+  orders.hang_at = 1;
+  Order(orders);
+  std::function<void()> give_back[2];
+  amend_ = [&give_back](nccl::CommunicatorOptions& options) {
+    options.before_abort = [&own = give_back[options.host->rank()]] { own(); };
+  };
+  const auto errors = Run(2, [&give_back](Rank& rank) {
+    float* values = rank.Put(Values(rank.ranks.rank(), 64));
+    runtime::GraphId graph{};
+    int given_back = 0;
+    give_back[rank.ranks.rank()] = [&] {
+      ++given_back;
+      EXPECT_EQ(rank.runtime.DestroyGraph(graph), "");
+    };
+    EXPECT_EQ(rank.runtime.BeginCapture(rank.stream), "");
+    EXPECT_EQ(rank.ranks.AllReduceSum({values, 64}), CommFailure::kNone);
+    EXPECT_EQ(rank.runtime.EndCapture(rank.stream, &graph), "");
+    rank.ranks.SetDeadline(300'000);
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_EQ(rank.runtime.LaunchGraph(graph, rank.stream), "");
+    }
+    const CommFailure failure = rank.Finish();
+    EXPECT_TRUE(failure == CommFailure::kDeadline || failure == CommFailure::kAborted);
+    EXPECT_EQ(given_back, 1);
+    // What is under way of a graph that is gone ends all the same.
+    EXPECT_EQ(rank.runtime.Synchronize(rank.stream), "");
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  EXPECT_EQ(Counts().stuck, 0);
   ExpectAllEnded(2);
 }
 
