@@ -68,12 +68,19 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
       WarmUp(shape);
       TellAlive(options);
     }
-    StepShape prefill = ShapeOfBucket(std::min(kWarmUpTokens, options.max_tokens), 1, rules_);
-    prefill.samples = std::min(prefill.samples, options.max_samples);
-    prefill.decode_tiles = 0;
-    prefill.prefill_tiles = 1;
-    prefill.changes = 1;  // padding changes no table, and a short context has room for few
-    WarmUp(prefill);
+    // Each width of a product's tiles is a kernel, which a device loads when it first runs.
+    for (const int tokens : {16, 32, 64, kWarmUpTokens}) {
+      if (tokens <= most && tokens < kWarmUpTokens) continue;  // a bucket has that width
+      StepShape prefill = ShapeOfBucket(std::min(tokens, options.max_tokens), 1, rules_);
+      prefill.samples = std::min(prefill.samples, options.max_samples);
+      prefill.decode_tiles = 0;
+      prefill.prefill_tiles = 1;
+      prefill.changes = 1;  // padding changes no table, and a short context has room for few
+      WarmUp(prefill);
+      TellAlive(options);
+      if (tokens >= options.max_tokens) break;
+    }
+    if (exchange_ != nullptr) WarmUpLargestSum(options.max_tokens);
     WarmUpSamples();
   }
   if (!start.graphs || !Queues()) return;
@@ -96,6 +103,21 @@ void CudaProgram::WarmUp(const StepShape& shape) {
   step_.samples = shape.samples;
   BeginTokens();
   RunSteps(0, lowered_.steps.size());
+  Finish();
+  step_ = Step{};
+}
+
+// NCCL connects its ranks anew, and takes memory for it, with the first message that is large
+// enough for another of its algorithms.
+void CudaProgram::WarmUpLargestSum(int tokens) {
+  step_ = Step{};
+  step_.shape.tokens = tokens;
+  for (const DeviceStep& step : lowered_.steps) {
+    const auto* sum = std::get_if<SumStep>(&step);
+    if (sum == nullptr || !error_.empty()) continue;
+    Do(*sum);
+    break;
+  }
   Finish();
   step_ = Step{};
 }

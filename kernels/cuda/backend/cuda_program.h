@@ -85,6 +85,7 @@ class CudaProgram final : public LoadedProgram {
     if (options.progress) options.progress(weight_bytes_, weight_bytes_);
   }
   void WarmUp(const StepShape& shape);
+  void WarmUpLargestSum(int tokens);
   void WarmUpSamples();
   void Capture(const StepShape& shape);
   // All of them, and the capture under way. Before the ranks' group ends: NCCL waits for the last

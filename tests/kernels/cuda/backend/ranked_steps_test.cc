@@ -82,9 +82,9 @@ TEST_F(CudaRankedStepsTest, EachShapeRunsFirstWithItsCollectives) {
     options.start.warm_up = warm_up;
     StepBed bed(options);
     ASSERT_TRUE(bed.Works()) << bed.program().Failure() << bed.program(1).Failure();
-    // 1, 2, 4 and 8 rows, and a prefill; then a greedy row and one that is drawn. What is captured
-    // does not run.
-    EXPECT_EQ(fake_.Counts().ops, warm_up ? kRanks * (5 * kCollectives + 1 + kRounds) : 0);
+    // 1, 2, 4 and 8 rows, and prefills of 16, 32, 64 and more; the largest sum; then a greedy row
+    // and one that is drawn. What is captured does not run.
+    EXPECT_EQ(fake_.Counts().ops, warm_up ? kRanks * (8 * kCollectives + 1 + 1 + kRounds) : 0);
   }
 }
 

@@ -181,6 +181,27 @@ TEST(CudaStepsTest, StartUpMayRunEachShapeFirst) {
   EXPECT_EQ(bed.Serve(sequences, 4, {2, 7, 3}), alone);
 }
 
+// A device loads a kernel when it first runs, and takes memory for it.
+TEST(CudaStepsTest, NoKernelRunsForTheFirstTimeOnceLoaded) {
+  for (const int max_rows : {2, 8}) {
+    BedOptions options;
+    options.start.warm_up = true;
+    options.max_rows = max_rows;
+    StepBed bed(options);
+    const auto names = [&bed] {
+      std::set<std::string> all;
+      for (const auto& [name, counters] : bed.runtime().counters()) all.insert(name);
+      return all;
+    };
+    const std::set<std::string> loaded = names();
+    for (const size_t length : {3, 12, 20, 40, 80}) {
+      bed.Serve({{std::vector<int32_t>(length, 5), 0.0f, 1}}, 3, {});
+    }
+    ASSERT_EQ(bed.program().Failure(), "");
+    EXPECT_EQ(names(), loaded) << max_rows;
+  }
+}
+
 // What a step may bring is reserved for the context and the rows that there are, which are few
 // here.
 TEST(CudaStepsTest, StartUpFitsIntoWhatShortContextsNeed) {
