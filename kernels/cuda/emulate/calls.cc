@@ -85,6 +85,14 @@ void MeetProduct(Machine& machine, Warp& warp) {
   if (machine != nullptr) machine->TouchAt(__builtin_return_address(0), at, bytes, access);
 }
 
+// Of a type whose alignment the compiler relies on, as a GPU does.
+[[gnu::always_inline]] inline void HookAligned(const void* at, size_t bytes, Access access) {
+  if (running_machine != nullptr && reinterpret_cast<uintptr_t>(at) % bytes != 0) {
+    running_machine->Misaligned(at, bytes);
+  }
+  Hook(at, bytes, access);
+}
+
 }  // namespace
 }  // namespace quire::kernels::cuda::emulate
 
@@ -182,19 +190,20 @@ void Multiply(float* d, const uint32_t* a, const uint32_t* b, Element element) {
 extern "C" {
 using quire::kernels::cuda::emulate::Access;
 using quire::kernels::cuda::emulate::Hook;
+using quire::kernels::cuda::emulate::HookAligned;
 
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_read1(void* at) { Hook(at, 1, Access::kRead); }
-void __tsan_read2(void* at) { Hook(at, 2, Access::kRead); }
-void __tsan_read4(void* at) { Hook(at, 4, Access::kRead); }
-void __tsan_read8(void* at) { Hook(at, 8, Access::kRead); }
+void __tsan_read2(void* at) { HookAligned(at, 2, Access::kRead); }
+void __tsan_read4(void* at) { HookAligned(at, 4, Access::kRead); }
+void __tsan_read8(void* at) { HookAligned(at, 8, Access::kRead); }
 void __tsan_read16(void* at) { Hook(at, 16, Access::kRead); }
 void __tsan_write1(void* at) { Hook(at, 1, Access::kWrite); }
-void __tsan_write2(void* at) { Hook(at, 2, Access::kWrite); }
-void __tsan_write4(void* at) { Hook(at, 4, Access::kWrite); }
-void __tsan_write8(void* at) { Hook(at, 8, Access::kWrite); }
+void __tsan_write2(void* at) { HookAligned(at, 2, Access::kWrite); }
+void __tsan_write4(void* at) { HookAligned(at, 4, Access::kWrite); }
+void __tsan_write8(void* at) { HookAligned(at, 8, Access::kWrite); }
 void __tsan_write16(void* at) { Hook(at, 16, Access::kWrite); }
 void __tsan_unaligned_read2(void* at) { Hook(at, 2, Access::kRead); }
 void __tsan_unaligned_read4(void* at) { Hook(at, 4, Access::kRead); }

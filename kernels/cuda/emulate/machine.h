@@ -61,6 +61,8 @@ class Machine {
   bool TouchAt(const void* site, const void* at, size_t bytes, Access access) {
     return !IsWatched(at) || TouchWatched(site, at, bytes, access);
   }
+  // A GPU refuses what a processor does: an access that is not aligned to its size.
+  void Misaligned(const void* at, size_t bytes);
   bool InShared(const void* at) const {
     return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(current_->shared) <
            shape_.shared_bytes;

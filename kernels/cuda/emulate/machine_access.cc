@@ -126,6 +126,13 @@ void Machine::TouchGlobal(Thread& thread, size_t offset, size_t bytes, Access ac
   }
 }
 
+void Machine::Misaligned(const void* at, size_t bytes) {
+  if (!IsWatched(at)) return;
+  Violation(*current_, "touches " + std::to_string(bytes) +
+                           " bytes at an address that is not a multiple of " +
+                           std::to_string(bytes));
+}
+
 bool Machine::TouchWatched(const void* site, const void* at, size_t bytes, Access access) {
   if (!Touch(*current_, at, bytes, access)) return false;
   Warp& warp = *current_->warp;

@@ -174,7 +174,7 @@ TEST(CudaEmulator, EveryPlantedBugIsFoundAndItsRightFormIsClean) {
   PlantedBed bed;
   int count = 0;
   const Planted* planted = AllPlanted(&count);
-  ASSERT_EQ(count, 12);
+  ASSERT_EQ(count, 13);
   for (int i = 0; i < count; ++i) {
     SCOPED_TRACE(planted[i].what);
     for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -200,6 +200,7 @@ TEST(CudaEmulator, RacesAreFoundAsRacesAlsoWhereTheResultIsRight) {
       {"written while it is read", "writes what another thread read"},
       {"barrier in a branch", "not all threads reach"},
       {"read behind the end", "outside any allocation"},
+      {"misaligned load", "8 bytes at an address that is not a multiple of 8"},
   };
   for (const auto& [what, kind] : kinds) {
     for (int i = 0; i < count; ++i) {

@@ -192,6 +192,15 @@ QUIRE_DEVICE void Neighbour(const PlantedParams& params) {
   params.out[t] = params.in[from];
 }
 
+// Reads two floats by one load: on x86 from any address, on a GPU from multiples of 8 alone.
+template <bool kWrong>
+QUIRE_DEVICE void Pairs(const PlantedParams& params) {
+  const int t = ThreadIndex();
+  const int from = kWrong ? t : t / 2 * 2;
+  const uint64_t pair = *reinterpret_cast<const uint64_t*>(params.in + from);
+  params.out[t] = FloatOfBits(static_cast<uint32_t>(t == from ? pair : pair >> 32));
+}
+
 #define QUIRE_PLANT(name, Body)                                                          \
   QUIRE_KERNEL(name##_right, PlantedParams, kPlantedThreads, 1) { Body<false>(params); } \
   QUIRE_KERNEL(name##_wrong, PlantedParams, kPlantedThreads, 1) { Body<true>(params); }
@@ -207,6 +216,7 @@ QUIRE_PLANT(planted_paged, Paged)
 QUIRE_PLANT(planted_tail, SumOfPages)
 QUIRE_PLANT(planted_half, HalfBarrier)
 QUIRE_PLANT(planted_neighbour, Neighbour)
+QUIRE_PLANT(planted_pairs, Pairs)
 
 // Eight rows at a distance of 128 bytes lie in one group of banks; of 144 bytes, in eight.
 template <int kStride>
@@ -328,6 +338,7 @@ const Planted kPlanted[] = {
     {"stale tail slot", QUIRE_FORMS(planted_tail), ExpectTail, 1, 1},
     {"barrier in a branch", QUIRE_FORMS(planted_half), ExpectSame, 128, 1},
     {"read behind the end", QUIRE_FORMS(planted_neighbour), ExpectSame, 128, 1},
+    {"misaligned load", QUIRE_FORMS(planted_pairs), ExpectSame, 128, 1},
 };
 
 }  // namespace
