@@ -55,6 +55,7 @@ class Bench {
     std::vector<double> hash, decide;
     std::mt19937_64 draw(3);
     uint64_t cached = 0;
+    FleetView view;
     for (int32_t round = 0; round < options_.rounds; ++round) {
       Submit submit = SubmitOf(static_cast<int64_t>(draw() % static_cast<uint64_t>(families_)));
       const Journal journal({ResumedChoice()}, 16);
@@ -65,7 +66,8 @@ class Bench {
                                                      submit.prompt_ids, std::span<const TokenId>());
       ticket.chains->For("numerics", hello_.block_size);
       const double hashed = bench::NowMicros();
-      const Placement::Placed placed = placement_.Choose(view_, request, ticket);
+      view = view_;
+      const Placement::Placed placed = placement_.Choose(view, request, ticket);
       decide.push_back(bench::NowMicros() - hashed);
       hash.push_back(hashed - begin);
       if (placed.outcome != PlaceOutcome::kPlaced) return 1;

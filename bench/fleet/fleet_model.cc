@@ -75,7 +75,8 @@ class ModelRouter {
   // Nothing when nobody has room now.
   std::optional<Sent> Place(Flight& flight) {
     const Placement::Request request{flight.submit, flight.journal, {}, {}, {}, {}, false, nullptr};
-    const Placement::Placed placed = placement_.Choose(view_, request, flight.ticket);
+    FleetView view = view_;
+    const Placement::Placed placed = placement_.Choose(view, request, flight.ticket);
     if (placed.outcome != PlaceOutcome::kPlaced) return std::nullopt;
     const size_t worker = placed.choice.worker.value();
     Link& link = links_[worker];

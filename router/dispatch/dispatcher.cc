@@ -160,8 +160,9 @@ Placement::Placed Dispatcher::ChooseFor(LiveDispatch& live, const std::vector<Wo
   const bool begun = live.journal.TotalOutputs() > 0;
   std::vector<WorkerIndex> excluded = live.excluded;
   excluded.insert(excluded.end(), spared.begin(), spared.end());
+  fleet_.View(live.pool(), Now(), view_);
   return placement_.Choose(
-      ViewOf(live.pool()),
+      view_,
       {live.request.submit, live.journal, excluded, live.Features(), live.request.session,
        begun ? std::string_view(live.OutputsFrom()) : std::string_view(),
        options_.carry_on_mode == CarryOnMode::kExact,
@@ -230,6 +231,7 @@ void Dispatcher::Send(LiveDispatch& live, const RouteChoice& choice) {
   }
   const uint64_t room = submit.initial_window;
   LinkOf(worker).SendSubmit(std::move(submit), live.ticket.uncached_tokens);
+  NoteUnseen(worker);
   if (!live.Windowed()) return;
   // Choices that have more room than the least of them get it by a Grant.
   for (uint32_t choice = 0; choice < live.windows.size(); ++choice) {
@@ -336,6 +338,13 @@ bool Dispatcher::TryPool(const std::string& pool) {
 void Dispatcher::CheckInvariants() const {
   fleet_.CheckInvariants();
   placement_.index().CheckInvariants();
+  for (size_t i = 0; i < at_.size(); ++i) {
+    if (at_[i].link == nullptr) continue;
+    const WorkerView& shown = fleet_.view(WorkerIndex(static_cast<uint32_t>(i)));
+    QUIRE_CHECK_MSG(shown.unseen_submits == at_[i].link->UnseenSubmits() &&
+                        shown.unseen_tokens == at_[i].link->UnseenTokens(),
+                    "what is on its way to a worker is known");
+  }
   size_t running = 0;
   std::vector<uint64_t> recompute(at_.size(), 0);
   for (const auto& [number, live] : live_) {

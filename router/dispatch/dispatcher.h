@@ -148,8 +148,8 @@ class Dispatcher final : private LinkListener {
   LiveDispatch* Find(RequestNumber request);
   Link& LinkOf(WorkerIndex worker);
   Micros Now() const { return executor_.clock().Now(); }
-  FleetView ViewOf(const std::string& model_id) const;
-  void AddUnseen(WorkerView& worker) const;
+  // After each word to or from a worker that changes what is on its way to it.
+  void NoteUnseen(WorkerIndex worker);
   void AskForSnapshots();
 
   const DispatchOptions options_;
@@ -163,6 +163,7 @@ class Dispatcher final : private LinkListener {
   CarryOnPacer pacer_;
   DeathLedger ledger_;
   WaitingLine line_;
+  FleetView view_;  // of the decision at hand; its memory is used again
   struct AtWorker {
     std::unique_ptr<Link> link;       // nullptr: it is gone
     std::set<RequestNumber> running;  // whose attempts it has

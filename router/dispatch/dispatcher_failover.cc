@@ -46,6 +46,7 @@ void Dispatcher::OnLinkUp(WorkerIndex worker, const WorkerHello& hello) {
 
 void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) {
   AtWorker& at = at_[worker.value()];
+  NoteUnseen(worker);
   const bool attached = fleet_.worker(worker).attached;
   const bool draining = attached && fleet_.worker(worker).draining;
   if (at.move_timer != 0) executor_.Cancel(at.move_timer);
@@ -276,6 +277,7 @@ void Dispatcher::Abandon(LiveDispatch& live, bool tell_worker, AttemptEnd end) {
   if (tell_worker && LinkOf(live.worker).up()) {
     if (!QUIRE_BUG(cancel_not_sent)) {
       LinkOf(live.worker).SendCancel({{number, live.attempt}, false, 0});
+      NoteUnseen(live.worker);
     }
   }
   live.report.end = end;

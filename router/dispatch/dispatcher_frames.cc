@@ -13,6 +13,7 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
   const WorkerPhase before = fleet_.worker(worker).phase;
   const Micros now = Now();
   fleet_.Stepped(worker, step, now);
+  NoteUnseen(worker);
   placement_.index().Stepped(worker, step, now);
   for (const Admitted& admitted : step.admitted) HandleAdmitted(worker, admitted);
   for (const PromptLogprobs& part : step.prompt_logprobs) HandlePrompt(worker, part);

@@ -43,7 +43,7 @@ void PreferWarm(std::vector<WorkerView>& workers) {
 
 }  // namespace
 
-Placement::Placed Placement::Choose(const FleetView& view, const Request& request,
+Placement::Placed Placement::Choose(FleetView& view, const Request& request,
                                     PlacementTicket& ticket) {
   const Submit& submit = request.submit;
   RouteQuery query;
@@ -51,7 +51,8 @@ Placement::Placed Placement::Choose(const FleetView& view, const Request& reques
   query.required_features = request.required_features;
   query.need = {{}, submit.prompt_ids.size() + request.journal.TotalOutputs(), 0};
   query.max_prefill_ahead = max_prefill_ahead_;
-  std::vector<WorkerView> candidates = Fitting(view, query);
+  std::vector<WorkerView>& candidates = view.workers;
+  KeepFitting(query, candidates);
   KeepNumerics(request, candidates);
   if (candidates.empty()) return {PlaceOutcome::kNobody, {}, false};
   // A request that waits asks again with every step: who cannot take it is not looked up.

@@ -68,8 +68,8 @@ class Placement {
     RouteChoice choice;  // with kPlaced
     bool paced = false;  // with kBusy: there would be room but for recompute in flight
   };
-  // Fills in the ticket for the attempt.
-  Placed Choose(const FleetView& view, const Request& request, PlacementTicket& ticket);
+  // Fills in the ticket for the attempt; leaves those in the view that it was chosen from.
+  Placed Choose(FleetView& view, const Request& request, PlacementTicket& ticket);
   // The worker's answer to an attempt that was placed with this ticket.
   void OnAdmitted(WorkerIndex worker, const Admitted& admitted, PlacementTicket& ticket);
 

@@ -64,6 +64,7 @@ void CacheIndex::Greeted(WorkerIndex worker, const WorkerHello& hello, Micros no
   if (!Follows(hello)) return;
   Follower& follower = Get(worker);
   follower.state = CacheState::kCold;
+  wanted_ = true;
   follower.numerics_id = hello.numerics_id;
   follower.block_size = hello.block_size;
   follower.kinds.clear();
@@ -112,6 +113,7 @@ void CacheIndex::MakeStale(WorkerIndex worker, Follower& follower, Micros now) {
   const bool lasted = follower.state == CacheState::kExact && now - follower.exact_at > kLastRetry;
   if (lasted) follower.retry = kFirstRetry;
   follower.state = CacheState::kStale;
+  wanted_ = true;
   follower.sequence_known = false;
   follower.event_seq = 0;
   // Between half and all of it, so that routers that lost the same worker do not ask in step.
@@ -129,11 +131,14 @@ void CacheIndex::MakeOverLimit(WorkerIndex worker, Follower& follower) {
 }
 
 std::optional<CacheIndex::Ask> CacheIndex::NextAsk(Micros now) {
+  if (!wanted_) return std::nullopt;
+  wanted_ = false;
   uint32_t asking = 0;
   for (Follower& follower : followers_) asking += follower.state == CacheState::kSyncing;
   for (size_t i = 0; i < followers_.size(); ++i) {
     Follower& follower = followers_[i];
     const bool wants = follower.state == CacheState::kCold || follower.state == CacheState::kStale;
+    wanted_ = wanted_ || wants;
     if (!wants || now < follower.ask_at) continue;
     if (asking >= max_snapshots_) {
       counters_.snapshots_delayed += follower.delayed ? 0 : 1;
@@ -249,6 +254,7 @@ void CacheIndex::Score(std::span<WorkerView> workers, PromptChains& chains) cons
       groups.push_back(
           {&chains.For(follower.numerics_id, follower.block_size), &shard, &follower, {}});
       group = groups.end() - 1;
+      group->members.reserve(workers.size());
     }
     group->members.push_back(i);
   }
@@ -336,6 +342,8 @@ void CacheIndex::CheckInvariants() const {
   uint32_t syncing = 0;
   for (const Follower& follower : followers_) {
     syncing += follower.state == CacheState::kSyncing;
+    const bool wants = follower.state == CacheState::kCold || follower.state == CacheState::kStale;
+    QUIRE_CHECK_MSG(wanted_ || !wants, "who wants a snapshot is looked for");
     QUIRE_CHECK(follower.recent.size() <= kRecentEvents);
     QUIRE_CHECK(follower.sequence_known || follower.event_seq == 0);
     QUIRE_CHECK((follower.shape == 0) == follower.kinds.empty());

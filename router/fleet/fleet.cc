@@ -1,6 +1,7 @@
 #include "router/fleet/fleet.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "common/check.h"
 #include "common/planted_bug.h"
@@ -52,6 +53,8 @@ absl::StatusOr<WorkerIndex> Fleet::AddWorker(const std::string& target) {
     *free = WorkerRecord();
     free->index = index;
     free->target = target;
+    listed_.clear();
+    Show(*free);
     return index;
   }
   if (workers_.size() >= limits_.max_workers) {
@@ -61,6 +64,9 @@ absl::StatusOr<WorkerIndex> Fleet::AddWorker(const std::string& target) {
   WorkerRecord& worker = workers_.emplace_back();
   worker.index = WorkerIndex(static_cast<uint32_t>(workers_.size() - 1));
   worker.target = target;
+  listed_.clear();
+  views_.emplace_back();
+  for (const WorkerRecord& each : workers_) Show(each);  // their strings may have moved
   return worker.index;
 }
 
@@ -71,10 +77,11 @@ void Fleet::RemoveWorker(WorkerIndex index) {
   const bool known = std::any_of(pools_.begin(), pools_.end(),
                                  [&](const Pool& pool) { return pool.model_id == model_id; });
   if (known) remembered_[model_id] = worker;  // bounded by the pools
-  offered_.clear();
+  listed_.clear();
   worker = WorkerRecord();
   worker.index = index;
   worker.phase = WorkerPhase::kGone;
+  Show(worker);
 }
 
 absl::Status Fleet::AddPools(const WorkerHello& hello, int64_t now_unix_seconds) {
@@ -103,7 +110,7 @@ bool Fleet::ForgetPool() {
   });
   if (forgotten == pools_.end()) return false;
   remembered_.erase(forgotten->model_id);
-  offered_.clear();
+  listed_.clear();
   pools_.erase(forgotten);
   for (size_t i = 0; i < pools_.size(); ++i) {
     pools_[i].index = PoolIndex(static_cast<uint32_t>(i));
@@ -168,7 +175,7 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
   worker.given_up = false;
   worker.state = WorkerState::kStarting;
   worker.hello = hello;
-  offered_.clear();
+  listed_.clear();
   worker.load = {};
   worker.refusal.clear();
   worker.last_error.clear();
@@ -205,7 +212,9 @@ void Fleet::Draining(WorkerIndex index) {
 }
 
 DeathNews Fleet::Greeted(WorkerIndex index, Epoch epoch, Micros now) {
-  return Get(index).health.Greeted(epoch, now);
+  const DeathNews news = Get(index).health.Greeted(epoch, now);
+  Felt(Get(index));
+  return news;
 }
 
 void Fleet::LinkLost(WorkerIndex index, bool for_silence, Micros now) {
@@ -222,7 +231,9 @@ DeathNews Fleet::Refused(WorkerIndex index, Micros now) {
 
 DeathNews Fleet::StepSeen(WorkerIndex index, Micros now) {
   WorkerRecord& worker = Get(index);
-  return worker.health.StepSeen(worker.stuck, now);
+  const DeathNews news = worker.health.StepSeen(worker.stuck, now);
+  if (news != DeathNews::kNothing) Felt(worker);
+  return news;
 }
 
 void Fleet::CheckGivenUp(const std::string& model_id) const {
@@ -261,6 +272,10 @@ void Fleet::Stepped(WorkerIndex index, const StepFrame& step, Micros now) {
   WorkerRecord& worker = Get(index);
   QUIRE_CHECK_MSG(worker.attached, "steps come on an Attach");
   if (step.load.steps_total != worker.load.steps_total) worker.last_progress_at = now;
+  const auto standing = [&worker] {
+    return std::tuple(worker.state, worker.stuck, worker.silent, worker.draining);
+  };
+  const auto before = standing();
   worker.load = step.load;
   worker.state = step.state;
   worker.routers_attached = std::max<uint32_t>(1, step.routers_attached);
@@ -271,7 +286,10 @@ void Fleet::Stepped(WorkerIndex index, const StepFrame& step, Micros now) {
     worker.draining = true;
     worker.health.Draining();
   }
-  Settle(worker);
+  if (standing() != before) return Settle(worker);
+  WorkerView& view = views_[index.value()];
+  view.load = worker.load;
+  view.routers_attached = worker.routers_attached;
 }
 
 void Fleet::TextReady(const std::string& model_id) {
@@ -287,7 +305,8 @@ void Fleet::TextRefused(const std::string& model_id, const std::string& reason) 
 void Fleet::Settle(WorkerRecord& worker) {
   const WorkerPhase before = worker.phase;
   worker.phase = PhaseOf(worker);
-  if (worker.phase != before) offered_.clear();
+  if (worker.phase != before) listed_.clear();
+  Show(worker);
 }
 
 WorkerPhase Fleet::PhaseOf(WorkerRecord& worker) {
@@ -304,28 +323,21 @@ WorkerPhase Fleet::PhaseOf(WorkerRecord& worker) {
 
 void Fleet::AttemptStarted(WorkerIndex index) {
   WorkerRecord& worker = Get(index);
-  ++worker.live_attempts;
-  ++worker.unadmitted_submits;
+  views_[index.value()].live_attempts = ++worker.live_attempts;
+  views_[index.value()].unadmitted_submits = ++worker.unadmitted_submits;
 }
 
 void Fleet::AttemptAnswered(WorkerIndex index) {
   WorkerRecord& worker = Get(index);
   QUIRE_CHECK(worker.unadmitted_submits > 0);
-  --worker.unadmitted_submits;
+  views_[index.value()].unadmitted_submits = --worker.unadmitted_submits;
 }
 
 void Fleet::AttemptEnded(WorkerIndex index, bool was_answered) {
   WorkerRecord& worker = Get(index);
   QUIRE_CHECK(worker.live_attempts > 0);
-  --worker.live_attempts;
+  views_[index.value()].live_attempts = --worker.live_attempts;
   if (!was_answered) AttemptAnswered(index);
-}
-
-uint32_t Fleet::ReadyCount(const std::string& model_id) const {
-  return static_cast<uint32_t>(
-      std::count_if(workers_.begin(), workers_.end(), [&](const WorkerRecord& worker) {
-        return worker.phase == WorkerPhase::kReady && worker.hello.model_id == model_id;
-      }));
 }
 
 uint32_t Fleet::RoutersAttached() const {
@@ -334,118 +346,6 @@ uint32_t Fleet::RoutersAttached() const {
     if (worker.attached) most = std::max(most, worker.routers_attached);
   }
   return most;
-}
-
-std::vector<PoolCapacity> Fleet::PoolsOf(std::string_view name) const {
-  std::vector<PoolCapacity> of_name;
-  for (const Pool& pool : pools_) {
-    if (pool.name != name) continue;
-    PoolCapacity& capacity = of_name.emplace_back();
-    capacity.pool = &pool;
-    for (const WorkerRecord& worker : workers_) {
-      if (worker.hello.model_id != pool.model_id) continue;
-      if (worker.phase == WorkerPhase::kReady) {
-        capacity.ready_rows += std::max<uint32_t>(1, worker.hello.limits.max_num_seqs);
-      }
-      const bool usable = worker.attached && worker.phase != WorkerPhase::kRefused;
-      capacity.attached = capacity.attached || usable;
-    }
-  }
-  return of_name;
-}
-
-const WorkerRecord* Fleet::Representative(const std::string& model_id) const {
-  const WorkerRecord* any = nullptr;
-  for (const WorkerRecord& worker : workers_) {
-    if (worker.hello.model_id != model_id) continue;
-    if (worker.phase == WorkerPhase::kReady) return &worker;
-    if (any == nullptr) any = &worker;
-  }
-  if (any != nullptr) return any;
-  const auto remembered = remembered_.find(model_id);
-  return remembered == remembered_.end() ? nullptr : &remembered->second;
-}
-
-const std::vector<std::string>& Fleet::FeaturesOf(const std::string& model_id) const {
-  const auto known = offered_.find(model_id);
-  if (known != offered_.end()) return known->second;
-  if (offered_.size() >= limits_.max_pools) offered_.clear();
-  return offered_.emplace(model_id, Offered(model_id)).first->second;
-}
-
-std::vector<std::string> Fleet::Offered(const std::string& model_id) const {
-  std::vector<std::string> offered;
-  const std::vector<std::string>* seen = nullptr;  // most workers of a model offer the same
-  for (const WorkerRecord& worker : workers_) {
-    if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
-    if (seen != nullptr && *seen == worker.hello.features) continue;
-    seen = &worker.hello.features;
-    for (const std::string& feature : worker.hello.features) {
-      const bool listed = std::find(offered.begin(), offered.end(), feature) != offered.end();
-      if (!listed) offered.push_back(feature);
-    }
-  }
-  if (!offered.empty()) return offered;
-  const WorkerRecord* like = Representative(model_id);
-  return like == nullptr ? offered : like->hello.features;
-}
-
-// Those with most deaths first: when half of the ready ones are left out already, the others serve,
-// since a worker that may die is better than none.
-std::vector<WorkerIndex> Fleet::Ejected(const std::string& model_id, Micros now) const {
-  std::vector<const WorkerRecord*> ejected;
-  size_t ready = 0;
-  for (const WorkerRecord& worker : workers_) {
-    if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
-    ++ready;
-    if (worker.health.Ejected(now)) ejected.push_back(&worker);
-  }
-  std::stable_sort(ejected.begin(), ejected.end(),
-                   [](const WorkerRecord* left, const WorkerRecord* right) {
-                     return left->health.deaths() > right->health.deaths();
-                   });
-  ejected.resize(std::min(ejected.size(), ready / 2));
-  std::vector<WorkerIndex> indices;
-  for (const WorkerRecord* worker : ejected) indices.push_back(worker->index);
-  return indices;
-}
-
-uint32_t Fleet::EjectedCount(const std::string& model_id, Micros now) const {
-  return static_cast<uint32_t>(Ejected(model_id, now).size());
-}
-
-FleetView Fleet::View(const std::string& model_id, Micros now) const {
-  FleetView view;
-  view.workers.reserve(workers_.size());
-  Look(model_id, now, [&view](const WorkerView& worker) {
-    view.workers.push_back(worker);
-    return true;
-  });
-  return view;
-}
-
-void Fleet::Look(const std::string& model_id, Micros now,
-                 const std::function<bool(WorkerView&)>& see) const {
-  const std::vector<WorkerIndex> ejected = Ejected(model_id, now);
-  for (const WorkerRecord& worker : workers_) {
-    if (worker.phase != WorkerPhase::kReady || worker.hello.model_id != model_id) continue;
-    if (std::find(ejected.begin(), ejected.end(), worker.index) != ejected.end()) continue;
-    WorkerView one;
-    one.worker = worker.index;
-    one.worker_id = worker.hello.worker_id;
-    one.features = worker.hello.features;
-    one.load = worker.load;
-    one.live_attempts = worker.live_attempts;
-    one.unadmitted_submits = worker.unadmitted_submits;
-    one.max_waiting_requests = worker.hello.limits.max_waiting_requests;
-    one.routers_attached = worker.routers_attached;
-    one.max_num_seqs = worker.hello.limits.max_num_seqs;
-    one.block_size = worker.hello.block_size;
-    one.capacity_blocks = worker.hello.capacity_blocks;
-    one.numerics_id = worker.hello.numerics_id;
-    one.slow_start_cap = worker.health.SlowStartCap(now, worker.hello.limits.max_num_seqs);
-    if (!see(one)) return;
-  }
 }
 
 void Fleet::CheckInvariants() const {
@@ -461,9 +361,7 @@ void Fleet::CheckInvariants() const {
                 !worker.attached);
   }
   for (size_t i = 0; i < pools_.size(); ++i) QUIRE_CHECK(pools_[i].index.value() == i);
-  for (const auto& [model_id, features] : offered_) {
-    QUIRE_CHECK_MSG(features == Offered(model_id), "what is remembered of a model is so");
-  }
+  CheckViews();
 }
 
 }  // namespace quire

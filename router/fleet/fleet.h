@@ -14,20 +14,20 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/runtime/runtime.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "router/core/limits.h"
 #include "router/fleet/pools.h"
 #include "router/fleet/worker_health.h"
+#include "router/fleet/worker_view.h"
 
 namespace quire {
 
@@ -72,30 +72,6 @@ struct WorkerRecord {
 // link at the first one was lost: each dial would end the other's Attach.
 inline constexpr Micros kSameProcessPause = 10 * kMicrosPerSecond;
 
-// One worker as a routing policy sees it.
-struct WorkerView {
-  WorkerIndex worker;
-  // These two live as long as the fleet is not changed.
-  std::string_view worker_id;
-  std::span<const std::string> features;
-  Load load;
-  uint32_t live_attempts = 0;
-  uint32_t unadmitted_submits = 0;
-  uint32_t max_waiting_requests = 0;
-  uint32_t routers_attached = 1;
-  uint32_t cached_tokens = 0;   // of the prompt at hand; 0 unless the worker's index is exact
-  uint64_t unseen_submits = 0;  // sent by this router; `load` does not know of them yet
-  uint64_t unseen_tokens = 0;   // prefill work in these
-  uint32_t max_num_seqs = 0;    // these three: 0 where the worker does not tell
-  uint32_t block_size = 0;
-  uint64_t capacity_blocks = 0;
-  std::string_view numerics_id = {};
-  std::optional<uint32_t> slow_start_cap = {};  // attempts at once for now, after a return
-};
-struct FleetView {
-  std::vector<WorkerView> workers;  // ready and trusted ones of one model, in index order
-};
-
 class Fleet {
  public:
   explicit Fleet(const RouterLimits& limits) : limits_(limits) {}
@@ -139,9 +115,13 @@ class Fleet {
   void AttemptStarted(WorkerIndex worker);
   void AttemptAnswered(WorkerIndex worker);  // admitted or refused
   void AttemptEnded(WorkerIndex worker, bool was_answered);
+  // Submits on their way to the worker, and their prefill work.
+  void SetUnseen(WorkerIndex worker, uint64_t submits, uint64_t tokens);
 
   const WorkerRecord& worker(WorkerIndex index) const;
   const std::vector<WorkerRecord>& workers() const { return workers_; }
+  // As others are shown it, but for what time alone changes.
+  const WorkerView& view(WorkerIndex index) const { return views_.at(index.value()); }
   const std::vector<Pool>& pools() const { return pools_; }
 
   // The pools of this name, in the order in which they were seen. None: nobody ever served it.
@@ -156,9 +136,10 @@ class Fleet {
   // representative does. In a rolling update workers of two versions may differ in it.
   const std::vector<std::string>& FeaturesOf(const std::string& model_id) const;
   FleetView View(const std::string& model_id, Micros now) const;
+  void View(const std::string& model_id, Micros now, FleetView& view) const;
   // Shows the workers of such a view one by one, until `see` says that it has seen enough.
   void Look(const std::string& model_id, Micros now,
-            const std::function<bool(WorkerView&)>& see) const;
+            absl::FunctionRef<bool(const WorkerView&)> see) const;
   // Left out for their deaths now.
   uint32_t EjectedCount(const std::string& model_id, Micros now) const;
 
@@ -177,8 +158,14 @@ class Fleet {
   void Settle(WorkerRecord& worker);  // recomputes the phase
   WorkerPhase PhaseOf(WorkerRecord& worker);
   void CheckGivenUp(const std::string& model_id) const;
-  std::vector<WorkerIndex> Ejected(const std::string& model_id, Micros now) const;
-  std::vector<std::string> Offered(const std::string& model_id) const;
+  std::vector<WorkerIndex> Ejected(const ModelWorkers& model, Micros now) const;
+  const WorkerRecord* LikeOf(const std::string& model_id, const ModelWorkers& model) const;
+  const ModelWorkers& WorkersOf(const std::string& model_id) const;
+  ModelWorkers Listed(const std::string& model_id) const;
+  std::vector<std::string> Offered(const std::string& model_id, const ModelWorkers& model) const;
+  void Show(const WorkerRecord& worker);  // as it is now, in views_
+  void Felt(const WorkerRecord& worker);  // its health changed
+  void CheckViews() const;
   absl::Status AddPools(const WorkerHello& hello, int64_t now_unix_seconds);
   bool ForgetPool();
   void ForgetTexts();
@@ -189,8 +176,11 @@ class Fleet {
   std::vector<Pool> pools_;
   std::map<std::string, WorkerRecord> remembered_;  // by model_id: the last one that went
   std::map<std::string, Text> texts_;               // by model_id
-  // By model_id: answers of FeaturesOf, which every request asks for, until a worker changes.
-  mutable std::map<std::string, std::vector<std::string>> offered_;
+  // By index, side by side since each decision reads them all; without what time alone changes.
+  std::vector<WorkerView> views_;
+  Micros calm_from_ = 0;  // from then on nobody is ejected nor starts slowly
+  // By model_id: what every request asks for, until a worker changes.
+  mutable std::map<std::string, ModelWorkers> listed_;
 };
 
 }  // namespace quire

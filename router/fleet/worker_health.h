@@ -9,6 +9,7 @@
 //  4. The first death leaves nobody out: a worker that was restarted serves at once.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -48,6 +49,10 @@ class WorkerHealth {
   // It is to be left out for now. Whether the pool can do without it is the fleet's to say.
   bool Ejected(Micros now) const { return now < ejected_until_; }
   Micros ejected_until() const { return ejected_until_; }
+  // From then on it is not ejected and does not start slowly.
+  Micros calm_from() const {
+    return std::max(ejected_until_, returned_at_ ? *returned_at_ + options_.slow_start : 0);
+  }
   // Deaths in a row, each too soon after the one before.
   uint32_t deaths() const { return deaths_; }
   // Attempts at once while it starts slowly, of the `rows` that it has; none is no bound.

@@ -64,18 +64,18 @@ uint64_t RendezvousWeight(uint64_t key, std::string_view worker_id) {
   return XXH3_64bits_withSeed(worker_id.data(), worker_id.size(), key);
 }
 
-std::vector<WorkerView> Fitting(const FleetView& view, const RouteQuery& query) {
-  std::vector<WorkerView> fitting;
-  fitting.reserve(view.workers.size());
-  for (const WorkerView& worker : view.workers) {
-    QUIRE_CHECK_MSG(fitting.empty() || fitting.back().worker < worker.worker,
-                    "a fleet view is in index order");
-    if (!Offers(worker, query.required_features)) continue;
-    const bool excluded = std::find(query.excluded.begin(), query.excluded.end(), worker.worker) !=
-                          query.excluded.end();
-    if (!excluded) fitting.push_back(worker);
-  }
-  return fitting;
+void KeepFitting(const RouteQuery& query, std::vector<WorkerView>& workers) {
+  QUIRE_CHECK_MSG(std::is_sorted(workers.begin(), workers.end(),
+                                 [](const WorkerView& a, const WorkerView& b) {
+                                   return a.worker < b.worker;
+                                 }),
+                  "a fleet view is in index order");
+  if (query.excluded.empty() && query.required_features.empty()) return;
+  std::erase_if(workers, [&](const WorkerView& worker) {
+    return !Offers(worker, query.required_features) ||
+           std::find(query.excluded.begin(), query.excluded.end(), worker.worker) !=
+               query.excluded.end();
+  });
 }
 
 void KeepThoseWithRoom(const RouteQuery& query, std::vector<WorkerView>& workers) {
@@ -89,7 +89,8 @@ void KeepThoseWithRoom(const RouteQuery& query, std::vector<WorkerView>& workers
 }
 
 std::vector<WorkerView> Candidates(const FleetView& view, const RouteQuery& query) {
-  std::vector<WorkerView> candidates = Fitting(view, query);
+  std::vector<WorkerView> candidates = view.workers;
+  KeepFitting(query, candidates);
   KeepThoseWithRoom(query, candidates);
   return candidates;
 }

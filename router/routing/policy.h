@@ -65,8 +65,8 @@ uint32_t SubmitCredit(const WorkerView& worker);
 
 bool Offers(const WorkerView& worker, const std::vector<std::string>& required_features);
 
-// The workers of the view that serve such a request and have not failed it, in index order.
-std::vector<WorkerView> Fitting(const FleetView& view, const RouteQuery& query);
+// Drops those that do not serve such a request or have failed it.
+void KeepFitting(const RouteQuery& query, std::vector<WorkerView>& workers);
 // Drops those without credit, and, if others are left, those without room.
 void KeepThoseWithRoom(const RouteQuery& query, std::vector<WorkerView>& workers);
 // The fitting workers of the view that can take the request now.

@@ -282,6 +282,51 @@ TEST_F(FleetTest, AViewHoldsReadyWorkersInOrderWithWhatThisRouterSent) {
   fleet_.CheckInvariants();
 }
 
+TEST_F(FleetTest, AViewFollowsEveryWordOfAWorkerAndWhatIsOnItsWayToIt) {
+  const WorkerIndex first = Add("a:1");
+  WorkerHello hello = Hello();
+  hello.limits.max_num_seqs = 4;
+  hello.features = {"x"};
+  ASSERT_TRUE(fleet_.Attached(first, hello, 5).ok());
+  fleet_.TextReady("m");
+  fleet_.Stepped(first, Step(), 1);
+  ASSERT_EQ(fleet_.View("m", 1).workers.size(), 1u);
+  EXPECT_EQ(fleet_.PoolsOf("n")[0].ready_rows, 4u);
+  StepFrame step = Step();
+  step.load.running_rows = 3;
+  step.routers_attached = 2;
+  fleet_.Stepped(first, step, 2);
+  fleet_.SetUnseen(first, 2, 50);
+  // A place for another one moves the records; its Hello, the lists.
+  const WorkerIndex second = Add("b:1");
+  hello.worker_id = "another worker, whose name is long";
+  hello.features = {"y"};
+  ASSERT_TRUE(fleet_.Attached(second, hello, 5).ok());
+  fleet_.Stepped(second, Step(), 2);
+  const FleetView both = fleet_.View("m", 2);
+  fleet_.CheckInvariants();
+  ASSERT_EQ(both.workers.size(), 2u);
+  EXPECT_EQ(both.workers[0].load.running_rows, 3u);
+  EXPECT_EQ(both.workers[0].routers_attached, 2u);
+  EXPECT_EQ(both.workers[0].unseen_submits, 2u);
+  EXPECT_EQ(both.workers[0].unseen_tokens, 50u);
+  EXPECT_EQ(both.workers[0].worker_id, "w");
+  EXPECT_EQ(both.workers[1].worker_id, hello.worker_id);
+  EXPECT_EQ(fleet_.PoolsOf("n")[0].ready_rows, 8u);
+  EXPECT_EQ(fleet_.FeaturesOf("m"), (std::vector<std::string>{"x", "y"}));
+  fleet_.Draining(first);
+  fleet_.Detached(first, "gone", 3);
+  fleet_.CheckInvariants();
+  EXPECT_EQ(fleet_.view(first).unseen_submits, 0u) << "its link has ended";
+  ASSERT_EQ(fleet_.View("m", 3).workers.size(), 1u);
+  EXPECT_EQ(fleet_.Representative("m")->index, second);
+  fleet_.Stepped(second, Step(WorkerState::kStuck), 4);
+  EXPECT_TRUE(fleet_.View("m", 4).workers.empty());
+  fleet_.Stepped(second, Step(), 5);
+  EXPECT_EQ(fleet_.View("m", 5).workers.size(), 1u);
+  fleet_.CheckInvariants();
+}
+
 class TextBundlesTest : public ::testing::Test {
  protected:
   void Fetch(const std::string& sha) {

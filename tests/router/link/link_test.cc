@@ -364,10 +364,12 @@ TEST_F(GatedLinkTest, WhatConcernsAWaitingSubmitStaysBehindIt) {
   link_->SendSubmit(MakeSubmit(1, 3 * kMaxPromptIdsPerFrame), 0);
   link_->SendSubmit(MakeSubmit(2), 0);
   link_->SendSubmit(MakeSubmit(3), 0);
+  EXPECT_EQ(link_->UnseenSubmits(), 3u);
   link_->SendCancel({{RequestNumber(2), Attempt(1)}, false, 0});  // never heard of
   link_->SendCancel({{RequestNumber(1), Attempt(1)}, false, 0});  // half heard of
   link_->SendGrant({{RequestNumber(3), Attempt(1)}, 0, 10});
   EXPECT_EQ(gate_.written.size(), 1u);
+  EXPECT_EQ(link_->UnseenSubmits(), 2u) << "the worker will never hear of the other one";
   gate_.open = true;
   gate_.receiver->OnWritable();
   ASSERT_EQ(gate_.written.size(), 6u);
@@ -376,6 +378,7 @@ TEST_F(GatedLinkTest, WhatConcernsAWaitingSubmitStaysBehindIt) {
   EXPECT_EQ(gate_.written[4].submit().submit_number(), 2u) << "without a hole";
   EXPECT_EQ(gate_.written[5].grant().request_number(), 3u);
   EXPECT_EQ(link_->WaitingSubmits(), 0u);
+  EXPECT_EQ(link_->UnseenSubmits(), 2u) << "written, and still not told of";
 }
 
 }  // namespace

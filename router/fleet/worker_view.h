@@ -1,0 +1,52 @@
+// Workers as requests meet them: one as a routing policy sees it, and those of one model.
+//
+// Plain values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/wire.h"
+
+namespace quire {
+
+// One worker as a routing policy sees it.
+struct WorkerView {
+  WorkerIndex worker;
+  // These two live as long as the fleet is not changed.
+  std::string_view worker_id;
+  std::span<const std::string> features;
+  Load load;
+  uint32_t live_attempts = 0;
+  uint32_t unadmitted_submits = 0;
+  uint32_t max_waiting_requests = 0;
+  uint32_t routers_attached = 1;
+  uint32_t cached_tokens = 0;   // of the prompt at hand; 0 unless the worker's index is exact
+  uint64_t unseen_submits = 0;  // sent by this router; `load` does not know of them yet
+  uint64_t unseen_tokens = 0;   // prefill work in these
+  uint32_t max_num_seqs = 0;    // these three: 0 where the worker does not tell
+  uint32_t block_size = 0;
+  uint64_t capacity_blocks = 0;
+  std::string_view numerics_id = {};
+  std::optional<uint32_t> slow_start_cap = {};  // attempts at once for now, after a return
+};
+struct FleetView {
+  std::vector<WorkerView> workers;  // ready and trusted ones of one model, in index order
+};
+
+// The workers of one model, as long as none of them changes but in its load.
+struct ModelWorkers {
+  std::vector<WorkerIndex> ready;  // in index order
+  uint64_t ready_rows = 0;
+  bool attached = false;             // some worker is, and is not refused
+  std::optional<WorkerIndex> first;  // a ready one if there is one
+  std::vector<std::string> features;  // what one of the ready ones at least offers
+  bool operator==(const ModelWorkers&) const = default;
+};
+
+}  // namespace quire
