@@ -8,6 +8,8 @@
 namespace quire::json {
 namespace {
 
+constexpr size_t kWorkingBytes = 4096;
+
 const char* KindName(const Value& value) {
   switch (value.kind()) {
     case boost::json::kind::null:
@@ -143,7 +145,8 @@ absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits) {
   }
   boost::json::parse_options options;
   options.max_depth = limits.max_depth;
-  boost::json::stream_parser parser({}, options);
+  unsigned char working[kWorkingBytes];  // what a usual request needs; more comes from the heap
+  boost::json::stream_parser parser({}, options, working, sizeof(working));
   boost::json::error_code error;
   const size_t used = parser.write_some(text.data(), text.size(), error);
   if (error) {
