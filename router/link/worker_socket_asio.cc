@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
@@ -95,6 +96,10 @@ void WorkerSocket::Tried(const Error& error) {
     late_ = false;
     return TryNext();
   }
+  if (const Error renewed = ForgetConnecting(); renewed) {
+    why_ = absl::UnavailableError(AbslView(renewed.message()));
+    return TryNext();
+  }
   if (tls_ == nullptr) {
     connected_ = true;
     return events_->OnConnected();
@@ -102,6 +107,22 @@ void WorkerSocket::Tried(const Error& error) {
   SSL_set_fd(tls_.get(), socket_.native_handle());
   SetDeadline(kWorkerHandshakeTimeout);
   Handshake();
+}
+
+// Who connects asks the system for room to write, and asio would go on asking: with each wait for
+// bytes it would be told that there is room.
+WorkerSocket::Error WorkerSocket::ForgetConnecting() {
+  const tcp protocol = endpoints_[next_ - 1].protocol();
+  Error error;
+  const int descriptor = socket_.release(error);
+  if (error) return error;
+  socket_.assign(protocol, descriptor, error);
+  if (error) {
+    ::close(descriptor);
+    return error;
+  }
+  socket_.non_blocking(true, error);
+  return error;
 }
 
 void WorkerSocket::Handshake() {

@@ -66,6 +66,7 @@ class WorkerSocket final : public std::enable_shared_from_this<WorkerSocket> {
   void Found(const absl::StatusOr<std::vector<std::string>>& addresses);
   void TryNext();
   void Tried(const Error& error);
+  Error ForgetConnecting();
   void Handshake();
   void Fail(const absl::Status& why);
   void SetDeadline(Micros delay);  // 0: none

@@ -2,10 +2,15 @@
 #include "router/link/worker_call_asio.h"
 
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 
 #include <deque>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <vector>
 
 #include "common/http2/grpc_framing.h"
@@ -114,6 +119,37 @@ TEST_F(WorkerCallTest, MessagesGoBothWaysUntilTheWorkersStatus) {
   EXPECT_EQ(*ended, absl::UnavailableError("so long"));
   EXPECT_EQ(worker.path, "/quire.worker.v1.Worker/Attach");
   EXPECT_EQ(worker.authority, worker.target());
+}
+
+// What this process's loops ask the system to be told of, of all that they watch.
+unsigned WatchedEvents() {
+  unsigned all = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const auto what = std::filesystem::read_symlink(entry.path(), error);
+    if (error || what != "anon_inode:[eventpoll]") continue;
+    std::ifstream info("/proc/self/fdinfo/" + entry.path().filename().string());
+    for (std::string line; std::getline(info, line);) {
+      const size_t at = line.find("events:");
+      if (at != std::string::npos) all |= std::stoul(line.substr(at + 7), nullptr, 16);
+    }
+  }
+  return all;
+}
+
+TEST_F(WorkerCallTest, OnceItIsConnectedRoomToWriteIsNotAskedFor) {
+  RawWorker worker(executor);
+  worker.on_headers = [&](StreamId stream) {
+    worker.session().Respond(stream, kResponse);
+    worker.session().Write(stream, Message("one"));
+    const std::vector<Header> trailers = {{"grpc-status", "0"}};
+    worker.session().End(stream, trailers);
+  };
+  unsigned watched = 0;
+  on_message = [&] { watched = WatchedEvents(); };
+  EXPECT_TRUE(End(worker.target()).ok());
+  EXPECT_NE(watched & EPOLLIN, 0u);
+  EXPECT_EQ(watched & EPOLLOUT, 0u) << "each word of a worker would wake the loop twice";
 }
 
 TEST_F(WorkerCallTest, ACallThatIsCancelledInItsOwnWordIsSilent) {
