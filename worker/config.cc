@@ -146,7 +146,7 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.kv_cache_dtype,
               .choices = {"auto", "float32", "bfloat16", "float16", "fp8"}});
   schema.Add({.name = "dequantize-weights",
-              .help = "On a GPU: expand quantised weights to bfloat16 when they are loaded, in two "
+              .help = "On a GPU: expand quantised weights to 16 bits when they are loaded, in two "
                       "to four times the memory, with the same results; otherwise they stay as "
                       "they are.",
               .target = &c.dequantize_weights});

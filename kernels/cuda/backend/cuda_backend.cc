@@ -5,12 +5,13 @@
 #include <utility>
 
 #include "kernels/cuda/backend/cuda_program.h"
+#include "kernels/cuda/backend/halves.h"
 #include "kernels/ops.h"
 
 namespace quire::kernels::cuda {
 namespace {
 
-constexpr int kKernelRevision = 2;  // raised whenever a change may change bits
+constexpr int kKernelRevision = 3;  // raised whenever a change may change bits
 
 class CudaBackend final : public Backend {
  public:
@@ -78,9 +79,11 @@ class CudaBackend final : public Backend {
   std::string Description() const override { return options_.description; }
 
  private:
-  static DeviceProgram Lowered(const StepProgram& program) {
+  DeviceProgram Lowered(const StepProgram& program) const {
     DeviceProgram lowered;
     Lower(program, lowered);
+    // cuBLASLt has no products of float16 whose result is bfloat16.
+    if (options_.cublaslt == nullptr) ChooseHalves(program, lowered);
     return lowered;
   }
 

@@ -18,6 +18,7 @@ void CudaProgram::Do(const EmbedStep& step) {
   EmbeddingParams params;
   params.table = weights_.At(step.table).data();
   params.quantised = weights_.At(step.table).quantised();
+  params.half = weights_.At(step.table).half;
   params.tokens = Input<int32_t>(step.by_position ? step_.places.positions : step_.places.tokens);
   params.out = Floats(step.out);
   params.accumulate = step.accumulate;
@@ -37,7 +38,8 @@ Params CudaProgram::NormParams(const NormStep& step) const {
   if (lowered_.buffers[step.out].is_float32) {
     params.out.float32 = Floats(step.out);
   } else {
-    params.out.bf16 = Rows(step.out);
+    params.out.narrow = Rows(step.out);
+    params.out.half = step.half;
   }
   params.out.accumulate = step.accumulate;
   params.rows = RowsOf(step.in);

@@ -47,14 +47,13 @@ DeviceWeight PlanVector(const Weight& weight) {
   part.rows = 1;
   part.is_vector = true;
   part.source_count = weight.parts.size();
-  return {1, Whole(elements), {part}};
+  return {1, Whole(elements), false, {part}};
 }
 
-// Neighbours of one quantised type are one part, as are neighbours of any types that become
-// bfloat16.
-DeviceWeight PlanMatrix(const Weight& weight, bool expand) {
-  DeviceWeight planned{Whole(weight.rows), static_cast<int>(weight.cols), {}};
-  const auto form = [&](size_t source) {  // 0: bfloat16
+// Neighbours of one quantised type are one part, as are neighbours of any types that are expanded.
+DeviceWeight PlanMatrix(const Weight& weight, bool half, bool expand) {
+  DeviceWeight planned{Whole(weight.rows), static_cast<int>(weight.cols), half, {}};
+  const auto form = [&](size_t source) {  // 0: expanded
     const DType type = weight.parts[source].type;
     return expand || BlockElements(type) == 1 ? 0 : 1 + static_cast<int>(type);
   };
@@ -85,7 +84,7 @@ size_t DeviceWeightPart::Bytes(int cols) const {
 DeviceWeight PlanWeight(const Weight& weight, const WeightRole& role) {
   if (!role.used) return {};
   if (!role.is_matrix) return PlanVector(weight);
-  return PlanMatrix(weight, WhyExpanded(weight, role) != nullptr);
+  return PlanMatrix(weight, role.half, WhyExpanded(weight, role) != nullptr);
 }
 
 int64_t PlanWeightBytes(const StepProgram& program, const DeviceProgram& lowered) {

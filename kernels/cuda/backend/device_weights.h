@@ -1,5 +1,5 @@
 // The weights of a program in device memory: quantised matrices as they are, in the order of the
-// tensor core's lanes, other matrices in bfloat16, vectors in float32.
+// tensor core's lanes, other matrices in bfloat16 or float16, vectors in float32.
 //
 // Owned by a CudaProgram; filled while it loads, read-only afterwards. Matrices are [rows, cols],
 // rows rounded up to a multiple of 8 with zeros; vectors are one row.
@@ -7,7 +7,8 @@
 // Invariants:
 // 1. A matrix is cut into parts of one form each, which begin at multiples of 8 rows.
 // 2. Whether a part is quantised changes no bit of a product or a look-up: weights become the
-//    float32 of their format, rounded once to bfloat16, here or in registers.
+//    float32 of their format, rounded once to the type that they are multiplied in, here or in
+//    registers.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct DeviceWeightPart {
   int first_row = 0;
   int rows = 0;
   bool is_vector = false;
-  uint16_t* data = nullptr;   // of a matrix: bfloat16 [rows, cols], where quantised.bits is 0
+  uint16_t* data = nullptr;   // of a matrix: [rows, cols], where quantised.bits is 0
   QuantisedWeight quantised;  // with data
   float* floats = nullptr;    // of a vector
   // Those of the weight's sources that it is made of.
@@ -39,6 +40,7 @@ struct DeviceWeightPart {
 struct DeviceWeight {
   int rows = 0;
   int cols = 0;
+  bool half = false;  // what is no vector is float16 where it is multiplied; else bfloat16
   std::vector<DeviceWeightPart> parts;  // none: no step reads it
 
   // Of a weight with one part: a table, or a vector. Null where it is absent.

@@ -84,8 +84,8 @@ class Lowering {
     UseVector(op.bias);
     if (op.in == op.out) return Fail("a norm in place is not computed");
     Written(op.out);
-    Emit(NormStep{op.kind, op.weight, op.bias, op.epsilon, op.weight_offset, op.accumulate, op.in,
-                  op.out});
+    Emit(NormStep{op.kind, op.weight, op.bias, op.epsilon, op.weight_offset, op.accumulate, false,
+                  op.in, op.out});
   }
 
   void Take(const LinearOp& op) {

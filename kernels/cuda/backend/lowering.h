@@ -1,13 +1,19 @@
 // A step program as kernels of this device: what is launched, in order, over which buffers.
 //
-// Pure. What products and attention multiply is bfloat16. The residual stream is float32, and so
-// is what only norms and ropes read: each is rounded once, on its way into a product. The two
-// halves of a gated product are bfloat16 too, the widest rows there are: float32 would gain less
-// than a tenth of a per cent there (README).
+// Pure. What products and attention multiply is bfloat16, but for norms' rows with the weights that
+// they meet: those are float16 where the file's weights are quantised or float16, so that an eighth
+// of the error is left. A norm's rows are at most √width times its largest weight, and such weights
+// are whole multiples of float16's smallest number, so that none loses more than in bfloat16; what
+// is beyond ±65,504 becomes that. The residual stream is float32, and so is what only norms and
+// ropes read: each is rounded once, on its way into a product. The two halves of a gated product
+// are bfloat16 too, the widest rows there are: float32 would gain less than a tenth of a per cent
+// there (README).
 //
 // Invariants:
 // 1. A step reads a buffer in the type that the buffer has, and what it adds to is float32.
-// 2. Every step is a launch of kernels/cuda/ops, a collective, or a copy: no op is computed by the
+// 2. A weight has one type, and so have a norm's rows: where one product of them must be bfloat16,
+//    all are.
+// 3. Every step is a launch of kernels/cuda/ops, a collective, or a copy: no op is computed by the
 //    host.
 #pragma once
 
@@ -46,6 +52,7 @@ struct NormStep {
   float epsilon = 1e-6f;
   float weight_offset = 0.0f;
   bool accumulate = false;
+  bool half = false;  // out is float16
   BufferId in = kNoId;
   BufferId out = kNoId;
 };
@@ -98,7 +105,8 @@ struct WeightRole {
   bool used = false;
   bool is_matrix = false;  // rows padded to a multiple of 8; else a vector, in float32
   bool is_table = false;   // single rows of it are read
-  bool expand = false;     // quantised parts become bfloat16
+  bool expand = false;     // quantised parts are expanded
+  bool half = false;       // what it multiplies is float16, and so is it
 };
 
 struct DeviceProgram {

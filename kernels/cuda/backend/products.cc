@@ -23,6 +23,7 @@ runtime::Error LaunchProduct(runtime::Runtime& runtime, runtime::StreamId stream
     own.n = part.rows;
     own.whole_n = weight.rows;
     own.k = weight.cols;
+    own.half = weight.half;
     if (own.out_stride == 0) own.out_stride = weight.rows;
     if (own.bias != nullptr) own.bias += part.first_row;
     own.out = static_cast<std::byte*>(own.out) + part.first_row * (own.out_float32 ? 4 : 2);

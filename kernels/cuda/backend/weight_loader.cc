@@ -99,7 +99,7 @@ runtime::Error WeightLoader::LoadMatrix(const Weight& weight, const DeviceWeight
     ForSlices(weight, part, first, count, [&](const WeightSource& slice, int64_t row) {
       if (quantised) return PackQuantised(slice, row - first, out);
       auto* rows = reinterpret_cast<uint16_t*>(out) + static_cast<size_t>(row - first) * cols;
-      ExpandRows(slice, 0, {rows, static_cast<size_t>(slice.rows) * cols});
+      ExpandRows(slice, 0, shape.half, {rows, static_cast<size_t>(slice.rows) * cols});
     });
   };
   const int64_t slab_rows = unit * static_cast<int64_t>(kSlabBytes / unit_bytes);

@@ -15,10 +15,10 @@ QUIRE_KERNEL(embedding, EmbeddingParams, kEmbeddingThreads, 1) {
   if (v < eights && token >= 0 && token < params.vocabulary) {
     x = Load16(params.table + static_cast<size_t>(token) * params.width + 8 * v);
   }
-  Eight e = UnpackBf16(x);
+  Eight e = params.half ? UnpackF16(x) : UnpackBf16(x);
 #pragma unroll
   for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * params.scale;
-  const RowsOut out{nullptr, params.out, params.accumulate};
+  const RowsOut out{nullptr, false, params.out, params.accumulate};
   StoreRow(out, static_cast<size_t>(BlockX()) * params.width, v, eights, e);
 }
 

@@ -1,4 +1,5 @@
-// Rows of the embedding table by token, from a table of bfloat16 or one that stays quantised.
+// Rows of the embedding table by token, from a table of bfloat16 or float16 or one that stays
+// quantised.
 #pragma once
 
 #include "kernels/cuda/ops/quantised.h"
@@ -8,7 +9,7 @@ namespace quire::kernels::cuda {
 
 // out[t] = table[tokens[t] − first_token] · scale, or out[t] += that, [rows, width] float32; zeros
 // for a token that is not in this rank's part of the vocabulary, [first_token, first_token +
-// vocabulary). A quantised table gives the bits of one that was expanded to bfloat16.
+// vocabulary). A quantised table gives the bits of one that was expanded to the same type.
 struct EmbeddingParams {
   const uint16_t* table = nullptr;  // [vocabulary, width], where `quantised` has no data
   QuantisedWeight quantised;        // [vocabulary, width]
@@ -20,6 +21,7 @@ struct EmbeddingParams {
   int vocabulary = 0;
   float scale = 1.0f;
   bool accumulate = false;
+  bool half = false;  // the table is, or is rounded to, float16
 };
 
 runtime::Error LaunchEmbedding(runtime::Runtime& runtime, runtime::StreamId stream,

@@ -21,6 +21,7 @@ struct RowOfTile {
   using Bytes = QuantBytes<kBits>;
   static constexpr int kGroups = LaneQuants<kBits>::kGroups;
 
+  bool half;          // what the numbers are rounded to: float16, or bfloat16
   uint32_t pairs[8];  // by eight of K
 
   // Scales lie side by side for the fragment's rows: lane t reads the t-th list of the tile, and
@@ -65,7 +66,7 @@ struct RowOfTile {
     if (row >= 0) Expand(quants, row / 8, weight.offset, step, least);
   }
 
-  QUIRE_DEVICE void Expand(const LaneQuants<kBits>& quants, int half, float offset,
+  QUIRE_DEVICE void Expand(const LaneQuants<kBits>& quants, int below, float offset,
                            const float (&step)[kGroups], const float (&least)[kGroups]) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
@@ -79,10 +80,11 @@ struct RowOfTile {
           // constant.
           const uint32_t upper = quants.Quant(w, 4 * right + i);
           const uint32_t lower = quants.Quant(w, 4 * right + 2 + i);
-          const float q = FloatOfBits(0x4b000000u | (half == 0 ? upper : lower)) - 8388608.0f;
+          const float q = FloatOfBits(0x4b000000u | (below == 0 ? upper : lower)) - 8388608.0f;
           value[i] = Fma(step[group], q - offset, least[group]);
         }
-        pairs[2 * w + right] = PackBf16(value[0], value[1]);
+        pairs[2 * w + right] = half ? PackFiniteF16(value[0], value[1])
+                                   : PackBf16(value[0], value[1]);
       }
     }
   }
@@ -120,13 +122,15 @@ QUIRE_DEVICE void LookUp(const EmbeddingParams& params) {
     }
   }
   RowOfTile<kBits> row;
+  row.half = params.half;
 #pragma unroll
   for (int i = 0; i < 8; ++i) row.pairs[i] = 0;
   row.Load(weight, at, super, there ? token % 16 : -1);
-  const RowsOut out{nullptr, params.out, params.accumulate};
+  const RowsOut out{nullptr, false, params.out, params.accumulate};
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
-    Eight e = UnpackBf16(row.EightOf(which));
+    const Vector16 eight = row.EightOf(which);
+    Eight e = params.half ? UnpackF16(eight) : UnpackBf16(eight);
 #pragma unroll
     for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * params.scale;
     const int v = 8 * tile + Lane() % kLanesOfTile + 4 * which;

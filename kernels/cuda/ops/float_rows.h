@@ -4,6 +4,7 @@
 // both together, each the half that its number says, and hand each other what is the other's.
 #pragma once
 
+#include "kernels/cuda/device/half.h"
 #include "kernels/cuda/device/memory.h"
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/device/sync.h"
@@ -71,10 +72,27 @@ QUIRE_DEVICE Vector16 PackBf16(const Eight& e) {
   return v;
 }
 
+QUIRE_DEVICE Eight UnpackF16(const Vector16& v) {
+  Eight e;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    e.x[2 * i] = ToFloat(F16{static_cast<uint16_t>(v.word[i])});
+    e.x[2 * i + 1] = ToFloat(F16{static_cast<uint16_t>(v.word[i] >> 16)});
+  }
+  return e;
+}
+
+QUIRE_DEVICE Vector16 PackFiniteF16(const Eight& e) {
+  Vector16 v;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v.word[i] = device::PackFiniteF16(e.x[2 * i], e.x[2 * i + 1]);
+  return v;
+}
+
 // Eight `v` of the row that begins at element `row`, as StoreEight is called.
 QUIRE_DEVICE void StoreRow(const RowsOut& out, size_t row, int v, int count, Eight e) {
-  if (out.bf16 != nullptr) {
-    if (v < count) Store16(out.bf16 + row + 8 * v, PackBf16(e));
+  if (out.narrow != nullptr) {
+    if (v < count) Store16(out.narrow + row + 8 * v, out.half ? PackFiniteF16(e) : PackBf16(e));
     return;
   }
   if (out.accumulate) {

@@ -1,14 +1,14 @@
-// The product of bfloat16 activations and weights for every number of rows, with the same bits at
-// each.
+// The product of activations and weights, both bfloat16 or both float16, for every number of rows,
+// with the same bits at each.
 //
 // y[m, n] = (Σ_k x[m, k] · weight[n, k] + bias[n]) · scale, soft-capped, then through a ReLU, as
 // far as each is asked for; out = y, or out += y. The weights are always the 16-row side of the
 // tensor core's tile and the rows of x its 8 columns, so that one row of x wastes little and the
 // arithmetic of an element never depends on how many rows there are.
 //
-// Quantised weights stay so in memory and become bfloat16 in registers: the float32 that their
-// format defines, rounded once. The result has the bits of a product with weights that were
-// expanded so.
+// Quantised weights stay so in memory and become bfloat16, or float16 of at most ±65,504, in
+// registers: the float32 that their format defines, rounded once. The result has the bits of a
+// product with weights that were expanded so.
 //
 // The order of a sum follows from (N, K) alone: K is cut into GemmSplits(N, K) pieces of whole
 // 64-deep tiles; each piece is summed from zero, 16 products at a time in the order of k; pieces
@@ -39,6 +39,7 @@ struct GemmParams {
   bool out_float32 = false;
   bool accumulate = false;  // out += y; with out_float32 alone
   bool relu = false;
+  bool half = false;  // x and the weights are float16
   float scale = 1.0f;
   float softcap = 0.0f;  // above 0: y = softcap · tanh(y / softcap)
   // Where pieces wait for each other: GemmWorkspaceBytes(m, n, k, whole_n) of memory, and

@@ -20,6 +20,15 @@ inline constexpr int kGemmRows = 128;  // weights of a block
 inline constexpr int kGemmDepth = 64;  // of K in a stage
 inline constexpr int kGemmRowBytes = kGemmDepth * 2;
 
+template <bool kHalf>
+QUIRE_DEVICE void MultiplyAs(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (kHalf) {
+    MultiplyF16(d, a, b0, b1);
+  } else {
+    MultiplyBf16(d, a, b0, b1);
+  }
+}
+
 // Where a block's tile of the result, and its piece of K, begin.
 struct GemmCorner {
   int row;
@@ -70,7 +79,7 @@ struct GemmTile {
     return row * kGemmRowBytes + (piece ^ (row & 7)) * 16;
   }
 
-  // A matrix of bfloat16 in global memory.
+  // A matrix of 16-bit numbers in global memory.
   struct Matrix {
     const uint16_t* from;
     int rows;
@@ -105,23 +114,33 @@ struct GemmTile {
   }
 
   // Adds one stage's 64 products to every sum, in the order of k.
-  QUIRE_DEVICE void Multiply(const GemmParams&, int slot, int) {
+  QUIRE_DEVICE void Multiply(const GemmParams& params, int slot, int) {
+    if (params.half) {
+      MultiplyStage<true>(slot);
+    } else {
+      MultiplyStage<false>(slot);
+    }
+  }
+
+  template <bool kHalf>
+  QUIRE_DEVICE void MultiplyStage(int slot) {
     const unsigned char* weights = SharedMemory() + slot * kStageBytes;
     const unsigned char* tokens = weights + kGemmRows * kGemmRowBytes;
     const int lane = Lane();
     const int first_row = WarpIndex() % kRowWarps * kRowFragments * 16;
-#pragma unroll
+#pragma unroll(kHalf ? 2 : 4)  // both whole would not do with the registers that there are
     for (int piece = 0; piece < 8; piece += 2) {
       uint32_t a[kRowFragments][4];
 #pragma unroll
       for (int r = 0; r < kRowFragments; ++r) {
         LoadMatrices4(a[r], weights + Swizzled(first_row + 16 * r + lane % 16, piece + lane / 16));
       }
-      MultiplyTokens(tokens, piece, a);
+      MultiplyTokens<kHalf>(tokens, piece, a);
     }
   }
 
   // Adds the products of 16 of K, those of pieces `piece` and `piece + 1` of the rows of x.
+  template <bool kHalf>
   QUIRE_DEVICE void MultiplyTokens(const unsigned char* tokens, int piece,
                                    const uint32_t (&a)[kRowFragments][4]) {
     const int lane = Lane();
@@ -130,7 +149,7 @@ struct GemmTile {
       uint32_t b[2];
       LoadMatrices2(b, tokens + Swizzled(first_token + lane % 8, piece + lane / 8 % 2));
 #pragma unroll
-      for (int r = 0; r < kRowFragments; ++r) MultiplyBf16(sum[r][0], a[r], b[0], b[1]);
+      for (int r = 0; r < kRowFragments; ++r) MultiplyAs<kHalf>(sum[r][0], a[r], b[0], b[1]);
     } else {
 #pragma unroll
       for (int o = 0; o + 1 < kOctets; o += 2) {
@@ -139,8 +158,8 @@ struct GemmTile {
         LoadMatrices4(b, tokens + Swizzled(token, piece + lane / 8 % 2));
 #pragma unroll
         for (int r = 0; r < kRowFragments; ++r) {
-          MultiplyBf16(sum[r][o], a[r], b[0], b[1]);
-          MultiplyBf16(sum[r][o + 1], a[r], b[2], b[3]);
+          MultiplyAs<kHalf>(sum[r][o], a[r], b[0], b[1]);
+          MultiplyAs<kHalf>(sum[r][o + 1], a[r], b[2], b[3]);
         }
       }
     }

@@ -7,7 +7,7 @@
 namespace quire::kernels::cuda {
 
 // With m = mean x and v = mean (x − m)², y = (x − m) / sqrt(v + epsilon) · (weight + weight_offset)
-// + bias, rounded once where out is bfloat16. Sums in an order that depends on width alone.
+// + bias, rounded once where out is of 16 bits. Sums in an order that depends on width alone.
 struct LayerNormParams {
   const float* x = nullptr;       // [rows, width]
   const float* weight = nullptr;  // [width]

@@ -100,6 +100,7 @@ struct LaneQuants {
   }
 
   // The fragment of step w, as the tensor core takes it.
+  template <bool kHalf>
   QUIRE_DEVICE void Fragment(int w, uint32_t (&a)[4]) const {
     const int group = kBits == 6 ? w : w / 2;
 #pragma unroll
@@ -111,7 +112,7 @@ struct LaneQuants {
         const float q = FloatOfBits(0x4b000000u | Quant(w, 2 * reg + i)) - 8388608.0f;
         value[i] = Fma(step[reg % 2][group], q, least[reg % 2][group]);
       }
-      a[reg] = PackBf16(value[0], value[1]);
+      a[reg] = kHalf ? PackFiniteF16(value[0], value[1]) : PackBf16(value[0], value[1]);
     }
   }
 };

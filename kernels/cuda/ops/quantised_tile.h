@@ -1,5 +1,5 @@
 // The tile of a GEMM block whose weights are quantised: its ring holds them as they lie in memory,
-// and a lane makes bfloat16 of its own just before it multiplies.
+// and a lane makes bfloat16 or float16 of its own just before it multiplies.
 #pragma once
 
 #include "kernels/cuda/ops/gemm_block.h"
@@ -72,6 +72,15 @@ struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
   }
 
   QUIRE_DEVICE void Multiply(const GemmParams& params, int slot, int tile) {
+    if (params.half) {
+      MultiplyStage<true>(params, slot, tile);
+    } else {
+      MultiplyStage<false>(params, slot, tile);
+    }
+  }
+
+  template <bool kHalf>
+  QUIRE_DEVICE void MultiplyStage(const GemmParams& params, int slot, int tile) {
     const unsigned char* stage = SharedMemory() + slot * kStageBytes;
     const int first = WarpIndex() % Base::kRowWarps * Base::kRowFragments;
     LaneQuants<kBits> quants[Base::kRowFragments];
@@ -84,8 +93,8 @@ struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
     for (int w = 0; w < 4; ++w) {
       uint32_t a[Base::kRowFragments][4];
 #pragma unroll
-      for (int r = 0; r < Base::kRowFragments; ++r) quants[r].Fragment(w, a[r]);
-      Base::MultiplyTokens(stage + kWeightBytes, 2 * w, a);
+      for (int r = 0; r < Base::kRowFragments; ++r) quants[r].template Fragment<kHalf>(w, a[r]);
+      Base::template MultiplyTokens<kHalf>(stage + kWeightBytes, 2 * w, a);
     }
   }
 };

@@ -6,7 +6,7 @@
 
 namespace quire::kernels::cuda {
 
-// y = x / sqrt(mean x² + epsilon) · (weight + weight_offset), rounded once where out is bfloat16.
+// y = x / sqrt(mean x² + epsilon) · (weight + weight_offset), rounded once where out is of 16 bits.
 // Sums in an order that depends on width alone.
 struct RmsNormParams {
   const float* x = nullptr;       // [rows, width]

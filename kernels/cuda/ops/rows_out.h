@@ -5,9 +5,10 @@
 
 namespace quire::kernels::cuda {
 
-// One of the two is null: bfloat16 for a product to read, or float32, the residual stream's type.
+// One of the two is null: 16 bits for a product to read, or float32, the residual stream's type.
 struct RowsOut {
-  uint16_t* bf16 = nullptr;
+  uint16_t* narrow = nullptr;  // bfloat16, or float16 of at most ±65,504
+  bool half = false;           // float16
   float* float32 = nullptr;
   bool accumulate = false;  // float32 += rows
 };

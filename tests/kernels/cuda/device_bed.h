@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/device/half.h"
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/emulate/emulator.h"
 #include "kernels/cuda/emulate/random.h"
@@ -99,6 +100,19 @@ inline std::vector<uint16_t> RandomBf16(size_t count, uint64_t seed, float scale
 }
 
 inline float Widen(uint16_t bits) { return device::ToFloat(device::Bf16{bits}); }
+
+// What is multiplied: bfloat16, or float16 of at most ±65,504.
+inline uint16_t Narrow(float x, bool half) {
+  return half ? static_cast<uint16_t>(device::PackFiniteF16(x, 0.0f)) : device::Bf16Bits(x);
+}
+inline float Widen(uint16_t bits, bool half) {
+  return half ? device::ToFloat(device::F16{bits}) : Widen(bits);
+}
+inline std::vector<uint16_t> RandomNarrow(size_t count, uint64_t seed, bool half) {
+  std::vector<uint16_t> out;
+  for (const float x : RandomFloats(count, seed)) out.push_back(Narrow(x, half));
+  return out;
+}
 
 // Half a unit in the last place of a bfloat16 of this magnitude: what rounding the exact value may
 // cost.

@@ -19,13 +19,15 @@ struct GemmCase {
   bool relu = false;
   float scale = 1.0f;
   float softcap = 0.0f;
+  bool half = false;
 };
 
 // [m, n] as float32, whatever the type of out.
 std::vector<float> RunGemm(DeviceBed& bed, const GemmCase& c) {
   GemmParams params;
-  params.x = bed.Put(RandomBf16(static_cast<size_t>(c.m) * c.k, 1));
-  params.weight = bed.Put(RandomBf16(static_cast<size_t>(c.n) * c.k, 2));
+  params.x = bed.Put(RandomNarrow(static_cast<size_t>(c.m) * c.k, 1, c.half));
+  params.weight = bed.Put(RandomNarrow(static_cast<size_t>(c.n) * c.k, 2, c.half));
+  params.half = c.half;
   if (c.bias) params.bias = bed.Put(RandomFloats(c.n, 3));
   const size_t count = static_cast<size_t>(c.m) * c.n;
   // What is there already: NaN, or numbers to be added to.
@@ -53,8 +55,8 @@ std::vector<float> RunGemm(DeviceBed& bed, const GemmCase& c) {
 
 // Against float64: sums of at most k/16 rounded products, so k/16 · 2⁻²⁴ of Σ |x · w|.
 void ExpectExact(const GemmCase& c, const std::vector<float>& out) {
-  const auto x = RandomBf16(static_cast<size_t>(c.m) * c.k, 1);
-  const auto weight = RandomBf16(static_cast<size_t>(c.n) * c.k, 2);
+  const auto x = RandomNarrow(static_cast<size_t>(c.m) * c.k, 1, c.half);
+  const auto weight = RandomNarrow(static_cast<size_t>(c.n) * c.k, 2, c.half);
   const auto bias = RandomFloats(c.n, 3);
   const auto there = RandomFloats(static_cast<size_t>(c.m) * c.n, 4);
   for (int m = 0; m < c.m; ++m) {
@@ -62,8 +64,9 @@ void ExpectExact(const GemmCase& c, const std::vector<float>& out) {
       double sum = c.bias ? bias[n] : 0.0;
       double magnitude = 1.0;
       for (int k = 0; k < c.k; ++k) {
-        const double product = static_cast<double>(Widen(x[static_cast<size_t>(m) * c.k + k])) *
-                               Widen(weight[static_cast<size_t>(n) * c.k + k]);
+        const double product =
+            static_cast<double>(Widen(x[static_cast<size_t>(m) * c.k + k], c.half)) *
+            Widen(weight[static_cast<size_t>(n) * c.k + k], c.half);
         sum += product;
         magnitude += std::abs(product);
       }
@@ -87,6 +90,9 @@ TEST(CudaGemm, IsTheFloat64ProductAtEveryTileAndEdge) {
         GemmCase{64, 72, 520, true}, GemmCase{65, 136, 136}, GemmCase{130, 64, 96, true, false}}) {
     DeviceBed bed(++seed);
     ExpectExact(c, RunGemm(bed, c));
+    GemmCase half = c;
+    half.half = true;
+    ExpectExact(half, RunGemm(bed, half));
   }
 }
 
@@ -112,10 +118,16 @@ TEST(CudaGemm, BitsOfARowAreTheSameAtEveryNumberOfRows) {
   const int n = 136;
   const int k = 1160;  // two pieces, the last tile of K cut
   ASSERT_EQ(GemmSplits(n, k), 2);
-  const auto whole = RunGemm(bed, {130, n, k});
-  for (const int m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64}) {
-    const auto part = RunGemm(bed, {m, n, k});
-    ASSERT_EQ(memcmp(part.data(), whole.data(), part.size() * sizeof(float)), 0) << m;
+  for (const bool half : {false, true}) {
+    GemmCase c{130, n, k};
+    c.half = half;
+    const auto whole = RunGemm(bed, c);
+    for (const int m :
+         {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64}) {
+      c.m = m;
+      const auto part = RunGemm(bed, c);
+      ASSERT_EQ(memcmp(part.data(), whole.data(), part.size() * sizeof(float)), 0) << m;
+    }
   }
 }
 

@@ -14,7 +14,8 @@ const DType kTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ4_K, DType::kQ5_0,
 // A table both ways on one device.
 class TableBed {
  public:
-  TableBed(DType type, int rows, int width, uint64_t seed) : bed_(seed), width_(width) {
+  TableBed(DType type, int rows, int width, uint64_t seed, bool half = false)
+      : bed_(seed), width_(width), half_(half) {
     kernels::test::WeightStore store(static_cast<uint32_t>(seed));
     const WeightSource source = store.Random(type, rows, width, 1.0f);
     QuantisedWeight layout = QuantisedLayout(type, width);
@@ -25,7 +26,7 @@ class TableBed {
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t col = 0; col < width; ++col) {
         const auto value = static_cast<float>(kernels::test::ElementOf(source, row, col));
-        expanded.push_back(device::Bf16Bits(value));
+        expanded.push_back(Narrow(value, half));
       }
     }
     quantised_ = layout;
@@ -46,6 +47,7 @@ class TableBed {
     params.first_token = 100;
     params.vocabulary = rows_;
     params.scale = scale;
+    params.half = half_;
     bed_.Check(LaunchEmbedding(bed_.runtime(), bed_.stream(), params));
     return bed_.Get(params.out, count);
   }
@@ -53,6 +55,7 @@ class TableBed {
  private:
   DeviceBed bed_;
   int width_;
+  bool half_;
   int rows_ = 0;
   QuantisedWeight quantised_;
   const uint16_t* table_ = nullptr;
@@ -64,11 +67,13 @@ TEST(CudaQuantisedEmbedding, HasTheBitsOfTheExpandedTable) {
     SCOPED_TRACE(DTypeName(type));
     // Blocks of 32 end within a tile of 64.
     const int width = BlockElements(type) == 256 ? 512 : 160;
-    TableBed bed(type, 37, width, ++seed);
     std::vector<int32_t> tokens = {99, 137, -1, 1 << 30};  // of another rank's part
     for (int row = 0; row < 37; ++row) tokens.push_back(100 + row * 7 % 37);
-    for (const float scale : {1.0f, 25.298f}) {
-      ASSERT_EQ(bed.Run(tokens, true, scale), bed.Run(tokens, false, scale));
+    for (const bool half : {false, true}) {
+      TableBed bed(type, 37, width, ++seed, half);
+      for (const float scale : {1.0f, 25.298f}) {
+        ASSERT_EQ(bed.Run(tokens, true, scale), bed.Run(tokens, false, scale));
+      }
     }
   }
 }

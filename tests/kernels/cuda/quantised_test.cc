@@ -1,6 +1,10 @@
 // Products with quantised weights: the bits of products with the expanded weights, at every number
-// of rows, and the float64 meaning of the format.
+// of rows, in bfloat16 and in float16, and the float64 meaning of the format.
 #include "kernels/cuda/ops/quantised.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
 
 #include "kernels/cuda/ops/gemm.h"
 #include "tests/kernels/cuda/device_bed.h"
@@ -13,13 +17,18 @@ const DType kTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ4_K, DType::kQ5_0,
                         DType::kQ5_1, DType::kQ5_K, DType::kQ6_K, DType::kQ8_0};
 
 // Rows of x, and a matrix of parts of one type that stand below each other, on one device.
+struct Multiplied {
+  bool half = false;
+  float size = 1.0f;  // of weights
+};
 class QuantisedBed {
  public:
-  QuantisedBed(DType type, const std::vector<int>& part_rows, int k, int most_rows, uint64_t seed)
-      : bed_(seed), k_(k), store_(static_cast<uint32_t>(seed)) {
+  QuantisedBed(DType type, const std::vector<int>& part_rows, int k, int most_rows, uint64_t seed,
+               const Multiplied& as = {})
+      : bed_(seed), k_(k), half_(as.half), store_(static_cast<uint32_t>(seed)) {
     std::vector<WeightSource> parts;
     for (const int rows : part_rows) {
-      parts.push_back(store_.Random(type, rows, k, 1.0f));
+      parts.push_back(store_.Random(type, rows, k, as.size));
       n_ += rows;
     }
     layout_ = QuantisedLayout(type, k);
@@ -31,12 +40,12 @@ class QuantisedBed {
       for (int64_t row = 0; row < part.rows; ++row) {
         for (int64_t col = 0; col < k; ++col) {
           const auto value = static_cast<float>(kernels::test::ElementOf(part, row, col));
-          expanded.push_back(device::Bf16Bits(value));
+          expanded.push_back(Narrow(value, half_));
         }
       }
     }
     layout_.data = reinterpret_cast<const unsigned char*>(bed_.Put(packed));
-    x = RandomBf16(static_cast<size_t>(most_rows) * k, seed + 1);
+    x = RandomNarrow(static_cast<size_t>(most_rows) * k, seed + 1, half_);
     x_ = bed_.Put(x);
     weight_ = bed_.Put(expanded);
   }
@@ -51,6 +60,7 @@ class QuantisedBed {
     params.x = x_;
     if (quantised) params.quantised = layout_;
     if (!quantised) params.weight = weight_;
+    params.half = half_;
     const size_t count = static_cast<size_t>(m) * n_;
     auto* out = bed_.New<float>(count);
     params.out = out;
@@ -73,6 +83,7 @@ class QuantisedBed {
   DeviceBed bed_;
   int n_ = 0;
   int k_;
+  const bool half_;
   kernels::test::WeightStore store_;
   QuantisedWeight layout_;
   const uint16_t* x_ = nullptr;
@@ -87,22 +98,38 @@ TEST(CudaQuantised, ProductsHaveTheBitsOfTheExpandedWeights) {
     // the format allows it.
     const int k = BlockElements(type) == 256 ? 1280 : 1184;
     ASSERT_EQ(GemmSplits(136, k), 2);
-    QuantisedBed bed(type, {24, 112}, k, 40, ++seed);
-    const auto expected = bed.Run(40, false);
-    for (const int m : {1, 9, 40}) {
-      const auto got = bed.Run(m, true);
-      ASSERT_EQ(memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0) << m;
+    for (const bool half : {false, true}) {
+      QuantisedBed bed(type, {24, 112}, k, 40, ++seed, {half});
+      const auto expected = bed.Run(40, false);
+      for (const int m : {1, 9, 40}) {
+        const auto got = bed.Run(m, true);
+        ASSERT_EQ(memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0) << m;
+      }
+      const auto one_block = bed.Run(3, true, 1);
+      ASSERT_EQ(memcmp(one_block.data(), expected.data(), one_block.size() * sizeof(float)), 0);
     }
-    const auto one_block = bed.Run(3, true, 1);
-    ASSERT_EQ(memcmp(one_block.data(), expected.data(), one_block.size() * sizeof(float)), 0);
+  }
+}
+
+TEST(CudaQuantised, WeightsBeyondFloat16AreItsLargest) {
+  for (const DType type : {DType::kQ4_0, DType::kQ5_0, DType::kQ6_K, DType::kQ8_0}) {
+    SCOPED_TRACE(DTypeName(type));
+    QuantisedBed bed(type, {24}, 256, 3, 30, {true, 1e5f});
+    ASSERT_TRUE(std::any_of(bed.expanded.begin(), bed.expanded.end(),
+                            [](uint16_t bits) { return (bits & 0x7fffu) == 0x7bffu; }));
+    const auto got = bed.Run(3, true);
+    for (const float sum : got) ASSERT_TRUE(std::isfinite(sum));
+    ASSERT_EQ(got, bed.Run(3, false));
   }
 }
 
 TEST(CudaQuantised, ProductsAreTheFloat64ProductsOfTheFormatsNumbers) {
-  for (const DType type : kTypes) {
+  for (int i = 0; i < 2 * static_cast<int>(std::size(kTypes)); ++i) {
+    const DType type = kTypes[i / 2];
+    const bool half = i % 2 != 0;
     SCOPED_TRACE(DTypeName(type));
     const int k = 256;
-    QuantisedBed bed(type, {24}, k, 3, 40);
+    QuantisedBed bed(type, {24}, k, 3, 40, {half});
     const auto got = bed.Run(3, true);
     for (int m = 0; m < 3; ++m) {
       for (int n = 0; n < 24; ++n) {
@@ -110,7 +137,8 @@ TEST(CudaQuantised, ProductsAreTheFloat64ProductsOfTheFormatsNumbers) {
         double magnitude = 0.0;
         for (int i = 0; i < k; ++i) {
           const double product =
-              static_cast<double>(Widen(bed.x[m * k + i])) * Widen(bed.expanded[n * k + i]);
+              static_cast<double>(Widen(bed.x[m * k + i], half)) *
+              Widen(bed.expanded[n * k + i], half);
           sum += product;
           magnitude += std::abs(product);
         }
@@ -121,11 +149,14 @@ TEST(CudaQuantised, ProductsAreTheFloat64ProductsOfTheFormatsNumbers) {
 }
 
 TEST(CudaQuantised, BitsOfARowAreTheSameAtEveryNumberOfRows) {
-  QuantisedBed bed(DType::kQ4_K, {40}, 512, 130, 5);
-  const auto whole = bed.Run(130, true);
-  for (const int m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64}) {
-    const auto part = bed.Run(m, true);
-    ASSERT_EQ(memcmp(part.data(), whole.data(), part.size() * sizeof(float)), 0) << m;
+  for (const bool half : {false, true}) {
+    QuantisedBed bed(DType::kQ4_K, {40}, 512, 130, 5, {half});
+    const auto whole = bed.Run(130, true);
+    for (const int m :
+         {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64}) {
+      const auto part = bed.Run(m, true);
+      ASSERT_EQ(memcmp(part.data(), whole.data(), part.size() * sizeof(float)), 0) << m;
+    }
   }
 }
 

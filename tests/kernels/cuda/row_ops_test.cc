@@ -14,7 +14,7 @@ const int kRowCounts[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
                           12, 13, 14, 15, 16, 17, 31, 32, 33, 64};
 
 // How a norm's rows leave it.
-enum class Out { kBf16, kFloat32, kSum };
+enum class Out { kBf16, kHalf, kFloat32, kSum };
 
 struct NormCase {
   int width;
@@ -26,7 +26,8 @@ struct NormCase {
 // Where rows of a case go: NaN, or numbers to be added to.
 RowsOut Destination(DeviceBed& bed, Out out, size_t n) {
   RowsOut to;
-  if (out == Out::kBf16) to.bf16 = bed.New<uint16_t>(n);
+  if (out == Out::kBf16 || out == Out::kHalf) to.narrow = bed.New<uint16_t>(n);
+  to.half = out == Out::kHalf;
   if (out == Out::kFloat32) to.float32 = bed.New<float>(n);
   if (out == Out::kSum) to.float32 = bed.Put(RandomFloats(n, 9));
   to.accumulate = out == Out::kSum;
@@ -36,13 +37,17 @@ RowsOut Destination(DeviceBed& bed, Out out, size_t n) {
 std::vector<float> Rows(DeviceBed& bed, const RowsOut& from, size_t n) {
   if (from.float32 != nullptr) return bed.Get(from.float32, n);
   std::vector<float> wide;
-  for (const uint16_t bits : bed.Get(from.bf16, n)) wide.push_back(Widen(bits));
+  for (const uint16_t bits : bed.Get(from.narrow, n)) wide.push_back(Widen(bits, from.half));
   return wide;
 }
 
 // What rounding the exact row may cost, and sums in float32 of up to 16,384 terms.
 double Slack(Out out, double exact) {
-  return (out == Out::kBf16 ? 1.01 * Bf16Rounding(exact) : 2e-6 * std::abs(exact)) + 2e-5;
+  const double bf16 = 1.01 * Bf16Rounding(exact);
+  return (out == Out::kBf16   ? bf16
+          : out == Out::kHalf ? bf16 / 8
+                              : 2e-6 * std::abs(exact)) +
+         2e-5;
 }
 
 // One launch over `rows` rows.
@@ -63,7 +68,8 @@ TEST(CudaRmsNorm, IsTheFloat64Meaning) {
   for (const NormCase c :
        {NormCase{8, Out::kBf16}, NormCase{24, Out::kSum}, NormCase{640, Out::kBf16, 1.0f},
         NormCase{1024, Out::kFloat32}, NormCase{1032, Out::kBf16}, NormCase{4096, Out::kSum, 1.0f},
-        NormCase{16384, Out::kBf16}, NormCase{16376, Out::kSum}}) {
+        NormCase{16384, Out::kBf16}, NormCase{16376, Out::kSum}, NormCase{1032, Out::kHalf},
+        NormCase{24, Out::kHalf, 1.0f}}) {
     DeviceBed bed(c.width);
     const int rows = 5;
     const auto out = RunNorm(bed, c, rows);
@@ -105,6 +111,26 @@ struct NormShape {
 // The row, and what is written of it: bfloat16, or a sum that is read too.
 double NormBytes(const NormShape& s, Out out) {
   return (out == Out::kBf16 ? 6.0 : 12.0) * s.rows * s.width;
+}
+
+TEST(CudaRmsNorm, RowsBeyondFloat16AreItsLargestAndNaNStays) {
+  DeviceBed bed(6);
+  std::vector<float> x(16, 1.0f);
+  x[8] = std::nanf("");
+  std::vector<float> weight = {1e5f, -1e5f, 65504.0f, 1.0f, 0x1p-24f, 0.0f, 1.0f, 1.0f};
+  RmsNormParams params;
+  params.x = bed.Put(x);
+  params.weight = bed.Put(weight);
+  params.out.narrow = bed.New<uint16_t>(16);
+  params.out.half = true;
+  params.rows = 2;
+  params.width = 8;
+  params.epsilon = 0.0f;
+  bed.Check(LaunchRmsNorm(bed.runtime(), bed.stream(), params));
+  const auto out = bed.Get(params.out.narrow, 16);
+  const std::vector<uint16_t> expected = {0x7bff, 0xfbff, 0x7bff, 0x3c00, 1, 0, 0x3c00, 0x3c00};
+  EXPECT_EQ(std::vector<uint16_t>(out.begin(), out.begin() + 8), expected);
+  EXPECT_TRUE(std::isnan(Widen(out[8], true)));
 }
 
 TEST(CudaRmsNorm, KeepsItsBudget) {

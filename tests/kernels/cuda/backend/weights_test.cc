@@ -184,7 +184,7 @@ TEST(CudaWeightParts, AreWhatTheirSourcesAre) {
   kernels::cuda::PackQuantised(weight.parts[1], 3000, expected.data());
   EXPECT_EQ(memcmp(loaded.parts[0].quantised.data, expected.data(), expected.size()), 0);
   std::vector<uint16_t> floats(8 * 2048, 0);
-  kernels::cuda::ExpandRows(weight.parts[2], 0, std::span(floats).first(3 * 2048));
+  kernels::cuda::ExpandRows(weight.parts[2], 0, false, std::span(floats).first(3 * 2048));
   EXPECT_EQ(memcmp(loaded.parts[1].data, floats.data(), 2 * floats.size()), 0);
 }
 

@@ -1,0 +1,76 @@
+#include "kernels/cuda/backend/halves.h"
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+namespace quire::kernels::cuda {
+namespace {
+
+constexpr size_t kNoNorm = static_cast<size_t>(-1);
+
+// A product, and the step whose norm makes its rows.
+struct Reader {
+  WeightId weight = kNoId;
+  size_t norm = kNoNorm;
+};
+
+// float16 holds what the file holds: numbers of float16, or scales of it times integers.
+bool FitsHalf(const Weight& weight) {
+  return !weight.parts.empty() &&
+         std::all_of(weight.parts.begin(), weight.parts.end(), [](const WeightSource& source) {
+           return source.type == DType::kF16 || BlockElements(source.type) > 1;
+         });
+}
+
+// Products in the order of the program. What a norm writes in 16 bits nothing else reads.
+std::vector<Reader> ReadersOf(const DeviceProgram& lowered) {
+  std::vector<Reader> readers;
+  std::vector<size_t> norm_of(lowered.buffers.size(), kNoNorm);
+  for (size_t i = 0; i < lowered.steps.size(); ++i) {
+    const DeviceStep& step = lowered.steps[i];
+    if (const auto* norm = std::get_if<NormStep>(&step)) {
+      norm_of[norm->out] = lowered.buffers[norm->out].is_float32 ? kNoNorm : i;
+    } else if (const auto* product = std::get_if<ProductStep>(&step)) {
+      readers.push_back({product->weight, norm_of[product->in]});
+      norm_of[product->out] = kNoNorm;
+    } else if (const auto* logits = std::get_if<LogitsOp>(&step)) {
+      readers.push_back({logits->head, norm_of[logits->in]});
+    } else if (const auto* round = std::get_if<RoundStep>(&step)) {
+      norm_of[round->out] = kNoNorm;
+    } else if (const auto* gate = std::get_if<ActivationStep>(&step)) {
+      norm_of[gate->out] = kNoNorm;
+    } else if (const auto* attention = std::get_if<AttentionOp>(&step)) {
+      norm_of[attention->out] = kNoNorm;
+    }
+  }
+  return readers;
+}
+
+}  // namespace
+
+void ChooseHalves(const StepProgram& program, DeviceProgram& lowered) {
+  const std::vector<Reader> readers = ReadersOf(lowered);
+  std::vector<bool> norm_is_half(lowered.steps.size(), false);
+  for (const Reader& reader : readers) {
+    lowered.weights[reader.weight].half = FitsHalf(program.weights[reader.weight]);
+    if (reader.norm != kNoNorm) norm_is_half[reader.norm] = true;
+  }
+  // One product that must be bfloat16 takes its norm and its weight with it, and so on.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const Reader& reader : readers) {
+      const bool weight = lowered.weights[reader.weight].half;
+      const bool norm = reader.norm != kNoNorm && norm_is_half[reader.norm];
+      if (weight == norm) continue;
+      lowered.weights[reader.weight].half = false;
+      if (reader.norm != kNoNorm) norm_is_half[reader.norm] = false;
+      changed = true;
+    }
+  }
+  for (size_t i = 0; i < lowered.steps.size(); ++i) {
+    if (norm_is_half[i]) std::get<NormStep>(lowered.steps[i]).half = true;
+  }
+}
+
+}  // namespace quire::kernels::cuda
