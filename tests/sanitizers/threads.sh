@@ -12,7 +12,7 @@ jobs=${QUIRE_JOBS:-$(nproc)}
 cmake -G Ninja -S . -B $BUILD -DQUIRE_TSAN=ON >"$log" 2>&1 || { tail -n 20 "$log"; echo "0 passed, 1 failed"; exit 1; }
 ninja -C $BUILD -j "$jobs" "${TESTS[@]}" >"$log" 2>&1 || {
   grep -vE '^\[[0-9]+/[0-9]+\] (Building|Linking)' "$log" | tail -n 40; echo "0 passed, 1 failed"; exit 1; }
-export TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1
+export TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1:suppressions=$PWD/tests/sanitizers/threads.supp
 passed=0 failed=0
 for name in "${TESTS[@]}"; do
   out=.cache/tsan-$name.log
