@@ -14,9 +14,9 @@ namespace {
 using Types = std::vector<DType>;
 
 // Steps over buffers of 16 bits; buffer 0 is float32.
-class HalvesTest : public testing::Test {
+class CudaHalvesTest : public testing::Test {
  protected:
-  HalvesTest() {
+  CudaHalvesTest() {
     for (int i = 0; i < 8; ++i) lowered_.buffers.push_back({std::to_string(i), 8, false, i == 0});
   }
   WeightId NewWeight(const Types& types) {
@@ -54,7 +54,7 @@ class HalvesTest : public testing::Test {
   DeviceProgram lowered_;
 };
 
-TEST_F(HalvesTest, ANormsProductsAreAsFarAsTheirFilesAllow) {
+TEST_F(CudaHalvesTest, ANormsProductsAreAsFarAsTheirFilesAllow) {
   const struct {
     Types types;
     bool half;
@@ -82,7 +82,7 @@ TEST_F(HalvesTest, ANormsProductsAreAsFarAsTheirFilesAllow) {
   EXPECT_TRUE(WeightIsHalf(head));
 }
 
-TEST_F(HalvesTest, WhatNoNormMakesIsNot) {
+TEST_F(CudaHalvesTest, WhatNoNormMakesIsNot) {
   const WeightId in = NewWeight({DType::kQ4_0});
   const WeightId down = NewWeight({DType::kQ4_0});
   const WeightId output = NewWeight({DType::kQ4_0});
@@ -105,7 +105,7 @@ TEST_F(HalvesTest, WhatNoNormMakesIsNot) {
   EXPECT_FALSE(WeightIsHalf(rounded));
 }
 
-TEST_F(HalvesTest, OneProductTakesItsNeighboursWithIt) {
+TEST_F(CudaHalvesTest, OneProductTakesItsNeighboursWithIt) {
   const WeightId exact = NewWeight({DType::kBF16});
   const WeightId beside = NewWeight({DType::kQ4_0});
   const WeightId far = NewWeight({DType::kQ8_0});
