@@ -219,6 +219,7 @@ def main_of(names):
     """Runs the functions test_* of a module, or those whose names hold one of the arguments."""
     tests = [(n, f) for n, f in sorted(names.items()) if n.startswith("test_")]
     wanted = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored, for children too
     passed = failed = skipped = 0
     for name, test in tests:
         if wanted and not any(w in name for w in wanted):
