@@ -87,6 +87,10 @@ SCRIPTS = [
     ("threads", ("long",), 4.0, ["bash", "tests/sanitizers/threads.sh"], True),
 ]
 
+# Of a suite that failed, what it says of its other cases is left out: a reader may see the first lines alone.
+PASSED = re.compile(r"ok   |COUNTS \d+ 0$|\[ +(OK|RUN) +\]")
+MAX_TOLD_LINES, MAX_TOLD_CHARS = 80, 2000
+
 RED, RESET = ("\033[31m", "\033[0m") if sys.stdout.isatty() or os.environ.get("CI") else ("", "")
 
 
@@ -165,7 +169,8 @@ def show(result):
     for skip in result.skips:
         print(f"     {skip if skip.startswith('SKIP') else 'SKIP ' + skip}", flush=True)
     if result.failed:
-        print("\n".join(result.output.splitlines()[-80:]), flush=True)
+        lines = [line[:MAX_TOLD_CHARS] for line in result.output.splitlines() if not PASSED.match(line)]
+        print("\n".join(lines[-MAX_TOLD_LINES:]), flush=True)
 
 
 def main():

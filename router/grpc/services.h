@@ -43,6 +43,8 @@ struct GrpcLimits {
   Micros ping_timeout = 20 * kMicrosPerSecond;     // for a word after that
   Micros notice_timeout = 2 * kMicrosPerSecond;    // for calls under way when a client is left
   Micros write_timeout = 30 * kMicrosPerSecond;    // a client takes nothing of what has ended
+  Micros linger_timeout = 2 * kMicrosPerSecond;    // reading on after the end, so that it arrives
+  size_t max_linger_bytes = 4u << 20;
   Micros health_interval = 500 * kMicrosPerMilli;
   // Outputs of a choice that its client has had before the pipeline hears of it: TakenStepOf the
   // window.

@@ -55,7 +55,12 @@ void GrpcSocket::OnReadable(const error_code& wait_error) {
   size_t bytes = 0;
   if (!error) bytes = socket_.read_some(asio::buffer(buffer), error);
   if (error && !MustWait(error)) return Close();
-  if (bytes > 0) connection_.Receive({buffer, bytes});
+  if (lingering_) {
+    lingered_bytes_ += bytes;
+    if (lingered_bytes_ > services_.limits.max_linger_bytes) return Close();
+  } else if (bytes > 0) {
+    connection_.Receive({buffer, bytes});
+  }
   if (!closed_) Read();
 }
 
@@ -64,7 +69,7 @@ void GrpcSocket::WantsToSend() {
 }
 
 void GrpcSocket::Flush() {
-  if (closed_ || awaiting_room_) return;
+  if (closed_ || lingering_ || awaiting_room_) return;
   for (int step = 0; step < kMaxStepsPerTurn; ++step) {
     if (written_ == out_.size()) {
       out_.clear();
@@ -108,7 +113,20 @@ void GrpcSocket::AwaitRoom() {
 }
 
 void GrpcSocket::CloseIfOver() {
-  if (connection_.over()) Close();
+  if (connection_.over()) Linger();
+}
+
+// A close on bytes that were not read would reset the connection, and might take from the client
+// why it ended.
+void GrpcSocket::Linger() {
+  lingering_ = true;
+  connection_.Close();
+  ::shutdown(socket_.native_handle(), SHUT_WR);
+  Executor& executor = services_.executor;
+  linger_timer_ = executor.PostAt(executor.clock().Now() + services_.limits.linger_timeout, [this] {
+    linger_timer_ = 0;
+    Close();
+  });
 }
 
 void GrpcSocket::CancelCalls(const absl::Status& status) {
@@ -121,6 +139,7 @@ void GrpcSocket::Close() {
   if (closed_) return;
   closed_ = true;
   const auto self = shared_from_this();  // on_closed_ may drop the owner's reference
+  if (linger_timer_ != 0) services_.executor.Cancel(std::exchange(linger_timer_, 0));
   error_code ignored;
   socket_.close(ignored);
   connection_.Close();

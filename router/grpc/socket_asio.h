@@ -7,7 +7,9 @@
 // Invariants:
 // 1. At most kMaxOutBytes, and a frame, wait here for the system; what is beyond stays with the
 //    calls, where its slowness is felt.
-// 2. A socket that is closed calls nothing back but on_closed, once.
+// 2. Once the connection is over, what the client still sends is read and dropped, for
+//    linger_timeout and max_linger_bytes at most.
+// 3. A socket that is closed calls nothing back but on_closed, once.
 #pragma once
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -17,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "common/runtime/runtime.h"
 #include "router/grpc/connection.h"
 
 namespace quire {
@@ -45,6 +48,7 @@ class GrpcSocket final : public GrpcConnection::Transport,
   bool Write();  // false: the system takes no more now, or the socket is closed
   void AwaitRoom();
   void CloseIfOver();
+  void Linger();
 
   Socket socket_;
   GrpcServices& services_;
@@ -53,6 +57,9 @@ class GrpcSocket final : public GrpcConnection::Transport,
   std::string out_;
   size_t written_ = 0;  // of out_
   bool awaiting_room_ = false;
+  bool lingering_ = false;
+  size_t lingered_bytes_ = 0;
+  TimerId linger_timer_ = 0;
   bool closed_ = false;
 };
 

@@ -104,6 +104,54 @@ TEST(GrpcEdge, CallsPastTheStreamLimitWaitAndPastARequestLimitAreRefused) {
   EXPECT_EQ(Generate(*stub, request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+// A client that breaks the protocol, and goes on sending.
+constexpr std::string_view kPrefaceAndSettings(
+    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", 33);
+constexpr std::string_view kDataOnNoStream("\0\0\0\0\0\0\0\0\0", 9);
+
+TEST(GrpcEdge, WhyAConnectionEndedReachesAClientThatIsStillSending) {
+  GrpcEdge edge;
+  RawClient client = RawClient::Connect(edge.ports[1]);
+  std::string sent(kPrefaceAndSettings);
+  sent += kDataOnNoStream;
+  sent.append(1u << 20, 'x');
+  ASSERT_TRUE(client.Send(sent));
+  std::string seen;
+  char buffer[4096];
+  ssize_t bytes = 0;
+  while ((bytes = ::recv(client.fd(), buffer, sizeof(buffer), 0)) > 0) {
+    seen.append(buffer, static_cast<size_t>(bytes));
+  }
+  EXPECT_EQ(bytes, 0) << "an end, not a reset";
+  EXPECT_NE(seen.find(std::string("\x07\0\0\0\0\0", 6)), std::string::npos) << "GOAWAY";
+}
+
+TEST(GrpcEdge, WhatComesAfterTheEndIsReadUpToItsLimitAndForItsTime) {
+  GrpcLimits limits;
+  limits.max_linger_bytes = 10'000;
+  limits.linger_timeout = 600 * kMicrosPerSecond;
+  GrpcEdge edge({}, {}, nullptr, limits);
+  const auto connections = [&] {
+    size_t open = 0;
+    edge.OnLoop([&] { open = edge.front->connections(); });
+    return open;
+  };
+  RawClient client = RawClient::Connect(edge.ports[1]);
+  ASSERT_TRUE(client.Send(std::string(kPrefaceAndSettings) + std::string(kDataOnNoStream)));
+  client.ReadToEnd();
+  EXPECT_TRUE(client.Send(std::string(limits.max_linger_bytes, 'x')));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(connections(), 1u);
+  EXPECT_TRUE(client.Send("x"));
+  EXPECT_TRUE(edge.Eventually([&] { return edge.front->connections() == 0; }));
+
+  edge.OnLoop([&] { edge.grpc_services.limits.linger_timeout = 50 * kMicrosPerMilli; });
+  RawClient silent = RawClient::Connect(edge.ports[1]);
+  ASSERT_TRUE(silent.Send(std::string(kPrefaceAndSettings) + std::string(kDataOnNoStream)));
+  silent.ReadToEnd();
+  EXPECT_TRUE(edge.Eventually([&] { return edge.front->connections() == 0; }));
+}
+
 // While calls under way go on to their end, a client opens no more of them on its connection.
 TEST(GrpcEdge, AShutdownTellsClientsToGoElsewhereAndLetsCallsEnd) {
   GrpcEdge edge;

@@ -138,7 +138,9 @@ class Bystander {
 };
 
 TEST(StreamResetSlow, AMillionResetsGrowMemoryByLessThan64MibAndOtherStreamsGoOn) {
-  GrpcEdge edge;
+  GrpcLimits limits;
+  limits.max_linger_bytes = 0;  // each reset is one that is read
+  GrpcEdge edge({}, {}, nullptr, limits);
   edge.OnLoop([&] {
     edge.pipeline.mode = FakePipeline::Mode::kFlood;
     edge.pipeline.window = 4;
