@@ -191,10 +191,14 @@ void Link::HandleStep(const StepFrame& step) {
   }
   while (!unseen_.empty() && unseen_.front().submit_number <= step.last_admitted_submit) {
     unseen_tokens_ -= unseen_.front().work_tokens;
-    --unseen_submits_;
     unseen_.pop_front();
   }
   listener_.OnStep(options_.worker, step);
+}
+
+uint64_t Link::UnseenSubmits() const {
+  const bool counted_twice = !waiting_.empty() && waiting_.front().begun;
+  return waiting_.size() + unseen_.size() - (counted_twice ? 1 : 0);
 }
 
 void Link::OnClosed(const absl::Status& status) {
@@ -211,7 +215,7 @@ void Link::Down(LinkDownReason reason, const absl::Status& why) {
   phase_ = Phase::kBackoff;
   waiting_.clear();
   unseen_.clear();
-  unseen_submits_ = unseen_tokens_ = 0;
+  unseen_tokens_ = 0;
   stream_.reset();
   if (timer_ != 0) executor_.Cancel(timer_);
   if (lived) backoff_ms_ = options_.backoff_min_ms;
@@ -240,7 +244,6 @@ void Link::SendSubmit(Submit submit, uint64_t work_tokens) {
   waiting_.emplace_back();
   waiting_.back().submit = std::move(submit);
   waiting_.back().work_tokens = work_tokens;
-  ++unseen_submits_;
   unseen_tokens_ += work_tokens;
   Pump();
 }
@@ -249,7 +252,6 @@ void Link::SendCancel(const Cancel& cancel) {
   QUIRE_CHECK_MSG(up(), "a cancel needs a link that is up");
   const auto waiting = FindWaiting(cancel.key);
   if (waiting != waiting_.end() && !waiting->begun && !cancel.one_choice) {
-    --unseen_submits_;
     unseen_tokens_ -= waiting->work_tokens;
     waiting_.erase(waiting);  // the worker never heard of it, and shall not
     return;

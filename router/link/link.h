@@ -92,7 +92,7 @@ class Link final : private FrameStream::Receiver {
   void SendSnapshotRequest(uint64_t snapshot_number);
 
   // Submits of this Attach that the worker's load does not tell of yet, and their work.
-  uint64_t UnseenSubmits() const { return unseen_submits_; }
+  uint64_t UnseenSubmits() const;
   uint64_t UnseenTokens() const { return unseen_tokens_; }
 
  private:
@@ -151,9 +151,7 @@ class Link final : private FrameStream::Receiver {
     uint64_t work_tokens = 0;
   };
   std::deque<Unseen> unseen_;   // begun, in order; one that is being written is in waiting_ too
-  // Of waiting_ and unseen_; side by side, since each decision asks every link.
-  uint64_t unseen_submits_ = 0;
-  uint64_t unseen_tokens_ = 0;
+  uint64_t unseen_tokens_ = 0;  // of waiting_ and unseen_
 };
 
 }  // namespace quire

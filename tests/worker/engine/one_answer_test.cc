@@ -131,7 +131,7 @@ TEST_P(OneAnswerTest, PausedAndPreemptedAtEveryIndex) {
       preempted += harness.records.back().preemptions;
     }
   }
-  EXPECT_GT(preempted, 3 * seeds);
+  EXPECT_GT(preempted, kAllSeeds ? 100u : 3 * seeds);
 }
 
 // Where a request stood when it lost its row for the first time.
