@@ -23,6 +23,7 @@ struct Attach : std::enable_shared_from_this<Attach> {
   void Abandon();
 
   void OnRead(std::string frame);
+  void ReadOn();
   void OnReadEnded();
   void OnWritten(bool ok);
   void OnDone();
@@ -156,6 +157,12 @@ void Attach::OnWritten(bool ok) {
 void Attach::OnRead(std::string frame) {
   if (receiver == nullptr || failed || finished) return;
   receiver->OnFrame(frame);
+  // gRPC writes a window update as soon as a read begins: what the frame is answered with in this
+  // turn of the executor goes first.
+  executor.Post([self = shared_from_this()] { self->ReadOn(); });
+}
+
+void Attach::ReadOn() {
   if (receiver != nullptr && !failed && !finished) reactor->ReadNext();
 }
 
