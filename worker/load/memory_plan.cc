@@ -30,21 +30,28 @@ int64_t LongestSequence(const MemoryRequest& request, int64_t pages) {
   return low;
 }
 
-absl::Status DoesNotFit(const MemoryRequest& request, int64_t kv_bytes) {
+// `left`: what the weights and the workspace leave.
+absl::Status DoesNotFit(const MemoryRequest& request, int64_t kv_bytes, int64_t left) {
   const int64_t needed =
       PagesPerSequence(request.kv, request.max_model_len, request.max_num_batched_tokens) *
       request.kv.page_bytes;
   const int64_t longest = LongestSequence(request, kv_bytes / request.kv.page_bytes);
+  const bool bounded = request.kv_cache_memory_bytes.has_value();
   std::string message =
       absl::StrCat("max_model_len ", request.max_model_len, " needs ", BytesText(needed),
-                   " of KV cache, ", BytesText(kv_bytes), " are to be had");
+                   " of KV cache, ", BytesText(kv_bytes), " are to be had",
+                   bounded ? absl::StrCat(" of --kv-cache-memory-bytes ",
+                                          *request.kv_cache_memory_bytes)
+                           : "");
   if (longest > 0) {
     absl::StrAppend(&message, "; --max-model-len ", longest, " fits");
-    if (!request.kv_cache_memory_bytes.has_value()) {
-      absl::StrAppend(&message, ", or set --kv-cache-memory-bytes");
-    }
+    if (!bounded) absl::StrAppend(&message, ", or set --kv-cache-memory-bytes");
   } else {
     absl::StrAppend(&message, "; not one block of ", request.kv.block_size, " tokens fits");
+  }
+  if (bounded && needed <= left) {
+    absl::StrAppend(&message, longest > 0 ? ", or " : "; ", "--kv-cache-memory-bytes ", needed,
+                    longest > 0 ? "" : " fits");
   }
   return absl::ResourceExhaustedError(message);
 }
@@ -107,7 +114,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request) {
                           : pages_to_be_had;
   }
   plan.kv_bytes = plan.page_count * request.kv.page_bytes;
-  if (plan.page_count < plan.pages_per_sequence) return DoesNotFit(request, plan.kv_bytes);
+  if (plan.page_count < plan.pages_per_sequence) return DoesNotFit(request, plan.kv_bytes, left);
   plan.free_bytes = left - plan.kv_bytes;
   return plan;
 }

@@ -100,6 +100,18 @@ TEST(PlanMemory, SaysWhenNothingFits) {
       << PlanMemory(request).status();
 }
 
+TEST(PlanMemory, NamesAnAmountOfCacheThatFits) {
+  MemoryRequest request = Request();
+  for (const int64_t given : {999, 9'999}) {  // no block, and some
+    request.kv_cache_memory_bytes = given;
+    const std::string message = StatusMessage(PlanMemory(request).status());
+    EXPECT_NE(message.find("--kv-cache-memory-bytes " + std::to_string(given)), std::string::npos);
+    EXPECT_NE(message.find("--kv-cache-memory-bytes 10000"), std::string::npos) << message;
+  }
+  request.kv_cache_memory_bytes = 10'000;
+  EXPECT_TRUE(PlanMemory(request).ok());
+}
+
 TEST(PlanMemory, SaysWhenWeightsDoNotFit) {
   MemoryRequest request = Request();
   request.weight_bytes = 2'000'000;
