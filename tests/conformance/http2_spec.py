@@ -23,14 +23,17 @@ KNOWN = {
     ("http2/7", "Sends a GOAWAY frame with unknown error code"): "a connection without streams ends where its peer says so",
 }
 CASES, PASSED_AT_LEAST = 146, 120
+# What a case waits for. Some end only by it; in a machine that stands still for a moment, so do others.
+TIMEOUT_S, PATIENT_TIMEOUT_S = 1, 10
 
 
-def cases(target):
+def cases(target, timeout_s=TIMEOUT_S, sections=()):
     """(section, title) → None, or what was expected and, last, what was seen instead."""
     host, port = target.rsplit(":", 1)
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.xml")
-        done = subprocess.run([H2SPEC, "--host", host, "--port", port, "--timeout", "1", "--strict", "--junit-report", report],
+        done = subprocess.run([H2SPEC, "--host", host, "--port", port, "--timeout", str(timeout_s), "--strict",
+                               "--junit-report", report, *sections],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
         if not os.path.exists(report):
             raise AssertionError(f"h2spec wrote no report: {done.stdout[-500:]!r}")
@@ -42,10 +45,19 @@ def cases(target):
     return found
 
 
+def unknown(found):
+    return {case: seen for case, seen in found.items()
+            if seen is not None and case not in KNOWN and not ANSWERED.search(seen)}
+
+
 def h2spec_finds_what_is_known(http, grpc):
     found = cases(grpc)
-    strange = {case: seen for case, seen in found.items()
-               if seen is not None and case not in KNOWN and not ANSWERED.search(seen)}
+    strange = unknown(found)
+    if strange:  # only what is so with patience, too, is so
+        for section in sorted({section for section, _ in strange}):  # of several, it leaves some out
+            again = cases(grpc, PATIENT_TIMEOUT_S, [section])
+            found.update({case: again.get(case, seen) for case, seen in strange.items() if case[0] == section})
+        strange = unknown(found)
     if strange:
         raise AssertionError(f"h2spec: {strange}")
     passed = sum(seen is None for seen in found.values())
