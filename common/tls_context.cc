@@ -63,4 +63,19 @@ absl::Status UseIdentity(const TlsContext& context, const std::string& certifica
   return status;
 }
 
+absl::Status Trust(const TlsContext& context, const std::string& authorities) {
+  X509_STORE* store = SSL_CTX_get_cert_store(context.get());
+  // An authority in the file is trusted, whoever vouches for it.
+  X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
+  const openssl::Bio bio = openssl::BioOf(authorities);
+  int count = 0;
+  while (const openssl::Certificate authority = openssl::ReadCertificate(bio.get())) {
+    X509_STORE_add_cert(store, authority.get());
+    ++count;
+  }
+  ERR_clear_error();
+  if (count > 0) return absl::OkStatus();
+  return InvalidArgument("the file of authorities holds no certificate in PEM");
+}
+
 }  // namespace quire

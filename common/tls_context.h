@@ -19,6 +19,12 @@ using TlsContext = std::shared_ptr<ssl_ctx_st>;
 // write may be of a part of what it is given.
 TlsContext NewTlsContext(bool server);
 
+// Of TLS 1.2: those that HTTP/2 allows (RFC 9113, section 9.2.2).
+inline constexpr char kHttp2Ciphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
+
+// A peer's certificate is one of these authorities', or vouched for by one.
+absl::Status Trust(const TlsContext& context, const std::string& authorities);
+
 // Shows the certificate with those that vouch for it after it, and has its private key.
 absl::Status UseIdentity(const TlsContext& context, const std::string& certificates,
                          const std::string& key);

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "common/config/schema.h"
+#include "common/grpc/http2_guard.h"
 #include "router/config.h"
-#include "router/grpc/http2_guard.h"
 
 namespace quire {
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "common/grpc/http2_guard.h"
 #include "common/runtime/runtime.h"
-#include "router/grpc/http2_guard.h"
 
 namespace quire {
 

@@ -67,8 +67,8 @@ RequestLimits RequestLimitsOf(const RouterConfig& config, LimitCounters& counter
   return limits;
 }
 
-GrpcLimits GrpcLimitsOf(const RouterConfig& config) {
-  GrpcLimits limits;
+GrpcEdgeLimits GrpcLimitsOf(const RouterConfig& config) {
+  GrpcEdgeLimits limits;
   limits.max_concurrent_streams = static_cast<uint32_t>(config.max_streams_per_connection);
   limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
   limits.message_timeout = MicrosOf(config.body_timeout);
@@ -291,7 +291,7 @@ absl::Status RouterProcess::State::Start() {
   grpc_services->bodies = http_services->bodies;
   grpc_services->version = QUIRE_VERSION;
   grpc = std::make_unique<InferenceServer>(executor.context(), *grpc_services);
-  oip::AddOpenInference(grpc->methods());
+  oip::AddOpenInference(*grpc_services, grpc->methods());
   front = std::make_unique<Front>(
       executor.context(), *http_services, front_options,
       [this](int fd, std::string first_bytes, std::function<void()> on_closed) {

@@ -153,7 +153,7 @@ def cause_table():
 
 def bodies_line():
     """Of the one limit whose refusals are counted by themselves."""
-    kind = re.search(r"ApiCode::k(\w+)", body("router/core/body_account.h", "inline ApiError TooManyLargeRequests() {"))[1]
+    kind = re.search(r"ApiCode::k(\w+)", body("router/core/result.h", "inline ApiError TooManyLargeRequests() {"))[1]
     return (f"Bodies that would take those not read yet past `--max-total-body-bytes` (one gRPC connection's past its share) are answered "
             f"{http_statuses()[kind]}, `{codes_of_kinds()[kind][0]}`, and counted in `quire_router_bodies_refused_total`.")
 

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "common/grpc/http2_guard.h"
+
 namespace quire {
 namespace {
 

@@ -10,22 +10,6 @@
 
 namespace quire {
 
-// What the HTTP/2 guard closes a connection for: its rates, sizes, and the order of frames.
-inline constexpr std::string_view kHttp2Limits[] = {"new_streams",
-                                                    "resets",
-                                                    "pings",
-                                                    "settings",
-                                                    "window_updates",
-                                                    "continuations",
-                                                    "empty_data",
-                                                    "other_frames",
-                                                    "header_bytes",
-                                                    "header_block",
-                                                    "frame_size",
-                                                    "preface",
-                                                    "interrupted_headers",
-                                                    "stray_continuation"};
-
 struct EdgeMetrics {
   explicit EdgeMetrics(Metrics& metrics);
 

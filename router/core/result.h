@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/body_account.h"
 #include "common/check.h"
 #include "common/status.h"
 #include "router/core/api.h"
@@ -42,6 +43,12 @@ class [[nodiscard]] Result {
 inline ApiError InvalidField(std::string_view param, std::string_view message) {
   return {ApiCode::kInvalidArgument, std::string(param) + ": " + std::string(message),
           std::string(param), 0};
+}
+
+// When large bodies come faster than they can be read.
+inline ApiError TooManyLargeRequests() {
+  return {ApiCode::kUnavailable, std::string(kTooManyLargeRequests), "",
+          static_cast<uint32_t>(kTooManyLargeRequestsRetryMs)};
 }
 
 // An error that a library returned; `param` is blamed when it is the client's fault.

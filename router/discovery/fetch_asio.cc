@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/runtime/watched_files.h"
 #include "router/core/target.h"
-#include "router/core/watched_files.h"
 
 namespace quire {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "router/core/watched_files.h"
+#include "common/runtime/watched_files.h"
 #include "router/discovery/source.h"
 
 namespace quire {

@@ -17,7 +17,8 @@
 #include <vector>
 
 #include "common/status.h"
-#include "router/front/tls_tunnel_asio.h"
+#include "common/tls/tls_tunnels.h"
+#include "router/front/tls_identity.h"
 #include "router/http/http_server.h"
 
 namespace quire {

@@ -8,7 +8,6 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -43,6 +42,14 @@ absl::StatusOr<asio::ip::address> AddressOf(const std::string& host) {
                            "\" is not an IP address; 127.0.0.1 and 0.0.0.0 are");
   }
   return address;
+}
+
+TlsCounters CountersOf(EdgeMetrics& counted) {
+  return {.handshakes = counted.tls_handshakes,
+          .handshake_failures = counted.tls_handshake_failures,
+          .handshakes_refused = counted.tls_handshakes_refused,
+          .write_timeouts = counted.http_write_timeouts,
+          .connections_refused = counted.connections_refused};
 }
 
 }  // namespace
@@ -96,12 +103,7 @@ struct Sniff {
   TlsTunnel::Socket socket;
   std::string bytes;
   TimerId timer = 0;
-  uint64_t tunnel = 0;  // that it comes out of; 0: none
-};
-
-struct Tunnel {
-  std::shared_ptr<TlsTunnel> tls;
-  bool is_http2 = false;
+  TlsTunnels::Number tunnel = 0;  // that it comes out of; 0: none
 };
 
 struct Front::State {
@@ -115,15 +117,14 @@ struct Front::State {
 
   void Accept(size_t listener);
   void Accepted(tcp::socket socket);
-  bool MakeRoomForHandshake();
-  void ShakeHands(tcp::socket socket);
-  void Sniffed(TlsTunnel::Socket socket, uint64_t tunnel);
+  void MakeTunnels();
+  void Sniffed(TlsTunnel::Socket socket, TlsTunnels::Number tunnel);
   void AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff);
   void OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error_code& error);
   void Forget(const std::shared_ptr<Sniff>& sniff);
-  void ToHttp2(TlsTunnel::Socket client, std::string first_bytes, uint64_t tunnel);
+  void ToHttp2(TlsTunnel::Socket client, std::string first_bytes, TlsTunnels::Number tunnel);
   // A connection counts until its client's socket is closed: that of a tunnel, or its own.
-  void Closed(uint64_t tunnel) {
+  void Closed(TlsTunnels::Number tunnel) {
     if (tunnel == 0) ConnectionClosed();
   }
   void ConnectionClosed();
@@ -136,10 +137,9 @@ struct Front::State {
   std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
   std::vector<uint16_t> ports;
   std::vector<std::shared_ptr<Sniff>> sniffs;
-  std::map<uint64_t, Tunnel> tunnels;
+  std::unique_ptr<TlsTunnels> tunnels;    // nullptr: in the clear
+  std::set<TlsTunnels::Number> of_http1;  // tunnels that carry it, or whose first bytes are awaited
   std::vector<TimerId> accept_timers;
-  uint64_t next_number = 1;       // of tunnels
-  std::set<uint64_t> handshakes;  // tunnels under way, the oldest first
   size_t open = 0;
   bool stopping = false;
   // Handlers that were queued before the front went away look here first.
@@ -149,15 +149,14 @@ struct Front::State {
 Front::Front(asio::io_context& context, HttpServices& services, FrontOptions options,
              AdoptHttp2 adopt_http2)
     : state_(
-          std::make_unique<State>(context, services, std::move(options), std::move(adopt_http2))) {}
+          std::make_unique<State>(context, services, std::move(options), std::move(adopt_http2))) {
+  if (state_->options.tls != nullptr) state_->MakeTunnels();
+}
 
 Front::~Front() {
   StartDraining();
   while (!state_->sniffs.empty()) state_->Forget(state_->sniffs.back());
-  while (!state_->tunnels.empty()) {
-    const std::shared_ptr<TlsTunnel> tunnel = state_->tunnels.begin()->second.tls;
-    tunnel->Close();
-  }
+  if (state_->tunnels != nullptr) state_->tunnels->CloseAll();
   *state_->alive = false;
 }
 
@@ -178,10 +177,7 @@ void Front::Listen(FrontPorts bound) {
 const std::vector<uint16_t>& Front::ports() const { return state_->ports; }
 size_t Front::connections() const { return state_->open; }
 size_t Front::http_connections() const {
-  if (state_->options.tls == nullptr) return state_->http.connections();
-  return static_cast<size_t>(std::count_if(
-      state_->tunnels.begin(), state_->tunnels.end(),
-      [](const auto& entry) { return entry.second.tls->open() && !entry.second.is_http2; }));
+  return state_->tunnels == nullptr ? state_->http.connections() : state_->of_http1.size();
 }
 
 void Front::StartDraining() {
@@ -230,57 +226,27 @@ void Front::State::Accepted(tcp::socket socket) {
   (void)::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsentBytes,
                      sizeof(kMaxUnsentBytes));
   socket.non_blocking(true, ignored);
-  if (options.tls != nullptr) {
-    ShakeHands(std::move(socket));
-  } else {
-    Sniffed(std::move(socket), 0);
-  }
+  if (tunnels == nullptr) return Sniffed(std::move(socket), 0);
+  if (tunnels->Begin(std::move(socket), options.tls->current()) == 0) ConnectionClosed();
 }
 
-// Whoever keeps a handshake waiting gives way to who comes: an honest client answers within its
-// round trip. Those that are being computed do not, or a flood of them would finish none.
-bool Front::State::MakeRoomForHandshake() {
-  if (handshakes.size() < options.max_tls_handshakes) return true;
-  const auto oldest = std::find_if(handshakes.begin(), handshakes.end(), [this](uint64_t number) {
-    return tunnels.at(number).tls->awaits_client();
-  });
-  if (oldest == handshakes.end()) {
-    services.counters.tls_handshakes_refused.Add();
-    return false;
-  }
-  services.counters.tls_handshakes_evicted.Add();
-  const std::shared_ptr<TlsTunnel> tunnel = tunnels.at(*oldest).tls;
-  tunnel->Close();
-  return true;
+void Front::State::MakeTunnels() {
+  TlsTunnels::Events events;
+  events.on_open = [this](TlsTunnels::Number number, TlsTunnel::Socket near) {
+    of_http1.insert(number);
+    Sniffed(std::move(near), number);
+  };
+  events.on_closed = [this](TlsTunnels::Number number) {
+    of_http1.erase(number);
+    ConnectionClosed();
+  };
+  tunnels = std::make_unique<TlsTunnels>(
+      TlsTunnel::Options{nullptr, options.tls_timeouts, services.executor,
+                         CountersOf(services.counters), options.handshakes},
+      options.max_tls_handshakes, services.counters.tls_handshakes_evicted, std::move(events));
 }
 
-void Front::State::ShakeHands(tcp::socket socket) {
-  if (!MakeRoomForHandshake()) {
-    ConnectionClosed();  // the socket is closed as it goes out of scope
-    return;
-  }
-  const uint64_t number = next_number++;
-  auto tunnel = std::make_shared<TlsTunnel>(
-      std::move(socket),
-      TlsTunnel::Options{options.tls->current(), options.tls_timeouts, services.executor,
-                         services.counters, options.handshakes},
-      TlsTunnel::Events{.on_open =
-                            [this, number](TlsTunnel::Socket near) {
-                              handshakes.erase(number);
-                              Sniffed(std::move(near), number);
-                            },
-                        .on_closed =
-                            [this, number] {
-                              handshakes.erase(number);
-                              tunnels.erase(number);
-                              ConnectionClosed();
-                            }});
-  tunnels.emplace(number, Tunnel{tunnel});
-  handshakes.insert(number);
-  tunnel->Start();
-}
-
-void Front::State::Sniffed(TlsTunnel::Socket socket, uint64_t tunnel) {
+void Front::State::Sniffed(TlsTunnel::Socket socket, TlsTunnels::Number tunnel) {
   auto sniff = std::make_shared<Sniff>(Sniff{std::move(socket), {}, 0, tunnel});
   sniffs.push_back(sniff);
   sniff->timer = services.executor.PostAt(
@@ -345,16 +311,14 @@ void Front::State::OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error
   }
 }
 
-void Front::State::ToHttp2(TlsTunnel::Socket client, std::string first_bytes, uint64_t tunnel) {
+void Front::State::ToHttp2(TlsTunnel::Socket client, std::string first_bytes,
+                           TlsTunnels::Number tunnel) {
   // Who comes so late finds a closed connection.
   if (stopping) {
     Closed(tunnel);
     return;
   }
-  // A tunnel that has closed meanwhile leaves what it had brought.
-  if (const auto found = tunnels.find(tunnel); found != tunnels.end()) {
-    found->second.is_http2 = true;
-  }
+  of_http1.erase(tunnel);  // one that has closed meanwhile leaves what it had brought
   adopt_http2(client.release(), std::move(first_bytes), [this, tunnel, alive = alive] {
     if (*alive) Closed(tunnel);
   });

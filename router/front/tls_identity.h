@@ -13,9 +13,9 @@
 #include <string>
 
 #include "common/log/log.h"
+#include "common/runtime/watched_files.h"
 #include "common/tls_context.h"
 #include "router/core/edge_metrics.h"
-#include "router/core/watched_files.h"
 
 namespace quire {
 

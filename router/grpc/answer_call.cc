@@ -144,7 +144,7 @@ void AnswerCall::AddDelta(const Delta& delta) {
 
 void AnswerCall::WriteAfterTurn() {
   if (std::exchange(write_posted_, true)) return;
-  services_.AfterTurn([self = shared_from_this()] {
+  call_->host().AfterTurn([self = shared_from_this()] {
     self->write_posted_ = false;
     self->writer_.Write();
   });
@@ -161,7 +161,8 @@ void AnswerCall::OnChoiceEnd(const ChoiceEnd& end) {
 void AnswerCall::OnFinished(const Usage& usage) {
   id_ = 0;
   if (choices_left_ > 0) {
-    return End(absl::InternalError("the answer ended before every choice had a finish reason"));
+    return End(
+        absl::InternalError("the answer ended before every choice had a finish reason"));
   }
   Tell([](const v1::GenerateResponse&) { return false; },
        [&](Writer::Message&, v1::GenerateResponse& event) {
@@ -173,12 +174,11 @@ void AnswerCall::OnFinished(const Usage& usage) {
 void AnswerCall::OnError(const ApiError& error) {
   id_ = 0;
   services_.counters.grpc_errors.Add();
-  End(error);
+  End(EndOf(error));
 }
 
-template <class Status>
-void AnswerCall::End(const Status& status) {
-  if (!std::exchange(ended_, true)) writer_.End(status);
+void AnswerCall::End(const GrpcEnd& end) {
+  if (!std::exchange(ended_, true)) writer_.End(end);
 }
 
 }  // namespace quire

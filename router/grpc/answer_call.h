@@ -14,6 +14,7 @@
 
 #include "quire/v1/inference.pb.h"
 #include "router/grpc/message_writer.h"
+#include "router/grpc/services.h"
 
 namespace quire {
 
@@ -21,8 +22,8 @@ class AnswerCall : public GrpcCallHandler,
                    public ResponseSink,
                    public std::enable_shared_from_this<AnswerCall> {
  public:
-  explicit AnswerCall(std::shared_ptr<GrpcCall> call)
-      : services_(call->services()), call_(std::move(call)), writer_(*call_) {}
+  AnswerCall(GrpcServices& services, std::shared_ptr<GrpcCall> call)
+      : services_(services), call_(std::move(call)), writer_(*call_) {}
   ~AnswerCall() override;
 
   void OnCancelled() override;
@@ -37,6 +38,7 @@ class AnswerCall : public GrpcCallHandler,
 
  protected:
   const GrpcCall& call() const { return *call_; }
+  const GrpcServices& services() const { return services_; }
   // `problem`: it is refused. `joins_events`: as the client asked.
   void Begin(std::optional<ApiError> problem, GenerateRequest request, bool joins_events);
 
@@ -51,8 +53,7 @@ class AnswerCall : public GrpcCallHandler,
   void AddPromptPart(Fill fill);
   void AddDelta(const Delta& delta);
   void WriteAfterTurn();
-  template <class Status>
-  void End(const Status& status);  // after what waits has been written
+  void End(const GrpcEnd& end);  // after what waits has been written
 
   GrpcServices& services_;
   const std::shared_ptr<GrpcCall> call_;

@@ -15,11 +15,11 @@ bool IsOpenCall(std::string_view path) { return path.starts_with("/grpc.health.v
 
 }  // namespace
 
-std::optional<absl::Status> CheckKey(const GrpcCallHead& head, KeyRing* keys) {
+std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys) {
   if (keys == nullptr || !keys->required() || IsOpenCall(head.path)) return std::nullopt;
   const Result<KeyRing::Tenant> tenant = keys->Authenticate(CredentialsOf(head));
   if (tenant.ok()) return std::nullopt;
-  return ToStatus(tenant.error());
+  return EndOf(tenant.error());
 }
 
 Result<KeyRing::Tenant> TenantOf(const GrpcCallHead& head, KeyRing* keys) {

@@ -8,15 +8,14 @@
 #include <optional>
 #include <string_view>
 
-#include "common/status.h"
+#include "common/grpc/call_head.h"
 #include "router/core/result.h"
-#include "router/grpc/call.h"
 #include "router/keys/key_ring.h"
 
 namespace quire {
 
 // Why a call may not come in; probes need no key. `keys`: nullptr lets everyone in.
-std::optional<absl::Status> CheckKey(const GrpcCallHead& head, KeyRing* keys);
+std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys);
 
 // nullptr where no keys are configured. Counts the call for its tenant.
 Result<KeyRing::Tenant> TenantOf(const GrpcCallHead& head, KeyRing* keys);

@@ -5,9 +5,9 @@
 
 #include <string>
 
+#include "common/grpc/call_head.h"
 #include "common/runtime/runtime.h"
 #include "router/core/api.h"
-#include "router/grpc/call.h"
 
 namespace quire {
 

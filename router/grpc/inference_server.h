@@ -1,24 +1,14 @@
-// The gRPC server: connections that the front hands over, and the methods that are served on them.
+// The router's gRPC: what is served on the connections that the front hands over.
 //
-// Owner: main; event loop only.
-//
-// Invariants:
-// 1. It listens nowhere: connections come by Adopt, each with the bytes that were read from it.
-// 2. Health and reflection tell of the services that are served.
-// 3. Once Shutdown has said that it is done, no connection is left.
+// Owner: main; event loop only. It listens nowhere (common/grpc/server.h).
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "router/grpc/methods.h"
+#include "common/grpc/server.h"
 #include "router/grpc/services.h"
-
-namespace boost::asio {
-class io_context;
-}
 
 namespace quire {
 
@@ -29,11 +19,11 @@ class InferenceServer {
   ~InferenceServer();  // closes all connections
 
   // What is served; more may be added before the first connection.
-  GrpcMethods& methods();
-
-  // Takes over a connected socket on which a client's HTTP/2 arrives. `on_closed` runs once, when
-  // the connection has ended, and never from inside Adopt.
-  void Adopt(int fd, std::string first_bytes, std::function<void()> on_closed);
+  GrpcMethods& methods() { return server_.methods(); }
+  // As GrpcServer's.
+  void Adopt(int fd, std::string first_bytes, std::function<void()> on_closed) {
+    server_.Adopt(fd, std::move(first_bytes), std::move(on_closed));
+  }
   // Health says NOT_SERVING from now on.
   void StartDraining();
   // Clients are told to open no more calls here; those under way have `grace` to end. `done` runs
@@ -43,8 +33,12 @@ class InferenceServer {
   void CancelCalls();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  void RefreshHealth();
+  static absl::Status ShutDown();
+
+  GrpcServices& services_;
+  GrpcServer server_;
+  TimerId health_timer_ = 0;
 };
 
 }  // namespace quire

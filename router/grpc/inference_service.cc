@@ -24,7 +24,7 @@ class AnswerHandler final : public AnswerCall {
     Message message;
     if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return {};
     const GrpcCallHead& head = call().head();
-    const GrpcServices& services = call().services();
+    const GrpcServices& services = this->services();
     GenerateRequest request;
     std::optional<ApiError> problem;
     Result<KeyRing::Tenant> tenant = TenantOf(head, services.keys);
@@ -44,16 +44,15 @@ class AnswerHandler final : public AnswerCall {
 };
 
 template <class Message>
-GrpcMethod AnswerMethod() {
-  return {false, [](std::shared_ptr<GrpcCall> call) {
-            return std::make_shared<AnswerHandler<Message>>(std::move(call));
+GrpcMethod AnswerMethod(GrpcServices& services) {
+  return {false, [&services](std::shared_ptr<GrpcCall> call) {
+            return std::make_shared<AnswerHandler<Message>>(services, std::move(call));
           }};
 }
 
-Step ListModels(const std::shared_ptr<GrpcCall>& call, const v1::ListModelsRequest&) {
-  return [call, tenant = TenantOf(call->head(), call->services().keys)] {
-    if (!tenant.ok()) return call->Finish(tenant.error());
-    GrpcServices& services = call->services();
+Step ListModels(GrpcServices& services, const std::shared_ptr<GrpcCall>& call) {
+  return [&services, call, tenant = TenantOf(call->head(), services.keys)] {
+    if (!tenant.ok()) return call->Finish(EndOf(tenant.error()));
     services.counters.grpc_requests.Add();
     v1::ListModelsResponse response;
     for (const ModelEntry& model :
@@ -65,22 +64,22 @@ Step ListModels(const std::shared_ptr<GrpcCall>& call, const v1::ListModelsReque
   };
 }
 
-Step Tokenize(const std::shared_ptr<GrpcCall>& call, const v1::TokenizeRequest& request) {
+Step Tokenize(GrpcServices& services, const std::shared_ptr<GrpcCall>& call,
+              const v1::TokenizeRequest& request) {
   Prompt prompt;
-  Result<KeyRing::Tenant> tenant = TenantOf(call->head(), call->services().keys);
+  Result<KeyRing::Tenant> tenant = TenantOf(call->head(), services.keys);
   std::optional<ApiError> problem =
-      tenant.ok() ? FromProto(request, prompt, call->services().request_limits)
+      tenant.ok() ? FromProto(request, prompt, services.request_limits)
                   : std::optional(tenant.error());
   if (problem) {
-    return [call, problem = std::move(problem)] { call->Finish(*problem); };
+    return [call, problem = std::move(problem)] { call->Finish(EndOf(*problem)); };
   }
-  return [call, model = request.model(), prompt = std::move(prompt),
+  return [&services, call, model = request.model(), prompt = std::move(prompt),
           tenant = std::move(tenant.value())]() mutable {
-    GrpcServices& services = call->services();
     services.counters.grpc_requests.Add();
     if (NarrowsModels(tenant)) {
       const auto forbidden = CheckModelAccess(services.pipeline.Models(), tenant.get(), model);
-      if (forbidden) return call->Finish(*forbidden);
+      if (forbidden) return call->Finish(EndOf(*forbidden));
     }
     services.pipeline.Tokenize(
         model, std::move(prompt), [call](absl::StatusOr<TokenizeResult> result) {
@@ -96,12 +95,19 @@ Step Tokenize(const std::shared_ptr<GrpcCall>& call, const v1::TokenizeRequest& 
 
 }  // namespace
 
-void AddInference(GrpcMethods& methods) {
+void AddInference(GrpcServices& services, GrpcMethods& methods) {
   const std::string service = "quire.v1.Inference";
-  methods.Add(service, "Generate", AnswerMethod<v1::GenerateRequest>());
-  methods.Add(service, "Chat", AnswerMethod<v1::ChatRequest>());
-  methods.Add(service, "ListModels", OneMessageMethod<v1::ListModelsRequest>(ListModels));
-  methods.Add(service, "Tokenize", OneMessageMethod<v1::TokenizeRequest>(Tokenize));
+  methods.Add(service, "Generate", AnswerMethod<v1::GenerateRequest>(services));
+  methods.Add(service, "Chat", AnswerMethod<v1::ChatRequest>(services));
+  methods.Add(service, "ListModels",
+              OneMessageMethod<v1::ListModelsRequest>([&services](const auto& call, const auto&) {
+                return ListModels(services, call);
+              }));
+  methods.Add(service, "Tokenize",
+              OneMessageMethod<v1::TokenizeRequest>(
+                  [&services](const auto& call, const auto& request) {
+                    return Tokenize(services, call, request);
+                  }));
 }
 
 }  // namespace quire

@@ -1,12 +1,13 @@
 // quire.v1.Inference in front of the pipeline.
 //
-// Owner of what it adds: the server's methods.
+// Owner of what it adds: the server's methods, which the services outlive.
 #pragma once
 
-#include "router/grpc/methods.h"
+#include "common/grpc/methods.h"
+#include "router/grpc/services.h"
 
 namespace quire {
 
-void AddInference(GrpcMethods& methods);
+void AddInference(GrpcServices& services, GrpcMethods& methods);
 
 }  // namespace quire

@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "router/grpc/call.h"
+#include "common/grpc/call.h"
 
 namespace quire {
 
@@ -42,11 +42,10 @@ class MessageWriter {
     if (call_.drained()) WriteAll();
   }
 
-  // Finishes the call after what waits; `status` is a status or an ApiError.
-  template <class Status>
-  void End(const Status& status) {
+  // Finishes the call after what waits.
+  void End(const GrpcEnd& end) {
     WriteAll();
-    call_.Finish(status);
+    call_.Finish(end);
   }
 
   void Drop() { waiting_.clear(); }

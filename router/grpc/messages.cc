@@ -323,4 +323,6 @@ absl::Status ToStatus(const ApiError& error) {
   return absl::Status(CodeOf(error.code), message);
 }
 
+GrpcEnd EndOf(const ApiError& error) { return {ToStatus(error), error.retry_after_ms}; }
+
 }  // namespace quire

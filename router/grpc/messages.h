@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "common/grpc/call_head.h"
 #include "common/status.h"
 #include "quire/v1/inference.pb.h"
 #include "router/core/api.h"
@@ -33,5 +34,7 @@ void ToProto(const ModelEntry& in, v1::ModelInfo& out);
 
 // Abseil's codes are gRPC's. The message begins with the field's name where there is one.
 absl::Status ToStatus(const ApiError& error);
+// The same, with what it says of coming back.
+GrpcEnd EndOf(const ApiError& error);
 
 }  // namespace quire

@@ -1,38 +1,27 @@
 #include "router/grpc/services.h"
 
-#include <memory>
-#include <utility>
+#include "router/grpc/auth.h"
 
 namespace quire {
-namespace {
 
-using TurnEnd = GrpcServices::TurnEnd;
-
-void PostTurnEnd(Executor& executor, const std::shared_ptr<TurnEnd>& turn_end) {
-  if (std::exchange(turn_end->posted, true)) return;
-  // The services may have gone by then, and with them what was left to be done.
-  executor.Post([&executor, weak = std::weak_ptr(turn_end)] {
-    const std::shared_ptr<TurnEnd> end = weak.lock();
-    if (end == nullptr) return;
-    for (const auto& one : std::exchange(end->after_turn, {})) one();
-    // What calls have just written leaves in this turn: it needs no further one.
-    end->posted = false;
-    const auto flushes = std::exchange(end->flushes, {});
-    if (!end->after_turn.empty()) PostTurnEnd(executor, end);
-    for (const auto& one : flushes) one();
-  });
-}
-
-}  // namespace
-
-void GrpcServices::AfterTurn(std::function<void()> work) {
-  turn_end->after_turn.push_back(std::move(work));
-  PostTurnEnd(executor, turn_end);
-}
-
-void GrpcServices::Flush(std::function<void()> work) {
-  turn_end->flushes.push_back(std::move(work));
-  PostTurnEnd(executor, turn_end);
+GrpcHost MakeGrpcHost(const GrpcServices& services) {
+  EdgeMetrics& counted = services.counters;
+  return {.executor = services.executor,
+          .log = services.log,
+          .counters = {.connections = counted.http2_connections,
+                       .idle_closed = counted.http2_idle_closed,
+                       .streams_over_limit = counted.http2_streams_over_limit,
+                       .metadata_too_large = counted.http_headers_too_large,
+                       .messages_too_large = counted.grpc_messages_too_large,
+                       .message_timeouts = counted.grpc_message_timeouts,
+                       .bodies_refused = counted.bodies_refused,
+                       .write_timeouts = counted.http_write_timeouts,
+                       .guard_closed = counted.http2_guard_closed},
+          .limits = services.limits,
+          .background = &services.background,
+          .refuse = [keys = services.keys](const auto& head) { return CheckKey(head, keys); },
+          .limit_names = {.metadata = " (--max-header-bytes)", .message_time = " (--body-timeout)"},
+          .bodies = services.bodies};
 }
 
 }  // namespace quire

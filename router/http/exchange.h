@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/core/body_account.h"
+#include "common/body_account.h"
 #include "router/core/tenant.h"
 
 namespace quire {

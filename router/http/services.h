@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "common/body_account.h"
 #include "common/log/log.h"
 #include "common/runtime/runtime.h"
-#include "router/core/body_account.h"
 #include "router/core/edge_metrics.h"
 #include "router/core/request_limits.h"
 #include "router/keys/key_ring.h"

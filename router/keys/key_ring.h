@@ -17,9 +17,9 @@
 
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
+#include "common/runtime/watched_files.h"
 #include "common/sync.h"
 #include "router/core/result.h"
-#include "router/core/watched_files.h"
 #include "router/keys/key_table.h"
 #include "router/keys/tenant_metrics.h"
 

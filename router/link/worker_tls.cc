@@ -8,30 +8,12 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/openssl.h"
 
 namespace quire {
 namespace {
 
 constexpr std::string_view kProtocol = "h2";
 constexpr unsigned char kOffered[] = {2, 'h', '2'};
-// Of TLS 1.2: those that HTTP/2 allows.
-constexpr char kCiphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
-
-absl::Status Trust(SSL_CTX* context, const std::string& pem) {
-  X509_STORE* store = SSL_CTX_get_cert_store(context);
-  // An authority in the file is trusted, whoever vouches for it.
-  X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
-  const openssl::Bio bio = openssl::BioOf(pem);
-  int count = 0;
-  while (const openssl::Certificate authority = openssl::ReadCertificate(bio.get())) {
-    X509_STORE_add_cert(store, authority.get());
-    ++count;
-  }
-  ERR_clear_error();
-  if (count > 0) return absl::OkStatus();
-  return InvalidArgument("the file of authorities holds no certificate in PEM");
-}
 
 bool ExpectName(SSL* connection, const std::string& name) {
   X509_VERIFY_PARAM* param = SSL_get0_param(connection);
@@ -45,10 +27,10 @@ bool ExpectName(SSL* connection, const std::string& name) {
 
 absl::Status WorkerTlsContext::Make(const MutualTlsPem& pem) {
   const TlsContext context = NewTlsContext(false);
-  QUIRE_CHECK(SSL_CTX_set_cipher_list(context.get(), kCiphers) == 1);
+  QUIRE_CHECK(SSL_CTX_set_cipher_list(context.get(), kHttp2Ciphers) == 1);
   QUIRE_CHECK(SSL_CTX_set_alpn_protos(context.get(), kOffered, sizeof(kOffered)) == 0);
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
-  QUIRE_RETURN_IF_ERROR(Trust(context.get(), pem.authorities));
+  QUIRE_RETURN_IF_ERROR(Trust(context, pem.authorities));
   QUIRE_RETURN_IF_ERROR(UseIdentity(context, pem.certificate, pem.key));
   context_ = context;
   made_of_ = pem;

@@ -9,13 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include "common/body_account.h"
 #include "common/runtime/runtime.h"
 #include "common/wire.h"
 #include "router/admission/admission.h"
 #include "router/chat/salt.h"
 #include "router/chat/sampling.h"
 #include "router/core/api.h"
-#include "router/core/body_account.h"
 #include "router/core/model_text.h"
 #include "router/pipeline/pipeline.h"
 #include "router/pipeline/serving_metrics.h"

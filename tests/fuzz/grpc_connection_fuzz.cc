@@ -9,13 +9,13 @@
 #include <string_view>
 #include <utility>
 
+#include "common/grpc/connection.h"
+#include "common/grpc/health.h"
+#include "common/grpc/reflection.h"
 #include "common/runtime/virtual_background.h"
 #include "common/runtime/virtual_runtime.h"
-#include "router/grpc/connection.h"
-#include "router/grpc/health.h"
 #include "router/grpc/inference_service.h"
 #include "router/grpc/oip/open_inference.h"
-#include "router/grpc/reflection.h"
 #include "tests/router/support/fake_pipeline.h"
 
 namespace {
@@ -80,11 +80,12 @@ struct Edge {
     services.limits.max_receive_bytes = 4096;
     services.limits.background_parse_bytes = 256;
     services.limits.max_held_bytes = kMostHeld;
-    quire::AddInference(methods);
-    quire::oip::AddOpenInference(methods);
+    host = std::make_unique<quire::GrpcHost>(quire::MakeGrpcHost(services));
+    quire::AddInference(services, methods);
+    quire::oip::AddOpenInference(services, methods);
     quire::AddHealth(health, methods);
     quire::AddReflection(methods);
-    connection = std::make_unique<quire::GrpcConnection>(services, methods, transport);
+    connection = std::make_unique<quire::GrpcConnection>(*host, methods, transport);
     connection->Start();
   }
   void Turn() {
@@ -110,6 +111,7 @@ struct Edge {
   quire::EdgeMetrics counters{metrics};
   quire::GrpcServices services{world.executor(), pipeline, background, world.rng(),
                                counters,         log,      {}};
+  std::unique_ptr<quire::GrpcHost> host;
   quire::GrpcMethods methods;
   quire::HealthService health{methods};
   Transport transport;

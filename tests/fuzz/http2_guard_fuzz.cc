@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "router/grpc/http2_guard.h"
+#include "common/grpc/http2_guard.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;

@@ -7,18 +7,18 @@
 #include "inference/open_inference.pb.h"
 #include "router/grpc/auth.h"
 #include "router/grpc/call_facts.h"
+#include "router/grpc/messages.h"
 #include "router/grpc/oip/oip_messages.h"
 #include "router/keys/tenant_access.h"
 
 namespace quire::oip {
 
-std::optional<ReadRequest> ReadInferMessage(const GrpcCall& call, std::string_view bytes,
-                                            Answering answering) {
+std::optional<ReadRequest> ReadInferMessage(const GrpcServices& services, const GrpcCallHead& head,
+                                            std::string_view bytes, Answering answering) {
   inference::ModelInferRequest message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
-  const GrpcServices& services = call.services();
   ReadRequest read;
-  Result<KeyRing::Tenant> tenant = TenantOf(call.head(), services.keys);
+  Result<KeyRing::Tenant> tenant = TenantOf(head, services.keys);
   read.problem = FromProto(message, answering, services.request_limits, read.request);
   if (!tenant.ok()) {
     read.problem = tenant.error();
@@ -26,15 +26,16 @@ std::optional<ReadRequest> ReadInferMessage(const GrpcCall& call, std::string_vi
   }
   GenerateRequest& generate = read.request.generate;
   ApplyTenant(std::move(tenant.value()), generate);
-  generate.request_id = RequestIdOf(call.head(), read.request.id);
-  ReadCallFacts(call.head(), services.executor.clock().Now(), generate);
+  generate.request_id = RequestIdOf(head, read.request.id);
+  ReadCallFacts(head, services.executor.clock().Now(), generate);
   return read;
 }
 
 InferCall::~InferCall() { QUIRE_CHECK(id_ == 0); }
 
 GrpcCallHandler::Step InferCall::Read(std::string_view message) {
-  std::optional<ReadRequest> read = ReadInferMessage(*call_, message, Answering::kOnce);
+  std::optional<ReadRequest> read =
+      ReadInferMessage(services_, call_->head(), message, Answering::kOnce);
   if (!read) return {};
   return [this, read = *std::move(read)]() mutable { Begin(std::move(read)); };
 }
@@ -81,7 +82,7 @@ void InferCall::OnFinished(const Usage&) {
 void InferCall::OnError(const ApiError& error) {
   id_ = 0;
   services_.counters.grpc_errors.Add();
-  call_->Finish(error);
+  call_->Finish(EndOf(error));
 }
 
 }  // namespace quire::oip

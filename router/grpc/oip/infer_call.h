@@ -9,7 +9,8 @@
 #include <memory>
 #include <optional>
 
-#include "router/grpc/call.h"
+#include "common/grpc/call.h"
+#include "router/grpc/services.h"
 #include "router/oip/infer_answer.h"
 
 namespace quire::oip {
@@ -20,13 +21,13 @@ struct ReadRequest {
 };
 // Any thread: credentials, the message, and what the call says beside it. nullopt: the bytes are no
 // message.
-std::optional<ReadRequest> ReadInferMessage(const GrpcCall& call, std::string_view bytes,
-                                            Answering answering);
+std::optional<ReadRequest> ReadInferMessage(const GrpcServices& services, const GrpcCallHead& head,
+                                            std::string_view bytes, Answering answering);
 
 class InferCall final : public GrpcCallHandler, public ResponseSink {
  public:
-  explicit InferCall(std::shared_ptr<GrpcCall> call)
-      : services_(call->services()), call_(std::move(call)) {}
+  InferCall(GrpcServices& services, std::shared_ptr<GrpcCall> call)
+      : services_(services), call_(std::move(call)) {}
   ~InferCall() override;
 
   Step Read(std::string_view message) override;

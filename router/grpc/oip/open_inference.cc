@@ -6,6 +6,7 @@
 
 #include "inference/open_inference.pb.h"
 #include "router/grpc/auth.h"
+#include "router/grpc/messages.h"
 #include "router/grpc/oip/infer_call.h"
 #include "router/grpc/oip/oip_messages.h"
 #include "router/grpc/oip/stream_call.h"
@@ -32,16 +33,17 @@ Result<ModelEntry> FindModel(const GrpcServices& services, const TenantProfile* 
 // `answer` runs on the loop: optional<ApiError>(const GrpcServices&, const TenantProfile*,
 // const Request&, Response&).
 template <class Request, class Response, class Function>
-GrpcMethod Answer(Function answer) {
-  return OneMessageMethod<Request>([answer](const std::shared_ptr<GrpcCall>& call,
-                                            const Request& request) -> GrpcCallHandler::Step {
-    return [answer, call, request, tenant = TenantOf(call->head(), call->services().keys)] {
-      if (!tenant.ok()) return call->Finish(tenant.error());
-      call->services().counters.grpc_requests.Add();
+GrpcMethod Answer(GrpcServices& services, Function answer) {
+  return OneMessageMethod<Request>([&services, answer](const std::shared_ptr<GrpcCall>& call,
+                                                       const Request& request)
+                                       -> GrpcCallHandler::Step {
+    return [&services, answer, call, request, tenant = TenantOf(call->head(), services.keys)] {
+      if (!tenant.ok()) return call->Finish(EndOf(tenant.error()));
+      services.counters.grpc_requests.Add();
       Response response;
       const std::optional<ApiError> problem =
-          answer(call->services(), tenant.value().get(), request, response);
-      if (problem) return call->Finish(*problem);
+          answer(services, tenant.value().get(), request, response);
+      if (problem) return call->Finish(EndOf(*problem));
       call->Send(response);
       call->Finish(absl::OkStatus());
     };
@@ -50,8 +52,9 @@ GrpcMethod Answer(Function answer) {
 
 // What is asked of one model: `describe` is given it.
 template <class Request, class Response, class Function>
-GrpcMethod OfModel(Function describe) {
+GrpcMethod OfModel(GrpcServices& services, Function describe) {
   return Answer<Request, Response>(
+      services,
       [describe](const GrpcServices& services, const TenantProfile* tenant, const Request& request,
                  Response& response) -> std::optional<ApiError> {
         if (auto problem = CheckVersion(request.version(), "version")) return problem;
@@ -63,68 +66,70 @@ GrpcMethod OfModel(Function describe) {
 }
 
 template <class Handler>
-std::shared_ptr<GrpcCallHandler> Make(std::shared_ptr<GrpcCall> call) {
-  return std::make_shared<Handler>(std::move(call));
+GrpcMethod Handled(GrpcServices& services, bool many_messages) {
+  return {many_messages, [&services](std::shared_ptr<GrpcCall> call) {
+            return std::make_shared<Handler>(services, std::move(call));
+          }};
 }
 
-void AddServer(GrpcMethods& methods) {
+void AddServer(GrpcServices& services, GrpcMethods& methods) {
   using inference::ServerLiveRequest, inference::ServerLiveResponse;
   using inference::ServerMetadataRequest, inference::ServerMetadataResponse;
   using inference::ServerReadyRequest, inference::ServerReadyResponse;
   methods.Add(kService, "ServerLive",
              Answer<ServerLiveRequest, ServerLiveResponse>(
-                 [](const auto&, const auto*, const auto&, ServerLiveResponse& response) {
+                 services, [](const auto&, const auto*, const auto&, ServerLiveResponse& response) {
                    response.set_live(true);
                    return std::nullopt;
                  }));
   methods.Add(kService, "ServerReady",
-             Answer<ServerReadyRequest, ServerReadyResponse>([](const GrpcServices& services,
-                                                                const auto*, const auto&,
-                                                                ServerReadyResponse& response) {
-               const Pipeline& pipeline = services.pipeline;
-               response.set_ready(!services.leaving && pipeline.Ready() && pipeline.Healthy());
-               return std::nullopt;
-             }));
+             Answer<ServerReadyRequest, ServerReadyResponse>(
+                 services, [](const GrpcServices& asked, const auto*, const auto&,
+                              ServerReadyResponse& response) {
+                   const Pipeline& pipeline = asked.pipeline;
+                   response.set_ready(!asked.leaving && pipeline.Ready() && pipeline.Healthy());
+                   return std::nullopt;
+                 }));
   methods.Add(kService, "ServerMetadata",
              Answer<ServerMetadataRequest, ServerMetadataResponse>(
-                 [](const GrpcServices& services, const auto*, const auto&,
-                    ServerMetadataResponse& response) {
+                 services, [](const GrpcServices& asked, const auto*, const auto&,
+                              ServerMetadataResponse& response) {
                    response.set_name("quire");
-                   response.set_version(services.version);
+                   response.set_version(asked.version);
                    response.add_extensions("model_configuration");
                    response.add_extensions("generate");
                    return std::nullopt;
                  }));
 }
 
-void AddModels(GrpcMethods& methods) {
+void AddModels(GrpcServices& services, GrpcMethods& methods) {
   using inference::ModelConfigRequest, inference::ModelConfigResponse;
   using inference::ModelMetadataRequest, inference::ModelMetadataResponse;
   using inference::ModelReadyRequest, inference::ModelReadyResponse;
   methods.Add(kService, "ModelReady",
              OfModel<ModelReadyRequest, ModelReadyResponse>(
-                 [](const ModelEntry& model, ModelReadyResponse& response) {
+                 services, [](const ModelEntry& model, ModelReadyResponse& response) {
                    response.set_ready(model.workers_ready > 0);
                  }));
   methods.Add(kService, "ModelMetadata",
              OfModel<ModelMetadataRequest, ModelMetadataResponse>(
-                 [](const ModelEntry& model, ModelMetadataResponse& response) {
+                 services, [](const ModelEntry& model, ModelMetadataResponse& response) {
                    DescribeModel(model.name, response);
                  }));
   methods.Add(kService, "ModelConfig",
              OfModel<ModelConfigRequest, ModelConfigResponse>(
-                 [](const ModelEntry& model, ModelConfigResponse& response) {
+                 services, [](const ModelEntry& model, ModelConfigResponse& response) {
                    DescribeModel(model.name, *response.mutable_config());
                  }));
 }
 
 }  // namespace
 
-void AddOpenInference(GrpcMethods& methods) {
-  AddServer(methods);
-  AddModels(methods);
-  methods.Add(kService, "ModelInfer", {false, Make<InferCall>});
-  methods.Add(kService, "ModelStreamInfer", {true, Make<StreamCall>});
+void AddOpenInference(GrpcServices& services, GrpcMethods& methods) {
+  AddServer(services, methods);
+  AddModels(services, methods);
+  methods.Add(kService, "ModelInfer", Handled<InferCall>(services, false));
+  methods.Add(kService, "ModelStreamInfer", Handled<StreamCall>(services, true));
 }
 
 }  // namespace quire::oip

@@ -9,15 +9,16 @@
 
 namespace quire::oip {
 
-StreamCall::StreamCall(std::shared_ptr<GrpcCall> call)
-    : services_(call->services()), call_(std::move(call)), writer_(*call_) {
+StreamCall::StreamCall(GrpcServices& services, std::shared_ptr<GrpcCall> call)
+    : services_(services), call_(std::move(call)), writer_(*call_) {
   services_.counters.grpc_requests.Add();
 }
 
 StreamCall::~StreamCall() { QUIRE_CHECK(ended_ && parts_.empty()); }
 
 GrpcCallHandler::Step StreamCall::Read(std::string_view message) {
-  std::optional<ReadRequest> read = ReadInferMessage(*call_, message, Answering::kStream);
+  std::optional<ReadRequest> read =
+      ReadInferMessage(services_, call_->head(), message, Answering::kStream);
   if (!read) return {};
   return [this, read = *std::move(read)]() mutable { Take(std::move(read)); };
 }
@@ -73,7 +74,8 @@ void StreamCall::PartDelta(Part& part, const Delta& delta) {
   part.answer.Add(delta);
   if (!part.request.stream || part.flush_posted) return;
   part.flush_posted = true;
-  services_.AfterTurn([self = shared_from_this(), number = part.number] { self->Flush(number); });
+  call_->host().AfterTurn(
+      [self = shared_from_this(), number = part.number] { self->Flush(number); });
 }
 
 void StreamCall::Flush(uint64_t number) {
@@ -110,7 +112,7 @@ bool StreamCall::Emit(Part& part, bool final) {
 void StreamCall::Send(std::unique_ptr<StreamWriter::Message> message) {
   writer_.Add(std::move(message));
   if (std::exchange(write_posted_, true)) return;
-  services_.AfterTurn([self = shared_from_this()] {
+  call_->host().AfterTurn([self = shared_from_this()] {
     self->write_posted_ = false;
     self->writer_.Write();
   });

@@ -22,6 +22,7 @@
 #include "inference/open_inference.pb.h"
 #include "router/grpc/message_writer.h"
 #include "router/grpc/oip/infer_call.h"
+#include "router/grpc/services.h"
 #include "router/oip/infer_answer.h"
 
 namespace quire::oip {
@@ -32,7 +33,7 @@ using StreamWriter = MessageWriter<inference::ModelStreamInferResponse>;
 
 class StreamCall final : public GrpcCallHandler, public std::enable_shared_from_this<StreamCall> {
  public:
-  explicit StreamCall(std::shared_ptr<GrpcCall> call);
+  StreamCall(GrpcServices& services, std::shared_ptr<GrpcCall> call);
   ~StreamCall() override;
 
   Step Read(std::string_view message) override;

@@ -18,7 +18,7 @@ TEST(GrpcEdge, AStreamOfAnyWindowGoesOn) {
   for (const uint64_t window : {4u, 5u, 15u, 16u, 63u, 64u}) {
     const uint64_t step = TakenStepOf(window);
     EXPECT_TRUE(step >= 1 && step <= std::max<uint64_t>(1, window / 4)) << window;
-    GrpcLimits limits;
+    GrpcEdgeLimits limits;
     limits.taken_step = step;
     GrpcEdge edge({}, {}, nullptr, limits);
     edge.OnLoop([&] {
@@ -36,7 +36,7 @@ TEST(GrpcEdge, AStreamOfAnyWindowGoesOn) {
 }
 
 TEST(GrpcEdge, ConnectionsWithoutACallAreLeftAndOthersAreNot) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.idle_timeout = 100 * kMicrosPerMilli;
   GrpcEdge edge({}, {}, nullptr, limits);
   edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
@@ -66,7 +66,7 @@ TEST(GrpcEdge, ConnectionsWithoutACallAreLeftAndOthersAreNot) {
 }
 
 TEST(GrpcEdge, CallsPastTheStreamLimitWaitAndPastARequestLimitAreRefused) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_concurrent_streams = 2;
   GrpcEdge edge({}, {}, nullptr, limits);
   edge.OnLoop([&] {
@@ -126,8 +126,8 @@ TEST(GrpcEdge, WhyAConnectionEndedReachesAClientThatIsStillSending) {
   EXPECT_NE(seen.find(std::string("\x07\0\0\0\0\0", 6)), std::string::npos) << "GOAWAY";
 }
 
-TEST(GrpcEdge, WhatComesAfterTheEndIsReadUpToItsLimitAndForItsTime) {
-  GrpcLimits limits;
+TEST(GrpcEdge, WhatComesAfterTheEndIsReadUpToItsLimit) {
+  GrpcEdgeLimits limits;
   limits.max_linger_bytes = 10'000;
   limits.linger_timeout = 600 * kMicrosPerSecond;
   GrpcEdge edge({}, {}, nullptr, limits);
@@ -144,8 +144,12 @@ TEST(GrpcEdge, WhatComesAfterTheEndIsReadUpToItsLimitAndForItsTime) {
   EXPECT_EQ(connections(), 1u);
   EXPECT_TRUE(client.Send("x"));
   EXPECT_TRUE(edge.Eventually([&] { return edge.front->connections() == 0; }));
+}
 
-  edge.OnLoop([&] { edge.grpc_services.limits.linger_timeout = 50 * kMicrosPerMilli; });
+TEST(GrpcEdge, AClientThatStaysAfterTheEndIsLeftInTime) {
+  GrpcEdgeLimits limits;
+  limits.linger_timeout = 50 * kMicrosPerMilli;
+  GrpcEdge edge({}, {}, nullptr, limits);
   RawClient silent = RawClient::Connect(edge.ports[1]);
   ASSERT_TRUE(silent.Send(std::string(kPrefaceAndSettings) + std::string(kDataOnNoStream)));
   silent.ReadToEnd();

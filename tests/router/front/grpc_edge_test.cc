@@ -159,7 +159,7 @@ TEST(GrpcEdge, SlowReadersHoldTheirWindowBackAndGetEverything) {
 
 TEST(GrpcEdge, MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted) {
   constexpr size_t kLimit = 1u << 20;
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_receive_bytes = kLimit;
   GrpcEdge edge({}, {}, nullptr, limits);
   auto stub = Connect(edge);

@@ -323,7 +323,7 @@ TEST(OipEdge, ACallThatIsCancelledCancelsItsRequests) {
 }
 
 TEST(OipEdge, RequestsPastTheCallsLimitAreRefusedInIt) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_requests_per_call = 2;
   GrpcEdge edge({}, {}, nullptr, limits);
   LimitCounters counters(edge.metrics);
@@ -347,7 +347,7 @@ TEST(OipEdge, RequestsPastTheCallsLimitAreRefusedInIt) {
 }
 
 TEST(OipEdge, WhatNoMessageHoldsIsAnErrorOfItsRequest) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_send_bytes = 1000;
   GrpcEdge edge({}, {}, nullptr, limits);
   auto stub = Connect(edge);

@@ -138,7 +138,7 @@ class Bystander {
 };
 
 TEST(StreamResetSlow, AMillionResetsGrowMemoryByLessThan64MibAndOtherStreamsGoOn) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_linger_bytes = 0;  // each reset is one that is read
   GrpcEdge edge({}, {}, nullptr, limits);
   edge.OnLoop([&] {

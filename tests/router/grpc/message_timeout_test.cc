@@ -22,8 +22,8 @@ constexpr Micros kLimit = 2 * kMicrosPerSecond;
 constexpr Micros kHour = 3600 * kMicrosPerSecond;
 constexpr char kStreamInfer[] = "/inference.GRPCInferenceService/ModelStreamInfer";
 
-GrpcLimits Limits() {
-  GrpcLimits limits;
+GrpcEdgeLimits Limits() {
+  GrpcEdgeLimits limits;
   limits.message_timeout = kLimit;
   limits.keep_alive = kHour;  // this client answers no ping
   return limits;

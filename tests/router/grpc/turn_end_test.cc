@@ -43,14 +43,15 @@ struct TurnEndTest : testing::Test {
   Metrics metrics;
   EdgeMetrics counters{metrics};
   GrpcServices services{executor, pipeline, background, world.rng(), counters, log, {}};
+  GrpcHost host = MakeGrpcHost(services);
   std::string told;
 };
 
 TEST_F(TurnEndTest, WhatCallsWriteLeavesInTheSameTurn) {
   for (const char* call : {"a", "b"}) {
-    services.AfterTurn([this, call] {
+    host.AfterTurn([this, call] {
       told += call;
-      services.Flush([this] { told += "."; });
+      host.Flush([this] { told += "."; });
     });
   }
   Run();
@@ -59,11 +60,11 @@ TEST_F(TurnEndTest, WhatCallsWriteLeavesInTheSameTurn) {
 }
 
 TEST_F(TurnEndTest, WhatComesMeanwhileHasATurnOfItsOwn) {
-  services.AfterTurn([this] {
-    services.AfterTurn([this] { told += "next"; });
-    services.Flush([this] {
+  host.AfterTurn([this] {
+    host.AfterTurn([this] { told += "next"; });
+    host.Flush([this] {
       told += "flush ";
-      services.Flush([this] { told += " flush"; });
+      host.Flush([this] { told += " flush"; });
     });
   });
   Run();

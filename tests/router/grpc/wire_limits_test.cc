@@ -23,7 +23,7 @@ constexpr int kNoError = 0, kRefusedStream = 7;
 constexpr uint32_t kNotice = (1u << 31) - 1;
 
 TEST(GrpcWire, StreamsAtTheLimitPassAndOneMoreIsRefusedAndCounted) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_concurrent_streams = 3;
   WireClient client(limits);
   client.Hello();
@@ -40,7 +40,7 @@ TEST(GrpcWire, StreamsAtTheLimitPassAndOneMoreIsRefusedAndCounted) {
 }
 
 TEST(GrpcWire, HeadersAtTheLimitAreServedAndMoreAreRefusedAndCounted) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_metadata_bytes = 4096;
   WireClient client(limits);
   client.Hello();
@@ -63,7 +63,7 @@ TEST(GrpcWire, HeadersAtTheLimitAreServedAndMoreAreRefusedAndCounted) {
 }
 
 TEST(GrpcWire, AMessageThatIsTooLargeIsRefusedByItsPrefix) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_receive_bytes = 1000;
   WireClient client(limits);
   client.Hello();
@@ -97,7 +97,7 @@ TEST(GrpcWire, MessagesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused) {
 }
 
 TEST(GrpcWire, OneConnectionHoldsNoMoreThanItsShare) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_receive_bytes = 40'000;
   limits.max_held_bytes = 50'000;  // two messages are held at any rate
   WireClient client(limits);
@@ -151,7 +151,7 @@ const std::string kNoWindow = wire::Setting(4, 0);  // SETTINGS_INITIAL_WINDOW_S
 
 // Five bytes of a stream's window each; while an answer waits, none of them is read.
 TEST(GrpcWire, MessagesWithoutBytesCountForWhatTheyTake) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_receive_bytes = 1000;
   limits.max_held_bytes = 10'000;
   WireClient client(limits);
@@ -174,7 +174,7 @@ std::string TokenizeCall(uint32_t stream) {
 }
 
 TEST(GrpcWire, AnAnswerThatIsNotTakenIsGivenUpOnceItHasEnded) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.write_timeout = kMicrosPerSecond;
   WireClient client(limits);
   client.Hello(kNoWindow);
@@ -196,7 +196,7 @@ TEST(GrpcWire, AnAnswerThatIsNotTakenIsGivenUpOnceItHasEnded) {
 }
 
 TEST(GrpcWire, AnAnswerThatNoMessageMayHoldIsNoneWithoutIt) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_send_bytes = 10;
   WireClient client(limits);
   client.Hello();
@@ -248,7 +248,7 @@ TEST(GrpcWire, AStreamThatIsNotReadFromIsHeldBackByItsWindow) {
 }
 
 TEST(GrpcWire, WhatTheSystemHasNotTakenIsNotTheClients) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.taken_step = 1;
   WireClient client(limits);
   client.Hello();
@@ -272,7 +272,7 @@ TEST(GrpcWire, WhatTheSystemHasNotTakenIsNotTheClients) {
 }
 
 TEST(GrpcWire, AnswersThatNoMessageMayHoldEndTheCall) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_send_bytes = 100;
   WireClient client(limits);
   client.Hello();
@@ -310,7 +310,7 @@ TEST(GrpcWire, ADeadlineEndsTheCallAndWhatIsNoneDoesNot) {
 }
 
 TEST(GrpcWire, AClientThatSaysNothingIsPingedAndGivenUp) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.keep_alive = kMicrosPerSecond;
   limits.ping_timeout = 2 * kMicrosPerSecond;
   WireClient client(limits);
@@ -355,7 +355,7 @@ TEST(GrpcWire, AConnectionThatIsLeftServesWhatWasUnderWay) {
 }
 
 TEST(GrpcWire, AClientThatAnswersNoPingIsLeftAllTheSame) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.idle_timeout = kMicrosPerSecond;
   limits.notice_timeout = 100 * kMicrosPerMilli;
   WireClient client(limits);

@@ -147,7 +147,7 @@ TEST(GrpcWire, CompressedMessagesAreTakenInTheEncodingThatWasSaid) {
 
 TEST(GrpcWire, CompressedMessagesAreHeldToTheLimitsOfWhatComesOutOfThem) {
   constexpr size_t kTotal = 100'000;
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.max_receive_bytes = 200'000;
   WireClient client(limits, kTotal);
   client.Hello();
@@ -339,7 +339,7 @@ TEST(GrpcWire, AClientThatPingsForEachDataFrameIsServed) {
 }
 
 TEST(GrpcWire, ResetsLeaveNothingBehind) {
-  GrpcLimits limits;
+  GrpcEdgeLimits limits;
   limits.guard.resets = limits.guard.new_streams = {1e9, 1e9};
   limits.guard.header_bytes = {1e12, 1e12};
   WireClient client(limits);

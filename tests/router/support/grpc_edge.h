@@ -15,7 +15,7 @@ class GrpcEdge : public EdgeHarness {
  public:
   explicit GrpcEdge(FrontOptions options = {}, const HttpLimits& http_limits = {},
                     std::shared_ptr<const KeyTable> key_table = nullptr,
-                    const GrpcLimits& grpc_limits = {})
+                    const GrpcEdgeLimits& grpc_limits = {})
       : EdgeHarness(http_limits, std::move(key_table)),
         grpc_services{executor, pipeline, background, rng, counters, log, grpc_limits} {
     grpc_services.keys = services.keys;
@@ -25,7 +25,7 @@ class GrpcEdge : public EdgeHarness {
     options.handshakes = &background;
     OnLoop([&] {
       server = std::make_unique<InferenceServer>(executor.context(), grpc_services);
-      oip::AddOpenInference(server->methods());
+      oip::AddOpenInference(grpc_services, server->methods());
       front = std::make_unique<Front>(
           executor.context(), services, options,
           [this](int fd, std::string first_bytes, std::function<void()> on_closed) {

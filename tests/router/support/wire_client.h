@@ -12,14 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "common/grpc/connection.h"
+#include "common/grpc/health.h"
+#include "common/grpc/reflection.h"
 #include "common/runtime/virtual_background.h"
 #include "common/runtime/virtual_runtime.h"
 #include "quire/v1/inference.pb.h"
-#include "router/grpc/connection.h"
-#include "router/grpc/health.h"
 #include "router/grpc/inference_service.h"
 #include "router/grpc/oip/open_inference.h"
-#include "router/grpc/reflection.h"
 #include "tests/router/support/fake_pipeline.h"
 
 namespace quire::wire {
@@ -143,15 +143,16 @@ struct Answer {
 
 class WireClient : public GrpcConnection::Transport {
  public:
-  explicit WireClient(const GrpcLimits& limits = {}, size_t max_total_body_bytes = 1u << 30)
+  explicit WireClient(const GrpcEdgeLimits& limits = {}, size_t max_total_body_bytes = 1u << 30)
       : services{world.executor(), pipeline, background, world.rng(), counters, log, limits} {
     services.bodies = std::make_shared<BodyAccount>(max_total_body_bytes);
-    AddInference(methods);
-    oip::AddOpenInference(methods);
+    host = std::make_unique<GrpcHost>(MakeGrpcHost(services));
+    AddInference(services, methods);
+    oip::AddOpenInference(services, methods);
     AddHealth(health, methods);
     AddReflection(methods);
     nghttp2_hd_inflate_new(&inflater_);
-    connection = std::make_unique<GrpcConnection>(services, methods, *this);
+    connection = std::make_unique<GrpcConnection>(*host, methods, *this);
     connection->Start();
   }
   ~WireClient() override {
@@ -213,6 +214,7 @@ class WireClient : public GrpcConnection::Transport {
   GrpcMethods methods;
   HealthService health{methods};
   GrpcServices services;
+  std::unique_ptr<GrpcHost> host;
   std::unique_ptr<GrpcConnection> connection;
 
   std::map<uint32_t, Answer> answers;

@@ -29,10 +29,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/grpc/call_head.h"
+#include "common/grpc/host.h"
 #include "common/http2/grpc_framing.h"
 #include "common/http2/session.h"
 #include "common/status.h"
-#include "router/grpc/services.h"
 
 namespace google::protobuf {
 class MessageLite;
@@ -42,18 +43,6 @@ namespace quire {
 
 class GrpcConnection;
 
-using GrpcMetadata = std::vector<std::pair<std::string, std::string>>;
-
-struct GrpcCallHead {
-  std::string path;
-  GrpcMetadata metadata;  // without pseudo-headers, in the client's order
-  Micros deadline = 0;    // on the executor's clock; 0: none
-
-  std::string_view Find(std::string_view name) const;  // the first one; empty: none
-  size_t Count(std::string_view name) const;
-  std::string All(std::string_view name) const;  // several of one name are one list
-};
-
 class GrpcCallHandler {
  public:
   // What a message means, to be done on the event loop; empty: the bytes are none of the method's.
@@ -61,7 +50,7 @@ class GrpcCallHandler {
 
   virtual ~GrpcCallHandler() = default;
   // Any thread, one at a time: reads what is there of a message, and touches nothing else. The
-  // step runs unless the call has ended by then.
+  // step runs unless the call has ended by then; the message stays where it is until it has.
   virtual Step Read(std::string_view message) = 0;
   virtual void OnHalfClose() {}
   // The client is gone, or its deadline has passed; at most once, nothing follows. Not when no
@@ -86,13 +75,16 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
 
   // ---- for handlers
   const GrpcCallHead& head() const { return head_; }
-  GrpcServices& services() const { return services_; }
+  GrpcHost& host() const { return host_; }
   void AddInitialMetadata(std::string name, std::string value);  // before the first message
   void AddTrailingMetadata(std::string name, std::string value);
   void Send(const google::protobuf::MessageLite& message, std::optional<TakenNote> note = {});
-  void Finish(const absl::Status& status);
-  // With what it says of coming back.
-  void Finish(const ApiError& error);
+  // The same of one that is whole already, at most max_send_bytes.
+  void SendBytes(std::string_view message);
+  size_t queued() const;  // bytes of what was sent that have not been given to the system
+  void Finish(const GrpcEnd& end);
+  // Ends the call at once, without a status: what waits for the client is dropped.
+  void Reset();
   // Of methods that take many messages: whether further ones are read.
   void SetReading(bool reading);
   bool open() const { return !finished_ && connection_ != nullptr; }
@@ -110,7 +102,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void OnMessageTimeout();
   void OnClosed();  // the stream, or the connection
   // Ends the call over its handler's head.
-  void Abort(const absl::Status& status);
+  void Abort(const GrpcEnd& end);
 
  private:
   struct Mark {
@@ -138,14 +130,13 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void ConsumeWindow();
   void TimeMessage();
   void RefuseForSize();
-  void AddComeBack(const ApiError& error);
   void SendHeaders();
   void Cancel();
   void SetTimer(Micros due);
   void OnTimer();
   void AwaitTaker();
 
-  GrpcServices& services_;
+  GrpcHost& host_;
   GrpcConnection* connection_;  // nullptr once the stream has ended
   const http2::StreamId stream_;
   const GrpcCallHead head_;

@@ -1,4 +1,4 @@
-#include "router/grpc/methods.h"
+#include "common/grpc/methods.h"
 
 namespace quire {
 

@@ -23,8 +23,8 @@
 #include <string>
 
 #include "common/runtime/runtime.h"
-#include "router/core/edge_metrics.h"
-#include "router/front/tls_identity.h"
+#include "common/tls/tls_counters.h"
+#include "common/tls_context.h"
 
 struct ssl_st;
 
@@ -43,7 +43,7 @@ class TlsTunnel final : public std::enable_shared_from_this<TlsTunnel> {
     TlsContext context;
     TlsTimeouts timeouts;
     Executor& executor;
-    EdgeMetrics& counters;
+    TlsCounters counters;
     Background* handshakes = nullptr;  // nullptr: on the event loop
   };
   struct Events {

@@ -1,4 +1,4 @@
-#include "router/grpc/http2_frames.h"
+#include "common/grpc/http2_frames.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "router/grpc/http2_guard.h"
+#include "common/grpc/http2_guard.h"
 
 #include <algorithm>
 

@@ -19,8 +19,8 @@
 #include <memory>
 #include <string>
 
+#include "common/grpc/connection.h"
 #include "common/runtime/runtime.h"
-#include "router/grpc/connection.h"
 
 namespace quire {
 
@@ -29,7 +29,7 @@ class GrpcSocket final : public GrpcConnection::Transport,
  public:
   using Socket = boost::asio::generic::stream_protocol::socket;
 
-  GrpcSocket(Socket socket, GrpcServices& services, const GrpcMethods& methods,
+  GrpcSocket(Socket socket, GrpcHost& host, const GrpcMethods& methods,
              std::function<void()> on_closed);
   ~GrpcSocket() override;
 
@@ -51,7 +51,7 @@ class GrpcSocket final : public GrpcConnection::Transport,
   void Linger();
 
   Socket socket_;
-  GrpcServices& services_;
+  GrpcHost& host_;
   std::function<void()> on_closed_;
   GrpcConnection connection_;
   std::string out_;

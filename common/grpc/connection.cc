@@ -1,18 +1,15 @@
-#include "router/grpc/connection.h"
+#include "common/grpc/connection.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "common/check.h"
-#include "router/grpc/auth.h"
 
 namespace quire {
 namespace {
 
 constexpr uint64_t kKeepAlivePing = 0x6b656570;
 constexpr uint64_t kNoticePing = 0x6c656176;
-constexpr uint32_t kStreamWindowBytes = 512u << 10;
-constexpr uint32_t kConnectionWindowBytes = 2u << 20;
 // The guard counts these itself.
 constexpr uint64_t kNoResetLimit = 1u << 30;
 constexpr uint32_t kMaxContinuations = 1u << 10;
@@ -21,8 +18,8 @@ constexpr Micros kMaxDeadline = 30 * 86'400 * kMicrosPerSecond;  // later ones a
 http2::Settings SettingsOf(const GrpcLimits& limits) {
   http2::Settings settings;
   settings.max_concurrent_streams = limits.max_concurrent_streams;
-  settings.stream_window_bytes = kStreamWindowBytes;
-  settings.connection_window_bytes = kConnectionWindowBytes;
+  settings.stream_window_bytes = limits.stream_window_bytes;
+  settings.connection_window_bytes = limits.connection_window_bytes;
   settings.max_header_list_bytes = limits.max_metadata_bytes;
   settings.max_continuations = kMaxContinuations;
   settings.reset_burst = settings.resets_per_second = kNoResetLimit;
@@ -65,18 +62,18 @@ GrpcCallHead HeadOf(const http2::HeaderBlock& block, Micros now) {
 
 }  // namespace
 
-GrpcConnection::GrpcConnection(GrpcServices& services, const GrpcMethods& methods,
+GrpcConnection::GrpcConnection(GrpcHost& host, const GrpcMethods& methods,
                                Transport& transport)
-    : services_(services),
+    : host_(host),
       methods_(methods),
       transport_(transport),
-      session_(http2::Session::Side::kServer, SettingsOf(services.limits), *this),
-      guard_(services.limits.guard, services.executor.clock().Now()) {}
+      session_(http2::Session::Side::kServer, SettingsOf(host.limits), *this),
+      guard_(host.limits.guard, host.executor.clock().Now()) {}
 
 GrpcConnection::~GrpcConnection() { QUIRE_CHECK(closed_ && calls_.empty()); }
 
 void GrpcConnection::Start() {
-  heard_at_ = idle_since_ = services_.executor.clock().Now();
+  heard_at_ = idle_since_ = host_.executor.clock().Now();
   SetTimer();
   WantsToSend();
 }
@@ -85,15 +82,15 @@ void GrpcConnection::Start() {
 
 void GrpcConnection::Receive(std::string_view bytes) {
   if (doomed_ || closed_) return;
-  heard_at_ = services_.executor.clock().Now();
+  heard_at_ = host_.executor.clock().Now();
   if (std::exchange(pinged_at_, 0) != 0) SetTimer();
   if (const char* limit = guard_.Inspect(bytes, heard_at_)) {
-    services_.log.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
-    services_.counters.http2_guard_closed.at(limit)->Add();
+    host_.log.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
+    host_.counters.guard_closed.at(limit)->Add();
     doomed_ = true;
     session_.Terminate(CodeOfVerdict(limit));
   } else if (const absl::Status status = session_.Receive(bytes); !status.ok()) {
-    services_.log.Info("an HTTP/2 connection is closed", {{"error", StatusMessage(status)}});
+    host_.log.Info("an HTTP/2 connection is closed", {{"error", StatusMessage(status)}});
     doomed_ = true;
   }
   CountRefusedStreams();
@@ -102,7 +99,7 @@ void GrpcConnection::Receive(std::string_view bytes) {
 
 void GrpcConnection::CountRefusedStreams() {
   const uint64_t refused = session_.streams_refused();
-  services_.counters.http2_streams_over_limit.Add(refused - std::exchange(streams_refused_, refused));
+  host_.counters.streams_over_limit.Add(refused - std::exchange(streams_refused_, refused));
 }
 
 void GrpcConnection::WantsToSend() {
@@ -162,7 +159,11 @@ std::shared_ptr<GrpcCall> GrpcConnection::Find(http2::StreamId stream) const {
 
 bool GrpcConnection::holds_too_much() const {
   return held_bytes_ >
-         std::max(services_.limits.max_held_bytes, 2 * services_.limits.max_receive_bytes);
+         std::max(host_.limits.max_held_bytes, 2 * host_.limits.max_receive_bytes);
+}
+
+std::string_view GrpcConnection::encodings() const {
+  return host_.background == nullptr ? std::string_view("identity") : http2::kAcceptedEncodings;
 }
 
 void GrpcConnection::RefuseByHttp(http2::StreamId stream, int status) {
@@ -188,22 +189,26 @@ void GrpcConnection::OnHeaders(http2::StreamId stream, const http2::HeaderBlock&
 
 void GrpcConnection::BeginCall(GrpcCall& call, const http2::HeaderBlock& block) {
   if (block.too_large) {
-    services_.counters.http_headers_too_large.Add();
+    host_.counters.metadata_too_large.Add();
     return call.Finish(absl::ResourceExhaustedError(
-        "received metadata size exceeds the limit of " +
-        std::to_string(services_.limits.max_metadata_bytes) + " bytes (--max-header-bytes)"));
+        AbslView("received metadata size exceeds the limit of " +
+                 std::to_string(host_.limits.max_metadata_bytes) + " bytes" +
+                 host_.limit_names.metadata)));
   }
   const GrpcCallHead& head = call.head();
-  if (const auto problem = CheckKey(head, services_.keys)) return call.Finish(*problem);
+  if (host_.refuse) {
+    if (const std::optional<GrpcEnd> problem = host_.refuse(head)) return call.Finish(*problem);
+  }
   const GrpcMethod* method = methods_.Find(head.path);
   if (method == nullptr) return call.Finish(absl::UnimplementedError(""));
   const std::string_view encoding = head.Find("grpc-encoding");
   const auto known = http2::EncodingOf(encoding);
-  if (!known) {
-    call.AddTrailingMetadata("grpc-accept-encoding", std::string(http2::kAcceptedEncodings));
+  const bool unpacks = host_.background != nullptr;
+  if (!known || (*known != http2::Encoding::kIdentity && !unpacks)) {
+    call.AddTrailingMetadata("grpc-accept-encoding", std::string(encodings()));
     return call.Finish(absl::UnimplementedError(
         AbslView("grpc-encoding: \"" + std::string(encoding.substr(0, 64)) +
-                 "\" is not known; these are: " + std::string(http2::kAcceptedEncodings))));
+                 "\" is not known; these are: " + std::string(encodings()))));
   }
   call.Begin(method->begin(call.shared_from_this()), method->many_messages, *known);
 }
@@ -224,7 +229,7 @@ void GrpcConnection::OnClosed(http2::StreamId stream, http2::ErrorCode) {
   calls_.erase(found);
   call->OnClosed();
   if (!calls_.empty() || closed_) return;
-  idle_since_ = services_.executor.clock().Now();
+  idle_since_ = host_.executor.clock().Now();
   SetTimer();
 }
 
@@ -239,7 +244,7 @@ void GrpcConnection::CancelCalls(const absl::Status& status) {
 void GrpcConnection::Leave() {
   if (leaving_ || closed_) return;
   leaving_ = true;
-  noticed_at_ = services_.executor.clock().Now();
+  noticed_at_ = host_.executor.clock().Now();
   session_.GiveNotice();
   // Calls that the client begins before it reads the notice come before its answer to this.
   session_.Ping(kNoticePing);
@@ -260,7 +265,7 @@ void GrpcConnection::OnPingAnswered(uint64_t payload) {
 
 void GrpcConnection::Close() {
   if (std::exchange(closed_, true)) return;
-  if (timer_ != 0) services_.executor.Cancel(std::exchange(timer_, 0));
+  if (timer_ != 0) host_.executor.Cancel(std::exchange(timer_, 0));
   notes_.clear();
   drained_.clear();
   const auto calls = std::exchange(calls_, {});
@@ -270,7 +275,7 @@ void GrpcConnection::Close() {
 // ---- time
 
 Micros GrpcConnection::Due() const {
-  const GrpcLimits& limits = services_.limits;
+  const GrpcLimits& limits = host_.limits;
   Micros due = pinged_at_ != 0 ? pinged_at_ + limits.ping_timeout : heard_at_ + limits.keep_alive;
   if (calls_.empty() && !leaving_) due = std::min(due, idle_since_ + limits.idle_timeout);
   if (leaving_ && !went_away_) due = std::min(due, noticed_at_ + limits.notice_timeout);
@@ -296,17 +301,17 @@ void GrpcConnection::EndSlowCalls(Micros now) {
 void GrpcConnection::SetTimer() {
   const Micros due = Due();
   if (closed_ || (timer_ != 0 && timer_due_ <= due)) return;
-  if (timer_ != 0) services_.executor.Cancel(timer_);
+  if (timer_ != 0) host_.executor.Cancel(timer_);
   timer_due_ = due;
-  timer_ = services_.executor.PostAt(due, [this] {
+  timer_ = host_.executor.PostAt(due, [this] {
     timer_ = 0;
     OnTimer();
   });
 }
 
 void GrpcConnection::OnTimer() {
-  const GrpcLimits& limits = services_.limits;
-  const Micros now = services_.executor.clock().Now();
+  const GrpcLimits& limits = host_.limits;
+  const Micros now = host_.executor.clock().Now();
   if (pinged_at_ != 0 && now >= pinged_at_ + limits.ping_timeout) return transport_.GiveUp();
   if (pinged_at_ == 0 && now >= heard_at_ + limits.keep_alive) {
     pinged_at_ = now;
@@ -314,7 +319,7 @@ void GrpcConnection::OnTimer() {
     WantsToSend();
   }
   if (!leaving_ && calls_.empty() && now >= idle_since_ + limits.idle_timeout) {
-    services_.counters.http2_idle_closed.Add();
+    host_.counters.idle_closed.Add();
     Leave();
   }
   if (leaving_ && !went_away_ && now >= noticed_at_ + limits.notice_timeout) SayWhichWasLast();

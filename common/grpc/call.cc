@@ -1,4 +1,4 @@
-#include "router/grpc/call.h"
+#include "common/grpc/call.h"
 
 #include <google/protobuf/message_lite.h>
 
@@ -6,8 +6,7 @@
 #include <atomic>
 
 #include "common/check.h"
-#include "router/grpc/connection.h"
-#include "router/grpc/messages.h"
+#include "common/grpc/connection.h"
 
 namespace quire {
 namespace {
@@ -30,35 +29,15 @@ void AppendStatus(const absl::Status& status, GrpcMetadata& out) {
 
 }  // namespace
 
-std::string_view GrpcCallHead::Find(std::string_view name) const {
-  for (const auto& [key, value] : metadata) {
-    if (key == name) return value;
-  }
-  return {};
-}
-
-size_t GrpcCallHead::Count(std::string_view name) const {
-  return static_cast<size_t>(std::count_if(metadata.begin(), metadata.end(),
-                                           [&](const auto& entry) { return entry.first == name; }));
-}
-
-std::string GrpcCallHead::All(std::string_view name) const {
-  std::string all;
-  for (const auto& [key, value] : metadata) {
-    if (key == name) all.append(all.empty() ? "" : ",").append(value);
-  }
-  return all;
-}
-
 // A message with the background. Owners: the call, and the work (a shared_ptr in each).
 struct GrpcCall::Parsing {
   Parsing(std::shared_ptr<GrpcCallHandler> its_handler, Waiting its_message,
-          const GrpcServices& services)
+          const GrpcHost& host)
       : handler(std::move(its_handler)),
         message(std::move(its_message)),
-        most(services.limits.max_receive_bytes),
+        most(host.limits.max_receive_bytes),
         bytes(message.bytes.size()),
-        bodies(services.bodies),
+        bodies(host.bodies),
         hold(bodies) {
     hold.Resize(bytes);
   }
@@ -92,11 +71,11 @@ struct GrpcCall::Parsing {
 };
 
 GrpcCall::GrpcCall(GrpcConnection& connection, http2::StreamId stream, GrpcCallHead head)
-    : services_(connection.services()),
+    : host_(connection.host()),
       connection_(&connection),
       stream_(stream),
       head_(std::move(head)),
-      reader_(services_.limits.max_receive_bytes) {}
+      reader_(host_.limits.max_receive_bytes) {}
 
 GrpcCall::~GrpcCall() { QUIRE_CHECK(connection_ == nullptr && timer_ == 0); }
 
@@ -105,7 +84,7 @@ void GrpcCall::Begin(std::shared_ptr<GrpcCallHandler> handler, bool many_message
   handler_ = std::move(handler);
   many_messages_ = begun_ = many_messages;
   if (encoding != http2::Encoding::kIdentity) {
-    reader_ = http2::MessageReader(services_.limits.max_receive_bytes, encoding);
+    reader_ = http2::MessageReader(host_.limits.max_receive_bytes, encoding);
   }
   TimeMessage();
   if (head_.deadline != 0) SetTimer(head_.deadline);
@@ -144,7 +123,7 @@ bool GrpcCall::TakeMessage(std::string_view message) {
 }
 
 void GrpcCall::AbortReading(const absl::Status& status) {
-  if (absl::IsResourceExhausted(status)) services_.counters.grpc_messages_too_large.Add();
+  if (absl::IsResourceExhausted(status)) host_.counters.messages_too_large.Add();
   Abort(status);
 }
 
@@ -185,12 +164,13 @@ void GrpcCall::Pump() {
 
 void GrpcCall::Parse(Waiting message) {
   const bool packed = message.packing != http2::Encoding::kIdentity;
-  if (!packed && message.bytes.size() <= services_.limits.background_parse_bytes) {
+  const bool is_small = message.bytes.size() <= host_.limits.background_parse_bytes;
+  if (host_.background == nullptr || (!packed && is_small)) {
     return RunStep(handler_->Read(message.bytes));
   }
-  parsing_ = std::make_shared<Parsing>(handler_, std::move(message), services_);
+  parsing_ = std::make_shared<Parsing>(handler_, std::move(message), host_);
   // What ends last is `done`: the handler goes where it lives, on the loop.
-  const bool queued = services_.background.Run(
+  const bool queued = host_.background->Run(
       [parsing = parsing_] { parsing->Work(); },
       [parsing = parsing_, self = shared_from_this()] { self->OnParsed(*parsing); });
   if (queued) return;
@@ -208,10 +188,8 @@ void GrpcCall::OnParsed(const Parsing& parsed) {
 }
 
 void GrpcCall::RefuseForSize() {
-  services_.counters.bodies_refused.Add();
-  const ApiError error = TooManyLargeRequests();
-  AddComeBack(error);
-  Abort(ToStatus(error));
+  host_.counters.bodies_refused.Add();
+  Abort({absl::UnavailableError(AbslView(kTooManyLargeRequests)), kTooManyLargeRequestsRetryMs});
 }
 
 void GrpcCall::RunStep(const GrpcCallHandler::Step& step) {
@@ -228,9 +206,9 @@ void GrpcCall::CountHeld() {
   const bool more = held > held_;
   connection_->held_bytes() += held - held_;  // wraps as it should
   held_ = held;
-  if (!hold_) hold_.emplace(services_.bodies);
+  if (!hold_) hold_.emplace(host_.bodies);
   hold_->Resize(held - parsing);
-  if (more && (services_.bodies->over() || connection_->holds_too_much())) RefuseForSize();
+  if (more && (host_.bodies->over() || connection_->holds_too_much())) RefuseForSize();
 }
 
 // While messages wait for the handler, the client's stream is held back by its window.
@@ -246,7 +224,7 @@ void GrpcCall::TimeMessage() {
   if (!expected || !waiting_.empty()) {
     message_due_ = 0;
   } else if (message_due_ == 0) {
-    message_due_ = services_.executor.clock().Now() + services_.limits.message_timeout;
+    message_due_ = host_.executor.clock().Now() + host_.limits.message_timeout;
     connection_->AwaitMessage(message_due_);
   }
 }
@@ -265,7 +243,7 @@ void GrpcCall::SendHeaders() {
   if (std::exchange(headers_sent_, true)) return;
   std::vector<http2::Header> headers = {{":status", "200"},
                                         {"content-type", kContentType},
-                                        {"grpc-accept-encoding", http2::kAcceptedEncodings}};
+                                        {"grpc-accept-encoding", connection_->encodings()}};
   for (const auto& [name, value] : initial_) headers.push_back({name, value, true});
   connection_->session().Respond(stream_, headers);
 }
@@ -273,12 +251,12 @@ void GrpcCall::SendHeaders() {
 void GrpcCall::Send(const google::protobuf::MessageLite& message, std::optional<TakenNote> note) {
   if (!open() || !too_large_.ok()) return;
   const size_t size = message.ByteSizeLong();
-  if (size > services_.limits.max_send_bytes) {
+  if (size > host_.limits.max_send_bytes) {
     too_large_ = absl::ResourceExhaustedError(
         "Sent message larger than max (" + std::to_string(size) + " vs. " +
-        std::to_string(services_.limits.max_send_bytes) + ")");
+        std::to_string(host_.limits.max_send_bytes) + ")");
     // Not from inside the handler, which may finish the call by itself before.
-    services_.executor.Post([self = shared_from_this()] { self->Abort(self->too_large_); });
+    host_.executor.Post([self = shared_from_this()] { self->Abort(self->too_large_); });
     return;
   }
   SendHeaders();
@@ -292,21 +270,31 @@ void GrpcCall::Send(const google::protobuf::MessageLite& message, std::optional<
   connection_->WantsToSend();
 }
 
-// For people as over HTTP, and for gRPC's own retries.
-void GrpcCall::AddComeBack(const ApiError& error) {
-  if (error.retry_after_ms == 0) return;
-  AddTrailingMetadata("retry-after", std::to_string((error.retry_after_ms + 999) / 1000));
-  AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after_ms));
-}
-
-void GrpcCall::Finish(const ApiError& error) {
-  AddComeBack(error);
-  Finish(ToStatus(error));
-}
-
-void GrpcCall::Finish(const absl::Status& status) {
+void GrpcCall::SendBytes(std::string_view message) {
   if (!open()) return;
-  if (status.ok() && !too_large_.ok()) return Finish(too_large_);
+  QUIRE_CHECK(message.size() <= host_.limits.max_send_bytes);
+  SendHeaders();
+  const size_t size = http2::kMessagePrefixBytes + message.size();
+  connection_->session().Write(stream_, size, [&](char* at) {
+    http2::PutMessagePrefix(at, message.size());
+    message.copy(at + http2::kMessagePrefixBytes, message.size());
+  });
+  sent_ += size;
+  connection_->WantsToSend();
+}
+
+size_t GrpcCall::queued() const {
+  return connection_ == nullptr ? 0 : connection_->session().Queued(stream_);
+}
+
+void GrpcCall::Finish(const GrpcEnd& end) {
+  if (!open()) return;
+  if (end.status.ok() && !too_large_.ok()) return Finish(too_large_);
+  // For people as over HTTP, and for gRPC's own retries.
+  if (end.retry_after_ms > 0) {
+    AddTrailingMetadata("retry-after", std::to_string((end.retry_after_ms + 999) / 1000));
+    AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(end.retry_after_ms));
+  }
   finished_ = true;
   message_due_ = 0;
   http2::Session& session = connection_->session();
@@ -314,17 +302,26 @@ void GrpcCall::Finish(const absl::Status& status) {
   if (!headers_sent_ && initial_.empty()) {
     headers_sent_ = true;
     trailers = {{":status", "200"}, {"content-type", std::string(kContentType)}};
-    AppendStatus(status, trailers);
+    AppendStatus(end.status, trailers);
     trailers.insert(trailers.end(), trailing_.begin(), trailing_.end());
     session.RespondAndEnd(stream_, ViewsOf(trailers));
   } else {
     SendHeaders();
-    AppendStatus(status, trailers);
+    AppendStatus(end.status, trailers);
     trailers.insert(trailers.end(), trailing_.begin(), trailing_.end());
     session.End(stream_, ViewsOf(trailers));
   }
   ReleaseHeld();
   AwaitTaker();
+  connection_->WantsToSend();
+}
+
+void GrpcCall::Reset() {
+  if (!open()) return;
+  finished_ = true;
+  message_due_ = 0;
+  ReleaseHeld();
+  connection_->session().Reset(stream_, http2::ErrorCode::kCancel);
   connection_->WantsToSend();
 }
 
@@ -342,16 +339,16 @@ void GrpcCall::Cancel() {
   if (std::exchange(begun_, false) && handler_) handler_->OnCancelled();
 }
 
-void GrpcCall::Abort(const absl::Status& status) {
+void GrpcCall::Abort(const GrpcEnd& end) {
   if (!open()) return;
   const auto self = shared_from_this();
   Cancel();
-  Finish(status);
+  Finish(end);
 }
 
 void GrpcCall::SetTimer(Micros due) {
-  if (timer_ != 0) services_.executor.Cancel(timer_);
-  timer_ = services_.executor.PostAt(due, [weak = weak_from_this()] {
+  if (timer_ != 0) host_.executor.Cancel(timer_);
+  timer_ = host_.executor.PostAt(due, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->OnTimer();
   });
 }
@@ -362,7 +359,7 @@ void GrpcCall::OnTimer() {
   if (connection_ == nullptr || not_taken_ == 0) return;
   http2::Session& session = connection_->session();
   if (session.Queued(stream_) < not_taken_) return AwaitTaker();
-  services_.counters.http_write_timeouts.Add();
+  host_.counters.write_timeouts.Add();
   session.Reset(stream_, http2::ErrorCode::kCancel);
   connection_->WantsToSend();
 }
@@ -370,15 +367,15 @@ void GrpcCall::OnTimer() {
 // What a client takes at once is gone before this is looked at.
 void GrpcCall::AwaitTaker() {
   not_taken_ = connection_->session().Queued(stream_);
-  if (not_taken_ > 0) SetTimer(services_.executor.clock().Now() + services_.limits.write_timeout);
+  if (not_taken_ > 0) SetTimer(host_.executor.clock().Now() + host_.limits.write_timeout);
 }
 
 void GrpcCall::OnMessageTimeout() {
-  services_.counters.grpc_message_timeouts.Add();
-  const auto limit_ms = services_.limits.message_timeout / kMicrosPerMilli;
+  host_.counters.message_timeouts.Add();
+  const auto limit_ms = host_.limits.message_timeout / kMicrosPerMilli;
   Abort(absl::DeadlineExceededError(
-      "the client's message came too slowly: it must be whole within " + std::to_string(limit_ms) +
-      " ms (--body-timeout)"));
+      AbslView("the client's message came too slowly: it must be whole within " +
+               std::to_string(limit_ms) + " ms" + host_.limit_names.message_time)));
 }
 
 bool GrpcCall::drained() const { return open() && connection_->session().Queued(stream_) == 0; }
@@ -402,7 +399,7 @@ void GrpcCall::OnClosed() {
   if (connection_ == nullptr) return;
   const auto self = shared_from_this();
   if (!std::exchange(finished_, true)) Cancel();
-  if (timer_ != 0) services_.executor.Cancel(std::exchange(timer_, 0));
+  if (timer_ != 0) host_.executor.Cancel(std::exchange(timer_, 0));
   ReleaseHeld();
   connection_ = nullptr;
   handler_.reset();

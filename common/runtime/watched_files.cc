@@ -1,4 +1,4 @@
-#include "router/core/watched_files.h"
+#include "common/runtime/watched_files.h"
 
 namespace quire {
 

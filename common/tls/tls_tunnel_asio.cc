@@ -1,4 +1,4 @@
-#include "router/front/tls_tunnel_asio.h"
+#include "common/tls/tls_tunnel_asio.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -103,11 +103,11 @@ void TlsTunnel::SetDeadline(Micros delay) {
         const auto self = weak.lock();
         if (!self) return;
         self->timer_ = 0;
-        EdgeMetrics& counters = self->options_.counters;
+        const TlsCounters& counters = self->options_.counters;
         if (!self->opened_) {
-          counters.tls_handshake_failures.Add();
+          counters.handshake_failures.Add();
         } else if (self->stalled_) {
-          counters.http_write_timeouts.Add();
+          counters.write_timeouts.Add();
         }
         self->Close();
       });
@@ -131,7 +131,7 @@ void TlsTunnel::Handshake() {
   });
   if (queued) return;
   shaking_ = false;
-  options_.counters.tls_handshakes_refused.Add();
+  options_.counters.handshakes_refused.Add();
   Close();
 }
 
@@ -150,7 +150,7 @@ void TlsTunnel::HandshakeStepped(Need need) {
     AwaitClient(need);
     return;
   }
-  options_.counters.tls_handshake_failures.Add();
+  options_.counters.handshake_failures.Add();
   Close();
 }
 
@@ -173,7 +173,7 @@ bool TlsTunnel::Open() {
   inner_.non_blocking(true, ignored);
   near.non_blocking(true, ignored);
   opened_ = true;
-  options_.counters.tls_handshakes.Add();
+  options_.counters.handshakes.Add();
   const auto on_open = std::move(events_.on_open);
   on_open(std::move(near));
   return !closed_;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "router/grpc/call.h"
+#include "common/grpc/call.h"
 
 namespace quire {
 

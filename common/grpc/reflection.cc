@@ -1,4 +1,4 @@
-#include "router/grpc/reflection.h"
+#include "common/grpc/reflection.h"
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>

@@ -4,7 +4,7 @@
 // Owner: the server; event loop only, once methods no longer change.
 #pragma once
 
-#include "router/grpc/methods.h"
+#include "common/grpc/methods.h"
 
 namespace quire {
 

@@ -22,11 +22,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/grpc/call.h"
+#include "common/grpc/host.h"
+#include "common/grpc/http2_guard.h"
+#include "common/grpc/methods.h"
 #include "common/http2/session.h"
-#include "router/grpc/call.h"
-#include "router/grpc/http2_guard.h"
-#include "router/grpc/methods.h"
-#include "router/grpc/services.h"
 
 namespace quire {
 
@@ -43,7 +43,7 @@ class GrpcConnection final : public http2::Handler {
   };
 
   // All outlive the connection.
-  GrpcConnection(GrpcServices& services, const GrpcMethods& methods, Transport& transport);
+  GrpcConnection(GrpcHost& host, const GrpcMethods& methods, Transport& transport);
   ~GrpcConnection() override;  // after Close
 
   void Start();
@@ -64,13 +64,14 @@ class GrpcConnection final : public http2::Handler {
   size_t calls() const { return calls_.size(); }
 
   // ---- for calls
-  GrpcServices& services() { return services_; }
+  GrpcHost& host() { return host_; }
   http2::Session& session() { return session_; }
   void WantsToSend();
   // What is left of this Send has what the note stands for.
   void AwaitWritten(std::shared_ptr<GrpcCall> call, GrpcCall::TakenNote note);
   size_t& held_bytes() { return held_bytes_; }
   bool holds_too_much() const;
+  std::string_view encodings() const;  // of messages, that are read here
   // A call awaits a message until then.
   void AwaitMessage(Micros due);
 
@@ -100,7 +101,7 @@ class GrpcConnection final : public http2::Handler {
   void OnTimer();
   void EndSlowCalls(Micros now);
 
-  GrpcServices& services_;
+  GrpcHost& host_;
   const GrpcMethods& methods_;
   Transport& transport_;
   http2::Session session_;

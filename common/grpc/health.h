@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "router/grpc/methods.h"
+#include "common/grpc/methods.h"
 
 namespace quire {
 

@@ -1,4 +1,4 @@
-#include "router/grpc/health.h"
+#include "common/grpc/health.h"
 
 #include <memory>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "router/grpc/socket_asio.h"
+#include "common/grpc/socket_asio.h"
 
 #include <sys/socket.h>
 
@@ -24,12 +24,12 @@ constexpr int kMaxStepsPerTurn = 16;         // then other connections have thei
 
 }  // namespace
 
-GrpcSocket::GrpcSocket(Socket socket, GrpcServices& services, const GrpcMethods& methods,
+GrpcSocket::GrpcSocket(Socket socket, GrpcHost& host, const GrpcMethods& methods,
                        std::function<void()> on_closed)
     : socket_(std::move(socket)),
-      services_(services),
+      host_(host),
       on_closed_(std::move(on_closed)),
-      connection_(services, methods, *this) {}
+      connection_(host, methods, *this) {}
 
 GrpcSocket::~GrpcSocket() { QUIRE_CHECK(closed_); }
 
@@ -57,7 +57,7 @@ void GrpcSocket::OnReadable(const error_code& wait_error) {
   if (error && !MustWait(error)) return Close();
   if (lingering_) {
     lingered_bytes_ += bytes;
-    if (lingered_bytes_ > services_.limits.max_linger_bytes) return Close();
+    if (lingered_bytes_ > host_.limits.max_linger_bytes) return Close();
   } else if (bytes > 0) {
     connection_.Receive({buffer, bytes});
   }
@@ -65,7 +65,7 @@ void GrpcSocket::OnReadable(const error_code& wait_error) {
 }
 
 void GrpcSocket::WantsToSend() {
-  services_.Flush([self = shared_from_this()] { self->Flush(); });
+  host_.Flush([self = shared_from_this()] { self->Flush(); });
 }
 
 void GrpcSocket::Flush() {
@@ -122,8 +122,8 @@ void GrpcSocket::Linger() {
   lingering_ = true;
   connection_.Close();
   ::shutdown(socket_.native_handle(), SHUT_WR);
-  Executor& executor = services_.executor;
-  linger_timer_ = executor.PostAt(executor.clock().Now() + services_.limits.linger_timeout, [this] {
+  Executor& executor = host_.executor;
+  linger_timer_ = executor.PostAt(executor.clock().Now() + host_.limits.linger_timeout, [this] {
     linger_timer_ = 0;
     Close();
   });
@@ -139,7 +139,7 @@ void GrpcSocket::Close() {
   if (closed_) return;
   closed_ = true;
   const auto self = shared_from_this();  // on_closed_ may drop the owner's reference
-  if (linger_timer_ != 0) services_.executor.Cancel(std::exchange(linger_timer_, 0));
+  if (linger_timer_ != 0) host_.executor.Cancel(std::exchange(linger_timer_, 0));
   error_code ignored;
   socket_.close(ignored);
   connection_.Close();

@@ -11,10 +11,26 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/grpc/http2_frames.h"
 #include "common/runtime/runtime.h"
-#include "router/grpc/http2_frames.h"
 
 namespace quire {
+
+// What the guard closes a connection for: its rates, sizes, and the order of frames.
+inline constexpr std::string_view kHttp2Limits[] = {"new_streams",
+                                                    "resets",
+                                                    "pings",
+                                                    "settings",
+                                                    "window_updates",
+                                                    "continuations",
+                                                    "empty_data",
+                                                    "other_frames",
+                                                    "header_bytes",
+                                                    "header_block",
+                                                    "frame_size",
+                                                    "preface",
+                                                    "interrupted_headers",
+                                                    "stray_continuation"};
 
 // Tokens refill evenly; a burst of `burst` is free.
 struct RateLimit {
@@ -60,7 +76,7 @@ class Http2Guard {
   Http2Guard(const GuardLimits& limits, Micros now);
 
   // Bytes from the client, the connection preface included. Returns nullptr while they are fine,
-  // else the name of the limit that was passed, one of kHttp2Limits (core/edge_metrics.h).
+  // else the name of the limit that was passed, one of kHttp2Limits.
   const char* Inspect(std::string_view bytes, Micros now);
   // A frame on its way to the client. DATA and HEADERS may each be answered by a PING (clients
   // probe the bandwidth so, grpc-go whenever data comes and no PING of its is under way), a PING by

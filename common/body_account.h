@@ -7,10 +7,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
-
-#include "router/core/api.h"
 
 namespace quire {
 
@@ -44,10 +44,9 @@ class BodyHold {
   size_t bytes_ = 0;
 };
 
-// When large bodies come faster than they can be read.
-inline ApiError TooManyLargeRequests() {
-  return {ApiCode::kUnavailable, "too many large requests are being read; try again shortly", "",
-          1000};
-}
+// What is said when large bodies come faster than they can be read (UNAVAILABLE, 503).
+inline constexpr std::string_view kTooManyLargeRequests =
+    "too many large requests are being read; try again shortly";
+inline constexpr int64_t kTooManyLargeRequestsRetryMs = 1000;
 
 }  // namespace quire

@@ -1,0 +1,50 @@
+// A gRPC server over the connections that it is handed, and the methods that are served on them.
+//
+// Owner: whoever listens; event loop only.
+//
+// Invariants:
+// 1. It listens nowhere: connections come by Adopt, each with the bytes that were read from it.
+// 2. Health and reflection tell of the services that are served.
+// 3. Once Shutdown has said that it is done, no connection is left.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/grpc/health.h"
+#include "common/grpc/host.h"
+#include "common/grpc/methods.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace quire {
+
+class GrpcServer {
+ public:
+  // Health, not serving at first, and reflection are served.
+  GrpcServer(boost::asio::io_context& context, GrpcHost host);
+  ~GrpcServer();  // closes all connections
+
+  // What is served; more may be added before the first connection.
+  GrpcMethods& methods();
+  HealthService& health();
+
+  // Takes over a connected socket on which a client's HTTP/2 arrives. `on_closed` runs once, when
+  // the connection has ended, and never from inside Adopt.
+  void Adopt(int fd, std::string first_bytes, std::function<void()> on_closed);
+  size_t connections() const;
+  // Clients are told to open no more calls here; those under way have `grace` to end, then `why` is
+  // their status. `done` runs when no connection is left.
+  void Shutdown(Micros grace, absl::Status why, std::function<void()> done);
+  // Ends the calls under way, and their connections.
+  void CancelCalls(const absl::Status& why);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,101 @@
+#include <sys/socket.h>
+
+#include <boost/asio/io_context.hpp>
+
+#include <map>
+#include <utility>
+
+#include "common/check.h"
+#include "common/grpc/reflection.h"
+#include "common/grpc/server.h"
+#include "common/grpc/socket_asio.h"
+
+namespace quire {
+
+struct GrpcServer::State {
+  State(boost::asio::io_context& loop, GrpcHost its_host)
+      : context(loop), host(std::move(its_host)) {}
+
+  void Closed(uint64_t number);
+  std::vector<std::shared_ptr<GrpcSocket>> All() const;
+
+  boost::asio::io_context& context;
+  GrpcHost host;
+  GrpcMethods methods;
+  HealthService health{methods};
+  std::map<uint64_t, std::shared_ptr<GrpcSocket>> sockets;
+  uint64_t next_number = 1;
+  TimerId grace_timer = 0;
+  std::function<void()> shut_down;  // what waits for the last connection
+};
+
+GrpcServer::GrpcServer(boost::asio::io_context& context, GrpcHost host)
+    : state_(std::make_unique<State>(context, std::move(host))) {
+  AddHealth(state_->health, state_->methods);
+  AddReflection(state_->methods);
+}
+
+GrpcServer::~GrpcServer() {
+  state_->shut_down = nullptr;
+  if (state_->grace_timer != 0) state_->host.executor.Cancel(state_->grace_timer);
+  for (const auto& socket : state_->All()) socket->Close();
+}
+
+GrpcMethods& GrpcServer::methods() { return state_->methods; }
+HealthService& GrpcServer::health() { return state_->health; }
+size_t GrpcServer::connections() const { return state_->sockets.size(); }
+
+std::vector<std::shared_ptr<GrpcSocket>> GrpcServer::State::All() const {
+  std::vector<std::shared_ptr<GrpcSocket>> all;
+  all.reserve(sockets.size());
+  for (const auto& [number, socket] : sockets) all.push_back(socket);
+  return all;
+}
+
+void GrpcServer::Adopt(int fd, std::string first_bytes, std::function<void()> on_closed) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    address.ss_family = AF_INET;
+  }
+  GrpcSocket::Socket socket(state_->context);
+  boost::system::error_code ignored;
+  socket.assign(boost::asio::generic::stream_protocol(address.ss_family, 0), fd, ignored);
+  const uint64_t number = state_->next_number++;
+  auto connection = std::make_shared<GrpcSocket>(
+      std::move(socket), state_->host, state_->methods,
+      [state = state_.get(), number, on_closed = std::move(on_closed)] {
+        state->Closed(number);
+        if (on_closed) on_closed();
+      });
+  state_->sockets.emplace(number, connection);
+  state_->host.counters.connections.Add();
+  connection->Start(first_bytes);
+  if (state_->shut_down) connection->Leave();
+}
+
+void GrpcServer::State::Closed(uint64_t number) {
+  sockets.erase(number);
+  if (!sockets.empty() || !shut_down) return;
+  if (grace_timer != 0) host.executor.Cancel(std::exchange(grace_timer, 0));
+  host.executor.Post(std::exchange(shut_down, nullptr));
+}
+
+void GrpcServer::Shutdown(Micros grace, absl::Status why, std::function<void()> done) {
+  QUIRE_CHECK(!state_->shut_down);
+  Executor& executor = state_->host.executor;
+  if (state_->sockets.empty()) return executor.Post(std::move(done));
+  state_->shut_down = std::move(done);
+  state_->grace_timer =
+      executor.PostAt(executor.clock().Now() + grace, [this, why = std::move(why)] {
+        state_->grace_timer = 0;
+        CancelCalls(why);
+      });
+  for (const auto& socket : state_->All()) socket->Leave();
+}
+
+void GrpcServer::CancelCalls(const absl::Status& why) {
+  for (const auto& socket : state_->All()) socket->CancelCalls(why);
+}
+
+}  // namespace quire
