@@ -1,8 +1,8 @@
 // quire-worker: loads a model, proves that it produces a token, then serves routers until told to
 // leave.
 //
-// Threads: this one becomes the rpc thread; the engine, the HTTP port, gRPC and the kernels have
-// their own. Exit codes: 0 done, 1 failed at run time, 2 bad arguments, 3 model unusable, 4 device
+// Threads: this one becomes the rpc thread; the engine, the HTTP port and the kernels have their
+// own. Exit codes: 0 done, 1 failed at run time, 2 bad arguments, 3 model unusable, 4 device
 // unusable.
 #include <limits.h>
 #include <signal.h>
@@ -31,7 +31,7 @@
 #include "worker/rpc/attach_hub.h"
 #include "worker/rpc/health.h"
 #include "worker/rpc/http_asio.h"
-#include "worker/rpc/server_grpc.h"
+#include "worker/rpc/server.h"
 #include "worker/thread_stacks.h"
 #include "worker/watchdog.h"
 
@@ -39,6 +39,8 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kProgram = "quire-worker";
+constexpr int kBackgroundThreads = 1;  // for handshakes with routers, and files
+constexpr size_t kMaxBackgroundWork = 256;
 constexpr Micros kHealthInterval = 250 * kMicrosPerMilli;
 constexpr std::string_view kListenFlag = "--listen (port 0 lets the system choose)";
 constexpr std::string_view kHttpPortFlag = "--http-port (0 lets the system choose)";
@@ -52,6 +54,10 @@ std::string VersionJson(const WorkerConfig& config) {
   version["version"] = QUIRE_VERSION;
   version["model"] = ModelBaseName(config.model);
   return json::Serialize(version);
+}
+
+std::string AddressOf(const HostPort& at) {
+  return at.host == "localhost" ? "127.0.0.1" : at.host;
 }
 
 // What the system calls itself: in a pod the pod's name.
@@ -72,7 +78,7 @@ std::string OwnName(const std::string& listen, int port) {
   return MachineName() + (says_nothing ? "" : "/" + host) + ":" + std::to_string(port);
 }
 
-// Told at the start, before the model is loaded: gRPC would only refuse every connection.
+// Told at the start, before the model is loaded.
 absl::Status CheckTlsFiles(const WorkerConfig& config) {
   if (config.tls_cert_file.empty()) return absl::OkStatus();
   RealFiles files;
@@ -120,7 +126,7 @@ void AddStepAges(Metrics& metrics, const StepProgress& progress, const Clock& cl
   });
 }
 
-// gRPC watches the files itself; what it will show next is read when somebody asks.
+// Of the file, which is what will be shown next: read when somebody asks.
 void AddCertificateEnd(Metrics& metrics, const std::string& path) {
   Gauge& end =
       metrics.AddGauge({"quire_worker_certificate_not_after_seconds",
@@ -156,20 +162,24 @@ class Service {
 
   // Both outlive the service; without `attempt_log` no records are written.
   absl::Status Start(int http_port, AttemptLog* attempt_log, AttemptTraces& traces) {
-    GrpcServerOptions options;
-    options.listen = config_.listen;
+    const absl::StatusOr<HostPort> listen = ParseHostPort(config_.listen);
+    WorkerServerOptions options;
+    options.host = AddressOf(*listen);
+    options.port = listen->port;
     options.model_id = worker_.model->model_id;
     options.text_bundle = worker_.model->bundle_bytes;
     if (!config_.tls_cert_file.empty()) {
       options.tls =
           ServerTlsFiles{config_.tls_cert_file, config_.tls_key_file, config_.tls_ca_file};
     }
+    options.context = &executor_.context();
     options.executor = &executor_;
+    options.background = &background_;
+    options.metrics = &rpc_metrics_;
+    options.log = &log_;
     options.accept = [this](std::unique_ptr<FrameStream> s) { hub_->Accept(std::move(s)); };
-    absl::StatusOr<std::unique_ptr<GrpcServer>> server = StartGrpcServer(std::move(options));
-    if (!server.ok()) {
-      return Annotate(server.status(), kListenFlag);
-    }
+    absl::StatusOr<std::unique_ptr<WorkerServer>> server = StartWorkerServer(std::move(options));
+    if (!server.ok()) return Annotate(server.status(), kListenFlag);
     server_ = *std::move(server);
     // Before the loop runs, on which routers are let in.
     MakeHub(attempt_log, traces);
@@ -296,7 +306,7 @@ class Service {
                 });
   }
 
-  // gRPC's shutdown waits for work on this thread, so that it needs another.
+  // The shutdown waits for work on this thread, so that it needs another.
   void Leave() {
     leaving_ = std::thread([this] {
       server_->Shutdown();
@@ -311,9 +321,10 @@ class Service {
   RpcMetrics rpc_metrics_;
   VllmMetrics vllm_metrics_;
   AsioExecutor executor_;
+  ThreadBackground background_{executor_, kBackgroundThreads, kMaxBackgroundWork};
   std::unique_ptr<AttachHub> hub_;
   EngineThread engine_;
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<WorkerServer> server_;
   ThreadStacks stacks_;
   std::unique_ptr<Watchdog> watchdog_;
   std::thread leaving_;
@@ -348,7 +359,7 @@ int RunWorker(const WorkerConfig& config, const DeviceChoice& device,
   // Probes are answered while the weights load; the wire opens when a token has been produced.
   const absl::StatusOr<HostPort> listen = ParseHostPort(config.listen);
   HttpServerOptions http_options;
-  http_options.host = listen->host == "localhost" ? "127.0.0.1" : listen->host;
+  http_options.host = AddressOf(*listen);
   http_options.port = config.http_port;
   http_options.health = &health;
   http_options.metrics = &metrics;

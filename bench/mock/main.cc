@@ -10,6 +10,7 @@
 // /metrics of all of them together. SIGTERM ends all at once, as a crash of the host would.
 #include <signal.h>
 
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -26,7 +27,7 @@
 #include "worker/rpc/attach_hub.h"
 #include "worker/rpc/health.h"
 #include "worker/rpc/http_asio.h"
-#include "worker/rpc/server_grpc.h"
+#include "worker/rpc/server.h"
 
 namespace quire::bench {
 namespace {
@@ -87,6 +88,7 @@ PaceOptions PaceOf(const Options& options) {
 // What all workers share; outlives them.
 struct House {
   AsioExecutor& executor;
+  Background& background;
   RpcMetrics& rpc_metrics;
   Logger& log;
   Rng& rng;
@@ -108,14 +110,18 @@ class MockWorker {
                                        house.rpc_metrics);
   }
 
-  absl::Status Listen(const std::string& port, House& house) {
-    GrpcServerOptions options;
-    options.listen = "127.0.0.1:" + port;
+  absl::Status Listen(int port, House& house) {
+    WorkerServerOptions options;
+    options.port = port;
     options.model_id = "mock-model";
     options.text_bundle = house.bundle.bytes;
+    options.context = &house.executor.context();
     options.executor = &house.executor;
+    options.background = &house.background;
+    options.metrics = &house.rpc_metrics;
+    options.log = &house.log;
     options.accept = [this](std::unique_ptr<FrameStream> s) { hub_->Accept(std::move(s)); };
-    QUIRE_ASSIGN_OR_RETURN(server_, StartGrpcServer(std::move(options)));
+    QUIRE_ASSIGN_OR_RETURN(server_, StartWorkerServer(std::move(options)));
     server_->SetServing(true);
     return absl::OkStatus();
   }
@@ -127,7 +133,7 @@ class MockWorker {
  private:
   PacedWorker pace_;
   std::unique_ptr<AttachHub> hub_;
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<WorkerServer> server_;
 };
 
 struct MockMetrics {
@@ -189,12 +195,18 @@ absl::Status Serve(const Options& options) {
   RealRng rng;
   AsioExecutor executor;
   const std::unique_ptr<Logger> log = MakeLogger(LoggerOptionsFromFlags("off", "json"));
-  House house{executor, rpc_metrics, *log, rng, bundle};
+  ThreadBackground background(executor, 1, 256);
+  House house{executor, background, rpc_metrics, *log, rng, bundle};
   std::vector<std::unique_ptr<MockWorker>> workers;
   json::Array addresses;
   for (int32_t i = 0; i < options.workers; ++i) {
     workers.push_back(std::make_unique<MockWorker>(options, house));
-    const std::string port = options.ports.empty() ? "0" : options.ports[static_cast<size_t>(i)];
+    const std::string text = options.ports.empty() ? "0" : options.ports[static_cast<size_t>(i)];
+    uint16_t port = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), port);
+    if (read.ec != std::errc() || read.ptr != text.data() + text.size()) {
+      return InvalidArgument("--port: \"" + text + "\" is no port; 50051 and 0 are");
+    }
     QUIRE_RETURN_IF_ERROR(workers.back()->Listen(port, house));
     addresses.push_back(json::Value(workers.back()->address()));
   }

@@ -16,6 +16,8 @@
 #include <thread>
 #include <utility>
 
+#include "worker/rpc/listen_asio.h"
+
 namespace quire {
 namespace {
 
@@ -129,20 +131,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Response response_;
 };
 
-absl::Status Listen(tcp::acceptor& acceptor, const std::string& host, int port) {
-  beast::error_code error;
-  const asio::ip::address address = asio::ip::make_address(host, error);
-  if (error) return InvalidArgument(host + " is not an IP address, as in 127.0.0.1");
-  const tcp::endpoint endpoint(address, static_cast<uint16_t>(port));
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(kMaxHttpConnections, error);
-  if (!error) return absl::OkStatus();
-  const std::string where = host + ":" + std::to_string(port);
-  return absl::UnavailableError(AbslView("cannot listen on " + where + ": " + error.message()));
-}
-
 class HttpServerImpl final : public ProbeServer {
  public:
   explicit HttpServerImpl(const HttpServerOptions& options)
@@ -154,7 +142,8 @@ class HttpServerImpl final : public ProbeServer {
   }
 
   absl::Status Start() {
-    QUIRE_RETURN_IF_ERROR(Listen(acceptor_, options_.host, options_.port));
+    QUIRE_RETURN_IF_ERROR(
+        ListenOn(acceptor_, options_.host, options_.port, kMaxHttpConnections));
     port_ = acceptor_.local_endpoint().port();
     Accept();
     thread_ = std::thread([this] { context_.run(); });
@@ -194,7 +183,7 @@ class HttpServerImpl final : public ProbeServer {
 absl::Status CheckAddressFree(const std::string& host, int port) {
   asio::io_context context;
   tcp::acceptor acceptor(context);
-  return Listen(acceptor, host, port);
+  return ListenOn(acceptor, host, port, kMaxHttpConnections);
 }
 
 absl::StatusOr<std::unique_ptr<ProbeServer>> StartHttpServer(const HttpServerOptions& options) {

@@ -5,6 +5,23 @@
 #include "worker/core/refusal_names.h"
 
 namespace quire {
+namespace {
+
+Counter& Add(Metrics& metrics, const std::string& name, const char* help) {
+  return metrics.AddCounter({"quire_worker_" + name, help});
+}
+
+std::map<std::string_view, Counter*> AddGuard(Metrics& metrics) {
+  std::map<std::string_view, Counter*> closed;
+  for (const std::string_view limit : kHttp2Limits) {
+    closed[limit] = &metrics.AddCounter({"quire_worker_http2_guard_closed_total",
+                                         "Connections closed past a limit of the guard.",
+                                         {{"limit", std::string(limit)}}});
+  }
+  return closed;
+}
+
+}  // namespace
 
 RpcMetrics::RpcMetrics(Metrics& metrics)
     : frames_received(metrics.AddCounter(
@@ -32,7 +49,39 @@ RpcMetrics::RpcMetrics(Metrics& metrics)
       events_dropped(metrics.AddCounter(
           {"quire_worker_rpc_events_dropped_total", "Times that cache events were dropped."})),
       routers_attached(
-          metrics.AddGauge({"quire_worker_routers_attached", "Routers attached now."})) {
+          metrics.AddGauge({"quire_worker_routers_attached", "Routers attached now."})),
+      connections_refused(Add(metrics, "connections_refused_total",
+                              "Connections closed as they came: too many were open.")),
+      grpc{.connections = Add(metrics, "http2_connections_total", "HTTP/2 connections begun."),
+           .idle_closed = Add(metrics, "http2_idle_connections_closed_total",
+                              "Connections left because they stayed open without a call."),
+           .streams_over_limit = Add(metrics, "http2_streams_over_limit_total",
+                                     "Calls refused: too many were open on their connection."),
+           .metadata_too_large =
+               Add(metrics, "grpc_metadata_too_large_total", "Calls refused for their metadata."),
+           .messages_too_large = Add(metrics, "grpc_messages_too_large_total",
+                                     "Calls ended because of a message's size."),
+           .message_timeouts = Add(metrics, "grpc_message_timeouts_total",
+                                   "Calls ended because a message came too slowly."),
+           .bodies_refused = Add(metrics, "grpc_messages_refused_total",
+                                 "Calls ended since messages that wait hold too many bytes."),
+           .write_timeouts = Add(metrics, "http2_write_timeouts_total",
+                                 "Calls and connections given up: nothing was taken from them."),
+           .guard_closed = AddGuard(metrics)},
+      tls{.handshakes = Add(metrics, "tls_handshakes_total", "TLS handshakes that ended well."),
+          .handshake_failures = Add(metrics, "tls_handshake_failures_total",
+                                    "TLS handshakes that broke or came too slowly."),
+          .handshakes_refused =
+              Add(metrics, "tls_handshakes_refused_total",
+                  "Connections closed as they came: handshakes had no more room."),
+          .write_timeouts = grpc.write_timeouts,
+          .connections_refused = connections_refused},
+      tls_handshakes_evicted(Add(metrics, "tls_handshakes_evicted_total",
+                                 "Connections that gave way: others' handshakes had no room.")),
+      tls_files{.reloads = Add(metrics, "tls_reloads_total",
+                               "Times that changed TLS files came in force."),
+                .reload_failures = Add(metrics, "tls_reload_failures_total",
+                                       "Times that TLS files were unreadable or wrong.")} {
   for (size_t code = 0; code < refusals.size(); ++code) {
     refusals[code] = &metrics.AddCounter({"quire_worker_rpc_refusals_total",
                                           "Submits refused, by reason.",

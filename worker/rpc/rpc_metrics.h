@@ -5,8 +5,11 @@
 
 #include <array>
 
+#include "common/grpc/host.h"
 #include "common/metrics/metrics.h"
+#include "common/tls/tls_counters.h"
 #include "common/wire.h"
+#include "worker/rpc/server_tls.h"
 
 namespace quire {
 
@@ -26,6 +29,12 @@ struct RpcMetrics {
   Counter& events_dropped;
   Gauge& routers_attached;
   std::array<Counter*, 11> refusals;  // by RefusalCode
+  // Of the port.
+  Counter& connections_refused;  // over kMaxRouterConnections
+  GrpcCounters grpc;
+  TlsCounters tls;
+  Counter& tls_handshakes_evicted;  // who kept one waiting, for who came
+  ServerTls::Counters tls_files;
 };
 
 }  // namespace quire

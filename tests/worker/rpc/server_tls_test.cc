@@ -1,17 +1,23 @@
 // The worker's port with certificates on both sides, exchanged while it runs.
+#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "common/pem.h"
 #include "common/runtime/asio_executor.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tests/support/test_certificates.h"
-#include "worker/rpc/server_grpc.h"
+#include "worker/rpc/server.h"
 
 namespace quire {
 namespace {
@@ -19,15 +25,19 @@ namespace {
 class ServerTlsTest : public testing::Test {
  protected:
   ServerTlsTest() : thread([this] { executor.Run(); }) {
+    signal(SIGPIPE, SIG_IGN);  // as the worker does
     const std::string pattern = testing::TempDir() + "quire-tls-XXXXXX";
     folder = pattern;
     EXPECT_NE(mkdtemp(folder.data()), nullptr);
     Show(authority.Issue("quire-worker"), authority.pem());
-    GrpcServerOptions options;
-    options.listen = "127.0.0.1:0";
+    WorkerServerOptions options;
+    options.context = &executor.context();
     options.executor = &executor;
+    options.background = &background;
+    options.metrics = &rpc_metrics;
+    options.log = &log;
     options.tls = ServerTlsFiles{folder + "/cert", folder + "/key", folder + "/ca"};
-    server = *StartGrpcServer(std::move(options));
+    server = *StartWorkerServer(std::move(options));
     server->SetServing(true);
   }
   ~ServerTlsTest() override {
@@ -66,12 +76,16 @@ class ServerTlsTest : public testing::Test {
     return stub.Check(&context, {}, &response).ok();
   }
 
+  NullLogger log;
+  Metrics metrics;
+  RpcMetrics rpc_metrics{metrics};
   AsioExecutor executor;
+  ThreadBackground background{executor, 1, 16};
   std::thread thread;
   std::string folder;
   TestAuthority authority{"authority"};
   TestAuthority other{"other authority"};
-  std::unique_ptr<GrpcServer> server;
+  std::unique_ptr<WorkerServer> server;
 };
 
 TEST_F(ServerTlsTest, OnlyRoutersWithACertificateAreServed) {
@@ -106,6 +120,36 @@ TEST_F(ServerTlsTest, AnotherAuthorityTakesOverUnderOpenCalls) {
   while (watch->Read(&response)) {
   }
   (void)watch->Finish();
+}
+
+TEST_F(ServerTlsTest, ConnectionsThatNeverShakeHandsKeepNobodyOut) {
+  std::vector<int> idle;
+  for (size_t i = 0; i < kMaxRouterHandshakes; ++i) {
+    idle.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(server->port()));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(idle.back(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  }
+  EXPECT_TRUE(Serves(*Dial(authority, &authority)));
+  EXPECT_EQ(rpc_metrics.tls_handshakes_evicted.value(), 1u);
+  EXPECT_EQ(rpc_metrics.tls.handshakes.value(), 1u);
+  for (const int fd : idle) ::close(fd);
+}
+
+TEST_F(ServerTlsTest, FilesThatDoNotFitChangeNothing) {
+  TestPem mixed = authority.Issue("quire-worker");
+  mixed.key = authority.Issue("quire-worker").key;
+  Show(mixed, authority.pem());
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (rpc_metrics.tls_files.reload_failures.value() == 0 &&
+         std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_GE(rpc_metrics.tls_files.reload_failures.value(), 1u);
+  EXPECT_EQ(rpc_metrics.tls_files.reloads.value(), 0u);
+  EXPECT_TRUE(Serves(*Dial(authority, &authority)));
 }
 
 TEST(CertificateEnd, IsThatOfTheFirstCertificate) {

@@ -1,24 +1,30 @@
-// The gRPC port over loopback: frames both ways, the bundle, health, reflection, a reader that
-// stops.
-#include "worker/rpc/server_grpc.h"
+// The gRPC port over loopback, asked by gRPC's own client: frames both ways, the bundle, health,
+// reflection, readers that stop, and its limits.
+#include "worker/rpc/server.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 
 #include "common/runtime/asio_executor.h"
 #include "common/wire.h"
 #include "quire/v1/worker.grpc.pb.h"
+#include "worker/rpc/bundle_call.h"
 
 namespace quire {
 namespace {
 
 namespace pb = ::quire::worker::v1;
 
-// An Asio loop on its own thread whose timers run a hundred times faster than asked.
+// An Asio loop on its own thread whose timers run `speed` times faster than asked.
 class FastTimers final : public Executor {
  public:
   FastTimers() : thread_([this] { below_.Run(); }) {}
@@ -29,10 +35,12 @@ class FastTimers final : public Executor {
   void Post(std::function<void()> work) override { below_.Post(std::move(work)); }
   TimerId PostAt(Micros due, std::function<void()> work) override {
     const Micros now = clock().Now();
-    return below_.PostAt(now + (due - now) / 100, std::move(work));
+    return below_.PostAt(now + (due - now) / speed, std::move(work));
   }
   bool Cancel(TimerId timer) override { return below_.Cancel(timer); }
   const Clock& clock() const override { return below_.clock(); }
+  boost::asio::io_context& context() { return below_.context(); }
+  std::atomic<int> speed{100};
   // Runs `work` on the loop and waits for it.
   void Do(const std::function<void()>& work) {
     std::promise<void> done;
@@ -66,17 +74,16 @@ class Echo final : public FrameStream::Receiver {
 class GrpcServerTest : public testing::Test {
  protected:
   GrpcServerTest() {
-    GrpcServerOptions options;
-    options.listen = "127.0.0.1:0";
+    WorkerServerOptions options = Options();
     options.model_id = "model";
     options.text_bundle = std::string((2 * kTextBundleChunkBytes) + 7, 'b');
-    options.executor = &executor;
     options.accept = [this](std::unique_ptr<FrameStream> stream) {
       echo.stream = std::move(stream);
       echo.stream->Start(&echo);
       accepted.set_value();
     };
-    server = *StartGrpcServer(std::move(options));
+    options.max_connections = kConnections;
+    server = *StartWorkerServer(std::move(options));
     target = "127.0.0.1:" + std::to_string(server->port());
     channel = grpc::CreateChannel(target, grpc::InsecureChannelCredentials());
     stub = pb::Worker::NewStub(channel);
@@ -86,10 +93,61 @@ class GrpcServerTest : public testing::Test {
     server->Shutdown();
   }
 
+  static constexpr size_t kConnections = 5;
+
+  // Once it has been seen `count` times.
+  static void Await(const Counter& counter, uint64_t count) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (counter.value() < count && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(counter.value(), count);
+  }
+  // A connection that says so much and then listens; -1 at its end.
+  class Raw {
+   public:
+    Raw(int port, const std::string& words) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+      sockaddr_in to{};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(static_cast<uint16_t>(port));
+      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      EXPECT_EQ(::connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+      EXPECT_EQ(::send(fd_, words.data(), words.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(words.size()));
+    }
+    ~Raw() { ::close(fd_); }
+    // All that comes until the server closes.
+    std::string Hear() const {
+      std::string heard;
+      char buffer[4096];
+      for (ssize_t n = 0; (n = ::recv(fd_, buffer, sizeof(buffer), 0)) > 0;) {
+        heard.append(buffer, static_cast<size_t>(n));
+      }
+      return heard;
+    }
+
+   private:
+    const int fd_;
+  };
+
+  WorkerServerOptions Options() {
+    WorkerServerOptions options;
+    options.context = &executor.context();
+    options.executor = &executor;
+    options.background = &background;
+    options.metrics = &rpc_metrics;
+    options.log = &log;
+    return options;
+  }
+
+  NullLogger log;
+  Metrics metrics;
+  RpcMetrics rpc_metrics{metrics};
   FastTimers executor;
+  ThreadBackground background{executor, 1, 16};
   Echo echo;
   std::promise<void> accepted;
-  std::unique_ptr<GrpcServer> server;
+  std::unique_ptr<WorkerServer> server;
   std::string target;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<pb::Worker::Stub> stub;
@@ -182,6 +240,141 @@ TEST_F(GrpcServerTest, TheBundleComesInChunks) {
   EXPECT_EQ(bundle, std::string((2 * kTextBundleChunkBytes) + 7, 'b'));
 }
 
+// A bundle that no client takes unread, by a server of its own.
+class LargeBundleTest : public GrpcServerTest {
+ protected:
+  LargeBundleTest() {
+    WorkerServerOptions options = Options();
+    options.model_id = "model";
+    options.text_bundle = std::string(32u << 20, 'b');
+    large = *StartWorkerServer(std::move(options));
+    target = "127.0.0.1:" + std::to_string(large->port());
+    request.set_model_id("model");
+  }
+  ~LargeBundleTest() override { large->Shutdown(); }
+
+  std::unique_ptr<WorkerServer> large;
+  pb::GetTextBundleRequest request;
+};
+
+TEST_F(LargeBundleTest, ARouterThatTakesNothingGivesWay) {
+  grpc::ClientContext context;
+  auto own = pb::Worker::NewStub(grpc::CreateChannel(target, grpc::InsecureChannelCredentials()));
+  auto reader = own->GetTextBundle(&context, request);
+  Await(rpc_metrics.grpc.write_timeouts, 1);
+  pb::TextBundleChunk chunk;
+  while (reader->Read(&chunk)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(LargeBundleTest, AtMostSoManyRoutersFetchItAtOnce) {
+  executor.speed = 1;  // nobody gives way meanwhile
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<pb::TextBundleChunk>>> readers;
+  std::vector<std::unique_ptr<pb::Worker::Stub>> stubs;  // a connection each
+  for (size_t i = 0; i < kConnections; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stubs.push_back(pb::Worker::NewStub(
+        grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments)));
+  }
+  const auto fetch = [&](size_t connection) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stubs[connection]->GetTextBundle(contexts.back().get(), request));
+    readers.back()->WaitForInitialMetadata();
+  };
+  const auto end_of_last = [&] {
+    pb::TextBundleChunk chunk;
+    while (readers.back()->Read(&chunk)) {
+    }
+    return readers.back()->Finish();
+  };
+  for (size_t i = 0; i < kMaxBundleCalls; ++i) fetch(i % (kConnections - 1));
+  fetch(kConnections - 1);
+  EXPECT_EQ(end_of_last().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  contexts.front()->TryCancel();
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  do {
+    fetch(kConnections - 1);
+  } while (!end_of_last().ok() && std::chrono::steady_clock::now() < limit);
+  EXPECT_LT(std::chrono::steady_clock::now(), limit);
+  for (size_t i = 0; i < kMaxBundleCalls; ++i) {
+    contexts[i]->TryCancel();
+    pb::TextBundleChunk chunk;
+    while (readers[i]->Read(&chunk)) {
+    }
+    (void)readers[i]->Finish();
+  }
+}
+
+TEST_F(GrpcServerTest, CompressedFramesAreUnpacked) {
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  auto stream = stub->Attach(&context);
+  pb::RouterFrame frame;
+  frame.GetReflection()->MutableUnknownFields(&frame)->AddLengthDelimited(
+      99, std::string(100'000, 'x'));
+  ASSERT_TRUE(stream->Write(frame));
+  pb::WorkerFrame back;
+  ASSERT_TRUE(stream->Read(&back));
+  EXPECT_EQ(back.ByteSizeLong(), frame.ByteSizeLong());
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(GrpcServerTest, ConnectionsBeyondTheLimitAreClosed) {
+  {
+    std::vector<std::unique_ptr<Raw>> idle;
+    for (size_t i = 0; i < kConnections; ++i) {
+      idle.push_back(std::make_unique<Raw>(server->port(), ""));
+    }
+    EXPECT_EQ(Raw(server->port(), "").Hear(), "");
+    EXPECT_EQ(rpc_metrics.connections_refused.value(), 1u);
+    EXPECT_EQ(rpc_metrics.grpc.connections.value(), kConnections);
+  }
+  // What they held is given back.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  grpc::Status status(grpc::StatusCode::UNAVAILABLE, "");
+  while (!status.ok() && std::chrono::steady_clock::now() < limit) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    auto stream = stub->Attach(&context);
+    stream->WritesDone();
+    status = stream->Finish();
+  }
+  EXPECT_TRUE(status.ok());
+}
+
+TEST_F(GrpcServerTest, WhatIsNoHttp2EndsItsConnectionAlone) {
+  grpc::ClientContext context;
+  auto stream = stub->Attach(&context);
+  accepted.get_future().wait();
+  EXPECT_NE(Raw(server->port(), "GET / HTTP/1.1\r\n\r\n").Hear(), "");  // a GOAWAY
+  EXPECT_EQ(rpc_metrics.grpc.guard_closed.at("preface")->value(), 1u);
+  pb::RouterFrame frame;
+  frame.mutable_snapshot_request();
+  ASSERT_TRUE(stream->Write(frame));
+  pb::WorkerFrame back;
+  EXPECT_TRUE(stream->Read(&back));
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(GrpcServerTest, AShutdownEndsWhatIsOpen) {
+  executor.speed = 1;
+  grpc::ClientContext context;
+  auto stream = stub->Attach(&context);
+  accepted.get_future().wait();
+  const auto begun = std::chrono::steady_clock::now();
+  server->Shutdown();
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+  pb::WorkerFrame back;
+  EXPECT_FALSE(stream->Read(&back));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_FALSE(echo.closed.get_future().get().ok());
+}
+
 TEST_F(GrpcServerTest, TheBundleOfAnotherModelIsRefused) {
   grpc::ClientContext context;
   pb::GetTextBundleRequest request;
@@ -257,10 +450,9 @@ TEST_F(GrpcServerTest, ReflectionListsTheService) {
 }
 
 TEST_F(GrpcServerTest, ATakenPortIsAnError) {
-  GrpcServerOptions options;
-  options.listen = target;
-  options.executor = &executor;
-  const auto second = StartGrpcServer(std::move(options));
+  WorkerServerOptions options = Options();
+  options.port = server->port();
+  const auto second = StartWorkerServer(std::move(options));
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(StatusMessage(second.status()).find(target), std::string::npos);
 }

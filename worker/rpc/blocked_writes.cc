@@ -1,0 +1,41 @@
+#include "worker/rpc/blocked_writes.h"
+
+#include <utility>
+
+namespace quire {
+
+BlockedWrites::BlockedWrites(GrpcCall& call, std::function<void()> on_blocked)
+    : call_(call), on_blocked_(std::move(on_blocked)) {}
+
+void BlockedWrites::Stop() {
+  if (timer_ != 0) call_.host().executor.Cancel(std::exchange(timer_, 0));
+}
+
+// A timer that runs already looks at this, too: what is taken at once costs none of its own.
+void BlockedWrites::Sent(size_t bytes) {
+  sent_ += bytes;
+  if (timer_ == 0) WatchLater();
+}
+
+void BlockedWrites::WatchLater() {
+  Executor& executor = call_.host().executor;
+  timer_ = executor.PostAt(executor.clock().Now() + kWriteTurn, [this] {
+    timer_ = 0;
+    OnTurn();
+  });
+}
+
+void BlockedWrites::OnTurn() {
+  const uint64_t waiting = call_.queued();
+  const uint64_t left = waiting < sent_ ? sent_ - waiting : 0;
+  const bool moves = waiting == 0 || left >= left_ + kWriteStepBytes;
+  if (moves) left_ = left;
+  blocked_turns_ = moves ? 0 : blocked_turns_ + 1;
+  if (blocked_turns_ > kWriteBlockedTurns) {
+    call_.host().counters.write_timeouts.Add();
+    return on_blocked_();
+  }
+  if (waiting > 0) WatchLater();
+}
+
+}  // namespace quire

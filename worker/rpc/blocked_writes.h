@@ -1,0 +1,40 @@
+// Sees that what a call has for its router leaves.
+//
+// Owner: the call's handler; event loop only.
+//  1. Where too little leaves for kWriteBlockedTurns, that is counted and `on_blocked` runs. These
+//     are turns of a timer, so that a loop that runs late is not taken for a router that does.
+#pragma once
+
+#include <functional>
+
+#include "common/grpc/call.h"
+
+namespace quire {
+
+inline constexpr Micros kWriteTurn = kMicrosPerSecond;
+inline constexpr int kWriteBlockedTurns = 5;
+inline constexpr size_t kWriteStepBytes = 64u << 10;  // that must leave meanwhile, or all there is
+
+class BlockedWrites {
+ public:
+  // `call` outlives it.
+  BlockedWrites(GrpcCall& call, std::function<void()> on_blocked);
+  BlockedWrites(const BlockedWrites&) = delete;
+  ~BlockedWrites() { Stop(); }
+
+  void Sent(size_t bytes);  // to the call, just now
+  void Stop();
+
+ private:
+  void WatchLater();
+  void OnTurn();
+
+  GrpcCall& call_;
+  const std::function<void()> on_blocked_;
+  uint64_t sent_ = 0;
+  uint64_t left_ = 0;  // of that had gone at the last turn
+  int blocked_turns_ = 0;
+  TimerId timer_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,17 @@
+// A listening socket of the worker.
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+
+#include <string>
+
+#include "common/status.h"
+
+namespace quire {
+
+// `host` is an IP address; port 0 lets the system choose. UNAVAILABLE or INVALID_ARGUMENT when the
+// address cannot be listened on; a port that another socket listens on cannot.
+absl::Status ListenOn(boost::asio::ip::tcp::acceptor& acceptor, const std::string& host, int port,
+                      int backlog);
+
+}  // namespace quire

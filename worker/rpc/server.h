@@ -1,0 +1,63 @@
+// The worker's gRPC port: Attach streams, the text bundle, health and reflection, on the event loop
+// that the hub lives on.
+//
+// Owner: main. All limits are explicit (below, and LimitsOfPort in server_asio.cc).
+//  1. At most kMaxRouterConnections are open, at most kMaxRouterHandshakes shake hands; one more is
+//     closed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/log/log.h"
+#include "common/runtime/runtime.h"
+#include "common/status.h"
+#include "worker/rpc/rpc_metrics.h"
+#include "worker/rpc/server_tls.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace quire {
+
+inline constexpr size_t kMaxRouterConnections = 1024;
+inline constexpr size_t kMaxRouterHandshakes = 64;  // then who keeps one waiting gives way
+
+// What is pointed to outlives the server.
+struct WorkerServerOptions {
+  std::string host = "127.0.0.1";                    // an IP address
+  int port = 0;                                      // 0 lets the system choose
+  std::string model_id;                              // of the bundle
+  std::string text_bundle;                           // served by GetTextBundle
+  std::optional<ServerTlsFiles> tls = std::nullopt;  // none: in the clear
+  size_t max_connections = kMaxRouterConnections;
+  boost::asio::io_context* context = nullptr;
+  Executor* executor = nullptr;      // runs on the context
+  Background* background = nullptr;  // for handshakes, files and compressed messages
+  RpcMetrics* metrics = nullptr;
+  Logger* log = nullptr;
+  // On the executor, for every Attach that a router opens.
+  std::function<void(std::unique_ptr<FrameStream>)> accept;
+};
+
+class WorkerServer {
+ public:
+  // After Shutdown, or on a thread beside which the executor does not run.
+  virtual ~WorkerServer() = default;
+  virtual int port() const = 0;
+  // What grpc.health.v1 answers from now on, for "" and for the Worker service. Any thread, before
+  // Shutdown.
+  virtual void SetServing(bool serving) = 0;
+  // Takes no new calls, gives those under way a second to end, and waits for that. Not on the
+  // executor, which runs meanwhile. Idempotent.
+  virtual void Shutdown() = 0;
+};
+
+// UNAVAILABLE or INVALID_ARGUMENT when the address cannot be listened on, or the files of TLS not
+// be used. Nothing is accepted before the executor runs.
+absl::StatusOr<std::unique_ptr<WorkerServer>> StartWorkerServer(WorkerServerOptions options);
+
+}  // namespace quire

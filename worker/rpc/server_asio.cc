@@ -1,0 +1,213 @@
+#include <fcntl.h>
+#include <google/protobuf/stubs/logging.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <future>
+#include <utility>
+
+#include "common/grpc/server.h"
+#include "common/tls/tls_tunnels.h"
+#include "common/wire.h"
+#include "quire/v1/worker.pb.h"
+#include "worker/rpc/attach_call.h"
+#include "worker/rpc/bundle_call.h"
+#include "worker/rpc/listen_asio.h"
+#include "worker/rpc/server.h"
+
+namespace quire {
+namespace {
+
+using boost::asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr int kBacklog = 256;
+constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;  // when the process is out of descriptors
+constexpr Micros kShutdownGrace = kMicrosPerSecond;
+constexpr Micros kLastBytesGrace = kMicrosPerSecond;  // of TLS, after that
+constexpr size_t kMaxHeldBytes = 256u << 20;          // of messages, over all connections
+constexpr char kService[] = "quire.worker.v1.Worker";
+
+GrpcLimits LimitsOfPort() {
+  GrpcLimits limits;
+  limits.max_receive_bytes = kMaxFrameBytes + (64u << 10);
+  limits.max_send_bytes = kMaxFrameBytes + (64u << 10);
+  limits.background_parse_bytes = limits.max_receive_bytes;  // frames are read where they are used
+  limits.max_concurrent_streams = 16;
+  limits.stream_window_bytes = 2u << 20;  // many Submits fit in
+  limits.connection_window_bytes = 4u << 20;
+  limits.keep_alive = 30 * kMicrosPerSecond;
+  limits.ping_timeout = 10 * kMicrosPerSecond;
+  limits.write_timeout = 5 * kMicrosPerSecond;
+  return limits;
+}
+
+class WorkerServerImpl final : public WorkerServer {
+ public:
+  explicit WorkerServerImpl(WorkerServerOptions options)
+      : options_(std::move(options)), acceptor_(*options_.context) {}
+  ~WorkerServerImpl() override { *alive_ = false; }
+
+  absl::Status Start();
+  int port() const override { return port_; }
+  void SetServing(bool serving) override {
+    options_.executor->Post([this, serving] { server_->health().Set(serving); });
+  }
+  void Shutdown() override;
+
+ private:
+  void MakeServer();
+  void MakeTunnels();
+  void Accept();
+  void Accepted(tcp::socket socket);
+  void Adopt(int fd, bool counts);
+  void Closed();
+  void Leave(std::function<void()> done);
+  void Left();
+
+  const WorkerServerOptions options_;
+  tcp::acceptor acceptor_;
+  int port_ = 0;
+  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<ServerTls> tls_;  // nullptr: in the clear
+  std::unique_ptr<TlsTunnels> tunnels_;
+  size_t open_ = 0;
+  TimerId retry_ = 0;
+  TimerId last_bytes_ = 0;
+  bool stopping_ = false;
+  bool server_left_ = false;
+  bool shut_down_ = false;
+  std::function<void()> left_;  // what waits for the last connection
+  // Handlers that were queued before the server went away look here first.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+absl::Status WorkerServerImpl::Start() {
+  // For the whole process, which has one port: what would be logged of messages that cannot be read
+  // is free text among our lines, made to order by any hostile peer.
+  google::protobuf::SetLogHandler(nullptr);
+  if (options_.tls) {
+    QUIRE_ASSIGN_OR_RETURN(
+        tls_, ServerTls::Read(*options_.tls, options_.metrics->tls_files, *options_.log));
+    MakeTunnels();
+  }
+  QUIRE_RETURN_IF_ERROR(ListenOn(acceptor_, options_.host, options_.port, kBacklog));
+  error_code ignored;
+  port_ = acceptor_.local_endpoint(ignored).port();
+  MakeServer();
+  options_.executor->Post([this] {
+    if (tls_ != nullptr) tls_->Watch(*options_.executor, *options_.background);
+    Accept();
+  });
+  return absl::OkStatus();
+}
+
+void WorkerServerImpl::MakeServer() {
+  GrpcHost host{.executor = *options_.executor,
+                .log = *options_.log,
+                .counters = options_.metrics->grpc,
+                .limits = LimitsOfPort(),
+                .background = options_.background,
+                .bodies = std::make_shared<BodyAccount>(kMaxHeldBytes)};
+  server_ = std::make_unique<GrpcServer>(*options_.context, std::move(host));
+  server_->methods().Add(kService, "Attach", AttachMethod(options_.accept));
+  server_->methods().Add(kService, "GetTextBundle",
+                         BundleMethod(options_.model_id, options_.text_bundle));
+}
+
+void WorkerServerImpl::MakeTunnels() {
+  TlsTunnels::Events events;
+  events.on_open = [this](TlsTunnels::Number, TlsTunnel::Socket near) {
+    Adopt(near.release(), false);
+  };
+  events.on_closed = [this](TlsTunnels::Number) { Closed(); };
+  RpcMetrics& metrics = *options_.metrics;
+  tunnels_ = std::make_unique<TlsTunnels>(
+      TlsTunnel::Options{nullptr, {}, *options_.executor, metrics.tls, options_.background},
+      kMaxRouterHandshakes, metrics.tls_handshakes_evicted, std::move(events));
+}
+
+void WorkerServerImpl::Accept() {
+  if (stopping_) return;
+  acceptor_.async_accept([this, alive = alive_](const error_code& error, tcp::socket socket) {
+    if (!*alive || stopping_ || error == boost::asio::error::operation_aborted) return;
+    if (!error) {
+      Accepted(std::move(socket));
+      return Accept();
+    }
+    Executor& executor = *options_.executor;
+    retry_ = executor.PostAt(executor.clock().Now() + kAcceptPause, [this] {
+      retry_ = 0;
+      Accept();
+    });
+  });
+}
+
+// A connection counts until its router's socket is closed: that of a tunnel, or its own.
+void WorkerServerImpl::Accepted(tcp::socket socket) {
+  if (open_ >= options_.max_connections) {
+    options_.metrics->connections_refused.Add();
+    return;  // the socket is closed as it goes out of scope
+  }
+  ++open_;
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  socket.non_blocking(true, ignored);
+  ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);  // ranks are processes of their own
+  if (tunnels_ == nullptr) return Adopt(socket.release(), true);
+  if (tunnels_->Begin(std::move(socket), tls_->current()) == 0) Closed();
+}
+
+void WorkerServerImpl::Adopt(int fd, bool counts) {
+  server_->Adopt(fd, {}, [this, counts] {
+    if (counts) Closed();
+  });
+}
+
+void WorkerServerImpl::Closed() {
+  --open_;
+  Left();
+}
+
+void WorkerServerImpl::Shutdown() {
+  if (std::exchange(shut_down_, true)) return;
+  std::promise<void> done;
+  options_.executor->Post([this, &done] { Leave([&done] { done.set_value(); }); });
+  done.get_future().wait();
+}
+
+void WorkerServerImpl::Leave(std::function<void()> done) {
+  stopping_ = true;
+  error_code ignored;
+  acceptor_.close(ignored);
+  Executor& executor = *options_.executor;
+  if (retry_ != 0) executor.Cancel(std::exchange(retry_, 0));
+  tls_.reset();  // reads no file any more
+  left_ = std::move(done);
+  server_->Shutdown(kShutdownGrace, absl::UnavailableError("this worker has left"), [this] {
+    server_left_ = true;
+    Left();
+  });
+  last_bytes_ = executor.PostAt(
+      executor.clock().Now() + kShutdownGrace + kLastBytesGrace, [this] {
+        last_bytes_ = 0;
+        if (tunnels_ != nullptr) tunnels_->CloseAll();
+      });
+}
+
+void WorkerServerImpl::Left() {
+  if (!server_left_ || open_ > 0 || left_ == nullptr) return;
+  if (last_bytes_ != 0) options_.executor->Cancel(std::exchange(last_bytes_, 0));
+  options_.executor->Post(std::exchange(left_, nullptr));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerServer>> StartWorkerServer(WorkerServerOptions options) {
+  auto server = std::make_unique<WorkerServerImpl>(std::move(options));
+  QUIRE_RETURN_IF_ERROR(server->Start());
+  return std::unique_ptr<WorkerServer>(std::move(server));
+}
+
+}  // namespace quire

@@ -1,0 +1,95 @@
+#include "worker/rpc/server_tls.h"
+
+#include <openssl/ssl.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "common/check.h"
+#include "common/runtime/asio_executor.h"
+
+namespace quire {
+namespace {
+
+// As ALPN has it: its length before it.
+constexpr std::string_view kHttp2 = "\x02h2";
+
+bool Offers(std::string_view offered, std::string_view wanted) {
+  while (!offered.empty()) {
+    const size_t named = static_cast<unsigned char>(offered[0]);
+    const size_t size = std::min(offered.size(), 1 + named);
+    if (offered.substr(0, size) == wanted) return true;
+    offered.remove_prefix(size);
+  }
+  return false;
+}
+
+// As long as the process: a read in the background may outlive who asked for it.
+RealFiles& TheFiles() {
+  static RealFiles files;
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<TlsContext> MakeServerContext(const MutualTlsPem& pem) {
+  TlsContext context = NewTlsContext(true);
+  QUIRE_CHECK(SSL_CTX_set_cipher_list(context.get(), kHttp2Ciphers) == 1);
+  // A ticket would let in who came once after its authority has gone.
+  SSL_CTX_set_options(context.get(), SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_TICKET);
+  const auto choose = [](SSL*, const unsigned char** chosen, unsigned char* length,
+                         const unsigned char* offered, unsigned int bytes, void*) {
+    if (!Offers({reinterpret_cast<const char*>(offered), bytes}, kHttp2)) {
+      return SSL_TLSEXT_ERR_ALERT_FATAL;
+    }
+    *chosen = reinterpret_cast<const unsigned char*>(kHttp2.data()) + 1;
+    *length = static_cast<unsigned char>(kHttp2.size() - 1);
+    return SSL_TLSEXT_ERR_OK;
+  };
+  SSL_CTX_set_alpn_select_cb(context.get(), choose, nullptr);
+  SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  QUIRE_RETURN_IF_ERROR(Trust(context, pem.authorities));
+  QUIRE_RETURN_IF_ERROR(UseIdentity(context, pem.certificate, pem.key));
+  return context;
+}
+
+ServerTls::ServerTls(const ServerTlsFiles& files, Counters counters, Logger& log)
+    : options_{.paths = {files.authorities, files.certificate, files.key},
+               .max_bytes = kMaxPemBytes},
+      counters_(counters),
+      log_(log) {}
+
+absl::StatusOr<std::unique_ptr<ServerTls>> ServerTls::Read(const ServerTlsFiles& files,
+                                                           Counters counters, Logger& log) {
+  std::unique_ptr<ServerTls> tls(new ServerTls(files, counters, log));
+  QUIRE_ASSIGN_OR_RETURN(tls->known_, ReadAll(TheFiles(), tls->options_));
+  QUIRE_RETURN_IF_ERROR(tls->Use(tls->known_));
+  return tls;
+}
+
+void ServerTls::Watch(Executor& executor, Background& background) {
+  watch_ = std::make_unique<WatchedFiles>(
+      WatchedFiles::World{executor, background, TheFiles()}, options_, std::move(known_),
+      [this](const absl::StatusOr<FileContents>& contents) { OnRead(contents); });
+}
+
+absl::Status ServerTls::Use(const FileContents& contents) {
+  QUIRE_ASSIGN_OR_RETURN(context_, MakeServerContext({contents[0], contents[1], contents[2]}));
+  return absl::OkStatus();
+}
+
+void ServerTls::OnRead(const absl::StatusOr<FileContents>& contents) {
+  const absl::Status status = contents.ok() ? Use(*contents) : contents.status();
+  if (status.ok()) {
+    counters_.reloads.Add();
+    log_.Info("the TLS files have changed and hold for new connections",
+              {{"file", options_.paths[1]}});
+    return;
+  }
+  counters_.reload_failures.Add();
+  log_.Error("the TLS files cannot be used; the last good ones hold",
+             {{"file", options_.paths[1]}, {"error", StatusMessage(status)}});
+}
+
+}  // namespace quire

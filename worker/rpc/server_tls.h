@@ -1,0 +1,59 @@
+// The certificate that a worker shows to routers, and whom it lets in, exchanged while connections
+// go on.
+//
+// Owner: the port; event loop only. A connection keeps the context that it began with.
+//  1. Who comes must show a certificate that one of the authorities vouches for, whatever its
+//     address.
+//  2. Files that cannot be read, or do not fit each other, change nothing: the last good ones hold.
+//  3. TLS 1.2 and later; HTTP/2 must be among what ALPN offers.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/log/log.h"
+#include "common/metrics/metrics.h"
+#include "common/pem.h"
+#include "common/runtime/watched_files.h"
+#include "common/tls_context.h"
+
+namespace quire {
+
+// They are read again every second.
+struct ServerTlsFiles {
+  std::string certificate;
+  std::string key;
+  std::string authorities;  // who may vouch for routers
+};
+
+// INVALID_ARGUMENT: files that cannot be used.
+absl::StatusOr<TlsContext> MakeServerContext(const MutualTlsPem& pem);
+
+class ServerTls {
+ public:
+  // Outlive it.
+  struct Counters {
+    Counter& reloads;
+    Counter& reload_failures;
+  };
+  // Reads the files at once; fails as they do.
+  static absl::StatusOr<std::unique_ptr<ServerTls>> Read(const ServerTlsFiles& files,
+                                                         Counters counters, Logger& log);
+  // Reads them again from now on.
+  void Watch(Executor& executor, Background& background);
+  const TlsContext& current() const { return context_; }
+
+ private:
+  ServerTls(const ServerTlsFiles& files, Counters counters, Logger& log);
+  absl::Status Use(const FileContents& contents);
+  void OnRead(const absl::StatusOr<FileContents>& contents);
+
+  const WatchedFilesOptions options_;
+  const Counters counters_;
+  Logger& log_;
+  FileContents known_;
+  TlsContext context_;
+  std::unique_ptr<WatchedFiles> watch_;
+};
+
+}  // namespace quire
