@@ -5,8 +5,10 @@ What mock workers write at each index is a rule that the client knows, so that e
 workers wrote it. With --long: 10,000 streams and a storm of 10,000.
 """
 import asyncio
+import json
 import pathlib
 import signal
+import socket
 import sys
 import time
 
@@ -103,6 +105,38 @@ def test_with_every_worker_killed_clients_hear_so_soon_and_are_served_again():
     finally:
         for worker in workers:
             worker.close()
+
+
+def slow_reader(router, body):
+    """A connection that has asked, and has room for little of the answer."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", router.port))
+    client.settimeout(60)
+    client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                   b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+    return client
+
+
+def test_a_leaving_router_gives_slow_readers_until_its_deadline():
+    body = json.dumps({"model": "mock", "prompt": "a", "n": 8, "max_tokens": 6000, "ignore_eos": True}).encode()
+    with MockWorkers(1, decode_ms=0.2) as mock, Router(mock.addresses, "--drain-timeout=7s") as router:
+        late, never = slow_reader(router, body), slow_reader(router, body)
+        router.wait_until(lambda: router.metric("quire_router_admitted_requests_total") == 2, "both have been let in")
+        router.wait_until(lambda: router.metric(LIVE) == 0, "both answers are written")
+        router.process.signal(signal.SIGTERM)
+        begin = time.monotonic()
+        time.sleep(4)  # longer than what an answer that has ended is given anyway
+        expect(router.process.child.poll() is None, "the router left before its deadline")
+        said = b""
+        while piece := late.recv(1 << 20):
+            said += piece
+        answer = json.loads(said.split(b"\r\n\r\n", 1)[1])
+        expect([c["finish_reason"] for c in answer["choices"]] == ["length"] * 8, "a choice has not ended")
+        expect(router.process.wait() == 0, "the router left with an error")
+        took = time.monotonic() - begin
+        expect(took > 6.5, f"left after {took:.1f} s with a reader that had not read yet")
+        never.close()
 
 
 async def queued_behind_a_proxy():
