@@ -1,6 +1,7 @@
 #include "common/tls_context.h"
 
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 
 #include "common/check.h"
@@ -73,9 +74,13 @@ absl::Status Trust(const TlsContext& context, const std::string& authorities) {
     X509_STORE_add_cert(store, authority.get());
     ++count;
   }
+  // What ends a whole file is that no further one begins.
+  const bool whole = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
-  if (count > 0) return absl::OkStatus();
-  return InvalidArgument("the file of authorities holds no certificate in PEM");
+  if (count == 0) return InvalidArgument("the file of authorities holds no certificate in PEM");
+  if (whole) return absl::OkStatus();
+  return InvalidArgument("the file of authorities holds a broken certificate after " +
+                         std::to_string(count) + " good ones");
 }
 
 }  // namespace quire

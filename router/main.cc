@@ -2,12 +2,12 @@
 //
 // Exit codes: 0 done, 1 failed at run time, 2 bad arguments or configuration.
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <string_view>
 
 #include "common/config/program.h"
 #include "common/log/flags.h"
+#include "common/runtime/descriptors.h"
 #include "router/config.h"
 #include "router/router_process.h"
 
@@ -17,14 +17,6 @@ namespace {
 constexpr std::string_view kProgram = "quire-router";
 constexpr int kExitFailed = 1;
 
-// A connection with TLS takes three descriptors: the usual soft limit of 1,024 is too few.
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 int Main(const config::CommandLine& command) {
   RouterConfig settings;
   config::Schema schema = MakeRouterSchema(settings);
@@ -32,7 +24,7 @@ int Main(const config::CommandLine& command) {
       config::StartProgram(kProgram, schema, command, [&] { return CheckRouterConfig(settings); });
   if (start.exit_code) return *start.exit_code;
   signal(SIGPIPE, SIG_IGN);
-  RaiseDescriptorLimit();
+  RaiseDescriptorLimit();  // a connection with TLS takes three
   if (settings.check) settings.log_level = "off";
   const std::unique_ptr<Logger> log =
       MakeLogger(LoggerOptionsFromFlags(settings.log_level, settings.log_format));

@@ -1,9 +1,9 @@
 // quire-worker: loads a model, proves that it produces a token, then serves routers until told to
 // leave.
 //
-// Threads: this one becomes the rpc thread; the engine, the HTTP port and the kernels have their
-// own. Exit codes: 0 done, 1 failed at run time, 2 bad arguments, 3 model unusable, 4 device
-// unusable.
+// Threads: this one becomes the rpc thread; the engine, the HTTP port, the background and the
+// kernels have their own. Exit codes: 0 done, 1 failed at run time, 2 bad arguments, 3 model
+// unusable, 4 device unusable.
 #include <limits.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,6 +19,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/pem.h"
 #include "common/runtime/asio_executor.h"
+#include "common/runtime/descriptors.h"
 #include "common/trace/exporter.h"
 #include "worker/config.h"
 #include "worker/engine/engine_thread.h"
@@ -39,7 +40,7 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kProgram = "quire-worker";
-constexpr int kBackgroundThreads = 1;  // for handshakes with routers, and files
+constexpr int kBackgroundThreads = 2;  // for handshakes with routers, and their files
 constexpr size_t kMaxBackgroundWork = 256;
 constexpr Micros kHealthInterval = 250 * kMicrosPerMilli;
 constexpr std::string_view kListenFlag = "--listen (port 0 lets the system choose)";
@@ -179,7 +180,7 @@ class Service {
     options.log = &log_;
     options.accept = [this](std::unique_ptr<FrameStream> s) { hub_->Accept(std::move(s)); };
     absl::StatusOr<std::unique_ptr<WorkerServer>> server = StartWorkerServer(std::move(options));
-    if (!server.ok()) return Annotate(server.status(), kListenFlag);
+    if (!server.ok()) return server.status();
     server_ = *std::move(server);
     // Before the loop runs, on which routers are let in.
     MakeHub(attempt_log, traces);
@@ -444,6 +445,7 @@ int Main(const config::CommandLine& command) {
   if (start.exit_code) return *start.exit_code;
   settings.own_arguments.assign(command.argv + 1, command.argv + command.argc);
   signal(SIGPIPE, SIG_IGN);
+  RaiseDescriptorLimit();  // a connection with TLS takes three
   ExplainBusErrors(settings.model);
   const std::unique_ptr<Logger> log =
       MakeLogger(LoggerOptionsFromFlags(settings.log_level, settings.log_format));

@@ -342,8 +342,8 @@ void GrpcCall::Cancel() {
 void GrpcCall::Abort(const GrpcEnd& end) {
   if (!open()) return;
   const auto self = shared_from_this();
-  Cancel();
   Finish(end);
+  Cancel();  // what its handler does now reaches nobody
 }
 
 void GrpcCall::SetTimer(Micros due) {
@@ -358,7 +358,8 @@ void GrpcCall::OnTimer() {
   if (open()) return Abort(absl::DeadlineExceededError("Deadline Exceeded"));
   if (connection_ == nullptr || not_taken_ == 0) return;
   http2::Session& session = connection_->session();
-  if (session.Queued(stream_) < not_taken_) return AwaitTaker();
+  const size_t step = host_.limits.write_step_bytes;
+  if (session.Queued(stream_) + step <= not_taken_) return AwaitTaker();
   host_.counters.write_timeouts.Add();
   session.Reset(stream_, http2::ErrorCode::kCancel);
   connection_->WantsToSend();

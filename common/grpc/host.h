@@ -37,7 +37,8 @@ struct GrpcLimits {
   Micros keep_alive = 15 * kMicrosPerSecond;       // of silence, then a client is pinged
   Micros ping_timeout = 20 * kMicrosPerSecond;     // for a word after that
   Micros notice_timeout = 2 * kMicrosPerSecond;    // for calls under way when a client is left
-  Micros write_timeout = 30 * kMicrosPerSecond;    // a client takes nothing of what has ended
+  Micros write_timeout = 30 * kMicrosPerSecond;    // a client takes too little of what has ended
+  size_t write_step_bytes = 1;                     // that it must take meanwhile, or all there is
   Micros linger_timeout = 2 * kMicrosPerSecond;    // reading on after the end, so that it arrives
   size_t max_linger_bytes = 4u << 20;
   GuardLimits guard;

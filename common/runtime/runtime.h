@@ -57,7 +57,7 @@ class FrameStream {
     virtual void OnFrame(std::string_view frame) = 0;
     // Once; nothing follows. OK when the peer ended the stream in order.
     virtual void OnClosed(const absl::Status& status) = 0;
-    // Bytes waiting to be written fell below half of the limit after a Write returned false.
+    // What waits is less than half of the limit, or all gone, after a Write returned false.
     virtual void OnWritable() {}
   };
 

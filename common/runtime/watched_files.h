@@ -1,4 +1,4 @@
-// Files that may change while the router runs: read again and again, told when they differ.
+// Files that may change while the program runs: read again and again, told when they differ.
 //
 // Owner: whoever uses their contents; event loop only. They are read in the background, since a
 // disk may be slow.

@@ -1,7 +1,7 @@
 // One TLS connection of a client: shakes hands, then carries its bytes, in the clear, to and from a
 // socket pair. What lies behind reads from its end of the pair as it would from a plain connection.
 //
-// Owner: its own pending socket operations (a shared_ptr in each); the front keeps one too, to
+// Owner: its own pending socket operations (a shared_ptr in each); TlsTunnels keeps one too, to
 // close it. Event loop only.
 //
 // Invariants:
@@ -58,7 +58,6 @@ class TlsTunnel final : public std::enable_shared_from_this<TlsTunnel> {
 
   void Start();
   void Close();
-  bool open() const { return opened_; }
   // Its handshake is the client's turn.
   bool awaits_client() const { return !opened_ && !shaking_; }
 

@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/blocked_write.h"
 #include "common/http2/grpc_framing.h"
 #include "common/http2/session.h"
 #include "router/link/worker_socket_asio.h"
@@ -27,8 +28,6 @@ namespace quire {
 
 inline constexpr size_t kMaxPendingWriteBytes = 4u << 20;
 inline constexpr Micros kTurn = kMicrosPerSecond;
-inline constexpr int kWriteBlockedTurns = 5;
-inline constexpr size_t kWriteStepBytes = 64u << 10;  // that must leave meanwhile, or all there is
 inline constexpr size_t kLinkReadBytes = 64u << 10;
 inline constexpr uint32_t kLinkWindowBytes = 2u << 20;
 inline constexpr uint32_t kMaxLinkHeaderBytes = 16u << 10;

@@ -25,7 +25,7 @@ class AttachCall final : public GrpcCallHandler, public std::enable_shared_from_
   }
   void OnHalfClose() override { Close(absl::OkStatus()); }
   void OnCancelled() override {
-    Close(absl::CancelledError("the router or its connection is gone"));
+    Close(absl::CancelledError("ended by the router, its connection, or past a limit"));
   }
   void OnDrained() override {
     if (std::exchange(held_back_, false) && receiver_ != nullptr) receiver_->OnWritable();

@@ -37,7 +37,8 @@ inline constexpr size_t kMaxUnsentHashes = 65536;
 inline constexpr size_t kMaxAssembling = 16;
 inline constexpr size_t kMaxLiveAttempts = 8192;
 inline constexpr Micros kPulseInterval = 150 * kMicrosPerMilli;  // leaves room below the 200 ms
-inline constexpr Micros kCloseGrace = 2 * kMicrosPerSecond;      // for the last frames to leave
+// For a stream that does not say that it has closed.
+inline constexpr Micros kCloseGrace = 2 * kMicrosPerSecond;
 inline constexpr uint32_t kQueueFullRetryMs = 1000;
 
 class AttachSession;

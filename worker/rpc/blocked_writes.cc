@@ -5,10 +5,10 @@
 namespace quire {
 
 BlockedWrites::BlockedWrites(GrpcCall& call, std::function<void()> on_blocked)
-    : call_(call), on_blocked_(std::move(on_blocked)) {}
+    : call_(call), executor_(call.host().executor), on_blocked_(std::move(on_blocked)) {}
 
 void BlockedWrites::Stop() {
-  if (timer_ != 0) call_.host().executor.Cancel(std::exchange(timer_, 0));
+  if (timer_ != 0) executor_.Cancel(std::exchange(timer_, 0));
 }
 
 // A timer that runs already looks at this, too: what is taken at once costs none of its own.
@@ -18,8 +18,7 @@ void BlockedWrites::Sent(size_t bytes) {
 }
 
 void BlockedWrites::WatchLater() {
-  Executor& executor = call_.host().executor;
-  timer_ = executor.PostAt(executor.clock().Now() + kWriteTurn, [this] {
+  timer_ = executor_.PostAt(executor_.clock().Now() + kWriteTurn, [this] {
     timer_ = 0;
     OnTurn();
   });

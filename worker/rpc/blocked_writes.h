@@ -7,17 +7,16 @@
 
 #include <functional>
 
+#include "common/blocked_write.h"
 #include "common/grpc/call.h"
 
 namespace quire {
 
 inline constexpr Micros kWriteTurn = kMicrosPerSecond;
-inline constexpr int kWriteBlockedTurns = 5;
-inline constexpr size_t kWriteStepBytes = 64u << 10;  // that must leave meanwhile, or all there is
 
 class BlockedWrites {
  public:
-  // `call` outlives it.
+  // `call` outlives it, and so does the executor of its host, which may have gone before.
   BlockedWrites(GrpcCall& call, std::function<void()> on_blocked);
   BlockedWrites(const BlockedWrites&) = delete;
   ~BlockedWrites() { Stop(); }
@@ -30,6 +29,7 @@ class BlockedWrites {
   void OnTurn();
 
   GrpcCall& call_;
+  Executor& executor_;
   const std::function<void()> on_blocked_;
   uint64_t sent_ = 0;
   uint64_t left_ = 0;  // of that had gone at the last turn

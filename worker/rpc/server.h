@@ -1,7 +1,8 @@
 // The worker's gRPC port: Attach streams, the text bundle, health and reflection, on the event loop
 // that the hub lives on.
 //
-// Owner: main. All limits are explicit (below, and LimitsOfPort in server_asio.cc).
+// Owner: main. Its limits stand below and in LimitsOfPort (server_asio.cc); the others are those of
+// common/grpc/host.h.
 //  1. At most kMaxRouterConnections are open, at most kMaxRouterHandshakes shake hands; one more is
 //     closed.
 #pragma once
@@ -51,13 +52,13 @@ class WorkerServer {
   // What grpc.health.v1 answers from now on, for "" and for the Worker service. Any thread, before
   // Shutdown.
   virtual void SetServing(bool serving) = 0;
-  // Takes no new calls, gives those under way a second to end, and waits for that. Not on the
-  // executor, which runs meanwhile. Idempotent.
+  // Tells clients to open no more calls, gives those under way two seconds to end, and waits for
+  // that. Not on the executor, which runs meanwhile. Idempotent.
   virtual void Shutdown() = 0;
 };
 
-// UNAVAILABLE or INVALID_ARGUMENT when the address cannot be listened on, or the files of TLS not
-// be used. Nothing is accepted before the executor runs.
+// UNAVAILABLE or INVALID_ARGUMENT, which name the flags, when the address cannot be listened on, or
+// the files of TLS not be used. Nothing is accepted before the executor runs.
 absl::StatusOr<std::unique_ptr<WorkerServer>> StartWorkerServer(WorkerServerOptions options);
 
 }  // namespace quire

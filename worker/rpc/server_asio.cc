@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <google/protobuf/stubs/logging.h>
 
 #include <boost/asio/io_context.hpp>
@@ -7,6 +6,7 @@
 #include <future>
 #include <utility>
 
+#include "common/blocked_write.h"
 #include "common/grpc/server.h"
 #include "common/tls/tls_tunnels.h"
 #include "common/wire.h"
@@ -24,7 +24,7 @@ using boost::system::error_code;
 
 constexpr int kBacklog = 256;
 constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;  // when the process is out of descriptors
-constexpr Micros kShutdownGrace = kMicrosPerSecond;
+constexpr Micros kShutdownGrace = 2 * kMicrosPerSecond;  // for the last words of Attaches
 constexpr Micros kLastBytesGrace = kMicrosPerSecond;  // of TLS, after that
 constexpr size_t kMaxHeldBytes = 256u << 20;          // of messages, over all connections
 constexpr char kService[] = "quire.worker.v1.Worker";
@@ -39,7 +39,8 @@ GrpcLimits LimitsOfPort() {
   limits.connection_window_bytes = 4u << 20;
   limits.keep_alive = 30 * kMicrosPerSecond;
   limits.ping_timeout = 10 * kMicrosPerSecond;
-  limits.write_timeout = 5 * kMicrosPerSecond;
+  limits.write_timeout = kWriteBlockedTurns * kMicrosPerSecond;
+  limits.write_step_bytes = kWriteStepBytes;
   return limits;
 }
 
@@ -88,11 +89,13 @@ absl::Status WorkerServerImpl::Start() {
   // is free text among our lines, made to order by any hostile peer.
   google::protobuf::SetLogHandler(nullptr);
   if (options_.tls) {
-    QUIRE_ASSIGN_OR_RETURN(
-        tls_, ServerTls::Read(*options_.tls, options_.metrics->tls_files, *options_.log));
+    auto tls = ServerTls::Read(*options_.tls, options_.metrics->tls_files, *options_.log);
+    if (!tls.ok()) return Annotate(tls.status(), "--tls-cert-file, --tls-key-file, --tls-ca-file");
+    tls_ = *std::move(tls);
     MakeTunnels();
   }
-  QUIRE_RETURN_IF_ERROR(ListenOn(acceptor_, options_.host, options_.port, kBacklog));
+  QUIRE_RETURN_IF_ERROR(Annotate(ListenOn(acceptor_, options_.host, options_.port, kBacklog),
+                                 "--listen (port 0 lets the system choose)"));
   error_code ignored;
   port_ = acceptor_.local_endpoint(ignored).port();
   MakeServer();
@@ -119,7 +122,7 @@ void WorkerServerImpl::MakeServer() {
 void WorkerServerImpl::MakeTunnels() {
   TlsTunnels::Events events;
   events.on_open = [this](TlsTunnels::Number, TlsTunnel::Socket near) {
-    Adopt(near.release(), false);
+    if (!stopping_) Adopt(near.release(), false);  // who comes so late finds a closed connection
   };
   events.on_closed = [this](TlsTunnels::Number) { Closed(); };
   RpcMetrics& metrics = *options_.metrics;
@@ -154,7 +157,6 @@ void WorkerServerImpl::Accepted(tcp::socket socket) {
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   socket.non_blocking(true, ignored);
-  ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);  // ranks are processes of their own
   if (tunnels_ == nullptr) return Adopt(socket.release(), true);
   if (tunnels_->Begin(std::move(socket), tls_->current()) == 0) Closed();
 }

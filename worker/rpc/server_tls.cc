@@ -2,8 +2,6 @@
 
 #include <openssl/ssl.h>
 
-#include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "common/check.h"
@@ -13,17 +11,7 @@ namespace quire {
 namespace {
 
 // As ALPN has it: its length before it.
-constexpr std::string_view kHttp2 = "\x02h2";
-
-bool Offers(std::string_view offered, std::string_view wanted) {
-  while (!offered.empty()) {
-    const size_t named = static_cast<unsigned char>(offered[0]);
-    const size_t size = std::min(offered.size(), 1 + named);
-    if (offered.substr(0, size) == wanted) return true;
-    offered.remove_prefix(size);
-  }
-  return false;
-}
+constexpr unsigned char kHttp2[] = {2, 'h', '2'};
 
 // As long as the process: a read in the background may outlive who asked for it.
 RealFiles& TheFiles() {
@@ -40,12 +28,11 @@ absl::StatusOr<TlsContext> MakeServerContext(const MutualTlsPem& pem) {
   SSL_CTX_set_options(context.get(), SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_TICKET);
   const auto choose = [](SSL*, const unsigned char** chosen, unsigned char* length,
                          const unsigned char* offered, unsigned int bytes, void*) {
-    if (!Offers({reinterpret_cast<const char*>(offered), bytes}, kHttp2)) {
-      return SSL_TLSEXT_ERR_ALERT_FATAL;
-    }
-    *chosen = reinterpret_cast<const unsigned char*>(kHttp2.data()) + 1;
-    *length = static_cast<unsigned char>(kHttp2.size() - 1);
-    return SSL_TLSEXT_ERR_OK;
+    unsigned char* found = nullptr;
+    const int result =
+        SSL_select_next_proto(&found, length, kHttp2, sizeof(kHttp2), offered, bytes);
+    *chosen = found;
+    return result == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
   };
   SSL_CTX_set_alpn_select_cb(context.get(), choose, nullptr);
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);

@@ -152,6 +152,20 @@ TEST_F(ServerTlsTest, FilesThatDoNotFitChangeNothing) {
   EXPECT_TRUE(Serves(*Dial(authority, &authority)));
 }
 
+TEST(MakeServerContext, AFileOfAuthoritiesThatIsCutIsRefused) {
+  const TestAuthority authority("authority");
+  const TestAuthority other("other authority");
+  const TestPem one = authority.Issue("one");
+  const std::string both = authority.pem() + other.pem();
+  EXPECT_TRUE(MakeServerContext({both, one.certificate, one.key}).ok());
+  EXPECT_TRUE(MakeServerContext({both + "\nwords\n", one.certificate, one.key}).ok());
+  for (const size_t cut : {size_t{30}, other.pem().size() / 2}) {
+    const std::string part = both.substr(0, both.size() - cut);
+    const auto made = MakeServerContext({part, one.certificate, one.key});
+    EXPECT_NE(StatusMessage(made.status()).find("after 1 good"), std::string::npos) << cut;
+  }
+}
+
 TEST(CertificateEnd, IsThatOfTheFirstCertificate) {
   const TestAuthority authority("authority");
   const int64_t now = std::time(nullptr);
