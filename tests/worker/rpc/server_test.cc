@@ -183,6 +183,7 @@ TEST_F(GrpcServerTest, FramesGoBothWaysUpToTheLimitAndTheEndIsInOrder) {
 TEST_F(GrpcServerTest, AFrameAboveTheLimitEndsTheStream) {
   grpc::ClientContext context;
   auto stream = stub->Attach(&context);
+  accepted.get_future().wait();
   pb::RouterFrame frame;
   frame.GetReflection()->MutableUnknownFields(&frame)->AddLengthDelimited(
       99, std::string(kMaxFrameBytes + (128 << 10), 'x'));
