@@ -79,13 +79,13 @@ function(quire_apply_isa sources)
 endfunction()
 
 # UndefinedBehaviorSanitizer takes a quarter of the time that a file takes, in adapters nearly half of it, for
-# checks of what Asio's and gRPC's templates do. AddressSanitizer alone watches those, and the tests' own code.
+# checks of what Asio's templates do. AddressSanitizer alone watches those, and the tests' own code.
 function(quire_watch_less sources)
   if(NOT QUIRE_ASAN)
     return()
   endif()
   foreach(source ${sources})
-    if(source MATCHES "_(asio|grpc)\\.cc$")
+    if(source MATCHES "_asio\\.cc$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -fno-sanitize=undefined)
     endif()
   endforeach()

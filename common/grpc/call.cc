@@ -249,8 +249,20 @@ void GrpcCall::SendHeaders() {
 }
 
 void GrpcCall::Send(const google::protobuf::MessageLite& message, std::optional<TakenNote> note) {
-  if (!open() || !too_large_.ok()) return;
-  const size_t size = message.ByteSizeLong();
+  if (!open()) return;
+  Write(message.ByteSizeLong(), [&](char* at) {
+    message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(at));
+  });
+  if (note && too_large_.ok()) marks_.push_back({sent_, *note});
+}
+
+void GrpcCall::SendBytes(std::string_view message) {
+  if (!open()) return;
+  Write(message.size(), [&](char* at) { message.copy(at, message.size()); });
+}
+
+void GrpcCall::Write(size_t size, absl::FunctionRef<void(char*)> fill) {
+  if (!too_large_.ok()) return;
   if (size > host_.limits.max_send_bytes) {
     too_large_ = absl::ResourceExhaustedError(
         "Sent message larger than max (" + std::to_string(size) + " vs. " +
@@ -262,24 +274,9 @@ void GrpcCall::Send(const google::protobuf::MessageLite& message, std::optional<
   SendHeaders();
   connection_->session().Write(stream_, http2::kMessagePrefixBytes + size, [&](char* at) {
     http2::PutMessagePrefix(at, size);
-    message.SerializeWithCachedSizesToArray(
-        reinterpret_cast<uint8_t*>(at + http2::kMessagePrefixBytes));
+    fill(at + http2::kMessagePrefixBytes);
   });
   sent_ += http2::kMessagePrefixBytes + size;
-  if (note) marks_.push_back({sent_, *note});
-  connection_->WantsToSend();
-}
-
-void GrpcCall::SendBytes(std::string_view message) {
-  if (!open()) return;
-  QUIRE_CHECK(message.size() <= host_.limits.max_send_bytes);
-  SendHeaders();
-  const size_t size = http2::kMessagePrefixBytes + message.size();
-  connection_->session().Write(stream_, size, [&](char* at) {
-    http2::PutMessagePrefix(at, message.size());
-    message.copy(at + http2::kMessagePrefixBytes, message.size());
-  });
-  sent_ += size;
   connection_->WantsToSend();
 }
 

@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/grpc/call_head.h"
 #include "common/grpc/host.h"
 #include "common/http2/grpc_framing.h"
@@ -79,7 +80,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void AddInitialMetadata(std::string name, std::string value);  // before the first message
   void AddTrailingMetadata(std::string name, std::string value);
   void Send(const google::protobuf::MessageLite& message, std::optional<TakenNote> note = {});
-  // The same of one that is whole already, at most max_send_bytes.
+  // The same of one that is whole already.
   void SendBytes(std::string_view message);
   size_t queued() const;  // bytes of what was sent that have not been given to the system
   void Finish(const GrpcEnd& end);
@@ -130,6 +131,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void ConsumeWindow();
   void TimeMessage();
   void RefuseForSize();
+  void Write(size_t size, absl::FunctionRef<void(char* at)> fill);
   void SendHeaders();
   void Cancel();
   void SetTimer(Micros due);

@@ -1,5 +1,3 @@
-#include <sys/socket.h>
-
 #include <boost/asio/io_context.hpp>
 
 #include <map>
@@ -9,6 +7,7 @@
 #include "common/grpc/reflection.h"
 #include "common/grpc/server.h"
 #include "common/grpc/socket_asio.h"
+#include "common/runtime/adopt_asio.h"
 
 namespace quire {
 
@@ -53,17 +52,9 @@ std::vector<std::shared_ptr<GrpcSocket>> GrpcServer::State::All() const {
 }
 
 void GrpcServer::Adopt(int fd, std::string first_bytes, std::function<void()> on_closed) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    address.ss_family = AF_INET;
-  }
-  GrpcSocket::Socket socket(state_->context);
-  boost::system::error_code ignored;
-  socket.assign(boost::asio::generic::stream_protocol(address.ss_family, 0), fd, ignored);
   const uint64_t number = state_->next_number++;
   auto connection = std::make_shared<GrpcSocket>(
-      std::move(socket), state_->host, state_->methods,
+      AdoptSocket(state_->context, fd), state_->host, state_->methods,
       [state = state_.get(), number, on_closed = std::move(on_closed)] {
         state->Closed(number);
         if (on_closed) on_closed();

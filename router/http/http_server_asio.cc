@@ -1,11 +1,10 @@
 #include "router/http/http_server.h"
 
-#include <sys/socket.h>
-
 #include <boost/asio/io_context.hpp>
 
 #include <map>
 
+#include "common/runtime/adopt_asio.h"
 #include "router/http/http_session_asio.h"
 
 namespace quire {
@@ -30,17 +29,9 @@ HttpServer::~HttpServer() {
 }
 
 void HttpServer::Adopt(int fd, std::string first_bytes, std::function<void()> on_closed) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    address.ss_family = AF_INET;
-  }
-  HttpSession::Socket socket(state_->context);
-  boost::beast::error_code error;
-  socket.assign(boost::asio::generic::stream_protocol(address.ss_family, 0), fd, error);
   const uint64_t number = state_->next_number++;
   auto session = std::make_shared<HttpSession>(
-      std::move(socket), state_->shared,
+      AdoptSocket(state_->context, fd), state_->shared,
       [state = state_.get(), number, on_closed = std::move(on_closed)] {
         state->sessions.erase(number);
         if (on_closed) on_closed();

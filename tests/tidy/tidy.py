@@ -28,7 +28,7 @@ PLACEMENT = [
          ("router/http/", "router/front/", "tests/", "bench/", "cli/"))
      or p in ("router/main.cc", "worker/main.cc")),
     (re.compile(r'grpcpp/|^grpc/(?!health/|reflection/)|\.grpc\.pb\.h'), "grpc",
-     lambda p: p.endswith(("_grpc.cc", "_grpc.h")) or p.startswith(("tests/", "bench/", "cli/"))),
+     lambda p: p.startswith(("tests/", "bench/"))),
     (re.compile(r'\.pb\.h|google/protobuf'), "protobuf",
      lambda p: re.search(r'(^|/)(rpc|grpc|link)/', p) is not None or p.startswith(
          ("common/trace/", "tests/", "bench/", "cli/"))),

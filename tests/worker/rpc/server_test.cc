@@ -193,6 +193,17 @@ TEST_F(GrpcServerTest, AFrameAboveTheLimitEndsTheStream) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
+TEST_F(GrpcServerTest, AFrameOfOursAboveTheLimitEndsItsStreamAlone) {
+  grpc::ClientContext context;
+  auto stream = stub->Attach(&context);
+  accepted.get_future().wait();
+  executor.Do([&] { echo.stream->Write(std::string(kMaxFrameBytes + (128u << 10), 'x')); });
+  pb::WorkerFrame back;
+  EXPECT_FALSE(stream->Read(&back));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_FALSE(echo.closed.get_future().get().ok());
+}
+
 TEST_F(GrpcServerTest, ACancelledCallClosesTheStream) {
   grpc::ClientContext context;
   auto stream = stub->Attach(&context);
