@@ -62,10 +62,12 @@ if(QUIRE_MOLD)
 endif()
 find_program(QUIRE_CCACHE ccache)
 if(QUIRE_CCACHE)
-  # What ccache needs to be told to cache files that use a precompiled header.
+  # ccache needs the sloppiness to cache files that use a precompiled header. The base folder makes paths below it
+  # relative, so that every checkout of the tree, wherever it lies, shares one cache.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
-                                  ${QUIRE_CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${QUIRE_CCACHE})
+                                  CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${QUIRE_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                                ${QUIRE_CCACHE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
   endif()
