@@ -1,8 +1,8 @@
 #include "router/config.h"
 
-#include "router/http2_flags.h"
-
 #include "common/config/common_flags.h"
+#include "router/http2_flags.h"
+#include "router/limit_flags.h"
 
 namespace quire {
 namespace {
@@ -131,127 +131,6 @@ void AddKeyFlags(config::Schema& schema, RouterConfig& c) {
 }
 
 // Of one request; their upper bounds are what the rest of the program is made for.
-void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
-  schema.Add({.name = "max-streams-per-connection",
-              .help = "Calls that are open at once on one HTTP/2 connection; a client is told, and "
-                      "holds more back.",
-              .target = &c.max_streams_per_connection,
-              .min = 1,
-              .max = 1 << 16});
-  schema.Add({.name = "max-requests-per-call",
-              .help = "Requests that run at once in one ModelStreamInfer call; those beyond are "
-                      "refused in it.",
-              .target = &c.max_requests_per_call,
-              .min = 1,
-              .max = 1 << 12});
-  schema.Add({.name = "max-prompts",
-              .help = "Prompts of one completion request.",
-              .target = &c.max_prompts,
-              .min = 1,
-              .max = 1024});
-  schema.Add({.name = "max-messages",
-              .help = "Messages of one chat.",
-              .target = &c.max_messages,
-              .min = 1,
-              .max = 16'384});
-  schema.Add(
-      {.name = "max-json-depth",
-       .help = "Levels of lists and objects in a body, or in JSON that a gRPC message holds.",
-       .target = &c.max_json_depth,
-       .min = 4,
-       .max = 64});
-  schema.Add({.name = "max-prompt-bytes",
-              .help = "Size of one prompt's text, or of a chat's messages and tools as JSON.",
-              .target = &c.max_prompt,
-              .min = 1,
-              .max = 1 << 30});
-  schema.Add({.name = "max-choices",
-              .help = "Choices (n) that a request may ask for.",
-              .target = &c.max_choices,
-              .min = 1,
-              .max = 128});
-  schema.Add({.name = "max-stop-strings",
-              .help = "Stop strings of a request.",
-              .target = &c.max_stop_strings,
-              .min = 0,
-              .max = 16});
-  schema.Add({.name = "max-logit-bias",
-              .help = "Entries of a request's logit_bias.",
-              .target = &c.max_logit_bias,
-              .min = 0,
-              .max = 300});
-}
-
-void AddLimitFlags(config::Schema& schema, RouterConfig& c) {
-  schema.Group("Limits");
-  schema.Add({.name = "max-connections",
-              .help = "Connections that are open at once; more are told to come back.",
-              .target = &c.max_connections,
-              .min = 1,
-              .max = 1 << 20});
-  schema.Add({.name = "max-live-requests",
-              .help = "Requests that are served at once, queued ones counted; more are refused "
-                      "with 503.",
-              .target = &c.max_live_requests,
-              .min = 1,
-              .max = 1 << 20});
-  schema.Add({.name = "max-header-bytes",
-              .help = "Size of a request's headers, also of a call's over HTTP/2.",
-              .target = &c.max_header,
-              .min = 1024,
-              .max = 1 << 20});
-  schema.Add({.name = "max-body-bytes",
-              .help = "Size of a request's body, or of a gRPC message.",
-              .target = &c.max_body,
-              .min = 1024,
-              .max = 1 << 30});
-  schema.Add({.name = "max-total-body-bytes",
-              .help =
-                  "Bytes of all requests' bodies until they are parsed, and as many again of all "
-                  "prompts until they are tokens; requests beyond are asked to come again.",
-              .target = &c.max_total_body,
-              .min = 1024,
-              .max = static_cast<double>(int64_t{1} << 40)});
-  schema.Add({.name = "max-response-bytes",
-              .help = "Size of the text of an answer that is not streamed.",
-              .target = &c.max_response,
-              .min = 1024,
-              .max = 1 << 30});
-  schema.Add({.name = "header-timeout",
-              .help = "Time for a request's headers to come.",
-              .target = &c.header_timeout,
-              .min = 1,
-              .max = kDayMs});
-  schema.Add({.name = "body-timeout",
-              .help = "Time for a request's body to come, or a message over gRPC once it is begun.",
-              .target = &c.body_timeout,
-              .min = 1,
-              .max = kDayMs});
-  schema.Add({.name = "idle-timeout",
-              .help = "Time that a connection may stay open without a request.",
-              .target = &c.idle_timeout,
-              .min = 1,
-              .max = kDayMs});
-  schema.Add({.name = "slow-client-timeout",
-              .help = "Time after which a client that takes nothing of its answer is given up.",
-              .target = &c.slow_client_timeout,
-              .min = 100,
-              .max = kDayMs});
-  schema.Add({.name = "sse-commit-after",
-              .help = "Time after which a stream without a token yet gets its status and comments "
-                      "that keep it alive.",
-              .target = &c.sse_commit_after,
-              .min = 1,
-              .max = kDayMs});
-  schema.Add({.name = "stream-keep-alive",
-              .help = "Silence after which the client of a stream gets a comment, over gRPC a "
-                      "ping: less than what proxies on the way take for the end of a connection.",
-              .target = &c.stream_keep_alive,
-              .min = 100,
-              .max = kDayMs});
-}
-
-// How much waits and is kept before new requests are refused.
 void AddAdmissionFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "max-queued-requests",
               .help = "Requests that wait for room at a worker; more are refused with 503, those "
@@ -471,7 +350,6 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   AddWorkerTlsFlags(schema, config);
   AddKeyFlags(schema, config);
   AddLimitFlags(schema, config);
-  AddRequestLimitFlags(schema, config);
   AddHttp2Flags(schema, config);
   AddAdmissionFlags(schema, config);
   AddDiscoveryFlags(schema, config);

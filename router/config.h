@@ -47,6 +47,9 @@ struct RouterConfig {
   config::Bytes max_header{64 << 10};
   config::Bytes max_body{32 << 20};
   config::Bytes max_total_body{1 << 30};
+  config::Bytes max_client_memory{0};  // 0: by the machine (client_memory.h)
+  config::Bytes max_tenant_memory{0};
+  config::Bytes max_connection_memory{0};
   config::Bytes max_response{16 << 20};
   int32_t max_streams_per_connection = 256;
   int32_t max_requests_per_call = 256;

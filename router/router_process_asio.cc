@@ -5,10 +5,12 @@
 #include <cstdlib>
 
 #include "common/json/json.h"
+#include "common/memory_limits.h"
 #include "common/metrics/process_metrics.h"
 #include "common/runtime/asio_executor.h"
 #include "router/admin/admin_routes.h"
 #include "router/chat/bundle_text.h"
+#include "router/client_memory.h"
 #include "router/discovery/fetch_asio.h"
 #include "router/discovery/resolver.h"
 #include "router/front/front.h"
@@ -139,6 +141,7 @@ struct RouterProcess::State {
         log(logger),
         counters(metrics),
         limit_counters(metrics),
+        memory(MakeClientMemory(router_config, UsableMemory(ReadMemoryFiles("/")).usable_bytes)),
         trace_metrics(metrics, "quire_router"),
         background(executor, kBackgroundThreads, kMaxBackgroundQueue),
         dialer(MakeAsioDialer(executor, [this] { return worker_tls->current(); })),
@@ -172,6 +175,7 @@ struct RouterProcess::State {
   Metrics metrics;
   EdgeMetrics counters;
   LimitCounters limit_counters;
+  const ClientMemory memory;
   trace::TraceMetrics trace_metrics;
   RealRng rng;
   AsioExecutor executor;
@@ -263,6 +267,8 @@ absl::Status RouterProcess::State::Start() {
   QUIRE_ASSIGN_OR_RETURN(FrontPorts ports, FrontPorts::Bind(executor.context(), front_options));
   PipelineOptions pipeline_options = PipelineOf(config);
   pipeline_options.salt_key = salt_key->current();
+  pipeline_options.memory = memory.process;
+  pipeline_options.max_tenant_memory_bytes = memory.tenant_bytes;
   QUIRE_ASSIGN_OR_RETURN(pipeline_options.pool_rules, PoolRulesOf(config));
   if (!config.request_log.empty()) {
     auto opened = RequestLog::Open(config.request_log, executor.clock(), metrics);
@@ -279,16 +285,23 @@ absl::Status RouterProcess::State::Start() {
                          WorkerDiscovery::Make(config, executor, discovery_runtime, metrics));
   http_services = std::make_unique<HttpServices>(HttpServices{
       executor, *pipeline, background, rng, counters, log, LimitsOf(config), QUIRE_VERSION});
+  http_services->memory = memory.process;
+  http_services->bodies =
+      std::make_shared<MemoryAccount>(http_services->limits.max_total_body_bytes, memory.process);
+  http_services->limits.max_connection_memory_bytes = memory.connection_bytes;
   http_services->request_limits = RequestLimitsOf(config, limit_counters);
   http_services->cors_origins = config.cors_allow_origins;
   if (keys->required()) http_services->keys = keys.get();
+  AddClientMemoryMetrics(*memory.process, metrics);
   AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());
   if (config.metrics) http_services->metrics_text = MetricsText();
   grpc_services = std::make_unique<GrpcServices>(
       GrpcServices{executor, *pipeline, background, rng, counters, log, GrpcLimitsOf(config)});
   grpc_services->keys = http_services->keys;
   grpc_services->request_limits = http_services->request_limits;
+  grpc_services->memory = memory.process;
   grpc_services->bodies = http_services->bodies;
+  grpc_services->limits.max_connection_memory_bytes = memory.connection_bytes;
   grpc_services->version = QUIRE_VERSION;
   grpc = std::make_unique<InferenceServer>(executor.context(), *grpc_services);
   oip::AddOpenInference(*grpc_services, grpc->methods());

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <utility>
 
+#include "common/memory_limits.h"
 #include "common/wire.h"
 #include "worker/device/gpu_backend.h"
 #include "worker/device/linked_device.h"
 #include "worker/find_device.h"
-#include "worker/load/memory_limits.h"
 #include "worker/load/memory_plan.h"
 #include "worker/load/progress.h"
 #include "worker/rank_programs.h"
@@ -146,7 +146,7 @@ absl::Status WorkerLoader::Steps::ChooseContext() {
 
 load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   const kernels::StepProgram& program = worker_->model->program;
-  const load::MemoryLimit limit = load::UsableMemory(load::ReadMemoryFiles("/"));
+  const MemoryLimit limit = UsableMemory(ReadMemoryFiles("/"));
   load::MemoryRequest request;
   request.usable_bytes = limit.usable_bytes;
   request.limited_by_cgroup = limit.from_cgroup;
@@ -436,7 +436,7 @@ PlanReport WorkerLoader::Steps::Report() const {
   }
   const int threads = ThreadsOfWorker(config_);
   constexpr int64_t kShareOfMemory = 8;  // what is free here may be less than what is planned for
-  const load::MemoryLimit here = load::UsableMemory(load::ReadMemoryFiles("/"));
+  const MemoryLimit here = UsableMemory(ReadMemoryFiles("/"));
   report.read_bytes_per_second =
       MeasureReadBandwidth(clock_, threads, here.usable_bytes / kShareOfMemory);
   return report;

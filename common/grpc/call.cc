@@ -62,8 +62,8 @@ struct GrpcCall::Parsing {
   Waiting message;
   const size_t most;
   const size_t bytes;  // as it came
-  const std::shared_ptr<BodyAccount> bodies;
-  BodyHold hold;
+  const std::shared_ptr<MemoryAccount> bodies;
+  MemoryHold hold;
   std::atomic<bool> wanted{true};
   GrpcCallHandler::Step step;
   absl::Status status;   // of unpacking it

@@ -146,13 +146,13 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   TimerId timer_ = 0;  // the deadline's; once finished, of who takes the answer
 
   http2::MessageReader reader_;
-  std::deque<Waiting> waiting_;  // messages for the handler
-  size_t waiting_bytes_ = 0;     // their held()
+  std::deque<Waiting> waiting_;       // messages for the handler
+  size_t waiting_bytes_ = 0;          // their held()
   std::shared_ptr<Parsing> parsing_;  // the message that is with the background
-  size_t unconsumed_ = 0;        // of the stream's window
-  size_t held_ = 0;              // as counted
-  std::optional<BodyHold> hold_;  // but for parsing_, which counts itself
-  uint64_t messages_ = 0;        // that have come
+  size_t unconsumed_ = 0;             // of the stream's window
+  size_t held_ = 0;                   // as counted
+  std::optional<MemoryHold> hold_;    // but for parsing_, which counts itself
+  uint64_t messages_ = 0;             // that have come
   Micros message_due_ = 0;
   bool many_messages_ = false;
   bool reading_ = true;

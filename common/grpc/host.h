@@ -14,23 +14,24 @@
 #include <string_view>
 #include <vector>
 
-#include "common/body_account.h"
 #include "common/grpc/call_head.h"
 #include "common/grpc/http2_guard.h"
 #include "common/log/log.h"
+#include "common/memory_account.h"
 #include "common/metrics/metrics.h"
 #include "common/runtime/runtime.h"
 
 namespace quire {
 
 struct GrpcLimits {
-  size_t max_receive_bytes = 16u << 20;            // of one message
-  size_t max_send_bytes = 16u << 20;               // of one message
-  size_t background_parse_bytes = 64u << 10;       // larger messages are parsed off the event loop
-  size_t max_held_bytes = 64u << 20;               // of one connection's messages that wait
-  uint32_t max_metadata_bytes = 16u << 10;         // of one call
-  uint32_t max_concurrent_streams = 256;           // of one connection
-  uint32_t stream_window_bytes = 512u << 10;       // of what a client sends
+  size_t max_receive_bytes = 16u << 20;             // of one message
+  size_t max_send_bytes = 16u << 20;                // of one message
+  size_t background_parse_bytes = 64u << 10;        // larger messages are parsed off the event loop
+  size_t max_held_bytes = 64u << 20;                // of one connection's messages that wait
+  size_t max_connection_memory_bytes = 256u << 20;  // of all that one connection makes us hold
+  uint32_t max_metadata_bytes = 16u << 10;          // of one call
+  uint32_t max_concurrent_streams = 256;            // of one connection
+  uint32_t stream_window_bytes = 512u << 10;        // of what a client sends
   uint32_t connection_window_bytes = 2u << 20;
   Micros message_timeout = 60 * kMicrosPerSecond;  // for the whole of a message that is awaited
   Micros idle_timeout = 75 * kMicrosPerSecond;     // of a connection without a call
@@ -74,7 +75,10 @@ struct GrpcHost {
   // Who may come in: asked for each call before a message is read. Empty: everyone.
   std::function<std::optional<GrpcEnd>(const GrpcCallHead&)> refuse = {};
   GrpcLimitNames limit_names = {};
-  std::shared_ptr<BodyAccount> bodies = std::make_shared<BodyAccount>(size_t{1} << 30);
+  // What all clients make the program hold; connections make accounts of their own below it. Of
+  // it, messages that are not parsed yet.
+  std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
+  std::shared_ptr<MemoryAccount> bodies = std::make_shared<MemoryAccount>(size_t{1} << 30, memory);
 
   // What a turn of the loop leaves to be done at its end, in one piece with what other calls leave:
   // first `after_turn`, where calls write what the turn had for them, then `flushes`, where

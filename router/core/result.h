@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "common/body_account.h"
+#include "common/memory_account.h"
 #include "common/check.h"
 #include "common/status.h"
 #include "router/core/api.h"

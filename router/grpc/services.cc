@@ -21,6 +21,7 @@ GrpcHost MakeGrpcHost(const GrpcServices& services) {
           .background = &services.background,
           .refuse = [keys = services.keys](const auto& head) { return CheckKey(head, keys); },
           .limit_names = {.metadata = " (--max-header-bytes)", .message_time = " (--body-timeout)"},
+          .memory = services.memory,
           .bodies = services.bodies};
 }
 

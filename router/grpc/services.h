@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "common/body_account.h"
 #include "common/grpc/host.h"
 #include "common/log/log.h"
+#include "common/memory_account.h"
 #include "common/runtime/runtime.h"
 #include "router/core/edge_metrics.h"
 #include "router/core/request_limits.h"
@@ -47,8 +47,10 @@ struct GrpcServices {
   KeyRing* keys = nullptr;  // who may come in; nullptr: everyone
   RequestLimits request_limits = {};
   std::string version = {};
-  // Shared with the HTTP edge.
-  std::shared_ptr<BodyAccount> bodies = std::make_shared<BodyAccount>(size_t{1} << 30);
+  // Shared with the HTTP edge: what all clients make the router hold, and of it what waits to be
+  // parsed.
+  std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
+  std::shared_ptr<MemoryAccount> bodies = std::make_shared<MemoryAccount>(size_t{1} << 30, memory);
   bool leaving = false;  // not ready any more, though it still serves
 };
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/body_account.h"
+#include "common/memory_account.h"
 #include "router/core/tenant.h"
 
 namespace quire {
@@ -37,7 +37,7 @@ struct HttpRequest {
   std::string timeout;                          // x-quire-timeout, as it came
   std::string timeout_ms;                       // x-request-timeout-ms, as it came
   std::shared_ptr<const TenantProfile> tenant;  // by its credential; nullptr: none was asked for
-  std::shared_ptr<const BodyHold> hold;         // counts the body's bytes until it is parsed
+  std::shared_ptr<const MemoryHold> hold;       // counts the body's bytes until it is parsed
 };
 
 struct HttpResponse {

@@ -16,7 +16,7 @@ struct GenerateCall::ParseJob {
   GenerateCall* call = nullptr;
   ApiKind kind = ApiKind::kCompletion;
   std::atomic<bool> wanted{true};
-  std::shared_ptr<const BodyHold> hold;
+  std::shared_ptr<const MemoryHold> hold;
   std::string body;
   RequestLimits limits;
   std::optional<ApiError> problem;

@@ -129,7 +129,7 @@ void HttpSession::OnInputEnd(bool in_order) {
 
 // False: refused, since all bodies together have too many bytes.
 bool HttpSession::CountBody(size_t bytes) {
-  if (hold_ == nullptr) hold_ = std::make_shared<BodyHold>(services_.bodies);
+  if (hold_ == nullptr) hold_ = std::make_shared<MemoryHold>(services_.bodies);
   hold_->Resize(bytes);
   if (!services_.bodies->over()) return true;
   services_.counters.bodies_refused.Add();

@@ -101,7 +101,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool input_ended_ = false;
   size_t lingered_bytes_ = 0;
   std::optional<Parser> parser_;
-  std::shared_ptr<BodyHold> hold_;  // of the body that is being read
+  std::shared_ptr<MemoryHold> hold_;  // of the body that is being read
   uint64_t request_wire_bytes_ = 0;
   size_t head_searched_ = 0;  // of in_, for the end of the head
   bool continue_sent_ = false;

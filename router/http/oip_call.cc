@@ -19,7 +19,7 @@ struct OipCall::ParseJob {
   OipKind kind = OipKind::kInfer;
   oip::ModelPath path;
   std::atomic<bool> wanted{true};
-  std::shared_ptr<const BodyHold> hold;
+  std::shared_ptr<const MemoryHold> hold;
   std::string body;
   std::string json_length;
   RequestLimits limits;

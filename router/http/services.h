@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/body_account.h"
 #include "common/log/log.h"
+#include "common/memory_account.h"
 #include "common/runtime/runtime.h"
 #include "router/core/edge_metrics.h"
 #include "router/core/request_limits.h"
@@ -26,11 +26,12 @@ const RouteTable& PublicRoutes();
 struct HttpLimits {
   size_t max_header_bytes = 64u << 10;
   size_t max_body_bytes = 32u << 20;
-  size_t max_total_body_bytes = 1u << 30;         // of all requests that are not parsed yet
-  size_t max_pipelined_bytes = 64u << 10;         // read ahead while an answer is under way
-  size_t max_write_buffer_bytes = 16u << 20;      // beyond it the client is given up
-  size_t max_prompt_logprobs = 131'072;           // of one answer: every time they are written
-  size_t background_parse_bytes = 256u << 10;     // larger bodies are parsed off the event loop
+  size_t max_total_body_bytes = 1u << 30;           // of all requests that are not parsed yet
+  size_t max_connection_memory_bytes = 256u << 20;  // of all that one connection makes us hold
+  size_t max_pipelined_bytes = 64u << 10;           // read ahead while an answer is under way
+  size_t max_write_buffer_bytes = 16u << 20;        // beyond it the client is given up
+  size_t max_prompt_logprobs = 131'072;             // of one answer: every time they are written
+  size_t background_parse_bytes = 256u << 10;       // larger bodies are parsed off the event loop
   Micros header_timeout = 10 * kMicrosPerSecond;  // from a request's first byte to its headers' end
   Micros body_timeout = 60 * kMicrosPerSecond;    // for the whole body
   Micros idle_timeout = 75 * kMicrosPerSecond;    // between requests of a connection
@@ -60,7 +61,11 @@ struct HttpServices {
   KeyRing* keys = nullptr;                     // who may come in; nullptr: everyone
   KeyRing* operators = nullptr;                // who may see the fleet; nullptr: nobody
   bool fleet_is_open = false;                  // or everyone: on loopback, without keys
-  std::shared_ptr<BodyAccount> bodies = std::make_shared<BodyAccount>(limits.max_total_body_bytes);
+  // What all clients make the router hold; sessions make accounts of their own below it.
+  std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
+  // Of it, bodies that are not parsed yet.
+  std::shared_ptr<MemoryAccount> bodies =
+      std::make_shared<MemoryAccount>(limits.max_total_body_bytes, memory);
 };
 
 }  // namespace quire

@@ -22,7 +22,7 @@ struct TextJob {
   std::string request_id;
   std::shared_ptr<const TenantProfile> tenant;
   std::string text;
-  std::shared_ptr<const BodyHold> hold;
+  std::shared_ptr<const MemoryHold> hold;
   Body body = {};
   std::optional<ApiError> problem = {};
   std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/log/log.h"
+#include "common/memory_account.h"
 #include "common/metrics/metrics.h"
 #include "common/runtime/runtime.h"
 #include "common/trace/context.h"
@@ -32,7 +33,10 @@ struct PipelineOptions {
   ModelTextFactory text_factory;    // MakeBundleText of router/chat; tests fake it
   PoolRules pool_rules;             // aliases, pins, weights
   size_t max_waiting_prompt_bytes = size_t{1} << 30;  // of all prompts until they are tokens
-  bool ready_without_workers = false;                 // for pools that scale to zero
+  // What all clients make the router hold, and the limit of one tenant's part of it.
+  std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
+  size_t max_tenant_memory_bytes = size_t{1} << 29;
+  bool ready_without_workers = false;     // for pools that scale to zero
   std::optional<trace::Sampler> sampler;  // set: traces are exported, and go on at workers
   RecordSink* records = nullptr;          // outlives the pipeline; nullptr: none are kept
 };

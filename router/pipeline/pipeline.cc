@@ -127,8 +127,8 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   uint64_t models_seen_ = 0;  // ModelDirectory::changes when held requests were last begun
   TimerId housekeeping_ = 0, empty_pools_ = 0;
   Micros empty_pools_due_ = 0;
-  const std::shared_ptr<BodyAccount> waiting_prompts_ =
-      std::make_shared<BodyAccount>(options_.max_waiting_prompt_bytes);
+  const std::shared_ptr<MemoryAccount> waiting_prompts_ =
+      std::make_shared<MemoryAccount>(options_.max_waiting_prompt_bytes, options_.memory);
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
 

@@ -15,7 +15,7 @@ struct PromptWork {
   bool skip_special_tokens = true;
   std::shared_ptr<const ModelText> text;
   Prompt prompt;
-  std::shared_ptr<const BodyHold> hold;  // of the prompt's bytes
+  std::shared_ptr<const MemoryHold> hold;  // of the prompt's bytes
   std::vector<std::string> bad_words;
   PromptOptions options;
   Result<PromptTokens> tokens = PromptTokens();
@@ -52,9 +52,10 @@ Result<PromptTokens> Work(const PromptWork& work) {
 
 }  // namespace
 
-std::optional<Refusal> HoldPrompt(LiveRequest& request, const std::shared_ptr<BodyAccount>& waiting,
+std::optional<Refusal> HoldPrompt(LiveRequest& request,
+                                  const std::shared_ptr<MemoryAccount>& waiting,
                                   Admission& admission) {
-  auto hold = std::make_shared<BodyHold>(waiting);
+  auto hold = std::make_shared<MemoryHold>(waiting);
   hold->Resize(PromptBytes(request.ask.prompt));
   if (waiting->over()) return admission.RefusePrompt(request.ask.tenant);
   request.prompt_hold = std::move(hold);

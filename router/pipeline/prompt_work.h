@@ -25,7 +25,8 @@ struct PromptTokens {
 
 // Counts the prompt's bytes from here on until it is tokens, or nobody wants it any more and its
 // work has gone. A refusal, and nothing is held, when all that wait would have too many.
-std::optional<Refusal> HoldPrompt(LiveRequest& request, const std::shared_ptr<BodyAccount>& waiting,
+std::optional<Refusal> HoldPrompt(LiveRequest& request,
+                                  const std::shared_ptr<MemoryAccount>& waiting,
                                   Admission& admission);
 
 // Takes the prompt out of the request. Nothing is done for a request that is gone by then. `done`

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/body_account.h"
+#include "common/memory_account.h"
 #include "common/runtime/runtime.h"
 #include "common/wire.h"
 #include "router/admission/admission.h"
@@ -40,9 +40,9 @@ struct LiveRequest {
   bool rejected = false;            // by admission, then or later
   bool held_ahead = false;          // --max-prefill-ahead made it wait, and that was counted
   TimerId deadline_timer = 0;
-  Micros deadline = 0;                          // 0 is none
-  std::shared_ptr<const BodyHold> prompt_hold;  // until its prompt is tokens
-  std::shared_ptr<const bool> wanted;           // watched by its work in the background, if any
+  Micros deadline = 0;                            // 0 is none
+  std::shared_ptr<const MemoryHold> prompt_hold;  // until its prompt is tokens
+  std::shared_ptr<const bool> wanted;             // watched by its work in the background, if any
   // Since its model is known:
   ServedModel model;
   int64_t created = 0;

@@ -111,8 +111,8 @@ void WorkerServerImpl::MakeServer() {
                 .log = *options_.log,
                 .counters = options_.metrics->grpc,
                 .limits = LimitsOfPort(),
-                .background = options_.background,
-                .bodies = std::make_shared<BodyAccount>(kMaxHeldBytes)};
+                .background = options_.background};
+  host.bodies = std::make_shared<MemoryAccount>(kMaxHeldBytes, host.memory);
   server_ = std::make_unique<GrpcServer>(*options_.context, std::move(host));
   server_->methods().Add(kService, "Attach", AttachMethod(options_.accept));
   server_->methods().Add(kService, "GetTextBundle",

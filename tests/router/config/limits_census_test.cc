@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "router/client_memory.h"
 #include "router/config.h"
 #include "router/core/edge_metrics.h"
 #include "router/core/request_limits.h"
@@ -46,6 +47,12 @@ constexpr Limit kLimits[] = {
      "GrpcWire.MessagesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused"},
     {"--max-total-body-bytes", "quire_router_refused_requests_total{cause=\"prompt_bytes\"} ",
      "PipelineRecordsTest.PromptsThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused"},
+    {"--max-client-memory-bytes", "quire_router_client_memory_refusals_total ",
+     "ClientMemory.WhatIsHeldAndRefusedIsShown"},
+    {"--max-tenant-memory-bytes", "quire_router_tenant_memory_refusals_total ",
+     "ClientMemory.FlagsSayItAndAPartIsNeverMoreThanTheWhole"},
+    {"--max-connection-memory-bytes", "quire_router_connection_memory_refusals_total ",
+     "ClientMemory.FlagsSayItAndAPartIsNeverMoreThanTheWhole"},
     {"--max-body-bytes", "quire_router_grpc_messages_too_large_total ",
      "GrpcEdge.MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted"},
     {"--header-timeout", "quire_router_first_bytes_timeouts_total ",
@@ -164,6 +171,8 @@ TEST(LimitsCensus, TheMetricsAreTold) {
   const EdgeMetrics edge(metrics);
   const LimitCounters requests(metrics);
   const RouterMetrics router(metrics, "prefix-aware", false);
+  const MemoryAccount memory(1);
+  AddClientMemoryMetrics(memory, metrics);
   const std::string told = "\n" + metrics.Render();
   for (const Limit& limit : kLimits) {
     EXPECT_NE(told.find("\n" + std::string(limit.metric)), std::string::npos) << limit.metric;

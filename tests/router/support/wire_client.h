@@ -145,7 +145,7 @@ class WireClient : public GrpcConnection::Transport {
  public:
   explicit WireClient(const GrpcEdgeLimits& limits = {}, size_t max_total_body_bytes = 1u << 30)
       : services{world.executor(), pipeline, background, world.rng(), counters, log, limits} {
-    services.bodies = std::make_shared<BodyAccount>(max_total_body_bytes);
+    services.bodies = std::make_shared<MemoryAccount>(max_total_body_bytes);
     host = std::make_unique<GrpcHost>(MakeGrpcHost(services));
     AddInference(services, methods);
     oip::AddOpenInference(services, methods);

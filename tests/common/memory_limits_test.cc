@@ -1,25 +1,27 @@
 // What may be used, by the text of the kernel's files.
-#include "worker/load/memory_limits.h"
+#include "common/memory_limits.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/worker/load/file_maker.h"
 
-namespace quire::load {
+namespace quire {
 namespace {
+
+using load::TempFolder;
 
 constexpr const char* kMeminfo =
     "MemTotal:       24000000 kB\nMemFree:          100000 kB\nMemAvailable:   20000000 kB\n";
 
-TEST(ParseBytes, TakesWholeNumbersOnly) {
-  EXPECT_EQ(ParseBytes("123\n"), 123);
-  EXPECT_EQ(ParseBytes("0"), 0);
-  EXPECT_EQ(ParseBytes("9223372036854775807"), INT64_MAX);
-  EXPECT_FALSE(ParseBytes("9223372036854775808").has_value());
-  EXPECT_FALSE(ParseBytes("max\n").has_value());
-  EXPECT_FALSE(ParseBytes("").has_value());
-  EXPECT_FALSE(ParseBytes("-5").has_value());
-  EXPECT_FALSE(ParseBytes("12x").has_value());
+TEST(ParseByteCount, TakesWholeNumbersOnly) {
+  EXPECT_EQ(ParseByteCount("123\n"), 123);
+  EXPECT_EQ(ParseByteCount("0"), 0);
+  EXPECT_EQ(ParseByteCount("9223372036854775807"), INT64_MAX);
+  EXPECT_FALSE(ParseByteCount("9223372036854775808").has_value());
+  EXPECT_FALSE(ParseByteCount("max\n").has_value());
+  EXPECT_FALSE(ParseByteCount("").has_value());
+  EXPECT_FALSE(ParseByteCount("-5").has_value());
+  EXPECT_FALSE(ParseByteCount("12x").has_value());
 }
 
 TEST(UsableMemory, IsWhatTheMachineHasAvailable) {
@@ -82,4 +84,4 @@ TEST(ReadMemoryFiles, EmptyWithoutFiles) {
 }
 
 }  // namespace
-}  // namespace quire::load
+}  // namespace quire

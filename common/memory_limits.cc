@@ -1,4 +1,4 @@
-#include "worker/load/memory_limits.h"
+#include "common/memory_limits.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,7 +6,7 @@
 #include <iterator>
 #include <sstream>
 
-namespace quire::load {
+namespace quire {
 namespace {
 
 // The kernel rounds v1's "no limit" down to a page: anything this large is none.
@@ -61,7 +61,7 @@ std::optional<int64_t> MeminfoBytes(std::string_view text, std::string_view key)
   if (place == std::string_view::npos) return std::nullopt;
   std::string_view rest = text.substr(place + key.size());
   rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
-  const std::optional<int64_t> kilobytes = ParseBytes(rest.substr(0, rest.find(' ')));
+  const std::optional<int64_t> kilobytes = ParseByteCount(rest.substr(0, rest.find(' ')));
   if (!kilobytes.has_value() || *kilobytes > INT64_MAX / 1024) return std::nullopt;
   return *kilobytes * 1024;
 }
@@ -71,7 +71,7 @@ int64_t StatBytes(std::string_view text, std::string_view name) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     if (line.starts_with(name) && line.size() > name.size() && line[name.size()] == ' ') {
-      return ParseBytes(line.substr(name.size() + 1)).value_or(0);
+      return ParseByteCount(line.substr(name.size() + 1)).value_or(0);
     }
     text.remove_prefix(std::min(line.size() + 1, text.size()));
   }
@@ -81,7 +81,7 @@ int64_t StatBytes(std::string_view text, std::string_view name) {
 // Usage without the file pages that are given back under pressure. v1 counts its own group's pages
 // in plain names and those of the groups below it in "total_" ones.
 int64_t FirmUsage(const CgroupMemory& group) {
-  const int64_t usage = ParseBytes(group.usage).value_or(0);
+  const int64_t usage = ParseByteCount(group.usage).value_or(0);
   int64_t file = 0;
   for (const char* name : {"inactive_file", "active_file"}) {
     const int64_t total = StatBytes(group.stat, std::string("total_") + name);
@@ -92,7 +92,7 @@ int64_t FirmUsage(const CgroupMemory& group) {
 
 }  // namespace
 
-std::optional<int64_t> ParseBytes(std::string_view text) {
+std::optional<int64_t> ParseByteCount(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -122,7 +122,7 @@ MemoryLimit UsableMemory(const MemoryFiles& files) {
     known = true;
   }
   for (const CgroupMemory& group : files.cgroups) {
-    const std::optional<int64_t> limit = ParseBytes(group.limit);
+    const std::optional<int64_t> limit = ParseByteCount(group.limit);
     if (!limit.has_value() || *limit >= kUnlimited) continue;
     const int64_t left = std::max<int64_t>(*limit - FirmUsage(group), 0);
     if (known && left >= result.usable_bytes) continue;
@@ -132,4 +132,4 @@ MemoryLimit UsableMemory(const MemoryFiles& files) {
   return result;
 }
 
-}  // namespace quire::load
+}  // namespace quire

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace quire::load {
+namespace quire {
 
 // One cgroup on the way from ours to the root: the text of its limit, usage and statistics files,
 // v1 or v2.
@@ -40,6 +40,6 @@ MemoryFiles ReadMemoryFiles(const std::string& root);
 MemoryLimit UsableMemory(const MemoryFiles& files);
 
 // A whole number with trailing white space; nothing for other text or above 2^63 − 1.
-std::optional<int64_t> ParseBytes(std::string_view text);
+std::optional<int64_t> ParseByteCount(std::string_view text);
 
-}  // namespace quire::load
+}  // namespace quire

@@ -1,0 +1,43 @@
+#include "router/client_memory.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+// What is assumed where neither the kernel nor a cgroup says how much memory there is.
+constexpr int64_t kUnknownUsableBytes = int64_t{2} << 30;
+
+size_t LimitOf(config::Bytes flag, size_t otherwise) {
+  return flag.value > 0 ? static_cast<size_t>(flag.value) : otherwise;
+}
+
+}  // namespace
+
+ClientMemory MakeClientMemory(const RouterConfig& config, int64_t usable_bytes) {
+  const int64_t usable = usable_bytes > 0 ? usable_bytes : kUnknownUsableBytes;
+  const size_t process = LimitOf(config.max_client_memory, static_cast<size_t>(usable / 4));
+  ClientMemory memory;
+  memory.process = std::make_shared<MemoryAccount>(process);
+  memory.tenant_bytes = std::min(process, LimitOf(config.max_tenant_memory, process / 2));
+  memory.connection_bytes = std::min(process, LimitOf(config.max_connection_memory, process / 4));
+  return memory;
+}
+
+void AddClientMemoryMetrics(const MemoryAccount& account, Metrics& metrics) {
+  Gauge& held = metrics.AddGauge({.name = "quire_router_client_memory_bytes",
+                                  .help = "Memory that clients make the router hold"});
+  Gauge& limit = metrics.AddGauge({.name = "quire_router_client_memory_limit_bytes",
+                                   .help = "The most that clients may make the router hold"});
+  Counter& refused = metrics.AddCounter(
+      {.name = "quire_router_client_memory_refusals_total",
+       .help =
+           "Times that a client was refused memory because all clients together held too much"});
+  metrics.BeforeRender([&] {
+    held.Set(static_cast<double>(account.bytes()));
+    limit.Set(static_cast<double>(account.limit()));
+    refused.Add(account.refused() - refused.value());
+  });
+}
+
+}  // namespace quire
