@@ -5,7 +5,8 @@
 //  1. The text equals that of apply_chat_template byte for byte (Jinja with trim_blocks and
 //     lstrip_blocks, Python's spelling of values, json.dumps for tojson), or an error is returned.
 //  2. Work and memory are bounded: instructions and bytes touched grow linearly with the input,
-//     nesting and output have fixed limits. No template can hang or exhaust the process.
+//     nesting and output have fixed limits. No template can hang or exhaust the process, and its
+//     nesting is known before anything recursive reads it.
 //  3. The clock is an argument: the same input renders to the same text for ever.
 #pragma once
 
@@ -22,6 +23,7 @@
 namespace quire::text {
 
 inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
+inline constexpr int kMaxTemplateNesting = 200;  // statements, operators and brackets
 inline constexpr size_t kMaxTemplateInputBytes = size_t{32} << 20;   // with tools and extras
 inline constexpr size_t kMaxTemplateOutputBytes = size_t{64} << 20;  // the rendered text
 
@@ -36,7 +38,8 @@ struct RenderOptions {
 
 class ChatTemplate {
  public:
-  // INVALID_ARGUMENT with the line of a syntax error; RESOURCE_EXHAUSTED over kMaxTemplateBytes.
+  // INVALID_ARGUMENT with the line of a syntax error; RESOURCE_EXHAUSTED over kMaxTemplateBytes and
+  // kMaxTemplateNesting.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Compile(std::string_view source);
 
   ~ChatTemplate();

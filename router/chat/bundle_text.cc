@@ -72,8 +72,14 @@ class BundleText final : public ModelText {
     QUIRE_ASSIGN_OR_RETURN(tokenizer_, text::Tokenizer::FromJson(bundle_.tokenizer_json));
     bundle_.tokenizer_json = {};
     for (const text::NamedTemplate& named : bundle_.chat_templates) {
-      // One that cannot be compiled is told to whoever chats; completions need none.
-      templates_.try_emplace(named.source, text::ChatTemplate::Compile(named.source));
+      auto compiled = text::ChatTemplate::Compile(named.source);
+      // A template over a limit is no template of a model in use, so the model is not served at
+      // all. One in a dialect that is not supported is told to whoever chats; completions need
+      // none.
+      if (absl::IsResourceExhausted(compiled.status())) {
+        return Annotate(compiled.status(), "chat_template '" + named.name + "'");
+      }
+      templates_.try_emplace(named.source, std::move(compiled));
     }
     generation_ = SettingsOf(bundle_);
     return absl::OkStatus();

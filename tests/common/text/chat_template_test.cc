@@ -92,6 +92,35 @@ TEST(ChatTemplateTest, SyntaxErrorsNameTheLine) {
   EXPECT_FALSE(ChatTemplate::Compile("{{ " + std::string(100'000, '(') + " }}").ok());
 }
 
+// A tree as deep as the template is long would overflow the stack when it is parsed, rewritten or
+// dropped: the end of the process.
+TEST(ChatTemplateTest, DeepTreesAreRefusedBeforeTheyAreParsed) {
+  const auto times = [](int count, std::string_view part) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += part;
+    return all;
+  };
+  for (const int deep : {20'000, 200'000}) {
+    for (const std::string& source :
+         {"{{ a" + times(deep, "~a") + " }}", "{{ a" + times(deep, ".a") + " }}",
+          "{{ " + times(deep, "- ") + "1 }}", "{{ " + times(deep, "not ") + "a }}",
+          "{% if a %}" + times(deep / 4, "{%elif a%}") + "{% endif %}",
+          "{{ a" + times(deep, "|f") + " }}", "{{ a" + times(deep, "[0]") + " }}",
+          "{{ a" + times(deep / 4, " if a else a") + " }}", times(deep, "{{ [") + times(deep, "]"),
+          "{% set " + times(deep, "(") + "a" + times(deep, ")") + " = 1 %}"}) {
+      const auto compiled = ChatTemplate::Compile(source);
+      ASSERT_FALSE(compiled.ok()) << source.substr(0, 40);
+      EXPECT_THAT(std::string(compiled.status().message()),
+                  HasSubstr("nest deeper than " + std::to_string(kMaxTemplateNesting)))
+          << source.substr(0, 40);
+      EXPECT_EQ(compiled.status().code(), absl::StatusCode::kResourceExhausted);
+    }
+  }
+  EXPECT_EQ(*Rendered("{{ 'a'" + times(kMaxTemplateNesting, "~'a'") + " }}"),
+            times(kMaxTemplateNesting + 1, "a"));
+  EXPECT_FALSE(Rendered("{{ 'a'" + times(kMaxTemplateNesting + 1, "~'a'") + " }}").ok());
+}
+
 // Everything that grows without end must end in an error; that this test returns at all is half of
 // it.
 TEST(ChatTemplateTest, BombsEndInErrors) {

@@ -129,6 +129,20 @@ TEST(BundleText, ATemplateThatCannotBeCompiledLeavesCompletions) {
   EXPECT_EQ((*made)->Render(chat, 0).value(), "hello");
 }
 
+// Compiling it would overflow the stack: the model is refused, and the router lives.
+TEST(BundleText, ATemplateOverALimitRefusesTheModel) {
+  text::TextBundle bundle;
+  bundle.tokenizer_json = ReadFile("tokenizer.json");
+  std::string deep = "{{ a";
+  for (int i = 0; i < 20'000; ++i) deep += "~a";
+  bundle.chat_templates = {{"default", deep + " }}"}};
+  const auto made = MakeBundleText(text::SerializeTextBundle(bundle).value());
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kResourceExhausted);
+  const std::string why(made.status().message());
+  EXPECT_NE(why.find("chat_template 'default'"), std::string::npos) << why;
+  EXPECT_NE(why.find("nest deeper than 200"), std::string::npos) << why;
+}
+
 TEST(BundleText, HostileBytesAreRefused) {
   EXPECT_FALSE(MakeBundleText("").ok());
   EXPECT_FALSE(MakeBundleText(std::string(1000, '\xff')).ok());

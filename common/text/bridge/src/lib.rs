@@ -13,6 +13,7 @@ mod filters;
 mod guard;
 mod merge;
 mod methods;
+mod nesting;
 mod pattern;
 mod python;
 mod reference;

@@ -12,7 +12,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, State};
 
 use crate::budget::{self, Session};
 use crate::python::{self, str_of};
-use crate::{conversation, filters, guard, methods, strftime, Failure};
+use crate::{conversation, filters, guard, methods, nesting, strftime, Failure};
 
 const MAX_RECURSION: usize = 200;
 const BASE_FUEL: u64 = 4_000_000;
@@ -112,6 +112,8 @@ impl LoadedTemplate {
             .build()
             .map_err(|e| failure(&e, "syntax"))?;
         let what = "the chat template can't be compiled";
+        nesting::check(text, syntax.clone())
+            .map_err(|e| Failure::exhausted(format!("{what}: {}", e.message)))?;
         let tree =
             machinery::parse(text, "chat_template", syntax).map_err(|e| failure(&e, what))?;
         let tree = guard::rewrite(&tree).map_err(|e| Failure::invalid(format!("{what}: {e}")))?;
