@@ -9,7 +9,8 @@ import statistics
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "process"))
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "process")]
+from record import stolen_ms  # noqa: E402
 from mock_fleet import Client, Echo, MockWorkers, Router, cpu_seconds, load  # noqa: E402
 
 ROOMY = ("--max-live-requests=12000", "--max-connections=12000", "--max-queued-requests=12000")
@@ -27,14 +28,8 @@ def whole(result, what):
     return result
 
 
-# Of the cores' time, in a run of a cycle that counts.
+# Of the cores' time, in a run of a cycle that counts: one long stop of a virtual machine is a p99 of its own.
 MOST_STOLEN = 0.05
-
-
-def stolen_ms():
-    """Of all cores, so far: time that the host gave to others. One long stop of a virtual machine is a p99 of its own."""
-    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    return int(fields[8]) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def first_token(cycles, seconds):

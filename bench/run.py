@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Runs a benchmark and records it: ./dev bench [prefix-cache|cpu|serve|start|sampling|collectives|ranks|scheduler|batching|failover|routing|router-load|relay|fleet|policies|metrics|tracing|page|alert|images]. Results go to bench/results/.
+"""Runs a benchmark and records it: ./dev bench NAME, or --all; --stale lists results that are older than their code.
 
 Machines are shared and noisy, so a speed is told as a ratio to a peer measured in the same run, the two
 alternating, with the median and the range of all cycles.
 """
 import argparse
-import datetime
 import json
 import os
 import pathlib
@@ -17,34 +16,20 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
-RESULTS = ROOT / "bench" / "results"
-sys.path.insert(0, str(ROOT / "tests" / "process"))
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "process")]
+import record as recording  # noqa: E402
+from table import BENCHES  # noqa: E402
+
+RUN = None  # the conditions of the benchmark under way
 
 
-def machine():
-    cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    flags = re.search(r"flags\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text()).group(1).split()
-    isa = [f for f in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8") if f in flags]
-    return {"cpu": cpu.group(1) if cpu else "unknown", "threads": os.cpu_count(), "isa": isa,
-            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)}
-
-
-def commit():
-    return subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
-                          capture_output=True, text=True).stdout.strip()
+def record(name, body):
+    recording.record(name, body, RUN)
 
 
 def spread(values):
     return {"median": round(statistics.median(values), 3), "min": round(min(values), 3),
             "max": round(max(values), 3), "n": len(values)}
-
-
-def record(name, body):
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"benchmark": name, "date": datetime.date.today().isoformat(),
-                                "commit": commit(), "machine": machine(), **body}, indent=1) + "\n")
-    print(f"written to {path.relative_to(ROOT)}")
 
 
 def last_json(command):
@@ -499,23 +484,61 @@ def bench_images(_):
     record("images", {"what": "root file systems as deploy/docker/Dockerfile copies them, unpacked" + of_gpus, "results": table})
 
 
+def functions():
+    here = globals()
+    return {name: here["bench_" + name.replace("-", "_")] for name in BENCHES if not BENCHES[name].elsewhere}
+
+
+def run_one(name, bench, args):
+    global RUN
+    print(f"== {name}", flush=True)
+    RUN = recording.Run()
+    bench(args)
+
+
+def run_all(args):
+    """Every figure on one commit. What this commit and processor have already is not measured again, so that a run
+    that was cut short goes on where it ended."""
+    changed = recording.changed_files()
+    if changed:
+        sys.exit(f"bench --all: {changed[0]} is changed: commit first, so that all figures are of one commit")
+    cpu, failed = recording.machine()["cpu"], []
+    for name, bench in functions().items():
+        done = recording.read(BENCHES[name].file)["figures"].get(cpu, {})
+        if done.get("commit") == recording.commit():
+            print(f"== {name}: measured on this commit already")
+            continue
+        try:
+            run_one(name, bench, args)
+        except (SystemExit, Exception) as error:  # noqa: BLE001: the others are measured all the same
+            failed.append(name)
+            print(f"{name}: {error}", flush=True)
+    for name, row in BENCHES.items():
+        if row.elsewhere:
+            print(f"== {name}: recorded by {row.elsewhere}")
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
+
+
 def main():
-    benches = {"prefix-cache": bench_prefix_cache, "cpu": bench_cpu, "serve": bench_serve, "start": bench_start, "sampling": bench_sampling, "collectives": bench_collectives,
-               "ranks": bench_ranks,
-               "scheduler": bench_scheduler, "batching": bench_batching, "failover": bench_failover,
-               "routing": bench_routing, "router-load": bench_router_load,
-               "metrics": bench_metrics, "tracing": bench_tracing, "page": bench_page, "alert": bench_alert, "images": bench_images,
-               "relay": bench_relay, "fleet": bench_fleet, "policies": bench_policies}
+    benches = functions()
     parser = argparse.ArgumentParser(prog="./dev bench")
-    parser.add_argument("name", nargs="?", choices=sorted(benches), help="all when left out")
+    parser.add_argument("name", nargs="?", choices=sorted(benches), help="which one")
+    parser.add_argument("--all", action="store_true", help="every figure on one commit; goes on where it was cut short")
+    parser.add_argument("--stale", action="store_true", help="list the results that are older than the code they measure")
     parser.add_argument("--cycles", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=60, help="scheduler: of each run of gaps in real time")
     parser.add_argument("--small", action="store_true", help="router-load, policies, tracing, alert: a short form of each scenario")
     parser.add_argument("--python", help="batching: a Python that has what bench/transformers/requirements.txt names")
     args = parser.parse_args()
-    for name, bench in benches.items():
-        if args.name in (None, name):
-            bench(args)
+    if args.stale:
+        print("\n".join(recording.stale(BENCHES)) or "every result is as new as the code that it measures")
+    elif args.all:
+        run_all(args)
+    elif args.name:
+        run_one(args.name, benches[args.name], args)
+    else:
+        parser.error(f"name one of {', '.join(sorted(benches))}, or --all")
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ SCRIPTS = [
     ("streams", ("normal",), 0.5, ["python3", "tests/process/streams.py"], True),
     ("streams", ("long",), 4.5, ["python3", "tests/process/streams.py", "--long"], True),
     ("soak", ("normal",), 0.3, ["python3", "tests/process/soak.py", "8"], True),
-    ("soak", ("long",), 10.5, ["python3", "tests/process/soak.py", "600", "bench/results/soak.json"], True),
+    ("soak", ("long",), 10.5, ["python3", "tests/process/soak.py", "600", "--record"], True),
     ("faults", ("normal",), 2.5, ["python3", "tests/fault/run.py"], True),
     ("faults", ("long",), 12.0, ["python3", "tests/fault/run.py", "--long", "--record"], True),
     ("docs", ("normal", "long"), 0.6, ["python3", "tests/docs/run.py"], True),

@@ -7,7 +7,6 @@ undisturbed run; afterwards nothing is held anywhere.
 --record writes what was measured, with the commit and the machine, to bench/results/faults.json.
 """
 import asyncio
-import importlib.util
 import os
 import pathlib
 import signal
@@ -17,6 +16,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
+import record  # noqa: E402
 from client import Answer, ask, requests  # noqa: E402
 from fleet import Fleet  # noqa: E402
 from harness import expect, main_of  # noqa: E402
@@ -480,18 +481,15 @@ def test_a_normal_request_is_served_beside_a_hundred_readers_of_a_byte_a_second(
 
 
 def write_record():
-    path = pathlib.Path(__file__).parents[2] / "bench" / "run.py"
-    spec = importlib.util.spec_from_file_location("bench_run", path)
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
-    bench.record("faults", {"model": "demo", "form": "long" if LONG else "normal",
-                            "load_average_1m": round(os.getloadavg()[0], 1),
-                            "workload": "tests/fault/run.py; every answer equal to the undisturbed run",
-                            "results": FIGURES})
+    record.record("faults", {"model": "demo", "form": "long" if LONG else "normal",
+                             "load_average_1m": round(os.getloadavg()[0], 1),
+                             "workload": "tests/fault/run.py; every answer equal to the undisturbed run",
+                             "results": FIGURES}, CONDITIONS)
 
 
 if __name__ == "__main__":
     sys.argv = [a for a in sys.argv if a not in ("--long", "--record")]
+    CONDITIONS = record.Run() if RECORD else None
     code = main_of(globals())
     if RECORD and code == 0:
         write_record()

@@ -4,8 +4,6 @@ kube-scheduler, KServe's manager and two nodes that are the agent. What operator
 must be token by token the undisturbed one."""
 import asyncio
 import contextlib
-import datetime
-import json
 import os
 import pathlib
 import signal
@@ -13,11 +11,12 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[2] / "bench")]
 import plane  # noqa: E402
 import chart  # noqa: E402
 import manifests as m  # noqa: E402
 import programs  # noqa: E402
+import record  # noqa: E402
 import tools  # noqa: E402
 from client import Answer, ask  # noqa: E402
 from cluster import need_etcd  # noqa: E402
@@ -25,7 +24,6 @@ from control import NODES, ControlPlane, is_ready  # noqa: E402
 from harness import BIN, DEMO, ROOT, expect, wait_until  # noqa: E402
 from plane import VALUES, Load, ready_workers, seconds_of  # noqa: E402
 
-RESULTS = ROOT / "bench" / "results" / "plane.json"
 WORKERS, ROUTER = ("statefulsets", "quire-worker"), ("deployments", "quire-router")
 
 
@@ -379,13 +377,6 @@ def start(folder):
     return ControlPlane(folder, claims=[("models", models)])
 
 
-def record(steps):
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    RESULTS.write_text(json.dumps({
-        "program": "tests/plane/run.py", "commit": commit, "date": datetime.date.today().isoformat(),
-        "machine": {"cores": os.cpu_count(), "load_average_at_end": os.getloadavg()[0]}, "model": "demo", "streams_at_once": 6, "steps": steps.rows}, indent=1) + "\n")
-
-
 def main():
     recording = "--record" in sys.argv
     try:
@@ -401,10 +392,12 @@ def main():
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     steps = Steps()
+    conditions = record.Run() if recording else None
     with plane.temporary_folder() as name, contextlib.closing(start(pathlib.Path(name))) as cluster:
         follow(cluster, steps)
     if recording:
-        record(steps)
+        record.record("plane", {"model": "demo", "streams_at_once": 6, "load_average_at_end": os.getloadavg()[0],
+                                "steps": steps.rows}, conditions)
     print(f"ok   {len(steps.rows)} steps on a real control plane\n{len(steps.rows)} passed, 0 failed")
     return 0
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A soak: the real router and worker under mixed random load, watched for memory that grows.
 
-  soak.py [SECONDS [RESULT.json]]     600 seconds when left out
+  soak.py [SECONDS [--record]]     600 seconds when left out; --record writes bench/results/soak.json
 
 Streams and whole answers, several choices, beams, penalties, logprobs, prompts that begin alike, a cache that is
 too small for them, clients that go away, requests that are refused. At the end nothing may be held. A run of a
@@ -15,13 +15,13 @@ import pathlib
 import random
 import re
 import statistics
-import subprocess
 import sys
 import threading
 import time
 import traceback
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[2] / "bench")]
+import record  # noqa: E402
 from harness import ROOT, Failure, Server, expect  # noqa: E402
 
 CLIENTS = 8
@@ -217,17 +217,12 @@ def soak(seconds, seed=1):
     return {"seconds": seconds, "requests": load.counts, "resident": memory}
 
 
-def record(path, result):
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    body = {"soak": "demo model", "commit": commit.stdout.strip(), **result}
-    pathlib.Path(path).write_text(json.dumps(body, indent=1) + "\n")
-
-
 if __name__ == "__main__":
     try:
+        conditions = record.Run()
         found = soak(float(sys.argv[1]) if len(sys.argv) > 1 else 600.0)
-        if len(sys.argv) > 2 and found is not None:
-            record(sys.argv[2], found)
+        if "--record" in sys.argv and found is not None:
+            record.record("soak", {"model": "demo", **found}, conditions)
     except (Failure, OSError, http.client.HTTPException) as error:
         print(f"FAIL soak: {error}")
         print("0 passed, 1 failed")

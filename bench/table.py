@@ -1,0 +1,41 @@
+"""Every figure of bench/results/, and the code that it measures."""
+from typing import NamedTuple
+
+ENGINE = ("worker/engine", "worker/scheduler", "worker/kv", "worker/runner", "worker/sample")
+CPU = ("kernels/cpu", "kernels/sampling", "worker/model")
+ROUTER = ("router", "common/http2", "common/grpc", "common/tls", "common/text")
+WIRE = ("worker/rpc", "common/wire.h")
+
+
+class Bench(NamedTuple):
+    file: str  # in bench/results/, without .json
+    measures: tuple  # files and folders of the tree
+    elsewhere: str = ""  # the command that records it, where that is not ./dev bench
+
+
+BENCHES = {
+    "prefix-cache": Bench("prefix_cache", ("worker/kv", "worker/engine")),
+    "cpu": Bench("cpu", (*CPU, *ENGINE)),
+    "serve": Bench("serve", (*CPU, *ENGINE, *ROUTER, *WIRE)),
+    "start": Bench("start", ("worker/load", "worker/main.cc", "worker/loaded_worker.cc", "cli/serve.cc")),
+    "sampling": Bench("sampling", ("kernels/sampling", "worker/sample")),
+    "collectives": Bench("collectives", ("kernels/collectives",)),
+    "ranks": Bench("ranks", ("worker/ranks", "kernels/collectives", "kernels/cpu")),
+    "scheduler": Bench("scheduler", ("worker/scheduler", "worker/kv", "worker/engine")),
+    "batching": Bench("batching", (*CPU, *ENGINE)),
+    "failover": Bench("failover", ("router/dispatch", "router/link", "router/fleet", *WIRE)),
+    "routing": Bench("routing", ("router/routing", "router/fleet", "router/dispatch", "common/block_hash.cc")),
+    "router-load": Bench("router_load", (*ROUTER, *WIRE)),
+    "metrics": Bench("metrics_scrape", ("common/metrics", "router/worker_metrics.cc")),
+    "tracing": Bench("tracing", ("common/trace", "router/records", "worker/records")),
+    "page": Bench("page_load", ("router/page", "router/http/page.cc")),
+    "alert": Bench("alert", ("deploy/prometheus",)),
+    "images": Bench("images", ("deploy/docker", "CMakeLists.txt", "cmake")),
+    "relay": Bench("relay", ("router/link", "router/dispatch", "router/stream", "router/http")),
+    "fleet": Bench("fleet", ("router/routing", "router/fleet", "router/dispatch")),
+    "policies": Bench("policies", ("router/routing", "router/fleet", "router/dispatch")),
+    "faults": Bench("faults", ("router/dispatch", "router/link", "router/fleet", *WIRE),
+                    "tests/fault/run.py --long --record"),
+    "plane": Bench("plane", ("deploy/helm", "router/discovery"), "tests/plane/run.py --record"),
+    "soak": Bench("soak", ("router", "worker"), "tests/process/soak.py 600 --record"),
+}
