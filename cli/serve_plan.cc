@@ -27,8 +27,9 @@ constexpr std::string_view kOwnOfRouter[] = {"worker",
                                              "worker-tls-key-file",
                                              "worker-tls-name"};
 constexpr std::string_view kOwnOfWorker[] = {
-    "model", "listen",      "http-port",      "ready-fd",      "config",       "workers-on-host",
-    "plan",  "plan-memory", "plan-bandwidth", "tls-cert-file", "tls-key-file", "tls-ca-file"};
+    "model",           "listen",      "http-port",      "ready-fd",       "config",
+    "workers-on-host", "plan",        "plan-memory",    "plan-bandwidth", "tls-cert-file",
+    "tls-key-file",    "tls-ca-file", "tls-router-name"};
 
 template <size_t N>
 bool Contains(const std::string_view (&names)[N], std::string_view name) {
@@ -189,7 +190,8 @@ void AddPeerFlags(config::Schema& schema, Peers& peers) {
   add("peer-tls-ca-file", "PEM file with the authorities of the peers' certificates.",
       peers.ca_file, "FILE");
   add("peer-tls-cert-file",
-      "PEM file with the certificate to show peers; its subject alternative name is quire-worker.",
+      "PEM file with the certificate to show peers; its subject alternative names are quire-worker "
+      "and quire-router.",
       peers.cert_file, "FILE");
   add("peer-tls-key-file", "PEM file with that certificate's private key.", peers.key_file, "FILE");
 }

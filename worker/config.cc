@@ -12,6 +12,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kMaxWorkerIdBytes = 128;
+constexpr size_t kMaxRouterNameBytes = 2048;
 
 void AddModelFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Group("Model");
@@ -211,6 +212,12 @@ void AddTlsFlags(config::Schema& schema, WorkerConfig& c) {
                       "while one takes over from the other.",
               .target = &c.tls_ca_file,
               .value_name = "FILE"});
+  schema.Add({.name = "tls-router-name",
+              .help =
+                  "Subject alternative name, DNS or URI, that tells a router's certificate from "
+                  "others of the same authorities; those without are refused.",
+              .target = &c.tls_router_names,
+              .value_name = "NAME"});
 }
 
 void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
@@ -343,6 +350,19 @@ absl::Status CheckDevice(const WorkerConfig& c) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRouterNames(const std::vector<std::string>& names) {
+  if (names.empty()) return InvalidArgument("--tls-router-name: is empty; give quire-router");
+  for (const std::string& name : names) {
+    if (name.empty() || name.size() > kMaxRouterNameBytes ||
+        name.find_first_of("* \t") != std::string::npos) {
+      return InvalidArgument("--tls-router-name: must be a name of 1 to " +
+                             std::to_string(kMaxRouterNameBytes) +
+                             " bytes without * and spaces, as in quire-router, is '" + name + "'");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckWorkerConfig(const WorkerConfig& c) {
@@ -383,6 +403,7 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
         "--tls-cert-file, --tls-key-file, --tls-ca-file: routers and workers show each other "
         "certificates, so all three are needed");
   }
+  QUIRE_RETURN_IF_ERROR(CheckRouterNames(c.tls_router_names));
   if (!IsLoopback(listen->host) && !c.insecure && tls_files == 0) {
     return InvalidArgument("--listen: " + listen->host +
                            " is not loopback and TLS is not configured; use 127.0.0.1:" +

@@ -49,6 +49,7 @@ struct WorkerConfig {
   std::string tls_cert_file;
   std::string tls_key_file;
   std::string tls_ca_file;
+  std::vector<std::string> tls_router_names{"quire-router"};
   config::Duration drain_timeout{30'000};
   config::Duration drain_hard_limit{-1};  // not given: drain_timeout and 30 s
   config::Duration slow_client_timeout{30'000};

@@ -57,9 +57,7 @@ std::string VersionJson(const WorkerConfig& config) {
   return json::Serialize(version);
 }
 
-std::string AddressOf(const HostPort& at) {
-  return at.host == "localhost" ? "127.0.0.1" : at.host;
-}
+std::string AddressOf(const HostPort& at) { return at.host == "localhost" ? "127.0.0.1" : at.host; }
 
 // What the system calls itself: in a pod the pod's name.
 std::string MachineName() {
@@ -171,7 +169,8 @@ class Service {
     options.text_bundle = worker_.model->bundle_bytes;
     if (!config_.tls_cert_file.empty()) {
       options.tls =
-          ServerTlsFiles{config_.tls_cert_file, config_.tls_key_file, config_.tls_ca_file};
+          ServerTlsOptions{{config_.tls_cert_file, config_.tls_key_file, config_.tls_ca_file},
+                           config_.tls_router_names};
     }
     options.context = &executor_.context();
     options.executor = &executor_;

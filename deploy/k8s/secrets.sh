@@ -17,15 +17,20 @@ key() { openssl ecparam -genkey -name prime256v1 -noout -out "$1" 2>/dev/null; }
 data() { printf '  %s: %s\n' "$1" "$(base64 -w0 <"$2")"; }
 secret() { printf -- '---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: %s\n  namespace: %s\ntype: %s\ndata:\n' "$@"; }
 certificates() {
-  local name known_as
+  local name names usage
   key ca.key
   openssl req -x509 -new -key ca.key -days $days -subj /CN=quire-ca -out ca.crt
   for name in quire-router quire-worker quire-peer; do
-    known_as=${name/quire-peer/quire-worker} # peers are workers to each other
+    names=DNS:$name
+    case $name in
+      quire-router) usage=clientAuth ;;
+      quire-worker) usage=serverAuth ;;
+      quire-peer) names=DNS:quire-worker,DNS:quire-router usage=serverAuth,clientAuth ;; # both to each other
+    esac
     key "$name.key"
-    openssl req -new -key "$name.key" -subj "/CN=$known_as" -out "$name.csr"
+    openssl req -new -key "$name.key" -subj "/CN=$name" -out "$name.csr"
     openssl x509 -req -in "$name.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days $days -out "$name.crt" \
-      -extfile <(printf 'subjectAltName=DNS:%s\n' "$known_as") 2>/dev/null
+      -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=%s\n' "$names" "$usage") 2>/dev/null
     secret "$name-tls" "$namespace" kubernetes.io/tls
     data ca.crt ca.crt
     data tls.crt "$name.crt"

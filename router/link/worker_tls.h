@@ -3,6 +3,7 @@
 // Event loop only.
 //  1. Both sides show certificates. A worker's must have a given name, wherever it is dialled: an
 //     address says nothing of who is there.
+//     One that is for clients alone (extended key usage) is refused.
 //  2. TLS 1.2 and later; HTTP/2 must be chosen by ALPN.
 #pragma once
 

@@ -241,6 +241,32 @@ def secrets_made(*args):
     return done.returncode, [o["metadata"]["name"] for o in m.documents(done.stdout)] if done.stdout else [], done.stderr
 
 
+def test_certificates_tell_routers_from_workers():
+    """By names and by extended key usage, whoever makes them."""
+    made = subprocess.run([m.KUSTOMIZE / "secrets.sh"], capture_output=True, text=True, check=True).stdout
+    roles = {"router": (["quire-router"], {"client"}), "worker": (["quire-worker"], {"server"}),
+             "peer": (["quire-worker", "quire-router"], {"client", "server"})}
+    for secret in m.documents(made):
+        if secret["type"] == "Opaque":
+            continue
+        names, usages = roles[secret["metadata"]["name"].split("-")[1]]
+        text = subprocess.run(["openssl", "x509", "-noout", "-ext", "subjectAltName,extendedKeyUsage"],
+                              input=m.secret_data(secret)["tls.crt"], capture_output=True, check=True).stdout.decode()
+        expect(re.findall(r"DNS:([\w-]+)", text) == names, text)
+        expect(set(re.findall(r"TLS Web (Client|Server) Authentication", text)) == {u.capitalize() for u in usages}, text)
+    seen = 0
+    for name, objects in everything():
+        for o in m.of_kind(objects, "Certificate"):
+            if o["spec"].get("isCA"):
+                continue
+            role = next(r for r in roles if r in o["spec"]["secretName"].replace("router-worker", "router"))
+            names, usages = roles[role]
+            expect(o["spec"]["dnsNames"] == names, (name, o["spec"]))
+            expect(set(o["spec"]["usages"]) == {"digital signature", *(f"{u} auth" for u in usages)}, (name, o["spec"]))
+            seen += 1
+    expect(seen > 3, seen)
+
+
 def test_the_script_for_secrets_leaves_certificates_to_who_makes_them():
     asked_for = {o["spec"]["secretName"] for o in m.of_kind(dict(everything())["chart with default values"], "Certificate")}
     _, whole, _ = secrets_made("prod")

@@ -105,9 +105,9 @@ class Authority:
     def file(self):
         return self.folder / f"{self.name}.pem"
 
-    def issue(self, certificate, key, dns):
+    def issue(self, certificate, key, dns, usage="serverAuth,clientAuth"):
         request, new_key, extensions = (self.folder / n for n in ("request", "new.key", "extensions"))
-        extensions.write_text(f"subjectAltName=DNS:{dns}\n")
+        extensions.write_text(f"subjectAltName=DNS:{dns}\nextendedKeyUsage={usage}\n")
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={dns}",
                 "-keyout", new_key, "-out", request)
         made = self.folder / "made.pem"
@@ -204,7 +204,7 @@ def test_certificates_on_both_sides_are_exchanged_under_a_running_stream():
         inner = {}
         for who in ("worker", "router"):
             inner[who] = (folder / f"{who}.pem", folder / f"{who}.key")
-            first.issue(*inner[who], f"quire-{who}")
+            first.issue(*inner[who], f"quire-{who}", "serverAuth" if who == "worker" else "clientAuth")
         authorities = folder / "authorities.pem"
         authorities.write_text(first.file.read_text())
 
@@ -236,8 +236,12 @@ def test_certificates_on_both_sides_are_exchanged_under_a_running_stream():
                            "the new certificate is shown")
                 rest = answer.read().decode()
                 expect(rest.rstrip().endswith("data: [DONE]"), rest[-300:])
-            # A router that is not told a certificate, and one that asks for another name, stay out.
-            for wrong in ((), (*files("worker-tls-", "router"), "--worker-tls-name=somebody-else")):
+            # A router that is not told a certificate, one that asks for another name, and a worker that would be a router
+            # stay out.
+            inner["impostor"] = (folder / "impostor.pem", folder / "impostor.key")
+            first.issue(*inner["impostor"], "quire-worker")
+            for wrong in ((), (*files("worker-tls-", "router"), "--worker-tls-name=somebody-else"),
+                          files("worker-tls-", "impostor")):
                 with router(address, "--log-format=json", *wrong) as process:
                     port = port_of(json.loads(process.wait_for_line('"listening"'))["http"])
                     expect(ask(port, "POST", "/v1/completions", PROMPT)[0] in (404, 503), process.output())

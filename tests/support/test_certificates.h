@@ -32,12 +32,18 @@ class TestAuthority {
   std::string pem() const { return Pem(certificate_); }
 
   // For servers and clients whose name `dns` is a subject alternative name.
-  TestPem Issue(const std::string& dns) const {
+  TestPem Issue(const std::string& dns, const char* usage = "serverAuth,clientAuth") const {
+    return IssueFor(dns, "DNS:" + dns, usage);
+  }
+  // `names` as OpenSSL writes them ("DNS:a,URI:b://c"); empty: none.
+  TestPem IssueFor(const std::string& common_name, const std::string& names,
+                   const char* usage) const {
     EVP_PKEY* key = NewKey();
     X509* certificate = X509_new();
-    Fill(certificate, dns, key);
+    Fill(certificate, common_name, key);
     X509_set_issuer_name(certificate, X509_get_subject_name(certificate_));
-    AddExtension(certificate, NID_subject_alt_name, "DNS:" + dns);
+    if (!names.empty()) AddExtension(certificate, NID_subject_alt_name, names);
+    AddExtension(certificate, NID_ext_key_usage, usage);
     X509_sign(certificate, key_, EVP_sha256());
     TestPem made{Pem(certificate), KeyPem(key)};
     X509_free(certificate);

@@ -81,7 +81,9 @@ RpcMetrics::RpcMetrics(Metrics& metrics)
       tls_files{.reloads = Add(metrics, "tls_reloads_total",
                                "Times that changed TLS files came in force."),
                 .reload_failures = Add(metrics, "tls_reload_failures_total",
-                                       "Times that TLS files were unreadable or wrong.")} {
+                                       "Times that TLS files were unreadable or wrong."),
+                .names_refused = Add(metrics, "tls_names_refused_total",
+                                     "Handshakes refused: the certificate is no router's.")} {
   for (size_t code = 0; code < refusals.size(); ++code) {
     refusals[code] = &metrics.AddCounter({"quire_worker_rpc_refusals_total",
                                           "Submits refused, by reason.",

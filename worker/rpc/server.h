@@ -29,11 +29,11 @@ inline constexpr size_t kMaxRouterHandshakes = 64;  // then who keeps one waitin
 
 // What is pointed to outlives the server.
 struct WorkerServerOptions {
-  std::string host = "127.0.0.1";                    // an IP address
-  int port = 0;                                      // 0 lets the system choose
-  std::string model_id;                              // of the bundle
-  std::string text_bundle;                           // served by GetTextBundle
-  std::optional<ServerTlsFiles> tls = std::nullopt;  // none: in the clear
+  std::string host = "127.0.0.1";                      // an IP address
+  int port = 0;                                        // 0 lets the system choose
+  std::string model_id;                                // of the bundle
+  std::string text_bundle;                             // served by GetTextBundle
+  std::optional<ServerTlsOptions> tls = std::nullopt;  // none: in the clear
   size_t max_connections = kMaxRouterConnections;
   boost::asio::io_context* context = nullptr;
   Executor* executor = nullptr;      // runs on the context

@@ -21,7 +21,8 @@ RealFiles& TheFiles() {
 
 }  // namespace
 
-absl::StatusOr<TlsContext> MakeServerContext(const MutualTlsPem& pem) {
+absl::StatusOr<TlsContext> MakeServerContext(const MutualTlsPem& pem,
+                                             std::shared_ptr<RouterNames> names) {
   TlsContext context = NewTlsContext(true);
   QUIRE_CHECK(SSL_CTX_set_cipher_list(context.get(), kHttp2Ciphers) == 1);
   // A ticket would let in who came once after its authority has gone.
@@ -35,21 +36,22 @@ absl::StatusOr<TlsContext> MakeServerContext(const MutualTlsPem& pem) {
     return result == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
   };
   SSL_CTX_set_alpn_select_cb(context.get(), choose, nullptr);
-  SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  RouterNames::Ask(context, std::move(names));
   QUIRE_RETURN_IF_ERROR(Trust(context, pem.authorities));
   QUIRE_RETURN_IF_ERROR(UseIdentity(context, pem.certificate, pem.key));
   return context;
 }
 
-ServerTls::ServerTls(const ServerTlsFiles& files, Counters counters, Logger& log)
-    : options_{.paths = {files.authorities, files.certificate, files.key},
+ServerTls::ServerTls(const ServerTlsOptions& options, Counters counters, Logger& log)
+    : options_{.paths = {options.files.authorities, options.files.certificate, options.files.key},
                .max_bytes = kMaxPemBytes},
+      router_names_(options.router_names),
       counters_(counters),
       log_(log) {}
 
-absl::StatusOr<std::unique_ptr<ServerTls>> ServerTls::Read(const ServerTlsFiles& files,
+absl::StatusOr<std::unique_ptr<ServerTls>> ServerTls::Read(const ServerTlsOptions& options,
                                                            Counters counters, Logger& log) {
-  std::unique_ptr<ServerTls> tls(new ServerTls(files, counters, log));
+  std::unique_ptr<ServerTls> tls(new ServerTls(options, counters, log));
   QUIRE_ASSIGN_OR_RETURN(tls->known_, ReadAll(TheFiles(), tls->options_));
   QUIRE_RETURN_IF_ERROR(tls->Use(tls->known_));
   return tls;
@@ -62,7 +64,9 @@ void ServerTls::Watch(Executor& executor, Background& background) {
 }
 
 absl::Status ServerTls::Use(const FileContents& contents) {
-  QUIRE_ASSIGN_OR_RETURN(context_, MakeServerContext({contents[0], contents[1], contents[2]}));
+  auto names = std::make_shared<RouterNames>(router_names_, counters_.names_refused, log_);
+  QUIRE_ASSIGN_OR_RETURN(
+      context_, MakeServerContext({contents[0], contents[1], contents[2]}, std::move(names)));
   return absl::OkStatus();
 }
 

@@ -2,20 +2,23 @@
 // go on.
 //
 // Owner: the port; event loop only. A connection keeps the context that it began with.
-//  1. Who comes must show a certificate that one of the authorities vouches for, whatever its
-//     address.
+//  1. Who comes must show a certificate that one of the authorities vouches for and that has one of
+//     the routers' names, whatever its address; one that is for servers alone (extended key usage)
+//     is refused.
 //  2. Files that cannot be read, or do not fit each other, change nothing: the last good ones hold.
 //  3. TLS 1.2 and later; HTTP/2 must be among what ALPN offers.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/pem.h"
 #include "common/runtime/watched_files.h"
 #include "common/tls_context.h"
+#include "worker/rpc/router_names.h"
 
 namespace quire {
 
@@ -26,8 +29,14 @@ struct ServerTlsFiles {
   std::string authorities;  // who may vouch for routers
 };
 
+struct ServerTlsOptions {
+  ServerTlsFiles files;
+  std::vector<std::string> router_names;  // alternative names; a router's certificate has one
+};
+
 // INVALID_ARGUMENT: files that cannot be used.
-absl::StatusOr<TlsContext> MakeServerContext(const MutualTlsPem& pem);
+absl::StatusOr<TlsContext> MakeServerContext(const MutualTlsPem& pem,
+                                             std::shared_ptr<RouterNames> names);
 
 class ServerTls {
  public:
@@ -35,20 +44,22 @@ class ServerTls {
   struct Counters {
     Counter& reloads;
     Counter& reload_failures;
+    Counter& names_refused;
   };
   // Reads the files at once; fails as they do.
-  static absl::StatusOr<std::unique_ptr<ServerTls>> Read(const ServerTlsFiles& files,
+  static absl::StatusOr<std::unique_ptr<ServerTls>> Read(const ServerTlsOptions& options,
                                                          Counters counters, Logger& log);
   // Reads them again from now on.
   void Watch(Executor& executor, Background& background);
   const TlsContext& current() const { return context_; }
 
  private:
-  ServerTls(const ServerTlsFiles& files, Counters counters, Logger& log);
+  ServerTls(const ServerTlsOptions& options, Counters counters, Logger& log);
   absl::Status Use(const FileContents& contents);
   void OnRead(const absl::StatusOr<FileContents>& contents);
 
   const WatchedFilesOptions options_;
+  const std::vector<std::string> router_names_;
   const Counters counters_;
   Logger& log_;
   FileContents known_;

@@ -62,9 +62,13 @@ class DialerTlsTest : public testing::Test {
  protected:
   DialerTlsTest() {
     signal(SIGPIPE, SIG_IGN);  // as the router does
+    Serve(authority.Issue("quire-worker", "serverAuth"));
+  }
+  ~DialerTlsTest() override { server->Shutdown(std::chrono::system_clock::now()); }
+
+  void Serve(const TestPem& shown) {
     grpc::SslServerCredentialsOptions options(
         GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    const TestPem shown = authority.Issue("quire-worker");
     options.pem_root_certs = authority.pem();
     options.pem_key_cert_pairs = {{shown.key, shown.certificate}};
     grpc::ServerBuilder builder;
@@ -72,11 +76,10 @@ class DialerTlsTest : public testing::Test {
     builder.RegisterService(&worker);
     server = builder.BuildAndStart();
   }
-  ~DialerTlsTest() override { server->Shutdown(std::chrono::system_clock::now()); }
 
   WorkerTls Tls(const std::string& authorities, const TestAuthority& signer,
                 const std::string& name) {
-    const TestPem own = signer.Issue("quire-router");
+    const TestPem own = signer.Issue("quire-router", "clientAuth");
     return {{authorities, own.certificate, own.key}, name};
   }
   // Whether a worker that is dialled under `tls` answers.
@@ -122,6 +125,12 @@ TEST_F(DialerTlsTest, EachDialTakesWhatIsCurrent) {
   tls.pem.authorities = "no certificate";
   tls.name = "quire-worker";
   EXPECT_FALSE(answers());
+}
+
+TEST_F(DialerTlsTest, AWorkersCertificateMustBeForServers) {
+  server->Shutdown(std::chrono::system_clock::now());
+  Serve(authority.Issue("quire-worker", "clientAuth"));
+  EXPECT_FALSE(Answers(Tls(authority.pem(), authority, "quire-worker")));
 }
 
 TEST_F(DialerTlsTest, BothSidesShowWhoTheyAre) {

@@ -34,6 +34,24 @@ TEST(WorkerConfig, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(CheckError({"--model=m"}), "");
 }
 
+TEST(WorkerConfig, RoutersHaveANameUnlessOthersAreGiven) {
+  WorkerConfig c;
+  config::Schema schema = MakeWorkerSchema(c);
+  ASSERT_TRUE(schema.Parse({"--model=m"}, {}).ok());
+  EXPECT_EQ(c.tls_router_names, std::vector<std::string>{"quire-router"});
+  ASSERT_TRUE(
+      schema.Parse({"--model=m", "--tls-router-name=a", "--tls-router-name=spiffe://b/c"}, {})
+          .ok());
+  EXPECT_EQ(c.tls_router_names, (std::vector<std::string>{"a", "spiffe://b/c"}));
+  for (const std::string& wrong :
+       {std::string(), std::string("*.example"), std::string("a b"), std::string(2049, 'a')}) {
+    EXPECT_NE(CheckError({"--model=m", "--tls-router-name=" + wrong}).find("--tls-router-name"),
+              std::string::npos)
+        << wrong;
+  }
+  EXPECT_EQ(CheckError({"--model=m", "--tls-router-name=" + std::string(2048, 'a')}), "");
+}
+
 TEST(WorkerConfig, TheStepTimeIsTheDevicesUnlessItIsGiven) {
   WorkerConfig c;
   EXPECT_EQ(StepTimeMillis(c, /*on_gpu=*/false), 200);

@@ -29,14 +29,15 @@ class ServerTlsTest : public testing::Test {
     const std::string pattern = testing::TempDir() + "quire-tls-XXXXXX";
     folder = pattern;
     EXPECT_NE(mkdtemp(folder.data()), nullptr);
-    Show(authority.Issue("quire-worker"), authority.pem());
+    Show(authority.Issue("quire-worker", "serverAuth"), authority.pem());
     WorkerServerOptions options;
     options.context = &executor.context();
     options.executor = &executor;
     options.background = &background;
     options.metrics = &rpc_metrics;
     options.log = &log;
-    options.tls = ServerTlsFiles{folder + "/cert", folder + "/key", folder + "/ca"};
+    options.tls =
+        ServerTlsOptions{{folder + "/cert", folder + "/key", folder + "/ca"}, {"quire-router"}};
     server = *StartWorkerServer(std::move(options));
     server->SetServing(true);
   }
@@ -56,11 +57,12 @@ class ServerTlsTest : public testing::Test {
     }
   }
   std::unique_ptr<grpc::health::v1::Health::Stub> Dial(const TestAuthority& trusted,
-                                                       const TestAuthority* signer) {
+                                                       const TestAuthority* signer,
+                                                       const char* name = "quire-router") {
     grpc::SslCredentialsOptions options;
     options.pem_root_certs = trusted.pem();
     if (signer != nullptr) {
-      const TestPem own = signer->Issue("quire-router");
+      const TestPem own = signer->Issue(name);
       options.pem_cert_chain = own.certificate;
       options.pem_private_key = own.key;
     }
@@ -96,6 +98,16 @@ TEST_F(ServerTlsTest, OnlyRoutersWithACertificateAreServed) {
   const auto plain = grpc::health::v1::Health::NewStub(grpc::CreateChannel(
       "127.0.0.1:" + std::to_string(server->port()), grpc::InsecureChannelCredentials()));
   EXPECT_FALSE(Serves(*plain));
+}
+
+TEST_F(ServerTlsTest, WhatTheAuthorityGaveToOthersIsNoRouters) {
+  for (const char* name : {"quire-worker", "server"}) {
+    const uint64_t before = rpc_metrics.tls_files.names_refused.value();
+    EXPECT_FALSE(Serves(*Dial(authority, &authority, name))) << name;
+    EXPECT_GT(rpc_metrics.tls_files.names_refused.value(), before) << name;
+  }
+  EXPECT_EQ(rpc_metrics.tls.handshakes.value(), 0u);
+  EXPECT_TRUE(Serves(*Dial(authority, &authority)));
 }
 
 TEST_F(ServerTlsTest, AnotherAuthorityTakesOverUnderOpenCalls) {
@@ -157,11 +169,18 @@ TEST(MakeServerContext, AFileOfAuthoritiesThatIsCutIsRefused) {
   const TestAuthority other("other authority");
   const TestPem one = authority.Issue("one");
   const std::string both = authority.pem() + other.pem();
-  EXPECT_TRUE(MakeServerContext({both, one.certificate, one.key}).ok());
-  EXPECT_TRUE(MakeServerContext({both + "\nwords\n", one.certificate, one.key}).ok());
+  NullLogger log;
+  Counter refused;
+  const auto make = [&](const std::string& authorities) {
+    return MakeServerContext(
+        {authorities, one.certificate, one.key},
+        std::make_shared<RouterNames>(std::vector<std::string>{"quire-router"}, refused, log));
+  };
+  EXPECT_TRUE(make(both).ok());
+  EXPECT_TRUE(make(both + "\nwords\n").ok());
   for (const size_t cut : {size_t{30}, other.pem().size() / 2}) {
     const std::string part = both.substr(0, both.size() - cut);
-    const auto made = MakeServerContext({part, one.certificate, one.key});
+    const auto made = make(part);
     EXPECT_NE(StatusMessage(made.status()).find("after 1 good"), std::string::npos) << cut;
   }
 }

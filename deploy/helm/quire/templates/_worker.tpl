@@ -183,6 +183,9 @@ spec:
 - --tls-ca-file=/etc/quire/tls/ca.crt
 - --tls-cert-file=/etc/quire/tls/tls.crt
 - --tls-key-file=/etc/quire/tls/tls.key
+{{- range .Values.workerTLS.routerNames }}
+- --tls-router-name={{ . }}
+{{- end }}
 {{- else }}
 - --insecure
 {{- end }}
