@@ -12,6 +12,7 @@ struct TlsCounters {
   Counter& handshakes_refused;   // to a full queue
   Counter& write_timeouts;       // the client took nothing for too long
   Counter& connections_refused;  // there was no descriptor left
+  Counter& idle_records;         // connections that sent too many records without a byte
 };
 
 }  // namespace quire

@@ -173,6 +173,7 @@ bool TlsTunnel::Open() {
   inner_.non_blocking(true, ignored);
   near.non_blocking(true, ignored);
   opened_ = true;
+  guard_.Watch(ssl_.get());
   options_.counters.handshakes.Add();
   const auto on_open = std::move(events_.on_open);
   on_open(std::move(near));
@@ -180,6 +181,7 @@ bool TlsTunnel::Open() {
 }
 
 void TlsTunnel::Pump() {
+  guard_.NewTurn();
   if (PumpIn() && PumpOut() && client_ended_ && inner_ended_) Close();
 }
 
@@ -190,6 +192,13 @@ void TlsTunnel::PumpLater() {
     self->posted_ = false;
     if (!self->closed_) self->Pump();
   });
+}
+
+bool TlsTunnel::Spent() {
+  if (!guard_.over()) return false;
+  options_.counters.idle_records.Add();
+  Close();
+  return true;
 }
 
 bool TlsTunnel::PumpIn() {
@@ -214,8 +223,12 @@ bool TlsTunnel::PumpIn() {
     ERR_clear_error();
     const int count = SSL_read(ssl_.get(), to_inner_.data(), static_cast<int>(to_inner_.size()));
     to_inner_.resize(static_cast<size_t>(std::max(count, 0)));
-    if (count > 0) continue;
+    if (count > 0) {
+      guard_.GotBytes();
+      continue;
+    }
     to_inner_.shrink_to_fit();
+    if (Spent()) return false;
     if ((SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN) != 0) {
       client_ended_ = true;
       ::shutdown(inner_.native_handle(), SHUT_WR);

@@ -24,6 +24,7 @@
 
 #include "common/runtime/runtime.h"
 #include "common/tls/tls_counters.h"
+#include "common/tls/tls_guard.h"
 #include "common/tls_context.h"
 
 struct ssl_st;
@@ -73,6 +74,7 @@ class TlsTunnel final : public std::enable_shared_from_this<TlsTunnel> {
   bool PumpOut();
   void Pump();
   void PumpLater();
+  bool Spent();  // closed: it sent too much that says nothing
   void InnerEnded();
   void Await(Socket& socket, bool for_read, bool& waiting);
   void AwaitClient(Need need);
@@ -82,6 +84,7 @@ class TlsTunnel final : public std::enable_shared_from_this<TlsTunnel> {
   Events events_;
   Socket client_;
   Socket inner_;
+  TlsGuard guard_;
   std::unique_ptr<ssl_st, void (*)(ssl_st*)> ssl_;
   std::string to_inner_, to_client_;
   size_t inner_offset_ = 0, client_offset_ = 0;

@@ -31,8 +31,25 @@ Gauge& AddCertificateEnd(Metrics& metrics) {
 
 }  // namespace
 
+TlsEdgeMetrics::TlsEdgeMetrics(Metrics& m)
+    : tls_handshakes(Add(m, "quire_router_tls_handshakes_total", "TLS handshakes that ended well")),
+      tls_handshake_failures(Add(m, "quire_router_tls_handshake_failures_total",
+                                 "TLS handshakes that broke or came too slowly")),
+      tls_handshakes_refused(Add(m, "quire_router_tls_handshakes_refused_total",
+                                 "Connections closed as they came: handshakes had no more room")),
+      tls_handshakes_evicted(Add(m, "quire_router_tls_handshakes_evicted_total",
+                                 "Connections that gave way: others' handshakes had no room")),
+      tls_idle_records(Add(m, "quire_router_tls_idle_records_closed_total",
+                           "TLS connections closed: they sent record after record without a byte")),
+      tls_certificate_end(AddCertificateEnd(m)),
+      tls_reloads(Add(m, "quire_router_tls_reloads_total",
+                      "Times that a changed TLS certificate came in force")),
+      tls_reload_failures(Add(m, "quire_router_tls_reload_failures_total",
+                              "Times that a TLS certificate or key was unreadable or wrong")) {}
+
 EdgeMetrics::EdgeMetrics(Metrics& m)
-    : connections_accepted(
+    : TlsEdgeMetrics(m),
+      connections_accepted(
           Add(m, "quire_router_connections_accepted_total", "Connections accepted")),
       connections_refused(Add(m, "quire_router_connections_refused_total",
                               "Connections refused because too many were open")),
@@ -83,18 +100,6 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                                   "gRPC calls refused because of a message's size")),
       grpc_message_timeouts(Add(m, "quire_router_grpc_message_timeouts_total",
                                 "gRPC calls ended because a message came too slowly")),
-      tls_handshakes(Add(m, "quire_router_tls_handshakes_total", "TLS handshakes that ended well")),
-      tls_handshake_failures(Add(m, "quire_router_tls_handshake_failures_total",
-                                 "TLS handshakes that broke or came too slowly")),
-      tls_handshakes_refused(Add(m, "quire_router_tls_handshakes_refused_total",
-                                 "Connections closed as they came: handshakes had no more room")),
-      tls_handshakes_evicted(Add(m, "quire_router_tls_handshakes_evicted_total",
-                                 "Connections that gave way: others' handshakes had no room")),
-      tls_certificate_end(AddCertificateEnd(m)),
-      tls_reloads(Add(m, "quire_router_tls_reloads_total",
-                      "Times that a changed TLS certificate came in force")),
-      tls_reload_failures(Add(m, "quire_router_tls_reload_failures_total",
-                              "Times that a TLS certificate or key was unreadable or wrong")),
       http2_connections(Add(m, "quire_router_http2_connections_total", "HTTP/2 connections begun")),
       http2_streams_over_limit(Add(m, "quire_router_http2_streams_over_limit_total",
                                    "gRPC calls refused because too many were open on their "

@@ -10,7 +10,20 @@
 
 namespace quire {
 
-struct EdgeMetrics {
+struct TlsEdgeMetrics {
+  explicit TlsEdgeMetrics(Metrics& metrics);
+
+  Counter& tls_handshakes;          // that ended well
+  Counter& tls_handshake_failures;  // broken, or too slow
+  Counter& tls_handshakes_refused;  // who came: over --max-tls-handshakes, or to a full queue
+  Counter& tls_handshakes_evicted;  // who kept one waiting, for who came
+  Counter& tls_idle_records;        // connections: too many records in a row without a byte
+  Gauge& tls_certificate_end;
+  Counter& tls_reloads;
+  Counter& tls_reload_failures;
+};
+
+struct EdgeMetrics : TlsEdgeMetrics {
   explicit EdgeMetrics(Metrics& metrics);
 
   Counter& connections_accepted;
@@ -39,14 +52,7 @@ struct EdgeMetrics {
   Counter& grpc_stream_request_errors;
   Counter& grpc_stream_pauses;  // of reading, since their clients take no answers
   Counter& grpc_messages_too_large;
-  Counter& grpc_message_timeouts;   // calls whose client's message came too slowly
-  Counter& tls_handshakes;          // that ended well
-  Counter& tls_handshake_failures;  // broken, or too slow
-  Counter& tls_handshakes_refused;  // who came: over --max-tls-handshakes, or to a full queue
-  Counter& tls_handshakes_evicted;  // who kept one waiting, for who came
-  Gauge& tls_certificate_end;
-  Counter& tls_reloads;
-  Counter& tls_reload_failures;
+  Counter& grpc_message_timeouts;  // calls whose client's message came too slowly
   Counter& http2_connections;
   Counter& http2_streams_over_limit;  // refused: more than the client was told that it may open
   Counter& http2_idle_closed;         // open for too long without a call

@@ -49,7 +49,8 @@ TlsCounters CountersOf(EdgeMetrics& counted) {
           .handshake_failures = counted.tls_handshake_failures,
           .handshakes_refused = counted.tls_handshakes_refused,
           .write_timeouts = counted.http_write_timeouts,
-          .connections_refused = counted.connections_refused};
+          .connections_refused = counted.connections_refused,
+          .idle_records = counted.tls_idle_records};
 }
 
 }  // namespace

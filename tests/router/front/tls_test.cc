@@ -83,6 +83,14 @@ class TlsClient {
     if (!Send(request)) return "";
     return ReadUntil("\r\n\r\n");
   }
+  // Records that bring nothing. False: the server takes no more.
+  bool UpdateKeys(int times) {
+    for (int i = 0; i < times; ++i) {
+      if (SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return false;
+      if (SSL_do_handshake(ssl_) != 1) return false;
+    }
+    return true;
+  }
   void Leave() { raw_.Close(); }
 
  private:
@@ -229,6 +237,24 @@ TEST_F(TlsEdge, PlainBytesAreNoHandshake) {
   }
   edge->OnLoop([&] { EXPECT_EQ(edge->counters.tls_handshake_failures.value(), 2u); });
   EXPECT_TRUE(edge->Eventually([&] { return edge->front->connections() == 0; }));
+}
+
+TEST_F(TlsEdge, KeyUpdatesAtTheLimitAreServedAndOneMoreIsClosedAndCounted) {
+  Start();
+  auto honest = Connect();
+  auto client = Connect();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(client->UpdateKeys(TlsGuard::kMaxIdleRecords - 1));
+    EXPECT_EQ(client->Ask(EdgeHarness::Get("/livez")).substr(0, 12), "HTTP/1.1 200") << i;
+    client->ReadUntil("}");
+  }
+  client->UpdateKeys(TlsGuard::kMaxIdleRecords + 1);
+  EXPECT_EQ(client->ReadUntil("never"), "");
+  edge->OnLoop([&] { EXPECT_EQ(edge->counters.tls_idle_records.value(), 1u); });
+  auto flood = Connect();
+  EXPECT_FALSE(flood->UpdateKeys(1'000'000)) << "nobody reads them";
+  EXPECT_EQ(honest->Ask(EdgeHarness::Get("/livez")).substr(0, 12), "HTTP/1.1 200");
+  edge->OnLoop([&] { EXPECT_EQ(edge->counters.tls_idle_records.value(), 2u); });
 }
 
 TEST_F(TlsEdge, ASilentHandshakeIsEndedByItsDeadline) {

@@ -1,0 +1,39 @@
+// What one TLS connection may cost the event loop, counted in records: so many in a turn, whatever
+// they hold, and so many in a row that bring no byte (key updates, attempts to renegotiate).
+//
+// Owner: who reads the connection; event loop only, and unmoved while OpenSSL knows it.
+//
+// Invariants:
+// 1. OpenSSL reads at most kMaxRecordsPerTurn records between two NewTurns: beyond that its socket
+//    seems empty.
+// 2. over() once kMaxIdleRecords + 1 records came without a byte between them.
+#pragma once
+
+struct ssl_st;
+
+namespace quire {
+
+class TlsGuard {
+ public:
+  static constexpr int kMaxRecordsPerTurn = 8;  // of 16 KiB at most
+  static constexpr int kMaxIdleRecords = 32;
+
+  TlsGuard() = default;
+  TlsGuard(const TlsGuard&) = delete;
+  TlsGuard& operator=(const TlsGuard&) = delete;
+
+  // Once, when the handshake has ended; `ssl` has a socket of its own (SSL_set_fd), and reads no
+  // more when this is gone.
+  void Watch(ssl_st* ssl);
+  void NewTurn() { reads_left_ = 2 * kMaxRecordsPerTurn; }  // the header of a record, its rest
+  void GotBytes() { idle_records_ = 0; }
+  bool over() const { return idle_records_ > kMaxIdleRecords; }
+
+ private:
+  bool MayRead();
+
+  int reads_left_ = 0;
+  int idle_records_ = 0;
+};
+
+}  // namespace quire
