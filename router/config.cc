@@ -36,6 +36,15 @@ void AddPortFlags(config::Schema& schema, RouterConfig& c) {
               .value_name = "ORIGIN",
               .default_text = "none"});
   schema.Add({.name = "metrics", .help = "Serve /metrics.", .target = &c.metrics});
+  schema.Add({.name = "metrics-port",
+              .help =
+                  "Port for metrics and probes alone, in the clear and open to whoever reaches it. "
+                  "Without it /metrics is open on loopback; elsewhere it asks for the admin token. "
+                  "0 lets the system choose.",
+              .target = &c.metrics_port,
+              .min = -1,
+              .max = 65535,
+              .default_text = "none"});
 }
 
 void AddAdminFlags(config::Schema& schema, RouterConfig& c) {

@@ -69,6 +69,7 @@ struct RouterConfig {
   config::Duration sse_commit_after{10'000};
   config::Duration stream_keep_alive{15'000};
   bool metrics = true;
+  int32_t metrics_port = -1;
   int32_t admin_port = -1;
   std::string admin_token_file;
   std::string api_key_file;

@@ -31,6 +31,17 @@ absl::Status CheckDiscovery(const RouterConfig& c) {
   return Annotate(CheckServerUrl(c.kubernetes_api_server), "--k8s-api-server");
 }
 
+absl::Status CheckMetricsPort(const RouterConfig& c) {
+  if (c.metrics_port >= 0 && !c.metrics) {
+    return InvalidArgument("--metrics-port: --no-metrics closes /metrics; leave out one of both");
+  }
+  const int32_t port = c.metrics_port;
+  if (port > 0 && (port == c.port || port == c.grpc_port || port == c.admin_port)) {
+    return InvalidArgument("--metrics-port: is the same as another port; choose one of its own");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckRouterConfig(const RouterConfig& c) {
@@ -58,6 +69,7 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
   if (c.admin_port > 0 && (c.admin_port == c.port || c.admin_port == c.grpc_port)) {
     return InvalidArgument("--admin-port: is the same as another port; choose one of its own");
   }
+  QUIRE_RETURN_IF_ERROR(CheckMetricsPort(c));
   if (c.max_total_body.value < c.max_body.value) {
     return InvalidArgument("--max-total-body-bytes: must be at least --max-body-bytes, which is " +
                            std::to_string(c.max_body.value) + ", is " +

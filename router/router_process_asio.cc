@@ -9,16 +9,15 @@
 #include "common/metrics/process_metrics.h"
 #include "common/runtime/asio_executor.h"
 #include "router/admin/admin_routes.h"
-#include "router/chat/bundle_text.h"
 #include "router/client_memory.h"
 #include "router/discovery/fetch_asio.h"
 #include "router/discovery/resolver.h"
 #include "router/front/front.h"
 #include "router/grpc/inference_server.h"
 #include "router/grpc/oip/open_inference.h"
-#include "router/http2_flags.h"
 #include "router/link/dialer_asio.h"
 #include "router/pipeline/make_pipeline.h"
+#include "router/process_options.h"
 #include "router/recent_text.h"
 #include "router/records/request_log.h"
 #include "router/records/trace_sink.h"
@@ -35,100 +34,14 @@ constexpr int kHandshakeThreads = 2;
 constexpr size_t kMaxBackgroundQueue = 1024;
 constexpr Micros kWatchInterval = 20 * kMicrosPerMilli;
 constexpr Micros kFlushTimeout = 2 * kMicrosPerSecond;  // at least, for last bytes
-constexpr size_t kMaxAdminConnections = 16;
 constexpr size_t kMaxAdminBody = 64u << 10;
 constexpr Micros kGrpcGrace = kMicrosPerSecond;
 constexpr int64_t kDefaultDrainDelayMs = 5000;
 
-Micros MicrosOf(config::Duration duration) { return duration.milliseconds * kMicrosPerMilli; }
-
-HttpLimits LimitsOf(const RouterConfig& config) {
-  HttpLimits limits;
-  limits.max_header_bytes = static_cast<size_t>(config.max_header.value);
-  limits.max_body_bytes = static_cast<size_t>(config.max_body.value);
-  limits.max_total_body_bytes = static_cast<size_t>(config.max_total_body.value);
-  limits.header_timeout = MicrosOf(config.header_timeout);
-  limits.body_timeout = MicrosOf(config.body_timeout);
-  limits.idle_timeout = MicrosOf(config.idle_timeout);
-  limits.write_timeout = MicrosOf(config.slow_client_timeout);
-  limits.sse_commit_after = MicrosOf(config.sse_commit_after);
-  limits.sse_keep_alive = MicrosOf(config.stream_keep_alive);
-  return limits;
-}
-
-RequestLimits RequestLimitsOf(const RouterConfig& config, LimitCounters& counters) {
-  RequestLimits limits;
-  limits.max_prompts = static_cast<size_t>(config.max_prompts);
-  limits.max_messages = static_cast<size_t>(config.max_messages);
-  limits.max_json_depth = static_cast<size_t>(config.max_json_depth);
-  limits.max_prompt_bytes = static_cast<size_t>(config.max_prompt.value);
-  limits.max_choices = config.max_choices;
-  limits.max_stop_strings = static_cast<size_t>(config.max_stop_strings);
-  limits.max_logit_bias = static_cast<size_t>(config.max_logit_bias);
-  limits.counters = &counters;
-  return limits;
-}
-
-GrpcEdgeLimits GrpcLimitsOf(const RouterConfig& config) {
-  GrpcEdgeLimits limits;
-  limits.max_concurrent_streams = static_cast<uint32_t>(config.max_streams_per_connection);
-  limits.max_requests_per_call = static_cast<size_t>(config.max_requests_per_call);
-  limits.message_timeout = MicrosOf(config.body_timeout);
-  limits.keep_alive = MicrosOf(config.stream_keep_alive);
-  limits.idle_timeout = MicrosOf(config.idle_timeout);
-  limits.write_timeout = MicrosOf(config.slow_client_timeout);
-  limits.taken_step = TakenStepOf(static_cast<uint64_t>(config.window_tokens));
-  limits.max_receive_bytes = static_cast<size_t>(config.max_body.value);
-  limits.max_metadata_bytes = static_cast<uint32_t>(config.max_header.value);
-  limits.guard = GuardLimitsOf(config);
-  return limits;
-}
-
-FrontOptions::Port AdminPortOf(const RouterConfig& config) {
-  return {static_cast<uint16_t>(config.admin_port), "--admin-port"};
-}
-
-FrontOptions FrontOf(const RouterConfig& config) {
-  FrontOptions options;
-  options.host = config.host;
-  options.ports = {{static_cast<uint16_t>(config.port), "--port"},
-                   {static_cast<uint16_t>(config.grpc_port), "--grpc-port"}};
-  options.max_connections = static_cast<size_t>(config.max_connections);
-  options.first_bytes_timeout = MicrosOf(config.header_timeout);
-  options.max_tls_handshakes = static_cast<size_t>(config.max_tls_handshakes);
-  options.tls_timeouts.handshake = MicrosOf(config.header_timeout);
-  options.tls_timeouts.write = MicrosOf(config.slow_client_timeout);
-  return options;
-}
-
-PipelineOptions PipelineOf(const RouterConfig& config) {
-  PipelineOptions options;
-  options.workers = config.workers;
-  options.routing_policy = config.routing_policy;
-  options.generation_defaults = config.generation_config == "auto";
-  options.worker_silence_ms = static_cast<uint32_t>(config.worker_silence_ms);
-  options.limits.max_live_requests = static_cast<uint32_t>(config.max_live_requests);
-  options.limits.max_queued_requests = static_cast<uint32_t>(config.max_queued_requests);
-  options.limits.max_queued_per_tenant =
-      static_cast<uint32_t>(config.max_queued_per_tenant == 0 ? config.max_queued_requests
-                                                              : config.max_queued_per_tenant);
-  options.limits.max_prefill_ahead = static_cast<uint64_t>(config.max_prefill_ahead);
-  options.limits.max_journal_bytes = static_cast<uint64_t>(config.max_journal.value);
-  options.limits.max_snapshots = static_cast<uint32_t>(config.max_snapshots);
-  options.limits.window_tokens = static_cast<uint32_t>(config.window_tokens);
-  options.limits.max_index_bytes = static_cast<size_t>(config.max_index.value);
-  options.limits.max_prompt_bytes = static_cast<size_t>(config.max_prompt.value);
-  options.limits.max_response_bytes = static_cast<size_t>(config.max_response.value);
-  options.limits.max_carry_on_tokens = static_cast<uint64_t>(config.max_carry_on_tokens);
-  options.limits.placement_retry_percent = static_cast<uint32_t>(config.placement_retry_percent);
-  options.limits.max_worker_deaths = static_cast<uint32_t>(config.max_worker_deaths);
-  options.limits.max_suspect_prompts = static_cast<size_t>(config.max_suspect_prompts);
-  options.limits.empty_pool_wait_ms = static_cast<uint32_t>(config.empty_pool_wait.milliseconds);
-  options.max_waiting_prompt_bytes = static_cast<size_t>(config.max_total_body.value);
-  options.ready_without_workers = config.ready_without_workers;
-  options.carry_on_exact = config.carry_on == "exact";
-  options.text_factory = MakeBundleText;
-  return options;
+// For ports that speak HTTP/1.1 only.
+void CloseHttp2(int fd, const std::string&, const std::function<void()>& on_closed) {
+  close(fd);
+  on_closed();
 }
 
 }  // namespace
@@ -158,6 +71,7 @@ struct RouterProcess::State {
   absl::Status Check();
   absl::Status Start();
   absl::Status StartAdmin();
+  absl::Status StartMetrics();
   void TraceRecords(PipelineOptions& options);
   std::function<void(std::function<void(std::string)>)> MetricsText();
   void Watch();
@@ -205,6 +119,8 @@ struct RouterProcess::State {
   std::unique_ptr<AdminActions> admin_actions;
   std::unique_ptr<HttpServices> admin_services;
   std::unique_ptr<Front> admin_front;
+  std::unique_ptr<HttpServices> metrics_services;  // with --metrics-port
+  std::unique_ptr<Front> metrics_front;
   bool said_ready = false;
   bool draining = false;
   bool has_left = false;  // what is ours
@@ -226,6 +142,7 @@ absl::Status RouterProcess::Start() { return state_->Start(); }
 int RouterProcess::Run() {
   state_->executor.Run();
   state_->background.Stop();  // what it runs reads services, keys and methods
+  state_->metrics_front.reset();
   state_->admin_front.reset();
   state_->front.reset();
   state_->grpc.reset();
@@ -249,10 +166,12 @@ absl::Status RouterProcess::State::Check() {
   QUIRE_RETURN_IF_ERROR(ReadSecrets());
   if (!config.check_ports) return absl::OkStatus();
   const auto ports = FrontPorts::Bind(executor.context(), FrontOf(config));
-  if (!ports.ok() || config.admin_port < 0) return ports.status();
-  FrontOptions admin;
-  admin.ports = {AdminPortOf(config)};
-  return FrontPorts::Bind(executor.context(), admin).status();
+  QUIRE_RETURN_IF_ERROR(ports.status());
+  if (config.metrics_port >= 0) {
+    QUIRE_RETURN_IF_ERROR(FrontPorts::Bind(executor.context(), MetricsFrontOf(config)).status());
+  }
+  if (config.admin_port < 0) return absl::OkStatus();
+  return FrontPorts::Bind(executor.context(), AdminFrontOf(config)).status();
 }
 
 absl::Status RouterProcess::State::Start() {
@@ -284,7 +203,7 @@ absl::Status RouterProcess::State::Start() {
   QUIRE_ASSIGN_OR_RETURN(discovery,
                          WorkerDiscovery::Make(config, executor, discovery_runtime, metrics));
   http_services = std::make_unique<HttpServices>(HttpServices{
-      executor, *pipeline, background, rng, counters, log, LimitsOf(config), QUIRE_VERSION});
+      executor, *pipeline, background, rng, counters, log, HttpLimitsOf(config), QUIRE_VERSION});
   http_services->memory = memory.process;
   http_services->bodies =
       std::make_shared<MemoryAccount>(http_services->limits.max_total_body_bytes, memory.process);
@@ -296,7 +215,7 @@ absl::Status RouterProcess::State::Start() {
   AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());
   if (config.metrics) http_services->metrics_text = MetricsText();
   grpc_services = std::make_unique<GrpcServices>(
-      GrpcServices{executor, *pipeline, background, rng, counters, log, GrpcLimitsOf(config)});
+      GrpcServices{executor, *pipeline, background, rng, counters, log, GrpcEdgeLimitsOf(config)});
   grpc_services->keys = http_services->keys;
   grpc_services->request_limits = http_services->request_limits;
   grpc_services->memory = memory.process;
@@ -311,8 +230,10 @@ absl::Status RouterProcess::State::Start() {
         grpc->Adopt(fd, std::move(first_bytes), std::move(on_closed));
       });
   if (config.admin_port >= 0) QUIRE_RETURN_IF_ERROR(StartAdmin());
+  if (config.metrics_port >= 0) QUIRE_RETURN_IF_ERROR(StartMetrics());
   http_services->operators = admin_keys.get();
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
+  http_services->metrics_are_open = IsLoopback(config.host);
   front->Listen(std::move(ports));
   executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
   log.Info("listening", {{"http", HostAndPort(config.host, front->ports()[0])},
@@ -360,26 +281,32 @@ absl::Status RouterProcess::State::StartAdmin() {
                                                                 if (!draining) OnSignal(SIGTERM);
                                                               },
                                                               [this] { return draining; }});
-  HttpLimits limits = LimitsOf(config);
+  HttpLimits limits = HttpLimitsOf(config);
   limits.max_body_bytes = kMaxAdminBody;
   admin_services = std::make_unique<HttpServices>(
       HttpServices{executor, *pipeline, background, rng, counters, log, limits, QUIRE_VERSION});
   admin_services->routes = &AdminRoutes();
   admin_services->admin = admin_actions.get();
   admin_services->keys = admin_keys.get();
-  FrontOptions options;
-  options.ports = {AdminPortOf(config)};
-  options.max_connections = kMaxAdminConnections;
-  options.first_bytes_timeout = MicrosOf(config.header_timeout);
-  admin_front = std::make_unique<Front>(executor.context(), *admin_services, options,
-                                        [](int fd, const auto&, const auto& on_closed) {
-                                          close(fd);  // it speaks HTTP/1.1 only
-                                          on_closed();
-                                        });
+  admin_front = std::make_unique<Front>(executor.context(), *admin_services, AdminFrontOf(config),
+                                        CloseHttp2);
   QUIRE_RETURN_IF_ERROR(admin_front->Listen());
   log.Info("listening for operators",
            {{"admin", HostAndPort("127.0.0.1", admin_front->ports()[0])}});
   return absl::OkStatus();
+}
+
+absl::Status RouterProcess::State::StartMetrics() {
+  HttpLimits limits = HttpLimitsOf(config);
+  limits.max_body_bytes = kMaxAdminBody;
+  metrics_services = std::make_unique<HttpServices>(
+      HttpServices{executor, *pipeline, background, rng, counters, log, limits, QUIRE_VERSION});
+  metrics_services->routes = &MetricsRoutes();
+  metrics_services->metrics_text = http_services->metrics_text;
+  metrics_services->metrics_are_open = true;
+  metrics_front = std::make_unique<Front>(executor.context(), *metrics_services,
+                                          MetricsFrontOf(config), CloseHttp2);
+  return metrics_front->Listen();
 }
 
 void RouterProcess::State::After(Micros delay, void (State::*step)()) {
@@ -404,6 +331,7 @@ void RouterProcess::State::SayReady() {
   line["listen"] = http;
   line["grpc"] = HostAndPort(config.host, front->ports()[1]);
   if (admin_front) line["admin"] = HostAndPort("127.0.0.1", admin_front->ports()[0]);
+  if (metrics_front) line["metrics"] = HostAndPort(config.host, metrics_front->ports()[0]);
   const std::string text = json::Serialize(line) + "\n";
   if (config.ready_fd >= 0) {
     if (write(config.ready_fd, text.data(), text.size()) < 0) {
@@ -433,6 +361,7 @@ void RouterProcess::State::OnSignal(int signal) {
   log.Info("draining",
            {{"signal", signal}, {"delay_ms", delay_ms}, {"requests", pipeline->LiveRequests()}});
   http_services->leaving = true;
+  if (metrics_services) metrics_services->leaving = true;
   grpc->StartDraining();
   After(delay_ms * kMicrosPerMilli, &State::Drain);
 }

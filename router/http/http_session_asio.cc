@@ -7,11 +7,11 @@
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "common/trace/context.h"
 #include "router/http/errors.h"
-#include "router/http/routes.h"
 
 namespace quire {
 namespace {
@@ -47,6 +47,21 @@ std::string NewRequestId(Rng& rng) {
 
 bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
   return boost::beast::iequals({a.data(), a.size()}, {b.data(), b.size()});
+}
+
+// Without any credential.
+bool IsOpen(const HttpServices& services, Access access) {
+  switch (access) {
+    case Access::kOpen:
+      return true;
+    case Access::kKey:
+      return services.keys == nullptr;
+    case Access::kOperator:
+      return services.fleet_is_open;
+    case Access::kMetrics:
+      return services.metrics_are_open;
+  }
+  return false;
 }
 
 }  // namespace
@@ -137,37 +152,49 @@ bool HttpSession::CountBody(size_t bytes) {
   return false;
 }
 
-// Feeds the parser until a request is whole. Runs in kIdle, kHead and kBody.
-void HttpSession::Parse() {
-  if (state_ == State::kAnswering || state_ == State::kLinger || state_ == State::kClosed) return;
-  if (in_.empty()) return;
-  if (state_ == State::kIdle) {
-    // Empty lines before a request are allowed to be skipped, and some clients send them.
-    const size_t start = in_.find_first_not_of("\r\n");
-    in_.erase(0, std::min(start, in_.size()));
-    if (in_.empty()) return;
-    state_ = State::kHead;
-    SetDeadline(services_.limits.header_timeout);
-    parser_.emplace();
-    parser_->eager(true);
-    // HeadTooLong is exact; the parser looks only when a head is not whole.
-    parser_->header_limit(static_cast<uint32_t>(services_.limits.max_header_bytes) + 4);
-    parser_->body_limit(services_.limits.max_body_bytes);
-    request_wire_bytes_ = head_searched_ = 0;
-    cors_origin_.clear();
-    continue_sent_ = false;
-  }
-  if (state_ == State::kHead && HeadTooLong()) return RefuseHead();
+void HttpSession::BeginHead() {
+  state_ = State::kHead;
+  SetDeadline(services_.limits.header_timeout);
+  parser_.emplace();
+  // The head by itself: what a client may do is decided before the parser sees trailers, which it
+  // takes for more headers.
+  parser_->eager(false);
+  // HeadTooLong is exact; the parser looks only when a head is not whole.
+  parser_->header_limit(static_cast<uint32_t>(services_.limits.max_header_bytes) + 4);
+  parser_->body_limit(services_.limits.max_body_bytes);
+  request_ = {};
+  request_wire_bytes_ = head_searched_ = 0;
+  cors_origin_.clear();
+  continue_sent_ = false;
+}
+
+bool HttpSession::FeedParser() {
   error_code error;
   const size_t used = parser_->put(asio::buffer(in_), error);
   in_.erase(0, used);
   head_searched_ -= std::min(head_searched_, used);
   request_wire_bytes_ += used;
-  if (error && error != beast_http::error::need_more) {
-    OnParseError(error);
-    return;
+  if (!error || error == beast_http::error::need_more) return true;
+  OnParseError(error);
+  return false;
+}
+
+// Feeds the parser until a request is whole. Runs in kIdle, kHead and kBody.
+void HttpSession::Parse() {
+  if (state_ == State::kAnswering || state_ == State::kLinger || state_ == State::kClosed) return;
+  if (state_ == State::kIdle) {
+    // Empty lines before a request are allowed to be skipped, and some clients send them.
+    const size_t start = in_.find_first_not_of("\r\n");
+    in_.erase(0, std::min(start, in_.size()));
+    if (in_.empty()) return;
+    BeginHead();
   }
-  if (state_ == State::kHead && parser_->is_header_done() && !CheckHead()) return;
+  if (state_ == State::kHead) {
+    if (HeadTooLong()) return RefuseHead();
+    if (!FeedParser() || !parser_->is_header_done() || !CheckHead()) return;
+    parser_->eager(true);
+  }
+  if (!in_.empty() && !parser_->is_done() && !FeedParser()) return;
   // What came whole at once, and is parsed so, waits nowhere: it is served at any time.
   const size_t bytes = parser_->get().body().size();
   const bool waits = !parser_->is_done() || bytes > services_.limits.background_parse_bytes;
@@ -177,7 +204,7 @@ void HttpSession::Parse() {
   } else if (request_wire_bytes_ > 2 * services_.limits.max_body_bytes + kWireSlackBytes) {
     Refuse(413, "the body's chunk headers outweigh the body", "payload_too_large");
   } else if (in_.size() >= services_.limits.max_header_bytes) {
-    RefuseHead();  // or a chunk's header
+    RefuseHead();  // of a chunk
   }
 }
 
@@ -210,26 +237,30 @@ void HttpSession::ReadOrigin() {
   }
 }
 
+void HttpSession::RefuseForOperators(Access access) {
+  std::string_view why =
+      "the fleet is for operators: start the router with --admin-port and --admin-token-file, and "
+      "bring that token";
+  if (access == Access::kMetrics) {
+    why =
+        "metrics name tenants, and are not for whoever reaches this port: start the router with "
+        "--metrics-port and ask there, or with --admin-port and --admin-token-file, and bring that "
+        "token";
+  }
+  Refuse(403, why, "operators_only");
+}
+
 // Before the body is read: whoever may not come in costs no more than a header.
 bool HttpSession::Authorize() {
-  tenant_.reset();
   const auto& head = parser_->get();
-  std::string path;
-  const Access access =
-      PathOfTarget(StdView(head.target()), path) ? AccessOf(*services_.routes, path) : Access::kKey;
-  KeyRing* keys = services_.keys;
-  if (access == Access::kOperator) {
-    if (services_.fleet_is_open) return true;
-    keys = services_.operators;
-    if (keys == nullptr) {
-      Refuse(403,
-             "the fleet is for operators: start the router with --admin-port and "
-             "--admin-token-file, and bring that token",
-             "operators_only");
-      return false;
-    }
+  const Access access = target_usable_ ? AccessOf(*services_.routes, request_.path) : Access::kKey;
+  if (IsOpen(services_, access)) return true;
+  const bool of_operators = access == Access::kOperator || access == Access::kMetrics;
+  KeyRing* const keys = of_operators ? services_.operators : services_.keys;
+  if (keys == nullptr && of_operators) {
+    RefuseForOperators(access);
+    return false;
   }
-  if (keys == nullptr || access == Access::kOpen) return true;
   // A browser asks before it sends a key.
   if (head.method() == beast_http::verb::options && !cors_origin_.empty()) return true;
   const size_t authorizations = head.count(beast_http::field::authorization);
@@ -238,7 +269,7 @@ bool HttpSession::Authorize() {
       keys->Authenticate({StdView(head[beast_http::field::authorization]),
                           StdView(head["x-quire-tenant"]), authorizations > 1 || tenants > 1});
   if (tenant.ok()) {
-    if (access != Access::kOperator) tenant_ = std::move(tenant.value());
+    if (!of_operators) request_.tenant = std::move(tenant.value());
     return true;
   }
   HttpResponse response = ErrorResponse(tenant.error());
@@ -248,11 +279,12 @@ bool HttpSession::Authorize() {
 }
 
 bool HttpSession::CheckHead() {
+  ReadHead();
   ReadOrigin();
   if (!CheckFraming() || !Authorize()) return false;
   const auto& head = parser_->get();
   const std::string_view expect = StdView(head[beast_http::field::expect]);
-  if (!expect.empty() && !http10_ && !parser_->is_done() && !continue_sent_) {
+  if (!expect.empty() && !http10_ && !parser_->is_done() && in_.empty() && !continue_sent_) {
     continue_sent_ = true;
     out_ += "HTTP/1.1 100 Continue\r\n\r\n";
     StartWrite();
@@ -328,31 +360,33 @@ void HttpSession::Refuse(HttpResponse response) {
   Reply(std::move(response));
 }
 
-HttpRequest HttpSession::TakeRequest(bool& usable) {
-  auto message = parser_->release();
-  parser_.reset();
-  HttpRequest request;
-  // What is parsed at once waits for nothing.
-  if (message.body().size() <= services_.limits.background_parse_bytes) hold_.reset();
-  request.hold = std::move(hold_);
-  request.method = std::string(StdView(message.method_string()));
-  usable = PathOfTarget(StdView(message.target()), request.path);
-  const std::string_view id = StdView(message["x-request-id"]);
+void HttpSession::ReadHead() {
+  const auto& head = parser_->get();
+  HttpRequest& request = request_;
+  request.method = std::string(StdView(head.method_string()));
+  target_usable_ = PathOfTarget(StdView(head.target()), request.path);
+  const std::string_view id = StdView(head["x-request-id"]);
   request.request_id = UsableRequestId(id) ? std::string(id) : NewRequestId(services_.rng);
-  request.traceparent = std::string(StdView(message["traceparent"]).substr(0, 256));
+  request.traceparent = std::string(StdView(head["traceparent"]).substr(0, 256));
   std::string state;
-  const auto [begin, end] = message.equal_range("tracestate");  // several are one list
+  const auto [begin, end] = head.equal_range("tracestate");  // several are one list
   for (auto field = begin; field != end; ++field) {
     state.append(state.empty() ? "" : ",").append(StdView(field->value()));
   }
   request.tracestate = trace::KeepTracestate(state);
-  request.json_length =
-      std::string(StdView(message["inference-header-content-length"]).substr(0, 64));
-  request.timeout = std::string(StdView(message["x-quire-timeout"]).substr(0, 64));
-  request.session = std::string(StdView(message["x-session-id"]).substr(0, 256));
-  request.timeout_ms = std::string(StdView(message["x-request-timeout-ms"]).substr(0, 64));
-  request.body = std::move(message.body());
-  request.tenant = std::move(tenant_);
+  request.json_length = std::string(StdView(head["inference-header-content-length"]).substr(0, 64));
+  request.timeout = std::string(StdView(head["x-quire-timeout"]).substr(0, 64));
+  request.session = std::string(StdView(head["x-session-id"]).substr(0, 256));
+  request.timeout_ms = std::string(StdView(head["x-request-timeout-ms"]).substr(0, 64));
+}
+
+HttpRequest HttpSession::TakeRequest() {
+  HttpRequest request = std::exchange(request_, {});
+  request.body = std::move(parser_->get().body());
+  parser_.reset();
+  // What is parsed at once waits for nothing.
+  if (request.body.size() <= services_.limits.background_parse_bytes) hold_.reset();
+  request.hold = std::move(hold_);
   return request;
 }
 
@@ -362,14 +396,13 @@ void HttpSession::BeginAnswer() {
   SetDeadline(0);
   answer_begun_ = answer_done_ = chunked_ = false;
   body_queued_ = body_in_flight_ = 0;
-  bool usable = true;
-  HttpRequest request = TakeRequest(usable);
+  HttpRequest request = TakeRequest();
   request_id_ = request.request_id;
   trace_response_.clear();
   head_only_ = request.method == "HEAD";
   preflight_ = request.method == "OPTIONS";
   if (services_.keys != nullptr) services_.keys->CountRequest(request.tenant);
-  if (!usable) {
+  if (!target_usable_) {
     Reply(ErrorResponse(400, "the request's target is not a path", "bad_request"));
     return;
   }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "router/http/exchange.h"
+#include "router/http/routes.h"
 #include "router/http/services.h"
 
 namespace quire {
@@ -63,17 +64,21 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   void OnInputEnd(bool in_order);
   size_t ReadLimit() const;
   void Parse();
+  void BeginHead();
+  bool FeedParser();  // false: refused
   bool HeadTooLong();
   void RefuseHead();
   bool CheckHead();     // false: refused
   bool CheckFraming();  // false: refused
   bool Authorize();     // false: refused
+  void RefuseForOperators(Access access);
   void ReadOrigin();
   void AppendCors();
   void OnParseError(const boost::beast::error_code& error);
   void Refuse(int status, std::string_view message, std::string_view code);
   void Refuse(HttpResponse response);
-  HttpRequest TakeRequest(bool& usable);
+  void ReadHead();
+  HttpRequest TakeRequest();
   void BeginAnswer();
   bool CountBody(size_t bytes);  // false: refused
 
@@ -105,8 +110,9 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   uint64_t request_wire_bytes_ = 0;
   size_t head_searched_ = 0;  // of in_, for the end of the head
   bool continue_sent_ = false;
+  HttpRequest request_;  // what the head says of the one that is being read
+  bool target_usable_ = true;
   std::string cors_origin_;  // that may read the answer; empty: none was asked for, or may
-  std::shared_ptr<const TenantProfile> tenant_;  // of the request that is being read
 
   std::unique_ptr<Call> call_;
   bool dispatching_ = false;

@@ -170,14 +170,22 @@ constexpr Route kRoutes[] = {
     {Access::kOpen, "GET", "/readyz", Readyz},
     {Access::kOpen, "GET", "/health", Health},
     {Access::kKey, "GET", "/version", Version},
-    {Access::kOpen, "GET", "/metrics", Metrics},
+    {Access::kMetrics, "GET", "/metrics", Metrics},
     {Access::kOpen, "GET", "/", Page},
     {Access::kOpen, "GET", "/page.css", Page},
     {Access::kOpen, "GET", "/page.js", Page},
     {Access::kOperator, "GET", "/fleet", FleetLive},
 };
 
+constexpr Route kMetricsRoutes[] = {
+    {Access::kMetrics, "GET", "/metrics", Metrics},
+    {Access::kOpen, "GET", "/livez", Livez},
+    {Access::kOpen, "GET", "/readyz", Readyz},
+    {Access::kOpen, "GET", "/health", Health},
+};
+
 constexpr RouteTable kTable{kRoutes};
+constexpr RouteTable kMetricsTable{kMetricsRoutes};
 
 constexpr std::string_view kAlias = "/openai/v1/";  // where runtimes of KServe have OpenAI's API
 
@@ -198,6 +206,7 @@ int HexDigit(char c) {
 }  // namespace
 
 const RouteTable& PublicRoutes() { return kTable; }
+const RouteTable& MetricsRoutes() { return kMetricsTable; }
 
 Access AccessOf(const RouteTable& table, std::string_view path) {
   for (const Route& route : table.routes) {

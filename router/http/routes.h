@@ -18,6 +18,7 @@ enum class Access : uint8_t {
   kOpen,      // anyone: probes, and what is scraped
   kKey,       // holders of a key, where keys are configured
   kOperator,  // holders of the admin token; anyone where HttpServices::fleet_is_open says so
+  kMetrics,   // the same by HttpServices::metrics_are_open: metrics name tenants
 };
 
 struct Route {
@@ -32,6 +33,8 @@ struct RouteTable {
   std::span<const Route> routes;
 };
 const RouteTable& PublicRoutes();
+// Of the port that --metrics-port gives: metrics and probes.
+const RouteTable& MetricsRoutes();
 
 // Of whatever is served at the path, by any method; what is not served needs a key too.
 Access AccessOf(const RouteTable& table, std::string_view path);

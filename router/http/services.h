@@ -59,8 +59,9 @@ struct HttpServices {
   const RouteTable* routes = &PublicRoutes();  // what is served
   AdminActions* admin = nullptr;               // with AdminRoutes only
   KeyRing* keys = nullptr;                     // who may come in; nullptr: everyone
-  KeyRing* operators = nullptr;                // who may see the fleet; nullptr: nobody
+  KeyRing* operators = nullptr;                // who may see fleet and metrics; nullptr: nobody
   bool fleet_is_open = false;                  // or everyone: on loopback, without keys
+  bool metrics_are_open = false;               // or everyone: on loopback, or a port of their own
   // What all clients make the router hold; sessions make accounts of their own below it.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
   // Of it, bodies that are not parsed yet.

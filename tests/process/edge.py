@@ -124,10 +124,10 @@ def test_exactly_the_documented_ports_listen():
         said = one.ready()
         expect(set(listening_ports(one.child.pid)) == {port_of(said["listen"]), port_of(said["http"])},
                f"{listening_ports(one.child.pid)} {said}")
-        with router(said["listen"], "--admin-port=0", f"--admin-token-file={token}") as process:
+        with router(said["listen"], "--admin-port=0", f"--admin-token-file={token}", "--metrics-port=0") as process:
             told = process.ready()
             ports = listening_ports(process.child.pid)
-            expect(set(ports) == {port_of(told[k]) for k in ("listen", "grpc", "admin")}, f"{ports} {told}")
+            expect(set(ports) == {port_of(told[k]) for k in ("listen", "grpc", "admin", "metrics")}, f"{ports} {told}")
             expect(set(ports.values()) == {"0100007F"}, f"not loopback alone: {ports}")
         with router(said["listen"]) as process:
             told = process.ready()

@@ -77,6 +77,8 @@ TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
       {{"--worker=h:1", "--worker-tls-ca-file=c"}, "--worker-tls-cert-file"},
       {{"--worker=h:1", "--worker-tls-name="}, "--worker-tls-name"},
       {{"--worker=h:1", "--check-ports"}, "--check-ports"},
+      {{"--worker=h:1", "--metrics-port=8001"}, "--metrics-port: is the same as another port"},
+      {{"--worker=h:1", "--metrics-port=9", "--no-metrics"}, "--metrics-port: --no-metrics"},
       {{"--worker=h:1", "--max-tls-handshakes=0"}, "--max-tls-handshakes"},
       {{"--worker=h:1", "--host=example.org"}, "--host"},
       {{"--worker=h:1", "--routing-policy=magic"}, "--routing-policy"},

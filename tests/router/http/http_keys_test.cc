@@ -20,7 +20,7 @@ struct Census {
   bool operators = false;   // for holders of the admin token alone: no client's key opens it
 };
 
-// What each route shall be. A route that is not listed here fails the test.
+// What each route shall be, off loopback. A route that is not listed here fails the test.
 const std::vector<Census>& Expected() {
   static const auto& expected = *new std::vector<Census>{
       {"POST", "/v1/chat/completions", false,
@@ -40,7 +40,7 @@ const std::vector<Census>& Expected() {
       {"GET", "/readyz", true},
       {"GET", "/health", true},
       {"GET", "/version", false},
-      {"GET", "/metrics", true},
+      {"GET", "/metrics", false, "", "", 403, true},
       {"GET", "/", true},
       {"GET", "/page.css", true},
       {"GET", "/page.js", true},
@@ -66,6 +66,7 @@ TEST(HttpKeys, EveryRouteIsInTheCensus) {
 
 TEST(HttpKeys, CensusOfRoutesAndCredentials) {
   EdgeHarness edge({}, TestKeys());
+  edge.OnLoop([&] { edge.services.metrics_are_open = false; });
   for (const Census& census : Expected()) {
     SCOPED_TRACE(std::string(census.path));
     if (census.operators) {  // nobody is one here
@@ -101,6 +102,70 @@ TEST(HttpKeys, CensusOfRoutesAndCredentials) {
   EXPECT_EQ(edge.Ask(EdgeHarness::Get("/health/../v1/models")).status, 401);
   EXPECT_EQ(edge.Ask(EdgeHarness::Get("/v1%2Fmodels")).status, 401);
   EXPECT_EQ(edge.Ask("GET http://x/v1/models HTTP/1.1\r\nHost: x\r\n\r\n").status, 401);
+}
+
+TEST(HttpKeys, MetricsAskForTheAdminTokenWhereTheyAreNotOpen) {
+  EdgeHarness edge({}, TestKeys());
+  const auto ask = [&](const std::string& headers) {
+    return edge.Ask(EdgeHarness::Get("/metrics", headers));
+  };
+  EXPECT_EQ(ask("").status, 200) << "open, as on loopback";
+  KeyRing operators(*KeyTable::OfPlainKeys({"the-operators-token"}, "admin"), edge.metrics,
+                    edge.log, "admin");
+  edge.OnLoop([&] { edge.services.metrics_are_open = false; });
+  EXPECT_NE(ask(Bearer(kAcmeKey)).body.find("--metrics-port"), std::string::npos);
+  edge.OnLoop([&] { edge.services.operators = &operators; });
+  EXPECT_EQ(ask("").status, 401);
+  EXPECT_EQ(ask(Bearer(kAcmeKey)).status, 401);
+  EXPECT_EQ(ask(Bearer("the-operators-token")).status, 200);
+  // A port of their own serves them, probes, and nothing else.
+  edge.OnLoop([&] {
+    edge.services.routes = &MetricsRoutes();
+    edge.services.metrics_are_open = true;
+  });
+  for (const char* path : {"/metrics", "/livez", "/readyz", "/health"}) {
+    EXPECT_EQ(edge.Ask(EdgeHarness::Get(path)).status, 200) << path;
+  }
+  for (const Census& census : Expected()) {
+    if (census.open || census.path == "/metrics") continue;
+    EXPECT_EQ(edge.Ask(Request(census, "")).status, 401) << census.path;
+    EXPECT_EQ(edge.Ask(Request(census, Bearer(kAcmeKey))).status, 404) << census.path;
+  }
+}
+
+// What follows a body is no header, however the request is cut.
+TEST(HttpKeys, TrailersSayNothing) {
+  EdgeHarness edge({}, TestKeys());
+  const std::string body = R"({"model":"demo","prompt":"x","max_tokens":1})";
+  const auto request = [&](const std::string& headers, const std::string& trailers) {
+    char size[16];
+    std::snprintf(size, sizeof(size), "%zx", body.size());
+    return "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" +
+           headers + "Transfer-Encoding: chunked\r\n\r\n" + size + "\r\n" + body + "\r\n0\r\n" +
+           trailers + "\r\n";
+  };
+  const auto ask = [&](const std::string& bytes, size_t cut) {
+    int pair[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    RawClient client(pair[0]);
+    edge.OnLoop([&] { edge.http->Adopt(pair[1], bytes.substr(0, cut), nullptr); });
+    client.Send(std::string_view(bytes).substr(cut));
+    return client.ReadResponse();
+  };
+  const std::string stranger = request("", Bearer(kAcmeKey));
+  const std::string gateway = request(Bearer(kGatewayKey) + "X-Request-Id: of-the-head\r\n",
+                                      "X-Quire-Tenant: beta\r\nX-Request-Id: of-the-trailer\r\n");
+  for (size_t cut = 0; cut <= stranger.size(); ++cut) {
+    ASSERT_EQ(ask(stranger, cut).status, 401) << cut;
+  }
+  for (size_t cut = 0; cut <= gateway.size(); ++cut) {
+    const RawResponse answer = ask(gateway, cut);
+    ASSERT_EQ(answer.status, 200) << cut;
+    ASSERT_EQ(answer.headers.at("x-request-id"), "of-the-head") << cut;
+  }
+  edge.OnLoop([&] {
+    for (const GenerateRequest& seen : edge.pipeline.seen) EXPECT_EQ(seen.tenant->name, "gateway");
+  });
 }
 
 TEST(HttpKeys, WithoutKeysNothingIsAsked) {

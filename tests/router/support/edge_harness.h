@@ -101,6 +101,7 @@ class EdgeHarness {
   HttpServices MakeServices(const HttpLimits& limits) {
     HttpServices made{executor, pipeline, background, rng, counters, log, limits, "0.0.0-test"};
     if (keys.required()) made.keys = &keys;
+    made.metrics_are_open = true;
     made.metrics_text = [](const auto& done) { done("# HELP x y\nx 1\n"); };
     return made;
   }
