@@ -35,7 +35,7 @@ BENCHES = {
     "fleet": Bench("fleet", ("router/routing", "router/fleet", "router/dispatch")),
     "policies": Bench("policies", ("router/routing", "router/fleet", "router/dispatch")),
     "faults": Bench("faults", ("router/dispatch", "router/link", "router/fleet", *WIRE),
-                    "tests/fault/run.py --long --record"),
-    "plane": Bench("plane", ("deploy/helm", "router/discovery"), "tests/plane/run.py --record"),
-    "soak": Bench("soak", ("router", "worker"), "tests/process/soak.py 600 --record"),
+                    "./dev pytest tests/fault/faults_test.py --long --record"),
+    "plane": Bench("plane", ("deploy/helm", "router/discovery"), "./dev pytest tests/plane/control_plane_test.py --record"),
+    "soak": Bench("soak", ("router", "worker"), "./dev pytest tests/process/soak_test.py --long --record"),
 }

@@ -1,6 +1,6 @@
 # CUDA kernels. No compiler of CUDA is needed here: kernel files (.cu) are compiled by g++ as code that the
 # emulated grid runs, every load and store calling a hook (-fsanitize=thread; the hooks are ours, in
-# kernels/cuda/emulate, and libtsan is not linked). tests/kernels/cuda/gate.py compiles them for GPUs.
+# kernels/cuda/emulate, and libtsan is not linked). tests/kernels/cuda/gate_test.py compiles them for GPUs.
 #
 # quire_emulated_kernels(name [PLAIN] files...): kernel files as a library for tests; PLAIN ones without
 # hooks, for emulated devices that check nothing.

@@ -151,12 +151,18 @@ function(quire_program name source)
     target_link_libraries(${name} PRIVATE ${dep_name})
   endforeach()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  add_dependencies(quire_programs ${name})
 endfunction()
 
-# quire_test(path [COMPUTES] DEPS folder... [SOURCES further files]): tests/<path>/*_test.cc as one GoogleTest binary, run
-# per test. Its own files are not optimised, which halves the time that they take to compile, unless it COMPUTES much itself.
+# All programs, and what stands in for others in tests of programs: what the suites in Python start.
+add_custom_target(quire_programs)
+
+# quire_test(path [COMPUTES] DEPS folder... [SOURCES further files] [options of cmake/ctest.cmake]): tests/<path>/*_test.cc
+# as one GoogleTest binary. Its own files are not optimised, which halves the time that they take to compile, unless it
+# COMPUTES much itself.
 function(quire_test path)
-  cmake_parse_arguments(ARG "COMPUTES" "" "DEPS;LIBS;SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES;${QUIRE_TEST_OPTIONS}" "${QUIRE_TEST_VALUES}" "DEPS;LIBS;SOURCES;${QUIRE_TEST_LISTS}"
+                        ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${path}/*.cc)
   list(APPEND sources ${ARG_SOURCES})
   if(NOT sources)
@@ -183,7 +189,7 @@ function(quire_test path)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              QUIRE_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  set_property(GLOBAL APPEND PROPERTY QUIRE_TESTS ${name})
+  quire_ctest(${name})
 endfunction()
 
 # What replays a corpus, compiled once for all targets.
@@ -191,10 +197,10 @@ add_library(quire_fuzz_replay OBJECT EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/
 target_compile_definitions(quire_fuzz_replay PRIVATE QUIRE_CORPORA_DIR="${CMAKE_SOURCE_DIR}/tests/fuzz/corpus")
 quire_is_test(quire_fuzz_replay)
 
-# quire_fuzz(path DEPS folder...): tests/fuzz/<path>_fuzz.cc. Under QUIRE_FUZZ it is a libFuzzer target;
-# otherwise the same file replays its corpus as an ordinary test.
+# quire_fuzz(path DEPS folder... [options of cmake/ctest.cmake]): tests/fuzz/<path>_fuzz.cc. Under QUIRE_FUZZ it is a
+# libFuzzer target; otherwise the same file replays its corpus as an ordinary test.
 function(quire_fuzz path)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "${QUIRE_TEST_OPTIONS}" "${QUIRE_TEST_VALUES}" "DEPS;LIBS;${QUIRE_TEST_LISTS}" ${ARGN})
   set(source ${CMAKE_SOURCE_DIR}/tests/fuzz/${path}_fuzz.cc)
   if(NOT EXISTS ${source})
     return()
@@ -214,5 +220,7 @@ function(quire_fuzz path)
   endforeach()
   target_link_libraries(${name} PRIVATE ${ARG_LIBS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  set_property(GLOBAL APPEND PROPERTY QUIRE_TESTS ${name})
+  if(NOT QUIRE_FUZZ)
+    quire_ctest(${name})
+  endif()
 endfunction()

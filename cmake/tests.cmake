@@ -1,4 +1,5 @@
-# One GoogleTest binary per mirrored folder; ./dev test runs them (tests/run.py knows slices and tiers).
+# One GoogleTest binary per mirrored folder, and fuzz targets that replay their corpora. cmake/ctest.cmake says what RELEASE,
+# BOTH, MINUTES and the like mean.
 # What several test folders share: the tag model behind a real runner.
 file(GLOB QUIRE_TEST_SUPPORT CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cc)
 add_library(quire_test_support STATIC ${QUIRE_TEST_SUPPORT})
@@ -7,18 +8,25 @@ target_link_libraries(quire_test_support PUBLIC quire_worker_engine)
 
 quire_test(common DEPS common)
 quire_test(common/json DEPS common/json)
-quire_test(common/log DEPS common/log)
-quire_test(common/metrics DEPS common/metrics)
+quire_test(common/log THREADS * DEPS common/log)
+quire_test(common/metrics THREADS * DEPS common/metrics)
 quire_test(common/config DEPS common/config)
-quire_test(common/runtime DEPS common/runtime)
+quire_test(common/runtime THREADS * DEPS common/runtime)
 quire_test(common/http2 DEPS common/http2)
-quire_test(common/text DEPS common/text)
+quire_test(common/text BOTH MINUTES 0.4 ASAN_MINUTES 0.5
+  LEFT ChatTemplateTest.BombsEndInErrors *BeginningOfSequence* TokenizerTest.EqualsTheLibrarysOwnPipeline
+       GemmaGgufTest* *RealTokenizer* DetokenizerTest.EverySplitOf*  # Rust: not instrumented
+  DEPS common/text)
 quire_test(common/trace DEPS common/trace)
-quire_test(kernels COMPUTES DEPS kernels/cpu kernels/sampling)
-quire_test(kernels/collectives COMPUTES DEPS kernels/collectives)
-quire_test(kernels/libraries DEPS kernels/libraries)
+quire_test(kernels COMPUTES BOTH MINUTES 1.0 ASAN_MINUTES 1.0 THREADS ThreadPool* *Program* *Backend*
+  LEFT Sampler.DrawsFollow* Scan.TheDrawIsThatOfAPlainLoop *AgreesWithFloat64AndInAnyPieces/1
+       *AgreesWithFloat64AndInAnyPieces/2 *AgreesWithFloat64AndInAnyPieces/3 Program.BFloat16Activations
+       Program.WindowsHeadNormsAndSoftCaps
+  DEPS kernels/cpu kernels/sampling)
+quire_test(kernels/collectives COMPUTES THREADS * DEPS kernels/collectives)
+quire_test(kernels/libraries RELEASE DEPS kernels/libraries)
 if(QUIRE_EMULATED_CUDA)
-  quire_test(kernels/cuda COMPUTES DEPS kernels/cuda/cublaslt kernels/cuda/emulate kernels/sampling
+  quire_test(kernels/cuda COMPUTES RELEASE NOT_QUICK MINUTES 1.0 DEPS kernels/cuda/cublaslt kernels/cuda/emulate kernels/sampling
              LIBS quire_cuda_ops quire_cuda_planted)
   # Libraries that stand in for NCCL: one as it should be, an old one, and one without ncclCommAbort.
   set(QUIRE_FAKE_NCCL ${CMAKE_BINARY_DIR}/tests/fake_nccl)
@@ -30,7 +38,7 @@ if(QUIRE_EMULATED_CUDA)
       LIBRARY_OUTPUT_DIRECTORY ${QUIRE_FAKE_NCCL}/${kind})
     add_dependencies(test_kernels_cuda_nccl fake_nccl_${kind})
   endfunction()
-  quire_test(kernels/cuda/nccl COMPUTES DEPS kernels/cuda/nccl kernels/cuda/emulate kernels/collectives LIBS quire_cuda_ops)
+  quire_test(kernels/cuda/nccl COMPUTES RELEASE NOT_QUICK DEPS kernels/cuda/nccl kernels/cuda/emulate kernels/collectives LIBS quire_cuda_ops)
   target_sources(test_kernels_cuda_nccl PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/device_bed.cc)
   target_compile_definitions(test_kernels_cuda_nccl PRIVATE QUIRE_FAKE_NCCL_FOLDER="${QUIRE_FAKE_NCCL}")
   quire_fake_nccl(good)
@@ -47,13 +55,13 @@ if(QUIRE_EMULATED_CUDA)
       LIBRARY_OUTPUT_DIRECTORY ${QUIRE_FAKE_CUBLASLT}/${kind})
     add_dependencies(test_kernels_cuda_cublaslt fake_cublaslt_${kind})
   endfunction()
-  quire_test(kernels/cuda/cublaslt COMPUTES DEPS kernels/cuda/cublaslt kernels/cuda/emulate LIBS quire_cuda_ops)
+  quire_test(kernels/cuda/cublaslt COMPUTES RELEASE NOT_QUICK DEPS kernels/cuda/cublaslt kernels/cuda/emulate LIBS quire_cuda_ops)
   target_sources(test_kernels_cuda_cublaslt PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/device_bed.cc)
   target_compile_definitions(test_kernels_cuda_cublaslt PRIVATE QUIRE_FAKE_CUBLASLT_FOLDER="${QUIRE_FAKE_CUBLASLT}")
   quire_fake_cublaslt(good)
   quire_fake_cublaslt(old FAKE_CUBLASLT_VERSION=120901)
   quire_fake_cublaslt(lacking FAKE_CUBLASLT_WITHOUT_MATMUL)
-  quire_test(kernels/cuda/backend COMPUTES DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine
+  quire_test(kernels/cuda/backend COMPUTES RELEASE NOT_QUICK MINUTES 3.0 SHARDS 2 DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine
              common/json LIBS quire_cuda_ops_plain quire_cuda_timing quire_test_support)
   target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
@@ -64,7 +72,7 @@ if(QUIRE_EMULATED_CUDA)
                              QUIRE_FAKE_CUBLASLT_FOLDER="${QUIRE_FAKE_CUBLASLT}")
   add_dependencies(test_kernels_cuda_backend fake_nccl_good fake_cublaslt_good)
   # Whole steps with every check of the emulated grid.
-  quire_test(kernels/cuda/chain COMPUTES DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/model common/json
+  quire_test(kernels/cuda/chain COMPUTES RELEASE NOT_QUICK DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/model common/json
              LIBS quire_cuda_ops quire_test_support)
   target_sources(test_kernels_cuda_chain PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
@@ -79,10 +87,16 @@ quire_test(worker/load DEPS worker/load)
 quire_test(worker/model DEPS worker/model)
 quire_test(worker/sample DEPS worker/sample)
 quire_test(worker/runner DEPS worker/runner LIBS quire_test_support)
-quire_test(worker/ranks DEPS worker/ranks LIBS quire_test_support)
+quire_test(worker/ranks ASAN_MINUTES 0.4 DEPS worker/ranks LIBS quire_test_support)
 quire_test(worker/kv DEPS worker/kv)
-quire_test(worker/scheduler DEPS worker/scheduler LIBS quire_test_support)
-quire_test(worker/engine DEPS worker/engine LIBS quire_test_support)
+quire_test(worker/scheduler BOTH LEFT FairnessTest.NoTenantWithWorkFallsBelowItsShare
+  DEPS worker/scheduler LIBS quire_test_support)
+quire_test(worker/engine BOTH MINUTES 1.0 ASAN_MINUTES 1.5 THREADS EngineThread* *Driver*
+  LEFT *IdentityTest.RandomNeighboursChangeNothing* *IdentityTest.ResumeAtEveryIndex* *OneAnswerTest*
+       *ChoicesIdentity.NeighboursAndSiblings* EnginePrefixCacheTest.AMillionBlocks*
+       EnginePrefixCacheTest.SnapshotsUnderLoadEndExact EnginePrefixCacheTest.ASnapshotWaitsForItsReader
+       BeamSearchEngine.NothingAroundItChangesIt
+  DEPS worker/engine LIBS quire_test_support)
 # The same tests with the tag model on the emulated CUDA worker's step path: its pages, block tables, last samples,
 # graphs and two steps in flight. What is defined in these objects takes the place of a library's.
 if(QUIRE_EMULATED_CUDA)
@@ -104,12 +118,12 @@ if(QUIRE_EMULATED_CUDA)
       one_answer_test.cc prefix_cache_test.cc prompt_logprobs_test.cc record_test.cc step_time_test.cc submit_limits_test.cc
       submit_test.cc)
   list(TRANSFORM QUIRE_TAG_ENGINE PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/engine/)
-  quire_test(worker/engine_cuda DEPS worker/engine LIBS quire_test_support SOURCES ${QUIRE_TAG_ENGINE})
+  quire_test(worker/engine_cuda RELEASE NOT_QUICK MINUTES 1.0 DEPS worker/engine LIBS quire_test_support SOURCES ${QUIRE_TAG_ENGINE})
   quire_tag_on_cuda(test_worker_engine_cuda)
   target_compile_definitions(test_worker_engine_cuda PRIVATE QUIRE_ENGINE_SEEDS=1)
   set(QUIRE_TAG_RANKS main.cc rank_group_test.cc)
   list(TRANSFORM QUIRE_TAG_RANKS PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/ranks/)
-  quire_test(worker/ranks_cuda DEPS worker/ranks LIBS quire_test_support SOURCES ${QUIRE_TAG_RANKS})
+  quire_test(worker/ranks_cuda RELEASE NOT_QUICK MINUTES 0.5 DEPS worker/ranks LIBS quire_test_support SOURCES ${QUIRE_TAG_RANKS})
   quire_tag_on_cuda(test_worker_ranks_cuda)
   target_compile_definitions(test_worker_ranks_cuda PRIVATE QUIRE_RANK_PATIENCE=4)
 endif()
@@ -122,9 +136,9 @@ quire_is_test(quire_engine_sim)
 quire_join_sources(quire_engine_sim)
 quire_use_pch(quire_engine_sim quire_pch)
 target_link_libraries(quire_engine_sim PUBLIC quire_test_support quire_worker_rpc quire_router_link)
-quire_test(worker/sim COMPUTES DEPS worker/rpc LIBS quire_engine_sim)
+quire_test(worker/sim COMPUTES RELEASE MINUTES 1.0 DEPS worker/rpc LIBS quire_engine_sim)
 if(QUIRE_EMULATED_CUDA)
-  quire_test(worker/sim_cuda COMPUTES DEPS worker/rpc LIBS quire_engine_sim
+  quire_test(worker/sim_cuda COMPUTES RELEASE NOT_QUICK MINUTES 0.6 DEPS worker/rpc LIBS quire_engine_sim
              SOURCES ${CMAKE_SOURCE_DIR}/tests/worker/sim/engine_sim_test.cc)
   quire_tag_on_cuda(test_worker_sim_cuda)
   target_compile_definitions(test_worker_sim_cuda PRIVATE QUIRE_SIM_LIVES=40)
@@ -137,7 +151,7 @@ set(QUIRE_PLANTED
     worker/kv/prefix_index.cc worker/runner/row_table.cc
     worker/sample/row_sampler.cc worker/sample/stop_rules.cc worker/rpc/attach_hub.cc
     worker/rpc/attach_session.cc)
-quire_test(worker/planted COMPUTES DEPS worker/rpc LIBS quire_engine_sim)
+quire_test(worker/planted COMPUTES RELEASE NOT_QUICK MINUTES 0.5 DEPS worker/rpc LIBS quire_engine_sim)
 list(TRANSFORM QUIRE_PLANTED PREPEND ${CMAKE_SOURCE_DIR}/)
 set_source_files_properties(${QUIRE_PLANTED} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_sources(test_worker_planted PRIVATE ${QUIRE_PLANTED})
@@ -145,10 +159,10 @@ target_compile_definitions(test_worker_planted PRIVATE QUIRE_PLANTED_BUGS)
 if(TARGET quire-worker)
   add_dependencies(test_worker_planted quire-worker)  # is held to have none of it
 endif()
-quire_test(worker/steady COMPUTES DEPS worker/engine kernels/collectives LIBS quire_test_support)
+quire_test(worker/steady COMPUTES RELEASE DEPS worker/engine kernels/collectives LIBS quire_test_support)
 quire_test(worker/records DEPS worker/records)
-quire_test(worker/rpc DEPS worker/rpc LIBS quire_test_support)
-quire_test(worker/device DEPS worker/device)
+quire_test(worker/rpc ASAN_MINUTES 0.5 DEPS worker/rpc LIBS quire_test_support)
+quire_test(worker/device RELEASE DEPS worker/device)
 # Libraries that stand in for the driver and for the plugin, each with something else wrong.
 function(quire_fake folder name source)
   add_library(fake_${folder}_${name} SHARED ${CMAKE_SOURCE_DIR}/tests/worker/device/fakes/${source}.cc)
@@ -158,6 +172,7 @@ function(quire_fake folder name source)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fake_cuda/${folder})
   add_dependencies(fake_${folder}_${name} quire_build_id)
   add_dependencies(test_worker_device fake_${folder}_${name})
+  add_dependencies(quire_programs fake_${folder}_${name})
 endfunction()
 if(TARGET test_worker_device AND TARGET quire-worker)
   add_dependencies(test_worker_device quire-worker)  # its tests start the program
@@ -180,6 +195,7 @@ if(QUIRE_EMULATED_CUDA)
   target_link_libraries(quire-worker-emulated PRIVATE quire_worker quire_kernels_cuda_backend quire_cuda_ops_plain)
   set_target_properties(quire-worker-emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_dependencies(quire-worker-emulated fake_nccl_good fake_cublaslt_good)  # its tests name them
+  add_dependencies(quire_programs quire-worker-emulated)
 endif()
 # The worker whose steps hang, or take long, when a signal says so: the one file that opens the CPU's backend is
 # compiled once more and opens the tests' own, which hands on to it.
@@ -192,8 +208,9 @@ if(TARGET quire-worker)
                  $<TARGET_OBJECTS:quire_hanging_programs>)
   target_link_libraries(quire-worker-hanging PRIVATE quire_worker)
   set_target_properties(quire-worker-hanging PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(quire_programs quire-worker-hanging)
 endif()
-quire_test(worker/config DEPS worker common/json)
+quire_test(worker/config RELEASE DEPS worker common/json)
 if(TARGET test_worker_config)
   add_dependencies(test_worker_config quire-worker)  # its tests start the program
 endif()
@@ -201,7 +218,7 @@ quire_test(router/core DEPS router/core)
 quire_test(router/fleet DEPS router/fleet)
 quire_test(router/discovery DEPS router/discovery)
 quire_test(router/routing DEPS router/routing)
-quire_test(router/link DEPS router/link)
+quire_test(router/link ASAN_MINUTES 0.5 DEPS router/link)
 quire_test(router/dispatch DEPS router/dispatch bench/fleet)
 quire_test(router/stream DEPS router/stream)
 quire_test(router/admission DEPS router/admission)
@@ -211,29 +228,31 @@ quire_test(router/pipeline DEPS router/pipeline)
 quire_test(router/keys DEPS router/keys)
 quire_test(router/admin DEPS router/admin)
 quire_test(router/oip DEPS router/grpc/oip)
-quire_test(router/http DEPS router/http)
-quire_test(router/grpc DEPS router/grpc/oip)
-quire_test(router/front DEPS router/front router/grpc/oip)
+quire_test(router/http ASAN_MINUTES 0.5 DEPS router/http)
+quire_test(router/grpc ASAN_MINUTES 0.5 DEPS router/grpc/oip)
+quire_test(router/front BOTH NOT_QUICK MINUTES 1.0 ASAN_MINUTES 1.0
+  DEPS router/front router/grpc/oip)
 quire_test(router/config DEPS router)
-quire_test(cli DEPS cli)
+quire_test(cli RELEASE DEPS cli)
 if(TARGET test_cli AND TARGET fake_nvml_libnvidia-ml.so.1)
   add_dependencies(test_cli fake_nvml_libnvidia-ml.so.1)
 endif()
-quire_test(bench/mock DEPS bench/mock)
-quire_test(golden COMPUTES DEPS worker/engine kernels/collectives common/json)
+quire_test(bench/mock RELEASE DEPS bench/mock)
+quire_test(golden COMPUTES RELEASE MINUTES 2.0 SHARDS 2 DEPS worker/engine kernels/collectives common/json)
 # The lives of a fleet of routers and workers.
 file(GLOB QUIRE_FLEET_SIM CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/fleet_sim/*.cc)
 add_library(quire_fleet_sim STATIC ${QUIRE_FLEET_SIM})
 quire_is_test(quire_fleet_sim)
 quire_use_pch(quire_fleet_sim quire_pch)
 target_link_libraries(quire_fleet_sim PUBLIC quire_test_support quire_worker_rpc quire_router_pipeline)
-quire_test(sim COMPUTES DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
+quire_test(sim COMPUTES BOTH NOT_QUICK MINUTES 2.2 ASAN_MINUTES 1.0 SHARDS 2 ASAN_ENV QUIRE_SIM_SEEDS=12
+  DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
 set(QUIRE_ROUTER_PLANTED
     router/admission/admission.cc router/dispatch/dispatcher.cc router/dispatch/dispatcher_failover.cc router/dispatch/dispatcher_frames.cc
     router/dispatch/dispatcher_room.cc router/dispatch/live_dispatch.cc router/fleet/cache_index.cc
     router/fleet/fleet.cc router/fleet/worker_health.cc router/link/link.cc router/pipeline/model_directory.cc
     router/pipeline/request.cc)
-quire_test(router/planted COMPUTES DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
+quire_test(router/planted COMPUTES RELEASE NOT_QUICK MINUTES 1.0 DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
 list(TRANSFORM QUIRE_ROUTER_PLANTED PREPEND ${CMAKE_SOURCE_DIR}/)
 set_source_files_properties(${QUIRE_ROUTER_PLANTED} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_sources(test_router_planted PRIVATE ${QUIRE_ROUTER_PLANTED})
@@ -259,8 +278,3 @@ quire_fuzz(step_packet DEPS worker/runner)
 quire_fuzz(rank_messages DEPS worker/ranks)
 quire_fuzz(endpoint_slices DEPS router/discovery)
 quire_fuzz(key_file DEPS router/keys)
-
-# What ./dev test runs: a binary of a test that is gone from the tree is not run again.
-get_property(QUIRE_TEST_NAMES GLOBAL PROPERTY QUIRE_TESTS)
-list(JOIN QUIRE_TEST_NAMES "\n" QUIRE_TEST_LINES)
-file(WRITE ${CMAKE_BINARY_DIR}/tests.list "${QUIRE_TEST_LINES}\n")

@@ -1,35 +1,55 @@
 #!/usr/bin/env python3
-"""Fetches what the tests of the normal tier need into .cache/: real tokenizers, the real model, clients.
+"""Fetches what the tests of the normal tier need into .cache/: real tokenizers, the real model, clients, tools in Go,
+compilers and headers for GPUs. ./dev test runs it beside the builds.
 
-Each item is quick when it is already there. An item that cannot be had is told; the tests that need it then
-say SKIP and why.
+Each item is quick when it is already there. What cannot be fetched fails here; the tests that need it then say SKIP and
+why. What became of each item is left in .cache/prepared.json, where tests/run.py reads it.
 """
+import json
 import pathlib
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+TOLD = ROOT / ".cache" / "prepared.json"
+DECLARED_S = 420
+TOOLKIT = "kernels/cuda/toolchain/toolkit.py"
 ITEMS = [
-    ("real tokenizers", ["bash", "tests/golden/text/fetch_tokenizers.sh"]),
-    ("gemma3-270m", ["python3", "models/fetch/fetch_model.py", "gemma3-270m"]),
     ("clients", ["bash", "tests/conformance/setup.sh"]),
-    ("CUDA compiler", ["python3", "kernels/cuda/toolchain/toolkit.py"]),
     ("deploy tools", ["python3", "tests/deploy/tools.py"]),
     ("node agent", ["python3", "tests/plane/programs.py"]),
+    ("CUDA compiler", ["python3", TOOLKIT]),
+    ("NCCL", ["python3", TOOLKIT, "nccl"]),
+    ("headers of NVML", ["python3", TOOLKIT, "nvml"]),
+    ("headers of cuBLAS", ["python3", TOOLKIT, "cublas"]),
+    ("real tokenizers", ["bash", "tests/golden/text/fetch_tokenizers.sh"]),
+    ("gemma3-270m", ["python3", "models/fetch/fetch_model.py", "gemma3-270m"]),
 ]
 
-passed = failed = 0
-for name, command in ITEMS:
+
+def fetched(name, command):
+    begin = time.monotonic()
     if not (ROOT / command[1]).exists():
-        continue
+        return {"name": name, "here": False, "seconds": 0, "said": f"{command[1]} is gone"}
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           stdin=subprocess.DEVNULL)
-    if done.returncode == 0:
-        passed += 1
-        print(f"{name}: here")
-    else:
-        failed += 1
-        print(f"{name}: could not be had: {' '.join(command)}")
-        print(done.stdout.decode(errors="replace")[-2000:])
-print(f"{passed} passed, {failed} failed")
-sys.exit(1 if failed else 0)
+    said = done.stdout.decode(errors="replace")
+    return {"name": name, "here": done.returncode == 0, "seconds": round(time.monotonic() - begin, 1),
+            "said": f"{' '.join(command)}\n{said[-2000:]}" if done.returncode else ""}
+
+
+def main():
+    TOLD.parent.mkdir(exist_ok=True)
+    TOLD.unlink(missing_ok=True)
+    items = []
+    for item in ITEMS:
+        items.append(fetched(*item))
+        print(f"{items[-1]['name']}: {'here' if items[-1]['here'] else 'not here: ' + items[-1]['said']} "
+              f"({items[-1]['seconds']:.0f} s)", flush=True)
+    TOLD.write_text(json.dumps({"declared_s": DECLARED_S, "items": items}, indent=1) + "\n")
+    return 0 if all(item["here"] for item in items) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,5 @@
-#!/usr/bin/env python3
 """./dev gpu without a GPU: it says so; a rehearsal runs its stages on the emulated grid; a budget that ends is gone on from;
-the test binary and the archive are made; sizes.
+the test binary and the archive are made (--long); sizes.
 """
 import json
 import os
@@ -8,28 +7,30 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import types
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import pytest
+
+import device_build
+import plugin
+import toolkit
+from harness import ROOT
+from tier import LONG
+
 RUN = ROOT / "bench/gpu/run.py"
 MOST_REPOSITORY_BYTES = 32 << 20
 MOST_ARCHIVE_BYTES = 24 << 20
 NO_GPU = not pathlib.Path("/dev/nvidia0").exists()
-sys.path.insert(0, str(ROOT / "tests/kernels/cuda"))
-sys.path.insert(0, str(ROOT / "kernels/cuda/toolchain"))
-import device_build  # noqa: E402
-import plugin  # noqa: E402
-import toolkit  # noqa: E402
+sys.path.insert(0, str(RUN.parent))
+import asked  # noqa: E402
+import roof  # noqa: E402
+import run  # noqa: E402
 
-passed = failed = skipped = 0
+without_a_gpu = pytest.mark.skipif(not NO_GPU, reason="a GPU is here")
 
 
 def check(what, good, told=""):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    if not good:
-        print(f"FAIL {what}\n{told}")
+    assert good, f"{what}\n{told}"
 
 
 def gpu(*args, program=RUN):
@@ -41,6 +42,7 @@ def cases_of(file):
     return [case for cases in json.loads(file.read_text())["stages"].values() for case in cases]
 
 
+@without_a_gpu
 def test_without_a_device(folder):
     out = folder / "none/gpu.json"
     code, said = gpu("--out", out)
@@ -98,10 +100,6 @@ def test_rehearsal(folder):
 
 
 def test_what_is_asked(folder):
-    sys.path.insert(0, str(RUN.parent))
-    import asked  # noqa: E402
-    import roof  # noqa: E402
-    import run  # noqa: E402
     results = run.Results(folder / "asked.json", {"device": "Paper 9000"})
     taken = {"read_bandwidth": 4e12, "decode_attention_bandwidth": 3e12, "gemm_16_rows_weight_bandwidth": 2e12,
              "decode_Llama-3.1-8B": 120, "torch_decode_Llama-3.1-8B": 100, "decode_Llama-3.1-8B_variant": 150,
@@ -153,8 +151,6 @@ def test_budget_and_resume(folder):
 
 
 def test_a_case_that_hangs_or_fails(folder):
-    sys.path.insert(0, str(RUN.parent))
-    import run  # noqa: E402
     state, seconds, _, why = run.run_case(["sh", "-c", "sleep 60 & sleep 60"], 0.3)
     check("a case ends at its limit with what it has started", state == "failed" and "limit" in why and seconds < 30, why)
     state, _, figures, why = run.run_case(["sh", "-c", 'echo \'figure {"name": "x", "value": 1, "unit": "s"}\'; exit 3'], 5)
@@ -166,7 +162,6 @@ def test_a_case_that_hangs_or_fails(folder):
 
 
 def test_a_device_that_cannot_be_used(folder):
-    import run  # noqa: E402
     case = ["sh", "-c", "echo no device: it is lost; exit 4"]
     programs = types.SimpleNamespace(absent=lambda stage: None, cases=lambda stage, what: [("one", case), ("two", case)])
     results = run.Results(folder / "unusable.json", {"device": "Paper 9000"})
@@ -178,17 +173,13 @@ def test_a_device_that_cannot_be_used(folder):
     check("the run says so", results.unusable)
 
 
-def test_the_test_binary():
+def the_test_binary(tools):
     wrong = device_build.build()
     check("the test binary is linked for a GPU", wrong is None, wrong)
-    if wrong is not None:
-        return
     listed = subprocess.run([str(device_build.TARGET), "--gtest_list_tests"], capture_output=True, text=True).stdout
     for suite in ("Ceilings.", "Rates.", "CudaGemm.", "CudaStepState.", "CudaRuntime.", "CudaNccl.", "Models/CudaParityTest.",
                   "Models/CudaRanksTest.", "Families/CudaKvTypesTest.", "Families/OneAnswerTest."):
         check(f"it has {suite}", re.search("^" + re.escape(suite), listed, re.M), listed)
-    sys.path.insert(0, str(RUN.parent))
-    import run  # noqa: E402
     suites = {line.split("#")[0].strip().rstrip(".") for line in listed.splitlines() if re.match(r"[\w/]+\.", line)}
     astray = [suite for suite in suites if not any(isinstance(what, re.Pattern) and what.match(suite)
                                                    for stage, _, what in run.STAGES if stage != "sanitizer")]
@@ -201,15 +192,13 @@ def test_the_test_binary():
         check("without a GPU it says so", done.returncode == 4 and "no device: " in done.stdout, done.stdout)
 
 
-def test_archive(folder):
+def the_archive(folder, tools):
     archive = folder / "quire-gpu.tar.xz"
     wrong = plugin.build(ROOT / "build/cuda")
     check("the plugin is built", wrong is None, wrong)
     code, said = gpu("--pack", archive, "--plugin", ROOT / "build/cuda" / plugin.NAME, program=RUN.parent / "pack.py")
     check("the archive is made and small enough", code == 0 and archive.stat().st_size <= MOST_ARCHIVE_BYTES, said)
     print(said.strip())
-    if code != 0:
-        return
     subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True)
     unpacked = folder / "quire-gpu"
     if NO_GPU:
@@ -233,28 +222,11 @@ def test_size_of_the_repository():
     check(f"the repository has {size} bytes", 0 < size <= MOST_REPOSITORY_BYTES)
 
 
-def main():
-    global skipped
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        if NO_GPU:
-            test_without_a_device(folder)
-        test_recorded_results()
-        test_a_case_that_hangs_or_fails(folder)
-        test_a_device_that_cannot_be_used(folder)
-        test_what_is_asked(folder)
-        test_rehearsal(folder)
-        test_budget_and_resume(folder)
-        test_size_of_the_repository()
-        if toolkit.toolkit() is None:
-            skipped += 1
-            print("SKIP the archive: no toolkit of version 13 here, and its wheels cannot be fetched")
-        else:
-            test_the_test_binary()
-            test_archive(folder)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+@pytest.fixture
+def tools():
+    if toolkit.toolkit() is None:
+        pytest.skip("no toolkit of version 13 here, and its wheels cannot be fetched")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+if LONG:  # what a machine with a GPU is given
+    test_the_test_binary, test_the_archive = the_test_binary, the_archive

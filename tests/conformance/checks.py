@@ -1,4 +1,4 @@
-"""What the clients' scripts share: a list of checks, each judged on its own, and their counts for run.py."""
+"""What the clients' scripts share: a list of checks, each judged on its own. conformance_test.py reads what is printed."""
 CHECKS = []
 
 
@@ -8,12 +8,9 @@ def check(function):
 
 
 def run_all(client):
-    failed = 0
     for function in CHECKS:
         try:
             function()
             print(f"ok   {client} {function.__name__}", flush=True)
         except Exception as error:  # noqa: BLE001: each check is judged on its own
-            failed += 1
             print(f"FAIL {client} {function.__name__}: {type(error).__name__}: {error}", flush=True)
-    print(f"COUNTS {len(CHECKS) - failed} {failed}")

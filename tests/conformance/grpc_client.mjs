@@ -1,4 +1,4 @@
-// The unmodified @grpc/grpc-js, with the protos of this tree, against a running router. Run by run.py.
+// The unmodified @grpc/grpc-js, with the protos of this tree, against a running router. Run by conformance_test.py.
 //
 // usage: grpc_client.mjs NODE_MODULES HOST:PORT MODEL
 import assert from "node:assert/strict";

@@ -1,4 +1,4 @@
-"""The unmodified KServe SDK against a running router, over gRPC and REST. Run by run.py with the pinned package.
+"""The unmodified KServe SDK against a running router, over gRPC and REST. Run by conformance_test.py with the pinned package.
 
 usage: kserve_client.py HTTP_HOST:PORT GRPC_HOST:PORT MODEL
 """

@@ -1,4 +1,4 @@
-"""The unmodified langchain-openai against a running router. Run by run.py with the pinned package.
+"""The unmodified langchain-openai against a running router. Run by conformance_test.py with the pinned package.
 
 usage: langchain_client.py BASE_URL MODEL
 """

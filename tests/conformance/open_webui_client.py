@@ -1,4 +1,4 @@
-"""Open WebUI's own code that checks a connection and asks a provider for its models, against a running router. Run by run.py.
+"""Open WebUI's own code that checks a connection and asks a provider for its models, against a running router. Run by conformance_test.py.
 
 Its package needs some gigabytes of others, so that only those of its files are run, unmodified, that speak to a provider
 (routers/openai.py and what of its utils that calls); its settings, users and database are stand-ins.

@@ -1,4 +1,4 @@
-// The unmodified OpenAI package for JavaScript against a running router. Run by run.py with the pinned package.
+// The unmodified OpenAI package for JavaScript against a running router. Run by conformance_test.py with the pinned package.
 //
 // usage: openai_client.mjs NODE_MODULES BASE_URL MODEL
 import assert from "node:assert/strict";

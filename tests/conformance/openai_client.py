@@ -1,20 +1,18 @@
-"""The unmodified OpenAI client against a running router. Run by run.py with the pinned package.
+"""The unmodified OpenAI client against a running router. Run by conformance_test.py with the pinned package.
 
 usage: openai_client.py BASE_URL MODEL
 """
 import concurrent.futures
+import pathlib
 import sys
 
 import openai
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from checks import check, run_all  # noqa: E402
+
 BASE_URL, MODEL = sys.argv[1], sys.argv[2]
 client = openai.OpenAI(base_url=BASE_URL + "/v1", api_key="unused", max_retries=0, timeout=120)
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
 
 
 def refusal(kind, call):
@@ -232,16 +230,4 @@ def bad_requests_name_their_field():
     assert ask(max_tokens=1, extra_body={"no_such_field": 1})().choices
 
 
-def main():
-    failed = 0
-    for function in CHECKS:
-        try:
-            function()
-            print(f"ok   openai {function.__name__}", flush=True)
-        except Exception as error:  # noqa: BLE001: each check is judged on its own
-            failed += 1
-            print(f"FAIL openai {function.__name__}: {type(error).__name__}: {error}", flush=True)
-    print(f"COUNTS {len(CHECKS) - failed} {failed}")
-
-
-main()
+run_all("openai")

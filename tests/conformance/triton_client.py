@@ -1,4 +1,4 @@
-"""The unmodified tritonclient against a running router. Run by run.py with the pinned package.
+"""The unmodified tritonclient against a running router. Run by conformance_test.py with the pinned package.
 
 usage: triton_client.py HOST:PORT MODEL
 """

@@ -1,5 +1,5 @@
 """A worker is killed in the middle of ModelStreamInfer: every stream has the tokens and text of the undisturbed run.
-Run by run.py with the pinned tritonclient; starts a router and two workers of its own."""
+Run by conformance_test.py with the pinned tritonclient; starts a router and two workers of its own."""
 import json
 import pathlib
 import queue

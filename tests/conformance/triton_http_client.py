@@ -1,5 +1,5 @@
 """The unmodified tritonclient over HTTP, with tensors as bytes as it sends them unless told otherwise, against a running
-router. Run by run.py with the pinned package.
+router. Run by conformance_test.py with the pinned package.
 
 usage: triton_http_client.py HOST:PORT MODEL
 """

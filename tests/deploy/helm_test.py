@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The chart with the real helm: lint, templates of every profile, its unit tests, its schema and its refusals."""
 import json
 import pathlib
@@ -8,11 +7,13 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import manifests as m  # noqa: E402
-import tools  # noqa: E402
-from harness import ROOT, expect, main_of, run  # noqa: E402
+import pytest
 
+import manifests as m
+import tools
+from harness import ROOT, expect, run
+
+pytestmark = pytest.mark.usefixtures("deploy_tools")
 OWN_CLUSTER = ROOT / "tests" / "deploy" / "own-cluster.yaml"
 # Values of Kubernetes' own types, whose keys kubectl-validate checks once they are rendered.
 OPEN = ("extraEnv", "extraVolumes", "extraVolumeMounts", "tolerations", "topologySpreadConstraints", "nodeAffinity",
@@ -229,7 +230,3 @@ def rendered_notes(*values):
                             *values, "--show-only", "templates/told.yaml")
         expect(code == 0, text)
         return m.documents(text)[0]["told"]
-
-
-if __name__ == "__main__":
-    sys.exit(tools.suite(lambda: main_of(globals())))

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The demo of each way to deploy, run as its manifests say: command lines, ports, probes, secrets, user, read-only
 root, and an API server. What they promise of memory, metrics and endings is held against the processes."""
 import contextlib
@@ -13,13 +12,14 @@ import tempfile
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import manifests as m  # noqa: E402
-import pods  # noqa: E402
-import tools  # noqa: E402
-from harness import DEMO, Skip, expect, main_of  # noqa: E402
-from pods import Container, KubernetesApi, get  # noqa: E402
+import pytest
 
+import manifests as m
+import pods
+from harness import DEMO, expect
+from pods import Container, KubernetesApi, get
+
+pytestmark = pytest.mark.usefixtures("deploy_tools", "own_network")
 ASK = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
 
 
@@ -378,7 +378,7 @@ def test_images_are_small_and_hold_nothing_to_run_but_the_programs():
 def test_the_image_for_gpus_holds_plugin_and_nccl():
     built = m.ROOT / "build" / "cuda" / "libquire_cuda.so"  # where the plugin's own test leaves it
     if not built.exists():
-        raise Skip("libquire_cuda.so is not built: tests/kernels/cuda/plugin_test.py does it, where a CUDA toolkit can be had")
+        pytest.skip("libquire_cuda.so is not built: tests/kernels/cuda/plugin_test.py does it, where a CUDA toolkit can be had")
     with tempfile.TemporaryDirectory() as name:
         programs, root = pathlib.Path(name) / "bin", pathlib.Path(name) / "root"
         programs.mkdir()
@@ -387,7 +387,7 @@ def test_the_image_for_gpus_holds_plugin_and_nccl():
         command = [sys.executable, m.ROOT / "deploy" / "docker" / "root.py", "worker-cuda", programs, root]
         done = subprocess.run(command, capture_output=True, text=True)
         if "NCCL cannot be fetched" in done.stderr:
-            raise Skip("NCCL cannot be fetched")
+            pytest.skip("NCCL cannot be fetched")
         expect(done.returncode == 0, done.stderr)
         beside = root / "usr" / "local" / "bin"
         expect({p.name for p in beside.iterdir()} == {"quire", "quire-router", "quire-worker", built.name, "libnccl.so.2"}, list(beside.iterdir()))
@@ -400,12 +400,8 @@ def test_the_image_for_gpus_holds_plugin_and_nccl():
                               capture_output=True, text=True)
         subprocess.run(["umount", root / "proc"], check=True)
         if "it is of build" in done.stderr:
-            raise Skip("libquire_cuda.so is of another tree: tests/kernels/cuda/plugin_test.py builds it anew")
+            pytest.skip("libquire_cuda.so is of another tree: tests/kernels/cuda/plugin_test.py builds it anew")
         expect(done.returncode == 4 and "libcuda.so.1" in done.stderr, f"{done.returncode} {done.stdout}{done.stderr}")
         (programs / built.name).unlink()
         done = subprocess.run([*command[:-1], pathlib.Path(name) / "other"], capture_output=True, text=True)
         expect(done.returncode == 1 and "./dev cuda builds it" in done.stderr, done.stderr)
-
-
-if __name__ == "__main__":
-    sys.exit(tools.suite(lambda: main_of(globals()), pods.alone))

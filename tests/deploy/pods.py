@@ -1,9 +1,8 @@
 """Runs a container of a manifest as a process of its own: its command line, files, user and read-only root, on the
-ports that the manifest names. Needs a network namespace (see alone()), so that those ports are free."""
+ports that the manifest names. Needs the fixture own_network, so that those ports are free."""
 import atexit
 import contextlib
 import ctypes
-import fcntl
 import http.client
 import http.server
 import json
@@ -11,9 +10,7 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import ssl
-import struct
 import subprocess
 import sys
 import tempfile
@@ -104,19 +101,6 @@ def enter(spec):
         os.setgid(spec["user"])
         os.setuid(spec["user"])
     os.execve(spec["command"][0], spec["command"], spec["environment"])
-
-
-def alone():
-    """Runs this program again in a network namespace of its own, unless it is in one; says why that cannot be."""
-    if "--alone" in sys.argv:
-        sys.argv.remove("--alone")
-        with socket.socket() as any_socket:  # ip link set lo up
-            fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
-        return None
-    command = ["unshare", "--net", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
-    if subprocess.run([*command, "true"], capture_output=True).returncode != 0:
-        return "a network namespace cannot be made here"
-    sys.exit(subprocess.run([*command, sys.executable, *sys.argv, "--alone"]).returncode)
 
 
 class Container(Process):

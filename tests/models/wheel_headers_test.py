@@ -5,14 +5,12 @@ import http.server
 import io
 import os
 import pathlib
-import sys
 import tempfile
 import threading
 import unittest
 import zipfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "kernels" / "cuda" / "toolchain"))
-import wheel_headers  # noqa: E402
+import wheel_headers
 
 HEADER = b"int x;\n"
 WHEEL = "some_thing-1.0-py3-none-manylinux_2_27_x86_64.whl"

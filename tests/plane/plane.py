@@ -22,14 +22,14 @@ from client import ask, requests  # noqa: E402
 from harness import BIN, ROOT, Process, expect, wait_until  # noqa: E402
 
 VALUES = HERE / "values.yaml"
+INSIDE = "QUIRE_PLANE_INSIDE"
 NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
 def alone():
     """Runs this program again in namespaces of its own, where it is the first process: with it all others end. Says why
     that cannot be."""
-    if "--alone" in sys.argv:
-        sys.argv.remove("--alone")
+    if os.environ.pop(INSIDE, None) == "1":
         # What is written goes with the namespace as well.
         folder = ROOT / ".cache" / "plane" / "files"
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,10 +42,8 @@ def alone():
     command = [*NAMESPACES, *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
     if subprocess.run([*command, "true"], capture_output=True).returncode != 0:
         return "namespaces cannot be made here"
-    child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command, sys.executable, *sys.argv, "--alone"])
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: child.kill())
-    sys.exit(child.wait())
+    os.environ[INSIDE] = "1"
+    os.execvp("setpriv", ["setpriv", "--pdeathsig", "KILL", *command, sys.executable, *sys.argv])
 
 
 def images(folder):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Finds a CUDA toolkit of version 13 or newer, or fetches the compiler's pinned Python wheels into .cache/.
 
-Usage: toolkit.py prints the folder that holds bin/nvcc, and says on stderr what it does. Ends with 3 when there is
-none and none can be fetched. Only what compiles and reads machine code is fetched (about 280 MiB unpacked), by nccl() the
+Usage: toolkit.py [nccl|nvml|cublas] prints the folder that holds bin/nvcc, or that of the library or the headers that it
+names, and says on stderr what it does. Ends with 3 when there is none and none can be fetched. Only what compiles and reads machine code is fetched (about 280 MiB unpacked), by nccl() the
 pinned NCCL, by nvml() NVML's header and by cublas() cuBLAS' ones: no driver, no library of cuBLAS.
 """
 import pathlib
@@ -109,8 +109,10 @@ def cublas():
 
 
 if __name__ == "__main__":
-    at = toolkit()
+    name = sys.argv[1] if len(sys.argv) > 1 else "toolkit"
+    at = {"toolkit": toolkit, "nccl": nccl, "nvml": nvml, "cublas": cublas}[name]()
     if at is None:
-        print("cuda: no toolkit of version 13 here, and its wheels cannot be fetched", file=sys.stderr)
+        what = "toolkit of version 13" if name == "toolkit" else name
+        print(f"cuda: no {what} here, and its wheels cannot be fetched", file=sys.stderr)
         sys.exit(3)
     print(at)

@@ -1,6 +1,5 @@
-#!/usr/bin/env python3
 """libquire_cuda.so as ./dev cuda builds it: what it shows and needs, its table, and what the worker makes of it without a
-GPU: one line and exit code 4. With --all-arch only that it is built for every architecture, as the image has it.
+GPU: one line and exit code 4. With --long also that it is built for every architecture, as the image has it.
 """
 import ctypes
 import json
@@ -8,14 +7,16 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "kernels/cuda/toolchain"))
-import compiler  # noqa: E402
-import plugin  # noqa: E402
-import toolkit  # noqa: E402
+import pytest
 
+import compiler
+import plugin
+import toolkit
+from harness import ROOT
+from tier import GPU_ARCHITECTURES, LONG
+
+NO_GPU = not pathlib.Path("/dev/nvidia0").exists()
 ALL = compiler.ALL_ARCHITECTURES
 BUILD = ROOT / "build"
 WORKER = BUILD / "bin/quire-worker"
@@ -23,14 +24,24 @@ FOLDER = BUILD / "cuda"
 # The standard library and what it stands on; libpthread, libdl and librt are stubs of libc's.
 NEEDED = {"libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1",
           "ld-linux-x86-64.so.2"}
-passed = failed = 0
 
 
 def check(what, good, told=""):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    if not good:
-        print(f"FAIL {what}: {told}")
+    assert good, f"{what}: {told}"
+
+
+@pytest.fixture(scope="module")
+def tools():
+    found = toolkit.toolkit()
+    if found is None:
+        pytest.skip("no toolkit of version 13 here, and its wheels cannot be fetched")
+    return found
+
+
+@pytest.fixture(scope="module")
+def built(tools):
+    wrong = plugin.build(FOLDER, GPU_ARCHITECTURES)
+    assert wrong is None, wrong
 
 
 class Request(ctypes.Structure):
@@ -52,7 +63,7 @@ def readelf(*args):
                           check=True).stdout
 
 
-def test_shows_one_symbol_and_needs_the_standard_library():
+def test_shows_one_symbol_and_needs_the_standard_library(built):
     shown = {fields[7].split("@")[0] for line in readelf("-W", "--dyn-syms").splitlines()
              if len(fields := line.split()) > 7 and fields[4] in ("GLOBAL", "WEAK", "UNIQUE") and fields[6] != "UND"}
     check("one symbol is shown", shown == {"quire_cuda_table"}, shown)
@@ -60,10 +71,24 @@ def test_shows_one_symbol_and_needs_the_standard_library():
     check("it needs the standard library alone", needed and needed <= NEEDED, needed)
 
 
-def test_table():
+@pytest.fixture
+def table(built):
     table = ctypes.CDLL(str(FOLDER / plugin.NAME))
     table.quire_cuda_table.restype = ctypes.POINTER(Table)
-    table = table.quire_cuda_table().contents
+    return table.quire_cuda_table().contents
+
+
+def attempt(table, device, major, minor):
+    """(code, whether a backend was opened, what is said)."""
+    backend, text = ctypes.c_void_p(), ctypes.create_string_buffer(512)
+    request = Request(device, major, minor, b"a GPU", b"", b"")
+    code = table.open(ctypes.byref(request), ctypes.byref(backend), text, 512)
+    if backend:
+        table.close(backend)
+    return code, bool(backend), text.value.decode()
+
+
+def test_its_table_is_as_declared(table):
     header = (plugin.GENERATED / "quire_build_id.h").read_text()
     declared = (ROOT / "kernels/cuda/plugin/plugin_table.h").read_text()
     fields = re.search(r"struct QuireCudaRequest \{(.*?)\n\};", declared, re.S)[1]
@@ -71,26 +96,31 @@ def test_table():
     check("a request has the fields of its header", fields == [name for name, _ in Request._fields_], fields)
     check("its version", f"kQuireCudaTableVersion = {table.version};" in declared, table.version)
     check("its build id is the tree's", f'"{table.build_id.decode()}"' in header and len(table.build_id) == 64, header)
-    check("its toolkit", table.toolkit_version >= 13000 and table.oldest_major == 8, table.toolkit_version)
+    oldest = min(int(arch.rstrip("a")) // 10 for arch in GPU_ARCHITECTURES)
+    check("its toolkit", table.toolkit_version >= 13000 and table.oldest_major == oldest, table.toolkit_version)
 
-    def attempt(device, major, minor):
-        backend, text = ctypes.c_void_p(), ctypes.create_string_buffer(512)
-        request = Request(device, major, minor, b"a GPU", b"", b"")
-        code = table.open(ctypes.byref(request), ctypes.byref(backend), text, 512)
-        if backend:
-            table.close(backend)
-        return code, bool(backend), text.value.decode()
 
-    check("one that estimates opens without a GPU", attempt(-1, 9, 0)[:2] == (0, True), attempt(-1, 9, 0))
-    check("sm_86 runs what sm_80 does", attempt(-1, 8, 6)[:2] == (0, True), attempt(-1, 8, 6))
-    for major, minor in ((7, 5), (10, 0)):
-        code, opened, text = attempt(-1, major, minor)
-        check(f"sm_{major}{minor} is told what there is machine code for",
-              (code, opened) == (1, False) and "8.0, 9.0" in text and "--all-arch" in text, (code, text))
-    check("an index that no device has", attempt(-2, 9, 0)[0] == 2, attempt(-2, 9, 0))
-    if not pathlib.Path("/dev/nvidia0").exists():
-        code, opened, text = attempt(0, 9, 0)
-        check("without a driver no device opens", (code, opened) == (1, False) and text and "\n" not in text, text)
+def test_one_that_estimates_opens_without_a_gpu(table):
+    check("sm_90", attempt(table, -1, 9, 0)[:2] == (0, True), attempt(table, -1, 9, 0))
+    if LONG:
+        check("sm_86 runs what sm_80 does", attempt(table, -1, 8, 6)[:2] == (0, True), attempt(table, -1, 8, 6))
+
+
+@pytest.mark.parametrize("major, minor", ((7, 5), (10, 0)))
+def test_a_gpu_without_machine_code_is_told_what_there_is(table, major, minor):
+    code, opened, text = attempt(table, -1, major, minor)
+    there = "8.0, 9.0" if LONG else "9.0"
+    check("one line", (code, opened) == (1, False) and there in text and "--all-arch" in text, (code, text))
+
+
+def test_an_index_that_no_device_has(table):
+    check("its code", attempt(table, -2, 9, 0)[0] == 2, attempt(table, -2, 9, 0))
+
+
+@pytest.mark.skipif(not NO_GPU, reason="a GPU is here")
+def test_without_a_driver_no_device_opens(table):
+    code, opened, text = attempt(table, 0, 9, 0)
+    check("one line", (code, opened) == (1, False) and text and "\n" not in text, text)
 
 
 def worker(*flags, fake=None):
@@ -103,35 +133,57 @@ def worker(*flags, fake=None):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_worker():
-    if not pathlib.Path("/dev/nvidia0").exists():
-        code, said = worker("--device=cuda")
-        check("no driver is one line and code 4",
-              code == 4 and said.count("\n") == 1 and "libcuda.so.1" in said and "--device cpu" in said, (code, said))
-        code, said = worker("--device=cuda", "--plan")
-        check("what would help a plan is said", code == 4 and said.count("\n") == 1 and "--memory" in said, (code, said))
-        code, said = worker("--device=cuda", "--plan", "--plan-memory=80GiB")
-        plan = json.loads(said) if code == 0 else {}
-        check("a plan needs no GPU", "not here" in plan.get("device", "") and plan["usable_bytes"] == 80 << 30 and
-              plan["page_count"] > 0 and plan["block_size"] == 64, (code, said))
-        code, said = worker("--device=auto", "--plan")
-        check("auto takes the CPU", code == 0 and json.loads(said)["device"].startswith("cpu"), said)
-    # A driver that shows a GPU and computes nothing.
+without_a_gpu = pytest.mark.skipif(not NO_GPU, reason="a GPU is here")
+
+
+@without_a_gpu
+def test_no_driver_is_one_line_and_code_4(built):
+    code, said = worker("--device=cuda")
+    check("serving", code == 4 and said.count("\n") == 1 and "libcuda.so.1" in said and "--device cpu" in said, (code, said))
+    code, said = worker("--device=cuda", "--plan")
+    check("what would help a plan is said", code == 4 and said.count("\n") == 1 and "--memory" in said, (code, said))
+
+
+@without_a_gpu
+def test_a_plan_needs_no_gpu(built):
+    code, said = worker("--device=cuda", "--plan", "--plan-memory=80GiB")
+    plan = json.loads(said) if code == 0 else {}
+    check("a plan", "not here" in plan.get("device", "") and plan["usable_bytes"] == 80 << 30 and
+          plan["page_count"] > 0 and plan["block_size"] == 64, (code, said))
+
+
+@without_a_gpu
+def test_auto_takes_the_cpu(built):
+    code, said = worker("--device=auto", "--plan")
+    check("a plan", code == 0 and json.loads(said)["device"].startswith("cpu"), said)
+
+
+# From here on by a driver that shows a GPU and computes nothing.
+def test_a_plan_for_a_gpu_is_made_by_the_plugin(built):
     code, said = worker("--device=cuda", "--plan", fake="free_mib=4096")
     plan = json.loads(said) if code == 0 else {}
-    check("a plan for a GPU is made by the plugin",
-          plan.get("device") == "cuda:0 (Paper 9000)" and "sm_90" in plan["numerics"] and plan["block_size"] == 64 and
-          plan["usable_bytes"] == (4096 - 512) << 20 and plan["page_count"] > 0, said)
+    check("a plan", plan.get("device") == "cuda:0 (Paper 9000)" and "sm_90" in plan["numerics"] and
+          plan["block_size"] == 64 and plan["usable_bytes"] == (4096 - 512) << 20 and plan["page_count"] > 0, said)
+
+
+def test_auto_takes_the_gpu(built):
     code, said = worker("--device=auto", "--plan", fake="")
-    check("auto takes the GPU", code == 0 and json.loads(said)["device"].startswith("cuda:0"), said)
+    check("a plan", code == 0 and json.loads(said)["device"].startswith("cuda:0"), said)
+
+
+def test_a_gpu_without_machine_code_is_one_line_and_code_4(built):
     code, said = worker("--device=cuda", "--plan", fake="major=12")
-    check("a GPU without machine code is one line and code 4",
-          code == 4 and said.count("\n") == 1 and "compute capability 12.0" in said, (code, said))
+    check("a line", code == 4 and said.count("\n") == 1 and "compute capability 12.0" in said, (code, said))
+
+
+def test_a_device_that_does_not_open_is_one_line_and_code_4(built):
     code, said = worker("--device=cuda", fake="")
-    check("a device that does not open is one line and code 4",
-          code == 4 and said.count("\n") == 1 and "cuda:0 (Paper 9000) cannot be opened" in said, (code, said))
+    check("a line", code == 4 and said.count("\n") == 1 and "cuda:0 (Paper 9000) cannot be opened" in said, (code, said))
+
+
+def test_dtype_float32_is_a_bad_argument(built):
     code, said = worker("--device=cuda", "--dtype=float32", fake="")
-    check("--dtype float32 is a bad argument", code == 2 and "--dtype" in said, (code, said))
+    check("a line", code == 2 and "--dtype" in said, (code, said))
 
 
 def test_worker_has_no_emulator():
@@ -140,30 +192,14 @@ def test_worker_has_no_emulator():
     check("the worker has no emulator", "EmulatedRuntime" not in symbols and "cuda::emulate" not in symbols)
 
 
-def test_machine_code_for_every_architecture():
-    told = subprocess.run([toolkit.toolkit() / "bin/cuobjdump", "--list-elf", FOLDER / "all" / plugin.NAME],
+def machine_code_for_every_architecture(tools):
+    wrong = plugin.build(FOLDER / "all", ALL)
+    assert wrong is None, wrong
+    told = subprocess.run([tools / "bin/cuobjdump", "--list-elf", FOLDER / "all" / plugin.NAME],
                           capture_output=True, text=True).stdout
     found = set(re.findall(r"sm_(\d+a?)", told))
     check("each architecture has machine code", found == set(ALL), found)
 
 
-def main():
-    if toolkit.toolkit() is None:
-        print("SKIP cuda-plugin: no toolkit of version 13 here, and its wheels cannot be fetched")
-        print("0 passed, 0 failed, 1 skipped")
-        return 0
-    every = "--all-arch" in sys.argv[1:]
-    wrong = plugin.build(FOLDER / "all", ALL) if every else plugin.build(FOLDER)
-    check("it is built", wrong is None, wrong)
-    if wrong is None and every:
-        test_machine_code_for_every_architecture()
-    elif wrong is None:
-        for test in (test_shows_one_symbol_and_needs_the_standard_library, test_table, test_worker,
-                     test_worker_has_no_emulator):
-            test()
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if LONG:  # eight minutes
+    test_machine_code_for_every_architecture = machine_code_for_every_architecture

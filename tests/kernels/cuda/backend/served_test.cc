@@ -1,5 +1,5 @@
-// The tokens that the emulated worker serves (tests/process/emulated.py) are those of the backend
-// without engine, runner and router.
+// The tokens that the emulated worker serves (tests/process/emulated_test.py) are those of the
+// backend without engine, runner and router.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,30 +1,23 @@
-#!/usr/bin/env python3
 """Faults between and in real processes. One oracle: every stream has the tokens, text, logprobs and ends of the
 undisturbed run; afterwards nothing is held anywhere.
 
-  run.py [--long [--record]] [NAME...]
-
---record writes what was measured, with the commit and the machine, to bench/results/faults.json.
+With --record it writes what was measured, with the commit and the machine, to bench/results/faults.json.
 """
 import asyncio
 import os
-import pathlib
 import signal
 import statistics
-import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
-import record  # noqa: E402
-from client import Answer, ask, requests  # noqa: E402
-from fleet import Fleet  # noqa: E402
-from harness import expect, main_of  # noqa: E402
-from proxy import DOWN, UP  # noqa: E402
+import pytest
 
-LONG = "--long" in sys.argv
-RECORD = "--record" in sys.argv
+import record
+from client import Answer, ask, requests
+from fleet import Fleet
+from harness import expect
+from proxy import DOWN, UP
+from tier import LONG, RECORD
+
 FIGURES = {}  # by test: what it measured
 CARRIED = "quire_router_carry_ons_total"
 DEATHS = "quire_router_worker_deaths_total"
@@ -517,17 +510,17 @@ def test_a_normal_request_is_served_beside_a_hundred_readers_of_a_byte_a_second(
     asyncio.run(slow_readers())
 
 
-def write_record():
+def write_record(conditions):
     record.record("faults", {"model": "demo", "form": "long" if LONG else "normal",
                              "load_average_1m": round(os.getloadavg()[0], 1),
-                             "workload": "tests/fault/run.py; every answer equal to the undisturbed run",
-                             "results": FIGURES}, CONDITIONS)
+                             "workload": "tests/fault/faults_test.py; every answer equal to the undisturbed run",
+                             "results": FIGURES}, conditions)
 
 
-if __name__ == "__main__":
-    sys.argv = [a for a in sys.argv if a not in ("--long", "--record")]
-    CONDITIONS = record.Run() if RECORD else None
-    code = main_of(globals())
-    if RECORD and code == 0:
-        write_record()
-    sys.exit(code)
+@pytest.fixture(scope="module", autouse=True)
+def recorded(request):
+    failed_before = request.session.testsfailed
+    conditions = record.Run() if RECORD else None
+    yield
+    if RECORD and request.session.testsfailed == failed_before:
+        write_record(conditions)

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The CUDA worker over the emulated device, behind a router: its tokens are the backend's own, alone and together."""
 import contextlib
 import json
@@ -6,15 +5,15 @@ import os
 import pathlib
 import re
 import signal
-import sys
 import tempfile
 import threading
 import urllib.request
 
-sys.path.insert(0, os.path.dirname(__file__))
-from harness import BIN, DEMO, ROOT, Failure, Process, RouterUnderTest, Skip, expect, main_of, run  # noqa: E402
+import pytest
 
-LONG = "--long"
+from harness import BIN, DEMO, ROOT, Process, RouterUnderTest, expect, run
+from tier import LONG
+
 WORKER = BIN.parent / "tests" / "quire-worker-emulated"
 SERVED = json.loads((ROOT / "tests/kernels/cuda/backend/served_tokens.json").read_text())["prompts"]
 NCCL = BIN.parent / "tests/fake_nccl/good"
@@ -224,7 +223,7 @@ def test_what_a_gpu_does_not_do_is_one_line():
 
 def gemma_3_270m_begins_as_the_reference():
     if not GEMMA.exists():
-        raise Skip("gemma3-270m has not been fetched: ./dev model gemma3-270m")
+        pytest.skip("gemma3-270m has not been fetched: ./dev model gemma3-270m")
     golden = json.loads((ROOT / "tests/golden/models/gemma3_270m.json").read_text())["prompts"][:2]
     with serving("--kv-cache-memory-bytes=64MiB", "--max-num-batched-tokens=64", model=GEMMA) as (_, router):
         for prompt in golden:
@@ -234,12 +233,5 @@ def gemma_3_270m_begins_as_the_reference():
             expect(got == tokens[length:length + 4], f"{got} != {tokens[length:length + 4]}")
 
 
-if LONG in sys.argv:  # a minute on the emulated device
-    sys.argv.remove(LONG)
+if LONG:  # a minute on the emulated device
     test_gemma_3_270m_begins_as_the_reference = gemma_3_270m_begins_as_the_reference
-
-
-if __name__ == "__main__":
-    if not WORKER.exists():
-        raise Failure(f"{WORKER} is not built")
-    sys.exit(main_of(globals()))

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Compiles every CUDA file for GPUs and holds its kernels to kernels/cuda/budget.csv.
 
 Fails on a compile error or warning, spilled registers, a stack frame, notes of serialised tensor-core products, a kernel
@@ -6,7 +5,7 @@ without a row in budget.csv or a row without a kernel, registers above the row's
 instruction class of the row (`LDG.E.128`; several are parted by blanks, a|b is one of two) or, on devices that launch
 kernels early, the wait for those before it. The other columns of budget.csv are held by tests/kernels/cuda (counters of
 the emulated grid). First the gate itself is tried on kernels that it must refuse. Compiled files are kept in
-.cache/cuda-gate by the hash of all that they come from.
+.cache/cuda-gate by the hash of all that they come from. The normal tier compiles for one architecture, --long for two.
 """
 import concurrent.futures
 import csv
@@ -15,15 +14,21 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "kernels/cuda/toolchain"))
-import compiler  # noqa: E402
-import toolkit  # noqa: E402
-from compiler import ARCHITECTURES, compile_file  # noqa: E402
+import pytest
+
+import compiler
+import toolkit
+from compiler import compile_file
+from tier import GPU_ARCHITECTURES
 
 ROOT = compiler.ROOT
+OPS = sorted((ROOT / "kernels/cuda/ops").glob("*.cu"))
+RUNTIME = ROOT / "kernels/cuda/runtime/runtime_cuda.cu"
+PROBE = ROOT / "tests/kernels/cuda/gate/probe.cu"
+OF_TESTS = [path for folder in ("planted", "timing") for path in sorted((ROOT / "tests/kernels/cuda" / folder).glob("*.cu"))]
+FILES = [*OPS, RUNTIME, PROBE, *OF_TESTS]
 # Notes of ptxas that cost an order of magnitude and that it does not call errors.
 SERIALISED = re.compile(r"\bC75(?:08|10|11|17|19)\b|serializ", re.I)
 DECLARED = re.compile(r"^QUIRE_KERNEL(?:_AHEAD)?\(\s*(\w+)", re.M)
@@ -82,7 +87,7 @@ def complaints(compiled, rows, names):
     for name in names:
         of_name = {arch: kernel for (its_name, arch), kernel in kernels.items() if its_name == name}
         if not error:
-            wrong += [f"{name}: not compiled for {arch}" for arch in ARCHITECTURES if f"sm_{arch}" not in of_name]
+            wrong += [f"{name}: not compiled for {arch}" for arch in GPU_ARCHITECTURES if f"sm_{arch}" not in of_name]
         for arch, kernel in of_name.items():
             if kernel.spills:
                 wrong.append(f"{name}: {kernel.spills} bytes of spills on {arch}")
@@ -131,8 +136,8 @@ def keys_under(*releases):
 
 def try_the_gate(tools):
     """The gate refuses what it must. Returns complaints about the gate."""
-    naive = compile_file(tools, ROOT / "tests/kernels/cuda/gate/naive.cu")
-    narrow = compile_file(tools, ROOT / "tests/kernels/cuda/gate/narrow.cu")
+    naive = compile_file(tools, ROOT / "tests/kernels/cuda/gate/naive.cu", GPU_ARCHITECTURES)
+    narrow = compile_file(tools, ROOT / "tests/kernels/cuda/gate/narrow.cu", GPU_ARCHITECTURES)
     row = {"max_registers": "255", "machine_code": "LDG.E.128 HMMA|LDG.E"}
     found = "\n".join(complaints(naive, {}, ["gate_spills", "gate_stack"]) +
                       complaints(narrow, {"gate_narrow": row}, ["gate_narrow", "gate_early"]))
@@ -217,66 +222,77 @@ def header_complaints(tools, include, name, sources):
     return wrong + ([] if opened else ["no function is opened"])
 
 
-def main():
-    tools = toolkit.toolkit()
-    if tools is None:
-        print("SKIP cuda: no toolkit of version 13 here, and its wheels cannot be fetched")
-        print("0 passed, 0 failed, 1 skipped")
-        return 0
-    with open(ROOT / "kernels/cuda/budget.csv") as file:
-        rows = {row["kernel"]: row for row in csv.DictReader(file)}
-    ops = sorted((ROOT / "kernels/cuda/ops").glob("*.cu"))
-    runtime = ROOT / "kernels/cuda/runtime/runtime_cuda.cu"
-    of_tests = [path for folder in ("planted", "timing")
-                for path in sorted((ROOT / "tests/kernels/cuda" / folder).glob("*.cu"))]
-    names = {path: DECLARED.findall(path.read_text()) for path in ops}
-    held = set().union(*(held_by(path.read_text()) for path in (ROOT / "tests/kernels/cuda").rglob("*_test.cc")))
-    passed, failures = 0, []
+def hold(wrong):
+    assert not wrong, "\n".join(wrong)
 
-    def take(what, wrong):
-        nonlocal passed
-        if wrong:
-            failures.append(what)
-            print(f"FAIL {what}")
-            print("\n".join("  " + line for line in wrong))
-        else:
-            passed += 1
 
-    declared = [name for path in ops for name in names[path]]
-    take("budget.csv", budget_complaints(rows, declared, held))
-    take("the gate", try_the_gate(tools))
-    probe = ROOT / "tests/kernels/cuda/gate/probe.cu"
-    objects = []
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = {path: pool.submit(compile_file, tools, path) for path in [*ops, runtime, probe, *of_tests]}
-        for path, job in jobs.items():
-            compiled = job.result()
-            take(str(path.relative_to(ROOT)), complaints(compiled, rows, names.get(path, [])))
-            if path not in of_tests:
-                objects.append(compiled[3])
-    if not failures:
-        take("link", link(tools, objects))
-        take("runtime over a stand-in", stand_in_complaints(tools, jobs[runtime].result()[3]))
-    skipped = 0
-    if nccl := toolkit.nccl():
-        take("nccl.h", nccl_complaints(tools, nccl))
-    else:
-        skipped = 1
-        print("SKIP nccl.h: the wheel of NCCL cannot be fetched")
-    if nvml := toolkit.nvml():
-        take("nvml.h", header_complaints(tools, nvml, "nvml_abi.cu", ["kernels/cuda/driver/nvml.cc"]))
-    else:
-        skipped += 1
-        print("SKIP nvml.h: its wheel cannot be fetched")
-    if cublas := toolkit.cublas():
-        take("cublasLt.h", header_complaints(tools, cublas, "cublaslt_abi.cu", ["kernels/cuda/cublaslt/cublaslt_library.cc"]))
-    else:
-        skipped += 1
-        print("SKIP cublasLt.h: the headers of cuBLAS cannot be fetched")
+def declared_in(path):
+    """Kernels of a file that the product has."""
+    return DECLARED.findall(path.read_text()) if path in OPS else []
+
+
+@pytest.fixture(scope="module")
+def tools():
+    found = toolkit.toolkit()
+    if found is None:
+        pytest.skip("no toolkit of version 13 here, and its wheels cannot be fetched")
+    yield found
     compiler.forget_old()
-    print(f"{passed} passed, {len(failures)} failed, {skipped} skipped")
-    return 1 if failures else 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.fixture(scope="module")
+def rows():
+    """The budget of each kernel."""
+    with open(ROOT / "kernels/cuda/budget.csv") as file:
+        return {row["kernel"]: row for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def compiled(tools):
+    """File → what came of it; all are under way from the first question on."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = {path: pool.submit(compile_file, tools, path, GPU_ARCHITECTURES) for path in FILES}
+        yield lambda path: jobs[path].result()
+
+
+def test_every_kernel_has_its_row_and_a_test_that_holds_it(rows):
+    declared = [name for path in OPS for name in declared_in(path)]
+    held = set().union(*(held_by(path.read_text()) for path in (ROOT / "tests/kernels/cuda").rglob("*_test.cc")))
+    hold(budget_complaints(rows, declared, held))
+
+
+def test_the_gate_refuses_what_it_must(tools):
+    hold(try_the_gate(tools))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_compiles_within_its_budget(path, compiled, rows):
+    hold(complaints(compiled(path), rows, declared_in(path)))
+
+
+def test_all_kernels_link_into_one_program(tools, compiled):
+    objects = [compiled(path)[3] for path in FILES if path not in OF_TESTS]
+    assert None not in objects, "a file was not compiled"
+    hold(link(tools, objects))
+
+
+def test_the_runtime_runs_over_functions_that_stand_in_for_the_apis(tools, compiled):
+    assert compiled(RUNTIME)[3] is not None, "it was not compiled"
+    hold(stand_in_complaints(tools, compiled(RUNTIME)[3]))
+
+
+def test_our_declarations_are_nccls(tools):
+    nccl = toolkit.nccl()
+    if nccl is None:
+        pytest.skip("the wheel of NCCL cannot be fetched")
+    hold(nccl_complaints(tools, nccl))
+
+
+@pytest.mark.parametrize("find, declarations, source", (
+    ("nvml", "nvml_abi.cu", "kernels/cuda/driver/nvml.cc"),
+    ("cublas", "cublaslt_abi.cu", "kernels/cuda/cublaslt/cublaslt_library.cc")))
+def test_our_declarations_are_those_of_the_header(tools, find, declarations, source):
+    include = getattr(toolkit, find)()
+    if include is None:
+        pytest.skip(f"the headers of {find} cannot be fetched")
+    hold(header_complaints(tools, include, declarations, [source]))

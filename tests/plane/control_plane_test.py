@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The chart and an InferenceService on a real control plane: etcd, kube-apiserver, kube-controller-manager,
 kube-scheduler, KServe's manager and two nodes that are the agent. What operators do happens under load; every answer
 must be token by token the undisturbed one."""
@@ -8,21 +7,22 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import time
 
-sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[2] / "bench")]
-import plane  # noqa: E402
-import chart  # noqa: E402
-import manifests as m  # noqa: E402
-import programs  # noqa: E402
-import record  # noqa: E402
-import tools  # noqa: E402
-from client import Answer, ask  # noqa: E402
-from cluster import need_etcd  # noqa: E402
-from control import NODES, ControlPlane, is_ready  # noqa: E402
-from harness import BIN, DEMO, ROOT, expect, wait_until  # noqa: E402
-from plane import VALUES, Load, ready_workers, seconds_of  # noqa: E402
+import pytest
+
+import chart
+import manifests as m
+import plane
+import programs
+import record
+import tools
+from client import Answer, ask
+from cluster import need_etcd
+from control import NODES, ControlPlane, is_ready
+from harness import BIN, DEMO, expect, wait_until
+from plane import VALUES, Load, ready_workers, seconds_of
+from tier import RECORD
 
 WORKERS, ROUTER = ("statefulsets", "quire-worker"), ("deployments", "quire-router")
 
@@ -377,30 +377,22 @@ def start(folder):
     return ControlPlane(folder, claims=[("models", models)])
 
 
-def main():
-    recording = "--record" in sys.argv
+@pytest.fixture
+def all_programs(agent_program):
     try:
         need_etcd()
-        programs.agent()
         programs.kubernetes()
         programs.kserve_manager()
-        missing = plane.alone()
-    except tools.Missing as why:
-        missing = why
-    if missing:
-        print(f"SKIP control plane: {missing}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    except tools.Missing as missing:
+        pytest.skip(str(missing))
+
+
+def test_what_operators_do_loses_no_token(all_programs):
     steps = Steps()
-    conditions = record.Run() if recording else None
+    conditions = record.Run() if RECORD else None
     with plane.temporary_folder() as name, contextlib.closing(start(pathlib.Path(name))) as cluster:
         follow(cluster, steps)
-    if recording:
+    if RECORD:
         record.record("plane", {"model": "demo", "streams_at_once": 6, "load_average_at_end": os.getloadavg()[0],
                                 "steps": steps.rows}, conditions)
-    print(f"ok   {len(steps.rows)} steps on a real control plane\n{len(steps.rows)} passed, 0 failed")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    print(f"{len(steps.rows)} steps on a real control plane")

@@ -1,16 +1,11 @@
-#!/usr/bin/env python3
 """Clients that lost their router between any two events and go on at another one, as `resume` of the API has it. Both
 parts together are the whole answer: tokens, text, logprobs, ends."""
 import asyncio
-import pathlib
 import random
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from client import Answer, ask, requests  # noqa: E402
-from fleet import Fleet  # noqa: E402
-from harness import expect, main_of  # noqa: E402
+from client import Answer, ask, requests
+from fleet import Fleet
+from harness import expect
 
 CUTS = 8  # of each answer; its last event is always one of them
 
@@ -69,7 +64,3 @@ async def cut_anywhere():
 
 def test_an_answer_that_is_cut_between_any_two_events_goes_on_to_the_letter():
     asyncio.run(cut_anywhere())
-
-
-if __name__ == "__main__":
-    sys.exit(main_of(globals()))

@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import pathlib
 import re
 import signal
@@ -14,17 +13,18 @@ import sys
 import tempfile
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "process"))
-sys.path.insert(0, str(ROOT / "tests" / "fault"))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from fleet import Fleet  # noqa: E402
-from harness import BIN, Failure, expect, main_of, run  # noqa: E402
-from watchers import RULES, Watchers, missing_tools  # noqa: E402
+import pytest
 
+from fleet import Fleet
+from harness import BIN, ROOT, Failure, expect, run
+from tier import WRITE_REFERENCE
+from watchers import RULES, Watchers, missing_tools
+
+MISSING = missing_tools()
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
 KEY, POOR_KEY = "a-key-of-the-test", "a-key-of-one-request-a-minute"
-WRITING = "--write-reference" in sys.argv
+REWRITE = "./dev pytest tests/monitoring -k finds_numbers --write-reference"
 NAME = re.compile(r"\b(?:quire|vllm|process)[_:][a-zA-Z0-9_:]+")
 
 
@@ -209,7 +209,7 @@ def table(text):
 
 
 def reference(router, worker):
-    return ("# Metrics\n\nWritten by `python3 tests/monitoring/run.py --write-reference` from what the programs say. Histograms have\n"
+    return (f"# Metrics\n\nWritten by `{REWRITE}` from what the programs say.\nHistograms have "
             "`_bucket`, `_sum` and `_count`. Where a label could take any value it is bounded, and the rest counts as `other`.\n\n"
             f"## Router: `/metrics` of its port\n\n{table(router)}\n"
             "## Worker: `/metrics` of `--http-port`\n\nNames that begin with `vllm:` are vLLM's, with its types, labels and "
@@ -218,10 +218,10 @@ def reference(router, worker):
 
 def names_agree(router, worker):
     """What code exports, dashboards and rules draw on, and the reference lists, are the same names."""
-    if WRITING:
+    if WRITE_REFERENCE:
         REFERENCE.write_text(reference(router, worker))
     expect(REFERENCE.read_text() == reference(router, worker),
-           "docs/reference/metrics.md is not what the programs say: python3 tests/monitoring/run.py --write-reference")
+           f"docs/reference/metrics.md is not what the programs say: {REWRITE}")
     exported = names_in(re.sub(r" .*", "", re.sub(r"^# TYPE ", "", router + worker, flags=re.M), flags=re.M))
     drawn = set().union(*(names_in(query) for _, _, query in panels()), names_in(RULES.read_text()))
     drawn |= {"quire_router_certificate_not_after_seconds", "quire_worker_certificate_not_after_seconds"}  # one selects both
@@ -330,11 +330,3 @@ def test_our_names_pass_promtool():
         ours = "\n".join(line for line in text.splitlines() if "vllm:" not in line) + "\n"
         done = subprocess.run(["promtool", "check", "metrics"], input=ours, text=True, capture_output=True)
         expect(done.returncode == 0, done.stderr)
-
-
-if __name__ == "__main__":
-    if missing := missing_tools():
-        print(f"SKIP monitoring: {missing}\n0 passed, 0 failed, 1 skipped")
-        sys.exit(0)
-    sys.argv[1:] = [a for a in sys.argv[1:] if a != "--write-reference"] + (["finds_numbers"] if WRITING else [])
-    sys.exit(main_of(globals()))

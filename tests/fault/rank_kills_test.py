@@ -1,28 +1,19 @@
-#!/usr/bin/env python3
 """Ranks killed and stopped again and again, at random moments of their lives, the starts of those that follow
 included: the group comes back each time, no stream loses a token while another worker is there, and nothing of the
-old ranks is left. The first argument is the number of rounds, the second the seed, which is printed."""
+old ranks is left. QUIRE_ROUNDS and QUIRE_SEED give the number of rounds and the seed, which is printed."""
 import asyncio
 import contextlib
 import os
-import pathlib
 import random
 import signal
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from client import requests  # noqa: E402
-from fleet import Fleet  # noqa: E402
-from harness import main_of  # noqa: E402
+from client import requests
+from faults_test import all_of, nothing_is_held, same, undisturbed
+from fleet import Fleet
+from ranks_test import RANKS, back, ranks_of, shared_memory, until
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from ranks import RANKS, back, ranks_of, shared_memory, until  # noqa: E402
-from run import all_of, nothing_is_held, same, undisturbed  # noqa: E402
-
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 12
-SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().getrandbits(32)
-sys.argv[1:] = []
+ROUNDS = int(os.environ.get("QUIRE_ROUNDS", 12))
+SEED = int(os.environ.get("QUIRE_SEED", random.SystemRandom().getrandbits(32)))
 
 
 async def hurt(draw, worker):
@@ -60,7 +51,3 @@ async def rounds():
 
 def test_ranks_that_are_hurt_at_any_moment_come_back():
     asyncio.run(rounds())
-
-
-if __name__ == "__main__":
-    sys.exit(main_of(globals()))

@@ -1,16 +1,13 @@
-#!/usr/bin/env python3
 """Real routers that find real workers: by a file, and by Kubernetes as a real API server spoke."""
 import contextlib
 import pathlib
 import re
 import signal
-import sys
 import tempfile
 import threading
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, DEMO, Process, RouterUnderTest, expect, main_of  # noqa: E402
-from kubernetes_api import ReplayingApi, recorded  # noqa: E402
+from harness import BIN, DEMO, Process, RouterUnderTest, expect
+from kubernetes_api import ReplayingApi, recorded
 
 
 @contextlib.contextmanager
@@ -148,7 +145,3 @@ def test_bad_flags_are_refused_in_one_line():
         with Process([BIN / "quire-router", "--port=0", "--grpc-port=0", *args]) as router:
             code = router.wait()
             expect(code in (1, 2) and len(router.lines) == 1 and text in router.lines[0], f"{args} {code} {router.lines}")
-
-
-if __name__ == "__main__":
-    sys.exit(main_of(globals()))

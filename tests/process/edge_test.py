@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The edge of real processes: keys, TLS on both sides, the admin port, and a census of the ports that listen."""
 import contextlib
 import hashlib
@@ -9,11 +8,9 @@ import pathlib
 import re
 import ssl
 import subprocess
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, DEMO, Process, expect, main_of, run, wait_until  # noqa: E402
+from harness import BIN, DEMO, Process, expect, run, wait_until
 
 PROMPT = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
 
@@ -301,7 +298,3 @@ def test_what_would_be_open_to_all_does_not_start():
     for command, mention in cases:
         code, output = run([BIN / command[0], *command[1:]])
         expect(code == 2 and mention in output, f"{command}: {code} {output}")
-
-
-if __name__ == "__main__":
-    sys.exit(main_of(globals()))

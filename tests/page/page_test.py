@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The router's page in a real browser: chat with streaming, and a fleet of which a worker dies under streams.
 
 Screenshots of what was tested are left in .cache/page/, light and dark.
@@ -8,15 +7,15 @@ import os
 import pathlib
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from browser import Browser  # noqa: E402
-from harness import BIN, DEMO, ROOT, Process, Server, expect, free_port, main_of  # noqa: E402
+import pytest
 
+from browser import Browser
+from harness import BIN, DEMO, ROOT, Process, Server, expect, free_port
+
+pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium, which ./dev test installs")
 PICTURES = ROOT / ".cache" / "page"
 
 
@@ -188,10 +187,3 @@ def test_off_loopback_without_a_token_the_fleet_is_nobodys():
                 why = browser.value("document.getElementById('why').textContent")
                 expect("--admin-token-file" in why, why)
                 browser.until("document.getElementById('model').value === 'demo'", "chat is open, as --insecure says")
-
-
-if __name__ == "__main__":
-    if shutil.which("chromium") is None:
-        print("SKIP page: needs chromium (./dev test installs it)\n0 passed, 0 failed, 1 skipped")
-        sys.exit(0)
-    sys.exit(main_of(globals()))

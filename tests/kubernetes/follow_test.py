@@ -1,13 +1,6 @@
-#!/usr/bin/env python3
 """A real router follows the EndpointSlices of a real kube-apiserver: rights, changes, a forgotten version, a restart."""
-import pathlib
-import sys
-import tempfile
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from cluster import ROUTER, Cluster, Missing  # noqa: E402
-from harness import RouterUnderTest, expect  # noqa: E402
+from cluster import ROUTER
+from harness import RouterUnderTest, expect
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/prod/endpointslices"
 RIGHTS = "/apis/rbac.authorization.k8s.io/v1/namespaces/prod/"
@@ -71,21 +64,5 @@ def follow(cluster, folder):
         expect(router.stop() == 0, router.process.output())
 
 
-def main():
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        try:
-            cluster = Cluster(folder)
-        except Missing as missing:
-            print(f"SKIP kubernetes: {missing}\n0 passed, 0 failed, 1 skipped")
-            return 0
-        try:
-            follow(cluster, folder)
-        finally:
-            cluster.close()
-    print("ok   a real router follows a real API server\n1 passed, 0 failed")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def test_a_router_follows_a_real_api_server(cluster, tmp_path):
+    follow(cluster, tmp_path)

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Real processes: the command line, supervision, bad input, a worker killed in mid-stream, Ctrl-C."""
 import json
 import os
@@ -8,12 +7,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, DEMO, Process, Server, expect, main_of, run, wait_until  # noqa: E402
+from harness import BIN, DEMO, Process, Server, expect, run, wait_until
 
 PROMPT = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
 
@@ -373,7 +370,3 @@ def test_chat_and_complete_talk_to_a_server():
         finally:
             chat.kill()
             chat.wait()
-
-
-if __name__ == "__main__":
-    sys.exit(main_of(globals()))

@@ -1,21 +1,18 @@
-#!/usr/bin/env python3
-"""What run.py installs on a control plane, as the node agent runs it without one: pods with addresses of their own, probes, hooks,
-grace, Services and DNS; and what the agent does with pods that fail, wait or will not end."""
+"""What control_plane_test.py installs on a control plane, as the node agent runs it without one: pods with addresses of
+their own, probes, hooks, grace, Services and DNS; and what the agent does with pods that fail, wait or will not end."""
 import json
 import pathlib
 import signal
-import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import plane  # noqa: E402
-import manifests as m  # noqa: E402
-import programs  # noqa: E402
-import tools  # noqa: E402
-from harness import Skip, expect, main_of, wait_until  # noqa: E402
-from plane import Agent, Load, ready_workers  # noqa: E402
+import pytest
 
+import manifests as m
+import plane
+from harness import expect, wait_until
+from plane import Agent, Load, ready_workers
 
+pytestmark = pytest.mark.usefixtures("agent_program")
 WORKERS, ROUTERS = ("prod/quire-worker-0", "prod/quire-worker-1"), ("prod/quire-router-0", "prod/quire-router-1")
 
 
@@ -184,7 +181,7 @@ def odd_pods():
 
 def test_pods_that_are_odd():
     if pathlib.Path("/proc/self/uid_map").read_text().split()[2] == "1":
-        raise Skip("users cannot be switched: run as root")
+        pytest.skip("users cannot be switched: run as root")
     with plane.temporary_folder() as name:
         folder = pathlib.Path(name)
         with Agent(folder, "run", written(folder, odd_pods())) as agent:
@@ -228,15 +225,3 @@ def test_pods_that_are_odd():
                 agent.ask("/delete", pod=f"prod/{pod}")
             expect(agent.stop() == 0, agent.process.output())
             expect(not list((folder / "pods").iterdir()), "folders of pods that are gone")
-
-
-def needed():
-    try:
-        programs.agent()
-    except tools.Missing as missing:
-        return str(missing)
-    return plane.alone()
-
-
-if __name__ == "__main__":
-    sys.exit(tools.suite(lambda: main_of(globals()), needed))

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Steps inside real worker processes that hang, and one that is slow but legitimate. A hang is told on the wire, by
 /health and in the log with the stacks of all threads; the streams go on elsewhere with the tokens of the undisturbed
 run; then the process leaves. A slow step is none of these. The workers are quire-worker but for their kernels, which
@@ -6,19 +5,13 @@ go wrong when a signal says so (tests/support/hanging_worker)."""
 import asyncio
 import contextlib
 import json
-import pathlib
 import re
 import signal
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from client import requests  # noqa: E402
-from fleet import Fleet  # noqa: E402
-from harness import BIN, Failure, expect, main_of  # noqa: E402
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))  # there is another run.py beside the harness
-from run import CARRIED, READY, all_of, longest_gap, nothing_is_held, same, undisturbed  # noqa: E402
+from client import requests
+from faults_test import CARRIED, READY, all_of, longest_gap, nothing_is_held, same, undisturbed
+from fleet import Fleet
+from harness import BIN, expect
 
 PROGRAM = BIN.parent / "tests" / "quire-worker-hanging"
 HANG, BE_SLOW = signal.SIGUSR1, signal.SIGUSR2
@@ -125,9 +118,3 @@ async def slow_step():
 
 def test_a_slow_step_is_legitimate_and_moves_nobody():
     asyncio.run(slow_step())
-
-
-if __name__ == "__main__":
-    if not PROGRAM.exists():
-        raise Failure(f"{PROGRAM} is not built")
-    sys.exit(main_of(globals()))

@@ -1,31 +1,107 @@
-#!/usr/bin/env python3
 """Unmodified clients against a real router and a real worker that serve the demo model.
 
-Starts both on ports of the system's choice, runs the clients that setup.sh has fetched, and prints `N passed, N failed`.
+Clients that come as packages run as scripts of their own, each in an environment that setup.sh has made; each check of a
+script is a test here.
 """
 import base64
 import json
-import pathlib
+import re
 import subprocess
-import sys
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "process"))
-from harness import BIN, DEMO, Process, expect  # noqa: E402
-from http2_spec import h2spec_finds_what_is_known  # noqa: E402
+import pytest
+
+from harness import BIN, DEMO, ROOT, Process, expect
+from http2_spec import h2spec_finds_what_is_known
 
 HERE = ROOT / "tests" / "conformance"
 GRPCURL = ROOT / ".cache" / "go-bin" / "grpcurl"
 GHZ = ROOT / ".cache" / "go-bin" / "ghz"
+NODE_MODULES = ROOT / ".cache" / "npm-clients" / "node_modules"
 MODEL = "demo"
-CHECKS = []
+pytestmark = pytest.mark.usefixtures("clients")
 
 
-def check(function):
-    CHECKS.append(function)
-    return function
+class Served:
+    """Where the router listens: `http` and `grpc` are its two ports, each of which speaks both."""
 
+    def __init__(self, http, grpc):
+        self.http, self.grpc = http, grpc
+        self.said = {}  # by script: what became of each of its checks
+
+
+@pytest.fixture(scope="module")
+def served(clients):
+    worker_command = [BIN / "quire-worker", "--model", DEMO, "--served-model-name", MODEL,
+                      "--listen=127.0.0.1:0", "--http-port=0"]
+    with Process(worker_command) as worker:
+        wire = worker.wait_for_line("ready: ").split()[1]
+        router_command = [BIN / "quire-router", f"--worker={wire}", "--port=0", "--grpc-port=0",
+                          "--ready-fd=1"]
+        with Process(router_command) as router:
+            line = json.loads(router.wait_for_line('"listen"'))
+            yield Served(*(f"127.0.0.1:{line[key].rsplit(':', 1)[1]}" for key in ("listen", "grpc")))
+
+
+@pytest.fixture(params=("grpc", "http"))
+def target(request, served):
+    return getattr(served, request.param)
+
+
+# --- scripts of clients -------------------------------------------------------------------------
+
+def python(environment, script, *arguments):
+    return [ROOT / ".cache" / environment / "bin" / "python", HERE / script, *arguments]
+
+
+def node(script, *arguments):
+    return ["node", HERE / script, NODE_MODULES, *arguments]
+
+
+CLIENTS = {  # script → its command line
+    "openai_client.py": lambda at: python("venv-conformance", "openai_client.py", f"http://{at.http}", MODEL),
+    "openai_client.mjs": lambda at: node("openai_client.mjs", f"http://{at.http}", MODEL),
+    "langchain_client.py": lambda at: python("venv-langchain", "langchain_client.py", f"http://{at.http}", MODEL),
+    "triton_client.py": lambda at: python("venv-tritonclient", "triton_client.py", at.grpc, MODEL),
+    "triton_http_client.py": lambda at: python("venv-tritonclient", "triton_http_client.py", at.http, MODEL),
+    "open_webui_client.py": lambda at: python("venv-open-webui", "open_webui_client.py", f"http://{at.http}/v1", MODEL),
+    "kserve_client.py": lambda at: python("venv-kserve", "kserve_client.py", at.http, at.grpc, MODEL),
+    "grpc_client.mjs": lambda at: node("grpc_client.mjs", at.grpc, MODEL),
+    "triton_faults.py": lambda at: python("venv-tritonclient", "triton_faults.py"),
+}
+
+
+def checks_of(script):
+    """The names of the checks that a script holds."""
+    text = (HERE / script).read_text()
+    found = re.findall(r"^@check\n(?:async )?def (\w+)", text, re.M) or re.findall(r"^  async (\w+)\(\) \{", text, re.M)
+    assert found, f"{script} holds no checks"
+    return found
+
+
+def outcomes(command):
+    """Check → "ok", or what went wrong."""
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+    found, name = {}, None
+    for line in done.stdout.splitlines():
+        if told := re.match(r"(ok  |FAIL) [^:]*\b(\w+)(?::(.*))?$", line):
+            name = told[2]
+            found[name] = "ok" if told[1] == "ok  " else told[3]
+        elif name is not None and found[name] != "ok":
+            found[name] += "\n" + line
+    return found, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("script, check", [(script, check) for script in CLIENTS for check in checks_of(script)])
+def test_client(script, check, served):
+    if script not in served.said:
+        served.said[script] = outcomes(CLIENTS[script](served))
+    found, errors = served.said[script]
+    said = found.get(check, "was not run")
+    expect(said == "ok", f"{script} {check}: {said}\n{errors if check not in found else ''}")
+
+
+# --- tools --------------------------------------------------------------------------------------
 
 def grpcurl(target, method, body=None, flags=(), want=0):
     command = [str(GRPCURL), "-plaintext", *flags]
@@ -49,8 +125,7 @@ def messages(text):
     return found
 
 
-@check
-def reflection_lists_the_services(target):
+def test_reflection_lists_the_services(target):
     services = grpcurl(target, "list").split()
     for name in ("quire.v1.Inference", "inference.GRPCInferenceService", "grpc.health.v1.Health"):
         expect(name in services, services)
@@ -60,8 +135,7 @@ def reflection_lists_the_services(target):
         expect(f"rpc {method} " in described, described)
 
 
-@check
-def a_prompt_alone_is_echoed_and_scored(target):
+def test_a_prompt_alone_is_echoed_and_scored(target):
     answer = messages(grpcurl(target, "quire.v1.Inference/Generate", {
         "text": "Once upon a time", "echo": True, "sampling": {"max_tokens": 0, "logprobs": 2}}))
     prompt = [message["prompt"] for message in answer if "prompt" in message]
@@ -77,8 +151,7 @@ def a_prompt_alone_is_echoed_and_scored(target):
     expect(answer[-1]["usage"].get("completion_tokens", 0) == 0, answer[-1])
 
 
-@check
-def generate_streams(target):
+def test_generate_streams(target):
     request = {"text": "Once upon a time", "sampling": {"max_tokens": 8, "temperature": 0}}
     events = messages(grpcurl(target, "quire.v1.Inference/Generate", request))
     expect("started" in events[0] and events[0]["started"]["model"] == MODEL, events[:1])
@@ -94,8 +167,7 @@ def generate_streams(target):
            "token ids as prompt gave other tokens")
 
 
-@check
-def chat_streams(target):
+def test_chat_streams(target):
     request = {"messages": [{"role": "user", "content": "Tell me a story."}],
                "sampling": {"max_tokens": 8, "temperature": 0}}
     events = messages(grpcurl(target, "quire.v1.Inference/Chat", request))
@@ -103,22 +175,19 @@ def chat_streams(target):
     expect("usage" in events[-1], events[-1])
 
 
-@check
-def models_and_tokens(target):
+def test_models_and_tokens(target):
     models = messages(grpcurl(target, "quire.v1.Inference/ListModels", {}))[0]["models"]
     expect([m["name"] for m in models] == [MODEL], models)
     tokens = messages(grpcurl(target, "quire.v1.Inference/Tokenize", {"text": "Once upon a time"}))[0]
     expect(len(tokens["token_ids"]) > 1, tokens)
 
 
-@check
-def health_is_served(target):
+def test_health_is_served(target):
     health = messages(grpcurl(target, "grpc.health.v1.Health/Check", {}))[0]
     expect(health["status"] == "SERVING", health)
 
 
-@check
-def the_open_protocol_takes_typed_contents(target):
+def test_the_open_protocol_takes_typed_contents(target):
     request = {"model_name": MODEL, "id": "g", "inputs": [
         {"name": "text_input", "datatype": "BYTES", "shape": [1],
          "contents": {"bytes_contents": [base64.b64encode(b"Once upon a time").decode()]}}],
@@ -135,8 +204,7 @@ def the_open_protocol_takes_typed_contents(target):
     expect("NotFound" in output, output)
 
 
-@check
-def bad_requests_name_their_field(target):
+def test_bad_requests_name_their_field(target):
     for request, field in [({"text": ""}, "text"), ({}, "prompt"),
                            ({"text": "x", "sampling": {"max_tokens": 0}}, "max_tokens"),
                            ({"text": "x", "sampling": {"temperature": -1}}, "temperature")]:
@@ -146,46 +214,14 @@ def bad_requests_name_their_field(target):
     expect("NotFound" in output, output)
 
 
-def check_http(port):
+def test_probes_and_metrics_are_answered(target):
     def get(path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{target}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     for path in ("/livez", "/readyz", "/health", "/version", "/metrics"):
         status, body = get(path)
         expect(status == 200 and body, f"{path}: {status} {body}")
     expect("quire_router_http_requests_total" in get("/metrics")[1], "no counter of requests")
-
-
-def run_grpcurl(ports):
-    passed = failed = 0
-    for port in ports:
-        for function in CHECKS:
-            try:
-                function(f"127.0.0.1:{port}")
-                passed += 1
-                print(f"ok   grpcurl {function.__name__}", flush=True)
-            except Exception as error:  # noqa: BLE001: each check is judged on its own
-                failed += 1
-                print(f"FAIL grpcurl {function.__name__}: {error}", flush=True)
-    return passed, failed
-
-
-def run_script(command):
-    """A client's script, which prints its counts."""
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
-    print(done.stdout, end="")
-    counts = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("COUNTS ")]
-    if not counts or counts[0][1] != "0":
-        print(done.stderr[-2000:])
-    return (int(counts[0][0]), int(counts[0][1])) if counts else (0, 1)
-
-
-def run_python(environment, script, *arguments):
-    return run_script([ROOT / ".cache" / environment / "bin" / "python", HERE / script, *arguments])
-
-
-def run_node(script, *arguments):
-    return run_script(["node", HERE / script, ROOT / ".cache" / "npm-clients" / "node_modules", *arguments])
 
 
 def ghz(target, proto, call, body, requests):
@@ -200,14 +236,14 @@ def ghz(target, proto, call, body, requests):
            report["statusCodeDistribution"])
 
 
-def ghz_loads_both_services(http, grpc):
-    ghz(grpc, "quire/v1/inference.proto", "quire.v1.Inference.Generate",
+def test_ghz_loads_both_services(served):
+    ghz(served.grpc, "quire/v1/inference.proto", "quire.v1.Inference.Generate",
         {"text": "Once upon a time", "sampling": {"max_tokens": 4}}, 48)
     body = {"model_name": MODEL, "parameters": {"max_tokens": {"int64_param": 4}}, "inputs": [
         {"name": "text_input", "datatype": "BYTES", "shape": [1],
          "contents": {"bytes_contents": [base64.b64encode(b"Once upon a time").decode()]}}]}
     for method in ("ModelInfer", "ModelStreamInfer"):
-        ghz(grpc, "inference/open_inference.proto", f"inference.GRPCInferenceService.{method}", body, 48)
+        ghz(served.grpc, "inference/open_inference.proto", f"inference.GRPCInferenceService.{method}", body, 48)
 
 
 def curl(*arguments):
@@ -217,8 +253,8 @@ def curl(*arguments):
     return done.stdout
 
 
-def curl_streams_and_asks(http, grpc):
-    url = f"http://{http}"
+def test_curl_streams_and_asks(served):
+    url = f"http://{served.http}"
     asked = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 6, "temperature": 0}
     whole = json.loads(curl(f"{url}/v1/completions", "-d", json.dumps(asked)))["choices"][0]["text"]
     events = curl("-N", f"{url}/v1/completions", "-d", json.dumps({**asked, "stream": True})).split("\n\n")
@@ -234,54 +270,5 @@ def curl_streams_and_asks(http, grpc):
     expect(json.loads(curl(f"{url}/v2/health/ready")) == {"ready": True}, "ready")
 
 
-def run_tools(http, grpc):
-    passed = failed = 0
-    for function in (curl_streams_and_asks, ghz_loads_both_services, h2spec_finds_what_is_known):
-        try:
-            function(http, grpc)
-            passed += 1
-            print(f"ok   {function.__name__}", flush=True)
-        except Exception as error:  # noqa: BLE001: each check is judged on its own
-            failed += 1
-            print(f"FAIL {function.__name__}: {type(error).__name__}: {error}", flush=True)
-    return passed, failed
-
-
-def main():
-    worker_command = [BIN / "quire-worker", "--model", DEMO, "--served-model-name", MODEL,
-                      "--listen=127.0.0.1:0", "--http-port=0"]
-    with Process(worker_command) as worker:
-        wire = worker.wait_for_line("ready: ").split()[1]
-        router_command = [BIN / "quire-router", f"--worker={wire}", "--port=0", "--grpc-port=0",
-                          "--ready-fd=1"]
-        with Process(router_command) as router:
-            line = json.loads(router.wait_for_line('"listen"'))
-            http_port, grpc_port = (int(line[key].rsplit(":", 1)[1]) for key in ("listen", "grpc"))
-            http, grpc = f"127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}"
-            results = [run_python("venv-conformance", "openai_client.py", f"http://{http}", MODEL),
-                       run_node("openai_client.mjs", f"http://{http}", MODEL),
-                       run_python("venv-langchain", "langchain_client.py", f"http://{http}", MODEL),
-                       run_grpcurl((grpc_port, http_port)),
-                       run_python("venv-tritonclient", "triton_client.py", grpc, MODEL),
-                       run_python("venv-tritonclient", "triton_http_client.py", http, MODEL),
-                       run_python("venv-open-webui", "open_webui_client.py", f"http://{http}/v1", MODEL),
-                       run_python("venv-kserve", "kserve_client.py", http, grpc, MODEL),
-                       run_node("grpc_client.mjs", grpc, MODEL),
-                       run_tools(http, grpc),
-                       run_python("venv-tritonclient", "triton_faults.py")]
-            try:
-                check_http(http_port)
-                check_http(grpc_port)
-                results.append((1, 0))
-            except Exception as error:  # noqa: BLE001
-                print(f"FAIL http: {error}")
-                results.append((0, 1))
-            passed, failed = (sum(r[i] for r in results) for i in (0, 1))
-            if failed:
-                print("\n".join(router.lines[-20:]))
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def test_h2spec_finds_what_is_known(served):
+    h2spec_finds_what_is_known(served.http, served.grpc)

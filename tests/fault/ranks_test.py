@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Faults of tensor-parallel ranks that are processes: two workers of two ranks each behind a router, and one rank
 killed or stopped while streams are under way. Every stream has the tokens of the undisturbed run, the ranks come
 back by themselves, and nothing of the old ones is left."""
@@ -7,16 +6,13 @@ import contextlib
 import os
 import pathlib
 import signal
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from client import requests  # noqa: E402
-from fleet import Fleet  # noqa: E402
-from harness import BIN, ROOT, Skip, expect, main_of  # noqa: E402
+import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))  # there is another run.py beside the harness
-from run import CARRIED, READY, all_of, at_token, nothing_is_held, same, undisturbed  # noqa: E402
+from client import requests
+from faults_test import CARRIED, READY, all_of, at_token, nothing_is_held, same, undisturbed
+from fleet import Fleet
+from harness import BIN, ROOT, expect
 
 GEMMA = ROOT / ".cache" / "models" / "gemma3-270m" / "model.gguf"
 RANKS = ("--tensor-parallel-size=2", "--rank-backend=process", "--rank-timeout=2s")
@@ -170,7 +166,7 @@ def test_ranks_as_threads_and_as_processes_answer_alike():
 
 async def real_model():
     if not GEMMA.exists():
-        raise Skip(f"{GEMMA} is not there; ./dev model gemma3-270m fetches it")
+        pytest.skip(f"{GEMMA} is not there; ./dev model gemma3-270m fetches it")
     flags = ("--rank-backend=process", "--rank-timeout=10s", "--max-model-len=512", "--max-num-seqs=8",
              "--max-num-batched-tokens=256", "--kv-cache-memory-bytes=64MiB", "--served-model-name=gemma3-270m")
     bodies = [{**body, "model": "gemma3-270m"} for body in requests(4, seed=24, max_tokens=20)]
@@ -198,7 +194,3 @@ async def real_model():
 
 def test_real_model_on_two_ranks_loses_no_token_when_one_is_killed():
     asyncio.run(real_model())
-
-
-if __name__ == "__main__":
-    sys.exit(main_of(globals()))

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Every command of quire as a user meets it: wrong flags, broken files, Ctrl-C, what it writes and how it ends."""
 import contextlib
 import hashlib
@@ -10,12 +9,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import xml.etree.ElementTree
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, DEMO, ROOT, Server, expect, main_of, run, wait_until  # noqa: E402
+from harness import BIN, DEMO, ROOT, Server, expect, run, wait_until
 
 QUIRE = BIN / "quire"
 MADE_UP = {("tiny-llama", "model.safetensors"): "62066c8f603a1f57", ("tiny-llama", "tokenizer.json"): "75942dec1455f7f8",
@@ -443,7 +440,3 @@ def test_interrupts_end_what_waits_and_leave_nothing_running():
             code = child.wait(timeout=60)
             expect(code in (130, -signal.SIGINT), (command, code))
             connection.close()
-
-
-if __name__ == "__main__":
-    sys.exit(main_of(globals()))

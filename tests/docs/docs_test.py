@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Runs what the documents tell people to type, and holds their links and lists to the tree.
 
 A fenced block of ```sh is run, in its document's order and in one shell, in a folder that looks like the checkout. Words after
@@ -14,16 +13,14 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "process"), str(ROOT / "tests" / "deploy")]
-import pods  # noqa: E402
-import tools  # noqa: E402
-from harness import expect, main_of, run  # noqa: E402
+import pytest
+
+import tools
+from harness import ROOT, expect, run
 
 WHY_NOT = {"builds", "needs a cluster", "needs a container builder", "needs a GPU"}
 DOCUMENT_LIMIT_S = 180
 FENCE = re.compile(r"^```(\w*)[ ]*(.*?)\n(.*?)^```$", re.M | re.S)
-SKIPPED = []
 
 # Stops at the first command that fails; curl fails where HTTP does.
 HEAD = """
@@ -50,16 +47,15 @@ def blocks(path):
 
 
 def script_of(path):
-    """One script out of a document's blocks, or None."""
-    script = HEAD
-    runs = 0
+    """One script out of a document's blocks, or None; and the tools that others need and that are not here."""
+    script, runs, missing = HEAD, 0, set()
     for number, (words, text) in enumerate(blocks(path)):
         if words.startswith("not run: "):
             expect(words.removeprefix("not run: ") in WHY_NOT, f"{path}: a block is left out because it {words[9:]!r}")
             continue
         tool = re.search(r"\b(helm|grpcurl)\b", words)
         if tool and not has(tool.group(1)):
-            SKIPPED.append(f"{path.relative_to(ROOT)}: a block needs {tool.group(1)}")
+            missing.add(tool.group(1))
             continue
         runs += 1
         script += f"\necho '--- block {number}'\n"
@@ -71,7 +67,7 @@ def script_of(path):
             script += "echo $SERVER >> servers\n"
         else:
             script += text
-    return script if runs else None
+    return script if runs else None, missing
 
 
 def has(tool):
@@ -84,9 +80,14 @@ def environment():
 
 
 def run_document(path):
-    script = script_of(path)
-    if script is None:
-        return
+    script, missing = script_of(path)
+    if script is not None:
+        run_script(path, script)
+    if missing:
+        pytest.skip(f"all but the blocks that need {', '.join(sorted(missing))}")
+
+
+def run_script(path, script):
     with tempfile.TemporaryDirectory() as folder:
         for entry in ROOT.iterdir():
             if entry.name not in (".git", "requests.jsonl"):
@@ -127,27 +128,6 @@ def test_references_are_what_the_code_says():
         expect(code == 1 and "usage" in said, said)
 
 
-def add_documents(into):
-    for path in documents():
-        name = re.sub(r"\W+", "_", str(path.relative_to(ROOT)))
-        into[f"test_runs_{name}"] = lambda path=path: run_document(path)
-
-
-def main():
-    try:
-        tools.ensure()
-    except tools.Missing as missing:
-        print(f"without the tools of Kubernetes: {missing}")
-    missing = pods.alone()
-    if missing:
-        print(f"SKIP docs: {missing}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    add_documents(globals())
-    code = main_of(globals())
-    for skipped in SKIPPED:
-        print(f"SKIP docs: {skipped}")
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_runs(path, own_network):
+    run_document(path)

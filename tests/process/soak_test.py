@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """A soak: the real router and worker under mixed random load, watched for memory that grows.
 
-  soak.py [SECONDS [--record]]     600 seconds when left out; --record writes bench/results/soak.json
+Eight seconds, or ten minutes with --long, of which --record writes what was seen to bench/results/soak.json.
 
 Streams and whole answers, several choices, beams, penalties, logprobs, prompts that begin alike, a cache that is
 too small for them, clients that go away, requests that are refused. At the end nothing may be held. A run of a
@@ -15,14 +14,13 @@ import pathlib
 import random
 import re
 import statistics
-import sys
 import threading
 import time
 import traceback
 
-sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[2] / "bench")]
-import record  # noqa: E402
-from harness import ROOT, Failure, Server, expect  # noqa: E402
+import record
+from harness import Failure, Server, expect
+from tier import LONG, RECORD
 
 CLIENTS = 8
 VOCAB = 2048
@@ -217,14 +215,8 @@ def soak(seconds, seed=1):
     return {"seconds": seconds, "requests": load.counts, "resident": memory}
 
 
-if __name__ == "__main__":
-    try:
-        conditions = record.Run()
-        found = soak(float(sys.argv[1]) if len(sys.argv) > 1 else 600.0)
-        if "--record" in sys.argv and found is not None:
-            record.record("soak", {"model": "demo", **found}, conditions)
-    except (Failure, OSError, http.client.HTTPException) as error:
-        print(f"FAIL soak: {error}")
-        print("0 passed, 1 failed")
-        sys.exit(1)
-    print("1 passed, 0 failed")
+def test_mixed_load_leaves_nothing_held_and_memory_does_not_grow():
+    conditions = record.Run() if RECORD else None
+    found = soak(600 if LONG else 8)
+    if RECORD and found is not None:
+        record.record("soak", {"model": "demo", **found}, conditions)

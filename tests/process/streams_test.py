@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Many streams through one router, on mock workers paced by a timer: token-identical, and nothing is left of them.
 
 What mock workers write at each index is a rule that the client knows, so that every stream is held to it whichever
@@ -6,18 +5,15 @@ workers wrote it. With --long: 10,000 streams and a storm of 10,000.
 """
 import asyncio
 import json
-import pathlib
 import signal
 import socket
-import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fault"))
-from proxy import FaultProxy  # noqa: E402
-from harness import Failure, expect, main_of  # noqa: E402
-from mock_fleet import Client, MockWorkers, Router, load  # noqa: E402
+from harness import Failure, expect
+from mock_fleet import Client, MockWorkers, Router, load
+from proxy import FaultProxy
+from tier import LONG
 
-LONG = "--long" in sys.argv
 LIVE, JOURNAL = "quire_router_live_requests", "quire_router_journal_bytes"
 ROOMY = ("--max-live-requests=12000", "--max-connections=12000", "--max-queued-requests=12000")
 
@@ -167,8 +163,3 @@ async def queued_behind_a_proxy():
 
 def test_a_queued_stream_outlives_the_idle_timeout_of_a_proxy():
     asyncio.run(queued_behind_a_proxy())
-
-
-if __name__ == "__main__":
-    sys.argv = [a for a in sys.argv if a != "--long"]
-    sys.exit(main_of(globals()))
