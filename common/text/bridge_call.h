@@ -5,6 +5,7 @@
 //  1. An OwnedBytes frees its buffer exactly once.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,6 +18,12 @@ namespace quire::text {
 
 inline QtbSpan ToSpan(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// A flag as the bridge reads it: one byte, atomically.
+inline const bool* ToFlag(const std::atomic<bool>* flag) {
+  static_assert(sizeof(std::atomic<bool>) == 1 && std::atomic<bool>::is_always_lock_free);
+  return reinterpret_cast<const bool*>(flag);
 }
 
 // A buffer of the bridge, freed with this object. Empty until a call has filled it.
@@ -46,6 +53,8 @@ inline absl::Status BridgeStatus(int32_t code, const OwnedBytes& error) {
       return absl::InvalidArgumentError(message);
     case QTB_EXHAUSTED:
       return absl::ResourceExhaustedError(message);
+    case QTB_CANCELLED:
+      return absl::CancelledError(message);
     default:
       return absl::InternalError(message);
   }

@@ -10,6 +10,7 @@
 //  3. The clock is an argument: the same input renders to the same text for ever.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,6 +35,8 @@ struct RenderOptions {
   // Named special tokens as template variables: {"bos_token", "<s>"}, ...
   std::vector<std::pair<std::string, std::string>> special_tokens;
   std::string extra_json;  // an object of further template variables, or empty
+  // Another thread sets it when nobody waits for the text any more: the call ends soon, CANCELLED.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 class ChatTemplate {

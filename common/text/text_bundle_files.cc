@@ -10,9 +10,9 @@ namespace quire::text {
 namespace {
 
 // Control tokens of GGUF vocabularies that end a turn though the file doesn't say so.
-constexpr std::string_view kTurnEnds[] = {
-    "<end_of_turn>", "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
-    "<|im_end|>",    "<|end|>",    "<|endoftext|>", "<|return|>"};
+constexpr std::string_view kTurnEnds[] = {"<end_of_turn>",   "<|eot_id|>", "<|eom_id|>",
+                                          "<|end_of_text|>", "<|im_end|>", "<|end|>",
+                                          "<|endoftext|>",   "<|return|>"};
 
 absl::Status Wrong(std::string_view file, std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(AbslView(file), ": ", AbslView(what)));

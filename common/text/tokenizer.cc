@@ -59,16 +59,19 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(std::string_view 
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
-                                                       bool add_special_tokens) const {
+                                                       const EncodeOptions& options) const {
   if (text.size() > kMaxEncodeBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("the text has ", text.size(),
                                                      " bytes; at most ", kMaxEncodeBytes,
                                                      " can be tokenized at once"));
   }
+  const QtbEncode encode = {.text = ToSpan(text),
+                            .cancelled = ToFlag(options.cancelled),
+                            .mark = 0,
+                            .add_special_tokens = options.add_special_tokens};
   QtbIds ids = {nullptr, 0};
   OwnedBytes error;
-  const int32_t code =
-      qtb_encode(impl_->handle, ToSpan(text), add_special_tokens, &ids, error.out());
+  const int32_t code = qtb_encode(impl_->handle, &encode, &ids, error.out());
   if (code != QTB_OK) return BridgeStatus(code, error);
   return TakeIds(ids);
 }

@@ -6,10 +6,13 @@
 //  1. Ids equal those of Hugging Face `tokenizers` for the same file (BPE models; others are
 //     refused at load).
 //  2. Encode costs time and memory linear in the text, up to a logarithm, whatever text and file
-//     say.
+//     say: the steps of normalizers, expressions and added tokens are counted over the whole text,
+//     at most kMaxStepsPerByte for each byte, and so is what they add to it, at most kMaxGrowth
+//     times its size. Above, the call ends in RESOURCE_EXHAUSTED with the part's name.
 //  3. Decode(ids) equals what a Detokenizer emits for the same ids at any split.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,6 +29,16 @@ namespace quire::text {
 inline constexpr size_t kMaxTokenizerJsonBytes = size_t{64} << 20;
 inline constexpr size_t kMaxVocabSize = 2'000'000;  // also the bound of every token id
 inline constexpr size_t kMaxEncodeBytes = size_t{32} << 20;
+inline constexpr int kMaxStepsPerByte = 256;  // and 2^20 for the call
+inline constexpr int kMaxGrowth = 32;         // times the text, and 4 KiB; at most 64 MiB
+
+struct EncodeOptions {
+  // The tokenizer's own tokens are put around the ids (a completion's beginning-of-sequence token);
+  // rendered chats carry theirs in the text.
+  bool add_special_tokens = false;
+  // Another thread sets it when nobody waits for the ids any more: the call ends soon, CANCELLED.
+  const std::atomic<bool>* cancelled = nullptr;
+};
 
 // How pieces become text; filled at load, read by the Detokenizer.
 struct DecodeRules {
@@ -48,10 +61,13 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // The ids of `text`, which must be UTF-8 of at most kMaxEncodeBytes. With `add_special_tokens`
-  // the tokenizer's own tokens are put around them (a completion's beginning-of-sequence token);
-  // rendered chats carry theirs in the text and pass false.
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
+  // The ids of `text`, which must be UTF-8 of at most kMaxEncodeBytes.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                              const EncodeOptions& options) const;
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                              bool add_special_tokens) const {
+    return Encode(text, EncodeOptions{.add_special_tokens = add_special_tokens});
+  }
 
   // The same ids computed by the reference library's own pipeline, which reads the whole file
   // first and has no linear bound. Tests and fuzzing hold Encode against it.

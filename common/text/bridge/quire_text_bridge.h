@@ -9,6 +9,7 @@
 //     qtb_ids_free.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ enum {
   QTB_INVALID = 1,    // the input is malformed or not supported
   QTB_EXHAUSTED = 2,  // the input is over a limit
   QTB_INTERNAL = 3,   // a library gave up in a way it shouldn't
+  QTB_CANCELLED = 4,  // the caller's flag was set
 };
 
 typedef struct QtbTokenizer QtbTokenizer;
@@ -62,6 +64,15 @@ typedef struct {
   QtbSpan text;
 } QtbNamed;
 
+// What to encode. `cancelled` as in QtbRender; `mark`: 0, or a character that is no text and breaks
+// the tokens that it stands in.
+typedef struct {
+  QtbSpan text;
+  const bool* cancelled;
+  uint32_t mark;
+  uint8_t add_special_tokens;
+} QtbEncode;
+
 // What to render. tools_json and extra_json may be empty.
 typedef struct {
   QtbSpan messages_json;
@@ -69,6 +80,7 @@ typedef struct {
   QtbSpan extra_json;
   const QtbNamed* special_tokens;
   size_t special_tokens_size;
+  const bool* cancelled;  // null, or a flag that another thread sets, atomically, when it gives up
   int64_t now_unix_seconds;
   size_t max_output_bytes;
   uint8_t add_generation_prompt;
@@ -81,8 +93,8 @@ void qtb_ids_free(QtbIds ids);
 int32_t qtb_tokenizer_new(QtbSpan json, size_t max_vocab, QtbTokenizer** out, QtbBytes* error);
 void qtb_tokenizer_free(QtbTokenizer* tokenizer);
 QtbTables qtb_tokenizer_tables(const QtbTokenizer* tokenizer);
-int32_t qtb_encode(const QtbTokenizer* tokenizer, QtbSpan text, uint8_t add_special_tokens,
-                   QtbIds* out, QtbBytes* error);
+int32_t qtb_encode(const QtbTokenizer* tokenizer, const QtbEncode* encode, QtbIds* out,
+                   QtbBytes* error);
 int32_t qtb_encode_by_reference(QtbSpan json, QtbSpan text, uint8_t add_special_tokens, QtbIds* out,
                                 QtbBytes* error);
 int32_t qtb_tokenizer_piece(const QtbTokenizer* tokenizer, uint32_t id, QtbBytes* out,

@@ -184,6 +184,16 @@ TEST(ChatTemplateTest, LongConversationsAreServed) {
   EXPECT_EQ(text->size(), 20'000u * 29);
 }
 
+TEST(ChatTemplateTest, EndsWhenItsCallerGivesUp) {
+  std::atomic<bool> cancelled = false;
+  RenderOptions options;
+  options.cancelled = &cancelled;
+  const std::string_view source = "{% for i in range(10000) %}{{ i }}{% endfor %}";
+  EXPECT_TRUE(Rendered(source, kHi, options).ok());
+  cancelled = true;
+  EXPECT_EQ(Rendered(source, kHi, options).status().code(), absl::StatusCode::kCancelled);
+}
+
 TEST(ChatTemplateTest, InputOverTheLimitIsRefused) {
   const auto text = Rendered("x", std::string(kMaxTemplateInputBytes + 1, ' '));
   EXPECT_EQ(text.status().code(), absl::StatusCode::kResourceExhausted);

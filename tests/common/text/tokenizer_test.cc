@@ -225,6 +225,116 @@ TEST(TokenizerTest, ExpensiveExpressionsAreBounded) {
   EXPECT_FALSE(Tokenizer::FromJson(WithExpression("(unclosed")).ok());
 }
 
+std::string WithNormalizers(std::string_view step, int count) {
+  std::string list;
+  for (int i = 0; i < count; ++i) list += (i == 0 ? "" : ",") + std::string(step);
+  return Replaced(TinyByteLevelJson(), "\"normalizer\":null",
+                  "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" + list + "]}");
+}
+
+constexpr std::string_view kDoubleA =
+    R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
+
+// 31 doublings make 2 GiB of one letter.
+TEST(TokenizerTest, NormalizersMayNotMultiplyAText) {
+  const auto bytes_of = [](int doublings, const std::string& text) -> int64_t {
+    const auto ids = Load(WithNormalizers(kDoubleA, doublings))->Encode(text, false);
+    if (ids.ok()) return static_cast<int64_t>(ids->size());
+    EXPECT_EQ(ids.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(ids.status().message()),
+                HasSubstr("normalizer Replace makes the text longer by more than " +
+                          std::to_string(kMaxGrowth) + " times"));
+    return -1;
+  };
+  // One byte may grow by 32 + 4096, a thousand by 36,096.
+  EXPECT_EQ(bytes_of(12, "a"), 4096);
+  EXPECT_EQ(bytes_of(13, "a"), -1);
+  EXPECT_EQ(bytes_of(31, "a"), -1);
+  EXPECT_EQ(bytes_of(5, std::string(1000, 'a')), 32'000);
+  EXPECT_EQ(bytes_of(6, std::string(1000, 'a')), -1);
+  // The sum counts: a hundred pieces between tokens grow no more than one text of their size.
+  std::string pieces;
+  for (int i = 0; i < 100; ++i) pieces += "a<s>";
+  EXPECT_EQ(bytes_of(12, pieces), -1);
+}
+
+TEST(TokenizerTest, AddedTokensMayNotMultiplyWhenTheFileIsRead) {
+  const auto with = [](int doublings) {
+    return Tokenizer::FromJson(
+        Replaced(WithNormalizers(kDoubleA, doublings), "\"added_tokens\":[",
+                 R"("added_tokens":[{"id":32,"content":"a","single_word":false,"lstrip":false,)"
+                 R"("rstrip":false,"normalized":true,"special":false},)"));
+  };
+  EXPECT_TRUE(with(10).ok());
+  const auto tokenizer = with(31);
+  EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("normalizer Replace"));
+}
+
+// Each step spells every byte over 0x7F in two.
+TEST(TokenizerTest, PreTokenizersMayNotMultiplyAText) {
+  std::string steps;
+  for (int i = 0; i < 30; ++i) {
+    steps += R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
+             R"("use_regex":false},)";
+  }
+  const std::string json = Replaced(TinyByteLevelJson(), kByteLevelSplit,
+                                    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[" +
+                                        steps + "{\"type\":\"ByteLevel\"");
+  const auto tokenizer =
+      Load(Replaced(json, "\"use_regex\":true},\"post", "\"use_regex\":true}]},\"post"));
+  EXPECT_TRUE(tokenizer->Encode("abc", false).ok());
+  const auto ids = tokenizer->Encode("é", false);
+  EXPECT_EQ(ids.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(ids.status().message()), HasSubstr("pre_tokenizer ByteLevel"));
+}
+
+std::string WithToken(std::string_view content, std::string_view flag) {
+  return Replaced(
+      TinyByteLevelJson(), "\"added_tokens\":[",
+      "\"added_tokens\":[{\"id\":32,\"content\":\"" + std::string(content) +
+          "\",\"single_word\":false,\"lstrip\":" + (flag == "lstrip" ? "true" : "false") +
+          ",\"rstrip\":" + (flag == "rstrip" ? "true" : "false") +
+          ",\"normalized\":false,\"special\":false},");
+}
+
+// A token that takes the spaces beside it must look at each of them once.
+TEST(TokenizerTest, TokensThatStripSpacesCostLinearWork) {
+  for (const std::string_view flag : {"lstrip", "rstrip"}) {
+    const std::string json = WithToken(" ", flag);
+    const auto tokenizer = Load(json);
+    for (const std::string& text :
+         {std::string(300, ' '), "a  b <s>   c " + std::string(40, ' ')}) {
+      EXPECT_EQ(*tokenizer->Encode(text, false), *Tokenizer::EncodeByReference(json, text, false));
+    }
+    // Quadratic work on a megabyte would not end within this test's time.
+    EXPECT_TRUE(tokenizer->Encode(std::string(1 << 20, ' '), false).ok());
+  }
+}
+
+// The search for tokens starts again after each match, having read as far as the longest reaches.
+TEST(TokenizerTest, TokensWithLongCommonStartsAreCharged) {
+  const std::string json = WithToken("a", "");
+  const auto with = [&](size_t length) {
+    return Load(Replaced(json, "\"content\":\"</s>\"",
+                         "\"content\":\"" + std::string(length, 'a') + "b\""));
+  };
+  EXPECT_TRUE(with(200)->Encode(std::string(100'000, 'a'), false).ok());
+  const auto ids = with(4000)->Encode(std::string(100'000, 'a'), false);
+  EXPECT_THAT(std::string(ids.status().message()),
+              HasSubstr("added_tokens takes more than " + std::to_string(kMaxStepsPerByte)));
+}
+
+TEST(TokenizerTest, EndsWhenItsCallerGivesUp) {
+  const auto tokenizer = Load(TinyByteLevelJson());
+  std::atomic<bool> cancelled = false;
+  const std::string text(1 << 20, 'x');
+  EXPECT_TRUE(tokenizer->Encode(text, EncodeOptions{.cancelled = &cancelled}).ok());
+  cancelled = true;
+  const auto ids = tokenizer->Encode(text, EncodeOptions{.cancelled = &cancelled});
+  EXPECT_EQ(ids.status().code(), absl::StatusCode::kCancelled);
+}
+
 // Eight times the text may cost some twelve times the work of the processor (the merge queue has a
 // logarithm); a quadratic step would cost sixty-four times.
 TEST(TokenizerTest, LongTextsCostLinearWork) {

@@ -2,14 +2,19 @@
 
 use ahash::{AHashMap, AHashSet};
 use serde::Deserialize;
-use tokenizers::normalizers::NormalizerWrapper;
-use tokenizers::{AddedToken, NormalizedString, Normalizer};
+use std::borrow::Cow;
+
+use tokenizers::AddedToken;
 
 use crate::bpe::Pieces;
 use crate::encode::AddedMatcher;
+use crate::normal::Normal;
+use crate::work::Work;
 use crate::Failure;
 
 const MAX_ADDED_TOKENS: usize = 100_000;
+/// The spellings of all added tokens: finding them takes a table of many bytes for each of these.
+const MAX_ADDED_BYTES: usize = 4 << 20;
 
 #[derive(Deserialize)]
 pub struct AddedTokenFile {
@@ -33,13 +38,20 @@ impl AddedTokens {
     pub fn new(
         tokens: Vec<AddedTokenFile>,
         pieces: &Pieces,
-        normalizer: Option<&NormalizerWrapper>,
+        normals: &[Normal],
     ) -> Result<Self, Failure> {
         if tokens.len() > MAX_ADDED_TOKENS {
             return Err(Failure::exhausted(format!(
                 "tokenizer.json: more than {MAX_ADDED_TOKENS} added tokens"
             )));
         }
+        let bytes: usize = tokens.iter().map(|file| file.token.content.len()).sum();
+        if bytes > MAX_ADDED_BYTES {
+            return Err(Failure::exhausted(format!(
+                "tokenizer.json: added_tokens have {bytes} bytes; at most {MAX_ADDED_BYTES} are read"
+            )));
+        }
+        let work = Work::new(bytes, None);
         let mut added = AddedTokens::default();
         let mut next_id = pieces.len() as u32;
         for AddedTokenFile { token, .. } in tokens {
@@ -51,11 +63,13 @@ impl AddedTokens {
                 next_id += 1;
                 next_id - 1
             });
-            if let (true, Some(normalizer)) = (token.normalized, normalizer) {
-                let mut text = NormalizedString::from(token.content.as_str());
-                normalizer.normalize(&mut text).map_err(|e| Failure::invalid(e.to_string()))?;
-                if text.get() != token.content {
-                    added.normalized.insert(id, text.get().to_owned());
+            if token.normalized {
+                let mut text = Cow::Borrowed(token.content.as_str());
+                for step in normals {
+                    text = step.apply(text, &work)?;
+                }
+                if text != token.content.as_str() {
+                    added.normalized.insert(id, text.into_owned());
                 }
             }
             if token.special {

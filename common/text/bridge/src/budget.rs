@@ -5,6 +5,8 @@
 //! charged here as well. A template that runs out ends in an error.
 
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use minijinja::value::{Value, ValueKind};
@@ -17,6 +19,8 @@ pub const MAX_DEPTH: usize = 64;
 /// No single string may be longer.
 pub const MAX_STRING_BYTES: usize = 64 << 20;
 const NODE_BYTES: u64 = 16;
+/// The flag of a caller that gives up is looked at once in so many charges.
+const CHARGES_PER_LOOK: u32 = 256;
 
 thread_local! {
     static TOUCH: Cell<u64> = const { Cell::new(0) };
@@ -25,20 +29,31 @@ thread_local! {
     static RAISED: RefCell<Option<String>> = const { RefCell::new(None) };
     static NAMESPACES: RefCell<Vec<Arc<Namespace>>> = const { RefCell::new(Vec::new()) };
     static NOW: Cell<i64> = const { Cell::new(0) };
+    static CANCELLED: Cell<Option<&'static AtomicBool>> = const { Cell::new(None) };
+    static CHARGES: Cell<u32> = const { Cell::new(0) };
+    static GAVE_UP: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The budget of the rendering on this thread, from `start` until it is dropped.
-pub struct Session(());
+pub struct Session<'c>(PhantomData<&'c AtomicBool>);
 
-impl Session {
-    pub fn start(input_bytes: usize, now: i64) -> Session {
+impl<'c> Session<'c> {
+    pub fn start(input_bytes: usize, now: i64, cancelled: Option<&'c AtomicBool>) -> Self {
         let input = input_bytes as u64;
         TOUCH.set((1 << 30) + 64 * input);
         MAKE.set((256 << 20) + 32 * input);
         EXHAUSTED.set(false);
         RAISED.take();
         NOW.set(now);
-        Session(())
+        GAVE_UP.set(false);
+        // SAFETY: the flag outlives the session, which takes it away when it is dropped.
+        CANCELLED.set(unsafe { std::mem::transmute::<Option<&'c AtomicBool>, _>(cancelled) });
+        Session(PhantomData)
+    }
+
+    /// Whether the rendering has ended because nobody waits for it.
+    pub fn cancelled(&self) -> bool {
+        GAVE_UP.get()
     }
 
     pub fn exhausted(&self) -> bool {
@@ -50,8 +65,9 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for Session<'_> {
     fn drop(&mut self) {
+        CANCELLED.set(None);
         // A namespace may hold itself: emptying each of them breaks every such ring, and no chain
         // of them is ever dropped recursively.
         for namespace in NAMESPACES.take() {
@@ -81,8 +97,23 @@ pub fn over(what: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("the template is over its limit of {what}"))
 }
 
+fn look() -> Result<(), Error> {
+    CHARGES.set(CHARGES.get().wrapping_add(1));
+    if CHARGES.get() % CHARGES_PER_LOOK != 0 {
+        return Ok(());
+    }
+    match CANCELLED.get() {
+        Some(flag) if flag.load(Ordering::Relaxed) => {
+            GAVE_UP.set(true);
+            Err(Error::new(ErrorKind::InvalidOperation, "the caller has given up"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Charges for bytes that are read.
 pub fn touch(bytes: usize) -> Result<(), Error> {
+    look()?;
     let left = TOUCH.get();
     let cost = bytes as u64 + 1;
     if cost > left {
@@ -94,6 +125,7 @@ pub fn touch(bytes: usize) -> Result<(), Error> {
 
 /// Charges for bytes that are written and may live on.
 pub fn make(bytes: usize) -> Result<(), Error> {
+    look()?;
     if bytes > MAX_STRING_BYTES {
         return Err(over("bytes in one value"));
     }

@@ -10,63 +10,13 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use daachorse::{DoubleArrayAhoCorasick, DoubleArrayAhoCorasickBuilder, MatchKind};
-use tokenizers::normalizers::NormalizerWrapper;
-use tokenizers::{AddedToken, NormalizedString, Normalizer};
-use unicode_normalization_alignments::UnicodeNormalization;
+use tokenizers::AddedToken;
 
+use crate::normal::Normal;
 use crate::pattern::{Behavior, SplitPattern};
 use crate::words::{Model, Words};
-
-/// A step from raw to normalized text.
-pub enum Normal {
-    Replace(SplitPattern, String),
-    Prepend(String),
-    Nfc,
-    Nfd,
-    Nfkc,
-    Nfkd,
-    Lowercase,
-    Library(Box<NormalizerWrapper>),
-}
-
-impl Normal {
-    fn apply<'t>(&self, text: Cow<'t, str>) -> Result<Cow<'t, str>, String> {
-        Ok(match self {
-            Normal::Replace(pattern, content) => {
-                let mut out = String::with_capacity(text.len() + text.len() / 4);
-                let mut last = 0;
-                pattern.for_each_match(&text, |start, end| {
-                    out.push_str(&text[last..start]);
-                    out.push_str(content);
-                    last = end;
-                    Ok(())
-                })?;
-                if last == 0 && out.is_empty() {
-                    return Ok(text);
-                }
-                out.push_str(&text[last..]);
-                Cow::Owned(out)
-            }
-            Normal::Prepend(prefix) if !text.is_empty() => Cow::Owned(format!("{prefix}{text}")),
-            Normal::Prepend(_) => text,
-            _ if text.is_ascii() && self.keeps_ascii() => text,
-            Normal::Nfc => Cow::Owned(text.nfc().map(|(c, _)| c).collect()),
-            Normal::Nfd => Cow::Owned(text.nfd().map(|(c, _)| c).collect()),
-            Normal::Nfkc => Cow::Owned(text.nfkc().map(|(c, _)| c).collect()),
-            Normal::Nfkd => Cow::Owned(text.nfkd().map(|(c, _)| c).collect()),
-            Normal::Lowercase => Cow::Owned(text.chars().flat_map(char::to_lowercase).collect()),
-            Normal::Library(normalizer) => {
-                let mut whole = NormalizedString::from(text.as_ref());
-                normalizer.normalize(&mut whole).map_err(|e| e.to_string())?;
-                Cow::Owned(whole.get().to_owned())
-            }
-        })
-    }
-
-    fn keeps_ascii(&self) -> bool {
-        matches!(self, Normal::Nfc | Normal::Nfd | Normal::Nfkc | Normal::Nfkd)
-    }
-}
+use crate::work::Work;
+use crate::Failure;
 
 /// A step from normalized text to pieces.
 pub enum Step {
@@ -74,6 +24,17 @@ pub enum Step {
     ByteLevel { add_prefix_space: bool, split: Option<SplitPattern> },
     Metaspace { mark: char, prepend: Prepend, split: bool },
     Digits { individual: bool },
+}
+
+impl Step {
+    fn name(&self) -> &'static str {
+        match self {
+            Step::Split { .. } => "pre_tokenizer Split",
+            Step::ByteLevel { .. } => "pre_tokenizer ByteLevel",
+            Step::Metaspace { .. } => "pre_tokenizer Metaspace",
+            Step::Digits { .. } => "pre_tokenizer Digits",
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,6 +48,8 @@ pub enum Prepend {
 pub struct AddedMatcher {
     automaton: Option<DoubleArrayAhoCorasick<u32>>,
     tokens: Vec<(u32, AddedToken)>,
+    /// After a match the search goes back by less than this many bytes.
+    longest: usize,
 }
 
 impl AddedMatcher {
@@ -103,19 +66,26 @@ impl AddedMatcher {
                     .map_err(|e| format!("added_tokens: {e}"))?,
             )
         };
+        let longest = tokens.iter().map(|(_, _, text)| text.len()).max().unwrap_or(0);
         let tokens = tokens.into_iter().map(|(id, token, _)| (id, token)).collect();
-        Ok(AddedMatcher { automaton, tokens })
+        Ok(AddedMatcher { automaton, tokens, longest })
     }
 
     /// Calls `sink(id, slice)` for added tokens and `sink(None, slice)` for what lies between.
     fn for_each<'t>(
         &self,
         text: &'t str,
-        mut sink: impl FnMut(Option<u32>, &'t str) -> Result<(), String>,
-    ) -> Result<(), String> {
+        work: &Work,
+        mut sink: impl FnMut(Option<u32>, &'t str) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        const PART: &str = "added_tokens";
         let mut last = 0;
         if let Some(automaton) = &self.automaton {
+            work.spend(text.len() as u64, PART)?;
+            // White space up to here has been stepped over once, by the token before.
+            let mut spaces_end = 0;
             for found in automaton.leftmost_find_iter(text) {
+                work.spend(self.longest as u64, PART)?;
                 let (mut start, mut stop) = (found.start(), found.end());
                 let (id, token) = &self.tokens[found.value() as usize];
                 if token.single_word
@@ -127,7 +97,10 @@ impl AddedMatcher {
                     start = text[last.min(start)..start].trim_end().len() + last.min(start);
                 }
                 if token.rstrip {
-                    stop = text.len() - text[stop..].trim_start().len();
+                    if stop >= spaces_end {
+                        spaces_end = text.len() - text[stop..].trim_start().len();
+                    }
+                    stop = spaces_end;
                 }
                 if last < start {
                     sink(None, &text[last..start])?;
@@ -191,9 +164,17 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    pub fn encode(&self, text: &str, model: &Model) -> Result<Vec<u32>, String> {
+    /// The ids of `text`, in which `mark` is no text: it keeps added tokens from being found where it
+    /// stands.
+    pub fn encode(
+        &self,
+        text: &str,
+        model: &Model,
+        mark: Option<char>,
+        work: &Work,
+    ) -> Result<Vec<u32>, Failure> {
         let mut words = Words::new(model, text.len() / 4 + 4);
-        self.raw_added.for_each(text, |added, slice| {
+        self.raw_added.for_each(text, work, |added, slice| {
             if let Some(id) = added {
                 words.ids.push(id);
                 return Ok(());
@@ -201,34 +182,47 @@ impl Pipeline {
             let at_start = slice.as_ptr() == text.as_ptr();
             let mut normal = Cow::Borrowed(slice);
             for step in &self.normals {
-                normal = step.apply(normal)?;
+                normal = step.apply(normal, work)?;
             }
             let normal: &str = &normal;
-            self.normalized_added.for_each(normal, |added, piece| {
+            self.normalized_added.for_each(normal, work, |added, piece| {
                 if let Some(id) = added {
                     words.ids.push(id);
                     return Ok(());
                 }
                 let first = at_start && piece.as_ptr() == normal.as_ptr();
-                self.split(0, piece, first, &mut words)
+                match mark {
+                    Some(mark) if piece.contains(mark) => {
+                        self.split(0, &piece.replace(mark, ""), first, &mut words, work)
+                    }
+                    _ => self.split(0, piece, first, &mut words, work),
+                }
             })
         })?;
         Ok(words.ids)
     }
 
-    fn split(&self, step: usize, text: &str, first: bool, words: &mut Words) -> Result<(), String> {
+    fn split(
+        &self,
+        step: usize,
+        text: &str,
+        first: bool,
+        words: &mut Words,
+        work: &Work,
+    ) -> Result<(), Failure> {
         if text.is_empty() {
             return Ok(());
         }
         let Some(rule) = self.steps.get(step) else {
-            return self.cut(text, words);
+            return self.cut(text, words, work);
         };
         let next = step + 1;
+        work.spend(text.len() as u64, rule.name())?;
         match rule {
             Step::Split { pattern, behavior, invert } => {
-                pattern.split(text, *behavior, *invert, |piece| {
+                pattern.split(text, (*behavior, *invert), work, rule.name(), |piece| {
                     let first = first && piece.as_ptr() == text.as_ptr();
-                    self.split(next, piece, first, words)
+                    self.split(next, piece, first, words, work)
                 })
             }
             Step::ByteLevel { add_prefix_space, split } => {
@@ -242,11 +236,14 @@ impl Pipeline {
                 let mut each = |piece: &str| {
                     letters.clear();
                     letters.extend(piece.bytes().map(|b| self.letters[b as usize]));
+                    work.grow(letters.len() - piece.len(), rule.name())?;
                     let first = first && piece.as_ptr() == spaced.as_ptr();
-                    self.split(next, &letters, first, words)
+                    self.split(next, &letters, first, words, work)
                 };
                 match split {
-                    Some(pattern) => pattern.split(spaced, Behavior::Isolated, false, each),
+                    Some(pattern) => {
+                        pattern.split(spaced, (Behavior::Isolated, false), work, rule.name(), each)
+                    }
                     None => each(spaced),
                 }
             }
@@ -256,13 +253,15 @@ impl Pipeline {
                 if wanted && !marked.starts_with(*mark) {
                     marked.insert(0, *mark);
                 }
+                work.grow(marked.len().saturating_sub(text.len()), rule.name())?;
                 if !split {
-                    return self.split(next, &marked, first, words);
+                    return self.split(next, &marked, first, words, work);
                 }
                 let pattern = SplitPattern::Literal(mark.to_string());
-                pattern.split(&marked, Behavior::MergedWithNext, false, |piece| {
+                let behavior = (Behavior::MergedWithNext, false);
+                pattern.split(&marked, behavior, work, rule.name(), |piece| {
                     let first = first && piece.as_ptr() == marked.as_ptr();
-                    self.split(next, piece, first, words)
+                    self.split(next, piece, first, words, work)
                 })
             }
             Step::Digits { individual } => {
@@ -275,7 +274,7 @@ impl Pipeline {
                         rest.find(|c: char| c.is_numeric() != numeric).unwrap_or(rest.len())
                     };
                     let first = first && rest.as_ptr() == text.as_ptr();
-                    self.split(next, &rest[..end], first, words)?;
+                    self.split(next, &rest[..end], first, words, work)?;
                     rest = &rest[end..];
                 }
                 Ok(())
@@ -285,7 +284,8 @@ impl Pipeline {
 
     /// Hands a text to the model, cut at word marks where that changes nothing: words are then
     /// short, and ones seen before.
-    fn cut(&self, text: &str, words: &mut Words) -> Result<(), String> {
+    fn cut(&self, text: &str, words: &mut Words, work: &Work) -> Result<(), Failure> {
+        work.spend(text.len() as u64, "model")?;
         let Some((mark, spanned)) = &self.cut_mark else {
             return words.add(text);
         };

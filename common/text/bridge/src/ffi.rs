@@ -2,6 +2,7 @@
 //! `qtb_*_free`.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::AtomicBool;
 
 use crate::reference;
 use crate::template::{LoadedTemplate, Request};
@@ -175,19 +176,40 @@ pub unsafe extern "C" fn qtb_tokenizer_tables(tokenizer: *const LoadedTokenizer)
     }
 }
 
+/// What to encode.
+#[repr(C)]
+pub struct QtbEncode {
+    pub text: QtbSpan,
+    /// Null, or a flag that another thread sets when it gives up.
+    pub cancelled: *const bool,
+    /// 0, or a character that is no text and breaks the tokens that it stands in.
+    pub mark: u32,
+    pub add_special_tokens: u8,
+}
+
+/// SAFETY: `flag` is null, or outlives the call and is written as an atomic.
+unsafe fn flag<'a>(flag: *const bool) -> Option<&'a AtomicBool> {
+    if flag.is_null() {
+        return None;
+    }
+    Some(AtomicBool::from_ptr(flag.cast_mut()))
+}
+
 /// # Safety
-/// `tokenizer` is alive, `text` is readable, `out` and `error` are writable.
+/// `tokenizer` is alive, all that `encode` points at is readable, `out` and `error` are writable.
 #[no_mangle]
 pub unsafe extern "C" fn qtb_encode(
     tokenizer: *const LoadedTokenizer,
-    text: QtbSpan,
-    add_special_tokens: u8,
+    encode: *const QtbEncode,
     out: *mut QtbIds,
     error: *mut QtbBytes,
 ) -> i32 {
     guarded(out, error, || {
-        let text = text.text("the text")?;
-        Ok(leak_ids((*tokenizer).encode(text, add_special_tokens != 0)?))
+        let encode = &*encode;
+        let text = encode.text.text("the text")?;
+        let mark = char::from_u32(encode.mark).filter(|mark| *mark != '\0');
+        let specials = encode.add_special_tokens != 0;
+        Ok(leak_ids((*tokenizer).encode(text, specials, mark, flag(encode.cancelled))?))
     })
 }
 
@@ -253,6 +275,8 @@ pub struct QtbRender {
     pub extra_json: QtbSpan,
     pub special_tokens: *const QtbNamed,
     pub special_tokens_size: usize,
+    /// Null, or a flag that another thread sets when it gives up.
+    pub cancelled: *const bool,
     pub now_unix_seconds: i64,
     pub max_output_bytes: usize,
     pub add_generation_prompt: u8,
@@ -309,6 +333,7 @@ pub unsafe extern "C" fn qtb_template_render(
             continue_final_message: render.continue_final_message != 0,
             now: render.now_unix_seconds,
             max_output: render.max_output_bytes,
+            cancelled: flag(render.cancelled),
         };
         Ok(leak_bytes((*template).render(&request)?.into_bytes()))
     })

@@ -14,6 +14,7 @@ mod guard;
 mod merge;
 mod methods;
 mod nesting;
+mod normal;
 mod pattern;
 mod python;
 mod reference;
@@ -21,6 +22,7 @@ mod strftime;
 mod template;
 mod tokenizer;
 mod words;
+mod work;
 
 /// Why a call failed, as the C side sees it: a code and a one-line message.
 #[derive(Debug)]
@@ -33,10 +35,15 @@ pub const OK: i32 = 0;
 pub const INVALID: i32 = 1;
 pub const EXHAUSTED: i32 = 2;
 pub const INTERNAL: i32 = 3;
+pub const CANCELLED: i32 = 4;
 
 impl Failure {
     pub fn invalid(message: impl Into<String>) -> Self {
         Failure { code: INVALID, message: message.into() }
+    }
+
+    pub fn cancelled() -> Self {
+        Failure { code: CANCELLED, message: "the caller has given up".to_owned() }
     }
 
     pub fn exhausted(message: impl Into<String>) -> Self {

@@ -7,6 +7,9 @@
 //! expressions with look-around run on a backtracking engine with a step limit, and running into
 //! that limit is an error, never a silent difference.
 
+use crate::work::Work;
+use crate::Failure;
+
 /// The tail that `SplitPattern` computes itself.
 const SPACE_TAIL: &str = r"|\s+(?!\S)|\s+";
 /// A match is the byte range of a piece; text between matches is a piece of its own.
@@ -31,8 +34,6 @@ pub enum Behavior {
     Contiguous,
 }
 
-type Span = (usize, usize, bool);
-
 impl SplitPattern {
     pub fn literal(text: &str) -> Self {
         SplitPattern::Literal(text.to_owned())
@@ -56,17 +57,20 @@ impl SplitPattern {
         }
     }
 
-    /// Calls `sink(start, end)` for each match, in order.
+    /// Calls `sink(start, end)` for each match, in order. `part` of the file pays for the search.
     pub fn for_each_match(
         &self,
         text: &str,
-        mut sink: impl FnMut(usize, usize) -> Result<(), String>,
-    ) -> Result<(), String> {
+        work: &Work,
+        part: &str,
+        mut sink: impl FnMut(usize, usize) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         match self {
             SplitPattern::Literal(literal) => {
                 if literal.is_empty() {
                     return Ok(());
                 }
+                work.spend(text.len() as u64, part)?;
                 for (start, found) in text.match_indices(literal.as_str()) {
                     sink(start, start + found.len())?;
                 }
@@ -81,8 +85,9 @@ impl SplitPattern {
             SplitPattern::SpaceTail(regex) => for_each_with_space_tail(regex, text, sink),
             SplitPattern::Backtracking(regex) => {
                 for found in regex.find_iter(text) {
-                    let found = found
-                        .map_err(|e| format!("the tokenizer's regular expression gave up: {e}"))?;
+                    let found = found.map_err(|e| {
+                        Failure::invalid(format!("tokenizer.json: {part} gave up: {e}"))
+                    })?;
                     sink(found.start(), found.end())?;
                 }
                 Ok(())
@@ -90,59 +95,51 @@ impl SplitPattern {
         }
     }
 
-    /// Calls `sink(piece)` for each piece that splitting leaves, empty ones left out.
+    /// Calls `sink(piece)` for each piece that splitting leaves, empty ones left out. With `invert`
+    /// what lies between matches counts as the match.
     pub fn split<'t>(
         &self,
         text: &'t str,
-        behavior: Behavior,
-        invert: bool,
-        mut sink: impl FnMut(&'t str) -> Result<(), String>,
-    ) -> Result<(), String> {
-        // Isolated pieces need no look at their neighbours, and are what long prompts meet.
-        if behavior == Behavior::Isolated {
-            let mut last = 0;
-            self.for_each_match(text, |start, end| {
-                if last < start {
-                    sink(&text[last..start])?;
-                }
-                if start < end {
-                    sink(&text[start..end])?;
-                }
-                last = end;
-                Ok(())
-            })?;
-            if last < text.len() {
-                sink(&text[last..])?;
+        (behavior, invert): (Behavior, bool),
+        work: &Work,
+        part: &str,
+        mut sink: impl FnMut(&'t str) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut merger = Merger { behavior, pending: None };
+        let mut each = |start: usize, end: usize, is_match: bool| {
+            // Isolated pieces need no look at their neighbours, and are what long prompts meet.
+            if behavior == Behavior::Isolated {
+                return if start < end { sink(&text[start..end]) } else { Ok(()) };
             }
-            return Ok(());
-        }
-        let mut spans: Vec<Span> = Vec::new();
+            match merger.next(start, end, is_match) {
+                Some((start, end)) if start < end => sink(&text[start..end]),
+                _ => Ok(()),
+            }
+        };
         let mut last = 0;
-        self.for_each_match(text, |start, end| {
+        self.for_each_match(text, work, part, |start, end| {
             if last < start {
-                spans.push((last, start, invert));
+                each(last, start, invert)?;
             }
-            spans.push((start, end, !invert));
+            each(start, end, !invert)?;
             last = end;
             Ok(())
         })?;
         if last < text.len() {
-            spans.push((last, text.len(), invert));
+            each(last, text.len(), invert)?;
         }
-        for (start, end) in merge(spans, behavior) {
-            if start < end {
-                sink(&text[start..end])?;
-            }
+        match merger.pending {
+            Some((start, end, _)) if start < end => sink(&text[start..end]),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
 fn for_each_with_space_tail(
     regex: &regex_automata::meta::Regex,
     text: &str,
-    mut sink: impl FnMut(usize, usize) -> Result<(), String>,
-) -> Result<(), String> {
+    mut sink: impl FnMut(usize, usize) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut at = 0;
     while at <= text.len() {
         let Some(found) = regex.search(&regex_automata::Input::new(text).range(at..)) else {
@@ -166,46 +163,41 @@ fn for_each_with_space_tail(
     Ok(())
 }
 
-/// The pieces that remain of spans (start, end, is a match), by the rules of Hugging Face
-/// `tokenizers`.
-fn merge(spans: Vec<Span>, behavior: Behavior) -> Vec<(usize, usize)> {
-    let mut merged: Vec<(usize, usize)> = Vec::new();
-    let mut previous = false;
-    match behavior {
-        Behavior::Removed => {
-            merged.extend(spans.iter().filter(|s| !s.2).map(|s| (s.0, s.1)));
-        }
-        Behavior::Isolated => merged.extend(spans.iter().map(|s| (s.0, s.1))),
-        Behavior::Contiguous => {
-            for (start, end, is_match) in spans {
-                match merged.last_mut() {
-                    Some(last) if is_match == previous => last.1 = end,
-                    _ => merged.push((start, end)),
-                }
-                previous = is_match;
+/// Joins spans (start, end, is a match) as they come, by the rules of Hugging Face `tokenizers`.
+struct Merger {
+    behavior: Behavior,
+    /// The last span, still open to the next one.
+    pending: Option<(usize, usize, bool)>,
+}
+
+impl Merger {
+    /// Takes a span and gives back the piece that it ends.
+    fn next(&mut self, start: usize, end: usize, is_match: bool) -> Option<(usize, usize)> {
+        let Some((from, to, matched)) = self.pending else {
+            if self.behavior != Behavior::Removed || !is_match {
+                self.pending = Some((start, end, is_match));
             }
+            return None;
+        };
+        let joined = match self.behavior {
+            Behavior::Contiguous => is_match == matched,
+            Behavior::MergedWithPrevious => is_match && !matched,
+            // Of matches in a row the last one goes with the text after them.
+            Behavior::MergedWithNext => matched && !is_match,
+            Behavior::Removed | Behavior::Isolated => false,
+        };
+        if joined && self.behavior == Behavior::MergedWithNext {
+            self.pending = None;
+            return Some((from, end));
         }
-        Behavior::MergedWithPrevious => {
-            for (start, end, is_match) in spans {
-                match merged.last_mut() {
-                    Some(last) if is_match && !previous => last.1 = end,
-                    _ => merged.push((start, end)),
-                }
-                previous = is_match;
-            }
+        if joined {
+            self.pending = Some((from, end, is_match));
+            return None;
         }
-        Behavior::MergedWithNext => {
-            for (start, end, is_match) in spans.into_iter().rev() {
-                match merged.last_mut() {
-                    Some(last) if is_match && !previous => last.0 = start,
-                    _ => merged.push((start, end)),
-                }
-                previous = is_match;
-            }
-            merged.reverse();
-        }
+        let dropped = self.behavior == Behavior::Removed && is_match;
+        self.pending = if dropped { None } else { Some((start, end, is_match)) };
+        Some((from, to))
     }
-    merged
 }
 
 #[cfg(test)]
@@ -214,8 +206,9 @@ mod tests {
 
     fn pieces(pattern: &SplitPattern, text: &str) -> Vec<String> {
         let mut out = Vec::new();
+        let work = Work::new(text.len(), None);
         pattern
-            .split(text, Behavior::Isolated, false, |p| {
+            .split(text, (Behavior::Isolated, false), &work, "x", |p| {
                 out.push(p.to_owned());
                 Ok(())
             })

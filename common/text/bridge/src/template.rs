@@ -1,6 +1,7 @@
 //! Chat templates: compiled once, rendered with limits, equal to what `transformers` renders.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use minijinja::machinery::{self, CodeGenerator, Instructions};
@@ -74,6 +75,7 @@ pub struct Request<'r> {
     pub continue_final_message: bool,
     pub now: i64,
     pub max_output: usize,
+    pub cancelled: Option<&'r AtomicBool>,
 }
 
 /// A template with the environment that runs it. The instructions borrow the source text, so the
@@ -125,7 +127,7 @@ impl LoadedTemplate {
 
     pub fn render(&self, request: &Request) -> Result<String, Failure> {
         let input = request.messages.len() + request.tools.len() + request.extra.len();
-        let session = Session::start(input, request.now);
+        let session = Session::start(input, request.now, request.cancelled);
         let (variables, tag) = conversation::variables(request, &self.source)?;
         // Later names win: variables of the request over special tokens.
         let specials =
@@ -175,6 +177,9 @@ impl LoadedTemplate {
     fn explain(&self, session: &Session, error: &Error) -> Failure {
         if let Some(message) = session.raised() {
             return Failure::invalid(format!("the chat template refuses the messages: {message}"));
+        }
+        if session.cancelled() {
+            return Failure::cancelled();
         }
         let mut failed = failure(error, "the chat template failed");
         if session.exhausted() || error.kind() == ErrorKind::OutOfFuel {

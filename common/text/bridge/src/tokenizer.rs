@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
 
 use serde::de::DeserializeOwned;
 use serde::Deserialize;
@@ -13,9 +14,11 @@ use tokenizers::{DecoderWrapper, Encoding, PostProcessor, PreTokenizerWrapper, T
 
 use crate::added::{AddedTokenFile, AddedTokens};
 use crate::bpe::{ModelFile, Pieces};
-use crate::encode::{byte_letters, Normal, Pipeline, Prepend, Step};
+use crate::encode::{byte_letters, Pipeline, Prepend, Step};
+use crate::normal::Normal;
 use crate::pattern::{Behavior, SplitPattern};
 use crate::words::Model;
+use crate::work::Work;
 use crate::Failure;
 
 const MAX_STEPS: usize = 32;
@@ -88,13 +91,13 @@ impl LoadedTokenizer {
         let steps = steps(&outline.pre_tokenizer)?;
         let rules = decode_rules(&outline.decoder)?;
         check_post_processor(&outline.post_processor)?;
-        let normalizer: Option<NormalizerWrapper> = part(outline.normalizer, "normalizer")?;
+        part::<NormalizerWrapper>(outline.normalizer, "normalizer")?;
         part::<PreTokenizerWrapper>(outline.pre_tokenizer, "pre_tokenizer")?;
         part::<DecoderWrapper>(outline.decoder, "decoder")?;
         let (prefix, suffix) = specials_around(part(outline.post_processor, "post_processor")?)?;
 
         let pieces = outline.model.pieces.get_or_insert_with(Pieces::default);
-        let added = AddedTokens::new(outline.added_tokens, pieces, normalizer.as_ref())?;
+        let added = AddedTokens::new(outline.added_tokens, pieces, &normals)?;
         let size = vocab_size(pieces, &added, max_vocab)?;
         let (raw_added, normalized_added) = added.matchers()?;
         let model = Model::new(outline.model, size)?;
@@ -106,8 +109,15 @@ impl LoadedTokenizer {
         Ok(LoadedTokenizer { model, added, pipeline, tables, rules, prefix, suffix })
     }
 
-    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, Failure> {
-        let mut ids = self.pipeline.encode(text, &self.model).map_err(invalid)?;
+    pub fn encode(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        mark: Option<char>,
+        cancelled: Option<&AtomicBool>,
+    ) -> Result<Vec<u32>, Failure> {
+        let work = Work::new(text.len(), cancelled);
+        let mut ids = self.pipeline.encode(text, &self.model, mark, &work)?;
         if add_special_tokens {
             ids.extend_from_slice(&self.suffix);
             if !self.prefix.is_empty() {
@@ -217,11 +227,11 @@ fn normals(json: &Json) -> Result<Vec<Normal>, Failure> {
             "NFKC" => Normal::Nfkc,
             "NFKD" => Normal::Nfkd,
             "Lowercase" => Normal::Lowercase,
-            "Strip" | "StripAccents" => {
-                let library = serde_json::from_value(step.clone())
-                    .map_err(|e| invalid(format!("tokenizer.json: normalizer: {e}")))?;
-                Normal::Library(Box::new(library))
-            }
+            "Strip" => Normal::Strip {
+                left: flag(step, "strip_left", false),
+                right: flag(step, "strip_right", false),
+            },
+            "StripAccents" => Normal::StripAccents,
             other => {
                 return Err(invalid(format!(
                     "tokenizer.json: normalizer type '{other}' is not supported; supported: \

@@ -57,16 +57,18 @@ impl Model {
         self.merges.get(&pair(left, right)).copied()
     }
 
-    fn unknown(&self) -> Result<Option<u32>, String> {
+    fn unknown(&self) -> Result<Option<u32>, Failure> {
         match (&self.unk_token, self.unk_id) {
             (None, _) => Ok(None),
             (_, Some(id)) => Ok(Some(id)),
-            (Some(unk), None) => Err(format!("the unknown token '{unk}' is not in the vocabulary")),
+            (Some(unk), None) => Err(Failure::invalid(format!(
+                "tokenizer.json: model.unk_token '{unk}' is not in the vocabulary"
+            ))),
         }
     }
 
     /// The ids of the word's characters.
-    fn spell(&self, word: &str, ids: &mut Vec<u32>) -> Result<(), String> {
+    fn spell(&self, word: &str, ids: &mut Vec<u32>) -> Result<(), Failure> {
         let mut pending = None;
         for c in word.chars() {
             let mut buffer = [0; 4];
@@ -115,7 +117,7 @@ impl<'m> Words<'m> {
         }
     }
 
-    pub fn add(&mut self, word: &str) -> Result<(), String> {
+    pub fn add(&mut self, word: &str) -> Result<(), Failure> {
         if word.is_empty() {
             return Ok(());
         }
@@ -177,11 +179,11 @@ impl<'m> Words<'m> {
         self.ids.extend_from_slice(symbols);
     }
 
-    fn merge_long(&mut self) -> Result<(), String> {
+    fn merge_long(&mut self) -> Result<(), Failure> {
         let model = self.model;
         let count = u32::try_from(self.symbols.len()).unwrap_or(NONE);
         if count == NONE {
-            return Err("a word has over 4 billion characters".to_owned());
+            return Err(Failure::exhausted("a word has over 4 billion characters"));
         }
         let mut chain = Chain::new(&self.symbols);
         let mut queue = MergeQueue::default();
