@@ -14,7 +14,8 @@ namespace quire::cli {
 namespace {
 
 // Flags of the worker that change its plan, told in its own words.
-constexpr std::string_view kForwarded[] = {"max-model-len",
+constexpr std::string_view kForwarded[] = {"allowed-model-root",
+                                           "max-model-len",
                                            "max-num-seqs",
                                            "max-num-batched-tokens",
                                            "block-size",
@@ -32,7 +33,8 @@ constexpr std::string_view kForwarded[] = {"max-model-len",
 
 struct ForwardedFlag {
   std::string name;
-  std::string value;  // empty: not given
+  std::string value;                     // empty: not given
+  std::vector<std::string> values = {};  // of one that is repeatable
   bool is_switch = false;
   bool on = false;  // of a switch
   bool by_default = false;
@@ -86,9 +88,11 @@ void AddForwarded(const config::Description& worker, std::deque<ForwardedFlag>& 
       schema.Add({.name = flag.name, .help = flag.help, .target = &kept.on});
       continue;
     }
+    config::Target target = &kept.value;
+    if (flag.repeatable) target = &kept.values;
     schema.Add({.name = flag.name,
                 .help = flag.help,
-                .target = &kept.value,
+                .target = target,
                 .value_name = flag.value_name,
                 .choices = flag.choices,
                 .default_text = flag.default_text});
@@ -116,6 +120,7 @@ int RunPlan(const CommandInputs& inputs) {
                                    "--workers-on-host=" + std::to_string(plan.workers)};
   for (const ForwardedFlag& flag : forwarded) {
     if (!flag.value.empty()) args.push_back("--" + flag.name + "=" + flag.value);
+    for (const std::string& value : flag.values) args.push_back("--" + flag.name + "=" + value);
     if (flag.is_switch && flag.on != flag.by_default) {
       args.push_back((flag.on ? "--" : "--no-") + flag.name);
     }

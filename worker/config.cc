@@ -20,6 +20,13 @@ void AddModelFlags(config::Schema& schema, WorkerConfig& c) {
               .help = "Hugging Face folder, GGUF file, or folder with one GGUF file, to serve.",
               .target = &c.model,
               .value_name = "DIR|FILE.gguf"});
+  schema.Add({.name = "allowed-model-root",
+              .help = "Folder outside the model's that links in it may lead to, such as a store of "
+                      "weights: clients may get to read what tokenizer and template files there "
+                      "hold. Hugging Face caches need none.",
+              .target = &c.allowed_model_roots,
+              .value_name = "DIR",
+              .default_text = "none"});
   schema.Add({.name = "served-model-name",
               .help = "Name under which clients ask for the model.",
               .target = &c.served_model_names,

@@ -120,7 +120,9 @@ absl::Status WorkerLoader::Steps::OpenDevice() {
 }
 
 absl::Status WorkerLoader::Steps::OpenModel() {
-  absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model);
+  model::LoadOptions load;
+  load.allowed_roots = config_.allowed_model_roots;
+  absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model, load);
   if (!model.ok()) return Annotate(model.status(), "--model");
   worker_->model = *std::move(model);
   return absl::OkStatus();

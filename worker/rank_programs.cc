@@ -166,6 +166,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     if (!setup.device.empty()) config.device = setup.device;
     QUIRE_ASSIGN_OR_RETURN(auto backend, OpenRankBackend(config, setup));
     model::LoadOptions load;
+    load.allowed_roots = config.allowed_model_roots;
     load.rank = {setup.rank, setup.size};
     // Text is the router's: the engine has read it once to identify the model.
     load.with_text = false;

@@ -268,6 +268,22 @@ def test_files_with_keys_are_read_before_the_model():
             expect(code == wanted and needle in output and one_line(output) == 1, f"{command[1:]}: {code} {output}")
 
 
+def test_a_link_out_of_a_model_is_refused_by_all_that_read_models():
+    with tempfile.TemporaryDirectory() as folder:
+        model, secret = pathlib.Path(folder, "model"), pathlib.Path(folder, "tls.key")
+        shutil.copytree(DEMO, model)
+        secret.write_text("{{ 'a private key' }}\n")
+        (model / "chat_template.jinja").unlink(missing_ok=True)
+        (model / "chat_template.jinja").symlink_to(secret)
+        readers = [(BIN / "quire-worker", f"--model={model}"), (BIN / "quire", "serve", model), (BIN / "quire", "plan", model)]
+        for command in readers:
+            code, output = run(command)
+            expect(code == 3 and "chat_template.jinja: is a link out" in output and one_line(output) == 1,
+                   f"{command[1:]}: {code} {output}")
+        code, output = run((BIN / "quire", "plan", model, f"--allowed-model-root={folder}"))
+        expect(code == 0, f"{code} {output}")
+
+
 def test_a_taken_port_is_named():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -1,8 +1,6 @@
 #include "worker/load/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,39 +9,20 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/status.h"
 
 namespace quire::load {
-namespace {
 
-absl::Status FileError(const std::string& path, std::string_view what) {
-  const int error = errno;
-  std::string message = absl::StrCat(path, ": cannot ", AbslView(what), ": ", std::strerror(error));
-  return error == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return FileError(path, "open");
-  struct stat info {};
-  if (fstat(fd, &info) != 0) {
-    absl::Status status = FileError(path, "read its size");
-    close(fd);
-    return status;
+absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Map(const OpenFile& file,
+                                                            const std::string& path) {
+  if (file.size() <= 0) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": the file is empty"));
   }
-  if (!S_ISREG(info.st_mode) || info.st_size <= 0) {
-    close(fd);
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, ": ", S_ISREG(info.st_mode) ? "the file is empty" : "not a regular file"));
+  const auto size = static_cast<size_t>(file.size());
+  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd(), 0);
+  if (data == MAP_FAILED) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": cannot map it into memory: ", std::strerror(errno)));
   }
-  const auto size = static_cast<size_t>(info.st_size);
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  absl::Status status =
-      data == MAP_FAILED ? FileError(path, "map it into memory") : absl::OkStatus();
-  close(fd);
-  if (!status.ok()) return status;
   return std::unique_ptr<MappedFile>(new MappedFile(path, static_cast<std::byte*>(data), size));
 }
 

@@ -12,14 +12,16 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "worker/load/model_roots.h"
 
 namespace quire::load {
 
 class MappedFile {
  public:
-  // NOT_FOUND or FAILED_PRECONDITION naming the path when it cannot be opened, is no regular file,
-  // or is empty.
-  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
+  // `path` is for messages. FAILED_PRECONDITION naming it when the file is empty or cannot be
+  // mapped.
+  static absl::StatusOr<std::unique_ptr<MappedFile>> Map(const OpenFile& file,
+                                                         const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

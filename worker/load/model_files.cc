@@ -1,11 +1,10 @@
 #include "worker/load/model_files.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -47,14 +46,6 @@ absl::Status RefuseLfsPointer(std::string_view bytes, const std::string& path) {
       absl::StrCat(path, ": is a pointer of Git LFS, not the file itself; fetch it: git lfs pull"));
 }
 
-absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) {
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, MappedFile::Open(path));
-  const std::string_view text(reinterpret_cast<const char*>(map->bytes().data()),
-                              map->bytes().size());
-  QUIRE_RETURN_IF_ERROR(RefuseLfsPointer(text, path));
-  return map;
-}
-
 // A shard's name comes from a file: it must stay inside the model's directory.
 bool IsPlainName(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
@@ -76,17 +67,28 @@ absl::StatusOr<json::Object> ParseObject(const std::string& text, const std::str
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(
+    const std::string& path, const std::vector<std::string>& allowed_roots) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
     return absl::NotFoundError(absl::StrCat(path,
                                             ": no such model; give a Hugging Face directory "
                                             "(config.json, *.safetensors) or a GGUF file"));
   }
-  std::unique_ptr<ModelFiles> files(new ModelFiles);
+  QUIRE_ASSIGN_OR_RETURN(ModelRoots roots, ModelRoots::Of(path, allowed_roots));
+  std::unique_ptr<ModelFiles> files(new ModelFiles(std::move(roots)));
   files->path_ = path;
   QUIRE_RETURN_IF_ERROR(S_ISDIR(info.st_mode) ? files->OpenDirectory() : files->OpenGguf());
   return files;
+}
+
+absl::StatusOr<std::unique_ptr<MappedFile>> ModelFiles::MapFile(const std::string& path) const {
+  QUIRE_ASSIGN_OR_RETURN(const OpenFile file, roots_.Open(path));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, MappedFile::Map(file, path));
+  const std::string_view text(reinterpret_cast<const char*>(map->bytes().data()),
+                              map->bytes().size());
+  QUIRE_RETURN_IF_ERROR(RefuseLfsPointer(text, path));
+  return map;
 }
 
 absl::Status ModelFiles::OpenGguf() {
@@ -168,8 +170,7 @@ absl::Status ModelFiles::OpenShards(const json::Object& index) {
 }
 
 absl::Status ModelFiles::AddSafetensors(const std::string& name) {
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map,
-                         MapFile(absl::StrCat(path_, "/", name)));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, MapFile(absl::StrCat(path_, "/", name)));
   QUIRE_RETURN_IF_ERROR(ReadSafetensors(map->bytes(), map->path(), tensors_));
   maps_.push_back(std::move(map));
   return absl::OkStatus();
@@ -179,19 +180,19 @@ absl::StatusOr<std::optional<std::string>> ModelFiles::ReadText(std::string_view
                                                                 size_t max_bytes) const {
   const std::string path = absl::StrCat(path_, "/", AbslView(name));
   if (!Exists(path)) return std::optional<std::string>();
-  std::ifstream stream(path, std::ios::binary);
+  QUIRE_ASSIGN_OR_RETURN(const OpenFile file, roots_.Open(path));
   std::string text;
   constexpr size_t kPieceBytes = 1 << 16;
   std::string piece(kPieceBytes, '\0');
-  while (stream.good()) {
-    stream.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    text.append(piece, 0, static_cast<size_t>(stream.gcount()));
+  ssize_t count = 0;
+  while ((count = read(file.fd(), piece.data(), piece.size())) > 0) {
+    text.append(piece, 0, static_cast<size_t>(count));
     if (text.size() > max_bytes) {
       return absl::ResourceExhaustedError(
           absl::StrCat(path, ": larger than the ", max_bytes, " bytes that are read"));
     }
   }
-  if (!stream.eof()) return absl::FailedPreconditionError(absl::StrCat(path, ": cannot read it"));
+  if (count < 0) return absl::FailedPreconditionError(absl::StrCat(path, ": cannot read it"));
   QUIRE_RETURN_IF_ERROR(RefuseLfsPointer(text, path));
   return std::optional<std::string>(std::move(text));
 }

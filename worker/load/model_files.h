@@ -8,12 +8,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/json/json.h"
 #include "worker/load/gguf.h"
 #include "worker/load/mapped_file.h"
+#include "worker/load/model_roots.h"
 #include "worker/load/tensor_table.h"
 
 namespace quire::load {
@@ -26,8 +28,9 @@ class ModelFiles {
  public:
   // `path` is a directory with config.json and *.safetensors (one file, or shards named by
   // model.safetensors.index.json), a GGUF file, or a directory with one. Errors name the file and
-  // tensor, and what would work.
-  static absl::StatusOr<std::unique_ptr<ModelFiles>> Open(const std::string& path);
+  // tensor, and what would work. Links may lead to what model_roots.h says, with `allowed_roots`.
+  static absl::StatusOr<std::unique_ptr<ModelFiles>> Open(
+      const std::string& path, const std::vector<std::string>& allowed_roots = {});
 
   const std::string& path() const { return path_; }
   bool is_gguf() const { return gguf_.has_value(); }
@@ -46,11 +49,14 @@ class ModelFiles {
   void Release(const void* data, int64_t bytes) const;
 
  private:
+  explicit ModelFiles(ModelRoots roots) : roots_(std::move(roots)) {}
+  absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) const;
   absl::Status OpenDirectory();
   absl::Status OpenGguf();
   absl::Status OpenShards(const json::Object& index);
   absl::Status AddSafetensors(const std::string& name);
 
+  const ModelRoots roots_;
   std::string path_;
   std::vector<std::unique_ptr<MappedFile>> maps_;
   std::optional<GgufFile> gguf_;

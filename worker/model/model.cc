@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
                                                  const LoadOptions& options) {
   auto model = std::make_unique<Model>();
   model->memory = std::make_unique<WeightMemory>();
-  QUIRE_ASSIGN_OR_RETURN(model->files, load::ModelFiles::Open(path));
+  QUIRE_ASSIGN_OR_RETURN(model->files, load::ModelFiles::Open(path, options.allowed_roots));
   QUIRE_ASSIGN_OR_RETURN(model->config, load::ReadModelConfig(*model->files));
   QUIRE_ASSIGN_OR_RETURN(model->program,
                          BuildProgram(model->config, *model->files, *model->memory, options.rank));

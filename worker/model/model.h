@@ -25,6 +25,8 @@ struct LoadOptions {
   bool with_text = true;
   // Without text: the digest under which another has read it, for the same model_id.
   std::string text_digest = {};
+  // Folders that links in the model may lead to, beside its own (load/model_roots.h).
+  std::vector<std::string> allowed_roots = {};
   // Whose program it is. Identity and text are the same for all ranks.
   Rank rank = {};
 };
