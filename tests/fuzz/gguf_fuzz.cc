@@ -20,10 +20,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& [key, value] : file->metadata()) {
     const auto* array = std::get_if<quire::load::GgufArray>(&value);
     if (array == nullptr) continue;
-    if (const auto strings = array->Strings(); strings.ok() && strings->size() != array->count) {
+    if (const auto strings = array->Strings(quire::load::kMaxGgufArrayElements);
+        strings.ok() && strings->size() != array->count) {
       std::abort();
     }
-    if (const auto numbers = array->Numbers(); numbers.ok() && numbers->size() != array->count) {
+    if (const auto numbers = array->Numbers(quire::load::kMaxGgufArrayElements);
+        numbers.ok() && numbers->size() != array->count) {
       std::abort();
     }
   }

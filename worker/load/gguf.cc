@@ -426,8 +426,19 @@ absl::StatusOr<GgufArray> GgufFile::Array(std::string_view key) const {
       absl::StrCat(path_, ": metadata \"", AbslView(key), "\" must be an array"));
 }
 
-absl::StatusOr<std::vector<std::string_view>> GgufArray::Strings() const {
+absl::Status GgufArray::CheckCount(uint64_t most) const {
+  if (count <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("has ", count, " elements, at most ", most, " are read"));
+}
+
+absl::StatusOr<std::vector<std::string_view>> GgufArray::Strings(uint64_t most) const {
   if (type != GgufType::kString) return absl::InvalidArgumentError("must be an array of strings");
+  QUIRE_RETURN_IF_ERROR(CheckCount(most));
+  if (bytes.size() > kMaxGgufArrayTextBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "has ", bytes.size(), " bytes of strings, at most ", kMaxGgufArrayTextBytes, " are read"));
+  }
   std::vector<std::string_view> strings;
   strings.reserve(count);
   const std::byte* at = bytes.data();
@@ -439,11 +450,12 @@ absl::StatusOr<std::vector<std::string_view>> GgufArray::Strings() const {
   return strings;
 }
 
-absl::StatusOr<std::vector<int64_t>> GgufArray::Integers() const {
+absl::StatusOr<std::vector<int64_t>> GgufArray::Integers(uint64_t most) const {
   const uint64_t size = ScalarBytes(type);
   if (size == 0 || type == GgufType::kFloat32 || type == GgufType::kFloat64) {
     return absl::InvalidArgumentError("must be an array of integers");
   }
+  QUIRE_RETURN_IF_ERROR(CheckCount(most));
   std::vector<int64_t> integers;
   integers.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
@@ -460,9 +472,10 @@ absl::StatusOr<std::vector<int64_t>> GgufArray::Integers() const {
   return integers;
 }
 
-absl::StatusOr<std::vector<double>> GgufArray::Numbers() const {
+absl::StatusOr<std::vector<double>> GgufArray::Numbers(uint64_t most) const {
+  QUIRE_RETURN_IF_ERROR(CheckCount(most));
   if (type != GgufType::kFloat32 && type != GgufType::kFloat64) {
-    absl::StatusOr<std::vector<int64_t>> integers = Integers();
+    absl::StatusOr<std::vector<int64_t>> integers = Integers(most);
     if (!integers.ok()) return absl::InvalidArgumentError("must be an array of numbers");
     return std::vector<double>(integers->begin(), integers->end());
   }

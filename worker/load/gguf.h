@@ -24,7 +24,10 @@ inline constexpr uint64_t kMaxGgufPairs = 65'536;
 inline constexpr uint64_t kMaxGgufTensors = 1'000'000;
 inline constexpr uint64_t kMaxGgufKeyBytes = 65'535;
 inline constexpr uint64_t kMaxGgufStringBytes = 64 << 20;
-inline constexpr uint64_t kMaxGgufArrayElements = 1 << 26;
+inline constexpr uint64_t kMaxGgufArrayElements = 1 << 26;     // walked, not decoded
+inline constexpr uint64_t kMaxGgufArrayTextBytes = 128 << 20;  // of strings that are decoded
+inline constexpr uint64_t kMaxGgufLayers = 4'096;
+inline constexpr uint64_t kMaxGgufMerges = 4'000'000;  // the largest vocabularies have some 500,000
 inline constexpr int kMaxGgufArrayDepth = 4;
 inline constexpr uint64_t kMaxGgufAlignment = 1 << 20;
 inline constexpr int kMaxGgufRank = 4;
@@ -47,16 +50,20 @@ enum class GgufType : uint32_t {
 };
 
 // An array of the metadata, decoded when asked for. Its bytes have been walked once, so decoding
-// cannot run past them.
+// cannot run past them. An element takes a byte or eight in the file and up to 48 when decoded:
+// whoever asks says how many there may be, and nothing is decoded of an array with more.
 struct GgufArray {
   GgufType type = GgufType::kUint8;
   uint64_t count = 0;
   std::span<const std::byte> bytes;
 
-  // INVALID_ARGUMENT when the elements are of another type.
-  absl::StatusOr<std::vector<std::string_view>> Strings() const;
-  absl::StatusOr<std::vector<int64_t>> Integers() const;  // booleans count as 0 and 1
-  absl::StatusOr<std::vector<double>> Numbers() const;    // integers too
+  // INVALID_ARGUMENT when the elements are of another type, or more than `most`.
+  absl::StatusOr<std::vector<std::string_view>> Strings(uint64_t most) const;
+  absl::StatusOr<std::vector<int64_t>> Integers(uint64_t most) const;  // booleans as 0 and 1
+  absl::StatusOr<std::vector<double>> Numbers(uint64_t most) const;    // integers too
+
+ private:
+  absl::Status CheckCount(uint64_t most) const;
 };
 
 using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray>;

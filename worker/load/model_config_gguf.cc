@@ -40,7 +40,11 @@ class Reader {
     const std::string full = prefix_ + std::string(key);
     absl::StatusOr<GgufArray> array = file_.Array(full);
     if (!array.ok()) return Int(key, otherwise);
-    absl::StatusOr<std::vector<int64_t>> values = array->Integers();
+    absl::StatusOr<std::vector<int64_t>> values = array->Integers(kMaxGgufLayers);
+    if (array->count > kMaxGgufLayers) {
+      Fail(absl::StrCat(AbslView(key), ": ", values.status().message()));
+      return otherwise;
+    }
     if (!values.ok() || values->empty() ||
         std::any_of(values->begin(), values->end(),
                     [&](int64_t v) { return v != values->front(); })) {
@@ -98,8 +102,8 @@ void ReadRope(Reader& reader, ModelConfig& config) {
   config.sliding_rope = config.rope;
   const int64_t rotary = reader.Int("rope.dimension_count", config.head_dim);
   if (rotary != config.head_dim) {
-    reader.Fail(absl::StrCat("rope.dimension_count is ", rotary,
-                             ", served is the head dimension ", config.head_dim));
+    reader.Fail(absl::StrCat("rope.dimension_count is ", rotary, ", served is the head dimension ",
+                             config.head_dim));
   }
 }
 

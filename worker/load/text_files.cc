@@ -54,11 +54,11 @@ absl::Status ReadBool(const GgufFile& file, std::string_view key, std::optional<
   return absl::OkStatus();
 }
 
-absl::Status ReadStrings(const GgufFile& file, std::string_view key,
+absl::Status ReadStrings(const GgufFile& file, std::string_view key, uint64_t most,
                          std::vector<std::string>& out) {
   if (!file.Has(key)) return absl::OkStatus();
   QUIRE_ASSIGN_OR_RETURN(GgufArray array, file.Array(key));
-  absl::StatusOr<std::vector<std::string_view>> strings = array.Strings();
+  absl::StatusOr<std::vector<std::string_view>> strings = array.Strings(most);
   if (!strings.ok())
     return Annotate(strings.status(), absl::StrCat("metadata \"", AbslView(key), "\""));
   out.assign(strings->begin(), strings->end());
@@ -82,17 +82,18 @@ absl::StatusOr<text::GgufVocab> ReadGgufVocab(const GgufFile& file) {
   text::GgufVocab vocab;
   QUIRE_RETURN_IF_ERROR(ReadString(file, "tokenizer.ggml.model", vocab.model));
   QUIRE_RETURN_IF_ERROR(ReadString(file, "tokenizer.ggml.pre", vocab.pre));
-  QUIRE_RETURN_IF_ERROR(ReadStrings(file, "tokenizer.ggml.tokens", vocab.tokens));
-  QUIRE_RETURN_IF_ERROR(ReadStrings(file, "tokenizer.ggml.merges", vocab.merges));
+  QUIRE_RETURN_IF_ERROR(
+      ReadStrings(file, "tokenizer.ggml.tokens", text::kMaxVocabSize, vocab.tokens));
+  QUIRE_RETURN_IF_ERROR(ReadStrings(file, "tokenizer.ggml.merges", kMaxGgufMerges, vocab.merges));
   if (file.Has("tokenizer.ggml.scores")) {
     QUIRE_ASSIGN_OR_RETURN(GgufArray array, file.Array("tokenizer.ggml.scores"));
-    absl::StatusOr<std::vector<double>> scores = array.Numbers();
+    absl::StatusOr<std::vector<double>> scores = array.Numbers(text::kMaxVocabSize);
     if (!scores.ok()) return Annotate(scores.status(), "metadata \"tokenizer.ggml.scores\"");
     vocab.scores.assign(scores->begin(), scores->end());
   }
   if (file.Has("tokenizer.ggml.token_type")) {
     QUIRE_ASSIGN_OR_RETURN(GgufArray array, file.Array("tokenizer.ggml.token_type"));
-    absl::StatusOr<std::vector<int64_t>> types = array.Integers();
+    absl::StatusOr<std::vector<int64_t>> types = array.Integers(text::kMaxVocabSize);
     if (!types.ok()) return Annotate(types.status(), "metadata \"tokenizer.ggml.token_type\"");
     for (int64_t type : *types) {
       vocab.token_types.push_back(static_cast<int32_t>(std::clamp<int64_t>(type, 0, INT32_MAX)));

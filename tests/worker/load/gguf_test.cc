@@ -49,8 +49,8 @@ TEST(Gguf, ReadsEveryKindOfMetadata) {
   EXPECT_EQ(*file->Number("u8"), 255.0);
   EXPECT_TRUE(*file->Bool("yes"));
   EXPECT_EQ(*file->String("text"), "hello");
-  EXPECT_EQ(*file->Array("list")->Strings(), (std::vector<std::string_view>{"a", "", "bc"}));
-  EXPECT_FALSE(file->Array("list")->Integers().ok());
+  EXPECT_EQ(*file->Array("list")->Strings(10), (std::vector<std::string_view>{"a", "", "bc"}));
+  EXPECT_FALSE(file->Array("list")->Integers(10).ok());
   EXPECT_EQ(file->Integer("none").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(file->Integer("text").status().code(), absl::StatusCode::kInvalidArgument);
 }
@@ -74,10 +74,10 @@ TEST(Gguf, ReadsArraysOfNumbersAndNestedOnes) {
       GgufMaker().Pair("f", 9, floats).Pair("i", 9, integers).Pair("n", 9, nested).Make(0);
   const absl::StatusOr<GgufFile> file = Parse(bytes);
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(*file->Array("f")->Numbers(), (std::vector<double>{0.5, -1.0}));
-  EXPECT_EQ(*file->Array("i")->Integers(), (std::vector<int64_t>{3, -4}));
-  EXPECT_EQ(*file->Array("i")->Numbers(), (std::vector<double>{3.0, -4.0}));
-  EXPECT_FALSE(file->Array("n")->Numbers().ok());
+  EXPECT_EQ(*file->Array("f")->Numbers(10), (std::vector<double>{0.5, -1.0}));
+  EXPECT_EQ(*file->Array("i")->Integers(10), (std::vector<int64_t>{3, -4}));
+  EXPECT_EQ(*file->Array("i")->Numbers(10), (std::vector<double>{3.0, -4.0}));
+  EXPECT_FALSE(file->Array("n")->Numbers(10).ok());
 }
 
 TEST(Gguf, PlacesTensorsOutermostDimensionFirst) {

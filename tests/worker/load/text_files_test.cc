@@ -2,8 +2,14 @@
 #include "worker/load/text_files.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "common/status.h"
+#include "common/text/tokenizer.h"
 #include "tests/worker/load/file_maker.h"
 
 namespace quire::load {
@@ -86,6 +92,80 @@ TEST(ReadGgufVocab, RefusesWrongTypesByKey) {
     EXPECT_NE(StatusMessage(vocab.status()).find("tokenizer.ggml."), std::string::npos)
         << vocab.status();
   }
+}
+
+// The bytes of an array of `count` elements of `type` that are all zero bytes: strings are empty.
+std::string Zeros(uint32_t type, uint64_t count, size_t element_bytes) {
+  std::string bytes;
+  Append<uint32_t>(bytes, type);
+  Append<uint64_t>(bytes, count);
+  bytes.append(count * element_bytes, '\0');
+  return bytes;
+}
+
+TEST(ReadGgufVocab, HoldsCountsToTheirLimits) {
+  struct Case {
+    const char* key;
+    uint32_t type;
+    size_t element_bytes;
+    uint64_t most;
+  };
+  const Case cases[] = {{"tokenizer.ggml.tokens", 8, 8, text::kMaxVocabSize},
+                        {"tokenizer.ggml.merges", 8, 8, kMaxGgufMerges},
+                        {"tokenizer.ggml.scores", 6, 4, text::kMaxVocabSize},
+                        {"tokenizer.ggml.token_type", 5, 4, text::kMaxVocabSize}};
+  for (const Case& one : cases) {
+    const auto read = [&one](uint64_t count) {
+      return Read(GgufMaker().Pair(one.key, 9, Zeros(one.type, count, one.element_bytes)));
+    };
+    EXPECT_TRUE(read(one.most).ok()) << one.key;
+    const std::string message = StatusMessage(read(one.most + 1).status());
+    EXPECT_NE(message.find(one.key), std::string::npos) << message;
+    EXPECT_NE(message.find("at most " + std::to_string(one.most)), std::string::npos) << message;
+  }
+}
+
+TEST(ReadGgufVocab, HoldsTheTextOfTokensToItsLimit) {
+  const auto read = [](uint64_t bytes) {
+    std::string array;
+    Append<uint32_t>(array, 8);
+    Append<uint64_t>(array, 3);
+    uint64_t rest = bytes;
+    for (const uint64_t length : {uint64_t{60} << 20, uint64_t{60} << 20, rest - (120u << 20)}) {
+      Append<uint64_t>(array, length - 8);
+      array.append(length - 8, 'a');
+    }
+    return Read(GgufMaker().Pair("tokenizer.ggml.tokens", 9, array));
+  };
+  EXPECT_TRUE(read(kMaxGgufArrayTextBytes).ok());
+  EXPECT_FALSE(read(kMaxGgufArrayTextBytes + 1).ok());
+}
+
+// The most that reading took beside the file's bytes, in a process of its own.
+long PeakGrowthKib(const std::string& bytes) {
+  const pid_t child = fork();
+  if (child == 0) {
+    struct rusage before {};
+    struct rusage after {};
+    getrusage(RUSAGE_SELF, &before);
+    const absl::StatusOr<GgufFile> file = GgufFile::Parse(AsBytes(bytes), "m.gguf");
+    const bool refused = file.ok() && !ReadGgufVocab(*file).ok();
+    getrusage(RUSAGE_SELF, &after);
+    constexpr long kMaxExitCode = 250;
+    const long mib = (after.ru_maxrss - before.ru_maxrss) / 1024;
+    _exit(refused ? static_cast<int>(std::min(mib, kMaxExitCode)) : kMaxExitCode);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  return WEXITSTATUS(status) * 1024L;
+}
+
+TEST(ReadGgufVocab, AFileOfEmptyStringsTakesNoMemory) {
+  constexpr uint64_t kCount = uint64_t{1} << 23;  // 64 MiB in the file, six times that in memory
+  const std::string bytes =
+      GgufMaker().Pair("tokenizer.ggml.tokens", 9, Zeros(8, kCount, 8)).Make(0);
+  EXPECT_LT(PeakGrowthKib(bytes), 16 * 1024);
 }
 
 }  // namespace
