@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "cli/format.h"
+
 namespace quire::cli {
 namespace {
 
@@ -129,7 +131,7 @@ absl::StatusOr<std::string> Ask(const AskOptions& options, const std::string& pa
       return false;
     }
     const std::string text = TextOf(value->get_object());
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    Show(stdout, text);
     std::fflush(stdout);
     partial += text;
     return true;

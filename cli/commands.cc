@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "cli/format.h"
 #include "common/config/describe.h"
 #include "common/status.h"
 
@@ -43,7 +44,7 @@ std::optional<int> Begin(const CommandInputs& inputs, config::Schema& schema,
 
 int Failed(std::string_view name, const absl::Status& status) {
   const std::string line = "quire " + std::string(name) + ": " + StatusMessage(status) + "\n";
-  std::fputs(line.c_str(), stderr);
+  Show(stderr, line);
   if (absl::IsInvalidArgument(status)) return 2;
   if (absl::IsNotFound(status)) return 3;
   return absl::IsCancelled(status) ? 130 : 1;

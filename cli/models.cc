@@ -4,6 +4,7 @@
 
 #include "cli/ask.h"
 #include "cli/commands.h"
+#include "cli/format.h"
 #include "cli/model_names.h"
 
 namespace quire::cli {
@@ -12,7 +13,7 @@ namespace {
 int ListServed(const AskOptions& server, const std::atomic<bool>& interrupted) {
   const auto names = ServedModels(server, interrupted);
   if (!names.ok()) return Failed("models", names.status());
-  for (const std::string& name : *names) std::printf("%s\n", name.c_str());
+  for (const std::string& name : *names) Show(stdout, name + "\n");
   return 0;
 }
 
@@ -42,8 +43,11 @@ int RunModels(const CommandInputs& inputs) {
   for (const NamedModel& model : models) width = std::max(width, model.name.size());
   std::printf("%-*s  %9s  %s\n", static_cast<int>(width), "NAME", "WEIGHTS", "PATH");
   for (const NamedModel& model : models) {
-    std::printf("%-*s  %6.1f MB  %s\n", static_cast<int>(width), model.name.c_str(),
-                static_cast<double>(model.bytes) / 1e6, model.path.c_str());
+    char size[32];
+    std::snprintf(size, sizeof(size), "  %6.1f MB  ", static_cast<double>(model.bytes) / 1e6);
+    std::string name = model.name;
+    name.resize(width, ' ');
+    Show(stdout, name + size + model.path + "\n");
   }
   if (models.empty()) std::printf("none; ./dev model gemma3-270m fetches one\n");
   return 0;

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/descriptions.h"
+#include "cli/format.h"
 #include "cli/model_names.h"
 #include "cli/run_program.h"
 #include "cli/worker_plan.h"
@@ -131,7 +132,7 @@ int RunPlan(const CommandInputs& inputs) {
   if (!output.ok()) return Failed("plan", output.status());
   if (output->exit_code != 0) return output->exit_code;  // the worker has said why
   if (plan.json) {
-    std::fputs(output->text.c_str(), stdout);
+    Show(stdout, output->text);
     return 0;
   }
   const absl::StatusOr<WorkerPlan> told = ParseWorkerPlan(output->text);

@@ -6,6 +6,7 @@
 
 #include "cli/ask.h"
 #include "cli/commands.h"
+#include "cli/format.h"
 
 namespace quire::cli {
 namespace {
@@ -113,9 +114,9 @@ int RunChat(const CommandInputs& inputs) {
     options.model = *model;
   }
   const bool terminal = isatty(STDIN_FILENO) != 0;
-  if (terminal)
-    std::printf("%s at %s. /clear forgets, /exit leaves.\n", options.model.c_str(),
-                options.url.c_str());
+  if (terminal) {
+    Show(stdout, options.model + " at " + options.url + ". /clear forgets, /exit leaves.\n");
+  }
   json::Array messages;
   const auto clear = [&] {
     messages.clear();

@@ -3,6 +3,7 @@
 
 #include "cli/admin_client.h"
 #include "cli/commands.h"
+#include "cli/format.h"
 #include "cli/timeline.h"
 #include "cli/worker_lines.h"
 
@@ -80,17 +81,17 @@ int RunTrace(const CommandInputs& inputs) {
     return absl::IsInvalidArgument(body.status()) ? 2 : absl::IsCancelled(body.status()) ? 130 : 1;
   }
   if (json) {
-    std::printf("%s\n", body->c_str());
+    Show(stdout, *body + "\n");
     return 0;
   }
   const absl::StatusOr<std::string> text =
       id.empty() ? RequestListText(*body) : TimelineText(*body);
   if (!text.ok()) return Failed("trace", absl::InternalError(text.status().message()));
-  std::fputs(text->c_str(), stdout);
+  Show(stdout, *text);
   if (id.empty() || worker_logs.empty()) return 0;
   const absl::StatusOr<std::string> part = WorkerPart(*body, id, worker_logs);
   if (!part.ok()) return Failed("trace", absl::InternalError(part.status().message()));
-  std::fputs(part->empty() ? "\nno worker wrote of it in --worker-log\n" : part->c_str(), stdout);
+  Show(stdout, part->empty() ? "\nno worker wrote of it in --worker-log\n" : *part);
   return 0;
 }
 

@@ -157,6 +157,31 @@ TEST(Format, NumbersForPeople) {
   EXPECT_EQ(MillisText(0), "0 ms");
   EXPECT_EQ(PlainText("a\x1b[31mb\n", 100), "a?[31mb?") << "nothing speaks to the terminal";
   EXPECT_EQ(PlainText("abc", 2), "ab");
+  EXPECT_EQ(PlainText("\xe2\x80\xae"
+                      "abc\t",
+                      100),
+            "?abc?");
+}
+
+TEST(Format, WhatCommandsATerminalIsShownAsAQuestionMark) {
+  EXPECT_EQ(WithoutControls("\x1b]52;c;aGk=\x07"), "?]52;c;aGk=?");
+  EXPECT_EQ(WithoutControls(std::string("a\0b\r\nc\td\x7f", 9)), "a?b?\nc\td?");
+  // C1 and those beside it: U+007E, U+0080, U+009B (which begins commands as ESC [ does), U+009F,
+  // U+00A0.
+  EXPECT_EQ(WithoutControls("~\xc2\x80\xc2\x9b"
+                            "31m\xc2\x9f\xc2\xa0"),
+            "~??31m?\xc2\xa0");
+  // U+2029, U+202A, U+202E, U+202F; U+2065, U+2066, U+2069, U+206A.
+  EXPECT_EQ(WithoutControls("\xe2\x80\xa9\xe2\x80\xaa\xe2\x80\xae\xe2\x80\xaf"),
+            "\xe2\x80\xa9??\xe2\x80\xaf");
+  EXPECT_EQ(WithoutControls("\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa"),
+            "\xe2\x81\xa5??\xe2\x81\xaa");
+  // No UTF-8: a bare C1 byte, an overlong one, a cut one.
+  EXPECT_EQ(WithoutControls("a\x9b"
+                            "31m\xc0\x9b\xe2\x80"),
+            "a?31m????");
+  const std::string readable = "größer 語 🙂\n\tcode";
+  EXPECT_EQ(WithoutControls(readable), readable);
 }
 
 // With a library that stands in for NVML.

@@ -1,6 +1,7 @@
 """Every command of quire as a user meets it: wrong flags, broken files, Ctrl-C, what it writes and how it ends."""
 import contextlib
 import hashlib
+import http.server
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import xml.etree.ElementTree
 
 from harness import BIN, DEMO, ROOT, Server, expect, run, wait_until
@@ -308,6 +310,67 @@ def test_top_and_trace_tell_what_a_server_does():
                 seen += more
         os.close(master)
         expect(child.wait(timeout=60) == 0 and seen.endswith(b"\x1b[?25h\x1b[?1049l"), seen[-80:])
+
+
+HOSTILE = "a\x1b]52;c;aGk=\x07b\u009b31m\u202ec\x7f\n"
+
+
+class HostileServer(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.answer("application/json", json.dumps({"object": "list", "data": [{"id": HOSTILE, "object": "model"}]}))
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if body["model"] == "refused":
+            return self.answer("application/json", json.dumps({"error": {"message": HOSTILE}}), 400)
+        choice = {"text": HOSTILE, "delta": {"content": HOSTILE}}
+        return self.answer("text/event-stream", f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n")
+
+    def answer(self, kind, text, status=200):
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Connection", "close")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+
+    def log_message(self, *_):
+        pass
+
+
+def on_a_terminal(*args, stdin=b""):
+    """What a command writes to a terminal, which makes \\r\\n of \\n."""
+    master, slave = pty.openpty()
+    child = subprocess.Popen([str(a) for a in (QUIRE, *args)], stdin=subprocess.PIPE, stdout=slave, stderr=slave, env=CLEAN)
+    os.close(slave)
+    child.stdin.write(stdin)
+    child.stdin.close()
+    seen = b""
+    with contextlib.suppress(OSError):
+        while more := os.read(master, 4096):
+            seen += more
+    os.close(master)
+    child.wait(timeout=60)
+    return seen.decode().replace("\r\n", "\n")
+
+
+def test_no_text_of_a_server_commands_the_terminal():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), HostileServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"--url=http://127.0.0.1:{server.server_address[1]}"
+        shown = "a?]52;c;aGk=?b?31m?c?"
+        for command in (["complete", "x", "--model=m", url], ["models", url], ["complete", "x", "--model=refused", url]):
+            seen = on_a_terminal(*command)
+            expect(shown in seen and all(c.isprintable() or c in "\n\t" for c in seen), (command, seen))
+        seen = on_a_terminal("chat", url, stdin=b"hello\n")
+        expect(shown in seen and all(c.isprintable() or c in "\n\t" for c in seen), seen)
+        # What is piped on is what the server sent.
+        code, out, err = quire("complete", "x", "--model=m", url)
+        expect(code == 0 and out == HOSTILE + "\n", (code, out, err))
+        server.shutdown()
 
 
 def test_bench_serve_speaks_vllms_language():
