@@ -364,6 +364,9 @@ int RunWorker(const WorkerConfig& config, const DeviceChoice& device,
   http_options.health = &health;
   http_options.metrics = &metrics;
   http_options.version_json = VersionJson(config);
+  http_options.evicted =
+      &metrics.AddCounter({"quire_worker_probe_connections_evicted_total",
+                           "Connections to the port for probes that gave way to newer ones."});
   if (const absl::Status free = CheckAddressFree(http_options.host, listen->port); !free.ok()) {
     return Fail(kExitFailed, StatusMessage(Annotate(free, kListenFlag)));
   }

@@ -11,6 +11,7 @@
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 #include <chrono>
+#include <list>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -68,14 +69,26 @@ Response Route(const Request& request, const HttpServerOptions& options) {
                 "served here: /livez /readyz /health /metrics /version\n");
 }
 
+class Connection;
+// Those that are open; first who has waited longest since it came or had its last answer.
+using Connections = std::list<Connection*>;
+
 // One connection; alive as long as an operation on it is under way.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, const HttpServerOptions& options, int& open)
-      : stream_(std::move(socket)), options_(options), open_(open) {
-    ++open_;
+  Connection(tcp::socket socket, const HttpServerOptions& options, Connections& open)
+      : stream_(std::move(socket)),
+        options_(options),
+        open_(open),
+        place_(open.insert(open.end(), this)) {}
+  ~Connection() { GiveUpPlace(); }
+
+  // Its operations end, and it with them.
+  void Close() {
+    GiveUpPlace();
+    beast::error_code ignored;
+    stream_.socket().close(ignored);
   }
-  ~Connection() { --open_; }
 
   void Read() {
     parser_.emplace();
@@ -119,13 +132,24 @@ class Connection : public std::enable_shared_from_this<Connection> {
     stream_.expires_after(std::chrono::seconds(kHttpTimeoutSeconds));
     http::async_write(stream_, response_,
                       [self = shared_from_this()](beast::error_code error, size_t) {
-                        if (!error && self->response_.keep_alive()) self->Read();
+                        if (!error && self->response_.keep_alive()) self->ReadNext();
                       });
+  }
+
+  void ReadNext() {
+    if (!has_place_) return;  // closed since the answer was written
+    open_.splice(open_.end(), open_, place_);
+    Read();
+  }
+  void GiveUpPlace() {
+    if (std::exchange(has_place_, false)) open_.erase(place_);
   }
 
   beast::tcp_stream stream_;
   const HttpServerOptions& options_;
-  int& open_;
+  Connections& open_;
+  const Connections::iterator place_;
+  bool has_place_ = true;
   beast::flat_buffer buffer_{2 * kMaxHttpHeaderBytes};
   std::optional<http::request_parser<http::empty_body>> parser_;
   Response response_;
@@ -142,8 +166,7 @@ class HttpServerImpl final : public ProbeServer {
   }
 
   absl::Status Start() {
-    QUIRE_RETURN_IF_ERROR(
-        ListenOn(acceptor_, options_.host, options_.port, kMaxHttpConnections));
+    QUIRE_RETURN_IF_ERROR(ListenOn(acceptor_, options_.host, options_.port, kMaxHttpConnections));
     port_ = acceptor_.local_endpoint().port();
     Accept();
     thread_ = std::thread([this] { context_.run(); });
@@ -156,11 +179,10 @@ class HttpServerImpl final : public ProbeServer {
   void Accept() {
     acceptor_.async_accept([this](beast::error_code error, tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
-      // Above the limit the connection is closed again at once.
-      if (!error && open_ < kMaxHttpConnections) {
-        std::make_shared<Connection>(std::move(socket), options_, open_)->Read();
+      if (!error) {
+        Accepted(std::move(socket));
+        return Accept();
       }
-      if (!error) return Accept();
       // Out of descriptors, most likely: try again when some may have been given back.
       retry_.expires_after(std::chrono::milliseconds(100));
       retry_.async_wait([this](beast::error_code stopped) {
@@ -169,8 +191,17 @@ class HttpServerImpl final : public ProbeServer {
     });
   }
 
+  // Who says nothing keeps no probe out: above the limit the one that has waited longest gives way.
+  void Accepted(tcp::socket socket) {
+    if (open_.size() >= static_cast<size_t>(kMaxHttpConnections)) {
+      open_.front()->Close();
+      if (options_.evicted != nullptr) options_.evicted->Add();
+    }
+    std::make_shared<Connection>(std::move(socket), options_, open_)->Read();
+  }
+
   const HttpServerOptions options_;
-  int open_ = 0;  // connections; outlives those that the context still holds
+  Connections open_;  // outlives those that the context still holds
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
   asio::steady_timer retry_{context_};

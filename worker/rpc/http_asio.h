@@ -1,8 +1,8 @@
 // The plain HTTP port for probes and metrics: GET /livez, /readyz, /health, /metrics, /version.
 //
 // Owner: main. It has a thread of its own and reads atomics only, so that it answers under any
-// load. Bounded: kMaxHttpConnections, kMaxHttpHeaderBytes, no bodies, kHttpTimeoutSeconds per
-// request.
+// load. Bounded: kMaxHttpConnections, beyond which the one that has waited longest for its client
+// gives way to who comes; kMaxHttpHeaderBytes, no bodies, kHttpTimeoutSeconds per request.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ struct HttpServerOptions {
   int port = 0;                    // 0 lets the system choose
   const Health* health = nullptr;  // all three outlive the server
   const Metrics* metrics = nullptr;
-  std::string version_json;  // the answer to /version
+  std::string version_json;    // the answer to /version
+  Counter* evicted = nullptr;  // counts connections that gave way, where it is given
 };
 
 class ProbeServer {

@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
+#include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 
 #include "common/runtime/virtual_runtime.h"
@@ -82,6 +83,7 @@ class HttpTest : public HealthTest {
     options.health = &health;
     options.metrics = &metrics;
     options.version_json = "{\"version\":\"1\"}";
+    options.evicted = &evicted;
     return options;
   }
   // The whole answer to these bytes, until the server closes.
@@ -101,7 +103,36 @@ class HttpTest : public HealthTest {
   }
 
   Metrics metrics;
+  Counter evicted;
   std::unique_ptr<ProbeServer> server;
+};
+
+// A client that keeps its connection open.
+class Client {
+ public:
+  explicit Client(int port) : socket_(context_) {
+    socket_.connect({boost::asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(port)});
+  }
+  // Whether a probe is answered on it.
+  bool Asks() {
+    boost::system::error_code error;
+    boost::asio::write(
+        socket_, boost::asio::buffer(std::string("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")), error);
+    std::string answer;
+    boost::asio::read_until(socket_, boost::asio::dynamic_buffer(answer), "ok\n", error);
+    return !error && answer.starts_with("HTTP/1.1 200 ");
+  }
+  // Until the server has closed it.
+  bool IsClosed() {
+    char byte = 0;
+    boost::system::error_code error;
+    boost::asio::read(socket_, boost::asio::buffer(&byte, 1), error);
+    return error == boost::asio::error::eof || error == boost::asio::error::connection_reset;
+  }
+
+ private:
+  boost::asio::io_context context_;
+  boost::asio::ip::tcp::socket socket_;
 };
 
 TEST_F(HttpTest, AnswersProbesMetricsAndVersion) {
@@ -139,6 +170,31 @@ TEST_F(HttpTest, BadRequestsAreAnsweredAndClosed) {
   EXPECT_TRUE(Exchange(line + at_limit + end).starts_with("HTTP/1.1 200 "));
   // The start line is counted apart: what is surely above the limit is refused.
   EXPECT_TRUE(Exchange(line + at_limit + line + end).starts_with("HTTP/1.1 431 "));
+}
+
+TEST_F(HttpTest, WhoSaysNothingGivesWayToProbes) {
+  Client first(server->port());
+  ASSERT_TRUE(first.Asks());
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int i = 1; i < kMaxHttpConnections; ++i) {
+    silent.push_back(std::make_unique<Client>(server->port()));
+  }
+  // At the limit all have their places; `first`, which asks again, goes behind those that are
+  // silent.
+  EXPECT_TRUE(first.Asks());
+  EXPECT_EQ(evicted.value(), 0u);
+  Client probe(server->port());
+  EXPECT_TRUE(probe.Asks());
+  EXPECT_EQ(evicted.value(), 1u);
+  EXPECT_TRUE(silent.front()->IsClosed());
+  EXPECT_TRUE(silent.back()->Asks());
+  EXPECT_TRUE(first.Asks());
+  // However many more come, a probe is answered.
+  for (int i = 0; i < 2 * kMaxHttpConnections; ++i) {
+    silent.push_back(std::make_unique<Client>(server->port()));
+  }
+  EXPECT_TRUE(Get("/livez").starts_with("HTTP/1.1 200 OK\r\n"));
+  EXPECT_EQ(evicted.value(), 2u + 2 * kMaxHttpConnections);
 }
 
 TEST_F(HttpTest, ATakenPortAndABadAddressAreErrors) {
