@@ -344,6 +344,7 @@ async function poll() {
     const refused = response.status === 401 || response.status === 403;
     if (refused) byId("why").textContent = await sentenceOf(response);
     byId("operator").hidden = !refused;
+    byId("unpublished").hidden = response.status !== 404;
     if (response.ok) showFleet(await response.json());
     if (refused) return; // asked again when a token is given
   } catch {

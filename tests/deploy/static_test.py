@@ -165,6 +165,8 @@ def test_selectors_targets_and_named_ports_meet_something():
         for o in m.of_kind(objects, "PodDisruptionBudget"):
             selected(o["spec"]["selector"]["matchLabels"], "PodDisruptionBudget")
         for o in m.of_kind(objects, "NetworkPolicy"):
+            if o["metadata"]["labels"]["app.kubernetes.io/component"] == "kserve":
+                continue  # of pods that KServe makes: test_pods_of_kserve_are_closed
             found = selected(o["spec"]["podSelector"]["matchLabels"], "NetworkPolicy")
             for rule in o["spec"]["ingress"]:
                 for port in rule["ports"]:
@@ -188,10 +190,36 @@ def test_selectors_targets_and_named_ports_meet_something():
             for rule in o["spec"]["rules"]:
                 backend = rule["backendRefs"][0]
                 port = next(p for p in services[backend["name"]] if p["port"] == backend["port"])
-                expect(port["name"] == ("grpc" if "matches" in rule else "http"), f"{name}: {backend}")
+                is_grpc = "." in rule["matches"][-1]["path"]["value"].removesuffix(".js")
+                expect(port["name"] == ("grpc" if is_grpc else "http"), f"{name}: {backend}")
         for o in m.of_kind(objects, "Ingress"):
-            backend = o["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
-            expect(backend["port"]["name"] in {p["name"] for p in services[backend["name"]]}, f"{name}: {backend}")
+            for path in o["spec"]["rules"][0]["http"]["paths"]:
+                backend = path["backend"]["service"]
+                expect(backend["port"]["name"] in {p["name"] for p in services[backend["name"]]}, f"{name}: {backend}")
+
+
+def leads(matches, path):
+    """Whether one of (type, path) leads to `path`, by the rules of Ingress and HTTPRoute."""
+    return any(path == to or (kind != "Exact" and (path + "/").startswith(to.rstrip("/") + "/")) for kind, to in matches)
+
+
+def test_what_is_published_is_the_api_without_metrics_and_fleet():
+    """/metrics names tenants, /fleet workers and streams; probes are the cluster's own."""
+    table = (m.ROOT / "docs" / "reference" / "api.md").read_text()
+    paths = set(re.findall(r"^\| (?:GET|POST) \| `(/(?!admin/)[^`]*)` \|", table, re.M))
+    inner = {"/metrics", "/fleet", "/livez", "/readyz"}
+    expect(len(paths) > 15 and inner <= paths, paths)
+    seen = 0
+    for name, objects in everything():
+        for o in m.of_kind(objects, "Ingress", "HTTPRoute"):
+            if o["kind"] == "Ingress":
+                matches = [(p["pathType"], p["path"]) for r in o["spec"]["rules"] for p in r["http"]["paths"]]
+            else:
+                matches = [(p["path"]["type"], p["path"]["value"]) for r in o["spec"]["rules"] for p in r["matches"]]
+            expect({p for p in paths if leads(matches, p)} == paths - inner, (name, o["kind"], matches))
+            expect(leads(matches, "/openai/v1/models") and not leads(matches, "/fleet/"), (name, matches))
+            seen += 1
+    expect(seen >= 2, f"only {seen} are rendered")
 
 
 def test_a_gateway_has_one_kind_of_route_and_all_grpc_services_in_it():
@@ -303,6 +331,20 @@ def test_pods_are_restricted():
             if o["kind"] == "LeaderWorkerSet":
                 expect(o["spec"]["leaderWorkerTemplate"]["size"] == 1, f"{where}: a worker does not span nodes")
     expect(checked >= 20, checked)
+
+
+def test_pods_of_kserve_are_closed():
+    """They serve whoever reaches them: each runtime has the labels by which a policy lets gateways and peers in alone."""
+    ruled = 0
+    for name, objects in everything():
+        policies = [o["spec"] for o in m.of_kind(objects, "NetworkPolicy")]
+        for o in m.of_kind(objects, "ClusterServingRuntime", "ServingRuntime"):
+            labels = o["spec"]["labels"]
+            closing = [p for p in policies if p["podSelector"]["matchLabels"].items() <= labels.items()]
+            expect(len(closing) == 1 and "Ingress" in closing[0]["policyTypes"], f"{name}: {o['metadata']['name']}")
+            expect(all(rule["from"] for rule in closing[0]["ingress"]), f"{name}: {closing}")
+            ruled += 1
+    expect(ruled >= 6, ruled)
 
 
 def test_only_routers_reach_workers():

@@ -87,6 +87,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/* Whether certificates stand between routers and workers, and in which Secrets they are. */}}
+{{- /* What an Ingress or a gateway leads to routers: not /metrics, which names tenants, nor probes; /fleet where `fleet` is true. */ -}}
+{{- define "quire.published" -}}
+- {path: /, type: Exact}
+- {path: /page.css, type: Exact}
+- {path: /page.js, type: Exact}
+- {path: /v1, type: Prefix}
+- {path: /openai, type: Prefix}
+- {path: /v2, type: Prefix}
+- {path: /tokenize, type: Exact}
+- {path: /detokenize, type: Exact}
+- {path: /version, type: Exact}
+- {path: /health, type: Exact}
+{{- if .fleet }}
+- {path: /fleet, type: Exact}
+{{- end }}
+{{- end -}}
+
+{{- define "quire.grpcServices" -}}
+[quire.v1.Inference, inference.GRPCInferenceService, grpc.health.v1.Health, grpc.reflection.v1alpha.ServerReflection, grpc.reflection.v1.ServerReflection]
+{{- end -}}
+
 {{- define "quire.workerTLS" -}}
 {{- if or .Values.demo (ne .Values.workerTLS.mode "none") }}true{{ end -}}
 {{- end -}}
