@@ -24,9 +24,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tokenizer = quire::text::Tokenizer::FromJson(input.substr(0, end));
   if (!tokenizer.ok()) return 0;
   const auto ids = (*tokenizer)->Encode(text, /*add_special_tokens=*/true);
+  if (!ids.ok()) return 0;  // over a limit, maybe: the library has none
   const auto reference = quire::text::Tokenizer::EncodeByReference(input.substr(0, end), text,
                                                                    /*add_special_tokens=*/true);
-  if (!ids.ok()) return 0;
   if (reference.ok() && *ids != *reference) std::abort();
   for (const bool skip : {false, true}) {
     quire::text::Detokenizer detokenizer(**tokenizer, {.skip_special_tokens = skip});

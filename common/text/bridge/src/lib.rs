@@ -4,6 +4,8 @@
 //! down. Objects are immutable once made and may be used by any number of threads.
 
 mod added;
+mod automaton;
+mod backtrack;
 mod bpe;
 mod budget;
 mod conversation;
@@ -16,6 +18,7 @@ mod methods;
 mod nesting;
 mod normal;
 mod pattern;
+mod program;
 mod python;
 mod reference;
 mod strftime;

@@ -1,28 +1,30 @@
-//! Splitting text by the regular expressions of a tokenizer.json, in linear time where that is
-//! possible.
+//! Splitting text by the regular expressions of a tokenizer.json, its work counted.
 //!
 //! Nearly every byte-level tokenizer ends its expression in `|\s+(?!\S)|\s+`: a run of white space
 //! leaves its last character to the word that follows. The look-ahead is the only part that needs
 //! backtracking, so it is taken off and computed here, and the rest runs on an automaton. Other
-//! expressions with look-around run on a backtracking engine with a step limit, and running into
-//! that limit is an error, never a silent difference.
+//! expressions with look-around run on a backtracking engine. What both do is charged to the text
+//! (`Work`); running out is an error, never a silent difference.
 
+use crate::automaton::Automaton;
+use crate::backtrack::Backtracker;
 use crate::work::Work;
 use crate::Failure;
 
 /// The tail that `SplitPattern` computes itself.
 const SPACE_TAIL: &str = r"|\s+(?!\S)|\s+";
+
 /// A match is the byte range of a piece; text between matches is a piece of its own.
 pub enum SplitPattern {
     /// A plain string.
     Literal(String),
     /// No look-around: one automaton.
-    Automaton(regex::Regex),
+    Automaton(Box<Automaton>),
     /// An automaton over two patterns, the head and `\s+`; a match of the second needs the
     /// look-ahead.
-    SpaceTail(regex_automata::meta::Regex),
-    /// Whatever else: backtracking with a step limit.
-    Backtracking(Box<fancy_regex::Regex>),
+    SpaceTail(Box<Automaton>),
+    /// Whatever else: backtracking.
+    Backtracking(Backtracker),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,21 +42,19 @@ impl SplitPattern {
     }
 
     pub fn regex(source: &str) -> Result<Self, String> {
+        let what = |e| format!("the regular expression can't be used: {e}");
         if let Some(head) = source.strip_suffix(SPACE_TAIL) {
             // The head must stand alone: an open group or class would change what the tail means,
             // and then the head doesn't compile. Of two patterns that match at one place the first
             // wins, as in an alternation.
-            if let Ok(automaton) = regex_automata::meta::Regex::new_many(&[head, r"\s+"]) {
-                return Ok(SplitPattern::SpaceTail(automaton));
+            if let Some(automaton) = Automaton::new(&[head, r"\s+"]).map_err(what)? {
+                return Ok(SplitPattern::SpaceTail(Box::new(automaton)));
             }
         }
-        if let Ok(automaton) = regex::Regex::new(source) {
-            return Ok(SplitPattern::Automaton(automaton));
+        if let Some(automaton) = Automaton::new(&[source]).map_err(what)? {
+            return Ok(SplitPattern::Automaton(Box::new(automaton)));
         }
-        match fancy_regex::Regex::new(source) {
-            Ok(regex) => Ok(SplitPattern::Backtracking(Box::new(regex))),
-            Err(e) => Err(format!("the regular expression can't be compiled: {e}")),
-        }
+        Ok(SplitPattern::Backtracking(Backtracker::new(source).map_err(what)?))
     }
 
     /// Calls `sink(start, end)` for each match, in order. `part` of the file pays for the search.
@@ -76,22 +76,25 @@ impl SplitPattern {
                 }
                 Ok(())
             }
-            SplitPattern::Automaton(regex) => {
-                for found in regex.find_iter(text) {
-                    sink(found.start(), found.end())?;
+            SplitPattern::Automaton(automaton) => automaton.for_each(text, work, part, |found| {
+                sink(found.start, found.end)?;
+                Ok(found.end)
+            }),
+            SplitPattern::SpaceTail(automaton) => automaton.for_each(text, work, part, |found| {
+                let mut end = found.end;
+                if found.pattern == 1 && end < text.len() {
+                    // `\s+(?!\S)` leaves the last character of the run; if that was the only one,
+                    // it doesn't match and plain `\s+` takes it.
+                    let run = &text[found.start..end];
+                    let last = run.char_indices().next_back().map_or(0, |(i, _)| i);
+                    if last > 0 {
+                        end = found.start + last;
+                    }
                 }
-                Ok(())
-            }
-            SplitPattern::SpaceTail(regex) => for_each_with_space_tail(regex, text, sink),
-            SplitPattern::Backtracking(regex) => {
-                for found in regex.find_iter(text) {
-                    let found = found.map_err(|e| {
-                        Failure::invalid(format!("tokenizer.json: {part} gave up: {e}"))
-                    })?;
-                    sink(found.start(), found.end())?;
-                }
-                Ok(())
-            }
+                sink(found.start, end)?;
+                Ok(end)
+            }),
+            SplitPattern::Backtracking(backtracker) => backtracker.for_each(text, work, part, sink),
         }
     }
 
@@ -133,34 +136,6 @@ impl SplitPattern {
             _ => Ok(()),
         }
     }
-}
-
-fn for_each_with_space_tail(
-    regex: &regex_automata::meta::Regex,
-    text: &str,
-    mut sink: impl FnMut(usize, usize) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut at = 0;
-    while at <= text.len() {
-        let Some(found) = regex.search(&regex_automata::Input::new(text).range(at..)) else {
-            break;
-        };
-        let (start, mut end) = (found.start(), found.end());
-        if found.pattern().as_usize() == 1 && end < text.len() {
-            // `\s+(?!\S)` leaves the last character of the run; if that was the only one, it
-            // doesn't match and plain `\s+` takes it.
-            let last = text[start..end].char_indices().next_back().map_or(0, |(i, _)| i);
-            if last > 0 {
-                end = start + last;
-            }
-        }
-        sink(start, end)?;
-        // After an empty match step over one character, as find_iter does.
-        let step =
-            if end > start { 0 } else { text[end..].chars().next().map_or(1, char::len_utf8) };
-        at = end + step;
-    }
-    Ok(())
 }
 
 /// Joins spans (start, end, is a match) as they come, by the rules of Hugging Face `tokenizers`.
@@ -222,7 +197,7 @@ mod tests {
         let source = &format!("{head}{SPACE_TAIL}");
         let fast = SplitPattern::regex(source).unwrap();
         assert!(matches!(fast, SplitPattern::SpaceTail(..)));
-        let slow = SplitPattern::Backtracking(Box::new(fancy_regex::Regex::new(source).unwrap()));
+        let slow = SplitPattern::Backtracking(Backtracker::new(source).unwrap());
         for text in [
             "",
             " ",

@@ -17,11 +17,15 @@ pub const BASE_STEPS: u64 = 1 << 20;
 pub const GROWTH_PER_BYTE: usize = 32;
 pub const BASE_GROWTH: usize = 4096;
 pub const MAX_GROWTH: usize = 64 << 20;
+/// Steps to make states of automata, for a whole call: states are kept, so that later texts need
+/// few.
+pub const BUILD_STEPS: u64 = 1 << 28;
 /// The flag of a caller that gives up is looked at this often.
 const STEPS_PER_LOOK: u64 = 1 << 16;
 
 pub struct Work<'c> {
     steps: Cell<u64>,
+    builds: Cell<u64>,
     growth: Cell<usize>,
     until_look: Cell<u64>,
     cancelled: Option<&'c AtomicBool>,
@@ -33,6 +37,7 @@ impl<'c> Work<'c> {
         let growth = bytes.saturating_mul(GROWTH_PER_BYTE).saturating_add(BASE_GROWTH);
         Work {
             steps: Cell::new(BASE_STEPS + STEPS_PER_BYTE * bytes as u64),
+            builds: Cell::new(BUILD_STEPS),
             growth: Cell::new(growth.min(MAX_GROWTH)),
             until_look: Cell::new(STEPS_PER_LOOK),
             cancelled,
@@ -56,6 +61,17 @@ impl<'c> Work<'c> {
             }
         }
         Ok(())
+    }
+
+    /// Charges for making states of the automaton of `part`.
+    pub fn build(&self, steps: u64, part: &str) -> Result<(), Failure> {
+        let Some(left) = self.builds.get().checked_sub(steps) else {
+            return Err(Failure::exhausted(format!(
+                "tokenizer.json: the expression of {part} needs too many states for this text"
+            )));
+        };
+        self.builds.set(left);
+        self.look()
     }
 
     fn look(&self) -> Result<(), Failure> {
