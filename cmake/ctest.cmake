@@ -8,13 +8,13 @@
 #   NOT_QUICK        never in the quick tier
 #   MINUTES m        what it is declared to take in the release build, 0.2 when left out; ASAN_MINUTES m under ASan
 #   SHARDS n         runs as n tests, NAME.1 to NAME.n, that share its cases
-#   FIRST pattern... the normal tier runs these cases alone; the rest is NAME.rest of the long tier
+#   LATER pattern... cases that wait for the long tier, as the test NAME.rest
 #   LEFT pattern...  cases that a sanitized build leaves to the release build, beside those called *Slow*
 #   ASAN_ENV a=b...  environment under AddressSanitizer
 #   THREADS pattern... cases that run under ThreadSanitizer, in the long tier
 set(QUIRE_TEST_OPTIONS RELEASE BOTH NOT_QUICK)
 set(QUIRE_TEST_VALUES MINUTES ASAN_MINUTES SHARDS)
-set(QUIRE_TEST_LISTS FIRST LEFT ASAN_ENV THREADS)
+set(QUIRE_TEST_LISTS LATER LEFT ASAN_ENV THREADS)
 set(QUIRE_TEST_RESULTS ${CMAKE_BINARY_DIR}/tests/results)
 enable_testing()
 
@@ -71,10 +71,10 @@ function(quire_ctest name)
   string(REGEX MATCH "^([0-9]+)\\.?([0-9]?)$" whole "${minutes}")
   math(EXPR seconds "${CMAKE_MATCH_1}0 + 0${CMAKE_MATCH_2}")
   math(EXPR seconds "${seconds} * 6")
-  if(ARG_FIRST AND NOT QUIRE_SANITIZED)
-    list(JOIN ARG_FIRST ":" first)
-    quire_add_ctest(${name} ${name} "${tiers}" "${first}" "${environment}" ${seconds})
-    quire_add_ctest(${name}.rest ${name} "long" "-${first}" "${environment}" ${seconds})
+  if(ARG_LATER AND NOT QUIRE_SANITIZED)
+    list(JOIN ARG_LATER ":" later)
+    quire_add_ctest(${name} ${name} "${tiers}" "-${later}" "${environment}" ${seconds})
+    quire_add_ctest(${name}.rest ${name} "long" "${later}" "${environment}" ${seconds})
   elseif(ARG_SHARDS)
     math(EXPR seconds "${seconds} / ${ARG_SHARDS}")
     foreach(shard RANGE 1 ${ARG_SHARDS})

@@ -118,12 +118,16 @@ if(QUIRE_EMULATED_CUDA)
       one_answer_test.cc prefix_cache_test.cc prompt_logprobs_test.cc record_test.cc step_time_test.cc submit_limits_test.cc
       submit_test.cc)
   list(TRANSFORM QUIRE_TAG_ENGINE PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/engine/)
-  quire_test(worker/engine_cuda RELEASE NOT_QUICK MINUTES 1.0 DEPS worker/engine LIBS quire_test_support SOURCES ${QUIRE_TAG_ENGINE})
+  quire_test(worker/engine_cuda RELEASE NOT_QUICK MINUTES 0.5
+             LATER StepsInFlight/*/0 EnginePrefixCacheTest.SnapshotsUnderLoadEndExact
+             DEPS worker/engine LIBS quire_test_support SOURCES ${QUIRE_TAG_ENGINE})
   quire_tag_on_cuda(test_worker_engine_cuda)
   target_compile_definitions(test_worker_engine_cuda PRIVATE QUIRE_ENGINE_SEEDS=1)
   set(QUIRE_TAG_RANKS main.cc rank_group_test.cc)
   list(TRANSFORM QUIRE_TAG_RANKS PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/ranks/)
-  quire_test(worker/ranks_cuda RELEASE NOT_QUICK MINUTES 0.5 DEPS worker/ranks LIBS quire_test_support SOURCES ${QUIRE_TAG_RANKS})
+  quire_test(worker/ranks_cuda RELEASE NOT_QUICK MINUTES 0.3
+             LATER RankGroup.EveryFaultTakesTheGroupDownAndItComesBack RankGroup.ARankThatIsStopped*
+             DEPS worker/ranks LIBS quire_test_support SOURCES ${QUIRE_TAG_RANKS})
   quire_tag_on_cuda(test_worker_ranks_cuda)
   target_compile_definitions(test_worker_ranks_cuda PRIVATE QUIRE_RANK_PATIENCE=4)
 endif()

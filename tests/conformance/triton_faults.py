@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent / "process"))
 from checks import check, run_all  # noqa: E402
-from harness import BIN, DEMO, Process, wait_until  # noqa: E402
+from harness import BIN, DEMO, Process, metric_in, wait_until  # noqa: E402
 
 STREAMS, TOKENS = 8, 900  # more than workers may be ahead of a client
 
@@ -54,8 +54,7 @@ def streamed(target, kill=None):
 
 def metric(port, name):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        return sum(float(line.rsplit(" ", 1)[1]) for line in answer.read().decode().splitlines()
-                   if line.startswith(name))
+        return metric_in(answer.read().decode(), name)
 
 
 @check

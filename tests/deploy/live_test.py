@@ -16,7 +16,7 @@ import pytest
 
 import manifests as m
 import pods
-from harness import DEMO, expect
+from harness import DEMO, expect, metric_in
 from pods import Container, KubernetesApi, get
 
 pytestmark = pytest.mark.usefixtures("deploy_tools", "own_network")
@@ -268,7 +268,7 @@ def await_true(condition, run):
 
 
 def metric(port, name):
-    return sum(float(v) for v in re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", get(port, "/metrics")[1], re.M))
+    return metric_in(get(port, "/metrics")[1], name) or 0
 
 
 def test_pods_of_kserve_share_their_workers_and_answers_outlive_one():

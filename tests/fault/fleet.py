@@ -2,12 +2,11 @@
 import asyncio
 import json
 import pathlib
-import re
 import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "process"))
-from harness import BIN, DEMO, Process, RouterUnderTest, free_port  # noqa: E402
+from harness import BIN, DEMO, Process, RouterUnderTest, free_port, metric_in  # noqa: E402
 
 from proxy import FaultProxy  # noqa: E402
 
@@ -41,8 +40,7 @@ class Worker:
 
     async def metric(self, name):
         _, text = await self.get("/metrics")
-        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
-        return None if found is None else float(found.group(1))
+        return metric_in(text, name)
 
 
 class Fleet:

@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE))
 import manifests as m  # noqa: E402
 import programs  # noqa: E402
 from client import ask, requests  # noqa: E402
-from harness import BIN, ROOT, Process, expect, wait_until  # noqa: E402
+from harness import BIN, ROOT, Process, expect, metric_in, wait_until  # noqa: E402
 
 VALUES = HERE / "values.yaml"
 INSIDE = "QUIRE_PLANE_INSIDE"
@@ -176,10 +176,9 @@ def key_of(objects, secret, entry="api-key"):
 
 
 def metric(where, name):
-    """The sum of a router's series that begin so, or None where there is none."""
+    """Of a router, as metric_in has it."""
     with urllib.request.urlopen(f"http://{where[0]}:{where[1]}/metrics", timeout=10) as answer:
-        found = [line for line in answer.read().decode().splitlines() if line.startswith((name + " ", name + "{"))]
-    return sum(float(line.rsplit(" ", 1)[1]) for line in found) if found else None
+        return metric_in(answer.read().decode(), name)
 
 
 def ready_workers(where):

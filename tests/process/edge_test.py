@@ -5,32 +5,13 @@ import http.client
 import json
 import os
 import pathlib
-import re
 import ssl
 import subprocess
 import tempfile
 
-from harness import BIN, DEMO, Process, expect, run, wait_until
+from harness import BIN, DEMO, Process, expect, listening_ports, run, wait_until
 
 PROMPT = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
-
-
-def listening_ports(pid):
-    """TCP ports that a process listens on, as the kernel sees it."""
-    inodes = set()
-    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd))
-            if found:
-                inodes.add(found.group(1))
-    ports = {}
-    for table in ("tcp", "tcp6"):
-        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:  # LISTEN
-                address, port = fields[1].split(":")
-                ports[int(port, 16)] = address
-    return ports
 
 
 class Running(Process):

@@ -6,13 +6,12 @@ import os
 import pathlib
 import queue
 import random
+import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Another build is the sanitizers' own. Programs would warn of a setting that they do not know.
@@ -23,10 +22,6 @@ START_LIMIT_S = 120  # only ends what hangs
 
 class Failure(AssertionError):
     pass
-
-
-class Skip(Exception):
-    """What a test needs is not here: says what, and how it is had."""
 
 
 def expect(condition, message):
@@ -114,6 +109,28 @@ def wait_until(condition, what, limit_s=60, more=lambda: ""):
                 return
         time.sleep(0.05)
     raise Failure(f"did not happen: {what}{more()}")
+
+
+def metric_in(text, name):
+    """The sum of the series of that name, with the labels that it has or with any, in a /metrics text; None without one."""
+    found = [line for line in text.splitlines() if line.startswith((name + " ", name + "{"))]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found) if found else None
+
+
+def listening_ports(pid):
+    """TCP port → address, in hexadecimal, of what a process listens on as the kernel sees it."""
+    inodes = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(fd)))
+    ports = {}
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:  # LISTEN
+                address, port = fields[1].split(":")
+                ports[int(port, 16)] = address
+    return ports
 
 
 class Server:
@@ -209,31 +226,4 @@ class RouterUnderTest(Server):
         self.port = int(line["http"].rsplit(":", 1)[1])
 
     def metric(self, name):
-        """Its value, or None while the series is not there."""
-        for line in self.get("/metrics")[1].splitlines():
-            if line.startswith(name + " "):
-                return float(line.rsplit(" ", 1)[1])
-        return None
-
-
-def main_of(names):
-    """Runs the functions test_* of a module, or those whose names hold one of the arguments."""
-    tests = [(n, f) for n, f in sorted(names.items()) if n.startswith("test_")]
-    wanted = sys.argv[1:]
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored, for children too
-    passed = failed = skipped = 0
-    for name, test in tests:
-        if wanted and not any(w in name for w in wanted):
-            continue
-        try:
-            test()
-            passed += 1
-            print(f"ok   {name}", flush=True)
-        except Skip as why:
-            skipped += 1
-            print(f"SKIP {name}: {why}", flush=True)
-        except (Failure, Exception):  # every failure is told, and the next test runs
-            failed += 1
-            print(f"FAIL {name}\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
-    return 1 if failed else 0
+        return metric_in(self.get("/metrics")[1], name)

@@ -7,7 +7,7 @@ import sys
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from harness import BIN, Failure, Process, RouterUnderTest, expect  # noqa: E402
+from harness import BIN, Failure, Process, RouterUnderTest, expect, metric_in  # noqa: E402
 
 
 def flags(options):
@@ -30,9 +30,8 @@ class MockWorkers(Process):
         self.ports = [a.rsplit(":", 1)[1] for a in self.addresses]
 
     def metric(self, name):
-        text = urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10).read().decode()
-        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
-        return None if found is None else float(found.group(1))
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+            return metric_in(answer.read().decode(), name)
 
 
 class Echo(Process):

@@ -19,7 +19,7 @@ import time
 import traceback
 
 import record
-from harness import Failure, Server, expect
+from harness import Failure, Server, expect, listening_ports, metric_in
 from tier import LONG, RECORD
 
 CLIENTS = 8
@@ -140,20 +140,6 @@ def slope_per_s(samples):
     return statistics.median((b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(samples, samples[half:]))
 
 
-def metric(text, name):
-    expect(f"# TYPE {name} " in text, f"there is no metric {name}")
-    return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
-
-
-def listening_ports(pid):
-    sockets = set()
-    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            sockets.update(re.findall(r"socket:\[(\d+)\]", str(entry.readlink())))
-    rows = [line.split() for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-    return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in sockets]
-
-
 def worker_metrics(pid):
     """From the worker's own HTTP port; the other one speaks gRPC."""
     for port in listening_ports(pid):
@@ -168,7 +154,7 @@ def worker_metrics(pid):
 
 def at_rest(server, worker):
     text = worker_metrics(worker) + server.get("/metrics")[1]
-    return all(metric(text, name) == 0 for name in (
+    return all(metric_in(text, name) == 0 for name in (
         "quire_worker_running_rows", "quire_worker_waiting_requests", "quire_worker_pages_held",
         "quire_router_live_requests"))
 
@@ -200,7 +186,7 @@ def soak(seconds, seed=1):
         print(json.dumps(load.counts, sort_keys=True))
         for name in ("hits_total", "evicted_blocks_total"):
             name = f"quire_worker_prefix_cache_{name}"
-            expect(metric(text, name) > 0, f"{name}: the load was meant to meet it")
+            expect(metric_in(text, name) > 0, f"{name}: the load was meant to meet it")
         for what in ("whole answers", "streams"):
             expect(load.counts.get(what, 0) > 0, f"no {what}")
         expect(server.children("quire-worker") == [pids["quire-worker"]], "the worker was started again")

@@ -12,7 +12,7 @@ import threading
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from harness import BIN, Process, Server, expect, wait_until
+from harness import BIN, Process, Server, expect, metric_in, wait_until
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 STATE = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
@@ -283,10 +283,7 @@ def test_a_collector_that_is_away_costs_nothing_but_its_spans():
 
 
 def metric(server, name):
-    for line in server.get("/metrics")[1].splitlines():
-        if line.startswith((name + " ", name + "{")):
-            return float(line.rsplit(" ", 1)[1])
-    return 0
+    return metric_in(server.get("/metrics")[1], name) or 0
 
 
 def test_without_an_endpoint_or_switched_off_nothing_is_sent():
