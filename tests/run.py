@@ -179,7 +179,7 @@ def run_suite(suite):
     report.unlink(missing_ok=True)
     command = list(suite.command)
     if command[0] == "pytest":
-        command[:1] = [str(suites.PYTHON), "-m", "pytest", "-q", f"--junit-xml={report}"]
+        command[:1] = [str(suites.PYTHON), "-m", "pytest", "-q", "--tb=short", f"--junit-xml={report}"]
     if not suite.file().exists():
         result.fail(f"is gone: {suite.file()} is not there")
         return result
