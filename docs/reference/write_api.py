@@ -85,7 +85,8 @@ HEADERS = [
     ("`Retry-After`", "answer", "seconds until it makes sense to come back, with 429 and 503"),
     ("`Inference-Header-Content-Length`", "both", "of `/v2/…/infer`: how many bytes of the body are JSON"),
 ]
-WHO = {"kKey": "a key", "kOpen": "anyone", "kOperator": "an operator"}
+WHO = {"kKey": "a key", "kOpen": "anyone", "kOperator": "an operator",
+       "kMetrics": "anyone on loopback or on `--metrics-port`, else an operator"}
 WHERE = {"kInBoth": "both", "kInChat": "chat", "kInCompletion": "completions"}
 ONLY = {"OnlyOne": "1", "OnlyFalse": "false", "OnlyEmpty": "nothing", "OnlyTextFormat": '`{"type": "text"}`',
         "OnlyNoToolChoice": "`none`", "OnlyTextModality": '`["text"]`'}
