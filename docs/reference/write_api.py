@@ -101,7 +101,7 @@ def routes(path):
 
 def route_table(path, described):
     out = ["| method | path | who may | what it is |", "|---|---|---|---|"]
-    for who, method, at in routes(path):
+    for who, method, at in dict.fromkeys(routes(path)):  # those of --metrics-port are listed once more
         described.discard(at)
         shown = at + "NAME" if at.endswith("/") and len(at) > 1 else at
         out.append(f"| {method} | `{shown}` | {who} | {ROUTES[at]} |")
