@@ -39,9 +39,12 @@ void AddModelFlags(config::Schema& schema, WorkerConfig& c) {
               .max = 1 << 26,
               .default_text = "the model's context, or what fits in memory"});
   schema.Add({.name = "dtype",
-              .help = "Type of the weights in memory; auto keeps them as they are stored.",
+              .help = "Type of the weights in memory, converted to it when they are loaded; auto "
+                      "keeps them as they are stored, and quantised ones always stay. half is "
+                      "float16, float is float32, which a GPU has not. Another type is another "
+                      "numerics class.",
               .target = &c.dtype,
-              .choices = {"auto"}});
+              .choices = {"auto", "float32", "float16", "bfloat16", "half", "float"}});
 }
 
 void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
@@ -348,6 +351,10 @@ absl::Status CheckDevice(const WorkerConfig& c) {
     return InvalidArgument(
         "--kv-cache-dtype: a GPU keeps keys and values in bfloat16, float16 or fp8, is 'float32'; "
         "leave it out, or set --device cpu");
+  }
+  if (AsksForGpu(c) && (c.dtype == "float32" || c.dtype == "float")) {
+    return InvalidArgument("--dtype: a GPU keeps weights in bfloat16 or float16, is '" + c.dtype +
+                           "'; leave it out, or set --device cpu");
   }
   if (c.dequantize_weights && !AsksForGpu(c)) {
     return InvalidArgument(

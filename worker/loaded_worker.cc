@@ -72,6 +72,9 @@ class WorkerLoader::Steps {
   }
   std::unique_ptr<LoadedWorker> Take() { return std::move(worker_); }
   PlanReport Report() const;
+  std::string Numerics() const {
+    return NumericsId(config_, *worker_->backend, program_options_.kv.type, *worker_->model);
+  }
   // Of what fails while weights load: the model's file has been read before.
   int LoadExitCode() const {
     return AsksForGpu(config_) ? kExitDeviceUnusable : kExitModelUnusable;
@@ -122,6 +125,7 @@ absl::Status WorkerLoader::Steps::OpenDevice() {
 absl::Status WorkerLoader::Steps::OpenModel() {
   model::LoadOptions load;
   load.allowed_roots = config_.allowed_model_roots;
+  load.float_type = FloatTypeOf(config_);
   absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model, load);
   if (!model.ok()) return Annotate(model.status(), "--model");
   worker_->model = *std::move(model);
@@ -272,8 +276,7 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   group.setup.limits = Limits();
   group.setup.text_digest = model.bundle_digest;
   group.setup.device = config_.device;
-  group.identity = RankIdentity(model.model_id,
-                                NumericsId(config_, *worker_->backend, program_options_.kv.type));
+  group.identity = RankIdentity(model.model_id, Numerics());
   group.max_in_flight = worker_->backend->MaxInFlight(model.program);
   group.step_timeout_us = config_.rank_timeout.milliseconds * kMicrosPerMilli;
   group.progress = &worker_->progress;
@@ -327,6 +330,7 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
                                                                    int64_t bytes) {
     model->ReleaseSource(data, bytes);
   };
+  QUIRE_RETURN_IF_ERROR(worker_->model->FillWeights());
   worker_->program = worker_->backend->Load(worker_->model->program, program_options_);
   CpuRunnerOptions runner;
   runner.limits = Limits();
@@ -381,7 +385,7 @@ void WorkerLoader::Steps::FillHello() {
   const model::Model& model = *worker_->model;
   WorkerHello& hello = worker_->hello;
   hello.model_id = model.model_id;
-  hello.numerics_id = NumericsId(config_, *worker_->backend, program_options_.kv.type);
+  hello.numerics_id = Numerics();
   for (const kernels::KvKind& kind : program_options_.kv.kinds) {
     hello.cache_groups.push_back({kind.window == 0 ? "full" : "sliding",
                                   static_cast<uint32_t>(kind.groups),
@@ -425,7 +429,7 @@ PlanReport WorkerLoader::Steps::Report() const {
   report.model_id = model.model_id;
   report.family = model.config.family;
   report.device = worker_->backend->Description();
-  report.numerics = NumericsId(config_, *worker_->backend, program_options_.kv.type);
+  report.numerics = Numerics();
   report.context = model.program.max_positions;
   report.request = memory_request_;
   report.plan = memory_plan_;

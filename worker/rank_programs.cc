@@ -25,7 +25,9 @@ class LoadedRank final : public RankProgram {
 
   absl::Status Load(const WorkerConfig& config, const RankSetup& setup,
                     kernels::ProgramOptions options) {
-    identity_ = RankIdentity(model_->model_id, NumericsId(config, *backend_, options.kv.type));
+    identity_ =
+        RankIdentity(model_->model_id, NumericsId(config, *backend_, options.kv.type, *model_));
+    QUIRE_RETURN_IF_ERROR(model_->FillWeights());
     program_ = backend_->Load(model_->program, options);
     CpuRunnerOptions runner;
     runner.limits = setup.limits;
@@ -132,10 +134,20 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
   return options;
 }
 
+std::optional<kernels::DType> FloatTypeOf(const WorkerConfig& config) {
+  if (config.dtype == "float32" || config.dtype == "float") return kernels::DType::kF32;
+  if (config.dtype == "float16" || config.dtype == "half") return kernels::DType::kF16;
+  if (config.dtype == "bfloat16") return kernels::DType::kBF16;
+  return std::nullopt;
+}
+
 std::string NumericsId(const WorkerConfig& config, const kernels::Backend& backend,
-                       kernels::KvType kv) {
+                       kernels::KvType kv, const model::Model& model) {
   std::string id = backend.NumericsClass() + "/kv-" + kernels::KvTypeName(kv) + "/tp-" +
                    std::to_string(config.tensor_parallel_size);
+  if (const auto type = model.memory->converted_to()) {
+    id += std::string("/weights-") + kernels::DTypeName(*type);
+  }
   id += IsBatchInvariant(config) ? "/batch-invariant" : kBatchVariant;
   return id;
 }
@@ -167,6 +179,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     QUIRE_ASSIGN_OR_RETURN(auto backend, OpenRankBackend(config, setup));
     model::LoadOptions load;
     load.allowed_roots = config.allowed_model_roots;
+    load.float_type = FloatTypeOf(config);
     load.rank = {setup.rank, setup.size};
     // Text is the router's: the engine has read it once to identify the model.
     load.with_text = false;

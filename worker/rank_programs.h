@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/status.h"
@@ -15,6 +16,7 @@
 #include "kernels/step_program.h"
 #include "worker/config.h"
 #include "worker/device/gpu_backend.h"
+#include "worker/model/model.h"
 #include "worker/ranks/rank.h"
 #include "worker/ranks/rank_host.h"
 
@@ -40,9 +42,12 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
                                            const kernels::StepProgram& program,
                                            const kernels::Backend& backend);
 
+// What --dtype converts weights to; auto nothing.
+std::optional<kernels::DType> FloatTypeOf(const WorkerConfig& config);
+
 // All that changes bits: device kind, kernel revision and class, types, ranks, batch invariance.
 std::string NumericsId(const WorkerConfig& config, const kernels::Backend& backend,
-                       kernels::KvType kv);
+                       kernels::KvType kv, const model::Model& model);
 // What ranks must agree on.
 std::string RankIdentity(const std::string& model_id, const std::string& numerics_id);
 

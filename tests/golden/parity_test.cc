@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@
 
 namespace quire::golden {
 namespace {
+
+using kernels::DType;
 
 // Of the largest logit of a row.
 constexpr double kFloat32Tolerance = 1e-5;
@@ -79,13 +82,15 @@ double LargestSize(const std::vector<float>& a) {
 // One fixture: its model and what it must compute.
 class Fixture {
  public:
-  explicit Fixture(const std::string& name) {
+  explicit Fixture(const std::string& name,
+                   std::optional<kernels::DType> float_type = std::nullopt) {
     std::string path = Folder() + "/" + name;
     golden_ = ReadGolden(path + "/golden.json");
     if (std::filesystem::exists(path + "/model.gguf")) path += "/model.gguf";
-    auto model = model::LoadModel(path, {.with_text = false});
+    auto model = model::LoadModel(path, {.with_text = false, .float_type = float_type});
     EXPECT_TRUE(model.ok()) << model.status();
-    if (model.ok()) model_ = *std::move(model);
+    if (!model.ok() || !(*model)->FillWeights().ok()) return;
+    model_ = *std::move(model);
   }
   const model::Model& model() const { return *model_; }
   const Golden& golden() const { return golden_; }
@@ -191,6 +196,36 @@ TEST(ParityFixtures, Bfloat16Activations) {
     if (driver == nullptr) GTEST_SKIP() << "no bfloat16 activations: " << error;
     fixture.ExpectBfloat16(RunTokens(*driver, fixture.golden(), 16));
   }
+}
+
+// Weights of another type than the file's: what is wider changes nothing, what is narrower no more
+// than the reference's own bfloat16 does.
+TEST(ParityFixtures, ConvertedWeights) {
+  int converted = 0;
+  for (const char* name : kFixtures) {
+    for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(std::string(name) + " in " + kernels::DTypeName(type));
+      const Fixture fixture(name, type);
+      ASSERT_TRUE(fixture.ok());
+      for (const kernels::Weight& weight : fixture.model().program.weights) {
+        if (weight.rows == 1) continue;  // joined vectors are float32, with rounded values
+        for (const kernels::WeightSource& part : weight.parts) {
+          EXPECT_TRUE(part.type == type || kernels::BlockElements(part.type) > 1) << weight.name;
+        }
+      }
+      if (fixture.model().memory->converted_to() == type) ++converted;
+      std::string error;
+      const std::unique_ptr<Driver> driver = Driver::Make(fixture.model(), {}, error);
+      ASSERT_NE(driver, nullptr) << error;
+      const std::map<int, Row> rows = RunTokens(*driver, fixture.golden(), 16);
+      if (type == DType::kF32) {
+        fixture.ExpectFloat32(rows);
+      } else {
+        fixture.ExpectBfloat16(rows);
+      }
+    }
+  }
+  EXPECT_GE(converted, 2 * static_cast<int>(std::size(kFixtures)) - 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ParityTest, testing::ValuesIn(kFixtures),

@@ -196,6 +196,19 @@ def test_plan_tells_what_fits_and_what_would():
     expect(pages[0] == pages[1] == 2 * pages[2] == 2 * pages[3] and pages[1] / 4 < pages[4] < pages[1] / 2, pages)
     numerics = {plan["numerics"] for plan in plans.values()}
     expect(len(numerics) == 4, f"each type is a numerics class of its own: {numerics}")
+    # Weights by type, converted when they are loaded.
+    plans = {}
+    for dtype in ("auto", "float32", "float16", "bfloat16"):
+        code, out, err = quire("plan", DEMO, "--json", "--memory=64MiB", "--threads=1", "--bandwidth=100GB", f"--dtype={dtype}")
+        expect(code == 0, (dtype, err))
+        plans[dtype] = json.loads(out)
+    sizes = [plans[dtype]["weight_bytes"] for dtype in ("float32", "float16", "bfloat16")]
+    expect(sizes[1] == sizes[2] and 1.8 * sizes[1] < sizes[0] < 2.2 * sizes[1], sizes)
+    numerics = [plan["numerics"] for plan in plans.values()]
+    expect(len(set(numerics)) == 3, f"auto is one of them: {numerics}")
+    code, out, err = quire("plan", DEMO, "--dtype=float32", "--device=cuda")
+    expect(code == 2 and "--dtype" in err and len(err.splitlines()) == 1, (code, err))
+    plans["auto"] = json.loads(quire("plan", DEMO, "--json", "--memory=64MiB", "--threads=1", "--bandwidth=100GB")[1])
     # A switch goes to the worker, either way round; on a CPU this one changes nothing.
     invariant, variant = (json.loads(quire("plan", DEMO, "--json", "--memory=64MiB", "--threads=1", "--bandwidth=100GB",
                                            flag)[1]) for flag in ("--batch-invariant", "--no-batch-invariant"))

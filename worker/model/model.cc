@@ -21,7 +21,7 @@ absl::StatusOr<kernels::StepProgram> Model::BuildRank(const Rank& rank) {
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
                                                  const LoadOptions& options) {
   auto model = std::make_unique<Model>();
-  model->memory = std::make_unique<WeightMemory>();
+  model->memory = std::make_unique<WeightMemory>(options.float_type);
   QUIRE_ASSIGN_OR_RETURN(model->files, load::ModelFiles::Open(path, options.allowed_roots));
   QUIRE_ASSIGN_OR_RETURN(model->config, load::ReadModelConfig(*model->files));
   QUIRE_ASSIGN_OR_RETURN(model->program,

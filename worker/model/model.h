@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -27,6 +28,8 @@ struct LoadOptions {
   std::string text_digest = {};
   // Folders that links in the model may lead to, beside its own (load/model_roots.h).
   std::vector<std::string> allowed_roots = {};
+  // That floats of weights are converted to; none keeps them as they are stored.
+  std::optional<kernels::DType> float_type = {};
   // Whose program it is. Identity and text are the same for all ranks.
   Rank rank = {};
 };
@@ -45,6 +48,9 @@ struct Model {
   // Before any program of this model is loaded by a backend.
   absl::StatusOr<kernels::StepProgram> BuildRank(const Rank& rank);
 
+  // Before a backend loads a program: converts weights, where a type is wanted
+  // (WeightMemory::Fill).
+  absl::Status FillWeights() { return memory->Fill(); }
   // For ProgramOptions::release_source: drops source pages that have been packed.
   void ReleaseSource(const void* data, int64_t bytes) const;
   // For who only plans with the programs: no backend may load them afterwards.

@@ -1,8 +1,6 @@
 #include "worker/model/program_builder.h"
 
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,41 +17,6 @@ using kernels::WeightId;
 using kernels::WeightSource;
 
 bool IsFloat(DType type) { return kernels::BlockElements(type) == 1; }
-
-// IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits.
-float HalfToFloat(uint16_t half) {
-  const int exponent = half >> 10 & 31;
-  const int mantissa = half & 1023;
-  float size = 0.0f;
-  if (exponent == 31) {
-    size = mantissa == 0 ? std::numeric_limits<float>::infinity()
-                         : std::numeric_limits<float>::quiet_NaN();
-  } else if (exponent == 0) {
-    size = std::ldexp(static_cast<float>(mantissa), -24);
-  } else {
-    size = std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
-  }
-  return (half & 0x8000) != 0 ? -size : size;
-}
-
-float Bfloat16ToFloat(uint16_t bits) {
-  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  float value = 0.0f;
-  std::memcpy(&value, &wide, sizeof(value));
-  return value;
-}
-
-// Element i of a vector of floats, whatever its type and alignment.
-float FloatAt(const WeightSource& source, int64_t i) {
-  if (source.type == DType::kF32) {
-    float value = 0.0f;
-    std::memcpy(&value, source.data + i * 4, sizeof(value));
-    return value;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, source.data + i * 2, sizeof(bits));
-  return source.type == DType::kF16 ? HalfToFloat(bits) : Bfloat16ToFloat(bits);
-}
 
 }  // namespace
 
@@ -181,7 +144,8 @@ WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t col
     if (tensor == nullptr) return kernels::kNoId;
     if (weight.name.empty()) weight.name = tensor->name;
     const WeightSource source = Source(*tensor, stack.rows, cols, {stack.kept, kept});
-    weight.parts.push_back(IsInterleaved(stack.part) ? Deinterleave(source) : source);
+    weight.parts.push_back(
+        memory_.Convert(IsInterleaved(stack.part) ? Deinterleave(source) : source, tensor->name));
     weight.rows += source.rows;
   }
   program_.weights.push_back(std::move(weight));
@@ -200,7 +164,13 @@ WeightId ProgramBuilder::Vector(std::initializer_list<Stack> stacks, std::string
     if (weight.name.empty()) weight.name = tensor->name;
     WeightSource source = Source(*tensor, 1, stack.rows, {{}, stack.kept});
     source.row_stride = 0;
-    sources.push_back(IsInterleaved(stack.part) ? Deinterleave(source) : source);
+    const auto converted = memory_.ConvertVector(
+        IsInterleaved(stack.part) ? Deinterleave(source) : source, tensor->name);
+    if (!converted.ok()) {
+      Fail(converted.status());
+      return kernels::kNoId;
+    }
+    sources.push_back(*converted);
     weight.cols += source.cols;
   }
   WeightSource joined = sources.front();

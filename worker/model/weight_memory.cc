@@ -3,11 +3,50 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/status.h"
+#include "kernels/cpu/half.h"
 #include "worker/load/mapped_file.h"
 
 namespace quire::model {
+namespace {
+
+using kernels::DType;
+using kernels::WeightSource;
+
+bool IsFloat(DType type) { return kernels::BlockElements(type) == 1; }
+
+// To the nearest even. False: a finite number becomes infinite.
+bool StoreFloat(DType type, float value, std::byte* to) {
+  if (type == DType::kF32) {
+    std::memcpy(to, &value, sizeof(value));
+    return true;
+  }
+  const bool half = type == DType::kF16;
+  const uint16_t bits =
+      half ? kernels::cpu::FloatToHalf(value) : kernels::cpu::FloatToBFloat(value);
+  std::memcpy(to, &bits, sizeof(bits));
+  const float kept = half ? kernels::cpu::HalfToFloat(bits) : kernels::cpu::BFloatToFloat(bits);
+  return std::isfinite(kept) || !std::isfinite(value);
+}
+
+}  // namespace
+
+float FloatAt(const WeightSource& source, int64_t i) {
+  if (source.type == DType::kF32) {
+    float value = 0.0f;
+    std::memcpy(&value, source.data + i * 4, sizeof(value));
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, source.data + i * 2, sizeof(bits));
+  return source.type == DType::kF16 ? kernels::cpu::HalfToFloat(bits)
+                                    : kernels::cpu::BFloatToFloat(bits);
+}
 
 WeightMemory::~WeightMemory() {
   for (std::span<std::byte> block : blocks_) munmap(block.data(), block.size());
@@ -19,6 +58,53 @@ std::byte* WeightMemory::Allocate(int64_t bytes) {
   QUIRE_CHECK_MSG(data != MAP_FAILED, "out of memory for weights");
   blocks_.emplace_back(static_cast<std::byte*>(data), size);
   return blocks_.back().data();
+}
+
+bool WeightMemory::MustConvert(const WeightSource& source) const {
+  return float_type_.has_value() && IsFloat(source.type) && source.type != *float_type_;
+}
+
+WeightSource WeightMemory::Convert(const WeightSource& source, const std::string& name) {
+  if (!MustConvert(source)) return source;
+  WeightSource made{*float_type_, source.rows, source.cols};
+  std::byte* const data = Allocate(made.Bytes());
+  made.data = data;
+  promises_.push_back({source, data, name});
+  converted_to_ = float_type_;
+  return made;
+}
+
+absl::StatusOr<WeightSource> WeightMemory::ConvertVector(const WeightSource& source,
+                                                         const std::string& name) {
+  if (!MustConvert(source)) return source;
+  const WeightSource made = Convert(source, name);
+  const Promise promise = std::move(promises_.back());
+  promises_.pop_back();
+  QUIRE_RETURN_IF_ERROR(Write(promise));
+  return made;
+}
+
+absl::Status WeightMemory::Write(const Promise& promise) const {
+  const int64_t bytes = kernels::BlockBytes(*float_type_);
+  std::byte* to = promise.to;
+  for (int64_t row = 0; row < promise.from.rows; ++row) {
+    WeightSource one = promise.from;
+    one.data = promise.from.Row(row);
+    for (int64_t i = 0; i < one.cols; ++i, to += bytes) {
+      const float value = FloatAt(one, i);
+      if (StoreFloat(*float_type_, value, to)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--dtype: tensor \"", promise.name, "\" holds ", value, ", which ",
+          *float_type_ == DType::kF16 ? "float16" : "bfloat16", " cannot; use float32 or auto"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WeightMemory::Fill() {
+  for (const Promise& promise : promises_) QUIRE_RETURN_IF_ERROR(Write(promise));
+  promises_.clear();
+  return absl::OkStatus();
 }
 
 void WeightMemory::Release(const void* data, int64_t bytes) const {

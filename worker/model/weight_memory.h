@@ -1,26 +1,47 @@
-// Memory for the few weights that cannot be used where they lie in the file: joined biases,
-// reordered rows.
+// Memory for weights that cannot be used where they lie in the file: joined biases, reordered rows,
+// floats that are wanted in another type.
 //
-// Owned by the loaded Model; filled while its program is built, read-only afterwards.
+// Owned by the loaded Model; filled while its program is built and by Fill, read-only afterwards.
 // 1. A block's address stays the same until the object ends.
+// 2. Matrices are converted by Fill alone, so that who only plans reads and keeps none.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/tensor.h"
 
 namespace quire::model {
 
 class WeightMemory {
  public:
-  WeightMemory() = default;
+  // Without a type floats stay in that of their file.
+  explicit WeightMemory(std::optional<kernels::DType> float_type = std::nullopt)
+      : float_type_(float_type) {}
   ~WeightMemory();
   WeightMemory(const WeightMemory&) = delete;
   WeightMemory& operator=(const WeightMemory&) = delete;
 
   // `bytes` zero bytes on whole pages of their own. Running out of memory ends the process.
   std::byte* Allocate(int64_t bytes);
+
+  // `source`, a matrix, in the wanted type; what is quantised, or of that type, is returned as it
+  // is. `source` outlives Fill, `name` is for messages.
+  kernels::WeightSource Convert(const kernels::WeightSource& source, const std::string& name);
+  // The same of a vector, at once: INVALID_ARGUMENT as Fill.
+  absl::StatusOr<kernels::WeightSource> ConvertVector(const kernels::WeightSource& source,
+                                                      const std::string& name);
+  // Writes the matrices that Convert has promised; once, before a backend loads them.
+  // INVALID_ARGUMENT names a tensor with a number that the type cannot hold.
+  absl::Status Fill();
+  // The type that something was converted to; empty: nothing was.
+  std::optional<kernels::DType> converted_to() const { return converted_to_; }
 
   // Gives the pages of a block back once a backend has packed it: its bytes read as zero
   // afterwards. Memory that is not of this object is left alone.
@@ -29,7 +50,22 @@ class WeightMemory {
   void ReleaseAll() const;
 
  private:
+  struct Promise {
+    kernels::WeightSource from;
+    std::byte* to;
+    std::string name;
+  };
+
+  bool MustConvert(const kernels::WeightSource& source) const;
+  absl::Status Write(const Promise& promise) const;
+
+  const std::optional<kernels::DType> float_type_;
+  std::optional<kernels::DType> converted_to_;
   std::vector<std::span<std::byte>> blocks_;
+  std::vector<Promise> promises_;
 };
+
+// Element i of a vector of floats, whatever its type and alignment.
+float FloatAt(const kernels::WeightSource& source, int64_t i);
 
 }  // namespace quire::model

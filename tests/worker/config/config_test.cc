@@ -34,6 +34,20 @@ TEST(WorkerConfig, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(CheckError({"--model=m"}), "");
 }
 
+TEST(WorkerConfig, WeightsTakeVllmsTypesButFloat32OnAGpu) {
+  for (const char* type : {"auto", "float32", "float16", "bfloat16", "half", "float"}) {
+    const std::string flag = std::string("--dtype=") + type;
+    EXPECT_EQ(CheckError({"--model=m", flag}), "") << type;
+    const bool refused =
+        std::string_view(type).starts_with("float") && flag.find("16") == flag.npos;
+    EXPECT_EQ(CheckError({"--model=m", "--device=cuda", flag}),
+              refused ? "--dtype: a GPU keeps weights in bfloat16 or float16, is '" +
+                            std::string(type) + "'; leave it out, or set --device cpu"
+                      : "");
+  }
+  EXPECT_NE(CheckError({"--model=m", "--dtype=fp8"}).find("--dtype"), std::string::npos);
+}
+
 TEST(WorkerConfig, RoutersHaveANameUnlessOthersAreGiven) {
   WorkerConfig c;
   config::Schema schema = MakeWorkerSchema(c);

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -258,6 +260,66 @@ TEST(LoadModel, GgufLlamaRowsAreDeinterleaved) {
 }
 
 // What stands in memory of its own goes when nobody will load it.
+kernels::WeightSource SourceOf(const std::vector<float>& values, int64_t rows) {
+  return {kernels::DType::kF32, rows, static_cast<int64_t>(values.size()) / rows,
+          reinterpret_cast<const std::byte*>(values.data())};
+}
+
+TEST(WeightMemory, ConvertsToTheNearestEvenWhenItIsFilled) {
+  // 1 + 2^-8 and 1 + 3 × 2^-8 lie halfway between numbers of bfloat16.
+  const std::vector<float> values = {1.0f, 1.00390625f, 1.01171875f, -2.5f, 0.0f, 1e-40f};
+  WeightMemory memory(kernels::DType::kBF16);
+  const kernels::WeightSource made = memory.Convert(SourceOf(values, 2), "w");
+  EXPECT_EQ(made.type, kernels::DType::kBF16);
+  EXPECT_EQ(made.rows, 2);
+  EXPECT_EQ(made.cols, 3);
+  EXPECT_EQ(FloatAt(made, 0), 0.0f) << "who only plans reads nothing";
+  ASSERT_TRUE(memory.Fill().ok());
+  const std::vector<float> wanted = {1.0f, 1.0f, 1.015625f, -2.5f, 0.0f};
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(FloatAt(made, static_cast<int64_t>(i)), wanted[i]) << i;
+  }
+  EXPECT_EQ(memory.converted_to(), kernels::DType::kBF16);
+}
+
+TEST(WeightMemory, ConvertsARankSColumns) {
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8};
+  kernels::WeightSource slice = SourceOf(values, 2);
+  slice.row_stride = 4 * sizeof(float);
+  slice.data += 2 * sizeof(float);
+  slice.cols = 2;
+  WeightMemory memory(kernels::DType::kF16);
+  const kernels::WeightSource made = memory.Convert(slice, "w");
+  ASSERT_TRUE(memory.Fill().ok());
+  EXPECT_EQ(made.row_stride, 0);
+  const float wanted[] = {3, 4, 7, 8};
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(FloatAt(made, i), wanted[i]);
+}
+
+TEST(WeightMemory, LeavesTheWantedTypeAndBlocksAlone) {
+  const std::vector<float> values(32, 1.0f);
+  WeightMemory memory(kernels::DType::kF32);
+  kernels::WeightSource source = SourceOf(values, 1);
+  EXPECT_EQ(memory.Convert(source, "w").data, source.data);
+  source.type = kernels::DType::kQ8_0;
+  EXPECT_EQ(memory.Convert(source, "w").data, source.data);
+  EXPECT_EQ(memory.converted_to(), std::nullopt);
+  WeightMemory plain;
+  source.type = kernels::DType::kF16;
+  EXPECT_EQ(plain.Convert(source, "w").data, source.data);
+}
+
+TEST(WeightMemory, NamesWhatATypeCannotHold) {
+  const std::vector<float> values = {65504.0f, 65520.0f};  // the second rounds to 2^16
+  WeightMemory memory(kernels::DType::kF16);
+  (void)memory.Convert(SourceOf(values, 1), "blk.0.w");
+  const std::string message = StatusMessage(memory.Fill());
+  EXPECT_NE(message.find("--dtype: tensor \"blk.0.w\" holds 65520"), std::string::npos) << message;
+  EXPECT_FALSE(memory.ConvertVector(SourceOf(values, 1), "b").ok());
+  const std::vector<float> fits = {65504.0f, std::numeric_limits<float>::infinity()};
+  EXPECT_TRUE(memory.ConvertVector(SourceOf(fits, 1), "b").ok()) << "what was infinite stays so";
+}
+
 TEST(WeightMemory, GivesAllPagesBack) {
   WeightMemory memory;
   std::byte* const one = memory.Allocate(3 << 12);
