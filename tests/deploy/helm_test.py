@@ -59,6 +59,7 @@ REFUSED_AT_RENDER = [
     ("worker.terminationGracePeriodSeconds=96", "worker.terminationGracePeriodSeconds is 96: .* need 97"),
     ("worker.drainHardLimitSeconds=59", "worker.drainHardLimitSeconds is 59: .*which is 60"),
     ("router.grpcPort=8000", "router.grpcPort is router.port, 8000"),
+    ("router.metricsPort=8001", "router.metricsPort is a port for clients, 8001"),
     ("worker.probePort=9000", "worker.probePort is worker.port, 9000"),
     ("model.source.pvc.claimName=", "model.source.pvc.claimName is empty"),
     ("model.source.type=image", "model.source.image.reference is empty"),

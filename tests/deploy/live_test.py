@@ -76,6 +76,8 @@ def check_ports_and_probes(d):
     for port in ("http", "grpc"):
         expect(get(d.router.port(port), "/livez")[0] == 200, port)
     expect(get(d.worker.port("probes"), "/metrics")[0] == 200, "metrics")
+    expect(get(d.router.port("metrics"), "/metrics")[0] == 200, "metrics")
+    expect(get(d.router.port("http"), "/metrics")[0] == 403, "metrics name tenants")
 
 
 def check_keys(d, key):
@@ -157,7 +159,7 @@ def series_of(query):
 
 def check_metrics_of_scalers(d):
     """Every series that a ScaledObject of deploy/ asks for is one that these processes export, labels included."""
-    exported = get(d.router.port("http"), "/metrics")[1] + get(d.worker.port("probes"), "/metrics")[1]
+    exported = get(d.router.port("metrics"), "/metrics")[1] + get(d.worker.port("probes"), "/metrics")[1]
     names = set(re.findall(r"^([a-z_:]+)(?:\{| )", exported, re.M))
     asked = set()
     for _, objects in m.everything().items():
@@ -197,7 +199,7 @@ def test_from_no_worker_to_the_first():
     secrets = secrets_of(objects)
     with Deployed(objects, secrets, addresses=()) as d:
         def queued():
-            text = get(d.router.port("http"), "/metrics")[1]
+            text = get(d.router.port("metrics"), "/metrics")[1]
             return sum(float(v) for v in re.findall(rf"^{series}(?:\{{.*\}})? (\S+)$", text, re.M))
 
         expect(queued() == float(trigger["metadata"]["activationThreshold"]), "nothing is asked yet")
@@ -256,6 +258,7 @@ def peer(index, folder, secrets):
     """A pod of the runtime whose pods share workers; the second one's ports are moved, since all are one machine."""
     text = json.dumps(next(o for o in m.kserve() if o["metadata"]["name"] == "quire-cpu-peers"))
     text = text.replace("{{.Name}}", "demo").replace("8080", str(8080 + index)).replace("=9000", f"={9010 + index}")
+    text = text.replace("=8002", f"={8002 + index}")
     return Container(*container_of(json.loads(text)), folder, secrets, model=DEMO, address=f"127.0.0.{2 + index}")
 
 
@@ -281,8 +284,8 @@ def test_pods_of_kserve_share_their_workers_and_answers_outlive_one():
         for run in pair:
             run.wait_until_started()
         ready = r'quire_router_workers\{phase="ready"\}'
-        for run in pair:
-            await_true(lambda: metric(run.port("http"), ready) == 2, run)
+        for i, run in enumerate(pair):
+            await_true(lambda: metric(8002 + i, ready) == 2, run)
         port = pair[0].port("http")
         alone = [json.loads(get(port, "/v1/completions", None, ask)[1])["choices"][0]["text"] for ask in asks]
         answers = {}
@@ -290,7 +293,7 @@ def test_pods_of_kserve_share_their_workers_and_answers_outlive_one():
                  for i in range(len(asks))]
         for one in crowd:
             one.start()
-        await_true(lambda: metric(port, "quire_router_live_requests") == len(asks), pair[0])
+        await_true(lambda: metric(8002, "quire_router_live_requests") == len(asks), pair[0])
         for process, status in pair[0].processes():
             if "Name:\tquire-worker" in status:
                 os.kill(process, signal.SIGKILL)
@@ -299,7 +302,7 @@ def test_pods_of_kserve_share_their_workers_and_answers_outlive_one():
         for i, (status, text) in answers.items():
             expect(status == 200, f"{i}: {text}")
             expect(json.loads(text)["choices"][0]["text"] == alone[i], f"{i}: another answer than the undisturbed one")
-        expect(metric(port, "quire_router_failover_gap_seconds_count") > 0, "no answer was carried on")
+        expect(metric(8002, "quire_router_failover_gap_seconds_count") > 0, "no answer was carried on")
         for run in pair:
             run.signal(signal.SIGTERM)
         for run in pair:

@@ -115,7 +115,9 @@ class Container(Process):
             source = None
             if "secret" in volume:
                 source = folder / f"{at['name']}-{len(list(folder.iterdir()))}"
-                write_secret(source, secrets[volume["secret"]["secretName"]])
+                entries = secrets[volume["secret"]["secretName"]]
+                items = volume["secret"].get("items", [{"key": key, "path": key} for key in entries])
+                write_secret(source, {item["path"]: entries[item["key"]] for item in items})
             else:
                 expect("emptyDir" in volume, f"a volume that only a cluster has: {volume}")
             mounts.append({"path": at["mountPath"], "source": source and str(source),

@@ -95,6 +95,12 @@ def test_ports_are_those_of_the_command_line():
             told = {"http": int(flags["port"][0]), "grpc": int(flags["grpc-port"][0])}
             if told["grpc"] == 0:  # Knative: one port, named by its protocol
                 told = {next(iter(ports)): told["http"]}
+            metrics = int(flags["metrics-port"][0])
+            expect(metrics not in told.values(), f"{where}: metrics name tenants, {metrics} is for clients")
+            if m.program_of(container) == "quire-router":
+                told["metrics"] = metrics
+            scraped = o["spec"].get("annotations", {}).get("prometheus.kserve.io/port", metrics)
+            expect(int(scraped) == metrics, f"{where}: {scraped} is scraped, metrics are on {metrics}")
         expect(ports == told, f"{where}: {ports} against {told}")
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             if probe in container:

@@ -48,7 +48,7 @@ def test_the_chart():
 def await_workers(agent):
     """Each router has found both workers, by its own watch."""
     addresses = [agent.pods()[name]["pod"]["status"]["podIP"] for name in ROUTERS]
-    wait_until(lambda: all(ready_workers((a, 8000)) == 2 for a in addresses), "routers have both workers")
+    wait_until(lambda: all(ready_workers((a, 9090)) == 2 for a in addresses), "routers have both workers")
 
 
 def crash(agent, load, worker):

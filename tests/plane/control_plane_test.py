@@ -75,7 +75,7 @@ def service_of(cluster, name):
 def await_workers(cluster, count):
     """Each router has found this many, by its own watch."""
     def found():
-        return all(ready_workers((p["status"]["podIP"], 8000)) == count for p in cluster.ready_pods("router"))
+        return all(ready_workers((p["status"]["podIP"], 9090)) == count for p in cluster.ready_pods("router"))
     wait_until(found, f"routers have {count} workers", 120, cluster.told)
 
 
@@ -157,7 +157,7 @@ def drained_whole(cluster):
 
 def ready_of(cluster, model):
     """Ready workers of a model, as each router tells its alert."""
-    return {plane.metric((p["status"]["podIP"], 8000), f'quire_router_model_ready_workers{{model="{model}"}}')
+    return {plane.metric((p["status"]["podIP"], 9090), f'quire_router_model_ready_workers{{model="{model}"}}')
             for p in cluster.ready_pods("router")}
 
 
@@ -311,7 +311,7 @@ def peers(cluster, kinds, steps):
     steps.note("InferenceService of our runtime to ready", seconds_of(
         lambda: serve(cluster, [*runtime, *example], kinds, name)))
     addresses = [p["status"]["podIP"] for p in pods_of(cluster, name)]
-    wait_until(lambda: all(ready_workers((a, 8080)) == 2 for a in addresses), "each router has both workers", 60, cluster.told)
+    wait_until(lambda: all(ready_workers((a, 8002)) == 2 for a in addresses), "each router has both workers", 60, cluster.told)
     load = Load((service_of(cluster, name[1]), 80, None), model="gemma")
 
     def kill_worker():
@@ -326,14 +326,14 @@ def peers(cluster, kinds, steps):
             os.kill(killed, signal.SIGKILL)
             kills += 1
             wait_until(lambda: child_of(supervisor, "quire-worker") not in (None, killed), "another one", 60, cluster.told)
-            wait_until(lambda: all(ready_workers((a, 8080)) == 2 for a in addresses), "it is back", 60, cluster.told)
+            wait_until(lambda: all(ready_workers((a, 8002)) == 2 for a in addresses), "it is back", 60, cluster.told)
         return {"kills": kills, "carried_on": int(carried_on(addresses))}
     steps.under_load("kill -9 of a worker of an InferenceService", load, kill_worker)
     steps.under_load("a pod that shares its worker is deleted", load, lambda: delete_one(cluster, name))
 
 
 def carried_on(addresses):
-    return sum(plane.metric((a, 8080), "quire_router_failover_gap_seconds_count") or 0 for a in addresses)
+    return sum(plane.metric((a, 8002), "quire_router_failover_gap_seconds_count") or 0 for a in addresses)
 
 
 def child_of(parent, program):
