@@ -104,10 +104,22 @@ def test_a_killed_router_comes_back_on_its_port():
 def test_two_workers_share_the_work_and_survive_one():
     with Server("--workers=2", "--threads=1") as server:
         expect(len(server.children("quire-worker")) == 2, server.process.output())
-        for _ in range(4):
-            expect(server.post("/v1/completions", PROMPT)[0] == 200, "two workers")
+        def all_served(when):
+            def ask(i):
+                status[i] = server.post("/v1/completions", {**PROMPT, "prompt": f"Story number {i}", "ignore_eos": True})[0]
+            status = {}
+            threads = [threading.Thread(target=ask, args=(i,)) for i in range(12)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            expect(sorted(status) == list(range(12)) and set(status.values()) == {200}, f"{when}: {status}")
+
+        all_served("two workers")
+        made = re.findall(r'^quire_worker_generated_tokens_total{engine="\d"} (\d+)$', server.get("/metrics")[1], re.M)
+        expect(len(made) == 2 and all(int(count) >= 24 for count in made), f"each has a part of the work: {made}")
         os.kill(server.children("quire-worker")[0], signal.SIGKILL)
-        server.wait_until(lambda: server.post("/v1/completions", PROMPT)[0] == 200, "one worker left")
+        all_served("while one is gone")  # at once, and no client asks twice
 
 
 def test_one_port_shows_the_metrics_of_all():
@@ -162,6 +174,17 @@ def test_a_client_that_leaves_frees_the_worker():
             stream.close()
         status, answer = server.post("/v1/completions", PROMPT)
         expect(status == 200, answer)
+        server.wait_until(lambda: re.search(r'^quire_worker_running_rows{engine="0"} 0$', server.get("/metrics")[1], re.M),
+                          "no row runs on")
+        text = server.get("/metrics")[1]
+        expect(requests_that(text, "cancelled") == 6 and requests_that(text, "finished") == 1, text)
+        made = int(re.search(r'^quire_worker_generated_tokens_total{engine="0"} (\d+)$', text, re.M)[1])
+        expect(made < 3 * 1900, f"{made} tokens were made for clients that had left")
+
+
+def requests_that(text, outcome):
+    """Their count in a text of metrics."""
+    return int(re.search(rf'^quire_router_requests_total{{model="demo",outcome="{outcome}"}} (\d+)$', text, re.M)[1])
 
 
 BAD_REQUESTS = [
@@ -301,9 +324,9 @@ def test_a_taken_port_is_named():
                 ports = {"--port": 0, "--grpc-port": 0, flag: port}
                 flags = [f"{f}={p}" for f, p in ports.items()] + [f"--admin-token-file={token}"] * (len(ports) - 2)
                 code, output = run([BIN / "quire", "serve", "demo", *flags])
-                told = output.splitlines()[-1]
-                expect(code == 1 and told.startswith(f"quire-router: {flag}: cannot listen"), f"{code} {output}")
-                expect("load_progress" not in output, output)
+                told = [line for line in output.splitlines() if "QUIRE_TEST_BUILD" not in line]
+                expect(code == 1 and len(told) == 1 and told[0].startswith(f"quire-router: {flag}: cannot listen on "
+                                                                          f"127.0.0.1 port {port}"), f"{code} {output}")
 
 
 def test_a_router_without_workers_leaves_in_order():
@@ -378,11 +401,17 @@ def test_chat_and_complete_talk_to_a_server():
         try:
             chat.stdin.write(b"Tell me a very long story\n")
             expect(len(chat.stdout.read(1)) == 1, "the answer begins")
+            worker = server.children("quire-worker")[0]
+            os.kill(worker, signal.SIGSTOP)  # so that the answer cannot end by itself
             chat.send_signal(signal.SIGINT)  # stops the answer, not the program
+            server.wait_until(lambda: requests_that(server.get("/metrics")[1], "cancelled") == 1, "it is stopped")
+            os.kill(worker, signal.SIGCONT)
+            finished = requests_that(server.get("/metrics")[1], "finished")
             chat.stdin.write(b"Hello\n/exit\n")
             chat.stdin.close()
-            chat.stdout.read()
+            expect(len(chat.stdout.read().strip()) > 10, "the next question is answered")
             expect(chat.wait(timeout=60) == 0, f"code {chat.returncode}")
+            expect(requests_that(server.get("/metrics")[1], "finished") == finished + 1, "to its end")
         finally:
             chat.kill()
             chat.wait()
