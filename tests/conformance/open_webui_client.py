@@ -18,7 +18,7 @@ from checks import check, run_all  # noqa: E402
 
 URL, MODEL = sys.argv[1], sys.argv[2]
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / ".cache" / "open-webui"
-REAL = {"open_webui.routers.openai", "open_webui.utils.headers", "open_webui.utils.json_codec"}
+REAL = {"open_webui.routers.openai", "open_webui.utils.anthropic", "open_webui.utils.headers", "open_webui.utils.json_codec"}
 SETTINGS = {"AIOHTTP_CLIENT_SESSION_SSL": True, "AIOHTTP_CLIENT_TIMEOUT_MODEL_LIST": 10, "ENABLE_ORJSON": False,
             "ENABLE_FORWARD_USER_INFO_HEADERS": False, "FORWARD_USER_INFO_HEADER_JWT_SECRET": "", "MODELS_CACHE_TTL": 1,
             "REDIS_KEY_PREFIX": "test", "BYPASS_MODEL_ACCESS_CONTROL": True, "ENABLE_OPENAI_API_PASSTHROUGH": False}
@@ -53,7 +53,6 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 sys.meta_path.insert(0, Finder())
 provider = importlib.import_module("open_webui.routers.openai")
-provider.is_anthropic_url = lambda url: False
 
 
 def verify(url=URL, key="a-key", config=None):
@@ -63,7 +62,10 @@ def verify(url=URL, key="a-key", config=None):
 
 @check
 def its_code_is_run():
-    assert provider.verify_connection.__code__.co_filename.startswith(str(SOURCE))
+    for function in (provider.verify_connection, provider.send_get_request, provider.is_anthropic_url,
+                     provider.include_user_info_headers, provider.get_headers_and_cookies):
+        code = getattr(function, "__wrapped__", function).__code__
+        assert code.co_filename.startswith(str(SOURCE)), code.co_filename
 
 
 @check
