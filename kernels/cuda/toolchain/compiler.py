@@ -20,7 +20,8 @@ ALL_ARCHITECTURES = ("80", "89", "90a", "100", "120")
 MACHINE_CODE_ARCHITECTURE = "90a"
 FLAGS = ["-std=c++20", "-fmad=false", "-Werror", "all-warnings", "-Xcompiler",
          "-Wall,-Wextra,-Wno-unused-parameter,-fPIC,-fvisibility=hidden"]
-# Kernels are made for the two that CI compiles, and must not spill there. On another one a few bytes may.
+# Kernels are made for the two that CI compiles, and must not spill there. On another one a few bytes may, which
+# tests/kernels/cuda/plugin_test.py --long bounds.
 GATED_PTXAS, PTXAS = "-v,-warn-spills,-warn-lmem-usage", "-v"
 # As the rest of the tree is compiled (cmake/settings.cmake), but for a shared library.
 HOST_FLAGS = ["-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-restrict", "-Wno-maybe-uninitialized",

@@ -1,5 +1,6 @@
 """libquire_cuda.so as ./dev cuda builds it: what it shows and needs, its table, and what the worker makes of it without a
-GPU: one line and exit code 4. With --long also that it is built for every architecture, as the image has it.
+GPU: one line and exit code 4. With --long also that it is built for every architecture, as the image has it, and how
+much its kernels spill there.
 """
 import ctypes
 import json
@@ -13,6 +14,7 @@ import pytest
 import compiler
 import plugin
 import toolkit
+from gate_test import read_ptxas
 from harness import ROOT
 from tier import GPU_ARCHITECTURES, LONG
 
@@ -24,6 +26,8 @@ FOLDER = BUILD / "cuda"
 # The standard library and what it stands on; libpthread, libdl and librt are stubs of libc's.
 NEEDED = {"libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1",
           "ld-linux-x86-64.so.2"}
+# Stores and loads of one thread: eight registers, once each. Those that CI compiles for have none.
+MOST_SPILLED_BYTES = 64
 
 
 def check(what, good, told=""):
@@ -201,5 +205,22 @@ def machine_code_for_every_architecture(tools):
     check("each architecture has machine code", found == set(ALL), found)
 
 
+def spills_are_few_on_every_architecture(tools):
+    """Files that the build before has compiled are not compiled again."""
+    spilled = {}
+    for path in plugin.files(["kernels/cuda/ops/*.cu"]):
+        kernels, _ = read_ptxas(compiler.compile_file(tools, path, ALL)[1])
+        check(f"ptxas tells of {path.name} on each architecture",
+              {arch for _, arch in kernels} == {f"sm_{arch}" for arch in ALL}, kernels.keys())
+        spilled |= {place: kernel.spills for place, kernel in kernels.items() if kernel.spills > 0}
+    for (name, arch), count in sorted(spilled.items()):
+        print(f"spills: {name} on {arch}: {count} bytes")
+    check(f"no kernel spills more than {MOST_SPILLED_BYTES} bytes",
+          all(count <= MOST_SPILLED_BYTES for count in spilled.values()), spilled)
+    at_home = {place: count for place, count in spilled.items() if place[1].removeprefix("sm_") in compiler.ARCHITECTURES}
+    check("none spills where the kernels were made", not at_home, at_home)
+
+
 if LONG:  # eight minutes
     test_machine_code_for_every_architecture = machine_code_for_every_architecture
+    test_spills_are_few_on_every_architecture = spills_are_few_on_every_architecture
