@@ -162,7 +162,8 @@ bool Dispatcher::CarryOn(LiveDispatch& live, const ApiError& error) {
   const bool begun = live.journal.AnyAccepted();
   const bool too_long = live.journal.TotalOutputs() > kMaxResumedIds;
   const bool stalled = live.stalled_carry_ons >= options_.limits.max_stalled_carry_ons;
-  if (stalled || too_long || (begun && !options_.carry_on)) {
+  const bool lost = begun && (!options_.carry_on || QUIRE_BUG(carry_on_skipped));
+  if (stalled || too_long || lost) {
     Fail(live, error);
     return false;
   }

@@ -122,7 +122,8 @@ void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
     case Verdict::kAccepted:
       break;
   }
-  if (live->report.first_output_at < 0) live->report.first_output_at = Now();
+  const bool first = live->report.first_output_at < 0;
+  if (first) live->report.first_output_at = Now();
   counters_.tokens_accepted += output.ids.size();
   live->report.accepted_tokens += output.ids.size();
   if (!output.ids.empty()) {
@@ -133,6 +134,11 @@ void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
   if (granted != 0 && live->journal.accepted(output.choice) == granted) ++counters_.windows_full;
   if (live->request.router_is_taker) {
     Taken(output.key.request, output.choice, live->journal.accepted(output.choice));
+  }
+  if (QUIRE_BUG(logprob_of_the_seam_lost) && first && live->carry_on) {
+    Output bare = output;
+    bare.logprobs.clear();
+    return listener_.OnOutput(output.key.request, bare);
   }
   listener_.OnOutput(output.key.request, output);
 }

@@ -59,6 +59,9 @@ uint32_t LiveDispatch::InitialWindow() const {
 Submit LiveDispatch::MakeSubmit() const {
   Submit submit = request.submit;
   submit.choices = journal.choices();
+  if (QUIRE_BUG(carry_on_one_token_late) && carry_on && journal.AnyAccepted()) {
+    for (ResumedChoice& choice : submit.choices) choice.outputs.push_back(0);
+  }
   submit.required_features = Features();
   submit.initial_window = InitialWindow();
   return submit;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "router/core/utf8.h"
 
 namespace quire {
@@ -77,6 +78,7 @@ void ChoiceStream::Replay(std::span<const TokenId> ids) {
   for (const TokenId id : ids) {
     if (AppendToken(id, shown)) break;
   }
+  if (QUIRE_BUG(text_at_the_seam_lost) && decoder_ != nullptr) decoder_->Flush();
 }
 
 bool ChoiceStream::AppendToken(TokenId id, std::string& out) {

@@ -33,13 +33,14 @@ void FleetSimClient::Ask() {
   GenerateRequest ask = plan_.ask;
   if (ever_started_ && ask.streaming) {
     ask.resume = resume_;
-    for (const Choice& choice : choices) ask.resume->outputs.push_back(choice.ids);
+    for (const FleetAnswer& choice : choices) ask.resume->outputs.push_back(choice.ids);
     resumed = true;
     fleet_.Meet("resumed by their client", 1);
   } else {
     choices.assign(choices.size(), {});
   }
   asking_ = true;
+  asked_at_ = fleet_.Now();
   started_ = false;
   const bool streaming = ask.streaming;
   id_ = pipeline->Start(std::move(ask), this);
@@ -76,6 +77,7 @@ void FleetSimClient::OnStarted(const Started& started) {
     }
     if (started.model_id != resume_.model_id) Violate("goes on with another model");
   }
+  if (!resumed) prompt_logprobs = started.prompt_logprobs;
   ever_started_ = true;
   resume_.seed = started.seed;
   resume_.created = started.created;
@@ -85,7 +87,7 @@ void FleetSimClient::OnStarted(const Started& started) {
 
 void FleetSimClient::OnDelta(const Delta& delta) {
   if (over || !asking_) return Violate("hears something after its end");
-  Choice& choice = choices.at(delta.choice);
+  FleetAnswer& choice = choices.at(delta.choice);
   if (!choice.finish_reason.empty()) Violate("hears of a choice that has ended");
   if (delta.first_index != choice.ids.size()) {
     Violate("gets index " + std::to_string(delta.first_index) + " instead of " +
@@ -93,7 +95,12 @@ void FleetSimClient::OnDelta(const Delta& delta) {
   }
   choice.ids.insert(choice.ids.end(), delta.ids.begin(), delta.ids.end());
   fleet_.Told(router_, id_, delta.choice, choice.ids.size());
-  for (const TokenLogprob& token : delta.logprobs) choice.logprobs.push_back(token.logprob);
+  choice.text += delta.text;
+  if (delta.logprobs.size() != (plan_.ask.sampling.logprobs ? delta.ids.size() : 0)) {
+    Violate("gets " + std::to_string(delta.logprobs.size()) + " logprobs with " +
+            std::to_string(delta.ids.size()) + " tokens");
+  }
+  choice.logprobs.insert(choice.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
   Say("has " + std::to_string(choice.ids.size()) + " of " + std::to_string(delta.choice));
   fleet_.At(plan_.takes_after,
             [this, id = id_, router = router_, which = delta.choice, taken = choice.ids.size()] {
@@ -104,7 +111,7 @@ void FleetSimClient::OnDelta(const Delta& delta) {
 
 void FleetSimClient::OnChoiceEnd(const ChoiceEnd& end) {
   if (over || !asking_) return Violate("hears something after its end");
-  Choice& choice = choices.at(end.choice);
+  FleetAnswer& choice = choices.at(end.choice);
   if (!choice.finish_reason.empty() && (!resumed || choice.finish_reason != end.finish_reason)) {
     Violate("hears two ends of a choice");
   }
@@ -116,7 +123,7 @@ void FleetSimClient::OnFinished(const Usage& usage) {
   if (over || !asking_) return Violate("has a second end");
   if (!AllEnded()) Violate("is finished before its choices are");
   size_t tokens = 0;
-  for (const Choice& choice : choices) tokens += choice.ids.size();
+  for (const FleetAnswer& choice : choices) tokens += choice.ids.size();
   if (usage.completion_tokens != tokens) Violate("is billed for tokens that it did not get");
   asking_ = false;
   over = finished = true;
@@ -132,6 +139,22 @@ bool FleetSimClient::Limited() const {
 void FleetSimClient::LeftBehind(const std::string& how) {
   over = left_behind = true;
   fleet_.Meet(how, 1);
+}
+
+// An answer that has begun is lost only where nobody is left who could go on with it.
+void FleetSimClient::Unavailable(const ApiError& error) {
+  fleet_.Meet("told to come back", 1);
+  if (started_) {
+    fleet_.Meet("told to come back in the middle of an answer", 1);
+    if (!fleet_.MayLackWorkers(router_, resume_.model_id)) {
+      Violate("loses its answer though a worker could go on with it: " + error.message);
+    }
+  }
+  const bool resumes = ever_started_ && plan_.ask.streaming;
+  if (resumes && !fleet_.MayBeServed(resume_.model_id)) {
+    return LeftBehind("left behind by an update");
+  }
+  AskAgain(300 * kMilli);
 }
 
 void FleetSimClient::OnError(const ApiError& error) {
@@ -154,9 +177,7 @@ void FleetSimClient::OnError(const ApiError& error) {
     fleet_.Meet("told to wait for its quota", 1);
     AskAgain(std::min<Micros>(error.retry_after_ms, kLongestWaitMs) * kMilli);
   } else if (error.code == ApiCode::kUnavailable) {
-    fleet_.Meet("told to come back", 1);
-    if (resumes && !fleet_.MayBeServed(needed)) return LeftBehind("left behind by an update");
-    AskAgain(300 * kMilli);
+    Unavailable(error);
   } else if (error.code == ApiCode::kConflict && resumes && !fleet_.MayBeServed(needed)) {
     LeftBehind("told that its model is gone");
   } else if (error.code == ApiCode::kInvalidArgument && !started_ &&

@@ -24,9 +24,12 @@ class ClientHost {
   virtual void Took(size_t router, RequestId request, uint32_t choice, uint64_t count) = 0;
   // Whether waiting can help who needs this model.
   virtual bool MayBeServed(const std::string& model_id) const = 0;
+  // Whether the faults leave this router no worker that could go on with an answer of this model.
+  virtual bool MayLackWorkers(size_t router, const std::string& model_id) = 0;
   // Whether this router may say that a feature is not served; of any model when it is empty.
   virtual bool MayLackFeatures(size_t router, const std::string& model_id) const = 0;
   virtual size_t router_count() const = 0;
+  virtual Micros Now() = 0;
   virtual void At(Micros after, std::function<void()> work) = 0;
   virtual void Trace(const std::string& what) = 0;
   virtual void Violate(const std::string& what) = 0;
@@ -51,18 +54,21 @@ class FleetSimClient final : public ResponseSink {
   void OnError(const ApiError& error) override;
   // That began the answer; empty: nobody did.
   const std::string& model_id() const { return resume_.model_id; }
-  // Whether a request of it is with this router.
-  bool AsksAt(size_t router) const { return asking_ && !over && router_ == router; }
+  // Whether a request of it is with this router since before `now`: what is refused is so at once.
+  bool AsksAt(size_t router, Micros now) const {
+    return asking_ && !over && router_ == router && asked_at_ < now;
+  }
 
  private:
   void LeftBehind(const std::string& how);
   void Say(const std::string& what);
   void Violate(const std::string& what);
   void AskAgain(Micros after);
+  void Unavailable(const ApiError& error);
   bool Limited() const;
   bool AllEnded() const {
     return std::all_of(choices.begin(), choices.end(),
-                       [](const Choice& choice) { return !choice.finish_reason.empty(); });
+                       [](const FleetAnswer& choice) { return !choice.finish_reason.empty(); });
   }
 
   ClientHost& fleet_;
@@ -70,12 +76,8 @@ class FleetSimClient final : public ResponseSink {
   const FleetClient& plan_;
 
  public:
-  struct Choice {
-    std::vector<TokenId> ids;
-    std::vector<float> logprobs;
-    std::string finish_reason;
-  };
-  std::vector<Choice> choices;
+  std::vector<FleetAnswer> choices;
+  std::vector<TokenLogprob> prompt_logprobs;
   bool over = false;
   bool cancelled = false;
   bool late = false;
@@ -90,6 +92,7 @@ class FleetSimClient final : public ResponseSink {
   bool started_ = false;
   bool ever_started_ = false;
   size_t router_ = 0;
+  Micros asked_at_ = 0;
   RequestId id_ = 0;
   ResumeRequest resume_;
 };

@@ -12,6 +12,10 @@ constexpr Micros kMilli = kMicrosPerMilli;
 constexpr Micros kLongestLeap = 8 * kMicrosPerSecond;  // a client may be slow for 30 s
 constexpr int64_t kYears = 3 * 365 * 24 * 3600;
 
+VirtualWorld::Way WayOf(const FleetFault& fault) {
+  return fault.other_way ? VirtualWorld::Way::kToTarget : VirtualWorld::Way::kFromTarget;
+}
+
 }  // namespace
 
 void FleetWorld::KillRouter(size_t index) {
@@ -47,16 +51,34 @@ void FleetWorld::Poisoned(SimWorker& worker) {
   });
 }
 
+void FleetWorld::Cut(size_t worker) {
+  world_.CutLinks(workers_[worker]->target());
+  reach_.BreakWorker(worker, world_.clock().Now());
+}
+
 void FleetWorld::Reset(size_t worker, Micros until) {
   if (world_.clock().Now() >= until) return;
-  world_.CutLinks(workers_[worker]->target());
+  Cut(worker);
   At(500 * kMilli, [this, worker, until] { Reset(worker, until); });
 }
 
-void FleetWorld::HoldAll(const std::string& router, bool held) {
-  for (const auto& worker : workers_) {
-    world_.HoldPath(router, worker->target(), VirtualWorld::Way::kToTarget, held);
-    world_.HoldPath(router, worker->target(), VirtualWorld::Way::kFromTarget, held);
+void FleetWorld::Hold(size_t worker, bool held) {
+  world_.HoldLinks(workers_[worker]->target(), held);
+  held_workers_.erase(worker);
+  if (held) held_workers_.insert(worker);
+}
+
+void FleetWorld::HoldPath(size_t router, size_t worker, VirtualWorld::Way way, bool held) {
+  world_.HoldPath("router-" + std::to_string(router), workers_[worker]->target(), way, held);
+  const std::tuple path(router, worker, way);
+  held_paths_.erase(path);
+  if (held) held_paths_.insert(path);
+}
+
+void FleetWorld::HoldAll(size_t router, bool held) {
+  for (size_t worker = 0; worker < workers_.size(); ++worker) {
+    HoldPath(router, worker, VirtualWorld::Way::kToTarget, held);
+    HoldPath(router, worker, VirtualWorld::Way::kFromTarget, held);
   }
 }
 
@@ -87,11 +109,11 @@ void FleetWorld::BeginWorker(const FleetFault& fault, SimWorker& worker) {
   const Micros until = world_.clock().Now() + fault.lasts;
   switch (fault.kind) {
     case Kind::kCut:
-      return world_.CutLinks(worker.target());
+      return Cut(fault.worker);
     case Kind::kCrash:
       return KillWorker(worker);
     case Kind::kHold:
-      return world_.HoldLinks(worker.target(), true);
+      return Hold(fault.worker, true);
     case Kind::kFreeze:
       if (worker.up()) dead_.insert({worker.name(), worker.epoch().value()});  // stuck, maybe
       return worker.SetFrozen(true);
@@ -111,7 +133,7 @@ void FleetWorld::BeginWorker(const FleetFault& fault, SimWorker& worker) {
       return HoldUp([&worker] { return worker.process(); }, until);
     case Kind::kWorkerLeap:
       if (worker.up()) worker.process()->Leap(std::min(fault.lasts, kLongestLeap));
-      return;
+      return reach_.BreakWorker(fault.worker, world_.clock().Now());
     case Kind::kWallJump:
       if (worker.up()) worker.process()->SetWall(fault.other_way ? kYears : -kYears);
       return;
@@ -121,26 +143,23 @@ void FleetWorld::BeginWorker(const FleetFault& fault, SimWorker& worker) {
 }
 
 void FleetWorld::BeginRouter(const FleetFault& fault) {
-  const std::string router = "router-" + std::to_string(fault.router);
   StoppableExecutor* process = RouterProcess(fault.router);
   switch (fault.kind) {
     case Kind::kHoldOneWay:
-      return world_.HoldPath(
-          router, workers_[fault.worker]->target(),
-          fault.other_way ? VirtualWorld::Way::kToTarget : VirtualWorld::Way::kFromTarget, true);
+      return HoldPath(fault.router, fault.worker, WayOf(fault), true);
     case Kind::kRouterKill:
       return KillRouter(fault.router);
     case Kind::kRouterStop:
       if (process != nullptr) process->Stop();
       return;
     case Kind::kHoldAll:
-      return HoldAll(router, true);
+      return HoldAll(fault.router, true);
     case Kind::kRouterLate:
       return HoldUp([this, index = fault.router] { return RouterProcess(index); },
                     world_.clock().Now() + fault.lasts);
     case Kind::kRouterLeap:
       if (process != nullptr) process->Leap(std::min(fault.lasts, kLongestLeap));
-      return;
+      return reach_.LeapRouter(fault.router, std::min(fault.lasts, kLongestLeap), Now());
     case Kind::kWallJump:
       if (process != nullptr) process->SetWall(fault.other_way ? -kYears : kYears);
       return;
@@ -151,19 +170,16 @@ void FleetWorld::BeginRouter(const FleetFault& fault) {
 
 void FleetWorld::Heal(const FleetFault& fault) {
   SimWorker& worker = *workers_[fault.worker];
-  const std::string router = "router-" + std::to_string(fault.router);
   Trace("heals " + std::to_string(static_cast<int>(fault.kind)));
   switch (fault.kind) {
     case Kind::kHoldAll:
-      return HoldAll(router, false);
+      return HoldAll(fault.router, false);
     case Kind::kCrash:
       return worker.Start();
     case Kind::kHold:
-      return world_.HoldLinks(worker.target(), false);
+      return Hold(fault.worker, false);
     case Kind::kHoldOneWay:
-      return world_.HoldPath(
-          router, worker.target(),
-          fault.other_way ? VirtualWorld::Way::kToTarget : VirtualWorld::Way::kFromTarget, false);
+      return HoldPath(fault.router, fault.worker, WayOf(fault), false);
     case Kind::kFreeze:
       return worker.SetFrozen(false);
     case Kind::kDrain:

@@ -4,15 +4,19 @@
 #include <utility>
 
 #include "common/check.h"
-#include "tests/router/support/fake_text.h"
 #include "tests/support/fleet_sim/fleet_world.h"
 #include "tests/support/fleet_sim/poison_stream.h"
+#include "tests/support/fleet_sim/sim_text.h"
 
 namespace quire::sim {
 namespace {
 
 constexpr Micros kMilli = kMicrosPerMilli;
 constexpr Micros kSecond = kMicrosPerSecond;
+// "A pool which lost all of its workers serves within a second of one that is ready", on a network
+// that takes no time.
+constexpr Micros kFindsWithin = kSecond;
+constexpr int kDelays = 8;  // of frames: a router greets, and is greeted, and told of what is there
 constexpr Micros kPatience = 300 * kSecond;  // after the last fault everything has ended by then
 
 }  // namespace
@@ -25,7 +29,11 @@ bool FleetScenario::Has(FleetFault::Kind kind) const {
 // ------------------------------------------------------------------------------------ the fleet
 
 FleetWorld::FleetWorld(const FleetScenario& scenario, const std::string& calm_model)
-    : scenario_(scenario), calm_(!calm_model.empty()), world_(scenario.seed) {
+    : scenario_(scenario),
+      calm_(!calm_model.empty()),
+      world_(scenario.seed),
+      reach_(kFindsWithin + kDelays * scenario.max_delay + scenario.max_close_delay,
+             Micros{RouterLimits().empty_pool_wait_ms} * kMilli) {
   world_.SetDelay(20, calm_ ? 2 * kMilli : scenario.max_delay);
   if (!calm_ && scenario.max_close_delay > 0) world_.SetCloseDelay(20, scenario.max_close_delay);
   StartWorkers(calm_model);
@@ -100,7 +108,7 @@ void FleetWorld::StartRouter(size_t index) {
   for (const auto& worker : workers_) options.workers.push_back(worker->target());
   options.records = this;
   options.text_factory = [](const std::string&) {
-    return absl::StatusOr<std::shared_ptr<const ModelText>>(std::make_shared<FakeText>());
+    return absl::StatusOr<std::shared_ptr<const ModelText>>(std::make_shared<SimText>());
   };
   auto made = MakePipeline(std::move(options), {router.executor, router.background, router.dialer,
                                                 world_.rng(), log_, router.metrics});
@@ -112,7 +120,9 @@ void FleetWorld::StartRouter(size_t index) {
 
 Pipeline* FleetWorld::Serving(size_t router) {
   Router* one = routers_[router].get();
-  return one == nullptr || one->executor.stopped() ? nullptr : one->pipeline.get();
+  if (one == nullptr || one->executor.stopped()) return nullptr;
+  ++one->spoken;
+  return one->pipeline.get();
 }
 
 void FleetWorld::Asked(size_t router, RequestId request, bool streaming) {
@@ -140,6 +150,10 @@ bool FleetWorld::MayBeServed(const std::string& model_id) const {
                      [&](const auto& worker) { return worker->model_id() == model_id; });
 }
 
+bool FleetWorld::MayLackWorkers(size_t router, const std::string& model_id) {
+  return reach_.MayLack(router, model_id, Now());
+}
+
 // A router says no for good only if no worker of the model that is ready there could say yes.
 bool FleetWorld::MayLackFeatures(size_t router, const std::string& model_id) const {
   std::set<std::string> ready, able;
@@ -164,49 +178,81 @@ void FleetWorld::Violate(const std::string& what) {
 
 // ------------------------------------------------------------------------------------ its life
 
-void FleetWorld::CheckInvariants() {
+void FleetWorld::AfterEvent() {
+  Observe();
   for (size_t i = 0; i < routers_.size(); ++i) {
-    if (Serving(i) == nullptr) continue;
-    routers_[i]->pipeline->CheckInvariants();
-    if (!calm_) CheckIndexes(i);
-    std::map<const TenantProfile*, uint32_t> live;
-    for (size_t client = 0; client < clients_.size(); ++client) {
-      const TenantProfile* tenant = scenario_.clients[client].ask.tenant.get();
-      if (tenant == nullptr || !clients_[client]->AsksAt(i)) continue;
-      if (++live[tenant] > tenant->max_concurrent && tenant->max_concurrent > 0) {
-        Violate("tenant " + tenant->name + " has more at once than it may");
+    if (routers_[i] == nullptr || routers_[i]->executor.stopped()) continue;
+    Router& router = *routers_[i];
+    const uint64_t now = router.executor.turns() + router.spoken;
+    if (std::exchange(router.checked, now) != now) CheckRouter(i);
+  }
+}
+
+void FleetWorld::Observe() {
+  const Micros now = world_.clock().Now();
+  for (size_t i = 0; i < routers_.size(); ++i) {
+    for (size_t w = 0; w < workers_.size(); ++w) {
+      SimWorker& worker = *workers_[w];
+      Reach::State state = Reach::State::kThere;
+      if (routers_[i] == nullptr || !worker.serves() || held_workers_.contains(w) ||
+          held_paths_.contains({i, w, VirtualWorld::Way::kToTarget}) ||
+          held_paths_.contains({i, w, VirtualWorld::Way::kFromTarget})) {
+        state = Reach::State::kGone;
+      } else if (routers_[i]->executor.stopped() || worker.process()->stopped()) {
+        state = Reach::State::kHeldUp;
       }
+      // What has begun needs a worker that takes outputs along.
+      reach_.See(i, w, state, worker.plain() ? "" : worker.model_id(), now);
     }
   }
 }
 
-FleetResult FleetWorld::Run(const CalmAnswers& calm) {
+void FleetWorld::CheckRouter(size_t index) {
+  routers_[index]->pipeline->CheckInvariants();
+  CheckIndexes(index);
+  CheckQuotas(index);
+}
+
+void FleetWorld::CheckQuotas(size_t index) {
+  std::map<const TenantProfile*, uint32_t> live;
+  for (size_t client = 0; client < clients_.size(); ++client) {
+    const TenantProfile* tenant = scenario_.clients[client].ask.tenant.get();
+    if (tenant == nullptr || !clients_[client]->AsksAt(index, Now())) continue;
+    if (++live[tenant] > tenant->max_concurrent && tenant->max_concurrent > 0) {
+      Violate("tenant " + tenant->name + " has more at once than it may");
+    }
+  }
+}
+
+FleetResult FleetWorld::Run(const CalmAnswers* calm) {
   const size_t faults = calm_ ? 0 : scenario_.faults.size();
   const auto over = [this, faults] {
     return healed_ >= faults && std::all_of(clients_.begin(), clients_.end(),
                                             [](const auto& client) { return client->over; });
   };
   const Micros limit = world_.clock().Now() + kPatience;
+  std::function<bool()> event;
+  if (calm != nullptr && !calm_) {
+    event = [this] {
+      AfterEvent();
+      return false;
+    };
+  }
   while (!over() && world_.clock().Now() < limit) {
-    world_.RunUntil(world_.clock().Now() + 50 * kMilli);
-    CheckInvariants();
+    world_.RunUntil(world_.clock().Now() + 50 * kMilli, event);
   }
   if (!over()) Violate("a client waits for ever");
-  if (!calm_) {
-    // Time for the last Cancels, and for what a lost router left to be given up.
-    world_.RunUntil(world_.clock().Now() + 12 * kSecond);
-    CheckInvariants();
-  }
+  // Time for the last Cancels, and for what a lost router left to be given up.
+  if (!calm_) world_.RunUntil(world_.clock().Now() + 12 * kSecond, event);
   for (const auto& router : routers_) {
     if (router == nullptr) continue;
     if (router->pipeline->LiveRequests() > 0) Violate("a router keeps a request");
     CountRouter(*router);
   }
-  Judge(calm);
+  if (calm != nullptr) Judge(*calm);
   for (size_t i = 0; i < clients_.size(); ++i) {
-    for (const FleetSimClient::Choice& choice : clients_[i]->choices) {
-      result_.ids[i].push_back(choice.ids);
-    }
+    result_.answers[i] = std::move(clients_[i]->choices);
+    result_.prompts[i] = std::move(clients_[i]->prompt_logprobs);
   }
   result_.trace = world_.trace();
   return std::move(result_);
@@ -223,15 +269,19 @@ CalmAnswers RunCalm(const FleetScenario& scenario) {
   calm.policies = {"round-robin"};
   calm.window_tokens = 256;
   CalmAnswers answers;
-  answers[kSimModel] = FleetWorld(calm, kSimModel).Run({});
+  answers[kSimModel] = FleetWorld(calm, kSimModel).Run(&answers);
   if (scenario.Has(FleetFault::Kind::kUpdateModel)) {
-    answers[kSimNextModel] = FleetWorld(calm, kSimNextModel).Run({});
+    answers[kSimNextModel] = FleetWorld(calm, kSimNextModel).Run(&answers);
   }
   return answers;
 }
 
 FleetResult RunFleet(const FleetScenario& scenario, const CalmAnswers& calm) {
-  return FleetWorld(scenario, "").Run(calm);
+  return FleetWorld(scenario, "").Run(&calm);
+}
+
+std::vector<std::string> TraceOfFleet(const FleetScenario& scenario) {
+  return FleetWorld(scenario, "").Run(nullptr).trace;
 }
 
 FleetResult RunFleetSeed(uint64_t seed) {

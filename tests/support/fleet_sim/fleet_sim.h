@@ -1,9 +1,11 @@
 // Several real routers and workers in one thread and virtual time, with clients, tenants and faults
 // drawn from a seed; held to what clients get in a world without faults.
 //
-// The oracle: token ids equal the undisturbed run of the model that began the answer, each index
-// once and in order; exactly one terminal event for each time that a client asked; a client that
-// lost its router, or was told to come back, goes on elsewhere and ends well; what a router tells
+// The oracle: token ids, text and logprobs equal the undisturbed run of the model that began the
+// answer, each index once and in order; exactly one terminal event for each time that a client
+// asked; an answer that has begun ends in UNAVAILABLE only where the faults leave no worker that
+// could go on with it (reach.h); a client that lost its router, or was told to come back, goes on
+// elsewhere and ends well; what a router tells
 // its clients follows from what passed on its wires (wire_watch.h); the books of routers and
 // workers agree; request_suspect only for a request under which so many workers died; at the end no
 // block is held, no prediction of a cache was wrong, and what a router knows of a cache is there.
@@ -88,17 +90,28 @@ struct FleetScenario {
 
 FleetScenario DrawFleet(uint64_t seed);
 
+// What a client has of one choice.
+struct FleetAnswer {
+  std::vector<TokenId> ids;
+  std::string text;                    // all deltas
+  std::vector<TokenLogprob> logprobs;  // by index; none where they were not asked for
+  std::string finish_reason;
+};
+
 struct FleetResult {
   std::vector<std::string> violations;  // of the oracle
   std::vector<std::string> trace;
   std::map<std::string, uint64_t> met;  // what happened, so that the suite does not grow blind
-  std::map<size_t, std::vector<std::vector<TokenId>>> ids;  // by client and choice
+  std::map<size_t, std::vector<FleetAnswer>> answers;   // by client and choice
+  std::map<size_t, std::vector<TokenLogprob>> prompts;  // by client: the logprobs of its prompt
 };
 // What clients get when nothing goes wrong, by model_id.
 using CalmAnswers = std::map<std::string, FleetResult>;
 CalmAnswers RunCalm(const FleetScenario& scenario);
 // With faults.
 FleetResult RunFleet(const FleetScenario& scenario, const CalmAnswers& calm);
+// The same life, of which nothing counts but the trace.
+std::vector<std::string> TraceOfFleet(const FleetScenario& scenario);
 // Both.
 FleetResult RunFleetSeed(uint64_t seed);
 

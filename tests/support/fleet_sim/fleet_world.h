@@ -20,6 +20,7 @@
 #include "router/records/request_record.h"
 #include "tests/support/fleet_sim/client.h"
 #include "tests/support/fleet_sim/fleet_sim.h"
+#include "tests/support/fleet_sim/reach.h"
 #include "tests/support/fleet_sim/sim_worker.h"
 #include "tests/support/fleet_sim/stoppable_stream.h"
 #include "tests/support/fleet_sim/wire_watch.h"
@@ -36,15 +37,18 @@ class FleetWorld final : private RecordSink, public ClientHost {
   // `calm`: nothing goes wrong, one router, and all workers have the model `calm_model`.
   FleetWorld(const FleetScenario& scenario, const std::string& calm_model);
   ~FleetWorld() override { routers_.clear(); }
-  FleetResult Run(const CalmAnswers& calm);
+  // Without `calm` nothing is judged.
+  FleetResult Run(const CalmAnswers* calm);
 
   Pipeline* Serving(size_t router) override;
   void Asked(size_t router, RequestId request, bool streaming) override;
   void Told(size_t router, RequestId request, uint32_t choice, uint64_t count) override;
   void Took(size_t router, RequestId request, uint32_t choice, uint64_t count) override;
   bool MayBeServed(const std::string& model_id) const override;
+  bool MayLackWorkers(size_t router, const std::string& model_id) override;
   bool MayLackFeatures(size_t router, const std::string& model_id) const override;
   size_t router_count() const override { return routers_.size(); }
+  Micros Now() override { return world_.clock().Now(); }
   void At(Micros after, std::function<void()> work) override {
     world_.executor().PostAt(world_.clock().Now() + after, std::move(work));
   }
@@ -67,13 +71,20 @@ class FleetWorld final : private RecordSink, public ClientHost {
     StoppableDialer dialer;
     Metrics metrics;
     std::unique_ptr<Pipeline> pipeline;
-    uint64_t asked = 0;  // requests that it was given
+    uint64_t asked = 0;    // requests that it was given
+    uint64_t spoken = 0;   // times that a client spoke to it
+    uint64_t checked = 0;  // as of so many of these and of its turns
   };
 
   void StartWorkers(const std::string& calm_model);
   void StartRouter(size_t index);
   void CountRouter(const Router& router);
-  void CheckInvariants();
+  // After every event of the world: who can reach whom, and what holds of the routers that did
+  // something in it.
+  void AfterEvent();
+  void Observe();
+  void CheckRouter(size_t index);
+  void CheckQuotas(size_t index);
 
   // What goes wrong.
   void Begin(const FleetFault& fault);
@@ -83,15 +94,18 @@ class FleetWorld final : private RecordSink, public ClientHost {
   void KillRouter(size_t index);
   void KillWorker(SimWorker& worker);
   void Poisoned(SimWorker& worker);
+  void Cut(size_t worker);
   void Reset(size_t worker, Micros until);
-  void HoldAll(const std::string& router, bool held);
+  void Hold(size_t worker, bool held);
+  void HoldPath(size_t router, size_t worker, VirtualWorld::Way way, bool held);
+  void HoldAll(size_t router, bool held);
   // Stops a process for a moment again and again, and lets it go on.
   void HoldUp(std::function<StoppableExecutor*()> process, Micros until);
   StoppableExecutor* RouterProcess(size_t index);
 
   // The oracle.
   void Judge(const CalmAnswers& calm);
-  void JudgeTokens(size_t index, const CalmAnswers& calm);
+  void JudgeAnswer(size_t index, const CalmAnswers& calm);
   void JudgeSuspect(const FleetClient& plan);
   void JudgeRecord(const RequestRecord& record);
   void JudgeIndexes();
@@ -113,6 +127,9 @@ class FleetWorld final : private RecordSink, public ClientHost {
   std::set<std::pair<std::string, uint64_t>> dead_;  // workers' epochs that died, or seemed to
   uint64_t poison_kills_ = 0;
   size_t healed_ = 0;
+  std::set<size_t> held_workers_;
+  std::set<std::tuple<size_t, size_t, VirtualWorld::Way>> held_paths_;  // by router and worker
+  Reach reach_;
   FleetResult result_;
 };
 

@@ -1,5 +1,6 @@
 // The oracle: what must hold of a life of a fleet, whatever went wrong in it.
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <variant>
 
@@ -32,6 +33,21 @@ constexpr const char* kCounted[] = {"quire_router_carry_ons_total",
                                     "quire_router_cache_predictions_total{verdict=\"wrong\"}",
                                     "quire_router_cache_predictions_total{verdict=\"raced\"}",
                                     "quire_router_cache_predictions_total{verdict=\"exact\"}"};
+
+bool SameLogprob(const TokenLogprob& left, const TokenLogprob& right) {
+  return left.id == right.id && left.bytes == right.bytes && left.logprob == right.logprob &&
+         left.rank == right.rank && left.unscored == right.unscored &&
+         left.hidden == right.hidden &&
+         std::equal(left.top.begin(), left.top.end(), right.top.begin(), right.top.end(),
+                    SameLogprob);
+}
+
+// Whether `part` is what `whole` begins with, or all of it.
+template <typename Whole, typename Same>
+bool Begins(const Whole& whole, const Whole& part, bool all, Same same) {
+  if (all ? part.size() != whole.size() : part.size() > whole.size()) return false;
+  return std::equal(part.begin(), part.end(), whole.begin(), same);
+}
 
 }  // namespace
 
@@ -90,7 +106,7 @@ void FleetWorld::Judge(const CalmAnswers& calm) {
     if (client.finished) Meet("finished");
     if (scenario_.clients[i].poison) poison_asks = static_cast<uint64_t>(client.asks);
     if (client.suspect) JudgeSuspect(scenario_.clients[i]);
-    if (!calm_) JudgeTokens(i, calm);
+    if (!calm_) JudgeAnswer(i, calm);
   }
   if (poison_kills_ > 3 * std::min(poison_asks, routers_lives)) {
     Violate("a poisonous request killed " + std::to_string(poison_kills_) + " workers");
@@ -98,20 +114,27 @@ void FleetWorld::Judge(const CalmAnswers& calm) {
   Meet("killed by poison", poison_kills_);
 }
 
-void FleetWorld::JudgeTokens(size_t index, const CalmAnswers& calm) {
+// Each word of it, as far as it came, is that of the world without faults.
+void FleetWorld::JudgeAnswer(size_t index, const CalmAnswers& calm) {
   const FleetSimClient& client = *clients_[index];
   if (client.model_id().empty()) return;  // nobody began it
   const auto answers = calm.find(client.model_id());
   if (answers == calm.end()) return Violate("a client hears of a model that nobody has");
-  const std::vector<std::vector<TokenId>>& whole = answers->second.ids.at(index);
+  const auto other = [&](const std::string& what) {
+    Violate("client " + std::to_string(index) + " has other " + what + " than in a calm world");
+  };
   for (size_t choice = 0; choice < client.choices.size(); ++choice) {
-    const std::vector<TokenId>& ids = client.choices[choice].ids;
-    const bool all = !client.choices[choice].finish_reason.empty();
-    const bool prefix = ids.size() <= whole[choice].size() &&
-                        std::equal(ids.begin(), ids.end(), whole[choice].begin());
-    if (!prefix || (all && ids.size() != whole[choice].size())) {
-      Violate("client " + std::to_string(index) + " has other tokens than in a calm world");
-    }
+    const FleetAnswer& has = client.choices[choice];
+    const FleetAnswer& whole = answers->second.answers.at(index).at(choice);
+    const bool all = !has.finish_reason.empty();
+    if (!Begins(whole.ids, has.ids, all, std::equal_to<>())) other("tokens");
+    if (!Begins(whole.text, has.text, all, std::equal_to<>())) other("text");
+    if (!Begins(whole.logprobs, has.logprobs, all, SameLogprob)) other("logprobs");
+    if (all && has.finish_reason != whole.finish_reason) other("ends");
+    Meet("logprobs compared", has.logprobs.size());
+  }
+  if (!Begins(answers->second.prompts.at(index), client.prompt_logprobs, true, SameLogprob)) {
+    other("logprobs of its prompt");
   }
 }
 

@@ -128,7 +128,7 @@ void SimWorker::SetRecordTaker(RecordTaker taker) {
 void SimWorker::Start() {
   if (up()) return;
   ++epoch_;
-  draining_ = false;
+  draining_ = frozen_ = false;
   parts_ = std::make_unique<Parts>(*this, world_, options_);
   parts_->driver.SetObserver([this](const EngineOutput& output) {
     parts_->published[output.event_seq].insert(PublishedBlocks());
@@ -145,6 +145,7 @@ void SimWorker::Start() {
 
 void SimWorker::Listen() {
   if (!up()) return;
+  listening_ = true;
   world_.Listen(target_, [this](std::unique_ptr<FrameStream> stream) {
     auto own = std::make_unique<StoppableStream>(std::move(stream), parts_->executor);
     own->Listen();
@@ -155,6 +156,7 @@ void SimWorker::Listen() {
 }
 
 void SimWorker::Unlisten() {
+  listening_ = false;
   world_.StopListening(target_);
   world_.CutLinks(target_);
 }
@@ -166,7 +168,9 @@ void SimWorker::Crash() {
 }
 
 void SimWorker::SetFrozen(bool frozen) {
-  if (up()) parts_->driver.SetFrozen(frozen);
+  if (!up()) return;
+  frozen_ = frozen;
+  parts_->driver.SetFrozen(frozen);
 }
 
 void SimWorker::Drain(Micros grace) {

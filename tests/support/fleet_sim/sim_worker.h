@@ -42,6 +42,8 @@ class SimWorker {
   bool up() const { return parts_ != nullptr; }
   Epoch epoch() const { return Epoch(epoch_); }
   bool draining() const { return draining_; }
+  // Whether it can be reached and goes on with its steps, or will once its process does.
+  bool serves() const { return up() && listening_ && !frozen_ && !draining_; }
   const std::string& model_id() const { return options_.model_id; }
   bool plain() const { return plain_; }
   // Of the process that runs; nullptr when none does.
@@ -87,6 +89,8 @@ class SimWorker {
   bool plain_ = false;
   uint64_t epoch_ = 0;
   bool draining_ = false;
+  bool listening_ = false;
+  bool frozen_ = false;
   Wrapper wrapper_;
   RecordTaker take_record_;
   std::unique_ptr<Parts> parts_;

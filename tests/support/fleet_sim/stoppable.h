@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -59,6 +60,8 @@ class StoppableExecutor final : public Executor {
   const Clock& clock() const override { return clock_; }
 
   bool stopped() const { return state_->stopped; }
+  // How often the process has done something.
+  uint64_t turns() const { return state_->turns; }
   void Stop() { state_->stopped = true; }
   void GoOn() {
     const std::shared_ptr<State> state = state_;
@@ -71,6 +74,7 @@ class StoppableExecutor final : public Executor {
     while (!state->unread.empty()) {
       const std::function<void()> work = std::move(state->unread.front());
       state->unread.pop_front();
+      ++state->turns;
       work();
     }
   }
@@ -89,7 +93,10 @@ class StoppableExecutor final : public Executor {
   void SetWall(int64_t by_seconds) { clock_.SetWall(by_seconds); }
   // Something from the network: now, or when the process goes on.
   void Read(std::function<void()> work) {
-    if (!state_->stopped && state_->unread.empty()) return work();
+    if (!state_->stopped && state_->unread.empty()) {
+      ++state_->turns;
+      return work();
+    }
     state_->unread.push_back(std::move(work));
   }
 
@@ -101,6 +108,7 @@ class StoppableExecutor final : public Executor {
   };
   struct State {
     void Run(TimerId id) {
+      ++turns;
       const auto node = waiting.extract(id);
       node.mapped().work();
     }
@@ -108,6 +116,7 @@ class StoppableExecutor final : public Executor {
     std::deque<TimerId> due;
     std::deque<std::function<void()>> unread;
     bool stopped = false;
+    uint64_t turns = 0;
   };
   void Arm(TimerId id, Timer& timer) {
     timer.in_world = world_.PostAt(timer.due - clock_.ahead(), [weak = std::weak_ptr(state_), id] {
