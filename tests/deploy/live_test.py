@@ -283,7 +283,7 @@ def test_pods_of_kserve_share_their_workers_and_answers_outlive_one():
         pair = [stack.enter_context(peer(i, folder, secrets_of(m.documents(made)))) for i in range(2)]
         for run in pair:
             run.wait_until_started()
-        ready = r'quire_router_workers\{phase="ready"\}'
+        ready = 'quire_router_workers{phase="ready"}'
         for i, run in enumerate(pair):
             await_true(lambda: metric(8002 + i, ready) == 2, run)
         port = pair[0].port("http")
