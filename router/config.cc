@@ -336,6 +336,7 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
               .help = "With --check: says, too, which port cannot be had.",
               .target = &c.check_ports});
   config::AddReadyFlag(schema, c.ready_fd);
+  config::AddCoreDumpsFlag(schema, c.core_dumps);
   config::AddRequestLogFlag(
       schema, "request that has ended: its tenant, tokens, attempts and times", c.request_log);
   schema.Add({.name = "otlp-traces-endpoint",

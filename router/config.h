@@ -110,6 +110,7 @@ struct RouterConfig {
   config::Duration drain_delay{-1};  // not given: 5 s, on loopback none
   config::Duration drain_timeout{30'000};
   int32_t ready_fd = -1;
+  bool core_dumps = false;
   std::string request_log;           // empty: none
   std::string otlp_traces_endpoint;  // empty: by OTEL_EXPORTER_OTLP_ENDPOINT, or none
   std::string log_level = "info";

@@ -7,6 +7,7 @@
 
 #include "common/config/program.h"
 #include "common/log/flags.h"
+#include "common/runtime/core_dumps.h"
 #include "common/runtime/descriptors.h"
 #include "router/config.h"
 #include "router/router_process.h"
@@ -23,6 +24,7 @@ int Main(const config::CommandLine& command) {
   const config::ProgramStart start =
       config::StartProgram(kProgram, schema, command, [&] { return CheckRouterConfig(settings); });
   if (start.exit_code) return *start.exit_code;
+  if (!settings.core_dumps) ForbidCoreDumps();
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();  // a connection with TLS takes three
   if (settings.check) settings.log_level = "off";

@@ -283,6 +283,7 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .min = 0,
               .max = 24 * 3600e3});
   config::AddReadyFlag(schema, c.ready_fd);
+  config::AddCoreDumpsFlag(schema, c.core_dumps);
   schema.Group("Log");
   config::AddRequestLogFlag(schema, "attempt that has ended: its tokens, end and phases",
                             c.request_log);

@@ -57,6 +57,7 @@ struct WorkerConfig {
   config::Duration watchdog_grace{10'000};
   int32_t max_unsent_events = 65'536;  // cache events, for each router
   int32_t ready_fd = -1;
+  bool core_dumps = false;
 
   bool plan = false;                // tells the memory plan and leaves
   config::Bytes plan_memory{0};     // 0: this machine's

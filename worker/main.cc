@@ -19,6 +19,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/pem.h"
 #include "common/runtime/asio_executor.h"
+#include "common/runtime/core_dumps.h"
 #include "common/runtime/descriptors.h"
 #include "common/trace/exporter.h"
 #include "worker/config.h"
@@ -445,6 +446,7 @@ int Main(const config::CommandLine& command) {
   const config::ProgramStart start =
       config::StartProgram(kProgram, schema, command, [&] { return CheckWorkerConfig(settings); });
   if (start.exit_code) return *start.exit_code;
+  if (!settings.core_dumps) ForbidCoreDumps();
   settings.own_arguments.assign(command.argv + 1, command.argv + command.argc);
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();  // a connection with TLS takes three

@@ -32,6 +32,13 @@ inline void AddReadyFlag(Schema& schema, int32_t& descriptor) {
               .hidden = true});
 }
 
+inline void AddCoreDumpsFlag(Schema& schema, bool& allowed) {
+  schema.Add({.name = "core-dumps",
+              .help = "Lets a crash write a core file, and debuggers of the same user attach; "
+                      "either shows private keys and prompts.",
+              .target = &allowed});
+}
+
 // --request-log; `of_what` ends "One JSON line for every ".
 inline void AddRequestLogFlag(Schema& schema, const std::string& of_what, std::string& path) {
   schema.Add({.name = "request-log",

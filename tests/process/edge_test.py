@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import resource
 import ssl
 import subprocess
 import tempfile
@@ -110,6 +111,21 @@ def test_exactly_the_documented_ports_listen():
         with router(said["listen"]) as process:
             told = process.ready()
             expect(set(listening_ports(process.child.pid)) == {port_of(told["listen"]), port_of(told["grpc"])}, "")
+
+
+def core_limit(process):
+    line = next(x for x in pathlib.Path(f"/proc/{process.child.pid}/limits").read_text().splitlines() if "core file" in x)
+    return line.split()[4:6]
+
+
+def test_no_crash_writes_keys_and_prompts_to_a_disk():
+    with worker("--no-core-dumps") as one, router(one.ready()["listen"], "--no-core-dumps") as process:
+        process.ready()
+        expect(core_limit(one) == core_limit(process) == ["0", "0"], (core_limit(one), core_limit(process)))
+    with worker("--core-dumps") as one, router(one.ready()["listen"], "--core-dumps") as process:
+        process.ready()
+        ours = [str(x) if x != resource.RLIM_INFINITY else "unlimited" for x in resource.getrlimit(resource.RLIMIT_CORE)]
+        expect(core_limit(one) == core_limit(process) == ours, (core_limit(one), core_limit(process), ours))
 
 
 def test_keys_are_reloaded_and_the_admin_port_drains():

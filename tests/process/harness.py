@@ -41,14 +41,15 @@ def free_port():
 
 
 class Process:
-    """A child whose output lines are collected; ended and reaped on exit of the context."""
+    """A child whose output lines are collected; ended and reaped on exit of the context. It may be looked into, by
+    /proc/PID/fd, without being root."""
 
     def __init__(self, command, env=None, stdin=subprocess.DEVNULL, pass_fds=()):
         self.lines = []
         self.queue = queue.Queue()
         self.child = subprocess.Popen([str(c) for c in command], stdin=stdin,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                      errors="replace", env={**os.environ, **(env or {})},
+                                      errors="replace", env={**os.environ, "QUIRE_CORE_DUMPS": "true", **(env or {})},
                                       start_new_session=True, pass_fds=pass_fds)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()

@@ -22,6 +22,7 @@ std::string CheckError(const std::vector<std::string>& args) {
 TEST(WorkerConfig, DefaultsAreThoseOfTheDesign) {
   const WorkerConfig c;
   EXPECT_EQ(c.listen, "127.0.0.1:9000");
+  EXPECT_FALSE(c.core_dumps);
   EXPECT_EQ(c.http_port, 9001);
   EXPECT_EQ(c.max_num_seqs, 64);
   EXPECT_EQ(c.max_num_batched_tokens, 2048);
