@@ -19,7 +19,7 @@ using kernels::KvType;
 // Of the norm of all logits: what bfloat16 loses (parity_test.cc). The pages' own loss comes on top
 // of it, independent of it; it is that of the CPU backend, whose pages have the same numbers, but
 // for codes that fall to the other side.
-constexpr double kOfBfloat16 = 2.2e-2;
+constexpr double kOfBfloat16 = 1.5e-2;
 constexpr double kShareOfCpusLoss = 1.25;
 
 // Of the norm of `exact`.
