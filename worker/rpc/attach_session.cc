@@ -212,6 +212,8 @@ void AttachSession::Flush() {
 }
 
 void AttachSession::WriteStep() {
+  // After a standstill of this process a frame may be read before the timer that knows of it.
+  if (Now() > tick_due_) host_.RanLate(tick_due_);
   StepFrame step = host_.Pulse();
   step.frame_seq = next_frame_seq_;
   step.admitted = std::move(backlog_.admitted);

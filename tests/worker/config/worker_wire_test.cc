@@ -194,23 +194,18 @@ class StoppedWorkerTest : public WorkerWireTest {
 };
 
 // Stopped in mid-decode for longer than a step's limit and the grace: it goes on as if nothing had
-// been, its Attach too, and the first token that comes ends what it may have said of being stuck.
-// The time that passes is the thing under test, so that this one does wait.
+// been, its Attach too, and never says that it is stuck. The time that passes is the thing under
+// test, so that this one does wait.
 TEST_F(StoppedWorkerTest, GoesOnWithoutBeingTakenForStuck) {
   Submit(1, 1500, 0);
   ReadUntil([this] { return tokens[1].size() > 10; });
   child.Signal(SIGSTOP);
   usleep(2'600'000);
   child.Signal(SIGCONT);
-  // What had been sent before the stop comes first.
-  ReadUntil([this] { return stuck_frames > 0 || tokens[1].size() >= 1000 || !ends.empty(); });
-  ReadUntil([this] { return tokens[1].size() >= 1200 || !ends.empty(); });
-  const size_t stuck_before = stuck_frames;
   ReadEnds(1);
   EXPECT_EQ(tokens[1].size(), 1500u);
   EXPECT_EQ(ends[1].reason(), pb::LENGTH);
-  EXPECT_EQ(stuck_frames, stuck_before) << "it says that it is stuck while tokens come";
-  EXPECT_LE(stuck_frames, 2u);
+  EXPECT_EQ(stuck_frames, 0u);
   Submit(2, 20, 0);  // and serves what comes next
   ReadEnds(2);
   EXPECT_EQ(tokens[2].size(), 20u);

@@ -193,6 +193,19 @@ TEST_F(HeldUpProcess, DoesNotCountItsOwnStandstillAsTimeOfAStep) {
   EXPECT_LE(router->frames.back().step().step_age_ms(), 300u);
 }
 
+TEST_F(HeldUpProcess, DoesNotCallItselfStuckInAFrameThatItSendsBeforeItsTimersRun) {
+  engine.pulse.running_since_us = executor.clock().Now();
+  engine.pulse.running_limit_us = 2 * kMicrosPerSecond;
+  const size_t frames_before = router->frames.size();
+  executor.Jump(20 * kMicrosPerSecond);
+  router->Heartbeat(4711);
+  world.RunUntil(world.clock().Now() + kMicrosPerMilli);
+  ASSERT_GT(router->frames.size(), frames_before);
+  EXPECT_EQ(router->frames.back().step().heartbeat_echo_ms(), 4711u);
+  EXPECT_EQ(router->frames.back().step().state(), pb::READY);
+  EXPECT_LT(router->frames.back().step().step_age_ms(), 600u);
+}
+
 TEST_F(RpcTest, AFrameLeavesEvery200MsAlsoWhileTheEngineIsStuck) {
   auto router = Attach(1, 1);
   const Micros since = world.clock().Now();
