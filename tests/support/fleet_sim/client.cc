@@ -144,13 +144,14 @@ void FleetSimClient::LeftBehind(const std::string& how) {
 // An answer that has begun is lost only where nobody is left who could go on with it.
 void FleetSimClient::Unavailable(const ApiError& error) {
   fleet_.Meet("told to come back", 1);
-  if (started_) {
-    fleet_.Meet("told to come back in the middle of an answer", 1);
-    if (!fleet_.MayLackWorkers(router_, resume_.model_id)) {
-      Violate("loses its answer though a worker could go on with it: " + error.message);
-    }
-  }
   const bool resumes = ever_started_ && plan_.ask.streaming;
+  // A router that it comes to later may be too busy, and say so.
+  const bool nobody = resumes && error.message.rfind("no worker", 0) == 0;
+  if (started_) fleet_.Meet("told to come back in the middle of an answer", 1);
+  if (!started_ && nobody) fleet_.Meet("told elsewhere that nobody can go on", 1);
+  if ((started_ || nobody) && !fleet_.MayLackWorkers(router_, resume_.model_id)) {
+    Violate("loses its answer though a worker could go on with it: " + error.message);
+  }
   if (resumes && !fleet_.MayBeServed(resume_.model_id)) {
     return LeftBehind("left behind by an update");
   }
