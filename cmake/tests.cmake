@@ -249,7 +249,7 @@ add_library(quire_fleet_sim STATIC ${QUIRE_FLEET_SIM})
 quire_is_test(quire_fleet_sim)
 quire_use_pch(quire_fleet_sim quire_pch)
 target_link_libraries(quire_fleet_sim PUBLIC quire_test_support quire_worker_rpc quire_router_pipeline)
-quire_test(sim COMPUTES BOTH NOT_QUICK MINUTES 2.2 ASAN_MINUTES 1.0 SHARDS 2 ASAN_ENV QUIRE_SIM_SEEDS=12
+quire_test(sim COMPUTES BOTH NOT_QUICK MINUTES 2.2 ASAN_MINUTES 1.4 SHARDS 2 ASAN_ENV QUIRE_SIM_SEEDS=12
   DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
 set(QUIRE_ROUTER_PLANTED
     router/admission/admission.cc router/dispatch/dispatcher.cc router/dispatch/dispatcher_failover.cc router/dispatch/dispatcher_frames.cc
