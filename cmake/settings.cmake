@@ -21,7 +21,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 
 option(QUIRE_ASAN "AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
-option(QUIRE_TSAN "ThreadSanitizer, for what links no gRPC" OFF)
+option(QUIRE_TSAN "ThreadSanitizer" OFF)
 option(QUIRE_FUZZ "libFuzzer targets (clang)" OFF)
 option(QUIRE_UNITY "Compile the sources of a folder together" ON)
 option(QUIRE_PLANTED_BUGS "Compile the planted bugs that the simulation must find" OFF)

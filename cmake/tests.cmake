@@ -12,12 +12,12 @@ quire_test(common/log THREADS * DEPS common/log)
 quire_test(common/metrics THREADS * DEPS common/metrics)
 quire_test(common/config DEPS common/config)
 quire_test(common/runtime THREADS * DEPS common/runtime)
-quire_test(common/http2 DEPS common/http2)
+quire_test(common/http2 THREADS * DEPS common/http2)
 quire_test(common/text BOTH MINUTES 0.4 ASAN_MINUTES 0.5
   LEFT ChatTemplateTest.BombsEndInErrors *BeginningOfSequence* TokenizerTest.EqualsTheLibrarysOwnPipeline
        GemmaGgufTest* *RealTokenizer* DetokenizerTest.EverySplitOf*  # Rust: not instrumented
   DEPS common/text)
-quire_test(common/trace DEPS common/trace)
+quire_test(common/trace THREADS * DEPS common/trace)
 quire_test(kernels COMPUTES BOTH MINUTES 1.0 ASAN_MINUTES 1.0 THREADS ThreadPool* *Program* *Backend*
   LEFT Sampler.DrawsFollow* Scan.TheDrawIsThatOfAPlainLoop *AgreesWithFloat64AndInAnyPieces/1
        *AgreesWithFloat64AndInAnyPieces/2 *AgreesWithFloat64AndInAnyPieces/3 Program.BFloat16Activations
@@ -220,7 +220,7 @@ if(TARGET test_worker_config)
 endif()
 quire_test(router/core DEPS router/core)
 quire_test(router/fleet DEPS router/fleet)
-quire_test(router/discovery DEPS router/discovery)
+quire_test(router/discovery THREADS * DEPS router/discovery)
 quire_test(router/routing DEPS router/routing)
 quire_test(router/link ASAN_MINUTES 0.5 DEPS router/link)
 quire_test(router/dispatch DEPS router/dispatch bench/fleet)
