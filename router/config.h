@@ -27,6 +27,7 @@ struct Http2Rates {
   int32_t empty_data = 1000;
   int32_t other_frames = 100;
   int32_t header_bytes = 2 << 20;
+  int32_t decoded_header_bytes = 4 << 20;
 };
 
 struct RouterConfig {
@@ -66,6 +67,8 @@ struct RouterConfig {
   config::Duration body_timeout{60'000};
   config::Duration idle_timeout{75'000};
   config::Duration slow_client_timeout{30'000};
+  config::Duration max_connection_age{1'800'000};
+  config::Duration max_connection_age_grace{600'000};
   config::Duration sse_commit_after{10'000};
   config::Duration stream_keep_alive{15'000};
   bool metrics = true;

@@ -1,5 +1,6 @@
 #include "router/http2_flags.h"
 
+#include <algorithm>
 #include <string>
 
 namespace quire {
@@ -29,7 +30,12 @@ constexpr GuardFlag kGuardFlags[] = {
      &Http2Rates::other_frames, &GuardLimits::other_frames},
     {"http2-header-bytes", "Bytes of headers", &Http2Rates::header_bytes,
      &GuardLimits::header_bytes},
+    {"http2-decoded-header-bytes", "Bytes that headers stand for once they are decompressed",
+     &Http2Rates::decoded_header_bytes, &GuardLimits::decoded_header_bytes},
 };
+
+// A block of --max-header-bytes that refers to nothing decodes to less.
+constexpr size_t kDecodedTimes = 16;
 
 // The burst that goes with a rate, as the defaults have it.
 double BurstOf(const RateLimit& fallback, double rate) {
@@ -61,6 +67,8 @@ GuardLimits GuardLimitsOf(const RouterConfig& config) {
   }
   limits.max_header_block_bytes = static_cast<uint32_t>(config.max_header.value);
   limits.max_control_frame_bytes = limits.max_header_block_bytes;
+  limits.max_decoded_block_bytes =
+      std::max(limits.max_decoded_block_bytes, kDecodedTimes * limits.max_header_block_bytes);
   return limits;
 }
 

@@ -4,6 +4,7 @@ namespace quire {
 namespace {
 
 constexpr double kLongestTimeoutMs = 24.0 * 3600 * 1000;
+constexpr double kLongestAgeMs = 30 * 24.0 * 3600 * 1000;
 constexpr double kMostBytes = static_cast<double>(int64_t{1} << 40);
 
 void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
@@ -132,6 +133,16 @@ void AddTimeFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.slow_client_timeout,
               .min = 100,
               .max = kLongestTimeoutMs});
+  schema.Add({.name = "max-connection-age",
+              .help = "Age at which a gRPC connection is left, give or take a tenth: its client "
+                      "opens another, perhaps to a router that is new. 0: at none.",
+              .target = &c.max_connection_age,
+              .max = kLongestAgeMs});
+  schema.Add({.name = "max-connection-age-grace",
+              .help = "Time that its calls then have to end; what still runs is UNAVAILABLE. 0: as "
+                      "long as they take.",
+              .target = &c.max_connection_age_grace,
+              .max = kLongestAgeMs});
   schema.Add({.name = "sse-commit-after",
               .help = "Time after which a stream without a token yet gets its status and comments "
                       "that keep it alive.",

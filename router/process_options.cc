@@ -48,6 +48,8 @@ GrpcEdgeLimits GrpcEdgeLimitsOf(const RouterConfig& config) {
   limits.keep_alive = MicrosOf(config.stream_keep_alive);
   limits.idle_timeout = MicrosOf(config.idle_timeout);
   limits.write_timeout = MicrosOf(config.slow_client_timeout);
+  limits.max_connection_age = MicrosOf(config.max_connection_age);
+  limits.max_connection_age_grace = MicrosOf(config.max_connection_age_grace);
   limits.taken_step = TakenStepOf(static_cast<uint64_t>(config.window_tokens));
   limits.max_receive_bytes = static_cast<size_t>(config.max_body.value);
   limits.max_metadata_bytes = static_cast<uint32_t>(config.max_header.value);

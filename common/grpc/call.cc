@@ -7,6 +7,8 @@
 
 #include "common/check.h"
 #include "common/grpc/connection.h"
+#include "common/grpc/held_memory.h"
+#include "common/grpc/trailers.h"
 
 namespace quire {
 namespace {
@@ -20,24 +22,17 @@ std::vector<http2::Header> ViewsOf(const GrpcMetadata& metadata) {
   return views;
 }
 
-void AppendStatus(const absl::Status& status, GrpcMetadata& out) {
-  out.emplace_back("grpc-status", std::to_string(static_cast<int>(status.code())));
-  if (!status.message().empty()) {
-    out.emplace_back("grpc-message", http2::PercentEncode(StatusMessage(status)));
-  }
-}
-
 }  // namespace
 
 // A message with the background. Owners: the call, and the work (a shared_ptr in each).
 struct GrpcCall::Parsing {
-  Parsing(std::shared_ptr<GrpcCallHandler> its_handler, Waiting its_message,
-          const GrpcHost& host)
+  Parsing(std::shared_ptr<GrpcCallHandler> its_handler, Waiting its_message, size_t most_bytes,
+          std::shared_ptr<MemoryAccount> account)
       : handler(std::move(its_handler)),
         message(std::move(its_message)),
-        most(host.limits.max_receive_bytes),
+        most(most_bytes),
         bytes(message.bytes.size()),
-        bodies(host.bodies),
+        bodies(std::move(account)),
         hold(bodies) {
     hold.Resize(bytes);
   }
@@ -75,17 +70,26 @@ GrpcCall::GrpcCall(GrpcConnection& connection, http2::StreamId stream, GrpcCallH
       connection_(&connection),
       stream_(stream),
       head_(std::move(head)),
-      reader_(host_.limits.max_receive_bytes) {}
+      reader_(host_.limits.max_receive_bytes),
+      memory_(connection.memory()),
+      own_bytes_(kCallBytes + head_.path.size() + HeldBytes(head_.metadata)) {}
 
 GrpcCall::~GrpcCall() { QUIRE_CHECK(connection_ == nullptr && timer_ == 0); }
 
-void GrpcCall::Begin(std::shared_ptr<GrpcCallHandler> handler, bool many_messages,
-                     http2::Encoding encoding) {
-  handler_ = std::move(handler);
-  many_messages_ = begun_ = many_messages;
-  if (encoding != http2::Encoding::kIdentity) {
-    reader_ = http2::MessageReader(host_.limits.max_receive_bytes, encoding);
-  }
+bool GrpcCall::TakeMemory() {
+  if (memory_.TryResize(own_bytes_)) return true;
+  memory_.Resize(own_bytes_);
+  return false;
+}
+
+void GrpcCall::Begin(const GrpcMethod& method, http2::Encoding encoding) {
+  method_ = &method;
+  const auto lower = [](auto own, auto most) { return own == 0 ? most : std::min(own, most); };
+  max_message_bytes_ = lower(method.max_message_bytes, host_.limits.max_receive_bytes);
+  message_timeout_ = lower(method.message_timeout, host_.limits.message_timeout);
+  handler_ = method.begin(shared_from_this());
+  many_messages_ = begun_ = method.many_messages;
+  reader_ = http2::MessageReader(max_message_bytes_, encoding);
   TimeMessage();
   if (head_.deadline != 0) SetTimer(head_.deadline);
 }
@@ -114,8 +118,7 @@ bool GrpcCall::TakeMessage(std::string_view message) {
     Abort(absl::UnimplementedError("the method takes one message"));
     return false;
   }
-  const http2::Encoding packing =
-      message.empty() ? http2::Encoding::kIdentity : reader_.packing();
+  const http2::Encoding packing = message.empty() ? http2::Encoding::kIdentity : reader_.packing();
   waiting_.push_back({reader_.Take(message), packing});
   waiting_bytes_ += waiting_.back().held();
   Pump();
@@ -147,6 +150,7 @@ void GrpcCall::SetReading(bool reading) {
 void GrpcCall::Pump() {
   if (std::exchange(pumping_, true)) return;
   while (open() && reading_ && parsing_ == nullptr && !waiting_.empty()) {
+    if (!connection_->Work(kMessageWork, *this)) break;
     waiting_bytes_ -= waiting_.front().held();
     Waiting message = std::move(waiting_.front());
     waiting_.pop_front();
@@ -168,7 +172,8 @@ void GrpcCall::Parse(Waiting message) {
   if (host_.background == nullptr || (!packed && is_small)) {
     return RunStep(handler_->Read(message.bytes));
   }
-  parsing_ = std::make_shared<Parsing>(handler_, std::move(message), host_);
+  parsing_ =
+      std::make_shared<Parsing>(handler_, std::move(message), max_message_bytes_, host_.bodies);
   // What ends last is `done`: the handler goes where it lives, on the loop.
   const bool queued = host_.background->Run(
       [parsing = parsing_] { parsing->Work(); },
@@ -224,7 +229,7 @@ void GrpcCall::TimeMessage() {
   if (!expected || !waiting_.empty()) {
     message_due_ = 0;
   } else if (message_due_ == 0) {
-    message_due_ = host_.executor.clock().Now() + host_.limits.message_timeout;
+    message_due_ = host_.executor.clock().Now() + message_timeout_;
     connection_->AwaitMessage(message_due_);
   }
 }
@@ -232,28 +237,41 @@ void GrpcCall::TimeMessage() {
 // ---- answers
 
 void GrpcCall::AddInitialMetadata(std::string name, std::string value) {
+  if (http2::IsBinary(name)) value = http2::ToBinaryHeader(value);
   if (!headers_sent_) initial_.emplace_back(std::move(name), std::move(value));
 }
 
 void GrpcCall::AddTrailingMetadata(std::string name, std::string value) {
+  if (http2::IsBinary(name)) value = http2::ToBinaryHeader(value);
   trailing_.emplace_back(std::move(name), std::move(value));
 }
 
 void GrpcCall::SendHeaders() {
   if (std::exchange(headers_sent_, true)) return;
-  std::vector<http2::Header> headers = {{":status", "200"},
-                                        {"content-type", kContentType},
-                                        {"grpc-accept-encoding", connection_->encodings()}};
-  for (const auto& [name, value] : initial_) headers.push_back({name, value, true});
+  const size_t most = connection_->session().most_sent_header_bytes();
+  GrpcMetadata fields = {{":status", "200"}, {"content-type", std::string(kContentType)}};
+  const size_t needed = fields.size();
+  fields.emplace_back("grpc-accept-encoding", connection_->encodings());
+  const size_t own = fields.size();
+  fields.insert(fields.end(), initial_.begin(), initial_.end());
+  while (fields.size() > needed && HeaderListBytes(fields) > most) fields.pop_back();
+  if (HeaderListBytes(fields) > most) return ResetUnsent();
+  std::vector<http2::Header> headers = ViewsOf(fields);
+  for (size_t i = own; i < headers.size(); ++i) headers[i].no_index = true;
   connection_->session().Respond(stream_, headers);
+}
+
+// The client does not take the least that a call has to say.
+void GrpcCall::ResetUnsent() {
+  connection_->session().Reset(stream_, http2::ErrorCode::kInternalError);
+  connection_->WantsToSend();
 }
 
 void GrpcCall::Send(const google::protobuf::MessageLite& message, std::optional<TakenNote> note) {
   if (!open()) return;
-  Write(message.ByteSizeLong(), [&](char* at) {
-    message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(at));
-  });
-  if (note && too_large_.ok()) marks_.push_back({sent_, *note});
+  Write(message.ByteSizeLong(),
+        [&](char* at) { message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(at)); });
+  if (note && unsent_.ok()) marks_.push_back({sent_, *note});
 }
 
 void GrpcCall::SendBytes(std::string_view message) {
@@ -262,15 +280,13 @@ void GrpcCall::SendBytes(std::string_view message) {
 }
 
 void GrpcCall::Write(size_t size, absl::FunctionRef<void(char*)> fill) {
-  if (!too_large_.ok()) return;
+  if (!unsent_.ok()) return;
   if (size > host_.limits.max_send_bytes) {
-    too_large_ = absl::ResourceExhaustedError(
-        "Sent message larger than max (" + std::to_string(size) + " vs. " +
-        std::to_string(host_.limits.max_send_bytes) + ")");
-    // Not from inside the handler, which may finish the call by itself before.
-    host_.executor.Post([self = shared_from_this()] { self->Abort(self->too_large_); });
-    return;
+    return EndUnsent(absl::ResourceExhaustedError(
+        AbslView("Sent message larger than max (" + std::to_string(size) + " vs. " +
+                 std::to_string(host_.limits.max_send_bytes) + ")")));
   }
+  if (!ChargeAnswers(queued() + http2::kMessagePrefixBytes + size, held_answers_)) return;
   SendHeaders();
   connection_->session().Write(stream_, http2::kMessagePrefixBytes + size, [&](char* at) {
     http2::PutMessagePrefix(at, size);
@@ -280,13 +296,33 @@ void GrpcCall::Write(size_t size, absl::FunctionRef<void(char*)> fill) {
   connection_->WantsToSend();
 }
 
+// Not from inside the handler, which may finish the call by itself before.
+void GrpcCall::EndUnsent(absl::Status why) {
+  if (!unsent_.ok()) return;
+  unsent_ = std::move(why);
+  host_.executor.Post([self = shared_from_this()] { self->Abort(self->unsent_); });
+}
+
+bool GrpcCall::ChargeAnswers(size_t queued, size_t held) {
+  if (!memory_.TryResize(own_bytes_ + queued + held)) {
+    EndUnsent(connection_->NoMemory().status);
+    return false;
+  }
+  held_answers_ = held;
+  return true;
+}
+
+bool GrpcCall::HoldAnswers(size_t bytes) {
+  return bytes == held_answers_ || !open() || ChargeAnswers(queued(), bytes);
+}
+
 size_t GrpcCall::queued() const {
   return connection_ == nullptr ? 0 : connection_->session().Queued(stream_);
 }
 
 void GrpcCall::Finish(const GrpcEnd& end) {
   if (!open()) return;
-  if (end.status.ok() && !too_large_.ok()) return Finish(too_large_);
+  if (end.status.ok() && !unsent_.ok()) return Finish(unsent_);
   // For people as over HTTP, and for gRPC's own retries.
   if (end.retry_after_ms > 0) {
     AddTrailingMetadata("retry-after", std::to_string((end.retry_after_ms + 999) / 1000));
@@ -294,23 +330,26 @@ void GrpcCall::Finish(const GrpcEnd& end) {
   }
   finished_ = true;
   message_due_ = 0;
-  http2::Session& session = connection_->session();
-  GrpcMetadata trailers;
-  if (!headers_sent_ && initial_.empty()) {
-    headers_sent_ = true;
-    trailers = {{":status", "200"}, {"content-type", std::string(kContentType)}};
-    AppendStatus(end.status, trailers);
-    trailers.insert(trailers.end(), trailing_.begin(), trailing_.end());
-    session.RespondAndEnd(stream_, ViewsOf(trailers));
-  } else {
-    SendHeaders();
-    AppendStatus(end.status, trailers);
-    trailers.insert(trailers.end(), trailing_.begin(), trailing_.end());
-    session.End(stream_, ViewsOf(trailers));
-  }
+  SendTrailers(end.status);
   ReleaseHeld();
   AwaitTaker();
   connection_->WantsToSend();
+}
+
+void GrpcCall::SendTrailers(const absl::Status& status) {
+  http2::Session& session = connection_->session();
+  const bool alone = !headers_sent_ && initial_.empty();
+  GrpcMetadata trailers;
+  if (alone) trailers = {{":status", "200"}, {"content-type", std::string(kContentType)}};
+  AppendStatus(status, trailers);
+  trailers.insert(trailers.end(), trailing_.begin(), trailing_.end());
+  if (!FitTrailers(status, session.most_sent_header_bytes(), trailers)) return ResetUnsent();
+  if (alone) {
+    headers_sent_ = true;
+    return session.RespondAndEnd(stream_, ViewsOf(trailers));
+  }
+  SendHeaders();
+  session.End(stream_, ViewsOf(trailers));
 }
 
 void GrpcCall::Reset() {
@@ -370,7 +409,7 @@ void GrpcCall::AwaitTaker() {
 
 void GrpcCall::OnMessageTimeout() {
   host_.counters.message_timeouts.Add();
-  const auto limit_ms = host_.limits.message_timeout / kMicrosPerMilli;
+  const auto limit_ms = message_timeout_ / kMicrosPerMilli;
   Abort(absl::DeadlineExceededError(
       AbslView("the client's message came too slowly: it must be whole within " +
                std::to_string(limit_ms) + " ms" + host_.limit_names.message_time)));
@@ -379,6 +418,7 @@ void GrpcCall::OnMessageTimeout() {
 bool GrpcCall::drained() const { return open() && connection_->session().Queued(stream_) == 0; }
 
 void GrpcCall::OnSent(size_t left) {
+  memory_.Resize(own_bytes_ + left + held_answers_);
   while (!marks_.empty() && marks_.front().end + left <= sent_) {
     connection_->AwaitWritten(shared_from_this(), marks_.front().note);
     marks_.pop_front();
@@ -399,6 +439,7 @@ void GrpcCall::OnClosed() {
   if (!std::exchange(finished_, true)) Cancel();
   if (timer_ != 0) host_.executor.Cancel(std::exchange(timer_, 0));
   ReleaseHeld();
+  memory_.Resize(own_bytes_);
   connection_ = nullptr;
   handler_.reset();
 }

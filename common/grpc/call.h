@@ -17,6 +17,9 @@
 // 6. A client that takes nothing of an answer that has ended, for write_timeout, has it no more.
 // 7. A message that is awaited has message_timeout to come whole: one that is begun, and the only
 //    one of a method that takes one. A client that is held back by its window is not timed.
+// 8. The call itself, its metadata, and answers that wait for the client are charged to the
+//    connection before they take memory. What finds no room ends the call.
+// 9. Its headers and trailers are within what the client says it reads, or the call is reset.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +37,7 @@
 #include "common/grpc/host.h"
 #include "common/http2/grpc_framing.h"
 #include "common/http2/session.h"
+#include "common/memory_account.h"
 #include "common/status.h"
 
 namespace google::protobuf {
@@ -43,6 +47,7 @@ class MessageLite;
 namespace quire {
 
 class GrpcConnection;
+struct GrpcMethod;
 
 class GrpcCallHandler {
  public:
@@ -73,6 +78,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
 
   GrpcCall(GrpcConnection& connection, http2::StreamId stream, GrpcCallHead head);
   ~GrpcCall();
+  GrpcCall(const GrpcCall&) = delete;
 
   // ---- for handlers
   const GrpcCallHead& head() const { return head_; }
@@ -83,6 +89,9 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   // The same of one that is whole already.
   void SendBytes(std::string_view message);
   size_t queued() const;  // bytes of what was sent that have not been given to the system
+  // What the handler keeps of answers until they are sent, all of it. False: the call ends for
+  // that.
+  bool HoldAnswers(size_t bytes);
   void Finish(const GrpcEnd& end);
   // Ends the call at once, without a status: what waits for the client is dropped.
   void Reset();
@@ -92,8 +101,13 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   bool drained() const;
 
   // ---- for the connection
-  void Begin(std::shared_ptr<GrpcCallHandler> handler, bool many_messages,
-             http2::Encoding encoding);
+  // False: there is no memory for another call, which can still be finished.
+  bool TakeMemory();
+  // `method` outlives the call.
+  void Begin(const GrpcMethod& method, http2::Encoding encoding);
+  const GrpcMethod* method() const { return method_; }  // nullptr: not begun
+  // Reads on, in a later turn, where this one had no more work for the connection.
+  void PumpOn() { Pump(); }
   void OnData(std::string_view bytes);
   void OnEnd();
   void OnSent(size_t left);
@@ -132,7 +146,11 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void TimeMessage();
   void RefuseForSize();
   void Write(size_t size, absl::FunctionRef<void(char* at)> fill);
+  bool ChargeAnswers(size_t queued, size_t held);
+  void EndUnsent(absl::Status why);
   void SendHeaders();
+  void SendTrailers(const absl::Status& status);
+  void ResetUnsent();
   void Cancel();
   void SetTimer(Micros due);
   void OnTimer();
@@ -142,6 +160,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   GrpcConnection* connection_;  // nullptr once the stream has ended
   const http2::StreamId stream_;
   const GrpcCallHead head_;
+  const GrpcMethod* method_ = nullptr;
   std::shared_ptr<GrpcCallHandler> handler_;
   TimerId timer_ = 0;  // the deadline's; once finished, of who takes the answer
 
@@ -154,6 +173,8 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   std::optional<MemoryHold> hold_;    // but for parsing_, which counts itself
   uint64_t messages_ = 0;             // that have come
   Micros message_due_ = 0;
+  size_t max_message_bytes_ = 0;
+  Micros message_timeout_ = 0;
   bool many_messages_ = false;
   bool reading_ = true;
   bool pumping_ = false;
@@ -165,7 +186,10 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   std::deque<Mark> marks_;
   uint64_t sent_ = 0;  // bytes of messages
   bool headers_sent_ = false;
-  absl::Status too_large_;  // an answer was: the call ends so
+  MemoryHold memory_;        // the call's, its metadata's, and that of answers that wait
+  size_t own_bytes_ = 0;     // of it, but for answers
+  size_t held_answers_ = 0;  // of it, what the handler keeps
+  absl::Status unsent_;      // why an answer found no way: the call ends so
   bool finished_ = false;
   size_t not_taken_ = 0;  // of the answer, when it was looked at last
 };

@@ -19,8 +19,10 @@ using GrpcMetadata = std::vector<std::pair<std::string, std::string>>;
 
 struct GrpcCallHead {
   std::string path;
-  GrpcMetadata metadata;  // without pseudo-headers, in the client's order
-  Micros deadline = 0;    // on the executor's clock; 0: none
+  // Without pseudo-headers, in the client's order; what ends in "-bin" is decoded.
+  GrpcMetadata metadata;
+  Micros deadline = 0;         // on the executor's clock; 0: none
+  std::string malformed = {};  // a name in "-bin" whose value is no base64; empty: none
 
   std::string_view Find(std::string_view name) const;  // the first one; empty: none
   size_t Count(std::string_view name) const;

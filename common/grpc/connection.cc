@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/grpc/held_memory.h"
 
 namespace quire {
 namespace {
@@ -35,6 +36,11 @@ http2::ErrorCode CodeOfVerdict(std::string_view limit) {
                                : http2::ErrorCode::kEnhanceYourCalm;
 }
 
+// The word by which gRPC's clients know to ping less often.
+std::string_view DebugOfVerdict(std::string_view limit) {
+  return limit == "pings" ? "too_many_pings" : limit;
+}
+
 bool IsGrpc(std::string_view content_type) {
   constexpr std::string_view kGrpc = "application/grpc";
   if (!content_type.starts_with(kGrpc)) return false;
@@ -43,37 +49,73 @@ bool IsGrpc(std::string_view content_type) {
   return content_type.empty() || content_type[0] == ';';
 }
 
+// Several values of one name may come as a list: a few, as each takes far more than its comma.
+void AddBinary(std::string_view name, std::string_view list, GrpcCallHead& head) {
+  constexpr int64_t kMostValues = 32;
+  if (std::count(list.begin(), list.end(), ',') >= kMostValues) {
+    head.malformed = name;
+    return;
+  }
+  for (;;) {
+    const size_t comma = std::min(list.find(','), list.size());
+    std::optional<std::string> bytes = http2::FromBinaryHeader(list.substr(0, comma));
+    if (!bytes) head.malformed = name;
+    head.metadata.emplace_back(name, std::move(bytes).value_or(""));
+    if (comma == list.size()) return;
+    list.remove_prefix(comma + 1);
+  }
+}
+
 GrpcCallHead HeadOf(const http2::HeaderBlock& block, Micros now) {
   GrpcCallHead head;
   head.metadata.reserve(block.fields.size());
   for (const http2::Header& field : block.fields) {
-    if (!field.name.starts_with(':')) {
+    if (http2::IsBinary(field.name)) {
+      AddBinary(field.name, field.value, head);
+    } else if (!field.name.starts_with(':')) {
       head.metadata.emplace_back(field.name, field.value);
     } else if (field.name == ":path") {
       head.path = std::string(field.value);
     }
   }
-  const std::string_view timeout = head.Find("grpc-timeout");
-  if (timeout.empty()) return head;
-  const auto micros = http2::ParseTimeout(timeout);
+  const auto micros = http2::ParseTimeout(head.Find("grpc-timeout"));
   if (micros && *micros <= kMaxDeadline) head.deadline = now + *micros;
   return head;
 }
 
+absl::Status CheckHead(const GrpcCallHead& head) {
+  if (!head.malformed.empty()) {
+    return InvalidArgument(head.malformed + ": the value of a name in \"-bin\" is base64");
+  }
+  const std::string_view timeout = head.Find("grpc-timeout");
+  if (head.Count("grpc-timeout") == 0 || http2::ParseTimeout(timeout)) return absl::OkStatus();
+  return InvalidArgument("grpc-timeout: \"" + std::string(timeout.substr(0, 16)) +
+                         "\" is no time: it is up to eight digits and one of H, M, S, m, u, n");
+}
+
 }  // namespace
 
-GrpcConnection::GrpcConnection(GrpcHost& host, const GrpcMethods& methods,
-                               Transport& transport)
+GrpcConnection::GrpcConnection(GrpcHost& host, const GrpcMethods& methods, Transport& transport)
     : host_(host),
       methods_(methods),
       transport_(transport),
       session_(http2::Session::Side::kServer, SettingsOf(host.limits), *this),
-      guard_(host.limits.guard, host.executor.clock().Now()) {}
+      guard_(host.limits.guard, host.executor.clock().Now()),
+      memory_(
+          std::make_shared<MemoryAccount>(host.limits.max_connection_memory_bytes, host.memory)),
+      own_memory_(memory_) {
+  own_memory_.Resize(kConnectionBytes);
+}
 
 GrpcConnection::~GrpcConnection() { QUIRE_CHECK(closed_ && calls_.empty()); }
 
 void GrpcConnection::Start() {
   heard_at_ = idle_since_ = host_.executor.clock().Now();
+  if (const Micros age = host_.limits.max_connection_age; age > 0) {
+    ages_at_ = heard_at_ + age - age / 10;
+    const auto spread = static_cast<uint64_t>(age / 5);
+    if (host_.rng != nullptr) ages_at_ += static_cast<Micros>(host_.rng->Next() % (spread + 1));
+  }
   SetTimer();
   WantsToSend();
 }
@@ -84,17 +126,85 @@ void GrpcConnection::Receive(std::string_view bytes) {
   if (doomed_ || closed_) return;
   heard_at_ = host_.executor.clock().Now();
   if (std::exchange(pinged_at_, 0) != 0) SetTimer();
-  if (const char* limit = guard_.Inspect(bytes, heard_at_)) {
-    host_.log.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
-    host_.counters.guard_closed.at(limit)->Add();
-    doomed_ = true;
-    session_.Terminate(CodeOfVerdict(limit));
-  } else if (const absl::Status status = session_.Receive(bytes); !status.ok()) {
-    host_.log.Info("an HTTP/2 connection is closed", {{"error", StatusMessage(status)}});
-    doomed_ = true;
+  if (behind()) {
+    rest_.append(bytes);
+    return own_memory_.Resize(kConnectionBytes + rest_.size());
   }
+  turn_work_ = 0;
+  Take(bytes);
+}
+
+// Frame by frame, as long as this turn has work for them.
+void GrpcConnection::Take(std::string_view bytes) {
+  while (!bytes.empty() && !doomed_ && turn_work_ < host_.limits.turn_work_bytes) {
+    std::string_view piece = bytes;
+    const char* limit = guard_.InspectNext(bytes, heard_at_);
+    piece.remove_suffix(bytes.size());
+    turn_work_ += kFrameWork + piece.size();
+    if (limit != nullptr) {
+      Doom(limit);
+    } else if (const absl::Status status = session_.Receive(piece); guard_.verdict() != nullptr) {
+      Doom(guard_.verdict());
+    } else if (!status.ok()) {
+      host_.log.Info("an HTTP/2 connection is closed", {{"error", StatusMessage(status)}});
+      doomed_ = true;
+    }
+  }
+  if (closed_ || doomed_) bytes = {};
+  rest_.assign(bytes);
+  own_memory_.Resize(kConnectionBytes + rest_.size());
+  if (behind()) ContinueLater();
   CountRefusedStreams();
   WantsToSend();
+}
+
+void GrpcConnection::Doom(const char* limit) {
+  host_.log.Info("an HTTP/2 connection went past a limit and is closed", {{"limit", limit}});
+  host_.counters.guard_closed.at(limit)->Add();
+  doomed_ = true;
+  session_.Terminate(CodeOfVerdict(limit), DebugOfVerdict(limit));
+}
+
+// Whatever makes us reset a stream costs as much as the client's own word. Not so the resets that
+// are our wish, and that of a stream beyond their number, of which nothing was begun: clients open
+// as many as they like until they have read our SETTINGS.
+void GrpcConnection::OnResetSent(http2::ErrorCode code) {
+  using http2::ErrorCode;
+  const bool wished = code == ErrorCode::kNoError || code == ErrorCode::kCancel ||
+                      code == ErrorCode::kRefusedStream;
+  if (!wished) guard_.SentReset(host_.executor.clock().Now());
+}
+
+bool GrpcConnection::OnDecoded(size_t bytes) {
+  turn_work_ += bytes;
+  return guard_.Decoded(bytes, heard_at_) == nullptr;
+}
+
+bool GrpcConnection::Work(size_t cost, GrpcCall& call) {
+  if (turn_work_ >= host_.limits.turn_work_bytes) {
+    pumped_later_.push_back(call.shared_from_this());
+    ContinueLater();
+    return false;
+  }
+  turn_work_ += cost;
+  return true;
+}
+
+void GrpcConnection::ContinueLater() {
+  if (turn_ != 0 || closed_) return;
+  turn_ = host_.executor.PostAt(host_.executor.clock().Now(), [this] {
+    turn_ = 0;
+    NextTurn();
+  });
+}
+
+void GrpcConnection::NextTurn() {
+  turn_work_ = 0;
+  for (const auto& call : std::exchange(pumped_later_, {})) call->PumpOn();
+  const std::string bytes = std::exchange(rest_, {});
+  if (closed_ || bytes.empty()) return;
+  Take(bytes);
+  if (!behind() && !closed_) transport_.ReadOn();
 }
 
 void GrpcConnection::CountRefusedStreams() {
@@ -158,8 +268,7 @@ std::shared_ptr<GrpcCall> GrpcConnection::Find(http2::StreamId stream) const {
 }
 
 bool GrpcConnection::holds_too_much() const {
-  return held_bytes_ >
-         std::max(host_.limits.max_held_bytes, 2 * host_.limits.max_receive_bytes);
+  return held_bytes_ > std::max(host_.limits.max_held_bytes, 2 * host_.limits.max_receive_bytes);
 }
 
 std::string_view GrpcConnection::encodings() const {
@@ -182,35 +291,77 @@ void GrpcConnection::OnHeaders(http2::StreamId stream, const http2::HeaderBlock&
     const bool served = methods_.Find(path) != nullptr;
     return RefuseByHttp(stream, !served && !IsGrpc(type) ? 404 : method != "POST" ? 405 : 415);
   }
-  auto call = std::make_shared<GrpcCall>(*this, stream, HeadOf(block, heard_at_));
+  GrpcCallHead head = HeadOf(block, heard_at_);
+  Beginning beginning = BeginningOf(head, block);
+  if (beginning.refusal || !beginning.method->keeps_metadata) head.metadata = {};
+  auto call = std::make_shared<GrpcCall>(*this, stream, std::move(head));
   calls_.emplace(stream, call);
-  BeginCall(*call, block);
+  if (!call->TakeMemory() && !beginning.refusal) beginning.refusal = NoMemory();
+  if (!beginning.refusal) return call->Begin(*beginning.method, beginning.encoding);
+  if (beginning.names_encodings) {
+    call->AddTrailingMetadata("grpc-accept-encoding", std::string(encodings()));
+  }
+  call->Finish(*beginning.refusal);
 }
 
-void GrpcConnection::BeginCall(GrpcCall& call, const http2::HeaderBlock& block) {
+GrpcConnection::Beginning GrpcConnection::BeginningOf(const GrpcCallHead& head,
+                                                      const http2::HeaderBlock& block) {
+  Beginning beginning;
+  const auto refuse = [&](GrpcEnd end) {
+    beginning.refusal = std::move(end);
+    return std::move(beginning);
+  };
   if (block.too_large) {
     host_.counters.metadata_too_large.Add();
-    return call.Finish(absl::ResourceExhaustedError(
-        AbslView("received metadata size exceeds the limit of " +
-                 std::to_string(host_.limits.max_metadata_bytes) + " bytes" +
-                 host_.limit_names.metadata)));
+    return refuse(absl::ResourceExhaustedError(AbslView(
+        "received metadata size exceeds the limit of " +
+        std::to_string(host_.limits.max_metadata_bytes) + " bytes" + host_.limit_names.metadata)));
   }
-  const GrpcCallHead& head = call.head();
   if (host_.refuse) {
-    if (const std::optional<GrpcEnd> problem = host_.refuse(head)) return call.Finish(*problem);
+    if (std::optional<GrpcEnd> problem = host_.refuse(head)) return refuse(*std::move(problem));
   }
-  const GrpcMethod* method = methods_.Find(head.path);
-  if (method == nullptr) return call.Finish(absl::UnimplementedError(""));
+  const GrpcMethod* method = beginning.method = methods_.Find(head.path);
+  if (method == nullptr) return refuse(absl::UnimplementedError(""));
   const std::string_view encoding = head.Find("grpc-encoding");
   const auto known = http2::EncodingOf(encoding);
-  const bool unpacks = host_.background != nullptr;
-  if (!known || (*known != http2::Encoding::kIdentity && !unpacks)) {
-    call.AddTrailingMetadata("grpc-accept-encoding", std::string(encodings()));
-    return call.Finish(absl::UnimplementedError(
+  if (!known || (*known != http2::Encoding::kIdentity && host_.background == nullptr)) {
+    beginning.names_encodings = true;
+    return refuse(absl::UnimplementedError(
         AbslView("grpc-encoding: \"" + std::string(encoding.substr(0, 64)) +
                  "\" is not known; these are: " + std::string(encodings()))));
   }
-  call.Begin(method->begin(call.shared_from_this()), method->many_messages, *known);
+  beginning.encoding = *known;
+  if (absl::Status problem = CheckHead(head); !problem.ok()) return refuse(std::move(problem));
+  if (method->max_per_connection == 0 || CallsOf(*method) < method->max_per_connection) {
+    return beginning;
+  }
+  host_.counters.method_calls_refused.Add();
+  return refuse(absl::ResourceExhaustedError(
+      AbslView(head.path + ": " + std::to_string(method->max_per_connection) +
+               " calls of it run on this connection, its limit; end one of them first")));
+}
+
+size_t GrpcConnection::CallsOf(const GrpcMethod& method) const {
+  return static_cast<size_t>(std::count_if(calls_.begin(), calls_.end(), [&](const auto& entry) {
+    return entry.second->method() == &method;
+  }));
+}
+
+// Of two accounts, the connection's own comes first.
+GrpcEnd GrpcConnection::NoMemory() {
+  const uint64_t refused = memory_->refused();
+  if (refused == std::exchange(memory_refusals_, refused)) {
+    return {
+        absl::UnavailableError(AbslView("clients hold all the memory that is for them" +
+                                        host_.limit_names.client_memory + "; try again shortly")),
+        kTooManyLargeRequestsRetryMs};
+  }
+  host_.counters.memory_refused.Add();
+  return {
+      absl::ResourceExhaustedError(AbslView(
+          "this connection's calls hold " + std::to_string(memory_->limit()) + " bytes, its limit" +
+          host_.limit_names.connection_memory + "; read their answers first")),
+      kTooManyLargeRequestsRetryMs};
 }
 
 void GrpcConnection::OnData(http2::StreamId stream, std::string_view bytes) {
@@ -266,6 +417,9 @@ void GrpcConnection::OnPingAnswered(uint64_t payload) {
 void GrpcConnection::Close() {
   if (std::exchange(closed_, true)) return;
   if (timer_ != 0) host_.executor.Cancel(std::exchange(timer_, 0));
+  if (turn_ != 0) host_.executor.Cancel(std::exchange(turn_, 0));
+  pumped_later_.clear();
+  rest_ = {};
   notes_.clear();
   drained_.clear();
   const auto calls = std::exchange(calls_, {});
@@ -279,6 +433,9 @@ Micros GrpcConnection::Due() const {
   Micros due = pinged_at_ != 0 ? pinged_at_ + limits.ping_timeout : heard_at_ + limits.keep_alive;
   if (calls_.empty() && !leaving_) due = std::min(due, idle_since_ + limits.idle_timeout);
   if (leaving_ && !went_away_) due = std::min(due, noticed_at_ + limits.notice_timeout);
+  for (const Micros aged : {ages_at_, ends_at_}) {
+    if (aged != 0) due = std::min(due, aged);
+  }
   for (const auto& [stream, call] : calls_) {
     if (call->message_due() != 0) due = std::min(due, call->message_due());
   }
@@ -295,6 +452,19 @@ void GrpcConnection::EndSlowCalls(Micros now) {
   for (const auto& [stream, call] : calls) {
     if (call->message_due() != 0 && now >= call->message_due()) call->OnMessageTimeout();
   }
+}
+
+void GrpcConnection::LeaveIfAged(Micros now) {
+  if (ages_at_ != 0 && now >= ages_at_) {
+    ages_at_ = 0;
+    const Micros grace = host_.limits.max_connection_age_grace;
+    if (!leaving_ && grace > 0) ends_at_ = now + grace;
+    if (!leaving_) host_.counters.aged.Add();
+    Leave();
+  }
+  if (ends_at_ == 0 || now < ends_at_) return;
+  ends_at_ = 0;
+  CancelCalls(absl::UnavailableError("this connection has reached its age; ask again on another"));
 }
 
 // A timer that fires too early looks again; only one that would fire too late is replaced.
@@ -324,6 +494,7 @@ void GrpcConnection::OnTimer() {
   }
   if (leaving_ && !went_away_ && now >= noticed_at_ + limits.notice_timeout) SayWhichWasLast();
   EndSlowCalls(now);
+  LeaveIfAged(now);
   SetTimer();
 }
 

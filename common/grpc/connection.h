@@ -7,16 +7,24 @@
 // 1. No byte reaches the session past a verdict of the guard, which ends the connection.
 // 2. A call is begun only when its headers name a method that is served, to who may come in.
 // 3. What is told as taken has gone to the system.
-// 4. A connection without a call is left after idle_timeout; one whose client says nothing for
+// 4. What a turn of the loop does for a connection is bounded by turn_work_bytes; what is left
+// waits
+//    for a later turn.
+// 5. What the client makes us hold is counted in the connection's account: its own objects, those
+// of
+//    its calls, what they say and are answered. Messages are counted by themselves, by
+//    max_held_bytes and the host's account of bodies. A call that finds no room is refused.
+// 6. A connection without a call is left after idle_timeout; one whose client says nothing for
 //    keep_alive is pinged, and ends when that is not answered. A call whose message is awaited for
-//    message_timeout ends.
-// 5. After Close nothing is called back.
+//    message_timeout ends. A connection of max_connection_age is left.
+// 7. After Close nothing is called back.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,6 +48,8 @@ class GrpcConnection final : public http2::Handler {
     virtual void WantsToSend() = 0;
     // The client is gone without a word: the socket is to be closed.
     virtual void GiveUp() = 0;
+    // behind() no more.
+    virtual void ReadOn() {}
   };
 
   // All outlive the connection.
@@ -48,6 +58,8 @@ class GrpcConnection final : public http2::Handler {
 
   void Start();
   void Receive(std::string_view bytes);
+  // Some of what it received waits for a later turn: it is to be given no more until then.
+  bool behind() const { return !rest_.empty(); }
   // Appends what is to be sent, about `most` bytes at a time.
   void Send(std::string& out, size_t most);
   // Of what Send gave, so many bytes more have gone to the system.
@@ -74,6 +86,10 @@ class GrpcConnection final : public http2::Handler {
   std::string_view encodings() const;  // of messages, that are read here
   // A call awaits a message until then.
   void AwaitMessage(Micros due);
+  // False: no more in this turn; the call reads on in a later one.
+  bool Work(size_t cost, GrpcCall& call);
+  const std::shared_ptr<MemoryAccount>& memory() const { return memory_; }
+  GrpcEnd NoMemory();  // how a call ends that found no room just now
 
   // http2::Handler:
   void OnHeaders(http2::StreamId stream, const http2::HeaderBlock& block) override;
@@ -83,6 +99,8 @@ class GrpcConnection final : public http2::Handler {
   void OnClosed(http2::StreamId stream, http2::ErrorCode code) override;
   void OnPingAnswered(uint64_t payload) override;
   void OnFrameSent(uint8_t type, uint8_t flags) override;
+  void OnResetSent(http2::ErrorCode code) override;
+  bool OnDecoded(size_t bytes) override;
 
  private:
   struct Note {
@@ -91,8 +109,20 @@ class GrpcConnection final : public http2::Handler {
     GrpcCall::TakenNote note;
   };
 
+  struct Beginning {
+    const GrpcMethod* method = nullptr;
+    http2::Encoding encoding = http2::Encoding::kIdentity;
+    std::optional<GrpcEnd> refusal = {};
+    bool names_encodings = false;  // those that are known, beside a refusal
+  };
+
+  void Take(std::string_view bytes);
+  void Doom(const char* limit);
+  void ContinueLater();
+  void NextTurn();
   std::shared_ptr<GrpcCall> Find(http2::StreamId stream) const;
-  void BeginCall(GrpcCall& call, const http2::HeaderBlock& block);
+  Beginning BeginningOf(const GrpcCallHead& head, const http2::HeaderBlock& block);
+  size_t CallsOf(const GrpcMethod& method) const;
   void RefuseByHttp(http2::StreamId stream, int status);
   void CountRefusedStreams();
   void SayWhichWasLast();
@@ -100,19 +130,27 @@ class GrpcConnection final : public http2::Handler {
   void SetTimer();
   void OnTimer();
   void EndSlowCalls(Micros now);
+  void LeaveIfAged(Micros now);
 
   GrpcHost& host_;
   const GrpcMethods& methods_;
   Transport& transport_;
   http2::Session session_;
   Http2Guard guard_;
+  const std::shared_ptr<MemoryAccount> memory_;
+  MemoryHold own_memory_;         // of the connection itself
+  uint64_t memory_refusals_ = 0;  // of memory_, that were told
+  std::string rest_;              // received, for a later turn
+  size_t turn_work_ = 0;          // done for this connection in this turn
+  TimerId turn_ = 0;              // the next one, while something waits for it
+  std::vector<std::shared_ptr<GrpcCall>> pumped_later_;  // in it
   std::map<http2::StreamId, std::shared_ptr<GrpcCall>> calls_;
   size_t held_bytes_ = 0;
   uint64_t streams_refused_ = 0;  // that are counted
 
-  uint64_t sent_bytes_ = 0;     // that Send gave
-  uint64_t written_bytes_ = 0;  // of these
-  std::deque<Note> notes_;      // by `end`
+  uint64_t sent_bytes_ = 0;                         // that Send gave
+  uint64_t written_bytes_ = 0;                      // of these
+  std::deque<Note> notes_;                          // by `end`
   std::vector<std::shared_ptr<GrpcCall>> drained_;  // in a Send
   bool told_to_send_ = false;
 
@@ -124,6 +162,8 @@ class GrpcConnection final : public http2::Handler {
   Micros pinged_at_ = 0;  // 0: no ping waits
   Micros noticed_at_ = 0;
   Micros idle_since_ = 0;  // while there is no call
+  Micros ages_at_ = 0;     // 0: never, or not any more
+  Micros ends_at_ = 0;     // once it has aged; 0: when its calls have ended
   TimerId timer_ = 0;
   Micros timer_due_ = 0;
 };

@@ -14,6 +14,13 @@ constexpr char kService[] = "grpc.health.v1.Health";
 using Request = grpc::health::v1::HealthCheckRequest;
 using Response = grpc::health::v1::HealthCheckResponse;
 
+GrpcMethod Modest(GrpcMethod method) {
+  method.keeps_metadata = false;
+  method.max_message_bytes = kMaxHealthQuestionBytes;
+  method.message_timeout = kHealthQuestionTimeout;
+  return method;
+}
+
 }  // namespace
 
 class HealthService::Watcher final : public GrpcCallHandler {
@@ -75,11 +82,12 @@ void AddHealth(HealthService& health, GrpcMethods& methods) {
       call->Finish(absl::OkStatus());
     };
   };
-  methods.Add(kService, "Check", OneMessageMethod<Request>(check));
-  methods.Add(kService, "Watch",
-              {false, [&health](std::shared_ptr<GrpcCall> call) {
-                 return std::make_shared<HealthService::Watcher>(health, std::move(call));
-               }});
+  methods.Add(kService, "Check", Modest(OneMessageMethod<Request>(check)));
+  GrpcMethod watch = Modest({.begin = [&health](std::shared_ptr<GrpcCall> call) {
+    return std::make_shared<HealthService::Watcher>(health, std::move(call));
+  }});
+  watch.max_per_connection = kMaxWatchesPerConnection;
+  methods.Add(kService, "Watch", std::move(watch));
 }
 
 }  // namespace quire

@@ -2,6 +2,9 @@
 //
 // Owner: the server; event loop only.
 //  1. A watcher is told of the state at once, then of each change that it has time to take.
+//  2. Who asks needs no key: its metadata is not kept, its question is short and comes soon, and
+//  few
+//     of a connection's calls may watch.
 #pragma once
 
 #include <set>
@@ -10,6 +13,10 @@
 #include "common/grpc/methods.h"
 
 namespace quire {
+
+inline constexpr uint32_t kMaxWatchesPerConnection = 16;
+inline constexpr size_t kMaxHealthQuestionBytes = 1024;
+inline constexpr Micros kHealthQuestionTimeout = 10 * kMicrosPerSecond;
 
 class HealthService {
  public:

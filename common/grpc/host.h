@@ -23,6 +23,10 @@
 
 namespace quire {
 
+// Of a turn's work: what a frame and a message cost beside their bytes.
+inline constexpr size_t kFrameWork = 128;
+inline constexpr size_t kMessageWork = 512;
+
 struct GrpcLimits {
   size_t max_receive_bytes = 16u << 20;             // of one message
   size_t max_send_bytes = 16u << 20;                // of one message
@@ -33,14 +37,22 @@ struct GrpcLimits {
   uint32_t max_concurrent_streams = 256;            // of one connection
   uint32_t stream_window_bytes = 512u << 10;        // of what a client sends
   uint32_t connection_window_bytes = 2u << 20;
+  // Of one connection in one turn of the loop: its bytes, what headers are decoded to, and for each
+  // frame and message what kFrameWork and kMessageWork say. What is left waits for a later turn.
+  size_t turn_work_bytes = 256u << 10;
   Micros message_timeout = 60 * kMicrosPerSecond;  // for the whole of a message that is awaited
   Micros idle_timeout = 75 * kMicrosPerSecond;     // of a connection without a call
   Micros keep_alive = 15 * kMicrosPerSecond;       // of silence, then a client is pinged
   Micros ping_timeout = 20 * kMicrosPerSecond;     // for a word after that
-  Micros notice_timeout = 2 * kMicrosPerSecond;    // for calls under way when a client is left
-  Micros write_timeout = 30 * kMicrosPerSecond;    // a client takes too little of what has ended
-  size_t write_step_bytes = 1;                     // that it must take meanwhile, or all there is
-  Micros linger_timeout = 2 * kMicrosPerSecond;    // reading on after the end, so that it arrives
+  // A connection is left at this age, give or take a tenth, and after the grace its calls are
+  // ended; 0: never. Clients spread over servers that are new so, also behind a balancer of
+  // connections.
+  Micros max_connection_age = 0;
+  Micros max_connection_age_grace = 0;
+  Micros notice_timeout = 2 * kMicrosPerSecond;  // for calls under way when a client is left
+  Micros write_timeout = 30 * kMicrosPerSecond;  // a client takes too little of what has ended
+  size_t write_step_bytes = 1;                   // that it must take meanwhile, or all there is
+  Micros linger_timeout = 2 * kMicrosPerSecond;  // reading on after the end, so that it arrives
   size_t max_linger_bytes = 4u << 20;
   GuardLimits guard;
 };
@@ -52,9 +64,12 @@ struct GrpcCounters {
   Counter& streams_over_limit;  // calls: more than the client was told that it may open
   Counter& metadata_too_large;
   Counter& messages_too_large;
-  Counter& message_timeouts;  // calls whose client's message came too slowly
-  Counter& bodies_refused;    // messages that wait to be read were too large, all together
-  Counter& write_timeouts;    // the client took nothing of an answer for too long
+  Counter& message_timeouts;      // calls whose client's message came too slowly
+  Counter& bodies_refused;        // messages that wait to be read were too large, all together
+  Counter& memory_refused;        // calls: their connection makes the program hold too much
+  Counter& method_calls_refused;  // too many of one method were open on their connection
+  Counter& aged;                  // connections, left because of their age
+  Counter& write_timeouts;        // the client took nothing of an answer for too long
   std::map<std::string_view, Counter*> guard_closed;  // connections, by the name of the limit
 };
 
@@ -62,6 +77,8 @@ struct GrpcCounters {
 struct GrpcLimitNames {
   std::string metadata;  // " (--max-header-bytes)"
   std::string message_time;
+  std::string connection_memory;
+  std::string client_memory;
 };
 
 struct GrpcHost {
@@ -75,6 +92,7 @@ struct GrpcHost {
   // Who may come in: asked for each call before a message is read. Empty: everyone.
   std::function<std::optional<GrpcEnd>(const GrpcCallHead&)> refuse = {};
   GrpcLimitNames limit_names = {};
+  Rng* rng = nullptr;  // of ages; nullptr: all are the same
   // What all clients make the program hold; connections make accounts of their own below it. Of
   // it, messages that are not parsed yet.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);

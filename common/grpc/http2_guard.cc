@@ -20,7 +20,8 @@ Http2Guard::Http2Guard(const GuardLimits& limits, Micros now)
       continuations_(limits.continuations, now),
       empty_data_(limits.empty_data, now),
       other_frames_(limits.other_frames, now),
-      header_bytes_(limits.header_bytes, now) {}
+      header_bytes_(limits.header_bytes, now),
+      decoded_header_bytes_(limits.decoded_header_bytes, now) {}
 
 RateBucket::RateBucket(const RateLimit& limit, Micros now)
     : limit_(limit), tokens_(limit.burst), last_(now) {}
@@ -39,6 +40,12 @@ bool RateBucket::Take(double amount, Micros now) {
 }
 
 const char* Http2Guard::Inspect(std::string_view bytes, Micros now) {
+  while (!bytes.empty() && InspectNext(bytes, now) == nullptr) {
+  }
+  return verdict_;
+}
+
+const char* Http2Guard::InspectNext(std::string_view& bytes, Micros now) {
   if (verdict_) return verdict_;
   while (preface_seen_ < kPreface.size() && !bytes.empty()) {
     if (bytes[0] != kPreface[preface_seen_]) return verdict_ = "preface";
@@ -46,11 +53,23 @@ const char* Http2Guard::Inspect(std::string_view bytes, Micros now) {
     bytes.remove_prefix(1);
   }
   Http2Frame frame;
-  while (frames_.Next(bytes, frame)) {
-    verdict_ = OnFrame(frame, now);
-    if (verdict_) return verdict_;
+  if (frames_.Next(bytes, frame)) verdict_ = OnFrame(frame, now);
+  return verdict_;
+}
+
+const char* Http2Guard::Decoded(size_t bytes, Micros now) {
+  decoded_block_bytes_ += bytes;
+  if (verdict_) return verdict_;
+  if (decoded_block_bytes_ > limits_.max_decoded_block_bytes) {
+    verdict_ = "decoded_header_block";
+  } else if (!decoded_header_bytes_.Take(static_cast<double>(bytes), now)) {
+    verdict_ = "decoded_header_bytes";
   }
-  return nullptr;
+  return verdict_;
+}
+
+void Http2Guard::SentReset(Micros now) {
+  if (!verdict_ && !resets_.Take(1, now)) verdict_ = "resets";
 }
 
 void Http2Guard::Sent(const Http2Frame& frame) {
@@ -62,7 +81,7 @@ void Http2Guard::Sent(const Http2Frame& frame) {
 
 const char* Http2Guard::OnHeaders(const Http2Frame& frame, Micros now) {
   if (frame.type == Http2Frame::kHeaders) {
-    block_bytes_ = 0;
+    block_bytes_ = decoded_block_bytes_ = 0;
     // Trailers and headers of streams long gone cost as much as those of new ones.
     if (!new_streams_.Take(1, now)) return "new_streams";
   } else if (!continuations_.Take(1, now)) {

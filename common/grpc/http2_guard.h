@@ -27,6 +27,8 @@ inline constexpr std::string_view kHttp2Limits[] = {"new_streams",
                                                     "other_frames",
                                                     "header_bytes",
                                                     "header_block",
+                                                    "decoded_header_bytes",
+                                                    "decoded_header_block",
                                                     "frame_size",
                                                     "preface",
                                                     "interrupted_headers",
@@ -41,7 +43,7 @@ struct RateLimit {
 // What well-behaved clients stay far below, per connection.
 struct GuardLimits {
   RateLimit new_streams{1000, 4000};  // all HEADERS frames
-  RateLimit resets{100, 400};         // RST_STREAM
+  RateLimit resets{100, 400};         // RST_STREAM, and errors that are answered by it
   RateLimit pings{20, 100};           // beyond those that answer what was sent to the client
   RateLimit settings{2, 32};
   RateLimit window_updates{20'000, 40'000};
@@ -49,6 +51,9 @@ struct GuardLimits {
   RateLimit empty_data{1000, 4000};          // DATA frames without payload
   RateLimit other_frames{100, 1000};         // PRIORITY, GOAWAY, PUSH_PROMISE and unknown types
   RateLimit header_bytes{2 << 20, 8 << 20};  // HEADERS and CONTINUATION payloads
+  // What they stand for: a byte may be a reference to kilobytes.
+  RateLimit decoded_header_bytes{4 << 20, 16 << 20};
+  size_t max_decoded_block_bytes = 256u << 10;  // of one stream's headers
   uint32_t max_header_block_bytes = 64u << 10;  // of one stream: HEADERS and its CONTINUATIONs
   // Of all frames but DATA, which the session bounds by the frame size that it announces.
   uint32_t max_control_frame_bytes = 64u << 10;
@@ -78,10 +83,17 @@ class Http2Guard {
   // Bytes from the client, the connection preface included. Returns nullptr while they are fine,
   // else the name of the limit that was passed, one of kHttp2Limits.
   const char* Inspect(std::string_view bytes, Micros now);
+  // The same up to the next frame: takes what it has looked at off the front.
+  const char* InspectNext(std::string_view& bytes, Micros now);
+  // So many bytes of header lists were decoded of what was let through.
+  const char* Decoded(size_t bytes, Micros now);
   // A frame on its way to the client. DATA and HEADERS may each be answered by a PING (clients
   // probe the bandwidth so, grpc-go whenever data comes and no PING of its is under way), a PING by
   // its acknowledgement: those pings pass beside the rate, at most kMaxEarnedPings of them later.
   void Sent(const Http2Frame& frame);
+  // A stream was reset towards the client for what the client did: costs as much as its own resets.
+  void SentReset(Micros now);
+  const char* verdict() const { return verdict_; }
 
  private:
   const char* OnFrame(const Http2Frame& frame, Micros now);
@@ -94,8 +106,9 @@ class Http2Guard {
   uint32_t earned_pings_ = 0;
   uint32_t block_bytes_ = 0;  // of the header block that is being received
   bool in_block_ = false;     // until a frame with END_HEADERS
+  size_t decoded_block_bytes_ = 0;
   RateBucket new_streams_, resets_, pings_, settings_, window_updates_, continuations_, empty_data_,
-      other_frames_, header_bytes_;
+      other_frames_, header_bytes_, decoded_header_bytes_;
 };
 
 }  // namespace quire

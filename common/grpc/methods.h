@@ -18,6 +18,10 @@ namespace quire {
 struct GrpcMethod {
   bool many_messages = false;  // of the client; else exactly one
   std::function<std::shared_ptr<GrpcCallHandler>(std::shared_ptr<GrpcCall>)> begin;
+  bool keeps_metadata = true;       // else the handler is given none: it would be held for nothing
+  size_t max_message_bytes = 0;     // below what the host's limits allow; 0: as these
+  Micros message_timeout = 0;       // the same
+  uint32_t max_per_connection = 0;  // of its calls at once; 0: as the streams
 };
 
 class GrpcMethods {
@@ -57,9 +61,11 @@ class OneMessageHandler final : public GrpcCallHandler {
 
 template <class Request, class Reader>
 GrpcMethod OneMessageMethod(Reader read) {
-  return {false, [read = std::move(read)](std::shared_ptr<GrpcCall> call) {
-            return std::make_shared<OneMessageHandler<Request, Reader>>(std::move(call), read);
-          }};
+  GrpcMethod method;
+  method.begin = [read = std::move(read)](std::shared_ptr<GrpcCall> call) {
+    return std::make_shared<OneMessageHandler<Request, Reader>>(std::move(call), read);
+  };
+  return method;
 }
 
 }  // namespace quire

@@ -119,9 +119,14 @@ void AddReflection(GrpcMethods& methods) {
   // Naming the messages brings their descriptors into the program, where they are looked for.
   QUIRE_CHECK(grpc::health::v1::HealthCheckRequest::descriptor() != nullptr &&
               grpc::reflection::v1alpha::ServerReflectionRequest::descriptor() != nullptr);
-  const GrpcMethod method = {true, [&methods](std::shared_ptr<GrpcCall> call) {
-                               return std::make_shared<ReflectionCall>(methods, std::move(call));
-                             }};
+  const GrpcMethod method = {.many_messages = true,
+                             .begin =
+                                 [&methods](std::shared_ptr<GrpcCall> call) {
+                                   return std::make_shared<ReflectionCall>(methods,
+                                                                           std::move(call));
+                                 },
+                             .keeps_metadata = false,
+                             .max_message_bytes = kMaxReflectionQuestionBytes};
   for (const std::string version : {"v1", "v1alpha"}) {
     methods.Add("grpc.reflection." + version + ".ServerReflection", "ServerReflectionInfo", method);
   }

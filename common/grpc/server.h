@@ -33,7 +33,8 @@ class GrpcServer {
   HealthService& health();
 
   // Takes over a connected socket on which a client's HTTP/2 arrives. `on_closed` runs once, when
-  // the connection has ended, and never from inside Adopt.
+  // the connection has ended, and never from inside Adopt. Closed at once: there is no memory for
+  // it.
   void Adopt(int fd, std::string first_bytes, std::function<void()> on_closed);
   size_t connections() const;
   // Clients are told to open no more calls here; those under way have `grace` to end, then `why` is

@@ -1,9 +1,12 @@
+#include <unistd.h>
+
 #include <boost/asio/io_context.hpp>
 
 #include <map>
 #include <utility>
 
 #include "common/check.h"
+#include "common/grpc/held_memory.h"
 #include "common/grpc/reflection.h"
 #include "common/grpc/server.h"
 #include "common/grpc/socket_asio.h"
@@ -52,15 +55,23 @@ std::vector<std::shared_ptr<GrpcSocket>> GrpcServer::State::All() const {
 }
 
 void GrpcServer::Adopt(int fd, std::string first_bytes, std::function<void()> on_closed) {
+  GrpcHost& host = state_->host;
+  if (!MemoryHold(host.memory).TryResize(kConnectionBytes)) {
+    host.counters.memory_refused.Add();
+    ::close(fd);
+    return host.executor.Post([on_closed = std::move(on_closed)] {
+      if (on_closed) on_closed();
+    });
+  }
   const uint64_t number = state_->next_number++;
   auto connection = std::make_shared<GrpcSocket>(
-      AdoptSocket(state_->context, fd), state_->host, state_->methods,
+      AdoptSocket(state_->context, fd), host, state_->methods,
       [state = state_.get(), number, on_closed = std::move(on_closed)] {
         state->Closed(number);
         if (on_closed) on_closed();
       });
   state_->sockets.emplace(number, connection);
-  state_->host.counters.connections.Add();
+  host.counters.connections.Add();
   connection->Start(first_bytes);
   if (state_->shut_down) connection->Leave();
 }

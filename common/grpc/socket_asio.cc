@@ -29,7 +29,8 @@ GrpcSocket::GrpcSocket(Socket socket, GrpcHost& host, const GrpcMethods& methods
     : socket_(std::move(socket)),
       host_(host),
       on_closed_(std::move(on_closed)),
-      connection_(host, methods, *this) {}
+      connection_(host, methods, *this),
+      out_memory_(connection_.memory()) {}
 
 GrpcSocket::~GrpcSocket() { QUIRE_CHECK(closed_); }
 
@@ -43,7 +44,9 @@ void GrpcSocket::Start(std::string_view first_bytes) {
 
 // Waits without a buffer, so that an idle connection costs no memory.
 void GrpcSocket::Read() {
+  if (closed_ || connection_.behind() || std::exchange(reading_, true)) return;
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& error) {
+    self->reading_ = false;
     self->OnReadable(error);
   });
 }
@@ -61,7 +64,7 @@ void GrpcSocket::OnReadable(const error_code& wait_error) {
   } else if (bytes > 0) {
     connection_.Receive({buffer, bytes});
   }
-  if (!closed_) Read();
+  Read();
 }
 
 void GrpcSocket::WantsToSend() {
@@ -104,8 +107,10 @@ bool GrpcSocket::Write() {
 
 void GrpcSocket::AwaitRoom() {
   awaiting_room_ = true;
+  out_memory_.Resize(out_.capacity());
   socket_.async_wait(Socket::wait_write, [self = shared_from_this()](const error_code& error) {
     self->awaiting_room_ = false;
+    self->out_memory_.Resize(0);
     if (self->closed_) return;
     if (error) return self->Close();
     self->Flush();
@@ -121,6 +126,7 @@ void GrpcSocket::CloseIfOver() {
 void GrpcSocket::Linger() {
   lingering_ = true;
   connection_.Close();
+  Read();
   ::shutdown(socket_.native_handle(), SHUT_WR);
   Executor& executor = host_.executor;
   linger_timer_ = executor.PostAt(executor.clock().Now() + host_.limits.linger_timeout, [this] {

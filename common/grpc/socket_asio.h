@@ -6,7 +6,7 @@
 //
 // Invariants:
 // 1. At most kMaxOutBytes, and a frame, wait here for the system; what is beyond stays with the
-//    calls, where its slowness is felt.
+//    calls, where its slowness is felt. What waits is counted in the connection's account.
 // 2. Once the connection is over, what the client still sends is read and dropped, for
 //    linger_timeout and max_linger_bytes at most.
 // 3. A socket that is closed calls nothing back but on_closed, once.
@@ -40,6 +40,7 @@ class GrpcSocket final : public GrpcConnection::Transport,
 
   void WantsToSend() override;
   void GiveUp() override { Close(); }
+  void ReadOn() override { Read(); }
 
  private:
   void Read();
@@ -54,8 +55,10 @@ class GrpcSocket final : public GrpcConnection::Transport,
   GrpcHost& host_;
   std::function<void()> on_closed_;
   GrpcConnection connection_;
+  MemoryHold out_memory_;  // of out_, while it waits
   std::string out_;
-  size_t written_ = 0;  // of out_
+  size_t written_ = 0;    // of out_
+  bool reading_ = false;  // waits for bytes
   bool awaiting_room_ = false;
   bool lingering_ = false;
   size_t lingered_bytes_ = 0;

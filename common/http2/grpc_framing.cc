@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+
 namespace quire::http2 {
 namespace {
 
@@ -62,6 +64,7 @@ constexpr TimeUnit kTimeUnits[] = {
 };
 constexpr int64_t kMaxTimeoutValue = 99'999'999;  // eight digits
 constexpr size_t kMaxTimeoutDigits = 8;
+constexpr size_t kMostEncodedCharacter = 12;  // four bytes
 
 int64_t DivideUp(int64_t value, int64_t by) { return value / by + (value % by != 0 ? 1 : 0); }
 
@@ -120,6 +123,20 @@ std::string PrintTimeout(int64_t micros) {
   return std::to_string(kMaxTimeoutValue) + kTimeUnits[std::size(kTimeUnits) - 1].name;
 }
 
+// ---- binary metadata
+
+std::string ToBinaryHeader(std::string_view bytes) {
+  std::string text = absl::Base64Escape(AbslView(bytes));
+  while (text.ends_with('=')) text.pop_back();
+  return text;
+}
+
+std::optional<std::string> FromBinaryHeader(std::string_view text) {
+  std::string bytes;
+  if (!absl::Base64Unescape(AbslView(text), &bytes)) return std::nullopt;
+  return bytes;
+}
+
 // ---- statuses
 
 absl::StatusCode ParseStatusCode(std::string_view text) {
@@ -130,17 +147,24 @@ absl::StatusCode ParseStatusCode(std::string_view text) {
   return known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
 }
 
-std::string PercentEncode(std::string_view message) {
+std::string PercentEncode(std::string_view message, size_t most) {
   constexpr char kHex[] = "0123456789ABCDEF";
   std::string text;
-  text.reserve(message.size());
+  text.reserve(std::min(message.size(), most));
+  size_t character = 0;  // where the last one begins in `text`
   for (const char c : message) {
+    const auto byte = static_cast<uint8_t>(c);
+    const size_t before = text.size();
+    if ((byte & 0xC0) != 0x80) character = before;
     if (c >= ' ' && c <= '~' && c != '%') {
       text += c;
-      continue;
+    } else {
+      text.append({'%', kHex[byte >> 4], kHex[byte & 15]});
     }
-    const auto byte = static_cast<uint8_t>(c);
-    text.append({'%', kHex[byte >> 4], kHex[byte & 15]});
+    if (text.size() <= most) continue;
+    // Bytes that continue a character beyond all measure are none of a character's.
+    text.resize(before - character < kMostEncodedCharacter ? character : before);
+    return text;
   }
   return text;
 }

@@ -78,10 +78,17 @@ std::optional<int64_t> ParseTimeout(std::string_view text);
 // At least a microsecond; at most eight digits, rounded up to the unit that has room.
 std::string PrintTimeout(int64_t micros);
 
+// ---- binary metadata: what goes by a name that ends in "-bin"
+inline bool IsBinary(std::string_view name) { return name.ends_with("-bin"); }
+std::string ToBinaryHeader(std::string_view bytes);  // base64 without padding
+// With padding or without; nullopt: no base64.
+std::optional<std::string> FromBinaryHeader(std::string_view text);
+
 // ---- statuses
 // What is no code of gRPC's is UNKNOWN.
 absl::StatusCode ParseStatusCode(std::string_view text);
-std::string PercentEncode(std::string_view message);
+// At most `most` bytes, cut at a character.
+std::string PercentEncode(std::string_view message, size_t most = SIZE_MAX);
 std::string PercentDecode(std::string_view text);  // what is not of its form stays as it is
 
 // Of the trailers of a response: grpc-status and grpc-message. `http_status` of its headers, which

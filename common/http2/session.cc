@@ -1,5 +1,6 @@
 #include "common/http2/session.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -7,6 +8,12 @@
 #include "common/http2/session_state.h"
 
 namespace quire::http2 {
+namespace {
+
+// nghttp2 sends no block of 64 KiB or more, by a bound of what it takes once encoded.
+constexpr size_t kMostSentHeaderBytes = 48u << 10;
+
+}  // namespace
 
 std::optional<std::string_view> Find(Headers headers, std::string_view name) {
   for (const Header& header : headers) {
@@ -27,6 +34,9 @@ Session::~Session() = default;
 absl::Status Session::Receive(std::string_view bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   const ssize_t taken = nghttp2_session_mem_recv(state_->session, data, bytes.size());
+  if (state_->stopped) {
+    return absl::ResourceExhaustedError("headers that take too much to decode");
+  }
   if (taken == NGHTTP2_ERR_FLOODED) {
     return absl::ResourceExhaustedError("too many HTTP/2 frames that do nothing");
   }
@@ -100,8 +110,8 @@ void Session::Respond(StreamId stream, Headers response) {
   found->responded = true;
   const nghttp2_data_provider body = State::BodyOf(*found);
   const Pairs pairs = PairsOf(response);
-  QUIRE_CHECK(nghttp2_submit_response(state_->session, Id(stream), pairs.data(), pairs.size(),
-                                      &body) == 0);
+  QUIRE_CHECK(
+      nghttp2_submit_response(state_->session, Id(stream), pairs.data(), pairs.size(), &body) == 0);
 }
 
 void Session::RespondAndEnd(StreamId stream, Headers response) {
@@ -161,8 +171,8 @@ void Session::State::EndBody(StreamId id, const Headers* trailers) {
   if (trailers != nullptr) {
     stream->has_trailers = true;
     stream->trailers.Keep(*trailers);
-    // Everything has left: nghttp2 needs not be told of a frame without bytes.
-    if (stream->deferred) return SubmitTrailers(*stream);
+    // Nothing is left before them: a frame without bytes would wait for a window that is closed.
+    if (stream->left() == 0) return SubmitTrailers(*stream);
   }
   Resume(*stream);
 }
@@ -174,11 +184,14 @@ void Session::End(StreamId stream, Headers trailers) { state_->EndBody(stream, &
 void Session::Reset(StreamId stream, ErrorCode code) {
   Stream* found = state_->GetLive(stream);
   if (found == nullptr) return;
-  found->resetting = true;
-  found->body.clear();
-  found->offset = 0;
-  nghttp2_submit_rst_stream(state_->session, NGHTTP2_FLAG_NONE, Id(stream),
-                            static_cast<uint32_t>(code));
+  state_->ResetStream(*found, code);
+}
+
+void Session::State::ResetStream(Stream& stream, ErrorCode code) const {
+  stream.resetting = true;
+  stream.body = {};
+  stream.offset = 0;
+  nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, Id(stream.id), static_cast<uint32_t>(code));
 }
 
 // ---- the connection
@@ -198,12 +211,20 @@ void Session::GoAway(ErrorCode code, std::string_view debug) {
                         BytesOf(debug), debug.size());
 }
 
-void Session::Terminate(ErrorCode code) {
+// nghttp2's own word that ends a session has no room for `debug`: it comes behind.
+void Session::Terminate(ErrorCode code, std::string_view debug) {
+  if (!debug.empty()) GoAway(code, debug);
   nghttp2_session_terminate_session(state_->session, static_cast<uint32_t>(code));
 }
 
 size_t Session::open_streams() const { return state_->streams.size(); }
 
 uint64_t Session::streams_refused() const { return state_->refused; }
+
+size_t Session::most_sent_header_bytes() const {
+  const uint32_t peers =
+      nghttp2_session_get_remote_settings(state_->session, NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE);
+  return std::min<size_t>(peers, kMostSentHeaderBytes);
+}
 
 }  // namespace quire::http2

@@ -17,6 +17,10 @@
 // 4. Memory that the peer decides on is bounded: by the windows, the streams, the header list, the
 //    HPACK table, and max_waiting_frames.
 // 5. Whole messages that are written in one turn leave in one Send.
+// 6. Decoding a header block costs what OnDecoded was told, and ends where it says so: a byte of
+// the
+//    wire may stand for a field of kilobytes.
+// 7. A header block that cannot be sent ends its stream by a reset.
 #pragma once
 
 #include <cstdint>
@@ -71,13 +75,13 @@ struct HeaderBlock {
 
 // What this side announces, and its own bounds.
 struct Settings {
-  uint32_t max_concurrent_streams = 256;   // that the peer may have open
-  uint32_t stream_window_bytes = 65'535;   // of each stream, for what the peer sends
+  uint32_t max_concurrent_streams = 256;        // that the peer may have open
+  uint32_t stream_window_bytes = 65'535;        // of each stream, for what the peer sends
   uint32_t connection_window_bytes = 1u << 20;  // of all of them together; at least 65'535
-  uint32_t max_frame_bytes = 16'384;       // 16'384 to 2^24 - 1
-  uint32_t max_header_list_bytes = 64u << 10;  // names, values and 32 for each, of one block
-  uint32_t hpack_table_bytes = 4096;       // each way
-  uint32_t max_continuations = 8;          // of one block
+  uint32_t max_frame_bytes = 16'384;            // 16'384 to 2^24 - 1
+  uint32_t max_header_list_bytes = 64u << 10;   // names, values and 32 for each, of one block
+  uint32_t hpack_table_bytes = 4096;            // each way
+  uint32_t max_continuations = 8;               // of one block
   // Frames other than DATA that wait to be sent, most of them answers; Receive fails beyond it.
   uint32_t max_waiting_frames = 4096;
   // Streams that the peer may reset, as a server: at once, and each second. Past it: GOAWAY.
@@ -103,6 +107,14 @@ class Handler {
   virtual void OnPingAnswered(uint64_t /*payload*/) {}
   // A frame has left by Send; its type and flags as on the wire. Must not call the session.
   virtual void OnFrameSent(uint8_t /*type*/, uint8_t /*flags*/) {}
+  // An RST_STREAM has left, by us or by nghttp2, which answers breaches of the protocol so. Must
+  // not call the session.
+  virtual void OnResetSent(ErrorCode /*code*/) {}
+  // So many bytes of a header list were decoded (each field is its name, its value, and 32),
+  // whether they are told or not. False: decoding stops there, and Receive gives an error. Must not
+  // call the session. What belongs to no stream is told with the next frame of one, and taken for
+  // 32 times its bytes on the wire, which is at least how many fields it had.
+  virtual bool OnDecoded(size_t /*bytes*/) { return true; }
 };
 
 class Session {
@@ -156,10 +168,12 @@ class Session {
   // No further streams of the peer; those that are open go on.
   void GoAway(ErrorCode code, std::string_view debug = {});
   // As GoAway, and over() once that has left: streams that are open are closed.
-  void Terminate(ErrorCode code);
+  void Terminate(ErrorCode code, std::string_view debug = {});
 
   size_t open_streams() const;
   uint64_t streams_refused() const;  // of a client, beyond max_concurrent_streams
+  // Of one header block, counted as in Settings: what the peer takes, and nghttp2 sends.
+  size_t most_sent_header_bytes() const;
 
  private:
   struct State;

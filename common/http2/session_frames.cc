@@ -16,10 +16,17 @@ constexpr size_t kMaxAnswersWaiting = 1000;   // acknowledgements of PING and SE
 constexpr size_t kMaxSettingsEntries = 32;    // of one frame
 constexpr uint32_t kInitialWindow = 65'535;   // before SETTINGS say otherwise
 constexpr size_t kKeptBodyBytes = 64u << 10;  // of a body that has left
+// A byte of a header block is one field at most, which counts as this when it is empty.
+constexpr size_t kMostDecodedOfByte = kHeaderOverhead;
+constexpr size_t kMostOfSplitBlock = 64u << 10;  // with its continuations
 
 }  // namespace
 
 void Session::State::SetReceiving(nghttp2_session_callbacks* callbacks) {
+  nghttp2_session_callbacks_set_on_begin_frame_callback(
+      callbacks, [](nghttp2_session*, const nghttp2_frame_hd* head, void* user) {
+        return static_cast<State*>(user)->BeginFrame(*head);
+      });
   nghttp2_session_callbacks_set_on_begin_headers_callback(
       callbacks, [](nghttp2_session*, const nghttp2_frame* frame, void* user) {
         static_cast<State*>(user)->BeginHeaders(*frame);
@@ -30,11 +37,17 @@ void Session::State::SetReceiving(nghttp2_session_callbacks* callbacks) {
                     nghttp2_rcbuf* value, uint8_t, void* user) {
         State& state = *static_cast<State*>(user);
         state.block.Add(name, value, state.settings.max_header_list_bytes);
-        return 0;
+        return state.Decoded(SizeOf({ViewOf(name), ViewOf(value)}));
+      });
+  // Fields that HTTP does not allow and that are left out cost as much.
+  nghttp2_session_callbacks_set_on_invalid_header_callback2(
+      callbacks, [](nghttp2_session*, const nghttp2_frame*, nghttp2_rcbuf* name,
+                    nghttp2_rcbuf* value, uint8_t, void* user) {
+        return static_cast<State*>(user)->Decoded(SizeOf({ViewOf(name), ViewOf(value)}));
       });
   nghttp2_session_callbacks_set_on_data_chunk_recv_callback(
-      callbacks, [](nghttp2_session*, uint8_t, int32_t id, const uint8_t* data, size_t size,
-                    void* user) {
+      callbacks,
+      [](nghttp2_session*, uint8_t, int32_t id, const uint8_t* data, size_t size, void* user) {
         static_cast<State*>(user)->ReceivedData(static_cast<StreamId>(id), ViewOf(data, size));
         return 0;
       });
@@ -49,6 +62,11 @@ void Session::State::SetSending(nghttp2_session_callbacks* callbacks) {
   nghttp2_session_callbacks_set_on_frame_send_callback(
       callbacks, [](nghttp2_session*, const nghttp2_frame* frame, void* user) {
         static_cast<State*>(user)->SentFrame(*frame);
+        return 0;
+      });
+  nghttp2_session_callbacks_set_on_frame_not_send_callback(
+      callbacks, [](nghttp2_session*, const nghttp2_frame* frame, int why, void* user) {
+        static_cast<State*>(user)->NotSent(*frame, why);
         return 0;
       });
   nghttp2_session_callbacks_set_on_stream_close_callback(
@@ -94,8 +112,8 @@ void Session::State::Announce() const {
       {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, settings.max_frame_bytes},
       {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, settings.max_header_list_bytes}};
   if (side == Side::kClient) entries.push_back({NGHTTP2_SETTINGS_ENABLE_PUSH, 0});
-  QUIRE_CHECK(nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, entries.data(),
-                                      entries.size()) == 0);
+  QUIRE_CHECK(nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, entries.data(), entries.size()) ==
+              0);
   const auto window = std::max(settings.connection_window_bytes, kInitialWindow);
   QUIRE_CHECK(nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0,
                                                     static_cast<int32_t>(window)) == 0);
@@ -111,7 +129,32 @@ Stream& Session::State::Add(StreamId id) {
   return *slot;
 }
 
+int Session::State::Decoded(size_t bytes) {
+  if (handler.OnDecoded(bytes)) return 0;
+  stopped = true;
+  return NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+// nghttp2 decodes a block that is none of a stream's, for the sake of its table, and tells of none
+// of its fields: that it is one shows by the next frame.
+int Session::State::BeginFrame(const nghttp2_frame_hd& head) {
+  const size_t ignored = std::exchange(ignored_bytes, 0);
+  if (ignored > 0 && Decoded(ignored * kMostDecodedOfByte) != 0) {
+    return NGHTTP2_ERR_CALLBACK_FAILURE;
+  }
+  const bool begins = head.type == NGHTTP2_HEADERS || head.type == NGHTTP2_PUSH_PROMISE;
+  ignoring = ignoring || begins;
+  const bool of_block = begins || head.type == NGHTTP2_CONTINUATION;
+  if (!of_block || !ignoring) return 0;
+  // What continues such a block is not told of.
+  const bool whole = (head.flags & NGHTTP2_FLAG_END_HEADERS) != 0;
+  ignored_bytes = whole ? head.length : kMostOfSplitBlock;
+  return 0;
+}
+
 void Session::State::BeginHeaders(const nghttp2_frame& frame) {
+  ignoring = false;
+  ignored_bytes = 0;
   block.Clear();
   if (frame.hd.type != NGHTTP2_HEADERS || frame.headers.cat != NGHTTP2_HCAT_REQUEST) return;
   const auto id = static_cast<StreamId>(frame.hd.stream_id);
@@ -270,12 +313,27 @@ int Session::State::SendBody(Stream& stream, std::string_view head, size_t size)
 
 void Session::State::SentFrame(const nghttp2_frame& frame) {
   handler.OnFrameSent(frame.hd.type, frame.hd.flags);
+  if (frame.hd.type == NGHTTP2_RST_STREAM) {
+    handler.OnResetSent(static_cast<ErrorCode>(frame.rst_stream.error_code));
+  }
   const bool may_end = frame.hd.type == NGHTTP2_DATA || frame.hd.type == NGHTTP2_HEADERS;
   const bool ends = may_end && (frame.hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
   if (side == Side::kClient || !ends) return;
   const Stream* stream = GetLive(static_cast<StreamId>(frame.hd.stream_id));
   if (stream == nullptr || stream->peer_ended) return;
   nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame.hd.stream_id, NGHTTP2_NO_ERROR);
+}
+
+// Its stream would wait for the rest for ever.
+void Session::State::NotSent(const nghttp2_frame& frame, int why) {
+  // A request that is not sent is closed by nghttp2.
+  if (frame.hd.type != NGHTTP2_HEADERS || frame.headers.cat == NGHTTP2_HCAT_REQUEST ||
+      why == NGHTTP2_ERR_STREAM_CLOSED || why == NGHTTP2_ERR_STREAM_CLOSING ||
+      why == NGHTTP2_ERR_SESSION_CLOSING) {
+    return;
+  }
+  Stream* stream = GetLive(static_cast<StreamId>(frame.hd.stream_id));
+  if (stream != nullptr) ResetStream(*stream, ErrorCode::kInternalError);
 }
 
 nghttp2_data_provider Session::State::BodyOf(Stream& stream) {

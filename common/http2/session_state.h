@@ -1,7 +1,5 @@
 // What a session keeps, for session.cc (what its owner calls) and session_frames.cc (what nghttp2
-// calls back). Nobody else includes it.
-//
-// Owner: the session.
+// calls back), which alone include it. Owner: the session.
 //  1. A Stream lives from its opening to nghttp2's word that it is closed, which has its address
 //     meanwhile: it is the source of the body.
 #pragma once
@@ -52,6 +50,10 @@ inline Pairs PairsOf(Headers headers) {
 
 inline constexpr size_t kHeaderOverhead = 32;  // of each field of a header list (RFC 9113, 6.5.2)
 
+inline size_t SizeOf(const Header& field) {
+  return field.name.size() + field.value.size() + kHeaderOverhead;
+}
+
 // Fields that outlive the call that gave them, in one piece of memory.
 class KeptHeaders {
  public:
@@ -66,8 +68,8 @@ class KeptHeaders {
     pairs.reserve(fields_.size());
     std::string_view rest = text_;
     for (const Kept& field : fields_) {
-      AddPair(pairs, {rest.substr(0, field.name), rest.substr(field.name, field.value),
-                      field.no_index});
+      AddPair(pairs,
+              {rest.substr(0, field.name), rest.substr(field.name, field.value), field.no_index});
       rest.remove_prefix(field.name + field.value);
     }
     return pairs;
@@ -96,7 +98,7 @@ class IncomingBlock {
   }
   void Add(nghttp2_rcbuf* name, nghttp2_rcbuf* value, size_t most) {
     const Header field{.name = ViewOf(name), .value = ViewOf(value)};
-    bytes_ += field.name.size() + field.value.size() + kHeaderOverhead;
+    bytes_ += SizeOf(field);
     too_large_ = too_large_ || bytes_ > most;
     if (too_large_) return;
     for (nghttp2_rcbuf* buffer : {name, value}) {
@@ -156,6 +158,7 @@ struct Session::State {
   std::string& BodyToWrite(Stream& stream) const;
   void EndBody(StreamId id, const Headers* trailers);
   void Resume(Stream& stream) const;
+  void ResetStream(Stream& stream, ErrorCode code) const;
   void SubmitTrailers(const Stream& stream) const;
   void TellBlock(Stream& stream, const nghttp2_frame& frame);
   void TellSent();
@@ -165,10 +168,13 @@ struct Session::State {
   // What nghttp2 calls back.
   static void SetReceiving(nghttp2_session_callbacks* callbacks);
   static void SetSending(nghttp2_session_callbacks* callbacks);
+  int BeginFrame(const nghttp2_frame_hd& head);
   void BeginHeaders(const nghttp2_frame& frame);
+  int Decoded(size_t bytes);
   void ReceivedFrame(const nghttp2_frame& frame);
   void ReceivedData(StreamId id, std::string_view bytes);
   void SentFrame(const nghttp2_frame& frame);
+  void NotSent(const nghttp2_frame& frame, int why);
   void Closed(StreamId id, uint32_t code);
   ssize_t ReadBody(Stream& stream, size_t most, uint32_t& flags) const;
   int SendBody(Stream& stream, std::string_view head, size_t size);
@@ -178,6 +184,9 @@ struct Session::State {
   Handler& handler;
   nghttp2_session* session = nullptr;
   IncomingBlock block;
+  bool ignoring = false;     // the block at hand is none of a stream's
+  size_t ignored_bytes = 0;  // of such a one, on the wire, that OnDecoded was not told of
+  bool stopped = false;      // OnDecoded has said so
   absl::flat_hash_map<StreamId, std::unique_ptr<Stream>> streams;
   std::string* out = nullptr;  // while in Send
   size_t out_most = 0;

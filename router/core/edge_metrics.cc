@@ -100,6 +100,11 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                                   "gRPC calls refused because of a message's size")),
       grpc_message_timeouts(Add(m, "quire_router_grpc_message_timeouts_total",
                                 "gRPC calls ended because a message came too slowly")),
+      grpc_method_calls_refused(
+          Add(m, "quire_router_grpc_method_calls_refused_total",
+              "gRPC calls refused: too many of their method ran on their connection")),
+      http2_connections_aged(Add(m, "quire_router_http2_connections_aged_total",
+                                 "HTTP/2 connections left because of their age")),
       http2_connections(Add(m, "quire_router_http2_connections_total", "HTTP/2 connections begun")),
       http2_streams_over_limit(Add(m, "quire_router_http2_streams_over_limit_total",
                                    "gRPC calls refused because too many were open on their "

@@ -52,7 +52,9 @@ struct EdgeMetrics : TlsEdgeMetrics {
   Counter& grpc_stream_request_errors;
   Counter& grpc_stream_pauses;  // of reading, since their clients take no answers
   Counter& grpc_messages_too_large;
-  Counter& grpc_message_timeouts;  // calls whose client's message came too slowly
+  Counter& grpc_message_timeouts;      // calls whose client's message came too slowly
+  Counter& grpc_method_calls_refused;  // too many of one method ran on their connection
+  Counter& http2_connections_aged;     // left because of their age
   Counter& http2_connections;
   Counter& http2_streams_over_limit;  // refused: more than the client was told that it may open
   Counter& http2_idle_closed;         // open for too long without a call

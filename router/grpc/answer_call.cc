@@ -41,8 +41,7 @@ void AnswerCall::Begin(std::optional<ApiError> problem, GenerateRequest request,
   if (request.request_id.empty()) request.request_id = NewRequestId(services_.rng);
   call_->AddInitialMetadata("x-request-id", request.request_id);
   if (!problem && NarrowsModels(request.tenant)) {
-    problem =
-        CheckModelAccess(services_.pipeline.Models(), request.tenant.get(), request.model);
+    problem = CheckModelAccess(services_.pipeline.Models(), request.tenant.get(), request.model);
   }
   if (problem) return OnError(*problem);
   joins_events_ = joins_events;
@@ -161,8 +160,7 @@ void AnswerCall::OnChoiceEnd(const ChoiceEnd& end) {
 void AnswerCall::OnFinished(const Usage& usage) {
   id_ = 0;
   if (choices_left_ > 0) {
-    return End(
-        absl::InternalError("the answer ended before every choice had a finish reason"));
+    return End(absl::InternalError("the answer ended before every choice had a finish reason"));
   }
   Tell([](const v1::GenerateResponse&) { return false; },
        [&](Writer::Message&, v1::GenerateResponse& event) {

@@ -68,9 +68,9 @@ Step Tokenize(GrpcServices& services, const std::shared_ptr<GrpcCall>& call,
               const v1::TokenizeRequest& request) {
   Prompt prompt;
   Result<KeyRing::Tenant> tenant = TenantOf(call->head(), services.keys);
-  std::optional<ApiError> problem =
-      tenant.ok() ? FromProto(request, prompt, services.request_limits)
-                  : std::optional(tenant.error());
+  std::optional<ApiError> problem = tenant.ok()
+                                        ? FromProto(request, prompt, services.request_limits)
+                                        : std::optional(tenant.error());
   if (problem) {
     return [call, problem = std::move(problem)] { call->Finish(EndOf(*problem)); };
   }
@@ -103,11 +103,11 @@ void AddInference(GrpcServices& services, GrpcMethods& methods) {
               OneMessageMethod<v1::ListModelsRequest>([&services](const auto& call, const auto&) {
                 return ListModels(services, call);
               }));
-  methods.Add(service, "Tokenize",
-              OneMessageMethod<v1::TokenizeRequest>(
-                  [&services](const auto& call, const auto& request) {
-                    return Tokenize(services, call, request);
-                  }));
+  methods.Add(
+      service, "Tokenize",
+      OneMessageMethod<v1::TokenizeRequest>([&services](const auto& call, const auto& request) {
+        return Tokenize(services, call, request);
+      }));
 }
 
 }  // namespace quire

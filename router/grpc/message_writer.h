@@ -4,6 +4,7 @@
 // Owner: an AnswerCall or a StreamCall; event loop only.
 //  1. What waits is bounded by the windows of the requests whose answers they are, and by the
 //     owner, which may ask for `waiting()`.
+//  2. What waits beyond a turn of the loop is charged to the call: only then its client is slow.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,10 @@ class MessageWriter {
 
   // At the end of a turn of the loop, and when the call has drained.
   void Write() {
-    if (call_.drained()) WriteAll();
+    if (call_.drained()) return WriteAll();
+    if (!call_.open()) return;
+    CountWaiting();
+    (void)call_.HoldAnswers(held_bytes_);  // what finds no room ends the call
   }
 
   // Finishes the call after what waits.
@@ -48,21 +52,40 @@ class MessageWriter {
     call_.Finish(end);
   }
 
-  void Drop() { waiting_.clear(); }
+  void Drop() { Clear(); }
   size_t waiting() const { return waiting_.size(); }
 
  private:
+  // Of those that were counted, only the last one may have grown.
+  void CountWaiting() {
+    if (counted_ > 0) held_bytes_ -= last_bytes_;
+    for (size_t i = counted_ > 0 ? counted_ - 1 : 0; i < waiting_.size(); ++i) {
+      last_bytes_ = sizeof(Message) + waiting_[i]->response.SpaceUsedLong();
+      held_bytes_ += last_bytes_;
+    }
+    counted_ = waiting_.size();
+  }
+
+  void Clear() {
+    waiting_.clear();
+    counted_ = held_bytes_ = last_bytes_ = 0;
+  }
+
   void WriteAll() {
+    (void)call_.HoldAnswers(0);  // each counts in the call as it is sent
     for (const std::unique_ptr<Message>& message : waiting_) {
       std::optional<GrpcCall::TakenNote> note;
       if (message->taken) note = {message->whose, *message->taken};
       call_.Send(message->response, note);
     }
-    waiting_.clear();
+    Clear();
   }
 
   GrpcCall& call_;
   std::deque<std::unique_ptr<Message>> waiting_;
+  size_t counted_ = 0;     // of them, the first ones
+  size_t held_bytes_ = 0;  // by these
+  size_t last_bytes_ = 0;  // by the last of these
 };
 
 }  // namespace quire

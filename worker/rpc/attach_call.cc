@@ -100,13 +100,13 @@ class AttachStream final : public FrameStream {
 }  // namespace
 
 GrpcMethod AttachMethod(std::function<void(std::unique_ptr<FrameStream>)> accept) {
-  return {true, [accept = std::move(accept)](std::shared_ptr<GrpcCall> call) {
-            Executor& executor = call->host().executor;
-            auto attach = std::make_shared<AttachCall>(std::move(call));
-            executor.Post(
-                [attach, accept] { accept(std::make_unique<AttachStream>(attach)); });
-            return attach;
-          }};
+  const auto begin = [accept = std::move(accept)](std::shared_ptr<GrpcCall> call) {
+    Executor& executor = call->host().executor;
+    auto attach = std::make_shared<AttachCall>(std::move(call));
+    executor.Post([attach, accept] { accept(std::make_unique<AttachStream>(attach)); });
+    return attach;
+  };
+  return {.many_messages = true, .begin = begin, .keeps_metadata = false};
 }
 
 }  // namespace quire

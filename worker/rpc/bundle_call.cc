@@ -77,9 +77,10 @@ class BundleCall final : public GrpcCallHandler {
 
 GrpcMethod BundleMethod(const std::string& model_id, std::string bundle) {
   auto shared = std::make_shared<Bundle>(Bundle{model_id, std::move(bundle)});
-  return {false, [shared = std::move(shared)](std::shared_ptr<GrpcCall> call) {
-            return std::make_shared<BundleCall>(shared, std::move(call));
-          }};
+  const auto begin = [shared = std::move(shared)](std::shared_ptr<GrpcCall> call) {
+    return std::make_shared<BundleCall>(shared, std::move(call));
+  };
+  return {.begin = begin, .keeps_metadata = false};
 }
 
 }  // namespace quire

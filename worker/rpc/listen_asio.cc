@@ -16,8 +16,7 @@ absl::Status ListenOn(asio::ip::tcp::acceptor& acceptor, const std::string& host
   if (!error) acceptor.listen(backlog, error);
   if (!error) return absl::OkStatus();
   const bool is_v6 = host.find(':') != std::string::npos;
-  const std::string where =
-      (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  const std::string where = (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
   return absl::UnavailableError(AbslView("cannot listen on " + where + ": " + error.message()));
 }
 

@@ -21,6 +21,33 @@ std::map<std::string_view, Counter*> AddGuard(Metrics& metrics) {
   return closed;
 }
 
+GrpcCounters AddGrpc(Metrics& metrics) {
+  return {.connections = Add(metrics, "http2_connections_total", "HTTP/2 connections begun."),
+          .idle_closed = Add(metrics, "http2_idle_connections_closed_total",
+                             "Connections left because they stayed open without a call."),
+          .streams_over_limit = Add(metrics, "http2_streams_over_limit_total",
+                                    "Calls refused: too many were open on their connection."),
+          .metadata_too_large =
+              Add(metrics, "grpc_metadata_too_large_total", "Calls refused for their metadata."),
+          .messages_too_large = Add(metrics, "grpc_messages_too_large_total",
+                                    "Calls ended because of a message's size."),
+          .message_timeouts = Add(metrics, "grpc_message_timeouts_total",
+                                  "Calls ended because a message came too slowly."),
+          .bodies_refused = Add(metrics, "grpc_messages_refused_total",
+                                "Calls ended since messages that wait hold too many bytes."),
+          .memory_refused =
+              Add(metrics, "grpc_memory_refusals_total",
+                  "Calls refused or ended: their connection makes the worker hold too much."),
+          .method_calls_refused =
+              Add(metrics, "grpc_method_calls_refused_total",
+                  "Calls refused: too many of their method ran on their connection."),
+          .aged = Add(metrics, "http2_connections_aged_total",
+                      "Connections left because of their age; routers' are not."),
+          .write_timeouts = Add(metrics, "http2_write_timeouts_total",
+                                "Calls and connections given up: nothing was taken from them."),
+          .guard_closed = AddGuard(metrics)};
+}
+
 }  // namespace
 
 RpcMetrics::RpcMetrics(Metrics& metrics)
@@ -52,22 +79,7 @@ RpcMetrics::RpcMetrics(Metrics& metrics)
           metrics.AddGauge({"quire_worker_routers_attached", "Routers attached now."})),
       connections_refused(Add(metrics, "connections_refused_total",
                               "Connections closed as they came: too many were open.")),
-      grpc{.connections = Add(metrics, "http2_connections_total", "HTTP/2 connections begun."),
-           .idle_closed = Add(metrics, "http2_idle_connections_closed_total",
-                              "Connections left because they stayed open without a call."),
-           .streams_over_limit = Add(metrics, "http2_streams_over_limit_total",
-                                     "Calls refused: too many were open on their connection."),
-           .metadata_too_large =
-               Add(metrics, "grpc_metadata_too_large_total", "Calls refused for their metadata."),
-           .messages_too_large = Add(metrics, "grpc_messages_too_large_total",
-                                     "Calls ended because of a message's size."),
-           .message_timeouts = Add(metrics, "grpc_message_timeouts_total",
-                                   "Calls ended because a message came too slowly."),
-           .bodies_refused = Add(metrics, "grpc_messages_refused_total",
-                                 "Calls ended since messages that wait hold too many bytes."),
-           .write_timeouts = Add(metrics, "http2_write_timeouts_total",
-                                 "Calls and connections given up: nothing was taken from them."),
-           .guard_closed = AddGuard(metrics)},
+      grpc(AddGrpc(metrics)),
       tls{.handshakes = Add(metrics, "tls_handshakes_total", "TLS handshakes that ended well."),
           .handshake_failures = Add(metrics, "tls_handshake_failures_total",
                                     "TLS handshakes that broke or came too slowly."),

@@ -23,10 +23,10 @@ using boost::asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr int kBacklog = 256;
-constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;  // when the process is out of descriptors
+constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;   // when the process is out of descriptors
 constexpr Micros kShutdownGrace = 2 * kMicrosPerSecond;  // for the last words of Attaches
-constexpr Micros kLastBytesGrace = kMicrosPerSecond;  // of TLS, after that
-constexpr size_t kMaxHeldBytes = 256u << 20;          // of messages, over all connections
+constexpr Micros kLastBytesGrace = kMicrosPerSecond;     // of TLS, after that
+constexpr size_t kMaxHeldBytes = 256u << 20;             // of messages, over all connections
 constexpr char kService[] = "quire.worker.v1.Worker";
 
 GrpcLimits LimitsOfPort() {
@@ -191,11 +191,10 @@ void WorkerServerImpl::Leave(std::function<void()> done) {
     server_left_ = true;
     Left();
   });
-  last_bytes_ = executor.PostAt(
-      executor.clock().Now() + kShutdownGrace + kLastBytesGrace, [this] {
-        last_bytes_ = 0;
-        if (tunnels_ != nullptr) tunnels_->CloseAll();
-      });
+  last_bytes_ = executor.PostAt(executor.clock().Now() + kShutdownGrace + kLastBytesGrace, [this] {
+    last_bytes_ = 0;
+    if (tunnels_ != nullptr) tunnels_->CloseAll();
+  });
 }
 
 void WorkerServerImpl::Left() {

@@ -105,8 +105,8 @@ TEST(MessageReader, HowAMessageIsCompressedIsSaidAndItIsHandedOutAsItCame) {
         EXPECT_EQ(message, packings.size() == 2 ? "plain" : "packed");
       }
     }
-    EXPECT_EQ(packings, (std::vector<Encoding>{Encoding::kDeflate, Encoding::kIdentity,
-                                               Encoding::kDeflate}));
+    EXPECT_EQ(packings,
+              (std::vector<Encoding>{Encoding::kDeflate, Encoding::kIdentity, Encoding::kDeflate}));
   }
 }
 
@@ -119,8 +119,8 @@ TEST(Unpack, GzipAndDeflateWithinTheLimit) {
     EXPECT_EQ(Unpack(encoding, packed, text.size()).value(), text);
     EXPECT_EQ(Unpack(encoding, packed, text.size() - 1).status().code(),
               absl::StatusCode::kResourceExhausted);
-    for (const std::string& broken : {packed + "x", packed.substr(0, packed.size() - 1),
-                                      std::string("no such thing")}) {
+    for (const std::string& broken :
+         {packed + "x", packed.substr(0, packed.size() - 1), std::string("no such thing")}) {
       EXPECT_EQ(Unpack(encoding, broken, 1 << 20).status().code(), absl::StatusCode::kInternal);
     }
     EXPECT_EQ(Unpack(encoding, "", 10).value(), "");
@@ -170,6 +170,11 @@ TEST(GrpcFraming, MessagesOfStatuses) {
   const std::string text = "50% \xC3\xA9\n";
   EXPECT_EQ(PercentEncode(text), "50%25 %C3%A9%0A");
   EXPECT_EQ(PercentDecode(PercentEncode(text)), text);
+  EXPECT_EQ(PercentEncode("ab\xc3\xa9", 8), "ab%C3%A9");
+  EXPECT_EQ(PercentEncode("ab\xc3\xa9", 7), "ab") << "cut at a character";
+  EXPECT_EQ(PercentEncode("ab\xc3\xa9", 1), "a");
+  EXPECT_EQ(PercentEncode("ab", 0), "");
+  EXPECT_EQ(PercentEncode("\x80\x80\x80\x80\x80\x80", 16), "%80%80%80%80%80") << "none has a begin";
   for (const char* odd : {"%", "%2", "%zz", "100%"}) EXPECT_EQ(PercentDecode(odd), odd);
 }
 
@@ -196,6 +201,17 @@ TEST(GrpcFraming, ResetsAsStatuses) {
   EXPECT_EQ(CodeOfReset(static_cast<ErrorCode>(1000)), absl::StatusCode::kUnknown);
   EXPECT_STREQ(NameOf(ErrorCode::kCancel), "CANCEL");
   EXPECT_STREQ(NameOf(static_cast<ErrorCode>(1000)), "?");
+}
+
+TEST(BinaryHeader, IsBase64WithPaddingOrWithout) {
+  const std::string bytes("\0\xff\x01", 3);
+  EXPECT_EQ(ToBinaryHeader(bytes), "AP8B");
+  EXPECT_EQ(ToBinaryHeader("a"), "YQ");
+  for (const char* text : {"YQ", "YQ=="}) EXPECT_EQ(FromBinaryHeader(text), "a");
+  EXPECT_EQ(FromBinaryHeader(""), "");
+  for (const char* wrong : {"Y", "YQ=", "Y*==", "YQ===", "%"}) {
+    EXPECT_EQ(FromBinaryHeader(wrong), std::nullopt) << wrong;
+  }
 }
 
 }  // namespace

@@ -162,10 +162,92 @@ TEST(Http2SessionEnd, InformationalAnswersAreNotToldOf) {
   client.TakeOut();
   const std::string early("\x48\x03\x31\x30\x33", 5);  // :status 103
   const std::string fine("\x88", 1);                   // :status 200
-  EXPECT_TRUE(client.session
-                  .Receive(Frame(4, 0, 0, "") + Frame(1, 4, 1, early) + Frame(1, 4, 1, fine))
-                  .ok());
+  EXPECT_TRUE(
+      client.session.Receive(Frame(4, 0, 0, "") + Frame(1, 4, 1, early) + Frame(1, 4, 1, fine))
+          .ok());
   EXPECT_EQ(client.journal, std::vector<std::string>{"headers 1 :status=200"});
+}
+
+TEST(Http2SessionEnd, HeadersThatCannotBeSentResetTheirStream) {
+  const std::string huge(70'000, 'x');
+  for (const bool as_trailers : {false, true}) {
+    End client(Side::kClient);
+    End server(Side::kServer);
+    const StreamId stream = client.session.Open(kRequest);
+    Shuttle(client, server);
+    const std::vector<Header> fields = {{":status", "200"}, {"grpc-message", huge}};
+    if (as_trailers) {
+      server.session.Respond(stream, kResponse);
+      server.session.Write(stream, "body");
+      Shuttle(client, server);
+      server.session.End(stream, Headers(fields).subspan(1));
+    } else {
+      server.session.RespondAndEnd(stream, fields);
+    }
+    Shuttle(client, server);
+    EXPECT_TRUE(server.Told("closed 1 2"));
+    EXPECT_TRUE(client.Told("closed 1 2"));
+    EXPECT_EQ(server.session.open_streams(), 0u);
+  }
+}
+
+// A value in the table, then references to it: a byte each.
+const std::string kPlanting =
+    "\x40\x01"
+    "a"
+    "\x7f\xa1\x1e" +
+    std::string(4000, 'v');
+const std::string kReferences(16'000, '\xbe');
+constexpr size_t kFieldBytes = 1 + 4000 + 32;
+
+TEST(Http2SessionEnd, DecodingStopsWhereItsHandlerSaysSo) {
+  End server(Side::kServer);
+  ASSERT_TRUE(server.session.Receive(kHello + Frame(1, 5, 1, kBlock + kPlanting)).ok());
+  const size_t before = server.fields_decoded;
+  EXPECT_EQ(before, 5u);
+  server.most_decoded = server.decoded + 10 * kFieldBytes;
+  const absl::Status status = server.session.Receive(Frame(1, 5, 3, kReferences));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(server.fields_decoded, before + 11);
+}
+
+TEST(Http2SessionEnd, FieldsThatAreLeftOutCostAsMuch) {
+  End server(Side::kServer);
+  const std::string broken(
+      "\x40\x01"
+      "a"
+      "\x01\x01",
+      5);  // no value may have that byte
+  ASSERT_TRUE(server.session.Receive(kHello + Frame(1, 5, 1, kBlock + broken)).ok());
+  EXPECT_EQ(server.journal[0], "headers 1 :method=POST :scheme=http :path=/ :authority=a ends");
+  const size_t before = server.fields_decoded;
+  EXPECT_EQ(before, 5u);
+  server.most_decoded = server.decoded + 1000;
+  EXPECT_FALSE(server.session.Receive(Frame(1, 5, 3, kReferences)).ok());
+  EXPECT_LT(server.fields_decoded, before + 50);
+}
+
+TEST(Http2SessionEnd, WhatIsNoStreamsIsToldWithTheNextFrameAsTheMostItMayBe) {
+  End server(Side::kServer);
+  ASSERT_TRUE(server.session.Receive(kHello + Frame(1, 4, 1, kBlock + kPlanting)).ok());
+  ASSERT_TRUE(server.session.Receive(Frame(3, 0, 1, std::string(4, '\0'))).ok());
+  const size_t before = server.decoded;
+  ASSERT_TRUE(server.session.Receive(Frame(1, 4, 1, kReferences)).ok());
+  EXPECT_EQ(server.decoded, before) << "it may be a stream's yet";
+  server.most_decoded = before + 32 * kReferences.size();
+  ASSERT_TRUE(server.session.Receive(Frame(6, 0, 0, "12345678")).ok());
+  EXPECT_EQ(server.decoded, server.most_decoded);
+  ASSERT_TRUE(server.session.Receive(Frame(1, 4, 1, "\xbe")).ok());
+  EXPECT_FALSE(server.session.Receive(Frame(6, 0, 0, "12345678")).ok());
+}
+
+TEST(Http2SessionEnd, APartOfABlockThatIsNoStreamsCountsAsAWholeOne) {
+  End server(Side::kServer);
+  ASSERT_TRUE(server.session.Receive(kHello + Frame(1, 4, 1, kBlock)).ok());
+  ASSERT_TRUE(server.session.Receive(Frame(3, 0, 1, std::string(4, '\0'))).ok());
+  const std::string parted = Frame(1, 0, 1, "\xbe") + Frame(9, 4, 1, kReferences);
+  ASSERT_TRUE(server.session.Receive(parted + Frame(6, 0, 0, "12345678")).ok());
+  EXPECT_GT(server.decoded, 32 * kReferences.size());
 }
 
 }  // namespace

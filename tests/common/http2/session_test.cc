@@ -17,10 +17,10 @@ TEST(Http2Session, ACallGoesBothWaysAndEndsWithTrailers) {
   client.session.Write(stream, "question");
   client.session.End(stream);
   Shuttle(client, server);
-  EXPECT_EQ(server.journal,
-            (std::vector<std::string>{
-                "headers 1 :method=POST :scheme=http :path=/s/M :authority=a te=trailers",
-                "end 1"}));
+  EXPECT_EQ(
+      server.journal,
+      (std::vector<std::string>{
+          "headers 1 :method=POST :scheme=http :path=/s/M :authority=a te=trailers", "end 1"}));
   EXPECT_EQ(server.data[stream], "question");
 
   server.session.Respond(stream, kResponse);
@@ -30,10 +30,9 @@ TEST(Http2Session, ACallGoesBothWaysAndEndsWithTrailers) {
   server.session.End(stream, kTrailers);
   Shuttle(client, server);
   EXPECT_EQ(client.data[stream], "answer");
-  EXPECT_EQ(client.journal,
-            (std::vector<std::string>{"headers 1 :status=200 content-type=application/grpc",
-                                      "trailers 1 grpc-status=0 x-id=7 ends", "end 1",
-                                      "closed 1 0"}));
+  EXPECT_EQ(client.journal, (std::vector<std::string>{
+                                "headers 1 :status=200 content-type=application/grpc",
+                                "trailers 1 grpc-status=0 x-id=7 ends", "end 1", "closed 1 0"}));
   EXPECT_EQ(server.journal.back(), "closed 1 0");
   EXPECT_EQ(server.session.open_streams() + client.session.open_streams(), 0u);
   EXPECT_EQ(server.frames_sent[0], 1) << "what is written in one turn is one frame";

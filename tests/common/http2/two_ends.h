@@ -49,6 +49,11 @@ class End final : public Handler {
   }
   void OnPingAnswered(uint64_t payload) override { Note("pong " + std::to_string(payload)); }
   void OnFrameSent(uint8_t type, uint8_t) override { ++frames_sent[type]; }
+  bool OnDecoded(size_t bytes) override {
+    ++fields_decoded;
+    decoded += bytes;
+    return decoded <= most_decoded;
+  }
 
   bool Told(const std::string& line) const {
     return std::find(journal.begin(), journal.end(), line) != journal.end();
@@ -70,6 +75,8 @@ class End final : public Handler {
   std::map<uint8_t, int> frames_sent;
   StreamId last_stream = 0;
   size_t left_to_send = 0;
+  size_t decoded = 0, fields_decoded = 0;
+  size_t most_decoded = SIZE_MAX;
   bool consumes = true;
   std::function<void(StreamId)> on_headers;
   std::function<void(StreamId)> on_data;

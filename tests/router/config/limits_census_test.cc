@@ -120,6 +120,17 @@ constexpr Limit kLimits[] = {
      kRates},
     {"--http2-header-bytes", "quire_router_http2_guard_closed_total{limit=\"header_bytes\"} ",
      "Http2Guard.HeaderBlocksAreBounded"},
+    {"--http2-decoded-header-bytes",
+     "quire_router_http2_guard_closed_total{limit=\"decoded_header_bytes\"} ",
+     "Http2Guard.WhatHeadersStandForIsBoundedByBlockAndByRate"},
+    {"--max-connection-age", "quire_router_http2_connections_aged_total ",
+     "ConnectionAge.AnOldConnectionIsLeftAndItsCallsGoOnForTheGrace"},
+    {"--max-connection-age-grace", "quire_router_http2_connections_aged_total ",
+     "ConnectionAge.AnOldConnectionIsLeftAndItsCallsGoOnForTheGrace"},
+    {"--max-connection-memory-bytes", "quire_router_connection_memory_refusals_total ",
+     "HostileClient.AConnectionsMemoryAtItsLimitIsServedAndOneCallMoreIsRefusedAndCounted"},
+    {"--max-connection-memory-bytes", "quire_router_connection_memory_refusals_total ",
+     "HostileClient.AnAnswerThatWaitsAtTheLimitIsKeptAndOneByteMoreEndsTheCall"},
 };
 
 std::set<std::string> FlagsOfLimits() {

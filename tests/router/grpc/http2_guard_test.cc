@@ -153,6 +153,43 @@ TEST(Http2Guard, HeaderBlocksAreBounded) {
   }
 }
 
+TEST(Http2Guard, WhatHeadersStandForIsBoundedByBlockAndByRate) {
+  GuardLimits limits;
+  limits.max_decoded_block_bytes = 1000;
+  const std::string headers = Frame(kHeaders, 4, 1, 1);
+  {
+    Http2Guard guard(limits, 0);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(guard.Inspect(i == 0 ? kPreface + headers : headers, 0), nullptr);
+      EXPECT_EQ(guard.Decoded(600, 0), nullptr);
+      EXPECT_EQ(guard.Decoded(400, 0), nullptr) << "each block has as much";
+    }
+    EXPECT_STREQ(guard.Decoded(1, 0), "decoded_header_block");
+    EXPECT_STREQ(guard.Inspect(headers, 0), "decoded_header_block") << "it is final";
+  }
+  limits.decoded_header_bytes = {100, 2000};
+  Http2Guard guard(limits, 0);
+  ASSERT_EQ(guard.Inspect(kPreface, 0), nullptr);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(guard.Inspect(headers, 0), nullptr);
+    EXPECT_EQ(guard.Decoded(1000, 0), nullptr);
+  }
+  ASSERT_EQ(guard.Inspect(headers, kMicrosPerSecond), nullptr);
+  EXPECT_EQ(guard.Decoded(100, kMicrosPerSecond), nullptr) << "it refills";
+  EXPECT_STREQ(guard.Decoded(1, kMicrosPerSecond), "decoded_header_bytes");
+}
+
+TEST(Http2Guard, ResetsThatTheClientBringsAboutCountLikeItsOwn) {
+  GuardLimits limits;
+  limits.resets = {1, 10};
+  Http2Guard guard(limits, 0);
+  ASSERT_EQ(guard.Inspect(kPreface + Repeat(Frame(kReset, 0, 1, 4), 4), 0), nullptr);
+  for (int i = 0; i < 6; ++i) guard.SentReset(0);
+  EXPECT_EQ(guard.Inspect(Frame(kData, 0, 1, 1), 0), nullptr);
+  guard.SentReset(0);
+  EXPECT_STREQ(guard.Inspect(Frame(kData, 0, 1, 1), 0), "resets");
+}
+
 TEST(Http2Guard, OrderOfFramesAndSizes) {
   const std::pair<std::string, const char*> cases[] = {
       {"PRI * HTTP/2.0\r\n\r\nXX", "preface"},
@@ -172,7 +209,8 @@ TEST(Http2Guard, EveryLimitHasItsCounter) {
   for (const Flood& flood : Floods()) {
     EXPECT_TRUE(counters.http2_guard_closed.contains(flood.verdict)) << flood.verdict;
   }
-  for (const char* verdict : {"continuations", "header_bytes", "header_block", "frame_size",
+  for (const char* verdict : {"continuations", "header_bytes", "header_block",
+                              "decoded_header_bytes", "decoded_header_block", "frame_size",
                               "preface", "interrupted_headers", "stray_continuation"}) {
     EXPECT_TRUE(counters.http2_guard_closed.contains(verdict)) << verdict;
   }

@@ -143,9 +143,11 @@ struct Answer {
 
 class WireClient : public GrpcConnection::Transport {
  public:
-  explicit WireClient(const GrpcEdgeLimits& limits = {}, size_t max_total_body_bytes = 1u << 30)
+  explicit WireClient(const GrpcEdgeLimits& limits = {}, size_t max_total_body_bytes = 1u << 30,
+                      size_t max_memory = 1u << 30)
       : services{world.executor(), pipeline, background, world.rng(), counters, log, limits} {
-    services.bodies = std::make_shared<MemoryAccount>(max_total_body_bytes);
+    services.memory = std::make_shared<MemoryAccount>(max_memory);
+    services.bodies = std::make_shared<MemoryAccount>(max_total_body_bytes, services.memory);
     host = std::make_unique<GrpcHost>(MakeGrpcHost(services));
     AddInference(services, methods);
     oip::AddOpenInference(services, methods);
@@ -162,6 +164,8 @@ class WireClient : public GrpcConnection::Transport {
     Run();
     EXPECT_EQ(pipeline.live.size(), 0u);
     EXPECT_EQ(services.bodies->bytes(), 0u);
+    host.reset();
+    EXPECT_EQ(services.memory->bytes(), 0u);
   }
 
   // Says hello as clients do; `settings` are frames.
@@ -221,8 +225,9 @@ class WireClient : public GrpcConnection::Transport {
   int settings_acked = 0;
   std::vector<std::string> pings;  // of the server
   int pongs = 0;
-  std::vector<uint32_t> last_streams;  // of its GOAWAYs
-  int went_away = -1;                  // the code of the last one
+  std::vector<uint32_t> last_streams;                 // of its GOAWAYs
+  int went_away = -1;                                 // the code of the last one
+  std::string last_words;                             // of the last one that had any
   uint64_t stream_window = 0, connection_window = 0;  // that it has given back
   bool closed = false;                                // by the server
   bool gave_up = false;
@@ -254,6 +259,7 @@ class WireClient : public GrpcConnection::Transport {
     if (type == kGoAway) {
       last_streams.push_back(static_cast<uint32_t>(ToNumber(payload.substr(0, 4))));
       went_away = static_cast<int>(ToNumber(payload.substr(4, 4)));
+      if (payload.size() > 8) last_words = payload.substr(8);
     }
     if (type == kWindowUpdate) {
       (stream == 0 ? connection_window : stream_window) += ToNumber(payload);
