@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <atomic>
 
+#include "absl/strings/cord.h"
 #include "common/check.h"
 #include "common/grpc/connection.h"
 #include "common/grpc/held_memory.h"
+#include "common/grpc/status_details.h"
 #include "common/grpc/trailers.h"
 
 namespace quire {
@@ -330,7 +332,11 @@ void GrpcCall::Finish(const GrpcEnd& end) {
   }
   finished_ = true;
   message_due_ = 0;
-  SendTrailers(end.status);
+  absl::Status status = end.status;
+  if (!status.GetPayload(AbslView(http2::kStatusDetails)).has_value()) {
+    AddDetails({.retry_after_ms = end.retry_after_ms}, status);
+  }
+  SendTrailers(status);
   ReleaseHeld();
   AwaitTaker();
   connection_->WantsToSend();

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/grpc/held_memory.h"
+#include "common/grpc/read_head.h"
 
 namespace quire {
 namespace {
@@ -14,7 +15,6 @@ constexpr uint64_t kNoticePing = 0x6c656176;
 // The guard counts these itself.
 constexpr uint64_t kNoResetLimit = 1u << 30;
 constexpr uint32_t kMaxContinuations = 1u << 10;
-constexpr Micros kMaxDeadline = 30 * 86'400 * kMicrosPerSecond;  // later ones are none
 
 http2::Settings SettingsOf(const GrpcLimits& limits) {
   http2::Settings settings;
@@ -39,58 +39,6 @@ http2::ErrorCode CodeOfVerdict(std::string_view limit) {
 // The word by which gRPC's clients know to ping less often.
 std::string_view DebugOfVerdict(std::string_view limit) {
   return limit == "pings" ? "too_many_pings" : limit;
-}
-
-bool IsGrpc(std::string_view content_type) {
-  constexpr std::string_view kGrpc = "application/grpc";
-  if (!content_type.starts_with(kGrpc)) return false;
-  content_type.remove_prefix(kGrpc.size());
-  if (content_type.starts_with("+proto")) content_type.remove_prefix(6);
-  return content_type.empty() || content_type[0] == ';';
-}
-
-// Several values of one name may come as a list: a few, as each takes far more than its comma.
-void AddBinary(std::string_view name, std::string_view list, GrpcCallHead& head) {
-  constexpr int64_t kMostValues = 32;
-  if (std::count(list.begin(), list.end(), ',') >= kMostValues) {
-    head.malformed = name;
-    return;
-  }
-  for (;;) {
-    const size_t comma = std::min(list.find(','), list.size());
-    std::optional<std::string> bytes = http2::FromBinaryHeader(list.substr(0, comma));
-    if (!bytes) head.malformed = name;
-    head.metadata.emplace_back(name, std::move(bytes).value_or(""));
-    if (comma == list.size()) return;
-    list.remove_prefix(comma + 1);
-  }
-}
-
-GrpcCallHead HeadOf(const http2::HeaderBlock& block, Micros now) {
-  GrpcCallHead head;
-  head.metadata.reserve(block.fields.size());
-  for (const http2::Header& field : block.fields) {
-    if (http2::IsBinary(field.name)) {
-      AddBinary(field.name, field.value, head);
-    } else if (!field.name.starts_with(':')) {
-      head.metadata.emplace_back(field.name, field.value);
-    } else if (field.name == ":path") {
-      head.path = std::string(field.value);
-    }
-  }
-  const auto micros = http2::ParseTimeout(head.Find("grpc-timeout"));
-  if (micros && *micros <= kMaxDeadline) head.deadline = now + *micros;
-  return head;
-}
-
-absl::Status CheckHead(const GrpcCallHead& head) {
-  if (!head.malformed.empty()) {
-    return InvalidArgument(head.malformed + ": the value of a name in \"-bin\" is base64");
-  }
-  const std::string_view timeout = head.Find("grpc-timeout");
-  if (head.Count("grpc-timeout") == 0 || http2::ParseTimeout(timeout)) return absl::OkStatus();
-  return InvalidArgument("grpc-timeout: \"" + std::string(timeout.substr(0, 16)) +
-                         "\" is no time: it is up to eight digits and one of H, M, S, m, u, n");
 }
 
 }  // namespace
@@ -128,7 +76,7 @@ void GrpcConnection::Receive(std::string_view bytes) {
   if (std::exchange(pinged_at_, 0) != 0) SetTimer();
   if (behind()) {
     rest_.append(bytes);
-    return own_memory_.Resize(kConnectionBytes + rest_.size());
+    return ChargeOwn();
   }
   turn_work_ = 0;
   Take(bytes);
@@ -152,10 +100,14 @@ void GrpcConnection::Take(std::string_view bytes) {
   }
   if (closed_ || doomed_) bytes = {};
   rest_.assign(bytes);
-  own_memory_.Resize(kConnectionBytes + rest_.size());
+  ChargeOwn();
   if (behind()) ContinueLater();
   CountRefusedStreams();
   WantsToSend();
+}
+
+void GrpcConnection::ChargeOwn() {
+  own_memory_.Resize(kConnectionBytes + rest_.size() + refusals_.size() * kCallBytes);
 }
 
 void GrpcConnection::Doom(const char* limit) {
@@ -283,13 +235,19 @@ void GrpcConnection::RefuseByHttp(http2::StreamId stream, int status) {
 }
 
 void GrpcConnection::OnHeaders(http2::StreamId stream, const http2::HeaderBlock& block) {
-  if (block.trailers || closed_) return;
+  if (closed_) return;
+  if (block.trailers) return RefuseWaiting(stream);
   const std::string_view method = http2::Find(block.fields, ":method").value_or("");
   const std::string_view type = http2::Find(block.fields, "content-type").value_or("");
   if (!block.too_large && (method != "POST" || !IsGrpc(type))) {
     const std::string_view path = http2::Find(block.fields, ":path").value_or("");
     const bool served = methods_.Find(path) != nullptr;
-    return RefuseByHttp(stream, !served && !IsGrpc(type) ? 404 : method != "POST" ? 405 : 415);
+    const int status = !served && !IsGrpc(type) ? 404 : method != "POST" ? 405 : 415;
+    if (block.ends) return RefuseByHttp(stream, status);
+    if (refusals_.empty()) refusals_due_ = heard_at_ + host_.limits.message_timeout;
+    refusals_.emplace(stream, status);
+    ChargeOwn();
+    return AwaitMessage(refusals_due_);
   }
   GrpcCallHead head = HeadOf(block, heard_at_);
   Beginning beginning = BeginningOf(head, block);
@@ -366,14 +324,27 @@ GrpcEnd GrpcConnection::NoMemory() {
 
 void GrpcConnection::OnData(http2::StreamId stream, std::string_view bytes) {
   if (const auto call = Find(stream)) return call->OnData(bytes);
+  RefuseWaiting(stream);
   session_.Consume(stream, bytes.size());
 }
 
 void GrpcConnection::OnEnd(http2::StreamId stream) {
-  if (const auto call = Find(stream)) call->OnEnd();
+  if (const auto call = Find(stream)) return call->OnEnd();
+  RefuseWaiting(stream);
+}
+
+void GrpcConnection::RefuseWaiting(http2::StreamId stream) {
+  const auto found = refusals_.find(stream);
+  if (found == refusals_.end()) return;
+  const int status = found->second;
+  refusals_.erase(found);
+  ChargeOwn();
+  RefuseByHttp(stream, status);
+  WantsToSend();
 }
 
 void GrpcConnection::OnClosed(http2::StreamId stream, http2::ErrorCode) {
+  if (refusals_.erase(stream) > 0) ChargeOwn();
   const auto found = calls_.find(stream);
   if (found == calls_.end()) return;
   const std::shared_ptr<GrpcCall> call = std::move(found->second);
@@ -420,6 +391,7 @@ void GrpcConnection::Close() {
   if (turn_ != 0) host_.executor.Cancel(std::exchange(turn_, 0));
   pumped_later_.clear();
   rest_ = {};
+  refusals_.clear();
   notes_.clear();
   drained_.clear();
   const auto calls = std::exchange(calls_, {});
@@ -436,6 +408,7 @@ Micros GrpcConnection::Due() const {
   for (const Micros aged : {ages_at_, ends_at_}) {
     if (aged != 0) due = std::min(due, aged);
   }
+  if (!refusals_.empty()) due = std::min(due, refusals_due_);
   for (const auto& [stream, call] : calls_) {
     if (call->message_due() != 0) due = std::min(due, call->message_due());
   }
@@ -448,6 +421,7 @@ void GrpcConnection::AwaitMessage(Micros due) {
 }
 
 void GrpcConnection::EndSlowCalls(Micros now) {
+  while (!refusals_.empty() && now >= refusals_due_) RefuseWaiting(refusals_.begin()->first);
   const auto calls = calls_;
   for (const auto& [stream, call] : calls) {
     if (call->message_due() != 0 && now >= call->message_due()) call->OnMessageTimeout();

@@ -124,6 +124,8 @@ class GrpcConnection final : public http2::Handler {
   Beginning BeginningOf(const GrpcCallHead& head, const http2::HeaderBlock& block);
   size_t CallsOf(const GrpcMethod& method) const;
   void RefuseByHttp(http2::StreamId stream, int status);
+  void RefuseWaiting(http2::StreamId stream);
+  void ChargeOwn();
   void CountRefusedStreams();
   void SayWhichWasLast();
   Micros Due() const;
@@ -145,6 +147,9 @@ class GrpcConnection final : public http2::Handler {
   TimerId turn_ = 0;              // the next one, while something waits for it
   std::vector<std::shared_ptr<GrpcCall>> pumped_later_;  // in it
   std::map<http2::StreamId, std::shared_ptr<GrpcCall>> calls_;
+  // What is no gRPC, by its status, until its request goes on: what ends there is answered whole.
+  std::map<http2::StreamId, int> refusals_;
+  Micros refusals_due_ = 0;  // of all of them
   size_t held_bytes_ = 0;
   uint64_t streams_refused_ = 0;  // that are counted
 

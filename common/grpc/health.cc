@@ -83,6 +83,22 @@ void AddHealth(HealthService& health, GrpcMethods& methods) {
     };
   };
   methods.Add(kService, "Check", Modest(OneMessageMethod<Request>(check)));
+  const auto list = [&health, &methods](const std::shared_ptr<GrpcCall>& call,
+                                        const grpc::health::v1::HealthListRequest&) {
+    return [&health, &methods, call] {
+      Response state;
+      state.set_status(health.serving() ? Response::SERVING : Response::NOT_SERVING);
+      grpc::health::v1::HealthListResponse response;
+      (*response.mutable_statuses())[""] = state;
+      for (const std::string& service : methods.services()) {
+        if (health.Knows(service)) (*response.mutable_statuses())[service] = state;
+      }
+      call->Send(response);
+      call->Finish(absl::OkStatus());
+    };
+  };
+  methods.Add(kService, "List",
+              Modest(OneMessageMethod<grpc::health::v1::HealthListRequest>(list)));
   GrpcMethod watch = Modest({.begin = [&health](std::shared_ptr<GrpcCall> call) {
     return std::make_shared<HealthService::Watcher>(health, std::move(call));
   }});

@@ -1,4 +1,4 @@
-// grpc.health.v1.Health: whether services would serve, asked once or watched.
+// grpc.health.v1.Health: whether services would serve, asked once, of all, or watched.
 //
 // Owner: the server; event loop only.
 //  1. A watcher is told of the state at once, then of each change that it has time to take.

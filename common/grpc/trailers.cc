@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/cord.h"
 #include "common/http2/grpc_framing.h"
 
 namespace quire {
@@ -19,8 +20,12 @@ bool IsNeeded(std::string_view name) {
 
 void AppendStatus(const absl::Status& status, GrpcMetadata& out) {
   out.emplace_back("grpc-status", std::to_string(static_cast<int>(status.code())));
-  if (status.message().empty()) return;
-  out.emplace_back(kMessage, http2::PercentEncode(StatusMessage(status), kMaxStatusMessageBytes));
+  if (!status.message().empty()) {
+    out.emplace_back(kMessage, http2::PercentEncode(StatusMessage(status), kMaxStatusMessageBytes));
+  }
+  if (const auto details = status.GetPayload(AbslView(http2::kStatusDetails))) {
+    out.emplace_back(http2::kStatusDetailsHeader, http2::ToBinaryHeader(std::string(*details)));
+  }
 }
 
 size_t HeaderListBytes(const GrpcMetadata& fields) {
@@ -30,6 +35,9 @@ size_t HeaderListBytes(const GrpcMetadata& fields) {
 }
 
 bool FitTrailers(const absl::Status& status, size_t most, GrpcMetadata& trailers) {
+  if (HeaderListBytes(trailers) <= most) return true;
+  std::erase_if(trailers,
+                [](const auto& field) { return field.first == http2::kStatusDetailsHeader; });
   size_t bytes = HeaderListBytes(trailers);
   if (bytes <= most) return true;
   const auto message = std::find_if(trailers.begin(), trailers.end(),

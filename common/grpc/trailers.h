@@ -17,8 +17,8 @@ inline constexpr size_t kMaxStatusMessageBytes = 2048;
 void AppendStatus(const absl::Status& status, GrpcMetadata& out);
 // As HTTP/2 counts a header list.
 size_t HeaderListBytes(const GrpcMetadata& fields);
-// Shortens trailers with this status to `most` bytes: words go before metadata, and what was added
-// last goes first. False: not even the status fits.
+// Shortens trailers with this status to `most` bytes: details go first, then words, then metadata,
+// and what was added last goes first. False: not even the status fits.
 bool FitTrailers(const absl::Status& status, size_t most, GrpcMetadata& trailers);
 
 }  // namespace quire

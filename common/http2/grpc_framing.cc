@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 
 namespace quire::http2 {
@@ -202,7 +203,13 @@ absl::Status StatusOfTrailers(Headers trailers, int http_status) {
   const absl::StatusCode known = ParseStatusCode(*code);
   if (known == absl::StatusCode::kOk) return absl::OkStatus();
   const std::string message = PercentDecode(Find(trailers, "grpc-message").value_or(""));
-  return absl::Status(known, AbslView(message));
+  absl::Status status(known, AbslView(message));
+  const auto details = Find(trailers, kStatusDetailsHeader);
+  if (!details.has_value()) return status;
+  if (const std::optional<std::string> bytes = FromBinaryHeader(*details)) {
+    status.SetPayload(AbslView(kStatusDetails), absl::Cord(*bytes));
+  }
+  return status;
 }
 
 absl::StatusCode CodeOfReset(ErrorCode code) {

@@ -91,6 +91,10 @@ absl::StatusCode ParseStatusCode(std::string_view text);
 std::string PercentEncode(std::string_view message, size_t most = SIZE_MAX);
 std::string PercentDecode(std::string_view text);  // what is not of its form stays as it is
 
+// The payload of a status that holds a google.rpc.Status: that of grpc-status-details-bin.
+inline constexpr std::string_view kStatusDetails = "type.googleapis.com/google.rpc.Status";
+inline constexpr std::string_view kStatusDetailsHeader = "grpc-status-details-bin";
+
 // Of the trailers of a response: grpc-status and grpc-message. `http_status` of its headers, which
 // counts where there is no grpc-status; 0: none came.
 absl::Status StatusOfTrailers(Headers trailers, int http_status);

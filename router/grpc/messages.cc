@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/grpc/status_details.h"
 #include "common/json/json.h"
 #include "common/sampling_params.h"
 #include "router/core/sampling_checks.h"
@@ -323,6 +324,10 @@ absl::Status ToStatus(const ApiError& error) {
   return absl::Status(CodeOf(error.code), message);
 }
 
-GrpcEnd EndOf(const ApiError& error) { return {ToStatus(error), error.retry_after_ms}; }
+GrpcEnd EndOf(const ApiError& error) {
+  absl::Status status = ToStatus(error);
+  AddDetails({.field = error.param, .retry_after_ms = error.retry_after_ms}, status);
+  return {std::move(status), error.retry_after_ms};
+}
 
 }  // namespace quire

@@ -31,6 +31,7 @@ inline constexpr Micros kTurn = kMicrosPerSecond;
 inline constexpr size_t kLinkReadBytes = 64u << 10;
 inline constexpr uint32_t kLinkWindowBytes = 2u << 20;
 inline constexpr uint32_t kMaxLinkHeaderBytes = 16u << 10;
+inline constexpr size_t kMaxLinkDecodedBytes = 256u << 10;  // of all headers of a call, decoded
 // A worker that has said nothing for so long is asked by a ping, at most twice while nothing is
 // sent to it: gRPC's servers end the connections of those who ask more.
 inline constexpr int kLinkPingAfterTurns = 20;
@@ -81,6 +82,7 @@ class WorkerCall final : public std::enable_shared_from_this<WorkerCall>,
   void OnData(http2::StreamId stream, std::string_view bytes) override;
   void OnEnd(http2::StreamId stream) override;
   void OnClosed(http2::StreamId stream, http2::ErrorCode code) override;
+  bool OnDecoded(size_t bytes) override { return (decoded_ += bytes) <= kMaxLinkDecodedBytes; }
   // WorkerSocket::Events
   void OnConnected() override;
   void OnNotConnected(const absl::Status& why) override;
@@ -124,6 +126,7 @@ class WorkerCall final : public std::enable_shared_from_this<WorkerCall>,
   absl::Status status_;    // once ended_
   std::optional<absl::Status> trailers_;
   int http_status_ = 0;
+  size_t decoded_ = 0;  // bytes of headers
   TimerId watch_ = 0;
   Micros deadline_ = 0;  // 0: none
   int blocked_turns_ = 0;

@@ -29,6 +29,10 @@ class InferAnswer {
   bool ended() const { return !finish_reason_.empty(); }
   // Something has been added since the last Take.
   bool pending() const { return pending_; }
+  // Memory of what has been added since the last Take.
+  size_t held_bytes() const {
+    return text_.capacity() + ids_.capacity() * sizeof(TokenId) + logprobs_.capacity();
+  }
   // Outputs below this have been added.
   uint64_t next_index() const { return next_index_; }
 

@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from harness import BIN, DEMO, ROOT, Process, expect
-from http2_spec import h2spec_finds_what_is_known
+from http2_spec import h2spec_finds_what_is_allowed
 
 HERE = ROOT / "tests" / "conformance"
 GRPCURL = ROOT / ".cache" / "go-bin" / "grpcurl"
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.usefixtures("clients")
 
 
 class Served:
-    """Where the router listens: `http` and `grpc` are its two ports, each of which speaks both."""
+    """Where the router listens: `http` and `grpc` are its two ports, each of which speaks both; and the worker: `wire`."""
 
-    def __init__(self, http, grpc):
-        self.http, self.grpc = http, grpc
+    def __init__(self, http, grpc, wire):
+        self.http, self.grpc, self.wire = http, grpc, wire
         self.said = {}  # by script: what became of each of its checks
 
 
@@ -40,7 +40,7 @@ def served(clients):
                           "--ready-fd=1"]
         with Process(router_command) as router:
             line = json.loads(router.wait_for_line('"listen"'))
-            yield Served(*(f"127.0.0.1:{line[key].rsplit(':', 1)[1]}" for key in ("listen", "grpc")))
+            yield Served(*(f"127.0.0.1:{line[key].rsplit(':', 1)[1]}" for key in ("listen", "grpc")), wire)
 
 
 @pytest.fixture(params=("grpc", "http"))
@@ -270,5 +270,6 @@ def test_curl_streams_and_asks(served):
     expect(json.loads(curl(f"{url}/v2/health/ready")) == {"ready": True}, "ready")
 
 
-def test_h2spec_finds_what_is_known(served):
-    h2spec_finds_what_is_known(served.http, served.grpc)
+@pytest.mark.parametrize("port", ("grpc", "wire"))
+def test_h2spec_finds_what_is_allowed(served, port):
+    h2spec_finds_what_is_allowed(getattr(served, port))

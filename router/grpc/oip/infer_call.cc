@@ -75,6 +75,7 @@ void InferCall::OnFinished(const Usage&) {
   if (const auto problem = CheckSize(response, services_.limits.max_send_bytes)) {
     return OnError(*problem);
   }
+  (void)call_->HoldAnswers(0);
   call_->Send(response);
   call_->Finish(absl::OkStatus());
 }

@@ -34,7 +34,10 @@ class InferCall final : public GrpcCallHandler, public ResponseSink {
   void OnCancelled() override;
 
   void OnStarted(const Started& started) override { answer_->Add(started); }
-  void OnDelta(const Delta& delta) override { answer_->Add(delta); }
+  void OnDelta(const Delta& delta) override {
+    answer_->Add(delta);
+    (void)call_->HoldAnswers(answer_->held_bytes());  // what finds no room ends the call
+  }
   void OnChoiceEnd(const ChoiceEnd& end) override { answer_->Add(end); }
   void OnFinished(const Usage& usage) override;
   void OnError(const ApiError& error) override;

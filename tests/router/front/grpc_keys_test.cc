@@ -146,6 +146,7 @@ const std::map<std::string, Census>& Expected() {
       // What a stream refuses it says in a message: the test below looks into it.
       {"/inference.GRPCInferenceService/ModelStreamInfer", {InferBytes(), false}},
       {"/grpc.health.v1.Health/Check", {"", true}},
+      {"/grpc.health.v1.Health/List", {"", true}},
       {"/grpc.health.v1.Health/Watch", {"", true, grpc::StatusCode::OK, false}},
       {kReflection, {kListServices, false}},
       {kOldReflection, {kListServices, false}},

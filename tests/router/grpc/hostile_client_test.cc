@@ -7,6 +7,7 @@
 
 #include "common/grpc/held_memory.h"
 #include "grpc/reflection/v1/reflection.pb.h"
+#include "inference/open_inference.pb.h"
 #include "tests/router/support/wire_client.h"
 
 namespace quire {
@@ -366,7 +367,13 @@ TEST(HostileClient, TrailersAreCutToWhatTheClientSaysItTakes) {
     client.Hear();
     EXPECT_EQ(client.answers[1].status(), "14") << less;
     EXPECT_EQ(client.answers[1].reset, -1) << less;
-    if (whole == 0) whole = TrailersSize(client.answers[1]);
+    if (whole == 0) {  // but for the details, which go first
+      const std::string details = client.answers[1].trailer("grpc-status-details-bin");
+      whole = TrailersSize(client.answers[1]) - details.size() - 23 - 32;
+      EXPECT_GT(details.size(), 0u);
+      continue;
+    }
+    EXPECT_EQ(client.answers[1].trailer("grpc-status-details-bin"), "");
     EXPECT_LE(TrailersSize(client.answers[1]), whole - less);
     const std::string told = client.answers[1].trailer("grpc-message");
     EXPECT_EQ(told.size(), less < 500 ? 500 - less : 0u) << "words go first";
@@ -447,6 +454,65 @@ TEST(HostileClient, StreamsThatTheClientMakesUsResetCountLikeItsResets) {
     if (!at_once) {
       EXPECT_EQ(stream, 2u * (kMost + 2) + 1) << breach.name;
     }
+  }
+}
+
+// ---- requests that are no calls
+
+TEST(HostileClient, WhatIsNoGrpcIsAnsweredWhenItGoesOnOrWhenItsTimeIsUp) {
+  GrpcEdgeLimits limits;
+  limits.message_timeout = kMicrosPerSecond;
+  WireClient client(limits);
+  client.Hello();
+  wire::HeaderPairs page = Post("/page");
+  page[0].second = "GET";
+  page[4].second = "text/html";
+  for (const uint32_t stream : {1u, 3u}) client.Say(Headers(stream, page));
+  EXPECT_EQ(client.connection->memory()->bytes(), kConnectionBytes + 2 * kCallBytes);
+  EXPECT_EQ(client.answers.count(1), 0u);
+  client.Say(Data(1, "more"));
+  EXPECT_EQ(client.answers[1].header(":status"), "404");
+  client.Wait(kMicrosPerSecond - 5000);
+  EXPECT_EQ(client.answers.count(3), 0u);
+  client.Wait(10'000);
+  EXPECT_EQ(client.answers[3].header(":status"), "404");
+  EXPECT_EQ(client.connection->memory()->bytes(), kConnectionBytes);
+  client.Say(Headers(5, page, kEndStream));
+  EXPECT_EQ(client.answers[5].header(":status"), "404") << "at once";
+}
+
+// ---- answers that are not streamed
+
+TEST(HostileClient, AnAnswerThatGrowsUntilItIsWholeIsCountedMeanwhile) {
+  constexpr size_t kTokens = 20, kText = 10'000;
+  for (const bool fits : {true, false}) {
+    GrpcEdgeLimits limits;
+    const size_t answer = fits ? 1u << 30 : kTokens * kText / 2;
+    limits.max_connection_memory_bytes = kConnectionBytes + 2 * kCallBytes + answer;
+    WireClient client(limits);
+    client.Hello(kWideOpen);
+    client.pipeline.mode = FakePipeline::Mode::kManual;
+    inference::ModelInferRequest request;
+    request.set_model_name("demo");
+    auto& input = *request.add_inputs();
+    input.set_name("text_input");
+    input.set_datatype("BYTES");
+    input.add_shape(1);
+    input.mutable_contents()->add_bytes_contents("x");
+    client.Say(Headers(1, Post("/inference.GRPCInferenceService/ModelInfer")) +
+               Data(1, Message(request.SerializeAsString()), kEndStream));
+    const FakePipeline::Live live = client.pipeline.live.begin()->second;
+    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+    size_t told = 0;
+    for (; told < kTokens && client.pipeline.cancelled.empty(); ++told) {
+      Delta delta = FakePipeline::Token(0, told);
+      delta.text = std::string(kText, 't');
+      live.sink->OnDelta(delta);
+      client.Hear();
+    }
+    EXPECT_EQ(told == kTokens, fits);
+    EXPECT_EQ(client.answers[1].status(), fits ? "" : "8");
+    EXPECT_EQ(client.counters.connection_memory_refused.value(), fits ? 0u : 1u);
   }
 }
 

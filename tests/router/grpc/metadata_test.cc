@@ -1,7 +1,10 @@
 // Metadata whose values are bytes, both ways.
 #include <gtest/gtest.h>
 
+#include "absl/strings/cord.h"
 #include "common/http2/grpc_framing.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "tests/router/support/wire_client.h"
 
 namespace quire {
@@ -65,6 +68,37 @@ TEST(BinaryMetadata, WhatIsNoBase64OrTooLongAListIsRefusedByName) {
     EXPECT_EQ(answer.status(), "3");
     EXPECT_EQ(answer.trailer("grpc-message").find("x-some-bin: "), 0u);
   }
+}
+
+// What a client of this side reads of it, too.
+TEST(StatusDetails, NameTheFieldAndTheTimeToComeBack) {
+  wire::WireClient client;
+  client.Hello();
+  client.pipeline.mode = FakePipeline::Mode::kManual;
+  client.Say(wire::Call(1));
+  client.pipeline.live.begin()->second.sink->OnError(
+      {ApiCode::kRateLimited, "too many", "sampling.n", 2500});
+  client.pipeline.live.clear();
+  client.Hear();
+  const wire::Answer& answer = client.answers[1];
+  std::vector<http2::Header> trailers;
+  for (const auto& [name, value] : answer.trailers) trailers.push_back({name, value});
+  const absl::Status status = http2::StatusOfTrailers(trailers, 200);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  const auto payload = status.GetPayload("type.googleapis.com/google.rpc.Status");
+  ASSERT_TRUE(payload.has_value());
+  google::rpc::Status told;
+  ASSERT_TRUE(told.ParseFromString(std::string(*payload)));
+  EXPECT_EQ(told.code(), 8);
+  EXPECT_EQ(told.message(), StatusMessage(status));
+  ASSERT_EQ(told.details_size(), 2);
+  google::rpc::BadRequest bad;
+  ASSERT_TRUE(told.details(0).UnpackTo(&bad));
+  EXPECT_EQ(bad.field_violations(0).field(), "sampling.n");
+  google::rpc::RetryInfo retry;
+  ASSERT_TRUE(told.details(1).UnpackTo(&retry));
+  EXPECT_EQ(retry.retry_delay().seconds(), 2);
+  EXPECT_EQ(retry.retry_delay().nanos(), 500'000'000);
 }
 
 }  // namespace

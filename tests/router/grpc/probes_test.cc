@@ -60,6 +60,25 @@ TEST(GrpcHealth, IsAskedForTheServerAndForItsServices) {
   EXPECT_EQ(StatesOf(check("")), std::vector{Health::NOT_SERVING});
 }
 
+TEST(GrpcHealth, AllServicesAreListedWithTheServer) {
+  for (const bool serving : {true, false}) {
+    WireClient client;
+    client.Hello();
+    client.health.Set(serving);
+    client.Say(Headers(1, Post("/grpc.health.v1.Health/List")) + Data(1, Message(""), kEndStream));
+    ASSERT_EQ(client.answers[1].messages.size(), 1u);
+    grpc::health::v1::HealthListResponse listed;
+    ASSERT_TRUE(listed.ParseFromString(client.answers[1].messages[0]));
+    std::set<std::string> names;
+    for (const auto& [name, state] : listed.statuses()) {
+      names.insert(name);
+      EXPECT_EQ(state.status(), serving ? Health::SERVING : Health::NOT_SERVING) << name;
+    }
+    EXPECT_EQ(names,
+              (std::set<std::string>{"", "inference.GRPCInferenceService", "quire.v1.Inference"}));
+  }
+}
+
 TEST(GrpcHealth, AWatcherIsToldOfEachChangeThatItTakes) {
   WireClient client;
   client.Hello(wire::Setting(4, 7 + 7));  // a window for two messages
@@ -125,10 +144,9 @@ TEST(GrpcReflection, TellsOfServicesAndDescribesThem) {
       services.insert(one.name());
     }
     EXPECT_EQ(services,
-              (std::set<std::string>{
-                  "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
-                  "grpc.reflection.v1alpha.ServerReflection", "inference.GRPCInferenceService",
-                  "quire.v1.Inference"}));
+              (std::set<std::string>{"grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+                                     "grpc.reflection.v1alpha.ServerReflection",
+                                     "inference.GRPCInferenceService", "quire.v1.Inference"}));
     EXPECT_EQ(FilesOf(answers[1]), std::set<std::string>{"quire/v1/inference.proto"});
     EXPECT_EQ(FilesOf(answers[2]), std::set<std::string>{"grpc/health/v1/health.proto"});
     EXPECT_EQ(FilesOf(answers[3]).size(), 1u);

@@ -173,6 +173,16 @@ struct Misdeed {
   std::function<void(RawWorker&, StreamId)> does;  // when the request has come
 };
 
+// A field of 4,000 bytes, and references to it of a byte each.
+std::string HeadersByReference() {
+  const std::string value = "\x40\1a\x7f\xa1\x1e" + std::string(4000, 'v');
+  const std::string block = "\x88" + value + std::string(2000, '\xbe');
+  std::string frame("\0\0\0\1\4\0\0\0\1", 9);
+  frame[1] = static_cast<char>(block.size() >> 8);
+  frame[2] = static_cast<char>(block.size());
+  return frame + block;
+}
+
 std::vector<Misdeed> Misdeeds() {
   const auto answers = [](const std::string& body, const std::vector<Header>& trailers) {
     return [=](RawWorker& worker, StreamId stream) {
@@ -194,6 +204,8 @@ std::vector<Misdeed> Misdeeds() {
   const std::string no_end = Message("xxxxx").substr(0, 7);
   const std::string continuation("\0\0\5\x9\0\0\0\0\1\x40\1x\1y", 14);
   return {
+      {"headers by reference", absl::StatusCode::kUnavailable,
+       [](RawWorker& worker, StreamId) { worker.Write(HeadersByReference()); }},
       {"no gRPC", absl::StatusCode::kUnimplemented, ends_with({{":status", "404"}})},
       {"no status", absl::StatusCode::kUnknown, ends_with({{":status", "200"}})},
       {"large headers", absl::StatusCode::kResourceExhausted,
