@@ -5,6 +5,9 @@
 // loop's thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "common/runtime/runtime.h"
@@ -50,15 +53,15 @@ class AsioExecutor final : public Executor {
   std::unique_ptr<State> state_;
 };
 
-// Seeds from the operating system, then SplitMix64: for ids, jitter and seeds of requests, not for
-// secrets.
+// OpenSSL's generator, seeded by the operating system: who has seen numbers can't tell what comes
+// before or after them. One thread; after a fork only one of the two processes may go on with it.
 class RealRng final : public Rng {
  public:
-  RealRng();
   uint64_t Next() override;
 
  private:
-  uint64_t state_;
+  std::array<uint64_t, 32> numbers_{};  // drawn at once, used from the front
+  size_t next_ = numbers_.size();
 };
 
 // A few threads with one bounded queue. What `work` holds is let go before `done` is posted: what

@@ -1,5 +1,5 @@
 #include <fcntl.h>
-#include <sys/random.h>
+#include <openssl/rand.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,14 +18,13 @@
 
 namespace quire {
 
-RealRng::RealRng() { QUIRE_CHECK(getrandom(&state_, sizeof(state_), 0) == sizeof(state_)); }
-
 uint64_t RealRng::Next() {
-  state_ += 0x9E3779B97F4A7C15ull;
-  uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
+  if (next_ == numbers_.size()) {
+    auto* bytes = reinterpret_cast<unsigned char*>(numbers_.data());
+    QUIRE_CHECK_MSG(RAND_bytes(bytes, sizeof(numbers_)) == 1, "the system gives no random numbers");
+    next_ = 0;
+  }
+  return std::exchange(numbers_[next_++], 0);  // what was given out is not kept
 }
 
 struct ThreadBackground::State {

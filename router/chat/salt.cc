@@ -7,9 +7,9 @@
 
 namespace quire {
 
-std::string CacheSalt(std::string_view key, std::string_view cache_group,
+std::string CacheSalt(std::string_view key, std::string_view domain,
                       std::string_view client_salt) {
-  std::string message(cache_group);
+  std::string message(domain);
   message.push_back('\0');
   message += client_salt;
   unsigned char digest[EVP_MAX_MD_SIZE];
@@ -21,12 +21,12 @@ std::string CacheSalt(std::string_view key, std::string_view cache_group,
   return std::string(reinterpret_cast<const char*>(digest), size);
 }
 
-std::string SaltBook::Of(const std::string& cache_group, std::string_view client_salt) {
-  if (!client_salt.empty()) return CacheSalt(key_, cache_group, client_salt);
-  const auto known = known_.find(cache_group);
+std::string SaltBook::Of(const std::string& domain, std::string_view client_salt) {
+  if (!client_salt.empty()) return CacheSalt(key_, domain, client_salt);
+  const auto known = known_.find(domain);
   if (known != known_.end()) return known->second;
   if (known_.size() >= kMaxRemembered) known_.clear();
-  return known_.emplace(cache_group, CacheSalt(key_, cache_group, "")).first->second;
+  return known_.emplace(domain, CacheSalt(key_, domain, "")).first->second;
 }
 
 }  // namespace quire

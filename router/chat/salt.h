@@ -14,23 +14,23 @@ inline constexpr size_t kMaxCacheSaltBytes = 256;  // of a client's cache_salt
 // The key where no file with a secret one is configured; only for routers without API keys.
 inline constexpr std::string_view kPublicSaltKey = "quire-public-salt-key";
 
-// HMAC-SHA256(key, cache group ‖ 0 ‖ client's salt), 32 bytes.
-std::string CacheSalt(std::string_view key, std::string_view cache_group,
-                      std::string_view client_salt);
+// HMAC-SHA256(key, domain ‖ 0 ‖ client's salt), 32 bytes. The domain is a tenant's or a cache
+// group's (TenantProfile::CacheDomain), empty without credentials, and holds no 0.
+std::string CacheSalt(std::string_view key, std::string_view domain, std::string_view client_salt);
 
-// The same under one key, remembering what is asked for again and again: the salts of cache groups
-// whose clients bring none of their own.
+// The same under one key, remembering what is asked for again and again: the salts of domains whose
+// clients bring none of their own.
 class SaltBook {
  public:
   static constexpr size_t kMaxRemembered = 1024;
 
   // An empty key is the public one.
   explicit SaltBook(std::string_view key) : key_(key.empty() ? kPublicSaltKey : key) {}
-  std::string Of(const std::string& cache_group, std::string_view client_salt);
+  std::string Of(const std::string& domain, std::string_view client_salt);
 
  private:
   std::string key_;
-  std::map<std::string, std::string> known_;  // by cache group
+  std::map<std::string, std::string> known_;  // by domain
 };
 
 }  // namespace quire

@@ -26,7 +26,10 @@ struct TenantProfile {
   bool delegate = false;            // a gateway: names the tenant in x-quire-tenant
   bool listed = true;               // else a gateway made the name up: no metric has it as a label
 
-  const std::string& CacheGroup() const { return cache_group.empty() ? name : cache_group; }
+  // Whom it shares cached prompts with: a group and a tenant of the same name are two.
+  std::string CacheDomain() const {
+    return cache_group.empty() ? "tenant:" + name : "group:" + cache_group;
+  }
 };
 
 }  // namespace quire

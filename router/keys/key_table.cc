@@ -14,7 +14,7 @@ namespace {
 bool SameLimits(const TenantProfile& a, const TenantProfile& b) {
   return a.weight == b.weight && a.requests_per_minute == b.requests_per_minute &&
          a.tokens_per_minute == b.tokens_per_minute && a.max_concurrent == b.max_concurrent &&
-         a.CacheGroup() == b.CacheGroup();
+         a.CacheDomain() == b.CacheDomain();
 }
 
 }  // namespace

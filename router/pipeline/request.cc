@@ -116,7 +116,7 @@ std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> pro
                                           std::to_string(max_tokens.value()));
   }
   if (auto error = CheckPromptLogprobs(request, limits)) return error;
-  MakeStreams(request);
+  request.choices = static_cast<uint32_t>(request.ask.sampling.n);
   return std::nullopt;
 }
 
@@ -136,8 +136,8 @@ QueueWish QueueWishOf(const LiveRequest& request) {
   uint64_t outputs = static_cast<uint64_t>(request.sampling.max_tokens);
   // Who does not say how long an answer may be rarely means all of the context.
   if (!request.ask.sampling.max_tokens) outputs = std::min(outputs, kUnstatedOutputTokens);
-  wish.tokens = request.prompt_ids.size() + outputs * request.streams.size();
-  for (size_t i = 0; request.ask.resume && i < request.streams.size(); ++i) {
+  wish.tokens = request.prompt_ids.size() + outputs * request.choices;
+  for (size_t i = 0; request.ask.resume && i < request.choices; ++i) {
     wish.resumed_bytes += request.ask.resume->outputs[i].size() * sizeof(TokenId);
   }
   return wish;
@@ -145,11 +145,11 @@ QueueWish QueueWishOf(const LiveRequest& request) {
 
 RoomNeed RoomNeedOf(const LiveRequest& request) {
   RoomNeed need;
-  need.required_features = RequiredFeatures(request.sampling, request.streams.size());
+  need.required_features = RequiredFeatures(request.sampling, request.choices);
   need.prefill_tokens = request.prompt_ids.size();
   const auto outputs = static_cast<uint64_t>(request.sampling.max_tokens);
-  need.output_tokens = std::min(outputs, kExpectedOutputTokens) * request.streams.size();
-  for (size_t i = 0; request.ask.resume && i < request.streams.size(); ++i) {
+  need.output_tokens = std::min(outputs, kExpectedOutputTokens) * request.choices;
+  for (size_t i = 0; request.ask.resume && i < request.choices; ++i) {
     need.prefill_tokens += request.ask.resume->outputs[i].size();
   }
   if (Resumes(request)) need.required_features.emplace_back(kFeatureResume);
@@ -157,7 +157,7 @@ RoomNeed RoomNeedOf(const LiveRequest& request) {
 }
 
 bool Complete(const LiveRequest& request) {
-  return !request.streams.empty() && request.resumed_ends.size() == request.streams.size();
+  return request.choices > 0 && request.resumed_ends.size() == request.choices;
 }
 
 uint64_t TokensTaken(const LiveRequest& request) {
@@ -173,9 +173,10 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
 }
 
 void MakeStreams(LiveRequest& request) {
+  if (!request.streams.empty()) return;
   const SamplingOptions& sampling = request.ask.sampling;
   ChoiceStreamOptions options;
-  options.stop = sampling.stop;
+  options.stop = StopPatterns(sampling.stop);
   options.include_stop_str_in_output = sampling.include_stop_str_in_output;
   options.skip_special_tokens = sampling.skip_special_tokens;
   options.want_text = request.ask.want_text;
@@ -185,10 +186,11 @@ void MakeStreams(LiveRequest& request) {
     const std::vector<TokenId>& eos = request.model.text->generation().eos_token_ids;
     options.stop_token_ids.insert(eos.begin(), eos.end());
   }
+  const auto shared = std::make_shared<const ChoiceStreamOptions>(std::move(options));
   const uint64_t max_tokens = static_cast<uint64_t>(request.sampling.max_tokens);
-  for (uint32_t choice = 0; choice < static_cast<uint32_t>(sampling.n); ++choice) {
-    options.choice = choice;
-    ChoiceStream& stream = request.streams.emplace_back(options, *request.model.text);
+  request.streams.reserve(request.choices);
+  for (uint32_t choice = 0; choice < request.choices; ++choice) {
+    ChoiceStream& stream = request.streams.emplace_back(shared, choice, *request.model.text);
     if (!request.ask.resume) continue;
     stream.Replay(request.ask.resume->outputs[choice]);
     request.resumed_tokens += stream.completion_tokens();
@@ -197,10 +199,10 @@ void MakeStreams(LiveRequest& request) {
     ended.choice = choice;
     ended.reason = EndReason::kLength;  // or by the stop string in its stream
   }
-  request.ended.assign(request.streams.size(), false);
-  request.finish_reasons.assign(request.streams.size(), "");
-  request.last_output_at.assign(request.streams.size(), 0);
-  request.moved_by.assign(request.streams.size(), std::nullopt);
+  request.ended.assign(request.choices, false);
+  request.finish_reasons.assign(request.choices, "");
+  request.last_output_at.assign(request.choices, 0);
+  request.moved_by.assign(request.choices, std::nullopt);
 }
 
 void BeginRecord(const std::optional<trace::Sampler>& sampler, RouterInstance router,
@@ -222,7 +224,7 @@ Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   const GenerateRequest& ask = request.ask;
   Submit submit;
   submit.prompt_ids = request.prompt_ids;
-  submit.choices.resize(request.streams.size());
+  submit.choices.resize(request.choices);
   for (size_t i = 0; ask.resume && i < submit.choices.size(); ++i) {
     submit.choices[i].outputs = ask.resume->outputs[i];
     if (QUIRE_BUG(resume_off_by_one) && !submit.choices[i].outputs.empty()) {
@@ -234,9 +236,9 @@ Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   // Who brings outputs along was told the prompt's logprobs before them.
   if (Resumes(request)) submit.sampling.prompt_logprobs = 0;
   submit.priority = ask.priority;
-  const std::string group = ask.tenant == nullptr ? "" : ask.tenant->CacheGroup();
+  const std::string domain = ask.tenant == nullptr ? "" : ask.tenant->CacheDomain();
   if (ask.tenant != nullptr) submit.tenant = ask.tenant->name;
-  submit.salt = salts.Of(group, ask.cache_salt);
+  submit.salt = salts.Of(domain, ask.cache_salt);
   if (ask.traceparent.size() <= kMaxTraceparentBytes) {
     submit.traceparent = ValidUtf8(ask.traceparent);
     submit.tracestate = ask.tracestate;
@@ -300,7 +302,7 @@ RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {
   record.total_us = now - request.arrived;
   record.arrived_at = request.arrived;
   const SamplingParams& sampling = request.sampling;
-  record.sampled_with = {static_cast<uint32_t>(request.streams.size()),
+  record.sampled_with = {request.choices,
                          sampling.max_tokens,
                          sampling.temperature,
                          sampling.top_p,

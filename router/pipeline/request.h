@@ -55,6 +55,8 @@ struct LiveRequest {
   std::string prompt_text;             // with echo
   PromptLogprobs prompt_logprobs;      // as they come; first_position is 1
   StreamMetrics* felt = nullptr;       // where its times are counted
+  uint32_t choices = 0;
+  // Since it was launched, or came with outputs:
   std::vector<ChoiceStream> streams;   // by choice
   std::vector<Micros> last_output_at;  // by choice; 0: none yet
   // By choice: how the attempt ended before the one that writes it now, until it does.
@@ -76,8 +78,7 @@ int32_t PriorityOf(const GenerateRequest& ask);
 // What may be wrong apart from prompt and sampling, with the client's field.
 std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model);
 
-// Lengths against the context, max_tokens resolved, the prompt's logprobs against their limit, and
-// the streams made.
+// Lengths against the context, max_tokens resolved, the prompt's logprobs against their limit.
 std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> prompt_ids,
                                   const RouterLimits& limits);
 
@@ -90,8 +91,8 @@ RoomNeed RoomNeedOf(const LiveRequest& request);
 // That it took: nothing until a worker has admitted it.
 uint64_t TokensTaken(const LiveRequest& request);
 
-// A stream per choice; those of a resumed answer have taken its outputs already, and choices that
-// are complete by a stop string or their length are told their end anew.
+// A stream per choice, unless it has them; those of a resumed answer have taken its outputs already,
+// and choices that are complete by a stop string or their length are told their end anew.
 void MakeStreams(LiveRequest& request);
 
 // Whether its client brought all of the answer along and lacks but how it ended: no worker is

@@ -20,7 +20,7 @@ bool IsOurFault(const RequestRecord& record) {
 
 void NoteAttempt(const AttemptReport& report, LiveRequest& request, Logger& log) {
   RecordAttempt(request.record, report);
-  request.moved_by.assign(request.streams.size(), report.end);
+  request.moved_by.assign(request.choices, report.end);
   const bool well = EndedWell(report.end);
   const LogLevel level = well ? LogLevel::kDebug : LogLevel::kInfo;
   if (!log.Enabled(level)) return;

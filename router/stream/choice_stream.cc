@@ -37,10 +37,11 @@ std::vector<TokenLogprob> MakeTopLogprobs(const ModelText& text, const TopLogpro
   return entries;
 }
 
-ChoiceStream::ChoiceStream(ChoiceStreamOptions options, const ModelText& text)
-    : options_(std::move(options)), text_(text), matcher_(options_.stop) {
-  if (options_.want_text || !options_.stop.empty()) {
-    decoder_ = text_.NewDecoder(options_.skip_special_tokens);
+ChoiceStream::ChoiceStream(std::shared_ptr<const ChoiceStreamOptions> options, uint32_t choice,
+                           const ModelText& text)
+    : options_(std::move(options)), choice_(choice), text_(text), matcher_(options_->stop) {
+  if (options_->want_text || !options_->stop.empty()) {
+    decoder_ = text_.NewDecoder(options_->skip_special_tokens);
   }
 }
 
@@ -48,7 +49,7 @@ Delta ChoiceStream::Append(const Output& output) {
   QUIRE_CHECK_MSG(!finished_ && !stop_string_, "a choice that has ended takes nothing");
   QUIRE_CHECK_MSG(output.first_index == count_, "outputs come in order, each once");
   Delta delta;
-  delta.choice = options_.choice;
+  delta.choice = choice_;
   delta.first_index = count_;
   for (size_t i = 0; i < output.ids.size(); ++i) {
     delta.ids.push_back(output.ids[i]);
@@ -63,10 +64,10 @@ Delta ChoiceStream::Finish() {
   QUIRE_CHECK_MSG(!finished_ && !stop_string_, "a choice ends once");
   finished_ = true;
   Delta delta;
-  delta.choice = options_.choice;
+  delta.choice = choice_;
   delta.first_index = count_;
   if (decoder_ != nullptr && !AppendText(decoder_->Flush(), delta.text)) {
-    if (options_.want_text) delta.text += held_;
+    if (options_->want_text) delta.text += held_;
     held_.clear();
   }
   text_bytes_ += delta.text.size();
@@ -84,30 +85,30 @@ void ChoiceStream::Replay(std::span<const TokenId> ids) {
 bool ChoiceStream::AppendToken(TokenId id, std::string& out) {
   ++count_;
   if (decoder_ == nullptr) return false;
-  const bool ends = count_ > options_.min_tokens && options_.stop_token_ids.contains(id);
-  if (ends && !options_.include_stop_str_in_output) return false;
+  const bool ends = count_ > options_->min_tokens && options_->stop_token_ids.contains(id);
+  if (ends && !options_->include_stop_str_in_output) return false;
   return AppendText(decoder_->Append(std::span(&id, 1)), out);
 }
 
 bool ChoiceStream::AppendText(std::string_view piece, std::string& out) {
-  const bool may_stop = count_ > options_.min_tokens && !matcher_.empty();
+  const bool may_stop = count_ > options_->min_tokens && !options_->stop.empty();
   if (!may_stop) {
-    if (options_.want_text) out += piece;
+    if (options_->want_text) out += piece;
     return false;
   }
   const StopMatcher::Found found = matcher_.Feed(piece);
   held_.append(piece.substr(0, found.used));
   if (found.string < 0) {
     const size_t shown = held_.size() - matcher_.HeldBytes();
-    if (options_.want_text) out.append(held_, 0, shown);
+    if (options_->want_text) out.append(held_, 0, shown);
     held_.erase(0, shown);
     return false;
   }
-  const std::string& stop = matcher_.string(found.string);
+  const std::string& stop = options_->stop.string(found.string);
   QUIRE_CHECK_MSG(held_.size() >= stop.size(), "a match lies within what was held back");
   const size_t shown =
-      options_.include_stop_str_in_output ? held_.size() : held_.size() - stop.size();
-  if (options_.want_text) out.append(held_, 0, shown);
+      options_->include_stop_str_in_output ? held_.size() : held_.size() - stop.size();
+  if (options_->want_text) out.append(held_, 0, shown);
   held_.clear();
   stop_string_ = stop;
   return true;
@@ -115,7 +116,7 @@ bool ChoiceStream::AppendText(std::string_view piece, std::string& out) {
 
 TokenLogprob ChoiceStream::LogprobOf(const Output& output, size_t index) const {
   TokenLogprob entry = MakeTokenLogprob(text_, output.ids[index], output.logprobs[index]);
-  entry.hidden = options_.skip_special_tokens && text_.IsSpecial(entry.id);
+  entry.hidden = options_->skip_special_tokens && text_.IsSpecial(entry.id);
   if (!output.top.empty()) entry.top = MakeTopLogprobs(text_, output.top[index]);
   return entry;
 }

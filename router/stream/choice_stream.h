@@ -1,6 +1,7 @@
 // One choice of an answer: accepted tokens become text, up to a stop string or the end.
 //
-// Owner: one request of the pipeline, on the router's executor. The ModelText outlives it.
+// Owner: one request of the pipeline, on the router's executor. The ModelText outlives it; the
+// options are shared by the streams of the request's choices.
 //  1. Token ids are never ahead of what counts: after a stop string they end with the token that
 //     completed it, and so does completion_tokens().
 //  2. Text is shown once it can no longer become part of a stop string; a stop string itself is
@@ -23,9 +24,9 @@
 
 namespace quire {
 
+// What all choices of a request have in common.
 struct ChoiceStreamOptions {
-  uint32_t choice = 0;
-  std::vector<std::string> stop;  // at most 16, not empty, valid UTF-8
+  StopPatterns stop{{}};  // of at most 16 strings, valid UTF-8
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
   bool want_text = true;             // false: only ids; stop strings still end the choice
@@ -39,7 +40,8 @@ std::vector<TokenLogprob> MakeTopLogprobs(const ModelText& text, const TopLogpro
 
 class ChoiceStream {
  public:
-  ChoiceStream(ChoiceStreamOptions options, const ModelText& text);
+  ChoiceStream(std::shared_ptr<const ChoiceStreamOptions> options, uint32_t choice,
+               const ModelText& text);
 
   // What an output adds. When it completes a stop string, the delta ends there and stop_string() is
   // set.
@@ -59,7 +61,8 @@ class ChoiceStream {
   bool AppendText(std::string_view piece, std::string& out);
   TokenLogprob LogprobOf(const Output& output, size_t index) const;
 
-  const ChoiceStreamOptions options_;
+  const std::shared_ptr<const ChoiceStreamOptions> options_;
+  const uint32_t choice_;
   const ModelText& text_;
   std::unique_ptr<TextDecoder> decoder_;  // none when neither text nor stop strings are wanted
   StopMatcher matcher_;

@@ -6,7 +6,7 @@
 
 namespace quire {
 
-StopMatcher::StopMatcher(std::vector<std::string> strings) {
+StopPatterns::StopPatterns(std::vector<std::string> strings) {
   patterns_.reserve(strings.size());
   for (std::string& text : strings) {
     QUIRE_CHECK_MSG(!text.empty(), "a stop string has at least one byte");
@@ -25,18 +25,20 @@ StopMatcher::StopMatcher(std::vector<std::string> strings) {
 }
 
 StopMatcher::Found StopMatcher::Feed(std::string_view piece) {
+  const std::vector<StopPatterns::Pattern>& patterns = patterns_->patterns_;
   for (size_t at = 0; at < piece.size(); ++at) {
     int found = -1;
-    for (size_t i = 0; i < patterns_.size(); ++i) {
-      Pattern& pattern = patterns_[i];
-      QUIRE_CHECK_MSG(pattern.matched < pattern.text.size(), "nothing is read after a match");
-      while (pattern.matched > 0 && piece[at] != pattern.text[pattern.matched]) {
-        pattern.matched = pattern.fallback[pattern.matched - 1];
+    for (size_t i = 0; i < patterns.size(); ++i) {
+      const StopPatterns::Pattern& pattern = patterns[i];
+      uint32_t& matched = matched_[i];
+      QUIRE_CHECK_MSG(matched < pattern.text.size(), "nothing is read after a match");
+      while (matched > 0 && piece[at] != pattern.text[matched]) {
+        matched = pattern.fallback[matched - 1];
       }
-      if (piece[at] == pattern.text[pattern.matched]) ++pattern.matched;
-      if (pattern.matched < pattern.text.size()) continue;
+      if (piece[at] == pattern.text[matched]) ++matched;
+      if (matched < pattern.text.size()) continue;
       const bool longest =
-          found < 0 || pattern.text.size() > patterns_[static_cast<size_t>(found)].text.size();
+          found < 0 || pattern.text.size() > patterns[static_cast<size_t>(found)].text.size();
       if (longest) found = static_cast<int>(i);
     }
     if (found >= 0) return {found, at + 1};
@@ -46,7 +48,7 @@ StopMatcher::Found StopMatcher::Feed(std::string_view piece) {
 
 size_t StopMatcher::HeldBytes() const {
   size_t held = 0;
-  for (const Pattern& pattern : patterns_) held = std::max<size_t>(held, pattern.matched);
+  for (const uint32_t matched : matched_) held = std::max<size_t>(held, matched);
   return held;
 }
 

@@ -1,8 +1,9 @@
 // Finds stop strings in a text that comes in pieces, and says how much of it may be shown.
 //
-// Owner: one choice's stream, on the router's executor. One automaton per stop string (Knuth,
-// Morris and Pratt, "Fast pattern matching in strings"), so a byte costs as many comparisons as
-// there are strings.
+// Stop strings are compiled once for all choices of a request (StopPatterns, shared); a matcher is
+// what one choice's stream knows of them, on the router's executor. One automaton per stop string
+// (Knuth, Morris and Pratt, "Fast pattern matching in strings"), so a byte costs as many
+// comparisons as there are strings.
 //  1. The result depends on the text alone, never on where it was cut: the match that is complete
 //     first wins, the longest of several that are complete at the same byte.
 //  2. What is held back is the longest end of the text with which a stop string begins, and nothing
@@ -16,10 +17,29 @@
 
 namespace quire {
 
-class StopMatcher {
+// Immutable: any thread.
+class StopPatterns {
  public:
   // Strings are not empty.
-  explicit StopMatcher(std::vector<std::string> strings);
+  explicit StopPatterns(std::vector<std::string> strings);
+
+  bool empty() const { return patterns_.empty(); }
+  const std::string& string(int index) const { return patterns_[index].text; }
+
+ private:
+  friend class StopMatcher;
+  struct Pattern {
+    std::string text;
+    std::vector<uint32_t> fallback;  // the longest proper prefix that is also an end of text[0, i]
+  };
+  std::vector<Pattern> patterns_;
+};
+
+class StopMatcher {
+ public:
+  // The patterns outlive the matcher.
+  explicit StopMatcher(const StopPatterns& patterns)
+      : patterns_(&patterns), matched_(patterns.patterns_.size(), 0) {}
 
   // Reads a piece up to the end of the first match.
   struct Found {
@@ -30,16 +50,10 @@ class StopMatcher {
 
   // The length of the text's end that may still become a match.
   size_t HeldBytes() const;
-  const std::string& string(int index) const { return patterns_[index].text; }
-  bool empty() const { return patterns_.empty(); }
 
  private:
-  struct Pattern {
-    std::string text;
-    std::vector<uint32_t> fallback;  // the longest proper prefix that is also an end of text[0, i]
-    uint32_t matched = 0;
-  };
-  std::vector<Pattern> patterns_;
+  const StopPatterns* patterns_;
+  std::vector<uint32_t> matched_;  // by pattern: bytes of it that the text ends with
 };
 
 }  // namespace quire

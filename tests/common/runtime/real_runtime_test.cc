@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <future>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "common/runtime/asio_executor.h"
+#include "common/runtime/virtual_runtime.h"
 
 namespace quire {
 namespace {
@@ -146,6 +148,49 @@ TEST(ThreadBackground, WhatWorkHoldsIsLetGoBeforeItIsReported) {
   executor.held = token;
   ASSERT_TRUE(background.Run([token = std::move(token)] {}, [] {}));
   EXPECT_FALSE(executor.was_held.get_future().get());
+}
+
+// The generator of SplitMix64 is a bijection of its state, which grows by a constant: one number
+// gives away all that follow.
+uint64_t StateOfSplitMix64(uint64_t z) {
+  const auto unshift = [](uint64_t value, int bits) {
+    uint64_t x = value;
+    for (int known = bits; known < 64; known += bits) x = value ^ (x >> bits);
+    return x;
+  };
+  const auto inverse = [](uint64_t odd) {
+    uint64_t x = odd;
+    for (int i = 0; i < 6; ++i) x *= 2 - odd * x;
+    return x;
+  };
+  z = unshift(z, 31) * inverse(0x94D049BB133111EBull);
+  z = unshift(z, 27) * inverse(0xBF58476D1CE4E5B9ull);
+  return unshift(z, 30);
+}
+
+TEST(RealRng, ANumberDoesNotTellTheNext) {
+  constexpr uint64_t kStep = 0x9E3779B97F4A7C15ull;
+  VirtualRng foretold(1);
+  const uint64_t first = foretold.Next();
+  ASSERT_EQ(StateOfSplitMix64(foretold.Next()) - StateOfSplitMix64(first), kStep)
+      << "the test knows how to foretell";
+  RealRng rng;
+  uint64_t last = rng.Next();
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t next = rng.Next();
+    EXPECT_NE(StateOfSplitMix64(next) - StateOfSplitMix64(last), kStep);
+    last = next;
+  }
+}
+
+TEST(RealRng, NoNumberComesTwice) {
+  RealRng one;
+  RealRng other;
+  std::set<uint64_t> seen;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(seen.insert(one.Next()).second);
+    EXPECT_TRUE(seen.insert(other.Next()).second);
+  }
 }
 
 TEST(RealFiles, ReadsWithinTheLimitAndNamesThePath) {

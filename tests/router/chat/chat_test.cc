@@ -355,6 +355,20 @@ TEST(Salt, SeparatesGroupsAndSalts) {
   EXPECT_NE(CacheSalt("another key", "a", "b"), salt);
 }
 
+TEST(Salt, AGroupAndATenantOfOneNameShareNothing) {
+  TenantProfile in_group;
+  in_group.name = "a";
+  in_group.cache_group = "shared";
+  TenantProfile named_like_it;
+  named_like_it.name = "shared";
+  TenantProfile mate;
+  mate.name = "b";
+  mate.cache_group = "shared";
+  SaltBook book("key");
+  EXPECT_NE(book.Of(in_group.CacheDomain(), ""), book.Of(named_like_it.CacheDomain(), ""));
+  EXPECT_EQ(book.Of(in_group.CacheDomain(), ""), book.Of(mate.CacheDomain(), ""));
+}
+
 TEST(Salt, ABookSaysWhatTheFunctionSaysHoweverManyItHasSaid) {
   SaltBook book("key");
   for (int round = 0; round < 2; ++round) {

@@ -111,7 +111,7 @@ TEST_F(KeyRingTest, OnlyADelegateNamesAnotherTenant) {
 
   const auto other = Ask("gate", "new-one").value();
   EXPECT_EQ(other->name, "new-one");
-  EXPECT_EQ(other->CacheGroup(), "new-one");
+  EXPECT_EQ(other->CacheDomain(), "tenant:new-one");
   EXPECT_EQ(other->requests_per_minute, 5u);
   EXPECT_FALSE(other->delegate);
   EXPECT_FALSE(other->listed);

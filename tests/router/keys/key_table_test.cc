@@ -32,7 +32,7 @@ TEST(KeyTable, ReadsWhatAKeyMayDo) {
   ASSERT_NE(one, nullptr);
   EXPECT_EQ(one->name, "acme");
   EXPECT_EQ(one->models, (std::vector<std::string>{"demo", "m2"}));
-  EXPECT_EQ(one->CacheGroup(), "shared");
+  EXPECT_EQ(one->CacheDomain(), "group:shared");
   EXPECT_EQ(one->weight, 3u);
   EXPECT_EQ(one->requests_per_minute, 60u);
   EXPECT_EQ(one->tokens_per_minute, 9000u);
@@ -41,7 +41,7 @@ TEST(KeyTable, ReadsWhatAKeyMayDo) {
   EXPECT_TRUE(one->delegate);
   const auto two = (*table)->Find("key-two");
   ASSERT_NE(two, nullptr);
-  EXPECT_EQ(two->CacheGroup(), "beta");
+  EXPECT_EQ(two->CacheDomain(), "tenant:beta");
   EXPECT_FALSE(two->delegate);
   EXPECT_EQ((*table)->tenants(), (std::vector<std::string>{"acme", "beta"}));
   EXPECT_EQ((*table)->FindTenant("beta"), two);

@@ -22,7 +22,8 @@ struct Shown {
 };
 Shown FeedInPieces(const std::vector<std::string>& stops, std::string_view text,
                    const std::vector<size_t>& cuts) {
-  StopMatcher matcher(stops);
+  const StopPatterns patterns(stops);
+  StopMatcher matcher(patterns);
   Shown shown;
   std::string held;
   size_t at = 0;
@@ -111,7 +112,8 @@ TEST(StopMatcher, AgreesWithTheDefinitionOnRandomTexts) {
 }
 
 TEST(StopMatcher, HoldsBackNoMoreThanItMust) {
-  StopMatcher matcher({"abcd", "bcx"});
+  const StopPatterns patterns({"abcd", "bcx"});
+  StopMatcher matcher(patterns);
   matcher.Feed("zzabc");
   EXPECT_EQ(matcher.HeldBytes(), 3u);
   matcher.Feed("z");
@@ -130,13 +132,16 @@ class ChoiceStreamTest : public ::testing::Test {
     next_ += output.ids.size();
     return output;
   }
+  ChoiceStream Stream() {
+    return {std::make_shared<const ChoiceStreamOptions>(options_), 0, text_};
+  }
   FakeText text_;
   ChoiceStreamOptions options_;
   uint64_t next_ = 0;
 };
 
 TEST_F(ChoiceStreamTest, PassesTokensAndTextOn) {
-  ChoiceStream stream(options_, text_);
+  ChoiceStream stream = Stream();
   const Delta delta = stream.Append(Tokens("hello"));
   EXPECT_EQ(delta.text, "hello");
   EXPECT_EQ(delta.ids, FakeIds("hello"));
@@ -147,11 +152,11 @@ TEST_F(ChoiceStreamTest, PassesTokensAndTextOn) {
 }
 
 TEST_F(ChoiceStreamTest, AMatchEndsIdsAndTextAndCountAtItsLastToken) {
-  options_.stop = {"END"};
+  options_.stop = StopPatterns({"END"});
   for (const bool include : {false, true}) {
     options_.include_stop_str_in_output = include;
     next_ = 0;
-    ChoiceStream stream(options_, text_);
+    ChoiceStream stream = Stream();
     EXPECT_EQ(stream.Append(Tokens("one E")).text, "one ");
     const Delta delta = stream.Append(Tokens("ND and more"));
     EXPECT_EQ(delta.text, include ? "END" : "");
@@ -162,8 +167,8 @@ TEST_F(ChoiceStreamTest, AMatchEndsIdsAndTextAndCountAtItsLastToken) {
 }
 
 TEST_F(ChoiceStreamTest, HeldBackTextComesWhenItIsNoMatch) {
-  options_.stop = {"ENDE"};
-  ChoiceStream stream(options_, text_);
+  options_.stop = StopPatterns({"ENDE"});
+  ChoiceStream stream = Stream();
   EXPECT_EQ(stream.Append(Tokens("aEND")).text, "a");
   EXPECT_EQ(stream.Append(Tokens("!")).text, "END!");
   EXPECT_EQ(stream.Append(Tokens("EN")).text, "");
@@ -173,8 +178,8 @@ TEST_F(ChoiceStreamTest, HeldBackTextComesWhenItIsNoMatch) {
 
 TEST_F(ChoiceStreamTest, TextMayStayAwayAndStopStringsStillWork) {
   options_.want_text = false;
-  options_.stop = {"bc"};
-  ChoiceStream stream(options_, text_);
+  options_.stop = StopPatterns({"bc"});
+  ChoiceStream stream = Stream();
   const Delta delta = stream.Append(Tokens("abcd"));
   EXPECT_EQ(delta.text, "");
   EXPECT_EQ(delta.ids, FakeIds("abc"));
@@ -183,29 +188,29 @@ TEST_F(ChoiceStreamTest, TextMayStayAwayAndStopStringsStillWork) {
 
 TEST_F(ChoiceStreamTest, TheTokenThatEndsAChoiceAddsNoText) {
   options_.stop_token_ids = {'!'};
-  ChoiceStream stream(options_, text_);
+  ChoiceStream stream = Stream();
   EXPECT_EQ(stream.Append(Tokens("hi!")).text, "hi");
   EXPECT_EQ(stream.completion_tokens(), 3u);
 
   options_.include_stop_str_in_output = true;
   next_ = 0;
-  ChoiceStream shows(options_, text_);
+  ChoiceStream shows = Stream();
   EXPECT_EQ(shows.Append(Tokens("hi!")).text, "hi!");
 }
 
 TEST_F(ChoiceStreamTest, BeforeMinTokensNothingStops) {
-  options_.stop = {"b"};
+  options_.stop = StopPatterns({"b"});
   options_.stop_token_ids = {'c'};
   options_.min_tokens = 3;
-  ChoiceStream stream(options_, text_);
+  ChoiceStream stream = Stream();
   EXPECT_EQ(stream.Append(Tokens("abc")).text, "abc");
   EXPECT_EQ(stream.Append(Tokens("ab")).text, "a");
   EXPECT_EQ(stream.stop_string(), "b");
 }
 
 TEST_F(ChoiceStreamTest, ReplayedOutputsCountAndSetTheState) {
-  options_.stop = {"abc"};
-  ChoiceStream stream(options_, text_);
+  options_.stop = StopPatterns({"abc"});
+  ChoiceStream stream = Stream();
   stream.Replay(FakeIds("xab"));
   next_ = 3;
   const Delta delta = stream.Append(Tokens("c"));
@@ -215,7 +220,7 @@ TEST_F(ChoiceStreamTest, ReplayedOutputsCountAndSetTheState) {
 }
 
 TEST_F(ChoiceStreamTest, LogprobsHaveTextAndBytes) {
-  ChoiceStream stream(options_, text_);
+  ChoiceStream stream = Stream();
   Output output = Tokens("a");
   output.ids[0] = 0xC3;  // half a character
   output.logprobs = {-1.5f};
