@@ -67,6 +67,7 @@ class MemoryHold {
 
   size_t bytes() const { return bytes_; }
   bool over() const { return account_->over(); }
+  const MemoryAccount& account() const { return *account_; }
 
   // False: some account would pass its limit, and nothing changes. Less is never refused.
   bool TryResize(size_t bytes) {

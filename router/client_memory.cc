@@ -40,4 +40,22 @@ void AddClientMemoryMetrics(const MemoryAccount& account, Metrics& metrics) {
   });
 }
 
+void AddBackgroundMetrics(const ThreadBackground& background, Metrics& metrics) {
+  Gauge& queued = metrics.AddGauge({.name = "quire_router_background_queued",
+                                    .help = "Work of clients that waits for a background thread"});
+  const auto refusals = [&metrics](const char* cause) -> Counter& {
+    return metrics.AddCounter({.name = "quire_router_background_refusals_total",
+                               .help = "Work that was refused since too much waits, of all clients "
+                                       "or of its tenant",
+                               .labels = {{"cause", cause}}});
+  };
+  Counter& full = refusals("queue_full");
+  Counter& tenant_full = refusals("tenant_full");
+  metrics.BeforeRender([&background, &queued, &full, &tenant_full] {
+    queued.Set(static_cast<double>(background.queued()));
+    full.Add(background.refused() - full.value());
+    tenant_full.Add(background.refused_of_owners() - tenant_full.value());
+  });
+}
+
 }  // namespace quire

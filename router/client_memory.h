@@ -11,6 +11,7 @@
 
 #include "common/memory_account.h"
 #include "common/metrics/metrics.h"
+#include "common/runtime/asio_executor.h"
 #include "router/config.h"
 
 namespace quire {
@@ -28,5 +29,9 @@ ClientMemory MakeClientMemory(const RouterConfig& config, int64_t usable_bytes);
 
 // Shows what clients hold. The account outlives the metrics.
 void AddClientMemoryMetrics(const MemoryAccount& account, Metrics& metrics);
+
+// Shows what waits for a background thread, and what was refused since too much did. The background
+// outlives the metrics.
+void AddBackgroundMetrics(const ThreadBackground& background, Metrics& metrics);
 
 }  // namespace quire

@@ -58,8 +58,10 @@ struct RouterConfig {
   int32_t max_prompts = 1024;
   int32_t max_messages = 16'384;
   int32_t max_json_depth = 64;
+  int32_t max_json_values = 1 << 20;
   config::Bytes max_prompt{16 << 20};
   int32_t max_choices = 128;
+  int32_t max_request_choices = 1024;
   int32_t max_stop_strings = 16;
   int32_t max_logit_bias = 300;
   std::vector<std::string> cors_allow_origins;

@@ -36,6 +36,12 @@ void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
        .target = &c.max_json_depth,
        .min = 4,
        .max = 64});
+  schema.Add({.name = "max-json-values",
+              .help = "Values of a body, or of JSON that a gRPC message holds: numbers, strings, "
+                      "lists, objects.",
+              .target = &c.max_json_values,
+              .min = 1024,
+              .max = 1 << 24});
   schema.Add({.name = "max-prompt-bytes",
               .help = "Size of one prompt's text, or of a chat's messages and tools as JSON.",
               .target = &c.max_prompt,
@@ -46,6 +52,11 @@ void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.max_choices,
               .min = 1,
               .max = 128});
+  schema.Add({.name = "max-request-choices",
+              .help = "Choices of one request: its prompts times n.",
+              .target = &c.max_request_choices,
+              .min = 1,
+              .max = 1 << 17});
   schema.Add({.name = "max-stop-strings",
               .help = "Stop strings of a request.",
               .target = &c.max_stop_strings,

@@ -32,8 +32,10 @@ RequestLimits RequestLimitsOf(const RouterConfig& config, LimitCounters& counter
   limits.max_prompts = static_cast<size_t>(config.max_prompts);
   limits.max_messages = static_cast<size_t>(config.max_messages);
   limits.max_json_depth = static_cast<size_t>(config.max_json_depth);
+  limits.max_json_values = static_cast<size_t>(config.max_json_values);
   limits.max_prompt_bytes = static_cast<size_t>(config.max_prompt.value);
   limits.max_choices = config.max_choices;
+  limits.max_request_choices = static_cast<size_t>(config.max_request_choices);
   limits.max_stop_strings = static_cast<size_t>(config.max_stop_strings);
   limits.max_logit_bias = static_cast<size_t>(config.max_logit_bias);
   limits.counters = &counters;

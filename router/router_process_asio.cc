@@ -29,9 +29,10 @@
 namespace quire {
 namespace {
 
-constexpr int kBackgroundThreads = 2;
+constexpr int kBackgroundThreads = 3;  // large work has all but one
 constexpr int kHandshakeThreads = 2;
-constexpr size_t kMaxBackgroundQueue = 1024;
+// Work that waits for a background thread, in all and of one tenant.
+constexpr WorkLimits kBackgroundWork = {.max_queued = 1024, .max_of_owner = 768};
 constexpr Micros kWatchInterval = 20 * kMicrosPerMilli;
 constexpr Micros kFlushTimeout = 2 * kMicrosPerSecond;  // at least, for last bytes
 constexpr size_t kMaxAdminBody = 64u << 10;
@@ -56,7 +57,7 @@ struct RouterProcess::State {
         limit_counters(metrics),
         memory(MakeClientMemory(router_config, UsableMemory(ReadMemoryFiles("/")).usable_bytes)),
         trace_metrics(metrics, "quire_router"),
-        background(executor, kBackgroundThreads, kMaxBackgroundQueue),
+        background(executor, kBackgroundThreads, kBackgroundWork),
         dialer(MakeAsioDialer(executor, [this] { return worker_tls->current(); })),
         discovery_runtime{executor,
                           background,
@@ -212,6 +213,7 @@ absl::Status RouterProcess::State::Start() {
   http_services->cors_origins = config.cors_allow_origins;
   if (keys->required()) http_services->keys = keys.get();
   AddClientMemoryMetrics(*memory.process, metrics);
+  AddBackgroundMetrics(background, metrics);
   AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());
   if (config.metrics) http_services->metrics_text = MetricsText();
   grpc_services = std::make_unique<GrpcServices>(

@@ -26,6 +26,10 @@ std::vector<http2::Header> ViewsOf(const GrpcMetadata& metadata) {
 
 }  // namespace
 
+// How much may come out of a byte of a packed message, as far as turns go: what does is not known
+// before.
+constexpr size_t kUnpackedFor1 = 64;
+
 // A message with the background. Owners: the call, and the work (a shared_ptr in each).
 struct GrpcCall::Parsing {
   Parsing(std::shared_ptr<GrpcCallHandler> its_handler, Waiting its_message, size_t most_bytes,
@@ -42,7 +46,7 @@ struct GrpcCall::Parsing {
   // What comes out of a message that is packed counts from then on. What is not counted yet is
   // bounded by the background's threads, each of which unpacks one.
   void Work() {
-    if (!wanted.load(std::memory_order_relaxed)) return;
+    if (cancelled.load(std::memory_order_relaxed)) return;
     if (message.packing != http2::Encoding::kIdentity) {
       absl::StatusOr<std::string> unpacked = http2::Unpack(message.packing, message.bytes, most);
       status = unpacked.status();
@@ -61,7 +65,7 @@ struct GrpcCall::Parsing {
   const size_t bytes;  // as it came
   const std::shared_ptr<MemoryAccount> bodies;
   MemoryHold hold;
-  std::atomic<bool> wanted{true};
+  std::atomic<bool> cancelled{false};
   GrpcCallHandler::Step step;
   absl::Status status;   // of unpacking it
   bool refused = false;  // all messages together were too large
@@ -176,9 +180,13 @@ void GrpcCall::Parse(Waiting message) {
   }
   parsing_ =
       std::make_shared<Parsing>(handler_, std::move(message), max_message_bytes_, host_.bodies);
+  const size_t work =
+      packed ? std::min(kUnpackedFor1 * parsing_->bytes, parsing_->most) : parsing_->bytes;
+  const WorkShare share{host_.owner ? host_.owner(head_) : "", work,
+                        std::shared_ptr<const std::atomic<bool>>(parsing_, &parsing_->cancelled)};
   // What ends last is `done`: the handler goes where it lives, on the loop.
-  const bool queued = host_.background->Run(
-      [parsing = parsing_] { parsing->Work(); },
+  const bool queued = host_.background->RunFor(
+      share, [parsing = parsing_] { parsing->Work(); },
       [parsing = parsing_, self = shared_from_this()] { self->OnParsed(*parsing); });
   if (queued) return;
   parsing_.reset();
@@ -371,7 +379,7 @@ void GrpcCall::ReleaseHeld() {
   waiting_.clear();
   marks_.clear();
   waiting_bytes_ = 0;
-  if (parsing_ != nullptr) parsing_->wanted.store(false, std::memory_order_relaxed);
+  if (parsing_ != nullptr) parsing_->cancelled.store(true, std::memory_order_relaxed);
   parsing_.reset();
   connection_->held_bytes() -= std::exchange(held_, 0);
   hold_.reset();

@@ -91,6 +91,8 @@ struct GrpcHost {
   Background* background = nullptr;
   // Who may come in: asked for each call before a message is read. Empty: everyone.
   std::function<std::optional<GrpcEnd>(const GrpcCallHead&)> refuse = {};
+  // Whose turns in the background the messages of a call take. Empty: all are of one.
+  std::function<std::string(const GrpcCallHead&)> owner = {};
   GrpcLimitNames limit_names = {};
   Rng* rng = nullptr;  // of ages; nullptr: all are the same
   // What all clients make the program hold; connections make accounts of their own below it. Of

@@ -1,7 +1,8 @@
 // JSON read with limits and written in one place: a thin face over Boost.JSON.
 //
-// Any thread; values own their memory. Input is hostile: size, depth, and number of values are
-// bounded, and an error says at which byte and why.
+// Any thread; values own their memory. Input is hostile: size, depth and number of values are
+// bounded before a tree is built, whose memory can be charged first; an error says at which byte
+// and why.
 #pragma once
 
 #include <boost/json/array.hpp>
@@ -13,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/memory_account.h"
 #include "common/status.h"
 
 namespace quire::json {
@@ -25,14 +27,26 @@ using String = boost::json::string;
 struct Limits {
   size_t max_bytes = 64u << 20;
   size_t max_depth = 64;
+  size_t max_values = size_t{16} << 20;
+  MemoryHold* hold = nullptr;  // grows by what the tree may take, before it is built
 };
+
+// What a text is made of, counted without reading it; of a malformed one, at least what Parse sees
+// of it.
+struct Extent {
+  size_t depth = 0;
+  size_t values = 0;
+  size_t tree_bytes = 0;  // upper bound of what Parse takes while it runs, and of its result
+};
+Extent Measure(std::string_view text);
 
 inline std::string_view View(const String& s) { return {s.data(), s.size()}; }
 inline boost::json::string_view BoostView(std::string_view s) { return {s.data(), s.size()}; }
 
-// INVALID_ARGUMENT with byte offset for malformed text, RESOURCE_EXHAUSTED past a limit. Duplicate
-// keys keep the last; numbers that fit no int64 or uint64 become doubles; comments and trailing
-// commas are refused; a byte order mark, NaN and Infinity, which Python writes, by name.
+// INVALID_ARGUMENT with byte offset for malformed text, RESOURCE_EXHAUSTED past max_bytes or
+// max_depth, OUT_OF_RANGE past max_values, UNAVAILABLE where the hold has no room. Duplicate keys
+// keep the last; numbers that fit no int64 or uint64 become doubles; comments and trailing commas
+// are refused; a byte order mark, NaN and Infinity, which Python writes, by name.
 absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits = {});
 
 // Compact text. Doubles are written in the shortest form that reads back equal; NaN and infinity as

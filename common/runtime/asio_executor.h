@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "common/runtime/runtime.h"
+#include "common/runtime/work_queue.h"
 
 namespace boost::asio {
 class io_context;
@@ -64,16 +65,27 @@ class RealRng final : public Rng {
   size_t next_ = numbers_.size();
 };
 
-// A few threads with one bounded queue. What `work` holds is let go before `done` is posted: what
-// both hold ends on the executor.
+// A few threads with one bounded queue, in which tenants take turns. What `work` holds is let go
+// before `done` is posted: what both hold ends on the executor.
 class ThreadBackground final : public Background {
  public:
-  ThreadBackground(Executor& executor, int threads, size_t max_queued);
+  // Of one thread all work may be large.
+  ThreadBackground(Executor& executor, int threads, const WorkLimits& limits);
+  ThreadBackground(Executor& executor, int threads, size_t max_queued)
+      : ThreadBackground(executor, threads,
+                         WorkLimits{.max_queued = max_queued, .max_of_owner = max_queued}) {}
   ~ThreadBackground() override;
   bool Run(std::function<void()> work, std::function<void()> done) override;
+  bool RunFor(const WorkShare& share, std::function<void()> work,
+              std::function<void()> done) override;
   // Waits for what runs and drops what is queued; Run is false from then on. Before what work reads
   // goes; as often as one likes, by one thread.
   void Stop();
+
+  // Any thread. What waits now; what was refused since the queue, or its owner's part, was full.
+  size_t queued() const;
+  uint64_t refused() const;
+  uint64_t refused_of_owners() const;
 
  private:
   struct State;

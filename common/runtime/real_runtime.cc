@@ -3,11 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,40 +30,52 @@ uint64_t RealRng::Next() {
 }
 
 struct ThreadBackground::State {
-  struct Job {
-    std::function<void()> work;
-    std::function<void()> done;
-  };
-  Executor* executor = nullptr;
-  size_t max_queued = 0;
-  std::mutex mutex;  // guards jobs and stopping
+  State(Executor& loop, int count, const WorkLimits& limits)
+      : executor(loop), max_large(std::max(1, count - 1)), queue(limits) {}
+
+  Executor& executor;
+  const int max_large;       // at once
+  mutable std::mutex mutex;  // guards all below but the threads
   std::condition_variable ready;
-  std::deque<Job> jobs;
+  WorkQueue queue;
+  int running_large = 0;
   bool stopping = false;
+  uint64_t refused = 0;
+  uint64_t refused_of_owners = 0;
   std::vector<std::thread> threads;
 
+  // Waits for a piece of work that this thread may take. None: it is over.
+  std::optional<WorkQueue::Job> Next() {
+    std::unique_lock<std::mutex> lock(mutex);
+    std::optional<WorkQueue::Job> job;
+    ready.wait(lock, [&] {
+      if (!stopping) job = queue.Pop(running_large < max_large);
+      return stopping || job.has_value();
+    });
+    if (job && queue.IsLarge(*job)) ++running_large;
+    return job;
+  }
+
   void Work() {
-    while (true) {
-      Job job;
-      {
-        std::unique_lock<std::mutex> lock(mutex);
-        ready.wait(lock, [this] { return stopping || !jobs.empty(); });
-        if (stopping) return;
-        job = std::move(jobs.front());
-        jobs.pop_front();
+    while (std::optional<WorkQueue::Job> job = Next()) {
+      const auto& cancelled = job->share.cancelled;
+      if (cancelled == nullptr || !*cancelled) job->work();
+      // What `done` holds too has its end where that runs.
+      job->work = nullptr;
+      job->share.cancelled = nullptr;
+      if (queue.IsLarge(*job)) {
+        std::lock_guard<std::mutex> lock(mutex);
+        --running_large;
+        ready.notify_one();  // what had to wait for that
       }
-      job.work();
-      job.work = nullptr;  // what `done` holds too has its end where that runs
-      executor->Post(std::move(job.done));
+      executor.Post(std::move(job->done));
     }
   }
 };
 
-ThreadBackground::ThreadBackground(Executor& executor, int threads, size_t max_queued)
-    : state_(std::make_unique<State>()) {
+ThreadBackground::ThreadBackground(Executor& executor, int threads, const WorkLimits& limits)
+    : state_(std::make_unique<State>(executor, threads, limits)) {
   QUIRE_CHECK(threads > 0);
-  state_->executor = &executor;
-  state_->max_queued = max_queued;
   for (int i = 0; i < threads; ++i) {
     state_->threads.emplace_back([state = state_.get()] { state->Work(); });
   }
@@ -70,11 +84,11 @@ ThreadBackground::ThreadBackground(Executor& executor, int threads, size_t max_q
 ThreadBackground::~ThreadBackground() { Stop(); }
 
 void ThreadBackground::Stop() {
-  std::deque<State::Job> dropped;  // outside the lock: what ends with them may do anything
+  std::vector<WorkQueue::Job> dropped;  // outside the lock: what ends with them may do anything
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
     state_->stopping = true;
-    dropped.swap(state_->jobs);
+    while (auto job = state_->queue.Pop(true)) dropped.push_back(*std::move(job));
   }
   state_->ready.notify_all();
   for (std::thread& thread : state_->threads) thread.join();
@@ -82,13 +96,46 @@ void ThreadBackground::Stop() {
 }
 
 bool ThreadBackground::Run(std::function<void()> work, std::function<void()> done) {
+  constexpr char kHouse[] = " ";  // no tenant's name
+  return RunFor({.owner = kHouse}, std::move(work), std::move(done));
+}
+
+bool ThreadBackground::RunFor(const WorkShare& share, std::function<void()> work,
+                              std::function<void()> done) {
+  std::deque<WorkQueue::Job> cancelled;
+  WorkQueue::Answer answer = WorkQueue::Answer::kFull;
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
-    if (state_->stopping || state_->jobs.size() >= state_->max_queued) return false;
-    state_->jobs.push_back({std::move(work), std::move(done)});
+    if (state_->stopping) return false;
+    WorkQueue& queue = state_->queue;
+    WorkQueue::Job job{share, std::move(work), std::move(done)};
+    answer = queue.Push(std::move(job));
+    if (answer != WorkQueue::Answer::kQueued) {
+      cancelled = queue.TakeCancelled(share.owner);
+      if (!cancelled.empty()) answer = queue.Push(std::move(job));
+    }
+    if (answer == WorkQueue::Answer::kFull) ++state_->refused;
+    if (answer == WorkQueue::Answer::kOwnerFull) ++state_->refused_of_owners;
   }
+  for (WorkQueue::Job& job : cancelled) state_->executor.Post(std::move(job.done));
+  if (answer != WorkQueue::Answer::kQueued) return false;
   state_->ready.notify_one();
   return true;
+}
+
+size_t ThreadBackground::queued() const {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->queue.size();
+}
+
+uint64_t ThreadBackground::refused() const {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->refused;
+}
+
+uint64_t ThreadBackground::refused_of_owners() const {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->refused_of_owners;
 }
 
 absl::StatusOr<std::string> RealFiles::Read(const std::string& path, size_t max_bytes) {

@@ -10,11 +10,14 @@
 // backwards.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/status.h"
 
@@ -83,13 +86,27 @@ class Dialer {
                                std::function<void(absl::StatusOr<std::string>)> done) = 0;
 };
 
-// Work off the event loop (tokenising, templates).
+// For whom work is, and how much it is likely to be.
+struct WorkShare {
+  std::string owner;  // a tenant; whoever has the same one shares its turns
+  size_t bytes = 0;   // of input
+  // Set by the executor when nobody wants it any more: it is not begun then. May be null.
+  std::shared_ptr<const std::atomic<bool>> cancelled = nullptr;
+};
+
+// Work off the event loop (tokenising, templates, large messages).
 class Background {
  public:
   virtual ~Background() = default;
   // Runs `work` on some thread, then `done` on the executor. False, and neither runs, when the
-  // bounded queue is full.
+  // bounded queue is full. For the house's own work, which is little or seldom.
   virtual bool Run(std::function<void()> work, std::function<void()> done) = 0;
+  // The same for clients, whose tenants take turns by what they have had. `done` runs whether the
+  // work was cancelled or not.
+  virtual bool RunFor(const WorkShare& /*share*/, std::function<void()> work,
+                      std::function<void()> done) {
+    return Run(std::move(work), std::move(done));
+  }
 };
 
 class Rng {

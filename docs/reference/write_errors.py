@@ -45,9 +45,11 @@ CAUSES = {
     "journal_full": "`--max-journal-bytes` of running answers are kept",
     "tenants": "4,096 tenants have requests, or quotas in use: what a router tells apart",
     "prompt_bytes": "prompts of `--max-total-body-bytes` wait to become tokens",
+    "client_memory": "all clients, or those without a key, hold what `--max-client-memory-bytes` or `--max-tenant-memory-bytes` allow",
     "requests_per_minute": "the tenant's `requests_per_minute`",
     "tokens_per_minute": "the tenant's `tokens_per_minute`",
     "concurrent": "the tenant's `max_concurrent`",
+    "tenant_memory": "the tenant holds `--max-tenant-memory-bytes`",
 }
 REFUSALS = {
     "Invalid": "a field is wrong",
@@ -110,7 +112,7 @@ def codes_of_kinds():
     found = cases(body("router/http/errors.cc", "std::string_view CodeOf("), "ApiCode")
     names = {k: [n for n in re.findall(r'"(\w+)"', v) if n != "model"] for k, v in found.items()}
     # Reasons of their own, where the code says too little.
-    text = text_of("router/dispatch/refusal.cc") + text_of("router/chat/sampling.cc")
+    text = text_of("router/core/result.h") + text_of("router/dispatch/refusal.cc") + text_of("router/chat/sampling.cc")
     for constant, name in re.findall(r'constexpr std::string_view (k\w+) = "(\w+)";', text):
         for kind in set(re.findall(rf"ApiCode::k(\w+),[^;]*?\b{constant}\}}", text, re.S)):
             names[kind].append(name)

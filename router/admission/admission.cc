@@ -42,12 +42,16 @@ std::string_view RefusalCauseName(RefusalCause cause) {
       return "tenants";
     case RefusalCause::kPromptBytes:
       return "prompt_bytes";
+    case RefusalCause::kClientMemory:
+      return "client_memory";
     case RefusalCause::kRequestsPerMinute:
       return "requests_per_minute";
     case RefusalCause::kTokensPerMinute:
       return "tokens_per_minute";
     case RefusalCause::kConcurrent:
       return "concurrent";
+    case RefusalCause::kTenantMemory:
+      return "tenant_memory";
   }
   return "unknown";
 }
@@ -75,6 +79,25 @@ Refusal Admission::Refuse(RefusalCause cause, const TenantProfile& tenant, std::
 Refusal Admission::RefusePrompt(const std::shared_ptr<const TenantProfile>& tenant) {
   return Refuse(RefusalCause::kPromptBytes, ProfileOf(tenant),
                 "too many prompts wait to be tokenised", Pace::kLeastMs);
+}
+
+Refusal Admission::RefuseMemory(const std::shared_ptr<const TenantProfile>& tenant,
+                                const MemoryAccount& account, size_t bytes) {
+  const TenantProfile& profile = ProfileOf(tenant);
+  const bool own = !profile.name.empty() && account.bytes() + bytes > account.limit();
+  if (own) {
+    return Refuse(RefusalCause::kTenantMemory, profile,
+                  "this request needs " + std::to_string(bytes) +
+                      " bytes of memory, and its tenant's requests hold nearly all of the " +
+                      std::to_string(account.limit()) +
+                      " that they may (--max-tenant-memory-bytes)",
+                  Pace::kLeastMs);
+  }
+  return Refuse(RefusalCause::kClientMemory, profile,
+                "this request needs " + std::to_string(bytes) +
+                    " bytes of memory, and requests hold nearly all that they may "
+                    "(--max-client-memory-bytes)",
+                Pace::kLeastMs);
 }
 
 double Admission::Share(uint64_t limit) const {

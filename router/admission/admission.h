@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/memory_account.h"
 #include "router/admission/fair_queue.h"
 #include "router/admission/pace.h"
 #include "router/admission/token_bucket.h"
@@ -41,11 +42,13 @@ enum class RefusalCause : uint8_t {
   kJournalFull,        // max_journal_bytes
   kTenants,            // max_tenants
   kPromptBytes,        // max_waiting_prompt_bytes of the pipeline
+  kClientMemory,       // what all clients hold, or those without a name
   kRequestsPerMinute,  // from here on the tenant's own quotas
   kTokensPerMinute,
   kConcurrent,
+  kTenantMemory,
 };
-inline constexpr size_t kRefusalCauses = 10;
+inline constexpr size_t kRefusalCauses = 12;
 std::string_view RefusalCauseName(RefusalCause cause);
 
 struct Refusal {
@@ -105,6 +108,9 @@ class Admission {
   uint64_t refused_total(RefusalCause cause) const;
   // Of a request that has not entered: the prompts that wait to be tokens have too many bytes.
   Refusal RefusePrompt(const std::shared_ptr<const TenantProfile>& tenant);
+  // Of a request that needs so many bytes more than its tenant's account, or one above it, has.
+  Refusal RefuseMemory(const std::shared_ptr<const TenantProfile>& tenant,
+                       const MemoryAccount& account, size_t bytes);
   // Quota refusals by tenant; at most max_tenant_labels names, those of the key file alone, the
   // rest under "other".
   const std::map<std::string, uint64_t>& quota_refusals() const { return quota_refusals_; }

@@ -10,6 +10,7 @@
 #include "common/text/detokenizer.h"
 #include "common/text/text_bundle.h"
 #include "common/text/tokenizer.h"
+#include "router/chat/text_bound.h"
 
 namespace quire {
 namespace {
@@ -70,6 +71,7 @@ class BundleText final : public ModelText {
   absl::Status Read(const std::string& bytes) {
     QUIRE_ASSIGN_OR_RETURN(bundle_, text::ParseTextBundle(bytes));
     QUIRE_ASSIGN_OR_RETURN(tokenizer_, text::Tokenizer::FromJson(bundle_.tokenizer_json));
+    longest_token_bytes_ = quire::LongestTokenBytes(*tokenizer_, bundle_.tokenizer_json);
     bundle_.tokenizer_json = {};
     for (const text::NamedTemplate& named : bundle_.chat_templates) {
       auto compiled = text::ChatTemplate::Compile(named.source);
@@ -85,13 +87,14 @@ class BundleText final : public ModelText {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
-                                              bool add_special_tokens) const override {
-    return tokenizer_->Encode(text, add_special_tokens);
+  absl::StatusOr<std::vector<TokenId>> EncodeText(
+      std::string_view text, bool add_special_tokens,
+      const std::atomic<bool>* cancelled) const override {
+    return tokenizer_->Encode(text, text::EncodeOptions{add_special_tokens, cancelled});
   }
 
-  absl::StatusOr<std::string> Render(const ChatPrompt& prompt,
-                                     int64_t now_unix_seconds) const override {
+  absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt, int64_t now_unix_seconds,
+                                         const std::atomic<bool>* cancelled) const override {
     const std::string* source = bundle_.ChatTemplateSource(!prompt.tools_json.empty());
     if (source == nullptr) {
       return InvalidArgument("the model has no chat template; use completions instead");
@@ -100,6 +103,7 @@ class BundleText final : public ModelText {
     options.add_generation_prompt = prompt.add_generation_prompt;
     options.continue_final_message = prompt.continue_final_message;
     options.now_unix_seconds = now_unix_seconds;
+    options.cancelled = cancelled;
     for (const text::NamedToken& token : bundle_.special_tokens) {
       options.special_tokens.emplace_back(token.name, token.text);
     }
@@ -119,12 +123,14 @@ class BundleText final : public ModelText {
     return std::make_unique<BundleDecoder>(*tokenizer_, skip_special_tokens);
   }
   std::string_view TokenBytes(TokenId id) const override { return tokenizer_->TokenBytes(id); }
+  size_t LongestTokenBytes() const override { return longest_token_bytes_; }
   bool IsSpecial(TokenId id) const override { return tokenizer_->IsSpecial(id); }
   const GenerationSettings& generation() const override { return generation_; }
 
  private:
   text::TextBundle bundle_;  // without the tokenizer's text
   std::unique_ptr<text::Tokenizer> tokenizer_;
+  size_t longest_token_bytes_ = 0;
   // By source.
   std::map<std::string, absl::StatusOr<std::unique_ptr<text::ChatTemplate>>> templates_;
   GenerationSettings generation_;

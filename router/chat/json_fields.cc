@@ -1,5 +1,6 @@
 #include "router/chat/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -17,6 +18,19 @@ ApiError Bad(std::string_view name, const absl::Status& status) {
 }
 
 }  // namespace
+
+absl::StatusOr<json::Value> ReadJson(std::string_view text, const RequestLimits& limits,
+                                     size_t outer_depth) {
+  json::Limits json_limits;
+  json_limits.max_depth = limits.max_json_depth - std::min(outer_depth, limits.max_json_depth);
+  json_limits.max_values = limits.max_json_values;
+  json_limits.hold = limits.hold;
+  absl::StatusOr<json::Value> value = json::Parse(text, json_limits);
+  if (limits.counters == nullptr) return value;
+  if (absl::IsResourceExhausted(value.status())) limits.counters->json_depth.Add();
+  if (absl::IsOutOfRange(value.status())) limits.counters->json_values.Add();
+  return value;
+}
 
 FieldError ReadBool(const Value& value, std::string_view name, bool& out) {
   auto read = json::AsBool(value, name);

@@ -10,10 +10,16 @@
 
 #include "common/json/json.h"
 #include "router/core/api.h"
+#include "router/core/request_limits.h"
 
 namespace quire {
 
 using FieldError = std::optional<ApiError>;
+
+// A client's JSON, within the limits and charged to their hold; a limit that it passes is counted.
+// `outer_depth`: of what it lies in. UNAVAILABLE: there is no memory for it now.
+absl::StatusOr<json::Value> ReadJson(std::string_view text, const RequestLimits& limits,
+                                     size_t outer_depth = 0);
 
 FieldError ReadBool(const json::Value& value, std::string_view name, bool& out);
 FieldError ReadFloat(const json::Value& value, std::string_view name, std::optional<float>& out);

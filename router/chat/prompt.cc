@@ -17,10 +17,28 @@ std::optional<ApiError> CheckSize(std::string_view field, size_t bytes,
   return error;
 }
 
-Result<std::vector<TokenId>> Encode(const ModelText& model, std::string_view text,
-                                    bool add_special_tokens, std::string_view field) {
-  if (!IsValidUtf8(text)) return InvalidField(field, "is not valid UTF-8");
-  absl::StatusOr<std::vector<TokenId>> ids = model.Encode(text, add_special_tokens);
+// A text that has too many tokens, however few it has for its bytes.
+std::optional<ApiError> CheckFit(const ModelText& model, size_t bytes, std::string_view field,
+                                 const PromptOptions& options) {
+  const size_t longest = model.LongestTokenBytes();
+  if (longest == 0 || options.must_fit.empty() || options.truncate_prompt_tokens) {
+    return std::nullopt;
+  }
+  if (bytes / longest < options.max_model_len) return std::nullopt;
+  ApiError error = InvalidField(
+      field, "has " + std::to_string(bytes) + " bytes, which are " +
+                 std::to_string(bytes / longest) + " tokens or more, and the context of model " +
+                 options.must_fit + " holds " + std::to_string(options.max_model_len) +
+                 " with the answer: send at most " + std::to_string(options.max_model_len - 1));
+  error.reason = kContextLengthExceeded;
+  return error;
+}
+
+Result<std::vector<TokenId>> Encode(const ModelText& model, const TextPrompt& prompt,
+                                    std::string_view field, const std::atomic<bool>* cancelled) {
+  if (!IsValidUtf8(prompt.text)) return InvalidField(field, "is not valid UTF-8");
+  absl::StatusOr<std::vector<TokenId>> ids =
+      model.Encode(prompt.text, prompt.add_special_tokens, cancelled);
   if (!ids.ok()) return ErrorFromStatus(Annotate(ids.status(), field), field);
   return *std::move(ids);
 }
@@ -30,11 +48,14 @@ Result<std::vector<TokenId>> EncodeChat(const ModelText& text, const ChatPrompt&
   const size_t bytes =
       chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
   if (auto error = CheckSize("messages", bytes, options.limits)) return *error;
-  absl::StatusOr<std::string> rendered = text.Render(chat, options.now_unix_seconds);
+  absl::StatusOr<std::string> rendered =
+      text.Render(chat, options.now_unix_seconds, options.cancelled);
   if (!rendered.ok()) {
     return ErrorFromStatus(Annotate(rendered.status(), "messages"), "messages");
   }
-  return Encode(text, *rendered, chat.add_special_tokens, "messages");
+  if (auto error = CheckFit(text, rendered->size(), "messages", options)) return *error;
+  return Encode(text, {*std::move(rendered), chat.add_special_tokens}, "messages",
+                options.cancelled);
 }
 
 Result<std::vector<TokenId>> EncodeAny(const ModelText& text, const Prompt& prompt,
@@ -43,7 +64,8 @@ Result<std::vector<TokenId>> EncodeAny(const ModelText& text, const Prompt& prom
   const std::string_view field = PromptField(prompt);
   if (const auto* plain = std::get_if<TextPrompt>(&prompt)) {
     if (auto error = CheckSize(field, plain->text.size(), options.limits)) return *error;
-    return Encode(text, plain->text, plain->add_special_tokens, field);
+    if (auto error = CheckFit(text, plain->text.size(), field, options)) return *error;
+    return Encode(text, *plain, field, options.cancelled);
   }
   const std::vector<TokenId>& ids = std::get<TokenPrompt>(prompt).ids;
   if (auto error = CheckSize(field, ids.size() * sizeof(TokenId), options.limits)) return *error;
@@ -93,7 +115,7 @@ Result<std::vector<std::vector<TokenId>>> BuildBadWords(const ModelText& text,
   for (const std::string& word : words) {
     const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
     for (const std::string& form : {bare, " " + bare}) {
-      Result<std::vector<TokenId>> ids = Encode(text, form, false, "bad_words");
+      Result<std::vector<TokenId>> ids = Encode(text, {form, false}, "bad_words", nullptr);
       if (!ids.ok()) return ids.error();
       if (ids.value().empty() || ids.value().size() > kMaxBadWordTokens) {
         return InvalidField("bad_words", "a word has " + std::to_string(ids.value().size()) +

@@ -7,6 +7,7 @@
 //  2. A prompt has at least one token, and every id lies in the vocabulary.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,6 +27,9 @@ struct PromptOptions {
   std::optional<int32_t> truncate_prompt_tokens;
   uint32_t answer_tokens = 1;  // that the client asked for
   RouterLimits limits;
+  // Of a prompt that must fit the context of this model: a text that cannot is not tokenised.
+  std::string must_fit = {};
+  const std::atomic<bool>* cancelled = nullptr;  // see ModelText
 };
 
 Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& prompt,

@@ -7,8 +7,7 @@
 
 namespace quire {
 
-std::string CacheSalt(std::string_view key, std::string_view domain,
-                      std::string_view client_salt) {
+std::string CacheSalt(std::string_view key, std::string_view domain, std::string_view client_salt) {
   std::string message(domain);
   message.push_back('\0');
   message += client_salt;

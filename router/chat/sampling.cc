@@ -13,7 +13,6 @@ namespace quire {
 namespace {
 
 constexpr int32_t kCompletionMaxTokens = 16;
-constexpr std::string_view kContextLengthExceeded = "context_length_exceeded";
 
 bool Serves(const ModelFacts& model, std::string_view feature) {
   return std::find(model.features.begin(), model.features.end(), feature) != model.features.end();
@@ -228,8 +227,7 @@ Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, const PromptSiz
                         "is " + std::to_string(*options.max_tokens) + "; the prompt of " +
                             std::to_string(prompt.tokens) + " tokens leaves [1, " +
                             std::to_string(rest) + "] of the context of " +
-                            std::to_string(model.max_model_len) + " tokens of model " +
-                            model.name);
+                            std::to_string(model.max_model_len) + " tokens of model " + model.name);
   }
   return *options.max_tokens;
 }

@@ -32,8 +32,11 @@ struct RouterLimits {
   size_t max_bad_word_bytes = 256;
   // Logprobs of one prompt: its tokens times (1 + candidates).
   size_t max_prompt_logprobs = 131'072;
-  size_t max_tokenize_requests = 64;  // /tokenize and /detokenize work under way
-  uint32_t window_tokens = 256;       // outputs a worker may be ahead of the client, per choice
+  // /tokenize and /detokenize: work under way of one tenant and of all, and the size of an answer.
+  size_t max_tokenize_requests = 64;
+  size_t max_tokenize_requests_of_all = 256;
+  size_t max_tokenize_answer_bytes = 8u << 20;
+  uint32_t window_tokens = 256;  // outputs a worker may be ahead of the client, per choice
   // Second attempts of one request that was refused or failed before anything was accepted, and of
   // all requests together: so many percent of them, saved up to a burst.
   uint32_t max_placement_retries = 3;

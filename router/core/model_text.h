@@ -7,6 +7,8 @@
 // stream.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,13 +44,20 @@ struct GenerationSettings {
 class ModelText {
  public:
   virtual ~ModelText() = default;
-  // May take a while for a long text: called off the event loop only.
-  virtual absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
-                                                      bool add_special_tokens) const = 0;
+  // May take a while for a long text: called off the event loop only. CANCELLED soon after another
+  // thread has set `cancelled`, which may be null.
+  absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens,
+                                              const std::atomic<bool>* cancelled = nullptr) const {
+    return EncodeText(text, add_special_tokens, cancelled);
+  }
   // The conversation as the model's chat template writes it. INVALID_ARGUMENT with what the
-  // template said.
-  virtual absl::StatusOr<std::string> Render(const ChatPrompt& prompt,
-                                             int64_t now_unix_seconds) const = 0;
+  // template said. CANCELLED as above.
+  absl::StatusOr<std::string> Render(const ChatPrompt& prompt, int64_t now_unix_seconds,
+                                     const std::atomic<bool>* cancelled = nullptr) const {
+    return RenderChat(prompt, now_unix_seconds, cancelled);
+  }
+  // The most bytes of a text that become one token; 0: not known.
+  virtual size_t LongestTokenBytes() const { return 0; }
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
   virtual std::unique_ptr<TextDecoder> NewDecoder(bool skip_special_tokens) const = 0;
   // The bytes that the token adds to a text; need not be UTF-8, empty for ids that don't exist.
@@ -56,6 +65,12 @@ class ModelText {
   // Whether texts leave the token out when special tokens are skipped.
   virtual bool IsSpecial(TokenId /*id*/) const { return false; }
   virtual const GenerationSettings& generation() const = 0;
+
+ private:
+  virtual absl::StatusOr<std::vector<TokenId>> EncodeText(
+      std::string_view text, bool add_special_tokens, const std::atomic<bool>* cancelled) const = 0;
+  virtual absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt, int64_t now_unix_seconds,
+                                                 const std::atomic<bool>* cancelled) const = 0;
 };
 
 // Reads the bytes of a text bundle, which are hostile input. Called off the event loop.

@@ -1,5 +1,6 @@
 #include "router/core/request_limits.h"
 
+#include <algorithm>
 #include <string>
 
 namespace quire {
@@ -17,8 +18,10 @@ LimitCounters::LimitCounters(Metrics& m)
     : prompts(Refusals(m, "prompts")),
       messages(Refusals(m, "messages")),
       json_depth(Refusals(m, "json_depth")),
+      json_values(Refusals(m, "json_values")),
       prompt_bytes(Refusals(m, "prompt_bytes")),
       choices(Refusals(m, "choices")),
+      request_choices(Refusals(m, "request_choices")),
       stop_strings(Refusals(m, "stop_strings")),
       logit_bias(Refusals(m, "logit_bias")),
       call_requests(Refusals(m, "call_requests")) {}
@@ -29,6 +32,18 @@ ApiError PastLimit(std::string_view field, std::string_view flag, size_t limit, 
           std::string(field) + ": is more than is served here, " + std::to_string(limit) + " (" +
               std::string(flag) + ")",
           std::string(field), 0};
+}
+
+std::optional<ApiError> CheckChoiceCount(size_t prompts, int32_t n, const RequestLimits& limits) {
+  const size_t choices = prompts * static_cast<size_t>(std::max(n, 1));
+  if (choices <= limits.max_request_choices) return std::nullopt;
+  if (limits.counters != nullptr) limits.counters->request_choices.Add();
+  const std::string most = std::to_string(limits.max_request_choices);
+  return ApiError{ApiCode::kInvalidArgument,
+                  "n: " + std::to_string(prompts) + " prompts with " + std::to_string(n) +
+                      " choices each are " + std::to_string(choices) + " choices; at most " + most +
+                      " are served in one request (--max-request-choices)",
+                  "n", 0};
 }
 
 std::optional<ApiError> CheckMessageCount(size_t count, const RequestLimits& limits) {
@@ -57,6 +72,7 @@ std::optional<ApiError> CheckLimits(const GenerateRequest& request, const Reques
     return PastLimit("n", "--max-choices", static_cast<size_t>(limits.max_choices),
                      counters ? &counters->choices : nullptr);
   }
+  if (auto problem = CheckChoiceCount(1, sampling.n, limits)) return problem;
   if (sampling.stop.size() > limits.max_stop_strings) {
     return PastLimit("stop", "--max-stop-strings", limits.max_stop_strings,
                      counters ? &counters->stop_strings : nullptr);

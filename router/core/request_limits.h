@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "common/memory_account.h"
 #include "common/metrics/metrics.h"
 #include "router/core/api.h"
 
@@ -18,8 +19,10 @@ struct LimitCounters {
   Counter& prompts;
   Counter& messages;
   Counter& json_depth;
+  Counter& json_values;
   Counter& prompt_bytes;
   Counter& choices;
+  Counter& request_choices;
   Counter& stop_strings;
   Counter& logit_bias;
   Counter& call_requests;  // running at once in one call
@@ -29,11 +32,15 @@ struct RequestLimits {
   size_t max_prompts = 1024;            // of one completion request
   size_t max_messages = 16'384;         // of one chat
   size_t max_json_depth = 64;           // of a body, and of JSON within a message
+  size_t max_json_values = 1u << 20;    // of a body, with those in its strings that are JSON
   size_t max_prompt_bytes = 16u << 20;  // of one prompt's text, or of its messages as JSON
   int32_t max_choices = 128;            // n
+  size_t max_request_choices = 1024;    // of all prompts of one request together
   size_t max_stop_strings = 16;
   size_t max_logit_bias = 300;        // entries
   LimitCounters* counters = nullptr;  // outlives the limits; nullptr: nothing is counted
+  // Counts what the request at hand takes while it is read and when it has been; nullptr: nothing.
+  MemoryHold* hold = nullptr;
 };
 
 // The refusal of a request that asks for more of `field` than is served, which is counted.
@@ -42,6 +49,8 @@ ApiError PastLimit(std::string_view field, std::string_view flag, size_t limit, 
 // What a request asks for apart from how many prompts and messages it has; nullopt: served.
 std::optional<ApiError> CheckLimits(const GenerateRequest& request, const RequestLimits& limits);
 std::optional<ApiError> CheckPromptSize(const Prompt& prompt, const RequestLimits& limits);
+// A request of so many prompts, each with n choices.
+std::optional<ApiError> CheckChoiceCount(size_t prompts, int32_t n, const RequestLimits& limits);
 std::optional<ApiError> CheckMessageCount(size_t count, const RequestLimits& limits);
 
 }  // namespace quire

@@ -8,8 +8,8 @@
 #include <utility>
 #include <variant>
 
-#include "common/memory_account.h"
 #include "common/check.h"
+#include "common/memory_account.h"
 #include "common/status.h"
 #include "router/core/api.h"
 
@@ -45,10 +45,21 @@ inline ApiError InvalidField(std::string_view param, std::string_view message) {
           std::string(param), 0};
 }
 
+// As clients of OpenAI know it.
+inline constexpr std::string_view kContextLengthExceeded = "context_length_exceeded";
+
 // When large bodies come faster than they can be read.
 inline ApiError TooManyLargeRequests() {
   return {ApiCode::kUnavailable, std::string(kTooManyLargeRequests), "",
           static_cast<uint32_t>(kTooManyLargeRequestsRetryMs)};
+}
+
+// When answers that are not streamed hold too much.
+inline ApiError NoMemoryForAnswer() {
+  return {ApiCode::kUnavailable,
+          "answers that wait until they are whole hold all the memory that they may; ask for a "
+          "stream, or come again",
+          "", static_cast<uint32_t>(kTooManyLargeRequestsRetryMs)};
 }
 
 // An error that a library returned; `param` is blamed when it is the client's fault.

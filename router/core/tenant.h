@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,5 +32,10 @@ struct TenantProfile {
     return cache_group.empty() ? "tenant:" + name : "group:" + cache_group;
   }
 };
+
+// Empty without credentials.
+inline std::string NameOf(const std::shared_ptr<const TenantProfile>& tenant) {
+  return tenant == nullptr ? std::string() : tenant->name;
+}
 
 }  // namespace quire

@@ -22,6 +22,12 @@ std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys) {
   return EndOf(tenant.error());
 }
 
+std::string OwnerOf(const GrpcCallHead& head, KeyRing* keys) {
+  if (keys == nullptr) return "";
+  const Result<KeyRing::Tenant> tenant = keys->Authenticate(CredentialsOf(head));
+  return tenant.ok() ? NameOf(tenant.value()) : "";
+}
+
 Result<KeyRing::Tenant> TenantOf(const GrpcCallHead& head, KeyRing* keys) {
   if (keys == nullptr) return KeyRing::Tenant();
   Result<KeyRing::Tenant> tenant = keys->Authenticate(CredentialsOf(head));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "common/grpc/call_head.h"
@@ -16,6 +17,9 @@ namespace quire {
 
 // Why a call may not come in; probes need no key. `keys`: nullptr lets everyone in.
 std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys);
+
+// The tenant's name; empty where it has none.
+std::string OwnerOf(const GrpcCallHead& head, KeyRing* keys);
 
 // nullptr where no keys are configured. Counts the call for its tenant.
 Result<KeyRing::Tenant> TenantOf(const GrpcCallHead& head, KeyRing* keys);

@@ -8,7 +8,9 @@
 #include "router/grpc/auth.h"
 #include "router/grpc/call_facts.h"
 #include "router/grpc/messages.h"
+#include "router/grpc/parsed_bytes.h"
 #include "router/keys/tenant_access.h"
+#include "router/pipeline/held_bytes.h"
 
 namespace quire {
 namespace {
@@ -21,22 +23,32 @@ class AnswerHandler final : public AnswerCall {
   using AnswerCall::AnswerCall;
 
   Step Read(std::string_view bytes) override {
-    Message message;
-    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return {};
     const GrpcCallHead& head = call().head();
     const GrpcServices& services = this->services();
     GenerateRequest request;
     std::optional<ApiError> problem;
     Result<KeyRing::Tenant> tenant = TenantOf(head, services.keys);
+    const auto hold = std::make_shared<MemoryHold>(
+        services.pipeline.MemoryOf(tenant.ok() ? tenant.value().get() : nullptr));
+    // The message, and the request that is made of it.
+    if (!hold->TryResize(ParsedBytes(*Message::descriptor(), bytes) + bytes.size())) {
+      services.counters.tenant_memory_refused.Add();
+      return [this] { Begin(TooManyLargeRequests(), {}, false); };
+    }
+    Message message;
+    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return {};
     if (tenant.ok()) {
-      problem = FromProto(message, request, services.request_limits);
+      RequestLimits limits = services.request_limits;
+      limits.hold = hold.get();
+      problem = FromProto(message, request, limits);
       ApplyTenant(std::move(tenant.value()), request);
     } else {
       problem = tenant.error();
     }
     request.request_id = RequestIdOf(head, message.request_id());
     ReadCallFacts(head, services.executor.clock().Now(), request);
-    return [this, problem = std::move(problem), request = std::move(request),
+    hold->Resize(HeldBytes(request) + PromptBytes(request.prompt));
+    return [this, problem = std::move(problem), request = std::move(request), hold,
             joins = message.joined_events()]() mutable {
       Begin(std::move(problem), std::move(request), joins);
     };
@@ -81,15 +93,16 @@ Step Tokenize(GrpcServices& services, const std::shared_ptr<GrpcCall>& call,
       const auto forbidden = CheckModelAccess(services.pipeline.Models(), tenant.get(), model);
       if (forbidden) return call->Finish(EndOf(*forbidden));
     }
-    services.pipeline.Tokenize(
-        model, std::move(prompt), [call](absl::StatusOr<TokenizeResult> result) {
-          if (!result.ok()) return call->Finish(result.status());
-          v1::TokenizeResponse response;
-          response.mutable_token_ids()->Add(result->ids.begin(), result->ids.end());
-          response.set_max_model_len(result->max_model_len);
-          call->Send(response);
-          call->Finish(absl::OkStatus());
-        });
+    services.pipeline.Tokenize({{model, std::move(tenant)}, std::move(prompt)},
+                               [call](Result<TokenizeResult> result) {
+                                 if (!result.ok()) return call->Finish(EndOf(result.error()));
+                                 v1::TokenizeResponse response;
+                                 const std::vector<TokenId>& ids = result.value().ids;
+                                 response.mutable_token_ids()->Add(ids.begin(), ids.end());
+                                 response.set_max_model_len(result.value().max_model_len);
+                                 call->Send(response);
+                                 call->Finish(absl::OkStatus());
+                               });
   };
 }
 

@@ -5,6 +5,7 @@
 #include "common/grpc/status_details.h"
 #include "common/json/json.h"
 #include "common/sampling_params.h"
+#include "router/chat/json_fields.h"
 #include "router/core/sampling_checks.h"
 
 namespace quire {
@@ -110,17 +111,14 @@ Problem ReadCommon(const Message& in, bool echo, GenerateRequest& out) {
 struct JsonRule {
   const RequestLimits& limits;
   bool list;  // else an object
+  size_t outer_depth = 0;
 };
 
 Problem CheckJson(const std::string& text, const char* field, const JsonRule& rule,
                   std::string& out) {
-  json::Limits json_limits;
-  json_limits.max_depth = rule.limits.max_json_depth;
   const bool list = rule.list;
-  auto value = json::Parse(text, json_limits);
-  if (absl::IsResourceExhausted(value.status()) && rule.limits.counters != nullptr) {
-    rule.limits.counters->json_depth.Add();
-  }
+  auto value = ReadJson(text, rule.limits, rule.outer_depth);
+  if (absl::IsUnavailable(value.status())) return TooManyLargeRequests();
   if (!value.ok()) return Bad(field, StatusMessage(value.status()));
   if (list ? !value->is_array() : !value->is_object()) {
     return Bad(field, list ? "must be a JSON list" : "must be a JSON object");
@@ -135,6 +133,9 @@ void AppendMember(const char* name, std::string_view value, std::string& out) {
   out += "\":";
   json::AppendQuoted(value, out);
 }
+
+// The list of messages and a message.
+constexpr size_t kDepthOfCalls = 2;
 
 Problem ReadMessages(const v1::ChatRequest& in, const RequestLimits& limits, std::string& out) {
   const size_t count = static_cast<size_t>(in.messages_size());
@@ -154,7 +155,8 @@ Problem ReadMessages(const v1::ChatRequest& in, const RequestLimits& limits, std
     if (!message.tool_calls_json().empty()) {
       std::string calls;
       const std::string field = where + ".tool_calls_json";
-      if (auto p = CheckJson(message.tool_calls_json(), field.c_str(), {limits, true}, calls))
+      if (auto p = CheckJson(message.tool_calls_json(), field.c_str(),
+                             {limits, true, kDepthOfCalls}, calls))
         return p;
       out += ",\"tool_calls\":" + calls;
     }

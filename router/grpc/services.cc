@@ -23,6 +23,7 @@ GrpcHost MakeGrpcHost(const GrpcServices& services) {
           .limits = services.limits,
           .background = &services.background,
           .refuse = [keys = services.keys](const auto& head) { return CheckKey(head, keys); },
+          .owner = [keys = services.keys](const auto& head) { return OwnerOf(head, keys); },
           .limit_names = {.metadata = " (--max-header-bytes)",
                           .message_time = " (--body-timeout)",
                           .connection_memory = " (--max-connection-memory-bytes)",

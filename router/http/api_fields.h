@@ -44,7 +44,8 @@ struct ApiField {
 // The table, in no order that matters. What stands in it goes before a sampling wish of that name.
 std::span<const ApiField> ApiFields();
 
-// The messages of a chat: roles checked, text parts joined, written back as JSON.
-FieldError ReadMessages(const json::Value& value, std::string& out);
+// The messages of a chat: roles checked, text parts joined, written back as JSON. The value is used
+// up.
+FieldError ReadMessages(json::Value& value, RequestLimits limits, std::string& out);
 
 }  // namespace quire

@@ -5,9 +5,11 @@
 
 #include "common/sampling_params.h"
 #include "router/chat/sampling_fields.h"
+#include "router/core/result.h"
 #include "router/core/sampling_checks.h"
 #include "router/http/api_fields.h"
 #include "router/http/errors.h"
+#include "router/pipeline/held_bytes.h"
 
 namespace quire {
 namespace {
@@ -18,26 +20,32 @@ constexpr size_t kMaxUnknownFieldsListed = 16;
 constexpr size_t kMaxMessages = 16'384;
 
 FieldError ParseBody(std::string_view body, const RequestLimits& limits, Value& out) {
-  json::Limits json_limits;
-  json_limits.max_depth = limits.max_json_depth;
-  auto value = json::Parse(body, json_limits);
-  if (!value.ok()) {
-    if (absl::IsResourceExhausted(value.status()) && limits.counters != nullptr) {
-      limits.counters->json_depth.Add();
-    }
-    ApiError error;
-    error.code = ApiCode::kInvalidArgument;
-    error.message = "the body must be a JSON object: " + StatusMessage(value.status());
-    return error;
-  }
-  if (!value->is_object()) {
-    ApiError error;
-    error.code = ApiCode::kInvalidArgument;
-    error.message = "the body must be a JSON object";
-    return error;
+  auto value = ReadJson(body, limits);
+  if (absl::IsUnavailable(value.status())) return TooManyLargeRequests();
+  if (!value.ok() || !value->is_object()) {
+    const std::string why = value.ok() ? "" : ": " + StatusMessage(value.status());
+    return ApiError{ApiCode::kInvalidArgument, "the body must be a JSON object" + why, "", 0};
   }
   out = std::move(*value);
   return std::nullopt;
+}
+
+// Of requests that are about to be made: what they hold is charged before.
+FieldError Charge(const RequestLimits& limits, size_t bytes) {
+  if (limits.hold == nullptr || limits.hold->TryResize(limits.hold->bytes() + bytes)) {
+    return std::nullopt;
+  }
+  return TooManyLargeRequests();
+}
+
+// They are made, and what they were read from goes.
+void ChargeOnly(const RequestLimits& limits, const std::vector<GenerateRequest>& requests) {
+  if (limits.hold == nullptr) return;
+  size_t bytes = 0;
+  for (const GenerateRequest& request : requests) {
+    bytes += HeldBytes(request) + PromptBytes(request.prompt);
+  }
+  limits.hold->Resize(bytes);
 }
 
 FieldError ReadFields(const json::Object& object, unsigned where, ApiDraft& draft) {
@@ -96,6 +104,13 @@ FieldError ReadPrompts(ApiDraft& draft, const RequestLimits& limits) {
     return PastLimit("prompt", "--max-prompts", limits.max_prompts,
                      limits.counters ? &limits.counters->prompts : nullptr);
   }
+  if (auto problem = CheckChoiceCount(list.size(), draft.common.sampling.n, limits)) return problem;
+  size_t bytes = list.size() * HeldBytes(draft.common);
+  for (const Value& element : list) {
+    if (element.is_string()) bytes += element.get_string().size();
+    if (element.is_array()) bytes += element.get_array().size() * kBytesPerPromptToken;
+  }
+  if (auto problem = Charge(limits, bytes)) return problem;
   if (draft.common.resume && list.size() > 1) {
     return BadParam("resume", "is served for one prompt at a time");
   }
@@ -119,10 +134,11 @@ FieldError CheckCount(const Value& messages, const RequestLimits& limits) {
   return CheckMessageCount(messages.get_array().size(), limits);
 }
 
-FieldError ReadChat(ApiDraft& draft, const RequestLimits& limits) {
+FieldError ReadChat(json::Object& body, ApiDraft& draft, const RequestLimits& limits) {
   if (!draft.messages) return BadParam("messages", "is missing");
-  if (auto problem = CheckCount(*draft.messages, limits)) return problem;
-  if (auto problem = ReadMessages(*draft.messages, draft.chat.messages_json)) return problem;
+  Value& messages = body.at("messages");
+  if (auto problem = CheckCount(messages, limits)) return problem;
+  if (auto problem = ReadMessages(messages, limits, draft.chat.messages_json)) return problem;
   if (draft.add_special_tokens_set) draft.chat.add_special_tokens = draft.add_special_tokens;
   if (draft.chat.add_generation_prompt && draft.chat.continue_final_message) {
     return BadParam("continue_final_message",
@@ -195,9 +211,13 @@ FieldError FlattenContent(const Value& content, const std::string& where, std::s
   return std::nullopt;
 }
 
+// The body, its messages, a message, its calls, a call, its function: arguments lie in these.
+constexpr size_t kDepthOfArguments = 6;
+
 // Clients write the arguments of a call as a JSON text; templates want what is in it, or they would
-// quote it once more. vLLM reads them too.
-FieldError ReadArguments(json::Object& message, const std::string& where) {
+// quote it once more. vLLM reads them too. Their depth and values count as if they stood in the
+// body; `limits` says what is left of its values.
+FieldError ReadArguments(json::Object& message, const std::string& where, RequestLimits& limits) {
   auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->value().is_array()) return std::nullopt;
   size_t index = 0;
@@ -209,8 +229,11 @@ FieldError ReadArguments(json::Object& message, const std::string& where) {
     auto arguments = function->value().get_object().find("arguments");
     if (arguments == function->value().get_object().end()) continue;
     if (!arguments->value().is_string()) continue;
-    const std::string_view text = json::View(arguments->value().get_string());
-    auto read = json::Parse(text.empty() ? "{}" : text);
+    const std::string_view given = json::View(arguments->value().get_string());
+    const std::string_view text = given.empty() ? "{}" : given;
+    auto read = ReadJson(text, limits, kDepthOfArguments);
+    if (absl::IsUnavailable(read.status())) return TooManyLargeRequests();
+    limits.max_json_values -= std::min(limits.max_json_values, json::Measure(text).values);
     if (!read.ok()) {
       return BadParam(place + ".function.arguments",
                       "must be a JSON text such as \"{}\": " + StatusMessage(read.status()));
@@ -220,14 +243,14 @@ FieldError ReadArguments(json::Object& message, const std::string& where) {
   return std::nullopt;
 }
 
-FieldError CheckMessage(Value& message, const std::string& where) {
+FieldError CheckMessage(Value& message, const std::string& where, RequestLimits& limits) {
   if (!message.is_object()) return BadParam(where, "must be an object with role and content");
   json::Object& object = message.get_object();
   const Value* role = json::Find(object, "role");
   if (!role || !role->is_string() || role->get_string().empty()) {
     return BadParam(where + ".role", "must be a string such as \"user\"");
   }
-  if (auto problem = ReadArguments(object, where)) return problem;
+  if (auto problem = ReadArguments(object, where, limits)) return problem;
   auto content = object.find("content");
   if (content == object.end() || content->value().is_null()) {
     if (!json::Find(object, "tool_calls")) return BadParam(where + ".content", "is missing");
@@ -256,9 +279,11 @@ void ListUnknown(const json::Object& object, std::initializer_list<std::string_v
   }
 }
 
-FieldError ReadTokenizeChat(const json::Object& object, const Value& messages, TokenizeBody& out) {
+FieldError ReadTokenizeChat(json::Object& object, const RequestLimits& limits, TokenizeBody& out) {
   ChatPrompt chat;
-  if (auto problem = ReadMessages(messages, chat.messages_json)) return problem;
+  Value& messages = object.at("messages");
+  if (auto problem = CheckCount(messages, limits)) return problem;
+  if (auto problem = ReadMessages(messages, limits, chat.messages_json)) return problem;
   const struct {
     std::string_view name;
     bool& target;
@@ -284,21 +309,19 @@ FieldError ReadTokenizeChat(const json::Object& object, const Value& messages, T
 
 }  // namespace
 
-FieldError ReadMessages(const Value& value, std::string& out) {
+FieldError ReadMessages(Value& value, RequestLimits limits, std::string& out) {
   if (!value.is_array()) return BadParam("messages", "must be a list of messages");
   if (value.get_array().empty()) return BadParam("messages", "must hold at least one message");
   if (value.get_array().size() > kMaxMessages) {
     return BadParam("messages", "has more than " + std::to_string(kMaxMessages) + " entries");
   }
-  Value copy = value;
   size_t index = 0;
-  for (Value& message : copy.get_array()) {
-    if (auto problem = CheckMessage(message, "messages[" + std::to_string(index) + "]")) {
-      return problem;
-    }
-    ++index;
+  for (Value& message : value.get_array()) {
+    const std::string where = "messages[" + std::to_string(index++) + "]";
+    if (auto problem = CheckMessage(message, where, limits)) return problem;
   }
-  out = json::Serialize(copy);
+  out = json::Serialize(value);
+  value = nullptr;  // its text is all that is needed of it
   return std::nullopt;
 }
 
@@ -310,17 +333,20 @@ std::optional<ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
   if (auto problem = ParseBody(body, limits, root)) return problem;
   ApiDraft draft(out);
   const unsigned where = kind == ApiKind::kChat ? kInChat : kInCompletion;
+  if (auto problem = Charge(limits, body.size())) return problem;  // what is taken out of it
   if (auto problem = ReadFields(root.get_object(), where, draft)) return problem;
   if (auto problem = SettleSampling(kind, draft)) return problem;
   if (auto problem = CheckTruncation(draft.common.truncate_prompt_tokens)) return problem;
   draft.common.streaming = out.stream;
+  const bool chat = kind == ApiKind::kChat;
   if (auto problem =
-          kind == ApiKind::kChat ? ReadChat(draft, limits) : ReadPrompts(draft, limits)) {
+          chat ? ReadChat(root.get_object(), draft, limits) : ReadPrompts(draft, limits)) {
     return problem;
   }
   for (const GenerateRequest& request : out.requests) {
     if (auto problem = CheckLimits(request, limits)) return problem;
   }
+  ChargeOnly(limits, out.requests);
   return std::nullopt;
 }
 
@@ -329,7 +355,7 @@ std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& o
   out = TokenizeBody();
   Value root;
   if (auto problem = ParseBody(body, limits, root)) return problem;
-  const json::Object& object = root.get_object();
+  json::Object& object = root.get_object();
   ListUnknown(object,
               {"model", "prompt", "messages", "add_special_tokens", "return_token_strs",
                "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools"},
@@ -340,9 +366,8 @@ std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& o
   if (const Value* v = json::Find(object, "return_token_strs")) {
     if (auto problem = ReadBool(*v, "return_token_strs", out.return_token_strings)) return problem;
   }
-  if (const Value* messages = json::Find(object, "messages")) {
-    if (auto problem = CheckCount(*messages, limits)) return problem;
-    if (auto problem = ReadTokenizeChat(object, *messages, out)) return problem;
+  if (json::Find(object, "messages") != nullptr) {
+    if (auto problem = ReadTokenizeChat(object, limits, out)) return problem;
     return CheckPromptSize(out.prompt, limits);
   }
   const Value* prompt = json::Find(object, "prompt");

@@ -1,12 +1,14 @@
 #include "router/http/generate_call.h"
 
 #include <atomic>
+#include <optional>
 
 #include "common/check.h"
 #include "router/core/utf8.h"
 #include "router/http/errors.h"
 #include "router/http/routes.h"
 #include "router/keys/tenant_access.h"
+#include "router/pipeline/held_bytes.h"
 
 namespace quire {
 
@@ -15,42 +17,54 @@ namespace quire {
 struct GenerateCall::ParseJob {
   GenerateCall* call = nullptr;
   ApiKind kind = ApiKind::kCompletion;
-  std::atomic<bool> wanted{true};
+  // Of the job itself, which its share in the background's work shows.
+  std::atomic<bool> cancelled{false};
   std::shared_ptr<const MemoryHold> hold;
+  std::optional<MemoryHold> read;  // what is made of the body
   std::string body;
   RequestLimits limits;
   std::optional<ApiError> problem;
   ApiRequest parsed;
 };
 
+namespace {
+
+// A piece of an answer that is kept until all of it is there; what it is kept in doubles as it
+// grows.
+size_t BytesOf(const Delta& delta) {
+  size_t logprobs = 0;
+  for (const TokenLogprob& token : delta.logprobs) logprobs += 1 + token.top.size();
+  return 2 * (delta.text.size() + sizeof(TokenId) * delta.ids.size()) + kBytesPerLogprob * logprobs;
+}
+
+}  // namespace
+
 std::unique_ptr<Call> GenerateCall::Begin(HttpServices& services, ApiKind kind, HttpRequest request,
                                           Exchange& exchange) {
   std::unique_ptr<GenerateCall> call(
       new GenerateCall(services, kind, std::move(request), exchange));
-  const RequestLimits& limits = services.request_limits;
-  if (call->http_.body.size() <= services.limits.background_parse_bytes) {
-    ApiRequest parsed;
-    auto problem = ParseApiRequest(kind, call->http_.body, limits, parsed);
-    call->Parsed(std::move(problem), std::move(parsed));
-  } else {
-    auto job = std::make_shared<ParseJob>();
-    job->call = call.get();
-    job->kind = kind;
-    job->limits = limits;
-    job->hold = std::move(call->http_.hold);
-    job->body = std::move(call->http_.body);
-    call->parse_job_ = job;
-    const bool queued = services.background.Run(
-        [job] {
-          if (!job->wanted) return;
-          job->problem = ParseApiRequest(job->kind, job->body, job->limits, job->parsed);
-        },
-        [job] {
-          if (job->call) job->call->Parsed(std::move(job->problem), std::move(job->parsed));
-        });
-    if (!queued) {
-      call->Refuse(TooManyLargeRequests());
-    }
+  auto job = std::make_shared<ParseJob>();
+  job->call = call.get();
+  job->kind = kind;
+  job->read.emplace(services.pipeline.MemoryOf(call->http_.tenant.get()));
+  job->limits = services.request_limits;
+  job->limits.hold = &*job->read;
+  job->hold = std::move(call->http_.hold);
+  job->body = std::move(call->http_.body);
+  call->parse_job_ = job;
+  const auto parse = [job] {
+    job->problem = ParseApiRequest(job->kind, job->body, job->limits, job->parsed);
+  };
+  const auto parsed = [job] {
+    if (job->call) job->call->Parsed(std::move(job->problem), std::move(job->parsed));
+  };
+  const WorkShare share{NameOf(call->http_.tenant), job->body.size(),
+                        std::shared_ptr<const std::atomic<bool>>(job, &job->cancelled)};
+  if (job->body.size() <= services.limits.background_parse_bytes) {
+    parse();
+    parsed();
+  } else if (!services.background.RunFor(share, parse, parsed)) {
+    call->Refuse(TooManyLargeRequests());
   }
   if (call->finished_) return nullptr;
   return call;
@@ -58,12 +72,16 @@ std::unique_ptr<Call> GenerateCall::Begin(HttpServices& services, ApiKind kind, 
 
 GenerateCall::GenerateCall(HttpServices& services, ApiKind kind, HttpRequest request,
                            Exchange& exchange)
-    : services_(services), exchange_(exchange), http_(std::move(request)), kind_(kind) {}
+    : services_(services),
+      exchange_(exchange),
+      http_(std::move(request)),
+      kind_(kind),
+      answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())) {}
 
 GenerateCall::~GenerateCall() {
   if (parse_job_) {
     parse_job_->call = nullptr;
-    parse_job_->wanted = false;
+    parse_job_->cancelled = true;
   }
   CancelAll();
 }
@@ -89,8 +107,7 @@ void GenerateCall::Refuse(const ApiError& error) {
 
 void GenerateCall::Parsed(std::optional<ApiError> problem, ApiRequest parsed) {
   parse_job_.reset();
-  http_.body.clear();
-  http_.body.shrink_to_fit();
+  if (problem) CountRefusal(services_, *problem);
   uint64_t timeout_ms = 0;
   if (!problem) problem = ReadTimeouts(http_, timeout_ms);
   if (problem) {
@@ -176,10 +193,18 @@ void GenerateCall::PartStarted(Part& part, const Started& started) {
   if (api_.stream || !echo_) return;
   for (uint32_t choice = 0; choice < choices_per_prompt_; ++choice) {
     Delta echo = EchoOf(part);
+    if (!HoldMore(BytesOf(echo))) return;
     AnswerChoice& whole = whole_choices_[IndexOf(part, choice)];
     whole.text = std::move(echo.text);
     whole.logprobs = std::move(echo.logprobs);
   }
+}
+
+bool GenerateCall::HoldMore(size_t bytes) {
+  if (answer_hold_.TryResize(answer_hold_.bytes() + bytes)) return true;
+  services_.counters.tenant_memory_refused.Add();
+  FailAll(NoMemoryForAnswer());
+  return false;
 }
 
 Delta GenerateCall::EchoOf(const Part& part) const {
@@ -213,6 +238,7 @@ void GenerateCall::PartDelta(Part& part, const Delta& delta) {
   QUIRE_CHECK(begun_ && delta.choice < choices_per_prompt_);
   choice_states_[index].tokens += delta.ids.size();
   if (!api_.stream) {
+    if (!HoldMore(BytesOf(delta))) return;
     AnswerChoice& choice = whole_choices_[index];
     choice.text += delta.text;
     choice.ids.insert(choice.ids.end(), delta.ids.begin(), delta.ids.end());
@@ -320,6 +346,8 @@ void GenerateCall::FinishWhole() {
   for (const std::unique_ptr<Part>& part : parts_) prompts.push_back(std::move(part->prompt));
   HttpResponse response;
   response.body = writer_->WholeAnswer(whole_choices_, usage_, prompts, choices_per_prompt_);
+  whole_choices_ = {};
+  answer_hold_.Resize(0);
   if (!worker_.empty()) response.headers.emplace_back("X-Quire-Worker", worker_);
   exchange_.Reply(std::move(response));
 }

@@ -78,6 +78,8 @@ class GenerateCall final : public Call {
   uint32_t IndexOf(const Part& part, uint32_t choice) const;
   // What an echo adds before the first output of a choice.
   Delta EchoOf(const Part& part) const;
+  // False: there is no memory for more of the answer, and it has ended so.
+  bool HoldMore(size_t bytes);
   void OpenChoice(Part& part, uint32_t index);
   void SendChunk(Part& part, ChunkParts parts);
   void Commit();
@@ -100,6 +102,7 @@ class GenerateCall final : public Call {
   std::vector<std::unique_ptr<Part>> parts_;
   std::vector<ChoiceState> choice_states_;   // streamed
   std::vector<AnswerChoice> whole_choices_;  // not streamed
+  MemoryHold answer_hold_;                   // of these
   std::vector<Mark> marks_;
   size_t marks_released_ = 0;  // of marks_, from the beginning on
   std::string scratch_;

@@ -1,6 +1,7 @@
 #include "router/http/oip_call.h"
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
@@ -18,8 +19,9 @@ struct OipCall::ParseJob {
   OipCall* call = nullptr;
   OipKind kind = OipKind::kInfer;
   oip::ModelPath path;
-  std::atomic<bool> wanted{true};
+  std::atomic<bool> cancelled{false};
   std::shared_ptr<const MemoryHold> hold;
+  std::optional<MemoryHold> read;  // what is made of the body
   std::string body;
   std::string json_length;
   RequestLimits limits;
@@ -27,7 +29,6 @@ struct OipCall::ParseJob {
   oip::GenerateBody parsed;
 
   void Run() {
-    if (!wanted) return;
     if (kind == OipKind::kInfer) {
       problem = oip::ReadInferJson({body, json_length}, path, limits, parsed.request);
     } else {
@@ -51,12 +52,17 @@ std::unique_ptr<Call> OipCall::Begin(HttpServices& services, OipKind kind, oip::
   job->hold = std::move(call->http_.hold);
   job->body = std::move(call->http_.body);
   job->json_length = call->http_.json_length;
+  job->read.emplace(services.pipeline.MemoryOf(call->http_.tenant.get()));
   job->limits = services.request_limits;
+  job->limits.hold = &*job->read;
   call->parse_job_ = job;
+  const WorkShare share{NameOf(call->http_.tenant), job->body.size(),
+                        std::shared_ptr<const std::atomic<bool>>(job, &job->cancelled)};
   if (job->body.size() <= services.limits.background_parse_bytes) {
     job->Run();
     job->Done();
-  } else if (!services.background.Run([job] { job->Run(); }, [job] { job->Done(); })) {
+  } else if (!services.background.RunFor(
+                 share, [job] { job->Run(); }, [job] { job->Done(); })) {
     call->Refuse(TooManyLargeRequests());
   }
   if (call->finished_) return nullptr;
@@ -66,7 +72,7 @@ std::unique_ptr<Call> OipCall::Begin(HttpServices& services, OipKind kind, oip::
 OipCall::~OipCall() {
   if (parse_job_) {
     parse_job_->call = nullptr;
-    parse_job_->wanted = false;
+    parse_job_->cancelled = true;
   }
   Stop();
 }
@@ -88,6 +94,7 @@ void OipCall::Refuse(const ApiError& error) {
 
 void OipCall::Parsed(std::optional<ApiError> problem, oip::GenerateBody body) {
   parse_job_.reset();
+  if (problem) CountRefusal(services_, *problem);
   GenerateRequest& generate = body.request.generate;
   if (!problem) problem = ReadTimeouts(http_, generate.timeout_ms);
   if (!problem && NarrowsModels(http_.tenant)) {
@@ -117,6 +124,11 @@ void OipCall::OnStarted(const Started& started) {
 void OipCall::OnDelta(const Delta& delta) {
   if (body_.request.stream && answer_->pending() && !delta.ids.empty()) WriteEvent();
   answer_->Add(delta);
+  if (!body_.request.stream && !answer_hold_.TryResize(answer_->held_bytes())) {
+    services_.counters.tenant_memory_refused.Add();
+    services_.pipeline.Cancel(id_);
+    return OnError(NoMemoryForAnswer());
+  }
   if (!body_.request.stream || flush_timer_ != 0) return;
   flush_timer_ = services_.executor.PostAt(services_.executor.clock().Now(), [this] {
     flush_timer_ = 0;

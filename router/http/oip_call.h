@@ -44,7 +44,11 @@ class OipCall final : public Call, public ResponseSink {
   };
 
   OipCall(HttpServices& services, OipKind kind, HttpRequest request, Exchange& exchange)
-      : services_(services), exchange_(exchange), http_(std::move(request)), kind_(kind) {}
+      : services_(services),
+        exchange_(exchange),
+        http_(std::move(request)),
+        kind_(kind),
+        answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())) {}
   void Parsed(std::optional<ApiError> problem, oip::GenerateBody body);
   void Refuse(const ApiError& error);
   void Commit();
@@ -61,7 +65,8 @@ class OipCall final : public Call, public ResponseSink {
   std::shared_ptr<ParseJob> parse_job_;
   oip::GenerateBody body_;  // less what the pipeline was given
   std::unique_ptr<oip::InferAnswer> answer_;
-  std::string worker_;  // that began the answer, for a header
+  MemoryHold answer_hold_;  // of it, where it is not streamed
+  std::string worker_;      // that began the answer, for a header
   RequestId id_ = 0;
   std::deque<Mark> marks_;
   uint64_t written_bytes_ = 0;

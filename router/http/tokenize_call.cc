@@ -14,7 +14,7 @@ namespace quire {
 namespace {
 
 // One request; what it waits for (a parse off the loop, the pipeline) may end after the client has
-// gone: `exchange` is cleared then, and `wanted` false, which stops a parse that has not begun.
+// gone: `exchange` is cleared then, and `cancelled` true, which stops work that has not ended.
 template <class Body>
 struct TextJob {
   HttpServices& services;
@@ -23,9 +23,12 @@ struct TextJob {
   std::shared_ptr<const TenantProfile> tenant;
   std::string text;
   std::shared_ptr<const MemoryHold> hold;
+  MemoryHold read;  // what is made of the text
   Body body = {};
   std::optional<ApiError> problem = {};
-  std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);
+  std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+
+  TextAsk By() { return {std::move(body.model), tenant, cancelled}; }
 };
 
 template <class Body>
@@ -34,7 +37,7 @@ class TextCall final : public Call {
   explicit TextCall(std::shared_ptr<TextJob<Body>> job) : job_(std::move(job)) {}
   ~TextCall() override {
     job_->exchange = nullptr;
-    *job_->wanted = false;
+    *job_->cancelled = true;
   }
 
  private:
@@ -64,50 +67,53 @@ HttpResponse TokenizeResponse(const TokenizeResult& result, bool with_strings) {
   return response;
 }
 
-void Reply(Exchange* exchange, const absl::StatusOr<TokenizeResult>& result, bool with_strings) {
-  if (exchange == nullptr) return;
-  exchange->Reply(result.ok() ? TokenizeResponse(*result, with_strings)
-                              : ErrorResponse(ErrorFromStatus(result.status())));
-}
-
 void Ask(const std::shared_ptr<TextJob<TokenizeBody>>& job) {
   TokenizeBody& body = job->body;
-  job->services.pipeline.Tokenize(body.model, std::move(body.prompt),
-                                  [job](const absl::StatusOr<TokenizeResult>& result) {
-                                    Reply(job->exchange, result, job->body.return_token_strings);
-                                  });
+  TokenizeAsk ask{job->By(), std::move(body.prompt), body.return_token_strings};
+  job->read.Resize(0);  // from here on the pipeline counts it
+  job->services.pipeline.Tokenize(std::move(ask), [job](const Result<TokenizeResult>& result) {
+    if (job->exchange == nullptr) return;
+    job->exchange->Reply(result.ok()
+                             ? TokenizeResponse(result.value(), job->body.return_token_strings)
+                             : ErrorResponse(result.error()));
+  });
 }
 
 void Ask(const std::shared_ptr<TextJob<DetokenizeBody>>& job) {
-  DetokenizeBody& body = job->body;
-  job->services.pipeline.Detokenize(
-      body.model, std::move(body.ids), [job](const absl::StatusOr<std::string>& text) {
-        if (job->exchange == nullptr) return;
-        if (!text.ok()) {
-          job->exchange->Reply(ErrorResponse(ErrorFromStatus(text.status())));
-          return;
-        }
-        HttpResponse response;
-        response.body = "{\"prompt\":";
-        json::AppendQuoted(*text, response.body);
-        response.body += '}';
-        job->exchange->Reply(std::move(response));
-      });
+  TextAsk by = job->By();
+  job->read.Resize(0);
+  job->services.pipeline.Detokenize(std::move(by), std::move(job->body.ids),
+                                    [job](const Result<std::string>& text) {
+                                      if (job->exchange == nullptr) return;
+                                      if (!text.ok())
+                                        return job->exchange->Reply(ErrorResponse(text.error()));
+                                      HttpResponse response;
+                                      response.body = "{\"prompt\":";
+                                      json::AppendQuoted(text.value(), response.body);
+                                      response.body += '}';
+                                      job->exchange->Reply(std::move(response));
+                                    });
 }
 
+template <class Body>
+RequestLimits LimitsOf(TextJob<Body>& job) {
+  RequestLimits limits = job.services.request_limits;
+  limits.hold = &job.read;
+  return limits;
+}
 void Parse(TextJob<TokenizeBody>& job) {
-  job.problem = ParseTokenizeBody(job.text, job.body, job.services.request_limits);
+  job.problem = ParseTokenizeBody(job.text, job.body, LimitsOf(job));
 }
 void Parse(TextJob<DetokenizeBody>& job) {
-  job.problem = ParseDetokenizeBody(job.text, job.body, job.services.request_limits);
+  job.problem = ParseDetokenizeBody(job.text, job.body, LimitsOf(job));
 }
 
 template <class Body>
 void Parsed(const std::shared_ptr<TextJob<Body>>& job) {
   if (job->exchange == nullptr) return;
   if (job->problem) {
-    job->exchange->Reply(ErrorResponse(*job->problem));
-    return;
+    CountRefusal(job->services, *job->problem);
+    return job->exchange->Reply(ErrorResponse(*job->problem));
   }
   job->text.clear();
   job->text.shrink_to_fit();
@@ -123,18 +129,19 @@ void Parsed(const std::shared_ptr<TextJob<Body>>& job) {
 
 template <class Body>
 std::unique_ptr<Call> Begin(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  auto job = std::make_shared<TextJob<Body>>(
-      TextJob<Body>{services, &exchange, std::move(request.request_id), std::move(request.tenant),
-                    std::move(request.body), std::move(request.hold)});
+  auto account = services.pipeline.MemoryOf(request.tenant.get());
+  std::shared_ptr<TextJob<Body>> job(new TextJob<Body>{
+      services, &exchange, std::move(request.request_id), std::move(request.tenant),
+      std::move(request.body), std::move(request.hold), MemoryHold(std::move(account))});
   auto call = std::make_unique<TextCall<Body>>(job);
   if (job->text.size() <= services.limits.background_parse_bytes) {
     Parse(*job);
     Parsed(job);
-  } else if (!services.background.Run(
-                 [job] {
-                   if (*job->wanted) Parse(*job);
-                 },
-                 [job] { Parsed(job); })) {
+    return call;
+  }
+  const WorkShare share{NameOf(job->tenant), job->text.size(), job->cancelled};
+  if (!services.background.RunFor(
+          share, [job] { Parse(*job); }, [job] { Parsed(job); })) {
     exchange.Reply(ErrorResponse(TooManyLargeRequests()));
   }
   return call;

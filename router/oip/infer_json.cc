@@ -17,12 +17,8 @@ using Problem = std::optional<ApiError>;
 std::string Quoted(std::string_view name) { return "\"" + ValidUtf8(name.substr(0, 64)) + "\""; }
 
 Problem ParseBody(std::string_view body, const RequestLimits& limits, Value& out) {
-  json::Limits json_limits;
-  json_limits.max_depth = limits.max_json_depth;
-  auto value = json::Parse(body, json_limits);
-  if (absl::IsResourceExhausted(value.status()) && limits.counters != nullptr) {
-    limits.counters->json_depth.Add();
-  }
+  auto value = ReadJson(body, limits);
+  if (absl::IsUnavailable(value.status())) return TooManyLargeRequests();
   if (!value.ok() || !value->is_object()) {
     const std::string why = value.ok() ? "" : ": " + StatusMessage(value.status());
     return ApiError{ApiCode::kInvalidArgument, "the body must be a JSON object" + why, "", 0};

@@ -52,12 +52,8 @@ Problem ReadSamplingTensor(const InputTensor& tensor, Draft& draft) {
   const Result<std::string_view> text = OneString(tensor);
   if (!text.ok()) return text.error();
   if (text.value().empty()) return std::nullopt;
-  json::Limits json_limits;
-  json_limits.max_depth = draft.limits.max_json_depth;
-  const auto value = json::Parse(text.value(), json_limits);
-  if (absl::IsResourceExhausted(value.status()) && draft.limits.counters != nullptr) {
-    draft.limits.counters->json_depth.Add();
-  }
+  const auto value = ReadJson(text.value(), draft.limits);
+  if (absl::IsUnavailable(value.status())) return TooManyLargeRequests();
   if (!value.ok()) return InvalidField(tensor.name, StatusMessage(value.status()));
   if (!value->is_object()) return InvalidField(tensor.name, "must hold a JSON object");
   return ReadSamplingKeys(value->get_object(), draft.out.generate);

@@ -31,15 +31,19 @@ bool IsIn(const std::string_view (&names)[n], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
+// Of a value that comes as a string: the longest list that is served fits.
+constexpr json::Limits kQuotedLimits = {.max_bytes = 64 << 10, .max_depth = 4};
+
 // "0.5" for 0.5: clients of Triton's vLLM backend write all values as strings.
-Value Unquoted(std::string_view name, const Value& value) {
+const Value& Unquoted(std::string_view name, const Value& value, Value& read) {
   if (!value.is_string() || name == "stop" || name == "bad_words") return value;
   std::string text(json::View(value.get_string()));
   if (text == "True") text = "true";
   if (text == "False") text = "false";
-  auto parsed = json::Parse(text);
+  auto parsed = json::Parse(text, kQuotedLimits);
   if (!parsed.ok()) return value;
-  return *parsed;
+  read = *std::move(parsed);
+  return read;
 }
 
 struct OwnKey {
@@ -78,7 +82,9 @@ Problem ReadKey(std::string_view name, const Value& value, GenerateRequest& out)
 Problem ReadSamplingKeys(const json::Object& sampling, GenerateRequest& out) {
   for (const auto& member : sampling) {
     const std::string_view name(member.key().data(), member.key().size());
-    const Value value = name == "cache_salt" ? member.value() : Unquoted(name, member.value());
+    Value read;
+    const Value& value =
+        name == "cache_salt" ? member.value() : Unquoted(name, member.value(), read);
     if (auto problem = ReadKey(name, value, out)) return problem;
   }
   return std::nullopt;

@@ -4,7 +4,7 @@
 //   Begin      the pool that serves the model, sampling parameters, each of the client's fields;
 //              template and tokens, in the background
 //   Enqueue    lengths; it waits for its turn, fair to all tenants, until a worker has room
-//   Launch     a Submit, which the dispatcher places, and again if need be
+//   Launch     a stream per choice, and a Submit, which the dispatcher places, and again if need be
 //   OnOutput   accepted tokens become text, stop strings end a choice, deltas go to the sink
 //   EndChoice  after the last one OnFinished, and nothing of the request is left
 //
@@ -28,6 +28,7 @@
 #include "router/pipeline/prompt_work.h"
 #include "router/pipeline/request.h"
 #include "router/pipeline/request_lines.h"
+#include "router/pipeline/request_memory.h"
 #include "router/pipeline/router_metrics.h"
 #include "router/pipeline/running_requests.h"
 #include "router/pipeline/tokenize_service.h"
@@ -54,14 +55,15 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
     roster_.Named(source, std::move(targets));
   }
   void UseSaltKey(const std::string& key) override { salts_ = SaltBook(key); }
-  std::vector<ModelEntry> Models() const override { return models_.Entries(); }
-  void Tokenize(const std::string& model, Prompt prompt,
-                std::function<void(absl::StatusOr<TokenizeResult>)> done) override {
-    tokenize_.Tokenize(models_.Find(model), std::move(prompt), std::move(done));
+  std::shared_ptr<MemoryAccount> MemoryOf(const TenantProfile* tenant) override {
+    return memory_.Of(tenant);
   }
-  void Detokenize(const std::string& model, std::vector<TokenId> ids,
-                  std::function<void(absl::StatusOr<std::string>)> done) override {
-    tokenize_.Detokenize(models_.Find(model), std::move(ids), std::move(done));
+  std::vector<ModelEntry> Models() const override { return models_.Entries(); }
+  void Tokenize(TokenizeAsk ask, TokenizeDone done) override {
+    tokenize_.Tokenize(PlaceOf(ask.by), std::move(ask), std::move(done));
+  }
+  void Detokenize(TextAsk by, std::vector<TokenId> ids, DetokenizeDone done) override {
+    tokenize_.Detokenize(PlaceOf(by), by, std::move(ids), std::move(done));
   }
   bool Ready() const override {
     return !admission_.draining() && (options_.ready_without_workers || models_.AnyReady());
@@ -86,12 +88,22 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void Enqueue(RequestId id, Result<PromptTokens> prompt);
   void LaunchNext();
   void Launch(RequestId id);
-  void OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) override;
-  void OnAttemptOver(RequestNumber number, const AttemptReport& report) override;
-  void OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) override;
+  void OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) override {
+    NoteAdmitted(worker, cached, Dispatched(number));
+  }
+  void OnAttemptOver(RequestNumber number, const AttemptReport& report) override {
+    NoteAttempt(report, Dispatched(number), runtime_.logger);
+  }
+  void OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) override {
+    TakePromptLogprobs(Dispatched(number), part);
+  }
   void OnOutput(RequestNumber number, const Output& output) override;
-  void OnChoiceOver(RequestNumber number, const Ended& ended) override;
-  void OnRequestFailed(RequestNumber number, const ApiError& error) override;
+  void OnChoiceOver(RequestNumber number, const Ended& ended) override {
+    if (EnsureStarted(number.value())) CloseChoice(number.value(), ended);
+  }
+  void OnRequestFailed(RequestNumber number, const ApiError& error) override {
+    if (auto* request = Find(number.value())) Fail(number.value(), InClientsWords(*request, error));
+  }
   bool EnsureStarted(RequestId id);
   void CloseChoice(RequestId id, const Ended& ended);
   void EndChoice(RequestId id, const ChoiceEnd& end);
@@ -100,7 +112,11 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void Fail(RequestId id, ApiError error);  // by value: it may be a part of the request
   void Release(RequestId id, RequestEnd end);
   LiveRequest* Find(RequestId id);
+  LiveRequest& Dispatched(RequestNumber number) { return requests_.at(number.value()); }
 
+  TokenizeService::Place PlaceOf(const TextAsk& by) {
+    return {++last_id_, memory_.Of(by.tenant.get()), models_.Find(by.model)};
+  }
   void OnFleetChanged(WorkerIndex worker) override;
   void OnRoom() override { LaunchNext(); }
   void WatchEmptyPools();
@@ -118,6 +134,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   Executor& executor_;
   RouterMetrics metrics_;
   Admission admission_;
+  RequestMemory memory_;
   Dispatcher dispatcher_;
   ModelDirectory models_;
   TokenizeService tokenize_;
@@ -127,8 +144,6 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   uint64_t models_seen_ = 0;  // ModelDirectory::changes when held requests were last begun
   TimerId housekeeping_ = 0, empty_pools_ = 0;
   Micros empty_pools_due_ = 0;
-  const std::shared_ptr<MemoryAccount> waiting_prompts_ =
-      std::make_shared<MemoryAccount>(options_.max_waiting_prompt_bytes, options_.memory);
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
 
@@ -140,10 +155,13 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
       executor_(runtime.executor),
       metrics_(runtime.metrics, options_.routing_policy, options_.ready_without_workers),
       admission_(options_.limits),
+      memory_(options_.memory,
+              {options_.max_tenant_memory_bytes, options_.max_waiting_prompt_bytes}, admission_),
       dispatcher_(MakeDispatchOptions(options_, instance_), runtime.dialer, runtime.executor,
                   runtime.rng, *this),
       models_(options_, runtime, dispatcher_),
-      tokenize_(options_.limits, runtime.executor, runtime.background),
+      tokenize_(options_.limits,
+                {runtime.executor, runtime.background, admission_, runtime.metrics}),
       roster_(options_.limits, dispatcher_, runtime) {
   Housekeep();
 }
@@ -165,15 +183,13 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   request.sink = sink;
   BeginRecord(options_.sampler, instance_, RequestNumber(id), request);
   request.arrived = Now();
-  auto refusal = HoldPrompt(request, waiting_prompts_, admission_);
+  auto refusal = memory_.Hold(request);
   if (!refusal) refusal = admission_.Enter(id, request.ask.tenant, request.ask.priority, Now());
   if (refusal) request.refused = std::move(refusal->error);
   request.rejected = refusal.has_value();
   metrics_.LiveRequests(requests_.size());
-  if (request.ask.timeout_ms > 0) {
-    constexpr uint64_t kLongest = uint64_t{7} * 24 * 3600 * 1000;
-    const uint64_t timeout = std::min(request.ask.timeout_ms, kLongest);
-    request.deadline = request.arrived + static_cast<Micros>(timeout) * kMicrosPerMilli;
+  request.deadline = DeadlineOf(request);
+  if (request.deadline != 0) {
     request.deadline_timer = executor_.PostAt(request.deadline, [this, id] {
       requests_.at(id).deadline_timer = 0;
       Fail(id, {ApiCode::kDeadlineExceeded, "the request's deadline passed", "", 0});
@@ -244,6 +260,8 @@ void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
   if (const auto error = FitPrompt(request, std::move(prompt.value().ids), options_.limits)) {
     return Fail(id, *error);
   }
+  if (const auto refusal = memory_.HoldTokens(request)) return Reject(id, *refusal);
+  if (request.ask.resume) MakeStreams(request);
   request.felt = &metrics_.serving().Streams(request.model.facts.name, request.prompt_ids.size());
   request.need = RoomNeedOf(request);
   request.queued_at = Now();
@@ -275,6 +293,7 @@ void RouterPipeline::Launch(RequestId id) {
   admission_.Launch(id, Now());
   request.record.queued_us = Now() - request.queued_at;
   metrics_.Waited(SecondsSince(request.queued_at));
+  MakeStreams(request);
   DispatchRequest dispatch;
   dispatch.number = RequestNumber(id);
   dispatch.submit = MakeSubmit(request, salts_);
@@ -283,20 +302,6 @@ void RouterPipeline::Launch(RequestId id) {
   dispatch.deadline = request.deadline;
   dispatch.router_is_taker = !request.ask.streaming;
   dispatcher_.Start(std::move(dispatch));
-}
-
-void RouterPipeline::OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) {
-  LiveRequest* request = Find(number.value());
-  QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
-  if (request->cached_tokens) return;
-  request->cached_tokens = cached;
-  request->worker = worker.hello.worker_id;
-}
-
-void RouterPipeline::OnAttemptOver(RequestNumber number, const AttemptReport& report) {
-  LiveRequest* request = Find(number.value());
-  QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
-  NoteAttempt(report, *request, runtime_.logger);
 }
 
 bool RouterPipeline::EnsureStarted(RequestId id) {
@@ -310,12 +315,6 @@ bool RouterPipeline::EnsureStarted(RequestId id) {
   const std::vector<Ended> ends = std::move(request->resumed_ends);
   for (const Ended& ended : ends) CloseChoice(id, ended);
   return Find(id) != nullptr;
-}
-
-void RouterPipeline::OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) {
-  LiveRequest* request = Find(number.value());
-  QUIRE_CHECK_MSG(request != nullptr, "a dispatched request lives here");
-  TakePromptLogprobs(*request, part);
 }
 
 void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
@@ -337,10 +336,6 @@ void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
   if (too_long && !stop) metrics_.ResponseCut();
   request.sink->OnDelta(delta);
   if (stop || too_long) EndChoice(id, {output.choice, stop ? "stop" : "length", stop, {}});
-}
-
-void RouterPipeline::OnChoiceOver(RequestNumber number, const Ended& ended) {
-  if (EnsureStarted(number.value())) CloseChoice(number.value(), ended);
 }
 
 void RouterPipeline::CloseChoice(RequestId id, const Ended& ended) {
@@ -368,10 +363,6 @@ void RouterPipeline::EndChoice(RequestId id, const ChoiceEnd& end) {
   ResponseSink* sink = request->sink;
   Release(id, RequestEnd::kFinished);
   sink->OnFinished(usage);
-}
-
-void RouterPipeline::OnRequestFailed(RequestNumber number, const ApiError& error) {
-  if (auto* request = Find(number.value())) Fail(number.value(), InClientsWords(*request, error));
 }
 
 // Ends whom the queue has no place for: the newcomer, or one that gave way to it.
@@ -413,6 +404,7 @@ void RouterPipeline::Release(RequestId id, RequestEnd end) {
   QUIRE_CHECK_MSG(it != requests_.end(), "a request ends once");
   const LiveRequest& request = it->second;
   if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
+  if (request.cancelled != nullptr) *request.cancelled = true;
   admission_.Leave(id, TokensTaken(request), Now());
   const RequestRecord record = RecordOf(request, end, Now());
   LogEnd(record, runtime_.logger);
@@ -474,7 +466,8 @@ void RouterPipeline::CheckInvariants() const {
     QUIRE_CHECK(request.ended.size() == request.streams.size());
     QUIRE_CHECK(request.refused || request.sink != nullptr);
   }
-  QUIRE_CHECK_MSG(placed == admission_.live(), "a live request holds a place, and nobody else");
+  QUIRE_CHECK_MSG(placed + tokenize_.live() == admission_.live(),
+                  "a live request holds a place, and so does a text, and nobody else");
   QUIRE_CHECK(dispatcher_.LiveRequests() + admission_.queue().size() <= requests_.size());
 }
 

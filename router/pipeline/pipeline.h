@@ -5,14 +5,17 @@
 // (http, grpc) hold a sink per request.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/memory_account.h"
 #include "common/runtime/runtime.h"
 #include "router/core/api.h"
+#include "router/core/result.h"
 #include "router/core/worker_status.h"
 #include "router/records/request_record.h"
 
@@ -33,11 +36,28 @@ class ResponseSink {
 
 using RequestId = uint64_t;  // 0 is none
 
+// Who asks for tokens of a text, or the text of tokens.
+struct TextAsk {
+  std::string model;
+  std::shared_ptr<const TenantProfile> tenant;
+  // Set when nobody waits for the answer any more.
+  std::shared_ptr<const std::atomic<bool>> cancelled = nullptr;
+};
+struct TokenizeAsk {
+  TextAsk by;
+  Prompt prompt;
+  bool wants_pieces = false;
+};
+
 struct TokenizeResult {
   std::vector<TokenId> ids;
-  std::vector<std::string> pieces;  // the text of each id
+  std::vector<std::string> pieces;  // the text of each id, where it is wanted
   uint32_t max_model_len = 0;
+  std::shared_ptr<const MemoryHold> hold = nullptr;  // of these and of what an edge writes of them
 };
+
+using TokenizeDone = std::function<void(Result<TokenizeResult>)>;
+using DetokenizeDone = std::function<void(Result<std::string>)>;
 
 class Pipeline {
  public:
@@ -58,11 +78,15 @@ class Pipeline {
   // sent keeps its salt, wherever it goes on.
   virtual void UseSaltKey(const std::string& key) = 0;
 
+  // Where what a tenant's requests hold is counted; nullptr: those that come without a credential.
+  // Any thread.
+  virtual std::shared_ptr<MemoryAccount> MemoryOf(const TenantProfile* tenant) = 0;
+
   virtual std::vector<ModelEntry> Models() const = 0;
-  virtual void Tokenize(const std::string& model, Prompt prompt,
-                        std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
-  virtual void Detokenize(const std::string& model, std::vector<TokenId> ids,
-                          std::function<void(absl::StatusOr<std::string>)> done) = 0;
+  // They count for the tenant's quotas like other requests; answers past max_tokenize_answer_bytes
+  // are refused.
+  virtual void Tokenize(TokenizeAsk ask, TokenizeDone done) = 0;
+  virtual void Detokenize(TextAsk by, std::vector<TokenId> ids, DetokenizeDone done) = 0;
 
   // The process may serve: listening, peers found, not draining (/readyz); a request would be
   // served now: some worker ended a step within 10 s and is not stuck (/health).

@@ -1,21 +1,23 @@
 #include "router/pipeline/prompt_work.h"
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "router/chat/prompt.h"
+#include "router/pipeline/held_bytes.h"
 
 namespace quire {
 namespace {
 
 // What the background thread works on; shared with it, read by `done` when it is through.
 struct PromptWork {
-  std::weak_ptr<const bool> wanted;
+  std::shared_ptr<const std::atomic<bool>> cancelled;
   bool echo = false;
   bool skip_special_tokens = true;
   std::shared_ptr<const ModelText> text;
   Prompt prompt;
-  std::shared_ptr<const MemoryHold> hold;  // of the prompt's bytes
+  std::shared_ptr<PromptHold> hold;
   std::vector<std::string> bad_words;
   PromptOptions options;
   Result<PromptTokens> tokens = PromptTokens();
@@ -24,13 +26,6 @@ struct PromptWork {
 // Token ids are looked over in less time than another thread takes to wake up.
 constexpr size_t kMaxIdsOnTheLoop = 8192;
 
-size_t PromptBytes(const Prompt& prompt) {
-  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return text->text.size();
-  if (const auto* ids = std::get_if<TokenPrompt>(&prompt)) return ids->ids.size() * sizeof(TokenId);
-  const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
-  return chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
-}
-
 bool IsQuick(const PromptWork& work) {
   const auto* prompt = std::get_if<TokenPrompt>(&work.prompt);
   return prompt != nullptr && prompt->ids.size() <= kMaxIdsOnTheLoop && !work.echo &&
@@ -38,7 +33,7 @@ bool IsQuick(const PromptWork& work) {
 }
 
 Result<PromptTokens> Work(const PromptWork& work) {
-  if (work.wanted.expired()) return ApiError{ApiCode::kCancelled, "nobody waits for it", "", 0};
+  if (*work.cancelled) return ApiError{ApiCode::kCancelled, "nobody waits for it", "", 0};
   Result<std::vector<TokenId>> ids = BuildPrompt(*work.text, work.prompt, work.options);
   if (!ids.ok()) return ids.error();
   Result<std::vector<std::vector<TokenId>>> bad_words = BuildBadWords(*work.text, work.bad_words);
@@ -52,22 +47,12 @@ Result<PromptTokens> Work(const PromptWork& work) {
 
 }  // namespace
 
-std::optional<Refusal> HoldPrompt(LiveRequest& request,
-                                  const std::shared_ptr<MemoryAccount>& waiting,
-                                  Admission& admission) {
-  auto hold = std::make_shared<MemoryHold>(waiting);
-  hold->Resize(PromptBytes(request.ask.prompt));
-  if (waiting->over()) return admission.RefusePrompt(request.ask.tenant);
-  request.prompt_hold = std::move(hold);
-  return std::nullopt;
-}
-
 bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background& background,
                     std::function<void(Result<PromptTokens>)> done) {
   const ModelFacts& facts = request.model.facts;
   auto work = std::make_shared<PromptWork>();
-  request.wanted = std::make_shared<const bool>(true);
-  work->wanted = request.wanted;
+  request.cancelled = std::make_shared<std::atomic<bool>>(false);
+  work->cancelled = request.cancelled;
   work->text = request.model.text;
   request.prompt_field = PromptField(request.ask.prompt);
   work->prompt = std::move(request.ask.prompt);
@@ -80,13 +65,21 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
                    request.created,
                    request.ask.truncate_prompt_tokens,
                    static_cast<uint32_t>(request.ask.sampling.max_tokens.value_or(1)),
-                   limits};
-  if (IsQuick(*work)) {
-    done(Work(*work));
-    return true;
+                   limits,
+                   facts.name,
+                   work->cancelled.get()};
+  const auto finish = [work, done = std::move(done)] {
+    work->hold.reset();  // from here on the tokens count
+    done(std::move(work->tokens));
+  };
+  if (!IsQuick(*work)) {
+    const WorkShare share{NameOf(request.ask.tenant), PromptBytes(work->prompt), work->cancelled};
+    return background.RunFor(
+        share, [work] { work->tokens = Work(*work); }, finish);
   }
-  return background.Run([work] { work->tokens = Work(*work); },
-                        [work, done = std::move(done)] { done(std::move(work->tokens)); });
+  work->tokens = Work(*work);
+  finish();
+  return true;
 }
 
 }  // namespace quire

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/runtime/runtime.h"
-#include "router/admission/admission.h"
 #include "router/core/limits.h"
 #include "router/core/result.h"
 #include "router/pipeline/request.h"
@@ -22,12 +21,6 @@ struct PromptTokens {
   std::vector<std::vector<TokenId>> bad_words;
   std::string echo_text;  // when asked for
 };
-
-// Counts the prompt's bytes from here on until it is tokens, or nobody wants it any more and its
-// work has gone. A refusal, and nothing is held, when all that wait would have too many.
-std::optional<Refusal> HoldPrompt(LiveRequest& request,
-                                  const std::shared_ptr<MemoryAccount>& waiting,
-                                  Admission& admission);
 
 // Takes the prompt out of the request. Nothing is done for a request that is gone by then. `done`
 // runs on the executor, later, or within this call where the prompt is token ids already. False,

@@ -98,6 +98,13 @@ std::optional<ApiError> CheckPromptLogprobs(const LiveRequest& request,
 
 }  // namespace
 
+Micros DeadlineOf(const LiveRequest& request) {
+  constexpr uint64_t kLongest = uint64_t{7} * 24 * 3600 * 1000;
+  const uint64_t timeout_ms = std::min(request.ask.timeout_ms, kLongest);
+  if (timeout_ms == 0) return 0;
+  return request.arrived + static_cast<Micros>(timeout_ms) * kMicrosPerMilli;
+}
+
 int32_t PriorityOf(const GenerateRequest& ask) {
   if (ask.tenant == nullptr || !ask.tenant->highest_priority) return ask.priority;
   return std::max(ask.priority, *ask.tenant->highest_priority);
@@ -263,6 +270,12 @@ Started StartedOf(LiveRequest& request) {
   return started;
 }
 
+void NoteAdmitted(const WorkerRecord& worker, uint32_t cached_tokens, LiveRequest& request) {
+  if (request.cached_tokens) return;
+  request.cached_tokens = cached_tokens;
+  request.worker = worker.hello.worker_id;
+}
+
 void NoteStart(LiveRequest& request, Micros now) {
   if (Complete(request)) return;
   request.record.first_token_us = now - request.arrived;
@@ -302,12 +315,8 @@ RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {
   record.total_us = now - request.arrived;
   record.arrived_at = request.arrived;
   const SamplingParams& sampling = request.sampling;
-  record.sampled_with = {request.choices,
-                         sampling.max_tokens,
-                         sampling.temperature,
-                         sampling.top_p,
-                         sampling.top_k,
-                         sampling.seed};
+  record.sampled_with = {request.choices, sampling.max_tokens, sampling.temperature,
+                         sampling.top_p,  sampling.top_k,      sampling.seed};
   if (!Ran(request)) return record;
   const Usage usage = UsageOf(request);
   record.prompt_tokens = usage.prompt_tokens;

@@ -3,10 +3,12 @@
 // Owner: the pipeline, on the router's executor. Plain values and pure functions.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/memory_account.h"
@@ -32,6 +34,14 @@ struct ServedModel {
   std::string model_id;
 };
 
+// Counts a prompt's bytes for as long as it waits to become tokens.
+struct PromptHold {
+  PromptHold(std::shared_ptr<MemoryAccount> all, std::shared_ptr<MemoryAccount> tenants)
+      : waiting(std::move(all)), tenant(std::move(tenants)) {}
+  MemoryHold waiting;  // among all prompts that wait
+  MemoryHold tenant;
+};
+
 struct LiveRequest {
   GenerateRequest ask;
   ResponseSink* sink = nullptr;
@@ -40,9 +50,10 @@ struct LiveRequest {
   bool rejected = false;            // by admission, then or later
   bool held_ahead = false;          // --max-prefill-ahead made it wait, and that was counted
   TimerId deadline_timer = 0;
-  Micros deadline = 0;                            // 0 is none
-  std::shared_ptr<const MemoryHold> prompt_hold;  // until its prompt is tokens
-  std::shared_ptr<const bool> wanted;             // watched by its work in the background, if any
+  Micros deadline = 0;                           // 0 is none
+  std::shared_ptr<PromptHold> prompt_hold;       // until its prompt is tokens
+  std::unique_ptr<MemoryHold> hold;              // of all else, in its tenant's account
+  std::shared_ptr<std::atomic<bool>> cancelled;  // watched by its work in the background, if any
   // Since its model is known:
   ServedModel model;
   int64_t created = 0;
@@ -52,9 +63,9 @@ struct LiveRequest {
   RoomNeed need;
   Micros queued_at = 0;
   std::vector<TokenId> prompt_ids;
-  std::string prompt_text;             // with echo
-  PromptLogprobs prompt_logprobs;      // as they come; first_position is 1
-  StreamMetrics* felt = nullptr;       // where its times are counted
+  std::string prompt_text;         // with echo
+  PromptLogprobs prompt_logprobs;  // as they come; first_position is 1
+  StreamMetrics* felt = nullptr;   // where its times are counted
   uint32_t choices = 0;
   // Since it was launched, or came with outputs:
   std::vector<ChoiceStream> streams;   // by choice
@@ -71,6 +82,9 @@ struct LiveRequest {
   std::vector<std::string> finish_reasons;  // by choice
   RequestRecord record;                     // its attempts and times, as they come
 };
+
+// When its client has no more use for it; 0: never.
+Micros DeadlineOf(const LiveRequest& request);
 
 // A tenant's most urgent priority bounds what its clients ask for.
 int32_t PriorityOf(const GenerateRequest& ask);
@@ -91,8 +105,8 @@ RoomNeed RoomNeedOf(const LiveRequest& request);
 // That it took: nothing until a worker has admitted it.
 uint64_t TokensTaken(const LiveRequest& request);
 
-// A stream per choice, unless it has them; those of a resumed answer have taken its outputs already,
-// and choices that are complete by a stop string or their length are told their end anew.
+// A stream per choice, unless it has them; those of a resumed answer have taken its outputs
+// already, and choices that are complete by a stop string or their length are told their end anew.
 void MakeStreams(LiveRequest& request);
 
 // Whether its client brought all of the answer along and lacks but how it ended: no worker is
@@ -106,6 +120,9 @@ void BeginRecord(const std::optional<trace::Sampler>& sampler, RouterInstance ro
 
 // All that a worker needs, apart from what the dispatcher fills in.
 Submit MakeSubmit(const LiveRequest& request, SaltBook& salts);
+
+// A worker has admitted it; the first one counts.
+void NoteAdmitted(const WorkerRecord& worker, uint32_t cached_tokens, LiveRequest& request);
 
 // The answer begins: counts what its client waited for its first token, if any is to come.
 void NoteStart(LiveRequest& request, Micros now);

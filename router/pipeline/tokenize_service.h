@@ -1,16 +1,23 @@
 // Tokens of a text and text of tokens, for those who ask for nothing else.
 //
 // Owner: the pipeline, on the router's executor; the work is done in the background.
-//  1. At most max_tokenize_requests are under way.
+//  1. At most max_tokenize_requests of a tenant are under way, each with a place in admission: it
+//     counts for the tenant's quotas, and what it took for its tokens.
 //  2. `done` is called once, never inside the call that asks, and not after this object is gone.
+//  3. What is held is charged to the tenant before the work begins, and the answer before it is
+//  made.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/metrics/metrics.h"
 #include "common/runtime/runtime.h"
+#include "router/admission/admission.h"
 #include "router/core/limits.h"
 #include "router/core/result.h"
 #include "router/pipeline/pipeline.h"
@@ -20,23 +27,44 @@ namespace quire {
 
 class TokenizeService {
  public:
-  // `executor` and `background` outlive this object.
-  TokenizeService(const RouterLimits& limits, Executor& executor, Background& background);
+  // All outlive this object.
+  struct World {
+    Executor& executor;
+    Background& background;
+    Admission& admission;
+    Metrics& metrics;
+  };
+  TokenizeService(const RouterLimits& limits, const World& world);
 
-  using TokenizeDone = std::function<void(absl::StatusOr<TokenizeResult>)>;
-  using DetokenizeDone = std::function<void(absl::StatusOr<std::string>)>;
-  void Tokenize(Result<ServedModel> model, Prompt prompt, TokenizeDone done);
-  void Detokenize(Result<ServedModel> model, std::vector<TokenId> ids, DetokenizeDone done);
+  // What admission knows it as, where its memory counts, and what it asks.
+  struct Place {
+    uint64_t id = 0;
+    std::shared_ptr<MemoryAccount> account;
+    Result<ServedModel> model;
+  };
+  void Tokenize(Place place, TokenizeAsk ask, TokenizeDone done);
+  void Detokenize(Place place, TextAsk by, std::vector<TokenId> ids, DetokenizeDone done);
+
+  size_t live() const { return state_->live; }
 
  private:
+  struct State {  // watched by work in the background
+    size_t live = 0;
+    std::map<std::string, size_t> by_tenant;  // none is 0
+  };
+  // One that is under way.
   template <class Value>
-  void Run(std::function<absl::StatusOr<Value>()> work,
-           std::function<void(absl::StatusOr<Value>)> done);
+  struct Job;
+  template <class Value>
+  void Run(std::shared_ptr<Job<Value>> job);
+  std::optional<ApiError> Enter(const Place& place, const TextAsk& by, size_t bytes,
+                                MemoryHold& hold);
+  void Leave(uint64_t id, const std::string& tenant, uint64_t tokens);
 
   const RouterLimits limits_;
-  Executor& executor_;
-  Background& background_;
-  std::shared_ptr<size_t> live_;  // watched by work in the background
+  const World world_;
+  Counter& answers_refused_;
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace quire

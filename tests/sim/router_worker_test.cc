@@ -193,6 +193,41 @@ TEST(RouterAndWorkers, AClientIsToldWhatWasCached) {
   EXPECT_EQ(run.predictions.at("wrong"), 0);
 }
 
+// What one tenant's prompts left in a worker is of no use to another, whatever its name; a group
+// shares it. Told by the books, not by the clock.
+TEST(RouterAndWorkers, NoTenantFindsWhatAnotherLeftInTheCache) {
+  TenantProfile alone, in_group, named_like_the_group, mate;
+  alone.name = "alone";
+  in_group.name = "in-group";
+  in_group.cache_group = "shared";
+  named_like_the_group.name = "shared";
+  mate.name = "mate";
+  mate.cache_group = "shared";
+  // Each twice, so that whatever worker a request goes to, one of them has the prompt.
+  const std::vector<std::pair<TenantProfile, bool>> turns = {
+      {in_group, false}, {in_group, true}, {named_like_the_group, false}, {alone, false},
+      {mate, true},      {alone, true},    {named_like_the_group, true}};
+  Scenario scenario;
+  ClientPlan client;
+  std::vector<TokenId> prompt;
+  for (TokenId id = 0; id < 100; ++id) prompt.push_back(5 + id % 20);
+  client.ask.prompt = TokenPrompt{prompt};
+  client.ask.sampling.max_tokens = 10;
+  client.ask.sampling.seed = 1;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    client.starts_at = static_cast<Micros>(1000 + 2000 * i) * kMicrosPerMilli;
+    client.ask.tenant = std::make_shared<const TenantProfile>(turns[i].first);
+    scenario.clients.push_back(client);
+  }
+  const RunResult run = RunScenario(scenario);
+  for (size_t i = 0; i < turns.size(); ++i) {
+    ASSERT_TRUE(run.clients[i].usage.has_value()) << i;
+    const auto& [profile, finds_it] = turns[i];
+    EXPECT_EQ(run.clients[i].usage->cached_tokens, finds_it ? 96u : 0u) << i << profile.name;
+  }
+  EXPECT_EQ(run.predictions.at("wrong"), 0);
+}
+
 TEST(RouterAndWorkers, SeedsOfFaults) {
   int finished = 0;
   int clients = 0;

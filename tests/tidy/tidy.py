@@ -32,7 +32,7 @@ PLACEMENT = [
     (re.compile(r'\.pb\.h|google/protobuf'), "protobuf",
      lambda p: re.search(r'(^|/)(rpc|grpc|link)/', p) is not None or p.startswith(
          ("common/trace/", "tests/", "bench/", "cli/"))),
-    (re.compile(r'boost/json'), "boost.json", lambda p: p.startswith("common/json/")),
+    (re.compile(r'boost/json'), "boost.json", lambda p: p.startswith(("common/json/", "tests/common/json/"))),
     (re.compile(r'nghttp2/'), "nghttp2", lambda p: p.startswith(("common/http2/", "tests/"))),
     (re.compile(r'spdlog/'), "spdlog", lambda p: p.startswith("common/log/")),
     (re.compile(r'prometheus/'), "prometheus", lambda p: p.startswith("common/metrics/")),

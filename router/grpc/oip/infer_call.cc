@@ -9,17 +9,30 @@
 #include "router/grpc/call_facts.h"
 #include "router/grpc/messages.h"
 #include "router/grpc/oip/oip_messages.h"
+#include "router/grpc/parsed_bytes.h"
 #include "router/keys/tenant_access.h"
+#include "router/pipeline/held_bytes.h"
 
 namespace quire::oip {
 
 std::optional<ReadRequest> ReadInferMessage(const GrpcServices& services, const GrpcCallHead& head,
                                             std::string_view bytes, Answering answering) {
-  inference::ModelInferRequest message;
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
   ReadRequest read;
   Result<KeyRing::Tenant> tenant = TenantOf(head, services.keys);
-  read.problem = FromProto(message, answering, services.request_limits, read.request);
+  read.hold = std::make_shared<MemoryHold>(
+      services.pipeline.MemoryOf(tenant.ok() ? tenant.value().get() : nullptr));
+  const auto& type = *inference::ModelInferRequest::descriptor();
+  // The message, and the request that is made of it.
+  if (!read.hold->TryResize(ParsedBytes(type, bytes) + bytes.size())) {
+    services.counters.tenant_memory_refused.Add();
+    read.problem = TooManyLargeRequests();
+    return read;
+  }
+  inference::ModelInferRequest message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
+  RequestLimits limits = services.request_limits;
+  limits.hold = read.hold.get();
+  read.problem = FromProto(message, answering, limits, read.request);
   if (!tenant.ok()) {
     read.problem = tenant.error();
     return read;
@@ -28,6 +41,7 @@ std::optional<ReadRequest> ReadInferMessage(const GrpcServices& services, const 
   ApplyTenant(std::move(tenant.value()), generate);
   generate.request_id = RequestIdOf(head, read.request.id);
   ReadCallFacts(head, services.executor.clock().Now(), generate);
+  read.hold->Resize(HeldBytes(generate) + PromptBytes(generate.prompt));
   return read;
 }
 

@@ -16,7 +16,8 @@
 namespace quire::oip {
 
 struct ReadRequest {
-  std::optional<ApiError> problem;  // it is refused
+  std::shared_ptr<MemoryHold> hold;  // of the request, until the pipeline has it
+  std::optional<ApiError> problem;   // it is refused
   InferRequest request;
 };
 // Any thread: credentials, the message, and what the call says beside it. nullopt: the bytes are no

@@ -72,6 +72,11 @@ void StreamCall::PartDelta(Part& part, const Delta& delta) {
   const bool next_step = part.request.stream && part.answer.pending() && !delta.ids.empty();
   if (next_step && !Emit(part, false)) return;
   part.answer.Add(delta);
+  if (!part.request.stream && !part.hold.TryResize(part.answer.held_bytes())) {
+    services_.counters.tenant_memory_refused.Add();
+    services_.pipeline.Cancel(part.id);
+    return PartError(part, NoMemoryForAnswer());
+  }
   if (!part.request.stream || part.flush_posted) return;
   part.flush_posted = true;
   call_->host().AfterTurn(

@@ -46,7 +46,11 @@ class StreamCall final : public GrpcCallHandler, public std::enable_shared_from_
   class Part final : public ResponseSink {
    public:
     Part(StreamCall& owner, uint64_t its_number, InferRequest its_request)
-        : call(owner), number(its_number), request(std::move(its_request)), answer(request) {}
+        : call(owner),
+          number(its_number),
+          request(std::move(its_request)),
+          answer(request),
+          hold(owner.services_.pipeline.MemoryOf(request.generate.tenant.get())) {}
     void OnStarted(const Started& started) override { answer.Add(started); }
     void OnDelta(const Delta& delta) override { call.PartDelta(*this, delta); }
     void OnChoiceEnd(const ChoiceEnd& end) override { answer.Add(end); }
@@ -57,6 +61,7 @@ class StreamCall final : public GrpcCallHandler, public std::enable_shared_from_
     const uint64_t number;
     InferRequest request;  // less what the pipeline was given
     InferAnswer answer;
+    MemoryHold hold;             // of it, where it waits until it is whole
     RequestId id = 0;            // 0 once it has ended
     std::string trace_response;  // until it has been told
     uint64_t told = 0;           // outputs below it were told to the pipeline as taken, or will be

@@ -2,6 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json/memory_resource.hpp>
+#include <boost/json/stream_parser.hpp>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
 namespace quire::json {
 namespace {
 
@@ -46,6 +54,99 @@ TEST(Json, DepthAtLimitWorksAndLimitPlusOneIsRefused) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(Parse(nested(1'000'000)).ok());
+}
+
+std::string Zeros(size_t count) {
+  std::string text = "[";
+  for (size_t i = 0; i < count; ++i) text += i > 0 ? ",0" : "0";
+  return text + "]";
+}
+
+TEST(Json, ValuesAtLimitWorkAndOneMoreIsRefusedBeforeATreeIsBuilt) {
+  Limits limits;
+  limits.max_values = 101;  // the list and what is in it
+  EXPECT_TRUE(Parse(Zeros(100), limits).ok());
+  EXPECT_EQ(Parse(Zeros(101), limits).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_TRUE(Parse("\"" + std::string(1000, ',') + "\"", limits).ok()) << "text is one value";
+}
+
+TEST(Json, ATreeIsChargedBeforeItIsBuilt) {
+  const std::string text = Zeros(1000);
+  const size_t bytes = Measure(text).tree_bytes;
+  const auto account = std::make_shared<MemoryAccount>(bytes);
+  MemoryHold hold(account);
+  Limits limits;
+  limits.hold = &hold;
+  EXPECT_TRUE(Parse(text, limits).ok());
+  EXPECT_EQ(hold.bytes(), bytes);
+  EXPECT_EQ(Parse("0", limits).status().code(), absl::StatusCode::kUnavailable);
+  hold.Resize(1);
+  EXPECT_EQ(Parse(text, limits).status().code(), absl::StatusCode::kUnavailable) << "a byte more";
+}
+
+// Counts what is taken from the heap, with what an allocator adds.
+class CountingMemory final : public boost::json::memory_resource {
+ public:
+  size_t most = 0;
+
+ private:
+  static size_t Whole(size_t bytes) { return (bytes + 8 + 15) / 16 * 16; }
+  void* do_allocate(size_t bytes, size_t) override {
+    now_ += Whole(bytes);
+    most = std::max(most, now_);
+    return std::malloc(bytes);
+  }
+  void do_deallocate(void* at, size_t bytes, size_t) override {
+    now_ -= Whole(bytes);
+    std::free(at);
+  }
+  bool do_is_equal(const boost::json::memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+  size_t now_ = 0;
+};
+
+size_t MostBytes(const std::string& text) {
+  CountingMemory memory;
+  boost::json::parse_options options;
+  options.max_depth = 4096;
+  boost::json::stream_parser parser(&memory, options);
+  parser.reset(&memory);
+  parser.write(text);
+  parser.finish();
+  const boost::json::value value = parser.release();
+  return memory.most;
+}
+
+TEST(Json, NoTreeTakesMoreThanWasMeasured) {
+  const std::string long_text(100'000, 'x');
+  std::vector<std::string> texts = {"0",
+                                    "\"\"",
+                                    "\"" + long_text + "\"",
+                                    "\"\\n" + long_text + "\"",
+                                    Zeros(3),
+                                    Zeros(65'537),
+                                    Zeros(200'000),
+                                    std::string(2000, '[') + std::string(2000, ']')};
+  for (const size_t count : {17u, 1000u, 40'000u}) {
+    std::string lists = "[", objects = "[", members = "{", strings = "[", escapes = "[";
+    for (size_t i = 0; i < count; ++i) {
+      const std::string comma = i > 0 ? "," : "";
+      lists += comma + "[]";
+      objects += comma + "{\"a\":{}}";
+      members += comma + "\"" + std::to_string(i) + "\":0";
+      strings += comma + "\"a text of some length\"";
+      escapes += comma + "\"\\u0041\\n" + std::string(i % 50, 'y') + "\"";
+    }
+    for (const std::string& text :
+         {lists + "]", objects + "]", members + "}", strings + "]", escapes + "]"}) {
+      texts.push_back(text);
+    }
+  }
+  for (const std::string& text : texts) {
+    EXPECT_LE(MostBytes(text), Measure(text).tree_bytes)
+        << text.substr(0, 40) << " of " << text.size() << " bytes";
+  }
 }
 
 TEST(Json, SizeAtLimitWorksAndLimitPlusOneIsRefused) {

@@ -141,6 +141,64 @@ class Witness final : public Executor {
   RealClock clock_;
 };
 
+// One tenant's large work may be long; others' small work does not wait for its end.
+TEST(ThreadBackground, LargeWorkLeavesAThreadForWhatIsSmall) {
+  AsioExecutor executor;
+  ThreadBackground background(executor, 2, WorkLimits{});
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  int ended = 0;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(background.RunFor(
+        {"a", 1 << 20}, [released] { released.wait(); }, [&] { ended += 1; }));
+  }
+  bool heard = false;
+  ASSERT_TRUE(background.RunFor(
+      {"b", 10}, [] {},
+      [&] {
+        heard = true;
+        EXPECT_EQ(ended, 0);
+        release.set_value();
+      }));
+  background.RunFor(
+      {"z", 1 << 20}, [] {},
+      [&] {
+        EXPECT_TRUE(heard);
+        EXPECT_LT(ended, 4) << "its turn comes before the rest of those who had much";
+        ended += 10;
+      });
+  executor.PostAt(executor.clock().Now() + 10'000'000, [&] { executor.Stop(); });
+  std::function<void()> look = [&] {
+    if (ended == 14) return executor.Stop();
+    executor.PostAt(executor.clock().Now() + 1000, look);
+  };
+  executor.Post(look);
+  executor.Run();
+  EXPECT_TRUE(heard);
+  EXPECT_EQ(ended, 14);
+}
+
+TEST(ThreadBackground, WhatIsCancelledIsNotBegunAndIsReported) {
+  AsioExecutor executor;
+  ThreadBackground background(executor, 1, WorkLimits{});
+  std::promise<void> release;
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  bool begun = false, reported = false;
+  background.RunFor(
+      {"a", 1}, [&] { release.get_future().wait(); }, [] {});
+  background.RunFor(
+      {"a", 1, cancelled}, [&] { begun = true; },
+      [&] {
+        reported = true;
+        executor.Stop();
+      });
+  *cancelled = true;
+  release.set_value();
+  executor.Run();
+  EXPECT_TRUE(reported);
+  EXPECT_FALSE(begun);
+}
+
 TEST(ThreadBackground, WhatWorkHoldsIsLetGoBeforeItIsReported) {
   Witness executor;
   ThreadBackground background(executor, 1, 1);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/json/json.h"
+#include "router/pipeline/held_bytes.h"
 
 namespace quire {
 namespace {
@@ -262,6 +263,98 @@ TEST(ApiRequest, PromptCountAtLimitPassesAndLimitPlusOneDoesNot) {
   const auto problem = ParseApiRequest(kText, R"({"prompt":["a","b","c","d"]})", limits, out);
   ASSERT_TRUE(problem.has_value());
   EXPECT_EQ(problem->param, "prompt");
+}
+
+std::string CallWith(const std::string& arguments) {
+  std::string quoted;
+  json::AppendQuoted(arguments, quoted);
+  return R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":)" + quoted +
+         "}}]}]}";
+}
+
+std::string Lists(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+
+// They lie in the body, its messages, a message, its calls, a call and its function.
+TEST(ApiRequest, DepthCountsThroughTheArgumentsOfACall) {
+  const RequestLimits limits;
+  ApiRequest out;
+  EXPECT_FALSE(ParseApiRequest(kTalk, CallWith(Lists(64 - 6)), limits, out).has_value());
+  const auto problem = ParseApiRequest(kTalk, CallWith(Lists(64 - 5)), limits, out);
+  ASSERT_TRUE(problem.has_value());
+  EXPECT_EQ(problem->code, ApiCode::kInvalidArgument);
+  EXPECT_EQ(problem->param, "messages[0].tool_calls[0].function.arguments");
+}
+
+TEST(ApiRequest, ValuesAtTheLimitPassAndThoseInArgumentsCount) {
+  RequestLimits limits;
+  limits.max_json_values = 20;
+  ApiRequest out;
+  const auto zeros = [](size_t count) {
+    std::string text = "[0";
+    for (size_t i = 1; i < count; ++i) text += ",0";
+    return text + "]";
+  };
+  const auto body = [&](size_t count) {
+    return R"({"prompt":"x","user":"u","unknown":)" + zeros(count) + "}";
+  };
+  EXPECT_FALSE(ParseApiRequest(kText, body(16), limits, out).has_value());
+  const auto problem = ParseApiRequest(kText, body(17), limits, out);
+  ASSERT_TRUE(problem.has_value());
+  EXPECT_EQ(problem->code, ApiCode::kInvalidArgument);
+  EXPECT_NE(problem->message.find("values"), std::string::npos);
+  const auto call_with = [&](size_t first, size_t second) {
+    std::string one, other;
+    json::AppendQuoted(zeros(first), one);
+    json::AppendQuoted(zeros(second), other);
+    return R"({"messages":[{"role":"a","tool_calls":[{"function":{"arguments":)" + one +
+           R"(}},{"function":{"arguments":)" + other + "}}]}]}";
+  };
+  EXPECT_FALSE(ParseApiRequest(kTalk, call_with(9, 9), limits, out).has_value());
+  EXPECT_TRUE(ParseApiRequest(kTalk, call_with(9, 10), limits, out).has_value());
+}
+
+TEST(ApiRequest, WhatIsReadIsChargedAndThenWhatIsMadeOfIt) {
+  const auto account = std::make_shared<MemoryAccount>(1 << 20);
+  MemoryHold hold(account);
+  RequestLimits limits;
+  limits.hold = &hold;
+  ApiRequest out;
+  const std::string body = R"({"prompt":"x","unknown":["a text of some length","another one"]})";
+  EXPECT_FALSE(ParseApiRequest(kText, body, limits, out).has_value());
+  EXPECT_EQ(hold.bytes(), HeldBytes(out.requests[0]) + 1);
+  hold.Resize((1 << 20) - 1000);
+  const auto problem = ParseApiRequest(kText, body, limits, out);
+  ASSERT_TRUE(problem.has_value());
+  EXPECT_EQ(problem->code, ApiCode::kUnavailable);
+  EXPECT_GT(problem->retry_after_ms, 0u);
+}
+
+// Prompts × stop strings × biases: each prompt's request has a copy of all wishes.
+TEST(ApiRequest, CopiesForManyPromptsAreChargedBeforeTheyAreMade) {
+  std::string body = R"({"max_tokens":1,"prompt":[)";
+  for (int i = 0; i < 1024; ++i) body += i > 0 ? ",[1]" : "[1]";
+  body += R"(],"stop":[)";
+  for (int i = 0; i < 16; ++i) body += (i > 0 ? ",\"" : "\"") + std::string(256, 'x') + "\"";
+  body += R"(],"allowed_token_ids":[0)";
+  for (int i = 1; i < 4096; ++i) body += "," + std::to_string(i);
+  body += "]}";
+  ASSERT_LT(body.size(), 40'000u);
+  for (const size_t limit : {size_t{16} << 20, size_t{1} << 30}) {
+    const auto account = std::make_shared<MemoryAccount>(limit);
+    MemoryHold hold(account);
+    RequestLimits limits;
+    limits.hold = &hold;
+    ApiRequest out;
+    const auto problem = ParseApiRequest(kText, body, limits, out);
+    if (limit == size_t{1} << 30) {
+      EXPECT_FALSE(problem.has_value());
+      EXPECT_EQ(out.requests.size(), 1024u);
+      continue;
+    }
+    ASSERT_TRUE(problem.has_value());
+    EXPECT_EQ(problem->code, ApiCode::kUnavailable);
+    EXPECT_TRUE(out.requests.empty()) << "nothing is built first";
+  }
 }
 
 TEST(ApiRequest, ResumeIsRead) {

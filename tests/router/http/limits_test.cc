@@ -22,8 +22,10 @@ class LimitsTest : public testing::Test {
     limits.max_prompts = 3;
     limits.max_messages = 4;
     limits.max_json_depth = 6;
+    limits.max_json_values = 400;
     limits.max_prompt_bytes = 100;
     limits.max_choices = 5;
+    limits.max_request_choices = 8;
     limits.max_stop_strings = 2;
     limits.max_logit_bias = 3;
     limits.counters = &counters;
@@ -64,6 +66,10 @@ TEST_F(LimitsTest, AtTheLimitServedAndOneMoreRefusedAndCounted) {
   EXPECT_EQ(Completion(R"("prompt":"x","user":"u","unknown":)" + Nested(6)), 400);
   EXPECT_EQ(counters.json_depth.value(), 1u);
 
+  EXPECT_EQ(Completion(R"("prompt":"x","user":"u","unknown":)" + List("0", 396)), 200);
+  EXPECT_EQ(Completion(R"("prompt":"x","user":"u","unknown":)" + List("0", 397)), 400);
+  EXPECT_EQ(counters.json_values.value(), 1u);
+
   EXPECT_EQ(Completion("\"prompt\":\"" + std::string(100, 'p') + "\""), 200);
   EXPECT_EQ(Completion("\"prompt\":\"" + std::string(101, 'p') + "\""), 413);
   EXPECT_EQ(Chat(R"([{"role":"u","content":")" + std::string(101, 'p') + "\"}]"), 413);
@@ -72,6 +78,10 @@ TEST_F(LimitsTest, AtTheLimitServedAndOneMoreRefusedAndCounted) {
   EXPECT_EQ(Completion(R"("prompt":"x","n":5)"), 200);
   EXPECT_EQ(Completion(R"("prompt":"x","n":6)"), 400);
   EXPECT_EQ(counters.choices.value(), 1u);
+
+  EXPECT_EQ(Completion(R"("n":4,"prompt":["a","b"])"), 200);
+  EXPECT_EQ(Completion(R"("n":3,"prompt":["a","b","c"])"), 400);
+  EXPECT_EQ(counters.request_choices.value(), 1u);
 
   EXPECT_EQ(Completion(R"("prompt":"x","stop":["a","b"])"), 200);
   EXPECT_EQ(Completion(R"("prompt":"x","stop":["a","b","c"])"), 400);
@@ -87,6 +97,19 @@ TEST_F(LimitsTest, ARefusalNamesTheFieldAndTheFlag) {
       edge.Ask(EdgeHarness::Post("/v1/completions", R"({"prompt":"x","n":6})"));
   EXPECT_NE(refused.body.find("\"param\":\"n\""), std::string::npos) << refused.body;
   EXPECT_NE(refused.body.find("--max-choices"), std::string::npos) << refused.body;
+}
+
+TEST(RequestLimits, ABatchOfManyPromptsPassesAndOneOfManyChoicesEachDoesNot) {
+  EdgeHarness edge;
+  const auto ask = [&](int n) {
+    return edge.Ask(EdgeHarness::Post(
+        "/v1/completions",
+        R"({"max_tokens":1,"n":)" + std::to_string(n) + R"(,"prompt":)" + List("[1]", 1024) + "}"));
+  };
+  EXPECT_EQ(ask(1).status, 200);
+  const RawResponse refused = ask(2);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("--max-request-choices"), std::string::npos) << refused.body;
 }
 
 TEST(Cors, IsOffByDefault) {

@@ -262,38 +262,52 @@ TEST_F(PipelineTest, AnUnreadableBundleMakesNoModel) {
 TEST_F(PipelineTest, TokensAndText) {
   AddWorker();
   StartRouter();
-  absl::StatusOr<TokenizeResult> tokens = absl::UnknownError("not called");
-  absl::StatusOr<std::string> text = absl::UnknownError("not called");
-  pipeline_->Tokenize("fake", TextPrompt{"hi", true}, [&](auto result) { tokens = result; });
-  pipeline_->Detokenize("fake", {'h', 'i'}, [&](auto result) { text = result; });
+  const ApiError kNotCalled{ApiCode::kInternal, "not called", "", 0};
+  Result<TokenizeResult> tokens = kNotCalled;
+  Result<std::string> text = kNotCalled;
+  const auto take = [&](Result<std::string> result) { text = std::move(result); };
+  pipeline_->Tokenize({{"fake", nullptr}, TextPrompt{"hi", true}, true},
+                      [&](auto result) { tokens = std::move(result); });
+  pipeline_->Detokenize({"fake", nullptr}, {'h', 'i'}, take);
   EXPECT_FALSE(tokens.ok() || text.ok()) << "never inside the call";
   Run(kSecond);
-  ASSERT_TRUE(tokens.ok());
-  EXPECT_EQ(tokens->ids, (std::vector<TokenId>{kFakeBos, 'h', 'i'}));
-  EXPECT_EQ(tokens->pieces, (std::vector<std::string>{"", "h", "i"}));
-  EXPECT_EQ(tokens->max_model_len, 4096u);
-  EXPECT_EQ(text.value_or(""), "hi");
-  pipeline_->Detokenize("fake", {-1}, [&](auto result) { text = result; });
+  ASSERT_TRUE(tokens.ok() && text.ok());
+  EXPECT_EQ(tokens.value().ids, (std::vector<TokenId>{kFakeBos, 'h', 'i'}));
+  EXPECT_EQ(tokens.value().pieces, (std::vector<std::string>{"", "h", "i"}));
+  EXPECT_EQ(tokens.value().max_model_len, 4096u);
+  EXPECT_EQ(text.value(), "hi");
+  pipeline_->Detokenize({"fake", nullptr}, {-1}, take);
   Run(kSecond);
-  EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument);
-  pipeline_->Detokenize("nobody", {1}, [&](auto result) { text = result; });
+  EXPECT_EQ(text.error().code, ApiCode::kInvalidArgument);
+  pipeline_->Detokenize({"nobody", nullptr}, {1}, take);
   Run(kSecond);
-  EXPECT_EQ(text.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(text.error().code, ApiCode::kNotFound);
 }
 
-TEST_F(PipelineTest, TokenizeWorkIsBounded) {
+TEST_F(PipelineTest, TokenizeWorkIsBoundedOfATenantAndOfAll) {
   AddWorker();
   PipelineOptions options;
   options.limits.max_tokenize_requests = 2;
+  options.limits.max_tokenize_requests_of_all = 3;
   StartRouter(options);
-  std::vector<absl::StatusCode> codes;
-  for (int i = 0; i < 3; ++i) {
-    pipeline_->Tokenize("fake", TextPrompt{"hi", true},
-                        [&](auto result) { codes.push_back(result.status().code()); });
+  std::vector<std::string> served;
+  std::vector<std::string> refused;
+  for (const std::string name : {"a", "a", "a", "b", "b"}) {
+    TenantProfile profile;
+    profile.name = name;
+    pipeline_->Tokenize(
+        {{"fake", std::make_shared<const TenantProfile>(profile)}, TextPrompt{"hi"}},
+        [&, name](const Result<TokenizeResult>& result) {
+          (result.ok() ? served : refused).push_back(name);
+          if (result.ok()) return;
+          EXPECT_EQ(result.error().code, ApiCode::kUnavailable);
+          EXPECT_GT(result.error().retry_after_ms, 0u);
+        });
   }
+  pipeline_->CheckInvariants();
   Run(kSecond);
-  EXPECT_EQ(std::count(codes.begin(), codes.end(), absl::StatusCode::kOk), 2);
-  EXPECT_EQ(std::count(codes.begin(), codes.end(), absl::StatusCode::kUnavailable), 1);
+  EXPECT_EQ(served, (std::vector<std::string>{"a", "a", "b"}));
+  EXPECT_EQ(refused, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST_F(PipelineTest, EveryBadFieldIsNamed) {
@@ -326,9 +340,8 @@ TEST_F(PipelineTest, EveryBadFieldIsNamed) {
        }},
       {"messages",
        [](auto& a) {
-         a.prompt = ChatPrompt{.messages_json = std::string(4096, 'x'),
-                               .tools_json = "",
-                               .template_kwargs_json = ""};
+         a.prompt = ChatPrompt{
+             .messages_json = std::string(4096, 'x'), .tools_json = "", .template_kwargs_json = ""};
        }},
       {"messages",
        [](auto& a) {

@@ -46,6 +46,9 @@ class FakePipeline : public Pipeline {
   std::vector<RunningRequest> running;  // these too
   uint64_t max_ahead = 0;               // the most tokens that were ever out and not taken
   std::map<RequestId, Live> live;
+  std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
+
+  std::shared_ptr<MemoryAccount> MemoryOf(const TenantProfile*) override { return memory; }
 
   RequestId Start(GenerateRequest request, ResponseSink* sink) override {
     const RequestId id = next_id_++;
@@ -80,27 +83,27 @@ class FakePipeline : public Pipeline {
     return {{"demo", "id-of-demo", 2048, 1, 1700000000}};
   }
 
-  void Tokenize(const std::string& model, Prompt prompt,
-                std::function<void(absl::StatusOr<TokenizeResult>)> done) override {
-    absl::StatusOr<TokenizeResult> answer;
+  void Tokenize(TokenizeAsk ask, std::function<void(Result<TokenizeResult>)> done) override {
+    const std::string& model = ask.by.model;
+    Result<TokenizeResult> answer = TokenizeResult();
     if (model != "demo" && !model.empty()) {
-      answer = absl::NotFoundError("model: \"" + model + "\" is not served; served: demo");
+      answer = ApiError{ApiCode::kNotFound, "model: \"" + model + "\" is not served; served: demo",
+                        "model", 0};
     } else {
-      TokenizeResult result;
+      TokenizeResult& result = answer.value();
       result.max_model_len = 2048;
-      if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
+      if (const auto* text = std::get_if<TextPrompt>(&ask.prompt)) {
         if (text->add_special_tokens) Add(result, 1, "<s>");
         for (const char c : text->text) Add(result, c, std::string(1, c));
       } else {
         Add(result, 7, "chat");
       }
-      answer = std::move(result);
     }
     Later([done = std::move(done), answer = std::move(answer)] { done(answer); });
   }
 
-  void Detokenize(const std::string&, std::vector<TokenId> ids,
-                  std::function<void(absl::StatusOr<std::string>)> done) override {
+  void Detokenize(TextAsk, std::vector<TokenId> ids,
+                  std::function<void(Result<std::string>)> done) override {
     std::string text;
     for (const TokenId id : ids) text += static_cast<char>(id);
     Later([done = std::move(done), text] { done(text); });

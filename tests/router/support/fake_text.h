@@ -18,18 +18,6 @@ class FakeText final : public ModelText {
  public:
   FakeText() { generation_.eos_token_ids = {kFakeEos}; }
 
-  absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
-                                              bool add_special_tokens) const override {
-    ++encodes;
-    std::vector<TokenId> ids;
-    if (add_special_tokens) ids.push_back(kFakeBos);
-    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
-    return ids;
-  }
-  absl::StatusOr<std::string> Render(const ChatPrompt& prompt, int64_t) const override {
-    if (prompt.messages_json == "[]") return InvalidArgument("a conversation needs a message");
-    return "<chat>" + prompt.messages_json;
-  }
   std::string Decode(std::span<const TokenId> ids, bool) const override {
     std::string text;
     for (const TokenId id : ids) text += TokenBytes(id);
@@ -56,10 +44,28 @@ class FakeText final : public ModelText {
     return id >= 0 && id < 256 ? std::string_view(bytes).substr(static_cast<size_t>(id), 1) : "";
   }
   const GenerationSettings& generation() const override { return generation_; }
+  size_t LongestTokenBytes() const override { return longest_token_bytes; }
+  size_t longest_token_bytes = 0;
   mutable int encodes = 0;  // calls so far; tests use one thread
   GenerationSettings& mutable_generation() { return generation_; }
 
  private:
+  absl::StatusOr<std::vector<TokenId>> EncodeText(
+      std::string_view text, bool add_special_tokens,
+      const std::atomic<bool>* cancelled) const override {
+    ++encodes;
+    if (cancelled != nullptr && *cancelled) return absl::CancelledError("nobody waits for it");
+    std::vector<TokenId> ids;
+    if (add_special_tokens) ids.push_back(kFakeBos);
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt, int64_t,
+                                         const std::atomic<bool>*) const override {
+    if (prompt.messages_json == "[]") return InvalidArgument("a conversation needs a message");
+    return "<chat>" + prompt.messages_json;
+  }
+
   GenerationSettings generation_;
 };
 

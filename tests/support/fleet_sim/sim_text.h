@@ -15,12 +15,6 @@ namespace quire::sim {
 
 class SimText final : public ModelText {
  public:
-  absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool special) const override {
-    return fake_.Encode(text, special);
-  }
-  absl::StatusOr<std::string> Render(const ChatPrompt& prompt, int64_t now) const override {
-    return fake_.Render(prompt, now);
-  }
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {
     return fake_.Decode(ids, skip_special_tokens);
   }
@@ -48,6 +42,15 @@ class SimText final : public ModelText {
   }
 
  private:
+  absl::StatusOr<std::vector<TokenId>> EncodeText(
+      std::string_view text, bool special, const std::atomic<bool>* cancelled) const override {
+    return fake_.Encode(text, special, cancelled);
+  }
+  absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt, int64_t now,
+                                         const std::atomic<bool>* cancelled) const override {
+    return fake_.Render(prompt, now, cancelled);
+  }
+
   FakeText fake_;
 };
 

@@ -1,0 +1,46 @@
+// Where what requests hold is counted: each tenant's account, and the prompts that wait to become
+// tokens.
+//
+// Owner: the pipeline, on the router's executor; Of may be called on any thread.
+//  1. What a request holds, its choices included, is charged before any of it is built, and given
+//     back when the request is gone.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "common/memory_account.h"
+#include "router/admission/admission.h"
+#include "router/core/tenant.h"
+#include "router/pipeline/request.h"
+#include "router/pipeline/tenant_memory.h"
+
+namespace quire {
+
+class RequestMemory {
+ public:
+  struct Limits {
+    size_t tenant_bytes = 0;
+    size_t waiting_prompt_bytes = 0;
+  };
+  // `process` may be shared with others, the admission outlives this object.
+  RequestMemory(std::shared_ptr<MemoryAccount> process, const Limits& limits, Admission& admission);
+
+  std::shared_ptr<MemoryAccount> Of(const TenantProfile* tenant) {
+    return tenants_.Of(tenant == nullptr ? "" : tenant->name);
+  }
+
+  // Counts what the request holds; the prompt's bytes until it is tokens, or nobody wants it any
+  // more and its work has gone. A refusal, and nothing is held, where that would be too much.
+  std::optional<Refusal> Hold(LiveRequest& request);
+  // The prompt is tokens: counts these, and what of the prompt comes with the answer.
+  std::optional<Refusal> HoldTokens(LiveRequest& request);
+
+ private:
+  Admission& admission_;
+  TenantMemory tenants_;
+  const std::shared_ptr<MemoryAccount> waiting_;  // of all prompts that are yet to become tokens
+};
+
+}  // namespace quire
