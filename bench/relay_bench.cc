@@ -260,7 +260,7 @@ struct Router {
     pipeline = std::move(MakePipeline(std::move(options), runtime).value());
     services = std::make_unique<HttpServices>(HttpServices{
         executor, *pipeline, background, rng, counters, log, HttpLimits(), "0.0.0-bench"});
-    http = std::make_unique<HttpServer>(executor.context(), *services);
+    http = std::make_unique<HttpServer>(*services);
   }
   AsioExecutor& executor;
   RealRng rng;
@@ -297,8 +297,8 @@ int RunSse(const Options& options) {
       return;
     }
     for (int32_t i = 0; i < options.streams; ++i) {
-      router.http->Adopt(std::exchange(sockets.servers[static_cast<size_t>(i)], -1),
-                         RequestText(options, i), nullptr);
+      const int server = std::exchange(sockets.servers[static_cast<size_t>(i)], -1);
+      router.http->Adopt(EdgeStream(executor.context(), server), RequestText(options, i), nullptr);
     }
   };
   std::function<void()> await_end = [&] {

@@ -13,6 +13,7 @@ quire_test(common/metrics THREADS * DEPS common/metrics)
 quire_test(common/config DEPS common/config)
 quire_test(common/runtime THREADS * DEPS common/runtime)
 quire_test(common/http2 THREADS * DEPS common/http2)
+quire_test(common/tls DEPS common/tls LIBS OpenSSL::SSL)
 quire_test(common/text BOTH MINUTES 0.4 ASAN_MINUTES 0.5
   LEFT ChatTemplateTest.BombsEndInErrors *BeginningOfSequence* TokenizerTest.EqualsTheLibrarysOwnPipeline
        GemmaGgufTest* *RealTokenizer* DetokenizerTest.EverySplitOf*  # Rust: not instrumented

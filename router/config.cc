@@ -35,6 +35,19 @@ void AddPortFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.cors_allow_origins,
               .value_name = "ORIGIN",
               .default_text = "none"});
+  schema.Add({.name = "allowed-hosts",
+              .help = "Name that a request may call this server by, beside localhost and IP "
+                      "addresses, where it listens on loopback and asks for no key; * for all.",
+              .target = &c.allowed_hosts,
+              .value_name = "NAME",
+              .default_text = "none"});
+  schema.Add({.name = "trusted-proxies",
+              .help = "Addresses of proxies that say whom they speak for, by the PROXY protocol or "
+                      "X-Forwarded-For, as 10.0.0.0/8. List none that pass on what their clients "
+                      "send first without a word of their own.",
+              .target = &c.trusted_proxies,
+              .value_name = "CIDR",
+              .default_text = "none"});
   schema.Add({.name = "metrics", .help = "Serve /metrics.", .target = &c.metrics});
   schema.Add({.name = "metrics-port",
               .help =

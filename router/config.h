@@ -45,6 +45,7 @@ struct RouterConfig {
   std::string worker_tls_name = "quire-worker";
   int32_t max_tls_handshakes = 256;
   int32_t max_connections = 4096;
+  int32_t max_connections_per_address = 0;
   config::Bytes max_header{64 << 10};
   config::Bytes max_body{32 << 20};
   config::Bytes max_total_body{1 << 30};
@@ -65,10 +66,13 @@ struct RouterConfig {
   int32_t max_stop_strings = 16;
   int32_t max_logit_bias = 300;
   std::vector<std::string> cors_allow_origins;
+  std::vector<std::string> allowed_hosts;
+  std::vector<std::string> trusted_proxies;
   config::Duration header_timeout{10'000};
   config::Duration body_timeout{60'000};
   config::Duration idle_timeout{75'000};
   config::Duration slow_client_timeout{30'000};
+  config::Bytes slow_client_rate{4096};
   config::Duration max_connection_age{1'800'000};
   config::Duration max_connection_age_grace{600'000};
   config::Duration sse_commit_after{10'000};

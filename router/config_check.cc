@@ -70,6 +70,8 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
     return InvalidArgument("--admin-port: is the same as another port; choose one of its own");
   }
   QUIRE_RETURN_IF_ERROR(CheckMetricsPort(c));
+  QUIRE_RETURN_IF_ERROR(
+      Annotate(TrustedProxies::Parse(c.trusted_proxies).status(), "--trusted-proxies"));
   if (c.max_total_body.value < c.max_body.value) {
     return InvalidArgument("--max-total-body-bytes: must be at least --max-body-bytes, which is " +
                            std::to_string(c.max_body.value) + ", is " +

@@ -72,10 +72,21 @@ void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
 void AddSizeFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Limits");
   schema.Add({.name = "max-connections",
-              .help = "Connections that are open at once; more are told to come back.",
+              .help =
+                  "Connections that are open at once; at the limit the oldest idle one that has "
+                  "shown no key gives way, and where there is none who comes is served probes "
+                  "alone.",
               .target = &c.max_connections,
               .min = 1,
               .max = 1 << 20});
+  schema.Add({.name = "max-connections-per-address",
+              .help =
+                  "Of these, how many one address may have, or one /64 of IPv6; more are told to "
+                  "come back. Those of --trusted-proxies are not counted.",
+              .target = &c.max_connections_per_address,
+              .min = 0,
+              .max = 1 << 20,
+              .default_text = "a quarter of --max-connections; any number on loopback"});
   schema.Add({.name = "max-live-requests",
               .help = "Requests that are served at once, queued ones counted; more are refused "
                       "with 503.",
@@ -144,6 +155,12 @@ void AddTimeFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.slow_client_timeout,
               .min = 100,
               .max = kLongestTimeoutMs});
+  schema.Add({.name = "slow-client-rate",
+              .help = "Bytes a second that a client must take of an answer that waits for it, on "
+                      "average over --slow-client-timeout; one that takes less is given up.",
+              .target = &c.slow_client_rate,
+              .min = 1,
+              .max = 1 << 30});
   schema.Add({.name = "max-connection-age",
               .help = "Age at which a gRPC connection is left, give or take a tenth: its client "
                       "opens another, perhaps to a router that is new. 0: at none.",

@@ -22,6 +22,7 @@ HttpLimits HttpLimitsOf(const RouterConfig& config) {
   limits.body_timeout = MicrosOf(config.body_timeout);
   limits.idle_timeout = MicrosOf(config.idle_timeout);
   limits.write_timeout = MicrosOf(config.slow_client_timeout);
+  limits.min_read_bytes_per_second = static_cast<size_t>(config.slow_client_rate.value);
   limits.sse_commit_after = MicrosOf(config.sse_commit_after);
   limits.sse_keep_alive = MicrosOf(config.stream_keep_alive);
   return limits;
@@ -80,12 +81,12 @@ FrontOptions FrontOf(const RouterConfig& config) {
   FrontOptions options;
   options.host = config.host;
   options.ports = {{static_cast<uint16_t>(config.port), "--port"},
-                   {static_cast<uint16_t>(config.grpc_port), "--grpc-port"}};
+                   {static_cast<uint16_t>(config.grpc_port), "--grpc-port", true}};
   options.max_connections = static_cast<size_t>(config.max_connections);
+  options.max_connections_per_address = static_cast<size_t>(config.max_connections_per_address);
   options.first_bytes_timeout = MicrosOf(config.header_timeout);
   options.max_tls_handshakes = static_cast<size_t>(config.max_tls_handshakes);
-  options.tls_timeouts.handshake = MicrosOf(config.header_timeout);
-  options.tls_timeouts.write = MicrosOf(config.slow_client_timeout);
+  options.tls_handshake_timeout = MicrosOf(config.header_timeout);
   return options;
 }
 

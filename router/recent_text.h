@@ -4,14 +4,19 @@
 // Owner: main; event loop only.
 //  1. It is made at most kMadePerSecond times a second, a burst of two seconds' worth apart; an
 //     asker beyond gets one that is as old as the time between two of them.
-//  2. Each asker is answered once, in the order in which the texts were ready.
+//  2. Each asker is answered once, in the order in which the texts were ready. All that get one
+//  text
+//     share it, and it counts once as memory that clients make the process hold.
+//  3. nullptr instead of a text that finds no room there.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "common/grpc/http2_guard.h"
+#include "common/memory_account.h"
 #include "common/runtime/runtime.h"
 
 namespace quire {
@@ -20,30 +25,47 @@ inline constexpr double kMadePerSecond = 20;
 
 class RecentText {
  public:
-  using Done = std::function<void(std::string)>;
+  using Made = std::function<void(std::string)>;
+  using Done = std::function<void(std::shared_ptr<const std::string>)>;
 
   // `make` calls what it is given once, then or later, but not after this object's end. `clock`
   // outlives it.
-  RecentText(const Clock& clock, std::function<void(Done)> make)
+  RecentText(const Clock& clock, std::shared_ptr<MemoryAccount> memory,
+             std::function<void(Made)> make)
       : clock_(clock),
+        memory_(std::move(memory)),
         make_(std::move(make)),
         makings_({kMadePerSecond, 2 * kMadePerSecond}, clock.Now()) {}
 
   void Ask(Done done) {
     if (made_ && !makings_.Take(1, clock_.Now())) return done(last_);
     make_([this, done = std::move(done)](std::string text) {
-      last_ = text;
-      made_ = true;
-      done(std::move(text));
+      last_ = Hold(std::move(text));
+      made_ = last_ != nullptr;
+      done(last_);
     });
   }
 
  private:
+  struct Held {
+    explicit Held(std::shared_ptr<MemoryAccount> account) : hold(std::move(account)) {}
+    MemoryHold hold;
+    std::string text;
+  };
+
+  std::shared_ptr<const std::string> Hold(std::string text) const {
+    const auto held = std::make_shared<Held>(memory_);
+    if (!held->hold.TryResize(text.capacity())) return nullptr;
+    held->text = std::move(text);
+    return {held, &held->text};
+  }
+
   const Clock& clock_;
-  const std::function<void(Done)> make_;
+  const std::shared_ptr<MemoryAccount> memory_;
+  const std::function<void(Made)> make_;
   RateBucket makings_;
   bool made_ = false;
-  std::string last_;
+  std::shared_ptr<const std::string> last_;
 };
 
 }  // namespace quire

@@ -40,8 +40,9 @@ constexpr Micros kGrpcGrace = kMicrosPerSecond;
 constexpr int64_t kDefaultDrainDelayMs = 5000;
 
 // For ports that speak HTTP/1.1 only.
-void CloseHttp2(int fd, const std::string&, const std::function<void()>& on_closed) {
-  close(fd);
+void CloseHttp2(EdgeStream stream, const std::string&, const std::function<void()>& on_closed,
+                const std::shared_ptr<ClientSeat>&) {
+  stream.Close();
   on_closed();
 }
 
@@ -71,10 +72,11 @@ struct RouterProcess::State {
   absl::Status ReadSecrets();
   absl::Status Check();
   absl::Status Start();
+  void MakeServices();
   absl::Status StartAdmin();
   absl::Status StartMetrics();
   void TraceRecords(PipelineOptions& options);
-  std::function<void(std::function<void(std::string)>)> MetricsText();
+  std::function<void(RecentText::Done)> MetricsText();
   void Watch();
   void SayReady();
   void OnSignal(int signal);
@@ -98,6 +100,7 @@ struct RouterProcess::State {
   RealFiles files;
   std::unique_ptr<KeyRing> keys;
   std::unique_ptr<SaltKey> salt_key;
+  TrustedProxies proxies;
   std::unique_ptr<TlsIdentity> tls;
   std::unique_ptr<ThreadBackground> handshakes;  // with tls
   std::unique_ptr<WorkerTlsFiles> worker_tls;
@@ -177,7 +180,9 @@ absl::Status RouterProcess::State::Check() {
 
 absl::Status RouterProcess::State::Start() {
   QUIRE_RETURN_IF_ERROR(ReadSecrets());
+  QUIRE_ASSIGN_OR_RETURN(proxies, TrustedProxies::Parse(config.trusted_proxies));
   FrontOptions front_options = FrontOf(config);
+  front_options.proxies = &proxies;
   front_options.tls = tls.get();
   if (tls != nullptr) {
     handshakes = std::make_unique<ThreadBackground>(executor, kHandshakeThreads,
@@ -203,6 +208,28 @@ absl::Status RouterProcess::State::Start() {
   salt_key->Follow([this](const std::string& key) { pipeline->UseSaltKey(key); });
   QUIRE_ASSIGN_OR_RETURN(discovery,
                          WorkerDiscovery::Make(config, executor, discovery_runtime, metrics));
+  MakeServices();
+  front = std::make_unique<Front>(
+      executor.context(), *http_services, front_options,
+      [this](EdgeStream stream, std::string first_bytes, std::function<void()> on_closed,
+             std::shared_ptr<ClientSeat> seat) {
+        grpc->Adopt(std::move(stream), std::move(first_bytes), std::move(on_closed),
+                    std::move(seat));
+      });
+  if (config.admin_port >= 0) QUIRE_RETURN_IF_ERROR(StartAdmin());
+  if (config.metrics_port >= 0) QUIRE_RETURN_IF_ERROR(StartMetrics());
+  front->Listen(std::move(ports));
+  executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
+  log.Info("listening", {{"http", HostAndPort(config.host, front->ports()[0])},
+                         {"grpc", HostAndPort(config.host, front->ports()[1])},
+                         {"workers", config.workers.size()}});
+  discovery->Start();
+  executor.Post([this] { Watch(); });
+  return absl::OkStatus();
+}
+
+// What the edges are given.
+void RouterProcess::State::MakeServices() {
   http_services = std::make_unique<HttpServices>(HttpServices{
       executor, *pipeline, background, rng, counters, log, HttpLimitsOf(config), QUIRE_VERSION});
   http_services->memory = memory.process;
@@ -212,6 +239,11 @@ absl::Status RouterProcess::State::Start() {
   http_services->request_limits = RequestLimitsOf(config, limit_counters);
   http_services->cors_origins = config.cors_allow_origins;
   if (keys->required()) http_services->keys = keys.get();
+  http_services->operators = admin_keys.get();
+  http_services->metrics_are_open = IsLoopback(config.host);
+  http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
+  http_services->guards_own_machine = http_services->fleet_is_open;
+  http_services->allowed_hosts = config.allowed_hosts;
   AddClientMemoryMetrics(*memory.process, metrics);
   AddBackgroundMetrics(background, metrics);
   AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());
@@ -224,26 +256,8 @@ absl::Status RouterProcess::State::Start() {
   grpc_services->bodies = http_services->bodies;
   grpc_services->limits.max_connection_memory_bytes = memory.connection_bytes;
   grpc_services->version = QUIRE_VERSION;
-  grpc = std::make_unique<InferenceServer>(executor.context(), *grpc_services);
+  grpc = std::make_unique<InferenceServer>(*grpc_services);
   oip::AddOpenInference(*grpc_services, grpc->methods());
-  front = std::make_unique<Front>(
-      executor.context(), *http_services, front_options,
-      [this](int fd, std::string first_bytes, std::function<void()> on_closed) {
-        grpc->Adopt(fd, std::move(first_bytes), std::move(on_closed));
-      });
-  if (config.admin_port >= 0) QUIRE_RETURN_IF_ERROR(StartAdmin());
-  if (config.metrics_port >= 0) QUIRE_RETURN_IF_ERROR(StartMetrics());
-  http_services->operators = admin_keys.get();
-  http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
-  http_services->metrics_are_open = IsLoopback(config.host);
-  front->Listen(std::move(ports));
-  executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
-  log.Info("listening", {{"http", HostAndPort(config.host, front->ports()[0])},
-                         {"grpc", HostAndPort(config.host, front->ports()[1])},
-                         {"workers", config.workers.size()}});
-  discovery->Start();
-  executor.Post([this] { Watch(); });
-  return absl::OkStatus();
 }
 
 // Every record goes by the traces first; the pipeline gives requests their place in one.
@@ -257,11 +271,12 @@ void RouterProcess::State::TraceRecords(PipelineOptions& options) {
   log.Info("traces are exported", {{"to", trace::ShownUrl(tracing.url)}});
 }
 
-std::function<void(std::function<void(std::string)>)> RouterProcess::State::MetricsText() {
+std::function<void(RecentText::Done)> RouterProcess::State::MetricsText() {
   if (config.worker_metrics.empty()) {
     (void)WorkerMetricsFailures(metrics);
     recent_metrics = std::make_unique<RecentText>(
-        executor.clock(), [this](const RecentText::Done& done) { done(metrics.Render()); });
+        executor.clock(), memory.process,
+        [this](const RecentText::Made& done) { done(metrics.Render()); });
     return [this](auto done) { recent_metrics->Ask(std::move(done)); };
   }
   metrics_resolver = MakeThreadResolver(executor, LookUpBySystem);
@@ -273,7 +288,8 @@ std::function<void(std::function<void(std::string)>)> RouterProcess::State::Metr
   }
   worker_metrics = std::make_unique<WorkerMetrics>(std::move(fetchers), metrics, executor);
   recent_metrics = std::make_unique<RecentText>(
-      executor.clock(), [this](RecentText::Done done) { worker_metrics->Ask(std::move(done)); });
+      executor.clock(), memory.process,
+      [this](RecentText::Made done) { worker_metrics->Ask(std::move(done)); });
   return [this](auto done) { recent_metrics->Ask(std::move(done)); };
 }
 
@@ -287,6 +303,7 @@ absl::Status RouterProcess::State::StartAdmin() {
   limits.max_body_bytes = kMaxAdminBody;
   admin_services = std::make_unique<HttpServices>(
       HttpServices{executor, *pipeline, background, rng, counters, log, limits, QUIRE_VERSION});
+  admin_services->memory = memory.process;
   admin_services->routes = &AdminRoutes();
   admin_services->admin = admin_actions.get();
   admin_services->keys = admin_keys.get();
@@ -303,6 +320,7 @@ absl::Status RouterProcess::State::StartMetrics() {
   limits.max_body_bytes = kMaxAdminBody;
   metrics_services = std::make_unique<HttpServices>(
       HttpServices{executor, *pipeline, background, rng, counters, log, limits, QUIRE_VERSION});
+  metrics_services->memory = memory.process;
   metrics_services->routes = &MetricsRoutes();
   metrics_services->metrics_text = http_services->metrics_text;
   metrics_services->metrics_are_open = true;

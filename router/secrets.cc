@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& confi
   auto table = read_table(contents->front());
   if (!table.ok()) return WrongFile(kFlag, path, table.status());
   auto ring = std::make_unique<KeyRing>(*std::move(table), metrics, log, "quire_router_admin");
+  ring->SlowWrongKeys(world.executor.clock());
   ring->Watch(world, std::move(options), *std::move(contents), read_table);
   return ring;
 }
@@ -49,7 +50,11 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
   absl::StatusOr<std::shared_ptr<const KeyTable>> fixed =
       KeyTable::OfPlainKeys(config.api_keys, "default");
   if (!fixed.ok()) return Annotate(fixed.status(), "--api-key");
-  if (config.api_key_file.empty()) return std::make_unique<KeyRing>(*fixed, metrics, log);
+  if (config.api_key_file.empty()) {
+    auto keys = std::make_unique<KeyRing>(*fixed, metrics, log);
+    keys->SlowWrongKeys(world.executor.clock());
+    return keys;
+  }
 
   constexpr std::string_view kFlag = "--api-key-file";
   const std::string& path = config.api_key_file;
@@ -65,6 +70,7 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
   if (!table.ok()) return WrongFile(kFlag, path, table.status());
   if ((*table)->size() == 0) log.Warning("the key file has no keys: nobody is let in");
   auto keys = std::make_unique<KeyRing>(*std::move(table), metrics, log);
+  keys->SlowWrongKeys(world.executor.clock());
   keys->Watch(world, std::move(options), *std::move(contents), read_table);
   return keys;
 }
@@ -132,9 +138,9 @@ absl::StatusOr<std::unique_ptr<TlsIdentity>> MakeTlsIdentity(const RouterConfig&
   if (!contents.ok()) {
     return InvalidArgument(std::string(kFlags) + ": " + StatusMessage(contents.status()));
   }
-  absl::StatusOr<TlsContext> context = MakeTlsContext((*contents)[0], (*contents)[1]);
-  if (!context.ok()) return WrongFile(kFlags, config.tls_cert_file, context.status());
-  auto identity = std::make_unique<TlsIdentity>(*std::move(context), counters, log);
+  absl::StatusOr<EdgeContexts> made = MakeEdgeContexts((*contents)[0], (*contents)[1]);
+  if (!made.ok()) return WrongFile(kFlags, config.tls_cert_file, made.status());
+  auto identity = std::make_unique<TlsIdentity>(*std::move(made), counters, log);
   identity->Watch(world, std::move(options), *std::move(contents));
   return identity;
 }

@@ -53,6 +53,7 @@ SUITES = [
     tests("traces", BOTH, 0.4, "tests/traces"),
     tests("page", BOTH, 0.5, "tests/page"),
     tests("edge", BOTH, 0.4, "tests/process/edge_test.py"),
+    tests("proxies", BOTH, 0.2, "tests/process/proxies_test.py"),
     tests("discovery", BOTH, 0.5, "tests/process/discovery_test.py"),
     tests("docs", BOTH, 0.6, "tests/docs"),
     tests("resumes", BOTH, 0.2, "tests/fault/resumes_test.py"),

@@ -144,7 +144,7 @@ void Connection::Begin(int64_t number) {
   body["return_token_ids"] = true;
   const std::string text = json::Serialize(body);
   request_ =
-      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Content-Length: " +
       std::to_string(text.size()) + "\r\n\r\n" + text;
   bytes_.clear();

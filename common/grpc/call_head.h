@@ -15,6 +15,8 @@
 
 namespace quire {
 
+inline constexpr std::string_view kHealthPath = "/grpc.health.v1.Health/";
+
 using GrpcMetadata = std::vector<std::pair<std::string, std::string>>;
 
 struct GrpcCallHead {

@@ -276,7 +276,7 @@ GrpcConnection::Beginning GrpcConnection::BeginningOf(const GrpcCallHead& head,
         std::to_string(host_.limits.max_metadata_bytes) + " bytes" + host_.limit_names.metadata)));
   }
   if (host_.refuse) {
-    if (std::optional<GrpcEnd> problem = host_.refuse(head)) return refuse(*std::move(problem));
+    if (auto problem = host_.refuse(head, *seat_)) return refuse(*std::move(problem));
   }
   const GrpcMethod* method = beginning.method = methods_.Find(head.path);
   if (method == nullptr) return refuse(absl::UnimplementedError(""));

@@ -20,6 +20,7 @@
 // 7. After Close nothing is called back.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -55,6 +56,15 @@ class GrpcConnection final : public http2::Handler {
   // All outlive the connection.
   GrpcConnection(GrpcHost& host, const GrpcMethods& methods, Transport& transport);
   ~GrpcConnection() override;  // after Close
+
+  // Whose calls these are, for the gate. Before Start.
+  void Sit(std::shared_ptr<ClientSeat> seat) { seat_ = std::move(seat); }
+  // A call is open that is more than a probe.
+  bool at_work() const {
+    return std::any_of(calls_.begin(), calls_.end(), [](const auto& call) {
+      return !call.second->head().path.starts_with(kHealthPath);
+    });
+  }
 
   void Start();
   void Receive(std::string_view bytes);
@@ -137,6 +147,7 @@ class GrpcConnection final : public http2::Handler {
   GrpcHost& host_;
   const GrpcMethods& methods_;
   Transport& transport_;
+  std::shared_ptr<ClientSeat> seat_ = std::make_shared<ClientSeat>();
   http2::Session session_;
   Http2Guard guard_;
   const std::shared_ptr<MemoryAccount> memory_;

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/client_seat.h"
 #include "common/grpc/call_head.h"
 #include "common/grpc/http2_guard.h"
 #include "common/log/log.h"
@@ -90,7 +91,7 @@ struct GrpcHost {
   // are told that none may be compressed.
   Background* background = nullptr;
   // Who may come in: asked for each call before a message is read. Empty: everyone.
-  std::function<std::optional<GrpcEnd>(const GrpcCallHead&)> refuse = {};
+  std::function<std::optional<GrpcEnd>(const GrpcCallHead&, ClientSeat&)> refuse = {};
   // Whose turns in the background the messages of a call take. Empty: all are of one.
   std::function<std::string(const GrpcCallHead&)> owner = {};
   GrpcLimitNames limit_names = {};

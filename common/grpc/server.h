@@ -15,27 +15,25 @@
 #include "common/grpc/health.h"
 #include "common/grpc/host.h"
 #include "common/grpc/methods.h"
-
-namespace boost::asio {
-class io_context;
-}
+#include "common/tls/edge_stream_asio.h"
 
 namespace quire {
 
 class GrpcServer {
  public:
   // Health, not serving at first, and reflection are served.
-  GrpcServer(boost::asio::io_context& context, GrpcHost host);
+  explicit GrpcServer(GrpcHost host);
   ~GrpcServer();  // closes all connections
 
   // What is served; more may be added before the first connection.
   GrpcMethods& methods();
   HealthService& health();
 
-  // Takes over a connected socket on which a client's HTTP/2 arrives. `on_closed` runs once, when
-  // the connection has ended, and never from inside Adopt. Closed at once: there is no memory for
-  // it.
-  void Adopt(int fd, std::string first_bytes, std::function<void()> on_closed);
+  // Takes over a connection on which a client's HTTP/2 arrives, of which `first_bytes` were read.
+  // `on_closed` runs once, when it has ended, and never from inside Adopt. Closed at once: there is
+  // no memory for it.
+  void Adopt(EdgeStream stream, std::string first_bytes, std::function<void()> on_closed,
+             std::shared_ptr<ClientSeat> seat = std::make_shared<ClientSeat>());
   size_t connections() const;
   // Clients are told to open no more calls here; those under way have `grace` to end, then `why` is
   // their status. `done` runs when no connection is left.

@@ -1,7 +1,3 @@
-#include <unistd.h>
-
-#include <boost/asio/io_context.hpp>
-
 #include <map>
 #include <utility>
 
@@ -10,18 +6,15 @@
 #include "common/grpc/reflection.h"
 #include "common/grpc/server.h"
 #include "common/grpc/socket_asio.h"
-#include "common/runtime/adopt_asio.h"
 
 namespace quire {
 
 struct GrpcServer::State {
-  State(boost::asio::io_context& loop, GrpcHost its_host)
-      : context(loop), host(std::move(its_host)) {}
+  explicit State(GrpcHost its_host) : host(std::move(its_host)) {}
 
   void Closed(uint64_t number);
   std::vector<std::shared_ptr<GrpcSocket>> All() const;
 
-  boost::asio::io_context& context;
   GrpcHost host;
   GrpcMethods methods;
   HealthService health{methods};
@@ -31,8 +24,7 @@ struct GrpcServer::State {
   std::function<void()> shut_down;  // what waits for the last connection
 };
 
-GrpcServer::GrpcServer(boost::asio::io_context& context, GrpcHost host)
-    : state_(std::make_unique<State>(context, std::move(host))) {
+GrpcServer::GrpcServer(GrpcHost host) : state_(std::make_unique<State>(std::move(host))) {
   AddHealth(state_->health, state_->methods);
   AddReflection(state_->methods);
 }
@@ -54,18 +46,19 @@ std::vector<std::shared_ptr<GrpcSocket>> GrpcServer::State::All() const {
   return all;
 }
 
-void GrpcServer::Adopt(int fd, std::string first_bytes, std::function<void()> on_closed) {
+void GrpcServer::Adopt(EdgeStream stream, std::string first_bytes, std::function<void()> on_closed,
+                       std::shared_ptr<ClientSeat> seat) {
   GrpcHost& host = state_->host;
   if (!MemoryHold(host.memory).TryResize(kConnectionBytes)) {
     host.counters.memory_refused.Add();
-    ::close(fd);
+    stream.Close();
     return host.executor.Post([on_closed = std::move(on_closed)] {
       if (on_closed) on_closed();
     });
   }
   const uint64_t number = state_->next_number++;
   auto connection = std::make_shared<GrpcSocket>(
-      AdoptSocket(state_->context, fd), host, state_->methods,
+      std::move(stream), host, state_->methods, std::move(seat),
       [state = state_.get(), number, on_closed = std::move(on_closed)] {
         state->Closed(number);
         if (on_closed) on_closed();

@@ -1,11 +1,7 @@
 #include "common/grpc/socket_asio.h"
 
-#include <sys/socket.h>
-
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 
-#include <cerrno>
 #include <utility>
 
 #include "common/check.h"
@@ -14,8 +10,7 @@
 namespace quire {
 namespace {
 
-namespace asio = boost::asio;
-using boost::system::error_code;
+using Error = EdgeStream::Error;
 
 constexpr size_t kReadChunkBytes = 64u << 10;
 constexpr size_t kMaxOutBytes = 64u << 10;
@@ -24,19 +19,21 @@ constexpr int kMaxStepsPerTurn = 16;         // then other connections have thei
 
 }  // namespace
 
-GrpcSocket::GrpcSocket(Socket socket, GrpcHost& host, const GrpcMethods& methods,
-                       std::function<void()> on_closed)
-    : socket_(std::move(socket)),
+GrpcSocket::GrpcSocket(EdgeStream stream, GrpcHost& host, const GrpcMethods& methods,
+                       std::shared_ptr<ClientSeat> seat, std::function<void()> on_closed)
+    : stream_(std::move(stream)),
       host_(host),
+      seat_(std::move(seat)),
       on_closed_(std::move(on_closed)),
       connection_(host, methods, *this),
-      out_memory_(connection_.memory()) {}
+      out_memory_(connection_.memory()) {
+  connection_.Sit(seat_);
+  seat_->at_work = [this] { return connection_.at_work(); };
+}
 
 GrpcSocket::~GrpcSocket() { QUIRE_CHECK(closed_); }
 
 void GrpcSocket::Start(std::string_view first_bytes) {
-  error_code ignored;
-  socket_.non_blocking(true, ignored);
   connection_.Start();
   connection_.Receive(first_bytes);
   Read();
@@ -45,19 +42,20 @@ void GrpcSocket::Start(std::string_view first_bytes) {
 // Waits without a buffer, so that an idle connection costs no memory.
 void GrpcSocket::Read() {
   if (closed_ || connection_.behind() || std::exchange(reading_, true)) return;
-  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& error) {
+  stream_.AwaitBytes([self = shared_from_this()](const Error& error) {
     self->reading_ = false;
     self->OnReadable(error);
   });
 }
 
-void GrpcSocket::OnReadable(const error_code& wait_error) {
+void GrpcSocket::OnReadable(const Error& wait_error) {
   if (closed_) return;
-  error_code error = wait_error;
+  Error error = wait_error;
   char buffer[kReadChunkBytes];
   size_t bytes = 0;
-  if (!error) bytes = socket_.read_some(asio::buffer(buffer), error);
-  if (error && !MustWait(error)) return Close();
+  if (!error) bytes = stream_.Read(buffer, sizeof(buffer), error);
+  const bool ended = error && !MustWait(error);
+  if (ended && bytes == 0) return Close();
   if (lingering_) {
     lingered_bytes_ += bytes;
     if (lingered_bytes_ > host_.limits.max_linger_bytes) return Close();
@@ -85,22 +83,21 @@ void GrpcSocket::Flush() {
     }
     if (!Write()) return;
   }
-  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Flush(); });
+  boost::asio::post(stream_.get_executor(), [self = shared_from_this()] { self->Flush(); });
 }
 
 bool GrpcSocket::Write() {
-  const size_t left = out_.size() - written_;
-  const ssize_t sent =
-      ::send(socket_.native_handle(), out_.data() + written_, left, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+  Error error;
+  const size_t sent = stream_.Write(std::string_view(out_).substr(written_), error);
+  if (error && !MustWait(error)) {
     Close();
     return false;
   }
   if (sent > 0) {
-    written_ += static_cast<size_t>(sent);
-    connection_.Written(static_cast<size_t>(sent));
+    written_ += sent;
+    connection_.Written(sent);
   }
-  if (sent == static_cast<ssize_t>(left)) return !closed_;
+  if (!error) return !closed_;
   AwaitRoom();
   return false;
 }
@@ -108,7 +105,7 @@ bool GrpcSocket::Write() {
 void GrpcSocket::AwaitRoom() {
   awaiting_room_ = true;
   out_memory_.Resize(out_.capacity());
-  socket_.async_wait(Socket::wait_write, [self = shared_from_this()](const error_code& error) {
+  stream_.AwaitRoom([self = shared_from_this()](const Error& error) {
     self->awaiting_room_ = false;
     self->out_memory_.Resize(0);
     if (self->closed_) return;
@@ -127,7 +124,7 @@ void GrpcSocket::Linger() {
   lingering_ = true;
   connection_.Close();
   Read();
-  ::shutdown(socket_.native_handle(), SHUT_WR);
+  stream_.EndWriting();
   Executor& executor = host_.executor;
   linger_timer_ = executor.PostAt(executor.clock().Now() + host_.limits.linger_timeout, [this] {
     linger_timer_ = 0;
@@ -144,10 +141,10 @@ void GrpcSocket::CancelCalls(const absl::Status& status) {
 void GrpcSocket::Close() {
   if (closed_) return;
   closed_ = true;
+  seat_->at_work = nullptr;
   const auto self = shared_from_this();  // on_closed_ may drop the owner's reference
   if (linger_timer_ != 0) host_.executor.Cancel(std::exchange(linger_timer_, 0));
-  error_code ignored;
-  socket_.close(ignored);
+  stream_.Close();
   connection_.Close();
   if (on_closed_) std::exchange(on_closed_, nullptr)();
 }

@@ -12,25 +12,21 @@
 // 3. A socket that is closed calls nothing back but on_closed, once.
 #pragma once
 
-#include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/system/error_code.hpp>
-
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "common/grpc/connection.h"
 #include "common/runtime/runtime.h"
+#include "common/tls/edge_stream_asio.h"
 
 namespace quire {
 
 class GrpcSocket final : public GrpcConnection::Transport,
                          public std::enable_shared_from_this<GrpcSocket> {
  public:
-  using Socket = boost::asio::generic::stream_protocol::socket;
-
-  GrpcSocket(Socket socket, GrpcHost& host, const GrpcMethods& methods,
-             std::function<void()> on_closed);
+  GrpcSocket(EdgeStream stream, GrpcHost& host, const GrpcMethods& methods,
+             std::shared_ptr<ClientSeat> seat, std::function<void()> on_closed);
   ~GrpcSocket() override;
 
   void Start(std::string_view first_bytes);
@@ -44,15 +40,16 @@ class GrpcSocket final : public GrpcConnection::Transport,
 
  private:
   void Read();
-  void OnReadable(const boost::system::error_code& error);
+  void OnReadable(const EdgeStream::Error& error);
   void Flush();
   bool Write();  // false: the system takes no more now, or the socket is closed
   void AwaitRoom();
   void CloseIfOver();
   void Linger();
 
-  Socket socket_;
+  EdgeStream stream_;
   GrpcHost& host_;
+  const std::shared_ptr<ClientSeat> seat_;
   std::function<void()> on_closed_;
   GrpcConnection connection_;
   MemoryHold out_memory_;  // of out_, while it waits

@@ -1,7 +1,7 @@
 // What one TLS connection may cost the event loop, counted in records: so many in a turn, whatever
 // they hold, and so many in a row that bring no byte (key updates, attempts to renegotiate).
 //
-// Owner: who reads the connection; event loop only, and unmoved while OpenSSL knows it.
+// Owner: the connection's EdgeStream; event loop only, and unmoved while OpenSSL knows it.
 //
 // Invariants:
 // 1. OpenSSL reads at most kMaxRecordsPerTurn records between two NewTurns: beyond that its socket

@@ -95,7 +95,7 @@ ONLY = {"OnlyOne": "1", "OnlyFalse": "false", "OnlyEmpty": "nothing", "OnlyTextF
 def routes(path):
     text = (ROOT / path).read_text()
     names = dict(re.findall(r'constexpr std::string_view (k\w+) = "([^"]+)";', text))
-    for who, method, quoted, name in re.findall(r'\{Access::(\w+), "(\w+)", (?:"([^"]+)"|(k\w+)), \w+\}', text):
+    for who, method, quoted, name in re.findall(r'\{Access::(\w+), "(\w+)", (?:"([^"]+)"|(k\w+)), \w+(?:,\s*"[^"]*")?\}', text):
         yield WHO[who], method, quoted or names[name]
 
 

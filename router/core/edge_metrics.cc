@@ -47,12 +47,21 @@ TlsEdgeMetrics::TlsEdgeMetrics(Metrics& m)
       tls_reload_failures(Add(m, "quire_router_tls_reload_failures_total",
                               "Times that a TLS certificate or key was unreadable or wrong")) {}
 
+PlaceMetrics::PlaceMetrics(Metrics& m)
+    : connections_refused(Add(m, "quire_router_connections_refused_total",
+                              "Connections refused because too many were open")),
+      connections_gave_way(Add(m, "quire_router_connections_gave_way_total",
+                               "Connections without a key that gave way to others while idle")),
+      connections_of_address_refused(Add(m, "quire_router_connections_of_address_refused_total",
+                                         "Connections refused: their address had its share")),
+      proxy_headers_broken(Add(m, "quire_router_proxy_headers_broken_total",
+                               "Connections of trusted proxies closed: no PROXY header")) {}
+
 EdgeMetrics::EdgeMetrics(Metrics& m)
     : TlsEdgeMetrics(m),
+      PlaceMetrics(m),
       connections_accepted(
           Add(m, "quire_router_connections_accepted_total", "Connections accepted")),
-      connections_refused(Add(m, "quire_router_connections_refused_total",
-                              "Connections refused because too many were open")),
       connections_open(
           m.AddGauge({.name = "quire_router_connections_open", .help = "Connections open now"})),
       first_bytes_timeouts(Add(m, "quire_router_first_bytes_timeouts_total",

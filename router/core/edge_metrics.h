@@ -23,11 +23,20 @@ struct TlsEdgeMetrics {
   Counter& tls_reload_failures;
 };
 
-struct EdgeMetrics : TlsEdgeMetrics {
+// Of connections that found no place, or lost it.
+struct PlaceMetrics {
+  explicit PlaceMetrics(Metrics& metrics);
+
+  Counter& connections_refused;             // over --max-connections
+  Counter& connections_gave_way;            // without a key and idle, for who came
+  Counter& connections_of_address_refused;  // over --max-connections-per-address
+  Counter& proxy_headers_broken;            // of trusted proxies
+};
+
+struct EdgeMetrics : TlsEdgeMetrics, PlaceMetrics {
   explicit EdgeMetrics(Metrics& metrics);
 
   Counter& connections_accepted;
-  Counter& connections_refused;  // over --max-connections
   Gauge& connections_open;
   Counter& first_bytes_timeouts;  // said nothing before the deadline
   Counter& http_requests;

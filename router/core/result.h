@@ -62,6 +62,13 @@ inline ApiError NoMemoryForAnswer() {
           "", static_cast<uint32_t>(kTooManyLargeRequestsRetryMs)};
 }
 
+// When what clients make the router hold leaves no room for an answer.
+inline ApiError TooMuchHeld() {
+  return {ApiCode::kUnavailable,
+          "answers that wait for their clients leave no memory for this one; try again shortly", "",
+          static_cast<uint32_t>(kTooManyLargeRequestsRetryMs)};
+}
+
 // An error that a library returned; `param` is blamed when it is the client's fault.
 ApiError ErrorFromStatus(const absl::Status& status, std::string_view param);
 

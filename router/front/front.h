@@ -4,10 +4,13 @@
 // Owner: main; event loop only.
 //
 // Invariants:
-// 1. At most max_connections are open; one more gets a 503 and is closed.
+// 1. Who has a place is for Seats to say (seats.h); one beyond an address's share gets a 503 and is
+// closed, one beyond max_connections is served probes alone.
 // 2. A connection that says nothing for first_bytes_timeout is closed.
 // 3. With TLS no byte is looked at before a handshake has ended; at most max_tls_handshakes are
 // under way.
+// 4. A trusted proxy may begin with a header of the PROXY protocol, and is then taken for whom it
+// speaks for; what begins like one and is none is closed.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +19,9 @@
 #include <string>
 #include <vector>
 
+#include "common/client_seat.h"
 #include "common/status.h"
-#include "common/tls/tls_tunnels.h"
+#include "common/tls/tls_handshakes.h"
 #include "router/front/tls_identity.h"
 #include "router/http/http_server.h"
 
@@ -27,17 +31,20 @@ struct FrontOptions {
   struct Port {
     uint16_t number = 0;  // 0: the system picks one
     std::string flag;     // to name in errors
+    bool grpc = false;    // the protocol of clients that offer both
   };
   std::string host = "127.0.0.1";
   std::vector<Port> ports;  // each speaks HTTP/1.1 and HTTP/2
   size_t max_connections = 4096;
+  size_t max_connections_per_address = 0;   // 0: as Seats has it
+  const TrustedProxies* proxies = nullptr;  // outlives the front; nullptr: none is trusted
   Micros first_bytes_timeout = 10 * kMicrosPerSecond;
   const TlsIdentity* tls = nullptr;  // outlives the front; nullptr: in the clear
   size_t max_tls_handshakes = 256;   // under way at once
   // Where they are computed; outlives the front. nullptr: on the event loop, where a flood of them
   // delays streams.
   Background* handshakes = nullptr;
-  TlsTimeouts tls_timeouts;
+  Micros tls_handshake_timeout = 10 * kMicrosPerSecond;
 };
 
 // The listening sockets of a front. They are bound before anything that a client could use stands,
@@ -59,10 +66,11 @@ class FrontPorts {
 
 class Front {
  public:
-  // Takes over a connected socket on which a client's HTTP/2 arrives, of which `first_bytes` were
-  // read; `on_closed` runs once, when the connection has ended, and never from inside.
+  // Takes over a connection on which a client's HTTP/2 arrives, of which `first_bytes` were read;
+  // `on_closed` runs once, when it has ended, and never from inside.
   using AdoptHttp2 =
-      std::function<void(int fd, std::string first_bytes, std::function<void()> on_closed)>;
+      std::function<void(EdgeStream stream, std::string first_bytes,
+                         std::function<void()> on_closed, std::shared_ptr<ClientSeat> seat)>;
 
   Front(boost::asio::io_context& context, HttpServices& services, FrontOptions options,
         AdoptHttp2 adopt_http2);
@@ -78,7 +86,7 @@ class Front {
   // No new connections; HTTP/1.1 connections end after the answer they are in.
   void StartDraining();
   size_t connections() const;
-  // That speak HTTP/1.1, or whose last bytes are under way.
+  // That speak HTTP/1.1.
   size_t http_connections() const;
 
  private:

@@ -8,10 +8,12 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "common/check.h"
+#include "common/runtime/must_wait_asio.h"
+#include "router/front/proxy_header.h"
+#include "router/front/seats.h"
 
 namespace quire {
 namespace {
@@ -48,8 +50,6 @@ TlsCounters CountersOf(EdgeMetrics& counted) {
   return {.handshakes = counted.tls_handshakes,
           .handshake_failures = counted.tls_handshake_failures,
           .handshakes_refused = counted.tls_handshakes_refused,
-          .write_timeouts = counted.http_write_timeouts,
-          .connections_refused = counted.connections_refused,
           .idle_records = counted.tls_idle_records};
 }
 
@@ -99,12 +99,26 @@ FrontPorts::FrontPorts(std::unique_ptr<State> state) : state_(std::move(state)) 
 FrontPorts::FrontPorts(FrontPorts&&) noexcept = default;
 FrontPorts::~FrontPorts() = default;
 
+// Who came, and by which place it counts.
+struct Arrival {
+  Seats::Number number = 0;
+  std::shared_ptr<ClientSeat> seat = {};
+  bool grpc_port = false;
+  std::string bytes = {};  // that were read already
+};
+
 // A connection of which the first bytes are awaited.
 struct Sniff {
-  TlsTunnel::Socket socket;
-  std::string bytes;
+  EdgeStream stream;
+  Arrival arrival;
   TimerId timer = 0;
-  TlsTunnels::Number tunnel = 0;  // that it comes out of; 0: none
+};
+
+// One of a trusted proxy, which may say first whom it speaks for.
+struct Proxied {
+  tcp::socket socket;
+  Arrival arrival;
+  TimerId timer = 0;
 };
 
 struct Front::State {
@@ -114,34 +128,36 @@ struct Front::State {
         services(http_services),
         options(std::move(front_options)),
         adopt_http2(std::move(adopt)),
-        http(loop, http_services) {}
+        seats({options.max_connections, options.max_connections_per_address, options.proxies}),
+        http(http_services) {}
 
   void Accept(size_t listener);
-  void Accepted(tcp::socket socket);
-  void MakeTunnels();
-  void Sniffed(TlsTunnel::Socket socket, TlsTunnels::Number tunnel);
+  void Accepted(tcp::socket socket, bool grpc_port);
+  void Refuse(tcp::socket socket);  // its address has its share
+  void AwaitProxy(const std::shared_ptr<Proxied>& proxied);
+  void OnProxyBytes(const std::shared_ptr<Proxied>& proxied);
+  void Forget(const std::shared_ptr<Proxied>& proxied);
+  void ShakeHands(tcp::socket socket, Arrival arrival);
+  void MakeHandshakes();
+  void Sniffed(EdgeStream stream, Arrival arrival);
   void AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff);
   void OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error_code& error);
   void Forget(const std::shared_ptr<Sniff>& sniff);
-  void ToHttp2(TlsTunnel::Socket client, std::string first_bytes, TlsTunnels::Number tunnel);
-  // A connection counts until its client's socket is closed: that of a tunnel, or its own.
-  void Closed(TlsTunnels::Number tunnel) {
-    if (tunnel == 0) ConnectionClosed();
-  }
-  void ConnectionClosed();
+  void ToHttp2(EdgeStream stream, Arrival arrival);
+  void Closed(Seats::Number number);
 
   asio::io_context& context;
   HttpServices& services;
   FrontOptions options;
   AdoptHttp2 adopt_http2;
+  Seats seats;  // is told of each connection that ends, those of `http` included
   HttpServer http;
   std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
   std::vector<uint16_t> ports;
+  std::vector<std::shared_ptr<Proxied>> proxied;
   std::vector<std::shared_ptr<Sniff>> sniffs;
-  std::unique_ptr<TlsTunnels> tunnels;    // nullptr: in the clear
-  std::set<TlsTunnels::Number> of_http1;  // tunnels that carry it, or whose first bytes are awaited
+  std::unique_ptr<TlsHandshakes> handshakes;  // nullptr: in the clear
   std::vector<TimerId> accept_timers;
-  size_t open = 0;
   bool stopping = false;
   // Handlers that were queued before the front went away look here first.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
@@ -151,13 +167,14 @@ Front::Front(asio::io_context& context, HttpServices& services, FrontOptions opt
              AdoptHttp2 adopt_http2)
     : state_(
           std::make_unique<State>(context, services, std::move(options), std::move(adopt_http2))) {
-  if (state_->options.tls != nullptr) state_->MakeTunnels();
+  if (state_->options.tls != nullptr) state_->MakeHandshakes();
 }
 
 Front::~Front() {
   StartDraining();
+  while (!state_->proxied.empty()) state_->Forget(state_->proxied.back());
   while (!state_->sniffs.empty()) state_->Forget(state_->sniffs.back());
-  if (state_->tunnels != nullptr) state_->tunnels->CloseAll();
+  if (state_->handshakes != nullptr) state_->handshakes->CloseAll();
   *state_->alive = false;
 }
 
@@ -176,10 +193,8 @@ void Front::Listen(FrontPorts bound) {
 }
 
 const std::vector<uint16_t>& Front::ports() const { return state_->ports; }
-size_t Front::connections() const { return state_->open; }
-size_t Front::http_connections() const {
-  return state_->tunnels == nullptr ? state_->http.connections() : state_->of_http1.size();
-}
+size_t Front::connections() const { return state_->seats.taken(); }
+size_t Front::http_connections() const { return state_->http.connections(); }
 
 void Front::StartDraining() {
   if (state_->stopping) return;
@@ -198,7 +213,7 @@ void Front::State::Accept(size_t listener) {
         // One that was accepted as the port closed is closed with `socket`.
         if (!*alive || stopping || error == asio::error::operation_aborted) return;
         if (!error) {
-          Accepted(std::move(socket));
+          Accepted(std::move(socket), options.ports[listener].grpc);
           Accept(listener);
           return;
         }
@@ -210,124 +225,172 @@ void Front::State::Accept(size_t listener) {
       });
 }
 
-void Front::State::Accepted(tcp::socket socket) {
+void Front::State::Accepted(tcp::socket socket, bool grpc_port) {
   error_code ignored;
-  if (open >= options.max_connections) {
-    services.counters.connections_refused.Add();
-    // Best effort: a client whose buffer is full on the first write is not owed more.
-    (void)::send(socket.native_handle(), kTooMany.data(), kTooMany.size(),
-                 MSG_DONTWAIT | MSG_NOSIGNAL);
-    socket.close(ignored);
-    return;
-  }
+  const int fd = socket.native_handle();
+  Arrival arrival{.seat = std::make_shared<ClientSeat>(), .grpc_port = grpc_port};
+  arrival.seat->address = ClientAddress::OfPeer(fd);
+  const uint64_t gave_way = seats.gave_way();
+  // Who gives way finds its connection ended, and closes it.
+  arrival.number = seats.Sit(arrival.seat, [fd] { ::shutdown(fd, SHUT_RDWR); });
+  services.counters.connections_gave_way.Add(seats.gave_way() - gave_way);
+  if (arrival.number == 0) return Refuse(std::move(socket));
   services.counters.connections_accepted.Add();
-  ++open;
   services.counters.connections_open.Add(1);
   socket.set_option(tcp::no_delay(true), ignored);
-  (void)::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsentBytes,
-                     sizeof(kMaxUnsentBytes));
+  (void)::setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsentBytes, sizeof(kMaxUnsentBytes));
   socket.non_blocking(true, ignored);
-  if (tunnels == nullptr) return Sniffed(std::move(socket), 0);
-  if (tunnels->Begin(std::move(socket), options.tls->current()) == 0) ConnectionClosed();
+  if (arrival.seat->proxies == nullptr) return ShakeHands(std::move(socket), std::move(arrival));
+  auto one = std::make_shared<Proxied>(Proxied{std::move(socket), std::move(arrival), 0});
+  proxied.push_back(one);
+  one->timer = services.executor.PostAt(
+      services.executor.clock().Now() + options.first_bytes_timeout, [this, one] {
+        one->timer = 0;
+        services.counters.first_bytes_timeouts.Add();
+        Forget(one);
+        Closed(one->arrival.number);
+      });
+  AwaitProxy(one);
 }
 
-void Front::State::MakeTunnels() {
-  TlsTunnels::Events events;
-  events.on_open = [this](TlsTunnels::Number number, TlsTunnel::Socket near) {
-    of_http1.insert(number);
-    Sniffed(std::move(near), number);
-  };
-  events.on_closed = [this](TlsTunnels::Number number) {
-    of_http1.erase(number);
-    ConnectionClosed();
-  };
-  tunnels = std::make_unique<TlsTunnels>(
-      TlsTunnel::Options{nullptr, options.tls_timeouts, services.executor,
-                         CountersOf(services.counters), options.handshakes},
-      options.max_tls_handshakes, services.counters.tls_handshakes_evicted, std::move(events));
+void Front::State::Refuse(tcp::socket socket) {
+  services.counters.connections_of_address_refused.Add();
+  // Best effort: a client whose buffer is full on the first write is not owed more.
+  (void)::send(socket.native_handle(), kTooMany.data(), kTooMany.size(),
+               MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void Front::State::Sniffed(TlsTunnel::Socket socket, TlsTunnels::Number tunnel) {
-  auto sniff = std::make_shared<Sniff>(Sniff{std::move(socket), {}, 0, tunnel});
+void Front::State::AwaitProxy(const std::shared_ptr<Proxied>& one) {
+  one->socket.async_wait(tcp::socket::wait_read, [this, one, alive = alive](const error_code&) {
+    if (*alive && one->socket.is_open()) OnProxyBytes(one);
+  });
+}
+
+void Front::State::Forget(const std::shared_ptr<Proxied>& forgotten) {
+  const std::shared_ptr<Proxied> one = forgotten;
+  if (one->timer != 0) services.executor.Cancel(std::exchange(one->timer, 0));
+  error_code ignored;
+  one->socket.close(ignored);
+  proxied.erase(std::find(proxied.begin(), proxied.end(), one));
+}
+
+// What follows a header is for TLS, or for who speaks: no byte of it is taken here.
+void Front::State::OnProxyBytes(const std::shared_ptr<Proxied>& one) {
+  std::string& bytes = one->arrival.bytes;
+  const size_t before = bytes.size();
+  const int fd = one->socket.native_handle();
+  bytes.resize(kMaxProxyHeaderBytes);
+  const ssize_t count = ::recv(fd, bytes.data() + before, bytes.size() - before, MSG_PEEK);
+  bytes.resize(before + static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return AwaitProxy(one);
+  const ProxyHeader header = ReadProxyHeader(bytes);
+  using Kind = ProxyHeader::Kind;
+  const bool ended = count <= 0 || header.kind == Kind::kBroken;
+  if (header.kind == Kind::kBroken) services.counters.proxy_headers_broken.Add();
+  if (header.kind == Kind::kNone) {
+    bytes.resize(before);
+  } else if (!ended) {
+    const size_t taken = header.kind == Kind::kWhole ? header.bytes : bytes.size();
+    (void)::recv(fd, bytes.data() + before, taken - before, 0);
+  }
+  if (!ended && header.kind == Kind::kMore) return AwaitProxy(one);
+  tcp::socket socket = std::move(one->socket);
+  Arrival arrival = std::move(one->arrival);
+  Forget(one);
+  if (header.kind == Kind::kWhole) arrival.bytes.clear();
+  if (!ended && header.client && !seats.Name(arrival.number, *header.client)) {
+    Closed(arrival.number);
+    return Refuse(std::move(socket));
+  }
+  if (ended) return Closed(arrival.number);
+  ShakeHands(std::move(socket), std::move(arrival));
+}
+
+void Front::State::ShakeHands(tcp::socket socket, Arrival arrival) {
+  if (handshakes == nullptr) return Sniffed(EdgeStream(std::move(socket)), std::move(arrival));
+  const Seats::Number number = arrival.number;
+  const TlsContext& context = options.tls->current(arrival.grpc_port);
+  const bool begun = handshakes->Begin(
+      std::move(socket), context,
+      [this, arrival = std::move(arrival)](std::optional<EdgeStream> stream) mutable {
+        if (!stream) return Closed(arrival.number);
+        Sniffed(*std::move(stream), std::move(arrival));
+      });
+  if (!begun) Closed(number);
+}
+
+void Front::State::MakeHandshakes() {
+  handshakes = std::make_unique<TlsHandshakes>(
+      TlsHandshake::Options{nullptr, options.tls_handshake_timeout, services.executor,
+                            CountersOf(services.counters), options.handshakes},
+      options.max_tls_handshakes, services.counters.tls_handshakes_evicted);
+}
+
+void Front::State::Sniffed(EdgeStream stream, Arrival arrival) {
+  auto sniff = std::make_shared<Sniff>(Sniff{std::move(stream), std::move(arrival), 0});
   sniffs.push_back(sniff);
   sniff->timer = services.executor.PostAt(
       services.executor.clock().Now() + options.first_bytes_timeout, [this, sniff] {
         sniff->timer = 0;
         services.counters.first_bytes_timeouts.Add();
         Forget(sniff);
-        Closed(sniff->tunnel);
+        Closed(sniff->arrival.number);
       });
   AwaitFirstBytes(sniff);
 }
 
 void Front::State::AwaitFirstBytes(const std::shared_ptr<Sniff>& sniff) {
-  sniff->socket.async_wait(TlsTunnel::Socket::wait_read,
-                           [this, sniff, alive = alive](const error_code& error) {
-                             if (!*alive || error == asio::error::operation_aborted) return;
-                             OnFirstBytes(sniff, error);
-                           });
+  sniff->stream.AwaitBytes([this, sniff, alive = alive](const error_code& error) {
+    if (!*alive || error == asio::error::operation_aborted) return;
+    OnFirstBytes(sniff, error);
+  });
 }
 
 void Front::State::Forget(const std::shared_ptr<Sniff>& sniff) {
   const std::shared_ptr<Sniff> keep = sniff;
   if (keep->timer != 0) services.executor.Cancel(keep->timer);
   keep->timer = 0;
-  error_code ignored;
-  keep->socket.close(ignored);
+  keep->stream.Close();
   sniffs.erase(std::find(sniffs.begin(), sniffs.end(), keep));
 }
 
 void Front::State::OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error_code& wait_error) {
   error_code error = wait_error;
-  if (!sniff->socket.is_open()) return;
+  if (!sniff->stream.is_open()) return;
+  std::string& bytes = sniff->arrival.bytes;
   char buffer[kPreface.size()];
-  size_t bytes = 0;
-  if (!error) {
-    bytes =
-        sniff->socket.read_some(asio::buffer(buffer, kPreface.size() - sniff->bytes.size()), error);
-  }
-  if (error == asio::error::would_block || error == asio::error::interrupted) {
-    AwaitFirstBytes(sniff);
-    return;
-  }
-  if (error) {
+  size_t count = 0;
+  if (!error) count = sniff->stream.Read(buffer, kPreface.size() - bytes.size(), error);
+  if (count == 0 && MustWait(error)) return AwaitFirstBytes(sniff);
+  if (count == 0) {
     Forget(sniff);
-    Closed(sniff->tunnel);
-    return;
+    return Closed(sniff->arrival.number);
   }
-  sniff->bytes.append(buffer, bytes);
-  const bool may_be_http2 = kPreface.starts_with(sniff->bytes);
-  if (may_be_http2 && sniff->bytes.size() < kPreface.size()) {
-    AwaitFirstBytes(sniff);
-    return;
-  }
-  TlsTunnel::Socket socket = std::move(sniff->socket);
-  std::string first_bytes = std::move(sniff->bytes);
+  bytes.append(buffer, count);
+  const bool may_be_http2 = kPreface.starts_with(bytes);
+  if (may_be_http2 && bytes.size() < kPreface.size()) return AwaitFirstBytes(sniff);
+  EdgeStream stream = std::move(sniff->stream);
+  Arrival arrival = std::move(sniff->arrival);
   Forget(sniff);
-  if (may_be_http2) {
-    ToHttp2(std::move(socket), std::move(first_bytes), sniff->tunnel);
-  } else {
-    http.Adopt(socket.release(), std::move(first_bytes),
-               [this, tunnel = sniff->tunnel] { Closed(tunnel); });
-  }
+  if (may_be_http2) return ToHttp2(std::move(stream), std::move(arrival));
+  http.Adopt(
+      std::move(stream), std::move(arrival.bytes),
+      [this, number = arrival.number] { Closed(number); }, std::move(arrival.seat));
 }
 
-void Front::State::ToHttp2(TlsTunnel::Socket client, std::string first_bytes,
-                           TlsTunnels::Number tunnel) {
+void Front::State::ToHttp2(EdgeStream stream, Arrival arrival) {
   // Who comes so late finds a closed connection.
-  if (stopping) {
-    Closed(tunnel);
-    return;
-  }
-  of_http1.erase(tunnel);  // one that has closed meanwhile leaves what it had brought
-  adopt_http2(client.release(), std::move(first_bytes), [this, tunnel, alive = alive] {
-    if (*alive) Closed(tunnel);
-  });
+  if (stopping) return Closed(arrival.number);
+  adopt_http2(
+      std::move(stream), std::move(arrival.bytes),
+      [this, number = arrival.number, alive = alive] {
+        if (*alive) Closed(number);
+      },
+      std::move(arrival.seat));
 }
 
-void Front::State::ConnectionClosed() {
-  QUIRE_CHECK(open > 0);
-  --open;
+void Front::State::Closed(Seats::Number number) {
+  seats.Leave(number);
   services.counters.connections_open.Add(-1);
 }
 

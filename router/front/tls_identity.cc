@@ -10,42 +10,59 @@
 namespace quire {
 namespace {
 
-// Of what a client offers, each name with its length before it; empty: nothing fits.
-std::string_view ChooseProtocol(std::string_view offered) {
-  for (const std::string_view wanted : {std::string_view("http/1.1"), std::string_view("h2")}) {
-    std::string_view rest = offered;
-    while (!rest.empty()) {
-      const size_t size = static_cast<unsigned char>(rest[0]);
-      if (size > rest.size() - 1) break;
-      const std::string_view name = rest.substr(1, size);
-      if (name == wanted) return name;
-      rest.remove_prefix(1 + size);
-    }
+// Of what a client offers, each name with its length before it; empty: it is not among them.
+std::string_view Find(std::string_view wanted, std::string_view offered) {
+  while (!offered.empty()) {
+    const size_t size = static_cast<unsigned char>(offered[0]);
+    if (size > offered.size() - 1) break;
+    const std::string_view name = offered.substr(1, size);
+    if (name == wanted) return name;
+    offered.remove_prefix(1 + size);
   }
   return {};
 }
 
-}  // namespace
+int Choose(std::string_view first, std::string_view second, std::string_view offered,
+           const unsigned char** chosen, unsigned char* length) {
+  std::string_view name = Find(first, offered);
+  if (name.empty()) name = Find(second, offered);
+  if (name.empty()) return SSL_TLSEXT_ERR_ALERT_FATAL;
+  *chosen = reinterpret_cast<const unsigned char*>(name.data());
+  *length = static_cast<unsigned char>(name.size());
+  return SSL_TLSEXT_ERR_OK;
+}
 
-absl::StatusOr<TlsContext> MakeTlsContext(const std::string& certificates, const std::string& key) {
+TlsContext NewEdgeContext() {
   TlsContext context = NewTlsContext(true);
   SSL_CTX_set_options(context.get(), SSL_OP_CIPHER_SERVER_PREFERENCE);
-  const auto choose = [](SSL*, const unsigned char** chosen, unsigned char* length,
-                         const unsigned char* offered, unsigned int bytes, void*) {
-    const std::string_view name = ChooseProtocol({reinterpret_cast<const char*>(offered), bytes});
-    if (name.empty()) return SSL_TLSEXT_ERR_ALERT_FATAL;
-    *chosen = reinterpret_cast<const unsigned char*>(name.data());
-    *length = static_cast<unsigned char>(name.size());
-    return SSL_TLSEXT_ERR_OK;
-  };
-  SSL_CTX_set_alpn_select_cb(context.get(), choose, nullptr);
-  QUIRE_RETURN_IF_ERROR(UseIdentity(context, certificates, key));
   return context;
 }
 
-TlsIdentity::TlsIdentity(TlsContext context, EdgeMetrics& counters, Logger& log)
-    : context_(std::move(context)), counters_(counters), log_(log) {
-  QUIRE_CHECK(context_ != nullptr);
+}  // namespace
+
+absl::StatusOr<EdgeContexts> MakeEdgeContexts(const std::string& certificates,
+                                              const std::string& key) {
+  EdgeContexts contexts{NewEdgeContext(), NewEdgeContext()};
+  const auto http1_first = [](SSL*, const unsigned char** chosen, unsigned char* length,
+                              const unsigned char* offered, unsigned int bytes, void*) {
+    return Choose("http/1.1", "h2", {reinterpret_cast<const char*>(offered), bytes}, chosen,
+                  length);
+  };
+  const auto http2_first = [](SSL*, const unsigned char** chosen, unsigned char* length,
+                              const unsigned char* offered, unsigned int bytes, void*) {
+    return Choose("h2", "http/1.1", {reinterpret_cast<const char*>(offered), bytes}, chosen,
+                  length);
+  };
+  SSL_CTX_set_alpn_select_cb(contexts.http1_first.get(), http1_first, nullptr);
+  SSL_CTX_set_alpn_select_cb(contexts.http2_first.get(), http2_first, nullptr);
+  QUIRE_RETURN_IF_ERROR(UseIdentity(contexts.http1_first, certificates, key));
+  QUIRE_RETURN_IF_ERROR(UseIdentity(contexts.http2_first, certificates, key));
+  return contexts;
+}
+
+TlsIdentity::TlsIdentity(EdgeContexts contexts, EdgeMetrics& counters, Logger& log)
+    : contexts_(std::move(contexts)), counters_(counters), log_(log) {
+  QUIRE_CHECK(contexts_.http1_first != nullptr && contexts_.http2_first != nullptr);
 }
 
 void TlsIdentity::Watch(const WatchedFiles::World& world, WatchedFilesOptions options,
@@ -61,10 +78,10 @@ void TlsIdentity::Watch(const WatchedFiles::World& world, WatchedFilesOptions op
 void TlsIdentity::OnRead(absl::StatusOr<FileContents> contents) {
   absl::Status status = contents.status();
   if (contents.ok()) {
-    absl::StatusOr<TlsContext> made = MakeTlsContext((*contents)[0], (*contents)[1]);
+    absl::StatusOr<EdgeContexts> made = MakeEdgeContexts((*contents)[0], (*contents)[1]);
     status = made.status();
     if (made.ok()) {
-      context_ = *std::move(made);
+      contexts_ = *std::move(made);
       counters_.tls_certificate_end.Set(static_cast<double>(CertificateEnd((*contents)[0])));
     }
   }

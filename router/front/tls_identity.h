@@ -6,7 +6,8 @@
 // 1. What is shown is a chain whose first certificate fits the private key.
 // 2. Files that cannot be read, or do not fit each other, change nothing: the last good ones are
 // shown. Neither a log line nor an error holds a key.
-// 3. TLS 1.2 and later; ALPN is http/1.1 whenever it is offered, h2 only when offered without it.
+// 3. TLS 1.2 and later. ALPN takes what the port is for where a client offers both: h2 carries gRPC
+// alone here, and a client of the HTTP API that offers both would speak it to no route.
 #pragma once
 
 #include <memory>
@@ -19,22 +20,31 @@
 
 namespace quire {
 
+// One certificate, for ports that take http/1.1 where both are offered, and for those that take h2.
+struct EdgeContexts {
+  TlsContext http1_first;
+  TlsContext http2_first;
+};
+
 // From PEM: the certificate with those that vouch for it after it, and its private key.
 // INVALID_ARGUMENT says which of both is wrong.
-absl::StatusOr<TlsContext> MakeTlsContext(const std::string& certificates, const std::string& key);
+absl::StatusOr<EdgeContexts> MakeEdgeContexts(const std::string& certificates,
+                                              const std::string& key);
 
 class TlsIdentity {
  public:
-  TlsIdentity(TlsContext context, EdgeMetrics& counters, Logger& log);
+  TlsIdentity(EdgeContexts contexts, EdgeMetrics& counters, Logger& log);
 
   // Reads certificate and key, in this order, from now on.
   void Watch(const WatchedFiles::World& world, WatchedFilesOptions options, FileContents known);
-  const TlsContext& current() const { return context_; }
+  const TlsContext& current(bool http2_first) const {
+    return http2_first ? contexts_.http2_first : contexts_.http1_first;
+  }
 
  private:
   void OnRead(absl::StatusOr<FileContents> contents);
 
-  TlsContext context_;
+  EdgeContexts contexts_;
   EdgeMetrics& counters_;
   Logger& log_;
   std::string path_;  // of the certificate, for the log

@@ -11,14 +11,24 @@ Credentials CredentialsOf(const GrpcCallHead& head) {
 }
 
 // Calls that need no key: probes.
-bool IsOpenCall(std::string_view path) { return path.starts_with("/grpc.health.v1.Health/"); }
+bool IsOpenCall(std::string_view path) { return path.starts_with(kHealthPath); }
+
+constexpr uint32_t kComeBackMs = 1000;
 
 }  // namespace
 
-std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys) {
+std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys, ClientSeat& seat) {
+  if (seat.probes_only && head.path != std::string(kHealthPath) + "Check") {
+    return GrpcEnd(absl::UnavailableError("too many connections are open"), kComeBackMs);
+  }
   if (keys == nullptr || !keys->required() || IsOpenCall(head.path)) return std::nullopt;
-  const Result<KeyRing::Tenant> tenant = keys->Authenticate(CredentialsOf(head));
-  if (tenant.ok()) return std::nullopt;
+  Credentials credentials = CredentialsOf(head);
+  credentials.address = seat.ClientOf(head.All("x-forwarded-for"));
+  const Result<KeyRing::Tenant> tenant = keys->Authenticate(credentials);
+  if (tenant.ok()) {
+    seat.has_shown_key = true;
+    return std::nullopt;
+  }
   return EndOf(tenant.error());
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/client_seat.h"
 #include "common/grpc/call_head.h"
 #include "router/core/result.h"
 #include "router/keys/key_ring.h"
@@ -16,7 +17,7 @@
 namespace quire {
 
 // Why a call may not come in; probes need no key. `keys`: nullptr lets everyone in.
-std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys);
+std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys, ClientSeat& seat);
 
 // The tenant's name; empty where it has none.
 std::string OwnerOf(const GrpcCallHead& head, KeyRing* keys);

@@ -6,8 +6,8 @@
 
 namespace quire {
 
-InferenceServer::InferenceServer(boost::asio::io_context& context, GrpcServices& services)
-    : services_(services), server_(context, MakeGrpcHost(services)) {
+InferenceServer::InferenceServer(GrpcServices& services)
+    : services_(services), server_(MakeGrpcHost(services)) {
   AddInference(services, server_.methods());
   RefreshHealth();
 }

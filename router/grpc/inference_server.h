@@ -15,14 +15,15 @@ namespace quire {
 class InferenceServer {
  public:
   // quire.v1.Inference, health and reflection are served.
-  InferenceServer(boost::asio::io_context& context, GrpcServices& services);
+  explicit InferenceServer(GrpcServices& services);
   ~InferenceServer();  // closes all connections
 
   // What is served; more may be added before the first connection.
   GrpcMethods& methods() { return server_.methods(); }
   // As GrpcServer's.
-  void Adopt(int fd, std::string first_bytes, std::function<void()> on_closed) {
-    server_.Adopt(fd, std::move(first_bytes), std::move(on_closed));
+  void Adopt(EdgeStream stream, std::string first_bytes, std::function<void()> on_closed,
+             std::shared_ptr<ClientSeat> seat) {
+    server_.Adopt(std::move(stream), std::move(first_bytes), std::move(on_closed), std::move(seat));
   }
   // Health says NOT_SERVING from now on.
   void StartDraining();

@@ -45,6 +45,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   HeaderList headers;
   std::string body;
+  std::shared_ptr<const std::string> shared_body = nullptr;  // instead of it, for many clients
 };
 
 class Exchange {

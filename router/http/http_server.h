@@ -16,22 +16,21 @@
 #include <memory>
 #include <string>
 
+#include "common/client_seat.h"
+#include "common/tls/edge_stream_asio.h"
 #include "router/http/services.h"
-
-namespace boost::asio {
-class io_context;
-}
 
 namespace quire {
 
 class HttpServer {
  public:
-  HttpServer(boost::asio::io_context& context, HttpServices& services);
+  explicit HttpServer(HttpServices& services);
   ~HttpServer();  // closes all connections
 
-  // Takes over a connected socket; `first_bytes` were read from it already. `on_closed` runs once,
-  // when the connection has ended, and never from inside Adopt.
-  void Adopt(int fd, std::string first_bytes, std::function<void()> on_closed);
+  // Takes over a connection, of which `first_bytes` were read already. `on_closed` runs once, when
+  // it has ended, and never from inside Adopt.
+  void Adopt(EdgeStream stream, std::string first_bytes, std::function<void()> on_closed,
+             std::shared_ptr<ClientSeat> seat = std::make_shared<ClientSeat>());
 
   // Idle connections close now, others after the answer that they are in.
   void StartDraining();

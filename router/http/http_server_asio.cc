@@ -1,25 +1,20 @@
 #include "router/http/http_server.h"
 
-#include <boost/asio/io_context.hpp>
-
 #include <map>
 
-#include "common/runtime/adopt_asio.h"
 #include "router/http/http_session_asio.h"
 
 namespace quire {
 
 struct HttpServer::State {
-  State(boost::asio::io_context& loop, HttpServices& services) : context(loop), shared{services} {}
+  explicit State(HttpServices& services) : shared{services} {}
 
-  boost::asio::io_context& context;
   HttpShared shared;
   uint64_t next_number = 1;
   std::map<uint64_t, std::shared_ptr<HttpSession>> sessions;
 };
 
-HttpServer::HttpServer(boost::asio::io_context& context, HttpServices& services)
-    : state_(std::make_unique<State>(context, services)) {}
+HttpServer::HttpServer(HttpServices& services) : state_(std::make_unique<State>(services)) {}
 
 HttpServer::~HttpServer() {
   while (!state_->sessions.empty()) {
@@ -28,10 +23,11 @@ HttpServer::~HttpServer() {
   }
 }
 
-void HttpServer::Adopt(int fd, std::string first_bytes, std::function<void()> on_closed) {
+void HttpServer::Adopt(EdgeStream stream, std::string first_bytes, std::function<void()> on_closed,
+                       std::shared_ptr<ClientSeat> seat) {
   const uint64_t number = state_->next_number++;
   auto session = std::make_shared<HttpSession>(
-      AdoptSocket(state_->context, fd), state_->shared,
+      std::move(stream), state_->shared, std::move(seat),
       [state = state_.get(), number, on_closed = std::move(on_closed)] {
         state->sessions.erase(number);
         if (on_closed) on_closed();

@@ -1,7 +1,5 @@
 #include "router/http/http_session_asio.h"
 
-#include <sys/socket.h>
-
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
@@ -10,7 +8,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/trace/context.h"
+#include "common/runtime/must_wait_asio.h"
 #include "router/http/errors.h"
 
 namespace quire {
@@ -22,62 +20,33 @@ using boost::beast::error_code;
 
 constexpr size_t kReadChunkBytes = 64u << 10;
 constexpr size_t kMaxLingerBytes = 4u << 20;
-constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kSessionBytes = 20u << 10;  // of an idle one: 3 KiB, with TLS 17
+constexpr size_t kChargeStep = 4096;
 // Of one request's body on the wire: chunk headers may cost as much again as the body, and this
 // much more.
 constexpr size_t kWireSlackBytes = 1u << 20;
 
-std::string_view StdView(boost::beast::string_view s) { return {s.data(), s.size()}; }
-
-bool UsableRequestId(std::string_view id) {
-  if (id.empty() || id.size() > kMaxRequestIdBytes) return false;
-  return std::all_of(id.begin(), id.end(),
-                     [](char c) { return c > 0x20 && c < 0x7F && c != '"' && c != '\\'; });
-}
-
-std::string NewRequestId(Rng& rng) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string id(32, '0');
-  for (size_t half = 0; half < 2; ++half) {
-    uint64_t bits = rng.Next();
-    for (size_t i = 0; i < 16; ++i, bits >>= 4) id[16 * half + i] = kHex[bits & 15];
-  }
-  return id;
-}
-
-bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
-  return boost::beast::iequals({a.data(), a.size()}, {b.data(), b.size()});
-}
-
-// Without any credential.
-bool IsOpen(const HttpServices& services, Access access) {
-  switch (access) {
-    case Access::kOpen:
-      return true;
-    case Access::kKey:
-      return services.keys == nullptr;
-    case Access::kOperator:
-      return services.fleet_is_open;
-    case Access::kMetrics:
-      return services.metrics_are_open;
-  }
-  return false;
-}
-
 }  // namespace
 
-HttpSession::HttpSession(Socket socket, HttpShared& shared, std::function<void()> on_closed)
-    : socket_(std::move(socket)),
+HttpSession::HttpSession(EdgeStream stream, HttpShared& shared, std::shared_ptr<ClientSeat> seat,
+                         std::function<void()> on_closed)
+    : stream_(std::move(stream)),
       shared_(shared),
       services_(shared.services),
-      on_closed_(std::move(on_closed)) {}
+      seat_(std::move(seat)),
+      on_closed_(std::move(on_closed)),
+      memory_(std::make_shared<MemoryAccount>(services_.limits.max_connection_memory_bytes,
+                                              services_.memory)),
+      own_(memory_),
+      waiting_(memory_) {
+  own_.Resize(kSessionBytes);
+  seat_->at_work = [this] { return state_ == State::kAnswering && access_ != Access::kOpen; };
+}
 
 HttpSession::~HttpSession() { QUIRE_CHECK(state_ == State::kClosed && !call_); }
 
 void HttpSession::Start(std::string first_bytes) {
   in_ = std::move(first_bytes);
-  error_code ignored;
-  socket_.non_blocking(true, ignored);
   SetDeadline(in_.empty() ? services_.limits.idle_timeout : services_.limits.header_timeout);
   Parse();
   Read();
@@ -99,9 +68,8 @@ size_t HttpSession::ReadLimit() const {
 void HttpSession::Read() {
   if (reading_ || input_ended_ || in_.size() >= ReadLimit()) return;
   reading_ = true;
-  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& error) {
-    self->OnReadable(error);
-  });
+  stream_.AwaitBytes(
+      [self = shared_from_this()](const error_code& error) { self->OnReadable(error); });
 }
 
 void HttpSession::OnReadable(error_code error) {
@@ -109,12 +77,12 @@ void HttpSession::OnReadable(error_code error) {
   if (state_ == State::kClosed) return;
   char buffer[kReadChunkBytes];
   size_t bytes = 0;
-  if (!error) bytes = socket_.read_some(asio::buffer(buffer), error);
-  if (error == asio::error::would_block || error == asio::error::interrupted) {
+  if (!error) bytes = stream_.Read(buffer, sizeof(buffer), error);
+  if (bytes == 0 && MustWait(error)) {
     Read();
     return;
   }
-  if (error) {
+  if (bytes == 0) {
     OnInputEnd(error == asio::error::eof);
     return;
   }
@@ -129,6 +97,7 @@ void HttpSession::OnReadable(error_code error) {
   } else {
     Parse();
   }
+  if (state_ != State::kClosed) own_.Resize(InputBytes());
   Read();
 }
 
@@ -152,6 +121,34 @@ bool HttpSession::CountBody(size_t bytes) {
   return false;
 }
 
+// What was read and the head that was parsed, whose fields lie about twice.
+size_t HttpSession::InputBytes() const {
+  const size_t head = parser_ ? head_bytes_ : 0;
+  return kSessionBytes + (in_.size() + 2 * head) / kChargeStep * kChargeStep;
+}
+
+bool HttpSession::ChargeInput() {
+  if (own_.TryResize(InputBytes())) return true;
+  CountMemoryRefusal();
+  Refuse(ErrorResponse(TooManyLargeRequests()));
+  return false;
+}
+
+// False: the account has no room.
+bool HttpSession::ChargeWaiting(size_t more) {
+  const size_t bytes = out_.size() + left_.size() + more;
+  if (bytes <= waiting_.bytes()) return true;
+  if (waiting_.TryResize((bytes / kWaitingStep + 1) * kWaitingStep)) return true;
+  CountMemoryRefusal();
+  return false;
+}
+
+void HttpSession::CountMemoryRefusal() {
+  const uint64_t refused = memory_->refused();
+  services_.counters.connection_memory_refused.Add(refused -
+                                                   std::exchange(memory_refusals_, refused));
+}
+
 void HttpSession::BeginHead() {
   state_ = State::kHead;
   SetDeadline(services_.limits.header_timeout);
@@ -163,7 +160,7 @@ void HttpSession::BeginHead() {
   parser_->header_limit(static_cast<uint32_t>(services_.limits.max_header_bytes) + 4);
   parser_->body_limit(services_.limits.max_body_bytes);
   request_ = {};
-  request_wire_bytes_ = head_searched_ = 0;
+  request_wire_bytes_ = head_searched_ = head_bytes_ = 0;
   cors_origin_.clear();
   continue_sent_ = false;
 }
@@ -191,8 +188,10 @@ void HttpSession::Parse() {
   }
   if (state_ == State::kHead) {
     if (HeadTooLong()) return RefuseHead();
-    if (!FeedParser() || !parser_->is_header_done() || !CheckHead()) return;
+    if (!ChargeInput() || !FeedParser() || !parser_->is_header_done() || !CheckHead()) return;
     parser_->eager(true);
+    head_bytes_ = request_wire_bytes_;
+    if (!ChargeInput()) return;
   }
   if (!in_.empty() && !parser_->is_done() && !FeedParser()) return;
   // What came whole at once, and is parsed so, waits nowhere: it is served at any time.
@@ -225,108 +224,6 @@ void HttpSession::RefuseHead() {
          "headers_too_large");
 }
 
-void HttpSession::ReadOrigin() {
-  cors_origin_.clear();
-  const std::string_view origin = StdView(parser_->get()[beast_http::field::origin]);
-  if (origin.empty()) return;
-  for (const std::string& allowed : services_.cors_origins) {
-    if (allowed == "*" || allowed == origin) {
-      cors_origin_ = allowed;
-      return;
-    }
-  }
-}
-
-void HttpSession::RefuseForOperators(Access access) {
-  std::string_view why =
-      "the fleet is for operators: start the router with --admin-port and --admin-token-file, and "
-      "bring that token";
-  if (access == Access::kMetrics) {
-    why =
-        "metrics name tenants, and are not for whoever reaches this port: start the router with "
-        "--metrics-port and ask there, or with --admin-port and --admin-token-file, and bring that "
-        "token";
-  }
-  Refuse(403, why, "operators_only");
-}
-
-// Before the body is read: whoever may not come in costs no more than a header.
-bool HttpSession::Authorize() {
-  const auto& head = parser_->get();
-  const Access access = target_usable_ ? AccessOf(*services_.routes, request_.path) : Access::kKey;
-  if (IsOpen(services_, access)) return true;
-  const bool of_operators = access == Access::kOperator || access == Access::kMetrics;
-  KeyRing* const keys = of_operators ? services_.operators : services_.keys;
-  if (keys == nullptr && of_operators) {
-    RefuseForOperators(access);
-    return false;
-  }
-  // A browser asks before it sends a key.
-  if (head.method() == beast_http::verb::options && !cors_origin_.empty()) return true;
-  const size_t authorizations = head.count(beast_http::field::authorization);
-  const size_t tenants = head.count("x-quire-tenant");
-  Result<KeyRing::Tenant> tenant =
-      keys->Authenticate({StdView(head[beast_http::field::authorization]),
-                          StdView(head["x-quire-tenant"]), authorizations > 1 || tenants > 1});
-  if (tenant.ok()) {
-    if (!of_operators) request_.tenant = std::move(tenant.value());
-    return true;
-  }
-  HttpResponse response = ErrorResponse(tenant.error());
-  if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  Refuse(std::move(response));
-  return false;
-}
-
-bool HttpSession::CheckHead() {
-  ReadHead();
-  ReadOrigin();
-  if (!CheckFraming() || !Authorize()) return false;
-  const auto& head = parser_->get();
-  const std::string_view expect = StdView(head[beast_http::field::expect]);
-  if (!expect.empty() && !http10_ && !parser_->is_done() && in_.empty() && !continue_sent_) {
-    continue_sent_ = true;
-    out_ += "HTTP/1.1 100 Continue\r\n\r\n";
-    StartWrite();
-  }
-  return true;
-}
-
-bool HttpSession::CheckFraming() {
-  const auto& head = parser_->get();
-  http10_ = head.version() < 11;
-  keep_alive_ = parser_->keep_alive();
-  state_ = State::kBody;
-  SetDeadline(services_.limits.body_timeout);
-  const size_t encodings = head.count(beast_http::field::transfer_encoding);
-  if (encodings > 0) {
-    if (http10_ || encodings > 1) {
-      Refuse(400, "Transfer-Encoding is not understood here", "bad_request");
-      return false;
-    }
-    if (!EqualsIgnoringCase(StdView(head[beast_http::field::transfer_encoding]), "chunked")) {
-      Refuse(501, "Transfer-Encoding: only chunked is served", "unsupported");
-      return false;
-    }
-  }
-  const std::string_view coding = StdView(head[beast_http::field::content_encoding]);
-  if (!coding.empty() && !EqualsIgnoringCase(coding, "identity")) {
-    Refuse(415, "Content-Encoding: only identity is served, send the body uncompressed",
-           "unsupported");
-    return false;
-  }
-  if (!http10_ && head.count(beast_http::field::host) != 1) {
-    Refuse(400, "HTTP/1.1 requests need one Host header", "bad_request");
-    return false;
-  }
-  const std::string_view expect = StdView(head[beast_http::field::expect]);
-  if (!expect.empty() && !EqualsIgnoringCase(expect, "100-continue")) {
-    Refuse(417, "Expect: only 100-continue is served", "unsupported");
-    return false;
-  }
-  return true;
-}
-
 void HttpSession::OnParseError(const error_code& error) {
   if (error == beast_http::error::body_limit) {
     services_.counters.http_bodies_too_large.Add();
@@ -353,31 +250,11 @@ void HttpSession::Refuse(HttpResponse response) {
   head_only_ = preflight_ = false;
   answer_begun_ = false;
   answer_done_ = false;
-  if (request_id_.empty()) request_id_ = NewRequestId(services_.rng);
+  if (request_id_.empty()) request_id_ = NewRequestId();
   state_ = State::kAnswering;
   parser_.reset();
   hold_.reset();
   Reply(std::move(response));
-}
-
-void HttpSession::ReadHead() {
-  const auto& head = parser_->get();
-  HttpRequest& request = request_;
-  request.method = std::string(StdView(head.method_string()));
-  target_usable_ = PathOfTarget(StdView(head.target()), request.path);
-  const std::string_view id = StdView(head["x-request-id"]);
-  request.request_id = UsableRequestId(id) ? std::string(id) : NewRequestId(services_.rng);
-  request.traceparent = std::string(StdView(head["traceparent"]).substr(0, 256));
-  std::string state;
-  const auto [begin, end] = head.equal_range("tracestate");  // several are one list
-  for (auto field = begin; field != end; ++field) {
-    state.append(state.empty() ? "" : ",").append(StdView(field->value()));
-  }
-  request.tracestate = trace::KeepTracestate(state);
-  request.json_length = std::string(StdView(head["inference-header-content-length"]).substr(0, 64));
-  request.timeout = std::string(StdView(head["x-quire-timeout"]).substr(0, 64));
-  request.session = std::string(StdView(head["x-session-id"]).substr(0, 256));
-  request.timeout_ms = std::string(StdView(head["x-request-timeout-ms"]).substr(0, 64));
 }
 
 HttpRequest HttpSession::TakeRequest() {
@@ -413,7 +290,7 @@ void HttpSession::BeginAnswer() {
 void HttpSession::Linger() {
   state_ = State::kLinger;
   in_.clear();
-  ::shutdown(socket_.native_handle(), SHUT_WR);
+  stream_.EndWriting();
   SetDeadline(services_.limits.linger_timeout);
   if (input_ended_) {
     Close();
@@ -431,18 +308,18 @@ void HttpSession::Close() {
   if (state_ == State::kClosed) return;
   const auto self = shared_from_this();  // on_closed_ may drop the owner's reference
   state_ = State::kClosed;
+  seat_->at_work = nullptr;
   hold_.reset();
   call_.reset();
   if (timer_ != 0) services_.executor.Cancel(timer_);
   timer_ = 0;
-  error_code ignored;
-  socket_.close(ignored);
+  stream_.Close();
   if (on_closed_) on_closed_();
   on_closed_ = nullptr;
 }
 
 void HttpSession::PostClose() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Close(); });
+  asio::post(stream_.get_executor(), [self = shared_from_this()] { self->Close(); });
 }
 
 void HttpSession::SetDeadline(Micros delay) {
@@ -480,12 +357,7 @@ void HttpSession::OnDeadline() {
   }
   if (state_ == State::kAnswering) {
     if (!write_active_) return;
-    const Micros limit = services_.limits.write_timeout;
-    const Micros silent = services_.executor.clock().Now() - last_progress_;
-    if (silent < limit) {
-      SetDeadline(limit - silent);
-      return;
-    }
+    if (TakesEnough()) return;
     services_.counters.http_write_timeouts.Add();
   } else if (state_ == State::kIdle) {
     services_.counters.http_idle_closed.Add();

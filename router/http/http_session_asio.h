@@ -6,10 +6,10 @@
 // Invariants:
 // 1. `call_` lives only in state kAnswering and is never destroyed from inside one of its own
 // functions.
-// 2. Bytes wait in `out_` (bounded by max_write_buffer_bytes) while `writing_` is under way.
+// 2. Bytes wait in `out_` (bounded by max_write_buffer_bytes) while `writing_` is under way; they
+// are charged before they are taken in, and an answer that finds no room is a 503, or is cut short.
 #pragma once
 
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -20,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/client_seat.h"
+#include "common/tls/edge_stream_asio.h"
 #include "router/http/exchange.h"
 #include "router/http/routes.h"
 #include "router/http/services.h"
@@ -38,9 +40,8 @@ struct HttpShared {
 
 class HttpSession final : public Exchange, public std::enable_shared_from_this<HttpSession> {
  public:
-  using Socket = boost::asio::generic::stream_protocol::socket;
-
-  HttpSession(Socket socket, HttpShared& shared, std::function<void()> on_closed);
+  HttpSession(EdgeStream stream, HttpShared& shared, std::shared_ptr<ClientSeat> seat,
+              std::function<void()> on_closed);
   ~HttpSession() override;
 
   void Start(std::string first_bytes);
@@ -56,6 +57,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   void Abort() override;
 
  private:
+  static constexpr size_t kWaitingStep = 16u << 10;  // by which what waits is charged
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   enum class State { kIdle, kHead, kBody, kAnswering, kLinger, kClosed };
 
@@ -71,7 +73,11 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool CheckHead();     // false: refused
   bool CheckFraming();  // false: refused
   bool Authorize();     // false: refused
-  void RefuseForOperators(Access access);
+  void RefuseForOperators();
+  bool CheckSeat();      // false: refused
+  bool CheckPage();      // false: refused
+  bool CheckBodyType();  // false: refused
+  std::string NewRequestId();
   void ReadOrigin();
   void AppendCors();
   void OnParseError(const boost::beast::error_code& error);
@@ -81,13 +87,20 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   HttpRequest TakeRequest();
   void BeginAnswer();
   bool CountBody(size_t bytes);  // false: refused
+  bool ChargeInput();            // false: refused
+  bool ChargeWaiting(size_t more);
+  size_t InputBytes() const;
+  void CountMemoryRefusal();
 
   void AppendHead(int status, std::string_view content_type, const HeaderList& headers,
                   std::optional<size_t> length);
   void StartWrite();
-  bool SendAtOnce();  // true: all of it is with the system, and OnWrite follows
-  void OnWrite(const boost::beast::error_code& error, size_t bytes);
+  void WriteOn();
+  void WrittenAtOnce();
+  void OnWritten();
+  void OnWriteError();
   void AnswerWritten();
+  bool TakesEnough();  // and the next look is set
   void Linger();
 
   void SetDeadline(Micros delay);  // 0: none
@@ -95,9 +108,10 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   void OnDeadline();
   void PostClose();
 
-  Socket socket_;
+  EdgeStream stream_;
   HttpShared& shared_;
   HttpServices& services_;
+  const std::shared_ptr<ClientSeat> seat_;
   std::function<void()> on_closed_;
   State state_ = State::kIdle;
 
@@ -107,12 +121,20 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   size_t lingered_bytes_ = 0;
   std::optional<Parser> parser_;
   std::shared_ptr<MemoryHold> hold_;  // of the body that is being read
+  // What this client makes us hold beside that: the connection itself with what was read, and what
+  // waits to be written.
+  const std::shared_ptr<MemoryAccount> memory_;
+  MemoryHold own_;
+  MemoryHold waiting_;
+  uint64_t memory_refusals_ = 0;  // of memory_'s own limit, that are counted
   uint64_t request_wire_bytes_ = 0;
+  size_t head_bytes_ = 0;     // once it is parsed
   size_t head_searched_ = 0;  // of in_, for the end of the head
   bool continue_sent_ = false;
   HttpRequest request_;  // what the head says of the one that is being read
   bool target_usable_ = true;
-  std::string cors_origin_;  // that may read the answer; empty: none was asked for, or may
+  Access access_ = Access::kKey;  // of its path
+  std::string cors_origin_;       // that may read the answer; empty: none was asked for, or may
 
   std::unique_ptr<Call> call_;
   bool dispatching_ = false;
@@ -127,12 +149,16 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool answer_done_ = false;
 
   std::string out_;
-  std::string writing_;
-  size_t written_ = 0;  // of writing_
+  std::shared_ptr<const std::string> body_;  // follows out_: a large answer, which is not copied
+  std::string writing_;                      // or
+  std::shared_ptr<const std::string> writing_body_;
+  std::string_view left_;  // of it
   bool write_active_ = false;
   uint64_t body_queued_ = 0;     // body bytes of this answer
   uint64_t body_in_flight_ = 0;  // body_queued_ when writing_ was taken
-  Micros last_progress_ = 0;
+  // Of what waits to be taken: since when, or since the last look, and how much was since then.
+  Micros taken_since_ = 0;
+  uint64_t taken_bytes_ = 0;
 
   Micros deadline_ = 0;
   TimerId timer_ = 0;

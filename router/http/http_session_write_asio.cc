@@ -1,10 +1,7 @@
 // The writing half of HttpSession.
-#include <sys/socket.h>
-
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <ctime>
 #include <memory>
@@ -12,6 +9,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/runtime/must_wait_asio.h"
 #include "router/http/errors.h"
 #include "router/http/http_session_asio.h"
 
@@ -20,6 +18,8 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::beast::error_code;
+
+constexpr size_t kJoinedBytes = 16u << 10;  // of a body that leaves in one piece with its head
 
 std::string HttpDate(int64_t unix_seconds) {
   const std::time_t seconds = unix_seconds;
@@ -87,8 +87,18 @@ void HttpSession::AppendCors() {
 
 void HttpSession::Reply(HttpResponse response) {
   if (state_ != State::kAnswering) return;
-  AppendHead(response.status, response.content_type, response.headers, response.body.size());
-  if (!head_only_) out_ += response.body;
+  if (response.body.size() > kJoinedBytes && !ChargeWaiting(response.body.size())) {
+    response = ErrorResponse(TooMuchHeld());
+  }
+  if (response.shared_body == nullptr && response.body.size() > kJoinedBytes) {
+    response.shared_body = std::make_shared<const std::string>(std::move(response.body));
+    response.body.clear();
+  }
+  const bool apart = response.shared_body != nullptr;
+  AppendHead(response.status, response.content_type, response.headers,
+             apart ? response.shared_body->size() : response.body.size());
+  if (!head_only_ && !apart) out_ += response.body;
+  if (!head_only_ && apart && !response.shared_body->empty()) body_ = response.shared_body;
   answer_done_ = true;
   StartWrite();
 }
@@ -102,6 +112,11 @@ void HttpSession::StartStream(int status, std::string_view content_type,
 uint64_t HttpSession::Write(std::string_view bytes) {
   if (state_ != State::kAnswering) return body_queued_;
   QUIRE_CHECK(answer_begun_ && !answer_done_);
+  if (!ChargeWaiting(bytes.size())) {
+    services_.counters.http_write_timeouts.Add();
+    PostClose();
+    return body_queued_;
+  }
   if (chunked_ && !bytes.empty()) {
     char size[20];
     const auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16).ptr;
@@ -137,79 +152,106 @@ void HttpSession::Abort() {
 
 void HttpSession::StartWrite() {
   if (write_active_ || state_ == State::kClosed) return;
-  if (out_.empty() && written_ == writing_.size()) {
+  if (out_.empty() && body_ == nullptr) {
     // HTTP/1.0 streams end with no bytes of their own: the end still takes its turn on the loop.
     if (answer_done_) {
-      asio::post(socket_.get_executor(), [self = shared_from_this()] { self->AnswerWritten(); });
+      asio::post(stream_.get_executor(), [self = shared_from_this()] { self->AnswerWritten(); });
     }
     return;
   }
-  if (written_ == writing_.size()) {
-    writing_.clear();
+  writing_.clear();
+  if (out_.empty()) {
+    writing_body_ = std::move(body_);
+    left_ = *writing_body_;
+  } else {
     writing_.swap(out_);
-    written_ = 0;
-    body_in_flight_ = body_queued_;
+    left_ = writing_;
   }
+  body_in_flight_ = body_queued_;
   write_active_ = true;
-  last_progress_ = services_.executor.clock().Now();
+  taken_since_ = services_.executor.clock().Now();
+  taken_bytes_ = 0;
   if (state_ == State::kAnswering && deadline_ == 0) SetDeadline(services_.limits.write_timeout);
-  if (SendAtOnce()) return;
-  socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
-                           [self = shared_from_this()](const error_code& error, size_t bytes) {
-                             self->OnWrite(error, bytes);
-                           });
+  WriteOn();
 }
 
 // A step of a worker brings a token to each of many streams. An operation of the event loop for
 // each would cost half as much again as the call that sends it; most sends are done at once. What
-// the system does not take now, and every error, is left to the event loop.
-bool HttpSession::SendAtOnce() {
-  const size_t left = writing_.size() - written_;
-  const ssize_t sent = ::send(socket_.native_handle(), writing_.data() + written_, left,
-                              MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent <= 0) return false;
-  if (static_cast<size_t>(sent) < left) {
-    written_ += static_cast<size_t>(sent);
-    return false;
+// the system does not take now is left to the event loop.
+void HttpSession::WriteOn() {
+  error_code error;
+  const size_t sent = stream_.Write(left_, error);
+  left_.remove_prefix(sent);
+  taken_bytes_ += sent;
+  if (!error) return WrittenAtOnce();
+  const auto self = shared_from_this();
+  if (!MustWait(error)) {
+    asio::post(stream_.get_executor(), [self] { self->OnWriteError(); });
+    return;
   }
-  shared_.written->push_back(shared_from_this());
-  if (shared_.written->size() > 1) return true;
-  asio::post(socket_.get_executor(), [written = shared_.written] {
-    // Who writes again meanwhile is told in the next turn.
-    const std::vector<std::shared_ptr<HttpSession>> sessions = std::move(*written);
-    written->clear();
-    for (const std::shared_ptr<HttpSession>& session : sessions) {
-      session->OnWrite(error_code(), session->writing_.size() - session->written_);
-    }
+  stream_.AwaitRoom([self](const error_code& waited) {
+    if (self->state_ == State::kClosed) return;
+    if (waited) return self->OnWriteError();
+    self->WriteOn();
   });
-  return true;
 }
 
-void HttpSession::OnWrite(const error_code& error, size_t bytes) {
+// All sessions that wrote in one turn are told so in the next.
+void HttpSession::WrittenAtOnce() {
+  shared_.written->push_back(shared_from_this());
+  if (shared_.written->size() > 1) return;
+  asio::post(stream_.get_executor(), [written = shared_.written] {
+    // Who writes again meanwhile is told in the turn after it.
+    const std::vector<std::shared_ptr<HttpSession>> sessions = std::move(*written);
+    written->clear();
+    for (const std::shared_ptr<HttpSession>& session : sessions) session->OnWritten();
+  });
+}
+
+void HttpSession::OnWriteError() {
   write_active_ = false;
   if (state_ == State::kClosed) return;
-  if (error) {
-    if (state_ == State::kAnswering && !answer_done_) services_.counters.client_disconnects.Add();
-    Close();
-    return;
-  }
-  written_ += bytes;
-  if (written_ < writing_.size()) {
-    StartWrite();
-    return;
+  if (state_ == State::kAnswering && !answer_done_) services_.counters.client_disconnects.Add();
+  Close();
+}
+
+void HttpSession::OnWritten() {
+  write_active_ = false;
+  writing_body_.reset();
+  if (state_ == State::kClosed) return;
+  if (out_.empty() && body_ == nullptr && waiting_.bytes() > kWaitingStep) {
+    waiting_.Resize(kWaitingStep);  // what a stream holds from token to token
   }
   if (call_) call_->OnWritten(body_in_flight_);
   if (state_ != State::kAnswering) return;
-  if (!out_.empty()) {
+  if (!out_.empty() || body_ != nullptr) {
     StartWrite();
   } else if (answer_done_) {
     AnswerWritten();
   }
 }
 
+bool HttpSession::TakesEnough() {
+  const Micros limit = services_.limits.write_timeout;
+  const Micros now = services_.executor.clock().Now();
+  const Micros waited = now - taken_since_;
+  if (waited < limit) {
+    SetDeadline(limit - waited);
+    return true;
+  }
+  const double seconds = static_cast<double>(waited) / static_cast<double>(kMicrosPerSecond);
+  const double least = static_cast<double>(services_.limits.min_read_bytes_per_second) * seconds;
+  if (static_cast<double>(taken_bytes_) < std::max(least, 1.0)) return false;
+  taken_since_ = now;
+  taken_bytes_ = 0;
+  SetDeadline(limit);
+  return true;
+}
+
 void HttpSession::AnswerWritten() {
-  if (state_ != State::kAnswering || write_active_ || !out_.empty()) return;
+  if (state_ != State::kAnswering || write_active_ || !out_.empty() || body_ != nullptr) return;
   call_.reset();
+  waiting_.Resize(0);
   request_id_.clear();
   if (!keep_alive_ || shared_.draining) {
     Linger();

@@ -128,12 +128,13 @@ CallPtr Metrics(HttpServices& services, HttpRequest, Exchange& exchange) {
     return nullptr;
   }
   const auto asked = std::make_shared<Exchange*>(&exchange);
-  services.metrics_text([asked](std::string text) {
+  services.metrics_text([asked](std::shared_ptr<const std::string> text) {
     Exchange* const asking = std::exchange(*asked, nullptr);
     if (asking == nullptr) return;
+    if (text == nullptr) return asking->Reply(ErrorResponse(TooMuchHeld()));
     HttpResponse response;
     response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-    response.body = std::move(text);
+    response.shared_body = std::move(text);
     asking->Reply(std::move(response));
   });
   return *asked == nullptr ? nullptr : std::make_unique<MetricsCall>(asked);
@@ -165,7 +166,7 @@ constexpr Route kRoutes[] = {
     {Access::kOpen, "GET", "/v2/health/ready", OipReady},
     {Access::kKey, "GET", "/v2/models", OipModels},
     {Access::kKey, "GET", "/v2/models/", OipModel},
-    {Access::kKey, "POST", "/v2/models/", OipAsk},
+    {Access::kKey, "POST", "/v2/models/", OipAsk, "application/json application/octet-stream"},
     {Access::kOpen, "GET", "/livez", Livez},
     {Access::kOpen, "GET", "/readyz", Readyz},
     {Access::kOpen, "GET", "/health", Health},
@@ -213,6 +214,15 @@ Access AccessOf(const RouteTable& table, std::string_view path) {
     if (route.access != Access::kKey && Fits(route, path)) return route.access;
   }
   return Access::kKey;
+}
+
+std::string_view BodyTypesOf(const RouteTable& table, std::string_view method,
+                             std::string_view path) {
+  if (method == "GET" || method == "HEAD") return {};
+  for (const Route& route : table.routes) {
+    if (route.method == method && Fits(route, path)) return route.body_types;
+  }
+  return {};
 }
 
 std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exchange& exchange) {

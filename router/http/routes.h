@@ -28,6 +28,8 @@ struct Route {
       path;  // one that ends in '/' serves all that lies below it, but "/" itself alone
   // Answers at once and returns nullptr, or returns the call that will answer.
   std::unique_ptr<Call> (*handle)(HttpServices& services, HttpRequest request, Exchange& exchange);
+  // Of bodies that it reads, with spaces between; the first is what a client means that says none.
+  std::string_view body_types = "application/json";
 };
 struct RouteTable {
   std::span<const Route> routes;
@@ -38,6 +40,10 @@ const RouteTable& MetricsRoutes();
 
 // Of whatever is served at the path, by any method; what is not served needs a key too.
 Access AccessOf(const RouteTable& table, std::string_view path);
+
+// Of whatever is served by this method at the path; empty: nothing is, or no body is read.
+std::string_view BodyTypesOf(const RouteTable& table, std::string_view method,
+                             std::string_view path);
 
 // 404 and 405 where no route fits. HEAD goes where GET goes; the session drops the body.
 std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exchange& exchange);

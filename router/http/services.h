@@ -35,7 +35,8 @@ struct HttpLimits {
   Micros header_timeout = 10 * kMicrosPerSecond;  // from a request's first byte to its headers' end
   Micros body_timeout = 60 * kMicrosPerSecond;    // for the whole body
   Micros idle_timeout = 75 * kMicrosPerSecond;    // between requests of a connection
-  Micros write_timeout = 30 * kMicrosPerSecond;   // the client takes nothing at all
+  Micros write_timeout = 30 * kMicrosPerSecond;   // the client takes too little, by the next
+  size_t min_read_bytes_per_second = 4096;        // of an answer that waits to be taken
   Micros linger_timeout = 2 * kMicrosPerSecond;   // reading on after a refusal, so that it arrives
   Micros sse_commit_after = 10 * kMicrosPerSecond;
   Micros sse_keep_alive = 15 * kMicrosPerSecond;
@@ -53,9 +54,15 @@ struct HttpServices {
   RequestLimits request_limits = {};
   // Origins whose pages may read answers, "*" for all; empty: no word of CORS is said.
   std::vector<std::string> cors_origins = {};
+  // No key is asked for, on the machine's own address: pages of other sites are kept out, and names
+  // that are none of ours, but for these.
+  bool guards_own_machine = false;
+  std::vector<std::string> allowed_hosts = {};
   bool leaving = false;  // not ready any more, though it still serves
-  // Calls what it is given once, then or later, with Prometheus text. Empty function: 404.
-  std::function<void(std::function<void(std::string)>)> metrics_text = nullptr;
+  // Calls what it is given once, then or later, with Prometheus text, nullptr when there is no room
+  // for it. Empty function: 404.
+  std::function<void(std::function<void(std::shared_ptr<const std::string>)>)> metrics_text =
+      nullptr;
   const RouteTable* routes = &PublicRoutes();  // what is served
   AdminActions* admin = nullptr;               // with AdminRoutes only
   KeyRing* keys = nullptr;                     // who may come in; nullptr: everyone

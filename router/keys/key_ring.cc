@@ -58,6 +58,7 @@ KeyMetrics::KeyMetrics(Metrics& m, const std::string& prefix)
     : missing(Refusals(m, prefix, "missing")),
       unknown(Refusals(m, prefix, "unknown")),
       forbidden(Refusals(m, prefix, "forbidden")),
+      too_many(Refusals(m, prefix, "too_many")),
       reloads(m.AddCounter(
           {prefix + "_api_key_reloads_total", "Times that a changed key file came in force."})),
       reload_failures(m.AddCounter({prefix + "_api_key_reload_failures_total",
@@ -132,9 +133,7 @@ Result<KeyRing::Tenant> KeyRing::Authenticate(const Credentials& credentials) {
   const std::shared_ptr<const KeyTable> table = Table();
   Tenant tenant = table->Find(key);
   if (!tenant) {
-    metrics_.unknown.Add();
-    return ApiError{ApiCode::kUnauthenticated, "the API key that was sent is not known here", "",
-                    0};
+    return UnknownKey(key, credentials.address);
   }
   if (!credentials.tenant.empty() && credentials.tenant != tenant->name) {
     Result<Tenant> named = Delegated(*table, *tenant, credentials.tenant);
@@ -145,6 +144,22 @@ Result<KeyRing::Tenant> KeyRing::Authenticate(const Credentials& credentials) {
     tenant = named.value();
   }
   return tenant;
+}
+
+ApiError KeyRing::UnknownKey(std::string_view key, const ClientAddress& from) {
+  metrics_.unknown.Add();
+  if (wrong_keys_ != nullptr && !wrong_keys_->Take(from)) {
+    metrics_.too_many.Add();
+    return ApiError{ApiCode::kRateLimited, "too many wrong API keys were sent from here", "",
+                    kWrongKeysRetryMs};
+  }
+  if (key.size() < kMinApiKeyBytes) {
+    return ApiError{ApiCode::kUnauthenticated,
+                    "the API key that was sent is shorter than " + std::to_string(kMinApiKeyBytes) +
+                        " bytes, as no key here is; `openssl rand -hex 24` makes a good one",
+                    "", 0};
+  }
+  return ApiError{ApiCode::kUnauthenticated, "the API key that was sent is not known here", "", 0};
 }
 
 void KeyRing::CountRequest(const Tenant& tenant) {

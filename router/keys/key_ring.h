@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/client_address.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/runtime/watched_files.h"
@@ -22,6 +23,7 @@
 #include "router/core/result.h"
 #include "router/keys/key_table.h"
 #include "router/keys/tenant_metrics.h"
+#include "router/keys/wrong_keys.h"
 
 namespace quire {
 
@@ -32,6 +34,7 @@ struct KeyMetrics {
   Counter& missing;    // requests refused: no credential
   Counter& unknown;    // a credential that is no key of ours
   Counter& forbidden;  // a tenant named without the right to
+  Counter& too_many;   // wrong keys of one address; counted as unknown, too
   Counter& reloads;
   Counter& reload_failures;
   Gauge& keys;
@@ -42,6 +45,7 @@ struct Credentials {
   std::string_view authorization;  // "Bearer …"
   std::string_view tenant;         // x-quire-tenant
   bool ambiguous = false;          // a header came more than once
+  ClientAddress address = {};      // whose request it is; wrong keys are counted by it
 };
 
 class KeyRing {
@@ -55,6 +59,9 @@ class KeyRing {
   // Makes the keys of a file's contents.
   using ReadTable =
       std::function<absl::StatusOr<std::shared_ptr<const KeyTable>>(const std::string&)>;
+  // Whoever sends wrong keys faster than WrongKeys allows is told to come back later; a right key
+  // is let in at any time.
+  void SlowWrongKeys(const Clock& clock) { wrong_keys_ = std::make_unique<WrongKeys>(clock); }
   // Reads the file from now on.
   void Watch(const WatchedFiles::World& world, WatchedFilesOptions options, FileContents known,
              ReadTable read_table);
@@ -68,6 +75,7 @@ class KeyRing {
 
  private:
   std::shared_ptr<const KeyTable> Table() const;
+  ApiError UnknownKey(std::string_view key, const ClientAddress& from);
   Result<Tenant> Delegated(const KeyTable& table, const TenantProfile& gateway,
                            std::string_view name);
   void OnRead(absl::StatusOr<FileContents> contents);
@@ -81,6 +89,7 @@ class KeyRing {
   ReadTable read_table_;
   std::string path_;
   std::unique_ptr<WatchedFiles> watch_;
+  std::unique_ptr<WrongKeys> wrong_keys_;  // nullptr: they are not slowed down
 };
 
 }  // namespace quire

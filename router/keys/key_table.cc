@@ -61,10 +61,14 @@ absl::StatusOr<std::shared_ptr<const KeyTable>> KeyTable::OfPlainKeys(
   TenantProfile profile;
   profile.name = tenant;
   const auto shared = std::make_shared<const TenantProfile>(std::move(profile));
-  for (const std::string& key : keys) {
-    if (key.size() < 8 || key.size() > kMaxApiKeyBytes) {
-      return InvalidArgument("must have 8 to " + std::to_string(kMaxApiKeyBytes) +
-                             " bytes; `openssl rand -hex 24` makes a good one");
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::string& key = keys[i];
+    if (key.size() < kMinApiKeyBytes || key.size() > kMaxApiKeyBytes) {
+      const std::string which = keys.size() == 1 ? "" : "number " + std::to_string(i + 1) + " ";
+      return InvalidArgument(which + "must have " + std::to_string(kMinApiKeyBytes) + " to " +
+                             std::to_string(kMaxApiKeyBytes) + " bytes, has " +
+                             std::to_string(key.size()) +
+                             "; `openssl rand -hex 24` makes a good one");
     }
     QUIRE_RETURN_IF_ERROR(table->Add(HashOfKey(key), shared, "a key"));
   }
@@ -100,7 +104,7 @@ absl::Status KeyTable::Add(const KeyHash& hash, std::shared_ptr<const TenantProf
 }
 
 std::shared_ptr<const TenantProfile> KeyTable::Find(std::string_view key) const {
-  if (key.empty() || key.size() > kMaxApiKeyBytes) return nullptr;
+  if (key.size() < kMinApiKeyBytes || key.size() > kMaxApiKeyBytes) return nullptr;
   const KeyHash hash = HashOfKey(key);
   const Key* found = nullptr;
   for (const Key& candidate : keys_) {

@@ -22,7 +22,8 @@
 namespace quire {
 
 inline constexpr size_t kMaxApiKeys = 4096;
-inline constexpr size_t kMaxApiKeyBytes = 512;     // as a client sends it
+inline constexpr size_t kMinApiKeyBytes = 16;  // as a client sends it
+inline constexpr size_t kMaxApiKeyBytes = 512;
 inline constexpr size_t kMaxTenantNameBytes = 64;  // letters, digits, '-', '_', '.'
 inline constexpr size_t kMaxKeyFileBytes = 4u << 20;
 

@@ -61,7 +61,7 @@ async def ask(port, body, on_event=None, answer=None, bytes_per_s=None):
             narrow.setblocking(False)
             await asyncio.get_running_loop().sock_connect(narrow, (host, port))
             reader, writer = await asyncio.open_connection(sock=narrow, limit=64)
-        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                      b"Connection: close\r\n%sContent-Length: %d\r\n\r\n" % (credential, len(payload)) + payload)
         await writer.drain()
         if bytes_per_s is not None:

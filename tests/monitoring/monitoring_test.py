@@ -103,7 +103,7 @@ async def ask(port, prompt, max_tokens=24, key=KEY):
     body = json.dumps({"model": "demo", "prompt": prompt, "max_tokens": max_tokens, "stream": True, "ignore_eos": True})
     with contextlib.suppress(OSError, asyncio.IncompleteReadError):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
                      f"Authorization: Bearer {key}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         answer = await reader.read()
         writer.close()

@@ -159,7 +159,7 @@ def test_with_keys_the_page_is_open_and_its_data_is_not():
         folder = pathlib.Path(name)
         (folder / "token").write_text("the-operators-token\n")
         (folder / "salt").write_text("a secret of at least sixteen bytes\n")
-        with Server("--api-key=a-clients-key", f"--salt-key-file={folder / 'salt'}", f"--admin-port={free_port()}",
+        with Server("--api-key=a-clients-key-0123", f"--salt-key-file={folder / 'salt'}", f"--admin-port={free_port()}",
                     f"--admin-token-file={folder / 'token'}") as server, Browser() as browser:
             status, _ = server.get("/fleet")
             expect(status == 401, status)
@@ -168,14 +168,14 @@ def test_with_keys_the_page_is_open_and_its_data_is_not():
             expect(browser.value(count(".worker")) == 0 and browser.value("document.getElementById('model').disabled"),
                    "nothing is shown to a stranger")
             # A client's key is no operator's.
-            browser.type("#token", "a-clients-key")
+            browser.type("#token", "a-clients-key-0123")
             browser.click("#operator button")
             browser.until("!document.getElementById('operator').hidden", "still")
             browser.value("document.getElementById('token').value = ''")
             browser.type("#token", "the-operators-token")
             browser.click("#operator button")
             browser.until(count(".worker .badge.good") + " === 1", "the fleet is shown to an operator")
-            browser.value("document.getElementById('key').value = 'a-clients-key';"
+            browser.value("document.getElementById('key').value = 'a-clients-key-0123';"
                           "document.getElementById('key').dispatchEvent(new Event('change'))")
             browser.until("document.getElementById('model').value === 'demo'", "the model is shown to a client")
             browser.type("#prompt", "Hello")

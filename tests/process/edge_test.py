@@ -99,7 +99,7 @@ class Authority:
 def test_exactly_the_documented_ports_listen():
     with tempfile.TemporaryDirectory() as name, worker() as one:
         token = pathlib.Path(name) / "token"
-        token.write_text("operator-token\n")
+        token.write_text("operator-token-0123456\n")
         said = one.ready()
         expect(set(listening_ports(one.child.pid)) == {port_of(said["listen"]), port_of(said["http"])},
                f"{listening_ports(one.child.pid)} {said}")
@@ -132,10 +132,10 @@ def test_keys_are_reloaded_and_the_admin_port_drains():
     with tempfile.TemporaryDirectory() as name, worker() as one:
         folder = pathlib.Path(name)
         keys, salt, token = folder / "keys.json", folder / "salt", folder / "token"
-        keys.write_text(json.dumps({"keys": [key_entry("first-key", "acme"),
-                                             key_entry("second-key", "beta", models=["another"])]}))
+        keys.write_text(json.dumps({"keys": [key_entry("first-key-0123456", "acme"),
+                                             key_entry("second-key-0123456", "beta", models=["another"])]}))
         salt.write_text("a secret of at least sixteen bytes\n")
-        token.write_text("operator-token\n")
+        token.write_text("operator-token-0123456\n")
         with router(one.ready()["listen"], f"--api-key-file={keys}", f"--salt-key-file={salt}",
                     "--admin-port=0", f"--admin-token-file={token}") as process:
             told = process.ready()
@@ -144,48 +144,48 @@ def test_keys_are_reloaded_and_the_admin_port_drains():
             def status(key):
                 return ask(port, "POST", "/v1/completions", PROMPT, key)[0]
 
-            expect([status(k) for k in (None, "wrong-key", "second-key", "first-key")] == [401, 401, 404, 200],
+            expect([status(k) for k in (None, "wrong-key", "second-key-0123456", "first-key-0123456")] == [401, 401, 404, 200],
                    process.output())
             expect(ask(port, "GET", "/health")[0] == 200, "probes need no key")
-            replace(keys, json.dumps({"keys": [key_entry("third-key", "acme")]}))
-            wait_until(lambda: status("third-key") == 200, "the new key holds")
-            expect(status("first-key") == 401, "the old one does not")
+            replace(keys, json.dumps({"keys": [key_entry("third-key-0123456", "acme")]}))
+            wait_until(lambda: status("third-key-0123456") == 200, "the new key holds")
+            expect(status("first-key-0123456") == 401, "the old one does not")
             replace(keys, "{\"keys\": [")
             process.wait_for_line("the last good keys hold")
-            expect(status("third-key") == 200, "a broken file changes nothing")
-            expect("third-key" not in process.output(), "no key in the log")
+            expect(status("third-key-0123456") == 200, "a broken file changes nothing")
+            expect("third-key-0123456" not in process.output(), "no key in the log")
 
             salt.write_text("another secret of sixteen bytes or more\n")
             process.wait_for_line("the salt key has changed")
-            expect(status("third-key") == 200, "under the new salts")
+            expect(status("third-key-0123456") == 200, "under the new salts")
             salt.write_text("short\n")
             process.wait_for_line("the last good key holds")
-            expect(status("third-key") == 200, "as before")
-            expect(ask(admin, "GET", "/admin/workers", key="third-key")[0] == 401, "a client's key")
-            replace(token, "rotated-token\n")
-            wait_until(lambda: ask(admin, "GET", "/admin/workers", key="rotated-token")[0] == 200, "the new token")
-            expect(ask(admin, "GET", "/admin/workers", key="operator-token")[0] == 401, "the old token")
-            replace(token, "operator-token\n")
-            wait_until(lambda: ask(admin, "GET", "/admin/workers", key="operator-token")[0] == 200, "and back")
+            expect(status("third-key-0123456") == 200, "as before")
+            expect(ask(admin, "GET", "/admin/workers", key="third-key-0123456")[0] == 401, "a client's key")
+            replace(token, "rotated-token-0123456\n")
+            wait_until(lambda: ask(admin, "GET", "/admin/workers", key="rotated-token-0123456")[0] == 200, "the new token")
+            expect(ask(admin, "GET", "/admin/workers", key="operator-token-0123456")[0] == 401, "the old token")
+            replace(token, "operator-token-0123456\n")
+            wait_until(lambda: ask(admin, "GET", "/admin/workers", key="operator-token-0123456")[0] == 200, "and back")
             running = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             running.request("POST", "/v1/completions", json.dumps({**PROMPT, "max_tokens": 1500, "ignore_eos": True,
                                                                    "stream": True}),
-                            {"Authorization": "Bearer third-key", "x-request-id": "long-one"})
+                            {"Authorization": "Bearer third-key-0123456", "x-request-id": "long-one"})
             answer = running.getresponse()
             answer.readline()
-            code, told = ask(admin, "GET", "/admin/requests/long-one", key="operator-token")
+            code, told = ask(admin, "GET", "/admin/requests/long-one", key="operator-token-0123456")
             expect(code == 200 and told["state"] == "generating", told)
             expect(told["attempts"][-1]["end"] == "running" and told["attempts"][-1]["first_output_us"] > 0, told)
-            code, listed = ask(admin, "GET", "/admin/requests", key="operator-token")
+            code, listed = ask(admin, "GET", "/admin/requests", key="operator-token-0123456")
             expect(listed["requests"][0]["request_id"] == "long-one", listed["requests"][0])
             running.close()
-            code, seen = ask(admin, "GET", "/admin/workers", key="operator-token")
+            code, seen = ask(admin, "GET", "/admin/workers", key="operator-token-0123456")
             expect(code == 200 and seen["workers"][0]["phase"] == "ready", seen)
-            code, _ = ask(port, "POST", "/v1/completions", PROMPT, "third-key", headers={"x-request-id": "look-at-me"})
-            code, record = ask(admin, "GET", "/admin/requests/look-at-me", key="operator-token")
+            code, _ = ask(port, "POST", "/v1/completions", PROMPT, "third-key-0123456", headers={"x-request-id": "look-at-me"})
+            code, record = ask(admin, "GET", "/admin/requests/look-at-me", key="operator-token-0123456")
             expect(code == 200 and record["tenant"] == "acme" and record["attempts"], record)
-            expect(ask(admin, "PUT", "/admin/log-level", {"level": "debug"}, "operator-token")[0] == 200, "level")
-            expect(ask(admin, "POST", "/admin/drain", key="operator-token")[0] == 200, "drain")
+            expect(ask(admin, "PUT", "/admin/log-level", {"level": "debug"}, "operator-token-0123456")[0] == 200, "level")
+            expect(ask(admin, "POST", "/admin/drain", key="operator-token-0123456")[0] == 200, "drain")
             expect(process.wait() == 0, process.output())
 
 
@@ -247,7 +247,7 @@ def test_the_command_line_speaks_tls_and_sends_its_key():
         authority = Authority(folder, "first")
         edge, edge_key, keys, salt = (folder / n for n in ("edge.pem", "edge.key", "keys.json", "salt"))
         authority.issue(edge, edge_key, "localhost")
-        keys.write_text(json.dumps({"keys": [key_entry("a-key-of-acme", "acme")]}))
+        keys.write_text(json.dumps({"keys": [key_entry("a-key-of-acme-0123456", "acme")]}))
         salt.write_text("a secret of at least sixteen bytes\n")
         said = one.ready()
         plain_port = port_of(said["http"])
@@ -263,18 +263,18 @@ def test_the_command_line_speaks_tls_and_sends_its_key():
                 return done.returncode, done.stdout, done.stderr
 
             complete = ("complete", "Once upon a time", "--max-tokens=4", "--temperature=0")
-            code, out, err = quire(*complete, url, trust, "--api-key=a-key-of-acme")
+            code, out, err = quire(*complete, url, trust, "--api-key=a-key-of-acme-0123456")
             expect(code == 0 and out.strip(), (code, out, err))
             for variable in ("OPENAI_API_KEY", "QUIRE_API_KEY"):
-                expect(quire(*complete, url, trust, **{variable: "a-key-of-acme"}) == (0, out, ""), variable)
+                expect(quire(*complete, url, trust, **{variable: "a-key-of-acme-0123456"}) == (0, out, ""), variable)
             code, chatted, err = quire("chat", url, trust, "--max-tokens=4", stdin="Hello\n",
-                                       QUIRE_API_KEY="a-key-of-acme")
+                                       QUIRE_API_KEY="a-key-of-acme-0123456")
             expect(code == 0 and chatted.strip(), (code, chatted, err))
-            expect(quire("models", url, trust, "--api-key=a-key-of-acme") == (0, "demo\n", ""), "models")
+            expect(quire("models", url, trust, "--api-key=a-key-of-acme-0123456") == (0, "demo\n", ""), "models")
             for arguments, mention in (
                     ((url, trust), "--api-key"),
-                    ((url, trust, "--api-key=another"), "not known here"),
-                    ((url, "--api-key=a-key-of-acme"), "not trusted"),
+                    ((url, trust, "--api-key=another-key-0123456"), "not known here"),
+                    ((url, "--api-key=a-key-of-acme-0123456"), "not trusted"),
                     ((f"--url=https://127.0.0.1:{port}", trust), "not trusted"),
                     ((f"--url=http://localhost:{port}",), f"https://localhost:{port}"),
                     ((f"--url=https://localhost:{plain_port}",), "no TLS there"),

@@ -109,7 +109,7 @@ def slow_reader(router, body):
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", router.port))
     client.settimeout(60)
-    client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
                    b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
     return client
 
@@ -144,7 +144,7 @@ async def queued_behind_a_proxy():
         with Client(router.grpc, requests=1, max_tokens=queued) as busy:
             await asyncio.to_thread(busy.wait_for_line, '"open"')
             silent, writer = await asyncio.open_connection("127.0.0.1", proxies[0].port)
-            writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await silent.readuntil(b"\r\n\r\n")
             begin = time.monotonic()
             ways = [{"target": f"127.0.0.1:{proxies[0].port}", "http": True}, {"target": f"127.0.0.1:{proxies[1].port}"}]

@@ -86,8 +86,6 @@ RpcMetrics::RpcMetrics(Metrics& metrics)
           .handshakes_refused =
               Add(metrics, "tls_handshakes_refused_total",
                   "Connections closed as they came: handshakes had no more room."),
-          .write_timeouts = grpc.write_timeouts,
-          .connections_refused = connections_refused,
           .idle_records = Add(metrics, "tls_idle_records_closed_total",
                               "Connections closed: they sent record after record without a byte.")},
       tls_handshakes_evicted(Add(metrics, "tls_handshakes_evicted_total",

@@ -8,7 +8,7 @@
 
 #include "common/blocked_write.h"
 #include "common/grpc/server.h"
-#include "common/tls/tls_tunnels.h"
+#include "common/tls/tls_handshakes.h"
 #include "common/wire.h"
 #include "quire/v1/worker.pb.h"
 #include "worker/rpc/attach_call.h"
@@ -25,7 +25,6 @@ using boost::system::error_code;
 constexpr int kBacklog = 256;
 constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;   // when the process is out of descriptors
 constexpr Micros kShutdownGrace = 2 * kMicrosPerSecond;  // for the last words of Attaches
-constexpr Micros kLastBytesGrace = kMicrosPerSecond;     // of TLS, after that
 constexpr size_t kMaxHeldBytes = 256u << 20;             // of messages, over all connections
 constexpr char kService[] = "quire.worker.v1.Worker";
 
@@ -59,10 +58,10 @@ class WorkerServerImpl final : public WorkerServer {
 
  private:
   void MakeServer();
-  void MakeTunnels();
+  void MakeHandshakes();
   void Accept();
   void Accepted(tcp::socket socket);
-  void Adopt(int fd, bool counts);
+  void Adopt(EdgeStream stream);
   void Closed();
   void Leave(std::function<void()> done);
   void Left();
@@ -72,10 +71,9 @@ class WorkerServerImpl final : public WorkerServer {
   int port_ = 0;
   std::unique_ptr<GrpcServer> server_;
   std::unique_ptr<ServerTls> tls_;  // nullptr: in the clear
-  std::unique_ptr<TlsTunnels> tunnels_;
+  std::unique_ptr<TlsHandshakes> handshakes_;
   size_t open_ = 0;
   TimerId retry_ = 0;
-  TimerId last_bytes_ = 0;
   bool stopping_ = false;
   bool server_left_ = false;
   bool shut_down_ = false;
@@ -92,7 +90,7 @@ absl::Status WorkerServerImpl::Start() {
     auto tls = ServerTls::Read(*options_.tls, options_.metrics->tls_files, *options_.log);
     if (!tls.ok()) return Annotate(tls.status(), "--tls-cert-file, --tls-key-file, --tls-ca-file");
     tls_ = *std::move(tls);
-    MakeTunnels();
+    MakeHandshakes();
   }
   QUIRE_RETURN_IF_ERROR(Annotate(ListenOn(acceptor_, options_.host, options_.port, kBacklog),
                                  "--listen (port 0 lets the system choose)"));
@@ -113,22 +111,20 @@ void WorkerServerImpl::MakeServer() {
                 .limits = LimitsOfPort(),
                 .background = options_.background};
   host.bodies = std::make_shared<MemoryAccount>(kMaxHeldBytes, host.memory);
-  server_ = std::make_unique<GrpcServer>(*options_.context, std::move(host));
+  server_ = std::make_unique<GrpcServer>(std::move(host));
   server_->methods().Add(kService, "Attach", AttachMethod(options_.accept));
   server_->methods().Add(kService, "GetTextBundle",
                          BundleMethod(options_.model_id, options_.text_bundle));
 }
 
-void WorkerServerImpl::MakeTunnels() {
-  TlsTunnels::Events events;
-  events.on_open = [this](TlsTunnels::Number, TlsTunnel::Socket near) {
-    if (!stopping_) Adopt(near.release(), false);  // who comes so late finds a closed connection
-  };
-  events.on_closed = [this](TlsTunnels::Number) { Closed(); };
+void WorkerServerImpl::MakeHandshakes() {
   RpcMetrics& metrics = *options_.metrics;
-  tunnels_ = std::make_unique<TlsTunnels>(
-      TlsTunnel::Options{nullptr, {}, *options_.executor, metrics.tls, options_.background},
-      kMaxRouterHandshakes, metrics.tls_handshakes_evicted, std::move(events));
+  handshakes_ =
+      std::make_unique<TlsHandshakes>(TlsHandshake::Options{.context = nullptr,
+                                                            .executor = *options_.executor,
+                                                            .counters = metrics.tls,
+                                                            .pool = options_.background},
+                                      kMaxRouterHandshakes, metrics.tls_handshakes_evicted);
 }
 
 void WorkerServerImpl::Accept() {
@@ -147,7 +143,6 @@ void WorkerServerImpl::Accept() {
   });
 }
 
-// A connection counts until its router's socket is closed: that of a tunnel, or its own.
 void WorkerServerImpl::Accepted(tcp::socket socket) {
   if (open_ >= options_.max_connections) {
     options_.metrics->connections_refused.Add();
@@ -156,15 +151,17 @@ void WorkerServerImpl::Accepted(tcp::socket socket) {
   ++open_;
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  socket.non_blocking(true, ignored);
-  if (tunnels_ == nullptr) return Adopt(socket.release(), true);
-  if (tunnels_->Begin(std::move(socket), tls_->current()) == 0) Closed();
+  if (handshakes_ == nullptr) return Adopt(EdgeStream(std::move(socket)));
+  const bool begun = handshakes_->Begin(
+      std::move(socket), tls_->current(), [this](std::optional<EdgeStream> stream) {
+        if (!stream || stopping_) return Closed();  // who comes so late finds a closed connection
+        Adopt(*std::move(stream));
+      });
+  if (!begun) Closed();
 }
 
-void WorkerServerImpl::Adopt(int fd, bool counts) {
-  server_->Adopt(fd, {}, [this, counts] {
-    if (counts) Closed();
-  });
+void WorkerServerImpl::Adopt(EdgeStream stream) {
+  server_->Adopt(std::move(stream), {}, [this] { Closed(); });
 }
 
 void WorkerServerImpl::Closed() {
@@ -185,21 +182,17 @@ void WorkerServerImpl::Leave(std::function<void()> done) {
   acceptor_.close(ignored);
   Executor& executor = *options_.executor;
   if (retry_ != 0) executor.Cancel(std::exchange(retry_, 0));
+  if (handshakes_ != nullptr) handshakes_->CloseAll();
   tls_.reset();  // reads no file any more
   left_ = std::move(done);
   server_->Shutdown(kShutdownGrace, absl::UnavailableError("this worker has left"), [this] {
     server_left_ = true;
     Left();
   });
-  last_bytes_ = executor.PostAt(executor.clock().Now() + kShutdownGrace + kLastBytesGrace, [this] {
-    last_bytes_ = 0;
-    if (tunnels_ != nullptr) tunnels_->CloseAll();
-  });
 }
 
 void WorkerServerImpl::Left() {
   if (!server_left_ || open_ > 0 || left_ == nullptr) return;
-  if (last_bytes_ != 0) options_.executor->Cancel(std::exchange(last_bytes_, 0));
   options_.executor->Post(std::exchange(left_, nullptr));
 }
 

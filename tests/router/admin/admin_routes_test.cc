@@ -23,7 +23,7 @@ class AdminTest : public testing::Test {
     worker.running = 3;
   }
   RawResponse Ask(const std::string& method, const std::string& path, const std::string& body = "",
-                  const std::string& token = "admin-token") {
+                  const std::string& token = "admin-token-of-tests") {
     std::string request = method + " " + path + " HTTP/1.1\r\nHost: x\r\n";
     if (!token.empty()) request += "Authorization: Bearer " + token + "\r\n";
     request += "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
@@ -37,7 +37,7 @@ class AdminTest : public testing::Test {
     recent.Write(record);
   }
 
-  EdgeHarness edge{{}, *KeyTable::OfPlainKeys({"admin-token"}, "admin")};
+  EdgeHarness edge{{}, *KeyTable::OfPlainKeys({"admin-token-of-tests"}, "admin")};
   RecentRequests recent{edge.executor.clock(), nullptr};
   int drains = 0;
   AdminActions actions{recent, [this] { ++drains; }, [this] { return drains > 0; }};

@@ -77,6 +77,7 @@ TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {
       {{"--worker=h:1", "--worker-tls-ca-file=c"}, "--worker-tls-cert-file"},
       {{"--worker=h:1", "--worker-tls-name="}, "--worker-tls-name"},
       {{"--worker=h:1", "--check-ports"}, "--check-ports"},
+      {{"--worker=h:1", "--trusted-proxies=10.0.0.0/33"}, "--trusted-proxies: \"10.0.0.0/33\""},
       {{"--worker=h:1", "--metrics-port=8001"}, "--metrics-port: is the same as another port"},
       {{"--worker=h:1", "--metrics-port=9", "--no-metrics"}, "--metrics-port: --no-metrics"},
       {{"--worker=h:1", "--max-tls-handshakes=0"}, "--max-tls-handshakes"},

@@ -35,6 +35,8 @@ constexpr Limit kLimits[] = {
      "TlsEdge.HandshakesAtTheLimitGoOnAndOneMoreIsClosed"},
     {"--max-connections", "quire_router_connections_refused_total ",
      "FrontTest.ConnectionsAtTheLimitAreServedAndOneMoreIsTold"},
+    {"--max-connections-per-address", "quire_router_connections_of_address_refused_total ",
+     "FrontTest.AnAddressAtItsShareIsServedAndOneMoreIsTold"},
     {"--max-streams-per-connection", "quire_router_http2_streams_over_limit_total ",
      "GrpcWire.StreamsAtTheLimitPassAndOneMoreIsRefusedAndCounted"},
     {"--max-header-bytes", "quire_router_http_headers_too_large_total ",
@@ -81,6 +83,8 @@ constexpr Limit kLimits[] = {
      "HttpServer.AClientThatTakesNothingIsGivenUp"},
     {"--slow-client-timeout", "quire_router_http_write_timeouts_total ",
      "GrpcWire.AnAnswerThatIsNotTakenIsGivenUpOnceItHasEnded"},
+    {"--slow-client-rate", "quire_router_http_write_timeouts_total ",
+     "HttpServer.AReaderAtTheLeastRateGetsEverythingAndASlowerOneIsGivenUp"},
     {"--max-requests-per-call", "quire_router_limit_refusals_total{limit=\"call_requests\"} ",
      "OipEdge.RequestsPastTheCallsLimitAreRefusedInIt"},
     {"--max-prompts", "quire_router_limit_refusals_total{limit=\"prompts\"} ", kRequests},
@@ -149,7 +153,7 @@ std::set<std::string> FlagsOfLimits() {
   const std::string help = MakeRouterSchema(config).HelpText();
   const std::regex limit(
       "--((max-|http2-|window-tokens|placement-retry-percent)[a-z0-9-]*|"
-      "(header|body|idle|slow-client)-timeout)");
+      "(header|body|idle|slow-client)-timeout|slow-client-rate)");
   std::set<std::string> flags;
   // A flag's own line begins with it; its help may name others.
   std::istringstream lines(help);

@@ -65,14 +65,14 @@ TEST_F(Secrets, WithoutKeysEveryoneIsLetInUnderThePublicSaltKey) {
 }
 
 TEST_F(Secrets, KeysOfTheFileAndOfTheFlag) {
-  const std::string hash = HexOfHash(HashOfKey("filed-key"));
+  const std::string hash = HexOfHash(HashOfKey("filed-key-0123456789"));
   files.content["keys.json"] = "{\"keys\":[{\"sha256\":\"" + hash + "\",\"tenant\":\"acme\"}]}";
   config.api_key_file = "keys.json";
-  config.api_keys = {"flag-key-1"};
+  config.api_keys = {"flag-key-1-0123456789"};
   const auto keys = Keys();
   ASSERT_TRUE(keys.ok()) << StatusMessage(keys.status());
-  EXPECT_EQ((*keys)->Authenticate({"Bearer filed-key", ""}).value()->name, "acme");
-  EXPECT_EQ((*keys)->Authenticate({"Bearer flag-key-1", ""}).value()->name, "default");
+  EXPECT_EQ((*keys)->Authenticate({"Bearer filed-key-0123456789", ""}).value()->name, "acme");
+  EXPECT_EQ((*keys)->Authenticate({"Bearer flag-key-1-0123456789", ""}).value()->name, "default");
   EXPECT_FALSE((*keys)->Authenticate({"Bearer other", ""}).ok());
 }
 
@@ -106,7 +106,7 @@ TEST_F(Secrets, TheSaltKeyIsTheFilesOrDrawnWhereKeysAreGiven) {
   files.content["salt"] += 's';
   EXPECT_FALSE(Salt().ok());
   config.salt_key_file.clear();
-  config.api_keys = {"flag-key-1"};
+  config.api_keys = {"flag-key-1-0123456789"};
   const std::string drawn = (*Salt())->current();
   EXPECT_EQ(drawn.size(), 32u);
   EXPECT_NE(drawn, (*Salt())->current());
@@ -140,17 +140,17 @@ TEST_F(Secrets, AChangedSaltKeyIsToldAndABrokenOneKeepsTheOld) {
 
 TEST_F(Secrets, AChangedAdminTokenHoldsAndABrokenOneKeepsTheOld) {
   config.admin_token_file = "token";
-  files.content["token"] = "first-token\n";
+  files.content["token"] = "first-token-0123456789\n";
   const auto ring =
       *MakeAdminRing(config, {world.executor(), background, files}, metrics.emplace_back(), log);
-  EXPECT_TRUE(ring->Authenticate({"Bearer first-token", ""}).ok());
-  files.content["token"] = "second-token\n";
+  EXPECT_TRUE(ring->Authenticate({"Bearer first-token-0123456789", ""}).ok());
+  files.content["token"] = "second-token-0123456789\n";
   Later();
-  EXPECT_FALSE(ring->Authenticate({"Bearer first-token", ""}).ok());
-  EXPECT_TRUE(ring->Authenticate({"Bearer second-token", ""}).ok());
+  EXPECT_FALSE(ring->Authenticate({"Bearer first-token-0123456789", ""}).ok());
+  EXPECT_TRUE(ring->Authenticate({"Bearer second-token-0123456789", ""}).ok());
   files.content["token"] = "\n";
   Later();
-  EXPECT_TRUE(ring->Authenticate({"Bearer second-token", ""}).ok());
+  EXPECT_TRUE(ring->Authenticate({"Bearer second-token-0123456789", ""}).ok());
   EXPECT_FALSE(ring->Authenticate({"Bearer ", ""}).ok());
   EXPECT_EQ(log.errors.size(), 1u);
 }

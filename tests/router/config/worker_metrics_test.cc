@@ -100,10 +100,12 @@ TEST_F(WorkerMetricsTest, AWorkerThatFailsOrSaysTooMuchIsLeftOutAndCounted) {
 TEST(RecentText, IsMadeForEachWhoAsksSlowlyAndNoOftenerThanItsRate) {
   VirtualWorld world(1);
   int made = 0;
-  RecentText text(world.clock(),
-                  [&](const RecentText::Done& done) { done(std::to_string(++made)); });
+  RecentText text(world.clock(), std::make_shared<MemoryAccount>(size_t{1} << 20),
+                  [&](const RecentText::Made& done) { done(std::to_string(++made)); });
   std::string got;
-  const auto ask = [&] { text.Ask([&](std::string answer) { got = std::move(answer); }); };
+  const auto ask = [&] {
+    text.Ask([&](const std::shared_ptr<const std::string>& answer) { got = *answer; });
+  };
   for (int i = 1; i <= 100; ++i) {
     ask();
     EXPECT_EQ(got, std::to_string(i)) << "as it is now";
@@ -117,6 +119,28 @@ TEST(RecentText, IsMadeForEachWhoAsksSlowlyAndNoOftenerThanItsRate) {
   }
   EXPECT_LE(made, 10 * kMadePerSecond + 2 * kMadePerSecond);
   EXPECT_GE(made, 10 * kMadePerSecond);
+}
+
+// However many hold on to one text, it counts once; one that finds no room is nullptr.
+TEST(RecentText, CountsEachTextOnceForAllWhoReadIt) {
+  VirtualWorld world(1);
+  const auto account = std::make_shared<MemoryAccount>(size_t{5'000});
+  RecentText text(world.clock(), account,
+                  [&](const RecentText::Made& done) { done(std::string(2'000, 'x')); });
+  std::vector<std::shared_ptr<const std::string>> readers;
+  const auto ask = [&] {
+    text.Ask([&](std::shared_ptr<const std::string> answer) { readers.push_back(answer); });
+  };
+  ask();
+  ask();
+  const size_t two = account->bytes();
+  EXPECT_GE(two, 4'000u);
+  ask();
+  EXPECT_EQ(readers.back(), nullptr) << "a third has no room";
+  readers.clear();
+  ask();
+  EXPECT_NE(readers.back(), nullptr);
+  EXPECT_LE(account->bytes(), two);
 }
 
 TEST_F(WorkerMetricsTest, NothingIsCalledAfterItsEnd) {

@@ -13,6 +13,7 @@
 #include "common/pem.h"
 #include "common/runtime/virtual_background.h"
 #include "common/runtime/virtual_runtime.h"
+#include "common/tls/tls_guard.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "router/front/tls_identity.h"
 #include "tests/router/support/grpc_edge.h"
@@ -140,17 +141,18 @@ class TlsEdge : public testing::Test {
  protected:
   TlsEdge() { signal(SIGPIPE, SIG_IGN); }
 
-  static TlsContext ContextOf(const TestPem& pem) {
-    auto context = MakeTlsContext(pem.certificate, pem.key);
-    EXPECT_TRUE(context.ok()) << StatusMessage(context.status());
-    return *context;
+  static EdgeContexts ContextsOf(const TestPem& pem) {
+    auto contexts = MakeEdgeContexts(pem.certificate, pem.key);
+    EXPECT_TRUE(contexts.ok()) << StatusMessage(contexts.status());
+    return *contexts;
   }
   void Start(FrontOptions options = {}, const HttpLimits& limits = {}) {
     options.tls = &identity;
     edge = std::make_unique<GrpcEdge>(options, limits);
   }
-  std::unique_ptr<TlsClient> Connect(const std::vector<std::string>& protocols = {}) {
-    return std::make_unique<TlsClient>(edge->ports[0], authority.pem(), protocols);
+  std::unique_ptr<TlsClient> Connect(const std::vector<std::string>& protocols = {},
+                                     size_t port = 0) {
+    return std::make_unique<TlsClient>(edge->ports[port], authority.pem(), protocols);
   }
   std::shared_ptr<grpc::Channel> Channel() {
     grpc::SslCredentialsOptions options;
@@ -167,24 +169,31 @@ class TlsEdge : public testing::Test {
   VirtualWorld world{1};
   VirtualBackground background{world.executor(), 1000};
   FakeFiles files;
-  TlsIdentity identity{ContextOf(authority.Issue("edge.test")), counters, log};
+  TlsIdentity identity{ContextsOf(authority.Issue("edge.test")), counters, log};
   std::unique_ptr<GrpcEdge> edge;
 };
 
-TEST_F(TlsEdge, AlpnIsHttp1WheneverItIsOffered) {
+TEST_F(TlsEdge, AlpnTakesWhatThePortIsForWhereBothAreOffered) {
   Start();
-  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{}, ""},
-      {{"http/1.1"}, "http/1.1"},
-      {{"h2"}, "h2"},
-      {{"h2", "http/1.1"}, "http/1.1"},
-      {{"grpc-exp", "h2"}, "h2"}};
-  for (const auto& [offered, chosen] : cases) {
-    auto client = Connect(offered);
-    ASSERT_TRUE(client->connected());
-    EXPECT_EQ(client->protocol(), chosen);
+  struct Case {
+    std::vector<std::string> offered;
+    std::string chosen[2];  // on --port, on --grpc-port
+  };
+  const std::vector<Case> cases = {{{}, {"", ""}},
+                                   {{"http/1.1"}, {"http/1.1", "http/1.1"}},
+                                   {{"h2"}, {"h2", "h2"}},
+                                   {{"h2", "http/1.1"}, {"http/1.1", "h2"}},
+                                   {{"http/1.1", "h2"}, {"http/1.1", "h2"}},
+                                   {{"grpc-exp", "h2"}, {"h2", "h2"}}};
+  for (const Case& each : cases) {
+    for (const size_t port : {0, 1}) {
+      auto client = Connect(each.offered, port);
+      ASSERT_TRUE(client->connected());
+      EXPECT_EQ(client->protocol(), each.chosen[port]);
+    }
   }
   EXPECT_FALSE(Connect({"spdy/3"})->connected());
+  EXPECT_FALSE(Connect({"spdy/3"}, 1)->connected());
 }
 
 TEST_F(TlsEdge, Http1KeepsAliveAndStreams) {
@@ -259,7 +268,7 @@ TEST_F(TlsEdge, KeyUpdatesAtTheLimitAreServedAndOneMoreIsClosedAndCounted) {
 
 TEST_F(TlsEdge, ASilentHandshakeIsEndedByItsDeadline) {
   FrontOptions options;
-  options.tls_timeouts.handshake = 20 * kMicrosPerMilli;
+  options.tls_handshake_timeout = 20 * kMicrosPerMilli;
   Start(options);
   RawClient client = RawClient::Connect(edge->ports[0]);
   client.Send("\x16\x03\x01");
@@ -329,7 +338,7 @@ TEST_F(TlsEdge, HandshakesRunBesideTheLoopAndPastTheirQueueAreRefused) {
 
 TEST_F(TlsEdge, AHandshakeThatIsUnderWayMayBeGivenUp) {
   FrontOptions options;
-  options.tls_timeouts.handshake = 20 * kMicrosPerMilli;
+  options.tls_handshake_timeout = 20 * kMicrosPerMilli;
   Start(options);
   BusyPool busy(*edge, 0);
   RawClient client = RawClient::Connect(edge->ports[0]);
@@ -342,11 +351,9 @@ TEST_F(TlsEdge, AHandshakeThatIsUnderWayMayBeGivenUp) {
 }
 
 TEST_F(TlsEdge, AClientThatTakesNothingIsGivenUp) {
-  FrontOptions options;
-  options.tls_timeouts.write = 50 * kMicrosPerMilli;
   HttpLimits limits;
   limits.write_timeout = 50 * kMicrosPerMilli;
-  Start(options, limits);
+  Start({}, limits);
   edge->OnLoop([&] { edge->pipeline.mode = FakePipeline::Mode::kFlood; });
   auto client = Connect();
   client->Send(
@@ -418,7 +425,7 @@ TEST(TlsIdentity, WhatIsWrongIsNamed) {
   TestAuthority authority("a");
   const TestPem one = authority.Issue("one");
   const TestPem two = authority.Issue("two");
-  EXPECT_TRUE(MakeTlsContext(one.certificate + authority.pem(), one.key).ok());
+  EXPECT_TRUE(MakeEdgeContexts(one.certificate + authority.pem(), one.key).ok());
   const std::vector<std::pair<TestPem, std::string>> cases = {
       {{"", one.key}, "certificate"},
       {{one.key, one.key}, "certificate"},
@@ -426,7 +433,7 @@ TEST(TlsIdentity, WhatIsWrongIsNamed) {
       {{one.certificate, one.certificate}, "private key"},
       {{one.certificate, two.key}, "does not fit"}};
   for (const auto& [pem, mention] : cases) {
-    const auto context = MakeTlsContext(pem.certificate, pem.key);
+    const auto context = MakeEdgeContexts(pem.certificate, pem.key);
     ASSERT_FALSE(context.ok());
     const std::string message = StatusMessage(context.status());
     EXPECT_NE(message.find(mention), std::string::npos) << message;

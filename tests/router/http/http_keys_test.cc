@@ -78,7 +78,7 @@ TEST(HttpKeys, CensusOfRoutesAndCredentials) {
     for (const std::string& wrong :
          {std::string(), Bearer("wrong-key"), std::string("Authorization: Basic a2V5\r\n"),
           std::string("Authorization: Bearer\r\n"), Bearer(kAcmeKey) + Bearer(kAcmeKey),
-          std::string("Api-Key: key-of-acme\r\n")}) {
+          std::string("Api-Key: key-of-acme-in-tests\r\n")}) {
       const RawResponse refused = edge.Ask(Request(census, wrong));
       EXPECT_EQ(refused.status, census.open ? 200 : 401) << wrong;
       if (census.open) continue;
@@ -148,7 +148,9 @@ TEST(HttpKeys, TrailersSayNothing) {
     int pair[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     RawClient client(pair[0]);
-    edge.OnLoop([&] { edge.http->Adopt(pair[1], bytes.substr(0, cut), nullptr); });
+    edge.OnLoop([&] {
+      edge.http->Adopt(EdgeStream(edge.executor.context(), pair[1]), bytes.substr(0, cut), nullptr);
+    });
     client.Send(std::string_view(bytes).substr(cut));
     return client.ReadResponse();
   };

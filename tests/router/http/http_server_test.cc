@@ -439,6 +439,29 @@ TEST(HttpServer, AClientThatTakesNothingIsGivenUp) {
   EXPECT_GE(edge.counters.http_write_timeouts.value(), 1u);
 }
 
+// Both take something in every turn of the loop; the second is asked to take more than the whole.
+TEST(HttpServer, AReaderAtTheLeastRateGetsEverythingAndASlowerOneIsGivenUp) {
+  for (const bool fast : {true, false}) {
+    HttpLimits limits;
+    limits.min_read_bytes_per_second = fast ? 1 : size_t{1} << 40;
+    if (!fast) limits.write_timeout = 100 * kMicrosPerMilli;
+    EdgeHarness edge(limits);
+    RawClient client = edge.Connect();
+    const std::string prompt(1u << 20, 'p');
+    client.Send(edge.Post("/tokenize", R"({"prompt":")" + prompt + "\"}"));
+    std::string got;
+    std::string piece(fast ? 65536 : 64, 0);
+    ssize_t count = 0;
+    while (!got.ends_with("\"token_strs\":null}") &&
+           (count = ::recv(client.fd(), piece.data(), piece.size(), 0)) > 0) {
+      got.append(piece, 0, static_cast<size_t>(count));
+      edge.OnLoop([] {});
+    }
+    EXPECT_EQ(got.ends_with("\"token_strs\":null}"), fast);
+    edge.OnLoop([&] { EXPECT_EQ(edge.counters.http_write_timeouts.value(), fast ? 0u : 1u); });
+  }
+}
+
 TEST(HttpServer, TheWriteBufferIsBounded) {
   HttpLimits limits;
   limits.max_write_buffer_bytes = 64u << 10;

@@ -63,5 +63,102 @@ TEST(HttpServer, MoreLargeBodiesThanTheQueueHoldsAreToldToComeBack) {
   gate.unlock();
 }
 
+// A large whole answer, and what was asked for it.
+std::string LargeAsk() {
+  return EdgeHarness::Post("/tokenize", R"({"prompt":")" + std::string(50'000, 'p') + "\"}");
+}
+
+TEST(HttpMemory, AnAnswerAtTheConnectionsLimitIsServedAndAtLessIsRefusedAndCounted) {
+  const size_t bytes = EdgeHarness().Ask(LargeAsk()).body.size();
+  ASSERT_GT(bytes, 100'000u);
+  const auto served = [&](size_t limit) {
+    HttpLimits limits;
+    limits.max_connection_memory_bytes = limit;
+    EdgeHarness edge(limits);
+    const int status = edge.Ask(LargeAsk()).status;
+    EXPECT_TRUE(status == 200 || status == 503) << status;
+    edge.OnLoop([&] {
+      EXPECT_EQ(edge.counters.connection_memory_refused.value(), status == 200 ? 0u : 1u);
+    });
+    return status == 200;
+  };
+  size_t refused = 0, enough = 8u << 20;
+  ASSERT_TRUE(served(enough));
+  while (enough - refused > 1) {
+    const size_t middle = (refused + enough) / 2;
+    (served(middle) ? enough : refused) = middle;
+  }
+  EXPECT_GE(enough, bytes);
+  EXPECT_LE(enough, bytes + (200u << 10)) << "no more is charged than is held";
+}
+
+// Connections times waiting answers: nobody reads, and all together stay below the process's limit,
+// of which each connection takes its own part as it comes.
+TEST(HttpMemory, AnswersThatNobodyReadsStayBelowTheLimitOfAll) {
+  EdgeHarness edge;
+  const auto account = std::make_shared<MemoryAccount>(size_t{4} << 20);
+  edge.OnLoop([&] { edge.services.memory = account; });
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(edge.Connect());
+    int size = 4096;
+    ::setsockopt(clients.back().fd(), SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+  }
+  for (RawClient& client : clients) {
+    client.Send(
+        EdgeHarness::Post("/tokenize", R"({"prompt":")" + std::string(200'000, 'p') + "\"}"));
+  }
+  ASSERT_TRUE(edge.Eventually([&] {
+    const EdgeMetrics& counted = edge.counters;
+    return counted.http_responses_2xx.value() + counted.http_responses_5xx.value() == 40;
+  }));
+  int whole = 0, refused = 0;
+  for (RawClient& client : clients) {
+    edge.OnLoop([&] { EXPECT_LE(account->bytes(), account->limit()); });
+    const RawResponse answer = client.ReadResponse();
+    whole += answer.status == 200 && answer.whole ? 1 : 0;
+    refused += answer.status == 503 ? 1 : 0;
+  }
+  EXPECT_EQ(whole + refused, 40);
+  EXPECT_GT(whole, 0);
+  EXPECT_GT(refused, 0);
+  clients.clear();
+  EXPECT_TRUE(edge.Eventually([&] { return edge.http->connections() == 0; }));
+  EXPECT_TRUE(edge.Eventually([&] { return account->bytes() == 0; })) << "all is given back";
+}
+
+TEST(HttpMemory, AStreamThatPassesItsConnectionsLimitIsCutShort) {
+  HttpLimits limits;
+  limits.max_connection_memory_bytes = 512u << 10;
+  EdgeHarness edge(limits);
+  edge.OnLoop([&] {
+    edge.pipeline.mode = FakePipeline::Mode::kFlood;
+    edge.pipeline.window = 1u << 20;  // a pipeline that does not hold back
+  });
+  RawClient client = edge.Connect();
+  client.Send(
+      EdgeHarness::Post("/v1/completions", R"({"prompt":"x","stream":true,"max_tokens":1000000})"));
+  EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.cancelled.size() == 1; }));
+  edge.OnLoop([&] { EXPECT_GE(edge.counters.connection_memory_refused.value(), 1u); });
+}
+
+// All readers of one text share it.
+TEST(HttpMemory, ATextForManyIsHeldOnce) {
+  EdgeHarness edge;
+  const auto text = std::make_shared<std::string>(1u << 20, 'm');
+  edge.OnLoop([&] {
+    edge.services.memory = std::make_shared<MemoryAccount>(size_t{2} << 20);
+    edge.services.metrics_text = [text](const auto& done) { done(text); };
+  });
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 64; ++i) {
+    clients.push_back(edge.Connect());
+    clients.back().Send(EdgeHarness::Get("/metrics"));
+  }
+  ASSERT_TRUE(edge.Eventually([&] { return edge.counters.http_requests.value() == 64; }));
+  edge.OnLoop([&] { EXPECT_LT(edge.services.memory->bytes(), size_t{2} << 20); });
+  for (RawClient& client : clients) EXPECT_EQ(client.ReadResponse().body.size(), text->size());
+}
+
 }  // namespace
 }  // namespace quire

@@ -24,11 +24,13 @@ class FakeFiles final : public Files {
   int reads = 0;
 };
 
+constexpr char kRest[] = "-of-this-test";  // a key is no shorter
+
 std::string File(const std::vector<std::pair<std::string, std::string>>& keys) {
   std::string text = "{\"keys\":[";
   for (const auto& [key, members] : keys) {
     if (text.back() == '}') text += ',';
-    text += "{\"sha256\":\"" + HexOfHash(HashOfKey(key)) + "\"," + members + "}";
+    text += "{\"sha256\":\"" + HexOfHash(HashOfKey(key + kRest)) + "\"," + members + "}";
   }
   return text + "]}";
 }
@@ -43,7 +45,7 @@ class KeyRingTest : public testing::Test {
   }
   void Later() { world.RunUntil(world.clock().Now() + 3 * kMicrosPerSecond); }
   Result<KeyRing::Tenant> Ask(const std::string& key, const std::string& tenant = "") {
-    const std::string header = "Bearer " + key;
+    const std::string header = "Bearer " + key + kRest;
     return ring->Authenticate({header, tenant});
   }
   std::string NameOf(const std::string& key, const std::string& tenant = "") {
@@ -72,17 +74,19 @@ TEST_F(KeyRingTest, WithoutKeysEveryoneIsServedAsNobody) {
 
 TEST_F(KeyRingTest, TheHeaderDecides) {
   Make(File({{"good-key", R"("tenant":"acme")"}}));
-  for (const char* header : {"Bearer good-key", "bearer good-key", "BEARER  good-key "}) {
+  for (const char* header : {"Bearer good-key-of-this-test", "bearer good-key-of-this-test",
+                             "BEARER  good-key-of-this-test "}) {
     EXPECT_TRUE(ring->Authenticate({header, ""}).ok()) << header;
   }
-  for (const char* header : {"", "Bearer", "Bearer ", "Bearer   ", "Basic good-key", "good-key",
-                             "Bearergood-key", "Bearer bad-key", "Bearer good-key2"}) {
+  for (const char* header : {"", "Bearer", "Bearer ", "Bearer   ", "Basic good-key-of-this-test",
+                             "good-key-of-this-test", "Bearergood-key-of-this-test",
+                             "Bearer bad-key", "Bearer good-key-of-this-test2"}) {
     const auto refused = ring->Authenticate({header, ""});
     ASSERT_FALSE(refused.ok()) << header;
     EXPECT_EQ(refused.error().code, ApiCode::kUnauthenticated) << header;
     EXPECT_EQ(refused.error().message.find("bad-key"), std::string::npos);
   }
-  EXPECT_EQ(ring->Authenticate({"Bearer good-key", "", true}).error().code,
+  EXPECT_EQ(ring->Authenticate({"Bearer good-key-of-this-test", "", true}).error().code,
             ApiCode::kUnauthenticated);
   EXPECT_TRUE(Shows("quire_router_auth_refusals_total{reason=\"missing\"} 7"));
   EXPECT_TRUE(Shows("quire_router_auth_refusals_total{reason=\"unknown\"} 3"));
@@ -205,6 +209,37 @@ TEST(TenantAccess, PriorityIsHeldToTheTenantsHighest) {
   ApplyTenant(profile, request);
   EXPECT_EQ(request.priority, 9);
   EXPECT_EQ(request.tenant, profile);
+}
+
+TEST_F(KeyRingTest, WrongKeysAtTheLimitAreToldSoAndOneMoreComesBackLater) {
+  Make(File({{"good-key", R"("tenant":"acme")"}}));
+  ring->SlowWrongKeys(world.clock());
+  const auto ask = [&](const std::string& key, const std::string& address) {
+    const std::string header = "Bearer " + key + kRest;
+    Credentials credentials{header, ""};
+    credentials.address = *ClientAddress::Parse(address);
+    return ring->Authenticate(credentials);
+  };
+  for (int i = 0; i < static_cast<int>(kWrongKeysBurst); ++i) {
+    EXPECT_EQ(ask("guess" + std::to_string(i), "192.0.2.1").error().code,
+              ApiCode::kUnauthenticated);
+  }
+  const auto slowed = ask("one-more", "192.0.2.1");
+  EXPECT_EQ(slowed.error().code, ApiCode::kRateLimited);
+  EXPECT_EQ(slowed.error().retry_after_ms, kWrongKeysRetryMs);
+  EXPECT_TRUE(ask("good-key", "192.0.2.1").ok()) << "a right one is never slowed down";
+  EXPECT_EQ(ask("guess", "198.51.100.1").error().code, ApiCode::kUnauthenticated);
+  EXPECT_TRUE(Shows("quire_router_auth_refusals_total{reason=\"too_many\"} 1"));
+  world.RunUntil(world.clock().Now() + kMicrosPerSecond);
+  EXPECT_EQ(ask("guess", "192.0.2.1").error().code, ApiCode::kUnauthenticated);
+  EXPECT_EQ(ask("guess", "192.0.2.1").error().code, ApiCode::kRateLimited);
+}
+
+TEST_F(KeyRingTest, AKeyThatIsTooShortIsRefusedThoughTheFileHasIt) {
+  Make("{\"keys\":[{\"sha256\":\"" + HexOfHash(HashOfKey("fifteen-letters")) +
+       "\",\"tenant\":\"acme\"}]}");
+  const auto refused = ring->Authenticate({"Bearer fifteen-letters", ""});
+  EXPECT_NE(refused.error().message.find("shorter than 16 bytes"), std::string::npos);
 }
 
 }  // namespace

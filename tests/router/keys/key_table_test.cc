@@ -11,8 +11,13 @@ absl::StatusOr<std::shared_ptr<const KeyTable>> Parse(const std::string& keys) {
   return KeyTable::Parse("{\"keys\":[" + keys + "]}");
 }
 
+// As long as a key must be.
+std::string Long(const std::string& key) {
+  return key.size() >= kMinApiKeyBytes ? key : key + "-0123456789abcdef";
+}
+
 std::string Entry(const std::string& key, const std::string& tenant, const std::string& rest = "") {
-  return "{\"sha256\":\"" + Hash(key) + "\",\"tenant\":\"" + tenant + "\"" +
+  return "{\"sha256\":\"" + Hash(Long(key)) + "\",\"tenant\":\"" + tenant + "\"" +
          (rest.empty() ? "" : "," + rest) + "}";
 }
 
@@ -28,7 +33,7 @@ TEST(KeyTable, ReadsWhatAKeyMayDo) {
                   R"("highest_priority":-2,"delegate":true,"comment":"the first")") +
             "," + Entry("key-two", "beta"));
   ASSERT_TRUE(table.ok()) << StatusMessage(table.status());
-  const auto one = (*table)->Find("key-one");
+  const auto one = (*table)->Find(Long("key-one"));
   ASSERT_NE(one, nullptr);
   EXPECT_EQ(one->name, "acme");
   EXPECT_EQ(one->models, (std::vector<std::string>{"demo", "m2"}));
@@ -39,7 +44,7 @@ TEST(KeyTable, ReadsWhatAKeyMayDo) {
   EXPECT_EQ(one->max_concurrent, 4u);
   EXPECT_EQ(one->highest_priority, -2);
   EXPECT_TRUE(one->delegate);
-  const auto two = (*table)->Find("key-two");
+  const auto two = (*table)->Find(Long("key-two"));
   ASSERT_NE(two, nullptr);
   EXPECT_EQ(two->CacheDomain(), "tenant:beta");
   EXPECT_FALSE(two->delegate);
@@ -50,9 +55,9 @@ TEST(KeyTable, ReadsWhatAKeyMayDo) {
 
 TEST(KeyTable, OnlyTheWholeKeyIsFound) {
   const auto table = *Parse(Entry("key-one", "acme"));
-  EXPECT_NE(table->Find("key-one"), nullptr);
+  EXPECT_NE(table->Find(Long("key-one")), nullptr);
   for (const std::string& other : {std::string(), std::string("key-on"), std::string("key-one "),
-                                   std::string("KEY-ONE"), Hash("key-one")}) {
+                                   Long("KEY-ONE"), Hash(Long("key-one"))}) {
     EXPECT_EQ(table->Find(other), nullptr) << other;
   }
   const std::string longest(kMaxApiKeyBytes, 'k');
@@ -62,10 +67,10 @@ TEST(KeyTable, OnlyTheWholeKeyIsFound) {
 }
 
 TEST(KeyTable, SeveralHashesStandForOneTenantWhileAKeyIsReplaced) {
-  const auto table =
-      Parse("{\"sha256\":[\"" + Hash("old") + "\",\"" + Hash("new") + "\"],\"tenant\":\"acme\"}");
+  const auto table = Parse("{\"sha256\":[\"" + Hash(Long("old")) + "\",\"" + Hash(Long("new")) +
+                           "\"],\"tenant\":\"acme\"}");
   ASSERT_TRUE(table.ok()) << StatusMessage(table.status());
-  EXPECT_EQ((*table)->Find("old"), (*table)->Find("new"));
+  EXPECT_EQ((*table)->Find(Long("old")), (*table)->Find(Long("new")));
   EXPECT_EQ((*table)->size(), 2u);
 }
 
@@ -130,13 +135,17 @@ TEST(KeyTable, KeysAtTheLimitAreServedAndOneMoreIsRefused) {
 }
 
 TEST(KeyTable, PlainKeysAreOfOneTenant) {
-  const auto table = KeyTable::OfPlainKeys({"sk-first-key", "sk-second-key"}, "default");
+  const auto table = KeyTable::OfPlainKeys({"sk-first-key-0123", "sk-second-key-0123"}, "default");
   ASSERT_TRUE(table.ok());
-  EXPECT_EQ((*table)->Find("sk-second-key")->name, "default");
+  EXPECT_EQ((*table)->Find("sk-second-key-0123")->name, "default");
   const auto joined = KeyTable::Join(**Parse(Entry("filed", "acme")), **table);
   ASSERT_TRUE(joined.ok());
   EXPECT_EQ((*joined)->size(), 3u);
-  EXPECT_FALSE(KeyTable::OfPlainKeys({"short"}, "default").ok());
+  EXPECT_TRUE(KeyTable::OfPlainKeys({std::string(kMinApiKeyBytes, 'k')}, "default").ok());
+  const auto one_less = KeyTable::OfPlainKeys(
+      {"sk-first-key-0123", std::string(kMinApiKeyBytes - 1, 'k')}, "default");
+  EXPECT_EQ(StatusMessage(one_less.status()),
+            "number 2 must have 16 to 512 bytes, has 15; `openssl rand -hex 24` makes a good one");
   EXPECT_FALSE(KeyTable::Join(**table, **table).ok());
 }
 

@@ -28,7 +28,7 @@ class EdgeHarness {
         pipeline(executor),
         keys(std::move(key_table), metrics, log),
         services(MakeServices(limits)) {
-    http = std::make_unique<HttpServer>(executor.context(), services);
+    http = std::make_unique<HttpServer>(services);
     thread_ = std::thread([this] { executor.Run(); });
   }
   ~EdgeHarness() {
@@ -67,7 +67,7 @@ class EdgeHarness {
   RawClient Connect() {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return RawClient(-1);
-    OnLoop([&] { http->Adopt(pair[1], "", nullptr); });
+    OnLoop([&] { http->Adopt(EdgeStream(executor.context(), pair[1]), "", nullptr); });
     return RawClient(pair[0]);
   }
 
@@ -102,7 +102,9 @@ class EdgeHarness {
     HttpServices made{executor, pipeline, background, rng, counters, log, limits, "0.0.0-test"};
     if (keys.required()) made.keys = &keys;
     made.metrics_are_open = true;
-    made.metrics_text = [](const auto& done) { done("# HELP x y\nx 1\n"); };
+    made.metrics_text = [](const auto& done) {
+      done(std::make_shared<std::string>("# HELP x y\nx 1\n"));
+    };
     return made;
   }
 

@@ -16,20 +16,24 @@ class GrpcEdge : public EdgeHarness {
   explicit GrpcEdge(FrontOptions options = {}, const HttpLimits& http_limits = {},
                     std::shared_ptr<const KeyTable> key_table = nullptr,
                     const GrpcEdgeLimits& grpc_limits = {})
-      : EdgeHarness(http_limits, std::move(key_table)),
-        grpc_services{executor, pipeline, background, rng, counters, log, grpc_limits} {
+      : EdgeHarness(http_limits, std::move(key_table)), grpc_services{executor,   pipeline,
+                                                                      background, rng,
+                                                                      counters,   log,
+                                                                      grpc_limits} {
     grpc_services.keys = services.keys;
     grpc_services.bodies = services.bodies;
     grpc_services.limits.health_interval = 1000;  // microseconds
-    options.ports = {{0, "--port"}, {0, "--grpc-port"}};
+    options.ports = {{0, "--port"}, {0, "--grpc-port", true}};
     options.handshakes = &background;
     OnLoop([&] {
-      server = std::make_unique<InferenceServer>(executor.context(), grpc_services);
+      server = std::make_unique<InferenceServer>(grpc_services);
       oip::AddOpenInference(grpc_services, server->methods());
       front = std::make_unique<Front>(
           executor.context(), services, options,
-          [this](int fd, std::string first_bytes, std::function<void()> on_closed) {
-            server->Adopt(fd, std::move(first_bytes), std::move(on_closed));
+          [this](EdgeStream stream, std::string first_bytes, std::function<void()> on_closed,
+                 std::shared_ptr<ClientSeat> seat) {
+            server->Adopt(std::move(stream), std::move(first_bytes), std::move(on_closed),
+                          std::move(seat));
           });
       EXPECT_TRUE(front->Listen().ok());
       ports = front->ports();

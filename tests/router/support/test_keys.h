@@ -8,9 +8,9 @@
 
 namespace quire {
 
-inline constexpr char kAcmeKey[] = "key-of-acme";
-inline constexpr char kBetaKey[] = "key-of-beta";  // may use the model "other" only
-inline constexpr char kGatewayKey[] = "key-of-gateway";
+inline constexpr char kAcmeKey[] = "key-of-acme-in-tests";
+inline constexpr char kBetaKey[] = "key-of-beta-in-tests";  // may use the model "other" only
+inline constexpr char kGatewayKey[] = "key-of-gateway-in-tests";
 
 inline std::shared_ptr<const KeyTable> TestKeys() {
   const auto hash = [](const char* key) { return HexOfHash(HashOfKey(key)); };

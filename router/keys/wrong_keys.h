@@ -1,0 +1,42 @@
+// How fast wrong API keys may come from one address.
+//
+// Owner: a KeyRing; any thread. Bounded: addresses share kWrongKeyBuckets buckets, dealt by a hash
+// that nobody outside can compute, so that two in one bucket only slow each other's wrong keys
+// down.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/client_address.h"
+#include "common/runtime/runtime.h"
+#include "common/sync.h"
+
+namespace quire {
+
+inline constexpr size_t kWrongKeyBuckets = 4096;
+inline constexpr double kWrongKeysPerSecond = 1;
+inline constexpr double kWrongKeysBurst = 20;
+inline constexpr uint32_t kWrongKeysRetryMs = 1000;
+
+class WrongKeys {
+ public:
+  explicit WrongKeys(const Clock& clock);
+
+  // One came. False: too many did.
+  bool Take(const ClientAddress& from);
+
+ private:
+  struct Bucket {
+    double left = kWrongKeysBurst;
+    Micros at = 0;
+  };
+
+  const Clock& clock_;
+  const uint64_t seed_;
+  Mutex mutex_;
+  std::vector<Bucket> buckets_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace quire
