@@ -45,16 +45,18 @@ absl::StatusOr<std::string> ChatTemplate::Render(std::string_view messages_json,
   for (const auto& [name, text] : options.special_tokens) {
     specials.push_back({ToSpan(name), ToSpan(text)});
   }
-  const QtbRender render = {.messages_json = ToSpan(messages_json),
-                            .tools_json = ToSpan(tools_json),
-                            .extra_json = ToSpan(options.extra_json),
-                            .special_tokens = specials.data(),
-                            .special_tokens_size = specials.size(),
-                            .cancelled = ToFlag(options.cancelled),
-                            .now_unix_seconds = options.now_unix_seconds,
-                            .max_output_bytes = kMaxTemplateOutputBytes,
-                            .add_generation_prompt = options.add_generation_prompt,
-                            .continue_final_message = options.continue_final_message};
+  const QtbRender render = {
+      .messages_json = ToSpan(messages_json),
+      .tools_json = ToSpan(tools_json),
+      .extra_json = ToSpan(options.extra_json),
+      .special_tokens = specials.data(),
+      .special_tokens_size = specials.size(),
+      .cancelled = ToFlag(options.cancelled),
+      .now_unix_seconds = options.now_unix_seconds,
+      .max_output_bytes = kMaxTemplateOutputBytes,
+      .add_generation_prompt = options.add_generation_prompt,
+      .continue_final_message = options.continue_final_message,
+      .tokenizer = options.tokenizer == nullptr ? nullptr : options.tokenizer->handle()};
   OwnedBytes text;
   OwnedBytes error;
   const int32_t code = qtb_template_render(impl_->handle, &render, text.out(), error.out());

@@ -7,7 +7,11 @@
 //  2. Work and memory are bounded: instructions and bytes touched grow linearly with the input,
 //     nesting and output have fixed limits. No template can hang or exhaust the process, and its
 //     nesting is known before anything recursive reads it.
-//  3. The clock is an argument: the same input renders to the same text for ever.
+//  3. With a tokenizer, what messages say never becomes a special token, put together by the
+//  template
+//     or not. What a template asks about a message (`in`, split, length, ...) has the same answer.
+//     Added tokens that aren't special (`</think>`) are found in messages as `transformers` does.
+//  4. The clock is an argument: the same input renders to the same text for ever.
 #pragma once
 
 #include <atomic>
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/text/tokenizer.h"
 
 namespace quire::text {
 
@@ -37,6 +42,9 @@ struct RenderOptions {
   std::string extra_json;  // an object of further template variables, or empty
   // Another thread sets it when nobody waits for the text any more: the call ends soon, CANCELLED.
   const std::atomic<bool>* cancelled = nullptr;
+  // Messages, tools and variables can't spell this tokenizer's special tokens: where they do, the
+  // text is marked, for EncodeOptions::marked alone to read. Text without such places has no marks.
+  const Tokenizer* tokenizer = nullptr;
 };
 
 class ChatTemplate {

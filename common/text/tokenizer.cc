@@ -67,8 +67,8 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
   }
   const QtbEncode encode = {.text = ToSpan(text),
                             .cancelled = ToFlag(options.cancelled),
-                            .mark = 0,
-                            .add_special_tokens = options.add_special_tokens};
+                            .add_special_tokens = options.add_special_tokens,
+                            .marked = options.marked};
   QtbIds ids = {nullptr, 0};
   OwnedBytes error;
   const int32_t code = qtb_encode(impl_->handle, &encode, &ids, error.out());
@@ -86,6 +86,8 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeByReference(std::string_vi
   if (code != QTB_OK) return BridgeStatus(code, error);
   return TakeIds(ids);
 }
+
+const QtbTokenizer* Tokenizer::handle() const { return impl_->handle; }
 
 std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   Detokenizer detokenizer(*this, {.skip_special_tokens = skip_special_tokens});

@@ -24,6 +24,8 @@
 
 #include "absl/status/statusor.h"
 
+struct QtbTokenizer;
+
 namespace quire::text {
 
 inline constexpr size_t kMaxTokenizerJsonBytes = size_t{64} << 20;
@@ -38,6 +40,9 @@ struct EncodeOptions {
   bool add_special_tokens = false;
   // Another thread sets it when nobody waits for the ids any more: the call ends soon, CANCELLED.
   const std::atomic<bool>* cancelled = nullptr;
+  // The text is what ChatTemplate::Render made for this tokenizer: special tokens are found where
+  // the template has written them, and not where a message spells them.
+  bool marked = false;
 };
 
 // How pieces become text; filled at load, read by the Detokenizer.
@@ -98,6 +103,8 @@ class Tokenizer {
   std::span<const int32_t> SuffixTokens() const;
 
   const DecodeRules& decode_rules() const;
+
+  const QtbTokenizer* handle() const;  // for the other faces of the bridge
 
  private:
   struct Impl;

@@ -108,12 +108,21 @@ class BundleText final : public ModelText {
       options.special_tokens.emplace_back(token.name, token.text);
     }
     options.extra_json = prompt.template_kwargs_json;
+    options.tokenizer = tokenizer_.get();
     const absl::StatusOr<std::unique_ptr<text::ChatTemplate>>& compiled = templates_.at(*source);
     if (!compiled.ok()) {
       return InvalidArgument("the model's chat template is not usable: " +
                              StatusMessage(compiled.status()) + "; use completions instead");
     }
     return (*compiled)->Render(prompt.messages_json, prompt.tools_json, options);
+  }
+
+  absl::StatusOr<std::vector<TokenId>> EncodeRendered(
+      std::string_view chat, bool add_special_tokens,
+      const std::atomic<bool>* cancelled) const override {
+    return tokenizer_->Encode(chat, text::EncodeOptions{.add_special_tokens = add_special_tokens,
+                                                        .cancelled = cancelled,
+                                                        .marked = true});
   }
 
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {

@@ -54,8 +54,10 @@ Result<std::vector<TokenId>> EncodeChat(const ModelText& text, const ChatPrompt&
     return ErrorFromStatus(Annotate(rendered.status(), "messages"), "messages");
   }
   if (auto error = CheckFit(text, rendered->size(), "messages", options)) return *error;
-  return Encode(text, {*std::move(rendered), chat.add_special_tokens}, "messages",
-                options.cancelled);
+  absl::StatusOr<std::vector<TokenId>> ids =
+      text.EncodeRendered(*rendered, chat.add_special_tokens, options.cancelled);
+  if (!ids.ok()) return ErrorFromStatus(Annotate(ids.status(), "messages"), "messages");
+  return *std::move(ids);
 }
 
 Result<std::vector<TokenId>> EncodeAny(const ModelText& text, const Prompt& prompt,

@@ -4,7 +4,8 @@
 // time.
 //  1. Special tokens are added to a text as its request says (completions do), and never to a
 //     rendered chat a second time.
-//  2. A prompt has at least one token, and every id lies in the vocabulary.
+//  2. What a chat's messages say never becomes a special token; a text prompt may spell them.
+//  3. A prompt has at least one token, and every id lies in the vocabulary.
 #pragma once
 
 #include <atomic>

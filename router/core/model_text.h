@@ -56,6 +56,11 @@ class ModelText {
                                      const std::atomic<bool>* cancelled = nullptr) const {
     return RenderChat(prompt, now_unix_seconds, cancelled);
   }
+  // The ids of what Render returned. What messages say is text there, whatever it spells.
+  virtual absl::StatusOr<std::vector<TokenId>> EncodeRendered(
+      std::string_view chat, bool add_special_tokens, const std::atomic<bool>* cancelled) const {
+    return Encode(chat, add_special_tokens, cancelled);
+  }
   // The most bytes of a text that become one token; 0: not known.
   virtual size_t LongestTokenBytes() const { return 0; }
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;

@@ -64,13 +64,12 @@ typedef struct {
   QtbSpan text;
 } QtbNamed;
 
-// What to encode. `cancelled` as in QtbRender; `mark`: 0, or a character that is no text and breaks
-// the tokens that it stands in.
+// What to encode. `cancelled` as in QtbRender; `marked`: the text is a marked one.
 typedef struct {
   QtbSpan text;
   const bool* cancelled;
-  uint32_t mark;
   uint8_t add_special_tokens;
+  uint8_t marked;
 } QtbEncode;
 
 // What to render. tools_json and extra_json may be empty.
@@ -85,6 +84,7 @@ typedef struct {
   size_t max_output_bytes;
   uint8_t add_generation_prompt;
   uint8_t continue_final_message;
+  const QtbTokenizer* tokenizer;  // null, or the text is marked where messages spell its tokens
 } QtbRender;
 
 void qtb_bytes_free(QtbBytes bytes);

@@ -276,6 +276,22 @@ TEST(TokenizerTest, AddedTokensMayNotMultiplyWhenTheFileIsRead) {
   EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("normalizer Replace"));
 }
 
+TEST(TokenizerTest, DecodersMayNotMultiplyTokensWhenTheFileIsRead) {
+  const auto with = [](int doublings) {
+    std::string list;
+    for (int i = 0; i < doublings; ++i) {
+      list += R"({"type":"Replace","pattern":{"String":"h"},"content":"hh"},)";
+    }
+    return Tokenizer::FromJson(
+        Replaced(TinySentencePieceJson(), "\"decoders\":[", "\"decoders\":[" + list));
+  };
+  // "▁h" takes three bytes more than the 2,048 or 4,096 letters.
+  EXPECT_TRUE(with(11).ok());
+  const auto tokenizer = with(12);
+  EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("decoder Replace"));
+}
+
 // Each step spells every byte over 0x7F in two.
 TEST(TokenizerTest, PreTokenizersMayNotMultiplyAText) {
   std::string steps;

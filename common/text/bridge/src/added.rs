@@ -95,6 +95,20 @@ impl AddedTokens {
         self.specials.contains(content)
     }
 
+    /// How special tokens are spelled, in raw and in normalized text.
+    pub fn special_spellings(&self) -> impl Iterator<Item = &str> {
+        let special = self.by_id.iter().filter(|(_, token)| token.special);
+        special.flat_map(|(id, token)| {
+            let normalized = self.normalized.get(id).unwrap_or(&token.content);
+            [token.content.as_str(), normalized.as_str()]
+        })
+    }
+
+    /// Whether a special token is looked for in normalized text.
+    pub fn has_normalized_specials(&self) -> bool {
+        self.by_id.values().any(|token| token.special && token.normalized)
+    }
+
     /// Contents and ids, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
         self.ids.iter().map(|(content, id)| (content.as_str(), *id))

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
+use crate::marks::Marks;
 use crate::template::Namespace;
 
 /// Lists in lists, mappings in mappings: at most so deep.
@@ -30,6 +31,7 @@ thread_local! {
     static NAMESPACES: RefCell<Vec<Arc<Namespace>>> = const { RefCell::new(Vec::new()) };
     static NOW: Cell<i64> = const { Cell::new(0) };
     static CANCELLED: Cell<Option<&'static AtomicBool>> = const { Cell::new(None) };
+    static MARKS: Cell<Option<Marks<'static>>> = const { Cell::new(None) };
     static CHARGES: Cell<u32> = const { Cell::new(0) };
     static GAVE_UP: Cell<bool> = const { Cell::new(false) };
 }
@@ -38,7 +40,12 @@ thread_local! {
 pub struct Session<'c>(PhantomData<&'c AtomicBool>);
 
 impl<'c> Session<'c> {
-    pub fn start(input_bytes: usize, now: i64, cancelled: Option<&'c AtomicBool>) -> Self {
+    pub fn start(
+        input_bytes: usize,
+        now: i64,
+        cancelled: Option<&'c AtomicBool>,
+        marks: Option<Marks<'c>>,
+    ) -> Self {
         let input = input_bytes as u64;
         TOUCH.set((1 << 30) + 64 * input);
         MAKE.set((256 << 20) + 32 * input);
@@ -46,8 +53,16 @@ impl<'c> Session<'c> {
         RAISED.take();
         NOW.set(now);
         GAVE_UP.set(false);
-        // SAFETY: the flag outlives the session, which takes it away when it is dropped.
-        CANCELLED.set(unsafe { std::mem::transmute::<Option<&'c AtomicBool>, _>(cancelled) });
+        // SAFETY: the flag and the tokenizer outlive the session, which takes them away when it is
+        // dropped.
+        unsafe {
+            CANCELLED.set(
+                std::mem::transmute::<Option<&'c AtomicBool>, Option<&'static AtomicBool>>(
+                    cancelled,
+                ),
+            );
+            MARKS.set(std::mem::transmute::<Option<Marks<'c>>, Option<Marks<'static>>>(marks));
+        }
         Session(PhantomData)
     }
 
@@ -68,6 +83,7 @@ impl<'c> Session<'c> {
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         CANCELLED.set(None);
+        MARKS.set(None);
         // A namespace may hold itself: emptying each of them breaks every such ring, and no chain
         // of them is ever dropped recursively.
         for namespace in NAMESPACES.take() {
@@ -79,6 +95,11 @@ impl Drop for Session<'_> {
 
 pub fn now() -> i64 {
     NOW.get()
+}
+
+/// The marks of the rendering on this thread, if it has any.
+pub fn marks() -> Option<Marks<'static>> {
+    MARKS.get()
 }
 
 pub fn raise(message: String) -> Error {
@@ -98,8 +119,9 @@ pub fn over(what: &str) -> Error {
 }
 
 fn look() -> Result<(), Error> {
-    CHARGES.set(CHARGES.get().wrapping_add(1));
-    if CHARGES.get() % CHARGES_PER_LOOK != 0 {
+    let left = CHARGES.get().checked_sub(1);
+    CHARGES.set(left.unwrap_or(CHARGES_PER_LOOK));
+    if left.is_some() {
         return Ok(());
     }
     match CANCELLED.get() {

@@ -3,6 +3,7 @@
 use minijinja::value::Value;
 use serde_json::{Map, Value as Json};
 
+use crate::marks::{for_each_string, Marks};
 use crate::template::Request;
 use crate::Failure;
 
@@ -58,22 +59,30 @@ fn alias_reasoning(message: Map<String, Json>) -> Map<String, Json> {
 pub fn variables(
     request: &Request,
     source: &str,
+    marks: Option<Marks>,
 ) -> Result<(Variables, Option<FinalTag>), Failure> {
     let mut messages = messages(request.messages)?;
-    let tools = match request.tools {
+    let mut tools = match request.tools {
         "" => Json::Null,
         text => match parse(text, "tools")? {
             tools @ (Json::Null | Json::Array(_)) => tools,
             _ => return Err(Failure::invalid("tools: must be a list")),
         },
     };
-    let extra = match request.extra {
+    let mut extra = match request.extra {
         "" => Map::new(),
         text => match parse(text, "chat_template_kwargs")? {
             Json::Object(extra) => extra,
             _ => return Err(Failure::invalid("chat_template_kwargs: must be an object")),
         },
     };
+    if let Some(Marks { mark, tokenizer }) = marks {
+        let mut each = |text: &str| tokenizer.mark(text, mark);
+        let values = messages.iter_mut().flat_map(|message| message.values_mut());
+        for value in values.chain([&mut tools]).chain(extra.values_mut()) {
+            for_each_string(value, &mut each);
+        }
+    }
     let mut tag = None;
     if request.continue_final_message {
         if request.add_generation_prompt {

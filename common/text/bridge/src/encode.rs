@@ -180,11 +180,7 @@ impl Pipeline {
                 return Ok(());
             }
             let at_start = slice.as_ptr() == text.as_ptr();
-            let mut normal = Cow::Borrowed(slice);
-            for step in &self.normals {
-                normal = step.apply(normal, work)?;
-            }
-            let normal: &str = &normal;
+            let normal: &str = &self.normalize(slice, work)?;
             self.normalized_added.for_each(normal, work, |added, piece| {
                 if let Some(id) = added {
                     words.ids.push(id);
@@ -200,6 +196,14 @@ impl Pipeline {
             })
         })?;
         Ok(words.ids)
+    }
+
+    pub fn normalize<'t>(&self, text: &'t str, work: &Work) -> Result<Cow<'t, str>, Failure> {
+        let mut normal = Cow::Borrowed(text);
+        for step in &self.normals {
+            normal = step.apply(normal, work)?;
+        }
+        Ok(normal)
     }
 
     fn split(

@@ -4,6 +4,7 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::AtomicBool;
 
+use crate::marks;
 use crate::reference;
 use crate::template::{LoadedTemplate, Request};
 use crate::tokenizer::LoadedTokenizer;
@@ -182,9 +183,9 @@ pub struct QtbEncode {
     pub text: QtbSpan,
     /// Null, or a flag that another thread sets when it gives up.
     pub cancelled: *const bool,
-    /// 0, or a character that is no text and breaks the tokens that it stands in.
-    pub mark: u32,
     pub add_special_tokens: u8,
+    /// The text is one that `qtb_template_render` has marked.
+    pub marked: u8,
 }
 
 /// SAFETY: `flag` is null, or outlives the call and is written as an atomic.
@@ -207,7 +208,7 @@ pub unsafe extern "C" fn qtb_encode(
     guarded(out, error, || {
         let encode = &*encode;
         let text = encode.text.text("the text")?;
-        let mark = char::from_u32(encode.mark).filter(|mark| *mark != '\0');
+        let (text, mark) = if encode.marked != 0 { marks::read(text) } else { (text, None) };
         let specials = encode.add_special_tokens != 0;
         Ok(leak_ids((*tokenizer).encode(text, specials, mark, flag(encode.cancelled))?))
     })
@@ -281,6 +282,8 @@ pub struct QtbRender {
     pub max_output_bytes: usize,
     pub add_generation_prompt: u8,
     pub continue_final_message: u8,
+    /// Null, or whose special tokens messages can't spell.
+    pub tokenizer: *const LoadedTokenizer,
 }
 
 /// # Safety
@@ -334,6 +337,7 @@ pub unsafe extern "C" fn qtb_template_render(
             now: render.now_unix_seconds,
             max_output: render.max_output_bytes,
             cancelled: flag(render.cancelled),
+            tokenizer: render.tokenizer.as_ref(),
         };
         Ok(leak_bytes((*template).render(&request)?.into_bytes()))
     })

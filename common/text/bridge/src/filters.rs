@@ -2,15 +2,16 @@
 
 use minijinja::filters;
 use minijinja::tests;
-use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State};
 
+use crate::marks::without;
 use crate::python::str_of;
 use crate::{budget, methods, template};
 
 pub fn add(env: &mut Environment) {
     for name in ["length", "count"] {
-        env.add_filter(name, filters::length);
+        env.add_filter(name, |value: Value| filters::length(&without(value)?));
     }
     for name in ["default", "d"] {
         env.add_filter(name, filters::default);
@@ -54,8 +55,8 @@ pub fn add(env: &mut Environment) {
         Ok(methods::strip(&str_of(value)?, set).to_owned())
     });
     env.add_filter("string", str_of);
-    env.add_filter("replace", |value: &Value, from: &str, to: &str, count: Option<i64>| {
-        methods::replace(&str_of(value)?, from, to, count)
+    env.add_filter("replace", |state: &mut State, value: &Value, args: Rest<Value>| {
+        methods::call(state, &Value::from(str_of(value)?), "replace", &args)
     });
     env.add_filter("join", join);
     env.add_filter("indent", indent);

@@ -18,6 +18,8 @@ use minijinja::value::Value;
 pub const TOUCH: &str = "\u{1}touch";
 /// The same for the argument with all that it holds.
 pub const WEIGH: &str = "\u{1}weigh";
+/// The same, and gives it back as it compares: a text without its marks.
+pub const PLAIN: &str = "\u{1}plain";
 /// Charges for the argument as something new and gives it back.
 pub const MADE: &str = "\u{1}made";
 /// The two for values of which only text is read or made, and the rest shared.
@@ -293,8 +295,12 @@ fn expr<'a>(e: &Expr<'a>) -> Rewritten<Expr<'a>> {
         Expr::Test(t) => {
             let heavy = HEAVY_TESTS.contains(&t.name);
             let subject = expr(&t.expr)?;
-            let subject = if heavy { call(WEIGH, vec![subject], span) } else { subject };
-            let node = Test { name: t.name, expr: subject, args: args(&t.args)? };
+            let subject = if heavy { plain(subject, span) } else { subject };
+            let mut list = args(&t.args)?;
+            if heavy {
+                list = list.into_iter().map(|arg| plain_arg(arg, span)).collect();
+            }
+            let node = Test { name: t.name, expr: subject, args: list };
             Expr::Test(Spanned::new(node, span))
         }
         Expr::GetAttr(a) => {
@@ -336,14 +342,29 @@ fn binary<'a>(b: &BinOp<'a>, span: Span) -> Rewritten<Expr<'a>> {
         BinOpKind::Concat => call(CONCAT, vec![left, right], span),
         BinOpKind::Add => call(MADE, vec![node(left, right)], span),
         BinOpKind::Sub | BinOpKind::Div | BinOpKind::FloorDiv | BinOpKind::Pow => node(left, right),
-        BinOpKind::In => node(call(TOUCH, vec![left], span), call(WEIGH, vec![right], span)),
+        BinOpKind::In => node(plain(left, span), plain(right, span)),
         BinOpKind::Eq
         | BinOpKind::Ne
         | BinOpKind::Lt
         | BinOpKind::Lte
         | BinOpKind::Gt
-        | BinOpKind::Gte => node(call(WEIGH, vec![left], span), right),
+        | BinOpKind::Gte => node(plain(left, span), plain(right, span)),
     })
+}
+
+/// An operand of a comparison. The template's own constants are short and hold no marks.
+fn plain<'a>(operand: Expr<'a>, span: Span) -> Expr<'a> {
+    match operand {
+        Expr::Const(_) => operand,
+        _ => call(PLAIN, vec![operand], span),
+    }
+}
+
+fn plain_arg<'a>(arg: CallArg<'a>, span: Span) -> CallArg<'a> {
+    match arg {
+        CallArg::Pos(e) => CallArg::Pos(plain(e, span)),
+        other => other,
+    }
 }
 
 fn compare<'a>(c: &Compare<'a>, span: Span) -> Rewritten<Expr<'a>> {
@@ -359,9 +380,9 @@ fn compare<'a>(c: &Compare<'a>, span: Span) -> Rewritten<Expr<'a>> {
             CompareOpKind::In => CompareOpKind::In,
             CompareOpKind::NotIn => CompareOpKind::NotIn,
         };
-        ops.push(CompareOp { op: kind, expr: call(WEIGH, vec![expr(&op.expr)?], span) });
+        ops.push(CompareOp { op: kind, expr: plain(expr(&op.expr)?, span) });
     }
-    let first = call(WEIGH, vec![expr(&c.expr)?], span);
+    let first = plain(expr(&c.expr)?, span);
     Ok(Expr::Compare(Spanned::new(Compare { expr: first, ops }, span)))
 }
 

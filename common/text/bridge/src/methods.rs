@@ -4,6 +4,7 @@ use minijinja::value::{from_args, Kwargs, Rest, Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
 use crate::budget;
+use crate::marks::without;
 use crate::python::{is_space, str_of};
 
 fn wrong(message: impl Into<String>) -> Error {
@@ -14,14 +15,8 @@ fn wrong(message: impl Into<String>) -> Error {
 pub fn call(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     let result = match value.kind() {
         ValueKind::String => {
-            let text = value.as_str().unwrap_or("");
-            budget::touch(text.len())?;
-            match string(text, name, args)? {
-                Some(result) => result,
-                None => {
-                    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)?
-                }
-            }
+            budget::touch(value.as_str().map_or(0, str::len))?;
+            text_method(state, value, name, args)?
         }
         ValueKind::Map => match dict(value, name, args)? {
             Some(result) => result,
@@ -36,6 +31,51 @@ pub fn call(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Res
     };
     budget::make(budget::shallow(&result))?;
     Ok(result)
+}
+
+/// Methods that cut a text: what becomes an end of a part was none before.
+const CUTTING: [&str; 11] = [
+    "split",
+    "rsplit",
+    "partition",
+    "rpartition",
+    "splitlines",
+    "replace",
+    "removeprefix",
+    "removesuffix",
+    "strip",
+    "lstrip",
+    "rstrip",
+];
+
+/// A method of str, which sees no marks and leaves them where they belong.
+fn text_method(
+    state: &mut State,
+    value: &Value,
+    name: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
+    let mut call =
+        |value: &Value, args: &[Value]| match string(value.as_str().unwrap_or(""), name, args)? {
+            Some(result) => Ok(result),
+            None => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args),
+        };
+    let Some(marks) = budget::marks() else { return call(value, args) };
+    let text = value.as_str().unwrap_or("");
+    if text.contains(marks.mark) {
+        let args: Result<Vec<Value>, Error> = args.iter().cloned().map(without).collect();
+        let result = call(&without(value.clone())?, &args?)?;
+        return marks.again(result, true);
+    }
+    let result = call(value, args)?;
+    if !CUTTING.contains(&name) {
+        return Ok(result);
+    }
+    // Leaving something out may join what stood around it.
+    let joins = name == "replace"
+        && args.get(1).and_then(|to| to.as_str()) == Some("")
+        && !marks.tokenizer.controls().spelled_in(text);
+    marks.again(result, joins)
 }
 
 fn strip_set<'s>(text: &'s str, set: Option<&str>, left: bool, right: bool) -> &'s str {

@@ -92,22 +92,17 @@ fn replace<'t>(
         out.push_str(&text[last..start]);
         out.push_str(content);
         (last, found) = (end, true);
-        work.spend(1 + content.len() as u64, PART)?;
         // What is left of the text can't make up for what is over: it only adds to it.
-        work_limit(out.len(), limit, work)
+        if out.len() <= limit {
+            return Ok(());
+        }
+        work.grow(out.len(), PART)
     })?;
     if !found {
         return Ok(text);
     }
     out.push_str(&text[last..]);
     work.grow(out.len().saturating_sub(text.len()), PART)?;
+    work.spend(out.len() as u64, PART)?;
     Ok(Cow::Owned(out))
-}
-
-/// Ends a text in the making that is longer than it may become.
-fn work_limit(size: usize, limit: usize, work: &Work) -> Result<(), Failure> {
-    if size <= limit {
-        return Ok(());
-    }
-    work.grow(size, "normalizer Replace")
 }

@@ -10,6 +10,10 @@ pub fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }
 
+fn is_mark(c: char) -> bool {
+    budget::marks().is_some_and(|marks| marks.mark == c)
+}
+
 fn unprintable(c: char) -> bool {
     // str.isprintable is false for the categories C and Z other than the space; assigned characters
     // are told apart by the classes of the expression engine.
@@ -124,7 +128,7 @@ fn repr_string(text: &str, out: &mut String) {
                 out.push('\\');
                 out.push(c);
             }
-            c if unprintable(c) => {
+            c if unprintable(c) && !is_mark(c) => {
                 let code = c as u32;
                 out.push_str(&match code {
                     0..=0xff => format!("\\x{code:02x}"),
@@ -281,7 +285,7 @@ fn quote(text: &str, ensure_ascii: bool, out: &mut String) {
             '\u{8}' => out.push_str("\\b"),
             '\u{c}' => out.push_str("\\f"),
             c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c if ensure_ascii && !(' '..='~').contains(&c) => {
+            c if ensure_ascii && !(' '..='~').contains(&c) && !is_mark(c) => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     out.push_str(&format!("\\u{unit:04x}"));
                 }

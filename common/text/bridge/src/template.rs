@@ -12,7 +12,9 @@ use minijinja::value::{
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State};
 
 use crate::budget::{self, Session};
+use crate::marks::{self, Marks};
 use crate::python::{self, str_of};
+use crate::tokenizer::LoadedTokenizer;
 use crate::{conversation, filters, guard, methods, nesting, strftime, Failure};
 
 const MAX_RECURSION: usize = 200;
@@ -76,6 +78,8 @@ pub struct Request<'r> {
     pub now: i64,
     pub max_output: usize,
     pub cancelled: Option<&'r AtomicBool>,
+    /// Whose special tokens messages can't spell; None: they can.
+    pub tokenizer: Option<&'r LoadedTokenizer>,
 }
 
 /// A template with the environment that runs it. The instructions borrow the source text, so the
@@ -125,10 +129,12 @@ impl LoadedTemplate {
         Ok(LoadedTemplate { instructions, blocks, env: environment(), source })
     }
 
+    /// The text of a chat; with a tokenizer, a marked text.
     pub fn render(&self, request: &Request) -> Result<String, Failure> {
         let input = request.messages.len() + request.tools.len() + request.extra.len();
-        let session = Session::start(input, request.now, request.cancelled);
-        let (variables, tag) = conversation::variables(request, &self.source)?;
+        let marks = self.marks(request)?;
+        let session = Session::start(input, request.now, request.cancelled, marks);
+        let (variables, tag) = conversation::variables(request, &self.source, marks)?;
         // Later names win: variables of the request over special tokens.
         let specials =
             request.special_tokens.iter().map(|(name, text)| (*name, Value::from(*text)));
@@ -148,10 +154,21 @@ impl LoadedTemplate {
                 request.max_output
             )));
         }
-        match tag {
-            Some(tag) => tag.cut(text),
-            None => Ok(text),
-        }
+        let text = match tag {
+            Some(tag) => tag.cut(text)?,
+            None => text,
+        };
+        Ok(match marks {
+            Some(marks) => marks::told(text, marks.mark),
+            None => text,
+        })
+    }
+
+    fn marks<'r>(&self, request: &Request<'r>) -> Result<Option<Marks<'r>>, Failure> {
+        let Some(tokenizer) = request.tokenizer else { return Ok(None) };
+        let mut texts = vec![self.source.as_ref(), request.messages, request.tools, request.extra];
+        texts.extend(request.special_tokens.iter().map(|(_, text)| *text));
+        Ok(Some(Marks { mark: marks::unused(&texts)?, tokenizer }))
     }
 
     fn run(&self, env: &Environment<'_>, root: Value, text: &mut String) -> Result<(), Error> {
@@ -216,6 +233,10 @@ fn add_guards(env: &mut Environment) {
     env.add_function(guard::WEIGH, |value: Value| -> Result<Value, Error> {
         budget::weigh(&value)?;
         Ok(value)
+    });
+    env.add_function(guard::PLAIN, |value: Value| -> Result<Value, Error> {
+        budget::weigh(&value)?;
+        marks::without(value)
     });
     env.add_function(guard::MADE, |value: Value| -> Result<Value, Error> {
         budget::make(budget::shallow(&value))?;

@@ -1,7 +1,6 @@
 //! A tokenizer.json, read as hostile input: what it may contain, and the tables that encoding and
 //! decoding need.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 
@@ -15,8 +14,10 @@ use tokenizers::{DecoderWrapper, Encoding, PostProcessor, PreTokenizerWrapper, T
 use crate::added::{AddedTokenFile, AddedTokens};
 use crate::bpe::{ModelFile, Pieces};
 use crate::encode::{byte_letters, Pipeline, Prepend, Step};
+use crate::marks::Controls;
 use crate::normal::Normal;
 use crate::pattern::{Behavior, SplitPattern};
+use crate::tables::{tables, Tables};
 use crate::words::Model;
 use crate::work::Work;
 use crate::Failure;
@@ -24,10 +25,6 @@ use crate::Failure;
 const MAX_STEPS: usize = 32;
 const MAX_PIECE_BYTES: usize = 4096;
 const MAX_SPECIALS_AROUND: usize = 16;
-
-pub const FLAG_EXISTS: u8 = 1;
-pub const FLAG_SPECIAL: u8 = 2;
-pub const FLAG_BYTE: u8 = 4;
 
 /// The file as it is spelled.
 #[derive(Deserialize)]
@@ -47,27 +44,19 @@ struct Outline {
     model: ModelFile,
 }
 
-/// What each id adds to a text.
-#[derive(Default)]
-pub struct Tables {
-    pub bytes: Vec<u8>,
-    /// One more than ids: id `i` owns bytes[offsets[i]..offsets[i + 1]].
-    pub offsets: Vec<u32>,
-    pub flags: Vec<u8>,
-}
-
 #[derive(Default)]
 pub struct DecodeRules {
     pub byte_fallback: bool,
     pub strip_leading_spaces: u32,
     pub strip_first_token_spaces: bool,
-    byte_level: bool,
-    replaces: Vec<(String, String)>,
+    pub byte_level: bool,
+    pub replaces: Vec<(String, String)>,
 }
 
 pub struct LoadedTokenizer {
     model: Model,
     added: AddedTokens,
+    controls: Controls,
     pipeline: Pipeline,
     pub tables: Tables,
     pub rules: DecodeRules,
@@ -100,13 +89,14 @@ impl LoadedTokenizer {
         let added = AddedTokens::new(outline.added_tokens, pieces, &normals)?;
         let size = vocab_size(pieces, &added, max_vocab)?;
         let (raw_added, normalized_added) = added.matchers()?;
+        let controls = Controls::new(added.special_spellings())?;
         let model = Model::new(outline.model, size)?;
         let letters = byte_letters();
         let byte_level = steps.iter().any(|s| matches!(s, Step::ByteLevel { .. }));
         let cut_mark = if byte_level { None } else { cut_mark(&model) };
         let tables = tables(&model.pieces, &added, size, &rules)?;
         let pipeline = Pipeline { raw_added, normals, normalized_added, steps, letters, cut_mark };
-        Ok(LoadedTokenizer { model, added, pipeline, tables, rules, prefix, suffix })
+        Ok(LoadedTokenizer { model, added, controls, pipeline, tables, rules, prefix, suffix })
     }
 
     pub fn encode(
@@ -125,6 +115,24 @@ impl LoadedTokenizer {
             }
         }
         Ok(ids)
+    }
+
+    /// A message's text with marks that keep it from becoming special tokens; None: it needs none.
+    pub fn mark(&self, text: &str, mark: char) -> Option<String> {
+        let marked = self.controls.mark(text, mark);
+        if self.added.has_normalized_specials() {
+            // What normalizing turns into a spelling is broken at every character.
+            let now = marked.as_deref().unwrap_or(text);
+            let normal = self.pipeline.normalize(now, &Work::new(now.len(), None));
+            if normal.map_or(true, |normal| self.controls.spelled_in(&normal)) {
+                return Some(text.chars().flat_map(|c| [c, mark]).collect());
+            }
+        }
+        marked
+    }
+
+    pub fn controls(&self) -> &Controls {
+        &self.controls
     }
 
     pub fn piece(&self, id: u32) -> Option<&str> {
@@ -426,62 +434,6 @@ fn cut_mark(model: &Model) -> Option<(char, Vec<char>)> {
     let mut spanned: Vec<char> = spanned.into_iter().collect();
     spanned.sort_unstable();
     (spanned.len() <= 64).then_some((MARK, spanned))
-}
-
-fn byte_token(piece: &str) -> Option<u8> {
-    let digits = piece.strip_prefix("<0x")?.strip_suffix('>')?;
-    if digits.len() != 2 {
-        return None;
-    }
-    u8::from_str_radix(digits, 16).ok()
-}
-
-fn tables(
-    pieces: &Pieces,
-    added: &AddedTokens,
-    size: usize,
-    rules: &DecodeRules,
-) -> Result<Tables, Failure> {
-    let mut byte_of = std::collections::HashMap::new();
-    for (byte, letter) in byte_letters().iter().enumerate() {
-        byte_of.insert(*letter, byte as u8);
-    }
-    let mut tables = Tables { offsets: vec![0], ..Default::default() };
-    for id in 0..size as u32 {
-        let mut flags = 0;
-        if let Some(spelled) = added.piece(id).or_else(|| pieces.piece(id)) {
-            flags |= FLAG_EXISTS;
-            if added.is_special(spelled) {
-                flags |= FLAG_SPECIAL;
-            }
-            let mut piece = Cow::Borrowed(spelled);
-            for (from, to) in &rules.replaces {
-                if piece.contains(from.as_str()) {
-                    piece = Cow::Owned(piece.replace(from.as_str(), to));
-                }
-            }
-            let byte = if rules.byte_fallback { byte_token(&piece) } else { None };
-            let start = tables.bytes.len();
-            if let Some(byte) = byte {
-                flags |= FLAG_BYTE;
-                tables.bytes.push(byte);
-            } else if rules.byte_level {
-                tables.bytes.extend(piece.chars().map_while(|c| byte_of.get(&c).copied()));
-                if tables.bytes.len() - start < piece.chars().count() {
-                    // Spelled as plain text.
-                    tables.bytes.truncate(start);
-                    tables.bytes.extend_from_slice(piece.as_bytes());
-                }
-            } else {
-                tables.bytes.extend_from_slice(piece.as_bytes());
-            }
-        }
-        let end = u32::try_from(tables.bytes.len())
-            .map_err(|_| Failure::exhausted("tokenizer.json: the tokens are over 4 GiB"))?;
-        tables.offsets.push(end);
-        tables.flags.push(flags);
-    }
-    Ok(tables)
 }
 
 /// What the post-processor puts before and after a text, learnt from one sentinel token.

@@ -45,22 +45,19 @@ impl<'c> Work<'c> {
     }
 
     /// Charges for steps that `part` of the file takes.
+    #[inline]
     pub fn spend(&self, steps: u64, part: &str) -> Result<(), Failure> {
-        let Some(left) = self.steps.get().checked_sub(steps) else {
-            return Err(Failure::exhausted(format!(
-                "tokenizer.json: {part} takes more than {STEPS_PER_BYTE} steps for each byte of \
-                 the text"
-            )));
-        };
-        self.steps.set(left);
-        match self.until_look.get().checked_sub(steps) {
-            Some(until) => self.until_look.set(until),
-            None => {
-                self.until_look.set(STEPS_PER_LOOK);
-                self.look()?;
-            }
+        let left = self.steps.get();
+        if steps > left {
+            return Err(too_much_work(part));
         }
-        Ok(())
+        self.steps.set(left - steps);
+        let until = self.until_look.get();
+        if steps <= until {
+            self.until_look.set(until - steps);
+            return Ok(());
+        }
+        self.look()
     }
 
     /// Charges for making states of the automaton of `part`.
@@ -74,7 +71,10 @@ impl<'c> Work<'c> {
         self.look()
     }
 
+    #[cold]
+    #[inline(never)]
     fn look(&self) -> Result<(), Failure> {
+        self.until_look.set(STEPS_PER_LOOK);
         match self.cancelled {
             Some(flag) if flag.load(Ordering::Relaxed) => Err(Failure::cancelled()),
             _ => Ok(()),
@@ -87,17 +87,33 @@ impl<'c> Work<'c> {
     }
 
     /// Charges for a text that `part` of the file has made longer.
+    #[inline]
     pub fn grow(&self, bytes: usize, part: &str) -> Result<(), Failure> {
-        let Some(left) = self.growth.get().checked_sub(bytes) else {
-            return Err(Failure::exhausted(format!(
-                "tokenizer.json: {part} makes the text longer by more than {GROWTH_PER_BYTE} times \
-                 its size, or by more than {} MiB",
-                MAX_GROWTH >> 20
-            )));
-        };
-        self.growth.set(left);
+        let left = self.growth.get();
+        if bytes > left {
+            return Err(too_long(part));
+        }
+        self.growth.set(left - bytes);
         Ok(())
     }
+}
+
+#[cold]
+#[inline(never)]
+fn too_much_work(part: &str) -> Failure {
+    Failure::exhausted(format!(
+        "tokenizer.json: {part} takes more than {STEPS_PER_BYTE} steps for each byte of the text"
+    ))
+}
+
+#[cold]
+#[inline(never)]
+fn too_long(part: &str) -> Failure {
+    Failure::exhausted(format!(
+        "tokenizer.json: {part} makes the text longer by more than {GROWTH_PER_BYTE} times its \
+         size, or by more than {} MiB",
+        MAX_GROWTH >> 20
+    ))
 }
 
 #[cfg(test)]
