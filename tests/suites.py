@@ -42,7 +42,7 @@ STORM = "test_clients_that_leave_free_everything_and_change_nothing_for_others"
 SUITES = [
     tests("tidy", ALL, 0.2, "tests/tidy", own_build=True),
     tests("fetch", BOTH, 0.3, "tests/models", own_build=True),
-    tests("results", ALL, 0.1, "tests/bench/test_results.py", own_build=True),
+    tests("results", ALL, 0.1, "tests/bench/results_test.py", own_build=True),
     tests("deploy", BOTH, 0.5, "tests/deploy/static_test.py"),
     tests("chart", BOTH, 0.3, "tests/deploy/helm_test.py"),
     bash("bridge", (LONG,), 1.0, "tests/common/text/bridge.sh"),
@@ -54,6 +54,7 @@ SUITES = [
     tests("page", BOTH, 0.5, "tests/page"),
     tests("edge", BOTH, 0.4, "tests/process/edge_test.py"),
     tests("proxies", BOTH, 0.2, "tests/process/proxies_test.py"),
+    tests("attack", BOTH, 0.8, "tests/attack", alone=True),
     tests("discovery", BOTH, 0.5, "tests/process/discovery_test.py"),
     tests("docs", BOTH, 0.6, "tests/docs"),
     tests("resumes", BOTH, 0.2, "tests/fault/resumes_test.py"),

@@ -1,12 +1,10 @@
 """The recorded figures: each says where it comes from, and the stale ones are listed."""
 import json
 import pathlib
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
-import record  # noqa: E402
-from table import BENCHES  # noqa: E402
+import record
+from table import BENCHES
 
 # What every entry must say; entries taken before these were recorded are listed as stale until they are taken again.
 NEEDED = {"date", "commit", "machine"}

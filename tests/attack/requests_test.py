@@ -1,0 +1,167 @@
+"""Attacks by requests that any client may send: products of limits, work for a byte, answers that are not taken."""
+import contextlib
+import hashlib
+import http.client
+import json
+import select
+import socket
+import threading
+
+from target import MIB, Target
+
+
+def post(port, path, body, **headers):
+    """Status and text; a connection that ends without an answer is (0, "")."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("POST", path, body if isinstance(body, (bytes, str)) else json.dumps(body),
+                           {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
+    return 0, ""
+
+
+def test_prompts_times_choices_times_stops_is_bounded():
+    """10 KB of JSON that asks for 16,384 choices, each of which looks for 16 stop strings."""
+    bomb = {"model": "demo", "max_tokens": 1, "n": 16, "prompt": [[1]] * 1024,
+            "stop": [f"{i:0256d}" for i in range(16)], "stop_token_ids": list(range(128))}
+    with Target() as target:
+        with target.router.growth(128 * MIB, "choices"):
+            status, text = post(target.port, "/v1/completions", bomb)
+        assert status in (200, 400, 413, 429, 503), text[:200]
+        target.still_serves()
+
+
+def test_requests_beside_each_other_do_not_add_up_to_more_than_the_account(monkeypatch):
+    """Each is within its limits; together they are a product of clients, choices and stop strings."""
+    body = {"model": "demo", "max_tokens": 64, "n": 16, "prompt": [[1]] * 60, "ignore_eos": True,
+            "stop": [f"{i:0256d}" for i in range(16)]}
+    monkeypatch.setenv("QUIRE_MAX_CLIENT_MEMORY_BYTES", str(64 * MIB))
+    with Target() as target:
+        with target.router.growth(128 * MIB, "many requests"):
+            threads = [threading.Thread(target=post, args=(target.port, "/v1/completions", body)) for _ in range(24)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        target.still_serves()
+
+
+def test_a_body_of_many_values_holds_a_few_times_its_size():
+    size = 8 * MIB
+    body = '{"model":"demo","messages":[{"role":"user","content":"x"}],"max_tokens":1,"metadata":[' + "0," * (size // 2) + "0]}"
+    with Target() as target:
+        with target.router.growth(5 * size, f"JSON of {size >> 20} MiB"):
+            post(target.port, "/v1/chat/completions", body)
+        target.still_serves()
+
+
+def test_answers_that_are_not_taken_are_bounded(monkeypatch):
+    """Answers of several times the question's size, whose readers take nothing."""
+    text = "a b c d e f g h " * (4 * MIB // 16)
+    body = json.dumps({"model": "demo", "prompt": text, "return_token_strs": True}).encode()
+    head = f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    monkeypatch.setenv("QUIRE_MAX_CLIENT_MEMORY_BYTES", str(64 * MIB))
+    with Target() as target, contextlib.ExitStack() as stack:
+        with target.router.growth(192 * MIB, "answers of /tokenize"):
+            for _ in range(12):
+                with contextlib.suppress(OSError):
+                    connection = stack.enter_context(socket.socket())
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    connection.settimeout(60)
+                    connection.connect(("127.0.0.1", target.port))
+                    connection.sendall(head.encode() + body)
+                    connection.recv(1)  # the answer has begun
+        target.still_serves()
+
+
+def test_trailers_are_no_headers_however_they_come():
+    key = "a-key-of-thirty-two-characters-!"
+    body = json.dumps({"model": "demo", "prompt": "a", "max_tokens": 1}).encode()
+    start = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+             b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(body), body))
+    trailer = b"Authorization: Bearer %s\r\n\r\n" % key.encode()
+    with Target(f"--api-key={key}") as target:
+        def status(pieces):
+            with socket.create_connection(("127.0.0.1", target.port), timeout=30) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with contextlib.suppress(OSError):  # the answer may come before all is sent
+                    for piece in pieces:
+                        connection.sendall(piece)
+                received = b""
+                while b"\r\n" not in received:
+                    data = connection.recv(4096)
+                    if not data:
+                        break
+                    received += data
+                return received.split(b"\r\n")[0]
+        assert target.serves(Authorization=f"Bearer {key}") == 200
+        bytewise = status([start] + [bytes((byte,)) for byte in trailer])
+        for split in (0, 1, len(trailer) // 2, len(trailer)):
+            assert status([start + trailer[:split], trailer[split:]]) == bytewise
+        assert status([start + trailer]) == bytewise
+        assert b" 401 " in bytewise + b" "
+
+
+def undo_shift_xor(value, shift):
+    found = value
+    for _ in range(64 // shift + 1):
+        found = value ^ (found >> shift)
+    return found
+
+
+def test_ids_cannot_be_foretold():
+    """SplitMix64 turned round: of one output its state, of that every later one."""
+    mask, golden = (1 << 64) - 1, 0x9E3779B97F4A7C15
+
+    def output(state):
+        z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return z ^ (z >> 31)
+
+    def state_of(value):
+        z = undo_shift_xor(value, 31) * pow(0x94D049BB133111EB, -1, 1 << 64) & mask
+        z = undo_shift_xor(z, 27) * pow(0xBF58476D1CE4E5B9, -1, 1 << 64) & mask
+        return undo_shift_xor(z, 30)
+
+    assert state_of(output(12345)) == 12345
+    with Target() as target:
+        ids = []
+        for _ in range(2):
+            connection = target.connection()
+            connection.request("POST", "/v1/completions", json.dumps({"model": "demo", "prompt": "a", "max_tokens": 1}),
+                               {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            ids.append(answer.getheader("x-request-id"))
+        words = [[int(half, 16) for way in (1, -1) for half in (name[:16][::way], name[16:32][::way])] for name in ids]
+        for first in words[0]:
+            later = {output((state_of(first) + golden * step) & mask) for step in range(1, 64)}
+            assert not later & set(words[1]), f"{ids[1]} follows from {ids[0]}"
+
+
+def test_one_tenants_texts_do_not_keep_another_waiting(tmp_path):
+    """32 long texts of one tenant wait to be tokenised when another tenant's word comes: it is not behind them all."""
+    keys, salt = tmp_path / "keys.json", tmp_path / "salt"
+    names = {tenant: f"a-key-of-thirty-characters-{tenant}" for tenant in ("much", "little")}
+    keys.write_text(json.dumps({"keys": [{"sha256": hashlib.sha256(key.encode()).hexdigest(), "tenant": tenant}
+                                         for tenant, key in names.items()]}))
+    salt.write_text("ab" * 32)
+    text = json.dumps({"model": "demo", "prompt": "word " * (3 * MIB // 5)})
+    head = (f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer "
+            f"{names['much']}\r\nContent-Length: {len(text)}\r\n\r\n")
+    with Target(f"--api-key-file={keys}", f"--salt-key-file={salt}") as target, contextlib.ExitStack() as stack:
+        connections = []
+        for _ in range(32):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", target.port), timeout=120))
+            connection.sendall((head + text[:-1]).encode())
+            connections.append(connection)
+        for connection in connections:
+            connection.sendall(text[-1:].encode())
+        connections[0].recv(1)  # all have come, and one is done
+        status, said = post(target.port, "/tokenize", {"model": "demo", "prompt": "word"},
+                            Authorization=f"Bearer {names['little']}")
+        done = len(select.select(connections[1:], [], [], 0)[0])
+        assert status == 200, said[:200]
+        print(f"{done} more of 32 texts came before the word")
+        assert done <= 10
