@@ -391,6 +391,12 @@ def bench_router_load(args):
         "cancel storm": router_load.cancel_storm(1000 if small else 10_000)})
 
 
+def bench_hostile(args):
+    """What 100 hostile connections cost the streams beside them, and what they make the router hold."""
+    import hostile
+    record("hostile", hostile.run(args.cycles, 3 if args.small else 10))
+
+
 def bench_policies(args):
     """Prefix-aware against round robin on 4 real workers, taking turns."""
     import policies

@@ -26,6 +26,7 @@ BENCHES = {
     "failover": Bench("failover", ("router/dispatch", "router/link", "router/fleet", *WIRE)),
     "routing": Bench("routing", ("router/routing", "router/fleet", "router/dispatch", "common/block_hash.cc")),
     "router-load": Bench("router_load", (*ROUTER, *WIRE)),
+    "hostile": Bench("hostile", (*ROUTER, *WIRE)),
     "metrics": Bench("metrics_scrape", ("common/metrics", "router/worker_metrics.cc")),
     "tracing": Bench("tracing", ("common/trace", "router/records", "worker/records")),
     "page": Bench("page_load", ("router/page", "router/http/page.cc")),
