@@ -94,7 +94,8 @@ impl AddedMatcher {
                     continue;
                 }
                 if token.lstrip {
-                    start = text[last.min(start)..start].trim_end().len() + last.min(start);
+                    let from = last.min(start);
+                    start = last.max(from + text[from..start].trim_end().len());
                 }
                 if token.rstrip {
                     if stop >= spaces_end {
@@ -105,8 +106,11 @@ impl AddedMatcher {
                 if last < start {
                     sink(None, &text[last..start])?;
                 }
-                // Stripping to the right may have swallowed the start of this match.
-                sink(Some(*id), &text[start.min(stop)..stop])?;
+                // Stripping to the right may have swallowed the start of this match, or all of it:
+                // the library drops what is empty.
+                if start < stop {
+                    sink(Some(*id), &text[start..stop])?;
+                }
                 last = stop;
             }
         }
