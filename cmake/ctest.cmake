@@ -9,7 +9,7 @@
 #   MINUTES m        what it is declared to take in the release build, 0.2 when left out; ASAN_MINUTES m under ASan
 #   SHARDS n         runs as n tests, NAME.1 to NAME.n, that share its cases
 #   LATER pattern... cases that wait for the long tier, as the test NAME.rest
-#   LEFT pattern...  cases that a sanitized build leaves to the release build, beside those called *Slow*
+#   LEFT pattern...  cases that a sanitized build leaves to the release build, beside suites called ...Slow or ...SlowTest
 #   ASAN_ENV a=b...  environment under AddressSanitizer
 #   THREADS pattern... cases that run under ThreadSanitizer, in the long tier
 set(QUIRE_TEST_OPTIONS RELEASE BOTH NOT_QUICK)
@@ -45,7 +45,7 @@ function(quire_ctest name)
     set(tiers normal long)
     set(minutes ${ARG_ASAN_MINUTES})
     list(JOIN ARG_LEFT ":" left)
-    set(filter "-*Slow*:${left}")
+    set(filter "-*Slow.*:*SlowTest.*:${left}")
     # Leaks count; the Rust bridge and the C++ side free with their own allocators.
     set(environment ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
                     UBSAN_OPTIONS=print_stacktrace=1 ${ARG_ASAN_ENV})
@@ -55,7 +55,7 @@ function(quire_ctest name)
     endif()
     set(tiers long)
     list(JOIN ARG_THREADS ":" only)
-    set(filter "${only}-*Slow*")
+    set(filter "${only}-*Slow.*:*SlowTest.*")
     set(environment
         TSAN_OPTIONS=second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/threads.supp)
   elseif(ARG_RELEASE OR ARG_BOTH)
