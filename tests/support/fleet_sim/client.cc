@@ -31,9 +31,13 @@ void FleetSimClient::Ask() {
   if (++asks > kMaxAsks) return Violate("has asked so often that it gives up");
   if (pipeline == nullptr) return AskAgain(300 * kMilli);
   GenerateRequest ask = plan_.ask;
+  ended_before_.assign(choices.size(), false);
   if (ever_started_ && ask.streaming) {
     ask.resume = resume_;
-    for (const FleetAnswer& choice : choices) ask.resume->outputs.push_back(choice.ids);
+    for (size_t i = 0; i < choices.size(); ++i) {
+      ask.resume->outputs.push_back(choices[i].ids);
+      ended_before_[i] = !choices[i].finish_reason.empty();
+    }
     resumed = true;
     fleet_.Meet("resumed by their client", 1);
   } else {
@@ -88,6 +92,9 @@ void FleetSimClient::OnStarted(const Started& started) {
 void FleetSimClient::OnDelta(const Delta& delta) {
   if (over || !asking_) return Violate("hears something after its end");
   FleetAnswer& choice = choices.at(delta.choice);
+  // A router cannot know whether its client had the end, so it tells the end again, and before it
+  // the text that the end set free.
+  if (ended_before_.at(delta.choice) && delta.ids.empty()) return;
   if (!choice.finish_reason.empty()) Violate("hears of a choice that has ended");
   if (delta.first_index != choice.ids.size()) {
     Violate("gets index " + std::to_string(delta.first_index) + " instead of " +
@@ -116,6 +123,7 @@ void FleetSimClient::OnChoiceEnd(const ChoiceEnd& end) {
     Violate("hears two ends of a choice");
   }
   choice.finish_reason = end.finish_reason;
+  ended_before_[end.choice] = false;
   Say("end of " + std::to_string(end.choice) + " " + end.finish_reason);
 }
 

@@ -91,6 +91,7 @@ class FleetSimClient final : public ResponseSink {
   bool asking_ = false;  // a request of it is with a router
   bool started_ = false;
   bool ever_started_ = false;
+  std::vector<bool> ended_before_;  // by choice: it had the end of it when it asked
   size_t router_ = 0;
   Micros asked_at_ = 0;
   RequestId id_ = 0;
