@@ -40,6 +40,7 @@ NEVER = {
 PERHAPS = {
     ("http2/3.5", "Sends invalid connection preface"): PREFACE,
     ("http2/5.1", "half closed (remote): Sends a DATA frame"): ANSWERED,
+    ("http2/5.1", "half closed (remote): Sends a HEADERS frame"): ANSWERED,
     ("http2/5.1.1", "Sends stream identifier that is numerically smaller than previous"): ANSWERED,
     ("http2/5.1.2", "Sends HEADERS frames that causes their advertised concurrent stream limit to be exceeded"): ANSWERED,
     ("http2/6.1", "Sends a DATA frame on the stream that is not in \"open\" or \"half-closed (local)\" state"): ANSWERED,
