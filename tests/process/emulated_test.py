@@ -206,7 +206,7 @@ def test_pages_of_fp8_serve_the_same_alone_and_together():
 
 
 def test_what_a_gpu_does_not_do_is_one_line():
-    for flags, code, text in ((["--dtype=float32"], 2, "--dtype: must be one of auto"),
+    for flags, code, text in ((["--dtype=float32"], 2, "--dtype: a GPU keeps"),
                               (["--kv-cache-dtype=float32"], 2, "--kv-cache-dtype: a GPU keeps"),
                               (["--kv-cache-memory-bytes=2GiB"], 3, "fits"),
                               (["--tensor-parallel-size=2", "--nccl-library=/nowhere"], 4, "NCCL 2.28.9"),
