@@ -174,7 +174,8 @@ async def real_model():
     async with Fleet(workers=2, worker_flags=("--tensor-parallel-size=2", *flags), model=GEMMA) as fleet:
         print(f"two workers of two ranks were ready in {asyncio.get_running_loop().time() - begin:.1f} s")
         wanted = await undisturbed(fleet, bodies)
-        worker = fleet.worker_named(wanted[0].worker)  # it has this prompt in its cache, and so gets it again
+        (first,) = await all_of(fleet.router.port, bodies[:1])
+        worker = fleet.worker_named(first.worker)  # it has this prompt in its cache, and so gets it again
         before, held = ranks_of(worker), shared_memory(worker)
         halves = [memory_of(pid) for pid in before]
         answers = await all_of(fleet.router.port, bodies, at_token(6, lambda: os.kill(before[1], signal.SIGKILL)))
