@@ -17,7 +17,7 @@ import sys
 import time
 
 import raw_http2 as http2
-from raw_http2 import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE, frame
+from raw_http2 import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE, field, frame
 
 TICK_S = 0.02
 COME_BACK_S = 0.2
@@ -62,18 +62,17 @@ def resets_of_the_server():
 
 def long_errors():
     yield start()
-    role = b"x" * 70_000
-    chat = b"\x0a\x04demo\x12" + varint(len(role) + 4 + 3) + b"\x0a" + varint(len(role)) + role + b"\x12\x01a"
+    chat = field(1, b"demo") + field(2, field(1, b"x" * 70_000) + field(2, b"a"))
     for stream in streams():
         yield frame(HEADERS, END_HEADERS, stream, http2.request("/quire.v1.Inference/Chat")) + data(stream, http2.message(chat), True)
 
 
 def echoes():
     yield start(b"\0\4\0\0\0\0")
-    name = b"x" * (1 << 20)
+    question = http2.message(field(3, b"x" * (1 << 20)))
     for stream in streams():
         yield frame(HEADERS, END_HEADERS, stream, http2.request(REFLECTION)) + \
-            data(stream, http2.message(b"\x1a" + varint(len(name)) + name), False)
+            data(stream, question, False)
 
 
 def compressed():
@@ -83,15 +82,6 @@ def compressed():
     for stream in streams():
         yield frame(HEADERS, END_HEADERS, stream, http2.request("/inference.GRPCInferenceService/ModelStreamInfer",
                                                                 **{"grpc-encoding": "gzip"})) + data(stream, message * 4, True)
-
-
-def varint(value):
-    out = bytearray()
-    while value >= 128:
-        out.append(value % 128 + 128)
-        value //= 128
-    out.append(value)
-    return bytes(out)
 
 
 def post(path, body, head=b""):

@@ -10,24 +10,12 @@ import tempfile
 
 import raw_http2 as http2
 import raw_tls as tls
-from raw_http2 import DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE, frame
+from raw_http2 import DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE, field, frame
 from target import BIN, DEMO, MIB, Process, Target, Watched, certificates
 
 WATCH = "/grpc.health.v1.Health/Watch"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 CHAT = "/quire.v1.Inference/Chat"
-
-
-def field(number, payload):
-    """A length-delimited field of Protobuf."""
-    def varint(value):
-        out = bytearray()
-        while value >= 128:
-            out.append(value % 128 + 128)
-            value //= 128
-        out.append(value)
-        return bytes(out)
-    return varint(number << 3 | 2) + varint(len(payload)) + payload
 
 
 def test_references_to_a_long_header_cost_no_more_than_their_bytes():

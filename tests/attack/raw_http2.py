@@ -38,7 +38,23 @@ def request(path, **more):
     return b"".join(literal(name, value) for name, value in fields.items())
 
 
+def varint(value):
+    """Protobuf's."""
+    out = bytearray()
+    while value >= 128:
+        out.append(value % 128 + 128)
+        value //= 128
+    out.append(value)
+    return bytes(out)
+
+
+def field(number, payload):
+    """A length-delimited field of Protobuf."""
+    return varint(number << 3 | 2) + varint(len(payload)) + payload
+
+
 def message(payload=b""):
+    """gRPC's."""
     return b"\0" + struct.pack(">I", len(payload)) + payload
 
 
