@@ -135,7 +135,7 @@ int Session::State::Decoded(size_t bytes) {
   return NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-// nghttp2 decodes a block that is none of a stream's, for the sake of its table, and tells of none
+// nghttp2 decodes a block of no known stream, for the sake of its table, and reports none
 // of its fields: that it is one shows by the next frame.
 int Session::State::BeginFrame(const nghttp2_frame_hd& head) {
   const size_t ignored = std::exchange(ignored_bytes, 0);
@@ -146,7 +146,7 @@ int Session::State::BeginFrame(const nghttp2_frame_hd& head) {
   ignoring = ignoring || begins;
   const bool of_block = begins || head.type == NGHTTP2_CONTINUATION;
   if (!of_block || !ignoring) return 0;
-  // What continues such a block is not told of.
+  // nghttp2 does not report what continues such a block.
   const bool whole = (head.flags & NGHTTP2_FLAG_END_HEADERS) != 0;
   ignored_bytes = whole ? head.length : kMostOfSplitBlock;
   return 0;

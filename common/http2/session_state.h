@@ -185,7 +185,7 @@ struct Session::State {
   nghttp2_session* session = nullptr;
   IncomingBlock block;
   bool ignoring = false;     // the block at hand is none of a stream's
-  size_t ignored_bytes = 0;  // of such a one, on the wire, that OnDecoded was not told of
+  size_t ignored_bytes = 0;  // of such a block, on the wire, not yet given to OnDecoded
   bool stopped = false;      // OnDecoded has said so
   absl::flat_hash_map<StreamId, std::unique_ptr<Stream>> streams;
   std::string* out = nullptr;  // while in Send

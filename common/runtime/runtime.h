@@ -90,7 +90,7 @@ class Dialer {
 struct WorkShare {
   std::string owner;  // a tenant; whoever has the same one shares its turns
   size_t bytes = 0;   // of input
-  // Set by the executor when nobody wants it any more: it is not begun then. May be null.
+  // The executor sets it when the work has lost its use: it is not begun then. May be null.
   std::shared_ptr<const std::atomic<bool>> cancelled = nullptr;
 };
 

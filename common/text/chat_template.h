@@ -40,7 +40,7 @@ struct RenderOptions {
   // Named special tokens as template variables: {"bos_token", "<s>"}, ...
   std::vector<std::pair<std::string, std::string>> special_tokens;
   std::string extra_json;  // an object of further template variables, or empty
-  // Another thread sets it when nobody waits for the text any more: the call ends soon, CANCELLED.
+  // Another thread sets it when no client waits for the text: the call ends soon, CANCELLED.
   const std::atomic<bool>* cancelled = nullptr;
   // Messages, tools and variables can't spell this tokenizer's special tokens: where they do, the
   // text is marked, for EncodeOptions::marked alone to read. Text without such places has no marks.

@@ -38,7 +38,7 @@ struct EncodeOptions {
   // The tokenizer's own tokens are put around the ids (a completion's beginning-of-sequence token);
   // rendered chats carry theirs in the text.
   bool add_special_tokens = false;
-  // Another thread sets it when nobody waits for the ids any more: the call ends soon, CANCELLED.
+  // Another thread sets it when no client waits for the ids: the call ends soon, CANCELLED.
   const std::atomic<bool>* cancelled = nullptr;
   // The text is what ChatTemplate::Render made for this tokenizer: special tokens are found where
   // the template has written them, and not where a message spells them.

@@ -40,7 +40,7 @@ using RequestId = uint64_t;  // 0 is none
 struct TextAsk {
   std::string model;
   std::shared_ptr<const TenantProfile> tenant;
-  // Set when nobody waits for the answer any more.
+  // Set when no client waits for the answer.
   std::shared_ptr<const std::atomic<bool>> cancelled = nullptr;
 };
 struct TokenizeAsk {
