@@ -43,6 +43,8 @@ PERHAPS = {
     ("http2/5.1", "half closed (remote): Sends a HEADERS frame"): ANSWERED,
     ("http2/5.1.1", "Sends stream identifier that is numerically smaller than previous"): ANSWERED,
     ("http2/5.1.2", "Sends HEADERS frames that causes their advertised concurrent stream limit to be exceeded"): ANSWERED,
+    ("http2/8.1", "Sends a second HEADERS frame without the END_STREAM flag"): ANSWERED,
+    ("http2/8.1.2.1", "Sends a HEADERS frame that contains a pseudo-header field as trailers"): ANSWERED,
     ("http2/6.1", "Sends a DATA frame on the stream that is not in \"open\" or \"half-closed (local)\" state"): ANSWERED,
 }
 

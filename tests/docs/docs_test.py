@@ -8,6 +8,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,8 +75,8 @@ def has(tool):
     return subprocess.run(["which", tool], capture_output=True, env=environment()).returncode == 0
 
 
-def environment():
-    paths = [ROOT / "build" / "bin", ROOT / ".cache" / "go-bin", tools.CACHE / "bin"]
+def environment(*first):
+    paths = [*first, ROOT / "build" / "bin", ROOT / ".cache" / "go-bin", tools.CACHE / "bin"]
     return {"PATH": ":".join(map(str, paths)) + ":" + os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"}
 
 
@@ -92,14 +93,18 @@ def run_script(path, script):
         for entry in ROOT.iterdir():
             if entry.name not in (".git", "requests.jsonl"):
                 (pathlib.Path(folder) / entry.name).symlink_to(entry)
+        own = pathlib.Path(folder, "own")  # a document's pkill meets the document's own programs, not those of other tests
+        own.mkdir()
+        own.joinpath("pkill").write_text(f'#!/bin/sh\nexec {shutil.which("pkill")} -s 0 "$@"\n')
+        own.joinpath("pkill").chmod(0o755)
         pathlib.Path(folder, ".curlrc").write_text("fail\nsilent\nshow-error\nmax-time = 60\n")
         # In the end the shell waits for its servers, which this asks to leave.
         script += """
 for server in $(tac servers 2>/dev/null); do kill -TERM -- -$server; done
 for server in $(tac servers 2>/dev/null); do wait $server || { echo "a server ended with $?"; exit 1; }; done
 """
-        done = subprocess.Popen(["bash", "-c", script], cwd=folder, env={**environment(), "CURL_HOME": folder},
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.Popen(["bash", "-c", script], cwd=folder, start_new_session=True,
+                                env={**environment(own), "CURL_HOME": folder}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             output, _ = done.communicate(timeout=DOCUMENT_LIMIT_S)
         except subprocess.TimeoutExpired:

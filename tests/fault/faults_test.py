@@ -268,7 +268,7 @@ def test_a_rolling_restart_under_load_fails_no_request():
 
 async def leaving_router():
     bodies = [body for body in requests(12, seed=12, max_tokens=400) if body.get("n", 1) == 1]
-    flags = ("--drain-delay=0s", "--drain-timeout=200ms")
+    flags = ("--drain-delay=0s", "--drain-timeout=10ms")
     async with Fleet(workers=2, routers=2, router_flags=flags) as fleet:
         wanted = await undisturbed(fleet, bodies)
         leaving, gone = fleet.routers[0], []
