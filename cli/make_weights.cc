@@ -88,8 +88,7 @@ int RunMakeWeights(const CommandInputs& inputs) {
   if (!bytes.ok()) return Failed("make-weights", bytes.status());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const std::string model =
-      make.folder + (options.type == WeightType::kQ4K ? "/model.gguf" : "");
+  const std::string model = make.folder + (options.type == WeightType::kQ4K ? "/model.gguf" : "");
   std::printf("%s: %s of %d layers, %s in %.1f s\nserve it     quire serve %s\n",
               make.folder.c_str(), make.shape.c_str(), options.layers,
               BytesText(static_cast<double>(*bytes)).c_str(), seconds, model.c_str());

@@ -40,7 +40,7 @@ struct WeightShard {
   std::string head;
   std::vector<ShapeTensor> tensors;
   std::vector<WeightType> types;  // of each tensor
-  std::vector<int64_t> offsets;  // within the data, one more than tensors: the last is their end
+  std::vector<int64_t> offsets;   // within the data, one more than tensors: the last is their end
   int64_t bytes() const { return static_cast<int64_t>(head.size()) + offsets.back(); }
 };
 

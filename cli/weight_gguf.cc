@@ -112,10 +112,10 @@ std::string NameOf(const std::string& name) {
       {"model.norm.weight", "output_norm.weight"},
       {"lm_head.weight", "output.weight"}};
   constexpr std::pair<std::string_view, std::string_view> kParts[] = {
-      {"input_layernorm", "attn_norm"},  {"self_attn.q_proj", "attn_q"},
-      {"self_attn.k_proj", "attn_k"},    {"self_attn.v_proj", "attn_v"},
+      {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
       {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
-      {"mlp.gate_proj", "ffn_gate"},     {"mlp.up_proj", "ffn_up"},
+      {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
       {"mlp.down_proj", "ffn_down"}};
   for (const auto& [from, to] : kWhole) {
     if (name == from) return std::string(to);

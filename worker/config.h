@@ -13,7 +13,7 @@
 namespace quire {
 
 struct WorkerConfig {
-  std::string model;                            // folder or .gguf
+  std::string model;  // folder or .gguf
   std::vector<std::string> allowed_model_roots;
   std::vector<std::string> served_model_names;  // the model's own name when empty
   std::string dtype = "auto";

@@ -45,7 +45,7 @@ struct AttemptReport {
   // It went on with outputs of other numerics, or of numerics that vary: tokens may differ from an
   // undisturbed run's.
   bool inexact = false;
-  RouteFacts route;  // why this worker
+  RouteFacts route;       // why this worker
   bool carry_on = false;  // taken over from a worker that was lost, stuck, or drained
   Micros sent_at = 0;
   Micros admitted_at = -1;  // these two: −1 where it never came to that

@@ -6,8 +6,7 @@ namespace quire {
 
 Room Dispatcher::RoomFor(const std::string& model_id, const RoomNeed& need) const {
   RoomSearch search(need, options_.limits.max_prefill_ahead);
-  fleet_.Look(model_id, Now(),
-              [&search](const WorkerView& worker) { return !search.See(worker); });
+  fleet_.Look(model_id, Now(), [&search](const WorkerView& worker) { return !search.See(worker); });
   const Room room = search.found();
   // Who waits here already goes first.
   const bool before = line_.Blocked(model_id) && !QUIRE_BUG(carry_on_not_ahead);

@@ -149,7 +149,7 @@ class CacheIndex {
   const uint32_t max_snapshots_;
   Rng& rng_;
   std::vector<Follower> followers_;  // by WorkerIndex
-  bool wanted_ = false;  // some worker may want a snapshot: each frame asks
+  bool wanted_ = false;              // some worker may want a snapshot: each frame asks
   std::vector<Shard> shards_;
   uint64_t last_shape_ = 0;
   CacheIndexCounters counters_;

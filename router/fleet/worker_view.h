@@ -43,8 +43,8 @@ struct FleetView {
 struct ModelWorkers {
   std::vector<WorkerIndex> ready;  // in index order
   uint64_t ready_rows = 0;
-  bool attached = false;             // some worker is, and is not refused
-  std::optional<WorkerIndex> first;  // a ready one if there is one
+  bool attached = false;              // some worker is, and is not refused
+  std::optional<WorkerIndex> first;   // a ready one if there is one
   std::vector<std::string> features;  // what one of the ready ones at least offers
   bool operator==(const ModelWorkers&) const = default;
 };

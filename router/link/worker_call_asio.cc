@@ -153,8 +153,7 @@ void WorkerCall::Flush() {
   if (ended_) return;
   while (FillOut()) {
     size_t moved = 0;
-    const Outcome outcome =
-        socket_->Write(std::string_view(out_).substr(out_offset_), moved);
+    const Outcome outcome = socket_->Write(std::string_view(out_).substr(out_offset_), moved);
     out_offset_ += moved;
     left_ += moved;
     if (outcome == Outcome::kMoved) continue;

@@ -143,23 +143,21 @@ void WorkerSocket::Handshake() {
 void WorkerSocket::Fail(const absl::Status& why) {
   Events* events = events_;
   Close();
-  events->OnNotConnected(
-      absl::UnavailableError(AbslView(target_ + ": " + StatusMessage(why))));
+  events->OnNotConnected(absl::UnavailableError(AbslView(target_ + ": " + StatusMessage(why))));
 }
 
 void WorkerSocket::SetDeadline(Micros delay) {
   if (deadline_ != 0) executor_.Cancel(deadline_);
   deadline_ = 0;
   if (delay == 0) return;
-  deadline_ =
-      executor_.PostAt(executor_.clock().Now() + delay, [weak = weak_from_this()] {
-        const auto self = weak.lock();
-        if (self == nullptr || self->events_ == nullptr) return;
-        self->deadline_ = 0;
-        self->late_ = true;
-        Error ignored;
-        self->socket_.close(ignored);  // what was awaited is told so
-      });
+  deadline_ = executor_.PostAt(executor_.clock().Now() + delay, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr || self->events_ == nullptr) return;
+    self->deadline_ = 0;
+    self->late_ = true;
+    Error ignored;
+    self->socket_.close(ignored);  // what was awaited is told so
+  });
 }
 
 void WorkerSocket::Await(Outcome outcome) {

@@ -23,7 +23,7 @@
 
 namespace quire {
 
-inline constexpr Micros kConnectTimeout = 2 * kMicrosPerSecond;  // at most, of each address
+inline constexpr Micros kConnectTimeout = 2 * kMicrosPerSecond;       // at most, of each address
 inline constexpr Micros kConnectTimeoutOfAll = 4 * kMicrosPerSecond;  // of which each has its share
 inline constexpr Micros kWorkerHandshakeTimeout = 5 * kMicrosPerSecond;
 inline constexpr size_t kMaxWorkerAddresses = 16;  // of one name that are tried
@@ -79,8 +79,8 @@ class WorkerSocket final : public std::enable_shared_from_this<WorkerSocket> {
   std::string target_;
   uint16_t port_ = 0;
   std::vector<boost::asio::ip::tcp::endpoint> endpoints_;
-  size_t next_ = 0;           // of endpoints_, to be tried
-  absl::Status why_;          // of the addresses that were tried, not all of them refused
+  size_t next_ = 0;   // of endpoints_, to be tried
+  absl::Status why_;  // of the addresses that were tried, not all of them refused
   Socket socket_;
   TlsConnection tls_{nullptr, nullptr};
   bool connected_ = false;

@@ -37,7 +37,7 @@ class FleetMetrics {
 
   Metrics& metrics_;
   std::map<Key, Worker> workers_;
-  std::map<std::string, Gauge*> models_;   // by served name
+  std::map<std::string, Gauge*> models_;  // by served name
 };
 
 }  // namespace quire

@@ -65,11 +65,10 @@ uint64_t RendezvousWeight(uint64_t key, std::string_view worker_id) {
 }
 
 void KeepFitting(const RouteQuery& query, std::vector<WorkerView>& workers) {
-  QUIRE_CHECK_MSG(std::is_sorted(workers.begin(), workers.end(),
-                                 [](const WorkerView& a, const WorkerView& b) {
-                                   return a.worker < b.worker;
-                                 }),
-                  "a fleet view is in index order");
+  QUIRE_CHECK_MSG(
+      std::is_sorted(workers.begin(), workers.end(),
+                     [](const WorkerView& a, const WorkerView& b) { return a.worker < b.worker; }),
+      "a fleet view is in index order");
   if (query.excluded.empty() && query.required_features.empty()) return;
   std::erase_if(workers, [&](const WorkerView& worker) {
     return !Offers(worker, query.required_features) ||

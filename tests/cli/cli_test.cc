@@ -140,9 +140,9 @@ TEST(ServePlan, TheCollectorIsToldToAllInTheirEnvironments) {
   for (const bool by_flag : {true, false}) {
     plans.inputs.environment.clear();
     if (!by_flag) plans.inputs.environment = {{"QUIRE_OTLP_TRACES_ENDPOINT", told[0].substr(27)}};
-    const auto plan = plans.Plan(by_flag ? std::vector<std::string>{"--otlp-traces-endpoint",
-                                                                    "http://me:secret@c:4318"}
-                                         : std::vector<std::string>{});
+    const auto plan = plans.Plan(
+        by_flag ? std::vector<std::string>{"--otlp-traces-endpoint", "http://me:secret@c:4318"}
+                : std::vector<std::string>{});
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_EQ(plan->router_environment, told);
     EXPECT_EQ(plan->worker_environment, told);

@@ -130,8 +130,7 @@ std::vector<double> MeaningOf(WeightType type, std::span<const std::byte> bytes)
   std::vector<double> values;
   const auto byte = [&](size_t at) { return static_cast<int>(bytes[at]); };
   const auto half = [&](size_t at) {
-    return static_cast<double>(
-        FloatFromHalf(static_cast<uint16_t>(byte(at) | byte(at + 1) << 8)));
+    return static_cast<double>(FloatFromHalf(static_cast<uint16_t>(byte(at) | byte(at + 1) << 8)));
   };
   const auto block = static_cast<size_t>(BlockOf(type).bytes);
   for (size_t at = 0; at < bytes.size(); at += block) {
@@ -191,8 +190,7 @@ TEST(WeightShapes, AGgufFileHasEveryTensorOnItsPlace) {
     for (size_t i = 0; i < file.tensors.size(); ++i) {
       const ShapeTensor& tensor = file.tensors[i];
       EXPECT_EQ(file.offsets[i] % 32, 0) << tensor.name;
-      EXPECT_GE(file.offsets[i + 1] - file.offsets[i],
-                TensorBytes(file.types[i], tensor.count()));
+      EXPECT_GE(file.offsets[i + 1] - file.offsets[i], TensorBytes(file.types[i], tensor.count()));
       EXPECT_EQ(file.types[i] == WeightType::kF32, tensor.shape.size() == 1) << tensor.name;
       EXPECT_EQ(tensor.name.find("model."), std::string::npos) << tensor.name;
       values += tensor.count();

@@ -45,10 +45,10 @@ std::string Field(std::string_view name, std::string_view value) {
   return out;
 }
 
-constexpr const char* kPaths[] = {
-    "/quire.v1.Inference/Generate", "/quire.v1.Inference/Tokenize",
-    "/inference.GRPCInferenceService/ModelStreamInfer",
-    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.health.v1.Health/Watch"};
+constexpr const char* kPaths[] = {"/quire.v1.Inference/Generate", "/quire.v1.Inference/Tokenize",
+                                  "/inference.GRPCInferenceService/ModelStreamInfer",
+                                  "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                                  "/grpc.health.v1.Health/Watch"};
 
 // The bytes of a client; most of them begin as real ones do, or nothing behind would be reached.
 std::string BytesOf(uint8_t mode, std::string_view rest) {
@@ -124,8 +124,7 @@ struct Edge {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const size_t step = data[0] % 64 == 0 ? size + 1000 : data[0] % 64;
-  const std::string bytes =
-      BytesOf(data[1], {reinterpret_cast<const char*>(data) + 2, size - 2});
+  const std::string bytes = BytesOf(data[1], {reinterpret_cast<const char*>(data) + 2, size - 2});
   Edge edge;
   for (size_t at = 0; at < bytes.size() && !edge.connection->over(); at += step) {
     edge.connection->Receive(std::string_view(bytes).substr(at, step));

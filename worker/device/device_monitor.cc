@@ -90,8 +90,8 @@ struct DeviceMonitor::State {
   bool stopping = false;
   bool ended = false;
   bool look_now = false;
-  bool reading = false;  // a look has begun that is not over
-  uint64_t looks = 0;    // that are over
+  bool reading = false;                 // a look has begun that is not over
+  uint64_t looks = 0;                   // that are over
   std::vector<DeviceReading> readings;  // by rank; empty before the first look
   Metrics* metrics = nullptr;
   Logger* log = nullptr;

@@ -37,12 +37,10 @@ absl::Status DoesNotFit(const MemoryRequest& request, int64_t kv_bytes, int64_t 
       request.kv.page_bytes;
   const int64_t longest = LongestSequence(request, kv_bytes / request.kv.page_bytes);
   const bool bounded = request.kv_cache_memory_bytes.has_value();
-  std::string message =
-      absl::StrCat("max_model_len ", request.max_model_len, " needs ", BytesText(needed),
-                   " of KV cache, ", BytesText(kv_bytes), " are to be had",
-                   bounded ? absl::StrCat(" of --kv-cache-memory-bytes ",
-                                          *request.kv_cache_memory_bytes)
-                           : "");
+  std::string message = absl::StrCat(
+      "max_model_len ", request.max_model_len, " needs ", BytesText(needed), " of KV cache, ",
+      BytesText(kv_bytes), " are to be had",
+      bounded ? absl::StrCat(" of --kv-cache-memory-bytes ", *request.kv_cache_memory_bytes) : "");
   if (longest > 0) {
     absl::StrAppend(&message, "; --max-model-len ", longest, " fits");
     if (!bounded) absl::StrAppend(&message, ", or set --kv-cache-memory-bytes");

@@ -21,9 +21,9 @@ RankExchange::RankExchange(const RankExchangeOptions& options, runtime::Runtime&
   group.runtime = &runtime_;
   group.stream = options_.stream;
   const int ranks = options_.host->size();
-  group.scratch_bytes = std::max(static_cast<size_t>(ranks) * nccl::kScratchBytesPerRank,
-                                 static_cast<size_t>(DeviceBytes(
-                                     ranks, options_.most_elements * int64_t{sizeof(float)})));
+  group.scratch_bytes = std::max(
+      static_cast<size_t>(ranks) * nccl::kScratchBytesPerRank,
+      static_cast<size_t>(DeviceBytes(ranks, options_.most_elements * int64_t{sizeof(float)})));
   group.init_micros = options_.host->wait_micros();
   group.before_abort = options_.before_abort;
   nccl_ = nccl::NcclCommunicator::Create(group, error_);

@@ -23,7 +23,7 @@ struct StepFlight {
   DeviceHeap::Mapped<SampleOutput> outputs;  // by sampled row
   runtime::EventId done{};                   // recorded behind all of the step
   int samples = 0;
-  int64_t wait_micros = 0;  // with several ranks: how long its end may be waited for
+  int64_t wait_micros = 0;   // with several ranks: how long its end may be waited for
   bool packed_used = false;  // a launch of this step reads `packed`
   bool copies_used = false;  // … reads `page_copies`
 };

@@ -33,13 +33,13 @@
   extern "C" void name(const void* params) { name##_body(*static_cast<const Params*>(params)); } \
   static void name##_body(const Params& params)
 #endif
-#define QUIRE_KERNEL(name, Params, threads, blocks_per_sm)         \
-  QUIRE_DEVICE static void name##_in_turn(const Params& params);   \
-  QUIRE_KERNEL_AHEAD(name, Params, threads, blocks_per_sm) {       \
-    ::quire::kernels::cuda::device::WaitForEarlierKernels();       \
-    ::quire::kernels::cuda::device::LetLaterKernelsBegin();        \
-    name##_in_turn(params);                                        \
-  }                                                                \
+#define QUIRE_KERNEL(name, Params, threads, blocks_per_sm)       \
+  QUIRE_DEVICE static void name##_in_turn(const Params& params); \
+  QUIRE_KERNEL_AHEAD(name, Params, threads, blocks_per_sm) {     \
+    ::quire::kernels::cuda::device::WaitForEarlierKernels();     \
+    ::quire::kernels::cuda::device::LetLaterKernelsBegin();      \
+    name##_in_turn(params);                                      \
+  }                                                              \
   QUIRE_DEVICE static void name##_in_turn(const Params& params)
 #define QUIRE_KERNEL_OF(name, threads)                     \
   ::quire::kernels::cuda::runtime::KernelHandle {          \

@@ -71,8 +71,7 @@ std::string NcclCommunicator::Join(const CommunicatorOptions& options) {
   Config config;
   config.blocking = 0;
   wait_micros_ = options.init_micros;
-  Settle("ncclCommInitRankConfig",
-         nccl_.comm_init_rank_config(&comm_, size_, id, rank_, &config));
+  Settle("ncclCommInitRankConfig", nccl_.comm_init_rank_config(&comm_, size_, id, rank_, &config));
   return error_;
 }
 
@@ -149,16 +148,14 @@ CommFailure NcclCommunicator::AllReduceSum(std::span<float> values) {
 
 CommFailure NcclCommunicator::AllGather(std::span<const std::byte> mine, std::span<std::byte> all) {
   if (failure_ != CommFailure::kNone) return failure_;
-  return Settle("ncclAllGather",
-                nccl_.all_gather(mine.data(), all.data(), mine.size(), kInt8, comm_,
-                                 runtime_.NativeStream(stream_)));
+  return Settle("ncclAllGather", nccl_.all_gather(mine.data(), all.data(), mine.size(), kInt8,
+                                                  comm_, runtime_.NativeStream(stream_)));
 }
 
 CommFailure NcclCommunicator::Broadcast(std::span<std::byte> data, int root) {
   if (failure_ != CommFailure::kNone) return failure_;
-  return Settle("ncclBroadcast",
-                nccl_.broadcast(data.data(), data.data(), data.size(), kInt8, root, comm_,
-                                runtime_.NativeStream(stream_)));
+  return Settle("ncclBroadcast", nccl_.broadcast(data.data(), data.data(), data.size(), kInt8, root,
+                                                 comm_, runtime_.NativeStream(stream_)));
 }
 
 CommFailure NcclCommunicator::Barrier() {

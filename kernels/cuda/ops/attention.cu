@@ -23,8 +23,8 @@ AttentionInstance Choose(bool decode, KvType type, int padded) {
 // Of one tile; 0: nothing has to wait.
 size_t TileBytes(const AttentionPlan& plan, int kv_heads, int head_dim) {
   if (plan.max_spans <= 1) return 0;
-  const size_t slots = static_cast<size_t>(kv_heads) * (plan.rows_per_tile == 16 ? plan.max_spans
-                                                                                : 1);
+  const size_t slots =
+      static_cast<size_t>(kv_heads) * (plan.rows_per_tile == 16 ? plan.max_spans : 1);
   return slots * (plan.rows_per_tile / 16) * (PaddedHeadDim(head_dim) / 8 + 1) * 128 *
          sizeof(float);
 }

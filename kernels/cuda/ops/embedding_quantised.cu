@@ -83,8 +83,8 @@ struct RowOfTile {
           const float q = FloatOfBits(0x4b000000u | (below == 0 ? upper : lower)) - 8388608.0f;
           value[i] = Fma(step[group], q - offset, least[group]);
         }
-        pairs[2 * w + right] = half ? PackFiniteF16(value[0], value[1])
-                                   : PackBf16(value[0], value[1]);
+        pairs[2 * w + right] =
+            half ? PackFiniteF16(value[0], value[1]) : PackBf16(value[0], value[1]);
       }
     }
   }

@@ -36,8 +36,8 @@ QUIRE_DEVICE void StoreFloats(const GemmParams& params, int token, int row, cons
 #pragma unroll
     for (int i = 0; i < 4; ++i) y[i] = FloatOfBits(there.word[i]) + y[i];
   }
-  Store16(out, Vector16{{BitsOfFloat(y[0]), BitsOfFloat(y[1]), BitsOfFloat(y[2]),
-                         BitsOfFloat(y[3])}});
+  Store16(out,
+          Vector16{{BitsOfFloat(y[0]), BitsOfFloat(y[1]), BitsOfFloat(y[2]), BitsOfFloat(y[3])}});
 }
 
 // Eight neighbours of one row of a result in bfloat16. Every other four lanes read their upper half

@@ -87,8 +87,8 @@ QUIRE_DEVICE void LayerNorm(const LayerNormParams& params) {
       if (params.bias != nullptr && v < eights) y = SharedEight(bias, v);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        y.x[i] = Fma((held[piece].x[i] - mean) * factor,
-                     weight[piece].x[i] + params.weight_offset, y.x[i]);
+        y.x[i] = Fma((held[piece].x[i] - mean) * factor, weight[piece].x[i] + params.weight_offset,
+                     y.x[i]);
       }
       StoreRow(params.out, row, v, eights, y);
     }

@@ -129,8 +129,7 @@ QUIRE_DEVICE void Narrow(InPlay& in_play, CutKind kind, const Threshold& end, fl
 QUIRE_DEVICE KeyedId Draw(SampleShared& shared, const RowOfLogits& row, InPlay in_play, int peak) {
   const DeviceSampleRow& how = shared.row;
   const auto cut = [&](CutKind kind, float mean) {
-    const Threshold end =
-        Cut(shared, row, in_play, MeasureOf(kind, mean), TargetOf(kind, how));
+    const Threshold end = Cut(shared, row, in_play, MeasureOf(kind, mean), TargetOf(kind, how));
     Narrow(in_play, kind, end, mean);
   };
   if (how.top_k > 0) cut(CutKind::kTopK, 0.0f);

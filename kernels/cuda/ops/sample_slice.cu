@@ -153,15 +153,13 @@ QUIRE_DEVICE void SayTop(Slice& slice, int wanted, SliceHead& head) {
 QUIRE_DEVICE void SayRaw(Slice& slice, SliceHead& head) {
   const DeviceSampleRow& how = slice.How();
   if (how.logprobs > 0) {
-    head.raw_mass =
-        RawMass(slice.shared, slice.row, static_cast<float>(slice.state.logprobs.peak));
+    head.raw_mass = RawMass(slice.shared, slice.row, static_cast<float>(slice.state.logprobs.peak));
     const int wanted = TopWanted(how);
     if (wanted > 0) SayTop(slice, wanted, head);
   }
   if (how.scored_token >= 0) {
-    head.before = static_cast<int32_t>(
-        CountBefore(slice.shared, slice.row, slice.state.scored,
-                    how.scored_token - slice.row.first_id));
+    head.before = static_cast<int32_t>(CountBefore(slice.shared, slice.row, slice.state.scored,
+                                                   how.scored_token - slice.row.first_id));
     return;
   }
   if (!slice.ChangesLate()) return;
@@ -316,8 +314,8 @@ QUIRE_DEVICE void SayTokens(Slice& slice, SliceHead& head) {
   SampleShared& shared = slice.shared;
   const DeviceSampleRow& how = slice.How();
   InPlay best = slice.state.in_play;
-  best.nearest = Cut(shared, slice.row, best, MeasureOf(CutKind::kTopK, 0.0f),
-                     TargetOf(CutKind::kTopK, how));
+  best.nearest =
+      Cut(shared, slice.row, best, MeasureOf(CutKind::kTopK, 0.0f), TargetOf(CutKind::kTopK, how));
   List(shared, slice.row, best, [](int, float) { return true; });
   const int count = static_cast<int>(shared.listed);
   head.tokens = count;
@@ -364,8 +362,8 @@ QUIRE_DEVICE void HearTokens(Slice& slice) {
 QUIRE_DEVICE void SayBest(Slice& slice, SliceHead& head) {
   const int64_t peak = int64_t{slice.state.peak_id} - slice.row.first_id;
   const bool here = peak >= 0 && peak < slice.row.count;
-  const KeyedId best = DrawOne(slice.shared, slice.row, slice.state.in_play,
-                               here ? static_cast<int>(peak) : -1);
+  const KeyedId best =
+      DrawOne(slice.shared, slice.row, slice.state.in_play, here ? static_cast<int>(peak) : -1);
   head.best_key = best.key;
   head.best_id = static_cast<int32_t>(best.id);
   if (slice.How().logprobs <= 0 || head.best_id < 0) return;
@@ -479,9 +477,9 @@ runtime::Error LaunchSampleSlice(runtime::Runtime& runtime, runtime::StreamId st
   if (round > 0) params.before = rounds.of[static_cast<size_t>(round) - 1];
   const int blocks = round > 0 ? params.before.rows : params.now.rows;
   const int bytes = kSampleFixedBytes + params.ranks * kMostSliceTokens * kHeardTokenBytes;
-  return runtime.Launch(stream, QUIRE_KERNEL_OF(sample_slice, kSampleThreads),
-                        runtime::ShapeOf(static_cast<uint32_t>(blocks), 1,
-                                         static_cast<uint32_t>(bytes), params));
+  return runtime.Launch(
+      stream, QUIRE_KERNEL_OF(sample_slice, kSampleThreads),
+      runtime::ShapeOf(static_cast<uint32_t>(blocks), 1, static_cast<uint32_t>(bytes), params));
 }
 
 }  // namespace quire::kernels::cuda

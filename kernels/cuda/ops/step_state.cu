@@ -48,8 +48,8 @@ runtime::Error LaunchStepBegin(runtime::Runtime& runtime, runtime::StreamId stre
 runtime::Error LaunchStepEnd(runtime::Runtime& runtime, runtime::StreamId stream,
                              const StepEndParams& params) {
   if (params.count <= 0) return {};
-  const auto blocks = static_cast<uint32_t>(
-      (params.count * kOutputWords + kStepEndThreads - 1) / kStepEndThreads);
+  const auto blocks =
+      static_cast<uint32_t>((params.count * kOutputWords + kStepEndThreads - 1) / kStepEndThreads);
   return runtime.Launch(stream, QUIRE_KERNEL_OF(step_end, kStepEndThreads),
                         runtime::ShapeOf(blocks, 1, 0, params));
 }

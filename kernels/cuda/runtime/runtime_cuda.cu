@@ -171,9 +171,8 @@ class CudaRuntime final : public Runtime {
   }
   Error CreateEvent(EventId* event) override {
     cudaEvent_t made = nullptr;
-    Error error =
-        Said("create event",
-             cudaEventCreateWithFlags(&made, cudaEventDisableTiming | cudaEventBlockingSync));
+    Error error = Said("create event", cudaEventCreateWithFlags(
+                                           &made, cudaEventDisableTiming | cudaEventBlockingSync));
     if (!error.empty()) return error;
     *event = EventId{static_cast<uint32_t>(events_.size())};
     events_.push_back(made);

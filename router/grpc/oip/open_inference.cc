@@ -34,20 +34,20 @@ Result<ModelEntry> FindModel(const GrpcServices& services, const TenantProfile* 
 // const Request&, Response&).
 template <class Request, class Response, class Function>
 GrpcMethod Answer(GrpcServices& services, Function answer) {
-  return OneMessageMethod<Request>([&services, answer](const std::shared_ptr<GrpcCall>& call,
-                                                       const Request& request)
-                                       -> GrpcCallHandler::Step {
-    return [&services, answer, call, request, tenant = TenantOf(call->head(), services.keys)] {
-      if (!tenant.ok()) return call->Finish(EndOf(tenant.error()));
-      services.counters.grpc_requests.Add();
-      Response response;
-      const std::optional<ApiError> problem =
-          answer(services, tenant.value().get(), request, response);
-      if (problem) return call->Finish(EndOf(*problem));
-      call->Send(response);
-      call->Finish(absl::OkStatus());
-    };
-  });
+  return OneMessageMethod<Request>(
+      [&services, answer](const std::shared_ptr<GrpcCall>& call,
+                          const Request& request) -> GrpcCallHandler::Step {
+        return [&services, answer, call, request, tenant = TenantOf(call->head(), services.keys)] {
+          if (!tenant.ok()) return call->Finish(EndOf(tenant.error()));
+          services.counters.grpc_requests.Add();
+          Response response;
+          const std::optional<ApiError> problem =
+              answer(services, tenant.value().get(), request, response);
+          if (problem) return call->Finish(EndOf(*problem));
+          call->Send(response);
+          call->Finish(absl::OkStatus());
+        };
+      });
 }
 
 // What is asked of one model: `describe` is given it.
@@ -76,30 +76,31 @@ void AddServer(GrpcServices& services, GrpcMethods& methods) {
   using inference::ServerLiveRequest, inference::ServerLiveResponse;
   using inference::ServerMetadataRequest, inference::ServerMetadataResponse;
   using inference::ServerReadyRequest, inference::ServerReadyResponse;
-  methods.Add(kService, "ServerLive",
-             Answer<ServerLiveRequest, ServerLiveResponse>(
-                 services, [](const auto&, const auto*, const auto&, ServerLiveResponse& response) {
-                   response.set_live(true);
-                   return std::nullopt;
-                 }));
+  methods.Add(
+      kService, "ServerLive",
+      Answer<ServerLiveRequest, ServerLiveResponse>(
+          services, [](const auto&, const auto*, const auto&, ServerLiveResponse& response) {
+            response.set_live(true);
+            return std::nullopt;
+          }));
   methods.Add(kService, "ServerReady",
-             Answer<ServerReadyRequest, ServerReadyResponse>(
-                 services, [](const GrpcServices& asked, const auto*, const auto&,
-                              ServerReadyResponse& response) {
-                   const Pipeline& pipeline = asked.pipeline;
-                   response.set_ready(!asked.leaving && pipeline.Ready() && pipeline.Healthy());
-                   return std::nullopt;
-                 }));
+              Answer<ServerReadyRequest, ServerReadyResponse>(
+                  services, [](const GrpcServices& asked, const auto*, const auto&,
+                               ServerReadyResponse& response) {
+                    const Pipeline& pipeline = asked.pipeline;
+                    response.set_ready(!asked.leaving && pipeline.Ready() && pipeline.Healthy());
+                    return std::nullopt;
+                  }));
   methods.Add(kService, "ServerMetadata",
-             Answer<ServerMetadataRequest, ServerMetadataResponse>(
-                 services, [](const GrpcServices& asked, const auto*, const auto&,
-                              ServerMetadataResponse& response) {
-                   response.set_name("quire");
-                   response.set_version(asked.version);
-                   response.add_extensions("model_configuration");
-                   response.add_extensions("generate");
-                   return std::nullopt;
-                 }));
+              Answer<ServerMetadataRequest, ServerMetadataResponse>(
+                  services, [](const GrpcServices& asked, const auto*, const auto&,
+                               ServerMetadataResponse& response) {
+                    response.set_name("quire");
+                    response.set_version(asked.version);
+                    response.add_extensions("model_configuration");
+                    response.add_extensions("generate");
+                    return std::nullopt;
+                  }));
 }
 
 void AddModels(GrpcServices& services, GrpcMethods& methods) {
@@ -107,20 +108,20 @@ void AddModels(GrpcServices& services, GrpcMethods& methods) {
   using inference::ModelMetadataRequest, inference::ModelMetadataResponse;
   using inference::ModelReadyRequest, inference::ModelReadyResponse;
   methods.Add(kService, "ModelReady",
-             OfModel<ModelReadyRequest, ModelReadyResponse>(
-                 services, [](const ModelEntry& model, ModelReadyResponse& response) {
-                   response.set_ready(model.workers_ready > 0);
-                 }));
+              OfModel<ModelReadyRequest, ModelReadyResponse>(
+                  services, [](const ModelEntry& model, ModelReadyResponse& response) {
+                    response.set_ready(model.workers_ready > 0);
+                  }));
   methods.Add(kService, "ModelMetadata",
-             OfModel<ModelMetadataRequest, ModelMetadataResponse>(
-                 services, [](const ModelEntry& model, ModelMetadataResponse& response) {
-                   DescribeModel(model.name, response);
-                 }));
+              OfModel<ModelMetadataRequest, ModelMetadataResponse>(
+                  services, [](const ModelEntry& model, ModelMetadataResponse& response) {
+                    DescribeModel(model.name, response);
+                  }));
   methods.Add(kService, "ModelConfig",
-             OfModel<ModelConfigRequest, ModelConfigResponse>(
-                 services, [](const ModelEntry& model, ModelConfigResponse& response) {
-                   DescribeModel(model.name, *response.mutable_config());
-                 }));
+              OfModel<ModelConfigRequest, ModelConfigResponse>(
+                  services, [](const ModelEntry& model, ModelConfigResponse& response) {
+                    DescribeModel(model.name, *response.mutable_config());
+                  }));
 }
 
 }  // namespace

@@ -276,9 +276,8 @@ TEST_F(Rates, TopKAndTopPOf256RowsAnd128kLogits) {
   Tell("sample_256_rows", seconds * 1e6, "us");
   const auto outputs = bed_.Get(params.outputs, rows.size());
   for (size_t i = 0; i < rows.size(); i += rows.size() - 1) {
-    std::vector<float> logits =
-        bed_.Get(params.logits + i * static_cast<size_t>(params.stride),
-                 static_cast<size_t>(params.vocabulary));
+    std::vector<float> logits = bed_.Get(params.logits + i * static_cast<size_t>(params.stride),
+                                         static_cast<size_t>(params.vocabulary));
     ASSERT_TRUE(outputs[i].token >= 0 && outputs[i].token < params.vocabulary) << i;
     const float drawn = logits[static_cast<size_t>(outputs[i].token)];
     std::nth_element(logits.begin(), logits.begin() + 49, logits.end(), std::greater<>());

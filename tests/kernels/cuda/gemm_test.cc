@@ -179,9 +179,8 @@ TEST(CudaGemm, KeepsItsBudget) {
       bed.runtime().ClearCounters();
       RunGemm(bed, c);
       const double rows = static_cast<double>(c.m) * c.n;
-      const double bytes =
-          2.0 * (static_cast<double>(c.m) * c.k + static_cast<double>(c.n) * c.k) +
-          (sum ? 8.0 : 2.0) * rows;
+      const double bytes = 2.0 * (static_cast<double>(c.m) * c.k + static_cast<double>(c.n) * c.k) +
+                           (sum ? 8.0 : 2.0) * rows;
       ExpectWithinBudget(bed.runtime(), s.kernel, bytes, rows * c.k / (16 * 8 * 16));
     }
   }

@@ -136,9 +136,8 @@ TEST(CudaQuantised, ProductsAreTheFloat64ProductsOfTheFormatsNumbers) {
         double sum = 0.0;
         double magnitude = 0.0;
         for (int i = 0; i < k; ++i) {
-          const double product =
-              static_cast<double>(Widen(bed.x[m * k + i], half)) *
-              Widen(bed.expanded[n * k + i], half);
+          const double product = static_cast<double>(Widen(bed.x[m * k + i], half)) *
+                                 Widen(bed.expanded[n * k + i], half);
           sum += product;
           magnitude += std::abs(product);
         }

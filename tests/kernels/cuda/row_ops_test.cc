@@ -44,10 +44,7 @@ std::vector<float> Rows(DeviceBed& bed, const RowsOut& from, size_t n) {
 // What rounding the exact row may cost, and sums in float32 of up to 16,384 terms.
 double Slack(Out out, double exact) {
   const double bf16 = 1.01 * Bf16Rounding(exact);
-  return (out == Out::kBf16   ? bf16
-          : out == Out::kHalf ? bf16 / 8
-                              : 2e-6 * std::abs(exact)) +
-         2e-5;
+  return (out == Out::kBf16 ? bf16 : out == Out::kHalf ? bf16 / 8 : 2e-6 * std::abs(exact)) + 2e-5;
 }
 
 // One launch over `rows` rows.

@@ -171,9 +171,9 @@ TEST_F(Kubernetes, WatchesSeveralServicesAsOne) {
       KubernetesOptions{"kubernetes.io/service-name in (a,b)", "prod", ""}, server_, runtime_,
       metrics_of_source_);
   source_->Start();
-  EXPECT_TRUE(asked().starts_with(
-      "/apis/discovery.k8s.io/v1/namespaces/prod/endpointslices?labelSelector="
-      "kubernetes.io%2Fservice-name%20in%20%28a%2Cb%29&"))
+  EXPECT_TRUE(
+      asked().starts_with("/apis/discovery.k8s.io/v1/namespaces/prod/endpointslices?labelSelector="
+                          "kubernetes.io%2Fservice-name%20in%20%28a%2Cb%29&"))
       << asked();
 }
 

@@ -72,8 +72,7 @@ RpcAnswer CallRpc(const std::shared_ptr<grpc::Channel>& channel, const std::stri
 Headers Bearer(const std::string& key) { return {{"authorization", "Bearer " + key}}; }
 
 constexpr char kReflection[] = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-constexpr char kOldReflection[] =
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+constexpr char kOldReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 const std::string kListServices("\x3A\x01*", 3);  // ServerReflectionRequest{list_services: "*"}
 
 template <class Message>

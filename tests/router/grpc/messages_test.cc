@@ -169,8 +169,7 @@ TEST(GrpcMessages, DeltasJoin) {
 }
 
 TEST(GrpcMessages, StatusesKeepTheirMeaning) {
-  EXPECT_EQ(ToStatus({ApiCode::kNotFound, "m", "model", 0}).code(),
-            absl::StatusCode::kNotFound);
+  EXPECT_EQ(ToStatus({ApiCode::kNotFound, "m", "model", 0}).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ToStatus({ApiCode::kConflict, "m", "", 0}).code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ToStatus({ApiCode::kRateLimited, "m", "", 0}).code(),

@@ -83,8 +83,11 @@ TEST(GrpcWire, WhatIsNoGrpcHearsSoInHttpsWords) {
     const char* status;
   };
   const auto request = [](const char* method, const std::string& path, const char* type) {
-    return wire::HeaderPairs{{":method", method},    {":scheme", "http"}, {":path", path},
-                             {":authority", "x"}, {"content-type", type}};
+    return wire::HeaderPairs{{":method", method},
+                             {":scheme", "http"},
+                             {":path", path},
+                             {":authority", "x"},
+                             {"content-type", type}};
   };
   const Case cases[] = {{request("GET", "/livez", "text/plain"), "404"},
                         {request("GET", kGenerate, "text/plain"), "405"},
@@ -152,9 +155,9 @@ TEST(GrpcWire, CompressedMessagesAreHeldToTheLimitsOfWhatComesOutOfThem) {
   WireClient client(limits, kTotal);
   client.Hello();
   const auto call = [&](uint32_t stream, size_t bytes) {
-    client.Say(Headers(stream, Post(kGenerate, {{"grpc-encoding", "gzip"}})) +
-               Data(stream, Message(Gzip(GenerateBytes(3, std::string(bytes, 'a'))), '\1'),
-                    kEndStream));
+    client.Say(
+        Headers(stream, Post(kGenerate, {{"grpc-encoding", "gzip"}})) +
+        Data(stream, Message(Gzip(GenerateBytes(3, std::string(bytes, 'a'))), '\1'), kEndStream));
     client.Wait(2000);
   };
   call(1, kTotal - 100);

@@ -20,9 +20,8 @@ class RawWorker final : private http2::Handler {
   using tcp = boost::asio::ip::tcp;
 
   explicit RawWorker(AsioExecutor& executor, const std::string& address = "127.0.0.1",
-                      uint16_t port = 0)
-      : acceptor_(executor.context(),
-                  tcp::endpoint(boost::asio::ip::make_address(address), port)),
+                     uint16_t port = 0)
+      : acceptor_(executor.context(), tcp::endpoint(boost::asio::ip::make_address(address), port)),
         socket_(executor.context()),
         session_(http2::Session::Side::kServer, http2::Settings(), *this) {
     acceptor_.async_accept(socket_, [this](const boost::system::error_code& error) {

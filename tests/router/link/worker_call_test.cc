@@ -69,12 +69,12 @@ class WorkerCallTest : public testing::Test, protected WorkerCall::Receiver {
   void OnWritable() override { ++writable; }
 
   void Dial(const std::string& target, Micros timeout = 0) {
-    call = std::make_shared<WorkerCall>(
-        world, WorkerCallOptions{.target = target,
-                                 .path = "/quire.worker.v1.Worker/Attach",
-                                 .max_message_bytes = kMost,
-                                 .timeout = timeout,
-                                 .tls = nullptr});
+    call = std::make_shared<WorkerCall>(world,
+                                        WorkerCallOptions{.target = target,
+                                                          .path = "/quire.worker.v1.Worker/Attach",
+                                                          .max_message_bytes = kMost,
+                                                          .timeout = timeout,
+                                                          .tls = nullptr});
     call->Start(*this);
   }
   // Until the call has ended.
@@ -211,13 +211,13 @@ std::vector<Misdeed> Misdeeds() {
       {"large headers", absl::StatusCode::kResourceExhausted,
        [](RawWorker& worker, StreamId stream) {
          const std::string value(kMaxLinkHeaderBytes, 'x');
-         worker.session().RespondAndEnd(
-             stream, std::vector<Header>{{":status", "200"}, {"x", value}});
+         worker.session().RespondAndEnd(stream,
+                                        std::vector<Header>{{":status", "200"}, {"x", value}});
        }},
       {"compression", absl::StatusCode::kUnimplemented,
        [](RawWorker& worker, StreamId stream) {
-         worker.session().Respond(stream, std::vector<Header>{{":status", "200"},
-                                                              {"grpc-encoding", "gzip"}});
+         worker.session().Respond(
+             stream, std::vector<Header>{{":status", "200"}, {"grpc-encoding", "gzip"}});
        }},
       {"a message over the limit", absl::StatusCode::kResourceExhausted,
        answers(Message(std::string(kMost + 1, 'x')), {})},
@@ -384,8 +384,8 @@ TEST_F(WorkerCallTest, ADeadlineEndsTheCall) {
 TEST_F(WorkerCallTest, TheNextAddressOfANameIsTried) {
   RawWorker worker(executor);
   worker.on_headers = [&](StreamId stream) {
-    worker.session().RespondAndEnd(stream, std::vector<Header>{{":status", "200"},
-                                                               {"grpc-status", "9"}});
+    worker.session().RespondAndEnd(stream,
+                                   std::vector<Header>{{":status", "200"}, {"grpc-status", "9"}});
   };
   const std::string port = ":" + std::to_string(worker.port());
   resolver->names["worker-a"] = {"127.0.0.2", "::1", "127.0.0.1"};

@@ -86,8 +86,8 @@ TEST_F(PipelineTest, AResumedAnswerThatWasCompleteIsToldItsEndsAgain) {
   GenerateRequest ask = Ask("x", 6);
   ask.sampling.n = 3;
   ask.sampling.stop = {"de"};
-  ask.resume = ResumeRequest{
-      77, 1234, "model-a", {FakeIds("abcde"), FakeIds("mnopqr"), FakeIds("cdefgh")}};
+  ask.resume =
+      ResumeRequest{77, 1234, "model-a", {FakeIds("abcde"), FakeIds("mnopqr"), FakeIds("cdefgh")}};
   RecordingSink sink;
   pipeline_->Start(ask, &sink);
   Run(kSecond);

@@ -55,8 +55,8 @@ class TagStepProgram {
     const WeightId words = AddWeight("table", std::move(table));
     const WeightId to_qkv = AddWeight("qkv", std::move(qkv));
     const WeightId pass = AddWeight("pass", std::move(same));
-    const WeightId head = AddWeight(
-        "head", std::vector<uint16_t>(static_cast<size_t>(ids.count) * kWidth, 0));
+    const WeightId head =
+        AddWeight("head", std::vector<uint16_t>(static_cast<size_t>(ids.count) * kWidth, 0));
     AddOps(words, to_qkv, pass, head);
   }
 
@@ -136,8 +136,7 @@ class CudaTagProgram final : public TagLoaded {
  public:
   explicit CudaTagProgram(const TagRunnerOptions& options)
       : block_size_(options.cache.block_size), model_(options) {
-    auto runtime =
-        std::make_unique<TagRuntime>(/*seed=*/7, kernels::cuda::emulate::Checks::kNone);
+    auto runtime = std::make_unique<TagRuntime>(/*seed=*/7, kernels::cuda::emulate::Checks::kNone);
     runtime_ = runtime.get();
     const size_t slots = static_cast<size_t>(options.max_num_seqs) + 1;
     slots_.resize(slots);

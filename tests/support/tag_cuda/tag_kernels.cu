@@ -69,8 +69,8 @@ QUIRE_DEVICE void Attend(const TagAttentionParams& params, int slot, const Atten
   const int64_t position = row.first_position + query;
   const int64_t token = row.first_token + query;
   const auto id = static_cast<int32_t>(ToFloat(Bf16{attention.q[token * attention.q_stride]}));
-  const uint64_t previous = position == 0 ? test::TagRoot(params.slots[slot].salt)
-                                          : ReadTag(params, slot, position - 1);
+  const uint64_t previous =
+      position == 0 ? test::TagRoot(params.slots[slot].salt) : ReadTag(params, slot, position - 1);
   uint64_t* own = TagAt(params, slot, position);
   if (own != nullptr) *own = test::TagOf(previous, id, position, params.group);
   uint16_t* out = attention.out + token * kDigits;
@@ -164,8 +164,7 @@ runtime::Error LaunchGemm(runtime::Runtime& runtime, runtime::StreamId stream, G
   if (params.out_stride == 0) params.out_stride = params.n;
   if (params.m <= 0) return {};
   return runtime.Launch(
-      stream,
-      params.scale < 0 ? QUIRE_KERNEL_OF(tag_logits, 32) : QUIRE_KERNEL_OF(tag_product, 32),
+      stream, params.scale < 0 ? QUIRE_KERNEL_OF(tag_logits, 32) : QUIRE_KERNEL_OF(tag_product, 32),
       runtime::ShapeOf(static_cast<uint32_t>(params.m), 1, 0, params));
 }
 

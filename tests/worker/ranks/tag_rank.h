@@ -58,9 +58,9 @@ class TagRank final : public RankProgram {
         fault_(std::move(fault)),
         max_in_flight_(setup.rank % 2 == 0 ? 2 : 1),
         program_(MakeTagProgram(TagOptionsOf(setup.limits, communicator))),
-        runner_(*program_, {.limits = setup.limits,
-                            .max_in_flight = max_in_flight_,
-                            .now_us = [] { return int64_t{0}; }}) {}
+        runner_(*program_, {.limits = setup.limits, .max_in_flight = max_in_flight_, .now_us = [] {
+                              return int64_t{0};
+                            }}) {}
 
   absl::Status Run(std::span<const std::byte> packet, StepResult& result) override {
     QUIRE_RETURN_IF_ERROR(Launch(packet));

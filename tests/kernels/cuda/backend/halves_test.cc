@@ -58,12 +58,9 @@ TEST_F(CudaHalvesTest, ANormsProductsAreAsFarAsTheirFilesAllow) {
   const struct {
     Types types;
     bool half;
-  } kCases[] = {{{DType::kQ4_K}, true},
-                {{DType::kQ8_0, DType::kQ6_K, DType::kF16}, true},
-                {{DType::kF16}, true},
-                {{DType::kBF16}, false},
-                {{DType::kF32}, false},
-                {{DType::kQ4_0, DType::kF32}, false}};
+  } kCases[] = {{{DType::kQ4_K}, true}, {{DType::kQ8_0, DType::kQ6_K, DType::kF16}, true},
+                {{DType::kF16}, true},  {{DType::kBF16}, false},
+                {{DType::kF32}, false}, {{DType::kQ4_0, DType::kF32}, false}};
   std::vector<std::pair<size_t, WeightId>> made;
   for (const auto& c : kCases) {
     const WeightId weight = NewWeight(c.types);

@@ -252,8 +252,9 @@ TEST_F(Nccl, AHangEndsAtTheDeadlineAndFreesTheDevice) {
   orders.hang_at = 1;
   Order(orders);
   // Whoever is first ends the wait of the other.
-  const auto errors = Run(
-      2, [](Rank& rank) { StepFails(rank, {CommFailure::kDeadline, CommFailure::kAborted}); });
+  const auto errors = Run(2, [](Rank& rank) {
+    StepFails(rank, {CommFailure::kDeadline, CommFailure::kAborted});
+  });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
   ExpectAllEnded(2);
 }

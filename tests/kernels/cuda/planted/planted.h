@@ -40,8 +40,8 @@ const Planted* AllPlanted(int* count);
 // partial to out.
 enum class Follower {
   kWriter,
-  kRight,       // waits after it has read what no kernel writes
-  kReadsEarly,  // what the writer writes
+  kRight,        // waits after it has read what no kernel writes
+  kReadsEarly,   // what the writer writes
   kWritesEarly,  // what the writer reads
   kNeverWaits,
 };

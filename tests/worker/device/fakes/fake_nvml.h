@@ -18,8 +18,8 @@ class FakeNvml {
  public:
   FakeNvml() {
     std::string error;
-    file_ = kernels::OpenLibraryFile(QUIRE_BINARY_DIR "/tests/fake_cuda/nvml/libnvidia-ml.so.1",
-                                     error);
+    file_ =
+        kernels::OpenLibraryFile(QUIRE_BINARY_DIR "/tests/fake_cuda/nvml/libnvidia-ml.so.1", error);
     EXPECT_NE(file_, nullptr) << error;
   }
 
