@@ -56,6 +56,8 @@ class BlockPool {
   void Touch(BlockId block);
   // The block to be evicted next, or kNoBlock.
   BlockId Oldest() const;
+  // The next newer block in the order of this evictable block, or kNoBlock.
+  BlockId EvictedAfter(BlockId block) const { return BlockId(Entry(block).newer); }
 
   int64_t total() const { return static_cast<int64_t>(pages_.size()); }
   int64_t free() const { return static_cast<int64_t>(free_.size()); }

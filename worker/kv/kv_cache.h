@@ -163,6 +163,7 @@ class KvCache {
   int64_t FirstSeen(int32_t kind, int64_t length) const;  // first block that is needed at `length`
   BlockId Take(int32_t kind);
   bool EvictOldest();
+  void PrefetchEvictionsAfter(BlockId block) const;
   void ExtendHashes(PrefixChain& chain, std::span<const TokenId> tokens, int64_t blocks);
   void WalkPath(const PrefixChain& chain, std::span<const TokenId> tokens, int64_t blocks);
   NodeId NodeFor(const PrefixChain& chain, std::span<const TokenId> tokens);

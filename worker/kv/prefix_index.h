@@ -45,6 +45,14 @@ class PrefixIndex {
   // Asks the processor for what Find reads: first the slot, some hashes later the node.
   void PrefetchSlot(uint64_t hash) const { PrefetchToRead(&slots_[Home(hash)]); }
   void PrefetchNode(uint64_t hash) const;
+  // What eviction of a node's block reads: first the node, later the slot of its hash.
+  void PrefetchHolder(NodeId node) const {
+    PrefetchToWrite(&nodes_[node]);
+    PrefetchToWrite(&blocks_[BlockAt(node, 0)]);
+  }
+  void PrefetchSlotOfNode(NodeId node) const {
+    PrefetchToWrite(&slots_[Home(nodes_[node].hash)]);
+  }
   void PrefetchPin(NodeId node) const { PrefetchToWrite(&nodes_[node]); }
 
   void Pin(NodeId node) { ++nodes_[node].uses; }
