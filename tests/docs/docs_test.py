@@ -2,9 +2,10 @@
 
 A fenced block of ```sh is run, in its document's order and in one shell, in a folder that looks like the checkout. Words after
 `sh` say more: `server :PORT` (or `https:PORT`) starts it in the background and waits for /readyz there, `helm` and `grpcurl`
-name a tool that it needs, `not run: WHY` leaves it out.
+name a tool that it needs, `not run: WHY` leaves it out. A block of ```python openai is run by a Python that has OpenAI's package.
 """
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -21,6 +22,8 @@ from harness import ROOT, expect, run
 
 WHY_NOT = {"builds", "needs a cluster", "needs a container builder", "needs a GPU"}
 DOCUMENT_LIMIT_S = 180
+OPENAI_PYTHON = ROOT / ".cache" / "venv-conformance" / "bin" / "python"
+COMMANDS = {"openai": str(OPENAI_PYTHON)}  # of tools whose command is not their name
 FENCE = re.compile(r"^```(\w*)[ ]*(.*?)\n(.*?)^```$", re.M | re.S)
 
 # Stops at the first command that fails; curl fails where HTTP does.
@@ -44,7 +47,11 @@ def documents():
 
 def blocks(path):
     """(words after sh, text) of the blocks of a document."""
-    return [(words.strip(), text) for language, words, text in FENCE.findall(path.read_text()) if language == "sh"]
+    for language, words, text in FENCE.findall(path.read_text()):
+        if language == "sh":
+            yield words.strip(), text
+        elif (language, words.strip()) == ("python", "openai"):
+            yield "openai", f"{OPENAI_PYTHON} - <<'PYTHON'\n{text}PYTHON\n"
 
 
 def script_of(path):
@@ -54,8 +61,8 @@ def script_of(path):
         if words.startswith("not run: "):
             expect(words.removeprefix("not run: ") in WHY_NOT, f"{path}: a block is left out because it {words[9:]!r}")
             continue
-        tool = re.search(r"\b(helm|grpcurl)\b", words)
-        if tool and not has(tool.group(1)):
+        tool = re.search(r"\b(helm|grpcurl|openai)\b", words)
+        if tool and not has(COMMANDS.get(tool.group(1), tool.group(1))):
             missing.add(tool.group(1))
             continue
         runs += 1
@@ -131,6 +138,40 @@ def test_references_are_what_the_code_says():
         expect(code == 0, said)
         code, said = run([sys.executable, ROOT / "docs" / "reference" / program, "--wrong"])
         expect(code == 1 and "usage" in said, said)
+
+
+# README's figures: how each is written there, its record, the path to it in the record, and units of the record in one of README's.
+FIGURES = [
+    ("20 ms", "failover", ("kill", "p50_s"), 1e-3),
+    ("56 ms", "failover", ("kill", "p99_s"), 1e-3),
+    ("15 ×", "policies", ("prefix-aware over round-robin", "first token, times sooner"), 1),
+    ("9.7 µs", "routing", ("prefix-aware, blocks told in random order", "decide", "p99"), 1),
+    ("12 KiB", "router_load", ("open streams", "HTTP", "KiB of each open stream"), 1),
+    ("1.1 s", "start", ("results", "gemma3-270m", "first token s"), 1),
+    ("34 MB", "images", ("results", "router", "whole MB"), 1),
+]
+
+
+def figure_rows():
+    """(value, name of the record) of each row of README's table of figures."""
+    return re.findall(r"\| ([^|]+?) \| \[[^]]+\]\(bench/results/(\w+)\.json\) \|", (ROOT / "README.md").read_text())
+
+
+def recorded(name, path):
+    """That figure of a record, on each machine that has it."""
+    for figure in json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())["figures"].values():
+        for key in path:
+            figure = figure.get(key, {}) if isinstance(figure, dict) else {}
+        figure = figure.get("median") if isinstance(figure, dict) else figure
+        if figure is not None:
+            yield figure
+
+
+def test_figures_of_readme_are_recorded_ones():
+    expect(figure_rows() == [(shown, name) for shown, name, _, _ in FIGURES], f"README shows {figure_rows()}")
+    for shown, name, path, unit in FIGURES:
+        found, value = list(recorded(name, path)), float(shown.split()[0]) * unit
+        expect(any(abs(value - figure) <= value / 5 for figure in found), f"README says {shown}; {name}.json has {found}")
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
