@@ -48,7 +48,8 @@ struct GrpcCall::Parsing {
   void Work() {
     if (cancelled.load(std::memory_order_relaxed)) return;
     if (message.packing != http2::Encoding::kIdentity) {
-      absl::StatusOr<std::string> unpacked = http2::Unpack(message.packing, message.bytes, most);
+      absl::StatusOr<std::string> unpacked =
+          http2::Unpack(message.packing, message.bytes, {.most = most, .cancelled = &cancelled});
       status = unpacked.status();
       if (!unpacked.ok()) return;
       message.bytes = *std::move(unpacked);

@@ -6,6 +6,7 @@
 //  2. No message that is larger than the limit is given memory, packed or unpacked.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <string_view>
 
 #include "common/http2/session.h"
+#include "common/memory_account.h"
 #include "common/status.h"
 
 namespace quire::http2 {
@@ -29,9 +31,18 @@ inline constexpr std::string_view kAcceptedEncodings = "identity,deflate,gzip";
 // Of a grpc-encoding header; nullopt: one that is not spoken here (UNIMPLEMENTED).
 std::optional<Encoding> EncodingOf(std::string_view name);
 
-// A compressed message as it was, at most `most` bytes of it. RESOURCE_EXHAUSTED: it is larger.
-// INTERNAL: broken compression. Takes milliseconds for each few MiB: not for an event loop.
-absl::StatusOr<std::string> Unpack(Encoding encoding, std::string_view packed, size_t most);
+struct UnpackLimits {
+  size_t most = 0;                               // bytes of the message
+  const std::atomic<bool>* cancelled = nullptr;  // looked at after every kUnpackStepBytes
+  MemoryHold* hold = nullptr;  // grows by the message's memory, before that is taken
+};
+inline constexpr size_t kUnpackStepBytes = 256u << 10;  // read or made
+
+// A compressed message as it was. RESOURCE_EXHAUSTED: it is larger. INTERNAL: broken compression.
+// CANCELLED: `cancelled` was set. UNAVAILABLE: the hold has no room. Takes milliseconds for each
+// few MiB: not for an event loop.
+absl::StatusOr<std::string> Unpack(Encoding encoding, std::string_view packed,
+                                   const UnpackLimits& limits);
 
 // Messages out of the body of one side of one stream.
 //

@@ -31,6 +31,15 @@ absl::Status TooLarge(const std::string& bytes, size_t most) {
                                                " vs. " + std::to_string(most) + ")"));
 }
 
+// Charges for a larger buffer, and beside it for the one that it replaces, before there is one.
+bool Grow(size_t bytes, size_t held, const UnpackLimits& limits, std::string& message) {
+  MemoryHold* hold = limits.hold;
+  if (hold != nullptr && !hold->TryResize(held + message.size() + bytes)) return false;
+  message.resize(bytes);
+  if (hold != nullptr) hold->Resize(held + bytes);
+  return true;
+}
+
 }  // namespace
 
 MessageReader::MessageReader(size_t most, Encoding encoding) : most_(most), encoding_(encoding) {}
@@ -88,28 +97,37 @@ bool MessageReader::Next(std::string_view& bytes, std::string_view& message) {
   return true;
 }
 
-absl::StatusOr<std::string> Unpack(Encoding encoding, std::string_view packed, size_t most) {
+absl::StatusOr<std::string> Unpack(Encoding encoding, std::string_view packed,
+                                   const UnpackLimits& limits) {
   if (packed.empty() || encoding == Encoding::kIdentity) return std::string(packed);
   Inflater inflater(encoding);
   z_stream& stream = inflater.stream;
-  stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(packed.data()));
-  stream.avail_in = static_cast<uInt>(packed.size());
+  const size_t held = limits.hold == nullptr ? 0 : limits.hold->bytes();
   std::string message;
   size_t size = 0;
   int result = Z_OK;
   while (result == Z_OK) {
-    if (size > most) return TooLarge("more", most);
-    // One byte more than the limit tells a message that is too large from one that just fits.
-    if (size == message.size()) {
-      message.resize(std::min(most + 1, std::max(kFirstBytes, 2 * size)));
+    if (size > limits.most) return TooLarge("more", limits.most);
+    if (limits.cancelled != nullptr && limits.cancelled->load(std::memory_order_relaxed)) {
+      return absl::CancelledError("the client does not wait for its message");
     }
+    // One byte more than the limit tells a message that is too large from one that just fits.
+    if (size == message.size() &&
+        !Grow(std::min(limits.most + 1, std::max(kFirstBytes, 2 * size)), held, limits, message)) {
+      return absl::UnavailableError(AbslView(kTooManyLargeRequests));
+    }
+    const std::string_view in = packed.substr(0, kUnpackStepBytes);
+    const size_t room = std::min(message.size() - size, kUnpackStepBytes);
+    stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(in.data()));
+    stream.avail_in = static_cast<uInt>(in.size());
     stream.next_out = reinterpret_cast<Bytef*>(message.data() + size);
-    stream.avail_out = static_cast<uInt>(message.size() - size);
+    stream.avail_out = static_cast<uInt>(room);
     result = inflate(&stream, Z_NO_FLUSH);
-    size = message.size() - stream.avail_out;
+    packed.remove_prefix(in.size() - stream.avail_in);
+    size += room - stream.avail_out;
   }
-  if (size > most) return TooLarge("more", most);
-  if (result != Z_STREAM_END || stream.avail_in != 0) {
+  if (size > limits.most) return TooLarge("more", limits.most);
+  if (result != Z_STREAM_END || !packed.empty()) {
     return absl::InternalError("a message is not compressed as its grpc-encoding says");
   }
   message.resize(size);

@@ -1,5 +1,6 @@
 #include "common/json/json.h"
 
+#include <boost/json/parse.hpp>
 #include <boost/json/stream_parser.hpp>
 
 #include <algorithm>
@@ -143,6 +144,18 @@ constexpr size_t kBytesPerTree = 16 << 10;
 // A string with escapes is gathered piece by piece in a buffer that doubles.
 constexpr size_t kEscapedCopies = 4;
 
+// A number past the largest double is read as an infinity. As deep as the text, which is bounded.
+bool HasInfinity(const Value& value) {
+  if (value.is_double()) return std::isinf(value.get_double());
+  if (const Array* array = value.if_array()) {
+    return std::any_of(array->begin(), array->end(), HasInfinity);
+  }
+  const Object* object = value.if_object();
+  return object != nullptr && std::any_of(object->begin(), object->end(), [](const auto& member) {
+           return HasInfinity(member.value());
+         });
+}
+
 // From behind the opening quote to behind the closing one.
 size_t SkipString(std::string_view text, size_t at, bool& escaped) {
   for (; at < text.size(); ++at) {
@@ -150,6 +163,25 @@ size_t SkipString(std::string_view text, size_t at, bool& escaped) {
     if (text[at] != '\\') continue;
     escaped = true;
     ++at;
+  }
+  return text.size();
+}
+
+// Of a well-formed text: where its first number stands that is read as an infinity.
+size_t PlaceOfInfinity(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    bool escaped = false;
+    if (text[at] == '"') {
+      at = SkipString(text, at + 1, escaped);
+    } else if (text[at] == '-' || (text[at] >= '0' && text[at] <= '9')) {
+      const size_t end = std::min(text.find_first_not_of("+-.0123456789Ee", at), text.size());
+      boost::json::error_code error;
+      const Value number = boost::json::parse(BoostView(text.substr(at, end - at)), error);
+      if (!error && HasInfinity(number)) return at;
+      at = end;
+    } else {
+      ++at;
+    }
   }
   return text.size();
 }
@@ -231,7 +263,12 @@ absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits) {
       return InvalidArgument("JSON has extra text at byte " + std::to_string(i));
     }
   }
-  return parser.release();
+  Value value = parser.release();
+  if (HasInfinity(value)) {
+    return InvalidArgument("JSON has a number at byte " + std::to_string(PlaceOfInfinity(text)) +
+                           " that is out of range; the largest is about 1.797e308");
+  }
+  return value;
 }
 
 std::string Serialize(const Value& value) {

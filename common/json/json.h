@@ -45,8 +45,9 @@ inline boost::json::string_view BoostView(std::string_view s) { return {s.data()
 
 // INVALID_ARGUMENT with byte offset for malformed text, RESOURCE_EXHAUSTED past max_bytes or
 // max_depth, OUT_OF_RANGE past max_values, UNAVAILABLE where the hold has no room. Duplicate keys
-// keep the last; numbers that fit no int64 or uint64 become doubles; comments and trailing commas
-// are refused; a byte order mark, NaN and Infinity, which Python writes, by name.
+// keep the last; numbers that fit no int64 or uint64 become doubles, and one that fits no double is
+// refused by its place; comments and trailing commas are refused; a byte order mark, NaN and
+// Infinity, which Python writes, by name.
 absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits = {});
 
 // Compact text. Doubles are written in the shortest form that reads back equal; NaN and infinity as

@@ -46,7 +46,7 @@ class Witness final : public Handler {
     std::string_view message;
     while (reader.Next(bytes, message)) {
       if (message.size() > kMaxMessageBytes) std::abort();
-      const auto unpacked = Unpack(reader.packing(), message, kMaxMessageBytes);
+      const auto unpacked = Unpack(reader.packing(), message, {.most = kMaxMessageBytes});
       if (unpacked.ok() && unpacked->size() > kMaxMessageBytes) std::abort();
       messages[stream] += std::string(message) + "|";
     }

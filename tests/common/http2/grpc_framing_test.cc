@@ -4,6 +4,8 @@
 #include <zlib.h>
 
 #include <array>
+#include <atomic>
+#include <memory>
 #include <vector>
 
 namespace quire::http2 {
@@ -116,22 +118,61 @@ TEST(Unpack, GzipAndDeflateWithinTheLimit) {
       {{Encoding::kGzip, 15 + 16}, {Encoding::kDeflate, 15}}};
   for (const auto& [encoding, bits] : ways) {
     const std::string packed = Packed(text, bits);
-    EXPECT_EQ(Unpack(encoding, packed, text.size()).value(), text);
-    EXPECT_EQ(Unpack(encoding, packed, text.size() - 1).status().code(),
+    EXPECT_EQ(Unpack(encoding, packed, {.most = text.size()}).value(), text);
+    EXPECT_EQ(Unpack(encoding, packed, {.most = text.size() - 1}).status().code(),
               absl::StatusCode::kResourceExhausted);
     for (const std::string& broken :
          {packed + "x", packed.substr(0, packed.size() - 1), std::string("no such thing")}) {
-      EXPECT_EQ(Unpack(encoding, broken, 1 << 20).status().code(), absl::StatusCode::kInternal);
+      EXPECT_EQ(Unpack(encoding, broken, {.most = 1 << 20}).status().code(),
+                absl::StatusCode::kInternal);
     }
-    EXPECT_EQ(Unpack(encoding, "", 10).value(), "");
+    EXPECT_EQ(Unpack(encoding, "", {.most = 10}).value(), "");
   }
 }
 
 TEST(Unpack, ABombGetsNoMoreMemoryThanTheLimit) {
   const std::string bomb = Packed(std::string(8 << 20, 'b'), 15 + 16);
   ASSERT_LT(bomb.size(), 100'000u);
-  EXPECT_EQ(Unpack(Encoding::kGzip, bomb, 100'000).status().code(),
+  EXPECT_EQ(Unpack(Encoding::kGzip, bomb, {.most = 100'000}).status().code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Unpack, AClientThatLeftStopsItBetweenTwoSteps) {
+  // A message of two steps is read to its end where its client stays.
+  const std::string packed = Packed(std::string(2 * kUnpackStepBytes, 'b'), 15 + 16);
+  std::atomic<bool> cancelled{false};
+  UnpackLimits limits = {.most = 8 << 20, .cancelled = &cancelled};
+  EXPECT_TRUE(Unpack(Encoding::kGzip, packed, limits).ok());
+  // What breaks behind the first step is not met by who has left.
+  const std::string broken = packed.substr(0, packed.size() - 1);
+  EXPECT_EQ(Unpack(Encoding::kGzip, broken, limits).status().code(), absl::StatusCode::kInternal);
+  cancelled = true;
+  EXPECT_EQ(Unpack(Encoding::kGzip, broken, limits).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(Unpack, WhatALongMessageOfNothingTakesIsStepsToo) {
+  // Blocks of no bytes: all of it is input, and nothing comes out.
+  std::string packed = Packed("", 15);
+  packed.resize(2);  // zlib's head
+  const std::string_view empty("\0\0\0\xff\xff", 5);
+  while (packed.size() < 3 * kUnpackStepBytes) packed += empty;
+  packed += std::string_view("\1\0\0\xff\xff\0\0\0\1", 9);
+  EXPECT_EQ(Unpack(Encoding::kDeflate, packed, {.most = 10}).value(), "");
+}
+
+TEST(Unpack, IsChargedBeforeItTakesMemory) {
+  const size_t bytes = 100'000;
+  const std::string packed = Packed(std::string(bytes, 'b'), 15);
+  const auto peak = [&](size_t room) {
+    const auto account = std::make_shared<MemoryAccount>(room);
+    MemoryHold hold(account);
+    hold.Resize(1000);
+    return Unpack(Encoding::kDeflate, packed, {.most = bytes, .hold = &hold}).status();
+  };
+  // The last buffer and the one before it, which is what 4096 has doubled to.
+  const size_t needed = 1000 + 65'536 + (bytes + 1);
+  EXPECT_TRUE(peak(needed).ok());
+  EXPECT_EQ(peak(needed - 1).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(MessageReader, FlagsThatMeanNothingAreRefused) {

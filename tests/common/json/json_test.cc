@@ -47,6 +47,24 @@ TEST(Json, WhatPythonAndEditorsWriteIsNamed) {
   EXPECT_EQ(why("nope").find("Infinity"), std::string::npos);
 }
 
+TEST(Json, ANumberThatNoDoubleHoldsIsRefusedByItsPlace) {
+  const auto why = [](const std::string& text) { return StatusMessage(Parse(text).status()); };
+  const auto at = [](size_t byte) {
+    return "JSON has a number at byte " + std::to_string(byte) +
+           " that is out of range; the largest is about 1.797e308";
+  };
+  const std::string digits(400, '9');
+  EXPECT_EQ(why("1e400"), at(0));
+  EXPECT_EQ(why(R"({"1e400": [0, {"a": -1e400}]})"), at(20));
+  EXPECT_EQ(why(R"(["\"1e400", 1e308, 1E+309, 1e400])"), at(19));
+  EXPECT_EQ(why("[1," + digits + "]"), at(3));
+  EXPECT_EQ(Parse("1e400").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(Parse("1e99999999999").ok());
+  for (const char* text : {"1e308", "-1.7976931348623157e308", "1e-400", "[\"1e400\"]"}) {
+    EXPECT_TRUE(Parse(text).ok()) << text;
+  }
+}
+
 TEST(Json, DepthAtLimitWorksAndLimitPlusOneIsRefused) {
   auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
   EXPECT_TRUE(Parse(nested(64)).ok());
