@@ -18,6 +18,7 @@ TOOLKIT = "kernels/cuda/toolchain/toolkit.py"
 ITEMS = [
     ("clients", ["bash", "tests/conformance/setup.sh"]),
     ("deploy tools", ["python3", "tests/deploy/tools.py"]),
+    ("prose checker", ["python3", "tests/prose/prose.py", "--fetch"]),
     ("node agent", ["python3", "tests/plane/programs.py"]),
     ("CUDA compiler", ["python3", TOOLKIT]),
     ("NCCL", ["python3", TOOLKIT, "nccl"]),
