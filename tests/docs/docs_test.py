@@ -132,6 +132,21 @@ def test_links_lead_somewhere():
                 expect((path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}, which is not there")
 
 
+def test_hops_of_a_request_exist_and_add_up():
+    text = (ROOT / "docs" / "architecture.md").read_text().split("## The life of a request")[1].split("\n## ")[0]
+    parts = re.split(r"^\*\*[^*]+: (\d+) hops\*\*$", text, flags=re.M)
+    expect(len(parts) == 9, f"{len(parts) // 2} parts instead of four")
+    for total, part in zip(parts[1::2], parts[2::2]):
+        steps = re.findall(r"^- [^(]+\((\d+)\):((?:\s+`[^`]+`[,.])+)", part, re.M)
+        files = [re.findall(r"`([^`]+)`", listed) for _, listed in steps]
+        for (count, listed), found in zip(steps, files):
+            expect(int(count) == len(found), f"{count} hops, and these files: {listed}")
+        expect(int(total) == sum(map(len, files)), f"{total} hops in all, and {sum(map(len, files))} files")
+        expect(f"{total} hops" in parts[0], f"the text before the lists does not say {total} hops")
+        for path in sum(files, []):
+            expect((ROOT / path).exists(), f"docs/architecture.md: {path} is not there")
+
+
 def test_references_are_what_the_code_says():
     for program in ("write_api.py", "write_errors.py"):
         code, said = run([sys.executable, ROOT / "docs" / "reference" / program, "--check"])

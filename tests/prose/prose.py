@@ -22,7 +22,7 @@ MAX_COLUMNS = 100
 GENERATED = {f"docs/reference/{name}.md" for name in ("api", "cli", "errors", "metrics")} | {"deploy/helm/quire/README.md"}
 # Not yet gone through.
 PENDING = {"SECURITY.md", "deploy/k8s/README.md", "deploy/kserve/README.md", "docs/api-keys.md",
-           "docs/architecture.md", "docs/how-to/clients.md", "docs/how-to/gpu.md", "docs/how-to/kserve.md",
+           "docs/how-to/clients.md", "docs/how-to/gpu.md", "docs/how-to/kserve.md",
            "docs/how-to/kubernetes.md", "docs/how-to/migrating-from-vllm.md", "docs/how-to/tls.md", "docs/how-to/tuning.md",
            "docs/models.md", "docs/monitoring.md", "docs/quickstart.md", "docs/reference/open-inference.md",
            "docs/runbook.md", "docs/tracing.md", "kernels/README.md", "kernels/cuda/README.md",
