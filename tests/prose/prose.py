@@ -26,8 +26,7 @@ PENDING = {"SECURITY.md", "deploy/k8s/README.md", "deploy/kserve/README.md", "do
            "docs/how-to/kubernetes.md", "docs/how-to/migrating-from-vllm.md", "docs/how-to/tls.md", "docs/how-to/tuning.md",
            "docs/models.md", "docs/monitoring.md", "docs/quickstart.md", "docs/reference/open-inference.md",
            "docs/runbook.md", "docs/tracing.md", "kernels/README.md", "kernels/cuda/README.md",
-           "models/demo/README.md", "tests/README.md", "tests/plane/README.md",
-           "worker/README.md"}
+           "models/demo/README.md", "tests/README.md", "tests/plane/README.md"}
 
 
 def pages():
