@@ -174,7 +174,7 @@ void GrpcCall::Pump() {
 }
 
 void GrpcCall::Parse(Waiting message) {
-  const bool packed = message.packing != http2::Encoding::kIdentity;
+  const bool packed = packed_ = message.packing != http2::Encoding::kIdentity;
   const bool is_small = message.bytes.size() <= host_.limits.background_parse_bytes;
   if (host_.background == nullptr || (!packed && is_small)) {
     return RunStep(handler_->Read(message.bytes));

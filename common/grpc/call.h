@@ -97,6 +97,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void Reset();
   // Of methods that take many messages: whether further ones are read.
   void SetReading(bool reading);
+  bool packed() const { return packed_; }  // in a step: its message came compressed
   bool open() const { return !finished_ && connection_ != nullptr; }
   bool drained() const;
 
@@ -178,6 +179,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   bool many_messages_ = false;
   bool reading_ = true;
   bool pumping_ = false;
+  bool packed_ = false;
   bool half_closed_ = false;
   bool half_close_told_ = false;
   bool begun_ = false;  // the handler has a message, or is one of many

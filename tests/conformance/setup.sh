@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetches the clients of the conformance tests into .cache, once, all pinned: Python packages in a virtual
-# environment each, since their requirements differ, packages of npm, grpcurl, ghz and h2spec. Prints nothing when all is
-# there. Ends with 3 when a registry cannot be reached.
+# environment each, since their requirements differ, packages of npm, grpcurl, ghz, h2spec and grpc-go's interoperability
+# tests. Prints nothing when all is there. Ends with 3 when a registry cannot be reached.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 OPENAI=openai==3.3.1
@@ -72,4 +72,13 @@ if [ "$(cat "$GO_BIN/.h2spec" 2>/dev/null)" != "$H2SPEC" ]; then
   (cd tests/conformance/h2spec && GOTOOLCHAIN=local GOFLAGS=-mod=readonly \
     go build -ldflags='-s -w' -o "$GO_BIN/h2spec" github.com/summerwind/h2spec/cmd/h2spec) >&2 || exit 3
   echo "$H2SPEC" >"$GO_BIN/.h2spec"
+fi
+INTEROP=$(cat tests/conformance/grpc_interop/go.mod)
+if [ "$(cat "$GO_BIN/.grpc-interop" 2>/dev/null)" != "$INTEROP" ]; then
+  echo "conformance: building grpc-go's interoperability tests" >&2
+  for side in client server; do
+    (cd tests/conformance/grpc_interop && GOTOOLCHAIN=local GOFLAGS=-mod=readonly \
+      go build -ldflags='-s -w' -o "$GO_BIN/grpc-interop-$side" "google.golang.org/grpc/interop/$side") >&2 || exit 3
+  done
+  echo "$INTEROP" >"$GO_BIN/.grpc-interop"
 fi
