@@ -1,4 +1,4 @@
-# gRPC's interoperability tests: a server on common/grpc for the clients of others.
+# gRPC's interoperability tests: a server on common/grpc for the clients of others, and the router's caller for their servers.
 set(QUIRE_INTEROP_OUT ${CMAKE_BINARY_DIR}/interop)
 set(QUIRE_INTEROP_SOURCES)
 file(MAKE_DIRECTORY ${QUIRE_INTEROP_OUT})
@@ -19,3 +19,6 @@ quire_program(grpc_interop_server tests/conformance/grpc_interop/server_main.cc
               DEPS common/grpc common/tls common/config common/json)
 target_sources(grpc_interop_server PRIVATE ${CMAKE_SOURCE_DIR}/tests/conformance/grpc_interop/test_service.cc)
 target_link_libraries(grpc_interop_server PRIVATE quire_interop_proto)
+
+quire_program(grpc_interop_caller tests/conformance/grpc_interop/caller_main.cc DEPS router/link common/config)
+target_link_libraries(grpc_interop_caller PRIVATE quire_interop_proto)
