@@ -68,7 +68,8 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
   const QtbEncode encode = {.text = ToSpan(text),
                             .cancelled = ToFlag(options.cancelled),
                             .add_special_tokens = options.add_special_tokens,
-                            .marked = options.marked};
+                            .marked = options.marked,
+                            .steps = options.steps};
   QtbIds ids = {nullptr, 0};
   OwnedBytes error;
   const int32_t code = qtb_encode(impl_->handle, &encode, &ids, error.out());

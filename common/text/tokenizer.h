@@ -43,6 +43,8 @@ struct EncodeOptions {
   // The text is what ChatTemplate::Render made for this tokenizer: special tokens are found where
   // the template has written them, and not where a message spells them.
   bool marked = false;
+  // Where the steps go that the call took (kMaxStepsPerByte).
+  uint64_t* steps = nullptr;
 };
 
 // How pieces become text; filled at load, read by the Detokenizer.

@@ -64,12 +64,14 @@ typedef struct {
   QtbSpan text;
 } QtbNamed;
 
-// What to encode. `cancelled` as in QtbRender; `marked`: the text is a marked one.
+// What to encode. `cancelled` as in QtbRender; `marked`: the text is a marked one; `steps`: null, or
+// where the steps go that the call took.
 typedef struct {
   QtbSpan text;
   const bool* cancelled;
   uint8_t add_special_tokens;
   uint8_t marked;
+  uint64_t* steps;
 } QtbEncode;
 
 // What to render. tools_json and extra_json may be empty.

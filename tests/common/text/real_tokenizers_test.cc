@@ -22,6 +22,35 @@ TEST_P(RealTokenizerTest, IdsAndTextEqualTheReferenceLibrary) {
 INSTANTIATE_TEST_SUITE_P(All, RealTokenizerTest,
                          testing::Values("llama3", "qwen3", "gemma3", "gptoss", "deepseek_v3"));
 
+class RealTokenizerWorkTest : public testing::TestWithParam<const char*> {};
+
+// Ten times the text takes ten times the steps: prose and code of many languages, and runs that no
+// expression cuts.
+TEST_P(RealTokenizerWorkTest, TenMegabytesCostLinearWork) {
+  const auto file = ReadFile(RealTokenizerDir(GetParam()) + "/tokenizer.json");
+  if (!file) GTEST_SKIP() << "not fetched: tests/golden/text/fetch_tokenizers.sh";
+  const auto tokenizer = Tokenizer::FromJson(*file);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::string prose;
+  for (const std::string& text : ReferenceStrings()) {
+    if (text.size() < 1000) prose += text + "\n";
+  }
+  for (const std::string_view unit :
+       {std::string_view(prose), std::string_view("a"), std::string_view(" ")}) {
+    constexpr size_t kMegabyte = 1'000'000;
+    const double one = static_cast<double>(StepsOf(**tokenizer, unit, kMegabyte));
+    const double ten = static_cast<double>(StepsOf(**tokenizer, unit, 10 * kMegabyte));
+    const std::string which(unit.substr(0, 1));
+    EXPECT_GE(one, kMegabyte) << which;
+    EXPECT_LT(ten, 10.1 * one) << which;
+    EXPECT_LT(ten, 64.0 * 10 * kMegabyte) << which;
+  }
+}
+
+// One expression, word marks, several expressions.
+INSTANTIATE_TEST_SUITE_P(All, RealTokenizerWorkTest,
+                         testing::Values("llama3", "gemma3", "deepseek_v3"));
+
 // Reads the tokenizer.* keys of a GGUF file, which here is a known good one.
 class GgufKeys {
  public:

@@ -129,6 +129,18 @@ void ExpectReferenceIds(const Tokenizer& tokenizer, std::string_view name) {
   }
 }
 
+uint64_t StepsOf(const Tokenizer& tokenizer, std::string_view unit, size_t bytes) {
+  std::string text;
+  while (text.size() < bytes) text += unit.substr(0, bytes - text.size());
+  // The last character may have been cut.
+  while (!text.empty() && (text.back() & 0xC0) == 0x80) text.pop_back();
+  if (!text.empty() && (text.back() & 0x80) != 0) text.pop_back();
+  uint64_t steps = 0;
+  const auto ids = tokenizer.Encode(text, EncodeOptions{.steps = &steps});
+  EXPECT_TRUE(ids.ok()) << ids.status();
+  return steps;
+}
+
 uint64_t Fnv1a(std::string_view bytes) {
   uint64_t value = 0xCBF29CE484222325u;
   for (const char c : bytes) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001B3u;

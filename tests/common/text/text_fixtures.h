@@ -35,6 +35,9 @@ std::vector<ExpectedIds> ReadExpectedIds(std::string_view tokenizer);
 // Expects that `tokenizer` gives those ids and that text for every reference string.
 void ExpectReferenceIds(const Tokenizer& tokenizer, std::string_view name);
 
+// What it takes to encode at least so many bytes of one text again and again.
+uint64_t StepsOf(const Tokenizer& tokenizer, std::string_view unit, size_t bytes);
+
 uint64_t Fnv1a(std::string_view bytes);
 uint64_t Fnv1a(std::span<const int32_t> ids);
 

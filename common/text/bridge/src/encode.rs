@@ -295,17 +295,17 @@ impl Pipeline {
     fn cut(&self, text: &str, words: &mut Words, work: &Work) -> Result<(), Failure> {
         work.spend(text.len() as u64, "model")?;
         let Some((mark, spanned)) = &self.cut_mark else {
-            return words.add(text);
+            return words.add(text, work);
         };
         let mut from = 0;
         let mut previous = *mark;
         for (at, c) in text.char_indices() {
             if c == *mark && previous != *mark && !spanned.contains(&previous) {
-                words.add(&text[from..at])?;
+                words.add(&text[from..at], work)?;
                 from = at;
             }
             previous = c;
         }
-        words.add(&text[from..])
+        words.add(&text[from..], work)
     }
 }

@@ -8,6 +8,7 @@ use crate::marks;
 use crate::reference;
 use crate::template::{LoadedTemplate, Request};
 use crate::tokenizer::LoadedTokenizer;
+use crate::work::Work;
 use crate::{Failure, INTERNAL, OK};
 
 /// A span of bytes that the caller owns.
@@ -186,6 +187,8 @@ pub struct QtbEncode {
     pub add_special_tokens: u8,
     /// The text is one that `qtb_template_render` has marked.
     pub marked: u8,
+    /// Null, or where the steps go that the call took.
+    pub steps: *mut u64,
 }
 
 /// SAFETY: `flag` is null, or outlives the call and is written as an atomic.
@@ -210,7 +213,12 @@ pub unsafe extern "C" fn qtb_encode(
         let text = encode.text.text("the text")?;
         let (text, mark) = if encode.marked != 0 { marks::read(text) } else { (text, None) };
         let specials = encode.add_special_tokens != 0;
-        Ok(leak_ids((*tokenizer).encode(text, specials, mark, flag(encode.cancelled))?))
+        let work = Work::new(text.len(), flag(encode.cancelled));
+        let ids = (*tokenizer).encode(text, specials, mark, &work);
+        if !encode.steps.is_null() {
+            encode.steps.write(work.spent());
+        }
+        Ok(leak_ids(ids?))
     })
 }
 

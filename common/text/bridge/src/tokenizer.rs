@@ -2,7 +2,6 @@
 //! decoding need.
 
 use std::collections::HashSet;
-use std::sync::atomic::AtomicBool;
 
 use serde::de::DeserializeOwned;
 use serde::Deserialize;
@@ -104,10 +103,9 @@ impl LoadedTokenizer {
         text: &str,
         add_special_tokens: bool,
         mark: Option<char>,
-        cancelled: Option<&AtomicBool>,
+        work: &Work,
     ) -> Result<Vec<u32>, Failure> {
-        let work = Work::new(text.len(), cancelled);
-        let mut ids = self.pipeline.encode(text, &self.model, mark, &work)?;
+        let mut ids = self.pipeline.encode(text, &self.model, mark, work)?;
         if add_special_tokens {
             ids.extend_from_slice(&self.suffix);
             if !self.prefix.is_empty() {

@@ -8,6 +8,7 @@ use ahash::AHashMap;
 
 use crate::bpe::{pair, Merges, ModelFile, Pieces};
 use crate::merge::MergeQueue;
+use crate::work::Work;
 use crate::Failure;
 
 const SHORT_WORD: usize = 48;
@@ -15,6 +16,7 @@ const MAX_CACHED_BYTES: usize = 64;
 const MAX_CACHED_WORDS: usize = 1 << 16;
 /// Marks the end of the chain, and a symbol that was merged away; no id is that high.
 const NONE: u32 = u32::MAX;
+const PART: &str = "model";
 
 pub struct Model {
     pub pieces: Pieces,
@@ -117,7 +119,7 @@ impl<'m> Words<'m> {
         }
     }
 
-    pub fn add(&mut self, word: &str) -> Result<(), Failure> {
+    pub fn add(&mut self, word: &str, work: &Work) -> Result<(), Failure> {
         if word.is_empty() {
             return Ok(());
         }
@@ -137,9 +139,9 @@ impl<'m> Words<'m> {
         self.model.spell(word, &mut self.symbols)?;
         // Only where each id is one piece do both ways see the same pairs as equal.
         if self.symbols.len() <= SHORT_WORD && self.model.pieces.ids_are_distinct {
-            self.merge_short();
+            self.merge_short(work)?;
         } else {
-            self.merge_long()?;
+            self.merge_long(work)?;
         }
         if word.len() <= MAX_CACHED_BYTES && self.seen.len() < MAX_CACHED_WORDS {
             let count = self.ids.len() - start;
@@ -150,12 +152,14 @@ impl<'m> Words<'m> {
         Ok(())
     }
 
-    fn merge_short(&mut self) {
+    fn merge_short(&mut self, work: &Work) -> Result<(), Failure> {
         let (model, symbols, pairs) = (self.model, &mut self.symbols, &mut self.pairs);
         let none = (NONE, NONE);
         pairs.clear();
         pairs.extend(symbols.windows(2).map(|w| model.merge(w[0], w[1]).unwrap_or(none)));
+        let mut looks = 0;
         loop {
+            looks += pairs.len() as u64;
             let mut best = none;
             let mut at = 0;
             for (i, pair) in pairs.iter().enumerate() {
@@ -177,9 +181,10 @@ impl<'m> Words<'m> {
             }
         }
         self.ids.extend_from_slice(symbols);
+        work.spend(looks, PART)
     }
 
-    fn merge_long(&mut self) -> Result<(), Failure> {
+    fn merge_long(&mut self, work: &Work) -> Result<(), Failure> {
         let model = self.model;
         let count = u32::try_from(self.symbols.len()).unwrap_or(NONE);
         if count == NONE {
@@ -193,6 +198,7 @@ impl<'m> Words<'m> {
             }
         }
         while let Some(candidate) = queue.pop() {
+            work.spend(1, PART)?;
             let at = candidate.position;
             let Some((left, right)) = chain.pair_at(at) else { continue };
             if model.merge(left, right).is_none_or(|(_, new_id)| new_id != candidate.new_id) {
