@@ -8,9 +8,16 @@ namespace quire {
 namespace {
 
 struct Family {
-  std::string head;  // its HELP and TYPE lines
+  std::string help;  // one line, or empty; as is `type`
+  std::string type;
   std::string series;
 };
+
+// Where the quoted value ends that begins at `at`; npos: nowhere.
+size_t EndOfValue(std::string_view line, size_t at) {
+  while (at < line.size() && line[at] != '"') at += line[at] == '\\' ? 2 : 1;
+  return at < line.size() ? at : std::string_view::npos;
+}
 
 // `{a="b",engine="0"} 1` begins behind the name; where the label's value lies, or npos.
 size_t FindEngine(std::string_view labels) {
@@ -39,7 +46,7 @@ void AppendSeries(std::string_view line, const std::string& engine, std::string&
     out.append(line.substr(0, name_end)).append("{engine=\"").append(engine).append("\"}");
     out += line.substr(name_end);
   } else if (const size_t at = FindEngine(line.substr(name_end)); at != std::string_view::npos) {
-    const size_t end = line.find('"', name_end + at);
+    const size_t end = EndOfValue(line, name_end + at);
     out.append(line.substr(0, name_end + at)).append(engine);
     if (end != std::string_view::npos) out += line.substr(end);
   } else {
@@ -61,7 +68,6 @@ class Merger {
   void Add(const MetricsPart& part) {
     Family* family = nullptr;
     std::string_view name;
-    bool known = false;
     for (size_t begin = 0; begin < part.text.size();) {
       const size_t end = std::min(part.text.find('\n', begin), part.text.size());
       const std::string_view line = std::string_view(part.text).substr(begin, end - begin);
@@ -69,10 +75,10 @@ class Merger {
       if (const std::string_view told = NameOfHead(line); !told.empty()) {
         if (told != name) {
           name = told;
-          known = by_name_.contains(std::string(name));
           family = &Find(std::string(name));
         }
-        if (!known) family->head.append(line).append("\n");
+        std::string& head = line.starts_with("# HELP ") ? family->help : family->type;
+        if (head.empty()) head.append(line).append("\n");
       } else if (family != nullptr && line.starts_with(name)) {
         AppendSeries(line, part.engine, family->series);
       }
@@ -81,7 +87,7 @@ class Merger {
 
   std::string Text() const {
     std::string text;
-    for (const Family& family : families_) text += family.head + family.series;
+    for (const Family& family : families_) text += family.help + family.type + family.series;
     return text;
   }
 

@@ -39,6 +39,15 @@ TEST(MergeMetrics, ALabelThatIsThereIsReplacedAndNothingThatLooksLikeIt) {
       "c_seconds_bucket{engine=\"7\",le=\"1\"} 1\nc_seconds_bucket{engine=\"7\",le=\"+Inf\"} 1\n");
 }
 
+// A scraper refuses a text in which a family has two types.
+TEST(MergeMetrics, AFamilyHasOneTypeWhateverAWorkerSays) {
+  const std::vector<MetricsPart> parts = {
+      {"0", "# TYPE a gauge\n# TYPE a counter\n# HELP a First.\n# HELP a Second.\na 1\n"},
+      {"1", "# TYPE a counter\na{engine=\"x\\\"y\",b=\"c\"} 2\n"}};
+  EXPECT_EQ(MergeMetrics(parts),
+            "# HELP a First.\n# TYPE a gauge\na{engine=\"0\"} 1\na{engine=\"1\",b=\"c\"} 2\n");
+}
+
 TEST(MergeMetrics, WhatIsNoMetricsTextIsLeftOut) {
   const std::vector<MetricsPart> parts = {
       {"0", "<html>\nrows 1\n# TYPE rows gauge\nother 5\nrows\nrows{\nrows{engine=\"\n\n"},
