@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 H2SPEC = ROOT / ".cache" / "go-bin" / "h2spec"
 CASES = 146
 TIMEOUT_S = 5  # that a case waits for; some end only by it
-AT_ONCE = 8
+AT_ONCE = 16
 
 # RFC 9113, 5.1, of what comes for a closed stream: it is read for what it does to the connection, and discarded.
 CLOSED = 'An endpoint can perform this minimal processing for all streams that are in the "closed" state.'
