@@ -64,8 +64,8 @@ typedef struct {
   QtbSpan text;
 } QtbNamed;
 
-// What to encode. `cancelled` as in QtbRender; `marked`: the text is a marked one; `steps`: null, or
-// where the steps go that the call took.
+// What to encode. `cancelled` as in QtbRender; `marked`: the text is a marked one; `steps`: null,
+// or where the steps go that the call took.
 typedef struct {
   QtbSpan text;
   const bool* cancelled;
