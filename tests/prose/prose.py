@@ -22,9 +22,8 @@ MAX_COLUMNS = 100
 GENERATED = {f"docs/reference/{name}.md" for name in ("api", "cli", "errors", "metrics")} | {"deploy/helm/quire/README.md"}
 # Not yet gone through.
 PENDING = {"SECURITY.md", "deploy/k8s/README.md", "deploy/kserve/README.md",
-           "docs/how-to/gpu.md",
+
            "docs/how-to/kubernetes.md",
-           "docs/models.md", "docs/reference/open-inference.md",
            "kernels/README.md", "kernels/cuda/README.md",
            "models/demo/README.md", "tests/README.md", "tests/plane/README.md"}
 
