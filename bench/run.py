@@ -516,7 +516,7 @@ def run_all(args):
             continue
         try:
             run_one(name, bench, args)
-        except (SystemExit, Exception) as error:  # noqa: BLE001: the others are measured all the same
+        except (SystemExit, Exception) as error:  # the others are measured all the same
             failed.append(name)
             print(f"{name}: {error}", flush=True)
     for name, row in BENCHES.items():

@@ -9,7 +9,6 @@ A run that is interrupted goes on from the last checkpoint in --work.
 """
 import argparse
 import json
-import math
 import pathlib
 import random
 import time

@@ -11,7 +11,7 @@ import tempfile
 import raw_http2 as http2
 import raw_tls as tls
 from raw_http2 import DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE, field, frame
-from target import BIN, DEMO, MIB, Process, Target, Watched, certificates
+from target import BIN, MIB, Process, Target, certificates
 
 WATCH = "/grpc.health.v1.Health/Watch"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"

@@ -2,9 +2,10 @@
 import json
 import pathlib
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 import record
 from table import BENCHES
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # What every entry must say; entries taken before these were recorded are listed as stale until they are taken again.
 NEEDED = {"date", "commit", "machine"}

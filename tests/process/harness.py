@@ -66,7 +66,7 @@ class Process:
             try:
                 line = self.queue.get(timeout=max(0.01, end - time.monotonic()))
             except queue.Empty:
-                raise Failure(f"no line with {text!r}; last lines: {self.lines[-15:]}")
+                raise Failure(f"no line with {text!r}; last lines: {self.lines[-15:]}") from None
             if line is None:
                 raise Failure(f"ended before a line with {text!r}: {self.lines[-15:]}")
             if text in line:

@@ -86,7 +86,7 @@ class Client(Process):
             self.wait(limit_s)
         except subprocess.TimeoutExpired:
             self.close()
-            raise Failure(f"router_client did not end in {limit_s} s: {self.lines[-5:]}")
+            raise Failure(f"router_client did not end in {limit_s} s: {self.lines[-5:]}") from None
         lines = [line for line in self.lines if line.startswith("{")]
         expect(lines, f"router_client said nothing: {self.lines[-5:]}")
         self.close()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests inside the Rust bridge, in the profile and the folder that the build has used: its dependencies are there.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.." || exit 1
 export PATH=$PATH:$HOME/.cargo/bin CARGO_TARGET_DIR=$PWD/.cache/cargo-target
 out=$(cd common/text/bridge && cargo test --release --locked --quiet --lib 2>&1)
 code=$?

@@ -6,10 +6,9 @@
 //! names start with a character that no template can write.
 
 use minijinja::machinery::ast::{
-    AutoEscape, BinOp, BinOpKind, Call, CallArg, CallBlock, Compare, CompareOp, CompareOpKind,
-    Const, EmitExpr, Expr, Filter, FilterBlock, ForLoop, GetAttr, GetItem, IfCond, IfExpr, List,
-    Macro, Map, Set, SetBlock, Slice, Spanned, Stmt, Template, Test, Tuple, UnaryOp, UnaryOpKind,
-    Var, WithBlock,
+    AutoEscape, BinOp, BinOpKind, Call, CallArg, CallBlock, Compare, CompareOp, Const, EmitExpr,
+    Expr, Filter, FilterBlock, ForLoop, GetAttr, GetItem, IfCond, IfExpr, List, Macro, Map, Set,
+    SetBlock, Slice, Spanned, Stmt, Template, Test, Tuple, UnaryOp, UnaryOpKind, Var, WithBlock,
 };
 use minijinja::machinery::Span;
 use minijinja::value::Value;
@@ -275,6 +274,7 @@ fn expr<'a>(e: &Expr<'a>) -> Rewritten<Expr<'a>> {
             call(MADE, vec![Expr::Slice(Spanned::new(node, span))], span)
         }
         Expr::UnaryOp(u) => {
+            #[allow(clippy::needless_match)] // The kind of a unary operator is not Copy.
             let op = match u.op {
                 UnaryOpKind::Not => UnaryOpKind::Not,
                 UnaryOpKind::Neg => UnaryOpKind::Neg,
@@ -370,17 +370,7 @@ fn plain_arg<'a>(arg: CallArg<'a>, span: Span) -> CallArg<'a> {
 fn compare<'a>(c: &Compare<'a>, span: Span) -> Rewritten<Expr<'a>> {
     let mut ops = Vec::with_capacity(c.ops.len());
     for op in &c.ops {
-        let kind = match op.op {
-            CompareOpKind::Eq => CompareOpKind::Eq,
-            CompareOpKind::Ne => CompareOpKind::Ne,
-            CompareOpKind::Lt => CompareOpKind::Lt,
-            CompareOpKind::Lte => CompareOpKind::Lte,
-            CompareOpKind::Gt => CompareOpKind::Gt,
-            CompareOpKind::Gte => CompareOpKind::Gte,
-            CompareOpKind::In => CompareOpKind::In,
-            CompareOpKind::NotIn => CompareOpKind::NotIn,
-        };
-        ops.push(CompareOp { op: kind, expr: plain(expr(&op.expr)?, span) });
+        ops.push(CompareOp { op: op.op, expr: plain(expr(&op.expr)?, span) });
     }
     let first = plain(expr(&c.expr)?, span);
     Ok(Expr::Compare(Spanned::new(Compare { expr: first, ops }, span)))

@@ -342,7 +342,7 @@ mod tests {
     fn the_mark_is_a_character_that_no_input_holds() {
         assert_eq!(unused(&["", "abc \\n \\u00e9"]).unwrap(), '\u{FDD0}');
         assert_eq!(unused(&["\u{FDD0}", "\\uFdD1"]).unwrap(), '\u{FDD2}');
-        let all: String = CANDIDATES.into_iter().collect();
+        let all: String = CANDIDATES.collect();
         assert!(unused(&[&all]).is_err());
     }
 }

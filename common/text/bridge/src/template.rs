@@ -333,10 +333,9 @@ fn multiply(left: Value, right: Value) -> Result<Value, Error> {
     let number = |v: &Value| matches!(v.kind(), ValueKind::Number | ValueKind::Bool);
     if number(&left) && number(&right) {
         if let (Ok(a), Ok(b)) = (i128::try_from(left.clone()), i128::try_from(right.clone())) {
-            if left.kind() == ValueKind::Bool || left.is_integer() {
-                if right.kind() == ValueKind::Bool || right.is_integer() {
-                    return a.checked_mul(b).map(Value::from).ok_or_else(|| budget::over("digits"));
-                }
+            let whole = |v: &Value| v.kind() == ValueKind::Bool || v.is_integer();
+            if whole(&left) && whole(&right) {
+                return a.checked_mul(b).map(Value::from).ok_or_else(|| budget::over("digits"));
             }
         }
         let (a, b) = (f64::try_from(left.clone())?, f64::try_from(right.clone())?);

@@ -155,10 +155,10 @@ fn check_model(model: &ModelFile) -> Result<(), Failure> {
         )));
     }
     // The library glues pieces by byte counts of this prefix, so only the empty one is let through.
-    if model.continuing_subword_prefix.as_deref().unwrap_or("") != "" {
+    if model.continuing_subword_prefix.as_deref().is_some_and(|s| !s.is_empty()) {
         return Err(invalid("tokenizer.json: model.continuing_subword_prefix must be empty"));
     }
-    if model.end_of_word_suffix.as_deref().unwrap_or("") != "" {
+    if model.end_of_word_suffix.as_deref().is_some_and(|s| !s.is_empty()) {
         return Err(invalid("tokenizer.json: model.end_of_word_suffix must be empty"));
     }
     if model.dropout.unwrap_or(0.0) != 0.0 {
