@@ -168,6 +168,7 @@ std::vector<const QueueEntry*> FairQueue::Entries(const std::string& model_id) c
     }
   }
   std::vector<const QueueEntry*> entries;
+  entries.reserve(sorted.size());
   for (const auto& [arrival, entry] : sorted) entries.push_back(entry);
   return entries;
 }
