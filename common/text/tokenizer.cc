@@ -77,6 +77,10 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
   return TakeIds(ids);
 }
 
+size_t Tokenizer::FewestTokens(std::string_view text, bool marked) const {
+  return qtb_fewest_tokens(impl_->handle, ToSpan(text), static_cast<uint8_t>(marked));
+}
+
 absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeByReference(std::string_view tokenizer_json,
                                                                   std::string_view text,
                                                                   bool add_special_tokens) {

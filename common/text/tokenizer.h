@@ -76,6 +76,11 @@ class Tokenizer {
     return Encode(text, EncodeOptions{.add_special_tokens = add_special_tokens});
   }
 
+  // As many tokens as Encode gives for this text, or fewer, found without tokenising it: loading a
+  // file finds the most text that one token can stand for. 0 where the file's parts can drop text,
+  // or join any amount of it into one token. `marked` is as in EncodeOptions.
+  size_t FewestTokens(std::string_view text, bool marked = false) const;
+
   // The same ids computed by the reference library's own pipeline, which reads the whole file
   // first and has no linear bound. Tests and fuzzing hold Encode against it.
   static absl::StatusOr<std::vector<int32_t>> EncodeByReference(std::string_view tokenizer_json,

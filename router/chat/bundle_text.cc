@@ -10,7 +10,6 @@
 #include "common/text/detokenizer.h"
 #include "common/text/text_bundle.h"
 #include "common/text/tokenizer.h"
-#include "router/chat/text_bound.h"
 
 namespace quire {
 namespace {
@@ -71,7 +70,6 @@ class BundleText final : public ModelText {
   absl::Status Read(const std::string& bytes) {
     QUIRE_ASSIGN_OR_RETURN(bundle_, text::ParseTextBundle(bytes));
     QUIRE_ASSIGN_OR_RETURN(tokenizer_, text::Tokenizer::FromJson(bundle_.tokenizer_json));
-    longest_token_bytes_ = quire::LongestTokenBytes(*tokenizer_, bundle_.tokenizer_json);
     bundle_.tokenizer_json = {};
     for (const text::NamedTemplate& named : bundle_.chat_templates) {
       auto compiled = text::ChatTemplate::Compile(named.source);
@@ -132,14 +130,15 @@ class BundleText final : public ModelText {
     return std::make_unique<BundleDecoder>(*tokenizer_, skip_special_tokens);
   }
   std::string_view TokenBytes(TokenId id) const override { return tokenizer_->TokenBytes(id); }
-  size_t LongestTokenBytes() const override { return longest_token_bytes_; }
+  size_t FewestTokens(std::string_view text, bool rendered) const override {
+    return tokenizer_->FewestTokens(text, rendered);
+  }
   bool IsSpecial(TokenId id) const override { return tokenizer_->IsSpecial(id); }
   const GenerationSettings& generation() const override { return generation_; }
 
  private:
   text::TextBundle bundle_;  // without the tokenizer's text
   std::unique_ptr<text::Tokenizer> tokenizer_;
-  size_t longest_token_bytes_ = 0;
   // By source.
   std::map<std::string, absl::StatusOr<std::unique_ptr<text::ChatTemplate>>> templates_;
   GenerationSettings generation_;

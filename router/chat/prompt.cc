@@ -17,19 +17,18 @@ std::optional<ApiError> CheckSize(std::string_view field, size_t bytes,
   return error;
 }
 
-// A text that has too many tokens, however few it has for its bytes.
-std::optional<ApiError> CheckFit(const ModelText& model, size_t bytes, std::string_view field,
-                                 const PromptOptions& options) {
-  const size_t longest = model.LongestTokenBytes();
-  if (longest == 0 || options.must_fit.empty() || options.truncate_prompt_tokens) {
-    return std::nullopt;
-  }
-  if (bytes / longest < options.max_model_len) return std::nullopt;
+// A text that has too many tokens, however few it has for its bytes. `rendered`: the template has
+// written it.
+std::optional<ApiError> CheckFit(const ModelText& model, std::string_view text, bool rendered,
+                                 std::string_view field, const PromptOptions& options) {
+  if (options.must_fit.empty() || options.truncate_prompt_tokens) return std::nullopt;
+  const size_t fewest = model.FewestTokens(text, rendered);
+  if (fewest < options.max_model_len) return std::nullopt;
   ApiError error = InvalidField(
-      field, "has " + std::to_string(bytes) + " bytes, which are " +
-                 std::to_string(bytes / longest) + " tokens or more, and the context of model " +
-                 options.must_fit + " holds " + std::to_string(options.max_model_len) +
-                 " with the answer: send at most " + std::to_string(options.max_model_len - 1));
+      field, "has " + std::to_string(text.size()) + " bytes, which are " + std::to_string(fewest) +
+                 " tokens or more, and the context of model " + options.must_fit + " holds " +
+                 std::to_string(options.max_model_len) + " with the answer: send at most " +
+                 std::to_string(options.max_model_len - 1));
   error.reason = kContextLengthExceeded;
   return error;
 }
@@ -53,7 +52,7 @@ Result<std::vector<TokenId>> EncodeChat(const ModelText& text, const ChatPrompt&
   if (!rendered.ok()) {
     return ErrorFromStatus(Annotate(rendered.status(), "messages"), "messages");
   }
-  if (auto error = CheckFit(text, rendered->size(), "messages", options)) return *error;
+  if (auto error = CheckFit(text, *rendered, true, "messages", options)) return *error;
   absl::StatusOr<std::vector<TokenId>> ids =
       text.EncodeRendered(*rendered, chat.add_special_tokens, options.cancelled);
   if (!ids.ok()) return ErrorFromStatus(Annotate(ids.status(), "messages"), "messages");
@@ -66,7 +65,7 @@ Result<std::vector<TokenId>> EncodeAny(const ModelText& text, const Prompt& prom
   const std::string_view field = PromptField(prompt);
   if (const auto* plain = std::get_if<TextPrompt>(&prompt)) {
     if (auto error = CheckSize(field, plain->text.size(), options.limits)) return *error;
-    if (auto error = CheckFit(text, plain->text.size(), field, options)) return *error;
+    if (auto error = CheckFit(text, plain->text, false, field, options)) return *error;
     return Encode(text, *plain, field, options.cancelled);
   }
   const std::vector<TokenId>& ids = std::get<TokenPrompt>(prompt).ids;

@@ -61,8 +61,9 @@ class ModelText {
       std::string_view chat, bool add_special_tokens, const std::atomic<bool>* cancelled) const {
     return Encode(chat, add_special_tokens, cancelled);
   }
-  // The most bytes of a text that become one token; 0: not known.
-  virtual size_t LongestTokenBytes() const { return 0; }
+  // As many tokens as a text has, or as what Render returned has, or fewer; 0: nothing is known.
+  // Takes one look at the bytes at most.
+  virtual size_t FewestTokens(std::string_view /*text*/, bool /*rendered*/) const { return 0; }
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
   virtual std::unique_ptr<TextDecoder> NewDecoder(bool skip_special_tokens) const = 0;
   // The bytes that the token adds to a text; need not be UTF-8, empty for ids that don't exist.

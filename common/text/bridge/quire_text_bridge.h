@@ -97,6 +97,8 @@ void qtb_tokenizer_free(QtbTokenizer* tokenizer);
 QtbTables qtb_tokenizer_tables(const QtbTokenizer* tokenizer);
 int32_t qtb_encode(const QtbTokenizer* tokenizer, const QtbEncode* encode, QtbIds* out,
                    QtbBytes* error);
+// As many tokens as the text has, or fewer; 0: nothing is known, or the text is no UTF-8.
+size_t qtb_fewest_tokens(const QtbTokenizer* tokenizer, QtbSpan text, uint8_t marked);
 int32_t qtb_encode_by_reference(QtbSpan json, QtbSpan text, uint8_t add_special_tokens, QtbIds* out,
                                 QtbBytes* error);
 int32_t qtb_tokenizer_piece(const QtbTokenizer* tokenizer, uint32_t id, QtbBytes* out,

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "common/text/text_bundle.h"
+#include "router/chat/prompt.h"
+#include "tests/common/text/text_fixtures.h"
 
 namespace quire {
 namespace {
@@ -150,6 +152,53 @@ TEST(BundleText, ATemplateThatCannotBeCompiledLeavesCompletions) {
   EXPECT_NE(why.find("line 1"), std::string::npos) << why;
   chat.tools_json = "[{}]";
   EXPECT_EQ((*made)->Render(chat, 0).value(), "hello");
+}
+
+// The answer says "or more": the text was not tokenised, else its tokens would have been counted.
+TEST(BundleText, ATextThatCannotFitIsRefusedUntokenised) {
+  for (const std::string& tokenizer :
+       {ReadFile("tokenizer.json"), text::TinyByteLevelJson(), text::TinySentencePieceJson()}) {
+    text::TextBundle bundle;
+    bundle.tokenizer_json = tokenizer;
+    bundle.chat_templates = {{"default", "{% for m in messages %}{{ m.content }}{% endfor %}"}};
+    const auto made = MakeBundleText(text::SerializeTextBundle(bundle).value());
+    ASSERT_TRUE(made.ok()) << made.status();
+    PromptOptions options;
+    options.vocab_size = 1'000'000;
+    options.max_model_len = 100;
+    options.must_fit = "m";
+    const std::string text(1'000'000, 'b');
+    const auto refused = BuildPrompt(**made, TextPrompt{text}, options);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("tokens or more"), std::string::npos)
+        << refused.error().message;
+    ChatPrompt chat;
+    chat.messages_json = R"([{"role":"user","content":")" + text + R"("}])";
+    const auto chatted = BuildPrompt(**made, chat, options);
+    ASSERT_FALSE(chatted.ok());
+    EXPECT_EQ(chatted.error().param, "messages");
+    EXPECT_NE(chatted.error().message.find("tokens or more"), std::string::npos);
+    EXPECT_TRUE(BuildPrompt(**made, TextPrompt{"b b"}, options).ok());
+  }
+}
+
+// Rendering puts a mark of three bytes at each spelling that a message begins: no token stands for
+// it.
+TEST(BundleText, MarksOfRenderingDoNotCountAgainstTheContext) {
+  text::TextBundle bundle;
+  bundle.tokenizer_json = text::TinyByteLevelJson();
+  bundle.chat_templates = {{"default", "{% for m in messages %}{{ m.content }}{% endfor %}"}};
+  const auto made = MakeBundleText(text::SerializeTextBundle(bundle).value());
+  ASSERT_TRUE(made.ok()) << made.status();
+  ChatPrompt chat;
+  chat.messages_json = R"([{"role":"user","content":")";
+  for (int i = 0; i < 100; ++i) chat.messages_json += "</s>";
+  chat.messages_json += R"("}])";
+  const std::string rendered = (*made)->Render(chat, 0).value();
+  EXPECT_GE(rendered.size(), 700u);
+  const size_t fewest = (*made)->FewestTokens(rendered, true);
+  EXPECT_EQ(fewest, (*made)->FewestTokens(std::string(400, 'b'), false));
+  EXPECT_LE(fewest, (*made)->EncodeRendered(rendered, false, nullptr)->size());
 }
 
 // Compiling it would overflow the stack: the model is refused, and the router lives.

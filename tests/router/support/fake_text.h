@@ -44,7 +44,9 @@ class FakeText final : public ModelText {
     return id >= 0 && id < 256 ? std::string_view(bytes).substr(static_cast<size_t>(id), 1) : "";
   }
   const GenerationSettings& generation() const override { return generation_; }
-  size_t LongestTokenBytes() const override { return longest_token_bytes; }
+  size_t FewestTokens(std::string_view text, bool /*rendered*/) const override {
+    return longest_token_bytes == 0 ? 0 : text.size() / longest_token_bytes;
+  }
   size_t longest_token_bytes = 0;
   mutable int encodes = 0;  // calls so far; tests use one thread
   GenerationSettings& mutable_generation() { return generation_; }

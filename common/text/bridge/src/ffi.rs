@@ -223,6 +223,22 @@ pub unsafe extern "C" fn qtb_encode(
 }
 
 /// # Safety
+/// `tokenizer` is alive and `text` is readable. 0: nothing is known.
+#[no_mangle]
+pub unsafe extern "C" fn qtb_fewest_tokens(
+    tokenizer: *const LoadedTokenizer,
+    text: QtbSpan,
+    marked: u8,
+) -> usize {
+    let fewest = catch_unwind(AssertUnwindSafe(|| {
+        let text = std::str::from_utf8(text.bytes()).unwrap_or_default();
+        let (text, mark) = if marked != 0 { marks::read(text) } else { (text, None) };
+        (*tokenizer).fewest_tokens(text, mark)
+    }));
+    fewest.unwrap_or(0)
+}
+
+/// # Safety
 /// `json` and `text` are readable, `out` and `error` are writable.
 #[no_mangle]
 pub unsafe extern "C" fn qtb_encode_by_reference(

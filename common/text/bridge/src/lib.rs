@@ -6,6 +6,7 @@
 mod added;
 mod automaton;
 mod backtrack;
+mod bound;
 mod bpe;
 mod budget;
 mod conversation;

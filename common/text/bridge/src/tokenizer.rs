@@ -11,6 +11,7 @@ use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{DecoderWrapper, Encoding, PostProcessor, PreTokenizerWrapper, Token};
 
 use crate::added::{AddedTokenFile, AddedTokens};
+use crate::bound::{bound, Bound, NoBound, Parts};
 use crate::bpe::{ModelFile, Pieces};
 use crate::encode::{byte_letters, Pipeline, Prepend, Step};
 use crate::marks::Controls;
@@ -61,6 +62,8 @@ pub struct LoadedTokenizer {
     pub rules: DecodeRules,
     pub prefix: Vec<u32>,
     pub suffix: Vec<u32>,
+    /// How much text a token can stand for.
+    pub bound: Result<Bound, NoBound>,
 }
 
 fn invalid(message: impl Into<String>) -> Failure {
@@ -90,12 +93,14 @@ impl LoadedTokenizer {
         let (raw_added, normalized_added) = added.matchers()?;
         let controls = Controls::new(added.special_spellings())?;
         let model = Model::new(outline.model, size)?;
+        let parts = Parts { added: &added, normals: &normals, steps: &steps, model: &model };
+        let bound = bound(&parts);
         let letters = byte_letters();
         let byte_level = steps.iter().any(|s| matches!(s, Step::ByteLevel { .. }));
         let cut_mark = if byte_level { None } else { cut_mark(&model) };
         let tables = tables(&model.pieces, &added, size, &rules)?;
         let pipeline = Pipeline { raw_added, normals, normalized_added, steps, letters, cut_mark };
-        Ok(LoadedTokenizer { model, added, controls, pipeline, tables, rules, prefix, suffix })
+        Ok(LoadedTokenizer { model, added, controls, pipeline, tables, rules, prefix, suffix, bound })
     }
 
     pub fn encode(
@@ -127,6 +132,11 @@ impl LoadedTokenizer {
             }
         }
         marked
+    }
+
+    /// As many tokens as `text` has, or fewer, found without tokenising it; 0 where nothing is known.
+    pub fn fewest_tokens(&self, text: &str, mark: Option<char>) -> usize {
+        self.bound.map_or(0, |bound| bound.fewest_tokens(text, mark))
     }
 
     pub fn controls(&self) -> &Controls {

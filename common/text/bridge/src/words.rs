@@ -23,8 +23,8 @@ pub struct Model {
     merges: Merges,
     unk_token: Option<String>,
     unk_id: Option<u32>,
-    fuse_unk: bool,
-    byte_fallback: bool,
+    pub fuse_unk: bool,
+    pub byte_fallback: bool,
     pub ignore_merges: bool,
     byte_ids: Vec<Option<u32>>,
 }
@@ -53,6 +53,16 @@ impl Model {
     pub fn fuses_unknowns(&self) -> bool {
         let all_bytes = self.byte_fallback && self.byte_ids.iter().all(Option::is_some);
         self.unk_token.is_some() && self.fuse_unk && !all_bytes
+    }
+
+    /// Whether every byte that `needed` wants has a token of its own for unknown characters.
+    pub fn has_byte_tokens(&self, needed: impl Fn(&u8) -> bool) -> bool {
+        self.byte_fallback
+            && (0..=255u8).filter(needed).all(|byte| self.byte_ids[byte as usize].is_some())
+    }
+
+    pub fn unknown_piece(&self) -> Option<&str> {
+        self.unk_token.as_deref()
     }
 
     fn merge(&self, left: u32, right: u32) -> Option<(u32, u32)> {
