@@ -5,10 +5,14 @@
 //
 //   router_echo --decode-ms=20
 //
+// With --groups=N the answers join N groups in turn, and the tokens of a group are written
+// together, as those of a worker's rows are; --spread-steps is that of mock_workers.
+//
 // Prints {"grpc": "127.0.0.1:40001"} when it listens; SIGTERM ends it.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -27,24 +31,56 @@ struct Options {
   double decode_ms = 20;
   int32_t vocab = 2048;
   bool stamps = false;
+  int32_t groups = 0;  // 0: each answer has its own times
+  bool spread_steps = false;
+};
+
+constexpr int32_t kMaxGroups = 64;
+
+// When the groups write. Thread-safe.
+class Groups {
+ public:
+  explicit Groups(const Options& options) : count_(static_cast<uint32_t>(options.groups)) {
+    const auto interval = static_cast<Micros>(options.decode_ms * kMicrosPerMilli);
+    for (int32_t i = 0; i < options.groups; ++i) {
+      phases_[static_cast<size_t>(i)] =
+          options.spread_steps ? interval * i / options.groups : kNotBegun;
+    }
+  }
+
+  // The phase of the next group in turn, which begins now if it has not; −1 without groups.
+  Micros Join(Micros now) {
+    if (count_ == 0) return -1;
+    Micros seen = kNotBegun;
+    return phases_[joined_.fetch_add(1) % count_].compare_exchange_strong(seen, now) ? now : seen;
+  }
+
+ private:
+  static constexpr Micros kNotBegun = -1;
+  const uint32_t count_;
+  std::atomic<uint32_t> joined_{0};
+  std::array<std::atomic<Micros>, kMaxGroups> phases_{};
 };
 
 // One answer: a message per token, then the two that end one. Deletes itself.
 class EchoReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  EchoReactor(const v1::GenerateRequest& request, const Options& options, AsioExecutor& executor)
+  EchoReactor(const v1::GenerateRequest& request, const Options& options, Groups& groups,
+              AsioExecutor& executor)
       : options_(options),
         executor_(executor),
         seed_(request.sampling().seed()),
         tokens_(static_cast<uint64_t>(request.sampling().max_tokens())),
-        due_(executor.clock().Now()) {
+        due_(executor.clock().Now()),
+        phase_(groups.Join(due_)) {
     WriteNext();
   }
 
   void OnWriteDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::CANCELLED);
     if (written_ >= tokens_) return WriteNext();
-    due_ += static_cast<Micros>(options_.decode_ms * kMicrosPerMilli);
+    const auto interval = static_cast<Micros>(options_.decode_ms * kMicrosPerMilli);
+    due_ = phase_ < 0 ? due_ + interval : NextAtPhase(due_, interval, phase_);
     if (options_.decode_ms == 0) return WriteNext();
     executor_.PostAt(due_, [this] { WriteNext(); });
   }
@@ -78,6 +114,7 @@ class EchoReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse> 
   const uint64_t tokens_;
   uint64_t written_ = 0;
   Micros due_;
+  const Micros phase_;
   std::atomic<bool> cancelled_{false};
   v1::GenerateResponse message_;
 };
@@ -85,11 +122,11 @@ class EchoReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse> 
 class EchoService final : public v1::Inference::CallbackService {
  public:
   EchoService(const Options& options, AsioExecutor& executor)
-      : options_(options), executor_(executor) {}
+      : options_(options), executor_(executor), groups_(options) {}
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* /*context*/, const v1::GenerateRequest* request) override {
-    return new EchoReactor(*request, options_, executor_);
+    return new EchoReactor(*request, options_, groups_, executor_);
   }
 
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
@@ -105,9 +142,14 @@ class EchoService final : public v1::Inference::CallbackService {
  private:
   const Options& options_;
   AsioExecutor& executor_;
+  Groups groups_;
 };
 
 int Serve(const Options& options) {
+  if (options.groups < 0 || options.groups > kMaxGroups || options.decode_ms < 0) {
+    std::fprintf(stderr, "router_echo: --groups is in [0, 64], --decode-ms at least 0\n");
+    return 2;
+  }
   AsioExecutor executor;
   EchoService service(options, executor);
   grpc::ServerBuilder builder;
@@ -137,7 +179,9 @@ int main(int argc, char** argv) {
   if (!quire::bench::ParseFlags("router_echo", quire::config::ArgumentsFromMain(argc, argv),
                                 {{"decode-ms", &options.decode_ms},
                                  {"vocab", &options.vocab},
-                                 {"stamps", &options.stamps}}))
+                                 {"stamps", &options.stamps},
+                                 {"groups", &options.groups},
+                                 {"spread-steps", &options.spread_steps}}))
     return 2;
   signal(SIGPIPE, SIG_IGN);
   return quire::bench::Serve(options);

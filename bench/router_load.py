@@ -153,23 +153,32 @@ def overload(cycles, seconds):
             "refusals with a time to come back": spread(told)}
 
 
+STEPS = {"in step": {}, "steps spread": {"spread_steps": True}}
+
+
 def open_streams(streams, workers, rate, tokens):
-    """Many slow streams at once: memory of each, how old a token is when its reader has it."""
+    """Many slow streams at once: memory of each, how old a token is when its reader has it.
+
+    The bare server writes what the workers write: as many groups of tokens, of the same sizes, at the same times.
+    """
     shape = {"requests": streams, "rate": rate, "max_tokens": tokens, "channels": max(4, streams // 100),
              "stamps": True, "timeout_s": 300}
-    pace = {"decode_ms": 1000, "stamps": True}
-    with Echo(**pace) as echo:
-        bare = whole(load(echo.grpc, **shape), "bare streams")["age_ms"]
-    within_stamps(bare)
-    result = {"workload": f"{streams} streams of a token a second through {workers} mock workers; gRPC 100 to a "
-                          "connection, HTTP a connection each", "bare: age of a token ms": ages(bare)}
-    for way in ("gRPC", "HTTP"):
-        with MockWorkers(workers, **pace) as mock, Router(mock.addresses, *ROOMY) as router:
-            result[way] = streams_open(router, way, shape)
-        result[way]["age of a token, added ms"] = {q: round(result[way]["age of a token ms"][q] - bare[q], 2)
-                                                   for q in ("p50", "p99")}
-        print(f"{streams} streams over {way} (bare: tokens {bare['p50']:.1f} ms old, p99 {bare['p99']:.1f}): {result[way]}",
-              flush=True)
+    result = {"workload": f"{streams} streams of a token a second through {workers} mock workers, all of which step "
+                          "within a tenth of a second (in step) or evenly over it (steps spread); gRPC 100 to a "
+                          "connection, HTTP a connection each; the bare server's groups write at the same times"}
+    for steps, options in STEPS.items():
+        pace = {"decode_ms": 1000, "stamps": True, **options}
+        with Echo(groups=workers, **pace) as echo:
+            bare = whole(load(echo.grpc, **shape), "bare streams")["age_ms"]
+        within_stamps(bare)
+        row = result[steps] = {"bare: age of a token ms": ages(bare)}
+        for way in ("gRPC", "HTTP"):
+            with MockWorkers(workers, **pace) as mock, Router(mock.addresses, *ROOMY) as router:
+                row[way] = streams_open(router, way, shape)
+            row[way]["age of a token, added ms"] = {q: round(row[way]["age of a token ms"][q] - bare[q], 2)
+                                                    for q in ("p50", "p99")}
+            print(f"{streams} streams over {way}, {steps} (bare: tokens {bare['p50']:.1f} ms old, p99 {bare['p99']:.1f}): "
+                  f"{row[way]}", flush=True)
     return result
 
 

@@ -50,6 +50,7 @@ struct Options {
   double decode_ms = 20;
   bool prefix_caching = true;
   bool stamps = false;
+  bool spread_steps = false;  // the steps of worker i come i/workers of a step behind the first's
 };
 
 struct Bundle {
@@ -69,7 +70,7 @@ absl::StatusOr<Bundle> ReadBundle(const std::string& path) {
   return made;
 }
 
-PaceOptions PaceOf(const Options& options) {
+PaceOptions PaceOf(const Options& options, int32_t worker) {
   PaceOptions pace;
   pace.model_id = "mock-model";
   pace.numerics_id = options.numerics;
@@ -82,6 +83,7 @@ PaceOptions PaceOf(const Options& options) {
   pace.decode_interval = static_cast<Micros>(options.decode_ms * kMicrosPerMilli);
   pace.prefix_caching = options.prefix_caching;
   pace.stamps = options.stamps;
+  if (options.spread_steps) pace.step_phase = pace.decode_interval * worker / options.workers;
   return pace;
 }
 
@@ -98,8 +100,8 @@ struct House {
 // One of the workers: its pace, its sessions, its port.
 class MockWorker {
  public:
-  MockWorker(const Options& options, House& house)
-      : pace_(PaceOf(options), house.executor, [this] { hub_->OnEngineOutput(); }) {
+  MockWorker(const Options& options, int32_t index, House& house)
+      : pace_(PaceOf(options, index), house.executor, [this] { hub_->OnEngineOutput(); }) {
     WorkerHello hello;
     pace_.Describe(hello);
     hello.epoch = Epoch(house.rng.Next());
@@ -200,7 +202,7 @@ absl::Status Serve(const Options& options) {
   std::vector<std::unique_ptr<MockWorker>> workers;
   json::Array addresses;
   for (int32_t i = 0; i < options.workers; ++i) {
-    workers.push_back(std::make_unique<MockWorker>(options, house));
+    workers.push_back(std::make_unique<MockWorker>(options, i, house));
     const std::string text = options.ports.empty() ? "0" : options.ports[static_cast<size_t>(i)];
     uint16_t port = 0;
     const auto read = std::from_chars(text.data(), text.data() + text.size(), port);
@@ -242,7 +244,8 @@ int main(int argc, char** argv) {
                                  {"prefill-rate", &options.prefill_rate},
                                  {"decode-ms", &options.decode_ms},
                                  {"prefix-caching", &options.prefix_caching},
-                                 {"stamps", &options.stamps}}))
+                                 {"stamps", &options.stamps},
+                                 {"spread-steps", &options.spread_steps}}))
     return 2;
   signal(SIGPIPE, SIG_IGN);
   const absl::Status served = quire::bench::Serve(options);

@@ -40,6 +40,10 @@ Micros AgeOf(TokenId stamp, Micros now, uint32_t vocab_size) {
   return ((now - written) % range + range) % range - kStampStep / 2;
 }
 
+Micros NextAtPhase(Micros now, Micros interval, Micros phase) {
+  return now + interval - ((now - phase) % interval + interval) % interval;
+}
+
 Micros MaxAge(uint32_t vocab_size) {
   return static_cast<Micros>(vocab_size - kFirstMockToken) * kStampStep;
 }
@@ -302,7 +306,11 @@ void PacedWorker::BeginDecoding(Micros now) {
                     static_cast<size_t>(options_.capacity_blocks - held_blocks_));
     for (CacheEvents& event : cached_.TakeEvents()) output_.events.push_back(std::move(event));
     decoding_.push_back(&request);
-    if (next_step_at_ == 0) next_step_at_ = now + options_.decode_interval;
+    if (next_step_at_ == 0) {
+      next_step_at_ = options_.step_phase < 0
+                          ? now + options_.decode_interval
+                          : NextAtPhase(now, options_.decode_interval, options_.step_phase);
+    }
     Emit(request, now);
   }
 }

@@ -41,6 +41,9 @@ TokenId StampOf(Micros now, uint32_t vocab_size);
 Micros MaxAge(uint32_t vocab_size);
 Micros AgeOf(TokenId stamp, Micros now, uint32_t vocab_size);
 
+// The first time after `now` that is `phase` beyond a multiple of `interval`.
+Micros NextAtPhase(Micros now, Micros interval, Micros phase);
+
 struct PaceOptions {
   std::string model_id;
   std::string numerics_id;
@@ -53,6 +56,7 @@ struct PaceOptions {
   int64_t capacity_blocks = 65'536;
   double prefill_tokens_per_s = 0;
   Micros decode_interval = 20 * kMicrosPerMilli;
+  Micros step_phase = -1;  // steps come at NextAtPhase; −1: counted from the first row's begin
   bool prefix_caching = true;
   bool stamps = false;  // StampOf instead of TokenOf
 };

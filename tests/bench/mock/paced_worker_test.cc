@@ -228,6 +228,22 @@ TEST_F(PacedWorkerTest, TellsWhatIsCachedByEventsAndBySnapshotAlike) {
   EXPECT_LT(cached_.size(), 62u);
 }
 
+TEST_F(PacedWorkerTest, StepsComeAtTheirPhase) {
+  options_.step_phase = 7 * kMicrosPerMilli;
+  Make();
+  Pass(10 * kMicrosPerMilli);
+  SubmitIt(1, 4, 3);
+  Pass(16 * kMicrosPerMilli);  // the first token comes at once, the next is due at 27 ms
+  EXPECT_EQ(ids_[1].size(), 1u);
+  Pass(2 * kMicrosPerMilli);
+  EXPECT_EQ(ids_[1].size(), 2u);
+  Pass(kInterval);
+  EXPECT_EQ(ids_[1].size(), 3u);
+  EXPECT_EQ(NextAtPhase(100, 20, 7), 107);
+  EXPECT_EQ(NextAtPhase(107, 20, 7), 127);
+  EXPECT_EQ(NextAtPhase(3, 20, 7), 7);
+}
+
 TEST(Stamps, TellTheirAge) {
   const Micros now = 123'456'789'000;
   const TokenId stamp = StampOf(now, 2048);
