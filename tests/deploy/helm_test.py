@@ -42,6 +42,7 @@ REFUSED_BY_SCHEMA = [
     ("worker.resources.limit.memory=1Gi", "/worker/resources", "'limit' not allowed"),
     ("worker.image.digest=sha256:12", "/worker/image/digest", "does not match"),
     ("model.source.type=s3", "/model/source/type", "must be one of"),
+    ("router.trustedProxies[0]=nginx", "/router/trustedProxies/0", "does not match"),
     ("workerTLS.mode=tls", "/workerTLS/mode", "must be one of"),
     ("workerTLS.certManager.duration=long", "/workerTLS/certManager/duration", "does not match"),
     ("apiKeys.existingSecret=Not_A_Name", "/apiKeys/existingSecret", "does not match"),

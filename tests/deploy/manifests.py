@@ -86,7 +86,8 @@ def everything():
         "router.tlsSecret=edge,router.discovery=dns,worker.host=::,router.host=::,model.source.type=image,"
         "model.source.image.reference=registry.example.com/m:1,worker.maxModelLen=4096,worker.maxStepTimeMs=0,"
         "worker.blockSize=32,worker.threads=3,worker.kvCacheMemory=1GiB,worker.enablePrefixCaching=false,"
-        "worker.schedulingPolicy=priority,image.pullSecrets[0].name=pull,router.corsAllowOrigins[0]=https://a.example")
+        "worker.schedulingPolicy=priority,image.pullSecrets[0].name=pull,router.corsAllowOrigins[0]=https://a.example,"
+        "router.trustedProxies[0]=10.0.0.0/8,router.trustedProxies[1]=fd00::1")
     found["chart with a model from an image"] = chart(
         "--set", "model.source.type=oci,model.source.oci.image=registry.example.com/m:1,model.path=g.gguf,"
         "allowInsecure=true,workerTLS.mode=none,apiKeys.existingSecret=,router.autoscaling.enabled=false")
