@@ -397,6 +397,12 @@ def bench_hostile(args):
     record("hostile", hostile.run(args.cycles, 3 if args.small else 10))
 
 
+def bench_fairness(args):
+    """What one tenant's flood of texts costs another tenant's small chats."""
+    import fairness
+    record("fairness", fairness.run(args.cycles, 2 if args.small else 5))
+
+
 def bench_policies(args):
     """Prefix-aware against round robin on 4 real workers, taking turns."""
     import policies

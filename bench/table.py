@@ -27,6 +27,7 @@ BENCHES = {
     "routing": Bench("routing", ("router/routing", "router/fleet", "router/dispatch", "common/block_hash.cc")),
     "router-load": Bench("router_load", (*ROUTER, *WIRE)),
     "hostile": Bench("hostile", (*ROUTER, *WIRE)),
+    "fairness": Bench("fairness", (*ROUTER, "common/runtime")),
     "metrics": Bench("metrics_scrape", ("common/metrics", "router/worker_metrics.cc")),
     "tracing": Bench("tracing", ("common/trace", "router/records", "worker/records")),
     "page": Bench("page_load", ("router/page", "router/http/page.cc")),
