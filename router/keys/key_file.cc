@@ -11,6 +11,7 @@ constexpr size_t kMaxDepth = 8;
 constexpr size_t kMaxHashesPerEntry = 16;
 constexpr size_t kMaxModelsPerEntry = 256;
 constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxShownBytes = 64;  // of a name in an error
 
 // Names under which people write secrets: what is said of them must help without repeating them.
 constexpr std::string_view kPlainNames[] = {"key",   "api_key", "apikey",   "plain",
@@ -101,7 +102,7 @@ absl::Status ReadNumber(const json::Value& value, const std::string& name, int64
 
 absl::Status ReadMember(std::string_view member, const json::Value& value, KeyFileEntry& entry) {
   TenantProfile& profile = entry.profile;
-  const std::string name = entry.where + "." + std::string(member.substr(0, 64));
+  const std::string name = entry.where + "." + std::string(member.substr(0, kMaxShownBytes));
   constexpr int64_t kMaxU32 = std::numeric_limits<uint32_t>::max();
   if (member == "sha256") return ReadHashes(value, entry);
   if (member == "tenant") return ReadTenantName(value, name, profile.name);
@@ -135,7 +136,9 @@ absl::Status ReadMember(std::string_view member, const json::Value& value, KeyFi
                            ": plain keys do not belong in the file; write sha256 instead, as "
                            "`printf %s \"$KEY\" | sha256sum` prints it");
   }
-  return InvalidArgument(name +
+  std::string unknown = entry.where + ".";
+  json::AppendQuoted(member.substr(0, kMaxShownBytes), unknown);  // it may hold anything
+  return InvalidArgument(unknown +
                          ": is unknown; sha256, tenant, models, cache_group, weight, "
                          "requests_per_minute, tokens_per_minute, max_concurrent, "
                          "highest_priority, delegate and comment are known");
