@@ -1,8 +1,11 @@
 #include "common/metrics/merge.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <string_view>
+
+#include "absl/strings/ascii.h"
 
 namespace quire {
 namespace {
@@ -56,11 +59,18 @@ void AppendSeries(std::string_view line, const std::string& engine, std::string&
   out += '\n';
 }
 
+bool IsName(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == ':';
+  });
+}
+
 // "# HELP name what it says": the name; empty for every other line.
 std::string_view NameOfHead(std::string_view line) {
   if (!line.starts_with("# HELP ") && !line.starts_with("# TYPE ")) return {};
   line.remove_prefix(7);
-  return line.substr(0, line.find(' '));
+  const std::string_view name = line.substr(0, line.find(' '));
+  return IsName(name) ? name : std::string_view();
 }
 
 class Merger {
