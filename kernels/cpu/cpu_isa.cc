@@ -1,12 +1,22 @@
 #include "kernels/cpu/cpu_isa.h"
 
+#include <cpuid.h>
+
 namespace quire::kernels::cpu {
+namespace {
+
+// clang's look-up has no name for it. Whether the system saves its registers, AVX2's says.
+bool HasF16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+}  // namespace
 
 // The compiler's own look-up reads cpuid and, through xgetbv, what the system saves.
 bool HostHas(Isa isa) {
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");

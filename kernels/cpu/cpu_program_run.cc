@@ -37,7 +37,7 @@ void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
   ComputeAngles();
   const auto run = [this](auto begin, auto end) {
     for (; begin != end && !step_.failed; ++begin) {
-      std::visit([this](const auto& one) { RunOp(one); }, *begin);
+      std::visit([this](const auto& one) { this->RunOp(one); }, *begin);
     }
   };
   // What follows the gathering of rows sees these rows alone, so it is done again for every slice.
