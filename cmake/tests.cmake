@@ -13,7 +13,7 @@ quire_test(common/metrics THREADS * DEPS common/metrics)
 quire_test(common/config DEPS common/config)
 quire_test(common/runtime THREADS * DEPS common/runtime)
 quire_test(common/http2 THREADS * DEPS common/http2)
-quire_test(common/tls DEPS common/tls LIBS OpenSSL::SSL)
+quire_test(common/tls THREADS * DEPS common/tls LIBS OpenSSL::SSL)
 quire_test(common/text BOTH MINUTES 0.4 ASAN_MINUTES 0.5
   LEFT ChatTemplateTest.BombsEndInErrors *BeginningOfSequence* TokenizerTest.EqualsTheLibrarysOwnPipeline
        GemmaGgufTest* *RealTokenizer* DetokenizerTest.EverySplitOf*  # Rust: not instrumented
@@ -223,7 +223,9 @@ quire_test(router/core DEPS router/core)
 quire_test(router/fleet DEPS router/fleet)
 quire_test(router/discovery THREADS * DEPS router/discovery)
 quire_test(router/routing DEPS router/routing)
-quire_test(router/link ASAN_MINUTES 0.5 DEPS router/link)
+quire_test(router/link ASAN_MINUTES 0.5
+  THREADS WorkerFrames* RouterFrames* DialerTest* DialerExitTest* LinkTest* GatedLinkTest* WorkerCallTest* ConnectTimeout*
+  DEPS router/link)  # not DialerTlsTest: OpenSSL under gRPC's library is not instrumented
 quire_test(router/dispatch DEPS router/dispatch bench/fleet)
 quire_test(router/stream DEPS router/stream)
 quire_test(router/admission DEPS router/admission)
