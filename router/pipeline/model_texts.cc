@@ -67,16 +67,17 @@ void ModelTexts::Compile(const Digest& digest, std::string bundle) {
 void ModelTexts::Settle(const Digest& digest,
                         absl::StatusOr<std::shared_ptr<const ModelText>> text) {
   Entry& entry = entries_[digest];
-  if (text.ok()) {
+  const absl::Status status = text.status();
+  if (status.ok()) {
     entry.phase = Phase::kReady;
     entry.text = *std::move(text);
-  } else if (absl::IsUnavailable(text.status())) {
+  } else if (absl::IsUnavailable(status)) {
     entry.phase = Phase::kAbsent;
   } else {
     entry.phase = Phase::kRefused;
-    entry.refusal = text.status();
+    entry.refusal = status;
   }
-  Tell(digest, text.status());
+  Tell(digest, status);
 }
 
 void ModelTexts::Tell(const Digest& digest, const absl::Status& status) {

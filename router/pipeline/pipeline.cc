@@ -60,7 +60,8 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   }
   std::vector<ModelEntry> Models() const override { return models_.Entries(); }
   void Tokenize(TokenizeAsk ask, TokenizeDone done) override {
-    tokenize_.Tokenize(PlaceOf(ask.by), std::move(ask), std::move(done));
+    TokenizeService::Place place = PlaceOf(ask.by);  // before `ask` is moved
+    tokenize_.Tokenize(std::move(place), std::move(ask), std::move(done));
   }
   void Detokenize(TextAsk by, std::vector<TokenId> ids, DetokenizeDone done) override {
     tokenize_.Detokenize(PlaceOf(by), by, std::move(ids), std::move(done));
@@ -230,7 +231,7 @@ void RouterPipeline::Begin(RequestId id) {
   if (!queued) Fail(id, {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000});
 }
 
-// A model that nobody serves yet may be about to come; one that nobody ever will is an error.
+// A model that no worker serves yet may be about to come; one that no worker ever will is an error.
 void RouterPipeline::AwaitModel(RequestId id, const ApiError& error) {
   const Micros since = Find(id)->arrived;
   const Micros patience = Micros{options_.limits.empty_pool_wait_ms} * kMicrosPerMilli;
@@ -467,7 +468,7 @@ void RouterPipeline::CheckInvariants() const {
     QUIRE_CHECK(request.refused || request.sink != nullptr);
   }
   QUIRE_CHECK_MSG(placed + tokenize_.live() == admission_.live(),
-                  "a live request holds a place, and so does a text, and nobody else");
+                  "each live request and each text holds a place, and nothing else does");
   QUIRE_CHECK(dispatcher_.LiveRequests() + admission_.queue().size() <= requests_.size());
 }
 

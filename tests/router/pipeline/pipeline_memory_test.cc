@@ -212,6 +212,28 @@ TEST_F(TokenizeQuotaTest, RequestsAndTokensOfTextsCount) {
   EXPECT_EQ(heard_.served, 4);
 }
 
+TEST_F(TokenizeQuotaTest, ATextIsOfTheModelAndTheTenantThatItNames) {
+  AddWorker();
+  StartRouter();
+  TenantProfile profile;
+  profile.name = "one";
+  const auto tenant = std::make_shared<const TenantProfile>(profile);
+  std::optional<Result<TokenizeResult>> absent;
+  size_t held = 0;
+  pipeline_->Tokenize({{"absent", tenant}, TextPrompt{"x", false}},
+                      [&](Result<TokenizeResult> result) { absent = std::move(result); });
+  pipeline_->Tokenize({{"fake", tenant}, TextPrompt{std::string(1000, 'x'), false}},
+                      [&](Result<TokenizeResult> result) {
+                        EXPECT_TRUE(result.ok());
+                        held = pipeline_->MemoryOf(tenant.get())->bytes();
+                      });
+  Run(10 * kMicrosPerMilli);
+  ASSERT_TRUE(absent.has_value());
+  ASSERT_FALSE(absent->ok());
+  EXPECT_EQ(absent->error().code, ApiCode::kNotFound);
+  EXPECT_GE(held, 1000u);
+}
+
 TEST_F(TokenizeQuotaTest, AnAnswerAtTheLimitIsGivenAndALongerOneIsRefusedAndCounted) {
   AddWorker();
   PipelineOptions options;
