@@ -22,7 +22,9 @@ absl::Status UseChain(SSL_CTX* context, const std::string& pem) {
     openssl::Certificate next = openssl::ReadCertificate(bio.get());
     if (!next) break;
     if (count == kMaxChain) return InvalidArgument("the certificate file holds too long a chain");
-    if (SSL_CTX_add0_chain_cert(context, next.get()) == 1) next.release();
+    if (SSL_CTX_add0_chain_cert(context, next.get()) == 1) {
+      static_cast<void>(next.release());  // the context owns it now
+    }
   }
   return absl::OkStatus();
 }

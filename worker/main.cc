@@ -78,7 +78,7 @@ std::string OwnName(const std::string& listen, int port) {
   return MachineName() + (says_nothing ? "" : "/" + host) + ":" + std::to_string(port);
 }
 
-// Told at the start, before the model is loaded.
+// The worker says it at the start, before it loads the model.
 absl::Status CheckTlsFiles(const WorkerConfig& config) {
   if (config.tls_cert_file.empty()) return absl::OkStatus();
   RealFiles files;
@@ -319,9 +319,9 @@ class Service {
   LoadedWorker& worker_;
   Health& health_;
   Logger& log_;
+  AsioExecutor executor_;  // before all that take its clock
   RpcMetrics rpc_metrics_;
   VllmMetrics vllm_metrics_;
-  AsioExecutor executor_;
   ThreadBackground background_{executor_, kBackgroundThreads, kMaxBackgroundWork};
   std::unique_ptr<AttachHub> hub_;
   EngineThread engine_;
@@ -390,7 +390,7 @@ int RunWorker(const WorkerConfig& config, const DeviceChoice& device,
   return exit_code;
 }
 
-// Tells what would be done, and does none of it.
+// Says what would be done, and does none of it.
 int RunPlan(const WorkerConfig& config, const DeviceChoice& device, Logger& log) {
   const RealClock clock;
   Metrics metrics;

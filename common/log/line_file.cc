@@ -92,9 +92,11 @@ void LineFile::Run() {
   std::vector<std::string> batch;
   for (;;) {
     {
-      std::unique_lock<std::mutex> lock(mutex_.native());
+      MutexLock held(mutex_);
+      std::unique_lock<std::mutex> lock(mutex_.native(), std::adopt_lock);
       wake_.wait(lock,
                  [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_ || !queue_.empty(); });
+      lock.release();  // `held` unlocks
       batch.clear();
       batch.swap(queue_);
     }

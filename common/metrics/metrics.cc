@@ -64,7 +64,8 @@ struct Metrics::State {
     std::vector<Series<Histogram>> histograms;
   };
 
-  Family& FindFamily(const MetricName& name, prometheus::MetricType type) {
+  Family& FindFamily(const MetricName& name, prometheus::MetricType type)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     QUIRE_CHECK_MSG(IsName(name.name, true), name.name.c_str());
     for (const auto& [label, value] : name.labels) {
       QUIRE_CHECK_MSG(IsName(label, false), label.c_str());

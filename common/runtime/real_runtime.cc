@@ -112,7 +112,9 @@ bool ThreadBackground::RunFor(const WorkShare& share, std::function<void()> work
     answer = queue.Push(std::move(job));
     if (answer != WorkQueue::Answer::kQueued) {
       cancelled = queue.TakeCancelled(share.owner);
-      if (!cancelled.empty()) answer = queue.Push(std::move(job));
+      // The first Push has not taken it.
+      if (!cancelled.empty())
+        answer = queue.Push(std::move(job));  // NOLINT(bugprone-use-after-move)
     }
     if (answer == WorkQueue::Answer::kFull) ++state_->refused;
     if (answer == WorkQueue::Answer::kOwnerFull) ++state_->refused_of_owners;

@@ -164,7 +164,9 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for job, (output, clean) in zip(left, pool.map(do, left)):
             if clean:
-                job.mark.touch()
+                # Not of what has changed meanwhile.
+                if options.cache / mark_of(Tree(root, build), job, installed) == job.mark:
+                    job.mark.touch()
             else:
                 failed += 1
                 report.take(job, output)

@@ -17,6 +17,8 @@ if "--version" in sys.argv:
 root, source = pathlib.Path(os.environ["TREE"]), pathlib.Path(sys.argv[3])
 with open(root / "calls", "a") as calls:
     calls.write(source.name + "\\n")
+if os.environ.get("EDITS") == source.name:
+    source.write_text("int C();\\n")
 if "BUG" in source.read_text() + (root / "common/a.h").read_text():
     print(f"{root}/common/a.h:1:1: error: a bug [planted]")
     sys.exit(1)
@@ -96,6 +98,13 @@ def test_what_was_found_is_found_again_and_said_once(tree):
         calls, code, said = tree.lint()
         assert (calls, code) == (["a.cc", "c.cc", "c.cc", "unity_0_cxx.cxx"], 1)
         assert said.count("common/a.h:1:1: error: a bug [planted]") == 1 and "4 with findings" in said
+
+
+def test_a_source_that_changes_while_it_is_looked_at_is_not_known_by_its_old_content(tree):
+    tree.write("router/c.cc", "BUG\n")
+    assert tree.lint(EDITS="c.cc")[1] == 0
+    tree.write("router/c.cc", "BUG\n")
+    assert tree.lint()[:2] == (["c.cc", "c.cc"], 1)
 
 
 def test_what_was_named_is_looked_at_and_nothing_else(tree):

@@ -48,7 +48,8 @@ void DropPages(const void* data, int64_t bytes) {
   const uintptr_t last = (begin + static_cast<uintptr_t>(bytes)) / page * page;
   // The result is only advice: when it is refused the pages stay, which costs memory and breaks
   // nothing.
-  if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  auto* const whole = static_cast<char*>(const_cast<void*>(data));
+  if (last > first) madvise(whole + (first - begin), last - first, MADV_DONTNEED);
 }
 
 }  // namespace quire::load

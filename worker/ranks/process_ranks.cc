@@ -93,6 +93,7 @@ class ProcessRanks final : public RankHost {
                             std::to_string(kChannelFd) + "," + std::to_string(kGroupFd)};
     texts.insert(texts.end(), arguments_.begin(), arguments_.end());
     std::vector<char*> argv;
+    argv.reserve(texts.size() + 1);
     for (std::string& text : texts) argv.push_back(text.data());
     argv.push_back(nullptr);
     Child child;
