@@ -43,7 +43,7 @@ int RunConfig(const CommandInputs& inputs) {
   bool json = false;
   config::Schema schema(
       "quire config",
-      "Shows each setting of a program with its value and whence it came: default, file, "
+      "Shows each setting of a program with its value and its source: default, file, "
       "environment or flag. What stands behind PROGRAM is given to it as it stands; nothing is "
       "started.");
   schema.AddPositional({.name = "ACTION", .help = "show.", .target = &action, .choices = {"show"}},

@@ -174,7 +174,7 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .choices = {"thread", "process"}});
   schema.Add({.name = "rank-timeout",
               .help = "Time in which ranks must have ended a step, or the limit of that step if it "
-                      "is longer; beyond it they are lost and started anew.",
+                      "is longer; beyond it they are lost and started again.",
               .target = &c.rank_timeout,
               .min = 100,
               .max = 3600e3});

@@ -190,7 +190,7 @@ absl::Status WorkerLoader::Steps::PlanMemory() {
   }
   load::MemoryRequest request = MakeMemoryRequest();
   absl::StatusOr<load::MemoryPlan> plan = load::PlanMemory(request);
-  // A context that nobody asked for is shortened until it fits; one that was asked for is not.
+  // The default context is shortened until it fits; one that a flag asks for is not.
   while (!plan.ok() && config_.max_model_len == 0 && max_model_len_ / 2 >= kLeastModelLen) {
     max_model_len_ /= 2;
     request.max_model_len = program_options_.max_positions = max_model_len_;

@@ -55,7 +55,7 @@ std::string RankIdentity(const std::string& model_id, const std::string& numeric
 RankBuilder MakeRankBuilder(const WorkerConfig& config);
 
 // Whether ranks stand apart from the engine, as threads or processes, rather than one in its place.
-// On a GPU always: it may fail, and what is a rank can be started anew.
+// On a GPU always: it may fail, and a rank can be started again.
 inline bool HasRankGroup(const WorkerConfig& config) {
   return config.tensor_parallel_size > 1 || config.rank_backend == "process" || AsksForGpu(config);
 }

@@ -16,7 +16,7 @@ std::string DescriptionJson(const Description& description);
 // INVALID_ARGUMENT when the text is no such line.
 absl::StatusOr<Description> ParseDescription(std::string_view json);
 
-// Each setting with its value and whence it came: default, file, environment or flag. A default
+// Each setting with its value and its source: default, file, environment or flag. A default
 // that is worked out later is told in words.
 std::string SettingsTable(const Description& description, const ParseResult& parsed);
 std::string SettingsJson(const Description& description, const ParseResult& parsed);

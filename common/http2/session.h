@@ -9,7 +9,7 @@
 // Invariants:
 // 1. Any split of the received bytes means the same.
 // 2. A stream's callbacks come as OnHeaders, OnData*, (OnHeaders of trailers)?, OnEnd?, then
-//    OnClosed once; nothing follows. A stream of which nothing was told may still be told closed.
+//    OnClosed once; nothing follows. A stream without any of these may still get OnClosed.
 //    What is asked of a stream that is closed does nothing.
 // 3. A window opens again only by Consume*: a reader that does not consume slows its peer down, and
 //    what the peer can have under way is bounded by the windows of Settings. What a closed stream
@@ -93,7 +93,7 @@ class Handler {
  public:
   virtual ~Handler() = default;
   // Server: of a new stream, or its trailers. Client: the response, or its trailers; informational
-  // responses are not told of.
+  // responses do not come here.
   virtual void OnHeaders(StreamId stream, const HeaderBlock& block) = 0;
   // The view holds during the callback. Consume* later says what of it has been dealt with.
   virtual void OnData(StreamId stream, std::string_view bytes) = 0;

@@ -16,7 +16,7 @@ const TenantProfile& ProfileOf(const std::shared_ptr<const TenantProfile>& tenan
 
 uint32_t WeightOf(const TenantProfile& tenant) { return std::max<uint32_t>(1, tenant.weight); }
 
-// Of a minute's bucket that nobody drew on since: it is full again, or as good as.
+// After this long without a request a minute's bucket is full again, or nearly.
 constexpr Micros kAccountOfNoUse = 60 * kMicrosPerSecond;
 
 uint32_t RetryAfterMs(Micros wait) {

@@ -78,8 +78,8 @@ class Admission {
                                int32_t priority, Micros now);
   // Once per request that entered.
   QueueResult Queue(uint64_t id, const QueueWish& wish, Micros now);
-  // Nobody has said yet what serves its model: it waits, under no model, as for an empty pool,
-  // since it came. Release it, before it begins anew.
+  // No worker has said yet that it serves its model: it waits, under no model, as for an empty
+  // pool, since it came. Release it before it is queued again.
   QueueResult Hold(uint64_t id, Micros since, Micros now);
   void Release(uint64_t id);
   bool held(uint64_t id) const { return places_.at(id).held; }

@@ -32,7 +32,7 @@ void Dispatcher::OnLinkUp(WorkerIndex worker, const WorkerHello& hello) {
   // Whether it may be used shows in its phase, and why not in its refusal.
   const absl::Status usable = fleet_.Attached(worker, hello, executor_.clock().UnixSeconds());
   QUIRE_CHECK(usable.ok() || fleet_.worker(worker).phase == WorkerPhase::kRefused);
-  // It starts anew with those that it failed.
+  // Requests that it failed may try it again.
   for (auto& [number, live] : live_) std::erase(live->excluded, worker);
   if (usable.ok() && options_.policy->wants_caches) {
     placement_.index().Greeted(worker, hello, Now());

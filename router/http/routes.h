@@ -48,7 +48,7 @@ std::string_view BodyTypesOf(const RouteTable& table, std::string_view method,
 // 404 and 405 where no route fits. HEAD goes where GET goes; the session drops the body.
 std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exchange& exchange);
 
-// Counts fields that nobody knows, and names them in the log for whoever looks.
+// Counts fields that no route knows, and names them in the log.
 void CountUnknownFields(HttpServices& services, const std::string& request_id,
                         const trace::RequestTrace& trace, const std::vector<std::string>& names);
 

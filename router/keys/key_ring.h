@@ -5,7 +5,7 @@
 // thread.
 //
 // Invariants:
-// 1. Without keys everyone is served as nobody in particular (a null profile).
+// 1. Without keys the router serves every client, each with a null profile.
 // 2. A key file that cannot be read or is wrong changes nothing: the last good keys hold.
 // 3. Neither a log line nor an error holds a key.
 #pragma once

@@ -1,7 +1,7 @@
 // How fast wrong API keys may come from one address.
 //
 // Owner: a KeyRing; any thread. Bounded: addresses share kWrongKeyBuckets buckets, dealt by a hash
-// that nobody outside can compute, so that two in one bucket only slow each other's wrong keys
+// that no client can compute, so that two in one bucket only slow each other's wrong keys
 // down.
 #pragma once
 

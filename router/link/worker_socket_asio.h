@@ -39,7 +39,7 @@ class WorkerSocket final : public std::enable_shared_from_this<WorkerSocket> {
    public:
     virtual ~Events() = default;
     virtual void OnConnected() = 0;
-    // UNAVAILABLE. "Connection refused" only where every address says so: nobody listens.
+    // UNAVAILABLE. "Connection refused" only where every address says so: no process listens.
     virtual void OnNotConnected(const absl::Status& why) = 0;
     // What was awaited has come; not necessarily any bytes.
     virtual void OnReady() = 0;

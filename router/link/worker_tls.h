@@ -27,7 +27,7 @@ using CurrentWorkerTls = std::function<const WorkerTls*()>;
 
 using TlsConnection = std::unique_ptr<ssl_st, void (*)(ssl_st*)>;
 
-// Made anew only when the files have changed.
+// Made again only when the files have changed.
 class WorkerTlsContext {
  public:
   // For one dial, before its handshake. INVALID_ARGUMENT: files that cannot be used.

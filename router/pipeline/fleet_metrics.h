@@ -5,7 +5,7 @@
 //  1. Labels are bounded: a worker's target is one for as long as the fleet knows it
 //     (RouterLimits::max_workers), a model's name for as long as a pool has it (max_pools). Where a
 //     worker has both, the model is one at a time: the first name of its last Hello.
-//  2. There is a series of ready workers at all times: while no worker ever told of a model, that
+//  2. There is a series of ready workers at all times: while no worker has ever named a model, that
 //     of "unknown".
 #pragma once
 

@@ -106,7 +106,7 @@ RoomNeed RoomNeedOf(const LiveRequest& request);
 uint64_t TokensTaken(const LiveRequest& request);
 
 // A stream per choice, unless it has them; those of a resumed answer have taken its outputs
-// already, and choices that are complete by a stop string or their length are told their end anew.
+// already, and choices that a stop string or their length completed get their end again.
 void MakeStreams(LiveRequest& request);
 
 // Whether its client brought all of the answer along and lacks but how it ended: no worker is

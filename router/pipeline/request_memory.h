@@ -31,8 +31,8 @@ class RequestMemory {
     return tenants_.Of(tenant == nullptr ? "" : tenant->name);
   }
 
-  // Counts what the request holds; the prompt's bytes until it is tokens, or nobody wants it any
-  // more and its work has gone. A refusal, and nothing is held, where that would be too much.
+  // Counts what the request holds; the prompt's bytes until it is tokens, or its client has
+  // left and its work has gone. A refusal, and nothing is held, where that would be too much.
   std::optional<Refusal> Hold(LiveRequest& request);
   // The prompt is tokens: counts these, and what of the prompt comes with the answer.
   std::optional<Refusal> HoldTokens(LiveRequest& request);

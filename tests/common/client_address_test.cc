@@ -44,7 +44,7 @@ TEST(TrustedProxies, TakeTheLastAddressThatIsNoneOfThem) {
   EXPECT_EQ(proxies.ClientOf(proxy, ""), proxy);
   EXPECT_EQ(proxies.ClientOf(proxy, "192.0.2.1, nonsense"), proxy);
   EXPECT_EQ(proxies.ClientOf(At("198.51.100.1"), "192.0.2.1"), At("198.51.100.1"))
-      << "who is no proxy names nobody";
+      << "a peer that is no proxy names no client";
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ def write_secret(folder, data):
 
 
 def get(port, path, key=None, body=None, tls=False):
-    """(status, text); status is None where nobody answers. Over TLS, as the kubelet, it takes any certificate."""
+    """(status, text); status is None without an answer. Over TLS, as the kubelet, it takes any certificate."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     if tls:
         any_certificate = ssl._create_unverified_context()

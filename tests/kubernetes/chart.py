@@ -106,7 +106,7 @@ def follow(cluster, folder):
     first = secrets(cluster)
     expect(set(first) == {"quire-demo-keys", "quire-router-worker-tls", "quire-worker-tls"}, first.keys())
     next(step)
-    expect(secrets(cluster) == first, "an upgrade made keys anew")
+    expect(secrets(cluster) == first, "an upgrade made new keys")
     router = cluster.ask("GET", "/apis/apps/v1/namespaces/prod/deployments/quire-router")[1]
     expect("--max-live-requests=100" in router["spec"]["template"]["spec"]["containers"][0]["args"], router)
     next(step)

@@ -63,7 +63,7 @@ void TagProgram::Append(const kernels::StepBatch& batch, size_t index) {
     QUIRE_CHECK(batch.positions[static_cast<size_t>(row.first_token + i)] == position);
     for (int32_t group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
       const uint64_t previous = position == 0 ? root : Tag(row, group, position - 1);
-      QUIRE_CHECK_MSG(previous != kNoTag, "a key is read that nobody wrote");
+      QUIRE_CHECK_MSG(previous != kNoTag, "a key is read that no step wrote");
       Tag(row, group, position) = TagOf(previous, token, position, group);
     }
     ++tokens_computed_;
@@ -77,7 +77,7 @@ uint64_t TagProgram::Attend(const kernels::BatchRow& row, int64_t position) {
     const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
     for (int64_t key = first; key <= position; ++key) {
       const uint64_t tag = Tag(row, group, key);
-      QUIRE_CHECK_MSG(tag != kNoTag, "a key is read that nobody wrote");
+      QUIRE_CHECK_MSG(tag != kNoTag, "a key is read that no step wrote");
       seen = TagSeen(seen, tag);
     }
   }

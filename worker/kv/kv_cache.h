@@ -96,7 +96,7 @@ class KvCache {
   SequenceBlocks TakeOwn(SequenceBlocks& blocks, int64_t position,
                          std::vector<PlannedCopy>& copies);
 
-  // Pages that Release would give back: those of blocks that nobody else holds.
+  // Pages that Release would give back: those of blocks that no other sequence holds.
   int64_t PagesToReturn(const SequenceBlocks& blocks) const;
   // Pages that a sequence of `length` tokens holds at most at one time when it is computed in
   // chunks of at most `chunk` tokens.
@@ -128,7 +128,7 @@ class KvCache {
   int64_t NextDue(int64_t computed) const {
     return (computed / shape_.block_size + 1) * shape_.block_size;
   }
-  // Its blocks are given up and it will be computed anew, or taken from the cache.
+  // Its blocks are given up and it will be computed again, or taken from the cache.
   void Rewind(PrefixChain& chain);
 
   // Withdraws everything. Chains that are open go on from where they stand.

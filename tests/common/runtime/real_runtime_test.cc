@@ -76,7 +76,7 @@ TEST(AsioExecutor, ABellRungSeveralTimesCountsOnceUntilItIsHeard) {
 
 TEST(AsioExecutor, ABellThatNobodyHearsGoesWithTheExecutor) {
   AsioExecutor executor;
-  const auto bell = executor.MakeBell([] { FAIL() << "nobody runs the loop"; });
+  const auto bell = executor.MakeBell([] { FAIL() << "no thread runs the loop"; });
   bell();
 }
 

@@ -1,4 +1,4 @@
-// Workers' metrics behind one port: joined, each asked once, and nobody waited for.
+// Workers' metrics behind one port: joined, each asked once, and none waited for.
 #include "router/worker_metrics.h"
 #include "router/recent_text.h"
 

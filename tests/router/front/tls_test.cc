@@ -261,7 +261,7 @@ TEST_F(TlsEdge, KeyUpdatesAtTheLimitAreServedAndOneMoreIsClosedAndCounted) {
   EXPECT_EQ(client->ReadUntil("never"), "");
   edge->OnLoop([&] { EXPECT_EQ(edge->counters.tls_idle_records.value(), 1u); });
   auto flood = Connect();
-  EXPECT_FALSE(flood->UpdateKeys(1'000'000)) << "nobody reads them";
+  EXPECT_FALSE(flood->UpdateKeys(1'000'000)) << "no one reads them";
   EXPECT_EQ(honest->Ask(EdgeHarness::Get("/livez")).substr(0, 12), "HTTP/1.1 200");
   edge->OnLoop([&] { EXPECT_EQ(edge->counters.tls_idle_records.value(), 2u); });
 }

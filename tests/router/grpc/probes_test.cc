@@ -93,7 +93,7 @@ TEST(GrpcHealth, AWatcherIsToldOfEachChangeThatItTakes) {
   client.Say(Frame(wire::kWindowUpdate, 0, 1, wire::Number(1000, 4)));
   EXPECT_EQ(StatesOf(client.answers[1]), (std::vector{Health::NOT_SERVING, Health::SERVING,
                                                       Health::NOT_SERVING, Health::SERVING}))
-      << "what waited, and what holds now: the changes between are nobody's";
+      << "what waited, and what holds now: no watcher gets the changes between";
   EXPECT_FALSE(client.answers[1].ended);
   client.Say(Frame(wire::kReset, 0, 1, wire::Number(8, 4)));
   client.health.Set(false);

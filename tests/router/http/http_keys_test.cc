@@ -69,7 +69,7 @@ TEST(HttpKeys, CensusOfRoutesAndCredentials) {
   edge.OnLoop([&] { edge.services.metrics_are_open = false; });
   for (const Census& census : Expected()) {
     SCOPED_TRACE(std::string(census.path));
-    if (census.operators) {  // nobody is one here
+    if (census.operators) {  // no key is one here
       for (const std::string& key : {std::string(), Bearer(kAcmeKey), Bearer("wrong-key")}) {
         EXPECT_EQ(edge.Ask(Request(census, key)).status, 403);
       }

@@ -92,8 +92,8 @@ TEST(HttpMemory, AnAnswerAtTheConnectionsLimitIsServedAndAtLessIsRefusedAndCount
   EXPECT_LE(enough, bytes + (200u << 10)) << "no more is charged than is held";
 }
 
-// Connections times waiting answers: nobody reads, and all together stay below the process's limit,
-// of which each connection takes its own part as it comes.
+// Connections times waiting answers: no client reads, and all together stay below the process's
+// limit, of which each connection takes its own part as it comes.
 TEST(HttpMemory, AnswersThatNobodyReadsStayBelowTheLimitOfAll) {
   EdgeHarness edge;
   const auto account = std::make_shared<MemoryAccount>(size_t{4} << 20);

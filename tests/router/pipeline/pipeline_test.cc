@@ -63,7 +63,7 @@ TEST_F(PipelineTest, RenderedChatsGetNoSecondBeginningAndTheRestOfTheContext) {
   EXPECT_EQ(sink.text(), "abc") << "the end-of-sequence token adds no text";
   EXPECT_EQ(sink.usage->completion_tokens, 4u);
   EXPECT_EQ(sink.ends.at(0).finish_reason, "stop");
-  EXPECT_FALSE(sink.ends.at(0).stop_token.has_value()) << "nobody asked for it";
+  EXPECT_FALSE(sink.ends.at(0).stop_token.has_value()) << "the request has not asked for it";
   EXPECT_EQ(sink.started->prompt_ids, FakeIds("<chat>[{}]"));
   EXPECT_EQ(worker.heard.at(1).submit().sampling().max_tokens(), 4096 - 10);
 }

@@ -16,7 +16,7 @@ namespace quire::sim {
 class ClientHost {
  public:
   virtual ~ClientHost() = default;
-  // nullptr: the router is down, or stopped: nobody is served.
+  // nullptr: the router is down, or stopped, and serves no client.
   virtual Pipeline* Serving(size_t router) = 0;
   virtual void Asked(size_t router, RequestId request, bool streaming) = 0;
   virtual void Told(size_t router, RequestId request, uint32_t choice, uint64_t count) = 0;
@@ -52,7 +52,7 @@ class FleetSimClient final : public ResponseSink {
   void OnChoiceEnd(const ChoiceEnd& end) override;
   void OnFinished(const Usage& usage) override;
   void OnError(const ApiError& error) override;
-  // That began the answer; empty: nobody did.
+  // That began the answer; empty: none did.
   const std::string& model_id() const { return resume_.model_id; }
   // Whether a request of it is with this router since before `now`: what is refused is so at once.
   bool AsksAt(size_t router, Micros now) const {
@@ -83,7 +83,7 @@ class FleetSimClient final : public ResponseSink {
   bool late = false;
   bool suspect = false;
   bool finished = false;
-  bool left_behind = false;  // by an update: nobody serves any more what it needs
+  bool left_behind = false;  // by an update: no worker serves any more what it needs
   bool resumed = false;
   int asks = 0;
 

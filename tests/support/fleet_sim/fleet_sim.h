@@ -80,7 +80,7 @@ struct FleetScenario {
   int32_t snapshot_slice = 4000;
   // Of cache events for a router; more are dropped, and it asks for a snapshot while streams go on.
   size_t max_unsent_hashes = 0;            // 0: as many as ever
-  Micros max_delay = 2 * kMicrosPerMilli;  // of a frame; each is drawn anew
+  Micros max_delay = 2 * kMicrosPerMilli;  // of a frame; each is drawn by itself
   Micros max_close_delay = 0;              // until an end of a stream hears that the other is gone
   std::vector<FleetClient> clients;
   std::vector<FleetFault> faults;

@@ -117,9 +117,9 @@ void FleetWorld::Judge(const CalmAnswers& calm) {
 // Each word of it, as far as it came, is that of the world without faults.
 void FleetWorld::JudgeAnswer(size_t index, const CalmAnswers& calm) {
   const FleetSimClient& client = *clients_[index];
-  if (client.model_id().empty()) return;  // nobody began it
+  if (client.model_id().empty()) return;  // no worker began it
   const auto answers = calm.find(client.model_id());
-  if (answers == calm.end()) return Violate("a client hears of a model that nobody has");
+  if (answers == calm.end()) return Violate("a client hears of a model that no worker has");
   const auto other = [&](const std::string& what) {
     Violate("client " + std::to_string(index) + " has other " + what + " than in a calm world");
   };

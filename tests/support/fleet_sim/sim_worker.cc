@@ -99,7 +99,7 @@ struct SimWorker::Parts {
   Metrics metrics;
   RpcMetrics rpc_metrics;
   AttachHub hub;
-  // Blocks, by the last event of a round; what changes while nobody follows has no event.
+  // Blocks, by the last event of a round; what changes while no router follows has no event.
   std::map<uint64_t, std::set<uint64_t>> published;
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
 };

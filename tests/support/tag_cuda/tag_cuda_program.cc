@@ -223,7 +223,7 @@ class CudaTagProgram final : public TagLoaded {
   static void Check(const std::string& error) { QUIRE_CHECK_MSG(error.empty(), error.c_str()); }
   // A step that has failed has left anything.
   void CheckFault() const {
-    QUIRE_CHECK_MSG(*fault_ == 0 || !cuda_->Failure().empty(), "a key is read that nobody wrote");
+    QUIRE_CHECK_MSG(*fault_ == 0 || !cuda_->Failure().empty(), "a key is read that no step wrote");
   }
 
   // What kernels are to know of the rows of a step goes over before it, in the same stream.

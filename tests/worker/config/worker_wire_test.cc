@@ -156,7 +156,7 @@ TEST_F(WorkerWireTest, ADrainEndsWhatRunsInOrder) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
-// Nobody reads the log, and it is full long before the last of these Attaches is told there.
+// No one reads the log, and it is full long before it says the last of these Attaches.
 TEST_F(WorkerWireTest, ALogThatNobodyReadsStopsNobody) {
   child.ReadNoLog();
   for (uint64_t router = 100; router < 160; ++router) {

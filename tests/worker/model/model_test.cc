@@ -256,10 +256,10 @@ TEST(LoadModel, GgufLlamaRowsAreDeinterleaved) {
   for (size_t row = 0; row < expected.size(); ++row) {
     EXPECT_EQ(values[row * 8], expected[row]) << row;
   }
-  // What stands in memory of its own goes when nobody will load it.
+  // What stands in memory of its own goes when no model will load it.
 }
 
-// What stands in memory of its own goes when nobody will load it.
+// What stands in memory of its own goes when no model will load it.
 kernels::WeightSource SourceOf(const std::vector<float>& values, int64_t rows) {
   return {kernels::DType::kF32, rows, static_cast<int64_t>(values.size()) / rows,
           reinterpret_cast<const std::byte*>(values.data())};

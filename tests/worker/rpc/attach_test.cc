@@ -67,7 +67,7 @@ TEST_F(RpcTest, NewerAttachEndsTheOlder) {
   EXPECT_EQ(newer->frames.at(0).hello().model_id(), "model");
   EXPECT_EQ(hub.attached_count(), 1u);
   ASSERT_EQ(engine.Taken<RouterLostCommand>().size(), 1u);
-  // What the engine still says about the older Attach's request reaches nobody.
+  // What the engine still says about the older Attach's request reaches no router.
   Say(Tokens(1, 10, {3}));
   EXPECT_TRUE(newer->Outputs().empty());
   EXPECT_EQ(rpc_metrics.stale_words.value(), 1u);

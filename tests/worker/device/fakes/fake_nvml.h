@@ -1,6 +1,6 @@
 // What the library that stands in for NVML has counted.
 //
-// Keeps the library open, whose counts begin anew otherwise. One thread.
+// Keeps the library open, whose counts begin again at 0 otherwise. One thread.
 #pragma once
 
 #include <gtest/gtest.h>
