@@ -50,9 +50,7 @@ class PrefixIndex {
     PrefetchToWrite(&nodes_[node]);
     PrefetchToWrite(&blocks_[BlockAt(node, 0)]);
   }
-  void PrefetchSlotOfNode(NodeId node) const {
-    PrefetchToWrite(&slots_[Home(nodes_[node].hash)]);
-  }
+  void PrefetchSlotOfNode(NodeId node) const { PrefetchToWrite(&slots_[Home(nodes_[node].hash)]); }
   void PrefetchPin(NodeId node) const { PrefetchToWrite(&nodes_[node]); }
 
   void Pin(NodeId node) { ++nodes_[node].uses; }
