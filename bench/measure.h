@@ -32,7 +32,7 @@ inline json::Object Spread(std::vector<double> values) {
   return out;
 }
 
-// Prompt number `seed`; made anew where it is needed, since those of a million blocks are many
+// Prompt number `seed`; made again where it is needed, since those of a million blocks are many
 // tokens.
 inline std::vector<TokenId> NumberedPrompt(uint64_t seed, int32_t length) {
   std::mt19937 random(static_cast<uint32_t>(seed));

@@ -183,7 +183,7 @@ def open_streams(streams, workers, rate, tokens):
 
 
 def within_stamps(row):
-    """A stamp begins anew after 1.7 s: ages near to that would be read as young ones."""
+    """A stamp begins again after 1.7 s: ages near to that would be read as young ones."""
     if row["p99"] > 1500:
         raise SystemExit(f"open streams: tokens {row['p99']:.0f} ms old, more than stamps can say: void")
 

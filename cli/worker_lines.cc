@@ -33,7 +33,7 @@ std::string AttemptText(const json::Object& attempt) {
       Count(attempt, "computed_tokens") + " tokens computed, " + Count(attempt, "cached_tokens") +
       " from the cache, " + Count(attempt, "generated_tokens") + " generated";
   if (Number(attempt, "recomputed_tokens") > 0) {
-    out += ", " + Count(attempt, "recomputed_tokens") + " computed anew";
+    out += ", " + Count(attempt, "recomputed_tokens") + " computed again";
   }
   if (Number(attempt, "preemptions") > 0) {
     out += ", preemptions: " + Count(attempt, "preemptions");

@@ -1,5 +1,5 @@
-// A text that is costly to make, for askers without credentials: made anew for each of them as long
-// as they come slowly, else they get the last one.
+// A text that is costly to make, for askers without credentials: made again for each of them as
+// long as they come slowly, else they get the last one.
 //
 // Owner: main; event loop only.
 //  1. It is made at most kMadePerSecond times a second, a burst of two seconds' worth apart; an

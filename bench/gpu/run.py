@@ -3,7 +3,7 @@
 
 Usage: ./dev gpu [--budget-s 540] [--out FILE] [--resume FILE] [--rehearse] [--only STAGE] | ./dev gpu --pack FILE
 
-One file of results, bench/results/gpu/gpu.json, is written anew after each case; --resume FILE goes on from what such a
+One file of results, bench/results/gpu/gpu.json, is written again after each case; --resume FILE goes on from what such a
 file has. A case that did not run says why: there is no device, the budget is used up, or what it needs is not here.
 Between cases the budget is looked at; a case that runs past its limit is ended and has failed. Ends with 0 when no case
 failed, 1 when one did, 4 when there is no device or the one that is there cannot be used. --rehearse runs the same stages
@@ -133,7 +133,7 @@ class Results:
     def resume(self, path):
         data = json.loads(path.read_text())
         if data.get("device") != self.about["device"]:
-            sys.exit(f"gpu: {path} is of {data.get('device')}, here is {self.about['device']}; begin anew")
+            sys.exit(f"gpu: {path} is of {data.get('device')}, here is {self.about['device']}; begin again")
         for name, cases in data["stages"].items():
             self.stages[name] = [case for case in cases if case["state"] != "not run"]
 

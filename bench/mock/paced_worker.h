@@ -34,7 +34,7 @@ inline constexpr uint32_t kMockRetryMs = 100;
 
 TokenId TokenOf(uint64_t seed, uint32_t choice, uint64_t index, uint32_t vocab_size);
 // A token that says when it was written, in steps of a millisecond: its age is known up to
-// MaxAge, 1.7 s with 2,048 tokens, and begins anew from there. AgeOf takes off the half of a step
+// MaxAge, 1.7 s with 2,048 tokens, and begins again from there. AgeOf takes off the half of a step
 // that is added on average.
 inline constexpr Micros kStampStep = 1000;
 TokenId StampOf(Micros now, uint32_t vocab_size);

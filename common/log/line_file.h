@@ -4,7 +4,7 @@
 // not fit is dropped and counted.
 //  1. Every line in the file is whole: after a write that failed in the middle the next line begins
 //     on a line of its own.
-//  2. A file that was moved or removed (rotation) is opened anew under its path before the next
+//  2. A file that was moved or removed (rotation) is opened again under its path before the next
 //     write.
 //  3. written + lost = offered, once all has been written (at the latest after destruction).
 #pragma once

@@ -41,7 +41,7 @@ class VirtualWorld {
   // `name` says who dials, for HoldPath.
   std::unique_ptr<Dialer> MakeDialer(const std::string& name = "");
 
-  // One-way delay of every frame; drawn anew per frame between the two.
+  // One-way delay of every frame; drawn again per frame between the two.
   void SetDelay(Micros min_delay, Micros max_delay);
   // How long after an end closed, or is gone, the other one hears of it: behind the frames that are
   // under way and, where these are held, not before they pass. A new stream may overtake the end of

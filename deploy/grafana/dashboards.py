@@ -156,7 +156,7 @@ ENGINE = [
     ]),
     ("Tensor-parallel ranks", [
         ("Ranks", "short", "graph", [("quire_worker_ranks", "{{instance}}"), ("quire_worker_rank_ready", "{{instance}} ready")],
-         "None is ready while they are started anew: the routers have carried the streams on."),
+         "None is ready while they are started again: the routers have carried the streams on."),
         ("Ranks lost", "short", "graph", [("increase(quire_worker_rank_failures_total" + RATE + ")", "{{instance}} {{why}}"),
                                           ("increase(quire_worker_rank_restarts_total" + RATE + ")", "{{instance}} restarts")], ""),
     ]),

@@ -27,7 +27,7 @@ CODES = {
     "method_not_allowed": ("the route wants another method; `Allow` names it", "use that one"),
     "request_timeout": ("headers or body came too slowly (`--header-timeout`, `--body-timeout`)", "send faster"),
     "conflict": ("what was asked for does not fit what is there now, such as an answer to resume of a model that has gone",
-                 "begin anew"),
+                 "begin again"),
     "payload_too_large": ("body, message or prompt above its limit, which the message names", "send less"),
     "headers_too_large": ("headers above `--max-header-bytes`", "send less"),
     "unsupported_media_type": ("the route does not read bodies of this Content-Type; the message names those that it does",

@@ -67,7 +67,7 @@ class FairQueue {
     std::map<int32_t, Tenants> classes;  // by priority; neither classes nor tenants are empty
     std::map<std::string, double> served;
     double virtual_time = 0;
-    mutable const QueueEntry* next = nullptr;  // nullptr: to be found anew
+    mutable const QueueEntry* next = nullptr;  // nullptr: to be found again
   };
   struct Place {
     std::string model_id;

@@ -38,7 +38,7 @@ struct LinkOptions {
   // port.
   uint32_t backoff_min_ms = 100;
   uint32_t backoff_max_ms = 600;
-  // An Attach that lived this long starts the back-off anew: a link that breaks now and then is
+  // An Attach that lived this long starts the back-off again: a link that breaks now and then is
   // dialled at once, an address that lets nobody in ever more seldom.
   uint32_t backoff_reset_ms = 250;
   bool wants_events = false;

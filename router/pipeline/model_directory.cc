@@ -16,7 +16,7 @@ std::string Shown(const std::optional<float>& value) {
 ApiError ModelGone(const std::string& served) {
   return {ApiCode::kConflict,
           "resume: the answer was begun by a model that is not among those served as " + served +
-              " now; ask anew, without resume",
+              " now; ask again, without resume",
           "resume", 0};
 }
 

@@ -19,7 +19,7 @@ CHAT = "/quire.v1.Inference/Chat"
 
 
 def test_references_to_a_long_header_cost_no_more_than_their_bytes():
-    """16 KiB of one-byte references to a header of 4,000 bytes decode to 64 MB, in every frame anew."""
+    """16 KiB of one-byte references to a header of 4,000 bytes decode to 64 MB, in every frame again."""
     frames, size = 128, 16 << 10
     with Target() as target:
         def cost(block):

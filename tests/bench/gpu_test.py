@@ -147,7 +147,7 @@ def test_budget_and_resume(folder):
     check("what is done is not done again", "passed   runtime" not in said and code == 0 and cases_of(out) == again, said)
     out.write_text(out.read_text().replace('"device": "emulated"', '"device": "another"'))
     code, said = gpu(*own, "--resume", out)
-    check("results of another device are not mixed in", code == 1 and "begin anew" in said, said)
+    check("results of another device are not mixed in", code == 1 and "begin again" in said, said)
 
 
 def test_a_case_that_hangs_or_fails(folder):

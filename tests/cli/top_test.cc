@@ -44,7 +44,7 @@ TEST(MetricsText, QuantilesAreOfWhatCameBetween) {
   EXPECT_DOUBLE_EQ(QuantileBetween(text(0, 0, 0), text(0, 10, 10), "h", 0.9), 1.9);
   EXPECT_DOUBLE_EQ(QuantileBetween(text(0, 0, 0), text(0, 0, 3), "h", 0.5), 2)
       << "beyond the edges";
-  EXPECT_LT(QuantileBetween(text(9, 9, 9), text(1, 1, 1), "h", 0.5), 0) << "it started anew";
+  EXPECT_LT(QuantileBetween(text(9, 9, 9), text(1, 1, 1), "h", 0.5), 0) << "it started again";
 }
 
 std::string Metrics(int tokens, int held) {
@@ -145,9 +145,9 @@ TEST(WorkerPart, IsWhatTheWorkersOfThisRequestWrote) {
   EXPECT_EQ(text,
             "\nat its workers\n"
             "  attempt 1: queue 1.50 ms, prefill 20 ms, decode 4 ms; 8 tokens computed, 16 from "
-            "the cache, 5 generated, 2 computed anew, preemptions: 1; stop\n"
+            "the cache, 5 generated, 2 computed again, preemptions: 1; stop\n"
             "  attempt 2: queue 1.50 ms, prefill 20 ms, decode 4 ms; 8 tokens computed, 16 from "
-            "the cache, 5 generated, 2 computed anew, preemptions: 1; stop\n");
+            "the cache, 5 generated, 2 computed again, preemptions: 1; stop\n");
   EXPECT_EQ(WorkerPartText(body, {}), "");
   EXPECT_EQ(WorkerPartText("rubbish", {attempt(1, "00000000000000aa", 3)}), "");
   EXPECT_FALSE(LinesAbout("/nowhere/at/all", "r").ok());

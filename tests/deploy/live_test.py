@@ -403,7 +403,7 @@ def test_the_image_for_gpus_holds_plugin_and_nccl():
                               capture_output=True, text=True)
         subprocess.run(["umount", root / "proc"], check=True)
         if "it is of build" in done.stderr:
-            pytest.skip("libquire_cuda.so is of another tree: tests/kernels/cuda/plugin_test.py builds it anew")
+            pytest.skip("libquire_cuda.so is of another tree: tests/kernels/cuda/plugin_test.py builds it again")
         expect(done.returncode == 4 and "libcuda.so.1" in done.stderr, f"{done.returncode} {done.stdout}{done.stderr}")
         (programs / built.name).unlink()
         done = subprocess.run([*command[:-1], pathlib.Path(name) / "other"], capture_output=True, text=True)

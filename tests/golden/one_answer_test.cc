@@ -41,7 +41,7 @@ struct Way {
   int32_t step_tokens = 96;
   int64_t pages = kManyPages;
   int max_in_flight = 1;
-  uint32_t window = 0;  // granted anew whenever it is used up
+  uint32_t window = 0;  // granted again whenever it is used up
 };
 
 // A loaded program and what it takes to serve it.

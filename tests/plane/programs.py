@@ -51,7 +51,7 @@ def kserve_manager():
 
 
 def agent():
-    """The node agent, built anew when its sources have changed."""
+    """The node agent, built again when its sources have changed."""
     tools.ensure()
     pin = json.dumps({str(p): p.read_text() for p in sorted((HERE / "agent").rglob("*")) if p.is_file()})
     mark = AGENT.with_suffix(".built")

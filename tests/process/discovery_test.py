@@ -88,7 +88,7 @@ def test_kubernetes_is_followed_through_all_that_an_api_server_does():
                 expect(api.queries[-1][1].get("resourceVersion") not in (None, "299"), api.queries[-1])
                 before = len(api.queries)
                 dropped.set()
-                router.wait_until(lambda: any("watch" not in q for _, q in api.queries[before:]), "it lists anew")
+                router.wait_until(lambda: any("watch" not in q for _, q in api.queries[before:]), "it lists again")
                 router.wait_until(lambda: router.metric(found) == 2, "the workers of both pages")
                 # The token is replaced while nobody asks; the next question brings the new one.
                 api.token = "second-token"

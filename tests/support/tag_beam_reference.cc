@@ -1,5 +1,5 @@
 // Beam search over the tag model in the plainest way: every beam is a whole sequence of its own,
-// and its keys are made anew for every token.
+// and its keys are made again for every token.
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -12,7 +12,7 @@
 namespace quire::test {
 namespace {
 
-// What the sampling kernel is told, made anew for every token.
+// What the sampling kernel is told, made again for every token.
 struct RowMaker {
   const SamplingParams& params;
   std::set<TokenId> end_ids;

@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// Steps, one after another, that computed tokens of a prompt, or anew what had been given back.
+// Steps, one after another, that computed tokens of a prompt, or again what had been given back.
 struct PrefillChunk {
   int64_t start_us = 0;  // the first of its steps was launched; on the engine's clock
   int64_t end_us = 0;    // the last of them was there

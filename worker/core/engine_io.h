@@ -107,7 +107,7 @@ struct EngineOutput {
   // The device is lost, or is back and has not computed anything yet: all attempts have been ended,
   // nothing is admitted.
   bool device_lost = false;
-  // Devices lost so far. When one is back, cache events and snapshots begin anew.
+  // Devices lost so far. When one is back, cache events and snapshots begin again.
   uint64_t devices_lost = 0;
 };
 

@@ -1,5 +1,5 @@
 // What happens when the device is lost under the engine's feet, and when it is back: all attempts
-// end, to be carried on elsewhere, and the engine begins anew with an empty cache.
+// end, to be carried on elsewhere, and the engine begins again with an empty cache.
 #include <utility>
 
 #include "common/check.h"

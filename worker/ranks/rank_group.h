@@ -2,13 +2,13 @@
 // result comes back, and they live and die as one.
 //
 // Owner: worker/main. Launch, Collect and Restore belong to the engine's thread; a supervising
-// thread of the group's own starts the ranks, watches them, takes them down and starts them anew.
+// thread of the group's own starts the ranks, watches them, takes them down and starts them again.
 // Invariants:
 // 1. A result is handed on only when it answers the step row by row, and every rank has returned
 //    the digest of the same steps with the same tokens.
 // 2. The first failure takes the group down: collectives are aborted and channels closed at once,
 //    processes that have not gone after kRankGraceMicros are killed, one that cannot be reaped is
-//    not waited for. Then all ranks start anew, as another generation.
+//    not waited for. Then all ranks start again, as another generation.
 // 3. A step's deadline is the group's timeout or the engine's own limit of that step, whichever is
 //    later; the first steps of a generation have kWarmUpWaitMicros. Time in which this process did
 //    not run itself is not held against a rank. A rank that a signal has stopped is given the

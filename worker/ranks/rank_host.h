@@ -2,7 +2,7 @@
 // when they have ended, ends them.
 //
 // Owned by the RankGroup's owner; called from the group's supervising thread alone. Invariants:
-// 1. A rank is started anew only when the one of before has ended, or has been given up.
+// 1. A rank is started again only when the one of before has ended, or has been given up.
 // 2. Nothing here waits for a rank, nor for a child that has not become one yet.
 // 3. One that was given up is reaped at a later look, if it ends after all.
 #pragma once

@@ -23,7 +23,7 @@ RankMetrics::RankMetrics(Metrics& metrics)
            "Of this, what nobody uses; constant once the worker is ready and alone on its "
            "devices."})),
       restarts(metrics.AddCounter(
-          {"quire_worker_rank_restarts_total", "Times that the ranks were started anew."})) {
+          {"quire_worker_rank_restarts_total", "Times that the ranks were started again."})) {
   for (size_t i = 0; i < kRankFailures; ++i) {
     failures[i] = &metrics.AddCounter({"quire_worker_rank_failures_total",
                                        "Times that the group of ranks went down, by reason.",

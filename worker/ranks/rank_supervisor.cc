@@ -1,4 +1,4 @@
-// The supervising thread of a group: ranks start, are watched, are taken down, start anew.
+// The supervising thread of a group: ranks start, are watched, are taken down, start again.
 #include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -84,11 +84,11 @@ void RankGroup::SayLost() {
   metrics_.failures[static_cast<size_t>(why)]->Add();
   const std::string devices = options_.device_note ? options_.device_note() : std::string();
   if (devices.empty()) {
-    log_.Error("the ranks were lost and are started anew",
+    log_.Error("the ranks were lost and are started again",
                {{"why", RankFailureName(why)}, {"what", what}});
     return;
   }
-  log_.Error("the ranks were lost and are started anew",
+  log_.Error("the ranks were lost and are started again",
              {{"why", RankFailureName(why)}, {"what", what}, {"devices", devices}});
 }
 

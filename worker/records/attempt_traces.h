@@ -37,7 +37,7 @@ struct RefusedWhen {
 };
 
 // The attempt (a server's span below its router's), queue, prefill with its chunks, decode with
-// what was computed anew in it. Pure.
+// what was computed again in it. Pure.
 std::vector<trace::Span> SpansOf(const AttemptRecord& record, const trace::RequestTrace& trace,
                                  const TraceFacts& facts);
 
@@ -57,7 +57,7 @@ class AttemptTraces {
 
   void Write(const AttemptRecord& record) const;
   void Write(const Refused& refused, const RefusedWhen& when) const;
-  // The rpc thread, before the first record; the epoch anew when the device was lost.
+  // The rpc thread, before the first record; the epoch again when the device was lost.
   void Start(TraceFacts facts) { facts_ = std::move(facts); }
   void SetEpoch(Epoch epoch) { facts_.epoch = epoch.value(); }
 

@@ -48,7 +48,7 @@ class Scheduler {
   // part.
   void EnqueueBehind(Sequence& sequence, Sequence& leader);
   // The same for a sequence that goes on from `parent`: all its tokens but the last are the
-  // parent's, whose blocks it shares if these are computed, and computes anew if not.
+  // parent's, whose blocks it shares if these are computed, and computes again if not.
   void EnqueueFork(Sequence& sequence, const Sequence& parent);
   // It computes nothing more before a Grant, and keeps its blocks while nobody needs them.
   // Requires: no step in flight names it.

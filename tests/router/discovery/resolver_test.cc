@@ -76,7 +76,7 @@ TEST(ThreadResolver, AsManyNamesAsTheLimitMayHangAndNotOneMore) {
   EXPECT_EQ(found, kMaxLookups);
 }
 
-// A link that is dialled again and again, and a source that gives a lookup up, ask anew each time.
+// A link that is dialled again and again, and a source that gives a lookup up, ask again each time.
 TEST(ThreadResolver, ANameThatHangsTakesOnePlaceHoweverOftenItIsAskedFor) {
   AsioExecutor executor;
   const auto gate = std::make_shared<Gate>();

@@ -38,7 +38,7 @@ TEST(WorkerSet, AnUnnamedWorkerGoesWhenItsLinkIsDownOrItWasIdleForAMinute) {
   const std::vector<Present> busy = {{"x:1", true, true}};
   EXPECT_TRUE(set.Decide(idle, 0).remove.empty());
   EXPECT_TRUE(set.Decide(idle, kMinute - 1).remove.empty());
-  // Work starts its minute anew.
+  // Work starts its minute again.
   EXPECT_TRUE(set.Decide(busy, kMinute).remove.empty());
   EXPECT_TRUE(set.Decide(idle, kMinute + 1).remove.empty());
   EXPECT_TRUE(set.Decide(idle, 2 * kMinute).remove.empty());

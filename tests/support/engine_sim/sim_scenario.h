@@ -35,10 +35,10 @@ struct RequestPlan {
 
 struct FaultPlan {
   enum class Kind : uint8_t {
-    kCut,         // a router's stream breaks; it attaches anew
-    kFence,       // a router attaches anew while its older Attach stands
+    kCut,         // a router's stream breaks; it attaches again
+    kFence,       // a router attaches again while its older Attach stands
     kOldHello,    // somebody attaches with a number that has been used
-    kSilence,     // a router stops, sending and reading, and attaches anew when it wakes
+    kSilence,     // a router stops, sending and reading, and attaches again when it wakes
     kSlowStep,    // the step in flight takes longer
     kFailStep,    // the step in flight comes back without numbers
     kFreeze,      // the engine does nothing: a step that never ends, until it does

@@ -179,7 +179,7 @@ void FleetSimClient::OnError(const ApiError& error) {
   } else if (error.code == ApiCode::kDeadlineExceeded && plan_.ask.timeout_ms > 0) {
     over = late = true;
   } else if (plan_.poison && asks >= 3) {
-    over = true;  // each time that it asks is another request, and kills anew
+    over = true;  // each time that it asks is another request, and kills again
   } else if (error.code == ApiCode::kRateLimited) {
     if (!Limited()) Violate("has no quota, and is over it");
     if (started_) Violate("is over its quota in the middle of an answer");

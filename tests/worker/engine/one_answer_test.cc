@@ -97,7 +97,7 @@ TEST_P(OneAnswerTest, AtEveryBatchSize) {
   }
 }
 
-// Paused at every index, its pages taken by another, then computed anew: nothing changes.
+// Paused at every index, its pages taken by another, then computed again: nothing changes.
 TEST_P(OneAnswerTest, PausedAndPreemptedAtEveryIndex) {
   uint64_t preempted = 0;
   const uint64_t seeds = kAllSeeds ? 30 : 2;

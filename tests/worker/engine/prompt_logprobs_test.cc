@@ -76,7 +76,7 @@ TEST(PromptLogprobsTest, TheSameWhateverTheChunksTheNeighboursAndThePreemptions)
   }
 }
 
-// A cached block has no logits: the prompt is computed anew, and then serves others.
+// A cached block has no logits: the prompt is computed again, and then serves others.
 TEST(PromptLogprobsTest, TheCacheIsNotLookedUp) {
   HarnessOptions options = SmallEngine();
   Harness harness(options);

@@ -126,7 +126,7 @@ TEST(StepPacketCorpus, IsOfThisVersion) {
     const std::vector<std::byte> packet = Encoded(plan);
     if (std::getenv("QUIRE_WRITE_CORPUS") != nullptr) Write(name, packet);
     const std::vector<std::byte> file = Read(name);
-    EXPECT_EQ(file, packet) << "the packet has changed: write the corpus anew";
+    EXPECT_EQ(file, packet) << "the packet has changed: write the corpus again";
     StepPlan back;
     const absl::Status status = DecodeStepPlan(file, test::SmallPacketLimits(), back);
     EXPECT_TRUE(status.ok()) << status;

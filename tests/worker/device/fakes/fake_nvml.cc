@@ -1,6 +1,6 @@
 // A library that stands in for NVML: one whole device, "GPU-" and the UUID of zeros, and one slice
 // of it, "MIG-" and the UUID of ones. What it says is told by the variable FAKE_NVML: words like
-// power=310000, parted by blanks, read anew at each call.
+// power=310000, parted by blanks, read again at each call.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
