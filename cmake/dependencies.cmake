@@ -40,15 +40,28 @@ find_program(QUIRE_CARGO cargo REQUIRED)
 set(QUIRE_BRIDGE_DIR ${CMAKE_SOURCE_DIR}/common/text/bridge)
 set(QUIRE_BRIDGE_TARGET ${CMAKE_SOURCE_DIR}/.cache/cargo-target CACHE PATH "Where cargo builds the text bridge")
 set(QUIRE_BRIDGE_LIB ${QUIRE_BRIDGE_TARGET}/release/libquire_text_bridge.a)
+set(QUIRE_BRIDGE_OPTIONS)
+set(QUIRE_BRIDGE_FLAGS)
+if(QUIRE_FUZZ)
+  # What libFuzzer sees of Rust: its edges and comparisons. With --target, what runs while building goes without.
+  set(QUIRE_BRIDGE_TARGET ${CMAKE_SOURCE_DIR}/.cache/cargo-fuzz)
+  set(QUIRE_BRIDGE_HOST ${CMAKE_SYSTEM_PROCESSOR}-unknown-linux-gnu)
+  set(QUIRE_BRIDGE_OPTIONS --target ${QUIRE_BRIDGE_HOST})
+  set(QUIRE_BRIDGE_LIB ${QUIRE_BRIDGE_TARGET}/${QUIRE_BRIDGE_HOST}/release/libquire_text_bridge.a)
+  set(QUIRE_BRIDGE_FLAGS "RUSTFLAGS=-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3\
+ -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table\
+ -Cllvm-args=-sanitizer-coverage-trace-compares -Coverflow-checks=on")
+endif()
 file(GLOB QUIRE_BRIDGE_SOURCES CONFIGURE_DEPENDS ${QUIRE_BRIDGE_DIR}/src/*.rs)
 if(EXISTS ${QUIRE_BRIDGE_DIR}/Cargo.toml)
   add_custom_command(
     OUTPUT ${QUIRE_BRIDGE_LIB}
-    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${QUIRE_BRIDGE_TARGET}
-            ${QUIRE_CARGO} build --release --locked --quiet
+    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${QUIRE_BRIDGE_TARGET} ${QUIRE_BRIDGE_FLAGS}
+            ${QUIRE_CARGO} build --release --locked --quiet ${QUIRE_BRIDGE_OPTIONS}
     WORKING_DIRECTORY ${QUIRE_BRIDGE_DIR}
     DEPENDS ${QUIRE_BRIDGE_SOURCES} ${QUIRE_BRIDGE_DIR}/Cargo.toml ${QUIRE_BRIDGE_DIR}/Cargo.lock
-    COMMENT "Building the text bridge (Rust)")
+    COMMENT "Building the text bridge (Rust)"
+    VERBATIM)
   add_custom_target(quire_text_bridge_build DEPENDS ${QUIRE_BRIDGE_LIB})
   add_library(quire_text_bridge INTERFACE)
   add_dependencies(quire_text_bridge quire_text_bridge_build)

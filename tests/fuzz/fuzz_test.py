@@ -2,42 +2,19 @@
 In --long alone: `./dev pytest tests/fuzz --long -k tokenizer`. What is found new is kept in .cache/fuzz."""
 import concurrent.futures
 import os
-import re
 import subprocess
 
 import pytest
 
 from harness import ROOT
+from limits import LIMITS, longest
 from tier import LONG
 
 SECONDS = int(os.environ.get("QUIRE_FUZZ_SECONDS", 120))
 BUILD = ROOT / "build-fuzz"
-# The constant that bounds what each parser is given; of a flag, its default.
-LIMITS = {
-    "chat_template": ("common/text/chat_template.h", "kMaxTemplateBytes"),
-    "endpoint_slices": ("router/discovery/kubernetes_source.h", "kMaxPageBytes"),
-    "gguf": ("worker/load/gguf.h", "kMaxGgufStringBytes"),
-    "key_file": ("router/keys/key_table.h", "kMaxKeyFileBytes"),
-    "model_config": ("worker/load/model_files.h", "kMaxConfigBytes"),
-    "rank_messages": ("worker/ranks/host_channel.h", "kMaxMessageBytes"),
-    "router_frame": ("common/wire.h", "kMaxFrameBytes"),
-    "safetensors": ("worker/load/safetensors.h", "kMaxSafetensorsHeaderBytes"),
-    "step_packet": ("worker/ranks/host_channel.h", "kMaxMessageBytes"),
-    "tokenizer": ("common/text/tokenizer.h", "kMaxTokenizerJsonBytes"),
-    "worker_frame": ("common/wire.h", "kMaxFrameBytes"),
-}
-REQUEST_BYTES = 32 << 20  # --max-body-bytes: of what clients send
 MEMORY_MIB = 4096
+CORPORA_BYTES = 8 << 20  # in all
 TARGETS = sorted(path.name.removesuffix("_fuzz.cc") for path in (ROOT / "tests" / "fuzz").glob("*_fuzz.cc"))
-
-
-def longest(target):
-    """Bytes of the longest input that the product hands to this parser."""
-    if target not in LIMITS:
-        return REQUEST_BYTES
-    header, name = LIMITS[target]
-    value = re.search(rf"\b{name} = ([^;]+);", (ROOT / header).read_text())[1]
-    return eval(re.sub(r"size_t\{(\d+)\}|(\d)u\b|'", r"\1\2", value), {})  # a product or a shift of numbers
 
 
 def fuzz(target):
@@ -62,10 +39,16 @@ def found(request):
         yield lambda target: jobs[target].result()
 
 
-def test_every_target_has_a_corpus():
+def test_every_target_has_a_corpus_and_a_limit_of_the_product():
+    assert sorted(LIMITS) == TARGETS
     for target in TARGETS:
         assert any((ROOT / "tests" / "fuzz" / "corpus" / target).iterdir()), target
-        assert longest(target) >= 1 << 20, target
+        assert longest(target) >= 1 << 16, target
+
+
+def test_the_corpora_stay_small():
+    files = (path for path in (ROOT / "tests" / "fuzz" / "corpus").rglob("*") if path.is_file())
+    assert sum(path.stat().st_size for path in files) <= CORPORA_BYTES
 
 
 @pytest.mark.skipif(not LONG, reason="minutes for each target: --long")

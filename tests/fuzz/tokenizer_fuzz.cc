@@ -23,8 +23,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto tokenizer = quire::text::Tokenizer::FromJson(input.substr(0, end));
   if (!tokenizer.ok()) return 0;
-  const auto ids = (*tokenizer)->Encode(text, /*add_special_tokens=*/true);
-  if (!ids.ok()) return 0;  // over a limit, maybe: the library has none
+  uint64_t steps = 0;
+  const auto ids = (*tokenizer)->Encode(text, {.add_special_tokens = true, .steps = &steps});
+  if (steps > (1u << 20) + quire::text::kMaxStepsPerByte * text.size()) std::abort();
+  if (absl::IsInternal(ids.status())) std::abort();  // something of ours gave up
+  if (!ids.ok()) return 0;                           // over a limit, maybe: the library has none
   const auto reference = quire::text::Tokenizer::EncodeByReference(input.substr(0, end), text,
                                                                    /*add_special_tokens=*/true);
   if (reference.ok() && *ids != *reference) std::abort();

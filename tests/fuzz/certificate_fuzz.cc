@@ -1,0 +1,59 @@
+// Fuzzes the PEM files of TLS and the names of a router's certificate: refusals are one line and
+// show nothing of a key, and a name is either a host's in lower case or a URI.
+//
+// The input is three files, parted by zero bytes: authorities, certificate, key.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "common/openssl.h"
+#include "common/pem.h"
+#include "common/tls_context.h"
+#include "common/wire.h"
+#include "worker/rpc/router_names.h"
+
+namespace {
+
+void Require(bool condition) {
+  if (!condition) std::abort();
+}
+
+std::string TakeFile(std::string_view& rest) {
+  const size_t end = std::min(rest.find('\0'), rest.size());
+  std::string file(rest.substr(0, end));
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return file;
+}
+
+void CheckRefusal(const absl::Status& status, const std::string& key) {
+  if (status.ok()) return;
+  const std::string why = quire::StatusMessage(status);
+  Require(!why.empty() && why.size() < 1000 && why.find('\n') == std::string::npos);
+  Require(key.size() < 32 || why.find(key.substr(0, 32)) == std::string::npos);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  quire::MutualTlsPem pem;
+  pem.authorities = TakeFile(rest);
+  pem.certificate = TakeFile(rest);
+  pem.key = TakeFile(rest);
+  CheckRefusal(quire::CheckMutualTls(pem), pem.key);
+  quire::CertificateEnd(pem.certificate);
+  const auto context = quire::NewTlsContext(true);
+  CheckRefusal(quire::Trust(context, pem.authorities), pem.key);
+  CheckRefusal(quire::UseIdentity(context, pem.certificate, pem.key), pem.key);
+  const auto certificate =
+      quire::openssl::ReadCertificate(quire::openssl::BioOf(pem.certificate).get());
+  if (!certificate) return 0;
+  for (const std::string& name : quire::AlternativeNames(certificate.get())) {
+    const bool uri = name.find("://") != std::string::npos;
+    Require(uri ||
+            std::none_of(name.begin(), name.end(), [](char c) { return c >= 'A' && c <= 'Z'; }));
+  }
+  return 0;
+}
