@@ -85,5 +85,5 @@ SUITES = [
     tests("control-plane", (LONG,), 5.0, "tests/plane/control_plane_test.py", "--record", alone=True),
     tests("chart-on-cluster", (LONG,), 1.0, "tests/kubernetes/chart_test.py", alone=True),
     tests("fuzz", (LONG,), 35.0, "tests/fuzz", "--long", alone=True, own_build=True),
-    bash("lint", (LONG,), 30.0, "./dev", "lint", alone=True, own_build=True),
+    bash("lint", (LONG,), 50.0, "./dev", "lint", alone=True, own_build=True),
 ]
