@@ -106,9 +106,9 @@ impl AddedTokens {
 
     /// Tokens as the file has them, and as they are spelled once normalized.
     pub fn tokens(&self) -> impl Iterator<Item = (&AddedToken, &str)> {
-        self.by_id.iter().map(|(id, token)| {
-            (token, self.normalized.get(id).unwrap_or(&token.content).as_str())
-        })
+        self.by_id
+            .iter()
+            .map(|(id, token)| (token, self.normalized.get(id).unwrap_or(&token.content).as_str()))
     }
 
     /// Whether a special token is looked for in normalized text.

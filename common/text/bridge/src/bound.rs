@@ -101,7 +101,7 @@ fn longest_piece(model: &Model, charges: &Charges, byte_level: bool) -> Result<u
         .all(|byte| model.pieces.id(letters[byte as usize].encode_utf8(&mut [0; 4])).is_some());
     let all_bytes = model.has_byte_tokens(in_text);
     let mut unknown = None;
-    if !(byte_level && all_letters) && !all_bytes {
+    if !(all_bytes || (byte_level && all_letters)) {
         unknown = Some(model.unknown_piece().ok_or("the model drops characters")?);
         if model.fuse_unk {
             return Err("the model joins unknown characters");

@@ -100,7 +100,17 @@ impl LoadedTokenizer {
         let cut_mark = if byte_level { None } else { cut_mark(&model) };
         let tables = tables(&model.pieces, &added, size, &rules)?;
         let pipeline = Pipeline { raw_added, normals, normalized_added, steps, letters, cut_mark };
-        Ok(LoadedTokenizer { model, added, controls, pipeline, tables, rules, prefix, suffix, bound })
+        Ok(LoadedTokenizer {
+            model,
+            added,
+            controls,
+            pipeline,
+            tables,
+            rules,
+            prefix,
+            suffix,
+            bound,
+        })
     }
 
     pub fn encode(
