@@ -80,11 +80,11 @@ constexpr Limit kLimits[] = {
     {"--idle-timeout", "quire_router_http2_idle_connections_closed_total ",
      "GrpcEdge.ConnectionsWithoutACallAreLeftAndOthersAreNot"},
     {"--slow-client-timeout", "quire_router_http_write_timeouts_total ",
-     "HttpServer.AClientThatTakesNothingIsGivenUp"},
+     "HttpStreams.AClientThatTakesNothingIsGivenUp"},
     {"--slow-client-timeout", "quire_router_http_write_timeouts_total ",
      "GrpcWire.AnAnswerThatIsNotTakenIsGivenUpOnceItHasEnded"},
     {"--slow-client-rate", "quire_router_http_write_timeouts_total ",
-     "HttpServer.AReaderAtTheLeastRateGetsEverythingAndASlowerOneIsGivenUp"},
+     "HttpStreams.AReaderAtTheLeastRateGetsEverythingAndASlowerOneIsGivenUp"},
     {"--max-requests-per-call", "quire_router_limit_refusals_total{limit=\"call_requests\"} ",
      "OipEdge.RequestsPastTheCallsLimitAreRefusedInIt"},
     {"--max-prompts", "quire_router_limit_refusals_total{limit=\"prompts\"} ", kRequests},
@@ -143,9 +143,9 @@ constexpr Limit kLimits[] = {
     {"--max-connection-age-grace", "quire_router_http2_connections_aged_total ",
      "ConnectionAge.AnOldConnectionIsLeftAndItsCallsGoOnForTheGrace"},
     {"--max-connection-memory-bytes", "quire_router_connection_memory_refusals_total ",
-     "HostileClient.AConnectionsMemoryAtItsLimitIsServedAndOneCallMoreIsRefusedAndCounted"},
+     "HeldMemory.AConnectionsMemoryAtItsLimitIsServedAndOneCallMoreIsRefusedAndCounted"},
     {"--max-connection-memory-bytes", "quire_router_connection_memory_refusals_total ",
-     "HostileClient.AnAnswerThatWaitsAtTheLimitIsKeptAndOneByteMoreEndsTheCall"},
+     "HeldMemory.AnAnswerThatWaitsAtTheLimitIsKeptAndOneByteMoreEndsTheCall"},
 };
 
 std::set<std::string> FlagsOfLimits() {

@@ -1,51 +1,14 @@
-// What one client's connection may cost in work and in memory: headers by reference, floods of
-// small things, answers that are not read, and calls that only wait.
+// What one client's connection may cost in work: headers by reference, floods of small things,
+// streams that it makes the server reset.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <functional>
 
 #include "common/grpc/held_memory.h"
-#include "grpc/reflection/v1/reflection.pb.h"
-#include "inference/open_inference.pb.h"
-#include "tests/router/support/wire_client.h"
+#include "tests/router/support/hostile_wire.h"
 
-namespace quire {
+namespace quire::wire {
 namespace {
-
-using wire::Call;
-using wire::Data;
-using wire::Frame;
-using wire::GenerateBytes;
-using wire::Headers;
-using wire::kEndHeaders;
-using wire::kEndStream;
-using wire::kGenerate;
-using wire::Message;
-using wire::Post;
-using wire::WireClient;
-
-constexpr int kInternalError = 2, kCalm = 11;
-constexpr char kReflection[] = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
-constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
-constexpr char kTheReference = '\xbe';  // to the newest entry of the table
-const std::string kNoWindow = wire::Setting(4, 0);
-const std::string kWideOpen =
-    wire::Setting(4, 1 << 30) + Frame(wire::kWindowUpdate, 0, 0, wire::Number(1 << 30, 4));
-
-// A request that puts a value of 4,000 bytes into the table.
-std::string Planting(uint32_t stream, const std::string& path, uint8_t flags) {
-  const std::string field =
-      std::string("\x40\x01") + "a" + wire::Block({{"", std::string(3999, 'v')}}).substr(2);
-  return Frame(wire::kHeaders, kEndHeaders | flags, stream, wire::Block(Post(path)) + field);
-}
-
-// A request whose headers name that value again and again.
-std::string Referring(uint32_t stream, const std::string& path, size_t times, uint8_t flags) {
-  return Frame(wire::kHeaders, kEndHeaders | flags, stream,
-               wire::Block(Post(path)) + std::string(times, kTheReference));
-}
 
 uint64_t Closed(const WireClient& client, const char* limit) {
   return client.counters.http2_guard_closed.at(limit)->value();
@@ -83,12 +46,12 @@ TEST(HostileClient, ManyBlocksOfReferencesAreHeldToARate) {
 TEST(HostileClient, BlocksOfStreamsThatAreGoneCountAsWhatTheyMayStandFor) {
   WireClient client;
   client.Hello();
-  client.Say(Planting(1, kCheck, 0) + Frame(wire::kReset, 0, 1, wire::Number(8, 4)));
+  client.Say(Planting(1, kCheck, 0) + Frame(kReset, 0, 1, Number(8, 4)));
   client.Say(Referring(1, kCheck, 4000, 0));
   client.Say(Referring(1, kCheck, 4000, 0));
   EXPECT_FALSE(client.closed);
   client.Say(Referring(1, kCheck, 16'000, 0));
-  client.Say(Frame(wire::kPing, 0, 0, "12345678"));
+  client.Say(Frame(kPing, 0, 0, "12345678"));
   EXPECT_TRUE(client.closed);
   EXPECT_EQ(Closed(client, "decoded_header_block"), 1u);
 }
@@ -99,7 +62,7 @@ TEST(HostileClient, AFloodOfFramesIsTakenInTurnsWithOthers) {
   client.Hello();
   client.pipeline.mode = FakePipeline::Mode::kManual;
   std::string flood = Headers(1, Post(kReflection));
-  for (int i = 0; i < 3900; ++i) flood += Frame(wire::kData, 0, 1, "");
+  for (int i = 0; i < 3900; ++i) flood += Frame(kData, 0, 1, "");
   client.connection->Receive(flood + Headers(3, Post(kGenerate)));
   EXPECT_TRUE(client.connection->behind());
   EXPECT_EQ(client.connection->calls(), 1u);
@@ -138,203 +101,6 @@ TEST(HostileClient, AFloodOfMessagesIsReadInTurnsWithOthers) {
   EXPECT_EQ(read(), static_cast<uint64_t>(kMessages));
 }
 
-size_t OwnBytes(const std::string& path, const GrpcMetadata& metadata) {
-  return kCallBytes + path.size() + HeldBytes(metadata);
-}
-
-TEST(HostileClient, AConnectionsMemoryAtItsLimitIsServedAndOneCallMoreIsRefusedAndCounted) {
-  const size_t own =
-      OwnBytes(kGenerate, {{"content-type", "application/grpc"}, {"te", "trailers"}});
-  for (const size_t less : {0u, 1u}) {
-    GrpcEdgeLimits limits;
-    limits.max_connection_memory_bytes = kConnectionBytes + 3 * own - less;
-    WireClient client(limits);
-    client.Hello();
-    client.pipeline.mode = FakePipeline::Mode::kManual;
-    for (const uint32_t stream : {1u, 3u, 5u}) client.Say(Call(stream));
-    EXPECT_EQ(client.pipeline.live.size(), 3 - less);
-    client.Say(Call(7));
-    EXPECT_EQ(client.pipeline.live.size(), 3 - less);
-    EXPECT_EQ(client.answers[7].status(), "8");
-    EXPECT_EQ(client.answers[7].trailer("grpc-retry-pushback-ms"), "1000");
-    EXPECT_EQ(client.counters.connection_memory_refused.value(), 1 + less);
-  }
-}
-
-TEST(HostileClient, WhatAllClientsHoldAtItsLimitIsServedAndOneCallMoreIsAskedToComeAgain) {
-  const size_t own =
-      OwnBytes(kGenerate, {{"content-type", "application/grpc"}, {"te", "trailers"}});
-  WireClient client({}, 1u << 30, kConnectionBytes + own);
-  client.Hello();
-  client.pipeline.mode = FakePipeline::Mode::kManual;
-  client.Say(Call(1));
-  EXPECT_EQ(client.pipeline.live.size(), 1u);
-  client.Say(Call(3));
-  EXPECT_EQ(client.answers[3].status(), "14");
-  EXPECT_EQ(client.answers[3].trailer("grpc-retry-pushback-ms"), "1000");
-  EXPECT_EQ(client.counters.connection_memory_refused.value(), 0u);
-  EXPECT_EQ(client.services.memory->refused(), 1u);
-}
-
-// The connection's bytes once a text of that size waits for a client without a window.
-size_t HeldByAnAnswer(size_t limit, size_t text_bytes, std::string& status) {
-  GrpcEdgeLimits limits;
-  limits.max_connection_memory_bytes = limit;
-  WireClient client(limits);
-  client.Hello(kNoWindow);
-  client.pipeline.mode = FakePipeline::Mode::kManual;
-  client.Say(Call(1));
-  const FakePipeline::Live live = client.pipeline.live.begin()->second;
-  live.sink->OnStarted(FakePipeline::StartedFor(live.request));
-  Delta delta = FakePipeline::Token(0, 0);
-  delta.text = std::string(text_bytes, 't');
-  live.sink->OnDelta(delta);
-  client.Hear();
-  const size_t held = client.connection->memory()->bytes();
-  client.Say(Frame(wire::kWindowUpdate, 0, 1, wire::Number(1 << 20, 4)));
-  status = client.answers[1].status();
-  EXPECT_EQ(client.counters.connection_memory_refused.value(), status.empty() ? 0u : 1u);
-  EXPECT_EQ(client.pipeline.cancelled.size(), status.empty() ? 0u : 1u);
-  return held;
-}
-
-TEST(HostileClient, AnAnswerThatWaitsAtTheLimitIsKeptAndOneByteMoreEndsTheCall) {
-  std::string status;
-  const size_t held = HeldByAnAnswer(1u << 30, 100'000, status);
-  EXPECT_GT(held, kConnectionBytes + kCallBytes + 100'000);
-  EXPECT_EQ(status, "");
-  EXPECT_EQ(HeldByAnAnswer(held, 100'000, status), held);
-  EXPECT_EQ(status, "");
-  EXPECT_LT(HeldByAnAnswer(held - 1, 100'000, status), kConnectionBytes + 2 * kCallBytes);
-  EXPECT_EQ(status, "8");
-}
-
-TEST(HostileClient, AnswersThatWaitInTheirHandlerAreCountedToo) {
-  WireClient client;
-  client.Hello(kNoWindow);
-  client.pipeline.mode = FakePipeline::Mode::kManual;
-  client.Say(Call(1, GenerateBytes(1000)));
-  const FakePipeline::Live live = client.pipeline.live.begin()->second;
-  live.sink->OnStarted(FakePipeline::StartedFor(live.request));
-  client.Hear();
-  const size_t before = client.connection->memory()->bytes();
-  for (uint64_t i = 0; i < 10; ++i) {
-    Delta delta = FakePipeline::Token(0, i);
-    delta.text = std::string(10'000, 't');
-    live.sink->OnDelta(delta);
-    client.Hear();
-    EXPECT_GT(client.connection->memory()->bytes(), before + (i + 1) * 10'000);
-  }
-  EXPECT_LT(client.connection->memory()->bytes(), before + 300'000);
-  for (const uint32_t stream : {0u, 1u}) {
-    client.Say(Frame(wire::kWindowUpdate, 0, stream, wire::Number(1 << 20, 4)));
-  }
-  EXPECT_LT(client.connection->memory()->bytes(), before + 1000) << "they have left";
-}
-
-// Streams times metadata: headers by reference cost their sender nothing.
-TEST(HostileClient, CallsThatNeedNoMetadataKeepNoneAndFewOfThemWatch) {
-  WireClient client;
-  client.Hello();
-  client.Say(Planting(1, kWatch, 0));
-  for (uint32_t stream = 3; stream < 2 * 256; stream += 2) {
-    client.Say(Referring(stream, stream % 4 == 1 ? kWatch : kCheck, 3, 0));
-    client.Say(Data(stream, Message("").substr(0, 1)));
-  }
-  EXPECT_EQ(client.counters.grpc_method_calls_refused.value(), 128u - kMaxWatchesPerConnection);
-  EXPECT_LE(client.connection->memory()->bytes(), kConnectionBytes + 256 * (kCallBytes + 64));
-  client.Wait(kHealthQuestionTimeout + kMicrosPerSecond);
-  EXPECT_EQ(client.connection->calls(), 0u) << "they asked nothing";
-}
-
-TEST(HostileClient, WatchersAtTheLimitAreServedAndOneMoreIsRefusedAndCounted) {
-  WireClient client;
-  client.Hello();
-  const auto watch = [&](uint32_t stream) {
-    client.Say(Headers(stream, Post(kWatch)) + Data(stream, Message(""), kEndStream));
-  };
-  uint32_t stream = 1;
-  for (uint32_t i = 0; i < kMaxWatchesPerConnection; ++i, stream += 2) watch(stream);
-  EXPECT_EQ(client.connection->calls(), kMaxWatchesPerConnection);
-  EXPECT_EQ(client.counters.grpc_method_calls_refused.value(), 0u);
-  watch(stream);
-  EXPECT_EQ(client.answers[stream].status(), "8");
-  EXPECT_EQ(client.counters.grpc_method_calls_refused.value(), 1u);
-  client.Say(Frame(wire::kReset, 0, 1, wire::Number(8, 4)));
-  watch(stream + 2);
-  EXPECT_EQ(client.answers[stream + 2].messages.size(), 1u) << "another one's place";
-}
-
-TEST(HostileClient, ReflectionRepeatsNoLongQuestion) {
-  for (const size_t more : {0u, 1u}) {
-    grpc::reflection::v1::ServerReflectionRequest request;
-    request.set_file_by_filename(std::string(kMaxReflectionQuestionBytes - 3 + more, 'f'));
-    ASSERT_EQ(request.ByteSizeLong(), kMaxReflectionQuestionBytes + more);
-    WireClient client;
-    client.Hello(kNoWindow);
-    client.Say(Headers(1, Post(kReflection)) + Data(1, Message(request.SerializeAsString())));
-    const size_t held = client.connection->memory()->bytes();
-    EXPECT_EQ(client.answers[1].status(), more == 0 ? "" : "8");
-    EXPECT_EQ(held > kConnectionBytes + kCallBytes + kMaxReflectionQuestionBytes, more == 0);
-    EXPECT_LT(held, kConnectionBytes + kCallBytes + 2 * kMaxReflectionQuestionBytes);
-  }
-}
-
-// The constants are upper bounds of what malloc gives (which sanitizers do not count).
-TEST(HostileClient, ConnectionsAndCallsTakeNoMoreThanIsCounted) {
-  constexpr int kConnections = 20;
-  constexpr uint32_t kCalls = 200;
-  const auto allocated = [] { return mallinfo2().uordblks; };
-  WireClient first;
-  first.Hello();
-  std::vector<std::unique_ptr<GrpcConnection>> connections;
-  struct Nowhere final : GrpcConnection::Transport {
-    void WantsToSend() override {}
-    void GiveUp() override {}
-  } nowhere;
-  // The smallest entries fill the table with the most of them.
-  std::string full = wire::Block(Post(kWatch));
-  for (int i = 0; i < 124; ++i) full += std::string("\x40\x01") + "a" + std::string(1, '\0');
-  const std::string hello = wire::kPreface + Frame(wire::kSettings, 0, 0, "") +
-                            Frame(wire::kHeaders, kEndHeaders, 1, full);
-  const size_t before = allocated();
-  for (int i = 0; i < kConnections; ++i) {
-    connections.push_back(std::make_unique<GrpcConnection>(*first.host, first.methods, nowhere));
-    connections.back()->Start();
-    connections.back()->Receive(hello);
-  }
-  const size_t of_connection = (allocated() - before) / kConnections;
-  RecordProperty("connection_bytes", static_cast<int>(of_connection));
-  EXPECT_LE(of_connection, kConnectionBytes);
-  for (const auto& connection : connections) connection->Close();
-  connections.clear();
-
-  first.pipeline.mode = FakePipeline::Mode::kManual;
-  first.Say(Call(1));
-  std::string calls;
-  for (uint32_t i = 1; i <= kCalls; ++i) {
-    calls += Headers(2 * i + 1, Post(kReflection)) + Data(2 * i + 1, "\0");
-  }
-  const size_t counted_before = first.services.memory->bytes(), calls_before = allocated();
-  first.Say(calls);
-  const size_t counted = first.services.memory->bytes() - counted_before;
-  const size_t of_call = (allocated() - calls_before) / kCalls;
-  RecordProperty("call_bytes", static_cast<int>(of_call));
-  EXPECT_GE(counted / kCalls, kCallBytes);
-  EXPECT_LE(of_call, kCallBytes);
-}
-
-// ---- what the client does not take of a status
-
-void Fail(WireClient& client, uint32_t stream, const std::string& message) {
-  client.Say(Call(stream));
-  const auto live = std::exchange(client.pipeline.live, {});
-  for (const auto& [id, one] : live) {
-    one.sink->OnError({ApiCode::kInvalidArgument, message, "", 0});
-  }
-  client.Hear();
-}
-
 TEST(HostileClient, AStatusIsSaidInFewWordsWhateverItsMessage) {
   WireClient client;
   client.Hello();
@@ -347,8 +113,8 @@ TEST(HostileClient, AStatusIsSaidInFewWordsWhateverItsMessage) {
   EXPECT_EQ(client.answers[3].trailer("grpc-message"), "short");
 }
 
-size_t TrailersSize(const wire::Answer& answer) {
-  const wire::HeaderPairs& fields = answer.trailers.empty() ? answer.headers : answer.trailers;
+size_t TrailersSize(const Answer& answer) {
+  const HeaderPairs& fields = answer.trailers.empty() ? answer.headers : answer.trailers;
   size_t size = 0;
   for (const auto& [name, value] : fields) size += name.size() + value.size() + 32;
   return size;
@@ -359,7 +125,7 @@ TEST(HostileClient, TrailersAreCutToWhatTheClientSaysItTakes) {
   size_t whole = 0;
   for (const size_t less : {0u, 100u, 480u, 500u, 560u, 580u}) {
     WireClient client;
-    client.Hello(whole == 0 ? Frame(wire::kSettings, 0, 0, "") : wire::Setting(6, whole - less));
+    client.Hello(whole == 0 ? Frame(kSettings, 0, 0, "") : Setting(6, whole - less));
     client.pipeline.mode = FakePipeline::Mode::kManual;
     client.connection->Receive(Call(1));
     const auto live = std::exchange(client.pipeline.live, {});
@@ -379,7 +145,7 @@ TEST(HostileClient, TrailersAreCutToWhatTheClientSaysItTakes) {
     EXPECT_EQ(told.size(), less < 500 ? 500 - less : 0u) << "words go first";
   }
   WireClient client;
-  client.Hello(wire::Setting(6, 40));
+  client.Hello(Setting(6, 40));
   client.pipeline.mode = FakePipeline::Mode::kManual;
   Fail(client, 1, message);
   EXPECT_EQ(client.answers[1].reset, kInternalError) << "not even the status fits";
@@ -390,7 +156,7 @@ TEST(HostileClient, PingsForNothingAreToldInTheWordThatClientsKnow) {
   WireClient client;
   client.Hello();
   std::string pings;
-  for (int i = 0; i < 200; ++i) pings += Frame(wire::kPing, 0, 0, "12345678");
+  for (int i = 0; i < 200; ++i) pings += Frame(kPing, 0, 0, "12345678");
   client.Say(pings);
   EXPECT_TRUE(client.closed);
   EXPECT_EQ(client.went_away, kCalm);
@@ -414,13 +180,13 @@ std::vector<Breach> Breaches() {
   };
   const auto after_end = [](uint32_t stream) { return Call(stream) + Data(stream, "more"); };
   const auto no_update = [](uint32_t stream) {
-    return Call(stream) + Frame(wire::kWindowUpdate, 0, stream, wire::Number(0, 4));
+    return Call(stream) + Frame(kWindowUpdate, 0, stream, Number(0, 4));
   };
   const auto overflow = [](uint32_t stream) {
-    return Call(stream) + Frame(wire::kWindowUpdate, 0, stream, wire::Number(INT32_MAX, 4));
+    return Call(stream) + Frame(kWindowUpdate, 0, stream, Number(INT32_MAX, 4));
   };
   const auto of_itself = [](uint32_t stream) {
-    return Call(stream) + Frame(2, 0, stream, wire::Number(stream, 4) + "w");
+    return Call(stream) + Frame(2, 0, stream, Number(stream, 4) + "w");
   };
   const auto short_priority = [](uint32_t stream) {
     return Call(stream) + Frame(2, 0, stream, "four");
@@ -464,7 +230,7 @@ TEST(HostileClient, WhatIsNoGrpcIsAnsweredWhenItGoesOnOrWhenItsTimeIsUp) {
   limits.message_timeout = kMicrosPerSecond;
   WireClient client(limits);
   client.Hello();
-  wire::HeaderPairs page = Post("/page");
+  HeaderPairs page = Post("/page");
   page[0].second = "GET";
   page[4].second = "text/html";
   for (const uint32_t stream : {1u, 3u}) client.Say(Headers(stream, page));
@@ -481,40 +247,5 @@ TEST(HostileClient, WhatIsNoGrpcIsAnsweredWhenItGoesOnOrWhenItsTimeIsUp) {
   EXPECT_EQ(client.answers[5].header(":status"), "404") << "at once";
 }
 
-// ---- answers that are not streamed
-
-TEST(HostileClient, AnAnswerThatGrowsUntilItIsWholeIsCountedMeanwhile) {
-  constexpr size_t kTokens = 20, kText = 10'000;
-  for (const bool fits : {true, false}) {
-    GrpcEdgeLimits limits;
-    const size_t answer = fits ? 1u << 30 : kTokens * kText / 2;
-    limits.max_connection_memory_bytes = kConnectionBytes + 2 * kCallBytes + answer;
-    WireClient client(limits);
-    client.Hello(kWideOpen);
-    client.pipeline.mode = FakePipeline::Mode::kManual;
-    inference::ModelInferRequest request;
-    request.set_model_name("demo");
-    auto& input = *request.add_inputs();
-    input.set_name("text_input");
-    input.set_datatype("BYTES");
-    input.add_shape(1);
-    input.mutable_contents()->add_bytes_contents("x");
-    client.Say(Headers(1, Post("/inference.GRPCInferenceService/ModelInfer")) +
-               Data(1, Message(request.SerializeAsString()), kEndStream));
-    const FakePipeline::Live live = client.pipeline.live.begin()->second;
-    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
-    size_t told = 0;
-    for (; told < kTokens && client.pipeline.cancelled.empty(); ++told) {
-      Delta delta = FakePipeline::Token(0, told);
-      delta.text = std::string(kText, 't');
-      live.sink->OnDelta(delta);
-      client.Hear();
-    }
-    EXPECT_EQ(told == kTokens, fits);
-    EXPECT_EQ(client.answers[1].status(), fits ? "" : "8");
-    EXPECT_EQ(client.counters.connection_memory_refused.value(), fits ? 0u : 1u);
-  }
-}
-
 }  // namespace
-}  // namespace quire
+}  // namespace quire::wire

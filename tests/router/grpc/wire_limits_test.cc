@@ -5,21 +5,9 @@
 #include "inference/open_inference.pb.h"
 #include "tests/router/support/wire_client.h"
 
-namespace quire {
+namespace quire::wire {
 namespace {
 
-using wire::Call;
-using wire::Data;
-using wire::Frame;
-using wire::GenerateBytes;
-using wire::Headers;
-using wire::kEndStream;
-using wire::kGenerate;
-using wire::Message;
-using wire::Post;
-using wire::WireClient;
-
-constexpr int kNoError = 0, kRefusedStream = 7;
 constexpr uint32_t kNotice = (1u << 31) - 1;
 
 TEST(GrpcWire, StreamsAtTheLimitPassAndOneMoreIsRefusedAndCounted) {
@@ -34,7 +22,7 @@ TEST(GrpcWire, StreamsAtTheLimitPassAndOneMoreIsRefusedAndCounted) {
   EXPECT_EQ(client.counters.http2_streams_over_limit.value(), 1u);
   EXPECT_EQ(client.answers[7].reset, kRefusedStream);
   EXPECT_EQ(client.pipeline.live.size(), 3u) << "the others go on";
-  client.Say(Frame(wire::kReset, 0, 1, wire::Number(8, 4)) + Call(9));
+  client.Say(Frame(kReset, 0, 1, Number(8, 4)) + Call(9));
   EXPECT_EQ(client.pipeline.seen.size(), 4u);
   EXPECT_EQ(client.counters.http2_streams_over_limit.value(), 1u);
 }
@@ -44,7 +32,7 @@ TEST(GrpcWire, HeadersAtTheLimitAreServedAndMoreAreRefusedAndCounted) {
   limits.max_metadata_bytes = 4096;
   WireClient client(limits);
   client.Hello();
-  wire::HeaderPairs fields = Post(kGenerate, {{"x-large", ""}});
+  HeaderPairs fields = Post(kGenerate, {{"x-large", ""}});
   size_t size = 0;
   for (const auto& [name, value] : fields) size += name.size() + value.size() + 32;
   fields.back().second = std::string(limits.max_metadata_bytes - size, 'v');
@@ -138,7 +126,7 @@ TEST(GrpcWire, ALargeMessageWhoseCallHasEndedCountsUntilItIsLetGoAndIsNotRead) {
   client.Wait(2000);
   EXPECT_EQ(read.prompt_bytes.value(), 1u);
   client.Say(Call(3, large));
-  client.Say(Frame(wire::kReset, 0, 3, wire::Number(8, 4)));
+  client.Say(Frame(kReset, 0, 3, Number(8, 4)));
   EXPECT_EQ(client.connection->calls(), 0u);
   EXPECT_EQ(client.services.bodies->bytes(), large.size());
   client.Wait(2000);
@@ -147,7 +135,7 @@ TEST(GrpcWire, ALargeMessageWhoseCallHasEndedCountsUntilItIsLetGoAndIsNotRead) {
 }
 
 constexpr char kReflection[] = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-const std::string kNoWindow = wire::Setting(4, 0);  // SETTINGS_INITIAL_WINDOW_SIZE
+const std::string kNoWindow = Setting(4, 0);  // SETTINGS_INITIAL_WINDOW_SIZE
 
 // Five bytes of a stream's window each; while an answer waits, none of them is read.
 TEST(GrpcWire, MessagesWithoutBytesCountForWhatTheyTake) {
@@ -183,13 +171,13 @@ TEST(GrpcWire, AnAnswerThatIsNotTakenIsGivenUpOnceItHasEnded) {
   for (int i = 0; i < 5; ++i) {
     client.Wait(kMicrosPerSecond - 2000);
     EXPECT_EQ(client.connection->calls(), i == 0 ? 2u : 1u);
-    client.Say(Frame(wire::kWindowUpdate, 0, 3, wire::Number(1, 4)));
+    client.Say(Frame(kWindowUpdate, 0, 3, Number(1, 4)));
   }
   EXPECT_EQ(client.answers[1].reset, 8) << "CANCEL";
   EXPECT_EQ(client.counters.http_write_timeouts.value(), 1u);
-  client.Say(Frame(wire::kWindowUpdate, 0, 3, wire::Number(1 << 20, 4)));
+  client.Say(Frame(kWindowUpdate, 0, 3, Number(1 << 20, 4)));
   EXPECT_EQ(client.answers[3].status(), "0") << "its client has taken of it each time";
-  client.Say(TokenizeCall(5) + Frame(wire::kWindowUpdate, 0, 5, wire::Number(1 << 20, 4)));
+  client.Say(TokenizeCall(5) + Frame(kWindowUpdate, 0, 5, Number(1 << 20, 4)));
   client.Wait(2 * kMicrosPerSecond);
   EXPECT_EQ(client.answers[5].status(), "0");
   EXPECT_EQ(client.counters.http_write_timeouts.value(), 1u);
@@ -322,7 +310,7 @@ TEST(GrpcWire, AClientThatSaysNothingIsPingedAndGivenUp) {
   for (size_t i = 1; i <= 5; ++i) {
     client.Wait(kMicrosPerSecond + 2000);
     ASSERT_EQ(client.pings.size(), i);
-    client.Say(Frame(wire::kPing, wire::kAck, 0, client.pings.back()));
+    client.Say(Frame(kPing, kAck, 0, client.pings.back()));
   }
   client.Wait(kMicrosPerSecond + 2000);
   client.Wait(2 * kMicrosPerSecond - 4000);
@@ -342,7 +330,7 @@ TEST(GrpcWire, AConnectionThatIsLeftServesWhatWasUnderWay) {
   EXPECT_EQ(client.last_streams, std::vector<uint32_t>{kNotice});
   ASSERT_EQ(client.pings.size(), 1u);
   // Begun before the client read the notice.
-  client.Say(Call(3) + Frame(wire::kPing, wire::kAck, 0, client.pings[0]));
+  client.Say(Call(3) + Frame(kPing, kAck, 0, client.pings[0]));
   EXPECT_EQ(client.last_streams, (std::vector<uint32_t>{kNotice, 3}));
   EXPECT_EQ(client.went_away, kNoError);
   client.Say(Call(5));
@@ -375,4 +363,4 @@ TEST(GrpcWire, AClientThatAnswersNoPingIsLeftAllTheSame) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::wire

@@ -4,22 +4,8 @@
 
 #include "tests/router/support/wire_client.h"
 
-namespace quire {
+namespace quire::wire {
 namespace {
-
-using wire::Call;
-using wire::Data;
-using wire::Frame;
-using wire::GenerateBytes;
-using wire::Headers;
-using wire::kEndHeaders;
-using wire::kEndStream;
-using wire::kGenerate;
-using wire::Message;
-using wire::Post;
-using wire::WireClient;
-
-constexpr int kProtocolError = 1, kNoError = 0, kStreamClosed = 5, kCancel = 8, kCalm = 11;
 
 std::string Gzip(const std::string& text) {
   z_stream stream{};
@@ -35,7 +21,7 @@ std::string Gzip(const std::string& text) {
   return out;
 }
 
-std::string TextOf(const wire::Answer& answer) {
+std::string TextOf(const Answer& answer) {
   std::string text;
   for (const std::string& message : answer.messages) {
     v1::GenerateResponse response;
@@ -49,14 +35,14 @@ TEST(GrpcWire, AnAnswerIsHeadersMessagesAndTrailers) {
   WireClient client;
   client.Hello();
   client.Say(Call(1));
-  const wire::Answer& answer = client.answers[1];
-  EXPECT_EQ(answer.headers, (wire::HeaderPairs{{":status", "200"},
-                                               {"content-type", "application/grpc"},
-                                               {"grpc-accept-encoding", "identity,deflate,gzip"},
-                                               {"x-request-id", "rid"},
-                                               {"x-quire-worker", "w0"}}));
+  const Answer& answer = client.answers[1];
+  EXPECT_EQ(answer.headers, (HeaderPairs{{":status", "200"},
+                                         {"content-type", "application/grpc"},
+                                         {"grpc-accept-encoding", "identity,deflate,gzip"},
+                                         {"x-request-id", "rid"},
+                                         {"x-quire-worker", "w0"}}));
   EXPECT_EQ(TextOf(answer), "tok0 tok1 tok2");
-  EXPECT_EQ(answer.trailers, (wire::HeaderPairs{{"grpc-status", "0"}}));
+  EXPECT_EQ(answer.trailers, (HeaderPairs{{"grpc-status", "0"}}));
   EXPECT_TRUE(answer.ended);
   EXPECT_EQ(answer.reset, -1);
   EXPECT_EQ(client.connection->calls(), 0u);
@@ -66,7 +52,7 @@ TEST(GrpcWire, AnAnswerIsHeadersMessagesAndTrailers) {
 TEST(GrpcWire, AnySplitIsAnsweredTheSame) {
   for (const size_t step : {1u, 2u, 7u, 64u}) {
     WireClient client;
-    const std::string bytes = wire::kPreface + Frame(wire::kSettings, 0, 0, "") + Call(1) + Call(3);
+    const std::string bytes = kPreface + Frame(kSettings, 0, 0, "") + Call(1) + Call(3);
     for (size_t at = 0; at < bytes.size(); at += step) {
       client.Say(std::string_view(bytes).substr(at, step));
     }
@@ -79,15 +65,15 @@ TEST(GrpcWire, AnySplitIsAnsweredTheSame) {
 
 TEST(GrpcWire, WhatIsNoGrpcHearsSoInHttpsWords) {
   struct Case {
-    wire::HeaderPairs fields;
+    HeaderPairs fields;
     const char* status;
   };
   const auto request = [](const char* method, const std::string& path, const char* type) {
-    return wire::HeaderPairs{{":method", method},
-                             {":scheme", "http"},
-                             {":path", path},
-                             {":authority", "x"},
-                             {"content-type", type}};
+    return HeaderPairs{{":method", method},
+                       {":scheme", "http"},
+                       {":path", path},
+                       {":authority", "x"},
+                       {"content-type", type}};
   };
   const Case cases[] = {{request("GET", "/livez", "text/plain"), "404"},
                         {request("GET", kGenerate, "text/plain"), "405"},
@@ -100,7 +86,7 @@ TEST(GrpcWire, WhatIsNoGrpcHearsSoInHttpsWords) {
   uint32_t stream = 1;
   for (const Case& one : cases) {
     client.Say(Headers(stream, one.fields) + Data(stream, "some body"));
-    const wire::Answer& answer = client.answers[stream];
+    const Answer& answer = client.answers[stream];
     EXPECT_EQ(answer.header(":status"), one.status) << stream;
     EXPECT_EQ(answer.header("allow"), one.status == std::string("405") ? "POST" : "");
     EXPECT_TRUE(answer.ended && answer.reset == kNoError) << "its body is not waited for";
@@ -119,7 +105,7 @@ TEST(GrpcWire, MethodsAndEncodingsThatAreNotServedAreUnimplemented) {
   client.Hello();
   client.Say(Headers(1, Post("/quire.v1.Inference/Nothing")));
   EXPECT_EQ(client.answers[1].headers,
-            (wire::HeaderPairs{
+            (HeaderPairs{
                 {":status", "200"}, {"content-type", "application/grpc"}, {"grpc-status", "12"}}));
   EXPECT_TRUE(client.answers[1].ended && client.answers[1].trailers.empty());
   client.Say(Headers(3, Post(kGenerate, {{"grpc-encoding", "snappy"}})));
@@ -198,15 +184,15 @@ TEST(GrpcWire, AResetIsHeardInEachPhase) {
   WireClient client;
   client.Hello();
   client.pipeline.mode = FakePipeline::Mode::kManual;
-  const std::string reset = wire::Number(kCancel, 4);
+  const std::string reset = Number(kCancel, 4);
   const std::string message = Message(GenerateBytes());
-  client.Say(Headers(1, Post(kGenerate)) + Frame(wire::kReset, 0, 1, reset));
+  client.Say(Headers(1, Post(kGenerate)) + Frame(kReset, 0, 1, reset));
   client.Say(Headers(3, Post(kGenerate)) + Data(3, message.substr(0, 7)));
-  client.Say(Frame(wire::kReset, 0, 3, reset));
+  client.Say(Frame(kReset, 0, 3, reset));
   EXPECT_EQ(client.counters.grpc_cancelled.value(), 0u) << "nothing had begun";
   client.Say(Call(5));
   EXPECT_EQ(client.pipeline.live.size(), 1u);
-  client.Say(Frame(wire::kReset, 0, 5, reset));
+  client.Say(Frame(kReset, 0, 5, reset));
   EXPECT_EQ(client.pipeline.live.size(), 0u);
   client.Say(Call(7));
   const FakePipeline::Live live = client.pipeline.live.begin()->second;
@@ -214,11 +200,11 @@ TEST(GrpcWire, AResetIsHeardInEachPhase) {
   live.sink->OnDelta(FakePipeline::Token(0, 0));
   client.Hear();
   EXPECT_EQ(TextOf(client.answers[7]), "tok0");
-  client.Say(Frame(wire::kReset, 0, 7, reset));
+  client.Say(Frame(kReset, 0, 7, reset));
   client.pipeline.mode = FakePipeline::Mode::kEcho;
-  client.Say(Call(9) + Frame(wire::kReset, 0, 9, reset));
+  client.Say(Call(9) + Frame(kReset, 0, 9, reset));
   client.Say(Call(11));
-  client.Say(Frame(wire::kReset, 0, 11, reset));  // after its end
+  client.Say(Frame(kReset, 0, 11, reset));  // after its end
   EXPECT_EQ(client.answers[11].status(), "0");
   EXPECT_EQ(client.pipeline.cancelled.size(), 3u);
   EXPECT_EQ(client.counters.grpc_cancelled.value(), 3u);
@@ -228,18 +214,18 @@ TEST(GrpcWire, AResetIsHeardInEachPhase) {
 
 TEST(GrpcWire, AClientThatGivesNoWindowGetsNoBytesAndHoldsItsWorkerBack) {
   WireClient client;
-  client.Hello(wire::Setting(4, 0));  // SETTINGS_INITIAL_WINDOW_SIZE
+  client.Hello(Setting(4, 0));  // SETTINGS_INITIAL_WINDOW_SIZE
   client.pipeline.mode = FakePipeline::Mode::kFlood;
   client.Say(Call(1, GenerateBytes(1000)));
   EXPECT_EQ(client.answers[1].header(":status"), "200");
   EXPECT_TRUE(client.answers[1].messages.empty());
   EXPECT_LE(client.pipeline.live.begin()->second.sent, client.pipeline.window);
-  client.Say(Frame(wire::kWindowUpdate, 0, 1, wire::Number(100, 4)));
+  client.Say(Frame(kWindowUpdate, 0, 1, Number(100, 4)));
   const uint64_t sent = client.pipeline.live.begin()->second.sent;
   EXPECT_LE(sent, 4 * client.pipeline.window) << "about a hundred bytes' worth";
-  client.Say(Frame(wire::kWindowUpdate, 0, 1, wire::Number(1 << 20, 4)));
+  client.Say(Frame(kWindowUpdate, 0, 1, Number(1 << 20, 4)));
   for (int i = 0; i < 100 && !client.answers[1].ended; ++i) {
-    client.Say(Frame(wire::kWindowUpdate, 0, 0, wire::Number(1 << 20, 4)));
+    client.Say(Frame(kWindowUpdate, 0, 0, Number(1 << 20, 4)));
   }
   EXPECT_EQ(client.answers[1].status(), "0");
   EXPECT_LE(client.pipeline.max_ahead, client.pipeline.window);
@@ -249,7 +235,7 @@ TEST(GrpcWire, AClientThatGoesAwayGetsTheEndOfItsCalls) {
   WireClient client;
   client.Hello();
   client.pipeline.mode = FakePipeline::Mode::kManual;
-  client.Say(Call(1) + Frame(wire::kGoAway, 0, 0, wire::Number(0, 8)));
+  client.Say(Call(1) + Frame(kGoAway, 0, 0, Number(0, 8)));
   EXPECT_FALSE(client.closed);
   const FakePipeline::Live live = client.pipeline.live.begin()->second;
   client.pipeline.live.clear();
@@ -284,9 +270,9 @@ TEST(GrpcWire, WhatComesAfterAnEndDoesNotReachTheCall) {
 TEST(GrpcWire, BytesThatAreNoHttp2AreToldSo) {
   for (const std::string& bytes :
        {std::string("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"),
-        wire::kPreface + Frame(wire::kContinuation, kEndHeaders, 1, "x"),
-        wire::kPreface + Frame(wire::kSettings, 0, 0, "") + Frame(wire::kHeaders, 0, 1, "x") +
-            Frame(wire::kPing, 0, 0, "12345678")}) {
+        kPreface + Frame(kContinuation, kEndHeaders, 1, "x"),
+        kPreface + Frame(kSettings, 0, 0, "") + Frame(kHeaders, 0, 1, "x") +
+            Frame(kPing, 0, 0, "12345678")}) {
     WireClient client;
     client.Say(bytes);
     EXPECT_TRUE(client.closed);
@@ -294,7 +280,7 @@ TEST(GrpcWire, BytesThatAreNoHttp2AreToldSo) {
   }
   WireClient client;
   client.Hello();
-  client.Say(Frame(wire::kHeaders, kEndHeaders | kEndStream, 1, "\xff\xff\xff\xff\xff\xff"));
+  client.Say(Frame(kHeaders, kEndHeaders | kEndStream, 1, "\xff\xff\xff\xff\xff\xff"));
   EXPECT_TRUE(client.closed) << "no header block";
   EXPECT_NE(client.went_away, -1);
 }
@@ -302,8 +288,8 @@ TEST(GrpcWire, BytesThatAreNoHttp2AreToldSo) {
 TEST(GrpcWire, AFloodOfContinuationsEndsTheConnection) {
   WireClient client;
   client.Hello();
-  std::string flood = Frame(wire::kHeaders, 0, 1, "");
-  for (int i = 0; i < 1000; ++i) flood += Frame(wire::kContinuation, 0, 1, "");
+  std::string flood = Frame(kHeaders, 0, 1, "");
+  for (int i = 0; i < 1000; ++i) flood += Frame(kContinuation, 0, 1, "");
   client.Say(flood);
   EXPECT_TRUE(client.closed);
   EXPECT_EQ(client.went_away, kCalm);
@@ -316,7 +302,7 @@ TEST(GrpcWire, PastARateTheClientIsToldToCalmDownAndItsCallsEnd) {
   client.pipeline.mode = FakePipeline::Mode::kManual;
   client.Say(Call(1));
   std::string pings;
-  for (int i = 0; i < 1000; ++i) pings += Frame(wire::kPing, 0, 0, "12345678");
+  for (int i = 0; i < 1000; ++i) pings += Frame(kPing, 0, 0, "12345678");
   client.Say(pings);
   EXPECT_TRUE(client.closed);
   EXPECT_EQ(client.went_away, kCalm);
@@ -335,7 +321,7 @@ TEST(GrpcWire, AClientThatPingsForEachDataFrameIsServed) {
   live.sink->OnStarted(FakePipeline::StartedFor(live.request));
   for (uint64_t i = 0; i < 1000; ++i) {
     live.sink->OnDelta(FakePipeline::Token(0, i));
-    client.Say(Frame(wire::kPing, 0, 0, "12345678"));
+    client.Say(Frame(kPing, 0, 0, "12345678"));
     ASSERT_FALSE(client.closed) << i;
   }
   EXPECT_EQ(client.pongs, 1000);
@@ -348,11 +334,11 @@ TEST(GrpcWire, ResetsLeaveNothingBehind) {
   WireClient client(limits);
   client.Hello();
   client.pipeline.mode = FakePipeline::Mode::kManual;
-  const std::string reset = wire::Number(kCancel, 4);
+  const std::string reset = Number(kCancel, 4);
   uint32_t stream = 1;
   for (int i = 0; i < 10'000; ++i, stream += 4) {
-    client.Say(Headers(stream, Post(kGenerate)) + Frame(wire::kReset, 0, stream, reset) +
-               Call(stream + 2) + Frame(wire::kReset, 0, stream + 2, reset));
+    client.Say(Headers(stream, Post(kGenerate)) + Frame(kReset, 0, stream, reset) +
+               Call(stream + 2) + Frame(kReset, 0, stream + 2, reset));
     client.answers.clear();
     ASSERT_EQ(client.connection->calls(), 0u);
   }
@@ -361,4 +347,4 @@ TEST(GrpcWire, ResetsLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::wire

@@ -37,6 +37,9 @@ enum Type : uint8_t {
   kContinuation = 9
 };
 inline constexpr uint8_t kEndStream = 1, kAck = 1, kEndHeaders = 4;
+// Error codes of HTTP/2.
+inline constexpr int kNoError = 0, kProtocolError = 1, kInternalError = 2, kStreamClosed = 5,
+                     kRefusedStream = 7, kCancel = 8, kCalm = 11;
 inline const std::string kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 inline std::string Number(uint64_t value, int bytes) {
