@@ -32,6 +32,7 @@ struct HttpLimits {
   size_t max_write_buffer_bytes = 16u << 20;        // beyond it the client is given up
   size_t max_prompt_logprobs = 131'072;             // of one answer: every time they are written
   size_t background_parse_bytes = 256u << 10;       // larger bodies are parsed off the event loop
+  size_t background_write_bytes = 64u << 10;        // larger answers of texts are written off it
   Micros header_timeout = 10 * kMicrosPerSecond;  // from a request's first byte to its headers' end
   Micros body_timeout = 60 * kMicrosPerSecond;    // for the whole body
   Micros idle_timeout = 75 * kMicrosPerSecond;    // between requests of a connection

@@ -1,6 +1,7 @@
 #include "router/http/tokenize_call.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -12,6 +13,9 @@
 
 namespace quire {
 namespace {
+
+// Of an answer, about: an id with its comma, and the same with its text in quotes.
+constexpr size_t kBytesPerId = 6, kBytesPerString = 14;
 
 // One request; what it waits for (a parse off the loop, the pipeline) may end after the client has
 // gone: `exchange` is cleared then, and `cancelled` true, which stops work that has not ended.
@@ -44,55 +48,77 @@ class TextCall final : public Call {
   std::shared_ptr<TextJob<Body>> job_;
 };
 
-HttpResponse TokenizeResponse(const TokenizeResult& result, bool with_strings) {
-  HttpResponse response;
-  std::string& out = response.body;
-  out = "{\"count\":" + std::to_string(result.ids.size()) +
-        ",\"max_model_len\":" + std::to_string(result.max_model_len) + ",\"tokens\":[";
+std::string JsonOf(const TokenizeResult& result, bool with_strings) {
+  std::string out = "{\"count\":" + std::to_string(result.ids.size()) +
+                    ",\"max_model_len\":" + std::to_string(result.max_model_len) + ",\"tokens\":[";
   for (size_t i = 0; i < result.ids.size(); ++i) {
     if (i > 0) out += ',';
     out += std::to_string(result.ids[i]);
   }
   out += "],\"token_strs\":";
-  if (with_strings) {
-    out += '[';
-    for (size_t i = 0; i < result.pieces.size(); ++i) {
-      if (i > 0) out += ',';
-      json::AppendQuoted(result.pieces[i], out);
-    }
-    out += "]}";
-  } else {
-    out += "null}";
+  if (!with_strings) return out + "null}";
+  out += '[';
+  for (size_t i = 0; i < result.pieces.size(); ++i) {
+    if (i > 0) out += ',';
+    json::AppendQuoted(result.pieces[i], out);
   }
-  return response;
+  return out + "]}";
+}
+
+std::string JsonOf(const std::string& text) {
+  std::string out = "{\"prompt\":";
+  json::AppendQuoted(text, out);
+  return out + '}';
+}
+
+// Writes an answer of about so many bytes, off the loop where it is large: no turn of the loop
+// writes megabytes for one client. `write` holds what is written, and is gone with it.
+template <class Body>
+void ReplyWritten(const std::shared_ptr<TextJob<Body>>& job, size_t bytes,
+                  std::function<std::string()> write) {
+  HttpServices& services = job->services;
+  if (bytes <= services.limits.background_write_bytes) {
+    HttpResponse response;
+    response.body = write();
+    return job->exchange->Reply(std::move(response));
+  }
+  auto response = std::make_shared<HttpResponse>();
+  auto work = [response, write = std::move(write)]() mutable {
+    response->body = write();
+    write = nullptr;
+  };
+  const auto done = [job, response] {
+    if (job->exchange != nullptr) job->exchange->Reply(std::move(*response));
+  };
+  const WorkShare share{NameOf(job->tenant), bytes, job->cancelled};
+  if (services.background.RunFor(share, std::move(work), done)) return;
+  job->exchange->Reply(ErrorResponse(TooManyLargeRequests()));
 }
 
 void Ask(const std::shared_ptr<TextJob<TokenizeBody>>& job) {
   TokenizeBody& body = job->body;
   TokenizeAsk ask{job->By(), std::move(body.prompt), body.return_token_strings};
   job->read.Resize(0);  // from here on the pipeline counts it
-  job->services.pipeline.Tokenize(std::move(ask), [job](const Result<TokenizeResult>& result) {
+  job->services.pipeline.Tokenize(std::move(ask), [job](Result<TokenizeResult> result) {
     if (job->exchange == nullptr) return;
-    job->exchange->Reply(result.ok()
-                             ? TokenizeResponse(result.value(), job->body.return_token_strings)
-                             : ErrorResponse(result.error()));
+    if (!result.ok()) return job->exchange->Reply(ErrorResponse(result.error()));
+    const bool strings = job->body.return_token_strings;
+    const size_t bytes = result.value().ids.size() * (strings ? kBytesPerString : kBytesPerId);
+    auto held = std::make_shared<TokenizeResult>(std::move(result.value()));
+    ReplyWritten(job, bytes, [held, strings] { return JsonOf(*held, strings); });
   });
 }
 
 void Ask(const std::shared_ptr<TextJob<DetokenizeBody>>& job) {
   TextAsk by = job->By();
   job->read.Resize(0);
-  job->services.pipeline.Detokenize(std::move(by), std::move(job->body.ids),
-                                    [job](const Result<std::string>& text) {
-                                      if (job->exchange == nullptr) return;
-                                      if (!text.ok())
-                                        return job->exchange->Reply(ErrorResponse(text.error()));
-                                      HttpResponse response;
-                                      response.body = "{\"prompt\":";
-                                      json::AppendQuoted(text.value(), response.body);
-                                      response.body += '}';
-                                      job->exchange->Reply(std::move(response));
-                                    });
+  const auto done = [job](Result<std::string> text) {
+    if (job->exchange == nullptr) return;
+    if (!text.ok()) return job->exchange->Reply(ErrorResponse(text.error()));
+    auto held = std::make_shared<std::string>(std::move(text.value()));
+    ReplyWritten(job, held->size(), [held] { return JsonOf(*held); });
+  };
+  job->services.pipeline.Detokenize(std::move(by), std::move(job->body.ids), done);
 }
 
 template <class Body>

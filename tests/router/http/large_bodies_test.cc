@@ -1,7 +1,9 @@
 // Bodies that are too large to be parsed on the event loop.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/router/support/edge_harness.h"
@@ -33,6 +35,51 @@ TEST(HttpServer, LargeTextsAreParsedOffTheLoopAndGivenUpWithTheirClient) {
     client.Send(edge.Post("/tokenize", "{\"prompt\":\"" + text + "\"}"));
   }
   EXPECT_TRUE(edge.Eventually([&] { return edge.http->connections() == 0; }));
+}
+
+// The only thread of the background is held: what is written there waits, and the loop does not.
+TEST(HttpServer, LargeAnswersOfTextsAreWrittenOffTheLoopWhileOthersAreAnswered) {
+  HttpLimits limits;
+  limits.background_write_bytes = 1200;
+  EdgeHarness edge(limits);
+  std::string ids = "65";
+  std::string text = "A";
+  for (int i = 1; i < 1201; ++i) {
+    ids += ",65";
+    text += 'A';
+  }
+  const std::pair<std::string, std::string> larger[] = {
+      {"/tokenize", R"({"add_special_tokens":false,"prompt":")" + text.substr(0, 201) + "\"}"},
+      {"/detokenize", "{\"tokens\":[" + ids + "]}"}};
+  const std::string wanted[] = {R"({"count":201,"max_model_len":2048,"tokens":[)" +
+                                    ids.substr(0, 201 * 3 - 1) + R"(],"token_strs":null})",
+                                "{\"prompt\":\"" + text + "\"}"};
+  for (size_t i = 0; i < 2; ++i) {
+    std::promise<void> held, free;
+    edge.OnLoop([&] {
+      ASSERT_TRUE(edge.background.Run(
+          [&] {
+            held.set_value();
+            free.get_future().wait();
+          },
+          [] {}));
+    });
+    held.get_future().wait();
+    RawClient client = edge.Connect();
+    client.Send(edge.Post(larger[i].first, larger[i].second));
+    ASSERT_TRUE(edge.Eventually([&] { return edge.background.queued() == 1; }));
+    EXPECT_EQ(edge.Ask(edge.Post("/tokenize", R"({"prompt":"AB"})")).status, 200) << "meanwhile";
+    EXPECT_EQ(edge.background.queued(), 1u) << larger[i].first;
+    free.set_value();
+    const RawResponse answer = client.ReadResponse();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.body, wanted[i]);
+  }
+  const std::string at_limit =
+      R"({"add_special_tokens":false,"prompt":")" + text.substr(0, 200) + "\"}";
+  edge.OnLoop([&] { edge.background.Stop(); });
+  EXPECT_EQ(edge.Ask(edge.Post("/tokenize", at_limit)).status, 200) << "needs no thread";
+  EXPECT_EQ(edge.Ask(edge.Post("/tokenize", larger[0].second)).status, 503) << "no thread has room";
 }
 
 TEST(HttpServer, MoreLargeBodiesThanTheQueueHoldsAreToldToComeBack) {
