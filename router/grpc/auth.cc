@@ -19,7 +19,9 @@ constexpr uint32_t kComeBackMs = 1000;
 
 std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys, ClientSeat& seat) {
   if (seat.probes_only && head.path != std::string(kHealthPath) + "Check") {
-    return GrpcEnd(absl::UnavailableError("too many connections are open"), kComeBackMs);
+    return GrpcEnd(absl::UnavailableError("too many connections are open, so this one may call " +
+                                          std::string(kHealthPath) + "Check alone"),
+                   kComeBackMs);
   }
   if (keys == nullptr || !keys->required() || IsOpenCall(head.path)) return std::nullopt;
   Credentials credentials = CredentialsOf(head);

@@ -6,6 +6,7 @@
 
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
+#include "router/front/seats.h"
 #include "tests/router/support/grpc_client.h"
 
 namespace quire {
@@ -211,6 +212,57 @@ TEST(GrpcEdge, TheGraceOfAShutdownEnds) {
   edge.OnLoop([&] { edge.server->Shutdown(1000, [&] { left = true; }); });
   EXPECT_TRUE(edge.Eventually([&] { return left && edge.pipeline.cancelled.size() == 1; }));
   EXPECT_EQ(ReadAll(*reader).status.error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// As kubelet's gRPC probe does: one Check on a connection of its own. What waits, or lists, would
+// keep a place that the next probe needs.
+TEST(GrpcEdge, WithEveryPlaceTakenACheckIsAnsweredAndAWatchIsToldWhy) {
+  FrontOptions options;
+  options.max_connections = 1;
+  GrpcEdge edge(options);
+  edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });
+  auto busy = Connect(edge);
+  grpc::ClientContext running;
+  auto reader = busy->Generate(&running, Prompted(1));
+  ASSERT_TRUE(edge.Eventually([&] { return edge.pipeline.live.size() == 1; }));
+  const auto ask = [&](const auto& call) {
+    grpc::ChannelArguments own_connection;
+    own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto channel = grpc::CreateCustomChannel(
+        edge.Target(), grpc::InsecureChannelCredentials(), own_connection);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    return call(*grpc::health::v1::Health::NewStub(channel), context);
+  };
+  // More of them, one after the other, than there are places for probes.
+  bool serving = false;
+  for (size_t i = 0; i <= kProbePlaces || (!serving && i < 10'000); ++i) {
+    grpc::health::v1::HealthCheckResponse answer;
+    const grpc::Status checked = ask([&](auto& health, auto& context) {
+      return health.Check(&context, grpc::health::v1::HealthCheckRequest(), &answer);
+    });
+    ASSERT_TRUE(checked.ok()) << checked.error_message();
+    serving = answer.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+  }
+  EXPECT_TRUE(serving);
+  const grpc::Status watched = ask([&](auto& health, auto& context) {
+    const auto watch = health.Watch(&context, grpc::health::v1::HealthCheckRequest());
+    grpc::health::v1::HealthCheckResponse answer;
+    while (watch->Read(&answer)) {
+    }
+    return watch->Finish();
+  });
+  const grpc::Status listed = ask([&](auto& health, auto& context) {
+    grpc::health::v1::HealthListResponse answer;
+    return health.List(&context, grpc::health::v1::HealthListRequest(), &answer);
+  });
+  for (const grpc::Status& refused : {watched, listed}) {
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(refused.error_message(),
+              "too many connections are open, so this one may call "
+              "/grpc.health.v1.Health/Check alone");
+  }
+  running.TryCancel();
 }
 
 TEST(GrpcEdge, HealthFollowsThePipelineAndTheDrain) {
