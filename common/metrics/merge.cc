@@ -83,7 +83,7 @@ class Merger {
       const std::string_view line = std::string_view(part.text).substr(begin, end - begin);
       begin = end + 1;
       if (const std::string_view told = NameOfHead(line); !told.empty()) {
-        if (told != name) {
+        if (family == nullptr || told != name) {
           name = told;
           family = &Find(std::string(name));
         }
