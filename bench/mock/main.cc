@@ -23,6 +23,7 @@
 #include "common/log/flags.h"
 #include "common/runtime/asio_executor.h"
 #include "common/text/text_bundle.h"
+#include "common/text/tokenizer.h"
 #include "worker/load/text_files.h"
 #include "worker/rpc/attach_hub.h"
 #include "worker/rpc/health.h"
@@ -40,6 +41,8 @@ struct Options {
   std::vector<std::string> ports;  // one per worker; none: the system chooses
   std::string text = "models/demo";
   std::string served_name = "mock";
+  std::string model_id = "mock-model";
+  std::string tokenizer;  // a file that routers get unread as tokenizer.json; empty: that of `text`
   std::string numerics = "mock";
   int32_t vocab = 2048;
   int32_t max_model_len = 8192;
@@ -58,9 +61,14 @@ struct Bundle {
   std::string sha256;
 };
 
-absl::StatusOr<Bundle> ReadBundle(const std::string& path) {
-  QUIRE_ASSIGN_OR_RETURN(const auto files, load::ModelFiles::Open(path));
-  QUIRE_ASSIGN_OR_RETURN(const text::TextBundle bundle, load::LoadTextBundle(*files));
+absl::StatusOr<Bundle> ReadBundle(const Options& options) {
+  QUIRE_ASSIGN_OR_RETURN(const auto files, load::ModelFiles::Open(options.text));
+  QUIRE_ASSIGN_OR_RETURN(text::TextBundle bundle, load::LoadTextBundle(*files));
+  if (!options.tokenizer.empty()) {
+    RealFiles read;
+    QUIRE_ASSIGN_OR_RETURN(bundle.tokenizer_json,
+                           read.Read(options.tokenizer, text::kMaxTokenizerJsonBytes));
+  }
   Bundle made;
   QUIRE_ASSIGN_OR_RETURN(made.bytes, text::SerializeTextBundle(bundle));
   const std::string hex = text::TextBundleDigest(made.bytes);
@@ -72,7 +80,7 @@ absl::StatusOr<Bundle> ReadBundle(const std::string& path) {
 
 PaceOptions PaceOf(const Options& options, int32_t worker) {
   PaceOptions pace;
-  pace.model_id = "mock-model";
+  pace.model_id = options.model_id;
   pace.numerics_id = options.numerics;
   pace.vocab_size = static_cast<uint32_t>(options.vocab);
   pace.max_model_len = static_cast<uint32_t>(options.max_model_len);
@@ -101,7 +109,8 @@ struct House {
 class MockWorker {
  public:
   MockWorker(const Options& options, int32_t index, House& house)
-      : pace_(PaceOf(options, index), house.executor, [this] { hub_->OnEngineOutput(); }) {
+      : model_id_(options.model_id),
+        pace_(PaceOf(options, index), house.executor, [this] { hub_->OnEngineOutput(); }) {
     WorkerHello hello;
     pace_.Describe(hello);
     hello.epoch = Epoch(house.rng.Next());
@@ -115,7 +124,7 @@ class MockWorker {
   absl::Status Listen(int port, House& house) {
     WorkerServerOptions options;
     options.port = port;
-    options.model_id = "mock-model";
+    options.model_id = model_id_;
     options.text_bundle = house.bundle.bytes;
     options.context = &house.executor.context();
     options.executor = &house.executor;
@@ -133,6 +142,7 @@ class MockWorker {
   void Shutdown() { server_->Shutdown(); }
 
  private:
+  const std::string model_id_;
   PacedWorker pace_;
   std::unique_ptr<AttachHub> hub_;
   std::unique_ptr<WorkerServer> server_;
@@ -188,7 +198,7 @@ absl::Status Serve(const Options& options) {
   const bool fits = options.blocks >= 1 && options.blocks <= kMaxMockBlocks &&
                     options.max_num_seqs >= 1 && options.vocab > int32_t{kFirstMockToken};
   if (!fits) return InvalidArgument("--blocks, --max-num-seqs, --vocab: out of range");
-  QUIRE_ASSIGN_OR_RETURN(const Bundle bundle, ReadBundle(options.text));
+  QUIRE_ASSIGN_OR_RETURN(const Bundle bundle, ReadBundle(options));
   const RealClock clock;
   Metrics metrics;
   RpcMetrics rpc_metrics(metrics);
@@ -235,6 +245,8 @@ int main(int argc, char** argv) {
                                  {"port", &options.ports},
                                  {"text", &options.text},
                                  {"served-name", &options.served_name},
+                                 {"model-id", &options.model_id},
+                                 {"tokenizer", &options.tokenizer},
                                  {"numerics", &options.numerics},
                                  {"vocab", &options.vocab},
                                  {"max-model-len", &options.max_model_len},

@@ -12,7 +12,8 @@ import threading
 import time
 
 from edge_test import Running
-from target import BIN, DEMO, MIB, Process, Watched, wait_until
+from mock_fleet import MockWorkers
+from target import BIN, DEMO, MIB, Process, Watched, free_port, wait_until
 
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
          "chat_template.jinja")
@@ -150,6 +151,84 @@ def test_links_out_of_a_model_are_not_read(tmp_path):
             code, output = worker.wait(), worker.output()
         assert code == 3, output
         assert "chat_template.jinja" in output, output
+
+
+def another_model(document):
+    document["model"] = {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]]}
+
+
+def a_long_token(document):
+    document["added_tokens"].append({"id": 5, "content": "a" * 4097, "single_word": False, "lstrip": False, "rstrip": False,
+                                     "normalized": False, "special": False})
+
+
+def many_steps(document):
+    document["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"} for _ in range(33)]}
+
+
+def a_broken_expression(document):
+    document["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "(" * 1000}, "behavior": "Isolated", "invert": False}
+
+
+REFUSED = {another_model: "model type 'Unigram' is not supported", a_long_token: "longer than 4096 bytes",
+           many_steps: "more than 32 steps", a_broken_expression: "regular expression can't be used"}
+
+
+class Stream:
+    """An answer of the honest model that is under way for many seconds."""
+    TOKENS = 600
+
+    def __init__(self, port):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        self.connection.request("POST", "/v1/completions", json.dumps(
+            {"model": "mock", "prompt": "a", "max_tokens": self.TOKENS, "ignore_eos": True, "stream": True,
+             "stream_options": {"include_usage": True}}), {"Content-Type": "application/json"})
+        self.answer = self.connection.getresponse()
+        assert self.answer.status == 200, self.answer.read()
+        self.first = self.answer.readline()
+
+    def whole(self):
+        text = (self.first + self.answer.read()).decode()
+        self.connection.close()
+        return text.endswith("data: [DONE]\n\n") and f'"completion_tokens":{self.TOKENS}' in text
+
+
+def ask(port, method, path, body=None):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def test_a_refused_tokenizer_leaves_every_other_model_served(tmp_path):
+    """Workers that have not looked at their tokenizer come while another model streams. Each is refused with the reason, and
+    no stream ends early. Nothing is timed: streams end after the refusals since a mock paces them."""
+    ports = {change: free_port() for change in REFUSED}
+    with contextlib.ExitStack() as stack:
+        honest = stack.enter_context(MockWorkers(1, decode_ms=20))
+        router = stack.enter_context(Process([
+            BIN / "quire-router", "--port=0", "--grpc-port=0", "--log-format=json",
+            *(f"--worker={address}" for address in (*honest.addresses, *(f"127.0.0.1:{p}" for p in ports.values())))]))
+        port = int(json.loads(router.wait_for_line('"listening"'))["http"].rsplit(":", 1)[1])
+        small = {"model": "mock", "prompt": "a", "max_tokens": 1}
+        wait_until(lambda: ask(port, "POST", "/v1/completions", small)[0] == 200, "the honest model is served")
+        streams = [Stream(port) for _ in range(4)]
+        for change, reason in REFUSED.items():
+            document = json.loads((DEMO / "tokenizer.json").read_text())
+            change(document)
+            file = tmp_path / f"{change.__name__}.json"
+            file.write_text(json.dumps(document))
+            stack.enter_context(MockWorkers(1, ports=[ports[change]], tokenizer=file, served_name=change.__name__,
+                                            model_id=change.__name__))
+            router.wait_for_line(reason)
+            problems = {w["target"]: w["problem"] for w in ask(port, "GET", "/fleet")[1]["workers"]}
+            problem = problems[f"127.0.0.1:{ports[change]}"]
+            assert "unusable" in problem and reason in problem, problems
+            status, answer = ask(port, "POST", "/v1/completions", {**small, "model": change.__name__})
+            assert status in (404, 503), answer
+            assert ask(port, "POST", "/v1/completions", small)[0] == 200
+        assert len(ask(port, "GET", "/fleet")[1]["streams"]) == len(streams), "none has ended meanwhile"
+        assert all(stream.whole() for stream in streams)
 
 
 def gguf_string(text):
