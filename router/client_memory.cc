@@ -24,22 +24,6 @@ ClientMemory MakeClientMemory(const RouterConfig& config, int64_t usable_bytes) 
   return memory;
 }
 
-void AddClientMemoryMetrics(const MemoryAccount& account, Metrics& metrics) {
-  Gauge& held = metrics.AddGauge({.name = "quire_router_client_memory_bytes",
-                                  .help = "Memory that clients make the router hold"});
-  Gauge& limit = metrics.AddGauge({.name = "quire_router_client_memory_limit_bytes",
-                                   .help = "The most that clients may make the router hold"});
-  Counter& refused = metrics.AddCounter(
-      {.name = "quire_router_client_memory_refusals_total",
-       .help =
-           "Times that a client was refused memory because all clients together held too much"});
-  metrics.BeforeRender([&] {
-    held.Set(static_cast<double>(account.bytes()));
-    limit.Set(static_cast<double>(account.limit()));
-    refused.Add(account.refused() - refused.value());
-  });
-}
-
 void AddBackgroundMetrics(const ThreadBackground& background, Metrics& metrics) {
   Gauge& queued = metrics.AddGauge({.name = "quire_router_background_queued",
                                     .help = "Work of clients that waits for a background thread"});

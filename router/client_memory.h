@@ -27,9 +27,6 @@ struct ClientMemory {
 // connection a quarter.
 ClientMemory MakeClientMemory(const RouterConfig& config, int64_t usable_bytes);
 
-// Shows what clients hold. The account outlives the metrics.
-void AddClientMemoryMetrics(const MemoryAccount& account, Metrics& metrics);
-
 // Shows what waits for a background thread, and what was refused since too much did. The background
 // outlives the metrics.
 void AddBackgroundMetrics(const ThreadBackground& background, Metrics& metrics);

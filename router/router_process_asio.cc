@@ -6,6 +6,7 @@
 
 #include "common/json/json.h"
 #include "common/memory_limits.h"
+#include "common/metrics/memory_metrics.h"
 #include "common/metrics/process_metrics.h"
 #include "common/runtime/asio_executor.h"
 #include "router/admin/admin_routes.h"
@@ -233,8 +234,8 @@ void RouterProcess::State::MakeServices() {
   http_services = std::make_unique<HttpServices>(HttpServices{
       executor, *pipeline, background, rng, counters, log, HttpLimitsOf(config), QUIRE_VERSION});
   http_services->memory = memory.process;
-  http_services->bodies =
-      std::make_shared<MemoryAccount>(http_services->limits.max_total_body_bytes, memory.process);
+  http_services->bodies = std::make_shared<MemoryAccount>(
+      http_services->limits.max_total_body_bytes, nullptr, MemoryScope::kWaiting);
   http_services->limits.max_connection_memory_bytes = memory.connection_bytes;
   http_services->request_limits = RequestLimitsOf(config, limit_counters);
   http_services->cors_origins = config.cors_allow_origins;
@@ -244,7 +245,8 @@ void RouterProcess::State::MakeServices() {
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
   http_services->guards_own_machine = http_services->fleet_is_open;
   http_services->allowed_hosts = config.allowed_hosts;
-  AddClientMemoryMetrics(*memory.process, metrics);
+  AddMemoryMetrics(memory.process, {"quire_router_client_memory", "clients", "the router"},
+                   metrics);
   AddBackgroundMetrics(background, metrics);
   AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());
   if (config.metrics) http_services->metrics_text = MetricsText();

@@ -94,6 +94,15 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
        .min = 0,
        .max = static_cast<double>(int64_t{1} << 50),
        .default_text = "what the batch needs, at most half of what weights and workspace leave"});
+  schema.Add({.name = "max-router-memory-bytes",
+              .help =
+                  "Memory that all routers together may make the worker hold: frames that wait, "
+                  "words that they do not read, connections. One connection may hold half of "
+                  "it; more is refused.",
+              .target = &c.router_memory,
+              .min = 0,
+              .max = static_cast<double>(int64_t{1} << 50),
+              .default_text = "a quarter of what the memory plan leaves, at least 128MiB"});
   schema.Add({.name = "enable-prefix-caching",
               .help = "Keep what has been computed and share it between requests that begin alike.",
               .target = &c.enable_prefix_caching});

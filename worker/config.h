@@ -26,6 +26,7 @@ struct WorkerConfig {
   int32_t max_step_time_ms = -1;     // −1: by the device; 0: no limit
   int32_t block_size = 0;            // 0: by the device
   config::Bytes kv_cache_memory{0};  // 0: by the memory plan
+  config::Bytes router_memory{0};    // 0: a share of what the memory plan leaves
   std::string kv_cache_dtype = "auto";
   bool enable_prefix_caching = true;
   bool dequantize_weights = false;

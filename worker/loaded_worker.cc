@@ -200,7 +200,7 @@ absl::Status WorkerLoader::Steps::PlanMemory() {
   QUIRE_RETURN_IF_ERROR(plan.status());
   program_options_.page_count = plan->page_count;
   memory_request_ = std::move(request);
-  memory_plan_ = *plan;
+  worker_->plan = memory_plan_ = *plan;
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "worker/device/device_choice.h"
 #include "worker/device/device_monitor.h"
 #include "worker/engine/engine.h"
+#include "worker/load/memory_plan.h"
 #include "worker/model/model.h"
 #include "worker/plan_report.h"
 #include "worker/ranks/rank_group.h"
@@ -47,6 +48,7 @@ struct LoadedWorker {
   std::unique_ptr<Engine> engine;
   WorkerHello hello;        // epoch and worker_id are main's
   std::string memory_line;  // the memory plan in one line
+  load::MemoryPlan plan;
 };
 
 struct StartFailure {

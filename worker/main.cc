@@ -16,6 +16,8 @@
 #include "common/config/program.h"
 #include "common/json/json.h"
 #include "common/log/flags.h"
+#include "common/memory_limits.h"
+#include "common/metrics/memory_metrics.h"
 #include "common/metrics/process_metrics.h"
 #include "common/pem.h"
 #include "common/runtime/asio_executor.h"
@@ -146,6 +148,12 @@ std::unique_ptr<trace::Exporter> MakeExporter(const trace::TraceSettings& tracin
   return std::make_unique<trace::Exporter>(tracing, trace::HttpSender(tracing), metrics, log);
 }
 
+// Where ranks are on GPUs, the plan is of their memory.
+int64_t FreeOnHost(const WorkerConfig& config, const LoadedWorker& worker) {
+  if (worker.device_monitor == nullptr) return worker.plan.free_bytes;
+  return UsableMemory(ReadMemoryFiles("/")).usable_bytes / config.workers_on_host;
+}
+
 // Serves a loaded worker on the calling thread.
 class Service {
  public:
@@ -155,10 +163,14 @@ class Service {
         worker_(worker),
         health_(health),
         log_(log),
+        memory_(std::make_shared<MemoryAccount>(
+            RouterMemoryBytes(config.router_memory.value, FreeOnHost(config, worker)))),
         rpc_metrics_(metrics),
         vllm_metrics_(ServingOptions(config, worker.hello), executor_.clock(), metrics),
         engine_(*worker.engine, worker.progress, executor_.clock(),
-                executor_.MakeBell([this] { hub_->OnEngineOutput(); })) {}
+                executor_.MakeBell([this] { hub_->OnEngineOutput(); })) {
+    AddMemoryMetrics(memory_, {"quire_worker_router_memory", "routers", "the worker"}, metrics);
+  }
 
   // Both outlive the service; without `attempt_log` no records are written.
   absl::Status Start(int http_port, AttemptLog* attempt_log, AttemptTraces& traces) {
@@ -177,6 +189,7 @@ class Service {
     options.executor = &executor_;
     options.background = &background_;
     options.metrics = &rpc_metrics_;
+    options.memory = memory_;
     options.log = &log_;
     options.accept = [this](std::unique_ptr<FrameStream> s) { hub_->Accept(std::move(s)); };
     absl::StatusOr<std::unique_ptr<WorkerServer>> server = StartWorkerServer(std::move(options));
@@ -320,6 +333,7 @@ class Service {
   Health& health_;
   Logger& log_;
   AsioExecutor executor_;  // before all that take its clock
+  const std::shared_ptr<MemoryAccount> memory_;  // of routers
   RpcMetrics rpc_metrics_;
   VllmMetrics vllm_metrics_;
   ThreadBackground background_{executor_, kBackgroundThreads, kMaxBackgroundWork};

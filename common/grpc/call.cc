@@ -33,29 +33,22 @@ constexpr size_t kUnpackedFor1 = 64;
 // A message with the background. Owners: the call, and the work (a shared_ptr in each).
 struct GrpcCall::Parsing {
   Parsing(std::shared_ptr<GrpcCallHandler> its_handler, Waiting its_message, size_t most_bytes,
-          std::shared_ptr<MemoryAccount> account)
+          std::shared_ptr<MemoryAccount> account, MemoryHold::Accounts beside)
       : handler(std::move(its_handler)),
         message(std::move(its_message)),
         most(most_bytes),
         bytes(message.bytes.size()),
-        bodies(std::move(account)),
-        hold(bodies) {
-    hold.Resize(bytes);
-  }
+        hold(std::move(account), std::move(beside)) {}
 
-  // What comes out of a message that is packed counts from then on. What is not counted yet is
-  // bounded by the background's threads, each of which unpacks one.
   void Work() {
     if (cancelled.load(std::memory_order_relaxed)) return;
     if (message.packing != http2::Encoding::kIdentity) {
-      absl::StatusOr<std::string> unpacked =
-          http2::Unpack(message.packing, message.bytes, {.most = most, .cancelled = &cancelled});
+      absl::StatusOr<std::string> unpacked = http2::Unpack(
+          message.packing, message.bytes, {.most = most, .cancelled = &cancelled, .hold = &hold});
       status = unpacked.status();
       if (!unpacked.ok()) return;
       message.bytes = *std::move(unpacked);
-      hold.Resize(message.bytes.size());
-      refused = bodies->over();
-      if (refused) return;
+      hold.Resize(message.bytes.capacity());
     }
     step = handler->Read(message.bytes);
   }
@@ -64,12 +57,10 @@ struct GrpcCall::Parsing {
   Waiting message;
   const size_t most;
   const size_t bytes;  // as it came
-  const std::shared_ptr<MemoryAccount> bodies;
   MemoryHold hold;
   std::atomic<bool> cancelled{false};
   GrpcCallHandler::Step step;
-  absl::Status status;   // of unpacking it
-  bool refused = false;  // all messages together were too large
+  absl::Status status;  // of unpacking it; UNAVAILABLE: the hold had no room
 };
 
 GrpcCall::GrpcCall(GrpcConnection& connection, http2::StreamId stream, GrpcCallHead head)
@@ -83,10 +74,10 @@ GrpcCall::GrpcCall(GrpcConnection& connection, http2::StreamId stream, GrpcCallH
 
 GrpcCall::~GrpcCall() { QUIRE_CHECK(connection_ == nullptr && timer_ == 0); }
 
-bool GrpcCall::TakeMemory() {
-  if (memory_.TryResize(own_bytes_)) return true;
+std::optional<GrpcEnd> GrpcCall::TakeMemory() {
+  if (memory_.TryResize(own_bytes_)) return std::nullopt;
   memory_.Resize(own_bytes_);
-  return false;
+  return connection_->NoMemory(memory_);
 }
 
 void GrpcCall::Begin(const GrpcMethod& method, http2::Encoding encoding) {
@@ -179,8 +170,12 @@ void GrpcCall::Parse(Waiting message) {
   if (host_.background == nullptr || (!packed && is_small)) {
     return RunStep(handler_->Read(message.bytes));
   }
-  parsing_ =
-      std::make_shared<Parsing>(handler_, std::move(message), max_message_bytes_, host_.bodies);
+  if (hold_) hold_->Resize(std::min(hold_->bytes(), reader_.held() + waiting_bytes_));
+  parsing_ = std::make_shared<Parsing>(handler_, std::move(message), max_message_bytes_,
+                                       connection_->memory(), Beside());
+  if (!parsing_->hold.TryResize(parsing_->bytes)) {
+    return RefuseForSize(parsing_->hold);
+  }
   const size_t work =
       packed ? std::min(kUnpackedFor1 * parsing_->bytes, parsing_->most) : parsing_->bytes;
   const WorkShare share{host_.owner ? host_.owner(head_) : "", work,
@@ -190,22 +185,26 @@ void GrpcCall::Parse(Waiting message) {
       share, [parsing = parsing_] { parsing->Work(); },
       [parsing = parsing_, self = shared_from_this()] { self->OnParsed(*parsing); });
   if (queued) return;
-  parsing_.reset();
-  RefuseForSize();
+  host_.counters.bodies_refused.Add();
+  Abort({absl::UnavailableError(AbslView(kTooManyLargeRequests)), kTooManyLargeRequestsRetryMs});
 }
 
 void GrpcCall::OnParsed(const Parsing& parsed) {
   if (!open()) return;
   parsing_.reset();
+  if (absl::IsUnavailable(parsed.status)) return RefuseForSize(parsed.hold);
   if (!parsed.status.ok()) return AbortReading(parsed.status);
-  if (parsed.refused) return RefuseForSize();
   RunStep(parsed.step);
   Pump();
 }
 
-void GrpcCall::RefuseForSize() {
-  host_.counters.bodies_refused.Add();
-  Abort({absl::UnavailableError(AbslView(kTooManyLargeRequests)), kTooManyLargeRequestsRetryMs});
+void GrpcCall::RefuseForSize(const MemoryHold& hold) { Abort(connection_->NoMemory(hold)); }
+
+// Where bytes that wait count, beside the connection.
+MemoryHold::Accounts GrpcCall::Beside() const {
+  MemoryHold::Accounts beside = {host_.bodies};
+  if (host_.tenant_memory) beside.push_back(host_.tenant_memory(head_));
+  return beside;
 }
 
 void GrpcCall::RunStep(const GrpcCallHandler::Step& step) {
@@ -216,15 +215,10 @@ void GrpcCall::RunStep(const GrpcCallHandler::Step& step) {
 
 // What came whole and is parsed at once waits nowhere.
 void GrpcCall::CountHeld() {
-  const size_t parsing = parsing_ == nullptr ? 0 : parsing_->bytes;
-  const size_t held = reader_.held() + waiting_bytes_ + parsing;
-  if (held == 0 && held_ == 0) return;
-  const bool more = held > held_;
-  connection_->held_bytes() += held - held_;  // wraps as it should
-  held_ = held;
-  if (!hold_) hold_.emplace(host_.bodies);
-  hold_->Resize(held - parsing);
-  if (more && (host_.bodies->over() || connection_->holds_too_much())) RefuseForSize();
+  const size_t held = reader_.held() + waiting_bytes_;
+  if (held == 0 && !hold_) return;
+  if (!hold_) hold_.emplace(connection_->memory(), Beside());
+  if (!hold_->TryResize(held)) RefuseForSize(*hold_);
 }
 
 // While messages wait for the handler, the client's stream is held back by its window.
@@ -316,11 +310,17 @@ void GrpcCall::EndUnsent(absl::Status why) {
 
 bool GrpcCall::ChargeAnswers(size_t queued, size_t held) {
   if (!memory_.TryResize(own_bytes_ + queued + held)) {
-    EndUnsent(connection_->NoMemory().status);
+    EndUnsent(connection_->NoMemory(memory_).status);
     return false;
   }
   held_answers_ = held;
   return true;
+}
+
+bool GrpcCall::CountFor(std::shared_ptr<MemoryAccount> tenant) {
+  if (!open() || memory_.TryCountBeside(std::move(tenant))) return true;
+  EndUnsent(connection_->NoMemory(memory_).status);
+  return false;
 }
 
 bool GrpcCall::HoldAnswers(size_t bytes) {
@@ -382,7 +382,6 @@ void GrpcCall::ReleaseHeld() {
   waiting_bytes_ = 0;
   if (parsing_ != nullptr) parsing_->cancelled.store(true, std::memory_order_relaxed);
   parsing_.reset();
-  connection_->held_bytes() -= std::exchange(held_, 0);
   hold_.reset();
 }
 

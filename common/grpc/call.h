@@ -10,15 +10,16 @@
 //    is let go when the stream has ended, never from inside one of its own functions.
 // 2. After Finish, or OnCancelled, nothing that the handler does reaches the client.
 // 3. A method that takes one message is begun with it and refused a second one.
-// 4. Bytes of messages that wait count for the connection until the call has ended, and for all
-//    clients together until they are let go: that of a call that has ended may be with the
-//    background.
+// 4. Bytes of messages that wait are charged to the connection, its tenant and all that waits,
+// until
+//    they are let go: that of a call that has ended may be with the background.
 // 5. Nothing is unpacked on the event loop.
 // 6. A client that takes nothing of an answer that has ended, for write_timeout, has it no more.
 // 7. A message that is awaited has message_timeout to come whole: one that is begun, and the only
 //    one of a method that takes one. A client that is held back by its window is not timed.
 // 8. The call itself, its metadata, and answers that wait for the client are charged to the
-//    connection before they take memory. What finds no room ends the call.
+//    connection before they take memory, and to the tenant once its handler has named it. What
+//    finds no room ends the call.
 // 9. Its headers and trailers are within what the client says it reads, or the call is reset.
 #pragma once
 
@@ -89,6 +90,8 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   // The same of one that is whole already.
   void SendBytes(std::string_view message);
   size_t queued() const;  // bytes of what was sent that have not been given to the system
+  // What the call holds counts for this tenant, too; at most once. False: the call ends for that.
+  bool CountFor(std::shared_ptr<MemoryAccount> tenant);
   // What the handler keeps of answers until they are sent, all of it. False: the call ends for
   // that.
   bool HoldAnswers(size_t bytes);
@@ -102,8 +105,8 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   bool drained() const;
 
   // ---- for the connection
-  // False: there is no memory for another call, which can still be finished.
-  bool TakeMemory();
+  // Why there is no memory for another call, which can still be finished.
+  std::optional<GrpcEnd> TakeMemory();
   // `method` outlives the call.
   void Begin(const GrpcMethod& method, http2::Encoding encoding);
   const GrpcMethod* method() const { return method_; }  // nullptr: not begun
@@ -145,7 +148,8 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void ReleaseHeld();
   void ConsumeWindow();
   void TimeMessage();
-  void RefuseForSize();
+  MemoryHold::Accounts Beside() const;
+  void RefuseForSize(const MemoryHold& hold);
   void Write(size_t size, absl::FunctionRef<void(char* at)> fill);
   bool ChargeAnswers(size_t queued, size_t held);
   void EndUnsent(absl::Status why);
@@ -170,8 +174,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   size_t waiting_bytes_ = 0;          // their held()
   std::shared_ptr<Parsing> parsing_;  // the message that is with the background
   size_t unconsumed_ = 0;             // of the stream's window
-  size_t held_ = 0;                   // as counted
-  std::optional<MemoryHold> hold_;    // but for parsing_, which counts itself
+  std::optional<MemoryHold> hold_;    // of what waits, but for parsing_, which counts itself
   uint64_t messages_ = 0;             // that have come
   Micros message_due_ = 0;
   size_t max_message_bytes_ = 0;

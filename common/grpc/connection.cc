@@ -49,8 +49,8 @@ GrpcConnection::GrpcConnection(GrpcHost& host, const GrpcMethods& methods, Trans
       transport_(transport),
       session_(http2::Session::Side::kServer, SettingsOf(host.limits), *this),
       guard_(host.limits.guard, host.executor.clock().Now()),
-      memory_(
-          std::make_shared<MemoryAccount>(host.limits.max_connection_memory_bytes, host.memory)),
+      memory_(std::make_shared<MemoryAccount>(host.limits.max_connection_memory_bytes, host.memory,
+                                              MemoryScope::kConnection)),
       own_memory_(memory_) {
   own_memory_.Resize(kConnectionBytes);
 }
@@ -219,10 +219,6 @@ std::shared_ptr<GrpcCall> GrpcConnection::Find(http2::StreamId stream) const {
   return found == calls_.end() ? nullptr : found->second;
 }
 
-bool GrpcConnection::holds_too_much() const {
-  return held_bytes_ > std::max(host_.limits.max_held_bytes, 2 * host_.limits.max_receive_bytes);
-}
-
 std::string_view GrpcConnection::encodings() const {
   return host_.background == nullptr ? std::string_view("identity") : http2::kAcceptedEncodings;
 }
@@ -254,7 +250,9 @@ void GrpcConnection::OnHeaders(http2::StreamId stream, const http2::HeaderBlock&
   if (beginning.refusal || !beginning.method->keeps_metadata) head.metadata = {};
   auto call = std::make_shared<GrpcCall>(*this, stream, std::move(head));
   calls_.emplace(stream, call);
-  if (!call->TakeMemory() && !beginning.refusal) beginning.refusal = NoMemory();
+  if (std::optional<GrpcEnd> full = call->TakeMemory(); full && !beginning.refusal) {
+    beginning.refusal = std::move(full);
+  }
   if (!beginning.refusal) return call->Begin(*beginning.method, beginning.encoding);
   if (beginning.names_encodings) {
     call->AddTrailingMetadata("grpc-accept-encoding", std::string(encodings()));
@@ -305,21 +303,31 @@ size_t GrpcConnection::CallsOf(const GrpcMethod& method) const {
   }));
 }
 
-// Of two accounts, the connection's own comes first.
-GrpcEnd GrpcConnection::NoMemory() {
-  const uint64_t refused = memory_->refused();
-  if (refused == std::exchange(memory_refusals_, refused)) {
-    return {
-        absl::UnavailableError(AbslView("clients hold all the memory that is for them" +
-                                        host_.limit_names.client_memory + "; try again shortly")),
-        kTooManyLargeRequestsRetryMs};
+GrpcEnd GrpcConnection::NoMemory(const MemoryHold& hold) {
+  const MemoryAccount& refuser = hold.refuser();
+  const std::string limit = std::to_string(refuser.limit());
+  switch (refuser.scope()) {
+    case MemoryScope::kConnection:
+      return {absl::ResourceExhaustedError(
+                  AbslView("this connection's calls hold " + limit + " bytes, its limit" +
+                           host_.limit_names.connection_memory +
+                           "; read their answers first, or send less at once")),
+              kTooManyLargeRequestsRetryMs};
+    case MemoryScope::kTenant:
+      return {absl::ResourceExhaustedError(
+                  AbslView("this tenant's requests hold " + limit + " bytes, its limit" +
+                           host_.limit_names.tenant_memory + "; let some of them end first")),
+              kTooManyLargeRequestsRetryMs};
+    case MemoryScope::kWaiting:
+      host_.counters.bodies_refused.Add();
+      return {absl::UnavailableError(AbslView(kTooManyLargeRequests)),
+              kTooManyLargeRequestsRetryMs};
+    case MemoryScope::kProcess:
+      break;
   }
-  host_.counters.memory_refused.Add();
-  return {
-      absl::ResourceExhaustedError(AbslView(
-          "this connection's calls hold " + std::to_string(memory_->limit()) + " bytes, its limit" +
-          host_.limit_names.connection_memory + "; read their answers first")),
-      kTooManyLargeRequestsRetryMs};
+  return {absl::UnavailableError(AbslView("clients hold all the memory that is for them" +
+                                          host_.limit_names.client_memory + "; try again shortly")),
+          kTooManyLargeRequestsRetryMs};
 }
 
 void GrpcConnection::OnData(http2::StreamId stream, std::string_view bytes) {

@@ -12,8 +12,9 @@
 //    for a later turn.
 // 5. What the client makes us hold is counted in the connection's account: its own objects, those
 // of
-//    its calls, what they say and are answered. Messages are counted by themselves, by
-//    max_held_bytes and the host's account of bodies. A call that finds no room is refused.
+//    its calls, what they say and are answered; beside it messages that wait in the host's account
+//    of bodies, and what is known as a tenant's in that one's. A call that finds no room is
+//    refused.
 // 6. A connection without a call is left after idle_timeout; one whose client says nothing for
 //    keep_alive is pinged, and ends when that is not answered. A call whose message is awaited for
 //    message_timeout ends. A connection of max_connection_age is left.
@@ -91,15 +92,14 @@ class GrpcConnection final : public http2::Handler {
   void WantsToSend();
   // What is left of this Send has what the note stands for.
   void AwaitWritten(std::shared_ptr<GrpcCall> call, GrpcCall::TakenNote note);
-  size_t& held_bytes() { return held_bytes_; }
-  bool holds_too_much() const;
   std::string_view encodings() const;  // of messages, that are read here
   // A call awaits a message until then.
   void AwaitMessage(Micros due);
   // False: no more in this turn; the call reads on in a later one.
   bool Work(size_t cost, GrpcCall& call);
   const std::shared_ptr<MemoryAccount>& memory() const { return memory_; }
-  GrpcEnd NoMemory();  // how a call ends that found no room just now
+  // How a call ends that `hold` just had no room for.
+  GrpcEnd NoMemory(const MemoryHold& hold);
 
   // http2::Handler:
   void OnHeaders(http2::StreamId stream, const http2::HeaderBlock& block) override;
@@ -151,17 +151,15 @@ class GrpcConnection final : public http2::Handler {
   http2::Session session_;
   Http2Guard guard_;
   const std::shared_ptr<MemoryAccount> memory_;
-  MemoryHold own_memory_;         // of the connection itself
-  uint64_t memory_refusals_ = 0;  // of memory_, that were told
-  std::string rest_;              // received, for a later turn
-  size_t turn_work_ = 0;          // done for this connection in this turn
-  TimerId turn_ = 0;              // the next one, while something waits for it
+  MemoryHold own_memory_;  // of the connection itself
+  std::string rest_;       // received, for a later turn
+  size_t turn_work_ = 0;   // done for this connection in this turn
+  TimerId turn_ = 0;       // the next one, while something waits for it
   std::vector<std::shared_ptr<GrpcCall>> pumped_later_;  // in it
   std::map<http2::StreamId, std::shared_ptr<GrpcCall>> calls_;
   // What is no gRPC, by its status, until its request goes on: what ends there is answered whole.
   std::map<http2::StreamId, int> refusals_;
-  Micros refusals_due_ = 0;  // of all of them
-  size_t held_bytes_ = 0;
+  Micros refusals_due_ = 0;       // of all of them
   uint64_t streams_refused_ = 0;  // that are counted
 
   uint64_t sent_bytes_ = 0;                         // that Send gave

@@ -32,7 +32,6 @@ struct GrpcLimits {
   size_t max_receive_bytes = 16u << 20;             // of one message
   size_t max_send_bytes = 16u << 20;                // of one message
   size_t background_parse_bytes = 64u << 10;        // larger messages are parsed off the event loop
-  size_t max_held_bytes = 64u << 20;                // of one connection's messages that wait
   size_t max_connection_memory_bytes = 256u << 20;  // of all that one connection makes us hold
   uint32_t max_metadata_bytes = 16u << 10;          // of one call
   uint32_t max_concurrent_streams = 256;            // of one connection
@@ -67,7 +66,6 @@ struct GrpcCounters {
   Counter& messages_too_large;
   Counter& message_timeouts;      // calls whose client's message came too slowly
   Counter& bodies_refused;        // messages that wait to be read were too large, all together
-  Counter& memory_refused;        // calls: their connection makes the program hold too much
   Counter& method_calls_refused;  // too many of one method were open on their connection
   Counter& aged;                  // connections, left because of their age
   Counter& write_timeouts;        // the client took nothing of an answer for too long
@@ -79,6 +77,7 @@ struct GrpcLimitNames {
   std::string metadata;  // " (--max-header-bytes)"
   std::string message_time;
   std::string connection_memory;
+  std::string tenant_memory;
   std::string client_memory;
 };
 
@@ -96,10 +95,13 @@ struct GrpcHost {
   std::function<std::string(const GrpcCallHead&)> owner = {};
   GrpcLimitNames limit_names = {};
   Rng* rng = nullptr;  // of ages; nullptr: all are the same
-  // What all clients make the program hold; connections make accounts of their own below it. Of
-  // it, messages that are not parsed yet.
+  // Where what a call's tenant holds counts, beside its connection. Empty: nowhere.
+  std::function<std::shared_ptr<MemoryAccount>(const GrpcCallHead&)> tenant_memory = {};
+  // What all clients make the program hold; connections make accounts of their own below it.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
-  std::shared_ptr<MemoryAccount> bodies = std::make_shared<MemoryAccount>(size_t{1} << 30, memory);
+  // Beside it, messages that are not parsed yet.
+  std::shared_ptr<MemoryAccount> bodies =
+      std::make_shared<MemoryAccount>(size_t{1} << 30, nullptr, MemoryScope::kWaiting);
 
   // What a turn of the loop leaves to be done at its end, in one piece with what other calls leave:
   // first `after_turn`, where calls write what the turn had for them, then `flushes`, where

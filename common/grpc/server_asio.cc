@@ -50,7 +50,6 @@ void GrpcServer::Adopt(EdgeStream stream, std::string first_bytes, std::function
                        std::shared_ptr<ClientSeat> seat) {
   GrpcHost& host = state_->host;
   if (!MemoryHold(host.memory).TryResize(kConnectionBytes)) {
-    host.counters.memory_refused.Add();
     stream.Close();
     return host.executor.Post([on_closed = std::move(on_closed)] {
       if (on_closed) on_closed();

@@ -31,6 +31,12 @@ namespace quire::text {
 inline constexpr size_t kMaxTokenizerJsonBytes = size_t{64} << 20;
 inline constexpr size_t kMaxVocabSize = 2'000'000;  // also the bound of every token id
 inline constexpr size_t kMaxEncodeBytes = size_t{32} << 20;
+// The most memory that Encode takes while it works, beside the text: for the call, and for each
+// byte. Measured as an allocator's peak over the tokenizers of five model families and sixteen
+// kinds of text (bridge/src/memory.rs): plain text takes 1 to 6 bytes a byte, random characters 7
+// to 33, a single long word up to 41. What a tokenizer's file adds to texts is within kMaxGrowth.
+inline constexpr size_t kEncodeMemory = size_t{1} << 20;
+inline constexpr size_t kEncodeMemoryPerByte = 42;
 inline constexpr int kMaxStepsPerByte = 256;  // and 2^20 for the call
 inline constexpr int kMaxGrowth = 32;         // times the text, and 4 KiB; at most 64 MiB
 

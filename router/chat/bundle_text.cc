@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "common/json/json.h"
 #include "common/sampling_params.h"
 #include "common/text/chat_template.h"
 #include "common/text/detokenizer.h"
@@ -121,6 +122,20 @@ class BundleText final : public ModelText {
     return tokenizer_->Encode(chat, text::EncodeOptions{.add_special_tokens = add_special_tokens,
                                                         .cancelled = cancelled,
                                                         .marked = true});
+  }
+
+  size_t EncodeMemory(size_t text_bytes) const override {
+    return text::kEncodeMemory + text_bytes * text::kEncodeMemoryPerByte;
+  }
+  size_t RenderMemory(const ChatPrompt& prompt) const override {
+    size_t bytes = text::kRenderMemory;
+    for (const std::string_view json :
+         {std::string_view(prompt.messages_json), std::string_view(prompt.tools_json),
+          std::string_view(prompt.template_kwargs_json)}) {
+      bytes += json.size() * text::kRenderMemoryPerByte;
+      bytes += json::Measure(json).tree_bytes * text::kRenderMemoryPerTreeByte;
+    }
+    return bytes;
   }
 
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {

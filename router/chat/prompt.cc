@@ -17,6 +17,38 @@ std::optional<ApiError> CheckSize(std::string_view field, size_t bytes,
   return error;
 }
 
+// What `bytes` of work hold more for as long as this lives.
+class WorkMemory {
+ public:
+  WorkMemory(MemoryHold* hold, size_t bytes) : hold_(hold), bytes_(bytes) {}
+  WorkMemory(const WorkMemory&) = delete;
+  ~WorkMemory() {
+    if (charged_) hold_->Resize(hold_->bytes() - bytes_);
+  }
+  // Once. An error where there is no room.
+  std::optional<ApiError> Charge(std::string_view field) {
+    if (hold_ == nullptr) return std::nullopt;
+    charged_ = hold_->TryResize(hold_->bytes() + bytes_);
+    if (charged_) return std::nullopt;
+    const MemoryAccount& refuser = hold_->refuser();
+    const bool of_tenant = refuser.scope() == MemoryScope::kTenant;
+    ApiError error = InvalidField(
+        field, "making tokens of it may take " + std::to_string(bytes_) + " bytes of memory, and " +
+                   (of_tenant ? "a tenant's" : "all clients'") + " requests may hold " +
+                   std::to_string(refuser.limit()) +
+                   (of_tenant ? " (--max-tenant-memory-bytes)" : " (--max-client-memory-bytes)"));
+    const bool ever = bytes_ <= refuser.limit();
+    error.code = ever ? ApiCode::kUnavailable : ApiCode::kTooLarge;
+    if (ever) error.retry_after_ms = static_cast<uint32_t>(kTooManyLargeRequestsRetryMs);
+    return error;
+  }
+
+ private:
+  MemoryHold* const hold_;
+  const size_t bytes_;
+  bool charged_ = false;
+};
+
 // A text that has too many tokens, however few it has for its bytes. `rendered`: the template has
 // written it.
 std::optional<ApiError> CheckFit(const ModelText& model, std::string_view text, bool rendered,
@@ -34,12 +66,24 @@ std::optional<ApiError> CheckFit(const ModelText& model, std::string_view text, 
 }
 
 Result<std::vector<TokenId>> Encode(const ModelText& model, const TextPrompt& prompt,
-                                    std::string_view field, const std::atomic<bool>* cancelled) {
+                                    std::string_view field, const PromptOptions& options) {
   if (!IsValidUtf8(prompt.text)) return InvalidField(field, "is not valid UTF-8");
+  WorkMemory memory(options.hold, model.EncodeMemory(prompt.text.size()));
+  if (auto error = memory.Charge(field)) return *error;
   absl::StatusOr<std::vector<TokenId>> ids =
-      model.Encode(prompt.text, prompt.add_special_tokens, cancelled);
+      model.Encode(prompt.text, prompt.add_special_tokens, options.cancelled);
   if (!ids.ok()) return ErrorFromStatus(Annotate(ids.status(), field), field);
   return *std::move(ids);
+}
+
+Result<std::string> Render(const ModelText& text, const ChatPrompt& chat,
+                           const PromptOptions& options) {
+  WorkMemory memory(options.hold, text.RenderMemory(chat));
+  if (auto error = memory.Charge("messages")) return *error;
+  absl::StatusOr<std::string> rendered =
+      text.Render(chat, options.now_unix_seconds, options.cancelled);
+  if (rendered.ok()) return *std::move(rendered);
+  return ErrorFromStatus(Annotate(rendered.status(), "messages"), "messages");
 }
 
 Result<std::vector<TokenId>> EncodeChat(const ModelText& text, const ChatPrompt& chat,
@@ -47,14 +91,14 @@ Result<std::vector<TokenId>> EncodeChat(const ModelText& text, const ChatPrompt&
   const size_t bytes =
       chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
   if (auto error = CheckSize("messages", bytes, options.limits)) return *error;
-  absl::StatusOr<std::string> rendered =
-      text.Render(chat, options.now_unix_seconds, options.cancelled);
-  if (!rendered.ok()) {
-    return ErrorFromStatus(Annotate(rendered.status(), "messages"), "messages");
-  }
-  if (auto error = CheckFit(text, *rendered, true, "messages", options)) return *error;
+  const Result<std::string> rendered = Render(text, chat, options);
+  if (!rendered.ok()) return rendered.error();
+  const std::string& whole = rendered.value();
+  if (auto error = CheckFit(text, whole, true, "messages", options)) return *error;
+  WorkMemory memory(options.hold, whole.size() + text.EncodeMemory(whole.size()));
+  if (auto error = memory.Charge("messages")) return *error;
   absl::StatusOr<std::vector<TokenId>> ids =
-      text.EncodeRendered(*rendered, chat.add_special_tokens, options.cancelled);
+      text.EncodeRendered(whole, chat.add_special_tokens, options.cancelled);
   if (!ids.ok()) return ErrorFromStatus(Annotate(ids.status(), "messages"), "messages");
   return *std::move(ids);
 }
@@ -66,7 +110,7 @@ Result<std::vector<TokenId>> EncodeAny(const ModelText& text, const Prompt& prom
   if (const auto* plain = std::get_if<TextPrompt>(&prompt)) {
     if (auto error = CheckSize(field, plain->text.size(), options.limits)) return *error;
     if (auto error = CheckFit(text, plain->text, false, field, options)) return *error;
-    return Encode(text, *plain, field, options.cancelled);
+    return Encode(text, *plain, field, options);
   }
   const std::vector<TokenId>& ids = std::get<TokenPrompt>(prompt).ids;
   if (auto error = CheckSize(field, ids.size() * sizeof(TokenId), options.limits)) return *error;
@@ -116,7 +160,7 @@ Result<std::vector<std::vector<TokenId>>> BuildBadWords(const ModelText& text,
   for (const std::string& word : words) {
     const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
     for (const std::string& form : {bare, " " + bare}) {
-      Result<std::vector<TokenId>> ids = Encode(text, {form, false}, "bad_words", nullptr);
+      Result<std::vector<TokenId>> ids = Encode(text, {form, false}, "bad_words", {});
       if (!ids.ok()) return ids.error();
       if (ids.value().empty() || ids.value().size() > kMaxBadWordTokens) {
         return InvalidField("bad_words", "a word has " + std::to_string(ids.value().size()) +

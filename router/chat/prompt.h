@@ -6,6 +6,7 @@
 //     rendered chat a second time.
 //  2. What a chat's messages say never becomes a special token; a text prompt may spell them.
 //  3. A prompt has at least one token, and every id lies in the vocabulary.
+//  4. Work begins when there is memory for the most that it may take: else the prompt is refused.
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "common/memory_account.h"
 #include "router/core/limits.h"
 #include "router/core/model_text.h"
 #include "router/core/result.h"
@@ -31,6 +33,9 @@ struct PromptOptions {
   // Of a prompt that must fit the context of this model: a text that cannot is not tokenised.
   std::string must_fit = {};
   const std::atomic<bool>* cancelled = nullptr;  // see ModelText
+  // Grows by what templates and tokenizers may take, before they work, until they have; nullptr:
+  // nothing is charged.
+  MemoryHold* hold = nullptr;
 };
 
 Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& prompt,

@@ -76,12 +76,6 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                                 "Requests refused because of their body's size")),
       bodies_refused(Add(m, "quire_router_bodies_refused_total",
                          "Requests refused since those that wait to be read hold too many bytes")),
-      connection_memory_refused(
-          Add(m, "quire_router_connection_memory_refusals_total",
-              "Requests refused because their connection makes the router hold too much")),
-      tenant_memory_refused(
-          Add(m, "quire_router_tenant_memory_refusals_total",
-              "Requests refused because their tenant makes the router hold too much")),
       http_request_timeouts(Add(m, "quire_router_http_request_timeouts_total",
                                 "Requests refused because they came too slowly")),
       http_idle_closed(Add(m, "quire_router_http_idle_connections_closed_total",

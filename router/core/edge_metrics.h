@@ -45,14 +45,12 @@ struct EdgeMetrics : TlsEdgeMetrics, PlaceMetrics {
   Counter& http_responses_5xx;
   Counter& http_headers_too_large;
   Counter& http_bodies_too_large;
-  Counter& bodies_refused;             // those of all clients that wait to be read were too large
-  Counter& connection_memory_refused;  // of one connection that made us hold too much
-  Counter& tenant_memory_refused;      // of one tenant that did
-  Counter& http_request_timeouts;      // headers or body came too slowly
-  Counter& http_idle_closed;           // open for too long without a request
-  Counter& http_write_timeouts;        // the client took nothing for too long, or far too little
-  Counter& http_unknown_fields;        // JSON fields that were ignored
-  Counter& client_disconnects;         // while an answer was under way
+  Counter& bodies_refused;         // those of all clients that wait to be read were too large
+  Counter& http_request_timeouts;  // headers or body came too slowly
+  Counter& http_idle_closed;       // open for too long without a request
+  Counter& http_write_timeouts;    // the client took nothing for too long, or far too little
+  Counter& http_unknown_fields;    // JSON fields that were ignored
+  Counter& client_disconnects;     // while an answer was under way
   Counter& stream_error_events;
   Counter& grpc_requests;
   Counter& grpc_errors;

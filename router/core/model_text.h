@@ -61,6 +61,9 @@ class ModelText {
       std::string_view chat, bool add_special_tokens, const std::atomic<bool>* cancelled) const {
     return Encode(chat, add_special_tokens, cancelled);
   }
+  // The most memory that Encode and Render take while they work.
+  virtual size_t EncodeMemory(size_t /*text_bytes*/) const { return 0; }
+  virtual size_t RenderMemory(const ChatPrompt& /*prompt*/) const { return 0; }
   // As many tokens as a text has, or as what Render returned has, or fewer; 0: nothing is known.
   // Takes one look at the bytes at most.
   virtual size_t FewestTokens(std::string_view /*text*/, bool /*rendered*/) const { return 0; }

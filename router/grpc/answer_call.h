@@ -37,7 +37,7 @@ class AnswerCall : public GrpcCallHandler,
   void OnError(const ApiError& error) override;
 
  protected:
-  const GrpcCall& call() const { return *call_; }
+  GrpcCall& call() const { return *call_; }
   const GrpcServices& services() const { return services_; }
   // `problem`: it is refused. `joins_events`: as the client asked.
   void Begin(std::optional<ApiError> problem, GenerateRequest request, bool joins_events);

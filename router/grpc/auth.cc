@@ -34,10 +34,14 @@ std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys, ClientS
   return EndOf(tenant.error());
 }
 
+KeyRing::Tenant TenantIn(const GrpcCallHead& head, KeyRing* keys) {
+  if (keys == nullptr) return nullptr;
+  Result<KeyRing::Tenant> tenant = keys->Authenticate(CredentialsOf(head));
+  return tenant.ok() ? std::move(tenant.value()) : nullptr;
+}
+
 std::string OwnerOf(const GrpcCallHead& head, KeyRing* keys) {
-  if (keys == nullptr) return "";
-  const Result<KeyRing::Tenant> tenant = keys->Authenticate(CredentialsOf(head));
-  return tenant.ok() ? NameOf(tenant.value()) : "";
+  return NameOf(TenantIn(head, keys));
 }
 
 Result<KeyRing::Tenant> TenantOf(const GrpcCallHead& head, KeyRing* keys) {

@@ -19,6 +19,8 @@ namespace quire {
 // Why a call may not come in; probes need no key. `keys`: nullptr lets everyone in.
 std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys, ClientSeat& seat);
 
+// Whose call it is, or is not any more; nullptr: it came without a key.
+KeyRing::Tenant TenantIn(const GrpcCallHead& head, KeyRing* keys);
 // The tenant's name; empty where it has none.
 std::string OwnerOf(const GrpcCallHead& head, KeyRing* keys);
 

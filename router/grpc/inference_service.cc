@@ -32,7 +32,6 @@ class AnswerHandler final : public AnswerCall {
         services.pipeline.MemoryOf(tenant.ok() ? tenant.value().get() : nullptr));
     // The message, and the request that is made of it.
     if (!hold->TryResize(ParsedBytes(*Message::descriptor(), bytes) + bytes.size())) {
-      services.counters.tenant_memory_refused.Add();
       return [this] { Begin(TooManyLargeRequests(), {}, false); };
     }
     Message message;
@@ -50,6 +49,7 @@ class AnswerHandler final : public AnswerCall {
     hold->Resize(HeldBytes(request) + PromptBytes(request.prompt));
     return [this, problem = std::move(problem), request = std::move(request), hold,
             joins = message.joined_events()]() mutable {
+      (void)call().CountFor(hold->account());  // what finds no room ends the call
       Begin(std::move(problem), std::move(request), joins);
     };
   }
@@ -93,6 +93,7 @@ Step Tokenize(GrpcServices& services, const std::shared_ptr<GrpcCall>& call,
       const auto forbidden = CheckModelAccess(services.pipeline.Models(), tenant.get(), model);
       if (forbidden) return call->Finish(EndOf(*forbidden));
     }
+    (void)call->CountFor(services.pipeline.MemoryOf(tenant.get()));
     services.pipeline.Tokenize({{model, std::move(tenant)}, std::move(prompt)},
                                [call](Result<TokenizeResult> result) {
                                  if (!result.ok()) return call->Finish(EndOf(result.error()));

@@ -15,7 +15,6 @@ GrpcHost MakeGrpcHost(const GrpcServices& services) {
                        .messages_too_large = counted.grpc_messages_too_large,
                        .message_timeouts = counted.grpc_message_timeouts,
                        .bodies_refused = counted.bodies_refused,
-                       .memory_refused = counted.connection_memory_refused,
                        .method_calls_refused = counted.grpc_method_calls_refused,
                        .aged = counted.http2_connections_aged,
                        .write_timeouts = counted.http_write_timeouts,
@@ -28,8 +27,13 @@ GrpcHost MakeGrpcHost(const GrpcServices& services) {
           .limit_names = {.metadata = " (--max-header-bytes)",
                           .message_time = " (--body-timeout)",
                           .connection_memory = " (--max-connection-memory-bytes)",
+                          .tenant_memory = " (--max-tenant-memory-bytes)",
                           .client_memory = " (--max-client-memory-bytes)"},
           .rng = &services.rng,
+          .tenant_memory =
+              [keys = services.keys, pipeline = &services.pipeline](const auto& head) {
+                return pipeline->MemoryOf(TenantIn(head, keys).get());
+              },
           .memory = services.memory,
           .bodies = services.bodies};
 }

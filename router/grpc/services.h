@@ -47,10 +47,11 @@ struct GrpcServices {
   KeyRing* keys = nullptr;  // who may come in; nullptr: everyone
   RequestLimits request_limits = {};
   std::string version = {};
-  // Shared with the HTTP edge: what all clients make the router hold, and of it what waits to be
-  // parsed.
+  // Shared with the HTTP edge: what all clients make the router hold, and beside it what waits to
+  // be parsed.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
-  std::shared_ptr<MemoryAccount> bodies = std::make_shared<MemoryAccount>(size_t{1} << 30, memory);
+  std::shared_ptr<MemoryAccount> bodies =
+      std::make_shared<MemoryAccount>(size_t{1} << 30, nullptr, MemoryScope::kWaiting);
   bool leaving = false;  // not ready any more, though it still serves
 };
 

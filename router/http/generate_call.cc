@@ -107,7 +107,6 @@ void GenerateCall::Refuse(const ApiError& error) {
 
 void GenerateCall::Parsed(std::optional<ApiError> problem, ApiRequest parsed) {
   parse_job_.reset();
-  if (problem) CountRefusal(services_, *problem);
   uint64_t timeout_ms = 0;
   if (!problem) problem = ReadTimeouts(http_, timeout_ms);
   if (problem) {
@@ -202,7 +201,6 @@ void GenerateCall::PartStarted(Part& part, const Started& started) {
 
 bool GenerateCall::HoldMore(size_t bytes) {
   if (answer_hold_.TryResize(answer_hold_.bytes() + bytes)) return true;
-  services_.counters.tenant_memory_refused.Add();
   FailAll(NoMemoryForAnswer());
   return false;
 }

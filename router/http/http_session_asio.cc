@@ -36,7 +36,7 @@ HttpSession::HttpSession(EdgeStream stream, HttpShared& shared, std::shared_ptr<
       seat_(std::move(seat)),
       on_closed_(std::move(on_closed)),
       memory_(std::make_shared<MemoryAccount>(services_.limits.max_connection_memory_bytes,
-                                              services_.memory)),
+                                              services_.memory, MemoryScope::kConnection)),
       own_(memory_),
       waiting_(memory_) {
   own_.Resize(kSessionBytes);
@@ -111,12 +111,15 @@ void HttpSession::OnInputEnd(bool in_order) {
   Close();
 }
 
-// False: refused, since all bodies together have too many bytes.
+// False: refused, since the connection, its tenant or all bodies together hold too many bytes.
 bool HttpSession::CountBody(size_t bytes) {
-  if (hold_ == nullptr) hold_ = std::make_shared<MemoryHold>(services_.bodies);
-  hold_->Resize(bytes);
-  if (!services_.bodies->over()) return true;
-  services_.counters.bodies_refused.Add();
+  if (hold_ == nullptr) {
+    hold_ = std::make_shared<MemoryHold>(
+        memory_,
+        MemoryHold::Accounts{services_.bodies, services_.pipeline.MemoryOf(request_.tenant.get())});
+  }
+  if (hold_->TryResize(bytes)) return true;
+  if (&hold_->refuser() == services_.bodies.get()) services_.counters.bodies_refused.Add();
   Refuse(ErrorResponse(TooManyLargeRequests()));
   return false;
 }
@@ -129,7 +132,6 @@ size_t HttpSession::InputBytes() const {
 
 bool HttpSession::ChargeInput() {
   if (own_.TryResize(InputBytes())) return true;
-  CountMemoryRefusal();
   Refuse(ErrorResponse(TooManyLargeRequests()));
   return false;
 }
@@ -138,15 +140,7 @@ bool HttpSession::ChargeInput() {
 bool HttpSession::ChargeWaiting(size_t more) {
   const size_t bytes = out_.size() + left_.size() + more;
   if (bytes <= waiting_.bytes()) return true;
-  if (waiting_.TryResize((bytes / kWaitingStep + 1) * kWaitingStep)) return true;
-  CountMemoryRefusal();
-  return false;
-}
-
-void HttpSession::CountMemoryRefusal() {
-  const uint64_t refused = memory_->refused();
-  services_.counters.connection_memory_refused.Add(refused -
-                                                   std::exchange(memory_refusals_, refused));
+  return waiting_.TryResize((bytes / kWaitingStep + 1) * kWaitingStep);
 }
 
 void HttpSession::BeginHead() {

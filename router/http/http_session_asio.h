@@ -90,7 +90,6 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool ChargeInput();            // false: refused
   bool ChargeWaiting(size_t more);
   size_t InputBytes() const;
-  void CountMemoryRefusal();
 
   void AppendHead(int status, std::string_view content_type, const HeaderList& headers,
                   std::optional<size_t> length);
@@ -126,7 +125,6 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   const std::shared_ptr<MemoryAccount> memory_;
   MemoryHold own_;
   MemoryHold waiting_;
-  uint64_t memory_refusals_ = 0;  // of memory_'s own limit, that are counted
   uint64_t request_wire_bytes_ = 0;
   size_t head_bytes_ = 0;     // once it is parsed
   size_t head_searched_ = 0;  // of in_, for the end of the head

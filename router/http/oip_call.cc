@@ -94,7 +94,6 @@ void OipCall::Refuse(const ApiError& error) {
 
 void OipCall::Parsed(std::optional<ApiError> problem, oip::GenerateBody body) {
   parse_job_.reset();
-  if (problem) CountRefusal(services_, *problem);
   GenerateRequest& generate = body.request.generate;
   if (!problem) problem = ReadTimeouts(http_, generate.timeout_ms);
   if (!problem && NarrowsModels(http_.tenant)) {
@@ -125,7 +124,6 @@ void OipCall::OnDelta(const Delta& delta) {
   if (body_.request.stream && answer_->pending() && !delta.ids.empty()) WriteEvent();
   answer_->Add(delta);
   if (!body_.request.stream && !answer_hold_.TryResize(answer_->held_bytes())) {
-    services_.counters.tenant_memory_refused.Add();
     services_.pipeline.Cancel(id_);
     return OnError(NoMemoryForAnswer());
   }

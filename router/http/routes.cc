@@ -268,10 +268,6 @@ void CountUnknownFields(HttpServices& services, const std::string& request_id,
                       {"fields", list}});
 }
 
-void CountRefusal(HttpServices& services, const ApiError& problem) {
-  if (problem.code == ApiCode::kUnavailable) services.counters.tenant_memory_refused.Add();
-}
-
 std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeout_ms) {
   const struct {
     const char* name;

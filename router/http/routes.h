@@ -52,9 +52,6 @@ std::unique_ptr<Call> Dispatch(HttpServices& services, HttpRequest request, Exch
 void CountUnknownFields(HttpServices& services, const std::string& request_id,
                         const trace::RequestTrace& trace, const std::vector<std::string>& names);
 
-// Counts a request that its tenant, or all clients, had no memory for.
-void CountRefusal(HttpServices& services, const ApiError& problem);
-
 // The time that a request's headers leave it, where they say one.
 std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeout_ms);
 

@@ -72,9 +72,9 @@ struct HttpServices {
   bool metrics_are_open = false;               // or everyone: on loopback, or a port of their own
   // What all clients make the router hold; sessions make accounts of their own below it.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
-  // Of it, bodies that are not parsed yet.
+  // Beside it, bodies that are not parsed yet.
   std::shared_ptr<MemoryAccount> bodies =
-      std::make_shared<MemoryAccount>(limits.max_total_body_bytes, memory);
+      std::make_shared<MemoryAccount>(limits.max_total_body_bytes, nullptr, MemoryScope::kWaiting);
 };
 
 }  // namespace quire

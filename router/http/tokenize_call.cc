@@ -137,10 +137,7 @@ void Parse(TextJob<DetokenizeBody>& job) {
 template <class Body>
 void Parsed(const std::shared_ptr<TextJob<Body>>& job) {
   if (job->exchange == nullptr) return;
-  if (job->problem) {
-    CountRefusal(job->services, *job->problem);
-    return job->exchange->Reply(ErrorResponse(*job->problem));
-  }
+  if (job->problem) return job->exchange->Reply(ErrorResponse(*job->problem));
   job->text.clear();
   job->text.shrink_to_fit();
   job->hold.reset();

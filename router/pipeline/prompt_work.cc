@@ -67,7 +67,8 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
                    static_cast<uint32_t>(request.ask.sampling.max_tokens.value_or(1)),
                    limits,
                    facts.name,
-                   work->cancelled.get()};
+                   work->cancelled.get(),
+                   work->hold == nullptr ? nullptr : &work->hold->tenant};
   const auto finish = [work, done = std::move(done)] {
     work->hold.reset();  // from here on the tokens count
     done(std::move(work->tokens));

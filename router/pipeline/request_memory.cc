@@ -10,7 +10,8 @@ RequestMemory::RequestMemory(std::shared_ptr<MemoryAccount> process, const Limit
                              Admission& admission)
     : admission_(admission),
       tenants_(std::move(process), limits.tenant_bytes),
-      waiting_(std::make_shared<MemoryAccount>(limits.waiting_prompt_bytes)) {}
+      waiting_(std::make_shared<MemoryAccount>(limits.waiting_prompt_bytes, nullptr,
+                                               MemoryScope::kWaiting)) {}
 
 std::optional<Refusal> RequestMemory::Hold(LiveRequest& request) {
   const GenerateRequest& ask = request.ask;
@@ -38,7 +39,7 @@ std::optional<Refusal> RequestMemory::HoldTokens(LiveRequest& request) {
   const size_t bytes = HeldBytes(request.ask) + kBytesPerPromptToken * tokens +
                        kBytesPerLogprob * logprobs + echoes * request.prompt_text.size();
   if (request.hold->TryResize(bytes)) return std::nullopt;
-  return admission_.RefuseMemory(request.ask.tenant, request.hold->account(), bytes);
+  return admission_.RefuseMemory(request.ask.tenant, *request.hold->account(), bytes);
 }
 
 }  // namespace quire

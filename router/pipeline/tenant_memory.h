@@ -31,7 +31,7 @@ class TenantMemory {
     std::weak_ptr<MemoryAccount>& known = accounts_[tenant];
     std::shared_ptr<MemoryAccount> account = known.lock();
     if (account == nullptr) {
-      account = std::make_shared<MemoryAccount>(tenant_limit_, process_);
+      account = std::make_shared<MemoryAccount>(tenant_limit_, process_, MemoryScope::kTenant);
       known = account;
     }
     return account;

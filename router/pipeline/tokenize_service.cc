@@ -51,6 +51,7 @@ Result<TokenizeResult> TokensOf(const ServedModel& model, const TokenizeAsk& ask
                                 const std::shared_ptr<MemoryHold>& hold) {
   options.vocab_size = model.facts.vocab_size;
   options.max_model_len = model.facts.max_model_len;
+  options.hold = hold.get();
   Result<std::vector<TokenId>> ids = BuildPrompt(*model.text, ask.prompt, options);
   if (!ids.ok()) return ids.error();
   TokenizeResult result;

@@ -17,7 +17,7 @@ TEST(MemoryAccount, AtTheLimitPassesAndOneByteMoreIsRefusedAndCounted) {
   EXPECT_FALSE(hold.TryResize(101));
   EXPECT_EQ(hold.bytes(), 100u);
   EXPECT_EQ(account->bytes(), 100u);
-  EXPECT_EQ(account->refused(), 1u);
+  EXPECT_EQ(account->refused(MemoryScope::kProcess), 1u);
 }
 
 TEST(MemoryAccount, AHoldGivesBackWhatItCounts) {
@@ -33,19 +33,21 @@ TEST(MemoryAccount, AHoldGivesBackWhatItCounts) {
 
 TEST(MemoryAccount, WhatOneHoldsCountsForAllAboveItOrNowhere) {
   const auto process = std::make_shared<MemoryAccount>(100);
-  const auto first = std::make_shared<MemoryAccount>(80, process);
-  const auto second = std::make_shared<MemoryAccount>(80, process);
+  const auto first = std::make_shared<MemoryAccount>(80, process, MemoryScope::kConnection);
+  const auto second = std::make_shared<MemoryAccount>(80, process, MemoryScope::kConnection);
   MemoryHold a(first);
   MemoryHold b(second);
   EXPECT_TRUE(a.TryResize(70));
   EXPECT_EQ(process->bytes(), 70u);
   EXPECT_FALSE(b.TryResize(31));  // the process is full, not the second connection
   EXPECT_EQ(second->bytes(), 0u);
-  EXPECT_EQ(second->refused(), 0u);
-  EXPECT_EQ(process->refused(), 1u);
+  EXPECT_EQ(&b.refuser(), process.get());
+  EXPECT_EQ(process->refused(MemoryScope::kConnection), 0u);
+  EXPECT_EQ(process->refused(MemoryScope::kProcess), 1u);
   EXPECT_TRUE(b.TryResize(30));
   EXPECT_FALSE(a.TryResize(81));
-  EXPECT_EQ(first->refused(), 1u);
+  EXPECT_EQ(&a.refuser(), first.get());
+  EXPECT_EQ(process->refused(MemoryScope::kConnection), 1u);
 }
 
 TEST(MemoryAccount, WhatIsTakenAlreadyCountsBeyondTheLimitAndShows) {
@@ -58,6 +60,38 @@ TEST(MemoryAccount, WhatIsTakenAlreadyCountsBeyondTheLimitAndShows) {
   EXPECT_FALSE(hold.TryResize(102));
   EXPECT_TRUE(hold.TryResize(99));  // less is never refused
   EXPECT_FALSE(hold.over());
+}
+
+TEST(MemoryAccount, WhatCountsBesideCountsOnceAboveAndInAllOrNowhere) {
+  const auto process = std::make_shared<MemoryAccount>(100);
+  const auto connection = std::make_shared<MemoryAccount>(90, process, MemoryScope::kConnection);
+  const auto tenant = std::make_shared<MemoryAccount>(50, process, MemoryScope::kTenant);
+  const auto waiting = std::make_shared<MemoryAccount>(60, nullptr, MemoryScope::kWaiting);
+  const auto bytes = [&] {
+    return std::vector<size_t>{process->bytes(), connection->bytes(), tenant->bytes(),
+                               waiting->bytes()};
+  };
+  {
+    MemoryHold hold(connection, {waiting, tenant});
+    EXPECT_TRUE(hold.TryResize(50));
+    EXPECT_EQ(bytes(), (std::vector<size_t>{50, 50, 50, 50}));
+    EXPECT_FALSE(hold.TryResize(51));
+    EXPECT_EQ(&hold.refuser(), tenant.get());
+    EXPECT_EQ(bytes(), (std::vector<size_t>{50, 50, 50, 50})) << "nowhere";
+    EXPECT_EQ(process->refused(MemoryScope::kTenant), 1u);
+    EXPECT_TRUE(hold.TryResize(20));
+    hold.Resize(30);
+    EXPECT_EQ(bytes(), (std::vector<size_t>{30, 30, 30, 30}));
+
+    MemoryHold later(connection);
+    EXPECT_TRUE(later.TryResize(21));
+    EXPECT_FALSE(later.TryCountBeside(tenant)) << "a byte more than there is room for";
+    EXPECT_EQ(bytes(), (std::vector<size_t>{51, 51, 30, 30}));
+    EXPECT_TRUE(later.TryResize(20));
+    EXPECT_TRUE(later.TryCountBeside(tenant));
+    EXPECT_EQ(bytes(), (std::vector<size_t>{50, 50, 50, 30}));
+  }
+  EXPECT_EQ(bytes(), (std::vector<size_t>{0, 0, 0, 0}));
 }
 
 TEST(MemoryAccount, ThreadsThatChargeAtOnceNeverPassTheLimit) {

@@ -35,9 +35,6 @@ GrpcCounters AddGrpc(Metrics& metrics) {
                                   "Calls ended because a message came too slowly."),
           .bodies_refused = Add(metrics, "grpc_messages_refused_total",
                                 "Calls ended since messages that wait hold too many bytes."),
-          .memory_refused =
-              Add(metrics, "grpc_memory_refusals_total",
-                  "Calls refused or ended: their connection makes the worker hold too much."),
           .method_calls_refused =
               Add(metrics, "grpc_method_calls_refused_total",
                   "Calls refused: too many of their method ran on their connection."),

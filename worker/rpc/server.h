@@ -13,8 +13,10 @@
 #include <string>
 
 #include "common/log/log.h"
+#include "common/memory_account.h"
 #include "common/runtime/runtime.h"
 #include "common/status.h"
+#include "worker/rpc/router_memory.h"
 #include "worker/rpc/rpc_metrics.h"
 #include "worker/rpc/server_tls.h"
 
@@ -39,6 +41,8 @@ struct WorkerServerOptions {
   Executor* executor = nullptr;      // runs on the context
   Background* background = nullptr;  // for handshakes, files and compressed messages
   RpcMetrics* metrics = nullptr;
+  // What all routers make the worker hold; RouterConnectionBytes of it is for each connection.
+  std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(kLeastRouterMemory);
   Logger* log = nullptr;
   // On the executor, for every Attach that a router opens.
   std::function<void(std::unique_ptr<FrameStream>)> accept;

@@ -25,7 +25,6 @@ using boost::system::error_code;
 constexpr int kBacklog = 256;
 constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;   // when the process is out of descriptors
 constexpr Micros kShutdownGrace = 2 * kMicrosPerSecond;  // for the last words of Attaches
-constexpr size_t kMaxHeldBytes = 256u << 20;             // of messages, over all connections
 constexpr char kService[] = "quire.worker.v1.Worker";
 
 GrpcLimits LimitsOfPort() {
@@ -110,7 +109,13 @@ void WorkerServerImpl::MakeServer() {
                 .counters = options_.metrics->grpc,
                 .limits = LimitsOfPort(),
                 .background = options_.background};
-  host.bodies = std::make_shared<MemoryAccount>(kMaxHeldBytes, host.memory);
+  host.limits.max_connection_memory_bytes = RouterConnectionBytes(options_.memory->limit());
+  host.limit_names.client_memory = host.limit_names.connection_memory =
+      " (--max-router-memory-bytes)";
+  host.memory = options_.memory;
+  // Messages that wait have no limit of their own.
+  host.bodies =
+      std::make_shared<MemoryAccount>(options_.memory->limit(), nullptr, MemoryScope::kWaiting);
   server_ = std::make_unique<GrpcServer>(std::move(host));
   server_->methods().Add(kService, "Attach", AttachMethod(options_.accept));
   server_->methods().Add(kService, "GetTextBundle",

@@ -24,7 +24,6 @@ std::optional<ReadRequest> ReadInferMessage(const GrpcServices& services, const 
   const auto& type = *inference::ModelInferRequest::descriptor();
   // The message, and the request that is made of it.
   if (!read.hold->TryResize(ParsedBytes(type, bytes) + bytes.size())) {
-    services.counters.tenant_memory_refused.Add();
     read.problem = TooManyLargeRequests();
     return read;
   }
@@ -56,6 +55,7 @@ GrpcCallHandler::Step InferCall::Read(std::string_view message) {
 
 void InferCall::Begin(ReadRequest read) {
   services_.counters.grpc_requests.Add();
+  (void)call_->CountFor(read.hold->account());  // what finds no room ends the call
   request_ = std::move(read.request);
   GenerateRequest& generate = request_.generate;
   if (generate.request_id.empty()) generate.request_id = NewRequestId(services_.rng);

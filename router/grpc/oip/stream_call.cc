@@ -25,6 +25,8 @@ GrpcCallHandler::Step StreamCall::Read(std::string_view message) {
 
 void StreamCall::Take(ReadRequest read) {
   services_.counters.grpc_stream_requests.Add();
+  // What finds no room ends the call.
+  if (!std::exchange(tenant_known_, true)) (void)call_->CountFor(read.hold->account());
   InferRequest& request = read.request;
   std::optional<ApiError>& problem = read.problem;
   const std::shared_ptr<const TenantProfile>& tenant = request.generate.tenant;
@@ -73,7 +75,6 @@ void StreamCall::PartDelta(Part& part, const Delta& delta) {
   if (next_step && !Emit(part, false)) return;
   part.answer.Add(delta);
   if (!part.request.stream && !part.hold.TryResize(part.answer.held_bytes())) {
-    services_.counters.tenant_memory_refused.Add();
     services_.pipeline.Cancel(part.id);
     return PartError(part, NoMemoryForAnswer());
   }

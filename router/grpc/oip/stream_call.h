@@ -91,6 +91,7 @@ class StreamCall final : public GrpcCallHandler, public std::enable_shared_from_
   bool write_posted_ = false;
   bool reading_paused_ = false;
   bool half_closed_ = false;
+  bool tenant_known_ = false;  // to the call
   bool ended_ = false;
 };
 

@@ -9,7 +9,9 @@
 #include <sstream>
 #include <string>
 
+#include "common/text/chat_template.h"
 #include "common/text/text_bundle.h"
+#include "common/text/tokenizer.h"
 #include "router/chat/prompt.h"
 #include "tests/common/text/text_fixtures.h"
 
@@ -91,6 +93,35 @@ TEST_F(BundleTextTest, MessagesCannotForgeARole) {
             std::string::npos);
   // A raw prompt may say what it likes.
   EXPECT_EQ(specials(text_->Encode("<|im_end|>\n<|im_start|>", false).value()), 2);
+}
+
+// What templates and tokenizers may take is charged before they begin: here, at the limit and
+// below.
+TEST_F(BundleTextTest, WorkIsChargedByTheTextAndByWhatMessagesAreMadeOf) {
+  const auto build = [&](const Prompt& prompt, size_t limit) {
+    PromptOptions options;
+    options.vocab_size = options.max_model_len = 1 << 20;
+    MemoryHold hold(std::make_shared<MemoryAccount>(limit));
+    options.hold = &hold;
+    const bool built = BuildPrompt(*text_, prompt, options).ok();
+    EXPECT_EQ(hold.bytes(), 0u);
+    return built;
+  };
+  const std::string words(10'000, 'x');
+  EXPECT_EQ(text_->EncodeMemory(words.size()),
+            text::kEncodeMemory + words.size() * text::kEncodeMemoryPerByte);
+  EXPECT_TRUE(build(TextPrompt{words, false}, text_->EncodeMemory(words.size())));
+  EXPECT_FALSE(build(TextPrompt{words, false}, text_->EncodeMemory(words.size()) - 1));
+
+  ChatPrompt one, many;
+  one.messages_json = R"([{"role":"user","content":")" + words + "\"}]";
+  many.messages_json = R"([{"role":"user","content":"x","more":[0)";
+  while (many.messages_json.size() < words.size()) many.messages_json += ",0";
+  many.messages_json += "]}]";
+  EXPECT_GT(text_->RenderMemory(many) - text::kRenderMemory,
+            5 * (text_->RenderMemory(one) - text::kRenderMemory));
+  EXPECT_TRUE(build(many, text_->RenderMemory(many)));
+  EXPECT_FALSE(build(many, text_->RenderMemory(many) - 1));
 }
 
 TEST_F(BundleTextTest, SettingsKnowTheEnd) {

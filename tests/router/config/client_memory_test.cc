@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/metrics/memory_metrics.h"
+
 namespace quire {
 namespace {
 
@@ -28,10 +30,17 @@ TEST(ClientMemory, FlagsSayItAndAPartIsNeverMoreThanTheWhole) {
   EXPECT_EQ(memory.connection_bytes, 7u);
 }
 
-TEST(ClientMemory, WhatIsHeldAndRefusedIsShown) {
+TEST(ClientMemory, WhatIsHeldAndWhoseLimitRefusedIsShown) {
   Metrics metrics;
   const ClientMemory memory = MakeClientMemory(RouterConfig{}, 400);
-  AddClientMemoryMetrics(*memory.process, metrics);
+  AddMemoryMetrics(memory.process, {"quire_router_client_memory", "clients", "the router"},
+                   metrics);
+  const auto refuse = [&](MemoryScope scope, int times) {
+    MemoryHold hold(std::make_shared<MemoryAccount>(1, memory.process, scope));
+    for (int i = 0; i < times; ++i) EXPECT_FALSE(hold.TryResize(2));
+  };
+  refuse(MemoryScope::kTenant, 2);
+  refuse(MemoryScope::kConnection, 3);
   MemoryHold hold(memory.process);
   EXPECT_TRUE(hold.TryResize(100));
   EXPECT_FALSE(hold.TryResize(101));
@@ -39,7 +48,11 @@ TEST(ClientMemory, WhatIsHeldAndRefusedIsShown) {
     const std::string text = metrics.Render();
     EXPECT_NE(text.find("quire_router_client_memory_bytes 100\n"), std::string::npos) << text;
     EXPECT_NE(text.find("quire_router_client_memory_limit_bytes 100\n"), std::string::npos);
-    EXPECT_NE(text.find("quire_router_client_memory_refusals_total 1\n"), std::string::npos);
+    for (const char* line :
+         {"{scope=\"process\"} 1\n", "{scope=\"tenant\"} 2\n", "{scope=\"connection\"} 3\n"}) {
+      const std::string whole = std::string("quire_router_client_memory_refusals_total") + line;
+      EXPECT_NE(text.find(whole), std::string::npos) << text;
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 
+#include "common/metrics/memory_metrics.h"
 #include "router/client_memory.h"
 #include "router/config.h"
 #include "router/core/edge_metrics.h"
@@ -53,18 +54,26 @@ constexpr Limit kLimits[] = {
      "GrpcWire.MessagesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused"},
     {"--max-total-body-bytes", "quire_router_refused_requests_total{cause=\"prompt_bytes\"} ",
      "PipelineRecordsTest.PromptsThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused"},
-    {"--max-client-memory-bytes", "quire_router_client_memory_refusals_total ",
-     "ClientMemory.WhatIsHeldAndRefusedIsShown"},
+    {"--max-client-memory-bytes", "quire_router_client_memory_refusals_total{scope=\"process\"} ",
+     "ClientMemory.WhatIsHeldAndWhoseLimitRefusedIsShown"},
     {"--max-client-memory-bytes", "quire_router_refused_requests_total{cause=\"client_memory\"} ",
      "PipelineMemoryTest.AllClientsAtTheLimitAreServedAndOneByteMoreIsRefused"},
     {"--max-tenant-memory-bytes", "quire_router_refused_requests_total{cause=\"tenant_memory\"} ",
      "PipelineMemoryTest.ATenantAtItsLimitIsServedAndOneByteMoreIsRefused"},
     {"--max-request-choices", "quire_router_limit_refusals_total{limit=\"request_choices\"} ",
      kRequests},
-    {"--max-tenant-memory-bytes", "quire_router_tenant_memory_refusals_total ",
+    {"--max-tenant-memory-bytes", "quire_router_client_memory_refusals_total{scope=\"tenant\"} ",
      "ClientMemory.FlagsSayItAndAPartIsNeverMoreThanTheWhole"},
-    {"--max-connection-memory-bytes", "quire_router_connection_memory_refusals_total ",
+    {"--max-tenant-memory-bytes", "quire_router_client_memory_refusals_total{scope=\"tenant\"} ",
+     "GrpcWire.OneTenantsMessagesCountOverItsConnectionsAndItsLimitHolds"},
+    {"--max-tenant-memory-bytes", "quire_router_client_memory_refusals_total{scope=\"tenant\"} ",
+     "TokenizeQuotaTest.TheWorkOfATextAtTheLimitIsDoneAndOneByteMoreIsRefused"},
+    {"--max-connection-memory-bytes",
+     "quire_router_client_memory_refusals_total{scope=\"connection\"} ",
      "ClientMemory.FlagsSayItAndAPartIsNeverMoreThanTheWhole"},
+    {"--max-connection-memory-bytes",
+     "quire_router_client_memory_refusals_total{scope=\"connection\"} ",
+     "GrpcWire.OneConnectionsMessagesAtItsLimitWaitAndOneByteMoreIsRefused"},
     {"--max-body-bytes", "quire_router_grpc_messages_too_large_total ",
      "GrpcEdge.MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted"},
     {"--header-timeout", "quire_router_first_bytes_timeouts_total ",
@@ -142,9 +151,11 @@ constexpr Limit kLimits[] = {
      "ConnectionAge.AnOldConnectionIsLeftAndItsCallsGoOnForTheGrace"},
     {"--max-connection-age-grace", "quire_router_http2_connections_aged_total ",
      "ConnectionAge.AnOldConnectionIsLeftAndItsCallsGoOnForTheGrace"},
-    {"--max-connection-memory-bytes", "quire_router_connection_memory_refusals_total ",
+    {"--max-connection-memory-bytes",
+     "quire_router_client_memory_refusals_total{scope=\"connection\"} ",
      "HeldMemory.AConnectionsMemoryAtItsLimitIsServedAndOneCallMoreIsRefusedAndCounted"},
-    {"--max-connection-memory-bytes", "quire_router_connection_memory_refusals_total ",
+    {"--max-connection-memory-bytes",
+     "quire_router_client_memory_refusals_total{scope=\"connection\"} ",
      "HeldMemory.AnAnswerThatWaitsAtTheLimitIsKeptAndOneByteMoreEndsTheCall"},
 };
 
@@ -222,8 +233,8 @@ TEST(LimitsCensus, TheMetricsAreTold) {
   const EdgeMetrics edge(metrics);
   const LimitCounters requests(metrics);
   const RouterMetrics router(metrics, "prefix-aware", false);
-  const MemoryAccount memory(1);
-  AddClientMemoryMetrics(memory, metrics);
+  AddMemoryMetrics(std::make_shared<MemoryAccount>(1),
+                   {"quire_router_client_memory", "clients", "the router"}, metrics);
   const std::string told = "\n" + metrics.Render();
   for (const Limit& limit : kLimits) {
     EXPECT_NE(told.find("\n" + std::string(limit.metric)), std::string::npos) << limit.metric;

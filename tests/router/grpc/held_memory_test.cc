@@ -30,7 +30,7 @@ TEST(HeldMemory, AConnectionsMemoryAtItsLimitIsServedAndOneCallMoreIsRefusedAndC
     EXPECT_EQ(client.pipeline.live.size(), 3 - less);
     EXPECT_EQ(client.answers[7].status(), "8");
     EXPECT_EQ(client.answers[7].trailer("grpc-retry-pushback-ms"), "1000");
-    EXPECT_EQ(client.counters.connection_memory_refused.value(), 1 + less);
+    EXPECT_EQ(client.services.memory->refused(MemoryScope::kConnection), 1 + less);
   }
 }
 
@@ -45,8 +45,8 @@ TEST(HeldMemory, WhatAllClientsHoldAtItsLimitIsServedAndOneCallMoreIsAskedToCome
   client.Say(Call(3));
   EXPECT_EQ(client.answers[3].status(), "14");
   EXPECT_EQ(client.answers[3].trailer("grpc-retry-pushback-ms"), "1000");
-  EXPECT_EQ(client.counters.connection_memory_refused.value(), 0u);
-  EXPECT_EQ(client.services.memory->refused(), 1u);
+  EXPECT_EQ(client.services.memory->refused(MemoryScope::kConnection), 0u);
+  EXPECT_EQ(client.services.memory->refused(MemoryScope::kProcess), 1u);
 }
 
 // The connection's bytes once a text of that size waits for a client without a window.
@@ -66,7 +66,7 @@ size_t HeldByAnAnswer(size_t limit, size_t text_bytes, std::string& status) {
   const size_t held = client.connection->memory()->bytes();
   client.Say(Frame(kWindowUpdate, 0, 1, Number(1 << 20, 4)));
   status = client.answers[1].status();
-  EXPECT_EQ(client.counters.connection_memory_refused.value(), status.empty() ? 0u : 1u);
+  EXPECT_EQ(client.services.memory->refused(MemoryScope::kConnection), status.empty() ? 0u : 1u);
   EXPECT_EQ(client.pipeline.cancelled.size(), status.empty() ? 0u : 1u);
   return held;
 }
@@ -237,7 +237,7 @@ TEST(HeldMemory, AnAnswerThatGrowsUntilItIsWholeIsCountedMeanwhile) {
     }
     EXPECT_EQ(told == kTokens, fits);
     EXPECT_EQ(client.answers[1].status(), fits ? "" : "8");
-    EXPECT_EQ(client.counters.connection_memory_refused.value(), fits ? 0u : 1u);
+    EXPECT_EQ(client.services.memory->refused(MemoryScope::kConnection), fits ? 0u : 1u);
   }
 }
 

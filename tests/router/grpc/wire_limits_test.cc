@@ -2,6 +2,7 @@
 // ends of connections.
 #include <gtest/gtest.h>
 
+#include "common/grpc/held_memory.h"
 #include "inference/open_inference.pb.h"
 #include "tests/router/support/wire_client.h"
 
@@ -84,21 +85,52 @@ TEST(GrpcWire, MessagesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused) {
   EXPECT_EQ(client.answers[5].status(), "0") << "what comes whole waits nowhere";
 }
 
-TEST(GrpcWire, OneConnectionHoldsNoMoreThanItsShare) {
-  GrpcEdgeLimits limits;
-  limits.max_receive_bytes = 40'000;
-  limits.max_held_bytes = 50'000;  // two messages are held at any rate
-  WireClient client(limits);
+// Messages that wait × their calls, in the one account of their connection.
+TEST(GrpcWire, OneConnectionsMessagesAtItsLimitWaitAndOneByteMoreIsRefused) {
+  constexpr size_t kPart = 30'000;
+  const size_t call = kCallBytes + kGenerate.size() +
+                      HeldBytes({{"content-type", "application/grpc"}, {"te", "trailers"}});
+  const std::string part = Message(std::string(40'000, 'a')).substr(0, 5 + kPart);
+  for (const size_t less : {0u, 1u}) {
+    GrpcEdgeLimits limits;
+    limits.max_connection_memory_bytes = kConnectionBytes + 3 * (call + kPart) - less;
+    WireClient client(limits);
+    client.Hello();
+    for (const uint32_t stream : {1u, 3u, 5u}) {
+      client.Say(Headers(stream, Post(kGenerate)) + Data(stream, part));
+    }
+    EXPECT_EQ(client.answers[5].status(), less == 0 ? "" : "8");
+    EXPECT_EQ(client.connection->calls(), 3 - less);
+    client.Say(Data(3, "a"));
+    EXPECT_EQ(client.answers[3].status(), less == 0 ? "8" : "") << "room that another gave back";
+    EXPECT_EQ(client.services.memory->refused(MemoryScope::kConnection), 1u);
+    EXPECT_EQ(client.counters.bodies_refused.value(), 0u);
+    EXPECT_EQ(client.services.memory->bytes(), client.connection->memory()->bytes());
+  }
+}
+
+// Connections × messages that wait × calls of one tenant: they count once in the process.
+TEST(GrpcWire, OneTenantsMessagesCountOverItsConnectionsAndItsLimitHolds) {
+  constexpr size_t kPart = 30'000;
+  const std::string part = Message(std::string(40'000, 'a')).substr(0, 5 + kPart);
+  WireClient client;
+  const auto tenant =
+      std::make_shared<MemoryAccount>(3 * kPart, client.services.memory, MemoryScope::kTenant);
+  client.pipeline.memory = tenant;
   client.Hello();
-  const std::string part = Message(std::string(40'000, 'a')).substr(0, 5 + 30'000);
-  for (const uint32_t stream : {1u, 3u}) {
+  for (const uint32_t stream : {1u, 3u, 5u}) {
     client.Say(Headers(stream, Post(kGenerate)) + Data(stream, part));
   }
-  EXPECT_EQ(client.counters.bodies_refused.value(), 0u);
-  client.Say(Headers(5, Post(kGenerate)) + Data(5, part));
-  EXPECT_EQ(client.answers[5].status(), "14");
-  EXPECT_EQ(client.counters.bodies_refused.value(), 1u);
-  EXPECT_EQ(client.connection->calls(), 2u);
+  EXPECT_EQ(tenant->bytes(), 3 * kPart);
+  EXPECT_EQ(client.services.memory->bytes(), client.connection->memory()->bytes()) << "once";
+  client.Say(Data(5, "a"));
+  EXPECT_EQ(client.answers[5].status(), "8");
+  EXPECT_NE(client.answers[5].trailer("grpc-message").find("--max-tenant-memory-bytes"),
+            std::string::npos);
+  EXPECT_EQ(client.services.memory->refused(MemoryScope::kTenant), 1u);
+  EXPECT_EQ(tenant->bytes(), 2 * kPart);
+  client.connection->Close();
+  EXPECT_EQ(tenant->bytes(), 0u);
 }
 
 TEST(GrpcWire, LargeMessagesAreReadBesideTheLoopAndCountMeanwhile) {
@@ -141,17 +173,16 @@ const std::string kNoWindow = Setting(4, 0);  // SETTINGS_INITIAL_WINDOW_SIZE
 TEST(GrpcWire, MessagesWithoutBytesCountForWhatTheyTake) {
   GrpcEdgeLimits limits;
   limits.max_receive_bytes = 1000;
-  limits.max_held_bytes = 10'000;
-  WireClient client(limits);
+  WireClient client(limits, 10'000);
   client.Hello(kNoWindow);
   std::string many;
   for (int i = 0; i < 100; ++i) many += Message("");
   client.Say(Headers(1, Post(kReflection)) + Data(1, Message("") + many));
-  EXPECT_GE(client.connection->held_bytes(), 100 * sizeof(std::string));
+  EXPECT_GE(client.services.bodies->bytes(), 100 * sizeof(std::string));
   EXPECT_EQ(client.counters.bodies_refused.value(), 0u);
   client.Say(Data(1, many + many + many));
   EXPECT_EQ(client.counters.bodies_refused.value(), 1u);
-  EXPECT_EQ(client.connection->held_bytes(), 0u);
+  EXPECT_EQ(client.services.bodies->bytes(), 0u);
 }
 
 std::string TokenizeCall(uint32_t stream) {

@@ -172,7 +172,7 @@ TEST(ApiRequest, BadInputNamesTheField) {
       {kText, R"({"prompt":["x","y"],"resume":{"seed":1,"created":1,"model_id":"m","outputs":[]}})",
        "resume"},
       {kText, R"({"prompt":"x","temperature":-1})", "temperature"},
-      {kText, R"({"prompt":"x","temperature":1e999})", "temperature"},
+      {kText, R"({"prompt":"x","temperature":1e999})", ""},
       {kText, R"({"prompt":"x","temperature":NaN})", ""},
       {kText, R"({"prompt":"x","temperature":101})", "temperature"},
       {kText, R"({"prompt":"x","top_p":0})", "top_p"},

@@ -116,7 +116,10 @@ TEST(HttpServer, CompletionWhole) {
 // Choices × the text of each: what waits until it is whole counts as it grows.
 TEST(HttpServer, AWholeAnswerHoldsWhatItsTenantMayHoldAndAStreamNeedNot) {
   EdgeHarness edge;
-  edge.OnLoop([&] { edge.pipeline.memory = std::make_shared<MemoryAccount>(60'000); });
+  edge.OnLoop([&] {
+    edge.pipeline.memory =
+        std::make_shared<MemoryAccount>(60'000, edge.services.memory, MemoryScope::kTenant);
+  });
   const auto ask = [&](int tokens, const std::string& more) {
     return edge.Ask(edge.Post(
         "/v1/completions", R"({"prompt":"x","max_tokens":)" + std::to_string(tokens) + more + "}"));
@@ -127,14 +130,17 @@ TEST(HttpServer, AWholeAnswerHoldsWhatItsTenantMayHoldAndAStreamNeedNot) {
   EXPECT_GT(refused.headers.count("retry-after"), 0u);
   EXPECT_EQ(ask(4000, R"(,"stream":true)").status, 200);
   edge.OnLoop([&] {
-    EXPECT_EQ(edge.counters.tenant_memory_refused.value(), 1u);
+    EXPECT_EQ(edge.services.memory->refused(MemoryScope::kTenant), 1u);
     EXPECT_EQ(edge.pipeline.memory->bytes(), 0u);
   });
 }
 
 TEST(HttpServer, ABodyWhoseTreeIsTooMuchForItsTenantIsRefusedBeforeItIsRead) {
   EdgeHarness edge;
-  edge.OnLoop([&] { edge.pipeline.memory = std::make_shared<MemoryAccount>(100'000); });
+  edge.OnLoop([&] {
+    edge.pipeline.memory =
+        std::make_shared<MemoryAccount>(100'000, edge.services.memory, MemoryScope::kTenant);
+  });
   const auto ask = [&](size_t zeros) {
     std::string list = "0";
     for (size_t i = 1; i < zeros; ++i) list += ",0";
@@ -142,7 +148,7 @@ TEST(HttpServer, ABodyWhoseTreeIsTooMuchForItsTenantIsRefusedBeforeItIsRead) {
   };
   EXPECT_EQ(ask(100).status, 200);
   EXPECT_EQ(ask(2000).status, 503);
-  edge.OnLoop([&] { EXPECT_EQ(edge.counters.tenant_memory_refused.value(), 1u); });
+  edge.OnLoop([&] { EXPECT_EQ(edge.services.memory->refused(MemoryScope::kTenant), 1u); });
 }
 
 TEST(HttpServer, ChatWholeWithLogprobs) {

@@ -125,7 +125,7 @@ TEST(HttpMemory, AnAnswerAtTheConnectionsLimitIsServedAndAtLessIsRefusedAndCount
     const int status = edge.Ask(LargeAsk()).status;
     EXPECT_TRUE(status == 200 || status == 503) << status;
     edge.OnLoop([&] {
-      EXPECT_EQ(edge.counters.connection_memory_refused.value(), status == 200 ? 0u : 1u);
+      EXPECT_EQ(edge.services.memory->refused(MemoryScope::kConnection), status == 200 ? 0u : 1u);
     });
     return status == 200;
   };
@@ -186,7 +186,7 @@ TEST(HttpMemory, AStreamThatPassesItsConnectionsLimitIsCutShort) {
   client.Send(
       EdgeHarness::Post("/v1/completions", R"({"prompt":"x","stream":true,"max_tokens":1000000})"));
   EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.cancelled.size() == 1; }));
-  edge.OnLoop([&] { EXPECT_GE(edge.counters.connection_memory_refused.value(), 1u); });
+  edge.OnLoop([&] { EXPECT_GE(edge.services.memory->refused(MemoryScope::kConnection), 1u); });
 }
 
 // All readers of one text share it.

@@ -271,6 +271,49 @@ TEST_F(TokenizeQuotaTest, TextsHoldWhatTheirTenantMayHold) {
   EXPECT_EQ(options.memory->bytes(), 0u);
 }
 
+TEST_F(TokenizeQuotaTest, TheWorkOfATextAtTheLimitIsDoneAndOneByteMoreIsRefused) {
+  AddWorker();
+  text_->work_bytes = 40;
+  PipelineOptions options;
+  options.max_tenant_memory_bytes = 41 * 1000;  // the text, and the work on it
+  StartRouter(options);
+  TenantProfile one;
+  one.name = "one";
+  Tokenize(one, std::string(1000, 'x'));
+  EXPECT_EQ(heard_.served, 1);
+  const int before = text_->encodes;
+  Tokenize(one, std::string(1001, 'x'));
+  ASSERT_EQ(heard_.refused.size(), 1u);
+  EXPECT_EQ(heard_.refused[0].code, ApiCode::kUnavailable);
+  EXPECT_GT(heard_.refused[0].retry_after_ms, 0u);
+  EXPECT_NE(heard_.refused[0].message.find("--max-tenant-memory-bytes"), std::string::npos);
+  Tokenize(one, std::string(1026, 'x'));
+  ASSERT_EQ(heard_.refused.size(), 2u);
+  EXPECT_EQ(heard_.refused[1].code, ApiCode::kTooLarge) << "it never fits";
+  EXPECT_EQ(text_->encodes, before) << "no work begins";
+  EXPECT_EQ(options.memory->refused(MemoryScope::kTenant), 2u);
+  EXPECT_EQ(options.memory->bytes(), 0u) << "the work gives back what it was charged for";
+}
+
+TEST_F(PipelineMemoryTest, TheWorkOfATemplateAtTheLimitIsDoneAndOneByteMoreIsRefused) {
+  AddWorker();
+  text_->work_bytes = 1000;
+  GenerateRequest ask = AskAs("a");
+  ChatPrompt chat;
+  chat.messages_json = "[1234567]";
+  ask.prompt = chat;
+  PipelineOptions options;
+  options.max_tenant_memory_bytes = BytesOf(ask) + 2 * 1000 * PromptBytes(ask.prompt);
+  StartRouter(options);
+  EXPECT_TRUE(RunOne(ask).usage.has_value());
+  ask.request_id = "y";  // a byte more
+  const RecordingSink refused = RunOne(ask);
+  ASSERT_TRUE(refused.error.has_value());
+  EXPECT_EQ(refused.error->code, ApiCode::kUnavailable);
+  EXPECT_EQ(options.memory->refused(MemoryScope::kTenant), 1u);
+  EXPECT_EQ(options.memory->bytes(), 0u);
+}
+
 // A byte of it is a token at least.
 TEST_F(PipelineMemoryTest, ATextThatCannotFitTheContextIsNotTokenised) {
   FakeWorkerOptions worker;

@@ -47,7 +47,12 @@ class FakeText final : public ModelText {
   size_t FewestTokens(std::string_view text, bool /*rendered*/) const override {
     return longest_token_bytes == 0 ? 0 : text.size() / longest_token_bytes;
   }
+  size_t EncodeMemory(size_t text_bytes) const override { return work_bytes * text_bytes; }
+  size_t RenderMemory(const ChatPrompt& prompt) const override {
+    return 2 * work_bytes * prompt.messages_json.size();
+  }
   size_t longest_token_bytes = 0;
+  size_t work_bytes = 0;    // of memory for each byte of a text; twice that of messages
   mutable int encodes = 0;  // calls so far; tests use one thread
   GenerationSettings& mutable_generation() { return generation_; }
 

@@ -150,7 +150,8 @@ class WireClient : public GrpcConnection::Transport {
                       size_t max_memory = 1u << 30)
       : services{world.executor(), pipeline, background, world.rng(), counters, log, limits} {
     services.memory = std::make_shared<MemoryAccount>(max_memory);
-    services.bodies = std::make_shared<MemoryAccount>(max_total_body_bytes, services.memory);
+    services.bodies =
+        std::make_shared<MemoryAccount>(max_total_body_bytes, nullptr, MemoryScope::kWaiting);
     host = std::make_unique<GrpcHost>(MakeGrpcHost(services));
     AddInference(services, methods);
     oip::AddOpenInference(services, methods);

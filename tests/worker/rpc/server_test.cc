@@ -14,6 +14,7 @@
 #include <future>
 #include <thread>
 
+#include "common/grpc/held_memory.h"
 #include "common/runtime/asio_executor.h"
 #include "common/wire.h"
 #include "quire/v1/worker.grpc.pb.h"
@@ -473,6 +474,44 @@ TEST_F(GrpcServerTest, ReflectionListsTheService) {
   grpc::GenericStub generic(channel);
   ReflectionCall call(generic);
   EXPECT_NE(call.Answer().find("quire.worker.v1.Worker"), std::string::npos);
+}
+
+TEST(RouterMemory, IsAShareOfWhatThePlanLeavesOrWhatAFlagSays) {
+  constexpr int64_t kGib = int64_t{1} << 30;
+  EXPECT_EQ(RouterMemoryBytes(0, 8 * kGib), size_t{2} << 30);
+  EXPECT_EQ(RouterMemoryBytes(0, 4 * static_cast<int64_t>(kLeastRouterMemory) + 4),
+            kLeastRouterMemory + 1);
+  for (const int64_t little : {int64_t{0}, int64_t{-1}, kGib / 4}) {
+    EXPECT_EQ(RouterMemoryBytes(0, little), kLeastRouterMemory);
+  }
+  EXPECT_EQ(RouterMemoryBytes(1000, 8 * kGib), 1000u);
+}
+
+// Half of the account is for one connection.
+TEST_F(GrpcServerTest, ConnectionsAtTheLimitOfMemoryAreServedAndOneByteLessRefusesOne) {
+  for (const size_t less : {0u, 1u}) {
+    WorkerServerOptions options = Options();
+    options.memory = std::make_shared<MemoryAccount>(2 * kConnectionBytes - less);
+    const auto memory = options.memory;
+    const auto small = *StartWorkerServer(std::move(options));
+    Raw first(small->port(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    const auto held = [&] {
+      size_t bytes = 0;
+      executor.Do([&] { bytes = memory->bytes(); });
+      return bytes;
+    };
+    while (held() < kConnectionBytes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Raw second(small->port(), "");
+    if (less == 0) {
+      while (held() < 2 * kConnectionBytes) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    } else {
+      EXPECT_EQ(second.Hear(), "") << "closed as it came";
+    }
+    EXPECT_EQ(memory->refused(MemoryScope::kProcess), less);
+    small->Shutdown();
+  }
 }
 
 TEST_F(GrpcServerTest, ATakenPortIsAnError) {

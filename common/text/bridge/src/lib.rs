@@ -15,6 +15,8 @@ mod ffi;
 mod filters;
 mod guard;
 mod marks;
+#[cfg(test)]
+mod memory;
 mod merge;
 mod methods;
 mod nesting;

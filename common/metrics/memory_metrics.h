@@ -1,0 +1,22 @@
+// What an account of memory holds and whom it refused, for Prometheus.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/memory_account.h"
+#include "common/metrics/metrics.h"
+
+namespace quire {
+
+struct MemoryMetricNames {
+  std::string prefix;  // "quire_router_client_memory"
+  std::string who;     // "clients", who are refused
+  std::string holder;  // "the router", which holds
+};
+
+// Shows the account, which has no parent.
+void AddMemoryMetrics(std::shared_ptr<const MemoryAccount> account, const MemoryMetricNames& names,
+                      Metrics& metrics);
+
+}  // namespace quire
