@@ -220,7 +220,7 @@ TEST_F(GrpcServerTest, AWriteThatStaysBlockedClosesTheStream) {
   accepted.get_future().wait();
   bool hold_back = false;
   executor.Do([&] {
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 32; ++i) {
       hold_back = !echo.stream->Write(std::string(kMaxFrameBytes, '\0')) || hold_back;
     }
     EXPECT_GT(echo.stream->PendingBytes(), kMaxFrameBytes);
