@@ -332,7 +332,7 @@ class Service {
   LoadedWorker& worker_;
   Health& health_;
   Logger& log_;
-  AsioExecutor executor_;  // before all that take its clock
+  AsioExecutor executor_;                        // before all that take its clock
   const std::shared_ptr<MemoryAccount> memory_;  // of routers
   RpcMetrics rpc_metrics_;
   VllmMetrics vllm_metrics_;

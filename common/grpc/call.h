@@ -10,16 +10,14 @@
 //    is let go when the stream has ended, never from inside one of its own functions.
 // 2. After Finish, or OnCancelled, nothing that the handler does reaches the client.
 // 3. A method that takes one message is begun with it and refused a second one.
-// 4. Bytes of messages that wait are charged to the connection, its tenant and all that waits,
-// until
-//    they are let go: that of a call that has ended may be with the background.
+// 4. Bytes of messages that wait are charged to the connection, its tenant and all that waits until
+//    they go: that of a call that has ended may be with the background.
 // 5. Nothing is unpacked on the event loop.
 // 6. A client that takes nothing of an answer that has ended, for write_timeout, has it no more.
 // 7. A message that is awaited has message_timeout to come whole: one that is begun, and the only
 //    one of a method that takes one. A client that is held back by its window is not timed.
-// 8. The call itself, its metadata, and answers that wait for the client are charged to the
-//    connection before they take memory, and to the tenant once its handler has named it. What
-//    finds no room ends the call.
+// 8. The call itself, its metadata, and answers that wait are charged to the connection before they
+//    take memory, and to the tenant that its handler names. What finds no room ends the call.
 // 9. Its headers and trailers are within what the client says it reads, or the call is reset.
 #pragma once
 
@@ -90,10 +88,10 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   // The same of one that is whole already.
   void SendBytes(std::string_view message);
   size_t queued() const;  // bytes of what was sent that have not been given to the system
-  // What the call holds counts for this tenant, too; at most once. False: the call ends for that.
+  // What the call holds counts for this tenant, too; at most once. False, here and below: the call
+  // ends for that.
   bool CountFor(std::shared_ptr<MemoryAccount> tenant);
-  // What the handler keeps of answers until they are sent, all of it. False: the call ends for
-  // that.
+  // What the handler keeps of answers until they are sent, all of it.
   bool HoldAnswers(size_t bytes);
   void Finish(const GrpcEnd& end);
   // Ends the call at once, without a status: what waits for the client is dropped.

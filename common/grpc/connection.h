@@ -10,11 +10,9 @@
 // 4. What a turn of the loop does for a connection is bounded by turn_work_bytes; what is left
 // waits
 //    for a later turn.
-// 5. What the client makes us hold is counted in the connection's account: its own objects, those
-// of
-//    its calls, what they say and are answered; beside it messages that wait in the host's account
-//    of bodies, and what is known as a tenant's in that one's. A call that finds no room is
-//    refused.
+// 5. What the client makes us hold counts in the connection's account: its own objects, its calls,
+//    what they say and are answered. Messages that wait also count in the host's account of bodies,
+//    and what is a tenant's in that tenant's. A call that finds no room is refused.
 // 6. A connection without a call is left after idle_timeout; one whose client says nothing for
 //    keep_alive is pinged, and ends when that is not answered. A call whose message is awaited for
 //    message_timeout ends. A connection of max_connection_age is left.
