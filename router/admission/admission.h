@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "common/memory_account.h"
@@ -148,7 +149,7 @@ class Admission {
   const RouterLimits limits_;
   uint32_t routers_ = 1;
   bool draining_ = false;
-  std::map<uint64_t, Place> places_;
+  std::unordered_map<uint64_t, Place> places_;
   std::map<std::string, Account> accounts_;
   FairQueue queue_;
   Pace launches_;

@@ -22,6 +22,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/runtime/runtime.h"
@@ -171,7 +172,7 @@ class Dispatcher final : private LinkListener {
     bool moving = false;
   };
   std::vector<AtWorker> at_;  // by WorkerIndex
-  std::map<RequestNumber, std::unique_ptr<LiveDispatch>> live_;
+  std::unordered_map<RequestNumber, std::unique_ptr<LiveDispatch>> live_;
   std::map<std::string, RequestNumber> suspect_turns_;  // by pool: the suspect that runs
   DispatchCounters counters_;
 };

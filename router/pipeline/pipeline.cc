@@ -16,7 +16,6 @@
 #include "router/pipeline/pipeline.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "common/check.h"
@@ -140,7 +139,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   ModelDirectory models_;
   TokenizeService tokenize_;
   WorkerRoster roster_;
-  std::map<RequestId, LiveRequest> requests_;
+  LiveRequests requests_;
   RequestId last_id_ = 0;
   uint64_t models_seen_ = 0;  // ModelDirectory::changes when held requests were last begun
   TimerId housekeeping_ = 0, empty_pools_ = 0;
@@ -170,7 +169,7 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
 RouterPipeline::~RouterPipeline() {
   if (housekeeping_ != 0) executor_.Cancel(housekeeping_);
   if (empty_pools_ != 0) executor_.Cancel(empty_pools_);
-  while (!requests_.empty()) Cancel(requests_.begin()->first);  // each has its record
+  for (const RequestId id : IdsOf(requests_)) Cancel(id);  // each has its record
 }
 
 // ----------------------------------------------------------------- the life of a request
@@ -389,9 +388,7 @@ void RouterPipeline::Fail(RequestId id, ApiError error) {
 }
 
 void RouterPipeline::EndAll(const ApiError& error) {
-  std::vector<RequestId> all;
-  for (const auto& [id, request] : requests_) all.push_back(id);
-  for (const RequestId id : all) Fail(id, error);
+  for (const RequestId id : IdsOf(requests_)) Fail(id, error);
 }
 
 void RouterPipeline::Cancel(RequestId id) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -82,6 +83,12 @@ struct LiveRequest {
   std::vector<std::string> finish_reasons;  // by choice
   RequestRecord record;                     // its attempts and times, as they come
 };
+
+// The requests that have not ended, by id: a table, since each token of each is looked up.
+using LiveRequests = std::unordered_map<RequestId, LiveRequest>;
+
+// In the order of their arrival.
+std::vector<RequestId> IdsOf(const LiveRequests& requests);
 
 // When its client has no more use for it; 0: never.
 Micros DeadlineOf(const LiveRequest& request);

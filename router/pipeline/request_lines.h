@@ -3,8 +3,6 @@
 // Pure but for the log; the router's event loop. No text of a prompt or an answer is in them.
 #pragma once
 
-#include <map>
-
 #include "common/log/log.h"
 #include "router/pipeline/request.h"
 
@@ -19,6 +17,6 @@ void NoteAttempt(const AttemptReport& report, LiveRequest& request, Logger& log)
 void LogEnd(const RequestRecord& record, Logger& log);
 
 // Of a request that lives there; not valid: none does, or it is in no trace.
-trace::RequestTrace TraceIn(const std::map<RequestId, LiveRequest>& requests, RequestId id);
+trace::RequestTrace TraceIn(const LiveRequests& requests, RequestId id);
 
 }  // namespace quire

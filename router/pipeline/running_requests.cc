@@ -12,12 +12,13 @@ std::string_view StateOf(const LiveRequest& request, const LiveDispatch* dispatc
 
 }  // namespace
 
-std::vector<RunningRequest> RunningOf(const std::map<RequestId, LiveRequest>& requests,
-                                      const Dispatcher& dispatcher, std::string_view request_id,
-                                      Micros now) {
+std::vector<RunningRequest> RunningOf(const LiveRequests& requests, const Dispatcher& dispatcher,
+                                      std::string_view request_id, Micros now) {
   std::vector<RunningRequest> running;
-  for (auto it = requests.rbegin(); it != requests.rend(); ++it) {
-    const auto& [id, request] = *it;
+  const std::vector<RequestId> ids = IdsOf(requests);
+  for (auto it = ids.rbegin(); it != ids.rend(); ++it) {
+    const RequestId id = *it;
+    const LiveRequest& request = requests.at(id);
     if (!request_id.empty() && request.ask.request_id != request_id) continue;
     if (running.size() == kMaxRunningListed) break;
     const LiveDispatch* dispatch = dispatcher.Peek(RequestNumber(id));
