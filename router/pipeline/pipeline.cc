@@ -139,7 +139,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   ModelDirectory models_;
   TokenizeService tokenize_;
   WorkerRoster roster_;
-  LiveRequests requests_;
+  RequestTable requests_;
   RequestId last_id_ = 0;
   uint64_t models_seen_ = 0;  // ModelDirectory::changes when held requests were last begun
   TimerId housekeeping_ = 0, empty_pools_ = 0;

@@ -352,7 +352,7 @@ ChoiceEnd ChoiceEndOf(const LiveRequest& request, const Ended& ended) {
   return end;
 }
 
-std::vector<RequestId> IdsOf(const LiveRequests& requests) {
+std::vector<RequestId> IdsOf(const RequestTable& requests) {
   std::vector<RequestId> ids;
   ids.reserve(requests.size());
   for (const auto& [id, request] : requests) ids.push_back(id);

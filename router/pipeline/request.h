@@ -85,10 +85,10 @@ struct LiveRequest {
 };
 
 // The requests that have not ended, by id: a table, since each token of each is looked up.
-using LiveRequests = std::unordered_map<RequestId, LiveRequest>;
+using RequestTable = std::unordered_map<RequestId, LiveRequest>;
 
 // In the order of their arrival.
-std::vector<RequestId> IdsOf(const LiveRequests& requests);
+std::vector<RequestId> IdsOf(const RequestTable& requests);
 
 // When its client has no more use for it; 0: never.
 Micros DeadlineOf(const LiveRequest& request);

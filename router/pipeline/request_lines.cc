@@ -54,7 +54,7 @@ void LogEnd(const RequestRecord& record, Logger& log) {
            {"total_us", record.total_us}});
 }
 
-trace::RequestTrace TraceIn(const LiveRequests& requests, RequestId id) {
+trace::RequestTrace TraceIn(const RequestTable& requests, RequestId id) {
   const auto found = requests.find(id);
   return found == requests.end() ? trace::RequestTrace() : found->second.record.trace;
 }

@@ -17,6 +17,6 @@ void NoteAttempt(const AttemptReport& report, LiveRequest& request, Logger& log)
 void LogEnd(const RequestRecord& record, Logger& log);
 
 // Of a request that lives there; not valid: none does, or it is in no trace.
-trace::RequestTrace TraceIn(const LiveRequests& requests, RequestId id);
+trace::RequestTrace TraceIn(const RequestTable& requests, RequestId id);
 
 }  // namespace quire

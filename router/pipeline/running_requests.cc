@@ -12,7 +12,7 @@ std::string_view StateOf(const LiveRequest& request, const LiveDispatch* dispatc
 
 }  // namespace
 
-std::vector<RunningRequest> RunningOf(const LiveRequests& requests, const Dispatcher& dispatcher,
+std::vector<RunningRequest> RunningOf(const RequestTable& requests, const Dispatcher& dispatcher,
                                       std::string_view request_id, Micros now) {
   std::vector<RunningRequest> running;
   const std::vector<RequestId> ids = IdsOf(requests);

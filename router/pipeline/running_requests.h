@@ -14,7 +14,7 @@ namespace quire {
 // The state is one of: preparing (its model, template and tokens), queued, waiting (for a worker),
 // carrying_on (waiting for the next one), sent, prefill, generating. Those with this x-request-id;
 // empty: the latest kMaxRunningListed of all. The youngest first.
-std::vector<RunningRequest> RunningOf(const LiveRequests& requests, const Dispatcher& dispatcher,
+std::vector<RunningRequest> RunningOf(const RequestTable& requests, const Dispatcher& dispatcher,
                                       std::string_view request_id, Micros now);
 
 }  // namespace quire
