@@ -183,7 +183,7 @@ std::optional<Refusal> Admission::Enter(uint64_t id, std::shared_ptr<const Tenan
   Place place;
   place.tenant = std::move(tenant);
   place.priority = priority;
-  QUIRE_CHECK_MSG(places_.emplace(id, std::move(place)).second, "a request enters once");
+  QUIRE_CHECK_MSG(places_.try_emplace(id, std::move(place)).second, "a request enters once");
   return std::nullopt;
 }
 

@@ -20,10 +20,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "common/memory_account.h"
+#include "common/number_table.h"
 #include "router/admission/fair_queue.h"
 #include "router/admission/pace.h"
 #include "router/admission/token_bucket.h"
@@ -149,7 +149,7 @@ class Admission {
   const RouterLimits limits_;
   uint32_t routers_ = 1;
   bool draining_ = false;
-  std::unordered_map<uint64_t, Place> places_;
+  NumberTable<uint64_t, Place> places_;
   std::map<std::string, Account> accounts_;
   FairQueue queue_;
   Pace launches_;

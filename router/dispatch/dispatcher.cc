@@ -53,7 +53,7 @@ LiveDispatch* Dispatcher::Find(RequestNumber request) {
 
 void Dispatcher::Start(DispatchRequest request) {
   const RequestNumber number = request.number;
-  auto [it, inserted] = live_.emplace(
+  auto [it, inserted] = live_.try_emplace(
       number, std::make_unique<LiveDispatch>(std::move(request), options_.limits.window_tokens));
   QUIRE_CHECK_MSG(inserted, "request numbers are unique");
   LiveDispatch& live = *it->second;

@@ -22,9 +22,9 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "common/number_table.h"
 #include "common/runtime/runtime.h"
 #include "router/core/api.h"
 #include "router/dispatch/carry_on_pacer.h"
@@ -172,7 +172,7 @@ class Dispatcher final : private LinkListener {
     bool moving = false;
   };
   std::vector<AtWorker> at_;  // by WorkerIndex
-  std::unordered_map<RequestNumber, std::unique_ptr<LiveDispatch>> live_;
+  NumberTable<RequestNumber, std::unique_ptr<LiveDispatch>> live_;
   std::map<std::string, RequestNumber> suspect_turns_;  // by pool: the suspect that runs
   DispatchCounters counters_;
 };

@@ -254,7 +254,6 @@ void Dispatcher::Condemn(const std::vector<PromptKey>& prompts) {
   for (const auto& [number, live] : live_) {
     if (!live->refused && guilty.contains(live->Prompt())) numbers.push_back(number);
   }
-  std::sort(numbers.begin(), numbers.end());
   for (const RequestNumber number : numbers) {
     LiveDispatch* live = Find(number);
     if (live == nullptr) continue;

@@ -169,7 +169,7 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
 RouterPipeline::~RouterPipeline() {
   if (housekeeping_ != 0) executor_.Cancel(housekeeping_);
   if (empty_pools_ != 0) executor_.Cancel(empty_pools_);
-  for (const RequestId id : IdsOf(requests_)) Cancel(id);  // each has its record
+  while (!requests_.empty()) Cancel(requests_.begin()->first);  // each has its record
 }
 
 // ----------------------------------------------------------------- the life of a request
@@ -177,7 +177,7 @@ RouterPipeline::~RouterPipeline() {
 RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   QUIRE_CHECK(sink != nullptr);
   const RequestId id = ++last_id_;
-  LiveRequest& request = requests_[id];
+  LiveRequest& request = requests_.try_emplace(id).first->second;
   request.ask = std::move(ask);
   request.ask.priority = PriorityOf(request.ask);
   request.sink = sink;
@@ -388,7 +388,9 @@ void RouterPipeline::Fail(RequestId id, ApiError error) {
 }
 
 void RouterPipeline::EndAll(const ApiError& error) {
-  for (const RequestId id : IdsOf(requests_)) Fail(id, error);
+  std::vector<RequestId> all;
+  for (const auto& [id, request] : requests_) all.push_back(id);
+  for (const RequestId id : all) Fail(id, error);
 }
 
 void RouterPipeline::Cancel(RequestId id) {

@@ -352,12 +352,4 @@ ChoiceEnd ChoiceEndOf(const LiveRequest& request, const Ended& ended) {
   return end;
 }
 
-std::vector<RequestId> IdsOf(const RequestTable& requests) {
-  std::vector<RequestId> ids;
-  ids.reserve(requests.size());
-  for (const auto& [id, request] : requests) ids.push_back(id);
-  std::sort(ids.begin(), ids.end());
-  return ids;
-}
-
 }  // namespace quire

@@ -8,11 +8,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "common/memory_account.h"
+#include "common/number_table.h"
 #include "common/runtime/runtime.h"
 #include "common/wire.h"
 #include "router/admission/admission.h"
@@ -84,11 +84,7 @@ struct LiveRequest {
   RequestRecord record;                     // its attempts and times, as they come
 };
 
-// The requests that have not ended, by id: a table, since each token of each is looked up.
-using RequestTable = std::unordered_map<RequestId, LiveRequest>;
-
-// In the order of their arrival.
-std::vector<RequestId> IdsOf(const RequestTable& requests);
+using RequestTable = NumberTable<RequestId, LiveRequest>;
 
 // When its client has no more use for it; 0: never.
 Micros DeadlineOf(const LiveRequest& request);

@@ -15,10 +15,8 @@ std::string_view StateOf(const LiveRequest& request, const LiveDispatch* dispatc
 std::vector<RunningRequest> RunningOf(const RequestTable& requests, const Dispatcher& dispatcher,
                                       std::string_view request_id, Micros now) {
   std::vector<RunningRequest> running;
-  const std::vector<RequestId> ids = IdsOf(requests);
-  for (auto it = ids.rbegin(); it != ids.rend(); ++it) {
-    const RequestId id = *it;
-    const LiveRequest& request = requests.at(id);
+  for (auto it = requests.rbegin(); it != requests.rend(); ++it) {
+    const auto& [id, request] = *it;
     if (!request_id.empty() && request.ask.request_id != request_id) continue;
     if (running.size() == kMaxRunningListed) break;
     const LiveDispatch* dispatch = dispatcher.Peek(RequestNumber(id));
