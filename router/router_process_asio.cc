@@ -245,7 +245,7 @@ void RouterProcess::State::MakeServices() {
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
   http_services->guards_own_machine = http_services->fleet_is_open;
   http_services->allowed_hosts = config.allowed_hosts;
-  AddMemoryMetrics(memory.process, {"quire_router_client_memory", "clients", "the router"},
+  AddMemoryMetrics(memory.process, {"quire_router_client_memory_", "clients", "the router"},
                    metrics);
   AddBackgroundMetrics(background, metrics);
   AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());

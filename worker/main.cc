@@ -169,7 +169,7 @@ class Service {
         vllm_metrics_(ServingOptions(config, worker.hello), executor_.clock(), metrics),
         engine_(*worker.engine, worker.progress, executor_.clock(),
                 executor_.MakeBell([this] { hub_->OnEngineOutput(); })) {
-    AddMemoryMetrics(memory_, {"quire_worker_router_memory", "routers", "the worker"}, metrics);
+    AddMemoryMetrics(memory_, {"quire_worker_router_memory_", "routers", "the worker"}, metrics);
   }
 
   // Both outlive the service; without `attempt_log` no records are written.
@@ -291,6 +291,7 @@ class Service {
       }
       if (config_.ready_fd > 2) close(config_.ready_fd);
     }
+    log_.Flush();
     std::printf("ready: %s serves %s to routers (%s); probes: curl http://%s/health\n",
                 wire.c_str(), worker_.hello.served_names.front().c_str(),
                 worker_.memory_line.c_str(), http.c_str());

@@ -5,8 +5,10 @@
 #include <spdlog/sinks/base_sink.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 
 namespace quire {
@@ -16,6 +18,13 @@ namespace {
 class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit DescriptorSink(int file_descriptor) : file_descriptor_(file_descriptor) {}
+
+  uint64_t flushes() const { return flushes_.load(std::memory_order_acquire); }
+  // Until `count` flushes came through the queue, at most kMaxLogFlush.
+  void AwaitFlushes(uint64_t count) {
+    std::unique_lock<std::mutex> lock(flushed_mutex_);
+    flushed_.wait_for(lock, kMaxLogFlush, [this, count] { return flushes() >= count; });
+  }
 
  private:
   void sink_it_(const spdlog::details::log_msg& message) override {
@@ -29,9 +38,18 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
       rest.remove_prefix(static_cast<size_t>(written));
     }
   }
-  void flush_() override {}
+  void flush_() override {
+    {
+      const std::lock_guard<std::mutex> lock(flushed_mutex_);
+      flushes_.fetch_add(1, std::memory_order_release);
+    }
+    flushed_.notify_all();
+  }
 
   const int file_descriptor_;
+  std::mutex flushed_mutex_;
+  std::condition_variable flushed_;
+  std::atomic<uint64_t> flushes_ = 0;
 };
 
 spdlog::level::level_enum SpdlogLevel(LogLevel level) {
@@ -55,12 +73,17 @@ class SpdlogLogger final : public Logger {
               (options.format == LogFormat::kAuto && isatty(options.file_descriptor) == 0)),
         // One thread behind a queue; spdlog shares both with the logger, hence the shared pointers.
         pool_(std::make_shared<spdlog::details::thread_pool>(kMaxQueuedLogLines, 1)),
+        sink_(std::make_shared<DescriptorSink>(options.file_descriptor)),
         logger_(std::make_shared<spdlog::async_logger>(
-            "quire", std::make_shared<DescriptorSink>(options.file_descriptor), pool_,
-            spdlog::async_overflow_policy::overrun_oldest)) {
+            "quire", sink_, pool_, spdlog::async_overflow_policy::overrun_oldest)) {
     logger_->set_level(spdlog::level::trace);
   }
 
+  void Flush() override {
+    const uint64_t next = sink_->flushes() + 1;
+    logger_->flush();
+    sink_->AwaitFlushes(next);
+  }
   uint64_t DroppedCount() const override { return pool_->overrun_counter(); }
 
  private:
@@ -75,6 +98,7 @@ class SpdlogLogger final : public Logger {
 
   const bool json_;
   std::shared_ptr<spdlog::details::thread_pool> pool_;
+  std::shared_ptr<DescriptorSink> sink_;
   std::shared_ptr<spdlog::async_logger> logger_;
 };
 

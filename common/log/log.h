@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
@@ -23,6 +24,7 @@ namespace quire {
 inline constexpr size_t kMaxLogLineBytes = 8192;
 inline constexpr size_t kMaxLogValueBytes = 1024;
 inline constexpr size_t kMaxQueuedLogLines = 4096;
+inline constexpr std::chrono::milliseconds kMaxLogFlush{200};
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
@@ -69,6 +71,9 @@ class Logger {
   void Log(LogLevel level, std::string_view message, LogFields fields) {
     if (Enabled(level)) Write(level, message, {fields.begin(), fields.size()});
   }
+  // Waits until the lines so far are written, at most kMaxLogFlush: before what a program prints
+  // itself and people read as the last word.
+  virtual void Flush() {}
   // Lines lost because the queue was full.
   virtual uint64_t DroppedCount() const { return 0; }
 

@@ -8,12 +8,12 @@ namespace quire {
 void AddMemoryMetrics(std::shared_ptr<const MemoryAccount> account, const MemoryMetricNames& names,
                       Metrics& metrics) {
   Gauge& held = metrics.AddGauge(
-      {names.prefix + "_bytes", "Memory that " + names.who + " make " + names.holder + " hold"});
+      {names.prefix + "bytes", "Memory that " + names.who + " make " + names.holder + " hold"});
   Gauge& limit =
-      metrics.AddGauge({names.prefix + "_limit_bytes",
+      metrics.AddGauge({names.prefix + "limit_bytes",
                         "The most that " + names.who + " may make " + names.holder + " hold"});
   const auto refusals = [&](const char* scope) -> Counter* {
-    return &metrics.AddCounter({names.prefix + "_refusals_total",
+    return &metrics.AddCounter({names.prefix + "refusals_total",
                                 "Times that memory was refused, by whose limit it was: of a "
                                 "connection, a tenant, or the process",
                                 {{"scope", scope}}});

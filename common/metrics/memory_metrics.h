@@ -10,7 +10,7 @@
 namespace quire {
 
 struct MemoryMetricNames {
-  std::string prefix;  // "quire_router_client_memory"
+  std::string prefix;  // "quire_router_client_memory_"
   std::string who;     // "clients", who are refused
   std::string holder;  // "the router", which holds
 };

@@ -65,8 +65,8 @@ class RealRng final : public Rng {
   size_t next_ = numbers_.size();
 };
 
-// A few threads with one bounded queue, in which tenants take turns. What `work` holds is let go
-// before `done` is posted: what both hold ends on the executor.
+// A few threads of low priority with one bounded queue, in which tenants take turns. What `work`
+// holds is let go before `done` is posted: what both hold ends on the executor.
 class ThreadBackground final : public Background {
  public:
   // Of one thread all work may be large.

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <openssl/rand.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +30,8 @@ uint64_t RealRng::Next() {
   return std::exchange(numbers_[next_++], 0);  // what was given out is not kept
 }
 
+constexpr int kBackgroundNice = 10;
+
 struct ThreadBackground::State {
   State(Executor& loop, int count, const WorkLimits& limits)
       : executor(loop), max_large(std::max(1, count - 1)), queue(limits) {}
@@ -57,6 +60,9 @@ struct ThreadBackground::State {
   }
 
   void Work() {
+    // Of this thread alone. A loop that wakes up takes the core from it at once, where both would
+    // share the core otherwise.
+    setpriority(PRIO_PROCESS, 0, kBackgroundNice);
     while (std::optional<WorkQueue::Job> job = Next()) {
       const auto& cancelled = job->share.cancelled;
       if (cancelled == nullptr || !*cancelled) job->work();

@@ -1,6 +1,7 @@
 #include "router/admin/admin_routes.h"
 
 #include "common/json/json.h"
+#include "router/core/result.h"
 #include "router/http/errors.h"
 
 namespace quire {
@@ -79,7 +80,7 @@ CallPtr PutLevel(HttpServices& services, HttpRequest request, Exchange& exchange
     ReplyLevel(services, exchange);
     return nullptr;
   }
-  exchange.Reply(ErrorResponse(BadParam(
+  exchange.Reply(ErrorResponse(InvalidField(
       "level", "must be debug, info, warning, error or off, as in {\"level\":\"debug\"}")));
   return nullptr;
 }

@@ -1,6 +1,7 @@
 #include "router/http/api_fields.h"
 
 #include "common/sampling_params.h"
+#include "router/core/result.h"
 #include "router/core/sampling_checks.h"
 #include "router/http/errors.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 FieldError ReadStreamOptions(const Value& value, std::string_view name, ApiDraft& draft) {
   auto object = json::AsObject(value, name);
-  if (!object.ok()) return BadParamStatus(name, object.status());
+  if (!object.ok()) return ErrorFromStatus(object.status(), name);
   if (const Value* v = json::Find(**object, "include_usage")) {
     if (auto p = ReadBool(*v, "stream_options.include_usage", draft.out.include_usage)) return p;
   }
@@ -27,28 +28,30 @@ FieldError ReadStreamOptions(const Value& value, std::string_view name, ApiDraft
 
 FieldError ReadResume(const Value& value, std::string_view name, ApiDraft& draft) {
   auto object = json::AsObject(value, name);
-  if (!object.ok()) return BadParamStatus(name, object.status());
+  if (!object.ok()) return ErrorFromStatus(object.status(), name);
   ResumeRequest resume;
   const Value* seed = json::Find(**object, "seed");
   const Value* created = json::Find(**object, "created");
   const Value* model_id = json::Find(**object, "model_id");
   const Value* outputs = json::Find(**object, "outputs");
   if (!seed || !created || !model_id || !outputs) {
-    return BadParam(name, "needs seed, created, model_id and outputs, all from the first chunk");
+    return InvalidField(name,
+                        "needs seed, created, model_id and outputs, all from the first chunk");
   }
   if (auto p = ReadUint64(*seed, "resume.seed", resume.seed)) return p;
   auto created_at = json::AsInt(*created, "resume.created");
-  if (!created_at.ok()) return BadParamStatus("resume.created", created_at.status());
+  if (!created_at.ok()) return ErrorFromStatus(created_at.status(), "resume.created");
   resume.created = *created_at;
   if (auto p = ReadName(*model_id, "resume.model_id", resume.model_id)) return p;
   auto list = json::AsArray(*outputs, "resume.outputs");
-  if (!list.ok()) return BadParamStatus("resume.outputs", list.status());
+  if (!list.ok()) return ErrorFromStatus(list.status(), "resume.outputs");
   if ((*list)->size() > kMaxChoices) {
-    return BadParam("resume.outputs", "has more than " + std::to_string(kMaxChoices) + " entries");
+    return InvalidField("resume.outputs",
+                        "has more than " + std::to_string(kMaxChoices) + " entries");
   }
   for (const Value& output : **list) {
     const Value* ids = output.is_object() ? json::Find(output.get_object(), "token_ids") : nullptr;
-    if (!ids) return BadParam("resume.outputs", "each entry must be an object with token_ids");
+    if (!ids) return InvalidField("resume.outputs", "each entry must be an object with token_ids");
     if (auto p = ReadTokenIds(*ids, "resume.outputs", resume.outputs.emplace_back())) return p;
   }
   draft.common.resume = std::move(resume);
@@ -59,32 +62,32 @@ FieldError Ignore(const Value&, std::string_view, ApiDraft&) { return std::nullo
 
 FieldError OnlyFalse(const Value& v, std::string_view name, ApiDraft&) {
   if (v.is_bool() && !v.get_bool()) return std::nullopt;
-  return BadParam(name, "is not served; only false is accepted");
+  return InvalidField(name, "is not served; only false is accepted");
 }
 FieldError OnlyOne(const Value& v, std::string_view name, ApiDraft&) {
   if (v.is_int64() && v.get_int64() == 1) return std::nullopt;
-  return BadParam(name, "is not served; only 1 is accepted");
+  return InvalidField(name, "is not served; only 1 is accepted");
 }
 FieldError OnlyEmpty(const Value& v, std::string_view name, ApiDraft&) {
   const bool empty = (v.is_string() && v.get_string().empty()) ||
                      (v.is_array() && v.get_array().empty()) ||
                      (v.is_object() && v.get_object().empty());
   if (empty) return std::nullopt;
-  return BadParam(name, "is not served; leave it out");
+  return InvalidField(name, "is not served; leave it out");
 }
 FieldError OnlyTextFormat(const Value& v, std::string_view name, ApiDraft&) {
   if (v.is_object()) {
     const Value* type = json::Find(v.get_object(), "type");
     if (type && type->is_string() && json::View(type->get_string()) == "text") return std::nullopt;
   }
-  return BadParam(name, "only {\"type\": \"text\"} is served");
+  return InvalidField(name, "only {\"type\": \"text\"} is served");
 }
 FieldError OnlyTextModality(const Value& v, std::string_view name, ApiDraft&) {
   if (v.is_array() && v.get_array().size() == 1 && v.get_array()[0].is_string() &&
       json::View(v.get_array()[0].get_string()) == "text") {
     return std::nullopt;
   }
-  return BadParam(name, "only [\"text\"] is served");
+  return InvalidField(name, "only [\"text\"] is served");
 }
 FieldError OnlyNoToolChoice(const Value& v, std::string_view name, ApiDraft&) {
   // Without tools, which are refused by their own name, "auto" is the same as "none".
@@ -92,7 +95,7 @@ FieldError OnlyNoToolChoice(const Value& v, std::string_view name, ApiDraft&) {
       (json::View(v.get_string()) == "none" || json::View(v.get_string()) == "auto")) {
     return std::nullopt;
   }
-  return BadParam(name, "only \"none\" and \"auto\" are served");
+  return InvalidField(name, "only \"none\" and \"auto\" are served");
 }
 
 using V = const Value&;
@@ -146,7 +149,7 @@ constexpr ApiField kFields[] = {
      [](V v, N n, D d) { return ReadBool(v, n, d.chat.continue_final_message); }},
     {"chat_template_kwargs", kInChat,
      [](V v, N n, D d) -> FieldError {
-       if (!v.is_object()) return BadParam(n, "must be an object");
+       if (!v.is_object()) return InvalidField(n, "must be an object");
        d.chat.template_kwargs_json = json::Serialize(v);
        return {};
      }},

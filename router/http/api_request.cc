@@ -73,7 +73,7 @@ FieldError ReadFields(const json::Object& object, unsigned where, ApiDraft& draf
 
 FieldError AddTextPrompt(const Value& value, ApiDraft& draft) {
   const std::string_view text = json::View(value.get_string());
-  if (text.empty()) return BadParam("prompt", "must not be empty; give at least one character");
+  if (text.empty()) return InvalidField("prompt", "must not be empty; give at least one character");
   GenerateRequest request = draft.common;
   request.prompt = TextPrompt{std::string(text), draft.add_special_tokens};
   draft.out.requests.push_back(std::move(request));
@@ -83,7 +83,8 @@ FieldError AddTextPrompt(const Value& value, ApiDraft& draft) {
 FieldError AddTokenPrompt(const Value& value, ApiDraft& draft) {
   TokenPrompt prompt;
   if (auto problem = ReadTokenIds(value, "prompt", prompt.ids)) return problem;
-  if (prompt.ids.empty()) return BadParam("prompt", "must not be empty; give at least one token");
+  if (prompt.ids.empty())
+    return InvalidField("prompt", "must not be empty; give at least one token");
   GenerateRequest request = draft.common;
   request.prompt = std::move(prompt);
   draft.out.requests.push_back(std::move(request));
@@ -93,12 +94,12 @@ FieldError AddTokenPrompt(const Value& value, ApiDraft& draft) {
 FieldError ReadPrompts(ApiDraft& draft, const RequestLimits& limits) {
   constexpr std::string_view kShapes =
       "must be a string, a list of strings, a list of token ids, or a list of such lists";
-  if (!draft.prompt) return BadParam("prompt", "is missing");
+  if (!draft.prompt) return InvalidField("prompt", "is missing");
   const Value& value = *draft.prompt;
   if (value.is_string()) return AddTextPrompt(value, draft);
-  if (!value.is_array()) return BadParam("prompt", kShapes);
+  if (!value.is_array()) return InvalidField("prompt", kShapes);
   const json::Array& list = value.get_array();
-  if (list.empty()) return BadParam("prompt", "must not be an empty list");
+  if (list.empty()) return InvalidField("prompt", "must not be an empty list");
   if (list[0].is_number()) return AddTokenPrompt(value, draft);
   if (list.size() > limits.max_prompts) {
     return PastLimit("prompt", "--max-prompts", limits.max_prompts,
@@ -112,17 +113,17 @@ FieldError ReadPrompts(ApiDraft& draft, const RequestLimits& limits) {
   }
   if (auto problem = Charge(limits, bytes)) return problem;
   if (draft.common.resume && list.size() > 1) {
-    return BadParam("resume", "is served for one prompt at a time");
+    return InvalidField("resume", "is served for one prompt at a time");
   }
   for (const Value& element : list) {
-    if (element.kind() != list[0].kind()) return BadParam("prompt", kShapes);
+    if (element.kind() != list[0].kind()) return InvalidField("prompt", kShapes);
     FieldError problem;
     if (element.is_string()) {
       problem = AddTextPrompt(element, draft);
     } else if (element.is_array()) {
       problem = AddTokenPrompt(element, draft);
     } else {
-      problem = BadParam("prompt", kShapes);
+      problem = InvalidField("prompt", kShapes);
     }
     if (problem) return problem;
   }
@@ -135,14 +136,14 @@ FieldError CheckCount(const Value& messages, const RequestLimits& limits) {
 }
 
 FieldError ReadChat(json::Object& body, ApiDraft& draft, const RequestLimits& limits) {
-  if (!draft.messages) return BadParam("messages", "is missing");
+  if (!draft.messages) return InvalidField("messages", "is missing");
   Value& messages = body.at("messages");
   if (auto problem = CheckCount(messages, limits)) return problem;
   if (auto problem = ReadMessages(messages, limits, draft.chat.messages_json)) return problem;
   if (draft.add_special_tokens_set) draft.chat.add_special_tokens = draft.add_special_tokens;
   if (draft.chat.add_generation_prompt && draft.chat.continue_final_message) {
-    return BadParam("continue_final_message",
-                    "needs add_generation_prompt to be false: only one of the two can be true");
+    return InvalidField("continue_final_message",
+                        "needs add_generation_prompt to be false: only one of the two can be true");
   }
   GenerateRequest request = draft.common;
   request.chat_defaults = true;
@@ -155,7 +156,7 @@ FieldError SettleSampling(ApiKind kind, ApiDraft& draft) {
   SamplingOptions& sampling = draft.common.sampling;
   if (draft.max_completion_tokens) {
     if (*draft.max_completion_tokens < 1) {
-      return BadParam("max_completion_tokens", "must be in [1, the context less the prompt]");
+      return InvalidField("max_completion_tokens", "must be in [1, the context less the prompt]");
     }
     sampling.max_tokens = draft.max_completion_tokens;
     sampling.max_tokens_field = "max_completion_tokens";
@@ -163,10 +164,10 @@ FieldError SettleSampling(ApiKind kind, ApiDraft& draft) {
   if (kind == ApiKind::kChat) {
     if (draft.top_logprobs) {
       if (*draft.top_logprobs < 0 || *draft.top_logprobs > kMaxLogprobs) {
-        return BadParam("top_logprobs", "must be in [0, 20]");
+        return InvalidField("top_logprobs", "must be in [0, 20]");
       }
       if (!draft.logprobs_flag && *draft.top_logprobs > 0) {
-        return BadParam("top_logprobs", "needs logprobs to be true");
+        return InvalidField("top_logprobs", "needs logprobs to be true");
       }
     }
     if (draft.logprobs_flag) sampling.logprobs = draft.top_logprobs.value_or(0);
@@ -183,17 +184,17 @@ FieldError SettleSampling(ApiKind kind, ApiDraft& draft) {
 
 FieldError ReadPart(const Value& part, const std::string& where, const Value*& text) {
   if (!part.is_object()) {
-    return BadParam(where, "each part must be a text, or an object with type and text");
+    return InvalidField(where, "each part must be a text, or an object with type and text");
   }
   const Value* type = json::Find(part.get_object(), "type");
   text = json::Find(part.get_object(), "text");
-  if (!type || !type->is_string()) return BadParam(where, "each part needs a type");
+  if (!type || !type->is_string()) return InvalidField(where, "each part needs a type");
   if (json::View(type->get_string()) != "text") {
-    return BadParam(where, "parts of type \"" +
-                               std::string(json::View(type->get_string()).substr(0, 64)) +
-                               "\" are not served; only \"text\" is");
+    return InvalidField(where, "parts of type \"" +
+                                   std::string(json::View(type->get_string()).substr(0, 64)) +
+                                   "\" are not served; only \"text\" is");
   }
-  if (!text || !text->is_string()) return BadParam(where, "a part of type text needs its text");
+  if (!text || !text->is_string()) return InvalidField(where, "a part of type text needs its text");
   return std::nullopt;
 }
 
@@ -223,7 +224,7 @@ FieldError ReadArguments(json::Object& message, const std::string& where, Reques
   size_t index = 0;
   for (Value& call : calls->value().get_array()) {
     const std::string place = where + ".tool_calls[" + std::to_string(index++) + "]";
-    if (!call.is_object()) return BadParam(place, "must be an object with a function");
+    if (!call.is_object()) return InvalidField(place, "must be an object with a function");
     auto function = call.get_object().find("function");
     if (function == call.get_object().end() || !function->value().is_object()) continue;
     auto arguments = function->value().get_object().find("arguments");
@@ -235,8 +236,8 @@ FieldError ReadArguments(json::Object& message, const std::string& where, Reques
     if (absl::IsUnavailable(read.status())) return TooManyLargeRequests();
     limits.max_json_values -= std::min(limits.max_json_values, json::Measure(text).values);
     if (!read.ok()) {
-      return BadParam(place + ".function.arguments",
-                      "must be a JSON text such as \"{}\": " + StatusMessage(read.status()));
+      return InvalidField(place + ".function.arguments",
+                          "must be a JSON text such as \"{}\": " + StatusMessage(read.status()));
     }
     arguments->value() = *std::move(read);
   }
@@ -244,16 +245,16 @@ FieldError ReadArguments(json::Object& message, const std::string& where, Reques
 }
 
 FieldError CheckMessage(Value& message, const std::string& where, RequestLimits& limits) {
-  if (!message.is_object()) return BadParam(where, "must be an object with role and content");
+  if (!message.is_object()) return InvalidField(where, "must be an object with role and content");
   json::Object& object = message.get_object();
   const Value* role = json::Find(object, "role");
   if (!role || !role->is_string() || role->get_string().empty()) {
-    return BadParam(where + ".role", "must be a string such as \"user\"");
+    return InvalidField(where + ".role", "must be a string such as \"user\"");
   }
   if (auto problem = ReadArguments(object, where, limits)) return problem;
   auto content = object.find("content");
   if (content == object.end() || content->value().is_null()) {
-    if (!json::Find(object, "tool_calls")) return BadParam(where + ".content", "is missing");
+    if (!json::Find(object, "tool_calls")) return InvalidField(where + ".content", "is missing");
     // As vLLM has it: templates that join a text to it would fail, and others would print "None".
     object["content"] = "";
     return std::nullopt;
@@ -263,7 +264,7 @@ FieldError CheckMessage(Value& message, const std::string& where, RequestLimits&
     if (auto problem = FlattenContent(content->value(), where + ".content", flat)) return problem;
     content->value() = json::BoostView(flat);
   } else if (!content->value().is_string()) {
-    return BadParam(where + ".content", "must be a string or a list of text parts");
+    return InvalidField(where + ".content", "must be a string or a list of text parts");
   }
   return std::nullopt;
 }
@@ -296,11 +297,11 @@ FieldError ReadTokenizeChat(json::Object& object, const RequestLimits& limits, T
     }
   }
   if (const Value* v = json::Find(object, "chat_template_kwargs")) {
-    if (!v->is_object()) return BadParam("chat_template_kwargs", "must be an object");
+    if (!v->is_object()) return InvalidField("chat_template_kwargs", "must be an object");
     chat.template_kwargs_json = json::Serialize(*v);
   }
   if (const Value* v = json::Find(object, "tools")) {
-    if (!v->is_array()) return BadParam("tools", "must be a list");
+    if (!v->is_array()) return InvalidField("tools", "must be a list");
     if (!v->get_array().empty()) chat.tools_json = json::Serialize(*v);
   }
   out.prompt = std::move(chat);
@@ -310,10 +311,10 @@ FieldError ReadTokenizeChat(json::Object& object, const RequestLimits& limits, T
 }  // namespace
 
 FieldError ReadMessages(Value& value, RequestLimits limits, std::string& out) {
-  if (!value.is_array()) return BadParam("messages", "must be a list of messages");
-  if (value.get_array().empty()) return BadParam("messages", "must hold at least one message");
+  if (!value.is_array()) return InvalidField("messages", "must be a list of messages");
+  if (value.get_array().empty()) return InvalidField("messages", "must hold at least one message");
   if (value.get_array().size() > kMaxMessages) {
-    return BadParam("messages", "has more than " + std::to_string(kMaxMessages) + " entries");
+    return InvalidField("messages", "has more than " + std::to_string(kMaxMessages) + " entries");
   }
   size_t index = 0;
   for (Value& message : value.get_array()) {
@@ -371,7 +372,7 @@ std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& o
     return CheckPromptSize(out.prompt, limits);
   }
   const Value* prompt = json::Find(object, "prompt");
-  if (!prompt) return BadParam("prompt", "is missing; give prompt or messages");
+  if (!prompt) return InvalidField("prompt", "is missing; give prompt or messages");
   TextPrompt text;
   if (auto problem = ReadString(*prompt, "prompt", text.text)) return problem;
   if (const Value* v = json::Find(object, "add_special_tokens")) {
@@ -392,7 +393,7 @@ std::optional<ApiError> ParseDetokenizeBody(std::string_view body, DetokenizeBod
     if (auto problem = ReadName(*v, "model", out.model)) return problem;
   }
   const Value* tokens = json::Find(object, "tokens");
-  if (!tokens) return BadParam("tokens", "is missing");
+  if (!tokens) return InvalidField("tokens", "is missing");
   return ReadTokenIds(*tokens, "tokens", out.ids);
 }
 

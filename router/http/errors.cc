@@ -1,7 +1,5 @@
 #include "router/http/errors.h"
 
-#include <algorithm>
-
 #include "common/json/json.h"
 
 namespace quire {
@@ -104,39 +102,6 @@ std::string WriteError(const ErrorFields& fields) {
   return out;
 }
 
-ApiCode CodeFromStatus(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kOutOfRange:
-      return ApiCode::kInvalidArgument;
-    case absl::StatusCode::kNotFound:
-      return ApiCode::kNotFound;
-    case absl::StatusCode::kResourceExhausted:
-      return ApiCode::kRateLimited;
-    case absl::StatusCode::kUnavailable:
-      return ApiCode::kUnavailable;
-    case absl::StatusCode::kUnimplemented:
-      return ApiCode::kUnimplemented;
-    case absl::StatusCode::kDeadlineExceeded:
-      return ApiCode::kDeadlineExceeded;
-    case absl::StatusCode::kUnauthenticated:
-      return ApiCode::kUnauthenticated;
-    case absl::StatusCode::kPermissionDenied:
-      return ApiCode::kPermissionDenied;
-    case absl::StatusCode::kFailedPrecondition:
-      return ApiCode::kConflict;
-    case absl::StatusCode::kCancelled:
-      return ApiCode::kCancelled;
-    default:
-      return ApiCode::kInternal;
-  }
-}
-
-bool IsFieldCharacter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '[' ||
-         c == ']';
-}
-
 }  // namespace
 
 int HttpStatusOf(ApiCode code) {
@@ -200,36 +165,6 @@ HttpResponse ErrorResponse(int status, std::string_view message, std::string_vie
   response.status = status;
   response.body = WriteError({message, TypeOf(status), "", code});
   return response;
-}
-
-ApiError ErrorFromStatus(const absl::Status& status) {
-  ApiError error;
-  error.code = CodeFromStatus(status.code());
-  error.message = StatusMessage(status);
-  const size_t colon = error.message.find(": ");
-  if (error.code == ApiCode::kInvalidArgument || error.code == ApiCode::kNotFound) {
-    if (colon != std::string::npos && colon > 0 &&
-        std::all_of(error.message.begin(), error.message.begin() + colon, IsFieldCharacter)) {
-      error.param = error.message.substr(0, colon);
-    }
-  }
-  return error;
-}
-
-ApiError BadParam(std::string_view param, std::string_view message) {
-  ApiError error;
-  error.code = ApiCode::kInvalidArgument;
-  error.param = std::string(param);
-  error.message = std::string(param) + ": " + std::string(message);
-  return error;
-}
-
-ApiError BadParamStatus(std::string_view param, const absl::Status& status) {
-  ApiError error;
-  error.code = ApiCode::kInvalidArgument;
-  error.param = std::string(param);
-  error.message = StatusMessage(status);
-  return error;
 }
 
 }  // namespace quire

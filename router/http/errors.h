@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "common/status.h"
 #include "router/core/api.h"
 #include "router/http/exchange.h"
 
@@ -21,11 +20,5 @@ std::string ErrorJson(const ApiError& error);
 HttpResponse ErrorResponse(const ApiError& error);
 // For refusals that have no ApiCode of their own (404 of a path, 405, 408, 431 …).
 HttpResponse ErrorResponse(int status, std::string_view message, std::string_view code);
-
-// A status of the pipeline or of a parser. A message that opens with "field: " names its param.
-ApiError ErrorFromStatus(const absl::Status& status);
-ApiError BadParam(std::string_view param, std::string_view message);
-// A wrong type, as common/json words it ("name: must be …").
-ApiError BadParamStatus(std::string_view param, const absl::Status& status);
 
 }  // namespace quire

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "router/core/result.h"
 #include "router/core/utf8.h"
 #include "router/http/errors.h"
 #include "router/http/routes.h"
@@ -185,9 +186,9 @@ void GenerateCall::PartStarted(Part& part, const Started& started) {
   }
   const size_t limit = services_.limits.max_prompt_logprobs;
   if (prompt_logprobs_ > limit) {
-    return FailAll(BadParam("prompt_logprobs",
-                            "the prompts and their choices have more of them than are served, " +
-                                std::to_string(limit)));
+    return FailAll(InvalidField(
+        "prompt_logprobs", "the prompts and their choices have more of them than are served, " +
+                               std::to_string(limit)));
   }
   if (api_.stream || !echo_) return;
   for (uint32_t choice = 0; choice < choices_per_prompt_; ++choice) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/json/json.h"
+#include "router/core/result.h"
 #include "router/http/api_request.h"
 #include "router/http/errors.h"
 #include "router/http/fleet_view.h"
@@ -279,7 +280,7 @@ std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeo
     if (header.text.empty()) continue;
     const std::optional<uint64_t> ms = ParseTimeoutMs(header.text, header.unit_ms);
     if (!ms) {
-      return BadParam(header.name, "must be a time from 1 ms to a day, such as 30s or 1500ms");
+      return InvalidField(header.name, "must be a time from 1 ms to a day, such as 30s or 1500ms");
     }
     timeout_ms = *ms;
   }

@@ -224,7 +224,7 @@ async def resuming(fleet, body, turn, leaving):
 
 async def rolling_restart():
     bodies = requests(24, seed=6, max_tokens=64)
-    async with Fleet(workers=3, routers=2, router_flags=("--drain-delay=0s", "--drain-timeout=100ms"),
+    async with Fleet(workers=3, routers=2, router_flags=("--drain-delay=0s", "--drain-timeout=1ms"),
                      worker_flags=("--drain-timeout=1s",)) as fleet:
         wanted = await undisturbed(fleet, bodies)
         stop, leaving, served, moved = asyncio.Event(), set(), 0, 0

@@ -118,6 +118,22 @@ TEST(Logger, LinesOfManyThreadsStayWhole) {
   for (const std::string& line : lines) EXPECT_TRUE(json::Parse(line).ok()) << line;
 }
 
+TEST(Logger, FlushReturnsOnceTheLinesAreWritten) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  std::unique_ptr<Logger> logger = MakeLogger({.file_descriptor = ends[1]});
+  for (int i = 0; i < 50; ++i) {
+    logger->Info("line");
+    logger->Flush();
+    char buffer[4096];
+    ASSERT_EQ(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+    EXPECT_GT(read(ends[0], buffer, sizeof(buffer)), 0) << "line " << i;
+  }
+  logger.reset();
+  close(ends[1]);
+  close(ends[0]);
+}
+
 TEST(Logger, NeverWaitsForAReaderThatDoesNotRead) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -128,6 +144,7 @@ TEST(Logger, NeverWaitsForAReaderThatDoesNotRead) {
     // Far more than the pipe and the queue hold: this returns only because lines are dropped.
     for (size_t i = 0; i < kMaxQueuedLogLines + 500; ++i) logger->Info("m", {{"v", value}});
     EXPECT_GT(logger->DroppedCount(), 0u);
+    logger->Flush();
     drain = std::thread([&] {
       char buffer[65536];
       while (read(ends[0], buffer, sizeof(buffer)) > 0) {

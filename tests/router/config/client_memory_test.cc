@@ -33,7 +33,7 @@ TEST(ClientMemory, FlagsSayItAndAPartIsNeverMoreThanTheWhole) {
 TEST(ClientMemory, WhatIsHeldAndWhoseLimitRefusedIsShown) {
   Metrics metrics;
   const ClientMemory memory = MakeClientMemory(RouterConfig{}, 400);
-  AddMemoryMetrics(memory.process, {"quire_router_client_memory", "clients", "the router"},
+  AddMemoryMetrics(memory.process, {"quire_router_client_memory_", "clients", "the router"},
                    metrics);
   const auto refuse = [&](MemoryScope scope, int times) {
     MemoryHold hold(std::make_shared<MemoryAccount>(1, memory.process, scope));

@@ -234,7 +234,7 @@ TEST(LimitsCensus, TheMetricsAreTold) {
   const LimitCounters requests(metrics);
   const RouterMetrics router(metrics, "prefix-aware", false);
   AddMemoryMetrics(std::make_shared<MemoryAccount>(1),
-                   {"quire_router_client_memory", "clients", "the router"}, metrics);
+                   {"quire_router_client_memory_", "clients", "the router"}, metrics);
   const std::string told = "\n" + metrics.Render();
   for (const Limit& limit : kLimits) {
     EXPECT_NE(told.find("\n" + std::string(limit.metric)), std::string::npos) << limit.metric;

@@ -96,7 +96,7 @@ TEST(KeyTable, MistakesNameTheMemberAndNeverASecret) {
       {Entry("k", "a", "\"models\":[]"), "keys[0].models"},
       {Entry("k", "a", "\"models\":[\"\"]"), "keys[0].models"},
       {Entry("k", "a", "\"delegate\":1"), "keys[0].delegate"},
-      {Entry("k", "a", "\"modles\":[]"), "keys[0].modles"},
+      {Entry("k", "a", "\"modles\":[]"), "keys[0].\"modles\""},
       {Entry("k", "a") + "," + Entry("k", "b"), "keys[1].sha256"},
       {Entry("k", "a") + "," + Entry("l", "a", "\"weight\":2"), "keys[1]: tenant"},
   };
