@@ -5,8 +5,7 @@
 //  1. It is made at most kMadePerSecond times a second, a burst of two seconds' worth apart; an
 //     asker beyond gets one that is as old as the time between two of them.
 //  2. Each asker is answered once, in the order in which the texts were ready. All that get one
-//  text
-//     share it, and it counts once as memory that clients make the process hold.
+//     text share it, and it counts once as memory that clients make the process hold.
 //  3. nullptr instead of a text that finds no room there.
 #pragma once
 
@@ -15,9 +14,8 @@
 #include <string>
 #include <utility>
 
-#include "common/grpc/http2_guard.h"
 #include "common/memory_account.h"
-#include "common/runtime/runtime.h"
+#include "common/runtime/token_bucket.h"
 
 namespace quire {
 
@@ -38,7 +36,7 @@ class RecentText {
         makings_({kMadePerSecond, 2 * kMadePerSecond}, clock.Now()) {}
 
   void Ask(Done done) {
-    if (made_ && !makings_.Take(1, clock_.Now())) return done(last_);
+    if (made_ && !makings_.TryTake(1, clock_.Now())) return done(last_);
     make_([this, done = std::move(done)](std::string text) {
       last_ = Hold(std::move(text));
       made_ = last_ != nullptr;
@@ -63,7 +61,7 @@ class RecentText {
   const Clock& clock_;
   const std::shared_ptr<MemoryAccount> memory_;
   const std::function<void(Made)> make_;
-  RateBucket makings_;
+  TokenBucket makings_;
   bool made_ = false;
   std::shared_ptr<const std::string> last_;
 };

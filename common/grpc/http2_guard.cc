@@ -1,7 +1,5 @@
 #include "common/grpc/http2_guard.h"
 
-#include <algorithm>
-
 namespace quire {
 namespace {
 
@@ -22,22 +20,6 @@ Http2Guard::Http2Guard(const GuardLimits& limits, Micros now)
       other_frames_(limits.other_frames, now),
       header_bytes_(limits.header_bytes, now),
       decoded_header_bytes_(limits.decoded_header_bytes, now) {}
-
-RateBucket::RateBucket(const RateLimit& limit, Micros now)
-    : limit_(limit), tokens_(limit.burst), last_(now) {}
-
-void RateBucket::Refill(Micros now) {
-  const double seconds = static_cast<double>(now - last_) / kMicrosPerSecond;
-  last_ = now;
-  tokens_ = std::min(limit_.burst, tokens_ + seconds * limit_.per_second);
-}
-
-bool RateBucket::Take(double amount, Micros now) {
-  Refill(now);
-  if (tokens_ < amount) return false;
-  tokens_ -= amount;
-  return true;
-}
 
 const char* Http2Guard::Inspect(std::string_view bytes, Micros now) {
   while (!bytes.empty() && InspectNext(bytes, now) == nullptr) {
@@ -62,14 +44,14 @@ const char* Http2Guard::Decoded(size_t bytes, Micros now) {
   if (verdict_) return verdict_;
   if (decoded_block_bytes_ > limits_.max_decoded_block_bytes) {
     verdict_ = "decoded_header_block";
-  } else if (!decoded_header_bytes_.Take(static_cast<double>(bytes), now)) {
+  } else if (!decoded_header_bytes_.TryTake(static_cast<double>(bytes), now)) {
     verdict_ = "decoded_header_bytes";
   }
   return verdict_;
 }
 
 void Http2Guard::SentReset(Micros now) {
-  if (!verdict_ && !resets_.Take(1, now)) verdict_ = "resets";
+  if (!verdict_ && !resets_.TryTake(1, now)) verdict_ = "resets";
 }
 
 void Http2Guard::Sent(const Http2Frame& frame) {
@@ -83,11 +65,11 @@ const char* Http2Guard::OnHeaders(const Http2Frame& frame, Micros now) {
   if (frame.type == Http2Frame::kHeaders) {
     block_bytes_ = decoded_block_bytes_ = 0;
     // Trailers and headers of streams long gone cost as much as those of new ones.
-    if (!new_streams_.Take(1, now)) return "new_streams";
-  } else if (!continuations_.Take(1, now)) {
+    if (!new_streams_.TryTake(1, now)) return "new_streams";
+  } else if (!continuations_.TryTake(1, now)) {
     return "continuations";
   }
-  if (!header_bytes_.Take(frame.length, now)) return "header_bytes";
+  if (!header_bytes_.TryTake(frame.length, now)) return "header_bytes";
   block_bytes_ += frame.length;
   if (block_bytes_ > limits_.max_header_block_bytes) return "header_block";
   in_block_ = (frame.flags & Http2Frame::kEndHeaders) == 0;
@@ -102,24 +84,24 @@ const char* Http2Guard::OnFrame(const Http2Frame& frame, Micros now) {
   switch (frame.type) {
     case Http2Frame::kData:
       if (frame.length > 0) return nullptr;
-      return empty_data_.Take(1, now) ? nullptr : "empty_data";
+      return empty_data_.TryTake(1, now) ? nullptr : "empty_data";
     case Http2Frame::kHeaders:
     case Http2Frame::kContinuation:
       return OnHeaders(frame, now);
     case Http2Frame::kRstStream:
-      return resets_.Take(1, now) ? nullptr : "resets";
+      return resets_.TryTake(1, now) ? nullptr : "resets";
     case Http2Frame::kSettings:
-      return settings_.Take(1, now) ? nullptr : "settings";
+      return settings_.TryTake(1, now) ? nullptr : "settings";
     case Http2Frame::kPing:
       if (earned_pings_ > 0) {
         --earned_pings_;
         return nullptr;
       }
-      return pings_.Take(1, now) ? nullptr : "pings";
+      return pings_.TryTake(1, now) ? nullptr : "pings";
     case Http2Frame::kWindowUpdate:
-      return window_updates_.Take(1, now) ? nullptr : "window_updates";
+      return window_updates_.TryTake(1, now) ? nullptr : "window_updates";
     default:
-      return other_frames_.Take(1, now) ? nullptr : "other_frames";
+      return other_frames_.TryTake(1, now) ? nullptr : "other_frames";
   }
 }
 

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "common/grpc/http2_frames.h"
-#include "common/runtime/runtime.h"
+#include "common/runtime/token_bucket.h"
 
 namespace quire {
 
@@ -33,12 +33,6 @@ inline constexpr std::string_view kHttp2Limits[] = {"new_streams",
                                                     "preface",
                                                     "interrupted_headers",
                                                     "stray_continuation"};
-
-// Tokens refill evenly; a burst of `burst` is free.
-struct RateLimit {
-  double per_second;
-  double burst;
-};
 
 // What well-behaved clients stay far below, per connection.
 struct GuardLimits {
@@ -61,20 +55,6 @@ struct GuardLimits {
 
 // Of a client's pings that may still come when nothing is sent to it any more.
 inline constexpr uint32_t kMaxEarnedPings = 1024;
-
-class RateBucket {
- public:
-  RateBucket(const RateLimit& limit, Micros now);
-  // False, and nothing taken, when less than `amount` is there.
-  bool Take(double amount, Micros now);
-
- private:
-  void Refill(Micros now);
-
-  RateLimit limit_;
-  double tokens_;
-  Micros last_;
-};
 
 class Http2Guard {
  public:
@@ -107,8 +87,8 @@ class Http2Guard {
   uint32_t block_bytes_ = 0;  // of the header block that is being received
   bool in_block_ = false;     // until a frame with END_HEADERS
   size_t decoded_block_bytes_ = 0;
-  RateBucket new_streams_, resets_, pings_, settings_, window_updates_, continuations_, empty_data_,
-      other_frames_, header_bytes_, decoded_header_bytes_;
+  TokenBucket new_streams_, resets_, pings_, settings_, window_updates_, continuations_,
+      empty_data_, other_frames_, header_bytes_, decoded_header_bytes_;
 };
 
 }  // namespace quire

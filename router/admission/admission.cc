@@ -16,6 +16,12 @@ const TenantProfile& ProfileOf(const std::shared_ptr<const TenantProfile>& tenan
 
 uint32_t WeightOf(const TenantProfile& tenant) { return std::max<uint32_t>(1, tenant.weight); }
 
+// A minute's worth at once, at least 1; 0 is no limit.
+RateLimit PerMinute(double amount) {
+  if (amount == 0) return {};
+  return {.per_second = amount / 60, .burst = std::max(1.0, amount)};
+}
+
 // After this long without a request a minute's bucket is full again, or nearly.
 constexpr Micros kAccountOfNoUse = 60 * kMicrosPerSecond;
 
@@ -147,8 +153,8 @@ std::optional<Refusal> Admission::CheckQuotas(const TenantProfile& tenant, Accou
                     account.ends.RetryAfterMs(1, now));
     }
   }
-  account.requests.SetRate(Share(tenant.requests_per_minute), now);
-  account.tokens.SetRate(Share(tenant.tokens_per_minute), now);
+  account.requests.SetLimit(PerMinute(Share(tenant.requests_per_minute)), now);
+  account.tokens.SetLimit(PerMinute(Share(tenant.tokens_per_minute)), now);
   if (const Micros wait = account.requests.WaitFor(1, now); wait > 0) {
     return Refuse(
         RefusalCause::kRequestsPerMinute, tenant,
@@ -238,8 +244,8 @@ QueueResult Admission::Queue(uint64_t id, const QueueWish& wish, Micros now) {
   // A request for more than a minute's worth reserves all of it.
   place.reserved = wish.tokens;
   if (account.tokens.limited()) {
-    place.reserved = static_cast<uint64_t>(
-        std::min(static_cast<double>(wish.tokens), account.tokens.Capacity()));
+    place.reserved =
+        static_cast<uint64_t>(std::min(static_cast<double>(wish.tokens), account.tokens.burst()));
     account.tokens.Take(static_cast<double>(place.reserved), now);
   }
   place.entry = {id, wish.model_id, tenant.name, WeightOf(tenant), place.priority, wish.tokens,

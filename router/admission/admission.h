@@ -24,9 +24,9 @@
 
 #include "common/memory_account.h"
 #include "common/number_table.h"
+#include "common/runtime/token_bucket.h"
 #include "router/admission/fair_queue.h"
 #include "router/admission/pace.h"
-#include "router/admission/token_bucket.h"
 #include "router/core/api.h"
 #include "router/core/limits.h"
 

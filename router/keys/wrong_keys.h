@@ -10,14 +10,13 @@
 #include <vector>
 
 #include "common/client_address.h"
-#include "common/runtime/runtime.h"
+#include "common/runtime/token_bucket.h"
 #include "common/sync.h"
 
 namespace quire {
 
 inline constexpr size_t kWrongKeyBuckets = 4096;
-inline constexpr double kWrongKeysPerSecond = 1;
-inline constexpr double kWrongKeysBurst = 20;
+inline constexpr RateLimit kWrongKeysRate{.per_second = 1, .burst = 20};
 inline constexpr uint32_t kWrongKeysRetryMs = 1000;
 
 class WrongKeys {
@@ -28,15 +27,10 @@ class WrongKeys {
   bool Take(const ClientAddress& from);
 
  private:
-  struct Bucket {
-    double left = kWrongKeysBurst;
-    Micros at = 0;
-  };
-
   const Clock& clock_;
   const uint64_t seed_;
   Mutex mutex_;
-  std::vector<Bucket> buckets_ ABSL_GUARDED_BY(mutex_);
+  std::vector<TokenBucket> buckets_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace quire

@@ -320,17 +320,5 @@ TEST(AdmissionDeathTest, ARequestEntersOnce) {
   EXPECT_DEATH((void)admission.Enter(1, nullptr, 0, 0), "enters once");
 }
 
-TEST(TokenBucket, ANewRateKeepsWhatIsLeft) {
-  TokenBucket bucket;
-  EXPECT_EQ(bucket.WaitFor(1e9, 0), 0) << "no limit";
-  bucket.SetRate(60, 0);
-  bucket.Take(60, 0);
-  bucket.SetRate(120, 0);
-  EXPECT_EQ(bucket.WaitFor(1, 0), kSecond / 2);
-  bucket.SetRate(1, 200 * kSecond);
-  EXPECT_EQ(bucket.WaitFor(1, 200 * kSecond), 0);
-  EXPECT_TRUE(bucket.Full(200 * kSecond));
-}
-
 }  // namespace
 }  // namespace quire

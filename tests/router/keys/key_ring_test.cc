@@ -220,7 +220,7 @@ TEST_F(KeyRingTest, WrongKeysAtTheLimitAreToldSoAndOneMoreComesBackLater) {
     credentials.address = *ClientAddress::Parse(address);
     return ring->Authenticate(credentials);
   };
-  for (int i = 0; i < static_cast<int>(kWrongKeysBurst); ++i) {
+  for (int i = 0; i < static_cast<int>(kWrongKeysRate.burst); ++i) {
     EXPECT_EQ(ask("guess" + std::to_string(i), "192.0.2.1").error().code,
               ApiCode::kUnauthenticated);
   }
