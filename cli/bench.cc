@@ -16,6 +16,7 @@
 #include "cli/bench_run.h"
 #include "cli/commands.h"
 #include "cli/format.h"
+#include "common/host_port.h"
 
 namespace quire::cli {
 namespace {
@@ -278,10 +279,9 @@ absl::StatusOr<BenchPlan> Plan(const BenchArguments& a) {
     plan.requests.endpoint = plan.requests.chat ? "/v1/chat/completions" : "/v1/completions";
   }
   if (plan.requests.endpoint[0] != '/') return InvalidArgument("--endpoint: must begin with /");
-  const bool v6 = a.host.find(':') != std::string::npos;
-  plan.requests.server.url = !a.base_url.empty() ? a.base_url
-                                                 : "http://" + (v6 ? "[" + a.host + "]" : a.host) +
-                                                       ":" + std::to_string(a.port);
+  plan.requests.server.url = a.base_url.empty()
+                                 ? "http://" + JoinHostPort(a.host, static_cast<uint32_t>(a.port))
+                                 : a.base_url;
   QUIRE_RETURN_IF_ERROR(ServerOf(plan.requests.server).status());
   plan.requests.ignore_eos = a.ignore_eos;
   plan.requests.max_concurrency = a.max_concurrency;

@@ -7,6 +7,7 @@
 #include "cli/vllm_flags.h"
 #include "common/check.h"
 #include "common/config/describe.h"
+#include "common/host_port.h"
 
 namespace quire::cli {
 namespace {
@@ -217,12 +218,9 @@ absl::Status PlanPeers(const Peers& peers, ServePlan& plan) {
     return InvalidArgument("--workers: must be 1 with --peer-worker-dns, is " +
                            std::to_string(plan.workers));
   }
-  const size_t colon = peers.dns.rfind(':');
-  if (colon == std::string::npos || colon == 0) {
-    return InvalidArgument("--peer-worker-dns: must be NAME:PORT, is '" + peers.dns + "'");
-  }
-  const bool v6 = peers.address.find(':') != std::string::npos;
-  plan.worker_listen = (v6 ? "[" + peers.address + "]" : peers.address) + peers.dns.substr(colon);
+  const absl::StatusOr<HostPort> dns = ParseHostPort(peers.dns);
+  if (!dns.ok()) return Annotate(dns.status(), "--peer-worker-dns");
+  plan.worker_listen = JoinHostPort(peers.address, dns->port);
   // The own worker is one of the name's: who is named twice is one worker.
   plan.router_args.insert(
       plan.router_args.end(),

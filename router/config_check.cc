@@ -1,6 +1,6 @@
 // What no single flag's range says.
+#include "common/host_port.h"
 #include "router/config.h"
-#include "router/core/target.h"
 #include "router/discovery/fetch_asio.h"
 #include "router/front/front.h"
 
@@ -103,7 +103,7 @@ absl::StatusOr<PoolRules> PoolRulesOf(const RouterConfig& c) {
 }
 
 std::string HostAndPort(const std::string& host, int port) {
-  return MakeTarget(host, static_cast<uint32_t>(port));
+  return JoinHostPort(host, static_cast<uint32_t>(port));
 }
 
 }  // namespace quire

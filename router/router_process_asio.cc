@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "common/host_port.h"
 #include "common/json/json.h"
 #include "common/memory_limits.h"
 #include "common/metrics/memory_metrics.h"

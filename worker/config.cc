@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/config/common_flags.h"
+#include "common/host_port.h"
 #include "common/sampling_params.h"
 #include "kernels/communicator.h"
 #include "worker/device/device_request.h"
@@ -436,31 +437,6 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
                            "--insecure");
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
-  const absl::Status wrong =
-      InvalidArgument("must be HOST:PORT, as in 127.0.0.1:9000, is '" + std::string(text) + "'");
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return wrong;
-  std::string_view host = text.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']' && host.size() > 2) {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find_first_of(":[]") != std::string_view::npos) {
-    return wrong;
-  }
-  const absl::StatusOr<int64_t> port = config::ParseInt(text.substr(colon + 1));
-  if (!port.ok() || *port < 0 || *port > 65535) return wrong;
-  return HostPort{std::string(host), static_cast<int>(*port)};
-}
-
-std::string JoinHostPort(const std::string& host, int port) {
-  const bool v6 = host.find(':') != std::string::npos;
-  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
-
-bool IsLoopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 std::string ModelBaseName(std::string_view path) {

@@ -90,17 +90,6 @@ config::Schema MakeWorkerSchema(WorkerConfig& config);
 // What no single flag's range says. INVALID_ARGUMENT names the flag and a value that works.
 absl::Status CheckWorkerConfig(const WorkerConfig& config);
 
-struct HostPort {
-  std::string host;  // without brackets
-  int port = 0;
-};
-// HOST:PORT or [HOST]:PORT. INVALID_ARGUMENT says what is wrong.
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
-// "[::1]:9000", "127.0.0.1:9000".
-std::string JoinHostPort(const std::string& host, int port);
-// 127.0.0.0/8, ::1 and localhost.
-bool IsLoopback(std::string_view host);
-
 // The last component of a model's path without ".gguf": the name it is served under by default.
 std::string ModelBaseName(std::string_view path);
 

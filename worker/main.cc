@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "common/config/program.h"
+#include "common/host_port.h"
 #include "common/json/json.h"
 #include "common/log/flags.h"
 #include "common/memory_limits.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bench/client/load.h"
+#include "common/host_port.h"
 #include "common/json/json.h"
 
 namespace quire::bench {
@@ -82,9 +83,8 @@ class HttpLoad final : public Load {
  public:
   HttpLoad(const LoadOptions& options, Tally& tally)
       : options(options), tally(tally), guard_(context_.get_executor()) {
-    const size_t colon = options.target.rfind(':');
-    endpoint = tcp::endpoint(asio::ip::make_address(options.target.substr(0, colon)),
-                             static_cast<uint16_t>(std::stoi(options.target.substr(colon + 1))));
+    const HostPort target = *ParseHostPort(options.target);
+    endpoint = tcp::endpoint(asio::ip::make_address(target.host), target.port);
     thread_ = std::thread([this] { context_.run(); });
   }
   ~HttpLoad() override {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "router/core/target.h"
+#include "common/host_port.h"
 
 namespace quire {
 
@@ -11,7 +11,7 @@ DnsSource::DnsSource(const std::string& name, Resolver& resolver, const Discover
                      SourceMetrics& metrics)
     : runtime_(runtime), resolver_(resolver), report_("worker-dns", name, runtime, metrics) {
   QUIRE_CHECK_MSG(CheckTarget(name).ok(), "main checks its flags");
-  TargetParts parts = SplitTarget(name);
+  HostPort parts = *ParseHostPort(name);
   host_ = std::move(parts.host);
   port_ = parts.port;
 }
@@ -38,7 +38,7 @@ void DnsSource::Ask() {
     if (alive.expired() || lookup != lookup_) return;
     if (addresses.ok()) {
       std::vector<std::string> targets;
-      for (const std::string& address : *addresses) targets.push_back(MakeTarget(address, port_));
+      for (const std::string& address : *addresses) targets.push_back(JoinHostPort(address, port_));
       report_.Found(std::move(targets));
     } else {
       report_.Failed(addresses.status());

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <utility>
 
-#include "router/core/target.h"
+#include "common/host_port.h"
 
 namespace quire {
 namespace {
@@ -88,7 +88,7 @@ absl::Status EndpointSlices::Put(const json::Object& slice, Slices& into) const 
     if (port == 0 || addresses->empty() || IsTerminating(*endpoint)) continue;
     QUIRE_ASSIGN_OR_RETURN(const std::string_view address,
                            json::AsString(addresses->front(), "addresses"));
-    std::string target = MakeTarget(address, port);
+    std::string target = JoinHostPort(address, port);
     QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(target), "addresses"));
     targets.push_back(std::move(target));
   }

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/host_port.h"
 #include "common/runtime/watched_files.h"
-#include "router/core/target.h"
 
 namespace quire {
 namespace {
@@ -64,7 +64,7 @@ absl::StatusOr<Url> ParseUrl(const std::string& text) {
     return InvalidArgument("must be a URL as https://kubernetes.default.svc or " +
                            std::string("http://127.0.0.1:8001, is '") + text.substr(0, 200) + "'");
   }
-  TargetParts parts = SplitTarget(target);
+  HostPort parts = *ParseHostPort(target);
   url.host = std::move(parts.host);
   url.port = parts.port;
   return url;
@@ -163,7 +163,7 @@ class Exchanging : public std::enable_shared_from_this<Exchanging> {
 
   void Send() {
     request_ = {http::verb::get, path_, 11};
-    request_.set(http::field::host, MakeTarget(shared_.url.host, shared_.url.port));
+    request_.set(http::field::host, JoinHostPort(shared_.url.host, shared_.url.port));
     request_.set(http::field::accept, "application/json");
     request_.set(http::field::user_agent, "quire-router/" QUIRE_VERSION);
     request_.set(http::field::connection, "close");

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "router/core/target.h"
+#include "common/host_port.h"
 
 namespace quire {
 namespace {

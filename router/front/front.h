@@ -94,7 +94,4 @@ class Front {
   std::unique_ptr<State> state_;
 };
 
-// True for 127.0.0.0/8, ::1 and "localhost".
-bool IsLoopback(const std::string& host);
-
 }  // namespace quire

@@ -394,9 +394,4 @@ void Front::State::Closed(Seats::Number number) {
   services.counters.connections_open.Add(-1);
 }
 
-bool IsLoopback(const std::string& host) {
-  const auto address = AddressOf(host);
-  return address.ok() && address->is_loopback();
-}
-
 }  // namespace quire

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/host_port.h"
 #include "common/runtime/must_wait_asio.h"
-#include "router/core/target.h"
 
 namespace quire {
 namespace {
@@ -35,7 +35,7 @@ void WorkerSocket::Connect(const std::string& target, TlsConnection tls) {
   target_ = target;
   tls_ = std::move(tls);
   const absl::Status valid = CheckTarget(target);
-  TargetParts parts = valid.ok() ? SplitTarget(target) : TargetParts();
+  const HostPort parts = valid.ok() ? *ParseHostPort(target) : HostPort();
   port_ = parts.port;
   Error no_address;
   asio::ip::make_address(parts.host, no_address);

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "router/core/target.h"
+#include "common/host_port.h"
 #include "router/discovery/endpoint_slices.h"
 #include "router/discovery/list_file.h"
 

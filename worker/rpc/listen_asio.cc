@@ -1,5 +1,7 @@
 #include "worker/rpc/listen_asio.h"
 
+#include "common/host_port.h"
+
 namespace quire {
 
 namespace asio = boost::asio;
@@ -15,9 +17,9 @@ absl::Status ListenOn(asio::ip::tcp::acceptor& acceptor, const std::string& host
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(backlog, error);
   if (!error) return absl::OkStatus();
-  const bool is_v6 = host.find(':') != std::string::npos;
-  const std::string where = (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-  return absl::UnavailableError(AbslView("cannot listen on " + where + ": " + error.message()));
+  return absl::UnavailableError(AbslView("cannot listen on " +
+                                         JoinHostPort(host, static_cast<uint32_t>(port)) + ": " +
+                                         error.message()));
 }
 
 }  // namespace quire

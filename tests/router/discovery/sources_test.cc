@@ -1,24 +1,10 @@
 // Files and names that change, break and heal.
 #include "discovery_fixture.h"
-#include "router/core/target.h"
 #include "router/discovery/dns_source.h"
 #include "router/discovery/list_file.h"
 
 namespace quire {
 namespace {
-
-TEST(Target, IsHostAndPort) {
-  for (const char* good : {"127.0.0.1:9000", "[::1]:1", "worker-0.quire.svc:65535", "a_b:80"}) {
-    EXPECT_TRUE(CheckTarget(good).ok()) << good;
-  }
-  for (const char* bad : {"", ":9000", "host", "host:", "host:0", "host:65536", "host:1x",
-                          "::1:9000", "[]:1", "a b:1", "a\n:1", "[::1:1", "host:-1", "host:+1"}) {
-    EXPECT_FALSE(CheckTarget(bad).ok()) << bad;
-  }
-  EXPECT_TRUE(CheckTarget(std::string(kMaxTargetBytes - 2, 'a') + ":1").ok());
-  EXPECT_FALSE(CheckTarget(std::string(kMaxTargetBytes - 1, 'a') + ":1").ok());
-  EXPECT_EQ(MakeTarget("::1", 9), "[::1]:9");
-}
 
 TEST(WorkerList, TakesCommentsAndEmptyLines) {
   const auto list = ParseWorkerList("# workers\n\n a:1 # the first\r\n\tb:2\n[::1]:3");

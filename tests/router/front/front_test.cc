@@ -304,15 +304,5 @@ TEST_F(FrontTest, AWrongHostOrATakenPortIsNamed) {
   });
 }
 
-TEST(IsLoopback, KnowsTheLoopbacks) {
-  EXPECT_TRUE(IsLoopback("127.0.0.1"));
-  EXPECT_TRUE(IsLoopback("127.8.9.1"));
-  EXPECT_TRUE(IsLoopback("::1"));
-  EXPECT_TRUE(IsLoopback("localhost"));
-  EXPECT_FALSE(IsLoopback("0.0.0.0"));
-  EXPECT_FALSE(IsLoopback("::"));
-  EXPECT_FALSE(IsLoopback("10.0.0.1"));
-}
-
 }  // namespace
 }  // namespace quire

@@ -171,18 +171,6 @@ TEST(WorkerConfig, OffLoopbackNeedsInsecure) {
   EXPECT_EQ(CheckError({"--model=m", "--listen=localhost:0"}), "");
 }
 
-TEST(HostPort, ReadsBothForms) {
-  EXPECT_EQ(ParseHostPort("10.0.0.1:80")->host, "10.0.0.1");
-  EXPECT_EQ(ParseHostPort("[::1]:0")->host, "::1");
-  EXPECT_EQ(ParseHostPort("host:65535")->port, 65535);
-  for (const char* bad : {"", ":", "host", ":80", "host:", "host:x", "host:65536", "host:-1",
-                          "::1:80", "[]:80", "host:80 "}) {
-    EXPECT_FALSE(ParseHostPort(bad).ok()) << bad;
-  }
-  EXPECT_EQ(JoinHostPort("::1", 5), "[::1]:5");
-  EXPECT_EQ(JoinHostPort("h", 5), "h:5");
-}
-
 TEST(ModelBaseName, IsTheLastComponent) {
   EXPECT_EQ(ModelBaseName("models/demo/"), "demo");
   EXPECT_EQ(ModelBaseName("/a/b.gguf"), "b");
