@@ -12,27 +12,10 @@
 #include <string_view>
 
 #include "common/grpc/http2_frames.h"
+#include "common/http2_limits.h"
 #include "common/runtime/token_bucket.h"
 
 namespace quire {
-
-// What the guard closes a connection for: its rates, sizes, and the order of frames.
-inline constexpr std::string_view kHttp2Limits[] = {"new_streams",
-                                                    "resets",
-                                                    "pings",
-                                                    "settings",
-                                                    "window_updates",
-                                                    "continuations",
-                                                    "empty_data",
-                                                    "other_frames",
-                                                    "header_bytes",
-                                                    "header_block",
-                                                    "decoded_header_bytes",
-                                                    "decoded_header_block",
-                                                    "frame_size",
-                                                    "preface",
-                                                    "interrupted_headers",
-                                                    "stray_continuation"};
 
 // What well-behaved clients stay far below, per connection.
 struct GuardLimits {

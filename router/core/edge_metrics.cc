@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/grpc/http2_guard.h"
+#include "common/http2_limits.h"
 
 namespace quire {
 namespace {
