@@ -89,10 +89,8 @@ Step Tokenize(GrpcServices& services, const std::shared_ptr<GrpcCall>& call,
   return [&services, call, model = request.model(), prompt = std::move(prompt),
           tenant = std::move(tenant.value())]() mutable {
     services.counters.grpc_requests.Add();
-    if (NarrowsModels(tenant)) {
-      const auto forbidden = CheckModelAccess(services.pipeline.Models(), tenant.get(), model);
-      if (forbidden) return call->Finish(EndOf(*forbidden));
-    }
+    const auto forbidden = CheckModelAccess(services.pipeline, tenant, model);
+    if (forbidden) return call->Finish(EndOf(*forbidden));
     (void)call->CountFor(services.pipeline.MemoryOf(tenant.get()));
     services.pipeline.Tokenize({{model, std::move(tenant)}, std::move(prompt)},
                                [call](Result<TokenizeResult> result) {

@@ -1,11 +1,10 @@
 #include "router/http/generate_call.h"
 
-#include <atomic>
 #include <optional>
 
 #include "common/check.h"
 #include "router/core/result.h"
-#include "router/core/utf8.h"
+#include "router/http/body_job.h"
 #include "router/http/errors.h"
 #include "router/http/routes.h"
 #include "router/keys/tenant_access.h"
@@ -13,18 +12,14 @@
 
 namespace quire {
 
-// A large body is parsed off the event loop; `call` is cleared when its request is given up
-// meanwhile, and nothing is parsed for it any more.
-struct GenerateCall::ParseJob {
-  GenerateCall* call = nullptr;
-  ApiKind kind = ApiKind::kCompletion;
-  // Of the job itself, which its share in the background's work shows.
-  std::atomic<bool> cancelled{false};
-  std::shared_ptr<const MemoryHold> hold;
-  std::optional<MemoryHold> read;  // what is made of the body
-  std::string body;
-  RequestLimits limits;
-  std::optional<ApiError> problem;
+struct GenerateCall::ParseJob : BodyJob {
+  ParseJob(GenerateCall& owner, HttpServices& services)
+      : BodyJob(services, owner.http_), call(owner), kind(owner.kind_) {}
+  void Parse() { problem = ParseApiRequest(kind, body, limits, parsed); }
+  void Done() { call.Parsed(std::move(problem), std::move(parsed)); }
+
+  GenerateCall& call;  // of Done: it may go while its body is parsed
+  const ApiKind kind;
   ApiRequest parsed;
 };
 
@@ -44,27 +39,8 @@ std::unique_ptr<Call> GenerateCall::Begin(HttpServices& services, ApiKind kind, 
                                           Exchange& exchange) {
   std::unique_ptr<GenerateCall> call(
       new GenerateCall(services, kind, std::move(request), exchange));
-  auto job = std::make_shared<ParseJob>();
-  job->call = call.get();
-  job->kind = kind;
-  job->read.emplace(services.pipeline.MemoryOf(call->http_.tenant.get()));
-  job->limits = services.request_limits;
-  job->limits.hold = &*job->read;
-  job->hold = std::move(call->http_.hold);
-  job->body = std::move(call->http_.body);
-  call->parse_job_ = job;
-  const auto parse = [job] {
-    job->problem = ParseApiRequest(job->kind, job->body, job->limits, job->parsed);
-  };
-  const auto parsed = [job] {
-    if (job->call) job->call->Parsed(std::move(job->problem), std::move(job->parsed));
-  };
-  const WorkShare share{NameOf(call->http_.tenant), job->body.size(),
-                        std::shared_ptr<const std::atomic<bool>>(job, &job->cancelled)};
-  if (job->body.size() <= services.limits.background_parse_bytes) {
-    parse();
-    parsed();
-  } else if (!services.background.RunFor(share, parse, parsed)) {
+  call->parse_job_ = std::make_shared<ParseJob>(*call, services);
+  if (!ParseBody(services, call->http_.tenant, std::shared_ptr(call->parse_job_))) {
     call->Refuse(TooManyLargeRequests());
   }
   if (call->finished_) return nullptr;
@@ -77,19 +53,16 @@ GenerateCall::GenerateCall(HttpServices& services, ApiKind kind, HttpRequest req
       exchange_(exchange),
       http_(std::move(request)),
       kind_(kind),
-      answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())) {}
+      answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())),
+      events_(services, exchange) {}
 
 GenerateCall::~GenerateCall() {
-  if (parse_job_) {
-    parse_job_->call = nullptr;
-    parse_job_->cancelled = true;
-  }
+  if (parse_job_) parse_job_->cancelled = true;
   CancelAll();
 }
 
 void GenerateCall::CancelAll() {
-  if (timer_ != 0) services_.executor.Cancel(timer_);
-  timer_ = 0;
+  events_.Stop();
   if (release_timer_ != 0) services_.executor.Cancel(release_timer_);
   release_timer_ = 0;
   for (const std::unique_ptr<Part>& part : parts_) {
@@ -100,7 +73,7 @@ void GenerateCall::CancelAll() {
 }
 
 void GenerateCall::Refuse(const ApiError& error) {
-  QUIRE_CHECK(!committed_);
+  QUIRE_CHECK(!events_.begun());
   finished_ = true;
   CancelAll();
   exchange_.Reply(ErrorResponse(error));
@@ -110,18 +83,10 @@ void GenerateCall::Parsed(std::optional<ApiError> problem, ApiRequest parsed) {
   parse_job_.reset();
   uint64_t timeout_ms = 0;
   if (!problem) problem = ReadTimeouts(http_, timeout_ms);
-  if (problem) {
-    Refuse(*problem);
-    return;
+  if (!problem) {
+    problem = CheckModelAccess(services_.pipeline, http_.tenant, parsed.requests[0].model);
   }
-  if (NarrowsModels(http_.tenant)) {
-    problem =
-        CheckModelAccess(services_.pipeline.Models(), http_.tenant.get(), parsed.requests[0].model);
-  }
-  if (problem) {
-    Refuse(*problem);
-    return;
-  }
+  if (problem) return Refuse(*problem);
   api_ = std::move(parsed);
   Launch(timeout_ms);
 }
@@ -151,10 +116,7 @@ void GenerateCall::Launch(uint64_t timeout_ms) {
     GenerateRequest request = std::move(api_.requests[i]);
     request.request_id = several ? id + "-" + std::to_string(i) : id;
     request.timeout_ms = timeout_ms;
-    request.traceparent = http_.traceparent;
-    request.tracestate = http_.tracestate;
-    request.session = http_.session;
-    ApplyTenant(http_.tenant, request);
+    ApplyHeaders(http_, request);
     parts_.push_back(std::make_unique<Part>(*this, i));
     ++parts_live_;
     parts_.back()->id = services_.pipeline.Start(std::move(request), parts_.back().get());
@@ -163,7 +125,7 @@ void GenerateCall::Launch(uint64_t timeout_ms) {
   const trace::RequestTrace trace = services_.pipeline.TraceOf(parts_.front()->id);
   exchange_.SetTraceResponse(trace::TraceResponse(trace));
   CountUnknownFields(services_, http_.request_id, trace, api_.unknown_fields);
-  if (api_.stream) ArmTimer(services_.limits.sse_commit_after);
+  if (api_.stream) events_.BeginInTime();
 }
 
 uint32_t GenerateCall::IndexOf(const Part& part, uint32_t choice) const {
@@ -173,8 +135,7 @@ uint32_t GenerateCall::IndexOf(const Part& part, uint32_t choice) const {
 void GenerateCall::PartStarted(Part& part, const Started& started) {
   if (!begun_) {
     writer_->Begin(started);
-    // A worker names itself: no name may end a header's line.
-    if (IsVisibleAscii(started.worker)) worker_ = started.worker;
+    events_.SetWorker(started.worker);
   }
   begun_ = true;
   part.prompt = {started.prompt_ids, started.prompt_logprobs};
@@ -244,7 +205,7 @@ void GenerateCall::PartDelta(Part& part, const Delta& delta) {
     choice.logprobs.insert(choice.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
     return;
   }
-  Commit();
+  events_.Begin();
   const bool says_something =
       !delta.text.empty() || api_.return_token_ids || !delta.logprobs.empty();
   OpenChoice(part, index);
@@ -284,7 +245,7 @@ void GenerateCall::PartChoiceEnd(Part& part, const ChoiceEnd& end) {
     whole_choices_[index].end = end;
     return;
   }
-  Commit();
+  events_.Begin();
   OpenChoice(part, index);
   SendChunk(part, {.index = index, .end = &end});
   WriteOut();
@@ -318,10 +279,7 @@ void GenerateCall::PartError(Part& part, const ApiError& error) {
 }
 
 void GenerateCall::FailAll(const ApiError& error) {
-  if (!committed_) {
-    Refuse(error);
-    return;
-  }
+  if (!events_.begun()) return Refuse(error);
   finished_ = true;
   CancelAll();
   services_.counters.stream_error_events.Add();
@@ -332,7 +290,7 @@ void GenerateCall::FailAll(const ApiError& error) {
 }
 
 void GenerateCall::FinishStream() {
-  Commit();
+  events_.Begin();
   if (api_.include_usage) writer_->AppendUsageChunk(usage_, scratch_);
   AnswerWriter::AppendDone(scratch_);
   WriteOut();
@@ -347,25 +305,13 @@ void GenerateCall::FinishWhole() {
   response.body = writer_->WholeAnswer(whole_choices_, usage_, prompts, choices_per_prompt_);
   whole_choices_ = {};
   answer_hold_.Resize(0);
-  if (!worker_.empty()) response.headers.emplace_back("X-Quire-Worker", worker_);
+  events_.AddWorker(response.headers);
   exchange_.Reply(std::move(response));
 }
 
-void GenerateCall::Commit() {
-  if (committed_) return;
-  committed_ = true;
-  HeaderList headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  if (!worker_.empty()) headers.emplace_back("X-Quire-Worker", worker_);
-  exchange_.StartStream(200, "text/event-stream; charset=utf-8", headers);
-  if (!finished_) ArmTimer(services_.limits.sse_keep_alive);
-}
-
-// Of no bytes too: the head of the answer may wait for it.
 void GenerateCall::WriteOut() {
-  queued_bytes_ = exchange_.Write(scratch_);
-  if (scratch_.empty()) return;
+  queued_bytes_ = events_.Write(scratch_);
   scratch_.clear();
-  last_write_ = services_.executor.clock().Now();
 }
 
 void GenerateCall::OnWritten(uint64_t total) {
@@ -394,28 +340,6 @@ void GenerateCall::ReleaseMarks() {
   if (!all && (marks_released_ < kMuch || 2 * marks_released_ < marks_.size())) return;
   marks_.erase(marks_.begin(), marks_.begin() + static_cast<ptrdiff_t>(marks_released_));
   marks_released_ = 0;
-}
-
-void GenerateCall::ArmTimer(Micros delay) {
-  if (timer_ != 0) services_.executor.Cancel(timer_);
-  timer_ = services_.executor.PostAt(services_.executor.clock().Now() + delay, [this] {
-    timer_ = 0;
-    OnTimer();
-  });
-}
-
-void GenerateCall::OnTimer() {
-  if (finished_) return;
-  const Micros now = services_.executor.clock().Now();
-  const Micros silence = services_.limits.sse_keep_alive;
-  if (committed_ && now < last_write_ + silence) {
-    ArmTimer(last_write_ + silence - now);
-    return;
-  }
-  Commit();
-  scratch_ += ": keep-alive\n\n";
-  WriteOut();
-  ArmTimer(silence);
 }
 
 }  // namespace quire

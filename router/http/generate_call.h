@@ -4,7 +4,7 @@
 // Owner: the HTTP session; event loop only.
 //
 // Invariants:
-// 1. Until the answer is committed (the first output, or sse_commit_after), an error is a real HTTP
+// 1. Until a stream has begun (the first output, or sse_commit_after), an error is a real HTTP
 // status.
 // 2. After it, a stream ends in [DONE] only when every choice has ended with a reason; else in an
 // error event.
@@ -18,6 +18,7 @@
 
 #include "router/http/answer_writer.h"
 #include "router/http/api_request.h"
+#include "router/http/event_stream.h"
 #include "router/http/exchange.h"
 #include "router/http/services.h"
 
@@ -82,14 +83,11 @@ class GenerateCall final : public Call {
   bool HoldMore(size_t bytes);
   void OpenChoice(Part& part, uint32_t index);
   void SendChunk(Part& part, ChunkParts parts);
-  void Commit();
   void WriteOut();
   void ReleaseMarks();
   void FinishStream();
   void FinishWhole();
   void CancelAll();
-  void ArmTimer(Micros delay);
-  void OnTimer();
 
   HttpServices& services_;
   Exchange& exchange_;
@@ -103,21 +101,18 @@ class GenerateCall final : public Call {
   std::vector<ChoiceState> choice_states_;   // streamed
   std::vector<AnswerChoice> whole_choices_;  // not streamed
   MemoryHold answer_hold_;                   // of these
+  EventStream events_;
   std::vector<Mark> marks_;
   size_t marks_released_ = 0;  // of marks_, from the beginning on
   std::string scratch_;
   Usage usage_;
-  std::string worker_;  // that took the first prompt
   size_t parts_live_ = 0;
   bool echo_ = false;
   size_t prompt_logprobs_ = 0;  // of all prompts so far, candidates included
   uint64_t written_bytes_ = 0;  // that the session reported
   uint64_t queued_bytes_ = 0;
-  Micros last_write_ = 0;
-  TimerId timer_ = 0;          // commit, then keep-alive
   TimerId release_timer_ = 0;  // of marks that no write will release
   bool begun_ = false;
-  bool committed_ = false;
   bool finished_ = false;
 };
 

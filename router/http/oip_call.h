@@ -3,9 +3,8 @@
 // Owner: the HTTP session; event loop only.
 //
 // Invariants:
-// 1. Until an answer that is streamed is committed (the first output, or sse_commit_after), an
-// error
-//    is a real HTTP status; after it the stream ends with a finish reason or in an error event.
+// 1. Until a stream has begun (the first output, or sse_commit_after), an error is a real HTTP
+//    status; after it the stream ends with a finish reason or in an error event.
 // 2. Pipeline::Taken follows the bytes, as in GenerateCall.
 #pragma once
 
@@ -13,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "router/http/event_stream.h"
 #include "router/http/exchange.h"
 #include "router/http/services.h"
 #include "router/oip/infer_json.h"
@@ -48,15 +48,12 @@ class OipCall final : public Call, public ResponseSink {
         exchange_(exchange),
         http_(std::move(request)),
         kind_(kind),
-        answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())) {}
+        answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())),
+        events_(services, exchange) {}
   void Parsed(std::optional<ApiError> problem, oip::GenerateBody body);
   void Refuse(const ApiError& error);
-  void Commit();
   void WriteEvent();
-  uint64_t WriteOut(const std::string& bytes);  // how many have been queued in all
   void Stop();
-  void ArmTimer(Micros delay);
-  void OnTimer();
 
   HttpServices& services_;
   Exchange& exchange_;
@@ -66,14 +63,11 @@ class OipCall final : public Call, public ResponseSink {
   oip::GenerateBody body_;  // less what the pipeline was given
   std::unique_ptr<oip::InferAnswer> answer_;
   MemoryHold answer_hold_;  // of it, where it is not streamed
-  std::string worker_;      // that began the answer, for a header
+  EventStream events_;
   RequestId id_ = 0;
   std::deque<Mark> marks_;
   uint64_t written_bytes_ = 0;
-  Micros last_write_ = 0;
-  TimerId timer_ = 0;        // commit, then keep-alive
   TimerId flush_timer_ = 0;  // of a step's outputs, at the end of their turn
-  bool committed_ = false;
   bool finished_ = false;
 };
 

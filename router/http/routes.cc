@@ -287,6 +287,13 @@ std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeo
   return std::nullopt;
 }
 
+void ApplyHeaders(const HttpRequest& request, GenerateRequest& out) {
+  out.traceparent = request.traceparent;
+  out.tracestate = request.tracestate;
+  out.session = request.session;
+  ApplyTenant(request.tenant, out);
+}
+
 bool PathOfTarget(std::string_view target, std::string& path) {
   path.clear();
   // A proxy's absolute form names the host again.

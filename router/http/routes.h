@@ -55,6 +55,9 @@ void CountUnknownFields(HttpServices& services, const std::string& request_id,
 // The time that a request's headers leave it, where they say one.
 std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeout_ms);
 
+// What a request's headers say beside that: trace, session and tenant.
+void ApplyHeaders(const HttpRequest& request, GenerateRequest& out);
+
 // Percent-decodes the path of a request target and cuts the query off; what is below /openai/v1/
 // is below /v1/. False: not a path.
 bool PathOfTarget(std::string_view target, std::string& path);

@@ -1,15 +1,14 @@
 #include "router/http/tokenize_call.h"
 
-#include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <utility>
 
 #include "common/json/json.h"
 #include "router/http/api_request.h"
+#include "router/http/body_job.h"
 #include "router/http/errors.h"
 #include "router/http/routes.h"
-#include "router/keys/tenant_access.h"
 
 namespace quire {
 namespace {
@@ -18,31 +17,35 @@ namespace {
 constexpr size_t kBytesPerId = 6, kBytesPerString = 14;
 
 // One request; what it waits for (a parse off the loop, the pipeline) may end after the client has
-// gone: `exchange` is cleared then, and `cancelled` true, which stops work that has not ended.
+// gone, and with it `exchange`: it is cancelled then.
 template <class Body>
-struct TextJob {
-  HttpServices& services;
-  Exchange* exchange;
-  std::string request_id;
-  std::shared_ptr<const TenantProfile> tenant;
-  std::string text;
-  std::shared_ptr<const MemoryHold> hold;
-  MemoryHold read;  // what is made of the text
-  Body body = {};
-  std::optional<ApiError> problem = {};
-  std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+struct TextJob : BodyJob, std::enable_shared_from_this<TextJob<Body>> {
+  TextJob(HttpServices& from, HttpRequest& request, Exchange& to)
+      : BodyJob(from, request),
+        services(from),
+        exchange(to),
+        request_id(std::move(request.request_id)),
+        tenant(std::move(request.tenant)) {}
+  void Parse();
+  void Done();
+  void Refuse(const ApiError& error) { exchange.Reply(ErrorResponse(error)); }
+  std::shared_ptr<const std::atomic<bool>> Cancelled() {
+    return {this->shared_from_this(), &cancelled};
+  }
+  TextAsk By() { return {std::move(parsed.model), tenant, Cancelled()}; }
 
-  TextAsk By() { return {std::move(body.model), tenant, cancelled}; }
+  HttpServices& services;
+  Exchange& exchange;
+  const std::string request_id;
+  const std::shared_ptr<const TenantProfile> tenant;
+  Body parsed = {};
 };
 
 template <class Body>
 class TextCall final : public Call {
  public:
   explicit TextCall(std::shared_ptr<TextJob<Body>> job) : job_(std::move(job)) {}
-  ~TextCall() override {
-    job_->exchange = nullptr;
-    *job_->cancelled = true;
-  }
+  ~TextCall() override { job_->cancelled = true; }
 
  private:
   std::shared_ptr<TextJob<Body>> job_;
@@ -80,7 +83,7 @@ void ReplyWritten(const std::shared_ptr<TextJob<Body>>& job, size_t bytes,
   if (bytes <= services.limits.background_write_bytes) {
     HttpResponse response;
     response.body = write();
-    return job->exchange->Reply(std::move(response));
+    return job->exchange.Reply(std::move(response));
   }
   auto response = std::make_shared<HttpResponse>();
   auto work = [response, write = std::move(write)]() mutable {
@@ -88,21 +91,21 @@ void ReplyWritten(const std::shared_ptr<TextJob<Body>>& job, size_t bytes,
     write = nullptr;
   };
   const auto done = [job, response] {
-    if (job->exchange != nullptr) job->exchange->Reply(std::move(*response));
+    if (!job->cancelled) job->exchange.Reply(std::move(*response));
   };
-  const WorkShare share{NameOf(job->tenant), bytes, job->cancelled};
+  const WorkShare share{NameOf(job->tenant), bytes, job->Cancelled()};
   if (services.background.RunFor(share, std::move(work), done)) return;
-  job->exchange->Reply(ErrorResponse(TooManyLargeRequests()));
+  job->Refuse(TooManyLargeRequests());
 }
 
 void Ask(const std::shared_ptr<TextJob<TokenizeBody>>& job) {
-  TokenizeBody& body = job->body;
+  TokenizeBody& body = job->parsed;
   TokenizeAsk ask{job->By(), std::move(body.prompt), body.return_token_strings};
   job->read.Resize(0);  // from here on the pipeline counts it
   job->services.pipeline.Tokenize(std::move(ask), [job](Result<TokenizeResult> result) {
-    if (job->exchange == nullptr) return;
-    if (!result.ok()) return job->exchange->Reply(ErrorResponse(result.error()));
-    const bool strings = job->body.return_token_strings;
+    if (job->cancelled) return;
+    if (!result.ok()) return job->Refuse(result.error());
+    const bool strings = job->parsed.return_token_strings;
     const size_t bytes = result.value().ids.size() * (strings ? kBytesPerString : kBytesPerId);
     auto held = std::make_shared<TokenizeResult>(std::move(result.value()));
     ReplyWritten(job, bytes, [held, strings] { return JsonOf(*held, strings); });
@@ -113,60 +116,38 @@ void Ask(const std::shared_ptr<TextJob<DetokenizeBody>>& job) {
   TextAsk by = job->By();
   job->read.Resize(0);
   const auto done = [job](Result<std::string> text) {
-    if (job->exchange == nullptr) return;
-    if (!text.ok()) return job->exchange->Reply(ErrorResponse(text.error()));
+    if (job->cancelled) return;
+    if (!text.ok()) return job->Refuse(text.error());
     auto held = std::make_shared<std::string>(std::move(text.value()));
     ReplyWritten(job, held->size(), [held] { return JsonOf(*held); });
   };
-  job->services.pipeline.Detokenize(std::move(by), std::move(job->body.ids), done);
+  job->services.pipeline.Detokenize(std::move(by), std::move(job->parsed.ids), done);
+}
+
+template <>
+void TextJob<TokenizeBody>::Parse() {
+  problem = ParseTokenizeBody(body, parsed, limits);
+}
+template <>
+void TextJob<DetokenizeBody>::Parse() {
+  problem = ParseDetokenizeBody(body, parsed, limits);
 }
 
 template <class Body>
-RequestLimits LimitsOf(TextJob<Body>& job) {
-  RequestLimits limits = job.services.request_limits;
-  limits.hold = &job.read;
-  return limits;
-}
-void Parse(TextJob<TokenizeBody>& job) {
-  job.problem = ParseTokenizeBody(job.text, job.body, LimitsOf(job));
-}
-void Parse(TextJob<DetokenizeBody>& job) {
-  job.problem = ParseDetokenizeBody(job.text, job.body, LimitsOf(job));
-}
-
-template <class Body>
-void Parsed(const std::shared_ptr<TextJob<Body>>& job) {
-  if (job->exchange == nullptr) return;
-  if (job->problem) return job->exchange->Reply(ErrorResponse(*job->problem));
-  job->text.clear();
-  job->text.shrink_to_fit();
-  job->hold.reset();
-  if (NarrowsModels(job->tenant)) {
-    const auto forbidden =
-        CheckModelAccess(job->services.pipeline.Models(), job->tenant.get(), job->body.model);
-    if (forbidden) return job->exchange->Reply(ErrorResponse(*forbidden));
-  }
-  CountUnknownFields(job->services, job->request_id, {}, job->body.unknown_fields);
-  Ask(job);
+void TextJob<Body>::Done() {
+  if (!problem) problem = CheckModelAccess(services.pipeline, tenant, parsed.model);
+  if (problem) return Refuse(*problem);
+  body = {};
+  hold.reset();
+  CountUnknownFields(services, request_id, {}, parsed.unknown_fields);
+  Ask(this->shared_from_this());
 }
 
 template <class Body>
 std::unique_ptr<Call> Begin(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  auto account = services.pipeline.MemoryOf(request.tenant.get());
-  std::shared_ptr<TextJob<Body>> job(new TextJob<Body>{
-      services, &exchange, std::move(request.request_id), std::move(request.tenant),
-      std::move(request.body), std::move(request.hold), MemoryHold(std::move(account))});
+  const auto job = std::make_shared<TextJob<Body>>(services, request, exchange);
   auto call = std::make_unique<TextCall<Body>>(job);
-  if (job->text.size() <= services.limits.background_parse_bytes) {
-    Parse(*job);
-    Parsed(job);
-    return call;
-  }
-  const WorkShare share{NameOf(job->tenant), job->text.size(), job->cancelled};
-  if (!services.background.RunFor(
-          share, [job] { Parse(*job); }, [job] { Parsed(job); })) {
-    exchange.Reply(ErrorResponse(TooManyLargeRequests()));
-  }
+  if (!ParseBody(services, job->tenant, job)) job->Refuse(TooManyLargeRequests());
   return call;
 }
 

@@ -60,9 +60,8 @@ void InferCall::Begin(ReadRequest read) {
   GenerateRequest& generate = request_.generate;
   if (generate.request_id.empty()) generate.request_id = NewRequestId(services_.rng);
   call_->AddInitialMetadata("x-request-id", generate.request_id);
-  if (!read.problem && NarrowsModels(generate.tenant)) {
-    read.problem =
-        CheckModelAccess(services_.pipeline.Models(), generate.tenant.get(), generate.model);
+  if (!read.problem) {
+    read.problem = CheckModelAccess(services_.pipeline, generate.tenant, generate.model);
   }
   if (read.problem) return OnError(*read.problem);
   answer_ = std::make_unique<InferAnswer>(request_);

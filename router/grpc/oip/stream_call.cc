@@ -29,7 +29,6 @@ void StreamCall::Take(ReadRequest read) {
   if (!std::exchange(tenant_known_, true)) (void)call_->CountFor(read.hold->account());
   InferRequest& request = read.request;
   std::optional<ApiError>& problem = read.problem;
-  const std::shared_ptr<const TenantProfile>& tenant = request.generate.tenant;
   const RequestLimits& limits = services_.request_limits;
   if (!problem && ids_.count(request.id) > 0) {
     problem = InvalidField("id", "\"" + request.id + "\" is running already in this call");
@@ -38,8 +37,8 @@ void StreamCall::Take(ReadRequest read) {
                         services_.limits.max_requests_per_call,
                         limits.counters ? &limits.counters->call_requests : nullptr);
     problem->code = ApiCode::kRateLimited;
-  } else if (!problem && NarrowsModels(tenant)) {
-    problem = CheckModelAccess(services_.pipeline.Models(), tenant.get(), request.model);
+  } else if (!problem) {
+    problem = CheckModelAccess(services_.pipeline, request.generate.tenant, request.model);
   }
   if (problem) {
     Refuse(request, *problem);

@@ -1,0 +1,50 @@
+// The server-sent events of one answer: when they begin, what keeps a silent stream alive, and who
+// the worker is.
+//
+// Owner: a call, whose services and exchange outlive it; event loop only.
+//  1. Until it has begun an error may still be a real HTTP status.
+//  2. After Stop no timer runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "router/http/exchange.h"
+#include "router/http/services.h"
+
+namespace quire {
+
+class EventStream {
+ public:
+  EventStream(HttpServices& services, Exchange& exchange)
+      : services_(services), exchange_(exchange) {}
+  ~EventStream() { Stop(); }
+
+  // It begins by itself after sse_commit_after.
+  void BeginInTime() { ArmTimer(services_.limits.sse_commit_after); }
+  void Begin();
+  bool begun() const { return begun_; }
+  // Returns how many bytes have been queued in all. Writing none is fine: the head of the answer
+  // may wait for it.
+  uint64_t Write(std::string_view bytes);
+  void Stop();
+
+  // The worker that began the answer, for a header of whatever answer follows.
+  void SetWorker(std::string_view worker);
+  void AddWorker(HeaderList& headers) const;
+
+ private:
+  void ArmTimer(Micros delay);
+  void OnTimer();
+
+  HttpServices& services_;
+  Exchange& exchange_;
+  std::string worker_;
+  Micros last_write_ = 0;
+  TimerId timer_ = 0;  // begins, then keeps alive
+  bool begun_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace quire
