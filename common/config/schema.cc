@@ -109,6 +109,8 @@ void Schema::Add(Flag flag) {
   entry.group = group_;
   entry.setting.name = flag.name;
   entry.setting.values = TargetText(flag.target);
+  if (const Choice* choice = std::get_if<Choice>(&flag.target)) flag.choices = choice->words;
+  if (!flag.also.empty()) QUIRE_CHECK(StoreValues(flag, entry.setting.values, flag.name).ok());
   entry.default_text = flag.default_text;
   if (entry.default_text.empty()) {
     for (const std::string& value : entry.setting.values) {

@@ -18,32 +18,27 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
-#include "common/config/values.h"
+#include "common/config/target.h"
 #include "common/status.h"
 
 namespace quire::config {
 
 inline constexpr size_t kMaxConfigFileBytes = 1u << 20;
 
-// The field a setting is written to; its type says how the text is read. The value it holds when
-// the setting is added is the default.
-using Target = std::variant<std::string*, std::vector<std::string>*, bool*, int32_t*, int64_t*,
-                            double*, Bytes*, Duration*>;
-
 struct Flag {
   std::string name =
       {};  // "max-model-len": --max-model-len, QUIRE_MAX_MODEL_LEN, key max-model-len
   std::string help = {};  // one or two sentences
   Target target = {};
-  std::string value_name = {};  // in --help; by the target's type when empty
+  std::vector<Target> also = {};  // other fields that always have the target's value
+  std::string value_name = {};    // in --help; by the target's type when empty
   // Inclusive; of numbers, of Bytes in bytes, of Duration in milliseconds. The unset bounds are the
   // type's.
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();
-  std::vector<std::string> choices = {};  // of a string; empty is any
+  std::vector<std::string> choices = {};  // of a string; empty is any, or those of OneOf
   std::string default_text = {};  // shown instead of the field's value ("all that are allowed")
   bool hidden = false;            // not in --help
   bool secret = false;            // its value is not shown again

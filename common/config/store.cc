@@ -1,6 +1,9 @@
 #include "common/config/store.h"
 
 #include <algorithm>
+#include <limits>
+#include <type_traits>
+#include <utility>
 
 namespace quire::config {
 namespace {
@@ -12,15 +15,24 @@ struct Overloaded : Visitors... {
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
+std::string WholeText(int64_t value, Whole::Unit unit) {
+  if (unit == Whole::Unit::kBytes) return FormatBytes({value});
+  return unit == Whole::Unit::kTime ? FormatDuration({value}) : std::to_string(value);
+}
+
+absl::StatusOr<int64_t> ParseWhole(const std::string& text, Whole::Unit unit) {
+  if (unit == Whole::Unit::kCount) return ParseInt(text);
+  if (unit == Whole::Unit::kBytes) {
+    QUIRE_ASSIGN_OR_RETURN(const Bytes bytes, ParseBytes(text));
+    return bytes.value;
+  }
+  QUIRE_ASSIGN_OR_RETURN(const Duration duration, ParseDuration(text));
+  return duration.milliseconds;
+}
+
 std::string BoundText(const Flag& flag, double bound) {
-  const auto whole = [bound] { return static_cast<int64_t>(bound); };
-  return std::visit(Overloaded{
-                        [&](Bytes*) { return FormatBytes({whole()}); },
-                        [&](Duration*) { return FormatDuration({whole()}); },
-                        [&](double*) { return FormatDouble(bound); },
-                        [&](auto*) { return std::to_string(whole()); },
-                    },
-                    flag.target);
+  if (std::holds_alternative<double*>(flag.target)) return FormatDouble(bound);
+  return WholeText(static_cast<int64_t>(bound), std::get<Whole>(flag.target).unit);
 }
 
 absl::Status CheckBounds(const Flag& flag, double value, std::string_view text) {
@@ -49,13 +61,25 @@ absl::Status CheckChoice(const Flag& flag, const std::string& value) {
                          (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
-absl::Status StoreOne(const Flag& flag, const std::string& text) {
-  const auto number = [&](auto parsed, auto value_of, auto store) -> absl::Status {
-    QUIRE_RETURN_IF_ERROR(parsed.status());
-    QUIRE_RETURN_IF_ERROR(CheckBounds(flag, static_cast<double>(value_of(*parsed)), text));
-    return store(*parsed);
-  };
-  const auto same = [](auto value) { return value; };
+absl::Status StoreWhole(const Whole& target, int64_t value, const std::string& text) {
+  return std::visit(
+      [&](auto* field) -> absl::Status {
+        using Number = std::remove_pointer_t<decltype(field)>;
+        using Limits = std::numeric_limits<Number>;
+        int64_t scaled = 0;
+        bool fits = !__builtin_mul_overflow(value, target.scale, &scaled);
+        if constexpr (std::is_integral_v<Number>) fits = fits && std::in_range<Number>(scaled);
+        if (!fits) {
+          return InvalidArgument("must be in [" + std::to_string(Limits::min()) + ", " +
+                                 std::to_string(Limits::max()) + "], is " + text);
+        }
+        *field = static_cast<Number>(scaled);
+        return absl::OkStatus();
+      },
+      target.field);
+}
+
+absl::Status StoreOne(const Flag& flag, const Target& to, const std::string& text) {
   return std::visit(
       Overloaded{
           [&](std::string* target) -> absl::Status {
@@ -72,33 +96,25 @@ absl::Status StoreOne(const Flag& flag, const std::string& text) {
             QUIRE_ASSIGN_OR_RETURN(*target, ParseBool(text));
             return absl::OkStatus();
           },
-          [&](int32_t* target) -> absl::Status {
-            return number(ParseInt(text), same, [&](int64_t value) -> absl::Status {
-              *target = static_cast<int32_t>(value);
-              if (*target == value) return absl::OkStatus();
-              return InvalidArgument("must be in [-2147483648, 2147483647], is " + text);
-            });
-          },
-          [&](int64_t* target) -> absl::Status {
-            return number(ParseInt(text), same,
-                          [&](int64_t value) { return *target = value, absl::OkStatus(); });
-          },
           [&](double* target) -> absl::Status {
-            return number(ParseDouble(text), same,
-                          [&](double value) { return *target = value, absl::OkStatus(); });
+            QUIRE_ASSIGN_OR_RETURN(const double value, ParseDouble(text));
+            QUIRE_RETURN_IF_ERROR(CheckBounds(flag, value, text));
+            *target = value;
+            return absl::OkStatus();
           },
-          [&](Bytes* target) -> absl::Status {
-            return number(
-                ParseBytes(text), [](Bytes bytes) { return bytes.value; },
-                [&](Bytes value) { return *target = value, absl::OkStatus(); });
+          [&](const Whole& target) -> absl::Status {
+            QUIRE_ASSIGN_OR_RETURN(const int64_t value, ParseWhole(text, target.unit));
+            QUIRE_RETURN_IF_ERROR(CheckBounds(flag, static_cast<double>(value), text));
+            return StoreWhole(target, value, text);
           },
-          [&](Duration* target) -> absl::Status {
-            return number(
-                ParseDuration(text), [](Duration d) { return d.milliseconds; },
-                [&](Duration value) { return *target = value, absl::OkStatus(); });
+          [&](const Choice& target) -> absl::Status {
+            QUIRE_RETURN_IF_ERROR(CheckChoice(flag, text));
+            const auto word = std::find(target.words.begin(), target.words.end(), text);
+            target.set(static_cast<size_t>(word - target.words.begin()));
+            return absl::OkStatus();
           },
       },
-      flag.target);
+      to);
 }
 
 }  // namespace
@@ -111,7 +127,10 @@ absl::Status StoreValues(const Flag& flag, const std::vector<std::string>& value
       return InvalidArgument(std::string(shown) + ": must be at most " +
                              std::to_string(kMaxValueBytes) + " bytes of text without NUL");
     }
-    if (absl::Status status = StoreOne(flag, value); !status.ok()) return Annotate(status, shown);
+    QUIRE_RETURN_IF_ERROR(Annotate(StoreOne(flag, flag.target, value), shown));
+    for (const Target& other : flag.also) {
+      QUIRE_RETURN_IF_ERROR(Annotate(StoreOne(flag, other, value), shown));
+    }
   }
   return absl::OkStatus();
 }
@@ -122,11 +141,14 @@ std::vector<std::string> TargetText(const Target& target) {
                         [](std::string* value) { return value->empty() ? Texts{} : Texts{*value}; },
                         [](std::vector<std::string>* values) { return *values; },
                         [](bool* value) { return Texts{*value ? "true" : "false"}; },
-                        [](int32_t* value) { return Texts{std::to_string(*value)}; },
-                        [](int64_t* value) { return Texts{std::to_string(*value)}; },
                         [](double* value) { return Texts{FormatDouble(*value)}; },
-                        [](Bytes* value) { return Texts{FormatBytes(*value)}; },
-                        [](Duration* value) { return Texts{FormatDuration(*value)}; },
+                        [](const Whole& whole) {
+                          const auto held =
+                              std::visit([](auto* field) { return static_cast<int64_t>(*field); },
+                                         whole.field);
+                          return Texts{WholeText(held / whole.scale, whole.unit)};
+                        },
+                        [](const Choice& choice) { return Texts{choice.words[choice.get()]}; },
                     },
                     target);
 }
@@ -138,16 +160,12 @@ std::string ValueName(const Flag& flag) {
     for (const std::string& choice : flag.choices) names += (names.empty() ? "" : "|") + choice;
     return names;
   }
-  return std::visit(Overloaded{
-                        [](bool*) -> std::string { return ""; },
-                        [](int32_t*) -> std::string { return "N"; },
-                        [](int64_t*) -> std::string { return "N"; },
-                        [](double*) -> std::string { return "X"; },
-                        [](Bytes*) -> std::string { return "SIZE"; },
-                        [](Duration*) -> std::string { return "TIME"; },
-                        [](auto*) -> std::string { return "TEXT"; },
-                    },
-                    flag.target);
+  if (std::holds_alternative<bool*>(flag.target)) return "";
+  if (std::holds_alternative<double*>(flag.target)) return "X";
+  const Whole* whole = std::get_if<Whole>(&flag.target);
+  if (whole == nullptr) return "TEXT";
+  if (whole->unit == Whole::Unit::kBytes) return "SIZE";
+  return whole->unit == Whole::Unit::kTime ? "TIME" : "N";
 }
 
 }  // namespace quire::config

@@ -216,6 +216,79 @@ TEST(Schema, RequiredPositional) {
   EXPECT_EQ(StatusMessage(schema.Parse({}, {}).status()), "MODEL is missing; see quire x --help");
 }
 
+enum class Order { kFirst, kLast };
+
+struct Room {
+  uint32_t streams = 256;
+  size_t body_bytes = size_t{32} << 20;
+  uint32_t header_bytes = 64u << 10;
+  int64_t silence_us = 1'500'000;
+  uint32_t wait_ms = 250;
+  Order order = Order::kLast;
+  uint64_t also_bytes = 0;
+  uint32_t also_narrow = 0;
+};
+
+Schema MakeRoomSchema(Room& r) {
+  Schema schema("quire-test", "Tests the schema.");
+  schema.Add({.name = "streams", .help = "Streams.", .target = &r.streams});
+  schema.Add({.name = "body-bytes",
+              .help = "Body.",
+              .target = InBytes(&r.body_bytes),
+              .also = {InBytes(&r.also_bytes), InBytes(&r.also_narrow)}});
+  schema.Add({.name = "header-bytes", .help = "Header.", .target = InBytes(&r.header_bytes)});
+  schema.Add({.name = "silence", .help = "Silence.", .target = InMicros(&r.silence_us)});
+  schema.Add({.name = "wait", .help = "Wait.", .target = InMillis(&r.wait_ms)});
+  schema.Add({.name = "order",
+              .help = "Order.",
+              .target = OneOf(&r.order, {{"first", Order::kFirst}, {"last", Order::kLast}})});
+  return schema;
+}
+
+TEST(Schema, WritesStraightIntoTheFieldsOfARoom) {
+  Room room;
+  Schema schema = MakeRoomSchema(room);
+  EXPECT_EQ(room.also_bytes, room.body_bytes) << "the default is stated once";
+  EXPECT_EQ(room.also_narrow, room.body_bytes);
+  const auto before = schema.Parse({}, {});
+  ASSERT_TRUE(before.ok()) << before.status();
+  const auto shown = [&](const char* name) { return before->Find(name).values.front(); };
+  EXPECT_EQ(shown("streams"), "256");
+  EXPECT_EQ(shown("body-bytes"), "32MiB");
+  EXPECT_EQ(shown("header-bytes"), "64KiB");
+  EXPECT_EQ(shown("silence"), "1500ms");
+  EXPECT_EQ(shown("wait"), "250ms");
+  EXPECT_EQ(shown("order"), "last");
+  const auto given = schema.Parse({"--streams=7", "--body-bytes=1KiB", "--header-bytes=2KiB",
+                                   "--silence=2s", "--wait=3s", "--order=first"},
+                                  {});
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(room.streams, 7u);
+  EXPECT_EQ(room.body_bytes, 1024u);
+  EXPECT_EQ(room.also_bytes, 1024u);
+  EXPECT_EQ(room.also_narrow, 1024u);
+  EXPECT_EQ(room.header_bytes, 2048u);
+  EXPECT_EQ(room.silence_us, 2'000'000);
+  EXPECT_EQ(room.wait_ms, 3000u);
+  EXPECT_EQ(room.order, Order::kFirst);
+  EXPECT_NE(schema.HelpText().find("--order first|last"), std::string::npos);
+}
+
+TEST(Schema, AValueThatAFieldOfARoomCannotHoldIsRefused) {
+  const auto error = [](const std::string& flag) {
+    Room room;
+    return StatusMessage(MakeRoomSchema(room).Parse({flag}, {}).status());
+  };
+  EXPECT_EQ(error("--streams=4294967295"), "");
+  EXPECT_EQ(error("--streams=4294967296"), "--streams: must be in [0, 4294967295], is 4294967296");
+  EXPECT_EQ(error("--streams=-1"), "--streams: must be in [0, 4294967295], is -1");
+  EXPECT_EQ(error("--header-bytes=4GiB"), "--header-bytes: must be in [0, 4294967295], is 4GiB");
+  EXPECT_EQ(error("--body-bytes=4GiB"), "--body-bytes: must be in [0, 4294967295], is 4GiB")
+      << "a narrower field that has the same value";
+  EXPECT_EQ(error("--order=firts"),
+            "--order: must be one of first, last, is 'firts'; did you mean first?");
+}
+
 TEST(Schema, HelpIsGroupedAlignedAndShowsDefaults) {
   Settings settings;
   const std::string help = MakeSchema(settings).HelpText();
