@@ -13,7 +13,7 @@ void AddPortFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Ports");
   schema.Add({.name = "host",
               .help = "IP address to listen on; off loopback it needs API keys or --insecure.",
-              .target = &c.host,
+              .target = &c.front.host,
               .value_name = "ADDRESS"});
   schema.Add({.name = "port",
               .help = "Port for HTTP; it speaks gRPC too. 0 lets the system choose.",
@@ -101,7 +101,7 @@ void AddTlsFlags(config::Schema& schema, RouterConfig& c) {
               .help =
                   "TLS handshakes that are under way at once; beyond it the oldest one that waits "
                   "for its client is closed.",
-              .target = &c.max_tls_handshakes,
+              .target = &c.front.max_tls_handshakes,
               .min = 1,
               .max = 1 << 20});
 }
@@ -157,24 +157,24 @@ void AddAdmissionFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "max-queued-requests",
               .help = "Requests that wait for room at a worker; more are refused with 503, those "
                       "of the tenant with most of them first.",
-              .target = &c.max_queued_requests,
+              .target = &c.pipeline.limits.max_queued_requests,
               .min = 1,
               .max = 1 << 20});
   schema.Add({.name = "max-queued-per-tenant",
               .help = "The same for each tenant; 0 leaves it at --max-queued-requests.",
-              .target = &c.max_queued_per_tenant,
+              .target = &c.pipeline.limits.max_queued_per_tenant,
               .min = 0,
               .max = 1 << 20});
   schema.Add({.name = "max-prefill-ahead",
               .help = "Prompt tokens that a worker may have before it while more requests go to "
                       "it; beyond that they wait here, where their order is fair.",
-              .target = &c.max_prefill_ahead,
+              .target = &c.pipeline.limits.max_prefill_ahead,
               .min = 1,
               .max = 1ll << 40});
   schema.Add({.name = "max-journal-bytes",
               .help = "Memory for the tokens of running answers, kept to carry them on; at the "
                       "limit new requests are refused with 503.",
-              .target = &c.max_journal,
+              .target = config::InBytes(&c.pipeline.limits.max_journal_bytes),
               .min = 1 << 16,
               .max = 1ll << 40});
 }
@@ -183,7 +183,7 @@ void AddDiscoveryFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Finding workers");
   schema.Add({.name = "worker",
               .help = "A worker to send requests to.",
-              .target = &c.workers,
+              .target = &c.pipeline.workers,
               .value_name = "HOST:PORT"});
   schema.Add({.name = "worker-metrics",
               .help = "Port of a worker's probes whose metrics /metrics shows too, under the label "
@@ -246,83 +246,85 @@ void AddModelFlags(config::Schema& schema, RouterConfig& c) {
 
 void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Workers");
-  schema.Add({.name = "routing-policy",
-              .help = "How a worker is chosen: prefix-aware weighs what each worker has cached of "
-                      "the prompt against the work that it has.",
-              .target = &c.routing_policy,
-              .choices = {"prefix-aware", "least-loaded", "power-of-two", "round-robin", "random",
-                          "consistent-hash"}});
+  const Policy& usual = Policies().front();
+  std::vector<std::pair<std::string, const Policy*>> policies;
+  for (const Policy& policy : Policies()) policies.emplace_back(policy.name, &policy);
+  schema.Add(
+      {.name = "routing-policy",
+       .help = "How a worker is chosen: " + std::string(usual.name) + " " + std::string(usual.help),
+       .target = config::OneOf(&c.pipeline.policy, std::move(policies))});
   schema.Add({.name = "max-index-bytes",
               .help = "Memory for what workers have cached; a worker that needs more counts as one "
                       "that has nothing.",
-              .target = &c.max_index,
+              .target = config::InBytes(&c.pipeline.limits.max_index_bytes),
               .min = 1 << 20,
               .max = 1ll << 40});
   schema.Add({.name = "max-snapshots",
               .help = "Workers that are asked at once for all that they have cached; others wait.",
-              .target = &c.max_snapshots,
+              .target = &c.pipeline.limits.max_snapshots,
               .min = 1,
               .max = 1024});
   schema.Add({.name = "window-tokens",
               .help = "Tokens that a worker may be ahead of what a client has taken of a choice; "
                       "then it goes on with others.",
-              .target = &c.window_tokens,
+              .target = &c.pipeline.limits.window_tokens,
               .min = 4,
               .max = 1 << 20});
   schema.Add({.name = "generation-config",
               .help = "Sampling defaults where a request is silent: auto takes the model's own "
                       "generation settings, vllm the API's neutral ones. The model's "
                       "end-of-sequence ids hold with both.",
-              .target = &c.generation_config,
-              .choices = {"auto", "vllm"}});
+              .target = config::OneOf(&c.pipeline.generation_defaults,
+                                      {{"auto", true}, {"vllm", false}})});
   schema.Add({.name = "worker-silence-ms",
               .help = "Milliseconds without a word after which a worker is taken out.",
-              .target = &c.worker_silence_ms,
+              .target = &c.pipeline.link.silence_ms,
               .min = 100,
               .max = 600'000});
   schema.Add({.name = "empty-pool-wait",
               .help = "Time that requests and answers under way wait for a worker when a model has "
                       "none; then 503, or an error event. Minutes for pools that scale to zero.",
-              .target = &c.empty_pool_wait,
+              .target = config::InMillis(&c.pipeline.limits.empty_pool_wait_ms),
               .min = 0,
               .max = kDayMs});
   schema.Add({.name = "ready-without-workers",
               .help =
                   "/readyz is 200 also while there is no worker, so that requests come and wait "
                   "--empty-pool-wait: for pools that scale to zero. /health stays as it is.",
-              .target = &c.ready_without_workers});
+              .target = &c.pipeline.ready_without_workers});
 }
 
 void AddFailoverFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Lost workers");
-  schema.Add({.name = "carry-on",
-              .help = "Where an answer goes on whose worker is gone: tokens prefers a worker that "
-                      "computes the same bits and takes any other for want of one; exact waits for "
-                      "such a worker.",
-              .target = &c.carry_on,
-              .choices = {"tokens", "exact"}});
+  schema.Add(
+      {.name = "carry-on",
+       .help = "Where an answer goes on whose worker is gone: tokens prefers a worker that "
+               "computes the same bits and takes any other for want of one; exact waits for "
+               "such a worker.",
+       .target = config::OneOf(&c.pipeline.carry_on_mode, {{"tokens", CarryOnMode::kTokens},
+                                                           {"exact", CarryOnMode::kExact}})});
   schema.Add({.name = "max-carry-on-tokens",
               .help = "Tokens that a worker may have to compute again at once for answers that it "
                       "takes over; more of them wait, and new requests behind them.",
-              .target = &c.max_carry_on_tokens,
+              .target = &c.pipeline.limits.max_carry_on_tokens,
               .min = 1,
               .max = 1 << 30});
   schema.Add({.name = "placement-retry-percent",
               .help = "Requests in a hundred that may be offered to another worker after one has "
                       "refused them.",
-              .target = &c.placement_retry_percent,
+              .target = &c.pipeline.limits.placement_retry_percent,
               .min = 0,
               .max = 100});
   schema.Add({.name = "max-worker-deaths",
               .help = "Workers that may die under one prompt, in one request or several; then it "
                       "ends with request_suspect and is refused for 10 minutes.",
-              .target = &c.max_worker_deaths,
+              .target = &c.pipeline.limits.max_worker_deaths,
               .min = 1,
               .max = 1000});
   schema.Add({.name = "max-suspect-prompts",
               .help = "Prompts under which workers died that are remembered for 10 minutes after "
                       "their requests; at the limit the oldest is forgotten.",
-              .target = &c.max_suspect_prompts,
+              .target = &c.pipeline.limits.max_suspect_prompts,
               .min = 1,
               .max = 1 << 20});
 }
@@ -338,7 +340,7 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
               .default_text = "5s; 0s on loopback"});
   schema.Add({.name = "drain-timeout",
               .help = "Time for running requests to end after that.",
-              .target = &c.drain_timeout,
+              .target = config::InMicros(&c.drain_timeout),
               .min = 0,
               .max = kDayMs});
   schema.Add({.name = "check",

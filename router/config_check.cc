@@ -8,13 +8,13 @@ namespace quire {
 namespace {
 
 absl::Status CheckDiscovery(const RouterConfig& c) {
-  if (c.workers.empty() && c.worker_files.empty() && c.worker_dns.empty() &&
+  if (c.pipeline.workers.empty() && c.worker_files.empty() && c.worker_dns.empty() &&
       c.worker_kubernetes.empty()) {
     return InvalidArgument(
         "--worker is missing; give at least one, as in --worker 127.0.0.1:9000, or one of "
         "--worker-file, --worker-dns and --worker-k8s");
   }
-  for (const std::string& worker : c.workers) {
+  for (const std::string& worker : c.pipeline.workers) {
     QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(worker), "--worker"));
   }
   for (const std::string& probes : c.worker_metrics) {
@@ -51,8 +51,8 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
     return InvalidArgument("--grpc-port: is the same as --port; each of them speaks both, choose " +
                            std::to_string(c.port % 65535 + 1));
   }
-  if (!IsLoopback(c.host) && !c.insecure && !HasKeys(c)) {
-    return InvalidArgument("--host: " + c.host +
+  if (!IsLoopback(c.front.host) && !c.insecure && !HasKeys(c)) {
+    return InvalidArgument("--host: " + c.front.host +
                            " is not a loopback address and no keys are configured; use 127.0.0.1, "
                            "give --api-key-file or add --insecure");
   }
@@ -72,10 +72,10 @@ absl::Status CheckRouterConfig(const RouterConfig& c) {
   QUIRE_RETURN_IF_ERROR(CheckMetricsPort(c));
   QUIRE_RETURN_IF_ERROR(
       Annotate(TrustedProxies::Parse(c.trusted_proxies).status(), "--trusted-proxies"));
-  if (c.max_total_body.value < c.max_body.value) {
+  if (c.http.max_total_body_bytes < c.http.max_body_bytes) {
     return InvalidArgument("--max-total-body-bytes: must be at least --max-body-bytes, which is " +
-                           std::to_string(c.max_body.value) + ", is " +
-                           std::to_string(c.max_total_body.value));
+                           std::to_string(c.http.max_body_bytes) + ", is " +
+                           std::to_string(c.http.max_total_body_bytes));
   }
   const int worker_tls = !c.worker_tls_ca_file.empty() + !c.worker_tls_cert_file.empty() +
                          !c.worker_tls_key_file.empty();

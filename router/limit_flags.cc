@@ -11,60 +11,61 @@ void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "max-streams-per-connection",
               .help = "Calls that are open at once on one HTTP/2 connection; a client is told, and "
                       "holds more back.",
-              .target = &c.max_streams_per_connection,
+              .target = &c.grpc.max_concurrent_streams,
               .min = 1,
               .max = 1 << 16});
   schema.Add({.name = "max-requests-per-call",
               .help = "Requests that run at once in one ModelStreamInfer call; those beyond are "
                       "refused in it.",
-              .target = &c.max_requests_per_call,
+              .target = &c.grpc.max_requests_per_call,
               .min = 1,
               .max = 1 << 12});
   schema.Add({.name = "max-prompts",
               .help = "Prompts of one completion request.",
-              .target = &c.max_prompts,
+              .target = &c.requests.max_prompts,
               .min = 1,
               .max = 1024});
   schema.Add({.name = "max-messages",
               .help = "Messages of one chat.",
-              .target = &c.max_messages,
+              .target = &c.requests.max_messages,
               .min = 1,
               .max = 16'384});
   schema.Add(
       {.name = "max-json-depth",
        .help = "Levels of lists and objects in a body, or in JSON that a gRPC message holds.",
-       .target = &c.max_json_depth,
+       .target = &c.requests.max_json_depth,
        .min = 4,
        .max = 64});
   schema.Add({.name = "max-json-values",
               .help = "Values of a body, or of JSON that a gRPC message holds: numbers, strings, "
                       "lists, objects.",
-              .target = &c.max_json_values,
+              .target = &c.requests.max_json_values,
               .min = 1024,
               .max = 1 << 24});
   schema.Add({.name = "max-prompt-bytes",
               .help = "Size of one prompt's text, or of a chat's messages and tools as JSON.",
-              .target = &c.max_prompt,
+              .target = config::InBytes(&c.requests.max_prompt_bytes),
+              .also = {config::InBytes(&c.pipeline.limits.max_prompt_bytes)},
               .min = 1,
               .max = 1 << 30});
   schema.Add({.name = "max-choices",
               .help = "Choices (n) that a request may ask for.",
-              .target = &c.max_choices,
+              .target = &c.requests.max_choices,
               .min = 1,
               .max = 128});
   schema.Add({.name = "max-request-choices",
               .help = "Choices of one request: its prompts times n.",
-              .target = &c.max_request_choices,
+              .target = &c.requests.max_request_choices,
               .min = 1,
               .max = 1 << 17});
   schema.Add({.name = "max-stop-strings",
               .help = "Stop strings of a request.",
-              .target = &c.max_stop_strings,
+              .target = &c.requests.max_stop_strings,
               .min = 0,
               .max = 16});
   schema.Add({.name = "max-logit-bias",
               .help = "Entries of a request's logit_bias.",
-              .target = &c.max_logit_bias,
+              .target = &c.requests.max_logit_bias,
               .min = 0,
               .max = 300});
 }
@@ -76,43 +77,48 @@ void AddSizeFlags(config::Schema& schema, RouterConfig& c) {
                   "Connections that are open at once; at the limit the oldest idle one that has "
                   "shown no key gives way, and where there is none who comes is served probes "
                   "alone.",
-              .target = &c.max_connections,
+              .target = &c.front.max_connections,
               .min = 1,
               .max = 1 << 20});
   schema.Add({.name = "max-connections-per-address",
               .help =
                   "Of these, how many one address may have, or one /64 of IPv6; more are told to "
                   "come back. Those of --trusted-proxies are not counted.",
-              .target = &c.max_connections_per_address,
+              .target = &c.front.max_connections_per_address,
               .min = 0,
               .max = 1 << 20,
               .default_text = "a quarter of --max-connections; any number on loopback"});
   schema.Add({.name = "max-live-requests",
               .help = "Requests that are served at once, queued ones counted; more are refused "
                       "with 503.",
-              .target = &c.max_live_requests,
+              .target = &c.pipeline.limits.max_live_requests,
               .min = 1,
               .max = 1 << 20});
   schema.Add({.name = "max-header-bytes",
               .help = "Size of a request's headers, also of a call's over HTTP/2.",
-              .target = &c.max_header,
+              .target = config::InBytes(&c.http.max_header_bytes),
+              .also = {config::InBytes(&c.grpc.max_metadata_bytes),
+                       config::InBytes(&c.grpc.guard.max_header_block_bytes),
+                       config::InBytes(&c.grpc.guard.max_control_frame_bytes)},
               .min = 1024,
               .max = 1 << 20});
   schema.Add({.name = "max-body-bytes",
               .help = "Size of a request's body, or of a gRPC message.",
-              .target = &c.max_body,
+              .target = config::InBytes(&c.http.max_body_bytes),
+              .also = {config::InBytes(&c.grpc.max_receive_bytes)},
               .min = 1024,
               .max = 1 << 30});
   schema.Add({.name = "max-total-body-bytes",
               .help =
                   "Bytes of all requests' bodies until they are parsed, and as many again of all "
                   "prompts until they are tokens; requests beyond are asked to come again.",
-              .target = &c.max_total_body,
+              .target = config::InBytes(&c.http.max_total_body_bytes),
+              .also = {config::InBytes(&c.pipeline.max_waiting_prompt_bytes)},
               .min = 1024,
               .max = kMostBytes});
   schema.Add({.name = "max-response-bytes",
               .help = "Size of the text of an answer that is not streamed.",
-              .target = &c.max_response,
+              .target = config::InBytes(&c.pipeline.limits.max_response_bytes),
               .min = 1024,
               .max = 1 << 30});
 }
@@ -137,50 +143,56 @@ void AddMemoryFlags(config::Schema& schema, RouterConfig& c) {
 void AddTimeFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "header-timeout",
               .help = "Time for a request's headers to come.",
-              .target = &c.header_timeout,
+              .target = config::InMicros(&c.http.header_timeout),
+              .also = {config::InMicros(&c.front.first_bytes_timeout),
+                       config::InMicros(&c.front.tls_handshake_timeout)},
               .min = 1,
               .max = kLongestTimeoutMs});
   schema.Add({.name = "body-timeout",
               .help = "Time for a request's body to come, or a message over gRPC once it is begun.",
-              .target = &c.body_timeout,
+              .target = config::InMicros(&c.http.body_timeout),
+              .also = {config::InMicros(&c.grpc.message_timeout)},
               .min = 1,
               .max = kLongestTimeoutMs});
   schema.Add({.name = "idle-timeout",
               .help = "Time that a connection may stay open without a request.",
-              .target = &c.idle_timeout,
+              .target = config::InMicros(&c.http.idle_timeout),
+              .also = {config::InMicros(&c.grpc.idle_timeout)},
               .min = 1,
               .max = kLongestTimeoutMs});
   schema.Add({.name = "slow-client-timeout",
               .help = "Time after which a client that takes nothing of its answer is given up.",
-              .target = &c.slow_client_timeout,
+              .target = config::InMicros(&c.http.write_timeout),
+              .also = {config::InMicros(&c.grpc.write_timeout)},
               .min = 100,
               .max = kLongestTimeoutMs});
   schema.Add({.name = "slow-client-rate",
               .help = "Bytes a second that a client must take of an answer that waits for it, on "
                       "average over --slow-client-timeout; one that takes less is given up.",
-              .target = &c.slow_client_rate,
+              .target = config::InBytes(&c.http.min_read_bytes_per_second),
               .min = 1,
               .max = 1 << 30});
   schema.Add({.name = "max-connection-age",
               .help = "Age at which a gRPC connection is left, give or take a tenth: its client "
                       "opens another, perhaps to a router that is new. 0: at none.",
-              .target = &c.max_connection_age,
+              .target = config::InMicros(&c.grpc.max_connection_age),
               .max = kLongestAgeMs});
   schema.Add({.name = "max-connection-age-grace",
               .help = "Time that its calls then have to end; what still runs is UNAVAILABLE. 0: as "
                       "long as they take.",
-              .target = &c.max_connection_age_grace,
+              .target = config::InMicros(&c.grpc.max_connection_age_grace),
               .max = kLongestAgeMs});
   schema.Add({.name = "sse-commit-after",
               .help = "Time after which a stream without a token yet gets its status and comments "
                       "that keep it alive.",
-              .target = &c.sse_commit_after,
+              .target = config::InMicros(&c.http.sse_commit_after),
               .min = 1,
               .max = kLongestTimeoutMs});
   schema.Add({.name = "stream-keep-alive",
               .help = "Silence after which the client of a stream gets a comment, over gRPC a "
                       "ping: less than what proxies on the way take for the end of a connection.",
-              .target = &c.stream_keep_alive,
+              .target = config::InMicros(&c.http.sse_keep_alive),
+              .also = {config::InMicros(&c.grpc.keep_alive)},
               .min = 100,
               .max = kLongestTimeoutMs});
 }

@@ -4,20 +4,11 @@
 #pragma once
 
 #include "router/config.h"
-#include "router/core/request_limits.h"
-#include "router/front/front.h"
-#include "router/grpc/services.h"
-#include "router/http/services.h"
-#include "router/pipeline/make_pipeline.h"
 
 namespace quire {
 
-Micros MicrosOf(config::Duration duration);
-
-HttpLimits HttpLimitsOf(const RouterConfig& config);
-RequestLimits RequestLimitsOf(const RouterConfig& config, LimitCounters& counters);
+// With what follows from other settings.
 GrpcEdgeLimits GrpcEdgeLimitsOf(const RouterConfig& config);
-PipelineOptions PipelineOf(const RouterConfig& config);
 
 // The ports for clients, for operators, and of metrics.
 FrontOptions FrontOf(const RouterConfig& config);

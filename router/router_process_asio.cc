@@ -11,6 +11,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/runtime/asio_executor.h"
 #include "router/admin/admin_routes.h"
+#include "router/chat/bundle_text.h"
 #include "router/client_memory.h"
 #include "router/discovery/fetch_asio.h"
 #include "router/discovery/resolver.h"
@@ -192,7 +193,8 @@ absl::Status RouterProcess::State::Start() {
     front_options.handshakes = handshakes.get();
   }
   QUIRE_ASSIGN_OR_RETURN(FrontPorts ports, FrontPorts::Bind(executor.context(), front_options));
-  PipelineOptions pipeline_options = PipelineOf(config);
+  PipelineOptions pipeline_options = config.pipeline;
+  pipeline_options.text_factory = MakeBundleText;
   pipeline_options.salt_key = salt_key->current();
   pipeline_options.memory = memory.process;
   pipeline_options.max_tenant_memory_bytes = memory.tenant_bytes;
@@ -222,9 +224,9 @@ absl::Status RouterProcess::State::Start() {
   if (config.metrics_port >= 0) QUIRE_RETURN_IF_ERROR(StartMetrics());
   front->Listen(std::move(ports));
   executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
-  log.Info("listening", {{"http", HostAndPort(config.host, front->ports()[0])},
-                         {"grpc", HostAndPort(config.host, front->ports()[1])},
-                         {"workers", config.workers.size()}});
+  log.Info("listening", {{"http", HostAndPort(config.front.host, front->ports()[0])},
+                         {"grpc", HostAndPort(config.front.host, front->ports()[1])},
+                         {"workers", config.pipeline.workers.size()}});
   discovery->Start();
   executor.Post([this] { Watch(); });
   return absl::OkStatus();
@@ -233,17 +235,18 @@ absl::Status RouterProcess::State::Start() {
 // What the edges are given.
 void RouterProcess::State::MakeServices() {
   http_services = std::make_unique<HttpServices>(HttpServices{
-      executor, *pipeline, background, rng, counters, log, HttpLimitsOf(config), QUIRE_VERSION});
+      executor, *pipeline, background, rng, counters, log, config.http, QUIRE_VERSION});
   http_services->memory = memory.process;
   http_services->bodies = std::make_shared<MemoryAccount>(
       http_services->limits.max_total_body_bytes, nullptr, MemoryScope::kWaiting);
   http_services->limits.max_connection_memory_bytes = memory.connection_bytes;
-  http_services->request_limits = RequestLimitsOf(config, limit_counters);
+  http_services->request_limits = config.requests;
+  http_services->request_limits.counters = &limit_counters;
   http_services->cors_origins = config.cors_allow_origins;
   if (keys->required()) http_services->keys = keys.get();
   http_services->operators = admin_keys.get();
-  http_services->metrics_are_open = IsLoopback(config.host);
-  http_services->fleet_is_open = !keys->required() && IsLoopback(config.host);
+  http_services->metrics_are_open = IsLoopback(config.front.host);
+  http_services->fleet_is_open = !keys->required() && IsLoopback(config.front.host);
   http_services->guards_own_machine = http_services->fleet_is_open;
   http_services->allowed_hosts = config.allowed_hosts;
   AddMemoryMetrics(memory.process, {"quire_router_client_memory_", "clients", "the router"},
@@ -302,7 +305,7 @@ absl::Status RouterProcess::State::StartAdmin() {
                                                                 if (!draining) OnSignal(SIGTERM);
                                                               },
                                                               [this] { return draining; }});
-  HttpLimits limits = HttpLimitsOf(config);
+  HttpLimits limits = config.http;
   limits.max_body_bytes = kMaxAdminBody;
   admin_services = std::make_unique<HttpServices>(
       HttpServices{executor, *pipeline, background, rng, counters, log, limits, QUIRE_VERSION});
@@ -319,7 +322,7 @@ absl::Status RouterProcess::State::StartAdmin() {
 }
 
 absl::Status RouterProcess::State::StartMetrics() {
-  HttpLimits limits = HttpLimitsOf(config);
+  HttpLimits limits = config.http;
   limits.max_body_bytes = kMaxAdminBody;
   metrics_services = std::make_unique<HttpServices>(
       HttpServices{executor, *pipeline, background, rng, counters, log, limits, QUIRE_VERSION});
@@ -347,14 +350,14 @@ void RouterProcess::State::Watch() {
 }
 
 void RouterProcess::State::SayReady() {
-  const std::string http = HostAndPort(config.host, front->ports()[0]);
+  const std::string http = HostAndPort(config.front.host, front->ports()[0]);
   const std::string scheme = tls == nullptr ? "http" : "https";
   json::Object line;
   line["scheme"] = scheme;
   line["listen"] = http;
-  line["grpc"] = HostAndPort(config.host, front->ports()[1]);
+  line["grpc"] = HostAndPort(config.front.host, front->ports()[1]);
   if (admin_front) line["admin"] = HostAndPort("127.0.0.1", admin_front->ports()[0]);
-  if (metrics_front) line["metrics"] = HostAndPort(config.host, metrics_front->ports()[0]);
+  if (metrics_front) line["metrics"] = HostAndPort(config.front.host, metrics_front->ports()[0]);
   const std::string text = json::Serialize(line) + "\n";
   if (config.ready_fd >= 0) {
     if (write(config.ready_fd, text.data(), text.size()) < 0) {
@@ -380,7 +383,7 @@ void RouterProcess::State::OnSignal(int signal) {
   }
   draining = true;
   int64_t delay_ms = config.drain_delay.milliseconds;
-  if (delay_ms < 0) delay_ms = IsLoopback(config.host) ? 0 : kDefaultDrainDelayMs;
+  if (delay_ms < 0) delay_ms = IsLoopback(config.front.host) ? 0 : kDefaultDrainDelayMs;
   log.Info("draining",
            {{"signal", signal}, {"delay_ms", delay_ms}, {"requests", pipeline->LiveRequests()}});
   http_services->leaving = true;
@@ -392,9 +395,9 @@ void RouterProcess::State::OnSignal(int signal) {
 void RouterProcess::State::Drain() {
   pipeline->StartDraining();
   front->StartDraining();
-  drain_deadline = executor.clock().Now() + MicrosOf(config.drain_timeout);
+  drain_deadline = executor.clock().Now() + config.drain_timeout;
   // Tells clients to go elsewhere with what is new, and waits for the calls under way.
-  grpc->Shutdown(MicrosOf(config.drain_timeout) + 2 * kFlushTimeout, [this] {
+  grpc->Shutdown(config.drain_timeout + 2 * kFlushTimeout, [this] {
     grpc_has_left = true;
     if (has_left) executor.Stop();
   });

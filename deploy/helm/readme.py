@@ -1,16 +1,42 @@
 #!/usr/bin/env python3
-"""Writes quire/README.md from quire/README.md.in and the comments of values.yaml; --check only compares."""
+"""Writes quire/README.md from quire/README.md.in and the comments of values.yaml, and the choices of flags from
+docs/reference/cli.md into values.yaml and values.schema.json; --check only compares."""
+import json
 import pathlib
 import re
 import sys
 
 CHART = pathlib.Path(__file__).parent / "quire"
+REFERENCE = CHART.parents[2] / "docs" / "reference" / "cli.md"
+# Values of the router that are flags with choices, which their comments list after a colon.
+CHOICES = {"routingPolicy": "routing-policy", "carryOn": "carry-on"}
+
+
+def choices(flag):
+    return re.search(rf"^\| `--{flag} ([^`]*)`", REFERENCE.read_text(), re.M)[1].split("\\|")
+
+
+def values():
+    """values.yaml, with the choices that its flags have."""
+    text = (CHART / "values.yaml").read_text()
+    for value, flag in CHOICES.items():
+        *most, last = choices(flag)
+        listed = ", ".join(most) + " or " + last
+        text = re.sub(rf"(# -- .*: )[^:\n]*\.(\n *{value}:)", rf"\g<1>{listed}.\2", text)
+    return text
+
+
+def schema():
+    tree = json.loads((CHART / "values.schema.json").read_text())
+    for value, flag in CHOICES.items():
+        tree["properties"]["router"]["properties"][value]["enum"] = choices(flag)
+    return json.dumps(tree, indent=2) + "\n"
 
 
 def rows():
     """(key, default, meaning) of each value that holds no others; a comment `# --` stands before its key."""
     path, said = [], ""
-    lines = (CHART / "values.yaml").read_text().splitlines()
+    lines = values().splitlines()
     for at, line in enumerate(lines):
         comment = re.match(r"\s*# -- (.*)", line)
         if comment:
@@ -31,7 +57,7 @@ def rows():
             said = ""
 
 
-def text():
+def readme():
     table = "| value | default | meaning |\n|---|---|---|\n"
     for key, default, said in rows():
         shown = f"`{default}`" if default else ""
@@ -40,13 +66,14 @@ def text():
 
 
 def main():
-    to = CHART / "README.md"
+    written = {"README.md": readme(), "values.yaml": values(), "values.schema.json": schema()}
+    stale = [CHART / name for name, text in written.items() if (CHART / name).read_text() != text]
     if "--check" in sys.argv:
-        if not to.exists() or to.read_text() != text():
-            print(f"{to} is not what values.yaml says; run {sys.argv[0]}")
-            return 1
-        return 0
-    to.write_text(text())
+        for path in stale:
+            print(f"{path} is not what its sources say; run {sys.argv[0]}")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(written[path.name])
     return 0
 
 

@@ -197,11 +197,12 @@ QueueResult Admission::MakeRoomInQueue(const Place& place, Micros now) {
   const TenantProfile& tenant = ProfileOf(place.tenant);
   QueueResult result;
   const uint32_t retry_ms = launches_.RetryAfterMs(queue_.size() + 1, now);
-  if (queue_.QueuedBy(tenant.name) >= limits_.max_queued_per_tenant) {
-    result.refusal = Refuse(RefusalCause::kTenantQueueFull, tenant,
-                            std::to_string(limits_.max_queued_per_tenant) +
-                                " requests of this tenant are queued already",
-                            retry_ms);
+  const uint32_t most = limits_.max_queued_per_tenant == 0 ? limits_.max_queued_requests
+                                                           : limits_.max_queued_per_tenant;
+  if (queue_.QueuedBy(tenant.name) >= most) {
+    result.refusal =
+        Refuse(RefusalCause::kTenantQueueFull, tenant,
+               std::to_string(most) + " requests of this tenant are queued already", retry_ms);
     return result;
   }
   if (queue_.size() >= limits_.max_queued_requests) {

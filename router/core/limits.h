@@ -17,7 +17,7 @@ using WorkerIndex = StrongId<struct WorkerIndexTag, uint32_t>;
 struct RouterLimits {
   uint32_t max_live_requests = 4096;           // accepted and not yet ended
   uint32_t max_queued_requests = 1024;         // of these, waiting for room at a worker
-  uint32_t max_queued_per_tenant = 1024;       // of these again
+  uint32_t max_queued_per_tenant = 0;          // of these again; 0: all of them
   uint64_t max_journal_bytes = 256u << 20;     // accepted tokens of running answers, all of them
   uint32_t max_tenants = 4096;                 // with requests, or quotas in use
   uint32_t max_tenant_labels = 100;            // in metrics; the rest is "other"

@@ -22,7 +22,7 @@ enum class CarryOnMode : uint8_t { kTokens, kExact };
 
 struct DispatchOptions {
   RouterInstance instance;
-  const Policy* policy = nullptr;  // one of Policies()
+  const Policy* policy = &Policies().front();
   RouterLimits limits;
   LinkOptions link;      // target and worker are filled in
   bool carry_on = true;  // resume on another worker what has already produced output

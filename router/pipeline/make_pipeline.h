@@ -13,25 +13,20 @@
 #include "common/metrics/metrics.h"
 #include "common/runtime/runtime.h"
 #include "common/trace/context.h"
-#include "router/core/limits.h"
 #include "router/core/model_text.h"
+#include "router/dispatch/dispatch_types.h"
 #include "router/fleet/pools.h"
 #include "router/pipeline/pipeline.h"
 #include "router/records/request_record.h"
 
 namespace quire {
 
-struct PipelineOptions {
+struct PipelineOptions : DispatchOptions {
   std::vector<std::string> workers;  // HOST:PORT
-  std::string routing_policy = "prefix-aware";
-  RouterLimits limits;
-  uint32_t worker_silence_ms = 2000;
-  bool generation_defaults = true;  // the model's own sampling defaults where a request is silent
-  bool carry_on = true;             // resume streams of lost workers on others
-  bool carry_on_exact = false;      // only on workers that compute the same bits
-  std::string salt_key;             // empty: the public key
-  ModelTextFactory text_factory;    // MakeBundleText of router/chat; tests fake it
-  PoolRules pool_rules;             // aliases, pins, weights
+  bool generation_defaults = true;   // the model's own sampling defaults where a request is silent
+  std::string salt_key;              // empty: the public key
+  ModelTextFactory text_factory;     // MakeBundleText of router/chat; tests fake it
+  PoolRules pool_rules;              // aliases, pins, weights
   size_t max_waiting_prompt_bytes = size_t{1} << 30;  // of all prompts until they are tokens
   // What all clients make the router hold, and the limit of one tenant's part of it.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
@@ -51,7 +46,7 @@ struct PipelineRuntime {
   Metrics& metrics;
 };
 
-// INVALID_ARGUMENT names the setting: an unknown policy, a worker listed twice.
+// INVALID_ARGUMENT names the setting: a worker listed twice.
 absl::StatusOr<std::unique_ptr<Pipeline>> MakePipeline(PipelineOptions options,
                                                        const PipelineRuntime& runtime);
 

@@ -21,7 +21,6 @@
 #include "common/check.h"
 #include "router/admission/admission.h"
 #include "router/dispatch/dispatcher.h"
-#include "router/pipeline/dispatch_options.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/pipeline/model_directory.h"
 #include "router/pipeline/prompt_work.h"
@@ -128,7 +127,6 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
 
   const PipelineOptions options_;
   const PipelineRuntime runtime_;
-  const RouterInstance instance_;
   const GenerationSettings no_defaults_;
   SaltBook salts_;
   Executor& executor_;
@@ -150,15 +148,13 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
 RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& runtime)
     : options_(std::move(options)),
       runtime_(runtime),
-      instance_(runtime.rng.Next()),
       salts_(options_.salt_key),
       executor_(runtime.executor),
-      metrics_(runtime.metrics, options_.routing_policy, options_.ready_without_workers),
+      metrics_(runtime.metrics, std::string(options_.policy->name), options_.ready_without_workers),
       admission_(options_.limits),
       memory_(options_.memory,
               {options_.max_tenant_memory_bytes, options_.max_waiting_prompt_bytes}, admission_),
-      dispatcher_(MakeDispatchOptions(options_, instance_), runtime.dialer, runtime.executor,
-                  runtime.rng, *this),
+      dispatcher_(options_, runtime.dialer, runtime.executor, runtime.rng, *this),
       models_(options_, runtime, dispatcher_),
       tokenize_(options_.limits,
                 {runtime.executor, runtime.background, admission_, runtime.metrics}),
@@ -181,7 +177,7 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   request.ask = std::move(ask);
   request.ask.priority = PriorityOf(request.ask);
   request.sink = sink;
-  BeginRecord(options_.sampler, instance_, RequestNumber(id), request);
+  BeginRecord(options_.sampler, options_.instance, RequestNumber(id), request);
   request.arrived = Now();
   auto refusal = memory_.Hold(request);
   if (!refusal) refusal = admission_.Enter(id, request.ask.tenant, request.ask.priority, Now());
@@ -483,7 +479,8 @@ absl::Status RouterPipeline::AddWorkers() {
 
 absl::StatusOr<std::unique_ptr<Pipeline>> MakePipeline(PipelineOptions options,
                                                        const PipelineRuntime& runtime) {
-  QUIRE_RETURN_IF_ERROR(CheckPolicy(options));
+  options.instance = RouterInstance(runtime.rng.Next());
+  options.traces_attempts = options.sampler.has_value();
   QUIRE_CHECK_MSG(options.text_factory != nullptr, "main says who reads text bundles");
   auto pipeline = std::make_unique<RouterPipeline>(std::move(options), runtime);
   QUIRE_RETURN_IF_ERROR(pipeline->AddWorkers());

@@ -95,7 +95,7 @@ void RouterMetrics::AddDecisions(Metrics& metrics, const std::string& policy) {
          "Predicted cached tokens held against the worker's; raced: an event lay between.",
          {{"verdict", verdicts[i]}}});
   }
-  for (const std::string_view reason : RouteReasons()) {
+  for (const std::string_view reason : RouteReasons(Policies())) {
     decisions_[reason].counter =
         &metrics.AddCounter({"quire_router_routing_decisions_total",
                              "Attempts placed, by why their worker was chosen.",

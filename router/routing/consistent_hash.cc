@@ -6,6 +6,7 @@
 #include "router/routing/policy.h"
 
 namespace quire {
+namespace {
 
 RouteChoice ChooseConsistentHash(std::span<const WorkerView> candidates, const RouteQuery& query) {
   QUIRE_CHECK(!candidates.empty());
@@ -16,6 +17,15 @@ RouteChoice ChooseConsistentHash(std::span<const WorkerView> candidates, const R
         return RendezvousWeight(key, a.worker_id) < RendezvousWeight(key, b.worker_id);
       });
   return {best->worker, session ? "session" : "rendezvous"};
+}
+
+}  // namespace
+
+Policy ConsistentHash() {
+  return {"consistent-hash",
+          "keeps a session with its worker, and requests that begin alike together.",
+          {"rendezvous", "session"},
+          &ChooseConsistentHash};
 }
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 #include "router/routing/policy.h"
 
 namespace quire {
+namespace {
 
 RouteChoice ChooseLeastLoaded(std::span<const WorkerView> candidates, const RouteQuery& query) {
   QUIRE_CHECK(!candidates.empty());
@@ -18,6 +19,15 @@ RouteChoice ChooseLeastLoaded(std::span<const WorkerView> candidates, const Rout
     if (load(worker) < load(*best)) best = &worker;
   }
   return {best->worker, "least-loaded"};
+}
+
+}  // namespace
+
+Policy LeastLoaded() {
+  return {"least-loaded",
+          "takes the worker with the fewest rows, then with the least prefill work.",
+          {"least-loaded"},
+          &ChooseLeastLoaded};
 }
 
 }  // namespace quire

@@ -8,40 +8,12 @@
 #include "common/check.h"
 
 namespace quire {
-namespace {
-
-constexpr Policy kPolicies[] = {
-    {"prefix-aware", &ChoosePrefixAware, /*wants_caches=*/true},
-    {"least-loaded", &ChooseLeastLoaded},
-    {"power-of-two", &ChoosePowerOfTwo},
-    {"round-robin", &ChooseRoundRobin},
-    {"random", &ChooseRandom},
-    {"consistent-hash", &ChooseConsistentHash},
-};
-
-constexpr std::string_view kReasons[] = {"cached-prefix", "cost",         "least-loaded",
-                                         "only-one",      "power-of-two", "random",
-                                         "rendezvous",    "round-robin",  "session"};
-
-}  // namespace
-
 bool Offers(const WorkerView& worker, const std::vector<std::string>& required_features) {
   return std::all_of(required_features.begin(), required_features.end(),
                      [&](const std::string& feature) {
                        return std::find(worker.features.begin(), worker.features.end(), feature) !=
                               worker.features.end();
                      });
-}
-
-std::span<const Policy> Policies() { return kPolicies; }
-
-std::span<const std::string_view> RouteReasons() { return kReasons; }
-
-const Policy* FindPolicy(std::string_view name) {
-  for (const Policy& policy : kPolicies) {
-    if (policy.name == name) return &policy;
-  }
-  return nullptr;
 }
 
 uint32_t SubmitCredit(const WorkerView& worker) {
@@ -101,7 +73,9 @@ RouteChoice Choose(const Policy& policy, std::span<const WorkerView> candidates,
   const auto chosen = std::find_if(candidates.begin(), candidates.end(),
                                    [&](const WorkerView& w) { return w.worker == choice.worker; });
   QUIRE_CHECK_MSG(chosen != candidates.end(), "a policy chooses one of its candidates");
-  QUIRE_CHECK_MSG(!choice.reason.empty(), "and says why");
+  QUIRE_CHECK_MSG(std::find(policy.reasons.begin(), policy.reasons.end(), choice.reason) !=
+                      policy.reasons.end(),
+                  "and says why");
   choice.cached_tokens = chosen->cached_tokens;
   return choice;
 }

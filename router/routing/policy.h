@@ -35,7 +35,7 @@ struct RouteQuery {
 
 struct RouteChoice {
   WorkerIndex worker;
-  std::string_view reason;     // why this one, for metrics: one of RouteReasons()
+  std::string_view reason;     // why this one, for metrics: one of its policy's reasons
   uint32_t cached_tokens = 0;  // that it was chosen with; filled in by Choose
 };
 // The same for those who tell of it.
@@ -45,20 +45,23 @@ struct RouteFacts {
   uint32_t predicted_tokens = 0;  // of the prompt, that its cache was thought to hold
 };
 
-// `candidates` is not empty.
-using PolicyFunction = RouteChoice (*)(std::span<const WorkerView> candidates,
-                                       const RouteQuery& query);
+// A way to choose. Each one has a file that makes it, and a place in the table of policies.cc: the
+// flag, its help and the references derive from that.
 struct Policy {
   std::string_view name;
-  PolicyFunction choose;
+  std::string_view help;  // goes on after the name: "takes the next worker."
+  // Every reason that its choices give.
+  std::vector<std::string_view> reasons;
+  // Requires: `candidates` is not empty.
+  RouteChoice (*choose)(std::span<const WorkerView> candidates, const RouteQuery& query);
   bool wants_caches = false;  // it looks at cached_tokens
 };
 
 // All policies; the first one is the default.
 std::span<const Policy> Policies();
-// Every reason that one of them gives.
-std::span<const std::string_view> RouteReasons();
 const Policy* FindPolicy(std::string_view name);
+// Every reason that one of them gives, once.
+std::vector<std::string_view> RouteReasons(std::span<const Policy> policies);
 
 // This router may have so many submits unanswered at the worker: its share of the worker's queue.
 uint32_t SubmitCredit(const WorkerView& worker);
@@ -85,13 +88,5 @@ uint64_t RowsWanted(const WorkerView& worker);
 // key, and a worker that comes or goes moves only its own keys.
 uint64_t RendezvousKey(std::string_view bytes);
 uint64_t RendezvousWeight(uint64_t key, std::string_view worker_id);
-
-// The policies, one per file.
-RouteChoice ChoosePrefixAware(std::span<const WorkerView> candidates, const RouteQuery& query);
-RouteChoice ChooseLeastLoaded(std::span<const WorkerView> candidates, const RouteQuery& query);
-RouteChoice ChoosePowerOfTwo(std::span<const WorkerView> candidates, const RouteQuery& query);
-RouteChoice ChooseRandom(std::span<const WorkerView> candidates, const RouteQuery& query);
-RouteChoice ChooseConsistentHash(std::span<const WorkerView> candidates, const RouteQuery& query);
-RouteChoice ChooseRoundRobin(std::span<const WorkerView> candidates, const RouteQuery& query);
 
 }  // namespace quire

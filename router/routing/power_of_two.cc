@@ -5,6 +5,7 @@
 #include "router/routing/policy.h"
 
 namespace quire {
+namespace {
 
 RouteChoice ChoosePowerOfTwo(std::span<const WorkerView> candidates, const RouteQuery& query) {
   QUIRE_CHECK(!candidates.empty());
@@ -17,6 +18,15 @@ RouteChoice ChoosePowerOfTwo(std::span<const WorkerView> candidates, const Route
   };
   const bool swap = load(candidates[second]) < load(candidates[first]);
   return {candidates[swap ? second : first].worker, "power-of-two"};
+}
+
+}  // namespace
+
+Policy PowerOfTwo() {
+  return {"power-of-two",
+          "takes the less loaded of two workers drawn at random.",
+          {"only-one", "power-of-two"},
+          &ChoosePowerOfTwo};
 }
 
 }  // namespace quire

@@ -23,8 +23,6 @@ uint64_t EndsAhead(const WorkerView& worker) {
   return waits ? rows - worker.max_num_seqs : 0;
 }
 
-}  // namespace
-
 RouteChoice ChoosePrefixAware(std::span<const WorkerView> candidates, const RouteQuery& query) {
   QUIRE_CHECK(!candidates.empty());
   const auto cost = [&query](const WorkerView& worker) {
@@ -47,6 +45,16 @@ RouteChoice ChoosePrefixAware(std::span<const WorkerView> candidates, const Rout
     cost_best = cost_here;
   }
   return {best->worker, best->cached_tokens > 0 ? "cached-prefix" : tied ? "rendezvous" : "cost"};
+}
+
+}  // namespace
+
+Policy PrefixAware() {
+  return {"prefix-aware",
+          "weighs what each worker has cached of the prompt against the work that it has.",
+          {"cached-prefix", "cost", "rendezvous"},
+          &ChoosePrefixAware,
+          /*wants_caches=*/true};
 }
 
 }  // namespace quire

@@ -3,10 +3,17 @@
 #include "router/routing/policy.h"
 
 namespace quire {
+namespace {
 
 RouteChoice ChooseRandom(std::span<const WorkerView> candidates, const RouteQuery& query) {
   QUIRE_CHECK(!candidates.empty());
   return {candidates[query.random % candidates.size()].worker, "random"};
+}
+
+}  // namespace
+
+Policy Random() {
+  return {"random", "takes any worker, whatever its load.", {"random"}, &ChooseRandom};
 }
 
 }  // namespace quire

@@ -190,10 +190,31 @@ def test_the_schema_is_closed_and_says_what_the_values_have():
     expect(not {p for p in leaves if "pullSecrets" not in p}, f"values.yaml does not tell of {leaves}")
 
 
-def test_the_readme_is_what_the_values_say():
+def test_the_readme_is_what_the_values_say_and_choices_are_those_of_the_flags():
     done = subprocess.run([sys.executable, ROOT / "deploy" / "helm" / "readme.py", "--check"], capture_output=True,
                           text=True)
     expect(done.returncode == 0, done.stdout + done.stderr)
+
+
+def test_a_new_choice_of_a_flag_makes_the_chart_stale(tmp_path):
+    """Of a copy of the chart and the reference: the check names the files and the command, which repairs them."""
+    chart, reference = tmp_path / "deploy" / "helm", tmp_path / "docs" / "reference" / "cli.md"
+    shutil.copytree(ROOT / "deploy" / "helm", chart)
+    reference.parent.mkdir(parents=True)
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    reference.write_text(text.replace("consistent-hash`", "consistent-hash\\|made-up`"))
+
+    def script(*args):
+        return subprocess.run([sys.executable, chart / "readme.py", *args], capture_output=True, text=True)
+    done = script("--check")
+    expect(done.returncode == 1, done)
+    for name in ("README.md", "values.yaml", "values.schema.json"):
+        expect(f"{name} is not what its sources say; run {chart / 'readme.py'}" in done.stdout, done.stdout)
+    expect(script().returncode == 0 and script("--check").returncode == 0, "it repairs what it found")
+    schema = json.loads((chart / "quire" / "values.schema.json").read_text())
+    policies = schema["properties"]["router"]["properties"]["routingPolicy"]["enum"]
+    expect(policies[-1] == "made-up", policies)
+    expect("consistent-hash or made-up." in (chart / "quire" / "values.yaml").read_text(), "values.yaml")
 
 
 def test_notes_tell_commands_that_fit_what_is_rendered():

@@ -62,7 +62,7 @@ class AdmissionTest : public ::testing::Test {
     return *made_;
   }
 
-  RouterLimits limits_;
+  RouterLimits limits_ = {.max_queued_per_tenant = 1024};
   Micros now_ = 1000 * kSecond;
   uint64_t last_ = 0;
 
@@ -110,6 +110,15 @@ TEST_F(AdmissionTest, TheQueueOfATenantIsBounded) {
   EXPECT_FALSE(Ask(a).has_value());
   EXPECT_EQ(Ask(a), Cause::kTenantQueueFull);
   EXPECT_FALSE(Ask(Tenant("b")).has_value());
+}
+
+TEST_F(AdmissionTest, WithoutALimitOfItsOwnATenantMayFillTheQueue) {
+  limits_.max_queued_per_tenant = 0;
+  limits_.max_queued_requests = 2;
+  const auto a = Tenant("a");
+  EXPECT_FALSE(Ask(a).has_value());
+  EXPECT_FALSE(Ask(a).has_value());
+  EXPECT_EQ(Ask(a), Cause::kTenantQueueFull);
 }
 
 TEST_F(AdmissionTest, ATenantWithLessQueuedPushesOutTheOneWithMost) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/config/describe.h"
-#include "router/http2_flags.h"
+#include "router/process_options.h"
 
 namespace quire {
 namespace {
@@ -24,15 +24,15 @@ Outcome Read(std::vector<std::string> args) {
 TEST(RouterConfig, DefaultsNeedOnlyAWorker) {
   const Outcome outcome = Read({"--worker=127.0.0.1:9000", "--worker", "[::1]:9001"});
   ASSERT_TRUE(outcome.status.ok()) << StatusMessage(outcome.status);
-  EXPECT_EQ(outcome.config.workers.size(), 2u);
-  EXPECT_EQ(outcome.config.host, "127.0.0.1");
+  EXPECT_EQ(outcome.config.pipeline.workers.size(), 2u);
+  EXPECT_EQ(outcome.config.front.host, "127.0.0.1");
   EXPECT_EQ(outcome.config.port, 8000);
   EXPECT_EQ(outcome.config.grpc_port, 8001);
 }
 
 TEST(RouterConfig, EveryRateOfHttp2IsAFlagWithTheGuardsOwnDefault) {
   const GuardLimits own;
-  const GuardLimits defaults = GuardLimitsOf(Read({"--worker=h:1"}).config);
+  const GuardLimits defaults = Read({"--worker=h:1"}).config.grpc.guard;
   EXPECT_EQ(defaults.max_header_block_bytes, own.max_header_block_bytes);
   EXPECT_EQ(defaults.max_control_frame_bytes, own.max_control_frame_bytes);
   const std::pair<const char*, RateLimit GuardLimits::*> flags[] = {
@@ -50,9 +50,56 @@ TEST(RouterConfig, EveryRateOfHttp2IsAFlagWithTheGuardsOwnDefault) {
     EXPECT_EQ((defaults.*limit).burst, (own.*limit).burst) << flag;
     const Outcome given = Read({"--worker=h:1", std::string(flag) + "=7"});
     ASSERT_TRUE(given.status.ok()) << StatusMessage(given.status);
-    EXPECT_EQ((GuardLimitsOf(given.config).*limit).per_second, 7) << flag;
+    EXPECT_EQ((given.config.grpc.guard.*limit).per_second, 7) << flag;
     EXPECT_FALSE(Read({"--worker=h:1", std::string(flag) + "=0"}).status.ok()) << flag;
   }
+}
+
+// Each of these fields has no other writer than its flag.
+TEST(RouterConfig, FlagsAreWrittenIntoWhatTheRoomsUse) {
+  const RouterConfig usual = Read({"--worker=h:1"}).config;
+  EXPECT_EQ(usual.grpc.max_receive_bytes, usual.http.max_body_bytes);
+  EXPECT_EQ(usual.grpc.max_metadata_bytes, usual.http.max_header_bytes);
+  EXPECT_EQ(usual.front.first_bytes_timeout, usual.http.header_timeout);
+  EXPECT_EQ(usual.pipeline.policy, &Policies().front());
+  const Outcome given =
+      Read({"--worker=h:1", "--max-prefill-ahead=7", "--max-body-bytes=2KiB",
+            "--max-header-bytes=3KiB", "--header-timeout=2s", "--body-timeout=3s",
+            "--idle-timeout=4s", "--slow-client-timeout=5s", "--stream-keep-alive=6s",
+            "--max-prompt-bytes=9", "--max-total-body-bytes=3KiB", "--routing-policy=random",
+            "--carry-on=exact", "--generation-config=vllm", "--worker-silence-ms=300",
+            "--empty-pool-wait=7s", "--window-tokens=8", "--http2-resets=50"});
+  ASSERT_TRUE(given.status.ok()) << StatusMessage(given.status);
+  const RouterConfig& c = given.config;
+  EXPECT_EQ(c.pipeline.limits.max_prefill_ahead, 7u);
+  EXPECT_EQ(c.http.max_body_bytes, 2048u);
+  EXPECT_EQ(c.grpc.max_receive_bytes, 2048u);
+  EXPECT_EQ(c.http.max_header_bytes, 3072u);
+  EXPECT_EQ(c.grpc.max_metadata_bytes, 3072u);
+  EXPECT_EQ(c.grpc.guard.max_header_block_bytes, 3072u);
+  EXPECT_EQ(c.grpc.guard.max_control_frame_bytes, 3072u);
+  EXPECT_EQ(c.http.header_timeout, 2 * kMicrosPerSecond);
+  EXPECT_EQ(c.front.first_bytes_timeout, 2 * kMicrosPerSecond);
+  EXPECT_EQ(c.front.tls_handshake_timeout, 2 * kMicrosPerSecond);
+  EXPECT_EQ(c.http.body_timeout, 3 * kMicrosPerSecond);
+  EXPECT_EQ(c.grpc.message_timeout, 3 * kMicrosPerSecond);
+  EXPECT_EQ(c.http.idle_timeout, 4 * kMicrosPerSecond);
+  EXPECT_EQ(c.grpc.idle_timeout, 4 * kMicrosPerSecond);
+  EXPECT_EQ(c.http.write_timeout, 5 * kMicrosPerSecond);
+  EXPECT_EQ(c.grpc.write_timeout, 5 * kMicrosPerSecond);
+  EXPECT_EQ(c.http.sse_keep_alive, 6 * kMicrosPerSecond);
+  EXPECT_EQ(c.grpc.keep_alive, 6 * kMicrosPerSecond);
+  EXPECT_EQ(c.requests.max_prompt_bytes, 9u);
+  EXPECT_EQ(c.pipeline.limits.max_prompt_bytes, 9u);
+  EXPECT_EQ(c.http.max_total_body_bytes, 3072u);
+  EXPECT_EQ(c.pipeline.max_waiting_prompt_bytes, 3072u);
+  EXPECT_EQ(c.pipeline.policy->name, "random");
+  EXPECT_EQ(c.pipeline.carry_on_mode, CarryOnMode::kExact);
+  EXPECT_FALSE(c.pipeline.generation_defaults);
+  EXPECT_EQ(c.pipeline.link.silence_ms, 300u);
+  EXPECT_EQ(c.pipeline.limits.empty_pool_wait_ms, 7000u);
+  EXPECT_EQ(GrpcEdgeLimitsOf(c).taken_step, TakenStepOf(8));
+  EXPECT_EQ(c.grpc.guard.resets.burst, 200) << "as many seconds' worth as by default";
 }
 
 TEST(RouterConfig, ErrorsNameTheFlagAndAValueThatWorks) {

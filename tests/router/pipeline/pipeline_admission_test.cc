@@ -157,6 +157,7 @@ TEST_F(PipelineAdmissionTest, AFullQueueIsOursAndAQuotaIsTheirs) {
   FakeWorker& worker = AddWorker(Narrow());
   PipelineOptions options;
   options.limits.max_queued_requests = 1;
+  options.limits.max_queued_per_tenant = 2;
   StartRouter(options);
   worker.frozen = true;
   Start(AskAs("a", "running"));
@@ -223,7 +224,7 @@ TEST_F(PipelineAdmissionTest, StreamsOfALostWorkerGoAheadOfNewRequests) {
   FakeWorker& first = AddWorker(Narrow());
   FakeWorker& second = AddWorker(Narrow());
   PipelineOptions options;
-  options.routing_policy = "round-robin";
+  options.policy = FindPolicy("round-robin");
   StartRouter(options);
   GenerateRequest stream = AskAs("a", "stream");
   stream.sampling.max_tokens = 100;

@@ -47,7 +47,7 @@ TEST_F(PipelineMetricsTest, AFailoverIsCountedByItsCauseWithItsGap) {
   EXPECT_GT(Value("quire_router_failover_gap_seconds_sum{cause=\"lost\"}"), 0);
   EXPECT_EQ(Value("quire_router_failover_gap_seconds_count{cause=\"drained\"}"), 0);
   double decisions = 0;
-  for (const std::string_view reason : RouteReasons()) {
+  for (const std::string_view reason : RouteReasons(Policies())) {
     decisions += Value("quire_router_routing_decisions_total{policy=\"prefix-aware\",reason=\"" +
                        std::string(reason) + "\"}");
   }

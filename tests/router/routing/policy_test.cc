@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -52,12 +54,49 @@ TEST(Policies, EveryOneChoosesACandidateAndTheSameOneAgain) {
         ASSERT_TRUE(choice.has_value());
         EXPECT_LT(choice->worker.value(), count);
         EXPECT_EQ(Route(policy, view, query)->worker, choice->worker);
-        const auto reasons = RouteReasons();
+        const auto reasons = RouteReasons(Policies());
         EXPECT_NE(std::find(reasons.begin(), reasons.end(), choice->reason), reasons.end())
             << choice->reason;
       }
     }
   }
+}
+
+// What a new policy is: a function, and an entry of the table's type.
+RouteChoice ChooseLast(std::span<const WorkerView> candidates, const RouteQuery&) {
+  return {candidates.back().worker, "last"};
+}
+
+TEST(Policies, AMadeUpOneChoosesThroughTheTablesType) {
+  std::vector<Policy> policies(Policies().begin(), Policies().end());
+  policies.push_back({.name = "last",
+                      .help = "takes the worker that came last.",
+                      .reasons = {"last"},
+                      .choose = &ChooseLast});
+  const auto choice = Route(policies.back(), ViewOf(3), {});
+  EXPECT_EQ(choice->worker, WorkerIndex(2));
+  EXPECT_EQ(choice->reason, "last");
+  const auto reasons = RouteReasons(policies);
+  EXPECT_EQ(std::count(reasons.begin(), reasons.end(), "last"), 1);
+  EXPECT_EQ(reasons.size(), RouteReasons(Policies()).size() + 1);
+}
+
+TEST(PoliciesDeathTest, AReasonThatThePolicyDoesNotNameIsABug) {
+  const Policy policy{.name = "last", .help = "", .reasons = {"other"}, .choose = &ChooseLast};
+  EXPECT_DEATH(Route(policy, ViewOf(1), {}), "says why");
+}
+
+// A table of router/README.md.
+TEST(Policies, TheReadmeListsThemAsTheTableDoes) {
+  std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/router/README.md");
+  const std::string readme(std::istreambuf_iterator<char>(file), {});
+  std::string rows = "| policy | how it chooses a worker |\n|---|---|\n";
+  for (const Policy& policy : Policies()) {
+    rows += "| `" + std::string(policy.name) + "` | " + std::string(policy.help) + " |\n";
+  }
+  EXPECT_NE(readme.find(rows + "\n"), std::string::npos)
+      << "router/README.md must have this table:\n"
+      << rows;
 }
 
 TEST(RoundRobin, DealsEvenly) {

@@ -101,7 +101,7 @@ void FleetWorld::StartRouter(size_t index) {
       std::make_unique<Router>(world_, "router-" + std::to_string(index), std::move(watch));
   Router& router = *routers_[index];
   PipelineOptions options;
-  options.routing_policy = scenario_.policies[index];
+  options.policy = FindPolicy(scenario_.policies[index]);
   options.limits.max_carry_on_tokens = scenario_.max_carry_on_tokens;
   options.limits.window_tokens = scenario_.window_tokens;
   options.limits.placement_retry_burst = scenario_.retry_burst;
