@@ -52,29 +52,30 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Group("Batching and memory");
   schema.Add({.name = "max-num-seqs",
               .help = "Sequences that are computed at once.",
-              .target = &c.max_num_seqs,
+              .target = &c.engine.max_num_seqs,
               .min = 1,
               .max = 4096});
   schema.Add({.name = "max-num-batched-tokens",
               .help = "Tokens that one step computes at most.",
-              .target = &c.max_num_batched_tokens,
+              .target = &c.engine.max_num_batched_tokens,
               .min = 16,
               .max = 65536});
   schema.Add({.name = "max-waiting-requests",
               .help = "Requests that wait for a place in the batch; more are refused.",
-              .target = &c.max_waiting_requests,
+              .target = &c.engine.max_waiting_requests,
               .min = 1,
               .max = 1 << 20});
   schema.Add({.name = "max-choices",
               .help = "Choices (n) that one request may ask for; more are refused.",
-              .target = &c.max_choices,
+              .target = &c.engine.max_choices,
               .min = 1,
               .max = kMaxChoices});
   schema.Add({.name = "scheduling-policy",
               .help = "fcfs serves requests as they come, priority the lower number first; either "
                       "way tenants get equal shares.",
-              .target = &c.scheduling_policy,
-              .choices = {"fcfs", "priority"}});
+              .target = config::OneOf(
+                  &c.engine.scheduling_policy,
+                  {{"fcfs", SchedulingPolicy::kFcfs}, {"priority", SchedulingPolicy::kPriority}})});
   schema.Add({.name = "max-step-time-ms",
               .help = "Longest step that prefill may make: the bound on the gap between two tokens "
                       "of a stream; 0 is none.",
@@ -106,7 +107,7 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
               .default_text = "a quarter of what the memory plan leaves, at least 128MiB"});
   schema.Add({.name = "enable-prefix-caching",
               .help = "Keep what has been computed and share it between requests that begin alike.",
-              .target = &c.enable_prefix_caching});
+              .target = &c.engine.prefix_caching});
 }
 
 void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
@@ -119,12 +120,12 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
               .value_name = "DEVICE"});
   schema.Add({.name = "cuda-plugin",
               .help = "libquire_cuda.so of this build, or the folder that holds it.",
-              .target = &c.cuda_plugin,
+              .target = &c.gpu.plugin,
               .value_name = "PATH",
               .default_text = "beside quire-worker, or in ../lib"});
   schema.Add({.name = "nccl-library",
               .help = "libnccl.so.2, or the folder that holds it; several ranks on GPUs need it.",
-              .target = &c.nccl_library,
+              .target = &c.gpu.nccl,
               .value_name = "PATH",
               .default_text = "beside quire-worker, in Python's wheels, in the toolkit, or where "
                               "the loader looks"});
@@ -133,11 +134,11 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
                   "Tokens never depend on what else is computed. Without it a GPU multiplies by "
                   "cuBLASLt where that is faster, and its tokens may differ from one answer to "
                   "the next; a CPU computes as before.",
-              .target = &c.batch_invariant});
+              .target = &c.gpu.batch_invariant});
   schema.Add({.name = "cublaslt-library",
               .help = "libcublasLt.so.13, or the folder that holds it; used with "
                       "--no-batch-invariant alone.",
-              .target = &c.cublaslt_library,
+              .target = &c.gpu.cublaslt,
               .value_name = "PATH",
               .default_text = "where NCCL is looked for"});
 }
@@ -145,19 +146,19 @@ void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
 void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "threads",
               .help = "Threads that compute.",
-              .target = &c.threads,
+              .target = &c.cpu.threads,
               .min = 0,
               .max = 1024,
               .default_text = "CPU quota or affinity, divided by the workers on this host"});
   schema.Add({.name = "cpu-isa",
               .help = "Instruction set to use; auto takes the best that this CPU has.",
-              .target = &c.cpu_isa,
+              .target = &c.cpu.isa,
               .value_name = "NAME",
               .choices = {"auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16"}});
   schema.Add({.name = "activation-dtype",
               .help = "Type that activations are multiplied in; another type is another numerics "
                       "class.",
-              .target = &c.activation_dtype,
+              .target = &c.cpu.activation_dtype,
               .choices = {"float32", "bfloat16"}});
   schema.Add({.name = "kv-cache-dtype",
               .help =
@@ -175,6 +176,7 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .help = "Ranks that share the model: query heads must divide among them, and heads "
                       "of keys and values among them or they among those.",
               .target = &c.tensor_parallel_size,
+              .also = {&c.gpu.ranks},
               .min = 1,
               .max = kernels::kMaxRanks});
   schema.Add({.name = "rank-backend",
@@ -185,7 +187,7 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "rank-timeout",
               .help = "Time in which ranks must have ended a step, or the limit of that step if it "
                       "is longer; beyond it they are lost and started again.",
-              .target = &c.rank_timeout,
+              .target = config::InMicros(&c.ranks.step_timeout_us),
               .min = 100,
               .max = 3600e3});
   schema.Add({.name = "workers-on-host",
@@ -283,13 +285,13 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .default_text = "--drain-timeout and 30s"});
   schema.Add({.name = "slow-client-timeout",
               .help = "Time after which a request whose client takes no tokens is ended.",
-              .target = &c.slow_client_timeout,
+              .target = config::InMicros(&c.engine.slow_client_timeout_us),
               .min = 100,
               .max = 24 * 3600e3});
   schema.Add({.name = "watchdog-grace",
               .help = "Time for a step over its limit to end after all; then the stacks have been "
                       "logged and the worker exits. 0 lets it stay.",
-              .target = &c.watchdog_grace,
+              .target = config::InMicros(&c.watchdog.grace),
               .min = 0,
               .max = 24 * 3600e3});
   config::AddReadyFlag(schema, c.ready_fd);
@@ -323,7 +325,7 @@ bool AsksForGpu(const WorkerConfig& config) {
 }
 
 bool IsBatchInvariant(const WorkerConfig& config) {
-  return config.batch_invariant || !AsksForGpu(config);
+  return config.gpu.batch_invariant || !AsksForGpu(config);
 }
 
 int32_t BlockSizeOf(const WorkerConfig& config) {

@@ -9,39 +9,40 @@
 
 #include "common/config/schema.h"
 #include "common/status.h"
+#include "kernels/backend.h"
+#include "worker/device/gpu_backend.h"
+#include "worker/engine/engine.h"
+#include "worker/ranks/rank_group.h"
+#include "worker/watchdog.h"
 
 namespace quire {
 
 struct WorkerConfig {
+  WorkerConfig() { engine.max_choices = 16; }  // a bare engine serves one
+
+  // What the rooms use; a default is the member's own. What flags do not say is filled in at the
+  // start (loaded_worker.cc, rank_programs.cc, main.cc).
+  EngineOptions engine;
+  RankGroupOptions ranks;
+  GpuSettings gpu;
+  kernels::CpuOptions cpu;
+  WatchdogOptions watchdog;
+
   std::string model;  // folder or .gguf
   std::vector<std::string> allowed_model_roots;
   std::vector<std::string> served_model_names;  // the model's own name when empty
   std::string dtype = "auto";
-  int32_t max_model_len = 0;  // 0: the model's context, or what fits
-  int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens = 2048;
-  int32_t max_waiting_requests = 1024;
-  int32_t max_choices = 16;
-  std::string scheduling_policy = "fcfs";
+  int32_t max_model_len = 0;         // 0: the model's context, or what fits
   int32_t max_step_time_ms = -1;     // −1: by the device; 0: no limit
   int32_t block_size = 0;            // 0: by the device
   config::Bytes kv_cache_memory{0};  // 0: by the memory plan
   config::Bytes router_memory{0};    // 0: a share of what the memory plan leaves
   std::string kv_cache_dtype = "auto";
-  bool enable_prefix_caching = true;
   bool dequantize_weights = false;
 
   std::string device = "auto";
-  std::string cuda_plugin;   // empty: by the table of places
-  std::string nccl_library;  // the same
-  bool batch_invariant = true;
-  std::string cublaslt_library;  // the same as of nccl_library
-  int32_t threads = 0;           // 0: by quota and affinity
-  std::string cpu_isa = "auto";
-  std::string activation_dtype = "float32";
   int32_t tensor_parallel_size = 1;
   std::string rank_backend = "thread";
-  config::Duration rank_timeout{5'000};
   int32_t workers_on_host = 1;
 
   std::string listen = "127.0.0.1:9000";
@@ -54,9 +55,7 @@ struct WorkerConfig {
   std::vector<std::string> tls_router_names{"quire-router"};
   config::Duration drain_timeout{30'000};
   config::Duration drain_hard_limit{-1};  // not given: drain_timeout and 30 s
-  config::Duration slow_client_timeout{30'000};
-  config::Duration watchdog_grace{10'000};
-  int32_t max_unsent_events = 65'536;  // cache events, for each router
+  int32_t max_unsent_events = 65'536;     // cache events, for each router
   int32_t ready_fd = -1;
   bool core_dumps = false;
 

@@ -15,7 +15,7 @@ void SayFastProducts(const WorkerConfig& config, Logger& log) {
     return log.Info("--no-batch-invariant changes nothing on a CPU, which has one way to compute");
   }
   std::string why;
-  const std::string library = FindCublasLt(GpuSettingsOf(config), why);
+  const std::string library = FindCublasLt(config.gpu, why);
   if (library.empty()) return log.Info("our own products alone", {{"why", why}});
   log.Info("products by cuBLASLt where it is faster", {{"library", library}});
 }
@@ -27,8 +27,8 @@ bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFa
   DeviceSettings settings;
   settings.device = config.device;
   settings.ranks = config.tensor_parallel_size;
-  settings.plugin = config.cuda_plugin;
-  settings.nccl = config.nccl_library;
+  settings.plugin = config.gpu.plugin;
+  settings.nccl = config.gpu.nccl;
   settings.for_a_plan = config.plan && config.plan_memory.value > 0;
   if (config.plan) settings.hint = "; quire plan --memory plans for GPUs of that memory elsewhere";
   absl::StatusOr<DeviceChoice> found = ChooseDevice(settings);
@@ -41,7 +41,7 @@ bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFa
   choice = *std::move(found);
   if (!choice.note.empty()) log.Info("device", {{"cuda", choice.note}});
   config.device = choice.device;
-  if (!config.batch_invariant) SayFastProducts(config, log);
+  if (!config.gpu.batch_invariant) SayFastProducts(config, log);
   if (choice.gpus.empty()) return true;
   config.rank_backend = "process";
   // What auto has found may not do what the other settings ask of it.

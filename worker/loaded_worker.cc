@@ -113,8 +113,7 @@ class WorkerLoader::Steps {
 absl::Status WorkerLoader::Steps::OpenDevice() {
   // Where ranks compute, this one only says what they will need.
   if (!device_.gpus.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(worker_->backend,
-                           OpenGpuEstimate(GpuSettingsOf(config_), device_.gpus.front()));
+    QUIRE_ASSIGN_OR_RETURN(worker_->backend, OpenGpuEstimate(config_.gpu, device_.gpus.front()));
     return absl::OkStatus();
   }
   const int threads = HasRankGroup(config_) ? 1 : ThreadsOfWorker(config_);
@@ -172,9 +171,9 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   request.weight_bytes = worker_->backend->EstimateWeightBytes(program);
   request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
   request.kv = program_options_.kv;
-  request.max_num_seqs = config_.max_num_seqs;
+  request.max_num_seqs = config_.engine.max_num_seqs;
   request.max_model_len = max_model_len_;
-  request.max_num_batched_tokens = config_.max_num_batched_tokens;
+  request.max_num_batched_tokens = config_.engine.max_num_batched_tokens;
   if (config_.kv_cache_memory.value > 0) {
     request.kv_cache_memory_bytes = config_.kv_cache_memory.value / config_.tensor_parallel_size;
   }
@@ -256,7 +255,7 @@ void WorkerLoader::Steps::SayWeightForms() const {
 
 StepLimits WorkerLoader::Steps::Limits() const {
   StepLimits limits;
-  limits.max_rows = config_.max_num_seqs;
+  limits.max_rows = config_.engine.max_num_seqs;
   limits.max_tokens = program_options_.max_tokens;
   limits.max_model_len = max_model_len_;
   limits.block_size = BlockSizeOf(config_);
@@ -269,7 +268,7 @@ StepLimits WorkerLoader::Steps::Limits() const {
 // They load while this thread waits.
 absl::Status WorkerLoader::Steps::StartRanks() {
   const model::Model& model = *worker_->model;
-  RankGroupOptions group;
+  RankGroupOptions group = config_.ranks;
   group.setup.size = config_.tensor_parallel_size;
   group.setup.arena_bytes =
       static_cast<uint64_t>(worker_->backend->EstimateSharedBytes(model.program, program_options_));
@@ -278,7 +277,6 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   group.setup.device = config_.device;
   group.identity = RankIdentity(model.model_id, Numerics());
   group.max_in_flight = worker_->backend->MaxInFlight(model.program);
-  group.step_timeout_us = config_.rank_timeout.milliseconds * kMicrosPerMilli;
   group.progress = &worker_->progress;
   worker_->device_monitor = MonitorDevices(config_, device_, metrics_, log_);
   if (worker_->device_monitor != nullptr) {
@@ -343,24 +341,16 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   const model::Model& model = *worker_->model;
   const kernels::KvLayout& kv = program_options_.kv;
   FillHello();
-  EngineOptions engine;
+  EngineOptions engine = config_.engine;
   engine.max_model_len = max_model_len_;
-  engine.max_num_seqs = config_.max_num_seqs;
-  engine.max_num_batched_tokens = config_.max_num_batched_tokens;
-  engine.max_waiting_requests = config_.max_waiting_requests;
-  engine.scheduling_policy = config_.scheduling_policy == "priority" ? SchedulingPolicy::kPriority
-                                                                     : SchedulingPolicy::kFcfs;
   engine.max_step_time_us = StepTimeMillis(config_, AsksForGpu(config_)) * kMicrosPerMilli;
-  engine.max_choices = static_cast<int32_t>(worker_->hello.limits.max_choices);
   engine.block_size = BlockSizeOf(config_);
-  engine.prefix_caching = config_.enable_prefix_caching;
   engine.page_count = program_options_.page_count;
   engine.cache_kinds = CacheKindsOf(kv);
   engine.model_id = worker_->hello.model_id;
   engine.numerics_id = worker_->hello.numerics_id;
   engine.eos_token_ids = model.bundle.eos_token_ids;
   engine.vocab_size = model.program.vocab_size;
-  engine.slow_client_timeout_us = config_.slow_client_timeout.milliseconds * kMicrosPerMilli;
   worker_->metrics->AddFieldNames(metrics_, worker_->hello.served_names.front());
   engine.metrics = worker_->metrics.get();
   worker_->hello.features = ServedFeatures(engine);
@@ -395,9 +385,9 @@ void WorkerLoader::Steps::FillHello() {
   hello.hash_scheme = "xxh3-128-low64";
   hello.capacity_blocks = static_cast<uint64_t>(program_options_.page_count);
   hello.limits.max_model_len = static_cast<uint32_t>(max_model_len_);
-  hello.limits.max_num_seqs = static_cast<uint32_t>(config_.max_num_seqs);
-  hello.limits.max_waiting_requests = static_cast<uint32_t>(config_.max_waiting_requests);
-  hello.limits.max_choices = static_cast<uint32_t>(config_.max_choices);
+  hello.limits.max_num_seqs = static_cast<uint32_t>(config_.engine.max_num_seqs);
+  hello.limits.max_waiting_requests = static_cast<uint32_t>(config_.engine.max_waiting_requests);
+  hello.limits.max_choices = static_cast<uint32_t>(config_.engine.max_choices);
   hello.limits.max_logprobs = kMaxLogprobs;
   hello.limits.max_stop_token_ids = kMaxStopTokenIds;
   hello.limits.max_logit_bias = kMaxLogitBias;
@@ -406,7 +396,7 @@ void WorkerLoader::Steps::FillHello() {
   hello.served_names = config_.served_model_names;
   if (hello.served_names.empty()) hello.served_names.push_back(ModelBaseName(config_.model));
   hello.vocab_size = static_cast<uint32_t>(model.program.vocab_size);
-  hello.prefix_caching = config_.enable_prefix_caching;
+  hello.prefix_caching = config_.engine.prefix_caching;
 }
 
 absl::Status WorkerLoader::Steps::Canary() {

@@ -254,8 +254,7 @@ class Service {
  private:
   // After the first token: what is slow from here on has been seen to be fast.
   void StartWatchdog() {
-    WatchdogOptions options;
-    options.grace = config_.watchdog_grace.milliseconds * kMicrosPerMilli;
+    WatchdogOptions options = config_.watchdog;
     options.on_stuck = [this](const std::string& what) {
       log_.Error("stuck; the stacks of all threads follow on standard error", {{"what", what}});
       stacks_.Write(STDERR_FILENO);

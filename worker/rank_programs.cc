@@ -82,33 +82,21 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerConfig
   std::string error;
   if (const LinkedDevice* device = FindLinkedDevice(config.device)) {
     LinkedLibraries libraries;
-    libraries.nccl = config.nccl_library;
-    if (!config.batch_invariant) libraries.cublaslt = config.cublaslt_library;
+    libraries.nccl = config.gpu.nccl;
+    if (!config.gpu.batch_invariant) libraries.cublaslt = config.gpu.cublaslt;
     auto backend = device->open(libraries, error);
     if (backend == nullptr) return absl::UnavailableError(AbslView("--device: " + error));
     return backend;
   }
-  kernels::CpuOptions options;
+  kernels::CpuOptions options = config.cpu;
   options.threads = threads;
-  options.isa = config.cpu_isa;
-  options.activation_dtype = config.activation_dtype;
   std::unique_ptr<kernels::Backend> backend = kernels::MakeCpuBackend(options, error);
   if (backend != nullptr) return backend;
   return absl::UnavailableError(AbslView("--cpu-isa, --activation-dtype: " + error));
 }
 
-GpuSettings GpuSettingsOf(const WorkerConfig& config) {
-  GpuSettings settings;
-  settings.plugin = config.cuda_plugin;
-  settings.nccl = config.nccl_library;
-  settings.batch_invariant = config.batch_invariant;
-  settings.cublaslt = config.cublaslt_library;
-  settings.ranks = config.tensor_parallel_size;
-  return settings;
-}
-
 int ThreadsOfWorker(const WorkerConfig& config) {
-  if (config.threads > 0) return config.threads;
+  if (config.cpu.threads > 0) return config.cpu.threads;
   return DefaultThreads(ReadHostCpus(""), config.workers_on_host);
 }
 
@@ -127,10 +115,10 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
                                            const kernels::Backend& backend) {
   kernels::ProgramOptions options;
   options.kv = kernels::DealLayers(program.layer_windows, PagesOf(config, program, backend));
-  options.max_tokens =
-      MaxStepTokens(config.max_num_seqs, config.max_num_batched_tokens, BlockSizeOf(config));
-  options.max_rows = config.max_num_seqs;
-  options.max_samples = config.max_num_seqs;
+  options.max_tokens = MaxStepTokens(config.engine.max_num_seqs,
+                                     config.engine.max_num_batched_tokens, BlockSizeOf(config));
+  options.max_rows = config.engine.max_num_seqs;
+  options.max_samples = config.engine.max_num_seqs;
   return options;
 }
 
@@ -162,7 +150,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenRankBackend(const WorkerCo
                                                                   const RankSetup& setup) {
   const bool linked = FindLinkedDevice(config.device) != nullptr;
   if (!linked && AsksForGpu(config)) {
-    return OpenGpuOfRank(GpuSettingsOf(config), config.device, setup.rank);
+    return OpenGpuOfRank(config.gpu, config.device, setup.rank);
   }
   return OpenBackend(config, std::max(1, ThreadsOfWorker(config) / setup.size));
 }

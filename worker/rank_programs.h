@@ -27,9 +27,6 @@ namespace quire {
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerConfig& config,
                                                               int threads);
 
-// Where plugin, driver and NCCL are for GPUs.
-GpuSettings GpuSettingsOf(const WorkerConfig& config);
-
 // Threads that this worker computes with, all its ranks together.
 int ThreadsOfWorker(const WorkerConfig& config);
 

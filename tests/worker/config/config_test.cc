@@ -24,15 +24,47 @@ TEST(WorkerConfig, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(c.listen, "127.0.0.1:9000");
   EXPECT_FALSE(c.core_dumps);
   EXPECT_EQ(c.http_port, 9001);
-  EXPECT_EQ(c.max_num_seqs, 64);
-  EXPECT_EQ(c.max_num_batched_tokens, 2048);
+  EXPECT_EQ(c.engine.max_num_seqs, 64);
+  EXPECT_EQ(c.engine.max_num_batched_tokens, 2048);
   EXPECT_EQ(BlockSizeOf(c), 16);
-  EXPECT_TRUE(c.enable_prefix_caching);
-  EXPECT_EQ(c.max_waiting_requests, 1024);
-  EXPECT_EQ(c.watchdog_grace.milliseconds, 10'000);
+  EXPECT_TRUE(c.engine.prefix_caching);
+  EXPECT_EQ(c.engine.max_waiting_requests, 1024);
+  EXPECT_EQ(c.watchdog.grace, 10 * kMicrosPerSecond);
   EXPECT_EQ(c.drain_timeout.milliseconds, 30000);
   EXPECT_LT(c.drain_hard_limit.milliseconds, 0) << "not given: after the drain time";
   EXPECT_EQ(CheckError({"--model=m"}), "");
+}
+
+// Each of these fields has no other writer than its flag.
+TEST(WorkerConfig, FlagsAreWrittenIntoWhatTheRoomsUse) {
+  WorkerConfig c;
+  config::Schema schema = MakeWorkerSchema(c);
+  EXPECT_EQ(schema.Parse({}, {})->Find("max-choices").values.front(), "16");
+  const auto parsed = schema.Parse(
+      {"--max-num-seqs=7", "--max-num-batched-tokens=32", "--max-waiting-requests=9",
+       "--max-choices=3", "--scheduling-policy=priority", "--no-enable-prefix-caching",
+       "--slow-client-timeout=2s", "--rank-timeout=3s", "--watchdog-grace=4s", "--cuda-plugin=p",
+       "--nccl-library=n", "--no-batch-invariant", "--cublaslt-library=b", "--threads=2",
+       "--cpu-isa=avx2", "--activation-dtype=bfloat16", "--tensor-parallel-size=2"},
+      {});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(c.engine.max_num_seqs, 7);
+  EXPECT_EQ(c.engine.max_num_batched_tokens, 32);
+  EXPECT_EQ(c.engine.max_waiting_requests, 9);
+  EXPECT_EQ(c.engine.max_choices, 3);
+  EXPECT_EQ(c.engine.scheduling_policy, SchedulingPolicy::kPriority);
+  EXPECT_FALSE(c.engine.prefix_caching);
+  EXPECT_EQ(c.engine.slow_client_timeout_us, 2 * kMicrosPerSecond);
+  EXPECT_EQ(c.ranks.step_timeout_us, 3 * kMicrosPerSecond);
+  EXPECT_EQ(c.watchdog.grace, 4 * kMicrosPerSecond);
+  EXPECT_EQ(c.gpu.plugin, "p");
+  EXPECT_EQ(c.gpu.nccl, "n");
+  EXPECT_FALSE(c.gpu.batch_invariant);
+  EXPECT_EQ(c.gpu.cublaslt, "b");
+  EXPECT_EQ(c.gpu.ranks, 2);
+  EXPECT_EQ(c.cpu.threads, 2);
+  EXPECT_EQ(c.cpu.isa, "avx2");
+  EXPECT_EQ(c.cpu.activation_dtype, "bfloat16");
 }
 
 TEST(WorkerConfig, WeightsTakeVllmsTypesButFloat32OnAGpu) {
