@@ -201,7 +201,7 @@ json::Object Pass(const Options& options) {
   json::Object out;
   out["rows"] = options.rows;
   out["passes"] = micros.size();
-  out["evicted_blocks"] = world.engine->totals().cache_evicted_blocks;
+  out["evicted_blocks"] = world.engine->totals().cache.evicted_blocks;
   out["p50_us"] = Percentile(micros, 0.5);
   out["p99_us"] = Percentile(micros, 0.99);
   out["max_us"] = micros.back();

@@ -121,7 +121,7 @@ class Device {
       }
     }
     engine.CheckInvariants();
-    preemptions += engine.totals().preemptions;
+    preemptions += engine.totals().scheduler.preemptions;
     for (const Submit& submit : submits) {
       for (uint32_t c = 0; c < submit.choices.size(); ++c) {
         const Answer& answer = answers[{submit.key.request.value(), c}];

@@ -1,6 +1,5 @@
 #include "worker/engine/engine_metrics.h"
 
-#include <algorithm>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -15,36 +14,10 @@ namespace {
 constexpr const char* kEndReasons[] = {"unspecified", "stop",    "length",
                                        "cancelled",   "failed",  "deadline",
                                        "router_lost", "drained", "slow_client"};
-struct Plain {
-  const char* name;
-  const char* help;
-};
-// Counters without labels, in the order of Flatten.
-constexpr Plain kPlain[] = {
-    {"quire_worker_steps_total", "steps committed, idle probes left out"},
-    {"quire_worker_attempts_total", "attempts accepted"},
-    {"quire_worker_prompt_tokens_total", "prompt tokens of accepted attempts"},
-    {"quire_worker_computed_tokens_total", "tokens computed in prefill"},
-    {"quire_worker_recomputed_tokens_total", "of these, done again after a preemption or a resume"},
-    {"quire_worker_generated_tokens_total", "tokens sampled"},
-    {"quire_worker_discarded_tokens_total", "of these, past the end of their choice"},
-    {"quire_worker_preemptions_total", "sequences that gave their pages up"},
-    {"quire_worker_idle_probes_total", "steps that only prove that the worker can"},
-    {"quire_worker_windows_used_up_total", "times that a choice waited for its taker"},
-    {"quire_worker_cached_tokens_total",
-     "prompt tokens of accepted attempts that did not have to be computed"},
-    {"quire_worker_prefix_cache_queries_total", "tokens looked up in the prefix cache"},
-    {"quire_worker_prefix_cache_hits_total", "of these, tokens found there"},
-    {"quire_worker_prefix_cache_stored_blocks_total", "blocks published"},
-    {"quire_worker_prefix_cache_evicted_blocks_total", "blocks given up for others"},
-    {"quire_worker_prefix_cache_unpublished_total",
-     "chains of blocks cut off by a collision of hashes or a full index"}};
-constexpr size_t kPlainSeries = std::size(kPlain);
 // In the order of FailureCause.
 constexpr const char* kFailures[] = {"unspecified", "not_a_number", "no_token_allowed",
                                      "too_large",   "no_answer",    "device_lost"};
 static_assert(std::size(kFailures) == kFailureCauses);
-constexpr size_t kAllSeries = kPlainSeries + 9 + kRefusalNames.size() + kFailureCauses;
 
 // Seconds: the host's part of a step is well below a millisecond, the runner's may be a second.
 std::vector<double> StepBuckets() {
@@ -60,39 +33,6 @@ MetricName StepSeconds(const char* phase) {
       {{"phase", phase}}};
 }
 
-// The plain series of this name.
-size_t IndexOf(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kPlain), std::end(kPlain),
-                                   [name](const Plain& plain) { return plain.name == name; });
-  QUIRE_CHECK(found != std::end(kPlain));
-  return static_cast<size_t>(found - std::begin(kPlain));
-}
-
-// All totals in the order in which EngineMetrics adds their counters.
-std::array<uint64_t, kAllSeries> Flatten(const EngineTotals& t) {
-  std::array<uint64_t, kAllSeries> flat = {t.steps,
-                                           t.attempts,
-                                           t.prompt_tokens,
-                                           t.computed_tokens,
-                                           t.recomputed_tokens,
-                                           t.generated_tokens,
-                                           t.discarded_tokens,
-                                           t.preemptions,
-                                           t.probes,
-                                           t.windows_used_up,
-                                           t.cached_tokens,
-                                           t.cache_queried_tokens,
-                                           t.cache_hit_tokens,
-                                           t.cache_stored_blocks,
-                                           t.cache_evicted_blocks,
-                                           t.cache_unpublished_chains};
-  size_t at = kPlainSeries;
-  for (uint64_t count : t.choices_ended) flat[at++] = count;
-  for (uint64_t count : t.refused) flat[at++] = count;
-  for (uint64_t count : t.failed) flat[at++] = count;
-  return flat;
-}
-
 }  // namespace
 
 EngineMetrics::EngineMetrics(Metrics& metrics)
@@ -106,9 +46,16 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
       blocks_evictable_(metrics.AddGauge(
           {"quire_worker_pages_evictable", "pages that are cached and can be taken"})),
       blocks_held_(metrics.AddGauge({"quire_worker_pages_held", "pages that requests hold"})) {
-  for (const Plain& plain : kPlain) {
-    series_.push_back({&metrics.AddCounter({plain.name, plain.help}), 0});
-  }
+  const auto add_all = [&](const auto& list) {
+    for (const auto& counted : list) {
+      Counter& counter = metrics.AddCounter({counted.name, counted.help});
+      series_.push_back({&counter, 0});
+      plain_[counted.name] = &counter;
+    }
+  };
+  add_all(kEngineCounts);
+  add_all(kSchedulerCounts);
+  add_all(kCacheCounts);
   for (const char* reason : kEndReasons) {
     series_.push_back(
         {&metrics.AddCounter(
@@ -154,13 +101,13 @@ void EngineMetrics::AddFieldNames(Metrics& metrics, const std::string& model_nam
        {"vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", own}},
       {"quire_worker_prefix_cache_hits_total",
        {"vllm:prefix_cache_hits_total", "Of these, tokens found.", own}}};
-  const auto copy_of = [&](size_t series, const MetricName& name) {
-    metrics.BeforeRender([&copy = metrics.AddCounter(name), &from = *series_[series].counter] {
-      copy.Add(from.value() - copy.value());
-    });
+  const auto copy_of = [&](const Counter& from, const MetricName& name) {
+    metrics.BeforeRender(
+        [&copy = metrics.AddCounter(name), &from] { copy.Add(from.value() - copy.value()); });
   };
-  for (const auto& [plain, name] : copies) copy_of(IndexOf(plain), name);
-  copy_of(kAllSeries - kFailureCauses + static_cast<size_t>(FailureCause::kNotANumber),
+  for (const auto& [plain, name] : copies) copy_of(*plain_.at(plain), name);
+  constexpr size_t kFromEnd = kFailureCauses - static_cast<size_t>(FailureCause::kNotANumber);
+  copy_of(*series_[series_.size() - kFromEnd].counter,
           {"vllm:corrupted_requests_total", "Requests whose logits were not numbers.", own});
   step_tokens_ =
       &metrics.AddHistogram({"vllm:iteration_tokens_total", "Tokens computed by a step.", own},
@@ -202,9 +149,17 @@ void EngineMetrics::Step(const StepSeen& step) {
 void EngineMetrics::Host(int64_t host_us) { host_.Observe(static_cast<double>(host_us) / 1e6); }
 
 void EngineMetrics::Publish(const EngineTotals& totals, const Load& load) {
-  const auto flat = Flatten(totals);
-  QUIRE_CHECK(flat.size() == series_.size());
-  for (size_t i = 0; i < flat.size(); ++i) Raise(series_[i], flat[i]);
+  size_t at = 0;
+  const auto raise_all = [&](const auto& of, const auto& list) {
+    for (const auto& counted : list) Raise(series_[at++], of.*counted.count);
+  };
+  raise_all(totals, kEngineCounts);
+  raise_all(totals.scheduler, kSchedulerCounts);
+  raise_all(totals.cache, kCacheCounts);
+  for (const uint64_t count : totals.choices_ended) Raise(series_[at++], count);
+  for (const uint64_t count : totals.refused) Raise(series_[at++], count);
+  for (const uint64_t count : totals.failed) Raise(series_[at++], count);
+  QUIRE_CHECK(at == series_.size());
   running_.Set(load.running_rows);
   waiting_.Set(load.waiting_requests);
   blocks_free_.Set(static_cast<double>(load.free_blocks));

@@ -6,11 +6,15 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/metrics/metrics.h"
 #include "common/wire.h"
+#include "worker/kv/kv_cache.h"
+#include "worker/scheduler/scheduler_values.h"
 
 namespace quire {
 
@@ -29,23 +33,28 @@ struct EngineTotals {
   uint64_t steps = 0;
   uint64_t attempts = 0;  // accepted
   uint64_t prompt_tokens = 0;
-  uint64_t computed_tokens = 0;
-  uint64_t recomputed_tokens = 0;
   uint64_t generated_tokens = 0;
   uint64_t discarded_tokens = 0;
-  uint64_t preemptions = 0;
   uint64_t probes = 0;
   uint64_t windows_used_up = 0;
-  uint64_t cached_tokens = 0;  // prompt tokens that the cache saved
-  uint64_t cache_queried_tokens = 0;
-  uint64_t cache_hit_tokens = 0;
-  uint64_t cache_stored_blocks = 0;
-  uint64_t cache_evicted_blocks = 0;
-  uint64_t cache_unpublished_chains = 0;
+  SchedulerTotals scheduler;  // of kSchedulerCounts
+  CacheTotals cache;
   std::array<uint64_t, 9> choices_ended{};        // by EndReason
   std::array<uint64_t, 11> refused{};             // by RefusalCode
   std::array<uint64_t, kFailureCauses> failed{};  // attempts, by FailureCause
 };
+inline constexpr Counted<EngineTotals> kEngineCounts[] = {
+    {&EngineTotals::steps, "quire_worker_steps_total", "steps committed, idle probes left out"},
+    {&EngineTotals::attempts, "quire_worker_attempts_total", "attempts accepted"},
+    {&EngineTotals::prompt_tokens, "quire_worker_prompt_tokens_total",
+     "prompt tokens of accepted attempts"},
+    {&EngineTotals::generated_tokens, "quire_worker_generated_tokens_total", "tokens sampled"},
+    {&EngineTotals::discarded_tokens, "quire_worker_discarded_tokens_total",
+     "of these, past the end of their choice"},
+    {&EngineTotals::probes, "quire_worker_idle_probes_total",
+     "steps that only prove that the worker can"},
+    {&EngineTotals::windows_used_up, "quire_worker_windows_used_up_total",
+     "times that a choice waited for its taker"}};
 
 // A step that has been committed; idle probes are left out.
 struct StepSeen {
@@ -77,7 +86,8 @@ class EngineMetrics {
   };
   static void Raise(Series& series, uint64_t total);
 
-  std::vector<Series> series_;  // in the order of Flatten
+  std::vector<Series> series_;                  // in the order of Publish
+  std::map<std::string_view, Counter*> plain_;  // those without labels
   Histogram& run_decode_;
   Histogram& run_prefill_;
   Histogram& host_;

@@ -27,6 +27,7 @@
 #include "absl/container/inlined_vector.h"
 #include "common/cached_prefix.h"
 #include "worker/core/cache_shape.h"
+#include "worker/core/counted.h"
 #include "worker/core/step_plan.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_event_log.h"
@@ -64,6 +65,17 @@ struct CacheTotals {
   uint64_t evicted_blocks = 0;
   uint64_t unpublished_chains = 0;  // cut by a collision of hashes, or because no node was free
 };
+inline constexpr Counted<CacheTotals> kCacheCounts[] = {
+    {&CacheTotals::queried_tokens, "quire_worker_prefix_cache_queries_total",
+     "tokens looked up in the prefix cache"},
+    {&CacheTotals::hit_tokens, "quire_worker_prefix_cache_hits_total",
+     "of these, tokens found there"},
+    {&CacheTotals::stored_blocks, "quire_worker_prefix_cache_stored_blocks_total",
+     "blocks published"},
+    {&CacheTotals::evicted_blocks, "quire_worker_prefix_cache_evicted_blocks_total",
+     "blocks given up for others"},
+    {&CacheTotals::unpublished_chains, "quire_worker_prefix_cache_unpublished_total",
+     "chains of blocks cut off by a collision of hashes or a full index"}};
 
 class KvCache {
  public:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "worker/core/cache_shape.h"
+#include "worker/core/counted.h"
 #include "worker/core/step_plan.h"
 #include "worker/scheduler/policy.h"
 #include "worker/scheduler/sequence.h"
@@ -81,5 +82,14 @@ struct SchedulerTotals {
   uint64_t fairness_preemptions = 0;  // of these, so that another tenant got its share
   uint64_t cached_tokens = 0;         // prompt tokens that did not have to be computed
 };
+inline constexpr Counted<SchedulerTotals> kSchedulerCounts[] = {
+    {&SchedulerTotals::computed_tokens, "quire_worker_computed_tokens_total",
+     "tokens computed in prefill"},
+    {&SchedulerTotals::recomputed_tokens, "quire_worker_recomputed_tokens_total",
+     "of these, done again after a preemption or a resume"},
+    {&SchedulerTotals::preemptions, "quire_worker_preemptions_total",
+     "sequences that gave their pages up"},
+    {&SchedulerTotals::cached_tokens, "quire_worker_cached_tokens_total",
+     "prompt tokens of accepted attempts that did not have to be computed"}};
 
 }  // namespace quire

@@ -99,12 +99,12 @@ class Worker {
     };
     same("attempts", totals.attempts, records_);
     same("prompt", totals.prompt_tokens, sum_.prompt_tokens);
-    same("cached", totals.cached_tokens, sum_.cached_tokens);
-    same("computed", totals.computed_tokens, sum_.computed_tokens);
-    same("recomputed", totals.recomputed_tokens, sum_.recomputed_tokens);
+    same("cached", totals.scheduler.cached_tokens, sum_.cached_tokens);
+    same("computed", totals.scheduler.computed_tokens, sum_.computed_tokens);
+    same("recomputed", totals.scheduler.recomputed_tokens, sum_.recomputed_tokens);
     same("generated", totals.generated_tokens, sum_.generated_tokens);
     same("discarded", totals.discarded_tokens, sum_.discarded_tokens);
-    same("preemptions", totals.preemptions, preemptions_);
+    same("preemptions", totals.scheduler.preemptions, preemptions_);
   }
 
  private:
@@ -198,9 +198,9 @@ class Worker {
     Coverage& coverage = shared_.coverage;
     coverage.Add("steps", totals.steps);
     coverage.Add("attempts", totals.attempts);
-    coverage.Add("preemptions", totals.preemptions);
-    coverage.Add("cached", totals.cached_tokens);
-    coverage.Add("recomputed", totals.recomputed_tokens);
+    coverage.Add("preemptions", totals.scheduler.preemptions);
+    coverage.Add("cached", totals.scheduler.cached_tokens);
+    coverage.Add("recomputed", totals.scheduler.recomputed_tokens);
     coverage.Add("discarded", totals.discarded_tokens);
     coverage.Add("windows used up", totals.windows_used_up);
     coverage.Add("probes", totals.probes);

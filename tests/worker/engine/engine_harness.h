@@ -148,9 +148,9 @@ class Harness {
     const EngineTotals& totals = engine_->totals();
     EXPECT_EQ(totals.attempts, records.size());
     EXPECT_EQ(totals.prompt_tokens, sum.prompt_tokens);
-    EXPECT_EQ(totals.cached_tokens, sum.cached_tokens);
-    EXPECT_EQ(totals.computed_tokens, sum.computed_tokens);
-    EXPECT_EQ(totals.recomputed_tokens, sum.recomputed_tokens);
+    EXPECT_EQ(totals.scheduler.cached_tokens, sum.cached_tokens);
+    EXPECT_EQ(totals.scheduler.computed_tokens, sum.computed_tokens);
+    EXPECT_EQ(totals.scheduler.recomputed_tokens, sum.recomputed_tokens);
     EXPECT_EQ(totals.generated_tokens, sum.generated_tokens);
     EXPECT_EQ(totals.discarded_tokens, sum.discarded_tokens);
   }

@@ -322,6 +322,32 @@ TEST(EngineTest, MetricsFollowTheTotals) {
                            "vllm:corrupted_requests_total{model_name=\"demo\",engine=\"0\"} 0"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line;
   }
+  const EngineTotals& totals = harness.engine().totals();
+  const auto shown = [&text](const auto& of, const auto& list) {
+    for (const auto& counted : list) {
+      const std::string line = std::string(counted.name) + " " + std::to_string(of.*counted.count);
+      EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << line;
+    }
+  };
+  shown(totals, kEngineCounts);
+  shown(totals.scheduler, kSchedulerCounts);
+  shown(totals.cache, kCacheCounts);
+  EXPECT_GT(totals.scheduler.computed_tokens, 0u);
+  EXPECT_GT(totals.cache.queried_tokens, 0u);
+}
+
+// What a new count is: a member, and its line in the list beside it.
+struct MadeUpTotals {
+  uint64_t seen = 0;
+  uint64_t unlisted = 0;
+};
+constexpr Counted<MadeUpTotals> kMadeUpCounts[] = {
+    {&MadeUpTotals::seen, "made_up_seen_total", "made up"}};
+
+TEST(Counted, ListedCountsAreAddedUp) {
+  const MadeUpTotals sum = Sum(MadeUpTotals{2, 5}, MadeUpTotals{3, 7}, kMadeUpCounts);
+  EXPECT_EQ(sum.seen, 5u);
+  EXPECT_EQ(sum.unlisted, 5u);
 }
 
 TEST(EngineTest, LastAdmittedSubmitIsTold) {

@@ -167,7 +167,7 @@ Loss ServeAndPreempt(Harness& harness, const Submit& ask, size_t paused_length, 
     const uint64_t left = harness.last.load.running_prefill_tokens;
     const size_t outputs = harness.answer(request).tokens.size();
     harness.Once();
-    if (loss.lost || harness.engine().totals().preemptions == 0) continue;
+    if (loss.lost || harness.engine().totals().scheduler.preemptions == 0) continue;
     loss = {true, left, outputs};
   }
   for (uint64_t i = 1; i <= kPaused; ++i) harness.GrantUpTo(100 + i, 1000);  // if they still wait

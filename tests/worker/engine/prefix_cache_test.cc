@@ -51,8 +51,8 @@ TEST(EnginePrefixCacheTest, EqualBeginningsAreComputedOnce) {
     harness.ExpectBooksBalance();
     EXPECT_EQ(harness.last.load.held_blocks, 0u);
     EXPECT_GT(harness.last.load.evictable_blocks, 0u);
-    EXPECT_EQ(harness.engine().totals().cache_hit_tokens, 40u + 52u);
-    EXPECT_EQ(harness.engine().totals().cache_queried_tokens, 41u * 2 + next.size());
+    EXPECT_EQ(harness.engine().totals().cache.hit_tokens, 40u + 52u);
+    EXPECT_EQ(harness.engine().totals().cache.queried_tokens, 41u * 2 + next.size());
   }
 }
 
@@ -81,7 +81,7 @@ TEST(EnginePrefixCacheTest, EqualPromptsThatComeTogetherAreComputedOnce) {
         EXPECT_GE(UsageOf(harness, request).cached_tokens, request == 1 ? 0u : least);
       }
       const uint64_t late = in_flight == 1 ? 0 : kMinAwaitedTokens - 1;
-      EXPECT_LE(harness.engine().totals().computed_tokens, 50u + 5 * (2u + late));
+      EXPECT_LE(harness.engine().totals().scheduler.computed_tokens, 50u + 5 * (2u + late));
       harness.ExpectBooksBalance();
     }
   }
@@ -102,7 +102,7 @@ TEST(EnginePrefixCacheTest, NobodyWaitsForAPromptThatIsGivenUp) {
     harness.Cancel(1);
     harness.RunFor(0);
     // The second goes on where the first stood.
-    EXPECT_EQ(harness.engine().totals().computed_tokens, 50u + 2u);
+    EXPECT_EQ(harness.engine().totals().scheduler.computed_tokens, 50u + 2u);
     EXPECT_EQ(harness.answer(2).tokens, Solo(options, SameSeed(harness, 9, prompt)).tokens);
     EXPECT_EQ(harness.answer(3).tokens, harness.answer(2).tokens);
     harness.ExpectBooksBalance();
@@ -184,7 +184,7 @@ TEST(EnginePrefixCacheTest, SnapshotsUnderLoadEndExact) {
       ASSERT_EQ(snapshot.known, all.known);
     }
     EXPECT_GT(completed, 0);
-    EXPECT_GT(harness.engine().totals().cache_evicted_blocks, 100u);
+    EXPECT_GT(harness.engine().totals().cache.evicted_blocks, 100u);
   }
 }
 

@@ -111,7 +111,7 @@ TEST_P(SteadyStateTest, NeitherDoesOneThatEvicts) {
   });
   EXPECT_EQ(allocations, 0);
   EXPECT_GT(world.removed, 500u);
-  EXPECT_EQ(world.engine->totals().preemptions, 0u);
+  EXPECT_EQ(world.engine->totals().scheduler.preemptions, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(StepsInFlight, SteadyStateTest, testing::Values(1, 2));
