@@ -202,16 +202,16 @@ void AddDiscoveryFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "worker-k8s",
               .help = "A Kubernetes service, or labels of EndpointSlices, whose endpoints are "
                       "workers; of two services: kubernetes.io/service-name in (a,b).",
-              .target = &c.worker_kubernetes,
+              .target = &c.kubernetes.selector,
               .value_name = "SERVICE|SELECTOR"});
   schema.Add({.name = "worker-k8s-namespace",
               .help = "Where that service is.",
-              .target = &c.worker_kubernetes_namespace,
+              .target = &c.kubernetes.name_space,
               .value_name = "NAMESPACE",
               .default_text = "the pod's own"});
   schema.Add({.name = "worker-k8s-port",
               .help = "Name or number of the workers' port.",
-              .target = &c.worker_kubernetes_port,
+              .target = &c.kubernetes.port,
               .value_name = "PORT",
               .default_text = "the only one, or the one named wire"});
   schema.Add({.name = "k8s-api-server",

@@ -10,6 +10,7 @@
 #include "common/config/schema.h"
 #include "common/status.h"
 #include "router/core/request_limits.h"
+#include "router/discovery/kubernetes_source.h"
 #include "router/fleet/pools.h"
 #include "router/front/front.h"
 #include "router/grpc/services.h"
@@ -35,6 +36,7 @@ struct RouterConfig {
   GrpcEdgeLimits grpc;
   RequestLimits requests;
   PipelineOptions pipeline;
+  KubernetesOptions kubernetes;
 
   int32_t port = 8000;
   int32_t grpc_port = 8001;
@@ -64,9 +66,6 @@ struct RouterConfig {
   std::vector<std::string> worker_metrics;  // HOST:PORT of probes, in the order of their labels
   std::vector<std::string> worker_files;    // paths
   std::vector<std::string> worker_dns;      // NAME:PORT
-  std::string worker_kubernetes;            // a service's name, or labels
-  std::string worker_kubernetes_namespace;
-  std::string worker_kubernetes_port;
   std::string kubernetes_api_server = "https://kubernetes.default.svc";
   std::string kubernetes_service_account = "/var/run/secrets/kubernetes.io/serviceaccount";
   std::vector<std::string> model_aliases;  // NAME=SERVED

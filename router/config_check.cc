@@ -9,7 +9,7 @@ namespace {
 
 absl::Status CheckDiscovery(const RouterConfig& c) {
   if (c.pipeline.workers.empty() && c.worker_files.empty() && c.worker_dns.empty() &&
-      c.worker_kubernetes.empty()) {
+      c.kubernetes.selector.empty()) {
     return InvalidArgument(
         "--worker is missing; give at least one, as in --worker 127.0.0.1:9000, or one of "
         "--worker-file, --worker-dns and --worker-k8s");
@@ -27,7 +27,7 @@ absl::Status CheckDiscovery(const RouterConfig& c) {
   for (const std::string& name : c.worker_dns) {
     QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(name), "--worker-dns"));
   }
-  if (c.worker_kubernetes.empty()) return absl::OkStatus();
+  if (c.kubernetes.selector.empty()) return absl::OkStatus();
   return Annotate(CheckServerUrl(c.kubernetes_api_server), "--k8s-api-server");
 }
 

@@ -61,6 +61,7 @@ void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "max-stop-strings",
               .help = "Stop strings of a request.",
               .target = &c.requests.max_stop_strings,
+              .also = {&c.pipeline.limits.max_stop_strings},
               .min = 0,
               .max = 16});
   schema.Add({.name = "max-logit-bias",

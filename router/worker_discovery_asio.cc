@@ -5,7 +5,6 @@
 
 #include "router/discovery/dns_source.h"
 #include "router/discovery/fetch_asio.h"
-#include "router/discovery/kubernetes_source.h"
 #include "router/discovery/list_file.h"
 #include "router/worker_discovery.h"
 
@@ -55,9 +54,8 @@ absl::StatusOr<std::unique_ptr<WorkerDiscovery>> WorkerDiscovery::Make(
     state->sources.push_back(
         std::make_unique<DnsSource>(name, *state->resolver, runtime, metrics_of("worker-dns")));
   }
-  if (!config.worker_kubernetes.empty()) {
-    KubernetesOptions options{config.worker_kubernetes, config.worker_kubernetes_namespace,
-                              config.worker_kubernetes_port};
+  if (!config.kubernetes.selector.empty()) {
+    KubernetesOptions options = config.kubernetes;
     if (options.name_space.empty()) {
       QUIRE_ASSIGN_OR_RETURN(
           options.name_space,

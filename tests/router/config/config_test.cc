@@ -62,13 +62,26 @@ TEST(RouterConfig, FlagsAreWrittenIntoWhatTheRoomsUse) {
   EXPECT_EQ(usual.grpc.max_metadata_bytes, usual.http.max_header_bytes);
   EXPECT_EQ(usual.front.first_bytes_timeout, usual.http.header_timeout);
   EXPECT_EQ(usual.pipeline.policy, &Policies().front());
-  const Outcome given =
-      Read({"--worker=h:1", "--max-prefill-ahead=7", "--max-body-bytes=2KiB",
-            "--max-header-bytes=3KiB", "--header-timeout=2s", "--body-timeout=3s",
-            "--idle-timeout=4s", "--slow-client-timeout=5s", "--stream-keep-alive=6s",
-            "--max-prompt-bytes=9", "--max-total-body-bytes=3KiB", "--routing-policy=random",
-            "--carry-on=exact", "--generation-config=vllm", "--worker-silence-ms=300",
-            "--empty-pool-wait=7s", "--window-tokens=8", "--http2-resets=50"});
+  const Outcome given = Read({"--worker=h:1",
+                              "--max-prefill-ahead=7",
+                              "--max-body-bytes=2KiB",
+                              "--max-header-bytes=3KiB",
+                              "--header-timeout=2s",
+                              "--body-timeout=3s",
+                              "--idle-timeout=4s",
+                              "--slow-client-timeout=5s",
+                              "--stream-keep-alive=6s",
+                              "--max-prompt-bytes=9",
+                              "--max-total-body-bytes=3KiB",
+                              "--routing-policy=random",
+                              "--carry-on=exact",
+                              "--generation-config=vllm",
+                              "--worker-silence-ms=300",
+                              "--empty-pool-wait=7s",
+                              "--window-tokens=8",
+                              "--http2-resets=50",
+                              "--max-stop-strings=5",
+                              "--worker-k8s=app=quire"});
   ASSERT_TRUE(given.status.ok()) << StatusMessage(given.status);
   const RouterConfig& c = given.config;
   EXPECT_EQ(c.pipeline.limits.max_prefill_ahead, 7u);
@@ -91,6 +104,9 @@ TEST(RouterConfig, FlagsAreWrittenIntoWhatTheRoomsUse) {
   EXPECT_EQ(c.grpc.keep_alive, 6 * kMicrosPerSecond);
   EXPECT_EQ(c.requests.max_prompt_bytes, 9u);
   EXPECT_EQ(c.pipeline.limits.max_prompt_bytes, 9u);
+  EXPECT_EQ(c.requests.max_stop_strings, 5u);
+  EXPECT_EQ(c.pipeline.limits.max_stop_strings, 5u);
+  EXPECT_EQ(c.kubernetes.selector, "app=quire");
   EXPECT_EQ(c.http.max_total_body_bytes, 3072u);
   EXPECT_EQ(c.pipeline.max_waiting_prompt_bytes, 3072u);
   EXPECT_EQ(c.pipeline.policy->name, "random");
