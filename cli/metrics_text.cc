@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "common/metrics_line.h"
+
 namespace quire::cli {
 namespace {
 
@@ -19,48 +21,24 @@ std::optional<double> ReadValue(std::string_view text) {
   return value;
 }
 
-// Takes `a="b",…}` off the front of `rest`. False when it is not that.
-bool TakeLabels(std::string_view& rest, std::map<std::string, std::string>& labels) {
-  while (!rest.empty() && rest[0] != '}') {
-    const size_t equals = rest.find("=\"");
-    if (equals == std::string_view::npos) return false;
-    const std::string name(rest.substr(0, equals));
-    rest.remove_prefix(equals + 2);
-    std::string value;
-    while (!rest.empty() && rest[0] != '"') {
-      if (rest[0] == '\\' && rest.size() > 1) {
-        rest.remove_prefix(1);
-        value += rest[0] == 'n' ? '\n' : rest[0];
-      } else {
-        value += rest[0];
-      }
-      rest.remove_prefix(1);
-    }
-    if (rest.empty()) return false;
-    rest.remove_prefix(1);
-    if (!rest.empty() && rest[0] == ',') rest.remove_prefix(1);
-    labels[name] = value;
+std::string Unescaped(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escaped = text[i] == '\\' && i + 1 < text.size();
+    if (escaped) ++i;
+    plain += escaped && text[i] == 'n' ? '\n' : text[i];
   }
-  if (rest.empty()) return false;
-  rest.remove_prefix(1);
-  return true;
+  return plain;
 }
 
 std::optional<Sample> ReadLine(std::string_view line) {
-  if (line.empty() || line[0] == '#') return std::nullopt;
-  const size_t end = line.find_first_of("{ ");
-  if (end == std::string_view::npos || end == 0) return std::nullopt;
-  Sample sample;
-  sample.name = std::string(line.substr(0, end));
-  std::string_view rest = line.substr(end);
-  if (rest[0] == '{') {
-    rest.remove_prefix(1);
-    if (!TakeLabels(rest, sample.labels)) return std::nullopt;
-  }
-  while (!rest.empty() && rest[0] == ' ') rest.remove_prefix(1);
-  const std::optional<double> value = ReadValue(rest);
+  const std::optional<SeriesLine> series = ReadSeries(line);
+  const std::optional<double> value = series ? ReadValue(series->value) : std::nullopt;
   if (!value) return std::nullopt;
-  sample.value = *value;
+  Sample sample{.name = std::string(series->name), .value = *value};
+  for (const auto& [name, text] : series->labels) {
+    sample.labels[std::string(name)] = Unescaped(text);
+  }
   return sample;
 }
 

@@ -15,7 +15,7 @@ inline constexpr size_t kMaxSamples = 200'000;
 
 struct Sample {
   std::string name;
-  std::map<std::string, std::string> labels;
+  std::map<std::string, std::string> labels = {};
   double value = 0;
 };
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
+#include "common/metrics_line.h"
 
 namespace quire {
 namespace {
@@ -16,45 +18,23 @@ struct Family {
   std::string series;
 };
 
-// Where the quoted value ends that begins at `at`; npos: nowhere.
-size_t EndOfValue(std::string_view line, size_t at) {
-  while (at < line.size() && line[at] != '"') at += line[at] == '\\' ? 2 : 1;
-  return at < line.size() ? at : std::string_view::npos;
-}
-
-// `{a="b",engine="0"} 1` begins behind the name; where the label's value lies, or npos.
-size_t FindEngine(std::string_view labels) {
-  constexpr std::string_view kLabel = "engine=\"";
-  bool quoted = false;
-  for (size_t i = 1; i < labels.size(); ++i) {
-    if (quoted && labels[i] == '\\') {
-      ++i;
-    } else if (labels[i] == '"') {
-      quoted = !quoted;
-    } else if (!quoted && labels[i] == '}') {
-      break;
-    } else if (!quoted && (labels[i - 1] == '{' || labels[i - 1] == ',') &&
-               labels.substr(i).starts_with(kLabel)) {
-      return i + kLabel.size();
-    }
-  }
-  return std::string_view::npos;
-}
-
 void AppendSeries(std::string_view line, const std::string& engine, std::string& out) {
-  const size_t name_end = line.find_first_of("{ ");
-  if (engine.empty() || name_end == std::string_view::npos) {
-    out += line;
-  } else if (line[name_end] == ' ') {
-    out.append(line.substr(0, name_end)).append("{engine=\"").append(engine).append("\"}");
-    out += line.substr(name_end);
-  } else if (const size_t at = FindEngine(line.substr(name_end)); at != std::string_view::npos) {
-    const size_t end = EndOfValue(line, name_end + at);
-    out.append(line.substr(0, name_end + at)).append(engine);
-    if (end != std::string_view::npos) out += line.substr(end);
+  const std::optional<SeriesLine> series = ReadSeries(line);
+  if (!series) return;
+  const auto own = std::find_if(series->labels.begin(), series->labels.end(),
+                                [](const auto& label) { return label.name == "engine"; });
+  if (engine.empty()) {
+    out.append(line);
+  } else if (own != series->labels.end()) {
+    const auto at = static_cast<size_t>(own->value.data() - line.data());
+    out.append(line.substr(0, at)).append(engine).append(line.substr(at + own->value.size()));
   } else {
-    out.append(line.substr(0, name_end)).append("{engine=\"").append(engine).append("\",");
-    out += line.substr(name_end + 1);
+    out.append(series->name).append("{engine=\"").append(engine);
+    if (series->labels.empty()) {
+      out.append("\"} ").append(series->value);
+    } else {
+      out.append("\",").append(line.substr(series->name.size() + 1));
+    }
   }
   out += '\n';
 }
