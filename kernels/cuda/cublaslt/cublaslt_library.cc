@@ -28,23 +28,18 @@ std::string Resolve(const SharedLibrary& file, Functions& f) {
   return symbols.Missing();
 }
 
-std::string Check(const SharedLibrary& file) {
-  Functions functions;
-  if (std::string missing = Resolve(file, functions); !missing.empty()) return missing;
-  const size_t version = functions.version();
-  if (version / kMajor != kHeaderVersion / kMajor) return "it is cuBLASLt " + VersionText(version);
-  return {};
-}
-
 }  // namespace
 
 std::unique_ptr<Library> Library::Open(const LibraryPlaces& places, std::string& error) {
-  std::unique_ptr<SharedLibrary> file = FindLibrary(kLibraryName, places, Check, error);
-  if (file == nullptr) return nullptr;
   std::unique_ptr<Library> library(new Library);
-  Resolve(*file, library->functions_);
-  library->file_ = std::move(file);
-  return library;
+  const auto check = [&library](const SharedLibrary& file) -> std::string {
+    if (std::string missing = Resolve(file, library->functions_); !missing.empty()) return missing;
+    const size_t version = library->functions_.version();
+    if (version / kMajor == kHeaderVersion / kMajor) return {};
+    return "it is cuBLASLt " + VersionText(version);
+  };
+  library->file_ = FindLibrary(kLibraryName, places, check, error);
+  return library->file_ == nullptr ? nullptr : std::move(library);
 }
 
 std::string VersionText(size_t version) {

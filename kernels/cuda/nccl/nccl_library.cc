@@ -1,7 +1,6 @@
 #include "kernels/cuda/nccl/nccl_library.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace quire::kernels::cuda::nccl {
 namespace {
@@ -25,29 +24,24 @@ std::string Resolve(const SharedLibrary& file, Functions& functions) {
   return symbols.Missing();
 }
 
-std::string Check(const SharedLibrary& file) {
-  Functions functions;
-  if (std::string missing = Resolve(file, functions); !missing.empty()) return missing;
-  int version = 0;
-  if (functions.get_version(&version) != kSuccess) return "it does not tell its version";
-  if (version < kNcclHeaderVersion) return "it is NCCL " + VersionText(version);
-  return {};
-}
-
 }  // namespace
 
 std::unique_ptr<Library> Library::Open(const LibraryPlaces& places, std::string& error) {
-  std::unique_ptr<SharedLibrary> file = FindLibrary(kLibraryName, places, Check, error);
-  if (file == nullptr) {
+  std::unique_ptr<Library> library(new Library);
+  const auto check = [&library](const SharedLibrary& file) -> std::string {
+    if (std::string missing = Resolve(file, library->functions_); !missing.empty()) return missing;
+    const int code = library->functions_.get_version(&library->version_);
+    if (code != kSuccess) return "it does not tell its version";
+    if (library->version_ >= kNcclHeaderVersion) return {};
+    return "it is NCCL " + VersionText(library->version_);
+  };
+  library->file_ = FindLibrary(kLibraryName, places, check, error);
+  if (library->file_ == nullptr) {
     error = "more than one GPU rank needs NCCL " + VersionText(kNcclHeaderVersion) +
             " or newer: " + error +
             "; name its file with --nccl-library, or set --tensor-parallel-size 1";
     return nullptr;
   }
-  std::unique_ptr<Library> library(new Library);
-  Resolve(*file, library->functions_);
-  library->functions_.get_version(&library->version_);
-  library->file_ = std::move(file);
   return library;
 }
 
