@@ -258,8 +258,9 @@ struct Router {
     options.text_factory = MakeBundleText;
     const PipelineRuntime runtime{executor, background, talker, rng, log, metrics};
     pipeline = std::move(MakePipeline(std::move(options), runtime).value());
-    services = std::make_unique<HttpServices>(HttpServices{
-        executor, *pipeline, background, rng, counters, log, HttpLimits(), "0.0.0-bench"});
+    services = std::make_unique<HttpServices>(
+        EdgeServices{executor, *pipeline, background, rng, counters, log, "0.0.0-bench"},
+        HttpLimits());
     http = std::make_unique<HttpServer>(*services);
   }
   AsioExecutor& executor;

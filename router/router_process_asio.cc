@@ -75,6 +75,7 @@ struct RouterProcess::State {
   absl::Status ReadSecrets();
   absl::Status Check();
   absl::Status Start();
+  std::unique_ptr<HttpServices> MakeHttpServices(const HttpLimits& limits);
   void MakeServices();
   absl::Status StartAdmin();
   absl::Status StartMetrics();
@@ -232,13 +233,15 @@ absl::Status RouterProcess::State::Start() {
   return absl::OkStatus();
 }
 
+std::unique_ptr<HttpServices> RouterProcess::State::MakeHttpServices(const HttpLimits& limits) {
+  EdgeServices edge{executor, *pipeline, background, rng, counters, log, QUIRE_VERSION};
+  edge.memory = memory.process;
+  return std::make_unique<HttpServices>(std::move(edge), limits);
+}
+
 // What the edges are given.
 void RouterProcess::State::MakeServices() {
-  http_services = std::make_unique<HttpServices>(HttpServices{
-      executor, *pipeline, background, rng, counters, log, config.http, QUIRE_VERSION});
-  http_services->memory = memory.process;
-  http_services->bodies = std::make_shared<MemoryAccount>(
-      http_services->limits.max_total_body_bytes, nullptr, MemoryScope::kWaiting);
+  http_services = MakeHttpServices(config.http);
   http_services->limits.max_connection_memory_bytes = memory.connection_bytes;
   http_services->request_limits = config.requests;
   http_services->request_limits.counters = &limit_counters;
@@ -254,14 +257,9 @@ void RouterProcess::State::MakeServices() {
   AddBackgroundMetrics(background, metrics);
   AddProcessMetrics(metrics, "quire-router", executor.clock().UnixSeconds());
   if (config.metrics) http_services->metrics_text = MetricsText();
-  grpc_services = std::make_unique<GrpcServices>(
-      GrpcServices{executor, *pipeline, background, rng, counters, log, GrpcEdgeLimitsOf(config)});
-  grpc_services->keys = http_services->keys;
-  grpc_services->request_limits = http_services->request_limits;
-  grpc_services->memory = memory.process;
-  grpc_services->bodies = http_services->bodies;
+  grpc_services =
+      std::make_unique<GrpcServices>(GrpcServices{*http_services, GrpcEdgeLimitsOf(config)});
   grpc_services->limits.max_connection_memory_bytes = memory.connection_bytes;
-  grpc_services->version = QUIRE_VERSION;
   grpc = std::make_unique<InferenceServer>(*grpc_services);
   oip::AddOpenInference(*grpc_services, grpc->methods());
 }
@@ -307,9 +305,7 @@ absl::Status RouterProcess::State::StartAdmin() {
                                                               [this] { return draining; }});
   HttpLimits limits = config.http;
   limits.max_body_bytes = kMaxAdminBody;
-  admin_services = std::make_unique<HttpServices>(
-      HttpServices{executor, *pipeline, background, rng, counters, log, limits, QUIRE_VERSION});
-  admin_services->memory = memory.process;
+  admin_services = MakeHttpServices(limits);
   admin_services->routes = &AdminRoutes();
   admin_services->admin = admin_actions.get();
   admin_services->keys = admin_keys.get();
@@ -324,9 +320,7 @@ absl::Status RouterProcess::State::StartAdmin() {
 absl::Status RouterProcess::State::StartMetrics() {
   HttpLimits limits = config.http;
   limits.max_body_bytes = kMaxAdminBody;
-  metrics_services = std::make_unique<HttpServices>(
-      HttpServices{executor, *pipeline, background, rng, counters, log, limits, QUIRE_VERSION});
-  metrics_services->memory = memory.process;
+  metrics_services = MakeHttpServices(limits);
   metrics_services->routes = &MetricsRoutes();
   metrics_services->metrics_text = http_services->metrics_text;
   metrics_services->metrics_are_open = true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/hex.h"
 #include "router/keys/tenant_access.h"
 
 namespace quire {
@@ -25,13 +26,8 @@ bool UsableRequestId(std::string_view id) {
 }
 
 std::string NewRequestId(Rng& rng) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string id(32, '0');
-  for (size_t half = 0; half < 2; ++half) {
-    uint64_t bits = rng.Next();
-    for (size_t i = 0; i < 16; ++i, bits >>= 4) id[16 * half + i] = kHex[bits & 15];
-  }
-  return id;
+  const std::string first = HexOf(rng.Next());
+  return first + HexOf(rng.Next());
 }
 
 }  // namespace quire

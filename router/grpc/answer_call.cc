@@ -40,7 +40,7 @@ void AnswerCall::Begin(std::optional<ApiError> problem, GenerateRequest request,
   services_.counters.grpc_requests.Add();
   if (request.request_id.empty()) request.request_id = NewRequestId(services_.rng);
   call_->AddInitialMetadata("x-request-id", request.request_id);
-  if (!problem) problem = CheckModelAccess(services_.pipeline, request.tenant, request.model);
+  if (!problem) problem = CheckModelAccess(services_, request.tenant, request.model);
   if (problem) return OnError(*problem);
   joins_events_ = joins_events;
   request_id_ = request.request_id;

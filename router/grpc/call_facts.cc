@@ -3,17 +3,12 @@
 #include <algorithm>
 
 #include "common/trace/context.h"
+#include "router/edge/services.h"
 
 namespace quire {
 namespace {
 
-constexpr size_t kMaxRequestIdBytes = 128;
 constexpr uint64_t kMaxTimeoutMs = 86'400'000;
-
-bool UsableRequestId(const std::string& id) {
-  return !id.empty() && id.size() <= kMaxRequestIdBytes &&
-         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
-}
 
 // What remains until the call's deadline; 0 when it has none.
 uint64_t RemainingMs(const GrpcCallHead& head, Micros now) {
@@ -37,16 +32,6 @@ std::string RequestIdOf(const GrpcCallHead& head, const std::string& wanted) {
   if (UsableRequestId(wanted)) return wanted;
   std::string from_header(head.Find("x-request-id"));
   return UsableRequestId(from_header) ? from_header : std::string();
-}
-
-std::string NewRequestId(Rng& rng) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string id(32, '0');
-  for (size_t half = 0; half < 2; ++half) {
-    uint64_t bits = rng.Next();
-    for (size_t i = 0; i < 16; ++i, bits >>= 4) id[16 * half + i] = kHex[bits & 15];
-  }
-  return id;
 }
 
 }  // namespace quire

@@ -16,6 +16,5 @@ void ReadCallFacts(const GrpcCallHead& head, Micros now, GenerateRequest& out);
 
 // `wanted` where it is usable, else the call's x-request-id, else empty: the event loop draws one.
 std::string RequestIdOf(const GrpcCallHead& head, const std::string& wanted);
-std::string NewRequestId(Rng& rng);
 
 }  // namespace quire

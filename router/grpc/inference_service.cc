@@ -89,7 +89,7 @@ Step Tokenize(GrpcServices& services, const std::shared_ptr<GrpcCall>& call,
   return [&services, call, model = request.model(), prompt = std::move(prompt),
           tenant = std::move(tenant.value())]() mutable {
     services.counters.grpc_requests.Add();
-    const auto forbidden = CheckModelAccess(services.pipeline, tenant, model);
+    const auto forbidden = CheckModelAccess(services, tenant, model);
     if (forbidden) return call->Finish(EndOf(*forbidden));
     (void)call->CountFor(services.pipeline.MemoryOf(tenant.get()));
     services.pipeline.Tokenize({{model, std::move(tenant)}, std::move(prompt)},

@@ -6,17 +6,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
-#include <string>
 
 #include "common/grpc/host.h"
-#include "common/log/log.h"
-#include "common/memory_account.h"
-#include "common/runtime/runtime.h"
-#include "router/core/edge_metrics.h"
-#include "router/core/request_limits.h"
-#include "router/keys/key_ring.h"
-#include "router/pipeline/pipeline.h"
+#include "router/edge/services.h"
 
 namespace quire {
 
@@ -36,23 +28,8 @@ struct GrpcEdgeLimits : GrpcLimits {
   size_t max_requests_per_call = 256;  // running at once in one ModelStreamInfer
 };
 
-struct GrpcServices {
-  Executor& executor;
-  Pipeline& pipeline;
-  Background& background;
-  Rng& rng;
-  EdgeMetrics& counters;
-  Logger& log;
+struct GrpcServices : EdgeServices {
   GrpcEdgeLimits limits;
-  KeyRing* keys = nullptr;  // who may come in; nullptr: everyone
-  RequestLimits request_limits = {};
-  std::string version = {};
-  // Shared with the HTTP edge: what all clients make the router hold, and beside it what waits to
-  // be parsed.
-  std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
-  std::shared_ptr<MemoryAccount> bodies =
-      std::make_shared<MemoryAccount>(size_t{1} << 30, nullptr, MemoryScope::kWaiting);
-  bool leaving = false;  // not ready any more, though it still serves
 };
 
 // For connections to these services, which outlive it.

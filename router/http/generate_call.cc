@@ -84,7 +84,7 @@ void GenerateCall::Parsed(std::optional<ApiError> problem, ApiRequest parsed) {
   uint64_t timeout_ms = 0;
   if (!problem) problem = ReadTimeouts(http_, timeout_ms);
   if (!problem) {
-    problem = CheckModelAccess(services_.pipeline, http_.tenant, parsed.requests[0].model);
+    problem = CheckModelAccess(services_, http_.tenant, parsed.requests[0].model);
   }
   if (problem) return Refuse(*problem);
   api_ = std::move(parsed);

@@ -244,7 +244,7 @@ void HttpSession::Refuse(HttpResponse response) {
   head_only_ = preflight_ = false;
   answer_begun_ = false;
   answer_done_ = false;
-  if (request_id_.empty()) request_id_ = NewRequestId();
+  if (request_id_.empty()) request_id_ = NewRequestId(services_.rng);
   state_ = State::kAnswering;
   parser_.reset();
   hold_.reset();

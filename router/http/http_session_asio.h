@@ -77,7 +77,6 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool CheckSeat();      // false: refused
   bool CheckPage();      // false: refused
   bool CheckBodyType();  // false: refused
-  std::string NewRequestId();
   void ReadOrigin();
   void AppendCors();
   void OnParseError(const boost::beast::error_code& error);

@@ -15,15 +15,7 @@ namespace beast_http = boost::beast::http;
 
 using Head = beast_http::request<beast_http::string_body>;
 
-constexpr size_t kMaxRequestIdBytes = 128;
-
 std::string_view StdView(boost::beast::string_view s) { return {s.data(), s.size()}; }
-
-bool UsableRequestId(std::string_view id) {
-  if (id.empty() || id.size() > kMaxRequestIdBytes) return false;
-  return std::all_of(id.begin(), id.end(),
-                     [](char c) { return c > 0x20 && c < 0x7F && c != '"' && c != '\\'; });
-}
 
 bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
   return boost::beast::iequals({a.data(), a.size()}, {b.data(), b.size()});
@@ -61,23 +53,13 @@ bool IsOpen(const HttpServices& services, Access access) {
 
 }  // namespace
 
-std::string HttpSession::NewRequestId() {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string id(32, '0');
-  for (size_t half = 0; half < 2; ++half) {
-    uint64_t bits = services_.rng.Next();
-    for (size_t i = 0; i < 16; ++i, bits >>= 4) id[16 * half + i] = kHex[bits & 15];
-  }
-  return id;
-}
-
 void HttpSession::ReadHead() {
   const auto& head = parser_->get();
   HttpRequest& request = request_;
   request.method = std::string(StdView(head.method_string()));
   target_usable_ = PathOfTarget(StdView(head.target()), request.path);
   const std::string_view id = StdView(head["x-request-id"]);
-  request.request_id = UsableRequestId(id) ? std::string(id) : NewRequestId();
+  request.request_id = UsableRequestId(id) ? std::string(id) : NewRequestId(services_.rng);
   request.traceparent = std::string(StdView(head["traceparent"]).substr(0, 256));
   request.tracestate = trace::KeepTracestate(AllOf(head, "tracestate"));
   request.json_length = std::string(StdView(head["inference-header-content-length"]).substr(0, 64));

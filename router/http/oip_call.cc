@@ -71,7 +71,7 @@ void OipCall::Parsed(std::optional<ApiError> problem, oip::GenerateBody body) {
   parse_job_.reset();
   GenerateRequest& generate = body.request.generate;
   if (!problem) problem = ReadTimeouts(http_, generate.timeout_ms);
-  if (!problem) problem = CheckModelAccess(services_.pipeline, http_.tenant, generate.model);
+  if (!problem) problem = CheckModelAccess(services_, http_.tenant, generate.model);
   if (problem) return Refuse(*problem);
   generate.request_id = http_.request_id;
   ApplyHeaders(http_, generate);

@@ -1,4 +1,4 @@
-// What the HTTP edge is given: the pipeline behind it, its limits, and its ways to the world.
+// What the HTTP edge is given: its limits, and who may see what.
 //
 // Owner: main; outlives every session. Event loop only.
 #pragma once
@@ -7,15 +7,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "common/log/log.h"
-#include "common/memory_account.h"
-#include "common/runtime/runtime.h"
-#include "router/core/edge_metrics.h"
-#include "router/core/request_limits.h"
-#include "router/keys/key_ring.h"
-#include "router/pipeline/pipeline.h"
+#include "router/edge/services.h"
 
 namespace quire {
 
@@ -43,38 +38,29 @@ struct HttpLimits {
   Micros sse_keep_alive = 15 * kMicrosPerSecond;
 };
 
-struct HttpServices {
-  Executor& executor;
-  Pipeline& pipeline;
-  Background& background;
-  Rng& rng;
-  EdgeMetrics& counters;
-  Logger& log;
+struct HttpServices : EdgeServices {
+  HttpServices(EdgeServices edge, const HttpLimits& edge_limits)
+      : EdgeServices(std::move(edge)), limits(edge_limits) {
+    bodies = std::make_shared<MemoryAccount>(limits.max_total_body_bytes, nullptr,
+                                             MemoryScope::kWaiting);
+  }
+
   HttpLimits limits;
-  std::string version;
-  RequestLimits request_limits = {};
   // Origins whose pages may read answers, "*" for all; empty: no word of CORS is said.
   std::vector<std::string> cors_origins = {};
   // No key is asked for, on the machine's own address: pages of other sites are kept out, and names
   // that are none of ours, but for these.
   bool guards_own_machine = false;
   std::vector<std::string> allowed_hosts = {};
-  bool leaving = false;  // not ready any more, though it still serves
   // Calls what it is given once, then or later, with Prometheus text, nullptr when there is no room
   // for it. Empty function: 404.
   std::function<void(std::function<void(std::shared_ptr<const std::string>)>)> metrics_text =
       nullptr;
   const RouteTable* routes = &PublicRoutes();  // what is served
   AdminActions* admin = nullptr;               // with AdminRoutes only
-  KeyRing* keys = nullptr;                     // who may come in; nullptr: everyone
   KeyRing* operators = nullptr;                // who may see fleet and metrics; nullptr: nobody
   bool fleet_is_open = false;                  // or everyone: on loopback, without keys
   bool metrics_are_open = false;               // or everyone: on loopback, or a port of their own
-  // What all clients make the router hold; sessions make accounts of their own below it.
-  std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
-  // Beside it, bodies that are not parsed yet.
-  std::shared_ptr<MemoryAccount> bodies =
-      std::make_shared<MemoryAccount>(limits.max_total_body_bytes, nullptr, MemoryScope::kWaiting);
 };
 
 }  // namespace quire

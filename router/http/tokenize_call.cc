@@ -135,7 +135,7 @@ void TextJob<DetokenizeBody>::Parse() {
 
 template <class Body>
 void TextJob<Body>::Done() {
-  if (!problem) problem = CheckModelAccess(services.pipeline, tenant, parsed.model);
+  if (!problem) problem = CheckModelAccess(services, tenant, parsed.model);
   if (problem) return Refuse(*problem);
   body = {};
   hold.reset();

@@ -27,14 +27,6 @@ std::vector<ModelEntry> VisibleModels(std::vector<ModelEntry> models, const Tena
 std::optional<ApiError> CheckModelAccess(const std::vector<ModelEntry>& models,
                                          const TenantProfile* tenant, std::string_view model);
 
-template <class Pipeline>
-std::optional<ApiError> CheckModelAccess(const Pipeline& pipeline,
-                                         const std::shared_ptr<const TenantProfile>& tenant,
-                                         std::string_view model) {
-  if (!NarrowsModels(tenant)) return std::nullopt;
-  return CheckModelAccess(pipeline.Models(), tenant.get(), model);
-}
-
 // The tenant's name on a request, and its priority held to the tenant's highest.
 void ApplyTenant(std::shared_ptr<const TenantProfile> tenant, GenerateRequest& request);
 

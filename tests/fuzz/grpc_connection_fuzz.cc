@@ -110,8 +110,8 @@ struct Edge {
   quire::NullLogger log;
   quire::Metrics metrics;
   quire::EdgeMetrics counters{metrics};
-  quire::GrpcServices services{world.executor(), pipeline, background, world.rng(),
-                               counters,         log,      {}};
+  quire::GrpcServices services{{world.executor(), pipeline, background, world.rng(), counters, log},
+                               {}};
   std::unique_ptr<quire::GrpcHost> host;
   quire::GrpcMethods methods;
   quire::HealthService health{methods};

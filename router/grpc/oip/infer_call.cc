@@ -61,7 +61,7 @@ void InferCall::Begin(ReadRequest read) {
   if (generate.request_id.empty()) generate.request_id = NewRequestId(services_.rng);
   call_->AddInitialMetadata("x-request-id", generate.request_id);
   if (!read.problem) {
-    read.problem = CheckModelAccess(services_.pipeline, generate.tenant, generate.model);
+    read.problem = CheckModelAccess(services_, generate.tenant, generate.model);
   }
   if (read.problem) return OnError(*read.problem);
   answer_ = std::make_unique<InferAnswer>(request_);

@@ -38,7 +38,7 @@ void StreamCall::Take(ReadRequest read) {
                         limits.counters ? &limits.counters->call_requests : nullptr);
     problem->code = ApiCode::kRateLimited;
   } else if (!problem) {
-    problem = CheckModelAccess(services_.pipeline, request.generate.tenant, request.model);
+    problem = CheckModelAccess(services_, request.generate.tenant, request.model);
   }
   if (problem) {
     Refuse(request, *problem);

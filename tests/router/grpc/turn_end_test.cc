@@ -42,7 +42,7 @@ struct TurnEndTest : testing::Test {
   NullLogger log;
   Metrics metrics;
   EdgeMetrics counters{metrics};
-  GrpcServices services{executor, pipeline, background, world.rng(), counters, log, {}};
+  GrpcServices services{{executor, pipeline, background, world.rng(), counters, log}, {}};
   GrpcHost host = MakeGrpcHost(services);
   std::string told;
 };

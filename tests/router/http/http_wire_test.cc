@@ -188,11 +188,13 @@ TEST(HttpWire, BodiesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused) {
   const auto counted = [&](size_t bytes) {
     return edge.Eventually([&] { return edge.services.bodies->bytes() == bytes; });
   };
-  std::promise<void> free;
-  edge.OnLoop([&] {
-    ASSERT_TRUE(
-        edge.background.Run([&, future = free.get_future().share()] { future.wait(); }, [] {}));
-  });
+  std::promise<void> busy, free;
+  const auto wait = [&, future = free.get_future().share()] {
+    busy.set_value();
+    future.wait();
+  };
+  edge.OnLoop([&] { ASSERT_TRUE(edge.background.Run(wait, [] {})); });
+  busy.get_future().wait();
   RawClient first = edge.Connect();
   first.Send(post(1000));
   RawClient leaves = edge.Connect();

@@ -99,7 +99,7 @@ class EdgeHarness {
 
  private:
   HttpServices MakeServices(const HttpLimits& limits) {
-    HttpServices made{executor, pipeline, background, rng, counters, log, limits, "0.0.0-test"};
+    HttpServices made({executor, pipeline, background, rng, counters, log, "0.0.0-test"}, limits);
     if (keys.required()) made.keys = &keys;
     made.metrics_are_open = true;
     made.metrics_text = [](const auto& done) {

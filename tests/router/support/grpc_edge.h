@@ -16,10 +16,8 @@ class GrpcEdge : public EdgeHarness {
   explicit GrpcEdge(FrontOptions options = {}, const HttpLimits& http_limits = {},
                     std::shared_ptr<const KeyTable> key_table = nullptr,
                     const GrpcEdgeLimits& grpc_limits = {})
-      : EdgeHarness(http_limits, std::move(key_table)), grpc_services{executor,   pipeline,
-                                                                      background, rng,
-                                                                      counters,   log,
-                                                                      grpc_limits} {
+      : EdgeHarness(http_limits, std::move(key_table)),
+        grpc_services{{executor, pipeline, background, rng, counters, log}, grpc_limits} {
     grpc_services.keys = services.keys;
     grpc_services.bodies = services.bodies;
     grpc_services.limits.health_interval = 1000;  // microseconds

@@ -148,7 +148,7 @@ class WireClient : public GrpcConnection::Transport {
  public:
   explicit WireClient(const GrpcEdgeLimits& limits = {}, size_t max_total_body_bytes = 1u << 30,
                       size_t max_memory = 1u << 30)
-      : services{world.executor(), pipeline, background, world.rng(), counters, log, limits} {
+      : services{{world.executor(), pipeline, background, world.rng(), counters, log}, limits} {
     services.memory = std::make_shared<MemoryAccount>(max_memory);
     services.bodies =
         std::make_shared<MemoryAccount>(max_total_body_bytes, nullptr, MemoryScope::kWaiting);
