@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "bench/flags.h"
-#include "cli/http_client_asio.h"
+#include "common/client/http_client_asio.h"
 #include "common/json/json.h"
 
 namespace {
 
-using quire::cli::Exchange;
-using quire::cli::HttpRequest;
+using quire::client::Exchange;
+using quire::client::HttpRequest;
 
 struct Options {
   std::string url = "http://127.0.0.1:8000";
@@ -83,18 +83,18 @@ void OneRequest(const Options& options, uint32_t seed, Tally& tally) {
   double last = 0, first = 0;
   int64_t tokens = 0;
   std::vector<double> gaps;
-  const auto answer =
-      Exchange(*quire::cli::ParseUrl(options.url), request, cancelled, [&](std::string_view data) {
-        if (data == "[DONE]") return false;
-        const int64_t count = TokensIn(data);
-        if (count == 0) return true;
-        const double now = NowMs();
-        if (tokens == 0) first = now - begin;
-        if (tokens > 0) gaps.push_back(now - last);
-        last = now;
-        tokens += count;
-        return true;
-      });
+  const auto answer = Exchange(*quire::client::ParseUrl(options.url), request, cancelled,
+                               [&](std::string_view data) {
+                                 if (data == "[DONE]") return false;
+                                 const int64_t count = TokensIn(data);
+                                 if (count == 0) return true;
+                                 const double now = NowMs();
+                                 if (tokens == 0) first = now - begin;
+                                 if (tokens > 0) gaps.push_back(now - last);
+                                 last = now;
+                                 tokens += count;
+                                 return true;
+                               });
   std::lock_guard<std::mutex> lock(tally.mutex);
   tally.tokens += tokens;
   tally.first_token_ms.push_back(first);

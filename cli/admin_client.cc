@@ -46,12 +46,13 @@ void AddAdminFlags(AdminOptions& options, config::Schema& schema, const char* de
 
 absl::StatusOr<std::string> AskAdmin(const AdminOptions& options, const std::string& path,
                                      const std::atomic<bool>& cancelled) {
-  HttpRequest request;
+  client::HttpRequest request;
   request.path = path;
-  QUIRE_ASSIGN_OR_RETURN(const Url url, ParseUrl(options.url));
+  QUIRE_ASSIGN_OR_RETURN(const client::Url url, client::ParseUrl(options.url));
   QUIRE_ASSIGN_OR_RETURN(request.api_key, ReadToken(options.token_file));
-  QUIRE_ASSIGN_OR_RETURN(HttpAnswer answer,
-                         Exchange(url, request, cancelled, [](std::string_view) { return true; }));
+  QUIRE_ASSIGN_OR_RETURN(
+      client::HttpAnswer answer,
+      client::Exchange(url, request, cancelled, [](std::string_view) { return true; }));
   if (answer.status == 200) return std::move(answer.body);
   const std::string said = PlainText(ErrorOf(answer.body, answer.status), 300);
   if (answer.status == 404) return absl::NotFoundError(AbslView(said));

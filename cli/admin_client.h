@@ -6,7 +6,7 @@
 #include <atomic>
 #include <string>
 
-#include "cli/http_client_asio.h"
+#include "common/client/http_client_asio.h"
 #include "common/config/schema.h"
 #include "common/status.h"
 

@@ -64,20 +64,21 @@ void AddServerFlags(AskOptions& options, config::Schema& schema, const char* def
               .default_text = "those that the system trusts"});
 }
 
-absl::StatusOr<Url> ServerOf(const AskOptions& options) {
-  QUIRE_ASSIGN_OR_RETURN(Url url, ParseUrl(options.url));
+absl::StatusOr<client::Url> ServerOf(const AskOptions& options) {
+  QUIRE_ASSIGN_OR_RETURN(client::Url url, client::ParseUrl(options.url));
   url.authorities = options.authorities;
   return url;
 }
 
 absl::StatusOr<std::vector<std::string>> ServedModels(const AskOptions& options,
                                                       const std::atomic<bool>& cancelled) {
-  QUIRE_ASSIGN_OR_RETURN(const Url url, ServerOf(options));
-  HttpRequest request;
+  QUIRE_ASSIGN_OR_RETURN(const client::Url url, ServerOf(options));
+  client::HttpRequest request;
   request.path = "/v1/models";
   request.api_key = options.api_key;
-  QUIRE_ASSIGN_OR_RETURN(const HttpAnswer answer,
-                         Exchange(url, request, cancelled, [](std::string_view) { return true; }));
+  QUIRE_ASSIGN_OR_RETURN(
+      const client::HttpAnswer answer,
+      client::Exchange(url, request, cancelled, [](std::string_view) { return true; }));
   if (answer.status != 200) {
     return absl::UnavailableError(AbslView(ErrorOf(answer.body, answer.status)));
   }
@@ -111,8 +112,8 @@ void SetSampling(const AskOptions& options, json::Object& body) {
 absl::StatusOr<std::string> Ask(const AskOptions& options, const std::string& path,
                                 const json::Object& body, const std::atomic<bool>& cancelled,
                                 std::string& partial) {
-  QUIRE_ASSIGN_OR_RETURN(const Url url, ServerOf(options));
-  HttpRequest request;
+  QUIRE_ASSIGN_OR_RETURN(const client::Url url, ServerOf(options));
+  client::HttpRequest request;
   request.method = "POST";
   request.path = path;
   request.body = json::Serialize(body);
@@ -136,7 +137,8 @@ absl::StatusOr<std::string> Ask(const AskOptions& options, const std::string& pa
     partial += text;
     return true;
   };
-  QUIRE_ASSIGN_OR_RETURN(const HttpAnswer answer, Exchange(url, request, cancelled, on_event));
+  QUIRE_ASSIGN_OR_RETURN(const client::HttpAnswer answer,
+                         client::Exchange(url, request, cancelled, on_event));
   QUIRE_RETURN_IF_ERROR(failed);
   if (answer.status != 200 && !done) return InvalidArgument(ErrorOf(answer.body, answer.status));
   if (!done) return absl::UnavailableError("the answer ended without its last word");

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/http_client_asio.h"
+#include "common/client/http_client_asio.h"
 #include "common/config/schema.h"
 #include "common/json/json.h"
 #include "common/status.h"
@@ -32,7 +32,7 @@ void AddServerFlags(AskOptions& options, config::Schema& schema, const char* def
 void TakeKey(const config::Environment& environment, AskOptions& options);
 
 // Where the server is. INVALID_ARGUMENT for what is no URL.
-absl::StatusOr<Url> ServerOf(const AskOptions& options);
+absl::StatusOr<client::Url> ServerOf(const AskOptions& options);
 // The sentence of an error's body, or what its status says.
 std::string ErrorOf(const std::string& body, int status);
 

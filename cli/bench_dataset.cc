@@ -122,11 +122,11 @@ std::vector<int64_t> IdsOf(const Vocabulary& vocabulary, const AskOptions& serve
   for (const std::string& word : vocabulary.words) prompt += word;
   body["prompt"] = prompt;
   body["add_special_tokens"] = false;
-  const absl::StatusOr<Url> url = ServerOf(server);
+  const absl::StatusOr<client::Url> url = ServerOf(server);
   if (!url.ok()) return {};
-  const HttpRequest request{"POST", "/tokenize", json::Serialize(body), server.api_key};
-  const absl::StatusOr<HttpAnswer> answer =
-      Exchange(*url, request, cancelled, [](std::string_view) { return true; });
+  const client::HttpRequest request{"POST", "/tokenize", json::Serialize(body), server.api_key};
+  const absl::StatusOr<client::HttpAnswer> answer =
+      client::Exchange(*url, request, cancelled, [](std::string_view) { return true; });
   if (!answer.ok() || answer->status != 200) return {};
   const absl::StatusOr<json::Value> value = json::Parse(answer->body);
   const json::Object* object = value.ok() ? value->if_object() : nullptr;

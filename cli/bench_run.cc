@@ -138,16 +138,16 @@ double SteadySeconds() {
 BenchResult SendOne(const BenchRequests& requests, const BenchPrompt& prompt, double begin_seconds,
                     const std::atomic<bool>& cancelled) {
   BenchResult result;
-  const HttpRequest request{"POST", requests.endpoint, BodyOf(requests, prompt),
-                            requests.server.api_key};
+  const client::HttpRequest request{"POST", requests.endpoint, BodyOf(requests, prompt),
+                                    requests.server.api_key};
   const double sent = SteadySeconds();
   result.start = sent - begin_seconds;
   AnswerReader reader(begin_seconds, sent, result);
-  const absl::StatusOr<Url> url = ServerOf(requests.server);
-  const absl::StatusOr<HttpAnswer> answer =
-      !url.ok() ? absl::StatusOr<HttpAnswer>(url.status())
-                : Exchange(*url, request, cancelled,
-                           [&reader](std::string_view data) { return reader.Take(data); });
+  const absl::StatusOr<client::Url> url = ServerOf(requests.server);
+  const absl::StatusOr<client::HttpAnswer> answer =
+      !url.ok() ? absl::StatusOr<client::HttpAnswer>(url.status())
+                : client::Exchange(*url, request, cancelled,
+                                   [&reader](std::string_view data) { return reader.Take(data); });
   if (!answer.ok()) {
     result.error = StatusMessage(answer.status());
   } else if (answer->status != 200) {

@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "cli/connection.h"
 #include "cli/format.h"
 #include "cli/run_program.h"
+#include "common/client/connection.h"
 #include "common/json/json.h"
 
 namespace quire::cli {
@@ -192,24 +192,25 @@ Finding CheckPort(const std::string& host, int32_t port, const std::string& flag
 }
 
 Finding CheckPeer(const std::string& address, const std::atomic<bool>& cancelled) {
-  const absl::StatusOr<Url> url = ParseUrl(address);
+  const absl::StatusOr<client::Url> url = client::ParseUrl(address);
   if (!url.ok()) {
     return {"peer", Verdict::kBad, StatusMessage(url.status()), "name it as HOST:PORT"};
   }
-  const absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(*url, cancelled);
+  const absl::StatusOr<std::unique_ptr<client::Connection>> connection =
+      client::Connection::Open(*url, cancelled);
   if (connection.ok()) return {"peer", Verdict::kGood, address + " can be reached", ""};
   return {"peer", Verdict::kBad, StatusMessage(connection.status()),
           "start it, or open the way: name, port, firewall, network policy"};
 }
 
 std::vector<Finding> CheckServer(const AskOptions& server, const std::atomic<bool>& cancelled) {
-  absl::StatusOr<Url> url = ParseUrl(server.url);
+  absl::StatusOr<client::Url> url = client::ParseUrl(server.url);
   if (!url.ok()) return {{"server", Verdict::kBad, StatusMessage(url.status()), "--url"}};
   url->authorities = server.authorities;
-  HttpRequest request;
+  client::HttpRequest request;
   request.path = "/health";
-  const absl::StatusOr<HttpAnswer> health =
-      Exchange(*url, request, cancelled, [](std::string_view) { return true; });
+  const absl::StatusOr<client::HttpAnswer> health =
+      client::Exchange(*url, request, cancelled, [](std::string_view) { return true; });
   if (!health.ok()) {
     return {{"server", Verdict::kBad, StatusMessage(health.status()), "quire serve MODEL"}};
   }

@@ -32,13 +32,14 @@ struct Look {
 
 absl::StatusOr<std::unique_ptr<Look>> LookAt(const AskOptions& server,
                                              const std::atomic<bool>& interrupted) {
-  QUIRE_ASSIGN_OR_RETURN(Url url, ParseUrl(server.url));
+  QUIRE_ASSIGN_OR_RETURN(client::Url url, client::ParseUrl(server.url));
   url.authorities = server.authorities;
-  HttpRequest request;
+  client::HttpRequest request;
   request.path = "/metrics";
   request.api_key = server.api_key;
-  QUIRE_ASSIGN_OR_RETURN(const HttpAnswer answer, Exchange(url, request, interrupted,
-                                                           [](std::string_view) { return true; }));
+  QUIRE_ASSIGN_OR_RETURN(
+      const client::HttpAnswer answer,
+      client::Exchange(url, request, interrupted, [](std::string_view) { return true; }));
   if (answer.status != 200) {
     return InvalidArgument(server.url + "/metrics: answered with status " +
                            std::to_string(answer.status) + "; is it closed (--no-metrics)?");

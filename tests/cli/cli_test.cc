@@ -7,11 +7,11 @@
 #include <fstream>
 
 #include "cli/child_process.h"
-#include "cli/http_client_asio.h"
 #include "cli/model_names.h"
 #include "cli/restart_policy.h"
 #include "cli/serve_plan.h"
 #include "cli/vllm_flags.h"
+#include "common/client/http_client_asio.h"
 
 namespace quire::cli {
 namespace {
@@ -342,20 +342,20 @@ TEST(ChildProcess, AMissingProgramIsNamed) {
 }
 
 TEST(ParseUrl, TakesHostAndPort) {
-  EXPECT_EQ(ParseUrl("http://127.0.0.1:8000/v1")->port, "8000");
-  EXPECT_EQ(ParseUrl("localhost")->port, "80");
-  EXPECT_EQ(ParseUrl("h:1")->host, "h");
-  EXPECT_FALSE(ParseUrl("http://h:1")->tls);
-  EXPECT_TRUE(ParseUrl("https://h")->tls);
-  EXPECT_EQ(ParseUrl("https://h/v1")->port, "443");
-  EXPECT_EQ(ParseUrl("https://h:8443")->port, "8443");
-  EXPECT_EQ(ParseUrl("https://[::1]:8443")->host, "::1");
-  EXPECT_EQ(ParseUrl("https://[::1]:8443")->port, "8443");
-  EXPECT_EQ(ParseUrl("http://[::1]")->port, "80");
-  EXPECT_FALSE(ParseUrl("ftp://x").ok());
-  EXPECT_FALSE(ParseUrl("http://[::1").ok());
-  EXPECT_FALSE(ParseUrl("http://").ok());
-  EXPECT_FALSE(ParseUrl(":80").ok());
+  EXPECT_EQ(client::ParseUrl("http://127.0.0.1:8000/v1")->port, "8000");
+  EXPECT_EQ(client::ParseUrl("localhost")->port, "80");
+  EXPECT_EQ(client::ParseUrl("h:1")->host, "h");
+  EXPECT_FALSE(client::ParseUrl("http://h:1")->tls);
+  EXPECT_TRUE(client::ParseUrl("https://h")->tls);
+  EXPECT_EQ(client::ParseUrl("https://h/v1")->port, "443");
+  EXPECT_EQ(client::ParseUrl("https://h:8443")->port, "8443");
+  EXPECT_EQ(client::ParseUrl("https://[::1]:8443")->host, "::1");
+  EXPECT_EQ(client::ParseUrl("https://[::1]:8443")->port, "8443");
+  EXPECT_EQ(client::ParseUrl("http://[::1]")->port, "80");
+  EXPECT_FALSE(client::ParseUrl("ftp://x").ok());
+  EXPECT_FALSE(client::ParseUrl("http://[::1").ok());
+  EXPECT_FALSE(client::ParseUrl("http://").ok());
+  EXPECT_FALSE(client::ParseUrl(":80").ok());
 }
 
 }  // namespace
