@@ -1,7 +1,9 @@
-// Which workers a dispatcher has: each has a link as long as it is here.
+// Which workers a dispatcher has: each has a link as long as it is here. What a pool offers now,
+// with what this router has on the way to it.
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "router/dispatch/dispatcher.h"
 
 namespace quire {
@@ -34,6 +36,20 @@ void Dispatcher::RemoveWorker(WorkerIndex worker) {
   // Its index may become another worker's.
   for (auto& [number, live] : live_) std::erase(live->excluded, worker);
   listener_.OnFleetChanged(worker);
+}
+
+Room Dispatcher::RoomFor(const std::string& model_id, const RoomNeed& need) const {
+  RoomSearch search(need, options_.limits.max_prefill_ahead);
+  fleet_.Look(model_id, Now(), [&search](const WorkerView& worker) { return !search.See(worker); });
+  const Room room = search.found();
+  // Who waits here already goes first.
+  const bool before = line_.Blocked(model_id) && !QUIRE_BUG(carry_on_not_ahead);
+  return room == Room::kSome && before ? Room::kFull : room;
+}
+
+void Dispatcher::NoteUnseen(WorkerIndex worker) {
+  const Link& link = *at_[worker.value()].link;
+  fleet_.SetUnseen(worker, link.UnseenSubmits(), link.UnseenTokens());
 }
 
 }  // namespace quire
