@@ -55,10 +55,6 @@ PacedWorker::PacedWorker(PaceOptions options, Executor& executor, std::function<
   Wake(executor_.clock().Now());
 }
 
-PacedWorker::~PacedWorker() {
-  if (timer_ != 0) executor_.Cancel(timer_);
-}
-
 void PacedWorker::Describe(WorkerHello& hello) const {
   hello.model_id = options_.model_id;
   hello.numerics_id = options_.numerics_id;
@@ -430,15 +426,7 @@ void PacedWorker::Wake(Micros due) {
     });
     return;
   }
-  if (timer_ != 0) {
-    if (timer_due_ <= due) return;
-    executor_.Cancel(timer_);
-  }
-  timer_due_ = due;
-  timer_ = executor_.PostAt(due, [this] {
-    timer_ = 0;
-    Run();
-  });
+  if (!timer_.running() || due < timer_.due()) timer_.Set(due, [this] { Run(); });
 }
 
 RouterOutput& PacedWorker::WordsTo(RouterInstance router) {

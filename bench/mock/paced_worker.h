@@ -21,7 +21,7 @@
 
 #include "bench/mock/block_set.h"
 #include "common/hello.h"
-#include "common/runtime/runtime.h"
+#include "common/runtime/timer.h"
 #include "worker/engine/engine_driver.h"
 
 namespace quire::bench {
@@ -73,7 +73,6 @@ class PacedWorker final : public EngineDriver {
  public:
   // `executor` outlives the worker. `on_output` runs on it.
   PacedWorker(PaceOptions options, Executor& executor, std::function<void()> on_output);
-  ~PacedWorker() override;
 
   bool TryPush(EngineCommand&& command) override;
   void TakeOutputs(std::vector<EngineOutput>& outputs) override { outputs_.Take(outputs); }
@@ -165,8 +164,7 @@ class PacedWorker final : public EngineDriver {
   int64_t drain_at_ = kNeverMicros;
   EngineOutput output_;
   OutputQueue outputs_;
-  TimerId timer_ = 0;
-  Micros timer_due_ = 0;
+  Timer timer_{executor_};
   bool due_now_ = false;                                        // a turn has been posted
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };

@@ -143,11 +143,7 @@ bool GrpcConnection::Work(size_t cost, GrpcCall& call) {
 }
 
 void GrpcConnection::ContinueLater() {
-  if (turn_ != 0 || closed_) return;
-  turn_ = host_.executor.PostAt(host_.executor.clock().Now(), [this] {
-    turn_ = 0;
-    NextTurn();
-  });
+  if (!turn_.running() && !closed_) turn_.SetIn(0, [this] { NextTurn(); });
 }
 
 void GrpcConnection::NextTurn() {
@@ -395,8 +391,8 @@ void GrpcConnection::OnPingAnswered(uint64_t payload) {
 
 void GrpcConnection::Close() {
   if (std::exchange(closed_, true)) return;
-  if (timer_ != 0) host_.executor.Cancel(std::exchange(timer_, 0));
-  if (turn_ != 0) host_.executor.Cancel(std::exchange(turn_, 0));
+  timer_.Stop();
+  turn_.Stop();
   pumped_later_.clear();
   rest_ = {};
   refusals_.clear();
@@ -425,7 +421,7 @@ Micros GrpcConnection::Due() const {
 
 // By default the timer looks often enough: a call costs none of its own.
 void GrpcConnection::AwaitMessage(Micros due) {
-  if (timer_ == 0 || due < timer_due_) SetTimer();
+  if (!timer_.running() || due < timer_.due()) SetTimer();
 }
 
 void GrpcConnection::EndSlowCalls(Micros now) {
@@ -452,13 +448,8 @@ void GrpcConnection::LeaveIfAged(Micros now) {
 // A timer that fires too early looks again; only one that would fire too late is replaced.
 void GrpcConnection::SetTimer() {
   const Micros due = Due();
-  if (closed_ || (timer_ != 0 && timer_due_ <= due)) return;
-  if (timer_ != 0) host_.executor.Cancel(timer_);
-  timer_due_ = due;
-  timer_ = host_.executor.PostAt(due, [this] {
-    timer_ = 0;
-    OnTimer();
-  });
+  if (closed_ || (timer_.running() && timer_.due() <= due)) return;
+  timer_.Set(due, [this] { OnTimer(); });
 }
 
 void GrpcConnection::OnTimer() {

@@ -35,6 +35,7 @@
 #include "common/grpc/http2_guard.h"
 #include "common/grpc/methods.h"
 #include "common/http2/session.h"
+#include "common/runtime/timer.h"
 
 namespace quire {
 
@@ -149,10 +150,10 @@ class GrpcConnection final : public http2::Handler {
   http2::Session session_;
   Http2Guard guard_;
   const std::shared_ptr<MemoryAccount> memory_;
-  MemoryHold own_memory_;  // of the connection itself
-  std::string rest_;       // received, for a later turn
-  size_t turn_work_ = 0;   // done for this connection in this turn
-  TimerId turn_ = 0;       // the next one, while something waits for it
+  MemoryHold own_memory_;       // of the connection itself
+  std::string rest_;            // received, for a later turn
+  size_t turn_work_ = 0;        // done for this connection in this turn
+  Timer turn_{host_.executor};  // the next one, while something waits for it
   std::vector<std::shared_ptr<GrpcCall>> pumped_later_;  // in it
   std::map<http2::StreamId, std::shared_ptr<GrpcCall>> calls_;
   // What is no gRPC, by its status, until its request goes on: what ends there is answered whole.
@@ -176,8 +177,7 @@ class GrpcConnection final : public http2::Handler {
   Micros idle_since_ = 0;  // while there is no call
   Micros ages_at_ = 0;     // 0: never, or not any more
   Micros ends_at_ = 0;     // once it has aged; 0: when its calls have ended
-  TimerId timer_ = 0;
-  Micros timer_due_ = 0;
+  Timer timer_{host_.executor};
 };
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 #include "common/grpc/reflection.h"
 #include "common/grpc/server.h"
 #include "common/grpc/socket_asio.h"
+#include "common/runtime/timer.h"
 
 namespace quire {
 
@@ -20,7 +21,7 @@ struct GrpcServer::State {
   HealthService health{methods};
   std::map<uint64_t, std::shared_ptr<GrpcSocket>> sockets;
   uint64_t next_number = 1;
-  TimerId grace_timer = 0;
+  Timer grace_timer{host.executor};
   std::function<void()> shut_down;  // what waits for the last connection
 };
 
@@ -31,7 +32,6 @@ GrpcServer::GrpcServer(GrpcHost host) : state_(std::make_unique<State>(std::move
 
 GrpcServer::~GrpcServer() {
   state_->shut_down = nullptr;
-  if (state_->grace_timer != 0) state_->host.executor.Cancel(state_->grace_timer);
   for (const auto& socket : state_->All()) socket->Close();
 }
 
@@ -71,20 +71,15 @@ void GrpcServer::Adopt(EdgeStream stream, std::string first_bytes, std::function
 void GrpcServer::State::Closed(uint64_t number) {
   sockets.erase(number);
   if (!sockets.empty() || !shut_down) return;
-  if (grace_timer != 0) host.executor.Cancel(std::exchange(grace_timer, 0));
+  grace_timer.Stop();
   host.executor.Post(std::exchange(shut_down, nullptr));
 }
 
 void GrpcServer::Shutdown(Micros grace, absl::Status why, std::function<void()> done) {
   QUIRE_CHECK(!state_->shut_down);
-  Executor& executor = state_->host.executor;
-  if (state_->sockets.empty()) return executor.Post(std::move(done));
+  if (state_->sockets.empty()) return state_->host.executor.Post(std::move(done));
   state_->shut_down = std::move(done);
-  state_->grace_timer =
-      executor.PostAt(executor.clock().Now() + grace, [this, why = std::move(why)] {
-        state_->grace_timer = 0;
-        CancelCalls(why);
-      });
+  state_->grace_timer.SetIn(grace, [this, why = std::move(why)] { CancelCalls(why); });
   for (const auto& socket : state_->All()) socket->Leave();
 }
 

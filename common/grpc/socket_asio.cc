@@ -125,11 +125,7 @@ void GrpcSocket::Linger() {
   connection_.Close();
   Read();
   stream_.EndWriting();
-  Executor& executor = host_.executor;
-  linger_timer_ = executor.PostAt(executor.clock().Now() + host_.limits.linger_timeout, [this] {
-    linger_timer_ = 0;
-    Close();
-  });
+  linger_timer_.SetIn(host_.limits.linger_timeout, [this] { Close(); });
 }
 
 void GrpcSocket::CancelCalls(const absl::Status& status) {
@@ -143,7 +139,7 @@ void GrpcSocket::Close() {
   closed_ = true;
   seat_->at_work = nullptr;
   const auto self = shared_from_this();  // on_closed_ may drop the owner's reference
-  if (linger_timer_ != 0) host_.executor.Cancel(std::exchange(linger_timer_, 0));
+  linger_timer_.Stop();
   stream_.Close();
   connection_.Close();
   if (on_closed_) std::exchange(on_closed_, nullptr)();

@@ -17,7 +17,7 @@
 #include <string>
 
 #include "common/grpc/connection.h"
-#include "common/runtime/runtime.h"
+#include "common/runtime/timer.h"
 #include "common/tls/edge_stream_asio.h"
 
 namespace quire {
@@ -59,7 +59,7 @@ class GrpcSocket final : public GrpcConnection::Transport,
   bool awaiting_room_ = false;
   bool lingering_ = false;
   size_t lingered_bytes_ = 0;
-  TimerId linger_timer_ = 0;
+  Timer linger_timer_{host_.executor};
   bool closed_ = false;
 };
 

@@ -34,15 +34,8 @@ WatchedFiles::WatchedFiles(const World& world, WatchedFilesOptions options, File
   Schedule();
 }
 
-WatchedFiles::~WatchedFiles() {
-  if (timer_ != 0) world_.executor.Cancel(timer_);
-}
-
 void WatchedFiles::Schedule() {
-  timer_ = world_.executor.PostAt(world_.executor.clock().Now() + options_->interval, [this] {
-    timer_ = 0;
-    Read();
-  });
+  timer_.SetIn(options_->interval, [this] { Read(); });
 }
 
 void WatchedFiles::Read() {

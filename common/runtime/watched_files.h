@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "common/runtime/runtime.h"
+#include "common/runtime/timer.h"
 
 namespace quire {
 
@@ -46,7 +46,6 @@ class WatchedFiles {
 
   // `known` is what the caller has read already.
   WatchedFiles(const World& world, WatchedFilesOptions options, FileContents known, OnRead on_read);
-  ~WatchedFiles();
 
  private:
   struct Job;
@@ -59,7 +58,7 @@ class WatchedFiles {
   FileContents known_;
   bool failing_ = false;
   OnRead on_read_;
-  TimerId timer_ = 0;
+  Timer timer_{world_.executor};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
 

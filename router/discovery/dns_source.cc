@@ -16,23 +16,11 @@ DnsSource::DnsSource(const std::string& name, Resolver& resolver, const Discover
   port_ = parts.port;
 }
 
-DnsSource::~DnsSource() {
-  if (timer_ != 0) runtime_.executor.Cancel(timer_);
-}
-
 void DnsSource::Start() { Ask(); }
-
-void DnsSource::Again(Micros delay) {
-  if (timer_ != 0) runtime_.executor.Cancel(timer_);
-  timer_ = runtime_.executor.PostAt(runtime_.executor.clock().Now() + delay, [this] {
-    timer_ = 0;
-    Ask();
-  });
-}
 
 void DnsSource::Ask() {
   const uint64_t lookup = ++lookup_;
-  Again(kTimeout);
+  timer_.SetIn(kTimeout, [this] { Ask(); });
   resolver_.Resolve(host_, [this, lookup, alive = std::weak_ptr(alive_)](
                                absl::StatusOr<std::vector<std::string>> addresses) {
     if (alive.expired() || lookup != lookup_) return;
@@ -43,7 +31,7 @@ void DnsSource::Ask() {
     } else {
       report_.Failed(addresses.status());
     }
-    Again(kInterval);
+    timer_.SetIn(kInterval, [this] { Ask(); });
   });
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "common/runtime/timer.h"
 #include "router/discovery/resolver.h"
 #include "router/discovery/source.h"
 
@@ -20,12 +21,10 @@ class DnsSource final : public WorkerSource {
   // `name` is NAME:PORT and passes CheckTarget. `resolver` outlives the source.
   DnsSource(const std::string& name, Resolver& resolver, const DiscoveryRuntime& runtime,
             SourceMetrics& metrics);
-  ~DnsSource() override;
   void Start() override;
 
  private:
   void Ask();
-  void Again(Micros delay);
 
   const DiscoveryRuntime& runtime_;
   Resolver& resolver_;
@@ -33,7 +32,7 @@ class DnsSource final : public WorkerSource {
   std::string host_;
   uint32_t port_ = 0;
   uint64_t lookup_ = 0;  // the current one; answers of others are late
-  TimerId timer_ = 0;
+  Timer timer_{runtime_.executor};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by lookups
 };
 

@@ -58,18 +58,11 @@ KubernetesSource::KubernetesSource(const KubernetesOptions& options, Fetcher& fe
       base_(BaseOf(options)),
       slices_(options.port) {}
 
-KubernetesSource::~KubernetesSource() {
-  if (timer_ != 0) runtime_.executor.Cancel(timer_);
-}
-
 void KubernetesSource::Start() { Ask(); }
 
 void KubernetesSource::AskIn(Micros delay) {
-  QUIRE_CHECK(timer_ == 0 && fetch_ == nullptr);
-  timer_ = runtime_.executor.PostAt(runtime_.executor.clock().Now() + delay, [this] {
-    timer_ = 0;
-    Ask();
-  });
+  QUIRE_CHECK(!timer_.running() && fetch_ == nullptr);
+  timer_.SetIn(delay, [this] { Ask(); });
 }
 
 void KubernetesSource::Ask() {

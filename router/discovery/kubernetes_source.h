@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/runtime/timer.h"
 #include "router/discovery/endpoint_slices.h"
 #include "router/discovery/fetch.h"
 #include "router/discovery/source.h"
@@ -39,7 +40,6 @@ class KubernetesSource final : public WorkerSource, private FetchReceiver {
   // `fetcher` outlives the source.
   KubernetesSource(const KubernetesOptions& options, Fetcher& fetcher,
                    const DiscoveryRuntime& runtime, SourceMetrics& metrics);
-  ~KubernetesSource() override;
   void Start() override;
 
  private:
@@ -69,7 +69,7 @@ class KubernetesSource final : public WorkerSource, private FetchReceiver {
   std::string body_;  // a page, or the rest of a line
   Micros began_at_ = 0;
   Micros retry_ = kFirstRetry;
-  TimerId timer_ = 0;
+  Timer timer_{runtime_.executor};
 };
 
 }  // namespace quire

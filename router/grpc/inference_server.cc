@@ -12,25 +12,16 @@ InferenceServer::InferenceServer(GrpcServices& services)
   RefreshHealth();
 }
 
-InferenceServer::~InferenceServer() {
-  if (health_timer_ != 0) services_.executor.Cancel(health_timer_);
-}
-
 void InferenceServer::RefreshHealth() {
   const Pipeline& pipeline = services_.pipeline;
   server_.health().Set(!services_.leaving && pipeline.Ready() && pipeline.Healthy());
   if (services_.leaving) return;
-  Executor& executor = services_.executor;
-  const Micros next = executor.clock().Now() + services_.limits.health_interval;
-  health_timer_ = executor.PostAt(next, [this] {
-    health_timer_ = 0;
-    RefreshHealth();
-  });
+  health_timer_.SetIn(services_.limits.health_interval, [this] { RefreshHealth(); });
 }
 
 void InferenceServer::StartDraining() {
   services_.leaving = true;
-  if (health_timer_ != 0) services_.executor.Cancel(std::exchange(health_timer_, 0));
+  health_timer_.Stop();
   RefreshHealth();
 }
 

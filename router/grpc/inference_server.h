@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/grpc/server.h"
+#include "common/runtime/timer.h"
 #include "router/grpc/services.h"
 
 namespace quire {
@@ -16,7 +17,6 @@ class InferenceServer {
  public:
   // quire.v1.Inference, health and reflection are served.
   explicit InferenceServer(GrpcServices& services);
-  ~InferenceServer();  // closes all connections
 
   // What is served; more may be added before the first connection.
   GrpcMethods& methods() { return server_.methods(); }
@@ -39,7 +39,7 @@ class InferenceServer {
 
   GrpcServices& services_;
   GrpcServer server_;
-  TimerId health_timer_ = 0;
+  Timer health_timer_{services_.executor};
 };
 
 }  // namespace quire

@@ -11,7 +11,7 @@ void EventStream::Begin() {
   HeaderList headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   AddWorker(headers);
   exchange_.StartStream(200, "text/event-stream; charset=utf-8", headers);
-  if (!stopped_) ArmTimer(services_.limits.sse_keep_alive);
+  if (!stopped_) timer_.SetIn(services_.limits.sse_keep_alive, [this] { OnTimer(); });
 }
 
 uint64_t EventStream::Write(std::string_view bytes) {
@@ -21,7 +21,7 @@ uint64_t EventStream::Write(std::string_view bytes) {
 
 void EventStream::Stop() {
   stopped_ = true;
-  if (timer_ != 0) services_.executor.Cancel(std::exchange(timer_, 0));
+  timer_.Stop();
 }
 
 void EventStream::SetWorker(std::string_view worker) {
@@ -33,21 +33,13 @@ void EventStream::AddWorker(HeaderList& headers) const {
   if (!worker_.empty()) headers.emplace_back("X-Quire-Worker", worker_);
 }
 
-void EventStream::ArmTimer(Micros delay) {
-  if (timer_ != 0) services_.executor.Cancel(timer_);
-  timer_ = services_.executor.PostAt(services_.executor.clock().Now() + delay, [this] {
-    timer_ = 0;
-    OnTimer();
-  });
-}
-
 void EventStream::OnTimer() {
-  const Micros now = services_.executor.clock().Now();
   const Micros silence = services_.limits.sse_keep_alive;
-  if (begun_ && now < last_write_ + silence) return ArmTimer(last_write_ + silence - now);
-  Begin();
-  Write(": keep-alive\n\n");
-  ArmTimer(silence);
+  if (!begun_ || services_.executor.clock().Now() >= last_write_ + silence) {
+    Begin();
+    Write(": keep-alive\n\n");
+  }
+  timer_.Set(last_write_ + silence, [this] { OnTimer(); });
 }
 
 }  // namespace quire

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/runtime/timer.h"
 #include "router/http/exchange.h"
 #include "router/http/services.h"
 
@@ -19,10 +20,11 @@ class EventStream {
  public:
   EventStream(HttpServices& services, Exchange& exchange)
       : services_(services), exchange_(exchange) {}
-  ~EventStream() { Stop(); }
 
   // It begins by itself after sse_commit_after.
-  void BeginInTime() { ArmTimer(services_.limits.sse_commit_after); }
+  void BeginInTime() {
+    timer_.SetIn(services_.limits.sse_commit_after, [this] { OnTimer(); });
+  }
   void Begin();
   bool begun() const { return begun_; }
   // Returns how many bytes have been queued in all. Writing none is fine: the head of the answer
@@ -35,14 +37,13 @@ class EventStream {
   void AddWorker(HeaderList& headers) const;
 
  private:
-  void ArmTimer(Micros delay);
   void OnTimer();
 
   HttpServices& services_;
   Exchange& exchange_;
   std::string worker_;
   Micros last_write_ = 0;
-  TimerId timer_ = 0;  // begins, then keeps alive
+  Timer timer_{services_.executor};  // begins, then keeps alive
   bool begun_ = false;
   bool stopped_ = false;
 };

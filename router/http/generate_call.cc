@@ -63,8 +63,7 @@ GenerateCall::~GenerateCall() {
 
 void GenerateCall::CancelAll() {
   events_.Stop();
-  if (release_timer_ != 0) services_.executor.Cancel(release_timer_);
-  release_timer_ = 0;
+  release_timer_.Stop();
   for (const std::unique_ptr<Part>& part : parts_) {
     if (part->id != 0) services_.pipeline.Cancel(part->id);
     part->id = 0;
@@ -213,13 +212,10 @@ void GenerateCall::PartDelta(Part& part, const Delta& delta) {
   WriteOut();
   marks_.push_back(
       {queued_bytes_, part.index_, delta.choice, delta.first_index + delta.ids.size()});
-  if (marks_[marks_released_].bytes <= written_bytes_ && release_timer_ == 0) {
+  if (marks_[marks_released_].bytes <= written_bytes_ && !release_timer_.running()) {
     // Nothing waits to be written, as the text is still held back: the outputs are taken all the
     // same, but not from inside the pipeline's own call.
-    release_timer_ = services_.executor.PostAt(services_.executor.clock().Now(), [this] {
-      release_timer_ = 0;
-      ReleaseMarks();
-    });
+    release_timer_.SetIn(0, [this] { ReleaseMarks(); });
   }
 }
 

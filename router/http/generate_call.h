@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "common/runtime/timer.h"
 #include "router/http/answer_writer.h"
 #include "router/http/api_request.h"
 #include "router/http/event_stream.h"
@@ -111,7 +112,7 @@ class GenerateCall final : public Call {
   size_t prompt_logprobs_ = 0;  // of all prompts so far, candidates included
   uint64_t written_bytes_ = 0;  // that the session reported
   uint64_t queued_bytes_ = 0;
-  TimerId release_timer_ = 0;  // of marks that no write will release
+  Timer release_timer_{services_.executor};  // of marks that no write will release
   bool begun_ = false;
   bool finished_ = false;
 };

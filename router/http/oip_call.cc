@@ -57,7 +57,7 @@ OipCall::~OipCall() {
 void OipCall::Stop() {
   finished_ = true;
   events_.Stop();
-  if (flush_timer_ != 0) services_.executor.Cancel(std::exchange(flush_timer_, 0));
+  flush_timer_.Stop();
   if (id_ != 0) services_.pipeline.Cancel(std::exchange(id_, 0));
 }
 
@@ -96,9 +96,8 @@ void OipCall::OnDelta(const Delta& delta) {
     services_.pipeline.Cancel(id_);
     return OnError(NoMemoryForAnswer());
   }
-  if (!body_.request.stream || flush_timer_ != 0) return;
-  flush_timer_ = services_.executor.PostAt(services_.executor.clock().Now(), [this] {
-    flush_timer_ = 0;
+  if (!body_.request.stream || flush_timer_.running()) return;
+  flush_timer_.SetIn(0, [this] {
     if (answer_->pending() && !answer_->ended()) WriteEvent();
   });
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "common/runtime/timer.h"
 #include "router/http/event_stream.h"
 #include "router/http/exchange.h"
 #include "router/http/services.h"
@@ -67,7 +68,7 @@ class OipCall final : public Call, public ResponseSink {
   RequestId id_ = 0;
   std::deque<Mark> marks_;
   uint64_t written_bytes_ = 0;
-  TimerId flush_timer_ = 0;  // of a step's outputs, at the end of their turn
+  Timer flush_timer_{services_.executor};  // of a step's outputs, at the end of their turn
   bool finished_ = false;
 };
 

@@ -38,10 +38,6 @@ Link::Link(LinkOptions options, Dialer& dialer, Executor& executor, Rng& rng,
   QUIRE_CHECK(options_.backoff_min_ms > 0 && options_.backoff_min_ms <= options_.backoff_max_ms);
 }
 
-Link::~Link() {
-  if (timer_ != 0) executor_.Cancel(timer_);
-}
-
 void Link::Start() {
   QUIRE_CHECK(phase_ == Phase::kIdle);
   Dial();
@@ -69,10 +65,7 @@ void Link::Dial() {
 
 void Link::ScheduleTick() {
   const Micros due = executor_.clock().Now() + kTickInterval;
-  timer_ = executor_.PostAt(due, [this, due] {
-    timer_ = 0;
-    Tick(due);
-  });
+  timer_.Set(due, [this, due] { Tick(due); });
 }
 
 // Lateness of the tick is lateness of this process: frames may lie unread in the socket for as
@@ -217,7 +210,6 @@ void Link::Down(LinkDownReason reason, const absl::Status& why) {
   unseen_.clear();
   unseen_tokens_ = 0;
   stream_.reset();
-  if (timer_ != 0) executor_.Cancel(timer_);
   if (lived) backoff_ms_ = options_.backoff_min_ms;
   // Between half and all of the back-off, so that routers do not dial in step.
   const Micros whole = FromMillis(backoff_ms_);
@@ -229,8 +221,7 @@ void Link::Down(LinkDownReason reason, const absl::Status& why) {
 }
 
 void Link::DialAfter(Micros delay) {
-  timer_ = executor_.PostAt(executor_.clock().Now() + delay, [this] {
-    timer_ = 0;
+  timer_.SetIn(delay, [this] {
     if (listener_.MayDial(options_.worker)) {
       Dial();
     } else {

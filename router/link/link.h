@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "common/runtime/runtime.h"
+#include "common/runtime/timer.h"
 #include "common/wire.h"
 #include "router/core/limits.h"
 #include "router/link/codec.h"
@@ -75,7 +75,6 @@ class Link final : private FrameStream::Receiver {
  public:
   // `dialer`, `executor`, `rng` and `listener` outlive the link.
   Link(LinkOptions options, Dialer& dialer, Executor& executor, Rng& rng, LinkListener& listener);
-  ~Link() override;
 
   void Start();  // once; dials at once
   bool up() const { return phase_ == Phase::kUp; }
@@ -130,7 +129,7 @@ class Link final : private FrameStream::Receiver {
 
   Phase phase_ = Phase::kIdle;
   std::unique_ptr<FrameStream> stream_;
-  TimerId timer_ = 0;
+  Timer timer_{executor_};
   uint64_t attach_number_ = 0;
   uint64_t submit_number_ = 0;   // of the last Submit on this Attach
   uint64_t next_frame_seq_ = 0;  // 0: the first one is still to come

@@ -14,6 +14,7 @@
 //  2. Each request that Start named ends by exactly one of OnFinished, OnError and Cancel, which
 //     give its place back.
 #include "router/pipeline/pipeline.h"
+#include "common/runtime/timer.h"
 
 #include <algorithm>
 #include <utility>
@@ -140,7 +141,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   RequestTable requests_;
   RequestId last_id_ = 0;
   uint64_t models_seen_ = 0;  // ModelDirectory::changes when held requests were last begun
-  TimerId housekeeping_ = 0, empty_pools_ = 0;
+  Timer housekeeping_{executor_}, empty_pools_{executor_};
   Micros empty_pools_due_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
@@ -163,8 +164,6 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
 }
 
 RouterPipeline::~RouterPipeline() {
-  if (housekeeping_ != 0) executor_.Cancel(housekeeping_);
-  if (empty_pools_ != 0) executor_.Cancel(empty_pools_);
   while (!requests_.empty()) Cancel(requests_.begin()->first);  // each has its record
 }
 
@@ -429,11 +428,11 @@ void RouterPipeline::OnFleetChanged(WorkerIndex worker) {
 void RouterPipeline::WatchEmptyPools() {
   const Micros due = admission_.NextExpiry().value_or(0);
   if (due == empty_pools_due_) return;
-  if (empty_pools_ != 0) executor_.Cancel(std::exchange(empty_pools_, 0));
+  empty_pools_.Stop();
   empty_pools_due_ = due;
   if (due == 0) return;
-  empty_pools_ = executor_.PostAt(due, [this] {
-    empty_pools_ = empty_pools_due_ = 0;
+  empty_pools_.Set(due, [this] {
+    empty_pools_due_ = 0;
     for (const RequestId id : admission_.Expired(Now())) {
       const LiveRequest* request = Find(id);  // a sink may have cancelled it
       if (request != nullptr) Fail(id, models_.NobodyFor(request->ask, request->model));
@@ -447,10 +446,7 @@ void RouterPipeline::Housekeep() {
   models_.Refresh();
   admission_.SetRouters(dispatcher_.fleet().RoutersAttached());
   metrics_.Update(dispatcher_, admission_);
-  housekeeping_ = executor_.PostAt(executor_.clock().Now() + kHousekeepingInterval, [this] {
-    housekeeping_ = 0;
-    Housekeep();
-  });
+  housekeeping_.SetIn(kHousekeepingInterval, [this] { Housekeep(); });
 }
 
 void RouterPipeline::CheckInvariants() const {

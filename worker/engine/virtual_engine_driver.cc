@@ -12,10 +12,6 @@ VirtualEngineDriver::VirtualEngineDriver(Engine& engine, const StepProgress& pro
   QUIRE_CHECK(on_output_ != nullptr);
 }
 
-VirtualEngineDriver::~VirtualEngineDriver() {
-  if (timer_ != 0) executor_.Cancel(timer_);
-}
-
 void VirtualEngineDriver::SetFrozen(bool frozen) {
   frozen_ = frozen;
   if (!frozen_) Wake(executor_.clock().Now());
@@ -34,15 +30,7 @@ bool VirtualEngineDriver::TryPush(EngineCommand&& command) {
 
 // One timer at a time, for the earliest wake-up asked for.
 void VirtualEngineDriver::Wake(Micros due) {
-  if (timer_ != 0) {
-    if (timer_due_ <= due) return;
-    executor_.Cancel(timer_);
-  }
-  timer_due_ = due;
-  timer_ = executor_.PostAt(due, [this] {
-    timer_ = 0;
-    Run();
-  });
+  if (!timer_.running() || due < timer_.due()) timer_.Set(due, [this] { Run(); });
 }
 
 void VirtualEngineDriver::Run() {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "common/runtime/runtime.h"
+#include "common/runtime/timer.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_driver.h"
 
@@ -19,7 +19,6 @@ class VirtualEngineDriver final : public EngineDriver {
   // All outlive this object. `on_output` runs on the executor.
   VirtualEngineDriver(Engine& engine, const StepProgress& progress, Executor& executor,
                       std::function<void()> on_output);
-  ~VirtualEngineDriver() override;
 
   void Start() { Wake(executor_.clock().Now()); }
   void SetFrozen(bool frozen);
@@ -42,8 +41,7 @@ class VirtualEngineDriver final : public EngineDriver {
   std::deque<EngineCommand> commands_;
   EngineOutput output_;  // reused
   OutputQueue outputs_;
-  TimerId timer_ = 0;
-  Micros timer_due_ = 0;
+  Timer timer_{executor_};
   bool frozen_ = false;
 };
 

@@ -24,11 +24,7 @@ AttachHub::AttachHub(WorkerHello worker, Executor& executor, EngineDriver& engin
       metrics_(metrics),
       alive_(std::make_shared<bool>(true)) {}
 
-AttachHub::~AttachHub() {
-  *alive_ = false;
-  if (owed_timer_ != 0) executor_.Cancel(owed_timer_);
-  if (drain_timer_ != 0) executor_.Cancel(drain_timer_);
-}
+AttachHub::~AttachHub() { *alive_ = false; }
 
 void AttachHub::Accept(std::unique_ptr<FrameStream> stream) {
   const SessionContext context{worker_, executor_, *this, metrics_, max_unsent_hashes_};
@@ -119,11 +115,8 @@ void AttachHub::PayOwed() {
     if (!engine_.TryPush(std::move(owed_.front()))) break;
     owed_.pop_front();
   }
-  if (owed_.empty() || owed_timer_ != 0) return;
-  owed_timer_ = executor_.PostAt(Now() + kOwedRetryInterval, [this] {
-    owed_timer_ = 0;
-    PayOwed();
-  });
+  if (owed_.empty() || owed_timer_.running()) return;
+  owed_timer_.SetIn(kOwedRetryInterval, [this] { PayOwed(); });
 }
 
 bool AttachHub::Push(EngineCommand&& command) {
@@ -257,8 +250,7 @@ void AttachHub::Drain(Micros move_at, Micros end_at, std::function<void(bool)> d
   on_drained_ = std::move(done);
   Owe(DrainCommand{end_at});
   for (const auto& [router, session] : std::map(by_router_)) session->TellDraining();
-  drain_timer_ = executor_.PostAt(end_at + kDrainGrace, [this] {
-    drain_timer_ = 0;
+  drain_timer_.Set(end_at + kDrainGrace, [this] {
     if (on_drained_) std::exchange(on_drained_, nullptr)(false);
   });
 }

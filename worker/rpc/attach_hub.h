@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "common/log/log.h"
-#include "common/runtime/runtime.h"
+#include "common/runtime/timer.h"
 #include "worker/engine/engine_driver.h"
 #include "worker/rpc/attach_session.h"
 
@@ -124,7 +124,7 @@ class AttachHub final : private SessionHost {
   std::deque<RouterInstance> remembered_;  // keys of newest_attach_, oldest first
   std::vector<EngineOutput> outputs_;  // of the engine; handed back with the next that are taken
   std::deque<EngineCommand> owed_;     // at most two per session, and the Drain
-  TimerId owed_timer_ = 0;
+  Timer owed_timer_{executor_};
   // Of the step that began at late_step_: so long of it this process was held up, as known until
   // late_until_.
   Micros late_step_ = 0;
@@ -138,7 +138,7 @@ class AttachHub final : private SessionHost {
   bool draining_ = false;
   bool engine_drained_ = false;
   Micros drain_move_at_ = 0;
-  TimerId drain_timer_ = 0;
+  Timer drain_timer_{executor_};
   std::function<void(bool)> on_drained_;
   std::function<void()> on_closed_;
   RefusalTaker on_refused_;

@@ -26,10 +26,6 @@ AttachSession::AttachSession(uint64_t id, std::unique_ptr<FrameStream> stream,
       metrics_(context.metrics),
       max_unsent_hashes_(context.max_unsent_hashes) {}
 
-AttachSession::~AttachSession() {
-  if (timer_ != 0) executor_.Cancel(timer_);
-}
-
 void AttachSession::Start() {
   last_received_ = last_sent_ = Now();
   ArmTick(Now() + kPulseInterval);
@@ -79,8 +75,7 @@ void AttachSession::End(const absl::Status& why, std::string_view parting, bool 
 void AttachSession::Gone() {
   if (state_ == State::kGone) return;
   state_ = State::kGone;
-  if (timer_ != 0) executor_.Cancel(timer_);
-  timer_ = 0;
+  timer_.Stop();
   host_.OnSessionGone(*this);
 }
 
@@ -92,20 +87,15 @@ void AttachSession::ProtocolError(const std::string& message) {
 }
 
 void AttachSession::ArmTick(Micros due) {
-  if (timer_ != 0) executor_.Cancel(timer_);
-  tick_due_ = due;
-  timer_ = executor_.PostAt(due, [this] {
-    timer_ = 0;
-    Tick();
-  });
+  timer_.Set(due, [this] { Tick(); });
 }
 
 void AttachSession::Tick() {
   const Micros now = Now();
   if (state_ == State::kClosing) return Gone();  // its last words had their time
-  host_.RanLate(tick_due_);
+  host_.RanLate(timer_.due());
   // This process was held up: frames of that time wait behind this timer, the router wasn't silent.
-  last_received_ = std::min(now, last_received_ + (now - tick_due_));
+  last_received_ = std::min(now, last_received_ + (now - timer_.due()));
   if (now - last_received_ > kRouterSilenceMs * kMicrosPerMilli) {
     End(absl::DeadlineExceededError("the router was silent for 5 s"),
         "nothing was heard from this router for 5 s", false);
@@ -213,7 +203,7 @@ void AttachSession::Flush() {
 
 void AttachSession::WriteStep() {
   // After a standstill of this process a frame may be read before the timer that knows of it.
-  if (Now() > tick_due_) host_.RanLate(tick_due_);
+  if (Now() > timer_.due()) host_.RanLate(timer_.due());
   StepFrame step = host_.Pulse();
   step.frame_seq = next_frame_seq_;
   step.admitted = std::move(backlog_.admitted);

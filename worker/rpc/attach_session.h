@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "common/runtime/runtime.h"
+#include "common/runtime/timer.h"
 #include "common/wire.h"
 #include "worker/core/engine_io.h"
 #include "worker/rpc/codec.h"
@@ -84,7 +84,6 @@ struct SessionContext {
 class AttachSession final : public FrameStream::Receiver {
  public:
   AttachSession(uint64_t id, std::unique_ptr<FrameStream> stream, const SessionContext& context);
-  ~AttachSession() override;
 
   void Start();
   uint64_t id() const { return id_; }
@@ -162,8 +161,7 @@ class AttachSession final : public FrameStream::Receiver {
   const size_t max_unsent_hashes_;
   State state_ = State::kAwaitingHello;
   RouterHello router_;
-  TimerId timer_ = 0;
-  Micros tick_due_ = 0;
+  Timer timer_{executor_};
   Micros last_received_ = 0;
   Micros last_sent_ = 0;
   bool writable_ = true;

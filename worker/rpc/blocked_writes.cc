@@ -5,23 +5,16 @@
 namespace quire {
 
 BlockedWrites::BlockedWrites(GrpcCall& call, std::function<void()> on_blocked)
-    : call_(call), executor_(call.host().executor), on_blocked_(std::move(on_blocked)) {}
-
-void BlockedWrites::Stop() {
-  if (timer_ != 0) executor_.Cancel(std::exchange(timer_, 0));
-}
+    : call_(call), on_blocked_(std::move(on_blocked)), timer_(call.host().executor) {}
 
 // A timer that runs already looks at this, too: what is taken at once costs none of its own.
 void BlockedWrites::Sent(size_t bytes) {
   sent_ += bytes;
-  if (timer_ == 0) WatchLater();
+  if (!timer_.running()) WatchLater();
 }
 
 void BlockedWrites::WatchLater() {
-  timer_ = executor_.PostAt(executor_.clock().Now() + kWriteTurn, [this] {
-    timer_ = 0;
-    OnTurn();
-  });
+  timer_.SetIn(kWriteTurn, [this] { OnTurn(); });
 }
 
 void BlockedWrites::OnTurn() {

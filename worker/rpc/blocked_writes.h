@@ -9,6 +9,7 @@
 
 #include "common/blocked_write.h"
 #include "common/grpc/call.h"
+#include "common/runtime/timer.h"
 
 namespace quire {
 
@@ -19,22 +20,20 @@ class BlockedWrites {
   // `call` outlives it, and so does the executor of its host, which may have gone before.
   BlockedWrites(GrpcCall& call, std::function<void()> on_blocked);
   BlockedWrites(const BlockedWrites&) = delete;
-  ~BlockedWrites() { Stop(); }
 
   void Sent(size_t bytes);  // to the call, just now
-  void Stop();
+  void Stop() { timer_.Stop(); }
 
  private:
   void WatchLater();
   void OnTurn();
 
   GrpcCall& call_;
-  Executor& executor_;
   const std::function<void()> on_blocked_;
   uint64_t sent_ = 0;
   uint64_t left_ = 0;  // of that had gone at the last turn
   int blocked_turns_ = 0;
-  TimerId timer_ = 0;
+  Timer timer_;
 };
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 
 #include "common/blocked_write.h"
 #include "common/grpc/server.h"
+#include "common/runtime/timer.h"
 #include "common/tls/tls_handshakes.h"
 #include "common/wire.h"
 #include "quire/v1/worker.pb.h"
@@ -72,7 +73,7 @@ class WorkerServerImpl final : public WorkerServer {
   std::unique_ptr<ServerTls> tls_;  // nullptr: in the clear
   std::unique_ptr<TlsHandshakes> handshakes_;
   size_t open_ = 0;
-  TimerId retry_ = 0;
+  Timer retry_{*options_.executor};
   bool stopping_ = false;
   bool server_left_ = false;
   bool shut_down_ = false;
@@ -140,11 +141,7 @@ void WorkerServerImpl::Accept() {
       Accepted(std::move(socket));
       return Accept();
     }
-    Executor& executor = *options_.executor;
-    retry_ = executor.PostAt(executor.clock().Now() + kAcceptPause, [this] {
-      retry_ = 0;
-      Accept();
-    });
+    retry_.SetIn(kAcceptPause, [this] { Accept(); });
   });
 }
 
@@ -185,8 +182,7 @@ void WorkerServerImpl::Leave(std::function<void()> done) {
   stopping_ = true;
   error_code ignored;
   acceptor_.close(ignored);
-  Executor& executor = *options_.executor;
-  if (retry_ != 0) executor.Cancel(std::exchange(retry_, 0));
+  retry_.Stop();
   if (handshakes_ != nullptr) handshakes_->CloseAll();
   tls_.reset();  // reads no file any more
   left_ = std::move(done);
