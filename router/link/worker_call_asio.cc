@@ -50,7 +50,7 @@ WorkerCall::WorkerCall(std::shared_ptr<WorkerCallWorld> world, const WorkerCallO
       {":method", "POST"},
       {":scheme", in_clear_ ? "http" : "https"},
       {":path", options.path},
-      {":authority", in_clear_ ? options.target : options.tls->name},
+      {":authority", options.tls == nullptr ? options.target : options.tls->name},
       {"te", "trailers"},
       {"content-type", "application/grpc"},
       {"user-agent", "quire-router"},

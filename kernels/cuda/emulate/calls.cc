@@ -187,6 +187,10 @@ void Multiply(float* d, const uint32_t* a, const uint32_t* b, Element element) {
 
 // The hooks of -fsanitize=thread. A plain access outside an allocation cannot be kept from
 // happening: the addresses around allocations are mapped, so it is told and harms nothing.
+// The names are the compiler's.
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wreserved-identifier"
+#endif
 extern "C" {
 using quire::kernels::cuda::emulate::Access;
 using quire::kernels::cuda::emulate::Hook;

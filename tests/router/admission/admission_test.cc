@@ -78,7 +78,7 @@ TEST_F(AdmissionTest, LiveRequestsAreBounded) {
   EXPECT_EQ(refused->cause, Cause::kLiveRequests);
   EXPECT_EQ(refused->error.code, ApiCode::kUnavailable) << "our capacity, not their quota";
   EXPECT_GT(refused->error.retry_after_ms, 0u);
-  EXPECT_NE(refused->error.message.find("3"), std::string::npos);
+  EXPECT_NE(refused->error.message.find('3'), std::string::npos);
   EXPECT_EQ(admission().live(), 3u);
   EXPECT_EQ(admission().refused_total(Cause::kLiveRequests), 1u);
   Leave(4);  // was refused: nothing to leave

@@ -20,7 +20,7 @@ class FairQueueTest : public ::testing::Test {
   QueueEntry Pop(const std::string& model = "m") {
     const QueueEntry* next = queue_.Next(model);
     if (next == nullptr) return {};
-    const QueueEntry entry = *next;
+    QueueEntry entry = *next;
     queue_.Pop(entry.id);
     queue_.CheckInvariants();
     return entry;

@@ -33,7 +33,8 @@ class RawClient {
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   }
-  RawClient(RawClient&& other) : fd_(std::exchange(other.fd_, -1)), in_(std::move(other.in_)) {}
+  RawClient(RawClient&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), in_(std::move(other.in_)) {}
   ~RawClient() { Close(); }
 
   static RawClient Connect(uint16_t port) {

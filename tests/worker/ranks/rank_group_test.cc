@@ -133,7 +133,7 @@ class RankFleet {
     for (;; request += 4) {
       while (engine_->device_lost()) Once();
       Send(request);
-      const std::vector<TokenId> tokens = Finish(request);
+      std::vector<TokenId> tokens = Finish(request);
       if (!tokens.empty()) return tokens;
     }
   }

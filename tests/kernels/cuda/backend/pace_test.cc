@@ -67,7 +67,7 @@ class PacedRuntime final : public ForwardingRuntime {
   }
   Error Synchronize(EventId event) override {
     const double begin = Micros();
-    const Error error = body_->Synchronize(event);
+    Error error = body_->Synchronize(event);
     waited_us_ += Micros() - begin;
     return error;
   }

@@ -25,7 +25,7 @@ namespace lt = quire::kernels::cuda::cublaslt;
 using quire::kernels::cuda::device::Bf16;
 using quire::kernels::cuda::device::Bf16Bits;
 using quire::kernels::cuda::device::ToFloat;
-using quire::kernels::cuda::emulate::NativeStream;
+using quire::kernels::cuda::emulate::NativeStream;  // NOLINT(misc-unused-using-decls): below
 using quire::kernels::cuda::test::FakeCublasLtCounts;
 using quire::kernels::cuda::test::FakeCublasLtOrders;
 

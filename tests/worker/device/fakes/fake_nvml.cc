@@ -13,12 +13,12 @@
 namespace {
 
 using quire::kernels::cuda::nvml::Device;
-using quire::kernels::cuda::nvml::EventData;
+using quire::kernels::cuda::nvml::EventData;  // NOLINT(misc-unused-using-decls): of some
 using quire::kernels::cuda::nvml::EventSet;
 using quire::kernels::cuda::nvml::Memory;
 
 constexpr int kNotFound = 6;
-constexpr int kTimeout = 10;
+[[maybe_unused]] constexpr int kTimeout = 10;
 constexpr int kLost = 15;
 constexpr const char* kWhole = "GPU-00000000-0000-0000-0000-000000000000";
 constexpr const char* kSlice = "MIG-11111111-1111-1111-1111-111111111111";
