@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/ascii.h"
+
 namespace quire {
 namespace {
 
@@ -25,12 +27,6 @@ std::optional<ClientAddress> ParseBare(std::string_view text) {
   if (::inet_pton(AF_INET, copy.c_str(), bytes) == 1) return ClientAddress::OfV4(bytes);
   if (::inet_pton(AF_INET6, copy.c_str(), bytes) == 1) return ClientAddress::OfV6(bytes);
   return std::nullopt;
-}
-
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
 }  // namespace

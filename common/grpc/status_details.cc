@@ -1,6 +1,7 @@
 #include "common/grpc/status_details.h"
 
 #include "absl/strings/cord.h"
+#include "common/ascii.h"
 #include "common/http2/grpc_framing.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -14,7 +15,7 @@ constexpr int64_t kMillisPerSecond = 1000, kNanosPerMilli = 1'000'000;
 
 // Cut at a character.
 std::string Words(const std::string& text, size_t most) {
-  return http2::PercentDecode(http2::PercentEncode(text, most));
+  return PercentDecode(http2::PercentEncode(text, most));
 }
 
 }  // namespace

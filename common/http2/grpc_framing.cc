@@ -8,6 +8,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
+#include "common/ascii.h"
 
 namespace quire::http2 {
 namespace {
@@ -68,13 +69,6 @@ constexpr size_t kMaxTimeoutDigits = 8;
 constexpr size_t kMostEncodedCharacter = 12;  // four bytes
 
 int64_t DivideUp(int64_t value, int64_t by) { return value / by + (value % by != 0 ? 1 : 0); }
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
 
 }  // namespace
 
@@ -168,22 +162,6 @@ std::string PercentEncode(std::string_view message, size_t most) {
     return text;
   }
   return text;
-}
-
-std::string PercentDecode(std::string_view text) {
-  std::string message;
-  message.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape = text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 &&
-                        HexDigit(text[i + 2]) >= 0;
-    if (!escape) {
-      message += text[i];
-      continue;
-    }
-    message += static_cast<char>(HexDigit(text[i + 1]) << 4 | HexDigit(text[i + 2]));
-    i += 2;
-  }
-  return message;
 }
 
 absl::StatusCode CodeOfHttpStatus(int http_status) {

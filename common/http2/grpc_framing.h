@@ -100,7 +100,6 @@ std::optional<std::string> FromBinaryHeader(std::string_view text);
 absl::StatusCode ParseStatusCode(std::string_view text);
 // At most `most` bytes, cut at a character.
 std::string PercentEncode(std::string_view message, size_t most = SIZE_MAX);
-std::string PercentDecode(std::string_view text);  // what is not of its form stays as it is
 
 // The payload of a status that holds a google.rpc.Status: that of grpc-status-details-bin.
 inline constexpr std::string_view kStatusDetails = "type.googleapis.com/google.rpc.Status";

@@ -3,39 +3,13 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/ascii.h"
+
 namespace quire::trace {
 namespace {
 
 constexpr std::string_view kPath = "/v1/traces";
 constexpr char kDefaultEndpoint[] = "http://localhost:4318";
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-std::string PercentDecoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool code = text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 &&
-                      HexDigit(text[i + 2]) >= 0;
-    if (code) {
-      out += static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-std::string_view Trim(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
 
 // "a=b,c=d" with percent-encoded values; what is no pair is left out.
 std::vector<std::pair<std::string, std::string>> Pairs(std::string_view text) {
@@ -46,7 +20,7 @@ std::vector<std::pair<std::string, std::string>> Pairs(std::string_view text) {
     const size_t equals = part.find('=');
     if (equals != std::string_view::npos && !Trim(part.substr(0, equals)).empty()) {
       pairs.emplace_back(Trim(part.substr(0, equals)),
-                         PercentDecoded(Trim(part.substr(equals + 1))));
+                         PercentDecode(Trim(part.substr(equals + 1))));
     }
     text.remove_prefix(std::min(comma + 1, text.size()));
   }

@@ -3,18 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/ascii.h"
 #include "common/host_port.h"
 
 namespace quire {
-namespace {
-
-std::string_view Trim(std::string_view line) {
-  const size_t first = line.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<std::string>> ParseWorkerList(std::string_view text) {
   std::vector<std::string> targets;
@@ -24,7 +16,7 @@ absl::StatusOr<std::vector<std::string>> ParseWorkerList(std::string_view text) 
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    line = Trim(line.substr(0, line.find('#')));
+    line = Trim(line.substr(0, line.find('#')), " \t\r");
     if (line.empty()) continue;
     QUIRE_RETURN_IF_ERROR(Annotate(CheckTarget(line), "line " + std::to_string(number)));
     targets.emplace_back(line);

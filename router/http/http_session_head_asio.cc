@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/ascii.h"
 #include "common/trace/context.h"
 #include "router/http/browser_guard.h"
 #include "router/http/errors.h"
@@ -16,10 +17,6 @@ namespace beast_http = boost::beast::http;
 using Head = beast_http::request<beast_http::string_body>;
 
 std::string_view StdView(boost::beast::string_view s) { return {s.data(), s.size()}; }
-
-bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
-  return boost::beast::iequals({a.data(), a.size()}, {b.data(), b.size()});
-}
 
 // Several of one name are one list.
 std::string AllOf(const Head& head, const char* name) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/ascii.h"
 #include "common/json/json.h"
 #include "router/core/result.h"
 #include "router/http/api_request.h"
@@ -196,13 +197,6 @@ bool Fits(const Route& route, std::string_view path) {
     return path.size() > route.path.size() && path.starts_with(route.path);
   }
   return path == route.path;
-}
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "common/ascii.h"
 #include "common/json/json.h"
 
 namespace quire {
@@ -16,13 +17,6 @@ constexpr size_t kMaxShownBytes = 64;  // of a name in an error
 // Names under which people write secrets: what is said of them must help without repeating them.
 constexpr std::string_view kPlainNames[] = {"key",   "api_key", "apikey",   "plain",
                                             "token", "secret",  "password", "value"};
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 absl::Status BadHash(const std::string& where) {
   return InvalidArgument(where +

@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/ascii.h"
+
 namespace quire::http2 {
 namespace {
 
