@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/counted.h"
 #include "common/runtime/runtime.h"
 #include "common/wire.h"
 #include "router/core/api.h"
@@ -41,7 +42,7 @@ struct DispatchRequest {
   bool router_is_taker = false;  // the answer is collected here: accepted outputs count as taken
 };
 
-// For metrics; all count events since start.
+// All count events since start.
 struct DispatchCounters {
   uint64_t attempts = 0;
   uint64_t tokens_accepted = 0;
@@ -67,6 +68,52 @@ struct DispatchCounters {
   uint64_t frames_relayed = 0;
   uint64_t relay_us = 0;  // spent on these, the listener's work included
 };
+inline constexpr Counted<DispatchCounters> kDispatchCounts[] = {
+    {&DispatchCounters::attempts, "quire_router_attempts_total", "Submits sent to workers."},
+    {&DispatchCounters::tokens_accepted, "quire_router_accepted_tokens_total",
+     "Output tokens accepted from workers."},
+    {&DispatchCounters::outputs_stale, "quire_router_stale_outputs_total",
+     "Outputs dropped: their attempt is not current."},
+    {&DispatchCounters::outputs_duplicate, "quire_router_duplicate_outputs_total",
+     "Outputs dropped: their tokens had come already."},
+    {&DispatchCounters::attempts_broken, "quire_router_broken_attempts_total",
+     "Attempts given up: outputs were missing or too many."},
+    {&DispatchCounters::placement_retries, "quire_router_placement_retries_total",
+     "Second attempts before any output."},
+    {&DispatchCounters::carry_ons, "quire_router_carry_ons_total",
+     "Attempts that resumed an answer on another worker."},
+    {&DispatchCounters::links_lost, "quire_router_lost_links_total",
+     "Attaches that ended, for whatever reason."},
+    {&DispatchCounters::placement_retries_denied, "quire_router_placement_retries_denied_total",
+     "Retries that --placement-retry-percent denied."},
+    {&DispatchCounters::carry_ons_inexact, "quire_router_inexact_carry_ons_total",
+     "Carry-ons on a worker of other numerics."},
+    {&DispatchCounters::carry_ons_paced, "quire_router_paced_carry_ons_total",
+     "Carry-ons that --max-carry-on-tokens made wait."},
+    {&DispatchCounters::worker_deaths, "quire_router_worker_deaths_total",
+     "Workers that died: epochs that ended without draining."},
+    {&DispatchCounters::worker_deaths_taken_back, "quire_router_worker_deaths_taken_back_total",
+     "Deaths counted early of workers that lived."},
+    {&DispatchCounters::silences, "quire_router_silent_workers_total",
+     "Workers given up because nothing came from them."},
+    {&DispatchCounters::silences_kept, "quire_router_kept_silences_total",
+     "Silent workers that were kept, since too many were."},
+    {&DispatchCounters::requests_suspect, "quire_router_suspect_requests_total",
+     "Requests ended by --max-worker-deaths."},
+    {&DispatchCounters::suspect_prompts_refused, "quire_router_suspect_prompts_refused_total",
+     "Prompts refused, workers had died under them."},
+    {&DispatchCounters::suspect_prompts_forgotten, "quire_router_suspect_prompts_forgotten_total",
+     "Of these, what --max-suspect-prompts made forget."},
+    {&DispatchCounters::links_of_duplicates, "quire_router_duplicate_workers_total",
+     "Links refused: their worker_id is another link's."},
+    {&DispatchCounters::windows_full, "quire_router_full_windows_total",
+     "Times that --window-tokens made a worker wait for a client."},
+    {&DispatchCounters::outputs_late, "quire_router_late_outputs_total",
+     "Outputs dropped: their choice had ended."},
+    {&DispatchCounters::frames_relayed, "quire_router_relayed_frames_total",
+     "Step frames taken from workers."},
+    {&DispatchCounters::relay_us, "quire_router_relay_seconds_total",
+     "Time spent on them, from frame to the clients' writes.", /*micros=*/true}};
 
 class DispatchListener {
  public:

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "common/cached_prefix.h"
+#include "common/counted.h"
 #include "common/runtime/runtime.h"
 #include "common/wire.h"
 #include "router/core/limits.h"
@@ -67,6 +68,15 @@ struct CacheIndexCounters {
   uint64_t snapshots_delayed = 0;  // workers that waited for others' to be complete
   uint64_t over_limit = 0;
 };
+inline constexpr Counted<CacheIndexCounters> kCacheIndexCounts[] = {
+    {&CacheIndexCounters::became_stale, "quire_router_cache_index_stale_total",
+     "Times that a worker's cache events had a gap."},
+    {&CacheIndexCounters::snapshots, "quire_router_cache_index_snapshots_total",
+     "Snapshots asked for."},
+    {&CacheIndexCounters::snapshots_delayed, "quire_router_cache_index_snapshots_delayed_total",
+     "Delayed by --max-snapshots."},
+    {&CacheIndexCounters::over_limit, "quire_router_cache_index_over_limit_total",
+     "Workers left out by --max-index-bytes."}};
 
 class CacheIndex {
  public:

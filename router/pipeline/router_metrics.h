@@ -7,7 +7,7 @@
 #include <map>
 #include <string_view>
 
-#include "common/metrics/metrics.h"
+#include "common/metrics/counted_series.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/pipeline/admission_metrics.h"
 #include "router/pipeline/fleet_metrics.h"
@@ -47,13 +47,10 @@ class RouterMetrics {
   Counter& responses_cut_;
   Counter& held_ahead_;
   Gauge& live_requests_;
-  std::array<Gauge*, 8> workers_;      // by WorkerPhase
-  std::array<Counter*, 23> dispatch_;  // in the order of router_metrics.cc
+  std::array<Gauge*, 8> workers_;  // by WorkerPhase
   Gauge& waiting_requests_;
   Gauge& suspect_prompts_;
-  DispatchCounters last_;
   std::array<Counter*, 3> predictions_;  // exact, raced, wrong
-  std::array<Counter*, 4> cache_index_;  // stale, snapshots, delayed, over the limit
   std::array<Gauge*, 6> cache_workers_;  // by CacheState
   Gauge& index_bytes_;
   struct Decisions {
@@ -62,6 +59,8 @@ class RouterMetrics {
   };
   std::map<std::string_view, Decisions> decisions_;  // by reason: all that there are
   CacheIndexCounters last_index_;
+  CountedSeries<DispatchCounters> dispatch_;
+  CountedSeries<CacheIndexCounters> cache_index_;
   ServingMetrics serving_;
   FleetMetrics fleet_;
   AdmissionMetrics admission_;

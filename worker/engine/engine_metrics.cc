@@ -36,7 +36,10 @@ MetricName StepSeconds(const char* phase) {
 }  // namespace
 
 EngineMetrics::EngineMetrics(Metrics& metrics)
-    : run_decode_(metrics.AddHistogram(StepSeconds("decode"), StepBuckets())),
+    : engine_(metrics, kEngineCounts),
+      scheduler_(metrics, kSchedulerCounts),
+      cache_(metrics, kCacheCounts),
+      run_decode_(metrics.AddHistogram(StepSeconds("decode"), StepBuckets())),
       run_prefill_(metrics.AddHistogram(StepSeconds("prefill"), StepBuckets())),
       host_(metrics.AddHistogram(StepSeconds("host"), StepBuckets())),
       running_(metrics.AddGauge({"quire_worker_running_rows", "rows in the batch"})),
@@ -46,16 +49,6 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
       blocks_evictable_(metrics.AddGauge(
           {"quire_worker_pages_evictable", "pages that are cached and can be taken"})),
       blocks_held_(metrics.AddGauge({"quire_worker_pages_held", "pages that requests hold"})) {
-  const auto add_all = [&](const auto& list) {
-    for (const auto& counted : list) {
-      Counter& counter = metrics.AddCounter({counted.name, counted.help});
-      series_.push_back({&counter, 0});
-      plain_[counted.name] = &counter;
-    }
-  };
-  add_all(kEngineCounts);
-  add_all(kSchedulerCounts);
-  add_all(kCacheCounts);
   for (const char* reason : kEndReasons) {
     series_.push_back(
         {&metrics.AddCounter(
@@ -85,27 +78,29 @@ void EngineMetrics::AddFieldNames(Metrics& metrics, const std::string& model_nam
     return labels;
   };
   // Each with the series that it is a copy of.
-  const std::pair<const char*, MetricName> copies[] = {
-      {"quire_worker_prompt_tokens_total", {"vllm:prompt_tokens_total", "Prompt tokens.", own}},
-      {"quire_worker_cached_tokens_total",
+  const std::pair<const Counter&, MetricName> copies[] = {
+      {engine_.Of(&EngineTotals::prompt_tokens),
+       {"vllm:prompt_tokens_total", "Prompt tokens.", own}},
+      {scheduler_.Of(&SchedulerTotals::cached_tokens),
        {"vllm:prompt_tokens_cached_total", "Of these, what the cache held.", own}},
-      {"quire_worker_computed_tokens_total",
+      {scheduler_.Of(&SchedulerTotals::computed_tokens),
        {"vllm:prompt_tokens_by_source_total", "Prompt tokens by where their keys came from.",
         with("source", "local_compute")}},
-      {"quire_worker_cached_tokens_total",
+      {scheduler_.Of(&SchedulerTotals::cached_tokens),
        {"vllm:prompt_tokens_by_source_total", "", with("source", "local_cache_hit")}},
-      {"quire_worker_generated_tokens_total",
+      {engine_.Of(&EngineTotals::generated_tokens),
        {"vllm:generation_tokens_total", "Tokens generated.", own}},
-      {"quire_worker_preemptions_total", {"vllm:num_preemptions_total", "Preemptions.", own}},
-      {"quire_worker_prefix_cache_queries_total",
+      {scheduler_.Of(&SchedulerTotals::preemptions),
+       {"vllm:num_preemptions_total", "Preemptions.", own}},
+      {cache_.Of(&CacheTotals::queried_tokens),
        {"vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", own}},
-      {"quire_worker_prefix_cache_hits_total",
+      {cache_.Of(&CacheTotals::hit_tokens),
        {"vllm:prefix_cache_hits_total", "Of these, tokens found.", own}}};
   const auto copy_of = [&](const Counter& from, const MetricName& name) {
     metrics.BeforeRender(
         [&copy = metrics.AddCounter(name), &from] { copy.Add(from.value() - copy.value()); });
   };
-  for (const auto& [plain, name] : copies) copy_of(*plain_.at(plain), name);
+  for (const auto& [from, name] : copies) copy_of(from, name);
   constexpr size_t kFromEnd = kFailureCauses - static_cast<size_t>(FailureCause::kNotANumber);
   copy_of(*series_[series_.size() - kFromEnd].counter,
           {"vllm:corrupted_requests_total", "Requests whose logits were not numbers.", own});
@@ -149,13 +144,10 @@ void EngineMetrics::Step(const StepSeen& step) {
 void EngineMetrics::Host(int64_t host_us) { host_.Observe(static_cast<double>(host_us) / 1e6); }
 
 void EngineMetrics::Publish(const EngineTotals& totals, const Load& load) {
+  engine_.Raise(totals);
+  scheduler_.Raise(totals.scheduler);
+  cache_.Raise(totals.cache);
   size_t at = 0;
-  const auto raise_all = [&](const auto& of, const auto& list) {
-    for (const auto& counted : list) Raise(series_[at++], of.*counted.count);
-  };
-  raise_all(totals, kEngineCounts);
-  raise_all(totals.scheduler, kSchedulerCounts);
-  raise_all(totals.cache, kCacheCounts);
   for (const uint64_t count : totals.choices_ended) Raise(series_[at++], count);
   for (const uint64_t count : totals.refused) Raise(series_[at++], count);
   for (const uint64_t count : totals.failed) Raise(series_[at++], count);

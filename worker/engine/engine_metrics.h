@@ -6,12 +6,10 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "common/metrics/metrics.h"
+#include "common/metrics/counted_series.h"
 #include "common/wire.h"
 #include "worker/kv/kv_cache.h"
 #include "worker/scheduler/scheduler_values.h"
@@ -86,8 +84,10 @@ class EngineMetrics {
   };
   static void Raise(Series& series, uint64_t total);
 
-  std::vector<Series> series_;                  // in the order of Publish
-  std::map<std::string_view, Counter*> plain_;  // those without labels
+  CountedSeries<EngineTotals> engine_;
+  CountedSeries<SchedulerTotals> scheduler_;
+  CountedSeries<CacheTotals> cache_;
+  std::vector<Series> series_;  // those with labels, in the order of Publish
   Histogram& run_decode_;
   Histogram& run_prefill_;
   Histogram& host_;

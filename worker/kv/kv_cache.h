@@ -26,8 +26,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "common/cached_prefix.h"
+#include "common/counted.h"
 #include "worker/core/cache_shape.h"
-#include "worker/core/counted.h"
 #include "worker/core/step_plan.h"
 #include "worker/kv/block_pool.h"
 #include "worker/kv/cache_event_log.h"

@@ -5,8 +5,8 @@
 #include <functional>
 #include <vector>
 
+#include "common/counted.h"
 #include "worker/core/cache_shape.h"
-#include "worker/core/counted.h"
 #include "worker/core/step_plan.h"
 #include "worker/scheduler/policy.h"
 #include "worker/scheduler/sequence.h"

@@ -14,6 +14,7 @@ struct Counted {
   uint64_t Totals::*count;
   const char* name;
   const char* help;
+  bool micros = false;  // shown in seconds
 };
 
 // The counts of the list, added up; the others are those of `a`.
