@@ -29,12 +29,12 @@ endif()
 set(QUIRE_ALONE
     cli/weight_gguf cli/worker_lines common/text/text_bundle common/text/text_bundle_files kernels/cuda/driver/nvml
     router/discovery/kubernetes_source router/oip/infer_request router/records/trace_sink
-    worker/device/linked_device worker/rank_programs worker/load/model_config_json tests/common/config/schema_test
+    worker/device/linked_device worker/rank_programs tests/common/config/schema_test
     tests/golden/demo_test tests/golden/one_answer_test tests/golden/prompt_logprobs_test tests/golden/ranks_test
     tests/kernels/sampler_test tests/kernels/slice_sampler_test tests/worker/device/device_test
     tests/router/admission/admission_test tests/router/dispatch/failover_test tests/router/grpc/wire_limits_test
     tests/router/front/oip_edge_test tests/router/grpc/wire_test tests/router/http/page_test tests/router/link/dialer_tls_test
-    tests/router/records/trace_sink_test tests/worker/load/model_config_test tests/worker/load/model_files_test
+    tests/router/records/trace_sink_test tests/worker/load/model_files_test
     tests/worker/records/attempt_log_test tests/worker/steady/rank_step_test)
 list(TRANSFORM QUIRE_ALONE REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1.cc")
 foreach(source ${QUIRE_ALONE})

@@ -5,8 +5,8 @@
 #include <variant>
 
 #include "worker/load/gguf.h"
-#include "worker/load/model_config.h"
 #include "worker/load/text_files.h"
+#include "worker/model/family.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       std::abort();
     }
   }
-  const auto config = quire::load::ModelConfigFromGguf(*file, "fuzz");
+  const auto config = quire::model::ModelConfigFromGguf(*file, "fuzz");
   if (config.ok() && !quire::load::CheckModelConfig(*config).ok()) std::abort();
   (void)quire::load::ReadGgufVocab(*file);
   return 0;

@@ -1,7 +1,9 @@
 #include "tests/golden/golden_file.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -14,6 +16,19 @@ namespace quire::golden {
 std::string SourceFolder() {
   const char* carried = std::getenv("QUIRE_SOURCE_FOLDER");
   return carried == nullptr ? QUIRE_SOURCE_DIR : carried;
+}
+
+std::vector<std::string> Fixtures() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(SourceFolder() + "/tests/golden/models", error)) {
+    if (std::filesystem::exists(entry.path() / "golden.json")) {
+      names.push_back(entry.path().filename());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 std::string ReadFile(const std::string& path) {

@@ -29,6 +29,9 @@ Golden ReadGolden(const std::string& path);
 // for a test binary that was carried elsewhere.
 std::string SourceFolder();
 
+// The folders of tests/golden/models in order of name: every model with a golden.json.
+std::vector<std::string> Fixtures();
+
 // The whole of a file of this repository.
 std::string ReadFile(const std::string& path);
 

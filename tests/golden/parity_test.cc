@@ -23,16 +23,6 @@ using kernels::DType;
 // Of the largest logit of a row.
 constexpr double kFloat32Tolerance = 1e-5;
 
-const char* const kFixtures[] = {
-    "llama-tied-mha",     "llama3-sharded-gqa4",  "llama3-gqa8-bias",
-    "llama-linear-f16",   "llama-yarn",           "mistral-window",
-    "mistral-full",       "qwen2-untied",         "qwen2-tied-window",
-    "qwen3-tied-gqa8",    "qwen3-untied-mha",     "gemma3-pattern",
-    "gemma3-layer-types", "opt-pre-norm",         "opt-post-norm-projected",
-    "opt-untied",         "gguf-llama-all-types", "gguf-qwen2",
-    "gguf-qwen3",         "gguf-gemma3",
-};
-
 std::string Folder() { return std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models"; }
 
 // Rows by position of one run over a golden's tokens: the prompt in chunks of `chunk`, then one by
@@ -129,7 +119,7 @@ class Fixture {
   std::unique_ptr<model::Model> model_;
 };
 
-class ParityTest : public testing::TestWithParam<const char*> {
+class ParityTest : public testing::TestWithParam<std::string> {
  protected:
   ParityTest() : fixture_(GetParam()) {}
   void SetUp() override { ASSERT_TRUE(fixture_.ok()); }
@@ -185,7 +175,7 @@ TEST_P(ParityTest, Bfloat16KeysAndValues) {
 }
 
 TEST(ParityFixtures, Bfloat16Activations) {
-  for (const char* name : kFixtures) {
+  for (const std::string& name : Fixtures()) {
     SCOPED_TRACE(name);
     const Fixture fixture(name);
     ASSERT_TRUE(fixture.ok());
@@ -202,9 +192,9 @@ TEST(ParityFixtures, Bfloat16Activations) {
 // than the reference's own bfloat16 does.
 TEST(ParityFixtures, ConvertedWeights) {
   int converted = 0;
-  for (const char* name : kFixtures) {
+  for (const std::string& name : Fixtures()) {
     for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
-      SCOPED_TRACE(std::string(name) + " in " + kernels::DTypeName(type));
+      SCOPED_TRACE(name + " in " + kernels::DTypeName(type));
       const Fixture fixture(name, type);
       ASSERT_TRUE(fixture.ok());
       for (const kernels::Weight& weight : fixture.model().program.weights) {
@@ -225,11 +215,11 @@ TEST(ParityFixtures, ConvertedWeights) {
       }
     }
   }
-  EXPECT_GE(converted, 2 * static_cast<int>(std::size(kFixtures)) - 4);
+  EXPECT_GE(converted, 2 * static_cast<int>(Fixtures().size()) - 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ParityTest, testing::ValuesIn(kFixtures),
-                         [](const testing::TestParamInfo<const char*>& info) {
+INSTANTIATE_TEST_SUITE_P(Models, ParityTest, testing::ValuesIn(Fixtures()),
+                         [](const testing::TestParamInfo<std::string>& info) {
                            std::string name = info.param;
                            for (char& c : name) {
                              if (c == '-') c = '_';
@@ -237,12 +227,24 @@ INSTANTIATE_TEST_SUITE_P(Models, ParityTest, testing::ValuesIn(kFixtures),
                            return name;
                          });
 
-TEST(ParityFixtures, EveryFolderIsTested) {
-  std::set<std::string> found;
-  for (const auto& entry : std::filesystem::directory_iterator(Folder())) {
-    if (entry.is_directory()) found.insert(entry.path().filename());
+// Every family has a golden in each format in which it has a name.
+TEST(ParityFixtures, EveryFamilyIsTested) {
+  std::set<std::string_view> named;
+  std::set<std::string_view> named_in_gguf;
+  for (const model::Family* family : model::ServedFamilies()) {
+    named.insert(family->name);
+    if (!family->gguf.architecture.empty()) named_in_gguf.insert(family->name);
   }
-  EXPECT_EQ(found, std::set<std::string>(std::begin(kFixtures), std::end(kFixtures)));
+  std::set<std::string_view> found;
+  std::set<std::string_view> found_in_gguf;
+  for (const std::string& name : Fixtures()) {
+    const Fixture fixture(name);
+    ASSERT_TRUE(fixture.ok());
+    const model::Model& model = fixture.model();
+    (model.files->is_gguf() ? found_in_gguf : found).insert(model.family->name);
+  }
+  EXPECT_EQ(found, named);
+  EXPECT_EQ(found_in_gguf, named_in_gguf);
 }
 
 }  // namespace

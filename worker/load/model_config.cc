@@ -74,6 +74,16 @@ std::string RopeText(const RopeConfig& rope) {
                          rope.beta_slow, rope.attention_factor, rope.truncate ? 1 : 0);
 }
 
+// YaRN serves factor times the context that the model was trained with. Files whose owner has added
+// the scaling often still name the shorter one.
+void StretchContext(ModelConfig& config) {
+  if (config.rope.scaling != RopeConfig::Scaling::kYarn) return;
+  const double stretched = config.rope.original_context * config.rope.factor;
+  // What is out of range stays what the file says: CheckModelConfig names it.
+  if (!(stretched > config.max_positions) || stretched > kMaxPositions) return;
+  config.max_positions = static_cast<int>(stretched);
+}
+
 }  // namespace
 
 absl::Status CheckModelConfig(const ModelConfig& config) {
@@ -93,7 +103,7 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
                                                    ", no multiple of num_key_value_heads ",
                                                    config.kv_heads));
   }
-  if (config.family != "opt" && config.head_dim % 2 != 0) {
+  if (config.rotary && config.head_dim % 2 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("head_dim is ", config.head_dim, ", rotary positions need an even one"));
   }
@@ -113,24 +123,10 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
   return CheckWindows(config);
 }
 
-absl::Status UnknownArchitecture(const std::string& path, std::string_view name) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ": architecture \"", AbslView(name),
-                   "\" is not served; served are Llama (2, 3), Mistral, Qwen2, Qwen2.5, Qwen3, "
-                   "Gemma 3 (text), OPT"));
-}
-
-absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFiles& files) {
-  if (files.is_gguf()) return ModelConfigFromGguf(files.gguf(), files.path());
-  return ModelConfigFromJson(files.config(), files.path() + "/config.json");
-}
-
-void StretchContext(ModelConfig& config) {
-  if (config.rope.scaling != RopeConfig::Scaling::kYarn) return;
-  const double stretched = config.rope.original_context * config.rope.factor;
-  // What is out of range stays what the file says: CheckModelConfig names it.
-  if (!(stretched > config.max_positions) || stretched > kMaxPositions) return;
-  config.max_positions = static_cast<int>(stretched);
+absl::StatusOr<ModelConfig> CheckedModelConfig(ModelConfig config, const std::string& path) {
+  StretchContext(config);
+  QUIRE_RETURN_IF_ERROR(Annotate(CheckModelConfig(config), path));
+  return config;
 }
 
 double YarnMagnitude(double factor, double scale) {

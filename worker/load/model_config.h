@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/load/model_files.h"
 
 namespace quire::load {
 
@@ -40,7 +39,7 @@ struct RopeConfig {
 struct ModelConfig {
   enum class Activation : uint8_t { kSilu, kGeluTanh, kRelu };
 
-  std::string family;  // "llama", "mistral", "qwen2", "qwen3", "gemma3", "opt"
+  std::string family;  // "llama", "gemma3", …
   int vocab_size = 0;
   int hidden_size = 0;
   int intermediate_size = 0;
@@ -65,6 +64,7 @@ struct ModelConfig {
       0.0;  // added to RMS norm weights: 1 for Gemma as Hugging Face stores it
   // GGUF's "llama" rotates neighbouring pairs: its q and k rows are put back into halves at load.
   bool interleaved_rope = false;
+  bool rotary = true;  // positions turn q and k
 
   // OPT only.
   int embedding_size = 0;  // of the embedding table; other families: hidden_size
@@ -73,28 +73,15 @@ struct ModelConfig {
   bool norm_affine = true;
 };
 
-// INVALID_ARGUMENT naming file and field, with what is served. An unknown architecture is named
-// with the list of served ones.
-absl::StatusOr<ModelConfig> ReadModelConfig(const ModelFiles& files);
-
-// The two readers behind it. `path` is for messages.
-absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config,
-                                                const std::string& path);
-absl::StatusOr<ModelConfig> ModelConfigFromGguf(const GgufFile& file, const std::string& path);
-
-// Invariant 1 as a status naming the field: both readers end with it.
+// Invariant 1 as a status naming the field.
 absl::Status CheckModelConfig(const ModelConfig& config);
 
-// "architecture X is not served; served are …".
-absl::Status UnknownArchitecture(const std::string& path, std::string_view name);
+// What a reader found in the file, with the context that YaRN stretches, once it holds invariant 1.
+absl::StatusOr<ModelConfig> CheckedModelConfig(ModelConfig config, const std::string& path);
 
 // One line per field, the same text for equal configurations: the digest of model_id is taken over
 // it.
 std::string CanonicalText(const ModelConfig& config);
-
-// YaRN serves factor times the context that the model was trained with. Files whose owner has added
-// the scaling often still name the shorter one.
-void StretchContext(ModelConfig& config);
 
 // YaRN's default for attention_factor (arXiv 2309.00071, section 3.4).
 double YarnMagnitude(double factor, double scale = 1.0);

@@ -67,18 +67,15 @@ absl::Status ReadStrings(const GgufFile& file, std::string_view key, uint64_t mo
 
 // Files from before tokenizer.ggml.pre was written: the rule that their model tells, where it does.
 // GPT-2's, which stands in for a missing name, would give other ids.
-void InferSplittingRule(const GgufFile& file, text::GgufVocab& vocab) {
-  constexpr size_t kLlama3Tokens = 128'256;
+void InferSplittingRule(const SplittingRule& rule, text::GgufVocab& vocab) {
   if (vocab.model != "gpt2" || (!vocab.pre.empty() && vocab.pre != "default")) return;
-  const absl::StatusOr<std::string_view> name = file.String("general.architecture");
-  if (!name.ok()) return;
-  if (*name == "qwen2" || *name == "qwen3") vocab.pre = "qwen2";
-  if (*name == "llama" && vocab.tokens.size() == kLlama3Tokens) vocab.pre = "llama-bpe";
+  if (rule.name.empty() || (rule.tokens != 0 && rule.tokens != vocab.tokens.size())) return;
+  vocab.pre = rule.name;
 }
 
 }  // namespace
 
-absl::StatusOr<text::GgufVocab> ReadGgufVocab(const GgufFile& file) {
+absl::StatusOr<text::GgufVocab> ReadGgufVocab(const GgufFile& file, const SplittingRule& rule) {
   text::GgufVocab vocab;
   QUIRE_RETURN_IF_ERROR(ReadString(file, "tokenizer.ggml.model", vocab.model));
   QUIRE_RETURN_IF_ERROR(ReadString(file, "tokenizer.ggml.pre", vocab.pre));
@@ -109,14 +106,15 @@ absl::StatusOr<text::GgufVocab> ReadGgufVocab(const GgufFile& file) {
   QUIRE_RETURN_IF_ERROR(ReadBool(file, "tokenizer.ggml.add_space_prefix", vocab.add_space_prefix));
   QUIRE_RETURN_IF_ERROR(ReadString(file, "tokenizer.chat_template", vocab.chat_template));
   QUIRE_RETURN_IF_ERROR(ReadString(file, "tokenizer.chat_template.tool_use", vocab.tool_template));
-  InferSplittingRule(file, vocab);
+  InferSplittingRule(rule, vocab);
   return vocab;
 }
 
-absl::StatusOr<text::TextBundle> LoadTextBundle(const ModelFiles& files) {
+absl::StatusOr<text::TextBundle> LoadTextBundle(const ModelFiles& files,
+                                                const SplittingRule& rule) {
   absl::StatusOr<text::TextBundle> bundle;
   if (files.is_gguf()) {
-    absl::StatusOr<text::GgufVocab> vocab = ReadGgufVocab(files.gguf());
+    absl::StatusOr<text::GgufVocab> vocab = ReadGgufVocab(files.gguf(), rule);
     if (!vocab.ok()) return Annotate(vocab.status(), files.path());
     bundle = text::TextBundleFromGguf(*vocab);
   } else {

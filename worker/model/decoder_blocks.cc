@@ -1,5 +1,7 @@
 #include "worker/model/decoder_blocks.h"
 
+#include <cmath>
+
 namespace quire::model {
 
 using kernels::BufferId;
@@ -122,14 +124,6 @@ void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int lay
   builder.AddPartialLinear(down, {.part = Part::kDown, .layer = layer, .there = config.mlp_bias});
 }
 
-void AddPreNormLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, int rope,
-                     bool head_norms) {
-  AddRmsNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
-  AddAttention(builder, buffers, {layer, rope, head_norms, buffers.hidden, /*accumulate=*/true});
-  AddRmsNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
-  AddGatedMlp(builder, buffers, layer, buffers.hidden, /*accumulate=*/true);
-}
-
 BufferId AddLogitsBuffer(ProgramBuilder& builder) {
   const Shard& shard = builder.shard();
   const int width =
@@ -154,6 +148,34 @@ void AddHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId em
   head.out = logits;
   builder.Add(head);
   builder.Add(kernels::SampleOp{logits});
+}
+
+void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
+  const load::ModelConfig& config = builder.config();
+  const DecoderBuffers buffers = MakeBuffers(builder, form.post_norms);
+  const float scale =
+      form.scaled_embeddings ? std::sqrt(static_cast<float>(config.hidden_size)) : 1.0f;
+  const WeightId embedding = AddEmbedding(builder, buffers, scale);
+  const int rope = builder.AddRope(config.rope);
+  const int sliding_rope = form.sliding_rope ? builder.AddRope(config.sliding_rope) : rope;
+  // A block's result goes straight to the residual stream, or by way of its norm.
+  const BufferId result = form.post_norms ? buffers.branch : buffers.hidden;
+  const auto add_result = [&](Part norm, int layer) {
+    if (!form.post_norms) return;
+    AddRmsNorm(builder, {norm, layer, result, buffers.hidden, /*accumulate=*/true});
+  };
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const bool slides = config.layer_windows[static_cast<size_t>(layer)] > 0;
+    AddRmsNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
+    AddAttention(builder, buffers,
+                 {layer, slides ? sliding_rope : rope, form.head_norms, result,
+                  /*accumulate=*/!form.post_norms});
+    add_result(Part::kPostAttentionNorm, layer);
+    AddRmsNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
+    AddGatedMlp(builder, buffers, layer, result, /*accumulate=*/!form.post_norms);
+    add_result(Part::kPostMlpNorm, layer);
+  }
+  AddHead(builder, buffers, embedding);
 }
 
 }  // namespace quire::model

@@ -1,4 +1,5 @@
-// The blocks that decoder families share: attention with rotary positions, the gated MLP, the head.
+// The program that decoder families share, and its blocks: attention with rotary positions, the
+// gated MLP, the head.
 //
 // Pure functions over a ProgramBuilder; each appends its ops and weights in the order in which they
 // run.
@@ -50,15 +51,21 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
 void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
                  kernels::BufferId out, bool accumulate);
 
-// The pre-norm layer of Llama and its kin: hidden += attention(norm(hidden)); hidden +=
-// mlp(norm(hidden)).
-void AddPreNormLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, int rope,
-                     bool head_norms);
-
 // Of this rank's ids and its padding.
 kernels::BufferId AddLogitsBuffer(ProgramBuilder& builder);
 
 // Final norm, logits and sample. `embedding` is the head when the model ties them.
 void AddHead(ProgramBuilder& builder, const DecoderBuffers& buffers, kernels::WeightId embedding);
+
+// In what a decoder differs from Llama's.
+struct DecoderForm {
+  bool head_norms = false;         // RMS norms of each head of q and k before the rotation
+  bool post_norms = false;         // a norm of each block's result before it is added
+  bool scaled_embeddings = false;  // by the root of the width
+  bool sliding_rope = false;       // layers with a window have a rope of their own
+};
+
+// The whole program: hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)); the head.
+void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form);
 
 }  // namespace quire::model

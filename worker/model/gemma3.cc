@@ -2,32 +2,100 @@
 // layers with a rope of their own between full ones.
 #include <cmath>
 
-#include "worker/model/decoder_blocks.h"
-#include "worker/model/model_table.h"
+#include "worker/model/family.h"
 
 namespace quire::model {
+namespace {
 
-void WriteGemma3(ProgramBuilder& builder) {
-  const load::ModelConfig& config = builder.config();
-  const DecoderBuffers buffers = MakeBuffers(builder, /*with_branch=*/true);
-  const float scale = std::sqrt(static_cast<float>(config.hidden_size));
-  const kernels::WeightId embedding = AddEmbedding(builder, buffers, scale);
-  const int full_rope = builder.AddRope(config.rope);
-  const int sliding_rope = builder.AddRope(config.sliding_rope);
-  for (int layer = 0; layer < config.layers; ++layer) {
-    const bool slides = config.layer_windows[static_cast<size_t>(layer)] > 0;
-    AddRmsNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
-    AddAttention(builder, buffers,
-                 {layer, slides ? sliding_rope : full_rope, /*head_norms=*/true, buffers.branch,
-                  /*accumulate=*/false});
-    AddRmsNorm(builder, {Part::kPostAttentionNorm, layer, buffers.branch, buffers.hidden,
-                         /*accumulate=*/true});
-    AddRmsNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
-    AddGatedMlp(builder, buffers, layer, buffers.branch, /*accumulate=*/false);
-    AddRmsNorm(builder,
-               {Part::kPostMlpNorm, layer, buffers.branch, buffers.hidden, /*accumulate=*/true});
+// One rope for full layers, scaled, and one for sliding ones.
+void ReadGemmaRope(JsonReader& reader, load::ModelConfig& config) {
+  config.rope.theta = reader.Double("rope_theta", 1'000'000.0);
+  config.sliding_rope.theta = reader.Double("rope_local_base_freq", 10'000.0);
+  if (const json::Object* parameters = reader.ObjectAt("rope_parameters"); parameters != nullptr) {
+    JsonReader nested(*parameters, reader.path());
+    const json::Object* full = nested.ObjectAt("full_attention");
+    const json::Object* sliding = nested.ObjectAt("sliding_attention");
+    if (full != nullptr) ReadScaling(reader, *full, config.max_positions, config.rope);
+    if (sliding != nullptr)
+      ReadScaling(reader, *sliding, config.max_positions, config.sliding_rope);
+    if (!nested.status().ok()) reader.Fail(StatusMessage(nested.status()));
   }
-  AddHead(builder, buffers, embedding);
+  if (const json::Object* scaling = reader.ObjectAt("rope_scaling"); scaling != nullptr) {
+    ReadScaling(reader, *scaling, config.max_positions, config.rope);
+  }
 }
+
+void ReadGemma3Json(JsonReader& reader, load::ModelConfig& config) {
+  if (reader.Bool("use_bidirectional_attention", false)) {
+    reader.Fail("use_bidirectional_attention is not served");
+  }
+  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
+  const double scalar = reader.Double("query_pre_attn_scalar", 256.0);
+  config.attention_scale = scalar > 0.0 ? 1.0 / std::sqrt(scalar) : 0.0;
+  config.attention_softcap = reader.Double("attn_logit_softcapping", 0.0);
+  config.logit_softcap = reader.Double("final_logit_softcapping", 0.0);
+  config.norm_weight_offset = 1.0;
+  ReadGemmaRope(reader, config);
+  const int64_t pattern =
+      reader.Int("sliding_window_pattern", reader.Int("_sliding_window_pattern", 6));
+  if (pattern < 1) reader.Fail("sliding_window_pattern must be at least 1");
+  ReadWindows(
+      reader, reader.Int("sliding_window", 4'096),
+      [pattern](int i) { return pattern >= 1 && (i + 1) % pattern != 0; }, config);
+}
+
+void ReadGemma3Gguf(GgufReader& reader, load::ModelConfig& config) {
+  config.activation = load::ModelConfig::Activation::kGeluTanh;
+  config.logit_softcap = reader.Double("final_logit_softcapping", 0.0);
+  config.sliding_rope = load::RopeConfig{};
+  config.sliding_rope.theta = reader.Double("rope.freq_base_swa", 10'000.0);
+  // The 27B model scales by the hidden size per head; its depth is how GGUF files tell it.
+  constexpr int kLayersOf27B = 62;
+  if (config.layers == kLayersOf27B && config.heads > 0) {
+    config.attention_scale =
+        1.0 / std::sqrt(static_cast<double>(config.hidden_size) / config.heads);
+  }
+  const int64_t window = reader.Int("attention.sliding_window", 0);
+  const int64_t pattern = reader.Int("attention.sliding_window_pattern", 6);
+  if (pattern < 1) {
+    reader.Fail("attention.sliding_window_pattern must be at least 1");
+    return;
+  }
+  if (config.layers < 1 || config.layers > load::kMaxLayers) return;  // CheckModelConfig refuses it
+  for (int i = 0; i < config.layers; ++i) {
+    config.layer_windows.push_back((i + 1) % pattern != 0 ? ClampCount(window) : 0);
+  }
+}
+
+constexpr TensorName kGemma3Tensors[] = {
+    {Part::kPostAttentionNorm, "post_attention_layernorm"},
+    {Part::kMlpNorm, "pre_feedforward_layernorm"},
+    {Part::kPostMlpNorm, "post_feedforward_layernorm"},
+};
+
+}  // namespace
+
+extern const Family kGemma3{
+    .name = "gemma3",
+    .title = "Gemma 3 (text)",
+    .json = {.names = {{"Gemma3ForCausalLM", "gemma3_text"},
+                       {"Gemma3ForConditionalGeneration", "gemma3"}},
+             // Image-and-text checkpoints leave out what equals these.
+             .vocab_size = 262'208,
+             .heads = 8,
+             .kv_heads = 4,
+             .head_dim = 256,
+             .max_positions = 131'072,
+             .tied_embeddings = true,
+             .activation_key = "hidden_activation",
+             .activation = load::ModelConfig::Activation::kGeluTanh,
+             .read = ReadGemma3Json},
+    .gguf = {.architecture = "gemma3", .read = ReadGemma3Gguf},
+    .tensors = {.own = kGemma3Tensors},
+    .decoder = {.head_norms = true,
+                .post_norms = true,
+                .scaled_embeddings = true,
+                .sliding_rope = true},
+};
 
 }  // namespace quire::model

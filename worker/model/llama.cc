@@ -1,18 +1,25 @@
 // Llama 2 and 3: pre-norm layers, rotary positions (scaled in 3.1 and later), gated SiLU MLP.
-#include "worker/model/decoder_blocks.h"
-#include "worker/model/model_table.h"
+#include "worker/model/family.h"
 
 namespace quire::model {
+namespace {
 
-void WriteLlama(ProgramBuilder& builder) {
-  const load::ModelConfig& config = builder.config();
-  const DecoderBuffers buffers = MakeBuffers(builder, /*with_branch=*/false);
-  const kernels::WeightId embedding = AddEmbedding(builder, buffers, 1.0f);
-  const int rope = builder.AddRope(config.rope);
-  for (int layer = 0; layer < config.layers; ++layer) {
-    AddPreNormLayer(builder, buffers, layer, rope, /*head_norms=*/false);
-  }
-  AddHead(builder, buffers, embedding);
+void ReadLlama(JsonReader& reader, load::ModelConfig& config) {
+  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
+  config.mlp_bias = reader.Bool("mlp_bias", false);
+  ReadRope(reader, config);
+  ReadFullAttention(reader, config);
 }
+
+}  // namespace
+
+extern const Family kLlama{
+    .name = "llama",
+    .title = "Llama (2, 3)",
+    .json = {.names = {{"LlamaForCausalLM", "llama"}}, .read = ReadLlama},
+    .gguf = {.architecture = "llama",
+             .splitting = {"llama-bpe", /*tokens=*/128'256},  // of Llama 3
+             .interleaved_rope = true},
+};
 
 }  // namespace quire::model

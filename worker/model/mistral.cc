@@ -1,19 +1,28 @@
 // Mistral: Llama with every layer attending to a sliding window only, where the configuration has
 // one.
-#include "worker/model/decoder_blocks.h"
-#include "worker/model/model_table.h"
+#include "worker/model/family.h"
 
 namespace quire::model {
+namespace {
 
-void WriteMistral(ProgramBuilder& builder) {
-  const load::ModelConfig& config = builder.config();
-  const DecoderBuffers buffers = MakeBuffers(builder, /*with_branch=*/false);
-  const kernels::WeightId embedding = AddEmbedding(builder, buffers, 1.0f);
-  const int rope = builder.AddRope(config.rope);
-  for (int layer = 0; layer < config.layers; ++layer) {
-    AddPreNormLayer(builder, buffers, layer, rope, /*head_norms=*/false);
-  }
-  AddHead(builder, buffers, embedding);
+void ReadMistral(JsonReader& reader, load::ModelConfig& config) {
+  ReadRope(reader, config);
+  // Absent means the family's default, null means none.
+  const int64_t window =
+      reader.Int("sliding_window", reader.Mentions("sliding_window") ? 0 : 4'096);
+  ReadWindows(
+      reader, window, [window](int) { return window > 0; }, config);
 }
+
+}  // namespace
+
+extern const Family kMistral{
+    .name = "mistral",
+    .title = "Mistral",
+    .json = {.names = {{"MistralForCausalLM", "mistral"}},
+             .max_positions = 131'072,
+             .read = ReadMistral},
+    .gguf = {.written_as = "llama"},
+};
 
 }  // namespace quire::model

@@ -5,7 +5,6 @@
 #include "common/status.h"
 #include "worker/load/model_id.h"
 #include "worker/load/text_files.h"
-#include "worker/model/model_table.h"
 
 namespace quire::model {
 
@@ -15,7 +14,7 @@ void Model::ReleaseSource(const void* data, int64_t bytes) const {
 }
 
 absl::StatusOr<kernels::StepProgram> Model::BuildRank(const Rank& rank) {
-  return BuildProgram(config, *files, *memory, rank);
+  return BuildProgram(*family, config, *files, *memory, rank);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
@@ -23,11 +22,13 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
   auto model = std::make_unique<Model>();
   model->memory = std::make_unique<WeightMemory>(options.float_type);
   QUIRE_ASSIGN_OR_RETURN(model->files, load::ModelFiles::Open(path, options.allowed_roots));
-  QUIRE_ASSIGN_OR_RETURN(model->config, load::ReadModelConfig(*model->files));
-  QUIRE_ASSIGN_OR_RETURN(model->program,
-                         BuildProgram(model->config, *model->files, *model->memory, options.rank));
+  QUIRE_ASSIGN_OR_RETURN(model->config, ReadModelConfig(*model->files, options.families));
+  model->family = &FamilyOf(model->config, options.families);
+  QUIRE_ASSIGN_OR_RETURN(model->program, BuildProgram(*model->family, model->config, *model->files,
+                                                      *model->memory, options.rank));
   if (options.with_text) {
-    QUIRE_ASSIGN_OR_RETURN(model->bundle, load::LoadTextBundle(*model->files));
+    QUIRE_ASSIGN_OR_RETURN(model->bundle,
+                           load::LoadTextBundle(*model->files, model->family->gguf.splitting));
     absl::StatusOr<std::string> bytes = text::SerializeTextBundle(model->bundle);
     if (!bytes.ok()) return Annotate(bytes.status(), path);
     model->bundle_bytes = *std::move(bytes);

@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "common/text/text_bundle.h"
 #include "kernels/step_program.h"
-#include "worker/load/model_config.h"
 #include "worker/load/model_files.h"
 #include "worker/load/progress.h"
+#include "worker/model/family.h"
 #include "worker/model/shard.h"
 #include "worker/model/weight_memory.h"
 
@@ -32,10 +32,12 @@ struct LoadOptions {
   std::optional<kernels::DType> float_type = {};
   // Whose program it is. Identity and text are the same for all ranks.
   Rank rank = {};
+  Families families = ServedFamilies();
 };
 
 struct Model {
   load::ModelConfig config;
+  const Family* family = nullptr;
   kernels::StepProgram program;
   text::TextBundle bundle;
   std::string bundle_bytes;   // as routers fetch them

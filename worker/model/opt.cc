@@ -1,7 +1,6 @@
 // OPT: learned positions, LayerNorm before each block (after it in the 350M model), biases, a ReLU
 // MLP, and embeddings that may be narrower than the layers.
-#include "worker/model/decoder_blocks.h"
-#include "worker/model/model_table.h"
+#include "worker/model/family.h"
 
 namespace quire::model {
 namespace {
@@ -134,13 +133,53 @@ void AddOptHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId
   builder.Add(kernels::SampleOp{head.out});
 }
 
-}  // namespace
-
-void WriteOpt(ProgramBuilder& builder) {
+void WriteOpt(ProgramBuilder& builder, const DecoderForm& /*form*/) {
   const DecoderBuffers buffers = MakeBuffers(builder, /*with_branch=*/false);
   const WeightId embedding = AddEmbeddings(builder, buffers.hidden);
   for (int layer = 0; layer < builder.config().layers; ++layer) AddLayer(builder, buffers, layer);
   AddOptHead(builder, buffers, embedding);
 }
+
+void ReadOpt(JsonReader& reader, load::ModelConfig& config) {
+  config.rotary = false;
+  config.qkv_bias = config.output_bias = config.mlp_bias = reader.Bool("enable_bias", true);
+  config.embedding_size = static_cast<int>(reader.Int("word_embed_proj_dim", config.hidden_size));
+  config.norm_before = reader.Bool("do_layer_norm_before", true);
+  config.final_norm = config.norm_before && !reader.Bool("_remove_final_layer_norm", false);
+  config.norm_affine = reader.Bool("layer_norm_elementwise_affine", true);
+  if (config.heads > 0 && config.hidden_size % config.heads != 0) {
+    reader.Fail("hidden_size must be a multiple of num_attention_heads");
+  }
+  ReadFullAttention(reader, config);
+}
+
+constexpr TensorName kOptTensors[] = {
+    {Part::kPositions, "embed_positions"},
+    {Part::kProjectIn, "project_in"},
+    {Part::kProjectOut, "project_out"},
+    {Part::kFinalNorm, "final_layer_norm"},
+    {Part::kAttentionNorm, "self_attn_layer_norm"},
+    {Part::kOutput, "self_attn.out_proj"},
+    {Part::kMlpNorm, "final_layer_norm"},
+    {Part::kUp, "fc1"},
+    {Part::kDown, "fc2"},
+};
+constexpr const char* kOptPrefixes[] = {"model.decoder.", "decoder."};
+
+}  // namespace
+
+extern const Family kOpt{
+    .name = "opt",
+    .title = "OPT",
+    .json = {.names = {{"OPTForCausalLM", "opt"}},
+             .tied_embeddings = true,
+             .width_key = "ffn_dim",
+             .epsilon_key = "",
+             .activation_key = "activation_function",
+             .activation = load::ModelConfig::Activation::kRelu,
+             .read = ReadOpt},
+    .tensors = {.own = kOptTensors, .prefixes = kOptPrefixes},
+    .write = WriteOpt,
+};
 
 }  // namespace quire::model

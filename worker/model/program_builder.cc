@@ -10,19 +10,15 @@
 #include "worker/model/rope.h"
 
 namespace quire::model {
-namespace {
 
 using kernels::DType;
 using kernels::WeightId;
 using kernels::WeightSource;
 
-bool IsFloat(DType type) { return kernels::BlockElements(type) == 1; }
-
-}  // namespace
-
-ProgramBuilder::ProgramBuilder(const load::ModelConfig& config, const load::ModelFiles& files,
-                               WeightMemory& memory, const Shard& shard)
-    : config_(config), files_(files), memory_(memory), shard_(shard) {
+ProgramBuilder::ProgramBuilder(const TensorNaming& naming, const load::ModelConfig& config,
+                               const load::ModelFiles& files, WeightMemory& memory,
+                               const Shard& shard)
+    : naming_(naming), config_(config), files_(files), memory_(memory), shard_(shard) {
   program_.family = config.family;
   program_.rank = shard.rank;
   program_.ranks = shard.ranks;
@@ -40,8 +36,7 @@ void ProgramBuilder::Fail(const absl::Status& status) {
 }
 
 bool ProgramBuilder::Has(Part part, std::string_view suffix, int layer) const {
-  for (const std::string& name :
-       TensorNames(config_.family, files_.is_gguf(), part, layer, suffix)) {
+  for (const std::string& name : TensorNames(naming_, files_.is_gguf(), part, layer, suffix)) {
     if (files_.tensors().Find(name) != nullptr) return true;
   }
   return false;
@@ -50,7 +45,7 @@ bool ProgramBuilder::Has(Part part, std::string_view suffix, int layer) const {
 const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, int layer,
                                          std::vector<int64_t> shape) {
   const std::vector<std::string> names =
-      TensorNames(config_.family, files_.is_gguf(), part, layer, suffix);
+      TensorNames(naming_, files_.is_gguf(), part, layer, suffix);
   const load::Tensor* tensor = nullptr;
   for (const std::string& name : names) {
     if (tensor == nullptr) tensor = files_.tensors().Find(name);

@@ -25,9 +25,9 @@ namespace quire::model {
 
 class ProgramBuilder {
  public:
-  // All but the shard must outlive the program.
-  ProgramBuilder(const load::ModelConfig& config, const load::ModelFiles& files,
-                 WeightMemory& memory, const Shard& shard);
+  // All but naming and shard must outlive the program.
+  ProgramBuilder(const TensorNaming& naming, const load::ModelConfig& config,
+                 const load::ModelFiles& files, WeightMemory& memory, const Shard& shard);
 
   const load::ModelConfig& config() const { return config_; }
   const Shard& shard() const { return shard_; }
@@ -95,6 +95,7 @@ class ProgramBuilder {
   std::vector<float> RopeFactors();
   void Fail(const absl::Status& status);
 
+  const TensorNaming naming_;
   const load::ModelConfig& config_;
   const load::ModelFiles& files_;
   WeightMemory& memory_;

@@ -8,7 +8,6 @@
 #include "common/check.h"
 #include "kernels/communicator.h"
 #include "kernels/step_program.h"
-#include "worker/model/tensor_names.h"
 
 namespace quire::model {
 namespace {
@@ -22,11 +21,11 @@ struct Unit {
   std::string why;  // the tensor and its type
 };
 
-Unit FindUnit(const load::ModelConfig& config, const load::ModelFiles& files, Part part) {
+Unit FindUnit(const TensorNaming& naming, const load::ModelConfig& config,
+              const load::ModelFiles& files, Part part) {
   Unit unit;
   for (int layer = 0; layer < config.layers; ++layer) {
-    for (const std::string& name :
-         TensorNames(config.family, files.is_gguf(), part, layer, "weight")) {
+    for (const std::string& name : TensorNames(naming, files.is_gguf(), part, layer, "weight")) {
       const load::Tensor* tensor = files.tensors().Find(name);
       if (tensor == nullptr || !tensor->type.has_value()) continue;
       const int64_t elements = kernels::BlockElements(*tensor->type);
@@ -40,10 +39,10 @@ Unit FindUnit(const load::ModelConfig& config, const load::ModelFiles& files, Pa
 // What a model's cuts depend on.
 class Cutter {
  public:
-  Cutter(const load::ModelConfig& config, const load::ModelFiles& files)
+  Cutter(const TensorNaming& naming, const load::ModelConfig& config, const load::ModelFiles& files)
       : config_(config),
-        output_(FindUnit(config, files, Part::kOutput)),
-        down_(FindUnit(config, files, Part::kDown)) {}
+        output_(FindUnit(naming, config, files, Part::kOutput)),
+        down_(FindUnit(naming, config, files, Part::kDown)) {}
 
   // Empty when `ranks` can share the model; else what is in the way.
   std::string WhyNot(int ranks) const {
@@ -120,10 +119,10 @@ class Cutter {
 
 }  // namespace
 
-absl::StatusOr<Shard> CutModel(const load::ModelConfig& config, const load::ModelFiles& files,
-                               const Rank& rank) {
+absl::StatusOr<Shard> CutModel(const TensorNaming& naming, const load::ModelConfig& config,
+                               const load::ModelFiles& files, const Rank& rank) {
   QUIRE_CHECK(rank.ranks >= 1 && rank.rank >= 0 && rank.rank < rank.ranks);
-  const Cutter cutter(config, files);
+  const Cutter cutter(naming, config, files);
   if (rank.ranks == 1) return cutter.Cut(rank);
   std::string why = cutter.WhyNot(rank.ranks);
   if (rank.ranks > kernels::kMaxRanks) why = absl::StrCat(rank.ranks, " are too many ranks");

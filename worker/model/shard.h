@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "worker/load/model_config.h"
 #include "worker/load/model_files.h"
+#include "worker/model/tensor_names.h"
 
 namespace quire::model {
 
@@ -43,7 +44,7 @@ struct Shard {
 // Needs: query heads that divide among the ranks, and heads of keys and values that divide among
 // them or the ranks among those; at least one block of the inner width and one token id for each.
 // INVALID_ARGUMENT in one line with what was found, what is needed, and the counts that work.
-absl::StatusOr<Shard> CutModel(const load::ModelConfig& config, const load::ModelFiles& files,
-                               const Rank& rank);
+absl::StatusOr<Shard> CutModel(const TensorNaming& naming, const load::ModelConfig& config,
+                               const load::ModelFiles& files, const Rank& rank);
 
 }  // namespace quire::model

@@ -6,13 +6,8 @@
 namespace quire::model {
 namespace {
 
-struct Name {
-  Part part;
-  const char* name;
-};
-
 // Below the prefixes of the language model ("model.", …) and, for parts of a layer, "layers.N.".
-constexpr Name kHuggingFace[] = {
+constexpr TensorName kHuggingFace[] = {
     {Part::kEmbedding, "embed_tokens"},
     {Part::kFinalNorm, "norm"},
     {Part::kHead, "lm_head"},
@@ -29,27 +24,8 @@ constexpr Name kHuggingFace[] = {
     {Part::kDown, "mlp.down_proj"},
 };
 
-// Gemma 3 has a norm on both sides of each block; the others are called as above.
-constexpr Name kHuggingFaceGemma3[] = {
-    {Part::kPostAttentionNorm, "post_attention_layernorm"},
-    {Part::kMlpNorm, "pre_feedforward_layernorm"},
-    {Part::kPostMlpNorm, "post_feedforward_layernorm"},
-};
-
-constexpr Name kHuggingFaceOpt[] = {
-    {Part::kPositions, "embed_positions"},
-    {Part::kProjectIn, "project_in"},
-    {Part::kProjectOut, "project_out"},
-    {Part::kFinalNorm, "final_layer_norm"},
-    {Part::kAttentionNorm, "self_attn_layer_norm"},
-    {Part::kOutput, "self_attn.out_proj"},
-    {Part::kMlpNorm, "final_layer_norm"},
-    {Part::kUp, "fc1"},
-    {Part::kDown, "fc2"},
-};
-
 // Below "blk.N." for parts of a layer.
-constexpr Name kGguf[] = {
+constexpr TensorName kGguf[] = {
     {Part::kEmbedding, "token_embd"},
     {Part::kFinalNorm, "output_norm"},
     {Part::kHead, "output"},
@@ -69,44 +45,29 @@ constexpr Name kGguf[] = {
     {Part::kPostMlpNorm, "post_ffw_norm"},
 };
 
-template <size_t kCount>
-const char* Look(const Name (&names)[kCount], Part part) {
-  for (const Name& entry : names) {
+const char* Look(std::span<const TensorName> names, Part part) {
+  for (const TensorName& entry : names) {
     if (entry.part == part) return entry.name;
   }
   return nullptr;
 }
 
-const char* HuggingFaceName(std::string_view family, Part part) {
-  const char* name = nullptr;
-  if (family == "gemma3") name = Look(kHuggingFaceGemma3, part);
-  if (family == "opt") name = Look(kHuggingFaceOpt, part);
-  return name != nullptr ? name : Look(kHuggingFace, part);
-}
-
 }  // namespace
 
-std::vector<std::string> TensorNames(std::string_view family, bool gguf, Part part, int layer,
+std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part, int layer,
                                      std::string_view suffix) {
-  const char* name = gguf ? Look(kGguf, part) : HuggingFaceName(family, part);
+  const char* name = gguf ? nullptr : Look(naming.own, part);
+  if (name == nullptr) name = Look(gguf ? std::span<const TensorName>(kGguf) : kHuggingFace, part);
   if (name == nullptr) return {};
-  const std::string end = absl::StrCat(".", AbslView(suffix));
-  if (gguf) {
-    return {layer == kNoLayer ? absl::StrCat(name, end)
-                              : absl::StrCat("blk.", layer, ".", name, end)};
-  }
-  const std::string inner =
-      layer == kNoLayer ? absl::StrCat(name, end) : absl::StrCat("layers.", layer, ".", name, end);
-  if (part == Part::kHead) {
-    return {inner, absl::StrCat("language_model.", inner)};
-  }
-  if (family == "opt") {
-    return {absl::StrCat("model.decoder.", inner), absl::StrCat("decoder.", inner)};
-  }
-  // Image-and-text checkpoints hold the language model one level down; bare ones leave "model."
-  // out.
-  return {absl::StrCat("model.", inner), absl::StrCat("language_model.model.", inner),
-          absl::StrCat("model.language_model.", inner), inner};
+  const char* layers = gguf ? "blk." : "layers.";
+  const std::string inner = layer == kNoLayer
+                                ? absl::StrCat(name, ".", AbslView(suffix))
+                                : absl::StrCat(layers, layer, ".", name, ".", AbslView(suffix));
+  if (gguf) return {inner};
+  if (part == Part::kHead) return {inner, absl::StrCat("language_model.", inner)};
+  std::vector<std::string> names;
+  for (const char* prefix : naming.prefixes) names.push_back(absl::StrCat(prefix, inner));
+  return names;
 }
 
 }  // namespace quire::model

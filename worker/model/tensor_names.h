@@ -1,8 +1,10 @@
-// What each part of a model is called in a checkpoint: the one place that knows tensor names.
+// What each part of a model is called in a checkpoint: the names that most families use, beside
+// which a family lists its own.
 //
 // Values and pure functions; used while a program is built.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,9 +37,24 @@ enum class Part {
 
 inline constexpr int kNoLayer = -1;
 
+struct TensorName {
+  Part part;
+  const char* name;
+};
+
+// Image-and-text checkpoints hold the language model one level down; bare ones leave "model." out.
+inline constexpr const char* kUsualPrefixes[] = {"model.", "language_model.model.",
+                                                 "model.language_model.", ""};
+
+// What a family calls otherwise in Hugging Face's checkpoints. In GGUF all use the same names.
+struct TensorNaming {
+  std::span<const TensorName> own = {};  // below the prefix and, for parts of a layer, "layers.N."
+  std::span<const char* const> prefixes = kUsualPrefixes;
+};
+
 // The names under which the part may be found, most usual first. `suffix` is "weight" or "bias".
 // Empty when the format has no such part.
-std::vector<std::string> TensorNames(std::string_view family, bool gguf, Part part, int layer,
+std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part, int layer,
                                      std::string_view suffix);
 
 }  // namespace quire::model

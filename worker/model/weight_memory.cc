@@ -18,8 +18,6 @@ namespace {
 using kernels::DType;
 using kernels::WeightSource;
 
-bool IsFloat(DType type) { return kernels::BlockElements(type) == 1; }
-
 // To the nearest even. False: a finite number becomes infinite.
 bool StoreFloat(DType type, float value, std::byte* to) {
   if (type == DType::kF32) {
@@ -35,6 +33,8 @@ bool StoreFloat(DType type, float value, std::byte* to) {
 }
 
 }  // namespace
+
+bool IsFloat(DType type) { return kernels::BlockElements(type) == 1; }
 
 float FloatAt(const WeightSource& source, int64_t i) {
   if (source.type == DType::kF32) {

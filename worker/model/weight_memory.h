@@ -65,6 +65,9 @@ class WeightMemory {
   std::vector<Promise> promises_;
 };
 
+// Whether the type is not quantised.
+bool IsFloat(kernels::DType type);
+
 // Element i of a vector of floats, whatever its type and alignment.
 float FloatAt(const kernels::WeightSource& source, int64_t i);
 

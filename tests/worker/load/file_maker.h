@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,31 @@ inline std::string Safetensors(std::string_view header, size_t data_bytes) {
   out += header;
   out.append(data_bytes, '\0');
   return out;
+}
+
+struct Shape {
+  std::vector<int> dimensions;
+  std::string type = "BF16";
+};
+using Checkpoint = std::map<std::string, Shape>;  // by tensor name
+
+// The bytes of a safetensors file with these tensors, all zero.
+inline std::string Safetensors(const Checkpoint& checkpoint) {
+  std::string header = "{";
+  size_t offset = 0;
+  for (const auto& [name, shape] : checkpoint) {
+    size_t bytes = shape.type == "F32" ? 4 : shape.type == "U8" ? 1 : 2;
+    std::string dimensions;
+    for (int dimension : shape.dimensions) {
+      bytes *= static_cast<size_t>(dimension);
+      dimensions += (dimensions.empty() ? "" : ",") + std::to_string(dimension);
+    }
+    header += (offset == 0 ? "\"" : ",\"") + name + R"(":{"dtype":")" + shape.type +
+              R"(","shape":[)" + dimensions + R"(],"data_offsets":[)" + std::to_string(offset) +
+              "," + std::to_string(offset + bytes) + "]}";
+    offset += bytes;
+  }
+  return Safetensors(header + "}", offset);
 }
 
 // Writes GGUF piece by piece; nothing is checked, so that wrong files can be made.

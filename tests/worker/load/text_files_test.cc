@@ -15,11 +15,11 @@
 namespace quire::load {
 namespace {
 
-absl::StatusOr<text::GgufVocab> Read(const GgufMaker& maker) {
+absl::StatusOr<text::GgufVocab> Read(const GgufMaker& maker, const SplittingRule& rule = {}) {
   const std::string bytes = maker.Make(0);
   absl::StatusOr<GgufFile> file = GgufFile::Parse(AsBytes(bytes), "m.gguf");
   EXPECT_TRUE(file.ok()) << file.status();
-  return ReadGgufVocab(*file);
+  return ReadGgufVocab(*file, rule);
 }
 
 std::string Array(uint32_t type, const std::vector<std::string>& elements) {
@@ -62,21 +62,22 @@ TEST(ReadGgufVocab, ReadsEveryKey) {
   EXPECT_EQ(vocab->tool_template, "{{ y }}");
 }
 
-TEST(ReadGgufVocab, AMissingSplittingRuleFollowsFromTheModel) {
-  const auto rule = [](const std::string& architecture, const std::string& pre, size_t tokens) {
+TEST(ReadGgufVocab, AMissingSplittingRuleIsTheFamilys) {
+  const auto rule = [](const SplittingRule& family, const std::string& pre, size_t tokens) {
     GgufMaker maker;
-    maker.String("general.architecture", architecture).String("tokenizer.ggml.model", "gpt2");
+    maker.String("tokenizer.ggml.model", "gpt2");
     if (!pre.empty()) maker.String("tokenizer.ggml.pre", pre);
     maker.Strings("tokenizer.ggml.tokens", std::vector<std::string>(tokens, "a"));
-    const absl::StatusOr<text::GgufVocab> vocab = Read(maker);
+    const absl::StatusOr<text::GgufVocab> vocab = Read(maker, family);
     EXPECT_TRUE(vocab.ok()) << vocab.status();
     return vocab.ok() ? vocab->pre : "";
   };
-  EXPECT_EQ(rule("qwen2", "", 2), "qwen2");
-  EXPECT_EQ(rule("qwen3", "default", 2), "qwen2");
-  EXPECT_EQ(rule("qwen2", "gpt-4o", 2), "gpt-4o");
-  EXPECT_EQ(rule("llama", "", 128'256), "llama-bpe");
-  EXPECT_EQ(rule("llama", "", 2), "");
+  EXPECT_EQ(rule({"qwen2"}, "", 2), "qwen2");
+  EXPECT_EQ(rule({"qwen2"}, "default", 2), "qwen2");
+  EXPECT_EQ(rule({"qwen2"}, "gpt-4o", 2), "gpt-4o");
+  EXPECT_EQ(rule({"llama-bpe", 3}, "", 3), "llama-bpe");
+  EXPECT_EQ(rule({"llama-bpe", 3}, "", 2), "");
+  EXPECT_EQ(rule({}, "", 2), "");
 }
 
 TEST(ReadGgufVocab, RefusesWrongTypesByKey) {

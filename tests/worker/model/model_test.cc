@@ -18,15 +18,10 @@ namespace quire::model {
 namespace {
 
 using load::Append;
+using load::Checkpoint;
 using load::GgufMaker;
 using load::Safetensors;
 using load::TempFolder;
-
-struct Shape {
-  std::vector<int> dimensions;
-  std::string type = "BF16";
-};
-using Checkpoint = std::map<std::string, Shape>;
 
 // The tensors of a one-layer Llama of width 8 with two heads and one KV head.
 Checkpoint Llama() {
@@ -52,22 +47,8 @@ constexpr const char* kConfig =
 
 void WriteCheckpoint(const TempFolder& folder, const Checkpoint& checkpoint,
                      const std::string& more = "") {
-  std::string header = "{";
-  size_t offset = 0;
-  for (const auto& [name, shape] : checkpoint) {
-    size_t bytes = shape.type == "F32" ? 4 : shape.type == "U8" ? 1 : 2;
-    std::string dimensions;
-    for (int dimension : shape.dimensions) {
-      bytes *= static_cast<size_t>(dimension);
-      dimensions += (dimensions.empty() ? "" : ",") + std::to_string(dimension);
-    }
-    header += (offset == 0 ? "\"" : ",\"") + name + R"(":{"dtype":")" + shape.type +
-              R"(","shape":[)" + dimensions + R"(],"data_offsets":[)" + std::to_string(offset) +
-              "," + std::to_string(offset + bytes) + "]}";
-    offset += bytes;
-  }
   folder.Write("config.json", kConfig + more + "}");
-  folder.Write("model.safetensors", Safetensors(header + "}", offset));
+  folder.Write("model.safetensors", Safetensors(checkpoint));
 }
 
 absl::StatusOr<std::unique_ptr<Model>> Load(const Checkpoint& checkpoint,

@@ -18,29 +18,6 @@ namespace {
 constexpr double kTolerance = 1.5e-2;
 constexpr double kShareOfReferencesOwn = 1.5;
 
-const char* const kFixtures[] = {
-    "llama-tied-mha",
-    "llama3-sharded-gqa4",
-    "llama3-gqa8-bias",
-    "llama-linear-f16",
-    "llama-yarn",
-    "mistral-window",
-    "mistral-full",
-    "qwen2-untied",
-    "qwen2-tied-window",
-    "qwen3-tied-gqa8",
-    "qwen3-untied-mha",
-    "gemma3-pattern",
-    "gemma3-layer-types",
-    "gguf-llama-all-types",
-    "gguf-qwen2",
-    "gguf-qwen3",
-    "gguf-gemma3",
-    "opt-pre-norm",
-    "opt-post-norm-projected",
-    "opt-untied",
-};
-
 double Largest(const std::vector<float>& a) {
   double largest = 0.0;
   for (const float x : a) {
@@ -50,7 +27,7 @@ double Largest(const std::vector<float>& a) {
   return largest;
 }
 
-class CudaParityTest : public testing::TestWithParam<const char*> {
+class CudaParityTest : public testing::TestWithParam<std::string> {
  protected:
   CudaParityTest() : model_(OpenFixture(GetParam())), golden_(GoldenOf(GetParam())) {}
 
@@ -103,9 +80,9 @@ TEST_P(CudaChunksTest, ChangeNoBit) {
   }
 }
 
-std::string NameOf(const testing::TestParamInfo<const char*>& info) { return TestName(info.param); }
+std::string NameOf(const testing::TestParamInfo<std::string>& info) { return TestName(info.param); }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaParityTest, testing::ValuesIn(kFixtures), NameOf);
+INSTANTIATE_TEST_SUITE_P(Models, CudaParityTest, testing::ValuesIn(Fixtures()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Models, CudaChunksTest,
                          testing::Values("mistral-window", "gemma3-pattern", "opt-pre-norm"),
                          NameOf);

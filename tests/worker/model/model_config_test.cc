@@ -1,13 +1,16 @@
 // One ModelConfig from the spellings that are in use, and refusals that name the field.
-#include "worker/load/model_config.h"
-
 #include <gtest/gtest.h>
 
 #include "common/status.h"
 #include "tests/worker/load/file_maker.h"
+#include "worker/model/family.h"
 
-namespace quire::load {
+namespace quire::model {
 namespace {
+
+using load::GgufMaker;
+using load::ModelConfig;
+using load::RopeConfig;
 
 absl::StatusOr<ModelConfig> Parse(const std::string& text) {
   absl::StatusOr<json::Value> value = json::Parse(text);
@@ -174,8 +177,10 @@ TEST(ModelConfigJson, ModelTypeStandsInForArchitectures) {
 }
 
 TEST(ModelConfigJson, RefusesUnknownArchitecturesWithTheServedOnes) {
-  ExpectRefused(Config("MambaForCausalLM", ""),
-                "architecture \"MambaForCausalLM\" is not served; served are Llama");
+  ExpectRefused(
+      Config("MambaForCausalLM", ""),
+      "architecture \"MambaForCausalLM\" is not served; served are Llama (2, 3), Mistral, "
+      "Qwen2, Qwen2.5, Qwen3, Gemma 3 (text), OPT");
   ExpectRefused("{}", "architecture \"\" is not served");
 }
 
@@ -223,7 +228,7 @@ GgufMaker LlamaMetadata() {
 }
 
 absl::StatusOr<ModelConfig> FromGguf(const std::string& bytes) {
-  const absl::StatusOr<GgufFile> file = GgufFile::Parse(AsBytes(bytes), "m.gguf");
+  const absl::StatusOr<load::GgufFile> file = load::GgufFile::Parse(load::AsBytes(bytes), "m.gguf");
   EXPECT_TRUE(file.ok()) << file.status();
   return ModelConfigFromGguf(*file, "m.gguf");
 }
@@ -245,7 +250,8 @@ TEST(ModelConfigGguf, RefusesByName) {
   const absl::StatusOr<ModelConfig> unknown =
       FromGguf(GgufMaker().String("general.architecture", "rwkv7").Make(0));
   EXPECT_NE(StatusMessage(unknown.status())
-                .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are"),
+                .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are "
+                      "llama, qwen2, qwen3, gemma3"),
             std::string::npos);
   const absl::StatusOr<ModelConfig> missing =
       FromGguf(GgufMaker().String("general.architecture", "llama").Make(0));
@@ -269,4 +275,4 @@ TEST(ModelConfigGguf, RefusesByName) {
 }
 
 }  // namespace
-}  // namespace quire::load
+}  // namespace quire::model

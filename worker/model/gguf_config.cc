@@ -1,0 +1,115 @@
+#include "worker/model/gguf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace quire::model {
+namespace {
+
+using load::ModelConfig;
+
+void ReadGgufRope(GgufReader& reader, ModelConfig& config) {
+  config.rope.theta = reader.Double("rope.freq_base", 10'000.0);
+  const std::string type = reader.String("rope.scaling.type", "none");
+  // Before rope.scaling.* there was only a linear scale.
+  const double old_scale = reader.Double("rope.scale_linear", 1.0);
+  config.rope.factor = reader.Double("rope.scaling.factor", old_scale);
+  const bool named = reader.Has("rope.scaling.type");
+  if (type == "linear" || (!named && config.rope.factor != 1.0 && config.rope.factor != 0.0)) {
+    config.rope.scaling = load::RopeConfig::Scaling::kLinear;
+  } else if (type == "yarn") {
+    config.rope.scaling = load::RopeConfig::Scaling::kYarn;
+    config.rope.original_context = reader.Double("rope.scaling.original_context_length",
+                                                 static_cast<double>(config.max_positions));
+    config.rope.attention_factor =
+        load::YarnMagnitude(config.rope.factor) * reader.Double("rope.scaling.attn_factor", 1.0);
+  } else if (type == "none") {
+    config.rope.factor = 1.0;
+  } else {
+    reader.Fail(absl::StrCat("rope.scaling.type \"", type,
+                             "\" is not served; served are none, linear and yarn"));
+  }
+  config.sliding_rope = config.rope;
+  const int64_t rotary = reader.Int("rope.dimension_count", config.head_dim);
+  if (rotary != config.head_dim) {
+    reader.Fail(absl::StrCat("rope.dimension_count is ", rotary, ", served is the head dimension ",
+                             config.head_dim));
+  }
+}
+
+void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, ModelConfig& config) {
+  config.hidden_size = ClampCount(reader.RequiredInt("embedding_length"));
+  config.embedding_size = config.hidden_size;
+  config.intermediate_size = ClampCount(reader.PerLayerInt("feed_forward_length", 0));
+  config.layers = ClampCount(reader.RequiredInt("block_count"));
+  config.heads = ClampCount(reader.PerLayerInt("attention.head_count", 0));
+  config.kv_heads = ClampCount(reader.PerLayerInt("attention.head_count_kv", config.heads));
+  config.max_positions = ClampCount(reader.RequiredInt("context_length"));
+  config.norm_epsilon = reader.RequiredDouble("attention.layer_norm_rms_epsilon");
+  const int64_t divided = config.heads > 0 ? config.hidden_size / config.heads : 0;
+  config.head_dim = ClampCount(reader.Int("attention.key_length", divided));
+  const int64_t value_length = reader.Int("attention.value_length", config.head_dim);
+  if (value_length != config.head_dim) {
+    reader.Fail("attention.value_length differs from key_length: not served");
+  }
+  if (reader.Int("expert_count", 0) > 0) {
+    reader.Fail("expert_count: mixture-of-experts models are not served");
+  }
+  if (config.head_dim > 0)
+    config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  // The table of embeddings decides, not the vocabulary: it may be padded.
+  if (const load::Tensor* table = file.tensors().Find("token_embd.weight");
+      table != nullptr && table->shape.size() == 2) {
+    config.vocab_size = ClampCount(table->shape[0]);
+  }
+  config.tied_embeddings = file.tensors().Find("output.weight") == nullptr;
+  config.qkv_bias = file.tensors().Find("blk.0.attn_q.bias") != nullptr;
+  config.output_bias = file.tensors().Find("blk.0.attn_output.bias") != nullptr;
+  config.mlp_bias = file.tensors().Find("blk.0.ffn_gate.bias") != nullptr;
+  ReadGgufRope(reader, config);
+}
+
+}  // namespace
+
+int64_t GgufReader::PerLayerInt(std::string_view key, int64_t otherwise) {
+  const std::string full = prefix_ + std::string(key);
+  absl::StatusOr<load::GgufArray> array = file_.Array(full);
+  if (!array.ok()) return Int(key, otherwise);
+  absl::StatusOr<std::vector<int64_t>> values = array->Integers(load::kMaxGgufLayers);
+  if (array->count > load::kMaxGgufLayers) {
+    Fail(absl::StrCat(AbslView(key), ": ", values.status().message()));
+    return otherwise;
+  }
+  if (!values.ok() || values->empty() ||
+      std::any_of(values->begin(), values->end(),
+                  [&](int64_t v) { return v != values->front(); })) {
+    Fail(absl::StrCat(AbslView(key), ": layers that differ are not served"));
+    return otherwise;
+  }
+  return values->front();
+}
+
+int ClampCount(int64_t value) {
+  return static_cast<int>(std::clamp<int64_t>(value, -1, int64_t{1} << 30));
+}
+
+void ReadWindow(GgufReader& reader, load::ModelConfig& config) {
+  const int64_t window = reader.Int("attention.sliding_window", 0);
+  if (config.layers < 1 || config.layers > load::kMaxLayers) return;  // CheckModelConfig refuses it
+  config.layer_windows.assign(static_cast<size_t>(config.layers), ClampCount(window));
+}
+
+absl::StatusOr<ModelConfig> ReadGguf(const GgufForm& form, std::string_view family,
+                                     const load::GgufFile& file, const std::string& path) {
+  GgufReader reader(file, form.architecture, path);
+  ModelConfig config;
+  config.family = family;
+  config.interleaved_rope = form.interleaved_rope;
+  ReadGgufCommon(reader, file, config);
+  if (reader.status().ok()) form.read(reader, config);
+  QUIRE_RETURN_IF_ERROR(reader.status());
+  return load::CheckedModelConfig(std::move(config), path);
+}
+
+}  // namespace quire::model

@@ -1,0 +1,88 @@
+// ModelConfig from the metadata of a GGUF file: what all families share, and the pieces of which a
+// family's own reading is made. What the metadata leaves out is read off the tensors.
+//
+// Values and pure functions; used once per model, on the loading thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "worker/load/gguf.h"
+#include "worker/load/model_config.h"
+#include "worker/load/text_files.h"
+
+namespace quire::model {
+
+// Reads "<architecture>.<key>"; the first error wins and is returned by status().
+class GgufReader {
+ public:
+  // `path` is for messages, and outlives this.
+  GgufReader(const load::GgufFile& file, std::string_view architecture, const std::string& path)
+      : file_(file), prefix_(std::string(architecture) + "."), path_(path) {}
+
+  bool Has(std::string_view key) const { return file_.Has(prefix_ + std::string(key)); }
+  int64_t RequiredInt(std::string_view key) {
+    return Take(file_.Integer(prefix_ + std::string(key)), int64_t{0});
+  }
+  int64_t Int(std::string_view key, int64_t otherwise) {
+    return Has(key) ? RequiredInt(key) : otherwise;
+  }
+  double RequiredDouble(std::string_view key) {
+    return Take(file_.Number(prefix_ + std::string(key)), 0.0);
+  }
+  double Double(std::string_view key, double otherwise) {
+    return Has(key) ? RequiredDouble(key) : otherwise;
+  }
+  std::string String(std::string_view key, std::string_view otherwise) {
+    if (!Has(key)) return std::string(otherwise);
+    return std::string(Take(file_.String(prefix_ + std::string(key)), otherwise));
+  }
+  // A number, or an array of one equal number per layer.
+  int64_t PerLayerInt(std::string_view key, int64_t otherwise);
+  // `what` opens with the key, less its architecture.
+  void Fail(std::string_view what) {
+    if (status_.ok())
+      status_ = absl::InvalidArgumentError(absl::StrCat(path_, ": ", prefix_, AbslView(what)));
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  template <typename T, typename U>
+  T Take(absl::StatusOr<T> result, U otherwise) {
+    if (result.ok()) return *std::move(result);
+    if (status_.ok()) status_ = absl::InvalidArgumentError(result.status().message());
+    return T(otherwise);
+  }
+
+  const load::GgufFile& file_;
+  std::string prefix_;
+  const std::string& path_;
+  absl::Status status_;
+};
+
+// Counts out of all ranges stay so in an int.
+int ClampCount(int64_t value);
+
+// One window for all layers, or none.
+void ReadWindow(GgufReader& reader, load::ModelConfig& config);
+
+// How a family's metadata reads.
+struct GgufForm {
+  std::string_view architecture = "";  // "general.architecture"; empty: none of the family's own
+  // Its files name the architecture of this other family, and are read as that.
+  std::string_view written_as = "";
+  load::SplittingRule splitting = {};
+  bool interleaved_rope = false;  // q and k have their rows in neighbouring pairs
+  // Reads what the family has beside the metadata that all share: the windows of all layers, and
+  // more.
+  void (*read)(GgufReader& reader, load::ModelConfig& config) = ReadWindow;
+};
+
+absl::StatusOr<load::ModelConfig> ReadGguf(const GgufForm& form, std::string_view family,
+                                           const load::GgufFile& file, const std::string& path);
+
+}  // namespace quire::model

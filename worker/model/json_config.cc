@@ -1,0 +1,199 @@
+#include "worker/model/json_config.h"
+
+#include <cmath>
+
+namespace quire::model {
+namespace {
+
+using load::ModelConfig;
+using Scaling = load::RopeConfig::Scaling;
+
+std::string_view NameOf(ModelConfig::Activation activation) {
+  switch (activation) {
+    case ModelConfig::Activation::kSilu:
+      return "silu";
+    case ModelConfig::Activation::kGeluTanh:
+      return "gelu_pytorch_tanh";
+    case ModelConfig::Activation::kRelu:
+      return "relu";
+  }
+  return "";
+}
+
+void ReadActivation(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
+  const std::string_view served = NameOf(form.activation);
+  const std::string name = reader.String(form.activation_key, served);
+  if (name != served) {
+    reader.Fail(absl::StrCat(AbslView(form.activation_key), " \"", name, "\" is not served for ",
+                             config.family, "; \"", AbslView(served), "\" is"));
+  }
+  config.activation = form.activation;
+}
+
+void ReadCommon(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
+  const auto read = [&](std::string_view key, int64_t otherwise) {
+    return static_cast<int>(otherwise != 0 ? reader.Int(key, otherwise) : reader.RequiredInt(key));
+  };
+  config.vocab_size = read("vocab_size", form.vocab_size);
+  config.hidden_size = read("hidden_size", 0);
+  config.layers = read("num_hidden_layers", 0);
+  config.heads = read("num_attention_heads", form.heads);
+  config.kv_heads = static_cast<int>(
+      reader.Int("num_key_value_heads", form.kv_heads != 0 ? form.kv_heads : config.heads));
+  const int divided = config.heads > 0 ? config.hidden_size / config.heads : 0;
+  config.head_dim =
+      static_cast<int>(reader.Int("head_dim", form.head_dim != 0 ? form.head_dim : divided));
+  config.embedding_size = config.hidden_size;
+  if (config.head_dim > 0)
+    config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  config.intermediate_size = read(form.width_key, 0);
+  config.max_positions = read("max_position_embeddings", form.max_positions);
+  config.norm_epsilon = form.epsilon_key.empty() ? 1e-5 : reader.Double(form.epsilon_key, 1e-6);
+  config.tied_embeddings = reader.Bool("tie_word_embeddings", form.tied_embeddings);
+  ReadActivation(form, reader, config);
+}
+
+// Image-and-text checkpoints have it beside their text_config, others may have it inside.
+void RefuseQuantised(JsonReader& reader) {
+  if (reader.Has("quantization_config")) {
+    reader.Fail("quantization_config is not served; give the unquantised model or a GGUF file");
+  }
+}
+
+}  // namespace
+
+bool JsonForm::IsCalled(std::string_view name) const {
+  for (const Name& own : names) {
+    if (!name.empty() && (name == own.architecture || name == own.model_type)) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::string> JsonArchitecture(const json::Object& config, const std::string& path) {
+  JsonReader reader(config, path);
+  const json::Array* names = reader.ArrayAt("architectures");
+  if (names != nullptr && !names->empty() && (*names)[0].is_string()) {
+    return std::string(json::View((*names)[0].as_string()));
+  }
+  std::string type = reader.String("model_type", "");
+  if (!reader.status().ok()) return reader.status();
+  return type;
+}
+
+absl::StatusOr<ModelConfig> ReadJson(const JsonForm& form, std::string_view family,
+                                     const json::Object& config, const std::string& path) {
+  JsonReader outer(config, path);
+  // Image-and-text checkpoints keep the language model's settings one level down.
+  const json::Object* text = outer.ObjectAt("text_config");
+  RefuseQuantised(outer);
+  QUIRE_RETURN_IF_ERROR(outer.status());
+  JsonReader reader(text != nullptr ? *text : config, path);
+  RefuseQuantised(reader);
+  ModelConfig result;
+  result.family = family;
+  ReadCommon(form, reader, result);
+  if (reader.status().ok()) form.read(reader, result);
+  QUIRE_RETURN_IF_ERROR(reader.status());
+  return load::CheckedModelConfig(std::move(result), path);
+}
+
+void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_positions,
+                 load::RopeConfig& rope) {
+  JsonReader scaling(object, reader.path());
+  // "type" is the older spelling.
+  const std::string type = scaling.String("rope_type", scaling.String("type", "default"));
+  rope.theta = scaling.Double("rope_theta", rope.theta);
+  if (scaling.Double("partial_rotary_factor", 1.0) != 1.0) {
+    reader.Fail("partial_rotary_factor is not served, only 1 is");
+  }
+  if (type == "linear") {
+    rope.scaling = Scaling::kLinear;
+  } else if (type == "llama3") {
+    rope.scaling = Scaling::kLlama3;
+  } else if (type == "yarn") {
+    rope.scaling = Scaling::kYarn;
+  } else if (type != "default") {
+    reader.Fail("rope type \"" + type +
+                "\" is not served; served are default, linear, llama3 and yarn");
+  }
+  if (rope.scaling != Scaling::kNone) {
+    if (!scaling.Has("factor")) reader.Fail("the rope scaling \"" + type + "\" needs a factor");
+    rope.factor = scaling.Double("factor", 1.0);
+  }
+  // Fields that a scaling does not use keep their defaults: equal ropes must be equal values.
+  const bool yarn = rope.scaling == Scaling::kYarn;
+  const bool llama3 = rope.scaling == Scaling::kLlama3;
+  if (yarn || llama3) {
+    constexpr std::string_view kOriginal = "original_max_position_embeddings";
+    const double inner = scaling.Double(kOriginal, static_cast<double>(max_positions));
+    rope.original_context = reader.Double(kOriginal, inner);  // some files have it one level up
+  }
+  if (llama3) {
+    rope.low_frequency_factor = scaling.Double("low_freq_factor", rope.low_frequency_factor);
+    rope.high_frequency_factor = scaling.Double("high_freq_factor", rope.high_frequency_factor);
+  }
+  if (yarn) {
+    rope.beta_fast = scaling.Double("beta_fast", rope.beta_fast);
+    rope.beta_slow = scaling.Double("beta_slow", rope.beta_slow);
+    rope.truncate = scaling.Bool("truncate", rope.truncate);
+    const double scale = scaling.Double("mscale", 0.0);
+    const double scale_all = scaling.Double("mscale_all_dim", 0.0);
+    const double inferred =
+        scale != 0.0 && scale_all != 0.0
+            ? load::YarnMagnitude(rope.factor, scale) / load::YarnMagnitude(rope.factor, scale_all)
+            : load::YarnMagnitude(rope.factor);
+    rope.attention_factor = scaling.Double("attention_factor", inferred);
+  }
+  if (!scaling.status().ok()) reader.Fail("rope: " + StatusMessage(scaling.status()));
+}
+
+void ReadRope(JsonReader& reader, load::ModelConfig& config) {
+  config.rope.theta = reader.Double("rope_theta", config.rope.theta);
+  if (reader.Double("partial_rotary_factor", 1.0) != 1.0) {
+    reader.Fail("partial_rotary_factor is not served, only 1 is");
+  }
+  const json::Object* scaling = reader.ObjectAt("rope_scaling");
+  if (scaling == nullptr || scaling->empty()) scaling = reader.ObjectAt("rope_parameters");
+  if (scaling != nullptr) {
+    if (json::Find(*scaling, "full_attention") != nullptr) {
+      reader.Fail("rope_parameters per layer type are not served for " + config.family);
+    }
+    ReadScaling(reader, *scaling, config.max_positions, config.rope);
+  }
+  config.sliding_rope = config.rope;
+}
+
+void ReadWindows(JsonReader& reader, int64_t window, const std::function<bool(int)>& slides,
+                 load::ModelConfig& config) {
+  const json::Array* types = reader.ArrayAt("layer_types");
+  if (config.layers < 1 || config.layers > load::kMaxLayers) return;  // CheckModelConfig refuses it
+  if (types != nullptr && types->size() != static_cast<size_t>(config.layers)) {
+    reader.Fail(
+        absl::StrCat("layer_types has ", types->size(), " entries for ", config.layers, " layers"));
+    return;
+  }
+  for (int i = 0; i < config.layers; ++i) {
+    bool sliding = slides(i);
+    if (types != nullptr) {
+      absl::StatusOr<std::string_view> type =
+          json::AsString((*types)[static_cast<size_t>(i)], "layer_types");
+      if (!type.ok() || (*type != "sliding_attention" && *type != "full_attention")) {
+        reader.Fail("layer_types may hold \"full_attention\" and \"sliding_attention\" only");
+        return;
+      }
+      sliding = *type == "sliding_attention";
+    }
+    if (sliding && window <= 0) {
+      reader.Fail("sliding_window must be above 0 where layers slide");
+      return;
+    }
+    config.layer_windows.push_back(sliding ? static_cast<int>(window) : 0);
+  }
+}
+
+void ReadFullAttention(JsonReader& reader, load::ModelConfig& config) {
+  ReadWindows(
+      reader, 0, [](int) { return false; }, config);
+}
+
+}  // namespace quire::model

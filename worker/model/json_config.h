@@ -1,0 +1,131 @@
+// ModelConfig from Hugging Face's config.json: what all families share, and the pieces of which a
+// family's own reading is made.
+//
+// Values and pure functions; used once per model, on the loading thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/json/json.h"
+#include "common/status.h"
+#include "worker/load/model_config.h"
+
+namespace quire::model {
+
+constexpr int64_t kAnyInt = int64_t{1} << 30;  // CheckModelConfig has the true bounds
+
+// Reads members with a default; the first error wins and is returned by status().
+class JsonReader {
+ public:
+  JsonReader(const json::Object& object, const std::string& path) : object_(object), path_(path) {}
+
+  bool Has(std::string_view key) const { return json::Find(object_, key) != nullptr; }
+  // Also when its value is null.
+  bool Mentions(std::string_view key) const { return object_.contains(json::BoostView(key)); }
+  int64_t RequiredInt(std::string_view key) {
+    if (!Has(key)) Fail(absl::StrCat(AbslView(key), " is missing"));
+    return Int(key, 0);
+  }
+  int64_t Int(std::string_view key, int64_t otherwise) {
+    const json::Value* value = json::Find(object_, key);
+    if (value == nullptr) return otherwise;
+    const int64_t result = Take(json::AsInt(*value, key), otherwise);
+    if (result < -kAnyInt || result > kAnyInt)
+      Fail(absl::StrCat(AbslView(key), " is out of range: ", result));
+    return status_.ok() ? result : otherwise;
+  }
+  double Double(std::string_view key, double otherwise) {
+    const json::Value* value = json::Find(object_, key);
+    return value == nullptr ? otherwise : Take(json::AsDouble(*value, key), otherwise);
+  }
+  bool Bool(std::string_view key, bool otherwise) {
+    const json::Value* value = json::Find(object_, key);
+    return value == nullptr ? otherwise : Take(json::AsBool(*value, key), otherwise);
+  }
+  std::string String(std::string_view key, std::string_view otherwise) {
+    const json::Value* value = json::Find(object_, key);
+    return std::string(value == nullptr ? otherwise : Take(json::AsString(*value, key), otherwise));
+  }
+  // Null when absent.
+  const json::Object* ObjectAt(std::string_view key) {
+    const json::Value* value = json::Find(object_, key);
+    return value == nullptr ? nullptr : Take(json::AsObject(*value, key), nullptr);
+  }
+  const json::Array* ArrayAt(std::string_view key) {
+    const json::Value* value = json::Find(object_, key);
+    return value == nullptr ? nullptr : Take(json::AsArray(*value, key), nullptr);
+  }
+  void Fail(std::string_view what) {
+    if (status_.ok())
+      status_ = absl::InvalidArgumentError(absl::StrCat(path_, ": ", AbslView(what)));
+  }
+  const absl::Status& status() const { return status_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  template <typename T, typename U>
+  T Take(absl::StatusOr<T> result, U otherwise) {
+    if (result.ok()) return *std::move(result);
+    Fail(StatusMessage(result.status()));
+    return otherwise;
+  }
+
+  const json::Object& object_;
+  const std::string& path_;
+  absl::Status status_;
+};
+
+// How a family's config.json reads.
+struct JsonForm {
+  struct Name {
+    std::string_view architecture = "";  // in "architectures"
+    std::string_view model_type = "";    // where "architectures" is absent
+  };
+  Name names[2] = {};
+
+  // What files may leave out. 0: they must not.
+  int vocab_size = 0;
+  int heads = 0;
+  int kv_heads = 0;  // 0: as many as query heads
+  int head_dim = 0;  // 0: hidden_size divided by the heads
+  int max_positions = 2'048;
+  bool tied_embeddings = false;
+
+  std::string_view width_key = "intermediate_size";
+  std::string_view epsilon_key = "rms_norm_eps";  // empty: the norms' is 1e-5, without a key
+  std::string_view activation_key = "hidden_act";
+  load::ModelConfig::Activation activation = load::ModelConfig::Activation::kSilu;
+
+  // Reads what else the family has: biases, positions, and the windows of all layers. What is
+  // above, and the scale of attention, has been read.
+  void (*read)(JsonReader& reader, load::ModelConfig& config) = nullptr;
+
+  bool IsCalled(std::string_view name) const;
+};
+
+// The architecture's name as the file gives it, or its model_type.
+absl::StatusOr<std::string> JsonArchitecture(const json::Object& config, const std::string& path);
+
+absl::StatusOr<load::ModelConfig> ReadJson(const JsonForm& form, std::string_view family,
+                                           const json::Object& config, const std::string& path);
+
+// One rope for all layers. Newer files have rope_parameters; older ones rope_theta and
+// rope_scaling.
+void ReadRope(JsonReader& reader, load::ModelConfig& config);
+
+// Fills in what the scaling object says, over what `rope` holds.
+void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_positions,
+                 load::RopeConfig& rope);
+
+// `slides(i)` says whether layer i attends to a window when the file does not list layer_types.
+void ReadWindows(JsonReader& reader, int64_t window, const std::function<bool(int)>& slides,
+                 load::ModelConfig& config);
+// No layer slides, unless layer_types says so.
+void ReadFullAttention(JsonReader& reader, load::ModelConfig& config);
+
+}  // namespace quire::model
