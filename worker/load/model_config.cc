@@ -74,16 +74,6 @@ std::string RopeText(const RopeConfig& rope) {
                          rope.beta_slow, rope.attention_factor, rope.truncate ? 1 : 0);
 }
 
-// YaRN serves factor times the context that the model was trained with. Files whose owner has added
-// the scaling often still name the shorter one.
-void StretchContext(ModelConfig& config) {
-  if (config.rope.scaling != RopeConfig::Scaling::kYarn) return;
-  const double stretched = config.rope.original_context * config.rope.factor;
-  // What is out of range stays what the file says: CheckModelConfig names it.
-  if (!(stretched > config.max_positions) || stretched > kMaxPositions) return;
-  config.max_positions = static_cast<int>(stretched);
-}
-
 }  // namespace
 
 absl::Status CheckModelConfig(const ModelConfig& config) {
@@ -124,7 +114,14 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
 }
 
 absl::StatusOr<ModelConfig> CheckedModelConfig(ModelConfig config, const std::string& path) {
-  StretchContext(config);
+  // YaRN serves factor times the context that the model was trained with. Files whose owner has
+  // added the scaling often still name the shorter one. What is out of range stays what the file
+  // says.
+  const double stretched = config.rope.original_context * config.rope.factor;
+  if (config.rope.scaling == RopeConfig::Scaling::kYarn && stretched > config.max_positions &&
+      stretched <= kMaxPositions) {
+    config.max_positions = static_cast<int>(stretched);
+  }
   QUIRE_RETURN_IF_ERROR(Annotate(CheckModelConfig(config), path));
   return config;
 }

@@ -71,6 +71,7 @@ struct ModelConfig {
   bool norm_before = true;
   bool final_norm = true;
   bool norm_affine = true;
+  bool layer_norm = false;  // with biases; others: RMS norms
 };
 
 // Invariant 1 as a status naming the field.

@@ -57,10 +57,4 @@ const Tensor* TensorTable::Find(std::string_view name) const {
   return place == tensors_.end() ? nullptr : &place->second;
 }
 
-uint64_t TensorTable::TotalBytes() const {
-  uint64_t total = 0;
-  for (const auto& [name, tensor] : tensors_) total += tensor.bytes.size();
-  return total;
-}
-
 }  // namespace quire::load

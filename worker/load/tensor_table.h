@@ -51,7 +51,6 @@ class TensorTable {
   // In order of name.
   const std::map<std::string, Tensor, std::less<>>& all() const { return tensors_; }
   size_t size() const { return tensors_.size(); }
-  uint64_t TotalBytes() const;
 
  private:
   std::map<std::string, Tensor, std::less<>> tensors_;

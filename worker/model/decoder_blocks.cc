@@ -16,7 +16,7 @@ DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch) {
   buffers.normed = builder.Buffer("normed", config.hidden_size);
   buffers.qkv = builder.Buffer("qkv", shard.queries.count + 2 * shard.keys.count);
   buffers.attended = builder.Buffer("attended", shard.queries.count);
-  buffers.gated = builder.Buffer("gated", shard.inner.count);
+  buffers.inner = builder.Buffer("gated", shard.inner.count);
   if (with_branch) buffers.branch = builder.Buffer("branch", config.hidden_size);
   return buffers;
 }
@@ -33,10 +33,16 @@ WeightId AddEmbedding(ProgramBuilder& builder, const DecoderBuffers& buffers, fl
   return embed.table;
 }
 
-void AddRmsNorm(ProgramBuilder& builder, const NormBlock& block) {
+void AddNorm(ProgramBuilder& builder, const NormBlock& block) {
   const load::ModelConfig& config = builder.config();
+  const auto part = {ProgramBuilder::Stack{block.part, config.hidden_size}};
   kernels::NormOp norm;
-  norm.weight = builder.Vector({{block.part, config.hidden_size}}, "weight", block.layer);
+  norm.kind = config.layer_norm ? kernels::NormOp::Kind::kLayer : kernels::NormOp::Kind::kRms;
+  norm.weight = config.norm_affine ? builder.Vector(part, "weight", block.layer)
+                                   : builder.Ones(config.hidden_size);
+  if (config.layer_norm && config.norm_affine) {
+    norm.bias = builder.Vector(part, "bias", block.layer);
+  }
   norm.epsilon = static_cast<float>(config.norm_epsilon);
   norm.weight_offset = static_cast<float>(config.norm_weight_offset);
   norm.accumulate = block.accumulate;
@@ -99,55 +105,51 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
       output, {.part = Part::kOutput, .layer = block.layer, .there = config.output_bias});
 }
 
-void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
-                 bool accumulate) {
+void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
+            bool accumulate) {
+  using Activation = load::ModelConfig::Activation;
+  using Epilogue = kernels::LinearOp::Activation;
   const load::ModelConfig& config = builder.config();
   const int64_t width = config.intermediate_size;
   const Range inner = builder.shard().inner;
-  const std::initializer_list<ProgramBuilder::Stack> stacks = {{Part::kGate, width, inner},
-                                                               {Part::kUp, width, inner}};
-  kernels::LinearOp gate_up;
-  gate_up.weight = builder.Matrix(stacks, config.hidden_size, layer);
-  if (config.mlp_bias) gate_up.bias = builder.Vector(stacks, "bias", layer);
-  gate_up.activation = config.activation == load::ModelConfig::Activation::kGeluTanh
-                           ? kernels::LinearOp::Activation::kGeluTanhGated
-                           : kernels::LinearOp::Activation::kSiluGated;
-  gate_up.in = buffers.normed;
-  gate_up.out = buffers.gated;
-  builder.Add(gate_up);
+  const bool gated = config.activation != Activation::kRelu;
+  const ProgramBuilder::Stack up = {Part::kUp, width, inner};
+  const std::initializer_list<ProgramBuilder::Stack> both = {{Part::kGate, width, inner}, up};
+  const std::initializer_list<ProgramBuilder::Stack> one = {up};
+  const auto& stacks = gated ? both : one;
+  kernels::LinearOp first;
+  first.weight = builder.Matrix(stacks, config.hidden_size, layer);
+  if (config.mlp_bias) first.bias = builder.Vector(stacks, "bias", layer);
+  first.activation = !gated                                       ? Epilogue::kRelu
+                     : config.activation == Activation::kGeluTanh ? Epilogue::kGeluTanhGated
+                                                                  : Epilogue::kSiluGated;
+  first.in = buffers.normed;
+  first.out = buffers.inner;
+  builder.Add(first);
 
   kernels::LinearOp down;
   down.weight = builder.Matrix({{Part::kDown, config.hidden_size}}, width, layer, inner);
   down.accumulate = accumulate;
-  down.in = buffers.gated;
+  down.in = buffers.inner;
   down.out = out;
   builder.AddPartialLinear(down, {.part = Part::kDown, .layer = layer, .there = config.mlp_bias});
 }
 
-BufferId AddLogitsBuffer(ProgramBuilder& builder) {
-  const Shard& shard = builder.shard();
-  const int width =
-      kernels::VocabularyOf(builder.config().vocab_size, shard.rank, shard.ranks).width;
-  return builder.Buffer("logits", width, /*sampled_rows_only=*/true);
-}
-
-void AddHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId embedding) {
+void AddLogits(ProgramBuilder& builder, BufferId in, WeightId embedding) {
   const load::ModelConfig& config = builder.config();
-  const BufferId last = builder.Buffer("last", config.hidden_size, /*sampled_rows_only=*/true);
-  const BufferId last_normed = builder.Buffer("last_normed", config.hidden_size, true);
-  const BufferId logits = AddLogitsBuffer(builder);
-  builder.Add(kernels::GatherRowsOp{buffers.hidden, last});
-  AddRmsNorm(builder, {Part::kFinalNorm, kNoLayer, last, last_normed});
+  const Shard& shard = builder.shard();
   kernels::LogitsOp head;
   head.head = config.tied_embeddings
                   ? embedding
-                  : builder.Matrix({{Part::kHead, config.vocab_size, builder.shard().vocabulary}},
-                                   config.hidden_size);
+                  : builder.Matrix({{Part::kHead, config.vocab_size, shard.vocabulary}},
+                                   config.embedding_size);
   head.softcap = static_cast<float>(config.logit_softcap);
-  head.in = last_normed;
-  head.out = logits;
+  head.in = in;
+  head.out = builder.Buffer("logits",
+                            kernels::VocabularyOf(config.vocab_size, shard.rank, shard.ranks).width,
+                            /*sampled_rows_only=*/true);
   builder.Add(head);
-  builder.Add(kernels::SampleOp{logits});
+  builder.Add(kernels::SampleOp{head.out});
 }
 
 void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
@@ -162,20 +164,24 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
   const BufferId result = form.post_norms ? buffers.branch : buffers.hidden;
   const auto add_result = [&](Part norm, int layer) {
     if (!form.post_norms) return;
-    AddRmsNorm(builder, {norm, layer, result, buffers.hidden, /*accumulate=*/true});
+    AddNorm(builder, {norm, layer, result, buffers.hidden, /*accumulate=*/true});
   };
   for (int layer = 0; layer < config.layers; ++layer) {
     const bool slides = config.layer_windows[static_cast<size_t>(layer)] > 0;
-    AddRmsNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
+    AddNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
     AddAttention(builder, buffers,
                  {layer, slides ? sliding_rope : rope, form.head_norms, result,
                   /*accumulate=*/!form.post_norms});
     add_result(Part::kPostAttentionNorm, layer);
-    AddRmsNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
-    AddGatedMlp(builder, buffers, layer, result, /*accumulate=*/!form.post_norms);
+    AddNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
+    AddMlp(builder, buffers, layer, result, /*accumulate=*/!form.post_norms);
     add_result(Part::kPostMlpNorm, layer);
   }
-  AddHead(builder, buffers, embedding);
+  const BufferId last = builder.Buffer("last", config.hidden_size, /*sampled_rows_only=*/true);
+  const BufferId last_normed = builder.Buffer("last_normed", config.hidden_size, true);
+  builder.Add(kernels::GatherRowsOp{buffers.hidden, last});
+  AddNorm(builder, {Part::kFinalNorm, kNoLayer, last, last_normed});
+  AddLogits(builder, last_normed, embedding);
 }
 
 }  // namespace quire::model

@@ -15,7 +15,7 @@ struct DecoderBuffers {
   kernels::BufferId normed = kernels::kNoId;  // hidden after a norm
   kernels::BufferId qkv = kernels::kNoId;
   kernels::BufferId attended = kernels::kNoId;  // heads * head_dim
-  kernels::BufferId gated = kernels::kNoId;     // intermediate
+  kernels::BufferId inner = kernels::kNoId;     // intermediate
   kernels::BufferId branch = kernels::kNoId;  // a block's result that is normed before it is added
 };
 
@@ -32,8 +32,8 @@ struct NormBlock {
   bool accumulate = false;
 };
 
-// out (+)= RMS norm of `in` with the weights of `part`.
-void AddRmsNorm(ProgramBuilder& builder, const NormBlock& block);
+// out (+)= norm of `in` with the weights of `part`.
+void AddNorm(ProgramBuilder& builder, const NormBlock& block);
 
 struct AttentionBlock {
   int layer = 0;
@@ -47,15 +47,13 @@ struct AttentionBlock {
 void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
                   const AttentionBlock& block);
 
-// out (+)= down(act(gate(normed)) * up(normed)).
-void AddGatedMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
-                 kernels::BufferId out, bool accumulate);
+// out (+)= down(act(gate(normed)) * up(normed)), or down(relu(up(normed))).
+void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
+            kernels::BufferId out, bool accumulate);
 
-// Of this rank's ids and its padding.
-kernels::BufferId AddLogitsBuffer(ProgramBuilder& builder);
-
-// Final norm, logits and sample. `embedding` is the head when the model ties them.
-void AddHead(ProgramBuilder& builder, const DecoderBuffers& buffers, kernels::WeightId embedding);
+// Logits of the final norm's result, and the sample. `embedding` is the head when the model ties
+// them.
+void AddLogits(ProgramBuilder& builder, kernels::BufferId in, kernels::WeightId embedding);
 
 // In what a decoder differs from Llama's.
 struct DecoderForm {

@@ -36,11 +36,7 @@ using Families = std::span<const Family* const>;
 Families ServedFamilies();
 
 // INVALID_ARGUMENT naming file and field, with what is served. An unknown architecture is named
-// with the list of served ones.
-absl::StatusOr<load::ModelConfig> ReadModelConfig(const load::ModelFiles& files,
-                                                  Families families = ServedFamilies());
-
-// The two readers behind it. `path` is for messages.
+// with the list of served ones. `path` is for messages.
 absl::StatusOr<load::ModelConfig> ModelConfigFromJson(const json::Object& config,
                                                       const std::string& path,
                                                       Families families = ServedFamilies());

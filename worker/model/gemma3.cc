@@ -29,19 +29,16 @@ void ReadGemma3Json(JsonReader& reader, load::ModelConfig& config) {
   if (reader.Bool("use_bidirectional_attention", false)) {
     reader.Fail("use_bidirectional_attention is not served");
   }
-  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
   const double scalar = reader.Double("query_pre_attn_scalar", 256.0);
   config.attention_scale = scalar > 0.0 ? 1.0 / std::sqrt(scalar) : 0.0;
   config.attention_softcap = reader.Double("attn_logit_softcapping", 0.0);
   config.logit_softcap = reader.Double("final_logit_softcapping", 0.0);
   config.norm_weight_offset = 1.0;
-  ReadGemmaRope(reader, config);
   const int64_t pattern =
       reader.Int("sliding_window_pattern", reader.Int("_sliding_window_pattern", 6));
   if (pattern < 1) reader.Fail("sliding_window_pattern must be at least 1");
-  ReadWindows(
-      reader, reader.Int("sliding_window", 4'096),
-      [pattern](int i) { return pattern >= 1 && (i + 1) % pattern != 0; }, config);
+  ReadWindows(reader, config, reader.Int("sliding_window", 4'096),
+              [pattern](int i) { return pattern >= 1 && (i + 1) % pattern != 0; });
 }
 
 void ReadGemma3Gguf(GgufReader& reader, load::ModelConfig& config) {
@@ -61,7 +58,6 @@ void ReadGemma3Gguf(GgufReader& reader, load::ModelConfig& config) {
     reader.Fail("attention.sliding_window_pattern must be at least 1");
     return;
   }
-  if (config.layers < 1 || config.layers > load::kMaxLayers) return;  // CheckModelConfig refuses it
   for (int i = 0; i < config.layers; ++i) {
     config.layer_windows.push_back((i + 1) % pattern != 0 ? ClampCount(window) : 0);
   }
@@ -88,7 +84,9 @@ extern const Family kGemma3{
              .max_positions = 131'072,
              .tied_embeddings = true,
              .activation_key = "hidden_activation",
-             .activation = load::ModelConfig::Activation::kGeluTanh,
+             .activation = "gelu_pytorch_tanh",
+             .attention_bias = true,
+             .rope = ReadGemmaRope,
              .read = ReadGemma3Json},
     .gguf = {.architecture = "gemma3", .read = ReadGemma3Gguf},
     .tensors = {.own = kGemma3Tensors},

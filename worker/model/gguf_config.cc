@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
+
+#include "absl/strings/str_join.h"
+#include "worker/model/family.h"
 
 namespace quire::model {
 namespace {
@@ -82,8 +86,7 @@ int64_t GgufReader::PerLayerInt(std::string_view key, int64_t otherwise) {
     return otherwise;
   }
   if (!values.ok() || values->empty() ||
-      std::any_of(values->begin(), values->end(),
-                  [&](int64_t v) { return v != values->front(); })) {
+      std::adjacent_find(values->begin(), values->end(), std::not_equal_to<>()) != values->end()) {
     Fail(absl::StrCat(AbslView(key), ": layers that differ are not served"));
     return otherwise;
   }
@@ -96,20 +99,31 @@ int ClampCount(int64_t value) {
 
 void ReadWindow(GgufReader& reader, load::ModelConfig& config) {
   const int64_t window = reader.Int("attention.sliding_window", 0);
-  if (config.layers < 1 || config.layers > load::kMaxLayers) return;  // CheckModelConfig refuses it
   config.layer_windows.assign(static_cast<size_t>(config.layers), ClampCount(window));
 }
 
-absl::StatusOr<ModelConfig> ReadGguf(const GgufForm& form, std::string_view family,
-                                     const load::GgufFile& file, const std::string& path) {
-  GgufReader reader(file, form.architecture, path);
-  ModelConfig config;
-  config.family = family;
-  config.interleaved_rope = form.interleaved_rope;
-  ReadGgufCommon(reader, file, config);
-  if (reader.status().ok()) form.read(reader, config);
-  QUIRE_RETURN_IF_ERROR(reader.status());
-  return load::CheckedModelConfig(std::move(config), path);
+absl::StatusOr<ModelConfig> ModelConfigFromGguf(const load::GgufFile& file, const std::string& path,
+                                                Families families) {
+  QUIRE_ASSIGN_OR_RETURN(std::string_view name, file.String("general.architecture"));
+  std::vector<absl::string_view> served;
+  for (const Family* family : families) {
+    const GgufForm& form = family->gguf;
+    if (form.architecture.empty()) continue;
+    served.push_back(AbslView(form.architecture));
+    if (name != form.architecture) continue;
+    GgufReader reader(file, name, path);
+    ModelConfig config;
+    config.family = family->name;
+    config.interleaved_rope = form.interleaved_rope;
+    ReadGgufCommon(reader, file, config);
+    const bool layers_fit = config.layers >= 1 && config.layers <= load::kMaxLayers;
+    if (reader.status().ok() && layers_fit) form.read(reader, config);
+    QUIRE_RETURN_IF_ERROR(reader.status());
+    return load::CheckedModelConfig(std::move(config), path);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(path, ": general.architecture \"", AbslView(name),
+                                                 "\" is not served; served in GGUF are ",
+                                                 absl::StrJoin(served, ", ")));
 }
 
 }  // namespace quire::model

@@ -82,7 +82,4 @@ struct GgufForm {
   void (*read)(GgufReader& reader, load::ModelConfig& config) = ReadWindow;
 };
 
-absl::StatusOr<load::ModelConfig> ReadGguf(const GgufForm& form, std::string_view family,
-                                           const load::GgufFile& file, const std::string& path);
-
 }  // namespace quire::model

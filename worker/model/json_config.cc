@@ -1,34 +1,17 @@
 #include "worker/model/json_config.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "worker/model/family.h"
 
 namespace quire::model {
 namespace {
 
 using load::ModelConfig;
 using Scaling = load::RopeConfig::Scaling;
-
-std::string_view NameOf(ModelConfig::Activation activation) {
-  switch (activation) {
-    case ModelConfig::Activation::kSilu:
-      return "silu";
-    case ModelConfig::Activation::kGeluTanh:
-      return "gelu_pytorch_tanh";
-    case ModelConfig::Activation::kRelu:
-      return "relu";
-  }
-  return "";
-}
-
-void ReadActivation(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
-  const std::string_view served = NameOf(form.activation);
-  const std::string name = reader.String(form.activation_key, served);
-  if (name != served) {
-    reader.Fail(absl::StrCat(AbslView(form.activation_key), " \"", name, "\" is not served for ",
-                             config.family, "; \"", AbslView(served), "\" is"));
-  }
-  config.activation = form.activation;
-}
 
 void ReadCommon(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
   const auto read = [&](std::string_view key, int64_t otherwise) {
@@ -50,7 +33,22 @@ void ReadCommon(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
   config.max_positions = read("max_position_embeddings", form.max_positions);
   config.norm_epsilon = form.epsilon_key.empty() ? 1e-5 : reader.Double(form.epsilon_key, 1e-6);
   config.tied_embeddings = reader.Bool("tie_word_embeddings", form.tied_embeddings);
-  ReadActivation(form, reader, config);
+  using Activation = ModelConfig::Activation;
+  config.activation = form.activation == "silu"   ? Activation::kSilu
+                      : form.activation == "relu" ? Activation::kRelu
+                                                  : Activation::kGeluTanh;
+  const std::string activation = reader.String(form.activation_key, form.activation);
+  if (activation != form.activation) {
+    reader.Fail(absl::StrCat(AbslView(form.activation_key), " \"", activation,
+                             "\" is not served for ", config.family, "; \"",
+                             AbslView(form.activation), "\" is"));
+  }
+  config.qkv_bias = form.qkv_bias;
+  if (form.attention_bias) {
+    config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
+  }
+  if (form.mlp_bias) config.mlp_bias = reader.Bool("mlp_bias", false);
+  config.rotary = form.rope != nullptr;
 }
 
 // Image-and-text checkpoints have it beside their text_config, others may have it inside.
@@ -60,41 +58,51 @@ void RefuseQuantised(JsonReader& reader) {
   }
 }
 
-}  // namespace
-
-bool JsonForm::IsCalled(std::string_view name) const {
-  for (const Name& own : names) {
-    if (!name.empty() && (name == own.architecture || name == own.model_type)) return true;
-  }
-  return false;
-}
-
-absl::StatusOr<std::string> JsonArchitecture(const json::Object& config, const std::string& path) {
-  JsonReader reader(config, path);
+// The architecture's name as the file gives it, or its model_type.
+std::string ArchitectureName(JsonReader& reader) {
   const json::Array* names = reader.ArrayAt("architectures");
   if (names != nullptr && !names->empty() && (*names)[0].is_string()) {
     return std::string(json::View((*names)[0].as_string()));
   }
-  std::string type = reader.String("model_type", "");
-  if (!reader.status().ok()) return reader.status();
-  return type;
+  return reader.String("model_type", "");
 }
 
-absl::StatusOr<ModelConfig> ReadJson(const JsonForm& form, std::string_view family,
-                                     const json::Object& config, const std::string& path) {
+}  // namespace
+
+absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config, const std::string& path,
+                                                Families families) {
   JsonReader outer(config, path);
-  // Image-and-text checkpoints keep the language model's settings one level down.
-  const json::Object* text = outer.ObjectAt("text_config");
-  RefuseQuantised(outer);
+  const std::string name = ArchitectureName(outer);
   QUIRE_RETURN_IF_ERROR(outer.status());
-  JsonReader reader(text != nullptr ? *text : config, path);
-  RefuseQuantised(reader);
-  ModelConfig result;
-  result.family = family;
-  ReadCommon(form, reader, result);
-  if (reader.status().ok()) form.read(reader, result);
-  QUIRE_RETURN_IF_ERROR(reader.status());
-  return load::CheckedModelConfig(std::move(result), path);
+  std::vector<absl::string_view> served;
+  for (const Family* family : families) {
+    const JsonForm& form = family->json;
+    served.push_back(AbslView(family->title));
+    if (std::none_of(std::begin(form.names), std::end(form.names), [&name](const auto& own) {
+          return !name.empty() && (name == own.architecture || name == own.model_type);
+        })) {
+      continue;
+    }
+    // Image-and-text checkpoints keep the language model's settings one level down.
+    const json::Object* text = outer.ObjectAt("text_config");
+    RefuseQuantised(outer);
+    QUIRE_RETURN_IF_ERROR(outer.status());
+    JsonReader reader(text != nullptr ? *text : config, path);
+    RefuseQuantised(reader);
+    ModelConfig result;
+    result.family = family->name;
+    ReadCommon(form, reader, result);
+    if (form.rope != nullptr) form.rope(reader, result);
+    if (form.read != nullptr) form.read(reader, result);
+    if (result.layer_windows.empty()) {
+      ReadWindows(reader, result, 0, [](int) { return false; });
+    }
+    QUIRE_RETURN_IF_ERROR(reader.status());
+    return load::CheckedModelConfig(std::move(result), path);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(path, ": architecture \"", name,
+                                                 "\" is not served; served are ",
+                                                 absl::StrJoin(served, ", ")));
 }
 
 void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_positions,
@@ -163,8 +171,8 @@ void ReadRope(JsonReader& reader, load::ModelConfig& config) {
   config.sliding_rope = config.rope;
 }
 
-void ReadWindows(JsonReader& reader, int64_t window, const std::function<bool(int)>& slides,
-                 load::ModelConfig& config) {
+void ReadWindows(JsonReader& reader, load::ModelConfig& config, int64_t window,
+                 const std::function<bool(int)>& slides) {
   const json::Array* types = reader.ArrayAt("layer_types");
   if (config.layers < 1 || config.layers > load::kMaxLayers) return;  // CheckModelConfig refuses it
   if (types != nullptr && types->size() != static_cast<size_t>(config.layers)) {
@@ -189,11 +197,6 @@ void ReadWindows(JsonReader& reader, int64_t window, const std::function<bool(in
     }
     config.layer_windows.push_back(sliding ? static_cast<int>(window) : 0);
   }
-}
-
-void ReadFullAttention(JsonReader& reader, load::ModelConfig& config) {
-  ReadWindows(
-      reader, 0, [](int) { return false; }, config);
 }
 
 }  // namespace quire::model

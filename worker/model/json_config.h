@@ -32,33 +32,24 @@ class JsonReader {
     return Int(key, 0);
   }
   int64_t Int(std::string_view key, int64_t otherwise) {
-    const json::Value* value = json::Find(object_, key);
-    if (value == nullptr) return otherwise;
-    const int64_t result = Take(json::AsInt(*value, key), otherwise);
+    const int64_t result = Read(key, otherwise, json::AsInt);
     if (result < -kAnyInt || result > kAnyInt)
       Fail(absl::StrCat(AbslView(key), " is out of range: ", result));
     return status_.ok() ? result : otherwise;
   }
   double Double(std::string_view key, double otherwise) {
-    const json::Value* value = json::Find(object_, key);
-    return value == nullptr ? otherwise : Take(json::AsDouble(*value, key), otherwise);
+    return Read(key, otherwise, json::AsDouble);
   }
-  bool Bool(std::string_view key, bool otherwise) {
-    const json::Value* value = json::Find(object_, key);
-    return value == nullptr ? otherwise : Take(json::AsBool(*value, key), otherwise);
-  }
+  bool Bool(std::string_view key, bool otherwise) { return Read(key, otherwise, json::AsBool); }
   std::string String(std::string_view key, std::string_view otherwise) {
-    const json::Value* value = json::Find(object_, key);
-    return std::string(value == nullptr ? otherwise : Take(json::AsString(*value, key), otherwise));
+    return std::string(Read(key, otherwise, json::AsString));
   }
   // Null when absent.
   const json::Object* ObjectAt(std::string_view key) {
-    const json::Value* value = json::Find(object_, key);
-    return value == nullptr ? nullptr : Take(json::AsObject(*value, key), nullptr);
+    return Read<const json::Object*>(key, nullptr, json::AsObject);
   }
   const json::Array* ArrayAt(std::string_view key) {
-    const json::Value* value = json::Find(object_, key);
-    return value == nullptr ? nullptr : Take(json::AsArray(*value, key), nullptr);
+    return Read<const json::Array*>(key, nullptr, json::AsArray);
   }
   void Fail(std::string_view what) {
     if (status_.ok())
@@ -68,8 +59,12 @@ class JsonReader {
   const std::string& path() const { return path_; }
 
  private:
-  template <typename T, typename U>
-  T Take(absl::StatusOr<T> result, U otherwise) {
+  template <typename T>
+  T Read(std::string_view key, T otherwise,
+         absl::StatusOr<T> (*as)(const json::Value&, std::string_view)) {
+    const json::Value* value = json::Find(object_, key);
+    if (value == nullptr) return otherwise;
+    absl::StatusOr<T> result = as(*value, key);
     if (result.ok()) return *std::move(result);
     Fail(StatusMessage(result.status()));
     return otherwise;
@@ -79,6 +74,18 @@ class JsonReader {
   const std::string& path_;
   absl::Status status_;
 };
+
+// One rope for all layers. Newer files have rope_parameters; older ones rope_theta and
+// rope_scaling.
+void ReadRope(JsonReader& reader, load::ModelConfig& config);
+
+// Fills in what the scaling object says, over what `rope` holds.
+void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_positions,
+                 load::RopeConfig& rope);
+
+// `slides(i)` says whether layer i attends to a window when the file does not list layer_types.
+void ReadWindows(JsonReader& reader, load::ModelConfig& config, int64_t window,
+                 const std::function<bool(int)>& slides);
 
 // How a family's config.json reads.
 struct JsonForm {
@@ -99,33 +106,15 @@ struct JsonForm {
   std::string_view width_key = "intermediate_size";
   std::string_view epsilon_key = "rms_norm_eps";  // empty: the norms' is 1e-5, without a key
   std::string_view activation_key = "hidden_act";
-  load::ModelConfig::Activation activation = load::ModelConfig::Activation::kSilu;
+  std::string_view activation = "silu";  // the one that is served; gelu_pytorch_tanh, relu
+  bool qkv_bias = false;                 // always
+  bool attention_bias = false;           // the file's attention_bias says
+  bool mlp_bias = false;                 // the file's mlp_bias says
 
-  // Reads what else the family has: biases, positions, and the windows of all layers. What is
-  // above, and the scale of attention, has been read.
+  void (*rope)(JsonReader& reader, load::ModelConfig& config) = ReadRope;  // null: no rotation
+  // What else the family has; without layer_windows every layer sees all, unless layer_types says
+  // otherwise.
   void (*read)(JsonReader& reader, load::ModelConfig& config) = nullptr;
-
-  bool IsCalled(std::string_view name) const;
 };
-
-// The architecture's name as the file gives it, or its model_type.
-absl::StatusOr<std::string> JsonArchitecture(const json::Object& config, const std::string& path);
-
-absl::StatusOr<load::ModelConfig> ReadJson(const JsonForm& form, std::string_view family,
-                                           const json::Object& config, const std::string& path);
-
-// One rope for all layers. Newer files have rope_parameters; older ones rope_theta and
-// rope_scaling.
-void ReadRope(JsonReader& reader, load::ModelConfig& config);
-
-// Fills in what the scaling object says, over what `rope` holds.
-void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_positions,
-                 load::RopeConfig& rope);
-
-// `slides(i)` says whether layer i attends to a window when the file does not list layer_types.
-void ReadWindows(JsonReader& reader, int64_t window, const std::function<bool(int)>& slides,
-                 load::ModelConfig& config);
-// No layer slides, unless layer_types says so.
-void ReadFullAttention(JsonReader& reader, load::ModelConfig& config);
 
 }  // namespace quire::model

@@ -2,21 +2,11 @@
 #include "worker/model/family.h"
 
 namespace quire::model {
-namespace {
-
-void ReadLlama(JsonReader& reader, load::ModelConfig& config) {
-  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
-  config.mlp_bias = reader.Bool("mlp_bias", false);
-  ReadRope(reader, config);
-  ReadFullAttention(reader, config);
-}
-
-}  // namespace
 
 extern const Family kLlama{
     .name = "llama",
     .title = "Llama (2, 3)",
-    .json = {.names = {{"LlamaForCausalLM", "llama"}}, .read = ReadLlama},
+    .json = {.names = {{"LlamaForCausalLM", "llama"}}, .attention_bias = true, .mlp_bias = true},
     .gguf = {.architecture = "llama",
              .splitting = {"llama-bpe", /*tokens=*/128'256},  // of Llama 3
              .interleaved_rope = true},

@@ -6,12 +6,10 @@ namespace quire::model {
 namespace {
 
 void ReadMistral(JsonReader& reader, load::ModelConfig& config) {
-  ReadRope(reader, config);
   // Absent means the family's default, null means none.
   const int64_t window =
       reader.Int("sliding_window", reader.Mentions("sliding_window") ? 0 : 4'096);
-  ReadWindows(
-      reader, window, [window](int) { return window > 0; }, config);
+  ReadWindows(reader, config, window, [window](int) { return window > 0; });
 }
 
 }  // namespace

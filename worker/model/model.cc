@@ -22,7 +22,12 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
   auto model = std::make_unique<Model>();
   model->memory = std::make_unique<WeightMemory>(options.float_type);
   QUIRE_ASSIGN_OR_RETURN(model->files, load::ModelFiles::Open(path, options.allowed_roots));
-  QUIRE_ASSIGN_OR_RETURN(model->config, ReadModelConfig(*model->files, options.families));
+  const load::ModelFiles& files = *model->files;
+  QUIRE_ASSIGN_OR_RETURN(
+      model->config,
+      files.is_gguf()
+          ? ModelConfigFromGguf(files.gguf(), files.path(), options.families)
+          : ModelConfigFromJson(files.config(), files.path() + "/config.json", options.families));
   model->family = &FamilyOf(model->config, options.families);
   QUIRE_ASSIGN_OR_RETURN(model->program, BuildProgram(*model->family, model->config, *model->files,
                                                       *model->memory, options.rank));

@@ -14,7 +14,6 @@
 #include "common/text/text_bundle.h"
 #include "kernels/step_program.h"
 #include "worker/load/model_files.h"
-#include "worker/load/progress.h"
 #include "worker/model/family.h"
 #include "worker/model/shard.h"
 #include "worker/model/weight_memory.h"
@@ -55,8 +54,6 @@ struct Model {
   absl::Status FillWeights() { return memory->Fill(); }
   // For ProgramOptions::release_source: drops source pages that have been packed.
   void ReleaseSource(const void* data, int64_t bytes) const;
-  // For who only plans with the programs: no backend may load them afterwards.
-  void ReleaseSources() const { memory->ReleaseAll(); }
 };
 
 // Opens a Hugging Face directory or a GGUF file and builds its step program. Nothing of the weights

@@ -11,19 +11,6 @@ using kernels::WeightId;
 // The table of positions begins with two rows that no token uses.
 constexpr int kPositionOffset = 2;
 
-void AddLayerNorm(ProgramBuilder& builder, Part part, int layer, BufferId in, BufferId out) {
-  const load::ModelConfig& config = builder.config();
-  kernels::NormOp norm;
-  norm.kind = kernels::NormOp::Kind::kLayer;
-  norm.weight = config.norm_affine ? builder.Vector({{part, config.hidden_size}}, "weight", layer)
-                                   : builder.Ones(config.hidden_size);
-  if (config.norm_affine) norm.bias = builder.Vector({{part, config.hidden_size}}, "bias", layer);
-  norm.epsilon = static_cast<float>(config.norm_epsilon);
-  norm.in = in;
-  norm.out = out;
-  builder.Add(norm);
-}
-
 WeightId AddEmbeddings(ProgramBuilder& builder, BufferId hidden) {
   const load::ModelConfig& config = builder.config();
   kernels::EmbedOp embed;
@@ -59,36 +46,13 @@ WeightId AddEmbeddings(ProgramBuilder& builder, BufferId hidden) {
   return embed.table;
 }
 
-// out += fc2(relu(fc1(in))).
-void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId in,
-            BufferId out) {
-  const load::ModelConfig& config = builder.config();
-  const Range inner = builder.shard().inner;
-  const std::initializer_list<ProgramBuilder::Stack> rows = {
-      {Part::kUp, config.intermediate_size, inner}};
-  kernels::LinearOp up;
-  up.weight = builder.Matrix(rows, config.hidden_size, layer);
-  if (config.mlp_bias) up.bias = builder.Vector(rows, "bias", layer);
-  up.activation = kernels::LinearOp::Activation::kRelu;
-  up.in = in;
-  up.out = buffers.gated;
-  builder.Add(up);
-  kernels::LinearOp down;
-  down.weight =
-      builder.Matrix({{Part::kDown, config.hidden_size}}, config.intermediate_size, layer, inner);
-  down.accumulate = true;
-  down.in = buffers.gated;
-  down.out = out;
-  builder.AddPartialLinear(down, {.part = Part::kDown, .layer = layer, .there = config.mlp_bias});
-}
-
 // Norms before the blocks leave the residual stream alone; norms after them replace it, so that it
 // moves to the other buffer and back within a layer.
 void AddLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer) {
   const bool before = builder.config().norm_before;
   DecoderBuffers view = buffers;
   if (before) {
-    AddLayerNorm(builder, Part::kAttentionNorm, layer, buffers.hidden, buffers.normed);
+    AddNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
   } else {
     view.normed = buffers.hidden;  // attention reads the stream itself
   }
@@ -96,22 +60,25 @@ void AddLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer)
                {layer, kernels::kNoId, /*head_norms=*/false, buffers.hidden,
                 /*accumulate=*/true});
   if (before) {
-    AddLayerNorm(builder, Part::kMlpNorm, layer, buffers.hidden, buffers.normed);
-    AddMlp(builder, buffers, layer, buffers.normed, buffers.hidden);
+    AddNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
+    AddMlp(builder, buffers, layer, buffers.hidden, /*accumulate=*/true);
   } else {
-    AddLayerNorm(builder, Part::kAttentionNorm, layer, buffers.hidden, buffers.normed);
-    AddMlp(builder, buffers, layer, buffers.normed, buffers.normed);
-    AddLayerNorm(builder, Part::kMlpNorm, layer, buffers.normed, buffers.hidden);
+    AddNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
+    AddMlp(builder, buffers, layer, buffers.normed, /*accumulate=*/true);
+    AddNorm(builder, {Part::kMlpNorm, layer, buffers.normed, buffers.hidden});
   }
 }
 
-void AddOptHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId embedding) {
+void WriteOpt(ProgramBuilder& builder, const DecoderForm& /*form*/) {
+  const DecoderBuffers buffers = MakeBuffers(builder, /*with_branch=*/false);
+  const WeightId embedding = AddEmbeddings(builder, buffers.hidden);
+  for (int layer = 0; layer < builder.config().layers; ++layer) AddLayer(builder, buffers, layer);
   const load::ModelConfig& config = builder.config();
   BufferId last = builder.Buffer("last", config.hidden_size, /*sampled_rows_only=*/true);
   builder.Add(kernels::GatherRowsOp{buffers.hidden, last});
   if (config.final_norm) {
     const BufferId normed = builder.Buffer("last_normed", config.hidden_size, true);
-    AddLayerNorm(builder, Part::kFinalNorm, kNoLayer, last, normed);
+    AddNorm(builder, {Part::kFinalNorm, kNoLayer, last, normed});
     last = normed;
   }
   if (config.embedding_size != config.hidden_size) {
@@ -122,35 +89,19 @@ void AddOptHead(ProgramBuilder& builder, const DecoderBuffers& buffers, WeightId
     project.out = last = builder.Buffer("last_projected", config.embedding_size, true);
     builder.Add(project);
   }
-  kernels::LogitsOp head;
-  head.head = config.tied_embeddings
-                  ? embedding
-                  : builder.Matrix({{Part::kHead, config.vocab_size, builder.shard().vocabulary}},
-                                   config.embedding_size);
-  head.in = last;
-  head.out = AddLogitsBuffer(builder);
-  builder.Add(head);
-  builder.Add(kernels::SampleOp{head.out});
-}
-
-void WriteOpt(ProgramBuilder& builder, const DecoderForm& /*form*/) {
-  const DecoderBuffers buffers = MakeBuffers(builder, /*with_branch=*/false);
-  const WeightId embedding = AddEmbeddings(builder, buffers.hidden);
-  for (int layer = 0; layer < builder.config().layers; ++layer) AddLayer(builder, buffers, layer);
-  AddOptHead(builder, buffers, embedding);
+  AddLogits(builder, last, embedding);
 }
 
 void ReadOpt(JsonReader& reader, load::ModelConfig& config) {
-  config.rotary = false;
   config.qkv_bias = config.output_bias = config.mlp_bias = reader.Bool("enable_bias", true);
   config.embedding_size = static_cast<int>(reader.Int("word_embed_proj_dim", config.hidden_size));
+  config.layer_norm = true;
   config.norm_before = reader.Bool("do_layer_norm_before", true);
   config.final_norm = config.norm_before && !reader.Bool("_remove_final_layer_norm", false);
   config.norm_affine = reader.Bool("layer_norm_elementwise_affine", true);
   if (config.heads > 0 && config.hidden_size % config.heads != 0) {
     reader.Fail("hidden_size must be a multiple of num_attention_heads");
   }
-  ReadFullAttention(reader, config);
 }
 
 constexpr TensorName kOptTensors[] = {
@@ -176,7 +127,8 @@ extern const Family kOpt{
              .width_key = "ffn_dim",
              .epsilon_key = "",
              .activation_key = "activation_function",
-             .activation = load::ModelConfig::Activation::kRelu,
+             .activation = "relu",
+             .rope = nullptr,
              .read = ReadOpt},
     .tensors = {.own = kOptTensors, .prefixes = kOptPrefixes},
     .write = WriteOpt,

@@ -31,17 +31,6 @@ ProgramBuilder::ProgramBuilder(const TensorNaming& naming, const load::ModelConf
   program_.head_dim = config.head_dim;
 }
 
-void ProgramBuilder::Fail(const absl::Status& status) {
-  if (status_.ok()) status_ = status;
-}
-
-bool ProgramBuilder::Has(Part part, std::string_view suffix, int layer) const {
-  for (const std::string& name : TensorNames(naming_, files_.is_gguf(), part, layer, suffix)) {
-    if (files_.tensors().Find(name) != nullptr) return true;
-  }
-  return false;
-}
-
 const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, int layer,
                                          std::vector<int64_t> shape) {
   const std::vector<std::string> names =
@@ -108,11 +97,8 @@ WeightSource ProgramBuilder::Copy(const WeightSource& source, const RowFrom& fro
   return result;
 }
 
-bool ProgramBuilder::IsInterleaved(Part part) const {
-  return config_.interleaved_rope && (part == Part::kQuery || part == Part::kKey);
-}
-
-WeightSource ProgramBuilder::Deinterleave(const WeightSource& source) {
+WeightSource ProgramBuilder::Halved(Part part, const WeightSource& source) {
+  if (!config_.interleaved_rope || (part != Part::kQuery && part != Part::kKey)) return source;
   const int64_t half = config_.head_dim / 2;
   // Row i of a head's first half is its row 2 i, of its second half row 2 i + 1.
   const auto from = [this, half](int64_t to) {
@@ -139,8 +125,7 @@ WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t col
     if (tensor == nullptr) return kernels::kNoId;
     if (weight.name.empty()) weight.name = tensor->name;
     const WeightSource source = Source(*tensor, stack.rows, cols, {stack.kept, kept});
-    weight.parts.push_back(
-        memory_.Convert(IsInterleaved(stack.part) ? Deinterleave(source) : source, tensor->name));
+    weight.parts.push_back(memory_.Convert(Halved(stack.part, source), tensor->name));
     weight.rows += source.rows;
   }
   program_.weights.push_back(std::move(weight));
@@ -159,8 +144,7 @@ WeightId ProgramBuilder::Vector(std::initializer_list<Stack> stacks, std::string
     if (weight.name.empty()) weight.name = tensor->name;
     WeightSource source = Source(*tensor, 1, stack.rows, {{}, stack.kept});
     source.row_stride = 0;
-    const auto converted = memory_.ConvertVector(
-        IsInterleaved(stack.part) ? Deinterleave(source) : source, tensor->name);
+    const auto converted = memory_.ConvertVector(Halved(stack.part, source), tensor->name);
     if (!converted.ok()) {
       Fail(converted.status());
       return kernels::kNoId;
@@ -209,7 +193,9 @@ kernels::BufferId ProgramBuilder::Buffer(std::string_view name, int64_t width,
 
 std::vector<float> ProgramBuilder::RopeFactors() {
   std::vector<float> factors;
-  if (!Has(Part::kRopeFactors, "weight")) return factors;
+  const std::vector<std::string> names =
+      TensorNames(naming_, files_.is_gguf(), Part::kRopeFactors, kNoLayer, "weight");
+  if (names.empty() || files_.tensors().Find(names.front()) == nullptr) return factors;
   const int64_t half = config_.head_dim / 2;
   const load::Tensor* tensor = Find(Part::kRopeFactors, "weight", kNoLayer, {half});
   if (tensor == nullptr) return factors;

@@ -68,9 +68,6 @@ class ProgramBuilder {
     if (shard_.ranks > 1) Add(kernels::AllReduceOp{buffer});
   }
 
-  // Whether the checkpoint has the part.
-  bool Has(Part part, std::string_view suffix, int layer = kNoLayer) const;
-
   absl::StatusOr<kernels::StepProgram> Finish();
 
  private:
@@ -88,12 +85,10 @@ class ProgramBuilder {
   // A copy whose row i is row from(i) of the source.
   template <typename RowFrom>
   kernels::WeightSource Copy(const kernels::WeightSource& source, const RowFrom& from);
-  // GGUF's "llama" keeps the rows of q and k in pairs; returns them in halves, as everyone else has
-  // them.
-  kernels::WeightSource Deinterleave(const kernels::WeightSource& source);
-  bool IsInterleaved(Part part) const;
+  // Rows of q and k in halves, as everyone else has them, where GGUF keeps them in pairs.
+  kernels::WeightSource Halved(Part part, const kernels::WeightSource& source);
   std::vector<float> RopeFactors();
-  void Fail(const absl::Status& status);
+  void Fail(const absl::Status& status) { status_.Update(status); }
 
   const TensorNaming naming_;
   const load::ModelConfig& config_;

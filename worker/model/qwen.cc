@@ -6,22 +6,10 @@ namespace quire::model {
 namespace {
 
 void ReadQwen(JsonReader& reader, load::ModelConfig& config) {
-  ReadRope(reader, config);
   const bool may_slide = reader.Bool("use_sliding_window", false);
   const int64_t window = may_slide ? reader.Int("sliding_window", 4'096) : 0;
   const int64_t first = reader.Int("max_window_layers", 28);
-  ReadWindows(
-      reader, window, [=](int i) { return window > 0 && i >= first; }, config);
-}
-
-void ReadQwen2(JsonReader& reader, load::ModelConfig& config) {
-  config.qkv_bias = true;
-  ReadQwen(reader, config);
-}
-
-void ReadQwen3(JsonReader& reader, load::ModelConfig& config) {
-  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
-  ReadQwen(reader, config);
+  ReadWindows(reader, config, window, [=](int i) { return window > 0 && i >= first; });
 }
 
 }  // namespace
@@ -29,7 +17,10 @@ void ReadQwen3(JsonReader& reader, load::ModelConfig& config) {
 extern const Family kQwen2{
     .name = "qwen2",
     .title = "Qwen2, Qwen2.5",
-    .json = {.names = {{"Qwen2ForCausalLM", "qwen2"}}, .max_positions = 32'768, .read = ReadQwen2},
+    .json = {.names = {{"Qwen2ForCausalLM", "qwen2"}},
+             .max_positions = 32'768,
+             .qkv_bias = true,
+             .read = ReadQwen},
     .gguf = {.architecture = "qwen2", .splitting = {"qwen2"}},
 };
 
@@ -39,7 +30,8 @@ extern const Family kQwen3{
     .json = {.names = {{"Qwen3ForCausalLM", "qwen3"}},
              .head_dim = 128,
              .max_positions = 32'768,
-             .read = ReadQwen3},
+             .attention_bias = true,
+             .read = ReadQwen},
     .gguf = {.architecture = "qwen3", .splitting = {"qwen2"}},
     .decoder = {.head_norms = true},
 };

@@ -114,10 +114,4 @@ void WeightMemory::Release(const void* data, int64_t bytes) const {
   }
 }
 
-void WeightMemory::ReleaseAll() const {
-  for (std::span<std::byte> block : blocks_) {
-    load::DropPages(block.data(), static_cast<int64_t>(block.size()));
-  }
-}
-
 }  // namespace quire::model

@@ -46,8 +46,6 @@ class WeightMemory {
   // Gives the pages of a block back once a backend has packed it: its bytes read as zero
   // afterwards. Memory that is not of this object is left alone.
   void Release(const void* data, int64_t bytes) const;
-  // The same for all blocks.
-  void ReleaseAll() const;
 
  private:
   struct Promise {

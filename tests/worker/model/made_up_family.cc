@@ -8,16 +8,14 @@ namespace {
 // The last layer attends to a window.
 void ReadMadeUpJson(JsonReader& reader, load::ModelConfig& config) {
   config.qkv_bias = reader.Bool("made_up_bias", true);
-  ReadRope(reader, config);
   const int last = config.layers - 1;
-  ReadWindows(
-      reader, reader.Int("made_up_window", 5), [last](int i) { return i == last; }, config);
+  ReadWindows(reader, config, reader.Int("made_up_window", 5), [last](int i) { return i == last; });
 }
 
 void ReadMadeUpGguf(GgufReader& reader, load::ModelConfig& config) {
   config.activation = load::ModelConfig::Activation::kGeluTanh;
   ReadWindow(reader, config);
-  if (!config.layer_windows.empty()) config.layer_windows.front() = 0;
+  config.layer_windows.front() = 0;
 }
 
 constexpr TensorName kMadeUpTensors[] = {{Part::kOutput, "attention.out"},
@@ -34,7 +32,7 @@ extern const Family kMadeUp{
              .max_positions = 64,
              .width_key = "made_up_width",
              .activation_key = "made_up_act",
-             .activation = load::ModelConfig::Activation::kGeluTanh,
+             .activation = "gelu_pytorch_tanh",
              .read = ReadMadeUpJson},
     .gguf = {.architecture = "madeup",
              .splitting = {"made-up-words"},
