@@ -4,7 +4,7 @@ from typing import NamedTuple
 ENGINE = ("worker/engine", "worker/scheduler", "worker/kv", "worker/runner", "worker/sample")
 CPU = ("kernels/cpu", "kernels/sampling", "worker/model")
 ROUTER = ("router", "common/http2", "common/grpc", "common/tls", "common/text")
-WIRE = ("worker/rpc", "common/wire.h")
+WIRE = ("worker/rpc", "common/wire")
 
 
 class Bench(NamedTuple):

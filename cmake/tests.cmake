@@ -19,6 +19,7 @@ quire_test(common/text BOTH MINUTES 0.4 ASAN_MINUTES 0.5
        GemmaGgufTest* *RealTokenizer* DetokenizerTest.EverySplitOf*  # Rust: not instrumented
   DEPS common/text)
 quire_test(common/trace THREADS * DEPS common/trace)
+quire_test(common/wire THREADS * DEPS common/wire)
 quire_test(kernels COMPUTES BOTH MINUTES 1.0 ASAN_MINUTES 1.0 THREADS ThreadPool* *Program* *Backend*
   LEFT Sampler.DrawsFollow* Scan.TheDrawIsThatOfAPlainLoop *AgreesWithFloat64AndInAnyPieces/1
        *AgreesWithFloat64AndInAnyPieces/2 *AgreesWithFloat64AndInAnyPieces/3 Program.BFloat16Activations
@@ -224,7 +225,7 @@ quire_test(router/fleet DEPS router/fleet)
 quire_test(router/discovery THREADS * DEPS router/discovery)
 quire_test(router/routing DEPS router/routing)
 quire_test(router/link ASAN_MINUTES 0.5
-  THREADS WorkerFrames* RouterFrames* DialerTest* DialerExitTest* LinkTest* GatedLinkTest* WorkerCallTest* ConnectTimeout*
+  THREADS DialerTest* DialerExitTest* LinkTest* GatedLinkTest* WorkerCallTest* ConnectTimeout*
   DEPS router/link)  # not DialerTlsTest: OpenSSL under gRPC's library is not instrumented
 quire_test(router/dispatch DEPS router/dispatch bench/fleet)
 quire_test(router/stream DEPS router/stream)

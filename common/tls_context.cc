@@ -12,6 +12,9 @@ namespace {
 
 constexpr long kMaxChain = 16;
 
+// What ends a whole file is that no further certificate begins.
+bool EndedWhole() { return ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE; }
+
 absl::Status UseChain(SSL_CTX* context, const std::string& pem) {
   const openssl::Bio bio = openssl::BioOf(pem);
   const openssl::Certificate leaf = openssl::ReadCertificate(bio.get());
@@ -20,13 +23,15 @@ absl::Status UseChain(SSL_CTX* context, const std::string& pem) {
   }
   for (long count = 0;; ++count) {
     openssl::Certificate next = openssl::ReadCertificate(bio.get());
-    if (!next) break;
+    if (!next && EndedWhole()) return absl::OkStatus();
+    const std::string which = "certificate " + std::to_string(count + 2) + " of the file ";
+    if (!next) return InvalidArgument(which + "is broken");
     if (count == kMaxChain) return InvalidArgument("the certificate file holds too long a chain");
-    if (SSL_CTX_add0_chain_cert(context, next.get()) == 1) {
-      static_cast<void>(next.release());  // the context owns it now
+    if (SSL_CTX_add0_chain_cert(context, next.get()) != 1) {
+      return InvalidArgument(which + "is refused, as its key or signature is too weak for TLS");
     }
+    static_cast<void>(next.release());  // the context owns it now
   }
-  return absl::OkStatus();
 }
 
 absl::Status UseKey(SSL_CTX* context, const std::string& pem) {
@@ -76,8 +81,7 @@ absl::Status Trust(const TlsContext& context, const std::string& authorities) {
     X509_STORE_add_cert(store, authority.get());
     ++count;
   }
-  // What ends a whole file is that no further one begins.
-  const bool whole = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  const bool whole = EndedWhole();
   ERR_clear_error();
   if (count == 0) return InvalidArgument("the file of authorities holds no certificate in PEM");
   if (whole) return absl::OkStatus();

@@ -4,7 +4,7 @@
 
 #include "common/config/common_flags.h"
 #include "common/host_port.h"
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 #include "kernels/communicator.h"
 #include "worker/device/device_request.h"
 #include "worker/device/linked_device.h"

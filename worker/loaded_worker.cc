@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/memory_limits.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "worker/device/gpu_backend.h"
 #include "worker/device/linked_device.h"
 #include "worker/find_device.h"

@@ -9,10 +9,10 @@
 #include <memory>
 #include <string>
 
-#include "common/hello.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/runtime/runtime.h"
+#include "common/wire/hello.h"
 #include "kernels/backend.h"
 #include "worker/config.h"
 #include "worker/core/engine_io.h"

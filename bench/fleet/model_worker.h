@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/fleet/fleet_model.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 
 namespace quire::bench {
 

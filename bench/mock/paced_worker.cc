@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 
 namespace quire::bench {
 namespace {

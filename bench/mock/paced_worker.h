@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "bench/mock/block_set.h"
-#include "common/hello.h"
 #include "common/runtime/timer.h"
+#include "common/wire/hello.h"
 #include "worker/engine/engine_driver.h"
 
 namespace quire::bench {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/fleet/text_bundles.h"
 
 namespace quire::bench {

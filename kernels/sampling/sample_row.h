@@ -26,19 +26,24 @@ struct TokenCount {
   int32_t output_count = 0;  // 0: only in the prompt
 };
 
-struct SampleRow {
-  float temperature = 1.0f;
+// The numbers of a request that the arithmetic reads, at their neutral values. Every shape of a
+// request's sampling embeds them; common/wire/sampling.h has their ranges.
+struct SampleNumbers {
+  float temperature = 1.0f;  // below 1e-5 is greedy
   float top_p = 1.0f;
-  int32_t top_k = 0;  // 0 is off
   float min_p = 0.0f;
   float typical_p = 1.0f;
   float repetition_penalty = 1.0f;
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;
+  int32_t top_k = 0;  // 0 is off
   uint64_t seed = 0;
+  int32_t logprobs = 0;  // 0 none, 1 the chosen token only, 1 + k also the k best
+};
+
+struct SampleRow : SampleNumbers {
   uint32_t choice = 0;
   uint64_t output_index = 0;
-  int32_t logprobs = 0;       // 0 none, 1 the chosen token only, 1 + k also the k best
   int32_t scored_token = -1;  // ≥ 0: nothing is chosen; this token's logprob and rank are told
   std::span<const uint32_t> allowed_mask;  // one bit per id, or empty: all
   std::span<const int32_t> banned_ids;  // bad words that would complete now; ends before min_tokens

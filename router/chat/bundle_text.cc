@@ -6,18 +6,18 @@
 #include <utility>
 
 #include "common/json/json.h"
-#include "common/sampling_params.h"
 #include "common/text/chat_template.h"
 #include "common/text/detokenizer.h"
 #include "common/text/text_bundle.h"
 #include "common/text/tokenizer.h"
+#include "common/wire/sampling.h"
 
 namespace quire {
 namespace {
 
 // Of a setting that a request with it would be refused for.
-template <class T>
-void LeaveOutUnusable(T SamplingParams::*field, std::optional<T>& setting,
+template <class T, class Owner>
+void LeaveOutUnusable(T Owner::*field, std::optional<T>& setting,
                       GenerationSettings& settings) {
   if (!setting) return;
   SamplingParams params;

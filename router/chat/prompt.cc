@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 #include "router/core/utf8.h"
 
 namespace quire {

@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "common/wire_features.h"
-#include "router/core/utf8.h"
+#include "common/wire/features.h"
+#include "router/core/sampling_checks.h"
 
 namespace quire {
 namespace {
@@ -36,22 +36,19 @@ ApiError Unserved(std::string_view field, std::string_view neutral) {
 
 void SetNumbers(const SamplingOptions& options, const GenerationSettings& defaults,
                 const ModelFacts& model, SamplingParams& params) {
-  const auto pick = [](const auto& asked, const auto& given, auto neutral) {
-    return asked.value_or(given.value_or(neutral));
-  };
-  params.temperature = pick(options.temperature, defaults.temperature, 1.0f);
-  params.top_p = pick(options.top_p, defaults.top_p, 1.0f);
-  params.min_p = pick(options.min_p, defaults.min_p, 0.0f);
-  const int32_t top_k = pick(options.top_k, defaults.top_k, 0);
-  params.top_k = top_k == -1 ? 0 : top_k;
-  params.typical_p = options.typical_p.value_or(1.0f);
-  const std::optional<float> none;
-  const bool penalties = Serves(model, kFeaturePenalties);
-  params.repetition_penalty =
-      pick(options.repetition_penalty, penalties ? defaults.repetition_penalty : none, 1.0f);
-  params.frequency_penalty = options.frequency_penalty.value_or(0.0f);
-  params.presence_penalty = options.presence_penalty.value_or(0.0f);
-  params.min_tokens = options.min_tokens.value_or(0);
+  params.temperature = defaults.temperature.value_or(params.temperature);
+  params.top_p = defaults.top_p.value_or(params.top_p);
+  params.min_p = defaults.min_p.value_or(params.min_p);
+  params.top_k = defaults.top_k.value_or(params.top_k);
+  if (Serves(model, kFeaturePenalties)) {
+    params.repetition_penalty = defaults.repetition_penalty.value_or(params.repetition_penalty);
+  }
+  // The widest, so that min_tokens is judged against what it is meant for.
+  params.max_tokens = static_cast<int32_t>(model.max_model_len);
+#define QUIRE_SET_NUMBER(name, range, feature) params.name = options.name.value_or(params.name);
+  QUIRE_SAMPLING_NUMBERS(QUIRE_SET_NUMBER)
+#undef QUIRE_SET_NUMBER
+  if (params.top_k == -1) params.top_k = 0;
 }
 
 ApiError TooLong(const PromptSize& prompt, const ModelFacts& model) {
@@ -73,14 +70,15 @@ std::optional<ApiError> CheckServed(const SamplingOptions& options, const Sampli
     bool used;
     std::string_view neutral;
   };
+  const SamplingParams neutral;
   const Row rows[] = {
-      {kFeatureTypicalP, "typical_p", params.typical_p != 1.0f, "1"},
-      {kFeaturePenalties, "repetition_penalty", params.repetition_penalty != 1.0f, "1"},
-      {kFeaturePenalties, "frequency_penalty", params.frequency_penalty != 0.0f, "0"},
-      {kFeaturePenalties, "presence_penalty", params.presence_penalty != 0.0f, "0"},
-      {kFeatureMinTokens, "min_tokens", params.min_tokens != 0, "0"},
-      {kFeatureLogitBias, "logit_bias", !options.logit_bias.empty(), "{}"},
-      {kFeatureAllowedTokenIds, "allowed_token_ids", !options.allowed_token_ids.empty(), "[]"},
+#define QUIRE_NUMBER_ROW(name, range, feature) \
+  {feature, #name, params.name != neutral.name, neutral.name == 0 ? "0" : "1"},
+#define QUIRE_LIST_ROW(name, most, feature) {feature, #name, !params.name.empty(), "[]"},
+      QUIRE_SAMPLING_NUMBERS(QUIRE_NUMBER_ROW) QUIRE_SAMPLING_LISTS(QUIRE_LIST_ROW)
+#undef QUIRE_NUMBER_ROW
+#undef QUIRE_LIST_ROW
+          {kFeatureLogitBias, "logit_bias", !options.logit_bias.empty(), "{}"},
       {kFeatureBadWords, "bad_words", !options.bad_words.empty(), "[]"},
       {kFeatureLogprobs, "logprobs", options.logprobs.has_value(), "null"},
       {kFeatureBeamSearch, "use_beam_search", options.use_beam_search, "false"},
@@ -88,7 +86,9 @@ std::optional<ApiError> CheckServed(const SamplingOptions& options, const Sampli
       {kFeaturePromptLogprobs, "max_tokens", params.max_tokens == 0, "1"},
   };
   for (const Row& row : rows) {
-    if (row.used && !Serves(model, row.feature)) return Unserved(row.field, row.neutral);
+    if (row.used && !row.feature.empty() && !Serves(model, row.feature)) {
+      return Unserved(row.field, row.neutral);
+    }
   }
   return std::nullopt;
 }
@@ -102,7 +102,7 @@ std::optional<ApiError> CheckBeams(const SamplingOptions& options, const Samplin
   };
   if (!options.use_beam_search) {
     for (const Row& row :
-         {Row{"length_penalty", options.length_penalty != 1.0f},
+         {Row{"length_penalty", params.length_penalty != 1.0f},
           Row{"early_stopping", options.early_stopping != EarlyStopping::kHeuristic}}) {
       if (row.used) return InvalidField(row.field, "needs use_beam_search");
     }
@@ -128,23 +128,6 @@ std::optional<ApiError> CheckBeams(const SamplingOptions& options, const Samplin
   return InvalidField("stop_token_ids", "a search with " + std::to_string(options.n) +
                                             " beams leaves room for " + std::to_string(most) +
                                             " tokens that end it, the model's own included");
-}
-
-std::optional<ApiError> CheckStrings(std::string_view field,
-                                     const std::vector<std::string>& strings, size_t max_count,
-                                     size_t max_bytes) {
-  if (strings.size() > max_count) {
-    return InvalidField(field, "has " + std::to_string(strings.size()) + " strings; at most " +
-                                   std::to_string(max_count) + " are served");
-  }
-  for (const std::string& string : strings) {
-    if (string.empty() || string.size() > max_bytes) {
-      return InvalidField(field, "a string has " + std::to_string(string.size()) +
-                                     " bytes; must be in [1, " + std::to_string(max_bytes) + "]");
-    }
-    if (!IsValidUtf8(string)) return InvalidField(field, "a string is not valid UTF-8");
-  }
-  return std::nullopt;
 }
 
 std::optional<ApiError> CheckCounts(const SamplingOptions& options, const ModelFacts& model,
@@ -191,18 +174,16 @@ Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
   SamplingParams params;
   SetNumbers(options, defaults, model, params);
   params.seed = options.seed.value_or(fresh_seed);
-  params.stop_token_ids = options.stop_token_ids;
+#define QUIRE_SET_LIST(name, most, feature) params.name = options.name;
+  QUIRE_SAMPLING_LISTS(QUIRE_SET_LIST)
+#undef QUIRE_SET_LIST
   params.ignore_eos = options.ignore_eos;
   params.logit_bias.assign(options.logit_bias.begin(), options.logit_bias.end());
-  params.allowed_token_ids = options.allowed_token_ids;
   params.logprobs = options.logprobs ? 1 + std::clamp(*options.logprobs, 0, kMaxLogprobs) : 0;
   if (options.prompt_logprobs) {
     params.prompt_logprobs = 1 + std::clamp(*options.prompt_logprobs, 0, kMaxLogprobs);
   }
-  params.length_penalty = options.length_penalty;
   params.early_stopping = options.early_stopping;
-  // The client's, or the widest, so that min_tokens is judged against what it is meant for.
-  params.max_tokens = options.max_tokens.value_or(static_cast<int32_t>(model.max_model_len));
   if (absl::Status valid = ValidateSamplingParams(params, static_cast<int32_t>(model.vocab_size));
       !valid.ok()) {
     return FromRangeError(valid);

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/sampling_params.h"
-#include "common/wire.h"
+#include "common/wire/sampling.h"
+#include "common/wire/values.h"
 #include "router/core/limits.h"
 #include "router/core/model_text.h"
 #include "router/core/result.h"

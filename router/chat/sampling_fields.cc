@@ -38,25 +38,28 @@ FieldError ReadLogitBias(const Value& value, std::string_view name, SamplingOpti
   return std::nullopt;
 }
 
+FieldError Read(const Value& value, std::string_view name, std::optional<float>& out) {
+  return ReadFloat(value, name, out);
+}
+FieldError Read(const Value& value, std::string_view name, std::optional<int32_t>& out) {
+  return ReadInt(value, name, out);
+}
+
 using V = const Value&;
 using N = std::string_view;
 using S = SamplingOptions&;
 
 // In no order that matters.
 constexpr SamplingField kFields[] = {
-    {"temperature", [](V v, N n, S s) { return ReadFloat(v, n, s.temperature); }},
-    {"top_p", [](V v, N n, S s) { return ReadFloat(v, n, s.top_p); }},
-    {"top_k", [](V v, N n, S s) { return ReadInt(v, n, s.top_k); }},
-    {"min_p", [](V v, N n, S s) { return ReadFloat(v, n, s.min_p); }},
-    {"typical_p", [](V v, N n, S s) { return ReadFloat(v, n, s.typical_p); }},
-    {"repetition_penalty", [](V v, N n, S s) { return ReadFloat(v, n, s.repetition_penalty); }},
-    {"frequency_penalty", [](V v, N n, S s) { return ReadFloat(v, n, s.frequency_penalty); }},
-    {"presence_penalty", [](V v, N n, S s) { return ReadFloat(v, n, s.presence_penalty); }},
-    {"seed", [](V v, N n, S s) { return ReadUint64(v, n, s.seed.emplace()); }},
-    {"max_tokens", [](V v, N n, S s) { return ReadInt(v, n, s.max_tokens); }},
-    {"min_tokens", [](V v, N n, S s) { return ReadInt(v, n, s.min_tokens); }},
+#define QUIRE_READ_NUMBER(name, range, feature) \
+  {#name, [](V v, N n, S s) { return Read(v, n, s.name); }},
+#define QUIRE_READ_LIST(name, most, feature) \
+  {#name, [](V v, N n, S s) { return ReadTokenIds(v, n, s.name); }},
+    QUIRE_SAMPLING_NUMBERS(QUIRE_READ_NUMBER) QUIRE_SAMPLING_LISTS(QUIRE_READ_LIST)
+#undef QUIRE_READ_NUMBER
+#undef QUIRE_READ_LIST
+        {"seed", [](V v, N n, S s) { return ReadUint64(v, n, s.seed.emplace()); }},
     {"stop", [](V v, N n, S s) { return ReadStrings(v, n, s.stop); }},
-    {"stop_token_ids", [](V v, N n, S s) { return ReadTokenIds(v, n, s.stop_token_ids); }},
     {"include_stop_str_in_output",
      [](V v, N n, S s) { return ReadBool(v, n, s.include_stop_str_in_output); }},
     {"ignore_eos", [](V v, N n, S s) { return ReadBool(v, n, s.ignore_eos); }},
@@ -70,7 +73,6 @@ constexpr SamplingField kFields[] = {
     {"logprobs", [](V v, N n, S s) { return ReadInt(v, n, s.logprobs); }},
     {"prompt_logprobs", [](V v, N n, S s) { return ReadInt(v, n, s.prompt_logprobs); }},
     {"logit_bias", ReadLogitBias},
-    {"allowed_token_ids", [](V v, N n, S s) { return ReadTokenIds(v, n, s.allowed_token_ids); }},
     {"bad_words", [](V v, N n, S s) { return ReadStrings(v, n, s.bad_words); }},
     {"skip_special_tokens", [](V v, N n, S s) { return ReadBool(v, n, s.skip_special_tokens); }},
     {"spaces_between_special_tokens",
@@ -80,13 +82,6 @@ constexpr SamplingField kFields[] = {
        return ReadBool(v, n, ignored);
      }},
     {"use_beam_search", [](V v, N n, S s) { return ReadBool(v, n, s.use_beam_search); }},
-    {"length_penalty",
-     [](V v, N n, S s) {
-       std::optional<float> penalty;
-       FieldError problem = ReadFloat(v, n, penalty);
-       if (!problem) s.length_penalty = *penalty;
-       return problem;
-     }},
     {"early_stopping", [](V v, N n, S s) { return ReadEarlyStopping(v, n, s.early_stopping); }},
 };
 

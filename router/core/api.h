@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 #include "router/core/tenant.h"
 
 namespace quire {
@@ -44,26 +44,25 @@ struct ApiError {
 
 // Sampling wishes; what is unset takes the model's generation defaults.
 struct SamplingOptions {
-  std::optional<float> temperature, top_p, min_p, typical_p;
-  std::optional<float> repetition_penalty, frequency_penalty, presence_penalty;
-  std::optional<int32_t> top_k;  // −1 and 0 are off
+#define QUIRE_OPTIONAL_NUMBER(name, range, feature) \
+  std::optional<decltype(SamplingParams::name)> name;
+  QUIRE_SAMPLING_NUMBERS(QUIRE_OPTIONAL_NUMBER)  // top_k: −1 and 0 are off
+#undef QUIRE_OPTIONAL_NUMBER
+#define QUIRE_LIST(name, most, feature) std::vector<TokenId> name;
+  QUIRE_SAMPLING_LISTS(QUIRE_LIST)
+#undef QUIRE_LIST
   std::optional<uint64_t> seed;
-  std::optional<int32_t> max_tokens;
   std::string_view max_tokens_field = "max_tokens";  // what the client called it, a literal
-  std::optional<int32_t> min_tokens;
   std::vector<std::string> stop;
-  std::vector<TokenId> stop_token_ids;
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   int32_t n = 1;
   std::optional<int32_t> logprobs;  // number of top candidates, 0 … 20
   std::optional<int32_t> prompt_logprobs;
   std::map<int32_t, float> logit_bias;
-  std::vector<TokenId> allowed_token_ids;
   std::vector<std::string> bad_words;
   bool skip_special_tokens = true;
   bool use_beam_search = false;  // n beams; all of them are the answer, best first
-  float length_penalty = 1.0f;
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
 };
 

@@ -1,10 +1,9 @@
 #include "router/core/sampling_checks.h"
 
-#include <cmath>
 #include <string>
 #include <string_view>
 
-#include "common/sampling_params.h"
+#include "router/core/utf8.h"
 
 namespace quire {
 namespace {
@@ -21,56 +20,29 @@ Problem OutOf(std::string_view field, std::string_view range) {
 }
 
 template <class Number>
-bool Within(const std::optional<Number>& value, double low, double high) {
-  return !value || (std::isfinite(static_cast<double>(*value)) && *value >= low && *value <= high);
-}
-
-// (0, high]
-bool Positive(const std::optional<float>& value, double high) {
-  return !value || (std::isfinite(*value) && *value > 0 && *value <= high);
+Problem CheckRange(std::string_view field, const std::optional<Number>& value,
+                   const NumberRange& range) {
+  if (!value || range.Holds(static_cast<double>(*value))) return std::nullopt;
+  return OutOf(field, range.text);
 }
 
 Problem CheckNumbers(const SamplingOptions& o, bool echo) {
-  if (!Within(o.temperature, 0, 100)) return OutOf("temperature", "[0, 100]");
-  if (!Positive(o.top_p, 1)) return OutOf("top_p", "(0, 1]");
-  if (!Within(o.top_k, -1, INT32_MAX)) return OutOf("top_k", "[-1, 2147483647] (-1 and 0 are off)");
-  if (!Within(o.min_p, 0, 1)) return OutOf("min_p", "[0, 1]");
-  if (!Positive(o.typical_p, 1)) return OutOf("typical_p", "(0, 1]");
-  if (!Positive(o.repetition_penalty, 10)) return OutOf("repetition_penalty", "(0, 10]");
-  if (!Within(o.frequency_penalty, -2, 2)) return OutOf("frequency_penalty", "[-2, 2]");
-  if (!Within(o.presence_penalty, -2, 2)) return OutOf("presence_penalty", "[-2, 2]");
-  if (!Within(o.max_tokens, 0, INT32_MAX)) {
-    return OutOf("max_tokens", "[1, the context less the prompt]");
+  if (o.top_k && *o.top_k < -1) return OutOf("top_k", "[-1, 2147483647] (-1 and 0 are off)");
+#define QUIRE_CHECK_NUMBER(name, range, feature)                                      \
+  if (std::string_view(#name) != "top_k") {                                           \
+    if (auto problem = CheckRange(#name, o.name, NumberRange(range))) return problem; \
   }
+  QUIRE_SAMPLING_NUMBERS(QUIRE_CHECK_NUMBER)
+#undef QUIRE_CHECK_NUMBER
   if (o.max_tokens == 0 && !echo && !o.prompt_logprobs) {
     return Refuse("max_tokens", "0 is served with echo or prompt_logprobs only; use 1 or more");
   }
-  if (!Within(o.min_tokens, 0, o.max_tokens.value_or(INT32_MAX))) {
+  if (o.min_tokens && o.max_tokens && *o.min_tokens > *o.max_tokens) {
     return OutOf("min_tokens", "[0, max_tokens]");
   }
   if (o.n < 1 || o.n > kMaxChoices) return OutOf("n", "[1, " + std::to_string(kMaxChoices) + "]");
-  if (!Within(o.logprobs, 0, kMaxLogprobs)) return OutOf("logprobs", "[0, 20]");
-  if (!Within(o.prompt_logprobs, 0, kMaxLogprobs)) return OutOf("prompt_logprobs", "[0, 20]");
-  if (!std::isfinite(o.length_penalty) || std::fabs(o.length_penalty) > 10) {
-    return OutOf("length_penalty", "[-10, 10]");
-  }
-  return std::nullopt;
-}
-
-Problem CheckStrings(std::string_view field, const std::vector<std::string>& strings,
-                     size_t max_count, size_t max_bytes) {
-  if (strings.size() > max_count) {
-    return Refuse(field, "has " + std::to_string(strings.size()) + " entries; at most " +
-                             std::to_string(max_count) + " are served");
-  }
-  for (const std::string& s : strings) {
-    if (s.empty()) return Refuse(field, "an entry is empty; it needs at least one character");
-    if (s.size() > max_bytes) {
-      return Refuse(field, "an entry has " + std::to_string(s.size()) + " bytes; at most " +
-                               std::to_string(max_bytes) + " are served");
-    }
-  }
-  return std::nullopt;
+  if (auto problem = CheckRange("logprobs", o.logprobs, NumberRange("[0, 20]"))) return problem;
+  return CheckRange("prompt_logprobs", o.prompt_logprobs, NumberRange("[0, 20]"));
 }
 
 Problem CheckIds(std::string_view field, const std::vector<TokenId>& ids, size_t max_count) {
@@ -85,6 +57,24 @@ Problem CheckIds(std::string_view field, const std::vector<TokenId>& ids, size_t
 }
 
 }  // namespace
+
+std::optional<ApiError> CheckStrings(std::string_view field,
+                                     const std::vector<std::string>& strings, size_t max_count,
+                                     size_t max_bytes) {
+  if (strings.size() > max_count) {
+    return Refuse(field, "has " + std::to_string(strings.size()) + " entries; at most " +
+                             std::to_string(max_count) + " are served");
+  }
+  for (const std::string& s : strings) {
+    if (s.empty()) return Refuse(field, "an entry is empty; it needs at least one character");
+    if (!IsValidUtf8(s)) return Refuse(field, "an entry is not valid UTF-8");
+    if (s.size() > max_bytes) {
+      return Refuse(field, "an entry has " + std::to_string(s.size()) + " bytes; at most " +
+                               std::to_string(max_bytes) + " are served");
+    }
+  }
+  return std::nullopt;
+}
 
 std::optional<ApiError> CheckTruncation(const std::optional<int32_t>& truncate_prompt_tokens) {
   if (!truncate_prompt_tokens || *truncate_prompt_tokens == -1 || *truncate_prompt_tokens >= 1) {
@@ -102,13 +92,10 @@ std::optional<ApiError> CheckSampling(const SamplingOptions& options, bool echo)
           CheckStrings("bad_words", options.bad_words, kMaxBadWordStrings, kMaxBadWordBytes)) {
     return problem;
   }
-  if (auto problem = CheckIds("stop_token_ids", options.stop_token_ids, kMaxStopTokenIds)) {
-    return problem;
-  }
-  if (auto problem =
-          CheckIds("allowed_token_ids", options.allowed_token_ids, kMaxAllowedTokenIds)) {
-    return problem;
-  }
+#define QUIRE_CHECK_LIST(name, most, feature) \
+  if (auto problem = CheckIds(#name, options.name, most)) return problem;
+  QUIRE_SAMPLING_LISTS(QUIRE_CHECK_LIST)
+#undef QUIRE_CHECK_LIST
   if (options.logit_bias.size() > kMaxLogitBias) {
     return Refuse("logit_bias", "has " + std::to_string(options.logit_bias.size()) +
                                     " entries; at most " + std::to_string(kMaxLogitBias) +
@@ -116,7 +103,8 @@ std::optional<ApiError> CheckSampling(const SamplingOptions& options, bool echo)
   }
   for (const auto& [id, bias] : options.logit_bias) {
     if (id < 0) return Refuse("logit_bias", "token ids must not be negative");
-    if (!std::isfinite(bias) || std::fabs(bias) > 100) return OutOf("logit_bias", "[-100, 100]");
+    if (auto problem = CheckRange("logit_bias", std::optional(bias), NumberRange("[-100, 100]")))
+      return problem;
   }
   return std::nullopt;
 }

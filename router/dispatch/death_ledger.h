@@ -24,7 +24,7 @@
 
 #include "common/ids.h"
 #include "common/runtime/runtime.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/core/limits.h"
 
 namespace quire {

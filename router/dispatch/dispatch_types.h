@@ -8,7 +8,7 @@
 
 #include "common/counted.h"
 #include "common/runtime/runtime.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/core/api.h"
 #include "router/dispatch/attempt_report.h"
 #include "router/fleet/fleet.h"

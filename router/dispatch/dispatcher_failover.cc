@@ -6,7 +6,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/dispatch/refusal.h"
 

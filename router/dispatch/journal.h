@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 
 namespace quire {
 

@@ -5,7 +5,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 
 namespace quire {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "common/runtime/runtime.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/dispatch/carry_on_pacer.h"
 #include "router/dispatch/journal.h"
 #include "router/fleet/cache_index.h"

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/core/api.h"
 #include "router/dispatch/attempt_report.h"
 

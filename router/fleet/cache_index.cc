@@ -6,7 +6,7 @@
 #include "common/block_hash.h"
 #include "common/check.h"
 #include "common/planted_bug.h"
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 
 namespace quire {
 namespace {

@@ -29,7 +29,7 @@
 #include "common/cached_prefix.h"
 #include "common/counted.h"
 #include "common/runtime/runtime.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/core/limits.h"
 #include "router/fleet/fleet.h"
 #include "router/fleet/holder_table.h"

@@ -23,7 +23,7 @@
 #include "absl/functional/function_ref.h"
 #include "common/runtime/runtime.h"
 #include "common/status.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/core/limits.h"
 #include "router/fleet/pools.h"
 #include "router/fleet/worker_health.h"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/core/limits.h"
 
 namespace quire {

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 
 namespace quire {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 
 namespace quire {
 

@@ -4,7 +4,7 @@
 
 #include "common/grpc/status_details.h"
 #include "common/json/json.h"
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 #include "router/chat/json_fields.h"
 #include "router/core/sampling_checks.h"
 
@@ -22,17 +22,14 @@ ApiError Bad(std::string field, const std::string& message) {
 }
 
 void ReadNumbers(const v1::SamplingOptions& in, SamplingOptions& out) {
-  if (in.has_temperature()) out.temperature = in.temperature();
-  if (in.has_top_p()) out.top_p = in.top_p();
-  if (in.has_top_k()) out.top_k = in.top_k();
-  if (in.has_min_p()) out.min_p = in.min_p();
-  if (in.has_typical_p()) out.typical_p = in.typical_p();
-  if (in.has_repetition_penalty()) out.repetition_penalty = in.repetition_penalty();
-  if (in.has_frequency_penalty()) out.frequency_penalty = in.frequency_penalty();
-  if (in.has_presence_penalty()) out.presence_penalty = in.presence_penalty();
+#define QUIRE_READ_NUMBER(name, range, feature) \
+  if (in.has_##name()) out.name = in.name();
+  QUIRE_SAMPLING_NUMBERS(QUIRE_READ_NUMBER)
+#undef QUIRE_READ_NUMBER
+#define QUIRE_READ_LIST(name, most, feature) out.name.assign(in.name().begin(), in.name().end());
+  QUIRE_SAMPLING_LISTS(QUIRE_READ_LIST)
+#undef QUIRE_READ_LIST
   if (in.has_seed()) out.seed = in.seed();
-  if (in.has_max_tokens()) out.max_tokens = in.max_tokens();
-  if (in.has_min_tokens()) out.min_tokens = in.min_tokens();
   if (in.has_n()) out.n = in.n();
   if (in.has_logprobs()) out.logprobs = in.logprobs();
   if (in.has_prompt_logprobs()) out.prompt_logprobs = in.prompt_logprobs();
@@ -40,7 +37,6 @@ void ReadNumbers(const v1::SamplingOptions& in, SamplingOptions& out) {
 
 Problem ReadBeams(const v1::SamplingOptions& in, SamplingOptions& out) {
   out.use_beam_search = in.use_beam_search();
-  if (in.has_length_penalty()) out.length_penalty = in.length_penalty();
   if (in.early_stopping() < v1::HEURISTIC || in.early_stopping() > v1::NEVER) {
     return Bad("early_stopping", "must be HEURISTIC, WHEN_FULL or NEVER");
   }
@@ -51,11 +47,9 @@ Problem ReadBeams(const v1::SamplingOptions& in, SamplingOptions& out) {
 Problem ReadSampling(const v1::SamplingOptions& in, bool echo, SamplingOptions& out) {
   ReadNumbers(in, out);
   out.stop.assign(in.stop().begin(), in.stop().end());
-  out.stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
   out.include_stop_str_in_output = in.include_stop_str_in_output();
   out.ignore_eos = in.ignore_eos();
   for (const auto& [id, bias] : in.logit_bias()) out.logit_bias[id] = bias;
-  out.allowed_token_ids.assign(in.allowed_token_ids().begin(), in.allowed_token_ids().end());
   out.bad_words.assign(in.bad_words().begin(), in.bad_words().end());
   if (in.has_skip_special_tokens()) out.skip_special_tokens = in.skip_special_tokens();
   if (auto problem = ReadBeams(in, out)) return problem;

@@ -1,6 +1,6 @@
 #include "router/http/api_fields.h"
 
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 #include "router/core/result.h"
 #include "router/core/sampling_checks.h"
 #include "router/http/errors.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 #include "router/chat/sampling_fields.h"
 #include "router/core/result.h"
 #include "router/core/sampling_checks.h"

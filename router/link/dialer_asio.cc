@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "quire/v1/worker.pb.h"
 #include "router/link/worker_call_asio.h"
 

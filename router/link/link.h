@@ -20,9 +20,10 @@
 #include <vector>
 
 #include "common/runtime/timer.h"
-#include "common/wire.h"
+#include "common/wire/router_frames.h"
+#include "common/wire/values.h"
+#include "common/wire/worker_frames.h"
 #include "router/core/limits.h"
-#include "router/link/codec.h"
 
 namespace quire {
 

@@ -5,16 +5,16 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
-#include "common/wire_features.h"
+#include "common/wire/features.h"
+#include "common/wire/router_frames.h"
+#include "common/wire/worker_frames.h"
 #include "router/chat/salt.h"
 #include "router/core/utf8.h"
-#include "router/link/codec.h"
 
 namespace quire {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 256;  // longer ones are cut: they are for logs only
-constexpr size_t kMaxTraceparentBytes = 128;
 // Reserved of a tenant's tokens where max_tokens is not given.
 constexpr uint64_t kUnstatedOutputTokens = 1024;
 // For which a worker should have blocks at the start; more comes block by block, or by preemption.
@@ -315,8 +315,7 @@ RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {
   record.total_us = now - request.arrived;
   record.arrived_at = request.arrived;
   const SamplingParams& sampling = request.sampling;
-  record.sampled_with = {request.choices, sampling.max_tokens, sampling.temperature,
-                         sampling.top_p,  sampling.top_k,      sampling.seed};
+  record.sampled_with = {sampling, request.choices, sampling.max_tokens};
   if (!Ran(request)) return record;
   const Usage usage = UsageOf(request);
   record.prompt_tokens = usage.prompt_tokens;

@@ -14,7 +14,7 @@
 #include "common/memory_account.h"
 #include "common/number_table.h"
 #include "common/runtime/runtime.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/admission/admission.h"
 #include "router/chat/salt.h"
 #include "router/chat/sampling.h"

@@ -28,13 +28,9 @@ std::string_view RequestEndName(RequestEnd end);
 std::string_view ApiCodeName(ApiCode code);  // "deadline_exceeded"
 
 // How its tokens were drawn; no choices: it ended before that was settled.
-struct SampledWith {
+struct SampledWith : kernels::SampleNumbers {
   uint32_t choices = 0;
   int32_t max_tokens = 0;
-  float temperature = 0;
-  float top_p = 0;
-  int32_t top_k = 0;
-  uint64_t seed = 0;
 };
 
 struct RequestRecord {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/core/api.h"
 #include "router/core/model_text.h"
 #include "router/stream/stop_matcher.h"

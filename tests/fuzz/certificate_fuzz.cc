@@ -11,7 +11,7 @@
 #include "common/openssl.h"
 #include "common/pem.h"
 #include "common/tls_context.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "worker/rpc/router_names.h"
 
 namespace {

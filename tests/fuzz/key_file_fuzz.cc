@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "router/keys/key_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -22,11 +22,11 @@ LIMITS = {
     "model_config": ("worker/load/model_files.h", "kMaxConfigBytes"),
     "open_inference": REQUEST,
     "rank_messages": ("worker/ranks/host_channel.h", "kMaxMessageBytes"),
-    "router_frame": ("common/wire.h", "kMaxFrameBytes"),
+    "router_frame": ("common/wire/values.h", "kMaxFrameBytes"),
     "safetensors": ("worker/load/safetensors.h", "kMaxSafetensorsHeaderBytes"),
     "step_packet": ("worker/ranks/host_channel.h", "kMaxMessageBytes"),
     "tokenizer": ("common/text/tokenizer.h", "kMaxTokenizerJsonBytes"),
-    "worker_frame": ("common/wire.h", "kMaxFrameBytes"),
+    "worker_frame": ("common/wire/values.h", "kMaxFrameBytes"),
 }
 
 

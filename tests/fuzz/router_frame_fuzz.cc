@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "common/runtime/virtual_runtime.h"
+#include "common/wire/router_frames.h"
+#include "common/wire/worker_frames.h"
 #include "worker/rpc/attach_hub.h"
-#include "worker/rpc/codec.h"
 
 namespace quire {
 namespace {

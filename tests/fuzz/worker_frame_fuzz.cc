@@ -9,9 +9,10 @@
 #include <utility>
 
 #include "common/runtime/virtual_runtime.h"
+#include "common/wire/router_frames.h"
+#include "common/wire/worker_frames.h"
 #include "quire/v1/worker.pb.h"
 #include "router/dispatch/dispatcher.h"
-#include "router/link/codec.h"
 
 namespace quire {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "worker/core/cache_shape.h"
 
 namespace quire::test {

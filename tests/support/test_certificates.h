@@ -17,7 +17,8 @@ struct TestPem {
 
 class TestAuthority {
  public:
-  explicit TestAuthority(const std::string& name) : key_(NewKey()), certificate_(X509_new()) {
+  explicit TestAuthority(const std::string& name, const char* curve = "P-256")
+      : key_(NewKey(curve)), certificate_(X509_new()) {
     Fill(certificate_, name, key_);
     AddExtension(certificate_, NID_basic_constraints, "critical,CA:TRUE");
     X509_sign(certificate_, key_, EVP_sha256());
@@ -38,7 +39,7 @@ class TestAuthority {
   // `names` as OpenSSL writes them ("DNS:a,URI:b://c"); empty: none.
   TestPem IssueFor(const std::string& common_name, const std::string& names,
                    const char* usage) const {
-    EVP_PKEY* key = NewKey();
+    EVP_PKEY* key = NewKey("P-256");
     X509* certificate = X509_new();
     Fill(certificate, common_name, key);
     X509_set_issuer_name(certificate, X509_get_subject_name(certificate_));
@@ -52,7 +53,7 @@ class TestAuthority {
   }
 
  private:
-  static EVP_PKEY* NewKey() { return EVP_EC_gen("P-256"); }
+  static EVP_PKEY* NewKey(const char* curve) { return EVP_EC_gen(curve); }
 
   static void Fill(X509* certificate, const std::string& name, EVP_PKEY* key) {
     X509_set_version(certificate, 2);

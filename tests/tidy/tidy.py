@@ -30,7 +30,7 @@ PLACEMENT = [
     (re.compile(r'grpcpp/|^grpc/(?!health/|reflection/)|\.grpc\.pb\.h'), "grpc",
      lambda p: p.startswith(("tests/", "bench/"))),
     (re.compile(r'\.pb\.h|google/protobuf'), "protobuf",
-     lambda p: re.search(r'(^|/)(rpc|grpc|link)/', p) is not None or p.startswith(
+     lambda p: re.search(r'(^|/)(rpc|grpc|link)/|^common/wire/.*_frames_.*\.cc$', p) is not None or p.startswith(
          ("common/trace/", "tests/", "bench/", "cli/"))),
     (re.compile(r'boost/json'), "boost.json", lambda p: p.startswith(("common/json/", "tests/common/json/"))),
     (re.compile(r'nghttp2/'), "nghttp2", lambda p: p.startswith(("common/http2/", "tests/"))),

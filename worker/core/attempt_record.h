@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/ids.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 
 namespace quire {
 

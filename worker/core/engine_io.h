@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "worker/core/attempt_record.h"
 
 namespace quire {
@@ -70,26 +70,12 @@ using EngineCommand =
 inline constexpr int64_t kSnapshotWindow = 16;
 
 // What one RunOnce has to say to one router.
-struct RouterOutput {
+struct RouterOutput : StepLists {
   RouterInstance router;
-  std::vector<Admitted> admitted;
-  std::vector<Output> outputs;
-  std::vector<PromptLogprobs> prompt_logprobs;
-  std::vector<Ended> ended;
-  std::vector<Refused> refused;
-  uint64_t last_admitted_submit = 0;
 };
 
-// A part of what is cached. It stands behind the events up to event_seq and before all later ones.
-struct SnapshotPart {
+struct SnapshotPart : SnapshotChunk {
   RouterInstance router;
-  uint64_t snapshot_number = 0;
-  uint32_t index = 0;
-  bool last = false;
-  uint32_t cache_kind = 0;
-  std::vector<uint64_t> hashes;
-  std::vector<uint64_t> parents;
-  uint64_t event_seq = 0;
 };
 
 struct EngineOutput {

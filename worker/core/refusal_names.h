@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 
 namespace quire {
 

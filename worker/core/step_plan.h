@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 
 namespace quire {
 

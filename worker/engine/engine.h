@@ -50,7 +50,7 @@ struct EngineOptions {
   std::function<void(int32_t page)> on_page_freed;
 };
 
-// What a Submit may ask for here (common/wire_features.h): `options.features` or, when these are
+// What a Submit may ask for here (common/wire/features.h): `options.features` or, when these are
 // empty, all that the engine can do.
 std::vector<std::string> ServedFeatures(const EngineOptions& options);
 

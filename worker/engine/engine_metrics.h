@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/metrics/counted_series.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "worker/kv/kv_cache.h"
 #include "worker/scheduler/scheduler_values.h"
 

@@ -15,7 +15,7 @@
 
 #include "common/ids.h"
 #include "common/prefetch.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "worker/core/engine_io.h"
 #include "worker/scheduler/sequence.h"
 

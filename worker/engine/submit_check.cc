@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 #include "worker/engine/beams.h"
 #include "worker/sample/stop_rules.h"
 

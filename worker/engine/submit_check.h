@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "worker/engine/engine.h"
 
 namespace quire {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 
 namespace quire {
 

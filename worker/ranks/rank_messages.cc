@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 #include "worker/runner/flat_bytes.h"
 
 namespace quire {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 #include "worker/rpc/attach_session.h"
 
 namespace quire {

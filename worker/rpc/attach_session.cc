@@ -174,7 +174,7 @@ void AttachSession::DeliverSnapshot(const SnapshotPart& part) {
   if (state_ != State::kAttached) return;
   if (has_news_) WriteStep();  // chunks and steps leave in the order in which they were made
   if (state_ != State::kAttached) return;
-  std::string frame = EncodeSnapshotPart(part);
+  std::string frame = EncodeSnapshotChunk(part);
   if (stream_->PendingBytes() + frame.size() > kMaxUnsentBytes) {
     metrics_.unsent_limit_hits.Add();
     End(absl::ResourceExhaustedError("the router reads too slowly for its snapshot"),

@@ -25,9 +25,10 @@
 #include <vector>
 
 #include "common/runtime/timer.h"
-#include "common/wire.h"
+#include "common/wire/router_frames.h"
+#include "common/wire/values.h"
+#include "common/wire/worker_frames.h"
 #include "worker/core/engine_io.h"
-#include "worker/rpc/codec.h"
 #include "worker/rpc/rpc_metrics.h"
 
 namespace quire {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "quire/v1/worker.pb.h"
 #include "worker/rpc/blocked_writes.h"
 

@@ -8,7 +8,7 @@
 #include "common/grpc/host.h"
 #include "common/metrics/metrics.h"
 #include "common/tls/tls_counters.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "worker/rpc/server_tls.h"
 
 namespace quire {

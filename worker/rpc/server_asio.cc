@@ -10,7 +10,7 @@
 #include "common/grpc/server.h"
 #include "common/runtime/timer.h"
 #include "common/tls/tls_handshakes.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "quire/v1/worker.pb.h"
 #include "worker/rpc/attach_call.h"
 #include "worker/rpc/bundle_call.h"

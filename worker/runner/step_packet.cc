@@ -30,18 +30,15 @@ absl::Status Damaged(std::string_view part) {
 }
 
 void PutSampling(Writer& out, const SamplingParams& p) {
-  for (float value : {p.temperature, p.top_p, p.min_p, p.typical_p, p.repetition_penalty,
-                      p.frequency_penalty, p.presence_penalty, p.length_penalty}) {
-    out.Put(value);
-  }
-  for (int32_t value :
-       {p.top_k, p.max_tokens, p.min_tokens, p.logprobs, p.prompt_logprobs, p.beam_width}) {
-    out.Put(value);
-  }
+#define QUIRE_PUT_NUMBER(name, range, feature) out.Put(p.name);
+  QUIRE_SAMPLING_NUMBERS(QUIRE_PUT_NUMBER)
+#undef QUIRE_PUT_NUMBER
+  for (int32_t value : {p.logprobs, p.prompt_logprobs, p.beam_width}) out.Put(value);
   out.Put(p.seed);
   out.Put<uint8_t>(p.ignore_eos ? 1 : 0);
-  out.PutList(p.stop_token_ids);
-  out.PutList(p.allowed_token_ids);
+#define QUIRE_PUT_LIST(name, most, feature) out.PutList(p.name);
+  QUIRE_SAMPLING_LISTS(QUIRE_PUT_LIST)
+#undef QUIRE_PUT_LIST
   out.Put(static_cast<uint32_t>(p.logit_bias.size()));
   for (const auto& [id, bias] : p.logit_bias) {
     out.Put(id);
@@ -52,18 +49,17 @@ void PutSampling(Writer& out, const SamplingParams& p) {
 }
 
 absl::Status GetSampling(Reader& in, const StepLimits& limits, SamplingParams& p) {
-  for (float* value : {&p.temperature, &p.top_p, &p.min_p, &p.typical_p, &p.repetition_penalty,
-                       &p.frequency_penalty, &p.presence_penalty, &p.length_penalty}) {
-    *value = in.Get<float>();
-  }
-  for (int32_t* value :
-       {&p.top_k, &p.max_tokens, &p.min_tokens, &p.logprobs, &p.prompt_logprobs, &p.beam_width}) {
+#define QUIRE_GET_NUMBER(name, range, feature) p.name = in.Get<decltype(p.name)>();
+  QUIRE_SAMPLING_NUMBERS(QUIRE_GET_NUMBER)
+#undef QUIRE_GET_NUMBER
+  for (int32_t* value : {&p.logprobs, &p.prompt_logprobs, &p.beam_width}) {
     *value = in.Get<int32_t>();
   }
   p.seed = in.Get<uint64_t>();
   p.ignore_eos = in.GetFlag();
-  in.GetList(p.stop_token_ids, kMaxStopTokenIds);
-  in.GetList(p.allowed_token_ids, kMaxAllowedTokenIds);
+#define QUIRE_GET_LIST(name, most, feature) in.GetList(p.name, most);
+  QUIRE_SAMPLING_LISTS(QUIRE_GET_LIST)
+#undef QUIRE_GET_LIST
   p.logit_bias.resize(in.Count(8, kMaxLogitBias));
   for (auto& [id, bias] : p.logit_bias) {
     id = in.Get<int32_t>();

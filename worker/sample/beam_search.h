@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "common/sampling_params.h"
-#include "common/wire.h"
+#include "common/wire/sampling.h"
+#include "common/wire/values.h"
 
 namespace quire {
 

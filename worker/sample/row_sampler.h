@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 #include "kernels/sampling/sample_row.h"
 
 namespace quire {

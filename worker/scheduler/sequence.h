@@ -22,7 +22,7 @@
 #include "absl/container/inlined_vector.h"
 #include "common/ids.h"
 #include "common/prefetch.h"
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 #include "worker/kv/kv_cache.h"
 
 namespace quire {

@@ -100,18 +100,9 @@ struct Packer {
 
 DeviceSampleRow PackRow(const SampleRow& row, Packer& packer) {
   DeviceSampleRow out{};
-  out.temperature = row.temperature;
-  out.top_p = row.top_p;
-  out.min_p = row.min_p;
-  out.typical_p = row.typical_p;
-  out.repetition_penalty = row.repetition_penalty;
-  out.frequency_penalty = row.frequency_penalty;
-  out.presence_penalty = row.presence_penalty;
-  out.top_k = row.top_k;
-  out.seed = row.seed;
+  static_cast<SampleNumbers&>(out) = row;
   out.output_index = row.output_index;
   out.choice = row.choice;
-  out.logprobs = row.logprobs;
   out.scored_token = row.scored_token;
   const auto counts = HasPenalties(row) ? row.token_counts : std::span<const TokenCount>();
   out.mask_words = static_cast<int32_t>(row.allowed_mask.size());

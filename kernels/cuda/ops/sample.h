@@ -23,20 +23,10 @@ inline constexpr int kCachedLogits = 48 * 1024;
 inline constexpr float kLeastTemperature = 1e-5f;  // below it a row is greedy
 
 // A SampleRow whose lists lie in device memory. Made by PackSampleRows.
-struct DeviceSampleRow {
-  float temperature;
-  float top_p;
-  float min_p;
-  float typical_p;
-  float repetition_penalty;
-  float frequency_penalty;
-  float presence_penalty;
-  int32_t top_k;
-  uint64_t seed;
+struct DeviceSampleRow : SampleNumbers {
+  int32_t scored_token;
   uint64_t output_index;
   uint32_t choice;
-  int32_t logprobs;
-  int32_t scored_token;
   int32_t mask_words;  // 0: every id is allowed
   int32_t banned_count;
   int32_t bias_count;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 #include "router/chat/prompt.h"
 #include "router/chat/salt.h"
 #include "router/chat/sampling.h"

@@ -75,7 +75,7 @@ TEST(ApiRequest, EverySamplingFieldArrives) {
   EXPECT_EQ(s.allowed_token_ids, (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(s.bad_words, (std::vector<std::string>{"w"}));
   EXPECT_FALSE(s.skip_special_tokens);
-  EXPECT_FLOAT_EQ(s.length_penalty, 0.7f);
+  EXPECT_FLOAT_EQ(s.length_penalty.value(), 0.7f);
   EXPECT_EQ(s.early_stopping, EarlyStopping::kNever);
   EXPECT_TRUE(r.stream && r.include_usage && r.return_token_ids && g.streaming && g.echo);
   EXPECT_EQ(*g.truncate_prompt_tokens, 9);

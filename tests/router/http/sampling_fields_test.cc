@@ -2,6 +2,8 @@
 // prompt's side of an answer comes.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "common/json/json.h"
 #include "router/http/api_request.h"
 #include "tests/router/support/edge_harness.h"
@@ -85,6 +87,16 @@ TEST(SamplingFields, AtTheLimitServedAndBeyondItRefusedByName) {
       EXPECT_LT(problem->message.size(), 400u);
     }
   }
+}
+
+TEST(SamplingFields, EachFieldOfTheTableIsHeldToItsLimits) {
+  std::set<std::string> tested;
+  for (const Limit& limit : Limits()) tested.insert(limit.field);
+#define QUIRE_EXPECT_TESTED(name, range, feature) \
+  EXPECT_TRUE(tested.contains(#name)) << #name " has no line above: add its ends";
+  QUIRE_SAMPLING_NUMBERS(QUIRE_EXPECT_TESTED)
+  QUIRE_SAMPLING_LISTS(QUIRE_EXPECT_TESTED)
+#undef QUIRE_EXPECT_TESTED
 }
 
 TEST(SamplingFields, NoOutputsAreServedWithSomethingOfThePromptOnly) {

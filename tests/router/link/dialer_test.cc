@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "common/runtime/asio_executor.h"
-#include "common/wire.h"
+#include "common/wire/router_frames.h"
+#include "common/wire/values.h"
+#include "common/wire/worker_frames.h"
 #include "quire/v1/worker.grpc.pb.h"
-#include "router/link/codec.h"
 
 namespace quire {
 namespace {

@@ -9,8 +9,9 @@
 #include <optional>
 
 #include "common/runtime/asio_executor.h"
+#include "common/wire/router_frames.h"
+#include "common/wire/worker_frames.h"
 #include "quire/v1/worker.grpc.pb.h"
-#include "router/link/codec.h"
 #include "router/link/dialer_asio.h"
 #include "tests/support/test_certificates.h"
 

@@ -38,7 +38,10 @@ RequestRecord Record() {
   record.model_id = "abc";
   record.operation = "chat";
   record.streaming = true;
-  record.sampled_with = {2, 32, 0.5f, 1.0f, 0, 11};
+  record.sampled_with.choices = 2;
+  record.sampled_with.max_tokens = 32;
+  record.sampled_with.temperature = 0.5f;
+  record.sampled_with.seed = 11;
   record.end = RequestEnd::kFinished;
   record.finish_reasons = {"stop"};
   record.prompt_tokens = 40;

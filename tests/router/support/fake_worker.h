@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/runtime/virtual_runtime.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "quire/v1/worker.pb.h"
 #include "router/fleet/text_bundles.h"
 #include "tests/router/support/fake_text.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 
 namespace quire::sim {
 

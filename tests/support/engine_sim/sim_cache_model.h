@@ -12,7 +12,8 @@
 #include <string>
 #include <utility>
 
-#include "router/link/codec.h"
+#include "common/wire/router_frames.h"
+#include "common/wire/worker_frames.h"
 #include "tests/support/engine_sim/sim_world.h"
 
 namespace quire::sim {

@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "common/runtime/virtual_runtime.h"
-#include "router/link/codec.h"
+#include "common/wire/router_frames.h"
+#include "common/wire/worker_frames.h"
 #include "tests/support/engine_sim/sim_cache_model.h"
 #include "tests/support/engine_sim/sim_world.h"
 #include "tests/support/tag_reference.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/runtime/runtime.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "worker/engine/engine.h"
 
 namespace quire::sim {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -124,6 +125,17 @@ std::vector<Limit> Lists() {
                        s.choices[0].outputs.assign(300, 1);
                      }}});
   return limits;
+}
+
+TEST(SubmitLimitsTest, EachFieldOfTheTableIsHeldToItsLimits) {
+  std::set<std::string> tested;
+  for (const Limit& limit : Numbers()) tested.insert(limit.field);
+  for (const Limit& limit : Lists()) tested.insert(limit.field);
+#define QUIRE_EXPECT_TESTED(name, range, feature) \
+  EXPECT_TRUE(tested.contains(#name)) << #name " has no line above: add its ends";
+  QUIRE_SAMPLING_NUMBERS(QUIRE_EXPECT_TESTED)
+  QUIRE_SAMPLING_LISTS(QUIRE_EXPECT_TESTED)
+#undef QUIRE_EXPECT_TESTED
 }
 
 TEST(SubmitLimitsTest, AtTheLimitServedAndBeyondItRefusedByName) {

@@ -177,7 +177,7 @@ class RpcTest : public testing::Test {
   static EngineOutput Tokens(uint64_t instance, uint64_t request, std::vector<TokenId> ids,
                              uint64_t first_index = 0) {
     EngineOutput output;
-    output.routers.push_back({RouterInstance(instance), {}, {}, {}, {}, {}, 0});
+    output.routers.emplace_back().router = RouterInstance(instance);
     output.routers[0].outputs.push_back(
         {KeyOf(request), 0, first_index, {ids.begin(), ids.end()}, {}, {}});
     return output;

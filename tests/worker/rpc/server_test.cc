@@ -16,7 +16,7 @@
 
 #include "common/grpc/held_memory.h"
 #include "common/runtime/asio_executor.h"
-#include "common/wire.h"
+#include "common/wire/values.h"
 #include "quire/v1/worker.grpc.pb.h"
 #include "worker/rpc/bundle_call.h"
 

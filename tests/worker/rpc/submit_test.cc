@@ -92,7 +92,8 @@ TEST_F(SubmitTest, EachRefusalIsToldWithItsTrace) {
   engine.full = false;
   SendAll({traced(14, 5)});
   EngineOutput output;  // and by the engine, which hands back what it was given
-  output.routers.push_back({RouterInstance(1), {}, {}, {}, {}, {}, 5});
+  output.routers.emplace_back().router = RouterInstance(1);
+  output.routers[0].last_admitted_submit = 5;
   Refused by_engine{KeyOf(14), RefusalCode::kDraining, "", "this worker is leaving", 0};
   by_engine.traceparent = "parent-14";
   by_engine.tracestate = "a=b";
@@ -125,7 +126,8 @@ TEST_F(SubmitTest, OutputsComeBackInOneStepFrame) {
   EXPECT_EQ(step.load().running_rows(), 1u);
   EXPECT_EQ(step.event_seq(), 9u);
   EngineOutput end;
-  end.routers.push_back({RouterInstance(1), {}, {}, {}, {}, {}, 1});
+  end.routers.emplace_back().router = RouterInstance(1);
+  end.routers[0].last_admitted_submit = 1;
   Ended ended;
   ended.key = KeyOf(10);
   ended.reason = EndReason::kLength;
@@ -361,7 +363,7 @@ TEST_F(EventsTest, SnapshotChunksLeaveBehindTheStepMadeBeforeThem) {
   Run(kMicrosPerMilli);
   ASSERT_EQ(engine.Taken<SnapshotCommand>().size(), 1u);
   EngineOutput output = Events(1, 1, 1);
-  output.snapshot_parts.push_back({RouterInstance(1), 3, 0, true, 0, {1, 2}, {0, 1}, 1});
+  output.snapshot_parts.push_back({{3, 0, true, 0, {1, 2}, {0, 1}, 1}, RouterInstance(1)});
   Say(std::move(output));
   const size_t count = router->frames.size();
   ASSERT_GE(count, 2u);

@@ -1,4 +1,4 @@
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/wire/worker_frames.h"
 #include "quire/v1/worker.pb.h"
-#include "router/link/codec.h"
 
 namespace quire {
 namespace {
@@ -31,7 +31,7 @@ absl::Status CheckItems(std::string_view field, int count, int limit = kMaxFrame
                 std::to_string(limit));
 }
 
-std::string Cut(const std::string& text) { return text.substr(0, kMaxMessageBytes); }
+std::string Cut(const std::string& text) { return text.substr(0, kMaxWireMessageBytes); }
 
 template <class Message>
 AttemptKey Key(const Message& message) {

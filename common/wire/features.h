@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 
 namespace quire {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <string>
 
+#include "common/wire/router_frames.h"
 #include "quire/v1/worker.pb.h"
-#include "worker/rpc/codec.h"
 
 namespace quire {
 namespace {
@@ -50,15 +50,15 @@ std::vector<TokenId> Copy(const Ids& ids) {
 }
 
 // Zero is "not set" where it is outside the field's range.
-float OrNeutral(float value, float neutral) { return value == 0.0f ? neutral : value; }
+template <class Number>
+Number OrNeutral(Number value, Number neutral, const NumberRange& range) {
+  return value == 0 && !range.Holds(0) ? neutral : value;
+}
 
 absl::StatusOr<SamplingParams> ReadSampling(const pb::SamplingParams& from, int32_t vocab_size) {
   QUIRE_RETURN_IF_ERROR(CheckNoUnknownFields("sampling", from));
-  QUIRE_RETURN_IF_ERROR(CheckCount("stop_token_ids", from.stop_token_ids_size(), kMaxStopTokenIds));
   QUIRE_RETURN_IF_ERROR(
       CheckCount("logit_bias", static_cast<int>(from.logit_bias().size()), kMaxLogitBias));
-  QUIRE_RETURN_IF_ERROR(
-      CheckCount("allowed_token_ids", from.allowed_token_ids_size(), kMaxAllowedTokenIds));
   QUIRE_RETURN_IF_ERROR(CheckCount("bad_words", from.bad_words_size(), kMaxBadWords));
   if (from.logprobs() > kMaxLogprobs + 1 || from.prompt_logprobs() > kMaxLogprobs + 1) {
     return InvalidArgument("logprobs: must be in [0, 20]");
@@ -68,29 +68,25 @@ absl::StatusOr<SamplingParams> ReadSampling(const pb::SamplingParams& from, int3
     return InvalidArgument("early_stopping: must be in [0, 2]");
   }
   SamplingParams to;
-  to.temperature = from.temperature();
-  to.top_p = OrNeutral(from.top_p(), 1.0f);
-  to.top_k = from.top_k();
-  to.min_p = from.min_p();
-  to.typical_p = OrNeutral(from.typical_p(), 1.0f);
-  to.repetition_penalty = OrNeutral(from.repetition_penalty(), 1.0f);
-  to.frequency_penalty = from.frequency_penalty();
-  to.presence_penalty = from.presence_penalty();
+#define QUIRE_READ_NUMBER(name, range, feature) \
+  to.name = OrNeutral(from.name(), to.name, NumberRange(range));
+  QUIRE_SAMPLING_NUMBERS(QUIRE_READ_NUMBER)
+#undef QUIRE_READ_NUMBER
+#define QUIRE_READ_LIST(name, most, feature)                          \
+  QUIRE_RETURN_IF_ERROR(CheckCount(#name, from.name##_size(), most)); \
+  to.name = Copy(from.name());
+  QUIRE_SAMPLING_LISTS(QUIRE_READ_LIST)
+#undef QUIRE_READ_LIST
   to.seed = from.seed();
-  to.max_tokens = from.max_tokens();
-  to.min_tokens = from.min_tokens();
-  to.stop_token_ids = Copy(from.stop_token_ids());
   to.ignore_eos = from.ignore_eos();
   to.logit_bias.assign(from.logit_bias().begin(), from.logit_bias().end());
   std::sort(to.logit_bias.begin(), to.logit_bias.end());  // a map has no order of its own
-  to.allowed_token_ids = Copy(from.allowed_token_ids());
   for (const pb::TokenSequence& word : from.bad_words()) to.bad_words.push_back(Copy(word.ids()));
   to.logprobs = static_cast<int32_t>(from.logprobs());
   to.prompt_logprobs = static_cast<int32_t>(from.prompt_logprobs());
   to.beam_width = static_cast<int32_t>(from.beam_width());
   // Zero is a length penalty of its own, but only a beam search has one.
-  to.length_penalty =
-      from.beam_width() == 0 ? OrNeutral(from.length_penalty(), 1.0f) : from.length_penalty();
+  if (from.beam_width() == 0 && to.length_penalty == 0.0f) to.length_penalty = 1.0f;
   to.early_stopping = static_cast<EarlyStopping>(from.early_stopping());
   QUIRE_RETURN_IF_ERROR(ValidateSamplingParams(to, vocab_size));
   return to;
@@ -129,7 +125,8 @@ absl::Status ReadSubmitStrings(const pb::Submit& from, Submit& to) {
   QUIRE_RETURN_IF_ERROR(CheckBytes("adapter", from.adapter().size(), kMaxAdapterBytes));
   QUIRE_RETURN_IF_ERROR(CheckBytes("traceparent", from.traceparent().size(), kMaxTraceparentBytes));
   QUIRE_RETURN_IF_ERROR(CheckBytes("tracestate", from.tracestate().size(), kMaxTracestateBytes));
-  QUIRE_RETURN_IF_ERROR(CheckBytes("request_id", from.request_id().size(), kMaxRequestIdBytes));
+  QUIRE_RETURN_IF_ERROR(
+      CheckBytes("request_id", from.request_id().size(), kMaxFrameRequestIdBytes));
   QUIRE_RETURN_IF_ERROR(CheckBytes("model_id", from.model_id().size(), kMaxModelIdBytes));
   QUIRE_ASSIGN_OR_RETURN(to.required_features,
                          ReadFeatures("required_features", from.required_features()));
@@ -180,7 +177,7 @@ BadSubmit Refuse(const pb::Submit& from, const absl::Status& status) {
   };
   bad.refused.traceparent = unless_longer(from.traceparent(), kMaxTraceparentBytes);
   bad.refused.tracestate = unless_longer(from.tracestate(), kMaxTracestateBytes);
-  bad.refused.request_id = unless_longer(from.request_id(), kMaxRequestIdBytes);
+  bad.refused.request_id = unless_longer(from.request_id(), kMaxFrameRequestIdBytes);
   const size_t colon = bad.refused.message.find(':');
   if (colon != std::string::npos) bad.refused.field = bad.refused.message.substr(0, colon);
   return bad;

@@ -1,5 +1,5 @@
-// Frames: every field survives, every limit holds, big steps are split.
-#include "worker/rpc/codec.h"
+// Frames of routers: every field survives, every limit holds, long prompts are split.
+#include "common/wire/router_frames.h"
 
 #include <gtest/gtest.h>
 
@@ -162,7 +162,7 @@ TEST(DecodeSubmit, EveryLimitHoldsAtLimitPlusOne) {
       strings("adapter", kMaxAdapterBytes, [](S& s, auto v) { s.set_adapter(v); }),
       strings("traceparent", kMaxTraceparentBytes, [](S& s, auto v) { s.set_traceparent(v); }),
       strings("tracestate", kMaxTracestateBytes, [](S& s, auto v) { s.set_tracestate(v); }),
-      strings("request_id", kMaxRequestIdBytes, [](S& s, auto v) { s.set_request_id(v); }),
+      strings("request_id", kMaxFrameRequestIdBytes, [](S& s, auto v) { s.set_request_id(v); }),
       strings("model_id", kMaxModelIdBytes, [](S& s, auto v) { s.set_model_id(v); }),
       strings("constraint", kMaxConstraintBytes,
               [](S& s, auto v) { s.mutable_constraint()->set_source(v); }),
@@ -275,183 +275,95 @@ TEST(DecodeFrame, SmallFramesKeepTheirFields) {
   EXPECT_EQ(hello.features, std::vector<std::string>{"x"});
 }
 
-pb::WorkerFrame Parsed(const std::string& bytes) {
-  pb::WorkerFrame frame;
+pb::RouterFrame Read(const std::string& bytes) {
   EXPECT_LE(bytes.size(), kMaxFrameBytes);
+  pb::RouterFrame frame;
   EXPECT_TRUE(frame.ParseFromString(bytes));
   return frame;
 }
 
-TEST(EncodeStep, EveryFieldIsWritten) {
-  StepFrame step;
-  step.frame_seq = 4;
-  step.event_seq = 9;
-  step.first_event_seq = 8;
+Submit WholeSubmit() {
+  Submit submit;
+  submit.key = {RequestNumber(7), Attempt(2)};
+  submit.submit_number = 3;
+  submit.prompt_ids = {1, 2, 3};
+  submit.choices = {{{4, 5}, false}, {{6}, true}};
+  submit.sampling.temperature = 0.5f;
+  submit.sampling.seed = ~uint64_t{0};
+  submit.sampling.stop_token_ids = {9};
+  submit.sampling.logit_bias = {{1, -2.0f}};
+  submit.sampling.bad_words = {{1, 2}, {3}};
+  submit.sampling.logprobs = 21;
+  submit.remaining_ms = 1000;
+  submit.priority = -4;
+  submit.salt = "salt";
+  submit.initial_window = 256;
+  submit.required_features = {"resume"};
+  submit.model_id = "m";
+  return submit;
+}
+
+TEST(RouterFrames, ASubmitSaysEverything) {
+  const std::vector<std::string> frames = EncodeSubmit(WholeSubmit());
+  ASSERT_EQ(frames.size(), 1u);
+  const pb::Submit submit = Read(frames[0]).submit();
+  EXPECT_EQ(submit.request_number(), 7u);
+  EXPECT_EQ(submit.attempt(), 2u);
+  EXPECT_EQ(submit.submit_number(), 3u);
+  EXPECT_EQ(submit.prompt_ids_size(), 3);
+  EXPECT_EQ(submit.choices(0).outputs_size(), 2);
+  EXPECT_TRUE(submit.choices(1).ended());
+  EXPECT_EQ(submit.sampling().seed(), ~uint64_t{0});
+  EXPECT_EQ(submit.sampling().bad_words_size(), 2);
+  EXPECT_EQ(submit.sampling().logit_bias().at(1), -2.0f);
+  EXPECT_EQ(submit.sampling().logprobs(), 21u);
+  EXPECT_EQ(submit.priority(), -4);
+  EXPECT_EQ(submit.initial_window(), 256u);
+  EXPECT_EQ(submit.parts(), 0u);
+}
+
+TEST(RouterFrames, LongPromptsAreSplitAtTheLimit) {
+  for (const size_t size : {kMaxPromptIdsPerFrame - 3, kMaxPromptIdsPerFrame - 2,
+                            2 * kMaxPromptIdsPerFrame - 3, 3 * kMaxPromptIdsPerFrame + 5}) {
+    Submit submit = WholeSubmit();  // three resumed outputs share the first frame
+    submit.prompt_ids.resize(size);
+    for (size_t i = 0; i < size; ++i) submit.prompt_ids[i] = static_cast<TokenId>(1'999'999 - i);
+    const std::vector<std::string> frames = EncodeSubmit(submit);
+    std::vector<TokenId> ids;
+    for (size_t i = 0; i < frames.size(); ++i) {
+      const pb::RouterFrame frame = Read(frames[i]);
+      const auto& part = i == 0 ? frame.submit().prompt_ids() : frame.submit_part().prompt_ids();
+      ids.insert(ids.end(), part.begin(), part.end());
+      const uint64_t number = i == 0 ? frame.submit().parts() : frame.submit_part().index();
+      EXPECT_EQ(number, i == 0 ? frames.size() - 1 : i - 1);
+    }
+    EXPECT_EQ(ids, submit.prompt_ids) << size;
+    EXPECT_EQ(frames.size(), size <= kMaxPromptIdsPerFrame - 3  ? 1u
+                             : size < 2 * kMaxPromptIdsPerFrame ? 2u
+                                                                : 4u);
+  }
+}
+
+TEST(RouterFrames, AsManyResumedOutputsAsAllowedFitOneFrame) {
+  Submit submit = WholeSubmit();
+  submit.choices = {{std::vector<TokenId>(kMaxResumedIds, 1'999'999), false}};
+  submit.prompt_ids.assign(10, 1'999'999);
+  const std::vector<std::string> frames = EncodeSubmit(submit);
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_EQ(Read(frames[0]).submit().prompt_ids_size(), 0);
+}
+
+TEST(RouterFrames, TheSmallOnes) {
   const AttemptKey key{RequestNumber(1), Attempt(2)};
-  step.admitted.push_back({key, 32, 7});
-  step.outputs.push_back({key, 1, 5, {10, 11}, {-0.5f, -1.5f}, {{{1}, {-1.f}}, {{2}, {-2.f}}}});
-  step.prompt_logprobs.push_back({key, 3, {-3.f}, {{{4}, {-4.f}}}, {6}});
-  step.ended.push_back(
-      {key, 1, EndReason::kFailed, "why", true, {1, 2, 3, 4, 5, 6}, true, 99, true});
-  step.refused.push_back({key, RefusalCode::kTooLarge, "prompt_ids", "no", 250});
-  step.events.push_back({CacheEvents::Kind::kStored, 1, 77, {78, 79}});
-  step.events.push_back({CacheEvents::Kind::kCleared, 0, 0, {}});
-  step.load = {1, 2, 3, 4, 5, 6, 7, 8};
-  step.last_admitted_submit = 12;
-  step.routers_attached = 13;
-  step.state = WorkerState::kDraining;
-  step.step_age_ms = 14;
-  step.step_limit_ms = 15;
-  step.events_dropped = true;
-  step.heartbeat_echo_ms = 16;
-  const auto frames = EncodeStep(step);
-  ASSERT_EQ(frames.size(), 1u);
-  const pb::WorkerFrame frame = Parsed(frames[0]);
-  const pb::Step& s = frame.step();
-  EXPECT_EQ(s.frame_seq(), 4u);
-  EXPECT_EQ(s.event_seq(), 9u);
-  EXPECT_EQ(s.first_event_seq(), 8u);
-  EXPECT_EQ(s.admitted(0).cached_tokens(), 32u);
-  EXPECT_EQ(s.admitted(0).event_seq(), 7u);
-  EXPECT_EQ(s.outputs(0).choice(), 1u);
-  EXPECT_EQ(s.outputs(0).first_index(), 5u);
-  EXPECT_EQ(s.outputs(0).ids(1), 11);
-  EXPECT_EQ(s.outputs(0).logprobs(1), -1.5f);
-  EXPECT_EQ(s.outputs(0).top(1).ids(0), 2);
-  EXPECT_EQ(s.prompt_logprobs(0).first_position(), 3u);
-  EXPECT_EQ(s.prompt_logprobs(0).ranks(0), 6u);
-  EXPECT_EQ(s.prompt_logprobs(0).top(0).logprobs(0), -4.f);
-  EXPECT_EQ(s.ended(0).reason(), pb::FAILED);
-  EXPECT_EQ(s.ended(0).message(), "why");
-  EXPECT_EQ(s.ended(0).usage().discarded_tokens(), 6u);
-  EXPECT_EQ(s.ended(0).stop_token_id(), 99);
-  EXPECT_TRUE(s.ended(0).by_stop_token() && s.ended(0).retryable() && s.ended(0).last_choice());
-  EXPECT_EQ(s.refused(0).code(), pb::TOO_LARGE);
-  EXPECT_EQ(s.refused(0).field(), "prompt_ids");
-  EXPECT_EQ(s.refused(0).retry_after_ms(), 250u);
-  EXPECT_EQ(s.events(0).parent(), 77u);
-  EXPECT_EQ(s.events(0).hashes(1), 79u);
-  EXPECT_EQ(s.events(1).kind(), pb::CacheEvents::CLEARED);
-  EXPECT_EQ(s.load().steps_total(), 8u);
-  EXPECT_EQ(s.load().waiting_prefill_tokens(), 3u);
-  EXPECT_EQ(s.last_admitted_submit(), 12u);
-  EXPECT_EQ(s.routers_attached(), 13u);
-  EXPECT_EQ(s.state(), pb::DRAIN);
-  EXPECT_EQ(s.step_age_ms(), 14u);
-  EXPECT_EQ(s.step_limit_ms(), 15u);
-  EXPECT_TRUE(s.events_dropped());
-  EXPECT_EQ(s.heartbeat_echo_ms(), 16u);
-}
-
-TEST(EncodeStep, ABigStepIsSplitAndNothingIsLost) {
-  StepFrame step;
-  step.frame_seq = 10;
-  step.first_event_seq = 101;
-  step.event_seq = 140;
-  const AttemptKey key{RequestNumber(1), Attempt(1)};
-  const TopLogprobs top{std::vector<TokenId>(20, 1 << 30), std::vector<float>(20, -1.f)};
-  // One choice whose logprobs alone exceed a frame, then its end, then many events.
-  step.outputs.push_back({key, 0, 100, {}, {}, {}});
-  for (int i = 0; i < 9000; ++i) {
-    step.outputs[0].ids.push_back(i);
-    step.outputs[0].logprobs.push_back(-1.f);
-    step.outputs[0].top.push_back(top);
-  }
-  step.ended.push_back({});
-  step.ended[0].key = key;
-  step.ended[0].message = std::string(100000, 'm');
-  for (int i = 0; i < 40; ++i) {
-    step.events.push_back({CacheEvents::Kind::kStored, 0, 1, std::vector<uint64_t>(5000, 7)});
-  }
-  RouterOutput same;
-  same.outputs = step.outputs;
-  same.ended = step.ended;
-  size_t bytes = 0;
-  uint64_t next_index = 100, next_event = 101, last_event = 100, seq = 10;
-  bool ended = false;
-  for (const std::string& frame_bytes : EncodeStep(step)) {
-    const pb::WorkerFrame frame = Parsed(frame_bytes);
-    const pb::Step& s = frame.step();
-    EXPECT_EQ(s.frame_seq(), seq++);
-    for (const pb::Output& output : s.outputs()) {
-      EXPECT_FALSE(ended);
-      EXPECT_EQ(output.first_index(), next_index);
-      EXPECT_EQ(output.ids(0), static_cast<int>(next_index - 100));
-      EXPECT_EQ(output.logprobs_size(), output.ids_size());
-      EXPECT_EQ(output.top_size(), output.ids_size());
-      next_index += static_cast<uint64_t>(output.ids_size());
-    }
-    for (const pb::Ended& end : s.ended()) {
-      ended = true;
-      EXPECT_EQ(end.message().size(), kMaxWireMessageBytes);
-    }
-    if (s.events_size() > 0) {
-      EXPECT_EQ(s.first_event_seq(), next_event);
-      next_event += static_cast<uint64_t>(s.events_size());
-    }
-    EXPECT_GE(s.event_seq(), last_event);
-    EXPECT_EQ(s.event_seq(), next_event - 1);
-    last_event = s.event_seq();
-    if (s.events_size() == 0) bytes += frame_bytes.size();
-  }
-  EXPECT_EQ(next_index, 9100u);
-  EXPECT_EQ(next_event, 141u);
-  EXPECT_TRUE(ended);
-  EXPECT_GT(seq, 13u);
-  EXPECT_GE(EncodedBytesBound(same), bytes);
-}
-
-TEST(EncodeStep, AnEventThatFitsNoFrameIsDroppedAndSaid) {
-  StepFrame step;
-  step.first_event_seq = 1;
-  step.event_seq = 1;
-  step.events.push_back({CacheEvents::Kind::kRemoved, 0, 0, std::vector<uint64_t>(200000, 7)});
-  const auto frames = EncodeStep(step);
-  ASSERT_EQ(frames.size(), 1u);
-  EXPECT_TRUE(Parsed(frames[0]).step().events_dropped());
-  EXPECT_EQ(Parsed(frames[0]).step().event_seq(), 1u);
-}
-
-TEST(Encode, HelloRefusedDrainingSnapshot) {
-  WorkerHello hello;
-  hello.worker_id = "w";
-  hello.epoch = Epoch(1);
-  hello.protocol = 1;
-  hello.features = {"a"};
-  hello.model_id = "m";
-  hello.numerics_id = "n";
-  hello.cache_groups = {{"sliding", 5, 512}};
-  hello.block_size = 16;
-  hello.hash_scheme = "h";
-  hello.capacity_blocks = 99;
-  hello.limits = {1, 2, 3, 4, 5, 6, 7, 8};
-  hello.text_bundle_sha256 = std::string(32, '\xfe');
-  hello.served_names = {"x", "y"};
-  hello.vocab_size = 1000;
-  hello.prefix_caching = true;
-  const pb::WorkerFrame frame = Parsed(EncodeWorkerHello(hello));
-  const pb::WorkerHello& h = frame.hello();
-  EXPECT_EQ(h.cache_groups(0).window(), 512u);
-  EXPECT_EQ(h.limits().max_frame_bytes(), 8u);
-  EXPECT_EQ(h.limits().max_waiting_requests(), 3u);
-  EXPECT_EQ(h.text_bundle_sha256(), std::string(32, '\xfe'));
-  EXPECT_EQ(h.served_names(1), "y");
-  EXPECT_EQ(h.capacity_blocks(), 99u);
-  EXPECT_TRUE(h.prefix_caching());
-  EXPECT_TRUE(Parsed(EncodeAttachRefused("no", true)).refused().fenced());
-  EXPECT_EQ(Parsed(EncodeDraining(5)).draining().remaining_ms(), 5u);
-  SnapshotPart part{RouterInstance(1), 2, 3, true, 4, {5}, {6}, 7};
-  const pb::WorkerFrame chunk = Parsed(EncodeSnapshotPart(part));
-  EXPECT_EQ(chunk.snapshot_chunk().snapshot_number(), 2u);
-  EXPECT_EQ(chunk.snapshot_chunk().parents(0), 6u);
-  EXPECT_EQ(chunk.snapshot_chunk().event_seq(), 7u);
-}
-
-TEST(Encode, LongMessagesAreCutAtWholeCharacters) {
-  std::string text(kMaxWireMessageBytes - 1, 'a');
-  text += "€";
-  const pb::WorkerFrame frame = Parsed(EncodeAttachRefused(text, false));
-  EXPECT_EQ(frame.refused().message(), std::string(kMaxWireMessageBytes - 1, 'a'));
+  const pb::Cancel cancel = Read(EncodeCancel({key, true, 3})).cancel();
+  EXPECT_TRUE(cancel.one_choice());
+  EXPECT_EQ(cancel.choice(), 3u);
+  const pb::Finish finish = Read(EncodeFinish({key, 1, EndReason::kLength, 9})).finish();
+  EXPECT_EQ(finish.reason(), pb::LENGTH);
+  EXPECT_EQ(finish.output_count(), 9u);
+  EXPECT_EQ(Read(EncodeGrant({key, 0, 512})).grant().up_to_index(), 512u);
+  EXPECT_EQ(Read(EncodeHeartbeat(5)).heartbeat().sent_at_ms(), 5u);
+  EXPECT_EQ(Read(EncodeSnapshotRequest(6)).snapshot_request().snapshot_number(), 6u);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "common/check.h"
+#include "common/wire/router_frames.h"
 #include "quire/v1/worker.pb.h"
-#include "router/link/codec.h"
 
 namespace quire {
 namespace {
@@ -19,29 +19,22 @@ std::string Bytes(const pb::RouterFrame& frame) {
 }
 
 void FillSampling(const SamplingParams& from, pb::SamplingParams* to) {
-  to->set_temperature(from.temperature);
-  to->set_top_p(from.top_p);
-  to->set_top_k(from.top_k);
-  to->set_min_p(from.min_p);
-  to->set_typical_p(from.typical_p);
-  to->set_repetition_penalty(from.repetition_penalty);
-  to->set_frequency_penalty(from.frequency_penalty);
-  to->set_presence_penalty(from.presence_penalty);
+#define QUIRE_WRITE_NUMBER(name, range, feature) to->set_##name(from.name);
+  QUIRE_SAMPLING_NUMBERS(QUIRE_WRITE_NUMBER)
+#undef QUIRE_WRITE_NUMBER
+#define QUIRE_WRITE_LIST(name, most, feature) \
+  to->mutable_##name()->Add(from.name.begin(), from.name.end());
+  QUIRE_SAMPLING_LISTS(QUIRE_WRITE_LIST)
+#undef QUIRE_WRITE_LIST
   to->set_seed(from.seed);
-  to->set_max_tokens(from.max_tokens);
-  to->set_min_tokens(from.min_tokens);
-  to->mutable_stop_token_ids()->Add(from.stop_token_ids.begin(), from.stop_token_ids.end());
   to->set_ignore_eos(from.ignore_eos);
   for (const auto& [id, bias] : from.logit_bias) (*to->mutable_logit_bias())[id] = bias;
-  to->mutable_allowed_token_ids()->Add(from.allowed_token_ids.begin(),
-                                       from.allowed_token_ids.end());
   for (const std::vector<TokenId>& word : from.bad_words) {
     to->add_bad_words()->mutable_ids()->Add(word.begin(), word.end());
   }
   to->set_logprobs(static_cast<uint32_t>(from.logprobs));
   to->set_prompt_logprobs(static_cast<uint32_t>(from.prompt_logprobs));
   to->set_beam_width(static_cast<uint32_t>(from.beam_width));
-  to->set_length_penalty(from.length_penalty);
   to->set_early_stopping(static_cast<uint32_t>(from.early_stopping));
 }
 

@@ -1,21 +1,23 @@
-#include "common/wire_features.h"
+#include "common/wire/features.h"
 
 #include <algorithm>
 
 namespace quire {
 
 std::vector<std::string> RequiredFeatures(const SamplingParams& params, size_t choice_count) {
+  const SamplingParams neutral;
   std::vector<std::string> features;
   const auto need = [&features](bool used, std::string_view name) {
-    if (used) features.emplace_back(name);
+    const auto listed = std::find(features.begin(), features.end(), name);
+    if (used && !name.empty() && listed == features.end()) features.emplace_back(name);
   };
-  need(params.typical_p != 1.0f, kFeatureTypicalP);
-  need(params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
-           params.presence_penalty != 0.0f,
-       kFeaturePenalties);
-  need(params.min_tokens > 0, kFeatureMinTokens);
+#define QUIRE_NEED_NUMBER(name, range, feature) need(params.name != neutral.name, feature);
+  QUIRE_SAMPLING_NUMBERS(QUIRE_NEED_NUMBER)
+#undef QUIRE_NEED_NUMBER
   need(!params.logit_bias.empty(), kFeatureLogitBias);
-  need(!params.allowed_token_ids.empty(), kFeatureAllowedTokenIds);
+#define QUIRE_NEED_LIST(name, most, feature) need(!params.name.empty(), feature);
+  QUIRE_SAMPLING_LISTS(QUIRE_NEED_LIST)
+#undef QUIRE_NEED_LIST
   need(!params.bad_words.empty(), kFeatureBadWords);
   need(params.logprobs > 0, kFeatureLogprobs);
   need(params.prompt_logprobs > 0 || params.max_tokens == 0, kFeaturePromptLogprobs);

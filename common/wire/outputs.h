@@ -1,6 +1,4 @@
-// What router and worker tell each other, as plain values: the meaning of
-// proto/quire/v1/worker.proto, free of Protobuf. `worker/rpc` and `router/link` turn them into
-// frames and back.
+// What a worker says of the attempts that it has: outputs, ends, refusals, cache events, load.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +6,9 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "common/hello.h"
 #include "common/ids.h"
-#include "common/sampling_params.h"
 
 namespace quire {
-
-inline constexpr size_t kMaxFrameBytes = 1u << 20;
-inline constexpr size_t kMaxPromptIdsPerFrame = 131072;  // more travel in SubmitPart frames
-inline constexpr int kFrameIntervalMs = 200;             // a worker is never silent for longer
-inline constexpr int kRouterSilenceMs = 5000;  // a router silent for longer has lost its Attach
-inline constexpr size_t kMaxSaltBytes = 64;
-inline constexpr size_t kMaxTenantBytes = 256;
-inline constexpr size_t kTextBundleChunkBytes = 512u << 10;
-inline constexpr size_t kMaxTextBundleBytes = 128u << 20;
 
 enum class EndReason : uint8_t {
   kUnspecified,
@@ -53,31 +40,6 @@ struct AttemptKey {
   RequestNumber request;
   Attempt attempt;
   friend constexpr auto operator<=>(const AttemptKey&, const AttemptKey&) = default;
-};
-
-struct ResumedChoice {
-  std::vector<TokenId> outputs;
-  bool ended = false;
-};
-
-struct Submit {
-  AttemptKey key;
-  uint64_t submit_number = 0;
-  std::vector<TokenId> prompt_ids;
-  std::vector<ResumedChoice> choices;  // at least one
-  SamplingParams sampling;
-  uint64_t remaining_ms = 0;  // 0 is no deadline
-  int32_t priority = 0;
-  std::string tenant;
-  std::string salt;
-  std::string adapter;
-  bool constrained = false;
-  uint32_t initial_window = 0;  // 0 is unlimited
-  std::vector<std::string> required_features;
-  std::string traceparent;
-  std::string tracestate;
-  std::string request_id;
-  std::string model_id;
 };
 
 struct TopLogprobs {
@@ -158,17 +120,21 @@ struct Load {
   uint64_t steps_total = 0;
 };
 
-struct StepFrame {
-  uint64_t frame_seq = 0;
-  uint64_t event_seq = 0;
+// What one step has for one router.
+struct StepLists {
   std::vector<Admitted> admitted;
   std::vector<Output> outputs;
   std::vector<PromptLogprobs> prompt_logprobs;
   std::vector<Ended> ended;
   std::vector<Refused> refused;
+  uint64_t last_admitted_submit = 0;
+};
+
+struct StepFrame : StepLists {
+  uint64_t frame_seq = 0;
+  uint64_t event_seq = 0;
   std::vector<CacheEvents> events;
   Load load;
-  uint64_t last_admitted_submit = 0;
   uint32_t routers_attached = 0;
   WorkerState state = WorkerState::kStarting;
   uint32_t step_age_ms = 0;
@@ -178,21 +144,23 @@ struct StepFrame {
   uint64_t first_event_seq = 0;
 };
 
-struct Cancel {
-  AttemptKey key;
-  bool one_choice = false;
-  uint32_t choice = 0;
+// A part of what a worker has cached. It stands behind the events up to event_seq and before all
+// later ones.
+struct SnapshotChunk {
+  uint64_t snapshot_number = 0;
+  uint32_t index = 0;
+  bool last = false;
+  uint32_t cache_kind = 0;
+  std::vector<uint64_t> hashes;
+  std::vector<uint64_t> parents;  // as many as hashes
+  uint64_t event_seq = 0;
 };
-struct Finish {
-  AttemptKey key;
-  uint32_t choice = 0;
-  EndReason reason = EndReason::kStop;
-  uint32_t output_count = 0;
+struct DrainingNotice {
+  uint64_t remaining_ms = 0;
 };
-struct Grant {
-  AttemptKey key;
-  uint32_t choice = 0;
-  uint64_t up_to_index = 0;
+struct AttachRefused {
+  std::string message;
+  bool fenced = false;
 };
 
 }  // namespace quire

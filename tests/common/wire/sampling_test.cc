@@ -1,4 +1,4 @@
-#include "common/sampling_params.h"
+#include "common/wire/sampling.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,18 @@
 
 namespace quire {
 namespace {
+
+TEST(NumberRange, IsWhatItsTextSays) {
+  constexpr NumberRange closed("[-2, 20]");
+  EXPECT_TRUE(closed.Holds(-2) && closed.Holds(20));
+  EXPECT_FALSE(closed.Holds(-2.01) || closed.Holds(20.01) || closed.Holds(NAN));
+  constexpr NumberRange open("(0, 1]");
+  EXPECT_TRUE(open.Holds(1e-300) && open.Holds(1));
+  EXPECT_FALSE(open.Holds(0) || open.Holds(1.01) || open.Holds(INFINITY));
+  constexpr NumberRange in_words("[0, the context]");
+  EXPECT_TRUE(in_words.Holds(2147483647));
+  EXPECT_FALSE(in_words.Holds(-1) || in_words.Holds(INFINITY));
+}
 
 TEST(SamplingParams, DefaultsAreValid) { EXPECT_TRUE(ValidateSamplingParams({}, 100).ok()); }
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/wire/worker_frames.h"
 #include "quire/v1/worker.pb.h"
-#include "worker/rpc/codec.h"
 
 namespace quire {
 namespace {
@@ -288,7 +288,7 @@ std::string EncodeDraining(uint64_t remaining_ms) {
   return Bytes(frame);
 }
 
-std::string EncodeSnapshotPart(const SnapshotPart& part) {
+std::string EncodeSnapshotChunk(const SnapshotChunk& part) {
   QUIRE_CHECK(part.parents.size() == part.hashes.size());
   pb::WorkerFrame frame;
   pb::SnapshotChunk* to = frame.mutable_snapshot_chunk();
@@ -304,7 +304,7 @@ std::string EncodeSnapshotPart(const SnapshotPart& part) {
 
 std::vector<std::string> EncodeStep(const StepFrame& step) { return StepFrames(step).Encode(); }
 
-size_t EncodedBytesBound(const RouterOutput& output) {
+size_t EncodedBytesBound(const StepLists& output) {
   size_t bytes = kStepHeaderBytes + output.admitted.size() * kItemBytes;
   for (const Output& item : output.outputs) {
     bytes += kItemBytes;

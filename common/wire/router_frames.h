@@ -1,8 +1,8 @@
-// Frames of the worker wire, to and from plain values: the only files of the worker that see their
-// Protobuf outside the gRPC adapter.
+// Frames that routers send, to and from plain values.
 //
 // Pure functions; any thread.
-//  1. What a router sends is hostile: every count, length, enumerator and number is checked here.
+//  1. A worker takes what a router sends for hostile input: every count, length, enumerator and
+//     number is checked here.
 //  2. A Submit that is wrong is a value (BadSubmit), not a broken stream: it is refused, its router
 //     keeps its other requests. Anything else that is wrong is INVALID_ARGUMENT and ends the
 //     Attach.
@@ -17,8 +17,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "common/wire.h"
-#include "worker/core/engine_io.h"
+#include "common/wire/values.h"
 
 namespace quire {
 
@@ -28,10 +27,11 @@ inline constexpr size_t kMaxFeatureBytes = 64;
 inline constexpr size_t kMaxAdapterBytes = 256;
 inline constexpr size_t kMaxTraceparentBytes = 128;
 inline constexpr size_t kMaxTracestateBytes = 512;
-inline constexpr size_t kMaxRequestIdBytes = 512;
+inline constexpr size_t kMaxFrameRequestIdBytes = 512;
 inline constexpr size_t kMaxModelIdBytes = 256;
 inline constexpr size_t kMaxConstraintBytes = 256u << 10;
-inline constexpr size_t kMaxWireMessageBytes = 4096;  // of a refusal or failure; longer is cut
+// Outputs that one Submit can resume from, all choices together: they travel in its first frame.
+inline constexpr size_t kMaxResumedIds = 262'144;
 
 // What the values of a Submit are checked against.
 struct DecodeLimits {
@@ -52,12 +52,6 @@ struct SubmitPart {
   uint32_t index = 0;
   std::vector<TokenId> prompt_ids;  // at least one; not yet held against the vocabulary
 };
-struct SnapshotRequest {
-  uint64_t snapshot_number = 0;
-};
-struct Heartbeat {
-  uint64_t sent_at_ms = 0;
-};
 using RouterMessage = std::variant<RouterHello, SubmitFrame, BadSubmit, SubmitPart, Cancel, Finish,
                                    Grant, SnapshotRequest, Heartbeat>;
 
@@ -67,19 +61,13 @@ absl::StatusOr<RouterMessage> DecodeRouterFrame(std::string_view frame, const De
 absl::Status CheckTokenIds(std::string_view field, const std::vector<TokenId>& ids,
                            int32_t vocab_size);
 
-std::string EncodeWorkerHello(const WorkerHello& hello);
-std::string EncodeAttachRefused(std::string_view message, bool fenced);
-std::string EncodeDraining(uint64_t remaining_ms);
-std::string EncodeSnapshotPart(const SnapshotPart& part);
-
-// One frame, or several when it would exceed kMaxFrameBytes: in order admitted, outputs, prompt
-// logprobs, ended, refused, events, so that no end overtakes an output. Their frame numbers start
-// at step.frame_seq and are contiguous; a list of outputs or logprobs that fits no frame is cut
-// into slices with their own first index. A single cache event that fits no frame (> 100,000
-// blocks) drops the events and says so.
-std::vector<std::string> EncodeStep(const StepFrame& step);
-
-// Roughly the bytes that these take in a frame; never less.
-size_t EncodedBytesBound(const RouterOutput& output);
+std::string EncodeHello(const RouterHello& hello);
+// The Submit and the parts that hold what its first frame has no room for, in order. Ids are ≥ 0.
+std::vector<std::string> EncodeSubmit(const Submit& submit);
+std::string EncodeCancel(const Cancel& cancel);
+std::string EncodeFinish(const Finish& finish);
+std::string EncodeGrant(const Grant& grant);
+std::string EncodeSnapshotRequest(uint64_t snapshot_number);
+std::string EncodeHeartbeat(uint64_t sent_at_ms);
 
 }  // namespace quire
