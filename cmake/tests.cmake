@@ -63,7 +63,7 @@ if(QUIRE_EMULATED_CUDA)
   quire_fake_cublaslt(good)
   quire_fake_cublaslt(old FAKE_CUBLASLT_VERSION=120901)
   quire_fake_cublaslt(lacking FAKE_CUBLASLT_WITHOUT_MATMUL)
-  quire_test(kernels/cuda/backend COMPUTES RELEASE NOT_QUICK MINUTES 3.0 SHARDS 2 DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine
+  quire_test(kernels/cuda/backend COMPUTES RELEASE NOT_QUICK MINUTES 3.0 SHARDS 2 DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine worker/model
              common/json LIBS quire_cuda_ops_plain quire_cuda_timing quire_test_support)
   target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
@@ -98,7 +98,7 @@ quire_test(worker/engine BOTH MINUTES 1.0 ASAN_MINUTES 1.5 THREADS EngineThread*
        *ChoicesIdentity.NeighboursAndSiblings* EnginePrefixCacheTest.AMillionBlocks*
        EnginePrefixCacheTest.SnapshotsUnderLoadEndExact EnginePrefixCacheTest.ASnapshotWaitsForItsReader
        BeamSearchEngine.NothingAroundItChangesIt
-  DEPS worker/engine LIBS quire_test_support)
+  DEPS worker/engine worker/model LIBS quire_test_support)
 # The same tests with the tag model on the emulated CUDA worker's step path: its pages, block tables, last samples,
 # graphs and two steps in flight. What is defined in these objects takes the place of a library's.
 if(QUIRE_EMULATED_CUDA)
@@ -165,7 +165,7 @@ target_compile_definitions(test_worker_planted PRIVATE QUIRE_PLANTED_BUGS)
 if(TARGET quire-worker)
   add_dependencies(test_worker_planted quire-worker)  # is held to have none of it
 endif()
-quire_test(worker/steady COMPUTES RELEASE DEPS worker/engine kernels/collectives LIBS quire_test_support)
+quire_test(worker/steady COMPUTES RELEASE DEPS worker/engine worker/model kernels/collectives LIBS quire_test_support)
 quire_test(worker/records DEPS worker/records)
 quire_test(worker/rpc ASAN_MINUTES 0.5 DEPS worker/rpc LIBS quire_test_support)
 quire_test(worker/device RELEASE DEPS worker/device)
@@ -226,7 +226,7 @@ quire_test(router/discovery THREADS * DEPS router/discovery)
 quire_test(router/routing DEPS router/routing)
 quire_test(router/link ASAN_MINUTES 0.5
   THREADS DialerTest* DialerExitTest* LinkTest* GatedLinkTest* WorkerCallTest* ConnectTimeout*
-  DEPS router/link)  # not DialerTlsTest: OpenSSL under gRPC's library is not instrumented
+  DEPS router/link router/fleet)  # not DialerTlsTest: OpenSSL under gRPC's library is not instrumented
 quire_test(router/dispatch DEPS router/dispatch bench/fleet)
 quire_test(router/stream DEPS router/stream)
 quire_test(router/admission DEPS router/admission)
@@ -246,7 +246,7 @@ if(TARGET test_cli AND TARGET fake_nvml_libnvidia-ml.so.1)
   add_dependencies(test_cli fake_nvml_libnvidia-ml.so.1)
 endif()
 quire_test(bench/mock RELEASE DEPS bench/mock)
-quire_test(golden COMPUTES RELEASE MINUTES 2.0 SHARDS 2 DEPS worker/engine kernels/collectives common/json)
+quire_test(golden COMPUTES RELEASE MINUTES 2.0 SHARDS 2 DEPS worker/engine worker/model kernels/collectives common/json)
 # The lives of a fleet of routers and workers.
 file(GLOB QUIRE_FLEET_SIM CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/fleet_sim/*.cc)
 add_library(quire_fleet_sim STATIC ${QUIRE_FLEET_SIM})

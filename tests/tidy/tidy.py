@@ -208,8 +208,17 @@ def folder_of(path, deps):
     return None
 
 
+def check_use(deps, included, report):
+    """A folder, with the program in it, includes something of each that it names."""
+    for folder, targets in included.items():
+        for dep in sorted(set(deps[folder]) & set(deps) - targets):
+            report("CMakeLists.txt", 1, "unused dependency", f"{folder} names {dep} and includes nothing of it")
+
+
 def check_includes(name, text, deps, closure, report):
+    """Returns the folders of which it includes something."""
     folder = folder_of(name, deps)
+    targets = set()
     for number, line in enumerate(text.splitlines(), 1):
         m = re.match(r'\s*#\s*include\s*(["<])([^">]+)[">]', line)
         if not m:
@@ -221,9 +230,11 @@ def check_includes(name, text, deps, closure, report):
                     report(name, number, rule, f"may not include {target} here")
         if m.group(1) == '"' and folder and not name.startswith("tests/"):
             target_folder = folder_of(target, deps)
+            targets.add(target_folder)
             if target_folder and target_folder not in closure[folder] and not name.endswith("main.cc"):
                 report(name, number, "layering",
                        f"{folder} includes {target}, but {target_folder} is not below it")
+    return targets
 
 
 UNORDERED = re.compile(
@@ -345,11 +356,14 @@ def run(root):
     names = [n for n in tracked_files(root) if not n.startswith(GENERATED)]
     deps = read_layers(root)
     closure = check_layers(deps, report)
+    included = {}  # of a folder: the folders of which its files include something
     sources = [n for n in names if n.endswith((".cc", ".h", ".cu", ".cuh"))]
     for name in sources:
         text = (root / name).read_text(errors="replace")
         code = strip_code(text)
-        check_includes(name, text, deps, closure, report)
+        targets = check_includes(name, text, deps, closure, report)
+        if pathlib.PurePath(name).parent.as_posix() in deps:
+            included.setdefault(folder_of(name, deps), set()).update(targets)
         check_file(name, text, code, report)
         check_kernel_file(name, text, code, report)
         if name.startswith(DECISIONS):
@@ -358,6 +372,7 @@ def run(root):
             if header.is_file():
                 names_here |= unordered_names(strip_code(header.read_text()))
             check_decisions(name, code, names_here, report)
+    check_use(deps, included, report)
     check_assertions(root, sources, report)
     check_type_names(root, sources, report)
     for name in names:

@@ -58,6 +58,12 @@ class TidyTest(unittest.TestCase):
     def test_cycle(self):
         self.expect("cycle", {}, "quire_folder(a DEPS b)\nquire_folder(b DEPS a)\n")
 
+    def test_unused_dependency(self):
+        files = {"common/a.h": HEADER, "worker/kv/b.cc": "int g;\n"}
+        self.expect("unused dependency", files)
+        files["worker/kv/c.cc"] = '#include "common/a.h"\n'
+        self.assertEqual([], violations(files))
+
     def test_unknown_dependency(self):
         self.expect("layering", {}, "quire_folder(a DEPS nowhere)\n")
 

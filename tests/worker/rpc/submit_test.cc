@@ -377,8 +377,8 @@ TEST_F(EventsTest, EventsAndPartsOfOneOutputLeaveInTheirOrder) {
   auto router = AttachForEvents(1);
   ASSERT_EQ(engine.Taken<WatchCommand>().size(), 1u);
   EngineOutput output = Events(1, 3, 1);
-  output.snapshot_parts.push_back({RouterInstance(1), 3, 0, false, 0, {1}, {0}, 2});
-  output.snapshot_parts.push_back({RouterInstance(1), 3, 1, true, 0, {2}, {0}, 2});
+  output.snapshot_parts.push_back({{3, 0, false, 0, {1}, {0}, 2}, RouterInstance(1)});
+  output.snapshot_parts.push_back({{3, 1, true, 0, {2}, {0}, 2}, RouterInstance(1)});
   const size_t before = router->frames.size();
   Say(std::move(output));
   ASSERT_EQ(router->frames.size(), before + 4);
@@ -416,7 +416,7 @@ TEST_F(EventsTest, NumbersWithoutEventsAreToldAsDropped) {
 TEST_F(EventsTest, PartsThatTheEngineCouldNotHearOfAreToldLater) {
   auto router = AttachForEvents(1);
   EngineOutput output;
-  output.snapshot_parts.push_back({RouterInstance(1), 3, 0, true, 0, {1}, {0}, 0});
+  output.snapshot_parts.push_back({{3, 0, true, 0, {1}, {0}, 0}, RouterInstance(1)});
   engine.full = true;
   Say(std::move(output));
   EXPECT_TRUE(engine.Taken<SnapshotSentCommand>().empty());
