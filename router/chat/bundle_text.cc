@@ -17,8 +17,7 @@ namespace {
 
 // Of a setting that a request with it would be refused for.
 template <class T, class Owner>
-void LeaveOutUnusable(T Owner::*field, std::optional<T>& setting,
-                      GenerationSettings& settings) {
+void LeaveOutUnusable(T Owner::*field, std::optional<T>& setting, GenerationSettings& settings) {
   if (!setting) return;
   SamplingParams params;
   params.*field = *setting;
