@@ -132,9 +132,11 @@ def field_tables():
             served.append(f"| `{name}` | {WHERE[where]} | {FIELDS[name]} |")
     if described:
         sys.exit(f"write_api.py: described and not served: {sorted(described)}")
+    rows = re.findall(r"^  (?:NUMBER|LIST)\((\w+), ", (ROOT / "common/wire/sampling.h").read_text(), re.M)
     text = (ROOT / "router/chat/sampling_fields.cc").read_text().split("constexpr SamplingField kFields[] = {")[1]
-    told = sampling_comments()
-    sampling = [f"| `{name}` | {told.get(name) or SAMPLING[name]} |" for name in re.findall(r'^    \{"(\w+)",', text, re.M)]
+    comments = sampling_comments()
+    sampling = [f"| `{name}` | {comments.get(name) or SAMPLING[name]} |"
+                for name in rows + re.findall(r'^    \{"(\w+)",', text, re.M)]
     return ["### Fields", "", "| field | in | what it is |", "|---|---|---|", *served, "",
             "### Sampling", "", "Also in gRPC's `SamplingOptions`, in `sampling_parameters` of the Open Inference Protocol, and from there in "
             "`generate`.", "", "| field | range |", "|---|---|", *sampling, "",

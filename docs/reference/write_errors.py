@@ -174,7 +174,7 @@ def refusal_table():
     words = with_words(again, REFUSALS, "refusals")
     names = re.search(r"kRefusalNames = \{(.*?)\};", text_of("worker/core/refusal_names.h"), re.S)[1]
     names = re.findall(r'"(\w+)"', names)
-    order = re.findall(r"k(\w+)", text_of("common/wire/values.h").split("enum class RefusalCode : uint8_t {")[1].split("};")[0])
+    order = re.findall(r"k(\w+)", text_of("common/wire/outputs.h").split("enum class RefusalCode : uint8_t {")[1].split("};")[0])
     kinds = codes_of_kinds()
     out = ["| code | goes to another worker | else its client gets | when |", "|---|---|---|---|"]
     for name, code in zip(names, order, strict=True):
