@@ -423,8 +423,8 @@ std::vector<std::string> SpreadGoodput(const std::vector<std::string>& args) {
 int RunBench(const CommandInputs& inputs) {
   BenchArguments a;
   config::Schema schema("quire bench",
-                        "Loads a server and tells how fast it answered, with the options, the "
-                        "report and the JSON of vllm bench serve.");
+                        "Generates load and reports how fast the server answers, with the options, "
+                        "the report and the JSON of vllm bench serve.");
   AddServer(a, schema);
   AddLoad(a, schema);
   AddDataset(a, schema);

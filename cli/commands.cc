@@ -19,7 +19,7 @@ constexpr Command kCommands[] = {
      RunPlan, false},
     {"doctor", "look whether this machine can serve, and say what to do", RunDoctor, true},
     {"top", "watch a server: its workers, queues, batches, caches and tokens", RunTop, true},
-    {"bench", "load a server and tell how fast it answers", RunBench, true},
+    {"bench", "generate load and report how fast a server answers", RunBench, true},
     {"trace", "show the life of one request", RunTrace, true},
     {"make-weights", "write a model of a true shape whose weights come from a seed", RunMakeWeights,
      true},

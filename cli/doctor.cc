@@ -65,7 +65,7 @@ Finding CheckModel(const DoctorArguments& doctor) {
   if (!output.ok()) return bad(StatusMessage(output.status()), "");
   if (output->exit_code != 0) {
     return bad(PlainText(output->text.substr(0, output->text.find('\n')), 1024),
-               "quire plan " + doctor.model + " with other settings tells what would fit");
+               "quire plan " + doctor.model + " with other settings shows what would fit");
   }
   const absl::StatusOr<WorkerPlan> plan = ParseWorkerPlan(output->text);
   if (!plan.ok()) return bad(StatusMessage(plan.status()), "install programs of one version");

@@ -218,7 +218,7 @@ std::vector<Finding> CheckServer(const AskOptions& server, const std::atomic<boo
     return {{"server", Verdict::kBad,
              server.url + ": no worker can produce a token now (" + std::to_string(health->status) +
                  ")",
-             "quire top tells what its workers do"}};
+             "quire top shows what its workers do"}};
   }
   const absl::StatusOr<std::vector<std::string>> names = ServedModels(server, cancelled);
   if (!names.ok()) {

@@ -109,7 +109,7 @@ int RunPlan(const CommandInputs& inputs) {
   PlanArguments plan;
   std::deque<ForwardedFlag> forwarded;
   config::Schema schema("quire plan",
-                        "Tells what serving a model takes before anything is loaded: memory, the "
+                        "Reports what a model takes to serve before anything is loaded: memory, the "
                         "largest context and batch that fit, and how fast memory lets it decode.");
   AddFlags(plan, schema);
   AddForwarded(*description, forwarded, schema);

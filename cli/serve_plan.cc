@@ -105,7 +105,7 @@ absl::Status AppendVariable(const Forwarded& f, const config::ParseResult& resul
   for (const std::string& value : f.flag.repeatable ? f.values : std::vector{f.value}) {
     if (f.flag.repeatable && value.find(',') != std::string::npos) {
       return InvalidArgument("--" + f.flag.name +
-                             ": a value has a comma in it, which is what tells values apart in "
+                             ": a value has a comma in it, and commas separate values in "
                              "the environment; use one without");
     }
     if (value.empty()) return IsEmpty(f.flag.name);

@@ -156,7 +156,7 @@ absl::StatusOr<std::vector<WorkerDetail>> ParseWorkerDetails(const std::string& 
   const json::Object* object = value.if_object();
   const json::Value* list = object == nullptr ? nullptr : json::Find(*object, "workers");
   const json::Array* workers = list == nullptr ? nullptr : list->if_array();
-  if (workers == nullptr) return InvalidArgument("the admin port told of no workers");
+  if (workers == nullptr) return InvalidArgument("the admin port lists no workers");
   std::vector<WorkerDetail> details;
   for (const json::Value& entry : *workers) {
     const json::Object* worker = entry.if_object();

@@ -139,7 +139,7 @@ void AddKeyFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "api-key",
               .help =
                   "A key of the tenant 'default', which has no limits, to try things out: other "
-                  "users of the machine may read it off the process list, unless it is told in the "
+                  "users of the machine may read it off the process list, unless it comes from the "
                   "environment.",
               .target = &c.api_keys,
               .value_name = "KEY",

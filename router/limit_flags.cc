@@ -9,8 +9,8 @@ constexpr double kMostBytes = static_cast<double>(int64_t{1} << 40);
 
 void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "max-streams-per-connection",
-              .help = "Calls that are open at once on one HTTP/2 connection; a client is told, and "
-                      "holds more back.",
+              .help = "Calls that one HTTP/2 connection may have open at once. The router announces the "
+                      "limit, and clients hold further calls back.",
               .target = &c.grpc.max_concurrent_streams,
               .min = 1,
               .max = 1 << 16});
@@ -83,8 +83,8 @@ void AddSizeFlags(config::Schema& schema, RouterConfig& c) {
               .max = 1 << 20});
   schema.Add({.name = "max-connections-per-address",
               .help =
-                  "Of these, how many one address may have, or one /64 of IPv6; more are told to "
-                  "come back. Those of --trusted-proxies are not counted.",
+                  "Connections that one address may have, or one /64 of IPv6; the router asks more of "
+                  "them to come back later. Those of --trusted-proxies do not count.",
               .target = &c.front.max_connections_per_address,
               .min = 0,
               .max = 1 << 20,

@@ -236,8 +236,8 @@ void AddTlsFlags(config::Schema& schema, WorkerConfig& c) {
               .value_name = "FILE"});
   schema.Add({.name = "tls-router-name",
               .help =
-                  "Subject alternative name, DNS or URI, that tells a router's certificate from "
-                  "others of the same authorities; those without are refused.",
+                  "Subject alternative name, DNS or URI, that a router's certificate has and others of "
+                  "the same authorities lack; the worker refuses certificates without it.",
               .target = &c.tls_router_names,
               .value_name = "NAME"});
 }
@@ -255,8 +255,8 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .value_name = "NAME",
               .default_text = "the machine's name, in a pod the pod's, and the port"});
   schema.Add({.name = "max-unsent-events",
-              .help = "Cached blocks told of that may wait for a router that reads slowly; beyond "
-                      "them it asks for a snapshot.",
+              .help = "Events of cached blocks that may wait for a router that reads slowly; beyond "
+                      "them the router asks for a snapshot.",
               .target = &c.max_unsent_events,
               .min = 64,
               .max = 1 << 24});
@@ -278,7 +278,7 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .max = 24 * 3600e3});
   schema.Add({.name = "drain-hard-limit",
               .help = "Time after SIGTERM in which requests that have nowhere to go run on; then "
-                      "they are ended, and their clients told to come back.",
+                      "the worker ends them and asks their clients to come back.",
               .target = &c.drain_hard_limit,
               .min = -1,
               .max = 48 * 3600e3,

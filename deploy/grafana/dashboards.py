@@ -102,7 +102,7 @@ MODELS = [
         ("Waiting", "short", "graph", [("sum by (model, priority) (quire_router_queued_requests{" + MODEL + "})", "{{model}} {{priority}}")],
          "Also counted while no worker is there at all, so that an autoscaler can start the first."),
         ("Ready workers", "short", "graph", [("max by (model) (quire_router_model_ready_workers{" + MODEL + "})", "{{model}}")],
-         "As the router sees it that sees the most. `unknown`: no worker ever told of its model."),
+         "As the router sees it that sees the most. `unknown`: no worker has ever had its model."),
         ("Wait in the router's queue", "s", "graph", [(quantile(q, "quire_router_queue_seconds"), f"p{round(q * 100)}") for q in (0.5, 0.99)],
          "Over all models."),
     ]),
@@ -160,7 +160,7 @@ ENGINE = [
         ("Ranks lost", "short", "graph", [("increase(quire_worker_rank_failures_total" + RATE + ")", "{{instance}} {{why}}"),
                                           ("increase(quire_worker_rank_restarts_total" + RATE + ")", "{{instance}} restarts")], ""),
     ]),
-    ("Work that nobody got", [
+    ("Work that no client received", [
         ("Discarded tokens", "short", "graph", [("rate(quire_worker_discarded_tokens_total" + RATE + ")", "{{instance}}")], "Sampled behind the end of their choice."),
         ("Paused rows", "short", "graph", [("rate(quire_worker_windows_used_up_total" + RATE + ")", "{{instance}}")], "Choices that waited for a slow client."),
         ("Refusals", "reqps", "graph", [(rate("quire_worker_refused_total", "code"), "{{code}}"), (rate("quire_worker_rpc_refusals_total", "code"), "{{code}} (wire)")], ""),

@@ -31,7 +31,7 @@ ROUTES = {
     "/page.js": "its script",
     "/fleet": "workers, their caches, which stream runs where; no text, no tenant",
     "/admin/workers": "workers with phase, load and the state of what is known of their caches",
-    "/admin/log-level": "GET tells it, PUT sets it: `{\"level\": \"debug\"}`",
+    "/admin/log-level": "GET shows it, PUT sets it: `{\"level\": \"debug\"}`",
     "/admin/drain": "leaves as on SIGTERM",
     "/admin/requests": "requests that run, and the last that have ended",
     "/admin/requests/": "one of them by its `x-request-id`: its times, and each attempt with its worker and end",
@@ -52,14 +52,14 @@ FIELDS = {
     "priority": "the lower number first, within what the tenant may",
     "cache_salt": "shares the prefix cache only with requests of the same salt",
     "request_id": "in place of the header `x-request-id`",
-    "resume": "an answer that is gone on with: `seed`, `created`, `model_id` of its first chunk, `outputs` with `token_ids` of each choice; a choice that is whole is told its end again, and the text before it that was held back",
+    "resume": "an answer that is gone on with: `seed`, `created`, `model_id` of its first chunk, `outputs` with `token_ids` of each choice; a choice that is whole gets its end again, and the text before it that was held back",
     "add_special_tokens": "whether the tokenizer adds its own to a prompt",
     "add_generation_prompt": "whether the template opens the assistant's turn",
     "continue_final_message": "goes on with the last message instead of answering it",
     "chat_template_kwargs": "an object for the template",
 }
 SAMPLING = {
-    "seed": "drawn where none comes, and told in the first chunk",
+    "seed": "drawn where none comes; the first chunk has it",
     "min_tokens": "[0, max_tokens]",
     "stop_token_ids": "end an answer as the end-of-sequence token does",
     "include_stop_str_in_output": "the stop string stays in the text",
@@ -69,7 +69,7 @@ SAMPLING = {
     "allowed_token_ids": "no others are chosen",
     "bad_words": "texts that are not written",
     "spaces_between_special_tokens": "taken, without effect: no served tokenizer puts spaces there",
-    "use_beam_search": "the n best answers of a search with n beams, told at its end",
+    "use_beam_search": "the n best answers of a search with n beams, sent at its end",
     "early_stopping": "true, false or `never`: when a beam search gives up the beams that still run",
 }
 HEADERS = [
@@ -142,7 +142,7 @@ def field_tables():
             "`generate`.", "", "| field | range |", "|---|---|", *sampling, "",
             "### Taken and without effect", "", ", ".join(harmless), "",
             "### Refused by name", "", "Known from other servers and not served: they are refused unless they say what this server does anyway. "
-            "Fields that nobody knows are ignored, counted (`quire_router_http_unknown_fields_total`) and named in the log at `debug`.", "",
+            "Unknown fields are ignored, counted (`quire_router_http_unknown_fields_total`) and named in the log at `debug`.", "",
             "| field | in | taken only as |", "|---|---|---|", *refused]
 
 

@@ -39,17 +39,17 @@ CODES = {
     "internal_error": ("a bug, or a model whose results are not numbers", "report it"),
     "request_suspect": ("workers died under this prompt `--max-worker-deaths` times; it is refused for 10 minutes",
                         "do not repeat it"),
-    "unavailable": ("nobody can serve it now: no worker, draining, a limit of the router", "wait for Retry-After, or ask another router"),
+    "unavailable": ("it cannot be served now: no worker, draining, a limit of the router", "wait for Retry-After, or ask another router"),
     "deadline_exceeded": ("the time that the client gave is over (`x-request-timeout-ms`, a gRPC deadline), or its message came too slowly over gRPC "
                           "(`--body-timeout`)", "give it more"),
 }
 CAUSES = {
-    "draining": "the router was told to end",
+    "draining": "the router is about to end",
     "live_requests": "`--max-live-requests` run",
     "queue_full": "`--max-queued-requests` wait, and none of them gives way",
     "tenant_queue_full": "`--max-queued-per-tenant` of this tenant wait",
     "journal_full": "`--max-journal-bytes` of running answers are kept",
-    "tenants": "4,096 tenants have requests, or quotas in use: what a router tells apart",
+    "tenants": "4,096 tenants have requests, or quotas in use: the most that a router keeps count of",
     "prompt_bytes": "prompts of `--max-total-body-bytes` wait to become tokens",
     "client_memory": "all clients, or those without a key, hold what `--max-client-memory-bytes` or `--max-tenant-memory-bytes` allow",
     "requests_per_minute": "the tenant's `requests_per_minute`",
@@ -98,7 +98,7 @@ def cases(text, enum):
 def with_words(found, told, what):
     """`told` for each of `found`; both must hold the same."""
     if set(found) != set(told):
-        sys.exit(f"write_errors.py: {what}: not described: {sorted(set(found) - set(told))}, described and nobody's: "
+        sys.exit(f"write_errors.py: {what}: not described: {sorted(set(found) - set(told))}, described and not found: "
                  f"{sorted(set(told) - set(found))}")
     return told
 

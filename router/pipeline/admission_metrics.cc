@@ -77,8 +77,8 @@ void AdmissionMetrics::SetQueued(const FairQueue& queue, const std::string& name
     if (gauge == nullptr) {
       gauge = &metrics_.AddGauge(
           {"quire_router_queued_requests",
-           "Requests that wait for room at a worker; also with no worker at "
-           "all, and with none that ever told of its model under unknown. "
+           "Requests that wait for room at a worker, also while there is no "
+           "worker at all; under unknown if no worker ever had their model. "
            "Priorities below 0 are high, above 0 low.",
            {{"model", name}, {"model_id", label}, {"priority", kPriorityNames[sign]}}});
     }

@@ -83,7 +83,7 @@ void FleetMetrics::UpdateModels(const Fleet& fleet) {
     if (gauge == nullptr) {
       gauge = &metrics_.AddGauge({"quire_router_model_ready_workers",
                                   "Ready workers of a served name; 0 of unknown while no worker "
-                                  "ever told of its model.",
+                                  "has ever had its model.",
                                   {{"model", name}}});
     }
     gauge->Set(count);

@@ -33,7 +33,7 @@ bool IsQuick(const PromptWork& work) {
 }
 
 Result<PromptTokens> Work(const PromptWork& work) {
-  if (*work.cancelled) return ApiError{ApiCode::kCancelled, "nobody waits for it", "", 0};
+  if (*work.cancelled) return ApiError{ApiCode::kCancelled, "the client has left", "", 0};
   Result<std::vector<TokenId>> ids = BuildPrompt(*work.text, work.prompt, work.options);
   if (!ids.ok()) return ids.error();
   Result<std::vector<std::vector<TokenId>>> bad_words = BuildBadWords(*work.text, work.bad_words);

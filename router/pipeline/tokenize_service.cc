@@ -116,7 +116,7 @@ struct TokenizeService::Job {
   std::function<Result<Value>()> work;
   std::function<uint64_t(const Value&)> tokens;  // that a value took
   const std::function<void(Result<Value>)> done;
-  Result<Value> value = ApiError{ApiCode::kCancelled, "nobody waits for it", "", 0};
+  Result<Value> value = ApiError{ApiCode::kCancelled, "the client has left", "", 0};
 };
 
 TokenizeService::TokenizeService(const RouterLimits& limits, const World& world)

@@ -20,7 +20,7 @@ RankMetrics::RankMetrics(Metrics& metrics)
            "Memory of the ranks' devices, all together; 0 where they use the host's."})),
       device_memory_free(metrics.AddGauge(
           {"quire_worker_device_memory_free_bytes",
-           "Of this, what nobody uses; constant once the worker is ready and alone on its "
+           "The part of it that is free; constant once the worker is ready and alone on its "
            "devices."})),
       restarts(metrics.AddCounter(
           {"quire_worker_rank_restarts_total", "Times that the ranks were started again."})) {
