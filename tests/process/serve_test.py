@@ -396,12 +396,12 @@ def test_chat_and_complete_talk_to_a_server():
         code, output = run([BIN / "quire", "chat", url, "--max-tokens=12"],
                            stdin=b"Hello\n/clear\nTell me a story\n/exit\n")
         expect(code == 0 and len(output.strip()) > 10, f"{code} {output}")
-        chat = subprocess.Popen([BIN / "quire", "chat", url, "--max-tokens=1800"], bufsize=0,
+        worker = server.children("quire-worker")[0]
+        chat = subprocess.Popen([BIN / "quire", "chat", url, "--max-tokens=1800", "--seed=6"], bufsize=0,
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             chat.stdin.write(b"Tell me a very long story\n")
             expect(len(chat.stdout.read(1)) == 1, "the answer begins")
-            worker = server.children("quire-worker")[0]
             os.kill(worker, signal.SIGSTOP)  # so that the answer cannot end by itself
             chat.send_signal(signal.SIGINT)  # stops the answer, not the program
             server.wait_until(lambda: requests_that(server.get("/metrics")[1], "cancelled") == 1, "it is stopped")

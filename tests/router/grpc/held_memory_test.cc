@@ -208,36 +208,59 @@ void Fail(WireClient& client, uint32_t stream, const std::string& message) {
   client.Hear();
 }
 
+// What of `kTokens` pieces of an answer came before the call ended; a ModelInfer keeps them all
+// until the answer is whole.
+constexpr size_t kTokens = 20, kText = 10'000;
+size_t TokensOfAWholeAnswer(WireClient& client) {
+  client.Hello(kWideOpen);
+  client.pipeline.mode = FakePipeline::Mode::kManual;
+  inference::ModelInferRequest request;
+  request.set_model_name("demo");
+  auto& input = *request.add_inputs();
+  input.set_name("text_input");
+  input.set_datatype("BYTES");
+  input.add_shape(1);
+  input.mutable_contents()->add_bytes_contents("x");
+  client.Say(Headers(1, Post("/inference.GRPCInferenceService/ModelInfer")) +
+             Data(1, Message(request.SerializeAsString()), kEndStream));
+  const FakePipeline::Live live = client.pipeline.live.begin()->second;
+  live.sink->OnStarted(FakePipeline::StartedFor(live.request));
+  size_t tokens = 0;
+  for (; tokens < kTokens && client.pipeline.cancelled.empty(); ++tokens) {
+    Delta delta = FakePipeline::Token(0, tokens);
+    delta.text = std::string(kText, 't');
+    live.sink->OnDelta(delta);
+    client.Hear();
+  }
+  return tokens;
+}
+
 TEST(HeldMemory, AnAnswerThatGrowsUntilItIsWholeIsCountedMeanwhile) {
-  constexpr size_t kTokens = 20, kText = 10'000;
   for (const bool fits : {true, false}) {
     GrpcEdgeLimits limits;
     const size_t answer = fits ? 1u << 30 : kTokens * kText / 2;
     limits.max_connection_memory_bytes = kConnectionBytes + 2 * kCallBytes + answer;
     WireClient client(limits);
-    client.Hello(kWideOpen);
-    client.pipeline.mode = FakePipeline::Mode::kManual;
-    inference::ModelInferRequest request;
-    request.set_model_name("demo");
-    auto& input = *request.add_inputs();
-    input.set_name("text_input");
-    input.set_datatype("BYTES");
-    input.add_shape(1);
-    input.mutable_contents()->add_bytes_contents("x");
-    client.Say(Headers(1, Post("/inference.GRPCInferenceService/ModelInfer")) +
-               Data(1, Message(request.SerializeAsString()), kEndStream));
-    const FakePipeline::Live live = client.pipeline.live.begin()->second;
-    live.sink->OnStarted(FakePipeline::StartedFor(live.request));
-    size_t told = 0;
-    for (; told < kTokens && client.pipeline.cancelled.empty(); ++told) {
-      Delta delta = FakePipeline::Token(0, told);
-      delta.text = std::string(kText, 't');
-      live.sink->OnDelta(delta);
-      client.Hear();
-    }
-    EXPECT_EQ(told == kTokens, fits);
+    EXPECT_EQ(TokensOfAWholeAnswer(client) == kTokens, fits);
     EXPECT_EQ(client.answers[1].status(), fits ? "" : "8");
     EXPECT_EQ(client.services.memory->refused(MemoryScope::kConnection), fits ? 0u : 1u);
+  }
+}
+
+TEST(HeldMemory, AnAnswerThatGrowsUntilItIsWholeEndsAtItsTenantsLimit) {
+  for (const bool fits : {true, false}) {
+    WireClient client;
+    const size_t limit = fits ? 1u << 30 : kTokens * kText / 2;
+    const auto tenant =
+        std::make_shared<MemoryAccount>(limit, client.services.memory, MemoryScope::kTenant);
+    client.pipeline.memory = tenant;
+    const size_t tokens = TokensOfAWholeAnswer(client);
+    EXPECT_EQ(tokens == kTokens, fits);
+    EXPECT_GT(tokens, 5u) << "the limit is that of several pieces";
+    EXPECT_EQ(client.answers[1].status(), fits ? "" : "8");
+    EXPECT_EQ(client.services.memory->refused(MemoryScope::kTenant), fits ? 0u : 1u);
+    client.connection->Close();
+    EXPECT_EQ(tenant->bytes(), 0u);
   }
 }
 
