@@ -108,9 +108,10 @@ int RunPlan(const CommandInputs& inputs) {
   if (!description.ok()) return Failed("plan", description.status());
   PlanArguments plan;
   std::deque<ForwardedFlag> forwarded;
-  config::Schema schema("quire plan",
-                        "Reports what a model takes to serve before anything is loaded: memory, the "
-                        "largest context and batch that fit, and how fast memory lets it decode.");
+  config::Schema schema(
+      "quire plan",
+      "Reports what a model takes to serve before anything is loaded: memory, the "
+      "largest context and batch that fit, and how fast memory lets it decode.");
   AddFlags(plan, schema);
   AddForwarded(*description, forwarded, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "plan")) return *code;

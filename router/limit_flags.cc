@@ -8,12 +8,13 @@ constexpr double kLongestAgeMs = 30 * 24.0 * 3600 * 1000;
 constexpr double kMostBytes = static_cast<double>(int64_t{1} << 40);
 
 void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
-  schema.Add({.name = "max-streams-per-connection",
-              .help = "Calls that one HTTP/2 connection may have open at once. The router announces the "
-                      "limit, and clients hold further calls back.",
-              .target = &c.grpc.max_concurrent_streams,
-              .min = 1,
-              .max = 1 << 16});
+  schema.Add(
+      {.name = "max-streams-per-connection",
+       .help = "Calls that one HTTP/2 connection may have open at once. The router announces the "
+               "limit, and clients hold further calls back.",
+       .target = &c.grpc.max_concurrent_streams,
+       .min = 1,
+       .max = 1 << 16});
   schema.Add({.name = "max-requests-per-call",
               .help = "Requests that run at once in one ModelStreamInfer call; those beyond are "
                       "refused in it.",
@@ -81,14 +82,14 @@ void AddSizeFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.front.max_connections,
               .min = 1,
               .max = 1 << 20});
-  schema.Add({.name = "max-connections-per-address",
-              .help =
-                  "Connections that one address may have, or one /64 of IPv6; the router asks more of "
-                  "them to come back later. Those of --trusted-proxies do not count.",
-              .target = &c.front.max_connections_per_address,
-              .min = 0,
-              .max = 1 << 20,
-              .default_text = "a quarter of --max-connections; any number on loopback"});
+  schema.Add(
+      {.name = "max-connections-per-address",
+       .help = "Connections that one address may have, or one /64 of IPv6; the router asks more of "
+               "them to come back later. Those of --trusted-proxies do not count.",
+       .target = &c.front.max_connections_per_address,
+       .min = 0,
+       .max = 1 << 20,
+       .default_text = "a quarter of --max-connections; any number on loopback"});
   schema.Add({.name = "max-live-requests",
               .help = "Requests that are served at once, queued ones counted; more are refused "
                       "with 503.",

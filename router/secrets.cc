@@ -68,7 +68,8 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
   };
   absl::StatusOr<std::shared_ptr<const KeyTable>> table = read_table(contents->front());
   if (!table.ok()) return WrongFile(kFlag, path, table.status());
-  if ((*table)->size() == 0) log.Warning("the key file has no keys: the router refuses every request");
+  if ((*table)->size() == 0)
+    log.Warning("the key file has no keys: the router refuses every request");
   auto keys = std::make_unique<KeyRing>(*std::move(table), metrics, log);
   keys->SlowWrongKeys(world.executor.clock());
   keys->Watch(world, std::move(options), *std::move(contents), read_table);

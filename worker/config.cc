@@ -234,12 +234,13 @@ void AddTlsFlags(config::Schema& schema, WorkerConfig& c) {
                       "while one takes over from the other.",
               .target = &c.tls_ca_file,
               .value_name = "FILE"});
-  schema.Add({.name = "tls-router-name",
-              .help =
-                  "Subject alternative name, DNS or URI, that a router's certificate has and others of "
-                  "the same authorities lack; the worker refuses certificates without it.",
-              .target = &c.tls_router_names,
-              .value_name = "NAME"});
+  schema.Add(
+      {.name = "tls-router-name",
+       .help =
+           "Subject alternative name, DNS or URI, that a router's certificate has and others of "
+           "the same authorities lack; the worker refuses certificates without it.",
+       .target = &c.tls_router_names,
+       .value_name = "NAME"});
 }
 
 void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
@@ -255,8 +256,9 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
               .value_name = "NAME",
               .default_text = "the machine's name, in a pod the pod's, and the port"});
   schema.Add({.name = "max-unsent-events",
-              .help = "Events of cached blocks that may wait for a router that reads slowly; beyond "
-                      "them the router asks for a snapshot.",
+              .help =
+                  "Events of cached blocks that may wait for a router that reads slowly; beyond "
+                  "them the router asks for a snapshot.",
               .target = &c.max_unsent_events,
               .min = 64,
               .max = 1 << 24});

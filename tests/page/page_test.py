@@ -91,8 +91,9 @@ def test_an_answer_streams_in_and_markup_stays_text():
         browser.click("#send")
         browser.until("document.querySelectorAll('.assistant .meta')[2]?.textContent", "it is stopped as it begins")
         meta = browser.value("document.querySelectorAll('.assistant .meta')[2].textContent")
-        told = re.fullmatch(r"first after (\d+) ms · ended: stopped", meta)
-        expect(told and int(told[1]) <= (time.monotonic() - asked) * 1000, f"no count was told: {meta}")
+        # A count comes with the end of an answer, which a busy browser may receive together with its beginning.
+        told = re.fullmatch(r"(?:\d+ tokens · )?first after (\d+) ms · (?:.* · )?ended: stopped", meta)
+        expect(told and int(told[1]) <= (time.monotonic() - asked) * 1000, meta)
         box = "document.getElementById('messages')"
         expect(browser.value(f"{box}.scrollHeight - {box}.scrollTop - {box}.clientHeight") < 2, "its last line is in sight")
         server.wait_until(lambda: "quire_router_live_requests 0" in server.get("/metrics")[1], "nothing runs on")
