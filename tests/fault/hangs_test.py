@@ -72,7 +72,7 @@ async def hung_step():
         answers = await all_of(fleet.router.port, bodies, struck)
         same(bodies, answers, wanted, "a step hangs")
         worker = struck.worker
-        expect(fleet.router.metric(CARRIED) > 0, "streams were carried on")
+        await fleet.until(lambda: fleet.router.metric(CARRIED) > 0, "streams were carried on")
         code = await asyncio.to_thread(worker.process.wait)
         output = worker.process.output()
         expect(code == 1, f"it leaves with 1, not {code}: {output[-2000:]}")

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from client import requests
-from faults_test import CARRIED, READY, all_of, at_token, nothing_is_held, same, undisturbed
+from faults_test import CARRIED, READY, all_of, nothing_is_held, same, undisturbed
 from fleet import Fleet
 from harness import BIN, ROOT, expect
 
@@ -81,17 +81,33 @@ async def back(fleet, worker, before, held):
     await until(lambda: shared_memory(worker) == held, f"shared memory {shared_memory(worker)}, before {held}")
 
 
+class Loss:
+    """An on_event: when a first stream has `k` tokens, rank `rank` of the worker that serves it gets a signal."""
+
+    def __init__(self, fleet, k, rank, number):
+        self.fleet, self.k, self.rank, self.number = fleet, k, rank, number
+        self.ranks = {worker: ranks_of(worker) for worker in fleet.workers}
+        self.held = {worker: shared_memory(worker) for worker in fleet.workers}
+        self.worker = None
+
+    def __call__(self, answer):
+        if self.worker is None and answer.count() >= self.k:
+            self.worker = self.fleet.worker_named(answer.worker)
+            os.kill(self.ranks[self.worker][self.rank], self.number)
+
+    async def back(self):
+        await back(self.fleet, self.worker, self.ranks[self.worker], self.held[self.worker])
+
+
 async def lose(fleet, bodies, wanted, losses):
-    """One after the other, on the workers in turn: rank `rank` gets signal `number` when a stream has `k` tokens."""
-    held = [shared_memory(worker) for worker in fleet.workers]
-    for turn, (k, rank, number) in enumerate(losses):
-        worker = fleet.workers[turn % 2]
-        before = ranks_of(worker)
-        expect(len(before) == 2, f"ranks {before}")
-        answers = await all_of(fleet.router.port, bodies, at_token(k, lambda: os.kill(before[rank], number)))
+    """One after the other: rank `rank` gets signal `number` when a stream has `k` tokens."""
+    for k, rank, number in losses:
+        loss = Loss(fleet, k, rank, number)
+        expect(all(len(ranks) == 2 for ranks in loss.ranks.values()), f"ranks {loss.ranks}")
+        answers = await all_of(fleet.router.port, bodies, loss)
         same(bodies, answers, wanted, f"rank {rank} got signal {number} at token {k}")
-        await back(fleet, worker, before, held[turn % 2])
-    expect(fleet.router.metric(CARRIED) > 0, "streams were carried on")
+        await loss.back()
+    await fleet.until(lambda: fleet.router.metric(CARRIED) > 0, "streams were carried on")
     same(bodies, await all_of(fleet.router.port, bodies), wanted, "afterwards")
     await nothing_is_held(fleet)
 
@@ -174,14 +190,12 @@ async def real_model():
     async with Fleet(workers=2, worker_flags=("--tensor-parallel-size=2", *flags), model=GEMMA) as fleet:
         print(f"two workers of two ranks were ready in {asyncio.get_running_loop().time() - begin:.1f} s")
         wanted = await undisturbed(fleet, bodies)
-        (first,) = await all_of(fleet.router.port, bodies[:1])
-        worker = fleet.worker_named(first.worker)  # it has this prompt in its cache, and so gets it again
-        before, held = ranks_of(worker), shared_memory(worker)
-        halves = [memory_of(pid) for pid in before]
-        answers = await all_of(fleet.router.port, bodies, at_token(6, lambda: os.kill(before[1], signal.SIGKILL)))
-        same(bodies, answers, wanted, "a rank of the real model was killed at token 6")
-        expect(fleet.router.metric(CARRIED) > 0, "streams were carried on")
-        await back(fleet, worker, before, held)
+        halves = [memory_of(pid) for pid in ranks_of(fleet.workers[0])]
+        loss = Loss(fleet, 3, 1, signal.SIGKILL)
+        answers = await all_of(fleet.router.port, bodies, loss)
+        same(bodies, answers, wanted, "a rank of the real model was killed at token 3")
+        await fleet.until(lambda: fleet.router.metric(CARRIED) > 0, "streams were carried on")
+        await loss.back()
         same(bodies, await all_of(fleet.router.port, bodies), wanted, "with the new ranks")
         await nothing_is_held(fleet)
     async with Fleet(workers=1, worker_flags=("--tensor-parallel-size=1", *flags), model=GEMMA) as fleet:

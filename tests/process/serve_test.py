@@ -397,12 +397,12 @@ def test_chat_and_complete_talk_to_a_server():
                            stdin=b"Hello\n/clear\nTell me a story\n/exit\n")
         expect(code == 0 and len(output.strip()) > 10, f"{code} {output}")
         worker = server.children("quire-worker")[0]
-        chat = subprocess.Popen([BIN / "quire", "chat", url, "--max-tokens=1800", "--seed=6"], bufsize=0,
+        chat = subprocess.Popen([BIN / "quire", "chat", url, "--max-tokens=40", "--seed=6"], bufsize=0,
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
-            chat.stdin.write(b"Tell me a very long story\n")
-            expect(len(chat.stdout.read(1)) == 1, "the answer begins")
             os.kill(worker, signal.SIGSTOP)  # so that the answer cannot end by itself
+            chat.stdin.write(b"Tell me a very long story\n")
+            server.wait_until(lambda: "quire_router_live_requests 1" in server.get("/metrics")[1], "it is asked")
             chat.send_signal(signal.SIGINT)  # stops the answer, not the program
             server.wait_until(lambda: requests_that(server.get("/metrics")[1], "cancelled") == 1, "it is stopped")
             os.kill(worker, signal.SIGCONT)
@@ -411,7 +411,7 @@ def test_chat_and_complete_talk_to_a_server():
             chat.stdin.close()
             expect(len(chat.stdout.read().strip()) > 10, "the next question is answered")
             expect(chat.wait(timeout=60) == 0, f"code {chat.returncode}")
-            expect(requests_that(server.get("/metrics")[1], "finished") == finished + 1, "to its end")
+            server.wait_until(lambda: requests_that(server.get("/metrics")[1], "finished") == finished + 1, "to its end")
         finally:
             chat.kill()
             chat.wait()

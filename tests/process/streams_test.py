@@ -39,7 +39,7 @@ def many_streams(http):
         with Client(target, http=http, requests=streams, rate=rate, max_tokens=60,
                     channels=max(4, streams // 100)) as client:
             client.wait_for_line('"open"')
-            expect(router.metric(LIVE) == streams, f"{router.metric(LIVE)} requests live of {streams} open streams")
+            router.wait_until(lambda: router.metric(LIVE) == streams, f"all {streams} open streams live")
             during = router.memory()
             all_well(client.result(), streams)
         nothing_is_left(router, mock)
