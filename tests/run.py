@@ -5,12 +5,16 @@ A suite is a test of CTest in one of the builds (cmake/tests.cmake), or a script
 1.5 times its declared minutes is told in red: a thing to mend, never a failure. Limits of time only end what hangs.
 Every run writes the seconds of each suite to build/test-times.json.
 
+Suites of processes run beside each other and depend on a machine that others share. Where at most MAX_SECOND_RUNS of
+their tests fail, each runs once more, alone. The run names those that pass then: each is a race to be found.
+
   run.py --tier TIER [NAME...]                  only suites whose name holds one of the names
   run.py --tier TIER --targets BUILD [NAME...]  what of BUILD must be built before
 """
 import argparse
 import collections
 import concurrent.futures
+import dataclasses
 import datetime
 import json
 import os
@@ -34,6 +38,7 @@ BUILDS = {"quick": {"build": ""}, "normal": {"build": "", "build-asan": ".asan"}
           "long": {"build": "", "build-asan": ".asan", "build-tsan": ".tsan"}}
 PLAIN = ["quire", "quire_proto", "quire_kernels_cpu"]  # what build-asan takes of the release build
 SHORTEST_LIMIT_S, SLICES = 180, 5
+MAX_SECOND_RUNS = 2
 AT_ONCE = max(1, os.cpu_count() or 2)
 
 # Of a suite that failed, what it says of its other cases is left out: a reader may see the first lines alone.
@@ -50,6 +55,7 @@ class Result:
         self.output = ""
         self.skips = []
         self.cases = []  # (seconds, name)
+        self.failures = []  # of pytest: (file, name)
 
     def fail(self, why):
         self.failed += 1
@@ -152,6 +158,7 @@ def take_report(result, path):
         result.cases.append((float(case.get("time")), name))
         if case.find("failure") is not None or case.find("error") is not None:
             result.failed += 1
+            result.failures.append((f'tests/{case.get("classname").replace(".", "/")}.py', case.get("name")))
         elif (skip := case.find("skipped")) is not None:
             result.skipped += 1
             result.skips.append(f"SKIP {name}: {skip.get('message')}")
@@ -200,6 +207,23 @@ def run_suite(suite):
     elif result.passed + result.failed + result.skipped == 0:
         result.fail("has run nothing")
     return result
+
+
+def second_runs(results):
+    """(suite, file, name) of each failed test that passes alone; it then counts as passed."""
+    failures = [(result, *failure) for result in results for failure in result.failures]
+    if len(failures) > MAX_SECOND_RUNS or sum(result.failed for result in results) != len(failures):
+        return []
+    kept = []
+    for result, file, name in failures:
+        suite = next(s for s in suites.SUITES if s.name == result.name)
+        flags = [word for word in suite.command if word.startswith("--")]
+        again = run_suite(dataclasses.replace(suite, command=["pytest", f"{file}::{name}", *flags]))
+        if again.passed == 1 and again.failed == 0:
+            result.failed -= 1
+            result.passed += 1
+            kept.append((result.name, file, name))
+    return kept
 
 
 def sanitizer_log(name):
@@ -314,6 +338,8 @@ def main():
         show(result)
 
     run_all(args, take)
+    for suite, file, name in second_runs(results):
+        print(f"{RED}AGAIN {suite}: {file}::{name} failed beside other suites and passes alone{RESET}", flush=True)
     took_s = time.monotonic() - begin
     slowest = sorted((case for r in results for case in r.cases), reverse=True)[:10]
     print("\nten slowest:")
