@@ -29,7 +29,6 @@ inline constexpr size_t kMaxTraceparentBytes = 128;
 inline constexpr size_t kMaxTracestateBytes = 512;
 inline constexpr size_t kMaxFrameRequestIdBytes = 512;
 inline constexpr size_t kMaxModelIdBytes = 256;
-inline constexpr size_t kMaxConstraintBytes = 256u << 10;
 // Outputs that one Submit can resume from, all choices together: they travel in its first frame.
 inline constexpr size_t kMaxResumedIds = 262'144;
 

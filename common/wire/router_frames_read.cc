@@ -112,10 +112,19 @@ absl::Status ReadConstraint(const pb::Constraint& from, Submit& to) {
     return InvalidArgument("constraint: kind " + std::to_string(from.kind()) +
                            " is unknown to this worker");
   }
-  if (from.kind() == pb::Constraint::NONE && !from.source().empty()) {
-    return InvalidArgument("constraint: has a source but no kind");
+  const bool needs_source =
+      from.kind() != pb::Constraint::NONE && from.kind() != pb::Constraint::JSON_OBJECT;
+  if (needs_source == from.source().empty()) {
+    return InvalidArgument(needs_source ? "constraint: its kind needs a source"
+                                        : "constraint: has a source but no kind that reads it");
   }
-  to.constrained = from.kind() != pb::Constraint::NONE;
+  QUIRE_RETURN_IF_ERROR(CheckBytes("constraint.whitespace_pattern",
+                                   from.whitespace_pattern().size(), kMaxWhitespacePatternBytes));
+  to.constraint = {.kind = static_cast<ConstraintKind>(from.kind()),
+                   .source = from.source(),
+                   .whitespace_pattern = from.whitespace_pattern(),
+                   .compact = from.compact(),
+                   .closed = from.closed()};
   return absl::OkStatus();
 }
 

@@ -46,6 +46,16 @@ size_t FirstFrameIds(const Submit& submit) {
   return resumed >= kMaxPromptIdsPerFrame ? 0 : kMaxPromptIdsPerFrame - resumed;
 }
 
+void FillConstraint(const Constraint& constraint, pb::Submit& to) {
+  if (constraint.kind == ConstraintKind::kNone) return;
+  pb::Constraint& field = *to.mutable_constraint();
+  field.set_kind(static_cast<pb::Constraint::Kind>(constraint.kind));
+  field.set_source(constraint.source);
+  field.set_whitespace_pattern(constraint.whitespace_pattern);
+  field.set_compact(constraint.compact);
+  field.set_closed(constraint.closed);
+}
+
 void FillSubmit(const Submit& submit, pb::Submit* to) {
   to->set_request_number(submit.key.request.value());
   to->set_attempt(submit.key.attempt.value());
@@ -61,6 +71,7 @@ void FillSubmit(const Submit& submit, pb::Submit* to) {
   to->set_tenant(submit.tenant);
   to->set_salt(submit.salt);
   to->set_adapter(submit.adapter);
+  FillConstraint(submit.constraint, *to);
   to->set_initial_window(submit.initial_window);
   for (const std::string& feature : submit.required_features) to->add_required_features(feature);
   to->set_traceparent(submit.traceparent);
@@ -85,7 +96,6 @@ std::string EncodeHello(const RouterHello& hello) {
 
 std::vector<std::string> EncodeSubmit(const Submit& submit) {
   QUIRE_CHECK_MSG(!submit.choices.empty(), "a submit has at least one choice");
-  QUIRE_CHECK_MSG(!submit.constrained, "constraints are refused before a submit is made");
   const std::vector<TokenId>& ids = submit.prompt_ids;
   const size_t first = std::min(ids.size(), FirstFrameIds(submit));
   const size_t parts = (ids.size() - first + kMaxPromptIdsPerFrame - 1) / kMaxPromptIdsPerFrame;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/wire/constraint.h"
 #include "common/wire/hello.h"
 #include "common/wire/outputs.h"
 #include "common/wire/sampling.h"
@@ -39,7 +40,7 @@ struct Submit {
   std::string tenant;
   std::string salt;
   std::string adapter;
-  bool constrained = false;
+  Constraint constraint;
   uint32_t initial_window = 0;  // 0 is unlimited
   std::vector<std::string> required_features;
   std::string traceparent;

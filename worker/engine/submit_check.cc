@@ -36,7 +36,7 @@ std::optional<Refused> CheckTokens(const std::vector<TokenId>& ids, std::string 
 std::optional<Refused> CheckFeatures(const Submit& submit, const EngineOptions& options) {
   std::vector<std::string> required = RequiredFeatures(submit.sampling, submit.choices.size());
   if (!submit.adapter.empty()) required.emplace_back(kFeatureAdapter);
-  if (submit.constrained) required.emplace_back(kFeatureConstraint);
+  if (submit.constraint.kind != ConstraintKind::kNone) required.emplace_back(kFeatureConstraint);
   required.insert(required.end(), submit.required_features.begin(), submit.required_features.end());
   const std::vector<std::string> served = ServedFeatures(options);
   const std::string missing(MissingFeature(required, served).substr(0, 64));

@@ -24,7 +24,7 @@ std::vector<std::string> NeededFeatures(const Submit& submit) {
     needed.emplace_back(kFeatureResume);
     break;
   }
-  if (submit.constrained) needed.emplace_back(kFeatureConstraint);
+  if (submit.constraint.kind != ConstraintKind::kNone) needed.emplace_back(kFeatureConstraint);
   if (!submit.adapter.empty()) needed.emplace_back(kFeatureAdapter);
   needed.insert(needed.end(), submit.required_features.begin(), submit.required_features.end());
   return needed;

@@ -57,6 +57,9 @@ pb::RouterFrame FullSubmit() {
   s->set_adapter("adapter");
   s->mutable_constraint()->set_kind(pb::Constraint::GRAMMAR);
   s->mutable_constraint()->set_source("root ::= \"a\"");
+  s->mutable_constraint()->set_whitespace_pattern(" ?");
+  s->mutable_constraint()->set_compact(true);
+  s->mutable_constraint()->set_closed(true);
   s->set_initial_window(256);
   s->add_required_features("f");
   s->set_traceparent("00-1-2-03");
@@ -103,7 +106,8 @@ TEST(DecodeSubmit, EveryFieldIsHandedOn) {
   EXPECT_EQ(s.tenant, "tenant");
   EXPECT_EQ(s.salt, std::string("\0\xff", 2));
   EXPECT_EQ(s.adapter, "adapter");
-  EXPECT_TRUE(s.constrained);
+  EXPECT_EQ(s.constraint,
+            (Constraint{ConstraintKind::kGrammar, "root ::= \"a\"", " ?", true, true}));
   EXPECT_EQ(s.initial_window, 256u);
   EXPECT_EQ(s.required_features, std::vector<std::string>{"f"});
   EXPECT_EQ(s.traceparent, "00-1-2-03");
@@ -166,6 +170,8 @@ TEST(DecodeSubmit, EveryLimitHoldsAtLimitPlusOne) {
       strings("model_id", kMaxModelIdBytes, [](S& s, auto v) { s.set_model_id(v); }),
       strings("constraint", kMaxConstraintBytes,
               [](S& s, auto v) { s.mutable_constraint()->set_source(v); }),
+      strings("constraint.whitespace_pattern", kMaxWhitespacePatternBytes,
+              [](S& s, auto v) { s.mutable_constraint()->set_whitespace_pattern(v); }),
       strings("required_features", kMaxFeatureBytes,
               [](S& s, auto v) { s.add_required_features(v); }),
       counts("required_features", kMaxFeatures, [](S& s, int) { s.add_required_features("f"); }),
@@ -200,6 +206,10 @@ TEST(DecodeSubmit, BadValuesNameTheirField) {
             "choices.outputs");
   EXPECT_EQ(RefusedOf([](S& s) { s.mutable_constraint()->set_kind(pb::Constraint::NONE); }).field,
             "constraint");
+  EXPECT_EQ(RefusedOf([](S& s) { s.mutable_constraint()->clear_source(); }).field, "constraint");
+  EXPECT_EQ(
+      RefusedOf([](S& s) { s.mutable_constraint()->set_kind(pb::Constraint::JSON_OBJECT); }).field,
+      "constraint");
   EXPECT_EQ(RefusedOf([](S& s) {
               s.mutable_constraint()->set_kind(static_cast<pb::Constraint::Kind>(9));
             }).field,
