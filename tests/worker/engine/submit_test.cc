@@ -41,7 +41,8 @@ const std::vector<BadSubmit>& BadSubmits() {
       {"prompt_logprobs", RefusalCode::kInvalid,
        [](Submit& s) { s.sampling.prompt_logprobs = kMaxLogprobs + 2; }},
       {"adapter", RefusalCode::kUnsupported, [](Submit& s) { s.adapter = "lora"; }},
-      {"constraint", RefusalCode::kUnsupported, [](Submit& s) { s.constraint.kind = ConstraintKind::kRegex; }},
+      {"constraint", RefusalCode::kUnsupported,
+       [](Submit& s) { s.constraint.kind = ConstraintKind::kRegex; }},
       {"telepathy", RefusalCode::kUnsupported,
        [](Submit& s) { s.required_features = {"telepathy"}; }},
   };
