@@ -5,6 +5,7 @@
 #include <spdlog/sinks/base_sink.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -14,20 +15,25 @@
 namespace quire {
 namespace {
 
-// Writes ready-made lines to a file descriptor, whole, whatever the pipe takes at once.
+// Messages from here are marks in the queue and no lines.
+constexpr const char* kMark = "mark";
+
+// Writes ready-made lines to a file descriptor, whole, whatever the pipe takes at once. A mark says
+// that all before it is written: it carries a ticket, taken after the lines that it is for were
+// queued, so that the mark of a later ticket says the same.
 class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit DescriptorSink(int file_descriptor) : file_descriptor_(file_descriptor) {}
 
-  uint64_t flushes() const { return flushes_.load(std::memory_order_acquire); }
-  // Until `count` flushes came through the queue, at most kMaxLogFlush.
-  void AwaitFlushes(uint64_t count) {
-    std::unique_lock<std::mutex> lock(flushed_mutex_);
-    flushed_.wait_for(lock, kMaxLogFlush, [this, count] { return flushes() >= count; });
+  // Waits for the mark of `ticket` or of a later one, at most kMaxLogFlush: whether it came.
+  bool AwaitMark(int ticket) {
+    std::unique_lock<std::mutex> lock(marks_mutex_);
+    return marked_.wait_for(lock, kMaxLogFlush, [&] { return last_mark_ >= ticket; });
   }
 
  private:
   void sink_it_(const spdlog::details::log_msg& message) override {
+    if (message.source.filename == kMark) return TakeMark(message.source.line);
     std::string line(message.payload.data(), message.payload.size());
     line += '\n';
     std::string_view rest = line;
@@ -38,18 +44,19 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
       rest.remove_prefix(static_cast<size_t>(written));
     }
   }
-  void flush_() override {
+  void flush_() override {}  // nothing is kept
+  void TakeMark(int ticket) {
     {
-      const std::lock_guard<std::mutex> lock(flushed_mutex_);
-      flushes_.fetch_add(1, std::memory_order_release);
+      const std::lock_guard<std::mutex> lock(marks_mutex_);
+      last_mark_ = std::max(last_mark_, ticket);
     }
-    flushed_.notify_all();
+    marked_.notify_all();
   }
 
   const int file_descriptor_;
-  std::mutex flushed_mutex_;
-  std::condition_variable flushed_;
-  std::atomic<uint64_t> flushes_ = 0;
+  std::mutex marks_mutex_;
+  std::condition_variable marked_;
+  int last_mark_ = 0;  // guarded by marks_mutex_
 };
 
 spdlog::level::level_enum SpdlogLevel(LogLevel level) {
@@ -79,10 +86,10 @@ class SpdlogLogger final : public Logger {
     logger_->set_level(spdlog::level::trace);
   }
 
-  void Flush() override {
-    const uint64_t next = sink_->flushes() + 1;
-    logger_->flush();
-    sink_->AwaitFlushes(next);
+  bool Flush() override {
+    const int ticket = tickets_.fetch_add(1) + 1;
+    logger_->log({kMark, ticket, ""}, spdlog::level::critical, "");
+    return sink_->AwaitMark(ticket);
   }
   uint64_t DroppedCount() const override { return pool_->overrun_counter(); }
 
@@ -100,6 +107,7 @@ class SpdlogLogger final : public Logger {
   std::shared_ptr<spdlog::details::thread_pool> pool_;
   std::shared_ptr<DescriptorSink> sink_;
   std::shared_ptr<spdlog::async_logger> logger_;
+  std::atomic<int> tickets_ = 0;
 };
 
 }  // namespace

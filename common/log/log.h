@@ -72,8 +72,8 @@ class Logger {
     if (Enabled(level)) Write(level, message, {fields.begin(), fields.size()});
   }
   // Waits until the lines so far are written, at most kMaxLogFlush: before what a program prints
-  // itself and people read as the last word.
-  virtual void Flush() {}
+  // itself and people read as the last word. Any thread; returns whether they are.
+  virtual bool Flush() { return true; }
   // Lines lost because the queue was full.
   virtual uint64_t DroppedCount() const { return 0; }
 

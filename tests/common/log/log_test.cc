@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <thread>
@@ -124,7 +125,8 @@ TEST(Logger, FlushReturnsOnceTheLinesAreWritten) {
   std::unique_ptr<Logger> logger = MakeLogger({.file_descriptor = ends[1]});
   for (int i = 0; i < 50; ++i) {
     logger->Info("line");
-    logger->Flush();
+    while (!logger->Flush()) {  // a slow machine
+    }
     char buffer[4096];
     ASSERT_EQ(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
     EXPECT_GT(read(ends[0], buffer, sizeof(buffer)), 0) << "line " << i;
@@ -132,6 +134,32 @@ TEST(Logger, FlushReturnsOnceTheLinesAreWritten) {
   logger.reset();
   close(ends[1]);
   close(ends[0]);
+}
+
+TEST(Logger, EachOfManyFlushesWaitsForTheLinesOfItsOwnThread) {
+  const std::string path = testing::TempDir() + "quire_log_flushes";
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0600);
+  ASSERT_GE(file, 0);
+  std::unique_ptr<Logger> logger = MakeLogger({.file_descriptor = file});
+  std::atomic<int> flushed = 0;
+  const auto write = [&](int thread) {
+    for (int i = 0; i < 200; ++i) {
+      const std::string name = std::to_string(thread) + "/" + std::to_string(i);
+      logger->Info("line " + name + ".");
+      if (!logger->Flush()) continue;  // a slow machine
+      ++flushed;
+      std::string text(static_cast<size_t>(lseek(file, 0, SEEK_END)), '\0');
+      ASSERT_EQ(pread(file, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+      ASSERT_NE(text.find(" " + name + "."), std::string::npos) << name;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) threads.emplace_back(write, thread);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(flushed, 0);
+  logger.reset();
+  close(file);
+  unlink(path.c_str());
 }
 
 TEST(Logger, NeverWaitsForAReaderThatDoesNotRead) {
