@@ -25,8 +25,6 @@ class StrongId {
   Value value_ = 0;
 };
 
-using PageId = StrongId<struct PageIdTag, int32_t>;                   // in one worker's pool
-using RowIndex = StrongId<struct RowIndexTag, int32_t>;               // of the runner's row table
 using RouterInstance = StrongId<struct RouterInstanceTag, uint64_t>;  // random per router process
 using RequestNumber = StrongId<struct RequestNumberTag, uint64_t>;    // unique in a router instance
 using Attempt = StrongId<struct AttemptTag, uint32_t>;                // grows per request

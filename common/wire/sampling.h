@@ -49,7 +49,8 @@ struct SamplingParams : kernels::SampleNumbers {
 // as a member of SamplingParams and here. What clients may set (SamplingOptions), JSON, gRPC, the
 // Open Inference Protocol, ranges and their errors, the features that workers list, the wire and
 // the packets of ranks derive from the rows; both protos name the field, too.
-//   NUMBER(name, range, feature)  `range`: "(0, 1]"; an end in words is no bound
+//   NUMBER(name, range, feature)  `range`: "(0, 1]"; an end in words is no bound, and what follows
+//                                 the bracket is for people
 //   LIST(name, most, feature)     `most`: entries that are served
 // `feature`: what a worker has to list for a value that is not neutral; "": none.
 #define QUIRE_SAMPLING_NUMBERS(NUMBER)                       \
@@ -61,7 +62,7 @@ struct SamplingParams : kernels::SampleNumbers {
   NUMBER(frequency_penalty, "[-2, 2]", kFeaturePenalties)    \
   NUMBER(presence_penalty, "[-2, 2]", kFeaturePenalties)     \
   NUMBER(length_penalty, "[-10, 10]", "")                    \
-  NUMBER(top_k, "[0, 2147483647]", "")                       \
+  NUMBER(top_k, "[-1, 2147483647] (-1 and 0 are off)", "")   \
   NUMBER(max_tokens, "[0, the context less the prompt]", "") \
   NUMBER(min_tokens, "[0, max_tokens]", kFeatureMinTokens)
 #define QUIRE_SAMPLING_LISTS(LIST)           \
@@ -72,9 +73,9 @@ struct SamplingParams : kernels::SampleNumbers {
 struct NumberRange {
   consteval explicit NumberRange(std::string_view written)
       : text(written), open(written.front() == '(') {
-    const size_t comma = written.find(", ");
+    const size_t comma = written.find(", "), bracket = written.find(']');
     low = End(written.substr(1, comma - 1), low);
-    high = End(written.substr(comma + 2, written.size() - comma - 3), high);
+    high = End(written.substr(comma + 2, bracket - comma - 2), high);
   }
   constexpr bool Holds(double value) const {  // false for NaN
     return (open ? value > low : value >= low) && value <= high;

@@ -48,7 +48,7 @@ void SetNumbers(const SamplingOptions& options, const GenerationSettings& defaul
 #define QUIRE_SET_NUMBER(name, range, feature) params.name = options.name.value_or(params.name);
   QUIRE_SAMPLING_NUMBERS(QUIRE_SET_NUMBER)
 #undef QUIRE_SET_NUMBER
-  if (params.top_k == -1) params.top_k = 0;
+  if (params.top_k == -1) params.top_k = 0;  // which workers of any version take
 }
 
 ApiError TooLong(const PromptSize& prompt, const ModelFacts& model) {

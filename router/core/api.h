@@ -46,7 +46,7 @@ struct ApiError {
 struct SamplingOptions {
 #define QUIRE_OPTIONAL_NUMBER(name, range, feature) \
   std::optional<decltype(SamplingParams::name)> name;
-  QUIRE_SAMPLING_NUMBERS(QUIRE_OPTIONAL_NUMBER)  // top_k: −1 and 0 are off
+  QUIRE_SAMPLING_NUMBERS(QUIRE_OPTIONAL_NUMBER)
 #undef QUIRE_OPTIONAL_NUMBER
 #define QUIRE_LIST(name, most, feature) std::vector<TokenId> name;
   QUIRE_SAMPLING_LISTS(QUIRE_LIST)

@@ -27,11 +27,8 @@ Problem CheckRange(std::string_view field, const std::optional<Number>& value,
 }
 
 Problem CheckNumbers(const SamplingOptions& o, bool echo) {
-  if (o.top_k && *o.top_k < -1) return OutOf("top_k", "[-1, 2147483647] (-1 and 0 are off)");
-#define QUIRE_CHECK_NUMBER(name, range, feature)                                      \
-  if (std::string_view(#name) != "top_k") {                                           \
-    if (auto problem = CheckRange(#name, o.name, NumberRange(range))) return problem; \
-  }
+#define QUIRE_CHECK_NUMBER(name, range, feature) \
+  if (auto problem = CheckRange(#name, o.name, NumberRange(range))) return problem;
   QUIRE_SAMPLING_NUMBERS(QUIRE_CHECK_NUMBER)
 #undef QUIRE_CHECK_NUMBER
   if (o.max_tokens == 0 && !echo && !o.prompt_logprobs) {

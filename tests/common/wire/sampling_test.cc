@@ -32,7 +32,7 @@ TEST(SamplingParams, EachLimitWorksAndOnePastItIsRefusedByName) {
        [](auto& p) { p.temperature = 100.1f; }},
       {"temperature", [](auto& p) { p.temperature = 0; }, [](auto& p) { p.temperature = NAN; }},
       {"top_p", [](auto& p) { p.top_p = 1e-6f; }, [](auto& p) { p.top_p = 0; }},
-      {"top_k", [](auto& p) { p.top_k = 0; }, [](auto& p) { p.top_k = -1; }},
+      {"top_k", [](auto& p) { p.top_k = -1; }, [](auto& p) { p.top_k = -2; }},
       {"min_p", [](auto& p) { p.min_p = 1; }, [](auto& p) { p.min_p = 1.01f; }},
       {"typical_p", [](auto& p) { p.typical_p = 1; }, [](auto& p) { p.typical_p = 0; }},
       {"repetition_penalty", [](auto& p) { p.repetition_penalty = 10; },

@@ -58,7 +58,7 @@ std::vector<Limit> Numbers() {
       Range("frequency_penalty", &P::frequency_penalty, {-2, 2}, {-2.001f, 2.001f}),
       Range("presence_penalty", &P::presence_penalty, {-2, 2}, {-2.001f, 2.001f}),
       Range("length_penalty", &P::length_penalty, {-10, 10}, {-10.001f, 10.001f}),
-      Count("top_k", &P::top_k, {0, INT32_MAX}, {-1, INT32_MIN}),
+      Count("top_k", &P::top_k, {-1, 0, INT32_MAX}, {-2, INT32_MIN}),
       Count("max_tokens", &P::max_tokens, {0, 1, INT32_MAX}, {-1, INT32_MIN}),
       Count("min_tokens", &P::min_tokens, {0, 5}, {-1, 6, INT32_MAX}),
       Count("logprobs", &P::logprobs, {0, 21}, {-1, 22, INT32_MAX}),
