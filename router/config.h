@@ -94,7 +94,4 @@ bool HasKeys(const RouterConfig& config);
 // Aliases, pins and weights. INVALID_ARGUMENT names the flag.
 absl::StatusOr<PoolRules> PoolRulesOf(const RouterConfig& config);
 
-// "[::1]:9000", "127.0.0.1:9000".
-std::string HostAndPort(const std::string& host, int port);
-
 }  // namespace quire

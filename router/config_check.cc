@@ -102,8 +102,4 @@ absl::StatusOr<PoolRules> PoolRulesOf(const RouterConfig& c) {
   return ReadPoolRules({c.model_aliases, c.pinned_models, c.model_weights});
 }
 
-std::string HostAndPort(const std::string& host, int port) {
-  return JoinHostPort(host, static_cast<uint32_t>(port));
-}
-
 }  // namespace quire

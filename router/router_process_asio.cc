@@ -225,8 +225,8 @@ absl::Status RouterProcess::State::Start() {
   if (config.metrics_port >= 0) QUIRE_RETURN_IF_ERROR(StartMetrics());
   front->Listen(std::move(ports));
   executor.OnTerminationSignal([this](int signal) { OnSignal(signal); });
-  log.Info("listening", {{"http", HostAndPort(config.front.host, front->ports()[0])},
-                         {"grpc", HostAndPort(config.front.host, front->ports()[1])},
+  log.Info("listening", {{"http", JoinHostPort(config.front.host, front->ports()[0])},
+                         {"grpc", JoinHostPort(config.front.host, front->ports()[1])},
                          {"workers", config.pipeline.workers.size()}});
   discovery->Start();
   executor.Post([this] { Watch(); });
@@ -313,7 +313,7 @@ absl::Status RouterProcess::State::StartAdmin() {
                                         CloseHttp2);
   QUIRE_RETURN_IF_ERROR(admin_front->Listen());
   log.Info("listening for operators",
-           {{"admin", HostAndPort("127.0.0.1", admin_front->ports()[0])}});
+           {{"admin", JoinHostPort("127.0.0.1", admin_front->ports()[0])}});
   return absl::OkStatus();
 }
 
@@ -344,14 +344,14 @@ void RouterProcess::State::Watch() {
 }
 
 void RouterProcess::State::SayReady() {
-  const std::string http = HostAndPort(config.front.host, front->ports()[0]);
+  const std::string http = JoinHostPort(config.front.host, front->ports()[0]);
   const std::string scheme = tls == nullptr ? "http" : "https";
   json::Object line;
   line["scheme"] = scheme;
   line["listen"] = http;
-  line["grpc"] = HostAndPort(config.front.host, front->ports()[1]);
-  if (admin_front) line["admin"] = HostAndPort("127.0.0.1", admin_front->ports()[0]);
-  if (metrics_front) line["metrics"] = HostAndPort(config.front.host, metrics_front->ports()[0]);
+  line["grpc"] = JoinHostPort(config.front.host, front->ports()[1]);
+  if (admin_front) line["admin"] = JoinHostPort("127.0.0.1", admin_front->ports()[0]);
+  if (metrics_front) line["metrics"] = JoinHostPort(config.front.host, metrics_front->ports()[0]);
   const std::string text = json::Serialize(line) + "\n";
   if (config.ready_fd >= 0) {
     if (write(config.ready_fd, text.data(), text.size()) < 0) {

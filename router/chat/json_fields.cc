@@ -32,6 +32,17 @@ absl::StatusOr<json::Value> ReadJson(std::string_view text, const RequestLimits&
   return value;
 }
 
+FieldError ReadBody(std::string_view body, const RequestLimits& limits, Value& out) {
+  auto value = ReadJson(body, limits);
+  if (absl::IsUnavailable(value.status())) return TooManyLargeRequests();
+  if (!value.ok() || !value->is_object()) {
+    const std::string why = value.ok() ? "" : ": " + StatusMessage(value.status());
+    return ApiError{ApiCode::kInvalidArgument, "the body must be a JSON object" + why, "", 0};
+  }
+  out = std::move(*value);
+  return std::nullopt;
+}
+
 FieldError ReadBool(const Value& value, std::string_view name, bool& out) {
   auto read = json::AsBool(value, name);
   if (!read.ok()) return Bad(name, read.status());

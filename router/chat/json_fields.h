@@ -21,6 +21,10 @@ using FieldError = std::optional<ApiError>;
 absl::StatusOr<json::Value> ReadJson(std::string_view text, const RequestLimits& limits,
                                      size_t outer_depth = 0);
 
+// Reads a body that must be one object. Where memory for it lacks, the error says when to try
+// again.
+FieldError ReadBody(std::string_view body, const RequestLimits& limits, json::Value& out);
+
 FieldError ReadBool(const json::Value& value, std::string_view name, bool& out);
 FieldError ReadFloat(const json::Value& value, std::string_view name, std::optional<float>& out);
 FieldError ReadInt(const json::Value& value, std::string_view name, std::optional<int32_t>& out);

@@ -19,17 +19,6 @@ using json::Value;
 constexpr size_t kMaxUnknownFieldsListed = 16;
 constexpr size_t kMaxMessages = 16'384;
 
-FieldError ParseBody(std::string_view body, const RequestLimits& limits, Value& out) {
-  auto value = ReadJson(body, limits);
-  if (absl::IsUnavailable(value.status())) return TooManyLargeRequests();
-  if (!value.ok() || !value->is_object()) {
-    const std::string why = value.ok() ? "" : ": " + StatusMessage(value.status());
-    return ApiError{ApiCode::kInvalidArgument, "the body must be a JSON object" + why, "", 0};
-  }
-  out = std::move(*value);
-  return std::nullopt;
-}
-
 // Of requests that are about to be made: what they hold is charged before.
 FieldError Charge(const RequestLimits& limits, size_t bytes) {
   if (limits.hold == nullptr || limits.hold->TryResize(limits.hold->bytes() + bytes)) {
@@ -331,7 +320,7 @@ std::optional<ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
   out = ApiRequest();
   out.kind = kind;
   Value root;
-  if (auto problem = ParseBody(body, limits, root)) return problem;
+  if (auto problem = ReadBody(body, limits, root)) return problem;
   ApiDraft draft(out);
   const unsigned where = kind == ApiKind::kChat ? kInChat : kInCompletion;
   if (auto problem = Charge(limits, body.size())) return problem;  // what is taken out of it
@@ -355,7 +344,7 @@ std::optional<ApiError> ParseTokenizeBody(std::string_view body, TokenizeBody& o
                                           const RequestLimits& limits) {
   out = TokenizeBody();
   Value root;
-  if (auto problem = ParseBody(body, limits, root)) return problem;
+  if (auto problem = ReadBody(body, limits, root)) return problem;
   json::Object& object = root.get_object();
   ListUnknown(object,
               {"model", "prompt", "messages", "add_special_tokens", "return_token_strs",
@@ -386,7 +375,7 @@ std::optional<ApiError> ParseDetokenizeBody(std::string_view body, DetokenizeBod
                                             const RequestLimits& limits) {
   out = DetokenizeBody();
   Value root;
-  if (auto problem = ParseBody(body, limits, root)) return problem;
+  if (auto problem = ReadBody(body, limits, root)) return problem;
   const json::Object& object = root.get_object();
   ListUnknown(object, {"model", "tokens"}, out.unknown_fields);
   if (const Value* v = json::Find(object, "model")) {

@@ -16,17 +16,6 @@ using Problem = std::optional<ApiError>;
 
 std::string Quoted(std::string_view name) { return "\"" + ValidUtf8(name.substr(0, 64)) + "\""; }
 
-Problem ParseBody(std::string_view body, const RequestLimits& limits, Value& out) {
-  auto value = ReadJson(body, limits);
-  if (absl::IsUnavailable(value.status())) return TooManyLargeRequests();
-  if (!value.ok() || !value->is_object()) {
-    const std::string why = value.ok() ? "" : ": " + StatusMessage(value.status());
-    return ApiError{ApiCode::kInvalidArgument, "the body must be a JSON object" + why, "", 0};
-  }
-  out = std::move(*value);
-  return std::nullopt;
-}
-
 Problem ReadText(const Value* value, std::string_view name, std::string_view& out) {
   if (value == nullptr) return std::nullopt;
   const auto text = json::AsString(*value, name);
@@ -331,7 +320,7 @@ Problem ReadInferJson(const InferBody& body, const ModelPath& path, const Reques
   std::string_view text, rest;
   if (auto problem = SplitBody(body, text, rest)) return problem;
   Value root;
-  if (auto problem = ParseBody(text, limits, root)) return problem;
+  if (auto problem = ReadBody(text, limits, root)) return problem;
   const json::Object& object = root.get_object();
   if (auto problem = CheckMembers(object, path)) return problem;
   InferMessage message;
@@ -351,7 +340,7 @@ Problem ReadGenerateJson(std::string_view body, const ModelPath& path, Answering
                          const RequestLimits& limits, GenerateBody& out) {
   out.request.model = path.model;
   Value root;
-  if (auto problem = ParseBody(body, limits, root)) return problem;
+  if (auto problem = ReadBody(body, limits, root)) return problem;
   GenerateDraft draft;
   if (auto problem = TakeMembers(root.get_object(), false, draft)) return problem;
   draft.message.model = path.model;

@@ -193,10 +193,5 @@ TEST(RouterConfig, OffLoopbackWithInsecure) {
   EXPECT_TRUE(Read({"--worker=h:1", "--port=0", "--grpc-port=0"}).status.ok());
 }
 
-TEST(RouterConfig, HostAndPort) {
-  EXPECT_EQ(HostAndPort("127.0.0.1", 80), "127.0.0.1:80");
-  EXPECT_EQ(HostAndPort("::1", 80), "[::1]:80");
-}
-
 }  // namespace
 }  // namespace quire
