@@ -9,6 +9,7 @@ mod backtrack;
 mod bound;
 mod bpe;
 mod budget;
+mod charges;
 mod conversation;
 mod encode;
 mod ffi;
