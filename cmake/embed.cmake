@@ -23,5 +23,5 @@ function(quire_embed target header)
     DEPENDS ${ARGN} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
     COMMENT "Embedding files of ${target}" VERBATIM)
   target_sources(${target} PRIVATE ${out})
-  set_source_files_properties(${out} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(${out} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

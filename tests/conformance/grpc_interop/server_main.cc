@@ -67,8 +67,7 @@ absl::StatusOr<TlsContext> MakeContext(const Options& options) {
 class InteropServer {
  public:
   InteropServer(AsioExecutor& executor, Background& background, TlsContext context)
-      : executor_(executor),
-        context_(std::move(context)),
+      : context_(std::move(context)),
         acceptor_(executor.context(), tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0)),
         world_{.executor = executor, .server_id = std::to_string(rng_.Next())},
         server_(GrpcHost{.executor = executor,
@@ -112,7 +111,6 @@ class InteropServer {
     });
   }
 
-  AsioExecutor& executor_;
   const TlsContext context_;  // nullptr: in the clear
   RealRng rng_;
   NullLogger log_;
