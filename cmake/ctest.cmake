@@ -11,7 +11,7 @@
 #   LATER pattern... cases that wait for the long tier, as the test NAME.rest
 #   LEFT pattern...  cases that a sanitized build leaves to the release build, beside suites called ...Slow or ...SlowTest
 #   ASAN_ENV a=b...  environment under AddressSanitizer
-#   THREADS pattern... cases that run under ThreadSanitizer, in the long tier
+#   THREADS pattern... cases that run under ThreadSanitizer, in the long tier; less those of a pattern that begins with -
 set(QUIRE_TEST_OPTIONS RELEASE BOTH NOT_QUICK)
 set(QUIRE_TEST_VALUES MINUTES ASAN_MINUTES SHARDS)
 set(QUIRE_TEST_LISTS LATER LEFT ASAN_ENV THREADS)
@@ -54,8 +54,14 @@ function(quire_ctest name)
       return()
     endif()
     set(tiers long)
-    list(JOIN ARG_THREADS ":" only)
-    set(filter "${only}-*Slow.*:*SlowTest.*")
+    set(only ${ARG_THREADS})
+    set(less ${ARG_THREADS})
+    list(FILTER only EXCLUDE REGEX "^-")
+    list(FILTER less INCLUDE REGEX "^-")
+    list(JOIN only ":" only)
+    list(TRANSFORM less REPLACE "^-" ":")
+    list(JOIN less "" less)
+    set(filter "${only}-*Slow.*:*SlowTest.*${less}")
     set(environment
         TSAN_OPTIONS=second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/threads.supp)
   elseif(ARG_RELEASE OR ARG_BOTH)
