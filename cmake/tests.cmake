@@ -18,6 +18,7 @@ quire_test(common/text BOTH MINUTES 0.4 ASAN_MINUTES 0.5
   LEFT ChatTemplateTest.BombsEndInErrors *BeginningOfSequence* TokenizerTest.EqualsTheLibrarysOwnPipeline
        GemmaGgufTest* *RealTokenizer* DetokenizerTest.EverySplitOf*  # Rust: not instrumented
   DEPS common/text)
+quire_test(common/grammar MINUTES 0.3 ASAN_MINUTES 0.5 SOURCES tests/common/text/text_fixtures.cc DEPS common/grammar)
 quire_test(common/trace THREADS * DEPS common/trace)
 quire_test(common/wire THREADS * DEPS common/wire)
 quire_test(kernels COMPUTES BOTH MINUTES 1.0 ASAN_MINUTES 1.0 THREADS ThreadPool* *Program* *Backend*

@@ -55,7 +55,8 @@ Fault FaultOf(const absl::Status& status);
 class Vocabulary {
  public:
   // `width`: ids in [0, width) have a bit in masks; those that the tokenizer lacks are never
-  // allowed. `end_ids`: the model's end-of-sequence ids. Takes about a second at 128k tokens.
+  // allowed. `end_ids`: the model's end-of-sequence ids. Takes about a second at 128k tokens. The
+  // vocabulary keeps what it needs of the tokenizer alive.
   static absl::StatusOr<std::shared_ptr<const Vocabulary>> Make(const text::Tokenizer& tokenizer,
                                                                 int32_t width,
                                                                 std::span<const TokenId> end_ids);

@@ -1,5 +1,5 @@
 // Between the bridge's C types and ours: spans, owned buffers, codes to status. Internal to
-// common/text.
+// common/text and common/grammar.
 //
 // Values only; any thread.
 //  1. An OwnedBytes frees its buffer exactly once.

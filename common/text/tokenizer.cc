@@ -32,7 +32,7 @@ struct Tokenizer::Impl {
     return id >= 0 && static_cast<size_t>(id) < tables.vocab_size ? tables.flags[id] : 0;
   }
 
-  QtbTokenizer* handle = nullptr;
+  const QtbTokenizer* handle = nullptr;
   QtbTables tables = {};
   DecodeRules rules;
 };

@@ -1,7 +1,8 @@
-// The one C face of the Rust libraries: tokenizers, chat templates, vocabulary conversion.
+// The one C face of the Rust libraries: tokenizers, chat templates, constraints.
 //
-// Called by the C++ faces in common/text alone. Objects are immutable once made and may be used by
-// any number of threads at once; whoever made one frees it once.
+// Called by the C++ faces in common/text and common/grammar alone. Objects are immutable once made
+// and may be used by any number of threads at once, but for matchers, which one thread uses at a
+// time; whoever made one frees it once.
 //  1. Every call returns QTB_OK and fills *out, or another code and fills *error with a one-line
 //     message.
 //  2. No call unwinds or aborts, whatever its input bytes say; spans are read only during the call.
@@ -92,8 +93,9 @@ typedef struct {
 void qtb_bytes_free(QtbBytes bytes);
 void qtb_ids_free(QtbIds ids);
 
-int32_t qtb_tokenizer_new(QtbSpan json, size_t max_vocab, QtbTokenizer** out, QtbBytes* error);
-void qtb_tokenizer_free(QtbTokenizer* tokenizer);
+int32_t qtb_tokenizer_new(QtbSpan json, size_t max_vocab, const QtbTokenizer** out,
+                          QtbBytes* error);
+void qtb_tokenizer_free(const QtbTokenizer* tokenizer);
 QtbTables qtb_tokenizer_tables(const QtbTokenizer* tokenizer);
 int32_t qtb_encode(const QtbTokenizer* tokenizer, const QtbEncode* encode, QtbIds* out,
                    QtbBytes* error);
@@ -109,6 +111,59 @@ int32_t qtb_template_new(QtbSpan source, QtbTemplate** out, QtbBytes* error);
 void qtb_template_free(QtbTemplate* chat_template);
 int32_t qtb_template_render(const QtbTemplate* chat_template, const QtbRender* render,
                             QtbBytes* out, QtbBytes* error);
+
+typedef struct QtbVocabulary QtbVocabulary;
+typedef struct QtbGrammar QtbGrammar;
+typedef struct QtbMatcher QtbMatcher;
+
+// As grammar::Limits has them.
+typedef struct {
+  size_t max_grammar_symbols;
+  size_t max_items_in_row;
+  uint64_t initial_lexer_fuel;
+  uint64_t step_lexer_fuel;
+  size_t step_max_items;
+  size_t max_lexer_states;
+  size_t max_depth;
+} QtbLimits;
+
+// What to compile. `kind` as ConstraintKind; `cancelled` as in QtbRender.
+typedef struct {
+  QtbSpan source;
+  QtbSpan whitespace_pattern;
+  QtbLimits limits;
+  const bool* cancelled;
+  uint8_t kind;
+  uint8_t compact;
+  uint8_t closed;
+} QtbConstraint;
+
+// Of vocabularies, grammars and matchers a code may carry a grammar::Fault above QTB_FAULT_SHIFT.
+enum { QTB_FAULT_SHIFT = 8 };
+
+// What qtb_vocabulary_new leaves resident at most.
+size_t qtb_vocabulary_estimate(const QtbTokenizer* tokenizer);
+int32_t qtb_vocabulary_new(const QtbTokenizer* tokenizer, size_t width, const uint32_t* end_ids,
+                           size_t end_ids_size, const QtbVocabulary** out, QtbBytes* error);
+void qtb_vocabulary_free(const QtbVocabulary* vocabulary);
+size_t qtb_vocabulary_bytes(const QtbVocabulary* vocabulary);
+
+// Vocabularies outlive their tokenizer, grammars their vocabulary, matchers their grammar.
+int32_t qtb_grammar_new(const QtbVocabulary* vocabulary, const QtbConstraint* constraint,
+                        QtbGrammar** out, QtbBytes* error);
+void qtb_grammar_free(QtbGrammar* grammar);
+size_t qtb_grammar_bytes(const QtbGrammar* grammar);
+int32_t qtb_grammar_matcher(const QtbGrammar* grammar, QtbMatcher** out, QtbBytes* error);
+
+int32_t qtb_matcher_fork(const QtbMatcher* matcher, QtbMatcher** out, QtbBytes* error);
+void qtb_matcher_free(QtbMatcher* matcher);
+int32_t qtb_matcher_accept(QtbMatcher* matcher, const uint32_t* ids, size_t size, QtbBytes* error);
+int32_t qtb_matcher_mask(QtbMatcher* matcher, uint32_t* words, size_t size, QtbBytes* error);
+// The ids live until the next call.
+int32_t qtb_matcher_forced(QtbMatcher* matcher, const uint32_t** out, size_t* size,
+                           QtbBytes* error);
+uint8_t qtb_matcher_state(const QtbMatcher* matcher);  // 1: finished; 2: may end
+size_t qtb_matcher_bytes(const QtbMatcher* matcher);
 
 #ifdef __cplusplus
 }  // extern "C"

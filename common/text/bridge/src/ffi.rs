@@ -3,6 +3,7 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 use crate::marks;
 use crate::reference;
@@ -82,7 +83,7 @@ fn leak_ids(ids: Vec<u32>) -> QtbIds {
 /// a message.
 ///
 /// SAFETY: `out` and `error` are writable.
-unsafe fn guarded<T>(
+pub unsafe fn guarded<T>(
     out: *mut T,
     error: *mut QtbBytes,
     work: impl FnOnce() -> Result<T, Failure>,
@@ -110,7 +111,7 @@ unsafe fn guarded<T>(
 
 /// The panics of hostile input are reported as errors, so the default hook's report on stderr is
 /// noise.
-fn quiet_panics() {
+pub fn quiet_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(|_| {})));
 }
@@ -139,21 +140,22 @@ pub unsafe extern "C" fn qtb_ids_free(ids: QtbIds) {
 pub unsafe extern "C" fn qtb_tokenizer_new(
     json: QtbSpan,
     max_vocab: usize,
-    out: *mut *mut LoadedTokenizer,
+    out: *mut *const LoadedTokenizer,
     error: *mut QtbBytes,
 ) -> i32 {
     quiet_panics();
     guarded(out, error, || {
-        Ok(Box::into_raw(Box::new(LoadedTokenizer::load(json.text("tokenizer.json")?, max_vocab)?)))
+        // Vocabularies of constraints own it, too.
+        Ok(Arc::into_raw(Arc::new(LoadedTokenizer::load(json.text("tokenizer.json")?, max_vocab)?)))
     })
 }
 
 /// # Safety
 /// `tokenizer` came from `qtb_tokenizer_new` and is freed once.
 #[no_mangle]
-pub unsafe extern "C" fn qtb_tokenizer_free(tokenizer: *mut LoadedTokenizer) {
+pub unsafe extern "C" fn qtb_tokenizer_free(tokenizer: *const LoadedTokenizer) {
     if !tokenizer.is_null() {
-        let tokenizer = Box::from_raw(tokenizer);
+        let tokenizer = Arc::from_raw(tokenizer);
         let _ = catch_unwind(AssertUnwindSafe(|| drop(tokenizer)));
     }
 }
@@ -192,7 +194,7 @@ pub struct QtbEncode {
 }
 
 /// SAFETY: `flag` is null, or outlives the call and is written as an atomic.
-unsafe fn flag<'a>(flag: *const bool) -> Option<&'a AtomicBool> {
+pub unsafe fn flag<'a>(flag: *const bool) -> Option<&'a AtomicBool> {
     if flag.is_null() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Tokenizers and chat templates for C++, behind `quire_text_bridge.h`.
+//! Tokenizers, chat templates and constraints for C++, behind `quire_text_bridge.h`.
 //!
 //! Every entry catches panics: a hostile file may confuse a library, it must not take the process
 //! down. Objects are immutable once made and may be used by any number of threads.
@@ -10,12 +10,19 @@ mod bound;
 mod bpe;
 mod budget;
 mod charges;
+mod constraint;
 mod conversation;
+mod counting;
 mod encode;
+mod fault;
 mod ffi;
 mod filters;
+mod grammar_ffi;
 mod guard;
+mod lark;
+mod levels;
 mod marks;
+mod matcher;
 #[cfg(test)]
 mod memory;
 mod merge;
@@ -26,10 +33,13 @@ mod pattern;
 mod program;
 mod python;
 mod reference;
+mod schema;
+mod schema_walk;
 mod strftime;
 mod tables;
 mod template;
 mod tokenizer;
+mod vocabulary;
 mod words;
 mod work;
 

@@ -3,9 +3,7 @@
 //! counts, over tokenizers and templates of models in use and texts of every kind. Lists double as
 //! they grow, so that lengths just past a power of two take most.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use crate::counting::peak;
 use crate::template::{LoadedTemplate, Request};
 use crate::tokenizer::LoadedTokenizer;
 use crate::work::Work;
@@ -16,48 +14,6 @@ const RENDER_BYTES_PER_BYTE: usize = 8;
 const RENDER_BYTES_PER_TREE_BYTE: usize = 3;
 /// Charged, too, and left out here: it would hide what grows with a text.
 const BASE_BYTES: usize = 64 << 10;
-
-thread_local! {
-    static NOW: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
-}
-
-/// Counts what each thread has and its peak; while a block moves, both its places count.
-struct Counting;
-
-fn count(change: isize) {
-    let _ = NOW.try_with(|now| {
-        now.set(now.get() + change);
-        let _ = MOST.try_with(|most| most.set(most.get().max(now.get())));
-    });
-}
-
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        System.alloc(layout)
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        System.dealloc(at, layout)
-    }
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size as isize);
-        count(-(layout.size() as isize));
-        System.realloc(at, layout, size)
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// The most bytes that `work` has at once.
-fn peak(work: impl FnOnce()) -> usize {
-    let before = NOW.get();
-    MOST.set(before);
-    work();
-    (MOST.get() - before) as usize
-}
 
 const TEXT_BYTES: usize = (1 << 20) + 4096;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../.cache/npm-tokenizers");
