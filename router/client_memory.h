@@ -1,6 +1,5 @@
-// The router's account of the memory that its clients make it hold: one for the process, whose
-// limit follows the machine or the pod unless a flag gives it, and the limits of the accounts
-// below.
+// The router's account of the memory that it holds for its clients: one for the process, and the
+// limits of the accounts below it. The limit follows the machine or the pod unless a flag sets it.
 //
 // Owner: main; the accounts are shared with what holds memory.
 #pragma once
@@ -22,13 +21,13 @@ struct ClientMemory {
   size_t connection_bytes = 0;  // limit of one connection's account
 };
 
-// `usable_bytes`: what the process may still allocate; 0 where nothing says it. A quarter of that
-// is for clients where no flag says otherwise, of which one tenant has at most a half and one
-// connection a quarter.
+// `usable_bytes`: what the process may still allocate; 0 when it is unknown. Unless a flag says
+// otherwise, clients get a quarter of that; one tenant gets at most half of the clients' part, and
+// one connection at most a quarter.
 ClientMemory MakeClientMemory(const RouterConfig& config, int64_t usable_bytes);
 
-// Shows what waits for a background thread, and what was refused since too much did. The background
-// outlives the metrics.
+// Shows how much waits for a background thread, and how many requests were refused because too much
+// did. The background outlives the metrics.
 void AddBackgroundMetrics(const ThreadBackground& background, Metrics& metrics);
 
 }  // namespace quire

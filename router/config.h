@@ -1,4 +1,4 @@
-// What a router can be told: the settings, their flags, and what is checked before listening.
+// The settings of a router, their flags, and what is checked before it listens.
 //
 // A value; filled in by main once.
 #pragma once
@@ -23,14 +23,14 @@ namespace quire {
 inline constexpr size_t kMaxWorkerMetrics = 64;
 
 struct RouterConfig {
-  // A router leaves old connections, so that clients spread over routers that are new.
+  // A router closes old connections, so that clients spread over new routers.
   RouterConfig() {
     grpc.max_connection_age = 1800 * kMicrosPerSecond;
     grpc.max_connection_age_grace = 600 * kMicrosPerSecond;
   }
 
-  // What the rooms use; a default is the member's own. What flags do not say is filled in at the
-  // start (router_process_asio.cc, process_options.h).
+  // The settings that the rooms use; each default is the member's own. Values that flags do not set
+  // are filled in at the start (router_process_asio.cc, process_options.h).
   FrontOptions front;  // of the ports for clients
   HttpLimits http;
   GrpcEdgeLimits grpc;
@@ -85,7 +85,8 @@ struct RouterConfig {
 // The schema of quire-router; writes to `config`, which outlives it.
 config::Schema MakeRouterSchema(RouterConfig& config);
 
-// What no single flag's range says. INVALID_ARGUMENT names the flag and a value that works.
+// Checks that no single flag's range covers. INVALID_ARGUMENT names the flag and a value that
+// works.
 absl::Status CheckRouterConfig(const RouterConfig& config);
 
 // Whether requests need an API key.

@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// A burst of several seconds' worth is free, by as much as clients come in bursts.
+// A burst of several seconds' worth is free, to match the bursts of real clients.
 void AddHttp2Flags(config::Schema& schema, RouterConfig& config);
 
 }  // namespace quire

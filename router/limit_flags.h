@@ -1,5 +1,5 @@
-// The flags of the router's limits: what one request may ask for, what clients may make the router
-// hold, and how long they may take.
+// The flags of the router's limits: how large one request may be, how much the router holds for
+// clients, and how long they may take.
 #pragma once
 
 #include "common/config/schema.h"

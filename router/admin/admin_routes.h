@@ -1,5 +1,5 @@
-// What an operator may see and do on the admin port, which listens on loopback only and asks for a
-// token of its own.
+// What an operator may see and do on the admin port, which listens on loopback only and requires
+// its own token.
 //
 // Event loop only.
 #pragma once
@@ -14,8 +14,8 @@ namespace quire {
 // What the routes work on; outlives the sessions.
 struct AdminActions {
   const RecentRequests& recent;
-  std::function<void()> drain;     // as SIGTERM; again does nothing
-  std::function<bool()> draining;  // under way
+  std::function<void()> drain;     // has the effect of SIGTERM; a second call does nothing
+  std::function<bool()> draining;  // the drain is under way
 };
 
 // For HttpServices::routes, whose `admin` is set then.

@@ -1,9 +1,9 @@
-// The records of the last requests, for whoever asks what became of one.
+// The records of the last requests, so that an operator can look up what happened to one.
 //
-// Owner: main; the router's executor. Stands before the request log and hands every record on.
+// Owner: main; the router's executor. Sits in front of the request log and passes every record on.
 //
 // Invariants:
-// 1. At most kMaxRecentRequests are kept; the oldest goes first.
+// 1. At most kMaxRecentRequests are kept; the oldest is dropped first.
 // 2. A record holds no prompt and no output.
 #pragma once
 
@@ -23,11 +23,11 @@ class RecentRequests final : public RecordSink {
     int64_t ended_unix_seconds = 0;
   };
 
-  // `next` may be absent; both outlive this.
+  // `next` may be absent; both outlive this object.
   RecentRequests(const Clock& clock, RecordSink* next) : clock_(clock), next_(next) {}
   void Write(const RequestRecord& record) override;
 
-  // The latest of that x-request-id; nullptr: none is kept.
+  // The latest record with that x-request-id; nullptr when none is kept.
   const Entry* Find(std::string_view request_id) const;
   const std::deque<Entry>& entries() const { return entries_; }  // oldest first
 

@@ -1,13 +1,13 @@
-// Requests that wait for room at a worker, and whose turn it is: by priority, then the tenant that
-// has been served least for its weight, then arrival.
+// Requests that wait for room at a worker, ordered by priority, then by the tenant that has been
+// served least for its weight, then by arrival.
 //
-// Owner: Admission, on the router's executor. No clock, no I/O. Each model has a lane of its own,
-// since room at its workers is no use to others. Within a lane every tenant has a counter of
-// tokens served, divided by its weight; one that comes back from idling is lifted to the lane's
-// virtual time, so that it saves up nothing (virtual token counters: Sheng et al., "Fairness in
-// Serving Large Language Models", OSDI 2024).
+// Owner: Admission, on the router's executor. No clock, no I/O. Each model has its own lane, since
+// room at its workers is no use to other models. Within a lane every tenant has a counter of tokens
+// served, divided by its weight. The counter of a tenant that returns from idling is raised to the
+// lane's virtual time, so that idling earns no credit (virtual token counters: Sheng et al.,
+// "Fairness in Serving Large Language Models", OSDI 2024).
 //  1. A request is in at most one lane, once.
-//  2. Order depends on what was pushed and popped alone.
+//  2. Order depends only on what was pushed and popped.
 //  3. A lane keeps counters of at most max_tenants tenants that have nothing queued.
 #pragma once
 
@@ -37,25 +37,25 @@ class FairQueue {
   explicit FairQueue(size_t max_tenants) : max_tenants_(max_tenants) {}
 
   void Push(QueueEntry entry);
-  // Whose turn it is; nullptr: nobody waits for this model.
+  // The next request; nullptr when no request waits for this model.
   const QueueEntry* Next(const std::string& model_id) const;
-  // It goes to a worker: its tenant is charged its cost.
+  // The request goes to a worker: its tenant is charged its cost.
   void Pop(uint64_t id);
-  // It leaves for another reason, and costs nothing. False: it was not queued.
+  // The request leaves for another reason and costs nothing. False: it was not queued.
   bool Remove(uint64_t id);
-  // What a popped request took in the end, beyond its cost; may be negative.
+  // What a popped request used in the end, beyond its cost; may be negative.
   void Settle(const QueueEntry& entry, double beyond);
 
-  // The request that gives way when the queue is full and one of `tenant` and `priority` comes: of
-  // the last priority the youngest of the tenant with most queued for its weight, if that one is
-  // less urgent, or its tenant has the larger share, the newcomer counted. Empty: the newcomer does
-  // not get in.
+  // The request that is pushed out when the queue is full and one of `tenant` and `priority`
+  // arrives. It has the last priority, and among these it is the youngest of the tenant with most
+  // queued for its weight. It is pushed out if it is less urgent than the new one, or if its tenant
+  // has the larger share with the new one counted. Empty: the new one does not get in.
   std::optional<uint64_t> WhoGivesWay(const std::string& tenant, uint32_t weight,
                                       int32_t priority) const;
 
   size_t size() const { return where_.size(); }
   size_t QueuedBy(const std::string& tenant) const;
-  std::vector<std::string> Models() const;  // with something queued, in order
+  std::vector<std::string> Models() const;  // tenants with queued requests, in order
   std::map<int32_t, size_t> ByPriority(const std::string& model_id) const;
   // In order of arrival.
   std::vector<const QueueEntry*> Entries(const std::string& model_id) const;
@@ -67,7 +67,7 @@ class FairQueue {
     std::map<int32_t, Tenants> classes;  // by priority; neither classes nor tenants are empty
     std::map<std::string, double> served;
     double virtual_time = 0;
-    mutable const QueueEntry* next = nullptr;  // nullptr: to be found again
+    mutable const QueueEntry* next = nullptr;  // nullptr: must be looked up again
   };
   struct Place {
     std::string model_id;

@@ -1,4 +1,4 @@
-// How fast something goes: the times at which the last few left, from which a Retry-After is made.
+// The times at which the last few requests left, from which a Retry-After is computed.
 //
 // A value; time is an argument.
 #pragma once
@@ -19,8 +19,9 @@ class Pace {
     ++count_;
   }
 
-  // Until `count` more have left at the pace of the last ones, in 1 s … 1 min: sooner would only be
-  // refused again, later is a guess. A standstill makes it longer.
+  // The time until `count` more have left at the pace of the last ones, in 1 s … 1 min: a client
+  // that retries sooner is only refused again, and a longer time is a guess. A standstill makes it
+  // longer.
   uint32_t RetryAfterMs(size_t count, Micros now) const {
     if (count_ == 0) return kLeastMs;
     const size_t known = std::min(count_, times_.size());

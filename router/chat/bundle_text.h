@@ -1,7 +1,7 @@
 // A model's text side as its worker's text bundle describes it: tokenizer, chat templates,
 // settings.
 //
-// Any thread; what it makes is immutable.
+// Any thread; the objects that it makes are immutable.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace quire {
 
-// Reads and compiles a bundle, which is hostile input and takes a while: not on the event loop.
+// Reads and compiles a bundle, which is hostile input and takes a while: never call it on the event
+// loop.
 absl::StatusOr<std::shared_ptr<const ModelText>> MakeBundleText(const std::string& bundle);
 
 }  // namespace quire

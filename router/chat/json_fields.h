@@ -16,8 +16,9 @@ namespace quire {
 
 using FieldError = std::optional<ApiError>;
 
-// A client's JSON, within the limits and charged to their hold; a limit that it passes is counted.
-// `outer_depth`: of what it lies in. UNAVAILABLE: there is no memory for it now.
+// Parses a client's JSON within the limits and charges it to their hold; each limit that it exceeds
+// is counted. `outer_depth`: the depth of the JSON that encloses it. UNAVAILABLE: there is no
+// memory for it now.
 absl::StatusOr<json::Value> ReadJson(std::string_view text, const RequestLimits& limits,
                                      size_t outer_depth = 0);
 
@@ -28,7 +29,7 @@ FieldError ReadBody(std::string_view body, const RequestLimits& limits, json::Va
 FieldError ReadBool(const json::Value& value, std::string_view name, bool& out);
 FieldError ReadFloat(const json::Value& value, std::string_view name, std::optional<float>& out);
 FieldError ReadInt(const json::Value& value, std::string_view name, std::optional<int32_t>& out);
-// Negative numbers are taken bit by bit: clients draw seeds from signed ranges too.
+// Negative numbers are converted bit by bit: clients draw seeds from signed ranges too.
 FieldError ReadUint64(const json::Value& value, std::string_view name, uint64_t& out);
 FieldError ReadString(const json::Value& value, std::string_view name, std::string& out);
 // Names and the like: every prompt's request gets a copy, so that they must be short.

@@ -1,12 +1,14 @@
 // A prompt in any of its forms becomes token ids.
 //
-// Pure functions of their arguments, called off the event loop: templates and long texts take their
-// time.
-//  1. Special tokens are added to a text as its request says (completions do), and never to a
+// Pure functions of their arguments, called off the event loop: templates and long texts take a
+// while.
+//  1. Special tokens are added to a text as its request says (completions add them), and never to a
 //     rendered chat a second time.
-//  2. What a chat's messages say never becomes a special token; a text prompt may spell them.
-//  3. A prompt has at least one token, and every id lies in the vocabulary.
-//  4. Work begins when there is memory for the most that it may take: else the prompt is refused.
+//  2. The content of a chat's messages never becomes a special token; a text prompt may contain
+//     special tokens.
+//  3. A prompt has at least one token, and every id is in the vocabulary.
+//  4. Work begins when there is memory for the most that it may need; otherwise the prompt is
+//     refused.
 #pragma once
 
 #include <atomic>
@@ -25,16 +27,16 @@ namespace quire {
 struct PromptOptions {
   uint32_t vocab_size = 0;
   uint32_t max_model_len = 0;
-  int64_t now_unix_seconds = 0;  // what a template's clock shows
-  // Keeps the last so many tokens; −1 is as many as the context holds beside the answer.
+  int64_t now_unix_seconds = 0;  // the time that a template's clock shows
+  // Keeps the last tokens, this many; −1 keeps as many as fit in the context beside the answer.
   std::optional<int32_t> truncate_prompt_tokens;
-  uint32_t answer_tokens = 1;  // that the client asked for
+  uint32_t answer_tokens = 1;  // the number that the client requested
   RouterLimits limits;
-  // Of a prompt that must fit the context of this model: a text that cannot is not tokenised.
+  // For a prompt that must fit the context of this model: a text that cannot fit is not tokenised.
   std::string must_fit = {};
   const std::atomic<bool>* cancelled = nullptr;  // see ModelText
-  // Grows by what templates and tokenizers may take, before they work, until they have; nullptr:
-  // nothing is charged.
+  // Grows by what templates and tokenizers may need before they start, and shrinks when they are
+  // done; nullptr: nothing is charged.
   MemoryHold* hold = nullptr;
 };
 

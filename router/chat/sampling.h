@@ -1,5 +1,5 @@
-// A client's sampling wishes, the model's defaults and the workers' limits become sampling
-// parameters.
+// A client's sampling parameters, the model's defaults and the workers' limits become final
+// sampling parameters.
 //
 // Pure functions; any thread.
 //  1. Every error names the client's field and the range that is served.
@@ -22,15 +22,15 @@ namespace quire {
 
 // What a worker's Hello says about the model that a request is for.
 struct ModelFacts {
-  std::string name;  // for messages
+  std::string name;  // names the model in messages
   uint32_t max_model_len = 0;
   uint32_t vocab_size = 0;
   WorkerLimits limits;
   std::vector<std::string> features;
 };
 
-// All but max_tokens, which needs the prompt's length, and bad_words, which need the tokenizer. The
-// seed is the client's or `fresh_seed`.
+// Everything except max_tokens, which needs the prompt's length, and bad_words, which need the
+// tokenizer. The seed is the client's or `fresh_seed`.
 Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
                                        const GenerationSettings& defaults, const ModelFacts& model,
                                        const RouterLimits& limits, uint64_t fresh_seed);
@@ -41,9 +41,9 @@ struct PromptSize {
   std::string_view field = "prompt";  // of the client
 };
 
-// max_tokens for a prompt of this length: the client's, or 16, or with `rest_of_context` all that
-// is left. The prompt leaves room for one token at least, or is refused as clients of OpenAI know
-// it: "context_length_exceeded".
+// max_tokens for a prompt of this length: the client's value, or 16, or with `rest_of_context` all
+// that is left. A prompt that leaves no room for one token is refused with the code that clients of
+// OpenAI know: "context_length_exceeded".
 Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, const PromptSize& prompt,
                                  const ModelFacts& model, bool rest_of_context);
 

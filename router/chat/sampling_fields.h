@@ -1,7 +1,7 @@
-// The one table of the JSON names of sampling wishes, vLLM's and OpenAI's, for every API that reads
-// them.
+// The one table of the JSON names of sampling parameters, vLLM's and OpenAI's, for every API that
+// reads them.
 //
-// Pure; any thread. Ranges are CheckSampling's.
+// Pure; any thread. CheckSampling defines the ranges.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,7 @@ struct SamplingField {
   FieldError (*read)(const json::Value& value, std::string_view name, SamplingOptions& out);
 };
 
-// nullptr: no such wish.
+// nullptr: there is no such parameter.
 const SamplingField* FindSamplingField(std::string_view name);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// A request and its answer as the pipeline sees them, whichever protocol they came by.
+// A request and its answer as the pipeline sees them, for every protocol.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +37,12 @@ struct ApiError {
   std::string message;
   std::string param;            // the offending field, in the client's spelling; may be empty
   uint32_t retry_after_ms = 0;  // with kRateLimited and kUnavailable
-  // What a program may act on where the code says too little, a literal such as "request_suspect";
-  // empty: that of the code.
+  // A code that a program may act on where the status says too little, a literal such as
+  // "request_suspect"; empty: the status's own code.
   std::string_view reason = {};
 };
 
-// Sampling wishes; what is unset takes the model's generation defaults.
+// Sampling parameters; an unset one takes the model's generation default.
 struct SamplingOptions {
 #define QUIRE_OPTIONAL_NUMBER(name, range, feature) \
   std::optional<decltype(SamplingParams::name)> name;
@@ -109,12 +109,12 @@ struct GenerateRequest {
   std::optional<int32_t> truncate_prompt_tokens;
   int32_t priority = 0;
   std::shared_ptr<const TenantProfile>
-      tenant;  // from the credential alone; nullptr: none was asked for
+      tenant;  // from the credential alone; nullptr: no credential was required
   std::string cache_salt;
   uint64_t timeout_ms = 0;  // 0 is none
   std::string traceparent;
-  std::string tracestate;  // what is handed on of it: KeepTracestate
-  std::string session;     // of the client; policies may keep one with its worker
+  std::string tracestate;  // the part that is passed on: KeepTracestate
+  std::string session;  // names the client's session; policies may keep one session on its worker
   bool want_text = true;
   std::optional<ResumeRequest> resume;
 };
@@ -125,8 +125,8 @@ struct TokenLogprob {
   std::string bytes;  // its bytes
   float logprob = 0;
   std::vector<TokenLogprob> top;
-  uint32_t rank = 0;      // of a prompt token among all, from 1; 0: not told
-  bool unscored = false;  // the first token of a prompt: it follows nothing
+  uint32_t rank = 0;      // rank of a prompt token in the vocabulary, from 1; 0: unknown
+  bool unscored = false;  // the first token of a prompt, which has no logprob
   bool hidden = false;    // a special token that the text leaves out
 };
 
@@ -137,13 +137,13 @@ struct Started {
   int64_t created = 0;  // unix seconds
   std::vector<TokenId> prompt_ids;
   std::string worker;  // that took the first attempt
-  // Empty when a client goes on with an answer: it has had them.
+  // Empty when a client resumes an answer: the client already has these.
   std::string prompt_text;                    // with echo
-  std::vector<TokenLogprob> prompt_logprobs;  // when asked for: one per prompt id
+  std::vector<TokenLogprob> prompt_logprobs;  // when requested: one per prompt id
 };
 
-// Some outputs of one choice. Text may lag behind the ids (half characters, possible stop strings)
-// and never the other way round.
+// Some outputs of one choice. Text may lag behind the ids (incomplete characters, possible stop
+// strings) but never runs ahead of them.
 struct Delta {
   uint32_t choice = 0;
   uint64_t first_index = 0;
@@ -155,8 +155,8 @@ struct Delta {
 struct ChoiceEnd {
   uint32_t choice = 0;
   std::string finish_reason;               // "stop", "length"
-  std::optional<std::string> stop_string;  // that matched
-  std::optional<TokenId> stop_token;       // that matched and was asked for
+  std::optional<std::string> stop_string;  // the stop string that matched
+  std::optional<TokenId> stop_token;       // the stop token that matched and was requested
 };
 
 struct Usage {
@@ -167,11 +167,12 @@ struct Usage {
 
 struct ModelEntry {
   std::string name;      // or an alias
-  std::string model_id;  // of several the one with the largest share
+  std::string model_id;  // if there are several, the one with the largest share
   uint32_t max_model_len = 0;
-  uint32_t workers_ready = 0;  // of all of them
+  uint32_t workers_ready = 0;  // sum over all models of the name
   int64_t created = 0;
-  std::vector<std::string> model_ids = {};  // that have a worker; with none the one last seen
+  std::vector<std::string> model_ids =
+      {};  // models that have a worker; if there are none, the one seen last
 };
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// What the router needs of a model's text side: prompts to tokens, tokens to text. The face that
-// chat, stream and pipeline see; router/chat fills it from a worker's text bundle, tests from a few
-// lines.
+// What the router needs of a model's text side: prompts to tokens, tokens to text. Chat, stream and
+// pipeline use this interface; router/chat implements it from a worker's text bundle, tests from a
+// few lines.
 //
 // Shared (shared_ptr) by the pipeline's pool table, by running requests, and by work in the
 // background. Immutable: any number of threads may call a ModelText. A TextDecoder belongs to one
@@ -28,35 +28,36 @@ class TextDecoder {
  public:
   virtual ~TextDecoder() = default;
   virtual std::string Append(std::span<const TokenId> ids) = 0;
-  // What was held back of an open character, as final.
+  // The held-back bytes of an incomplete character, as final text.
   virtual std::string Flush() = 0;
 };
 
-// Sampling defaults of the model's generation settings; what is unset has no opinion.
+// Sampling defaults of the model's generation settings; an unset one has no default.
 struct GenerationSettings {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
   std::vector<TokenId> eos_token_ids;
-  // What the model asks for and no request may have, left out above: "field: the range, its value".
+  // A setting that the model requires, that no request may have, and that is left out above:
+  // "field: the range, its value".
   std::vector<std::string> unusable;
 };
 
 class ModelText {
  public:
   virtual ~ModelText() = default;
-  // May take a while for a long text: called off the event loop only. CANCELLED soon after another
+  // May take a while for a long text: call it off the event loop only. CANCELLED soon after another
   // thread has set `cancelled`, which may be null.
   absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens,
                                               const std::atomic<bool>* cancelled = nullptr) const {
     return EncodeText(text, add_special_tokens, cancelled);
   }
-  // The conversation as the model's chat template writes it. INVALID_ARGUMENT with what the
-  // template said. CANCELLED as above.
+  // The conversation as the model's chat template renders it. INVALID_ARGUMENT with the template's
+  // message. CANCELLED as above.
   absl::StatusOr<std::string> Render(const ChatPrompt& prompt, int64_t now_unix_seconds,
                                      const std::atomic<bool>* cancelled = nullptr) const {
     return RenderChat(prompt, now_unix_seconds, cancelled);
   }
-  // The ids of what Render returned. What messages say is text there, whatever it spells.
+  // The ids of what Render returned. The content of messages is text there, whatever it contains.
   virtual absl::StatusOr<std::vector<TokenId>> EncodeRendered(
       std::string_view chat, bool add_special_tokens, const std::atomic<bool>* cancelled) const {
     return Encode(chat, add_special_tokens, cancelled);
@@ -64,8 +65,8 @@ class ModelText {
   // The most memory that Encode and Render take while they work.
   virtual size_t EncodeMemory(size_t /*text_bytes*/) const { return 0; }
   virtual size_t RenderMemory(const ChatPrompt& /*prompt*/) const { return 0; }
-  // As many tokens as a text has, or as what Render returned has, or fewer; 0: nothing is known.
-  // Takes one look at the bytes at most.
+  // A lower bound for the number of tokens of a text, or of what Render returned; 0: nothing is
+  // known. Reads the bytes at most once.
   virtual size_t FewestTokens(std::string_view /*text*/, bool /*rendered*/) const { return 0; }
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
   virtual std::unique_ptr<TextDecoder> NewDecoder(bool skip_special_tokens) const = 0;

@@ -1,5 +1,5 @@
-// How much one request may ask for, whichever protocol it comes by: each limit has a flag, a name
-// in the refusal, and a counter.
+// The limits of one request, for every protocol: each limit has a flag, a name in the refusal, and
+// a counter.
 //
 // Plain values, fixed at start; the counters may be used on any thread.
 #pragma once
@@ -39,17 +39,18 @@ struct RequestLimits {
   size_t max_stop_strings = 16;
   size_t max_logit_bias = 300;        // entries
   LimitCounters* counters = nullptr;  // outlives the limits; nullptr: nothing is counted
-  // Counts what the request at hand takes while it is read and when it has been; nullptr: nothing.
+  // Counts what the current request holds, while it is read and afterwards; nullptr: nothing is
+  // counted.
   MemoryHold* hold = nullptr;
 };
 
-// The refusal of a request that asks for more of `field` than is served, which is counted.
+// The refusal of a request whose `field` exceeds what is served; the refusal is counted.
 ApiError PastLimit(std::string_view field, std::string_view flag, size_t limit, Counter* counter);
 
-// What a request asks for apart from how many prompts and messages it has; nullopt: served.
+// Checks everything except the number of prompts and messages; nullopt: the request is served.
 std::optional<ApiError> CheckLimits(const GenerateRequest& request, const RequestLimits& limits);
 std::optional<ApiError> CheckPromptSize(const Prompt& prompt, const RequestLimits& limits);
-// A request of so many prompts, each with n choices.
+// Checks a request of this many prompts, each with n choices.
 std::optional<ApiError> CheckChoiceCount(size_t prompts, int32_t n, const RequestLimits& limits);
 std::optional<ApiError> CheckMessageCount(size_t count, const RequestLimits& limits);
 

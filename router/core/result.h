@@ -1,4 +1,4 @@
-// A value, or the error that the client shall see, with the field that it should change.
+// A value, or the error that the client sees, with the field that it should change.
 //
 // Plain values; any thread.
 #pragma once
@@ -39,22 +39,23 @@ class [[nodiscard]] Result {
   std::variant<T, ApiError> state_;
 };
 
-// "param: message" to the client as one sentence, the field kept apart for protocols that name it.
+// "param: message" for the client as one sentence; the field is kept apart for protocols that name
+// it.
 inline ApiError InvalidField(std::string_view param, std::string_view message) {
   return {ApiCode::kInvalidArgument, std::string(param) + ": " + std::string(message),
           std::string(param), 0};
 }
 
-// As clients of OpenAI know it.
+// The error as clients of OpenAI know it.
 inline constexpr std::string_view kContextLengthExceeded = "context_length_exceeded";
 
-// When large bodies come faster than they can be read.
+// For large bodies that arrive faster than they can be parsed.
 inline ApiError TooManyLargeRequests() {
   return {ApiCode::kUnavailable, std::string(kTooManyLargeRequests), "",
           static_cast<uint32_t>(kTooManyLargeRequestsRetryMs)};
 }
 
-// When answers that are not streamed hold too much.
+// For answers that are not streamed and hold too much.
 inline ApiError NoMemoryForAnswer() {
   return {ApiCode::kUnavailable,
           "answers that wait until they are whole hold all the memory that they may; ask for a "
@@ -62,17 +63,17 @@ inline ApiError NoMemoryForAnswer() {
           "", static_cast<uint32_t>(kTooManyLargeRequestsRetryMs)};
 }
 
-// When what clients make the router hold leaves no room for an answer.
+// When the memory held for clients leaves no room for an answer.
 inline ApiError TooMuchHeld() {
   return {ApiCode::kUnavailable,
           "answers that wait for their clients leave no memory for this one; try again shortly", "",
           static_cast<uint32_t>(kTooManyLargeRequestsRetryMs)};
 }
 
-// An error that a library returned; `param` is blamed when it is the client's fault.
+// An error that a library returned; `param` is named when the client caused the error.
 ApiError ErrorFromStatus(const absl::Status& status, std::string_view param);
 
-// The other way round, for interfaces that carry a Status.
+// The reverse, for interfaces that carry a Status.
 absl::Status StatusFromError(const ApiError& error);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// The ranges of sampling wishes, checked at the edge so that every protocol names the same field
-// and range.
+// The ranges of sampling parameters, checked at the edge so that every protocol names the same
+// field and range.
 //
 // Any thread; pure. What depends on the model (vocabulary, context) is checked by the pipeline.
 #pragma once
@@ -18,7 +18,8 @@ inline constexpr size_t kMaxBadWordStrings = kMaxBadWords / 2;
 inline constexpr size_t kMaxBadWordBytes = 256;
 
 // The first field out of its range, with the range; nullopt when all are served. With `echo` the
-// prompt is a part of the answer. max_tokens may be 0 when something of the prompt is asked for.
+// prompt is a part of the answer. max_tokens may be 0 when the request needs something of the
+// prompt.
 std::optional<ApiError> CheckSampling(const SamplingOptions& options, bool echo = false);
 
 // Strings that are not empty, each of at most `max_bytes` of UTF-8, and at most `max_count` of

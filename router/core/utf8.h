@@ -1,4 +1,4 @@
-// UTF-8 at the edge of the router: is it valid, and if not, what is shown instead.
+// UTF-8 at the edge of the router: checks whether it is valid, and replaces what is not.
 //
 // Pure functions; any thread.
 #pragma once
@@ -9,9 +9,9 @@
 namespace quire {
 
 bool IsValidUtf8(std::string_view bytes);
-// Every byte that is no part of a valid character becomes U+FFFD.
+// Every byte that is not part of a valid character becomes U+FFFD.
 std::string ValidUtf8(std::string_view bytes);
-// What may stand in a header: nothing in it ends a line, and none of it is a space.
+// Whether a header may contain it: nothing in it ends a line, and none of it is a space.
 bool IsVisibleAscii(std::string_view bytes);
 
 }  // namespace quire

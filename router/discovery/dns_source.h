@@ -1,7 +1,7 @@
 // Workers from DNS: every address of a name, as a headless service of Kubernetes has it.
 //
-// Owner: main, on the router's executor. The name is resolved again every kInterval; while it
-// cannot be, the last addresses hold.
+// Owner: main, on the router's executor. The name is resolved again every kInterval; while it does
+// not resolve, the last addresses stay in use.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,8 @@ namespace quire {
 class DnsSource final : public WorkerSource {
  public:
   static constexpr Micros kInterval = 5 * kMicrosPerSecond;
-  static constexpr Micros kTimeout = 30 * kMicrosPerSecond;  // then the lookup is given up
+  static constexpr Micros kTimeout =
+      30 * kMicrosPerSecond;  // the lookup is given up after this time
 
   // `name` is NAME:PORT and passes CheckTarget. `resolver` outlives the source.
   DnsSource(const std::string& name, Resolver& resolver, const DiscoveryRuntime& runtime,
@@ -31,7 +32,7 @@ class DnsSource final : public WorkerSource {
   SourceReport report_;
   std::string host_;
   uint32_t port_ = 0;
-  uint64_t lookup_ = 0;  // the current one; answers of others are late
+  uint64_t lookup_ = 0;  // the current lookup; answers of others are late
   Timer timer_{runtime_.executor};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by lookups
 };

@@ -1,10 +1,10 @@
-// The EndpointSlices of a service as Kubernetes tells them: lists in pages, then changes.
+// The EndpointSlices of a service as Kubernetes reports them: lists in pages, then changes.
 //
-// Owner: the Kubernetes source. Plain state, no I/O. What the server says is checked and bounded:
-// an error leaves the state as it was.
-//  1. A list takes the place of what was there when its last page is in, at once.
-//  2. Endpoints that are terminating are nobody to dial; all others are, ready or not: whether a
-//     worker is ready it says itself.
+// Owner: the Kubernetes source. Plain state, no I/O. The server's data is checked and bounded: an
+// error leaves the state unchanged.
+//  1. A list replaces the previous one at once, when its last page has arrived.
+//  2. Endpoints that are terminating are not dialled; all others are, ready or not: the worker
+//     itself reports whether it is ready.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@ class EndpointSlices {
   // `port` is a port's name or its number; empty stands for the only port, or the one named "wire".
   explicit EndpointSlices(std::string port) : port_(std::move(port)) {}
 
-  // One page of a list; `first` begins a new list. Afterwards next_page() is the token to go on
-  // with, or empty when the list is whole and in place.
+  // One page of a list; `first` begins a new list. Afterwards next_page() is the token to continue
+  // with, or empty when the list is complete and in use.
   absl::Status AddPage(std::string_view body, bool first);
   const std::string& next_page() const { return next_page_; }
 
   enum class News : uint8_t {
     kNone,     // a bookmark
-    kChanged,  // the targets may be others now
+    kChanged,  // the targets may have changed
     kExpired,  // the server has forgotten this version: list again
   };
-  // One line of a watch. Errors that the server tells come as UNAVAILABLE.
+  // One line of a watch. Errors that the server reports are returned as UNAVAILABLE.
   absl::StatusOr<News> Apply(std::string_view line);
 
-  // From where a watch goes on.
+  // The version from which a watch continues.
   const std::string& resource_version() const { return resource_version_; }
   std::vector<std::string> Targets() const;
 

@@ -1,9 +1,9 @@
 // One HTTP GET whose answer may be long: the seam between a watch and the network.
 //
-// Owner: whoever fetches, on the router's executor; all calls and callbacks happen there. The
+// Owner: the caller of Get, on the router's executor; all calls and callbacks happen there. The
 // receiver outlives the fetch; destroying the fetch ends it, after which nothing is called.
-//  1. Callbacks come as OnHead, OnBody*, OnEnd, or as OnEnd alone; none inside Get, none after
-//     OnEnd. The fetch may be destroyed inside any of them.
+//  1. Callbacks come as OnHead, OnBody*, OnEnd, or as OnEnd alone; none comes inside Get, and none
+//     after OnEnd. The fetch may be destroyed inside any of them.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class FetchReceiver {
   virtual ~FetchReceiver() = default;
   virtual void OnHead(int status, uint32_t retry_after_s) = 0;
   virtual void OnBody(std::string_view bytes) = 0;
-  // OK when the answer was whole.
+  // OK when the answer was complete.
   virtual void OnEnd(const absl::Status& status) = 0;
 };
 
@@ -33,7 +33,7 @@ class Fetch {
 class Fetcher {
  public:
   virtual ~Fetcher() = default;
-  // `path` begins with "/" and is ready for the wire. The whole of it is bounded by `timeout`.
+  // `path` begins with "/" and is already encoded. `timeout` bounds the whole fetch.
   virtual std::unique_ptr<Fetch> Get(const std::string& path, Micros timeout,
                                      FetchReceiver& receiver) = 0;
 };

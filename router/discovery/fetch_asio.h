@@ -1,4 +1,4 @@
-// GETs over HTTP and HTTPS with a bearer token, as a Kubernetes API server wants them.
+// GETs over HTTP and HTTPS with a bearer token, as a Kubernetes API server expects them.
 //
 // Owner: main; event loop only. Outlives its fetches. Token and certificates are read again for
 // each fetch, since both are replaced while a router runs. A connection for each fetch.
@@ -20,7 +20,7 @@ struct FetcherOptions {
   std::string server;  // "https://kubernetes.default.svc", "http://127.0.0.1:8080"
   // Only for https: a token is never sent in the clear.
   std::string token_file;
-  std::string ca_file;  // whom to trust
+  std::string ca_file;  // the certificates to trust
 };
 
 // INVALID_ARGUMENT for a server that is no URL of this form.

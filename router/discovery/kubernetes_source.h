@@ -1,12 +1,12 @@
-// Workers from Kubernetes: the EndpointSlices of a service, listed once and watched from there.
+// Workers from Kubernetes: the EndpointSlices of a service, listed once and then watched.
 //
 // Owner: main, on the router's executor.
-//  1. The last list holds until a later one is whole: an API server that is away, slow or wrong
-//     takes no worker out.
-//  2. A watch goes on from the version that it has come to; one that the server has forgotten (410)
-//     leads to a new list.
-//  3. Tries that fail come kFirstRetry to kLastRetry apart, with jitter, and no sooner than the
-//     server asks. A watch that ends at once counts as failed.
+//  1. The last list stays in use until a later one is complete: an API server that is away, slow or
+//     wrong removes no worker.
+//  2. A watch continues from the version that it has reached; one that the server has forgotten
+//     (410) leads to a new list.
+//  3. Attempts that fail come kFirstRetry to kLastRetry apart, with jitter, and no sooner than the
+//     server requests. A watch that ends at once counts as failed.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ struct KubernetesOptions {
 class KubernetesSource final : public WorkerSource, private FetchReceiver {
  public:
   static constexpr Micros kListTimeout = 30 * kMicrosPerSecond;
-  static constexpr int kWatchSeconds = 240;  // the server ends a watch after it
+  static constexpr int kWatchSeconds = 240;  // the server ends a watch after this time
   static constexpr Micros kWatchTimeout = (kWatchSeconds + 30) * kMicrosPerSecond;
   static constexpr Micros kFirstRetry = 500 * kMicrosPerMilli;
   static constexpr Micros kLastRetry = 30 * kMicrosPerSecond;

@@ -1,7 +1,7 @@
-// Workers from a file: a line each, HOST:PORT; empty lines and what follows a # are nothing.
+// Workers from a file, one HOST:PORT on each line; empty lines and text after a # are ignored.
 //
-// Owner: main, on the router's executor; the file is watched. It is taken whole: a file with a line
-// that makes no sense changes nothing.
+// Owner: main, on the router's executor; the file is watched. It is applied as a whole: a file with
+// an invalid line changes nothing.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ absl::StatusOr<std::vector<std::string>> ParseWorkerList(std::string_view text);
 
 class ListFileSource final : public WorkerSource {
  public:
-  // A file that is wrong at the start is a mistake of whoever starts: the error names the path.
+  // A file that is wrong at the start is the operator's mistake: the error names the path.
   static absl::StatusOr<std::unique_ptr<ListFileSource>> Make(const std::string& path,
                                                               const DiscoveryRuntime& runtime,
                                                               SourceMetrics& metrics);

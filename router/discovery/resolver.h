@@ -1,7 +1,7 @@
 // Names to addresses, as the system resolves them.
 //
-// Called on the router's executor, where the answer comes too. Destroying a resolver forgets what
-// is asked: a lookup that hangs holds nobody up.
+// Called on the router's executor, which also runs the callbacks. Destroying a resolver abandons
+// its lookups: one that hangs delays nothing.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,19 @@ class Resolver {
   using Done = std::function<void(absl::StatusOr<std::vector<std::string>> addresses)>;
 
   virtual ~Resolver() = default;
-  // UNAVAILABLE when the name is unknown or nobody answers; RESOURCE_EXHAUSTED when too many
-  // names, or too many who ask for this one, wait already. `done` never runs inside the call.
+  // UNAVAILABLE when the name is unknown or no server answers; RESOURCE_EXHAUSTED when too many
+  // names, or too many callers for this one, wait already. `done` never runs inside the call.
   virtual void Resolve(const std::string& host, Done done) = 0;
 };
 
 using Addresses = absl::StatusOr<std::vector<std::string>>;
 
-// What getaddrinfo says; waits for it.
+// The result of getaddrinfo; blocks until it returns.
 Addresses LookUpBySystem(const std::string& host);
 
-// A thread for each name, at most kMaxLookups at a time. Who asks for a name that is being looked
-// up waits for that answer: one that hangs takes one place, however often it is asked for.
+// Runs a thread for each name, at most kMaxLookups at a time. A caller whose name is already being
+// looked up waits for that answer: a lookup that hangs takes one place, however many callers it
+// has.
 inline constexpr size_t kMaxLookups = 16;
 inline constexpr size_t kMaxWaitersPerName = 64;
 std::unique_ptr<Resolver> MakeThreadResolver(Executor& executor,

@@ -1,7 +1,7 @@
-// What finds workers: a source tells its whole list, and tells it again whenever it changes.
+// What finds workers: a source reports its whole list, and reports it again whenever it changes.
 //
-// Owner: main; everything happens on the router's executor. A source that cannot see keeps silent:
-// its last list holds.
+// Owner: main; everything happens on the router's executor. A source that cannot reach its server
+// reports nothing: its last list stays in use.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// Targets are HOST:PORT, sorted, each once. Replaces what this source said before.
+// Targets are HOST:PORT, sorted, each once. Replaces this source's previous list.
 using WorkersFound =
     std::function<void(const std::string& source, std::vector<std::string> targets)>;
 
@@ -24,7 +24,7 @@ class WorkerSource {
   virtual void Start() = 0;  // once
 };
 
-// What sources live in. It and all of it outlive them.
+// The environment of sources. It and everything in it outlive them.
 struct DiscoveryRuntime {
   Executor& executor;
   Background& background;
@@ -34,7 +34,7 @@ struct DiscoveryRuntime {
   WorkersFound found;
 };
 
-// Of all sources of one kind; made once for each kind.
+// For all sources of one kind; made once for each kind.
 struct SourceMetrics {
   SourceMetrics(Metrics& metrics, const std::string& flag);
   Counter& changes;
@@ -42,8 +42,8 @@ struct SourceMetrics {
   Gauge& workers;
 };
 
-// What every source says: its list when it changed, to the log when it broke or healed, to the
-// metrics both.
+// What every source reports: its list when it changes, failures and recoveries to the log, and both
+// to the metrics.
 class SourceReport {
  public:
   // `flag` without dashes, as in "worker-dns", and its value.
@@ -51,7 +51,7 @@ class SourceReport {
                SourceMetrics& metrics);
 
   void Found(std::vector<std::string> targets);
-  // The same trouble is logged once until it ends or changes.
+  // The same failure is logged once until it ends or changes.
   void Failed(const absl::Status& why);
 
   bool found_any() const { return found_any_; }

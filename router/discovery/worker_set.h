@@ -1,10 +1,11 @@
-// Which workers somebody names now, and which of those that nobody names any more may go.
+// Which workers some source names now, and which of those that no source names any more may be
+// forgotten.
 //
 // Owner: the pipeline, on the router's executor. No I/O, no clock: time comes in as an argument.
 //  1. Discovery only adds candidates: a worker that a source stops naming stays while its link is
 //     up, until it has been both unnamed and idle for kForgetAfter.
-//  2. A worker that any source names never goes.
-//  3. At most max_workers are named at once; what is over is left out, the last in order first.
+//  2. A worker that any source names is never forgotten.
+//  3. At most max_workers are named at once; the rest is left out, the last in order first.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ class WorkerSet {
 
   explicit WorkerSet(size_t max_workers) : max_workers_(max_workers) {}
 
-  // A worker that the router has, as it stands.
+  // The state of a worker that the router has.
   struct Present {
     std::string_view target;
     bool attached = false;
@@ -36,10 +37,10 @@ class WorkerSet {
     std::vector<std::string> remove;
   };
 
-  // The whole list of one source now.
+  // The whole current list of one source.
   void Named(const std::string& source, std::vector<std::string> targets);
-  // What to do about the workers that are there, in order of their names. Call it after Named and
-  // every second.
+  // What to do about the workers that exist, in order of their names. Call it after Named and every
+  // second.
   Changes Decide(std::span<const Present> workers, Micros now);
 
   bool IsNamed(std::string_view target) const { return named_.contains(target); }

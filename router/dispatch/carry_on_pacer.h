@@ -1,8 +1,9 @@
-// How much recompute carry-ons may cause at once at each worker: when a worker dies, its streams
-// come to the others at their pace instead of as one flood of prefill.
+// Bounds how much recompute resumed requests cause at once at each worker: when a worker dies, its
+// streams move to the others at a pace that these can take, not as one flood of prefill.
 //
 // Owner: the dispatcher. Pure values.
-//  1. Tokens in flight at a worker never exceed the limit, except that one carry-on alone may.
+//  1. Tokens in flight at a worker never exceed the limit, except that a single request may exceed
+//     it alone.
 #pragma once
 
 #include <cstdint>

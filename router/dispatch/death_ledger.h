@@ -1,17 +1,18 @@
-// Under which prompts workers died: what tells a poisonous one from an unlucky one.
+// Under which prompts workers died, which separates a harmful prompt from an unlucky one.
 //
 // Owner: the dispatcher. Pure values; time comes in as an argument.
-//  1. A lost link is a loss that is open: it counts as a suspicion against the prompts that ran
-//     there until the worker's next word says whether its epoch died (a death) or lives (nothing).
-//  2. A death that was told by a refused connection stays open: it is taken back if that epoch
-//     greets again, and with it a refusal that it led to.
+//  1. A lost link is an open loss: it counts as a suspicion against the prompts that ran there
+//     until the worker's next sign of life shows whether its epoch died (a death) or lives
+//     (nothing).
+//  2. A death that a refused connection reported stays open: it is taken back, with any refusal
+//     that it caused, if that epoch greets again.
 //  3. A worker has at most one open loss, since each Hello closes it. A loss counts once for a
-//     prompt, in however many requests it ran there.
-//  4. A prompt is known as long as a live request holds it. Beyond that `max_remembered` are kept
-//     that have deaths or suspicions, each for `remembered_for` after its last loss; the oldest
-//     gives way.
-//  5. It is cleared when a request with it ends well, at least as far on as those under which
-//     workers died.
+//     prompt, even if several requests with it ran there.
+//  4. A prompt is known as long as a live request holds it. Beyond that, at most `max_remembered`
+//     prompts with deaths or suspicions are kept, each for `remembered_for` after its last loss;
+//     the oldest is dropped first.
+//  5. A prompt is cleared when a request with it ends well after at least as many outputs as those
+//     under which workers died.
 #pragma once
 
 #include <compare>
@@ -51,24 +52,24 @@ class DeathLedger {
     Micros last_loss = 0;
     uint32_t total() const { return deaths + suspicions; }
   };
-  // Prompts with the outputs that the furthest request with each had.
+  // Prompts, each with the outputs of the request with it that had the most.
   using Under = std::map<PromptKey, uint64_t>;
 
   explicit DeathLedger(const DeathLedgerOptions& options) : options_(options) {}
 
   // The link to this worker was lost while these prompts ran there.
   void Lost(WorkerIndex worker, const Under& prompts, Micros now);
-  // The process of the open loss is gone; its epoch may still prove to live. Returns whose count of
-  // deaths grew.
+  // The process of the open loss is gone; its epoch may still prove to live. Returns the prompts
+  // whose count of deaths grew.
   std::vector<PromptKey> Refused(WorkerIndex worker);
-  // It greeted: with a new epoch, so that the loss was a death, or with the same, so that it was
-  // none. Closes the loss; returns whose count of deaths grew.
+  // The worker greeted: a new epoch means that the loss was a death, the same epoch that it was
+  // none. Closes the loss; returns the prompts whose count of deaths grew.
   std::vector<PromptKey> Died(WorkerIndex worker);
   void Lives(WorkerIndex worker);
   // A death without a loss: a step that is stuck.
   void Stuck(const Under& prompts, Micros now);
 
-  // A live request has this prompt. False, and nothing is held: nothing is known of it.
+  // A live request has this prompt. False when nothing is known of it; then nothing is held.
   bool Hold(const PromptKey& prompt);
   void Release(const PromptKey& prompt, Micros now);
   void EndedWell(const PromptKey& prompt, uint64_t outputs);
@@ -77,13 +78,13 @@ class DeathLedger {
   bool Refuses(const PromptKey& prompt, Micros now);
   bool empty() const { return entries_.empty(); }
   size_t known() const { return entries_.size(); }
-  size_t remembered() const { return released_.size(); }  // that no live request holds
-  uint64_t forgotten() const { return forgotten_; }       // that gave way to others
+  size_t remembered() const { return released_.size(); }  // prompts that no live request holds
+  uint64_t forgotten() const { return forgotten_; }       // prompts that were dropped for others
 
  private:
   struct Loss {
     std::set<PromptKey> prompts;
-    bool counted = false;  // as a death, by a refused connection
+    bool counted = false;  // counted as a death because of a refused connection
   };
   struct Entry {
     Count count;
@@ -93,7 +94,7 @@ class DeathLedger {
   Entry& Touch(const PromptKey& prompt, uint64_t outputs, Micros now);
   std::vector<PromptKey> CountLoss(Loss& loss);
   void Expire(Micros now);
-  // Clears what is known, and what is open.
+  // Clears the counts, including open ones.
   void Clear(const PromptKey& prompt);
   void DropIfIdle(const PromptKey& prompt);
 

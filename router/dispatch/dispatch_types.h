@@ -1,6 +1,6 @@
-// What the dispatcher is told, what it tells, and what it counts.
+// The dispatcher's inputs, its events, and its counters.
 //
-// Plain values, and the face of its listener.
+// Plain values, and the interface of its listener.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace quire {
 
-// Where an answer may go on whose worker is gone: only where the same bits come out (equal
-// numerics_id), or, for want of such a worker, anywhere from the same tokens.
+// Where an answer may continue when its worker is gone: only where the same bits come out (equal
+// numerics_id), or, if there is no such worker, anywhere from the same tokens.
 enum class CarryOnMode : uint8_t { kTokens, kExact };
 
 struct DispatchOptions {
@@ -28,16 +28,16 @@ struct DispatchOptions {
   LinkOptions link;      // target and worker are filled in
   bool carry_on = true;  // resume on another worker what has already produced output
   CarryOnMode carry_on_mode = CarryOnMode::kTokens;
-  bool traces_attempts = false;  // each has a span, which its worker is told of
+  bool traces_attempts = false;  // each has a span, whose id its worker gets
 };
 
 struct DispatchRequest {
   RequestNumber number;  // unique in this router
-  // Prompt, choices as they stand, sampling, names. The dispatcher fills in key, window and
+  // Prompt, state of the choices, sampling, names. The dispatcher fills in key, window and
   // remaining time.
   Submit submit;
   std::string model_name;        // for messages
-  std::string session;           // of the client, for policies that keep one with its worker
+  std::string session;           // the client's session, for policies that keep one on its worker
   Micros deadline = 0;           // 0 is none
   bool router_is_taker = false;  // the answer is collected here: accepted outputs count as taken
 };
@@ -46,25 +46,26 @@ struct DispatchRequest {
 struct DispatchCounters {
   uint64_t attempts = 0;
   uint64_t tokens_accepted = 0;
-  uint64_t windows_full = 0;   // times that a worker was as far ahead of the client as it may
+  uint64_t windows_full =
+      0;  // times that a worker reached the limit of how far ahead of the client it may be
   uint64_t outputs_stale = 0;  // of attempts that are not current
   uint64_t outputs_duplicate = 0;
-  uint64_t outputs_late = 0;     // of choices that have ended
-  uint64_t attempts_broken = 0;  // by a gap, an overrun or an unknown choice
+  uint64_t outputs_late = 0;     // outputs of choices that have ended
+  uint64_t attempts_broken = 0;  // broken by a gap, an overrun or an unknown choice
   uint64_t placement_retries = 0;
-  uint64_t placement_retries_denied = 0;  // by the budget of the router
+  uint64_t placement_retries_denied = 0;  // refused by the budget of the router
   uint64_t carry_ons = 0;
-  uint64_t carry_ons_inexact = 0;  // where bits are not the same
-  uint64_t carry_ons_paced = 0;    // times that one waited for recompute in flight
+  uint64_t carry_ons_inexact = 0;  // resumed where bits are not the same
+  uint64_t carry_ons_paced = 0;    // times that a resumed request waited for recompute in flight
   uint64_t links_lost = 0;
-  uint64_t links_of_duplicates = 0;  // refused: their worker_id is another link's
+  uint64_t links_of_duplicates = 0;  // refused: another link has their worker_id
   uint64_t worker_deaths = 0;
   uint64_t worker_deaths_taken_back = 0;
   uint64_t silences = 0;                   // workers given up for their silence
   uint64_t silences_kept = 0;              // silent workers not given up: too many were
   uint64_t requests_suspect = 0;           // ended because workers kept dying under them
   uint64_t suspect_prompts_refused = 0;    // came again too soon
-  uint64_t suspect_prompts_forgotten = 0;  // gave way to others
+  uint64_t suspect_prompts_forgotten = 0;  // dropped for others
   uint64_t frames_relayed = 0;
   uint64_t relay_us = 0;  // spent on these, the listener's work included
 };
@@ -118,7 +119,7 @@ inline constexpr Counted<DispatchCounters> kDispatchCounts[] = {
 class DispatchListener {
  public:
   virtual ~DispatchListener() = default;
-  // A worker admitted the current attempt; its cache served so many tokens of prompt and outputs.
+  // A worker admitted the current attempt; its cache served this many tokens of prompt and outputs.
   virtual void OnAdmitted(RequestNumber request, const WorkerRecord& worker,
                           uint32_t cached_tokens) = 0;
   // Logprobs of the prompt: each position once, in order, all before the first output.
@@ -129,10 +130,11 @@ class DispatchListener {
   virtual void OnRequestFailed(RequestNumber request, const ApiError& error) = 0;
   // A worker attached, left, or changed its phase.
   virtual void OnFleetChanged(WorkerIndex worker) = 0;
-  // An attempt is over, whatever becomes of its request; also inside Cancel and FinishChoice. The
-  // only callback that must not call anything here.
+  // An attempt is over, whatever happens to its request; also called inside Cancel and
+  // FinishChoice. The only callback that must not call anything here.
   virtual void OnAttemptOver(RequestNumber /*request*/, const AttemptReport& /*report*/) {}
-  // A worker may have room now that had none: ask RoomFor again. Carry-ons have been placed before.
+  // A worker that had no room may have some now: call RoomFor again. Resumed requests have already
+  // been placed.
   virtual void OnRoom() {}
 };
 

@@ -1,20 +1,22 @@
-// Requests become attempts: sends each to a worker, takes its outputs exactly once, and starts the
-// next attempt when a worker refuses, leaves or dies.
+// Turns requests into attempts: sends each to a worker, takes its outputs exactly once, and starts
+// the next attempt when a worker refuses, leaves or dies.
 //
 // Owner: the pipeline, on the router's executor; every call and every callback happens there. The
 // listener outlives the dispatcher; inside a callback it may call anything here.
-//  1. An output is handed on only if it comes from the current attempt and its first_index equals
-//     what has been accepted of that choice; that alone makes delivery exactly once.
+//  1. An output is passed on only if it comes from the current attempt and its first_index equals
+//     the number of accepted outputs of that choice; this alone makes delivery exactly once.
 //  2. A request has at most one attempt at a time, each with a higher number than the one before.
 //  3. A request that was started is forgotten after its last choice ended, after OnRequestFailed,
 //     or by Cancel; nothing is called back for it from then on.
-//  4. A second attempt is a placement retry (refused, or failed before anything was accepted),
-//     which the request's own limit and the router's budget bound; or a carry-on (its worker was
-//     lost, stuck or drained, or its answer had begun), which goes before new requests and is paced
-//     by recompute in flight. Waiting for anybody at all is bounded by empty_pool_wait_ms.
-//  5. A request with a prompt under which workers may have died max_worker_deaths - 1 times runs as
-//     the only one of its kind in its pool; at max_worker_deaths all with that prompt end. From the
-//     first of them on no worker gets it while as many have it as it may still cost.
+//  4. A second attempt is either a placement retry or a resumption. A placement retry (refused, or
+//     failed before anything was accepted) is bounded by the request's own limit and the router's
+//     budget. A resumption (its worker was lost, stuck or drained, or its answer had begun) goes
+//     before new requests and is paced by recompute in flight. Waiting for any worker at all is
+//     bounded by empty_pool_wait_ms.
+//  5. A request whose prompt may have killed max_worker_deaths - 1 workers runs as the only one of
+//     its kind in its pool; at max_worker_deaths all requests with that prompt end. From the first
+//     death on, no further worker gets the prompt while as many workers run it as it may still
+//     kill.
 #pragma once
 
 #include <cstdint>
@@ -39,32 +41,33 @@
 
 namespace quire {
 
-// A carry-on that was turned down by everybody is offered again after this.
+// A resumed request that every worker refused is offered again after this time.
 inline constexpr Micros kTurnedDownPause = 100 * kMicrosPerMilli;
-// A request that would be suspect if open losses proved to be deaths is not placed for so long.
-// Longer than the longest pause between two dials, which bring the verdict.
+// A request that would be suspect if open losses proved to be deaths is not placed for this long.
+// The time is longer than the longest pause between two dials, which close the losses.
 inline constexpr Micros kDeathVerdictWait = 6 * kMicrosPerSecond;
 
 class Dispatcher final : private LinkListener {
  public:
-  // `dialer`, `executor`, `rng` and `listener` outlive the dispatcher. OnFleetChanged also tells
+  // `dialer`, `executor`, `rng` and `listener` outlive the dispatcher. OnFleetChanged also reports
   // why a worker is refused.
   Dispatcher(DispatchOptions options, Dialer& dialer, Executor& executor, Rng& rng,
              DispatchListener& listener);
   ~Dispatcher() override;
 
-  // Dials the worker from now on. The errors of Fleet::AddWorker.
+  // Dials the worker from now on. Fails as Fleet::AddWorker does.
   absl::Status AddWorker(const std::string& target);
-  // Ends its Attach and forgets it. Needs a worker without attempts; not inside a callback.
+  // Ends its Attach and forgets it. The worker must have no attempts; do not call this inside a
+  // callback.
   void RemoveWorker(WorkerIndex worker);
 
-  // Places the request now or as soon as a worker can take it. Nothing but notes for records is
-  // called back inside this call.
+  // Places the request now or as soon as a worker can take it. Only notes for records are called
+  // back inside this call.
   void Start(DispatchRequest request);
-  // Frees everything, calls nothing back. Unknown numbers are ignored: the request may just have
+  // Frees everything and calls nothing back. Unknown numbers are ignored: the request may just have
   // ended.
   void Cancel(RequestNumber request);
-  // Ends a choice at a stop string, or at a limit (LENGTH), with the outputs that count.
+  // Ends a choice at a stop string, or at a limit (LENGTH), with this number of outputs.
   void FinishChoice(RequestNumber request, uint32_t choice, EndReason reason,
                     uint64_t output_count);
   // The client has taken the outputs of this choice below `index`. Unknown requests are ignored.
@@ -76,16 +79,17 @@ class Dispatcher final : private LinkListener {
   const Placement& placement() const { return placement_; }
   const DeathLedger& deaths() const { return ledger_; }
   size_t LiveRequests() const { return live_.size(); }
-  // nullptr: unknown. Valid until anything is called here.
+  // nullptr: unknown. Valid until the next call here.
   const LiveDispatch* Peek(RequestNumber request) const {
     const auto it = live_.find(request);
     return it == live_.end() ? nullptr : it->second.get();
   }
   size_t WaitingRequests() const { return line_.size(); }
-  // Whether a new request would be placed at once. What finds no room waits with the caller, who
-  // knows whose turn it is; Start is for requests that find some, or whose pool is empty.
+  // Whether a new request would be placed at once. A request that finds no room waits with the
+  // caller, which decides whose turn it is; Start is for requests that find room, or whose pool is
+  // empty.
   Room RoomFor(const std::string& model_id, const RoomNeed& need) const;
-  // Places what waits for a worker; call when the fleet may have one now.
+  // Places requests that wait for a worker; call it when the fleet may have one now.
   void TryWaiting();
   void CheckInvariants() const;
 
@@ -100,8 +104,8 @@ class Dispatcher final : private LinkListener {
   bool OnDeaf(WorkerIndex worker) override { return fleet_.MayGiveUp(worker); }
   void OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) override;
 
-  // What workers say of attempts (dispatcher_frames.cc).
-  // The request whose current attempt this is; nullptr for every other one.
+  // Handling of workers' frames (dispatcher_frames.cc). The request whose current attempt this is;
+  // nullptr for every other attempt.
   LiveDispatch* FindCurrent(WorkerIndex worker, const AttemptKey& key);
   void HandleAdmitted(WorkerIndex worker, const Admitted& admitted);
   void HandlePrompt(WorkerIndex worker, const PromptLogprobs& part);
@@ -126,21 +130,21 @@ class Dispatcher final : private LinkListener {
   void StopWaiting(LiveDispatch& live);
   bool TryPool(const std::string& pool);
 
-  // The next attempt, or the end (dispatcher_failover.cc).
+  // The next attempt, or the end of the request (dispatcher_failover.cc).
   void RetryPlacement(LiveDispatch& live, const ApiError& error);
   // False: the request has failed.
   bool CarryOn(LiveDispatch& live, const ApiError& error);
   void LoseAttemptsOf(WorkerIndex worker, AttemptEnd end);
   void MoveAway(WorkerIndex worker);
-  // The prompts that run at a worker, which from now on the ledger of deaths knows.
+  // The prompts that run at a worker; the ledger of deaths knows them from now on.
   void CountLoss(WorkerIndex worker, bool stuck);
-  // Of those that run elsewhere with a prompt of these that is suspect now, one goes on in each
+  // When prompts that run elsewhere have become suspect, one request with each continues in each
   // pool; the others might kill their workers too, and wait for their turn.
   void WithdrawCopies(const DeathLedger::Under& under, WorkerIndex lost);
   bool MayGoOnElsewhere(const LiveDispatch& live) const;
   void Condemn(const std::vector<PromptKey>& prompts);
   void CountNews(DeathNews news);
-  // Detaches the running attempt, telling the worker if it still listens.
+  // Detaches the running attempt, and informs the worker if its link is up.
   void Abandon(LiveDispatch& live, bool tell_worker, AttemptEnd end);
   void StopPacing(LiveDispatch& live);
   void Fail(LiveDispatch& live, const ApiError& error);
@@ -149,7 +153,7 @@ class Dispatcher final : private LinkListener {
   LiveDispatch* Find(RequestNumber request);
   Link& LinkOf(WorkerIndex worker);
   Micros Now() const { return executor_.clock().Now(); }
-  // After each word to or from a worker that changes what is on its way to it.
+  // Called after each frame to or from a worker that changes what is in flight to it.
   void NoteUnseen(WorkerIndex worker);
   void AskForSnapshots();
 
@@ -164,10 +168,10 @@ class Dispatcher final : private LinkListener {
   CarryOnPacer pacer_;
   DeathLedger ledger_;
   WaitingLine line_;
-  FleetView view_;  // of the decision at hand; its memory is used again
+  FleetView view_;  // of the current decision; its memory is reused
   struct AtWorker {
     std::unique_ptr<Link> link;       // nullptr: it is gone
-    std::set<RequestNumber> running;  // whose attempts it has
+    std::set<RequestNumber> running;  // the worker whose attempts it has
     TimerId move_timer = 0;           // it drains: its attempts move away from then on
     bool moving = false;
   };

@@ -1,5 +1,5 @@
-// What has been accepted of every choice of a request: the exactly-once check, and what the next
-// attempt is resumed from.
+// What has been accepted of every choice of a request: the exactly-once check, and the state from
+// which the next attempt resumes.
 //
 // Owner: one request of the dispatcher, on the router's executor.
 //  1. Outputs of a choice are accepted in order of index, each index once.
@@ -19,7 +19,7 @@ namespace quire {
 enum class Verdict : uint8_t {
   kAccepted,
   kEnded,      // the choice is over: late outputs, to be dropped
-  kDuplicate,  // begins below what has been accepted: to be dropped
+  kDuplicate,  // begins below the accepted outputs: to be dropped
   kGap,        // begins above it: tokens are missing, the attempt is broken
   kOverrun,    // more than the window or max_tokens allows: the attempt is broken
   kNoChoice,   // the request has no such choice: the attempt is broken
@@ -30,14 +30,14 @@ class Journal {
   // `choices`: where the first attempt starts from; `max_tokens` bounds each choice.
   Journal(std::vector<ResumedChoice> choices, uint64_t max_tokens);
 
-  // So many positions of the prompt are to be told, from position 1 on.
+  // This many positions of the prompt are reported, from position 1 on.
   void ExpectPrompt(uint32_t positions) { prompt_expected_ = positions; }
-  // How many of `count` positions from `first` on are known already; the rest is accepted now.
-  // Nothing when they leave a gap or go beyond the prompt: the attempt is broken.
+  // How many of `count` positions from `first` on are known already; the others are accepted now.
+  // Empty when they leave a gap or go beyond the prompt: the attempt is broken.
   std::optional<uint32_t> AcceptPrompt(uint32_t first, uint32_t count);
   bool PromptComplete() const { return prompt_accepted_ == prompt_expected_; }
 
-  // Accepts all of `ids` or none. `granted` is the index that the worker may not reach; 0 is no
+  // Accepts all of `ids` or none. `granted` is the index that the worker must not reach; 0: no
   // bound.
   Verdict Accept(uint32_t choice, uint64_t first_index, std::span<const TokenId> ids,
                  uint64_t granted);
@@ -48,7 +48,7 @@ class Journal {
   uint64_t accepted(uint32_t choice) const;
   bool ended(uint32_t choice) const;
   bool AllEnded() const;
-  // True once this router has accepted an output, those that a client brought along not counted.
+  // True once this router has accepted an output; outputs that a client brought along do not count.
   bool AnyAccepted() const { return any_accepted_; }
   uint64_t TotalOutputs() const;
   const std::vector<ResumedChoice>& choices() const { return choices_; }

@@ -1,8 +1,8 @@
-// A request in the dispatcher: its journal, its windows, and where its attempt stands.
+// A request in the dispatcher: its journal, its windows, and the state of its attempt.
 //
 // Owner: the dispatcher. Plain state.
 //  1. It runs, or waits in the line, never both.
-//  2. What is booked elsewhere on its account (recompute in flight, a suspect's turn) is given back
+//  2. What is booked elsewhere on its account (recompute in flight, a suspect's turn) is released
 //     when its attempt is over.
 #pragma once
 
@@ -23,17 +23,18 @@ struct LiveDispatch {
   LiveDispatch(DispatchRequest request, uint32_t window_size);
 
   const std::string& pool() const { return request.submit.model_id; }
-  // A beam search is told at its end, whatever its taker does.
+  // A beam search is reported at its end, whatever its taker does.
   bool Windowed() const { return request.submit.sampling.beam_width == 0; }
   std::vector<std::string> Features() const;
-  // The numerics_id under which the outputs so far were written; empty: unknown.
+  // The numerics_id under which the outputs so far were computed; empty: unknown.
   const std::string& OutputsFrom() const {
     return report.accepted_tokens > 0 ? report.numerics_id : report.outputs_from;
   }
-  // By which deaths are counted; computed when it is asked for, which on a calm day is never.
+  // The hash by which deaths are counted; computed on first use, which never comes while no worker
+  // dies.
   const PromptKey& Prompt() const;
   uint64_t FurthestChoice() const;  // in outputs
-  // One number opens the windows of all choices that go on; at least 1.
+  // One number opens the windows of all unfinished choices; at least 1.
   uint32_t InitialWindow() const;
   // What the next attempt sends; the caller fills in key and remaining time.
   Submit MakeSubmit() const;
@@ -48,25 +49,25 @@ struct LiveDispatch {
   bool running = false;
   bool answered = false;  // the worker admitted it
   WorkerIndex worker;
-  bool suspect_turn = false;      // it runs as the only suspect of its pool
+  bool suspect_turn = false;      // runs as the only suspect of its pool
   uint64_t recompute_tokens = 0;  // in flight at the worker, until its first output
   AttemptReport report;           // of the running attempt, or the last one
 
-  // The next one.
-  bool carry_on = false;              // it was taken from a worker: ahead of new requests
-  std::vector<WorkerIndex> excluded;  // that failed it since its last progress
+  // The next attempt.
+  bool carry_on = false;              // it moved from a worker: goes ahead of new requests
+  std::vector<WorkerIndex> excluded;  // workers that failed it since its last progress
   uint32_t placement_retries = 0;
   uint32_t stalled_carry_ons = 0;  // since its last progress
   uint32_t failures = 0;           // attempts that a worker failed or broke
 
   // The wait.
   bool waiting = false;
-  bool paced = false;  // for want of room for its recompute
+  bool paced = false;  // for lack of room for its recompute
   TimerId wait_timer = 0;
-  Micros nobody_since = 0;          // since when nobody could ever take it; 0: somebody can
+  Micros nobody_since = 0;          // since when no worker could ever take it; 0: some worker can
   Micros retry_at = 0;              // not placed before
   bool holds_prompt = false;        // in the ledger of deaths
-  std::optional<ApiError> refused;  // told by the timer: nothing is called back inside Start
+  std::optional<ApiError> refused;  // called from the timer: nothing is called back inside Start
 
  private:
   mutable std::optional<PromptKey> prompt_;

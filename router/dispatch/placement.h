@@ -1,11 +1,12 @@
-// Where an attempt goes: the fleet's view with what each worker has cached of this request, and the
-// policy's choice; later, whether the prediction was right.
+// Where an attempt goes: combines the fleet's view, what each worker has cached of this request,
+// and the policy's choice; later, checks whether the prediction was right.
 //
 // Owner: the dispatcher, on the router's executor.
-//  1. A request that wants prompt logprobs is not looked up: nor does its worker, which needs the
-//     logits of every position.
+//  1. No cache look-up is made for a request that needs prompt logprobs: its worker makes none
+//     either, since it needs the logits of every position.
 //  2. Block hashes are made once per attempt, however long the request waits.
-//  3. Who drains, is ejected, saturated or full of carry-ons is filtered before anything is scored.
+//  3. Workers that drain, are ejected, saturated or full of resumed requests are filtered out
+//     before anything is scored.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,9 @@
 
 namespace quire {
 
-// What placing one request keeps between its attempts' beginnings and ends.
+// The state of placing one request, kept between the start and end of its attempts.
 struct PlacementTicket {
-  std::unique_ptr<PromptChains> chains;  // of the attempt that is to be placed, or was
+  std::unique_ptr<PromptChains> chains;  // of the attempt that is to be placed, or was placed
   CachePrediction prediction;
   uint64_t uncached_tokens = 0;  // prefill work where it was placed
   RouteFacts route;              // of its last placement
@@ -37,9 +38,9 @@ struct PlacementTicket {
 
 enum class PlaceOutcome : uint8_t {
   kPlaced,
-  kBusy,    // somebody serves such requests and has no room now
-  kHeld,    // it has to wait for something of its own, and stands in nobody's way
-  kNobody,  // nobody is there who serves such requests
+  kBusy,    // some worker serves such requests and has no room now
+  kHeld,    // it waits for something of its own, and blocks no other request
+  kNobody,  // no worker serves such requests
 };
 
 class Placement {
@@ -57,8 +58,8 @@ class Placement {
     const std::vector<WorkerIndex>& excluded;
     std::vector<std::string> required_features;
     std::string_view session;
-    // Of the outputs so far: workers that compute the same bits are preferred, or, with `exact`,
-    // the only ones. Empty: any.
+    // The numerics of the outputs so far: workers that compute the same bits are preferred, or,
+    // with `exact`, the only candidates. Empty: any.
     std::string_view numerics_id;
     bool exact = false;
     const CarryOnPacer* pacer = nullptr;  // for carry-ons
@@ -66,9 +67,9 @@ class Placement {
   struct Placed {
     PlaceOutcome outcome = PlaceOutcome::kNobody;
     RouteChoice choice;  // with kPlaced
-    bool paced = false;  // with kBusy: there would be room but for recompute in flight
+    bool paced = false;  // with kBusy: only recompute in flight leaves no room
   };
-  // Fills in the ticket for the attempt; leaves those in the view that it was chosen from.
+  // Fills in the ticket for the attempt; leaves the candidates of the choice in the view.
   Placed Choose(FleetView& view, const Request& request, PlacementTicket& ticket);
   // The worker's answer to an attempt that was placed with this ticket.
   void OnAdmitted(WorkerIndex worker, const Admitted& admitted, PlacementTicket& ticket);

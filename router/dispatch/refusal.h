@@ -1,4 +1,4 @@
-// What the ways in which a worker gives up an attempt mean for its request.
+// What each way in which a worker gives up an attempt means for its request.
 //
 // Pure functions; any thread.
 #pragma once
@@ -13,7 +13,7 @@ namespace quire {
 
 // True when another worker, or this one later, may take the request.
 bool WorthAnotherWorker(RefusalCode code);
-// What the client hears when no other worker is left.
+// What the client sees when no other worker is left.
 ApiError ErrorOfRefusal(const Refused& refused);
 
 // For ends that are neither STOP nor LENGTH.
@@ -21,10 +21,10 @@ bool WorthAnotherAttempt(const Ended& ended);
 ApiError ErrorOfEnd(const Ended& ended);
 AttemptEnd AttemptEndOf(EndReason reason);
 
-// No worker can take a request, or go on with one.
+// No worker can take a request, or continue one.
 ApiError NoWorkerError(const std::string& model, bool stream_had_begun);
 
-// So many workers died under a request; and its prompt comes again too soon.
+// This many workers died under a request; and its prompt came again too soon.
 ApiError SuspectError(uint32_t deaths);
 ApiError SuspectPromptError();
 

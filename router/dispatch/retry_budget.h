@@ -1,5 +1,5 @@
-// How many placement retries a router may make: a share of the requests that came in, so that a
-// fleet that refuses is not asked ever more often.
+// How many placement retries a router may make: a share of the requests that came in, so that
+// retries do not multiply the load on a fleet that refuses.
 //
 // Owner: the dispatcher. Pure values: a token bucket that fills by requests, not by time (the
 // "retry budget" of Finagle).
@@ -28,7 +28,7 @@ class RetryBudget {
     level_ -= kWhole;
     return true;
   }
-  // It was not made after all.
+  // The retry was not made after all.
   void GiveBack() { level_ = std::min(full_, level_ + kWhole); }
   uint32_t available() const { return static_cast<uint32_t>(level_ / kWhole); }
 

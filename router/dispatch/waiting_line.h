@@ -1,8 +1,8 @@
-// Who waits for a worker, by pool: carry-ons before new requests, the oldest first.
+// Requests that wait for a worker, by pool: resumed ones before new ones, the oldest first.
 //
 // Owner: the dispatcher. Pure values; bounded by the requests that are live.
 //  1. A request waits in one line at most.
-//  2. While a pool is blocked (somebody in it was turned away for want of room) a new request of
+//  2. While a pool is blocked (a request in it was turned away for lack of room) a new request of
 //     that pool joins the line instead of passing it.
 #pragma once
 
@@ -29,13 +29,14 @@ class WaitingLine {
   bool Contains(const std::string& pool, RequestNumber request) const;
   bool Blocked(const std::string& pool) const;
   void SetBlocked(const std::string& pool, bool blocked);
-  // Carry-ons among those that found no room.
+  // Resumed requests among those that found no room.
   bool CarryOnsBlocked(const std::string& pool) const;
   void SetCarryOnsBlocked(const std::string& pool, bool blocked);
   bool empty() const { return pools_.empty(); }
   size_t size() const;
 
-  // Copies, since whoever walks them places requests, which leave the line.
+  // Copies, since the caller places requests while it walks them, and placed requests leave the
+  // line.
   std::vector<std::string> Pools() const;
   std::vector<RequestNumber> CarryOns(const std::string& pool) const;
   std::vector<RequestNumber> Fresh(const std::string& pool) const;

@@ -1,8 +1,8 @@
-// How far a worker may be ahead of the one who takes a choice's outputs.
+// How far a worker may be ahead of the consumer of a choice's outputs.
 //
 // Owner: one choice of a request of the dispatcher. Pure values.
 //  1. granted() never shrinks within an attempt, and is at least taken + 1.
-//  2. Grants are worth their frame: the window moves in steps of a quarter of its size.
+//  2. A grant is worth its frame: the window moves in steps of a quarter of its size.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class Window {
   }
   void Begin(uint64_t granted) { granted_ = granted; }
 
-  // Everything below `index` has been taken. The new limit when it is worth telling.
+  // Everything below `index` has been taken. Returns the new limit when it is worth sending.
   std::optional<uint64_t> Take(uint64_t index) {
     taken_ = std::max(taken_, index);
     const uint64_t limit = taken_ + size_;

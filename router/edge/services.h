@@ -1,8 +1,7 @@
-// What the HTTP and the gRPC edge are both given: the pipeline behind them and their ways to the
-// world.
+// What the HTTP and the gRPC edge share: the pipeline behind them, and clock, keys and memory.
 //
-// Owner: main; outlives every connection. Event loop only, but for what calls read of it on
-// background threads: the clock, keys and request_limits.
+// Owner: main; outlives every connection. Event loop only, except for the members that calls read
+// on background threads: the clock, keys and request_limits.
 #pragma once
 
 #include <memory>
@@ -26,14 +25,14 @@ struct EdgeServices {
   EdgeMetrics& counters;
   Logger& log;
   std::string version = {};
-  KeyRing* keys = nullptr;  // who may come in; nullptr: everyone
+  KeyRing* keys = nullptr;  // decides who may come in; nullptr: everyone may
   RequestLimits request_limits = {};
-  // What all clients make the router hold; connections make accounts of their own below it.
+  // What the router holds for all clients; connections make their own accounts below it.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
-  // Beside it, bodies that are not parsed yet.
+  // Bodies that are not parsed yet, counted apart.
   std::shared_ptr<MemoryAccount> bodies =
       std::make_shared<MemoryAccount>(size_t{1} << 30, nullptr, MemoryScope::kWaiting);
-  bool leaving = false;  // not ready any more, though it still serves
+  bool leaving = false;  // not ready any more, although it still serves
 };
 
 // kNotFound, naming what the tenant may use, when `model` is not served to it.

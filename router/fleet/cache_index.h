@@ -1,20 +1,20 @@
-// What every worker has cached, as its events and snapshots tell it: how much of a prompt each
+// What every worker has cached, according to its events and snapshots: how much of a prompt each
 // candidate would not have to compute.
 //
 // Owner: the dispatcher, on the router's executor. No I/O, no clock: time comes in as an argument.
-// Nothing that a worker says is believed further than a wrong choice of worker: whatever
-// does not fit makes the worker STALE and is counted.
+// False data of a worker can cause a wrong choice of worker and nothing worse: data that does not
+// fit makes the worker STALE and is counted.
 //  1. Only an EXACT worker counts: in every other state its cached tokens are 0.
-//  2. COLD → SYNCING → EXACT, and from any of them STALE, which asks for a snapshot again. A lost
-//     link makes a worker COLD: what it held is forgotten.
-//  3. At most `max_snapshots` workers are asked at a time, each after a wait that grows with
-//     its failures until it has been EXACT for a while: forgetting a worker walks a table.
+//  2. COLD → SYNCING → EXACT, and from any of them STALE, which requests a snapshot again. A lost
+//     link makes a worker COLD: its entries are forgotten.
+//  3. At most `max_snapshots` snapshots are requested at a time, each after a wait that grows with
+//     the worker's failures until it has been EXACT for a while: forgetting a worker walks a table.
 //  4. Tables take at most max_bytes (while one grows, its old half besides): a worker that would
-//  need
+//     need
 //     more is OVER_LIMIT until it attaches again.
 //
 // Snapshots are fuzzy: parts and events are set operations, applied in the order in which they
-// come, so what stands at the end marker is exact.
+// come, so the state at the end marker is exact.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct CacheSnapshotPart {
   bool last = false;
 };
 
-// What was known when a request was placed, kept until the worker says what it found.
+// What was known when a request was placed, kept until the worker reports what it found.
 struct CachePrediction {
   bool made = false;  // the worker was EXACT
   uint32_t tokens = 0;
@@ -56,7 +56,7 @@ struct CachePrediction {
   uint64_t generation = 0;  // of the worker's index
 };
 
-// Predicted beside real: a wrong one is a bug here or in the worker.
+// Predictions compared with reality: a wrong one is a bug in the router or in the worker.
 enum class CacheVerdict : uint8_t { kUnknown, kExact, kRaced, kWrong };
 
 struct CacheIndexCounters {
@@ -65,7 +65,7 @@ struct CacheIndexCounters {
   uint64_t predictions_wrong = 0;
   uint64_t became_stale = 0;
   uint64_t snapshots = 0;
-  uint64_t snapshots_delayed = 0;  // workers that waited for others' to be complete
+  uint64_t snapshots_delayed = 0;  // workers that waited for the snapshots of others to be complete
   uint64_t over_limit = 0;
 };
 inline constexpr Counted<CacheIndexCounters> kCacheIndexCounts[] = {
@@ -80,7 +80,7 @@ inline constexpr Counted<CacheIndexCounters> kCacheIndexCounts[] = {
 
 class CacheIndex {
  public:
-  static constexpr size_t kRecentEvents = 8192;  // per worker, to tell a race from an error
+  static constexpr size_t kRecentEvents = 8192;  // per worker, to distinguish a race from an error
   static constexpr Micros kFirstRetry = 50'000;
   static constexpr Micros kLastRetry = 10'000'000;
   static constexpr Micros kSnapshotTimeout = 60'000'000;
@@ -94,7 +94,7 @@ class CacheIndex {
   void Stepped(WorkerIndex worker, const StepFrame& step, Micros now);
   void Snapshot(WorkerIndex worker, const CacheSnapshotPart& part, Micros now);
 
-  // The next worker to ask for a snapshot, if one is due.
+  // The next worker whose snapshot is to be requested, if one is due.
   struct Ask {
     WorkerIndex worker;
     uint64_t number = 0;
@@ -105,14 +105,16 @@ class CacheIndex {
   void Score(std::span<WorkerView> workers, PromptChains& chains) const;
 
   CachePrediction Predict(WorkerIndex worker, uint32_t cached_tokens) const;
-  // What the worker found at its event `lookup_seq`, held against the prediction. Counts it.
+  // Compares what the worker found at its event `lookup_seq` with the prediction, and counts the
+  // result.
   CacheVerdict Judge(WorkerIndex worker, const CachePrediction& prediction, PromptChains& chains,
                      uint32_t real_tokens, uint64_t lookup_seq);
 
   CacheState state(WorkerIndex worker) const;
-  // Blocks that it is known to hold, of all kinds: a pass over the tables, for operators and tests.
+  // Blocks that the worker is known to hold, of all kinds: a pass over the tables, for operators
+  // and tests.
   uint64_t BlocksOf(WorkerIndex worker) const;
-  // The last event that was taken, or skipped by a snapshot; 0 while none is known.
+  // The last event that was applied, or skipped by a snapshot; 0 while none is known.
   uint64_t EventSeqOf(WorkerIndex worker) const {
     return worker.value() < followers_.size() ? followers_[worker.value()].event_seq : 0;
   }
@@ -126,16 +128,16 @@ class CacheIndex {
     std::string numerics_id;
     uint32_t block_size = 0;
     std::vector<CacheKind> kinds;
-    uint64_t shape = 0;            // equal for those whose three above are equal; 0: none yet
+    uint64_t shape = 0;            // equal for workers whose three above are equal; 0: none yet
     uint64_t generation = 0;       // grows whenever EXACT is left
     uint64_t event_seq = 0;        // of the last event applied
     bool sequence_known = false;   // event_seq is of this snapshot
     uint64_t snapshot_number = 0;  // of the last request
-    Micros ask_at = 0;             // not before
+    Micros ask_at = 0;             // no request before this time
     Micros asked_at = 0;
     Micros exact_at = 0;
     Micros retry = kFirstRetry;
-    bool delayed = false;                              // its snapshot waits for others'
+    bool delayed = false;                              // its snapshot waits for those of others
     std::deque<std::pair<uint64_t, uint64_t>> recent;  // (seq, hash); hash 0: all
   };
   // 64 workers, a table for each cache kind.
@@ -159,7 +161,7 @@ class CacheIndex {
   const uint32_t max_snapshots_;
   Rng& rng_;
   std::vector<Follower> followers_;  // by WorkerIndex
-  bool wanted_ = false;              // some worker may want a snapshot: each frame asks
+  bool wanted_ = false;              // some worker may need a snapshot: checked with each frame
   std::vector<Shard> shards_;
   uint64_t last_shape_ = 0;
   CacheIndexCounters counters_;

@@ -1,9 +1,9 @@
-// What this router knows of its workers and of the models that they serve: plain state, fed by the
-// links.
+// What this router knows of its workers and of the models that they serve: plain state, updated by
+// the links.
 //
 // Owner: the dispatcher, on the router's executor. No I/O, no clock: time comes in as an argument.
 //  1. A worker has one phase at a time; only kReady workers take new work.
-//  2. A pool is a pair (served name, model_id), in the order in which they were first seen; it
+//  2. A pool is a pair (served name, model_id), in the order in which they were first seen. It
 //     outlives its workers, so that a name stays known while they restart, until max_pools are
 //     reached and its place is needed.
 //  3. A model_id has one text bundle: the first one seen. A worker with another is refused and
@@ -33,13 +33,14 @@ namespace quire {
 
 enum class WorkerPhase : uint8_t {
   kConnecting,  // no Attach
-  kPreparing,  // attached; its model's text is not at hand yet, or it has not said that it is ready
+  kPreparing,  // attached; its model's text is not available yet, or it has not reported that it is
+               // ready
   kReady,
   kDraining,
   kStuck,    // a step is running past its limit
   kSilent,   // nothing comes from it, and too many others are gone to give it up
   kRefused,  // attached, and unusable: see refusal
-  kGone,     // nobody: its place is free for another worker
+  kGone,     // no worker: the place is free for another one
 };
 std::string_view WorkerPhaseName(WorkerPhase phase);
 
@@ -63,13 +64,13 @@ struct WorkerRecord {
   uint32_t live_attempts = 0;       // of this router
   uint32_t unadmitted_submits = 0;  // sent by this router and not yet seen admitted or refused
   Micros detached_at = 0;
-  // Of the last Hello that CheckUnique refused.
+  // The last Hello that CheckUnique refused.
   std::string refused_id;
   Epoch refused_epoch;
 };
 
-// A process that is found at two addresses is left alone at the second one for so long after its
-// link at the first one was lost: each dial would end the other's Attach.
+// When a process is found at two addresses, the router does not dial the second one for this long
+// after its link at the first one was lost: each dial would end the other's Attach.
 inline constexpr Micros kSameProcessPause = 10 * kMicrosPerSecond;
 
 class Fleet {
@@ -81,8 +82,8 @@ class Fleet {
 
   // RESOURCE_EXHAUSTED past max_workers; ALREADY_EXISTS for a target that is listed.
   absl::StatusOr<WorkerIndex> AddWorker(const std::string& target);
-  // Forgets a worker that has no attempts and no Attach; its index may stand for another one later.
-  // What it told of its model stays known.
+  // Forgets a worker that has no attempts and no Attach; its index may be reused later. What it
+  // reported of its model stays known.
   void RemoveWorker(WorkerIndex worker);
 
   // A Hello arrived. ALREADY_EXISTS: a worker of this id is attached at another address, or was
@@ -95,16 +96,16 @@ class Fleet {
   // The Attach ended, or dialling failed.
   void Detached(WorkerIndex worker, const std::string& why, Micros now);
 
-  // What words of a worker mean for its health; these come before Attached, after Detached, and
-  // with each Stepped.
+  // What frames of a worker mean for its health; these calls come before Attached, after Detached,
+  // and with each Stepped.
   DeathNews Greeted(WorkerIndex worker, Epoch epoch, Micros now);
   void LinkLost(WorkerIndex worker, bool for_silence, Micros now);
   DeathNews Refused(WorkerIndex worker, Micros now);
   DeathNews StepSeen(WorkerIndex worker, Micros now);
-  // Nothing has come from the worker for the silence time. False: it is not to be given up, since
-  // then more than half of its pool would be; it takes no new work until it is heard again.
+  // Nothing has come from the worker for the silence time. False: the worker must not be given up,
+  // since then more than half of its pool would be; it takes no new work until it is heard again.
   bool MayGiveUpSilent(WorkerIndex worker);
-  // The same for one whose words come, so that it is not marked.
+  // The same for a worker whose frames still come, so that it is not marked.
   bool MayGiveUp(WorkerIndex worker) const;
   void Draining(WorkerIndex worker);
   void Stepped(WorkerIndex worker, const StepFrame& step, Micros now);
@@ -120,27 +121,27 @@ class Fleet {
 
   const WorkerRecord& worker(WorkerIndex index) const;
   const std::vector<WorkerRecord>& workers() const { return workers_; }
-  // As others are shown it, but for what time alone changes.
+  // The worker's state without what changes with time alone.
   const WorkerView& view(WorkerIndex index) const { return views_.at(index.value()); }
   const std::vector<Pool>& pools() const { return pools_; }
 
-  // The pools of this name, in the order in which they were seen. None: nobody ever served it.
+  // The pools of this name, in the order in which they were seen. Empty: no worker ever served it.
   std::vector<PoolCapacity> PoolsOf(std::string_view name) const;
   uint32_t ReadyCount(const std::string& model_id) const;
-  // Routers that share this fleet, this one counted: the most that a worker sees.
+  // Routers that share this fleet, including this one: the most that a worker sees.
   uint32_t RoutersAttached() const;
-  // A worker whose Hello tells the limits and features of this model: a ready one if there is one,
-  // and if they have all gone the last one as it was.
+  // A worker whose Hello gives the limits and features of this model: a ready one if there is one;
+  // if all have gone, the last one as it was.
   const WorkerRecord* Representative(const std::string& model_id) const;
-  // What one of the model's ready workers at least offers; with none ready, what the
-  // representative does. In a rolling update workers of two versions may differ in it.
+  // What every ready worker of the model offers; with none ready, what the representative offers.
+  // In a rolling update workers of two versions may differ.
   const std::vector<std::string>& FeaturesOf(const std::string& model_id) const;
   FleetView View(const std::string& model_id, Micros now) const;
   void View(const std::string& model_id, Micros now, FleetView& view) const;
-  // Shows the workers of such a view one by one, until `see` says that it has seen enough.
+  // Shows the workers of such a view one by one, until `see` returns that it has seen enough.
   void Look(const std::string& model_id, Micros now,
             absl::FunctionRef<bool(const WorkerView&)> see) const;
-  // Left out for their deaths now.
+  // Workers left out for their deaths now.
   uint32_t EjectedCount(const std::string& model_id, Micros now) const;
 
   void CheckInvariants() const;
@@ -163,7 +164,7 @@ class Fleet {
   const ModelWorkers& WorkersOf(const std::string& model_id) const;
   ModelWorkers Listed(const std::string& model_id) const;
   std::vector<std::string> Offered(const std::string& model_id, const ModelWorkers& model) const;
-  void Show(const WorkerRecord& worker);  // as it is now, in views_
+  void Show(const WorkerRecord& worker);  // current, in views_
   void Felt(const WorkerRecord& worker);  // its health changed
   void CheckViews() const;
   absl::Status AddPools(const WorkerHello& hello, int64_t now_unix_seconds);
@@ -174,12 +175,12 @@ class Fleet {
   PoolRules rules_;
   std::vector<WorkerRecord> workers_;
   std::vector<Pool> pools_;
-  std::map<std::string, WorkerRecord> remembered_;  // by model_id: the last one that went
+  std::map<std::string, WorkerRecord> remembered_;  // by model_id: the worker that left last
   std::map<std::string, Text> texts_;               // by model_id
-  // By index, side by side since each decision reads them all; without what time alone changes.
+  // By index, contiguous since each decision reads them all; without what changes with time alone.
   std::vector<WorkerView> views_;
-  Micros calm_from_ = 0;  // from then on nobody is ejected nor starts slowly
-  // By model_id: what every request asks for, until a worker changes.
+  Micros calm_from_ = 0;  // from then on no worker is ejected or starts slowly
+  // By model_id: what every request needs, valid until a worker changes.
   mutable std::map<std::string, ModelWorkers> listed_;
 };
 

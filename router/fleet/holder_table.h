@@ -1,11 +1,11 @@
 // Which of 64 workers hold a block: from the block's hash to one bit per worker.
 //
-// Owner: CacheIndex. Slots stand in the order in which their hashes were first told of, and a
-// directory (open addressing, linear probing) leads from a hash to its slot. Workers tell of the
-// blocks of a chain one after the other, so a prompt's blocks stand side by side: whoever has found
-// the first of them reads on, where a plain hash table would miss the caches at each. A slot whose
-// last holder is gone stays, and is dropped when the slots are used up.
-//  1. A hash stands in at most one slot, and each slot is found through the directory.
+// Owner: CacheIndex. Slots are in the order in which their hashes were first reported, and a
+// directory (open addressing, linear probing) leads from a hash to its slot. Workers report the
+// blocks of a chain one after the other, so a prompt's blocks are side by side: a reader that has
+// found the first one reads on, where a plain hash table would miss the caches at each. A slot
+// whose last holder is gone stays, and is dropped when the slots are used up.
+//  1. A hash is in at most one slot, and each slot is found through the directory.
 //  2. At most half of the directory is in use.
 #pragma once
 
@@ -26,18 +26,18 @@ class HolderTable {
   // Sets bit `worker`. False when the table would have to grow past `max_bytes`: nothing is
   // changed.
   bool Add(uint64_t hash, int worker, size_t max_bytes);
-  // A hash that nobody holds is ignored.
+  // A hash without holders is ignored.
   void Remove(uint64_t hash, int worker);
   // Clears the bit everywhere: one pass over the table.
   void RemoveWorker(int worker);
 
   uint64_t Holders(uint64_t hash) const;
-  // Where the block after the last one read stands, if its chain was told of in one go.
+  // Where the block after the last one read is, if its chain was reported in one go.
   struct Cursor {
     size_t slot = SIZE_MAX;
   };
-  // Holders of each of `hashes`. `cursor` says where the first one may stand, and is moved on.
-  // Requires: rows.size() == hashes.size().
+  // Holders of each of `hashes`. `cursor` says where the first one may be, and is moved past the
+  // last. Requires: rows.size() == hashes.size().
   void HoldersOf(std::span<const uint64_t> hashes, Cursor& cursor, std::span<uint64_t> rows) const;
 
   size_t Bytes() const { return capacity_ * kSlotBytes; }
@@ -50,8 +50,8 @@ class HolderTable {
     uint64_t hash = 0;
     uint64_t holders = 0;
   };
-  // 0, or a slot's number plus 1 in the low bits and beside it as much of the mixed hash as there
-  // is place for.
+  // 0, or a slot's number plus 1 in the low bits, and as much of the mixed hash as fits in the
+  // rest.
   using Place = uint32_t;
   static_assert(sizeof(Slot) + 2 * sizeof(Place) == kSlotBytes);
 
@@ -61,13 +61,13 @@ class HolderTable {
   size_t Candidate(uint64_t mixed, size_t at) const;
   size_t Find(uint64_t hash) const;  // its place, or the empty one where it would go
   const Slot* SlotOf(uint64_t hash) const;
-  void Resize(size_t capacity);  // drops the slots that nobody holds
+  void Resize(size_t capacity);  // drops the slots without holders
   void HoldersOfScattered(std::span<const uint64_t> hashes, Cursor& cursor,
                           std::span<uint64_t> rows) const;
 
   template <class T>
   using Huge = std::vector<T, HugePageAllocator<T>>;
-  Huge<Slot> slots_;  // those in use
+  Huge<Slot> slots_;  // slots in use
   Huge<Place> places_;
   size_t capacity_ = 0;  // slots that there is room for: a power of two, half of the places
   Place number_mask_ = 0;

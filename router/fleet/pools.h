@@ -1,15 +1,15 @@
-// Which model a request's name stands for: names, aliases, pins, and the share of each model while
+// Which model a request's name refers to: names, aliases, pins, and the share of each model while
 // several are served under one name.
 //
-// Pure functions over plain values; any thread. A request asks once, when it begins, and stays with
-// the model that it is given.
+// Pure functions over plain values; any thread. A request is resolved once, when it begins, and
+// stays with its model.
 //  1. A name is shared by ready capacity (rows of ready workers), or by the weights that were set
 //     for it; a model without a ready worker gets nothing while another one has some.
 //  2. Equal keys get equal models as long as shares do not change, and a change moves only the keys
 //     that it must (weighted rendezvous hashing: Schindelhauer and Schomaker, "Weighted Distributed
 //     Hash Tables", 2005).
-//  3. A model_id may be named by its beginning. A beginning stands for the first model_id that was
-//     seen with it; others that begin alike are refused as ambiguous.
+//  3. A model_id may be named by a prefix. A prefix refers to the first model_id that was seen with
+//     it; later ones with the same prefix are refused as ambiguous.
 #pragma once
 
 #include <cstdint>
@@ -53,31 +53,32 @@ struct PoolFlags {
 };
 absl::StatusOr<PoolRules> ReadPoolRules(const PoolFlags& flags);
 
-// The served name that a client's name stands for.
+// The served name that a client's name refers to.
 const std::string& Unaliased(const PoolRules& rules, const std::string& name);
 
-// Why a worker with this Hello may not be used, in words; empty: it may. `pools` are those known so
-// far.
+// Why a worker with this Hello may not be used, in words; empty: it may be used. `pools` are those
+// known so far.
 std::string RefusalByPin(const PoolRules& rules, const WorkerHello& hello,
                          std::span<const Pool> pools);
 
-// What a name's share is made from.
+// The input of a name's shares.
 struct PoolCapacity {
   const Pool* pool = nullptr;
   uint64_t ready_rows = 0;  // of its model's ready workers
-  bool attached = false;    // some worker of it is here, be it not ready
+  bool attached = false;    // it has a worker, whether or not that worker is usable
 };
 
 // Each entry's share of new requests, in the order of `of_name`, which are the pools of one name.
-// All 0: nobody is ready.
+// All 0: no worker is ready.
 std::vector<uint64_t> PoolShares(const PoolRules& rules, std::span<const PoolCapacity> of_name);
 
-// The pool that a request with this key begins in. With nobody ready: one that has a worker at
-// least, of several the one that was seen last. nullptr when there is none of the name, or none
-// that its weights name.
+// The pool in which a request with this key begins. If none is ready, a pool that at least has a
+// worker; of several, the one seen last. nullptr when the name has no pool, or none that its
+// weights name.
 const Pool* ChoosePool(const PoolRules& rules, std::span<const PoolCapacity> of_name, uint64_t key);
 
-// What an absent name means: the first one under which every model is served. nullptr: none is.
+// The meaning of an absent name: the first name under which every model is served. nullptr: there
+// is none.
 const std::string* OnlyName(std::span<const Pool> pools);
 
 }  // namespace quire

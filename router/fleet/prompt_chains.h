@@ -1,9 +1,8 @@
 // The block hashes of one request's tokens, one chain for each way in which the workers of its
 // model hash them.
 //
-// Owner: the dispatcher's request. Chains are made when they are first asked for and kept: a
-// request that waits is placed many times. Only the low 64 bits of each hash travel, so only they
-// are kept.
+// Owner: the dispatcher's request. Chains are made on first use and kept: a request that waits is
+// placed many times. Only the low 64 bits of each hash travel, so only they are kept.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace quire {
 
 class PromptChains {
  public:
-  // `prompt` and `outputs` are what the worker would look up: all tokens that it is sent. They
+  // `prompt` and `outputs` are what the worker would look up: all tokens that are sent to it. They
   // outlive this object.
   PromptChains(std::string model_id, std::string adapter, std::string salt,
                std::span<const TokenId> prompt, std::span<const TokenId> outputs)

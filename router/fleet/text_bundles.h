@@ -1,9 +1,9 @@
-// Fetches a model's text bundle from a worker and holds it to the digest that the worker's Hello
-// named.
+// Fetches a model's text bundle from a worker and compares it with the digest that the worker's
+// Hello named.
 //
-// Owner: the pipeline, on the router's executor. Bytes are handed on and not kept.
+// Owner: the pipeline, on the router's executor. Bytes are passed on and not kept.
 //  1. One fetch per model at a time; their bytes together stay within max_text_bundles_bytes.
-//  2. What is handed on has the SHA-256 that was asked for.
+//  2. The bytes that are passed on have the requested SHA-256.
 #pragma once
 
 #include <functional>
@@ -25,14 +25,14 @@ class TextBundles {
   TextBundles(const RouterLimits& limits, Dialer& dialer);
 
   struct Request {
-    std::string target;  // the worker to ask
+    std::string target;  // the worker to fetch from
     std::string model_id;
     std::string sha256;  // 32 bytes
   };
   using Done = std::function<void(absl::StatusOr<std::string>)>;
   // False, and nothing happens: this model is being fetched, or the limit is reached. `done` runs
-  // on the executor, unless this object is gone by then. UNAVAILABLE is worth another try;
-  // DATA_LOSS says that the bytes have another digest.
+  // on the executor, unless this object is gone by then. UNAVAILABLE: trying again may help;
+  // DATA_LOSS: the bytes have another digest.
   bool Fetch(const Request& request, Done done);
 
  private:

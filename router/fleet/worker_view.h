@@ -1,4 +1,4 @@
-// Workers as requests meet them: one as a routing policy sees it, and those of one model.
+// Workers as routing sees them: the view of one worker, and the view of one model's workers.
 //
 // Plain values; any thread.
 #pragma once
@@ -26,26 +26,27 @@ struct WorkerView {
   uint32_t unadmitted_submits = 0;
   uint32_t max_waiting_requests = 0;
   uint32_t routers_attached = 1;
-  uint32_t cached_tokens = 0;   // of the prompt at hand; 0 unless the worker's index is exact
-  uint64_t unseen_submits = 0;  // sent by this router; `load` does not know of them yet
+  uint32_t cached_tokens = 0;   // of the current prompt; 0 unless the worker's index is exact
+  uint64_t unseen_submits = 0;  // sent by this router; `load` does not include them yet
   uint64_t unseen_tokens = 0;   // prefill work in these
-  uint32_t max_num_seqs = 0;    // these three: 0 where the worker does not tell
+  uint32_t max_num_seqs = 0;    // these three: 0 where the worker does not report them
   uint32_t block_size = 0;
   uint64_t capacity_blocks = 0;
   std::string_view numerics_id = {};
-  std::optional<uint32_t> slow_start_cap = {};  // attempts at once for now, after a return
+  std::optional<uint32_t> slow_start_cap =
+      {};  // the current limit of attempts at once, after a return
 };
 struct FleetView {
   std::vector<WorkerView> workers;  // ready and trusted ones of one model, in index order
 };
 
-// The workers of one model, as long as none of them changes but in its load.
+// The workers of one model, valid until one of them changes in more than its load.
 struct ModelWorkers {
   std::vector<WorkerIndex> ready;  // in index order
   uint64_t ready_rows = 0;
-  bool attached = false;              // some worker is, and is not refused
+  bool attached = false;              // there is a worker that is not refused
   std::optional<WorkerIndex> first;   // a ready one if there is one
-  std::vector<std::string> features;  // what one of the ready ones at least offers
+  std::vector<std::string> features;  // what every ready worker offers
   bool operator==(const ModelWorkers&) const = default;
 };
 

@@ -1,16 +1,16 @@
-// The ports of the router: accepts connections, tells HTTP/1.1 from HTTP/2 by the first bytes, and
-// hands them on.
+// The ports of the router: accepts connections, distinguishes HTTP/1.1 from HTTP/2 by the first
+// bytes, and passes them on.
 //
 // Owner: main; event loop only.
 //
 // Invariants:
-// 1. Who has a place is for Seats to say (seats.h); one beyond an address's share gets a 503 and is
-// closed, one beyond max_connections is served probes alone.
-// 2. A connection that says nothing for first_bytes_timeout is closed.
-// 3. With TLS no byte is looked at before a handshake has ended; at most max_tls_handshakes are
-// under way.
-// 4. A trusted proxy may begin with a header of the PROXY protocol, and is then taken for whom it
-// speaks for; what begins like one and is none is closed.
+// 1. Seats decides which connection has a place (seats.h); one beyond an address's share gets a 503
+//    and is closed, and one beyond max_connections is served probes only.
+// 2. A connection that sends nothing for first_bytes_timeout is closed.
+// 3. With TLS no byte is read before a handshake has ended; at most max_tls_handshakes are under
+//    way.
+// 4. A trusted proxy may begin with a header of the PROXY protocol, and the connection then counts
+//    for the client that the header names; an invalid header closes the connection.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace quire {
 struct FrontOptions {
   struct Port {
     uint16_t number = 0;  // 0: the system picks one
-    std::string flag;     // to name in errors
+    std::string flag;     // the name of the port in errors
     bool grpc = false;    // the protocol of clients that offer both
   };
   std::string host = "127.0.0.1";
@@ -41,14 +41,14 @@ struct FrontOptions {
   Micros first_bytes_timeout = 10 * kMicrosPerSecond;
   const TlsIdentity* tls = nullptr;  // outlives the front; nullptr: in the clear
   size_t max_tls_handshakes = 256;   // under way at once
-  // Where they are computed; outlives the front. nullptr: on the event loop, where a flood of them
-  // delays streams.
+  // Where handshakes are computed; outlives the front. nullptr: on the event loop, where a flood of
+  // them delays streams.
   Background* handshakes = nullptr;
   Micros tls_handshake_timeout = 10 * kMicrosPerSecond;
 };
 
-// The listening sockets of a front. They are bound before anything that a client could use stands,
-// so that a port that is taken is told before there is anything to take down.
+// The listening sockets of a front. They are bound before anything that a client could use exists,
+// so that a port that is taken is reported before there is anything to shut down.
 class FrontPorts {
  public:
   // INVALID_ARGUMENT for a host that is no address, UNAVAILABLE for a port that is taken.
@@ -74,7 +74,7 @@ class Front {
 
   Front(boost::asio::io_context& context, HttpServices& services, FrontOptions options,
         AdoptHttp2 adopt_http2);
-  ~Front();  // closes all connections but those that were handed on
+  ~Front();  // closes all connections except those that were passed on
 
   // Accepts on the ports, which it takes over.
   void Listen(FrontPorts ports);
@@ -83,10 +83,10 @@ class Front {
   // After Listen, in the order of FrontOptions::ports.
   const std::vector<uint16_t>& ports() const;
 
-  // No new connections; HTTP/1.1 connections end after the answer they are in.
+  // No new connections; HTTP/1.1 connections end after the current answer.
   void StartDraining();
   size_t connections() const;
-  // That speak HTTP/1.1.
+  // Connections that speak HTTP/1.1.
   size_t http_connections() const;
 
  private:

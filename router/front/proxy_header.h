@@ -1,7 +1,7 @@
 // The header of the PROXY protocol, versions 1 and 2, which a proxy sends before what its client
 // sends (haproxy's proxy-protocol.txt).
 //
-// Pure; any thread. Only what a trusted proxy sends is read so.
+// Pure; any thread. Only the bytes of a trusted proxy are read with this.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ inline constexpr size_t kMaxProxyHeaderBytes = 1024;
 struct ProxyHeader {
   enum class Kind {
     kNone,    // the bytes begin with something else
-    kMore,    // they may be the beginning of one
-    kWhole,   // `bytes` of them are one
-    kBroken,  // they begin like one, and are none
+    kMore,    // the bytes may be the beginning of a header
+    kWhole,   // the first `bytes` are a header
+    kBroken,  // the bytes begin like a header, but are not one
   };
   Kind kind = Kind::kNone;
   size_t bytes = 0;

@@ -1,13 +1,14 @@
-// Who has a place at a port: so many connections, of one address a share of them, and some beyond
+// Which connections have a place at a port: a total, a share of it for each address, and some more
 // for probes.
 //
 // Owner: a front; event loop only.
 //
 // Invariants:
-// 1. At most `places` connections, and kProbePlaces more that are let in for probes alone.
-// 2. Of one address at most per_address; none of a trusted proxy's, whose clients are many.
-// 3. At the limit the oldest connection gives way that has never shown a key and has nothing to do
-//    here but probes: who holds no key can't take the place of who does.
+// 1. At most `places` connections, and kProbePlaces more that are served probes only.
+// 2. At most per_address connections of one address; trusted proxies have no such limit, since
+//    their clients are many.
+// 3. At the limit the oldest connection that has never shown a key and does nothing but probes is
+//    closed: a client without a key can't take the place of one with a key.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@
 namespace quire {
 
 inline constexpr size_t kProbePlaces = 16;
-// Of all places, those that one address may have where no flag says otherwise: a quarter.
+// The number of places that one address may have where no flag says otherwise: a quarter.
 inline constexpr size_t kShareOfOneAddress = 4;
 
 class Seats {
@@ -33,16 +34,17 @@ class Seats {
   };
   struct Seated {
     std::shared_ptr<ClientSeat> seat;
-    // Closes the connection, which is told by Leave later. May be called while it is seated.
+    // Closes the connection, which calls Leave later. May be called while the connection is being
+    // seated.
     std::function<void()> close;
   };
   using Number = uint64_t;
 
   explicit Seats(Options options) : options_(options) {}
 
-  // 0: its address has its share.
+  // 0: its address has used up its share.
   Number Sit(const std::shared_ptr<ClientSeat>& seat, std::function<void()> close);
-  // A proxy has said whom it speaks for. False: that address has its share.
+  // A proxy has named its client. False: that address has used up its share.
   bool Name(Number number, const ClientAddress& client);
   void Leave(Number number);
 
@@ -58,7 +60,7 @@ class Seats {
   const Options options_;
   std::map<Number, Seated> seated_;  // the oldest first
   std::map<ClientAddress, size_t> by_address_;
-  size_t leaving_ = 0;  // seated, and told to close
+  size_t leaving_ = 0;  // seated, and asked to close
   size_t for_probes_ = 0;
   uint64_t gave_way_ = 0;
   Number last_ = 0;

@@ -1,13 +1,14 @@
-// The certificate that the edge shows, exchanged while connections go on.
+// The certificate that the edge shows, replaced without closing connections.
 //
 // Owner: main; event loop only. A connection keeps the context that it began with.
 //
 // Invariants:
 // 1. What is shown is a chain whose first certificate fits the private key.
-// 2. Files that cannot be read, or do not fit each other, change nothing: the last good ones are
-// shown. Neither a log line nor an error holds a key.
-// 3. TLS 1.2 and later. ALPN takes what the port is for where a client offers both: h2 carries gRPC
-// alone here, and a client of the HTTP API that offers both would speak it to no route.
+// 2. Files that cannot be read, or do not fit each other, change nothing: the last good ones stay
+//    in use. No log line and no error contains a key.
+// 3. TLS 1.2 and later. Where a client offers both protocols, ALPN picks the one that the port
+//    serves: h2 carries only gRPC here, so a client of the HTTP API that offers both would find no
+//    route over h2.
 #pragma once
 
 #include <memory>
@@ -20,14 +21,14 @@
 
 namespace quire {
 
-// One certificate, for ports that take http/1.1 where both are offered, and for those that take h2.
+// One certificate, for ports that pick http/1.1 where both are offered, and for those that pick h2.
 struct EdgeContexts {
   TlsContext http1_first;
   TlsContext http2_first;
 };
 
-// From PEM: the certificate with those that vouch for it after it, and its private key.
-// INVALID_ARGUMENT says which of both is wrong.
+// From PEM: the certificate followed by its chain, and its private key. INVALID_ARGUMENT says which
+// of the two is wrong.
 absl::StatusOr<EdgeContexts> MakeEdgeContexts(const std::string& certificates,
                                               const std::string& key);
 

@@ -1,11 +1,11 @@
-// One streamed answer over gRPC: what the pipeline says becomes messages of a MessageWriter.
+// One streamed answer over gRPC: turns the pipeline's events into messages of a MessageWriter.
 //
 // Owners: its GrpcCall, and the work posted by it (shared_ptr in each); event loop only.
 //
 // Invariants:
 // 1. The pipeline's request is cancelled when the client is gone before its end.
-// 2. Outputs, ends and usage of one turn of the loop leave together: they are handed to the call at
-//    its end, or with the end of the call.
+// 2. Outputs, ends and usage of one turn of the loop leave together: the call gets them at the end
+//    of the turn, or with its own end.
 #pragma once
 
 #include <memory>
@@ -39,7 +39,7 @@ class AnswerCall : public GrpcCallHandler,
  protected:
   GrpcCall& call() const { return *call_; }
   const GrpcServices& services() const { return services_; }
-  // `problem`: it is refused. `joins_events`: as the client asked.
+  // `problem`: the reason why the request is refused. `joins_events`: as the client requested.
   void Begin(std::optional<ApiError> problem, GenerateRequest request, bool joins_events);
 
  private:
@@ -61,7 +61,7 @@ class AnswerCall : public GrpcCallHandler,
   std::string request_id_;
   RequestId id_ = 0;
   uint32_t choices_left_ = 1;
-  std::vector<uint64_t> told_;  // by choice: outputs below it were told as taken, or will be
+  std::vector<uint64_t> told_;  // by choice: outputs below it were, or will be, reported as taken
   bool joins_events_ = false;
   bool write_posted_ = false;
   bool ended_ = false;

@@ -1,8 +1,8 @@
-// API keys on gRPC: one gate in front of every call, whatever service it is for, and the tenant of
-// a call that passed it.
+// API keys on gRPC: one check for every call of every service, and the tenant of a call that passed
+// it.
 //
-// Any thread. The gate is asked before a message is read; a handler asks again, message by message,
-// since keys may have changed.
+// Any thread. The check runs before a message is read; a handler repeats it for each message, since
+// keys may have changed.
 #pragma once
 
 #include <optional>
@@ -16,12 +16,12 @@
 
 namespace quire {
 
-// Why a call may not come in; probes need no key. `keys`: nullptr lets everyone in.
+// Why a call may not come in; probes need no key. `keys`: nullptr admits every call.
 std::optional<GrpcEnd> CheckKey(const GrpcCallHead& head, KeyRing* keys, ClientSeat& seat);
 
-// Whose call it is, or is not any more; nullptr: it came without a key.
+// The current tenant of the call; nullptr: it came without a key.
 KeyRing::Tenant TenantIn(const GrpcCallHead& head, KeyRing* keys);
-// The tenant's name; empty where it has none.
+// The tenant's name; empty when it has none.
 std::string OwnerOf(const GrpcCallHead& head, KeyRing* keys);
 
 // nullptr where no keys are configured. Counts the call for its tenant.

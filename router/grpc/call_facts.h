@@ -1,4 +1,4 @@
-// What a call says of itself beside its messages: request id, deadline, session, trace.
+// What a call states beside its messages: request id, deadline, session, trace.
 //
 // Any thread; pure.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace quire {
 
-// Deadline, session and trace context of the call; an earlier timeout of the request's own stands.
+// Deadline, session and trace context of the call; an earlier timeout of the request itself stays.
 void ReadCallFacts(const GrpcCallHead& head, Micros now, GenerateRequest& out);
 
 // `wanted` where it is usable, else the call's x-request-id, else empty: the event loop draws one.

@@ -1,6 +1,6 @@
-// The router's gRPC: what is served on the connections that the front hands over.
+// The router's gRPC: the services on the connections that the front passes on.
 //
-// Owner: main; event loop only. It listens nowhere (common/grpc/server.h).
+// Owner: main; event loop only. It has no listening socket (common/grpc/server.h).
 #pragma once
 
 #include <functional>
@@ -27,8 +27,8 @@ class InferenceServer {
   }
   // Health says NOT_SERVING from now on.
   void StartDraining();
-  // Clients are told to open no more calls here; those under way have `grace` to end. `done` runs
-  // when no connection is left.
+  // Asks clients to open no more calls here; running ones have `grace` to end. `done` runs when no
+  // connection is left.
   void Shutdown(Micros grace, std::function<void()> done);
   // Ends the calls that Shutdown waits for.
   void CancelCalls();

@@ -1,10 +1,10 @@
-// The messages of one streamed call on their way to its client: what waits may still be joined by
-// what follows, and is handed to the call when the client has taken what it had before.
+// The messages of one streamed call on their way to its client: later outputs may be joined to one
+// that still waits, and the call gets it when the client has taken the messages before it.
 //
 // Owner: an AnswerCall or a StreamCall; event loop only.
-//  1. What waits is bounded by the windows of the requests whose answers they are, and by the
-//     owner, which may ask for `waiting()`.
-//  2. What waits beyond a turn of the loop is charged to the call: only then its client is slow.
+//  1. What waits is bounded by the windows of the requests whose answers it holds, and by the
+//     owner, which may call `waiting()`.
+//  2. What waits beyond a turn of the loop is charged to the call: only then is its client slow.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ class MessageWriter {
  public:
   struct Message {
     Response response;
-    uint64_t whose = 0;             // its owner's name for the answer that it is of
-    std::optional<uint64_t> taken;  // that answer's outputs below this are the client's then
+    uint64_t whose = 0;             // its owner's name for the answer that it belongs to
+    std::optional<uint64_t> taken;  // once sent, the client has that answer's outputs below this
   };
 
   explicit MessageWriter(GrpcCall& call) : call_(call) {}
 
-  // Nothing is written before Write, End, or until the client has taken what was.
+  // Nothing is written before Write or End, or until the client has taken the messages before.
   void Add(std::unique_ptr<Message> message) { waiting_.push_back(std::move(message)); }
 
-  // `join` may add to the last message that waits, and says whether it did; false, too, when none
+  // `join` may add to the last waiting message, and returns whether it did; also false when none
   // waits.
   template <class Join>
   bool JoinLast(Join join) {
@@ -43,10 +43,10 @@ class MessageWriter {
     if (call_.drained()) return WriteAll();
     if (!call_.open()) return;
     CountWaiting();
-    (void)call_.HoldAnswers(held_bytes_);  // what finds no room ends the call
+    (void)call_.HoldAnswers(held_bytes_);  // what finds no memory ends the call
   }
 
-  // Finishes the call after what waits.
+  // Finishes the call after the waiting messages.
   void End(const GrpcEnd& end) {
     WriteAll();
     call_.Finish(end);
@@ -56,7 +56,7 @@ class MessageWriter {
   size_t waiting() const { return waiting_.size(); }
 
  private:
-  // Of those that were counted, only the last one may have grown.
+  // Of the messages that were counted, only the last one may have grown.
   void CountWaiting() {
     if (counted_ > 0) held_bytes_ -= last_bytes_;
     for (size_t i = counted_ > 0 ? counted_ - 1 : 0; i < waiting_.size(); ++i) {

@@ -1,4 +1,5 @@
-// Between the protobuf messages of quire.v1.Inference and the plain values of the pipeline.
+// Conversion between the protobuf messages of quire.v1.Inference and the plain values of the
+// pipeline.
 //
 // Any thread; pure. Messages are hostile: ranges and counts are checked, and an error names the
 // field as the proto spells it.
@@ -26,7 +27,7 @@ std::optional<ApiError> FromProto(const v1::TokenizeRequest& in, Prompt& out,
 
 void ToProto(const Started& in, const std::string& request_id, v1::Started& out);
 void ToProto(std::span<const TokenLogprob> logprobs, uint64_t first_position, v1::PromptPart& out);
-// Appends to what `out` holds already of the same choice.
+// Appends to what `out` already holds of the same choice.
 void AppendToProto(const Delta& in, v1::Delta& out);
 void ToProto(const ChoiceEnd& in, v1::Done& out);
 void ToProto(const Usage& in, v1::Usage& out);
@@ -34,7 +35,7 @@ void ToProto(const ModelEntry& in, v1::ModelInfo& out);
 
 // Abseil's codes are gRPC's. The message begins with the field's name where there is one.
 absl::Status ToStatus(const ApiError& error);
-// The same, with what it says of coming back.
+// The same, with the error's retry time.
 GrpcEnd EndOf(const ApiError& error);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// What a message takes once it is parsed, told by its bytes before it is.
+// The memory that a message needs once it is parsed, computed from its bytes before that.
 //
 // Pure; any thread.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace quire {
 
-// An upper bound for a message of this type; of one that is malformed, of what is read before that
-// shows. Protobuf makes objects of some hundred bytes from two.
+// An upper bound for a message of this type; for a malformed one, a bound for what is parsed before
+// the fault shows. Protobuf makes objects of some hundred bytes from two.
 size_t ParsedBytes(const google::protobuf::Descriptor& type, std::string_view bytes);
 
 }  // namespace quire

@@ -1,7 +1,7 @@
-// What the gRPC edge is given: the pipeline behind it, its limits, and its ways to the world.
+// What the gRPC edge needs: the pipeline behind it, its limits, and clock and keys.
 //
-// Owner: main; outlives the server and every connection. Event loop only, but for what calls read
-// of it on background threads: clock, limits, keys, request_limits.
+// Owner: main; outlives the server and every connection. Event loop only, except for the members
+// that calls read on background threads: clock, limits, keys, request_limits.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@ namespace quire {
 
 inline constexpr uint64_t kMostTakenStep = 16;
 
-// Outputs of a choice after which its client's taking is told: a window moves by a quarter, so that
-// no larger step may pass before it does.
+// The number of outputs of a choice after which the pipeline learns that the client took them: a
+// window moves by a quarter, so larger steps would delay it.
 constexpr uint64_t TakenStepOf(uint64_t window_tokens) {
   return std::clamp<uint64_t>(window_tokens / 4, 1, kMostTakenStep);
 }
 
 struct GrpcEdgeLimits : GrpcLimits {
   Micros health_interval = 500 * kMicrosPerMilli;
-  // Outputs of a choice that its client has had before the pipeline hears of it: TakenStepOf the
+  // How many outputs of a choice a client takes before the pipeline learns of it: TakenStepOf the
   // window.
   uint64_t taken_step = kMostTakenStep;
   size_t max_requests_per_call = 256;  // running at once in one ModelStreamInfer

@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// What an answer says of one prompt.
+// What an answer contains about one prompt.
 struct AnswerPrompt {
   std::vector<TokenId> ids;
   std::vector<TokenLogprob> logprobs;  // when asked for
@@ -33,13 +33,14 @@ struct AnswerHead {
   ApiKind kind = ApiKind::kCompletion;
   std::string id;                          // "cmpl-…", "chatcmpl-…"
   std::optional<int32_t> logprobs;         // candidates shown beside each token
-  std::optional<int32_t> prompt_logprobs;  // the same for the prompt's
+  std::optional<int32_t> prompt_logprobs;  // the same for the prompt's tokens
   bool return_token_ids = false;
   bool tokens_as_ids = false;
   bool include_usage = false;
 };
 
-// What one chunk says of one choice. Pointers are borrowed for the call; absent parts are left out.
+// What one chunk contains of one choice. Pointers are borrowed for the call; absent parts are left
+// out.
 struct ChunkParts {
   uint32_t index = 0;
   bool role = false;  // chat: the first chunk of a choice
@@ -61,7 +62,8 @@ class AnswerWriter {
   // One SSE event, "data: {…}\n\n".
   void AppendChunk(const ChunkParts& parts, std::string& out);
   void AppendUsageChunk(const Usage& usage, std::string& out);
-  // `resumable`: another router may be able to go on with the answer, and what it needs is told.
+  // `resumable`: another router may be able to resume the answer, and the chunk includes what that
+  // needs.
   void AppendErrorEvent(const ApiError& error, bool resumable, std::string& out) const;
   static void AppendDone(std::string& out);
 

@@ -1,5 +1,5 @@
-// The one table of the fields that the OpenAI-shaped API knows, sampling wishes apart, which are
-// router/chat/sampling_fields.h's.
+// The one table of the fields that the OpenAI-shaped API knows, without the sampling parameters
+// (router/chat/sampling_fields.h).
 //
 // Private to router/http; pure.
 #pragma once
@@ -19,7 +19,7 @@ inline constexpr unsigned kInCompletion = 1;
 inline constexpr unsigned kInChat = 2;
 inline constexpr unsigned kInBoth = kInCompletion | kInChat;
 
-// What is being gathered while the fields of one body are read.
+// The values collected while the fields of one body are read.
 struct ApiDraft {
   explicit ApiDraft(ApiRequest& target) : out(target) {}
 
@@ -30,7 +30,7 @@ struct ApiDraft {
   ChatPrompt chat;
   bool add_special_tokens = true;
   bool add_special_tokens_set = false;
-  bool logprobs_flag = false;  // chat: whether, not how many
+  bool logprobs_flag = false;  // chat: a boolean, not a number
   std::optional<int32_t> top_logprobs;
   std::optional<int32_t> max_completion_tokens;
 };
@@ -41,11 +41,12 @@ struct ApiField {
   FieldError (*read)(const json::Value& value, std::string_view name, ApiDraft& draft);
 };
 
-// The table, in no order that matters. What stands in it goes before a sampling wish of that name.
+// The table, in any order. A field here takes precedence over a sampling parameter of the same
+// name.
 std::span<const ApiField> ApiFields();
 
-// The messages of a chat: roles checked, text parts joined, written back as JSON. The value is used
-// up.
+// The messages of a chat: roles are checked, text parts joined, and the result written back as
+// JSON. Consumes the value.
 FieldError ReadMessages(json::Value& value, RequestLimits limits, std::string& out);
 
 }  // namespace quire

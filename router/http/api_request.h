@@ -2,7 +2,7 @@
 //
 // Any thread; pure. Bodies are hostile: size, depth, counts and numbers are checked, and an error
 // names the field in the client's spelling. Known but unserved fields pass at their neutral value
-// and are refused by name otherwise; fields nobody knows are listed and ignored.
+// and are refused by name otherwise; unknown fields are listed and ignored.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct ApiRequest {
   bool include_usage = false;
   bool continuous_usage = false;
   bool return_token_ids = false;
-  // What the client asked to see of the prompt's logprobs; the requests may ask for more.
+  // What the client requested of the prompt's logprobs; the pipeline's requests may need more.
   std::optional<int32_t> prompt_logprobs;
   bool return_tokens_as_ids = false;      // "token_id:N" for the text of logprob tokens
   std::vector<GenerateRequest> requests;  // one per prompt, in order; never empty

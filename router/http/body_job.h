@@ -1,7 +1,7 @@
 // A request's body while it is parsed, off the event loop where it is large.
 //
-// Owner: its call, with the background that parses it. Parse runs on some thread, all else on the
-// event loop.
+// Owner: its call, and the background that parses it. Parse runs on some thread, everything else on
+// the event loop.
 #pragma once
 
 #include <atomic>
@@ -27,11 +27,11 @@ struct BodyJob {
     limits.hold = &read;
   }
 
-  // Its client has gone: nothing is parsed for it any more, and nothing follows.
+  // Its client has gone: the body is not parsed any more, and nothing follows.
   std::atomic<bool> cancelled{false};
   std::shared_ptr<const MemoryHold> hold;
   std::string body;
-  MemoryHold read;  // what is made of the body
+  MemoryHold read;  // the result of parsing the body
   RequestLimits limits;
   std::optional<ApiError> problem;
 };

@@ -16,7 +16,7 @@ const char* HttpReason(int status);
 
 // The JSON object, without a trailing newline.
 std::string ErrorJson(const ApiError& error);
-// The whole answer, Retry-After included where the error says when to come back.
+// The whole answer, with Retry-After where the error says when to retry.
 HttpResponse ErrorResponse(const ApiError& error);
 // For refusals that have no ApiCode of their own (404 of a path, 405, 408, 431 …).
 HttpResponse ErrorResponse(int status, std::string_view message, std::string_view code);

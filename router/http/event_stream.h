@@ -1,8 +1,8 @@
-// The server-sent events of one answer: when they begin, what keeps a silent stream alive, and who
-// the worker is.
+// The server-sent events of one answer: when they begin, what keeps a silent stream alive, and the
+// header that names the worker.
 //
 // Owner: a call, whose services and exchange outlive it; event loop only.
-//  1. Until it has begun an error may still be a real HTTP status.
+//  1. Until the stream has begun, an error may still be a real HTTP status.
 //  2. After Stop no timer runs.
 #pragma once
 
@@ -21,7 +21,7 @@ class EventStream {
   EventStream(HttpServices& services, Exchange& exchange)
       : services_(services), exchange_(exchange) {}
 
-  // It begins by itself after sse_commit_after.
+  // The stream begins by itself after sse_commit_after.
   void BeginInTime() {
     timer_.SetIn(services_.limits.sse_commit_after, [this] { OnTimer(); });
   }
@@ -32,7 +32,7 @@ class EventStream {
   uint64_t Write(std::string_view bytes);
   void Stop();
 
-  // The worker that began the answer, for a header of whatever answer follows.
+  // The worker that began the answer, for a header of any answer that follows.
   void SetWorker(std::string_view worker);
   void AddWorker(HeaderList& headers) const;
 

@@ -1,6 +1,7 @@
 // The fleet as the page shows it: workers, what their caches hold, and which stream runs where.
 //
-// Event loop only; pure but for its caller's clock. No text of a prompt or an answer, no tenant.
+// Event loop only; pure except for its caller's clock. Contains no text of a prompt or an answer,
+// and no tenant.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace quire {
 
-// Of streams, the youngest first; more are only counted.
+// The most streams that are listed, the youngest first; others are only counted.
 inline constexpr size_t kMaxFleetStreams = 256;
 
 struct FleetPicture {

@@ -1,15 +1,15 @@
-// One completion or chat request over HTTP: starts a pipeline request per prompt and turns what
-// comes back into one JSON answer or one stream of events.
+// One completion or chat request over HTTP: starts a pipeline request for each prompt and turns the
+// events that come back into one JSON answer or one stream of events.
 //
 // Owner: the HTTP session; event loop only.
 //
 // Invariants:
 // 1. Until a stream has begun (the first output, or sse_commit_after), an error is a real HTTP
-// status.
-// 2. After it, a stream ends in [DONE] only when every choice has ended with a reason; else in an
-// error event.
+//    status.
+// 2. After that, a stream ends in [DONE] only when every choice has ended with a reason; otherwise
+//    in an error event.
 // 3. Pipeline::Taken follows the bytes: an output counts as taken when its bytes went to the
-// network.
+//    network.
 #pragma once
 
 #include <memory>
@@ -53,7 +53,7 @@ class GenerateCall final : public Call {
     AnswerPrompt prompt;
   };
   struct ChoiceState {
-    bool opened = false;  // the role, or what was asked of the prompt, has been sent
+    bool opened = false;  // the role, or what the client requested of the prompt, has been sent
     uint64_t tokens = 0;
   };
   // Outputs of a choice below `index` are in the first `bytes` of the body.
@@ -80,7 +80,7 @@ class GenerateCall final : public Call {
   uint32_t IndexOf(const Part& part, uint32_t choice) const;
   // What an echo adds before the first output of a choice.
   Delta EchoOf(const Part& part) const;
-  // False: there is no memory for more of the answer, and it has ended so.
+  // False: there is no memory for more of the answer, and the answer has ended with that error.
   bool HoldMore(size_t bytes);
   void OpenChoice(Part& part, uint32_t index);
   void SendChunk(Part& part, ChunkParts parts);

@@ -5,9 +5,10 @@
 //
 // Invariants:
 // 1. `call_` lives only in state kAnswering and is never destroyed from inside one of its own
-// functions.
+//    functions.
 // 2. Bytes wait in `out_` (bounded by max_write_buffer_bytes) while `writing_` is under way; they
-// are charged before they are taken in, and an answer that finds no room is a 503, or is cut short.
+//    are charged before they are added, and an answer that finds no memory becomes a 503, or is cut
+//    short.
 #pragma once
 
 #include <boost/beast/core/error.hpp>
@@ -32,8 +33,8 @@ namespace quire {
 struct HttpShared {
   HttpServices& services;
   bool draining = false;
-  // Sessions whose bytes the system took at once: one turn of the loop tells all of them. Owned by
-  // the server and by that turn.
+  // Sessions whose bytes the system took at once: one turn of the loop notifies all of them. Owned
+  // by the server and by that turn.
   std::shared_ptr<std::vector<std::shared_ptr<class HttpSession>>> written =
       std::make_shared<std::vector<std::shared_ptr<class HttpSession>>>();
 };
@@ -119,8 +120,8 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   size_t lingered_bytes_ = 0;
   std::optional<Parser> parser_;
   std::shared_ptr<MemoryHold> hold_;  // of the body that is being read
-  // What this client makes us hold beside that: the connection itself with what was read, and what
-  // waits to be written.
+  // What the router holds for this client beside that: the connection itself with what was read,
+  // and what waits to be written.
   const std::shared_ptr<MemoryAccount> memory_;
   MemoryHold own_;
   MemoryHold waiting_;
@@ -131,7 +132,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   HttpRequest request_;  // what the head says of the one that is being read
   bool target_usable_ = true;
   Access access_ = Access::kKey;  // of its path
-  std::string cors_origin_;       // that may read the answer; empty: none was asked for, or may
+  std::string cors_origin_;  // origin that may read the answer; empty: none was sent, or it may not
 
   std::unique_ptr<Call> call_;
   bool dispatching_ = false;
@@ -153,7 +154,8 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool write_active_ = false;
   uint64_t body_queued_ = 0;     // body bytes of this answer
   uint64_t body_in_flight_ = 0;  // body_queued_ when writing_ was taken
-  // Of what waits to be taken: since when, or since the last look, and how much was since then.
+  // For bytes that wait to be taken: since when, or since the last check, and how many were taken
+  // since then.
   Micros taken_since_ = 0;
   uint64_t taken_bytes_ = 0;
 

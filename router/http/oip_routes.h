@@ -1,4 +1,4 @@
-// What the Open Inference Protocol has under /v2, as handlers of the table in routes.cc.
+// The routes of the Open Inference Protocol under /v2, as handlers of the table in routes.cc.
 //
 // Event loop only. Errors are {"error": "…"} here.
 #pragma once

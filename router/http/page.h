@@ -1,7 +1,7 @@
 // The router's page: chat, and the fleet live. Files of router/page, embedded at build.
 //
-// Any thread; pure. They are open to everyone and hold nothing of this fleet: what the page shows
-// comes from routes that ask who is there.
+// Any thread; pure. The files are open to everyone and contain nothing of this fleet: the page gets
+// its data from routes that check credentials.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@ std::string_view Embedded_index_html();
 std::string_view Embedded_page_css();
 std::string_view Embedded_page_js();
 
-// The file at "/", "/page.css" or "/page.js", with the headers that keep the page to itself.
+// The file at "/", "/page.css" or "/page.js", with headers that isolate the page from other sites.
 HttpResponse PageFile(std::string_view path);
 
 }  // namespace quire

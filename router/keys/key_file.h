@@ -1,7 +1,7 @@
 // The key file as JSON: a list of hashed keys with what each may do (docs/api-keys.md).
 //
-// Any thread; pure. The file is an operator's, but it is read as hostile input: bounded, every
-// member known, and an error never repeats what may be a secret.
+// Any thread; pure. The file is an operator's, but it is read as hostile input: sizes are bounded,
+// every member is known, and an error never repeats what may be a secret.
 #pragma once
 
 #include <string>

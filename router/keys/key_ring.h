@@ -1,13 +1,13 @@
-// Who a request counts for, from its headers: the keys that hold now, exchanged when their file
-// changes.
+// The tenant that a request counts for, from its headers: the keys in force, replaced when their
+// file changes.
 //
 // Owner: main; made, reloaded and destroyed on the event loop. Authenticate may be called on any
 // thread.
 //
 // Invariants:
 // 1. Without keys the router serves every client, each with a null profile.
-// 2. A key file that cannot be read or is wrong changes nothing: the last good keys hold.
-// 3. Neither a log line nor an error holds a key.
+// 2. A key file that cannot be read or is wrong changes nothing: the last good keys stay in force.
+// 3. No log line and no error contains a key.
 #pragma once
 
 #include <functional>
@@ -33,19 +33,19 @@ struct KeyMetrics {
 
   Counter& missing;    // requests refused: no credential
   Counter& unknown;    // a credential that is no key of ours
-  Counter& forbidden;  // a tenant named without the right to
-  Counter& too_many;   // wrong keys of one address; counted as unknown, too
+  Counter& forbidden;  // a tenant that the key may not name
+  Counter& too_many;   // wrong keys of one address; also counted as unknown
   Counter& reloads;
   Counter& reload_failures;
   Gauge& keys;
 };
 
-// What a request says about itself. Empty: the header is absent.
+// The headers of a request that identify its sender. Empty: the header is absent.
 struct Credentials {
   std::string_view authorization;  // "Bearer …"
   std::string_view tenant;         // x-quire-tenant
   bool ambiguous = false;          // a header came more than once
-  ClientAddress address = {};      // whose request it is; wrong keys are counted by it
+  ClientAddress address = {};      // the address of the client; wrong keys are counted by it
 };
 
 class KeyRing {
@@ -59,8 +59,8 @@ class KeyRing {
   // Makes the keys of a file's contents.
   using ReadTable =
       std::function<absl::StatusOr<std::shared_ptr<const KeyTable>>(const std::string&)>;
-  // Whoever sends wrong keys faster than WrongKeys allows is told to come back later; a right key
-  // is let in at any time.
+  // A client that sends wrong keys faster than WrongKeys allows is refused with a time to retry; a
+  // right key is admitted at any time.
   void SlowWrongKeys(const Clock& clock) { wrong_keys_ = std::make_unique<WrongKeys>(clock); }
   // Reads the file from now on.
   void Watch(const WatchedFiles::World& world, WatchedFilesOptions options, FileContents known,
@@ -68,9 +68,9 @@ class KeyRing {
 
   bool required() const { return required_; }
 
-  // Counts what it refuses. kUnauthenticated or kPermissionDenied.
+  // Counts refusals. kUnauthenticated or kPermissionDenied.
   Result<Tenant> Authenticate(const Credentials& credentials);
-  // A request that was let in began.
+  // An admitted request began.
   void CountRequest(const Tenant& tenant);
 
  private:

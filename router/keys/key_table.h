@@ -1,11 +1,12 @@
-// The API keys of a router: which credential stands for which tenant.
+// The API keys of a router: which credential belongs to which tenant.
 //
-// Immutable once made; shared (shared_ptr) by the key ring and by whoever is looking a key up. Any
+// Immutable once made; the key ring and look-ups that are under way share it (shared_ptr). Any
 // thread.
 //
 // Invariants:
-// 1. Keys are known by their SHA-256 alone; no plain key is kept, and none stands in an error.
-// 2. A look-up compares with every key and takes the same time wherever, and whether, it is found.
+// 1. Only the SHA-256 of each key is kept; no plain key is kept, and no error contains one.
+// 2. A look-up compares with every key and takes the same time wherever the key is found, and when
+//    it is not.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ using KeyHash = std::array<uint8_t, 32>;
 KeyHash HashOfKey(std::string_view key);
 std::string HexOfHash(const KeyHash& hash);
 
-// What may name a tenant: 1 to kMaxTenantNameBytes of letters, digits, '-', '_' and '.'.
+// The valid names of a tenant: 1 to kMaxTenantNameBytes of letters, digits, '-', '_' and '.'.
 bool IsTenantName(std::string_view name);
 
 class KeyTable {
@@ -40,7 +41,7 @@ class KeyTable {
   // Reads a key file (docs/api-keys.md). INVALID_ARGUMENT names the member ("keys[2].sha256: must
   // be …").
   static absl::StatusOr<std::shared_ptr<const KeyTable>> Parse(std::string_view json);
-  // Of plain keys, all of one tenant without limits, as --api-key gives them.
+  // Plain keys, all of one tenant without limits, as --api-key gives them.
   static absl::StatusOr<std::shared_ptr<const KeyTable>> OfPlainKeys(
       const std::vector<std::string>& keys, const std::string& tenant);
   // All keys of both. INVALID_ARGUMENT when a key or a tenant's limits are in both and differ.

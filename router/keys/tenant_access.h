@@ -1,4 +1,4 @@
-// What a tenant may ask for: models, and how far ahead of others.
+// What a tenant may request: models, and the priority over others.
 //
 // Pure functions; any thread. A null profile may do everything.
 #pragma once
@@ -22,12 +22,12 @@ bool MayUse(const TenantProfile* tenant, std::string_view model);
 // The models that the tenant may see.
 std::vector<ModelEntry> VisibleModels(std::vector<ModelEntry> models, const TenantProfile* tenant);
 
-// kNotFound, naming what the tenant may use, when `model` is not served to it: whether it exists
-// for others is not told. An empty name is the only model that is served.
+// kNotFound, naming what the tenant may use, when `model` is not served to it: the error does not
+// reveal whether it exists for others. An empty name is the only model that is served.
 std::optional<ApiError> CheckModelAccess(const std::vector<ModelEntry>& models,
                                          const TenantProfile* tenant, std::string_view model);
 
-// The tenant's name on a request, and its priority held to the tenant's highest.
+// The tenant's name on a request, with its priority limited to the tenant's highest.
 void ApplyTenant(std::shared_ptr<const TenantProfile> tenant, GenerateRequest& request);
 
 }  // namespace quire

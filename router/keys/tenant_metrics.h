@@ -1,10 +1,10 @@
-// What is counted for each tenant, within a fixed number of labels.
+// Counters for each tenant, within a fixed number of labels.
 //
 // Owner: the key ring. Know on the event loop, Count on any thread.
 //
 // Invariants:
 // 1. At most kMaxTenantLabels names ever become labels, those of the key file in its order; all
-// other tenants count as "other". No client can make a label.
+//    other tenants count as "other". No client can make a label.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ class TenantMetrics {
  public:
   TenantMetrics(Metrics& metrics, std::string prefix)
       : metrics_(metrics), prefix_(std::move(prefix)) {}
-  // The tenants of a key file that came in force.
+  // The tenants of a key file that is now in force.
   void Know(const std::vector<std::string>& tenants);
   // A request of that tenant came in.
   void Count(std::string_view tenant);

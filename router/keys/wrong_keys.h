@@ -1,8 +1,8 @@
 // How fast wrong API keys may come from one address.
 //
-// Owner: a KeyRing; any thread. Bounded: addresses share kWrongKeyBuckets buckets, dealt by a hash
-// that no client can compute, so that two in one bucket only slow each other's wrong keys
-// down.
+// Owner: a KeyRing; any thread. Bounded: addresses share kWrongKeyBuckets buckets, assigned by a
+// hash that no client can compute, so that two addresses in one bucket only slow each other's wrong
+// keys down.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class WrongKeys {
  public:
   explicit WrongKeys(const Clock& clock);
 
-  // One came. False: too many did.
+  // A wrong key came. False: too many did.
   bool Take(const ClientAddress& from);
 
  private:

@@ -3,8 +3,8 @@
 // Owner: main. Event loop only.
 //  1. Limits are explicit: frames of 1 MiB both ways, bundles of 128 MiB, 4 MiB waiting to be
 //     written, and the windows of a connection (worker_call_asio.h).
-//  2. Every dial has a connection of its own; when to dial again is the link's decision.
-//  3. Streams are destroyed before the dialer. Fetches that are under way then say nothing.
+//  2. Every dial has its own connection; the link decides when to dial again.
+//  3. Streams are destroyed before the dialer. Fetches that are under way then call nothing back.
 #pragma once
 
 #include <memory>

@@ -4,12 +4,12 @@
 // listener outlives the link and may call Send* inside a callback, but must not destroy the link
 // there.
 //  1. Callbacks come as OnLinkUp, (OnStep | OnDraining | OnSnapshotChunk | OnSilent)*, OnLinkDown;
-//  then again
+//     then again
 //     from the start, each time with a higher attach number.
 //  2. Frames go up in the order in which they came; a gap in frame_seq ends the Attach.
 //  3. A link that is not up takes nothing: Send* needs up().
-//  4. Cancel, Finish and Grant overtake Submits that wait for the wire, but never the Submit of
-//     their own attempt. submit_number is contiguous in an Attach.
+//  4. Cancel, Finish and Grant overtake Submits that wait to be sent, but never the Submit of their
+//     own attempt. submit_number is contiguous in an Attach.
 //  5. Time by which this router's own timer ran late never counts as a worker's silence.
 #pragma once
 
@@ -31,22 +31,22 @@ struct LinkOptions {
   std::string target;  // HOST:PORT
   WorkerIndex worker;
   RouterInstance router;
-  uint32_t silence_ms = 2000;        // no frame for longer: the worker is silent
+  uint32_t silence_ms = 2000;        // the worker is silent when no frame comes for longer
   uint32_t hello_timeout_ms = 5000;  // from dialling to the worker's Hello
   uint32_t heartbeat_ms = 1000;
-  // Before dialling again; doubles up to the maximum, with jitter. A worker that comes back serves
-  // within a second, its Hello and first step counted, which costs little: nobody is asked but its
-  // port.
+  // The delay before dialling again; doubles up to the maximum, with jitter. A worker that returns
+  // serves within a second, including its Hello and first step. This costs little, since a dial
+  // reaches only its port.
   uint32_t backoff_min_ms = 100;
   uint32_t backoff_max_ms = 600;
-  // An Attach that lived this long starts the back-off again: a link that breaks now and then is
-  // dialled at once, an address that lets nobody in ever more seldom.
+  // An Attach that lived this long resets the back-off: a link that breaks now and then is dialled
+  // at once, an address that refuses connections less and less often.
   uint32_t backoff_reset_ms = 250;
   bool wants_events = false;
 };
 
 // Why an Attach ended or could not begin; kSilent and kProtocol are this router's decision. With
-// kConnectionRefused nobody listens at the worker's address: its process is gone.
+// kConnectionRefused no process listens at the worker's address: the worker's process is gone.
 enum class LinkDownReason : uint8_t { kClosed, kSilent, kProtocol, kRefused, kConnectionRefused };
 
 class LinkListener {
@@ -56,18 +56,19 @@ class LinkListener {
   virtual absl::Status CheckHello(WorkerIndex /*worker*/, const WorkerHello& /*hello*/) {
     return absl::OkStatus();
   }
-  // Asked when a back-off is over. False: not yet.
+  // Called when a back-off is over. False: not yet.
   virtual bool MayDial(WorkerIndex /*worker*/) { return true; }
   virtual void OnLinkUp(WorkerIndex worker, const WorkerHello& hello) = 0;
   virtual void OnStep(WorkerIndex worker, const StepFrame& step) = 0;
   virtual void OnDraining(WorkerIndex worker, uint64_t remaining_ms) = 0;
   virtual void OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) = 0;
-  // Nothing has come for the silence time; asked again with every tick. False: the Attach stays.
+  // Nothing has come for the silence time; called again with every tick. False: the Attach stays.
   virtual bool OnSilent(WorkerIndex /*worker*/) { return true; }
-  // Its frames come, but none has told of a heartbeat of this router for the silence time: it hears
-  // nothing. Asked with every tick. False: the Attach stays, until the worker ends it.
+  // Its frames come, but none has acknowledged a heartbeat of this router for the silence time: the
+  // worker receives nothing. Called with every tick. False: the Attach stays, until the worker ends
+  // it.
   virtual bool OnDeaf(WorkerIndex /*worker*/) { return true; }
-  // Also without an OnLinkUp before it, when dialling failed. Nothing that was sent will be
+  // Also called without an OnLinkUp before it, when dialling failed. Nothing that was sent will be
   // answered.
   virtual void OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) = 0;
 };
@@ -83,21 +84,20 @@ class Link final : private FrameStream::Receiver {
   uint64_t attach_number() const { return attach_number_; }
   size_t WaitingSubmits() const { return waiting_.size(); }
 
-  // Numbers the Submit when it is written; `work_tokens` is the prefill work that it means. Needs
-  // up().
+  // Numbers the Submit when it is written; `work_tokens` is its prefill work. Needs up().
   void SendSubmit(Submit submit, uint64_t work_tokens);
   void SendCancel(const Cancel& cancel);
   void SendFinish(const Finish& finish);
   void SendGrant(const Grant& grant);
   void SendSnapshotRequest(uint64_t snapshot_number);
 
-  // Submits of this Attach that the worker's load does not tell of yet, and their work.
+  // Submits of this Attach that the worker's load does not include yet, and their work.
   uint64_t UnseenSubmits() const;
   uint64_t UnseenTokens() const { return unseen_tokens_; }
 
  private:
   enum class Phase : uint8_t { kIdle, kGreeting, kUp, kBackoff };
-  // A Submit that waits for the wire; encoded when its turn comes.
+  // A Submit that waits to be sent; encoded when its turn comes.
   struct Waiting {
     Submit submit;
     uint64_t work_tokens = 0;
@@ -134,15 +134,16 @@ class Link final : private FrameStream::Receiver {
   uint64_t attach_number_ = 0;
   uint64_t submit_number_ = 0;   // of the last Submit on this Attach
   uint64_t next_frame_seq_ = 0;  // 0: the first one is still to come
-  // Outputs of the last Step, used again. Owned by the link and by the frame that is being handled,
-  // since its listener may end the link.
+  // Outputs of the last Step; the memory is reused. Owned by the link and by the frame that is
+  // being handled, since its listener may end the link.
   std::shared_ptr<StepFrame> step_storage_ = std::make_shared<StepFrame>();
   uint32_t vocab_size_ = 0;  // of the worker's model
   uint32_t backoff_ms_ = 0;
   Micros dialled_at_ = 0;
-  Micros last_frame_at_ = 0;  // moved on by our own lateness
+  Micros last_frame_at_ = 0;  // moved forward when this router itself was late
   Micros last_heartbeat_at_ = 0;
-  Micros last_echo_at_ = 0;      // of a heartbeat, moved on as well; 0: this worker tells of none
+  Micros last_echo_at_ =
+      0;  // of a heartbeat, moved forward as well; 0: this worker acknowledges none
   uint64_t unechoed_bytes_ = 0;  // of Submits written since
   bool writable_ = true;
   std::deque<Waiting> waiting_;

@@ -1,17 +1,17 @@
-// One gRPC call to a worker, with a connection of its own, on the event loop: dials, sends the
-// request's headers, then carries whole messages both ways until the worker's status comes.
+// One gRPC call to a worker, with its own connection, on the event loop: dials, sends the request's
+// headers, then carries whole messages both ways until the worker's status comes.
 //
 // Owner: a FrameStream or a bundle's fetch, and its own pending operations (a shared_ptr in each).
 // Event loop only.
-//  1. A worker's bytes are hostile input: headers, messages and frames are bounded, and what breaks
-//     a rule ends the call.
-//  2. What has been read is handed on at once; a loop that is busy reads no further, and the
-//     windows bound what the worker can have under way.
-//  3. A call of which too little leaves for kWriteBlockedTurns ends, and so does one whose worker
+//  1. A worker's bytes are hostile input: headers, messages and frames are bounded, and a violation
+//     ends the call.
+//  2. What has been read is passed on at once; a busy loop reads no further, and the windows bound
+//     what the worker can have under way.
+//  3. A call whose bytes leave too slowly for kWriteBlockedTurns ends, and so does one whose worker
 //     answers no ping. Both are counted in turns of a timer, once there is a connection, so that a
-//     loop that runs late is not taken for a worker that does.
-//  4. The receiver hears of the end once, and of nothing after it or after Cancel. No callback
-//     comes from inside a call.
+//     late loop is not mistaken for a late worker.
+//  4. The receiver gets the end once, and nothing after the end or after Cancel. No callback comes
+//     from inside a call.
 #pragma once
 
 #include <memory>
@@ -32,8 +32,8 @@ inline constexpr size_t kLinkReadBytes = 64u << 10;
 inline constexpr uint32_t kLinkWindowBytes = 2u << 20;
 inline constexpr uint32_t kMaxLinkHeaderBytes = 16u << 10;
 inline constexpr size_t kMaxLinkDecodedBytes = 256u << 10;  // of all headers of a call, decoded
-// A worker that has said nothing for so long is asked by a ping, at most twice while nothing is
-// sent to it: gRPC's servers end the connections of those who ask more.
+// A worker that has sent nothing for this long gets a ping, at most two while nothing is sent to
+// it: gRPC's servers end the connections of clients that send more.
 inline constexpr int kLinkPingAfterTurns = 20;
 inline constexpr int kLinkPingTimeoutTurns = 10;
 inline constexpr int kMaxPingsWithoutData = 2;
@@ -52,7 +52,7 @@ struct WorkerCallOptions {
   std::string path;    // "/package.Service/Method"
   size_t max_message_bytes = 0;
   Micros timeout = 0;              // of the whole call; 0: none
-  const WorkerTls* tls = nullptr;  // for the time of the call that makes it; nullptr: in the clear
+  const WorkerTls* tls = nullptr;  // used only during the call that makes it; nullptr: in the clear
 };
 
 class WorkerCall final : public std::enable_shared_from_this<WorkerCall>,
@@ -70,7 +70,8 @@ class WorkerCall final : public std::enable_shared_from_this<WorkerCall>,
   WorkerCall(std::shared_ptr<WorkerCallWorld> world, const WorkerCallOptions& options);
 
   void Start(Receiver& receiver);  // once
-  // After Start. False: more waits than kMaxPendingWriteBytes; OnWritable tells of half of it.
+  // After Start. False: more waits than kMaxPendingWriteBytes; OnWritable reports when it has
+  // halved.
   bool Write(std::string_view message);
   size_t PendingBytes() const;
   void EndWriting();  // after what was written
@@ -97,7 +98,7 @@ class WorkerCall final : public std::enable_shared_from_this<WorkerCall>,
   void WatchWrites();
   void WatchReads();
   void TellWritable();
-  // The first word counts; it is told once no code of the session runs below.
+  // The first error counts; it is reported once no code of the session runs below.
   void EndWith(const absl::Status& status);
   void Settle();
   void SayGoodbye();
@@ -107,11 +108,11 @@ class WorkerCall final : public std::enable_shared_from_this<WorkerCall>,
   http2::Session session_;
   http2::MessageReader reader_;
   http2::StreamId stream_ = 0;
-  Receiver* receiver_ = nullptr;  // nullptr: before Start, and once nothing is to be told
+  Receiver* receiver_ = nullptr;  // nullptr: before Start, and once nothing is to be reported
   const std::string target_;
   TlsConnection tls_{nullptr, nullptr};  // until Start
   const bool in_clear_;
-  absl::Status begin_;  // why the call cannot even be begun
+  absl::Status begin_;  // why the call cannot begin at all
 
   std::string out_;  // framed and not yet written, after out_offset_
   size_t out_offset_ = 0;

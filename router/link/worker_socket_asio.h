@@ -1,10 +1,11 @@
-// The bytes of one connection to a worker: finds its addresses, connects to the first that lets it,
-// shakes hands where there is TLS; then reads and writes without waiting.
+// The bytes of one connection to a worker: finds its addresses, connects to the first that accepts,
+// does the TLS handshake if there is one; then reads and writes without waiting.
 //
 // Owner: a WorkerCall, and its own pending operations (a shared_ptr in each). Event loop only.
 //  1. Nothing waits on the event loop: names are looked up by the resolver's threads.
 //  2. Connecting to an address, and a handshake, have a deadline each. All addresses that do not
-//     answer are passed in kConnectTimeoutOfAll, before a link gives up its worker's Hello.
+//     answer are tried within kConnectTimeoutOfAll, before a link stops waiting for its worker's
+//     Hello.
 //  3. After Close nothing is called back. No callback comes from inside a call.
 #pragma once
 
@@ -23,12 +24,13 @@
 
 namespace quire {
 
-inline constexpr Micros kConnectTimeout = 2 * kMicrosPerSecond;       // at most, of each address
-inline constexpr Micros kConnectTimeoutOfAll = 4 * kMicrosPerSecond;  // of which each has its share
+inline constexpr Micros kConnectTimeout = 2 * kMicrosPerSecond;  // at most, of each address
+inline constexpr Micros kConnectTimeoutOfAll =
+    4 * kMicrosPerSecond;  // divided between the addresses
 inline constexpr Micros kWorkerHandshakeTimeout = 5 * kMicrosPerSecond;
-inline constexpr size_t kMaxWorkerAddresses = 16;  // of one name that are tried
+inline constexpr size_t kMaxWorkerAddresses = 16;  // addresses of one name that are tried
 
-// Of each of so many addresses, at least one.
+// The timeout of each of this many addresses, which are at least one.
 constexpr Micros ConnectTimeoutOf(size_t addresses) {
   return std::min(kConnectTimeout, kConnectTimeoutOfAll / static_cast<Micros>(addresses));
 }
@@ -39,12 +41,12 @@ class WorkerSocket final : public std::enable_shared_from_this<WorkerSocket> {
    public:
     virtual ~Events() = default;
     virtual void OnConnected() = 0;
-    // UNAVAILABLE. "Connection refused" only where every address says so: no process listens.
+    // UNAVAILABLE. "Connection refused" only where every address refuses: no process listens.
     virtual void OnNotConnected(const absl::Status& why) = 0;
     // What was awaited has come; not necessarily any bytes.
     virtual void OnReady() = 0;
   };
-  // What a read or a write did; kRead and kWrite: it goes on once that is possible.
+  // The result of a read or a write; kRead and kWrite: it continues once that is possible.
   enum class Outcome : uint8_t { kMoved, kRead, kWrite, kEnded, kFailed };
 
   // `executor` and `resolver` outlive Close.
@@ -56,7 +58,7 @@ class WorkerSocket final : public std::enable_shared_from_this<WorkerSocket> {
   Outcome Read(char* at, size_t most, size_t& moved);
   Outcome Write(std::string_view bytes, size_t& moved);
   void Await(Outcome outcome);  // kRead or kWrite
-  // What was written last is sent before the connection ends, where the peer takes it.
+  // The last bytes written are sent before the connection ends, if the peer takes them.
   void Close();
 
  private:

@@ -1,9 +1,9 @@
-// What a router shows workers, and what it asks of them, when it dials.
+// The certificate that a router shows to workers, and what it requires of theirs.
 //
 // Event loop only.
-//  1. Both sides show certificates. A worker's must have a given name, wherever it is dialled: an
-//     address says nothing of who is there.
-//     One that is for clients alone (extended key usage) is refused.
+//  1. Both sides show certificates. A worker's certificate must have a given name, wherever the
+//     worker is dialled: an address does not identify a worker. A certificate that is for clients
+//     alone (extended key usage) is refused.
 //  2. TLS 1.2 and later; HTTP/2 must be chosen by ALPN.
 #pragma once
 
@@ -22,7 +22,7 @@ struct WorkerTls {
   MutualTlsPem pem;
   std::string name;  // a subject alternative name of the worker's certificate
 };
-// What holds for the next dial; nullptr: in the clear. Called on the event loop.
+// The settings for the next dial; nullptr: in the clear. Called on the event loop.
 using CurrentWorkerTls = std::function<const WorkerTls*()>;
 
 using TlsConnection = std::unique_ptr<ssl_st, void (*)(ssl_st*)>;
@@ -40,7 +40,7 @@ class WorkerTlsContext {
   TlsContext context_;
 };
 
-// After the handshake, or a failure of it: why it is not to be used; OK after success.
+// After the handshake, or its failure: why the connection is not to be used; OK after success.
 absl::Status HandshakeStatus(const ssl_st* connection, bool succeeded);
 
 }  // namespace quire

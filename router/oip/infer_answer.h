@@ -1,9 +1,9 @@
-// The answer to one inference request as it grows: what the pipeline says becomes the output
-// tensors of the next response.
+// The answer to one inference request as it grows: the pipeline's events become the output tensors
+// of the next response.
 //
 // Owner: the call that answers; event loop only.
 //  1. Each output is in exactly one response, in order.
-//  2. The finish reason is in the last one with outputs.
+//  2. The finish reason is in the last response with outputs.
 #pragma once
 
 #include <cstdint>

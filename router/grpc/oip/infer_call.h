@@ -20,8 +20,7 @@ struct ReadRequest {
   std::optional<ApiError> problem;   // it is refused
   InferRequest request;
 };
-// Any thread: credentials, the message, and what the call says beside it. nullopt: the bytes are no
-// message.
+// Any thread: credentials, the message, and the call's metadata. nullopt: the bytes are no message.
 std::optional<ReadRequest> ReadInferMessage(const GrpcServices& services, const GrpcCallHead& head,
                                             std::string_view bytes, Answering answering);
 
@@ -37,7 +36,8 @@ class InferCall final : public GrpcCallHandler, public ResponseSink {
   void OnStarted(const Started& started) override { answer_->Add(started); }
   void OnDelta(const Delta& delta) override {
     answer_->Add(delta);
-    (void)call_->HoldAnswers(answer_->held_bytes());  // what finds no room ends the call
+    (void)call_->HoldAnswers(
+        answer_->held_bytes());  // an answer that finds no memory ends the call
   }
   void OnChoiceEnd(const ChoiceEnd& end) override { answer_->Add(end); }
   void OnFinished(const Usage& usage) override;

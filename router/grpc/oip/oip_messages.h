@@ -1,4 +1,4 @@
-// Between the Protobuf messages of the Open Inference Protocol and plain values.
+// Conversion between the Protobuf messages of the Open Inference Protocol and plain values.
 //
 // Any thread; pure. Messages are hostile: an error names the tensor or the parameter.
 #pragma once
@@ -21,12 +21,12 @@ std::optional<ApiError> FromProto(const inference::ModelInferRequest& in, Answer
 void ToProto(const InferRequest& request, const std::vector<OutputTensor>& outputs,
              inference::ModelInferResponse& out);
 
-// What is too large to send.
+// The error for a response that is too large to send.
 std::optional<ApiError> CheckSize(const google::protobuf::MessageLite& message, size_t limit);
 
-// Whether the request hears more after this response.
+// Whether more responses follow for the request.
 void MarkFinal(bool final, inference::ModelInferResponse& out);
-// A request's error, with its id and what an ApiError says beside its message.
+// A request's error, with its id and the other fields of the ApiError.
 void ToProto(const InferRequest& request, const ApiError& error,
              inference::ModelStreamInferResponse& out);
 

@@ -1,17 +1,18 @@
-// One ModelStreamInfer call: requests that come one after the other, run at once, and are told
-// apart by their id.
+// One ModelStreamInfer call: requests that come one after the other, run at once, and are
+// distinguished by their ids.
 //
 // Owners: its GrpcCall, and the work posted by it (shared_ptr in each); event loop only, but for
 // Read.
 //
 // Invariants:
-// 1. A request's id is its own while it runs. What is wrong with one request is told with its id
-//    and concerns no other.
-// 2. One request is read at a time, none while more than kMaxWaiting responses wait to be written.
+// 1. No two running requests have the same id. An error of one request carries its id and does not
+//    affect the others.
+// 2. One request is read at a time, and none while more than kMaxWaiting responses wait to be
+//    written.
 // 3. Every step's outputs are one response, or all are one where the request says so; the last has
 //    triton_final_response = true.
-// 4. After the client's half-close the call ends with its last request; a client that is gone ends
-//    all of them.
+// 4. After the client's half-close the call ends with its last request; when the client is gone,
+//    all of them end.
 #pragma once
 
 #include <map>
@@ -63,8 +64,8 @@ class StreamCall final : public GrpcCallHandler, public std::enable_shared_from_
     InferAnswer answer;
     MemoryHold hold;             // of it, where it waits until it is whole
     RequestId id = 0;            // 0 once it has ended
-    std::string trace_response;  // until it has been told
-    uint64_t told = 0;           // outputs below it were told to the pipeline as taken, or will be
+    std::string trace_response;  // until it has been reported
+    uint64_t told = 0;  // outputs below it were, or will be, reported to the pipeline as taken
     bool flush_posted = false;
   };
 
