@@ -1,4 +1,4 @@
-// What the settings mean for the parts that the router process is made of.
+// Derives the options of the router process's parts from the settings.
 //
 // Pure; any thread.
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// With what follows from other settings.
+// With the values that follow from other settings.
 GrpcEdgeLimits GrpcEdgeLimitsOf(const RouterConfig& config);
 
 // The ports for clients, for operators, and of metrics.

@@ -1,12 +1,12 @@
-// A text that is costly to make, for askers without credentials: made again for each of them as
-// long as they come slowly, else they get the last one.
+// A text that is costly to make, for callers without credentials: it is made for each caller as
+// long as they come slowly; otherwise they share the last one.
 //
 // Owner: main; event loop only.
-//  1. It is made at most kMadePerSecond times a second, a burst of two seconds' worth apart; an
-//     asker beyond gets one that is as old as the time between two of them.
-//  2. Each asker is answered once, in the order in which the texts were ready. All that get one
-//     text share it, and it counts once as memory that clients make the process hold.
-//  3. nullptr instead of a text that finds no room there.
+//  1. It is made at most kMadePerSecond times a second, plus a burst of two seconds' worth; a
+//     caller beyond that gets a text that is at most as old as the time between two of them.
+//  2. Each caller is answered once, in the order in which the texts were ready. All callers that
+//     get one text share it, and it counts once as memory held for clients.
+//  3. The result is nullptr when there is no memory for the text.
 #pragma once
 
 #include <functional>
@@ -26,8 +26,8 @@ class RecentText {
   using Made = std::function<void(std::string)>;
   using Done = std::function<void(std::shared_ptr<const std::string>)>;
 
-  // `make` calls what it is given once, then or later, but not after this object's end. `clock`
-  // outlives it.
+  // `make` calls its argument once, now or later, but not after this object's end. `clock` outlives
+  // this object.
   RecentText(const Clock& clock, std::shared_ptr<MemoryAccount> memory,
              std::function<void(Made)> make)
       : clock_(clock),

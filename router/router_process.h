@@ -1,8 +1,8 @@
-// The router's parts put together, from listening to leaving.
+// Assembles the router's parts, from listening to leaving.
 //
-// Owner: main, on whose thread the event loop runs. Threads: the loop; two for tokenising,
-// templates, large bodies and messages; two for the signatures of clients' TLS handshakes; those
-// of parts that are asked for (router/README.md).
+// Owner: main, whose thread runs the event loop. Threads: the loop; two for tokenising, templates,
+// large bodies and messages; two for the signatures of clients' TLS handshakes; those of optional
+// parts (router/README.md).
 #pragma once
 
 #include <memory>
@@ -19,12 +19,12 @@ class RouterProcess {
   ~RouterProcess();
 
   // Reads keys and certificates; INVALID_ARGUMENT names flag and file. With --check-ports it binds
-  // the ports and lets go of them; UNAVAILABLE for one that is taken.
+  // the ports and releases them; UNAVAILABLE for one that is taken.
   absl::Status Check();
-  // That, then listens and dials the workers. The message names the flag; UNAVAILABLE for a port
-  // that is taken, INVALID_ARGUMENT for settings that do not fit together.
+  // Does the same, then listens and dials the workers. The message names the flag; UNAVAILABLE for
+  // a port that is taken, INVALID_ARGUMENT for settings that do not fit together.
   absl::Status Start();
-  // Serves until SIGTERM or SIGINT and the drain after it. The exit code.
+  // Serves until SIGTERM or SIGINT and the drain after it. Returns the exit code.
   int Run();
 
  private:

@@ -1,9 +1,9 @@
 // What the router reads from files before it listens, and again when they change: API keys, the
 // salt key, the admin token, certificates.
 //
-// Called by the router process, once, on the event loop's thread. What is wrong later changes
-// nothing and is logged once. Errors are INVALID_ARGUMENT, name
-// the flag and the file, and never hold a secret.
+// Called by the router process, once, on the event loop's thread. A later fault changes nothing and
+// is logged once. Errors are INVALID_ARGUMENT, name the flag and the file, and never contain a
+// secret.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,9 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeKeyRing(const RouterConfig& config,
                                                      const WatchedFiles::World& world,
                                                      Metrics& metrics, Logger& log);
 
-// What workers are shown and asked for, exchanged when its files change: a link that stands keeps
-// what it was dialled with. Owner: the router process, event loop only; outlives the dialer.
+// The certificates that are shown to workers and required of them, replaced when the files change:
+// an existing link keeps what it was dialled with. Owner: the router process, event loop only;
+// outlives the dialer.
 class WorkerTlsFiles {
  public:
   static absl::StatusOr<std::unique_ptr<WorkerTlsFiles>> Make(const RouterConfig& config,
@@ -53,16 +54,16 @@ absl::StatusOr<std::unique_ptr<KeyRing>> MakeAdminRing(const RouterConfig& confi
                                                        const WatchedFiles::World& world,
                                                        Metrics& metrics, Logger& log);
 
-// The secret of --salt-key-file, exchanged when the file changes; a random one where keys are given
-// without it; else empty, which stands for the public key. Owner: the router process, event loop
-// only.
+// The secret of --salt-key-file, replaced when the file changes; a random one where API keys are
+// given without it; otherwise empty, which means the public key. Owner: the router process, event
+// loop only.
 class SaltKey {
  public:
   static absl::StatusOr<std::unique_ptr<SaltKey>> Make(const RouterConfig& config,
                                                        const WatchedFiles::World& world,
                                                        Metrics& metrics, Logger& log);
   const std::string& current() const { return key_; }
-  // Told of each new one from now on.
+  // Called with each new one from now on.
   void Follow(std::function<void(const std::string& key)> told) { told_ = std::move(told); }
 
  private:

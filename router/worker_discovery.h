@@ -1,7 +1,6 @@
-// The sources that the flags ask for, put together.
+// Creates the sources that the flags name.
 //
-// Owner: the router's process; everything happens on its executor. Outlived by all that it is
-// given.
+// Owner: the router's process; everything happens on its executor. All its arguments outlive it.
 #pragma once
 
 #include <memory>
@@ -14,7 +13,7 @@ namespace quire {
 
 class WorkerDiscovery {
  public:
-  // `found` hears of every list. INVALID_ARGUMENT or the error of a file names the flag.
+  // `found` gets every list. INVALID_ARGUMENT or the error of a file names the flag.
   static absl::StatusOr<std::unique_ptr<WorkerDiscovery>> Make(const RouterConfig& config,
                                                                AsioExecutor& executor,
                                                                const DiscoveryRuntime& runtime,

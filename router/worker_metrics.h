@@ -1,8 +1,9 @@
-// The workers' metrics beside the router's own, for a router that is its workers' only door
-// (`quire serve`).
+// The workers' metrics together with the router's own, for a router that is the only way to its
+// workers (`quire serve`).
 //
 // Owner: main; event loop only.
-//  1. All who ask while the workers are being asked get the same answer; each worker is asked once.
+//  1. All callers that come while the workers are being scraped get the same answer; each worker is
+//     scraped once.
 //  2. A worker that does not answer within kWorkerMetricsPatience, or with more than
 //     kMaxWorkerMetricsBytes, is left out and counted.
 #pragma once
@@ -21,7 +22,7 @@ namespace quire {
 inline constexpr Micros kWorkerMetricsPatience = 2 * kMicrosPerSecond;
 inline constexpr size_t kMaxWorkerMetricsBytes = 4u << 20;
 
-// Counts workers' metrics that could not be had; there also where none are asked for.
+// Counts failed scrapes of workers; the metric also exists where no worker is scraped.
 Counter& WorkerMetricsFailures(Metrics& metrics);
 
 class WorkerMetrics {
@@ -43,7 +44,7 @@ class WorkerMetrics {
   Metrics& metrics_;
   Executor& executor_;
   Counter& failures_;
-  std::vector<std::unique_ptr<Reader>> readers_;  // while the workers are being asked
+  std::vector<std::unique_ptr<Reader>> readers_;  // while the workers are being scraped
   size_t unread_ = 0;
   std::vector<std::function<void(std::string)>> waiting_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work

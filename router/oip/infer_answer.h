@@ -36,8 +36,8 @@ class InferAnswer {
   // Outputs below this have been added.
   uint64_t next_index() const { return next_index_; }
 
-  // What has been added since the last Take; after the end with the finish reason. Always all
-  // outputs that are wanted, so that each response has the same ones.
+  // What has been added since the last Take, and after the end the finish reason. Always contains
+  // all requested outputs, so that each response has the same ones.
   std::vector<OutputTensor> Take();
 
   const std::string& finish_reason() const { return finish_reason_; }

@@ -15,17 +15,17 @@
 
 namespace quire::oip {
 
-// What the path says.
+// The parts of the path.
 struct ModelPath {
   std::string model;
   std::string version;
 };
 
-// A body of /infer: JSON, and behind it the bytes of tensors that say how many are theirs
-// (Triton's binary tensor data extension).
+// A body of /infer: JSON, followed by the bytes of tensors whose JSON states how many bytes are
+// theirs (Triton's binary tensor data extension).
 struct InferBody {
   std::string_view bytes;
-  // Inference-Header-Content-Length as it came: how many of them are JSON. Empty: all.
+  // Inference-Header-Content-Length as it came: how many bytes are JSON. Empty: all.
   std::string_view json_length;
 };
 
@@ -35,22 +35,22 @@ std::optional<ApiError> ReadInferJson(const InferBody& body, const ModelPath& pa
 
 struct GenerateBody {
   InferRequest request;
-  bool details = false;  // why it ended, in the specification's words
+  bool details = false;  // why the choice ended, in the specification's words
 };
-// Tensors are members here, and sampling keys may stand beside them or in `parameters`.
+// Tensors are members here, and sampling parameters are members beside them or in `parameters`.
 std::optional<ApiError> ReadGenerateJson(std::string_view body, const ModelPath& path,
                                          Answering answering, const RequestLimits& limits,
                                          GenerateBody& out);
 
 struct InferText {
   std::string body;
-  size_t json_bytes = 0;  // of it; behind them the tensors that are wanted as bytes
+  size_t json_bytes = 0;  // bytes of JSON; the tensors that were requested as bytes follow
 };
 InferText InferJson(const InferRequest& request, const std::vector<OutputTensor>& outputs);
 // One response of /generate, or one event's data of /generate_stream.
 std::string GenerateJson(const GenerateBody& body, const std::vector<OutputTensor>& outputs,
                          const InferAnswer& answer);
-// Lists the tensors of a model as GET of it does.
+// Lists the tensors of a model, as GET of the model does.
 std::string ModelJson(std::string_view name);
 // {"error":"…"}
 std::string ErrorText(const ApiError& error);

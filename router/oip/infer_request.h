@@ -1,5 +1,5 @@
-// One inference request of the Open Inference Protocol, from tensors and parameters to what the
-// pipeline is asked.
+// One inference request of the Open Inference Protocol: tensors and parameters become a request for
+// the pipeline.
 //
 // Pure; any thread. Requests are hostile: an error names the tensor, parameter or sampling key.
 #pragma once
@@ -24,10 +24,10 @@ struct InferMessage {
   std::string_view id;
   json::Object parameters;  // bool, integer, string and double values
   std::vector<InputTensor> inputs;
-  std::vector<std::string_view> outputs;  // asked for by name; empty: what the inputs say
+  std::vector<std::string_view> outputs;  // requested by name; empty: the inputs decide
 };
 
-// How its answer may come.
+// How the answer is delivered.
 enum class Answering : uint8_t { kOnce, kStream };
 
 // The outputs of an answer.
@@ -42,33 +42,32 @@ struct WantedOutputs {
 };
 
 struct InferRequest {
-  GenerateRequest generate;  // all but request id, tenant and what headers say
+  GenerateRequest generate;  // everything but request id, tenant and values of headers
   std::string id;
   std::string model;
   WantedOutputs wanted;
   bool stream = false;       // a response for each step
-  bool empty_final = false;  // the last word is a response of its own, without outputs
+  bool empty_final = false;  // the last response is one of its own, without outputs
   bool raw_outputs = true;   // outputs as raw contents, else as typed ones
-  // Over REST an output says for itself whether it comes as bytes behind the JSON.
+  // Over REST each output states whether it comes as bytes after the JSON.
   std::map<std::string, bool, std::less<>> raw_by_name;
 };
 
-inline constexpr std::string_view kVersion = "1";  // of every model
+inline constexpr std::string_view kVersion = "1";  // of each model
 inline constexpr size_t kMaxIdBytes = 1024;
 
 // nullopt: `out` holds the request.
 std::optional<ApiError> ReadInfer(const InferMessage& message, Answering answering,
                                   const RequestLimits& limits, InferRequest& out);
 
-// "" and "1" are; the error names `field`.
+// Whether the version is served: "" and "1" are; the error names `field`.
 std::optional<ApiError> CheckVersion(std::string_view version, std::string_view field);
 
-// vLLM's keys, `sampling` as JSON members; null is unset, numbers may be given as strings. A key
-// that nobody knows is refused.
+// vLLM's keys, `sampling` as JSON members; null is unset, numbers may be given as strings. An
+// unknown key is refused.
 std::optional<ApiError> ReadSamplingKeys(const json::Object& sampling, GenerateRequest& out);
 
-// What remains to be settled once tensors, keys and parameters were read: ranges, limits, one
-// choice.
+// The checks that need all tensors, keys and parameters: ranges, limits, one choice.
 std::optional<ApiError> SettleInfer(const RequestLimits& limits, InferRequest& out);
 
 }  // namespace quire::oip

@@ -1,5 +1,5 @@
-// Tensors of the Open Inference Protocol as plain values: what a client's input holds, and what an
-// answer is made of, whichever encoding they travel in.
+// Tensors of the Open Inference Protocol as plain values: the content of a client's input and of an
+// answer, in every encoding.
 //
 // Pure values and functions; any thread. Inputs are hostile: types, shapes, lengths and ids are
 // checked, and an error names the tensor.
@@ -15,7 +15,7 @@
 
 namespace quire::oip {
 
-// An input as it came. Views are borrowed from the message that it came in.
+// An input as it came. Views are borrowed from its message.
 struct InputTensor {
   using Strings = std::vector<std::string_view>;
   using Integers = std::vector<int64_t>;
@@ -24,10 +24,11 @@ struct InputTensor {
   std::string_view name;
   std::string_view datatype;  // "BYTES", "BOOL", "INT32", …
   std::vector<int64_t> shape;
-  // Little-endian values; each element of BYTES behind its length in 4 bytes. Without it `values`.
+  // Little-endian values; each element of BYTES follows its length in 4 bytes. Without it, `values`
+  // holds the data.
   std::optional<std::string_view> raw;
   std::variant<std::monostate, Strings, Integers, Booleans> values;
-  // The list that the values came in, where lists are named by type ("int64_contents").
+  // The list that held the values, where lists are named by type ("int64_contents").
   std::string_view contents;
 };
 
@@ -43,16 +44,16 @@ struct OutputTensor {
   using Counts = std::vector<uint32_t>;
   using Floats = std::vector<float>;
 
-  std::string_view name;  // of the table of outputs
+  std::string_view name;  // from the table of outputs
   std::variant<Strings, Ids, Counts, Floats> values;
 
   std::string_view Datatype() const;  // BYTES, INT32, UINT32, FP32
   size_t Elements() const;            // its shape is [Elements()]
-  // As raw contents hold it.
+  // The value as raw contents hold it.
   std::string Raw() const;
 };
 
-// What every served model takes and gives.
+// The tensors that every served model takes and returns.
 struct TensorFacts {
   std::string_view name;
   std::string_view datatype;

@@ -1,4 +1,5 @@
-// Who was let in, who was not and why, and who waits: what autoscalers and operators look at.
+// Which requests were admitted, which were refused and why, and which wait: metrics for autoscalers
+// and operators.
 //
 // Owner: the pipeline; written on its executor only. Labels are bounded: models by max_pools,
 // tenants by max_tenant_labels, priorities by their sign.
@@ -20,7 +21,8 @@ class AdmissionMetrics {
  public:
   explicit AdmissionMetrics(Metrics& metrics);
 
-  // Counters since the last call; what waits now, for every pool ever seen, be it empty.
+  // Counters since the last call; the requests that wait now, for every pool ever seen, including
+  // empty ones.
   void Update(const Admission& admission, const Fleet& fleet);
   void Waited(double seconds) { queue_seconds_.Observe(seconds); }
 

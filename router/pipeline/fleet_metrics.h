@@ -1,12 +1,12 @@
-// Every worker by itself, and who serves each model, as this router sees it: what a dashboard draws
-// and an alert compares.
+// Each worker, and which workers serve each model, as this router sees them: metrics for dashboards
+// and alerts.
 //
 // Owner: the pipeline; written on its executor only.
-//  1. Labels are bounded: a worker's target is one for as long as the fleet knows it
+//  1. Labels are bounded: a worker's target is a label for as long as the fleet knows it
 //     (RouterLimits::max_workers), a model's name for as long as a pool has it (max_pools). Where a
-//     worker has both, the model is one at a time: the first name of its last Hello.
-//  2. There is a series of ready workers at all times: while no worker has ever named a model, that
-//     of "unknown".
+//     series has both, the model is the first name of the worker's last Hello.
+//  2. A series of ready workers always exists: while no worker has ever named a model, its label is
+//     "unknown".
 #pragma once
 
 #include <array>
@@ -23,13 +23,13 @@ class FleetMetrics {
  public:
   explicit FleetMetrics(Metrics& metrics) : metrics_(metrics) {}
 
-  // What the fleet knows now; the series of workers and models that it has forgotten go.
+  // What the fleet knows now; the series of workers and models that it has forgotten are removed.
   void Update(const Fleet& fleet);
 
  private:
   static constexpr size_t kSeries = 7;
   using Worker = std::array<Gauge*, kSeries>;
-  // By target and the first name that it serves. A target whose worker serves another model now
+  // By target and the first name that it serves. A target whose worker now serves another model
   // gets new series.
   using Key = std::pair<std::string, std::string>;
   Worker Add(const Key& key);

@@ -1,7 +1,7 @@
-// What a request makes the router hold, as an upper bound that is known before any of it is built.
+// What the router holds for a request, as an upper bound that is known before any of it is built.
 //
 // Pure functions; any thread. The constants are measured: tests count what a request, a choice and
-// a token of the prompt really allocate and hold them against these.
+// a token of the prompt really allocate and compare it with these.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,11 @@
 
 namespace quire {
 
-// A request by itself: what the pipeline, the dispatcher and its edge keep of it.
+// A request without its prompt and choices: what the pipeline, the dispatcher and its edge keep of
+// it.
 inline constexpr size_t kBytesPerRequest = 12 << 10;
-// A choice, from the launch of its request on: its stream, its journal's beginning, its window, and
-// what the edge and the wire keep of it.
+// A choice, from the launch of its request on: its stream, the fixed part of its journal, its
+// window, and what the edge and the wire keep of it.
 inline constexpr size_t kBytesPerChoice = 1 << 10;
 // A token of a prompt: the ids in the request, its attempt, its frame and its answer.
 inline constexpr size_t kBytesPerPromptToken = 24;
@@ -24,7 +25,7 @@ inline constexpr size_t kBytesPerLogprob = 256;
 // A prompt as it came.
 size_t PromptBytes(const Prompt& prompt);
 
-// All but a text that is yet to become tokens: sampling wishes, token ids, what it goes on with,
+// Everything but a text that is not tokenised yet: sampling parameters, token ids, resumed outputs,
 // its names, and its choices.
 size_t HeldBytes(const GenerateRequest& request);
 

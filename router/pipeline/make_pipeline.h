@@ -1,4 +1,4 @@
-// How main builds a pipeline: settings, and the world that it lives in.
+// How main builds a pipeline: settings, and interfaces to the outside.
 //
 // Called once on the executor's thread before the loop runs, or inside it.
 #pragma once
@@ -23,20 +23,20 @@ namespace quire {
 
 struct PipelineOptions : DispatchOptions {
   std::vector<std::string> workers;  // HOST:PORT
-  bool generation_defaults = true;   // the model's own sampling defaults where a request is silent
+  bool generation_defaults = true;   // the model's own sampling defaults where a request sets none
   std::string salt_key;              // empty: the public key
   ModelTextFactory text_factory;     // MakeBundleText of router/chat; tests fake it
   PoolRules pool_rules;              // aliases, pins, weights
   size_t max_waiting_prompt_bytes = size_t{1} << 30;  // of all prompts until they are tokens
-  // What all clients make the router hold, and the limit of one tenant's part of it.
+  // What the router holds for all clients, and the limit of one tenant's part of it.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
   size_t max_tenant_memory_bytes = size_t{1} << 29;
   bool ready_without_workers = false;     // for pools that scale to zero
-  std::optional<trace::Sampler> sampler;  // set: traces are exported, and go on at workers
-  RecordSink* records = nullptr;          // outlives the pipeline; nullptr: none are kept
+  std::optional<trace::Sampler> sampler;  // set: traces are exported, and continue at workers
+  RecordSink* records = nullptr;          // outlives the pipeline; nullptr: no records are kept
 };
 
-// All outlive the pipeline.
+// All of them outlive the pipeline.
 struct PipelineRuntime {
   Executor& executor;
   Background& background;
@@ -46,7 +46,7 @@ struct PipelineRuntime {
   Metrics& metrics;
 };
 
-// INVALID_ARGUMENT names the setting: a worker listed twice.
+// INVALID_ARGUMENT names the setting: a worker is listed twice.
 absl::StatusOr<std::unique_ptr<Pipeline>> MakePipeline(PipelineOptions options,
                                                        const PipelineRuntime& runtime);
 

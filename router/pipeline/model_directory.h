@@ -1,7 +1,7 @@
 // Which models this router serves now: names, text sides, limits, health.
 //
-// Owner: the pipeline, on the router's executor. Watches the dispatcher's fleet and feeds it with
-// what becomes of each model's text.
+// Owner: the pipeline, on the router's executor. Watches the dispatcher's fleet and reports to it
+// whether each model's text is usable.
 #pragma once
 
 #include <functional>
@@ -26,15 +26,14 @@ class ModelDirectory {
   ModelDirectory(const PipelineOptions& options, const PipelineRuntime& runtime,
                  Dispatcher& dispatcher);
 
-  // The model that a request with this key begins with; `model_id` is that of an answer which is
-  // gone on with, or empty. NOT_FOUND names what is served; CONFLICT: this router never met that
-  // model_id under this name, and knows of each worker what it has; UNAVAILABLE while nobody is
-  // there yet.
+  // The model for a request with this key; `model_id` is the model of a resumed answer, or empty.
+  // NOT_FOUND names what is served; CONFLICT: this router has never seen that model_id under this
+  // name, and it knows the models of all workers; UNAVAILABLE while no worker is known yet.
   Result<ServedModel> Find(const std::string& name, uint64_t key = 0,
                            const std::string& model_id = "") const;
-  // What a request hears that has found no worker for as long as it may wait; `model` is empty
-  // where none was found for it. CONFLICT for an answer that is gone on with, when no worker can
-  // have its model any more and another one is ready under its name: waiting on would not help.
+  // The error for a request that has found no worker for as long as it may wait; `model` is empty
+  // where none was found for it. CONFLICT for a resumed answer, when no worker can have its model
+  // any more and another one is ready under its name: further waiting would not help.
   ApiError NobodyFor(const GenerateRequest& ask, const ServedModel& model) const;
   std::vector<ModelEntry> Entries() const;  // one per served name and alias
   bool AnyReady() const;
@@ -43,7 +42,7 @@ class ModelDirectory {
 
   // A worker attached, left, or changed its phase.
   void Changed(WorkerIndex worker);
-  // Asks again for texts that could not be fetched. Call every second.
+  // Fetches again the texts that could not be fetched. Call every second.
   void Refresh();
 
  private:

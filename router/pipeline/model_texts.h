@@ -2,10 +2,10 @@
 // background, then shared by all requests, and by models whose bundles are the same.
 //
 // Owner: the pipeline, on the router's executor.
-//  1. A bundle is known by its SHA-256 and fetched once, whichever models and workers have it; what
-//     was fetched is held to its digest before it is read.
+//  1. A bundle is identified by its SHA-256 and fetched once, whichever models and workers have it;
+//     the fetched bytes are compared with their digest before they are read.
 //  2. A failed fetch is tried again while Want is repeated, from another worker if there is one.
-//  3. A bundle that cannot be read is refused for good and told so.
+//  3. A bundle that cannot be read is refused for good, and the refusal is reported.
 #pragma once
 
 #include <functional>
@@ -23,8 +23,8 @@ namespace quire {
 
 class ModelTexts {
  public:
-  // OK: the model's text is at hand. INVALID_ARGUMENT and the like: it never will be. UNAVAILABLE:
-  // the fetch failed, and is worth another Want a second later. Never called inside Want.
+  // OK: the model's text is available. INVALID_ARGUMENT and the like: it never will be.
+  // UNAVAILABLE: the fetch failed; call Want again a second later. Never called inside Want.
   using Changed = std::function<void(const std::string& model_id, const absl::Status& status)>;
 
   // All of it outlives this object.
@@ -37,12 +37,13 @@ class ModelTexts {
              Changed changed);
   ~ModelTexts();
 
-  // The worker is attached and serves this model. Does nothing when the text is known or under way.
+  // The worker is attached and serves this model. Does nothing when the text is known or being
+  // fetched.
   void Want(const WorkerRecord& worker);
-  // Every worker has been wanted: those from whom a fetch failed may be asked again. Forgets the
-  // models that are in no pool any more.
+  // Want has been called for every worker: those from which a fetch failed may be tried again.
+  // Forgets the models that are in no pool any more.
   void EndRound(const std::vector<Pool>& pools);
-  // nullptr: not at hand.
+  // nullptr: not available.
   std::shared_ptr<const ModelText> Find(const std::string& model_id) const;
 
  private:
@@ -51,7 +52,7 @@ class ModelTexts {
     Phase phase = Phase::kAbsent;
     std::shared_ptr<const ModelText> text;
     absl::Status refusal;          // with kRefused
-    std::set<std::string> models;  // that have this bundle
+    std::set<std::string> models;  // models that have this bundle
     std::set<std::string> failed;  // targets from which it could not be fetched this round
   };
   using Digest = std::string;

@@ -21,13 +21,13 @@
 
 namespace quire {
 
-// Where an answer goes. Calls come in the order OnStarted, (OnDelta | OnChoiceEnd)*, then exactly
-// one of OnFinished and OnError; after it, or after Pipeline::Cancel, the pipeline forgets the
-// sink.
+// The receiver of an answer. Calls come in the order OnStarted, (OnDelta | OnChoiceEnd)*, then
+// exactly one of OnFinished and OnError; after that call, or after Pipeline::Cancel, the pipeline
+// forgets the sink.
 class ResponseSink {
  public:
   virtual ~ResponseSink() = default;
-  virtual void OnStarted(const Started& started) = 0;  // the first output is at hand
+  virtual void OnStarted(const Started& started) = 0;  // the first output is available
   virtual void OnDelta(const Delta& delta) = 0;
   virtual void OnChoiceEnd(const ChoiceEnd& end) = 0;
   virtual void OnFinished(const Usage& usage) = 0;
@@ -36,7 +36,7 @@ class ResponseSink {
 
 using RequestId = uint64_t;  // 0 is none
 
-// Who asks for tokens of a text, or the text of tokens.
+// The receiver of the tokens of a text, or the text of tokens.
 struct TextAsk {
   std::string model;
   std::shared_ptr<const TenantProfile> tenant;
@@ -51,7 +51,7 @@ struct TokenizeAsk {
 
 struct TokenizeResult {
   std::vector<TokenId> ids;
-  std::vector<std::string> pieces;  // the text of each id, where it is wanted
+  std::vector<std::string> pieces;  // the text of each id, if requested
   uint32_t max_model_len = 0;
   std::shared_ptr<const MemoryHold> hold = nullptr;  // of these and of what an edge writes of them
 };
@@ -65,45 +65,45 @@ class Pipeline {
 
   // `sink` outlives the request or is released by Cancel. No callback happens inside this call.
   virtual RequestId Start(GenerateRequest request, ResponseSink* sink) = 0;
-  // The client is gone or wants no more: frees everything, calls nothing back.
+  // The client is gone or needs no more: frees everything, calls nothing back.
   virtual void Cancel(RequestId request) = 0;
   // The client has taken the outputs of this choice below `index`; moves the window.
   virtual void Taken(RequestId request, uint32_t choice, uint64_t index) = 0;
 
-  // A source of workers tells its whole list. Those that no source names any more go when they are
-  // not needed.
+  // A source of workers reports its whole list. Workers that no source names any more are removed
+  // when they are not needed.
   virtual void WorkersNamed(const std::string& source, std::vector<std::string> targets) = 0;
 
-  // The secret of salts changed: it holds for what is sent from now on. A request that has been
-  // sent keeps its salt, wherever it goes on.
+  // The secret of salts changed: it applies to what is sent from now on. A request that has been
+  // sent keeps its salt, also when another worker continues it.
   virtual void UseSaltKey(const std::string& key) = 0;
 
-  // Where what a tenant's requests hold is counted; nullptr: those that come without a credential.
-  // Any thread.
+  // The account of what a tenant's requests hold; nullptr: the requests without a credential. Any
+  // thread.
   virtual std::shared_ptr<MemoryAccount> MemoryOf(const TenantProfile* tenant) = 0;
 
   virtual std::vector<ModelEntry> Models() const = 0;
-  // They count for the tenant's quotas like other requests; answers past max_tokenize_answer_bytes
+  // These count for the tenant's quotas like other requests; answers past max_tokenize_answer_bytes
   // are refused.
   virtual void Tokenize(TokenizeAsk ask, TokenizeDone done) = 0;
   virtual void Detokenize(TextAsk by, std::vector<TokenId> ids, DetokenizeDone done) = 0;
 
-  // The process may serve: listening, peers found, not draining (/readyz); a request would be
-  // served now: some worker ended a step within 10 s and is not stuck (/health).
+  // The process may serve: it is listening, found its peers, and is not draining (/readyz); a
+  // request would be served now: some worker ended a step within 10 s and is not stuck (/health).
   virtual bool Ready() const = 0;
   virtual bool Healthy() const = 0;
-  // No new requests; running ones go on.
+  // No new requests; running ones continue.
   virtual void StartDraining() = 0;
-  // Every request that lives ends with this error.
+  // Every live request ends with this error.
   virtual void EndAll(const ApiError& error) = 0;
   virtual size_t LiveRequests() const = 0;
-  // Where a request that has not ended stands in a trace; not valid: in none.
+  // The trace context of a request that has not ended; not valid: it is in no trace.
   virtual trace::RequestTrace TraceOf(RequestId /*request*/) const { return {}; }
   // For operators.
   virtual std::vector<WorkerStatus> Workers() const { return {}; }
   // Requests that have not ended: those with this x-request-id, or, if it is empty, the latest.
   virtual std::vector<RunningRequest> Running(std::string_view /*request_id*/) const { return {}; }
-  // Dies when an invariant is broken; run by tests and simulation.
+  // Aborts when an invariant is broken; run by tests and simulation.
   virtual void CheckInvariants() const {}
 };
 

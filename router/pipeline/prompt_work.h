@@ -1,4 +1,4 @@
-// A prompt's way through the background: template, tokens, bad words, the text that is echoed.
+// A prompt's way through the background: template, tokens, bad words, and the text to echo.
 //
 // Called on the router's executor; the work reads only immutable values and copies.
 #pragma once
@@ -19,12 +19,12 @@ namespace quire {
 struct PromptTokens {
   std::vector<TokenId> ids;
   std::vector<std::vector<TokenId>> bad_words;
-  std::string echo_text;  // when asked for
+  std::string echo_text;  // when requested
 };
 
 // Takes the prompt out of the request. Nothing is done for a request that is gone by then. `done`
-// runs on the executor, later, or within this call where the prompt is token ids already. False,
-// and it never runs: the background's queue is full.
+// runs on the executor later, or within this call where the prompt is already token ids. False: the
+// background's queue is full, and `done` never runs.
 bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background& background,
                     std::function<void(Result<PromptTokens>)> done);
 

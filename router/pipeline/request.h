@@ -1,4 +1,4 @@
-// A request between Start and its end, and what is made of it on the way to a worker.
+// A request between Start and its end, and its conversions on the way to a worker.
 //
 // Owner: the pipeline, on the router's executor. Plain values and pure functions.
 #pragma once
@@ -28,14 +28,14 @@
 
 namespace quire {
 
-// The model that a request's name stands for, as it was when the request began.
+// The model that a request's name referred to when the request began.
 struct ServedModel {
   std::shared_ptr<const ModelText> text;
   ModelFacts facts;
   std::string model_id;
 };
 
-// Counts a prompt's bytes for as long as it waits to become tokens.
+// Counts a prompt's bytes for as long as it waits for tokenization.
 struct PromptHold {
   PromptHold(std::shared_ptr<MemoryAccount> all, std::shared_ptr<MemoryAccount> tenants)
       : waiting(std::move(all)), tenant(std::move(tenants)) {}
@@ -47,20 +47,20 @@ struct LiveRequest {
   GenerateRequest ask;
   ResponseSink* sink = nullptr;
   Micros arrived = 0;
-  std::optional<ApiError> refused;  // by admission, before it came in
-  bool rejected = false;            // by admission, then or later
+  std::optional<ApiError> refused;  // by admission, before it entered
+  bool rejected = false;            // by admission, at entry or later
   bool held_ahead = false;          // --max-prefill-ahead made it wait, and that was counted
   TimerId deadline_timer = 0;
-  Micros deadline = 0;                           // 0 is none
-  std::shared_ptr<PromptHold> prompt_hold;       // until its prompt is tokens
-  std::unique_ptr<MemoryHold> hold;              // of all else, in its tenant's account
+  Micros deadline = 0;                      // 0 is none
+  std::shared_ptr<PromptHold> prompt_hold;  // until its prompt is tokenised
+  std::unique_ptr<MemoryHold> hold;  // everything else that it holds, in its tenant's account
   std::shared_ptr<std::atomic<bool>> cancelled;  // watched by its work in the background, if any
-  // Since its model is known:
+  // Set once its model is known:
   ServedModel model;
   int64_t created = 0;
   SamplingParams sampling;
   std::string_view prompt_field;  // of the client; the prompt is gone by then
-  // Since its prompt is tokenised, which is when it is queued:
+  // Set once its prompt is tokenised, which is when it is queued:
   RoomNeed need;
   Micros queued_at = 0;
   std::vector<TokenId> prompt_ids;
@@ -68,17 +68,17 @@ struct LiveRequest {
   PromptLogprobs prompt_logprobs;  // as they come; first_position is 1
   StreamMetrics* felt = nullptr;   // where its times are counted
   uint32_t choices = 0;
-  // Since it was launched, or came with outputs:
+  // Set once it was launched, or came with outputs:
   std::vector<ChoiceStream> streams;   // by choice
   std::vector<Micros> last_output_at;  // by choice; 0: none yet
-  // By choice: how the attempt ended before the one that writes it now, until it does.
+  // By choice: how the previous attempt ended, until the current one writes its first output.
   std::vector<std::optional<AttemptEnd>> moved_by;
   std::vector<bool> ended;                  // by choice
   std::vector<Ended> resumed_ends;          // choices that were complete when they were resumed
   bool started = false;                     // OnStarted has been called
   std::optional<uint32_t> cached_tokens;    // of the first attempt
-  std::string worker;                       // that took the first attempt
-  uint64_t accepted_tokens = 0;             // from workers
+  std::string worker;                       // the worker that took the first attempt
+  uint64_t accepted_tokens = 0;             // outputs from workers
   uint64_t resumed_tokens = 0;              // outputs that count and that the client brought along
   std::vector<std::string> finish_reasons;  // by choice
   RequestRecord record;                     // its attempts and times, as they come
@@ -89,10 +89,10 @@ using RequestTable = NumberTable<RequestId, LiveRequest>;
 // When its client has no more use for it; 0: never.
 Micros DeadlineOf(const LiveRequest& request);
 
-// A tenant's most urgent priority bounds what its clients ask for.
+// A tenant's most urgent priority limits the priority that its clients may set.
 int32_t PriorityOf(const GenerateRequest& ask);
 
-// What may be wrong apart from prompt and sampling, with the client's field.
+// Checks everything except prompt and sampling; an error names the client's field.
 std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model);
 
 // Lengths against the context, max_tokens resolved, the prompt's logprobs against their limit.
@@ -102,47 +102,49 @@ std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> pro
 // An error that blames the prompt names the client's field.
 ApiError InClientsWords(const LiveRequest& request, ApiError error);
 
-// What admission is told of it: what it may take at most, and what it needs at a worker.
+// What admission needs to know of it: the most that it may use, and what it needs at a worker.
 QueueWish QueueWishOf(const LiveRequest& request);
 RoomNeed RoomNeedOf(const LiveRequest& request);
-// That it took: nothing until a worker has admitted it.
+// The tokens that it used: none until a worker has admitted it.
 uint64_t TokensTaken(const LiveRequest& request);
 
-// A stream per choice, unless it has them; those of a resumed answer have taken its outputs
-// already, and choices that a stop string or their length completed get their end again.
+// Makes a stream for each choice, unless they exist. The streams of a resumed answer have already
+// taken its outputs, and choices that a stop string or their length completed report their end
+// again.
 void MakeStreams(LiveRequest& request);
 
-// Whether its client brought all of the answer along and lacks but how it ended: no worker is
-// needed for that.
+// Whether its client brought the whole answer along, so that only the finish reason is missing: no
+// worker is needed for that.
 bool Complete(const LiveRequest& request);
 
-// Gives the request its key and its place in a trace, and its workers a traceparent with this
-// router's span where traces are exported; else its client's goes through as it came.
+// Gives the request its key and its place in a trace. Where traces are exported, its workers get a
+// traceparent with this router's span; otherwise they get the client's unchanged.
 void BeginRecord(const std::optional<trace::Sampler>& sampler, RouterInstance router,
                  RequestNumber number, LiveRequest& request);
 
-// All that a worker needs, apart from what the dispatcher fills in.
+// Everything that a worker needs, apart from what the dispatcher fills in.
 Submit MakeSubmit(const LiveRequest& request, SaltBook& salts);
 
-// A worker has admitted it; the first one counts.
+// A worker has admitted it; only the first one counts.
 void NoteAdmitted(const WorkerRecord& worker, uint32_t cached_tokens, LiveRequest& request);
 
-// The answer begins: counts what its client waited for its first token, if any is to come.
+// The answer begins: records how long its client waited for the first token, if any is to come.
 void NoteStart(LiveRequest& request, Micros now);
 
 // The next part of the prompt's logprobs.
 void TakePromptLogprobs(LiveRequest& request, const PromptLogprobs& part);
 
-// Outputs of a choice came: counts what its client waited for them, and for a failover before them.
+// Outputs of a choice came: records how long its client waited for them, and for a failover before
+// them.
 void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics);
 
-// The books of a request that has ended; `now` is its end.
+// The record of a request that has ended; `now` is its end.
 RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now);
 
-// The prompt's text and logprobs move into it, if they were asked for.
+// Moves the prompt's text and logprobs into it, if they were requested.
 Started StartedOf(LiveRequest& request);
 Usage UsageOf(const LiveRequest& request);
-// How a choice ended that the worker ended, once its stream is finished.
+// How a choice ended when the worker ended it, once its stream is finished.
 ChoiceEnd ChoiceEndOf(const LiveRequest& request, const Ended& ended);
 
 }  // namespace quire

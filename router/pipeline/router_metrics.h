@@ -1,4 +1,4 @@
-// What the router counts, by the names under which Prometheus sees it.
+// The router's counters, under the names that Prometheus sees.
 //
 // Owner: the pipeline; written on its executor only.
 #pragma once
@@ -18,12 +18,12 @@ namespace quire {
 
 class RouterMetrics {
  public:
-  // `policy` names how workers are chosen; `from_zero`: to have no worker is no fault.
+  // `policy` is the name of the routing policy; `from_zero`: having no worker is not a fault.
   RouterMetrics(Metrics& metrics, const std::string& policy, bool from_zero);
 
-  // Every request ends once, here; `accepted` ones have a record that says what they cost.
+  // Every request ends once, here; `accepted` ones have a record of what they used.
   void RequestEnded(const RequestRecord& record, bool accepted);
-  // From its turn to wait to its first Submit.
+  // From the start of its wait to its first Submit.
   void Waited(double seconds) { admission_.Waited(seconds); }
   void ResponseCut() { responses_cut_.Add(); }
   void HeldAhead() { held_ahead_.Add(); }
@@ -34,7 +34,7 @@ class RouterMetrics {
 
  private:
   void UpdateDispatch(const Dispatcher& dispatcher);
-  void AddStates(Metrics& metrics);  // of workers, and of what is known of their caches
+  void AddStates(Metrics& metrics);  // of workers, and of the index of their caches
   void AddDecisions(Metrics& metrics, const std::string& policy);
   void UpdateIndex(const CacheIndex& index, size_t workers);
 
@@ -57,7 +57,7 @@ class RouterMetrics {
     Counter* counter = nullptr;
     uint64_t last = 0;
   };
-  std::map<std::string_view, Decisions> decisions_;  // by reason: all that there are
+  std::map<std::string_view, Decisions> decisions_;  // by reason: all reasons
   CacheIndexCounters last_index_;
   CountedSeries<DispatchCounters> dispatch_;
   CountedSeries<CacheIndexCounters> cache_index_;

@@ -12,8 +12,8 @@
 namespace quire {
 
 // The state is one of: preparing (its model, template and tokens), queued, waiting (for a worker),
-// carrying_on (waiting for the next one), sent, prefill, generating. Those with this x-request-id;
-// empty: the latest kMaxRunningListed of all. The youngest first.
+// carrying_on (waiting for the next worker), sent, prefill, generating. Lists the requests with
+// this x-request-id; if it is empty, the latest kMaxRunningListed of all. The youngest comes first.
 std::vector<RunningRequest> RunningOf(const RequestTable& requests, const Dispatcher& dispatcher,
                                       std::string_view request_id, Micros now);
 

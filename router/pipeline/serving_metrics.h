@@ -1,9 +1,9 @@
-// What clients feel, by model and by length of prompt: outcomes, time to the first token, gaps
-// between tokens, and the gap that a failover left in a stream.
+// What clients experience, by model and by length of prompt: outcomes, time to the first token,
+// gaps between tokens, and the gap that a failover left in a stream.
 //
 // Owner: the pipeline; written on its executor only.
 //  1. Labels are bounded: models by kMaxModelLabels (the rest is "other"; "unknown" where a request
-//     ended before its model was known), prompts by their bands.
+//     ended before its model was known), prompts by their length bands.
 //  2. References stay valid as long as the Metrics.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace quire {
 
 inline constexpr size_t kMaxModelLabels = 64;
 
-// Of the streams of one model whose prompts are of one band of lengths.
+// The series of one model and one band of prompt lengths.
 struct StreamMetrics {
   Histogram& first_token_seconds;
   Histogram& gap_seconds;
@@ -35,7 +35,7 @@ class ServingMetrics {
   // `model` is empty where a request ended before its model was known. `in_stream`: its answer had
   // begun.
   void RequestEnded(const std::string& model, RequestEnd end, bool in_stream);
-  // A stream went on after an attempt that ended so; `seconds` since its last output.
+  // A stream continued after an attempt that ended in this way; `seconds` since its last output.
   void CarriedOn(AttemptEnd why, double seconds);
 
  private:

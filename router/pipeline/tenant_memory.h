@@ -1,8 +1,9 @@
-// The account of each tenant's memory, below that of the process, for as long as something counts
-// in it.
+// The account of each tenant's memory, below the process's account, for as long as something is
+// counted in it.
 //
 // Owner: the pipeline; the accounts are shared with what counts in them. Any thread.
-//  1. Who asks for a tenant's account while it counts anything gets the same one.
+//  1. All callers that request a tenant's account while something is counted in it get the same
+//     one.
 #pragma once
 
 #include <cstddef>

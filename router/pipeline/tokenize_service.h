@@ -1,9 +1,10 @@
-// Tokens of a text and text of tokens, for those who ask for nothing else.
+// Tokens of a text and text of tokens, for requests that need nothing else.
 //
 // Owner: the pipeline, on the router's executor; the work is done in the background.
 //  1. At most max_tokenize_requests of a tenant are under way, each with a place in admission: it
-//     counts for the tenant's quotas, and what it took for its tokens.
-//  2. `done` is called once, never inside the call that asks, and not after this object is gone.
+//     counts for the tenant's quotas, and its tokens count as used.
+//  2. `done` is called once, never inside the call that starts the work, and not after this object
+//     is gone.
 //  3. What is held is charged to the tenant before the work begins, and the answer before it is
 //  made.
 #pragma once
@@ -27,7 +28,7 @@ namespace quire {
 
 class TokenizeService {
  public:
-  // All outlive this object.
+  // All of them outlive this object.
   struct World {
     Executor& executor;
     Background& background;
@@ -36,7 +37,7 @@ class TokenizeService {
   };
   TokenizeService(const RouterLimits& limits, const World& world);
 
-  // What admission knows it as, where its memory counts, and what it asks.
+  // Its id in admission, the account of its memory, and the request itself.
   struct Place {
     uint64_t id = 0;
     std::shared_ptr<MemoryAccount> account;
@@ -52,7 +53,7 @@ class TokenizeService {
     size_t live = 0;
     std::map<std::string, size_t> by_tenant;  // none is 0
   };
-  // One that is under way.
+  // A request that is under way.
   template <class Value>
   struct Job;
   template <class Value>

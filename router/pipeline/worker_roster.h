@@ -1,5 +1,5 @@
-// Keeps the dispatcher's workers to what discovery names: dials those that are new, lets those go
-// that nobody names any more.
+// Keeps the dispatcher's workers equal to what discovery names: dials new ones, and removes those
+// that no source names any more.
 //
 // Owner: the pipeline, on the router's executor; never called from inside a callback of a link.
 #pragma once
@@ -15,10 +15,10 @@ namespace quire {
 
 class WorkerRoster {
  public:
-  // All outlive the roster.
+  // All of them outlive the roster.
   WorkerRoster(const RouterLimits& limits, Dispatcher& dispatcher, const PipelineRuntime& runtime);
 
-  // The whole list of one source now.
+  // The whole current list of one source.
   void Named(const std::string& source, std::vector<std::string> targets);
   // Call every second.
   void Refresh();

@@ -1,4 +1,4 @@
-// What an operator is told of the workers, taken from what the dispatcher knows.
+// What operators see of the workers, taken from the dispatcher's state.
 //
 // Router's executor.
 #pragma once

@@ -1,4 +1,4 @@
-// Request records as JSON lines, for whoever bills or audits.
+// Request records as JSON lines, for billing and audits.
 //
 // Owner: main; Write is called on the router's executor and never waits for the disk.
 //  1. Every record becomes one line, or is counted as lost.

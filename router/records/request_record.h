@@ -1,8 +1,9 @@
-// What one accepted request was and what it cost: the router's half of the books, one per request.
+// What one accepted request was and what it cost: the router's half of the records, one for each
+// request.
 //
-// A value, made by the pipeline when the request has ended, whichever way. No prompt text, no
-// output. delivered + discarded = accepted; what was accepted of an attempt is at most what its
-// worker generated; sums of records are the router's counters.
+// A value, made by the pipeline when the request has ended, in whatever way. It contains no prompt
+// text and no output. delivered + discarded = accepted; the outputs accepted of an attempt are at
+// most those that its worker generated; sums of records equal the router's counters.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ enum class RequestEnd : uint8_t {
   kFinished,   // every choice had its finish reason
   kCancelled,  // the client left
   kFailed,     // see error
-  kRejected,   // by admission, after it had come in: see error
+  kRejected,   // by admission, after it had entered: see error
 };
 std::string_view RequestEndName(RequestEnd end);
 std::string_view ApiCodeName(ApiCode code);  // "deadline_exceeded"
@@ -34,10 +35,10 @@ struct SampledWith : kernels::SampleNumbers {
 };
 
 struct RequestRecord {
-  // The key under which workers book its attempts.
+  // The key under which workers record its attempts.
   RouterInstance router;
   RequestNumber request;
-  std::string request_id;  // the client's, only carried along
+  std::string request_id;  // the client's, only passed along
   std::string tenant;
   std::string model;  // the served name
   std::string model_id;
@@ -56,22 +57,22 @@ struct RequestRecord {
   uint32_t cached_tokens = 0;
   uint64_t resumed_tokens = 0;    // outputs that the client brought along from another router
   uint64_t accepted_tokens = 0;   // outputs taken from workers
-  uint64_t delivered_tokens = 0;  // of these, handed to the client
-  uint64_t discarded_tokens = 0;  // of these, behind a stop string or the like
+  uint64_t delivered_tokens = 0;  // of these, passed to the client
+  uint64_t discarded_tokens = 0;  // of these, dropped because they follow a stop string or the like
 
   std::vector<AttemptReport> attempts;  // at most kMaxRecordedAttempts: the first and the last ones
   uint32_t attempts_total = 0;
-  bool inexact = false;  // some attempt carried on under other numerics
+  bool inexact = false;  // some attempt continued under other numerics
 
-  // Microseconds; −1 where it never came to that. Queued is the time between its turn to wait and
-  // its first Submit.
+  // Microseconds; −1 where it did not get that far. Queued is the time from the start of its wait
+  // to its first Submit.
   Micros queued_us = -1;
   Micros first_token_us = -1;  // since arrival
   Micros total_us = 0;
-  Micros arrived_at = 0;  // on the router's own clock, to which its attempts' times belong
+  Micros arrived_at = 0;  // on the router's own clock, like its attempts' times
 };
 
-// A request that has not ended: what it is doing, and its books so far.
+// A request that has not ended: what it is doing, and its record so far.
 struct RunningRequest {
   std::string_view state;  // a literal (pipeline/running_requests.h)
   RequestRecord record;
@@ -79,14 +80,14 @@ struct RunningRequest {
 inline constexpr size_t kMaxRunningListed = 512;
 
 inline constexpr size_t kMaxRecordedAttempts = 32;
-// Keeps the first half and the latest of the other.
+// Keeps the first attempts up to half of the limit, and the latest of the others.
 void RecordAttempt(RequestRecord& record, const AttemptReport& report);
 
 // One line without its newline, at most kMaxFileLineBytes: attempts are left out where it would be
 // longer. `unix_seconds` is the wall time of the end.
 std::string RequestRecordJson(const RequestRecord& record, int64_t unix_seconds);
-// The same for operators: with its state ("ended", or that of a running one) in place of a reason
-// that it has not got yet, and with the times of each attempt since the request's arrival.
+// The same for operators: with its state ("ended", or the state of a running one) in place of a
+// reason that is not known yet, and with the times of each attempt since the request's arrival.
 std::string RequestTimelineJson(const RequestRecord& record, std::string_view state,
                                 int64_t unix_seconds);
 

@@ -1,8 +1,8 @@
-// Requests as spans: what a tracing system shows of a request's way through this router.
+// Requests as spans, which show a request's way through this router in a tracing system.
 //
-// Owner: main; Write is called on the router's executor and never waits. Stands before the other
-// sinks and hands every record on. Spans are made when a request has ended, from its record: while
-// it runs tracing costs nothing. They hold no text and bear OpenTelemetry's GenAI names where it
+// Owner: main; Write is called on the router's executor and never waits. Sits in front of the other
+// sinks and passes every record on. Spans are made from a request's record when it has ended: while
+// it runs, tracing costs nothing. They contain no text and use OpenTelemetry's GenAI names where it
 // has one.
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace quire {
 
-// The root (a server's), admission, queue, and each attempt with the phases that were seen of it.
-// `unix_ns_at_zero` is the wall time at which the router's own clock stood at 0. Pure.
+// The root (a server span), admission, queue, and each attempt with the phases that were seen of
+// it. `unix_ns_at_zero` is the wall time at which the router's own clock was 0. Pure.
 std::vector<trace::Span> SpansOf(const RequestRecord& record, int64_t unix_ns_at_zero);
 
 class TraceSink final : public RecordSink {
  public:
-  // `next` may be absent; both outlive this.
+  // `next` may be absent; both outlive this object.
   TraceSink(trace::Exporter& exporter, int64_t unix_ns_at_zero, RecordSink* next)
       : exporter_(exporter), unix_ns_at_zero_(unix_ns_at_zero), next_(next) {}
   void Write(const RequestRecord& record) override;

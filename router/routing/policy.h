@@ -1,9 +1,9 @@
 // Choosing a worker: pure functions over a snapshot of the fleet, one file per policy, one table of
 // them.
 //
-// Any thread. No clock, no randomness, no state: what a policy needs comes in with the query.
-//  1. Workers that can take no more, lack a feature or are excluded are filtered before a policy
-//     sees the fleet.
+// Any thread. No clock, no randomness, no state: the query holds everything that a policy needs.
+//  1. Workers that can take no more, lack a feature or are excluded are filtered out before a
+//     policy sees the fleet.
 //  2. The same view and query give the same choice.
 #pragma once
 
@@ -24,11 +24,11 @@ struct RouteQuery {
   uint32_t prompt_tokens = 0;
   uint64_t turn = 0;                  // grows by one with every decision of this router
   uint64_t random = 0;                // drawn for this decision
-  uint64_t affinity = 0;              // the same for requests that begin alike
+  uint64_t affinity = 0;              // equal for requests with the same beginning
   std::string_view session;           // of the client's header; empty: none
-  std::vector<WorkerIndex> excluded;  // that this request has already failed on
+  std::vector<WorkerIndex> excluded;  // workers that have already failed this request
   std::vector<std::string> required_features;
-  // Workers with room for it are preferred to those that have no more than credit.
+  // Workers with room for it are preferred to those that only have credit.
   RoomNeed need;
   uint64_t max_prefill_ahead = UINT64_MAX;
 };
@@ -36,20 +36,20 @@ struct RouteQuery {
 struct RouteChoice {
   WorkerIndex worker;
   std::string_view reason;     // why this one, for metrics: one of its policy's reasons
-  uint32_t cached_tokens = 0;  // that it was chosen with; filled in by Choose
+  uint32_t cached_tokens = 0;  // the policy that chose; filled in by Choose
 };
-// The same for those who tell of it.
+// The same choice for records and metrics.
 struct RouteFacts {
-  std::string_view reason{};      // empty: nobody has chosen yet
-  uint32_t candidates = 0;        // that there were to choose from
-  uint32_t predicted_tokens = 0;  // of the prompt, that its cache was thought to hold
+  std::string_view reason{};      // empty: nothing has been chosen yet
+  uint32_t candidates = 0;        // workers to choose from
+  uint32_t predicted_tokens = 0;  // tokens of the prompt that its cache was expected to hold
 };
 
 // A way to choose. Each one has a file that makes it, and a place in the table of policies.cc: the
 // flag, its help and the references derive from that.
 struct Policy {
   std::string_view name;
-  std::string_view help;  // goes on after the name: "takes the next worker."
+  std::string_view help;  // continues a sentence after the name: "takes the next worker."
   // Every reason that its choices give.
   std::vector<std::string_view> reasons;
   // Requires: `candidates` is not empty.
@@ -60,10 +60,10 @@ struct Policy {
 // All policies; the first one is the default.
 std::span<const Policy> Policies();
 const Policy* FindPolicy(std::string_view name);
-// Every reason that one of them gives, once.
+// Every reason that any of them gives, once.
 std::vector<std::string_view> RouteReasons(std::span<const Policy> policies);
 
-// This router may have so many submits unanswered at the worker: its share of the worker's queue.
+// This router may have this many unanswered submits at the worker: its share of the worker's queue.
 uint32_t SubmitCredit(const WorkerView& worker);
 
 bool Offers(const WorkerView& worker, const std::vector<std::string>& required_features);
@@ -79,10 +79,10 @@ std::vector<WorkerView> Candidates(const FleetView& view, const RouteQuery& quer
 RouteChoice Choose(const Policy& policy, std::span<const WorkerView> candidates,
                    const RouteQuery& query);
 
-// What the worker has to do before a new prompt: prefill work that it told of, and what was sent
-// since. In tokens.
+// The tokens that the worker has to compute before a new prompt: prefill work that it reported, and
+// what was sent since.
 uint64_t WorkAhead(const WorkerView& worker);
-// Rows that it runs, and requests that will want one.
+// Rows that it runs, and requests that will need one.
 uint64_t RowsWanted(const WorkerView& worker);
 // Highest-random-weight hashing (Thaler and Ravishankar): every router picks the same worker for a
 // key, and a worker that comes or goes moves only its own keys.

@@ -2,10 +2,11 @@
 //
 // Owner: one request of the pipeline, on the router's executor. The ModelText outlives it; the
 // options are shared by the streams of the request's choices.
-//  1. Token ids are never ahead of what counts: after a stop string they end with the token that
+//  1. Token ids never run ahead of what counts: after a stop string they end with the token that
 //     completed it, and so does completion_tokens().
 //  2. Text is shown once it can no longer become part of a stop string; a stop string itself is
-//     shown only if asked for. All deltas together are the same text however the tokens were dealt.
+//     shown only if the request includes it. All deltas together are the same text for any split of
+//     the tokens.
 //  3. A token that ended the choice by its id adds no text, unless stop strings are to be included.
 #pragma once
 
@@ -24,17 +25,17 @@
 
 namespace quire {
 
-// What all choices of a request have in common.
+// The options that all choices of a request share.
 struct ChoiceStreamOptions {
   StopPatterns stop{{}};  // of at most 16 strings, valid UTF-8
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
   bool want_text = true;             // false: only ids; stop strings still end the choice
-  std::set<TokenId> stop_token_ids;  // that end the choice, end-of-sequence ids included
-  uint64_t min_tokens = 0;           // nothing before this index ends the choice
+  std::set<TokenId> stop_token_ids;  // ids that end the choice, including end-of-sequence ids
+  uint64_t min_tokens = 0;           // no output before this index ends the choice
 };
 
-// A token as clients are shown it.
+// A token as clients see it.
 TokenLogprob MakeTokenLogprob(const ModelText& text, TokenId id, float logprob);
 std::vector<TokenLogprob> MakeTopLogprobs(const ModelText& text, const TopLogprobs& top);
 
@@ -43,12 +44,12 @@ class ChoiceStream {
   ChoiceStream(std::shared_ptr<const ChoiceStreamOptions> options, uint32_t choice,
                const ModelText& text);
 
-  // What an output adds. When it completes a stop string, the delta ends there and stop_string() is
-  // set.
+  // Adds an output. When it completes a stop string, the delta ends there and stop_string() is set.
   Delta Append(const Output& output);
-  // The choice ended otherwise: what was held back. May complete a stop string, too.
+  // The choice ended for another reason: returns the held-back text. May complete a stop string,
+  // too.
   Delta Finish();
-  // Outputs that the client has already: they count and set the state, and add no delta.
+  // Outputs that the client already has: they count and set the state, and add no delta.
   void Replay(std::span<const TokenId> ids);
 
   const std::optional<std::string>& stop_string() const { return stop_string_; }
@@ -64,7 +65,7 @@ class ChoiceStream {
   const std::shared_ptr<const ChoiceStreamOptions> options_;
   const uint32_t choice_;
   const ModelText& text_;
-  std::unique_ptr<TextDecoder> decoder_;  // none when neither text nor stop strings are wanted
+  std::unique_ptr<TextDecoder> decoder_;  // nullptr when neither text nor stop strings are needed
   StopMatcher matcher_;
   std::string held_;  // decoded, not yet shown
   std::optional<std::string> stop_string_;

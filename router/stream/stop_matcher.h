@@ -1,13 +1,13 @@
-// Finds stop strings in a text that comes in pieces, and says how much of it may be shown.
+// Finds stop strings in a text that comes in pieces, and computes how much of it may be shown.
 //
 // Stop strings are compiled once for all choices of a request (StopPatterns, shared); a matcher is
-// what one choice's stream knows of them, on the router's executor. One automaton per stop string
-// (Knuth, Morris and Pratt, "Fast pattern matching in strings"), so a byte costs as many
-// comparisons as there are strings.
-//  1. The result depends on the text alone, never on where it was cut: the match that is complete
+// the state of one choice's stream, on the router's executor. One automaton per stop string (Knuth,
+// Morris and Pratt, "Fast pattern matching in strings"), so a byte costs as many comparisons as
+// there are strings.
+//  1. The result depends on the text alone, never on how it was split: the match that is complete
 //     first wins, the longest of several that are complete at the same byte.
-//  2. What is held back is the longest end of the text with which a stop string begins, and nothing
-//     else.
+//  2. What is held back is the longest end of the text that is a prefix of a stop string, and
+//     nothing else.
 #pragma once
 
 #include <cstdint>
