@@ -1,4 +1,4 @@
-// What a worker can be told: the settings, their flags, and what is checked before loading.
+// The settings of a worker, their flags, and what is checked before loading.
 //
 // A value; filled in by main once.
 #pragma once
@@ -20,8 +20,8 @@ namespace quire {
 struct WorkerConfig {
   WorkerConfig() { engine.max_choices = 16; }  // a bare engine serves one
 
-  // What the rooms use; a default is the member's own. What flags do not say is filled in at the
-  // start (loaded_worker.cc, rank_programs.cc, main.cc).
+  // The settings that the rooms use; each default is the member's own. Values that flags do not set
+  // are filled in at the start (loaded_worker.cc, rank_programs.cc, main.cc).
   EngineOptions engine;
   RankGroupOptions ranks;
   GpuSettings gpu;
@@ -33,9 +33,9 @@ struct WorkerConfig {
   std::vector<std::string> served_model_names;  // the model's own name when empty
   std::string dtype = "auto";
   int32_t max_model_len = 0;         // 0: the model's context, or what fits
-  int32_t max_step_time_ms = -1;     // −1: by the device; 0: no limit
-  int32_t block_size = 0;            // 0: by the device
-  config::Bytes kv_cache_memory{0};  // 0: by the memory plan
+  int32_t max_step_time_ms = -1;     // −1: chosen by the device; 0: no limit
+  int32_t block_size = 0;            // 0: chosen by the device
+  config::Bytes kv_cache_memory{0};  // 0: 0: from the memory plan
   config::Bytes router_memory{0};    // 0: a share of what the memory plan leaves
   std::string kv_cache_dtype = "auto";
   bool dequantize_weights = false;
@@ -59,37 +59,38 @@ struct WorkerConfig {
   int32_t ready_fd = -1;
   bool core_dumps = false;
 
-  bool plan = false;                // tells the memory plan and leaves
-  config::Bytes plan_memory{0};     // 0: this machine's
-  config::Bytes plan_bandwidth{0};  // a second; 0: measured
+  bool plan = false;                // prints the memory plan and exits
+  config::Bytes plan_memory{0};     // 0: 0: the memory of this machine
+  config::Bytes plan_bandwidth{0};  // bytes a second; 0: measured
 
   std::string request_log;           // empty: none
   std::string otlp_traces_endpoint;  // empty: by OTEL_EXPORTER_OTLP_ENDPOINT, or none
 
-  // As main got them, without the program's name: what a rank process is started with.
+  // As main got them, without the program's name: rank processes are started with them.
   std::vector<std::string> own_arguments;
 
   std::string log_level = "info";
   std::string log_format = "auto";
 };
 
-// --max-step-time-ms, or what it is by default on that device; 0: no limit.
+// --max-step-time-ms, or its default on that device; 0: no limit.
 int64_t StepTimeMillis(const WorkerConfig& config, bool on_gpu);
 
-// Whether --device says a GPU, or what stands for one in tests; auto is the CPU.
+// Whether --device names a GPU, or the device that replaces one in tests; auto is the CPU.
 bool AsksForGpu(const WorkerConfig& config);
-// Whether bits never depend on what else is computed: always on the CPU, whatever the setting.
+// Whether bits never depend on what else is computed: always true on the CPU, whatever the setting.
 bool IsBatchInvariant(const WorkerConfig& config);
-// --block-size, or what it is by default on the device.
+// --block-size, or its default on the device.
 int32_t BlockSizeOf(const WorkerConfig& config);
 
 // The schema of quire-worker; writes to `config`, which outlives it.
 config::Schema MakeWorkerSchema(WorkerConfig& config);
 
-// What no single flag's range says. INVALID_ARGUMENT names the flag and a value that works.
+// Checks that no single flag's range covers. INVALID_ARGUMENT names the flag and a value that
+// works.
 absl::Status CheckWorkerConfig(const WorkerConfig& config);
 
-// The last component of a model's path without ".gguf": the name it is served under by default.
+// The last component of a model's path without ".gguf": the default served name.
 std::string ModelBaseName(std::string_view path);
 
 }  // namespace quire

@@ -1,8 +1,8 @@
-// What --device comes to on this machine, and what those devices say while they are used.
+// Finds the devices that --device means on this machine, and reads their state while they are used.
 //
-// FindDevice is main's, called once before anything is loaded or another thread runs; it may start
-// and reap a process, and the settings say from then on what it has found. The others are the
-// loader's, on its thread.
+// main calls FindDevice once before anything is loaded or another thread runs; it may start and
+// reap a process, and it writes what it has found into the settings. The loader calls the others on
+// its thread.
 #pragma once
 
 #include <memory>
@@ -16,16 +16,15 @@
 
 namespace quire {
 
-// With GPUs `config` names one for each rank and has ranks that are processes: what fails with a
-// device then costs no more than its ranks. False with `failure` filled in, as
-// WorkerLoader::Prepare has it.
+// With GPUs, `config` afterwards names one for each rank, and ranks are processes: a failing device
+// then costs no more than its ranks. False with `failure` filled in, as WorkerLoader::Prepare does.
 bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFailure& failure);
 
-// Looks at the GPUs of the ranks from now on; null where ranks have none.
+// Reads the GPUs of the ranks from now on; null where ranks have none.
 std::unique_ptr<DeviceMonitor> MonitorDevices(const WorkerConfig& config,
                                               const DeviceChoice& choice, Metrics& metrics,
                                               Logger& log);
-// What went wrong with ranks, and what is wrong with their GPUs; `monitor` may be null.
+// What happened to the ranks, and what is wrong with their GPUs; `monitor` may be null.
 absl::Status WithFaults(const absl::Status& status, DeviceMonitor* monitor);
 
 }  // namespace quire

@@ -10,8 +10,9 @@
 namespace quire {
 
 struct HostCpus {
-  int affinity = 1;                 // CPUs in the affinity mask
-  std::vector<std::string> quotas;  // from our cgroup to the root: "QUOTA PERIOD" or "max PERIOD"
+  int affinity = 1;  // CPUs in the affinity mask
+  std::vector<std::string>
+      quotas;  // from the process's cgroup to the root: "QUOTA PERIOD" or "max PERIOD"
 };
 
 // `root` is "/", or a folder laid out like it in tests.

@@ -1,7 +1,7 @@
 // From settings to an engine that has produced a token: device, model, memory, weights, canary.
 //
-// Owner: main. LoadWorker runs on the main thread before the engine has its own; nothing here knows
-// of the network.
+// Owner: main. LoadWorker runs on the main thread before the engine has its own; nothing here uses
+// the network.
 //  1. Members are destroyed in reverse order: each uses those above it.
 //  2. A LoadedWorker has computed a real token through engine, runner and kernels.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace quire {
 
-// Of the programs of the house.
+// The program's version and build.
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitBadArguments = 2;
@@ -38,7 +38,7 @@ struct LoadedWorker {
   StepProgress progress;
   std::unique_ptr<model::Model> model;
   std::unique_ptr<kernels::Backend> backend;
-  std::unique_ptr<kernels::LoadedProgram> program;  // with one rank in the engine's place
+  std::unique_ptr<kernels::LoadedProgram> program;  // with one rank instead of the engine's group
   std::unique_ptr<RankMetrics> rank_metrics;
   std::unique_ptr<DeviceMonitor> device_monitor;  // of the ranks' GPUs
   std::unique_ptr<RankHost> rank_host;            // with a group of ranks
@@ -56,19 +56,19 @@ struct StartFailure {
   std::string message;  // one line that names flag, file or tensor and what would work
 };
 
-// Loads in two halves: Prepare finds out in a moment whether it can work, Load takes its time. All
-// that is passed in outlives the loader; `clock` and `metrics` outlive the worker too.
+// Loads in two halves: Prepare finds out quickly whether the worker can work, Load takes longer.
+// All arguments outlive the loader; `clock` and `metrics` outlive the worker too.
 class WorkerLoader {
  public:
-  // `device` is what `config` has been found to mean (FindDevice).
+  // `device` is the meaning of `config` that FindDevice found.
   WorkerLoader(const WorkerConfig& config, const DeviceChoice& device, const Clock& clock,
                Metrics& metrics, Logger& log);
   ~WorkerLoader();
 
-  // Opens device and model, chooses the context, plans memory. False with `failure` filled in; says
-  // nothing on `log` then, so that the failure is the one line that is read.
+  // Opens device and model, chooses the context, plans memory. False with `failure` filled in; it
+  // then writes nothing to `log`, so that the failure is the only line.
   bool Prepare(StartFailure& failure);
-  // After Prepare: what was planned, for --plan; it measures how fast memory is read.
+  // After Prepare: the plan, for --plan; it measures how fast memory is read.
   PlanReport Report() const;
   // After Prepare, once: packs the weights, shows progress on standard error, builds the engine and
   // has it produce a token. Null with `failure` filled in.
@@ -79,7 +79,7 @@ class WorkerLoader {
   std::unique_ptr<Steps> steps_;
 };
 
-// Has the engine answer one request of one token; INTERNAL when no token came of it.
+// Makes the engine answer one request of one token; INTERNAL when no token came.
 absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// What a worker would do with a model, told before anything is loaded: memory, contexts and batches
-// that fit, and how fast memory lets it decode.
+// What a worker would do with a model, reported before anything is loaded: memory, contexts and
+// batches that fit, and the decode speed that memory permits.
 //
 // Pure functions, except MeasureReadBandwidth, which starts threads and joins them. For
 // `quire-worker --plan`, whose one line of JSON `quire plan` reads.
@@ -15,7 +15,7 @@
 
 namespace quire {
 
-// The whole of it; sizes in bytes.
+// The whole report; sizes in bytes.
 struct PlanReport {
   std::string path;
   std::string model_id;
@@ -25,28 +25,28 @@ struct PlanReport {
   int64_t context = 0;   // the model's own
   load::MemoryRequest request;
   load::MemoryPlan plan;
-  kernels::WeightForms weights;       // of a device that may keep or expand quantised ones
-  int64_t step_weight_bytes = 0;      // what one decode step reads of the weights
+  kernels::WeightForms weights;       // of a device that may keep or expand quantised weights
+  int64_t step_weight_bytes = 0;      // bytes of the weights that one decode step reads
   double read_bytes_per_second = 0;   // of memory, by all threads together; 0: unknown
-  bool bandwidth_is_measured = true;  // false: it was given
+  bool bandwidth_is_measured = true;  // false: it was set by a flag
 };
 
-// Packed bytes of weights that each decode step reads: all but an embedding table that is used for
-// nothing else, of which it reads a row.
+// Packed bytes of weights that each decode step reads: everything except an embedding table that is
+// not also the head, of which a step reads one row.
 int64_t StepWeightBytes(const kernels::StepProgram& program, int64_t weight_bytes);
 
 // The longest sequence whose pages fit into `pages`, at most `longest`.
 int64_t LongestContext(const load::MemoryRequest& request, int64_t pages, int64_t longest);
 
-// Tokens a second of `rows` sequences together when each has `tokens` of context and memory is all
-// that limits: rows ÷ (time to read the weights once and each row's keys and values). A bound from
-// above, close for few rows and large models (Williams et al., Roofline, 2009).
+// Tokens a second of `rows` sequences together when each has `tokens` of context and memory is the
+// only limit: rows ÷ (time to read the weights once and each row's keys and values). An upper
+// bound, close for few rows and large models (Williams et al., Roofline, 2009).
 double DecodeTokensPerSecond(const PlanReport& report, int64_t rows, int64_t tokens);
 
 // One line without its end.
 std::string PlanJson(const PlanReport& report);
 
-// Bytes a second that `threads` read from memory at once: the best of a few passes over a buffer
+// Bytes a second that `threads` read from memory together: the best of a few passes over a buffer
 // larger than caches, of at most `most_bytes`. Takes a fraction of a second.
 double MeasureReadBandwidth(const Clock& clock, int threads, int64_t most_bytes);
 

@@ -1,8 +1,9 @@
-// The worker's ranks: what one of them loads, alike in a thread and in a process of its own.
+// The worker's ranks: what one of them loads, in the same way in a thread and in a separate
+// process.
 //
-// Pure but for what the builder loads. Used by WorkerLoader, which plans for all ranks, and by each
-// rank, which makes of the same settings the same program; their identities are held against each
-// other when a rank greets.
+// Pure except for what the builder loads. WorkerLoader uses it to plan for all ranks, and each rank
+// uses it to make the same program from the same settings; their identities are compared when a
+// rank greets.
 #pragma once
 
 #include <cstdint>
@@ -22,37 +23,38 @@
 
 namespace quire {
 
-// The settings' backend, linked to the program or on the CPU with so many threads. UNAVAILABLE
-// names the flag.
+// The settings' backend: the linked one, or the CPU with this many threads. UNAVAILABLE names the
+// flag.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerConfig& config,
                                                               int threads);
 
 // Threads that this worker computes with, all its ranks together.
 int ThreadsOfWorker(const WorkerConfig& config);
 
-// The settings' pages of keys and values, where auto is what the backend wants.
+// The settings' pages of keys and values, where auto leaves the choice to the backend.
 kernels::KvShape PagesOf(const WorkerConfig& config, const kernels::StepProgram& program,
                          const kernels::Backend& backend);
 
-// What a rank's program is loaded with, but for pages, longest context and communicator.
+// The options that a rank's program is loaded with, except pages, longest context and communicator.
 kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
                                            const kernels::StepProgram& program,
                                            const kernels::Backend& backend);
 
-// What --dtype converts weights to; auto nothing.
+// The type to which --dtype converts weights; auto converts none.
 std::optional<kernels::DType> FloatTypeOf(const WorkerConfig& config);
 
-// All that changes bits: device kind, kernel revision and class, types, ranks, batch invariance.
+// Everything that changes bits: device kind, kernel revision and class, types, ranks, batch
+// invariance.
 std::string NumericsId(const WorkerConfig& config, const kernels::Backend& backend,
                        kernels::KvType kv, const model::Model& model);
-// What ranks must agree on.
+// The values that ranks must agree on.
 std::string RankIdentity(const std::string& model_id, const std::string& numerics_id);
 
 // Loads a rank's part of the settings' model. `config` outlives the builder.
 RankBuilder MakeRankBuilder(const WorkerConfig& config);
 
-// Whether ranks stand apart from the engine, as threads or processes, rather than one in its place.
-// On a GPU always: it may fail, and a rank can be started again.
+// Whether ranks are separate from the engine, as threads or processes, instead of one in its
+// thread. On a GPU they always are: a GPU may fail, and a rank can be started again.
 inline bool HasRankGroup(const WorkerConfig& config) {
   return config.tensor_parallel_size > 1 || config.rank_backend == "process" || AsksForGpu(config);
 }

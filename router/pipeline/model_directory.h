@@ -57,7 +57,7 @@ class ModelDirectory {
   Logger& logger_;
   uint64_t changes_ = 0;
   Dispatcher& dispatcher_;
-  // As last logged: a worker that cannot be reached is said once, not at every try.
+  // As last logged: a worker that cannot be reached is logged once, not at every attempt.
   std::map<WorkerIndex, std::pair<WorkerPhase, std::string>> logged_;
   ModelTexts texts_;
 };

@@ -1,7 +1,7 @@
 // What one attempt of a request cost this worker: made once, when the last of its choices ends.
 //
-// Plain data in EngineOutput; who writes it down is not the engine's concern. The sums of all
-// records of an epoch are the engine's totals at rest.
+// Plain data in EngineOutput; the engine does not know who records it. The sums of all records of
+// an epoch equal the engine's totals when it is idle.
 #pragma once
 
 #include <array>
@@ -14,16 +14,17 @@
 
 namespace quire {
 
-// Steps, one after another, that computed tokens of a prompt, or again what had been given back.
+// Consecutive steps that computed tokens of a prompt, or recomputed tokens whose pages had been
+// released.
 struct PrefillChunk {
   int64_t start_us = 0;  // the first of its steps was launched; on the engine's clock
-  int64_t end_us = 0;    // the last of them was there
+  int64_t end_us = 0;    // the last of them had ended
   uint32_t tokens = 0;
   uint32_t steps = 0;
 };
 
-// The first chunks of an attempt, a step each; the last place takes all that follow. Allocates
-// nothing.
+// The first chunks of an attempt, one for each step; the last entry covers all that follow.
+// Allocates nothing.
 class PrefillChunks {
  public:
   static constexpr size_t kMost = 16;
@@ -43,20 +44,22 @@ class PrefillChunks {
 struct AttemptRecord {
   RouterInstance router;
   AttemptKey key;
-  std::string request_id;  // the client's, only carried along
+  std::string request_id;  // the client's, only passed along
   std::string tenant;
-  std::string traceparent;      // of its router's span; empty: none came
-  std::string tracestate;       // beside it
-  uint32_t choices = 1;         // that this attempt ran: ended ones left out
-  uint32_t max_tokens = 0;      // that each of them might have had
-  uint32_t longest_tokens = 0;  // generated here for the longest of them; 0 for a beam search
-  EndReason reason = EndReason::kUnspecified;  // of the choice that ended last
+  std::string traceparent;  // of its router's span; empty: none came
+  std::string tracestate;   // tracestate, which came with it
+  uint32_t choices = 1;     // choices that this attempt ran, without those that had already ended
+  uint32_t max_tokens = 0;  // the most outputs of each choice
+  uint32_t longest_tokens =
+      0;  // outputs generated here for the longest choice; 0 for a beam search
+  EndReason reason = EndReason::kUnspecified;  // end reason of the choice that ended last
   AttemptUsage usage;
   uint32_t preemptions = 0;
   uint64_t resumed_tokens = 0;  // outputs that it began with
   PrefillChunks prefill;
 
-  // Phases in microseconds. What an attempt never reached is 0; the three add up to its stay.
+  // Phases in microseconds. A phase that an attempt never reached is 0; the three add up to its
+  // total time.
   int64_t accepted_us = 0;  // on the engine's clock
   int64_t queue_us = 0;     // accepted → first named by a step
   int64_t prefill_us = 0;   // → its first token

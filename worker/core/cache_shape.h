@@ -1,4 +1,5 @@
-// How the one pool of pages is dealt to cache groups, as the host sees it: counts, never bytes.
+// How the one pool of pages is divided between cache groups, as the host sees it: counts, never
+// bytes.
 //
 // Groups are numbered kind by kind: those of kind 0 first.
 #pragma once

@@ -1,7 +1,7 @@
-// What goes into the engine and what comes out of it: plain values in two bounded queues.
+// The engine's input and output: plain values in two bounded queues.
 //
-// The engine's thread owns Engine; the rpc thread owns the sessions. They share nothing else than
-// these queues and StepProgress.
+// The engine's thread owns Engine; the rpc thread owns the sessions. They share only these queues
+// and StepProgress.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace quire {
 
-// Time points here are microseconds of the same monotonic clock that RunOnce is given.
+// Time points here are microseconds of the same monotonic clock as the time that RunOnce gets.
 inline constexpr int64_t kNeverMicros = std::numeric_limits<int64_t>::max();
 
 struct SubmitCommand {
@@ -37,7 +37,7 @@ struct GrantCommand {
   RouterInstance router;
   Grant grant;
 };
-// Its Attach has ended: all its attempts end as ROUTER_LOST within a step; nothing more is told to
+// Its Attach has ended: all its attempts end as ROUTER_LOST within a step; nothing more is sent to
 // it.
 struct RouterLostCommand {
   RouterInstance router;
@@ -46,18 +46,18 @@ struct RouterLostCommand {
 struct WatchCommand {
   RouterInstance router;
 };
-// Resends what is cached, in parts; a newer one of the same router takes its place.
+// Resends what is cached, in parts; a newer snapshot of the same router replaces it.
 struct SnapshotCommand {
   RouterInstance router;
   uint64_t snapshot_number = 0;
 };
-// So many more parts of a snapshot have been sent: as many may follow.
+// This many more parts of a snapshot have been sent: as many may follow.
 struct SnapshotSentCommand {
   RouterInstance router;
   uint64_t snapshot_number = 0;
   uint32_t parts = 0;
 };
-// No new work is admitted; waiting work is handed back as DRAINED (retryable); running work goes on
+// No new work is admitted; waiting work is returned as DRAINED (retryable); running work continues
 // until deadline_us and is then ended as DRAINED.
 struct DrainCommand {
   int64_t deadline_us = 0;
@@ -69,7 +69,7 @@ using EngineCommand =
 // Parts of one snapshot that are made before one of them has been sent.
 inline constexpr int64_t kSnapshotWindow = 16;
 
-// What one RunOnce has to say to one router.
+// The output of one RunOnce for one router.
 struct RouterOutput : StepLists {
   RouterInstance router;
 };
@@ -81,23 +81,23 @@ struct SnapshotPart : SnapshotChunk {
 struct EngineOutput {
   int64_t next_wakeup_us = kNeverMicros;  // call RunOnce again then, or when a command arrives
   bool stepped = false;                   // a step ran and was committed
-  int64_t step_predicted_us = 0;          // of that step
+  int64_t step_predicted_us = 0;          // time of that step
   std::vector<RouterOutput> routers;
   uint64_t event_seq = 0;           // after this call
   uint64_t first_event_seq = 0;     // of `events`
-  std::vector<CacheEvents> events;  // fewer than were numbered when nobody watches
+  std::vector<CacheEvents> events;  // fewer than were numbered when no router watches
   std::vector<SnapshotPart> snapshot_parts;
   std::vector<AttemptRecord> records;  // of the attempts that ended
   Load load;
-  bool drained = false;  // draining, and nothing is left
+  bool drained = false;  // draining, and no work is left
   // The device is lost, or is back and has not computed anything yet: all attempts have been ended,
-  // nothing is admitted.
+  // and none is admitted.
   bool device_lost = false;
-  // Devices lost so far. When one is back, cache events and snapshots begin again.
+  // Devices lost so far. When one is back, cache events and snapshots start over.
   uint64_t devices_lost = 0;
 };
 
-// The engine's pulse, read by other threads (health, frames) without waiting for it.
+// The engine's progress, which other threads read (health, frames) without waiting for it.
 struct StepProgress {
   std::atomic<int64_t> running_since_us{0};  // 0: no step is running
   std::atomic<int64_t> running_limit_us{0};  // max(2 s, 10 × predicted) of the running step

@@ -1,7 +1,6 @@
-// Changes a list's length without giving up what its elements own: vectors inside them are written
-// into again.
+// Changes a list's length and keeps what its elements own: vectors inside them are reused.
 //
-// Whoever owns the two lists calls it; nothing is allocated once `spare` holds enough.
+// The owner of the two lists calls it; nothing is allocated once `spare` holds enough.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +9,8 @@
 
 namespace quire {
 
-// Elements that leave the list go to `spare` (above `most` of them they are destroyed), those that
-// come are taken from there. What they hold is that of their last use.
+// Elements that leave the list go to `spare` (above `most` of them they are destroyed), and new
+// ones are taken from there. New elements still hold the values of their last use.
 template <class T>
 void ResizeRecycling(std::vector<T>& list, size_t count, std::vector<T>& spare, size_t most) {
   while (list.size() > count) {

@@ -1,4 +1,4 @@
-// How the refusals of a Submit are called in metrics, logs and traces.
+// The names of a Submit's refusals in metrics, logs and traces.
 //
 // Constants, any thread.
 #pragma once

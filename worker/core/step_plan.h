@@ -1,4 +1,4 @@
-// One step as plain data: what the scheduler wants done (StepPlan) and what came of it
+// One step as plain data: what the scheduler plans (StepPlan) and what the runner returns
 // (StepResult).
 //
 // A runner keeps the state of rows between plans: tokens, positions, sampling state, block tables.
@@ -7,10 +7,10 @@
 // Invariants of a plan:
 // 1. A row appears at most once in each of `retired`, `born` and `rows`; a row in `rows` is alive.
 // 2. A row's new tokens follow those it has. Its input is its tokens [first_position,
-// first_position +
+//    first_position +
 //    q_len); when the last of these has not been told, it is the row's last sample.
 // 3. A row samples only when its input ends at its last token.
-// 4. A scored position lies in the row's input, and the token after it is one of the prompt.
+// 4. A scored position is in the row's input, and the token after it is one of the prompt.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ struct BlockAppend {
   int32_t page = 0;
 };
 
-// A page to be copied before anything is computed.
+// A page that is copied before anything is computed.
 struct PlannedCopy {
   int32_t from = 0;
   int32_t to = 0;
@@ -63,8 +63,8 @@ struct StepRow {
   int32_t token_offset = 0;  // new tokens of the row: StepPlan::tokens[offset, offset + count)
   int32_t token_count = 0;
   bool sample = false;
-  // Prompt logprobs: at positions [score_from, score_from + score_count) of the input the token
-  // that follows, which has been told, is scored.
+  // Prompt logprobs: for each input position in [score_from, score_from + score_count) the next
+  // token, which is known, is scored.
   int32_t score_from = 0;
   int32_t score_count = 0;
 };
@@ -79,8 +79,8 @@ struct StepPlan {
   std::vector<StepRow> rows;
   std::vector<TokenId> tokens;
 
-  // Memory for steps of that size, so that no later one needs more: rows, tokens, and pages that
-  // one step appends or drops.
+  // Reserves memory for steps of that size, so that no later step allocates: rows, tokens, and
+  // pages that one step appends or drops.
   void Reserve(size_t row_count, size_t token_count, size_t page_count) {
     retired.reserve(row_count);
     rows.reserve(row_count);
@@ -100,7 +100,7 @@ struct StepPlan {
   }
 };
 
-// The best tokens at a position, when asked for, best first.
+// The best tokens at a position, if requested, best first.
 struct TopTokens {
   std::span<const TokenId> ids;
   std::span<const float> logprobs;
@@ -111,19 +111,19 @@ struct TopRange {
   uint32_t count = 0;
 };
 
-// What one sampling row gave. Small: a step of a thousand rows reads a thousand of them.
+// The result of one sampling row. Small: a step of a thousand rows reads a thousand of them.
 struct SampledToken {
   uint64_t sequence = 0;
   int32_t row = 0;
   TokenId token = -1;    // −1: none could be chosen
-  float logprob = 0.0f;  // when asked for
+  float logprob = 0.0f;  // if requested
   bool not_a_number = false;
   TopRange top;
 };
 
-// What one scored position gave.
+// The result of one scored position.
 struct ScoredToken {
-  int32_t position = 0;  // of the token, not of what it followed
+  int32_t position = 0;  // position of the token, not of the one before it
   bool not_a_number = false;
   float logprob = 0.0f;
   int32_t rank = 0;  // from 1

@@ -1,7 +1,7 @@
-// The plugin that computes on GPUs: found by the table of places, refused when it is not of this
-// build.
+// The plugin that computes on GPUs: found by the table of places, refused when it does not belong
+// to this build.
 //
-// Any thread; a Backend that it opened is of its rank's thread and ends before the plugin.
+// Any thread; a Backend that it opened belongs to its rank's thread and ends before the plugin.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// What the plugin of this build says of itself; all code in kernels/ makes it.
+// The identity that the plugin of this build reports; all code in kernels/ is part of it.
 const char* CudaBuildId();
 
 class CudaPlugin {

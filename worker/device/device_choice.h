@@ -1,5 +1,5 @@
-// From --device to where a worker computes: plugin, driver, devices and NCCL looked at in turn,
-// each told in one line where it will not do.
+// Chooses where a worker computes, from --device: checks plugin, driver, devices and NCCL in turn,
+// and reports in one line the first one that is unsuitable.
 //
 // Blocking, once, before other threads run.
 #pragma once
@@ -16,35 +16,36 @@ namespace quire {
 struct DeviceSettings {
   std::string device = "auto";
   int ranks = 1;
-  std::string plugin;  // where the user says that it is; empty: by the table of places
+  std::string plugin;  // path that the user gave; empty: by the table of places
   std::string nccl;    // the same
   std::string driver_library = "libcuda.so.1";
-  // Only a plan is made, for memory that the user has named: GPUs need not be here.
+  // Only a plan is made, for memory that the user has stated: no GPU need be present.
   bool for_a_plan = false;
-  std::string hint;  // said behind what a driver or a device lacks
+  std::string hint;  // appended to an error about a driver or a device
 };
 
 struct DeviceChoice {
-  // What --device comes to here: "cpu", or "cuda:" with an index for each rank.
+  // What --device means here: "cpu", or "cuda:" with an index for each rank.
   std::string device = "cpu";
   // GPUs of the ranks, in their order; empty on the CPU.
   std::vector<kernels::cuda::DriverDevice> gpus;
-  // Why auto took the CPU although a plugin for GPUs is here; empty: nothing to say.
+  // Why auto chose the CPU although a plugin for GPUs is present; empty: there is nothing to
+  // report.
   std::string note;
 };
 
-// INVALID_ARGUMENT (exit code 2) or UNAVAILABLE (4), as ChooseDevices has them. With `auto` nothing
-// that a GPU lacks is an error.
+// INVALID_ARGUMENT (exit code 2) or UNAVAILABLE (4), as ChooseDevices returns them. With `auto` a
+// GPU that lacks something is not an error.
 absl::StatusOr<DeviceChoice> ChooseDevice(const DeviceSettings& settings);
 
-// Bytes that a rank of these GPUs may plan with: what is free on the fullest one, less a margin for
-// what driver and libraries take themselves. Requires: GPUs.
+// Bytes that a rank of these GPUs may plan with: the free memory of the fullest GPU, less a margin
+// for what driver and libraries use themselves. Requires: GPUs.
 int64_t PlannedBytes(const DeviceChoice& choice);
 
-// Where the plugin is looked for: of this project alone, it is in no wheel, toolkit or folder of
-// the system.
+// Where the plugin is looked for: only in places of this project, since no wheel, toolkit or system
+// folder contains it.
 kernels::LibraryPlaces PluginPlaces(const std::string& named);
-// Where NCCL is, and cuBLASLt.
+// Where NCCL and cuBLASLt are looked for.
 kernels::LibraryPlaces NcclPlaces(const std::string& named);
 kernels::LibraryPlaces CublasLtPlaces(const std::string& named);
 

@@ -1,5 +1,5 @@
-// The plugin's Backend as one of the worker's: for the engine, which plans and never touches a GPU,
-// and for each rank, which computes on its own.
+// Wraps the plugin's Backend as one of the worker's: for the engine, which plans and never uses a
+// GPU, and for each rank, which computes on its own.
 //
 // The thread that opens it owns it. The plugin stays open until the Backend goes.
 #pragma once
@@ -14,22 +14,22 @@
 namespace quire {
 
 struct GpuSettings {
-  std::string plugin;  // where the user says that it is; empty: by the table of places
+  std::string plugin;  // path that the user gave; empty: by the table of places
   std::string nccl;    // the same
   bool batch_invariant = true;
-  std::string cublaslt;  // the same, looked for where batch invariance is given up
+  std::string cublaslt;  // the same, used where batch invariance is turned off
   int ranks = 1;
   std::string driver_library = "libcuda.so.1";
 };
 
-// The file of cuBLASLt that products may go to; empty: none, and `why` says why not.
+// The file of cuBLASLt that products may use; empty: none, and `why` gives the reason.
 std::string FindCublasLt(const GpuSettings& settings, std::string& why);
 
-// One that only estimates, for ranks on such GPUs. UNAVAILABLE (exit code 4) in one line.
+// A Backend that only estimates, for ranks on such GPUs. UNAVAILABLE (exit code 4) in one line.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenGpuEstimate(
     const GpuSettings& settings, const kernels::cuda::DriverDevice& gpu);
 
-// The rank's own: of the device that "cuda:2,3" names for it, by index.
+// The Backend of a rank, on the device that "cuda:2,3" names for it, by index.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenGpuOfRank(const GpuSettings& settings,
                                                                 const std::string& device,
                                                                 int rank);

@@ -1,9 +1,10 @@
 // A request's beam search as the engine keeps it: the search, and a row for each beam.
 //
 // Owner: the request. Invariants:
-// 1. Beams are none of the request's choices: those are its answers, told when the search is over.
-// 2. A beam samples once in a round, which ends when all have. The beams of the next round share
-// the
+// 1. Beams are not choices of the request: its choices are the answers, which are sent when the
+//    search is over.
+// 2. A beam samples once in a round, which ends when all beams have. The beams of the next round
+//    share the
 //    blocks of those that they come from.
 #pragma once
 
@@ -23,11 +24,11 @@ struct Beams {
   explicit Beams(BeamSearchOptions options) : search(std::move(options)) {}
 
   BeamSearch search;
-  SamplingParams sampling;                    // of every beam: its best tokens, nothing else
+  SamplingParams sampling;                    // for every beam: its best tokens, nothing else
   std::vector<std::unique_ptr<Choice>> rows;  // the beams, in the search's order
   std::vector<BeamRow> results;               // of this round, by beam
   size_t results_missing = 0;
-  // Those of the round before: the step that is being committed may still name them.
+  // The beams of the previous round: the step that is being committed may still name them.
   std::vector<std::unique_ptr<Choice>> last_rows;
   AttemptUsage usage;        // of rows that have left, and of all tokens
   int64_t told_tokens = 0;   // of the answers
@@ -35,7 +36,7 @@ struct Beams {
   bool stopped = false;
 };
 
-// What keeps a request from a beam search, by the parameter's name.
+// Why a request cannot have a beam search, by the parameter's name.
 struct BeamProblem {
   std::string_view field;
   std::string_view message;

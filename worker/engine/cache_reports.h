@@ -1,9 +1,9 @@
-// Which routers want to know what is cached, and the snapshots that are under way for them.
+// The routers that receive cache events, and the snapshots that are under way for them.
 //
-// Owner: Engine, on its thread. A snapshot walks the index in slices while steps go on, so it is
-// fuzzy; since what it tells and the events leave in the order in which they were made, and both
-// are operations on a set, its reader is exact once the last part has come. Invariants:
-// 1. A router has at most one snapshot: a newer request takes the older one's place.
+// Owner: Engine, on its thread. A snapshot walks the index in slices while steps continue, so it is
+// fuzzy. Its parts and the events leave in the order in which they were made, and both are
+// operations on a set, so its reader is exact once the last part has come. Invariants:
+// 1. A router has at most one snapshot: a newer request replaces the older one.
 // 2. No more than kSnapshotWindow parts (and the rest of a slice) of a snapshot wait to be sent.
 // 3. A slice looks at no more than kSliceNodes blocks; one slice is made at a time.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace quire {
 
-// A part of so many hashes and their parents is a chunk of less than 64 KiB.
+// A part with this many hashes and their parents is a chunk of less than 64 KiB.
 inline constexpr int32_t kSliceNodes = 4000;
 
 class CacheReports {
@@ -29,11 +29,11 @@ class CacheReports {
 
   void Watch(RouterInstance router) { watchers_.insert(router); }
   void Forget(RouterInstance router);
-  // Whether events have to be handed out.
+  // Whether some router receives events.
   bool watched() const { return !watchers_.empty(); }
 
   void Begin(RouterInstance router, uint64_t snapshot_number);
-  // The router's session has sent so many parts.
+  // The router's session has sent this many parts.
   void PartsSent(RouterInstance router, uint64_t snapshot_number, uint32_t parts);
 
   // Whether a slice can be made now.

@@ -1,4 +1,4 @@
-// Runs an engine somewhere and lets one session thread talk to it through two bounded queues.
+// Runs an engine somewhere and connects one session thread to it through two bounded queues.
 //
 // Two drivers exist: a real thread (engine_thread.h) and virtual time (virtual_engine_driver.h).
 // Invariants:
@@ -16,20 +16,20 @@ namespace quire {
 // (Cancel, Finish, Grant, RouterLost, Drain) still find room up to the second.
 inline constexpr size_t kMaxQueuedSubmits = 4096;
 inline constexpr size_t kMaxQueuedCommands = 65536;
-// When its taker is slower, further outputs are merged into the last one.
+// When the taker is slower, further outputs are merged into the last one.
 inline constexpr size_t kMaxQueuedOutputs = 256;
 
 class EngineDriver {
  public:
   virtual ~EngineDriver() = default;
 
-  // Any thread. False: the queue is full, and the command is as it was.
+  // Any thread. False: the queue is full, and the command is unchanged.
   virtual bool TryPush(EngineCommand&& command) = 0;
 
-  // The taker's thread. Puts all outputs made so far into `outputs`, oldest first. What `outputs`
-  // held, outputs that have been read, is written into again: so that the engine allocates nothing
-  // for what it says, the taker copies out of them and hands them back. After the callback
-  // `on_output` (given to the driver) has been called it is not called again before the next
+  // The taker's thread. Moves all outputs made so far into `outputs`, oldest first. The outputs
+  // that `outputs` held before, which have been read, are reused: the taker copies out of them and
+  // returns them, so that the engine allocates nothing for its outputs. After the callback
+  // `on_output` (an argument of the driver) has been called, it is not called again before the next
   // TakeOutputs.
   virtual void TakeOutputs(std::vector<EngineOutput>& outputs) = 0;
 
@@ -37,23 +37,23 @@ class EngineDriver {
   virtual const StepProgress& progress() const = 0;
 };
 
-// Makes one output of two that follow each other; a router may then stand in it more than once.
+// Merges two consecutive outputs into one, in which a router may then appear more than once.
 void MergeOutput(EngineOutput& into, EngineOutput from);
 
-// Outputs that have been read and wait to be written into again; further ones are given up.
+// Outputs that have been read and wait for reuse; further ones are destroyed.
 inline constexpr size_t kMaxSpareOutputs = 32;
 
-// The outputs that wait for their taker. Not thread-safe: a driver guards it. Push and Take move a
+// The outputs that wait for their taker. Not thread-safe: the driver locks it. Push and Take move a
 // bounded number of values, whatever these hold.
 class OutputQueue {
  public:
   OutputQueue();
 
-  // Takes `output` and leaves one to be written into in its place. True when the taker has to be
-  // told: it has taken everything since it was told last.
+  // Takes `output` and leaves one for reuse in its place. True when the taker must be notified: it
+  // has taken everything since the last notification.
   bool Push(EngineOutput& output);
-  // See EngineDriver::TakeOutputs. Of what comes back the caller keeps no more than
-  // kMaxSpareOutputs: what is given up is not destroyed under its lock.
+  // See EngineDriver::TakeOutputs. The queue keeps at most kMaxSpareOutputs of the returned
+  // outputs; the caller destroys the others, outside of the lock.
   void Take(std::vector<EngineOutput>& outputs);
 
  private:
@@ -62,7 +62,7 @@ class OutputQueue {
   bool told_ = false;
 };
 
-// Whether a queue of `queued` commands takes a further one.
+// Whether a queue of `queued` commands accepts a further one.
 bool HasRoom(const EngineCommand& command, size_t queued);
 
 }  // namespace quire

@@ -1,7 +1,8 @@
-// What the engine has done since it started, counted when it happens, and its names for Prometheus.
+// What the engine has done since it started, counted as it happens, and the names of the counters
+// for Prometheus.
 //
 // Owner: Engine (totals), main (metrics). Totals are counted independently of the usage that
-// attempts carry, so that the two can be held against each other: at rest their sums are equal.
+// attempts carry, so that the two can be compared: when the engine is idle their sums are equal.
 #pragma once
 
 #include <array>
@@ -20,9 +21,9 @@ namespace quire {
 enum class FailureCause : uint8_t {
   kUnspecified,
   kNotANumber,      // the model's logits
-  kNoTokenAllowed,  // under the request's limits
+  kNoTokenAllowed,  // with the request's limits
   kTooLarge,        // its tokens never fit in the cache
-  kNoAnswer,        // the beam search found too few
+  kNoAnswer,        // the beam search found too few answers
   kDeviceLost,
 };
 inline constexpr size_t kFailureCauses = 6;
@@ -54,11 +55,11 @@ inline constexpr Counted<EngineTotals> kEngineCounts[] = {
     {&EngineTotals::windows_used_up, "quire_worker_windows_used_up_total",
      "times that a choice waited for its taker"}};
 
-// A step that has been committed; idle probes are left out.
+// A step that has been committed; idle probes are not counted.
 struct StepSeen {
   int64_t tokens = 0;          // computed: decode rows and prefill
   int64_t prefill_tokens = 0;  // of these
-  int64_t run_us = 0;          // that the runner took
+  int64_t run_us = 0;          // time that the runner took
 };
 
 // Adds the growth of the totals to counters and sets the gauges. One writer: the engine's thread.
@@ -67,17 +68,17 @@ class EngineMetrics {
   // `metrics` outlives this object.
   explicit EngineMetrics(Metrics& metrics);
 
-  // The same once more under vLLM's names (vllm/v1/metrics/loggers.py), copied when `metrics` are
-  // rendered. Once, with those that the constructor was given.
+  // Adds the same metrics under vLLM's names (vllm/v1/metrics/loggers.py), copied when `metrics`
+  // are rendered. Call it once, with the constructor's metrics.
   void AddFieldNames(Metrics& metrics, const std::string& model_name);
 
   void Publish(const EngineTotals& totals, const Load& load);
   void Step(const StepSeen& step);
-  // What the engine's thread took for a pass besides the runner's time.
+  // How long a pass of the engine's thread took besides the runner's time.
   void Host(int64_t host_us);
 
  private:
-  // Each counter with what it has been given so far.
+  // Each counter with the value that it has received so far.
   struct Series {
     Counter* counter = nullptr;
     uint64_t published = 0;

@@ -1,5 +1,4 @@
-// What the engine remembers between two calls. engine.cc holds the round, engine_commands.cc the
-// commands.
+// The engine's state between two calls. engine.cc holds the round, engine_commands.cc the commands.
 //
 // Owner: Engine, on its thread. Invariants: those of its parts, see Engine::CheckInvariants.
 #pragma once
@@ -18,7 +17,7 @@
 
 namespace quire {
 
-// How often a lost device is looked for.
+// How often the engine checks whether a lost device is back.
 inline constexpr int64_t kDeviceLookInterval = 20'000;
 
 struct Engine::State {
@@ -88,8 +87,8 @@ struct Engine::State {
   Runner& runner;
   StepProgress& progress;
   Scheduler scheduler;
-  StepCost cost;            // generous: what is stuck
-  StepTimeModel step_time;  // in the middle: how much prefill fits into a step
+  StepCost cost;            // a high estimate: for stuck steps
+  StepTimeModel step_time;  // a mean estimate: for how much prefill fits into a step
   RequestTable requests;
   OutputBuilder out;
   CacheReports cache_reports;
@@ -105,11 +104,11 @@ struct Engine::State {
   SamplingParams probe_sampling;
   int64_t next_probe_us = 0;  // the first one is the canary of start-up
 
-  size_t waiting_requests = 0;  // accepted, and none of their choices has been in a batch
+  size_t waiting_requests = 0;  // accepted; no choice of theirs has been in a batch
   uint64_t next_sequence = 1;
   uint64_t next_arrival = 1;
-  int64_t record_us = 0;  // the time that records take: of the call, or of the step's end
-  int64_t next_timeout_us = kNeverMicros;  // no deadline or stall ends before
+  int64_t record_us = 0;  // the time for records: of the call, or of the step's end
+  int64_t next_timeout_us = kNeverMicros;  // no deadline or stall ends before this
   bool draining = false;
   int64_t drain_deadline_us = kNeverMicros;
   bool stepped = false;
@@ -118,7 +117,7 @@ struct Engine::State {
   bool device_there = true;  // steps may be launched
   bool device_lost = false;  // and none has been committed since
   uint64_t devices_lost = 0;
-  EngineTotals before;  // what the scheduler and the cache had counted when the last one was lost
+  EngineTotals before;  // counts of scheduler and cache when the last device was lost
 };
 
 }  // namespace quire

@@ -1,9 +1,8 @@
-// Runs an engine on a thread of its own, as fast as there is work and not at all when there is
-// none.
+// Runs an engine on a separate thread, as fast as there is work and not at all when there is none.
 //
 // Owner: worker/main. Invariants: those of EngineDriver. The thread waits only for commands and for
-// the engine's next wake-up, never for a taker; no callback runs under the lock, and what is done
-// under it moves a bounded number of values.
+// the engine's next wake-up, never for a taker; no callback runs under the lock, and code under it
+// moves a bounded number of values.
 #pragma once
 
 #include <condition_variable>
@@ -28,9 +27,9 @@ class EngineThread final : public EngineDriver {
   ~EngineThread() override;  // stops
 
   void Start();
-  // Any thread: the engine looks around soon, also while it has nothing to do.
+  // Any thread: the engine runs a round soon, even when it has nothing to do.
   void Wake();
-  // Returns when the thread has ended, after the step that is running. Idempotent.
+  // Returns when the thread has ended, after the running step. Idempotent.
   void Stop();
 
   bool TryPush(EngineCommand&& command) override;

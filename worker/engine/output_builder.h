@@ -1,9 +1,9 @@
-// Gathers what the engine has to say to each router until the next RunOnce hands it out.
+// Collects the engine's outputs for each router until the next RunOnce returns them.
 //
 // Owner: Engine, on its thread. Invariants:
 // 1. Nothing is kept for a router whose Attach has ended.
-// 2. Once every router and row has spoken, a round allocates nothing: outputs are written into
-//    those of the round before last, which come back through Take.
+// 2. Once every router and row has had an output, a round allocates nothing: outputs reuse those of
+//    the round before last, which come back through Take.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +32,18 @@ struct ChoiceOutcome {
 
 class OutputBuilder {
  public:
-  // `rows`: outputs in a round, at most, where none is a beam search's.
+  // `rows`: the most outputs in a round, without beam searches.
   explicit OutputBuilder(int32_t rows);
 
   void SubmitSeen(RouterInstance router, uint64_t submit_number);
   void ForgetRouter(RouterInstance router);
 
   void AddAdmitted(const Request& request, uint32_t cached_tokens, uint64_t event_seq);
-  // The choice's last token, which is the last of its outputs.
+  // Adds the choice's last token, which is the last of its outputs.
   void AddToken(const Choice& choice, const SampledToken& sample, const TopTokens& top);
-  // The same for what nearly every token is: one more for the same router, without logprobs, over
-  // an output of the round before last. False: it is not such a one, nothing has been done.
+  // A fast path for nearly every token: one more for the same router, without logprobs, reusing an
+  // output of the round before last. False: the token needs the general path, and nothing has been
+  // done.
   bool AddPlainToken(const Choice& choice, TokenId token, int64_t output_count) {
     if (cursor_.next == cursor_.end || choice.router != cursor_.router || logprobs_wanted_ ||
         choice.logprobs > 0 || cursor_.next->ids.size() != 1) {
@@ -58,29 +59,29 @@ class OutputBuilder {
   // `scored`: consecutive positions, out of `result`.
   void AddPromptLogprobs(const Request& request, std::span<const ScoredToken> scored,
                          const StepResult& result);
-  // All of an answer that the router has not had.
+  // Adds all of an answer that the router has not received.
   void AddAnswer(const Choice& choice, const BeamAnswer& answer);
-  // Requires: choice.ended. The usage goes with the last of a request's choices.
+  // Requires: choice.ended. The usage is reported with the last of a request's choices.
   void AddEnded(const Choice& choice, const ChoiceOutcome& end);
   void AddRefused(RouterInstance router, Refused refused);
   void AddRecord(AttemptRecord record) { out_.records.push_back(std::move(record)); }
 
-  // Everything since the last call, into `into`, whose memory is used again for the next.
+  // Everything since the last call, into `into`, whose memory is reused for the next round.
   void Take(EngineOutput& into);
 
  private:
-  // Words kept for other routers: as many as there are of these.
+  // Spare outputs for other routers: as many as there are of these.
   static constexpr size_t kMaxSpareWords = 256;
 
-  // How much of a router's words is of this round; beyond it stands memory to be used again.
+  // How much of a router's output belongs to this round; the rest is memory for reuse.
   struct Fill {
     bool news = false;
     size_t outputs = 0;
   };
 
-  // The outputs of `router` that are to be written over next. Invariants: null, or between the
-  // fill of that router (which is counted when the cursor is closed) and the end of its outputs;
-  // unless logprobs_wanted_, these hold no logprobs.
+  // The outputs of `router` that are overwritten next. Invariants: null, or between the fill of
+  // that router (which is updated when the cursor is closed) and the end of its outputs; unless
+  // logprobs_wanted_, these hold no logprobs.
   struct Cursor {
     RouterInstance router;
     size_t index = 0;
@@ -102,7 +103,7 @@ class OutputBuilder {
 
   EngineOutput out_;         // its routers are sorted
   std::vector<Fill> fills_;  // of out_.routers
-  size_t last_ = 0;          // the router that was spoken to last
+  size_t last_ = 0;          // the router of the last output
   const size_t max_spare_;
   std::vector<RouterOutput> spare_words_;
   std::vector<Output> spare_outputs_;

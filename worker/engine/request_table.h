@@ -1,7 +1,7 @@
-// The requests that live in this worker, and the last of those that did.
+// The live requests of this worker, and the latest ended ones.
 //
 // Owner: Engine, on its thread. Invariants:
-// 1. At most one attempt of a request lives; its key is (router instance, request number).
+// 1. A request has at most one live attempt; its key is (router instance, request number).
 // 2. A request is kept until no step in flight names one of its choices, also after its end.
 // 3. Iteration is in order of (router, request).
 #pragma once
@@ -21,14 +21,14 @@
 
 namespace quire {
 
-// Ended attempts that are remembered, so that a late or repeated Submit of theirs is refused.
+// Ended attempts that are remembered, so that a late or repeated Submit of one is refused.
 inline constexpr size_t kRememberedAttempts = 4096;
 
 struct Request;
 struct Beams;
 
-// Its first fields stand behind those of Sequence that every step touches, and hold what an output
-// needs to know of the request, so that a token looks at nothing else: one cache line more.
+// Its first fields follow those of Sequence that every step reads, and hold what an output needs of
+// the request, so that a token reads nothing else: one cache line more.
 struct Choice : Sequence {
   RouterInstance router;
   AttemptKey key;
@@ -39,11 +39,11 @@ struct Choice : Sequence {
   Request* request = nullptr;  // null: the idle probe
   int32_t min_tokens = 0;      // as in SamplingParams
   bool ended = false;
-  bool is_beam = false;                     // a row of a beam search, none of the request's choices
-  int64_t discarded = 0;                    // of those generated, past the end
+  bool is_beam = false;   // a row of a beam search, not one of the request's choices
+  int64_t discarded = 0;  // generated tokens past the end
   int64_t stalled_since_us = kNeverMicros;  // when its window was used up
 
-  // Asks the processor for what a token of it touches, besides what its step does.
+  // Prefetches what one of its tokens needs besides what its step touches.
   void PrefetchToken() const { PrefetchToWrite(&router); }
 };
 
@@ -58,7 +58,7 @@ struct Request {
   std::vector<std::unique_ptr<Choice>> choices;
   size_t open_choices = 0;
   bool told_admitted = false;
-  // When it got so far; never, until it has.
+  // The times at which it reached each phase; never, until it has.
   int64_t accepted_us = kNeverMicros;
   int64_t launched_us = kNeverMicros;     // the first step that names it
   int64_t first_token_us = kNeverMicros;  // its first sample
@@ -69,7 +69,7 @@ struct Request {
   bool Admitted() const;       // one of its choices has been in a batch
   bool StepsInFlight() const;  // a step in flight names one of its choices
   AttemptUsage Usage() const;
-  // At its end. Phases that it never reached are 0.
+  // Computed at its end. Phases that it never reached are 0.
   AttemptRecord Record(EndReason reason, int64_t now_us) const;
 };
 
@@ -78,7 +78,7 @@ class RequestTable {
   using Map = std::map<WireKey, std::unique_ptr<Request>>;
 
   Request& Add(std::unique_ptr<Request> request);
-  // The living attempt, or null.
+  // The live attempt, or null.
   Request* Find(RouterInstance router, const AttemptKey& key);
   Request* FindAnyAttempt(const WireKey& key);
   // The attempt number of the request's last end that is remembered.

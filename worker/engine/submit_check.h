@@ -1,7 +1,7 @@
-// Says whether this worker can serve a Submit, and if not, which field is in the way.
+// Decides whether this worker can serve a Submit, and if not, which field prevents it.
 //
-// Pure. Everything in a Submit comes from a peer: it is refused by name, never ignored, never
-// asserted on.
+// Pure. Everything in a Submit comes from a peer: a bad value is refused by name, never ignored,
+// never asserted on.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace quire {
 
-// A refusal without its key, or nothing when the values are ones that this worker serves. What
-// depends on the engine's state (queue, attempts, pages, drain) is the engine's to judge.
+// A refusal without its key, or nothing when this worker serves the values. The engine checks what
+// depends on its state (queue, attempts, pages, drain).
 std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& options);
 
 }  // namespace quire

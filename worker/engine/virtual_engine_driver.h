@@ -1,7 +1,7 @@
 // Runs an engine on an executor, in virtual time: the driver of simulation.
 //
-// One thread, the executor's. Steps take the time that the runner's ReadyAt says. A frozen driver
-// does nothing, as a stopped process or a step that never ends would.
+// One thread, the executor's. Steps take the time that the runner's ReadyAt returns. A frozen
+// driver does nothing, like a stopped process or a step that never ends.
 #pragma once
 
 #include <deque>
@@ -16,13 +16,13 @@ namespace quire {
 
 class VirtualEngineDriver final : public EngineDriver {
  public:
-  // All outlive this object. `on_output` runs on the executor.
+  // All of them outlive this object. `on_output` runs on the executor.
   VirtualEngineDriver(Engine& engine, const StepProgress& progress, Executor& executor,
                       std::function<void()> on_output);
 
   void Start() { Wake(executor_.clock().Now()); }
   void SetFrozen(bool frozen);
-  // Told what each round gave, before anybody else is. May be absent.
+  // Called with the output of each round before any other reader gets it. May be absent.
   void SetObserver(std::function<void(const EngineOutput&)> observer);
 
   bool TryPush(EngineCommand&& command) override;

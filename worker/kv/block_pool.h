@@ -1,15 +1,15 @@
 // The worker's pages, each in exactly one of three states: free, evictable, held.
 //
 // Owner: KvCache, on the engine's thread. A block is what one logical block of one cache kind
-// needs: a page in each group of the kind, taken and given back together. It is named by its first
-// page. A block that has been published belongs to a node of the prefix index; without a reference
-// it is evictable: it keeps its content until its pages are needed.
+// needs: a page in each group of the kind, allocated and freed together. Its first page names it. A
+// published block belongs to a node of the prefix index; without a reference it is evictable: it
+// keeps its content until its pages are needed.
 //
 // Invariants:
 // 1. free + evictable + held = total, after every call.
 // 2. A held block has at least one reference; an evictable one has none and is published; a free
 // page belongs to no block.
-// 3. Evictable blocks stand in one of two orders, oldest first: those behind a window, and others.
+// 3. Evictable blocks are in one of two orders, oldest first: those behind a window, and others.
 // 4. Running out of pages is a result, never an error.
 #pragma once
 
@@ -29,14 +29,14 @@ namespace quire {
 using BlockId = StrongId<struct BlockIdTag, int32_t>;  // the first page of the block
 inline constexpr BlockId kNoBlock{-1};
 
-// The two orders of eviction: nothing of the second goes while the first has any.
+// The two orders of eviction: no block of the second order is evicted while the first has any.
 enum class EvictionOrder : uint8_t { kBehindWindow, kLeastRecent };
 
 class BlockPool {
  public:
-  static constexpr int64_t kBytesPerPage = 28;  // of book-keeping: an entry and a place in the list
+  static constexpr int64_t kBytesPerPage = 28;  // bookkeeping: an entry and a place in the list
 
-  // `on_page_freed` is told each page that becomes free; it may be empty.
+  // `on_page_freed` is called with each page that becomes free; it may be empty.
   BlockPool(int64_t page_count, std::function<void(int32_t)> on_page_freed);
 
   // A held block of `pages` pages with one reference, or nothing when fewer pages are free.
@@ -44,13 +44,14 @@ class BlockPool {
 
   // One more reference to a held block, or the first one to an evictable block.
   void AddReference(BlockId block);
-  // Gives one reference back. With the last the block becomes evictable, newest in `order`, when
-  // it is published, and else its pages are free.
+  // Drops one reference. With the last one a published block becomes evictable, newest in `order`;
+  // the pages of an unpublished block become free.
   void Release(BlockId block, EvictionOrder order = EvictionOrder::kLeastRecent);
 
-  // The held block is published as that of `node` in `kind`.
+  // The held block is published as the block of `node` in `kind`.
   void Publish(BlockId block, int32_t node, int32_t kind);
-  // The block is published no more: an evictable one's pages are free, a held one stays held.
+  // The block is no longer published: the pages of an evictable one become free, a held one stays
+  // held.
   void Withdraw(BlockId block);
   // An evictable block becomes the newest of its order; nothing happens to a held one.
   void Touch(BlockId block);
@@ -63,7 +64,7 @@ class BlockPool {
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
   int64_t evictable() const { return evictable_; }
   int64_t held() const { return held_; }
-  // What Allocate can come by once evictable blocks have been withdrawn.
+  // Pages that Allocate could get if all evictable blocks were withdrawn.
   int64_t available() const { return free() + evictable_; }
 
   int32_t references(BlockId block) const;
@@ -72,19 +73,19 @@ class BlockPool {
   int32_t kind(BlockId block) const { return Entry(block).kind; }
   EvictionOrder order(BlockId block) const { return Entry(block).order; }
 
-  // The page after `page` in its block, or −1. A walk from the block's id meets the groups in
+  // The page after `page` in its block, or −1. A walk from the block's id visits the groups in
   // order.
   int32_t NextPage(int32_t page) const;
 
-  // Asks the processor for what AddReference and Release will touch.
+  // Prefetches what AddReference and Release will touch.
   void Prefetch(BlockId block) const { PrefetchToRead(&pages_[block.value()]); }
 
-  std::vector<BlockId> Published() const;  // looks at every page: for checks
+  std::vector<BlockId> Published() const;  // reads every page: for checks
   void CheckInvariants() const;
 
  private:
   enum class State : uint8_t { kFree, kEvictable, kHeld, kFollower };
-  // A block's state stands in its first page; the others of it are followers.
+  // A block's state is in its first page; its other pages are followers.
   struct Page {
     int32_t next = -1;       // page of the block
     int32_t references = 0;  // of the block
@@ -110,7 +111,7 @@ class BlockPool {
 
   std::vector<Page, HugePageAllocator<Page>> pages_;
   std::vector<int32_t>
-      free_;  // a stack: the page given back last is taken first, its memory is warm
+      free_;  // a stack: the page freed last is taken first, since its memory is warm
   std::array<Queue, 2> queues_;
   int64_t evictable_ = 0;
   int64_t held_ = 0;

@@ -1,11 +1,10 @@
 // What has been published and withdrawn since the log was last taken, numbered in the order in
 // which it happened.
 //
-// Owner: KvCache, on the engine's thread. Reused memory: rounds of as many events as were reserved
-// allocate nothing, once those to whom they are handed give them back.
-// Invariants:
-// 1. Events are numbered from 1 without gaps, whether anybody takes them or not.
-// 2. An event never grows after its number has been told (Seq).
+// Owner: KvCache, on the engine's thread. Memory is reused: rounds of as many events as were
+// reserved allocate nothing, once the readers of earlier events return them. Invariants:
+// 1. Events are numbered from 1 without gaps, whether or not there is a reader.
+// 2. An event never grows after its number has been reported (Seq).
 #pragma once
 
 #include <cstdint>
@@ -17,23 +16,22 @@ namespace quire {
 
 class CacheEventLog {
  public:
-  // The largest event: longer chains take several.
+  // The size of the largest event: longer chains need several.
   static constexpr size_t kMaxHashes = 4096;
 
-  // Memory for so many events in a round.
+  // Reserves memory for this many events in a round.
   void Reserve(size_t events);
 
   void Stored(uint32_t cache_kind, uint64_t parent, uint64_t hash);
   void Removed(uint32_t cache_kind, uint64_t hash);
   void Cleared(uint32_t cache_kind);
 
-  // The number of the last event; what happens from here on has a higher one.
+  // The number of the last event; later ones have higher numbers.
   uint64_t Seq();
-  // Of the first event that Take gives, when it gives any.
+  // The number of the first event that Take returns, if it returns any.
   uint64_t first_seq() const { return seq_ - events_.size() + 1; }
 
-  // Hands out all events and forgets them. What `out` held is overwritten; its memory is used
-  // again.
+  // Returns all events and forgets them. `out` is overwritten; its memory is reused.
   void Take(std::vector<CacheEvents>& out);
   void Forget();
 
@@ -45,8 +43,8 @@ class CacheEventLog {
     size_t first = 0;  // of its hashes
     size_t count = 0;
   };
-  // Events of up to so many hashes, and longer ones, which get room for any, are kept apart: so
-  // neither has to grow.
+  // Events of up to this many hashes are kept apart from longer ones, which get room for any
+  // number: so neither has to grow.
   static constexpr size_t kShort = 8;
   static constexpr size_t kMaxSpareLong = 64;
 

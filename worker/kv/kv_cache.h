@@ -1,21 +1,22 @@
-// Gives sequences the blocks that their tokens need, in every cache kind, takes them back, and
-// keeps what has been computed for sequences that begin alike.
+// Gives sequences the blocks that their tokens need, in every cache kind, frees them, and keeps
+// what has been computed for later sequences with the same beginning.
 //
-// Owner: the scheduler, on the engine's thread. Pure: no clock, no I/O. kv_cache.cc deals with
-// blocks and pages, kv_cache_prefix.cc with what is shared by content.
+// Owner: the scheduler, on the engine's thread. Pure: no clock, no I/O. kv_cache.cc manages blocks
+// and pages, kv_cache_prefix.cc what is shared by content.
 //
 // Invariants:
 // 1. A sequence of planned length L holds, in the full kind, the blocks [0, ⌈L / B⌉), and in a
 // sliding kind those of them that some query at or after the committed length can still see.
-// 2. Extending is all or nothing over the kinds; running out is a result. Evictable blocks go
-// before anything is refused.
+// 2. Extending is all or nothing over the kinds; running out is a result. Evictable blocks are used
+//    before anything is refused.
 // 3. Every reference in the pool is named by exactly one block table; a block that forks share is
-// named by several and is never written again: all of its tokens are behind their lengths.
+//    named by several and is never written again: its last token is before their lengths.
 // 4. A published block is full and its keys and values have been written. One is published per
-// (kind, hash); it is withdrawn, and that is told, before its pages are used for anything else.
-// 5. With a full kind, eviction takes ends of chains before what they continue, least recently
-// used first; only where a running sequence continues a chain on a copy of its own may an inner
-// block go.
+//    (kind, hash); it is withdrawn, and the withdrawal is reported, before its pages are used for
+//    anything else.
+// 5. With a full kind, eviction takes ends of chains before the blocks that they continue, least
+//    recently used first. An inner block may be evicted only where a running sequence continues a
+//    chain on its own copy.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +37,14 @@
 
 namespace quire {
 
-// One sequence's blocks of one kind, by logical block. Entries below first_live have been given
-// back, or were never needed after a cache hit.
+// One sequence's blocks of one kind, by logical block. Entries below first_live have been released,
+// or were never needed after a cache hit.
 struct KindBlocks {
   int32_t first_live = 0;
   std::vector<BlockId> blocks;
 };
 
-// As a rule a model has no more kinds: what is kept by kind needs no memory of its own.
+// Models rarely have more kinds: values that are kept by kind need no memory of their own.
 inline constexpr size_t kUsualKinds = 2;
 
 struct SequenceBlocks {
@@ -54,7 +55,8 @@ struct KvCacheOptions {
   CacheShape shape;
   bool prefix_caching = false;
   uint64_t hash_mask = ~uint64_t{0};  // bits of a block's hash that are used; fewer only in tests
-  std::function<void(int32_t)> on_page_freed;  // told each page that becomes free; may be empty
+  std::function<void(int32_t)>
+      on_page_freed;  // called with each page that becomes free; may be empty
 };
 
 // Since the start.
@@ -88,29 +90,29 @@ class KvCache {
   int64_t PagesToExtend(const SequenceBlocks& blocks, int64_t length) const;
   // Makes room for `length` tokens. False, and nothing has changed, when too few are available.
   bool Extend(SequenceBlocks& blocks, int64_t length);
-  // Gives back the blocks that no query at a position ≥ `computed` can see.
+  // Releases the blocks that no query at a position ≥ `computed` can see.
   void FreeBehindWindow(SequenceBlocks& blocks, int64_t computed);
   void Release(SequenceBlocks& blocks);
 
-  // A table of its own for the first `length` tokens of `from`, sharing their blocks: those that a
+  // A separate table for the first `length` tokens of `from`, sharing their blocks: those that a
   // query at or after `length` sees. Requires: `from` still holds these. A last block that is only
-  // partly filled is shared too: who stands at its end goes on writing it, the others need TakeOwn
-  // before they do.
+  // partly filled is shared too: the sequence that ends in it continues to write it, the others
+  // need TakeOwn before they write.
   SequenceBlocks Fork(const SequenceBlocks& from, int64_t length);
 
   // Pages that TakeOwn would take.
   int64_t PagesToOwn(const SequenceBlocks& blocks, int64_t position) const;
 
-  // Copy on write: the blocks at `position` that others name too are replaced by new ones. Adds
-  // what has to be copied to `copies`, which run before anything that their plan computes. The old
-  // references are the result, to be released when that plan has been committed.
-  // Requires: PagesToOwn pages are available.
+  // Copy on write: the blocks at `position` that other tables name too are replaced by new ones.
+  // Appends the copies to make to `copies`, which run before anything that their plan computes.
+  // Returns the old references, to be released when that plan has been committed. Requires:
+  // PagesToOwn pages are available.
   SequenceBlocks TakeOwn(SequenceBlocks& blocks, int64_t position,
                          std::vector<PlannedCopy>& copies);
 
-  // Pages that Release would give back: those of blocks that no other sequence holds.
+  // Pages that Release would free: those of blocks that no other sequence holds.
   int64_t PagesToReturn(const SequenceBlocks& blocks) const;
-  // Pages that a sequence of `length` tokens holds at most at one time when it is computed in
+  // The most pages that a sequence of `length` tokens holds at one time when it is computed in
   // chunks of at most `chunk` tokens.
   int64_t PeakPages(int64_t length, int64_t chunk) const;
 
@@ -118,43 +120,43 @@ class KvCache {
 
   // A sequence begins, or ends, to take part. A chain that is not open is left out of everything
   // below: nothing is found for it, nothing of it is published. A sequence whose tokens change
-  // below its length has to be closed first. Forks have a chain of their own.
+  // below its length must be closed first. Forks have their own chains.
   void Open(PrefixChain& chain, const CacheIdentity& identity);
   void Close(PrefixChain& chain);
-  // What CachedPrefix says of `tokens`; nothing is taken yet.
+  // The state of `tokens` as CachedPrefix describes it; takes no reference yet.
   CacheHit Lookup(PrefixChain& chain, std::span<const TokenId> tokens);
   // Takes what Lookup has just found for this chain: `blocks`, which held nothing, holds the hit.
   void Adopt(PrefixChain& chain, const CacheHit& hit, SequenceBlocks& blocks);
-  // Books a look-up of so many tokens whose sequence was admitted.
+  // Counts a look-up of this many tokens whose sequence was admitted.
   void CountQuery(int64_t tokens, const CacheHit& hit);
-  // The step that computed [0, computed) of `tokens` has been committed: its full blocks are there
-  // for others. Before FreeBehindWindow(computed).
+  // The step that computed [0, computed) of `tokens` has been committed: makes its full blocks
+  // available to others. Before FreeBehindWindow(computed).
   void Publish(PrefixChain& chain, const SequenceBlocks& blocks, std::span<const TokenId> tokens,
                int64_t computed);
-  // Before Publish of the same, for speed alone: hashes its full blocks and asks the processor for
-  // what Publish reads, first where their nodes stand, some sequences later the nodes.
+  // Call before Publish of the same, for speed alone: hashes its full blocks and prefetches what
+  // Publish reads, first the slots of their nodes, some sequences later the nodes.
   void PreparePublish(PrefixChain& chain, std::span<const TokenId> tokens, int64_t computed);
   void PrefetchPublish(const PrefixChain& chain, const SequenceBlocks& blocks) const;
-  // The next length, above `computed`, at which Publish has something to do. What has fallen behind
-  // a window since can wait for it: that is less than a block.
+  // The next length, above `computed`, at which Publish has something to do. Blocks that have
+  // fallen behind a window since can wait until then: that is less than a block.
   int64_t NextDue(int64_t computed) const {
     return (computed / shape_.block_size + 1) * shape_.block_size;
   }
-  // Its blocks are given up and it will be computed again, or taken from the cache.
+  // Its blocks are released, and it will be computed again, or taken from the cache.
   void Rewind(PrefixChain& chain);
 
-  // Withdraws everything. Chains that are open go on from where they stand.
+  // Withdraws everything. Open chains continue from their current state.
   void Clear();
-  // Tells the published blocks of the next `count` nodes from `from` on, and where to go on;
-  // kNoNode at the end. `tell(kind, hash, parent hash)`.
+  // Reports the published blocks of the next `count` nodes from `from` on, and returns where to
+  // continue; kNoNode at the end. `tell(kind, hash, parent hash)`.
   NodeId Scan(NodeId from, int32_t count,
               const std::function<void(int32_t, uint64_t, uint64_t)>& tell) const;
   CacheEventLog& events() { return events_; }
-  // What is published as the pool has it, in no order: for checks. `tell(kind, hash, block)`.
+  // What is published according to the pool, in no order: for checks. `tell(kind, hash, block)`.
   void ForEachPublished(const std::function<void(int32_t, uint64_t, BlockId)>& tell) const;
 
-  // Memory for the book-keeping of one block that is cached in every kind, its pages' entries
-  // included.
+  // Memory for the bookkeeping of one block that is cached in every kind, including its pages'
+  // entries.
   static int64_t StateBytesPerBlock(const CacheShape& shape);
 
   const CacheShape& shape() const { return shape_; }
@@ -167,7 +169,7 @@ class KvCache {
   void CheckInvariants(std::span<const SequenceBlocks* const> tables) const;
 
  private:
-  // Whether somebody else names the block, be it the prefix index.
+  // Whether another table, or the prefix index, names the block.
   bool Shared(BlockId block) const { return pool_.references(block) > 1 || pool_.published(block); }
   int64_t BlockCount(int64_t length) const {
     return (length + shape_.block_size - 1) / shape_.block_size;
@@ -191,7 +193,7 @@ class KvCache {
   CacheEventLog events_;
   CacheTotals totals_;
   int64_t open_chains_ = 0;
-  std::vector<NodeId> path_;  // of the last look-up, or of the publication at hand
+  std::vector<NodeId> path_;  // of the last look-up, or of the current publication
 };
 
 }  // namespace quire

@@ -2,8 +2,8 @@
 //
 // Owner: KvCache, on the engine's thread. A node is one block of tokens that follows one parent; in
 // each cache kind it names the published block that holds its keys and values, or none. A root
-// stands for all that must be equal besides tokens (adapter, salt), compared by its full key.
-// Memory is taken once: kBytesPerNode(block size, kinds) for each node, used or not.
+// represents everything besides tokens that must be equal (adapter, salt), compared by its full
+// key. Memory is allocated once: kBytesPerNode(block size, kinds) for each node, used or not.
 //
 // Invariants:
 // 1. A node is reached only from its parent with its own tokens: an equal hash alone finds nothing.
@@ -40,12 +40,12 @@ class PrefixIndex {
 
   // The child of `parent` that holds exactly these tokens, or kNoNode.
   NodeId Find(NodeId parent, uint64_t hash, std::span<const TokenId> tokens) const;
-  // The same, made when there is none. kNoNode when another node has this hash or none is free.
+  // The same, created if it is absent. kNoNode when another node has this hash or none is free.
   NodeId FindOrAdd(NodeId parent, uint64_t hash, std::span<const TokenId> tokens);
-  // Asks the processor for what Find reads: first the slot, some hashes later the node.
+  // Prefetches what Find reads: first the slot, some hashes later the node.
   void PrefetchSlot(uint64_t hash) const { PrefetchToRead(&slots_[Home(hash)]); }
   void PrefetchNode(uint64_t hash) const;
-  // What eviction of a node's block reads: first the node, later the slot of its hash.
+  // Prefetches what eviction of a node's block reads: first the node, later the slot of its hash.
   void PrefetchHolder(NodeId node) const {
     PrefetchToWrite(&nodes_[node]);
     PrefetchToWrite(&blocks_[BlockAt(node, 0)]);
@@ -75,10 +75,10 @@ class PrefixIndex {
   // No node from here on has ever been used.
   NodeId end() const { return end_; }
 
-  // Of one node, its slots in the table included.
+  // Memory of one node, including its slots in the table.
   static int64_t BytesPerNode(int32_t block_size, int32_t kinds);
 
-  // `pins`: how many there are in all.
+  // `pins`: the total number of pins.
   void CheckInvariants(int64_t pins) const;
 
  private:
@@ -99,7 +99,7 @@ class PrefixIndex {
   const TokenId* Tokens(NodeId node) const {
     return tokens_.data() + static_cast<size_t>(node) * static_cast<size_t>(block_size_);
   }
-  // The slot of the node with this hash, or the empty one where it would stand.
+  // The slot of the node with this hash, or the empty one where it belongs.
   size_t SlotOf(uint64_t hash) const;
   bool Is(NodeId node, NodeId parent, std::span<const TokenId> tokens) const;
   NodeId TakeFree();

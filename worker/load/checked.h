@@ -1,4 +1,4 @@
-// Arithmetic on sizes that come from a file: an overflow is a value that says so, never a wrap.
+// Arithmetic on sizes that come from a file: an overflow is reported in the value, and never wraps.
 #pragma once
 
 #include <cstdint>

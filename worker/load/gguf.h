@@ -1,8 +1,7 @@
-// Reads a GGUF file (versions 2 and 3, little-endian): metadata and where each tensor lies.
+// Reads a GGUF file (versions 2 and 3, little-endian): metadata and the place of each tensor.
 //
 // The format: the GGUF specification of the ggml project. Read as hostile input: every length is
-// checked against the bytes that are left before it is used, so work and memory are bounded by the
-// file's size.
+// checked against the remaining bytes before it is used, so the file's size bounds work and memory.
 // 1. Views (strings, arrays, tensors) point into the mapped file and live as long as it does.
 #pragma once
 
@@ -49,9 +48,9 @@ enum class GgufType : uint32_t {
   kFloat64 = 12,
 };
 
-// An array of the metadata, decoded when asked for. Its bytes have been walked once, so decoding
-// cannot run past them. An element takes a byte or eight in the file and up to 48 when decoded:
-// whoever asks says how many there may be, and nothing is decoded of an array with more.
+// An array of the metadata, decoded on request. Its bytes have been walked once, so decoding cannot
+// run past them. An element takes a byte or eight in the file and up to 48 when decoded: the caller
+// states the most elements that there may be, and an array with more is not decoded.
 struct GgufArray {
   GgufType type = GgufType::kUint8;
   uint64_t count = 0;

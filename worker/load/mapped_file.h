@@ -1,4 +1,4 @@
-// A file mapped read-only into memory: weights are read where they lie.
+// A file mapped read-only into memory: weights are read in place.
 //
 // Owned by ModelFiles; read from any thread once open, Release from the loading thread.
 // 1. The bytes stay valid until the object ends; Release only drops resident pages, it never

@@ -1,5 +1,5 @@
-// How memory is dealt before anything is loaded: weights, workspace, pages of keys and values, what
-// stays free.
+// How memory is divided before anything is loaded: weights, workspace, pages of keys and values,
+// free memory.
 //
 // Pure functions; the caller brings the sizes and prints the plan.
 // 1. weights + workspace + kv + free = usable, ÷ workers; none is negative.
@@ -25,7 +25,7 @@ struct MemoryRequest {
   int64_t max_num_seqs = 64;
   int64_t max_model_len = 0;
   int64_t max_num_batched_tokens = 2048;
-  std::optional<int64_t> kv_cache_memory_bytes;  // of one worker, when the operator says so
+  std::optional<int64_t> kv_cache_memory_bytes;  // of one worker, when the operator sets it
 };
 
 // All of one worker.
@@ -40,16 +40,16 @@ struct MemoryPlan {
   bool limited_by_cgroup = false;
 };
 
-// Pages that one sequence of `tokens` holds at most: all blocks of full groups; of sliding ones
+// The most pages that one sequence of `tokens` holds: all blocks of full groups; of sliding ones
 // those that a window and one chunk of `chunk_tokens` overlap.
 int64_t PagesPerSequence(const kernels::KvLayout& kv, int64_t tokens, int64_t chunk_tokens);
 
 // KV gets what max_num_seqs sequences of max_model_len need, at most half of what is left after
-// weights and workspace; or what the operator says. RESOURCE_EXHAUSTED when weights and workspace,
-// or one whole sequence, do not fit, naming the largest setting that does.
+// weights and workspace; or the operator's value. RESOURCE_EXHAUSTED when weights and workspace, or
+// one whole sequence, do not fit, naming the largest setting that does.
 absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request);
 
-// The plan for people, several lines, the last without a line end.
+// The plan as text for people, several lines, the last without a line end.
 std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request);
 
 }  // namespace quire::load

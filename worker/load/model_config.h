@@ -1,8 +1,8 @@
-// What a model is made of, read from config.json or GGUF metadata into one form.
+// The description of a model, read from config.json or GGUF metadata into one form.
 //
 // A value; the model files of worker/model and the memory plan read it.
 // 1. Every count is positive and bounded, heads are a multiple of kv_heads, layer_windows has one
-// entry per
+//    entry per
 //    layer: whoever reads a ModelConfig need not check it again.
 #pragma once
 
@@ -32,7 +32,7 @@ struct RopeConfig {
   double original_context = 0.0;       // Llama 3, YaRN
   double beta_fast = 32.0;             // YaRN
   double beta_slow = 1.0;              // YaRN
-  double attention_factor = 1.0;       // YaRN: what cos and sin are multiplied by
+  double attention_factor = 1.0;       // YaRN: cos and sin are multiplied by it
   bool truncate = true;                // YaRN: correction range rounded to whole dimensions
 };
 
@@ -74,14 +74,14 @@ struct ModelConfig {
   bool layer_norm = false;  // with biases; others: RMS norms
 };
 
-// Invariant 1 as a status naming the field.
+// Checks invariant 1; the status names the field.
 absl::Status CheckModelConfig(const ModelConfig& config);
 
-// What a reader found in the file, with the context that YaRN stretches, once it holds invariant 1.
+// The configuration that a reader found in the file, with the context that YaRN stretches, once
+// invariant 1 holds.
 absl::StatusOr<ModelConfig> CheckedModelConfig(ModelConfig config, const std::string& path);
 
-// One line per field, the same text for equal configurations: the digest of model_id is taken over
-// it.
+// One line per field, the same text for equal configurations: the digest of model_id covers it.
 std::string CanonicalText(const ModelConfig& config);
 
 // YaRN's default for attention_factor (arXiv 2309.00071, section 3.4).

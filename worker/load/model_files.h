@@ -28,7 +28,7 @@ class ModelFiles {
  public:
   // `path` is a directory with config.json and *.safetensors (one file, or shards named by
   // model.safetensors.index.json), a GGUF file, or a directory with one. Errors name the file and
-  // tensor, and what would work. Links may lead to what model_roots.h says, with `allowed_roots`.
+  // tensor, and what would work. Links may lead where model_roots.h permits, with `allowed_roots`.
   static absl::StatusOr<std::unique_ptr<ModelFiles>> Open(
       const std::string& path, const std::vector<std::string>& allowed_roots = {});
 

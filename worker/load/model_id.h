@@ -1,4 +1,4 @@
-// The identity of a model: a digest of what it computes, never of where it lies.
+// The identity of a model: a digest of what it computes, independent of where it is stored.
 //
 // A pure function; reads at most 192 KiB of each tensor.
 #pragma once

@@ -1,12 +1,12 @@
-// Where a model's files may lie: a model is foreign, and a link in it could lead to any file that
-// this process can read, whose text clients would then be served.
+// Where a model's files may be: a model comes from elsewhere, and a link in it could lead to any
+// file that this process can read; clients would then be served the text of that file.
 //
 // A value; any thread.
-//  1. What is opened is a regular file that lies, all links followed, below the model's folder, in
-//     the same folder `models--…` of a Hugging Face cache (snapshots link to ../../blobs there), or
-//     below a folder that was allowed. The file named as the model itself may lie anywhere.
-//  2. The opened descriptor is asked where it lies, so that a link cannot be changed between the
-//     question and the reading. Nothing but a regular file is ever opened for reading.
+//  1. An opened file is a regular file that, with all links followed, is below the model's folder,
+//     in the same folder `models--…` of a Hugging Face cache (snapshots link to ../../blobs there),
+//     or below an allowed folder. The file that the user names as the model may be anywhere.
+//  2. The check uses the path of the opened descriptor, so that a link cannot be changed between
+//     check and reading. Only regular files are ever opened for reading.
 #pragma once
 
 #include <sys/types.h>
@@ -44,7 +44,7 @@ class ModelRoots {
                                        const std::vector<std::string>& allowed);
 
   // NOT_FOUND where there is nothing; FAILED_PRECONDITION naming the path where it is no regular
-  // file, cannot be read, or lies elsewhere.
+  // file, cannot be read, or is elsewhere.
   absl::StatusOr<OpenFile> Open(const std::string& path) const;
 
  private:
@@ -52,7 +52,7 @@ class ModelRoots {
   std::string file_;                // the model, where it is a file
 };
 
-// The folder `models--…` of a Hugging Face cache that the folder `path`, a snapshot, lies in; empty
+// The folder `models--…` of a Hugging Face cache that contains the folder `path`, a snapshot; empty
 // for others.
 std::string HubFolderOf(const std::string& path);
 

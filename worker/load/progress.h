@@ -1,7 +1,7 @@
 // How far loading has come: phases with bytes, rate and time left, as a bar or as JSON lines.
 //
-// A LoadProgress is owned by whoever loads and told of the time by its caller, on one thread; what
-// it returns is printed by that caller.
+// A LoadProgress belongs to the loader, which passes the time in, on one thread, and prints what it
+// returns.
 // 1. Lines come at most every kMinInterval, and always at a phase's end.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace quire::load {
 
-// A phase ("open", "pack", …) has done so many bytes of so many. The last call of a phase has done
-// == total.
+// A phase ("open", "pack", …) has processed `done` of `total` bytes. The last call of a phase has
+// done == total.
 struct ProgressUpdate {
   std::string_view phase;
   int64_t done_bytes = 0;

@@ -1,8 +1,7 @@
-// The tensors of a model's files by name, whatever the file format: where each lies, its type and
-// shape.
+// The tensors of a model's files by name, whatever the file format: place, type and shape of each.
 //
 // Owned by ModelFiles; read-only once the files are open.
-// 1. Every tensor's bytes lie inside its mapped file, and are exactly what its type and shape need.
+// 1. Every tensor's bytes are inside its mapped file, and are exactly what its type and shape need.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@
 
 namespace quire::load {
 
-// No served model has more, and a row of 2^31 elements would overflow the kernels' index type.
+// No served model has more; a row of 2^31 elements would overflow the kernels' index type.
 inline constexpr int64_t kMaxTensorDimension = int64_t{1} << 31;
 inline constexpr int kMaxTensorRank = 8;
 
@@ -36,15 +35,15 @@ struct Tensor {
 };
 
 // Bytes that a tensor of this shape needs when `block` elements of the innermost dimension share
-// `block_bytes` bytes; INVALID_ARGUMENT (saying what is wrong, without the tensor's name) when a
-// dimension is out of range, the innermost one is no multiple of the block, or the product
+// `block_bytes` bytes. INVALID_ARGUMENT (with the fault, without the tensor's name) when a
+// dimension is out of range, the innermost one is not a multiple of the block, or the product
 // overflows.
 absl::StatusOr<uint64_t> TensorBytes(std::span<const int64_t> shape, uint64_t block,
                                      uint64_t block_bytes);
 
 class TensorTable {
  public:
-  // ALREADY_EXISTS when a tensor of that name is there.
+  // ALREADY_EXISTS when there is a tensor of that name.
   absl::Status Add(Tensor tensor);
   // Null when there is none.
   const Tensor* Find(std::string_view name) const;

@@ -12,10 +12,10 @@
 
 namespace quire::load {
 
-// How a family splits texts into words: its name of tokenizer.ggml.pre, for GGUF files that lack
+// How a family splits texts into words: its value of tokenizer.ggml.pre, for GGUF files that lack
 // it.
 struct SplittingRule {
-  std::string_view name = "";  // empty: the family tells none
+  std::string_view name = "";  // empty: the family has none
   size_t tokens = 0;           // for vocabularies of this size alone; 0: of any
 };
 
@@ -23,7 +23,7 @@ struct SplittingRule {
 absl::StatusOr<text::TextBundle> LoadTextBundle(const ModelFiles& files,
                                                 const SplittingRule& rule = {});
 
-// The vocabulary in a GGUF file's metadata, unchecked beyond its types.
+// The vocabulary in a GGUF file's metadata, of which only the types are checked.
 absl::StatusOr<text::GgufVocab> ReadGgufVocab(const GgufFile& file, const SplittingRule& rule = {});
 
 }  // namespace quire::load

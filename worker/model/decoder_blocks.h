@@ -16,7 +16,8 @@ struct DecoderBuffers {
   kernels::BufferId qkv = kernels::kNoId;
   kernels::BufferId attended = kernels::kNoId;  // heads * head_dim
   kernels::BufferId inner = kernels::kNoId;     // intermediate
-  kernels::BufferId branch = kernels::kNoId;  // a block's result that is normed before it is added
+  kernels::BufferId branch =
+      kernels::kNoId;  // a block's result that is normalised before it is added
 };
 
 DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch);
@@ -55,12 +56,12 @@ void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
 // them.
 void AddLogits(ProgramBuilder& builder, kernels::BufferId in, kernels::WeightId embedding);
 
-// In what a decoder differs from Llama's.
+// How a decoder differs from Llama's.
 struct DecoderForm {
   bool head_norms = false;         // RMS norms of each head of q and k before the rotation
   bool post_norms = false;         // a norm of each block's result before it is added
   bool scaled_embeddings = false;  // by the root of the width
-  bool sliding_rope = false;       // layers with a window have a rope of their own
+  bool sliding_rope = false;       // layers with a window have their own rope
 };
 
 // The whole program: hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)); the head.

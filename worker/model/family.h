@@ -1,6 +1,6 @@
-// What Quire knows about a model family: its names, how its configuration reads, its quirks and its
-// program. Each family is one constant in the file of its name (llama.cc) and one line of the table
-// in family.cc; all that depends on the family follows from that constant.
+// What Quire knows about a model family: its names, how to read its configuration, its differences
+// and its program. Each family is one constant in the file of its name (llama.cc) and one line of
+// the table in family.cc; everything that depends on the family derives from that constant.
 //
 // Constants, and pure functions over them for the loading thread. Invariants of the table:
 // 1. A name of `json`, and an architecture of `gguf`, belongs to one family.
@@ -48,8 +48,9 @@ absl::StatusOr<load::ModelConfig> ModelConfigFromGguf(const load::GgufFile& file
 const Family& FamilyOf(const load::ModelConfig& config, Families families = ServedFamilies());
 
 // The step program of a model. Its weights point into `files` and `memory`, which must outlive it.
-// INVALID_ARGUMENT names the tensor that is missing or misshapen, with what was got and expected.
-// Also when it cannot be cut for so many ranks, with the counts that work.
+// INVALID_ARGUMENT names the tensor that is missing or has the wrong shape, with the actual and the
+// expected one. The same error reports a model that cannot be divided between so many ranks, with
+// the counts that work.
 absl::StatusOr<kernels::StepProgram> BuildProgram(const Family& family,
                                                   const load::ModelConfig& config,
                                                   const load::ModelFiles& files,

@@ -1,5 +1,6 @@
-// ModelConfig from the metadata of a GGUF file: what all families share, and the pieces of which a
-// family's own reading is made. What the metadata leaves out is read off the tensors.
+// ModelConfig from the metadata of a GGUF file: what all families share, and the functions from
+// which a family builds its own reading. Values that the metadata leaves out are taken from the
+// tensors.
 //
 // Values and pure functions; used once per model, on the loading thread.
 #pragma once
@@ -43,7 +44,7 @@ class GgufReader {
   }
   // A number, or an array of one equal number per layer.
   int64_t PerLayerInt(std::string_view key, int64_t otherwise);
-  // `what` opens with the key, less its architecture.
+  // `what` begins with the key, without its architecture.
   void Fail(std::string_view what) {
     if (status_.ok())
       status_ = absl::InvalidArgumentError(absl::StrCat(path_, ": ", prefix_, AbslView(what)));
@@ -64,21 +65,21 @@ class GgufReader {
   absl::Status status_;
 };
 
-// Counts out of all ranges stay so in an int.
+// A count that is out of every range stays so as an int.
 int ClampCount(int64_t value);
 
 // One window for all layers, or none.
 void ReadWindow(GgufReader& reader, load::ModelConfig& config);
 
-// How a family's metadata reads.
+// How to read a family's metadata.
 struct GgufForm {
-  std::string_view architecture = "";  // "general.architecture"; empty: none of the family's own
-  // Its files name the architecture of this other family, and are read as that.
+  std::string_view architecture =
+      "";  // "general.architecture"; empty: the family has none of its own
+  // Its files name the architecture of this other family, and are read as such.
   std::string_view written_as = "";
   load::SplittingRule splitting = {};
-  bool interleaved_rope = false;  // q and k have their rows in neighbouring pairs
-  // Reads what the family has beside the metadata that all share: the windows of all layers, and
-  // more.
+  bool interleaved_rope = false;  // rows of q and k are in neighbouring pairs
+  // Reads what the family has beside the shared metadata: the windows of all layers, and more.
   void (*read)(GgufReader& reader, load::ModelConfig& config) = ReadWindow;
 };
 

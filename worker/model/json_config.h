@@ -1,5 +1,5 @@
-// ModelConfig from Hugging Face's config.json: what all families share, and the pieces of which a
-// family's own reading is made.
+// ModelConfig from Hugging Face's config.json: what all families share, and the functions from
+// which a family builds its own reading.
 //
 // Values and pure functions; used once per model, on the loading thread.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace quire::model {
 
-constexpr int64_t kAnyInt = int64_t{1} << 30;  // CheckModelConfig has the true bounds
+constexpr int64_t kAnyInt = int64_t{1} << 30;  // CheckModelConfig has the exact bounds
 
 // Reads members with a default; the first error wins and is returned by status().
 class JsonReader {
@@ -79,7 +79,7 @@ class JsonReader {
 // rope_scaling.
 void ReadRope(JsonReader& reader, load::ModelConfig& config);
 
-// Fills in what the scaling object says, over what `rope` holds.
+// Fills in the values of the scaling object, over those that `rope` holds.
 void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_positions,
                  load::RopeConfig& rope);
 
@@ -87,7 +87,7 @@ void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_pos
 void ReadWindows(JsonReader& reader, load::ModelConfig& config, int64_t window,
                  const std::function<bool(int)>& slides);
 
-// How a family's config.json reads.
+// How to read a family's config.json.
 struct JsonForm {
   struct Name {
     std::string_view architecture = "";  // in "architectures"
@@ -106,14 +106,14 @@ struct JsonForm {
   std::string_view width_key = "intermediate_size";
   std::string_view epsilon_key = "rms_norm_eps";  // empty: the norms' is 1e-5, without a key
   std::string_view activation_key = "hidden_act";
-  std::string_view activation = "silu";  // the one that is served; gelu_pytorch_tanh, relu
+  std::string_view activation = "silu";  // the served one; gelu_pytorch_tanh, relu
   bool qkv_bias = false;                 // always
-  bool attention_bias = false;           // the file's attention_bias says
-  bool mlp_bias = false;                 // the file's mlp_bias says
+  bool attention_bias = false;           // the file's attention_bias decides
+  bool mlp_bias = false;                 // the file's mlp_bias decides
 
   void (*rope)(JsonReader& reader, load::ModelConfig& config) = ReadRope;  // null: no rotation
-  // What else the family has; without layer_windows every layer sees all, unless layer_types says
-  // otherwise.
+  // What else the family has; without layer_windows every layer has full attention, unless
+  // layer_types says otherwise.
   void (*read)(JsonReader& reader, load::ModelConfig& config) = nullptr;
 };
 

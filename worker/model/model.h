@@ -1,4 +1,4 @@
-// A model loaded from disk: what it is, the program that computes it, its text side and its
+// A model loaded from disk: its configuration, the program that computes it, its text side and its
 // identity.
 //
 // Owned by the worker's main; made on the loading thread, read-only afterwards.
@@ -21,15 +21,16 @@
 namespace quire::model {
 
 struct LoadOptions {
-  // Without it the bundle stays empty: for tests on models that have no tokenizer.
+  // False leaves the bundle empty: for tests on models that have no tokenizer.
   bool with_text = true;
-  // Without text: the digest under which another has read it, for the same model_id.
+  // The digest under which another rank has read the text, for the same model_id without reading
+  // it.
   std::string text_digest = {};
   // Folders that links in the model may lead to, beside its own (load/model_roots.h).
   std::vector<std::string> allowed_roots = {};
-  // That floats of weights are converted to; none keeps them as they are stored.
+  // The type to which float weights are converted; none keeps them as they are stored.
   std::optional<kernels::DType> float_type = {};
-  // Whose program it is. Identity and text are the same for all ranks.
+  // The rank whose program this is. Identity and text are the same for all ranks.
   Rank rank = {};
   Families families = ServedFamilies();
 };
@@ -46,18 +47,18 @@ struct Model {
   std::unique_ptr<WeightMemory> memory;
 
   // The program of another rank, over the same files: for ranks that are threads of one process.
-  // Before any program of this model is loaded by a backend.
+  // Call it before a backend loads any program of this model.
   absl::StatusOr<kernels::StepProgram> BuildRank(const Rank& rank);
 
-  // Before a backend loads a program: converts weights, where a type is wanted
+  // Call before a backend loads a program: converts weights, where a type is requested
   // (WeightMemory::Fill).
   absl::Status FillWeights() { return memory->Fill(); }
   // For ProgramOptions::release_source: drops source pages that have been packed.
   void ReleaseSource(const void* data, int64_t bytes) const;
 };
 
-// Opens a Hugging Face directory or a GGUF file and builds its step program. Nothing of the weights
-// is read but what model_id needs. NOT_FOUND, INVALID_ARGUMENT, … in one line that names file,
+// Opens a Hugging Face directory or a GGUF file and builds its step program. Reads only those bytes
+// of the weights that model_id needs. NOT_FOUND, INVALID_ARGUMENT, … in one line that names file,
 // field or tensor.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
                                                  const LoadOptions& options = {});

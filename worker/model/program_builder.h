@@ -25,7 +25,7 @@ namespace quire::model {
 
 class ProgramBuilder {
  public:
-  // All but naming and shard must outlive the program.
+  // Everything except naming and shard must outlive the program.
   ProgramBuilder(const TensorNaming& naming, const load::ModelConfig& config,
                  const load::ModelFiles& files, WeightMemory& memory, const Shard& shard);
 
@@ -38,10 +38,10 @@ class ProgramBuilder {
     int64_t rows;
     Range kept = {};
   };
-  // Of the parts' `cols` columns those in `kept`.
+  // The columns in `kept` of the parts' `cols` columns.
   kernels::WeightId Matrix(std::initializer_list<Stack> stacks, int64_t cols, int layer = kNoLayer,
                            Range kept = {});
-  // A bias or norm of what is kept of the parts together: [1, sum].
+  // A bias or norm of the kept rows of the parts together: [1, sum].
   kernels::WeightId Vector(std::initializer_list<Stack> stacks, std::string_view suffix,
                            int layer = kNoLayer);
   kernels::WeightId Ones(int64_t length);
@@ -54,14 +54,14 @@ class ProgramBuilder {
     program_.ops.emplace_back(std::move(op));
   }
 
-  // The bias of a product that is cut along K; `there` says whether the model has one.
+  // The bias of a product that is cut along K; `there` states whether the model has one.
   struct PartialBias {
     Part part;
     int layer = kNoLayer;
     bool there = false;
   };
-  // A product whose weight is this rank's columns: the others' parts are added by an all_reduce.
-  // What is there once, the bias and what `out` held before, is added by the first rank alone.
+  // A product whose weight is this rank's columns: an all_reduce adds the parts of the others. The
+  // first rank alone adds what exists once: the bias and the previous content of `out`.
   void AddPartialLinear(kernels::LinearOp op, const PartialBias& bias);
   // Sums a buffer over the ranks, if there are several.
   void AddSum(kernels::BufferId buffer) {
@@ -71,21 +71,21 @@ class ProgramBuilder {
   absl::StatusOr<kernels::StepProgram> Finish();
 
  private:
-  // Null, with the error kept, when it is missing or not shaped so. `shape` of one entry also fits
-  // [1, n].
+  // Null, with the error kept, when it is missing or has another shape. `shape` of one entry also
+  // fits [1, n].
   const load::Tensor* Find(Part part, std::string_view suffix, int layer,
                            std::vector<int64_t> shape);
   struct Kept {
     Range rows;
     Range cols;
   };
-  // What is kept of a tensor of that shape.
+  // The part of a tensor of that shape that is kept.
   kernels::WeightSource Source(const load::Tensor& tensor, int64_t rows, int64_t cols,
                                const Kept& kept);
   // A copy whose row i is row from(i) of the source.
   template <typename RowFrom>
   kernels::WeightSource Copy(const kernels::WeightSource& source, const RowFrom& from);
-  // Rows of q and k in halves, as everyone else has them, where GGUF keeps them in pairs.
+  // Rows of q and k in halves, as all other formats have them, where GGUF keeps them in pairs.
   kernels::WeightSource Halved(Part part, const kernels::WeightSource& source);
   std::vector<float> RopeFactors();
   void Fail(const absl::Status& status) { status_.Update(status); }

@@ -1,10 +1,11 @@
-// Which part of a model one tensor-parallel rank computes, and whether the model can be cut so.
+// The part of a model that one tensor-parallel rank computes, and whether the model can be divided
+// in this way.
 //
 // Values and pure functions; used while a program is built. Invariants:
-// 1. The parts of all ranks are disjoint and together the whole, but for heads of keys and values
-//    where there are fewer of them than ranks: these are held by several.
-// 2. Every part is cut on borders of blocks of quantised weights.
-// 3. The first rank's parts are the largest: who plans memory for it plans for all.
+// 1. The parts of all ranks are disjoint and together the whole, except for heads of keys and
+//    values where there are fewer of them than ranks: several ranks hold each of these.
+// 2. Every part begins and ends at a block of quantised weights.
+// 3. The first rank's parts are the largest: a memory plan for it fits all ranks.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +43,8 @@ struct Shard {
 };
 
 // Needs: query heads that divide among the ranks, and heads of keys and values that divide among
-// them or the ranks among those; at least one block of the inner width and one token id for each.
-// INVALID_ARGUMENT in one line with what was found, what is needed, and the counts that work.
+// them or the ranks among those; at least one block of the inner width and one token id for each
+// rank. INVALID_ARGUMENT in one line with what was found, what is needed, and the counts that work.
 absl::StatusOr<Shard> CutModel(const TensorNaming& naming, const load::ModelConfig& config,
                                const load::ModelFiles& files, const Rank& rank);
 

@@ -1,5 +1,5 @@
-// What each part of a model is called in a checkpoint: the names that most families use, beside
-// which a family lists its own.
+// The name of each part of a model in a checkpoint: the names that most families use, and how a
+// family adds its own.
 //
 // Values and pure functions; used while a program is built.
 #pragma once
@@ -18,7 +18,7 @@ enum class Part {
   kProjectOut,
   kFinalNorm,
   kHead,
-  kRopeFactors,  // GGUF only: what each rotary frequency is divided by
+  kRopeFactors,  // GGUF only: each rotary frequency is divided by it
   // One of each per layer.
   kAttentionNorm,
   kQuery,
@@ -42,18 +42,20 @@ struct TensorName {
   const char* name;
 };
 
-// Image-and-text checkpoints hold the language model one level down; bare ones leave "model." out.
+// Checkpoints for images and text hold the language model one level down; those without a head
+// leave "model." out.
 inline constexpr const char* kUsualPrefixes[] = {"model.", "language_model.model.",
                                                  "model.language_model.", ""};
 
-// What a family calls otherwise in Hugging Face's checkpoints. In GGUF all use the same names.
+// The parts for which a family has other names in Hugging Face's checkpoints. In GGUF all families
+// use the same names.
 struct TensorNaming {
   std::span<const TensorName> own = {};  // below the prefix and, for parts of a layer, "layers.N."
   std::span<const char* const> prefixes = kUsualPrefixes;
 };
 
-// The names under which the part may be found, most usual first. `suffix` is "weight" or "bias".
-// Empty when the format has no such part.
+// The possible names of the part, most common first. `suffix` is "weight" or "bias". Empty when the
+// format has no such part.
 std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part, int layer,
                                      std::string_view suffix);
 

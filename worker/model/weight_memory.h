@@ -1,9 +1,9 @@
-// Memory for weights that cannot be used where they lie in the file: joined biases, reordered rows,
-// floats that are wanted in another type.
+// Memory for weights that cannot be used in place in the file: joined biases, reordered rows,
+// floats that are converted to another type.
 //
 // Owned by the loaded Model; filled while its program is built and by Fill, read-only afterwards.
 // 1. A block's address stays the same until the object ends.
-// 2. Matrices are converted by Fill alone, so that who only plans reads and keeps none.
+// 2. Only Fill converts matrices, so that a process that only plans reads and keeps none.
 #pragma once
 
 #include <cstddef>
@@ -21,30 +21,30 @@ namespace quire::model {
 
 class WeightMemory {
  public:
-  // Without a type floats stay in that of their file.
+  // Without a type, floats keep the type of their file.
   explicit WeightMemory(std::optional<kernels::DType> float_type = std::nullopt)
       : float_type_(float_type) {}
   ~WeightMemory();
   WeightMemory(const WeightMemory&) = delete;
   WeightMemory& operator=(const WeightMemory&) = delete;
 
-  // `bytes` zero bytes on whole pages of their own. Running out of memory ends the process.
+  // `bytes` zero bytes on whole pages of their own. The process ends when memory runs out.
   std::byte* Allocate(int64_t bytes);
 
-  // `source`, a matrix, in the wanted type; what is quantised, or of that type, is returned as it
-  // is. `source` outlives Fill, `name` is for messages.
+  // `source`, a matrix, in the requested type; a quantised matrix, or one of that type, is returned
+  // unchanged. `source` outlives Fill, `name` is for messages.
   kernels::WeightSource Convert(const kernels::WeightSource& source, const std::string& name);
-  // The same of a vector, at once: INVALID_ARGUMENT as Fill.
+  // The same for a vector, at once: INVALID_ARGUMENT as Fill.
   absl::StatusOr<kernels::WeightSource> ConvertVector(const kernels::WeightSource& source,
                                                       const std::string& name);
   // Writes the matrices that Convert has promised; once, before a backend loads them.
   // INVALID_ARGUMENT names a tensor with a number that the type cannot hold.
   absl::Status Fill();
-  // The type that something was converted to; empty: nothing was.
+  // The type that something was converted to; empty: nothing was converted.
   std::optional<kernels::DType> converted_to() const { return converted_to_; }
 
-  // Gives the pages of a block back once a backend has packed it: its bytes read as zero
-  // afterwards. Memory that is not of this object is left alone.
+  // Releases the pages of a block once a backend has packed it: its bytes read as zero afterwards.
+  // Memory that does not belong to this object is left alone.
   void Release(const void* data, int64_t bytes) const;
 
  private:

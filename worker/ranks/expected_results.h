@@ -1,8 +1,8 @@
-// What the packets in flight ask for, so that a result that answers something else is damage of a
-// rank and never taken for a bug of the engine's.
+// What the packets in flight request, so that a result that does not answer them counts as a fault
+// of the rank and not as a bug of the engine.
 //
-// Owner: RankGroup; called on the engine's thread. Takes no memory beyond that of the largest
-// steps. Invariant: steps are answered in the order in which they were launched.
+// Owner: RankGroup; called on the engine's thread. Uses no more memory than the largest steps need.
+// Invariant: steps are answered in the order in which they were launched.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,11 @@
-// The line between the engine and one rank, over one piece of shared memory: packets out, results
-// back.
+// The channel between the engine and one rank, over one piece of shared memory: packets out,
+// results back.
 //
 // Each side is owned by one thread that sends and receives; Close may come from any. Invariants:
-// 1. A ring is bounded: who writes faster than is read waits. A message may be longer than the
-// ring.
-// 2. Messages come whole and in order, or the channel says why not: positions that cannot be, a
-// wrong
+// 1. A ring is bounded: a writer that is faster than its reader waits. A message may be longer than
+//    the ring.
+// 2. Messages arrive whole and in order, or the channel reports why not: impossible positions, a
+//    wrong
 //    mark, length or checksum are damage. Nothing that is read from the memory is used unchecked.
 // 3. A wait spins at most kCommunicatorSpinMicros, then sleeps.
 #pragma once
@@ -54,9 +54,9 @@ class SharedRing {
 
 struct ChannelMessage {
   uint32_t kind = 0;
-  std::vector<std::byte> bytes;  // its memory is used again
+  std::vector<std::byte> bytes;  // its memory is reused
 
-  // `bytes` as a line of text: what cannot be printed is not.
+  // `bytes` as a line of text, without the characters that cannot be printed.
   std::string Text() const;
 };
 
@@ -64,7 +64,7 @@ class HostChannel {
  public:
   // The engine's side.
   static absl::StatusOr<std::unique_ptr<HostChannel>> Create();
-  // The rank's, over a descriptor of the same memory, which it takes.
+  // The rank's end, over a descriptor of the same memory, which it takes over.
   static absl::StatusOr<std::unique_ptr<HostChannel>> Open(int fd);
 
   // A message of two parts that follow each other. Times are FutexNowMicros.

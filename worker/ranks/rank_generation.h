@@ -1,4 +1,4 @@
-// One life of a group of ranks: the shared memory between its first start and its end.
+// One generation of a group of ranks: the shared memory between a start and the end of its ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct RankGroup::Generation {
   uint64_t number = 0;  // from 1
   std::unique_ptr<kernels::SharedGroup> collectives;
   std::vector<std::unique_ptr<HostChannel>> channels;  // by rank, the engine's side
-  std::vector<bool> greeted;                           // by rank; the supervising thread's
+  std::vector<bool> greeted;                           // by rank; belongs to the supervising thread
 };
 
 }  // namespace quire

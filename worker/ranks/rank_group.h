@@ -1,20 +1,20 @@
 // The tensor-parallel ranks of a worker behind the engine's Runner: packets go to all of them, one
-// result comes back, and they live and die as one.
+// result comes back, and they live and die together.
 //
-// Owner: worker/main. Launch, Collect and Restore belong to the engine's thread; a supervising
-// thread of the group's own starts the ranks, watches them, takes them down and starts them again.
+// Owner: worker/main. Launch, Collect and Restore belong to the engine's thread; the group's own
+// supervising thread starts the ranks, watches them, takes them down and starts them again.
 // Invariants:
-// 1. A result is handed on only when it answers the step row by row, and every rank has returned
+// 1. A result is passed on only when it answers the step row by row, and every rank has returned
 //    the digest of the same steps with the same tokens.
 // 2. The first failure takes the group down: collectives are aborted and channels closed at once,
-//    processes that have not gone after kRankGraceMicros are killed, one that cannot be reaped is
-//    not waited for. Then all ranks start again, as another generation.
+//    processes that have not gone after kRankGraceMicros are killed, and one that cannot be reaped
+//    is not waited for. Then all ranks start again as a new generation.
 // 3. A step's deadline is the group's timeout or the engine's own limit of that step, whichever is
 //    later; the first steps of a generation have kWarmUpWaitMicros. Time in which this process did
-//    not run itself is not held against a rank. A rank that a signal has stopped is given the
-//    group's timeout alone, whatever it was about.
-// 4. Two threads share a Generation: the engine's, until it has restored a later one, and the
-//    supervising one, until its ranks have ended.
+//    not run does not count against a rank. A rank that a signal has stopped gets only the group's
+//    timeout, whatever it was doing.
+// 4. Two threads share a Generation: the engine's thread, until it has restored a later one, and
+//    the supervising thread, until the generation's ranks have ended.
 #pragma once
 
 #include <atomic>
@@ -38,21 +38,22 @@
 namespace quire {
 
 inline constexpr int64_t kRankGraceMicros = 1'000'000;
-// A rank that loads says so; one that has not for so long is stuck.
+// A rank that loads reports progress; one that has not done so for this long is stuck.
 inline constexpr int64_t kRankStartSilenceMicros = 120'000'000;
 inline constexpr int kWarmUpSteps = 3;
 inline constexpr int kMaxFailedStarts = 5;  // in a row
 
 struct RankGroupOptions {
   RankSetup setup;       // `rank` is filled in
-  std::string identity;  // what every rank must say of itself
+  std::string identity;  // what every rank must report of itself
   int max_in_flight = 1;
   int64_t step_timeout_us = 5'000'000;
   const StepProgress* progress = nullptr;  // the engine's; outlives the group
   // What is known of the ranks' devices when they were lost, in one line for the log; may be
-  // absent. On the supervising thread; may wait for a moment.
+  // absent. Called on the supervising thread; may wait for a moment.
   std::function<std::string()> device_note = nullptr;
-  // The group can neither go on nor come back: ends the process. On the supervising thread.
+  // The group can neither continue nor come back: ends the process. Called on the supervising
+  // thread.
   std::function<void(const std::string&)> on_hopeless;
 };
 
@@ -60,16 +61,16 @@ class RankGroup final : public Runner {
  public:
   // `host`, `log` and `metrics` outlive the group.
   RankGroup(RankGroupOptions options, RankHost& host, Logger& log, RankMetrics& metrics);
-  ~RankGroup() override;  // the ranks leave
+  ~RankGroup() override;  // ends the ranks
 
   // Starts the ranks and waits until all are ready. A failure of this first start is final.
   absl::Status Start();
-  // The ranks leave; nobody is woken from here on. Idempotent.
+  // Ends the ranks; no callback runs from here on. Idempotent.
   void Stop();
-  // Told on any thread when the group is lost and when it is back, so that an idle engine looks.
-  // Must not wait. Before the engine's thread starts.
+  // Called on any thread when the group is lost and when it is back, so that an idle engine checks.
+  // Must not wait. Set it before the engine's thread starts.
   void SetWaker(std::function<void()> waker);
-  // After Start: pages of every rank, which may be fewer than its setup asks for where a device had
+  // After Start: pages of every rank, which may be fewer than its setup requests where a device had
   // no memory for more.
   int64_t page_count() const { return page_count_.load(); }
 
@@ -105,7 +106,7 @@ class RankGroup final : public Runner {
   bool WaitBeforeRestart(int64_t lived_us);
   void WaitForEvent(int64_t timeout_us);
 
-  // Any thread: the first failure of a generation counts.
+  // Any thread: only the first failure of a generation counts.
   void Lose(Generation& generation, RankFailure why, const std::string& what);
   bool Failed(const Generation& generation) const;
   void Ring();
@@ -136,10 +137,10 @@ class RankGroup final : public Runner {
   std::vector<int64_t> stopped_us_;  // by rank, while this process ran
   int64_t last_look_us_ = 0;
   int64_t fewest_pages_ = 0;  // of the ranks that have greeted
-  int64_t device_bytes_ = 0;  // of theirs all together
+  int64_t device_bytes_ = 0;  // of all ranks together
   int64_t device_unused_ = 0;
 
-  std::atomic<uint64_t> ready_{0};  // number of the generation that works; 0: none
+  std::atomic<uint64_t> ready_{0};  // number of the current generation; 0: none
   std::atomic<bool> stopping_{false};
   std::atomic<int64_t> page_count_;
   mutable Mutex mutex_;
@@ -148,7 +149,7 @@ class RankGroup final : public Runner {
   uint64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;  // the last generation that failed
   RankFailure failure_ ABSL_GUARDED_BY(mutex_) = RankFailure::kDied;
   std::string failure_text_ ABSL_GUARDED_BY(mutex_);
-  // What came of the first start; told through first_done_.
+  // The result of the first start; passed through first_done_.
   absl::Status first_start_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint32_t> first_done_{0};
 };

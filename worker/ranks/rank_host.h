@@ -1,10 +1,10 @@
-// Where ranks live: as threads of this process, or as processes of their own. Starts them, knows
-// when they have ended, ends them.
+// Where ranks run: as threads of this process, or as separate processes. Starts them, detects their
+// end, ends them.
 //
 // Owned by the RankGroup's owner; called from the group's supervising thread alone. Invariants:
-// 1. A rank is started again only when the one of before has ended, or has been given up.
+// 1. A rank is started again only when the previous one has ended, or has been given up.
 // 2. Nothing here waits for a rank, nor for a child that has not become one yet.
-// 3. One that was given up is reaped at a later look, if it ends after all.
+// 3. A rank that was given up is reaped at a later check, if it ends after all.
 #pragma once
 
 #include <memory>
@@ -33,23 +33,24 @@ class RankHost {
 
   virtual absl::Status Start(const RankStart& start) = 0;
   // How it has ended, "was killed by signal 9"; nothing while it runs. A rank that was never
-  // started, or was given up, has ended.
+  // started, or was given up, counts as ended.
   virtual std::optional<std::string> Ended(int rank) = 0;
-  // Whether a signal has stopped it and nothing has let it go on, as of the last Ended.
+  // Whether a signal has stopped it and none has continued it, as of the last Ended.
   virtual bool Stopped(int /*rank*/) const { return false; }
-  // A descriptor that is readable when it has ended; −1 when there is none, so that it has to be
-  // asked.
+  // A descriptor that is readable when the rank has ended; −1 when there is none, so that the
+  // caller must poll.
   virtual int WatchFd(int rank) const = 0;
-  // From the outside, whatever it is doing; it ends soon after. False: that is not possible.
+  // Ends it from the outside, whatever it is doing; it ends soon after. False: that is not
+  // possible.
   virtual bool Kill(int rank) = 0;
-  // It was killed and does not end: it is waited for no longer.
+  // It was killed and does not end: it is no longer waited for.
   virtual void GiveUp(int rank) = 0;
 };
 
 // Threads of this process that build their programs with `build`.
 std::unique_ptr<RankHost> MakeThreadRanks(RankBuilder build);
 
-// What a rank process is told on its command line, as its first argument.
+// The first command-line argument of a rank process.
 struct RankProcessArgument {
   int parent_pid = 0;
   int channel_fd = -1;
@@ -59,15 +60,16 @@ inline constexpr std::string_view kRankProcessFlag = "--rank-process=";
 // Nothing when `argument` is not one of RankProcesses'.
 std::optional<RankProcessArgument> ParseRankProcess(std::string_view argument);
 
-// Children: this program once more, with the argument above in front of `arguments`. They inherit
-// the shared memory, standard output and standard error, nothing else, and die with this process
-// (or with the thread that started them, which therefore lives as long as they do).
+// Children: this program again, with the argument above in front of `arguments`. They inherit the
+// shared memory, standard output and standard error, nothing else, and die with this process (or
+// with the thread that started them, which therefore lives as long as they do).
 std::unique_ptr<RankHost> MakeProcessRanks(std::vector<std::string> arguments);
 
-// In such a child, at once: dies with its parent, leaves signals to it, and holds no descriptor
-// that it was not given. False: the parent has gone already.
+// Call this in such a child, at once: it makes the child die with its parent, ignore the signals
+// meant for the parent, and close all descriptors that it was not given. False: the parent has gone
+// already.
 bool BecomeRankProcess(const RankProcessArgument& argument);
-// Then: serves over what it inherited.
+// Then serves over the inherited memory.
 absl::Status ServeRankProcess(const RankProcessArgument& argument, const RankBuilder& build);
 
 }  // namespace quire

@@ -1,8 +1,7 @@
-// What the engine and its ranks say to each other, as flat, versioned bytes, and the digest that
+// The messages between the engine and its ranks, as flat, versioned bytes, and the digest that
 // proves that all ranks did the same.
 //
-// Pure. Encoding never fails; decoding trusts nothing, since what it reads comes from another
-// process.
+// Pure. Encoding never fails; decoding trusts nothing, since its input comes from another process.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +24,11 @@ enum class RankMessage : uint32_t {
   kSetup = 1,  // RankSetup, once
   kStep,       // RankStep and the packet
   kLeave,      // nothing
-  // from it
+  // from a rank
   kProgress = 16,  // nothing: it still loads
   kReady,          // RankReady, once
   kResult,         // RankResult; of rank 0 with the samples
-  kFailed,         // a line of text: its last word
+  kFailed,         // a line of text: its last message
 };
 
 struct RankSetup {
@@ -37,15 +36,16 @@ struct RankSetup {
   int32_t size = 1;
   uint64_t arena_bytes = 0;  // of the collectives' memory, for each rank
   StepLimits limits;
-  // Of the model's text, which a rank does not read but has to name: identities say all of a model.
+  // Digest of the model's text, which a rank does not read but must name: identities cover all of a
+  // model.
   std::string text_digest;
-  std::string device;  // what --device comes to on this machine; empty: what it says
+  std::string device;  // the devices that --device means on this machine; empty: as it says
 };
 
 struct RankReady {
   std::string identity;  // model and numerics as this rank has loaded them
   int64_t resident_bytes = 0;
-  int64_t page_count = 0;          // that its device has memory for; 0: as many as were asked for
+  int64_t page_count = 0;          // that its device has memory for; 0: as many as were requested
   int64_t device_total_bytes = 0;  // of a device with memory of its own
   int64_t device_free_bytes = 0;
 };
@@ -57,7 +57,7 @@ struct RankStep {
 struct RankResult {
   uint64_t digest = 0;            // after this step
   bool full = false;              // `step` has samples and scores, else only its number and time
-  int64_t device_free_bytes = 0;  // as last looked at
+  int64_t device_free_bytes = 0;  // as of the last reading
   StepResult step;
 };
 
@@ -67,7 +67,7 @@ absl::Status DecodeRankSetup(std::span<const std::byte> bytes, RankSetup& setup)
 void EncodeRankReady(const RankReady& ready, std::vector<std::byte>& bytes);
 absl::Status DecodeRankReady(std::span<const std::byte> bytes, RankReady& ready);
 
-// In front of a packet.
+// The header of a packet.
 inline constexpr size_t kRankStepBytes = 8;
 void EncodeRankStep(const RankStep& step, std::vector<std::byte>& bytes);
 

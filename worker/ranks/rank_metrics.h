@@ -1,4 +1,4 @@
-// What the ranks of a worker count, and the names under which Prometheus sees it.
+// The counters of a worker's ranks, and their names for Prometheus.
 //
 // Owner: main. Written on the group's supervising thread.
 #pragma once
@@ -15,8 +15,8 @@ enum class RankFailure : uint8_t {
   kDied,      // the process of a rank has ended
   kDeadline,  // a rank did not answer in time
   kDigest,    // ranks did not do the same
-  kRank,      // a rank said that it cannot go on: a collective or its device failed
-  kDamaged,   // what came from a rank makes no sense
+  kRank,      // a rank reported that it cannot continue: a collective or its device failed
+  kDamaged,   // a rank sent invalid data
   kStart,     // the ranks could not be started
 };
 inline constexpr size_t kRankFailures = 6;

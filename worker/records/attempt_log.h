@@ -1,4 +1,4 @@
-// Attempt records as JSON lines: the worker's half of the books, for whoever bills or audits.
+// Attempt records as JSON lines: the worker's half of the records, for billing and audits.
 //
 // Owner: main; Write is called on the rpc thread and never waits for the disk.
 //  1. Every record becomes one line, or is counted as lost.
@@ -31,7 +31,7 @@ class AttemptLog {
   // Before the first Write, once.
   void Start(Epoch epoch);
   void Write(const AttemptRecord& record);
-  // Of the records from here on; the rpc thread.
+  // Applies to the records from here on; the rpc thread.
   void SetEpoch(Epoch epoch) { epoch_ = epoch; }
 
  private:

@@ -1,11 +1,12 @@
-// What requests meet in the worker, under the names, types, labels and buckets of vLLM's metrics,
-// so that dashboards, endpoint pickers, autoscalers and load tools made for it work here untouched.
-// (What the engine counts has those names beside its own in worker/engine/engine_metrics.h.)
+// What requests experience in the worker, under the names, types, labels and buckets of vLLM's
+// metrics, so that dashboards, endpoint pickers, autoscalers and load tools made for vLLM work here
+// unchanged. (The engine's counters have those names beside their own in
+// worker/engine/engine_metrics.h.)
 //
-// Owner: main; Take is called on the rpc thread, the rest once at start. Names and buckets: vLLM,
-// vllm/v1/metrics/loggers.py.
-//  1. Gaps between tokens are those of the hand-over to the rpc thread, per choice.
-//  2. Memory is bounded by the choices that run: an attempt's last token is forgotten with it.
+// Owner: main; Take is called on the rpc thread, the rest once at the start. Names and buckets:
+// vLLM, vllm/v1/metrics/loggers.py.
+//  1. Gaps between tokens are measured when the rpc thread gets them, per choice.
+//  2. The running choices bound memory: an attempt's last token is forgotten with it.
 #pragma once
 
 #include <array>

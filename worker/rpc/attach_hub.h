@@ -1,15 +1,16 @@
-// All Attaches of a worker: which router has which session, and the way between them and the
+// All Attaches of a worker: the session of each router, and the path between sessions and the
 // engine.
 //
 // Owner: main (or the simulation). Everything runs on the rpc executor.
 //  1. A router instance has at most one session. A newer attach number ends the older session, an
 //     older or equal one is refused, also after the newer has ended.
-//  2. Every accepted Attach that ends is told to the engine exactly once (RouterLost), before any
-//     Submit of the same router's next Attach: nothing of a router is pushed while that is owed.
-//  3. When the engine has lost its device, every Attach ends with a word and none is let in until
-//     the device has computed a token again; then routers are greeted with another epoch.
-//  4. Commands that must arrive (RouterLost, Drain) are kept and tried again; others may be
-//  refused.
+//  2. The engine gets exactly one RouterLost for every accepted Attach that ends, before any Submit
+//     of the same router's next Attach: no command of a router is pushed while its RouterLost is
+//     pending.
+//  3. When the engine has lost its device, every Attach ends with an explanation, and none is
+//     accepted until the device has computed a token again; then routers are greeted with another
+//     epoch.
+//  4. Commands that must arrive (RouterLost, Drain) are kept and retried; others may be refused.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,13 @@
 namespace quire {
 
 inline constexpr size_t kMaxRouters = 256;             // attached at once
-inline constexpr size_t kMaxSessions = 512;            // with those that say hello or good-bye
+inline constexpr size_t kMaxSessions = 512;            // with those that greet or leave
 inline constexpr size_t kMaxRememberedRouters = 4096;  // attach numbers of routers that have gone
 inline constexpr Micros kOwedRetryInterval = 20 * kMicrosPerMilli;
 
 class AttachHub final : private SessionHost {
  public:
-  // All outlive the hub. `worker` is the Hello that every router gets.
+  // All of them outlive the hub. `worker` is the Hello that every router gets.
   AttachHub(WorkerHello worker, Executor& executor, EngineDriver& engine, Logger& log,
             RpcMetrics& metrics);
   ~AttachHub() override;
@@ -41,41 +42,42 @@ class AttachHub final : private SessionHost {
   // A router has opened a stream.
   void Accept(std::unique_ptr<FrameStream> stream);
 
-  // The driver has outputs: takes them to the sessions. Posted by the driver's callback.
+  // The driver has outputs: passes them to the sessions. Posted by the driver's callback.
   void OnEngineOutput();
 
-  // Told every record of an attempt that has ended, whether its router is still there or not. Must
+  // Called with every record of an ended attempt, whether or not its router is still attached. Must
   // not wait. May be absent.
   using RecordTaker = std::function<void(const AttemptRecord&)>;
   void SetRecordTaker(RecordTaker taker) { on_record_ = std::move(taker); }
 
-  // Told every Submit that was refused. Must not wait. May be absent.
+  // Called with every refused Submit. Must not wait. May be absent.
   using RefusalTaker = std::function<void(RouterInstance, const Refused&)>;
   void SetRefusalTaker(RefusalTaker taker) { on_refused_ = std::move(taker); }
 
-  // Told all that the engine says, before it goes to its routers. Must not wait. May be absent.
+  // Called with all outputs of the engine, before they go to their routers. Must not wait. May be
+  // absent.
   using OutputWatcher = std::function<void(const EngineOutput&)>;
   void WatchOutputs(OutputWatcher watcher) { on_output_ = std::move(watcher); }
 
-  // Cache events that wait for one router hold at most so many hashes (and events). Before the
+  // Cache events that wait for one router hold at most this many hashes (and events). Before the
   // first Accept.
   void LimitUnsentHashes(size_t hashes) { max_unsent_hashes_ = hashes; }
 
-  // Where the epoch comes from that follows a lost device; asked when the device is back. Before
-  // the first Accept; a hub without one dies when a device is lost.
+  // Makes the epoch that follows a lost device; called when the device is back. Before the first
+  // Accept; a hub without this function aborts when a device is lost.
   void SetEpochSource(std::function<Epoch()> source) { next_epoch_ = std::move(source); }
 
-  // No new work from here on; what waits is handed back. Routers are told to move away what runs at
-  // `move_at`; what has nowhere to go runs on until `end_at` and is ended then as DRAINED. `done`
-  // runs once: true when the engine had nothing left, false when it had not said so kDrainGrace
-  // after the end.
+  // Accepts no new work from here on; waiting work is returned. Routers are asked to move running
+  // work away at `move_at`; the rest continues until `end_at` and is then ended as DRAINED. `done`
+  // runs once: with true when the engine had nothing left, with false when it had not reported so
+  // kDrainGrace after the end.
   void Drain(Micros move_at, Micros end_at, std::function<void(bool)> done);
   // Both at once.
   void Drain(Micros deadline, std::function<void(bool)> done) {
     Drain(deadline, deadline, std::move(done));
   }
 
-  // Ends all sessions in order, with a word to their routers; `done` runs when they are gone.
+  // Ends all sessions in order, with a last frame to their routers; `done` runs when they are gone.
   void Close(std::string_view parting, std::function<void()> done);
 
   size_t attached_count() const { return by_router_.size(); }
@@ -97,7 +99,7 @@ class AttachHub final : private SessionHost {
 
   Micros Now() const { return executor_.clock().Now(); }
   WorkerState StateNow() const;
-  // How long the step has run, less what this process was held up meanwhile; 0: none runs.
+  // How long the step has run, less the time that this process was held up meanwhile; 0: none runs.
   Micros StepAge() const;
   void Remember(RouterInstance router, uint64_t attach_number);
   void Owe(EngineCommand command);
@@ -122,17 +124,18 @@ class AttachHub final : private SessionHost {
   std::map<RouterInstance, AttachSession*> by_router_;
   std::map<RouterInstance, uint64_t> newest_attach_;
   std::deque<RouterInstance> remembered_;  // keys of newest_attach_, oldest first
-  std::vector<EngineOutput> outputs_;  // of the engine; handed back with the next that are taken
-  std::deque<EngineCommand> owed_;     // at most two per session, and the Drain
+  std::vector<EngineOutput>
+      outputs_;                     // from the engine; returned with the next ones that are taken
+  std::deque<EngineCommand> owed_;  // at most two per session, and the Drain
   Timer owed_timer_{executor_};
-  // Of the step that began at late_step_: so long of it this process was held up, as known until
+  // For the step that began at late_step_: how much of it this process was held up, as known until
   // late_until_.
   Micros late_step_ = 0;
   Micros late_ = 0;
   Micros late_until_ = 0;
   Load load_;
   uint64_t event_seq_ = 0;
-  bool device_lost_ = false;  // nobody is let in
+  bool device_lost_ = false;  // no router is accepted
   uint64_t devices_lost_ = 0;
   std::function<Epoch()> next_epoch_;
   bool draining_ = false;
@@ -145,7 +148,8 @@ class AttachHub final : private SessionHost {
   RecordTaker on_record_;
   OutputWatcher on_output_;
   bool closed_ = false;
-  std::shared_ptr<bool> alive_;  // false once the hub is gone: work it posted then does nothing
+  std::shared_ptr<bool>
+      alive_;  // false once the hub is gone: work that it posted then does nothing
 };
 
 inline constexpr Micros kDrainGrace = 5 * kMicrosPerSecond;

@@ -1,19 +1,18 @@
 // One Attach: the conversation with one router over one frame stream, as a state machine.
 //
 // Owner: AttachHub; everything runs on the rpc executor. Never waits for the engine: commands are
-// pushed into a bounded queue, and what doesn't fit is refused.
-//  1. The first frame is the Hello; its answer is a Hello or AttachRefused. Every later frame comes
-//     from the router that said Hello.
+// pushed into a bounded queue, and those that don't fit are refused.
+//  1. The first frame is the Hello; the reply is a Hello or AttachRefused. Every later frame comes
+//     from the router that sent the Hello.
 //  2. A frame leaves at least every kFrameIntervalMs, busy or idle, unless the stream is blocked.
-//  3. An attempt that was handed to the engine is in live_ until its terminal word (Ended with
-//     last_choice, Refused) passes; words about other attempts are those of an older Attach and are
-//     dropped.
+//  3. An attempt that the engine got is in live_ until its terminal output (Ended with last_choice,
+//     Refused) passes; outputs of other attempts belong to an older Attach and are dropped.
 //  4. Outputs are never dropped: more than kMaxUnsentBytes of them ends the Attach. Cache events
-//  are
+//     are
 //     dropped past max_unsent_hashes, and the next frame says so.
 //  5. Of parts of Submits at most kMaxAssembling × max_model_len token ids are held.
-//  6. A router silent for kRouterSilenceMs loses its Attach; time by which our own timer ran late
-//  is
+//  6. A router silent for kRouterSilenceMs loses its Attach; time by which this process's own timer
+//     ran late is
 //     not counted.
 #pragma once
 
@@ -38,13 +37,13 @@ inline constexpr size_t kMaxUnsentHashes = 65536;
 inline constexpr size_t kMaxAssembling = 16;
 inline constexpr size_t kMaxLiveAttempts = 8192;
 inline constexpr Micros kPulseInterval = 150 * kMicrosPerMilli;  // leaves room below the 200 ms
-// For a stream that does not say that it has closed.
+// For a stream that does not report that it has closed.
 inline constexpr Micros kCloseGrace = 2 * kMicrosPerSecond;
 inline constexpr uint32_t kQueueFullRetryMs = 1000;
 
 class AttachSession;
 
-// Why a Hello is turned down; an empty message is an acceptance.
+// Why a Hello is refused; an empty message means that it is accepted.
 struct AttachVerdict {
   std::string message;
   bool fenced = false;
@@ -54,22 +53,22 @@ struct AttachVerdict {
 class SessionHost {
  public:
   virtual ~SessionHost() = default;
-  // OK makes this session the one of its router.
+  // OK makes this session the session of its router.
   virtual AttachVerdict OnHello(AttachSession& session) = 0;
-  // False: there is no room, and the command is as it was.
+  // False: there is no room, and the command is unchanged.
   virtual bool Push(EngineCommand&& command) = 0;
   // A timer that was due then runs only now: this process was held up.
   virtual void RanLate(Micros due) = 0;
-  // Load, state, ages and event_seq of now; the lists are empty.
+  // Current load, state, ages and event_seq; the lists are empty.
   virtual StepFrame Pulse() const = 0;
   virtual bool draining() const = 0;
   virtual uint64_t drain_remaining_ms() const = 0;
-  // A Submit of that router, by the engine or by the session itself.
+  // A Submit of that router was refused, by the engine or by the session itself.
   virtual void OnRefused(RouterInstance router, const Refused& refused) = 0;
-  // Once, after an accepted Hello: the router is lost. The session still exists to say its last
-  // words.
+  // Called once, after an accepted Hello: the router is lost. The session still exists to send its
+  // last frame.
   virtual void OnSessionEnded(AttachSession& session, const absl::Status& why) = 0;
-  // Once, last: to be destroyed, but not within this call.
+  // Called once, last: the session is to be destroyed, but not within this call.
   virtual void OnSessionGone(AttachSession& session) = 0;
 };
 
@@ -91,19 +90,19 @@ class AttachSession final : public FrameStream::Receiver {
   const RouterHello& router() const { return router_; }
   bool attached() const { return state_ == State::kAttached; }
 
-  // What the engine says to this router. Takes all but the outputs, whose memory the engine writes
-  // into again; those of attempts that are not this Attach's are dropped from it.
+  // The engine's output for this router. Takes everything except the outputs, whose memory the
+  // engine reuses; outputs of attempts that do not belong to this Attach are dropped from it.
   void Deliver(RouterOutput& output);
   // Cache events with numbers from `first_event_seq` on.
   void DeliverEvents(std::span<const CacheEvents> events, uint64_t first_event_seq);
-  // Events have been numbered that nobody kept: the router is told that it lacks some.
+  // Events have been numbered that were not kept: the router learns that it lacks some.
   void EventsMissed();
   void DeliverSnapshot(const SnapshotPart& part);
   // Writes what was delivered as one step, unless the stream is blocked.
   void Flush();
   void TellDraining();
 
-  // Ends the Attach: `parting` non-empty is said in an AttachRefused frame first.
+  // Ends the Attach: a non-empty `parting` is sent in an AttachRefused frame first.
   void End(const absl::Status& why, std::string_view parting, bool fenced);
 
   void OnFrame(std::string_view frame) override;
@@ -119,7 +118,7 @@ class AttachSession final : public FrameStream::Receiver {
     SubmitCommand command;
     uint32_t parts = 0;
     uint32_t next_part = 0;
-    std::map<uint32_t, uint64_t> grants;  // by choice; told after the Submit
+    std::map<uint32_t, uint64_t> grants;  // by choice; reported after the Submit
   };
 
   Micros Now() const { return executor_.clock().Now(); }
@@ -134,14 +133,14 @@ class AttachSession final : public FrameStream::Receiver {
   void Handle(const SnapshotRequest& request);
   void Handle(const Heartbeat& heartbeat);
 
-  // False, and the Attach has ended, when the number does not follow.
+  // False, and the Attach has ended, when the number is out of order.
   bool TakeSubmitNumber(uint64_t number);
   // Refused with kUnspecified when the Submit may go to the engine.
   Refused CheckSubmit(const Submit& submit) const;
   void Submitted(SubmitCommand command);
   void Assembled(const AttemptKey& key);
   void EndAssembling(const AttemptKey& key, uint32_t choice, bool one_choice, EndReason reason);
-  // True when the attempt is live and has this choice; a choice that it lacks ends the Attach.
+  // True when the attempt is live and has this choice; an unknown choice ends the Attach.
   bool FindLive(const AttemptKey& key, uint32_t choice, std::string_view what);
   void PushOrEnd(EngineCommand command);
   void Refuse(Refused refused);
@@ -171,7 +170,7 @@ class AttachSession final : public FrameStream::Receiver {
   size_t backlog_hashes_ = 0;
   bool has_news_ = false;
   uint64_t snapshot_number_ = 0;  // of the part written last
-  uint32_t parts_sent_ = 0;       // of it, not yet told to the engine
+  uint32_t parts_sent_ = 0;       // of it, not yet passed to the engine
   uint64_t next_frame_seq_ = 1;
   uint64_t heartbeat_echo_ms_ = 0;
   uint64_t last_submit_number_ = 0;

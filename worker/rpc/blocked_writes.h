@@ -1,8 +1,8 @@
-// Sees that what a call has for its router leaves.
+// Checks that the data of a call leaves for its router.
 //
 // Owner: the call's handler; event loop only.
-//  1. Where too little leaves for kWriteBlockedTurns, that is counted and `on_blocked` runs. These
-//     are turns of a timer, so that a loop that runs late is not taken for a router that does.
+//  1. Where too little leaves for kWriteBlockedTurns, that is counted and `on_blocked` runs. The
+//     unit is turns of a timer, so that a late loop is not mistaken for a slow router.
 #pragma once
 
 #include <functional>
@@ -17,11 +17,11 @@ inline constexpr Micros kWriteTurn = kMicrosPerSecond;
 
 class BlockedWrites {
  public:
-  // `call` outlives it, and so does the executor of its host, which may have gone before.
+  // `call` outlives this object, and so does the executor of its host, which may already be gone.
   BlockedWrites(GrpcCall& call, std::function<void()> on_blocked);
   BlockedWrites(const BlockedWrites&) = delete;
 
-  void Sent(size_t bytes);  // to the call, just now
+  void Sent(size_t bytes);  // written to the call, just now
   void Stop() { timer_.Stop(); }
 
  private:
@@ -31,7 +31,7 @@ class BlockedWrites {
   GrpcCall& call_;
   const std::function<void()> on_blocked_;
   uint64_t sent_ = 0;
-  uint64_t left_ = 0;  // of that had gone at the last turn
+  uint64_t left_ = 0;  // how much of that had left at the last turn
   int blocked_turns_ = 0;
   Timer timer_;
 };

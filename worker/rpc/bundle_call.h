@@ -1,7 +1,8 @@
-// GetTextBundle: the text bundle of the one model, chunk by chunk, as its router takes them.
+// GetTextBundle: the text bundle of the one model, chunk by chunk, as fast as its router reads.
 //
 // Event loop only.
-//  1. At most kMaxBundleCalls at once; one that takes nothing for kWriteBlockedTurns gives way.
+//  1. At most kMaxBundleCalls at once; one whose router reads nothing for kWriteBlockedTurns is
+//     closed for another.
 #pragma once
 
 #include <memory>

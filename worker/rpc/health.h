@@ -1,5 +1,5 @@
-// Whether this worker lives, is ready, and would serve a request now: read from atomics, so that
-// the answer never waits for the engine or the rpc thread.
+// Whether this worker lives, is ready, and would serve a request now: read from atomics, so that an
+// answer never waits for the engine or the rpc thread.
 //
 // Owner: main, which outlives all readers. Any thread.
 #pragma once
@@ -24,7 +24,7 @@ class Health {
  public:
   explicit Health(const Clock& clock) : clock_(clock) {}
 
-  // The engine's pulse, once there is an engine; it outlives this object.
+  // The engine's progress, once there is an engine; it outlives this object.
   void SetProgress(const StepProgress* progress) { progress_ = progress; }
   void SetListening(bool listening) { listening_ = listening; }
   void SetDraining() { draining_ = true; }

@@ -1,8 +1,8 @@
 // The plain HTTP port for probes and metrics: GET /livez, /readyz, /health, /metrics, /version.
 //
-// Owner: main. It has a thread of its own and reads atomics only, so that it answers under any
-// load. Bounded: kMaxHttpConnections, beyond which the one that has waited longest for its client
-// gives way to who comes; kMaxHttpHeaderBytes, no bodies, kHttpTimeoutSeconds per request.
+// Owner: main. It has its own thread and reads only atomics, so that it answers under any load.
+// Bounded: kMaxHttpConnections, beyond which the connection that has waited longest for its client
+// is closed for the new one; kMaxHttpHeaderBytes, no bodies, kHttpTimeoutSeconds per request.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ struct HttpServerOptions {
   const Health* health = nullptr;  // all three outlive the server
   const Metrics* metrics = nullptr;
   std::string version_json;    // the answer to /version
-  Counter* evicted = nullptr;  // counts connections that gave way, where it is given
+  Counter* evicted = nullptr;  // counts connections closed for new ones, where it is given
 };
 
 class ProbeServer {
@@ -34,10 +34,10 @@ class ProbeServer {
   virtual int port() const = 0;
 };
 
-// UNAVAILABLE or INVALID_ARGUMENT when the address cannot be listened on.
+// UNAVAILABLE or INVALID_ARGUMENT when the server cannot listen on the address.
 absl::StatusOr<std::unique_ptr<ProbeServer>> StartHttpServer(const HttpServerOptions& options);
 
-// The same errors without listening: whether a server that starts later could, as things stand now.
+// The same errors without listening: checks whether a server that starts later could listen.
 absl::Status CheckAddressFree(const std::string& host, int port);
 
 }  // namespace quire

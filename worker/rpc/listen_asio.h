@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// `host` is an IP address; port 0 lets the system choose. UNAVAILABLE or INVALID_ARGUMENT when the
-// address cannot be listened on; a port that another socket listens on cannot.
+// `host` is an IP address; port 0 lets the system choose. UNAVAILABLE or INVALID_ARGUMENT when it
+// cannot listen on the address, also when another socket listens on the port.
 absl::Status ListenOn(boost::asio::ip::tcp::acceptor& acceptor, const std::string& host, int port,
                       int backlog);
 

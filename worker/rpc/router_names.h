@@ -1,7 +1,7 @@
-// Whose certificates a worker takes as a router's: the authority vouches for many, and only those
-// with a name from a list are routers'.
+// Which certificates a worker accepts from routers: the authority signs many, and only those with a
+// name from a list are routers'.
 //
-// Shared by the TLS contexts that ask it; any thread.
+// Shared by the TLS contexts that use it; any thread.
 //  1. A certificate without such a name ends its handshake, is counted, and is logged once for each
 //     name, at most kMaxToldNames times until the TLS files change.
 //  2. A DNS name matches without regard to case, a URI (spiffe://…) byte for byte; a wildcard in a
@@ -27,11 +27,11 @@ inline constexpr size_t kMaxToldNames = 32;
 
 class RouterNames {
  public:
-  // `refused` and `log` outlive every context that asks.
+  // `refused` and `log` outlive every context that uses it.
   RouterNames(std::vector<std::string> allowed, Counter& refused, Logger& log);
 
-  // The context asks every peer for a certificate, and `names` whether it is a router's. The
-  // context owns its share of them.
+  // The context requires a certificate of every peer, and checks with `names` whether it is a
+  // router's. The context shares ownership of `names`.
   static void Ask(const TlsContext& context, std::shared_ptr<RouterNames> names);
 
  private:

@@ -1,4 +1,4 @@
-// What the worker's side of the wire counts, and the names under which Prometheus sees it.
+// The counters of the worker's side of the wire, and their names for Prometheus.
 //
 // Owner: main. Written on the rpc executor.
 #pragma once
@@ -33,7 +33,7 @@ struct RpcMetrics {
   Counter& connections_refused;  // over kMaxRouterConnections
   GrpcCounters grpc;
   TlsCounters tls;
-  Counter& tls_handshakes_evicted;  // who kept one waiting, for who came
+  Counter& tls_handshakes_evicted;  // connections with a handshake under way, closed for new ones
   ServerTls::Counters tls_files;
 };
 

@@ -1,10 +1,10 @@
-// The worker's gRPC port: Attach streams, the text bundle, health and reflection, on the event loop
-// that the hub lives on.
+// The worker's gRPC port: Attach streams, the text bundle, health and reflection, on the hub's
+// event loop.
 //
-// Owner: main. Its limits stand below and in LimitsOfPort (server_asio.cc); the others are those of
+// Owner: main. Its limits are below and in LimitsOfPort (server_asio.cc); the others are in
 // common/grpc/host.h.
-//  1. At most kMaxRouterConnections are open, at most kMaxRouterHandshakes shake hands; one more is
-//     closed.
+//  1. At most kMaxRouterConnections are open, at most kMaxRouterHandshakes are in a handshake; one
+//     more is closed.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,10 @@ class io_context;
 namespace quire {
 
 inline constexpr size_t kMaxRouterConnections = 1024;
-inline constexpr size_t kMaxRouterHandshakes = 64;  // then who keeps one waiting gives way
+inline constexpr size_t kMaxRouterHandshakes =
+    64;  // then a connection with a slow handshake is closed
 
-// What is pointed to outlives the server.
+// Everything that is pointed to outlives the server.
 struct WorkerServerOptions {
   std::string host = "127.0.0.1";                      // an IP address
   int port = 0;                                        // 0 lets the system choose
@@ -41,7 +42,7 @@ struct WorkerServerOptions {
   Executor* executor = nullptr;      // runs on the context
   Background* background = nullptr;  // for handshakes, files and compressed messages
   RpcMetrics* metrics = nullptr;
-  // What all routers make the worker hold; RouterConnectionBytes of it is for each connection.
+  // What the worker holds for all routers; each connection may use RouterConnectionBytes of it.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(kLeastRouterMemory);
   Logger* log = nullptr;
   // On the executor, for every Attach that a router opens.
@@ -53,16 +54,16 @@ class WorkerServer {
   // After Shutdown, or on a thread beside which the executor does not run.
   virtual ~WorkerServer() = default;
   virtual int port() const = 0;
-  // What grpc.health.v1 answers from now on, for "" and for the Worker service. Any thread, before
+  // The answer of grpc.health.v1 from now on, for "" and for the Worker service. Any thread, before
   // Shutdown.
   virtual void SetServing(bool serving) = 0;
-  // Tells clients to open no more calls, gives those under way two seconds to end, and waits for
-  // that. Not on the executor, which runs meanwhile. Idempotent.
+  // Asks clients to open no more calls, gives running ones two seconds to end, and waits for that.
+  // Do not call it on the executor, which runs meanwhile. Idempotent.
   virtual void Shutdown() = 0;
 };
 
-// UNAVAILABLE or INVALID_ARGUMENT, which name the flags, when the address cannot be listened on, or
-// the files of TLS not be used. Nothing is accepted before the executor runs.
+// UNAVAILABLE or INVALID_ARGUMENT, which name the flags, when it cannot listen on the address, or
+// cannot use the files of TLS. Nothing is accepted before the executor runs.
 absl::StatusOr<std::unique_ptr<WorkerServer>> StartWorkerServer(WorkerServerOptions options);
 
 }  // namespace quire

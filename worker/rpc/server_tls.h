@@ -1,11 +1,12 @@
-// The certificate that a worker shows to routers, and whom it lets in, exchanged while connections
-// go on.
+// The certificate that a worker shows to routers, and the routers that it accepts, replaced without
+// closing connections.
 //
 // Owner: the port; event loop only. A connection keeps the context that it began with.
-//  1. Who comes must show a certificate that one of the authorities vouches for and that has one of
-//     the routers' names, whatever its address; one that is for servers alone (extended key usage)
-//     is refused.
-//  2. Files that cannot be read, or do not fit each other, change nothing: the last good ones hold.
+//  1. A peer must show a certificate that one of the authorities signed and that has one of the
+//     routers' names, whatever its address; a certificate that is for servers alone (extended key
+//     usage) is refused.
+//  2. Files that cannot be read, or do not fit each other, change nothing: the last good ones stay
+//     in use.
 //  3. TLS 1.2 and later; HTTP/2 must be among what ALPN offers.
 #pragma once
 
@@ -26,7 +27,7 @@ namespace quire {
 struct ServerTlsFiles {
   std::string certificate;
   std::string key;
-  std::string authorities;  // who may vouch for routers
+  std::string authorities;  // authorities that may sign routers' certificates
 };
 
 struct ServerTlsOptions {
@@ -46,7 +47,7 @@ class ServerTls {
     Counter& reload_failures;
     Counter& names_refused;
   };
-  // Reads the files at once; fails as they do.
+  // Reads the files at once; fails if they cannot be used.
   static absl::StatusOr<std::unique_ptr<ServerTls>> Read(const ServerTlsOptions& options,
                                                          Counters counters, Logger& log);
   // Reads them again from now on.

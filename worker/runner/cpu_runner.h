@@ -2,11 +2,11 @@
 // program.
 //
 // Owner: worker/main; called from the engine's thread. Invariants: those of Runner; the device is
-// lost when the program has failed, and stays so: whoever loaded it loads another. Where the
-// program takes one step at a time (a CPU), a launched step runs when it is collected, on the
-// caller's thread and the backend's pool. Where it takes several, a step is queued on the device
-// when it is launched, before the samples of the one before it are known here: its rows take them
-// from the device. Only a step with rows whose next output depends on what the last ones are
+// lost when the program has failed, and stays so until its owner loads another. Where the program
+// takes one step at a time (a CPU), a launched step runs when it is collected, on the caller's
+// thread and the backend's pool. Where it takes several, a step is queued on the device when it is
+// launched, before the samples of the previous step are known here: its rows take them from the
+// device. Only a step with rows whose next output depends on the values of the last ones
 // (penalties, bad words of several tokens) waits in Launch for those.
 #pragma once
 
@@ -26,7 +26,7 @@ namespace quire {
 struct CpuRunnerOptions {
   StepLimits limits;
   int max_in_flight = 1;  // more gains nothing on a CPU; tests use 2
-  // The engine's clock, for StepResult::elapsed_us. Not empty: the measure of a stuck step.
+  // The engine's clock, for StepResult::elapsed_us. Not empty: stuck steps are detected by it.
   std::function<int64_t()> now_us;
 };
 
@@ -39,7 +39,7 @@ class CpuRunner final : public Runner {
   // groups are numbered kind by kind, as CacheShape numbers them.
   CpuRunner(kernels::LoadedProgram& program, CpuRunnerOptions options);
 
-  // As Launch, for a packet that comes from another process: INVALID_ARGUMENT when it is damaged,
+  // Like Launch, for a packet that comes from another process: INVALID_ARGUMENT when it is damaged,
   // and no step is in flight then.
   absl::Status TryLaunch(std::span<const std::byte> packet);
 
@@ -57,7 +57,7 @@ class CpuRunner final : public Runner {
     bool settled = false;  // `result` has come already
     StepResult result;
   };
-  // Takes the samples of a step on the device, which is the oldest there.
+  // Takes the samples of a step from the device, the oldest step there.
   void Settle(Flight& flight, StepResult& result);
 
   kernels::LoadedProgram& program_;

@@ -1,8 +1,8 @@
-// Plain values as flat bytes, little endian and without padding: how packets, results and the other
+// Plain values as flat bytes, little endian and without padding: how packets, results and other
 // messages between the engine and its ranks are written and read.
 //
-// Writing never fails. Reading trusts nothing: counts are held against a limit and against the
-// bytes that are there.
+// Writing never fails. Reading trusts nothing: counts are compared with a limit and with the
+// remaining bytes.
 #pragma once
 
 #include <algorithm>
@@ -20,17 +20,17 @@ namespace quire {
 
 static_assert(std::endian::native == std::endian::little, "flat bytes are little endian");
 
-// What travels as it stands in memory.
+// Types whose bytes are sent as they are in memory.
 template <class T>
 concept FlatPlain = std::has_unique_object_representations_v<T> || std::is_floating_point_v<T>;
 
-// Writes over what the vector held, so that a packet of the usual size costs no growth; End cuts
-// off what is beyond.
+// Writes over the vector's content, so that a packet of the usual size needs no growth; End cuts
+// off the rest.
 class FlatWriter {
  public:
   explicit FlatWriter(std::vector<std::byte>& out) : out_(out) {}
 
-  // Room for so many bytes, to be written by the caller.
+  // Space for this many bytes, which the caller writes.
   std::byte* Grow(size_t size) {
     if (out_.size() - at_ < size) out_.resize(std::max(out_.size() * 2, at_ + size));
     at_ += size;
@@ -61,7 +61,8 @@ class FlatWriter {
   size_t at_ = 0;
 };
 
-// Reads until the first fault, then gives zeros; the fault is asked for at the end of each part.
+// Reads until the first fault, then returns zeros; callers check for the fault at the end of each
+// part.
 class FlatReader {
  public:
   explicit FlatReader(std::span<const std::byte> in) : in_(in) {}
@@ -82,7 +83,8 @@ class FlatReader {
     if (value > 1) ok_ = false;
     return value == 1;
   }
-  // A count of elements of at least `element_bytes` each: never more than the bytes that are left.
+  // A count of elements of at least `element_bytes` each: never more than the remaining bytes
+  // allow.
   size_t Count(size_t element_bytes, int64_t limit) {
     const uint32_t count = Get<uint32_t>();
     if (count > limit || count > (in_.size() - at_) / element_bytes) ok_ = false;

@@ -1,12 +1,12 @@
-// The state of rows that a runner keeps between packets, and how a plan turns it into a kernels'
-// batch.
+// The state of rows that a runner keeps between packets, and how a plan becomes a batch of kernels.
 //
-// Owner: a runner. Pure. Batches may be built ahead of the samples of those before. Invariants:
+// Owner: a runner. Pure. Batches may be built before the samples of earlier ones are known.
+// Invariants:
 // 1. A row's tokens are those told and those sampled, in order; its computed length never exceeds
 //    them, samples that have not been taken yet included: their tokens are LastSampleOf the row.
 // 2. A plan that contradicts the rows' state is a bug of this worker and ends the process.
-// 3. Samples are taken in the order in which batches were built; those of a row that has been
-//    retired since are told of and kept by nobody.
+// 3. Samples are taken in the order in which batches were built; the samples of a row that has been
+//    retired since are reported and not kept.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class RowTable {
   // call on this object.
   const kernels::StepBatch& BuildBatch(const StepPlan& plan);
 
-  // After the batch has run: takes its samples into the rows and says what they were. `outputs`:
-  // one for each of the batch's sample_rows, in their order.
+  // After the batch has run: takes its samples into the rows and reports them. `outputs`: one for
+  // each of the batch's sample_rows, in their order.
   void TakeSamples(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,
                    StepResult& result);
 
@@ -59,7 +59,7 @@ class RowTable {
   StepLimits limits_;
   std::vector<Row> rows_;
 
-  // The batch and what it points at.
+  // The batch and the arrays that it points to.
   std::vector<int32_t> tokens_;
   std::vector<int32_t> positions_;
   std::vector<kernels::BatchRow> batch_rows_;
@@ -71,7 +71,7 @@ class RowTable {
   std::vector<int32_t> sample_slots_;
   std::vector<kernels::SampleOutput> sample_outputs_;
   kernels::StepBatch batch_;
-  // Sequences of the rows that batches sample, in order, of those not taken yet.
+  // Sequences of the rows that batches sample, in order, of the samples not taken yet.
   std::vector<uint64_t> sampling_;
   size_t sampling_taken_ = 0;  // of these
 };

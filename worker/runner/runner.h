@@ -1,13 +1,13 @@
-// Executes step packets in order on some device; the engine's only view of kernels.
+// Executes step packets in order on some device; the engine sees kernels only through it.
 //
-// Owner: whoever built the engine; called from the engine's thread only.
+// Owner: the engine's creator; called from the engine's thread only.
 //
 // Invariants:
 // 1. Steps complete in the order in which they were launched.
 // 2. At most MaxInFlight() steps are launched and not yet collected.
-// 3. A device may be lost (a rank has died, or does not answer), which is a state and no error of a
-//    call: from then on Launch does nothing and Collect gives nothing, until Restore says that it
-//    is there again, with no row and no page of before.
+// 3. A device may be lost (a rank has died, or does not answer), which is a state and not an error
+//    of a call: from then on Launch does nothing and Collect returns nothing, until Restore reports
+//    that the device is back, with no row and no page of before.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,9 @@ class Runner {
   // Starts a step. `packet` (see step_packet.h) is only read during the call.
   virtual void Launch(std::span<const std::byte> packet, int64_t now_us) = 0;
 
-  // When the oldest step in flight can be collected without time having to pass: 0 on a real
-  // device, where Collect waits for it; in simulation the virtual time at which it ends. Requires:
-  // a step in flight.
+  // When the oldest step in flight can be collected without time passing: 0 on a real device, where
+  // Collect waits for it; in simulation the virtual time at which it ends. Requires: a step in
+  // flight.
   virtual int64_t ReadyAt() const { return 0; }
 
   // The result of the oldest step in flight; waits for it. `result` is overwritten.
@@ -35,8 +35,8 @@ class Runner {
 
   virtual int MaxInFlight() const { return 1; }
 
-  // Whether the device has been lost since Restore returned true last, or ever. What Collect gave
-  // in a call after which this is true is void.
+  // Whether the device has been lost since Restore last returned true, or ever. If this is true
+  // after a call of Collect, the result of that call is void.
   virtual bool Lost() const { return false; }
   // Requires: Lost(). True once the device is back: plans begin again with number 1. Does not wait.
   virtual bool Restore() { return false; }

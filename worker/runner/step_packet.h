@@ -1,4 +1,4 @@
-// The step packet: a step plan as flat, versioned bytes, the only thing that runners of any backend
+// The step packet: a step plan as flat, versioned bytes, the only form that runners of any backend
 // see.
 //
 // Little endian, no padding: magic "QSP1", version, plan number, then the plan's lists in order,
@@ -18,7 +18,7 @@ namespace quire {
 
 inline constexpr uint32_t kStepPacketVersion = 2;
 
-// What a runner can hold; a packet that goes beyond is refused.
+// The capacity of a runner; a packet that exceeds it is refused.
 struct StepLimits {
   int32_t max_rows = 64;         // of the row table
   int32_t max_tokens = 2048;     // computed in one step
@@ -29,16 +29,16 @@ struct StepLimits {
   int32_t vocab_size = 0;
 };
 
-inline constexpr size_t kMaxStepRows = 4096;  // max_rows is at most so many
+inline constexpr size_t kMaxStepRows = 4096;  // the largest max_rows
 
-// Pages that one step appends at most: a block for each row, and those of its prefill, in each
+// The most pages that one step appends: a block for each row, and those of its prefill, in each
 // group.
 size_t MaxAppends(const StepLimits& limits);
 
 // Overwrites `packet`, keeping its memory.
 void EncodeStepPlan(const StepPlan& plan, std::vector<std::byte>& packet);
 
-// INVALID_ARGUMENT naming the part that is damaged or beyond `limits`; `plan` is then unspecified.
+// INVALID_ARGUMENT naming the part that is damaged or exceeds `limits`; `plan` is then unspecified.
 // Checks the packet against itself, not against the state of rows.
 absl::Status DecodeStepPlan(std::span<const std::byte> packet, const StepLimits& limits,
                             StepPlan& plan);

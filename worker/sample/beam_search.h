@@ -1,12 +1,12 @@
-// Beam search over the best tokens of each beam: which beams go on, which answers are finished,
-// when it is over. The search is that of `transformers`: sums of raw log-probabilities; of the
-// candidates of all beams, the ends among the best `width` are finished, the best `width` others go
-// on.
+// Beam search over the best tokens of each beam: which beams continue, which answers are finished,
+// when it is over. The search follows `transformers`: sums of raw log-probabilities; of the
+// candidates of all beams, the ends among the best `width` are finished, and the best `width`
+// others continue.
 //
 // Owner: the engine's request. Pure. Invariants:
 // 1. At most `width` beams and at most `width` finished answers, both best first.
-// 2. Ties go to the beam that stands first, then to the lower token id.
-// 3. What a search does depends on the rows that it is given alone.
+// 2. Ties go to the earlier beam, then to the lower token id.
+// 3. A search depends only on the rows that it gets.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,13 @@ struct BeamSearchOptions {
   int32_t width = 1;
   float length_penalty = 1.0f;  // a score is sum / length^penalty; above 0 it favours length
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
-  int64_t min_outputs = 0;  // no end before so many
+  int64_t min_outputs = 0;  // no end before this many
   int64_t max_outputs = 1;
   std::vector<TokenId> end_ids;  // sorted
 };
 
-// Best tokens that a step needs of each beam: as many as may go on, beside all those that end it.
+// How many best tokens a step needs of each beam: as many as may continue, plus all those that end
+// it.
 int32_t BeamCandidates(const BeamSearchOptions& options);
 
 // A beam's best tokens, best first. With fewer tokens in the vocabulary it may hold fewer.
@@ -66,12 +67,13 @@ class BeamSearch {
 
  private:
   static constexpr int32_t kRoot = -1;
-  // One token of a beam; those before it hang on `parent`. Beams share what they have in common.
+  // One token of a beam; the tokens before it follow from `parent`. Beams share their common
+  // tokens.
   struct Node {
     int32_t parent = kRoot;
     TokenId token = 0;
     float logprob = 0;
-    int32_t row = 0;  // of rows_: what else could have stood here
+    int32_t row = 0;  // in rows_: the other candidates at this position
   };
   struct Beam {
     int32_t node = kRoot;

@@ -1,9 +1,9 @@
-// Turns a request's sampling parameters and its tokens so far into what the sampling kernel wants
-// to know.
+// Turns a request's sampling parameters and its tokens so far into the input of the sampling
+// kernel.
 //
 // Owner: the runner's row. Invariants:
-// 1. The row depends on parameters, prompt and outputs alone: never on the batch, the chunks or the
-// past of
+// 1. The row depends only on parameters, prompt and outputs: never on the batch, the chunks or the
+//    past of
 //    the process, so that a resumed or preempted request goes on as if nothing had happened.
 // 2. Parameters that Row() does not fill in are refused at Submit, before they get here.
 #pragma once
@@ -19,8 +19,8 @@ namespace quire {
 
 class RowSampler {
  public:
-  // `end_ids`: not sampled before min_tokens. `longest`: tokens that the row can come to, so that
-  // nothing is allocated while it does. The rest of `params` must have been validated.
+  // `end_ids`: not sampled before min_tokens. `longest`: the most tokens that the row can have, so
+  // that nothing is allocated while it grows. The rest of `params` must have been validated.
   void Reset(const SamplingParams& params, uint32_t choice, std::vector<TokenId> end_ids,
              int32_t vocab_size, int64_t longest = 0);
 
@@ -31,7 +31,7 @@ class RowSampler {
   // are still being sampled. Valid until the next call on this object. Requires: nothing unknown
   // where NeedsOutputs().
   kernels::SampleRow Row(std::span<const TokenId> outputs, int32_t unknown = 0);
-  // Whether the next output depends on what those before it are, and not on their number alone.
+  // Whether the next output depends on the values of earlier outputs, and not only on their number.
   bool NeedsOutputs() const;
   // How to score a token of the prompt.
   kernels::SampleRow ScoreRow(TokenId token) const;

@@ -17,10 +17,10 @@ namespace quire {
 // end-of-sequence ids.
 std::vector<TokenId> EndIds(const SamplingParams& params, std::span<const TokenId> eos_token_ids);
 
-// One bit for each id's remainder by 64: a token whose bit is missing is none of them.
+// One bit for each id's remainder by 64: a token whose bit is missing is none of the ids.
 uint64_t EndFilter(std::span<const TokenId> end_ids);
 
-// Outputs that a choice may have in all: max_tokens, or fewer where the context ends first.
+// The most outputs that a choice may have: max_tokens, or fewer where the context ends first.
 int64_t OutputLimit(const SamplingParams& params, int64_t prompt_length, int64_t max_model_len);
 
 struct StopVerdict {
@@ -35,7 +35,7 @@ struct StopRules {
   int64_t output_limit = 0;
 };
 
-// False for nearly every token, at the cost of next to nothing: CheckStop would say that it is not
+// A fast check: false for nearly every token, when CheckStop would return that the choice is not
 // over.
 inline bool MayStop(uint64_t end_filter, TokenId token, int64_t output_count,
                     int64_t output_limit) {
@@ -43,8 +43,8 @@ inline bool MayStop(uint64_t end_filter, TokenId token, int64_t output_count,
          output_count >= output_limit;
 }
 
-// Whether a choice is over whose last of `output_count` outputs is `token`. An end token among the
-// first min_tokens outputs does not end it (it can only be one that was forced).
+// Whether a choice is over whose last output, number `output_count`, is `token`. An end token among
+// the first min_tokens outputs does not end it (such a token was forced).
 std::optional<StopVerdict> CheckStop(const StopRules& rules, TokenId token, int64_t output_count);
 
 }  // namespace quire
