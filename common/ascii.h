@@ -1,4 +1,4 @@
-// Text of protocols: ASCII, read as such whatever the locale.
+// Text of protocols: ASCII, independent of the locale.
 //
 // Pure functions; any thread.
 #pragma once
@@ -38,7 +38,7 @@ constexpr std::string_view Trim(std::string_view text, std::string_view blanks =
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-// "a%20b" → "a b"; what is not of that form stays as it is.
+// "a%20b" → "a b"; text that is not of that form stays unchanged.
 std::string PercentDecode(std::string_view text);
 
 }  // namespace quire

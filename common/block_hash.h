@@ -1,5 +1,5 @@
 // Identity of a block of tokens: hash(block) = XXH3-128(parent hash, token ids). The same function
-// on both sides of the wire; the root is keyed by all that makes keys and values differ.
+// on both sides of the wire; the root is keyed by everything that makes keys and values differ.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace quire {
 
 struct BlockHash {
-  uint64_t low = 0;  // what travels on the wire
+  uint64_t low = 0;  // the part that travels on the wire
   uint64_t high = 0;
   friend constexpr auto operator<=>(const BlockHash&, const BlockHash&) = default;
 };

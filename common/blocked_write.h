@@ -1,4 +1,4 @@
-// When a peer that takes too little of what is written to it is given up, on both sides of an
+// When a peer that reads too little of what is written to it is disconnected, on both sides of an
 // Attach.
 #pragma once
 
@@ -6,7 +6,8 @@
 
 namespace quire {
 
-inline constexpr int kWriteBlockedTurns = 5;          // of a second, each
-inline constexpr size_t kWriteStepBytes = 64u << 10;  // that must leave meanwhile, or all there is
+inline constexpr int kWriteBlockedTurns = 5;  // of a second, each
+inline constexpr size_t kWriteStepBytes =
+    64u << 10;  // that must leave meanwhile, or everything that waits
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// Checks for our own bugs: the process says what broke and dies; restart is cheap and the router
-// carries its streams on. Never used on what a peer, a client or a file says.
+// Checks for our own bugs: the process reports what broke and aborts; restart is cheap and the
+// router resumes its streams elsewhere. Never used on data from a peer, a client or a file.
 #pragma once
 
 namespace quire {
@@ -16,7 +16,7 @@ namespace quire {
       ::quire::CheckFailed(__FILE__, __LINE__, #condition, ""); \
   } while (false)
 
-// With a sentence (a C string) that says what must hold.
+// With a sentence (a C string) that states what must hold.
 #define QUIRE_CHECK_MSG(condition, message)                            \
   do {                                                                 \
     if (!(condition)) [[unlikely]]                                     \

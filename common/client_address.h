@@ -1,5 +1,5 @@
-// IP addresses of clients and ranges of them: who is at the other end, and whose word is taken for
-// it.
+// IP addresses of clients and ranges of them: the client at the other end, and the proxies that may
+// name their clients.
 //
 // Plain values; any thread.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace quire {
 
-// IPv4 stands inside IPv6 (::ffff:0:0/96). All zeros: not known.
+// IPv4 is mapped into IPv6 (::ffff:0:0/96). All zeros: not known.
 struct ClientAddress {
   std::array<uint8_t, 16> bytes{};
 
@@ -25,18 +25,18 @@ struct ClientAddress {
   static std::optional<ClientAddress> Parse(std::string_view text);
   static ClientAddress OfV4(const uint8_t* four);
   static ClientAddress OfV6(const uint8_t* sixteen);
-  // Of the peer of a connected socket.
+  // The address of the peer of a connected socket.
   static ClientAddress OfPeer(int fd);
 
   bool loopback() const;
-  // One client of IPv6 has a /64 to choose its addresses from: what shares are counted by.
+  // An IPv6 client has a /64 to choose its addresses from: shares are counted by this prefix.
   ClientAddress Share() const;
   auto operator<=>(const ClientAddress&) const = default;
 };
 
 struct AddressRange {
   ClientAddress first;
-  int bits = 128;  // that are the same in all of it
+  int bits = 128;  // bits that are equal in the whole range
 
   // "10.0.0.0/8", "2001:db8::/32", or one address. INVALID_ARGUMENT says what works.
   static absl::StatusOr<AddressRange> Parse(std::string_view text);
@@ -49,7 +49,8 @@ class TrustedProxies {
   static absl::StatusOr<TrustedProxies> Parse(const std::vector<std::string>& ranges);
 
   bool Contains(const ClientAddress& address) const;
-  // Whom a proxy at `from` speaks for, by X-Forwarded-For: the last one that is no proxy of ours.
+  // The client that a proxy at `from` names in X-Forwarded-For: the last address that is not one of
+  // the trusted proxies.
   ClientAddress ClientOf(const ClientAddress& from, std::string_view forwarded_for) const;
 
  private:

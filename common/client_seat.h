@@ -1,7 +1,7 @@
-// What is known of the client of one connection, and what it does there: by it a port that is full
-// decides who gives way.
+// What is known of the client of one connection, and what it does there; a full port decides by
+// this which connection to close.
 //
-// Owners: the port, and who serves the connection (a shared_ptr each); event loop only.
+// Owners: the port, and the server of the connection (a shared_ptr each); event loop only.
 #pragma once
 
 #include <functional>
@@ -12,14 +12,15 @@
 namespace quire {
 
 struct ClientSeat {
-  ClientAddress address;  // the peer's, or whom a proxy said at the beginning that it speaks for
-  const TrustedProxies* proxies = nullptr;  // `address` is one of these, and names clients itself
-  bool probes_only = false;                 // let in past the limit, for probes and nothing else
+  ClientAddress address;  // the peer's, or the one that a proxy stated at the beginning
+  const TrustedProxies* proxies =
+      nullptr;               // `address` is a trusted proxy's, which names clients itself
+  bool probes_only = false;  // admitted past the limit, for probes only
   bool has_shown_key = false;
-  // A request runs that is more than a probe. Set by who serves, as long as it does.
+  // A request runs that is more than a probe. The server of the connection sets it while one does.
   std::function<bool()> at_work = nullptr;
 
-  // Whose request it is, by its X-Forwarded-For.
+  // The client of the request, from its X-Forwarded-For.
   ClientAddress ClientOf(std::string_view forwarded_for) const {
     return proxies == nullptr ? address : proxies->ClientOf(address, forwarded_for);
   }

@@ -1,4 +1,4 @@
-// Numbers of 64 bits as text, where a reader of JSON would round them.
+// 64-bit numbers as text, where a reader of JSON would round them.
 #pragma once
 
 #include <cinttypes>

@@ -17,9 +17,9 @@ struct HostPort {
   std::string host;  // without brackets
   uint16_t port = 0;
 };
-// HOST:PORT or [HOST]:PORT. INVALID_ARGUMENT says what would do.
+// HOST:PORT or [HOST]:PORT. INVALID_ARGUMENT says what would work.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
-// The same of whom one connects to: port 0 is none.
+// The same for an address to connect to: port 0 is invalid.
 absl::Status CheckTarget(std::string_view target);
 
 // "[::1]:9000", "127.0.0.1:9000".

@@ -1,4 +1,4 @@
-// What the guard of an HTTP/2 connection closes it for: its rates, sizes, and the order of frames.
+// The reasons why the guard closes an HTTP/2 connection: rates, sizes, and the order of frames.
 #pragma once
 
 #include <string_view>

@@ -1,8 +1,8 @@
-// An allocator for large tables that are read at random places: from 2 MiB on they stand in huge
-// pages where the system gives them, so that a read costs its own miss and not a walk through page
-// tables besides.
+// An allocator for large tables that are read at random places: from 2 MiB on they are in huge
+// pages where the system grants them, so that a read costs its own miss and not also a walk through
+// page tables.
 //
-// Any thread; stateless. A hint only: without huge pages everything works as ever.
+// Any thread; stateless. Only a hint: without huge pages everything works the same.
 #pragma once
 
 #include <sys/mman.h>

@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Token ids are handed to kernels in bulk and stay plain int32_t.
+// Token ids are passed to kernels in bulk and stay plain int32_t.
 using TokenId = int32_t;
 
 // A number that compares and hashes but does not add up or convert.

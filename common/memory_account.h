@@ -1,13 +1,13 @@
-// What clients make this process hold, counted in bytes: bodies and prompts that wait, decoded
-// headers, parsed trees, answers that wait for their readers.
+// The memory that this process holds for clients, counted in bytes: bodies and prompts that wait,
+// decoded headers, parsed trees, answers that wait for their readers.
 //
-// Accounts form a tree: what a connection or a tenant holds counts for the process, too. Bytes that
-// are a connection's and a tenant's at once are held in the one and counted beside it in the other,
-// so that the process counts them once. Whoever takes memory for a client charges it first, with
-// TryResize; what a library has taken by itself is charged with Resize, and its owner then looks at
-// over(). Owner: who works on the bytes, shared with each hold. Any thread.
-//  1. A hold gives back what it counts when it goes, wherever that is.
-//  2. TryResize counts in all of the hold's accounts and all above the first, or nowhere.
+// Accounts form a tree: what a connection or a tenant holds counts for the process, too. Bytes of a
+// connection and a tenant at once are held in one account and counted beside it in the other, so
+// that the process counts them once. Code that allocates memory for a client charges it first, with
+// TryResize; memory that a library has already allocated is charged with Resize, and its owner then
+// checks over(). Owner: the code that works on the bytes, shared with each hold. Any thread.
+//  1. A hold releases what it counts when it is destroyed, wherever that is.
+//  2. TryResize counts in all of the hold's accounts and all accounts above the first, or nowhere.
 //  3. An account outlives the holds and accounts below it.
 //  4. A refusal is counted once, in the topmost account, for the scope of the limit that refused.
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace quire {
 
-// Whose limit an account has.
+// The owner of an account's limit.
 enum class MemoryScope : uint8_t {
   kProcess,
   kTenant,
@@ -41,9 +41,9 @@ class MemoryAccount {
   size_t limit() const { return limit_; }
   MemoryScope scope() const { return scope_; }
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  // Its own limit is passed, or that of an account above it.
+  // Its own limit is exceeded, or that of an account above it.
   bool over() const { return bytes() > limit_ || (parent_ != nullptr && parent_->over()); }
-  // Of the topmost account: how often limits of this scope refused a charge, here and below.
+  // For the topmost account: how often limits of this scope refused a charge, here and below.
   uint64_t refused(MemoryScope scope) const {
     return refused_[static_cast<size_t>(scope)].load(std::memory_order_relaxed);
   }
@@ -59,14 +59,14 @@ class MemoryAccount {
     top->refused_[static_cast<size_t>(scope_)].fetch_add(1, std::memory_order_relaxed);
     return false;
   }
-  // Whose limit refused it; nullptr: it counts here and in all above.
+  // The scope of the limit that refused it; nullptr: it counts here and in all accounts above.
   const MemoryAccount* TryAdd(size_t bytes) {
     if (!TryAddHere(bytes)) return this;
     const MemoryAccount* refuser = parent_ == nullptr ? nullptr : parent_->TryAdd(bytes);
     if (refuser != nullptr) AddHere(-bytes);
     return refuser;
   }
-  // `change` wraps where it takes bytes away, as it should.
+  // `change` wraps where it takes bytes away, as intended.
   void AddHere(size_t change) { bytes_.fetch_add(change, std::memory_order_relaxed); }
   void Add(size_t change) {
     for (MemoryAccount* account = this; account != nullptr; account = account->parent_.get()) {
@@ -86,7 +86,7 @@ class MemoryHold {
  public:
   using Accounts = std::vector<std::shared_ptr<MemoryAccount>>;
 
-  // `beside`: each by itself, without what is above it.
+  // `beside`: each counts alone, without the accounts above it.
   explicit MemoryHold(std::shared_ptr<MemoryAccount> account, Accounts beside = {})
       : account_(std::move(account)), beside_(std::move(beside)) {}
   MemoryHold(const MemoryHold&) = delete;
@@ -95,22 +95,23 @@ class MemoryHold {
   size_t bytes() const { return bytes_; }
   bool over() const { return account_->over(); }
   const std::shared_ptr<MemoryAccount>& account() const { return account_; }
-  // Whose limit refused what was refused last.
+  // The scope of the limit behind the last refusal.
   const MemoryAccount& refuser() const { return *refuser_; }
 
-  // False: some account would pass its limit, and nothing changes. Less is never refused.
+  // False: some account would exceed its limit, and nothing changes. Shrinking is never refused.
   bool TryResize(size_t bytes) {
     if (bytes > bytes_ && !TryAdd(bytes - bytes_)) return false;
     if (bytes < bytes_) Add(bytes - bytes_);
     bytes_ = bytes;
     return true;
   }
-  // Whatever the limits are.
+  // Charges regardless of the limits.
   void Resize(size_t bytes) {
     Add(bytes - bytes_);
     bytes_ = bytes;
   }
-  // Counts what is held and what will be in one more account. False: that has no room for it.
+  // Counts the current and future bytes in one more account. False: that account has no room for
+  // them.
   bool TryCountBeside(std::shared_ptr<MemoryAccount> account) {
     if (!account->TryAddHere(bytes_)) {
       refuser_ = account.get();
@@ -147,7 +148,7 @@ class MemoryHold {
   size_t bytes_ = 0;
 };
 
-// What is said when clients hold too much (UNAVAILABLE, 503).
+// The error when clients hold too much (UNAVAILABLE, 503).
 inline constexpr std::string_view kTooManyLargeRequests =
     "too many large requests are being read; try again shortly";
 inline constexpr int64_t kTooManyLargeRequestsRetryMs = 1000;

@@ -12,8 +12,8 @@
 
 namespace quire {
 
-// One cgroup on the way from ours to the root: the text of its limit, usage and statistics files,
-// v1 or v2.
+// One cgroup on the way from the process's own to the root: the text of its limit, usage and
+// statistics files, v1 or v2.
 struct CgroupMemory {
   std::string limit;  // "max", or bytes
   std::string usage;  // bytes; may be empty
@@ -22,7 +22,7 @@ struct CgroupMemory {
 
 struct MemoryFiles {
   std::string meminfo;                // /proc/meminfo
-  std::vector<CgroupMemory> cgroups;  // empty outside any
+  std::vector<CgroupMemory> cgroups;  // empty outside of any cgroup
 };
 
 struct MemoryLimit {
@@ -33,10 +33,9 @@ struct MemoryLimit {
 // `root` is "/", or a folder laid out like it in tests. Files that are missing stay empty.
 MemoryFiles ReadMemoryFiles(const std::string& root);
 
-// What is usable by the files' text: a cgroup's usage counts file pages that the kernel gives back
-// when memory is asked for (a model file that was read before, say), so these are taken off; 0
-// bytes when none of them says anything. Unlimited cgroups
-// ("max", or v1's number near 2^63) do not count.
+// The usable memory according to the files. A cgroup's usage includes file pages that the kernel
+// releases on demand (a model file that was read before, say), so these are subtracted; 0 bytes
+// when no file has a value. Unlimited cgroups ("max", or v1's number near 2^63) do not count.
 MemoryLimit UsableMemory(const MemoryFiles& files);
 
 // A whole number with trailing white space; nothing for other text or above 2^63 − 1.

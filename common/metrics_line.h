@@ -13,14 +13,14 @@ namespace quire {
 struct SeriesLine {
   struct Label {
     std::string_view name;
-    std::string_view value;  // escaped, as it stands there
+    std::string_view value;  // escaped, as in the line
   };
   std::string_view name;
   std::vector<Label> labels = {};
   std::string_view value = {};  // with the time that may follow
 };
 
-// Nothing for a line that is no series. The value is not read.
+// Empty for a line that is no series. The value is not read.
 std::optional<SeriesLine> ReadSeries(std::string_view line);
 
 }  // namespace quire

@@ -1,8 +1,8 @@
-// A map by number whose elements are found in one or two accesses to memory, and met in order.
+// A map by number whose elements are found in one or two accesses to memory, and visited in order.
 //
-// Owner: whoever holds it; not thread-safe. A tree of ten thousand elements costs a cache miss for
-// each step of a search; here a hash table leads to the element. Elements stay where they are until
-// they are erased, as those of std::map do. `Key` hashes.
+// Not thread-safe. A tree of ten thousand elements costs a cache miss for each step of a search;
+// here a hash table leads to the element. Elements keep their address until they are erased, like
+// those of std::map. `Key` hashes.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class NumberTable {
   T& at(const Key& key) { return where_.at(key)->second; }
   const T& at(const Key& key) const { return where_.at(key)->second; }
 
-  // The element, and whether it is new: one that was there stays as it is.
+  // The element, and whether it is new: an existing one is unchanged.
   template <class... Args>
   std::pair<iterator, bool> try_emplace(const Key& key, Args&&... args) {
     const auto [where, inserted] = where_.try_emplace(key);

@@ -1,6 +1,7 @@
 // OpenSSL's objects with owners, and PEM text read into them.
 //
-// Any thread. A reader that finds nothing leaves OpenSSL's queue of errors to be cleared.
+// Any thread. A reader that finds nothing leaves entries in OpenSSL's error queue, which its caller
+// clears.
 #pragma once
 
 #include <openssl/bio.h>
@@ -28,10 +29,10 @@ inline Bio BioOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// A key that asks for a passphrase is refused, not waited for at a terminal.
+// A key with a passphrase is refused; the library does not prompt at a terminal.
 inline int NoPassphrase(char*, int, int, void*) { return -1; }
 
-// The next one in PEM; nullptr: there is none.
+// The next certificate in PEM; nullptr: there is none.
 inline Certificate ReadCertificate(BIO* bio) {
   return Certificate(PEM_read_bio_X509(bio, nullptr, NoPassphrase, nullptr));
 }

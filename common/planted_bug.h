@@ -1,4 +1,4 @@
-// A bug that stands in the source to prove that the random suites find bugs of its kind.
+// A bug that is planted in the source to prove that the random suites find bugs of its kind.
 //
 // QUIRE_BUG(name) is the constant false in every program that people run. One test binary compiles
 // the worker's sources with QUIRE_PLANTED_BUGS, switches one bug on by name and runs the unchanged

@@ -1,8 +1,8 @@
-// Asks the processor for memory that is needed a little later.
+// Prefetches memory that is needed a little later.
 //
-// Any thread; changes nothing. Not the compiler's own __builtin_prefetch: a function that does
-// nothing else is taken for one without effect, and GCC drops its calls, prefetches and all. The
-// empty statement is one that it keeps.
+// Any thread; changes nothing. Not the compiler's own __builtin_prefetch: GCC treats a function
+// that does nothing else as one without effect and drops its calls, including the prefetches. It
+// keeps the empty statement.
 #pragma once
 
 namespace quire {

@@ -1,4 +1,4 @@
-// Macros over absl::Status that keep the happy path straight, and helpers to build one-line errors.
+// Macros over absl::Status that keep the normal path simple, and helpers to build one-line errors.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// What OpenSSL needs of PEM files before it can speak TLS, for those who listen and those who dial.
+// Builds OpenSSL's contexts from PEM files, for servers and clients.
 //
-// Any thread. INVALID_ARGUMENT says which of the files is wrong, and never holds a key.
+// Any thread. INVALID_ARGUMENT says which of the files is wrong, and never contains a key.
 #pragma once
 
 #include <memory>
@@ -12,20 +12,21 @@ struct ssl_ctx_st;
 
 namespace quire {
 
-// Both owners: whoever exchanges it for a newer one, and the connections that began with it.
+// Shared by two owners: the code that replaces it by a newer one, and the connections that began
+// with it.
 using TlsContext = std::shared_ptr<ssl_ctx_st>;
 
-// TLS 1.2 and later, without what only old peers want; an idle connection holds no buffers, and a
-// write may be of a part of what it is given.
+// TLS 1.2 and later, without what only old peers need; an idle connection holds no buffers, and a
+// write may send a part of its data.
 TlsContext NewTlsContext(bool server);
 
 // Of TLS 1.2: those that HTTP/2 allows (RFC 9113, section 9.2.2).
 inline constexpr char kHttp2Ciphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
-// A peer's certificate is one of these authorities', or vouched for by one.
+// A peer's certificate must be one of these authorities', or signed by one.
 absl::Status Trust(const TlsContext& context, const std::string& authorities);
 
-// Shows the certificate with those that vouch for it after it, and has its private key.
+// Shows the certificate followed by its chain, and has its private key.
 absl::Status UseIdentity(const TlsContext& context, const std::string& certificates,
                          const std::string& key);
 

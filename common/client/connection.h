@@ -1,7 +1,7 @@
 // A client's connection to a server: TCP, with TLS around it where the URL says https. For the
-// command line, and for threads that have nothing else to do.
+// command line, and for threads that may block.
 //
-// Blocking, on the calling thread; looks at `cancelled` at least ten times a second.
+// Blocking, on the calling thread; checks `cancelled` at least ten times a second.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -24,15 +24,15 @@ struct Url {
   std::string port;
   bool tls = false;
   std::string authorities = {};  // PEM file; empty: those that the system trusts
-  int64_t limit_ms = 0;          // of the whole exchange; 0: as long as it takes
+  int64_t limit_ms = 0;          // of the whole exchange; 0: no limit
 };
 // "http://HOST[:PORT]", "https://HOST[:PORT]" or "HOST:PORT". INVALID_ARGUMENT for another scheme.
 absl::StatusOr<Url> ParseUrl(std::string_view text);
 
 class Connection {
  public:
-  // UNAVAILABLE says what is in the way: nobody listens, or a certificate that is not trusted, and
-  // what may help. CANCELLED when `cancelled`, which outlives it, became true.
+  // UNAVAILABLE names the cause, for example that no server listens, or that a certificate is not
+  // trusted, and what may help. CANCELLED when `cancelled`, which outlives it, became true.
   static absl::StatusOr<std::unique_ptr<Connection>> Open(const Url& url,
                                                           const std::atomic<bool>& cancelled);
   ~Connection();

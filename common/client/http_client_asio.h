@@ -1,7 +1,6 @@
-// A small HTTP/1.1 client: one request, its answer whole or as server-sent
-// events.
+// A small HTTP/1.1 client: one request, its answer complete or as server-sent events.
 //
-// Blocking, on the calling thread; looks at `cancelled` at least ten times a second.
+// Blocking, on the calling thread; checks `cancelled` at least ten times a second.
 #pragma once
 
 #include <atomic>

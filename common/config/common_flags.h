@@ -1,6 +1,6 @@
-// Flags that every serving program has, told in the same words.
+// Flags that every serving program has, with the same help.
 //
-// Called once, by whoever builds a schema.
+// Called once, by the code that builds a schema.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace quire::config {
 
-// --log-level and --log-format; common/log/flags.h makes a logger of them.
+// --log-level and --log-format; common/log/flags.h makes a logger from them.
 inline void AddLogFlags(Schema& schema, std::string& level, std::string& format) {
   schema.Add({.name = "log-level",
               .help = "Least level that is logged.",

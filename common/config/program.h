@@ -1,5 +1,5 @@
-// How every program begins: its settings from arguments and environment, with --help, --version and
-// what is refused answered here.
+// How every program begins: reads its settings from arguments and environment, and handles --help,
+// --version and errors.
 //
 // Called once, in main.
 #pragma once
@@ -26,17 +26,17 @@ struct CommandLine {
 };
 
 struct ProgramStart {
-  std::optional<int> exit_code;       // set: there is nothing to run, leave with it
+  std::optional<int> exit_code;       // set: there is nothing to run, exit with it
   std::vector<std::string> warnings;  // for the log, one line each
 };
 
-// Fills in what `schema` was built for; `check` then judges the whole of it. Help, version, the
-// schema (--describe) and the settings (--show-config) go to standard output, a refusal to standard
-// error as one line "program: message".
+// Fills in the settings that `schema` was built for; `check` then checks them together. Help,
+// version, the schema (--describe) and the settings (--show-config) go to standard output, an error
+// to standard error as one line "program: message".
 ProgramStart StartProgram(std::string_view program, Schema& schema, const CommandLine& command,
                           const std::function<absl::Status()>& check);
 
-// Says "program: message" on standard error; returns `exit_code`.
+// Writes "program: message" to standard error; returns `exit_code`.
 int Fail(std::string_view program, int exit_code, std::string_view message);
 
 }  // namespace quire::config

@@ -1,15 +1,14 @@
-// One schema for flags, environment and file: what a program can be told, by whichever way it is
-// told.
+// One schema for flags, environment and file: the settings of a program, from whichever source.
 //
-// Why not CLI11: it has neither YAML nor a nearest match nor a record of where a value came from,
-// and its errors are exceptions; what would be left of it is splitting "--name=value".
+// Why not CLI11: it has no YAML, no nearest match and no record of where a value came from, and its
+// errors are exceptions; all that would be left of it is splitting "--name=value".
 //
 // Built and used once, in main, before other threads exist.
 //  1. Precedence: flag, then environment, then file, then default. A list is replaced as a whole.
-//  2. An unknown flag or file key is an error with its nearest match; an unknown QUIRE_ variable
-//  only a
-//     warning, and what Kubernetes injects for a Service named quire is ignored.
-//  3. Parse writes to the fields only what passed its checks; on an error they are unspecified.
+//  2. An unknown flag or file key is an error with its nearest match; an unknown QUIRE_ variable is
+//     only a warning, and what Kubernetes injects for a Service named quire is ignored.
+//  3. Parse writes to the fields only values that passed their checks; on an error they are
+//     unspecified.
 //  4. Environment and arguments come in as data: nothing here reads the process's own.
 #pragma once
 
@@ -34,17 +33,17 @@ struct Flag {
   Target target = {};
   std::vector<Target> also = {};  // other fields that always have the target's value
   std::string value_name = {};    // in --help; by the target's type when empty
-  // Inclusive; of numbers, of Bytes in bytes, of Duration in milliseconds. The unset bounds are the
-  // type's.
+  // Inclusive; for numbers, for Bytes in bytes, for Duration in milliseconds. Unset bounds are
+  // those of the type.
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();
-  std::vector<std::string> choices = {};  // of a string; empty is any, or those of OneOf
-  std::string default_text = {};  // shown instead of the field's value ("all that are allowed")
+  std::vector<std::string> choices = {};  // for a string; empty is any, or those of OneOf
+  std::string default_text = {};  // shown in place of the field's value ("all that are allowed")
   bool hidden = false;            // not in --help
-  bool secret = false;            // its value is not shown again
+  bool secret = false;            // its value is never shown
 };
 
-// What a schema has, as data: what help, manuals and shell completions are made of.
+// The contents of a schema, as data: help, manuals and shell completions are made from it.
 struct FlagDescription {
   std::string name;
   std::string group;
@@ -71,7 +70,7 @@ struct Description {
 enum class Origin { kDefault, kFile, kEnvironment, kFlag };
 std::string_view OriginName(Origin origin);
 
-// What a setting is in the end.
+// The final value of a setting.
 struct Setting {
   std::string name;
   std::vector<std::string> values;  // as text; several only for a list
@@ -83,12 +82,12 @@ struct ParseResult {
   bool help = false;                  // --help was given: print HelpText and exit with 0
   bool version = false;               // --version was given
   bool describe = false;              // --describe was given: the schema itself, as JSON
-  bool show_config = false;           // --show-config was given: the settings and whence they came
+  bool show_config = false;           // --show-config was given: the settings and their sources
   bool show_json = false;             // the same, as --show-config=json
   std::vector<Setting> settings;      // in the order of Add
   std::vector<std::string> warnings;  // one line each
 
-  // Of the setting `name`, which the schema has.
+  // The setting `name`, which the schema has.
   const Setting& Find(std::string_view name) const;
   bool IsSet(std::string_view name) const { return Find(name).origin != Origin::kDefault; }
 };
@@ -105,15 +104,16 @@ std::string VariableName(std::string_view flag);
 
 class Schema {
  public:
-  // `program` as it is called ("quire-worker", "quire serve"), `summary` in one sentence.
+  // `program` is its name on the command line ("quire-worker", "quire serve"), `summary` is one
+  // sentence.
   Schema(std::string program, std::string summary);
 
-  // Settings added from here on stand under this title in --help.
+  // Settings added from here on are listed under this title in --help.
   void Group(std::string title);
-  // Dies on a name that was added before: our own bug. The target outlives Parse.
+  // Aborts on a name that was added before: that is our own bug. The target outlives Parse.
   void Add(Flag flag);
-  // An argument without a name, in order of adding. Flag.name is what it is called ("MODEL"); it is
-  // taken from the command line alone.
+  // An argument without a name, in order of adding. Flag.name is its name in help ("MODEL"); it is
+  // read from the command line alone.
   void AddPositional(Flag flag, bool required);
 
   // `args` without the program's name. Reads the file that --config (QUIRE_CONFIG) names. Errors
@@ -142,7 +142,7 @@ class Schema {
   std::vector<std::string> Groups() const;
   Entry* FindEntry(std::string_view name);
   std::vector<std::string> Names() const;
-  // Overwrites what a weaker origin said; a list grows within one origin.
+  // Overwrites the value of a weaker source; a list grows within one source.
   absl::Status Give(Entry& entry, const std::string& value, Origin origin,
                     const std::string& where);
   absl::Status TakeArguments(const std::vector<std::string>& args, ParseResult& result);

@@ -1,6 +1,6 @@
-// From the text of a setting to its typed field, with its range and choices checked.
+// Converts the text of a setting to its typed field, with its range and choices checked.
 //
-// Part of the schema: called by it alone.
+// Part of the schema, which alone calls it.
 #pragma once
 
 #include <string>
@@ -19,10 +19,10 @@ inline constexpr size_t kMaxValueBytes = 65536;
 absl::Status StoreValues(const Flag& flag, const std::vector<std::string>& values,
                          std::string_view shown);
 
-// The target's present value as text: what the parsers would read back.
+// The target's current value as text: what the parsers would read back.
 std::vector<std::string> TargetText(const Target& target);
 
-// "N", "SIZE", "TIME"…: how --help calls the value; empty for a bool.
+// "N", "SIZE", "TIME"…: what --help calls the value; empty for a bool.
 std::string ValueName(const Flag& flag);
 
 }  // namespace quire::config

@@ -1,5 +1,5 @@
-// The field that a setting is written to. Its type says how the setting's text is read; the value
-// that it holds when the setting is added is the default.
+// The field that a setting is written to. Its type decides how the setting's text is read; the
+// value that it holds when the setting is added is the default.
 //
 // Plain values; a target never outlives its field.
 #pragma once
@@ -34,7 +34,7 @@ inline Whole InBytes(Whole::Field bytes) { return {bytes, Whole::Unit::kBytes, 1
 inline Whole InMillis(Whole::Field millis) { return {millis, Whole::Unit::kTime, 1}; }
 inline Whole InMicros(Whole::Field micros) { return {micros, Whole::Unit::kTime, 1000}; }
 
-// A value of any type for each of the words that the setting may be.
+// A value of any type for each word that the setting accepts.
 struct Choice {
   std::vector<std::string> words;
   std::function<size_t()> get;  // the index of the word

@@ -1,6 +1,6 @@
-// Setting values as text: sizes, durations, numbers and how far two names are apart.
+// Setting values as text: sizes, durations, numbers and the distance between two names.
 //
-// Pure functions, any thread. Text comes from operators: every error says what would have been
+// Pure functions, any thread. Text comes from operators: every error states what would have been
 // right.
 #pragma once
 
@@ -40,9 +40,9 @@ std::string FormatBytes(Bytes bytes);
 std::string FormatDuration(Duration duration);
 std::string FormatDouble(double value);
 
-// The candidate with the fewest insertions, deletions, replacements and swaps of neighbours away
-// from `name` (optimal string alignment distance), the first on a tie; empty when all are further
-// than a third of the name (at least 2).
+// The candidate with the fewest insertions, deletions, replacements and swaps of neighbours from
+// `name` (optimal string alignment distance), the first on a tie; empty when all are further than a
+// third of the name (at least 2).
 std::string NearestMatch(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace quire::config

@@ -1,6 +1,6 @@
 // The settings of a YAML file: one flat map from names to a value or a list of values.
 //
-// Part of the schema: called by it alone. The file is an operator's, but its size and shape are
+// Part of the schema, which alone calls it. The file is an operator's, but its size and shape are
 // bounded.
 #pragma once
 
@@ -22,7 +22,7 @@ struct FileSetting {
 // flat map, a key given twice.
 absl::StatusOr<std::vector<FileSetting>> ReadYamlSettings(const std::string& path);
 
-// The same from text; `path` is only named in errors.
+// The same from text; `path` appears only in errors.
 absl::StatusOr<std::vector<FileSetting>> ParseYamlSettings(const std::string& text,
                                                            const std::string& path);
 

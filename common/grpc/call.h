@@ -1,24 +1,24 @@
-// One gRPC call as its handler sees it: what the client says of it, its messages in, one after the
-// other, and answers and a status out.
+// One gRPC call as its handler sees it: its headers, its messages one after the other, and answers
+// and a status on the way out.
 //
-// Owner: its connection, until the stream has ended, and its handler. Event loop only, but for
+// Owner: its connection, until the stream has ended, and its handler. Event loop only, except for
 // head(), which never changes.
 //
 // Invariants:
-// 1. A handler is given one message at a time, never from inside a step: what it does to read on
-//    takes effect behind it. From inside SetReading it may be, when nothing of it is under way. It
-//    is let go when the stream has ended, never from inside one of its own functions.
+// 1. A handler gets one message at a time, never from inside a step: its call to read on takes
+//    effect afterwards. SetReading may deliver one inside the call, when no message is under way.
+//    The handler is released when the stream has ended, never from inside one of its own functions.
 // 2. After Finish, or OnCancelled, nothing that the handler does reaches the client.
-// 3. A method that takes one message is begun with it and refused a second one.
-// 4. Bytes of messages that wait are charged to the connection, its tenant and all that waits until
-//    they go: that of a call that has ended may be with the background.
+// 3. A method that takes one message begins with it and refuses a second one.
+// 4. Waiting messages are charged to the connection, its tenant and the total of waiting bodies
+//    until they are released: the background may still hold one of a call that has ended.
 // 5. Nothing is unpacked on the event loop.
-// 6. A client that takes nothing of an answer that has ended, for write_timeout, has it no more.
-// 7. A message that is awaited has message_timeout to come whole: one that is begun, and the only
-//    one of a method that takes one. A client that is held back by its window is not timed.
-// 8. The call itself, its metadata, and answers that wait are charged to the connection before they
-//    take memory, and to the tenant that its handler names. What finds no room ends the call.
-// 9. Its headers and trailers are within what the client says it reads, or the call is reset.
+// 6. A client that reads nothing of a finished answer for write_timeout does not get the rest.
+// 7. An awaited message has message_timeout to arrive: one that has begun, and the only one of a
+//    method that takes one. Time in which the client's window holds it back does not count.
+// 8. The call, its metadata, and waiting answers are charged to the connection before they take
+//    memory, and to the tenant that its handler names. A charge that finds no room ends the call.
+// 9. Its headers and trailers fit the client's announced limit; otherwise the call is reset.
 #pragma once
 
 #include <cstdint>
@@ -50,18 +50,18 @@ struct GrpcMethod;
 
 class GrpcCallHandler {
  public:
-  // What a message means, to be done on the event loop; empty: the bytes are none of the method's.
+  // A message's effect, run on the event loop; empty: the bytes are not a message of the method.
   using Step = std::function<void()>;
 
   virtual ~GrpcCallHandler() = default;
-  // Any thread, one at a time: reads what is there of a message, and touches nothing else. The
-  // step runs unless the call has ended by then; the message stays where it is until it has.
+  // Any thread, one at a time: parses the bytes of a message, and touches nothing else. The step
+  // runs unless the call has ended by then; the message stays in place until it has run.
   virtual Step Read(std::string_view message) = 0;
   virtual void OnHalfClose() {}
-  // The client is gone, or its deadline has passed; at most once, nothing follows. Not when no
-  // message was read yet of a method that takes one.
+  // The client is gone, or its deadline has passed; called at most once, and nothing follows. Not
+  // called when a method that takes one message has read none yet.
   virtual void OnCancelled() {}
-  // What was sent with this note has gone to the system.
+  // The data that was sent with this note has gone to the system.
   virtual void OnTaken(uint64_t /*whose*/, uint64_t /*index*/) {}
   // Nothing of what was sent waits for the client any more.
   virtual void OnDrained() {}
@@ -69,7 +69,7 @@ class GrpcCallHandler {
 
 class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
  public:
-  // Of the answer that a message is of: outputs below `index` are the client's once it has gone.
+  // For an answer's message: outputs below `index` have reached the client once it has gone.
   struct TakenNote {
     uint64_t whose = 0;
     uint64_t index = 0;
@@ -85,18 +85,18 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   void AddInitialMetadata(std::string name, std::string value);  // before the first message
   void AddTrailingMetadata(std::string name, std::string value);
   void Send(const google::protobuf::MessageLite& message, std::optional<TakenNote> note = {});
-  // The same of one that is whole already.
+  // The same for a message that is already complete.
   void SendBytes(std::string_view message);
-  size_t queued() const;  // bytes of what was sent that have not been given to the system
+  size_t queued() const;  // bytes of sent data that the system has not taken
   // What the call holds counts for this tenant, too; at most once. False, here and below: the call
-  // ends for that.
+  // ends because of that.
   bool CountFor(std::shared_ptr<MemoryAccount> tenant);
-  // What the handler keeps of answers until they are sent, all of it.
+  // What the handler keeps of answers in all.
   bool HoldAnswers(size_t bytes);
   void Finish(const GrpcEnd& end);
-  // Ends the call at once, without a status: what waits for the client is dropped.
+  // Ends the call at once, without a status: data that waits for the client is dropped.
   void Reset();
-  // Of methods that take many messages: whether further ones are read.
+  // For methods that take many messages: whether further ones are read.
   void SetReading(bool reading);
   bool packed() const { return packed_; }  // in a step: its message came compressed
   bool open() const { return !finished_ && connection_ != nullptr; }
@@ -108,7 +108,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   // `method` outlives the call.
   void Begin(const GrpcMethod& method, http2::Encoding encoding);
   const GrpcMethod* method() const { return method_; }  // nullptr: not begun
-  // Reads on, in a later turn, where this one had no more work for the connection.
+  // Reads on, in a later turn, where this turn had no more work for the connection.
   void PumpOn() { Pump(); }
   void OnData(std::string_view bytes);
   void OnEnd();
@@ -118,7 +118,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   Micros message_due() const { return message_due_; }  // 0: no message is awaited
   void OnMessageTimeout();
   void OnClosed();  // the stream, or the connection
-  // Ends the call over its handler's head.
+  // Ends the call from its handler's status.
   void Abort(const GrpcEnd& end);
 
  private:
@@ -165,14 +165,14 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   const GrpcCallHead head_;
   const GrpcMethod* method_ = nullptr;
   std::shared_ptr<GrpcCallHandler> handler_;
-  TimerId timer_ = 0;  // the deadline's; once finished, of who takes the answer
+  TimerId timer_ = 0;  // the deadline's; once finished, the timeout of the reader of the answer
 
   http2::MessageReader reader_;
   std::deque<Waiting> waiting_;       // messages for the handler
   size_t waiting_bytes_ = 0;          // their held()
   std::shared_ptr<Parsing> parsing_;  // the message that is with the background
   size_t unconsumed_ = 0;             // of the stream's window
-  std::optional<MemoryHold> hold_;    // of what waits, but for parsing_, which counts itself
+  std::optional<MemoryHold> hold_;    // of waiting data, except for parsing_, which counts itself
   uint64_t messages_ = 0;             // that have come
   Micros message_due_ = 0;
   size_t max_message_bytes_ = 0;
@@ -190,11 +190,11 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   uint64_t sent_ = 0;  // bytes of messages
   bool headers_sent_ = false;
   MemoryHold memory_;        // the call's, its metadata's, and that of answers that wait
-  size_t own_bytes_ = 0;     // of it, but for answers
-  size_t held_answers_ = 0;  // of it, what the handler keeps
-  absl::Status unsent_;      // why an answer found no way: the call ends so
+  size_t own_bytes_ = 0;     // of it, without answers
+  size_t held_answers_ = 0;  // of it, the part that the handler keeps
+  absl::Status unsent_;      // why an answer found no memory: the call ends with it
   bool finished_ = false;
-  size_t not_taken_ = 0;  // of the answer, when it was looked at last
+  size_t not_taken_ = 0;  // of the answer, at the last check
 };
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// What a client says of a call before its messages, and what ends one.
+// What a client states about a call before its messages, and what ends one.
 //
 // Plain values; any thread.
 #pragma once
@@ -21,7 +21,7 @@ using GrpcMetadata = std::vector<std::pair<std::string, std::string>>;
 
 struct GrpcCallHead {
   std::string path;
-  // Without pseudo-headers, in the client's order; what ends in "-bin" is decoded.
+  // Without pseudo-headers, in the client's order; values of names that end in "-bin" are decoded.
   GrpcMetadata metadata;
   Micros deadline = 0;         // on the executor's clock; 0: none
   std::string malformed = {};  // a name in "-bin" whose value is no base64; empty: none
@@ -36,7 +36,7 @@ struct GrpcEnd {
       : status(std::move(with)), retry_after_ms(retry_ms) {}
 
   absl::Status status;
-  int64_t retry_after_ms;  // told to the client; 0: nothing of that
+  int64_t retry_after_ms;  // sent to the client; 0: not stated
 };
 
 }  // namespace quire

@@ -1,21 +1,21 @@
 // One client's HTTP/2 connection that carries gRPC, over bytes alone: the guard, the session, and
 // the calls that run on it.
 //
-// Owner: the socket that the bytes come by; event loop only.
+// Owner: the socket of the bytes; event loop only.
 //
 // Invariants:
-// 1. No byte reaches the session past a verdict of the guard, which ends the connection.
-// 2. A call is begun only when its headers name a method that is served, to who may come in.
-// 3. What is told as taken has gone to the system.
-// 4. What a turn of the loop does for a connection is bounded by turn_work_bytes; what is left
-// waits
-//    for a later turn.
-// 5. What the client makes us hold counts in the connection's account: its own objects, its calls,
-//    what they say and are answered. Messages that wait also count in the host's account of bodies,
-//    and what is a tenant's in that tenant's. A call that finds no room is refused.
-// 6. A connection without a call is left after idle_timeout; one whose client says nothing for
+// 1. The session gets no byte after a verdict of the guard, which ends the connection.
+// 2. A call begins only when its headers name a method that is served, and the gate admits its
+//    client.
+// 3. Data that is reported as taken has gone to the system.
+// 4. The work of one turn of the loop for a connection is bounded by turn_work_bytes; the rest
+//    waits for a later turn.
+// 5. What the program holds for the client counts in the connection's account: its own objects, its
+//    calls, their messages and answers. Messages that wait also count in the host's account of
+//    bodies, and those of a tenant in that tenant's. A call that finds no room is refused.
+// 6. A connection without a call is closed after idle_timeout; one whose client sends nothing for
 //    keep_alive is pinged, and ends when that is not answered. A call whose message is awaited for
-//    message_timeout ends. A connection of max_connection_age is left.
+//    message_timeout ends. A connection of max_connection_age is closed.
 // 7. After Close nothing is called back.
 #pragma once
 
@@ -41,23 +41,23 @@ namespace quire {
 
 class GrpcConnection final : public http2::Handler {
  public:
-  // What carries the bytes.
+  // The carrier of the bytes.
   class Transport {
    public:
     virtual ~Transport() = default;
-    // Send has something, or the connection is over. Until Send has been called this is said once.
+    // Send has something, or the connection is over. Called once until Send has been called.
     virtual void WantsToSend() = 0;
-    // The client is gone without a word: the socket is to be closed.
+    // The client is gone without notice: close the socket.
     virtual void GiveUp() = 0;
     // behind() no more.
     virtual void ReadOn() {}
   };
 
-  // All outlive the connection.
+  // All of them outlive the connection.
   GrpcConnection(GrpcHost& host, const GrpcMethods& methods, Transport& transport);
   ~GrpcConnection() override;  // after Close
 
-  // Whose calls these are, for the gate. Before Start.
+  // The client of these calls, for the gate. Before Start.
   void Sit(std::shared_ptr<ClientSeat> seat) { seat_ = std::move(seat); }
   // A call is open that is more than a probe.
   bool at_work() const {
@@ -68,18 +68,19 @@ class GrpcConnection final : public http2::Handler {
 
   void Start();
   void Receive(std::string_view bytes);
-  // Some of what it received waits for a later turn: it is to be given no more until then.
+  // Some of the received bytes wait for a later turn: give it no more until then.
   bool behind() const { return !rest_.empty(); }
-  // Appends what is to be sent, about `most` bytes at a time.
+  // Appends the data to send, about `most` bytes at a time.
   void Send(std::string& out, size_t most);
-  // Of what Send gave, so many bytes more have gone to the system.
+  // The system has taken this many more bytes of what Send returned.
   void Written(size_t bytes);
-  // Nothing more is to be received nor sent.
+  // There is nothing more to receive or send.
   bool over() const;
   // The connection has ended: so do its calls.
   void Close();
 
-  // The client is told to go elsewhere with new calls; those under way go on, then it is over.
+  // Asks the client to use another connection for new calls; running ones continue, then the
+  // connection is over.
   void Leave();
   // Ends the calls under way, and the connection.
   void CancelCalls(const absl::Status& status);
@@ -89,7 +90,7 @@ class GrpcConnection final : public http2::Handler {
   GrpcHost& host() { return host_; }
   http2::Session& session() { return session_; }
   void WantsToSend();
-  // What is left of this Send has what the note stands for.
+  // What remains of this Send contains the data that the note is about.
   void AwaitWritten(std::shared_ptr<GrpcCall> call, GrpcCall::TakenNote note);
   std::string_view encodings() const;  // of messages, that are read here
   // A call awaits a message until then.
@@ -97,7 +98,7 @@ class GrpcConnection final : public http2::Handler {
   // False: no more in this turn; the call reads on in a later one.
   bool Work(size_t cost, GrpcCall& call);
   const std::shared_ptr<MemoryAccount>& memory() const { return memory_; }
-  // How a call ends that `hold` just had no room for.
+  // The status of a call for which `hold` just had no room.
   GrpcEnd NoMemory(const MemoryHold& hold);
 
   // http2::Handler:
@@ -156,7 +157,8 @@ class GrpcConnection final : public http2::Handler {
   Timer turn_{host_.executor};  // the next one, while something waits for it
   std::vector<std::shared_ptr<GrpcCall>> pumped_later_;  // in it
   std::map<http2::StreamId, std::shared_ptr<GrpcCall>> calls_;
-  // What is no gRPC, by its status, until its request goes on: what ends there is answered whole.
+  // Streams that are no gRPC calls, by their status, until their request continues: those that end
+  // there are answered completely.
   std::map<http2::StreamId, int> refusals_;
   Micros refusals_due_ = 0;       // of all of them
   uint64_t streams_refused_ = 0;  // that are counted
@@ -167,9 +169,9 @@ class GrpcConnection final : public http2::Handler {
   std::vector<std::shared_ptr<GrpcCall>> drained_;  // in a Send
   bool told_to_send_ = false;
 
-  bool doomed_ = false;     // what is left is to be sent, and nothing received
-  bool leaving_ = false;    // the client has notice
-  bool went_away_ = false;  // it was told which call was its last
+  bool doomed_ = false;     // the rest is to be sent, and nothing received
+  bool leaving_ = false;    // the client has been notified
+  bool went_away_ = false;  // it knows which call was its last
   bool closed_ = false;
   Micros heard_at_ = 0;
   Micros pinged_at_ = 0;  // 0: no ping waits

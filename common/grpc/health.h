@@ -1,10 +1,9 @@
-// grpc.health.v1.Health: whether services would serve, asked once, of all, or watched.
+// grpc.health.v1.Health: whether services would serve, for one, for all, or as a watch.
 //
 // Owner: the server; event loop only.
-//  1. A watcher is told of the state at once, then of each change that it has time to take.
-//  2. Who asks needs no key: its metadata is not kept, its question is short and comes soon, and
-//  few
-//     of a connection's calls may watch.
+//  1. A watcher gets the state at once, then each change that it has time to take.
+//  2. A caller needs no key: its metadata is not kept, its request is short and must come soon, and
+//     few of a connection's calls may watch.
 #pragma once
 
 #include <set>
@@ -22,11 +21,11 @@ class HealthService {
  public:
   explicit HealthService(const GrpcMethods& methods) : methods_(methods) {}
 
-  // Of the server, and of each service that answers questions of its own.
+  // The state of the server, and of each service that has its own.
   void Set(bool serving);
   bool serving() const { return serving_; }
   bool Knows(const std::string& service) const;
-  class Watcher;  // from its question until its call has ended
+  class Watcher;  // from its request until its call has ended
   void Watch(Watcher& watcher) { watchers_.insert(&watcher); }
   void Forget(Watcher& watcher) { watchers_.erase(&watcher); }
 

@@ -1,6 +1,6 @@
-// What connections and calls take beside the bytes that are counted one by one.
+// The memory of connections and calls beside the bytes that are counted one by one.
 //
-// Upper bounds by count of what malloc gave (tests/router/grpc/held_memory_test.cc), with what
+// Upper bounds, from counts of malloc (tests/router/grpc/held_memory_test.cc), including what
 // nghttp2 keeps for them.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace quire {
 // The objects of a connection, nghttp2's session, and its two HPACK tables when they are full of
 // the smallest entries.
 inline constexpr size_t kConnectionBytes = 96u << 10;
-// The objects of a call: ours, its handler's, nghttp2's, and of a header block that waits to be
+// The objects of a call: our own, its handler's, nghttp2's, and a header block that waits to be
 // sent.
 inline constexpr size_t kCallBytes = 4u << 10;
 inline constexpr size_t kMetadataFieldBytes = 128;  // beside its text: two strings

@@ -29,8 +29,8 @@ struct Http2Frame {
 
 class Http2Frames {
  public:
-  // Takes bytes off the front until a frame header is complete. False: no further one in `bytes`,
-  // which is empty then.
+  // Takes bytes off the front until a frame header is complete. False: there is no further one in
+  // `bytes`, which is empty then.
   bool Next(std::string_view& bytes, Http2Frame& frame);
 
  private:

@@ -1,10 +1,10 @@
-// Reads the frame headers of an HTTP/2 client connection and says when it goes past a named rate,
+// Reads the frame headers of an HTTP/2 client connection and reports when it exceeds a named rate,
 // before the session sees the bytes: each frame of a flood costs less to send than to answer.
 //
-// Owner: one connection; event loop only; pure but for the time handed in.
+// Owner: one connection; event loop only; pure except for the time, which is an argument.
 //
 // Invariants:
-// 1. Bytes are looked at, never changed or kept; any split of the input gives the same verdict.
+// 1. Bytes are read, never changed or kept; any split of the input gives the same verdict.
 // 2. A verdict is final.
 #pragma once
 
@@ -17,44 +17,45 @@
 
 namespace quire {
 
-// What well-behaved clients stay far below, per connection.
+// Rates that well-behaved clients stay far below, per connection.
 struct GuardLimits {
   RateLimit new_streams{1000, 4000};  // all HEADERS frames
-  RateLimit resets{100, 400};         // RST_STREAM, and errors that are answered by it
-  RateLimit pings{20, 100};           // beyond those that answer what was sent to the client
+  RateLimit resets{100, 400};         // RST_STREAM, and errors that are answered with it
+  RateLimit pings{20, 100};           // beyond those that answer sent frames
   RateLimit settings{2, 32};
   RateLimit window_updates{20'000, 40'000};
   RateLimit continuations{100, 200};
   RateLimit empty_data{1000, 4000};          // DATA frames without payload
   RateLimit other_frames{100, 1000};         // PRIORITY, GOAWAY, PUSH_PROMISE and unknown types
   RateLimit header_bytes{2 << 20, 8 << 20};  // HEADERS and CONTINUATION payloads
-  // What they stand for: a byte may be a reference to kilobytes.
+  // Their decoded size: a byte may be a reference to kilobytes.
   RateLimit decoded_header_bytes{4 << 20, 16 << 20};
   size_t max_decoded_block_bytes = 256u << 10;  // of one stream's headers
   uint32_t max_header_block_bytes = 64u << 10;  // of one stream: HEADERS and its CONTINUATIONs
-  // Of all frames but DATA, which the session bounds by the frame size that it announces.
+  // The largest frame except DATA, which the session bounds by the frame size that it announces.
   uint32_t max_control_frame_bytes = 64u << 10;
 };
 
-// Of a client's pings that may still come when nothing is sent to it any more.
+// How many of a client's pings may still come when nothing is sent to it any more.
 inline constexpr uint32_t kMaxEarnedPings = 1024;
 
 class Http2Guard {
  public:
   Http2Guard(const GuardLimits& limits, Micros now);
 
-  // Bytes from the client, the connection preface included. Returns nullptr while they are fine,
-  // else the name of the limit that was passed, one of kHttp2Limits.
+  // Bytes from the client, including the connection preface. Returns nullptr while they are fine,
+  // otherwise the name of the limit that was exceeded, one of kHttp2Limits.
   const char* Inspect(std::string_view bytes, Micros now);
-  // The same up to the next frame: takes what it has looked at off the front.
+  // The same up to the next frame: removes the bytes that it has read from the front.
   const char* InspectNext(std::string_view& bytes, Micros now);
-  // So many bytes of header lists were decoded of what was let through.
+  // This many bytes of header lists were decoded from the admitted bytes.
   const char* Decoded(size_t bytes, Micros now);
   // A frame on its way to the client. DATA and HEADERS may each be answered by a PING (clients
-  // probe the bandwidth so, grpc-go whenever data comes and no PING of its is under way), a PING by
-  // its acknowledgement: those pings pass beside the rate, at most kMaxEarnedPings of them later.
+  // probe the bandwidth in this way, grpc-go whenever data comes and none of its PINGs is under
+  // way), a PING by its acknowledgement. Those pings do not count for the rate, at most
+  // kMaxEarnedPings of them later.
   void Sent(const Http2Frame& frame);
-  // A stream was reset towards the client for what the client did: costs as much as its own resets.
+  // A stream was reset because of what the client did: costs as much as a reset by the client.
   void SentReset(Micros now);
   const char* verdict() const { return verdict_; }
 

@@ -1,4 +1,4 @@
-// What is served over gRPC: the methods by their paths, and the services that they are of.
+// What is served over gRPC: the methods by their paths, and their services.
 //
 // Owner: the server; event loop only, and nothing changes once it has started.
 #pragma once
@@ -18,10 +18,10 @@ namespace quire {
 struct GrpcMethod {
   bool many_messages = false;  // of the client; else exactly one
   std::function<std::shared_ptr<GrpcCallHandler>(std::shared_ptr<GrpcCall>)> begin;
-  bool keeps_metadata = true;       // else the handler is given none: it would be held for nothing
-  size_t max_message_bytes = 0;     // below what the host's limits allow; 0: as these
+  bool keeps_metadata = true;  // false: the handler gets none, since they would be held for nothing
+  size_t max_message_bytes = 0;     // below what the host's limits allow; 0: the same as these
   Micros message_timeout = 0;       // the same
-  uint32_t max_per_connection = 0;  // of its calls at once; 0: as the streams
+  uint32_t max_per_connection = 0;  // its calls at once; 0: as many as streams
 };
 
 class GrpcMethods {
@@ -41,8 +41,8 @@ class GrpcMethods {
   std::set<std::string> services_;
 };
 
-// A method whose only message is all that its handler needs. `read` makes a step of it, on any
-// thread: Step(std::shared_ptr<GrpcCall>, const Request&).
+// A method whose handler needs only its one message. `read` makes a step from it, on any thread:
+// Step(std::shared_ptr<GrpcCall>, const Request&).
 template <class Request, class Reader>
 class OneMessageHandler final : public GrpcCallHandler {
  public:

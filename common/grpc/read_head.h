@@ -1,4 +1,4 @@
-// The head of a call out of the headers of its request.
+// Reads the head of a call from the headers of its request.
 //
 // Pure.
 #pragma once
@@ -12,7 +12,7 @@ namespace quire {
 
 bool IsGrpc(std::string_view content_type);
 GrpcCallHead HeadOf(const http2::HeaderBlock& block, Micros now);
-// INVALID_ARGUMENT: a header of gRPC's own is not of its form.
+// INVALID_ARGUMENT: a header of gRPC itself is malformed.
 absl::Status CheckHead(const GrpcCallHead& head);
 
 }  // namespace quire

@@ -1,8 +1,8 @@
-// grpc.reflection: what is served, and the descriptors of its messages, in versions v1 and v1alpha,
-// which say the same.
+// grpc.reflection: the served methods and the descriptors of their messages, in versions v1 and
+// v1alpha, which are the same.
 //
 // Owner: the server; event loop only, once methods no longer change.
-//  1. What is asked is at most kMaxReflectionQuestionBytes: answers repeat it.
+//  1. A request has at most kMaxReflectionQuestionBytes: answers repeat it.
 #pragma once
 
 #include "common/grpc/methods.h"
@@ -11,7 +11,7 @@ namespace quire {
 
 inline constexpr size_t kMaxReflectionQuestionBytes = 4096;
 
-// `methods` are those that are told of, its own among them.
+// `methods` are those that are described, including its own.
 void AddReflection(GrpcMethods& methods);
 
 }  // namespace quire

@@ -1,15 +1,15 @@
-// The socket of one GrpcConnection: reads what the client sends, and gives to the system what the
-// connection has for it, at the end of a turn of the loop.
+// The socket of one GrpcConnection: reads what the client sends, and passes the connection's output
+// to the system at the end of a turn of the loop.
 //
 // Owner: the server's table, and its own pending socket operations (a shared_ptr in each); event
 // loop only.
 //
 // Invariants:
-// 1. At most kMaxOutBytes, and a frame, wait here for the system; what is beyond stays with the
-//    calls, where its slowness is felt. What waits is counted in the connection's account.
-// 2. Once the connection is over, what the client still sends is read and dropped, for
+// 1. At most kMaxOutBytes, and a frame, wait here for the system; the rest stays with the calls,
+//    which notice that the client is slow. Waiting bytes count in the connection's account.
+// 2. Once the connection is over, the client's further bytes are read and dropped, for
 //    linger_timeout and max_linger_bytes at most.
-// 3. A socket that is closed calls nothing back but on_closed, once.
+// 3. A closed socket calls nothing back except on_closed, once.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What a status says to programs beside its words: google.rpc's error details.
+// What a status contains for programs beside its message: google.rpc's error details.
 //
 // Pure.
 #pragma once
@@ -11,12 +11,12 @@
 namespace quire {
 
 struct StatusDetails {
-  std::string field = {};      // of the request, that is wrong; empty: none
-  int64_t retry_after_ms = 0;  // 0: nothing of that
+  std::string field = {};      // of the request, the faulty one; empty: none
+  int64_t retry_after_ms = 0;  // 0: 0: not stated
 };
 
-// Attaches a google.rpc.Status as StatusOfTrailers does on the other side. Nothing to say: no
-// change.
+// Attaches a google.rpc.Status, which StatusOfTrailers reads on the other side. With nothing to
+// add, the status is unchanged.
 void AddDetails(const StatusDetails& details, absl::Status& status);
 
 }  // namespace quire

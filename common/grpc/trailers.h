@@ -1,5 +1,5 @@
-// The headers and trailers of a call, made so that its client takes them: a status in few words,
-// and of all together no more than the client says it reads.
+// The headers and trailers of a call, made so that its client accepts them: a short status, and a
+// total size that is at most what the client says that it reads.
 //
 // Pure.
 #pragma once
@@ -10,15 +10,15 @@
 
 namespace quire {
 
-// Of a grpc-message, as it is on the wire: proxies and clients commonly bound all headers at 8 KiB.
+// The size of a grpc-message on the wire: proxies and clients commonly limit all headers to 8 KiB.
 inline constexpr size_t kMaxStatusMessageBytes = 2048;
 
-// Appends grpc-status and what else a status becomes.
+// Appends grpc-status and the other fields of a status.
 void AppendStatus(const absl::Status& status, GrpcMetadata& out);
-// As HTTP/2 counts a header list.
+// The size as HTTP/2 counts a header list.
 size_t HeaderListBytes(const GrpcMetadata& fields);
-// Shortens trailers with this status to `most` bytes: details go first, then words, then metadata,
-// and what was added last goes first. False: not even the status fits.
+// Shortens trailers with this status to `most` bytes: drops details first, then words, then
+// metadata, the field that was added last first. False: not even the status fits.
 bool FitTrailers(const absl::Status& status, size_t most, GrpcMetadata& trailers);
 
 }  // namespace quire

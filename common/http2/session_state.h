@@ -1,7 +1,7 @@
-// What a session keeps, for session.cc (what its owner calls) and session_frames.cc (what nghttp2
-// calls back), which alone include it. Owner: the session.
-//  1. A Stream lives from its opening to nghttp2's word that it is closed, which has its address
-//     meanwhile: it is the source of the body.
+// The state of a session, for session.cc (its owner's calls) and session_frames.cc (nghttp2's
+// callbacks), which alone include it. Owner: the session.
+//  1. A Stream lives from its opening until nghttp2 reports that it is closed; nghttp2 holds its
+//     address meanwhile, since it is the source of the body.
 #pragma once
 
 #include <nghttp2/nghttp2.h>
@@ -54,7 +54,7 @@ inline size_t SizeOf(const Header& field) {
   return field.name.size() + field.value.size() + kHeaderOverhead;
 }
 
-// Fields that outlive the call that gave them, in one piece of memory.
+// Fields that outlive the call that passed them, in one piece of memory.
 class KeptHeaders {
  public:
   void Keep(Headers headers) {
@@ -121,17 +121,17 @@ struct Stream {
   size_t left() const { return body.size() - offset; }
 
   StreamId id = 0;
-  std::string body;  // what has not left yet, after `offset`
+  std::string body;  // what has not been sent yet, after `offset`
   size_t offset = 0;
   KeptHeaders trailers;
   size_t stream_debt = 0;  // received and not consumed
   size_t connection_debt = 0;
-  bool responded = false;  // headers of the response: submitted as a server, come as a client
-  bool ended = false;      // our side, once the body has left
+  bool responded = false;  // headers of the response: submitted as a server, received as a client
+  bool ended = false;      // our side, once the body has been sent
   bool has_trailers = false;
-  bool deferred = false;  // nghttp2 waits for a word that there is more
+  bool deferred = false;  // nghttp2 waits until there is more
   bool peer_ended = false;
-  bool resetting = false;  // by us: of it nothing is told but its closing
+  bool resetting = false;  // by us: only its closing is still reported
   bool has_sent = false;   // of its body, in this Send
 };
 
@@ -147,7 +147,7 @@ struct Session::State {
     const auto it = streams.find(id);
     return it == streams.end() ? nullptr : it->second.get();
   }
-  // One that is not being reset.
+  // A stream that is not being reset.
   Stream* GetLive(StreamId id) {
     Stream* stream = Get(id);
     return stream == nullptr || stream->resetting ? nullptr : stream;
@@ -165,7 +165,7 @@ struct Session::State {
   void AppendFrame(std::string_view frame);
   static nghttp2_data_provider BodyOf(Stream& stream);
 
-  // What nghttp2 calls back.
+  // nghttp2's callbacks.
   static void SetReceiving(nghttp2_session_callbacks* callbacks);
   static void SetSending(nghttp2_session_callbacks* callbacks);
   int BeginFrame(const nghttp2_frame_hd& head);
@@ -184,15 +184,15 @@ struct Session::State {
   Handler& handler;
   nghttp2_session* session = nullptr;
   IncomingBlock block;
-  bool ignoring = false;     // the block at hand is none of a stream's
-  size_t ignored_bytes = 0;  // of such a block, on the wire, not yet given to OnDecoded
-  bool stopped = false;      // OnDecoded has said so
+  bool ignoring = false;     // the current block belongs to no stream
+  size_t ignored_bytes = 0;  // of such a block, on the wire, not yet reported to OnDecoded
+  bool stopped = false;      // OnDecoded has returned so
   absl::flat_hash_map<StreamId, std::unique_ptr<Stream>> streams;
   std::string* out = nullptr;  // while in Send
   size_t out_most = 0;
-  bool announced = false;            // our SETTINGS have left
-  bool paused = false;               // Send has as much as it was asked for
-  std::vector<StreamId> sent_from;   // whose body has left in this Send
+  bool announced = false;            // our SETTINGS have been sent
+  bool paused = false;               // Send has as much as was requested
+  std::vector<StreamId> sent_from;   // streams with body data in this Send
   std::vector<StreamId> being_told;  // those of the last one
   uint64_t refused = 0;
 };

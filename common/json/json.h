@@ -1,4 +1,4 @@
-// JSON read with limits and written in one place: a thin face over Boost.JSON.
+// Reads JSON with limits, and writes it, in one place: a thin layer over Boost.JSON.
 //
 // Any thread; values own their memory. Input is hostile: size, depth and number of values are
 // bounded before a tree is built, whose memory can be charged first; an error says at which byte
@@ -28,15 +28,15 @@ struct Limits {
   size_t max_bytes = 64u << 20;
   size_t max_depth = 64;
   size_t max_values = size_t{16} << 20;
-  MemoryHold* hold = nullptr;  // grows by what the tree may take, before it is built
+  MemoryHold* hold = nullptr;  // grows by what the tree may need, before it is built
 };
 
-// What a text is made of, counted without reading it; of a malformed one, at least what Parse sees
-// of it.
+// The contents of a text, counted without parsing it; for a malformed one, at least what Parse
+// reads of it.
 struct Extent {
   size_t depth = 0;
   size_t values = 0;
-  size_t tree_bytes = 0;  // upper bound of what Parse takes while it runs, and of its result
+  size_t tree_bytes = 0;  // upper bound of the memory of Parse and of its result
 };
 Extent Measure(std::string_view text);
 
@@ -44,16 +44,16 @@ inline std::string_view View(const String& s) { return {s.data(), s.size()}; }
 inline boost::json::string_view BoostView(std::string_view s) { return {s.data(), s.size()}; }
 
 // INVALID_ARGUMENT with byte offset for malformed text, RESOURCE_EXHAUSTED past max_bytes or
-// max_depth, OUT_OF_RANGE past max_values, UNAVAILABLE where the hold has no room. Duplicate keys
-// keep the last; numbers that fit no int64 or uint64 become doubles, and one that fits no double is
-// refused by its place; comments and trailing commas are refused; a byte order mark, NaN and
-// Infinity, which Python writes, by name.
+// max_depth, OUT_OF_RANGE past max_values, UNAVAILABLE where the hold has no room. Of duplicate
+// keys the last one is kept. Numbers that fit no int64 or uint64 become doubles, and one that fits
+// no double is refused with its position. Comments and trailing commas are refused; a byte order
+// mark, NaN and Infinity, which Python writes, are refused by name.
 absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits = {});
 
 // Compact text. Doubles are written in the shortest form that reads back equal; NaN and infinity as
 // null.
 std::string Serialize(const Value& value);
-// `s` as a JSON string, quotes included, invalid UTF-8 replaced by U+FFFD.
+// `s` as a JSON string, including quotes, with invalid UTF-8 replaced by U+FFFD.
 void AppendQuoted(std::string_view s, std::string& out);
 
 // Members by name, absent or null → nullptr.

@@ -1,4 +1,4 @@
-// The logger that --log-level and --log-format ask for.
+// Makes the logger that --log-level and --log-format describe.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// `format` is "auto", "text" or "json"; another name is "auto", another level "info".
+// `format` is "auto", "text" or "json"; an unknown format means "auto", an unknown level "info".
 inline LoggerOptions LoggerOptionsFromFlags(std::string_view level, std::string_view format) {
   LoggerOptions options;
   options.level = LogLevelFromName(level);

@@ -1,12 +1,13 @@
-// Lines for machines (records: one JSON object each) to a file, from a thread of its own.
+// Writes lines for machines (records: one JSON object each) to a file, from its own thread.
 //
-// Whoever offers a line never waits for the disk: lines go through a bounded queue, and what does
-// not fit is dropped and counted.
-//  1. Every line in the file is whole: after a write that failed in the middle the next line begins
-//     on a line of its own.
+// A caller of Offer never waits for the disk: lines go through a bounded queue, and those that do
+// not fit are dropped and counted.
+//  1. Every line in the file is complete: after a write that failed in the middle, the next line
+//     begins on a new line.
 //  2. A file that was moved or removed (rotation) is opened again under its path before the next
 //     write.
-//  3. written + lost = offered, once all has been written (at the latest after destruction).
+//  3. written + lost = offered, once all lines have been processed (at the latest after
+//     destruction).
 #pragma once
 
 #include <atomic>
@@ -28,18 +29,18 @@ inline constexpr size_t kMaxFileLineBytes = 16384;
 
 struct LineFileOptions {
   std::string path;
-  // Told of lines that were lost, on either thread; may be empty.
+  // Called with the number of lines that were lost, on either thread; may be empty.
   std::function<void(uint64_t lines)> on_lost;
 };
 
 class LineFile {
  public:
-  // Opens for appending, creates what is missing (mode 0640). INVALID_ARGUMENT when the path cannot
-  // be written to or is no regular file: one line that names the path and says why.
+  // Opens for appending, and creates what is missing (mode 0640). INVALID_ARGUMENT when the path
+  // cannot be written to or is no regular file: one line that names the path and the reason.
   static absl::StatusOr<std::unique_ptr<LineFile>> Open(LineFileOptions options);
-  ~LineFile();  // writes what is queued
+  ~LineFile();  // writes the queued lines
 
-  // Begins to write. Lines that are offered before wait in the queue.
+  // Starts to write. Lines that are offered before wait in the queue.
   void Start();
 
   // Any thread; never waits for the disk. `line` has no newline. False: it is lost, because the
@@ -65,7 +66,7 @@ class LineFile {
   std::vector<std::string> queue_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Of the writing thread.
+  // Used by the writing thread.
   int descriptor_ = -1;
   bool torn_ = false;  // the file may end in the middle of a line
   std::thread thread_;

@@ -4,9 +4,9 @@
 // simulated worker has its own). Any thread may write. Writing never waits for the terminal or pipe
 // behind it: lines go through a bounded queue, and when that is full the oldest are dropped and
 // counted.
-//  1. A line is at most kMaxLogLineBytes; longer values are cut and say so.
+//  1. A line is at most kMaxLogLineBytes; longer values are cut and marked as cut.
 //  2. Text of prompts and answers is never logged; callers pass ids, counts and names.
-//  3. Control characters never reach the output raw: a value cannot forge a line.
+//  3. Control characters never reach the output unescaped: a value cannot forge a line.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ inline constexpr std::chrono::milliseconds kMaxLogFlush{200};
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
-// The text of one value, and whether JSON shows it bare (numbers, bools) or as a string.
+// The text of one value, and whether JSON shows it unquoted (numbers, bools) or as a string.
 struct LogValue {
   // NOLINTBEGIN(google-explicit-constructor): so that {"key", value} takes any value.
   LogValue(std::string_view value) : text(value) {}
@@ -54,7 +54,7 @@ class Logger {
   virtual ~Logger() = default;
   bool Enabled(LogLevel level) const { return level >= this->level(); }
   LogLevel level() const { return level_.load(std::memory_order_relaxed); }
-  // Any thread; holds for what is logged from now on.
+  // Any thread; applies to lines from now on.
   void SetLevel(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
   void Debug(std::string_view message, LogFields fields = {}) {
     Log(LogLevel::kDebug, message, fields);
@@ -71,8 +71,8 @@ class Logger {
   void Log(LogLevel level, std::string_view message, LogFields fields) {
     if (Enabled(level)) Write(level, message, {fields.begin(), fields.size()});
   }
-  // Waits until the lines so far are written, at most kMaxLogFlush: before what a program prints
-  // itself and people read as the last word. Any thread; returns whether they are.
+  // Waits until the lines so far are written, at most kMaxLogFlush: call it before a program prints
+  // its own last line for people. Any thread; returns whether they are written.
   virtual bool Flush() { return true; }
   // Lines lost because the queue was full.
   virtual uint64_t DroppedCount() const { return 0; }
@@ -86,7 +86,7 @@ class Logger {
   std::atomic<LogLevel> level_;
 };
 
-// Says nothing; for tests and tools.
+// Logs nothing; for tests and tools.
 class NullLogger final : public Logger {
  public:
   NullLogger() : Logger(LogLevel::kOff) {}
@@ -103,7 +103,7 @@ struct LoggerOptions {
   int file_descriptor = 2;  // standard error; stays open, is not owned
 };
 
-// Writes what is queued when destroyed.
+// Writes the queued lines when destroyed.
 std::unique_ptr<Logger> MakeLogger(const LoggerOptions& options);
 
 // One line without its newline; `unix_micros` is wall time.

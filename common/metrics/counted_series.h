@@ -1,6 +1,6 @@
 // The metrics of a struct of counts.
 //
-// Owner: whoever shows the counts, on one thread; the counters are read on any.
+// Owner: the code that shows the counts, on one thread; the counters are read on any.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What an account of memory holds and whom it refused, for Prometheus.
+// What an account of memory holds and which charges it refused, for Prometheus.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace quire {
 
 struct MemoryMetricNames {
   std::string prefix;  // "quire_router_client_memory_"
-  std::string who;     // "clients", who are refused
-  std::string holder;  // "the router", which holds
+  std::string who;     // "clients", whose charges are refused
+  std::string holder;  // "the router", which holds the memory
 };
 
 // Shows the account, which has no parent.

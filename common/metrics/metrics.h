@@ -1,13 +1,13 @@
 // What a program counts and measures, and its text for Prometheus.
 //
-// main owns one Metrics and passes it down; each part adds its metrics once at start and keeps the
-// references. Adding and Render may be called on any thread (a mutex that no hot path takes);
+// main owns one Metrics and passes it down; each part adds its metrics once at the start and keeps
+// the references. Adding and Render may be called on any thread (a mutex that no hot path takes);
 // Counter, Gauge and Histogram are single atomics: no lock and no allocation per event. A metric
 // has one writing thread in this design, so that cells per thread would gain nothing.
 //  1. References stay valid as long as the Metrics, or until their series is removed.
-//  2. Render sees each value whole, but not all values at one instant.
-//  3. Names are ours; labels are ours, an operator's or a worker's, each within a named limit, and
-//     never a client's.
+//  2. Render sees each value complete, but not all values at one instant.
+//  3. Names are fixed in the code; labels come from the code, an operator or a worker, each within
+//     a named limit, and never from a client.
 #pragma once
 
 #include <atomic>
@@ -69,17 +69,17 @@ class Metrics {
   Metrics();
   ~Metrics();
 
-  // One name may be added several times with different labels; help is the first one's. Dies on a
+  // One name may be added several times with different labels; help is the first one's. Aborts on a
   // name that Prometheus would refuse, on the same series twice, and on a name of two types.
   Counter& AddCounter(MetricName name);
   // Counts microseconds and is shown in seconds.
   Counter& AddSecondsCounter(MetricName name);
   Gauge& AddGauge(MetricName name);
   Histogram& AddHistogram(MetricName name, std::vector<double> bounds);
-  // Called at the start of each Render, on its thread and one at a time, to set what would cost too
-  // much to keep up to date. It may not call Render or BeforeRender.
+  // Called at the start of each Render, on its thread and one at a time, to set values that would
+  // cost too much to keep up to date. It must not call Render or BeforeRender.
   void BeforeRender(std::function<void()> update);
-  // The series of something that is gone; a name without series is not shown.
+  // Removes the series of something that is gone; a name without series is not shown.
   void Remove(const Gauge& gauge);
 
   // The text exposition format, version 0.0.4.

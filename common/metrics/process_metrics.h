@@ -1,4 +1,5 @@
-// What every process says of itself, by the names that Prometheus' own clients use.
+// The metrics that every process has about itself, under the names that Prometheus' own clients
+// use.
 #pragma once
 
 #include <cstdint>

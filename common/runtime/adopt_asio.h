@@ -1,4 +1,4 @@
-// A connected socket that somebody else has accepted.
+// A connected socket that other code has accepted.
 #pragma once
 
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Takes over the descriptor, of whatever family it is.
+// Takes over the descriptor, of any address family.
 inline boost::asio::generic::stream_protocol::socket AdoptSocket(boost::asio::io_context& context,
                                                                  int fd) {
   sockaddr_storage address{};

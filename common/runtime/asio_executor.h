@@ -1,8 +1,8 @@
-// The real event loop: one thread that runs an Asio io_context, behind the Executor face.
+// The real event loop: one thread that runs an Asio io_context, behind the Executor interface.
 //
-// Owner: main. Post and PostAt may be called on any thread; all else on the loop's thread. Run
-// returns after Stop. Edges that speak Asio themselves (HTTP, front) use context() and so share the
-// loop's thread.
+// Owner: main. Post and PostAt may be called on any thread; everything else on the loop's thread.
+// Run returns after Stop. Edges that use Asio themselves (HTTP, front) use context() and so share
+// the loop's thread.
 #pragma once
 
 #include <array>
@@ -35,8 +35,8 @@ class AsioExecutor final : public Executor {
   bool Cancel(TimerId timer) override;
   const Clock& clock() const override { return clock_; }
 
-  // What other threads call to have `work` run on the loop: it neither allocates nor waits for the
-  // loop, and calls that come before the work has begun count as one. The executor outlives it.
+  // A function for other threads that runs `work` on the loop: it neither allocates nor waits for
+  // the loop, and calls that come before the work has begun count as one. The executor outlives it.
   std::function<void()> MakeBell(std::function<void()> work);
 
   // Runs the loop on the calling thread until Stop.
@@ -54,8 +54,9 @@ class AsioExecutor final : public Executor {
   std::unique_ptr<State> state_;
 };
 
-// OpenSSL's generator, seeded by the operating system: who has seen numbers can't tell what comes
-// before or after them. One thread; after a fork only one of the two processes may go on with it.
+// OpenSSL's generator, seeded by the operating system: an observer of some numbers can't compute
+// earlier or later ones. One thread; after a fork only one of the two processes may continue to use
+// it.
 class RealRng final : public Rng {
  public:
   uint64_t Next() override;
@@ -66,10 +67,10 @@ class RealRng final : public Rng {
 };
 
 // A few threads of low priority with one bounded queue, in which tenants take turns. What `work`
-// holds is let go before `done` is posted: what both hold ends on the executor.
+// holds is released before `done` is posted: objects that both hold end on the executor.
 class ThreadBackground final : public Background {
  public:
-  // Of one thread all work may be large.
+  // With one thread, all work may be large.
   ThreadBackground(Executor& executor, int threads, const WorkLimits& limits);
   ThreadBackground(Executor& executor, int threads, size_t max_queued)
       : ThreadBackground(executor, threads,
@@ -78,11 +79,12 @@ class ThreadBackground final : public Background {
   bool Run(std::function<void()> work, std::function<void()> done) override;
   bool RunFor(const WorkShare& share, std::function<void()> work,
               std::function<void()> done) override;
-  // Waits for what runs and drops what is queued; Run is false from then on. Before what work reads
-  // goes; as often as one likes, by one thread.
+  // Waits for the running work and drops the queue; Run returns false from then on. Call it before
+  // the data of the work is destroyed; it may be called repeatedly, by one thread.
   void Stop();
 
-  // Any thread. What waits now; what was refused since the queue, or its owner's part, was full.
+  // Any thread. The work that waits now; the work that was refused because the queue, or its
+  // owner's part, was full.
   size_t queued() const;
   uint64_t refused() const;
   uint64_t refused_of_owners() const;

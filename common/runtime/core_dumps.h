@@ -4,9 +4,9 @@
 
 namespace quire {
 
-// No core is written when the process crashes, and no process of the same user may look into it:
-// neither a debugger nor whoever reads /proc/PID/mem. For the life of the process; what it starts
-// later has the limit, and may be looked into.
+// Disables core dumps, and denies processes of the same user access to this one: to debuggers and
+// to readers of /proc/PID/mem. For the lifetime of the process; a process that it starts later
+// inherits the limit, but not the denied access.
 void ForbidCoreDumps();
 
 }  // namespace quire

@@ -3,7 +3,8 @@
 
 namespace quire {
 
-// As many as the system lets it have: the usual soft limit of 1,024 is too few for a server.
+// Raises the limit as far as the system permits: the usual soft limit of 1,024 is too few for a
+// server.
 void RaiseDescriptorLimit();
 
 }  // namespace quire

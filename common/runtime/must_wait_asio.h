@@ -1,4 +1,4 @@
-// What a socket that does not block says when it has nothing, or no room, yet.
+// The error of a non-blocking socket that has no data, or no room, yet.
 #pragma once
 
 #include <boost/asio/error.hpp>

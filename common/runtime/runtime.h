@@ -1,10 +1,9 @@
-// The seam to time, threads, network, disk and randomness. Sessions (pipeline, dispatch, link,
-// fleet, stream, engine, rpc) touch the world only through these faces, so that a whole cluster can
-// run on one thread and virtual time.
+// The interfaces to time, threads, network, disk and randomness. Sessions (pipeline, dispatch,
+// link, fleet, stream, engine, rpc) reach the outside only through these, so that a whole cluster
+// can run on one thread and virtual time.
 //
 // Invariants:
-// 1. Everything given to one Executor runs on one thread at a time, in order of due time, then of
-// posting.
+// 1. All work of one Executor runs on one thread at a time, in order of due time, then of posting.
 // 2. A callback never runs inside the call that registered it.
 // 3. Durations and time points are whole microseconds since an arbitrary start and never run
 // backwards.
@@ -58,23 +57,23 @@ class FrameStream {
    public:
     virtual ~Receiver() = default;
     virtual void OnFrame(std::string_view frame) = 0;
-    // Once; nothing follows. OK when the peer ended the stream in order.
+    // Called once; nothing follows. OK when the peer ended the stream in order.
     virtual void OnClosed(const absl::Status& status) = 0;
-    // What waits is less than half of the limit, or all gone, after a Write returned false.
+    // After a Write returned false: less than half of the limit waits now.
     virtual void OnWritable() {}
   };
 
   virtual ~FrameStream() = default;  // cancels the stream; no callback follows
   virtual void Start(Receiver* receiver) = 0;
-  // Takes the frame in any case. False: more than the limit now waits; hold back until OnWritable.
-  // A write that stays blocked for 5 s closes the stream.
+  // Takes the frame in any case. False: more than the limit now waits; write no more until
+  // OnWritable. A write that stays blocked for 5 s closes the stream.
   virtual bool Write(std::string frame) = 0;
   virtual size_t PendingBytes() const = 0;
   // Ends our side in order after what was written; OnClosed follows.
   virtual void Close() = 0;
 };
 
-// Dials frame streams. `target` is HOST:PORT. Never fails at once: errors come by OnClosed.
+// Dials frame streams. `target` is HOST:PORT. Never fails at once: errors come through OnClosed.
 class Dialer {
  public:
   virtual ~Dialer() = default;
@@ -86,11 +85,11 @@ class Dialer {
                                std::function<void(absl::StatusOr<std::string>)> done) = 0;
 };
 
-// For whom work is, and how much it is likely to be.
+// The owner of work, and how much work it is likely to be.
 struct WorkShare {
-  std::string owner;  // a tenant; whoever has the same one shares its turns
+  std::string owner;  // a tenant; work with the same one shares its turns
   size_t bytes = 0;   // of input
-  // The executor sets it when the work has lost its use: it is not begun then. May be null.
+  // The executor sets it when the work is no longer needed: it is then not begun. May be null.
   std::shared_ptr<const std::atomic<bool>> cancelled = nullptr;
 };
 
@@ -99,10 +98,10 @@ class Background {
  public:
   virtual ~Background() = default;
   // Runs `work` on some thread, then `done` on the executor. False, and neither runs, when the
-  // bounded queue is full. For the house's own work, which is little or seldom.
+  // bounded queue is full. For the program's own work, which is small or rare.
   virtual bool Run(std::function<void()> work, std::function<void()> done) = 0;
-  // The same for clients, whose tenants take turns by what they have had. `done` runs whether the
-  // work was cancelled or not.
+  // The same for clients, whose tenants take turns by the work that they have had. `done` runs
+  // whether the work was cancelled or not.
   virtual bool RunFor(const WorkShare& /*share*/, std::function<void()> work,
                       std::function<void()> done) {
     return Run(std::move(work), std::move(done));

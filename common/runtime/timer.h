@@ -1,4 +1,5 @@
-// One timer of an object: setting it again replaces what it was set to, and it ends with its owner.
+// One timer of an object: setting it again replaces the earlier setting, and it ends with its
+// owner.
 //
 // Owner: an object on its executor, which outlives it; the executor's thread only.
 //  1. At most one call is due; it happens unless Stop, Set or the end of the timer comes before.

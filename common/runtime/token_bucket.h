@@ -2,7 +2,7 @@
 //
 // A value; time is an argument and never runs backwards.
 //  1. The level never exceeds the burst.
-//  2. What costs more than is left may leave a debt (Take), which new work waits for.
+//  2. A cost above the level may leave a debt (Take), which new work waits for.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class TokenBucket {
   TokenBucket(const RateLimit& limit, Micros now)
       : limit_(limit), level_(limit.burst), filled_at_(now) {}
 
-  // Keeps what is left, up to the new burst; full if there was no limit before.
+  // Keeps the level, up to the new burst; full if there was no limit before.
   void SetLimit(const RateLimit& limit, Micros now) {
     Refill(now);
     limit_ = limit;
@@ -35,19 +35,20 @@ class TokenBucket {
   bool limited() const { return std::isfinite(limit_.burst); }
   double burst() const { return limit_.burst; }
 
-  // Until `amount` is there; more than the burst asks for a full bucket. 0: now.
+  // The time until `amount` is available; for more than the burst, until the bucket is full. 0:
+  // now.
   Micros WaitFor(double amount, Micros now) {
     Refill(now);
     const double missing = std::min(amount, limit_.burst) - level_;
     if (missing <= kRounding) return 0;
     return static_cast<Micros>(std::ceil(missing * kMicrosPerSecond / limit_.per_second));
   }
-  // Negative amounts give back.
+  // Negative amounts are returned to the bucket.
   void Take(double amount, Micros now) {
     Refill(now);
     level_ = std::min(limit_.burst, level_ - amount);
   }
-  // False, and nothing taken, when less than `amount` is there.
+  // False, and nothing is taken, when less than `amount` is available.
   bool TryTake(double amount, Micros now) {
     Refill(now);
     if (level_ < amount) return false;

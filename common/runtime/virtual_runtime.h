@@ -38,21 +38,21 @@ class VirtualWorld {
   void StopListening(const std::string& target);
   using BundleSource = std::function<absl::StatusOr<std::string>(const std::string& model_id)>;
   void ServeTextBundle(const std::string& target, BundleSource source);
-  // `name` says who dials, for HoldPath.
+  // `name` identifies the dialer, for HoldPath.
   std::unique_ptr<Dialer> MakeDialer(const std::string& name = "");
 
   // One-way delay of every frame; drawn again per frame between the two.
   void SetDelay(Micros min_delay, Micros max_delay);
-  // How long after an end closed, or is gone, the other one hears of it: behind the frames that are
-  // under way and, where these are held, not before they pass. A new stream may overtake the end of
-  // the old one. Without it: at once, and what was under way is lost.
+  // How long after one end closed, or is gone, the other end learns of it: behind the frames that
+  // are under way and, where these are held, not before they pass. A new stream may overtake the
+  // end of the old one. Without a delay: at once, and frames under way are lost.
   void SetCloseDelay(Micros min_delay, Micros max_delay);
-  // Breaks all streams to `target` at once; both ends hear UNAVAILABLE.
+  // Breaks all streams to `target` at once; both ends get UNAVAILABLE.
   void CutLinks(const std::string& target);
   // While held, frames to and from `target` wait; streams stay open.
   void HoldLinks(const std::string& target, bool held);
-  // One way of the links between one dialer and a target: what the dialer sent, or what it would
-  // hear.
+  // One direction of the links between one dialer and a target: frames that the dialer sent, or
+  // those sent to it.
   enum class Way { kToTarget, kFromTarget };
   void HoldPath(const std::string& dialer, const std::string& target, Way way, bool held);
 

@@ -1,12 +1,13 @@
-// Files that may change while the program runs: read again and again, told when they differ.
+// Files that may change while the program runs: read periodically, and reported when they differ.
 //
-// Owner: whoever uses their contents; event loop only. They are read in the background, since a
-// disk may be slow.
+// Owner: the user of their contents; event loop only. They are read in the background, since a disk
+// may be slow.
 //
 // Invariants:
-// 1. Contents are told once for each change, all files together; never from inside a constructor.
-// 2. What cannot be read changes nothing: it is told once as an error, and the contents once more
-// when they can be read again.
+// 1. Contents are reported once for each change, all files together; never from inside a
+//    constructor.
+// 2. A file that cannot be read changes nothing: it is reported once as an error, and the contents
+//    once more when they can be read again.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +28,11 @@ struct WatchedFilesOptions {
 
 using FileContents = std::vector<std::string>;  // in the order of the paths
 
-// All of the paths now; the error names the one that is missing, unreadable or too large.
+// The contents of all paths now; the error names the one that is missing, unreadable or too large.
 absl::StatusOr<FileContents> ReadAll(Files& files, const WatchedFilesOptions& options);
 
-// Of a file that holds one line, as those of tokens and secrets do: without what ends the line.
+// The content of a file that holds one line, like those of tokens and secrets, without the line
+// end.
 std::string OneLine(std::string text);
 absl::StatusOr<std::string> ReadOneLine(Files& files, const std::string& path, size_t max_bytes);
 
@@ -44,7 +46,7 @@ class WatchedFiles {
     Files& files;  // is read on background threads
   };
 
-  // `known` is what the caller has read already.
+  // `known`: the contents that the caller has already read.
   WatchedFiles(const World& world, WatchedFilesOptions options, FileContents known, OnRead on_read);
 
  private:

@@ -1,11 +1,11 @@
-// Work that waits for a thread, and whose turn it is: the owner's that has had the least so far, in
-// bytes of input; an owner's own work in order of its coming.
+// Work that waits for a thread, and its order: the owner that has had the least so far, in bytes of
+// input, goes first; an owner's own work keeps its order of arrival.
 //
 // Owner: ThreadBackground, under its lock. Pure: no thread, no clock.
 //  1. At most max_queued wait in all, and max_of_owner of one owner.
 //  2. Large work never takes the last free thread, so that small work of others need not wait for
-//     the end of it.
-//  3. Who comes back from having nothing to do has saved up nothing.
+//     its end.
+//  3. An owner that returns from idling has earned no credit.
 #pragma once
 
 #include <cstddef>
@@ -37,11 +37,11 @@ class WorkQueue {
   explicit WorkQueue(const WorkLimits& limits) : limits_(limits) {}
 
   enum class Answer : uint8_t { kQueued, kFull, kOwnerFull };
-  // Takes the job where it is queued, and only then.
+  // Takes the job only where it is queued.
   Answer Push(Job&& job);
-  // The next one; none where nothing waits, or only large work and `large_allowed` is false.
+  // The next job; none where nothing waits, or only large work and `large_allowed` is false.
   std::optional<Job> Pop(bool large_allowed);
-  // Takes out what is cancelled, of an owner; for when its place is needed.
+  // Removes an owner's cancelled work; for when its place is needed.
   std::deque<Job> TakeCancelled(const std::string& owner);
   bool IsLarge(const Job& job) const { return job.share.bytes > limits_.small_bytes; }
   size_t size() const { return size_; }
@@ -54,7 +54,7 @@ class WorkQueue {
   };
   struct Owner {
     std::deque<Waiting> small, large;
-    uint64_t had = 0;  // bytes, and what each piece of work costs by itself
+    uint64_t had = 0;  // bytes, and the fixed cost of each piece of work
     size_t size() const { return small.size() + large.size(); }
   };
 
@@ -62,7 +62,7 @@ class WorkQueue {
 
   const WorkLimits limits_;
   std::map<std::string, Owner> owners_;
-  uint64_t turn_ = 0;  // what the owner had whose turn was last
+  uint64_t turn_ = 0;  // the count of the owner that had the last turn
   uint64_t arrivals_ = 0;
   size_t size_ = 0;
 };

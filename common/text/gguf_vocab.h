@@ -1,7 +1,7 @@
-// The vocabulary that a GGUF file carries in its metadata, and its conversion to a tokenizer.json.
+// The vocabulary in a GGUF file's metadata, and its conversion to a tokenizer.json.
 //
-// Plain values: whoever reads the file (worker/load) fills them, any thread may convert. The
-// conversion lets routers know one tokenizer format only.
+// Plain values: the reader of the file (worker/load) fills them, any thread may convert. With the
+// conversion routers need to know only one tokenizer format.
 //  1. Every field is hostile input: nothing here has been checked before GgufVocabToTokenizerJson.
 //  2. Token ids of the result are the positions in `tokens`.
 #pragma once

@@ -1,4 +1,4 @@
-// All that a router must know to turn text into a model's tokens and back: one value, one byte
+// Everything that a router needs to turn text into a model's tokens and back: one value, one byte
 // string.
 //
 // A worker builds it from the model's files and serves its bytes; a router reads those bytes as
@@ -24,8 +24,7 @@ namespace quire::text {
 inline constexpr size_t kMaxTextBundleBytes = size_t{128} << 20;
 inline constexpr size_t kMaxTextBundleItems = 4096;  // in each list
 
-// A special token under the name by which templates and settings call it: "bos_token", "eos_token",
-// ...
+// A special token under the name that templates and settings use: "bos_token", "eos_token", ...
 struct NamedToken {
   std::string name;
   std::string text;
@@ -41,7 +40,7 @@ struct NamedTemplate {
   bool operator==(const NamedTemplate&) const = default;
 };
 
-// Sampling defaults from generation_config.json. Empty: the model has no opinion.
+// Sampling defaults from generation_config.json. Empty: the model sets none.
 struct GenerationDefaults {
   std::optional<double> temperature;
   std::optional<double> top_p;
@@ -58,14 +57,14 @@ struct TextBundle {
   std::string tokenizer_json;
   std::vector<NamedTemplate> chat_templates;  // one per name; empty: no chat format
   std::vector<NamedToken> special_tokens;     // at most one per name
-  std::vector<int32_t> eos_token_ids;         // ids that end generation, rising, without duplicates
+  std::vector<int32_t> eos_token_ids;  // ids that end generation, ascending, without duplicates
   GenerationDefaults generation;
   int64_t model_max_length = 0;  // tokens; 0: unknown
 
   bool operator==(const TextBundle&) const = default;
 
   // The template for a request with or without tools ("tool_use" if there is one and tools are
-  // given, else "default"); nullptr: the model has no chat format.
+  // given, otherwise "default"); nullptr: the model has no chat format.
   const std::string* ChatTemplateSource(bool with_tools) const;
 
   // The text of the special token with this name ("bos_token"); nullptr: none.

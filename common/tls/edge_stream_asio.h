@@ -1,15 +1,14 @@
 // The bytes of one connection, in the clear or through TLS: reads and writes that never wait, and
-// waits for more.
+// waits until more is possible.
 //
-// Owner: who speaks on the connection; event loop only. What is awaited belongs to who awaits it.
+// Owner: the protocol's session on the connection; event loop only. The waiting code owns its wait.
 //
 // Invariants:
-// 1. TLS is done on the accepted socket, once a handshake has ended: an idle connection holds no
-//    buffer, and nothing waits between the client and who speaks with it, but the rest of a record.
+// 1. TLS runs on the accepted socket, once a handshake has ended: an idle connection holds no
+//    buffer, and nothing waits between the client and the session except the rest of a record.
 // 2. One Read takes at most TlsGuard::kMaxRecordsPerTurn records, one Write sends at most
-//    kMaxTlsBytesPerTurn: who has more to do waits its turn.
-// 3. A Write that could not send everything is repeated with what it left, and perhaps more after
-//    it.
+//    kMaxTlsBytesPerTurn: a session that has more to do waits for its next turn.
+// 3. A Write that could not send everything is repeated with the rest, and perhaps more after it.
 #pragma once
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -40,21 +39,21 @@ class EdgeStream {
 
   // In the clear.
   explicit EdgeStream(Socket socket);
-  // Takes over the descriptor, of whatever family it is.
+  // Takes over the descriptor, of any address family.
   EdgeStream(boost::asio::io_context& context, int fd);
   // Through TLS, whose handshake has ended on this socket. `idle_records` counts a connection that
-  // is ended since it sends record after record without a byte.
+  // is closed because it sends record after record without a byte.
   EdgeStream(Socket socket, Ssl ssl, Counter& idle_records);
   EdgeStream(EdgeStream&&) noexcept;
   EdgeStream& operator=(EdgeStream&&) = delete;
   ~EdgeStream();
 
-  // How many bytes it moved. Fewer than asked for: `error` says why, MustWait(error) that there
-  // are, or is room for, no more now; eof that the peer has ended.
+  // How many bytes it moved. If fewer than requested, `error` says why: MustWait(error) means that
+  // no more can be read or written now, eof that the peer has ended.
   size_t Read(char* at, size_t most, Error& error);
   size_t Write(std::string_view bytes, Error& error);
 
-  // Call `ready(error)` later, once a Read or a Write may move something.
+  // Calls `ready(error)` later, once a Read or a Write may move something.
   template <class Ready>
   void AwaitBytes(Ready ready) {
     if (HasBytes()) {
@@ -70,9 +69,9 @@ class EdgeStream {
     socket_.async_wait(Socket::wait_write, std::move(ready));
   }
 
-  // What was written is all: the peer is told so.
+  // Everything has been written: the peer is notified.
   void EndWriting();
-  // What was awaited is told operation_aborted.
+  // Waits end with operation_aborted.
   void Close();
   bool is_open() const { return socket_.is_open(); }
   auto get_executor() { return socket_.get_executor(); }

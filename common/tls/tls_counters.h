@@ -1,15 +1,15 @@
-// What the TLS connections of one port count.
+// The counters of the TLS connections of one port.
 #pragma once
 
 #include "common/metrics/metrics.h"
 
 namespace quire {
 
-// All outlive the connections.
+// All of them outlive the connections.
 struct TlsCounters {
-  Counter& handshakes;          // that ended well
-  Counter& handshake_failures;  // broken, or too slow
-  Counter& handshakes_refused;  // to a full queue
+  Counter& handshakes;          // handshakes that succeeded
+  Counter& handshake_failures;  // handshakes that were broken, or too slow
+  Counter& handshakes_refused;  // refused because the queue was full
   Counter& idle_records;        // connections that sent too many records without a byte
 };
 

@@ -1,11 +1,13 @@
-// What one TLS connection may cost the event loop, counted in records: so many in a turn, whatever
-// they hold, and so many in a row that bring no byte (key updates, attempts to renegotiate).
+// How much one TLS connection may cost the event loop, counted in records: a number in each turn,
+// whatever they hold, and a number in a row that bring no byte (key updates, attempts to
+// renegotiate).
 //
-// Owner: the connection's EdgeStream; event loop only, and unmoved while OpenSSL knows it.
+// Owner: the connection's EdgeStream; event loop only; it is not moved while OpenSSL holds its
+// address.
 //
 // Invariants:
 // 1. OpenSSL reads at most kMaxRecordsPerTurn records between two NewTurns: beyond that its socket
-//    seems empty.
+//    appears empty.
 // 2. over() once kMaxIdleRecords + 1 records came without a byte between them.
 #pragma once
 
@@ -22,8 +24,8 @@ class TlsGuard {
   TlsGuard(const TlsGuard&) = delete;
   TlsGuard& operator=(const TlsGuard&) = delete;
 
-  // Once, when the handshake has ended; `ssl` has a socket of its own (SSL_set_fd), and reads no
-  // more when this is gone.
+  // Call once, when the handshake has ended; `ssl` has a socket of its own (SSL_set_fd), and reads
+  // no more when this object is gone.
   void Watch(ssl_st* ssl);
   void NewTurn() { reads_left_ = 2 * kMaxRecordsPerTurn; }  // the header of a record, its rest
   void GotBytes() { idle_records_ = 0; }

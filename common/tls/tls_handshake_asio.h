@@ -1,13 +1,13 @@
-// The handshake of one TLS connection of a client. What comes of it is a stream to read and write.
+// The handshake of one TLS connection of a client. Its result is a stream to read and write.
 //
 // Owner: its own pending socket operations (a shared_ptr in each); TlsHandshakes keeps one too, to
 // close it. Event loop only.
 //
 // Invariants:
-// 1. Each step of a handshake, which costs a signature of milliseconds, runs on a thread of the
-// pool that is given for it; while one does, nothing else touches the connection but its closing,
-// which waits for it.
-// 2. A client that has not shaken hands after handshake_timeout is given up.
+// 1. Each step of a handshake, which costs a signature of milliseconds, runs on a thread of its
+//    pool; while one does, nothing else touches the connection except its closing, which waits for
+//    the step.
+// 2. A client whose handshake has not ended after handshake_timeout is closed.
 #pragma once
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -33,7 +33,7 @@ class TlsHandshake final : public std::enable_shared_from_this<TlsHandshake> {
     TlsCounters counters;
     Background* pool = nullptr;  // where steps are computed; nullptr: on the event loop
   };
-  // Once, and not from inside Start: nullopt when no connection came of it.
+  // Called once, and not from inside Start: nullopt when there is no connection.
   using Done = std::function<void(std::optional<EdgeStream> stream)>;
 
   TlsHandshake(Socket client, Options options, Done done);

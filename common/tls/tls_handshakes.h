@@ -1,8 +1,9 @@
 // The TLS handshakes of one port: at most so many at once.
 //
-// Owner: who accepts connections; event loop only.
-//  1. Whoever keeps a handshake waiting gives way to who comes: an honest client answers within its
-//     round trip. Those that are being computed do not, or a flood of them would finish none.
+// Owner: the code that accepts connections; event loop only.
+//  1. A new connection replaces the one that keeps its handshake waiting longest: an honest client
+//     answers within its round trip. Handshakes that are being computed are not replaced, or a
+//     flood of them would finish none.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,12 @@ namespace quire {
 
 class TlsHandshakes {
  public:
-  // `options` but for the context.
+  // `options` without the context.
   TlsHandshakes(TlsHandshake::Options options, size_t max_handshakes, Counter& evicted);
   ~TlsHandshakes() { CloseAll(); }
 
-  // `done` as TlsHandshake's. False: there is no room, the client is closed, and nothing is told.
+  // `done` as in TlsHandshake. False: there is no room, the client is closed, and nothing is
+  // called.
   bool Begin(TlsHandshake::Socket client, TlsContext context, TlsHandshake::Done done);
   void CloseAll();
 

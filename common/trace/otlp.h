@@ -1,8 +1,8 @@
 // Spans as OTLP: the Protobuf message
 // opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest.
 //
-// Pure, any thread. Written field by field after opentelemetry-proto 1.3, because it is the only
-// message that is needed of it; the tests read it back with the published schema.
+// Pure, any thread. Written field by field after opentelemetry-proto 1.3, because only this message
+// of it is needed; the tests read it back with the published schema.
 #pragma once
 
 #include <span>

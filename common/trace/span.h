@@ -1,6 +1,6 @@
-// One piece of work with its beginning, end and what is known of it, as OpenTelemetry has it.
+// One piece of work with its beginning, end and attributes, as OpenTelemetry defines it.
 //
-// A value. It holds no text of a prompt or an answer.
+// A value. It contains no text of a prompt or an answer.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct SpanEvent {
   Attributes attributes;
 };
 
-// Another span that this one has to do with, without being its child.
+// Another span that is related to this one, without being its child.
 struct SpanLink {
   TraceId trace;
   uint64_t span = 0;
@@ -44,7 +44,7 @@ struct Span {
   Attributes attributes;
   std::vector<SpanEvent> events;
   std::vector<SpanLink> links;
-  std::string error;  // what went wrong; empty: nothing is said of its status
+  std::string error;  // what went wrong; empty: the status is unset
 };
 
 }  // namespace quire::trace

@@ -1,7 +1,7 @@
-// The names by which a worker's Hello says what it serves beyond the plain path, and which of them
-// a request needs. Router and worker share this one table.
+// The names with which a worker's Hello lists what it serves beyond the basics, and which of them a
+// request needs. Router and worker share this one table.
 //
-// The plain path, served by every worker: one choice, greedy or temperature with top_p, top_k and
+// The basics, served by every worker: one choice, greedy or temperature with top_p, top_k and
 // min_p, a seed, stop token ids, max_tokens, ignore_eos. Pure functions; any thread.
 #pragma once
 
@@ -22,7 +22,7 @@ inline constexpr std::string_view kFeatureAllowedTokenIds = "allowed_token_ids";
 inline constexpr std::string_view kFeatureBadWords = "bad_words";
 inline constexpr std::string_view kFeatureLogprobs = "logprobs";
 inline constexpr std::string_view kFeaturePromptLogprobs =
-    "prompt_logprobs";  // and max_tokens 0, which asks for nothing else
+    "prompt_logprobs";  // and max_tokens 0, which requests nothing else
 inline constexpr std::string_view kFeatureBeamSearch = "beam_search";
 inline constexpr std::string_view kFeatureChoices = "choices";  // n > 1, up to Limits.max_choices
 inline constexpr std::string_view kFeatureResume = "resume";    // choices that already have outputs
@@ -34,7 +34,7 @@ inline constexpr std::string_view kFeatureSnapshot =
 // The features that these parameters use, in the order of the list above.
 std::vector<std::string> RequiredFeatures(const SamplingParams& params, size_t choice_count);
 
-// The first of `required` that `offered` lacks; empty when it lacks none.
+// The first of `required` that is not in `offered`; empty when all are.
 std::string_view MissingFeature(const std::vector<std::string>& required,
                                 const std::vector<std::string>& offered);
 

@@ -1,4 +1,4 @@
-// What a worker says of the attempts that it has: outputs, ends, refusals, cache events, load.
+// What a worker reports of its attempts: outputs, ends, refusals, cache events, load.
 #pragma once
 
 #include <cstdint>
@@ -120,7 +120,7 @@ struct Load {
   uint64_t steps_total = 0;
 };
 
-// What one step has for one router.
+// The output of one step for one router.
 struct StepLists {
   std::vector<Admitted> admitted;
   std::vector<Output> outputs;
@@ -144,7 +144,7 @@ struct StepFrame : StepLists {
   uint64_t first_event_seq = 0;
 };
 
-// A part of what a worker has cached. It stands behind the events up to event_seq and before all
+// A part of what a worker has cached. It comes after the events up to event_seq and before all
 // later ones.
 struct SnapshotChunk {
   uint64_t snapshot_number = 0;

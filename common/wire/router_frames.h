@@ -1,12 +1,12 @@
 // Frames that routers send, to and from plain values.
 //
 // Pure functions; any thread.
-//  1. A worker takes what a router sends for hostile input: every count, length, enumerator and
-//     number is checked here.
-//  2. A Submit that is wrong is a value (BadSubmit), not a broken stream: it is refused, its router
-//     keeps its other requests. Anything else that is wrong is INVALID_ARGUMENT and ends the
+//  1. A worker treats a router's data as hostile input: every count, length, enumerator and number
+//     is checked here.
+//  2. A Submit that is wrong is a value (BadSubmit), not a broken stream: it is refused, and its
+//     router keeps its other requests. Anything else that is wrong is INVALID_ARGUMENT and ends the
 //     Attach.
-//  3. Every field of a Submit is handed on or refused; fields unknown to this version are refused.
+//  3. Every field of a Submit is passed on or refused; fields unknown to this version are refused.
 //  4. No frame that is written exceeds kMaxFrameBytes.
 #pragma once
 
@@ -32,14 +32,14 @@ inline constexpr size_t kMaxModelIdBytes = 256;
 // Outputs that one Submit can resume from, all choices together: they travel in its first frame.
 inline constexpr size_t kMaxResumedIds = 262'144;
 
-// What the values of a Submit are checked against.
+// The limits that the values of a Submit are compared with.
 struct DecodeLimits {
   int32_t vocab_size = 0;
   uint32_t max_choices = 1;
 };
 
 struct SubmitFrame {
-  Submit submit;       // prompt_ids holds what this frame carries
+  Submit submit;       // prompt_ids holds the ids of this frame
   uint32_t parts = 0;  // SubmitPart frames that follow
 };
 struct BadSubmit {
@@ -49,7 +49,7 @@ struct BadSubmit {
 struct SubmitPart {
   AttemptKey key;
   uint32_t index = 0;
-  std::vector<TokenId> prompt_ids;  // at least one; not yet held against the vocabulary
+  std::vector<TokenId> prompt_ids;  // at least one; not yet compared with the vocabulary
 };
 using RouterMessage = std::variant<RouterHello, SubmitFrame, BadSubmit, SubmitPart, Cancel, Finish,
                                    Grant, SnapshotRequest, Heartbeat>;
@@ -61,7 +61,7 @@ absl::Status CheckTokenIds(std::string_view field, const std::vector<TokenId>& i
                            int32_t vocab_size);
 
 std::string EncodeHello(const RouterHello& hello);
-// The Submit and the parts that hold what its first frame has no room for, in order. Ids are ≥ 0.
+// The Submit, and the parts that hold what does not fit in its first frame, in order. Ids are ≥ 0.
 std::vector<std::string> EncodeSubmit(const Submit& submit);
 std::string EncodeCancel(const Cancel& cancel);
 std::string EncodeFinish(const Finish& finish);

@@ -1,5 +1,5 @@
 // How one request samples its tokens, with every default resolved: plain data, checked at the edge
-// and where it comes off the wire.
+// and when it is decoded from the wire.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ inline constexpr int kMaxBadWordTokens = 64;
 inline constexpr int kMaxChoices = 128;
 inline constexpr int kMaxBeamWidth = 16;
 
-// When a beam search gives up the beams that still run.
+// When a beam search stops the beams that still run.
 enum class EarlyStopping : uint8_t {
-  kHeuristic,  // as many answers as beams, and the best beam, as long as it is now, is no better
+  kHeuristic,  // as many answers as beams, and the best beam, at its current length, is no better
   kWhenFull,   // as many answers as beams
   kNever,      // as many answers as beams, and no beam could become better at any length
 };

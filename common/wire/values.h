@@ -1,5 +1,5 @@
-// What router and worker say to each other, as plain values: the meaning of
-// proto/quire/v1/worker.proto, free of Protobuf. Routers and workers use these types and no others;
+// The messages between router and worker as plain values: the meaning of
+// proto/quire/v1/worker.proto, without Protobuf. Routers and workers use only these types;
 // router_frames.h and worker_frames.h turn them into frames and back.
 #pragma once
 

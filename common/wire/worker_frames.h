@@ -1,9 +1,9 @@
 // Frames that workers send, to and from plain values.
 //
 // Pure functions; any thread.
-//  1. A router takes what a worker sends for hostile input: every count, length and number is
-//     checked here, so that later code may rely on the bounds that the comments below name. A
-//     broken frame is INVALID_ARGUMENT.
+//  1. A router treats a worker's data as hostile input: every count, length and number is checked
+//     here, so that later code may rely on the bounds that the comments below name. A broken frame
+//     is INVALID_ARGUMENT.
 //  2. Enumerators that this version doesn't know become the cautious one: an end is a failure, a
 //     state is not ready, a refusal is unspecified.
 //  3. No frame that is written exceeds kMaxFrameBytes.
@@ -31,8 +31,8 @@ inline constexpr uint32_t kMaxServedVocab = 2'000'000;
 using WorkerMessage =
     std::variant<WorkerHello, StepFrame, SnapshotChunk, DrainingNotice, AttachRefused>;
 
-// `storage`: of an earlier Step that is done with; what is small of it is used again, so that a
-// step does not have to be given memory for each of its rows.
+// `storage`: an earlier Step that is no longer needed; its small objects are reused, so that a step
+// does not need new memory for each of its rows.
 absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame, StepFrame storage = {});
 
 std::string EncodeWorkerHello(const WorkerHello& hello);
@@ -43,11 +43,11 @@ std::string EncodeSnapshotChunk(const SnapshotChunk& chunk);
 // One frame, or several when it would exceed kMaxFrameBytes: in order admitted, outputs, prompt
 // logprobs, ended, refused, events, so that no end overtakes an output. Their frame numbers start
 // at step.frame_seq and are contiguous; a list of outputs or logprobs that fits no frame is cut
-// into slices with their own first index. A single cache event that fits no frame (> 100,000
-// blocks) drops the events and says so.
+// into slices with their own first index. If a single cache event fits no frame (> 100,000 blocks),
+// the frame drops the events and states that it did.
 std::vector<std::string> EncodeStep(const StepFrame& step);
 
-// Roughly the bytes that these take in a frame; never less.
+// An estimate of the bytes that these take in a frame; never too low.
 size_t EncodedBytesBound(const StepLists& lists);
 
 }  // namespace quire

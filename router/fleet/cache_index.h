@@ -10,8 +10,7 @@
 //  3. At most `max_snapshots` snapshots are requested at a time, each after a wait that grows with
 //     the worker's failures until it has been EXACT for a while: forgetting a worker walks a table.
 //  4. Tables take at most max_bytes (while one grows, its old half besides): a worker that would
-//     need
-//     more is OVER_LIMIT until it attaches again.
+//     need more is OVER_LIMIT until it attaches again.
 //
 // Snapshots are fuzzy: parts and events are set operations, applied in the order in which they
 // come, so the state at the end marker is exact.

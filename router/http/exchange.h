@@ -7,8 +7,7 @@
 // 1. A request gets exactly one Reply, or one StartStream followed by Writes and one of EndStream
 //    and Abort.
 // 2. The session owns the running Call and destroys it when the answer has been written or the
-//    client is
-//    gone, never from inside a function that the Call itself is running.
+//    client is gone, never from inside a function that the Call itself is running.
 #pragma once
 
 #include <cstdint>

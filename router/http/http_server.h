@@ -6,8 +6,7 @@
 // 1. Requests of a connection are answered one at a time; the next ones wait, bounded, in the read
 //    buffer.
 // 2. Reading continues while an answer is under way, so that a client that goes away is seen at
-//    once; its
-//    Call is destroyed then.
+//    once; its Call is destroyed then.
 // 3. Every state of a connection has a deadline, except "answering, and the client takes bytes".
 #pragma once
 

@@ -4,8 +4,7 @@
 // listener outlives the link and may call Send* inside a callback, but must not destroy the link
 // there.
 //  1. Callbacks come as OnLinkUp, (OnStep | OnDraining | OnSnapshotChunk | OnSilent)*, OnLinkDown;
-//     then again
-//     from the start, each time with a higher attach number.
+//     then again from the start, each time with a higher attach number.
 //  2. Frames go up in the order in which they came; a gap in frame_seq ends the Attach.
 //  3. A link that is not up takes nothing: Send* needs up().
 //  4. Cancel, Finish and Grant overtake Submits that wait to be sent, but never the Submit of their

@@ -4,8 +4,7 @@
 // 1. Beams are not choices of the request: its choices are the answers, which are sent when the
 //    search is over.
 // 2. A beam samples once in a round, which ends when all beams have. The beams of the next round
-//    share the
-//    blocks of those that they come from.
+//    share the blocks of those that they come from.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 // 1. A ring is bounded: a writer that is faster than its reader waits. A message may be longer than
 //    the ring.
 // 2. Messages arrive whole and in order, or the channel reports why not: impossible positions, a
-//    wrong
-//    mark, length or checksum are damage. Nothing that is read from the memory is used unchecked.
+//    wrong mark, length or checksum are damage. Nothing that is read from the memory is used
+//    unchecked.
 // 3. A wait spins at most kCommunicatorSpinMicros, then sleeps.
 #pragma once
 

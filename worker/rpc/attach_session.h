@@ -8,12 +8,10 @@
 //  3. An attempt that the engine got is in live_ until its terminal output (Ended with last_choice,
 //     Refused) passes; outputs of other attempts belong to an older Attach and are dropped.
 //  4. Outputs are never dropped: more than kMaxUnsentBytes of them ends the Attach. Cache events
-//     are
-//     dropped past max_unsent_hashes, and the next frame says so.
+//     are dropped past max_unsent_hashes, and the next frame says so.
 //  5. Of parts of Submits at most kMaxAssembling × max_model_len token ids are held.
 //  6. A router silent for kRouterSilenceMs loses its Attach; time by which this process's own timer
-//     ran late is
-//     not counted.
+//     ran late is not counted.
 #pragma once
 
 #include <cstdint>

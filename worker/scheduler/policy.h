@@ -5,7 +5,7 @@
 
 namespace quire {
 
-// kFcfs: as they come, priorities are not looked at. kPriority: the lower number first. Within a
+// kFcfs: in order of arrival, priorities are ignored. kPriority: the lower number first. Within a
 // priority tenants get equal shares, and within a tenant arrival decides.
 enum class SchedulingPolicy : uint8_t { kFcfs, kPriority };
 

@@ -1,22 +1,22 @@
 // Decides what the next step computes: decode rows first, then prefill chunks within a token and a
-// time budget, then new rows, and who has to give way when rows or pages run out.
+// time budget, then new rows; and which sequence is preempted when rows or pages run out.
 //
 // Owner: Engine, on its thread. Pure: no clock, no I/O, no threads, no randomness. Sequences belong
 // to the caller and outlive their stay in the scheduler and every step in flight that names them.
 //
-// Order: by priority where the policy is one of priorities, then the tenant that has been served
-// least (fairness.h), then arrival and choice. Preemption is by recompute; the victim is one
-// without a row that holds blocks (paused ones) if there is any, else of the last priority the one
-// with the least to recompute. Who has lost its row kMaxPreemptions times comes back with all the
-// pages that it can ever need kept for it, and is not a victim again.
+// Order: by priority where the policy uses priorities, then the tenant that has been served least
+// (fairness.h), then arrival and choice. Preemption is by recompute; the victim is one without a
+// row that holds blocks (paused ones) if there is any, otherwise, of the last priority, the one
+// with the least to recompute. A sequence that has lost its row kMaxPreemptions times returns with
+// all the pages that it can ever need reserved for it, and is not a victim again.
 //
 // Invariants:
-// 1. Every decoding row is in every plan unless it waits for pages that a step in flight gives
-//    back. Rows that come back from a pause go before prefill.
+// 1. Every decoding row is in every plan unless it waits for pages that a step in flight will free.
+//    Rows that return from a pause go before prefill.
 // 2. A step with prefill work computes at least one block of it (or all of it), whatever decodes
-//    take and whatever the time budget says.
-// 3. The first of the waiting, in the order above, is never passed by another: no starvation.
-// 4. Blocks and rows are given back when the last plan that names them has been committed.
+//    need and whatever the time budget is.
+// 3. No other sequence passes the first waiting one, in the order above: no starvation.
+// 4. Blocks and rows are freed when the last plan that names them has been committed.
 // 5. With work that is not paused and nothing in flight, a pass plans something or names a sequence
 //    that can never be served.
 // 6. Equal calls give equal plans.
@@ -43,15 +43,15 @@ class Scheduler {
   bool CanEverFit(int64_t length) const;
 
   void Enqueue(Sequence& sequence);
-  // The same for a choice of a request whose prompt `leader`, just enqueued, computes: it waits for
-  // that and then shares the prompt's blocks. When the leader leaves before, another takes its
-  // part.
+  // The same for a choice of a request whose prompt `leader`, just enqueued, computes: the choice
+  // waits for that and then shares the prompt's blocks. When the leader leaves before, another
+  // takes its place.
   void EnqueueBehind(Sequence& sequence, Sequence& leader);
-  // The same for a sequence that goes on from `parent`: all its tokens but the last are the
-  // parent's, whose blocks it shares if these are computed, and computes again if not.
+  // The same for a sequence that continues `parent`: all its tokens but the last are the parent's.
+  // It shares the parent's blocks if these are computed, and otherwise computes its tokens again.
   void EnqueueFork(Sequence& sequence, const Sequence& parent);
-  // It computes nothing more before a Grant, and keeps its blocks while nobody needs them.
-  // Requires: no step in flight names it.
+  // It computes nothing more before a Grant, and keeps its blocks until others need them. Requires:
+  // no step in flight names it.
   void Hold(Sequence& sequence);
   // The sequence has ended; steps in flight may still name it.
   void Remove(Sequence& sequence);
@@ -61,18 +61,18 @@ class Scheduler {
   // Fills `plan` and, in the order of plan.rows, `rows`. False: there is nothing to launch now.
   // When unfit() then names a sequence, it must be removed before the next call.
   bool Plan(StepPlan& plan, std::vector<PlannedRow>& rows, const StepBudget& budget = {});
-  // What the last plan holds.
+  // The contents of the last plan.
   const StepWork& work() const { return work_; }
   // A sequence that can never be served: its tokens do not fit in the pool. Null: none.
   Sequence* unfit() const { return unfit_; }
 
-  // Before the rows of a step are committed, for speed alone.
+  // Call before the rows of a step are committed, for speed alone.
   void PrepareCommit(std::span<const PlannedRow> rows);
   // Commits one row of the oldest step in flight; `token` is −1 when it sampled none. False: the
   // sequence has ended in the meantime and the token is dropped.
   bool CommitRow(const PlannedRow& row, TokenId token);
-  // The same for a row that decodes and goes on with its blocks as they are, as nearly all do.
-  // False: nothing has been done, CommitRow is to be called. Requires: token ≥ 0.
+  // The same for a row that decodes and continues with its blocks unchanged, as nearly all do.
+  // False: nothing has been done, call CommitRow. Requires: token ≥ 0.
   bool CommitDecode(const PlannedRow& row, TokenId token) {
     Sequence& sequence = *row.sequence;
     const bool goes_on = row.plain && sequence.place != SequencePlace::kNone &&
@@ -85,7 +85,7 @@ class Scheduler {
     QUIRE_CHECK(sequence.samples_in_flight >= 0 && sequence.computed <= sequence.planned);
     return true;
   }
-  // After its rows: gives back what only this and older plans named.
+  // After its rows: frees what only this plan and older ones named.
   void CommitStep(uint64_t number, std::span<const PlannedRow> rows);
 
   SchedulerLoad Load() const;
@@ -100,7 +100,8 @@ class Scheduler {
   void CheckInvariants() const;
 
  private:
-  // Blocks that steps in flight still name, of a sequence that left or that copied them.
+  // Blocks that steps in flight still name, of a sequence that left or that replaced them by
+  // copies.
   struct Leaving {
     uint64_t last_plan = 0;
     int64_t pages = 0;
@@ -118,7 +119,7 @@ class Scheduler {
   bool ContinuePrefill(Sequence& sequence);
   int64_t ChunkLimit(const Sequence& sequence, int64_t planned) const;
 
-  // scheduler_lists.cc: who is where
+  // scheduler_lists.cc: the list that each sequence is in
   void Join(Sequence& sequence);
   void Insert(Sequence& sequence, SequencePlace place);
   void Take(Sequence& sequence);
@@ -130,7 +131,7 @@ class Scheduler {
   void ReplaceLeader(Sequence& leader);
   void TakeOwnBlocks(Sequence& sequence);
 
-  // scheduler_room.cc: pages, and who gives way
+  // scheduler_room.cc: pages, and preemption
   void GiveShares();
   Sequence* FairVictim(const Sequence& head, bool for_row) const;
   void MakeRoomForDecodes();
@@ -153,7 +154,7 @@ class Scheduler {
   int64_t PagesHeldBy(const Sequence& sequence) const;  // those shared with others included
   int64_t LeavingPages() const;
 
-  // scheduler_rows.cc: what the runner is told, and what a step's end gives back
+  // scheduler_rows.cc: what the runner receives, and what a step's end frees
   void GiveBirth(Sequence& sequence);
   void ScheduleRow(Sequence& sequence, int32_t q_len);
   void ScheduleDecode(Sequence& sequence);
@@ -175,24 +176,24 @@ class Scheduler {
   std::vector<Sequence*> protected_;   // running with reserved pages
   size_t waiting_count_ = 0;           // without those that follow
   std::vector<int32_t> free_rows_;
-  std::vector<int32_t> retiring_rows_;  // told to the runner by the next plan
+  std::vector<int32_t> retiring_rows_;  // sent to the runner with the next plan
   std::vector<Leaving> leaving_;
-  std::vector<const PlannedRow*> settling_;  // of the step that is about to be committed
+  std::vector<const PlannedRow*> settling_;  // of the step that will be committed next
   int64_t block_pages_ = 0;                  // pages of one block in every kind
   bool windowed_ = false;                    // some kind has a window
   uint64_t launched_ = 0;                    // number of the last plan
   uint64_t committed_ = 0;
   SchedulerTotals totals_;
 
-  // Of the pass that is being made.
+  // Of the current pass.
   StepPlan* plan_ = nullptr;
   std::vector<PlannedRow>* rows_ = nullptr;
   uint64_t pass_ = 0;
   StepBudget budget_;
   StepWork work_;
   int64_t prefill_budget_ = 0;
-  bool admitting_ = false;              // the first of the waiting has not been held up yet
-  const Sequence* claimant_ = nullptr;  // the last free row was taken from another for it
+  bool admitting_ = false;              // the first waiting one has not been held up yet
+  const Sequence* claimant_ = nullptr;  // the last free row was taken from another sequence for it
   Sequence* unfit_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What the scheduler is told and what it tells: plain values.
+// The scheduler's inputs and outputs: plain values.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace quire {
 
-// A position whose logits are wanted takes as much of the token budget as so many others: the
-// logits of a large vocabulary cost about what the layers of a small model do.
+// A position with logits uses as much of the token budget as this many others: the logits of a
+// large vocabulary cost about as much as the layers of a small model.
 inline constexpr int64_t kScoredTokenWeight = 32;
 
-// Times that a sequence loses its row to others before it is protected.
+// How often a sequence loses its row to others before it is protected.
 inline constexpr int32_t kMaxPreemptions = 8;
 
-// For so many tokens that another row is about to have computed an admission waits.
+// An admission waits while another row is about to have computed at least this many of its tokens.
 inline constexpr int64_t kMinAwaitedTokens = 32;
 
 struct SchedulerOptions {
@@ -34,28 +34,28 @@ struct SchedulerOptions {
   std::function<void(int32_t)> on_page_freed;  // may be empty
 };
 
-// What a step may take. The first block of prefill is planned whatever it takes.
+// The limits of a step. The first block of prefill is planned even if it exceeds them.
 struct StepBudget {
   int64_t max_us = 0;  // 0: no limit
   StepTimes times;
 };
 
-// The largest number of tokens that a step holds: the token budget, or more where decode rows and
-// one block of prefill need it.
+// The largest number of tokens in a step: the token budget, or more where decode rows and one block
+// of prefill need it.
 int32_t MaxStepTokens(int32_t max_num_seqs, int32_t max_num_batched_tokens, int32_t block_size);
 
-// One row of a plan, as its commit needs it.
+// One row of a plan, with what its commit needs.
 struct PlannedRow {
   Sequence* sequence = nullptr;
   uint32_t incarnation = 0;
   int32_t q_len = 0;
   bool sample = false;
-  bool blocks_due = false;  // a block fills up, or it is the prompt that is computed
-  bool plain = false;       // none of these: one token, of a row whose prompt is computed
+  bool blocks_due = false;  // a block fills up, or the row computes the prompt
+  bool plain = false;       // neither: one token of a row whose prompt is computed
   int32_t score_count = 0;
 };
 
-// Field by field: a value put together elsewhere would be read back before it has been written.
+// Assigned field by field: a value built elsewhere would be read back before it has been written.
 inline void AddPlannedRow(std::vector<PlannedRow>& rows, Sequence& sequence, const StepRow& row) {
   PlannedRow& planned = rows.emplace_back();
   planned.sequence = &sequence;

@@ -1,7 +1,8 @@
-// What a step will take, learned from the steps that were: the measure for "stuck" (StepProgress).
+// How long a step will take, learned from earlier steps: the limit beyond which a step is stuck
+// (StepProgress).
 //
-// Owner: Engine. Pure: durations come in as data. A prediction errs on the long side, as it only
-// has to tell a slow step from one that never ends.
+// Owner: Engine. Pure: durations come in as data. A prediction is rather too long, since it only
+// has to separate a slow step from one that never ends.
 #pragma once
 
 #include <array>

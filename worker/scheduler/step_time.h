@@ -1,13 +1,13 @@
-// What a step will take by what it holds: the measure that prefill chunks are cut by.
+// How long a step will take, from its contents: prefill chunks are cut by it.
 //
-// Owner: Engine fits it (StepTimeModel), the scheduler is handed the result (StepTimes) as plain
-// data. Pure and deterministic: durations come in as data. It aims at the middle; whether a step is
-// stuck is judged by the generous StepCost.
+// Owner: Engine fits it (StepTimeModel), the scheduler gets the result (StepTimes) as plain data.
+// Pure and deterministic: durations come in as data. It aims at the mean; whether a step is stuck
+// is decided by the higher estimate of StepCost.
 //
 // Invariants:
 // 1. No coefficient is negative: more work never costs less.
-// 2. What has not been seen is not trusted: a chunk is at most kMaxPrefillGrowth times as long as
-//    the longest prefill that was measured.
+// 2. Extrapolation is limited: a chunk is at most kMaxPrefillGrowth times as long as the longest
+//    prefill that was measured.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace quire {
 
 inline constexpr int64_t kMaxPrefillGrowth = 4;
 
-// What a step holds.
+// The contents of a step.
 struct StepWork {
   int64_t decode_rows = 0;
   int64_t prefill_tokens = 0;
@@ -41,7 +41,7 @@ struct StepTimes {
   double row_us = 0;
   double token_us = 0;                                            // of prefill
   double context_us = 0;                                          // per key read
-  int64_t longest_prefill = std::numeric_limits<int64_t>::max();  // a chunk is at most so long
+  int64_t longest_prefill = std::numeric_limits<int64_t>::max();  // the limit of a chunk's length
 
   double Predict(const StepWork& work) const;
   // The most tokens from position `first` on that add at most `micros`; 0 when none do.
@@ -50,8 +50,8 @@ struct StepTimes {
 
 // Fits StepTimes: steps fall into buckets by the binary logarithms of their prefill tokens and
 // decode rows, each bucket keeps the running mean of its work and time, and the coefficients are
-// the non-negative least squares (of relative errors) over the buckets. A bucket that is not
-// visited keeps what it knows, so that hours of decoding do not unlearn prefill.
+// the non-negative least squares (of relative errors) over the buckets. A bucket without new steps
+// keeps its means, so that hours of decoding do not erase what is known of prefill.
 class StepTimeModel {
  public:
   StepTimeModel();
