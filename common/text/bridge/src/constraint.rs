@@ -8,21 +8,27 @@ use llguidance::{Logger, TokenParser};
 
 use crate::counting::grown;
 use crate::fault::{Fault, Refusal};
+use crate::gbnf;
 use crate::lark;
 use crate::matcher::Matcher;
 use crate::schema;
+use crate::structural_tag;
 use crate::vocabulary::Vocabulary;
 
 /// The library walks schemas and rules by recursion, so deep ones get a stack that holds all that
 /// the bounds of `schema` and `lark` let through.
 const STACK_BYTES: usize = 64 << 20;
 
+const OWN_LEVELS_PER_LEVEL: usize = 4;
+
 /// As `quire::ConstraintKind` numbers them.
 pub const JSON_SCHEMA: u8 = 1;
 pub const REGEX: u8 = 2;
+pub const GBNF: u8 = 3;
 pub const JSON_OBJECT: u8 = 4;
 pub const CHOICE: u8 = 5;
 pub const LARK: u8 = 6;
+pub const STRUCTURAL_TAG: u8 = 7;
 
 #[derive(Clone, Copy)]
 pub struct Constraint<'c> {
@@ -54,11 +60,25 @@ fn top_level(constraint: &Constraint) -> Result<TopLevelGrammar, Refusal> {
         REGEX => lark::regex(source, depth).map(TopLevelGrammar::from_lark),
         CHOICE => lark::choice(source).map(TopLevelGrammar::from_lark),
         LARK => lark::checked(source, depth).map(TopLevelGrammar::from_lark),
+        GBNF if !source.contains("::=") => {
+            lark::checked(source, depth).map(TopLevelGrammar::from_lark)
+        }
+        GBNF => own(gbnf::to_lark(source, "start", "", depth)?, depth),
+        STRUCTURAL_TAG => own(structural_tag::to_lark(source, &constraint.json, depth)?, depth),
         kind => Err(Refusal::of(
             Fault::Unsupported,
-            format!("kind {kind}; supported: JSON schema, JSON object, expression, choice, Lark"),
+            format!(
+                "kind {kind}; supported: JSON schema, JSON object, expression, choice, GBNF, Lark, \
+                 structural tag"
+            ),
         )),
     }
+}
+
+/// Lark that this crate has written, which nests a few times as deep as its source.
+fn own(lark: String, depth: usize) -> Result<TopLevelGrammar, Refusal> {
+    lark::bounded_lark(&lark, OWN_LEVELS_PER_LEVEL * depth + OWN_LEVELS_PER_LEVEL)?;
+    Ok(TopLevelGrammar::from_lark(lark))
 }
 
 /// Whether some byte may begin the text, whatever tokens there are.

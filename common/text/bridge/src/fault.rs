@@ -17,6 +17,7 @@ pub enum Fault {
 
 /// The library's texts are cut here: some repeat what the client sent.
 const MAX_MESSAGE_BYTES: usize = 600;
+const MAX_PATH_BYTES: usize = 200;
 /// A failure's code has its fault above these bits.
 pub const FAULT_SHIFT: i32 = 8;
 
@@ -28,12 +29,12 @@ pub struct Refusal {
 
 impl Refusal {
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
-        Refusal { fault, message: shortened(message.into()) }
+        Refusal { fault, message: shortened(&message.into(), MAX_MESSAGE_BYTES) }
     }
 
     /// Of a place inside the constraint.
     pub fn at(path: &str, fault: Fault, message: impl AsRef<str>) -> Self {
-        let path = if path.is_empty() { "/" } else { path };
+        let path = if path.is_empty() { "/".to_owned() } else { shortened(path, MAX_PATH_BYTES) };
         Self::new(fault, format!("constraint: {path}: {}", message.as_ref()))
     }
 
@@ -43,11 +44,11 @@ impl Refusal {
 
     /// From an error of the library while it compiles.
     pub fn from_library(said: &str) -> Self {
-        let line = first_part(said);
+        let line = essence(said);
         if line.starts_with("panic") {
             return Self::of(Fault::Unsupported, "the grammar library cannot compile this");
         }
-        Self::of(fault_of(line), line)
+        Self::of(fault_of(&line), line)
     }
 }
 
@@ -62,25 +63,33 @@ impl From<Refusal> for Failure {
     }
 }
 
-fn shortened(mut message: String) -> String {
-    if message.len() > MAX_MESSAGE_BYTES {
-        let mut end = MAX_MESSAGE_BYTES;
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.truncate(end);
-        message.push('…');
+/// Long texts lose their middle.
+fn shortened(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
     }
-    message
+    let (mut head, mut tail) = (max / 2, text.len() - max / 2);
+    while !text.is_char_boundary(head) {
+        head -= 1;
+    }
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
+    format!("{}…{}", &text[..head], &text[tail..])
 }
 
-/// Without the library's own state and stack traces.
-fn first_part(said: &str) -> &str {
-    let end = ["\n<state>", "\n<non-verbose/>", "<non-verbose/>", "\n<backtrace>"]
-        .iter()
-        .filter_map(|mark| said.find(mark))
-        .min();
-    said[..end.unwrap_or(said.len())].trim()
+/// Without the library's own state, stack traces and copies of the source; the reason of an
+/// expression's error stands on the last line.
+fn essence(said: &str) -> String {
+    let end =
+        ["<state>", "<non-verbose/>", "<backtrace>"].iter().filter_map(|mark| said.find(mark));
+    let said = said[..end.min().unwrap_or(said.len())].trim();
+    let first = said.lines().next().unwrap_or_default();
+    let reason = said.lines().skip(1).find(|line| line.starts_with("error: "));
+    let copied = |line: &&str| line.contains(" | ") || line.trim_start().starts_with('^');
+    let rest = said.lines().skip(1).take_while(|line| !copied(line) && reason.is_none());
+    let lines = std::iter::once(first).chain(rest).chain(reason).map(str::trim);
+    lines.collect::<Vec<_>>().join(" ")
 }
 
 /// The first that the text has decides.
@@ -92,10 +101,15 @@ const TEXTS: &[(&str, Fault)] = &[
     ("initial lexer configuration", Fault::TooSlow),
     ("lexer precomputation failed", Fault::TooSlow),
     ("Too many items", Fault::TooSlow),
+    ("too many expressions", Fault::TooSlow),
+    ("items; max is", Fault::TooSlow),
     ("fuel", Fault::TooSlow),
     ("LexerTooComplex", Fault::TooSlow),
     ("ParserTooComplex", Fault::TooSlow),
     ("grammar size", Fault::TooLarge),
+    ("too deeply nested", Fault::TooDeep),
+    ("unknown special token", Fault::MissingToken),
+    ("Token range end", Fault::MissingToken),
     ("too large", Fault::TooLarge),
     ("too big", Fault::TooLarge),
     ("too many states", Fault::TooLarge),
@@ -103,8 +117,6 @@ const TEXTS: &[(&str, Fault)] = &[
     ("stack level exceeded", Fault::TooDeep),
     ("maximum number of nested", Fault::TooDeep),
     ("recursion limit", Fault::TooDeep),
-    ("unknown special token", Fault::MissingToken),
-    ("Token range end", Fault::MissingToken),
     ("Unimplemented keys", Fault::Unsupported),
     ("Unknown format", Fault::Unsupported),
     ("not supported", Fault::Unsupported),

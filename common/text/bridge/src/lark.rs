@@ -13,6 +13,8 @@ use crate::schema::{prepare, Spacing};
 const MAX_CLASSES: usize = 2048;
 /// Groups in groups of one expression.
 const MAX_GROUPS: usize = 100;
+/// Brackets in brackets of Lark, as the library has it.
+const MAX_BRACKETS: usize = 28;
 /// Items of `{m,n}`.
 const MAX_REPEATS: u64 = 1 << 16;
 
@@ -131,6 +133,7 @@ struct Scan<'s> {
     out: String,
     depth: usize,
     max_depth: usize,
+    own: bool,
     line_start: bool,
     definition: usize,
     definitions: Vec<Definition>,
@@ -140,12 +143,22 @@ struct Scan<'s> {
 /// Lark from a client: its nesting and the depth of its names are bounded, schemas inside it are
 /// checked like any other.
 pub fn checked(source: &str, max_depth: usize) -> Result<String, Refusal> {
+    scanned(source, max_depth, false)
+}
+
+/// The same of Lark whose schemas are checked already.
+pub fn bounded_lark(source: &str, max_depth: usize) -> Result<(), Refusal> {
+    scanned(source, max_depth, true).map(drop)
+}
+
+fn scanned(source: &str, max_depth: usize, own: bool) -> Result<String, Refusal> {
     let scan = Scan {
         source,
         at: 0,
         out: String::with_capacity(source.len() + 64),
         depth: 0,
         max_depth,
+        own,
         line_start: true,
         definition: 0,
         definitions: vec![Definition::default()],
@@ -225,10 +238,11 @@ impl<'s> Scan<'s> {
 
     fn deeper(&mut self) -> Result<(), Refusal> {
         self.depth += 1;
-        let most = &mut self.definitions[self.definition].depth;
-        *most = self.depth.max(*most);
-        if self.depth > self.max_depth {
-            let message = format!("nests deeper than {} brackets; nest less", self.max_depth);
+        let deepest = &mut self.definitions[self.definition].depth;
+        *deepest = self.depth.max(*deepest);
+        let most = if self.own { self.max_depth } else { self.max_depth.min(MAX_BRACKETS) };
+        if self.depth > most {
+            let message = format!("nests deeper than {most} brackets; nest less");
             return Err(Refusal::of(Fault::TooDeep, message));
         }
         Ok(())
@@ -281,7 +295,7 @@ impl<'s> Scan<'s> {
                     }
                 };
                 let size = values.byte_offset();
-                if word == "%json" {
+                if word == "%json" && !self.own {
                     let schema = prepare(value, &Spacing::default(), self.max_depth)?;
                     self.out.push_str(&schema.to_string());
                     self.at += size;
