@@ -1,4 +1,4 @@
-// A device that runs step programs: the one seam between the worker and its kernels.
+// A device that runs step programs: the only interface between the worker and its kernels.
 //
 // Owned by the runner; called from the engine's thread only. A Backend owns its thread pool, a
 // LoadedProgram owns the packed weights, the page pool and all workspace.
@@ -23,15 +23,17 @@ struct ProgramOptions {
   int64_t page_count = 0;  // of the pool; page ids are 0 … page_count − 1
   int max_tokens = 2048;   // per step, largest StepBatch::tokens
   int max_rows = 64;       // largest StepBatch::rows
-  int max_samples = 64;    // logits held at once; a larger StepBatch::sampled_tokens goes in slices
-  int max_positions = 0;   // the longest context that rows will have; 0: the program's
-  // To the other ranks of a program that is cut among several; borrowed, absent for one rank. Its
+  int max_samples =
+      64;  // logits held at once; a larger StepBatch::sampled_tokens is processed in slices
+  int max_positions = 0;  // the longest context that rows will have; 0: the program's
+  // Connects the ranks of a program that is cut among several; borrowed, absent for one rank. Its
   // rank and size are the program's.
   Communicator* communicator = nullptr;
   // How long a capture of a step may wait for the library that joins ranks; everything else at the
-  // start waits as the communicator has it. 0: captures too.
+  // start waits as long as the communicator allows. 0: captures too.
   int64_t capture_wait_micros = 0;
-  // Told how far packing has come: bytes of source weights packed, of the total. May be empty.
+  // Called with the progress of packing: bytes of source weights packed, of the total. May be
+  // empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
   // Called when source memory has been packed and will not be read again, so that its pages can be
   // dropped from memory. May be empty.
@@ -40,12 +42,12 @@ struct ProgramOptions {
 
 // What a device keeps of a program's quantised matrices, those that some op reads.
 struct WeightForms {
-  int quantised = 0;         // as they are, but for the order of their bits
+  int quantised = 0;         // unchanged, except for the order of their bits
   int expanded = 0;          // as floats
   std::string expanded_why;  // one of them, and why
 };
 
-// In bytes, of the whole device: others may use it too. 0 where the host's memory is used.
+// In bytes, of the whole device: other processes may use it too. 0 where the host's memory is used.
 struct DeviceMemoryUse {
   int64_t total = 0;
   int64_t free = 0;
@@ -57,7 +59,7 @@ class LoadedProgram {
 
   // Runs one step to its end and fills batch.sample_outputs. Requires: sizes within ProgramOptions,
   // and with several ranks the same batch on each. Once a collective has failed, steps end early
-  // and what they leave is unspecified: ask Communicator::failure after a step.
+  // and their results are unspecified: check Communicator::failure after a step.
   virtual void Run(const StepBatch& batch) = 0;
 
   // Steps that may be launched and not yet collected. With 1 there is only Run.
@@ -67,27 +69,27 @@ class LoadedProgram {
   virtual void Launch(const StepBatch& /*batch*/) { std::abort(); }
   // Whether the oldest step in flight has ended. Requires: there is one.
   virtual bool Done() { return true; }
-  // Waits for the oldest step in flight and gives its samples: as many as it was launched with.
+  // Waits for the oldest step in flight and returns its samples: as many as it was launched with.
   virtual void Collect(std::span<SampleOutput> /*outputs*/) { std::abort(); }
 
   // For tests: also copies the logits of the sampled rows, [samples, ids of this rank].
   virtual void RunWithLogits(const StepBatch& batch, std::span<float> logits) = 0;
 
-  // What the device failed with, in one line; empty while it works. After a failure steps do
-  // nothing and what they leave is unspecified.
+  // The device's failure, in one line; empty while it works. After a failure steps do nothing and
+  // their results are unspecified.
   virtual std::string Failure() const { return {}; }
 
-  // Fills a page with NaN: tests do so with every page that is given back.
+  // Fills a page with NaN: tests do so with every page that is freed.
   virtual void PoisonPage(int32_t page) = 0;
 
   virtual int64_t WeightBytes() const = 0;  // packed, resident
   virtual int64_t WorkspaceBytes() const = 0;
   virtual int64_t PoolBytes() const = 0;
 
-  // Pages that there are: less than ProgramOptions::page_count where a device had no memory left
-  // for them. 0: as many as were asked for.
+  // The number of pages: less than ProgramOptions::page_count where a device had no memory left for
+  // them. 0: as many as were requested.
   virtual int64_t PageCount() const { return 0; }
-  // Of a device with memory of its own; constant once a program is loaded.
+  // For a device with its own memory; constant once a program is loaded.
   virtual DeviceMemoryUse DeviceMemory() { return {}; }
 };
 
@@ -100,12 +102,12 @@ class Backend {
   virtual std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
                                               const ProgramOptions& options) = 0;
 
-  // Why this device cannot run the program, in one line; empty: it can. Load demands that it can.
+  // Why this device cannot run the program, in one line; empty: it can. Load requires that it can.
   virtual std::string Refusal(const StepProgram& /*program*/,
                               const ProgramOptions& /*options*/) const {
     return {};
   }
-  // The pages that this device wants for a program's keys and values.
+  // The type of pages that this device prefers for a program's keys and values.
   virtual KvShape PageShape(const StepProgram& program, int block_size) const {
     return {block_size, program.kv_heads, program.head_dim, KvType::kF32};
   }
@@ -116,7 +118,7 @@ class Backend {
                                          const ProgramOptions& options) const = 0;
   // How Load would keep quantised weights; none, where the device has no choice.
   virtual WeightForms FormsOfWeights(const StepProgram& /*program*/) const { return {}; }
-  // Of the workspace: what Load asks Communicator::Allocate for. 0 with one rank.
+  // The part of the workspace that Load requests from Communicator::Allocate. 0 with one rank.
   virtual int64_t EstimateSharedBytes(const StepProgram& /*program*/,
                                       const ProgramOptions& /*options*/) const {
     return 0;
@@ -125,7 +127,8 @@ class Backend {
   // Steps that its programs take at a time: LoadedProgram::MaxInFlight of such a program.
   virtual int MaxInFlight(const StepProgram& /*program*/) const { return 1; }
 
-  // All that changes bits: device kind, kernel revision, numerics class. Part of numerics_id.
+  // Everything that changes bits: device kind, kernel revision, numerics class. Part of
+  // numerics_id.
   virtual std::string NumericsClass() const = 0;
   // For the log: instruction set, threads.
   virtual std::string Description() const = 0;
@@ -134,13 +137,13 @@ class Backend {
 struct CpuOptions {
   int threads = 0;  // 0: one per CPU in the affinity mask
   // "auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16": the best that is allowed and
-  // there.
+  // present.
   std::string isa = "auto";
   // "float32" (default class), "bfloat16": the type that activations are multiplied in.
   std::string activation_dtype = "float32";
 };
 
-// Returns null and an explanation in `error` when the host lacks what the options ask for.
+// Returns null and an explanation in `error` when the host lacks what the options require.
 std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions& options, std::string& error);
 
 }  // namespace quire::kernels

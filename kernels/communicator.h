@@ -1,15 +1,15 @@
-// What tensor-parallel ranks say to each other: collectives in one order on all ranks, summed in
-// one order.
+// Communication of tensor-parallel ranks: collectives in one order on all ranks, summed in one
+// order.
 //
 // Owned by its rank; called from the rank's one computing thread, except Abort. On a device with
 // streams a collective is ordered as its stream is. Invariants:
 // 1. All ranks call the same collectives with the same sizes in the same order. A rank that does
-//    not is found out: its peers get kMismatch, or kDeadline when it calls nothing at all.
+//    not is detected: its peers get kMismatch, or kDeadline when it calls nothing at all.
 // 2. A sum is x₀ + x₁ + … in rank order, in float32, element by element: its bits depend on the
 //    ranks' values alone, never on sizes, timing, threads or processes.
-// 3. The first failure aborts the group and stays: every later call of any rank fails at once, and
-//    what the failed call wrote is unspecified. A caller may go on to the end of its step and ask
-//    failure() once.
+// 3. The first failure aborts the group for good: every later call of any rank fails at once, and
+//    the result of the failed call is unspecified. A caller may continue to the end of its step and
+//    check failure() once.
 // 4. A wait spins at most kCommunicatorSpinMicros, then sleeps.
 #pragma once
 
@@ -24,7 +24,7 @@ inline constexpr int64_t kCommunicatorSpinMicros = 20;
 
 enum class CommFailure : uint8_t {
   kNone,
-  kAborted,    // by a peer, or by whoever watches the group
+  kAborted,    // by a peer, or by the supervisor of the group
   kDeadline,   // a peer did not come in time: dead, stopped, or a collective was skipped
   kMismatch,   // a peer is at another collective, or at another size
   kTransport,  // the device, or the library that joins devices, has failed
@@ -42,10 +42,10 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Memory of this rank's, 64-byte aligned, for as long as the communicator lives. Any memory may
-  // be handed to a collective; a large sum over this is done in place, without a copy. Every rank
-  // allocates the same sizes in the same order. Null when the group's memory is used up: the caller
-  // then takes memory of its own.
+  // Memory of this rank, 64-byte aligned, for as long as the communicator lives. Any memory may be
+  // passed to a collective; a large sum over this memory is done in place, without a copy. Every
+  // rank allocates the same sizes in the same order. Null when the group's memory is used up: the
+  // caller then allocates its own.
   virtual std::byte* Allocate(size_t bytes) = 0;
 
   // values[i] = Σ over ranks of values[i]. The same `values.size()` on all ranks, and on all of
@@ -62,7 +62,7 @@ class Communicator {
   virtual void SetDeadline(int64_t wait_micros) = 0;
   virtual int64_t wait_micros() const = 0;  // as it was last set
 
-  // Ends the group: all that wait wake up. Any thread; idempotent.
+  // Ends the group: all waiting calls wake up. Any thread; idempotent.
   virtual void Abort() = 0;
   // The first failure that this rank met.
   virtual CommFailure failure() const = 0;

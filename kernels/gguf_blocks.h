@@ -1,4 +1,4 @@
-// How GGUF's quantised blocks hold their values: one reading of them for whoever packs or expands.
+// How GGUF's quantised blocks hold their values: one reader for packing and for expanding.
 //
 // Pure. Values are the unsigned numbers of a block, 32 at a time, before any scale or offset.
 #pragma once

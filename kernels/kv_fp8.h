@@ -1,6 +1,6 @@
 // Keys and values of eight bits: e4m3 (sign, four bits of exponent, three of mantissa; largest 448,
-// no infinities) with one float32 scale per token and head, K and V apart. The same on host and
-// device.
+// no infinities) with one float32 scale per token and head, separate for K and V. The same on host
+// and device.
 //
 // Pure functions. 1. A stored element is code · scale; code is x · inverse, to the nearest, ties to
 // the even. 2. The code 0x7f (NaN) is never written: a head with a NaN or an infinity has the scale
@@ -38,7 +38,7 @@ QUIRE_KV_FUNCTION uint8_t ToFp8(float x) {
   memcpy(&bits, &x, 4);
   const uint32_t sign = bits >> 24 & 0x80u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);  // 448 and beyond, NaN
+  if (magnitude >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);  // 448 and above, NaN
   if (magnitude < 0x3c800000u) {  // below 2^−6: steps of 2^−9, which is the last place of 2^14
     float shifted;
     memcpy(&shifted, &magnitude, 4);

@@ -1,4 +1,4 @@
-// Where the keys and values of every layer lie in the one pool of pages.
+// The place of every layer's keys and values in the one pool of pages.
 //
 // Invariants:
 // 1. Every page has the same size and fits any cache group: layers_per_group layers of K and V for
@@ -21,8 +21,8 @@ namespace quire::kernels {
 
 enum class KvType : uint8_t { kF32, kBF16, kF16, kFp8 };
 
-// Of pages of float16, on every device: keys and values beyond it are stored as it is, what is no
-// number stays none.
+// The largest number in pages of float16, on every device: keys and values above it are stored as
+// this number, and NaN stays NaN.
 inline constexpr float kF16Largest = 65504.0f;
 
 constexpr int64_t KvElementBytes(KvType type) {
@@ -65,8 +65,8 @@ struct KvShape {
   KvType type = KvType::kF32;
 };
 
-// Where the parts of one layer lie, in bytes from its slot's begin; slot i of a page begins at i ·
-// bytes.
+// The places of the parts of one layer, in bytes from its slot's begin; slot i of a page begins at
+// i · bytes.
 struct KvSlot {
   int64_t head_elements = 0;  // of the keys, and of the values, of one head
   int64_t keys = 0;

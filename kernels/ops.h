@@ -1,4 +1,4 @@
-// The shapes that each op of a step program demands, declared once and checked before a backend
+// The shapes that each op of a step program requires, declared once and checked before a backend
 // loads it.
 //
 // With T tokens and S sampled rows in a step, n ids of this rank in logits of v columns, and R = T,
@@ -24,7 +24,8 @@ namespace quire::kernels {
 // "embed", "norm", … as above.
 const char* OpName(const Op& op);
 
-// Empty when every op's ids exist and its shapes agree; else the first op that errs, and how.
+// Empty when every op's ids exist and its shapes agree; otherwise the first op that is wrong, and
+// how.
 std::string CheckProgram(const StepProgram& program);
 
 }  // namespace quire::kernels

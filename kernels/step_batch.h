@@ -1,5 +1,5 @@
-// One step's work as kernels see it: which tokens, at which positions, reading and writing which
-// pages.
+// One step's work as kernels see it: its tokens, their positions, and the pages that they read and
+// write.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,12 @@ struct BatchRow {
   // behind a sliding window are −1 and never read.
   std::span<const std::span<const int32_t>> block_tables;
   // The place that the sequence keeps from step to step, below ProgramOptions::max_rows: a device
-  // may know its pages and its last sample from before. −1 in all rows: the batch stands alone.
+  // may know its pages and its last sample from earlier steps. −1 in all rows: the batch is
+  // independent of others.
   int32_t slot = -1;
 };
 
-// A page to be copied before anything is computed (copy-on-write).
+// A page that is copied before anything is computed (copy-on-write).
 struct PageCopy {
   int32_t from = 0;
   int32_t to = 0;
@@ -36,8 +37,8 @@ struct TableChange {
   int32_t page = 0;
 };
 
-// Stands in StepBatch::tokens for the last sample of a slot, which the host may not know yet. Only
-// programs with more than one step in flight are given it.
+// Represents the last sample of a slot in StepBatch::tokens, which the host may not know yet. Only
+// programs with more than one step in flight get it.
 constexpr int32_t LastSampleOf(int32_t slot) { return -1 - slot; }
 
 struct StepBatch {
@@ -45,15 +46,15 @@ struct StepBatch {
   std::span<const int32_t> positions;  // [tokens]
   std::span<const BatchRow> rows;
   std::span<const PageCopy> copies;
-  // [samples] indices into tokens whose logits are wanted. Any number: what goes beyond the
-  // program's max_samples is done in slices, with the memory of one.
+  // [samples] indices into tokens whose logits are needed. Any number: more than the program's
+  // max_samples are processed in slices, with the memory of one.
   std::span<const int32_t> sampled_tokens;
   std::span<const SampleRow> sample_rows;  // [samples] how each is sampled
   std::span<SampleOutput> sample_outputs;  // [samples] results
-  // What has changed in the tables of slots since the last batch, also in those of rows that this
-  // one does not compute.
+  // Changes in the tables of slots since the last batch, also for rows that this one does not
+  // compute.
   std::span<const TableChange> table_changes = {};
-  // [samples] the slot whose last sample it is, −1: nobody's; empty: all are nobody's.
+  // [samples] the slot whose last sample it is, −1: none; empty: none of them has one.
   std::span<const int32_t> sample_slots = {};
 };
 

@@ -1,16 +1,17 @@
 // The step program: a model as a flat list of semantic operations over named buffers.
 //
 // A model file writes it once from its configuration; a backend lowers it once (packs weights,
-// plans buffers, may fuse neighbours) and runs it for every step. Activations are [tokens, width]
-// float32 in meaning; a backend may hold them otherwise if its numerics class says so.
+// plans buffers, may fuse neighbours) and runs it for every step. Activations are defined as
+// [tokens, width] float32; a backend may hold them in another form if its numerics class permits
+// it.
 //
 // Invariants:
 // 1. Ops run in list order. A buffer is written before it is read within one step.
-// 2. `kNoId` stands for "absent".
+// 2. `kNoId` means "absent".
 // 3. An op here has a clear CPU reference in kernels/cpu and a parity test.
-// 4. With several tensor-parallel ranks each has a program of its own: the same ops in the same
-//    order, over its part of the heads, of the inner width and of the vocabulary. What all_reduce
-//    has summed, and all that is computed from it alone, is equal on all ranks.
+// 4. With several tensor-parallel ranks each has its own program: the same ops in the same order,
+//    over its part of the heads, of the inner width and of the vocabulary. The sums of all_reduce,
+//    and everything that is computed from them alone, are equal on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -108,7 +109,7 @@ struct AttentionOp {
   float softcap = 0.0f;
 };
 
-// out = the rows of `in` whose logits are wanted in this step.
+// out = the rows of `in` whose logits are needed in this step.
 struct GatherRowsOp {
   BufferId in = kNoId;
   BufferId out = kNoId;  // sampled_rows_only
@@ -125,7 +126,7 @@ struct LogitsOp {
 };
 
 // Turns logits into one token per sampled row (kernels/sampling): the same one on all ranks, and
-// the one that a single rank would find in the logits of all.
+// the same as a single rank would find in all the logits.
 struct SampleOp {
   BufferId logits = kNoId;
 };
@@ -154,7 +155,7 @@ struct StepProgram {
   int hidden_size = 0;
   int max_positions = 0;  // longest context
   std::vector<Weight> weights;
-  // Quantised weights are to be expanded when they are loaded, where the backend has the choice.
+  // Expand quantised weights when they are loaded, where the backend has the choice.
   bool dequantize_weights = false;
   std::vector<Buffer> buffers;
   std::vector<Rope> ropes;
@@ -165,8 +166,8 @@ struct StepProgram {
   std::vector<Op> ops;
 };
 
-// The ids of a rank: begin … begin + count − 1. Its logits have `width` columns, as many on every
-// rank; those from `count` on are padding.
+// The ids of a rank: begin … begin + count − 1. Its logits have `width` columns, equally many on
+// every rank; those from `count` on are padding.
 struct VocabularySlice {
   int begin = 0;
   int count = 0;

@@ -1,4 +1,4 @@
-// Element and block types of weights, and unowned views of them as they lie in a model file.
+// Element and block types of weights, and unowned views of them in a model file.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ constexpr int BlockElements(DType type) {
   }
 }
 
-// Bytes of one block as it lies in a file.
+// Bytes of one block in a file.
 constexpr int BlockBytes(DType type) {
   switch (type) {
     case DType::kF32:
@@ -80,11 +80,11 @@ struct WeightSource {
   int64_t rows = 0;
   int64_t cols = 0;
   const std::byte* data = nullptr;
-  // Bytes from row to row where the columns are a slice of wider rows; 0: rows lie end to end.
+  // Bytes from row to row where the columns are a slice of wider rows; 0: rows are contiguous.
   int64_t row_stride = 0;
 
   int64_t RowBytes() const { return cols / BlockElements(type) * BlockBytes(type); }
-  int64_t Bytes() const { return rows * RowBytes(); }  // without what lies between rows
+  int64_t Bytes() const { return rows * RowBytes(); }  // without the gaps between rows
   int64_t RowStride() const { return row_stride == 0 ? RowBytes() : row_stride; }
   const std::byte* Row(int64_t row) const { return data + row * RowStride(); }
 };

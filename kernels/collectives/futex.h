@@ -1,4 +1,4 @@
-// Sleeping on a word of memory that processes share, until another changes it.
+// Sleeping on a word of memory that processes share, until another process changes it.
 #pragma once
 
 #include <atomic>

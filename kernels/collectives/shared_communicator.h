@@ -1,9 +1,9 @@
 // One rank's collectives over a SharedGroup.
 //
-// Every collective is a number of meetings: each rank says in its own words what it is about, hands
-// over its part, and waits until all have come as far. Two slots take turns, so that a rank that
-// runs ahead cannot write what a slower one still reads: to come to meeting n + 2 it has to have
-// met all others at n + 1, and they come there only when they have read what they got at n.
+// Every collective is a number of meetings: each rank publishes what it is about to do, passes its
+// part, and waits until all have come as far. Two slots alternate, so that a rank that runs ahead
+// cannot overwrite what a slower one still reads: a rank reaches meeting n + 2 only after it has
+// met all others at n + 1, and they reach that only when they have read what they got at n.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,13 @@ struct alignas(64) SharedGroup::Header {
   std::atomic<uint32_t> aborted;
 };
 
-// Words that one rank writes, but for `wake`.
+// Words that only one rank writes, except for `wake`.
 struct alignas(64) SharedGroup::RankState {
-  std::atomic<uint64_t> arrived;   // meetings that it has come to
-  std::atomic<uint64_t> call[2];   // what the last two are about
-  std::atomic<uint64_t> place[2];  // and where in the arena, if there
+  std::atomic<uint64_t> arrived;   // meetings that it has reached
+  std::atomic<uint64_t> call[2];   // the subject of the last two
+  std::atomic<uint64_t> place[2];  // and where in the arena, if in the arena
   std::atomic<uint32_t> sleeping;
-  std::atomic<uint32_t> wake;  // raised by whoever has something to tell a sleeper
+  std::atomic<uint32_t> wake;  // raised by a rank that has news for a sleeper
 };
 
 class SharedCommunicator final : public Communicator {
@@ -63,7 +63,7 @@ class SharedCommunicator final : public Communicator {
   SharedGroup& group_;
   const int rank_;
   size_t allocated_ = 0;
-  uint64_t meeting_ = 0;  // that this rank has come to
+  uint64_t meeting_ = 0;  // that this rank has reached
   int64_t wait_micros_ = kDefaultWaitMicros;
   CommFailure failure_ = CommFailure::kNone;
 };

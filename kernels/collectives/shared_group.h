@@ -1,8 +1,8 @@
-// The memory in which CPU ranks meet, threads of one process or processes of their own, and their
+// The memory in which CPU ranks meet, as threads of one process or as separate processes, and their
 // communicators over it.
 //
-// Owned by whoever starts the ranks and by each process of them; it outlives its communicators.
-// Invariants:
+// Owned by the code that starts the ranks and by each process of them; it outlives its
+// communicators. Invariants:
 // 1. Threads and processes run the same code over the same layout, so their bits are equal.
 // 2. Nothing that is read from the memory is used as a size, an index or an address: a rank that
 //    writes nonsense gives wrong sums or a failure, never a crash of its peers.
@@ -18,7 +18,7 @@
 
 namespace quire::kernels {
 
-// What one rank hands over at once; longer values go in parts of it, or in place.
+// What one rank passes at once; longer values go in parts of it, or in place.
 inline constexpr size_t kSlotBytes = 128 * 1024;
 inline constexpr size_t kMaxArenaBytes = size_t{1} << 40;  // of each rank
 
@@ -40,7 +40,7 @@ class SharedGroup {
   // The communicator of one rank; once for each in all processes together.
   std::unique_ptr<Communicator> Join(int rank);
 
-  // As Communicator::Abort, for who is no rank. Any thread.
+  // Like Communicator::Abort, for a caller that is not a rank. Any thread.
   void Abort();
   bool aborted() const;
 

@@ -1,8 +1,9 @@
-// A piece of memory that processes share: a file without a name, handed on by its descriptor.
+// A piece of memory that processes share: an unnamed file, passed on by its descriptor.
 //
-// Owned by whoever made it or opened it; the mapping and this process's descriptor go with it, and
-// the memory itself with the last of them, so that nothing is left behind however a process ends.
-// Its size is sealed: no process can make a mapped page vanish under another.
+// Owned by the process that made or opened it; the mapping and this process's descriptor are
+// released with it, and the memory itself with the last of them, so that nothing is left behind
+// however a process ends. Its size is sealed: no process can make a mapped page vanish under
+// another.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ class SharedMemory {
 
   // Page-aligned.
   std::span<std::byte> bytes() const { return bytes_; }
-  // Closed on exec: whoever starts a process hands on a copy.
+  // Closed on exec: a process that starts another one passes a copy.
   int fd() const { return fd_; }
 
  private:

@@ -2,9 +2,9 @@
 //
 // Keys are scored in tiles of 64 and spans of 512, both aligned to position 0. A span starts with a
 // fresh maximum, sum and output; spans are merged in ascending order. A key outside a query's
-// causal window adds nothing: what its slot holds, be it NaN, is never multiplied. FlashAttention's
-// online softmax (Dao et al., 2022), with the order of every sum fixed by the absolute key
-// position.
+// causal window adds nothing: the content of its slot, even NaN, is never multiplied.
+// FlashAttention's online softmax (Dao et al., 2022), with the order of every sum fixed by the
+// absolute key position.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What one attention task works on: its queries, its running sums, and where a tile's keys lie.
+// The data of one attention task: its queries, its running sums, and the places of a tile's keys.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct AttentionSums {
   float* out = nullptr;      // [rows][padded dim]
 };
 
-// What one task works on; pointers into its scratch.
+// The data of one task; pointers into its scratch.
 struct AttentionFrame {
   const AttentionJob* job = nullptr;
   const AttentionTask* task = nullptr;
@@ -30,7 +30,7 @@ struct AttentionFrame {
   float* queries = nullptr;     // tiles of [dim][rows of the tile]
   float* scores = nullptr;      // [rows][64]
   float* correction = nullptr;  // [rows]
-  float* wide_keys = nullptr;   // [64 keys] widened from what the pages hold
+  float* wide_keys = nullptr;   // [64 keys] widened from the pages
   float* wide_values = nullptr;
   AttentionSums span;
   AttentionSums all;
@@ -141,8 +141,7 @@ void WidenPanel(const AttentionFrame& f, const std::byte* page, int slot, float*
   }
 }
 
-// Points at the keys and values of the tile's slots that lie in [begin, end), widening them if need
-// be.
+// Points to the keys and values of the tile's slots in [begin, end), and widens them if necessary.
 template <class V>
 void FindKeys(AttentionFrame& f, int tile_key, int begin, int end) {
   const LayerPages& pages = f.job->pages;

@@ -46,7 +46,7 @@ void ScoreTile(const AttentionFrame& f, int tile_key, int begin, int end) {
 }
 
 // Turns the scores of one row into weights relative to the new maximum; keys outside [begin, end)
-// of the tile weigh nothing. Says by what the row's output so far must be multiplied.
+// of the tile have weight 0. Returns the factor for the row's output so far.
 template <class V>
 void WeighRow(const AttentionFrame& f, int row, int begin, int end) {
   using F = typename V::F;

@@ -6,7 +6,7 @@
 // 1. Weights and pages are written by Load and by ops only; a step allocates nothing.
 // 2. The bits of a result do not depend on the number of threads, rows or tasks.
 // 3. With several ranks every rank meets the same collectives in the same order: they follow from
-//    the program and the batch alone. After one that failed nothing more is run.
+//    the program and the batch alone. After a failed one nothing more is run.
 #pragma once
 
 #include <memory>
@@ -61,7 +61,7 @@ class CpuProgram final : public LoadedProgram {
     const StepBatch* batch = nullptr;
     std::span<float> logits;
     int tokens = 0;
-    int first_sample = 0;  // of the slice in hand
+    int first_sample = 0;  // of the current slice
     int samples = 0;       // in it
     bool failed = false;   // a collective did
   };
@@ -122,7 +122,7 @@ class CpuProgram final : public LoadedProgram {
   std::vector<Pages> buffers_;         // empty where the ranks share the buffer
   std::vector<float*> buffer_data_;    // by buffer
   std::vector<int64_t> buffer_bytes_;  // by buffer
-  Pages tiles_;                        // x in register tiles, of the product in hand
+  Pages tiles_;                        // x in register tiles, of the current product
   std::vector<Pages> angles_;          // by rope: [tokens][cos | sin]
   Pages scratch_;                      // by thread
   int64_t scratch_floats_ = 0;

@@ -93,7 +93,7 @@ template <class V, DType kType>
   }
 }
 
-// The scales of one block: of its first and its second 16 k (the same but for Q6_K).
+// The scales of one block: of its first and its second 16 k (the same except for Q6_K).
 template <class V>
 struct BlockScales {
   Scales<V> half[2];
@@ -120,7 +120,7 @@ template <class V, DType kType, class Use>
   const Scales<V>& s = scales.half[quad < 4 ? 0 : 1];
   Unroll<4>([&](auto i) __attribute__((always_inline)) {
     constexpr int kByte = decltype(i)::value;
-    // The byte at the top of its lane is q · 2^24; the scale makes up for it without rounding.
+    // The byte at the top of its lane is q · 2^24; the scale compensates for it without rounding.
     const auto q = V::ToFloat(V::template ByteToTop<kByte>(bytes));
     use(kByte, Scaled<V, kType>(s, q));
   });

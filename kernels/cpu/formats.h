@@ -1,4 +1,4 @@
-// What distinguishes the weight formats, as constants that kernels are instantiated with.
+// The differences between the weight formats, as constants that kernels are instantiated with.
 #pragma once
 
 #include <type_traits>
@@ -16,7 +16,7 @@ constexpr bool HasMinimum(DType type) {
 constexpr bool HasFifthBit(DType type) {
   return type == DType::kQ5_0 || type == DType::kQ5_1 || type == DType::kQ5_K;
 }
-// What is subtracted from a stored value.
+// The offset that is subtracted from a stored value.
 constexpr int Offset(DType type) {
   if (type == DType::kQ4_0) return 8;
   if (type == DType::kQ5_0) return 16;

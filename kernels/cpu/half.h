@@ -6,7 +6,7 @@
 
 namespace quire::kernels::cpu {
 
-// IEEE binary16 to binary32, exact. Branch-free but for subnormals, which are scaled by 2^−24.
+// IEEE binary16 to binary32, exact. Branch-free except for subnormals, which are scaled by 2^−24.
 [[gnu::always_inline]] inline float HalfToFloat(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t magnitude = bits & 0x7fffu;
@@ -22,7 +22,7 @@ namespace quire::kernels::cpu {
   return std::bit_cast<float>(sign | wide);
 }
 
-// To the nearest even; what is beyond 65504 becomes infinite, NaN stays NaN, as the processor
+// To the nearest even; values beyond 65504 become infinite, NaN stays NaN, as the processor
 // narrows.
 [[gnu::always_inline]] inline uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);

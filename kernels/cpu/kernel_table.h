@@ -1,7 +1,7 @@
-// The kernels of one instruction set as a table of functions, and the jobs that they take.
+// The kernels of one instruction set as a table of functions, and their jobs.
 //
 // A job is plain data that points into the loaded program. Its functions work on a range of units,
-// so that threads can share a job; no result depends on how units are dealt.
+// so that threads can share a job; no result depends on the division of units.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,9 @@ inline constexpr int kChunk = 128;
 inline constexpr int kTileKeys = 64;   // keys that are scored together
 inline constexpr int kSpanKeys = 512;  // keys that share one maximum and sum before merging
 
-// y = x · Wᵀ and what follows it, for one matrix. A unit is panel i of the first half of the panels
-// (the gates of a gated matrix) and its partner in the second half: two streams through memory.
+// y = x · Wᵀ and the operations after it, for one matrix. A unit is panel i of the first half of
+// the panels (the gates of a gated matrix) and its partner in the second half: two streams through
+// memory.
 struct LinearJob {
   const PackedMatrix* weight = nullptr;
   const float* x = nullptr;  // [rows, k], stride x_stride
@@ -40,7 +41,8 @@ struct LinearJob {
 
 inline int LinearUnits(const PackedMatrix& weight) { return (weight.PanelCount() + 1) / 2; }
 
-// Rows are dealt evenly to register tiles of at most `tile_rows`; tile i starts at this row.
+// Rows are distributed evenly over register tiles of at most `tile_rows`; tile i starts at this
+// row.
 struct RowTiles {
   int rows = 0;
   int count = 0;
@@ -70,8 +72,8 @@ struct NormJob {
   int64_t out_stride = 0;
 };
 
-// Where one layer's keys and values lie in a page. Keys are [head][token / 16][dim][16], values are
-// [head][token][dim padded to 16].
+// The place of one layer's keys and values in a page. Keys are [head][token / 16][dim][16], values
+// are [head][token][dim padded to 16].
 struct LayerPages {
   std::byte* pool = nullptr;
   int64_t page_bytes = 0;

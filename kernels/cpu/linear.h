@@ -155,7 +155,7 @@ void Linear(const LinearJob& job, int unit_begin, int unit_end, float* scratch) 
 template <class V>
 void Embed(const EmbedJob& job, int64_t row, float* out, float* scratch) {
   const PackedMatrix& table = *job.table;
-  // Panels of one part are full but for the last; parts are few.
+  // All panels of one part but the last are full; there are few parts.
   size_t index = static_cast<size_t>(row / kPanelRows);
   while (index + 1 < table.panels.size() &&
          table.panels[index].out_row + table.panels[index].rows <= row) {

@@ -1,8 +1,8 @@
 // Products of the bfloat16 class: activations and weights are rounded to bfloat16, pairs of k are
 // multiplied by the processor's dot product and summed in float32.
 //
-// A class of its own: its bits differ from the float32 class, but obey the same rules. Each output
-// is one chain of pairs per chunk of K, chunks are added in order, for any number of rows.
+// A separate class: its bits differ from the float32 class, but obey the same rules. Each output is
+// one chain of pairs per chunk of K, chunks are added in order, for any number of rows.
 #pragma once
 
 #include <immintrin.h>

@@ -90,7 +90,7 @@ void DirectPanels(const std::byte* const (&panels)[kPanels], int64_t k_end, cons
   }
 }
 
-// Many rows leave registers for one panel only.
+// With many rows, registers suffice for one panel only.
 template <class V, DType kType, int kRows>
 void DirectPair(const std::byte* a, const std::byte* b, int64_t k, const float* x, float* totals) {
   if constexpr (kRows <= V::kDirectPairRows) {

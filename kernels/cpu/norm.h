@@ -25,7 +25,7 @@ template <class V>
   }
 }
 
-// Σ (x − mean)² over the row; lanes behind its end add nothing.
+// Σ (x − mean)² over the row; lanes past its end add nothing.
 template <class V>
 float SumOfSquares(const float* x, int width, float mean) {
   auto sum = V::Zero();
@@ -130,7 +130,7 @@ void StoreKey(const RopeJob& job, std::byte* page, int head, int slot, const flo
   }
 }
 
-// One value into its page; the padding behind head_dim becomes zero.
+// One value into its page; the padding after head_dim becomes zero.
 template <class V>
 void StoreValue(const RopeJob& job, std::byte* page, int head, int slot, const float* v) {
   std::byte* base = page + job.pages.value_offset;

@@ -3,9 +3,9 @@
 //
 // Owned by the loaded program; written once by PackPanels, then read by every thread.
 // Invariants:
-// 1. A panel holds rows of one part only; lanes behind its last row are zero weights.
+// 1. A panel holds rows of one part only; lanes after its last row are zero weights.
 // 2. A 32-bit lane of a quantised panel belongs to one row and holds consecutive k in its bytes, as
-//    int8 dot-product instructions want them.
+//    int8 dot-product instructions require.
 // 3. kernels/README.md draws the layouts; decode.h is the only code that reads them.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace quire::kernels::cpu {
 inline constexpr int kPanelRows = 16;
 inline constexpr int kBlock = 32;  // elements of K that are decoded together
 
-// The panels of one type and K; formats.h says how they are laid out.
+// The panels of one type and K; formats.h describes their layout.
 struct PanelGeometry {
   DType type = DType::kF32;
   int64_t k = 0;
@@ -40,7 +40,7 @@ struct Panel {
   int32_t rows = 0;      // 1 … 16
 };
 
-// Memory from the system, zeroed, aligned to a page, returned when the owner goes.
+// Memory from the system, zeroed, aligned to a page, returned when its owner is destroyed.
 class Pages {
  public:
   Pages() = default;

@@ -1,8 +1,8 @@
 // Sampling of a step's rows by all ranks together: the rounds of many rows share one collective.
 //
 // Owned by a loaded program of one of several ranks; called from its computing thread. Invariants:
-// 1. All ranks hand over the same rows in the same order, each its own slice of their logits.
-// 2. Memory is taken when it is made; a step allocates nothing.
+// 1. All ranks pass the same rows in the same order, each its own slice of their logits.
+// 2. Memory is allocated when it is made; a step allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ namespace quire::kernels::cpu {
 
 class RankSampling {
  public:
-  // Rows whose rounds are told together; each needs memory for a slice of candidates.
+  // Rows whose rounds are exchanged together; each needs memory for a slice of candidates.
   static constexpr int kRowsAtOnce = 8;
 
-  // `max_rows`: the most that Run is given.
+  // `max_rows`: the most rows of one Run.
   RankSampling(const StepProgram& program, Communicator& communicator, int max_rows);
   static int64_t ReservedBytes(const StepProgram& program, int max_rows);
 

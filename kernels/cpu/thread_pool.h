@@ -46,13 +46,13 @@ class ThreadPool {
   void TakeTasks(int thread);
 
   std::vector<std::thread> workers_;
-  // The job; written before the ticket, read by whoever drew one of its tasks.
+  // The job; written before the ticket, read by threads that drew one of its tasks.
   Function function_ = nullptr;
   const void* context_ = nullptr;
   // {tasks of the job, next task}: one addition draws a task together with the job's size, so a
-  // thread that wakes late can only draw a task of the job in force, or none.
+  // thread that wakes late can only draw a task of the current job, or none.
   alignas(64) std::atomic<uint64_t> ticket_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};  // raised with each job, what sleepers wait for
+  alignas(64) std::atomic<uint32_t> generation_{0};  // raised with each job; sleepers wait for it
   alignas(64) std::atomic<int> done_{0};             // tasks of the job that have ended
   std::atomic<bool> stop_{false};
 };

@@ -10,7 +10,7 @@
 
 namespace quire::kernels::cpu {
 
-// How x is laid out for a tile: element (k, row) stands at k · kStrideK + row · kStrideRow.
+// The layout of x for a tile: element (k, row) is at k · kStrideK + row · kStrideRow.
 template <int kK, int kRow>
 struct XLayout {
   static constexpr int kStrideK = kK;

@@ -1,4 +1,4 @@
-// Sixteen virtual lanes in plain C++: the meaning that the vector versions must give bit for bit.
+// Sixteen virtual lanes in plain C++: the vector versions must return the same bits.
 //
 // Every kernel of the float32 class is a template over a type with these members. Each member is
 // one IEEE operation per lane in round-to-nearest, so all versions give the same bits.

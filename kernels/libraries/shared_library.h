@@ -1,9 +1,9 @@
-// Libraries that are there on some machines only: found by a table of places, opened when they are
-// first needed.
+// Libraries that only some machines have: found by a table of places, opened when they are first
+// needed.
 //
-// Any thread. A library stays open until its SharedLibrary goes. 1. A place that the user named is
-// the only one: what is wrong there is told and not passed over. 2. Else the first place whose
-// library opens and is accepted counts; why the earlier ones did not is told when none does.
+// Any thread. A library stays open until its SharedLibrary is destroyed. 1. A place that the user
+// named is the only one: a fault there is reported and not skipped. 2. Otherwise the first place
+// counts whose library opens and is accepted; when none does, the error says why each was rejected.
 #pragma once
 
 #include <functional>
@@ -13,13 +13,13 @@
 
 namespace quire::kernels {
 
-// Where to look; main fills it in.
+// Where to look; filled in by main.
 struct LibraryPlaces {
   std::string named;           // by a flag: a file, or a folder that holds it; empty: not named
   std::string program_folder;  // of the running program: beside it, and in ../lib
   std::vector<std::string> wheel_prefixes;   // of Python: PREFIX/lib/python3*/site-packages
   std::vector<std::string> toolkit_folders;  // of CUDA: FOLDER/lib64, FOLDER/lib
-  bool loader_cache = true;                  // where the system's loader looks, last
+  bool loader_cache = true;                  // where the system's loader looks, tried last
 };
 
 // The usual prefixes and toolkits of a Linux machine, with the program's own folder.
@@ -43,23 +43,23 @@ class SharedLibrary {
   void* handle_;
 };
 
-// Takes functions out of a library by name.
+// Looks up functions of a library by name.
 class Symbols {
  public:
   explicit Symbols(const SharedLibrary& file) : file_(file) {}
 
-  // False, and a null function, where there is none of that name.
+  // False, and a null function, where the library has none of that name.
   template <class Function>
   bool Take(const char* name, Function& function) {
     function = reinterpret_cast<Function>(file_.Symbol(name));
     return function != nullptr;
   }
-  // One that the library will not do without.
+  // A required function.
   template <class Function>
   void Need(const char* name, Function& function) {
     if (!Take(name, function) && missing_ == nullptr) missing_ = name;
   }
-  // "it has no NAME": the first that was needed and is not there; empty: all are.
+  // "it has no NAME": the first required function that is missing; empty: none is.
   std::string Missing() const {
     return missing_ == nullptr ? "" : std::string("it has no ") + missing_;
   }
@@ -72,11 +72,11 @@ class Symbols {
 // One file, or a bare name for the loader's own search. Null and one line when it does not open.
 std::unique_ptr<SharedLibrary> OpenLibraryFile(const std::string& path, std::string& error);
 
-// The files that `name` may be, in the order in which they are tried; the last is the bare name,
+// The files that `name` may mean, in the order in which they are tried; the last is the bare name,
 // for the loader's cache. Wheels keep theirs in nvidia/*/lib.
 std::vector<std::string> LibraryCandidates(const std::string& name, const LibraryPlaces& places);
 
-// Why an opened library will not do; empty: it will.
+// Why an opened library is not suitable; empty: it is.
 using LibraryCheck = std::function<std::string(const SharedLibrary&)>;
 
 // Null and one line: what was tried, and what was wrong with it.

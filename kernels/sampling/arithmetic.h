@@ -1,8 +1,8 @@
 // The arithmetic of sampling, the same on host and device: exp and log by fma polynomials, Philox
 // noise, ordered keys, fixed-point masses.
 //
-// Pure functions. Every device must give the same bits, so nothing here calls a maths library but
-// fma.
+// Pure functions. Every device must return the same bits, so fma is the only library function that
+// is called here.
 #pragma once
 
 #include <cstdint>
@@ -100,10 +100,10 @@ QUIRE_SAMPLING_FUNCTION PhiloxBlock Philox(PhiloxBlock counter, uint32_t key0, u
   return c;
 }
 
-// What a random number is for, so that no two uses share one.
+// The purpose of a random number, so that no two uses share one.
 enum class Purpose : uint32_t { kSample = 0 };
 
-// Where in a request's stream of random numbers a token's noise stands.
+// The position of a token's noise in a request's stream of random numbers.
 struct NoisePosition {
   uint64_t seed = 0;
   uint64_t output_index = 0;

@@ -16,7 +16,7 @@ namespace quire::kernels::sampling {
 struct Candidates {
   std::vector<int32_t> ids;
   std::vector<float> distance;
-  std::vector<uint32_t> order;  // of the cut in hand: higher comes first
+  std::vector<uint32_t> order;  // of the current cut: higher comes first
   std::vector<uint64_t> mass;
 
   void Reserve(int64_t tokens);
@@ -36,10 +36,10 @@ struct Candidates {
   }
 };
 
-// Below these distances from the peak lies less and less of the mass: how deep a cut by mass is
-// looked for before the whole row is.
+// Below these distances from the peak there is less and less of the mass: a cut by mass searches
+// down to each of them before it searches the whole row.
 inline constexpr float kDepths[] = {-6.0f, -12.0f};
-// The same for a cut to what is typical, to both sides of the mean.
+// The same for a cut by typicality, on both sides of the mean.
 inline constexpr float kWidths[] = {2.0f, 6.0f};
 
 // A logit that no token has whose distance is `distance` or more: a little lower than the exact
@@ -60,8 +60,9 @@ uint64_t WeightedMass(const Candidates& candidates);
 float MeanDistance(uint64_t weighted, uint64_t total);
 
 void OrderByDistance(Candidates& candidates);
-// Orders by how far a token's surprise is from the entropy, nearest first. With p = e^d / Σ e^d the
-// difference of −ln p and the entropy is |d − Σ d e^d / Σ e^d|: the logarithm of the sum cancels.
+// Orders by the distance of a token's surprise from the entropy, nearest first. With p = e^d / Σ
+// e^d the difference of −ln p and the entropy is |d − Σ d e^d / Σ e^d|: the logarithm of the sum
+// cancels.
 void OrderByTypicality(Candidates& candidates, float mean);
 
 // Keeps the shortest prefix, in the order (order descending, id ascending), whose weights reach
@@ -69,8 +70,8 @@ void OrderByTypicality(Candidates& candidates, float mean);
 // for the weight at the cut, ties at the cut by id.
 enum class CutBy : uint8_t { kCount, kMass };
 void Cut(Candidates& candidates, CutBy by, uint64_t target);
-// The end of it: candidates above `threshold` stay; of those at it, as many of the lowest ids as
-// the target needs, where `above` is the weight of what comes before them.
+// The last step of it: candidates above `threshold` stay; of those at it, as many of the lowest ids
+// as the target needs, where `above` is the weight of those before them.
 struct CutPlace {
   uint32_t threshold = 0;
   uint64_t above = 0;
@@ -89,8 +90,8 @@ struct TopLogit {
 // returns how many. `peaks` have searched the row.
 int FindTop(std::span<const float> z, RowPeaks& peaks, int count, Candidates& scratch,
             TopLogit* top);
-// Puts `next`, of a higher id than all that it equals, in its place among the `held` best of at
-// most `count`; returns how many are held now.
+// Inserts `next`, whose id is higher than those of its equals, into the `held` best of at most
+// `count`; returns how many are held now.
 int InsertTop(TopLogit* top, int held, int count, TopLogit next);
 
 }  // namespace quire::kernels::sampling

@@ -1,7 +1,7 @@
-// What bans, biases and penalties make of a row's logits, and the raw logits that they change.
+// Applies bans, biases and penalties to a row's logits, and keeps the raw logits that they change.
 //
 // A RowChanges belongs to one thread's sampler. A row may be a slice of the vocabulary: `first` is
-// the id of its first logit, and entries of other ids are passed over.
+// the id of its first logit, and entries of other ids are skipped.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class RowChanges {
   void Reserve(int64_t tokens);
   static int64_t ReservedBytes(int64_t tokens);
 
-  // Before ChangeLogits: keeps the raw logits of tokens that it may change and leave possible.
+  // Call before ChangeLogits: keeps the raw logits of tokens that it may change and leave possible.
   void KeepRaw(std::span<const float> z, int32_t first, const SampleRow& row);
   // Afterwards: the raw logit of a token of the row that is still possible.
   float RawOf(std::span<const float> z, int32_t first, const SampleRow& row, int32_t id) const;

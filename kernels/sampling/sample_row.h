@@ -1,5 +1,4 @@
-// What the sampling kernel is told about one row, and what it answers. Flat and unowned: the runner
-// keeps it.
+// The sampling kernel's input for one row, and its output. Flat and unowned: the runner keeps it.
 //
 // Order of work (the same on every device): float32 logits → logprobs (raw) → allowed ids / grammar
 // → bad words → min_tokens → logit_bias → repetition, frequency, presence penalties → greedy if
@@ -20,7 +19,7 @@ struct TokenBias {
   float bias = 0.0f;
 };
 
-// How often a token stands in the prompt and in the outputs, for penalties.
+// How often a token occurs in the prompt and in the outputs, for penalties.
 struct TokenCount {
   int32_t id = 0;
   int32_t output_count = 0;  // 0: only in the prompt
@@ -44,7 +43,7 @@ struct SampleNumbers {
 struct SampleRow : SampleNumbers {
   uint32_t choice = 0;
   uint64_t output_index = 0;
-  int32_t scored_token = -1;  // ≥ 0: nothing is chosen; this token's logprob and rank are told
+  int32_t scored_token = -1;  // ≥ 0: nothing is chosen; this token's logprob and rank are computed
   std::span<const uint32_t> allowed_mask;  // one bit per id, or empty: all
   std::span<const int32_t> banned_ids;  // bad words that would complete now; ends before min_tokens
   std::span<const TokenBias> logit_bias;     // sorted by id

@@ -4,7 +4,7 @@
 // Invariants:
 // 1. Every choice is a function of (logits, row) alone: masses are integers, noise depends on the
 // token id.
-// 2. Where two tokens are equal the lower id comes first, in the choice and at every cut.
+// 2. Of two equal tokens the lower id comes first, in the choice and at every cut.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ namespace quire::kernels::sampling {
 
 class Sampler {
  public:
-  // Takes all the memory that rows of so many tokens can need: none is allocated afterwards.
+  // Allocates all the memory that rows of this many tokens can need: none is allocated afterwards.
   void Reserve(int64_t vocab_size);
   static int64_t ReservedBytes(int64_t vocab_size);
 
-  // Leaves in `logits` ([vocabulary]) what biases, bans and penalties made of them. NaN or +∞ among
-  // them gives not_a_number. A row with a scored token (which lies in the vocabulary) is only
+  // Leaves in `logits` ([vocabulary]) the values after biases, bans and penalties. NaN or +∞ among
+  // them sets not_a_number. A row with a scored token (which is in the vocabulary) is only
   // measured.
   void Sample(std::span<float> logits, const SampleRow& row, SampleOutput& output);
 

@@ -1,7 +1,7 @@
 // Passes over a whole row of logits: its peak, its mass, its best tokens, and the draw among all of
-// them. Each gives what the plain loop over arithmetic.h gives, bit for bit, many tokens at a time.
+// them. Each returns the same bits as the plain loop over arithmetic.h, many tokens at a time.
 //
-// Pure but for RowPeaks, which belongs to one thread's sampler.
+// Pure except for RowPeaks, which belongs to one thread's sampler.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct Peak {
   int32_t id = -1;  // the lowest id that has it; −1 when all are −∞
 };
 
-// (z − peak) / temperature: how far a token lies below the best one.
+// (z − peak) / temperature: how far a token is below the best one.
 inline float DistanceOf(float z, float peak, float temperature) { return (z - peak) / temperature; }
 
-// The largest logits of pieces of a row, left behind by the search for its peak: what is above the
-// k-th largest of them is all that a cut to k tokens has to look at.
+// The largest logits of pieces of a row, a by-product of the search for its peak: a cut to k tokens
+// needs to read only what is above the k-th largest of them.
 class RowPeaks {
  public:
   void Reserve(int64_t vocab_size);
@@ -55,7 +55,7 @@ void GatherAtLeast(std::span<const float> z, float least, std::vector<int32_t>& 
                    std::vector<float>& values);
 
 // How many tokens come before one of logit `own` at `place`: those of a larger logit, and equal
-// ones of a lower id. The place may lie before or behind the row.
+// ones of a lower id. The place may be before or after the row.
 int32_t CountBefore(std::span<const float> z, float own, int64_t place);
 
 // Sets the logits of all tokens that are not in the mask (one bit per id) to −∞. z[0] is that of
@@ -67,7 +67,8 @@ struct Best {
   int32_t id = -1;
 };
 
-// Draws the token's noise, unless it is out of reach, and keeps the better; equals to the lower id.
+// Draws the token's noise, unless it is out of reach, and keeps the better token; equal ones go to
+// the lower id.
 inline void Consider(const NoisePosition& at, float distance, int32_t id, Best& best) {
   if (static_cast<double>(distance) + kLargestGumbel < best.score) return;
   const double score = static_cast<double>(distance) + Gumbel(at, static_cast<uint32_t>(id));
@@ -75,7 +76,7 @@ inline void Consider(const NoisePosition& at, float distance, int32_t id, Best& 
 }
 
 // The best of all tokens that are not −∞, and of the peak. z[0] is the logit of the id `first`; the
-// peak's id is one of the vocabulary and may lie outside the row.
+// peak's id is one of the vocabulary and may be outside the row.
 Best DrawAmongAll(std::span<const float> z, int32_t first, const Peak& peak, float temperature,
                   const NoisePosition& at);
 

@@ -1,13 +1,14 @@
-// Sampling where each rank holds a slice of the vocabulary: what the ranks tell each other so that
-// all come to the token, and the bits of logprobs, that Sampler finds in the whole row.
+// Sampling where each rank holds a slice of the vocabulary: the ranks exchange messages so that all
+// of them find the same token, and the same bits of logprobs, as Sampler does in the whole row.
 //
-// One row at a time, in rounds: every rank says a message of equal size, then hears those of all.
-// Messages are peaks, sums of integer masses, histograms of integer keys and best (value, id)
-// pairs: never the logits. Belongs to one thread at a time; talks to nobody itself.
+// One row at a time, in rounds: every rank sends a message of equal size, then receives those of
+// all. Messages are peaks, sums of integer masses, histograms of integer keys and best (value, id)
+// pairs: never the logits. Belongs to one thread at a time; its caller exchanges the messages.
 // Invariants:
-// 1. What a rank does next, and the size of its next message, follow from the row and from what it
-//    has heard alone: they are equal on all ranks.
-// 2. What is heard is never an index: a rank that says nonsense spoils the row, not its peers.
+// 1. What a rank does next, and the size of its next message, depend only on the row and on
+//    received messages: they are equal on all ranks.
+// 2. A received value is never used as an index: a rank that sends nonsense spoils the row, not its
+//    peers.
 // 3. Sums over ranks are sums of integers, maxima are exact: no result depends on where the
 //    vocabulary is cut.
 #pragma once
@@ -24,7 +25,7 @@
 
 namespace quire::kernels::sampling {
 
-// What each rank said in a round, for one row: that of rank q begins at data + q · stride.
+// The messages of all ranks in a round, for one row: that of rank q begins at data + q · stride.
 struct Heard {
   const std::byte* data = nullptr;
   size_t stride = 0;
@@ -34,7 +35,7 @@ class SliceSampler {
  public:
   static constexpr size_t kMostMessageBytes = 2048;
 
-  // Takes all the memory that slices of so many ids can need: none is allocated afterwards.
+  // Allocates all the memory that slices of this many ids can need: none is allocated afterwards.
   void Reserve(int64_t ids, int64_t vocab_size);
   static int64_t ReservedBytes(int64_t ids, int64_t vocab_size);
 
@@ -45,14 +46,14 @@ class SliceSampler {
     int32_t vocab_size = 0;  // of all ranks
   };
   // Begins a row. `logits` is this rank's slice; it, the row and the output stay until done().
-  // Equal rows on all ranks. Leaves in `logits` what biases, bans and penalties made of them.
+  // Equal rows on all ranks. Leaves in `logits` the values after biases, bans and penalties.
   void Begin(std::span<float> logits, const Place& place, const SampleRow& row,
              SampleOutput& output);
 
   bool done() const { return stage_ == Stage::kDone; }
-  // Of the round in hand: a multiple of 8, 0 when done.
+  // The size for the current round: a multiple of 8, 0 when done.
   size_t MessageBytes() const;
-  // Requires: mine.size() = MessageBytes(), mine aligned to 8, and so is what is heard.
+  // Requires: mine.size() = MessageBytes(), mine and the received messages aligned to 8.
   void Say(std::span<std::byte> mine);
   void Hear(const Heard& heard);
 
@@ -110,7 +111,7 @@ class SliceSampler {
   Candidates candidates_;
   RowChanges changes_;
 
-  Peak peak_;                  // of the whole row; the raw one until kRaw has been heard
+  Peak peak_;                  // of the whole row; the raw one until kRaw has been received
   float peak_raw_ = 0.0f;      // raw logit of the peak's token
   float bound_ = kImpossible;  // at least top_k logits of the row are this large
   float scored_raw_ = kImpossible;
@@ -119,10 +120,10 @@ class SliceSampler {
 
   std::array<CutKind, 3> cuts_ = {};
   int cut_count_ = 0;
-  int cut_ = 0;  // the one in hand
+  int cut_ = 0;  // the current one
   bool gathered_ = false;
-  bool target_known_ = false;  // of the cut in hand, before its digits
-  int shift_ = 0;              // of the digit in hand
+  bool target_known_ = false;  // of the current cut, before its digits
+  int shift_ = 0;              // of the current digit
   uint64_t target_ = 0;
   uint64_t above_ = 0;   // weight of higher orders than the digits found
   uint64_t prefix_ = 0;  // the digits found

@@ -5,12 +5,12 @@
 // 1. Everything is allocated by Load; a step allocates nothing on the device.
 // 2. The bits of a row's results do not depend on the other rows, on chunks, on slices of samples,
 //    on padding, on whether the step is a replayed graph, nor on the steps in flight.
-// 3. No op is computed by the host: what a step asks of it is to lay out indices, and with several
-//    ranks without NCCL to carry sums and samplers' messages between them.
+// 3. The host computes no op: in a step it lays out indices, and with several ranks without NCCL it
+//    carries sums and samplers' messages between them.
 // 4. The first error of the device sticks: later steps do nothing, and failure() names it.
 // 5. Steps run in one stream, one after another. The host waits for none of them before Collect,
-//    but for lists that do not fit at once and for logits that a test reads; over host memory ranks
-//    wait in every collective.
+//    except for lists that do not fit at once and for logits that a test reads; over host memory
+//    ranks wait in every collective.
 // 6. Ranks run the same steps, captures and first runs in the same order.
 #pragma once
 
@@ -68,7 +68,7 @@ class CudaProgram final : public LoadedProgram {
     std::span<float> logits;
     StepShape shape;
     InputPlaces places{StepShape{}};
-    int first_sample = 0;  // of the slice in hand
+    int first_sample = 0;  // of the current slice
     int samples = 0;       // in it
   };
   // --- start: cuda_program.cc
@@ -76,11 +76,11 @@ class CudaProgram final : public LoadedProgram {
   void ReserveFlights(const Workspace& workspace, const ProgramOptions& options);
   void ReserveExchange(const Workspace& workspace, const nccl::Library* library);
   void ReserveFastProducts(const cublaslt::Library& library);
-  // Has each shape of product timed, with the rows of every size of step.
+  // Times each shape of product, with the rows of every size of step.
   void TuneProducts(const ProgramOptions& options);
   void LoadAngles(const std::vector<Rope>& ropes, const Workspace& workspace);
   void PrepareSteps(const ProgramOptions& options, const StartOptions& start);
-  // That the start goes on: who waits for it would take silence for a hang.
+  // Reports that the start makes progress: a waiting supervisor would take silence for a hang.
   void TellAlive(const ProgramOptions& options) const {
     if (options.progress) options.progress(weight_bytes_, weight_bytes_);
   }
@@ -88,8 +88,8 @@ class CudaProgram final : public LoadedProgram {
   void WarmUpLargestSum(int tokens);
   void WarmUpSamples();
   void Capture(const StepShape& shape);
-  // All of them, and the capture under way. Before the ranks' group ends: NCCL waits for the last
-  // graph that holds one of its collectives, without end.
+  // All of them, and the capture under way. Call it before the ranks' group ends: NCCL waits
+  // forever for the last graph that holds one of its collectives.
   void DropGraphs();
 
   // --- a step: cuda_program_steps.cc
@@ -127,7 +127,7 @@ class CudaProgram final : public LoadedProgram {
   void Check(const runtime::Error& error) {
     if (error_.empty() && !error.empty()) error_ = error;
   }
-  void Finish();  // waits for all that was launched
+  void Finish();  // waits for everything that was launched
   // Whether the host waits for no peer within a step.
   bool Queues() const { return exchange_ == nullptr || exchange_->queues(); }
   template <class Params>

@@ -1,7 +1,7 @@
 // Steps that only decode, captured once for a handful of sizes and replayed.
 //
 // Owned by a CudaProgram. A graph has the launches from the step's begin to its logits, for one
-// count of rows and one class of the longest context: grids are fixed, what they read lies on the
+// count of rows and one class of the longest context: grids are fixed, their inputs are on the
 // device. Sampling follows outside, for the rows that there are.
 #pragma once
 
@@ -27,7 +27,7 @@ class DecodeGraphs {
   // In the order of Shapes.
   void Add(const DecodeGraph& graph) { graphs_.push_back(graph); }
   void Clear() { graphs_.clear(); }
-  // The least that holds the batch, whose own shape is `step`. Null: it runs without a graph.
+  // The smallest that holds the batch, whose own shape is `step`. Null: it runs without a graph.
   const DecodeGraph* Find(const StepBatch& batch, const StepShape& step) const;
   const std::vector<DecodeGraph>& all() const { return graphs_; }
 

@@ -1,7 +1,7 @@
-// Device memory of one program: taken while it loads, given back when it goes.
+// Device memory of one program: allocated while it loads, freed when it is destroyed.
 //
-// Owned by a CudaProgram; its thread. What has been taken is never freed before, so that free
-// device memory is constant once a program is loaded.
+// Owned by a CudaProgram; its thread. Nothing is freed before that, so that free device memory is
+// constant once a program is loaded.
 #pragma once
 
 #include <cstddef>

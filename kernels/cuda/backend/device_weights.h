@@ -30,7 +30,7 @@ struct DeviceWeightPart {
   uint16_t* data = nullptr;   // of a matrix: [rows, cols], where quantised.bits is 0
   QuantisedWeight quantised;  // with data
   float* floats = nullptr;    // of a vector
-  // Those of the weight's sources that it is made of.
+  // The sources of the weight that it is made from.
   size_t first_source = 0;
   size_t source_count = 0;
 
@@ -40,10 +40,10 @@ struct DeviceWeightPart {
 struct DeviceWeight {
   int rows = 0;
   int cols = 0;
-  bool half = false;  // what is no vector is float16 where it is multiplied; else bfloat16
+  bool half = false;  // matrices are float16 where the products are; otherwise bfloat16
   std::vector<DeviceWeightPart> parts;  // none: no step reads it
 
-  // Of a weight with one part: a table, or a vector. Null where it is absent.
+  // For a weight with one part: a table, or a vector. Null where it is absent.
   const uint16_t* data() const { return parts.empty() ? nullptr : parts.front().data; }
   const float* floats() const { return parts.empty() ? nullptr : parts.front().floats; }
   QuantisedWeight quantised() const {

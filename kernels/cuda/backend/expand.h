@@ -14,7 +14,7 @@ namespace quire::kernels::cuda {
 // To the nearest, ties to even; a NaN stays one.
 uint16_t RoundToBf16(float value);
 
-// The same to float16; what is beyond ±65,504 becomes that.
+// The same to float16; values beyond ±65,504 become that.
 uint16_t RoundToF16(float value);
 
 // Row `row` of `source` as float32: out has source.cols elements.

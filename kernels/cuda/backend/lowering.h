@@ -1,20 +1,19 @@
 // A step program as kernels of this device: what is launched, in order, over which buffers.
 //
-// Pure. What products and attention multiply is bfloat16, but for norms' rows with the weights that
-// they meet: those are float16 where the file's weights are quantised or float16, so that an eighth
-// of the error is left. A norm's rows are at most √width times its largest weight, and such weights
-// are whole multiples of float16's smallest number, so that none loses more than in bfloat16; what
-// is beyond ±65,504 becomes that. The residual stream is float32, and so is what only norms and
-// ropes read: each is rounded once, on its way into a product. The two halves of a gated product
-// are bfloat16 too, the widest rows there are: float32 would gain less than a tenth of a per cent
+// Pure. Products and attention multiply bfloat16, except for norms' rows and the weights that they
+// meet: those are float16 where the file's weights are quantised or float16, so that an eighth of
+// the error is left. A norm's rows are at most √width times its largest weight, and such weights
+// are whole multiples of float16's smallest number, so that none loses more than in bfloat16;
+// values beyond ±65,504 become that. The residual stream is float32, and so is what only norms and
+// ropes read: each is rounded once, on its way into a product. The two halves of a gated product,
+// the widest rows there are, are bfloat16 too: float32 would gain less than a tenth of a per cent
 // there (README).
 //
 // Invariants:
-// 1. A step reads a buffer in the type that the buffer has, and what it adds to is float32.
+// 1. A step reads a buffer in the buffer's own type, and adds only to float32.
 // 2. A weight has one type, and so have a norm's rows: where one product of them must be bfloat16,
 //    all are.
-// 3. Every step is a launch of kernels/cuda/ops, a collective, or a copy: no op is computed by the
-//    host.
+// 3. Every step is a launch of kernels/cuda/ops, a collective, or a copy: the host computes no op.
 #pragma once
 
 #include <string>
@@ -80,7 +79,7 @@ struct ActivationStep {
   BufferId out = kNoId;
 };
 
-// The op, with the queries that attention reads in a buffer of their own.
+// The op, with the queries that attention reads in a separate buffer.
 struct RopeStep {
   RopeAppendOp op;
   BufferId q = kNoId;
@@ -106,17 +105,17 @@ struct WeightRole {
   bool is_matrix = false;  // rows padded to a multiple of 8; else a vector, in float32
   bool is_table = false;   // single rows of it are read
   bool expand = false;     // quantised parts are expanded
-  bool half = false;       // what it multiplies is float16, and so is it
+  bool half = false;       // its products are in float16, and so is it
 };
 
 struct DeviceProgram {
   std::vector<DeviceBuffer> buffers;  // those of the step program first, with the same ids
   std::vector<WeightRole> weights;    // by weight of the step program
   std::vector<DeviceStep> steps;
-  size_t first_sampled = 0;  // the first step over the rows whose logits are wanted
+  size_t first_sampled = 0;  // the first step over the rows whose logits are needed
 };
 
-// Empty when it went well; else which op this device does not compute, and why.
+// Empty on success; otherwise which op this device does not compute, and why.
 std::string Lower(const StepProgram& program, DeviceProgram& lowered);
 
 }  // namespace quire::kernels::cuda

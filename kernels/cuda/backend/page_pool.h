@@ -1,8 +1,9 @@
-// The pages of keys and values: addresses for all that may be, memory for as many as there is.
+// The pages of keys and values: addresses for every page that there may be, memory for as many as
+// fit.
 //
 // Owned by a CudaProgram; its thread. A captured graph keeps addresses, so they are reserved before
-// anything is captured; what memory a device has left is known only behind that. The spare pages
-// lie behind the pool's and have memory from the begin on.
+// anything is captured; how much memory a device has left is known only afterwards. The spare pages
+// follow the pool's and have memory from the beginning.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +22,9 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  // Addresses for `pages` pages and the spare ones behind them, and memory for the latter.
+  // Reserves addresses for `pages` pages and the spare ones after them, and memory for the latter.
   runtime::Error Reserve(int64_t page_bytes, int64_t pages, int64_t spare_pages);
-  // Memory for as many pages as leave `margin_bytes` of what is free, at most for all.
+  // Allocates memory for as many pages as leave `margin_bytes` of the free memory, at most for all.
   runtime::Error MapPages(int64_t margin_bytes);
 
   std::byte* begin() const { return static_cast<std::byte*>(range_); }

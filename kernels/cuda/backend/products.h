@@ -1,5 +1,5 @@
-// A product with a weight as it lies on the device: one launch for each of its parts, with the bits
-// of one launch with all of its rows.
+// A product with a weight in its form on the device: one launch for each of its parts, with the
+// bits of one launch with all of its rows.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace quire::kernels::cuda {
 
-// What GemmParams::workspace and counters must hold for products of m rows.
+// The required sizes of GemmParams::workspace and counters for products of m rows.
 struct ProductNeeds {
   size_t bytes = 0;
   size_t counters = 0;
@@ -18,7 +18,7 @@ struct ProductNeeds {
 ProductNeeds NeedsOfProduct(const DeviceWeight& weight, int m);
 
 // `params` without weight, n, whole_n and k. Rows of the result are those of the weight. `fast`
-// does what it may and is faster at; null: nothing.
+// computes the products that it may and that it is faster at; null: none.
 runtime::Error LaunchProduct(runtime::Runtime& runtime, runtime::StreamId stream,
                              const DeviceWeight& weight, const GemmParams& params,
                              cublaslt::FastProducts* fast);

@@ -1,10 +1,10 @@
-// What the ranks of a program sum and gather: over NCCL on the device where it was opened, else
-// over the host memory in which they meet.
+// Sums and gathers between the ranks of a program: over NCCL on the device where it was opened,
+// otherwise over the host memory in which they meet.
 //
 // Owned by a CudaProgram; its thread. Invariants:
 // 1. The bits of a sum are the same either way: float32, in the order of ranks.
-// 2. The first failure of a collective is its group's last word: every later call fails with it.
-// 3. With NCCL nothing waits for the device without a deadline, which is the host communicator's;
+// 2. The first failure of a collective is final for its group: every later call fails with it.
+// 3. With NCCL every wait for the device has a deadline, which is the host communicator's;
 //    collectives are queued on the stream and may be captured. Over the host each waits for its
 //    peers inside the call.
 #pragma once
@@ -27,8 +27,8 @@ struct RankExchangeOptions {
   const nccl::Library* library = nullptr;  // null: over host memory; outlives the exchange
   runtime::StreamId stream{};
   int64_t most_elements = 0;      // of a sum
-  std::byte* gathered = nullptr;  // device memory for what is gathered, of all ranks
-  // Gives back all graphs with collectives in them; called before the group is aborted.
+  std::byte* gathered = nullptr;  // device memory for gathered values, of all ranks
+  // Releases all graphs with collectives in them; called before the group is aborted.
   std::function<void()> before_abort;
 };
 
@@ -36,23 +36,24 @@ class RankExchange {
  public:
   RankExchange(const RankExchangeOptions& options, runtime::Runtime& runtime, DeviceHeap& heap);
 
-  // Device bytes that the exchange over NCCL takes beside the library's own.
+  // Device bytes that the exchange over NCCL needs beside the library's own.
   static int64_t DeviceBytes(int ranks, int64_t most_bytes) { return ranks * most_bytes; }
 
   // Whether collectives are queued, so that steps with them may be captured and launched ahead.
   bool queues() const { return nccl_ != nullptr; }
 
-  // buffer[i] = Σ over ranks of buffer[i], in device memory, ordered as the stream is.
+  // buffer[i] = Σ over ranks of buffer[i], in device memory, ordered with the stream.
   runtime::Error Sum(float* buffer, size_t count);
-  // gathered = every rank's `bytes` of device memory, one rank after the other, ordered as the
-  // stream is.
+  // gathered = every rank's `bytes` of device memory, one rank after the other, ordered with the
+  // stream.
   runtime::Error Gather(const std::byte* mine, size_t bytes);
-  // Until `event` has happened, for so long; or all that the stream was given.
+  // Waits until `event` has happened, for at most this long; or for everything that is queued on
+  // the stream.
   runtime::Error Await(runtime::EventId event, int64_t wait_micros);
   runtime::Error Finish();
-  // What has failed so far, here or at a peer, without a wait.
+  // The failure so far, here or at a peer, without a wait.
   runtime::Error Look();
-  // Ends the group: what the device waits in is let go.
+  // Ends the group: waits on the device are released.
   void Abort();
 
   // Why there is no exchange; empty: there is one.

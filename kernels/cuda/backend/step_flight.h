@@ -1,8 +1,8 @@
-// What belongs to one step in flight: host memory that the device reads or writes until the step
+// The resources of one step in flight: host memory that the device reads or writes until the step
 // has ended.
 //
 // Owned by a CudaProgram; its thread. Invariant: between the launch of a step and the wait for its
-// event nothing of this is written by the host but what that step has not used yet.
+// event the host writes only to those parts that the step has not used yet.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ struct StepFlight {
   DeviceHeap::Mapped<std::byte> packed;      // sampled rows and their lists
   DeviceHeap::Mapped<int32_t> page_copies;   // [from, to][kMaxPageCopies]
   DeviceHeap::Mapped<SampleOutput> outputs;  // by sampled row
-  runtime::EventId done{};                   // recorded behind all of the step
+  runtime::EventId done{};                   // recorded after the whole step
   int samples = 0;
-  int64_t wait_micros = 0;   // with several ranks: how long its end may be waited for
+  int64_t wait_micros = 0;   // with several ranks: how long to wait for its end
   bool packed_used = false;  // a launch of this step reads `packed`
   bool copies_used = false;  // … reads `page_copies`
 };

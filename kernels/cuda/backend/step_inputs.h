@@ -1,11 +1,11 @@
-// What kernels are told about one step, laid out in one piece of memory that one copy brings to the
+// The kernels' inputs for one step, laid out in one piece of memory that one copy brings to the
 // device.
 //
 // Pure. Owned by a CudaProgram. Offsets are in words of 32 bits from the begin of the piece, so
 // that host and device read the same layout. Block tables are not in it but on the device, by slot:
-// the piece names what changes in them. Where a step is replayed as a graph its layout depends on
-// the bucket alone: what the step leaves of it is filled with padding, tokens on the spare pages
-// that no sequence owns and nobody samples.
+// the piece names the changes to them. Where a step is replayed as a graph its layout depends on
+// the bucket alone: the part that the step leaves unused is filled with padding, tokens on the
+// spare pages that no sequence owns and that are not sampled.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace quire::kernels::cuda {
 
-// Sizes of what a piece holds; for one that is filled, of this step or of its bucket.
+// Sizes of the contents of a piece; for one that is filled, of this step or of its bucket.
 struct StepShape {
   int tokens = 0;
   int samples = 0;
@@ -28,7 +28,7 @@ struct StepShape {
   int max_spans = 1;  // of 512 keys, of the longest row
 };
 
-// Where things begin.
+// Where each part begins.
 struct InputPlaces {
   explicit InputPlaces(const StepShape& shape);
   int64_t change_count = 0;
@@ -45,7 +45,7 @@ struct InputPlaces {
   int64_t words = 0;          // of all
 };
 
-// How rows are cut into tiles, and where tables and padding lie.
+// How rows are cut into tiles, and where tables and padding are.
 struct StepRules {
   int block_size = 16;
   int groups = 1;
@@ -58,7 +58,7 @@ struct StepRules {
 inline constexpr int kAttentionSpanKeys = 512;
 inline constexpr int kWarmUpTokens = 129;  // of the largest step that is run at start
 
-// Pages that no sequence has, for padding, each of whose tokens has a place of its own.
+// Pages that no sequence has, for padding; each of its tokens has its own place.
 constexpr int64_t SparePages(int rows, int block_size) {
   const int tokens = rows > kWarmUpTokens ? rows : kWarmUpTokens;
   return (tokens + block_size - 1) / block_size;
@@ -66,9 +66,9 @@ constexpr int64_t SparePages(int rows, int block_size) {
 
 // The shape of a batch's step.
 StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules);
-// That of a bucket of so many rows of one token each.
+// The shape of a bucket of this many rows of one token each.
 StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules);
-// The largest shape that steps of so many tokens, samples and rows can have.
+// The largest shape that steps of this many tokens, samples and rows can have.
 struct StepMost {
   int tokens = 0;
   int samples = 0;

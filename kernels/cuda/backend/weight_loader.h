@@ -45,7 +45,7 @@ class WeightLoader {
   // Fills rows [first, first + count) of a part at `out`.
   using Packer = std::function<void(int64_t first, int64_t count, std::byte* out)>;
 
-  // The slab's memory, when what it held is on the device.
+  // The slab's memory, once its previous content is on the device.
   runtime::Error Take(std::byte** out);
   runtime::Error Send(std::byte* to, size_t bytes);
   // Packs `count` rows from `first` on, in pieces of whole units of rows, one for each thread.

@@ -1,6 +1,6 @@
 // How much memory a program needs on the device beside its weights and pages.
 //
-// Pure: the same for whoever plans and for whoever loads.
+// Pure: the same for planning and for loading.
 #pragma once
 
 #include <cstddef>

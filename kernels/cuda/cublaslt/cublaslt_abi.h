@@ -1,5 +1,5 @@
-// As much of cuBLASLt's interface as is used, of the version of the header that
-// tests/kernels/cuda/gate/cublaslt_abi.cu holds it against.
+// The part of cuBLASLt's interface that is used, in the version of the header that
+// tests/kernels/cuda/gate/cublaslt_abi.cu compares it with.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ inline constexpr int kDescTransposeA = 3;
 inline constexpr int kDescEpilogue = 7;
 inline constexpr int kDescBias = 8;
 inline constexpr int kPreferenceWorkspace = 1;
-inline constexpr int kPreferenceAlignmentA = 5;  // in bytes; untold: 256
+inline constexpr int kPreferenceAlignmentA = 5;  // in bytes; unset: 256
 inline constexpr int kPreferenceAlignmentB = 6;
 inline constexpr int kPreferenceAlignmentC = 7;
 inline constexpr int kPreferenceAlignmentD = 8;

@@ -1,6 +1,6 @@
 // cuBLASLt, opened where a worker may give up batch invariance for speed.
 //
-// Immutable after Open; shared by whoever names it as its owner does.
+// Immutable after Open; ownership is shared by all users.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace quire::kernels::cuda::cublaslt {
 class Library {
  public:
   // Null and one line: what was found where, and what is needed. A library without one of the
-  // functions, or of another major version than the header's, is none.
+  // functions, or of another major version than the header's, is refused.
   static std::unique_ptr<Library> Open(const LibraryPlaces& places, std::string& error);
 
   const Functions& functions() const { return functions_; }

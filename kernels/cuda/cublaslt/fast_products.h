@@ -1,15 +1,15 @@
-// Products by cuBLASLt where it is faster than our own kernel: found out once for each shape,
-// before the worker is ready.
+// Products by cuBLASLt where it is faster than our own kernel: measured once for each shape, before
+// the worker is ready.
 //
-// A shape is (n, k, what is done to the sums, the power of two that rows are within, how its
-// operands are aligned, how far apart rows of the result are). Its
-// algorithms are asked for once and timed once against our own kernel; what was chosen holds from
-// then on. The bits of a row then depend on how many rows there are, and on what was measured: this
-// is for who has given up batch invariance. Owned by a CudaProgram, on its thread.
+// A shape is (n, k, what is done to the sums, the power of two that bounds the rows, the alignment
+// of its operands, the distance of rows of the result). Its algorithms are requested once and timed
+// once against our own kernel; the choice holds from then on. The bits of a row then depend on the
+// number of rows and on the measurement: this is for workers without batch invariance. Owned by a
+// CudaProgram, on its thread.
 //
 // 1. Outside tuning nothing is timed, waited for or allocated on the device.
-// 2. A product that is not served here, or fails, is our own kernel's; a library that cannot begin
-//    fails the program (`error`).
+// 2. A product that is not served here, or fails, is left to our own kernel; a library that cannot
+//    begin fails the program (`error`).
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ namespace quire::kernels::cuda::cublaslt {
 
 class FastProducts {
  public:
-  // What algorithms may use; NVIDIA's advice for compute capability 9.0.
+  // Workspace that algorithms may use; NVIDIA's advice for compute capability 9.0.
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
   static constexpr int kMostAlgorithms = 8;
-  // Shapes that are kept; further ones are our own kernel's.
+  // Shapes that are kept; further ones are left to our own kernel.
   static constexpr size_t kMostShapes = 4096;
 
-  // All outlive it; `workspace` is kWorkspaceBytes of the device, `now` tells microseconds; absent:
-  // the machine's clock.
+  // All of them outlive it; `workspace` is kWorkspaceBytes of the device, `now` returns
+  // microseconds; absent: the machine's clock.
   FastProducts(const Library& library, runtime::Runtime& runtime, runtime::StreamId stream,
                void* workspace, std::function<double()> now = nullptr);
   ~FastProducts();
@@ -41,20 +41,21 @@ class FastProducts {
 
   // Why it cannot be used, in one line; empty: it can.
   const std::string& error() const { return error_; }
-  // While it tunes, a shape that is new is timed, with the product's own operands: `out` then holds
-  // anything.
+  // While it tunes, a new shape is timed, with the product's own operands: the content of `out` is
+  // then arbitrary.
   void SetTuning(bool tuning) { tuning_ = tuning; }
-  // Queues the product. False: our own kernel is to do it. `params` are those of LaunchGemm.
+  // Queues the product. False: use our own kernel. `params` are those of LaunchGemm.
   bool Launch(const GemmParams& params);
 
-  // Microseconds of one product, as tuning saw them; not above 0: it failed, or was never timed.
+  // Microseconds of one product, as measured while tuning; not above 0: it failed, or was never
+  // timed.
   struct Timing {
     double own = 0.0;      // our kernel
     double library = 0.0;  // its best algorithm
   };
   Timing TimingOf(const GemmParams& params) const;
 
-  // Shapes that are done here, of those that were tuned.
+  // Shapes that are served here, of those that were tuned.
   int used() const;
   int tuned() const { return static_cast<int>(choices_.size()); }
 

@@ -1,5 +1,5 @@
 // The device's own clock, for measurements in tests: nanoseconds since some moment, the same for
-// all of the device. How fine it is depends on the device.
+// the whole device. Its resolution depends on the device.
 #pragma once
 
 #include "kernels/cuda/device/kernel.h"

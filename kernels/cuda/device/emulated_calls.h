@@ -1,8 +1,8 @@
-// What device code asks of the emulated grid: the host bodies of everything in this folder.
+// The calls of device code into the emulated grid: the host bodies of everything in this folder.
 //
 // Declared here, defined in kernels/cuda/emulate. Called only from code that runs on an emulated
-// thread; the calls find that thread by themselves. A call that meets an error (a race, a barrier
-// that not all threads reach) records it and goes on: RunGrid returns the list.
+// thread; each call finds that thread by itself. A call that meets an error (a race, a barrier that
+// not all threads reach) records it and continues: RunGrid returns the list.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Index {
   uint32_t x = 0, y = 0, z = 0;
 };
 
-// Where the running thread stands.
+// The position of the running thread.
 struct Place {
   Index block;
   Index grid;            // blocks
@@ -26,7 +26,7 @@ const Place& Here();
 unsigned char* SharedBuffer();
 uint32_t SharedBytes();
 
-// From here on what the kernels wrote that were launched before is ordered before this thread.
+// From here on the writes of kernels that were launched before are ordered before this thread.
 void WaitForEarlierKernels();
 
 void BlockBarrier();
@@ -35,12 +35,12 @@ void WarpBarrier();
 // atomics; and what other threads released through an atomic before its later accesses.
 void Fence();
 
-// The value that lane `from` gave. Every lane of the warp calls it; it orders no memory.
+// The value that lane `from` passed. Every lane of the warp calls it; it orders no memory.
 uint64_t Shuffle(uint64_t value, uint32_t from);
 uint32_t Ballot(bool predicate);
 
 enum class AtomicOp : uint8_t { kAdd, kMax, kMin, kExchange, kOr, kLoad };
-// Applies op to *at (4 or 8 bytes, unsigned) and returns what was there.
+// Applies op to *at (4 or 8 bytes, unsigned) and returns the previous value.
 uint64_t Atomic(AtomicOp op, void* at, uint32_t bytes, uint64_t operand);
 
 // 16 bytes from global to shared memory; those from `valid` on become zero. Done at a moment

@@ -12,7 +12,7 @@ QUIRE_DEVICE uint32_t PackF16(float a, float b) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(out) : "f"(b), "f"(a));
   return out;
 }
-// The same, what is beyond ±65,504 becomes that: one instruction too. A NaN stays one.
+// The same, but values beyond ±65,504 become that: also one instruction. A NaN stays one.
 QUIRE_DEVICE uint32_t PackFiniteF16(float a, float b) {
   uint32_t out;
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;\n" : "=r"(out) : "f"(b), "f"(a));

@@ -1,4 +1,4 @@
-// How a kernel is declared, and where its threads find themselves.
+// How a kernel is declared, and how its threads find their position.
 //
 // A kernel file is compiled twice: by nvcc for the GPU, and by g++ as code that the emulated grid
 // runs. It sees the hardware through this folder only.
@@ -60,9 +60,9 @@ QUIRE_DEVICE int GridX() { return static_cast<int>(gridDim.x); }
 QUIRE_DEVICE int GridY() { return static_cast<int>(gridDim.y); }
 QUIRE_DEVICE int GridZ() { return static_cast<int>(gridDim.z); }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-// Until the kernels that were launched before have ended and all that they wrote is seen.
+// Waits until the kernels that were launched before have ended and all their writes are visible.
 QUIRE_DEVICE void WaitForEarlierKernels() { asm volatile("griddepcontrol.wait;\n" ::: "memory"); }
-// When all blocks have said so, or ended, the next kernel may begin, up to its own wait.
+// When all blocks have called this, or ended, the next kernel may begin, up to its own wait.
 QUIRE_DEVICE void LetLaterKernelsBegin() {
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 }

@@ -1,8 +1,8 @@
-// What the CUDA driver says of this machine's devices: asked through the driver's own library,
+// What the CUDA driver reports of this machine's devices: queried through the driver's own library,
 // which is opened for it, so that nothing of the toolkit is needed.
 //
 // Blocking, any thread; the first call in a process initialises the driver there, which takes time
-// and memory: a worker asks in a process that ends with the answer.
+// and memory: a worker runs it in a process that ends with the answer.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct DriverDevice {
   std::string name;          // "NVIDIA H200"
   std::string uuid;          // 32 hexadecimal digits in five groups, of a device or of a MIG slice
   int major = 0, minor = 0;  // compute capability
-  bool prohibited = false;   // nobody may compute on it
+  bool prohibited = false;   // no process may compute on it
   int64_t total_bytes = 0;
-  // Of devices that were opened: what is free, or why they could not be.
+  // For devices that were opened: their free memory, or why they could not be opened.
   bool opened = false;
   int64_t free_bytes = 0;
   std::string open_error;
@@ -35,7 +35,7 @@ struct DriverReport {
 
 inline constexpr int kMaxDriverDevices = 64;
 
-// Which devices to open, to learn what is free on them; the first `most` of those.
+// Which devices to open, to learn their free memory; the first `most` of those.
 struct DriverQuestion {
   std::function<bool(const DriverDevice&)> wanted;
   int most = 1;

@@ -1,8 +1,8 @@
-// What NVML says of GPUs while they compute: memory, power, clocks, faults. Its library comes with
-// the driver and is opened when it is first asked; a machine without it goes without.
+// What NVML reports of GPUs while they compute: memory, power, clocks, faults. Its library comes
+// with the driver and is opened on first use; a machine without it works without.
 //
-// One thread. Calls may take long, and where a driver hangs they do not return: whoever asks does
-// so on a thread that nothing waits for.
+// One thread. Calls may take long, and where a driver hangs they do not return: callers use a
+// thread that no other thread waits for.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace quire::kernels::cuda {
 inline constexpr const char* kNvmlName = "libnvidia-ml.so.1";
 inline constexpr int64_t kNotTold = -1;
 
-// kNotTold where the device, its driver or this version of the library does not say. Of a MIG slice
-// the memory is its own, all else that of the whole device.
+// kNotTold where the device, its driver or this version of the library does not report the value.
+// Of a MIG slice the memory is its own, everything else that of the whole device.
 struct DeviceReading {
   int64_t memory_total_bytes = kNotTold;
   int64_t memory_used_bytes = kNotTold;  // by all processes, and by the driver itself
@@ -31,20 +31,20 @@ struct DeviceReading {
   int64_t ecc_corrected = kNotTold;     // since the driver was loaded
   int64_t ecc_uncorrected = kNotTold;
   int64_t xid = kNotTold;  // the newest fault's number since it was first read; 0: none
-  std::string error;       // why nothing is told
+  std::string error;       // why there are no values
 };
 
-// Why clocks are held below what the device could: the reasons that are no wish of its user.
+// Why clocks are held below what the device could do: the reasons that its user did not choose.
 enum class ThrottleReason : int { kPower, kThermal, kHardware };
 inline constexpr int kThrottleReasons = 3;
 const char* ThrottleReasonName(ThrottleReason reason);
 bool IsThrottled(const DeviceReading& reading, ThrottleReason reason);
 
 // What is wrong with it, "XID 79, 2 uncorrected ECC errors, throttled by thermal"; empty: nothing.
-// At its power cap a device may be because it is busy: that is a figure.
+// A device at its power cap may just be busy: that is a figure and not a fault.
 std::string FaultText(const DeviceReading& reading);
-// Faults and figures, "XID 79, 2 uncorrected ECC errors, throttled by thermal, 91 C, 310 W, 79.1
-// of 80.0 GiB in use"; what is not told is left out.
+// Faults and figures, "XID 79, 2 uncorrected ECC errors, throttled by thermal, 91 C, 310 W, 79.1 of
+// 80.0 GiB in use"; unknown ones are left out.
 std::string ReadingText(const DeviceReading& reading);
 
 struct NvmlDevice {
@@ -65,7 +65,7 @@ class Nvml {
   // `error` when they cannot be counted.
   std::vector<NvmlDevice> Devices(std::string& error) const;
 
-  // `uuid`: of a device or a MIG slice, with the "GPU-" or "MIG-" of NVML or without.
+  // `uuid`: of a device or a MIG slice, with NVML's "GPU-" or "MIG-" or without.
   DeviceReading Read(const std::string& uuid);
 
  private:
@@ -73,7 +73,7 @@ class Nvml {
   struct Watched;
   Nvml();
   std::string Said(const char* what, int code) const;
-  std::string Resolve(const SharedLibrary& file);  // what it lacks, in a line
+  std::string Resolve(const SharedLibrary& file);  // what the library lacks, in a line
   // Null with `error`.
   Watched* Find(const std::string& uuid, std::string& error);
   void TakeFaults();
@@ -81,8 +81,8 @@ class Nvml {
   std::unique_ptr<SharedLibrary> file_;
   std::unique_ptr<Functions> f_;
   std::map<std::string, std::unique_ptr<Watched>> watched_;  // by UUID
-  std::map<void*, int64_t> xids_;                            // of whole devices, whoever reads them
-  void* events_ = nullptr;                                   // null: faults are not told
+  std::map<void*, int64_t> xids_;                            // of whole devices, for all readers
+  void* events_ = nullptr;                                   // null: faults are not reported
 };
 
 }  // namespace quire::kernels::cuda

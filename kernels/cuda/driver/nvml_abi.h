@@ -1,5 +1,5 @@
-// As much of NVML's interface as is used; tests/kernels/cuda/gate/nvml_abi.cu holds it against its
-// header.
+// The part of NVML's interface that is used; tests/kernels/cuda/gate/nvml_abi.cu compares it with
+// its header.
 #pragma once
 
 namespace quire::kernels::cuda::nvml {

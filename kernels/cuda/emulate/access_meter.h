@@ -1,7 +1,7 @@
-// Puts the accesses of lanes, which run apart here, back together into instructions of a warp, and
-// says what each costs.
+// Combines the accesses of lanes, which run separately here, into instructions of a warp, and
+// computes the cost of each.
 //
-// The n-th access of each lane at one place of the code, since the last block barrier, is taken as
+// The n-th access of each lane at one place of the code, since the last block barrier, counts as
 // one instruction. Where lanes take a branch differently that is an estimate.
 #pragma once
 
@@ -18,9 +18,9 @@ struct WarpAccess {
   std::array<uint32_t, 32> offset;
 };
 
-// Passes over the banks beyond the least of `count` ≤ 8 accesses of 16 bytes. Shared memory has 32
-// banks of 4 bytes: eight accesses take one pass when they lie in different groups of four banks or
-// are the same.
+// Passes over the banks beyond the minimum of `count` ≤ 8 accesses of 16 bytes. Shared memory has
+// 32 banks of 4 bytes: eight accesses take one pass when they are in different groups of four banks
+// or are the same.
 uint32_t ExtraPasses(const uint32_t* offsets, uint32_t count);
 
 // Costs: extra passes of a 16-byte access of shared memory, which hardware does by quarters of
@@ -33,9 +33,10 @@ class AccessMeter {
   using Cost = uint32_t (*)(const WarpAccess&);
   explicit AccessMeter(Cost cost) : cost_(cost) {}
 
-  // The lane's next access at `site`. Returns the cost of what this completes, else 0.
+  // The lane's next access at `site`. Returns the cost of the instruction that this completes,
+  // otherwise 0.
   uint32_t Note(const void* site, uint32_t lane, uint32_t offset, uint32_t bytes);
-  // The cost of what not all lanes took part in. Forgets all accesses.
+  // The cost of the instructions in which not all lanes took part. Forgets all accesses.
   uint32_t Finish();
   // Forgets the sites too.
   void Clear();

@@ -1,7 +1,7 @@
-// What a resident block of the emulated grid consists of: threads, each on a fiber, warps, shadow
-// cells of its shared memory.
+// The parts of a resident block of the emulated grid: threads, each on a fiber, warps, shadow cells
+// of its shared memory.
 //
-// Owned by the Machine; kept from launch to launch. Where the invariants are: machine.h.
+// Owned by the Machine; kept from launch to launch. machine.h lists the invariants.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ struct PendingCopy {
   bool moved;
 };
 
-// What is asked at every switch lies in its first 64 bytes.
+// The members that every switch reads are in its first 64 bytes.
 struct alignas(64) Thread {
   void* stack_pointer = nullptr;
   Warp* warp = nullptr;
@@ -44,14 +44,14 @@ struct alignas(64) Thread {
   uint32_t Lane() const { return place.thread % 32; }
 };
 
-// What the lanes of a warp wait for together. They leave what they bring in the warp before they
-// meet, and find what is theirs there afterwards.
+// What the lanes of a warp wait for together. They put their inputs into the warp before they meet,
+// and find their results there afterwards.
 using Meeting = void (*)(class Machine& machine, Warp& warp);
 
 struct ShuffledValues {
   std::array<uint64_t, 32> given;
   std::array<uint32_t, 32> from;
-  std::array<uint64_t, 32> got;  // stays until all lanes stand in the next meeting
+  std::array<uint64_t, 32> got;  // stays until all lanes are in the next meeting
 };
 
 struct MatrixRows {

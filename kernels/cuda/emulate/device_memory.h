@@ -24,18 +24,18 @@ class DeviceMemory {
 
   // Aligned to 256 bytes; null when the range is used up, or no memory is left.
   void* Allocate(size_t bytes);
-  // The same in memory of the host's, of which there is enough.
+  // The same in the host's memory, which is large enough.
   void* AllocateOfHost(size_t bytes);
   // False when it is not the begin of an allocation, or of a range.
   bool Free(void* at);
   // Addresses without memory, and memory under a part of them, both in multiples of
-  // kRangeGranularity. False where it does not lie in a range, or there is memory already, or none
-  // is left.
+  // kRangeGranularity. False where it is not in a range, or there is memory already, or none is
+  // left.
   static constexpr size_t kRangeGranularity = size_t{64} << 10;
   void* ReserveRange(size_t bytes);
   bool MapRange(void* range, size_t offset, size_t bytes);
 
-  // Of all memory, what is not allocated and not mapped.
+  // Of all memory, the part that is neither allocated nor mapped.
   size_t free() const { return total_ - used_; }
   size_t total() const { return total_; }
   // Less memory than there are addresses. Requires: at least what is used.

@@ -1,10 +1,10 @@
 // The runtime without a device: work waits in its streams until the host waits for it, and then
-// runs in any order that streams and events allow.
+// runs in any order that streams and events permit.
 //
-// Owned by a test or an emulated rank; one thread. What host code must not rely on is what this
-// runtime does: nothing runs when it is called, streams overtake each other, a copy reads host
-// memory late, graphs run their nodes in any order that their edges allow, a kernel begins before
-// the one in front of it has ended.
+// Owned by a test or an emulated rank; one thread. It uses all the freedom that the interface
+// leaves, so that host code cannot rely on more: nothing runs when it is called, streams overtake
+// each other, a copy reads host memory late, graphs run their nodes in any order that their edges
+// permit, and a kernel begins before the previous one has ended.
 #pragma once
 
 #include <deque>
@@ -19,9 +19,10 @@
 
 namespace quire::kernels::cuda::emulate {
 
-// A stream as NativeStream gives it. A stand-in for a library of the device's queues its work with
-// `call`: `poll(argument)` is asked, when the stream has come so far, until it says 1; it may be
-// asked again by every launch of a graph that it was captured in, and then begins anew.
+// A stream as NativeStream returns it. A replacement for a library of the device queues its work
+// with `call`: `poll(argument)` is called, when the stream has come so far, until it returns 1.
+// Every launch of a graph that captured it may call it again, and it then starts from the
+// beginning.
 struct NativeStream {
   void (*call)(NativeStream* stream, int (*poll)(void* argument), void* argument);
   // Whether a graph, or a capture under way, holds a call with that argument.
@@ -67,12 +68,12 @@ class EmulatedRuntime : public runtime::Runtime {
   Error LaunchGraph(GraphId graph, StreamId stream) override;
   Error DestroyGraph(GraphId graph) override;
 
-  // Less shared memory for a block than the device has else: a launch that wants more is refused,
-  // as CUDA refuses it.
+  // Less shared memory for a block than the device normally has: a launch that needs more is
+  // refused, as CUDA refuses it.
   void LimitShared(uint32_t bytes) { shared_bytes_ = bytes; }
-  // Less memory than the device has else.
+  // Less memory than the device normally has.
   void LimitMemory(size_t total) { emulator_.memory().Limit(total); }
-  // Calls that take or give back memory on a real device: allocations, ranges, captured graphs,
+  // Calls that allocate or free memory on a real device: allocations, ranges, captured graphs,
   // streams, events, and the ends of these.
   uint64_t memory_calls() const { return memory_calls_; }
 
@@ -133,8 +134,8 @@ class EmulatedRuntime : public runtime::Runtime {
   void RunSome();
   // One node of a graph. True when all have run.
   bool RunNode(Work& launch);
-  // False for a call that has to be asked again. `running` is as it is in front of the work, and
-  // becomes what it is behind it.
+  // False for a call that must be repeated. `running` is the state in front of the work, and
+  // becomes the state behind it.
   bool Do(Work& work, uint32_t& running);
 
   Emulator emulator_;

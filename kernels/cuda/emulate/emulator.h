@@ -5,10 +5,10 @@
 // fibers of the calling thread: several blocks at once, in an order and interleaving drawn from the
 // seed. The same seed gives the same run.
 //
-// Found exactly, whatever the interleaving: races in shared and global memory, reads of shared
-// memory that nobody wrote, touching bytes of an asynchronous copy before its wait, accesses
-// outside allocations, barriers that not all threads reach, copies that nobody waited for, and what
-// a kernel uses of another's that was launched before it and not waited for.
+// Detected exactly, for any interleaving: races in shared and global memory, reads of shared memory
+// that no thread wrote, touching bytes of an asynchronous copy before its wait, accesses outside
+// allocations, barriers that not all threads reach, copies that were not waited for, and use of
+// another kernel's results that was launched before and not waited for.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@
 
 namespace quire::kernels::cuda::emulate {
 
-// What a launch, or several, cost.
+// The cost of a launch, or of several.
 struct Counters {
   uint64_t launches = 0;
   uint64_t blocks = 0;
   // Sectors of 32 bytes that each instruction of a warp touches, in bytes: no cache is assumed, and
-  // scattered accesses cost what they cost.
+  // scattered accesses have their full cost.
   uint64_t global_read_bytes = 0;
   uint64_t global_write_bytes = 0;
   uint64_t tensor_tiles = 0;  // 16 × 8 × 16 products

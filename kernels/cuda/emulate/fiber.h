@@ -1,7 +1,7 @@
-// A flow of control with a stack of its own, switched by hand: one per emulated GPU thread.
+// A flow of control with its own stack, switched by hand: one per emulated GPU thread.
 //
 // x86-64, System V calling convention. All fibers of a grid run on the one host thread that runs
-// it. A fiber that is given up half-way is simply never resumed: kernels own nothing that needs a
+// it. A fiber that is abandoned half-way is simply never resumed: kernels own nothing that needs a
 // destructor.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace quire::kernels::cuda::emulate {
 
 // Saves the registers that a call must keep on the running stack, stores the stack pointer in
-// *from, and goes on where `to` was saved.
+// *from, and continues where `to` was saved.
 extern "C" void quire_switch_fiber(void** from, void* to);
 
 // The stack pointer of a fiber that begins with entry(), which must never return. `stack` is
@@ -31,8 +31,8 @@ class FiberStacks {
   FiberStacks(const FiberStacks&) = delete;
   FiberStacks& operator=(const FiberStacks&) = delete;
 
-  // Makes room for `count` stacks, of which the first `used` are to be used; where there was less
-  // room, earlier ones are gone.
+  // Makes room for `count` stacks, the first `used` of which are used; where there was less room,
+  // earlier stacks are gone.
   void Resize(size_t count, size_t used);
   unsigned char* At(size_t index) const { return base_ + index * kStackBytes; }
   // False when one of the first `used` stacks has overflowed at some time.

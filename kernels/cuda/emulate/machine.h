@@ -1,4 +1,4 @@
-// The grid as it runs: blocks, warps, threads, who is ready, what they wait for.
+// The running grid: blocks, warps, threads, which of them are ready, what they wait for.
 //
 // Owned by an Emulator. The functions that device code calls (device/emulated_calls.h) find the
 // machine through running_machine, which is set while a launch runs.
@@ -6,9 +6,9 @@
 // Invariants:
 // 1. Exactly one fiber runs. A lane is running, ready, waiting at a meeting of its warp, waiting at
 //    the block's barrier, or has ended.
-// 2. A warp stands in `ready_` iff it has a ready lane.
-// 3. A meeting (barrier, shuffle, matrix load, product) completes when all 32 lanes stand in it,
-//    all in the same kind.
+// 2. A warp is in `ready_` iff it has a ready lane.
+// 3. A meeting (barrier, shuffle, matrix load, product) completes when all 32 lanes are in it, all
+//    in the same kind.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ namespace quire::kernels::cuda::emulate {
 class Machine {
  public:
   static constexpr uint32_t kMaxResident = 4;  // blocks
-  // Distance of two blocks' shared buffers: what lies behind a buffer belongs to nobody.
+  // Distance of two blocks' shared buffers: the memory between them belongs to no block.
   static constexpr size_t kSharedStride = size_t{256} << 10;
 
   Machine(DeviceMemory& memory, Checks checks) : memory_(memory), checks_(checks == Checks::kAll) {}
@@ -51,17 +51,17 @@ class Machine {
   uint64_t Atomic(emulated::AtomicOp op, void* at, uint32_t bytes, uint64_t operand);
   void AsyncCopy(unsigned char* to, const unsigned char* from, uint32_t valid, const void* site);
   void AsyncWait(uint32_t newest);
-  // Lets others run first, sometimes.
+  // Sometimes lets others run first.
   void MaybeYield();
 
-  // Checks an access of `thread`. False: it may not be done.
+  // Checks an access of `thread`. False: the access is not allowed.
   bool Touch(Thread& thread, const void* at, size_t bytes, Access access);
-  // The same for the running thread, and counts what it costs at a place of the code: sectors of
-  // global memory, passes over the banks for 16 bytes of shared memory.
+  // The same for the running thread, and counts its cost at a place of the code: sectors of global
+  // memory, passes over the banks for 16 bytes of shared memory.
   bool TouchAt(const void* site, const void* at, size_t bytes, Access access) {
     return !IsWatched(at) || TouchWatched(site, at, bytes, access);
   }
-  // A GPU refuses what a processor does: an access that is not aligned to its size.
+  // A GPU refuses what a CPU permits: an access that is not aligned to its size.
   void Misaligned(const void* at, size_t bytes);
   bool InShared(const void* at) const {
     return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(current_->shared) <
@@ -86,7 +86,7 @@ class Machine {
   Thread* Take(Warp& warp, uint32_t lane);
   void Suspend();
   void MakeReady(Warp& warp, uint32_t lanes);
-  // Else it is the thread's own stack, parameters, constants; or nothing is checked.
+  // Otherwise it is the thread's own stack, parameters, constants; or nothing is checked.
   bool IsWatched(const void* at) const { return checks_ && (InSlab(at) || memory_.Owns(at)); }
   bool InSlab(const void* at) const {
     return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(shared_slab_) <
@@ -108,7 +108,7 @@ class Machine {
   Shadow global_shadow_{/*must_be_written=*/false};
   FiberStacks stacks_;
   unsigned char* shared_slab_ = nullptr;
-  std::array<Block, kMaxResident> blocks_;  // of which `resident_` are used in this launch
+  std::array<Block, kMaxResident> blocks_;  // the first `resident_` are used in this launch
   uint32_t resident_ = 0;
   std::vector<Warp*> ready_;
   Thread* current_ = nullptr;

@@ -1,7 +1,7 @@
-// The tensor core of the emulated grid: one product of tiles, as the lanes of a warp give it.
+// The tensor core of the emulated grid: one product of tiles, from the inputs of a warp's lanes.
 //
-// Owned by a warp. Lanes fill in their part while it is at hand: the product finds all of it
-// in one place.
+// Owned by a warp. Lanes fill in their part while they have it: the product finds all of it in one
+// place.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace quire::kernels::cuda::emulate {
 
-// Fragments lie as mma.sync.m16n8k16 has them (device/tensor_core.h).
+// Fragments are laid out as for mma.sync.m16n8k16 (device/tensor_core.h).
 struct ProductTile {
   // [register][lane % 4][lane / 4].
   alignas(32) uint32_t a[4][4][8];
@@ -21,7 +21,7 @@ struct ProductTile {
   bool minus_zero = false;  // among the sums
 };
 
-// What lane `lane` brings.
+// The input of lane `lane`.
 void GiveFragments(ProductTile& tile, uint32_t lane, float* d, const uint32_t* a,
                    const uint32_t* b);
 // d[16 × 8] += a[16 × 16] · b[16 × 8]: terms in the order of k, in float64, rounded once.

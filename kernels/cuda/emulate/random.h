@@ -1,4 +1,4 @@
-// A small random generator: what is drawn depends on the seed alone.
+// A small random generator: its numbers depend on the seed alone.
 #pragma once
 
 #include <cstdint>

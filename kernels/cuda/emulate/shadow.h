@@ -1,18 +1,18 @@
-// Who touched each word of memory last, and whether that comes before an access now: exact
+// The last accesses to each word of memory, and whether they come before the current access: exact
 // detection of races.
 //
-// A Cell stands for an aligned word of 4 bytes of shared or global memory; accesses to parts of a
+// A Cell represents an aligned word of 4 bytes of shared or global memory; accesses to parts of a
 // word split it into cells of one byte. Order comes from four things alone: a thread's own order,
-// block barriers, warp barriers (within the warp), and fence + atomic + fence between blocks. A
-// block barrier is passed by all threads of a block and a warp barrier by all lanes, so one counter
-// per block and one per warp say exactly what is ordered; between blocks a list of what was
-// released and acquired does.
+// block barriers, warp barriers (within the warp), and fence + atomic + fence between blocks. All
+// threads of a block pass a block barrier and all lanes a warp barrier, so one counter per block
+// and one per warp describe exactly what is ordered; between blocks a list of what was released and
+// acquired does.
 //
 // Invariants:
 // 1. A cell holds its last write, and the reads since then that no later read is ordered after,
 //    folded to the smallest of: one thread, lanes of one warp, warps of one block, several blocks.
-// 2. What several blocks have read in a launch no thread may write in that launch. (Ordering all of
-//    those reads before a write is possible in principle; no kernel here does so.)
+// 2. No thread may write in a launch what several blocks have read in it. (Ordering all of those
+//    reads before a write is possible in principle; no kernel here does so.)
 // 3. Stamps of an earlier launch are ordered before everything that a thread does after it has
 //    waited for the launches before its own, which the runtime orders; before that, only stamps of
 //    launches that had ended by then.
@@ -49,13 +49,13 @@ struct Cell {
   Stamp read;
 };
 
-// What a thread acquired: everything before `released`, seen by what comes after `acquired`.
+// What a thread acquired: everything before `released` is visible to everything after `acquired`.
 struct Acquisition {
   Stamp released;  // at its fence; fences = those it had made, this one included
   Stamp acquired;
 };
 
-// The thread that accesses, now.
+// The thread that makes the access, now.
 struct Accessor {
   Stamp stamp;               // marked kThread
   uint32_t first_block = 1;  // blocks below it had ended before the thread came so far
@@ -64,13 +64,13 @@ struct Accessor {
 
 enum class Access : uint8_t { kRead, kWrite, kAtomic, kAsyncBegin, kAsyncEnd };
 
-// What was wrong, and with whom; `what` is null when nothing was.
+// The fault, and the other thread of it; `what` is null when there is none.
 struct Conflict {
   const char* what = nullptr;
   Stamp other;
 };
 
-// Is `before` (one thread, or a folded mark) ordered before what the accessor does now?
+// Is `before` (one thread, or a folded mark) ordered before the current access?
 bool OrderedBefore(const Stamp& before, const Accessor& now);
 
 // True for most of what OrderedBefore is true for: earlier launches and block barriers.
@@ -90,14 +90,14 @@ inline bool StandsFor(const Stamp& reads, const Stamp& one) {
 // Checks accesses and keeps cells up to date. One per kind of memory.
 class Shadow {
  public:
-  // `must_be_written`: a read of bytes that nobody wrote is an error (shared memory).
+  // `must_be_written`: a read of bytes that no thread wrote is an error (shared memory).
   explicit Shadow(bool must_be_written) : must_be_written_(must_be_written) {}
 
   // Bytes [first, first + count) of the word of `cell`.
   Conflict Touch(Cell& cell, uint32_t first, uint32_t count, Access access, const Accessor& now);
 
-  // A read or a write of a whole word that is in order for reasons that take no time to see. False:
-  // nothing has been done, ask Touch.
+  // A read or a write of a whole word that is quickly seen to be in order. False: nothing has been
+  // done, call Touch.
   bool TouchQuickly(Cell& cell, bool read, const Accessor& now) const {
     const Mark last = cell.write.GetMark();
     if (last == Mark::kSplit || last == Mark::kPending) return false;

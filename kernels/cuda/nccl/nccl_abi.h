@@ -1,8 +1,8 @@
-// What is used of NCCL's interface, in declarations of our own: nothing of the toolkit is needed to
-// build a program that opens NCCL when it has several GPUs.
+// The part of NCCL's interface that is used, in our own declarations: no part of the toolkit is
+// needed to build a program that opens NCCL when it has several GPUs.
 //
-// Held against the real nccl.h by tests/kernels/cuda/gate/nccl_abi.cu. Values and layouts are those
-// of kNcclHeaderVersion; a library that is older is refused.
+// tests/kernels/cuda/gate/nccl_abi.cu compares it with the real nccl.h. Values and layouts are
+// those of kNcclHeaderVersion; a library that is older is refused.
 #pragma once
 
 #include <climits>

@@ -1,6 +1,6 @@
 // NCCL, opened when a worker has more than one GPU rank.
 //
-// Immutable after Open; shared by the ranks of a process, which name it as its owner does.
+// Immutable after Open; the ranks of a process share its ownership.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace quire::kernels::cuda::nccl {
 class Library {
  public:
   // Null and one line: what was found where, what is needed, and what to set. A library without one
-  // of the functions, or older than kNcclHeaderVersion, is none.
+  // of the functions, or older than kNcclHeaderVersion, is refused.
   static std::unique_ptr<Library> Open(const LibraryPlaces& places, std::string& error);
 
   const Functions& functions() const { return functions_; }

@@ -6,12 +6,12 @@
 // and spans are merged in ascending order. What a row computes depends on its position and the keys
 // alone: prefill of many tokens, decode of one, and any cut of a prompt give the same bits.
 //
-// Keys outside every query's window, and those behind the last query, are not read: their slots may
+// Keys outside every query's window, and those after the last query, are not read: their slots may
 // hold NaN and their pages may not exist.
 //
-// Products are those of bfloat16, whatever the pages hold: fp8's codes are bfloat16 numbers, and
-// their scales are multiplied in float32, a key's with its scores, a value's with its weights.
-// Pages of float16 have products of float16, for which queries are rounded, at most to ±65,504.
+// Products are in bfloat16, whatever the pages hold: fp8's codes are bfloat16 numbers, and their
+// scales are multiplied in float32, a key's with its scores, a value's with its weights. Pages of
+// float16 have products of float16, for which queries are rounded, at most to ±65,504.
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"
@@ -65,7 +65,7 @@ struct AttentionParams {
   uint32_t* counters = nullptr;
 };
 
-// What waits in memory for the merge of spans, at most: more tiles are run by several launches, of
+// The most that waits in memory for the merge of spans: more tiles are run by several launches, of
 // one tile at least.
 inline constexpr size_t kMostAttentionWorkspaceBytes = size_t{256} << 20;
 

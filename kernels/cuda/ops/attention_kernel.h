@@ -36,7 +36,7 @@ QUIRE_DEVICE void Attention(const AttentionParams& params) {
     if (kHeadDim <= 128) {
       if (span > begin) rows.template Merge<true>(total);
       total = rows;
-    } else {  // what came before waits in the workspace
+    } else {  // the result of earlier spans waits in the workspace
       if (span > begin) rows.template Merge<true>(block.Saved(place, 0));
       if (span < end) rows.Store(block.Workspace(place));
     }

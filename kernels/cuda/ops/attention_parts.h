@@ -1,4 +1,5 @@
-// The small parts of attention: sizes of tiles, what a row sees, what waits in the workspace.
+// The small parts of attention: sizes of tiles, the keys that a row sees, the content of the
+// workspace.
 #pragma once
 
 #include "kernels/cuda/device/memory.h"

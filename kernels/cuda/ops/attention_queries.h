@@ -1,5 +1,5 @@
-// The tile of a block of attention: whose queries it has, which keys they see, and in which pages
-// those lie.
+// The tile of a block of attention: its queries, the keys that they see, and the pages of those
+// keys.
 #pragma once
 
 #include "kernels/cuda/ops/attention_tile.h"
@@ -41,7 +41,7 @@ struct AttentionQueries {
     return static_cast<size_t>(sequence.first_token) + tile.first_query + row / group;
   }
   QUIRE_DEVICE bool Exists(int row) const { return row < queries * group; }
-  // Whether a piece of 8 elements is of the head; those behind it are zeros in shared memory.
+  // Whether a piece of 8 elements belongs to the head; those after it are zeros in shared memory.
   QUIRE_DEVICE bool IsOfHead(int piece) const { return 8 * piece < params.head_dim; }
   QUIRE_DEVICE bool IsSeen(int key) const { return key >= first_key && key <= last_key; }
 

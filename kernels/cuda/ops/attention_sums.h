@@ -1,5 +1,5 @@
-// What a lane keeps of two rows of attention between tiles and spans of keys, and how two spans
-// meet.
+// What a lane keeps of two rows of attention between tiles and spans of keys, and how two spans are
+// merged.
 #pragma once
 
 #include "kernels/cuda/ops/attention_parts.h"

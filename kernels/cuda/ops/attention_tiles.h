@@ -1,10 +1,10 @@
-// Tiles of keys and values in a block's shared memory, out of their pages.
+// Tiles of keys and values in a block's shared memory, loaded from their pages.
 //
-// Heads up to 128 have room for two tiles: the next one is copied while one is multiplied. Wider
-// ones have room for the keys of one and the values of one, on every device (kTurns): values are
-// copied while keys are multiplied, and the other way round.
+// For heads up to 128 there is room for two tiles: the next one is copied while one is multiplied.
+// For wider ones there is room for the keys of one and the values of one, on every device (kTurns):
+// values are copied while keys are multiplied, and the other way round.
 //
-// Pages of fp8 are copied as they are, and widened to bfloat16 in shared memory when their turn
+// Pages of fp8 are copied unchanged, and widened to bfloat16 in shared memory when their turn
 // comes: a tile of keys and values, or with kTurns keys and then values in the same place.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace quire::kernels::cuda {
 
-// What of a tile: keys, values, or both.
+// The part of a tile: keys, values, or both.
 enum class TilePart : int { kKeys = 1, kValues = 2, kBoth = 3 };
 
 template <int kHeadDim, int kWarps, KvType kType>
@@ -26,8 +26,8 @@ struct AttentionTiles : AttentionQueries<kHeadDim, kWarps, kType> {
   static constexpr bool kTurns = kHeadDim > 128;
   static constexpr int kSlots = kTurns ? 1 : 2;
   static constexpr int kTileBytes = kAttentionKeys * Rows::kRowBytes;  // of keys, or of values
-  // Of fp8: codes behind what is multiplied, then [slot][keys, values] scales and what scores and
-  // weights are multiplied by.
+  // For fp8: codes after the operands of the product, then [slot][keys, values] scales and the
+  // factors of scores and weights.
   static constexpr int kCodeBytes = kAttentionKeys * kHeadDim;  // of keys, or of values
   static constexpr int kCodesAt = kQBytes + (kTurns ? 1 : 2) * kTileBytes;
   static constexpr int kScalesAt =
@@ -65,7 +65,7 @@ struct AttentionTiles : AttentionQueries<kHeadDim, kWarps, kType> {
   QUIRE_DEVICE void CopyElements(int slot, int key_tile) const {
     unsigned char* to = Multiplied(slot);
     const uint32_t pages = PageOfLane(key_tile);
-    // Every thread makes as many rounds: lanes meet in each to learn their page.
+    // Every thread makes the same number of rounds: lanes meet in each to learn their page.
 #pragma unroll 1
     for (int i = ThreadIndex(); i < kAttentionKeys * Rows::kPieces; i += kThreads) {
       const int row = i / Rows::kPieces;
@@ -85,7 +85,7 @@ struct AttentionTiles : AttentionQueries<kHeadDim, kWarps, kType> {
     }
   }
 
-  // The codes and scales of one tile; zeros for keys that no row sees, and behind the head.
+  // The codes and scales of one tile; zeros for keys that no row sees, and after the head.
   template <TilePart kPart>
   QUIRE_DEVICE void CopyCodes(int slot, int key_tile) const {
     constexpr int kPieces = kHeadDim / 16;
@@ -127,7 +127,7 @@ struct AttentionTiles : AttentionQueries<kHeadDim, kWarps, kType> {
     AsyncCopy16(SharedMemory() + kScalesAt + (slot * kScales + Lane() * 4) * 4, from, valid);
   }
 
-  // Makes what is in slot `slot` that which is multiplied.
+  // Makes the content of slot `slot` the operand of the next product.
   template <TilePart kPart = TilePart::kBoth>
   QUIRE_DEVICE void Widen(int slot, int key_tile) const {
     constexpr int kPieces = kHeadDim / 16;
@@ -158,7 +158,7 @@ struct AttentionTiles : AttentionQueries<kHeadDim, kWarps, kType> {
     auto* factors = Shared<float>(kFactorsAt);
     for (int i = kFirst + ThreadIndex(); i < kFirst + kRows; i += kThreads) {
       const int key = key_tile * kAttentionKeys + i % kAttentionKeys;
-      // A scale before the window may be anything.
+      // The scale of a key before the window is arbitrary.
       const float scale = IsSeen(key) ? scales[i] : 0.0f;
       factors[i] = i < kAttentionKeys ? scale * params.scale : scale;
     }

@@ -1,4 +1,4 @@
-// The look-up in a table that stays quantised: what LaunchEmbedding turns to.
+// The look-up in a table that stays quantised: LaunchEmbedding uses it.
 #pragma once
 
 #include "kernels/cuda/ops/embedding.h"

@@ -1,7 +1,7 @@
 // Rows of float32 in registers, eight neighbours to a lane.
 //
 // Eight floats are a sector of 32 bytes, and an access moves 16: so two lanes fill the sectors of
-// both together, each the half that its number says, and hand each other what is the other's.
+// both together, each the half that its number selects, and exchange the other halves.
 #pragma once
 
 #include "kernels/cuda/device/half.h"
@@ -38,7 +38,7 @@ QUIRE_DEVICE Eight LoadEight(const float* row, int v, int count) {
   return e;
 }
 
-// The same way back.
+// The reverse.
 QUIRE_DEVICE void StoreEight(float* row, int v, int count, const Eight& e) {
   const bool odd = v % 2 != 0;
   const int even = odd ? v - 1 : v;

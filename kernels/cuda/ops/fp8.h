@@ -1,4 +1,4 @@
-// Codes of fp8 (kernels/kv_fp8.h) as bfloat16, and what float16 can hold.
+// Codes of fp8 (kernels/kv_fp8.h) as bfloat16, and the range of float16.
 #pragma once
 
 #include "kernels/cuda/device/half.h"

@@ -1,9 +1,9 @@
 // The product of activations and weights, both bfloat16 or both float16, for every number of rows,
 // with the same bits at each.
 //
-// y[m, n] = (Σ_k x[m, k] · weight[n, k] + bias[n]) · scale, soft-capped, then through a ReLU, as
-// far as each is asked for; out = y, or out += y. The weights are always the 16-row side of the
-// tensor core's tile and the rows of x its 8 columns, so that one row of x wastes little and the
+// y[m, n] = (Σ_k x[m, k] · weight[n, k] + bias[n]) · scale, soft-capped, then through a ReLU, where
+// each is requested; out = y, or out += y. The weights are always the 16-row side of the tensor
+// core's tile and the rows of x its 8 columns, so that one row of x wastes little and the
 // arithmetic of an element never depends on how many rows there are.
 //
 // Quantised weights stay so in memory and become bfloat16, or float16 of at most ±65,504, in
@@ -46,7 +46,7 @@ struct GemmParams {
   // GemmCounters(m, n) words that are zero before the first launch and zero again after each.
   float* workspace = nullptr;
   uint32_t* counters = nullptr;
-  // With fewer tiles than this, pieces get blocks of their own. At most kGemmMultiprocessors.
+  // With fewer tiles than this, each piece gets its own block. At most kGemmMultiprocessors.
   int multiprocessors = kGemmMultiprocessors;
   // Filled in by LaunchGemm.
   int splits = 0;

@@ -1,6 +1,6 @@
-// The block of a GEMM: pieces of K through the ring, their merge, and what is done to the result.
+// The block of a GEMM: pieces of K through the ring, their merge, and the operations on the result.
 //
-// A Tile is GemmTile, or one that reads its weights otherwise and multiplies the same fragments.
+// A Tile is GemmTile, or one that reads its weights differently and multiplies the same fragments.
 #pragma once
 
 #include "kernels/cuda/ops/gemm_result.h"
@@ -45,8 +45,8 @@ QUIRE_DEVICE void SumPiece(const GemmParams& params, int first, int last, bool f
   int slot = 0;
   for (int at = first; at < last; ++at) {
     AsyncWait<Tile::kStages - 2>();
-    // Everyone's copies of this stage are here, and everyone is done with the stage before it,
-    // which is the one that is filled next.
+    // All copies of this stage have arrived, and all threads have finished the stage before it,
+    // which is filled next.
     BlockBarrier();
     const int next = at + Tile::kStages - 1;
     const int filled = slot == 0 ? Tile::kStages - 1 : slot - 1;
@@ -62,7 +62,7 @@ QUIRE_DEVICE void SumPiece(const GemmParams& params, int first, int last, bool f
   BlockBarrier();
 }
 
-// A piece's sums in the workspace: [tile][piece][vector][thread], so that threads lie side by side.
+// A piece's sums in the workspace: [tile][piece][vector][thread], so that threads are side by side.
 template <class Tile>
 QUIRE_DEVICE float* PieceAt(const GemmParams& params, int piece) {
   constexpr int kFloats = Tile::kTokens * kGemmRows;

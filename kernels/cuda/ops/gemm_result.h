@@ -1,5 +1,5 @@
-// What is done to a product's sums before they are stored: bias, scale, soft cap, ReLU, and the sum
-// with what is there.
+// The operations on a product's sums before they are stored: bias, scale, soft cap, ReLU, and
+// addition to the previous content.
 #pragma once
 
 #include "kernels/cuda/ops/gemm_tile.h"
@@ -7,7 +7,7 @@
 
 namespace quire::kernels::cuda {
 
-// What is done to four neighbours of one row of the result, in the order of gemm.h.
+// The operations on four neighbours of one row of the result, in the order of gemm.h.
 QUIRE_DEVICE void Finish4(const GemmParams& params, int row, float* y) {
   if (params.bias != nullptr) {
     const Vector16 bias = Load16(params.bias + row);
@@ -22,7 +22,7 @@ QUIRE_DEVICE void Finish4(const GemmParams& params, int row, float* y) {
   }
 }
 
-// Four neighbours of one row of a result in float32: lanes lie side by side in memory.
+// Four neighbours of one row of a result in float32: lanes are side by side in memory.
 QUIRE_DEVICE void StoreFloats(const GemmParams& params, int token, int row, const float* from) {
   float y[4];
   const Vector16 sums = Load16(from);
@@ -62,7 +62,7 @@ QUIRE_DEVICE void StoreBf16(const GemmParams& params, int token, int row, const 
                          PackBf16(y[6], y[7])}});
 }
 
-// The sums of a tile that lie turned in shared memory, [token][weight], kStride floats apart.
+// The sums of a tile that are transposed in shared memory, [token][weight], kStride floats apart.
 template <int kTokens, int kStride, int kWide>
 QUIRE_DEVICE void StoreTile(const GemmParams& params, const float* turned) {
   for (int i = ThreadIndex(); i < kTokens * kGemmRows / kWide; i += kGemmThreads) {

@@ -128,7 +128,7 @@ struct GemmTile {
     const unsigned char* tokens = weights + kGemmRows * kGemmRowBytes;
     const int lane = Lane();
     const int first_row = WarpIndex() % kRowWarps * kRowFragments * 16;
-#pragma unroll(kHalf ? 2 : 4)  // both whole would not do with the registers that there are
+#pragma unroll(kHalf ? 2 : 4)  // both whole would need too many registers
     for (int piece = 0; piece < 8; piece += 2) {
       uint32_t a[kRowFragments][4];
 #pragma unroll

@@ -19,7 +19,8 @@ struct LayerNormParams {
   float weight_offset = 0.0f;
 };
 
-inline constexpr int kMaxLayerNormWidth = 16384;  // of which a bias fits every device's blocks
+inline constexpr int kMaxLayerNormWidth =
+    16384;  // devices with the smallest blocks can hold a bias of this width
 
 runtime::Error LaunchLayerNorm(runtime::Runtime& runtime, runtime::StreamId stream,
                                const LayerNormParams& params);

@@ -1,5 +1,5 @@
-// Quantised weights as they lie in device memory: in the order in which a tensor core's lanes take
-// them, with the scales that the file has.
+// Quantised weights in device memory: in the order in which a tensor core's lanes read them, with
+// the file's scales.
 //
 // A matrix [rows, cols] is cut into fragments of 16 rows, rows padded with zeros; a fragment is one
 // stream of tiles of 64 of K:
@@ -41,15 +41,15 @@ struct QuantisedWeight {
   float offset = 0.0f;
 };
 
-// Whether weights of this type, with rows of `cols`, can stay as they are.
+// Whether weights of this type, with rows of `cols`, can stay quantised.
 bool CanStayQuantised(DType type, int64_t cols);
 // Without data.
 QuantisedWeight QuantisedLayout(DType type, int64_t cols);
 inline size_t QuantisedBytes(const QuantisedWeight& layout, int64_t rows) {
   return static_cast<size_t>((rows + 15) / 16 * layout.fragment_bytes);
 }
-// Packs a matrix, or one that stands below others of its type: its first row becomes `first_row`.
-// `packed` begins as zeros. Host code; fragments may be packed by several threads.
+// Packs a matrix, or one that is below others of its type: its first row becomes `first_row`.
+// `packed` begins as zeros. Host code; several threads may pack fragments.
 void PackQuantised(const WeightSource& source, int64_t first_row, std::byte* packed);
 
 }  // namespace quire::kernels::cuda

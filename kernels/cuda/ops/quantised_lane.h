@@ -1,4 +1,4 @@
-// What one lane of a warp holds of a tile of quantised weights, and what it makes of it.
+// The part of a tile of quantised weights that one lane of a warp holds, and how it unpacks it.
 #pragma once
 
 #include "kernels/cuda/device/half.h"
@@ -26,7 +26,7 @@ QUIRE_DEVICE float HalfAt(const unsigned char* halves, int i) {
   return ToFloat(F16{reinterpret_cast<const uint16_t*>(halves)[i]});
 }
 
-// What one lane holds of one fragment's tile.
+// One lane's part of one fragment's tile.
 template <int kBits>
 struct LaneQuants {
   using Bytes = QuantBytes<kBits>;
@@ -45,7 +45,7 @@ struct LaneQuants {
     LoadScales(weight, tile + Bytes::kScales, super);
   }
 
-  // What lane `lane` multiplies.
+  // The operand of lane `lane`.
   QUIRE_DEVICE void LoadQuants(const unsigned char* tile, int lane) {
     const Vector16 first = Load16(tile + lane * 16);
 #pragma unroll

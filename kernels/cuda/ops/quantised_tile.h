@@ -1,5 +1,5 @@
-// The tile of a GEMM block whose weights are quantised: its ring holds them as they lie in memory,
-// and a lane makes bfloat16 or float16 of its own just before it multiplies.
+// The tile of a GEMM block whose weights are quantised: its ring holds them in their form in
+// memory, and a lane unpacks its own to bfloat16 or float16 just before it multiplies.
 #pragma once
 
 #include "kernels/cuda/ops/gemm_block.h"
@@ -22,7 +22,7 @@ struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
       (kRingBytes > Base::kOutBytes ? kRingBytes : Base::kOutBytes) + 16;
   static_assert(kSharedBytes <= runtime::kLeastSharedBytes);
 
-  // A part of every fragment's stream; the parts of the block's fragments lie end to end in shared
+  // A part of every fragment's stream; the parts of the block's fragments are end to end in shared
   // memory.
   struct Part {
     int64_t at;

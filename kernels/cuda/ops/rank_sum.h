@@ -1,4 +1,4 @@
-// The sum of what all tensor-parallel ranks gave, in the order of ranks.
+// The sum of the values of all tensor-parallel ranks, in the order of ranks.
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"

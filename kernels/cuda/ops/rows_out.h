@@ -1,4 +1,4 @@
-// Where a norm or a look-up puts its rows.
+// The output of a norm or a look-up.
 #pragma once
 
 #include <cstdint>

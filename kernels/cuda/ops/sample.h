@@ -1,13 +1,13 @@
 // One token for each row of logits, by the rules at the head of kernels/sampling/sample_row.h.
 //
-// Every choice, count and logprob has the bits that kernels/sampling/sampler.h gives for the same
-// row: masses and histograms are sums of integers, noise depends on the token's id, and ties go to
-// the lowest id. A row is a block's own: it sees no neighbour.
+// Every choice, count and logprob has the same bits as the result of kernels/sampling/sampler.h for
+// the row: masses and histograms are sums of integers, noise depends on the token's id, and ties go
+// to the lowest id. Each block handles one row and sees no other.
 //
 // The block reads a row once and keeps the first of its logits in shared memory, kCachedLogits or
-// as many as the device has room for; what lies behind them is read again by every pass (up to
-// three without a cut, about eight with one). Rows that are greedy and nothing else
-// (SampleParams::plain) keep nothing: one pass at any width.
+// as many as the device has room for; every pass reads the others again (up to three passes without
+// a cut, about eight with one). For rows that are only greedy (SampleParams::plain) nothing is
+// kept: one pass at any width.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace quire::kernels::cuda {
 inline constexpr int kCachedLogits = 48 * 1024;
 inline constexpr float kLeastTemperature = 1e-5f;  // below it a row is greedy
 
-// A SampleRow whose lists lie in device memory. Made by PackSampleRows.
+// A SampleRow whose lists are in device memory. Made by PackSampleRows.
 struct DeviceSampleRow : SampleNumbers {
   int32_t scored_token;
   uint64_t output_index;
@@ -36,26 +36,26 @@ struct DeviceSampleRow : SampleNumbers {
   const int32_t* banned_ids;
   const TokenBias* logit_bias;
   const TokenCount* token_counts;
-  float* raw_biased;   // [bias_count] the kernel keeps raw logits there
+  float* raw_biased;   // [bias_count] where the kernel keeps raw logits
   float* raw_counted;  // [token_count]
 };
 
-// Bytes that PackSampleRows fills: the rows, their lists, and room for what the kernel keeps.
+// Bytes that PackSampleRows fills: the rows, their lists, and room for the kernel's own data.
 size_t PackedSampleRowsBytes(std::span<const SampleRow> rows);
-// Writes to `host` (aligned to 16) what has to be copied to `device` before LaunchSample. The copy
-// must not be shared by two launches at a time. Returns SampleParams::plain.
+// Writes to `host` (aligned to 16) the data that must be copied to `device` before LaunchSample.
+// Two launches at a time must not share the copy. Returns SampleParams::plain.
 bool PackSampleRows(std::span<const SampleRow> rows, void* host, void* device);
 
 struct SampleParams {
   // [rows, stride] float32, of which the first `vocabulary` columns count. A row whose lists change
-  // logits may be left changed behind those that were kept. Aligned to 16 bytes.
+  // logits may stay changed after those that were kept. Aligned to 16 bytes.
   float* logits = nullptr;
   int64_t stride = 0;  // a multiple of 4
   int rows = 0;
   int vocabulary = 0;
   const DeviceSampleRow* sample_rows = nullptr;  // [rows] as packed
   SampleOutput* outputs = nullptr;               // [rows], every field of it is written
-  bool plain = false;                            // what PackSampleRows said
+  bool plain = false;                            // the result of PackSampleRows
   // Filled in by LaunchSample: logits that are kept in shared memory.
   int cached = 0;
 };

@@ -17,9 +17,9 @@ inline constexpr int kSampleThreads = 512;
 inline constexpr int kSampleWarps = kSampleThreads / kWarpSize;
 inline constexpr int kSampleBins = 2048;
 inline constexpr int kDigitBins = 256;
-inline constexpr int kListed = 1792;  // tokens of a cut's bin that are looked through apart
+inline constexpr int kListed = 1792;  // tokens of a cut's bin that are searched separately
 
-// Where the weights of bins, added from the first bin on, reach a target.
+// The bin at which the weights of bins, added from the first bin on, reach a target.
 struct Crossing {
   int32_t bin = 0;
   int32_t all = 1;     // 1: there is nothing to cut, every token is kept
@@ -94,8 +94,8 @@ QUIRE_DEVICE void ClearBins(SampleShared& shared, int count) {
   BlockBarrier();
 }
 
-// A 64-bit sum in two words of 32 bits, each an atomic that hardware has: whoever makes the low one
-// run over carries.
+// A 64-bit sum in two words of 32 bits, each of which hardware can add to atomically: the thread
+// that makes the low one overflow carries.
 QUIRE_DEVICE void AddToBin(SampleShared& shared, int bin, uint64_t weight) {
   const uint32_t low = static_cast<uint32_t>(weight);
   const uint32_t before = AtomicAdd(&shared.low[bin], low);
@@ -108,7 +108,7 @@ QUIRE_DEVICE uint64_t BinWeight(const SampleShared& shared, int bin) {
   return static_cast<uint64_t>(shared.high[bin]) << 32 | shared.low[bin];
 }
 
-// What a cut reaches for: a number of tokens, or a share of the mass of all that are in play.
+// The target of a cut: a number of tokens, or a share of the mass of all that are in play.
 struct CutTarget {
   bool by_mass = false;
   bool known = false;  // `weight` is the target
@@ -116,8 +116,8 @@ struct CutTarget {
   float share = 1.0f;
 };
 
-// The first bin of kBins at which `base` and the bins so far reach the target. `first_pass` is that
-// over all tokens in play, whose total the target follows from.
+// The first bin of kBins at which `base` and the bins so far reach the target. `first_pass`: the
+// pass over all tokens in play, whose total determines the target.
 template <int kBins>
 QUIRE_DEVICE Crossing FindCrossing(SampleShared& shared, const CutTarget& cut, bool first_pass,
                                    uint64_t base) {
@@ -146,7 +146,7 @@ QUIRE_DEVICE Crossing FindCrossing(SampleShared& shared, const CutTarget& cut, b
     WarpBarrier();
     uint64_t above = base + upto - own;
     const bool here = above < target && target <= base + upto;
-    // In one lane, unless what a rank said of its bins is nonsense.
+    // In one lane, unless a rank sent invalid bins.
     const uint32_t lanes = Ballot(here);
     if (here && (lanes & ((1u << Lane()) - 1u)) == 0) {
       int bin = first;

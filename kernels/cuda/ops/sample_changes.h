@@ -1,5 +1,5 @@
-// What a row's lists make of its logits: masks, bans, biases and penalties. Lists name tokens; of
-// those that are not in the row nothing is done.
+// How a row's lists change its logits: masks, bans, biases and penalties. Lists name tokens; those
+// that are not in the row are ignored.
 #pragma once
 
 #include "kernels/cuda/ops/sample_cut.h"
@@ -78,7 +78,7 @@ QUIRE_DEVICE int FirstOfId(const Entry* list, int count, int32_t id) {
   return low < count && list[low].id == id ? low : -1;
 }
 
-// The raw logit of a token that has been chosen. One that is masked or banned never is.
+// The raw logit of the chosen token. A token that is masked or banned is never chosen.
 QUIRE_DEVICE float RawOf(const RowOfLogits& row, const DeviceSampleRow& how, int place) {
   const int32_t id = row.first_id + place;
   const int biased = FirstOfId(how.logit_bias, how.bias_count, id);

@@ -5,7 +5,7 @@
 // one lists the bin in which the target is reached; there it is found digit by digit, of the order
 // and then of the id. Where that bin is too full for the list, the digits go over the row instead.
 //
-// Here a token's id is its place in the row in hand; places ascend as the ids of tokens do.
+// Here a token's id is its place in the current row; places ascend as the ids of tokens do.
 #pragma once
 
 #include "kernels/cuda/ops/sample_block.h"
@@ -16,7 +16,7 @@ inline constexpr uint32_t kMinusInfinityBits = 0xff800000u;
 
 QUIRE_DEVICE float Magnitude(float x) { return FloatOfBits(BitsOfFloat(x) & 0x7fffffffu); }
 
-// One row of logits: its first ones in shared memory, the rest where it was.
+// One row of logits: its first ones in shared memory, the others in place.
 struct RowOfLogits {
   float* global;
   float* cache;
@@ -49,7 +49,7 @@ struct InPlay {
   Threshold nearest;  // in the order of values
   bool cut_to_typical = false;
   float mean = 0.0f;
-  Threshold typical;  // in the order of how near to the mean
+  Threshold typical;  // in the order of distance to the mean
 
   QUIRE_DEVICE float ValueOf(float z) const { return (z - peak) / temperature; }
   QUIRE_DEVICE bool Has(int id, float value) const {
@@ -89,7 +89,7 @@ struct Measure {
   }
 };
 
-// The tokens of one bin: from the list when it holds them all, else out of the row.
+// The tokens of one bin: from the list when it holds them all, otherwise from the row.
 struct BinTokens {
   const RowOfLogits& row;
   const InPlay& in_play;
@@ -112,7 +112,7 @@ struct BinTokens {
   }
 };
 
-// Lists the tokens that `wanted` names, as far as there is room; how many there are is in
+// Lists the tokens that `wanted` selects, as far as there is room; their number is in
 // shared.listed.
 template <class F>
 QUIRE_DEVICE void List(SampleShared& shared, const RowOfLogits& row, const InPlay& in_play,
@@ -142,7 +142,7 @@ QUIRE_DEVICE int DigitOf(uint32_t number, int shift) {
   return static_cast<int>((number >> shift) & 255u);
 }
 
-// The last id that stays of the tokens of one order, where `at` is what is above all of them.
+// The last id that stays of the tokens of one order, where `at` is the weight above all of them.
 template <class Tokens>
 QUIRE_DEVICE int32_t LastOfOrder(SampleShared& shared, const Tokens& tokens, const Measure& measure,
                                  uint32_t order, Crossing at) {

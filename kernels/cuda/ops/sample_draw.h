@@ -1,4 +1,4 @@
-// The draw of a token: the cuts of its row, and the best score among those that they leave.
+// The draw of a token: the cuts of its row, and the best score among the remaining tokens.
 #pragma once
 
 #include "kernels/cuda/ops/sample_cut.h"
@@ -115,7 +115,7 @@ QUIRE_DEVICE InPlay AllInPlay(const DeviceSampleRow& how, float peak) {
   return in_play;
 }
 
-// Takes out of play what is behind the end of a cut.
+// Takes the tokens after the end of a cut out of play.
 QUIRE_DEVICE void Narrow(InPlay& in_play, CutKind kind, const Threshold& end, float mean) {
   if (kind != CutKind::kTypical) {
     in_play.nearest = end;

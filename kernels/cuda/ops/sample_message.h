@@ -1,4 +1,4 @@
-// What the launches of sample_slice do in a round, and what ranks say in it of a row.
+// The work of the launches of sample_slice in a round, and the ranks' messages about a row in it.
 #pragma once
 
 #include "kernels/cuda/ops/sample_draw.h"
@@ -14,7 +14,7 @@ QUIRE_BOTH bool IsGreedy(const Row& row) {
   return row.temperature < kLeastTemperature;
 }
 
-// A row's message begins with it; which fields count follows from the round.
+// The beginning of a row's message; the round determines which fields count.
 struct alignas(16) SliceHead {
   struct Peak {
     uint32_t key = 0;  // OrderedKey of the value; 0: the slice is empty

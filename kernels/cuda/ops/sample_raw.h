@@ -1,4 +1,4 @@
-// What is found in a row as it is: its peak, the best logits, the mass that logprobs need.
+// Reads a row as it is: its peak, the best logits, the mass that logprobs need.
 #pragma once
 
 #include "kernels/cuda/ops/sample_cut.h"
@@ -7,7 +7,7 @@ namespace quire::kernels::cuda {
 
 inline constexpr uint32_t kInfinityKey = 0xff800000u;       // OrderedKey of +∞
 inline constexpr uint32_t kMinusInfinityKey = 0x007fffffu;  // of −∞
-inline constexpr uint32_t kNoNumberKey = 0xffffffffu;       // above all: the maximum hands it on
+inline constexpr uint32_t kNoNumberKey = 0xffffffffu;       // above all: the maximum passes it on
 
 QUIRE_DEVICE void TakeLogit(float z, int id, KeyedId& best) {
   if (z != z) {
@@ -60,7 +60,7 @@ QUIRE_DEVICE KeyedId FindPeak(SampleShared& shared, const RowOfLogits& row) {
   return BlockBest(shared, best);
 }
 
-// What turns a raw logit into a logprob.
+// Converts a raw logit into a logprob.
 struct Logprobs {
   double peak;
   double log_sum;
@@ -120,7 +120,7 @@ QUIRE_DEVICE void TellTop(const SampleShared& shared, int count, int wanted,
   if (ThreadIndex() == 0) output.top_count = count < wanted ? count : wanted;
 }
 
-// How many tokens come before one of logit `own` that stands at `place`, in the row or outside it.
+// How many tokens come before one of logit `own` at place `place`, in the row or outside it.
 QUIRE_DEVICE uint64_t CountBefore(SampleShared& shared, const RowOfLogits& row, float own,
                                   int place) {
   uint64_t before = 0;

@@ -1,16 +1,16 @@
-// Sampling where each rank holds a slice of the vocabulary: launches between which all ranks hear
-// what each has found in its slice. The logits stay where they are.
+// Sampling where each rank holds a slice of the vocabulary: launches between which all ranks
+// receive what each has found in its slice. The logits stay in place.
 //
-// A step's rows go through rounds. The launch of round r hears what was said in round r − 1 and
-// says what the others need next; then the caller gathers the messages of all ranks. One more
-// launch hears the last. Messages are peaks, sums of integer masses, histograms of integer keys and
+// A step's rows go through rounds. The launch of round r reads the messages of round r − 1 and
+// writes what the others need next; then the caller gathers the messages of all ranks. One more
+// launch reads the last. Messages are peaks, sums of integer masses, histograms of integer keys and
 // best (value, id) pairs. Invariants:
-// 1. How many rounds there are, and the size of every message, follow from the parameters of the
-//    rows alone: equal on all ranks, and nothing waits for what a round has found.
+// 1. The parameters of the rows alone determine the number of rounds and the size of every message:
+//    they are equal on all ranks, and nothing waits for the result of a round.
 // 2. Every output has the bits of LaunchSample over the whole row, on all ranks: sums are of
 //    integers, maxima are exact, ties go to the lower rank, which has the lower ids.
-// 3. What is heard is never an index, nor a token that there is not: a rank that says nonsense
-//    spoils the row, not its peers.
+// 3. A received value is never used as an index, nor as the id of a token that does not exist: a
+//    rank that sends nonsense spoils the row, not its peers.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 
 namespace quire::kernels::cuda {
 
-// Up to this top_k every rank tells its best tokens, and all is cut and drawn among those: two
-// rounds. Above it a cut takes four, one for each digit of its order.
+// Up to this top_k every rank sends its best tokens, and cut and draw use only those: two rounds.
+// Above it a cut takes four, one for each digit of its order.
 inline constexpr int kMostSliceTokens = 128;
 // Peaks, raw row, three cuts, the mean of one, draw.
 inline constexpr int kMostSliceRounds = 16;
@@ -48,12 +48,12 @@ struct SliceRounds {
   std::array<SliceRound, kMostSliceRounds> of;
 };
 
-// As PackedSampleRowsBytes and PackSampleRows, for the launches below. Positions are rows in the
+// Like PackedSampleRowsBytes and PackSampleRows, for the launches below. Positions are rows in the
 // order of how many rounds they need, most first.
 size_t PackedSliceRowsBytes(std::span<const SampleRow> rows);
 SliceRounds PackSliceRows(std::span<const SampleRow> rows, void* host, void* device);
 
-// Of what is kept of rows between launches.
+// Bytes of the state that is kept of rows between launches.
 size_t SliceStateBytes(int rows);
 
 struct SampleSliceParams {

@@ -1,4 +1,4 @@
-// exp of what is not positive, and the soft cap of scores and logits.
+// exp of values that are not positive, and the soft cap of scores and logits.
 #pragma once
 
 #include "kernels/cuda/device/kernel.h"

@@ -9,7 +9,7 @@
 namespace quire::kernels::cuda {
 
 // Before a step: tables[changes[i]] = pages[i], and a token t below 0 becomes last[−1 − t]. No two
-// changes are of one place.
+// changes have the same place.
 struct StepBeginParams {
   const int32_t* changes = nullptr;
   const int32_t* pages = nullptr;
@@ -23,8 +23,8 @@ struct StepBeginParams {
 runtime::Error LaunchStepBegin(runtime::Runtime& runtime, runtime::StreamId stream,
                                const StepBeginParams& params);
 
-// After samples: brings them to the host, and keeps the token of sample i as last[slots[i]] where
-// that is not below 0. A row without a token keeps 0: its request fails, but a step behind this one
+// After samples: copies them to the host, and keeps the token of sample i as last[slots[i]] where
+// slots[i] is not below 0. A row without a token keeps 0: its request fails, but the next step
 // still needs some input.
 struct StepEndParams {
   const SampleOutput* outputs = nullptr;

@@ -1,4 +1,4 @@
-// What a launch needs to know of a kernel: a name, an entry, the threads of a block.
+// What a launch needs of a kernel: a name, an entry, the threads of a block.
 #pragma once
 
 namespace quire::kernels::cuda::runtime {

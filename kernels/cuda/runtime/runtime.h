@@ -1,19 +1,19 @@
-// Streams, events, graphs, memory, copies and launches: all that host code asks of a device.
+// Streams, events, graphs, memory, copies and launches: everything that host code uses of a device.
 //
-// Two bodies: runtime_cuda.cu, and the emulated one in kernels/cuda/emulate, whose streams run late
-// and interleaved as far as events allow. A Runtime is owned by one rank and called from one
-// thread.
+// Two implementations: runtime_cuda.cu, and the emulated one in kernels/cuda/emulate, whose streams
+// run late and interleaved as far as events permit. A Runtime is owned by one rank and called from
+// one thread.
 //
 // 1. Work of one stream runs in order; work of two streams is ordered by events only. A kernel
 //    that follows another directly may begin before that one has ended, also in a graph: it waits
 //    in its own code (device/kernel.h), and every kernel does.
-// 2. Nothing has happened, also no copy out of host memory, before a Synchronize that covers it has
-//    returned, or Query has said so. Host memory that a copy names must live, unchanged, until
-//    then.
+// 2. Nothing has happened, not even a copy out of host memory, before a Synchronize that covers it
+//    has returned, or Query has reported it. Host memory that a copy names must live, unchanged,
+//    until then.
 // 3. Between BeginCapture and EndCapture the stream's calls, and those of streams that wait for an
 //    event recorded in it, are recorded and not run. A graph keeps copies of kernel parameters.
-// 4. Every call returns an empty Error when it went well; else what failed, and why, in one line. A
-//    launch that fails on the device is told by a later call.
+// 4. Every call returns an empty Error on success; otherwise what failed, and why, in one line. A
+//    later call reports a launch that fails on the device.
 #pragma once
 
 #include <cstddef>
@@ -59,21 +59,22 @@ class Runtime {
   virtual Error AllocateMapped(size_t bytes, void** host, void** device) = 0;
   virtual Error FreeMapped(void* host) = 0;
 
-  // Shared memory that a block may have, constant.
+  // The most shared memory that a block may have, constant.
   virtual uint32_t SharedBytesPerBlock() const = 0;
-  // Bytes of the device, what others use of it included.
+  // Bytes of the device, including those that other processes use.
   virtual Error MemoryInfo(size_t* free, size_t* total) = 0;
-  // A range of device addresses without memory. Memory comes under parts of it by MapRange, in
-  // multiples of the granularity from the range's begin on; FreeRange gives back both.
+  // A range of device addresses without memory. MapRange puts memory under parts of it, in
+  // multiples of the granularity from the range's begin on; FreeRange releases both.
   virtual Error RangeGranularity(size_t* bytes) = 0;
   virtual Error ReserveRange(size_t bytes, void** range) = 0;
   virtual Error MapRange(void* range, size_t offset, size_t bytes) = 0;
   virtual Error FreeRange(void* range) = 0;
 
   virtual Error CreateStream(StreamId* stream) = 0;
-  // The stream as libraries beside us take it: a cudaStream_t. Null for one that does not exist.
+  // The stream in the form that other libraries use: a cudaStream_t. Null for one that does not
+  // exist.
   virtual void* NativeStream(StreamId stream) = 0;
-  // Who waits for an event sleeps; Query does not wait.
+  // A wait for an event sleeps; Query does not wait.
   virtual Error CreateEvent(EventId* event) = 0;
   virtual Error Record(EventId event, StreamId stream) = 0;
   // Later work of `stream` runs after the work that the event's last Record covers.
@@ -107,8 +108,8 @@ LaunchShape ShapeOf(uint32_t grid_x, uint32_t grid_y, uint32_t shared_bytes, con
   return shape;
 }
 
-// The CUDA body for one device (by index); null and an explanation when there is none. Defined only
-// where the toolkit was there at build time.
+// The CUDA implementation for one device (by index); null and an explanation when there is none.
+// Defined only where the toolkit was present at build time.
 std::unique_ptr<Runtime> MakeCudaRuntime(int device, Error& error);
 
 }  // namespace quire::kernels::cuda::runtime
