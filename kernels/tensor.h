@@ -6,8 +6,9 @@
 
 namespace quire::kernels {
 
-// The types that weights may have in a file. Quantised ones are GGUF's block formats: rows are cut
-// along K into blocks of BlockElements(type) elements that share scales.
+// The types that weights may have. Quantised ones are GGUF's block formats as they lie in a file,
+// and the normal form of other checkpoints (grouped_blocks.h): rows are cut along K into blocks of
+// BlockElements(type) elements that share scales.
 enum class DType : uint8_t {
   kF32,
   kF16,
@@ -20,9 +21,13 @@ enum class DType : uint8_t {
   kQ4_K,
   kQ5_K,
   kQ6_K,
+  kG4,
+  kG4_128,
+  kG8,
+  kF8,
 };
 
-// Elements that share one block: 1 for floats, 32 for Q*_0 and Q*_1, 256 for Q*_K.
+// Elements that share one block: 1 for floats, 256 for Q*_K, 128 for G4_128, else 32.
 constexpr int BlockElements(DType type) {
   switch (type) {
     case DType::kF32:
@@ -33,12 +38,14 @@ constexpr int BlockElements(DType type) {
     case DType::kQ5_K:
     case DType::kQ6_K:
       return 256;
+    case DType::kG4_128:
+      return 128;
     default:
       return 32;
   }
 }
 
-// Bytes of one block in a file.
+// Bytes of one block in a file or in the normal form.
 constexpr int BlockBytes(DType type) {
   switch (type) {
     case DType::kF32:
@@ -62,13 +69,22 @@ constexpr int BlockBytes(DType type) {
       return 176;
     case DType::kQ6_K:
       return 210;
+    case DType::kG4:
+      return 21;
+    case DType::kG4_128:
+      return 69;
+    case DType::kG8:
+      return 37;
+    case DType::kF8:
+      return 36;
   }
   return 0;
 }
 
 constexpr const char* DTypeName(DType type) {
-  constexpr const char* kNames[] = {"F32",  "F16",  "BF16", "Q8_0", "Q4_0", "Q4_1",
-                                    "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"};
+  constexpr const char* kNames[] = {"F32",  "F16",  "BF16",   "Q8_0", "Q4_0",
+                                    "Q4_1", "Q5_0", "Q5_1",   "Q4_K", "Q5_K",
+                                    "Q6_K", "G4",   "G4_128", "G8",   "F8"};
   return kNames[static_cast<int>(type)];
 }
 

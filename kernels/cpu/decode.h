@@ -1,7 +1,8 @@
 // Turning packed panels into float32 weights, 16 rows at a time, in the order of K.
 //
 // The weight that a kernel multiplies is the float32 that its format defines: d · q for the scaled
-// formats (one rounding), fma(d, q, m) or fma(d · scale, q, −dmin · min) for those with a minimum.
+// formats (one rounding), fma(d, q, m) or fma(d · scale, q, −dmin · min) for those with a minimum,
+// d · (q − zero) for the grouped ones, whose difference is exact.
 // So the order and the bits of a sum depend on K and the format alone.
 #pragma once
 
@@ -12,18 +13,38 @@
 
 namespace quire::kernels::cpu {
 
-// The factor (over 2^24) and the addend of each row for 16 k (Q6_K) or 32 k.
+// The factor (over 2^24) and the addend of each row for 16 k (Q6_K) or 32 k. Of grouped formats the
+// addend is the zero: of G4 as integers in every byte, of G8 times 2^24. F8 has the plain factor.
 template <class V>
 struct Scales {
   typename V::F scale;
   typename V::F minimum;
 };
 
+// `at` has sixteen scales and, behind them, sixteen zeros.
+template <class V, DType kType>
+[[gnu::always_inline]] inline Scales<V> ReadGroupedScales(const std::byte* at) {
+  Scales<V> s{V::AsFloat(V::LoadInt(at)), V::Zero()};
+  if constexpr (kType == DType::kF8) return s;
+  s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
+  if constexpr (kType == DType::kG8) {
+    s.minimum = V::Mul(V::ToFloat(V::LoadSignedBytes(at + 64)), V::Set(0x1p24f));
+  } else {
+    const auto zero = V::LoadUnsignedBytes(at + 64);
+    const auto pair = V::Or(zero, V::template ShiftLeft<8>(zero));
+    s.minimum = V::AsFloat(V::Or(pair, V::template ShiftLeft<16>(pair)));
+  }
+  return s;
+}
+
 template <class V, DType kType>
 [[gnu::always_inline]] inline Scales<V> ReadScales(const std::byte* panel, int64_t block,
                                                    int half) {
   const std::byte* scales = panel + BlockOffset(kType, block);
   const std::byte* supers = panel + SuperOffset(kType, block);
+  if constexpr (grouped::IsGrouped(kType)) {
+    return ReadGroupedScales<V, kType>(SuperBytes(kType) > 0 ? supers : scales);
+  }
   Scales<V> s{V::Zero(), V::Zero()};
   if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
     const auto d = V::LoadHalf(supers);
@@ -52,7 +73,7 @@ template <class V>
 // Four k of each row as signed bytes of its lane: what an int8 dot product takes. `quad` is 0 … 7.
 template <class V, DType kType>
 [[gnu::always_inline]] inline typename V::I ReadBytes(const std::byte* values, int quad) {
-  if constexpr (kType == DType::kQ8_0) {
+  if constexpr (ValueBytes(kType) == 512) {
     return V::LoadInt(values + quad * 64);
   } else {
     auto nibbles = V::LoadInt(values + quad / 2 * 64);
@@ -73,10 +94,21 @@ template <class V, DType kType>
   }
 }
 
+// The weight whose byte stands at the top of its lane, zeros below.
 template <class V, DType kType>
-[[gnu::always_inline]] inline typename V::F Scaled(const Scales<V>& s, typename V::F value) {
-  if constexpr (HasMinimum(kType)) return V::Fma(s.scale, value, s.minimum);
-  return V::Mul(s.scale, value);
+[[gnu::always_inline]] inline typename V::F Scaled(const Scales<V>& s, typename V::I top) {
+  if constexpr (kType == DType::kF8) {
+    // Exponent and mantissa where float32 has them: too small by 2^120.
+    const auto rest = V::And(V::template ShiftRight<4>(top), V::SetInt(0x07f00000u));
+    const auto bits = V::Or(V::And(top, V::SetInt(0x80000000u)), rest);
+    return V::Mul(s.scale, V::Mul(V::AsFloat(bits), V::Set(0x1p120f)));
+  } else {
+    // The byte is q · 2^24; the scale compensates for it without rounding.
+    const auto value = V::ToFloat(top);
+    if constexpr (kType == DType::kG8) return V::Mul(s.scale, V::Sub(value, s.minimum));
+    if constexpr (HasMinimum(kType)) return V::Fma(s.scale, value, s.minimum);
+    return V::Mul(s.scale, value);
+  }
 }
 
 // One weight of each row at k, for the float types.
@@ -116,13 +148,12 @@ template <DType kType>
 template <class V, DType kType, class Use>
 [[gnu::always_inline]] inline void DecodeQuad(const std::byte* values, const BlockScales<V>& scales,
                                               int quad, Use&& use) {
-  const auto bytes = ReadBytes<V, kType>(values, quad);
+  auto bytes = ReadBytes<V, kType>(values, quad);
   const Scales<V>& s = scales.half[quad < 4 ? 0 : 1];
+  if constexpr (grouped::HasNibbles(kType)) bytes = V::SubBytes(bytes, V::AsInt(s.minimum));
   Unroll<4>([&](auto i) __attribute__((always_inline)) {
     constexpr int kByte = decltype(i)::value;
-    // The byte at the top of its lane is q · 2^24; the scale compensates for it without rounding.
-    const auto q = V::ToFloat(V::template ByteToTop<kByte>(bytes));
-    use(kByte, Scaled<V, kType>(s, q));
+    use(kByte, Scaled<V, kType>(s, V::template ByteToTop<kByte>(bytes)));
   });
 }
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/grouped_blocks.h"
 #include "kernels/tensor.h"
 
 namespace quire::kernels::cpu {
@@ -23,28 +24,36 @@ constexpr int Offset(DType type) {
   return type == DType::kQ6_K ? 32 : 0;
 }
 
-// A panel of 16 rows is a stream: for the K formats [super scales][8 blocks] per 256 k, else
-// blocks; a block of 32 k is [scales][values].
+// A panel of 16 rows is a stream: where a type has more than 32 elements to a block [super scales]
+// [its 32s], else blocks; a block of 32 k is [scales][values].
 constexpr int ValueBytes(DType type) {
-  if (type == DType::kQ8_0) return 512;
+  if (type == DType::kQ8_0 || type == DType::kG8 || type == DType::kF8) return 512;
   if (type == DType::kQ6_K) return 384;
   return HasFifthBit(type) ? 320 : 256;
 }
 constexpr int ScaleBytes(DType type) {
-  return type == DType::kQ4_1 || type == DType::kQ5_1 ? 64 : 32;
+  if (type == DType::kG4_128) return 0;
+  if (grouped::HasZero(type)) return 80;
+  return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kF8 ? 64 : 32;
 }
 constexpr int SuperBytes(DType type) {
   if (type == DType::kQ4_K || type == DType::kQ5_K) return 64;
+  if (type == DType::kG4_128) return 80;
   return type == DType::kQ6_K ? 32 : 0;
 }
 constexpr int PackedBlockBytes(DType type) { return ScaleBytes(type) + ValueBytes(type); }
+// Blocks of 32 k under one super scale.
+constexpr int SuperBlocks(DType type) { return BlockElements(type) / 32; }
 // Where the super scales that hold for a block, and the block itself, begin in their panel.
 constexpr int64_t SuperOffset(DType type, int64_t block) {
-  return block / 8 * (SuperBytes(type) + 8 * PackedBlockBytes(type));
+  if (SuperBytes(type) == 0) return 0;
+  return block / SuperBlocks(type) *
+         (SuperBytes(type) + SuperBlocks(type) * PackedBlockBytes(type));
 }
 constexpr int64_t BlockOffset(DType type, int64_t block) {
   if (SuperBytes(type) == 0) return block * PackedBlockBytes(type);
-  return SuperOffset(type, block) + SuperBytes(type) + block % 8 * PackedBlockBytes(type);
+  return SuperOffset(type, block) + SuperBytes(type) +
+         block % SuperBlocks(type) * PackedBlockBytes(type);
 }
 
 // Calls function(integral_constant<DType, type>).
@@ -65,6 +74,10 @@ template <class Function>
     QUIRE_TYPE(kQ4_K);
     QUIRE_TYPE(kQ5_K);
     QUIRE_TYPE(kQ6_K);
+    QUIRE_TYPE(kG4);
+    QUIRE_TYPE(kG4_128);
+    QUIRE_TYPE(kG8);
+    QUIRE_TYPE(kF8);
 #undef QUIRE_TYPE
   }
 }

@@ -6,6 +6,7 @@
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/gguf_blocks.h"
+#include "kernels/grouped_blocks.h"
 
 namespace quire::kernels::cpu {
 namespace {
@@ -19,7 +20,7 @@ struct LaneWriter {
   std::byte* Scales(int64_t block) const { return panel + BlockOffset(geometry->type, block); }
   std::byte* Values(int64_t block) const { return Scales(block) + ScaleBytes(geometry->type); }
   std::byte* SuperScales(int64_t super) const {
-    return panel + SuperOffset(geometry->type, 8 * super);
+    return panel + SuperOffset(geometry->type, SuperBlocks(geometry->type) * super);
   }
 };
 
@@ -124,6 +125,28 @@ void PackQ6(const std::byte* row, int64_t k, const LaneWriter& to) {
   }
 }
 
+void PackGrouped(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
+  const int runs = SuperBlocks(type);
+  for (int64_t block = 0; block < k / BlockElements(type); ++block) {
+    const std::byte* from = row + block * BlockBytes(type);
+    std::byte* head = SuperBytes(type) > 0 ? to.SuperScales(block) : to.Scales(block);
+    std::memcpy(head + 4 * to.lane, from, 4);
+    if (grouped::HasZero(type)) head[64 + to.lane] = from[4];
+    for (int run = 0; run < runs; ++run) {
+      std::byte* values = to.Values(block * runs + run);
+      if (grouped::HasNibbles(type)) {
+        uint8_t q[grouped::kRun];
+        grouped::ReadNibbles(from, run, q);
+        PutNibbles(values, to.lane, q);
+        continue;
+      }
+      for (int v = 0; v < 8; ++v) {
+        std::memcpy(values + 64 * v + 4 * to.lane, from + grouped::HeadBytes(type) + 4 * v, 4);
+      }
+    }
+  }
+}
+
 void PackFloats(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
   for (int64_t i = 0; i < k; ++i) {
     if (type == DType::kF32) {
@@ -151,6 +174,11 @@ void PackRow(const std::byte* row, const LaneWriter& to) {
       return PackK45(type, row, k, to);
     case DType::kQ6_K:
       return PackQ6(row, k, to);
+    case DType::kG4:
+    case DType::kG4_128:
+    case DType::kG8:
+    case DType::kF8:
+      return PackGrouped(type, row, k, to);
     default:
       return PackSimple(type, row, k, to);
   }

@@ -33,7 +33,7 @@ PanelGeometry MakePanelGeometry(DType type, int64_t k) {
       bytes = RoundUp(k, 2) * 32;
       break;
     default:
-      bytes = k / kBlock * PackedBlockBytes(type) + k / 256 * SuperBytes(type);
+      bytes = k / kBlock * PackedBlockBytes(type) + k / BlockElements(type) * SuperBytes(type);
   }
   geometry.bytes = RoundUp(bytes, 64);
   return geometry;

@@ -46,6 +46,37 @@ double ElementOfQ6(const std::byte* block, int j) {
   return d * Signed(block + 192, j / 16) * ((low | (high << 4)) - 32);
 }
 
+double FloatOf(const std::byte* p) {
+  float value;
+  std::memcpy(&value, p, 4);
+  return value;
+}
+
+// Bias 7; exponent 0 is subnormal.
+double E4m3Value(int code) {
+  const int exponent = code >> 3 & 15;
+  const int mantissa = code & 7;
+  const double size =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return (code & 128) != 0 ? -size : size;
+}
+
+// The head of a block of the normal form, whose codes are random bits already.
+void PutGroupedHead(DType type, float size, std::mt19937& random, std::byte* block) {
+  std::uniform_real_distribution<float> factor(0.5f, 1.5f);
+  float scale = size / 8.0f * factor(random);
+  if (type == DType::kG8) scale = size / 73.0f * factor(random);
+  if (type == DType::kF8) scale = size / 100.0f * factor(random);
+  std::memcpy(block, &scale, 4);
+  if (type == DType::kG8) block[4] = static_cast<std::byte>(random() & 255);
+  if (type == DType::kG4 || type == DType::kG4_128)
+    block[4] = static_cast<std::byte>(random() & 15);
+  if (type != DType::kF8) return;
+  for (int j = 4; j < 36; ++j) {  // without NaN
+    if ((Byte(block, j) & 127) == 127) block[j] = std::byte{0x7e};
+  }
+}
+
 }  // namespace
 
 double HalfValue(uint16_t bits) {
@@ -104,6 +135,13 @@ double ElementOf(const WeightSource& source, int64_t row, int64_t col) {
       return ElementOfK45(block, j, true);
     case DType::kQ6_K:
       return ElementOfQ6(block, j);
+    case DType::kG4:
+    case DType::kG4_128:
+      return FloatOf(block) * (Nibble(block + 5 + j / 32 * 16, j % 32) - Signed(block, 4));
+    case DType::kG8:
+      return FloatOf(block) * (Signed(block + 5, j) - Signed(block, 4));
+    case DType::kF8:
+      return FloatOf(block) * E4m3Value(Byte(block + 4, j));
   }
   return 0.0;
 }
@@ -147,6 +185,10 @@ WeightSource WeightStore::Random(DType type, int64_t rows, int64_t cols, float s
   const int block_bytes = BlockBytes(type);
   for (int64_t at = 0; at < source.Bytes(); at += block_bytes) {
     for (int i = 0; i < block_bytes; ++i) data[at + i] = static_cast<std::byte>(random_() & 255);
+    if (type == DType::kG4 || type == DType::kG4_128 || type == DType::kG8 || type == DType::kF8) {
+      PutGroupedHead(type, size, random_, data + at);
+      continue;
+    }
     // Scales such that an element is about `size`; the rest of a block is any bits.
     float d = size / 8.0f;
     if (type == DType::kQ8_0) d = size / 73.0f;

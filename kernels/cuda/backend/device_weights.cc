@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/backend/weight_loader.h"
+#include "kernels/grouped_blocks.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -27,6 +28,7 @@ const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
   DType before{};
   int64_t row = 0;
   for (const WeightSource& source : weight.parts) {
+    if (grouped::IsGrouped(source.type)) return "no kernel of a GPU reads its format yet";
     if (BlockElements(source.type) > 1 && !CanStayQuantised(source.type, source.cols)) {
       return "its rows are no whole blocks";
     }

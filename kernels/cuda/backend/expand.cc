@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/gguf_blocks.h"
+#include "kernels/grouped_blocks.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -93,6 +94,11 @@ void ExpandBlock(DType type, const std::byte* block, float* out) {
       return ExpandK45(type, block, out);
     case DType::kQ6_K:
       return ExpandQ6(block, out);
+    case DType::kG4:
+    case DType::kG4_128:
+    case DType::kG8:
+    case DType::kF8:
+      return grouped::Expand(type, block, out);
     default:
       return ExpandSimple(type, block, out);
   }

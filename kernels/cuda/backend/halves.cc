@@ -4,6 +4,8 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/grouped_blocks.h"
+
 namespace quire::kernels::cuda {
 namespace {
 
@@ -19,7 +21,8 @@ struct Reader {
 bool FitsHalf(const Weight& weight) {
   return !weight.parts.empty() &&
          std::all_of(weight.parts.begin(), weight.parts.end(), [](const WeightSource& source) {
-           return source.type == DType::kF16 || BlockElements(source.type) > 1;
+           return source.type == DType::kF16 ||
+                  (BlockElements(source.type) > 1 && !grouped::IsGrouped(source.type));
          });
 }
 
