@@ -148,7 +148,9 @@ Finding JudgePlan(const std::string& model, const WorkerPlan& plan) {
   Finding finding{"model", Verdict::kGood, "", ""};
   finding.what = model + ": fits, context " + std::to_string(plan.max_model_len) + ", batch " +
                  std::to_string(plan.largest_batch) + ", " +
-                 BytesText(static_cast<double>(plan.weight_bytes)) + " of weights; " + plan.device;
+                 BytesText(static_cast<double>(plan.weight_bytes)) + " of weights" +
+                 (plan.quantisation.empty() ? "" : " (" + plan.quantisation + ")") + "; " +
+                 plan.device;
   if (plan.max_model_len < plan.context) {
     finding.verdict = Verdict::kWarning;
     finding.remedy = "of the model's context of " + std::to_string(plan.context) +

@@ -72,6 +72,9 @@ absl::StatusOr<WorkerPlan> ParseWorkerPlan(const std::string& json_line) {
   plan.family = read.Text("family");
   plan.device = read.Text("device");
   plan.numerics = read.Text("numerics");
+  if (json::Find(*object, "quantisation") != nullptr) {
+    plan.quantisation = read.Text("quantisation");
+  }
   plan.context = read.Int("context");
   plan.max_model_len = read.Int("max_model_len");
   plan.max_num_seqs = read.Int("max_num_seqs");
@@ -119,6 +122,7 @@ std::string WorkerPlanText(const WorkerPlan& plan) {
          BytesText(static_cast<double>(plan.usable_bytes)) + " usable" +
              (plan.limited_by_cgroup ? " (the cgroup's limit)" : ""));
   Append(out, "  weights", BytesText(static_cast<double>(plan.weight_bytes)));
+  if (!plan.quantisation.empty()) Append(out, "", plan.quantisation);
   Append(out, "  workspace", BytesText(static_cast<double>(plan.workspace_bytes)));
   Append(out, "  kv cache",
          BytesText(static_cast<double>(plan.kv_bytes)) + ", " + std::to_string(plan.page_count) +

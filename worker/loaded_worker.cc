@@ -241,6 +241,9 @@ void WorkerLoader::Steps::SayPlan() const {
 
 // Which quantised weights the device keeps so: what it expands takes memory and time.
 void WorkerLoader::Steps::SayWeightForms() const {
+  if (const std::string text = model::QuantisationText(*worker_->model); !text.empty()) {
+    log_.Info("quantised checkpoint", {{"format", text}});
+  }
   const kernels::WeightForms forms = worker_->backend->FormsOfWeights(worker_->model->program);
   if (forms.expanded > 0) {
     log_.Info(
@@ -423,6 +426,7 @@ PlanReport WorkerLoader::Steps::Report() const {
   report.context = model.program.max_positions;
   report.request = memory_request_;
   report.plan = memory_plan_;
+  report.quantisation = model::QuantisationText(model);
   report.weights = worker_->backend->FormsOfWeights(model.program);
   report.step_weight_bytes = StepWeightBytes(model.program, memory_plan_.weight_bytes);
   report.bandwidth_is_measured = config_.plan_bandwidth.value == 0 && device_.gpus.empty();

@@ -117,6 +117,7 @@ std::string PlanJson(const PlanReport& report) {
   line["usable_bytes"] = plan.usable_bytes;
   line["limited_by_cgroup"] = plan.limited_by_cgroup;
   line["weight_bytes"] = plan.weight_bytes;
+  if (!report.quantisation.empty()) line["quantisation"] = report.quantisation;
   if (report.weights.quantised + report.weights.expanded > 0) {
     line["quantised_matrices"] = report.weights.quantised;
     line["expanded_matrices"] = report.weights.expanded;

@@ -25,6 +25,7 @@ struct PlanReport {
   int64_t context = 0;   // the model's own
   load::MemoryRequest request;
   load::MemoryPlan plan;
+  std::string quantisation;           // of the checkpoint, for people; empty: it is not
   kernels::WeightForms weights;       // of a device that may keep or expand quantised weights
   int64_t step_weight_bytes = 0;      // bytes of the weights that one decode step reads
   double read_bytes_per_second = 0;   // of memory, by all threads together; 0: unknown

@@ -21,6 +21,7 @@ LIMITS = {
     "metrics_text": ("router/worker_metrics.h", "kMaxWorkerMetricsBytes"),
     "model_config": ("worker/load/model_files.h", "kMaxConfigBytes"),
     "open_inference": REQUEST,
+    "quantisation": ("worker/load/model_files.h", "kMaxConfigBytes"),
     "rank_messages": ("worker/ranks/host_channel.h", "kMaxMessageBytes"),
     "router_frame": ("common/wire/values.h", "kMaxFrameBytes"),
     "safetensors": ("worker/load/safetensors.h", "kMaxSafetensorsHeaderBytes"),

@@ -9,6 +9,7 @@ import pty
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -228,6 +229,62 @@ def test_plan_tells_what_fits_and_what_would():
         (pathlib.Path(folder) / "broken" / "config.json").write_text("{")
         code, out, err = quire("plan", pathlib.Path(folder) / "broken")
         expect(code == 3 and "config.json" in err and len(err.splitlines()) == 1, (code, err))
+
+
+def quantise_one(folder, scale):
+    """The demo in `folder` with one matrix in int8 under `scale`, as compressed-tensors stores it."""
+    shutil.copytree(DEMO, folder)
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, body = json.loads(data[8:8 + size]), data[8 + size:]
+    name = "model.layers.0.self_attn.k_proj"
+    tensors = {}
+    for key, entry in header.items():
+        if key != "__metadata__":
+            tensors[key] = entry["dtype"], entry["shape"], body[slice(*entry["data_offsets"])]
+    _, (rows, cols), codes = tensors.pop(f"{name}.weight")
+    tensors[f"{name}.weight"] = "I8", [rows, cols], codes[1::2]
+    tensors[f"{name}.weight_scale"] = "F32", [rows, 1], struct.pack("<f", scale) * rows
+    header, body = {}, b""
+    for key, (kind, shape, content) in tensors.items():
+        header[key] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), len(body) + len(content)]}
+        body += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["re:.*q_proj"], "config_groups": {
+            "group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
+                        "input_activations": {"num_bits": 8, "type": "int", "dynamic": True}}}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_quantised_checkpoint_is_named_served_and_refused_where_it_is_damaged():
+    told = ("compressed-tensors, 8 bits by row, weights only (dynamic int8 activations are not applied); "
+            "matrices that stay quantised: 1")
+    with tempfile.TemporaryDirectory() as name:
+        model = quantise_one(pathlib.Path(name) / "quantised", 0.001)
+        code, out, err = quire("plan", model, "--json", "--memory=64MiB", "--threads=1", "--bandwidth=100GB")
+        plan = json.loads(out)
+        expect(code == 0 and plan["quantisation"] == told, (code, out, err))
+        plain = json.loads(quire("plan", DEMO, "--json", "--memory=64MiB", "--threads=1", "--bandwidth=100GB")[1])
+        expect("quantisation" not in plain and plan["model_id"] != plain["model_id"], plain)
+        # 128 rows of 256: from two bytes each to 37 for 32.
+        expect(plain["weight_bytes"] - plan["weight_bytes"] == 128 * 256 * 2 - 128 * 8 * 37, (plan, plain))
+        code, out, err = quire("plan", model, "--memory=64MiB", "--threads=1", "--bandwidth=100GB")
+        expect(code == 0 and told in out, (code, out, err))
+        with Server("--threads=1", model=model) as server:
+            status, answer = server.post("/v1/completions", {"model": "quantised", "prompt": "Once", "max_tokens": 8,
+                                                             "ignore_eos": True, "temperature": 0})
+            expect(status == 200 and answer["usage"]["completion_tokens"] == 8, (status, answer))
+        damaged = quantise_one(pathlib.Path(name) / "damaged", float("nan"))
+        done = subprocess.run([BIN / "quire-worker", f"--model={damaged}", "--listen=127.0.0.1:0", "--http-port=0",
+                               "--threads=1", "--log-level=error"], capture_output=True, text=True, timeout=60, env=CLEAN)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("quire-worker:")]
+        expect(done.returncode == 3 and len(lines) == 1, (done.returncode, done.stderr))
+        expect("k_proj.weight_scale\" holds nan as the scale of row 0, group 0" in lines[0], lines)
 
 
 def test_doctor_says_what_is_wrong_and_what_to_do():

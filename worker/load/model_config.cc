@@ -149,6 +149,9 @@ std::string CanonicalText(const ModelConfig& config) {
                   "\ninterleaved=", config.interleaved_rope,
                   "\nembedding_size=", config.embedding_size, "\nnorm_before=", config.norm_before,
                   "\nfinal_norm=", config.final_norm, "\nnorm_affine=", config.norm_affine, "\n");
+  if (!config.quantisation.empty()) {
+    absl::StrAppend(&text, "quantisation=", config.quantisation, "\n");
+  }
   return text;
 }
 

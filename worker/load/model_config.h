@@ -65,6 +65,9 @@ struct ModelConfig {
   bool interleaved_rope = false;
   bool rotary = true;  // positions turn q and k
 
+  // Of a quantised checkpoint: what its configuration says, canonically (load/quantisation.h).
+  std::string quantisation;
+
   // OPT only.
   int embedding_size = 0;  // of the embedding table; other families: hidden_size
   bool norm_before = true;

@@ -16,6 +16,7 @@ namespace quire::load {
 namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kModelOptFile = "hf_quant_config.json";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 bool Exists(const std::string& path) {
@@ -113,6 +114,7 @@ absl::Status ModelFiles::OpenDirectory() {
   }
   QUIRE_ASSIGN_OR_RETURN(
       config_, ParseObject(*config, absl::StrCat(path_, "/config.json"), kMaxConfigBytes));
+  QUIRE_RETURN_IF_ERROR(ReadQuantisation());
   QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> index, ReadText(kIndexFile, kMaxIndexBytes));
   if (index.has_value()) {
     QUIRE_ASSIGN_OR_RETURN(
@@ -127,6 +129,31 @@ absl::Status ModelFiles::OpenDirectory() {
                      "safetensors first (save_pretrained of transformers does)"));
   }
   return AddSafetensors(kSingleFile);
+}
+
+// Image-and-text checkpoints have it beside their text_config, others may have it inside; files of
+// compressed-tensors once called it compression_config.
+absl::Status ModelFiles::ReadQuantisation() {
+  const std::string path = absl::StrCat(path_, "/config.json");
+  const json::Value* text = json::Find(config_, "text_config");
+  const json::Object* const inner =
+      text != nullptr && text->is_object() ? &text->as_object() : nullptr;
+  for (const json::Object* const object : {static_cast<const json::Object*>(&config_), inner}) {
+    if (object == nullptr) continue;
+    const json::Value* value = json::Find(*object, "quantization_config");
+    if (value == nullptr) value = json::Find(*object, "compression_config");
+    if (value == nullptr) continue;
+    absl::StatusOr<const json::Object*> config = json::AsObject(*value, "quantization_config");
+    if (!config.ok()) return Annotate(config.status(), path);
+    QUIRE_ASSIGN_OR_RETURN(quantisation_, Quantisation::Read(**config, path));
+    return absl::OkStatus();
+  }
+  QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> file, ReadText(kModelOptFile, kMaxConfigBytes));
+  if (!file.has_value()) return absl::OkStatus();
+  const std::string name = absl::StrCat(path_, "/", kModelOptFile);
+  QUIRE_ASSIGN_OR_RETURN(const json::Object object, ParseObject(*file, name, kMaxConfigBytes));
+  QUIRE_ASSIGN_OR_RETURN(quantisation_, Quantisation::ReadModelOpt(object, name));
+  return absl::OkStatus();
 }
 
 absl::Status ModelFiles::OpenShards(const json::Object& index) {

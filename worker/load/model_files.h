@@ -16,6 +16,7 @@
 #include "worker/load/gguf.h"
 #include "worker/load/mapped_file.h"
 #include "worker/load/model_roots.h"
+#include "worker/load/quantisation.h"
 #include "worker/load/tensor_table.h"
 
 namespace quire::load {
@@ -40,6 +41,9 @@ class ModelFiles {
   const json::Object& config() const { return config_; }
   const TensorTable& tensors() const { return is_gguf() ? gguf_->tensors() : tensors_; }
 
+  // How the checkpoint is quantised; null: it is not, or by the types of its tensors alone (GGUF).
+  const Quantisation* quantisation() const { return quantisation_ ? &*quantisation_ : nullptr; }
+
   // The text of a file of the directory (tokenizer.json, chat_template.jinja, …), or nothing when
   // it is absent. RESOURCE_EXHAUSTED above max_bytes. Requires !is_gguf().
   absl::StatusOr<std::optional<std::string>> ReadText(std::string_view name,
@@ -53,6 +57,7 @@ class ModelFiles {
   absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) const;
   absl::Status OpenDirectory();
   absl::Status OpenGguf();
+  absl::Status ReadQuantisation();
   absl::Status OpenShards(const json::Object& index);
   absl::Status AddSafetensors(const std::string& name);
 
@@ -62,6 +67,7 @@ class ModelFiles {
   std::optional<GgufFile> gguf_;
   json::Object config_;
   TensorTable tensors_;
+  std::optional<Quantisation> quantisation_;
 };
 
 }  // namespace quire::load

@@ -51,13 +51,6 @@ void ReadCommon(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
   config.rotary = form.rope != nullptr;
 }
 
-// Image-and-text checkpoints have it beside their text_config, others may have it inside.
-void RefuseQuantised(JsonReader& reader) {
-  if (reader.Has("quantization_config")) {
-    reader.Fail("quantization_config is not served; give the unquantised model or a GGUF file");
-  }
-}
-
 // The architecture's name as the file gives it, or its model_type.
 std::string ArchitectureName(JsonReader& reader) {
   const json::Array* names = reader.ArrayAt("architectures");
@@ -85,10 +78,8 @@ absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config, cons
     }
     // Image-and-text checkpoints keep the language model's settings one level down.
     const json::Object* text = outer.ObjectAt("text_config");
-    RefuseQuantised(outer);
     QUIRE_RETURN_IF_ERROR(outer.status());
     JsonReader reader(text != nullptr ? *text : config, path);
-    RefuseQuantised(reader);
     ModelConfig result;
     result.family = family->name;
     ReadCommon(form, reader, result);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "worker/load/model_id.h"
 #include "worker/load/text_files.h"
@@ -17,6 +18,18 @@ absl::StatusOr<kernels::StepProgram> Model::BuildRank(const Rank& rank) {
   return BuildProgram(*family, config, *files, *memory, rank);
 }
 
+std::string QuantisationText(const Model& model) {
+  if (model.files->quantisation() == nullptr) return "";
+  const WeightMemory::QuantisedCount& count = model.memory->quantised();
+  std::string text = absl::StrCat(model.files->quantisation()->description(),
+                                  "; matrices that stay quantised: ", count.kept);
+  if (count.as_float32 > 0) {
+    absl::StrAppend(&text, ", that become float32: ", count.as_float32, " (", count.float32_bytes,
+                    " bytes)");
+  }
+  return text;
+}
+
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
                                                  const LoadOptions& options) {
   auto model = std::make_unique<Model>();
@@ -28,6 +41,9 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
       files.is_gguf()
           ? ModelConfigFromGguf(files.gguf(), files.path(), options.families)
           : ModelConfigFromJson(files.config(), files.path() + "/config.json", options.families));
+  if (files.quantisation() != nullptr) {
+    model->config.quantisation = files.quantisation()->canonical();
+  }
   model->family = &FamilyOf(model->config, options.families);
   QUIRE_ASSIGN_OR_RETURN(model->program, BuildProgram(*model->family, model->config, *model->files,
                                                       *model->memory, options.rank));

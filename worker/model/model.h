@@ -52,7 +52,9 @@ struct Model {
 
   // Call before a backend loads a program: converts weights, where a type is requested
   // (WeightMemory::Fill).
-  absl::Status FillWeights() { return memory->Fill(); }
+  absl::Status FillWeights() {
+    return memory->Fill([this](const void* data, int64_t bytes) { files->Release(data, bytes); });
+  }
   // For ProgramOptions::release_source: drops source pages that have been packed.
   void ReleaseSource(const void* data, int64_t bytes) const;
 };
@@ -62,5 +64,8 @@ struct Model {
 // field or tensor.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
                                                  const LoadOptions& options = {});
+
+// What a quantised checkpoint is and what becomes of its matrices, for people; empty: it is none.
+std::string QuantisationText(const Model& model);
 
 }  // namespace quire::model

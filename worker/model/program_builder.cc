@@ -63,6 +63,21 @@ const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, int
   return tensor;
 }
 
+std::optional<load::QuantisedMatrix> ProgramBuilder::FindQuantised(Part part, int layer,
+                                                                   int64_t rows, int64_t cols) {
+  if (files_.quantisation() == nullptr) return std::nullopt;
+  for (const std::string& module : ModuleNames(naming_, part, layer)) {
+    absl::StatusOr<std::optional<load::QuantisedMatrix>> found =
+        files_.quantisation()->Find(files_.tensors(), module, rows, cols);
+    if (!found.ok()) {
+      Fail(found.status());
+      return std::nullopt;
+    }
+    if (found->has_value()) return *std::move(found);
+  }
+  return std::nullopt;
+}
+
 WeightSource ProgramBuilder::Source(const load::Tensor& tensor, int64_t rows, int64_t cols,
                                     const Kept& kept) {
   const WeightSource whole{*tensor.type, rows, cols, tensor.bytes.data()};
@@ -120,6 +135,18 @@ WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t col
   kernels::Weight weight;
   weight.cols = kept.count < 0 ? cols : kept.count;
   for (const Stack& stack : stacks) {
+    if (!status_.ok()) return kernels::kNoId;
+    std::optional<load::QuantisedMatrix> quantised =
+        FindQuantised(stack.part, layer, stack.rows, cols);
+    if (quantised.has_value()) {
+      const load::QuantisedMatrix::Slice slice{stack.kept.begin,
+                                               stack.kept.count < 0 ? stack.rows : stack.kept.count,
+                                               kept.begin, weight.cols};
+      if (weight.name.empty()) weight.name = quantised->module + ".weight";
+      weight.parts.push_back(memory_.Make(*std::move(quantised), slice));
+      weight.rows += slice.rows;
+      continue;
+    }
     if (!status_.ok()) return kernels::kNoId;
     const load::Tensor* tensor = Find(stack.part, "weight", layer, {stack.rows, cols});
     if (tensor == nullptr) return kernels::kNoId;

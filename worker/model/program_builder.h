@@ -9,6 +9,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,6 +76,10 @@ class ProgramBuilder {
   // fits [1, n].
   const load::Tensor* Find(Part part, std::string_view suffix, int layer,
                            std::vector<int64_t> shape);
+  // The part's weight where the checkpoint quantises it; nothing where it does not, or after an
+  // error.
+  std::optional<load::QuantisedMatrix> FindQuantised(Part part, int layer, int64_t rows,
+                                                     int64_t cols);
   struct Kept {
     Range rows;
     Range cols;

@@ -25,6 +25,19 @@ Unit FindUnit(const TensorNaming& naming, const load::ModelConfig& config,
               const load::ModelFiles& files, Part part) {
   Unit unit;
   for (int layer = 0; layer < config.layers; ++layer) {
+    if (files.quantisation() != nullptr) {
+      const int64_t hidden = config.hidden_size;
+      const int64_t cols = part == Part::kOutput ? int64_t{config.heads} * config.head_dim
+                                                 : config.intermediate_size;
+      for (const std::string& module : ModuleNames(naming, part, layer)) {
+        const auto found = files.quantisation()->Find(files.tensors(), module, hidden, cols);
+        if (!found.ok() || !found->has_value()) continue;
+        const kernels::DType form = (*found)->Form();
+        if (kernels::BlockElements(form) <= unit.elements) continue;
+        unit = {kernels::BlockElements(form),
+                absl::StrCat("\"", module, "\" is quantised as ", kernels::DTypeName(form))};
+      }
+    }
     for (const std::string& name : TensorNames(naming, files.is_gguf(), part, layer, "weight")) {
       const load::Tensor* tensor = files.tensors().Find(name);
       if (tensor == nullptr || !tensor->type.has_value()) continue;

@@ -70,4 +70,12 @@ std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part
   return names;
 }
 
+std::vector<std::string> ModuleNames(const TensorNaming& naming, Part part, int layer) {
+  constexpr std::string_view kSuffix = ".weight";
+  std::vector<std::string> names =
+      TensorNames(naming, /*gguf=*/false, part, layer, kSuffix.substr(1));
+  for (std::string& name : names) name.resize(name.size() - kSuffix.size());
+  return names;
+}
+
 }  // namespace quire::model

@@ -59,4 +59,7 @@ struct TensorNaming {
 std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part, int layer,
                                      std::string_view suffix);
 
+// The modules of a Hugging Face checkpoint under which the part may be found, in the same order.
+std::vector<std::string> ModuleNames(const TensorNaming& naming, Part part, int layer);
+
 }  // namespace quire::model

@@ -3,8 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -101,9 +104,39 @@ absl::Status WeightMemory::Write(const Promise& promise) const {
   return absl::OkStatus();
 }
 
-absl::Status WeightMemory::Fill() {
+WeightSource WeightMemory::Make(load::QuantisedMatrix matrix,
+                                const load::QuantisedMatrix::Slice& slice) {
+  WeightSource made{matrix.Form(), slice.rows, slice.cols};
+  std::byte* const data = Allocate(made.Bytes());
+  made.data = data;
+  ++(IsFloat(made.type) ? quantised_.as_float32 : quantised_.kept);
+  if (IsFloat(made.type)) quantised_.float32_bytes += made.Bytes();
+  quantised_promises_.push_back({std::move(matrix), slice, data});
+  return made;
+}
+
+absl::Status WeightMemory::Fill(
+    const std::function<void(const void* data, int64_t bytes)>& release) {
   for (const Promise& promise : promises_) QUIRE_RETURN_IF_ERROR(Write(promise));
   promises_.clear();
+  // Matrices are shared out among threads; the error that is told is that of the first bad one.
+  std::vector<absl::Status> results(quantised_promises_.size());
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < results.size(); i = next++) {
+      const QuantisedPromise& promise = quantised_promises_[i];
+      results[i] = promise.from.Write(promise.slice, promise.to);
+      const std::span<const std::byte> codes = promise.from.codes.tensor->bytes;
+      if (release) release(codes.data(), static_cast<int64_t>(codes.size()));
+    }
+  };
+  std::vector<std::thread> helpers;
+  const size_t threads = std::min<size_t>(std::thread::hardware_concurrency(), results.size());
+  for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  quantised_promises_.clear();
+  for (const absl::Status& result : results) QUIRE_RETURN_IF_ERROR(result);
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
 // Memory for weights that cannot be used in place in the file: joined biases, reordered rows,
-// floats that are converted to another type.
+// floats that are converted to another type, quantised checkpoints in their normal form.
 //
 // Owned by the loaded Model; filled while its program is built and by Fill, read-only afterwards.
 // 1. A block's address stays the same until the object ends.
@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/tensor.h"
+#include "worker/load/quantised_matrix.h"
 
 namespace quire::model {
 
@@ -37,9 +39,21 @@ class WeightMemory {
   // The same for a vector, at once: INVALID_ARGUMENT as Fill.
   absl::StatusOr<kernels::WeightSource> ConvertVector(const kernels::WeightSource& source,
                                                       const std::string& name);
-  // Writes the matrices that Convert has promised; once, before a backend loads them.
-  // INVALID_ARGUMENT names a tensor with a number that the type cannot hold.
-  absl::Status Fill();
+  // The slice of a quantised matrix in its normal form.
+  kernels::WeightSource Make(load::QuantisedMatrix matrix,
+                             const load::QuantisedMatrix::Slice& slice);
+  // Writes the matrices that Convert and Make have promised; once, before a backend loads them.
+  // Calls `release` for bytes of files that a quantised matrix has been made from. INVALID_ARGUMENT
+  // names a tensor with a number that the type cannot hold, or that is none.
+  absl::Status Fill(const std::function<void(const void* data, int64_t bytes)>& release = nullptr);
+
+  // Quantised matrices that Make holds in their normal form, and those that no form fits.
+  struct QuantisedCount {
+    int64_t kept = 0;
+    int64_t as_float32 = 0;
+    int64_t float32_bytes = 0;
+  };
+  const QuantisedCount& quantised() const { return quantised_; }
   // The type that something was converted to; empty: nothing was converted.
   std::optional<kernels::DType> converted_to() const { return converted_to_; }
 
@@ -54,6 +68,12 @@ class WeightMemory {
     std::string name;
   };
 
+  struct QuantisedPromise {
+    load::QuantisedMatrix from;
+    load::QuantisedMatrix::Slice slice;
+    std::byte* to;
+  };
+
   bool MustConvert(const kernels::WeightSource& source) const;
   absl::Status Write(const Promise& promise) const;
 
@@ -61,6 +81,8 @@ class WeightMemory {
   std::optional<kernels::DType> converted_to_;
   std::vector<std::span<std::byte>> blocks_;
   std::vector<Promise> promises_;
+  std::vector<QuantisedPromise> quantised_promises_;
+  QuantisedCount quantised_;
 };
 
 // Whether the type is not quantised.

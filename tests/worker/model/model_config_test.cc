@@ -204,12 +204,6 @@ TEST(ModelConfigJson, RefusesFieldsByName) {
       "rope type \"longrope\" is not served; served are default, linear, llama3 and yarn");
   ExpectRefused(Config(llama, R"(,"rope_scaling":{"rope_type":"linear"})"), "needs a factor");
   ExpectRefused(Config(llama, R"(,"partial_rotary_factor":0.5)"), "partial_rotary_factor");
-  ExpectRefused(Config(llama, R"(,"quantization_config":{"quant_method":"gptq"})"),
-                "quantization_config is not served");
-  ExpectRefused(R"({"architectures":["Gemma3ForConditionalGeneration"],"quantization_config":{},)"
-                R"("text_config":)" +
-                    Config("", "") + "}",
-                "quantization_config is not served; give the unquantised model or a GGUF file");
   ExpectRefused(Config("Gemma3ForCausalLM", R"(,"layer_types":["full_attention"])"),
                 "layer_types has 1 entries for 4 layers");
   ExpectRefused(Config("Gemma3ForCausalLM", R"(,"sliding_window_pattern":0)"),

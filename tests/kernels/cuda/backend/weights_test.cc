@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -186,6 +187,35 @@ TEST(CudaWeightParts, AreWhatTheirSourcesAre) {
   std::vector<uint16_t> floats(8 * 2048, 0);
   kernels::cuda::ExpandRows(weight.parts[2], 0, false, std::span(floats).first(3 * 2048));
   EXPECT_EQ(memcmp(loaded.parts[1].data, floats.data(), 2 * floats.size()), 0);
+}
+
+// Checkpoints that no kernel of a GPU reads are expanded, said so, and compute what they must.
+TEST(CudaQuantisedCheckpoints, AreExpandedToSixteenBits) {
+  for (const char* name : {"fp8-blocks", "gptq-4bit-g128-v1", "compressed-w8a8-int8"}) {
+    SCOPED_TRACE(name);
+    const std::string folder = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/quantised/" + name;
+    auto model = model::LoadModel(folder, {.with_text = false});
+    ASSERT_TRUE(model.ok()) << model.status();
+    ASSERT_TRUE((*model)->FillWeights().ok());
+    const WeightForms forms = MakeEmulatedBackend()->FormsOfWeights((*model)->program);
+    EXPECT_EQ(forms.quantised, 0);
+    EXPECT_EQ(forms.expanded, 8);  // qkv, o, gate and up, down of two layers
+    EXPECT_NE(forms.expanded_why.find("no kernel of a GPU reads its format yet"), std::string::npos)
+        << forms.expanded_why;
+    const Golden golden = ReadGolden(folder + "/golden.json");
+    const GoldenRow& wanted = golden.rows.front();
+    const std::span<const int32_t> prompt =
+        std::span(golden.tokens).first(static_cast<size_t>(golden.prompt_length));
+    const std::vector<Row> rows = RunAll(**model, prompt, false);
+    double error = 0.0;
+    for (size_t i = 0; i < wanted.logits.size(); ++i) {
+      const double difference = std::abs(static_cast<double>(rows.back().logits[i]) -
+                                         static_cast<double>(wanted.logits[i]));
+      error = std::isnan(difference) ? HUGE_VAL : std::max(error, difference);
+    }
+    // The second rounding is that of every model on a GPU.
+    EXPECT_LE(error, 2.0 * wanted.bfloat16_error);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Writes the tiny quantised checkpoints of tests/golden/quantised and what they must compute.
+
+Needs what tests/golden/models/make_model_goldens.py needs, and compressed-tensors 0.20.0. Run it from anywhere:
+    python3 tests/golden/quantised/make_quantised_goldens.py [name …]
+
+Each fixture is a folder as it would be published: config.json with its quantization_config, and
+model.safetensors. golden.json has the tokens and logits of the float32 reference on the dequantised weights:
+compressed-tensors packs and unpacks its own, the other formats are written and read back here, bit by bit as
+their descriptions say.
+"""
+import json
+import pathlib
+import shutil
+import sys
+
+import compressed_tensors
+import numpy
+import safetensors.torch
+import torch
+import transformers
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.utils import calculate_qparams
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "models"))
+import make_model_goldens as goldens  # noqa: E402
+
+E4M3 = torch.float8_e4m3fn
+LARGEST = 448.0
+SHAPE = {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 32, "rope_theta": 10000.0}
+
+
+def llama(**settings):
+    return goldens.llama(tie_word_embeddings=True) | SHAPE | settings
+
+
+def qwen3(**settings):
+    return goldens.model("Qwen3ForCausalLM", "qwen3", rms_norm_eps=1e-6, attention_bias=False,
+                         tie_word_embeddings=False) | SHAPE | settings
+
+
+# --- FP8 ----------------------------------------------------------------------------------------
+
+def to_e4m3(weight, scale):
+    return (weight / scale).clamp(-LARGEST, LARGEST).to(E4M3)
+
+
+def fp8_blocks(weight, name):
+    """128 × 128, the last blocks of rows and columns cut short."""
+    rows, cols = weight.shape
+    grid = [-(-rows // 128), -(-cols // 128)]
+    padded = torch.zeros(grid[0] * 128, grid[1] * 128)
+    padded[:rows, :cols] = weight
+    largest = padded.view(grid[0], 128, grid[1], 128).abs().amax(dim=(1, 3))
+    scale = (largest / LARGEST).to(torch.bfloat16)
+    spread = scale.float().repeat_interleave(128, 0).repeat_interleave(128, 1)[:rows, :cols]
+    codes = to_e4m3(weight, spread)
+    return {"weight": codes, "weight_scale_inv": scale}, codes.float() * spread
+
+
+def fp8_tensor(weight, name):
+    scale = weight.abs().max() / LARGEST
+    codes = to_e4m3(weight, scale)
+    return ({"weight": codes, "weight_scale": scale.reshape(()), "input_scale": torch.tensor(0.05)},
+            codes.float() * scale)
+
+
+# --- compressed-tensors -------------------------------------------------------------------------
+
+def compressed(format, bits, kind="int", group=None, symmetric=True, scale_type=torch.bfloat16):
+    strategy = "group" if group else "channel"
+    args = QuantizationArgs(num_bits=bits, type=kind, strategy=strategy, group_size=group,
+                            symmetric=symmetric)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    compressor = BaseCompressor.get_value_from_registry(format)
+
+    def quantise(weight, name):
+        grouped = weight.reshape(weight.shape[0], -1, group or weight.shape[1])
+        scale, zero = calculate_qparams(grouped.amin(-1), grouped.amax(-1), args)
+        scale = scale.to(scale_type).float()
+        state = compressor.compress(
+            {"weight": weight, "weight_scale": scale, "weight_zero_point": zero}, scheme)
+        value = compressor.decompress(dict(state), scheme)["weight"]
+        state["weight_scale"] = scale.to(scale_type)
+        return state, value.float()
+    return quantise
+
+
+def compressed_config(format, inputs=None, **weights):
+    return {"quant_method": "compressed-tensors", "format": format,
+            "quantization_status": "compressed", "ignore": ["lm_head", "re:.*layers.1.self_attn.v_proj"],
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
+                                          "input_activations": inputs}}}
+
+
+# --- GPTQ and AWQ -------------------------------------------------------------------------------
+
+def round_to_groups(weight, bits, group, symmetric, order=None):
+    """Codes [rows, cols], scales [groups, rows] of float16, zeros [groups, rows]."""
+    rows, cols = weight.shape
+    group_of = torch.arange(cols) // group if order is None else order
+    groups = int(group_of.max()) + 1
+    top = 2 ** bits - 1
+    scales = torch.empty(groups, rows, dtype=torch.float16)
+    zeros = torch.empty(groups, rows, dtype=torch.int64)
+    codes = torch.empty(rows, cols, dtype=torch.int64)
+    for index in range(groups):
+        part = weight[:, group_of == index]
+        low, high = part.amin(1).clamp(max=0), part.amax(1).clamp(min=0)
+        if symmetric:
+            scales[index] = (2 * torch.maximum(-low, high) / top).half()
+            zeros[index] = 2 ** (bits - 1)
+        else:
+            scales[index] = ((high - low) / top).half()
+            zeros[index] = (-low / scales[index].float()).round().clamp(0, top).long()
+        scale = scales[index].float()[:, None]
+        codes[:, group_of == index] = (
+            (part / scale).round().long() + zeros[index][:, None]).clamp(0, top)
+    return codes, scales, zeros, group_of
+
+
+def to_words(codes, bits):
+    """Along the first axis: `bits` bits of each, one after another, into words of 32."""
+    numbers = codes.numpy().astype(numpy.uint64)
+    stream = ((numbers[:, None, :] >> numpy.arange(bits, dtype=numpy.uint64)[None, :, None]) & 1)
+    stream = stream.reshape(-1, 32, numbers.shape[1])
+    weights = numpy.uint64(1) << numpy.arange(32, dtype=numpy.uint64)
+    words = (stream * weights[None, :, None]).sum(1).astype(numpy.uint32)
+    return torch.from_numpy(words.view(numpy.int32).copy())
+
+
+def from_words(words, bits):
+    numbers = words.numpy().view(numpy.uint32)
+    stream = (numbers[:, None, :] >> numpy.arange(32, dtype=numpy.uint32)[None, :, None]) & 1
+    stream = stream.reshape(-1, bits, numbers.shape[1]).astype(numpy.int64)
+    return torch.from_numpy((stream << numpy.arange(bits)[None, :, None]).sum(1))
+
+
+def gptq(bits, group, symmetric=True, act_order=False, version=1):
+    def quantise(weight, name):
+        rows, cols = weight.shape
+        order = None
+        if act_order:
+            generator = torch.Generator().manual_seed(cols)
+            order = (torch.arange(cols) // group)[torch.randperm(cols, generator=generator)]
+        codes, scales, zeros, group_of = round_to_groups(weight, bits, group, symmetric, order)
+        # Symmetric files of some writers hold zeros of the other version; no reader may use them.
+        stored = (zeros - (1 if version == 1 and not symmetric else 0)) % 2 ** bits
+        state = {"qweight": to_words(codes.T, bits), "scales": scales,
+                 "qzeros": to_words(stored.T, bits).T.contiguous(), "g_idx": group_of.int()}
+        read = from_words(state["qweight"], bits).T
+        read_zeros = from_words(state["qzeros"].T.contiguous(), bits).T
+        read_zeros = zeros if symmetric else (read_zeros + (version == 1)) % 2 ** bits
+        index = state["g_idx"].long()
+        value = (read - read_zeros[index].T).float() * state["scales"][index].T.float()
+        return state, value
+    return quantise
+
+
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def awq(group):
+    def quantise(weight, name):
+        codes, scales, zeros, group_of = round_to_groups(weight, 4, group, symmetric=False)
+
+        def pack(numbers):  # [n, outputs]
+            blocks = numbers.reshape(numbers.shape[0], -1, 8).numpy().astype(numpy.uint32)
+            words = numpy.zeros(blocks.shape[:2], numpy.uint32)
+            for nibble, output in enumerate(AWQ_ORDER):
+                words |= blocks[:, :, output] << numpy.uint32(4 * nibble)
+            return torch.from_numpy(words.view(numpy.int32))
+
+        def unpack(words):
+            numbers = words.numpy().view(numpy.uint32)
+            out = numpy.zeros((*numbers.shape, 8), numpy.int64)
+            for nibble, output in enumerate(AWQ_ORDER):
+                out[:, :, output] = (numbers >> numpy.uint32(4 * nibble)) & 15
+            return torch.from_numpy(out.reshape(numbers.shape[0], -1))
+        state = {"qweight": pack(codes.T), "qzeros": pack(zeros), "scales": scales}
+        value = (unpack(state["qweight"]) - unpack(state["qzeros"])[group_of]).float()
+        return state, (value * scales[group_of].float()).T.contiguous()
+    return quantise
+
+
+def gptq_config(bits, group, **settings):
+    return {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": True,
+            "desc_act": False, **settings}
+
+
+FP8 = {"quant_method": "fp8", "fmt": "e4m3"}
+DYNAMIC = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
+# name: (config of the model, quantization_config, module → tensors and meaning)
+FIXTURES = {
+    "fp8-blocks": (
+        qwen3(intermediate_size=160),
+        FP8 | {"activation_scheme": "dynamic", "weight_block_size": [128, 128],
+               "modules_to_not_convert": ["lm_head"]}, fp8_blocks),
+    "fp8-static": (
+        llama(), FP8 | {"activation_scheme": "static", "ignored_layers": ["lm_head"]}, fp8_tensor),
+    "compressed-fp8-channel": (
+        llama(intermediate_size=150),
+        compressed_config("float-quantized", DYNAMIC, num_bits=8, type="float", strategy="channel",
+                          symmetric=True), compressed("float-quantized", 8, "float")),
+    "compressed-w4a16-g128": (
+        qwen3(), compressed_config("pack-quantized", num_bits=4, type="int", strategy="group",
+                                   group_size=128, symmetric=True),
+        compressed("pack-quantized", 4, group=128)),
+    "compressed-w4a16-g32-asymmetric": (
+        llama(), compressed_config("pack-quantized", num_bits=4, type="int", strategy="group",
+                                   group_size=32, symmetric=False),
+        compressed("pack-quantized", 4, group=32, symmetric=False)),
+    "compressed-w8a16-channel": (
+        llama(), compressed_config("pack-quantized", num_bits=8, type="int", strategy="channel",
+                                   symmetric=True), compressed("pack-quantized", 8)),
+    "compressed-w8a8-int8": (
+        llama(), compressed_config("int-quantized", DYNAMIC | {"type": "int"}, num_bits=8, type="int",
+                                   strategy="channel", symmetric=True),
+        compressed("int-quantized", 8, scale_type=torch.float32)),
+    "gptq-4bit-g128-v1": (
+        llama(), gptq_config(4, 128, sym=False, checkpoint_format="gptq"),
+        gptq(4, 128, symmetric=False)),
+    "gptq-4bit-g64-sym": (qwen3(), gptq_config(4, 64), gptq(4, 64)),
+    "gptq-4bit-act-order": (llama(), gptq_config(4, 32, desc_act=True),
+                            gptq(4, 32, act_order=True)),
+    "gptq-8bit-v2": (
+        llama(), gptq_config(8, -1, sym=False, checkpoint_format="gptq_v2"),
+        gptq(8, 1 << 20, symmetric=False, version=2)),
+    "gptq-3bit": (llama(), gptq_config(3, 64, sym=False), gptq(3, 64, symmetric=False)),
+    "gptq-2bit": (llama(), gptq_config(2, 32), gptq(2, 32)),
+    "awq-g128": (
+        qwen3(), {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm",
+                  "zero_point": True, "modules_to_not_convert": ["lm_head"]}, awq(128)),
+}
+
+
+def is_quantised(name):
+    # One projection beside quantised ones is left alone, as ignore lists may say.
+    return "layers." in name and "proj" in name and name.endswith(".weight")
+
+
+def make(name):
+    config, quantisation, quantise = FIXTURES[name]
+    folder = HERE / name
+    skipped = "layers.1.self_attn.v_proj.weight"
+    for seed in range(1, 100):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+        parsed = transformers.AutoConfig.from_pretrained(folder)
+        network = transformers.AutoModelForCausalLM.from_config(parsed, attn_implementation="eager")
+        generator = torch.Generator().manual_seed(seed)
+        goldens.randomise(network, generator, torch.bfloat16)
+        tensors = {}
+        with torch.no_grad():
+            for key, parameter in network.named_parameters():
+                left = skipped in key and quantisation["quant_method"] == "compressed-tensors"
+                if not is_quantised(key) or left:
+                    tensors[key] = parameter.to(torch.bfloat16).contiguous()
+                    continue
+                module = key[:-len(".weight")]
+                state, value = quantise(parameter.detach().clone(), module)
+                parameter.copy_(value)
+                tensors.update({f"{module}.{part}": t.contiguous() for part, t in state.items()})
+        network = network.float().eval()
+        prompt = torch.randint(3, goldens.VOCAB, (goldens.PROMPT,), generator=generator).tolist()
+        tokens, smallest = goldens.greedy(network, prompt)
+        if smallest < goldens.MIN_GAP or len(set(tokens[goldens.PROMPT:])) < 8:
+            continue
+        safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        settings = {**config, "quantization_config": quantisation}
+        (folder / "config.json").write_text(json.dumps(settings, indent=1) + "\n")
+        goldens.write_golden(folder, network, tokens, smallest)
+        return seed
+    raise SystemExit(f"{name}: no seed keeps the two best logits apart")
+
+
+def main():
+    if compressed_tensors.__version__ != "0.20.0":
+        raise SystemExit(f"compressed-tensors is {compressed_tensors.__version__}, not 0.20.0")
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or FIXTURES:
+        seed = make(name)
+        size = sum(file.stat().st_size for file in (HERE / name).iterdir())
+        print(f"{name}: seed {seed}, {size} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+// Quantised checkpoints compute what their dequantised weights compute, and stay quantised in
+// memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/golden/driver.h"
+#include "tests/golden/golden_file.h"
+#include "worker/model/model.h"
+
+namespace quire::golden {
+namespace {
+
+using kernels::DType;
+
+constexpr double kToleranceOfRow = 1e-5;  // of the largest logit of a row
+
+struct Quantised {
+  const char* name;
+  DType form;  // of its quantised matrices
+};
+// Each fixture of tests/golden/quantised. What no form fits, groups of inputs that are no
+// neighbours and rows that are no whole runs of 32, is float32.
+constexpr Quantised kQuantisedFixtures[] = {
+    {"fp8-blocks", DType::kF8},
+    {"fp8-static", DType::kF8},
+    {"compressed-fp8-channel", DType::kF8},
+    {"compressed-w4a16-g128", DType::kG4_128},
+    {"compressed-w4a16-g32-asymmetric", DType::kG4},
+    {"compressed-w8a16-channel", DType::kG8},
+    {"compressed-w8a8-int8", DType::kG8},
+    {"gptq-4bit-g128-v1", DType::kG4_128},
+    {"gptq-4bit-g64-sym", DType::kG4},
+    {"gptq-4bit-act-order", DType::kF32},
+    {"gptq-8bit-v2", DType::kG8},
+    {"gptq-3bit", DType::kG4},
+    {"gptq-2bit", DType::kG4},
+    {"awq-g128", DType::kG4_128},
+};
+
+std::string QuantisedFolder(const std::string& name) {
+  return SourceFolder() + "/tests/golden/quantised/" + name;
+}
+
+std::unique_ptr<model::Model> LoadQuantised(const std::string& name, const model::Rank& rank = {}) {
+  auto model = model::LoadModel(QuantisedFolder(name), {.with_text = false, .rank = rank});
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return nullptr;
+  const absl::Status filled = (*model)->FillWeights();
+  EXPECT_TRUE(filled.ok()) << filled;
+  return filled.ok() ? *std::move(model) : nullptr;
+}
+
+class QuantisedTest : public testing::TestWithParam<Quantised> {};
+
+// The prompt in one pass, then one token at a time: every token and the kept rows' logits.
+TEST_P(QuantisedTest, LogitsAndTokensOfTheDequantisedWeights) {
+  const Golden golden = ReadGolden(QuantisedFolder(GetParam().name) + "/golden.json");
+  const std::unique_ptr<model::Model> model = LoadQuantised(GetParam().name);
+  ASSERT_NE(model, nullptr);
+  std::map<int, Row> first;
+  for (const char* isa : {"reference", "avx2", "auto"}) {
+    SCOPED_TRACE(isa);
+    std::string error;
+    const std::unique_ptr<Driver> driver = Driver::Make(*model, {.isa = isa}, error);
+    ASSERT_NE(driver, nullptr) << error;
+    std::map<int, Row> rows;
+    const std::span<const int32_t> tokens(golden.tokens);
+    const auto prompt = static_cast<size_t>(golden.prompt_length);
+    rows[golden.prompt_length - 1] =
+        driver->Feed(tokens.first(prompt), std::vector<int32_t>{golden.prompt_length - 1}).front();
+    for (size_t i = prompt; i + 1 < tokens.size(); ++i) {
+      rows[static_cast<int>(i)] =
+          driver->Feed(tokens.subspan(i, 1), std::vector<int32_t>{0}).front();
+    }
+    for (const GoldenRow& wanted : golden.rows) {
+      const std::vector<float>& got = rows.at(wanted.position).logits;
+      ASSERT_EQ(got.size(), wanted.logits.size());
+      double error_size = 0.0, size = 0.0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        const double difference = std::abs(static_cast<double>(got[i]) - wanted.logits[i]);
+        error_size = std::isnan(difference) ? HUGE_VAL : std::max(error_size, difference);
+        size = std::max(size, std::abs(static_cast<double>(wanted.logits[i])));
+      }
+      EXPECT_LE(error_size, kToleranceOfRow * size) << "at position " << wanted.position;
+    }
+    for (const auto& [position, row] : rows) {
+      ASSERT_EQ(row.token, golden.tokens[static_cast<size_t>(position) + 1]) << position;
+    }
+    if (first.empty()) first = rows;
+    for (const auto& [position, row] : first) ASSERT_EQ(row.logits, rows.at(position).logits);
+  }
+}
+
+TEST_P(QuantisedTest, MatricesHaveTheirForm) {
+  const std::unique_ptr<model::Model> model = LoadQuantised(GetParam().name);
+  ASSERT_NE(model, nullptr);
+  const model::WeightMemory::QuantisedCount& count = model->memory->quantised();
+  const bool compressed = std::string_view(GetParam().name).starts_with("compressed");
+  // Seven of each of two layers, less the one that the ignore list of some names.
+  EXPECT_EQ(count.kept + count.as_float32, compressed ? 13 : 14);
+  int of_form = 0;
+  for (const kernels::Weight& weight : model->program.weights) {
+    for (const kernels::WeightSource& part : weight.parts) {
+      if (part.type == GetParam().form && part.rows > 1) ++of_form;
+    }
+  }
+  // An intermediate size of 150 is no whole number of runs of 32, so that down is in float32.
+  const int floats = std::string_view(GetParam().name) == "compressed-fp8-channel" ? 2 : 0;
+  EXPECT_EQ(of_form, (compressed ? 13 : 14) - floats);
+  EXPECT_EQ(count.as_float32, GetParam().form == DType::kF32 ? 14 : floats);
+}
+
+// Two ranks' parts of a matrix lie side by side as one rank has them, or the cut is refused by
+// name.
+TEST_P(QuantisedTest, RanksHaveTheirPartsOrANamedRefusal) {
+  auto second = model::LoadModel(QuantisedFolder(GetParam().name),
+                                 {.with_text = false, .rank = {.rank = 1, .ranks = 2}});
+  if (GetParam().form == DType::kG4_128) {
+    ASSERT_FALSE(second.ok());
+    EXPECT_NE(second.status().message().find("do not end on a border of blocks of 128"),
+              std::string::npos)
+        << second.status();
+    EXPECT_NE(second.status().message().find("is quantised as G4_128"), std::string::npos);
+    EXPECT_NE(second.status().message().find("use --tensor-parallel-size 1"), std::string::npos);
+    return;
+  }
+  ASSERT_TRUE(second.ok()) << second.status();
+  ASSERT_TRUE((*second)->FillWeights().ok());
+  const std::unique_ptr<model::Model> whole = LoadQuantised(GetParam().name);
+  ASSERT_NE(whole, nullptr);
+  int compared = 0;
+  for (size_t id = 0; id < whole->program.weights.size(); ++id) {
+    const kernels::Weight& all = whole->program.weights[id];
+    const kernels::Weight& part = (*second)->program.weights[id];
+    if (all.parts.size() != 1 || all.rows == 1 || part.cols == all.cols) continue;
+    const kernels::WeightSource& from = all.parts[0];
+    const kernels::WeightSource& got = part.parts[0];
+    ASSERT_EQ(from.type, got.type) << all.name;
+    const int64_t skipped =
+        (from.cols - got.cols) / kernels::BlockElements(from.type) * kernels::BlockBytes(from.type);
+    for (int64_t row = 0; row < from.rows; ++row) {
+      ASSERT_EQ(
+          std::memcmp(from.Row(row) + skipped, got.Row(row), static_cast<size_t>(got.RowBytes())),
+          0)
+          << all.name << " row " << row;
+    }
+    ++compared;
+  }
+  EXPECT_GE(compared, 4);  // o and down of two layers
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, QuantisedTest, testing::ValuesIn(kQuantisedFixtures),
+                         [](const testing::TestParamInfo<Quantised>& info) {
+                           std::string name = info.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(QuantisedFixtures, EveryFolderIsTested) {
+  std::vector<std::string> named, found;
+  for (const Quantised& fixture : kQuantisedFixtures) named.emplace_back(fixture.name);
+  for (const auto& entry : std::filesystem::directory_iterator(QuantisedFolder(""))) {
+    if (entry.is_directory() && entry.path().filename() != "__pycache__") {
+      found.push_back(entry.path().filename());
+    }
+  }
+  std::ranges::sort(named);
+  std::ranges::sort(found);
+  EXPECT_EQ(named, found);
+}
+
+}  // namespace
+}  // namespace quire::golden

@@ -1,0 +1,276 @@
+// What quantised checkpoints may say, and what is refused with one line that names it.
+#include "worker/load/quantisation.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/json/json.h"
+#include "common/status.h"
+#include "kernels/grouped_blocks.h"
+
+namespace quire::load {
+namespace {
+
+using kernels::DType;
+
+// A checkpoint of one module "m" in memory.
+class FakeModule {
+ public:
+  template <typename T>
+  FakeModule& Add(const std::string& name, const std::string& type, std::vector<int64_t> shape,
+                  const std::vector<T>& values) {
+    // Copies of a module share what their tensors point into.
+    data_.push_back(std::make_shared<std::vector<std::byte>>(values.size() * sizeof(T)));
+    std::vector<std::byte>& bytes = *data_.back();
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    Tensor tensor;
+    tensor.name = "m." + name;
+    tensor.type_name = type;
+    if (type == "F32") tensor.type = DType::kF32;
+    if (type == "F16") tensor.type = DType::kF16;
+    if (type == "BF16") tensor.type = DType::kBF16;
+    tensor.shape = std::move(shape);
+    tensor.bytes = bytes;
+    tensor.file = "w";
+    EXPECT_TRUE(table_.Add(std::move(tensor)).ok());
+    return *this;
+  }
+  const TensorTable& table() const { return table_; }
+
+ private:
+  std::vector<std::shared_ptr<std::vector<std::byte>>> data_;
+  TensorTable table_;
+};
+
+absl::StatusOr<Quantisation> ReadConfig(const std::string& text) {
+  const json::Value value = *json::Parse(text);
+  return Quantisation::Read(value.as_object(), "config.json");
+}
+
+void ExpectUnserved(const std::string& config, const std::string& said) {
+  const absl::StatusOr<Quantisation> read = ReadConfig(config);
+  ASSERT_FALSE(read.ok()) << config;
+  const std::string message = StatusMessage(read.status());
+  EXPECT_NE(message.find(said), std::string::npos) << message;
+  EXPECT_TRUE(message.starts_with("config.json: quantization_config: ")) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+}
+
+// The message with which [rows, cols] of the module is refused, when it is found or when it is
+// written.
+std::string RefusalOf(const std::string& config, const FakeModule& module, int64_t rows,
+                      int64_t cols) {
+  const absl::StatusOr<Quantisation> read = ReadConfig(config);
+  if (!read.ok()) return "the configuration: " + StatusMessage(read.status());
+  const auto found = read->Find(module.table(), "m", rows, cols);
+  if (!found.ok()) return StatusMessage(found.status());
+  if (!found->has_value()) return "plain";
+  std::vector<std::byte> out(
+      static_cast<size_t>(kernels::WeightSource{(*found)->Form(), rows, cols, nullptr}.Bytes()));
+  return StatusMessage((*found)->Write({0, rows, 0, cols}, out.data()));
+}
+
+constexpr const char* kFp8 = R"({"quant_method":"fp8"})";
+constexpr const char* kGptq =
+    R"({"quant_method":"gptq","bits":4,"group_size":32,"sym":false,"desc_act":true})";
+constexpr const char* kAwq = R"({"quant_method":"awq","bits":4,"group_size":32,"version":"gemm"})";
+
+std::string Compressed(const std::string& format, const std::string& weights) {
+  return R"({"quant_method":"compressed-tensors","format":")" + format +
+         R"(","config_groups":{"group_0":{"targets":["Linear"],"weights":{)" + weights + "}}}}";
+}
+
+TEST(Quantisation, ConfigurationsThatAreNotServed) {
+  ExpectUnserved(R"({})",
+                 "quant_method \"\" is not served; served are fp8, modelopt, "
+                 "compressed-tensors, gptq, awq, and GGUF files");
+  ExpectUnserved(R"({"quant_method":"bitsandbytes"})",
+                 "quant_method \"bitsandbytes\" is not served");
+  ExpectUnserved(R"({"quant_method":7})", "quant_method: must be a string");
+  ExpectUnserved(R"({"quant_method":"fp8","fmt":"e5m2"})", "fmt \"e5m2\" is not served");
+  ExpectUnserved(R"({"quant_method":"fp8","activation_scheme":"none"})",
+                 "activation_scheme \"none\"");
+  ExpectUnserved(R"({"quant_method":"fp8","weight_block_size":[128]})", "must have two numbers");
+  ExpectUnserved(R"({"quant_method":"fp8","weight_block_size":[128,0]})", "above 0");
+  ExpectUnserved(R"({"quant_method":"fp8","weight_block_size":[128,9223372036854775807]})",
+                 "larger than any tensor");
+  ExpectUnserved(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})", "quant_algo \"NVFP4\"");
+  ExpectUnserved(R"({"quant_method":"gptq","bits":5})", "bits is 5, served are 2, 3, 4 and 8");
+  ExpectUnserved(R"({"quant_method":"gptq","group_size":0})", "group_size is 0");
+  ExpectUnserved(R"({"quant_method":"gptq","checkpoint_format":"marlin"})",
+                 "checkpoint_format \"marlin\" is not served; \"gptq\" and \"gptq_v2\" are");
+  ExpectUnserved(R"({"quant_method":"gptq","is_marlin_format":true})", "\"marlin\" is not served");
+  ExpectUnserved(R"({"quant_method":"gptq","sym":true,"dynamic":{"+:.*q":{"sym":false}}})",
+                 "another sym for some modules");
+  ExpectUnserved(R"({"quant_method":"awq","version":"gemv"})", "version \"gemv\" is not served");
+  ExpectUnserved(R"({"quant_method":"awq","bits":8})", "bits is 8, served is 4");
+  ExpectUnserved(R"({"quant_method":"awq","zero_point":false})", "zero_point false");
+  ExpectUnserved(R"({"quant_method":"compressed-tensors"})", "config_groups is missing");
+  ExpectUnserved(R"({"quant_method":"compressed-tensors","config_groups":{}})", "names no weights");
+  ExpectUnserved(Compressed("nvfp4-pack-quantized", ""), "format \"nvfp4-pack-quantized\"");
+  ExpectUnserved(Compressed("pack-quantized", R"("num_bits":9)"), "group_0: weights of 9 bits");
+  ExpectUnserved(Compressed("float-quantized", R"("num_bits":4,"type":"float")"),
+                 "weights of 4 bits of type \"float\"");
+  ExpectUnserved(Compressed("pack-quantized", R"("num_bits":4,"strategy":"tensor_group")"),
+                 "strategy \"tensor_group\" is not served");
+}
+
+TEST(Quantisation, DescriptionsNameFormatAndActivations) {
+  EXPECT_EQ(
+      ReadConfig(R"({"quant_method":"fp8","weight_block_size":[128,128]})")->description(),
+      "fp8, e4m3 in blocks of 128 × 128, weights only (dynamic fp8 activations are not applied)");
+  EXPECT_EQ(ReadConfig(kGptq)->description(), "gptq, 4 bits in groups of 32");
+  EXPECT_EQ(ReadConfig(Compressed("pack-quantized", R"("num_bits":8,"strategy":"channel")"))
+                ->description(),
+            "compressed-tensors, 8 bits by row");
+  const json::Value file = *json::Parse(
+      R"({"producer":{},"quantization":{"quant_algo":"FP8","kv_cache_quant_algo":null}})");
+  EXPECT_EQ(Quantisation::ReadModelOpt(file.as_object(), "hf_quant_config.json")->description(),
+            "modelopt, e4m3 by tensor, weights only (static fp8 activations are not applied)");
+}
+
+TEST(Quantisation, Fp8TensorsThatAreWrong) {
+  const std::vector<uint8_t> codes(64, 0x38);
+  const std::vector<float> one = {1.0f};
+  EXPECT_EQ(RefusalOf(kFp8, FakeModule().Add("weight", "F8_E4M3", {2, 32}, codes), 2, 32),
+            "tensor \"m.weight_scale\" is missing, the quantised weight of \"m\" demands it");
+  EXPECT_EQ(RefusalOf(kFp8, FakeModule().Add("weight", "F8_E5M2", {2, 32}, codes), 2, 32),
+            "w: tensor \"m.weight\" has type F8_E5M2, expected F8_E4M3");
+  EXPECT_EQ(RefusalOf(kFp8, FakeModule().Add("weight", "F8_E4M3", {1, 64}, codes), 2, 32),
+            "w: tensor \"m.weight\" has shape [1, 64], expected [2, 32]");
+  FakeModule scales = FakeModule().Add("weight", "F8_E4M3", {2, 32}, codes);
+  EXPECT_EQ(RefusalOf(kFp8, scales.Add("weight_scale", "F32", {3}, std::vector<float>(3)), 2, 32),
+            "w: tensor \"m.weight_scale\" has shape [3], expected [2, 1]");
+  FakeModule type = FakeModule().Add("weight", "F8_E4M3", {2, 32}, codes);
+  EXPECT_EQ(RefusalOf(kFp8, type.Add("weight_scale", "I32", {}, std::vector<int32_t>(1)), 2, 32),
+            "w: tensor \"m.weight_scale\" has type I32, expected F32 or BF16 or F16");
+  for (const float bad : {NAN, INFINITY}) {
+    FakeModule finite = FakeModule().Add("weight", "F8_E4M3", {2, 32}, codes);
+    finite.Add("weight_scale", "F32", {2, 1}, std::vector<float>{1.0f, bad});
+    const std::string message = RefusalOf(kFp8, finite, 2, 32);
+    EXPECT_NE(message.find("as the scale of row 1, group 0; every scale must be a finite number"),
+              std::string::npos)
+        << message;
+  }
+  for (const int64_t cols : {32, 16}) {  // in the normal form and as float32
+    std::vector<uint8_t> nan = codes;
+    nan[static_cast<size_t>(64 / cols - 1) * static_cast<size_t>(cols) + 5] = 0xff;
+    FakeModule number = FakeModule().Add("weight", "F8_E4M3", {64 / cols, cols}, nan);
+    number.Add("weight_scale", "F32", {}, one);
+    EXPECT_EQ(RefusalOf(kFp8, number, 64 / cols, cols), "w: tensor \"m.weight\" holds NaN at [" +
+                                                            std::to_string(64 / cols - 1) +
+                                                            ", 5]; every weight must be a number");
+  }
+  EXPECT_EQ(
+      RefusalOf(kFp8, FakeModule().Add("weight", "BF16", {1, 1}, std::vector<uint16_t>(1)), 1, 1),
+      "plain");
+}
+
+// [64 inputs, 8 outputs] in groups of 32.
+FakeModule Gptq(int32_t last_group = 1) {
+  std::vector<int32_t> order(64);
+  for (size_t i = 0; i < 64; ++i) order[i] = i < 32 ? 0 : 1;
+  order[63] = last_group;
+  FakeModule module;
+  module.Add("qweight", "I32", {8, 8}, std::vector<int32_t>(64));
+  module.Add("scales", "F16", {2, 8}, std::vector<uint16_t>(16, 0x3c00));
+  module.Add("g_idx", "I32", {64}, order);
+  return module;
+}
+
+TEST(Quantisation, GptqTensorsThatAreWrong) {
+  EXPECT_EQ(RefusalOf(kGptq, Gptq(), 8, 64),
+            "tensor \"m.qzeros\" is missing, the quantised weight of \"m\" demands it");
+  EXPECT_EQ(RefusalOf(kGptq, Gptq().Add("qzeros", "I32", {2, 2}, std::vector<int32_t>(4)), 8, 64),
+            "w: tensor \"m.qzeros\" has shape [2, 2], expected [2, 1]");
+  for (const int32_t bad : {2, -1}) {
+    FakeModule module = Gptq(bad);
+    EXPECT_EQ(RefusalOf(kGptq, module.Add("qzeros", "I32", {2, 1}, std::vector<int32_t>(2)), 8, 64),
+              "w: tensor \"m.g_idx\" holds " + std::to_string(bad) +
+                  " at 63, expected a group of 0 to 1");
+  }
+  EXPECT_EQ(RefusalOf(kGptq, Gptq().Add("qzeros", "I32", {2, 1}, std::vector<int32_t>(2)), 8, 32),
+            "w: tensor \"m.qweight\" has shape [8, 8], expected [4, 8]");
+  EXPECT_EQ(RefusalOf(kGptq, Gptq().Add("qzeros", "I32", {2, 1}, std::vector<int32_t>(2)), 8, 64),
+            "");
+}
+
+TEST(Quantisation, AwqTensorsThatAreWrong) {
+  FakeModule module;
+  module.Add("qweight", "I32", {32, 1}, std::vector<int32_t>(32));
+  EXPECT_EQ(RefusalOf(kAwq, module, 9, 32),
+            "w: tensor \"m.qweight\" packs 9 outputs, expected a multiple of 8");
+  EXPECT_EQ(RefusalOf(kAwq, module, 8, 32),
+            "tensor \"m.scales\" is missing, the quantised weight of \"m\" demands it");
+  module.Add("scales", "F16", {1, 8}, std::vector<uint16_t>(8));
+  EXPECT_EQ(RefusalOf(kAwq, module, 8, 32),
+            "tensor \"m.qzeros\" is missing, the quantised weight of \"m\" demands it");
+}
+
+TEST(Quantisation, CompressedTensorsThatAreWrong) {
+  const std::string config =
+      Compressed("pack-quantized", R"("num_bits":4,"group_size":32,"symmetric":false)");
+  const auto packed = [] {
+    return FakeModule().Add("weight_packed", "I32", {2, 8}, std::vector<int32_t>(16));
+  };
+  FakeModule shape = packed().Add("weight_shape", "I64", {2}, std::vector<int64_t>{2, 63});
+  EXPECT_EQ(RefusalOf(config, shape, 2, 64),
+            "w: tensor \"m.weight_shape\" holds [2, 63], expected [2, 64]");
+  EXPECT_EQ(RefusalOf(config, packed(), 2, 64),
+            "tensor \"m.weight_scale\" is missing, the quantised weight of \"m\" demands it");
+  FakeModule scale = packed().Add("weight_scale", "F32", {2, 1}, std::vector<float>(2));
+  EXPECT_EQ(RefusalOf(config, scale, 2, 64),
+            "w: tensor \"m.weight_scale\" has shape [2, 1], expected [2, 2]");
+  FakeModule bits = packed().Add("weight_scale", "F32", {2, 1}, std::vector<float>(2));
+  EXPECT_EQ(RefusalOf(config, bits, 2, 32),
+            "w: tensor \"m.weight_packed\" has shape [2, 8], expected [2, 4]");
+  FakeModule zeros = packed().Add("weight_scale", "F32", {2, 2}, std::vector<float>(4));
+  EXPECT_EQ(RefusalOf(config, zeros, 2, 64),
+            "tensor \"m.weight_zero_point\" is missing, the quantised weight of \"m\" demands it");
+  zeros.Add("weight_zero_point", "I32", {1, 2}, std::vector<int32_t>(2));
+  EXPECT_EQ(RefusalOf(config, zeros, 2, 64), "");
+  zeros.Add("weight_g_idx", "I32", {64}, std::vector<int32_t>(64, -1));
+  EXPECT_EQ(RefusalOf(config, zeros, 2, 64), "");  // an order that was never filled in
+  EXPECT_EQ(
+      RefusalOf(Compressed("float-quantized", R"("num_bits":8,"type":"float")"), zeros, 2, 64),
+      "w: tensor \"m.weight_packed\" is of integers, the configuration names none");
+}
+
+// Integers with a zero for each row and group, and a part of the inputs alone.
+TEST(Quantisation, ASliceIsTheSameBlocks) {
+  std::vector<int8_t> codes(3 * 96);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<int8_t>(37 * i);
+  const std::vector<float> scales = {0.5f, 2.0f, 1.0f, 0.25f, 4.0f, 8.0f, 1.0f, 3.0f, 1.5f};
+  const std::vector<int8_t> zeros = {0, -128, 127, 1, 2, 3, -4, -5, -6};
+  FakeModule module;
+  module.Add("weight", "I8", {3, 96}, codes).Add("weight_scale", "F32", {3, 3}, scales);
+  module.Add("weight_zero_point", "I8", {3, 3}, zeros);
+  const auto read =
+      ReadConfig(Compressed("int-quantized", R"("num_bits":8,"group_size":32,"symmetric":false)"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  const auto found = read->Find(module.table(), "m", 3, 96);
+  ASSERT_TRUE(found.ok()) << found.status();
+  const QuantisedMatrix& matrix = **found;
+  ASSERT_EQ(matrix.Form(), DType::kG8);
+  std::vector<std::byte> block(kernels::BlockBytes(DType::kG8));
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t group = 0; group < 3; ++group) {
+      ASSERT_TRUE(matrix.Write({row, 1, 32 * group, 32}, block.data()).ok());
+      float values[32];
+      kernels::grouped::Expand(DType::kG8, block.data(), values);
+      for (int64_t k = 0; k < 32; ++k) {
+        const int integer = codes[static_cast<size_t>(row * 96 + group * 32 + k)] -
+                            zeros[static_cast<size_t>(row * 3 + group)];
+        ASSERT_EQ(values[k],
+                  scales[static_cast<size_t>(row * 3 + group)] * static_cast<float>(integer));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::load

@@ -1,0 +1,83 @@
+// The weight of one module as a quantised checkpoint stores it: where codes, scales and zeros lie,
+// and how they become the normal form of kernels/grouped_blocks.h.
+//
+// A value that points into the mapped tensors of a TensorTable. Format readers make it once shapes
+// and types are checked; Write may be called from any thread.
+// 1. Every place that a code, a scale or a zero is read from lies inside its tensor.
+// 2. Every integer is unsigned: w = (code − zero) · scale, both in 0 … 2^bits − 1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/tensor.h"
+#include "worker/load/tensor_table.h"
+
+namespace quire::load {
+
+// Codes of `bits` bits that fill the words of a line one after another from the lowest bits; a code
+// may begin in one word and end in the next.
+struct CodeLines {
+  const Tensor* tensor = nullptr;  // absent: there are none
+  int bits = 8;
+  int word_bytes = 4;       // 4, or 1 where 8 bits are a word
+  int64_t line_stride = 0;  // in words
+  int64_t word_stride = 1;
+  // AWQ: the eight codes of a word stand in the order 0 2 4 6 1 3 5 7.
+  bool interleaved = false;
+
+  uint32_t At(int64_t line, int64_t element) const;
+  // 32 codes from `first`, a multiple of 32. Requires !interleaved.
+  void Read32(int64_t line, int64_t first, uint8_t (&codes)[32]) const;
+
+ private:
+  uint64_t Word(int64_t line, int64_t word) const;
+};
+
+struct QuantisedMatrix {
+  std::string module;  // for messages
+  int64_t rows = 0;    // outputs
+  int64_t cols = 0;    // inputs
+  bool e4m3 = false;   // codes are numbers of e4m3, else integers
+  CodeLines codes;     // lines are rows, or inputs where lines_are_inputs
+  bool lines_are_inputs = false;
+  uint32_t flipped = 0;  // bits that are stored the other way round: the sign of two's complement
+
+  const Tensor* scales = nullptr;
+  int64_t rows_per_scale = 1;
+  int64_t scale_row_stride = 0;  // in elements
+  int64_t scale_group_stride = 0;
+  int64_t group = 0;                    // inputs that share a scale
+  std::vector<int32_t> group_of_input;  // where they are not neighbours, else empty
+
+  CodeLines zeros;        // line is the group, element the row
+  uint32_t zero = 0;      // where there are none
+  uint32_t zero_add = 0;  // what files of older GPTQ leave out, modulo 2^bits
+
+  // What Write makes: kG4, kG4_128, kG8 or kF8, which are exact, or kF32 (each weight rounded once)
+  // where groups are not whole runs of 32 neighbours.
+  kernels::DType Form() const;
+
+  struct Slice {
+    int64_t row = 0;
+    int64_t rows = 0;
+    int64_t col = 0;  // a multiple of a block of Form()
+    int64_t cols = 0;
+  };
+  // The slice in Form(), rows end to end. INVALID_ARGUMENT names the tensor with a scale or a code
+  // that is no number.
+  absl::Status Write(const Slice& slice, std::byte* out) const;
+
+ private:
+  absl::Status WriteBlock(int64_t row, int64_t col, std::byte* out) const;
+  absl::Status ReadScale(int64_t row, int64_t group_index, float& scale) const;
+  uint32_t ZeroAt(int64_t row, int64_t group_index) const;
+  absl::Status ReadCodes(int64_t row, int64_t col, uint8_t (&codes)[32]) const;
+  absl::Status WriteFloats(int64_t row, const Slice& slice, std::byte* out) const;
+};
+
+}  // namespace quire::load
